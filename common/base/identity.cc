@@ -1,0 +1,26 @@
+#include "common/base/identity.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+
+namespace nereus {
+
+std::string ProcessName() {
+  char host[256] = "localhost";
+  if (gethostname(host, sizeof(host)) != 0) host[0] = '\0';
+  host[sizeof(host) - 1] = '\0';
+  return absl::StrCat(host[0] == '\0' ? "localhost" : host, ":", getpid());
+}
+
+uint64_t DrawUniqueId() {
+  uint64_t id = 0;
+  // Up to 256 bytes come in one call, or not at all.
+  const ssize_t drawn = getrandom(&id, sizeof(id), 0);
+  NEREUS_CHECK(drawn == sizeof(id)) << "getrandom gave " << drawn << " bytes";
+  return id;
+}
+
+}  // namespace nereus

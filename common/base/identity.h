@@ -1,0 +1,17 @@
+#ifndef NEREUS_COMMON_BASE_IDENTITY_H_
+#define NEREUS_COMMON_BASE_IDENTITY_H_
+
+#include <cstdint>
+#include <string>
+
+namespace nereus {
+
+// "host:pid" of this process, for messages.
+std::string ProcessName();
+
+// A random number from the kernel, unlike any other run's.
+uint64_t DrawUniqueId();
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_BASE_IDENTITY_H_

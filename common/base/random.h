@@ -1,0 +1,40 @@
+#ifndef NEREUS_COMMON_BASE_RANDOM_H_
+#define NEREUS_COMMON_BASE_RANDOM_H_
+
+#include <cstdint>
+
+namespace nereus {
+
+// A seeded generator with the same numbers on every machine and standard
+// library (std's distributions promise no such thing): SplitMix64, Steele, Lea
+// and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+
+  uint64_t Next() {
+    state_ += 0x9e3779b97f4a7c15;
+    uint64_t z = state_;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+
+  // In [0, bound), bound > 0. The bias is below bound / 2^64.
+  uint64_t Below(uint64_t bound) {
+    return static_cast<uint64_t>(
+        (static_cast<unsigned __int128>(Next()) * bound) >> 64);
+  }
+
+  // In [0, 1), a multiple of 2^-53.
+  double Uniform() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }
+
+  bool Chance(double probability) { return Uniform() < probability; }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_BASE_RANDOM_H_

@@ -1,0 +1,99 @@
+#include "common/tensor/buffer.h"
+
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "common/base/logging.h"
+
+namespace nereus {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+}  // namespace
+
+// Owned memory has no `released`.
+struct Buffer::Storage {
+  std::atomic<int64_t> references{1};
+  uint8_t* owned = nullptr;
+  std::function<void()> released;
+};
+
+Buffer::Buffer(Storage* storage, uint8_t* data, int64_t bytes)
+    : storage_(storage), data_(data), bytes_(bytes) {}
+
+Buffer Buffer::Allocate(int64_t bytes) {
+  NEREUS_CHECK(bytes >= 0) << bytes;
+  auto* storage = new Storage;
+  storage->owned = static_cast<uint8_t*>(
+      ::operator new(static_cast<size_t>(bytes), kAlignment));
+  return Buffer(storage, storage->owned, bytes);
+}
+
+Buffer Buffer::AllocateZeroed(int64_t bytes) {
+  Buffer buffer = Allocate(bytes);
+  std::memset(buffer.data(), 0, static_cast<size_t>(bytes));
+  return buffer;
+}
+
+Buffer Buffer::Borrow(void* data, int64_t bytes,
+                      std::function<void()> released) {
+  auto* storage = new Storage;
+  storage->released = std::move(released);
+  return Buffer(storage, static_cast<uint8_t*>(data), bytes);
+}
+
+Buffer Buffer::View(void* data, int64_t bytes) {
+  return Buffer(nullptr, static_cast<uint8_t*>(data), bytes);
+}
+
+Buffer Buffer::SizeOnly(int64_t bytes) {
+  return Buffer(nullptr, nullptr, bytes);
+}
+
+Buffer::Buffer(const Buffer& other)
+    : storage_(other.storage_), data_(other.data_), bytes_(other.bytes_) {
+  if (storage_ != nullptr) {
+    storage_->references.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : storage_(std::exchange(other.storage_, nullptr)),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+Buffer& Buffer::operator=(Buffer other) noexcept {
+  std::swap(storage_, other.storage_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (storage_ == nullptr) return;
+  if (storage_->references.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  if (storage_->owned != nullptr) {
+    ::operator delete(storage_->owned, kAlignment);
+  }
+  if (storage_->released) storage_->released();
+  delete storage_;
+}
+
+Buffer Buffer::Slice(int64_t offset, int64_t bytes) const {
+  NEREUS_CHECK(offset >= 0 && bytes >= 0 && offset <= bytes_ - bytes)
+      << "slice [" << offset << ", +" << bytes << ") of " << bytes_ << " bytes";
+  Buffer slice(*this);
+  if (slice.data_ != nullptr) slice.data_ += offset;
+  slice.bytes_ = bytes;
+  return slice;
+}
+
+bool Buffer::unique() const {
+  return storage_ != nullptr &&
+         storage_->references.load(std::memory_order_acquire) == 1;
+}
+
+}  // namespace nereus

@@ -1,0 +1,74 @@
+#ifndef NEREUS_COMMON_TENSOR_BUFFER_H_
+#define NEREUS_COMMON_TENSOR_BUFFER_H_
+
+#include <cstdint>
+#include <functional>
+
+namespace nereus {
+
+// A counted reference to a contiguous range of host memory.
+//
+// Frames carry payloads as buffers, so a gradient travels from its owner's
+// memory to the kernel without a copy: whoever still needs the bytes holds a
+// reference. A buffer is a value: copying it adds a reference to the same
+// bytes.
+//
+// The count is thread-safe; the bytes are not guarded. By convention the holder
+// of the only reference may write (see unique()).
+class Buffer {
+ public:
+  // No bytes.
+  Buffer() = default;
+
+  // Memory of its own, aligned to 64 bytes, not initialised. `bytes` >= 0.
+  static Buffer Allocate(int64_t bytes);
+  static Buffer AllocateZeroed(int64_t bytes);
+
+  // Somebody else's memory. `released` is called once, when the last reference
+  // is gone, on whichever thread that happens.
+  static Buffer Borrow(void* data, int64_t bytes,
+                       std::function<void()> released);
+
+  // Somebody else's memory, without counting: the caller knows that it outlives
+  // every use, as a transport's scratch outlives the call that is given it.
+  static Buffer View(void* data, int64_t bytes);
+
+  // A size without bytes, for simulations that model time only: data() is null.
+  static Buffer SizeOnly(int64_t bytes);
+
+  Buffer(const Buffer& other);
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer other) noexcept;
+  ~Buffer();
+
+  uint8_t* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+  // The same bytes as float32 values. Owned memory and sensible slices are
+  // aligned.
+  float* floats() const { return reinterpret_cast<float*>(data_); }
+  int64_t float_count() const {
+    return bytes_ / static_cast<int64_t>(sizeof(float));
+  }
+
+  // Bytes [offset, offset + bytes), sharing the count. REQUIRES: inside this
+  // buffer.
+  Buffer Slice(int64_t offset, int64_t bytes) const;
+
+  // True if this is the only reference, slices counted too: what other holders
+  // did with the bytes happened before. False for views.
+  bool unique() const;
+
+ private:
+  struct Storage;
+
+  Buffer(Storage* storage, uint8_t* data, int64_t bytes);
+
+  Storage* storage_ = nullptr;  // Null: a view, a size, or nothing.
+  uint8_t* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_TENSOR_BUFFER_H_
