@@ -1,0 +1,85 @@
+#include "common/plan/cost_model.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/plan/wide_integer.h"
+
+namespace nereus {
+namespace {
+
+WideInteger MatrixElements(const LayerSpec& layer) {
+  return WideInteger{layer.m} * layer.n;
+}
+
+// K (M + N): one worker's factors.
+WideInteger FactorElements(const LayerSpec& layer) {
+  return WideInteger{layer.rows} * (layer.m + layer.n);
+}
+
+WideInteger FactorSchemeWide(const LayerSpec& layer,
+                             const ClusterShape& cluster) {
+  return 2 * (cluster.workers - 1) * FactorElements(layer);
+}
+
+// ServerSchemeBothElements before the division by P2.
+WideInteger ServerSchemeBothTimesServers(WideInteger elements,
+                                         const ClusterShape& cluster) {
+  return 2 * elements * (cluster.workers + cluster.servers - 2);
+}
+
+}  // namespace
+
+absl::Status ClusterShape::Validate() const {
+  if (workers < 1 || workers > kWorkersMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("workers is ", workers, ", not from 1 to ", kWorkersMax));
+  }
+  if (servers < 1 || servers > kServersMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("servers is ", servers, ", not from 1 to ", kServersMax));
+  }
+  return absl::OkStatus();
+}
+
+int64_t ServerSchemeServerElements(int64_t elements,
+                                   const ClusterShape& cluster) {
+  return SaturateToInt64(2 * WideInteger{elements} * cluster.workers /
+                         cluster.servers);
+}
+
+int64_t ServerSchemeWorkerElements(int64_t elements) {
+  return SaturateToInt64(2 * WideInteger{elements});
+}
+
+int64_t ServerSchemeBothElements(int64_t elements,
+                                 const ClusterShape& cluster) {
+  return SaturateToInt64(ServerSchemeBothTimesServers(elements, cluster) /
+                         cluster.servers);
+}
+
+int64_t FactorSchemeElements(const LayerSpec& layer,
+                             const ClusterShape& cluster) {
+  return SaturateToInt64(FactorSchemeWide(layer, cluster));
+}
+
+int64_t AdamSchemeServerElements(const LayerSpec& layer,
+                                 const ClusterShape& cluster) {
+  return SaturateToInt64(cluster.workers *
+                         (MatrixElements(layer) + FactorElements(layer)));
+}
+
+int64_t AdamSchemeWorkerElements(const LayerSpec& layer) {
+  return SaturateToInt64(MatrixElements(layer) + FactorElements(layer));
+}
+
+int64_t AdamSchemeBothElements(const LayerSpec& layer,
+                               const ClusterShape& cluster) {
+  return SaturateToInt64((cluster.workers - 1) *
+                         (MatrixElements(layer) + FactorElements(layer)));
+}
+
+bool FactorsMoveNoMore(const LayerSpec& layer, const ClusterShape& cluster) {
+  return FactorSchemeWide(layer, cluster) * cluster.servers <=
+         ServerSchemeBothTimesServers(MatrixElements(layer), cluster);
+}
+
+}  // namespace nereus

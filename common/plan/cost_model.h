@@ -1,0 +1,79 @@
+#ifndef NEREUS_COMMON_PLAN_COST_MODEL_H_
+#define NEREUS_COMMON_PLAN_COST_MODEL_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "common/plan/layer_spec.h"
+
+namespace nereus {
+
+// Limits on a job's members.
+inline constexpr int64_t kWorkersMax = 65536;
+inline constexpr int64_t kServersMax = 65536;
+
+// How many machines take part. Worker i and server i share a node, so the nodes
+// are max(workers, servers).
+struct ClusterShape {
+  int64_t workers = 1;  // P1 of the paper.
+  int64_t servers = 1;  // P2: shards.
+
+  // OK, or kInvalidArgument that names the field and its value.
+  absl::Status Validate() const;
+};
+
+// What one node sends plus receives for one layer in one step, in elements
+// (float32 values: times 4 for bytes), headers not counted.
+//
+// Source: Zhang et al., "Poseidon: An Efficient Communication Architecture for
+// Distributed Deep Learning on GPU Clusters", USENIX ATC 2017, table 1. A layer
+// has an M x N matrix and K rows on each of P1 workers; P2 servers hold an
+// equal part each.
+//
+// REQUIRES, for all: a valid layer and cluster. Each is exact until one
+// division at the end, which rounds down; a figure beyond int64_t is given as
+// its largest value.
+
+// Scheme::kServer, of a layer of `elements` elements (the table's M N; or the
+// layer's `parameters`, to count what travels with the matrix).
+//
+// A node with a server alone: 2 P1 M N / P2. It receives and sends its part of
+// the layer, M N / P2, once per worker.
+int64_t ServerSchemeServerElements(int64_t elements,
+                                   const ClusterShape& cluster);
+
+// A node with a worker alone: 2 M N. It sends the gradient, and receives the
+// result.
+int64_t ServerSchemeWorkerElements(int64_t elements);
+
+// A node with both: 2 M N (P1 + P2 - 2) / P2. What the worker and the server of
+// one node give each other crosses no network.
+int64_t ServerSchemeBothElements(int64_t elements, const ClusterShape& cluster);
+
+// Scheme::kFactor, any node with a worker: 2 K (P1 - 1) (M + N). Each worker
+// sends K rows of both factors to every other, and receives theirs.
+int64_t FactorSchemeElements(const LayerSpec& layer,
+                             const ClusterShape& cluster);
+
+// Project Adam's scheme, for comparison: factors go to the server that owns the
+// layer, the whole matrix comes back. The largest of the nodes, which is the
+// owner, or the node of the owner and a worker.
+//
+// A node with the owner alone: P1 M N + P1 K (M + N).
+int64_t AdamSchemeServerElements(const LayerSpec& layer,
+                                 const ClusterShape& cluster);
+
+// A node with a worker alone: K (M + N) + M N.
+int64_t AdamSchemeWorkerElements(const LayerSpec& layer);
+
+// The node with the owner and a worker: (P1 - 1) (M N + K M + K N).
+int64_t AdamSchemeBothElements(const LayerSpec& layer,
+                               const ClusterShape& cluster);
+
+// Poseidon's test, algorithm 1, compared without dividing and so without
+// rounding: 2 K (P1 - 1) (M + N) <= 2 M N (P1 + P2 - 2) / P2. A tie is true.
+bool FactorsMoveNoMore(const LayerSpec& layer, const ClusterShape& cluster);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_PLAN_COST_MODEL_H_

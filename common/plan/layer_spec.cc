@@ -1,0 +1,191 @@
+#include "common/plan/layer_spec.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+constexpr LayerKind kKinds[] = {LayerKind::kFullyConnected,
+                                LayerKind::kConvolution, LayerKind::kEmbedding,
+                                LayerKind::kVector};
+
+// A name as messages show it: what a peer or a file sends may be anything.
+std::string PrintableName(absl::string_view name) {
+  std::string text = absl::CHexEscape(name.substr(0, kLayerNameBytesMax));
+  if (name.size() > kLayerNameBytesMax) text += "...";
+  return text;
+}
+
+bool IsPrintable(char c) { return c >= ' ' && c <= '~'; }
+
+absl::Status ValidateRange(const LayerSpec& layer, absl::string_view field,
+                           int64_t value, int64_t max) {
+  if (value >= 1 && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("layer ", layer.name, " has ",
+                                                 field, " ", value,
+                                                 ", not from 1 to ", max));
+}
+
+// FNV-1a, 64 bits.
+class Fingerprint {
+ public:
+  void Add(absl::string_view text) {
+    Add(static_cast<int64_t>(text.size()));
+    for (const char c : text) AddByte(static_cast<unsigned char>(c));
+  }
+
+  // Byte by byte, lowest first, so that byte order does not matter.
+  void Add(int64_t value) {
+    const auto bits = static_cast<uint64_t>(value);
+    for (int shift = 0; shift < 64; shift += 8) AddByte((bits >> shift) & 0xff);
+  }
+
+  uint64_t value() const { return value_; }
+
+ private:
+  void AddByte(uint64_t byte) { value_ = (value_ ^ byte) * 0x100000001b3; }
+
+  uint64_t value_ = 0xcbf29ce484222325;
+};
+
+}  // namespace
+
+absl::string_view LayerKindName(LayerKind kind) {
+  switch (kind) {
+    case LayerKind::kFullyConnected:
+      return "fc";
+    case LayerKind::kConvolution:
+      return "conv";
+    case LayerKind::kEmbedding:
+      return "embedding";
+    case LayerKind::kVector:
+      return "vector";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<LayerKind> ParseLayerKind(absl::string_view name) {
+  for (const LayerKind kind : kKinds) {
+    if (name == LayerKindName(kind)) return kind;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown layer kind \"", PrintableName(name),
+                   "\", known are fc, conv, embedding, vector"));
+}
+
+std::string DescribeLayer(const LayerSpec& layer) {
+  return absl::StrCat(PrintableName(layer.name), " ", LayerKindName(layer.kind),
+                      " ", layer.m, "x", layer.n, ", ", layer.parameters,
+                      " parameters, ", layer.rows, " rows");
+}
+
+absl::Status ValidateLayerName(absl::string_view name) {
+  if (name.empty()) {
+    return absl::InvalidArgumentError("a layer has an empty name");
+  }
+  if (name.size() > kLayerNameBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the name of layer ", PrintableName(name), " has ",
+                     name.size(), " bytes, at most ", kLayerNameBytesMax));
+  }
+  if (!std::all_of(name.begin(), name.end(), IsPrintable)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the name of layer ", PrintableName(name), " is not printable ASCII"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateLayer(const LayerSpec& layer) {
+  NEREUS_RETURN_IF_ERROR(ValidateLayerName(layer.name));
+  if (LayerKindName(layer.kind) == "unknown") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer ", layer.name, " has unknown kind number ",
+                     static_cast<int>(layer.kind)));
+  }
+  NEREUS_RETURN_IF_ERROR(
+      ValidateRange(layer, "m", layer.m, kLayerParametersMax));
+  NEREUS_RETURN_IF_ERROR(
+      ValidateRange(layer, "n", layer.n, kLayerParametersMax));
+  NEREUS_RETURN_IF_ERROR(ValidateRange(layer, "parameters", layer.parameters,
+                                       kLayerParametersMax));
+  NEREUS_RETURN_IF_ERROR(
+      ValidateRange(layer, "rows", layer.rows, kLayerRowsMax));
+  // Dividing, because m * n of a hostile layer may not fit.
+  if (layer.m > layer.parameters / layer.n) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer ", layer.name, " has ", layer.parameters,
+                     " parameters, fewer than its matrix ", layer.m, "x",
+                     layer.n, " has elements"));
+  }
+  const int64_t beside_matrix = layer.parameters - layer.m * layer.n;
+  if (layer.kind == LayerKind::kFullyConnected && beside_matrix != 0 &&
+      beside_matrix != layer.m) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "fully connected layer ", layer.name, " has ", layer.parameters,
+        " parameters, its matrix ", layer.m, "x", layer.n, " ",
+        layer.m * layer.n, ", with a bias ", layer.m * layer.n + layer.m));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateLayers(absl::Span<const LayerSpec> layers) {
+  if (layers.empty() || layers.size() > kLayersMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a model has ", layers.size(), " layers, not from 1 to ", kLayersMax));
+  }
+  absl::flat_hash_set<absl::string_view> names;
+  int64_t total = 0;
+  for (const LayerSpec& layer : layers) {
+    NEREUS_RETURN_IF_ERROR(ValidateLayer(layer));
+    if (!names.insert(layer.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("two layers have the name ", layer.name));
+    }
+    total += layer.parameters;
+    if (total > kModelParametersMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the model has ", total, " parameters with layer ",
+                       layer.name, ", at most ", kModelParametersMax));
+    }
+  }
+  return absl::OkStatus();
+}
+
+uint64_t ModelSignature(absl::Span<const LayerSpec> layers) {
+  Fingerprint fingerprint;
+  fingerprint.Add(static_cast<int64_t>(layers.size()));
+  for (const LayerSpec& layer : layers) {
+    fingerprint.Add(layer.name);
+    fingerprint.Add(LayerKindName(layer.kind));
+    fingerprint.Add(layer.m);
+    fingerprint.Add(layer.n);
+    fingerprint.Add(layer.parameters);
+    fingerprint.Add(layer.rows);
+  }
+  return fingerprint.value();
+}
+
+absl::Status CompareModels(absl::Span<const LayerSpec> ours,
+                           absl::Span<const LayerSpec> theirs,
+                           absl::string_view theirs_name) {
+  const size_t common = std::min(ours.size(), theirs.size());
+  for (size_t i = 0; i < common; ++i) {
+    if (ours[i] == theirs[i]) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "layer ", i, " of ", theirs_name, " is ", DescribeLayer(theirs[i]),
+        "; ours is ", DescribeLayer(ours[i])));
+  }
+  if (ours.size() == theirs.size()) return absl::OkStatus();
+  const bool lacks = theirs.size() < ours.size();
+  return absl::FailedPreconditionError(absl::StrCat(
+      theirs_name, " has ", theirs.size(), " layers, we have ", ours.size(),
+      lacks ? "; it lacks layer " : "; we lack layer ", common, ", ",
+      DescribeLayer(lacks ? ours[common] : theirs[common])));
+}
+
+}  // namespace nereus

@@ -1,0 +1,198 @@
+#include "common/plan/model_table.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "common/plan/model_files.h"
+
+namespace nereus {
+namespace {
+
+enum Column { kName, kKind, kM, kN, kParameters, kRowsPerSample, kColumns };
+
+constexpr std::array<const char*, kColumns> kColumnNames = {
+    "name", "kind", "m", "n", "parameters", "rows_per_sample"};
+
+// A field or line as messages show it: it may be anything.
+std::string Quote(absl::string_view text) {
+  constexpr size_t kShownBytesMax = 80;
+  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kShownBytesMax)),
+                      text.size() > kShownBytesMax ? "...\"" : "\"");
+}
+
+absl::Status LineError(int64_t line, absl::string_view problem) {
+  return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", problem));
+}
+
+absl::Status ColumnError(int64_t line, Column column,
+                         absl::string_view problem) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("line ", line, ", column ", static_cast<int>(column) + 1,
+                   " (", kColumnNames[column], "): ", problem));
+}
+
+// Digits only: SimpleAtoi alone would take signs and spaces.
+std::optional<int64_t> ParseCount(absl::string_view field) {
+  const bool digits = std::all_of(field.begin(), field.end(),
+                                  [](char c) { return c >= '0' && c <= '9'; });
+  int64_t value = 0;
+  if (!digits || !absl::SimpleAtoi(field, &value)) return std::nullopt;
+  return value;
+}
+
+// One row of the table.
+class Row {
+ public:
+  static absl::StatusOr<Row> Split(int64_t line, absl::string_view text) {
+    Row row(line);
+    row.fields_ = absl::StrSplit(text, absl::MaxSplits(',', kColumns));
+    if (row.fields_.size() != kColumns) {
+      return LineError(
+          line, absl::StrCat(Quote(text), " has ",
+                             row.fields_.size() > kColumns ? "more" : "fewer",
+                             " than ", static_cast<int>(kColumns), " columns"));
+    }
+    return row;
+  }
+
+  absl::string_view field(Column column) const { return fields_[column]; }
+
+  absl::StatusOr<int64_t> Count(Column column, int64_t max) const {
+    const std::optional<int64_t> value = ParseCount(field(column));
+    if (value.has_value() && *value >= 1 && *value <= max) return *value;
+    return ColumnError(line_, column,
+                       absl::StrCat(Quote(field(column)),
+                                    " is not a whole number from 1 to ", max));
+  }
+
+  absl::StatusOr<LayerSpec> Layer(int64_t batch) const {
+    LayerSpec layer;
+    layer.name = std::string(field(kName));
+    const absl::Status named = ValidateLayerName(layer.name);
+    if (!named.ok()) return ColumnError(line_, kName, named.message());
+    const absl::StatusOr<LayerKind> kind = ParseLayerKind(field(kKind));
+    if (!kind.ok()) {
+      return ColumnError(line_, kKind, kind.status().message());
+    }
+    layer.kind = *kind;
+    NEREUS_ASSIGN_OR_RETURN(layer.m, Count(kM, kLayerParametersMax));
+    NEREUS_ASSIGN_OR_RETURN(layer.n, Count(kN, kLayerParametersMax));
+    NEREUS_ASSIGN_OR_RETURN(layer.parameters,
+                            Count(kParameters, kLayerParametersMax));
+    NEREUS_ASSIGN_OR_RETURN(const int64_t rows_per_sample,
+                            Count(kRowsPerSample, kLayerRowsMax));
+    // Fits: 2^30 rows a sample times 2^20 samples at most.
+    layer.rows = rows_per_sample * batch;
+    if (layer.rows > kLayerRowsMax) {
+      return ColumnError(
+          line_, kRowsPerSample,
+          absl::StrCat(rows_per_sample, " times the batch ", batch, " is ",
+                       layer.rows, " rows, at most ", kLayerRowsMax));
+    }
+    // What is left to be wrong is the sizes against each other.
+    const absl::Status status = ValidateLayer(layer);
+    if (!status.ok()) return ColumnError(line_, kParameters, status.message());
+    return layer;
+  }
+
+ private:
+  explicit Row(int64_t line) : line_(line) {}
+
+  int64_t line_;
+  std::vector<absl::string_view> fields_;
+};
+
+absl::Status CheckHeader(int64_t line, absl::string_view text) {
+  const std::string expected = absl::StrJoin(kColumnNames, ",");
+  if (text == absl::string_view(expected)) return absl::OkStatus();
+  return LineError(line, absl::StrCat("expected the header ", expected,
+                                      ", got ", Quote(text)));
+}
+
+// Reads the table line by line.
+class TableReader {
+ public:
+  explicit TableReader(int64_t batch) : batch_(batch) {}
+
+  absl::Status ReadLine(absl::string_view text) {
+    ++line_;
+    text = absl::StripSuffix(text, "\r");
+    if (text.empty() || text.front() == '#') return absl::OkStatus();
+    if (!has_header_) {
+      has_header_ = true;
+      return CheckHeader(line_, text);
+    }
+    if (layers_.size() == kLayersMax) {
+      return LineError(line_,
+                       absl::StrCat("more than ", kLayersMax, " layers"));
+    }
+    NEREUS_ASSIGN_OR_RETURN(const Row row, Row::Split(line_, text));
+    NEREUS_ASSIGN_OR_RETURN(LayerSpec layer, row.Layer(batch_));
+    const auto [first, inserted] = line_by_name_.try_emplace(layer.name, line_);
+    if (!inserted) {
+      return ColumnError(
+          line_, kName,
+          absl::StrCat(Quote(layer.name), " is also on line ", first->second));
+    }
+    layers_.push_back(std::move(layer));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<LayerSpec>> Finish() {
+    if (!has_header_) {
+      return LineError(line_, absl::StrCat("the text ends without the header ",
+                                           absl::StrJoin(kColumnNames, ",")));
+    }
+    NEREUS_RETURN_IF_ERROR(ValidateLayers(layers_));
+    return std::move(layers_);
+  }
+
+ private:
+  const int64_t batch_;
+  int64_t line_ = 0;  // Of the text read last, from 1.
+  bool has_header_ = false;
+  std::vector<LayerSpec> layers_;
+  absl::flat_hash_map<std::string, int64_t> line_by_name_;
+};
+
+}  // namespace
+
+std::vector<std::string> ModelNames() {
+  std::vector<std::string> names;
+  for (const ModelFile& file : ModelFiles()) names.push_back(file.name);
+  return names;
+}
+
+absl::StatusOr<std::vector<LayerSpec>> LoadModel(absl::string_view name,
+                                                 int64_t batch) {
+  for (const ModelFile& file : ModelFiles()) {
+    if (name == file.name) return ParseModelTable(file.text, batch);
+  }
+  return absl::NotFoundError(absl::StrCat("no model ", Quote(name),
+                                          ", known are ",
+                                          absl::StrJoin(ModelNames(), ", ")));
+}
+
+absl::StatusOr<std::vector<LayerSpec>> ParseModelTable(absl::string_view text,
+                                                       int64_t batch) {
+  if (batch < 1 || batch > kBatchMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch is ", batch, ", not from 1 to ", kBatchMax));
+  }
+  TableReader reader(batch);
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    NEREUS_RETURN_IF_ERROR(reader.ReadLine(line));
+  }
+  return reader.Finish();
+}
+
+}  // namespace nereus

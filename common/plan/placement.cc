@@ -1,0 +1,89 @@
+#include "common/plan/placement.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/plan/cost_model.h"
+#include "common/plan/scheme.h"
+
+namespace nereus {
+namespace {
+
+void CutLayer(int32_t layer, int64_t elements, std::vector<Chunk>& chunks) {
+  int32_t index = 0;
+  for (int64_t offset = 0; offset < elements; offset += kChunkElementsMax) {
+    const int64_t length = std::min(kChunkElementsMax, elements - offset);
+    chunks.push_back({layer, index++, offset, length, /*shard=*/0});
+  }
+}
+
+// Indices into `chunks` in the order of placement: layers without factors
+// first, larger chunks first. `chunks` is by (layer, index), which breaks ties.
+std::vector<size_t> PlacementOrder(absl::Span<const LayerSpec> layers,
+                                   absl::Span<const Chunk> chunks) {
+  std::vector<size_t> order(chunks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto key = [&](size_t i) {
+    const bool has_factors =
+        SupportsScheme(layers[chunks[i].layer], Scheme::kFactor);
+    return std::make_tuple(has_factors, -chunks[i].length, i);
+  };
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return key(a) < key(b); });
+  return order;
+}
+
+}  // namespace
+
+absl::StatusOr<Placement> Placement::Make(absl::Span<const LayerSpec> layers,
+                                          int shards) {
+  NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
+  if (shards < 1 || shards > kServersMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shards is ", shards, ", not from 1 to ", kServersMax));
+  }
+  Placement placement;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    placement.layer_begin_.push_back(placement.chunks_.size());
+    CutLayer(static_cast<int32_t>(layer), layers[layer].parameters,
+             placement.chunks_);
+  }
+  placement.layer_begin_.push_back(placement.chunks_.size());
+
+  // (elements, shard), least first: of equal loads, the lowest shard.
+  using Load = std::pair<int64_t, int32_t>;
+  std::priority_queue<Load, std::vector<Load>, std::greater<Load>> loads;
+  for (int shard = 0; shard < shards; ++shard) loads.push({0, shard});
+  placement.shard_elements_.assign(shards, 0);
+  for (const size_t i : PlacementOrder(layers, placement.chunks_)) {
+    const auto [elements, shard] = loads.top();
+    loads.pop();
+    Chunk& chunk = placement.chunks_[i];
+    chunk.shard = shard;
+    placement.shard_elements_[shard] = elements + chunk.length;
+    loads.push({elements + chunk.length, shard});
+  }
+  return placement;
+}
+
+absl::Span<const Chunk> Placement::layer_chunks(int layer) const {
+  NEREUS_CHECK(layer >= 0 && layer < layers())
+      << "layer " << layer << " of " << layers();
+  return chunks().subspan(layer_begin_[layer],
+                          layer_begin_[layer + 1] - layer_begin_[layer]);
+}
+
+int64_t Placement::shard_elements(int shard) const {
+  NEREUS_CHECK(shard >= 0 && shard < shards())
+      << "shard " << shard << " of " << shards();
+  return shard_elements_[shard];
+}
+
+}  // namespace nereus

@@ -1,0 +1,262 @@
+#include "common/plan/plan_report.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "common/plan/cost_model.h"
+#include "common/plan/scheme.h"
+#include "common/plan/traffic.h"
+#include "common/plan/wide_integer.h"
+#include "nlohmann/json.hpp"
+
+namespace nereus {
+namespace {
+
+constexpr int64_t kElementBytes = sizeof(float);
+
+int64_t ElementsToBytes(int64_t elements) {
+  return SaturateToInt64(WideInteger{elements} * kElementBytes);
+}
+
+// Elements of the layers that go through the servers are added up before the
+// formula rounds.
+int64_t PlannedElements(absl::Span<const LayerSpec> layers,
+                        absl::Span<const Route> routes,
+                        const ClusterShape& cluster) {
+  int64_t by_servers = 0;
+  WideInteger by_factors = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    switch (routes[i].scheme) {
+      case Scheme::kServer:
+        by_servers += layers[i].parameters;
+        break;
+      case Scheme::kFactor:
+        by_factors += FactorSchemeElements(layers[i], cluster);
+        break;
+    }
+  }
+  return SaturateToInt64(by_factors +
+                         ServerSchemeBothElements(by_servers, cluster));
+}
+
+int64_t BusiestNodeBytes(const PlanReport& report,
+                         absl::Span<const Route> routes) {
+  const std::vector<int64_t> bytes = PredictNodeBytes(
+      report.layers, routes, report.placement, report.options.cluster.workers,
+      /*frame_header_bytes=*/0, kChunkBytesMax);
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
+PlanTotals MakeTotals(const PlanReport& report) {
+  const std::vector<Route> server_only(report.layers.size(), {Scheme::kServer});
+  const std::vector<Route>& planned = report.plan.routes;
+  const ClusterShape& cluster = report.options.cluster;
+  PlanTotals totals;
+  for (const LayerSpec& layer : report.layers) {
+    totals.parameters += layer.parameters;
+  }
+  totals.chunks = static_cast<int64_t>(report.placement.chunks().size());
+  totals.elements_server_only =
+      PlannedElements(report.layers, server_only, cluster);
+  totals.elements_planned = PlannedElements(report.layers, planned, cluster);
+  totals.busiest_node_bytes_server_only = BusiestNodeBytes(report, server_only);
+  totals.busiest_node_bytes_planned = BusiestNodeBytes(report, planned);
+  return totals;
+}
+
+std::string SchemeOption(const PlanOptions& options) {
+  return options.forced.has_value() ? std::string(SchemeName(*options.forced))
+                                    : "auto";
+}
+
+// 1234567 as "1,234,567". REQUIRES: value >= 0.
+std::string WithSeparators(int64_t value) {
+  std::string digits = absl::StrCat(value);
+  for (auto i = static_cast<int64_t>(digits.size()) - 3; i > 0; i -= 3) {
+    digits.insert(i, 1, ',');
+  }
+  return digits;
+}
+
+// 1e9 bytes.
+std::string Gigabytes(int64_t bytes) {
+  return absl::StrFormat("%.3f GB", static_cast<double>(bytes) / 1e9);
+}
+
+constexpr size_t kTextColumns = 9;
+using TextRow = std::array<std::string, kTextColumns>;
+
+// Words to the left, numbers to the right.
+constexpr std::array<bool, kTextColumns> kLeftAligned = {
+    true, true, false, false, false, false, false, false, true};
+
+std::string FormatTable(const std::vector<TextRow>& rows) {
+  std::array<size_t, kTextColumns> widths = {};
+  for (const TextRow& row : rows) {
+    for (size_t i = 0; i < kTextColumns; ++i) {
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  }
+  std::string text;
+  for (const TextRow& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < kTextColumns; ++i) {
+      const std::string padding(widths[i] - row[i].size(), ' ');
+      absl::StrAppend(&line, i == 0 ? "" : "  ",
+                      kLeftAligned[i] ? row[i] + padding : padding + row[i]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    absl::StrAppend(&text, line, "\n");
+  }
+  return text;
+}
+
+TextRow LayerRow(const PlanReport& report, size_t layer) {
+  const LayerSpec& spec = report.layers[layer];
+  const RouteExplanation& why = report.plan.explanations[layer];
+  return {spec.name,
+          std::string(LayerKindName(spec.kind)),
+          absl::StrCat(spec.m, " x ", spec.n),
+          why.factor_elements.has_value() ? WithSeparators(spec.rows) : "-",
+          WithSeparators(spec.parameters),
+          WithSeparators(report.placement.layer_chunks(layer).size()),
+          WithSeparators(why.server_elements),
+          why.factor_elements.has_value() ? WithSeparators(*why.factor_elements)
+                                          : "-",
+          std::string(SchemeName(report.plan.routes[layer].scheme))};
+}
+
+std::string FormatTotals(const PlanReport& report) {
+  const PlanTotals& totals = report.totals;
+  const int64_t server_only = ElementsToBytes(totals.elements_server_only);
+  const int64_t planned = ElementsToBytes(totals.elements_planned);
+  std::string text = absl::StrCat(
+      "A node with a worker and a server sends plus receives per step: ",
+      Gigabytes(server_only), " if all goes through the servers, ",
+      Gigabytes(planned), " by this plan");
+  if (planned > 0) {
+    absl::StrAppendFormat(
+        &text, " (ratio %.2f)",
+        static_cast<double>(server_only) / static_cast<double>(planned));
+  }
+  absl::StrAppend(&text, ".\nThe busiest node, by the placement: ",
+                  Gigabytes(totals.busiest_node_bytes_server_only), ", ",
+                  Gigabytes(totals.busiest_node_bytes_planned), ".\n");
+  int64_t least = report.placement.shard_elements(0);
+  int64_t most = least;
+  for (int shard = 1; shard < report.placement.shards(); ++shard) {
+    least = std::min(least, report.placement.shard_elements(shard));
+    most = std::max(most, report.placement.shard_elements(shard));
+  }
+  absl::StrAppend(&text, "A shard owns ", WithSeparators(least), " to ",
+                  WithSeparators(most), " elements.\n");
+  return text;
+}
+
+nlohmann::ordered_json LayerJson(const PlanReport& report, size_t layer) {
+  const LayerSpec& spec = report.layers[layer];
+  const RouteExplanation& why = report.plan.explanations[layer];
+  nlohmann::ordered_json factor;  // null
+  if (why.factor_elements.has_value()) factor = *why.factor_elements;
+  return {
+      {"name", spec.name},
+      {"kind", std::string(LayerKindName(spec.kind))},
+      {"m", spec.m},
+      {"n", spec.n},
+      {"k", spec.rows},
+      {"parameters", spec.parameters},
+      {"scheme", std::string(SchemeName(report.plan.routes[layer].scheme))},
+      {"reason", why.reason},
+      {"elements", {{"server", why.server_elements}, {"factor", factor}}},
+      {"chunks", report.placement.layer_chunks(layer).size()},
+  };
+}
+
+}  // namespace
+
+absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
+                                          std::vector<LayerSpec> layers,
+                                          const PlanOptions& options) {
+  NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(layers, options));
+  NEREUS_ASSIGN_OR_RETURN(
+      Placement placement,
+      Placement::Make(layers, static_cast<int>(options.cluster.servers)));
+  PlanReport report{std::move(model), batch,           std::move(layers),
+                    options,          std::move(plan), std::move(placement),
+                    PlanTotals()};
+  report.totals = MakeTotals(report);
+  return report;
+}
+
+std::string FormatPlanText(const PlanReport& report) {
+  const ClusterShape& cluster = report.options.cluster;
+  std::vector<TextRow> rows = {{"layer", "kind", "M x N", "K", "parameters",
+                                "chunks", "by servers", "by factors",
+                                "scheme"}};
+  for (size_t i = 0; i < report.layers.size(); ++i) {
+    rows.push_back(LayerRow(report, i));
+  }
+  rows.push_back({"total", "", "", "", WithSeparators(report.totals.parameters),
+                  WithSeparators(report.totals.chunks),
+                  WithSeparators(report.totals.elements_server_only), "", ""});
+  std::string text = absl::StrCat(
+      report.model, ": ", cluster.workers, " workers, ", cluster.servers,
+      " servers, batch ", report.batch, ", scheme ",
+      SchemeOption(report.options), ", cost ",
+      CostKindName(report.options.cost),
+      "\nBy servers, by factors: elements that a node sends plus receives per "
+      "step for\nthe layer's M x N matrix; the total counts biases too.\n\n",
+      FormatTable(rows), "\n", FormatTotals(report));
+  text += "\nLayers that could go by factors:\n";
+  for (size_t i = 0; i < report.layers.size(); ++i) {
+    if (!SupportsScheme(report.layers[i], Scheme::kFactor)) continue;
+    absl::StrAppend(&text, "  ", report.layers[i].name, ": ",
+                    SchemeName(report.plan.routes[i].scheme), ", because ",
+                    report.plan.explanations[i].reason, "\n");
+  }
+  return text;
+}
+
+std::string FormatPlanJson(const PlanReport& report) {
+  const PlanTotals& totals = report.totals;
+  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < report.layers.size(); ++i) {
+    layers.push_back(LayerJson(report, i));
+  }
+  nlohmann::ordered_json shard_bytes = nlohmann::ordered_json::array();
+  for (int shard = 0; shard < report.placement.shards(); ++shard) {
+    shard_bytes.push_back(
+        ElementsToBytes(report.placement.shard_elements(shard)));
+  }
+  const nlohmann::ordered_json json = {
+      {"model", report.model},
+      {"workers", report.options.cluster.workers},
+      {"servers", report.options.cluster.servers},
+      {"batch", report.batch},
+      {"cost", std::string(CostKindName(report.options.cost))},
+      {"scheme", SchemeOption(report.options)},
+      {"layers", std::move(layers)},
+      {"totals",
+       {{"parameters", totals.parameters},
+        {"chunks", totals.chunks},
+        {"elements_server_only", totals.elements_server_only},
+        {"elements_planned", totals.elements_planned},
+        {"bytes_per_node_server_only",
+         ElementsToBytes(totals.elements_server_only)},
+        {"bytes_per_node_planned", ElementsToBytes(totals.elements_planned)},
+        {"busiest_node_bytes_server_only",
+         totals.busiest_node_bytes_server_only},
+        {"busiest_node_bytes_planned", totals.busiest_node_bytes_planned}}},
+      {"shard_bytes", std::move(shard_bytes)},
+  };
+  // The replacing handler: dump would throw at a name that is not UTF-8.
+  return json.dump(2, ' ', /*ensure_ascii=*/false,
+                   nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace nereus

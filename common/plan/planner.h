@@ -1,0 +1,100 @@
+#ifndef NEREUS_COMMON_PLAN_PLANNER_H_
+#define NEREUS_COMMON_PLAN_PLANNER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/plan/cost_model.h"
+#include "common/plan/layer_spec.h"
+#include "common/plan/scheme.h"
+
+namespace nereus {
+
+// What the planner keeps small.
+enum class CostKind {
+  kBytes,  // "bytes": what a node sends and receives. Poseidon's rule.
+};
+
+absl::string_view CostKindName(CostKind kind);
+
+// Errors: kInvalidArgument, with the name and the known ones.
+absl::StatusOr<CostKind> ParseCostKind(absl::string_view name);
+
+// How one layer's rounds go.
+struct Route {
+  Scheme scheme = Scheme::kServer;
+
+  bool operator==(const Route&) const = default;
+};
+
+// Why.
+struct RouteExplanation {
+  // What a node that is worker and server sends plus receives per step for the
+  // layer's matrix, by Poseidon's table 1. `factor_elements` is absent where
+  // the layer has no factors.
+  int64_t server_elements = 0;
+  std::optional<int64_t> factor_elements;
+
+  // One sentence with the figures above, without a full stop.
+  std::string reason;
+};
+
+// The routes of a model, with an explanation for each, both by layer.
+struct Plan {
+  std::vector<Route> routes;
+  std::vector<RouteExplanation> explanations;
+};
+
+// A scheme and, in half a sentence, what spoke for it.
+struct SchemeChoice {
+  Scheme scheme = Scheme::kServer;
+  std::string why;
+};
+
+// Chooses a scheme for each layer of a model. It sees the whole model, since
+// what a layer costs in time depends on what travels beside it. Implementations
+// are pure: equal arguments give equal choices on every machine.
+class CostFunction {
+ public:
+  virtual ~CostFunction() = default;
+
+  // One choice per layer. REQUIRES: valid layers and cluster, with at least two
+  // workers. Errors: those of the implementation.
+  virtual absl::StatusOr<std::vector<SchemeChoice>> Choose(
+      absl::Span<const LayerSpec> layers,
+      const ClusterShape& cluster) const = 0;
+};
+
+// The implementation of `kind`.
+//
+// kBytes is Poseidon's algorithm 1: a fully connected layer goes by factors
+// exactly if FactorsMoveNoMore, everything else through the servers. No errors.
+std::unique_ptr<const CostFunction> MakeCostFunction(CostKind kind);
+
+struct PlanOptions {
+  ClusterShape cluster;
+
+  // The scheme of every layer that supports it, instead of the cost's choice;
+  // the others go through the servers.
+  std::optional<Scheme> forced;
+
+  CostKind cost = CostKind::kBytes;
+};
+
+// Routes for `layers`. With one worker all go through the servers, whatever is
+// forced: it has no peer to send factors to, and the paper's rule, 0 <= 0,
+// would say factors. Pure: equal arguments give equal plans on every machine.
+//
+// Errors: kInvalidArgument, bad layers or cluster.
+absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
+                              const PlanOptions& options);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_PLAN_PLANNER_H_

@@ -1,0 +1,31 @@
+#include "common/plan/scheme.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+
+absl::string_view SchemeName(Scheme scheme) {
+  switch (scheme) {
+    case Scheme::kServer:
+      return "server";
+    case Scheme::kFactor:
+      return "factor";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<Scheme> ParseScheme(absl::string_view name) {
+  for (const Scheme scheme : {Scheme::kServer, Scheme::kFactor}) {
+    if (name == SchemeName(scheme)) return scheme;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown scheme \"", absl::CHexEscape(name.substr(0, 64)),
+                   "\", known are server, factor"));
+}
+
+bool SupportsScheme(const LayerSpec& layer, Scheme scheme) {
+  return scheme == Scheme::kServer || layer.kind == LayerKind::kFullyConnected;
+}
+
+}  // namespace nereus

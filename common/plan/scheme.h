@@ -1,0 +1,31 @@
+#ifndef NEREUS_COMMON_PLAN_SCHEME_H_
+#define NEREUS_COMMON_PLAN_SCHEME_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/plan/layer_spec.h"
+
+namespace nereus {
+
+// How a layer's rounds are carried.
+enum class Scheme {
+  // "server": dense gradients go to the shards, which send back the result.
+  kServer,
+
+  // "factor": the workers send each other the two matrices whose product is the
+  // weight gradient. Poseidon's sufficient factor broadcasting (SFB).
+  kFactor,
+};
+
+absl::string_view SchemeName(Scheme scheme);
+
+// Errors: kInvalidArgument, with the name and the known ones.
+absl::StatusOr<Scheme> ParseScheme(absl::string_view name);
+
+// Whether the layer can travel that way. Only a fully connected layer's
+// gradient has factors (Poseidon, algorithm 1); everything can use the servers.
+bool SupportsScheme(const LayerSpec& layer, Scheme scheme);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_PLAN_SCHEME_H_

@@ -1,0 +1,138 @@
+#include "common/plan/traffic.h"
+
+#include <algorithm>
+
+#include "common/base/logging.h"
+#include "common/plan/cost_model.h"
+#include "common/plan/scheme.h"
+#include "common/plan/wide_integer.h"
+
+namespace nereus {
+namespace {
+
+constexpr int64_t kElementBytes = sizeof(float);
+constexpr int64_t kFrameHeaderBytesMax = 65536;
+
+// How a payload becomes frames.
+struct Framing {
+  int64_t header_bytes = 0;
+  int64_t payload_bytes_max = 1;
+
+  WideInteger Bytes(WideInteger elements) const {
+    const WideInteger payload = elements * kElementBytes;
+    const WideInteger frames =
+        (payload + payload_bytes_max - 1) / payload_bytes_max;
+    return payload + frames * header_bytes;
+  }
+};
+
+// Adds up traffic between workers and shards, and knows who shares a node.
+class NodeBytes {
+ public:
+  NodeBytes(int64_t workers, int shards)
+      : workers_(workers),
+        by_shard_(shards, 0),
+        nodes_(std::max<int64_t>(workers, shards), 0) {}
+
+  // `bytes` between each worker and `shard`.
+  void AddAllWorkersWithShard(int32_t shard, WideInteger bytes) {
+    by_shard_[shard] += bytes;
+  }
+
+  // `bytes` between worker 0 and `shard`.
+  void AddFirstWorkerWithShard(int32_t shard, WideInteger bytes) {
+    if (shard == 0) return;
+    nodes_[0] += bytes;
+    nodes_[shard] += bytes;
+  }
+
+  // `bytes` between each worker and the other workers.
+  void AddAmongWorkers(WideInteger bytes) { among_workers_ += bytes; }
+
+  std::vector<int64_t> Totals() const {
+    WideInteger with_all_shards = 0;
+    for (const WideInteger bytes : by_shard_) with_all_shards += bytes;
+    const auto shards = static_cast<int64_t>(by_shard_.size());
+    std::vector<int64_t> totals;
+    totals.reserve(nodes_.size());
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const bool is_worker = static_cast<int64_t>(i) < workers_;
+      const bool is_shard = static_cast<int64_t>(i) < shards;
+      const WideInteger own = is_shard ? by_shard_[i] : 0;
+      WideInteger bytes = nodes_[i];
+      if (is_worker) bytes += with_all_shards - own + among_workers_;
+      if (is_shard) bytes += own * (workers_ - (is_worker ? 1 : 0));
+      totals.push_back(SaturateToInt64(bytes));
+    }
+    return totals;
+  }
+
+ private:
+  const int64_t workers_;
+  std::vector<WideInteger> by_shard_;  // Between the shard and one worker.
+  std::vector<WideInteger> nodes_;     // What is not the same for all workers.
+  WideInteger among_workers_ = 0;      // Of one worker.
+};
+
+void CheckArguments(int64_t workers, const Framing& framing) {
+  NEREUS_CHECK(workers >= 1 && workers <= kWorkersMax) << workers;
+  NEREUS_CHECK(framing.header_bytes >= 0 &&
+               framing.header_bytes <= kFrameHeaderBytesMax)
+      << framing.header_bytes;
+  NEREUS_CHECK(framing.payload_bytes_max >= 1) << framing.payload_bytes_max;
+}
+
+}  // namespace
+
+std::vector<int64_t> PredictNodeBytes(absl::Span<const LayerSpec> layers,
+                                      absl::Span<const Route> routes,
+                                      const Placement& placement,
+                                      int64_t workers,
+                                      int64_t frame_header_bytes,
+                                      int64_t frame_payload_bytes_max) {
+  const Framing framing{frame_header_bytes, frame_payload_bytes_max};
+  CheckArguments(workers, framing);
+  NEREUS_CHECK(static_cast<int>(layers.size()) == placement.layers() &&
+               layers.size() == routes.size())
+      << layers.size() << " layers, " << placement.layers() << " placed, "
+      << routes.size() << " routes";
+  NodeBytes nodes(workers, placement.shards());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerSpec& layer = layers[i];
+    NEREUS_CHECK(SupportsScheme(layer, routes[i].scheme))
+        << DescribeLayer(layer);
+    switch (routes[i].scheme) {
+      case Scheme::kServer:
+        for (const Chunk& chunk : placement.layer_chunks(i)) {
+          nodes.AddAllWorkersWithShard(chunk.shard,
+                                       2 * framing.Bytes(chunk.length));
+        }
+        break;
+      case Scheme::kFactor: {
+        const WideInteger rows = layer.rows;
+        nodes.AddAmongWorkers(
+            2 * (workers - 1) *
+            (framing.Bytes(rows * layer.m) + framing.Bytes(rows * layer.n)));
+        break;
+      }
+    }
+  }
+  return nodes.Totals();
+}
+
+std::vector<int64_t> PredictInitialBytes(const Placement& placement,
+                                         int64_t workers,
+                                         int64_t frame_header_bytes,
+                                         int64_t frame_payload_bytes_max) {
+  const Framing framing{frame_header_bytes, frame_payload_bytes_max};
+  CheckArguments(workers, framing);
+  NodeBytes nodes(workers, placement.shards());
+  for (const Chunk& chunk : placement.chunks()) {
+    const WideInteger bytes = framing.Bytes(chunk.length);
+    nodes.AddFirstWorkerWithShard(chunk.shard, bytes);
+    nodes.AddAllWorkersWithShard(chunk.shard, frame_header_bytes + bytes);
+  }
+  return nodes.Totals();
+}
+
+}  // namespace nereus

@@ -1,0 +1,24 @@
+#ifndef NEREUS_COMMON_PLAN_WIDE_INTEGER_H_
+#define NEREUS_COMMON_PLAN_WIDE_INTEGER_H_
+
+#include <cstdint>
+#include <limits>
+
+namespace nereus {
+
+// Holds every product that the plan's formulas make of layers and clusters
+// within their limits: the largest, 2 K (P1 - 1) (M + N) P2, is under 2^106.
+using WideInteger = __int128;
+
+// `value`, or the nearest int64_t where it does not fit.
+inline int64_t SaturateToInt64(WideInteger value) {
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+  if (value > kMax) return kMax;
+  if (value < kMin) return kMin;
+  return static_cast<int64_t>(value);
+}
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_PLAN_WIDE_INTEGER_H_
