@@ -1,0 +1,85 @@
+#include "common/compute/arithmetic.h"
+
+#include <cstring>
+#include <type_traits>
+#include <variant>
+
+#include "common/base/logging.h"
+#include "common/compute/gemm.h"
+#include "common/compute/optimizer.h"
+
+namespace nereus {
+namespace {
+
+// Payloads may start anywhere in a message, so loads go through memcpy, which
+// compilers turn into unaligned vector loads.
+float LoadFloat(const uint8_t* from) {
+  float value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+void Run(const CopyValues& copy) {
+  NEREUS_CHECK(copy.destination.bytes() == copy.source.bytes())
+      << copy.destination.bytes() << " from " << copy.source.bytes();
+  if (copy.destination.bytes() == 0) return;
+  std::memcpy(copy.destination.data(), copy.source.data(),
+              static_cast<size_t>(copy.source.bytes()));
+}
+
+void Run(const AddValues& add) {
+  NEREUS_CHECK(add.sum.bytes() == add.addend.bytes())
+      << add.sum.bytes() << " plus " << add.addend.bytes();
+  float* __restrict sum = add.sum.floats();
+  const uint8_t* __restrict addend = add.addend.data();
+  const int64_t count = add.sum.float_count();
+  for (int64_t i = 0; i < count; ++i) sum[i] += LoadFloat(addend + 4 * i);
+}
+
+void Run(const ScaleValues& scale) {
+  float* values = scale.values.floats();
+  const int64_t count = scale.values.float_count();
+  for (int64_t i = 0; i < count; ++i) values[i] *= scale.factor;
+}
+
+void Run(const UpdateParameters& update) {
+  ApplyOptimizer(update.optimizer, update.step, update.parameters.float_count(),
+                 update.gradient_scale, update.gradient.floats(),
+                 update.parameters.floats(), update.state.floats(),
+                 update.updated.floats());
+}
+
+void Run(const MultiplyFactors& multiply) {
+  FactorGradient(multiply.rows, multiply.m, multiply.n, multiply.bias,
+                 multiply.scale, multiply.output_gradient.floats(),
+                 multiply.input.floats(), multiply.gradient.floats());
+}
+
+// The buffer that says whether an action has values at all.
+const Buffer& Target(const CopyValues& copy) { return copy.destination; }
+const Buffer& Target(const AddValues& add) { return add.sum; }
+const Buffer& Target(const ScaleValues& scale) { return scale.values; }
+const Buffer& Target(const UpdateParameters& update) { return update.updated; }
+const Buffer& Target(const MultiplyFactors& multiply) {
+  return multiply.gradient;
+}
+
+}  // namespace
+
+bool ExecuteArithmetic(const Action& action) {
+  return std::visit(
+      [](const auto& typed) {
+        using T = std::decay_t<decltype(typed)>;
+        if constexpr (std::is_same_v<T, SendFrame> ||
+                      std::is_same_v<T, BroadcastFrame> ||
+                      std::is_same_v<T, LayerDone>) {
+          return false;
+        } else {
+          if (Target(typed).data() != nullptr) Run(typed);
+          return true;
+        }
+      },
+      action);
+}
+
+}  // namespace nereus

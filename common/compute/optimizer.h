@@ -1,0 +1,58 @@
+#ifndef NEREUS_COMMON_COMPUTE_OPTIMIZER_H_
+#define NEREUS_COMMON_COMPUTE_OPTIMIZER_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace nereus {
+
+enum class UpdateRule {
+  kSgd,   // "sgd", with momentum
+  kAdam,  // "adam"
+};
+
+absl::string_view UpdateRuleName(UpdateRule rule);
+absl::StatusOr<UpdateRule> ParseUpdateRule(absl::string_view name);
+
+// What a closed round does to the parameters. One for the whole job.
+struct OptimizerOptions {
+  UpdateRule rule = UpdateRule::kSgd;
+  float learning_rate = 0.01f;
+  float momentum = 0.9f;      // sgd
+  float weight_decay = 0.0f;  // Added to the gradient, times the parameter.
+  float beta1 = 0.9f;         // adam
+  float beta2 = 0.999f;       // adam
+  float epsilon = 1e-8f;      // adam
+
+  bool operator==(const OptimizerOptions&) const = default;
+
+  // OK, or kInvalidArgument that names the field and its value.
+  absl::Status Validate() const;
+};
+
+// Floats of state per parameter: sgd has the velocity, adam both moments.
+int OptimizerStateCount(UpdateRule rule);
+
+// One step over `length` parameters, all arrays float32 in host memory:
+//   g = gradient_scale * gradient[i] + weight_decay * parameters[i]
+//   sgd:  v = momentum * v + g;  updated = parameters - learning_rate * v
+//   adam: m, v as in Kingma and Ba, "Adam", ICLR 2015, algorithm 1, with its
+//   bias
+//         correction; `step` is its t - 1.
+//
+//   step        updates done before this one, >= 0; used by adam.
+//   state       {OptimizerStateCount * length}, zero before the first step: the
+//               velocity, or the first moments and then the second moments.
+//   updated     may be `parameters` itself; no other arrays overlap.
+//
+// Element by element and without contraction: the same inputs give the same
+// bits on every machine and for every way of cutting a layer into pieces.
+void ApplyOptimizer(const OptimizerOptions& options, int64_t step,
+                    int64_t length, float gradient_scale, const float* gradient,
+                    const float* parameters, float* state, float* updated);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_COMPUTE_OPTIMIZER_H_

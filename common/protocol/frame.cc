@@ -1,0 +1,192 @@
+#include "common/protocol/frame.h"
+
+#include <bit>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/logging.h"
+#include "common/base/version.h"
+
+namespace nereus {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "the wire is little-endian, and fields are copied as they are");
+
+constexpr uint32_t kMagic = 0x3153524e;  // "NRS1"
+constexpr uint32_t kShardBit = uint32_t{1} << 31;
+
+// Offsets of the fields; docs/wire_format.md has the same table.
+constexpr int kMagicAt = 0;
+constexpr int kVersionAt = 4;
+constexpr int kKindAt = 5;
+constexpr int kWireAt = 6;
+constexpr int kReservedByteAt = 7;
+constexpr int kJobAt = 8;
+constexpr int kEpochAt = 16;
+constexpr int kLayerAt = 24;
+constexpr int kChunkAt = 28;
+constexpr int kRoundAt = 32;
+constexpr int kSenderAt = 40;
+constexpr int kOffsetAt = 44;
+constexpr int kPayloadBytesAt = 48;
+constexpr int kPayloadCrcAt = 52;
+constexpr int kReservedWordAt = 56;
+constexpr int kHeaderCrcAt = 60;
+
+template <typename T>
+void Store(uint8_t* bytes, int at, T value) {
+  std::memcpy(bytes + at, &value, sizeof(value));
+}
+
+template <typename T>
+T Load(absl::Span<const uint8_t> bytes, int at) {
+  T value;
+  std::memcpy(&value, bytes.data() + at, sizeof(value));
+  return value;
+}
+
+absl::Status Bad(absl::string_view field, uint64_t found,
+                 absl::string_view expected) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "frame header: ", field, " is ", found, ", expected ", expected));
+}
+
+bool KnownKind(uint8_t kind) {
+  return kind >= static_cast<uint8_t>(FrameKind::kHello) &&
+         kind <= static_cast<uint8_t>(FrameKind::kFactors);
+}
+
+}  // namespace
+
+absl::string_view FrameKindName(FrameKind kind) {
+  switch (kind) {
+    case FrameKind::kHello:
+      return "hello";
+    case FrameKind::kRefusal:
+      return "refusal";
+    case FrameKind::kContribution:
+      return "contribution";
+    case FrameKind::kResult:
+      return "result";
+    case FrameKind::kPull:
+      return "pull";
+    case FrameKind::kFactors:
+      return "factors";
+  }
+  return "unknown";
+}
+
+void EncodeFrameHeader(const FrameHeader& header, uint8_t* bytes) {
+  std::memset(bytes, 0, kFrameHeaderBytes);
+  Store(bytes, kMagicAt, kMagic);
+  Store(bytes, kVersionAt, static_cast<uint8_t>(kProtocolVersion));
+  Store(bytes, kKindAt, header.kind);
+  Store(bytes, kWireAt, header.wire);
+  Store(bytes, kJobAt, header.job);
+  Store(bytes, kEpochAt, header.epoch);
+  Store(bytes, kLayerAt, header.layer);
+  Store(bytes, kChunkAt, header.chunk);
+  Store(bytes, kRoundAt, header.round);
+  const uint32_t role = header.sender.role == Role::kShard ? kShardBit : 0;
+  Store(bytes, kSenderAt, role | static_cast<uint32_t>(header.sender.rank));
+  Store(bytes, kOffsetAt, header.offset);
+  Store(bytes, kPayloadBytesAt, header.payload_bytes);
+  Store(bytes, kPayloadCrcAt, header.payload_crc);
+  Store(bytes, kHeaderCrcAt, Crc32c(bytes, kHeaderCrcAt));
+}
+
+absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes) {
+  if (bytes.size() != kFrameHeaderBytes) {
+    return Bad("length", bytes.size(), absl::StrCat(kFrameHeaderBytes));
+  }
+  const auto magic = Load<uint32_t>(bytes, kMagicAt);
+  if (magic != kMagic) return Bad("magic", magic, absl::StrCat(kMagic));
+  const uint32_t crc = Crc32c(bytes.data(), kHeaderCrcAt);
+  const auto stated_crc = Load<uint32_t>(bytes, kHeaderCrcAt);
+  if (crc != stated_crc) return Bad("checksum", stated_crc, absl::StrCat(crc));
+  const auto version = Load<uint8_t>(bytes, kVersionAt);
+  if (version != kProtocolVersion) {
+    return Bad("protocol version", version, absl::StrCat(kProtocolVersion));
+  }
+  const auto kind = Load<uint8_t>(bytes, kKindAt);
+  if (!KnownKind(kind)) return Bad("kind", kind, "a known kind");
+  const auto wire = Load<uint8_t>(bytes, kWireAt);
+  if (wire > static_cast<uint8_t>(WireType::kFloat32)) {
+    return Bad("wire type", wire, "a known wire type");
+  }
+  if (Load<uint8_t>(bytes, kReservedByteAt) != 0 ||
+      Load<uint32_t>(bytes, kReservedWordAt) != 0) {
+    return Bad("a reserved field", 1, "0");
+  }
+
+  FrameHeader header;
+  header.kind = static_cast<FrameKind>(kind);
+  header.wire = static_cast<WireType>(wire);
+  header.job = Load<uint64_t>(bytes, kJobAt);
+  header.epoch = Load<uint64_t>(bytes, kEpochAt);
+  header.layer = Load<uint32_t>(bytes, kLayerAt);
+  header.chunk = Load<uint32_t>(bytes, kChunkAt);
+  header.round = Load<int64_t>(bytes, kRoundAt);
+  const auto sender = Load<uint32_t>(bytes, kSenderAt);
+  const uint32_t rank = sender & ~kShardBit;
+  const bool shard = (sender & kShardBit) != 0;
+  if (rank >= static_cast<uint32_t>(kRanksMax)) {
+    return Bad("sender", rank, absl::StrCat("less than ", kRanksMax));
+  }
+  header.sender = {shard ? Role::kShard : Role::kWorker,
+                   static_cast<int32_t>(rank)};
+  header.offset = Load<uint32_t>(bytes, kOffsetAt);
+  header.payload_bytes = Load<uint32_t>(bytes, kPayloadBytesAt);
+  if (header.payload_bytes > kFramePayloadBytesMax) {
+    return Bad("payload length", header.payload_bytes,
+               absl::StrCat("at most ", kFramePayloadBytesMax));
+  }
+  header.payload_crc = Load<uint32_t>(bytes, kPayloadCrcAt);
+  return header;
+}
+
+absl::Status CheckPayload(const FrameHeader& header, const Buffer& payload) {
+  if (payload.bytes() != header.payload_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(header), ": the payload has ", payload.bytes(),
+        " bytes, the header says ", header.payload_bytes));
+  }
+  const uint32_t crc =
+      Crc32c(payload.data(), static_cast<size_t>(payload.bytes()));
+  if (crc != header.payload_crc) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(header), ": the payload's checksum is ", absl::Hex(crc),
+        ", the header says ", absl::Hex(header.payload_crc)));
+  }
+  return absl::OkStatus();
+}
+
+std::string DescribeFrame(const FrameHeader& header) {
+  return absl::StrCat(FrameKindName(header.kind), " layer=", header.layer,
+                      " chunk=", header.chunk, " round=", header.round,
+                      " offset=", header.offset,
+                      " bytes=", header.payload_bytes, " from ",
+                      PeerName(header.sender));
+}
+
+absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
+                                   int64_t elements) {
+  if (header.offset % kFrameElementsMax != 0 || header.offset >= elements) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(header), ": the offset must be a multiple of ",
+        kFrameElementsMax, " below ", elements));
+  }
+  const int64_t index = header.offset / kFrameElementsMax;
+  const int64_t bytes =
+      FrameElements(elements, index) * static_cast<int64_t>(sizeof(float));
+  if (header.payload_bytes != bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(header), ": the payload must have ", bytes, " bytes"));
+  }
+  return index;
+}
+
+}  // namespace nereus

@@ -1,0 +1,106 @@
+#ifndef NEREUS_COMMON_PROTOCOL_FRAME_H_
+#define NEREUS_COMMON_PROTOCOL_FRAME_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/protocol/peer.h"
+#include "common/tensor/buffer.h"
+
+namespace nereus {
+
+// The data plane speaks in frames: a fixed header and a payload by reference.
+// docs/wire_format.md has the bytes.
+
+inline constexpr int64_t kFrameHeaderBytes = 64;
+
+// A payload fits a scratch that stays in the L2 cache: received whole, its
+// checksum verified, then touched once by arithmetic.
+inline constexpr int64_t kFramePayloadBytesMax = 256 * 1024;
+inline constexpr int64_t kFrameElementsMax =
+    kFramePayloadBytesMax / static_cast<int64_t>(sizeof(float));
+
+enum class FrameKind : uint8_t {
+  kHello = 1,         // First on a connection, both ways: who I am (hello.h).
+  kRefusal = 2,       // Last on a connection: why it ends, as text.
+  kContribution = 3,  // Worker -> shard: part of a dense gradient.
+  kResult = 4,        // Shard -> worker: part of what a round came to.
+  kPull = 5,          // Worker -> shard: send me this chunk as it is.
+  kFactors = 6,       // Worker -> worker: part of a sufficient factor.
+};
+
+absl::string_view FrameKindName(FrameKind kind);
+
+enum class WireType : uint8_t {
+  kNone = 0,     // Not values: hello, refusal, pull.
+  kFloat32 = 1,  // Little-endian.
+};
+
+// The state before round 0: worker 0's initial parameters, which the shards
+// take as they are.
+inline constexpr int64_t kInitialRound = -1;
+
+// Kinds kFactors: which matrix of the pair, in FrameHeader::chunk.
+inline constexpr uint32_t kOutputGradientMatrix = 0;
+inline constexpr uint32_t kInputMatrix = 1;
+
+struct FrameHeader {
+  FrameKind kind = FrameKind::kHello;
+  WireType wire = WireType::kNone;
+  uint64_t job = 0;    // The job's id, drawn by its coordinator.
+  uint64_t epoch = 0;  // Version of the membership.
+  uint32_t layer = 0;  // In forward order.
+  uint32_t chunk = 0;  // Within the layer.
+  int64_t round = 0;   // Of the layer; kInitialRound for initial parameters.
+  PeerId sender;
+  // First element of this payload, from the start of the chunk (kFactors: of
+  // the matrix). A multiple of kFrameElementsMax.
+  uint32_t offset = 0;
+  uint32_t payload_bytes = 0;
+  uint32_t payload_crc = 0;  // CRC-32C; transports fill it in and check it.
+
+  bool operator==(const FrameHeader&) const = default;
+};
+
+struct Frame {
+  FrameHeader header;
+  Buffer payload;  // header.payload_bytes long.
+};
+
+// Writes `header` into `bytes`, kFrameHeaderBytes long.
+void EncodeFrameHeader(const FrameHeader& header, uint8_t* bytes);
+
+// Reads a header: exactly kFrameHeaderBytes of hostile input. What comes back
+// has a known kind and wire type, a sender in range and a payload of at most
+// kFramePayloadBytesMax; whether it makes sense is the machine's to say.
+// Errors: kInvalidArgument, with the field and its value.
+absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes);
+
+// OK if `payload` is what the header says: length and checksum.
+absl::Status CheckPayload(const FrameHeader& header, const Buffer& payload);
+
+// "contribution layer=3 chunk=0 round=12 offset=65536 bytes=262144 from worker
+// 1".
+std::string DescribeFrame(const FrameHeader& header);
+
+// How many frames carry `elements` values, and how many values are in frame
+// `index`.
+constexpr int64_t FrameCount(int64_t elements) {
+  return (elements + kFrameElementsMax - 1) / kFrameElementsMax;
+}
+constexpr int64_t FrameElements(int64_t elements, int64_t index) {
+  const int64_t rest = elements - index * kFrameElementsMax;
+  return rest < kFrameElementsMax ? rest : kFrameElementsMax;
+}
+
+// Checks a header's offset and length against the frames that `elements` values
+// are cut into, and returns the frame's index among them. Errors:
+// kInvalidArgument, with both values.
+absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header, int64_t elements);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_PROTOCOL_FRAME_H_

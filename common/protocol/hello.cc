@@ -1,0 +1,52 @@
+#include "common/protocol/hello.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+namespace {
+
+template <typename T>
+absl::Status Mismatch(absl::string_view field, const Hello& ours,
+                      const Hello& theirs, const T& our_value,
+                      const T& their_value) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "handshake: ", field, " differs: ", PeerName(theirs.self), " (build ",
+      theirs.build, ") has ", their_value, ", ", PeerName(ours.self),
+      " (build ", ours.build, ") has ", our_value));
+}
+
+}  // namespace
+
+absl::Status CheckHello(const Hello& ours, const Hello& theirs,
+                        const JobShape& shape) {
+  if (theirs.protocol_version != ours.protocol_version) {
+    return Mismatch("protocol version", ours, theirs, ours.protocol_version,
+                    theirs.protocol_version);
+  }
+  if (theirs.job != ours.job) {
+    return Mismatch("job", ours, theirs, ours.job, theirs.job);
+  }
+  if (theirs.epoch != ours.epoch) {
+    return Mismatch("epoch", ours, theirs, ours.epoch, theirs.epoch);
+  }
+  if (theirs.model_signature != ours.model_signature) {
+    return Mismatch("model signature", ours, theirs, ours.model_signature,
+                    theirs.model_signature);
+  }
+  if (theirs.intended != ours.self) {
+    return Mismatch("the receiver", ours, theirs, PeerName(ours.self),
+                    PeerName(theirs.intended));
+  }
+  const int count =
+      theirs.self.role == Role::kWorker ? shape.workers : shape.shards;
+  if (theirs.self.rank < 0 || theirs.self.rank >= count ||
+      theirs.self == ours.self) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("handshake: ", PeerName(ours.self), " has no peer ",
+                     PeerName(theirs.self), " in a job of ", shape.workers,
+                     " workers and ", shape.shards, " shards"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace nereus

@@ -1,0 +1,62 @@
+#ifndef NEREUS_COMMON_PROTOCOL_MACHINE_H_
+#define NEREUS_COMMON_PROTOCOL_MACHINE_H_
+
+#include "absl/status/statusor.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/outbox.h"
+#include "common/protocol/peer.h"
+
+namespace nereus {
+
+// Where the payload of an announced frame is to be received.
+struct Landing {
+  // kScratch: memory of the transport's that is valid while OnFrame runs.
+  // kPlace: `place`, header.payload_bytes long. kDiscard: nowhere, the frame is
+  // a repetition; OnFrame is not called.
+  enum class Kind { kScratch, kPlace, kDiscard };
+  Kind kind = Kind::kScratch;
+  Buffer place;
+
+  static Landing Scratch() { return {}; }
+  static Landing Discard() { return {Kind::kDiscard, Buffer()}; }
+  static Landing At(Buffer place) { return {Kind::kPlace, std::move(place)}; }
+};
+
+// What a transport tells its owner. For each frame OnHeader, then OnFrame, with
+// nothing from the same peer in between.
+class FrameHandler {
+ public:
+  virtual ~FrameHandler() = default;
+
+  // A frame announces itself. An error refuses it and ends the connection.
+  virtual absl::StatusOr<Landing> OnHeader(PeerId from,
+                                           const FrameHeader& header) = 0;
+  // Its payload has landed, length and checksum as announced.
+  virtual void OnFrame(PeerId from, const Frame& frame) = 0;
+  virtual void OnConnected(PeerId peer) = 0;
+  // OK: the peer closed it. May come without OnConnected before it.
+  virtual void OnDisconnected(PeerId peer, const absl::Status& reason) = 0;
+};
+
+// A state machine of the protocol core: takes an event, appends actions.
+//
+// Pure: no threads, clocks, sockets, files or unseeded randomness. One owner
+// calls it, one event at a time, and carries out the actions of each event in
+// order before the next one. A payload in scratch is valid until then.
+class Machine {
+ public:
+  virtual ~Machine() = default;
+
+  // Checks a frame against the state: job, epoch, sender, layer, chunk, round,
+  // offset, length. Changes nothing. Errors: kInvalidArgument, the frame is
+  // wrong: its connection must end.
+  virtual absl::StatusOr<Landing> OnHeader(PeerId from,
+                                           const FrameHeader& header) const = 0;
+
+  // The payload of a frame that OnHeader has just accepted.
+  virtual void OnFrame(PeerId from, const Frame& frame, Outbox& out) = 0;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_PROTOCOL_MACHINE_H_

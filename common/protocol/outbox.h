@@ -1,0 +1,98 @@
+#ifndef NEREUS_COMMON_PROTOCOL_OUTBOX_H_
+#define NEREUS_COMMON_PROTOCOL_OUTBOX_H_
+
+#include <cstdint>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/compute/optimizer.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/peer.h"
+#include "common/tensor/buffer.h"
+
+namespace nereus {
+
+// What machines ask of their drivers. All values are float32 in host memory.
+
+struct SendFrame {
+  PeerId to;
+  Frame frame;
+};
+
+// To every worker of the epoch but the sender.
+struct BroadcastFrame {
+  Frame frame;
+};
+
+// destination = source; same length.
+struct CopyValues {
+  Buffer destination;
+  Buffer source;
+};
+
+// sum += addend; same length.
+struct AddValues {
+  Buffer sum;
+  Buffer addend;
+};
+
+// values *= factor.
+struct ScaleValues {
+  Buffer values;
+  float factor = 1.0f;
+};
+
+// ApplyOptimizer (common/compute/optimizer.h). `updated` may be `parameters`.
+struct UpdateParameters {
+  OptimizerOptions optimizer;
+  int64_t step = 0;
+  float gradient_scale = 1.0f;
+  Buffer gradient;
+  Buffer parameters;
+  Buffer state;
+  Buffer updated;
+};
+
+// FactorGradient (common/compute/gemm.h): gradient = scale * factors' product.
+struct MultiplyFactors {
+  int64_t rows = 0;
+  int64_t m = 0;
+  int64_t n = 0;
+  bool bias = false;
+  float scale = 1.0f;
+  Buffer output_gradient;  // rows x m
+  Buffer input;            // rows x n
+  Buffer gradient;         // m * n, or m * n + m with the bias
+};
+
+// Round `round` of `layer` is done on this worker; kInitialRound: its
+// parameters are the job's initial ones.
+struct LayerDone {
+  int32_t layer = 0;
+  int64_t round = 0;
+};
+
+using Action =
+    std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues, ScaleValues,
+                 UpdateParameters, MultiplyFactors, LayerDone>;
+
+// The actions of one event, in the order in which they must be carried out.
+// Reused from event to event, so that it does not allocate in the long run.
+class Outbox {
+ public:
+  template <typename T>
+  void Add(T action) {
+    actions_.emplace_back(std::move(action));
+  }
+  const std::vector<Action>& actions() const { return actions_; }
+  bool empty() const { return actions_.empty(); }
+  void Clear() { actions_.clear(); }
+
+ private:
+  std::vector<Action> actions_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_PROTOCOL_OUTBOX_H_
