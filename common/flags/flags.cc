@@ -1,0 +1,85 @@
+#include "common/flags/flags.h"
+
+#include <cctype>
+
+#include "common/base/version.h"
+
+namespace nereus {
+
+std::string FlagVariable(const std::string& name) {
+  std::string variable = "NEREUS_";
+  for (const char c : name) {
+    variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  }
+  return variable;
+}
+
+void AddCommonFlags(CLI::App& app, const std::string& program,
+                    LogLevel& log_level) {
+  app.set_version_flag("--version", program + " " + kVersion);
+  AddChoice(app, "log-level", log_level,
+            {{"debug", LogLevel::kDebug},
+             {"info", LogLevel::kInfo},
+             {"warning", LogLevel::kWarning},
+             {"error", LogLevel::kError}},
+            "least level of lines to log: debug, info, warning or error");
+}
+
+void AddUpdateFlags(CLI::App& app, OptimizerOptions& options) {
+  AddChoice(app, "update", options.rule,
+            {{"sgd", UpdateRule::kSgd}, {"adam", UpdateRule::kAdam}},
+            "the optimizer's rule: sgd (with momentum) or adam");
+  AddFlag(app, "learning-rate", options.learning_rate, "step size");
+  AddFlag(app, "momentum", options.momentum, "of sgd, in [0, 1)");
+  AddFlag(app, "weight-decay", options.weight_decay,
+          "added to the gradient, times the parameter");
+  AddFlag(app, "beta1", options.beta1, "of adam: decay of the first moment");
+  AddFlag(app, "beta2", options.beta2, "of adam: decay of the second moment");
+  AddFlag(app, "epsilon", options.epsilon, "of adam: added to the divisor");
+}
+
+std::optional<Scheme> ForcedScheme(SchemeFlag scheme) {
+  switch (scheme) {
+    case SchemeFlag::kAuto:
+      return std::nullopt;
+    case SchemeFlag::kServer:
+      return Scheme::kServer;
+    case SchemeFlag::kFactor:
+      return Scheme::kFactor;
+  }
+  return std::nullopt;
+}
+
+void AddSchemeFlags(CLI::App& app, SchemeFlag& scheme, CostKind& cost) {
+  AddChoice(app, "scheme", scheme,
+            {{"auto", SchemeFlag::kAuto},
+             {"server", SchemeFlag::kServer},
+             {"factor", SchemeFlag::kFactor}},
+            "how layers travel: auto (the cheapest each), or server or factor "
+            "for all that can");
+  AddChoice(app, "cost", cost, {{"bytes", CostKind::kBytes}},
+            "what auto minimises: bytes (Poseidon's rule)");
+}
+
+void AddJobFlags(CLI::App& app, JobFlags& flags) {
+  AddSchemeFlags(app, flags.scheme, flags.cost);
+  AddChoice(app, "optimizer", flags.options.optimizer_place,
+            {{"server", OptimizerPlace::kServer},
+             {"worker", OptimizerPlace::kWorker}},
+            "where the optimizer runs: server, or worker (servers only "
+            "average)");
+  AddUpdateFlags(app, flags.options.optimizer);
+  AddSwitch(app, "deterministic", flags.options.deterministic,
+            "sum gradients in the order of ranks: the same bits every run");
+}
+
+int ParseFlags(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return -1;
+}
+
+}  // namespace nereus

@@ -1,0 +1,31 @@
+#include "common/rpc/admin_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/rpc/messages.h"
+#include "common/rpc/rpc_status.h"
+#include "proto/admin.grpc.pb.h"
+
+namespace nereus {
+
+absl::StatusOr<JobStatus> FetchJobStatus(const std::string& address,
+                                         absl::Duration timeout) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt("grpc.enable_http_proxy", 0);
+  const auto stub = v1::Admin::NewStub(grpc::CreateCustomChannel(
+      address, grpc::InsecureChannelCredentials(), arguments));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  v1::GetStatusResponse response;
+  const absl::Status status = FromGrpcStatus(
+      stub->GetStatus(&context, v1::GetStatusRequest(), &response));
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat(address, ": ", status.message()));
+  }
+  return FromProto(response);
+}
+
+}  // namespace nereus

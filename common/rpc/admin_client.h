@@ -1,0 +1,21 @@
+#ifndef NEREUS_COMMON_RPC_ADMIN_CLIENT_H_
+#define NEREUS_COMMON_RPC_ADMIN_CLIENT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/protocol/membership.h"
+
+namespace nereus {
+
+// What the server at `address` ("host:port" of its control port) knows of the
+// job. Errors: kUnavailable, nobody answers there (the message has the
+// address); kFailedPrecondition, a shard that does not coordinate (the message
+// says who does); kDeadlineExceeded after `timeout`.
+absl::StatusOr<JobStatus> FetchJobStatus(const std::string& address,
+                                         absl::Duration timeout);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_RPC_ADMIN_CLIENT_H_

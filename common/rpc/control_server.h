@@ -1,0 +1,49 @@
+#ifndef NEREUS_COMMON_RPC_CONTROL_SERVER_H_
+#define NEREUS_COMMON_RPC_CONTROL_SERVER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace grpc {
+class Service;
+}  // namespace grpc
+
+namespace nereus {
+
+// The control port of a process: the services given to it, grpc.health.v1 and
+// reflection. Stops when destroyed. Thread-safe.
+class ControlServer {
+ public:
+  // Listens at `host`:`port`, 0 picks a free one. `services` are not owned and
+  // must outlive this. Errors: kUnavailable, the address is in use or not this
+  // machine's.
+  static absl::StatusOr<std::unique_ptr<ControlServer>> Start(
+      const std::string& host, int port,
+      const std::vector<grpc::Service*>& services);
+
+  ~ControlServer();
+
+  int port() const { return port_; }
+
+  // What health checks of the service "readiness" hear; of "" and "liveness" it
+  // is always SERVING. Starts as not ready.
+  void SetReady(bool ready);
+
+  // Ends open calls at `deadline`, new ones at once.
+  void Shutdown(absl::Time deadline);
+
+ private:
+  struct Impl;
+  ControlServer();
+
+  std::unique_ptr<Impl> impl_;
+  int port_ = 0;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_RPC_CONTROL_SERVER_H_

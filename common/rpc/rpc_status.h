@@ -1,0 +1,23 @@
+#ifndef NEREUS_COMMON_RPC_RPC_STATUS_H_
+#define NEREUS_COMMON_RPC_RPC_STATUS_H_
+
+#include <grpcpp/support/status.h>
+
+#include "absl/status/status.h"
+
+namespace nereus {
+
+// gRPC's and Abseil's statuses have the same codes; they meet here only.
+inline grpc::Status ToGrpcStatus(const absl::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
+                      std::string(status.message()));
+}
+
+inline absl::Status FromGrpcStatus(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                      status.error_message());
+}
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_RPC_RPC_STATUS_H_

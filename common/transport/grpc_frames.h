@@ -1,0 +1,91 @@
+#ifndef NEREUS_COMMON_TRANSPORT_GRPC_FRAMES_H_
+#define NEREUS_COMMON_TRANSPORT_GRPC_FRAMES_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/protocol/frame.h"
+
+namespace nereus {
+
+// Frames as gRPC messages: 64 bytes of header, then the payload. Internal to
+// the gRPC transport.
+
+// Frames that were given to a transport and whose bytes are still needed.
+// Thread-safe. Shared by the transport and by those frames: gRPC may hold on to
+// a message for longer than the transport lives.
+class UnsentCount {
+ public:
+  void Increment();
+  void Decrement();
+
+  // True if all were sent or dropped before `deadline`.
+  bool WaitForZero(absl::Time deadline);
+
+ private:
+  std::mutex mu_;
+  std::condition_variable changed_;
+  int64_t count_ = 0;  // Guarded by mu_.
+};
+
+// A frame on its way out, from Send until its bytes were taken by the kernel.
+class OutgoingFrame {
+ public:
+  // `unsent` counts this one until it is destroyed.
+  OutgoingFrame(Frame frame, std::shared_ptr<UnsentCount> unsent);
+  ~OutgoingFrame();
+  OutgoingFrame(const OutgoingFrame&) = delete;
+  OutgoingFrame& operator=(const OutgoingFrame&) = delete;
+
+  const FrameHeader& header() const { return frame_.header; }
+  int64_t bytes() const { return kFrameHeaderBytes + frame_.payload.bytes(); }
+
+  // A message that refers to the frame's own memory; computes the checksum of
+  // the payload if there is none yet. The frame lives until gRPC, which may
+  // keep the bytes after the write is said to be done, has let go of the last
+  // of them.
+  static grpc::ByteBuffer ToMessage(std::unique_ptr<OutgoingFrame> frame);
+
+ private:
+  static void Release(void* frame);
+
+  Frame frame_;
+  const std::shared_ptr<UnsentCount> unsent_;
+  std::atomic<int> holders_{0};  // Slices, and ToMessage while it runs.
+  uint8_t encoded_[kFrameHeaderBytes];
+};
+
+// A message that has come in, from anybody.
+class IncomingFrame {
+ public:
+  // Errors: kInvalidArgument, not a frame header, or a message of another
+  // length than its header says.
+  static absl::StatusOr<IncomingFrame> Read(const grpc::ByteBuffer& message);
+
+  const FrameHeader& header() const { return header_; }
+
+  // Writes the payload to `destination`, header().payload_bytes long.
+  void CopyPayload(uint8_t* destination) const;
+
+ private:
+  FrameHeader header_;
+  std::vector<grpc::Slice> slices_;
+};
+
+// Copies the payload to memory of the frame's own and checks it: for the few
+// small frames of a handshake. Errors: as Read; kInvalidArgument, a payload of
+// more than `payload_bytes_max`, or a wrong checksum.
+absl::StatusOr<Frame> ReadSmallFrame(const grpc::ByteBuffer& message,
+                                     int64_t payload_bytes_max);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_TRANSPORT_GRPC_FRAMES_H_

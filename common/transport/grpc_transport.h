@@ -1,0 +1,99 @@
+#ifndef NEREUS_COMMON_TRANSPORT_GRPC_TRANSPORT_H_
+#define NEREUS_COMMON_TRANSPORT_GRPC_TRANSPORT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/tensor/buffer.h"
+#include "common/transport/transport.h"
+
+namespace nereus {
+
+// Of the implementation, where the headers of gRPC are.
+class GrpcHub;
+class IncomingFrame;
+struct GrpcEndpoint;
+struct GrpcEvent;
+
+struct GrpcTransportOptions {
+  // Where to listen. `port` 0: one that is free, see Transport::port.
+  std::string host = "127.0.0.1";
+  int port = 0;
+
+  // A stranger must have introduced itself by then; one attempt to connect
+  // takes no longer either.
+  absl::Duration handshake_timeout = absl::Seconds(10);
+
+  // How many strangers may be doing so at a time; more are told to come again.
+  int handshakes_max = 256;
+
+  // A peer that is told that its connection ends has this long to read it.
+  absl::Duration closing_timeout = absl::Seconds(5);
+
+  // Frames per connection that may wait for Poll; then reading stops.
+  int undelivered_max = 4;
+
+  // OK, or kInvalidArgument with the field and its value.
+  absl::Status Validate() const;
+};
+
+// Moves frames in bidirectional gRPC streams of byte buffers, one per
+// connection, method /nereus.v1.Data/Frames; payloads are neither copied on
+// their way out nor seen by Protobuf. For networks where one HTTP/2 port is all
+// that is allowed.
+//
+// Frames for a peer are dropped if its connection ends, or cannot be made, and
+// so are those that are sent from then until the handler has heard of it. Later
+// ones wait for a new connection.
+//
+// A frame that is refused, by OnHeader or for its checksum, ends its connection
+// after those before it were delivered; the peer is told the reason. A place
+// that OnHeader gave must be taken as overwritten even if OnFrame does not
+// follow.
+//
+// Starts threads of gRPC's and one of its own, for retries and time limits.
+class GrpcTransport final : public Transport {
+ public:
+  // Errors: kInvalidArgument, bad options; kUnavailable, the port is in use or
+  // the host not of this machine, with "host:port".
+  static absl::StatusOr<std::unique_ptr<Transport>> Start(
+      const GrpcTransportOptions& options);
+
+  // Without a Shutdown before, as Shutdown(0).
+  ~GrpcTransport() override;
+
+  int port() const override;
+  void SetIdentity(const Hello& self, const JobShape& shape) override;
+  void Connect(PeerId peer, const std::string& address,
+               absl::Time deadline) override;
+  void Send(PeerId to, const Frame& frame) override;
+  void Poll(absl::Duration timeout, FrameHandler& handler) override;
+  void Wake() override;
+  std::vector<TrafficCount> traffic() const override;
+  void Shutdown(absl::Duration timeout) override;
+
+ private:
+  GrpcTransport(std::shared_ptr<GrpcHub> hub,
+                std::unique_ptr<GrpcEndpoint> endpoint);
+
+  void Deliver(GrpcEvent& event, FrameHandler& handler);
+
+  // Lands one frame. An error is the peer's fault.
+  absl::Status Receive(const GrpcEvent& event, FrameHandler& handler);
+  absl::Status Land(const GrpcEvent& event, const IncomingFrame& incoming,
+                    FrameHandler& handler);
+
+  // Shared with the connections, whose last callbacks may come late.
+  const std::shared_ptr<GrpcHub> hub_;
+  const std::unique_ptr<GrpcEndpoint> endpoint_;
+  const Buffer scratch_;  // For Poll: payloads that have no other place.
+  bool shut_down_ = false;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_TRANSPORT_GRPC_TRANSPORT_H_

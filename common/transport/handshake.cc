@@ -1,0 +1,135 @@
+#include "common/transport/handshake.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/status_macros.h"
+#include "proto/data.pb.h"
+
+namespace nereus {
+namespace {
+
+constexpr size_t kBuildBytesMax = 256;
+constexpr absl::string_view kNotReady = "not ready";
+
+Frame TextFrame(FrameKind kind, PeerId sender, const std::string& text) {
+  Frame frame;
+  frame.header.kind = kind;
+  frame.header.sender = sender;
+  frame.payload = Buffer::Allocate(static_cast<int64_t>(text.size()));
+  std::memcpy(frame.payload.data(), text.data(), text.size());
+  frame.header.payload_bytes = static_cast<uint32_t>(text.size());
+  frame.header.payload_crc = Crc32c(text.data(), text.size());
+  return frame;
+}
+
+void WritePeer(PeerId peer, v1::Member& message) {
+  message.set_role(peer.role == Role::kShard ? v1::Member::ROLE_SHARD
+                                             : v1::Member::ROLE_WORKER);
+  message.set_rank(peer.rank);
+}
+
+absl::StatusOr<PeerId> ReadPeer(absl::string_view field,
+                                const v1::Member& message) {
+  const bool shard = message.role() == v1::Member::ROLE_SHARD;
+  if (!shard && message.role() != v1::Member::ROLE_WORKER) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("hello: ", field, " has the role ",
+                     static_cast<int>(message.role()), ", expected 1 or 2"));
+  }
+  if (message.rank() < 0 || message.rank() >= kRanksMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("hello: ", field, " has the rank ", message.rank(),
+                     ", expected 0 to ", kRanksMax - 1));
+  }
+  return shard ? PeerId::Shard(message.rank()) : PeerId::Worker(message.rank());
+}
+
+// Another process wrote it: nothing in it may break a line or a terminal.
+std::string Printable(absl::string_view text, size_t bytes_max) {
+  std::string printable(text.substr(0, bytes_max));
+  for (char& c : printable) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return printable;
+}
+
+absl::string_view PayloadText(const Frame& frame) {
+  return absl::string_view(reinterpret_cast<const char*>(frame.payload.data()),
+                           static_cast<size_t>(frame.payload.bytes()));
+}
+
+}  // namespace
+
+Frame HelloFrame(const Hello& hello) {
+  v1::DataHello message;
+  message.set_protocol_version(hello.protocol_version);
+  message.set_build(hello.build.substr(0, kBuildBytesMax));
+  message.set_job(hello.job);
+  message.set_epoch(hello.epoch);
+  message.set_model_signature(hello.model_signature);
+  WritePeer(hello.self, *message.mutable_self());
+  WritePeer(hello.intended, *message.mutable_intended());
+  Frame frame =
+      TextFrame(FrameKind::kHello, hello.self, message.SerializeAsString());
+  frame.header.job = hello.job;
+  frame.header.epoch = hello.epoch;
+  return frame;
+}
+
+absl::StatusOr<Hello> ReadHello(const Frame& frame) {
+  if (frame.header.kind != FrameKind::kHello) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a connection must open with a hello, not with ",
+                     DescribeFrame(frame.header)));
+  }
+  if (frame.payload.bytes() > kHelloBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("hello: ", frame.payload.bytes(), " bytes, at most ",
+                     kHelloBytesMax, " are allowed"));
+  }
+  v1::DataHello message;
+  if (!message.ParseFromArray(frame.payload.data(),
+                              static_cast<int>(frame.payload.bytes()))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("hello: ", frame.payload.bytes(),
+                     " bytes that are not a DataHello message"));
+  }
+  Hello hello;
+  hello.protocol_version = message.protocol_version();
+  hello.build = Printable(message.build(), kBuildBytesMax);
+  hello.job = message.job();
+  hello.epoch = message.epoch();
+  hello.model_signature = message.model_signature();
+  NEREUS_ASSIGN_OR_RETURN(hello.self, ReadPeer("self", message.self()));
+  NEREUS_ASSIGN_OR_RETURN(hello.intended,
+                          ReadPeer("intended", message.intended()));
+  return hello;
+}
+
+Frame RefusalFrame(PeerId self, absl::string_view reason) {
+  return TextFrame(FrameKind::kRefusal, self,
+                   std::string(reason.substr(0, kRefusalBytesMax)));
+}
+
+Frame GoodbyeFrame(PeerId self) { return RefusalFrame(self, ""); }
+
+std::string ReadRefusal(const Frame& frame) {
+  return Printable(PayloadText(frame), kRefusalBytesMax);
+}
+
+std::string NotReadyReason(absl::string_view why) {
+  return absl::StrCat(kNotReady, ": ", why);
+}
+
+absl::Status RefusalStatus(const std::string& reason) {
+  if (reason.empty()) return absl::OkStatus();
+  return absl::StartsWith(reason, kNotReady)
+             ? absl::UnavailableError(reason)
+             : absl::FailedPreconditionError(reason);
+}
+
+}  // namespace nereus

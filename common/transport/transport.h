@@ -1,0 +1,75 @@
+#ifndef NEREUS_COMMON_TRANSPORT_TRANSPORT_H_
+#define NEREUS_COMMON_TRANSPORT_TRANSPORT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/hello.h"
+#include "common/protocol/machine.h"
+#include "common/protocol/peer.h"
+
+namespace nereus {
+
+// Bytes exchanged with one peer, frame headers included, hellos not.
+struct TrafficCount {
+  PeerId peer;
+  int64_t bytes_sent = 0;
+  int64_t bytes_received = 0;
+};
+
+// Moves frames between this process and its peers; knows nothing of rounds.
+//
+// One connection per peer and direction of set-up: workers connect to shards, a
+// worker to those of lower rank. Frames to one peer arrive whole, in order,
+// once, or the connection ends. Frames queue per peer without a copy (a
+// reference to the payload each), at most one is under way inside the transport
+// per peer: a slow peer costs no memory here, and its payload stays referenced
+// until the kernel has taken its bytes.
+//
+// Send, Wake and traffic are thread-safe; Poll belongs to one thread, on which
+// every call of the handler happens.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // The port it listens at.
+  virtual int port() const = 0;
+
+  // Who this process is, once the coordinator has said so. Connections that
+  // come in before are told to come again.
+  virtual void SetIdentity(const Hello& self, const JobShape& shape) = 0;
+
+  // Connects to `peer` at "host:port" in the background: with backoff until
+  // `deadline` while nobody answers, then the handler hears OnConnected or
+  // OnDisconnected.
+  virtual void Connect(PeerId peer, const std::string& address,
+                       absl::Time deadline) = 0;
+
+  // Queues `frame` for `to`; kept until there is a connection. The checksum of
+  // the payload is filled in here, unless it is not 0 already.
+  virtual void Send(PeerId to, const Frame& frame) = 0;
+
+  // Waits until something happened, Wake was called or `timeout` passed; hands
+  // all that has arrived to `handler`. For each frame: handler.OnHeader says
+  // where its payload goes, then, checksum verified, handler.OnFrame. An error
+  // from OnHeader or in a frame ends that connection with one log line, and
+  // OnDisconnected.
+  virtual void Poll(absl::Duration timeout, FrameHandler& handler) = 0;
+
+  virtual void Wake() = 0;
+
+  virtual std::vector<TrafficCount> traffic() const = 0;
+
+  // Waits until everything queued has been handed to the kernel, `timeout` at
+  // most; then closes all connections and stops listening. Poll, and the
+  // handler, must not be running.
+  virtual void Shutdown(absl::Duration timeout) = 0;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_TRANSPORT_TRANSPORT_H_

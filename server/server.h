@@ -1,0 +1,66 @@
+#ifndef NEREUS_SERVER_SERVER_H_
+#define NEREUS_SERVER_SERVER_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/plan/planner.h"
+#include "common/protocol/job.h"
+
+namespace nereus {
+
+struct ServerOptions {
+  // Which shard this is, and how many of each there are.
+  int shard = 0;
+  int shards = 1;
+  int workers = 1;
+  std::string job = "default";
+
+  // "host:port" of shard 0's control port. Shard 0 needs none: it coordinates.
+  std::string coordinator_address;
+
+  // Where to listen and what to tell the others; ports 0 pick free ones.
+  std::string host = "127.0.0.1";
+  int control_port = 0;
+  int data_port = 0;
+
+  // Of the whole job; shard 0's count.
+  std::optional<Scheme> forced_scheme;
+  CostKind cost = CostKind::kBytes;
+  JobOptions job_options;
+  absl::Duration lease = absl::Seconds(10);
+
+  // How long to look for the coordinator, retrying with backoff.
+  absl::Duration connect_timeout = absl::Seconds(60);
+
+  // OK, or kInvalidArgument that names the field and its value.
+  absl::Status Validate() const;
+};
+
+// A server process: one shard and, if it is shard 0, the job's coordinator.
+// Listens while it exists. Thread-safe.
+class Server {
+ public:
+  // Listens, and joins the job in the background.
+  // Errors: kInvalidArgument, bad options; kUnavailable, a port is in use.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(
+      const ServerOptions& options);
+
+  // Ends connections and calls, and stops.
+  virtual ~Server() = default;
+
+  virtual int control_port() const = 0;
+  virtual int data_port() const = 0;
+
+  // Blocks until the job is over: OK when every worker has left politely.
+  // Errors: kAborted, the job failed, with the reason; kUnavailable, the
+  // coordinator is gone; else why this shard could not join.
+  virtual absl::Status AwaitEnd() = 0;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_SERVER_H_

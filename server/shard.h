@@ -1,0 +1,93 @@
+#ifndef NEREUS_SERVER_SHARD_H_
+#define NEREUS_SERVER_SHARD_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/plan/placement.h"
+#include "common/protocol/job.h"
+#include "common/protocol/machine.h"
+#include "server/aggregation_round.h"
+
+namespace nereus {
+
+// One shard of the parameter servers: owns a set of chunks, and runs their
+// rounds.
+//
+// Of each chunk it holds the parameters, the optimizer's state and the open
+// round. A round closes when every worker of the epoch has contributed its
+// gradient; then the update runs once and the result goes to all workers. With
+// OptimizerPlace::kWorker the result is the mean gradient, and the parameters
+// stay the initial ones.
+//
+// The life of a chunk: worker 0 contributes the initial parameters (round -1),
+// every worker pulls them, then rounds 0, 1, ... Chunks of layers whose rounds
+// do not pass the servers (kFactor) stay at the initial parameters.
+//
+// Bounded: memory is linear in the shard's chunks, whatever the number of
+// workers or their speed (but see JobOptions::deterministic).
+class Shard final : public Machine {
+ public:
+  // `index`: this shard among job->shards().
+  Shard(JobPtr job, int index);
+
+  absl::StatusOr<Landing> OnHeader(PeerId from,
+                                   const FrameHeader& header) const override;
+  void OnFrame(PeerId from, const Frame& frame, Outbox& out) override;
+
+  // Parameters and optimizer state held, in bytes.
+  int64_t stored_bytes() const;
+  int64_t chunk_count() const { return static_cast<int64_t>(slots_.size()); }
+
+  // The oldest round that is open on some chunk, and who is missing from it:
+  // for messages. Nothing if the shard has no chunks that take rounds.
+  struct OpenRound {
+    int32_t layer = 0;
+    int64_t round = 0;
+    std::vector<int> missing_workers;
+  };
+  std::optional<OpenRound> oldest_open_round() const;
+
+  // The parameters of a chunk of this shard, for tests and tools.
+  const Buffer& parameters(int layer, int chunk) const;
+
+ private:
+  // One chunk's state.
+  struct Slot {
+    Chunk chunk;
+    int64_t
+        round;  // The open one; kInitialRound until worker 0 has contributed.
+    AggregationRound aggregation;
+    Buffer parameters;
+    Buffer state;  // Of the optimizer.
+    std::vector<int>
+        waiting_pulls;  // Workers that asked before there was anything.
+  };
+
+  absl::Status CheckContribution(const Slot& slot,
+                                 const FrameHeader& header) const;
+  void Pull(Slot& slot, int worker, Outbox& out);
+  void Close(Slot& slot, Outbox& out);
+  void CloseInitial(Slot& slot, Outbox& out);
+  void Update(Slot& slot, Outbox& out);
+  // Index into slots_ of the chunk that a frame means. Errors:
+  // kInvalidArgument.
+  absl::StatusOr<int> FindSlot(const FrameHeader& header) const;
+  SumOrder sum_order() const;
+  FrameHeader ResultHeader(const Slot& slot, int64_t round) const;
+
+  // Constant after construction.
+  const JobPtr job_;
+  const PeerId self_;
+  std::vector<int>
+      slot_of_chunk_;  // By position in placement; -1: another shard's.
+
+  std::vector<Slot> slots_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_SHARD_H_

@@ -1,0 +1,37 @@
+#include "worker/public/client_options.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+namespace {
+
+absl::Status CheckPort(absl::string_view name, int port) {
+  if (port >= 0 && port <= 65535) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is ", port, ", must be in [0, 65535]"));
+}
+
+absl::Status CheckPositive(absl::string_view name, absl::Duration duration) {
+  if (duration > absl::ZeroDuration()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " is ", absl::FormatDuration(duration), ", must be positive"));
+}
+
+}  // namespace
+
+absl::Status ClientOptions::Validate() const {
+  absl::Status status;
+  if (coordinator_address.empty()) {
+    status.Update(absl::InvalidArgumentError(
+        "coordinator_address is empty, must be host:port"));
+  }
+  if (job.empty()) status.Update(absl::InvalidArgumentError("job is empty"));
+  if (host.empty()) status.Update(absl::InvalidArgumentError("host is empty"));
+  status.Update(CheckPort("control_port", control_port));
+  status.Update(CheckPort("data_port", data_port));
+  status.Update(CheckPositive("connect_timeout", connect_timeout));
+  status.Update(CheckPositive("round_timeout", round_timeout));
+  return status;
+}
+
+}  // namespace nereus

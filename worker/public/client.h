@@ -1,0 +1,162 @@
+#ifndef NEREUS_WORKER_PUBLIC_CLIENT_H_
+#define NEREUS_WORKER_PUBLIC_CLIENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/plan/layer_spec.h"
+#include "worker/public/client_options.h"
+
+namespace nereus {
+
+// One layer of the caller's model and the memory that holds its parameters.
+struct LayerBinding {
+  LayerSpec spec;
+
+  // float32, shape {spec.parameters}, host memory, the weight (row-major M x N)
+  // first, then the bias. Not owned; must outlive the client. The client writes
+  // it, between a Push of the layer and the return of the Wait for it, and at
+  // no other time.
+  absl::Span<float> parameters;
+};
+
+// The two matrices whose product is a fully connected layer's weight gradient:
+//   weight gradient (M x N) = output_gradient^T (M x K) * input (K x N)
+//   bias gradient (M) = column sums of output_gradient
+// float32, row-major, host memory, K = spec.rows; with fewer rows, the rest
+// must be 0.
+struct Factors {
+  absl::Span<const float>
+      output_gradient;            // K x M, of the mean loss over the K rows.
+  absl::Span<const float> input;  // K x N
+};
+
+// What one layer cost this worker so far.
+struct LayerReport {
+  std::string name;
+  std::string scheme;  // "server" or "factor".
+  std::string reason;  // Why the planner chose it, with both sides' figures.
+  int64_t rounds = 0;
+  int64_t bytes_sent = 0;  // Payload and frame headers.
+  int64_t bytes_received = 0;
+  absl::Duration latency_total;  // From Push to ready, summed over the rounds.
+};
+
+// Bytes exchanged with one peer since Connect, frame headers included.
+struct PeerTraffic {
+  bool is_shard = false;  // Otherwise a worker.
+  int rank = 0;
+  int64_t bytes_sent = 0;
+  int64_t bytes_received = 0;
+};
+
+// One worker's handle on the shared parameters.
+//
+// A step is: as backward produces each layer's gradient (last layer first),
+// Push it; before a layer is used again, Wait for it. How a layer travels
+// (through the servers, or as factors between the workers) is the plan's
+// business, and the client's.
+//
+//   NEREUS_ASSIGN_OR_RETURN(auto client, Client::Connect(options, layers));
+//   for (int64_t step = 0; step < steps; ++step) {
+//     ... forward ...
+//     for (int layer = last; layer >= 0; --layer) {
+//       ... backward of `layer` ...
+//       NEREUS_RETURN_IF_ERROR(client->Push(layer, step, gradient[layer]));
+//     }
+//     NEREUS_RETURN_IF_ERROR(client->WaitAll(step));
+//   }
+//   NEREUS_RETURN_IF_ERROR(client->Leave());
+//
+// Thread-safe: any thread may call any method. Memory: one buffer of each
+// factor layer's K rows per worker and open round (two of them), and the frames
+// in flight.
+class Client {
+ public:
+  // Joins the job, waits until all its members are there, and fills every
+  // layer's parameters with the job's. The parameters that worker 0 passes in
+  // are the initial ones; those of the other workers are overwritten.
+  //
+  // While it waits, it logs every few seconds who is missing.
+  //
+  // Errors: kInvalidArgument, bad options or layers; kUnavailable, no
+  // coordinator at that address within connect_timeout; kFailedPrecondition,
+  // another protocol version or another model than the job's (names the layer
+  // and both shapes); kNotFound, another job; kResourceExhausted, the job has
+  // all its workers.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(
+      const ClientOptions& options, std::vector<LayerBinding> layers);
+
+  // Leaves the job as if this process had died, unless Leave was called.
+  virtual ~Client() = default;
+
+  // This worker among the job's, in [0, workers()), and how many there are.
+  virtual int rank() const = 0;
+  virtual int workers() const = 0;
+
+  // Adds `gradient` to round `step` of `layer`; returns at once.
+  //
+  // `gradient`: float32, shape {spec.parameters}, host memory, of the mean loss
+  // over this worker's rows. The client reads it, without copying it first,
+  // until the Wait for the layer returns. With `optimizer=worker`, the mean
+  // over the workers replaces it by then, and the caller updates the
+  // parameters. `step`: 0-based; each layer's steps come one by one, each after
+  // the Wait for the one before.
+  //
+  // Errors: kInvalidArgument, no such layer, wrong size, or `step` out of
+  // order; kFailedPrecondition, the plan takes this layer's factors (see
+  // PushFactors); any error of the job, once it has failed.
+  virtual absl::Status Push(int layer, int64_t step,
+                            absl::Span<float> gradient) = 0;
+
+  // The same for a fully connected layer, by its factors: without computing the
+  // weight gradient. Always allowed for such a layer; where the plan sends it
+  // through the servers, the client multiplies the factors itself, off the
+  // caller's thread. The factors are read until the Wait for the layer returns.
+  //
+  // `gradient`: where the mean gradient goes with `optimizer=worker`, shape
+  // {spec.parameters}; otherwise may be empty.
+  virtual absl::Status PushFactors(int layer, int64_t step,
+                                   const Factors& factors,
+                                   absl::Span<float> gradient) = 0;
+
+  // Waits until round `step` of `layer` is done: its parameters (with
+  // `optimizer=worker`: its gradient) are the job's, the same bits on every
+  // worker, and the buffers passed to Push are the caller's again.
+  //
+  // Errors: kInvalidArgument, `step` was not pushed; kDeadlineExceeded after
+  // round_timeout, naming what is missing; any error of the job.
+  virtual absl::Status Wait(int layer, int64_t step) = 0;
+
+  // Wait for every layer.
+  virtual absl::Status WaitAll(int64_t step) = 0;
+
+  // True if the plan takes the layer's factors, so that only PushFactors will
+  // do.
+  virtual bool takes_factors(int layer) const = 0;
+
+  // True if the caller's own optimizer updates the parameters
+  // (`optimizer=worker`).
+  virtual bool updates_parameters() const = 0;
+
+  // What each layer cost, and what went to and came from each peer.
+  virtual std::vector<LayerReport> layer_reports() const = 0;
+  virtual std::vector<PeerTraffic> traffic() const = 0;
+
+  // Leaves the job politely, all steps done; returns when the other workers
+  // have, too. Every push and wait fails afterwards.
+  //
+  // Errors: kDeadlineExceeded, others are not done within round_timeout; any
+  // error of the job.
+  virtual absl::Status Leave() = 0;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_WORKER_PUBLIC_CLIENT_H_

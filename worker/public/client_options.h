@@ -1,0 +1,46 @@
+#ifndef NEREUS_WORKER_PUBLIC_CLIENT_OPTIONS_H_
+#define NEREUS_WORKER_PUBLIC_CLIENT_OPTIONS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace nereus {
+
+// Options for Client::Connect. Every field has a working default but
+// `coordinator_address`.
+struct ClientOptions {
+  // "host:port" of the coordinator, which is the control port of shard 0.
+  // Required.
+  std::string coordinator_address;
+
+  // The job to join. A coordinator serves one job and refuses workers of
+  // another.
+  std::string job = "default";
+
+  // What messages call this worker until it has a rank. Empty: "host:pid".
+  std::string name;
+
+  // Address that this process listens at and that its peers are told to use.
+  // Between machines, one that the others can reach.
+  std::string host = "127.0.0.1";
+
+  // Ports at `host`: control (health checks) and data (other workers). 0 picks
+  // a free one; nothing else listens.
+  int control_port = 0;
+  int data_port = 0;
+
+  // How long to look for the coordinator and the peers, retrying with backoff.
+  absl::Duration connect_timeout = absl::Seconds(60);
+
+  // Longest time one Wait may take before it fails, naming what is missing.
+  absl::Duration round_timeout = absl::Seconds(60);
+
+  // OK, or kInvalidArgument that names the field and its value.
+  absl::Status Validate() const;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_WORKER_PUBLIC_CLIENT_OPTIONS_H_

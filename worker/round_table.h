@@ -1,0 +1,85 @@
+#ifndef NEREUS_WORKER_ROUND_TABLE_H_
+#define NEREUS_WORKER_ROUND_TABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/protocol/job.h"
+#include "common/tensor/buffer.h"
+
+namespace nereus {
+
+// Where the caller's threads and the driver's meet: how far each layer is, who
+// still holds the caller's buffers, and whether the job has failed.
+// Thread-safe.
+//
+// Shared by the client and the buffers that it lends out: a transport may drop
+// its last reference to one a moment after the client has closed it.
+class RoundTable : public std::enable_shared_from_this<RoundTable> {
+ public:
+  explicit RoundTable(JobPtr job);
+
+  // Errors: kInvalidArgument, no such layer.
+  absl::Status CheckLayer(int layer) const;
+
+  // The caller pushes `step`.
+  // Errors: kInvalidArgument, no such layer or not its next step; the failure.
+  absl::Status BeginPush(int layer, int64_t step, absl::Time now)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // A reference to the caller's memory, counted until it is dropped. This must
+  // outlive it.
+  Buffer Borrow(int layer, const float* values, size_t count)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The machine is done with `round`.
+  void Finish(int layer, int64_t round, absl::Time now)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The job cannot go on: every wait ends with `failure`, the first one counts.
+  void Fail(const absl::Status& failure) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status failure() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Waits until `round` is done and the caller's buffers are free.
+  // Errors: kInvalidArgument, not pushed; kDeadlineExceeded; the failure.
+  absl::Status Await(int layer, int64_t round, absl::Duration timeout) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Waits until none of the caller's memory is in use any more; false if some
+  // still is after `timeout`.
+  bool AwaitReturned(absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The last round that every layer has done.
+  int64_t round() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Rounds done, and the time from push to done, summed over them.
+  struct Cost {
+    int64_t rounds = 0;
+    absl::Duration latency_total;
+  };
+  Cost cost(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Entry {
+    int64_t pushed = kInitialRound;
+    int64_t done = kInitialRound - 1;
+    int borrowed = 0;  // References to the caller's memory.
+    absl::Time pushed_at;
+    absl::Duration latency_total;
+  };
+
+  const JobPtr job_;
+  mutable absl::Mutex mu_;
+  std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);  // By layer.
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_WORKER_ROUND_TABLE_H_

@@ -1,0 +1,26 @@
+#ifndef NEREUS_WORKER_SERVER_SYNCER_H_
+#define NEREUS_WORKER_SERVER_SYNCER_H_
+
+#include "worker/syncer.h"
+
+namespace nereus {
+
+// Scheme kServer: the gradient goes to the shards, chunk by chunk, and the
+// round's outcome comes back into place: the new parameters, or
+// (OptimizerPlace::kWorker) the mean gradient over the one that was pushed.
+class ServerSyncer final : public Syncer {
+ public:
+  ServerSyncer(JobPtr job, int layer, int rank, Buffer parameters);
+
+ private:
+  absl::Status DoPush(int64_t round, Buffer gradient, Outbox& out) override;
+  void DoPushFactors(int64_t round, FactorBuffers factors,
+                     Outbox& out) override;
+
+  Buffer product_;  // The gradient, where the caller gave factors and no room
+                    // for it.
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_WORKER_SERVER_SYNCER_H_
