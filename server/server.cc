@@ -143,9 +143,12 @@ void ServerImpl::Run(const Welcome& welcome) {
     NEREUS_LOG(Debug) << PeerName(peer) << " is connected";
   };
   events.disconnected = [this](PeerId peer, const absl::Status& reason) {
-    membership_->ReportLostPeer(peer, reason.ok()
-                                          ? "closed by the peer"
-                                          : std::string(reason.message()));
+    // Not yet a failure: the coordinator knows whether the peer has left.
+    const std::string text(reason.ok() ? "closed by the peer"
+                                       : reason.message());
+    NEREUS_LOG(Info) << "no connection to " << PeerName(peer)
+                     << " any more: " << text;
+    membership_->ReportLostPeer(peer, text);
   };
   Hello hello;
   hello.protocol_version = kProtocolVersion;

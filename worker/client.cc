@@ -216,8 +216,10 @@ void ClientImpl::ConnectPeers(const Welcome& welcome) {
 
 void ClientImpl::OnDisconnected(PeerId peer, const absl::Status& reason) {
   // Not yet a failure: the coordinator knows whether the peer has left.
-  membership_->ReportLostPeer(
-      peer, reason.ok() ? "closed by the peer" : std::string(reason.message()));
+  const std::string text(reason.ok() ? "closed by the peer" : reason.message());
+  NEREUS_LOG(Info) << "no connection to " << PeerName(peer)
+                   << " any more: " << text;
+  membership_->ReportLostPeer(peer, text);
 }
 
 void ClientImpl::OnVerdict(const absl::StatusOr<JobVerdict>& verdict) {

@@ -43,20 +43,28 @@ class CheckFailure {
   std::ostringstream stream_;
 };
 
+// Makes a stream expression void; binds weaker than << and stronger than ?:.
+struct Voidify {
+  void operator&(std::ostream&) const {}
+};
+
 }  // namespace internal
 }  // namespace nereus
 
 // NEREUS_LOG(Info) << "shard loads=" << loads;
-#define NEREUS_LOG(level)                                       \
-  if (::nereus::LogLevel::k##level < ::nereus::GetLogLevel()) { \
-  } else /* NOLINT */                                           \
-    ::nereus::internal::LogLine(::nereus::LogLevel::k##level).stream()
+#define NEREUS_LOG(level)                                  \
+  (::nereus::LogLevel::k##level < ::nereus::GetLogLevel()) \
+      ? (void)0                                            \
+      : ::nereus::internal::Voidify() &                    \
+            ::nereus::internal::LogLine(::nereus::LogLevel::k##level).stream()
 
 // An invariant of ours, checked in production too. What comes from the network,
 // from disk or from the user is a Status instead.
-#define NEREUS_CHECK(condition) \
-  if (condition) {              \
-  } else /* NOLINT */           \
-    ::nereus::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
+#define NEREUS_CHECK(condition)                                              \
+  (condition)                                                                \
+      ? (void)0                                                              \
+      : ::nereus::internal::Voidify() &                                      \
+            ::nereus::internal::CheckFailure(__FILE__, __LINE__, #condition) \
+                .stream()
 
 #endif  // NEREUS_COMMON_BASE_LOGGING_H_

@@ -23,9 +23,10 @@ class ConnectingEnd final
       public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   ConnectingEnd(std::shared_ptr<grpc::Channel> channel, std::string address,
-                int undelivered_max, std::shared_ptr<Listener> listener)
+                int undelivered_max, std::shared_ptr<Listener> listener,
+                std::shared_ptr<UseCount> count)
       : GrpcConnection(std::move(address), /*connecting=*/true, undelivered_max,
-                       std::move(listener)),
+                       std::move(listener), std::move(count)),
         channel_(std::move(channel)),
         stub_(channel_) {}
 
@@ -69,9 +70,10 @@ class AcceptingEnd final : public GrpcConnection,
                            public grpc::ServerGenericBidiReactor {
  public:
   AcceptingEnd(grpc::GenericCallbackServerContext* context, int undelivered_max,
-               std::shared_ptr<Listener> listener)
+               std::shared_ptr<Listener> listener,
+               std::shared_ptr<UseCount> count)
       : GrpcConnection(context->peer(), /*connecting=*/false, undelivered_max,
-                       std::move(listener)),
+                       std::move(listener), std::move(count)),
         context_(context) {}
 
   void Start() override {
@@ -124,28 +126,36 @@ class AcceptingEnd final : public GrpcConnection,
 
 std::shared_ptr<GrpcConnection> GrpcConnection::ToPeer(
     std::shared_ptr<grpc::Channel> channel, std::string address,
-    int undelivered_max, std::shared_ptr<Listener> listener) {
+    int undelivered_max, std::shared_ptr<Listener> listener,
+    std::shared_ptr<UseCount> count) {
   return std::make_shared<ConnectingEnd>(std::move(channel), std::move(address),
-                                         undelivered_max, std::move(listener));
+                                         undelivered_max, std::move(listener),
+                                         std::move(count));
 }
 
 std::shared_ptr<GrpcConnection> GrpcConnection::FromPeer(
     grpc::GenericCallbackServerContext* context, int undelivered_max,
-    std::shared_ptr<Listener> listener,
+    std::shared_ptr<Listener> listener, std::shared_ptr<UseCount> count,
     grpc::ServerGenericBidiReactor** reactor) {
-  auto end = std::make_shared<AcceptingEnd>(context, undelivered_max,
-                                            std::move(listener));
+  auto end = std::make_shared<AcceptingEnd>(
+      context, undelivered_max, std::move(listener), std::move(count));
   *reactor = end.get();
   return end;
 }
 
 GrpcConnection::GrpcConnection(std::string address, bool connecting,
                                int undelivered_max,
-                               std::shared_ptr<Listener> listener)
+                               std::shared_ptr<Listener> listener,
+                               std::shared_ptr<UseCount> count)
     : address_(std::move(address)),
       connecting_(connecting),
       undelivered_max_(undelivered_max),
-      listener_(std::move(listener)) {}
+      listener_(std::move(listener)),
+      count_(std::move(count)) {
+  count_->Increment();
+}
+
+GrpcConnection::~GrpcConnection() { count_->Decrement(); }
 
 void GrpcConnection::Open() {
   {

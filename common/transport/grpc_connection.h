@@ -60,18 +60,20 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
   };
 
   // Makes a stream over `channel`; Start opens it. `address` is for messages.
+  // `count` counts it until it is destroyed, and its channel with it.
   static std::shared_ptr<GrpcConnection> ToPeer(
       std::shared_ptr<grpc::Channel> channel, std::string address,
-      int undelivered_max, std::shared_ptr<Listener> listener);
+      int undelivered_max, std::shared_ptr<Listener> listener,
+      std::shared_ptr<UseCount> count);
 
   // Takes a stream that has come in. Owned by itself, like every connection;
   // gRPC wants the pointer.
   static std::shared_ptr<GrpcConnection> FromPeer(
       grpc::GenericCallbackServerContext* context, int undelivered_max,
-      std::shared_ptr<Listener> listener,
+      std::shared_ptr<Listener> listener, std::shared_ptr<UseCount> count,
       grpc::ServerGenericBidiReactor** reactor);
 
-  virtual ~GrpcConnection() = default;
+  virtual ~GrpcConnection();
 
   // Begins to read, and to write what was sent. Must be called, once; the
   // connection then lives until OnClosed at least.
@@ -127,7 +129,8 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
 
  protected:
   GrpcConnection(std::string address, bool connecting, int undelivered_max,
-                 std::shared_ptr<Listener> listener);
+                 std::shared_ptr<Listener> listener,
+                 std::shared_ptr<UseCount> count);
 
   // Lets Pump begin.
   void Open();
@@ -177,6 +180,7 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
   const bool connecting_;
   const int undelivered_max_;
   const std::shared_ptr<Listener> listener_;
+  const std::shared_ptr<UseCount> count_;
 
   // Belong to the operation under way.
   grpc::ByteBuffer incoming_;

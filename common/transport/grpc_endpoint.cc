@@ -1,6 +1,5 @@
 #include "common/transport/grpc_endpoint.h"
 
-#include <arpa/inet.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
@@ -91,25 +90,6 @@ std::string HostPort(const std::string& host, int port) {
                    : absl::StrCat(host, ":", port);
 }
 
-// With a scheme for addresses that are numbers, which gRPC then takes as they
-// are, without a resolver.
-std::string Target(const std::string& address) {
-  in_addr ipv4;
-  in6_addr ipv6;
-  const size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (inet_pton(AF_INET, host.c_str(), &ipv4) == 1) {
-    return absl::StrCat("ipv4:", address);
-  }
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-    if (inet_pton(AF_INET6, host.c_str(), &ipv6) == 1) {
-      return absl::StrCat("ipv6:", address);
-    }
-  }
-  return absl::StrCat("dns:///", address);
-}
-
 }  // namespace
 
 absl::StatusOr<GrpcEndpoint> ListenForFrames(const std::string& host, int port,
@@ -153,12 +133,8 @@ std::shared_ptr<grpc::Channel> MakeFrameChannel(const std::string& address) {
   }
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
-  auto channel = grpc::CreateCustomChannel(
-      Target(address), grpc::InsecureChannelCredentials(), arguments);
-  // A number is resolved here: gRPC 1.51 has crashed in calls that waited for
-  // that (ClientChannel::CallData::CheckResolutionLocked).
-  channel->GetState(/*try_to_connect=*/true);
-  return channel;
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                   arguments);
 }
 
 grpc::ServerGenericBidiReactor* RefuseStream(grpc::Status status) {

@@ -32,7 +32,11 @@ absl::StatusOr<GrpcEndpoint> ListenForFrames(const std::string& host, int port,
                                              absl::Duration handshake_timeout,
                                              GrpcEndpoint::Accept accept);
 
-// A connection of its own to "host:port", begun in the background.
+// A connection of its own to "host:port"; made when first used.
+//
+// gRPC 1.51 runs callbacks on threads that end with the last channel or server
+// of the process, and must not be the ones to destroy it: some server must
+// outlive every channel.
 std::shared_ptr<grpc::Channel> MakeFrameChannel(const std::string& address);
 
 // Ends a stream that is not wanted.

@@ -34,23 +34,23 @@ bool Gather(const std::vector<grpc::Slice>& slices, size_t begin, size_t bytes,
 
 }  // namespace
 
-void UnsentCount::Increment() {
+void UseCount::Increment() {
   std::lock_guard<std::mutex> lock(mu_);
   ++count_;
 }
 
-void UnsentCount::Decrement() {
+void UseCount::Decrement() {
   std::lock_guard<std::mutex> lock(mu_);
   if (--count_ == 0) changed_.notify_all();
 }
 
-bool UnsentCount::WaitForZero(absl::Time deadline) {
+bool UseCount::WaitForZero(absl::Time deadline) {
   std::unique_lock<std::mutex> lock(mu_);
   return changed_.wait_until(lock, absl::ToChronoTime(deadline),
                              [this] { return count_ == 0; });
 }
 
-OutgoingFrame::OutgoingFrame(Frame frame, std::shared_ptr<UnsentCount> unsent)
+OutgoingFrame::OutgoingFrame(Frame frame, std::shared_ptr<UseCount> unsent)
     : frame_(std::move(frame)), unsent_(std::move(unsent)) {
   unsent_->Increment();
 }

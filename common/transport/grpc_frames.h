@@ -19,15 +19,15 @@ namespace nereus {
 // Frames as gRPC messages: 64 bytes of header, then the payload. Internal to
 // the gRPC transport.
 
-// Frames that were given to a transport and whose bytes are still needed.
-// Thread-safe. Shared by the transport and by those frames: gRPC may hold on to
-// a message for longer than the transport lives.
-class UnsentCount {
+// How many of something are in use; to wait until none is. Thread-safe. Shared
+// by those things and by the transport that waits: gRPC may hold on to either
+// for longer than the transport lives.
+class UseCount {
  public:
   void Increment();
   void Decrement();
 
-  // True if all were sent or dropped before `deadline`.
+  // True if none was left before `deadline`.
   bool WaitForZero(absl::Time deadline);
 
  private:
@@ -40,7 +40,7 @@ class UnsentCount {
 class OutgoingFrame {
  public:
   // `unsent` counts this one until it is destroyed.
-  OutgoingFrame(Frame frame, std::shared_ptr<UnsentCount> unsent);
+  OutgoingFrame(Frame frame, std::shared_ptr<UseCount> unsent);
   ~OutgoingFrame();
   OutgoingFrame(const OutgoingFrame&) = delete;
   OutgoingFrame& operator=(const OutgoingFrame&) = delete;
@@ -58,7 +58,7 @@ class OutgoingFrame {
   static void Release(void* frame);
 
   Frame frame_;
-  const std::shared_ptr<UnsentCount> unsent_;
+  const std::shared_ptr<UseCount> unsent_;
   std::atomic<int> holders_{0};  // Slices, and ToMessage while it runs.
   uint8_t encoded_[kFrameHeaderBytes];
 };

@@ -28,8 +28,9 @@ grpc::ServerGenericBidiReactor* GrpcHub::Accept(
                                       options_.handshakes_max,
                                       " are allowed"))));
     }
-    connection = GrpcConnection::FromPeer(context, options_.undelivered_max,
-                                          shared_from_this(), &reactor);
+    connection =
+        GrpcConnection::FromPeer(context, options_.undelivered_max,
+                                 shared_from_this(), connections_, &reactor);
     ++strangers_;
     Live& live = live_[connection.get()];
     live.connection = connection;

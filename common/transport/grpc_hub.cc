@@ -24,7 +24,9 @@ absl::Status WithPeer(PeerId peer, const std::string& address,
 }  // namespace
 
 GrpcHub::GrpcHub(const GrpcTransportOptions& options)
-    : options_(options), unsent_(std::make_shared<UnsentCount>()) {}
+    : options_(options),
+      unsent_(std::make_shared<UseCount>()),
+      connections_(std::make_shared<UseCount>()) {}
 
 GrpcHub::~GrpcHub() {
   NEREUS_CHECK(!timers_.joinable()) << "the hub was not shut down";
@@ -276,9 +278,9 @@ void GrpcHub::CollectAttempt(PeerId peer, Link& link, absl::Time now,
 }
 
 void GrpcHub::Attempt(PeerId peer, const std::string& address) {
-  const ConnectionPtr connection =
-      GrpcConnection::ToPeer(MakeFrameChannel(address), address,
-                             options_.undelivered_max, shared_from_this());
+  const ConnectionPtr connection = GrpcConnection::ToPeer(
+      MakeFrameChannel(address), address, options_.undelivered_max,
+      shared_from_this(), connections_);
   Hello hello;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -307,12 +309,15 @@ void GrpcHub::Shutdown(absl::Time deadline) {
   CloseAll(deadline);
 
   // Connections and hub refer to each other until here.
-  absl::flat_hash_map<PeerId, Link> links;
   {
+    absl::flat_hash_map<PeerId, Link> links;
     std::lock_guard<std::mutex> lock(mu_);
     links.swap(links_);
   }
   events_.Take(absl::ZeroDuration());
+  // Their channels must not outlive the server (grpc_endpoint.h); a callback
+  // may be about to drop the last reference to one.
+  connections_->WaitForZero(absl::InfiniteFuture());
 }
 
 void GrpcHub::StopAccepting() {

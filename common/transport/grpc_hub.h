@@ -155,7 +155,9 @@ class GrpcHub final : public GrpcConnection::Listener,
   void StopConnecting(Link& link, Frames& dropped);
 
   const GrpcTransportOptions options_;
-  const std::shared_ptr<UnsentCount> unsent_;
+  // Frames given to Send whose bytes are still needed, connections that exist.
+  const std::shared_ptr<UseCount> unsent_;
+  const std::shared_ptr<UseCount> connections_;
   EventQueue<GrpcEvent> events_;
   std::thread timers_;
 
