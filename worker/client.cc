@@ -122,6 +122,9 @@ absl::Status ClientImpl::Listen() {
   transport_options.host = options_.host;
   transport_options.port = options_.data_port;
   NEREUS_ASSIGN_OR_RETURN(transport_, GrpcTransport::Start(transport_options));
+  NEREUS_LOG(Info) << "listening control=" << options_.host << ":"
+                   << control_->port() << " data=" << options_.host << ":"
+                   << transport_->port();
   return absl::OkStatus();
 }
 

@@ -34,8 +34,10 @@ struct ClientOptions {
   // How long to look for the coordinator and the peers, retrying with backoff.
   absl::Duration connect_timeout = absl::Seconds(60);
 
-  // Longest time one Wait may take before it fails, naming what is missing.
-  absl::Duration round_timeout = absl::Seconds(60);
+  // Longest time one Wait may take before it fails, naming what is missing. A
+  // peer that is dead is noticed long before; this is for one that lives and
+  // stands still.
+  absl::Duration round_timeout = absl::Minutes(10);
 
   // OK, or kInvalidArgument that names the field and its value.
   absl::Status Validate() const;
