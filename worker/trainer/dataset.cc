@@ -1,0 +1,88 @@
+#include "worker/trainer/dataset.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+
+namespace nereus {
+
+int64_t Dataset::classes() const {
+  if (labels.empty()) return 0;
+  return int64_t{*std::max_element(labels.begin(), labels.end())} + 1;
+}
+
+Normalisation NormalisationOf(const Dataset& dataset) {
+  uint64_t sum = 0;
+  uint64_t squares = 0;
+  for (uint8_t pixel : dataset.pixels) {
+    sum += pixel;
+    squares += uint64_t{pixel} * pixel;
+  }
+  Normalisation result;
+  if (dataset.pixels.empty()) return result;
+  const double count = static_cast<double>(dataset.pixels.size());
+  const double mean = static_cast<double>(sum) / count;
+  const double variance = static_cast<double>(squares) / count - mean * mean;
+  result.mean = static_cast<float>(mean / 255.0);
+  // Pixels are integers: below 1e-6, all are equal and this is rounding.
+  if (variance > 1e-6) {
+    result.deviation = static_cast<float>(std::sqrt(variance) / 255.0);
+  }
+  return result;
+}
+
+void CopyExamples(const Dataset& dataset, const Normalisation& normalisation,
+                  absl::Span<const uint32_t> indices, absl::Span<float> images,
+                  absl::Span<int32_t> labels) {
+  const int64_t length = dataset.image.length();
+  NEREUS_CHECK(images.size() == indices.size() * length &&
+               labels.size() == indices.size())
+      << indices.size() << " examples into " << images.size() << " floats and "
+      << labels.size() << " labels";
+  const float scale = 1.0f / (255.0f * normalisation.deviation);
+  const float offset = -normalisation.mean / normalisation.deviation;
+  float* out = images.data();
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const uint8_t* in = dataset.pixels.data() + indices[i] * length;
+    for (int64_t j = 0; j < length; ++j) out[j] = in[j] * scale + offset;
+    out += length;
+    labels[i] = dataset.labels[indices[i]];
+  }
+}
+
+absl::StatusOr<DataSplit> Split(Dataset dataset, double holdout) {
+  if (!(holdout > 0.0 && holdout < 1.0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "holdout is ", holdout, ", must be between 0 and 1, both excluded"));
+  }
+  const int64_t count = dataset.count();
+  const int64_t test_count = std::llround(static_cast<double>(count) * holdout);
+  const int64_t train_count = count - test_count;
+  if (test_count == 0 || train_count == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "holdout ", holdout, " of ", count, " images leaves ", train_count,
+        " to train and ", test_count, " to test with"));
+  }
+  DataSplit split;
+  const int64_t length = dataset.image.length();
+  split.test.image = dataset.image;
+  split.test.pixels.assign(dataset.pixels.begin() + train_count * length,
+                           dataset.pixels.end());
+  split.test.labels.assign(dataset.labels.begin() + train_count,
+                           dataset.labels.end());
+  split.train = std::move(dataset);
+  Truncate(train_count, &split.train);
+  split.normalisation = NormalisationOf(split.train);
+  return split;
+}
+
+void Truncate(int64_t limit, Dataset* dataset) {
+  if (limit <= 0 || limit >= dataset->count()) return;
+  dataset->labels.resize(limit);
+  dataset->pixels.resize(limit * dataset->image.length());
+}
+
+}  // namespace nereus

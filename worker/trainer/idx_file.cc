@@ -1,0 +1,263 @@
+#include "worker/trainer/idx_file.h"
+
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+constexpr uint32_t kImagesMagic = 0x00000803;
+constexpr uint32_t kLabelsMagic = 0x00000801;
+
+// Memory grows with what a file really holds, not with what its header says.
+constexpr int64_t kReadStepBytes = int64_t{64} << 20;
+
+// A file, gunzipped if it is in gzip format.
+class GzipFile {
+ public:
+  static absl::StatusOr<GzipFile> Open(const std::string& path) {
+    struct stat file;
+    if (stat(path.c_str(), &file) != 0) {
+      const std::string why = absl::StrCat(path, ": ", std::strerror(errno));
+      return errno == ENOENT ? absl::NotFoundError(why)
+                             : absl::UnavailableError(why);
+    }
+    if (!S_ISREG(file.st_mode)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " is not a regular file"));
+    }
+    gzFile handle = gzopen(path.c_str(), "rb");
+    if (handle == nullptr) {
+      return absl::UnavailableError(
+          absl::StrCat(path, ": ", std::strerror(errno)));
+    }
+    return GzipFile(path, handle);
+  }
+
+  const std::string& path() const { return path_; }
+
+  // Bytes read, less than `bytes` at the end of the file.
+  absl::StatusOr<int64_t> Read(int64_t bytes, uint8_t* target) {
+    const int result =
+        gzread(file_.get(), target, static_cast<unsigned int>(bytes));
+    int code = Z_OK;
+    const char* message = gzerror(file_.get(), &code);
+    if (result < 0 || code == Z_BUF_ERROR) {
+      // zlib puts the path in front itself.
+      const std::string why =
+          code == Z_ERRNO ? absl::StrCat(path_, ": ", std::strerror(errno))
+                          : absl::StrCat("gzip stream is broken: ", message);
+      return code == Z_ERRNO ? absl::UnavailableError(why)
+                             : absl::InvalidArgumentError(why);
+    }
+    return result;
+  }
+
+ private:
+  struct Closer {
+    void operator()(gzFile file) const { gzclose_r(file); }
+  };
+
+  GzipFile(const std::string& path, gzFile file) : path_(path), file_(file) {}
+
+  std::string path_;
+  std::unique_ptr<gzFile_s, Closer> file_;
+};
+
+uint32_t BigEndian32(const uint8_t* bytes) {
+  return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 |
+         uint32_t{bytes[2]} << 8 | uint32_t{bytes[3]};
+}
+
+std::string Hex(uint32_t value) {
+  return absl::StrCat("0x", absl::Hex(value, absl::kZeroPad8));
+}
+
+absl::Status CheckMagic(const std::string& path, uint32_t found,
+                        uint32_t expected) {
+  if (found == expected) return absl::OkStatus();
+  const bool images = expected == kImagesMagic;
+  std::string message =
+      absl::StrCat(path, " starts with ", Hex(found), ", a file of ",
+                   images ? "images" : "labels", " with ", Hex(expected));
+  if (found == (images ? kLabelsMagic : kImagesMagic)) {
+    absl::StrAppend(&message, ": it holds ", images ? "labels" : "images",
+                    ", are the two files swapped?");
+  }
+  return absl::InvalidArgumentError(message);
+}
+
+// The product of the dimensions, checked factor by factor: each fits 32 bits.
+absl::StatusOr<int64_t> ElementCount(const std::string& path,
+                                     const std::vector<uint32_t>& dimensions) {
+  const std::string shape = absl::StrJoin(dimensions, "x");
+  int64_t count = 1;
+  for (uint32_t dimension : dimensions) {
+    if (dimension == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " has the empty shape ", shape));
+    }
+    if (dimension > kIdxBytesMax / count) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " has the shape ", shape, ", more than ",
+                       kIdxBytesMax, " bytes in all"));
+    }
+    count *= dimension;
+  }
+  return count;
+}
+
+struct IdxArray {
+  std::vector<uint32_t> dimensions;
+  std::vector<uint8_t> elements;
+};
+
+// The `bytes` elements that follow the header, and nothing after them.
+absl::StatusOr<std::vector<uint8_t>> ReadElements(int64_t bytes,
+                                                  GzipFile* file) {
+  std::vector<uint8_t> elements;
+  int64_t have = 0;
+  while (have < bytes) {
+    const int64_t step = std::min(bytes - have, kReadStepBytes);
+    elements.resize(have + step);
+    NEREUS_ASSIGN_OR_RETURN(const int64_t read,
+                            file->Read(step, elements.data() + have));
+    have += read;
+    if (read < step) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file->path(), " is truncated: ", have, " of ", bytes,
+                       " bytes after its header"));
+    }
+  }
+  // Reading the end also makes zlib compare the checksum of a gzip stream.
+  uint8_t beyond;
+  NEREUS_ASSIGN_OR_RETURN(const int64_t read, file->Read(1, &beyond));
+  if (read != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file->path(), " has more than the ", bytes,
+                     " bytes that its header announces"));
+  }
+  return elements;
+}
+
+absl::StatusOr<IdxArray> ReadIdx(const std::string& path, uint32_t magic) {
+  NEREUS_ASSIGN_OR_RETURN(GzipFile file, GzipFile::Open(path));
+  const int64_t dimension_count = magic & 0xff;
+  const int64_t header_bytes = 4 + 4 * dimension_count;
+  std::vector<uint8_t> header(header_bytes);
+  NEREUS_ASSIGN_OR_RETURN(const int64_t read,
+                          file.Read(header_bytes, header.data()));
+  // A file of another kind may be shorter than this kind's header.
+  if (read >= 4) {
+    NEREUS_RETURN_IF_ERROR(CheckMagic(path, BigEndian32(header.data()), magic));
+  }
+  if (read < header_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is truncated: ", read, " of ", header_bytes,
+                     " bytes of its header"));
+  }
+  IdxArray array;
+  for (int64_t i = 0; i < dimension_count; ++i) {
+    array.dimensions.push_back(BigEndian32(header.data() + 4 + 4 * i));
+  }
+  NEREUS_ASSIGN_OR_RETURN(const int64_t count,
+                          ElementCount(path, array.dimensions));
+  NEREUS_ASSIGN_OR_RETURN(array.elements, ReadElements(count, &file));
+  return array;
+}
+
+// `stem` or `stem`.gz in `directory`, the first that exists.
+std::optional<std::string> Find(const std::string& directory,
+                                const std::string& stem) {
+  for (const char* suffix : {"", ".gz"}) {
+    const std::filesystem::path path =
+        std::filesystem::path(directory) / (stem + suffix);
+    std::error_code error;
+    if (std::filesystem::exists(path, error)) return path.string();
+  }
+  return std::nullopt;
+}
+
+// The pair named `prefix`-..., or nothing if neither file of it is there.
+absl::StatusOr<std::optional<Dataset>> LoadPair(const std::string& directory,
+                                                const std::string& prefix,
+                                                int64_t limit) {
+  const std::string images_name = prefix + "-images-idx3-ubyte";
+  const std::string labels_name = prefix + "-labels-idx1-ubyte";
+  const std::optional<std::string> images = Find(directory, images_name);
+  const std::optional<std::string> labels = Find(directory, labels_name);
+  if (!images.has_value() && !labels.has_value()) return std::nullopt;
+  if (!images.has_value() || !labels.has_value()) {
+    return absl::NotFoundError(absl::StrCat(
+        directory, " has ", images.has_value() ? images_name : labels_name,
+        " but not ", images.has_value() ? labels_name : images_name,
+        " (looked for it with and without .gz)"));
+  }
+  NEREUS_ASSIGN_OR_RETURN(Dataset dataset, LoadIdxPair(*images, *labels));
+  Truncate(limit, &dataset);
+  return dataset;
+}
+
+}  // namespace
+
+absl::StatusOr<Dataset> LoadIdxPair(const std::string& images_path,
+                                    const std::string& labels_path) {
+  NEREUS_ASSIGN_OR_RETURN(IdxArray images, ReadIdx(images_path, kImagesMagic));
+  NEREUS_ASSIGN_OR_RETURN(IdxArray labels, ReadIdx(labels_path, kLabelsMagic));
+  if (images.dimensions[0] != labels.dimensions[0]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(images_path, " has ", images.dimensions[0], " images, ",
+                     labels_path, " has ", labels.dimensions[0], " labels"));
+  }
+  Dataset dataset;
+  dataset.image = {images.dimensions[1], images.dimensions[2], 1};
+  dataset.pixels = std::move(images.elements);
+  dataset.labels = std::move(labels.elements);
+  return dataset;
+}
+
+absl::StatusOr<DataSplit> LoadDirectory(const std::string& directory,
+                                        double holdout, int64_t limit) {
+  NEREUS_ASSIGN_OR_RETURN(std::optional<Dataset> train,
+                          LoadPair(directory, "train", limit));
+  NEREUS_ASSIGN_OR_RETURN(std::optional<Dataset> test,
+                          LoadPair(directory, "t10k", limit));
+  if (!train.has_value() && !test.has_value()) {
+    return absl::NotFoundError(absl::StrCat(
+        "no data in ", directory,
+        ": looked for train-images-idx3-ubyte[.gz] with "
+        "train-labels-idx1-ubyte[.gz], and for t10k-images-idx3-ubyte[.gz] "
+        "with t10k-labels-idx1-ubyte[.gz]"));
+  }
+  if (!train.has_value() || !test.has_value()) {
+    return Split(std::move(train.has_value() ? *train : *test), holdout);
+  }
+  if (train->image != test->image) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        directory, ": images to train with are ", train->image.height, "x",
+        train->image.width, ", to test with ", test->image.height, "x",
+        test->image.width));
+  }
+  DataSplit split;
+  split.train = *std::move(train);
+  split.test = *std::move(test);
+  split.normalisation = NormalisationOf(split.train);
+  return split;
+}
+
+}  // namespace nereus

@@ -1,0 +1,22 @@
+#ifndef NEREUS_WORKER_TRAINER_LOSS_H_
+#define NEREUS_WORKER_TRAINER_LOSS_H_
+
+#include <cstdint>
+
+namespace nereus {
+
+// The mean over the rows of -log(softmax(logits[row])[labels[row]]). A NaN or
+// infinite logit makes it NaN or infinite.
+//
+//   logits    float32, shape {rows, classes}
+//   labels    {rows}, each in [0, classes)
+//   gradient  of the mean, by the logits: float32, shape {rows, classes}; may
+//             be `logits` itself
+//
+// Each row's sum and the mean are taken in double, in order.
+float SoftmaxCrossEntropy(int64_t rows, int64_t classes, const float* logits,
+                          const int32_t* labels, float* gradient);
+
+}  // namespace nereus
+
+#endif  // NEREUS_WORKER_TRAINER_LOSS_H_

@@ -1,0 +1,150 @@
+#include "worker/trainer/report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "common/base/logging.h"
+
+namespace nereus {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Names and reasons come from other processes: without `replace`, a byte that
+// isn't UTF-8 would throw.
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+double MeanLatencySeconds(const LayerReport& layer) {
+  if (layer.rounds == 0) return 0.0;
+  return absl::ToDoubleSeconds(layer.latency_total) /
+         static_cast<double>(layer.rounds);
+}
+
+Json LayerJson(const LayerSpec& spec, const LayerReport& layer) {
+  return {
+      {"name", spec.name},
+      {"kind", std::string(LayerKindName(spec.kind))},
+      {"m", spec.m},
+      {"n", spec.n},
+      {"parameters", spec.parameters},
+      {"rows", spec.rows},
+      {"scheme", layer.scheme},
+      {"reason", layer.reason},
+      {"rounds", layer.rounds},
+      {"bytes_sent", layer.bytes_sent},
+      {"bytes_received", layer.bytes_received},
+      {"latency_seconds_mean", MeanLatencySeconds(layer)},
+  };
+}
+
+Json PeerJson(const PeerTraffic& peer) {
+  return {
+      {"peer", peer.is_shard ? "shard" : "worker"},
+      {"rank", peer.rank},
+      {"bytes_sent", peer.bytes_sent},
+      {"bytes_received", peer.bytes_received},
+  };
+}
+
+double ImagesPerSecond(const TrainResult& result) {
+  const double seconds = absl::ToDoubleSeconds(result.total);
+  return seconds > 0.0 ? static_cast<double>(result.images) / seconds : 0.0;
+}
+
+}  // namespace
+
+int64_t TotalBytes(const std::vector<PeerTraffic>& traffic) {
+  int64_t bytes = 0;
+  for (const PeerTraffic& peer : traffic) {
+    bytes += peer.bytes_sent + peer.bytes_received;
+  }
+  return bytes;
+}
+
+std::string ProgressJson(int rank, const TrainProgress& progress,
+                         int64_t bytes) {
+  return Dump({
+      {"event", "progress"},
+      {"rank", rank},
+      {"epoch", progress.epoch},
+      {"epochs", progress.epochs},
+      {"step", progress.step},
+      {"steps", progress.steps},
+      {"loss", progress.loss},
+      {"images_per_second", progress.images_per_second},
+      {"bytes", bytes},
+  });
+}
+
+std::string DoneJson(const WorkerReport& report) {
+  NEREUS_CHECK(report.layers.size() == report.specs.size())
+      << report.layers.size() << " reports of " << report.specs.size()
+      << " layers";
+  const TrainResult& result = report.result;
+  Json json = {
+      {"event", "done"},
+      {"rank", report.rank},
+      {"workers", report.workers},
+      {"steps", result.steps},
+      {"train_loss", result.train_loss},
+      {"test_accuracy", nullptr},
+      {"images", result.images},
+      {"seconds", absl::ToDoubleSeconds(result.total)},
+      {"forward_seconds", absl::ToDoubleSeconds(result.forward)},
+      {"backward_seconds", absl::ToDoubleSeconds(result.backward)},
+      {"wait_seconds", absl::ToDoubleSeconds(result.wait)},
+      {"parameter_checksum",
+       absl::StrCat(absl::Hex(report.parameter_checksum, absl::kZeroPad8))},
+      {"initial_bytes", report.initial_bytes},
+      {"layers", Json::array()},
+      {"traffic", Json::array()},
+  };
+  if (report.test_accuracy.has_value()) {
+    json["test_accuracy"] = *report.test_accuracy;
+  }
+  for (size_t i = 0; i < report.specs.size(); ++i) {
+    json["layers"].push_back(LayerJson(report.specs[i], report.layers[i]));
+  }
+  for (const PeerTraffic& peer : report.traffic) {
+    json["traffic"].push_back(PeerJson(peer));
+  }
+  return Dump(json);
+}
+
+std::string ProgressText(const TrainProgress& progress, int64_t bytes) {
+  return absl::StrFormat(
+      "epoch %d/%d step %d/%d loss %.4f images/s %.0f bytes %d", progress.epoch,
+      progress.epochs, progress.step, progress.steps, progress.loss,
+      progress.images_per_second, bytes);
+}
+
+std::vector<std::string> DoneText(const WorkerReport& report) {
+  const TrainResult& result = report.result;
+  std::vector<std::string> lines;
+  lines.push_back(absl::StrFormat(
+      "done: %d steps in %.2f s (forward %.2f, backward %.2f, wait %.2f), "
+      "%.0f images/s, train loss %.4f, test accuracy %s, parameters %08x",
+      result.steps, absl::ToDoubleSeconds(result.total),
+      absl::ToDoubleSeconds(result.forward),
+      absl::ToDoubleSeconds(result.backward),
+      absl::ToDoubleSeconds(result.wait), ImagesPerSecond(result),
+      result.train_loss,
+      report.test_accuracy.has_value()
+          ? absl::StrFormat("%.4f", *report.test_accuracy)
+          : "measured by worker 0",
+      report.parameter_checksum));
+  for (const LayerReport& layer : report.layers) {
+    lines.push_back(absl::StrFormat(
+        "layer %s: scheme %s, %d rounds, sent %d bytes, received %d, "
+        "mean latency %.2f ms; %s",
+        layer.name, layer.scheme, layer.rounds, layer.bytes_sent,
+        layer.bytes_received, 1e3 * MeanLatencySeconds(layer), layer.reason));
+  }
+  return lines;
+}
+
+}  // namespace nereus

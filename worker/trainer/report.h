@@ -1,0 +1,48 @@
+#ifndef NEREUS_WORKER_TRAINER_REPORT_H_
+#define NEREUS_WORKER_TRAINER_REPORT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/plan/layer_spec.h"
+#include "worker/public/client.h"
+#include "worker/trainer/trainer.h"
+
+namespace nereus {
+
+// What a worker says about itself on standard output: one JSON object a line,
+// told apart by "event", read by `nereusctl local` and by scripts. A number
+// that isn't finite becomes null, and bytes that aren't UTF-8 are replaced.
+
+// Everything about one finished training run.
+struct WorkerReport {
+  int rank = 0;
+  int workers = 0;
+  TrainResult result;
+  std::optional<double> test_accuracy;  // Where this worker measured it.
+  uint32_t parameter_checksum = 0;
+  int64_t initial_bytes = 0;  // Exchanged before the first step.
+  std::vector<LayerSpec> specs;
+  std::vector<LayerReport> layers;  // One for each of `specs`.
+  std::vector<PeerTraffic> traffic;
+};
+
+// Sent and received, over all peers.
+int64_t TotalBytes(const std::vector<PeerTraffic>& traffic);
+
+// {"event":"progress","rank":0,...}; `bytes`: sent and received so far.
+std::string ProgressJson(int rank, const TrainProgress& progress,
+                         int64_t bytes);
+
+// {"event":"done","rank":0,...}. "parameter_checksum" is in hex, eight digits.
+std::string DoneJson(const WorkerReport& report);
+
+// The same for people: one line, and one line each for the run and its layers.
+std::string ProgressText(const TrainProgress& progress, int64_t bytes);
+std::vector<std::string> DoneText(const WorkerReport& report);
+
+}  // namespace nereus
+
+#endif  // NEREUS_WORKER_TRAINER_REPORT_H_

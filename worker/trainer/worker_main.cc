@@ -1,0 +1,273 @@
+// nereus-worker: the reference trainer. Trains a small classifier of images as
+// one worker of a job, or alone with --standalone.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/base/version.h"
+#include "common/compute/gemm.h"
+#include "common/compute/optimizer.h"
+#include "worker/public/client.h"
+#include "worker/trainer/idx_file.h"
+#include "worker/trainer/network.h"
+#include "worker/trainer/report.h"
+#include "worker/trainer/standalone_client.h"
+#include "worker/trainer/synthetic.h"
+#include "worker/trainer/trainer.h"
+
+namespace nereus {
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+
+// Images that are generated where no --data is given. Their seed doesn't depend
+// on --seed, so that runs with different ones compare.
+constexpr int64_t kSyntheticCount = 10000;
+constexpr uint64_t kSyntheticSeed = 1;
+
+struct Flags {
+  ClientOptions client;
+  OptimizerOptions optimizer;
+  std::string update = "sgd";
+  std::string model = "cnn";
+  std::string data;
+  std::string progress = "text";
+  std::string log_level = "info";
+  double holdout = 0.2;
+  int64_t limit = 0;
+  int64_t batch = 32;
+  int64_t epochs = 10;
+  uint64_t seed = 1;
+  int threads = 1;
+  bool standalone = false;
+};
+
+// "--learning-rate" is also NEREUS_LEARNING_RATE.
+std::string EnvironmentName(const std::string& flag) {
+  std::string name = "NEREUS_";
+  for (char c : flag.substr(2)) {
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  }
+  return name;
+}
+
+template <typename T>
+CLI::Option* Add(CLI::App* app, const std::string& flag, T* value,
+                 const std::string& help) {
+  return app->add_option(flag, *value, help)
+      ->envname(EnvironmentName(flag))
+      ->capture_default_str();
+}
+
+void AddJobFlags(CLI::App* app, Flags* flags) {
+  ClientOptions& client = flags->client;
+  Add(app, "--coordinator", &client.coordinator_address,
+      "host:port of the coordinator: the control port of shard 0");
+  Add(app, "--job", &client.job, "job to join");
+  Add(app, "--host", &client.host,
+      "address to listen at, which the other workers can reach");
+  Add(app, "--control-port", &client.control_port, "0: any free port")
+      ->check(CLI::Range(0, 65535));
+  Add(app, "--data-port", &client.data_port, "0: any free port")
+      ->check(CLI::Range(0, 65535));
+  app->add_flag("--standalone", flags->standalone,
+                "train alone, without servers")
+      ->envname(EnvironmentName("--standalone"));
+}
+
+void AddTrainingFlags(CLI::App* app, Flags* flags) {
+  Add(app, "--model", &flags->model, "network to train")
+      ->check(CLI::IsMember({"mlp", "cnn"}));
+  Add(app, "--batch", &flags->batch, "images of this worker in a step")
+      ->check(CLI::Range(int64_t{1}, kBatchLengthMax));
+  Add(app, "--epochs", &flags->epochs, "passes over the training images")
+      ->check(CLI::Range(int64_t{1}, kEpochsMax));
+  Add(app, "--seed", &flags->seed,
+      "of the initial parameters and of the images' order; the same on all "
+      "workers");
+  Add(app, "--threads", &flags->threads, "threads that compute")
+      ->check(CLI::Range(1, 1024));
+  Add(app, "--data", &flags->data,
+      "folder of MNIST's files (IDX, plain or .gz); none: generated images");
+  Add(app, "--holdout", &flags->holdout,
+      "share of the images to test with, where there is one set alone");
+  Add(app, "--limit", &flags->limit, "use the first images alone; 0: all")
+      ->check(CLI::Range(int64_t{0}, kIdxBytesMax));
+}
+
+void AddOptimizerFlags(CLI::App* app, Flags* flags) {
+  const std::string group =
+      "Optimizer (with --standalone, or where the job leaves it to the "
+      "workers)";
+  OptimizerOptions& optimizer = flags->optimizer;
+  Add(app, "--update", &flags->update, "update rule")
+      ->check(CLI::IsMember({"sgd", "adam"}))
+      ->group(group);
+  Add(app, "--learning-rate", &optimizer.learning_rate, "")->group(group);
+  Add(app, "--momentum", &optimizer.momentum, "sgd")->group(group);
+  Add(app, "--weight-decay", &optimizer.weight_decay, "")->group(group);
+  Add(app, "--beta1", &optimizer.beta1, "adam")->group(group);
+  Add(app, "--beta2", &optimizer.beta2, "adam")->group(group);
+  Add(app, "--epsilon", &optimizer.epsilon, "adam")->group(group);
+}
+
+void AddOutputFlags(CLI::App* app, Flags* flags) {
+  Add(app, "--progress", &flags->progress,
+      "json: objects on standard output; text: lines in the log")
+      ->check(CLI::IsMember({"text", "json"}));
+  Add(app, "--log-level", &flags->log_level, "least level to log")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app->set_version_flag("--version", std::string("nereus-worker ") + kVersion);
+}
+
+LogLevel ParsedLogLevel(const std::string& name) {
+  if (name == "debug") return LogLevel::kDebug;
+  if (name == "warning") return LogLevel::kWarning;
+  if (name == "error") return LogLevel::kError;
+  return LogLevel::kInfo;
+}
+
+absl::StatusOr<DataSplit> LoadData(const Flags& flags) {
+  if (!flags.data.empty()) {
+    return LoadDirectory(flags.data, flags.holdout, flags.limit);
+  }
+  const int64_t count = flags.limit > 0 ? std::min(flags.limit, kSyntheticCount)
+                                        : kSyntheticCount;
+  return Split(GenerateSynthetic(kSyntheticSeed, count), flags.holdout);
+}
+
+absl::Status PrintLine(const std::string& line) {
+  if (std::printf("%s\n", line.c_str()) >= 0 && std::fflush(stdout) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError("cannot write to standard output");
+}
+
+absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
+                                           const DataSplit& data,
+                                           Network* network, Client* client) {
+  WorkerReport report;
+  report.rank = client->rank();
+  report.workers = client->workers();
+  report.initial_bytes = TotalBytes(client->traffic());
+  report.specs = network->specs();
+
+  TrainerOptions options;
+  options.epochs = flags.epochs;
+  options.seed = flags.seed;
+  options.optimizer = flags.optimizer;
+  options.progress = [&](const TrainProgress& progress) {
+    const int64_t bytes = TotalBytes(client->traffic());
+    if (flags.progress == "json") {
+      // A reader that went away doesn't stop the job's training; the last line
+      // below does report it.
+      PrintLine(ProgressJson(client->rank(), progress, bytes)).IgnoreError();
+    } else {
+      NEREUS_LOG(Info) << ProgressText(progress, bytes);
+    }
+  };
+  NEREUS_ASSIGN_OR_RETURN(report.result, Train(options, data, network, client));
+  report.layers = client->layer_reports();
+  report.traffic = client->traffic();
+  // Before the evaluation: the others needn't wait for it.
+  NEREUS_RETURN_IF_ERROR(client->Leave());
+  report.parameter_checksum = ParameterChecksum(*network);
+  if (report.rank == 0) {
+    report.test_accuracy = Accuracy(data.test, data.normalisation, network);
+  }
+  return report;
+}
+
+absl::Status Run(const Flags& flags) {
+  SetGemmThreads(flags.threads);
+  NEREUS_ASSIGN_OR_RETURN(const DataSplit data, LoadData(flags));
+  NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
+                          Network::Create(flags.model, data.train.image,
+                                          data.classes(), flags.batch));
+  network->Initialize(flags.seed);
+  std::vector<LayerBinding> layers = BindLayers(network.get());
+  NEREUS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Client> client,
+      flags.standalone
+          ? StandaloneClient::Create(flags.optimizer, std::move(layers))
+          : Client::Connect(flags.client, std::move(layers)));
+  if (!flags.standalone) SetLogName("worker " + std::to_string(client->rank()));
+  NEREUS_LOG(Info) << "training " << flags.model << " on " << data.train.count()
+                   << " images, testing on " << data.test.count() << ", worker "
+                   << client->rank() << " of " << client->workers();
+  NEREUS_ASSIGN_OR_RETURN(
+      const WorkerReport report,
+      TrainAndLeave(flags, data, network.get(), client.get()));
+  if (flags.progress == "json") return PrintLine(DoneJson(report));
+  for (const std::string& line : DoneText(report)) NEREUS_LOG(Info) << line;
+  return absl::OkStatus();
+}
+
+// Ends the process at once, whatever its threads wait for. That is safe since a
+// worker owns nothing that outlives it: parameters and optimizer state are the
+// servers', it writes no files, and to its peers it looks as if it had died,
+// which they handle anyway.
+void ExitOnSignal(int signal_number) { _exit(128 + signal_number); }
+
+void InstallSignalHandlers() {
+  struct sigaction action = {};
+  action.sa_handler = ExitOnSignal;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+}
+
+// The exit code if the program ends here, or -1.
+int ParseFlags(int argc, char** argv, Flags* flags) {
+  CLI::App app("Trains a classifier of images as one worker of a Nereus job.",
+               "nereus-worker");
+  AddJobFlags(&app, flags);
+  AddTrainingFlags(&app, flags);
+  AddOptimizerFlags(&app, flags);
+  AddOutputFlags(&app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  absl::StatusOr<UpdateRule> rule = ParseUpdateRule(flags->update);
+  if (rule.ok()) flags->optimizer.rule = *rule;
+  absl::Status status = rule.status();
+  status.Update(flags->optimizer.Validate());
+  if (!flags->standalone) status.Update(flags->client.Validate());
+  if (status.ok()) return -1;
+  std::fprintf(stderr, "nereus-worker: %s\nRun with --help for the flags.\n",
+               std::string(status.message()).c_str());
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace nereus
+
+int main(int argc, char** argv) {
+  nereus::InstallSignalHandlers();
+  nereus::Flags flags;
+  const int exit_code = nereus::ParseFlags(argc, argv, &flags);
+  if (exit_code >= 0) return exit_code;
+  nereus::SetLogLevel(nereus::ParsedLogLevel(flags.log_level));
+  nereus::SetLogName(flags.standalone ? "standalone" : "worker");
+  const absl::Status status = nereus::Run(flags);
+  if (status.ok()) return 0;
+  NEREUS_LOG(Error) << status.ToString();
+  return nereus::kExitFailure;
+}
