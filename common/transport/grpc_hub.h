@@ -20,10 +20,10 @@
 #include "common/protocol/frame.h"
 #include "common/protocol/hello.h"
 #include "common/protocol/peer.h"
-#include "common/transport/event_queue.h"
 #include "common/transport/grpc_connection.h"
 #include "common/transport/grpc_frames.h"
 #include "common/transport/grpc_transport.h"
+#include "common/transport/mailbox.h"
 #include "common/transport/transport.h"
 
 namespace nereus {
@@ -158,7 +158,7 @@ class GrpcHub final : public GrpcConnection::Listener,
   // Frames given to Send whose bytes are still needed, connections that exist.
   const std::shared_ptr<UseCount> unsent_;
   const std::shared_ptr<UseCount> connections_;
-  EventQueue<GrpcEvent> events_;
+  Mailbox<GrpcEvent> events_;
   std::thread timers_;
 
   mutable std::mutex mu_;

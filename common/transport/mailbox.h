@@ -1,5 +1,5 @@
-#ifndef NEREUS_COMMON_TRANSPORT_EVENT_QUEUE_H_
-#define NEREUS_COMMON_TRANSPORT_EVENT_QUEUE_H_
+#ifndef NEREUS_COMMON_TRANSPORT_MAILBOX_H_
+#define NEREUS_COMMON_TRANSPORT_MAILBOX_H_
 
 #include <algorithm>
 #include <condition_variable>
@@ -11,10 +11,10 @@
 
 namespace nereus {
 
-// From a transport's threads to its owner's. Thread-safe; does not bound what
-// it holds, its writers do.
+// What a transport's threads have for its owner's. Thread-safe; does not bound
+// what it holds, its writers do.
 template <typename Event>
-class EventQueue {
+class Mailbox {
  public:
   void Push(Event event) {
     std::lock_guard<std::mutex> lock(mu_);
@@ -50,4 +50,4 @@ class EventQueue {
 
 }  // namespace nereus
 
-#endif  // NEREUS_COMMON_TRANSPORT_EVENT_QUEUE_H_
+#endif  // NEREUS_COMMON_TRANSPORT_MAILBOX_H_
