@@ -1,0 +1,153 @@
+#include "server/admin/local_command.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <ostream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "server/admin/local_report.h"
+#include "server/admin/progress_display.h"
+
+namespace nereus {
+namespace {
+
+constexpr int kExitSignalBase = 128;
+
+absl::StatusOr<std::string> FindProgram(const std::string& given,
+                                        const std::string& name,
+                                        const std::string& build_path) {
+  std::vector<std::string> places = {given};
+  if (given.empty()) {
+    std::error_code error;
+    const std::filesystem::path own =
+        std::filesystem::read_symlink("/proc/self/exe", error);
+    if (error) {
+      return absl::InternalError(
+          absl::StrCat("/proc/self/exe: ", error.message()));
+    }
+    const std::filesystem::path folder = own.parent_path();
+    places = {(folder / name).string(),
+              (folder / build_path).lexically_normal().string()};
+  }
+  for (const std::string& place : places) {
+    if (access(place.c_str(), X_OK) == 0) return place;
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no program ", name, " at ", absl::StrJoin(places, " or ")));
+}
+
+void AddTrainingFlags(CLI::App& app, LocalOptions& options) {
+  AddFlag(app, "workers", options.workers, "worker processes");
+  AddFlag(app, "servers", options.servers, "server processes (shards)");
+  AddFlag(app, "model", options.model, "what to train: mlp or cnn");
+  AddFlag(app, "data", options.data,
+          "folder of images; without it, they are generated");
+  AddFlag(app, "holdout", options.holdout,
+          "share of the images kept for the test");
+  AddFlag(app, "batch", options.batch, "images per worker and step");
+  AddFlag(app, "epochs", options.epochs, "passes over the images");
+  AddFlag(app, "seed", options.seed, "of weights, order and generated images");
+  AddFlag(app, "limit", options.limit,
+          "use only the first so many images; 0: all");
+  AddFlag(app, "threads", options.threads, "computing threads per worker");
+}
+
+const char* SignalVerb(int signal) {
+  return signal == SIGINT ? "interrupted" : "asked to end";
+}
+
+}  // namespace
+
+absl::StatusOr<LocalPrograms> FindPrograms(const std::string& server,
+                                           const std::string& worker) {
+  // From server/admin/ in Bazel's tree of outputs.
+  LocalPrograms programs;
+  NEREUS_ASSIGN_OR_RETURN(programs.server, FindProgram(server, "nereus-server",
+                                                       "../nereus-server"));
+  NEREUS_ASSIGN_OR_RETURN(programs.worker,
+                          FindProgram(worker, "nereus-worker",
+                                      "../../worker/trainer/nereus-worker"));
+  return programs;
+}
+
+CLI::App* LocalCommand::Register(CLI::App& app) {
+  CLI::App* local = app.add_subcommand(
+      "local", "Trains a model with several processes on this machine");
+  AddTrainingFlags(*local, options_);
+  AddJobFlags(*local, job_);
+  AddCommonFlags(*local, "nereusctl", options_.log_level);
+  AddFlag(*local, "json", json_file_, "file to write the report to");
+  AddFlag(*local, "server-binary", server_binary_,
+          "path of nereus-server; without it, found beside this program");
+  AddFlag(*local, "worker-binary", worker_binary_,
+          "path of nereus-worker; without it, found beside this program");
+  return local;
+}
+
+int LocalCommand::Run(std::ostream& out, std::ostream& err) {
+  const auto fail = [&err](const absl::Status& status, int code) {
+    err << "nereusctl local: " << std::string(status.message()) << std::endl;
+    return code;
+  };
+  options_.forced_scheme = ForcedScheme(job_.scheme);
+  options_.cost = job_.cost;
+  options_.job = job_.options;
+  const absl::Status valid = options_.Validate();
+  if (!valid.ok()) return fail(valid, kExitUsage);
+  const absl::StatusOr<LocalPrograms> programs =
+      FindPrograms(server_binary_, worker_binary_);
+  if (!programs.ok()) return fail(programs.status(), kExitFailed);
+
+  // Before the work, not after it: the path may be wrong.
+  std::ofstream json;
+  if (!json_file_.empty()) {
+    json.open(json_file_);
+    if (!json) {
+      return fail(absl::UnavailableError(absl::StrCat(
+                      "cannot write ", json_file_, ": ", strerror(errno))),
+                  kExitFailed);
+    }
+  }
+  ProgressDisplay display(&err, isatty(STDERR_FILENO) != 0);
+  LocalJob job(options_, *programs, &display);
+  absl::StatusOr<LocalOutcome> outcome = job.Run();
+  if (!outcome.ok()) return fail(outcome.status(), kExitFailed);
+  if (outcome->signal != 0) {
+    err << "nereusctl local: " << SignalVerb(outcome->signal)
+        << ", all processes are stopped" << std::endl;
+    return kExitSignalBase + outcome->signal;
+  }
+
+  const absl::StatusOr<LocalReport> report =
+      MakeLocalReport(options_, std::move(outcome->workers));
+  if (!report.ok()) return fail(report.status(), kExitFailed);
+  out << FormatLocalText(*report) << std::flush;
+  if (json.is_open()) {
+    json << FormatLocalJson(*report) << std::endl;
+    json.close();
+    if (!json) {
+      return fail(
+          absl::UnavailableError(absl::StrCat("cannot write ", json_file_)),
+          kExitFailed);
+    }
+  }
+  if (!report->replicas_equal) {
+    return fail(
+        absl::InternalError("the workers ended with different parameters"),
+        kExitFailed);
+  }
+  return kExitDone;
+}
+
+}  // namespace nereus

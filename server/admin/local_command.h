@@ -1,0 +1,41 @@
+#ifndef NEREUS_SERVER_ADMIN_LOCAL_COMMAND_H_
+#define NEREUS_SERVER_ADMIN_LOCAL_COMMAND_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/flags/flags.h"
+#include "server/admin/command.h"
+#include "server/admin/local_job.h"
+#include "server/admin/local_options.h"
+
+namespace nereus {
+
+// Where nereus-server and nereus-worker are: `server` and `worker` if given,
+// otherwise beside this program, or where Bazel builds them from the same tree.
+// Errors: kNotFound, with the places looked at.
+absl::StatusOr<LocalPrograms> FindPrograms(const std::string& server,
+                                           const std::string& worker);
+
+// `nereusctl local`: trains a model with several workers and servers on this
+// machine, shows how far they are, and reports what the job came to.
+class LocalCommand : public Command {
+ public:
+  CLI::App* Register(CLI::App& app) override;
+
+  // kExitUsage for options that make no sense; kExitFailed if a process failed,
+  // the workers' parameters differ at the end, or the report can't be written;
+  // 128 plus the signal's number, as shells have it, if a signal ended the job.
+  int Run(std::ostream& out, std::ostream& err) override;
+
+ private:
+  LocalOptions options_;
+  JobFlags job_;
+  std::string json_file_;
+  std::string server_binary_;
+  std::string worker_binary_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_ADMIN_LOCAL_COMMAND_H_

@@ -1,0 +1,120 @@
+#ifndef NEREUS_SERVER_ADMIN_LOCAL_JOB_H_
+#define NEREUS_SERVER_ADMIN_LOCAL_JOB_H_
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/logging.h"
+#include "server/admin/local_options.h"
+#include "server/admin/process.h"
+#include "server/admin/progress_display.h"
+#include "server/admin/worker_event.h"
+
+namespace nereus {
+
+// Paths of the programs that a job consists of.
+struct LocalPrograms {
+  std::string server;
+  std::string worker;
+};
+
+// Where a server listens, both "host:port".
+struct ServerAddresses {
+  std::string control;
+  std::string data;
+};
+
+// Reads the one line that nereus-server writes:
+//   listening control=127.0.0.1:41234 data=127.0.0.1:41235
+// Errors: kInvalidArgument, with the line.
+absl::StatusOr<ServerAddresses> ParseListeningLine(absl::string_view line);
+
+// Whether a line of a process's standard error is worth showing: log lines
+// (logging.h) from `level` up, and all that is no log line, as that is usually
+// the reason of a crash.
+bool IsLineShown(absl::string_view line, LogLevel level);
+
+struct LocalOutcome {
+  // SIGINT, SIGTERM or SIGHUP, if that ended the job; otherwise 0.
+  int signal = 0;
+
+  // One per worker in the order of their ends, if `signal` is 0.
+  std::vector<WorkerResult> workers;
+};
+
+// Runs the processes of one job on this machine, from the first shard's start
+// to the last process's end. See ProcessGroup for the threads and signals; no
+// process outlives Run, however it ends. Used once.
+class LocalJob : private ProcessEvents {
+ public:
+  // `options` must be valid. `display` isn't owned and must outlive this.
+  LocalJob(const LocalOptions& options, const LocalPrograms& programs,
+           ProgressDisplay* display)
+      : options_(options), programs_(programs), display_(display) {}
+
+  // Returns when every process has ended.
+  //
+  // Errors: kNotFound, no such program; kAborted, a process failed: which one,
+  // how it ended, its last lines, and the others that failed right after;
+  // kDeadlineExceeded, a server did not listen or end in time.
+  absl::StatusOr<LocalOutcome> Run();
+
+ private:
+  // What is known about one process.
+  struct Member {
+    std::string name;  // "shard 0", "worker process 2"
+    bool is_server = false;
+    std::optional<int> rank;              // A worker's, once it told.
+    std::deque<std::string> error_lines;  // The last ones.
+    std::optional<ProcessExit> exit;
+    std::string mistake;   // Its first line that makes no sense, explained.
+    bool is_done = false;  // A worker that has reported its result.
+  };
+
+  void OnOutputLine(int process, const std::string& line) override;
+  void OnErrorLine(int process, const std::string& line) override;
+  void OnExit(int process, const ProcessExit& exit) override;
+
+  absl::Status StartProcess(std::string name, bool is_server,
+                            std::vector<std::string> arguments);
+  absl::Status StartOthers();
+  absl::Status ReadWorkerLine(Member& member, const std::string& line);
+
+  // Runs the loop until `is_done` holds, or a signal came (then it is returned,
+  // otherwise 0). Errors: kAborted, see Run; kDeadlineExceeded, with
+  // `deadline_message`.
+  template <typename Predicate>
+  absl::StatusOr<int> WaitUntil(const Predicate& is_done, absl::Time deadline,
+                                const std::string& deadline_message);
+
+  bool HasFailed(const Member& member) const;
+  bool AnyHasFailed() const;
+  bool WorkersHaveEnded() const;
+  std::string DescribeFailure(const Member& member) const;
+
+  // Waits a moment for the failures that follow from the first one, and names
+  // the cause.
+  absl::Status Failure();
+
+  absl::StatusOr<LocalOutcome> RunProcesses();
+
+  const LocalOptions options_;
+  const LocalPrograms programs_;
+  ProgressDisplay* const display_;
+  std::unique_ptr<ProcessGroup> group_;
+  std::vector<Member> members_;  // By process index.
+  std::vector<int> exits_;       // Process indices, in the order of their ends.
+  std::optional<ServerAddresses> coordinator_;
+  std::vector<std::optional<WorkerProgress>> progress_;  // By rank.
+  std::vector<WorkerResult> results_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_ADMIN_LOCAL_JOB_H_

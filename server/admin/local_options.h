@@ -1,0 +1,63 @@
+#ifndef NEREUS_SERVER_ADMIN_LOCAL_OPTIONS_H_
+#define NEREUS_SERVER_ADMIN_LOCAL_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "common/base/logging.h"
+#include "common/plan/planner.h"
+#include "common/plan/scheme.h"
+#include "common/protocol/job.h"
+
+namespace nereus {
+
+// A training job whose processes all run on this machine.
+struct LocalOptions {
+  int workers = 4;
+  int servers = 2;
+
+  std::string model = "cnn";
+  std::string data;      // A folder of images; empty: generated ones.
+  double holdout = 0.2;  // Share of the images kept for the test, in [0, 1).
+  int64_t batch = 32;    // Images per worker and step.
+  int64_t epochs = 10;
+  int64_t seed = 1;
+  int64_t limit = 0;  // Use only the first so many images; 0 is all.
+  int threads = 1;    // Per worker. The workers share this machine's cores.
+
+  // The scheme of every layer that supports it; absent: by `cost`.
+  std::optional<Scheme> forced_scheme;
+  CostKind cost = CostKind::kBytes;
+  JobOptions job;
+
+  // Lines of the processes below this level are not shown, though the last ones
+  // are, once the job has failed.
+  LogLevel log_level = LogLevel::kWarning;
+
+  // "auto", or the forced scheme's name.
+  std::string scheme_name() const;
+
+  // OK, or kInvalidArgument that names the field and its value. `model` and
+  // `data` are checked by the worker alone.
+  absl::Status Validate() const;
+};
+
+// Processes of each kind that one machine is asked to run.
+inline constexpr int kLocalProcessesMax = 64;
+
+// The arguments, without the program's path, of shard `shard`.
+// `coordinator`: "host:port" of shard 0's control port; not used for shard 0.
+std::vector<std::string> ServerArguments(const LocalOptions& options, int shard,
+                                         absl::string_view coordinator);
+
+// The same for a worker; all are alike, their ranks are given to them.
+std::vector<std::string> WorkerArguments(const LocalOptions& options,
+                                         absl::string_view coordinator);
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_ADMIN_LOCAL_OPTIONS_H_

@@ -1,0 +1,363 @@
+#include "server/admin/local_report.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "common/plan/traffic.h"
+#include "common/plan/wide_integer.h"
+#include "common/protocol/frame.h"
+#include "nlohmann/json.hpp"
+
+namespace nereus {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// Puts the results into the order of their ranks and checks that together they
+// are one job.
+absl::Status SortAndCheck(const LocalOptions& options,
+                          std::vector<WorkerResult>& workers) {
+  if (static_cast<int>(workers.size()) != options.workers) {
+    return absl::InternalError(absl::StrCat(
+        workers.size(), " workers reported, the job has ", options.workers));
+  }
+  std::sort(workers.begin(), workers.end(),
+            [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  for (int rank = 0; rank < options.workers; ++rank) {
+    const WorkerResult& worker = workers[rank];
+    if (worker.rank != rank || worker.workers != options.workers) {
+      return absl::InternalError(absl::StrCat(
+          "a worker reported as ", worker.rank, " of ", worker.workers,
+          ", expected ", rank, " of ", options.workers));
+    }
+    if (worker.steps != workers[0].steps) {
+      return absl::InternalError(
+          absl::StrCat("worker ", rank, " did ", worker.steps,
+                       " steps, worker 0 did ", workers[0].steps));
+    }
+    for (const WorkerTraffic& traffic : worker.traffic) {
+      const int ranks = traffic.is_shard ? options.servers : options.workers;
+      if (traffic.rank >= ranks) {
+        return absl::InternalError(
+            absl::StrCat("worker ", rank, " reported traffic with ",
+                         traffic.is_shard ? "shard " : "worker ", traffic.rank,
+                         ", the job has ", ranks));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The model that the workers trained, if they agree on it.
+absl::StatusOr<std::vector<LayerSpec>> AgreedLayers(
+    const std::vector<WorkerResult>& workers) {
+  std::vector<LayerSpec> first;
+  for (const WorkerResult& worker : workers) {
+    std::vector<LayerSpec> layers;
+    for (const WorkerLayer& layer : worker.layers) {
+      layers.push_back(layer.spec);
+    }
+    if (worker.rank == 0) {
+      first = std::move(layers);
+      continue;
+    }
+    const absl::Status same =
+        CompareModels(first, layers, absl::StrCat("worker ", worker.rank));
+    if (!same.ok()) return absl::InternalError(same.message());
+  }
+  return first;
+}
+
+absl::Status CheckRoutes(const PlanReport& plan,
+                         const std::vector<WorkerResult>& workers) {
+  for (const WorkerResult& worker : workers) {
+    for (size_t i = 0; i < worker.layers.size(); ++i) {
+      const Scheme scheme = worker.layers[i].scheme;
+      if (scheme == plan.plan.routes[i].scheme) continue;
+      return absl::InternalError(absl::StrCat(
+          "layer ", plan.layers[i].name, " of worker ", worker.rank,
+          " went by ", SchemeName(scheme), ", the plan says ",
+          SchemeName(plan.plan.routes[i].scheme)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<int64_t> MeasuredBytes(const LocalReport& report) {
+  std::vector<WideInteger> nodes(
+      std::max(report.options.workers, report.options.servers));
+  for (const WorkerResult& worker : report.workers) {
+    for (const WorkerTraffic& traffic : worker.traffic) {
+      if (traffic.is_shard && traffic.rank == worker.rank) continue;
+      const WideInteger bytes =
+          WideInteger{traffic.bytes_sent} + traffic.bytes_received;
+      nodes[worker.rank] += bytes;
+      // The other worker reports its end itself; a shard reports nothing.
+      if (traffic.is_shard) nodes[traffic.rank] += bytes;
+    }
+  }
+  std::vector<int64_t> bytes;
+  bytes.reserve(nodes.size());
+  for (const WideInteger node : nodes) bytes.push_back(SaturateToInt64(node));
+  return bytes;
+}
+
+std::vector<int64_t> PredictedBytes(const LocalReport& report) {
+  const PlanReport& plan = report.plan;
+  const int64_t workers = report.options.workers;
+  const std::vector<int64_t> initial = PredictInitialBytes(
+      plan.placement, workers, kFrameHeaderBytes, kFramePayloadBytesMax);
+  const std::vector<int64_t> step =
+      PredictNodeBytes(plan.layers, plan.plan.routes, plan.placement, workers,
+                       kFrameHeaderBytes, kFramePayloadBytesMax);
+  std::vector<int64_t> bytes;
+  bytes.reserve(initial.size());
+  for (size_t i = 0; i < initial.size(); ++i) {
+    bytes.push_back(SaturateToInt64(initial[i] + WideInteger{step[i]} *
+                                                     report.workers[0].steps));
+  }
+  return bytes;
+}
+
+void SetMeans(LocalReport& report) {
+  int64_t images = 0;
+  const auto count = static_cast<double>(report.workers.size());
+  report.replicas_equal = true;
+  for (const WorkerResult& worker : report.workers) {
+    images += worker.images;
+    report.seconds = std::max(report.seconds, worker.seconds);
+    report.forward_seconds += worker.forward_seconds / count;
+    report.backward_seconds += worker.backward_seconds / count;
+    report.wait_seconds += worker.wait_seconds / count;
+    report.replicas_equal &=
+        worker.parameter_checksum == report.workers[0].parameter_checksum;
+  }
+  if (report.seconds > 0) {
+    report.images_per_second = static_cast<double>(images) / report.seconds;
+  }
+}
+
+std::string Megabytes(int64_t bytes) {
+  return absl::StrFormat("%.3f MB", static_cast<double>(bytes) / 1e6);
+}
+
+// What each layer cost: its bytes at the worker that moved most for it, and its
+// latency as the mean over the workers.
+std::string FormatLayers(const LocalReport& report) {
+  size_t width = 5;
+  for (const LayerSpec& layer : report.plan.layers) {
+    width = std::max(width, layer.name.size());
+  }
+  const auto column = static_cast<int>(width);
+  std::string text = absl::StrFormat(
+      "What each layer cost a worker, sent plus received and from push to "
+      "ready:\n\n%-*s  %-6s  %8s  %16s  %16s\n",
+      column, "layer", "scheme", "rounds", "bytes, most", "latency, mean");
+  for (size_t i = 0; i < report.plan.layers.size(); ++i) {
+    int64_t bytes = 0;
+    double latency = 0;
+    for (const WorkerResult& worker : report.workers) {
+      const WorkerLayer& layer = worker.layers[i];
+      bytes = std::max(bytes, layer.bytes_sent + layer.bytes_received);
+      latency += layer.latency_seconds_mean;
+    }
+    latency /= static_cast<double>(report.workers.size());
+    const WorkerLayer& layer = report.workers[0].layers[i];
+    absl::StrAppendFormat(&text, "%-*s  %-6s  %8d  %16s  %13.3f ms\n", column,
+                          layer.spec.name,
+                          std::string(SchemeName(layer.scheme)), layer.rounds,
+                          Megabytes(bytes), latency * 1e3);
+  }
+  return text;
+}
+
+std::string FormatPhase(const char* name, double seconds, double all) {
+  const double percent = all > 0 ? 100 * seconds / all : 0;
+  return absl::StrFormat("%s %.2f s (%.0f%%)", name, seconds, percent);
+}
+
+std::string FormatReplicas(const LocalReport& report) {
+  if (report.replicas_equal) {
+    return absl::StrCat("equal, checksum ",
+                        report.workers[0].parameter_checksum);
+  }
+  std::string text = "DIFFERENT:";
+  for (const WorkerResult& worker : report.workers) {
+    absl::StrAppend(&text, worker.rank == 0 ? "" : ",", " worker ", worker.rank,
+                    " has ", worker.parameter_checksum);
+  }
+  return text;
+}
+
+std::string FormatTraffic(const LocalReport& report) {
+  const int64_t measured = report.busiest_bytes_measured();
+  const int64_t predicted = report.busiest_bytes_predicted();
+  std::string text =
+      absl::StrCat(measured, " bytes measured, ", predicted, " predicted");
+  if (predicted > 0) {
+    absl::StrAppendFormat(
+        &text, " (%+.2f%%)",
+        100 * (static_cast<double>(measured) / static_cast<double>(predicted) -
+               1));
+  }
+  return text;
+}
+
+// The double with the fewest digits that is the float: 0.01f as 0.01, not as
+// 0.0099999998.
+double Shortest(float value) {
+  char digits[32] = {};
+  std::to_chars(digits, digits + sizeof(digits), value);
+  return std::strtod(digits, nullptr);
+}
+
+OrderedJson SettingsJson(const LocalOptions& options) {
+  const OptimizerOptions& update = options.job.optimizer;
+  return {
+      {"workers", options.workers},
+      {"servers", options.servers},
+      {"model", options.model},
+      {"data", options.data},
+      {"holdout", options.holdout},
+      {"batch", options.batch},
+      {"epochs", options.epochs},
+      {"seed", options.seed},
+      {"limit", options.limit},
+      {"threads", options.threads},
+      {"scheme", options.scheme_name()},
+      {"cost", std::string(CostKindName(options.cost))},
+      {"optimizer",
+       std::string(OptimizerPlaceName(options.job.optimizer_place))},
+      {"update", std::string(UpdateRuleName(update.rule))},
+      {"learning_rate", Shortest(update.learning_rate)},
+      {"momentum", Shortest(update.momentum)},
+      {"weight_decay", Shortest(update.weight_decay)},
+      {"beta1", Shortest(update.beta1)},
+      {"beta2", Shortest(update.beta2)},
+      {"epsilon", Shortest(update.epsilon)},
+      {"deterministic", options.job.deterministic},
+  };
+}
+
+}  // namespace
+
+int64_t LocalReport::busiest_bytes_measured() const {
+  return *std::max_element(node_bytes_measured.begin(),
+                           node_bytes_measured.end());
+}
+
+int64_t LocalReport::busiest_bytes_predicted() const {
+  return *std::max_element(node_bytes_predicted.begin(),
+                           node_bytes_predicted.end());
+}
+
+absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
+                                            std::vector<WorkerResult> workers) {
+  NEREUS_RETURN_IF_ERROR(SortAndCheck(options, workers));
+  NEREUS_ASSIGN_OR_RETURN(std::vector<LayerSpec> layers, AgreedLayers(workers));
+  PlanOptions plan_options;
+  plan_options.cluster = {options.workers, options.servers};
+  plan_options.forced = options.forced_scheme;
+  plan_options.cost = options.cost;
+  NEREUS_ASSIGN_OR_RETURN(PlanReport plan,
+                          MakePlanReport(options.model, options.batch,
+                                         std::move(layers), plan_options));
+  NEREUS_RETURN_IF_ERROR(CheckRoutes(plan, workers));
+
+  LocalReport report{options, std::move(plan), std::move(workers)};
+  for (const WorkerResult& worker : report.workers) {
+    if (worker.test_accuracy.has_value() && !report.test_accuracy.has_value()) {
+      report.test_accuracy = worker.test_accuracy;
+    }
+  }
+  SetMeans(report);
+  report.node_bytes_measured = MeasuredBytes(report);
+  report.node_bytes_predicted = PredictedBytes(report);
+  return report;
+}
+
+std::string FormatLocalText(const LocalReport& report) {
+  double seconds = 0;
+  for (const WorkerResult& worker : report.workers) {
+    seconds += worker.seconds / static_cast<double>(report.workers.size());
+  }
+  return absl::StrCat(
+      FormatPlanText(report.plan), "\n", FormatLayers(report), "\n",
+      "test accuracy  ",
+      report.test_accuracy.has_value()
+          ? absl::StrFormat("%.4f", *report.test_accuracy)
+          : "not measured",
+      "\nimages/s       ",
+      absl::StrFormat("%.1f by %d workers, %.2f s, %d steps",
+                      report.images_per_second, report.options.workers,
+                      report.seconds, report.workers[0].steps),
+      "\ntime           ",
+      FormatPhase("forward", report.forward_seconds, seconds), ", ",
+      FormatPhase("backward", report.backward_seconds, seconds), ", ",
+      FormatPhase("wait", report.wait_seconds, seconds), "\nbusiest node   ",
+      FormatTraffic(report), "\nreplicas       ", FormatReplicas(report), "\n");
+}
+
+std::string FormatLocalJson(const LocalReport& report) {
+  OrderedJson accuracy;  // null
+  if (report.test_accuracy.has_value()) accuracy = *report.test_accuracy;
+  OrderedJson workers = OrderedJson::array();
+  for (const WorkerResult& worker : report.workers) {
+    workers.push_back(OrderedJson::parse(worker.json, /*cb=*/nullptr,
+                                         /*allow_exceptions=*/false));
+  }
+  OrderedJson nodes = OrderedJson::array();
+  for (size_t i = 0; i < report.node_bytes_measured.size(); ++i) {
+    nodes.push_back({{"bytes_measured", report.node_bytes_measured[i]},
+                     {"bytes_predicted", report.node_bytes_predicted[i]}});
+  }
+  const OrderedJson json = {
+      {"test_accuracy", accuracy},
+      {"replicas_equal", report.replicas_equal},
+      {"images_per_second", report.images_per_second},
+      {"seconds", report.seconds},
+      {"node_bytes_measured", report.busiest_bytes_measured()},
+      {"node_bytes_predicted", report.busiest_bytes_predicted()},
+      {"phases",
+       {{"forward_seconds", report.forward_seconds},
+        {"backward_seconds", report.backward_seconds},
+        {"wait_seconds", report.wait_seconds}}},
+      {"nodes", std::move(nodes)},
+      {"workers", std::move(workers)},
+      {"plan", OrderedJson::parse(FormatPlanJson(report.plan), /*cb=*/nullptr,
+                                  /*allow_exceptions=*/false)},
+      {"settings", SettingsJson(report.options)},
+  };
+  // The replacing handler: dump would throw at a path that is not UTF-8.
+  return json.dump(2, ' ', /*ensure_ascii=*/false,
+                   OrderedJson::error_handler_t::replace);
+}
+
+std::string FormatProgress(
+    absl::Span<const std::optional<WorkerProgress>> latest) {
+  const WorkerProgress* slowest = nullptr;
+  int heard = 0;
+  double loss = 0;
+  double images_per_second = 0;
+  int64_t bytes = 0;
+  for (const std::optional<WorkerProgress>& worker : latest) {
+    if (!worker.has_value()) continue;
+    if (slowest == nullptr || worker->step < slowest->step) slowest = &*worker;
+    ++heard;
+    loss += worker->loss;
+    images_per_second += worker->images_per_second;
+    bytes += worker->bytes;
+  }
+  if (slowest == nullptr) return "starting";
+  return absl::StrFormat(
+      "epoch %d/%d  step %d/%d  loss %.4f  %.1f images/s  %s", slowest->epoch,
+      slowest->epochs, slowest->step, slowest->steps, loss / heard,
+      images_per_second, Megabytes(bytes));
+}
+
+}  // namespace nereus

@@ -1,0 +1,40 @@
+// nereusctl: plans, runs and inspects Nereus jobs. One subcommand per file.
+
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "common/base/version.h"
+#include "server/admin/command.h"
+#include "server/admin/local_command.h"
+#include "server/admin/plan_command.h"
+#include "server/admin/status_command.h"
+
+int main(int argc, char** argv) {
+  std::vector<std::unique_ptr<nereus::Command>> commands;
+  commands.push_back(std::make_unique<nereus::PlanCommand>());
+  commands.push_back(std::make_unique<nereus::StatusCommand>());
+  commands.push_back(std::make_unique<nereus::LocalCommand>());
+
+  CLI::App app("Plans, runs and inspects Nereus jobs", "nereusctl");
+  app.set_version_flag("--version",
+                       std::string("nereusctl ") + nereus::kVersion);
+  app.require_subcommand(1);
+  std::vector<std::pair<CLI::App*, nereus::Command*>> subcommands;
+  for (const auto& command : commands) {
+    subcommands.emplace_back(command->Register(app), command.get());
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Also --help and --version: CLI11 prints them here, with code 0.
+    return app.exit(error) == 0 ? nereus::kExitDone : nereus::kExitUsage;
+  }
+  for (const auto& [subcommand, command] : subcommands) {
+    if (subcommand->parsed()) return command->Run(std::cout, std::cerr);
+  }
+  return nereus::kExitUsage;
+}

@@ -1,0 +1,399 @@
+#include "server/admin/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+// The signals that ask this process to end.
+constexpr int kEndSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+sigset_t WatchedSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGCHLD);
+  for (const int signal : kEndSignals) sigaddset(&signals, signal);
+  return signals;
+}
+
+absl::Status SystemError(absl::string_view what, int error) {
+  const std::string message = absl::StrCat(what, ": ", strerror(error));
+  if (error == ENOENT) return absl::NotFoundError(message);
+  return absl::InternalError(message);
+}
+
+// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() { Close(); }
+
+  void Close() {
+    if (fd_ >= 0) close(std::exchange(fd_, -1));
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+struct Pipe {
+  Descriptor read;
+  Descriptor write;
+};
+
+absl::StatusOr<Pipe> MakePipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return SystemError("pipe", errno);
+  return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+std::vector<char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
+  for (const std::string& string : strings) {
+    pointers.push_back(const_cast<char*>(string.c_str()));
+  }
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// All that the child needs between fork and exec, made before the fork: only
+// async-signal-safe calls are allowed in between.
+struct ExecPlan {
+  std::vector<char*> arguments;
+  std::vector<char*> environment;
+  pid_t parent;
+  int input;
+  int output;
+  int error;
+  int report;  // Where errno goes, if the exec fails.
+};
+
+[[noreturn]] void ReportAndExit(const ExecPlan& plan) {
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written =
+      write(plan.report, &error, sizeof(error));
+  _exit(127);
+}
+
+[[noreturn]] void RunChild(const ExecPlan& plan) {
+  setpgid(0, 0);
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) ReportAndExit(plan);
+  // The parent may have died before the line above took effect.
+  if (getppid() != plan.parent) _exit(127);
+
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGPIPE}) {
+    ::signal(signal, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+
+  if (dup2(plan.input, STDIN_FILENO) < 0 ||
+      dup2(plan.output, STDOUT_FILENO) < 0 ||
+      dup2(plan.error, STDERR_FILENO) < 0) {
+    ReportAndExit(plan);
+  }
+  // Our own descriptors close themselves; these are ones that this process has
+  // inherited. An old kernel that can't do this leaves them open.
+  close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+  execve(plan.arguments[0], plan.arguments.data(), plan.environment.data());
+  ReportAndExit(plan);
+}
+
+// Waits until the child has become its program. Returns 0, or the errno of what
+// it failed at: the pipe is closed by a successful exec.
+int ExecError(int report) {
+  int error = 0;
+  ssize_t count = 0;
+  do {
+    count = read(report, &error, sizeof(error));
+  } while (count < 0 && errno == EINTR);
+  return count == sizeof(error) ? error : 0;
+}
+
+// True if the process has ended; it remains to be waited for.
+bool HasEnded(pid_t pid) {
+  siginfo_t info = {};
+  return waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid;
+}
+
+ProcessExit WaitFor(pid_t pid) {
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0) {
+    NEREUS_CHECK(errno == EINTR) << "waitpid " << pid << ": " << errno;
+  }
+  ProcessExit exit;
+  if (WIFSIGNALED(status)) {
+    exit.signal = WTERMSIG(status);
+  } else {
+    exit.code = WEXITSTATUS(status);
+  }
+  return exit;
+}
+
+}  // namespace
+
+struct ProcessGroup::Child {
+  // One of the two streams that the child writes.
+  struct Stream {
+    Descriptor pipe;
+    LineBuffer lines{kLineBytesMax};
+  };
+
+  int index = 0;
+  pid_t pid = 0;
+  bool running = true;
+  Stream output;
+  Stream error;
+};
+
+std::string DescribeExit(const ProcessExit& exit) {
+  if (exit.signal != 0) {
+    return absl::StrCat("was killed by signal ", exit.signal, " (",
+                        strsignal(exit.signal), ")");
+  }
+  return absl::StrCat("exited with code ", exit.code);
+}
+
+std::vector<std::string> EnvironmentWithout(absl::string_view prefix) {
+  std::vector<std::string> kept;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (!absl::StartsWith(*variable, prefix)) kept.emplace_back(*variable);
+  }
+  return kept;
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Create(
+    ProcessEvents* events) {
+  // The pipes to come must not get the numbers of the standard streams.
+  int reserved = 0;
+  do {
+    reserved = open("/dev/null", O_RDWR);
+    if (reserved < 0) return SystemError("/dev/null", errno);
+  } while (reserved <= STDERR_FILENO);
+  close(reserved);
+
+  // Whoever started this process may have told it to ignore SIGCHLD, and then
+  // there would be nothing to wait for.
+  signal(SIGCHLD, SIG_DFL);
+  const sigset_t watched = WatchedSignals();
+  sigset_t original;
+  const int error = pthread_sigmask(SIG_BLOCK, &watched, &original);
+  if (error != 0) return SystemError("pthread_sigmask", error);
+  const int fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd < 0) {
+    const absl::Status status = SystemError("signalfd", errno);
+    pthread_sigmask(SIG_SETMASK, &original, nullptr);
+    return status;
+  }
+  return std::unique_ptr<ProcessGroup>(new ProcessGroup(events, fd, original));
+}
+
+ProcessGroup::ProcessGroup(ProcessEvents* events, int signal_fd,
+                           const sigset_t& original_mask)
+    : events_(events), signal_fd_(signal_fd), original_mask_(original_mask) {}
+
+ProcessGroup::~ProcessGroup() {
+  Stop(absl::Seconds(5));
+  close(signal_fd_);
+  pthread_sigmask(SIG_SETMASK, &original_mask_, nullptr);
+}
+
+absl::StatusOr<int> ProcessGroup::Start(const ProcessOptions& options) {
+  if (options.command.empty()) {
+    return absl::InvalidArgumentError("no command to start");
+  }
+  NEREUS_ASSIGN_OR_RETURN(Pipe output, MakePipe());
+  NEREUS_ASSIGN_OR_RETURN(Pipe error, MakePipe());
+  NEREUS_ASSIGN_OR_RETURN(Pipe report, MakePipe());
+  const Descriptor input(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (input.get() < 0) return SystemError("/dev/null", errno);
+
+  const ExecPlan plan = {Pointers(options.command),
+                         Pointers(options.environment),
+                         getpid(),
+                         input.get(),
+                         output.write.get(),
+                         error.write.get(),
+                         report.write.get()};
+  const pid_t pid = fork();
+  if (pid < 0) return SystemError("fork", errno);
+  if (pid == 0) RunChild(plan);
+
+  report.write.Close();
+  const int exec_error = ExecError(report.read.get());
+  if (exec_error != 0) {
+    WaitFor(pid);
+    return SystemError(absl::StrCat("cannot start ", options.command[0]),
+                       exec_error);
+  }
+  for (const int fd : {output.read.get(), error.read.get()}) {
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+  }
+  auto child = std::make_unique<Child>();
+  child->index = static_cast<int>(children_.size());
+  child->pid = pid;
+  child->output.pipe = std::move(output.read);
+  child->error.pipe = std::move(error.read);
+  children_.push_back(std::move(child));
+  return children_.back()->index;
+}
+
+absl::StatusOr<int> ProcessGroup::WaitOnce(absl::Duration timeout) {
+  std::vector<pollfd> polled = {{signal_fd_, POLLIN, 0}};
+  std::vector<std::pair<Child*, bool>> sources;  // Of polled[1], polled[2], ...
+  for (const auto& child : children_) {
+    for (const bool is_error : {false, true}) {
+      const auto& stream = is_error ? child->error : child->output;
+      if (stream.pipe.get() < 0) continue;
+      polled.push_back({stream.pipe.get(), POLLIN, 0});
+      sources.emplace_back(child.get(), is_error);
+    }
+  }
+  // Rounded up, so that a wait for the last microseconds is not a busy one.
+  const int64_t timeout_ms = std::clamp<int64_t>(
+      absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1))), 0,
+      1000000);
+  const int ready =
+      poll(polled.data(), polled.size(), static_cast<int>(timeout_ms));
+  if (ready < 0 && errno != EINTR) return SystemError("poll", errno);
+  if (ready <= 0) return 0;
+
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (polled[i + 1].revents == 0) continue;
+    ReadPipe(*sources[i].first, sources[i].second);
+  }
+  return polled[0].revents != 0 ? ReadSignals() : 0;
+}
+
+void ProcessGroup::Stop(absl::Duration grace) {
+  if (running() == 0) return;
+  SignalAll(SIGTERM);
+  const absl::Time deadline = absl::Now() + grace;
+  while (running() > 0) {
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) break;
+    const absl::StatusOr<int> signal = WaitOnce(left);
+    if (!signal.ok() || *signal != 0) break;
+  }
+  SignalAll(SIGKILL);
+  // Nothing outlives SIGKILL, so this ends; and it does without poll.
+  for (const auto& child : children_) {
+    while (child->running) {
+      if (!HasEnded(child->pid)) usleep(1000);
+      Reap();
+    }
+  }
+}
+
+int ProcessGroup::running() const {
+  return static_cast<int>(
+      std::count_if(children_.begin(), children_.end(),
+                    [](const auto& child) { return child->running; }));
+}
+
+bool ProcessGroup::running(int process) const {
+  return children_[process]->running;
+}
+
+pid_t ProcessGroup::pid(int process) const { return children_[process]->pid; }
+
+int ProcessGroup::ReadSignals() {
+  int end_signal = 0;
+  signalfd_siginfo info;
+  while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
+    if (info.ssi_signo != SIGCHLD)
+      end_signal = static_cast<int>(info.ssi_signo);
+  }
+  Reap();
+  return end_signal;
+}
+
+void ProcessGroup::Report(const Child& child, bool is_error,
+                          const std::string& line) {
+  if (is_error) {
+    events_->OnErrorLine(child.index, line);
+  } else {
+    events_->OnOutputLine(child.index, line);
+  }
+}
+
+void ProcessGroup::ReadPipe(Child& child, bool is_error) {
+  // A megabyte at a time: more than a pipe holds, and a child that writes
+  // without a pause does not keep the others from being heard.
+  constexpr int kReadsMax = 64;
+  Child::Stream& stream = is_error ? child.error : child.output;
+  char buffer[16384];
+  for (int i = 0; i < kReadsMax && stream.pipe.get() >= 0; ++i) {
+    const ssize_t count = read(stream.pipe.get(), buffer, sizeof(buffer));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count <= 0) {
+      ClosePipe(child, is_error);
+      return;
+    }
+    for (const std::string& line :
+         stream.lines.Append(absl::string_view(buffer, count))) {
+      Report(child, is_error, line);
+    }
+  }
+}
+
+void ProcessGroup::ClosePipe(Child& child, bool is_error) {
+  Child::Stream& stream = is_error ? child.error : child.output;
+  stream.pipe.Close();
+  const std::optional<std::string> rest = stream.lines.Finish();
+  if (rest.has_value()) Report(child, is_error, *rest);
+}
+
+void ProcessGroup::Reap() {
+  for (const auto& child : children_) {
+    if (!child->running || !HasEnded(child->pid)) continue;
+    // Children of the child, if there are any. The group's id can't have been
+    // given to others yet: the child has not been waited for.
+    kill(-child->pid, SIGKILL);
+    const ProcessExit exit = WaitFor(child->pid);
+    child->running = false;
+    // What the child wrote is in the pipes by now; a process that left the
+    // group may still hold their other ends, so their end is not waited for.
+    for (const bool is_error : {false, true}) {
+      ReadPipe(*child, is_error);
+      ClosePipe(*child, is_error);
+    }
+    events_->OnExit(child->index, exit);
+  }
+}
+
+void ProcessGroup::SignalAll(int signal) {
+  for (const auto& child : children_) {
+    if (child->running) kill(-child->pid, signal);
+  }
+}
+
+}  // namespace nereus

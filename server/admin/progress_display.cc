@@ -1,0 +1,40 @@
+#include "server/admin/progress_display.h"
+
+namespace nereus {
+namespace {
+
+constexpr absl::Duration kTerminalPeriod = absl::Milliseconds(200);
+constexpr absl::Duration kLinePeriod = absl::Seconds(2);
+
+// ECMA-48: to the first column, erase to the end of the line.
+constexpr char kEraseLine[] = "\r\x1b[K";
+
+}  // namespace
+
+void ProgressDisplay::Show(const std::string& text, absl::Time now) {
+  const absl::Duration period = is_terminal_ ? kTerminalPeriod : kLinePeriod;
+  const bool is_due = now - shown_at_ >= period;
+  const bool is_shown = text == shown_ && (is_drawn_ || !is_terminal_);
+  if (!is_due || is_shown) return;
+  shown_ = text;
+  shown_at_ = now;
+  if (is_terminal_) {
+    *out_ << kEraseLine << text << std::flush;
+    is_drawn_ = true;
+  } else {
+    *out_ << text << std::endl;
+  }
+}
+
+void ProgressDisplay::PrintLine(const std::string& line) {
+  Clear();
+  *out_ << line << std::endl;
+}
+
+void ProgressDisplay::Clear() {
+  if (!is_drawn_) return;
+  *out_ << kEraseLine << std::flush;
+  is_drawn_ = false;
+}
+
+}  // namespace nereus

@@ -1,0 +1,22 @@
+#ifndef NEREUS_SERVER_ADMIN_STATUS_REPORT_H_
+#define NEREUS_SERVER_ADMIN_STATUS_REPORT_H_
+
+#include <string>
+
+#include "common/protocol/membership.h"
+
+namespace nereus {
+
+// A job's status for people: the job in one line, then a line for each member.
+std::string StatusTable(const JobStatus& status);
+
+// The same for machines: {"job", "epoch", "state", "reason", "waiting",
+// "workers":
+// [{"rank", "name", "address", "round", "seconds_since_heartbeat", "left"}],
+// "shards":
+// [{"index", ..., "bytes", "chunks"}], "workers_expected", "shards_expected"}.
+std::string StatusJson(const JobStatus& status);
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_ADMIN_STATUS_REPORT_H_
