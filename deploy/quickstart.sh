@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# From a fresh clone to a model trained by several workers and servers on this
+# machine. All arguments go to `nereusctl local`. Safe to run again: each step
+# does only what is not done yet.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+for argument in "$@"; do
+  [[ "$argument" == --help || "$argument" == -h ]] || continue
+  cat <<'TEXT'
+Usage: deploy/quickstart.sh [arguments of nereusctl local]
+
+Installs the packages (1/3), builds Nereus (2/3), and trains a model with
+several workers and servers on this machine (3/3). The arguments are those of
+`nereusctl local`:
+TEXT
+  if [[ -x bazel-bin/server/admin/nereusctl ]]; then
+    exec bazel-bin/server/admin/nereusctl local --help
+  fi
+  cat <<'TEXT'
+  --workers=4 --servers=2 --model=mlp|cnn --data=DIR --epochs=N --json FILE, ...
+  All of them, once it is built: bazel-bin/server/admin/nereusctl local --help
+TEXT
+  exit 0
+done
+
+find_cuda() {
+  local compiler
+  compiler="$(command -v nvcc || true)"
+  if [[ -z "$compiler" && -x /usr/local/cuda/bin/nvcc ]]; then
+    compiler=/usr/local/cuda/bin/nvcc
+  fi
+  if [[ -n "$compiler" ]]; then
+    echo "cuda: found at $(dirname "$(dirname "$compiler")"), not used: this" \
+      "version's reference trainer computes on the CPU"
+  else
+    echo "cuda: not found, and not needed"
+  fi
+}
+
+echo "== 1/3 packages"
+deploy/install_packages.sh
+find_cuda
+
+echo "== 2/3 build (minutes the first time, seconds after that)"
+bazel build //server:nereus-server //worker/trainer:nereus-worker \
+  //server/admin:nereusctl
+
+echo "== 3/3 nereusctl local $*"
+exec bazel-bin/server/admin/nereusctl local "$@"

@@ -1,0 +1,197 @@
+// How fast a transport moves frames between two processes over loopback.
+//
+//   bazel run -c opt //tests/benchmarks:transport_benchmark
+//
+// Unit: MB/s is 10^6 payload bytes per second, from the first Send to the
+// answer that the last frame was checked and delivered; both ways: the sum of
+// the two directions. Each figure is the median of the rounds, with the
+// slowest and the fastest beside it; the first round warms up and is left out.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/logging.h"
+#include "common/base/version.h"
+#include "common/transport/grpc_transport.h"
+
+namespace nereus {
+namespace {
+
+constexpr int kRounds = 9;
+constexpr uint32_t kFrames = 2048;  // 512 MiB a round and direction.
+constexpr int64_t kBuffers = 64;    // 16 MiB: more than fits a cache.
+
+// What a frame's `layer` says.
+constexpr uint32_t kData = 0;
+constexpr uint32_t kDone = 1;     // All frames have come.
+constexpr uint32_t kSendToo = 2;  // Send as many the other way.
+constexpr uint32_t kLeave = 3;
+
+const PeerId kParent = PeerId::Worker(0);
+const PeerId kChild = PeerId::Shard(0);
+
+class Node final : public FrameHandler {
+ public:
+  Node(std::unique_ptr<Transport> transport, PeerId self, PeerId peer)
+      : transport_(std::move(transport)),
+        self_(self),
+        peer_(peer),
+        values_(Buffer::AllocateZeroed(kBuffers * kFramePayloadBytesMax)) {
+    Hello hello;
+    hello.protocol_version = kProtocolVersion;
+    hello.self = self;
+    transport_->SetIdentity(hello, {.workers = 1, .shards = 1});
+    for (int64_t i = 0; i < values_.float_count(); ++i) {
+      values_.floats()[i] = static_cast<float>(i % 1000);
+    }
+  }
+
+  Transport& transport() { return *transport_; }
+
+  void Send(uint32_t what, Buffer payload = Buffer()) {
+    Frame frame;
+    frame.header.kind = FrameKind::kContribution;
+    frame.header.layer = what;
+    frame.header.sender = self_;
+    frame.header.payload_bytes = static_cast<uint32_t>(payload.bytes());
+    frame.payload = std::move(payload);
+    transport_->Send(peer_, frame);
+  }
+
+  void SendAll() {
+    for (int64_t i = 0; i < kFrames; ++i) {
+      Send(kData, values_.Slice((i % kBuffers) * kFramePayloadBytesMax,
+                                kFramePayloadBytesMax));
+    }
+  }
+
+  void Poll() { transport_->Poll(absl::InfiniteDuration(), *this); }
+
+  absl::StatusOr<Landing> OnHeader(PeerId, const FrameHeader&) override {
+    return Landing::Scratch();
+  }
+  void OnFrame(PeerId, const Frame& frame) override {
+    switch (frame.header.layer) {
+      case kData:
+        if (++received < kFrames) return;
+        received = 0;
+        all_received = true;
+        Send(kDone);
+        return;
+      case kDone:
+        all_sent = true;
+        return;
+      case kSendToo:
+        SendAll();
+        return;
+      default:
+        leave = true;
+    }
+  }
+  void OnConnected(PeerId) override { connected = true; }
+  void OnDisconnected(PeerId, const absl::Status& reason) override {
+    NEREUS_CHECK(reason.ok()) << reason;
+    leave = true;
+  }
+
+  uint32_t received = 0;
+  bool connected = false;
+  bool all_sent = false;
+  bool all_received = false;
+  bool leave = false;
+
+ private:
+  const std::unique_ptr<Transport> transport_;
+  const PeerId self_;
+  const PeerId peer_;
+  const Buffer values_;
+};
+
+std::unique_ptr<Node> Start(PeerId self, PeerId peer) {
+  auto transport = GrpcTransport::Start({});
+  NEREUS_CHECK(transport.ok()) << transport.status();
+  return std::make_unique<Node>(*std::move(transport), self, peer);
+}
+
+double Megabytes(int directions) {
+  return static_cast<double>(directions) * kFrames * kFramePayloadBytesMax /
+         1e6;
+}
+
+double OneWay(Node& node) {
+  node.all_sent = false;
+  const absl::Time start = absl::Now();
+  node.SendAll();
+  while (!node.all_sent) node.Poll();
+  return Megabytes(1) / absl::ToDoubleSeconds(absl::Now() - start);
+}
+
+double BothWays(Node& node) {
+  node.all_sent = node.all_received = false;
+  const absl::Time start = absl::Now();
+  node.Send(kSendToo);
+  node.SendAll();
+  while (!node.all_sent || !node.all_received) node.Poll();
+  return Megabytes(2) / absl::ToDoubleSeconds(absl::Now() - start);
+}
+
+void Report(const char* name, Node& node, double (*measure)(Node&)) {
+  measure(node);
+  std::vector<double> speeds;
+  for (int round = 0; round < kRounds; ++round) speeds.push_back(measure(node));
+  std::sort(speeds.begin(), speeds.end());
+  std::printf("%-10s %8.0f MB/s  (%.0f to %.0f, %d rounds of %.0f MB)\n", name,
+              speeds[kRounds / 2], speeds.front(), speeds.back(), kRounds,
+              Megabytes(measure == BothWays ? 2 : 1));
+}
+
+void RunChild(int port_pipe) {
+  const auto node = Start(kChild, kParent);
+  const int port = node->transport().port();
+  NEREUS_CHECK(write(port_pipe, &port, sizeof(port)) == sizeof(port));
+  while (!node->leave) node->Poll();
+  node->transport().Shutdown(absl::Seconds(5));
+}
+
+void RunParent(int port_pipe) {
+  int port = 0;
+  NEREUS_CHECK(read(port_pipe, &port, sizeof(port)) == sizeof(port));
+  const auto node = Start(kParent, kChild);
+  node->transport().Connect(kChild, absl::StrCat("127.0.0.1:", port),
+                            absl::Now() + absl::Seconds(10));
+  while (!node->connected) node->Poll();
+  Report("one way", *node, &OneWay);
+  Report("both ways", *node, &BothWays);
+  node->Send(kLeave);
+  node->transport().Shutdown(absl::Seconds(5));
+}
+
+int Main() {
+  int port_pipe[2];
+  NEREUS_CHECK(pipe(port_pipe) == 0);
+  // Before anything of gRPC, which must not be forked.
+  const pid_t child = fork();
+  NEREUS_CHECK(child >= 0);
+  if (child == 0) {
+    RunChild(port_pipe[1]);
+    return EXIT_SUCCESS;
+  }
+  RunParent(port_pipe[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+}  // namespace
+}  // namespace nereus
+
+int main() { return nereus::Main(); }

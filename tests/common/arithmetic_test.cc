@@ -1,0 +1,155 @@
+#include "common/compute/arithmetic.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "common/compute/gemm.h"
+#include "common/compute/optimizer.h"
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+// `values` at an address that is no multiple of 4, as in the middle of a
+// message.
+Buffer UnalignedBuffer(const std::vector<float>& values, int64_t shift) {
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
+  const Buffer memory = Buffer::Allocate(bytes + shift);
+  const Buffer part = memory.Slice(shift, bytes);
+  std::memcpy(part.data(), values.data(), static_cast<size_t>(bytes));
+  return part;
+}
+
+TEST(ArithmeticTest, WhatIsNotArithmeticIsLeftToTheDriver) {
+  EXPECT_FALSE(ExecuteArithmetic(SendFrame{}));
+  EXPECT_FALSE(ExecuteArithmetic(BroadcastFrame{}));
+  EXPECT_FALSE(ExecuteArithmetic(LayerDone{}));
+}
+
+TEST(ArithmeticTest, CopyReplacesTheDestination) {
+  const Buffer destination = FloatBuffer({9, 9, 9});
+  EXPECT_TRUE(
+      ExecuteArithmetic(CopyValues{destination, FloatBuffer({1, 2, 3})}));
+  EXPECT_EQ(FloatsOf(destination), (std::vector<float>{1, 2, 3}));
+}
+
+TEST(ArithmeticTest, AddAccumulates) {
+  const Buffer sum = FloatBuffer({1, 2, 3});
+  const Buffer addend = FloatBuffer({10, 20, 30});
+  EXPECT_TRUE(ExecuteArithmetic(AddValues{sum, addend}));
+  EXPECT_TRUE(ExecuteArithmetic(AddValues{sum, addend}));
+  EXPECT_EQ(FloatsOf(sum), (std::vector<float>{21, 42, 63}));
+  EXPECT_EQ(FloatsOf(addend), (std::vector<float>{10, 20, 30}));
+}
+
+TEST(ArithmeticTest, PayloadMayStartAtAnyByte) {
+  for (int64_t shift = 0; shift < 8; ++shift) {
+    for (const int64_t count : {1, 7, 8, 9, 1000}) {
+      const std::vector<float> values = IntegerValues(count, shift);
+      const Buffer sum = FloatBuffer(values);
+      ExecuteArithmetic(AddValues{sum, UnalignedBuffer(values, shift)});
+      const Buffer copy = FloatBuffer(std::vector<float>(count, 0.0f));
+      ExecuteArithmetic(CopyValues{copy, UnalignedBuffer(values, shift)});
+      std::vector<float> doubled = values;
+      for (float& value : doubled) value *= 2;
+      EXPECT_EQ(FloatsOf(sum), doubled) << count << " at " << shift;
+      EXPECT_EQ(FloatsOf(copy), values) << count << " at " << shift;
+    }
+  }
+}
+
+TEST(ArithmeticTest, OnlyTheSliceIsTouched) {
+  const Buffer whole = FloatBuffer({1, 2, 3, 4});
+  ExecuteArithmetic(AddValues{whole.Slice(4, 8), FloatBuffer({10, 10})});
+  EXPECT_EQ(FloatsOf(whole), (std::vector<float>{1, 12, 13, 4}));
+  ExecuteArithmetic(ScaleValues{whole.Slice(12, 4), 0.5f});
+  EXPECT_EQ(FloatsOf(whole), (std::vector<float>{1, 12, 13, 2}));
+  ExecuteArithmetic(CopyValues{whole.Slice(0, 4), FloatBuffer({7})});
+  EXPECT_EQ(FloatsOf(whole), (std::vector<float>{7, 12, 13, 2}));
+}
+
+TEST(ArithmeticTest, ScaleMultiplies) {
+  const Buffer values = FloatBuffer({1, -2, 0, 8});
+  EXPECT_TRUE(ExecuteArithmetic(ScaleValues{values, 0.25f}));
+  EXPECT_EQ(FloatsOf(values), (std::vector<float>{0.25f, -0.5f, 0, 2}));
+}
+
+TEST(ArithmeticTest, UpdateIsTheOptimizers) {
+  for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
+    OptimizerOptions options;
+    options.rule = rule;
+    const std::vector<float> gradient = {1, -2, 3};
+    std::vector<float> parameters = {4, 5, 6};
+    std::vector<float> state(3 * OptimizerStateCount(rule), 0.5f);
+    UpdateParameters update{options,
+                            /*step=*/3,
+                            /*gradient_scale=*/0.5f,
+                            FloatBuffer(gradient),
+                            FloatBuffer(parameters),
+                            FloatBuffer(state),
+                            FloatBuffer({0, 0, 0})};
+    EXPECT_TRUE(ExecuteArithmetic(update));
+    EXPECT_EQ(FloatsOf(update.parameters), parameters);
+    EXPECT_EQ(FloatsOf(update.gradient), gradient);
+    ApplyOptimizer(options, 3, 3, 0.5f, gradient.data(), parameters.data(),
+                   state.data(), parameters.data());
+    EXPECT_EQ(FloatsOf(update.updated), parameters);
+    EXPECT_EQ(FloatsOf(update.state), state);
+
+    UpdateParameters in_place = update;
+    in_place.updated = in_place.parameters;
+    in_place.state =
+        FloatBuffer(std::vector<float>(3 * OptimizerStateCount(rule), 0.5f));
+    ExecuteArithmetic(in_place);
+    EXPECT_EQ(FloatsOf(in_place.parameters), parameters);
+  }
+}
+
+TEST(ArithmeticTest, FactorsAreMultiplied) {
+  const std::vector<float> output_gradient = IntegerValues(3 * 2, 1);
+  const std::vector<float> input = IntegerValues(3 * 4, 2);
+  const MultiplyFactors multiply{/*rows=*/3,
+                                 /*m=*/2,
+                                 /*n=*/4,
+                                 /*bias=*/true,
+                                 /*scale=*/0.5f,
+                                 FloatBuffer(output_gradient),
+                                 FloatBuffer(input),
+                                 FloatBuffer(std::vector<float>(10, 0.0f))};
+  EXPECT_TRUE(ExecuteArithmetic(multiply));
+  std::vector<float> expected(10);
+  FactorGradient(3, 2, 4, true, 0.5f, output_gradient.data(), input.data(),
+                 expected.data());
+  EXPECT_EQ(FloatsOf(multiply.gradient), expected);
+}
+
+TEST(ArithmeticTest, SizesWithoutBytesAreDoneByDoingNothing) {
+  const Buffer size = Buffer::SizeOnly(int64_t{1} << 40);
+  EXPECT_TRUE(ExecuteArithmetic(CopyValues{size, size}));
+  EXPECT_TRUE(ExecuteArithmetic(AddValues{size, size}));
+  EXPECT_TRUE(ExecuteArithmetic(ScaleValues{size, 2.0f}));
+  EXPECT_TRUE(
+      ExecuteArithmetic(UpdateParameters{{}, 0, 1.0f, size, size, size, size}));
+  EXPECT_TRUE(ExecuteArithmetic(MultiplyFactors{1 << 20, 1 << 10, 1 << 10, true,
+                                                1.0f, size, size, size}));
+}
+
+TEST(ArithmeticTest, NoValuesAreFine) {
+  const Buffer none = Buffer::Allocate(0);
+  EXPECT_TRUE(ExecuteArithmetic(CopyValues{none, none}));
+  EXPECT_TRUE(ExecuteArithmetic(CopyValues{none, Buffer()}));
+  EXPECT_TRUE(ExecuteArithmetic(AddValues{none, none}));
+  EXPECT_TRUE(ExecuteArithmetic(ScaleValues{none, 2.0f}));
+}
+
+TEST(ArithmeticDeathTest, LengthsMustAgree) {
+  const Buffer two = FloatBuffer({1, 2});
+  const Buffer three = FloatBuffer({1, 2, 3});
+  EXPECT_DEATH(ExecuteArithmetic(CopyValues{two, three}), "8 from 12");
+  EXPECT_DEATH(ExecuteArithmetic(AddValues{three, two}), "12 plus 8");
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,165 @@
+#include "common/plan/cost_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+namespace nereus {
+namespace {
+
+LayerSpec Fc(int64_t m, int64_t n, int64_t k) {
+  return {"fc", LayerKind::kFullyConnected, m, n, m * n, k};
+}
+
+struct Case {
+  const char* name;
+  LayerSpec layer;
+  ClusterShape cluster;
+  int64_t server_server;
+  int64_t server_worker;
+  int64_t server_both;
+  int64_t factor;
+  int64_t adam_server;
+  int64_t adam_worker;
+  int64_t adam_both;
+};
+
+class CostModelTest : public testing::TestWithParam<Case> {};
+
+TEST_P(CostModelTest, MatchesHandCount) {
+  const Case& c = GetParam();
+  const int64_t elements = c.layer.m * c.layer.n;
+  EXPECT_EQ(ServerSchemeServerElements(elements, c.cluster), c.server_server);
+  EXPECT_EQ(ServerSchemeWorkerElements(elements), c.server_worker);
+  EXPECT_EQ(ServerSchemeBothElements(elements, c.cluster), c.server_both);
+  EXPECT_EQ(FactorSchemeElements(c.layer, c.cluster), c.factor);
+  EXPECT_EQ(AdamSchemeServerElements(c.layer, c.cluster), c.adam_server);
+  EXPECT_EQ(AdamSchemeWorkerElements(c.layer), c.adam_worker);
+  EXPECT_EQ(AdamSchemeBothElements(c.layer, c.cluster), c.adam_both);
+}
+
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+INSTANTIATE_TEST_SUITE_P(Table, CostModelTest,
+                         testing::Values(
+                             // The paper's own example: 34M, 34M and 58.7M by
+                             // the servers, 3.7M by factors.
+                             Case{"papers_example",
+                                  Fc(4096, 4096, 32),
+                                  {8, 8},
+                                  33554432,
+                                  33554432,
+                                  58720256,
+                                  3670016,
+                                  136314880,
+                                  17039360,
+                                  119275520},
+                             Case{"one_node_sends_nothing",
+                                  Fc(10, 20, 4),
+                                  {1, 1},
+                                  400,
+                                  400,
+                                  0,
+                                  0,
+                                  320,
+                                  320,
+                                  0},
+                             Case{"fewer_servers_than_workers",
+                                  Fc(10, 10, 64),
+                                  {4, 2},
+                                  400,
+                                  200,
+                                  400,
+                                  7680,
+                                  5520,
+                                  1380,
+                                  4140},
+                             Case{"more_servers_than_workers",
+                                  Fc(10, 10, 1),
+                                  {2, 4},
+                                  100,
+                                  200,
+                                  200,
+                                  40,
+                                  240,
+                                  120,
+                                  120},
+                             // 2 x 3 x 12 / 7 = 10.3, 2 x 12 x 8 / 7 = 27.4.
+                             Case{"division_rounds_down",
+                                  Fc(3, 4, 1),
+                                  {3, 7},
+                                  10,
+                                  24,
+                                  27,
+                                  28,
+                                  57,
+                                  19,
+                                  38},
+                             Case{"beyond_int64_is_the_largest",
+                                  {"fc", LayerKind::kFullyConnected,
+                                   kLayerParametersMax, 1, kLayerParametersMax,
+                                   kLayerRowsMax},
+                                  {kWorkersMax, 1},
+                                  int64_t{1} << 57,
+                                  int64_t{1} << 41,
+                                  (int64_t{1} << 41) * 65535,
+                                  kMax,
+                                  kMax,
+                                  kMax,
+                                  kMax}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(FactorsMoveNoMoreTest, TieIsForFactors) {
+  // With P workers and P servers, equal at P = 2 M N / (K (M + N)) = 128.
+  EXPECT_TRUE(FactorsMoveNoMore(Fc(4096, 4096, 32), {128, 128}));
+  EXPECT_FALSE(FactorsMoveNoMore(Fc(4096, 4096, 32), {129, 129}));
+}
+
+TEST(FactorsMoveNoMoreTest, ComparesWithoutRounding) {
+  // By factors 2 x 2 x 7 = 28; by servers 24 x 6 / 5 = 28.8, 24 x 7 / 6 = 28
+  // and 24 x 8 / 7 = 27.4, which rounded up would tie.
+  const LayerSpec layer = Fc(3, 4, 1);
+  EXPECT_TRUE(FactorsMoveNoMore(layer, {3, 5}));
+  EXPECT_TRUE(FactorsMoveNoMore(layer, {3, 6}));
+  EXPECT_FALSE(FactorsMoveNoMore(layer, {3, 7}));
+}
+
+TEST(FactorsMoveNoMoreTest, IsRightBeyondInt64) {
+  // Compared by multiplying: each side is beyond int64_t.
+  const LayerSpec many_rows = {"fc",
+                               LayerKind::kFullyConnected,
+                               int64_t{1} << 20,
+                               int64_t{1} << 20,
+                               int64_t{1} << 40,
+                               kLayerRowsMax};
+  const ClusterShape cluster = {kWorkersMax, kServersMax};
+  EXPECT_EQ(FactorSchemeElements(many_rows, cluster), kMax);
+  EXPECT_FALSE(FactorsMoveNoMore(many_rows, cluster));
+  LayerSpec one_row = many_rows;
+  one_row.rows = 1;
+  EXPECT_TRUE(FactorsMoveNoMore(one_row, {16, 16}));
+}
+
+TEST(ClusterShapeTest, EachFieldIsBounded) {
+  EXPECT_TRUE((ClusterShape{1, 1}.Validate().ok()));
+  EXPECT_TRUE((ClusterShape{kWorkersMax, kServersMax}.Validate().ok()));
+  const struct {
+    ClusterShape cluster;
+    const char* message;
+  } kCases[] = {
+      {{0, 1}, "workers is 0"},
+      {{kWorkersMax + 1, 1}, "workers is 65537, not from 1 to 65536"},
+      {{1, -3}, "servers is -3"},
+      {{1, kServersMax + 1}, "servers is 65537, not from 1 to 65536"},
+  };
+  for (const auto& c : kCases) {
+    const absl::Status status = c.cluster.Validate();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(c.message));
+  }
+}
+
+}  // namespace
+}  // namespace nereus

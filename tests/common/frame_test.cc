@@ -1,0 +1,338 @@
+#include "common/protocol/frame.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/base/crc32c.h"
+#include "common/base/random.h"
+#include "common/base/version.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+
+using HeaderBytes = std::array<uint8_t, kFrameHeaderBytes>;
+
+FrameHeader SomeHeader() {
+  FrameHeader header;
+  header.kind = FrameKind::kResult;
+  header.wire = WireType::kFloat32;
+  header.job = 0x0123456789abcdef;
+  header.epoch = 5;
+  header.layer = 3;
+  header.chunk = 2;
+  header.round = kInitialRound;
+  header.sender = PeerId::Shard(1);
+  header.offset = 65536;
+  header.payload_bytes = 262140;
+  header.payload_crc = 0xe3069283;
+  return header;
+}
+
+// SomeHeader on the wire, in version 1 of the protocol. Never change it without
+// the version.
+constexpr HeaderBytes kGolden = {
+    0x4e, 0x52, 0x53, 0x31,                          // "NRS1"
+    0x01,                                            // version
+    0x04,                                            // kind: result
+    0x01,                                            // wire: float32
+    0x00,                                            // reserved
+    0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01,  // job
+    0x05, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  // epoch
+    0x03, 0x00, 0x00, 0x00,                          // layer
+    0x02, 0x00, 0x00, 0x00,                          // chunk
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,  // round: -1
+    0x01, 0x00, 0x00, 0x80,                          // sender: shard 1
+    0x00, 0x00, 0x01, 0x00,                          // offset
+    0xfc, 0xff, 0x03, 0x00,                          // payload length
+    0x83, 0x92, 0x06, 0xe3,                          // payload CRC-32C
+    0x00, 0x00, 0x00, 0x00,                          // reserved
+    0xb7, 0x53, 0xef, 0x51,                          // CRC-32C of the above
+};
+
+HeaderBytes Encode(const FrameHeader& header) {
+  HeaderBytes bytes;
+  bytes.fill(0xee);  // Whatever was there before must not shine through.
+  EncodeFrameHeader(header, bytes.data());
+  return bytes;
+}
+
+void Seal(HeaderBytes& bytes) {
+  const uint32_t crc = Crc32c(bytes.data(), 60);
+  std::memcpy(bytes.data() + 60, &crc, sizeof(crc));
+}
+
+TEST(FrameHeaderTest, HasTheBytesOfVersion1) {
+  ASSERT_EQ(kProtocolVersion, 1u) << "a new version needs new golden bytes";
+  EXPECT_EQ(Encode(SomeHeader()), kGolden);
+}
+
+TEST(FrameHeaderTest, BytesOfVersion1AreReadBack) {
+  const auto header = DecodeFrameHeader(kGolden);
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(*header, SomeHeader());
+}
+
+FrameHeader RandomHeader(Random& random) {
+  FrameHeader header;
+  header.kind = static_cast<FrameKind>(1 + random.Below(6));
+  header.wire = static_cast<WireType>(random.Below(2));
+  header.job = random.Next();
+  header.epoch = random.Next();
+  header.layer = static_cast<uint32_t>(random.Next());
+  header.chunk = static_cast<uint32_t>(random.Next());
+  header.round = static_cast<int64_t>(random.Next());
+  const int rank = static_cast<int>(random.Below(kRanksMax));
+  header.sender =
+      random.Chance(0.5) ? PeerId::Worker(rank) : PeerId::Shard(rank);
+  header.offset = static_cast<uint32_t>(random.Next());
+  header.payload_bytes =
+      static_cast<uint32_t>(random.Below(kFramePayloadBytesMax + 1));
+  header.payload_crc = static_cast<uint32_t>(random.Next());
+  return header;
+}
+
+TEST(FrameHeaderTest, WhatIsEncodedIsDecoded) {
+  for (const uint64_t seed : TestSeeds(1000)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    Random random(seed);
+    const FrameHeader header = RandomHeader(random);
+    const auto decoded = DecodeFrameHeader(Encode(header));
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    ASSERT_EQ(*decoded, header);
+  }
+}
+
+TEST(FrameHeaderTest, ExtremeValuesAreDecoded) {
+  FrameHeader header = SomeHeader();
+  header.sender = PeerId::Worker(kRanksMax - 1);
+  header.round = std::numeric_limits<int64_t>::min();
+  header.offset = std::numeric_limits<uint32_t>::max();
+  header.payload_bytes = kFramePayloadBytesMax;
+  const auto decoded = DecodeFrameHeader(Encode(header));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded, header);
+}
+
+TEST(FrameHeaderTest, EveryFlippedBitIsRefused) {
+  for (int bit = 0; bit < kFrameHeaderBytes * 8; ++bit) {
+    HeaderBytes bytes = kGolden;
+    bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    EXPECT_EQ(DecodeFrameHeader(bytes).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << "bit " << bit;
+  }
+}
+
+TEST(FrameHeaderTest, OtherLengthsAreRefused) {
+  const std::vector<uint8_t> bytes(2 * kFrameHeaderBytes, 0);
+  for (const size_t length : {0, 1, 63, 65, 128}) {
+    const auto status =
+        DecodeFrameHeader(absl::MakeSpan(bytes).first(length)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("length is " + std::to_string(length)));
+  }
+}
+
+// Fields that no encoder of ours would write, under a checksum that is right.
+struct BadField {
+  const char* name;
+  int at;
+  std::vector<uint8_t> bytes;
+  const char* message;
+};
+
+class BadFieldTest : public testing::TestWithParam<BadField> {};
+
+TEST_P(BadFieldTest, IsRefusedWithItsValue) {
+  HeaderBytes bytes = kGolden;
+  std::memcpy(bytes.data() + GetParam().at, GetParam().bytes.data(),
+              GetParam().bytes.size());
+  Seal(bytes);
+  const absl::Status status = DecodeFrameHeader(bytes).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadFieldTest,
+    testing::Values(
+        BadField{"Magic", 0, {'N', 'R', 'S', '2'}, "magic is 844321358"},
+        BadField{"OlderVersion", 4, {0}, "protocol version is 0, expected 1"},
+        BadField{"NewerVersion", 4, {2}, "protocol version is 2, expected 1"},
+        BadField{"KindZero", 5, {0}, "kind is 0"},
+        BadField{"KindAfterTheLast", 5, {7}, "kind is 7"},
+        BadField{"KindHighest", 5, {255}, "kind is 255"},
+        BadField{"WireAfterTheLast", 6, {2}, "wire type is 2"},
+        BadField{"WireHighest", 6, {255}, "wire type is 255"},
+        BadField{"ReservedByte", 7, {1}, "reserved"},
+        BadField{"ReservedByteHighBit", 7, {128}, "reserved"},
+        BadField{"ReservedWord", 56, {1, 0, 0, 0}, "reserved"},
+        BadField{"ReservedWordLastByte", 59, {255}, "reserved"},
+        BadField{"WorkerRank", 40, {0, 0, 1, 0}, "sender is 65536"},
+        BadField{"ShardRank", 40, {0, 0, 1, 128}, "sender is 65536"},
+        BadField{
+            "HighestRank", 40, {255, 255, 255, 127}, "sender is 2147483647"},
+        BadField{"PayloadLength",
+                 48,
+                 {1, 0, 4, 0},
+                 "payload length is 262145, expected at most 262144"},
+        BadField{"PayloadLengthHighest",
+                 48,
+                 {255, 255, 255, 255},
+                 "payload length is 4294967295"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(FrameHeaderTest, WrongChecksumIsRefusedWithBoth) {
+  HeaderBytes bytes = kGolden;
+  const uint32_t wrong = 12345;
+  std::memcpy(bytes.data() + 60, &wrong, sizeof(wrong));
+  const std::string message(DecodeFrameHeader(bytes).status().message());
+  EXPECT_THAT(message, HasSubstr("checksum is 12345, expected " +
+                                 std::to_string(Crc32c(kGolden.data(), 60))));
+}
+
+TEST(CheckPayloadTest, AcceptsWhatTheHeaderSays) {
+  std::string digits = "123456789";
+  FrameHeader header = SomeHeader();
+  header.payload_bytes = 9;
+  EXPECT_TRUE(CheckPayload(header, Buffer::View(digits.data(), 9)).ok());
+  header.payload_bytes = 0;
+  header.payload_crc = 0;
+  EXPECT_TRUE(CheckPayload(header, Buffer()).ok());
+}
+
+TEST(CheckPayloadTest, RefusesAnotherLengthWithBoth) {
+  std::string digits = "1234567890";
+  FrameHeader header = SomeHeader();
+  header.payload_bytes = 9;
+  const auto status = CheckPayload(header, Buffer::View(digits.data(), 10));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("payload has 10 bytes, the header says 9"));
+}
+
+TEST(CheckPayloadTest, RefusesOtherBytesWithBothChecksumsAndTheFrame) {
+  std::string digits = "12345678X";
+  FrameHeader header = SomeHeader();
+  header.payload_bytes = 9;
+  const auto status = CheckPayload(header, Buffer::View(digits.data(), 9));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  const std::string message(status.message());
+  EXPECT_THAT(message, HasSubstr("the header says e3069283"));
+  EXPECT_THAT(message, HasSubstr("result layer=3 chunk=2 round=-1"));
+  EXPECT_THAT(message, HasSubstr("from shard 1"));
+}
+
+TEST(DescribeFrameTest, NamesEveryFieldThatTells) {
+  FrameHeader header = SomeHeader();
+  header.kind = FrameKind::kContribution;
+  header.chunk = 0;
+  header.round = 12;
+  header.payload_bytes = 262144;
+  header.sender = PeerId::Worker(1);
+  EXPECT_EQ(DescribeFrame(header),
+            "contribution layer=3 chunk=0 round=12 offset=65536 bytes=262144 "
+            "from worker 1");
+}
+
+TEST(FrameKindTest, EveryKindHasANameOfItsOwn) {
+  std::vector<std::string> names;
+  for (int kind = 1; kind <= 6; ++kind) {
+    names.emplace_back(FrameKindName(static_cast<FrameKind>(kind)));
+  }
+  EXPECT_THAT(names, testing::ElementsAre("hello", "refusal", "contribution",
+                                          "result", "pull", "factors"));
+}
+
+TEST(FrameCountTest, CutsAtEveryFullFrame) {
+  const struct {
+    int64_t elements;
+    std::vector<int64_t> frames;  // Elements of each.
+  } kCases[] = {
+      {0, {}},
+      {1, {1}},
+      {65535, {65535}},
+      {65536, {65536}},
+      {65537, {65536, 1}},
+      {131072, {65536, 65536}},
+      {524288, std::vector<int64_t>(8, 65536)},
+  };
+  for (const auto& c : kCases) {
+    std::vector<int64_t> frames;
+    for (int64_t i = 0; i < FrameCount(c.elements); ++i) {
+      frames.push_back(FrameElements(c.elements, i));
+    }
+    EXPECT_EQ(frames, c.frames) << c.elements;
+  }
+}
+
+struct IndexCase {
+  int64_t elements;
+  uint32_t offset;
+  uint32_t payload_bytes;
+  int64_t index;  // -1: refused.
+};
+
+class FrameIndexTest : public testing::TestWithParam<IndexCase> {};
+
+TEST_P(FrameIndexTest, IsFoundOrRefused) {
+  const IndexCase& c = GetParam();
+  FrameHeader header = SomeHeader();
+  header.offset = c.offset;
+  header.payload_bytes = c.payload_bytes;
+  const auto index = FrameIndex(header, c.elements);
+  if (c.index >= 0) {
+    ASSERT_TRUE(index.ok()) << index.status();
+    EXPECT_EQ(*index, c.index);
+    return;
+  }
+  EXPECT_EQ(index.status().code(), absl::StatusCode::kInvalidArgument);
+  const std::string message(index.status().message());
+  EXPECT_THAT(message, HasSubstr("offset=" + std::to_string(c.offset)));
+  EXPECT_THAT(message, HasSubstr("bytes=" + std::to_string(c.payload_bytes)));
+}
+
+INSTANTIATE_TEST_SUITE_P(EmptyChunk, FrameIndexTest,
+                         testing::Values(IndexCase{0, 0, 0, -1},
+                                         IndexCase{0, 0, 4, -1}));
+INSTANTIATE_TEST_SUITE_P(
+    OneElement, FrameIndexTest,
+    testing::Values(IndexCase{1, 0, 4, 0}, IndexCase{1, 0, 0, -1},
+                    IndexCase{1, 0, 3, -1}, IndexCase{1, 0, 8, -1},
+                    IndexCase{1, 1, 4, -1}, IndexCase{1, 65536, 4, -1}));
+INSTANTIATE_TEST_SUITE_P(BelowOneFrame, FrameIndexTest,
+                         testing::Values(IndexCase{65535, 0, 262140, 0},
+                                         IndexCase{65535, 0, 262144, -1},
+                                         IndexCase{65535, 65535, 4, -1},
+                                         IndexCase{65535, 65536, 4, -1}));
+INSTANTIATE_TEST_SUITE_P(OneFrame, FrameIndexTest,
+                         testing::Values(IndexCase{65536, 0, 262144, 0},
+                                         IndexCase{65536, 0, 262140, -1},
+                                         IndexCase{65536, 65536, 0, -1},
+                                         IndexCase{65536, 32768, 131072, -1}));
+INSTANTIATE_TEST_SUITE_P(OneFrameAndABit, FrameIndexTest,
+                         testing::Values(IndexCase{65537, 0, 262144, 0},
+                                         IndexCase{65537, 65536, 4, 1},
+                                         IndexCase{65537, 65536, 262144, -1},
+                                         IndexCase{65537, 0, 4, -1},
+                                         IndexCase{65537, 131072, 4, -1},
+                                         IndexCase{65537, 65537, 4, -1}));
+// The offset is 32 bits wide; a matrix may have more elements than that.
+INSTANTIATE_TEST_SUITE_P(
+    Large, FrameIndexTest,
+    testing::Values(IndexCase{int64_t{1} << 40, 0xffff0000, 262144, 65535},
+                    IndexCase{int64_t{1} << 32, 0xffff0000, 262144, 65535},
+                    IndexCase{int64_t{1} << 32, 0xffffffff, 262144, -1}));
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,144 @@
+#include "common/transport/handshake.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "proto/data.pb.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+
+Hello SomeHello() {
+  Hello hello;
+  hello.protocol_version = 9;
+  hello.build = "0.1.0-test";
+  hello.job = 0x8000000000000001;
+  hello.epoch = 12;
+  hello.model_signature = 0xfedcba9876543210;
+  hello.self = PeerId::Worker(3);
+  hello.intended = PeerId::Shard(1);
+  return hello;
+}
+
+Frame WithPayload(FrameKind kind, const std::string& bytes) {
+  Frame frame;
+  frame.header.kind = kind;
+  frame.payload = Buffer::Allocate(static_cast<int64_t>(bytes.size()));
+  std::copy(bytes.begin(), bytes.end(), frame.payload.data());
+  frame.header.payload_bytes = static_cast<uint32_t>(bytes.size());
+  return frame;
+}
+
+TEST(HandshakeTest, HelloSurvivesTheWire) {
+  const Frame frame = HelloFrame(SomeHello());
+  EXPECT_TRUE(CheckPayload(frame.header, frame.payload).ok());
+  EXPECT_EQ(frame.header.sender, PeerId::Worker(3));
+  const auto hello = ReadHello(frame);
+  ASSERT_TRUE(hello.ok()) << hello.status();
+  EXPECT_EQ(hello->protocol_version, 9u);
+  EXPECT_EQ(hello->build, "0.1.0-test");
+  EXPECT_EQ(hello->job, 0x8000000000000001);
+  EXPECT_EQ(hello->epoch, 12u);
+  EXPECT_EQ(hello->model_signature, 0xfedcba9876543210);
+  EXPECT_EQ(hello->self, PeerId::Worker(3));
+  EXPECT_EQ(hello->intended, PeerId::Shard(1));
+}
+
+// A hello as another build may have written it; recorded from this one.
+TEST(HandshakeTest, ReadsRecordedBytes) {
+  const char kBytes[] =
+      "\x08\x09\x12\x01"
+      "b"
+      "\x19\x01\0\0\0\0\0\0\x80\x20\x0c\x29\x10\x32\x54\x76\x98\xba\xdc\xfe"
+      "\x32\x04\x08\x01\x10\x03\x3a\x04\x08\x02\x10\x01";
+  const auto hello = ReadHello(
+      WithPayload(FrameKind::kHello, std::string(kBytes, sizeof(kBytes) - 1)));
+  ASSERT_TRUE(hello.ok()) << hello.status();
+  EXPECT_EQ(hello->build, "b");
+  EXPECT_EQ(hello->job, 0x8000000000000001);
+  EXPECT_EQ(hello->model_signature, 0xfedcba9876543210);
+  EXPECT_EQ(hello->self, PeerId::Worker(3));
+  EXPECT_EQ(hello->intended, PeerId::Shard(1));
+}
+
+TEST(HandshakeTest, RefusesWhatNoSenderOfOursWrites) {
+  const auto with = [](const std::function<void(v1::DataHello&)>& change) {
+    v1::DataHello message;
+    message.mutable_self()->set_role(v1::Member::ROLE_WORKER);
+    message.mutable_intended()->set_role(v1::Member::ROLE_SHARD);
+    change(message);
+    return WithPayload(FrameKind::kHello, message.SerializeAsString());
+  };
+  const struct {
+    const char* text;
+    Frame frame;
+  } kCases[] = {
+      {"must open with a hello", WithPayload(FrameKind::kPull, "")},
+      {"1025 bytes, at most 1024",
+       WithPayload(FrameKind::kHello, std::string(1025, 'x'))},
+      {"5 bytes that are not a DataHello",
+       WithPayload(FrameKind::kHello, "\x0a\x7fxyz")},
+      {"self has the role 0", WithPayload(FrameKind::kHello, "")},
+      {"self has the role 7", with([](v1::DataHello& hello) {
+         hello.mutable_self()->set_role(static_cast<v1::Member::Role>(7));
+       })},
+      {"self has the rank -1",
+       with([](v1::DataHello& hello) { hello.mutable_self()->set_rank(-1); })},
+      {"intended has the rank 65536", with([](v1::DataHello& hello) {
+         hello.mutable_intended()->set_rank(kRanksMax);
+       })},
+      {"intended has the role 0",
+       with([](v1::DataHello& hello) { hello.clear_intended(); })},
+  };
+  for (const auto& c : kCases) {
+    const auto hello = ReadHello(c.frame);
+    EXPECT_EQ(hello.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(hello.status().message()), HasSubstr(c.text));
+  }
+}
+
+TEST(HandshakeTest, EveryPrefixOfAHelloIsReadWithoutHarm) {
+  const Frame whole = HelloFrame(SomeHello());
+  for (int64_t bytes = 0; bytes < whole.payload.bytes(); ++bytes) {
+    Frame cut = whole;
+    cut.payload = whole.payload.Slice(0, bytes);
+    // The last field is required, so no proper prefix is a hello.
+    EXPECT_FALSE(ReadHello(cut).ok()) << bytes;
+  }
+}
+
+TEST(HandshakeTest, RefusalSaysWhatItMeans) {
+  const struct {
+    std::string reason;
+    absl::StatusCode code;
+  } kCases[] = {
+      {"", absl::StatusCode::kOk},
+      {NotReadyReason("no identity"), absl::StatusCode::kUnavailable},
+      {"job differs", absl::StatusCode::kFailedPrecondition},
+  };
+  for (const auto& c : kCases) {
+    const Frame frame = RefusalFrame(PeerId::Shard(2), c.reason);
+    EXPECT_TRUE(CheckPayload(frame.header, frame.payload).ok());
+    EXPECT_EQ(frame.header.sender, PeerId::Shard(2));
+    EXPECT_EQ(ReadRefusal(frame), c.reason);
+    EXPECT_EQ(RefusalStatus(ReadRefusal(frame)).code(), c.code);
+  }
+  EXPECT_TRUE(RefusalStatus(ReadRefusal(GoodbyeFrame(PeerId::Shard(0)))).ok());
+}
+
+TEST(HandshakeTest, ReasonsAreCutAndCannotBreakALog) {
+  const Frame longest =
+      RefusalFrame(PeerId::Worker(0), std::string(100000, 'x'));
+  EXPECT_EQ(longest.payload.bytes(), kRefusalBytesMax);
+  EXPECT_EQ(ReadRefusal(WithPayload(FrameKind::kRefusal, "a\n\x1b[2Jb\x7f")),
+            "a??[2Jb?");
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,209 @@
+#include "common/plan/layer_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+
+LayerSpec Fc6() {
+  return {"fc6", LayerKind::kFullyConnected, 4096, 25088, 102764544, 32};
+}
+LayerSpec Conv1() {
+  return {"conv1", LayerKind::kConvolution, 64, 27, 1792, 50176};
+}
+
+TEST(LayerKindTest, NamesAreParsedBack) {
+  for (const LayerKind kind :
+       {LayerKind::kFullyConnected, LayerKind::kConvolution,
+        LayerKind::kEmbedding, LayerKind::kVector}) {
+    const absl::StatusOr<LayerKind> parsed =
+        ParseLayerKind(LayerKindName(kind));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, kind);
+  }
+}
+
+TEST(LayerKindTest, UnknownNameIsRefusedWithTheKnownOnes) {
+  const absl::Status status = ParseLayerKind("pool\n").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("\"pool\\n\", known are fc, conv, embedding, vector"));
+}
+
+TEST(LayerSpecTest, DescriptionHoldsEveryField) {
+  EXPECT_EQ(DescribeLayer(Fc6()),
+            "fc6 fc 4096x25088, 102764544 parameters, 32 rows");
+}
+
+TEST(LayerSpecTest, DescriptionOfHostileNameIsShortAndPrintable) {
+  LayerSpec layer = Conv1();
+  layer.name = "\x1b[31m" + std::string(1000000, 'x');
+  const std::string description = DescribeLayer(layer);
+  EXPECT_LT(description.size(), 400u);
+  EXPECT_EQ(description.find('\x1b'), std::string::npos);
+}
+
+TEST(ValidateLayersTest, AcceptsWithAndWithoutBias) {
+  LayerSpec bare = Fc6();
+  bare.name = "bare";
+  bare.parameters = bare.m * bare.n;
+  const absl::Status status = ValidateLayers({Conv1(), Fc6(), bare});
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+struct BadLayer {
+  const char* name;
+  std::function<void(LayerSpec&)> spoil;
+  const char* message;
+};
+
+class BadLayerTest : public testing::TestWithParam<BadLayer> {};
+
+TEST_P(BadLayerTest, IsRefusedWithItsValues) {
+  std::vector<LayerSpec> layers = {Conv1(), Fc6()};
+  GetParam().spoil(layers[1]);
+  const absl::Status status = ValidateLayers(layers);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, BadLayerTest,
+    testing::Values(
+        BadLayer{"empty_name", [](LayerSpec& l) { l.name.clear(); },
+                 "empty name"},
+        BadLayer{"long_name", [](LayerSpec& l) { l.name.assign(257, 'n'); },
+                 "257 bytes, at most 256"},
+        BadLayer{"newline_in_name", [](LayerSpec& l) { l.name = "a\nb"; },
+                 "a\\nb is not printable ASCII"},
+        BadLayer{"name_not_ascii", [](LayerSpec& l) { l.name = "caf\xe9"; },
+                 "caf\\xe9 is not printable ASCII"},
+        BadLayer{"same_name", [](LayerSpec& l) { l.name = "conv1"; },
+                 "two layers have the name conv1"},
+        BadLayer{"unknown_kind",
+                 [](LayerSpec& l) { l.kind = static_cast<LayerKind>(77); },
+                 "unknown kind number 77"},
+        BadLayer{"zero_m", [](LayerSpec& l) { l.m = 0; }, "fc6 has m 0"},
+        BadLayer{"negative_n", [](LayerSpec& l) { l.n = -5; }, "fc6 has n -5"},
+        BadLayer{"product_overflows",
+                 [](LayerSpec& l) { l.m = l.n = kLayerParametersMax; },
+                 "fewer than its matrix 1099511627776x1099511627776"},
+        BadLayer{"too_many_parameters",
+                 [](LayerSpec& l) { l.parameters = kLayerParametersMax + 1; },
+                 "fc6 has parameters 1099511627777"},
+        BadLayer{"fewer_than_matrix",
+                 [](LayerSpec& l) { l.parameters = 4096 * 25088 - 1; },
+                 "102760447 parameters, fewer than its matrix 4096x25088"},
+        BadLayer{"half_a_bias",
+                 [](LayerSpec& l) { l.parameters = 4096 * 25088 + 2048; },
+                 "its matrix 4096x25088 102760448, with a bias 102764544"},
+        BadLayer{"zero_rows", [](LayerSpec& l) { l.rows = 0; },
+                 "fc6 has rows 0"},
+        BadLayer{"too_many_rows",
+                 [](LayerSpec& l) { l.rows = kLayerRowsMax + 1; },
+                 "fc6 has rows 1073741825"},
+        BadLayer{"model_too_large",
+                 [](LayerSpec& l) {
+                   l = {"fc6",
+                        LayerKind::kVector,
+                        1,
+                        kLayerParametersMax,
+                        kLayerParametersMax,
+                        1};
+                 },
+                 "the model has 1099511629568 parameters with layer fc6"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(ValidateLayersTest, EmptyModelIsRefused) {
+  EXPECT_EQ(ValidateLayers({}).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ValidateLayersTest, TooManyLayersAreRefused) {
+  std::vector<LayerSpec> layers;
+  for (int64_t i = 0; i < kLayersMax; ++i) {
+    layers.push_back({std::to_string(i), LayerKind::kVector, 1, 1, 1, 1});
+  }
+  EXPECT_TRUE(ValidateLayers(layers).ok());
+  layers.push_back({"one more", LayerKind::kVector, 1, 1, 1, 1});
+  EXPECT_THAT(std::string(ValidateLayers(layers).message()),
+              HasSubstr("65537 layers, not from 1 to 65536"));
+}
+
+TEST(ModelSignatureTest, IsThatOfTheFnvOfAnEmptyCount) {
+  // FNV-1a of eight zero bytes, by the published algorithm.
+  uint64_t expected = 14695981039346656037u;
+  for (int i = 0; i < 8; ++i) expected *= 1099511628211u;
+  EXPECT_EQ(ModelSignature({}), expected);
+}
+
+TEST(ModelSignatureTest, EveryFieldAndTheOrderMatter) {
+  const std::vector<LayerSpec> model = {Conv1(), Fc6()};
+  const uint64_t signature = ModelSignature(model);
+  EXPECT_EQ(signature, ModelSignature(std::vector<LayerSpec>(model)));
+  EXPECT_NE(signature, ModelSignature({Fc6(), Conv1()}));
+  EXPECT_NE(signature, ModelSignature({Conv1()}));
+
+  const std::vector<std::function<void(LayerSpec&)>> changes = {
+      [](LayerSpec& l) { l.name = "fc7"; },
+      [](LayerSpec& l) { l.kind = LayerKind::kConvolution; },
+      [](LayerSpec& l) { std::swap(l.m, l.n); },
+      [](LayerSpec& l) { l.n += 1; },
+      [](LayerSpec& l) { l.parameters -= l.m; },
+      [](LayerSpec& l) { l.rows += 1; },
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    std::vector<LayerSpec> changed = model;
+    changes[i](changed[1]);
+    EXPECT_NE(signature, ModelSignature(changed)) << "change " << i;
+  }
+}
+
+TEST(ModelSignatureTest, MovingTextBetweenNamesMatters) {
+  const LayerSpec shape = {"", LayerKind::kVector, 1, 1, 1, 1};
+  std::vector<LayerSpec> a = {shape, shape};
+  std::vector<LayerSpec> b = a;
+  a[0].name = "ab";
+  a[1].name = "c";
+  b[0].name = "a";
+  b[1].name = "bc";
+  EXPECT_NE(ModelSignature(a), ModelSignature(b));
+}
+
+TEST(CompareModelsTest, EqualModelsAreOk) {
+  EXPECT_TRUE(CompareModels({Conv1(), Fc6()}, {Conv1(), Fc6()}, "w").ok());
+}
+
+TEST(CompareModelsTest, FirstDifferenceIsNamedWithBothShapes) {
+  LayerSpec theirs = Fc6();
+  theirs.n = 9216;
+  theirs.parameters = 37752832;
+  const absl::Status status =
+      CompareModels({Conv1(), Fc6()}, {Conv1(), theirs}, "worker 3");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(std::string(status.message()),
+            "layer 1 of worker 3 is fc6 fc 4096x9216, 37752832 parameters, 32 "
+            "rows; ours is fc6 fc 4096x25088, 102764544 parameters, 32 rows");
+}
+
+TEST(CompareModelsTest, MissingLayerIsNamed) {
+  EXPECT_EQ(
+      std::string(
+          CompareModels({Conv1(), Fc6()}, {Conv1()}, "worker 3").message()),
+      "worker 3 has 1 layers, we have 2; it lacks layer 1, fc6 fc "
+      "4096x25088, 102764544 parameters, 32 rows");
+  EXPECT_EQ(std::string(
+                CompareModels({Fc6()}, {Fc6(), Conv1()}, "shard 0").message()),
+            "shard 0 has 2 layers, we have 1; we lack layer 1, conv1 conv "
+            "64x27, 1792 parameters, 50176 rows");
+}
+
+}  // namespace
+}  // namespace nereus

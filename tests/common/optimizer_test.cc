@@ -1,0 +1,339 @@
+#include "common/compute/optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kUnit = 0x1.0p-24;  // One rounding of a float32, relative.
+
+OptimizerOptions Sgd(float learning_rate, float momentum, float weight_decay) {
+  OptimizerOptions options;
+  options.rule = UpdateRule::kSgd;
+  options.learning_rate = learning_rate;
+  options.momentum = momentum;
+  options.weight_decay = weight_decay;
+  return options;
+}
+
+OptimizerOptions Adam() {
+  OptimizerOptions options;
+  options.rule = UpdateRule::kAdam;
+  options.learning_rate = 0.01f;
+  return options;
+}
+
+std::vector<float> RandomFloats(Random& random, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) {
+    value = static_cast<float>(random.Uniform() * 2 - 1);
+  }
+  return values;
+}
+
+TEST(UpdateRuleTest, NamesAreParsedBack) {
+  for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
+    const auto parsed = ParseUpdateRule(UpdateRuleName(rule));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, rule);
+  }
+  const absl::Status status = ParseUpdateRule("Adam").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"Adam\""));
+}
+
+// All numbers are exact in float32.
+//   t  g = 0.5 grad + 0.25 p        v = 0.5 v + g  p = p - 0.5 v
+//   0  0.5 *  4 + 0.25 *  1         2.25           -0.125
+//   1  0.5 *  2 - 0.25 * 0.125      2.09375        -1.171875
+//   2  0.5 * -2 - 0.25 * 1.171875   -0.24609375    -1.048828125
+TEST(SgdTest, ThreeStepsByHand) {
+  const OptimizerOptions options = Sgd(0.5f, 0.5f, 0.25f);
+  const float gradients[] = {4.0f, 2.0f, -2.0f};
+  const float velocities[] = {2.25f, 2.09375f, -0.24609375f};
+  const float parameters[] = {-0.125f, -1.171875f, -1.048828125f};
+  float parameter = 1.0f;
+  float velocity = 0.0f;
+  for (int step = 0; step < 3; ++step) {
+    ApplyOptimizer(options, step, 1, 0.5f, &gradients[step], &parameter,
+                   &velocity, &parameter);
+    EXPECT_EQ(velocity, velocities[step]) << "step " << step;
+    EXPECT_EQ(parameter, parameters[step]) << "step " << step;
+  }
+}
+
+TEST(SgdTest, WithoutMomentumTheVelocityIsTheGradient) {
+  const OptimizerOptions options = Sgd(1.0f, 0.0f, 0.0f);
+  const float gradient = 3.0f;
+  float parameter = 1.0f;
+  float velocity = 100.0f;
+  ApplyOptimizer(options, 7, 1, 1.0f, &gradient, &parameter, &velocity,
+                 &parameter);
+  EXPECT_EQ(velocity, 3.0f);
+  EXPECT_EQ(parameter, -2.0f);
+}
+
+// The first step of Adam is the learning rate times the gradient's sign, but
+// for epsilon: m / (1 - beta1) = g, v / (1 - beta2) = g^2. Both moments have
+// two roundings and both corrections one more, half of which the root leaves;
+// root, sum, product, quotient and difference: under 12 in all.
+TEST(AdamTest, FirstStepIsTheLearningRate) {
+  for (const float gradient : {1e-3f, -0.5f, 2.0f, -1000.0f}) {
+    const OptimizerOptions options = Adam();
+    const float zero = 0.0f;
+    float state[2] = {0.0f, 0.0f};
+    float updated = 0.0f;
+    ApplyOptimizer(options, 0, 1, 1.0f, &gradient, &zero, state, &updated);
+    const double g = gradient;
+    const double expected =
+        -options.learning_rate * g / (std::abs(g) + options.epsilon);
+    EXPECT_NEAR(updated, expected, 12 * kUnit * std::abs(expected)) << g;
+  }
+}
+
+// Algorithm 1 of the paper in double, line by line, with a bound on what
+// float32 may add. With u = 2^-24 and |g| <= G, after t steps:
+//   m: each step rounds twice in products and once in the sum, all of which
+//      stay below G: error <= 3 u G / (1 - beta1).
+//   v: terms are positive, so relative errors do not grow: (3 t) u.
+//   step: the correction of m, that of v (after the root half of it), root,
+//      epsilon, product, quotient: (3 t / 2 + 7) u of it, and m's error, times
+//      the learning rate, over the root.
+//   parameter: all steps' errors, and one rounding of its own in each.
+// Products of errors are covered by 1 %.
+TEST(AdamTest, FollowsThePaper) {
+  for (const uint64_t seed : TestSeeds(20)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    Random random(seed);
+    const OptimizerOptions options = Adam();
+    const double beta1 = options.beta1;
+    const double beta2 = options.beta2;
+    float parameter = static_cast<float>(random.Uniform());
+    float state[2] = {0.0f, 0.0f};
+    double theta = parameter;
+    double m = 0;
+    double v = 0;
+    double bound = 0;
+    for (int t = 1; t <= 200; ++t) {
+      const auto gradient = static_cast<float>(random.Uniform() * 2 - 1);
+      ApplyOptimizer(options, t - 1, 1, 1.0f, &gradient, &parameter, state,
+                     &parameter);
+      m = beta1 * m + (1 - beta1) * gradient;
+      v = beta2 * v + (1 - beta2) * gradient * gradient;
+      const double rate = options.learning_rate / (1 - std::pow(beta1, t));
+      const double root = std::sqrt(v / (1 - std::pow(beta2, t)));
+      const double step = rate * m / (root + options.epsilon);
+      theta -= step;
+      bound += 1.01 * ((1.5 * t + 7) * kUnit * std::abs(step) +
+                       rate * 3 * kUnit / (1 - beta1) / root +
+                       kUnit * std::abs(theta));
+      ASSERT_NEAR(parameter, theta, bound) << "step " << t;
+    }
+    // A bound that allows everything would prove nothing.
+    EXPECT_LT(bound, 1e-3);
+  }
+}
+
+TEST(AdamTest, StepDecidesTheCorrection) {
+  const OptimizerOptions options = Adam();
+  const float gradient = 1.0f;
+  const float zero = 0.0f;
+  float first_state[2] = {0.0f, 0.0f};
+  float late_state[2] = {0.0f, 0.0f};
+  float first = 0.0f;
+  float late = 0.0f;
+  ApplyOptimizer(options, 0, 1, 1.0f, &gradient, &zero, first_state, &first);
+  // Uncorrected, by then: lr (1 - beta1) / sqrt(1 - beta2) = 3.16 lr.
+  ApplyOptimizer(options, 1000000, 1, 1.0f, &gradient, &zero, late_state,
+                 &late);
+  EXPECT_NEAR(first, -0.01f, 1e-6f);
+  EXPECT_NEAR(late, -0.0316f, 1e-4f);
+  EXPECT_EQ(first_state[0], late_state[0]);
+  EXPECT_EQ(first_state[1], late_state[1]);
+}
+
+TEST(AdamTest, NoGradientMovesNothing) {
+  const float zero = 0.0f;
+  float parameter = 0.75f;
+  float state[2] = {0.0f, 0.0f};
+  ApplyOptimizer(Adam(), 0, 1, 1.0f, &zero, &parameter, state, &parameter);
+  EXPECT_EQ(parameter, 0.75f);
+}
+
+class OptimizerTest : public testing::TestWithParam<UpdateRule> {
+ protected:
+  OptimizerOptions Options() const {
+    OptimizerOptions options = Adam();
+    options.rule = GetParam();
+    options.weight_decay = 0.01f;
+    return options;
+  }
+  int64_t StateOf(int64_t length) const {
+    return length * OptimizerStateCount(GetParam());
+  }
+};
+
+TEST_P(OptimizerTest, WeightDecayAndScaleMakeTheGradient) {
+  Random random(11);
+  const std::vector<float> parameters = RandomFloats(random, 100);
+  const std::vector<float> gradient = RandomFloats(random, 100);
+  const OptimizerOptions options = Options();
+  std::vector<float> made(100);
+  for (size_t i = 0; i < made.size(); ++i) {
+    made[i] = 0.25f * gradient[i] + options.weight_decay * parameters[i];
+  }
+  OptimizerOptions plain = options;
+  plain.weight_decay = 0.0f;
+  std::vector<float> state(StateOf(100), 0.0f);
+  std::vector<float> plain_state = state;
+  std::vector<float> updated(100);
+  std::vector<float> plain_updated(100);
+  ApplyOptimizer(options, 0, 100, 0.25f, gradient.data(), parameters.data(),
+                 state.data(), updated.data());
+  ApplyOptimizer(plain, 0, 100, 1.0f, made.data(), parameters.data(),
+                 plain_state.data(), plain_updated.data());
+  EXPECT_EQ(updated, plain_updated);
+  EXPECT_EQ(state, plain_state);
+}
+
+TEST_P(OptimizerTest, InPlaceGivesTheSameBits) {
+  for (const int64_t length : {0, 1, 3, 8, 17, 1000}) {
+    Random random(length + 1);
+    std::vector<float> in_place = RandomFloats(random, length);
+    std::vector<float> parameters = in_place;
+    std::vector<float> state(StateOf(length), 0.0f);
+    std::vector<float> other_state = state;
+    for (int step = 0; step < 5; ++step) {
+      const std::vector<float> gradient = RandomFloats(random, length);
+      ApplyOptimizer(Options(), step, length, 0.25f, gradient.data(),
+                     in_place.data(), state.data(), in_place.data());
+      const std::vector<float> before = parameters;
+      std::vector<float> updated(length);
+      ApplyOptimizer(Options(), step, length, 0.25f, gradient.data(),
+                     parameters.data(), other_state.data(), updated.data());
+      EXPECT_EQ(parameters, before);  // Only read.
+      parameters = updated;
+      ASSERT_EQ(in_place, updated) << "step " << step;
+      ASSERT_EQ(state, other_state) << "step " << step;
+    }
+  }
+}
+
+// One piece of a layer with state of its own, as a chunk on a shard has it.
+struct Piece {
+  int64_t begin;
+  int64_t length;
+  std::vector<float> state;
+};
+
+TEST_P(OptimizerTest, CuttingIntoPiecesGivesTheSameBits) {
+  constexpr int64_t kLength = 2000;
+  for (const uint64_t seed : TestSeeds(30)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    Random random(seed);
+    std::vector<Piece> pieces;
+    for (int64_t begin = 0; begin < kLength;) {
+      const auto length = std::min<int64_t>(
+          kLength - begin, 1 + static_cast<int64_t>(random.Below(100)));
+      pieces.push_back(
+          {begin, length, std::vector<float>(StateOf(length), 0.0f)});
+      begin += length;
+    }
+    std::vector<float> whole = RandomFloats(random, kLength);
+    std::vector<float> cut = whole;
+    std::vector<float> state(StateOf(kLength), 0.0f);
+    for (int step = 0; step < 4; ++step) {
+      const std::vector<float> gradient = RandomFloats(random, kLength);
+      ApplyOptimizer(Options(), step, kLength, 1.0f / 3, gradient.data(),
+                     whole.data(), state.data(), whole.data());
+      for (Piece& piece : pieces) {
+        float* const values = cut.data() + piece.begin;
+        ApplyOptimizer(Options(), step, piece.length, 1.0f / 3,
+                       gradient.data() + piece.begin, values,
+                       piece.state.data(), values);
+      }
+      ASSERT_EQ(std::memcmp(whole.data(), cut.data(), kLength * 4), 0)
+          << "step " << step;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, OptimizerTest,
+                         testing::Values(UpdateRule::kSgd, UpdateRule::kAdam),
+                         [](const auto& info) {
+                           return std::string(UpdateRuleName(info.param));
+                         });
+
+struct OptionsCase {
+  const char* name;
+  std::function<void(OptimizerOptions&, float)> set;
+  std::vector<float> good;
+  std::vector<float> bad;
+};
+
+class OptimizerOptionsTest : public testing::TestWithParam<OptionsCase> {};
+
+TEST_P(OptimizerOptionsTest, RangeIsChecked) {
+  for (const float value : GetParam().good) {
+    OptimizerOptions options;
+    GetParam().set(options, value);
+    EXPECT_TRUE(options.Validate().ok()) << value << options.Validate();
+  }
+  for (const float value : GetParam().bad) {
+    OptimizerOptions options;
+    GetParam().set(options, value);
+    const absl::Status status = options.Validate();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << value;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(std::string(GetParam().name) + " is "));
+  }
+}
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kBelow1 = 0x1.fffffep-1f;
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, OptimizerOptionsTest,
+    testing::Values(OptionsCase{"learning_rate",
+                                [](auto& o, float v) { o.learning_rate = v; },
+                                {0.0f, 1e-30f, 1.0f, 1e30f},
+                                {-1e-6f, kInf, -kInf, kNan}},
+                    OptionsCase{"momentum",
+                                [](auto& o, float v) { o.momentum = v; },
+                                {0.0f, 0.5f, kBelow1},
+                                {-0.1f, 1.0f, kInf, kNan}},
+                    OptionsCase{"weight_decay",
+                                [](auto& o, float v) { o.weight_decay = v; },
+                                {0.0f, 1e-4f, 2.0f},
+                                {-1e-4f, kInf, kNan}},
+                    OptionsCase{"beta1",
+                                [](auto& o, float v) { o.beta1 = v; },
+                                {0.0f, 0.9f, kBelow1},
+                                {-0.1f, 1.0f, kInf, kNan}},
+                    OptionsCase{"beta2",
+                                [](auto& o, float v) { o.beta2 = v; },
+                                {0.0f, 0.999f, kBelow1},
+                                {-0.1f, 1.0f, kInf, kNan}},
+                    OptionsCase{"epsilon",
+                                [](auto& o, float v) { o.epsilon = v; },
+                                {1e-30f, 1e-8f, 1.0f},
+                                {0.0f, -1e-8f, kInf, kNan}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,183 @@
+#include "common/plan/placement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/plan/cost_model.h"
+#include "common/plan/model_table.h"
+#include "common/plan/scheme.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int64_t kFull = kChunkElementsMax;
+
+LayerSpec Fc(const std::string& name, int64_t elements) {
+  return {name, LayerKind::kFullyConnected, 1, elements, elements, 1};
+}
+LayerSpec Conv(const std::string& name, int64_t elements) {
+  return {name, LayerKind::kConvolution, 1, elements, elements, 1};
+}
+
+Placement Place(const std::vector<LayerSpec>& layers, int shards) {
+  absl::StatusOr<Placement> placement = Placement::Make(layers, shards);
+  EXPECT_TRUE(placement.ok()) << placement.status();
+  return *std::move(placement);
+}
+
+// Largest load less smallest, of the chunks that `counts` picks.
+template <typename Predicate>
+int64_t Spread(const Placement& placement, Predicate counts) {
+  std::vector<int64_t> loads(placement.shards(), 0);
+  for (const Chunk& chunk : placement.chunks()) {
+    if (counts(chunk)) loads[chunk.shard] += chunk.length;
+  }
+  const auto [least, most] = std::minmax_element(loads.begin(), loads.end());
+  return *most - *least;
+}
+
+// Everything that Placement promises of `layers`.
+void CheckPlacement(const std::vector<LayerSpec>& layers, int shards) {
+  const Placement placement = Place(layers, shards);
+  ASSERT_EQ(placement.layers(), static_cast<int>(layers.size()));
+  ASSERT_EQ(placement.shards(), shards);
+
+  size_t next = 0;
+  std::vector<int64_t> loads(shards, 0);
+  for (int layer = 0; layer < placement.layers(); ++layer) {
+    int64_t offset = 0;
+    int32_t index = 0;
+    for (const Chunk& chunk : placement.layer_chunks(layer)) {
+      ASSERT_EQ(chunk, placement.chunks()[next++]);
+      ASSERT_EQ(chunk.layer, layer);
+      ASSERT_EQ(chunk.index, index++);
+      ASSERT_EQ(chunk.offset, offset);
+      ASSERT_GE(chunk.length, 1);
+      ASSERT_LE(chunk.length, kFull);
+      ASSERT_GE(chunk.shard, 0);
+      ASSERT_LT(chunk.shard, shards);
+      offset += chunk.length;
+      loads[chunk.shard] += chunk.length;
+    }
+    ASSERT_EQ(offset, layers[layer].parameters);
+    ASSERT_EQ(index, (4 * layers[layer].parameters + kChunkBytesMax - 1) /
+                         kChunkBytesMax);
+  }
+  ASSERT_EQ(next, placement.chunks().size());
+  for (int shard = 0; shard < shards; ++shard) {
+    ASSERT_EQ(placement.shard_elements(shard), loads[shard]);
+  }
+  EXPECT_LE(Spread(placement, [](const Chunk&) { return true; }), kFull);
+  EXPECT_LE(Spread(placement,
+                   [&](const Chunk& chunk) {
+                     return !SupportsScheme(layers[chunk.layer],
+                                            Scheme::kFactor);
+                   }),
+            kFull);
+}
+
+TEST(PlacementTest, LayersAreCutIntoFullChunksAndARest) {
+  const struct {
+    int64_t elements;
+    std::vector<int64_t> lengths;
+  } kCases[] = {
+      {1, {1}},
+      {kFull - 1, {kFull - 1}},
+      {kFull, {kFull}},
+      {kFull + 1, {kFull, 1}},
+      {3 * kFull, {kFull, kFull, kFull}},
+      {2 * kFull + 5, {kFull, kFull, 5}},
+  };
+  for (const auto& c : kCases) {
+    const Placement placement = Place({Conv("conv", c.elements)}, 1);
+    std::vector<int64_t> lengths;
+    for (const Chunk& chunk : placement.chunks()) {
+      lengths.push_back(chunk.length);
+    }
+    EXPECT_EQ(lengths, c.lengths) << c.elements;
+  }
+}
+
+TEST(PlacementTest, FollowsTheDocumentedOrder) {
+  // Without factors first (b, d), larger chunks first, then by layer and index;
+  // each to the least loaded, the lowest of equals.
+  const Placement placement = Place(
+      {Fc("a", kFull + 10), Conv("b", 100), Fc("c", kFull), Conv("d", 300)}, 2);
+  EXPECT_THAT(placement.chunks(),
+              ElementsAre(Chunk{0, 0, 0, kFull, 1},   // After d and b: 100.
+                          Chunk{0, 1, kFull, 10, 1},  // kFull + 100 is less.
+                          Chunk{1, 0, 0, 100, 1},     // After d: 300, 0.
+                          Chunk{2, 0, 0, kFull, 0},   // 300 is less.
+                          Chunk{3, 0, 0, 300, 0}));   // First.
+  EXPECT_EQ(placement.shard_elements(0), kFull + 300);
+  EXPECT_EQ(placement.shard_elements(1), kFull + 110);
+  EXPECT_THAT(placement.layer_chunks(2), ElementsAre(Chunk{2, 0, 0, kFull, 0}));
+}
+
+TEST(PlacementTest, ShardsMayOutnumberChunks) {
+  const Placement placement = Place({Conv("a", 3), Fc("b", 2)}, 4);
+  EXPECT_EQ(placement.shard_elements(0), 3);
+  EXPECT_EQ(placement.shard_elements(1), 2);
+  EXPECT_EQ(placement.shard_elements(2), 0);
+  EXPECT_EQ(placement.shard_elements(3), 0);
+}
+
+TEST(PlacementTest, DoesNotDependOnTheBatch) {
+  const Placement a = Place(*LoadModel("vgg19", 1), 5);
+  const Placement b = Place(*LoadModel("vgg19", 256), 5);
+  EXPECT_EQ(a.chunks(), b.chunks());
+}
+
+TEST(PlacementTest, KnownModelsAreBalanced) {
+  for (const std::string& model : ModelNames()) {
+    for (const int shards : {1, 2, 3, 4, 8, 16, 32, 100}) {
+      SCOPED_TRACE(testing::Message() << model << ", shards " << shards);
+      ASSERT_NO_FATAL_FAILURE(CheckPlacement(*LoadModel(model, 1), shards));
+    }
+  }
+}
+
+TEST(PlacementTest, RandomModelsAreBalanced) {
+  for (const uint64_t seed : TestSeeds(300)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    std::mt19937_64 random(seed);
+    std::vector<LayerSpec> layers(1 + random() % 30);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      // From 1 element to 16 chunks, every size as likely as its half.
+      const auto elements = static_cast<int64_t>(
+          1 + random() % (uint64_t{1} << (1 + random() % 23)));
+      const std::string name = std::to_string(i);
+      layers[i] = random() % 2 == 0 ? Fc(name, elements) : Conv(name, elements);
+    }
+    ASSERT_NO_FATAL_FAILURE(
+        CheckPlacement(layers, static_cast<int>(1 + random() % 40)));
+  }
+}
+
+TEST(PlacementTest, BadArgumentsAreRefused) {
+  const std::vector<LayerSpec> layers = {Conv("a", 3)};
+  for (const int64_t shards : {int64_t{0}, int64_t{-1}, kServersMax + 1}) {
+    const absl::Status status =
+        Placement::Make(layers, static_cast<int>(shards)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("shards is " + std::to_string(shards)));
+  }
+  EXPECT_EQ(Placement::Make({}, 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  // Not a chunk is cut of a model that could never be real.
+  EXPECT_EQ(Placement::Make({Conv("a", int64_t{1} << 62)}, 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace nereus

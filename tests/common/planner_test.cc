@@ -1,0 +1,204 @@
+#include "common/plan/planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/plan/model_table.h"
+
+namespace nereus {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+std::vector<LayerSpec> Load(const std::string& model, int64_t batch) {
+  absl::StatusOr<std::vector<LayerSpec>> layers = LoadModel(model, batch);
+  EXPECT_TRUE(layers.ok()) << layers.status();
+  return layers.ok() ? *std::move(layers) : std::vector<LayerSpec>();
+}
+
+Plan PlanFor(const std::vector<LayerSpec>& layers, const PlanOptions& options) {
+  absl::StatusOr<Plan> plan = MakePlan(layers, options);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? *std::move(plan) : Plan();
+}
+
+// `nodes` machines, each a worker and a server.
+PlanOptions Nodes(int64_t nodes, std::optional<Scheme> forced = std::nullopt) {
+  PlanOptions options;
+  options.cluster = {nodes, nodes};
+  options.forced = forced;
+  return options;
+}
+
+// Where the cheaper scheme of a layer changes: the last number of nodes at
+// which factors move no more.
+struct Flip {
+  const char* model;
+  int64_t batch;
+  const char* layer;
+  int64_t factor_up_to;
+};
+
+class PlannerFlipTest : public testing::TestWithParam<Flip> {
+ protected:
+  Scheme SchemeAt(int64_t nodes) {
+    const std::vector<LayerSpec> layers =
+        Load(GetParam().model, GetParam().batch);
+    const Plan plan = PlanFor(layers, Nodes(nodes));
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (layers[i].name == GetParam().layer) return plan.routes[i].scheme;
+    }
+    ADD_FAILURE() << GetParam().model << " has no layer " << GetParam().layer;
+    return Scheme::kServer;
+  }
+};
+
+TEST_P(PlannerFlipTest, HappensWhereThePapersRuleSays) {
+  EXPECT_EQ(SchemeAt(2), Scheme::kFactor);
+  EXPECT_EQ(SchemeAt(GetParam().factor_up_to), Scheme::kFactor);
+  EXPECT_EQ(SchemeAt(GetParam().factor_up_to + 1), Scheme::kServer);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, PlannerFlipTest,
+    testing::Values(Flip{"googlenet", 128, "loss3/classifier", 7},
+                    Flip{"vgg19", 32, "fc6", 220},
+                    Flip{"vgg19", 32, "fc7", 128},  // A tie at 128.
+                    Flip{"vgg19", 32, "fc8", 50},
+                    Flip{"vgg19-22k", 32, "fc8", 215},
+                    Flip{"inception-v3", 32, "fc", 41},
+                    Flip{"resnet-152", 32, "fc", 41},
+                    Flip{"alexnet", 256, "fc6", 22},
+                    Flip{"alexnet", 256, "fc7", 16},  // A tie at 16.
+                    Flip{"alexnet", 256, "fc8", 6}));
+
+TEST(PlannerTest, OtherLayersAlwaysUseTheServers) {
+  for (const std::string& model : ModelNames()) {
+    const std::vector<LayerSpec> layers = Load(model, 1);
+    for (const std::optional<Scheme> forced :
+         {std::optional<Scheme>(), std::optional<Scheme>(Scheme::kServer),
+          std::optional<Scheme>(Scheme::kFactor)}) {
+      const Plan plan = PlanFor(layers, Nodes(2, forced));
+      ASSERT_EQ(plan.routes.size(), layers.size());
+      for (size_t i = 0; i < layers.size(); ++i) {
+        if (layers[i].kind == LayerKind::kFullyConnected) continue;
+        EXPECT_EQ(plan.routes[i].scheme, Scheme::kServer)
+            << model << " " << layers[i].name;
+      }
+    }
+  }
+}
+
+TEST(PlannerTest, OneWorkerUsesTheServersWhateverIsForced) {
+  const std::vector<LayerSpec> layers = Load("vgg19", 32);
+  for (const int64_t servers : {1, 2, 8}) {
+    for (const std::optional<Scheme> forced :
+         {std::optional<Scheme>(), std::optional<Scheme>(Scheme::kFactor)}) {
+      PlanOptions options;
+      options.cluster = {1, servers};
+      options.forced = forced;
+      const Plan plan = PlanFor(layers, options);
+      EXPECT_THAT(plan.routes, Each(Route{Scheme::kServer}));
+      EXPECT_THAT(plan.explanations.back().reason, HasSubstr("no peer"));
+    }
+  }
+}
+
+TEST(PlannerTest, TransformerRowsMakeFactorsTooDear) {
+  // 64 samples of 64 tokens are 4,096 rows: only the heads that see one token a
+  // sample go by factors, up to 12 nodes.
+  const std::vector<LayerSpec> bert = Load("bert-base", 64);
+  const Plan plan = PlanFor(bert, Nodes(8));
+  for (size_t i = 0; i < bert.size(); ++i) {
+    EXPECT_EQ(plan.routes[i].scheme, bert[i].name == "bert.pooler.dense"
+                                         ? Scheme::kFactor
+                                         : Scheme::kServer)
+        << bert[i].name;
+  }
+}
+
+TEST(PlannerTest, ForcedSchemeAppliesToEveryLayerThatSupportsIt) {
+  // At 200 nodes the rule says factor, server, server for the three.
+  const std::vector<LayerSpec> layers = Load("vgg19", 32);
+  for (const Scheme forced : {Scheme::kServer, Scheme::kFactor}) {
+    const Plan plan = PlanFor(layers, Nodes(200, forced));
+    for (size_t i = 16; i < 19; ++i) {
+      EXPECT_EQ(plan.routes[i].scheme, forced) << layers[i].name;
+      EXPECT_THAT(
+          plan.explanations[i].reason,
+          HasSubstr(absl::StrCat("scheme ", SchemeName(forced), " is forced")));
+    }
+  }
+}
+
+TEST(PlannerTest, ExplanationHoldsBothFigures) {
+  const std::vector<LayerSpec> layers = {
+      {"conv", LayerKind::kConvolution, 64, 27, 1792, 100},
+      {"fc", LayerKind::kFullyConnected, 4096, 4096, 4096 * 4096 + 4096, 32},
+      {"thin", LayerKind::kFullyConnected, 10, 10, 100, 64}};
+  const Plan plan = PlanFor(layers, Nodes(8));
+  ASSERT_EQ(plan.explanations.size(), 3u);
+
+  EXPECT_EQ(plan.explanations[0].server_elements, 2 * 64 * 27 * 14 / 8);
+  EXPECT_EQ(plan.explanations[0].factor_elements, std::nullopt);
+  EXPECT_EQ(plan.explanations[0].reason,
+            "its gradient has no factors: per node and step the servers' way "
+            "moves 6048 elements");
+
+  EXPECT_EQ(plan.explanations[1].server_elements, 58720256);
+  EXPECT_EQ(plan.explanations[1].factor_elements, 3670016);
+  EXPECT_EQ(plan.explanations[1].reason,
+            "factors move less: per node and step the servers' way moves "
+            "58720256 elements, factors 3670016");
+
+  EXPECT_EQ(plan.explanations[2].reason,
+            "factors would move more: per node and step the servers' way moves "
+            "350 elements, factors 17920");
+}
+
+TEST(PlannerTest, UnequalNumbersOfWorkersAndServersCount) {
+  // 2 x 32 x 3 x 8192 = 1572864 by factors; by the servers 2 x 4096^2 x
+  // (4 + P2 - 2) / P2, more whatever P2 is. A 64 x 64 layer with 16 rows: 12288
+  // by factors; by 1 server 24576, by 2 16384, by 4 12288, by 5 11468.8.
+  const std::vector<LayerSpec> layers = {
+      {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 64, 16}};
+  const struct {
+    int64_t servers;
+    Scheme scheme;
+  } kCases[] = {{1, Scheme::kFactor},
+                {2, Scheme::kFactor},
+                {4, Scheme::kFactor},
+                {5, Scheme::kServer}};
+  for (const auto& c : kCases) {
+    PlanOptions options;
+    options.cluster = {4, c.servers};
+    EXPECT_EQ(PlanFor(layers, options).routes[0].scheme, c.scheme)
+        << c.servers << " servers";
+  }
+}
+
+TEST(PlannerTest, BadArgumentsAreRefused) {
+  EXPECT_EQ(MakePlan({}, Nodes(2)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  const absl::Status status = MakePlan(Load("vgg19", 32), Nodes(0)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("workers is 0"));
+}
+
+TEST(CostKindTest, NameIsParsedBack) {
+  const absl::StatusOr<CostKind> kind =
+      ParseCostKind(CostKindName(CostKind::kBytes));
+  ASSERT_TRUE(kind.ok()) << kind.status();
+  EXPECT_EQ(*kind, CostKind::kBytes);
+  EXPECT_THAT(std::string(ParseCostKind("love").status().message()),
+              HasSubstr("unknown cost \"love\", known is bytes"));
+}
+
+}  // namespace
+}  // namespace nereus

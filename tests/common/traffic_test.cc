@@ -1,0 +1,184 @@
+#include "common/plan/traffic.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/plan/cost_model.h"
+#include "common/plan/model_table.h"
+#include "common/plan/scheme.h"
+
+namespace nereus {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+
+constexpr int64_t kFrameMax = 256 << 10;
+
+LayerSpec Fc(int64_t m, int64_t n, int64_t k) {
+  return {"fc", LayerKind::kFullyConnected, m, n, m * n, k};
+}
+
+Placement Place(const std::vector<LayerSpec>& layers, int shards) {
+  absl::StatusOr<Placement> placement = Placement::Make(layers, shards);
+  EXPECT_TRUE(placement.ok()) << placement.status();
+  return *std::move(placement);
+}
+
+// Of one layer, without headers.
+std::vector<int64_t> PayloadOf(const LayerSpec& layer, Scheme scheme,
+                               const ClusterShape& cluster) {
+  return PredictNodeBytes({layer}, {Route{scheme}},
+                          Place({layer}, static_cast<int>(cluster.servers)),
+                          cluster.workers,
+                          /*frame_header_bytes=*/0, kFrameMax);
+}
+
+TEST(TrafficTest, EvenPlacementMovesWhatTheCostModelSays) {
+  // 32 chunks, the same number on each of 2, 4, 8 shards.
+  const LayerSpec layer = Fc(4096, 4096, 32);
+  const int64_t elements = 4096 * 4096;
+  for (const int64_t workers : {1, 2, 3, 8, 12}) {
+    for (const int64_t servers : {1, 2, 4, 8}) {
+      const ClusterShape cluster = {workers, servers};
+      const std::vector<int64_t> nodes =
+          PayloadOf(layer, Scheme::kServer, cluster);
+      ASSERT_EQ(static_cast<int64_t>(nodes.size()), std::max(workers, servers));
+      for (int64_t i = 0; i < static_cast<int64_t>(nodes.size()); ++i) {
+        const bool both = i < workers && i < servers;
+        const int64_t expected =
+            both          ? ServerSchemeBothElements(elements, cluster)
+            : i < workers ? ServerSchemeWorkerElements(elements)
+                          : ServerSchemeServerElements(elements, cluster);
+        EXPECT_EQ(nodes[i], 4 * expected)
+            << "node " << i << " of " << workers << " workers and " << servers
+            << " servers";
+      }
+    }
+  }
+}
+
+TEST(TrafficTest, PapersExampleComesOut) {
+  const LayerSpec layer = Fc(4096, 4096, 32);
+  EXPECT_THAT(PayloadOf(layer, Scheme::kServer, {8, 8}), Each(4 * 58720256));
+  EXPECT_THAT(PayloadOf(layer, Scheme::kFactor, {8, 8}), Each(4 * 3670016));
+}
+
+TEST(TrafficTest, FactorsMoveWhatTheCostModelSaysOnWorkersAlone) {
+  const LayerSpec layer = Fc(30, 20, 7);
+  const ClusterShape cluster = {3, 5};
+  const int64_t bytes = 4 * FactorSchemeElements(layer, cluster);
+  EXPECT_THAT(PayloadOf(layer, Scheme::kFactor, cluster),
+              ElementsAre(bytes, bytes, bytes, 0, 0));
+}
+
+TEST(TrafficTest, UnevenPlacementIsCountedNodeByNode) {
+  // Chunks of 524288 and 712 elements, on shards 0 and 1; three workers.
+  const LayerSpec layer = {"conv", LayerKind::kConvolution, 1, 525000, 525000,
+                           1};
+  const int64_t large = 2 * 4 * 524288;
+  const int64_t small = 2 * 4 * 712;
+  EXPECT_THAT(PayloadOf(layer, Scheme::kServer, {3, 2}),
+              ElementsAre(small + 2 * large, large + 2 * small, large + small));
+}
+
+TEST(TrafficTest, EveryFrameHasAHeader) {
+  // 262,144 + 4 bytes are two frames of 256 KiB at most.
+  const LayerSpec dense = {"conv", LayerKind::kConvolution, 1, 65537, 65537, 1};
+  EXPECT_THAT(PredictNodeBytes({dense}, {Route{Scheme::kServer}},
+                               Place({dense}, 1), 2, 48, kFrameMax),
+              ElementsAre(2 * (4 * 65537 + 2 * 48), 2 * (4 * 65537 + 2 * 48)));
+
+  // K x M is 1 x 65536 elements, one frame; K x N 1 x 65537, two.
+  const LayerSpec layer = Fc(65536, 65537, 1);
+  const int64_t sent = 4 * (65536 + 65537) + 3 * 48;
+  EXPECT_THAT(PredictNodeBytes({layer}, {Route{Scheme::kFactor}},
+                               Place({layer}, 1), 3, 48, kFrameMax),
+              Each(2 * 2 * sent));
+}
+
+TEST(TrafficTest, BiasTravelsWithTheServersOnly) {
+  LayerSpec layer = Fc(100, 10, 2);
+  layer.parameters += layer.m;
+  EXPECT_THAT(PayloadOf(layer, Scheme::kServer, {2, 1}), Each(2 * 4 * 1100));
+  EXPECT_THAT(PayloadOf(layer, Scheme::kFactor, {2, 1}), Each(2 * 4 * 220));
+}
+
+TEST(TrafficTest, LayersAddUp) {
+  const std::vector<LayerSpec> layers = *LoadModel("alexnet", 32);
+  const Placement placement = Place(layers, 4);
+  PlanOptions options;
+  options.cluster = {4, 4};
+  const Plan plan = *MakePlan(layers, options);
+  ASSERT_THAT(plan.routes, testing::Contains(Route{Scheme::kFactor}));
+
+  // What is sent is received: over all nodes, twice what the workers send less
+  // what stays within a node.
+  int64_t expected = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (plan.routes[i].scheme == Scheme::kFactor) {
+      const int64_t k = layers[i].rows;
+      expected += 2 * 4 * 3 * 4 * k * (layers[i].m + layers[i].n);
+    } else {
+      expected += 2 * 2 * 3 * 4 * layers[i].parameters;
+    }
+  }
+  int64_t total = 0;
+  for (const int64_t bytes :
+       PredictNodeBytes(layers, plan.routes, placement, 4, 0, kFrameMax)) {
+    total += bytes;
+  }
+  EXPECT_EQ(total, expected);
+}
+
+TEST(TrafficTest, OneNodeMovesNothing) {
+  EXPECT_THAT(PayloadOf(Fc(64, 64, 8), Scheme::kServer, {1, 1}),
+              ElementsAre(0));
+  EXPECT_THAT(PayloadOf(Fc(64, 64, 8), Scheme::kFactor, {1, 1}),
+              ElementsAre(0));
+}
+
+TEST(TrafficTest, BeyondInt64IsTheLargest) {
+  const LayerSpec layer = Fc(int64_t{1} << 20, 1, kLayerRowsMax);
+  EXPECT_THAT(PredictNodeBytes({layer}, {Route{Scheme::kFactor}},
+                               Place({layer}, 2), kWorkersMax, 48, kFrameMax),
+              Each(std::numeric_limits<int64_t>::max()));
+}
+
+TEST(InitialTrafficTest, FirstWorkerSendsAndEveryWorkerAsksAndReceives) {
+  // Chunk 0 (2 MiB, 8 frames) on shard 0, chunk 1 (712 elements, 1 frame) on
+  // shard 1.
+  const std::vector<LayerSpec> layers = {
+      {"conv", LayerKind::kConvolution, 1, 525000, 525000, 1}};
+  const int64_t header = 48;
+  const int64_t large = 4 * 524288 + 8 * header;
+  const int64_t small = 4 * 712 + header;
+  EXPECT_THAT(
+      PredictInitialBytes(Place(layers, 2), 3, header, kFrameMax),
+      ElementsAre(
+          // Worker 0 sends and fetches chunk 1; shard 0 serves two others.
+          small + (header + small) + 2 * (header + large),
+          // Worker 1 fetches chunk 0; shard 1 is filled and serves two others.
+          (header + large) + small + 2 * (header + small),
+          // Worker 2 fetches both.
+          (header + large) + (header + small)));
+}
+
+TEST(InitialTrafficTest, OneWorkerFillsAndReadsRemoteShards) {
+  // One chunk, on shard 0, beside the worker; then two, the second remote.
+  const LayerSpec a = {"a", LayerKind::kVector, 1, 10, 10, 1};
+  const LayerSpec b = {"b", LayerKind::kVector, 1, 5, 5, 1};
+  EXPECT_THAT(PredictInitialBytes(Place({a}, 2), 1, 48, kFrameMax),
+              ElementsAre(0, 0));
+  const int64_t remote = (48 + 20) + 48 + (48 + 20);
+  EXPECT_THAT(PredictInitialBytes(Place({a, b}, 2), 1, 48, kFrameMax),
+              ElementsAre(remote, remote));
+}
+
+}  // namespace
+}  // namespace nereus

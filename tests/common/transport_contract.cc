@@ -1,0 +1,497 @@
+// The contract of transport.h as tests, for any transport between processes.
+
+#include "tests/common/transport_contract.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const PeerId kWorker0 = PeerId::Worker(0);
+const PeerId kWorker1 = PeerId::Worker(1);
+const PeerId kShard0 = PeerId::Shard(0);
+
+TEST_P(TransportContractTest, FramesOfEverySizeArriveWhole) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  EXPECT_THAT(worker->connected, ElementsAre(kShard0));
+  EXPECT_THAT(shard->connected, ElementsAre(kWorker0));
+
+  const int64_t counts[] = {
+      0, 1, 15, 16, 17, 4096, kFrameElementsMax - 1, kFrameElementsMax};
+  uint32_t layer = 0;
+  for (const int64_t count : counts) worker->SendTo(kShard0, ++layer, count);
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return shard->heard.size() == layer; }));
+  for (uint32_t i = 0; i < layer; ++i) {
+    SCOPED_TRACE(counts[i]);
+    EXPECT_EQ(shard->heard[i].from, kWorker0);
+    EXPECT_EQ(shard->heard[i].header.layer, i + 1);
+    EXPECT_EQ(shard->heard[i].header.payload_bytes, counts[i] * 4);
+    EXPECT_TRUE(shard->heard[i].intact);
+  }
+}
+
+TEST_P(TransportContractTest, HeadersArriveFieldByField) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  Frame frame = TestFrame(kShard0, 4, TestPayload(4, 2));
+  frame.header.kind = FrameKind::kResult;
+  frame.header.chunk = 9;
+  frame.header.round = -1;
+  frame.header.offset = 65536;
+  shard->transport().Send(kWorker0, frame);
+  ASSERT_TRUE(
+      PollUntil({worker.get()}, [&] { return !worker->heard.empty(); }));
+  FrameHeader expected = frame.header;
+  expected.payload_crc = worker->heard[0].header.payload_crc;
+  EXPECT_EQ(worker->heard[0].header, expected);
+  EXPECT_NE(expected.payload_crc, 0u);
+}
+
+TEST_P(TransportContractTest, ThousandFramesBothWaysAtOnceKeepTheirOrder) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  constexpr uint32_t kFrames = 1000;
+  for (uint32_t i = 0; i < kFrames; ++i) {
+    const int64_t count = i % 50 == 0 ? kFrameElementsMax : (i * 37) % 3000;
+    worker->SendTo(kShard0, i, count);
+    shard->SendTo(kWorker0, i, count);
+  }
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
+    return worker->heard.size() == kFrames && shard->heard.size() == kFrames;
+  }));
+  for (const auto* node : {worker.get(), shard.get()}) {
+    for (uint32_t i = 0; i < kFrames; ++i) {
+      ASSERT_EQ(node->heard[i].header.layer, i);
+      ASSERT_TRUE(node->heard[i].intact) << i;
+    }
+  }
+}
+
+TEST_P(TransportContractTest, FramesSentBeforeThereIsAConnectionWait) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  worker->SendTo(kShard0, 1, 10);
+  shard->SendTo(kWorker0, 2, 10);
+  worker->Dial(*shard);
+  worker->SendTo(kShard0, 3, 10);
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
+    return shard->heard.size() == 2 && worker->heard.size() == 1;
+  }));
+  EXPECT_EQ(shard->heard[0].header.layer, 1u);
+  EXPECT_EQ(shard->heard[1].header.layer, 3u);
+  EXPECT_EQ(worker->heard[0].header.layer, 2u);
+}
+
+TEST_P(TransportContractTest, AnyThreadMaySend) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  constexpr uint32_t kThreads = 4;
+  constexpr uint32_t kFrames = 100;
+  std::vector<std::thread> threads;
+  for (uint32_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&worker, thread] {
+      for (uint32_t i = 0; i < kFrames; ++i) {
+        worker->SendTo(kShard0, thread * kFrames + i, 100);
+      }
+    });
+  }
+  EXPECT_TRUE(PollUntil({shard.get()}, [&] {
+    return shard->heard.size() == kThreads * kFrames;
+  }));
+  for (std::thread& thread : threads) thread.join();
+  // The frames of one thread keep their order.
+  uint32_t next[kThreads] = {};
+  for (const TestNode::Heard& heard : shard->heard) {
+    const uint32_t thread = heard.header.layer / kFrames;
+    EXPECT_EQ(heard.header.layer % kFrames, next[thread]++);
+    EXPECT_TRUE(heard.intact);
+  }
+}
+
+TEST_P(TransportContractTest, PayloadIsReleasedOnceItWasSent) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  std::vector<float> values(kFrameElementsMax, 1.0f);
+  std::atomic<bool> released{false};
+  Frame frame = TestFrame(kWorker0, 1,
+                          Buffer::Borrow(values.data(), kFramePayloadBytesMax,
+                                         [&released] { released = true; }));
+  worker->transport().Send(kShard0, frame);
+  frame = Frame();
+  EXPECT_FALSE(released) << "there is no connection yet";
+  worker->Dial(*shard);
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return shard->heard.size() == 1; }));
+  EXPECT_TRUE(PollUntil({worker.get()}, [&] { return released.load(); }));
+}
+
+TEST_P(TransportContractTest, PayloadGoesWhereTheHeaderIsSent) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  const Buffer place = Buffer::AllocateZeroed(1000 * 4);
+  std::vector<uint32_t> announced;
+  shard->landing = [&](PeerId, const FrameHeader& header) {
+    announced.push_back(header.layer);
+    if (header.layer == 1) return Landing::At(place.Slice(400, 2000));
+    return header.layer == 2 ? Landing::Discard() : Landing::Scratch();
+  };
+  for (uint32_t layer = 1; layer <= 3; ++layer) {
+    worker->SendTo(kShard0, layer, 500);
+  }
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return shard->heard.size() == 2; }));
+  EXPECT_THAT(announced, ElementsAre(1, 2, 3));
+  EXPECT_EQ(shard->heard[0].header.layer, 1u);
+  EXPECT_EQ(shard->heard[1].header.layer, 3u) << "2 was discarded";
+  EXPECT_TRUE(shard->heard[1].intact);
+  EXPECT_TRUE(IsTestPayload(1, place.Slice(400, 2000)));
+  EXPECT_EQ(place.floats()[99], 0.0f);
+  EXPECT_EQ(place.floats()[600], 0.0f);
+}
+
+TEST_P(TransportContractTest, RefusedHeaderEndsThatConnectionAlone) {
+  auto good = TestNode::Start(GetParam(), kWorker0);
+  auto bad = TestNode::Start(GetParam(), kWorker1);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*good, *shard));
+  ASSERT_TRUE(JoinNodes(*bad, *shard));
+  shard->landing = [](PeerId,
+                      const FrameHeader& header) -> absl::StatusOr<Landing> {
+    if (header.layer == 13) {
+      return absl::InvalidArgumentError("layer 13, there are 12");
+    }
+    return Landing::Scratch();
+  };
+  bad->SendTo(kShard0, 1, 10);
+  bad->SendTo(kShard0, 13, 10);
+  bad->SendTo(kShard0, 2, 10);
+  ASSERT_TRUE(PollUntil({good.get(), bad.get(), shard.get()}, [&] {
+    return shard->ended.size() == 1 && bad->ended.size() == 1;
+  }));
+  EXPECT_EQ(shard->ended[0].peer, kWorker1);
+  EXPECT_EQ(shard->ended[0].reason,
+            absl::InvalidArgumentError("layer 13, there are 12"));
+  // The side that caused it learns why.
+  EXPECT_EQ(bad->ended[0].peer, kShard0);
+  EXPECT_EQ(bad->ended[0].reason,
+            absl::FailedPreconditionError("layer 13, there are 12"));
+  ASSERT_EQ(shard->heard.size(), 1u) << "nothing behind the bad frame counts";
+
+  good->SendTo(kShard0, 3, 10);
+  shard->SendTo(kWorker0, 4, 10);
+  ASSERT_TRUE(PollUntil({good.get(), shard.get()}, [&] {
+    return shard->heard.size() == 2 && good->heard.size() == 1;
+  }));
+  EXPECT_TRUE(good->ended.empty());
+}
+
+TEST_P(TransportContractTest, WrongChecksumEndsTheConnection) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  Frame frame = TestFrame(kWorker0, 1, TestPayload(1, 100));
+  frame.header.payload_crc = 0x1234;
+  worker->transport().Send(kShard0, frame);
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
+    return shard->ended.size() == 1 && worker->ended.size() == 1;
+  }));
+  EXPECT_TRUE(shard->heard.empty());
+  EXPECT_THAT(std::string(shard->ended[0].reason.message()),
+              HasSubstr("the header says 1234"));
+  EXPECT_EQ(worker->ended[0].reason.code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+struct Mismatch {
+  const char* name;
+  std::function<void(Hello&)> change;
+  std::vector<std::string> texts;
+};
+
+TEST_P(TransportContractTest, WrongHelloIsRefusedWithBothValues) {
+  const Mismatch kMismatches[] = {
+      {"job", [](Hello& hello) { hello.job = 78; }, {"job", "77", "78"}},
+      {"epoch", [](Hello& hello) { hello.epoch = 6; }, {"epoch", "5", "6"}},
+      {"signature",
+       [](Hello& hello) { hello.model_signature = 3; },
+       {"model signature", "3", absl::StrCat(0xabcdef)}},
+      {"version",
+       [](Hello& hello) { hello.protocol_version = 999; },
+       {"protocol version", "999", absl::StrCat(kProtocolVersion)}},
+      {"rank",
+       [](Hello& hello) { hello.self = PeerId::Worker(3); },
+       {"worker 3", "3 workers"}},
+  };
+  for (const Mismatch& mismatch : kMismatches) {
+    SCOPED_TRACE(mismatch.name);
+    auto worker = TestNode::Start(GetParam(), kWorker0);
+    auto shard = TestNode::Start(GetParam(), kShard0);
+    Hello hello = TestHello(kWorker0);
+    mismatch.change(hello);
+    worker->transport().SetIdentity(hello, kTestShape);
+    worker->Dial(*shard);
+    ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                          [&] { return !worker->ended.empty(); }));
+    const absl::Status reason = worker->ended[0].reason;
+    EXPECT_EQ(reason.code(), absl::StatusCode::kFailedPrecondition);
+    for (const std::string& text : mismatch.texts) {
+      EXPECT_THAT(std::string(reason.message()), HasSubstr(text));
+    }
+    EXPECT_THAT(std::string(reason.message()), HasSubstr(shard->address()));
+    EXPECT_TRUE(shard->connected.empty());
+    EXPECT_TRUE(worker->connected.empty());
+  }
+}
+
+TEST_P(TransportContractTest, SomebodyElseAtTheAddressIsRefused) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto other = TestNode::Start(GetParam(), PeerId::Shard(1));
+  worker->transport().Connect(kShard0, other->address(),
+                              absl::Now() + kPatience);
+  ASSERT_TRUE(PollUntil({worker.get(), other.get()},
+                        [&] { return !worker->ended.empty(); }));
+  EXPECT_EQ(worker->ended[0].peer, kShard0);
+  EXPECT_EQ(worker->ended[0].reason.code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(worker->ended[0].reason.message()),
+              HasSubstr("shard 1"));
+}
+
+TEST_P(TransportContractTest, PeerWithoutIdentityIsAskedAgain) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto transport = GetParam().start(0);
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  TestNode shard(*std::move(transport), kShard0);
+  worker->Dial(shard);
+  // Long enough for several attempts.
+  const absl::Time until = absl::Now() + absl::Milliseconds(200);
+  ASSERT_TRUE(
+      PollUntil({worker.get(), &shard}, [&] { return absl::Now() > until; }));
+  EXPECT_TRUE(worker->connected.empty());
+  EXPECT_TRUE(worker->ended.empty());
+
+  shard.transport().SetIdentity(TestHello(kShard0), kTestShape);
+  ASSERT_TRUE(PollUntil({worker.get(), &shard},
+                        [&] { return !worker->connected.empty(); }));
+  EXPECT_TRUE(worker->ended.empty());
+}
+
+TEST_P(TransportContractTest, AddressWithoutAnswerIsGivenUpAtTheDeadline) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  std::string address;
+  {
+    auto gone = TestNode::Start(GetParam(), kShard0);
+    address = gone->address();
+  }
+  const absl::Time deadline = absl::Now() + absl::Milliseconds(300);
+  std::atomic<bool> released{false};
+  float value = 1.0f;
+  worker->transport().Send(
+      kShard0,
+      TestFrame(kWorker0, 1, Buffer::Borrow(&value, sizeof(value), [&released] {
+                  released = true;
+                })));
+  worker->transport().Connect(kShard0, address, deadline);
+  ASSERT_TRUE(
+      PollUntil({worker.get()}, [&] { return !worker->ended.empty(); }));
+  EXPECT_GE(absl::Now(), deadline);
+  EXPECT_EQ(worker->ended[0].peer, kShard0);
+  EXPECT_EQ(worker->ended[0].reason.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(worker->ended[0].reason.message()),
+              HasSubstr(address));
+  EXPECT_TRUE(PollUntil({worker.get()}, [&] { return released.load(); }))
+      << "frames for a peer that was given up are dropped";
+}
+
+TEST_P(TransportContractTest, PeerThatStartsLateIsReached) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  int port = 0;
+  {
+    auto gone = TestNode::Start(GetParam(), kShard0);
+    port = gone->transport().port();
+  }
+  worker->transport().Connect(kShard0, absl::StrCat("127.0.0.1:", port),
+                              absl::Now() + kPatience);
+  worker->transport().Poll(absl::Milliseconds(100), *worker);
+  auto transport = GetParam().start(port);
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  TestNode shard(*std::move(transport), kShard0);
+  shard.transport().SetIdentity(TestHello(kShard0), kTestShape);
+  ASSERT_TRUE(PollUntil({worker.get(), &shard},
+                        [&] { return !worker->connected.empty(); }));
+  EXPECT_TRUE(worker->ended.empty());
+}
+
+TEST_P(TransportContractTest, PortInUseIsAnErrorThatNamesIt) {
+  auto first = TestNode::Start(GetParam(), kWorker0);
+  const auto second = GetParam().start(first->transport().port());
+  ASSERT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()),
+              HasSubstr(first->address()));
+}
+
+TEST_P(TransportContractTest, SecondConnectionOfOnePeerIsRefused) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto impostor = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  impostor->Dial(*shard);
+  ASSERT_TRUE(PollUntil({impostor.get(), shard.get()},
+                        [&] { return !impostor->ended.empty(); }));
+  EXPECT_EQ(impostor->ended[0].reason.code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(impostor->ended[0].reason.message()),
+              HasSubstr("worker 0 is connected to shard 0 already"));
+  worker->SendTo(kShard0, 1, 10);
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return shard->heard.size() == 1; }));
+  EXPECT_TRUE(shard->ended.empty());
+}
+
+TEST_P(TransportContractTest, PeerMayComeBack) {
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  for (size_t life = 1; life <= 3; ++life) {
+    auto worker = TestNode::Start(GetParam(), kWorker0);
+    ASSERT_TRUE(JoinNodes(*worker, *shard));
+    worker->SendTo(kShard0, 1, 10);
+    ASSERT_TRUE(
+        PollUntil({shard.get()}, [&] { return shard->heard.size() == life; }));
+    worker->Stop();
+    ASSERT_TRUE(
+        PollUntil({shard.get()}, [&] { return shard->ended.size() == life; }));
+  }
+}
+
+TEST_P(TransportContractTest, EitherSideMayEndAndTheOtherHearsIt) {
+  for (const bool dialler_ends : {false, true}) {
+    SCOPED_TRACE(dialler_ends ? "the dialler" : "the dialled");
+    auto worker = TestNode::Start(GetParam(), kWorker0);
+    auto shard = TestNode::Start(GetParam(), kShard0);
+    ASSERT_TRUE(JoinNodes(*worker, *shard));
+    TestNode& leaves = dialler_ends ? *worker : *shard;
+    TestNode& stays = dialler_ends ? *shard : *worker;
+    for (uint32_t i = 0; i < 50; ++i) leaves.SendTo(stays.self(), i, 30000);
+    std::thread shutdown([&leaves] { leaves.transport().Shutdown(kPatience); });
+    EXPECT_TRUE(PollUntil({&stays}, [&] { return !stays.ended.empty(); }));
+    shutdown.join();
+    EXPECT_TRUE(stays.ended[0].reason.ok()) << stays.ended[0].reason;
+    ASSERT_EQ(stays.heard.size(), 50u) << "Shutdown sends what is queued";
+    for (uint32_t i = 0; i < 50; ++i) {
+      EXPECT_EQ(stays.heard[i].header.layer, i);
+      EXPECT_TRUE(stays.heard[i].intact);
+    }
+  }
+}
+
+TEST_P(TransportContractTest, SlowOwnerHoldsTheSenderBack) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  // 128 MiB, all of the same 256 KiB.
+  constexpr uint32_t kFrames = 512;
+  const Buffer payload = TestPayload(7, kFrameElementsMax);
+  for (uint32_t i = 0; i < kFrames; ++i) {
+    worker->transport().Send(kShard0, TestFrame(kWorker0, 7, payload));
+  }
+  const auto sent = [&] { return worker->transport().traffic()[0].bytes_sent; };
+  // Until it stands still: nothing new in 300 ms.
+  int64_t before = -1;
+  absl::Time since = absl::Now();
+  ASSERT_TRUE(PollUntil({worker.get()}, [&] {
+    if (sent() != before) {
+      before = sent();
+      since = absl::Now();
+    }
+    return absl::Now() - since > absl::Milliseconds(300);
+  }));
+  // What the sockets and windows of both sides hold, and no more.
+  EXPECT_LT(before, int64_t{32} << 20);
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return shard->heard.size() == kFrames; }));
+  EXPECT_EQ(sent(), kFrames * (kFramePayloadBytesMax + kFrameHeaderBytes));
+}
+
+TEST_P(TransportContractTest, TrafficCountsWholeFramesAlone) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  worker->SendTo(kShard0, 1, 100);
+  worker->SendTo(kShard0, 2, 0);
+  shard->SendTo(kWorker0, 3, 5);
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
+    return shard->heard.size() == 2 && worker->heard.size() == 1;
+  }));
+  const auto at_worker = worker->transport().traffic();
+  const auto at_shard = shard->transport().traffic();
+  ASSERT_EQ(at_worker.size(), 1u);
+  ASSERT_EQ(at_shard.size(), 1u);
+  EXPECT_EQ(at_worker[0].peer, kShard0);
+  EXPECT_EQ(at_worker[0].bytes_sent, 2 * kFrameHeaderBytes + 400);
+  EXPECT_EQ(at_worker[0].bytes_received, kFrameHeaderBytes + 20);
+  EXPECT_EQ(at_shard[0].peer, kWorker0);
+  EXPECT_EQ(at_shard[0].bytes_sent, kFrameHeaderBytes + 20);
+  EXPECT_EQ(at_shard[0].bytes_received, 2 * kFrameHeaderBytes + 400);
+}
+
+TEST_P(TransportContractTest, WakeEndsPoll) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  worker->transport().Wake();
+  worker->transport().Poll(absl::InfiniteDuration(), *worker);
+  std::thread waker([&worker] { worker->transport().Wake(); });
+  worker->transport().Poll(absl::InfiniteDuration(), *worker);
+  waker.join();
+}
+
+TEST_P(TransportContractTest, ClosingWhileSendingReleasesEveryPayload) {
+  for (int round = 0; round < 5; ++round) {
+    auto worker = TestNode::Start(GetParam(), kWorker0);
+    auto shard = TestNode::Start(GetParam(), kShard0);
+    ASSERT_TRUE(JoinNodes(*worker, *shard));
+    std::vector<float> values(kFrameElementsMax, 1.0f);
+    std::atomic<int> released{0};
+    constexpr int kFrames = 200;
+    for (int i = 0; i < kFrames; ++i) {
+      worker->transport().Send(
+          kShard0,
+          TestFrame(kWorker0, 1,
+                    Buffer::Borrow(values.data(), kFramePayloadBytesMax,
+                                   [&released] { ++released; })));
+    }
+    worker->Stop();  // As Shutdown(0): most of it cannot have left.
+    EXPECT_TRUE(
+        PollUntil({shard.get()}, [&] { return !shard->ended.empty(); }));
+    EXPECT_TRUE(PollUntil({shard.get()}, [&] { return released == kFrames; }));
+  }
+}
+
+TEST_P(TransportContractTest, ReleaseOfAPayloadMaySendTheNext) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  float value = 1.0f;
+  worker->transport().Send(
+      kShard0, TestFrame(kWorker0, 1, Buffer::Borrow(&value, 4, [&worker] {
+                           worker->SendTo(kShard0, 2, 10);
+                         })));
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return shard->heard.size() == 2; }));
+  EXPECT_EQ(shard->heard[1].header.layer, 2u);
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,177 @@
+#ifndef NEREUS_TESTS_COMMON_TRANSPORT_CONTRACT_H_
+#define NEREUS_TESTS_COMMON_TRANSPORT_CONTRACT_H_
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/base/logging.h"
+#include "common/base/version.h"
+#include "common/transport/transport.h"
+
+namespace nereus {
+
+// What every transport between processes promises (transport.h). To run the
+// tests of transport_contract.cc on one, instantiate TransportContractTest with
+// its TransportKind.
+struct TransportKind {
+  std::string name;
+  // Starts one that listens at 127.0.0.1:`port`; 0 is a free port.
+  std::function<absl::StatusOr<std::unique_ptr<Transport>>(int port)> start;
+
+  friend std::ostream& operator<<(std::ostream& out,
+                                  const TransportKind& kind) {
+    return out << kind.name;
+  }
+};
+
+class TransportContractTest : public testing::TestWithParam<TransportKind> {};
+
+// Longer than anything here takes, on a slow machine under a sanitizer.
+inline constexpr absl::Duration kPatience = absl::Seconds(60);
+
+inline constexpr JobShape kTestShape = {.workers = 3, .shards = 2};
+
+inline Hello TestHello(PeerId self) {
+  Hello hello;
+  hello.protocol_version = kProtocolVersion;
+  hello.build = "test";
+  hello.job = 77;
+  hello.epoch = 5;
+  hello.model_signature = 0xabcdef;
+  hello.self = self;
+  return hello;
+}
+
+// A contribution of `payload`, with `layer` to tell it from others.
+inline Frame TestFrame(PeerId sender, uint32_t layer, Buffer payload) {
+  Frame frame;
+  frame.header.kind = FrameKind::kContribution;
+  frame.header.wire = WireType::kFloat32;
+  frame.header.job = 77;
+  frame.header.epoch = 5;
+  frame.header.layer = layer;
+  frame.header.sender = sender;
+  frame.header.payload_bytes = static_cast<uint32_t>(payload.bytes());
+  frame.payload = std::move(payload);
+  return frame;
+}
+
+// `count` floats that depend on `seed` and their position.
+inline float TestValue(uint32_t seed, int64_t i) {
+  return static_cast<float>((seed * 31 + static_cast<uint32_t>(i)) % 1000003);
+}
+inline Buffer TestPayload(uint32_t seed, int64_t count) {
+  Buffer buffer = Buffer::Allocate(count * static_cast<int64_t>(sizeof(float)));
+  for (int64_t i = 0; i < count; ++i) buffer.floats()[i] = TestValue(seed, i);
+  return buffer;
+}
+inline bool IsTestPayload(uint32_t seed, const Buffer& payload) {
+  for (int64_t i = 0; i < payload.float_count(); ++i) {
+    if (payload.floats()[i] != TestValue(seed, i)) return false;
+  }
+  return true;
+}
+
+// One member of a job, and what it has heard.
+class TestNode : public FrameHandler {
+ public:
+  struct Heard {
+    PeerId from;
+    FrameHeader header;
+    bool intact = false;  // The payload is TestPayload(layer, ...).
+  };
+  struct Ended {
+    PeerId peer;
+    absl::Status reason;
+  };
+
+  TestNode(std::unique_ptr<Transport> transport, PeerId self)
+      : transport_(std::move(transport)), self_(self) {}
+
+  // Starts one of `kind`, with an identity.
+  static std::unique_ptr<TestNode> Start(const TransportKind& kind,
+                                         PeerId self) {
+    auto transport = kind.start(0);
+    NEREUS_CHECK(transport.ok()) << transport.status();
+    auto node = std::make_unique<TestNode>(*std::move(transport), self);
+    node->transport().SetIdentity(TestHello(self), kTestShape);
+    return node;
+  }
+
+  Transport& transport() { return *transport_; }
+  PeerId self() const { return self_; }
+  std::string address() const {
+    return "127.0.0.1:" + std::to_string(transport_->port());
+  }
+  void Dial(const TestNode& other) {
+    transport_->Connect(other.self(), other.address(), absl::Now() + kPatience);
+  }
+  void SendTo(PeerId to, uint32_t layer, int64_t count) {
+    transport_->Send(to, TestFrame(self_, layer, TestPayload(layer, count)));
+  }
+  // Closes the transport; what was heard stays.
+  void Stop() { transport_.reset(); }
+  bool stopped() const { return transport_ == nullptr; }
+
+  absl::StatusOr<Landing> OnHeader(PeerId from,
+                                   const FrameHeader& header) override {
+    return landing ? landing(from, header) : Landing::Scratch();
+  }
+  void OnFrame(PeerId from, const Frame& frame) override {
+    heard.push_back(
+        {from, frame.header, IsTestPayload(frame.header.layer, frame.payload)});
+  }
+  void OnConnected(PeerId peer) override { connected.push_back(peer); }
+  void OnDisconnected(PeerId peer, const absl::Status& reason) override {
+    ended.push_back({peer, reason});
+  }
+
+  std::function<absl::StatusOr<Landing>(PeerId, const FrameHeader&)> landing;
+  std::vector<Heard> heard;
+  std::vector<PeerId> connected;
+  std::vector<Ended> ended;
+
+ private:
+  std::unique_ptr<Transport> transport_;
+  const PeerId self_;
+};
+
+// Polls `nodes` in turn until `done`; false if that takes too long.
+inline bool PollUntil(std::initializer_list<TestNode*> nodes,
+                      const std::function<bool()>& done) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!done()) {
+    if (absl::Now() > deadline) return false;
+    for (TestNode* node : nodes) {
+      if (!node->stopped()) {
+        node->transport().Poll(absl::Milliseconds(1), *node);
+      }
+    }
+  }
+  return true;
+}
+
+// `dialler` connects to `other`, and both hear it.
+inline bool JoinNodes(TestNode& dialler, TestNode& other) {
+  const size_t before = dialler.connected.size();
+  const size_t other_before = other.connected.size();
+  dialler.Dial(other);
+  return PollUntil({&dialler, &other}, [&] {
+    return dialler.connected.size() > before &&
+           other.connected.size() > other_before;
+  });
+}
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_COMMON_TRANSPORT_CONTRACT_H_

@@ -1,0 +1,366 @@
+// Hostile frames against the machines that take them. Two seconds for each test
+// by default; longer:
+//
+//   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/frame_fuzz_test
+//
+// and best from a build with --config=asan or ubsan. A failure prints the seed
+// that replays it, NEREUS_TEST_SEED.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/crc32c.h"
+#include "common/base/random.h"
+#include "common/protocol/frame.h"
+#include "server/shard.h"
+#include "tests/testing/fuzz_budget.h"
+#include "tests/testing/machine_harness.h"
+#include "tests/testing/mutation.h"
+#include "worker/worker_machine.h"
+
+namespace nereus {
+namespace {
+
+constexpr int kWorkers = 3;
+constexpr int64_t kLarge = 65536 + 7;
+
+// Layer 0 goes through the servers in two frames, layer 1 by factors.
+JobPtr FuzzedJob(bool deterministic) {
+  JobOptions options;
+  options.optimizer.learning_rate = 1.0f;
+  options.optimizer.momentum = 0.0f;
+  options.deterministic = deterministic;
+  return TestJob(
+      kWorkers, 1,
+      {VectorLayer("large", kLarge), FactorLayer("fc", 2, 3, true, 4)}, options,
+      Scheme::kFactor);
+}
+
+// The header of some frame that this job might see, with a few fields set to
+// other values that are plausible or extreme.
+FrameHeader MutatedHeader(Random& random, const Job& job) {
+  const bool shard = random.Chance(0.3);
+  const PeerId sender =
+      shard ? PeerId::Shard(0)
+            : PeerId::Worker(static_cast<int>(random.Below(kWorkers)));
+  const FrameKind kind = shard                ? FrameKind::kResult
+                         : random.Chance(0.5) ? FrameKind::kContribution
+                         : random.Chance(0.3) ? FrameKind::kPull
+                                              : FrameKind::kFactors;
+  FrameHeader header = MakeHeader(
+      job, sender, kind, kind == FrameKind::kFactors ? 1 : 0,
+      kind == FrameKind::kFactors ? static_cast<int64_t>(random.Below(2)) : 0,
+      static_cast<int64_t>(random.Below(4)) - 1);
+  if (kind != FrameKind::kPull) {
+    header.wire = WireType::kFloat32;
+    header.payload_bytes = kFramePayloadBytesMax;
+    if (random.Chance(0.5)) {
+      header.offset = 65536;
+      header.payload_bytes = 28;
+    }
+    if (kind == FrameKind::kFactors) {
+      header.offset = 0;
+      header.payload_bytes = header.chunk == 0 ? 32 : 48;
+    }
+  }
+  for (uint64_t i = random.Below(3); i > 0; --i) {
+    const uint64_t value = EdgeNumber(random);
+    const auto word = static_cast<uint32_t>(value);
+    switch (random.Below(9)) {
+      case 0:
+        header.kind = static_cast<FrameKind>(1 + value % 6);
+        break;
+      case 1:
+        header.wire = static_cast<WireType>(value % 2);
+        break;
+      case 2:
+        header.job = value;
+        break;
+      case 3:
+        header.epoch = value;
+        break;
+      case 4:
+        header.layer = word;
+        break;
+      case 5:
+        header.chunk = word;
+        break;
+      case 6:
+        header.round = static_cast<int64_t>(value);
+        break;
+      case 7:
+        header.offset = word;
+        break;
+      default:
+        header.payload_bytes = word;
+    }
+  }
+  return header;
+}
+
+// A machine that frames are thrown at, and whom the transport knows to be at
+// the other end.
+struct Target {
+  Machine* machine;
+  PeerId from;
+};
+
+// What a header may claim once a machine has accepted it.
+void CheckAccepted(const Job& job, const FrameHeader& header,
+                   const Landing& landing) {
+  ASSERT_EQ(header.job, job.id);
+  ASSERT_EQ(header.epoch, job.epoch);
+  ASSERT_LT(header.layer, job.layers.size());
+  // A pull asks for what there is, of whatever round.
+  if (header.kind != FrameKind::kPull) ASSERT_GE(header.round, kInitialRound);
+  ASSERT_LT(header.offset, kLarge);
+  ASSERT_LE(header.payload_bytes, kFramePayloadBytesMax);
+  if (landing.kind == Landing::Kind::kPlace) {
+    ASSERT_EQ(landing.place.bytes(), header.payload_bytes);
+    ASSERT_NE(landing.place.data(), nullptr);
+  }
+}
+
+// Random bytes and flipped bits: decoding never reads beyond the 64 bytes, and
+// what it accepts is encoded to the same bytes.
+TEST(FrameFuzzTest, DecodedHeadersAreEncodedToTheSameBytes) {
+  const JobPtr job = FuzzedJob(false);
+  FuzzBudget budget;
+  uint64_t accepted = 0;
+  while (budget.Next()) {
+    SCOPED_TRACE(ReplayHint(budget.seed()));
+    Random random(budget.seed());
+    for (int i = 0; i < 1000; ++i) {
+      std::string bytes(kFrameHeaderBytes, '\0');
+      EncodeFrameHeader(MutatedHeader(random, *job),
+                        reinterpret_cast<uint8_t*>(bytes.data()));
+      if (random.Chance(0.1)) bytes = RandomBytes(random, kFrameHeaderBytes);
+      Mutate(random, bytes);
+      if (bytes.size() == kFrameHeaderBytes && random.Chance(0.8)) {
+        const uint32_t crc = Crc32c(bytes.data(), 60);
+        std::memcpy(bytes.data() + 60, &crc, sizeof(crc));
+      }
+      // Memory of that very size, so that a sanitizer sees reads beyond.
+      const std::vector<uint8_t> exact(bytes.begin(), bytes.end());
+      const auto header = DecodeFrameHeader(exact);
+      if (!header.ok()) {
+        ASSERT_EQ(header.status().code(), absl::StatusCode::kInvalidArgument);
+        ASSERT_FALSE(header.status().message().empty());
+        continue;
+      }
+      ++accepted;
+      ASSERT_LE(header->payload_bytes, kFramePayloadBytesMax);
+      ASSERT_LT(header->sender.rank, kRanksMax);
+      ASSERT_GE(header->sender.rank, 0);
+      std::vector<uint8_t> again(kFrameHeaderBytes, 0xee);
+      EncodeFrameHeader(*header, again.data());
+      ASSERT_EQ(again, exact);
+      ASSERT_FALSE(DescribeFrame(*header).empty());
+    }
+  }
+  EXPECT_GT(accepted, budget.runs());
+}
+
+// Announces many mutated headers to a machine, none of whose payloads comes:
+// asking changes nothing, however strange the question.
+void AnnounceMany(Random& random, const Job& job, const Target& target) {
+  for (int i = 0; i < 300; ++i) {
+    FrameHeader header = MutatedHeader(random, job);
+    if (random.Chance(0.9)) header.sender = target.from;
+    const auto landing = target.machine->OnHeader(target.from, header);
+    if (landing.ok()) {
+      ASSERT_EQ(header.sender, target.from);
+      CheckAccepted(job, header, *landing);
+    } else {
+      ASSERT_EQ(landing.status().code(), absl::StatusCode::kInvalidArgument);
+      ASSERT_FALSE(landing.status().message().empty());
+    }
+  }
+}
+
+std::vector<float> Gradient(int worker, int64_t round) {
+  return IntegerValues(kLarge, worker * 100 + round);
+}
+
+// Rounds of a shard in which hostile headers come between all frames, and
+// frames that are accepted out of turn arrive as well: the results are those of
+// a quiet network.
+TEST(FrameFuzzTest, AShardsRoundsSurviveHostileHeaders) {
+  FuzzBudget budget;
+  while (budget.Next()) {
+    SCOPED_TRACE(ReplayHint(budget.seed()));
+    Random random(budget.seed());
+    const JobPtr job = FuzzedJob(random.Chance(0.5));
+    Shard shard(job, 0);
+    std::vector<float> parameters = IntegerValues(kLarge, 1);
+    const auto announce = [&] {
+      const auto from = static_cast<int>(random.Below(kWorkers + 1));
+      AnnounceMany(
+          random, *job,
+          {&shard, from < kWorkers ? PeerId::Worker(from) : PeerId::Shard(0)});
+    };
+    announce();
+    DeliverAll(shard, PeerId::Worker(0),
+               FramesOf(*job, PeerId::Worker(0), FrameKind::kContribution, 0, 0,
+                        kInitialRound, parameters));
+    for (int64_t round = 0; round < 2; ++round) {
+      std::vector<Frame> frames;
+      std::vector<float> sum(kLarge, 0.0f);
+      for (int worker = 0; worker < kWorkers; ++worker) {
+        const auto gradient = Gradient(worker, round);
+        for (int64_t i = 0; i < kLarge; ++i) sum[i] += gradient[i];
+        for (Frame& frame :
+             FramesOf(*job, PeerId::Worker(worker), FrameKind::kContribution, 0,
+                      0, round, gradient)) {
+          frames.push_back(frame);
+          if (random.Chance(0.3)) frames.push_back(std::move(frame));
+        }
+      }
+      for (size_t i = frames.size() - 1; i > 0; --i) {
+        std::swap(frames[i], frames[random.Below(i + 1)]);
+      }
+      for (const Frame& frame : frames) {
+        announce();
+        ASSERT_FALSE(HasFatalFailure());
+        DeliverAll(shard, frame.header.sender, {frame});
+      }
+      for (int64_t i = 0; i < kLarge; ++i) {
+        // As the optimizer does it: g = scale * sum, v = g, p - v.
+        parameters[i] = parameters[i] - job->mean_scale() * sum[i];
+      }
+      ASSERT_EQ(FloatsOf(shard.parameters(0, 0)), parameters);
+    }
+  }
+}
+
+// Whatever a shard accepts, it digests: payloads of every accepted frame come,
+// in any order. Sums are anything then, but memory and bookkeeping hold.
+TEST(FrameFuzzTest, AShardDigestsWhateverItAccepts) {
+  FuzzBudget budget;
+  uint64_t accepted = 0;
+  while (budget.Next()) {
+    SCOPED_TRACE(ReplayHint(budget.seed()));
+    Random random(budget.seed());
+    const JobPtr job = FuzzedJob(random.Chance(0.5));
+    Shard shard(job, 0);
+    for (int i = 0; i < 300; ++i) {
+      const FrameHeader header = MutatedHeader(random, *job);
+      if (header.payload_bytes > kFramePayloadBytesMax) continue;
+      const Frame frame{header, Buffer::AllocateZeroed(header.payload_bytes)};
+      const auto delivery = Deliver(shard, header.sender, frame);
+      if (!delivery.ok()) continue;
+      ++accepted;
+      for (const auto& sent : delivery->effects.sent) {
+        ASSERT_EQ(sent.frame.header.kind, FrameKind::kResult);
+        ASSERT_EQ(sent.frame.header.payload_bytes, sent.frame.payload.bytes());
+      }
+      ASSERT_LE(shard.stored_bytes(), (kLarge * 2 + 8) * 4);
+    }
+  }
+  EXPECT_GT(accepted, budget.runs());
+}
+
+struct FuzzedWorker {
+  explicit FuzzedWorker(JobPtr job)
+      : parameters{Buffer::AllocateZeroed(kLarge * 4),
+                   Buffer::AllocateZeroed(8 * 4)},
+        machine(std::move(job), 1, parameters) {
+    Outbox out;
+    machine.Start(out);
+    Carry(out);
+  }
+  std::vector<Buffer> parameters;
+  WorkerMachine machine;
+};
+
+// The same for a worker, whose results land in place.
+TEST(FrameFuzzTest, AWorkersRoundsSurviveHostileHeaders) {
+  FuzzBudget budget;
+  while (budget.Next()) {
+    SCOPED_TRACE(ReplayHint(budget.seed()));
+    Random random(budget.seed());
+    const JobPtr job = FuzzedJob(false);
+    FuzzedWorker worker(job);
+    const auto receive = [&](const std::vector<Frame>& frames) {
+      for (const Frame& frame : frames) {
+        const auto from = static_cast<int>(random.Below(kWorkers + 1));
+        AnnounceMany(random, *job,
+                     {&worker.machine, from < kWorkers ? PeerId::Worker(from)
+                                                       : PeerId::Shard(0)});
+        ASSERT_FALSE(HasFatalFailure());
+        DeliverAll(worker.machine, frame.header.sender, {frame});
+      }
+    };
+    const PeerId shard = PeerId::Shard(0);
+    receive(FramesOf(*job, shard, FrameKind::kResult, 0, 0, kInitialRound,
+                     IntegerValues(kLarge, 1)));
+    receive(FramesOf(*job, shard, FrameKind::kResult, 1, 0, kInitialRound,
+                     IntegerValues(8, 1)));
+    ASSERT_EQ(FloatsOf(worker.parameters[0]), IntegerValues(kLarge, 1));
+    ASSERT_EQ(FloatsOf(worker.parameters[1]), IntegerValues(8, 1));
+    Outbox out;
+    for (int64_t round = 0; round < 2; ++round) {
+      ASSERT_TRUE(
+          worker.machine.OnPush(0, round, FloatBuffer(Gradient(1, round)), out)
+              .ok());
+      Carry(out);
+      const auto result = IntegerValues(kLarge, 50 + round);
+      receive(FramesOf(*job, shard, FrameKind::kResult, 0, 0, round, result));
+      ASSERT_EQ(FloatsOf(worker.parameters[0]), result);
+      ASSERT_EQ(worker.machine.syncer(0).done_round(), round);
+    }
+    // Factors whose product is known: all ones give 3 * 4 rows of 1, scaled by
+    // a third: 4.
+    ASSERT_TRUE(
+        worker.machine
+            .OnPushFactors(1, 0,
+                           {FloatBuffer(std::vector<float>(8, 1)),
+                            FloatBuffer(std::vector<float>(12, 1)), Buffer()},
+                           out)
+            .ok());
+    Carry(out);
+    for (const int peer : {2, 0}) {
+      const PeerId from = PeerId::Worker(peer);
+      receive(FramesOf(*job, from, FrameKind::kFactors, 1, 1, 0,
+                       std::vector<float>(12, 1)));
+      receive(FramesOf(*job, from, FrameKind::kFactors, 1, 0, 0,
+                       std::vector<float>(8, 1)));
+    }
+    auto expected = IntegerValues(8, 1);
+    for (float& value : expected) value -= 4;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      // 12 times a third, rounded at most once in each of 12 additions.
+      ASSERT_NEAR(worker.parameters[1].floats()[i], expected[i], 1e-4);
+    }
+  }
+}
+
+TEST(FrameFuzzTest, AWorkerDigestsWhateverItAccepts) {
+  FuzzBudget budget;
+  uint64_t accepted = 0;
+  while (budget.Next()) {
+    SCOPED_TRACE(ReplayHint(budget.seed()));
+    Random random(budget.seed());
+    const JobPtr job = FuzzedJob(false);
+    FuzzedWorker worker(job);
+    for (int i = 0; i < 300; ++i) {
+      const FrameHeader header = MutatedHeader(random, *job);
+      if (header.payload_bytes > kFramePayloadBytesMax) continue;
+      const Frame frame{header, Buffer::AllocateZeroed(header.payload_bytes)};
+      const auto delivery = Deliver(worker.machine, header.sender, frame);
+      if (delivery.ok()) ++accepted;
+    }
+    for (const int layer : {0, 1}) {
+      ASSERT_LE(worker.machine.syncer(layer).done_round(), kInitialRound);
+    }
+  }
+  EXPECT_GT(accepted, budget.runs());
+}
+
+}  // namespace
+}  // namespace nereus

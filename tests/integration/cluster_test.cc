@@ -1,0 +1,372 @@
+// Real servers and clients over loopback sockets, in one process.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/admin_client.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/minimal_client.h"
+#include "tests/testing/local_cluster.h"
+
+namespace nereus {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+LayerSpec Conv(const char* name, int64_t m, int64_t n) {
+  return {name, LayerKind::kConvolution, m, n, m * n, 1};
+}
+
+LayerSpec FullyConnected(const char* name, int64_t m, int64_t n, int64_t rows) {
+  return {name, LayerKind::kFullyConnected, m, n, m * n + m, rows};
+}
+
+std::vector<LayerSpec> SmallModel() {
+  return {Conv("conv", 300, 700), FullyConnected("fc", 64, 128, 8),
+          FullyConnected("head", 10, 64, 8)};
+}
+
+// A worker that trains `steps` steps with made-up gradients; its parameters by
+// layer.
+class ToyWorker {
+ public:
+  explicit ToyWorker(std::vector<LayerSpec> layers) : layers_(layers) {
+    for (const LayerSpec& layer : layers_) {
+      parameters_.emplace_back(layer.parameters, 1.0f);
+      gradients_.emplace_back(layer.parameters);
+      output_gradients_.emplace_back(layer.rows * layer.m);
+      inputs_.emplace_back(layer.rows * layer.n);
+    }
+  }
+
+  absl::Status Connect(const ClientOptions& options) {
+    std::vector<LayerBinding> bindings;
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      bindings.push_back({layers_[i], absl::MakeSpan(parameters_[i])});
+    }
+    NEREUS_ASSIGN_OR_RETURN(client_, Client::Connect(options, bindings));
+    return absl::OkStatus();
+  }
+
+  absl::Status Step(int64_t step) {
+    for (int i = static_cast<int>(layers_.size()) - 1; i >= 0; --i) {
+      NEREUS_RETURN_IF_ERROR(Push(i, step));
+    }
+    NEREUS_RETURN_IF_ERROR(client_->WaitAll(step));
+    if (!client_->updates_parameters()) return absl::OkStatus();
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      for (size_t j = 0; j < parameters_[i].size(); ++j) {
+        parameters_[i][j] -= 0.01f * gradients_[i][j];
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Train(const ClientOptions& options, int64_t steps) {
+    NEREUS_RETURN_IF_ERROR(Connect(options));
+    for (int64_t step = 0; step < steps; ++step) {
+      NEREUS_RETURN_IF_ERROR(Step(step));
+    }
+    return client_->Leave();
+  }
+
+  Client* client() { return client_.get(); }
+  void Die() { client_.reset(); }
+  const std::vector<std::vector<float>>& parameters() const {
+    return parameters_;
+  }
+
+ private:
+  absl::Status Push(int layer, int64_t step) {
+    const int rank = client_->rank();
+    const auto fill = [&](std::vector<float>& values, int salt) {
+      for (size_t i = 0; i < values.size(); ++i) {
+        values[i] =
+            static_cast<float>((i * 7 + rank * 3 + step + salt) % 11) - 5.0f;
+      }
+    };
+    if (layers_[layer].kind != LayerKind::kFullyConnected) {
+      fill(gradients_[layer], 0);
+      return client_->Push(layer, step, absl::MakeSpan(gradients_[layer]));
+    }
+    fill(output_gradients_[layer], 1);
+    fill(inputs_[layer], 2);
+    return client_->PushFactors(layer, step,
+                                {output_gradients_[layer], inputs_[layer]},
+                                absl::MakeSpan(gradients_[layer]));
+  }
+
+  const std::vector<LayerSpec> layers_;
+  std::vector<std::vector<float>> parameters_;
+  std::vector<std::vector<float>> gradients_;
+  std::vector<std::vector<float>> output_gradients_;
+  std::vector<std::vector<float>> inputs_;
+  std::unique_ptr<Client> client_;  // Last: it uses the memory above.
+};
+
+ServerOptions Job(int workers, int shards) {
+  ServerOptions options;
+  options.workers = workers;
+  options.shards = shards;
+  return options;
+}
+
+struct SchemeCase {
+  const char* name;
+  std::optional<Scheme> forced;
+  OptimizerPlace place;
+  UpdateRule rule;
+};
+
+class SchemesTest : public testing::TestWithParam<SchemeCase> {};
+
+TEST_P(SchemesTest, ReplicasAreEqualBitForBit) {
+  ServerOptions options = Job(3, 2);
+  options.forced_scheme = GetParam().forced;
+  options.job_options.optimizer_place = GetParam().place;
+  options.job_options.optimizer.rule = GetParam().rule;
+  LocalCluster cluster(options);
+  std::vector<ToyWorker> workers;
+  for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
+  const auto results = cluster.RunWorkers(
+      3, [&](int i) { return workers[i].Train(cluster.client_options(), 20); });
+  for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
+  EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
+  EXPECT_EQ(workers[0].parameters(), workers[2].parameters());
+  EXPECT_NE(workers[0].parameters()[0][0], 1.0f);  // Something was learnt.
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, SchemesTest,
+    testing::Values(SchemeCase{"Auto", std::nullopt, OptimizerPlace::kServer,
+                               UpdateRule::kSgd},
+                    SchemeCase{"Server", Scheme::kServer,
+                               OptimizerPlace::kServer, UpdateRule::kAdam},
+                    SchemeCase{"Factor", Scheme::kFactor,
+                               OptimizerPlace::kServer, UpdateRule::kAdam},
+                    SchemeCase{"WorkersUpdate", std::nullopt,
+                               OptimizerPlace::kWorker, UpdateRule::kSgd}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(ClusterTest, MinimalClientFitsItsLine) {
+  ServerOptions options = Job(2, 1);
+  options.job_options.optimizer.learning_rate = 0.05f;
+  options.job_options.optimizer.momentum = 0.0f;
+  LocalCluster cluster(options);
+  std::vector<std::vector<float>> lines(2);
+  const auto results = cluster.RunWorkers(2, [&](int i) {
+    NEREUS_ASSIGN_OR_RETURN(lines[i],
+                            FitLine(cluster.coordinator_address(), 400));
+    return absl::OkStatus();
+  });
+  for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
+  EXPECT_EQ(lines[0], lines[1]);
+  EXPECT_NEAR(lines[0][0], 3.0f, 0.05f);
+  EXPECT_NEAR(lines[0][1], 1.0f, 0.15f);
+}
+
+TEST(ClusterTest, WorkerWithAnotherModelHearsTheLayerAndBothShapes) {
+  LocalCluster cluster(Job(2, 1));
+  ToyWorker right(SmallModel());
+  std::vector<LayerSpec> other = SmallModel();
+  other[1] = FullyConnected("fc", 64, 129, 8);
+  ToyWorker wrong(other);
+  ToyWorker second(SmallModel());
+  std::atomic<bool> refused{false};
+  const auto results = cluster.RunWorkers(3, [&](int i) -> absl::Status {
+    if (i == 0) return right.Train(cluster.client_options(), 2);
+    // The first one's model is the job's: wait until it is there.
+    for (;;) {
+      NEREUS_ASSIGN_OR_RETURN(
+          const JobStatus status,
+          FetchJobStatus(cluster.coordinator_address(), absl::Seconds(10)));
+      const bool here =
+          absl::StrContains(status.waiting, "1 of 2 workers") || refused;
+      if (here && (i == 1 || refused)) break;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    if (i == 2) return second.Train(cluster.client_options(), 2);
+    const absl::Status status = wrong.Connect(cluster.client_options());
+    refused = true;
+    return status;
+  });
+  EXPECT_TRUE(results[0].ok()) << results[0];
+  EXPECT_TRUE(results[2].ok()) << results[2];
+  EXPECT_EQ(results[1].code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(results[1].message()),
+              AllOf(HasSubstr("fc"), HasSubstr("64x128"), HasSubstr("64x129")));
+}
+
+TEST(ClusterTest, WorkerOfAnotherJobIsRefusedWithBothNames) {
+  LocalCluster cluster(Job(1, 1));
+  ClientOptions options = cluster.client_options();
+  options.job = "another";
+  ToyWorker worker(SmallModel());
+  const absl::Status status = worker.Connect(options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("\"another\""), HasSubstr("\"default\"")));
+}
+
+TEST(ClusterTest, OneWorkerTooManyIsRefusedAndTheJobGoesOn) {
+  LocalCluster cluster(Job(1, 1));
+  ToyWorker worker(SmallModel());
+  ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
+  ASSERT_TRUE(worker.Step(0).ok());
+  ToyWorker extra(SmallModel());
+  const absl::Status status = extra.Connect(cluster.client_options());
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_TRUE(worker.Step(1).ok());
+  EXPECT_TRUE(worker.client()->Leave().ok());
+}
+
+TEST(ClusterTest, PortInUseIsAnErrorWithTheAddress) {
+  LocalCluster cluster(Job(1, 1));
+  ServerOptions options = Job(1, 1);
+  options.control_port = cluster.server(0).control_port();
+  const auto control = Server::Start(options);
+  EXPECT_EQ(control.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(control.status().message()),
+              HasSubstr(absl::StrCat("127.0.0.1:", options.control_port)));
+  options.control_port = 0;
+  options.data_port = cluster.server(0).data_port();
+  const auto data = Server::Start(options);
+  EXPECT_FALSE(data.ok());
+  EXPECT_THAT(std::string(data.status().message()),
+              HasSubstr(absl::StrCat("127.0.0.1:", options.data_port)));
+}
+
+TEST(ClusterTest, UnreachableCoordinatorIsAnErrorWithTheAddress) {
+  ClientOptions options;
+  options.coordinator_address = "127.0.0.1:1";
+  options.connect_timeout = absl::Milliseconds(300);
+  ToyWorker worker(SmallModel());
+  const absl::Status status = worker.Connect(options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("127.0.0.1:1"));
+}
+
+TEST(ClusterTest, DeadWorkerFailsTheJobForAllWithItsName) {
+  LocalCluster cluster(Job(2, 2));
+  std::vector<ToyWorker> workers;
+  workers.emplace_back(SmallModel());
+  workers.emplace_back(SmallModel());
+  const absl::Time start = absl::Now();
+  const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
+    ToyWorker& worker = workers[i];
+    NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+    const bool dies = worker.client()->rank() == 1;
+    for (int64_t step = 0;; ++step) {
+      if (dies && step == 3) {
+        worker.Die();
+        return absl::OkStatus();
+      }
+      NEREUS_RETURN_IF_ERROR(worker.Step(step));
+    }
+  });
+  const int survivor = results[0].ok() ? 1 : 0;
+  EXPECT_EQ(results[survivor].code(), absl::StatusCode::kAborted)
+      << results[survivor];
+  EXPECT_THAT(std::string(results[survivor].message()), HasSubstr("worker 1"));
+  const absl::Status ended = cluster.server(1).AwaitEnd();
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("worker 1"));
+  // By the closed connection, not by the lease.
+  EXPECT_LT(absl::Now() - start, absl::Seconds(9));
+}
+
+TEST(ClusterTest, MisuseNamesTheLayerAndBothValues) {
+  LocalCluster cluster(Job(1, 1));
+  ToyWorker worker(SmallModel());
+  ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
+  std::vector<float> three(3);
+  const absl::Status wrong_size =
+      worker.client()->Push(0, 0, absl::MakeSpan(three));
+  EXPECT_THAT(
+      std::string(wrong_size.message()),
+      AllOf(HasSubstr("3 floats"), HasSubstr("conv"), HasSubstr("210000")));
+  std::vector<float> right(300 * 700);
+  EXPECT_EQ(worker.client()->Push(0, 5, absl::MakeSpan(right)).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(worker.client()->Push(9, 0, absl::MakeSpan(right)).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(worker.client()->Wait(0, 0).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(worker.Step(0).ok());
+}
+
+TEST(ClusterTest, StatusShowsTheMembers) {
+  LocalCluster cluster(Job(1, 2));
+  ToyWorker worker(SmallModel());
+  ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
+  ASSERT_TRUE(worker.Step(0).ok());
+  const auto status =
+      FetchJobStatus(cluster.coordinator_address(), absl::Seconds(10));
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->state, JobState::kRunning);
+  EXPECT_EQ(status->epoch, 1u);
+  ASSERT_EQ(status->members.size(), 3u);
+  EXPECT_EQ(status->members[0].id, PeerId::Worker(0));
+  EXPECT_EQ(status->members[2].id, PeerId::Shard(1));
+  const auto redirect = FetchJobStatus(
+      absl::StrCat("127.0.0.1:", cluster.server(1).control_port()),
+      absl::Seconds(10));
+  EXPECT_THAT(std::string(redirect.status().message()),
+              HasSubstr(cluster.coordinator_address()));
+}
+
+// Writes `bytes` to a port and closes; whatever the other side makes of it.
+void SendRaw(int port, const std::string& bytes) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_GE(fd, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+            0);
+  // The other side may hang up at any point.
+  [[maybe_unused]] const ssize_t sent =
+      send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  close(fd);
+}
+
+TEST(ClusterTest, RandomBytesToEveryPortChangeNothing) {
+  ServerOptions options = Job(2, 2);
+  LocalCluster cluster(options);
+  std::vector<ToyWorker> workers;
+  workers.emplace_back(SmallModel());
+  workers.emplace_back(SmallModel());
+  Random random(1);
+  const auto results = cluster.RunWorkers(3, [&](int i) -> absl::Status {
+    if (i < 2) return workers[i].Train(cluster.client_options(), 30);
+    for (int round = 0; round < 20; ++round) {
+      std::string noise(1 + random.Below(5000), '\0');
+      for (char& c : noise) c = static_cast<char>(random.Next());
+      for (int shard = 0; shard < 2; ++shard) {
+        SendRaw(cluster.server(shard).control_port(), noise);
+        SendRaw(cluster.server(shard).data_port(), noise);
+      }
+    }
+    return absl::OkStatus();
+  });
+  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
+}
+
+}  // namespace
+}  // namespace nereus

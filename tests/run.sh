@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Runs all checks of a fresh clone, and ends with one line, `N passed, N failed`:
+# test cases, and each static check as one. Exits 0 if none failed.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+usage() {
+  cat <<'TEXT'
+Usage: tests/run.sh [--asan | --tsan | --ubsan]
+
+Without an argument: installs the packages, builds everything, and runs the
+style test, clang-format, all tests, clang's thread-safety analysis and
+clang-tidy. With one: builds and runs the unit, simulation and integration
+tests with that sanitizer, and no static check.
+TEXT
+}
+
+config=""
+case "${1:-}" in
+  "") ;;
+  --asan | --tsan | --ubsan) config="${1#--}" ;;
+  --help | -h)
+    usage
+    exit 0
+    ;;
+  *)
+    echo "unknown argument: $1" >&2
+    usage >&2
+    exit 2
+    ;;
+esac
+
+passed=0
+failed=0
+failures=()
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+
+# check NAME COMMAND...: one static check.
+check() {
+  local name="$1" start=$SECONDS
+  shift
+  echo "== $name"
+  if "$@"; then
+    passed=$((passed + 1))
+    echo "$name: passed in $((SECONDS - start)) s"
+  else
+    failed=$((failed + 1))
+    failures+=("$name")
+    echo "$name: FAILED after $((SECONDS - start)) s"
+  fi
+}
+
+# Our own files of these names: known to git, or new and not ignored.
+list_files() {
+  git ls-files --cached --others --exclude-standard -- "$@" |
+    while IFS= read -r file; do [[ -f "$file" ]] && echo "$file"; done
+}
+
+check_format() {
+  list_files '*.cc' '*.h' | xargs clang-format --dry-run -Werror
+}
+
+# Set once the generated headers are there.
+clang_flags=()
+set_clang_flags() {
+  clang_flags=(-std=c++20 -I. -isystem "$(bazel info bazel-bin 2>/dev/null)")
+}
+
+# analyse COMMAND...: runs it for each file of standard input, in the place of
+# the word @, two at a time. What a command wrote is shown if it failed.
+analyse() {
+  # shellcheck disable=SC2016  # The inner shell is to expand these.
+  xargs -n 1 -P 2 bash -c '
+    file="${*: -1}"
+    command=()
+    for word in "${@:1:$#-1}"; do
+      if [[ "$word" == @ ]]; then word="$file"; fi
+      command+=("$word")
+    done
+    output="$("${command[@]}" 2>&1)" && exit 0
+    printf "%s\n" "$file:" "$output"
+    exit 1' analyse "$@"
+}
+
+check_thread_safety() {
+  list_files '*.cc' | analyse clang++ "${clang_flags[@]}" -fsyntax-only \
+    -Wthread-safety -Werror @
+}
+
+check_tidy() {
+  list_files 'common/*.cc' 'server/*.cc' 'worker/*.cc' |
+    analyse clang-tidy --quiet @ -- "${clang_flags[@]}"
+}
+
+# run_tests TARGET...: adds the cases to the counts.
+run_tests() {
+  local name="tests${config:+ with $config}" start=$SECONDS
+  local events="$scratch/events.json" counts
+  echo "== $name"
+  bazel test --keep_going ${config:+--config="$config"} \
+    --build_event_json_file="$events" -- "$@"
+  local status=$?
+  if ! counts="$(python3 tests/count_results.py "$events")"; then
+    counts="0 1"
+    failures+=("$name: no results")
+  fi
+  sed '$d' <<<"$counts"
+  local passed_here failed_here
+  read -r passed_here failed_here <<<"$(tail -n 1 <<<"$counts")"
+  # 1: something was not built; it may be no test, and is not counted yet.
+  if [[ $status -ne 0 && $failed_here -eq 0 ]]; then failed_here=1; fi
+  passed=$((passed + passed_here))
+  failed=$((failed + failed_here))
+  if [[ $failed_here -ne 0 ]]; then failures+=("$name, bazel's code $status"); fi
+  echo "$name: $passed_here passed, $failed_here failed in $((SECONDS - start)) s"
+}
+
+if ! deploy/install_packages.sh --test; then
+  echo "0 passed, 1 failed"
+  exit 1
+fi
+if [[ -n "$config" ]]; then
+  run_tests //:unit //:simulation //:integration
+else
+  check "style test" python3 tests/style_test.py
+  check "clang-format" check_format
+  run_tests //...
+  set_clang_flags
+  check "clang -Wthread-safety" check_thread_safety
+  check "clang-tidy" check_tidy
+fi
+
+for failure in ${failures[@]+"${failures[@]}"}; do
+  echo "failed: $failure"
+done
+echo "$passed passed, $failed failed"
+[[ $failed -eq 0 ]]

@@ -1,0 +1,245 @@
+#include "server/aggregation_round.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/protocol/frame.h"
+#include "tests/testing/machine_harness.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Adds one frame of `values`, a contributor's whole chunk, as a driver does:
+// from a scratch that is spoilt afterwards.
+void AddFrame(AggregationRound& round, int contributor, int64_t frame,
+              const std::vector<float>& values) {
+  const int64_t begin = frame * kFrameElementsMax;
+  const auto elements = static_cast<int64_t>(values.size());
+  const int64_t length = FrameElements(elements, frame);
+  const Buffer scratch =
+      FloatBuffer({values.begin() + begin, values.begin() + begin + length});
+  Outbox out;
+  round.Add(contributor, frame, scratch, out);
+  Carry(out);
+  std::fill_n(scratch.floats(), length,
+              std::numeric_limits<float>::quiet_NaN());
+}
+
+void AddAll(AggregationRound& round, int contributor,
+            const std::vector<float>& values) {
+  const auto elements = static_cast<int64_t>(values.size());
+  for (int64_t frame = 0; frame < FrameCount(elements); ++frame) {
+    AddFrame(round, contributor, frame, values);
+  }
+}
+
+class AggregationRoundTest : public testing::TestWithParam<SumOrder> {};
+
+TEST_P(AggregationRoundTest, SumsAllContributionsWhateverTheLength) {
+  for (const int64_t elements : {1, 2, 65535, 65536, 65537, 131073}) {
+    AggregationRound round(3, elements, GetParam());
+    std::vector<float> expected(elements, 0.0f);
+    for (const int contributor : {2, 0, 1}) {
+      EXPECT_FALSE(round.complete());
+      const auto values = IntegerValues(elements, contributor);
+      AddAll(round, contributor, values);
+      for (int64_t i = 0; i < elements; ++i) expected[i] += values[i];
+    }
+    ASSERT_TRUE(round.complete());
+    ASSERT_EQ(round.sum().bytes(), elements * 4);
+    ASSERT_EQ(FloatsOf(round.sum()), expected) << elements;
+  }
+}
+
+TEST_P(AggregationRoundTest, OneContributorIsTakenAsItIs) {
+  AggregationRound round(1, 3, GetParam());
+  AddAll(round, 0, {1, -0.0f, 3});
+  ASSERT_TRUE(round.complete());
+  EXPECT_EQ(FloatsOf(round.sum()), (std::vector<float>{1, -0.0f, 3}));
+}
+
+TEST_P(AggregationRoundTest, CountsEachFrameOfEachContributor) {
+  AggregationRound round(2, 65537, GetParam());
+  const auto values = IntegerValues(65537, 0);
+  for (const auto& [contributor, frame] :
+       std::vector<std::pair<int, int64_t>>{{0, 1}, {1, 0}, {1, 1}, {0, 0}}) {
+    EXPECT_FALSE(round.complete());
+    EXPECT_FALSE(round.Has(contributor, frame));
+    AddFrame(round, contributor, frame, values);
+    EXPECT_TRUE(round.Has(contributor, frame));
+  }
+  EXPECT_TRUE(round.complete());
+}
+
+TEST_P(AggregationRoundTest, NamesThoseWhoAreMissing) {
+  AggregationRound round(4, 65537, GetParam());
+  const auto values = IntegerValues(65537, 0);
+  EXPECT_THAT(round.MissingContributors(), ElementsAre(0, 1, 2, 3));
+  AddAll(round, 2, values);
+  EXPECT_THAT(round.MissingContributors(), ElementsAre(0, 1, 3));
+  AddFrame(round, 0, 1, values);  // By half.
+  EXPECT_THAT(round.MissingContributors(), ElementsAre(0, 1, 3));
+  AddFrame(round, 0, 0, values);
+  AddAll(round, 3, values);
+  EXPECT_THAT(round.MissingContributors(), ElementsAre(1));
+  AddAll(round, 1, values);
+  EXPECT_THAT(round.MissingContributors(), IsEmpty());
+}
+
+TEST_P(AggregationRoundTest, ReopenedItStartsOverInTheSameMemory) {
+  AggregationRound round(2, 5, GetParam());
+  AddAll(round, 0, {1, 1, 1, 1, 1});
+  AddAll(round, 1, {2, 2, 2, 2, 2});
+  const float* const memory = round.sum().floats();
+  round.Reopen();
+  EXPECT_FALSE(round.complete());
+  EXPECT_FALSE(round.Has(0, 0));
+  EXPECT_THAT(round.MissingContributors(), ElementsAre(0, 1));
+  AddAll(round, 1, {10, 10, 10, 10, 10});
+  AddAll(round, 0, {20, 20, 20, 20, 20});
+  EXPECT_EQ(round.sum().floats(), memory);
+  EXPECT_EQ(FloatsOf(round.sum()), std::vector<float>(5, 30.0f));
+}
+
+TEST_P(AggregationRoundTest, AReaderOfTheOldSumKeepsIt) {
+  AggregationRound round(2, 2, GetParam());
+  AddAll(round, 0, {1, 2});
+  AddAll(round, 1, {10, 20});
+  {
+    const Buffer reader = round.sum().Slice(4, 4);
+    round.Reopen();
+    AddAll(round, 0, {5, 5});
+    AddAll(round, 1, {6, 6});
+    EXPECT_EQ(FloatsOf(reader), std::vector<float>{22});
+    EXPECT_EQ(FloatsOf(round.sum()), (std::vector<float>{11, 11}));
+  }
+  // The reader is gone: the memory stays where it is now.
+  const float* const memory = round.sum().floats();
+  round.Reopen();
+  AddAll(round, 0, {1, 1});
+  AddAll(round, 1, {1, 1});
+  EXPECT_EQ(round.sum().floats(), memory);
+}
+
+// A reader that comes and goes within a round, between frames, must not lose
+// what is in already.
+TEST_P(AggregationRoundTest, AReaderOfAPartialSumDoesNotDisturbIt) {
+  AggregationRound round(2, 2, GetParam());
+  AddAll(round, 0, {1, 2});
+  const Buffer reader = round.sum();
+  AddAll(round, 1, {10, 20});
+  EXPECT_EQ(FloatsOf(round.sum()), (std::vector<float>{11, 22}));
+}
+
+TEST_P(AggregationRoundTest, SizesWithoutBytesStayThat) {
+  AggregationRound round(2, 65537, GetParam());
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    for (const int contributor : {1, 0}) {
+      for (const int64_t frame : {1, 0}) {
+        Outbox out;
+        round.Add(contributor, frame,
+                  Buffer::SizeOnly(FrameElements(65537, frame) * 4), out);
+        Carry(out);
+      }
+    }
+    EXPECT_TRUE(round.complete());
+    EXPECT_EQ(round.sum().data(), nullptr);
+    EXPECT_EQ(round.sum().bytes(), 65537 * 4);
+    round.Reopen();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, AggregationRoundTest,
+                         testing::Values(SumOrder::kArrival, SumOrder::kRank),
+                         [](const auto& info) {
+                           return std::string(info.param == SumOrder::kRank
+                                                  ? "ByRank"
+                                                  : "ByArrival");
+                         });
+
+// In float32 2^24 + 1 is 2^24, so these three sum to 1 or to 0.
+const std::vector<std::vector<float>>& OrderTells() {
+  static const auto& values =
+      *new std::vector<std::vector<float>>{{0x1.0p24f}, {1.0f}, {-0x1.0p24f}};
+  return values;
+}
+
+float SumIn(SumOrder order, const std::vector<int>& arrivals) {
+  AggregationRound round(3, 1, order);
+  for (const int contributor : arrivals) {
+    AddAll(round, contributor, OrderTells()[contributor]);
+  }
+  return round.sum().floats()[0];
+}
+
+TEST(SumOrderTest, ByArrivalTheOrderOfArrivalDecides) {
+  EXPECT_EQ(SumIn(SumOrder::kArrival, {0, 1, 2}), 0.0f);
+  EXPECT_EQ(SumIn(SumOrder::kArrival, {0, 2, 1}), 1.0f);
+}
+
+TEST(SumOrderTest, ByRankEveryArrivalGivesTheSameBits) {
+  std::vector<int> arrivals = {0, 1, 2};
+  do {
+    EXPECT_EQ(SumIn(SumOrder::kRank, arrivals), 0.0f)
+        << testing::PrintToString(arrivals);
+  } while (std::next_permutation(arrivals.begin(), arrivals.end()));
+}
+
+// Frames of several contributors in any order, over several rounds, against a
+// plain sum by rank.
+TEST(SumOrderTest, ByRankIsThePlainSumUnderAnyInterleaving) {
+  constexpr int kContributors = 4;
+  constexpr int64_t kElements = 2 * kFrameElementsMax + 3;
+  for (const uint64_t seed : TestSeeds(3)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    Random random(seed);
+    AggregationRound round(kContributors, kElements, SumOrder::kRank);
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      std::vector<std::vector<float>> values;
+      std::vector<float> expected(kElements, 0.0f);
+      std::vector<std::pair<int, int64_t>> frames;
+      for (int contributor = 0; contributor < kContributors; ++contributor) {
+        auto& mine = values.emplace_back(kElements);
+        for (int64_t i = 0; i < kElements; ++i) {
+          mine[i] = static_cast<float>(random.Uniform() - 0.5);
+          // The first one is copied, which keeps a negative zero.
+          expected[i] = contributor == 0 ? mine[i] : expected[i] + mine[i];
+        }
+        for (int64_t frame = 0; frame < 3; ++frame) {
+          frames.emplace_back(contributor, frame);
+        }
+      }
+      for (size_t i = frames.size() - 1; i > 0; --i) {
+        std::swap(frames[i], frames[random.Below(i + 1)]);
+      }
+      for (const auto& [contributor, frame] : frames) {
+        AddFrame(round, contributor, frame, values[contributor]);
+      }
+      ASSERT_TRUE(round.complete());
+      ASSERT_EQ(FloatsOf(round.sum()), expected);
+      round.Reopen();
+    }
+  }
+}
+
+TEST(AggregationRoundDeathTest, AFrameMayBeAddedOnceOnly) {
+  AggregationRound round(2, 1, SumOrder::kArrival);
+  AddAll(round, 1, {1});
+  EXPECT_DEATH(AddAll(round, 1, {1}), "contributor 1 frame 0");
+  EXPECT_DEATH(AggregationRound(0, 1, SumOrder::kArrival), "0 contributors");
+  EXPECT_DEATH(AggregationRound(1, 0, SumOrder::kArrival), "0 elements");
+}
+
+}  // namespace
+}  // namespace nereus

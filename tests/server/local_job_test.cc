@@ -1,0 +1,257 @@
+#include "server/admin/local_job.h"
+
+#include <errno.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+
+TEST(ListeningLineTest, GivesBothAddresses) {
+  const auto addresses =
+      ParseListeningLine("listening control=127.0.0.1:1 data=[::1]:22");
+  ASSERT_TRUE(addresses.ok()) << addresses.status();
+  EXPECT_EQ(addresses->control, "127.0.0.1:1");
+  EXPECT_EQ(addresses->data, "[::1]:22");
+}
+
+TEST(ListeningLineTest, RefusesAnythingElse) {
+  for (const char* line :
+       {"", "listening", "listening control=a", "listening control= data=b",
+        "listening control=a data=", "listening data=a control=b",
+        "Listening control=a data=b", "listening control=a data=b c"}) {
+    EXPECT_EQ(ParseListeningLine(line).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << line;
+  }
+}
+
+TEST(ShownLineTest, DependsOnTheLevelOfLogLinesOnly) {
+  const struct {
+    const char* line;
+    LogLevel lowest;  // The highest level setting that still shows it.
+  } kCases[] = {
+      {"12:00:00.000 DEBUG [shard 0] x", LogLevel::kDebug},
+      {"12:00:00.000 INFO [shard 0] x", LogLevel::kInfo},
+      {"12:00:00.000 WARNING [shard 0] x", LogLevel::kWarning},
+      {"12:00:00.000 ERROR [shard 0] x", LogLevel::kError},
+      {"12:00:00.000 FATAL [shard 0] x", LogLevel::kError},
+      {"terminate called after INFO", LogLevel::kError},
+      {"", LogLevel::kError},
+  };
+  for (const auto& c : kCases) {
+    for (const LogLevel level : {LogLevel::kDebug, LogLevel::kInfo,
+                                 LogLevel::kWarning, LogLevel::kError}) {
+      EXPECT_EQ(IsLineShown(c.line, level), level <= c.lowest)
+          << c.line << " at " << static_cast<int>(level);
+    }
+  }
+}
+
+// A shell script plays the server or the worker. It finds in $rank who it is,
+// and in $dir the test's own folder, where it leaves its process id.
+class LocalJobTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = absl::StrCat(testing::TempDir(), "/local_job_XXXXXX");
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    options_.workers = 2;
+    options_.servers = 2;
+    SetServer("wait_for worker0.done; wait_for worker1.done");
+    SetWorker("done_event; touch $dir/worker$rank.done");
+  }
+
+  // Each script's common part comes first.
+  void SetServer(const std::string& body, bool listens = true) {
+    programs_.server = WriteScript(
+        "server",
+        absl::StrCat("rank=${1#--shard=}\necho $$ > $dir/server$rank.pid\n",
+                     listens ? "echo listening control=h:1 data=h:2\n" : "",
+                     body));
+  }
+  void SetWorker(const std::string& body) {
+    // A folder can be made only once: that is how workers get their ranks.
+    programs_.worker = WriteScript(
+        "worker",
+        absl::StrCat("rank=0\nmkdir $dir/first 2>/dev/null || rank=1\n"
+                     "echo $$ > $dir/worker$rank.pid\n",
+                     body));
+  }
+
+  std::string WriteScript(const std::string& name, const std::string& body) {
+    const std::string path = absl::StrCat(folder_, "/", name);
+    std::ofstream file(path);
+    file << "#!/bin/sh\ndir=" << folder_ << "\n"
+         << R"(wait_for() { while [ ! -e $dir/$1 ]; do sleep 0.01; done; }
+progress_event() {
+  echo "{\"event\":\"progress\",\"rank\":$rank,\"epoch\":1,\"epochs\":2,\
+\"step\":5,\"steps\":10,\"loss\":0.5,\"images_per_second\":100,\"bytes\":1}"
+}
+done_event() {
+  echo "{\"event\":\"done\",\"rank\":$rank,\"workers\":2,\"steps\":10,\
+\"train_loss\":0.1,\"test_accuracy\":null,\"images\":40,\"seconds\":1,\
+\"forward_seconds\":0,\"backward_seconds\":0,\"wait_seconds\":0,\
+\"parameter_checksum\":\"00\",\"layers\":[{\"name\":\"fc\",\"kind\":\"fc\",\
+\"m\":2,\"n\":3,\"parameters\":8,\"rows\":4,\"scheme\":\"server\",\
+\"reason\":\"\",\"rounds\":10,\"bytes_sent\":0,\"bytes_received\":0,\
+\"latency_seconds_mean\":0}],\"traffic\":[]}"
+}
+)" << body
+         << "\n";
+    file.close();
+    EXPECT_TRUE(file.good());
+    EXPECT_EQ(chmod(path.c_str(), 0755), 0);
+    return path;
+  }
+
+  absl::StatusOr<LocalOutcome> Run() {
+    ProgressDisplay display(&shown_, /*is_terminal=*/false);
+    LocalJob job(options_, programs_, &display);
+    return job.Run();
+  }
+
+  // Runs a job that fails, and returns why.
+  std::string FailureMessage(absl::StatusCode code) {
+    const auto outcome = Run();
+    EXPECT_EQ(outcome.status().code(), code) << outcome.status();
+    return std::string(outcome.status().message());
+  }
+
+  // All processes that ever started are gone.
+  void ExpectNoProcess() {
+    int found = 0;
+    for (const char* name : {"server0", "server1", "worker0", "worker1"}) {
+      std::ifstream file(absl::StrCat(folder_, "/", name, ".pid"));
+      pid_t pid = 0;
+      if (!(file >> pid)) continue;
+      ++found;
+      EXPECT_EQ(kill(pid, 0), -1) << name << " is alive";
+      EXPECT_EQ(errno, ESRCH) << name;
+    }
+    EXPECT_GT(found, 0);
+  }
+
+  LocalOptions options_;
+  LocalPrograms programs_;
+  std::string folder_;
+  std::ostringstream shown_;
+};
+
+TEST_F(LocalJobTest, CollectsTheResultsOfAllWorkers) {
+  const auto outcome = Run();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->signal, 0);
+  EXPECT_THAT(outcome->workers, SizeIs(2));
+  ExpectNoProcess();
+}
+
+TEST_F(LocalJobTest, ShowsProgressAndTheLinesThatMatter) {
+  SetWorker(
+      "progress_event; echo '12:00:00.000 INFO [worker] quiet' >&2\n"
+      "echo '12:00:00.000 WARNING [worker] slow' >&2\n"
+      "sleep 0.5; done_event; touch $dir/worker$rank.done");
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(shown_.str(), HasSubstr("worker process 0: 12:00:00.000 WARNING "
+                                      "[worker] slow\n"));
+  EXPECT_THAT(shown_.str(), Not(HasSubstr("quiet")));
+  EXPECT_THAT(shown_.str(), HasSubstr("starting\n"));
+}
+
+TEST_F(LocalJobTest, FlagsInTheEnvironmentDoNotReachTheProcesses) {
+  setenv("NEREUS_CONTROL_PORT", "1", /*overwrite=*/1);
+  SetWorker(
+      "test -z \"$NEREUS_CONTROL_PORT\" || exit 9\n"
+      "done_event; touch $dir/worker$rank.done");
+  EXPECT_TRUE(Run().ok());
+  unsetenv("NEREUS_CONTROL_PORT");
+}
+
+TEST_F(LocalJobTest, KilledWorkerIsTheCauseThoughOthersEndToo) {
+  SetServer("wait_for killed; echo 'lost worker 1' >&2; exit 1");
+  SetWorker(
+      "progress_event; echo last words >&2\n"
+      "if [ $rank = 1 ]; then touch $dir/killed; kill -9 $$; fi; sleep 60");
+  const std::string message = FailureMessage(absl::StatusCode::kAborted);
+  EXPECT_THAT(message, HasSubstr("(rank 1) was killed by signal 9 (Killed); "
+                                 "its last lines:\n  last words"));
+  EXPECT_THAT(message, HasSubstr("and then shard 0 exited with code 1"));
+  ExpectNoProcess();
+}
+
+TEST_F(LocalJobTest, FailedWorkerIsNamedWithItsCodeAndLines) {
+  SetWorker("echo 'data: no such folder' >&2; exit 1");
+  const std::string message = FailureMessage(absl::StatusCode::kAborted);
+  EXPECT_THAT(message, HasSubstr("exited with code 1; its last lines:\n"
+                                 "  data: no such folder"));
+  ExpectNoProcess();
+}
+
+TEST_F(LocalJobTest, WorkerThatEndsWithoutAResultHasFailed) {
+  SetWorker("exit 0");
+  EXPECT_THAT(FailureMessage(absl::StatusCode::kAborted),
+              HasSubstr("exited with code 0 without a result"));
+}
+
+TEST_F(LocalJobTest, WorkerThatWritesNonsenseHasFailed) {
+  SetWorker("echo hello; sleep 60");
+  EXPECT_THAT(FailureMessage(absl::StatusCode::kAborted),
+              HasSubstr("wrote what is not understood: worker event"));
+  ExpectNoProcess();
+}
+
+TEST_F(LocalJobTest, RankBeyondTheJobHasFailed) {
+  SetWorker("rank=2; progress_event; sleep 60");
+  EXPECT_THAT(FailureMessage(absl::StatusCode::kAborted),
+              HasSubstr("its rank is 2, the job has 2 workers"));
+}
+
+TEST_F(LocalJobTest, ServerThatEndsBeforeItListensHasFailed) {
+  SetServer("echo 'bad flag' >&2; exit 2", /*listens=*/false);
+  const std::string message = FailureMessage(absl::StatusCode::kAborted);
+  EXPECT_THAT(message, HasSubstr("shard 0 exited with code 2"));
+  EXPECT_THAT(message, HasSubstr("bad flag"));
+  ExpectNoProcess();
+}
+
+TEST_F(LocalJobTest, ServerThatSaysSomethingElseHasFailed) {
+  SetServer("echo hello; sleep 60", /*listens=*/false);
+  EXPECT_THAT(FailureMessage(absl::StatusCode::kAborted),
+              HasSubstr("shard 0 wrote what is not understood"));
+  ExpectNoProcess();
+}
+
+TEST_F(LocalJobTest, MissingProgramIsNamed) {
+  programs_.worker = absl::StrCat(folder_, "/missing");
+  EXPECT_THAT(FailureMessage(absl::StatusCode::kNotFound),
+              HasSubstr(programs_.worker));
+  ExpectNoProcess();
+}
+
+TEST_F(LocalJobTest, SignalStopsAllProcesses) {
+  // Worker 1 plays the user at the terminal.
+  SetWorker(absl::StrCat(
+      "if [ $rank = 1 ]; then wait_for worker0.pid; wait_for server1.pid\n",
+      "kill -INT ", getpid(), "; fi; sleep 60"));
+  const auto outcome = Run();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->signal, SIGINT);
+  ExpectNoProcess();
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,85 @@
+// Runs the program itself: what main adds to the commands.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <string>
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct Result {
+  int exit_code = -1;
+  std::string output;  // Standard output and standard error.
+};
+
+// `environment`: assignments before the command, as a shell takes them.
+Result RunNereusctl(const std::string& arguments,
+                    const std::string& environment = "") {
+  const std::string command =
+      environment + " server/admin/nereusctl " + arguments + " 2>&1";
+  Result result;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return result;
+  char buffer[4096];
+  size_t bytes = 0;
+  while ((bytes = fread(buffer, 1, sizeof(buffer), pipe)) > 0) {
+    result.output.append(buffer, bytes);
+  }
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  return result;
+}
+
+TEST(NereusctlTest, PrintsItsVersion) {
+  const Result result = RunNereusctl("--version");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.output, "nereusctl 0.1.0\n");
+}
+
+TEST(NereusctlTest, HelpNamesTheCommands) {
+  const Result result = RunNereusctl("--help");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output, HasSubstr("plan"));
+}
+
+TEST(NereusctlTest, UsageErrorsExitWithTwo) {
+  for (const char* arguments :
+       {"", "fly", "plan", "plan --model=vgg19 --workers=-1",
+        "plan --model=vgg19 --workers=2 --fast",
+        "plan --model=x --workers=2"}) {
+    const Result result = RunNereusctl(arguments);
+    EXPECT_EQ(result.exit_code, 2) << arguments << "\n" << result.output;
+    EXPECT_NE(result.output, "") << arguments;
+  }
+}
+
+TEST(NereusctlTest, FailuresExitWithOne) {
+  const Result result = RunNereusctl("plan --model=/no/such/file --workers=2");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.output, HasSubstr("cannot open /no/such/file"));
+}
+
+TEST(NereusctlTest, RunsTheCommandThatIsNamed) {
+  const Result result = RunNereusctl("plan --model=vgg19 --workers=3");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output, StartsWith("vgg19: 3 workers, 3 servers"));
+}
+
+TEST(NereusctlTest, FlagsComeFromTheEnvironmentAndTheCommandLineWins) {
+  const Result result =
+      RunNereusctl("plan --model=vgg19 --workers=3",
+                   "NEREUS_WORKERS=7 NEREUS_SERVERS=5 NEREUS_SCHEME=server");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(
+      result.output,
+      StartsWith("vgg19: 3 workers, 5 servers, batch 32, scheme server"));
+}
+
+}  // namespace
+}  // namespace nereus

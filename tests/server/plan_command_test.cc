@@ -1,0 +1,169 @@
+#include "server/admin/plan_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "nlohmann/json.hpp"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+struct Result {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+// Runs `nereusctl plan arguments...`; exit code -1 where the flags are refused.
+Result RunPlan(std::vector<std::string> arguments) {
+  CLI::App app;
+  PlanCommand command;
+  command.Register(app);
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  reversed.push_back("plan");
+  Result result;
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    result.err = error.what();
+    return result;
+  }
+  std::ostringstream out;
+  std::ostringstream err;
+  result.exit_code = command.Run(out, err);
+  result.out = out.str();
+  result.err = err.str();
+  return result;
+}
+
+std::string WriteTestFile(const std::string& name, const std::string& text) {
+  const std::string path = testing::TempDir() + "/" + name;
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+TEST(PlanCommandTest, PrintsTheTable) {
+  const Result result = RunPlan({"--model=vgg19", "--workers=16"});
+  EXPECT_EQ(result.exit_code, kExitDone);
+  EXPECT_THAT(result.out,
+              StartsWith("vgg19: 16 workers, 16 servers, batch 32, scheme "
+                         "auto, cost bytes\n"));
+  EXPECT_THAT(result.err, IsEmpty());
+}
+
+TEST(PlanCommandTest, PrintsJson) {
+  const Result result =
+      RunPlan({"--model", "googlenet", "--workers", "8", "--servers", "4",
+               "--batch", "128", "--scheme", "factor", "--json"});
+  EXPECT_EQ(result.exit_code, kExitDone);
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["workers"], 8);
+  EXPECT_EQ(json["servers"], 4);
+  EXPECT_EQ(json["batch"], 128);
+  EXPECT_EQ(json["scheme"], "factor");
+  EXPECT_EQ(json["layers"].back()["scheme"], "factor");
+}
+
+TEST(PlanCommandTest, WritesJsonToAFile) {
+  const std::string path = testing::TempDir() + "/plan.json";
+  const Result result =
+      RunPlan({"--model=vgg19", "--workers=2", "--json=" + path});
+  EXPECT_EQ(result.exit_code, kExitDone) << result.err;
+  EXPECT_THAT(result.out, IsEmpty());
+  std::ifstream file(path);
+  EXPECT_EQ(nlohmann::json::parse(file)["model"], "vgg19");
+}
+
+TEST(PlanCommandTest, UnwritableFileFails) {
+  const Result result =
+      RunPlan({"--model=vgg19", "--workers=2",
+               "--json=" + testing::TempDir() + "/no/such/folder/plan.json"});
+  EXPECT_EQ(result.exit_code, kExitFailed);
+  EXPECT_THAT(result.err, HasSubstr("cannot write "));
+  EXPECT_THAT(result.err, HasSubstr("No such file or directory"));
+}
+
+TEST(PlanCommandTest, ReadsAModelOfTheUsersOwn) {
+  const std::string path = WriteTestFile(
+      "mine.csv",
+      "# mine\nname,kind,m,n,parameters,rows_per_sample\nfc,fc,64,64,4160,2\n");
+  const Result result =
+      RunPlan({"--model=" + path, "--workers=2", "--batch=3", "--json"});
+  ASSERT_EQ(result.exit_code, kExitDone) << result.err;
+  EXPECT_EQ(nlohmann::json::parse(result.out)["layers"][0]["k"], 6);
+}
+
+TEST(PlanCommandTest, BadModelFileFailsWithItsNameAndLine) {
+  const std::string path = WriteTestFile(
+      "bad.csv",
+      "name,kind,m,n,parameters,rows_per_sample\nfc,fc,64,x,4160,2\n");
+  const Result result = RunPlan({"--model=" + path, "--workers=2"});
+  EXPECT_EQ(result.exit_code, kExitFailed);
+  EXPECT_THAT(result.err, HasSubstr(path + ": line 2, column 4 (n): \"x\""));
+}
+
+TEST(PlanCommandTest, MissingModelFileFails) {
+  const Result result = RunPlan({"--model=no_such_model.csv", "--workers=2"});
+  EXPECT_EQ(result.exit_code, kExitFailed);
+  EXPECT_THAT(result.err, HasSubstr("cannot open no_such_model.csv: No such"));
+}
+
+TEST(PlanCommandTest, FolderInPlaceOfAModelFileFails) {
+  const Result result =
+      RunPlan({"--model=" + testing::TempDir() + "/", "--workers=2"});
+  EXPECT_EQ(result.exit_code, kExitFailed);
+  EXPECT_THAT(result.err, HasSubstr("cannot read "));
+}
+
+TEST(PlanCommandTest, EndlessModelFileIsRefused) {
+  const Result result = RunPlan({"--model=/dev/zero", "--workers=2"});
+  EXPECT_EQ(result.exit_code, kExitFailed);
+  EXPECT_THAT(result.err, HasSubstr("/dev/zero has more than 16777216 bytes"));
+}
+
+TEST(PlanCommandTest, UnknownModelIsAUsageErrorAndTheKnownAreListed) {
+  const Result result = RunPlan({"--model=vgg", "--workers=2"});
+  EXPECT_EQ(result.exit_code, kExitUsage);
+  EXPECT_THAT(result.out, IsEmpty());
+  EXPECT_THAT(result.err, HasSubstr("known are alexnet, bert-base, googlenet"));
+}
+
+TEST(PlanCommandTest, TooManyRowsAreAUsageError) {
+  const Result result =
+      RunPlan({"--model=vgg19", "--workers=2", "--batch=1048576"});
+  EXPECT_EQ(result.exit_code, kExitUsage);
+  EXPECT_THAT(result.err, HasSubstr("rows, at most"));
+}
+
+TEST(PlanCommandTest, ImpossibleFlagsAreRefused) {
+  const std::vector<std::vector<std::string>> kCases = {
+      {"--workers=2"},
+      {"--model=vgg19"},
+      {"--model=vgg19", "--workers=0"},
+      {"--model=vgg19", "--workers=65537"},
+      {"--model=vgg19", "--workers=two"},
+      {"--model=vgg19", "--workers=2", "--servers=0"},
+      {"--model=vgg19", "--workers=2", "--batch=0"},
+      {"--model=vgg19", "--workers=2", "--scheme=ring"},
+      {"--model=vgg19", "--workers=2", "--cost=money"},
+      {"--model=vgg19", "--workers=2", "--sevrers=2"},
+  };
+  for (const auto& arguments : kCases) {
+    const Result result = RunPlan(arguments);
+    EXPECT_EQ(result.exit_code, -1) << testing::PrintToString(arguments);
+    EXPECT_FALSE(result.err.empty());
+  }
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,286 @@
+#include "server/admin/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/time/clock.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+class RecordedEvents : public ProcessEvents {
+ public:
+  void OnOutputLine(int process, const std::string& line) override {
+    EXPECT_EQ(exits.count(process), 0u) << line;
+    output[process].push_back(line);
+  }
+  void OnErrorLine(int process, const std::string& line) override {
+    EXPECT_EQ(exits.count(process), 0u) << line;
+    error[process].push_back(line);
+  }
+  void OnExit(int process, const ProcessExit& exit) override {
+    EXPECT_EQ(exits.count(process), 0u) << "reported twice";
+    exits[process] = exit;
+  }
+
+  std::map<int, std::vector<std::string>> output;
+  std::map<int, std::vector<std::string>> error;
+  std::map<int, ProcessExit> exits;
+};
+
+// Real processes take real time: far more than any of these needs.
+constexpr absl::Duration kLimit = absl::Seconds(30);
+
+class ProcessTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto group = ProcessGroup::Create(&events_);
+    ASSERT_TRUE(group.ok()) << group.status();
+    group_ = *std::move(group);
+  }
+
+  int StartShell(const std::string& script) {
+    const auto process = group_->Start(
+        {{"/bin/sh", "-c", script}, EnvironmentWithout("NEREUS_")});
+    EXPECT_TRUE(process.ok()) << process.status();
+    return process.value_or(0);
+  }
+
+  // Runs the loop until `done`; returns the signal it was told of, or 0.
+  template <typename Predicate>
+  int WaitUntil(const Predicate& done) {
+    const absl::Time deadline = absl::Now() + kLimit;
+    while (!done()) {
+      const auto signal = group_->WaitOnce(absl::Seconds(1));
+      EXPECT_TRUE(signal.ok()) << signal.status();
+      if (!signal.ok() || *signal != 0) return signal.value_or(-1);
+      if (absl::Now() > deadline) {
+        ADD_FAILURE() << "nothing happened for " << kLimit;
+        return -1;
+      }
+    }
+    return 0;
+  }
+
+  int WaitForAll() {
+    return WaitUntil([&] { return group_->running() == 0; });
+  }
+
+  // The process id that `process` writes as its first line.
+  pid_t PrintedPid(int process) {
+    WaitUntil([&] { return !events_.output[process].empty(); });
+    pid_t pid = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(events_.output[process].at(0), &pid));
+    return pid;
+  }
+
+  RecordedEvents events_;
+  std::unique_ptr<ProcessGroup> group_;
+};
+
+// True if there is no such process, or only its dead body that waits for init.
+bool IsGone(pid_t pid) {
+  if (kill(pid, 0) != 0) return errno == ESRCH;
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  const int fd = open(path.c_str(), O_RDONLY);
+  if (fd < 0) return true;
+  char text[256] = {};
+  const ssize_t count = read(fd, text, sizeof(text) - 1);
+  close(fd);
+  return count <= 0 || std::string(text).find(") Z ") != std::string::npos;
+}
+
+bool IsGoneSoon(pid_t pid) {
+  const absl::Time deadline = absl::Now() + kLimit;
+  while (!IsGone(pid)) {
+    if (absl::Now() > deadline) return false;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return true;
+}
+
+TEST_F(ProcessTest, ReportsTheLinesOfBothStreamsThenTheExitCode) {
+  const int process =
+      StartShell("echo one; echo bad >&2; echo two; printf rest; exit 3");
+  EXPECT_EQ(WaitForAll(), 0);
+  EXPECT_THAT(events_.output[process], ElementsAre("one", "two", "rest"));
+  EXPECT_THAT(events_.error[process], ElementsAre("bad"));
+  EXPECT_EQ(events_.exits.at(process).code, 3);
+  EXPECT_EQ(events_.exits.at(process).signal, 0);
+  EXPECT_EQ(DescribeExit(events_.exits.at(process)), "exited with code 3");
+}
+
+TEST_F(ProcessTest, ReportsTheSignalThatKilledAProcess) {
+  const int process = StartShell("kill -9 $$");
+  EXPECT_EQ(WaitForAll(), 0);
+  EXPECT_EQ(events_.exits.at(process).signal, 9);
+  EXPECT_FALSE(events_.exits.at(process).ok());
+  EXPECT_EQ(DescribeExit(events_.exits.at(process)),
+            "was killed by signal 9 (Killed)");
+}
+
+TEST_F(ProcessTest, ReadsMoreThanAPipeHolds) {
+  const int process = StartShell(
+      "i=0; while [ $i -lt 20000 ]; do echo 0123456789abcdef; "
+      "i=$((i+1)); done");
+  EXPECT_EQ(WaitForAll(), 0);
+  EXPECT_THAT(events_.output[process], SizeIs(20000));
+  EXPECT_EQ(events_.output[process].back(), "0123456789abcdef");
+}
+
+TEST_F(ProcessTest, SaysWhichProgramIsMissing) {
+  const auto process = group_->Start({{"/nowhere/nereus-server"}, {}});
+  EXPECT_EQ(process.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(process.status().message()),
+              HasSubstr("/nowhere/nereus-server"));
+  EXPECT_EQ(group_->running(), 0);
+  EXPECT_EQ(group_->Start({}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ProcessTest, GivesAProcessItsEnvironmentOnlyAndNoInput) {
+  const auto process = group_->Start(
+      {{"/bin/sh", "-c", "echo \"$HOME,$NEREUS_X\"; cat"}, {"NEREUS_X=given"}});
+  ASSERT_TRUE(process.ok()) << process.status();
+  EXPECT_EQ(WaitForAll(), 0);
+  EXPECT_THAT(events_.output[*process], ElementsAre(",given"));
+}
+
+TEST_F(ProcessTest, LeavesOutVariablesByPrefix) {
+  setenv("NEREUS_TEST_VARIABLE", "1", /*overwrite=*/1);
+  setenv("NEREUS", "kept", /*overwrite=*/1);
+  const std::vector<std::string> environment = EnvironmentWithout("NEREUS_");
+  EXPECT_THAT(environment, testing::Contains("NEREUS=kept"));
+  EXPECT_THAT(environment,
+              testing::Not(testing::Contains(testing::StartsWith("NEREUS_"))));
+  unsetenv("NEREUS_TEST_VARIABLE");
+  unsetenv("NEREUS");
+}
+
+TEST_F(ProcessTest, PassesNoDescriptorsOnButTheThreeStreams) {
+  const int inherited = dup(STDOUT_FILENO);  // Without FD_CLOEXEC.
+  ASSERT_GE(inherited, 0);
+  StartShell("sleep 60");
+  const int process = StartShell("cd /proc/$$/fd; echo *");
+  WaitUntil([&] { return !group_->running(process); });
+  close(inherited);
+  // The shell's own look at the folder opens one more.
+  EXPECT_THAT(events_.output[process],
+              ElementsAre(testing::AnyOf("0 1 2", "0 1 2 3")));
+}
+
+TEST_F(ProcessTest, StopEndsAllAndWaitsForThem) {
+  const int first = StartShell("echo $$; exec sleep 60");
+  const int second = StartShell("echo $$; exec sleep 60");
+  PrintedPid(first);
+  PrintedPid(second);
+  group_->Stop(kLimit);
+  EXPECT_EQ(group_->running(), 0);
+  EXPECT_EQ(events_.exits.at(first).signal, SIGTERM);
+  EXPECT_EQ(events_.exits.at(second).signal, SIGTERM);
+  EXPECT_TRUE(IsGone(group_->pid(first)));
+  EXPECT_TRUE(IsGone(group_->pid(second)));
+}
+
+TEST_F(ProcessTest, StopLetsAProcessSayItsLastWords) {
+  const int process = StartShell(
+      "trap 'echo bye; exit 143' TERM; echo $$; while :; do sleep 0.01; done");
+  PrintedPid(process);
+  group_->Stop(kLimit);
+  EXPECT_EQ(events_.output[process].back(), "bye");
+  EXPECT_EQ(events_.exits.at(process).code, 143);
+}
+
+TEST_F(ProcessTest, StopKillsAProcessThatIgnoresTheRequestAfterTheGrace) {
+  const int process = StartShell("trap '' TERM; echo $$; sleep 60; sleep 60");
+  PrintedPid(process);
+  group_->Stop(absl::Milliseconds(50));
+  EXPECT_EQ(events_.exits.at(process).signal, SIGKILL);
+}
+
+TEST_F(ProcessTest, SecondSignalEndsTheGrace) {
+  const int process = StartShell("trap '' TERM; echo $$; sleep 60; sleep 60");
+  PrintedPid(process);
+  ASSERT_EQ(raise(SIGINT), 0);
+  const absl::Time start = absl::Now();
+  group_->Stop(2 * kLimit);
+  EXPECT_LT(absl::Now() - start, kLimit);
+  EXPECT_EQ(events_.exits.at(process).signal, SIGKILL);
+}
+
+TEST_F(ProcessTest, WaitReportsTheSignalsThatAskUsToEnd) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    ASSERT_EQ(raise(signal), 0);
+    EXPECT_EQ(WaitUntil([] { return false; }), signal);
+  }
+}
+
+TEST_F(ProcessTest, ChildrenOfAChildDieWithIt) {
+  const int process = StartShell("sleep 60 & echo $!; exit 0");
+  EXPECT_EQ(WaitForAll(), 0);
+  EXPECT_TRUE(IsGoneSoon(PrintedPid(process)));
+}
+
+TEST_F(ProcessTest, DestructionLeavesNoProcess) {
+  const int process = StartShell("echo $$; exec sleep 60");
+  const pid_t pid = PrintedPid(process);
+  group_.reset();
+  EXPECT_TRUE(IsGone(pid));
+  EXPECT_THAT(events_.exits, SizeIs(1));
+}
+
+TEST_F(ProcessTest, DestructionRestoresTheSignalMask) {
+  sigset_t mask;
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &mask), 0);
+  EXPECT_TRUE(sigismember(&mask, SIGINT));
+  group_.reset();
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &mask), 0);
+  EXPECT_FALSE(sigismember(&mask, SIGINT));
+}
+
+// Runs in a process of its own: starts a child, says its id, and is killed.
+[[noreturn]] void RunOwnerThatIsKilled(int report) {
+  RecordedEvents events;
+  auto group = ProcessGroup::Create(&events);
+  if (!group.ok()) _exit(1);
+  const auto process =
+      (*group)->Start({{"/bin/sh", "-c", "exec sleep 60"}, {}});
+  if (!process.ok()) _exit(1);
+  const pid_t pid = (*group)->pid(*process);
+  if (write(report, &pid, sizeof(pid)) != sizeof(pid)) _exit(1);
+  kill(getpid(), SIGKILL);
+  _exit(1);
+}
+
+TEST(ProcessDeathTest, ChildrenDieWithAKilledOwner) {
+  int report[2];
+  ASSERT_EQ(pipe(report), 0);
+  const pid_t owner = fork();
+  ASSERT_GE(owner, 0);
+  if (owner == 0) RunOwnerThatIsKilled(report[1]);
+  pid_t child = 0;
+  ASSERT_EQ(read(report[0], &child, sizeof(child)),
+            static_cast<ssize_t>(sizeof(child)));
+  int status = 0;
+  ASSERT_EQ(waitpid(owner, &status, 0), owner);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_TRUE(IsGoneSoon(child)) << child;
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,549 @@
+#include "server/shard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr PeerId kWorker0 = {Role::kWorker, 0};
+constexpr PeerId kWorker1 = {Role::kWorker, 1};
+
+// Updates are parameters - mean gradient, exactly.
+JobOptions PlainSgd() {
+  JobOptions options;
+  options.optimizer.learning_rate = 1.0f;
+  options.optimizer.momentum = 0.0f;
+  return options;
+}
+
+std::vector<Frame> Contribution(const Job& job, int worker, int layer,
+                                int64_t chunk, int64_t round,
+                                const std::vector<float>& values) {
+  return FramesOf(job, PeerId::Worker(worker), FrameKind::kContribution, layer,
+                  chunk, round, values);
+}
+
+Frame PullOf(const Job& job, int worker, int layer, int64_t chunk) {
+  return {MakeHeader(job, PeerId::Worker(worker), FrameKind::kPull, layer,
+                     chunk, kInitialRound),
+          Buffer()};
+}
+
+// Delivers contributions to chunk 0 of layer 0, as most tests have no other.
+Effects Contribute(Shard& shard, const Job& job, int worker, int64_t round,
+                   const std::vector<float>& values) {
+  return DeliverAll(shard, PeerId::Worker(worker),
+                    Contribution(job, worker, 0, 0, round, values));
+}
+
+// Layer 0 on one shard, with its initial parameters.
+struct RunningShard {
+  explicit RunningShard(const std::vector<float>& initial,
+                        JobOptions options = PlainSgd(), int workers = 2)
+      : job(TestJob(
+            workers, 1,
+            {VectorLayer("scale", static_cast<int64_t>(initial.size()))},
+            options)),
+        shard(job, 0) {
+    Contribute(shard, *job, 0, kInitialRound, initial);
+  }
+  JobPtr job;
+  Shard shard;
+};
+
+TEST(ShardTest, LifeOfAChunk) {
+  const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 3)}, PlainSgd());
+  Shard shard(job, 0);
+  EXPECT_EQ(shard.chunk_count(), 1);
+
+  // Round -1: worker 0's values, as they are; nobody has asked for them yet.
+  Effects effects = Contribute(shard, *job, 0, kInitialRound, {1, 2, 3});
+  EXPECT_THAT(effects.sent, IsEmpty());
+  EXPECT_THAT(FloatsOf(shard.parameters(0, 0)), ElementsAre(1, 2, 3));
+
+  // Both workers pull.
+  for (const int worker : {1, 0}) {
+    const auto pulled =
+        Deliver(shard, PeerId::Worker(worker), PullOf(*job, worker, 0, 0));
+    ASSERT_TRUE(pulled.ok()) << pulled.status();
+    const auto& sent = pulled->effects.sent;
+    ASSERT_EQ(sent.size(), 1u);
+    EXPECT_EQ(sent[0].to, PeerId::Worker(worker));
+    EXPECT_EQ(sent[0].frame.header.sender, PeerId::Shard(0));
+    EXPECT_THAT(ValuesIn(sent, FrameKind::kResult, 0, 0, kInitialRound, 3),
+                ElementsAre(1, 2, 3));
+  }
+
+  // Rounds 0 and 1: parameters minus the mean gradient, to all workers.
+  EXPECT_THAT(Contribute(shard, *job, 1, 0, {2, 4, 6}).sent, IsEmpty());
+  effects = Contribute(shard, *job, 0, 0, {0, 0, 2});
+  ASSERT_EQ(effects.sent.size(), 1u);
+  EXPECT_EQ(effects.sent[0].to, std::nullopt);
+  EXPECT_THAT(ValuesIn(effects.sent, FrameKind::kResult, 0, 0, 0, 3),
+              ElementsAre(0, 0, -1));
+  EXPECT_THAT(Contribute(shard, *job, 0, 1, {1, 1, 1}).sent, IsEmpty());
+  effects = Contribute(shard, *job, 1, 1, {1, 1, 1});
+  EXPECT_THAT(ValuesIn(effects.sent, FrameKind::kResult, 0, 0, 1, 3),
+              ElementsAre(-1, -1, -2));
+  EXPECT_THAT(FloatsOf(shard.parameters(0, 0)), ElementsAre(-1, -1, -2));
+}
+
+TEST(ShardTest, ResultFramesSayWhatEveryMemberChecks) {
+  RunningShard running({1, 2});
+  Contribute(running.shard, *running.job, 0, 0, {1, 1});
+  const Effects effects = Contribute(running.shard, *running.job, 1, 0, {1, 1});
+  ASSERT_EQ(effects.sent.size(), 1u);
+  const FrameHeader& header = effects.sent[0].frame.header;
+  EXPECT_TRUE(CheckFrame(*running.job, PeerId::Shard(0), header).ok());
+  EXPECT_TRUE(FrameIndex(header, 2).ok());
+}
+
+TEST(ShardTest, AChunkOfSeveralFramesClosesWithTheLastOne) {
+  constexpr int64_t kElements = 65537;
+  const std::vector<float> initial = IntegerValues(kElements, 0);
+  RunningShard running(initial);
+  const auto first = IntegerValues(kElements, 2);
+  const auto second = IntegerValues(kElements, 4);
+  const auto frames0 = Contribution(*running.job, 0, 0, 0, 0, first);
+  const auto frames1 = Contribution(*running.job, 1, 0, 0, 0, second);
+  ASSERT_EQ(frames0.size(), 2u);
+  EXPECT_THAT(DeliverAll(running.shard, kWorker0, {frames0[1]}).sent,
+              IsEmpty());
+  EXPECT_THAT(
+      DeliverAll(running.shard, kWorker1, {frames1[0], frames1[1]}).sent,
+      IsEmpty());
+  const Effects effects = DeliverAll(running.shard, kWorker0, {frames0[0]});
+  EXPECT_EQ(effects.sent.size(), 2u);
+  std::vector<float> expected(kElements);
+  for (int64_t i = 0; i < kElements; ++i) {
+    expected[i] = initial[i] - 0.5f * (first[i] + second[i]);
+  }
+  EXPECT_EQ(ValuesIn(effects.sent, FrameKind::kResult, 0, 0, 0, kElements),
+            expected);
+}
+
+TEST(ShardTest, PullsBeforeTheInitialParametersAreAnsweredWhenTheyCome) {
+  const JobPtr job = TestJob(3, 1, {VectorLayer("scale", 65537)}, PlainSgd());
+  Shard shard(job, 0);
+  for (const int worker : {2, 0}) {
+    const auto pulled =
+        Deliver(shard, PeerId::Worker(worker), PullOf(*job, worker, 0, 0));
+    ASSERT_TRUE(pulled.ok()) << pulled.status();
+    EXPECT_THAT(pulled->effects.sent, IsEmpty());
+  }
+  const auto initial = IntegerValues(65537, 3);
+  const auto frames = Contribution(*job, 0, 0, 0, kInitialRound, initial);
+  EXPECT_THAT(DeliverAll(shard, kWorker0, {frames[1]}).sent, IsEmpty());
+  const Effects effects = DeliverAll(shard, kWorker0, {frames[0]});
+  for (const int worker : {0, 2}) {
+    std::vector<Effects::Sent> mine;
+    for (const auto& sent : effects.sent) {
+      if (sent.to == PeerId::Worker(worker)) mine.push_back(sent);
+    }
+    EXPECT_EQ(mine.size(), 2u);
+    EXPECT_EQ(ValuesIn(mine, FrameKind::kResult, 0, 0, kInitialRound, 65537),
+              initial);
+  }
+  EXPECT_EQ(effects.sent.size(), 4u);
+  // Answered once: the first round sends its own result only.
+  std::vector<float> zeros(65537, 0.0f);
+  for (int worker = 0; worker < 3; ++worker) {
+    const Effects round = Contribute(shard, *job, worker, 0, zeros);
+    EXPECT_EQ(round.sent.size(), worker == 2 ? 2u : 0u);
+  }
+}
+
+TEST(ShardTest, ASlowReaderKeepsTheResultItWasSent) {
+  RunningShard running({10, 20});
+  Contribute(running.shard, *running.job, 0, 0, {2, 2});
+  const Effects held = Contribute(running.shard, *running.job, 1, 0, {2, 2});
+  const Effects pulled =
+      DeliverAll(running.shard, kWorker1, {PullOf(*running.job, 1, 0, 0)});
+  for (int64_t round = 1; round < 4; ++round) {
+    Contribute(running.shard, *running.job, 0, round, {2, 2});
+    Contribute(running.shard, *running.job, 1, round, {2, 2});
+    EXPECT_THAT(ValuesIn(held.sent, FrameKind::kResult, 0, 0, 0, 2),
+                ElementsAre(8, 18));
+    EXPECT_THAT(ValuesIn(pulled.sent, FrameKind::kResult, 0, 0, 0, 2),
+                ElementsAre(8, 18));
+  }
+  EXPECT_THAT(FloatsOf(running.shard.parameters(0, 0)), ElementsAre(2, 12));
+}
+
+TEST(ShardTest, WithoutReadersTheParametersStayInTheirMemory) {
+  RunningShard running({10, 20});
+  const uint8_t* const memory = running.shard.parameters(0, 0).data();
+  for (int64_t round = 0; round < 3; ++round) {
+    Contribute(running.shard, *running.job, 1, round, {1, 1});
+    Contribute(running.shard, *running.job, 0, round, {1, 1});
+    EXPECT_EQ(running.shard.parameters(0, 0).data(), memory);
+  }
+}
+
+TEST(ShardTest, OptimizerStateIsKeptFromRoundToRound) {
+  JobOptions options = PlainSgd();
+  options.optimizer.momentum = 0.5f;
+  RunningShard running({0}, options, /*workers=*/1);
+  Contribute(running.shard, *running.job, 0, 0, {8});
+  Contribute(running.shard, *running.job, 0, 1, {0});
+  Contribute(running.shard, *running.job, 0, 2, {0});
+  // Velocities 8, 4 and 2.
+  EXPECT_THAT(FloatsOf(running.shard.parameters(0, 0)), ElementsAre(-14));
+}
+
+TEST(ShardTest, AdamCountsItsSteps) {
+  JobOptions options;
+  options.optimizer.rule = UpdateRule::kAdam;
+  RunningShard running({1}, options, /*workers=*/1);
+  float parameter = 1.0f;
+  float state[2] = {0.0f, 0.0f};
+  for (int64_t round = 0; round < 5; ++round) {
+    const auto gradient = static_cast<float>(round - 1);
+    Contribute(running.shard, *running.job, 0, round, {gradient});
+    ApplyOptimizer(options.optimizer, round, 1, 1.0f, &gradient, &parameter,
+                   state, &parameter);
+    EXPECT_THAT(FloatsOf(running.shard.parameters(0, 0)),
+                ElementsAre(parameter));
+  }
+}
+
+TEST(ShardTest, OptimizerAtTheWorkersGivesMeans) {
+  JobOptions options = PlainSgd();
+  options.optimizer_place = OptimizerPlace::kWorker;
+  RunningShard running({5, 5}, options, /*workers=*/4);
+  Effects held;
+  for (int64_t round = 0; round < 3; ++round) {
+    Effects effects;
+    for (const int worker : {3, 1, 0, 2}) {
+      const auto value = static_cast<float>(worker + round);
+      effects =
+          Contribute(running.shard, *running.job, worker, round, {value, 4});
+    }
+    ASSERT_EQ(effects.sent.size(), 1u);
+    EXPECT_EQ(effects.sent[0].to, std::nullopt);
+    EXPECT_THAT(ValuesIn(effects.sent, FrameKind::kResult, 0, 0, round, 2),
+                ElementsAre(1.5f + static_cast<float>(round), 4));
+    if (round == 0) held = effects;
+  }
+  // The first mean is still what it was, and the parameters are the initial
+  // ones.
+  EXPECT_THAT(ValuesIn(held.sent, FrameKind::kResult, 0, 0, 0, 2),
+              ElementsAre(1.5f, 4));
+  EXPECT_THAT(FloatsOf(running.shard.parameters(0, 0)), ElementsAre(5, 5));
+}
+
+TEST(ShardTest, DeterministicSumsAreByRank) {
+  JobOptions options = PlainSgd();
+  options.optimizer_place = OptimizerPlace::kWorker;
+  options.deterministic = true;
+  RunningShard running({0}, options, /*workers=*/4);
+  // By rank (2^24 + 1) + 1 - 2^24 is 0; in the order of arrival it would be 2.
+  Effects effects;
+  Contribute(running.shard, *running.job, 0, 0, {0x1.0p24f});
+  Contribute(running.shard, *running.job, 3, 0, {-0x1.0p24f});
+  Contribute(running.shard, *running.job, 2, 0, {1});
+  effects = Contribute(running.shard, *running.job, 1, 0, {1});
+  EXPECT_THAT(ValuesIn(effects.sent, FrameKind::kResult, 0, 0, 0, 1),
+              ElementsAre(0));
+}
+
+TEST(ShardTest, StoredBytesAreParametersAndState) {
+  for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
+    JobOptions options;
+    options.optimizer.rule = rule;
+    const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 10)}, options);
+    Shard shard(job, 0);
+    EXPECT_EQ(shard.stored_bytes(), 0);
+    Contribute(shard, *job, 0, kInitialRound, IntegerValues(10, 0));
+    EXPECT_EQ(shard.stored_bytes(), 40 + 40 * OptimizerStateCount(rule));
+  }
+  JobOptions options;
+  options.optimizer_place = OptimizerPlace::kWorker;
+  const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 10)}, options);
+  Shard shard(job, 0);
+  Contribute(shard, *job, 0, kInitialRound, IntegerValues(10, 0));
+  EXPECT_EQ(shard.stored_bytes(), 40);
+}
+
+TEST(ShardTest, LayersByFactorsAreHeldAndPulledOnly) {
+  const JobPtr job = TestJob(2, 1, {FactorLayer("fc", 2, 2, true, 4)},
+                             PlainSgd(), Scheme::kFactor);
+  Shard shard(job, 0);
+  const auto initial = IntegerValues(6, 0);
+  Contribute(shard, *job, 0, kInitialRound, initial);
+  EXPECT_EQ(shard.stored_bytes(), 24);  // No state: it never updates.
+  const Effects pulled = DeliverAll(shard, kWorker1, {PullOf(*job, 1, 0, 0)});
+  EXPECT_EQ(ValuesIn(pulled.sent, FrameKind::kResult, 0, 0, kInitialRound, 6),
+            initial);
+  EXPECT_EQ(shard.oldest_open_round(), std::nullopt);
+}
+
+TEST(ShardTest, OldestOpenRoundNamesWhoIsMissing) {
+  const JobPtr job = TestJob(
+      3, 1, {VectorLayer("first", 4), VectorLayer("second", 4)}, PlainSgd());
+  Shard shard(job, 0);
+  const std::vector<float> values(4, 1.0f);
+  DeliverAll(shard, kWorker0,
+             Contribution(*job, 0, 0, 0, kInitialRound, values));
+  auto open = shard.oldest_open_round();
+  ASSERT_TRUE(open.has_value());
+  EXPECT_EQ(open->layer, 1);
+  EXPECT_EQ(open->round, kInitialRound);
+  EXPECT_THAT(open->missing_workers, ElementsAre(0));
+
+  DeliverAll(shard, kWorker0,
+             Contribution(*job, 0, 1, 0, kInitialRound, values));
+  DeliverAll(shard, kWorker1, Contribution(*job, 1, 0, 0, 0, values));
+  open = shard.oldest_open_round();
+  ASSERT_TRUE(open.has_value());
+  EXPECT_EQ(open->layer, 0);
+  EXPECT_EQ(open->round, 0);
+  EXPECT_THAT(open->missing_workers, ElementsAre(0, 2));
+
+  DeliverAll(shard, kWorker0, Contribution(*job, 0, 0, 0, 0, values));
+  DeliverAll(shard, PeerId::Worker(2), Contribution(*job, 2, 0, 0, 0, values));
+  open = shard.oldest_open_round();
+  ASSERT_TRUE(open.has_value());
+  EXPECT_EQ(open->layer, 1);
+  EXPECT_THAT(open->missing_workers, ElementsAre(0, 1, 2));
+}
+
+TEST(ShardTest, AShardWithoutChunksWaitsForNothing) {
+  const JobPtr job = TestJob(1, 3, {VectorLayer("scale", 1)});
+  const Shard shard(job, 2);
+  EXPECT_EQ(shard.chunk_count(), 0);
+  EXPECT_EQ(shard.stored_bytes(), 0);
+  EXPECT_EQ(shard.oldest_open_round(), std::nullopt);
+}
+
+TEST(ShardTest, ChunksOfAllShardsTogetherAreTheModel) {
+  const JobPtr job = TestJob(1, 2,
+                             {VectorLayer("large", 2 * kChunkElementsMax + 9),
+                              VectorLayer("small", 5)},
+                             PlainSgd());
+  std::vector<Shard> shards = {Shard(job, 0), Shard(job, 1)};
+  int64_t chunks = 0;
+  int64_t bytes = 0;
+  for (const Chunk& chunk : job->placement.chunks()) {
+    DeliverAll(shards[chunk.shard], kWorker0,
+               Contribution(*job, 0, chunk.layer, chunk.index, kInitialRound,
+                            IntegerValues(chunk.length, chunk.index)));
+    EXPECT_EQ(
+        FloatsOf(shards[chunk.shard].parameters(chunk.layer, chunk.index)),
+        IntegerValues(chunk.length, chunk.index));
+  }
+  for (const Shard& shard : shards) {
+    chunks += shard.chunk_count();
+    bytes += shard.stored_bytes();
+  }
+  EXPECT_EQ(chunks, 4);
+  EXPECT_EQ(bytes, (2 * kChunkElementsMax + 14) * 8);
+}
+
+// Frames that are repeated, as after a broken connection.
+TEST(ShardTest, RepetitionsAreDiscardedAndChangeNothing) {
+  RunningShard running(IntegerValues(65537, 0));
+  const auto frames =
+      Contribution(*running.job, 0, 0, 0, 0, IntegerValues(65537, 1));
+  const auto others =
+      Contribution(*running.job, 1, 0, 0, 0, IntegerValues(65537, 2));
+  const auto initial = Contribution(*running.job, 0, 0, 0, kInitialRound,
+                                    IntegerValues(65537, 0));
+  const auto expect_discarded = [&](PeerId from, const Frame& frame) {
+    const auto landing = running.shard.OnHeader(from, frame.header);
+    ASSERT_TRUE(landing.ok()) << landing.status();
+    EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
+  };
+  expect_discarded(kWorker0, initial[0]);
+  DeliverAll(running.shard, kWorker0, {frames[1]});
+  expect_discarded(kWorker0, frames[1]);
+  DeliverAll(running.shard, kWorker0, {frames[0]});
+  expect_discarded(kWorker0, frames[0]);
+  DeliverAll(running.shard, kWorker1, others);
+  // The round is past.
+  expect_discarded(kWorker0, frames[0]);
+  expect_discarded(kWorker1, others[1]);
+  expect_discarded(kWorker0, initial[1]);
+}
+
+// OnHeader changes nothing: announced frames that never arrive don't count.
+TEST(ShardTest, AFrameThatOnlyAnnouncedItselfIsNotCounted) {
+  RunningShard running({1});
+  const auto frames = Contribution(*running.job, 0, 0, 0, 0, {1});
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const auto landing = running.shard.OnHeader(kWorker0, frames[0].header);
+    ASSERT_TRUE(landing.ok()) << landing.status();
+    EXPECT_EQ(landing->kind, Landing::Kind::kScratch);
+  }
+  EXPECT_THAT(running.shard.oldest_open_round()->missing_workers,
+              ElementsAre(0, 1));
+}
+
+struct Refusal {
+  const char* name;
+  PeerId from;
+  std::function<void(FrameHeader&)> spoil;
+  const char* message;
+};
+
+class ShardRefusalTest : public testing::TestWithParam<Refusal> {};
+
+// A shard in round 1 of: layer 0 `large`, two chunks of which chunk 0 is shard
+// 1's and chunk 1 another's; layer 1 `fc`, by factors.
+TEST_P(ShardRefusalTest, IsRefusedWithTheReason) {
+  const JobPtr job = TestJob(3, 2,
+                             {VectorLayer("large", kChunkElementsMax + 5),
+                              FactorLayer("fc", 2, 2, false, 3)},
+                             PlainSgd(), Scheme::kFactor);
+  const auto chunks = job->placement.layer_chunks(0);
+  ASSERT_NE(chunks[0].shard, chunks[1].shard);
+  Shard shard(job, chunks[1].shard);
+  DeliverAll(shard, kWorker0,
+             Contribution(*job, 0, 0, 1, kInitialRound, IntegerValues(5, 0)));
+  for (int worker = 0; worker < 3; ++worker) {
+    DeliverAll(shard, PeerId::Worker(worker),
+               Contribution(*job, worker, 0, 1, 0, IntegerValues(5, worker)));
+  }
+  const int fc_shard = job->placement.layer_chunks(1)[0].shard;
+  Shard factor_shard(job, fc_shard);
+  DeliverAll(factor_shard, kWorker0,
+             Contribution(*job, 0, 1, 0, kInitialRound, IntegerValues(4, 0)));
+
+  FrameHeader header =
+      Contribution(*job, 1, 0, 1, 1, IntegerValues(5, 9))[0].header;
+  ASSERT_TRUE(shard.OnHeader(kWorker1, header).ok());
+  GetParam().spoil(header);
+  const Shard& target = header.layer == 1 ? factor_shard : shard;
+  const absl::Status status = target.OnHeader(GetParam().from, header).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(DescribeFrame(header)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ShardRefusalTest,
+    testing::Values(
+        Refusal{"Job", kWorker1, [](FrameHeader& h) { h.job = 1; },
+                "job is 1, expected 77"},
+        Refusal{"Epoch", kWorker1, [](FrameHeader& h) { h.epoch = 6; },
+                "epoch is 6, expected 5"},
+        Refusal{"Sender", kWorker0, [](FrameHeader&) {},
+                "sender is worker 1, expected worker 0"},
+        Refusal{"Shard", PeerId::Shard(0),
+                [](FrameHeader& h) { h.sender = PeerId::Shard(0); },
+                "must be a worker's"},
+        Refusal{"Layer", kWorker1, [](FrameHeader& h) { h.layer = 2; },
+                "the model has 2 layers"},
+        Refusal{"Chunk", kWorker1, [](FrameHeader& h) { h.chunk = 2; },
+                "layer large has 2 chunks"},
+        Refusal{"OtherShardsChunk", kWorker1,
+                [](FrameHeader& h) { h.chunk = 0; }, "the chunk is shard "},
+        Refusal{"FutureRound", kWorker1, [](FrameHeader& h) { h.round = 2; },
+                "round 1 is open"},
+        Refusal{"RoundBeforeAll", kWorker1,
+                [](FrameHeader& h) { h.round = -2; }, "round 1 is open"},
+        Refusal{"InitialParametersOfAnother", kWorker1,
+                [](FrameHeader& h) { h.round = kInitialRound; },
+                "the initial parameters are worker 0's"},
+        Refusal{"FactorLayer", kWorker1,
+                [](FrameHeader& h) {
+                  h.layer = 1;
+                  h.chunk = 0;
+                  h.round = 0;
+                  h.payload_bytes = 16;
+                },
+                "layer fc goes by factors between the workers"},
+        Refusal{"Offset", kWorker1, [](FrameHeader& h) { h.offset = 1; },
+                "must be a multiple of 65536 below 5"},
+        Refusal{"OffsetBehindTheChunk", kWorker1,
+                [](FrameHeader& h) { h.offset = 65536; },
+                "must be a multiple of 65536 below 5"},
+        Refusal{"TooShort", kWorker1,
+                [](FrameHeader& h) { h.payload_bytes = 16; },
+                "the payload must have 20 bytes"},
+        Refusal{"TooLong", kWorker1,
+                [](FrameHeader& h) { h.payload_bytes = 24; },
+                "the payload must have 20 bytes"},
+        Refusal{"WireType", kWorker1,
+                [](FrameHeader& h) { h.wire = WireType::kNone; },
+                "wire type is 0, expected 1"},
+        Refusal{"PullWithAPayload", kWorker1,
+                [](FrameHeader& h) {
+                  h.kind = FrameKind::kPull;
+                  h.wire = WireType::kNone;
+                },
+                "a pull has no payload and no offset"},
+        Refusal{"PullWithAnOffset", kWorker1,
+                [](FrameHeader& h) {
+                  h.kind = FrameKind::kPull;
+                  h.wire = WireType::kNone;
+                  h.payload_bytes = 0;
+                  h.offset = 65536;
+                },
+                "a pull has no payload and no offset"},
+        Refusal{"Result", kWorker1,
+                [](FrameHeader& h) { h.kind = FrameKind::kResult; },
+                "shards take contributions and pulls"},
+        Refusal{"Factors", kWorker1,
+                [](FrameHeader& h) { h.kind = FrameKind::kFactors; },
+                "shards take contributions and pulls"},
+        Refusal{"Hello", kWorker1,
+                [](FrameHeader& h) { h.kind = FrameKind::kHello; },
+                "shards take contributions and pulls"},
+        Refusal{"Refusal", kWorker1,
+                [](FrameHeader& h) { h.kind = FrameKind::kRefusal; },
+                "shards take contributions and pulls"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ShardTest, BeforeTheInitialParametersNoRoundIsOpen) {
+  const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 2)}, PlainSgd());
+  const Shard shard(job, 0);
+  const auto frames = Contribution(*job, 1, 0, 0, 0, {1, 2});
+  const absl::Status status =
+      shard.OnHeader(kWorker1, frames[0].header).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("round -1 is open"));
+}
+
+TEST(ShardTest, SizesWithoutBytesGoTheSameWay) {
+  const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 65537)});
+  Shard shard(job, 0);
+  const auto contribute = [&](int worker, int64_t round) {
+    Effects effects;
+    CutIntoFrames(MakeHeader(*job, PeerId::Worker(worker),
+                             FrameKind::kContribution, 0, 0, round),
+                  Buffer::SizeOnly(65537 * 4), [&](const Frame& frame) {
+                    Outbox out;
+                    const auto landing =
+                        shard.OnHeader(PeerId::Worker(worker), frame.header);
+                    ASSERT_TRUE(landing.ok()) << landing.status();
+                    shard.OnFrame(PeerId::Worker(worker), frame, out);
+                    effects = Carry(out);
+                  });
+    return effects;
+  };
+  contribute(0, kInitialRound);
+  EXPECT_EQ(shard.stored_bytes(), 2 * 65537 * 4);
+  for (int64_t round = 0; round < 3; ++round) {
+    EXPECT_THAT(contribute(0, round).sent, IsEmpty());
+    const Effects effects = contribute(1, round);
+    ASSERT_EQ(effects.sent.size(), 2u);
+    EXPECT_EQ(effects.sent[1].frame.payload.bytes(), 4);
+    EXPECT_EQ(effects.sent[1].frame.payload.data(), nullptr);
+  }
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,147 @@
+#include "server/admin/worker_event.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <variant>
+
+#include "absl/strings/str_replace.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+using testing::SizeIs;
+
+constexpr char kProgress[] =
+    R"({"event":"progress","rank":1,"epoch":2,"epochs":10,"step":12,)"
+    R"("steps":620,"loss":0.25,"images_per_second":812.5,"bytes":123456})";
+
+constexpr char kDone[] =
+    R"({"event":"done","rank":0,"workers":4,"steps":620,"train_loss":0.02,)"
+    R"("test_accuracy":0.985,"images":79360,"seconds":41.5,)"
+    R"("forward_seconds":10.5,"backward_seconds":20.25,"wait_seconds":8.0,)"
+    R"("parameter_checksum":"9ae0daaf","layers":[{"name":"fc1","kind":"fc",)"
+    R"("m":10,"n":64,"parameters":650,"rows":32,"scheme":"factor",)"
+    R"("reason":"fewer","rounds":620,"bytes_sent":100,"bytes_received":200,)"
+    R"("latency_seconds_mean":0.004}],"traffic":[{"peer":"shard","rank":1,)"
+    R"("bytes_sent":5,"bytes_received":6},{"peer":"worker","rank":3,)"
+    R"("bytes_sent":7,"bytes_received":8}]})";
+
+TEST(WorkerEventTest, ReadsProgress) {
+  const auto event = ParseWorkerEvent(kProgress);
+  ASSERT_TRUE(event.ok()) << event.status();
+  const auto& progress = std::get<WorkerProgress>(*event);
+  EXPECT_EQ(progress.rank, 1);
+  EXPECT_EQ(progress.epoch, 2);
+  EXPECT_EQ(progress.epochs, 10);
+  EXPECT_EQ(progress.step, 12);
+  EXPECT_EQ(progress.steps, 620);
+  EXPECT_EQ(progress.loss, 0.25);
+  EXPECT_EQ(progress.images_per_second, 812.5);
+  EXPECT_EQ(progress.bytes, 123456);
+}
+
+TEST(WorkerEventTest, ReadsTheResult) {
+  const auto event = ParseWorkerEvent(kDone);
+  ASSERT_TRUE(event.ok()) << event.status();
+  const auto& result = std::get<WorkerResult>(*event);
+  EXPECT_EQ(result.rank, 0);
+  EXPECT_EQ(result.workers, 4);
+  EXPECT_EQ(result.steps, 620);
+  EXPECT_EQ(result.train_loss, 0.02);
+  EXPECT_EQ(result.test_accuracy, 0.985);
+  EXPECT_EQ(result.images, 79360);
+  EXPECT_EQ(result.seconds, 41.5);
+  EXPECT_EQ(result.forward_seconds, 10.5);
+  EXPECT_EQ(result.backward_seconds, 20.25);
+  EXPECT_EQ(result.wait_seconds, 8);
+  EXPECT_EQ(result.parameter_checksum, "9ae0daaf");
+
+  ASSERT_THAT(result.layers, SizeIs(1));
+  const WorkerLayer& layer = result.layers[0];
+  const LayerSpec spec = {"fc1", LayerKind::kFullyConnected, 10, 64, 650, 32};
+  EXPECT_EQ(layer.spec, spec);
+  EXPECT_EQ(layer.scheme, Scheme::kFactor);
+  EXPECT_EQ(layer.reason, "fewer");
+  EXPECT_EQ(layer.rounds, 620);
+  EXPECT_EQ(layer.bytes_sent, 100);
+  EXPECT_EQ(layer.bytes_received, 200);
+  EXPECT_EQ(layer.latency_seconds_mean, 0.004);
+
+  ASSERT_THAT(result.traffic, SizeIs(2));
+  EXPECT_TRUE(result.traffic[0].is_shard);
+  EXPECT_EQ(result.traffic[0].rank, 1);
+  EXPECT_EQ(result.traffic[0].bytes_sent, 5);
+  EXPECT_EQ(result.traffic[0].bytes_received, 6);
+  EXPECT_FALSE(result.traffic[1].is_shard);
+  EXPECT_EQ(result.traffic[1].rank, 3);
+}
+
+TEST(WorkerEventTest, AccuracyAndLossMayBeUnknown) {
+  const auto event = ParseWorkerEvent(absl::StrReplaceAll(
+      kDone,
+      {{"0.985", "null"}, {"\"train_loss\":0.02", "\"train_loss\":null"}}));
+  ASSERT_TRUE(event.ok()) << event.status();
+  const auto& result = std::get<WorkerResult>(*event);
+  EXPECT_EQ(result.test_accuracy, std::nullopt);
+  EXPECT_TRUE(std::isnan(result.train_loss));
+}
+
+struct BadCase {
+  const char* name;
+  const char* event;  // A good one,
+  const char* from;   // in which this
+  const char* to;     // becomes that.
+  const char* message;
+};
+
+class BadWorkerEventTest : public testing::TestWithParam<BadCase> {};
+
+TEST_P(BadWorkerEventTest, IsRefusedByTheFieldsName) {
+  const BadCase& c = GetParam();
+  const std::string text = absl::StrReplaceAll(c.event, {{c.from, c.to}});
+  ASSERT_NE(text, c.event) << "the row changes nothing";
+  const auto event = ParseWorkerEvent(text);
+  EXPECT_EQ(event.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(event.status().message()), HasSubstr(c.message));
+}
+
+constexpr BadCase kBadCases[] = {
+    {"NoObject", kProgress, "{\"event\"", "[\"event\"", "not a JSON object"},
+    {"CutShort", kDone, "}]}", "}", "not a JSON object"},
+    {"OtherEvent", kProgress, "\"progress\"", "\"joined\"", "joined"},
+    {"NoEvent", kProgress, "\"event\"", "\"e\"", "event is missing"},
+    {"NoRank", kProgress, "\"rank\"", "\"r\"", "rank is missing"},
+    {"NegativeRank", kProgress, "\"rank\":1", "\"rank\":-1", "rank is -1"},
+    {"HugeRank", kProgress, "\"rank\":1", "\"rank\":18446744073709551615",
+     "rank is 18446744073709551615"},
+    {"TextRank", kProgress, "\"rank\":1", "\"rank\":\"1\"", "rank is string"},
+    {"FractionOfStep", kProgress, "\"step\":12", "\"step\":1.5",
+     "step is number"},
+    {"NegativeBytes", kProgress, "123456", "-5", "bytes is -5"},
+    {"ListAsLoss", kProgress, "0.25", "[]", "loss is array"},
+    {"NoWorkers", kDone, "\"workers\":4", "\"workers\":0", "workers is 0"},
+    {"NegativeSeconds", kDone, "41.5", "-1", "seconds is -1"},
+    {"ChecksumIsNumber", kDone, "\"9ae0daaf\"", "9", "parameter_checksum"},
+    {"LayersIsObject", kDone, "\"traffic\":[", "\"layers\":{},\"traffic\":[",
+     "layers is object"},
+    {"LayerIsNumber", kDone, "\"layers\":[", "\"layers\":[7,",
+     "layer of the done event"},
+    {"UnknownKind", kDone, "\"fc\"", "\"lstm\"", "lstm"},
+    {"UnknownScheme", kDone, "\"factor\"", "\"pigeon\"", "pigeon"},
+    {"SchemeThatTheLayerHasNot", kDone, "\"kind\":\"fc\"", "\"kind\":\"conv\"",
+     "can't go by scheme factor"},
+    {"ImpossibleShape", kDone, "\"m\":10", "\"m\":11", "fc1"},
+    {"UnknownPeer", kDone, "\"peer\":\"worker\"", "\"peer\":\"cat\"",
+     "peer is cat"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Table, BadWorkerEventTest,
+                         testing::ValuesIn(kBadCases),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace nereus

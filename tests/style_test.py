@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""Checks the source for the rules that no compiler knows. Run from anywhere.
+
+Prints one line per finding, `file:line: rule`, and exits 1 if there is any.
+CONTRIBUTING.md and docs/architecture.md say why the rules are there.
+"""
+
+import fnmatch
+import os
+import re
+import subprocess
+import sys
+
+FILE_LINES_MAX = 700
+FUNCTION_LINES_MAX = 70
+COLUMNS_MAX = {".cc": 80, ".h": 80, ".cu": 80, ".proto": 100, ".py": 100,
+               ".sh": 100}
+
+# The only files that may know gRPC: drivers, which carry out what the pure
+# parts decide.
+GRPC_FILES = [
+    "common/rpc/*",
+    "common/transport/grpc_*",
+    "server/*_service.*",
+    "server/admin/status_command.*",
+    "server/server.cc",
+    "tests/*",
+    "worker/client.*",
+    "worker/remote_client.*",
+]
+
+# The protocol and what decides: no threads, clocks, sockets, files, nor
+# randomness without a seed.
+PURE_FILES = [
+    "common/plan/*",
+    "common/protocol/*",
+    "server/aggregation_round.*",
+    "server/coordinator.*",
+    "server/shard.*",
+    "worker/factor_syncer.*",
+    "worker/result_assembly.*",
+    "worker/server_syncer.*",
+    "worker/syncer.*",
+    "worker/worker_machine.*",
+]
+IMPURE = re.compile(
+    r"#include [<\"](thread|mutex|shared_mutex|condition_variable|future|chrono"
+    r"|ctime|time\.h|fstream|filesystem|cstdio|stdio\.h|fcntl\.h|unistd\.h"
+    r"|poll\.h|netdb\.h|sys/.*|netinet/.*|arpa/.*|absl/synchronization/.*"
+    r"|absl/time/clock\.h|common/(transport|rpc|simulation)/.*)[>\"]"
+    r"|std::random_device|std::getenv|\bgetenv\(")
+
+# Who may include what: (files, forbidden start of a path, but these files may).
+LAYERS = [
+    ("server/*", "worker/", ["server/admin/*"]),
+    ("worker/*", "server/", []),
+    ("common/*", "server/", ["common/simulation/*"]),
+    ("common/*", "worker/", ["common/simulation/*"]),
+    ("common/*", "tests/", []),
+    ("server/*", "tests/", []),
+    ("worker/*", "tests/", []),
+]
+
+# Paths of somebody's machine. Cut in two so that this line is not one.
+MACHINE_PATH = re.compile(
+    r"(?<![\w.~$})-])/(?:" + r"home|root|Users|work|mnt|media|tmp)/\w")
+
+CODE_COMMENT = re.compile(
+    r"^\s*(?://|#) (?:return\b[^.]*;|(?:if|for|while|switch) \(.*[{;]|#include "
+    r"|[\w:<>*&.\[\]]+(?:->\w+)*\([^ ]*\);|(?:const )?[\w:<>*&]+ \w+ = .*;|\}+)$")
+BLOCK_WITHOUT_LIMIT = re.compile(
+    r"\b(namespace|class|struct|enum|union|extern)\b|= ?\{$|^\s*\{$|\)\"|R\"")
+
+
+def matches(path, patterns):
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def list_files():
+    """All files of the project: known to git, or new and not ignored."""
+    git = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True, check=False)
+    if git.returncode == 0 and git.stdout:
+        names = git.stdout.decode().split("\0")
+        return sorted(set(name for name in names if os.path.isfile(name)))
+    found = []  # An unpacked archive: no git.
+    for folder, folders, names in os.walk("."):
+        folders[:] = [f for f in folders
+                      if f not in (".git", "__pycache__")
+                      and not f.startswith("bazel-")]
+        found += [os.path.relpath(os.path.join(folder, n)) for n in names]
+    return sorted(found)
+
+
+def check_text(path, lines):
+    """What holds for every text file."""
+    for number, line in enumerate(lines, 1):
+        if re.search(r"\s$", line):
+            yield number, "a space at the end of the line"
+        if re.search(r"\bTODO\b(?!\((#\d+|[a-z][\w.-]*)\))", line):
+            yield number, "a TO" + "DO needs a name or an issue, as TO" + "DO(#12)"
+        if re.search(r"\b(FIX" + r"ME|XX" + r"X|HA" + r"CK)\b", line):
+            yield number, "unfinished: finish it, or write a TO" + "DO(#issue)"
+        if MACHINE_PATH.search(line):
+            yield number, "the path of one machine: " + line.strip()
+    if path.endswith(".md") and len("".join(lines).strip()) < 200:
+        yield 1, "a document with nothing in it"
+
+
+def check_width(lines, limit):
+    for number, line in enumerate(lines, 1):
+        if len(line) > limit and "://" not in line:
+            yield number, f"{len(line)} columns, the limit is {limit}"
+
+
+def check_length(lines):
+    if len(lines) > FILE_LINES_MAX:
+        yield len(lines), (f"{len(lines)} lines, the limit is "
+                           f"{FILE_LINES_MAX}: cut the file in two")
+
+
+def statement_start(lines, index):
+    """The first line of the statement or signature that `index` ends."""
+    while index > 0:
+        before = lines[index - 1].strip()
+        if not before or before[-1] in ";{}:" or before.startswith(("//", "#")):
+            break
+        index -= 1
+    return index
+
+
+def check_functions(lines):
+    """Finds blocks by their indentation, which clang-format keeps right."""
+    opened = {}  # Indentation -> (first line, text of the statement).
+    for index, line in enumerate(lines):
+        indent = len(line) - len(line.lstrip())
+        if line.lstrip().startswith("}") and indent in opened:
+            first, text = opened.pop(indent)
+            length = index - first + 1
+            if (length > FUNCTION_LINES_MAX
+                    and not BLOCK_WITHOUT_LIMIT.search(text)):
+                yield first + 1, (f"a function of {length} lines, the limit is "
+                                  f"{FUNCTION_LINES_MAX}")
+        if line.endswith("{"):
+            first = statement_start(lines, index)
+            start = lines[first]
+            opened[len(start) - len(start.lstrip())] = (
+                first, "\n".join(lines[first:index + 1]))
+
+
+def check_cpp(path, lines):
+    for number, line in enumerate(lines, 1):
+        if CODE_COMMENT.match(line):
+            yield number, "code in a comment: " + line.strip()
+        if re.match(r"#include [<\"](grpc|grpcpp)/", line) or re.match(
+                r"#include .*\.grpc\.pb\.h", line):
+            if not matches(path, GRPC_FILES):
+                yield number, "gRPC is for the drivers only (GRPC_FILES)"
+        if matches(path, PURE_FILES) and IMPURE.search(line):
+            yield number, "not in a pure file: " + line.strip()
+        for files, start, excepted in LAYERS:
+            if (line.startswith(f'#include "{start}') and matches(path, [files])
+                    and not matches(path, excepted)):
+                yield number, f"{files} must not include {start}"
+    if path.endswith(".h"):
+        guard = "NEREUS_" + re.sub(r"[/.\-]", "_", path).upper() + "_"
+        text = "\n".join(lines)
+        if (f"#ifndef {guard}\n#define {guard}\n" not in text
+                or not text.rstrip().endswith(f"#endif  // {guard}")):
+            yield 1, f"the header guard is not {guard}"
+    yield from check_functions(lines)
+
+
+def check_targets(path, read):
+    """A source file that no target has is never compiled."""
+    folder, name = os.path.split(path)
+    build = os.path.join(folder, "BUILD")
+    if not os.path.isfile(build):
+        yield 1, f"there is no {build}"
+    elif f'"{name}"' not in read(build):
+        yield 1, f"no target of {build} has it"
+
+
+def check_suites(files, read):
+    """The suites of the top folder have the tests of every folder."""
+    top = read("BUILD")
+    for path in files:
+        if not fnmatch.fnmatchcase(path, "tests/*/BUILD"):
+            continue
+        text = read(path)
+        if "cc_test(" not in text and "sh_test(" not in text:
+            continue
+        label = f"//{os.path.dirname(path)}"
+        if "\ntest_suites()\n" not in text:
+            yield path, 1, "there is no test_suites()"
+        if f'"{label}"' not in top:
+            yield "BUILD", 1, f"no suite has {label}"
+
+
+def check_file(path, read):
+    try:
+        text = read(path)
+    except UnicodeDecodeError:
+        return  # Not text.
+    lines = text.splitlines()
+    yield from check_text(path, lines)
+    if text and not text.endswith("\n"):
+        yield len(lines), "no line feed at the end"
+    suffix = os.path.splitext(path)[1]
+    if suffix in COLUMNS_MAX:
+        yield from check_width(lines, COLUMNS_MAX[suffix])
+        yield from check_length(lines)
+    if suffix in (".cc", ".h", ".cu"):
+        yield from check_cpp(path, lines)
+    if suffix in (".cc", ".h", ".proto"):
+        yield from check_targets(path, read)
+
+
+def main():
+    os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    contents = {}
+
+    def read(path):
+        if path not in contents:
+            with open(path, encoding="utf-8") as file:
+                contents[path] = file.read()
+        return contents[path]
+
+    files = list_files()
+    findings = []
+    for path in files:
+        findings += [(path, *finding) for finding in check_file(path, read)]
+    findings += check_suites(files, read)
+    for path, number, message in findings:
+        print(f"{path}:{number}: {message}")
+    print(f"style: {len(files)} files, {len(findings)} findings")
+    return 1 if findings or not files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

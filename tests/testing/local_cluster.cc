@@ -1,0 +1,65 @@
+#include "tests/testing/local_cluster.h"
+
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+
+namespace nereus {
+
+LocalCluster::LocalCluster(ServerOptions options) {
+  for (int shard = 0; shard < options.shards; ++shard) {
+    options.shard = shard;
+    if (shard > 0) options.coordinator_address = coordinator_address();
+    auto server = Server::Start(options);
+    NEREUS_CHECK(server.ok()) << server.status();
+    servers_.push_back(*std::move(server));
+  }
+}
+
+LocalCluster::~LocalCluster() {
+  // The coordinator last: the others report to it.
+  while (!servers_.empty()) servers_.pop_back();
+}
+
+std::string LocalCluster::coordinator_address() const {
+  return absl::StrCat("127.0.0.1:", servers_.front()->control_port());
+}
+
+ClientOptions LocalCluster::client_options() const {
+  ClientOptions options;
+  options.coordinator_address = coordinator_address();
+  options.connect_timeout = absl::Seconds(20);
+  options.round_timeout = absl::Seconds(30);
+  return options;
+}
+
+std::vector<absl::Status> LocalCluster::RunWorkers(
+    int workers, const std::function<absl::Status(int index)>& body) {
+  std::vector<absl::Status> results(workers);
+  std::vector<std::thread> threads;
+  for (int index = 0; index < workers; ++index) {
+    threads.emplace_back([&, index] { results[index] = body(index); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+std::vector<absl::Status> LocalCluster::RunWholeJob(
+    int workers, const std::function<absl::Status(int index)>& body) {
+  std::vector<absl::Status> ends(servers_.size());
+  std::vector<std::thread> threads;
+  for (size_t shard = 0; shard < servers_.size(); ++shard) {
+    threads.emplace_back([this, shard, &ends] {
+      ends[shard] = servers_[shard]->AwaitEnd();
+      servers_[shard].reset();
+    });
+  }
+  // The servers may go before RunWorkers returns: nothing below touches them.
+  std::vector<absl::Status> results = RunWorkers(workers, body);
+  for (std::thread& thread : threads) thread.join();
+  results.insert(results.end(), ends.begin(), ends.end());
+  return results;
+}
+
+}  // namespace nereus

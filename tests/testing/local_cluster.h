@@ -1,0 +1,47 @@
+#ifndef NEREUS_TESTS_TESTING_LOCAL_CLUSTER_H_
+#define NEREUS_TESTS_TESTING_LOCAL_CLUSTER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/server.h"
+#include "worker/public/client.h"
+
+namespace nereus {
+
+// Real servers in this process, on free loopback ports, for tests with real
+// sockets.
+class LocalCluster {
+ public:
+  // Starts `options.shards` servers; `options` is shard 0's, the others get
+  // what is theirs. Fails the test if one does not start.
+  explicit LocalCluster(ServerOptions options);
+  ~LocalCluster();
+
+  // "host:port" of the coordinator.
+  std::string coordinator_address() const;
+  Server& server(int shard) { return *servers_[shard]; }
+
+  // Client options for this cluster, with time limits that suit a test.
+  ClientOptions client_options() const;
+
+  // Runs `body` once per worker, each on a thread of its own, and returns what
+  // each returned.
+  std::vector<absl::Status> RunWorkers(
+      int workers, const std::function<absl::Status(int index)>& body);
+
+  // The same, while every server does what the program does: goes as soon as
+  // the job is over. Returns the workers' results, then the servers'.
+  std::vector<absl::Status> RunWholeJob(
+      int workers, const std::function<absl::Status(int index)>& body);
+
+ private:
+  std::vector<std::unique_ptr<Server>> servers_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_TESTING_LOCAL_CLUSTER_H_

@@ -1,0 +1,169 @@
+#include "tests/testing/machine_harness.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <variant>
+
+#include "common/base/crc32c.h"
+#include "common/base/logging.h"
+#include "common/compute/arithmetic.h"
+
+namespace nereus {
+namespace {
+
+constexpr uint64_t kJobId = 77;
+constexpr uint64_t kEpoch = 5;
+
+int64_t BytesOf(size_t floats) {
+  return static_cast<int64_t>(floats * sizeof(float));
+}
+
+}  // namespace
+
+LayerSpec VectorLayer(std::string name, int64_t elements) {
+  return {std::move(name), LayerKind::kVector, 1, elements, elements, 1};
+}
+
+LayerSpec FactorLayer(std::string name, int64_t m, int64_t n, bool bias,
+                      int64_t rows) {
+  return {std::move(name),
+          LayerKind::kFullyConnected,
+          m,
+          n,
+          m * n + (bias ? m : 0),
+          rows};
+}
+
+JobPtr TestJob(int workers, int shards, std::vector<LayerSpec> layers,
+               JobOptions options, Scheme scheme) {
+  std::vector<Route> routes;
+  for (const LayerSpec& layer : layers) {
+    routes.push_back(
+        {SupportsScheme(layer, scheme) ? scheme : Scheme::kServer});
+  }
+  auto job = MakeJob(kJobId, kEpoch, workers, shards, std::move(layers),
+                     std::move(routes), options);
+  NEREUS_CHECK(job.ok()) << job.status();
+  return *std::move(job);
+}
+
+Buffer FloatBuffer(const std::vector<float>& values) {
+  Buffer buffer = Buffer::Allocate(BytesOf(values.size()));
+  if (!values.empty()) {
+    std::memcpy(buffer.data(), values.data(), values.size() * sizeof(float));
+  }
+  return buffer;
+}
+
+std::vector<float> FloatsOf(const Buffer& buffer) {
+  std::vector<float> values(static_cast<size_t>(buffer.float_count()));
+  if (!values.empty()) {
+    std::memcpy(values.data(), buffer.data(), values.size() * sizeof(float));
+  }
+  return values;
+}
+
+std::vector<float> IntegerValues(int64_t count, int64_t salt) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    values[i] = static_cast<float>((i * 31 + salt * 17) % 1009 - 500);
+  }
+  return values;
+}
+
+std::vector<Frame> FramesOf(const Job& job, PeerId sender, FrameKind kind,
+                            int layer, int64_t chunk, int64_t round,
+                            const std::vector<float>& values) {
+  std::vector<Frame> frames;
+  CutIntoFrames(MakeHeader(job, sender, kind, layer, chunk, round),
+                FloatBuffer(values), [&](Frame frame) {
+                  frame.header.payload_crc =
+                      Crc32c(frame.payload.data(),
+                             static_cast<size_t>(frame.payload.bytes()));
+                  frames.push_back(std::move(frame));
+                });
+  return frames;
+}
+
+Effects Carry(Outbox& out) {
+  Effects effects;
+  for (const Action& action : out.actions()) {
+    if (ExecuteArithmetic(action)) continue;
+    if (const auto* send = std::get_if<SendFrame>(&action)) {
+      effects.sent.push_back({send->to, send->frame});
+    } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
+      effects.sent.push_back({std::nullopt, broadcast->frame});
+    } else {
+      effects.done.push_back(std::get<LayerDone>(action));
+    }
+  }
+  out.Clear();
+  return effects;
+}
+
+absl::StatusOr<Delivery> Deliver(Machine& machine, PeerId from,
+                                 const Frame& frame) {
+  const absl::StatusOr<Landing> landing = machine.OnHeader(from, frame.header);
+  if (!landing.ok()) return landing.status();
+  Delivery delivery{landing->kind, {}};
+  if (landing->kind == Landing::Kind::kDiscard) return delivery;
+  Frame received{frame.header, landing->place};
+  const bool scratch = landing->kind == Landing::Kind::kScratch;
+  if (scratch) received.payload = Buffer::Allocate(frame.payload.bytes());
+  NEREUS_CHECK(received.payload.bytes() == frame.payload.bytes())
+      << DescribeFrame(frame.header) << " lands in " << received.payload.bytes()
+      << " bytes";
+  if (frame.payload.bytes() > 0) {
+    std::memcpy(received.payload.data(), frame.payload.data(),
+                static_cast<size_t>(frame.payload.bytes()));
+  }
+  Outbox out;
+  machine.OnFrame(from, received, out);
+  delivery.effects = Carry(out);
+  if (scratch) {
+    float* const values = received.payload.floats();
+    for (int64_t i = 0; i < received.payload.float_count(); ++i) {
+      values[i] = std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+  return delivery;
+}
+
+Effects DeliverAll(Machine& machine, PeerId from,
+                   const std::vector<Frame>& frames) {
+  Effects all;
+  for (const Frame& frame : frames) {
+    absl::StatusOr<Delivery> delivery = Deliver(machine, from, frame);
+    NEREUS_CHECK(delivery.ok()) << delivery.status();
+    for (auto& sent : delivery->effects.sent) {
+      all.sent.push_back(std::move(sent));
+    }
+    for (const LayerDone& done : delivery->effects.done) {
+      all.done.push_back(done);
+    }
+  }
+  return all;
+}
+
+std::vector<float> ValuesIn(const std::vector<Effects::Sent>& sent,
+                            FrameKind kind, int layer, int64_t chunk,
+                            int64_t round, int64_t elements) {
+  std::vector<float> values(static_cast<size_t>(elements),
+                            std::numeric_limits<float>::quiet_NaN());
+  for (const Effects::Sent& each : sent) {
+    const FrameHeader& header = each.frame.header;
+    if (header.kind != kind || header.layer != static_cast<uint32_t>(layer) ||
+        header.chunk != chunk || header.round != round) {
+      continue;
+    }
+    const std::vector<float> part = FloatsOf(each.frame.payload);
+    NEREUS_CHECK(header.offset + part.size() <= values.size())
+        << DescribeFrame(header) << " of " << elements << " elements";
+    std::copy(part.begin(), part.end(), values.begin() + header.offset);
+  }
+  return values;
+}
+
+}  // namespace nereus

@@ -1,0 +1,79 @@
+#ifndef NEREUS_TESTS_TESTING_MACHINE_HARNESS_H_
+#define NEREUS_TESTS_TESTING_MACHINE_HARNESS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/protocol/job.h"
+#include "common/protocol/machine.h"
+
+namespace nereus {
+
+// Jobs of a few layers, and a driver and transport in one for the tests of a
+// single machine: deterministic, in memory, one event at a time.
+
+// A layer of `elements` values that always goes through the servers.
+LayerSpec VectorLayer(std::string name, int64_t elements);
+// A fully connected layer, m x n, for `rows` rows a step.
+LayerSpec FactorLayer(std::string name, int64_t m, int64_t n, bool bias,
+                      int64_t rows);
+
+// Job 77 in epoch 5. Fully connected layers go by `scheme`, all others through
+// the servers.
+JobPtr TestJob(int workers, int shards, std::vector<LayerSpec> layers,
+               JobOptions options = {}, Scheme scheme = Scheme::kServer);
+
+Buffer FloatBuffer(const std::vector<float>& values);
+std::vector<float> FloatsOf(const Buffer& buffer);
+
+// `count` values that differ from each other and by `salt`, small integers all,
+// so that their sums are exact.
+std::vector<float> IntegerValues(int64_t count, int64_t salt);
+
+// The frames that carry `values` of one chunk (kFactors: of one matrix), as
+// `sender` would send them, checksums included.
+std::vector<Frame> FramesOf(const Job& job, PeerId sender, FrameKind kind,
+                            int layer, int64_t chunk, int64_t round,
+                            const std::vector<float>& values);
+
+// What a machine asked of its driver in one event; the arithmetic has been
+// done.
+struct Effects {
+  struct Sent {
+    std::optional<PeerId> to;  // Nothing: to every worker but the sender.
+    Frame frame;               // Holds its payload, as a slow connection would.
+  };
+  std::vector<Sent> sent;
+  std::vector<LayerDone> done;
+};
+
+// Carries the actions out, in order, and clears `out`.
+Effects Carry(Outbox& out);
+
+// Brings one frame to a machine as a transport does: OnHeader, payload to where
+// it is to land, OnFrame, actions. A scratch is filled with NaN as soon as it
+// need not be valid any more, so that a machine that keeps it is found out.
+struct Delivery {
+  Landing::Kind landing = Landing::Kind::kScratch;
+  Effects effects;
+};
+absl::StatusOr<Delivery> Deliver(Machine& machine, PeerId from,
+                                 const Frame& frame);
+
+// Delivers frames that must all be accepted, and returns all their effects.
+// Ends the process, with the refusal, if one is not.
+Effects DeliverAll(Machine& machine, PeerId from,
+                   const std::vector<Frame>& frames);
+
+// One chunk's or matrix's values, put together from the frames of `kind` for
+// `layer`, `chunk` and `round` among `sent`; missing values are NaN.
+std::vector<float> ValuesIn(const std::vector<Effects::Sent>& sent,
+                            FrameKind kind, int layer, int64_t chunk,
+                            int64_t round, int64_t elements);
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_TESTING_MACHINE_HARNESS_H_

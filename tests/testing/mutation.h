@@ -1,0 +1,24 @@
+#ifndef NEREUS_TESTS_TESTING_MUTATION_H_
+#define NEREUS_TESTS_TESTING_MUTATION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/random.h"
+
+namespace nereus {
+
+// A few random changes to `bytes`: flipped bits, extreme bytes, insertions,
+// deletions, pieces repeated, the end cut off. May change nothing.
+void Mutate(Random& random, std::string& bytes);
+
+// `count` random bytes.
+std::string RandomBytes(Random& random, uint64_t count);
+
+// A number where limits lie: near 0, a power of two, the ends of 32 and 64
+// bits, or any.
+uint64_t EdgeNumber(Random& random);
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_TESTING_MUTATION_H_

@@ -1,0 +1,406 @@
+#include "worker/factor_syncer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/compute/gemm.h"
+#include "tests/testing/machine_harness.h"
+#include "worker/worker_machine.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr int64_t kRows = 4;
+constexpr int64_t kM = 3;
+constexpr int64_t kN = 5;
+
+JobOptions PlainSgd(OptimizerPlace place) {
+  JobOptions options;
+  options.optimizer.learning_rate = 1.0f;
+  options.optimizer.momentum = 0.0f;
+  options.optimizer_place = place;
+  return options;
+}
+
+JobPtr FactorJob(int workers, OptimizerPlace place = OptimizerPlace::kServer,
+                 bool bias = true) {
+  return TestJob(workers, 1, {FactorLayer("fc", kM, kN, bias, kRows)},
+                 PlainSgd(place), Scheme::kFactor);
+}
+
+// What a worker contributes to a round.
+std::vector<float> OutputGradient(int worker, int64_t round) {
+  return IntegerValues(kRows * kM, worker * 10 + round);
+}
+std::vector<float> Input(int worker, int64_t round) {
+  return IntegerValues(kRows * kN, worker * 10 + round + 5);
+}
+
+std::vector<Frame> FactorFrames(const Job& job, int worker, int64_t round) {
+  const PeerId peer = PeerId::Worker(worker);
+  std::vector<Frame> frames =
+      FramesOf(job, peer, FrameKind::kFactors, 0, kOutputGradientMatrix, round,
+               OutputGradient(worker, round));
+  for (Frame& frame : FramesOf(job, peer, FrameKind::kFactors, 0, kInputMatrix,
+                               round, Input(worker, round))) {
+    frames.push_back(std::move(frame));
+  }
+  return frames;
+}
+
+// The product over the rows of all workers, stacked by rank.
+std::vector<float> MeanGradient(const Job& job, int64_t round) {
+  std::vector<float> output_gradient;
+  std::vector<float> input;
+  for (int worker = 0; worker < job.workers; ++worker) {
+    for (const float value : OutputGradient(worker, round)) {
+      output_gradient.push_back(value);
+    }
+    for (const float value : Input(worker, round)) input.push_back(value);
+  }
+  const LayerSpec& layer = job.layers[0];
+  std::vector<float> gradient(layer.parameters);
+  FactorGradient(job.workers * kRows, kM, kN, layer.parameters > kM * kN,
+                 job.mean_scale(), output_gradient.data(), input.data(),
+                 gradient.data());
+  return gradient;
+}
+
+// Worker `rank` of a job, past its initial parameters.
+struct FactorWorker {
+  FactorWorker(JobPtr made, int rank)
+      : job(std::move(made)),
+        rank(rank),
+        parameters(Buffer::AllocateZeroed(job->layers[0].parameters * 4)),
+        machine(job, rank, {parameters}) {
+    Outbox out;
+    machine.Start(out);
+    Carry(out);
+    const PeerId shard = PeerId::Shard(0);
+    DeliverAll(machine, shard,
+               FramesOf(*job, shard, FrameKind::kResult, 0, 0, kInitialRound,
+                        IntegerValues(job->layers[0].parameters, 0)));
+  }
+
+  Effects Push(int64_t round, Buffer gradient = Buffer()) {
+    Outbox out;
+    const absl::Status status = machine.OnPushFactors(
+        0, round,
+        {FloatBuffer(OutputGradient(rank, round)),
+         FloatBuffer(Input(rank, round)), std::move(gradient)},
+        out);
+    EXPECT_TRUE(status.ok()) << status;
+    return Carry(out);
+  }
+  Effects Receive(int worker, int64_t round) {
+    return DeliverAll(machine, PeerId::Worker(worker),
+                      FactorFrames(*job, worker, round));
+  }
+  absl::StatusOr<Landing> Announce(int worker, const FrameHeader& header) {
+    return machine.OnHeader(PeerId::Worker(worker), header);
+  }
+
+  const JobPtr job;
+  const int rank;
+  const Buffer parameters;
+  WorkerMachine machine;
+};
+
+// The parameters after `rounds` rounds.
+std::vector<float> ParametersAfter(const Job& job, int64_t rounds) {
+  std::vector<float> parameters = IntegerValues(job.layers[0].parameters, 0);
+  for (int64_t round = 0; round < rounds; ++round) {
+    const auto gradient = MeanGradient(job, round);
+    for (size_t i = 0; i < gradient.size(); ++i) parameters[i] -= gradient[i];
+  }
+  return parameters;
+}
+
+TEST(FactorSyncerTest, SendsBothMatricesToAllOthers) {
+  FactorWorker worker(FactorJob(3), 1);
+  const Effects effects = worker.Push(0);
+  ASSERT_EQ(effects.sent.size(), 2u);
+  for (const auto& sent : effects.sent) {
+    EXPECT_EQ(sent.to, std::nullopt);
+    EXPECT_TRUE(
+        CheckFrame(*worker.job, PeerId::Worker(1), sent.frame.header).ok());
+  }
+  EXPECT_EQ(ValuesIn(effects.sent, FrameKind::kFactors, 0,
+                     kOutputGradientMatrix, 0, kRows * kM),
+            OutputGradient(1, 0));
+  EXPECT_EQ(ValuesIn(effects.sent, FrameKind::kFactors, 0, kInputMatrix, 0,
+                     kRows * kN),
+            Input(1, 0));
+}
+
+TEST(FactorSyncerTest, TheProductIsOverAllRowsInTheOrderOfRanks) {
+  for (const bool bias : {false, true}) {
+    const JobPtr job = FactorJob(4, OptimizerPlace::kServer, bias);
+    for (int rank = 0; rank < 4; ++rank) {
+      FactorWorker worker(job, rank);
+      for (int64_t round = 0; round < 4; ++round) {
+        Effects last = worker.Push(round);
+        for (int peer = 3; peer >= 0; --peer) {
+          if (peer == rank) continue;
+          EXPECT_THAT(last.done, IsEmpty());
+          last = worker.Receive(peer, round);
+        }
+        ASSERT_EQ(last.done.size(), 1u);
+        EXPECT_EQ(last.done[0].round, round);
+        EXPECT_EQ(worker.machine.syncer(0).done_round(), round);
+        EXPECT_EQ(FloatsOf(worker.parameters),
+                  ParametersAfter(*job, round + 1));
+      }
+    }
+  }
+}
+
+TEST(FactorSyncerTest, ThePeersMayAllComeFirst) {
+  FactorWorker worker(FactorJob(3), 0);
+  EXPECT_THAT(worker.Receive(2, 0).done, IsEmpty());
+  EXPECT_THAT(worker.Receive(1, 0).done, IsEmpty());
+  EXPECT_EQ(worker.Push(0).done.size(), 1u);
+  EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 1));
+}
+
+TEST(FactorSyncerTest, APeerOneRoundAheadLandsInTheOtherStack) {
+  FactorWorker worker(FactorJob(3), 0);
+  worker.Push(0);
+  worker.Receive(1, 0);
+  // Worker 1 has all of round 0, and goes on; worker 2 is slow.
+  EXPECT_THAT(worker.Receive(1, 1).done, IsEmpty());
+  EXPECT_EQ(worker.Receive(2, 0).done.size(), 1u);
+  EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 1));
+  worker.Push(1);
+  EXPECT_EQ(worker.Receive(2, 1).done.size(), 1u);
+  EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 2));
+}
+
+TEST(FactorSyncerTest, ARoundThatIsCompleteAheadFinishesWithOwnFactors) {
+  FactorWorker worker(FactorJob(2), 1);
+  worker.Receive(0, 0);
+  worker.Push(0);
+  worker.Receive(0, 1);
+  EXPECT_EQ(worker.Push(1).done.size(), 1u);
+  EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 2));
+}
+
+TEST(FactorSyncerTest, TwoRoundsAheadIsRefused) {
+  FactorWorker worker(FactorJob(3), 0);
+  const FrameHeader header = FactorFrames(*worker.job, 1, 2)[0].header;
+  const absl::Status status = worker.Announce(1, header).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("round=2"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("rounds 0 and 1 are open"));
+}
+
+TEST(FactorSyncerTest, RepetitionsAreDiscarded) {
+  FactorWorker worker(FactorJob(3), 0);
+  const auto frames = FactorFrames(*worker.job, 1, 0);
+  const auto expect_discarded = [&](const Frame& frame) {
+    const auto landing = worker.Announce(1, frame.header);
+    ASSERT_TRUE(landing.ok()) << landing.status();
+    EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
+  };
+  DeliverAll(worker.machine, PeerId::Worker(1), {frames[1]});
+  expect_discarded(frames[1]);
+  DeliverAll(worker.machine, PeerId::Worker(1), {frames[0]});
+  worker.Receive(2, 0);
+  worker.Push(0);
+  // The round is done; its stack waits for round 2.
+  expect_discarded(frames[0]);
+  worker.Push(1);
+  worker.Receive(1, 1);
+  worker.Receive(2, 1);
+  expect_discarded(frames[0]);
+  expect_discarded(frames[1]);
+  EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 2));
+}
+
+TEST(FactorSyncerTest, OnesOwnFactorsFromOutsideAreDiscarded) {
+  FactorWorker worker(FactorJob(3), 1);
+  const auto landing =
+      worker.Announce(1, FactorFrames(*worker.job, 1, 0)[0].header);
+  ASSERT_TRUE(landing.ok()) << landing.status();
+  EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
+}
+
+TEST(FactorSyncerTest, OptimizerAtTheWorkerPutsTheMeanIntoTheGradient) {
+  FactorWorker worker(FactorJob(2, OptimizerPlace::kWorker), 0);
+  for (int64_t round = 0; round < 3; ++round) {
+    const int64_t elements = worker.job->layers[0].parameters;
+    const Buffer gradient = FloatBuffer(std::vector<float>(elements, 99.0f));
+    worker.Push(round, gradient);
+    EXPECT_EQ(worker.Receive(1, round).done.size(), 1u);
+    EXPECT_EQ(FloatsOf(gradient), MeanGradient(*worker.job, round));
+    EXPECT_TRUE(gradient.unique());  // The caller's again.
+    EXPECT_EQ(FloatsOf(worker.parameters), IntegerValues(elements, 0));
+  }
+}
+
+TEST(FactorSyncerTest, TheCallersFactorsAreFreeAtOnce) {
+  FactorWorker worker(FactorJob(2), 0);
+  const Buffer output_gradient = FloatBuffer(OutputGradient(0, 0));
+  const Buffer input = FloatBuffer(Input(0, 0));
+  Outbox out;
+  ASSERT_TRUE(worker.machine
+                  .OnPushFactors(0, 0, {output_gradient, input, Buffer()}, out)
+                  .ok());
+  const Effects effects = Carry(out);
+  EXPECT_TRUE(output_gradient.unique());
+  EXPECT_TRUE(input.unique());
+}
+
+// A slow connection sends a round's factors while the next round is under way.
+TEST(FactorSyncerTest, FramesKeepTheirValuesThroughTheNextRound) {
+  FactorWorker worker(FactorJob(2), 0);
+  const Effects held = worker.Push(0);
+  worker.Receive(1, 0);
+  worker.Receive(1, 1);
+  worker.Push(1);
+  EXPECT_EQ(ValuesIn(held.sent, FrameKind::kFactors, 0, kOutputGradientMatrix,
+                     0, kRows * kM),
+            OutputGradient(0, 0));
+  EXPECT_EQ(
+      ValuesIn(held.sent, FrameKind::kFactors, 0, kInputMatrix, 0, kRows * kN),
+      Input(0, 0));
+}
+
+TEST(FactorSyncerTest, AloneARoundIsDoneAtOnce) {
+  FactorWorker worker(FactorJob(1), 0);
+  for (int64_t round = 0; round < 3; ++round) {
+    EXPECT_EQ(worker.Push(round).done.size(), 1u);
+    EXPECT_EQ(FloatsOf(worker.parameters),
+              ParametersAfter(*worker.job, round + 1));
+  }
+}
+
+TEST(FactorSyncerTest, MissingNamesThePeers) {
+  const JobPtr job = FactorJob(4);
+  WorkerMachine fresh(job, 0,
+                      {Buffer::AllocateZeroed(job->layers[0].parameters * 4)});
+  Outbox out;
+  fresh.Start(out);
+  EXPECT_EQ(fresh.syncer(0).Missing(), "shard 0 (chunk 0)");
+
+  FactorWorker worker(job, 1);
+  worker.Push(0);
+  EXPECT_EQ(worker.machine.syncer(0).Missing(), "worker 0, worker 2, worker 3");
+  worker.Receive(2, 0);
+  DeliverAll(worker.machine, PeerId::Worker(0),
+             {FactorFrames(*job, 0, 0)[0]});  // By half.
+  EXPECT_EQ(worker.machine.syncer(0).Missing(), "worker 0, worker 3");
+}
+
+TEST(FactorSyncerTest, ADenseGradientIsRefusedAndMayBeRetriedAsFactors) {
+  FactorWorker worker(FactorJob(2), 0);
+  Outbox out;
+  const absl::Status status = worker.machine.OnPush(
+      0, 0, Buffer::AllocateZeroed(worker.job->layers[0].parameters * 4), out);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("layer fc"));
+  EXPECT_TRUE(out.empty());
+  worker.Push(0);
+  EXPECT_EQ(worker.Receive(1, 0).done.size(), 1u);
+}
+
+TEST(FactorSyncerTest, RoundsComeOneByOne) {
+  FactorWorker worker(FactorJob(2), 0);
+  const auto refused = [&](int64_t round) {
+    Outbox out;
+    const absl::Status status = worker.machine.OnPushFactors(
+        0, round,
+        {FloatBuffer(OutputGradient(0, 0)), FloatBuffer(Input(0, 0)), Buffer()},
+        out);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << round;
+    EXPECT_TRUE(out.empty());
+  };
+  for (const int64_t round : {-1, 1}) refused(round);
+  worker.Push(0);
+  for (const int64_t round : {0, 1}) refused(round);
+  worker.Receive(1, 0);
+  for (const int64_t round : {0, 2}) refused(round);
+}
+
+TEST(FactorSyncerTest, MatricesOfSeveralFramesArePutTogether) {
+  // 300 rows of 250 and of 219 values: 75000 and 65700, two frames each.
+  const JobPtr job =
+      TestJob(2, 1, {FactorLayer("fc", 250, 219, true, 300)},
+              PlainSgd(OptimizerPlace::kWorker), Scheme::kFactor);
+  const int64_t elements = job->layers[0].parameters;
+  WorkerMachine machine(job, 1, {Buffer::AllocateZeroed(elements * 4)});
+  Outbox out;
+  machine.Start(out);
+  Carry(out);
+  DeliverAll(machine, PeerId::Shard(0),
+             FramesOf(*job, PeerId::Shard(0), FrameKind::kResult, 0, 0,
+                      kInitialRound, IntegerValues(elements, 0)));
+  std::vector<float> output_gradient = IntegerValues(75000, 1);
+  std::vector<float> input = IntegerValues(65700, 2);
+  auto frames = FramesOf(*job, PeerId::Worker(0), FrameKind::kFactors, 0,
+                         kOutputGradientMatrix, 0, output_gradient);
+  for (Frame& frame : FramesOf(*job, PeerId::Worker(0), FrameKind::kFactors, 0,
+                               kInputMatrix, 0, input)) {
+    frames.push_back(std::move(frame));
+  }
+  ASSERT_EQ(frames.size(), 4u);
+  DeliverAll(machine, PeerId::Worker(0),
+             {frames[3], frames[0], frames[2], frames[1]});
+  const auto own_output = IntegerValues(75000, 3);
+  const auto own_input = IntegerValues(65700, 4);
+  const Buffer gradient = Buffer::AllocateZeroed(elements * 4);
+  ASSERT_TRUE(
+      machine
+          .OnPushFactors(
+              0, 0, {FloatBuffer(own_output), FloatBuffer(own_input), gradient},
+              out)
+          .ok());
+  EXPECT_EQ(Carry(out).done.size(), 1u);
+  output_gradient.insert(output_gradient.end(), own_output.begin(),
+                         own_output.end());
+  input.insert(input.end(), own_input.begin(), own_input.end());
+  std::vector<float> expected(elements);
+  FactorGradient(600, 250, 219, true, 0.5f, output_gradient.data(),
+                 input.data(), expected.data());
+  EXPECT_EQ(FloatsOf(gradient), expected);
+}
+
+TEST(FactorSyncerTest, SizesWithoutBytesGoTheSameWay) {
+  const JobPtr job = FactorJob(2);
+  const auto bytes = [](int64_t floats) {
+    return Buffer::SizeOnly(floats * 4);
+  };
+  WorkerMachine machine(job, 0, {bytes(job->layers[0].parameters)});
+  Outbox out;
+  machine.Start(out);
+  const auto deliver = [&](PeerId from, FrameKind kind, uint32_t chunk,
+                           int64_t round, int64_t elements) {
+    CutIntoFrames(MakeHeader(*job, from, kind, 0, chunk, round),
+                  bytes(elements), [&](const Frame& frame) {
+                    ASSERT_TRUE(machine.OnHeader(from, frame.header).ok());
+                    machine.OnFrame(from, frame, out);
+                  });
+  };
+  deliver(PeerId::Shard(0), FrameKind::kResult, 0, kInitialRound,
+          job->layers[0].parameters);
+  ASSERT_TRUE(
+      machine
+          .OnPushFactors(0, 0, {bytes(kRows * kM), bytes(kRows * kN), Buffer()},
+                         out)
+          .ok());
+  deliver(PeerId::Worker(1), FrameKind::kFactors, 0, 0, kRows * kM);
+  deliver(PeerId::Worker(1), FrameKind::kFactors, 1, 0, kRows * kN);
+  EXPECT_EQ(Carry(out).done.size(), 2u);
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,34 @@
+#ifndef NEREUS_TESTS_WORKER_LAYER_CHECKS_H_
+#define NEREUS_TESTS_WORKER_LAYER_CHECKS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/random.h"
+#include "worker/trainer/layer.h"
+
+namespace nereus {
+
+// Integers in [-magnitude, magnitude]. With values as small as the tests use,
+// every product and every sum in a layer is exact in float, so that results are
+// compared with == whatever the order of additions.
+std::vector<float> RandomIntegers(int64_t count, int magnitude, Random* random);
+
+// 0, 1, ..., count - 1 in random order, times `factor`.
+std::vector<float> ShuffledIntegers(int64_t count, float factor,
+                                    Random* random);
+
+// Checks Backward against central differences of Forward: for
+// L = sum(output_gradient[i] * output[i]), an input or a parameter p has
+//   2 * gradient = L(p + 1) - L(p - 1),
+// exactly, since L is linear in any one of them (and, for a pool, as long as a
+// step of 1 doesn't change which input is the largest). Also checks that all
+// values are overwritten, that `input_gradient` may be null, and that a layer
+// with factors leaves `gradient` alone; those it multiplies with
+// FactorGradient. `input` holds small integers.
+void ExpectExactGradients(int64_t images, const std::vector<float>& input,
+                          Random* random, Layer* layer);
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_WORKER_LAYER_CHECKS_H_

@@ -1,0 +1,333 @@
+#include "worker/trainer/network.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/compute/gemm.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+
+std::unique_ptr<Network> MakeNetwork(const std::string& model,
+                                     const ImageShape& image, int64_t batch) {
+  absl::StatusOr<std::unique_ptr<Network>> network =
+      Network::Create(model, image, /*classes=*/10, batch);
+  EXPECT_TRUE(network.ok()) << network.status();
+  return *std::move(network);
+}
+
+// A batch of noise.
+struct Batch {
+  Batch(const Network& network, uint64_t seed) {
+    Random random(seed);
+    images.resize(network.batch() * network.image().length());
+    for (float& value : images) {
+      value = static_cast<float>(random.Uniform() * 2.0 - 1.0);
+    }
+    for (int64_t i = 0; i < network.batch(); ++i) {
+      labels.push_back(static_cast<int32_t>(random.Below(network.classes())));
+    }
+  }
+
+  std::vector<float> images;
+  std::vector<int32_t> labels;
+};
+
+absl::Status Ignore(int /*layer*/) { return absl::OkStatus(); }
+
+// The gradient of every layer after a Backward, that of factors multiplied out.
+std::vector<std::vector<float>> Gradients(Network* network) {
+  std::vector<std::vector<float>> gradients;
+  for (size_t i = 0; i < network->specs().size(); ++i) {
+    const int layer = static_cast<int>(i);
+    const LayerSpec& spec = network->specs()[i];
+    const absl::Span<float> dense = network->gradient(layer);
+    std::vector<float> gradient(dense.begin(), dense.end());
+    if (network->has_factors(layer)) {
+      const Factors factors = network->factors(layer);
+      FactorGradient(spec.rows, spec.m, spec.n, /*bias=*/true, 1.0f,
+                     factors.output_gradient.data(), factors.input.data(),
+                     gradient.data());
+    }
+    gradients.push_back(std::move(gradient));
+  }
+  return gradients;
+}
+
+TEST(NetworkTest, MlpHasThreeFullyConnectedLayers) {
+  const auto network = MakeNetwork("mlp", {28, 28, 1}, 32);
+  const std::vector<LayerSpec> expected = {
+      {"fc1", LayerKind::kFullyConnected, 256, 784, 256 * 784 + 256, 32},
+      {"fc2", LayerKind::kFullyConnected, 128, 256, 128 * 256 + 128, 32},
+      {"fc3", LayerKind::kFullyConnected, 10, 128, 10 * 128 + 10, 32},
+  };
+  EXPECT_EQ(network->specs(), expected);
+  EXPECT_TRUE(ValidateLayers(network->specs()).ok());
+}
+
+TEST(NetworkTest, CnnHasTheSizesOfLeNet) {
+  const auto network = MakeNetwork("cnn", {28, 28, 1}, 32);
+  const std::vector<LayerSpec> expected = {
+      {"conv1", LayerKind::kConvolution, 20, 25, 520, 32 * 24 * 24},
+      {"conv2", LayerKind::kConvolution, 50, 500, 25050, 32 * 8 * 8},
+      {"fc1", LayerKind::kFullyConnected, 500, 800, 400500, 32},
+      {"fc2", LayerKind::kFullyConnected, 10, 500, 5010, 32},
+  };
+  EXPECT_EQ(network->specs(), expected);
+  EXPECT_TRUE(ValidateLayers(network->specs()).ok());
+  for (int layer = 0; layer < 4; ++layer) {
+    EXPECT_EQ(network->has_factors(layer), layer >= 2);
+    EXPECT_EQ(static_cast<int64_t>(network->parameters(layer).size()),
+              network->specs()[layer].parameters);
+    EXPECT_EQ(static_cast<int64_t>(network->gradient(layer).size()),
+              network->specs()[layer].parameters);
+  }
+}
+
+TEST(NetworkTest, BadArgumentsAreRefusedWithTheirValues) {
+  const struct {
+    const char* model;
+    ImageShape image;
+    int64_t classes;
+    int64_t batch;
+    const char* message;
+  } kCases[] = {
+      {"rnn", {28, 28, 1}, 10, 32, "unknown model \"rnn\", must be mlp or cnn"},
+      {"cnn",
+       {15, 28, 1},
+       10,
+       32,
+       "image height for cnn is 15, must be in [16"},
+      {"cnn", {28, 15, 1}, 10, 32, "image width for cnn is 15, must be in [16"},
+      {"mlp", {0, 28, 1}, 10, 32, "image height for mlp is 0, must be in [1"},
+      {"mlp", {28, 28, 0}, 10, 32, "channels of an image is 0"},
+      {"mlp", {60000, 60000, 1}, 10, 32, "elements of an image is 3600000000"},
+      {"mlp", {28, 28, 1}, 0, 32, "classes is 0, must be in [1, 1000]"},
+      {"mlp", {28, 28, 1}, 1001, 32, "classes is 1001"},
+      {"mlp", {28, 28, 1}, 10, 0, "batch of 28x28 images is 0, must be in [1"},
+      {"mlp", {28, 28, 1}, 10, int64_t{1} << 40, "batch of 28x28 images is"},
+  };
+  for (const auto& c : kCases) {
+    const absl::Status status =
+        Network::Create(c.model, c.image, c.classes, c.batch).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.message;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.message));
+  }
+}
+
+TEST(NetworkTest, InitializeDependsOnTheSeedAlone) {
+  const auto a = MakeNetwork("cnn", {16, 17, 1}, 2);
+  const auto b = MakeNetwork("cnn", {16, 17, 1}, 3);
+  const auto other = MakeNetwork("cnn", {16, 17, 1}, 2);
+  a->Initialize(7);
+  b->Initialize(8);
+  b->Initialize(7);  // Not on what was there before, nor on the batch.
+  other->Initialize(8);
+  for (int layer = 0; layer < 4; ++layer) {
+    EXPECT_EQ(a->parameters(layer), b->parameters(layer));
+    EXPECT_NE(a->parameters(layer), other->parameters(layer));
+  }
+}
+
+TEST(NetworkTest, InitialWeightsHaveTheirVarianceAndBiasesAreZero) {
+  const auto network = MakeNetwork("mlp", {28, 28, 1}, 1);
+  const LayerSpec& spec = network->specs()[0];
+  const absl::Span<float> parameters = network->parameters(0);
+  std::fill(parameters.begin(), parameters.end(), 7.0f);
+  network->Initialize(1);
+  const int64_t weights = spec.m * spec.n;
+  double sum = 0.0;
+  double squares = 0.0;
+  for (int64_t i = 0; i < weights; ++i) {
+    sum += parameters[i];
+    squares += double{parameters[i]} * parameters[i];
+  }
+  const double variance = 1.0 / static_cast<double>(spec.n);
+  // Five standard deviations of a mean of independent values: of the values,
+  // sqrt(variance); of the squares of uniform ones, sqrt(4 / 5) * variance.
+  const double root = std::sqrt(static_cast<double>(weights));
+  EXPECT_NEAR(sum / weights, 0.0, 5.0 * std::sqrt(variance) / root);
+  EXPECT_NEAR(squares / weights, variance, 5.0 * 0.9 * variance / root);
+  for (int64_t i = weights; i < spec.parameters; ++i) {
+    EXPECT_EQ(parameters[i], 0.0f);
+  }
+}
+
+class NetworkModelsTest : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Models, NetworkModelsTest,
+                         testing::Values("mlp", "cnn"),
+                         [](const auto& info) { return info.param; });
+
+// Moving one layer against its gradient g by h changes the loss by -h * |g|^2.
+// The layers' own tests have the exact comparison; this one shows that they are
+// put together rightly.
+TEST_P(NetworkModelsTest, EachLayersGradientPredictsTheLoss) {
+  for (const uint64_t seed : TestSeeds(3)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    const auto network = MakeNetwork(GetParam(), {17, 18, 1}, 3);
+    network->Initialize(seed);
+    const Batch batch(*network, seed);
+    network->Forward(batch.images, batch.labels);
+    ASSERT_TRUE(network->Backward(Ignore).ok());
+    const std::vector<std::vector<float>> gradients = Gradients(network.get());
+
+    for (size_t layer = 0; layer < gradients.size(); ++layer) {
+      const std::vector<float>& gradient = gradients[layer];
+      double square = 0.0;
+      for (float g : gradient) square += double{g} * g;
+      ASSERT_GT(square, 0.0);
+      // The loss, about 2, moves by 4e-3 in all: its rounding of 2^-22 or so
+      // is 1e-4 of that, and so are the bends (of relu, of softmax) on the way,
+      // which are of second order.
+      const double h = 2e-3 / square;
+      const absl::Span<float> parameters =
+          network->parameters(static_cast<int>(layer));
+      const std::vector<float> before(parameters.begin(), parameters.end());
+      double losses[2];
+      for (int side = 0; side < 2; ++side) {
+        for (size_t i = 0; i < gradient.size(); ++i) {
+          const double move = side == 0 ? h : -h;
+          parameters[i] = static_cast<float>(before[i] + move * gradient[i]);
+        }
+        losses[side] = network->Forward(batch.images, batch.labels);
+      }
+      std::copy(before.begin(), before.end(), parameters.begin());
+      EXPECT_NEAR((losses[0] - losses[1]) / (2.0 * h * square), 1.0, 0.01)
+          << network->specs()[layer].name;
+    }
+  }
+}
+
+TEST_P(NetworkModelsTest, BackwardCallsForEachLayerLastFirst) {
+  const auto network = MakeNetwork(GetParam(), {16, 16, 1}, 1);
+  network->Initialize(1);
+  const Batch batch(*network, 1);
+  network->Forward(batch.images, batch.labels);
+  std::vector<int> order;
+  ASSERT_TRUE(network
+                  ->Backward([&](int layer) {
+                    order.push_back(layer);
+                    return absl::OkStatus();
+                  })
+                  .ok());
+  std::vector<int> expected;
+  for (int i = static_cast<int>(network->specs().size()) - 1; i >= 0; --i) {
+    expected.push_back(i);
+  }
+  EXPECT_EQ(order, expected);
+}
+
+// A client may write a layer's parameters, and read its gradient or factors,
+// from the call for it on.
+TEST_P(NetworkModelsTest, ParametersMayChangeOnceALayerIsReady) {
+  const auto network = MakeNetwork(GetParam(), {18, 16, 1}, 4);
+  network->Initialize(3);
+  const Batch batch(*network, 3);
+  network->Forward(batch.images, batch.labels);
+  ASSERT_TRUE(network->Backward(Ignore).ok());
+  const std::vector<std::vector<float>> expected = Gradients(network.get());
+
+  network->Forward(batch.images, batch.labels);
+  std::vector<std::vector<float>> when_ready(expected.size());
+  ASSERT_TRUE(network
+                  ->Backward([&](int layer) {
+                    when_ready[layer] = Gradients(network.get())[layer];
+                    for (float& value : network->parameters(layer)) {
+                      value = std::numeric_limits<float>::quiet_NaN();
+                    }
+                    return absl::OkStatus();
+                  })
+                  .ok());
+  EXPECT_EQ(when_ready, expected);
+  EXPECT_EQ(Gradients(network.get()), expected) << "changed after the call";
+}
+
+TEST_P(NetworkModelsTest, BackwardStopsAtTheFirstError) {
+  const auto network = MakeNetwork(GetParam(), {16, 16, 1}, 1);
+  const Batch batch(*network, 1);
+  network->Forward(batch.images, batch.labels);
+  int calls = 0;
+  const absl::Status status = network->Backward([&](int /*layer*/) {
+    ++calls;
+    return absl::UnavailableError("the job is gone");
+  });
+  EXPECT_EQ(status, absl::UnavailableError("the job is gone"));
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_P(NetworkModelsTest, HalvesOfABatchAverageToTheWhole) {
+  const auto whole = MakeNetwork(GetParam(), {16, 16, 1}, 6);
+  const auto half = MakeNetwork(GetParam(), {16, 16, 1}, 3);
+  whole->Initialize(5);
+  half->Initialize(5);
+  const Batch batch(*whole, 5);
+  const float loss = whole->Forward(batch.images, batch.labels);
+  ASSERT_TRUE(whole->Backward(Ignore).ok());
+  const auto expected = Gradients(whole.get());
+
+  const absl::Span<const float> images = batch.images;
+  const absl::Span<const int32_t> labels = batch.labels;
+  std::vector<std::vector<float>> halves[2];
+  double losses = 0.0;
+  for (int i = 0; i < 2; ++i) {
+    losses += half->Forward(images.subspan(i * 3 * 256, 3 * 256),
+                            labels.subspan(i * 3, 3));
+    ASSERT_TRUE(half->Backward(Ignore).ok());
+    halves[i] = Gradients(half.get());
+  }
+  // A gradient passes dot products of 864 terms at most (conv1's positions of
+  // six images), once in each of eight layers forward and back: not 8192
+  // roundings, of terms no larger than the largest gradient of the layer.
+  const double kRelative = 8192 * 0x1p-24;
+  EXPECT_NEAR(losses / 2.0, loss, kRelative * loss);
+  for (size_t layer = 0; layer < expected.size(); ++layer) {
+    double largest = 0.0;
+    for (float g : expected[layer])
+      largest = std::max<double>(largest, std::abs(g));
+    for (size_t i = 0; i < expected[layer].size(); ++i) {
+      ASSERT_NEAR((halves[0][layer][i] + halves[1][layer][i]) / 2.0,
+                  expected[layer][i], kRelative * largest)
+          << whole->specs()[layer].name << " element " << i;
+    }
+  }
+}
+
+TEST_P(NetworkModelsTest, PredictTakesAnyCountUpToTheBatch) {
+  const auto network = MakeNetwork(GetParam(), {16, 16, 1}, 5);
+  network->Initialize(2);
+  const Batch batch(*network, 2);
+  std::vector<int32_t> all(5);
+  network->Predict(batch.images, absl::MakeSpan(all));
+  for (int64_t i = 0; i < 5; ++i) {
+    int32_t one = -1;
+    network->Predict(absl::MakeConstSpan(batch.images).subspan(i * 256, 256),
+                     absl::MakeSpan(&one, 1));
+    EXPECT_EQ(one, all[i]) << i;
+  }
+}
+
+TEST(NetworkTest, PredictGivesTheLargestOutput) {
+  const auto network = MakeNetwork("mlp", {1, 1, 1}, 1);
+  // All weights are 0: the last layer's biases are the outputs.
+  network->parameters(2)[10 * 128 + 6] = 1.0f;
+  const float image = 0.0f;
+  int32_t predicted = -1;
+  network->Predict(absl::MakeConstSpan(&image, 1),
+                   absl::MakeSpan(&predicted, 1));
+  EXPECT_EQ(predicted, 6);
+}
+
+}  // namespace
+}  // namespace nereus

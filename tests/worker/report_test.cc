@@ -1,0 +1,115 @@
+#include "worker/trainer/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace nereus {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+WorkerReport MakeReport() {
+  WorkerReport report;
+  report.rank = 1;
+  report.workers = 4;
+  report.result.steps = 620;
+  report.result.images = 19840;
+  report.result.train_loss = 0.5;
+  report.result.total = absl::Seconds(40);
+  report.result.forward = absl::Seconds(10);
+  report.result.backward = absl::Seconds(20);
+  report.result.wait = absl::Seconds(5);
+  report.parameter_checksum = 0x00ab12cd;
+  report.initial_bytes = 77;
+  report.specs = {{"fc1", LayerKind::kFullyConnected, 2, 3, 8, 32}};
+  LayerReport layer;
+  layer.name = "fc1";
+  layer.scheme = "factor";
+  layer.reason = "12 < 34";
+  layer.rounds = 4;
+  layer.bytes_sent = 100;
+  layer.bytes_received = 200;
+  layer.latency_total = absl::Milliseconds(20);
+  report.layers = {layer};
+  report.traffic = {{true, 0, 1, 2}, {false, 3, 4, 5}};
+  return report;
+}
+
+TEST(ReportTest, ProgressIsOneLineOfJson) {
+  TrainProgress progress;
+  progress.epoch = 1;
+  progress.epochs = 10;
+  progress.step = 12;
+  progress.steps = 620;
+  progress.loss = 0.25;
+  progress.images_per_second = 812.5;
+  EXPECT_EQ(ProgressJson(3, progress, 123456),
+            R"({"event":"progress","rank":3,"epoch":1,"epochs":10,"step":12,)"
+            R"("steps":620,"loss":0.25,"images_per_second":812.5,)"
+            R"("bytes":123456})");
+  EXPECT_EQ(ProgressText(progress, 123456),
+            "epoch 1/10 step 12/620 loss 0.2500 images/s 812 bytes 123456");
+}
+
+TEST(ReportTest, DoneHasEveryField) {
+  const json expected = json::parse(R"({
+      "event": "done", "rank": 1, "workers": 4, "steps": 620,
+      "train_loss": 0.5, "test_accuracy": null, "images": 19840,
+      "seconds": 40.0, "forward_seconds": 10.0, "backward_seconds": 20.0,
+      "wait_seconds": 5.0, "parameter_checksum": "00ab12cd",
+      "initial_bytes": 77,
+      "layers": [{"name": "fc1", "kind": "fc", "m": 2, "n": 3,
+                  "parameters": 8, "rows": 32, "scheme": "factor",
+                  "reason": "12 < 34", "rounds": 4, "bytes_sent": 100,
+                  "bytes_received": 200, "latency_seconds_mean": 0.005}],
+      "traffic": [
+          {"peer": "shard", "rank": 0, "bytes_sent": 1, "bytes_received": 2},
+          {"peer": "worker", "rank": 3, "bytes_sent": 4, "bytes_received": 5}]
+  })");
+  const std::string line = DoneJson(MakeReport());
+  EXPECT_EQ(json::parse(line), expected);
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+}
+
+TEST(ReportTest, AccuracyIsANumberWhereItWasMeasured) {
+  WorkerReport report = MakeReport();
+  report.test_accuracy = 0.985;
+  EXPECT_EQ(json::parse(DoneJson(report))["test_accuracy"], 0.985);
+  EXPECT_THAT(DoneText(report)[0], HasSubstr("test accuracy 0.9850"));
+  EXPECT_THAT(DoneText(MakeReport())[0],
+              HasSubstr("test accuracy measured by worker 0"));
+}
+
+TEST(ReportTest, TextHasALinePerLayer) {
+  const std::vector<std::string> lines = DoneText(MakeReport());
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_THAT(lines[0], HasSubstr("620 steps in 40.00 s"));
+  EXPECT_THAT(lines[0], HasSubstr("496 images/s"));
+  EXPECT_THAT(lines[1], HasSubstr("layer fc1: scheme factor, 4 rounds"));
+  EXPECT_THAT(lines[1], HasSubstr("mean latency 5.00 ms; 12 < 34"));
+}
+
+TEST(ReportTest, WhatJsonCannotHoldBreaksNothing) {
+  WorkerReport report = MakeReport();
+  report.result.train_loss = std::nan("");
+  report.layers[0].reason = "\xff\xfe";
+  report.layers[0].rounds = 0;
+  const json parsed = json::parse(DoneJson(report));
+  EXPECT_TRUE(parsed["train_loss"].is_null());
+  EXPECT_EQ(parsed["layers"][0]["reason"], "\xef\xbf\xbd\xef\xbf\xbd");
+  EXPECT_EQ(parsed["layers"][0]["latency_seconds_mean"], 0.0);
+}
+
+TEST(ReportTest, BytesAreSummedBothWays) {
+  EXPECT_EQ(TotalBytes({}), 0);
+  EXPECT_EQ(TotalBytes(MakeReport().traffic), 12);
+}
+
+}  // namespace
+}  // namespace nereus

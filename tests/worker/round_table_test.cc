@@ -1,0 +1,220 @@
+#include "worker/round_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// No test waits that long unless something is broken.
+constexpr absl::Duration kLong = absl::Seconds(60);
+
+absl::Time At(double seconds) {
+  return absl::UnixEpoch() + absl::Seconds(seconds);
+}
+
+std::shared_ptr<RoundTable> TwoLayers() {
+  return std::make_shared<RoundTable>(
+      TestJob(1, 1, {VectorLayer("first", 2), VectorLayer("second", 3)}));
+}
+
+// Both layers have their initial parameters.
+std::shared_ptr<RoundTable> StartedTable() {
+  auto table = TwoLayers();
+  for (const int layer : {0, 1}) table->Finish(layer, kInitialRound, At(0));
+  return table;
+}
+
+TEST(RoundTableTest, LayersOutsideTheModelAreRefused) {
+  const auto table = StartedTable();
+  for (const int layer : {-1, 2, 1 << 30}) {
+    for (const absl::Status& status :
+         {table->CheckLayer(layer), table->BeginPush(layer, 0, At(0)),
+          table->Await(layer, 0, absl::ZeroDuration())}) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(status.message()),
+                  AllOf(HasSubstr("layer " + std::to_string(layer)),
+                        HasSubstr("the model has 2")));
+    }
+  }
+  EXPECT_TRUE(table->CheckLayer(0).ok());
+  EXPECT_TRUE(table->CheckLayer(1).ok());
+}
+
+TEST(RoundTableTest, StepsComeOneByOneAndTheErrorNamesTheLayer) {
+  const auto table = StartedTable();
+  const auto refused = [&](int64_t step) {
+    const absl::Status status = table->BeginPush(1, step, At(0));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << step;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("layer second"),
+                      HasSubstr("step " + std::to_string(step))));
+  };
+  for (const int64_t step : {-2, -1, 1, 5}) refused(step);
+  ASSERT_TRUE(table->BeginPush(1, 0, At(0)).ok());
+  for (const int64_t step : {0, 1}) refused(step);
+  table->Finish(1, 0, At(0));
+  for (const int64_t step : {-1, 0, 2}) refused(step);
+  ASSERT_TRUE(table->BeginPush(1, 1, At(0)).ok());
+  // The other layer goes its own way.
+  EXPECT_TRUE(table->BeginPush(0, 0, At(0)).ok());
+}
+
+TEST(RoundTableTest, NothingIsPushedBeforeTheInitialParameters) {
+  const auto table = TwoLayers();
+  EXPECT_EQ(table->BeginPush(0, 0, At(0)).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RoundTableTest, AwaitOfAStepThatWasNotPushedIsRefused) {
+  const auto table = StartedTable();
+  const absl::Status status = table->Await(1, 0, kLong);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("layer second"), HasSubstr("step 0"),
+                    HasSubstr("step -1")));
+}
+
+TEST(RoundTableTest, AwaitEndsWhenTheRoundIsDone) {
+  const auto table = StartedTable();
+  ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
+  std::thread driver([&] { table->Finish(0, 0, At(1)); });
+  EXPECT_TRUE(table->Await(0, 0, kLong).ok());
+  driver.join();
+  // Earlier rounds are done too.
+  EXPECT_TRUE(table->Await(0, kInitialRound, absl::ZeroDuration()).ok());
+}
+
+TEST(RoundTableTest, AwaitOfTheInitialParametersNeedsNoPush) {
+  const auto table = TwoLayers();
+  EXPECT_EQ(table->Await(0, kInitialRound, absl::ZeroDuration()).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  table->Finish(0, kInitialRound, At(0));
+  EXPECT_TRUE(table->Await(0, kInitialRound, absl::ZeroDuration()).ok());
+}
+
+TEST(RoundTableTest, TimeRunsOutWithTheLayerAndTheStep) {
+  const auto table = StartedTable();
+  ASSERT_TRUE(table->BeginPush(1, 0, At(0)).ok());
+  const absl::Status status = table->Await(1, 0, absl::Milliseconds(1));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("layer second"), HasSubstr("step 0"), HasSubstr("1ms")));
+}
+
+TEST(RoundTableTest, AFailureEndsEveryWaitAndEveryPush) {
+  const auto table = StartedTable();
+  ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
+  EXPECT_TRUE(table->failure().ok());
+  std::thread driver(
+      [&] { table->Fail(absl::AbortedError("worker 3 is gone")); });
+  const absl::Status status = table->Await(0, 0, kLong);
+  driver.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(status.message(), "worker 3 is gone");
+  EXPECT_EQ(table->BeginPush(1, 0, At(0)), status);
+  EXPECT_EQ(table->failure(), status);
+}
+
+TEST(RoundTableTest, TheFirstFailureCounts) {
+  const auto table = StartedTable();
+  table->Fail(absl::OkStatus());
+  EXPECT_TRUE(table->failure().ok());
+  table->Fail(absl::AbortedError("the cause"));
+  table->Fail(absl::UnavailableError("a symptom"));
+  table->Fail(absl::OkStatus());
+  EXPECT_EQ(table->failure(), absl::AbortedError("the cause"));
+}
+
+TEST(RoundTableTest, AwaitEndsOnlyWhenTheBuffersAreBack) {
+  const auto table = StartedTable();
+  const std::vector<float> values = {1, 2};
+  ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
+  Buffer lent = table->Borrow(0, values.data(), values.size());
+  EXPECT_EQ(lent.floats(), values.data());
+  EXPECT_EQ(lent.bytes(), 8);
+  Buffer slice = lent.Slice(4, 4);
+  lent = Buffer();
+  table->Finish(0, 0, At(1));
+  EXPECT_EQ(table->Await(0, 0, absl::ZeroDuration()).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(table->AwaitReturned(absl::ZeroDuration()));
+  std::thread transport([&] { slice = Buffer(); });
+  EXPECT_TRUE(table->Await(0, 0, kLong).ok());
+  transport.join();
+  EXPECT_TRUE(table->AwaitReturned(absl::ZeroDuration()));
+}
+
+TEST(RoundTableTest, BuffersAreCountedByLayer) {
+  const auto table = StartedTable();
+  const float value = 1;
+  ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
+  ASSERT_TRUE(table->BeginPush(1, 0, At(0)).ok());
+  const Buffer first = table->Borrow(0, &value, 1);
+  const Buffer again = table->Borrow(0, &value, 1);
+  table->Finish(0, 0, At(1));
+  table->Finish(1, 0, At(1));
+  EXPECT_TRUE(table->Await(1, 0, absl::ZeroDuration()).ok());
+  EXPECT_FALSE(table->Await(0, 0, absl::ZeroDuration()).ok());
+}
+
+TEST(RoundTableTest, NothingBorrowedNeedNotComeBack) {
+  const auto table = StartedTable();
+  const Buffer none = table->Borrow(0, nullptr, 0);
+  EXPECT_EQ(none.bytes(), 0);
+  EXPECT_TRUE(table->AwaitReturned(absl::ZeroDuration()));
+}
+
+// A transport may hold a reference a moment longer than the client lives.
+TEST(RoundTableTest, ABufferKeepsTheTableAlive) {
+  auto table = StartedTable();
+  const std::weak_ptr<RoundTable> weak = table;
+  const float value = 1;
+  Buffer lent = table->Borrow(0, &value, 1);
+  table.reset();
+  EXPECT_FALSE(weak.expired());
+  lent = Buffer();
+  EXPECT_TRUE(weak.expired());
+}
+
+TEST(RoundTableTest, TheRoundIsThatOfTheSlowestLayer) {
+  const auto table = TwoLayers();
+  EXPECT_EQ(table->round(), kInitialRound - 1);
+  table->Finish(0, kInitialRound, At(0));
+  EXPECT_EQ(table->round(), kInitialRound - 1);
+  table->Finish(1, kInitialRound, At(0));
+  EXPECT_EQ(table->round(), kInitialRound);
+  table->Finish(1, 0, At(0));
+  EXPECT_EQ(table->round(), kInitialRound);
+  table->Finish(0, 0, At(0));
+  EXPECT_EQ(table->round(), 0);
+}
+
+TEST(RoundTableTest, CostIsFromPushToDone) {
+  const auto table = TwoLayers();
+  EXPECT_EQ(table->cost(0).rounds, 0);
+  table->Finish(0, kInitialRound, At(100));
+  EXPECT_EQ(table->cost(0).rounds, 0);
+  EXPECT_EQ(table->cost(0).latency_total, absl::ZeroDuration());
+  ASSERT_TRUE(table->BeginPush(0, 0, At(200)).ok());
+  table->Finish(0, 0, At(202));
+  ASSERT_TRUE(table->BeginPush(0, 1, At(300)).ok());
+  table->Finish(0, 1, At(305));
+  EXPECT_EQ(table->cost(0).rounds, 2);
+  EXPECT_EQ(table->cost(0).latency_total, absl::Seconds(7));
+  EXPECT_EQ(table->cost(1).rounds, 0);
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,325 @@
+// Checks the training loop with a client that records what the loop does to it.
+
+#include "worker/trainer/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/compute/gemm.h"
+#include "worker/trainer/standalone_client.h"
+#include "worker/trainer/synthetic.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A job in which every worker pushes the same: the mean is this one's own
+// gradient. The caller updates the parameters.
+class RecordingClient : public Client {
+ public:
+  RecordingClient(int rank, int workers, std::vector<LayerBinding> layers)
+      : rank_(rank), workers_(workers), layers_(std::move(layers)) {}
+
+  int rank() const override { return rank_; }
+  int workers() const override { return workers_; }
+  bool takes_factors(int /*layer*/) const override { return false; }
+  bool updates_parameters() const override { return true; }
+  std::vector<LayerReport> layer_reports() const override { return {}; }
+  std::vector<PeerTraffic> traffic() const override { return {}; }
+  absl::Status Leave() override { return absl::OkStatus(); }
+
+  absl::Status Push(int layer, int64_t step,
+                    absl::Span<float> gradient) override {
+    calls.push_back("push " + Describe(layer, step));
+    EXPECT_EQ(static_cast<int64_t>(gradient.size()),
+              layers_[layer].spec.parameters);
+    return push_status;
+  }
+
+  absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
+                           absl::Span<float> gradient) override {
+    calls.push_back("factors " + Describe(layer, step));
+    const LayerSpec& spec = layers_[layer].spec;
+    EXPECT_EQ(static_cast<int64_t>(gradient.size()), spec.parameters);
+    FactorGradient(spec.rows, spec.m, spec.n, true, 1.0f,
+                   factors.output_gradient.data(), factors.input.data(),
+                   gradient.data());
+    return push_status;
+  }
+
+  absl::Status Wait(int /*layer*/, int64_t /*step*/) override {
+    return absl::UnimplementedError("the trainer waits for all layers");
+  }
+
+  absl::Status WaitAll(int64_t step) override {
+    calls.push_back("wait " + std::to_string(step));
+    return wait_status;
+  }
+
+  std::vector<std::string> calls;
+  absl::Status push_status;
+  absl::Status wait_status;
+
+ private:
+  std::string Describe(int layer, int64_t step) const {
+    return layers_[layer].spec.name + " " + std::to_string(step);
+  }
+
+  const int rank_;
+  const int workers_;
+  const std::vector<LayerBinding> layers_;
+};
+
+class TrainerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    SetGemmThreads(1);
+    absl::StatusOr<DataSplit> data = Split(GenerateSynthetic(1, 100), 0.2);
+    ASSERT_TRUE(data.ok()) << data.status();
+    data_ = *std::move(data);
+  }
+
+  std::unique_ptr<Network> MakeNetwork(const std::string& model,
+                                       int64_t batch) {
+    absl::StatusOr<std::unique_ptr<Network>> network =
+        Network::Create(model, data_.train.image, 10, batch);
+    EXPECT_TRUE(network.ok()) << network.status();
+    (*network)->Initialize(1);
+    return *std::move(network);
+  }
+
+  std::unique_ptr<Client> Standalone(Network* network) {
+    absl::StatusOr<std::unique_ptr<Client>> client =
+        StandaloneClient::Create(options_.optimizer, BindLayers(network));
+    EXPECT_TRUE(client.ok()) << client.status();
+    return *std::move(client);
+  }
+
+  DataSplit data_;
+  TrainerOptions options_;
+};
+
+TEST_F(TrainerTest, PushesEachLayerLastFirstAndThenWaits) {
+  const auto network = MakeNetwork("cnn", 40);
+  RecordingClient client(0, 1, BindLayers(network.get()));
+  options_.epochs = 1;
+  ASSERT_TRUE(Train(options_, data_, network.get(), &client).ok());
+  EXPECT_THAT(
+      client.calls,
+      ElementsAre("factors fc2 0", "factors fc1 0", "push conv2 0",
+                  "push conv1 0", "wait 0", "factors fc2 1", "factors fc1 1",
+                  "push conv2 1", "push conv1 1", "wait 1"));
+}
+
+TEST_F(TrainerTest, StepsAreNumberedOverAllEpochs) {
+  const auto network = MakeNetwork("mlp", 40);
+  RecordingClient client(0, 1, BindLayers(network.get()));
+  options_.epochs = 3;
+  const absl::StatusOr<TrainResult> result =
+      Train(options_, data_, network.get(), &client);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(client.calls.back(), "wait 5");
+  EXPECT_EQ(result->steps, 6);
+  EXPECT_EQ(result->images, 240);
+}
+
+TEST_F(TrainerTest, AWorkerTrainsOnItsShareAlone) {
+  const auto network = MakeNetwork("mlp", 8);
+  RecordingClient client(/*rank=*/2, /*workers=*/3, BindLayers(network.get()));
+  options_.epochs = 1;
+  const absl::StatusOr<TrainResult> result =
+      Train(options_, data_, network.get(), &client);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->steps, 3);  // 80 images by steps of 24.
+  EXPECT_EQ(result->images, 24);
+}
+
+TEST_F(TrainerTest, OptimizerHereOrInTheClientGivesTheSameBits) {
+  for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
+    options_.optimizer.rule = rule;
+    options_.optimizer.weight_decay = 0.001f;
+    options_.epochs = 2;
+    for (const char* model : {"mlp", "cnn"}) {
+      const auto here = MakeNetwork(model, 16);
+      RecordingClient client(0, 1, BindLayers(here.get()));
+      ASSERT_TRUE(Train(options_, data_, here.get(), &client).ok());
+      const auto there = MakeNetwork(model, 16);
+      const uint32_t initial = ParameterChecksum(*there);
+      const auto standalone = Standalone(there.get());
+      ASSERT_TRUE(Train(options_, data_, there.get(), standalone.get()).ok());
+      EXPECT_EQ(ParameterChecksum(*here), ParameterChecksum(*there)) << model;
+      EXPECT_NE(ParameterChecksum(*here), initial) << model;
+    }
+  }
+}
+
+TEST_F(TrainerTest, TheSameSeedGivesTheSameBits) {
+  uint32_t checksums[3];
+  for (int i = 0; i < 3; ++i) {
+    const auto network = MakeNetwork("mlp", 16);
+    const auto client = Standalone(network.get());
+    options_.seed = i < 2 ? 1 : 2;
+    ASSERT_TRUE(Train(options_, data_, network.get(), client.get()).ok());
+    checksums[i] = ParameterChecksum(*network);
+  }
+  EXPECT_EQ(checksums[0], checksums[1]);
+  EXPECT_NE(checksums[0], checksums[2]);
+}
+
+TEST_F(TrainerTest, LossFallsAndAccuracyRises) {
+  const auto network = MakeNetwork("mlp", 16);
+  const double before =
+      Accuracy(data_.train, data_.normalisation, network.get());
+  std::vector<double> losses;
+  options_.epochs = 20;
+  options_.progress_interval = absl::ZeroDuration();
+  options_.progress = [&](const TrainProgress& progress) {
+    losses.push_back(progress.loss);
+  };
+  const auto client = Standalone(network.get());
+  const absl::StatusOr<TrainResult> result =
+      Train(options_, data_, network.get(), client.get());
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(losses.size(), 100u);
+  EXPECT_LT(result->train_loss, losses.front() / 4);
+  const double after =
+      Accuracy(data_.train, data_.normalisation, network.get());
+  EXPECT_LT(before, 0.4);
+  EXPECT_GT(after, 0.95);
+}
+
+TEST_F(TrainerTest, TimesAddUpOnAnInjectedClock) {
+  const auto network = MakeNetwork("mlp", 40);
+  RecordingClient client(0, 1, BindLayers(network.get()));
+  // One second passes from each look at the clock to the next. Train looks once
+  // at each end, a step five times: begin, forward's end, backward's end,
+  // wait's end, update's end.
+  int64_t seconds = 0;
+  options_.now = [&] { return absl::Seconds(seconds++); };
+  std::vector<TrainProgress> progress;
+  options_.progress = [&](const TrainProgress& p) { progress.push_back(p); };
+  options_.progress_interval = absl::Seconds(7);
+  options_.epochs = 2;
+  const absl::StatusOr<TrainResult> result =
+      Train(options_, data_, network.get(), &client);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->steps, 4);
+  EXPECT_EQ(result->forward, absl::Seconds(4));
+  EXPECT_EQ(result->backward, absl::Seconds(4 + 4));
+  EXPECT_EQ(result->wait, absl::Seconds(4));
+  EXPECT_EQ(result->total, absl::Seconds(21));
+
+  // Steps end 5, 10, 15 and 20 seconds after the start: progress at the first
+  // end 7 seconds after the last progress, and at the last.
+  ASSERT_EQ(progress.size(), 2u);
+  EXPECT_EQ(progress[0].step, 2);
+  EXPECT_EQ(progress[0].epoch, 1);
+  EXPECT_EQ(progress[0].images_per_second, 80.0 / 10.0);
+  EXPECT_EQ(progress[1].step, 4);
+  EXPECT_EQ(progress[1].steps, 4);
+  EXPECT_EQ(progress[1].epoch, 2);
+  EXPECT_EQ(progress[1].epochs, 2);
+  EXPECT_EQ(progress[1].images_per_second, 80.0 / 10.0);
+  EXPECT_GT(progress[1].loss, 0.0);
+  EXPECT_EQ(progress[1].loss, result->train_loss);  // Both of steps 3 and 4.
+}
+
+TEST_F(TrainerTest, ADivergingLossNamesStepAndEpoch) {
+  const auto network = MakeNetwork("mlp", 40);
+  options_.optimizer.learning_rate = 1e30f;
+  options_.epochs = 5;
+  const auto client = Standalone(network.get());
+  const absl::Status status =
+      Train(options_, data_, network.get(), client.get()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(status.message()),
+              testing::MatchesRegex(
+                  "the loss is -?(nan|inf) in step [23] of 10 \\(epoch [12]\\)"
+                  ": is the learning rate too high\\?"));
+}
+
+TEST_F(TrainerTest, ErrorsOfTheClientEndTheTraining) {
+  const auto network = MakeNetwork("cnn", 40);
+  RecordingClient client(0, 1, BindLayers(network.get()));
+  client.push_status = absl::UnavailableError("shard 1 is gone");
+  EXPECT_EQ(Train(options_, data_, network.get(), &client).status(),
+            client.push_status);
+  EXPECT_THAT(client.calls, ElementsAre("factors fc2 0"));
+
+  client.calls.clear();
+  client.push_status = absl::OkStatus();
+  client.wait_status = absl::DeadlineExceededError("worker 3 is missing");
+  EXPECT_EQ(Train(options_, data_, network.get(), &client).status(),
+            client.wait_status);
+  EXPECT_EQ(client.calls.back(), "wait 0");
+}
+
+TEST_F(TrainerTest, BadOptionsAndUnfitDataAreRefused) {
+  const auto network = MakeNetwork("mlp", 40);
+  const auto client = Standalone(network.get());
+  const auto message = [&](const TrainerOptions& options,
+                           const DataSplit& data) {
+    const absl::Status status =
+        Train(options, data, network.get(), client.get()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  TrainerOptions options = options_;
+  options.epochs = 0;
+  EXPECT_THAT(message(options, data_), HasSubstr("epochs is 0"));
+  options = options_;
+  options.progress_interval = -absl::Seconds(1);
+  EXPECT_THAT(message(options, data_), HasSubstr("progress_interval is -1s"));
+  options = options_;
+  options.optimizer.momentum = 2.0f;
+  EXPECT_THAT(message(options, data_), HasSubstr("momentum is 2"));
+
+  DataSplit data = data_;
+  data.train.image = {14, 56, 1};
+  EXPECT_THAT(message(options_, data),
+              HasSubstr("images are 14x56x1, the network takes 28x28x1"));
+  data = data_;
+  data.train.labels[5] = 10;
+  EXPECT_THAT(message(options_, data),
+              HasSubstr("labels go up to 10, the network has 10 classes"));
+  data = data_;
+  Truncate(39, &data.train);
+  EXPECT_THAT(message(options_, data), HasSubstr("39 images to train with"));
+}
+
+TEST_F(TrainerTest, AccuracyCountsAnIncompleteLastBatch) {
+  const auto network = MakeNetwork("mlp", 16);
+  for (int layer = 0; layer < 3; ++layer) {
+    for (float& value : network->parameters(layer)) value = 0.0f;
+  }
+  network->parameters(2)[10 * 128 + 4] = 1.0f;  // Always says 4.
+  int64_t fours = 0;
+  for (uint8_t label : data_.test.labels) fours += label == 4;
+  EXPECT_EQ(Accuracy(data_.test, data_.normalisation, network.get()),
+            static_cast<double>(fours) / 20.0);
+  EXPECT_EQ(Accuracy(Dataset(), data_.normalisation, network.get()), 0.0);
+}
+
+TEST_F(TrainerTest, ChecksumCoversEveryParameter) {
+  const auto network = MakeNetwork("mlp", 1);
+  const uint32_t checksum = ParameterChecksum(*network);
+  for (int layer = 0; layer < 3; ++layer) {
+    float& last = network->parameters(layer).back();
+    const float before = last;
+    last += 1.0f;
+    EXPECT_NE(ParameterChecksum(*network), checksum) << layer;
+    last = before;
+  }
+  EXPECT_EQ(ParameterChecksum(*network), checksum);
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,245 @@
+#include "worker/worker_machine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+
+// Worker 1 of three, two shards: `large` in two chunks on both of them, `fc` by
+// factors.
+JobPtr TwoLayers() {
+  return TestJob(3, 2,
+                 {VectorLayer("large", kChunkElementsMax + 5),
+                  FactorLayer("fc", 2, 3, false, 4)},
+                 {}, Scheme::kFactor);
+}
+
+struct StartedWorker {
+  StartedWorker() : job(TwoLayers()) {
+    std::vector<Buffer> parameters;
+    for (const LayerSpec& layer : job->layers) {
+      parameters.push_back(Buffer::AllocateZeroed(layer.parameters * 4));
+    }
+    machine = std::make_unique<WorkerMachine>(job, 1, parameters);
+    Outbox out;
+    machine->Start(out);
+    started = Carry(out);
+  }
+  // The initial parameters of every layer.
+  std::vector<LayerDone> ReceiveInitial() {
+    std::vector<LayerDone> done;
+    for (const Chunk& chunk : job->placement.chunks()) {
+      const PeerId shard = PeerId::Shard(chunk.shard);
+      for (const LayerDone& each :
+           DeliverAll(*machine, shard,
+                      FramesOf(*job, shard, FrameKind::kResult, chunk.layer,
+                               chunk.index, kInitialRound,
+                               IntegerValues(chunk.length, 0)))
+               .done) {
+        done.push_back(each);
+      }
+    }
+    return done;
+  }
+
+  JobPtr job;
+  std::unique_ptr<WorkerMachine> machine;
+  Effects started;
+};
+
+TEST(WorkerMachineTest, AsksForEveryChunkAndSaysWhichLayersAreDone) {
+  StartedWorker worker;
+  ASSERT_EQ(worker.started.sent.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    const Chunk& chunk = worker.job->placement.chunks()[i];
+    const auto& sent = worker.started.sent[i];
+    EXPECT_EQ(sent.to, PeerId::Shard(chunk.shard));
+    EXPECT_EQ(sent.frame.header.kind, FrameKind::kPull);
+    EXPECT_EQ(sent.frame.header.layer, static_cast<uint32_t>(chunk.layer));
+    EXPECT_EQ(sent.frame.header.chunk, static_cast<uint32_t>(chunk.index));
+  }
+  const auto done = worker.ReceiveInitial();
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].layer, 0);
+  EXPECT_EQ(done[1].layer, 1);
+}
+
+TEST(WorkerMachineTest, LayersAreIndependent) {
+  StartedWorker worker;
+  worker.ReceiveInitial();
+  Outbox out;
+  for (int64_t round = 0; round < 2; ++round) {
+    ASSERT_TRUE(
+        worker.machine
+            ->OnPushFactors(1, round,
+                            {FloatBuffer(IntegerValues(8, 1)),
+                             FloatBuffer(IntegerValues(12, 1)), Buffer()},
+                            out)
+            .ok());
+    for (const int peer : {0, 2}) {
+      for (const uint32_t matrix : {0, 1}) {
+        DeliverAll(
+            *worker.machine, PeerId::Worker(peer),
+            FramesOf(*worker.job, PeerId::Worker(peer), FrameKind::kFactors, 1,
+                     matrix, round, IntegerValues(matrix == 0 ? 8 : 12, peer)));
+      }
+    }
+    EXPECT_EQ(worker.machine->syncer(1).done_round(), round);
+    EXPECT_EQ(worker.machine->syncer(0).done_round(), kInitialRound);
+  }
+}
+
+TEST(WorkerMachineDeathTest, ItNeedsABufferPerLayer) {
+  EXPECT_DEATH(WorkerMachine(TwoLayers(), 0, {Buffer()}),
+               "1 buffers, 2 layers");
+}
+
+struct Refusal {
+  const char* name;
+  PeerId from;
+  std::function<void(FrameHeader&)> spoil;
+  const char* message;
+};
+
+void CheckRefusal(const Refusal& refusal, FrameHeader header,
+                  StartedWorker& worker) {
+  ASSERT_TRUE(worker.machine->OnHeader(header.sender, header).ok());
+  refusal.spoil(header);
+  const absl::Status status =
+      worker.machine->OnHeader(refusal.from, header).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(refusal.message));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(DescribeFrame(header)));
+}
+
+std::string NameOf(const testing::TestParamInfo<Refusal>& info) {
+  return info.param.name;
+}
+
+// A result of layer 0, chunk 1, in round 0.
+class ResultRefusalTest : public testing::TestWithParam<Refusal> {};
+
+TEST_P(ResultRefusalTest, IsRefusedWithTheReason) {
+  StartedWorker worker;
+  worker.ReceiveInitial();
+  Outbox out;
+  ASSERT_TRUE(worker.machine
+                  ->OnPush(0, 0,
+                           Buffer::AllocateZeroed((kChunkElementsMax + 5) * 4),
+                           out)
+                  .ok());
+  // Shard 0 has the full chunk, so that all else is shard 1's.
+  ASSERT_EQ(worker.job->placement.layer_chunks(0)[1].shard, 1);
+  CheckRefusal(GetParam(),
+               FramesOf(*worker.job, PeerId::Shard(1), FrameKind::kResult, 0, 1,
+                        0, IntegerValues(5, 0))[0]
+                   .header,
+               worker);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ResultRefusalTest,
+    testing::Values(
+        Refusal{"Job", PeerId::Shard(1), [](auto& h) { h.job = 0; },
+                "job is 0, expected 77"},
+        Refusal{"Epoch", PeerId::Shard(1), [](auto& h) { h.epoch = 4; },
+                "epoch is 4, expected 5"},
+        Refusal{"Sender", PeerId::Shard(0), [](auto&) {},
+                "sender is shard 1, expected shard 0"},
+        Refusal{"OtherShard", PeerId::Shard(0),
+                [](auto& h) { h.sender = PeerId::Shard(0); },
+                "the chunk is shard 1's"},
+        Refusal{"Worker", PeerId::Worker(0),
+                [](auto& h) { h.sender = PeerId::Worker(0); },
+                "workers take results from shards and factors from workers"},
+        Refusal{"Layer", PeerId::Shard(1), [](auto& h) { h.layer = 2; },
+                "the model has 2 layers"},
+        Refusal{"Chunk", PeerId::Shard(1), [](auto& h) { h.chunk = 2; },
+                "layer large has 2 chunks"},
+        Refusal{"FutureRound", PeerId::Shard(1), [](auto& h) { h.round = 1; },
+                "this worker is at round 0"},
+        Refusal{"RoundOfALayerByFactors", PeerId::Shard(1),
+                [](auto& h) {
+                  h.layer = 1;
+                  h.chunk = 0;
+                  h.payload_bytes = 24;
+                },
+                "this worker is at round -1"},
+        Refusal{"Length", PeerId::Shard(1),
+                [](auto& h) { h.payload_bytes = 262144; },
+                "the payload must have 20 bytes"},
+        Refusal{"Offset", PeerId::Shard(1), [](auto& h) { h.offset = 65536; },
+                "must be a multiple of 65536 below 5"},
+        Refusal{"WireType", PeerId::Shard(1),
+                [](auto& h) { h.wire = WireType::kNone; },
+                "wire type is 0, expected 1"},
+        Refusal{"Contribution", PeerId::Shard(1),
+                [](auto& h) { h.kind = FrameKind::kContribution; },
+                "workers take results from shards and factors from workers"},
+        Refusal{"Pull", PeerId::Shard(1),
+                [](auto& h) {
+                  h.kind = FrameKind::kPull;
+                  h.wire = WireType::kNone;
+                },
+                "workers take results from shards and factors from workers"},
+        Refusal{"Hello", PeerId::Shard(1),
+                [](auto& h) { h.kind = FrameKind::kHello; },
+                "workers take results from shards and factors from workers"},
+        Refusal{"FactorsOfAShard", PeerId::Shard(1),
+                [](auto& h) { h.kind = FrameKind::kFactors; },
+                "workers take results from shards and factors from workers"}),
+    NameOf);
+
+// The input matrix of layer 1, 4 x 3, in round 0, from worker 2.
+class FactorsRefusalTest : public testing::TestWithParam<Refusal> {};
+
+TEST_P(FactorsRefusalTest, IsRefusedWithTheReason) {
+  StartedWorker worker;
+  worker.ReceiveInitial();
+  CheckRefusal(GetParam(),
+               FramesOf(*worker.job, PeerId::Worker(2), FrameKind::kFactors, 1,
+                        kInputMatrix, 0, IntegerValues(12, 0))[0]
+                   .header,
+               worker);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, FactorsRefusalTest,
+    testing::Values(
+        Refusal{"Sender", PeerId::Worker(0), [](auto&) {},
+                "sender is worker 2, expected worker 0"},
+        Refusal{"Shard", PeerId::Shard(0),
+                [](auto& h) { h.sender = PeerId::Shard(0); },
+                "workers take results from shards and factors from workers"},
+        Refusal{"LayerByServer", PeerId::Worker(2),
+                [](auto& h) { h.layer = 0; },
+                "layer large goes by scheme server"},
+        Refusal{"Matrix", PeerId::Worker(2), [](auto& h) { h.chunk = 2; },
+                "there are two factors, 0 and 1"},
+        Refusal{"LengthOfTheOtherMatrix", PeerId::Worker(2),
+                [](auto& h) { h.chunk = kOutputGradientMatrix; },
+                "the payload must have 32 bytes"},
+        Refusal{"Offset", PeerId::Worker(2), [](auto& h) { h.offset = 65536; },
+                "must be a multiple of 65536 below 12"},
+        Refusal{"InitialRound", PeerId::Worker(2),
+                [](auto& h) { h.round = kInitialRound; },
+                "rounds 0 and 1 are open"},
+        Refusal{"TwoRoundsAhead", PeerId::Worker(2),
+                [](auto& h) { h.round = 2; }, "rounds 0 and 1 are open"},
+        Refusal{"HighestRound", PeerId::Worker(2),
+                [](auto& h) { h.round = INT64_MAX; }, "rounds 0 and 1"},
+        Refusal{"LowestRound", PeerId::Worker(2),
+                [](auto& h) { h.round = INT64_MIN; }, "rounds 0 and 1"}),
+    NameOf);
+
+}  // namespace
+}  // namespace nereus
