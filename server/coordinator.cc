@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
@@ -12,6 +13,9 @@ namespace nereus {
 namespace {
 
 constexpr uint64_t kFirstEpoch = 1;
+
+// Beyond what any job reaches, and far from overflow.
+constexpr int64_t kRoundMax = int64_t{1} << 62;
 
 // What a member may call itself and where it may be reached, for the log's
 // sake.
@@ -90,6 +94,11 @@ absl::Status Coordinator::CheckPlace(const JoinRequest& request) const {
 }
 
 absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
+  // First of all, since messages repeat them.
+  NEREUS_RETURN_IF_ERROR(CheckText("name", request.name));
+  NEREUS_RETURN_IF_ERROR(CheckText("build", request.build));
+  NEREUS_RETURN_IF_ERROR(CheckText("job", request.job));
+  NEREUS_RETURN_IF_ERROR(CheckText("data address", request.data_address));
   if (request.protocol_version != kProtocolVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
         "protocol version differs: ", request.name, " (build ", request.build,
@@ -101,8 +110,6 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
         absl::StrCat(request.name, " asks for job \"", request.job,
                      "\", this coordinator serves job \"", options_.job, "\""));
   }
-  NEREUS_RETURN_IF_ERROR(CheckText("name", request.name));
-  NEREUS_RETURN_IF_ERROR(CheckText("data address", request.data_address));
   if (state_ == JobState::kFailed) {
     return absl::AbortedError(
         absl::StrCat("job ", options_.job, " has failed: ", reason_));
@@ -136,9 +143,15 @@ void Coordinator::OnJoin(JoinId join, const JoinRequest& request,
   const absl::Status started = Start(now, out);
   if (started.ok()) return;
   Fail(absl::StrCat("no plan: ", started.message()));
-  for (const Member& each : members_) {
-    out.push_back(RefuseJoin{each.join, started});
+  RefuseWaiting(started, out);
+}
+
+void Coordinator::RefuseWaiting(const absl::Status& why,
+                                CoordinatorOutbox& out) {
+  for (const Member& member : members_) {
+    out.push_back(RefuseJoin{member.join, why});
   }
+  members_.clear();
 }
 
 absl::Status Coordinator::Start(absl::Time now, CoordinatorOutbox& out) {
@@ -214,14 +227,20 @@ absl::StatusOr<JobVerdict> Coordinator::OnHeartbeat(const Heartbeat& heartbeat,
   NEREUS_ASSIGN_OR_RETURN(
       Member * member,
       FindMember(heartbeat.job, heartbeat.epoch, heartbeat.member));
+  if (heartbeat.round < kInitialRound || heartbeat.round > kRoundMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        PeerName(heartbeat.member), " reports round ", heartbeat.round,
+        ", must be in [", kInitialRound, ", ", kRoundMax, "]"));
+  }
   member->last_heartbeat = now;
   member->report = heartbeat;
   for (const Heartbeat::LostPeer& lost : heartbeat.lost_peers) {
     const auto found = FindMember(heartbeat.job, heartbeat.epoch, lost.peer);
     if (!found.ok() || (*found)->left) continue;
-    Fail(absl::StrCat(Describe(**found), " is gone: ",
-                      PeerName(heartbeat.member), " lost its connection (",
-                      lost.reason, ") in round ", (*found)->report.round + 1));
+    Fail(absl::StrCat(Describe(**found),
+                      " is gone: ", PeerName(heartbeat.member),
+                      " lost its connection (", absl::CHexEscape(lost.reason),
+                      ") in round ", (*found)->report.round + 1));
   }
   if (state_ == JobState::kFinished || state_ == JobState::kFailed) {
     member->knows = true;
@@ -248,6 +267,11 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
       out.push_back(NotifyWaiting{member.join, missing});
     }
     return;
+  }
+  if (state_ == JobState::kFailed && job_ == nullptr) {
+    RefuseWaiting(absl::AbortedError(absl::StrCat("job ", options_.job,
+                                                  " has failed: ", reason_)),
+                  out);
   }
   if (state_ != JobState::kRunning) return;
   for (const Member& member : members_) {

@@ -88,7 +88,8 @@ class Coordinator {
   // once a second.
   void OnTick(absl::Time now, CoordinatorOutbox& out);
 
-  // Ends the job with a reason, which all members hear.
+  // Ends the job with a reason, which all members hear; those who wait to join,
+  // at the next tick.
   void Fail(const std::string& reason);
 
   JobState state() const { return state_; }
@@ -117,6 +118,7 @@ class Coordinator {
     bool knows = false;  // Has heard that the job is over.
   };
 
+  void RefuseWaiting(const absl::Status& why, CoordinatorOutbox& out);
   absl::Status CheckJoin(const JoinRequest& request) const;
   absl::Status CheckModel(const JoinRequest& request) const;
   absl::Status CheckPlace(const JoinRequest& request) const;

@@ -1,5 +1,6 @@
 #include "server/shard.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -37,6 +38,11 @@ Shard::Shard(JobPtr job, int index)
         Buffer(),
         {}});
   }
+}
+
+bool Shard::updates_here(const Slot& slot) const {
+  return job_->options.optimizer_place == OptimizerPlace::kServer &&
+         job_->routes[slot.chunk.layer].scheme != Scheme::kFactor;
 }
 
 SumOrder Shard::sum_order() const {
@@ -79,10 +85,11 @@ absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
   NEREUS_ASSIGN_OR_RETURN(const int index, FindSlot(header));
   const Slot& slot = slots_[index];
   if (header.kind == FrameKind::kPull) {
-    if (header.payload_bytes == 0 && header.offset == 0) {
+    if (header.payload_bytes == 0 && header.offset == 0 &&
+        header.round == kInitialRound) {
       return Landing::Scratch();
     }
-    return Refuse(header, "a pull has no payload and no offset");
+    return Refuse(header, "a pull has no payload, no offset and round -1");
   }
   if (header.kind != FrameKind::kContribution) {
     return Refuse(header, "shards take contributions and pulls");
@@ -117,13 +124,16 @@ FrameHeader Shard::ResultHeader(const Slot& slot, int64_t round) const {
 
 void Shard::Pull(Slot& slot, int worker, Outbox& out) {
   if (slot.round == kInitialRound) {
-    slot.waiting_pulls.push_back(worker);
+    auto& waiting = slot.waiting_pulls;
+    if (std::find(waiting.begin(), waiting.end(), worker) == waiting.end()) {
+      waiting.push_back(worker);
+    }
     return;
   }
-  CutIntoFrames(ResultHeader(slot, slot.round - 1), slot.parameters,
-                [&](Frame frame) {
-                  out.Add(SendFrame{PeerId::Worker(worker), std::move(frame)});
-                });
+  const int64_t held = updates_here(slot) ? slot.round - 1 : kInitialRound;
+  CutIntoFrames(ResultHeader(slot, held), slot.parameters, [&](Frame frame) {
+    out.Add(SendFrame{PeerId::Worker(worker), std::move(frame)});
+  });
 }
 
 void Shard::Close(Slot& slot, Outbox& out) {
@@ -148,8 +158,7 @@ void Shard::Close(Slot& slot, Outbox& out) {
 
 void Shard::CloseInitial(Slot& slot, Outbox& out) {
   slot.parameters = slot.aggregation.sum();
-  if (job_->options.optimizer_place == OptimizerPlace::kServer &&
-      job_->routes[slot.chunk.layer].scheme != Scheme::kFactor) {
+  if (updates_here(slot)) {
     const int64_t floats =
         slot.chunk.length * OptimizerStateCount(job_->options.optimizer.rule);
     slot.state = ZeroedLike(slot.parameters,

@@ -62,9 +62,8 @@ class Shard final : public Machine {
         round;  // The open one; kInitialRound until worker 0 has contributed.
     AggregationRound aggregation;
     Buffer parameters;
-    Buffer state;  // Of the optimizer.
-    std::vector<int>
-        waiting_pulls;  // Workers that asked before there was anything.
+    Buffer state;                    // Of the optimizer.
+    std::vector<int> waiting_pulls;  // Workers that asked too early, each once.
   };
 
   absl::Status CheckContribution(const Slot& slot,
@@ -76,6 +75,8 @@ class Shard final : public Machine {
   // Index into slots_ of the chunk that a frame means. Errors:
   // kInvalidArgument.
   absl::StatusOr<int> FindSlot(const FrameHeader& header) const;
+  // Whether rounds change the parameters held here.
+  bool updates_here(const Slot& slot) const;
   SumOrder sum_order() const;
   FrameHeader ResultHeader(const Slot& slot, int64_t round) const;
 

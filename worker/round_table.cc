@@ -70,6 +70,7 @@ absl::Status RoundTable::Await(int layer, int64_t round,
                                absl::Duration timeout) const {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
   absl::MutexLock lock(&mu_);
+  NEREUS_RETURN_IF_ERROR(failure_);
   const Entry& entry = entries_[layer];
   if (round > entry.pushed) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "common/base/logging.h"
-#include "common/compute/gemm.h"
+#include "common/compute/factor_gradient.h"
 #include "common/compute/optimizer.h"
 
 namespace nereus {

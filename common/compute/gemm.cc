@@ -2,8 +2,6 @@
 
 #include <cblas.h>
 
-#include <vector>
-
 namespace nereus {
 
 void Gemm(Transpose transpose_a, Transpose transpose_b, int64_t rows,
@@ -19,20 +17,5 @@ void Gemm(Transpose transpose_a, Transpose transpose_b, int64_t rows,
 }
 
 void SetGemmThreads(int threads) { openblas_set_num_threads(threads); }
-
-void FactorGradient(int64_t rows, int64_t m, int64_t n, bool bias, float scale,
-                    const float* output_gradient, const float* input,
-                    float* gradient) {
-  Gemm(Transpose::kYes, Transpose::kNo, m, n, rows, scale, output_gradient,
-       input, 0.0f, gradient);
-  if (!bias) return;
-  std::vector<double> sums(m, 0.0);
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t i = 0; i < m; ++i) sums[i] += output_gradient[row * m + i];
-  }
-  for (int64_t i = 0; i < m; ++i) {
-    gradient[m * n + i] = static_cast<float>(scale * sums[i]);
-  }
-}
 
 }  // namespace nereus

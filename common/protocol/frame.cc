@@ -117,10 +117,10 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes) {
   if (wire > static_cast<uint8_t>(WireType::kFloat32)) {
     return Bad("wire type", wire, "a known wire type");
   }
-  if (Load<uint8_t>(bytes, kReservedByteAt) != 0 ||
-      Load<uint32_t>(bytes, kReservedWordAt) != 0) {
-    return Bad("a reserved field", 1, "0");
-  }
+  const auto reserved_byte = Load<uint8_t>(bytes, kReservedByteAt);
+  const auto reserved_word = Load<uint32_t>(bytes, kReservedWordAt);
+  if (reserved_byte != 0) return Bad("a reserved byte", reserved_byte, "0");
+  if (reserved_word != 0) return Bad("a reserved word", reserved_word, "0");
 
   FrameHeader header;
   header.kind = static_cast<FrameKind>(kind);

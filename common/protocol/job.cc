@@ -1,5 +1,6 @@
 #include "common/protocol/job.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,6 +16,22 @@ absl::Status Wrong(const FrameHeader& header, absl::string_view field,
   return absl::InvalidArgumentError(absl::StrCat(DescribeFrame(header), ": ",
                                                  field, " is ", found,
                                                  ", expected ", expected));
+}
+
+// The offset of a frame has 32 bits.
+constexpr int64_t kFactorElementsMax = int64_t{1} << 32;
+
+absl::Status CheckFactors(const LayerSpec& layer) {
+  if (layer.kind != LayerKind::kFullyConnected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan sends ", DescribeLayer(layer),
+                     " by factors, which only fc layers have"));
+  }
+  const int64_t rows_max = kFactorElementsMax / std::max(layer.m, layer.n);
+  if (layer.rows <= rows_max) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the plan sends ", DescribeLayer(layer), " by factors of more than ",
+      kFactorElementsMax, " elements each"));
 }
 
 absl::Status CheckCount(absl::string_view name, int64_t count, int64_t max) {
@@ -50,11 +67,8 @@ absl::StatusOr<JobPtr> MakeJob(uint64_t id, uint64_t epoch, int workers,
                      layers.size(), " layers"));
   }
   for (size_t i = 0; i < layers.size(); ++i) {
-    if (routes[i].scheme == Scheme::kFactor &&
-        layers[i].kind != LayerKind::kFullyConnected) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the plan sends ", DescribeLayer(layers[i]),
-                       " by factors, which only fc layers have"));
+    if (routes[i].scheme == Scheme::kFactor) {
+      NEREUS_RETURN_IF_ERROR(CheckFactors(layers[i]));
     }
   }
   NEREUS_ASSIGN_OR_RETURN(Placement placement, Placement::Make(layers, shards));
@@ -84,6 +98,12 @@ absl::Status CheckFrame(const Job& job, PeerId from,
   }
   if (header.sender != from) {
     return Wrong(header, "the sender", PeerName(header.sender), PeerName(from));
+  }
+  const int members = from.role == Role::kWorker ? job.workers : job.shards();
+  if (from.rank < 0 || from.rank >= members) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(DescribeFrame(header), ": the job has ", job.workers,
+                     " workers and ", job.shards(), " shards"));
   }
   if (header.layer >= job.layers.size()) {
     return absl::InvalidArgumentError(

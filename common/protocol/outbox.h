@@ -54,7 +54,8 @@ struct UpdateParameters {
   Buffer updated;
 };
 
-// FactorGradient (common/compute/gemm.h): gradient = scale * factors' product.
+// FactorGradient (common/compute/factor_gradient.h): gradient = scale *
+// factors' product.
 struct MultiplyFactors {
   int64_t rows = 0;
   int64_t m = 0;

@@ -12,6 +12,13 @@
 namespace nereus {
 namespace {
 
+absl::Status CheckAtLeast(absl::string_view field, int64_t value,
+                          int64_t minimum) {
+  if (value >= minimum) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", value, ", must be ", minimum, " or more"));
+}
+
 template <typename Enum>
 absl::Status UnknownEnum(absl::string_view field, Enum value) {
   return absl::InvalidArgumentError(
@@ -336,6 +343,10 @@ absl::StatusOr<Heartbeat> FromProto(const v1::HeartbeatRequest& message) {
   heartbeat.round = message.round();
   heartbeat.stored_bytes = message.stored_bytes();
   heartbeat.chunks = message.chunks();
+  NEREUS_RETURN_IF_ERROR(
+      CheckAtLeast("the round", heartbeat.round, kInitialRound));
+  NEREUS_RETURN_IF_ERROR(CheckAtLeast("the bytes", heartbeat.stored_bytes, 0));
+  NEREUS_RETURN_IF_ERROR(CheckAtLeast("the chunks", heartbeat.chunks, 0));
   for (const auto& lost : message.lost_peers()) {
     NEREUS_ASSIGN_OR_RETURN(const PeerId peer, FromProto(lost.member()));
     heartbeat.lost_peers.push_back({peer, lost.reason()});
@@ -395,6 +406,8 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
   status.waiting = message.waiting();
   status.workers = message.workers();
   status.shards = message.shards();
+  NEREUS_RETURN_IF_ERROR(CheckAtLeast("the workers", status.workers, 0));
+  NEREUS_RETURN_IF_ERROR(CheckAtLeast("the shards", status.shards, 0));
   for (const auto& member : message.members()) {
     NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(member.member()));
     status.members.push_back(

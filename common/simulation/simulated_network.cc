@@ -31,10 +31,17 @@ void SimulatedNetwork::Arrive(PeerId from, PeerId to, const Frame& frame) {
   ++frames_delivered_;
   uint8_t header[kFrameHeaderBytes];
   EncodeFrameHeader(frame.header, header);
+  // Without the header's own checksum: over that, every header's is the same.
+  uint32_t crc = Crc32c(header, sizeof(header) - sizeof(uint32_t));
+  if (frame.payload.data() != nullptr) {
+    crc = ExtendCrc32c(crc, frame.payload.data(),
+                       static_cast<size_t>(frame.payload.bytes()));
+  }
   const int64_t time = absl::ToUnixNanos(events_->now());
-  digest_ = digest_ * 0x100000001b3 ^ Crc32c(header, sizeof(header)) ^
-            static_cast<uint64_t>(time) ^
-            (static_cast<uint64_t>(to.rank) << 40);
+  crc = ExtendCrc32c(crc, &time, sizeof(time));
+  crc = ExtendCrc32c(crc, &to.role, sizeof(to.role));
+  crc = ExtendCrc32c(crc, &to.rank, sizeof(to.rank));
+  digest_ = (digest_ ^ crc) * 0x100000001b3;  // FNV-1a, a frame at a time.
   deliver_(from, to, frame);
 }
 

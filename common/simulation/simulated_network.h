@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "common/base/random.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/peer.h"
 #include "common/simulation/event_queue.h"
-#include "common/base/random.h"
 
 namespace nereus {
 

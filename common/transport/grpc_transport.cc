@@ -89,15 +89,17 @@ void GrpcTransport::Deliver(GrpcEvent& event, FrameHandler& handler) {
 
     case GrpcEvent::Kind::kDisconnected: {
       hub_->Disconnected(event);
-      const absl::Status reason = event.connection == nullptr
-                                      ? event.failure
-                                      : event.connection->reason();
-      // What this side ended was logged at once.
-      const bool logged =
-          event.connection != nullptr && event.connection->refused_here();
-      if (!logged && !reason.ok()) {
-        NEREUS_LOG(Warning) << "no connection to " << PeerName(event.peer)
-                            << ": " << reason.message();
+      if (event.connection == nullptr) {
+        NEREUS_LOG(Warning) << "cannot connect to " << event.failure.message();
+        handler.OnDisconnected(event.peer, event.failure);
+        return;
+      }
+      const absl::Status reason = event.connection->reason();
+      // What this side refused was logged at once.
+      if (!reason.ok() && !event.connection->refused_here()) {
+        NEREUS_LOG(Warning) << "the connection to " << PeerName(event.peer)
+                            << " (" << event.connection->address()
+                            << ") has ended: " << reason.message();
       }
       handler.OnDisconnected(event.peer, reason);
       return;

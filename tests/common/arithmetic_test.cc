@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "common/compute/gemm.h"
+#include "common/compute/factor_gradient.h"
 #include "common/compute/optimizer.h"
 #include "tests/testing/machine_harness.h"
 

@@ -334,5 +334,15 @@ INSTANTIATE_TEST_SUITE_P(
                     IndexCase{int64_t{1} << 32, 0xffff0000, 262144, 65535},
                     IndexCase{int64_t{1} << 32, 0xffffffff, 262144, -1}));
 
+TEST(FrameHeaderTest, AReservedFieldIsRefusedWithItsValue) {
+  uint8_t bytes[kFrameHeaderBytes];
+  EncodeFrameHeader(FrameHeader(), bytes);
+  bytes[7] = 0x7b;
+  const uint32_t crc = Crc32c(bytes, 60);
+  std::memcpy(bytes + 60, &crc, 4);
+  EXPECT_THAT(std::string(DecodeFrameHeader(bytes).status().message()),
+              HasSubstr("123"));
+}
+
 }  // namespace
 }  // namespace nereus

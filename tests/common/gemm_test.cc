@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -151,30 +150,6 @@ INSTANTIATE_TEST_SUITE_P(
       return name(std::get<0>(info.param)) + name(std::get<1>(info.param));
     });
 
-// Where the factors lie in memory must not matter: peers hold theirs elsewhere.
-TEST(GemmTest, AlignmentDoesNotChangeTheBits) {
-  Random random(4);
-  for (int repeat = 0; repeat < 50; ++repeat) {
-    const auto m = static_cast<int64_t>(1 + random.Below(60));
-    const auto n = static_cast<int64_t>(1 + random.Below(60));
-    const auto rows = static_cast<int64_t>(1 + random.Below(100));
-    const std::vector<float> a = RandomFloats(random, rows * m);
-    const std::vector<float> b = RandomFloats(random, rows * n);
-    std::vector<float> first(m * n);
-    FactorGradient(rows, m, n, false, 0.25f, a.data(), b.data(), first.data());
-    for (int shift = 1; shift < 4; ++shift) {
-      std::vector<float> moved_a(shift, 0.0f);
-      moved_a.insert(moved_a.end(), a.begin(), a.end());
-      std::vector<float> moved_b(2 * shift, 0.0f);
-      moved_b.insert(moved_b.end(), b.begin(), b.end());
-      std::vector<float> second(m * n);
-      FactorGradient(rows, m, n, false, 0.25f, moved_a.data() + shift,
-                     moved_b.data() + 2 * shift, second.data());
-      ASSERT_EQ(first, second) << rows << " rows " << m << "x" << n;
-    }
-  }
-}
-
 TEST(GemmTest, RunningItAgainGivesTheSameBits) {
   Random random(5);
   const Product product =
@@ -192,73 +167,6 @@ TEST(GemmTest, RunningItAgainGivesTheSameBits) {
     }
   }
   SetGemmThreads(1);
-}
-
-// 2 rows; m = 2, n = 3. All exact.
-TEST(FactorGradientTest, IsTheProductAndTheColumnSumsByHand) {
-  const float output_gradient[] = {1, 2,  //
-                                   3, 4};
-  const float input[] = {1, 0, 2,  //
-                         0, 1, 1};
-  const std::vector<float> weights = {0.5f, 1.5f, 2.5f,  //
-                                      1.0f, 2.0f, 4.0f};
-  std::vector<float> gradient(8, 99.0f);
-  FactorGradient(2, 2, 3, true, 0.5f, output_gradient, input, gradient.data());
-  std::vector<float> expected = weights;
-  expected.insert(expected.end(), {2.0f, 3.0f});
-  EXPECT_EQ(gradient, expected);
-
-  gradient.assign(8, 99.0f);
-  FactorGradient(2, 2, 3, false, 0.5f, output_gradient, input, gradient.data());
-  expected = weights;
-  expected.insert(expected.end(), {99.0f, 99.0f});  // No bias: not touched.
-  EXPECT_EQ(gradient, expected);
-}
-
-TEST(FactorGradientTest, NoRowsGiveNoGradient) {
-  std::vector<float> gradient(8, std::numeric_limits<float>::quiet_NaN());
-  const float nothing = 0.0f;
-  FactorGradient(0, 2, 3, true, 1.0f, &nothing, &nothing, gradient.data());
-  EXPECT_EQ(gradient, std::vector<float>(8, 0.0f));
-}
-
-// In float32 these sums would lose the small values altogether.
-TEST(FactorGradientTest, ColumnsAreSummedInDouble) {
-  constexpr int64_t kRows = 1000;
-  std::vector<float> output_gradient(kRows, 1.0f);
-  output_gradient[0] = 0x1.0p30f;
-  output_gradient[kRows - 1] = -0x1.0p30f;
-  const std::vector<float> input(kRows, 0.0f);
-  float gradient[2] = {};
-  FactorGradient(kRows, 1, 1, true, 1.0f, output_gradient.data(), input.data(),
-                 gradient);
-  EXPECT_EQ(gradient[0], 0.0f);
-  EXPECT_EQ(gradient[1], 998.0f);
-}
-
-TEST(FactorGradientTest, FollowsPlainLoops) {
-  for (const uint64_t seed : TestSeeds(30)) {
-    SCOPED_TRACE(ReplayHint(seed));
-    Random random(seed);
-    const auto rows = static_cast<int64_t>(1 + random.Below(70));
-    const auto m = static_cast<int64_t>(1 + random.Below(40));
-    const auto n = static_cast<int64_t>(1 + random.Below(40));
-    Product product =
-        RandomProduct(random, Transpose::kYes, Transpose::kNo, m, n, rows);
-    product.alpha = 1.0f / 3;
-    product.beta = 0.0f;
-    std::vector<float> gradient(m * n + m);
-    FactorGradient(rows, m, n, true, product.alpha, product.a.data(),
-                   product.b.data(), gradient.data());
-    product.ExpectEqualTo(gradient);
-    for (int64_t i = 0; i < m; ++i) {
-      double sum = 0;
-      for (int64_t row = 0; row < rows; ++row) sum += product.a[row * m + i];
-      // Summed in the same order, in double: one rounding, to float.
-      const double expected = product.alpha * sum;
-      ASSERT_NEAR(gradient[m * n + i], expected, kUnit * std::abs(expected));
-    }
-  }
 }
 
 }  // namespace

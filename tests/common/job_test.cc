@@ -249,5 +249,28 @@ TEST(FindChunkTest, FindsEveryChunkAndNoOther) {
   }
 }
 
+TEST(CheckFrameTest, SenderOutsideTheJobIsRefused) {
+  const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 1)});
+  FrameHeader header =
+      MakeHeader(*job, PeerId::Worker(2), FrameKind::kContribution, 0, 0, 0);
+  header.wire = WireType::kFloat32;
+  header.payload_bytes = 4;
+  EXPECT_FALSE(CheckFrame(*job, PeerId::Worker(2), header).ok());
+}
+
+TEST(JobTest, FactorsBeyondAFramesOffsetAreRefused) {
+  // 2^30 rows of 8 values: 2^33 elements, an offset has 32 bits.
+  const auto job =
+      MakeJob(1, 1, 2, 1, {FactorLayer("fc", 8, 8, false, int64_t{1} << 30)},
+              {{Scheme::kFactor}}, {});
+  EXPECT_FALSE(job.ok());
+  // 2^30 rows of 2^39 values: not even int64_t holds them.
+  const auto huge =
+      MakeJob(1, 1, 2, 1,
+              {FactorLayer("fc", int64_t{1} << 39, 1, false, int64_t{1} << 30)},
+              {{Scheme::kFactor}}, {});
+  EXPECT_FALSE(huge.ok());
+}
+
 }  // namespace
 }  // namespace nereus

@@ -179,5 +179,43 @@ TEST(SimulatedNetworkTest, DigestTellsRunsApart) {
   EXPECT_NE(DigestOf(7, 20), DigestOf(7, 21));  // One more frame.
 }
 
+TEST(SimulatedNetworkTest, DigestSeesEveryHeaderFieldAndTheReceiver) {
+  const auto digest = [](const FrameHeader& header, PeerId to) {
+    EventQueue events;
+    SimulatedNetwork network({}, 9, &events,
+                             [](PeerId, PeerId, const Frame&) {});
+    network.Send(PeerId::Worker(0), to, {header, Buffer()});
+    while (events.RunNext()) {
+    }
+    return network.digest();
+  };
+  FrameHeader plain;
+  plain.kind = FrameKind::kContribution;
+  const uint64_t known = digest(plain, PeerId::Shard(0));
+  EXPECT_EQ(digest(plain, PeerId::Shard(0)), known);
+  EXPECT_NE(digest(plain, PeerId::Shard(1)), known);
+  EXPECT_NE(digest(plain, PeerId::Worker(0)), known);  // Role.
+  FrameHeader other = plain;
+  other.round = 2;
+  EXPECT_NE(digest(other, PeerId::Shard(0)), known);
+  other = plain;
+  other.layer = 1;
+  EXPECT_NE(digest(other, PeerId::Shard(0)), known);
+}
+
+TEST(SimulatedNetworkTest, DigestSeesThePayload) {
+  const auto digest = [](float value) {
+    EventQueue events;
+    SimulatedNetwork network({}, 9, &events,
+                             [](PeerId, PeerId, const Frame&) {});
+    network.Send(PeerId::Worker(0), PeerId::Shard(0),
+                 {FrameHeader(), FloatBuffer({value})});
+    while (events.RunNext()) {
+    }
+    return network.digest();
+  };
+  EXPECT_NE(digest(1), digest(2));
+}
+
 }  // namespace
 }  // namespace nereus

@@ -117,7 +117,9 @@ void CheckAccepted(const Job& job, const FrameHeader& header,
   ASSERT_EQ(header.epoch, job.epoch);
   ASSERT_LT(header.layer, job.layers.size());
   // A pull asks for what there is, of whatever round.
-  if (header.kind != FrameKind::kPull) ASSERT_GE(header.round, kInitialRound);
+  if (header.kind != FrameKind::kPull) {
+    ASSERT_GE(header.round, kInitialRound);
+  }
   ASSERT_LT(header.offset, kLarge);
   ASSERT_LE(header.payload_bytes, kFramePayloadBytesMax);
   if (landing.kind == Landing::Kind::kPlace) {

@@ -244,5 +244,20 @@ TEST(MessagesFuzzTest, EmptyMessagesAreRefused) {
   EXPECT_FALSE(FromProto(v1::GetStatusResponse()).ok());
 }
 
+TEST(MessagesTest, NegativeCountsAreRefused) {
+  JobStatus status;
+  status.state = JobState::kRunning;
+  v1::GetStatusResponse message = ToProto(status);
+  message.set_workers(-5);
+  EXPECT_FALSE(FromProto(message).ok());
+}
+
+TEST(MessagesTest, ARoundBeforeTheFirstIsRefused) {
+  Heartbeat heartbeat;
+  heartbeat.round = -7;
+  heartbeat.stored_bytes = -1;
+  EXPECT_FALSE(FromProto(ToProto(heartbeat)).ok());
+}
+
 }  // namespace
 }  // namespace nereus

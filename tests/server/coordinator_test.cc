@@ -638,5 +638,49 @@ INSTANTIATE_TEST_SUITE_P(
                    "beta1 is 2"}),
     [](const auto& info) { return std::string(info.param.name); });
 
+TEST(CoordinatorTest, AnAbsurdRoundInAHeartbeatDoesNotOverflow) {
+  Coordinator coordinator(Options(1, 1));
+  CoordinatorOutbox out;
+  coordinator.OnJoin(1, WorkerRequest("w"), absl::UnixEpoch(), out);
+  coordinator.OnJoin(2, ShardRequest(0), absl::UnixEpoch(), out);
+  Heartbeat heartbeat;
+  heartbeat.job = Options(1, 1).job_id;
+  heartbeat.epoch = 1;
+  heartbeat.member = PeerId::Worker(0);
+  heartbeat.round = INT64_MAX;
+  (void)coordinator.OnHeartbeat(heartbeat, absl::UnixEpoch());
+  coordinator.OnTick(absl::UnixEpoch() + absl::Seconds(60), out);
+  EXPECT_THAT(coordinator.reason(), testing::Not(HasSubstr("round -")));
+}
+
+TEST(CoordinatorTest, HostileTextIsNotRepeatedAsItIs) {
+  for (const int field : {0, 1, 2}) {
+    Coordinator coordinator(Options(1, 1));
+    JoinRequest request = WorkerRequest("w");
+    const std::string hostile = "\x1b[31m\nI 2026 forged log line";
+    if (field == 0) request.protocol_version = 9;
+    if (field == 0) request.name = hostile;
+    if (field == 1) request.protocol_version = 9;
+    if (field == 1) request.build = hostile;
+    if (field == 2) request.job = hostile;
+    CoordinatorOutbox out;
+    coordinator.OnJoin(1, request, absl::UnixEpoch(), out);
+    const auto& refused = std::get<RefuseJoin>(out.at(0));
+    EXPECT_EQ(refused.why.message().find('\n'), absl::string_view::npos)
+        << "field " << field;
+  }
+}
+
+TEST(CoordinatorTest, AFailureWhileGatheringAnswersThoseWhoWait) {
+  Coordinator coordinator(Options(1, 1));
+  CoordinatorOutbox out;
+  coordinator.OnJoin(1, WorkerRequest("w"), absl::UnixEpoch(), out);
+  out.clear();
+  coordinator.Fail("stopped by hand");
+  coordinator.OnTick(absl::UnixEpoch() + absl::Seconds(60), out);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<RefuseJoin>(out[0]));
+}
+
 }  // namespace
 }  // namespace nereus

@@ -484,7 +484,7 @@ INSTANTIATE_TEST_SUITE_P(
                   h.kind = FrameKind::kPull;
                   h.wire = WireType::kNone;
                 },
-                "a pull has no payload and no offset"},
+                "a pull has no payload, no offset and round -1"},
         Refusal{"PullWithAnOffset", kWorker1,
                 [](FrameHeader& h) {
                   h.kind = FrameKind::kPull;
@@ -492,7 +492,7 @@ INSTANTIATE_TEST_SUITE_P(
                   h.payload_bytes = 0;
                   h.offset = 65536;
                 },
-                "a pull has no payload and no offset"},
+                "a pull has no payload, no offset and round -1"},
         Refusal{"Result", kWorker1,
                 [](FrameHeader& h) { h.kind = FrameKind::kResult; },
                 "shards take contributions and pulls"},
@@ -543,6 +543,42 @@ TEST(ShardTest, SizesWithoutBytesGoTheSameWay) {
     EXPECT_EQ(effects.sent[1].frame.payload.bytes(), 4);
     EXPECT_EQ(effects.sent[1].frame.payload.data(), nullptr);
   }
+}
+
+TEST(ShardTest, ARepeatedEarlyPullIsAnsweredOnce) {
+  const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 2)});
+  Shard shard(job, 0);
+  const Frame pull{MakeHeader(*job, PeerId::Worker(1), FrameKind::kPull, 0, 0,
+                              kInitialRound),
+                   Buffer()};
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(Deliver(shard, PeerId::Worker(1), pull).ok());
+  }
+  const Effects effects =
+      DeliverAll(shard, PeerId::Worker(0),
+                 FramesOf(*job, PeerId::Worker(0), FrameKind::kContribution, 0,
+                          0, kInitialRound, {1, 2}));
+  EXPECT_EQ(effects.sent.size(), 1u);
+}
+
+TEST(ShardTest, WithTheOptimizerAtTheWorkersAPullGivesTheInitialRound) {
+  JobOptions options;
+  options.optimizer_place = OptimizerPlace::kWorker;
+  const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 1)}, options);
+  Shard shard(job, 0);
+  const PeerId worker = PeerId::Worker(0);
+  for (const int64_t round : {-1, 0}) {
+    DeliverAll(
+        shard, worker,
+        FramesOf(*job, worker, FrameKind::kContribution, 0, 0, round, {7}));
+  }
+  const Effects effects = DeliverAll(
+      shard, worker,
+      {Frame{MakeHeader(*job, worker, FrameKind::kPull, 0, 0, kInitialRound),
+             Buffer()}});
+  ASSERT_EQ(effects.sent.size(), 1u);
+  // The values are the initial parameters, not what round 0 came to.
+  EXPECT_EQ(effects.sent[0].frame.header.round, kInitialRound);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "common/compute/gemm.h"
+#include "common/compute/factor_gradient.h"
 
 namespace nereus {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "common/compute/gemm.h"
+#include "common/compute/factor_gradient.h"
 #include "tests/testing/test_seed.h"
 
 namespace nereus {

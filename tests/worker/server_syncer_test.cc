@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/compute/gemm.h"
+#include "common/compute/factor_gradient.h"
 #include "tests/testing/machine_harness.h"
 #include "worker/worker_machine.h"
 

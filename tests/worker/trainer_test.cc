@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/compute/factor_gradient.h"
 #include "common/compute/gemm.h"
 #include "worker/trainer/standalone_client.h"
 #include "worker/trainer/synthetic.h"

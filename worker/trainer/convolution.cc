@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/base/logging.h"
+#include "common/compute/factor_gradient.h"
 #include "common/compute/gemm.h"
 
 namespace nereus {

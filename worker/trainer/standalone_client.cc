@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/compute/gemm.h"
+#include "common/compute/factor_gradient.h"
 
 namespace nereus {
 namespace {

@@ -1,0 +1,184 @@
+#include "common/compute/factor_gradient.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace nereus {
+namespace {
+
+// A tile of the result stays in registers while a block of rows goes by; a
+// block's packed rows of both factors stay in the L1 cache. Both tile sides and
+// the block may change freely: they do not change the order in which an element
+// is summed.
+constexpr int64_t kTileRows = 6;      // Along m.
+constexpr int64_t kTileColumns = 16;  // Along n.
+constexpr int64_t kBlock = 512;       // Of `rows`.
+
+// c (kTileRows x kTileColumns, row stride `stride`) += a^T b over `count` rows
+// of the packed panels a (count x kTileRows) and b (count x kTileColumns).
+using TileFunction = void (*)(int64_t count, const float* a, const float* b,
+                              float* c, int64_t stride);
+
+void PlainTile(int64_t count, const float* a, const float* b, float* c,
+               int64_t stride) {
+  for (int64_t i = 0; i < kTileRows; ++i) {
+    for (int64_t j = 0; j < kTileColumns; ++j) {
+      float sum = c[i * stride + j];
+      for (int64_t row = 0; row < count; ++row) {
+        sum = std::fma(a[row * kTileRows + i], b[row * kTileColumns + j], sum);
+      }
+      c[i * stride + j] = sum;
+    }
+  }
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) void Avx2Tile(int64_t count, const float* a,
+                                                  const float* b, float* c,
+                                                  int64_t stride) {
+  __m256 sums[kTileRows][2];
+#pragma GCC unroll 6
+  for (int64_t i = 0; i < kTileRows; ++i) {
+    sums[i][0] = _mm256_loadu_ps(c + i * stride);
+    sums[i][1] = _mm256_loadu_ps(c + i * stride + 8);
+  }
+  for (int64_t row = 0; row < count; ++row) {
+    const __m256 low = _mm256_loadu_ps(b + row * kTileColumns);
+    const __m256 high = _mm256_loadu_ps(b + row * kTileColumns + 8);
+#pragma GCC unroll 6
+    for (int64_t i = 0; i < kTileRows; ++i) {
+      const __m256 value = _mm256_broadcast_ss(a + row * kTileRows + i);
+      sums[i][0] = _mm256_fmadd_ps(value, low, sums[i][0]);
+      sums[i][1] = _mm256_fmadd_ps(value, high, sums[i][1]);
+    }
+  }
+#pragma GCC unroll 6
+  for (int64_t i = 0; i < kTileRows; ++i) {
+    _mm256_storeu_ps(c + i * stride, sums[i][0]);
+    _mm256_storeu_ps(c + i * stride + 8, sums[i][1]);
+  }
+}
+#endif
+
+TileFunction ChooseTile() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    return Avx2Tile;
+  }
+#endif
+  return PlainTile;
+}
+
+// Copies columns [first, first + width) of `count` rows of `matrix` (row stride
+// `stride`) into a panel of `panel_width` columns, the rest 0.
+void PackPanel(const float* matrix, int64_t stride, int64_t count,
+               int64_t first, int64_t width, int64_t panel_width,
+               float* panel) {
+  for (int64_t row = 0; row < count; ++row) {
+    const float* from = matrix + row * stride + first;
+    float* to = panel + row * panel_width;
+    std::copy(from, from + width, to);
+    std::fill(to + width, to + panel_width, 0.0f);
+  }
+}
+
+int64_t CountPanels(int64_t columns, int64_t width) {
+  return (columns + width - 1) / width;
+}
+
+// One block of rows: gradient += output_gradient^T * input.
+void AddBlock(TileFunction tile, int64_t count, int64_t m, int64_t n,
+              const float* output_gradient, const float* input,
+              float* gradient) {
+  thread_local std::vector<float> packed_a;
+  thread_local std::vector<float> packed_b;
+  const int64_t panels = CountPanels(m, kTileRows);
+  const int64_t panel_floats = kTileRows * count;
+  packed_a.resize(std::max<size_t>(packed_a.size(), panels * panel_floats));
+  packed_b.resize(kBlock * kTileColumns);
+  for (int64_t panel = 0; panel < panels; ++panel) {
+    const int64_t first = panel * kTileRows;
+    PackPanel(output_gradient, m, count, first, std::min(kTileRows, m - first),
+              kTileRows, packed_a.data() + panel * panel_floats);
+  }
+  for (int64_t j = 0; j < n; j += kTileColumns) {
+    const int64_t columns = std::min(kTileColumns, n - j);
+    PackPanel(input, n, count, j, columns, kTileColumns, packed_b.data());
+    for (int64_t panel = 0; panel < panels; ++panel) {
+      const int64_t i = panel * kTileRows;
+      const int64_t rows = std::min(kTileRows, m - i);
+      const float* a = packed_a.data() + panel * panel_floats;
+      if (rows == kTileRows && columns == kTileColumns) {
+        tile(count, a, packed_b.data(), gradient + i * n + j, n);
+        continue;
+      }
+      // An edge: through a whole tile of its own.
+      float edge[kTileRows * kTileColumns] = {};
+      for (int64_t row = 0; row < rows; ++row) {
+        std::copy_n(gradient + (i + row) * n + j, columns,
+                    edge + row * kTileColumns);
+      }
+      tile(count, a, packed_b.data(), edge, kTileColumns);
+      for (int64_t row = 0; row < rows; ++row) {
+        std::copy_n(edge + row * kTileColumns, columns,
+                    gradient + (i + row) * n + j);
+      }
+    }
+  }
+}
+
+void BiasGradient(int64_t rows, int64_t m, float scale,
+                  const float* output_gradient, float* gradient) {
+  thread_local std::vector<double> sums;
+  sums.assign(m, 0.0);
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* from = output_gradient + row * m;
+    for (int64_t i = 0; i < m; ++i) sums[i] += from[i];
+  }
+  for (int64_t i = 0; i < m; ++i) {
+    gradient[i] = static_cast<float>(scale * sums[i]);
+  }
+}
+
+}  // namespace
+
+void FactorGradient(int64_t rows, int64_t m, int64_t n, bool bias, float scale,
+                    const float* output_gradient, const float* input,
+                    float* gradient) {
+  static const TileFunction tile = ChooseTile();
+  std::fill(gradient, gradient + m * n, 0.0f);
+  for (int64_t row = 0; row < rows; row += kBlock) {
+    AddBlock(tile, std::min(kBlock, rows - row), m, n,
+             output_gradient + row * m, input + row * n, gradient);
+  }
+  if (scale != 1.0f) {
+    for (int64_t i = 0; i < m * n; ++i) gradient[i] *= scale;
+  }
+  if (bias) BiasGradient(rows, m, scale, output_gradient, gradient + m * n);
+}
+
+void FactorGradientReference(int64_t rows, int64_t m, int64_t n, bool bias,
+                             float scale, const float* output_gradient,
+                             const float* input, float* gradient) {
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      float sum = 0.0f;
+      for (int64_t row = 0; row < rows; ++row) {
+        sum = std::fma(output_gradient[row * m + i], input[row * n + j], sum);
+      }
+      gradient[i * n + j] = scale * sum;
+    }
+    if (!bias) continue;
+    double sum = 0.0;
+    for (int64_t row = 0; row < rows; ++row)
+      sum += output_gradient[row * m + i];
+    gradient[m * n + i] = static_cast<float>(scale * sum);
+  }
+}
+
+}  // namespace nereus

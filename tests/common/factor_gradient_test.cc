@@ -1,0 +1,184 @@
+#include "common/compute/factor_gradient.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/compute/gemm.h"
+
+namespace nereus {
+namespace {
+
+std::vector<float> RandomFloats(Random& random, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) {
+    value = static_cast<float>(random.Uniform() * 2 - 1);
+  }
+  return values;
+}
+
+// Lengths around a tile (6 x 16), a block of rows (512), and nothing.
+TEST(FactorGradientTest, HasTheBitsOfTheReference) {
+  Random random(3);
+  for (const int64_t rows : {0, 1, 2, 511, 512, 513, 1100}) {
+    for (const int64_t m : {0, 1, 5, 6, 7, 20}) {
+      for (const int64_t n : {0, 1, 15, 16, 17, 40}) {
+        const std::vector<float> a = RandomFloats(random, rows * m);
+        const std::vector<float> b = RandomFloats(random, rows * n);
+        for (const bool bias : {false, true}) {
+          std::vector<float> fast(m * n + m, 7.0f);
+          std::vector<float> plain(m * n + m, 7.0f);
+          FactorGradient(rows, m, n, bias, 0.3f, a.data(), b.data(),
+                         fast.data());
+          FactorGradientReference(rows, m, n, bias, 0.3f, a.data(), b.data(),
+                                  plain.data());
+          ASSERT_EQ(fast, plain) << rows << " rows, " << m << "x" << n;
+        }
+      }
+    }
+  }
+}
+
+// Each product is fused with its sum: one rounding of 2^-24 a row, relative to
+// a sum that is at most the sum of the products' magnitudes, and one for the
+// scale.
+TEST(FactorGradientTest, IsCloseToTheProductInDouble) {
+  constexpr int64_t kRows = 300;
+  constexpr int64_t kM = 31;
+  constexpr int64_t kN = 50;
+  Random random(4);
+  const std::vector<float> a = RandomFloats(random, kRows * kM);
+  const std::vector<float> b = RandomFloats(random, kRows * kN);
+  std::vector<float> gradient(kM * kN);
+  FactorGradient(kRows, kM, kN, false, 1.0f / 3, a.data(), b.data(),
+                 gradient.data());
+  for (int64_t i = 0; i < kM; ++i) {
+    for (int64_t j = 0; j < kN; ++j) {
+      double sum = 0.0;
+      double magnitude = 0.0;
+      for (int64_t row = 0; row < kRows; ++row) {
+        const double product = double{a[row * kM + i]} * b[row * kN + j];
+        sum += product;
+        magnitude += std::abs(product);
+      }
+      ASSERT_NEAR(gradient[i * kN + j], sum * (1.0f / 3),
+                  (kRows + 1) * 0x1.0p-24 * magnitude / 3)
+          << i << ", " << j;
+    }
+  }
+}
+
+// Two workers whose frameworks set OpenBLAS up differently must still agree;
+// with its GEMM they did not.
+TEST(FactorGradientTest, TheNumberOfBlasThreadsDoesNotChangeTheBits) {
+  Random random(6);
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    const auto m = static_cast<int64_t>(1 + random.Below(200));
+    const auto n = static_cast<int64_t>(1 + random.Below(200));
+    const auto rows = static_cast<int64_t>(1 + random.Below(900));
+    const std::vector<float> a = RandomFloats(random, rows * m);
+    const std::vector<float> b = RandomFloats(random, rows * n);
+    SetGemmThreads(1);
+    std::vector<float> one(m * n);
+    FactorGradient(rows, m, n, false, 0.25f, a.data(), b.data(), one.data());
+    for (const int threads : {2, 4}) {
+      SetGemmThreads(threads);
+      std::vector<float> many(m * n);
+      FactorGradient(rows, m, n, false, 0.25f, a.data(), b.data(), many.data());
+      SetGemmThreads(1);
+      ASSERT_EQ(one, many) << rows << " rows, " << m << "x" << n << ", "
+                           << threads << " threads";
+    }
+  }
+}
+
+TEST(FactorGradientTest, ThreadsMayCallItAtOnce) {
+  Random random(7);
+  const std::vector<float> a = RandomFloats(random, 700 * 30);
+  const std::vector<float> b = RandomFloats(random, 700 * 50);
+  std::vector<float> expected(30 * 50 + 30);
+  FactorGradient(700, 30, 50, true, 1.0f, a.data(), b.data(), expected.data());
+  std::vector<std::vector<float>> results(4, std::vector<float>(30 * 50 + 30));
+  std::vector<std::thread> threads;
+  for (auto& result : results) {
+    threads.emplace_back([&] {
+      FactorGradient(700, 30, 50, true, 1.0f, a.data(), b.data(),
+                     result.data());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& result : results) EXPECT_EQ(result, expected);
+}
+
+// Where the factors lie in memory must not matter: peers hold theirs elsewhere.
+TEST(FactorGradientTest, AlignmentDoesNotChangeTheBits) {
+  Random random(4);
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    const auto m = static_cast<int64_t>(1 + random.Below(60));
+    const auto n = static_cast<int64_t>(1 + random.Below(60));
+    const auto rows = static_cast<int64_t>(1 + random.Below(100));
+    const std::vector<float> a = RandomFloats(random, rows * m);
+    const std::vector<float> b = RandomFloats(random, rows * n);
+    std::vector<float> first(m * n);
+    FactorGradient(rows, m, n, false, 0.25f, a.data(), b.data(), first.data());
+    for (int shift = 1; shift < 4; ++shift) {
+      std::vector<float> moved_a(shift, 0.0f);
+      moved_a.insert(moved_a.end(), a.begin(), a.end());
+      std::vector<float> moved_b(2 * shift, 0.0f);
+      moved_b.insert(moved_b.end(), b.begin(), b.end());
+      std::vector<float> second(m * n);
+      FactorGradient(rows, m, n, false, 0.25f, moved_a.data() + shift,
+                     moved_b.data() + 2 * shift, second.data());
+      ASSERT_EQ(first, second) << rows << " rows " << m << "x" << n;
+    }
+  }
+}
+
+// 2 rows; m = 2, n = 3. All exact.
+TEST(FactorGradientTest, IsTheProductAndTheColumnSumsByHand) {
+  const float output_gradient[] = {1, 2,  //
+                                   3, 4};
+  const float input[] = {1, 0, 2,  //
+                         0, 1, 1};
+  const std::vector<float> weights = {0.5f, 1.5f, 2.5f,  //
+                                      1.0f, 2.0f, 4.0f};
+  std::vector<float> gradient(8, 99.0f);
+  FactorGradient(2, 2, 3, true, 0.5f, output_gradient, input, gradient.data());
+  std::vector<float> expected = weights;
+  expected.insert(expected.end(), {2.0f, 3.0f});
+  EXPECT_EQ(gradient, expected);
+
+  gradient.assign(8, 99.0f);
+  FactorGradient(2, 2, 3, false, 0.5f, output_gradient, input, gradient.data());
+  expected = weights;
+  expected.insert(expected.end(), {99.0f, 99.0f});  // No bias: not touched.
+  EXPECT_EQ(gradient, expected);
+}
+
+TEST(FactorGradientTest, NoRowsGiveNoGradient) {
+  std::vector<float> gradient(8, std::numeric_limits<float>::quiet_NaN());
+  const float nothing = 0.0f;
+  FactorGradient(0, 2, 3, true, 1.0f, &nothing, &nothing, gradient.data());
+  EXPECT_EQ(gradient, std::vector<float>(8, 0.0f));
+}
+
+// In float32 these sums would lose the small values altogether.
+TEST(FactorGradientTest, ColumnsAreSummedInDouble) {
+  constexpr int64_t kRows = 1000;
+  std::vector<float> output_gradient(kRows, 1.0f);
+  output_gradient[0] = 0x1.0p30f;
+  output_gradient[kRows - 1] = -0x1.0p30f;
+  const std::vector<float> input(kRows, 0.0f);
+  float gradient[2] = {};
+  FactorGradient(kRows, 1, 1, true, 1.0f, output_gradient.data(), input.data(),
+                 gradient);
+  EXPECT_EQ(gradient[0], 0.0f);
+  EXPECT_EQ(gradient[1], 998.0f);
+}
+
+}  // namespace
+}  // namespace nereus
