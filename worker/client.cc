@@ -56,7 +56,7 @@ class ClientImpl final : public Client {
   ~ClientImpl() override;
 
   // Joins and connects; the initial parameters are there when it returns.
-  absl::Status Start(std::vector<LayerSpec> specs);
+  absl::Status Start(const std::vector<LayerSpec>& specs);
 
   int rank() const override { return rank_; }
   int workers() const override { return job_->workers; }
@@ -142,7 +142,7 @@ absl::StatusOr<Welcome> ClientImpl::Join(std::vector<LayerSpec> specs) {
   return membership_->Join(request, options_.connect_timeout);
 }
 
-absl::Status ClientImpl::Start(std::vector<LayerSpec> specs) {
+absl::Status ClientImpl::Start(const std::vector<LayerSpec>& specs) {
   NEREUS_RETURN_IF_ERROR(Listen());
   NEREUS_ASSIGN_OR_RETURN(const Welcome welcome, Join(specs));
   if (welcome.job->layers != specs) {
@@ -363,9 +363,9 @@ absl::Status ClientImpl::Leave() {
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
     const ClientOptions& options, std::vector<LayerBinding> layers) {
   NEREUS_RETURN_IF_ERROR(options.Validate());
-  NEREUS_ASSIGN_OR_RETURN(std::vector<LayerSpec> specs, SpecsOf(layers));
+  NEREUS_ASSIGN_OR_RETURN(const std::vector<LayerSpec> specs, SpecsOf(layers));
   auto client = std::make_unique<ClientImpl>(options, std::move(layers));
-  NEREUS_RETURN_IF_ERROR(client->Start(std::move(specs)));
+  NEREUS_RETURN_IF_ERROR(client->Start(specs));
   return client;
 }
 

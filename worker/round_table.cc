@@ -101,7 +101,7 @@ int64_t RoundTable::round() const {
   absl::MutexLock lock(&mu_);
   int64_t round = entries_.front().done;
   for (const Entry& entry : entries_) round = std::min(round, entry.done);
-  return round;
+  return std::max(round, kInitialRound);
 }
 
 RoundTable::Cost RoundTable::cost(int layer) const {

@@ -55,7 +55,8 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // still is after `timeout`.
   bool AwaitReturned(absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The last round that every layer has done.
+  // The last round that every layer has done; kInitialRound also before that
+  // one.
   int64_t round() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Rounds done, and the time from push to done, summed over them.

@@ -9,7 +9,7 @@ ServerSyncer::ServerSyncer(JobPtr job, int layer, int rank, Buffer parameters)
 
 absl::Status ServerSyncer::DoPush(int64_t round, Buffer gradient, Outbox& out) {
   Contribute(round, gradient, out);
-  results_.Open(round, updates_here() ? parameters_ : std::move(gradient));
+  results_.Open(round, updates_here() ? parameters_ : gradient);
   return absl::OkStatus();
 }
 
@@ -29,7 +29,7 @@ void ServerSyncer::DoPushFactors(int64_t round, FactorBuffers factors,
                           std::move(factors.output_gradient),
                           std::move(factors.input), gradient});
   Contribute(round, gradient, out);
-  results_.Open(round, updates_here() ? parameters_ : std::move(gradient));
+  results_.Open(round, updates_here() ? parameters_ : gradient);
 }
 
 }  // namespace nereus

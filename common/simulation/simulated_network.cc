@@ -13,7 +13,7 @@ SimulatedNetwork::SimulatedNetwork(const NetworkOptions& options, uint64_t seed,
       deliver_(std::move(deliver)),
       random_(seed) {}
 
-void SimulatedNetwork::Send(PeerId from, PeerId to, Frame frame) {
+void SimulatedNetwork::Send(PeerId from, PeerId to, const Frame& frame) {
   Schedule(from, to, frame);
   if (random_.Chance(options_.repeat_probability)) Schedule(from, to, frame);
 }

@@ -38,7 +38,7 @@ class SimulatedNetwork {
   SimulatedNetwork(const NetworkOptions& options, uint64_t seed,
                    EventQueue* events, Deliver deliver);
 
-  void Send(PeerId from, PeerId to, Frame frame);
+  void Send(PeerId from, PeerId to, const Frame& frame);
 
   // A digest of all that was delivered, in order, with times: equal for equal
   // runs.

@@ -258,8 +258,9 @@ void GrpcConnection::OnRead(bool ok) {
     deliver = ok && !ending_;
     if (deliver) ++undelivered_;
   }
-  grpc::ByteBuffer message;
-  message.Swap(&incoming_);
+  // gRPC's buffers cannot be moved, and copying one counts every slice.
+  auto message = std::make_unique<grpc::ByteBuffer>();
+  message->Swap(&incoming_);
   // Still marked as reading, so that no other message can overtake this one.
   if (deliver) listener_->OnMessage(shared_from_this(), std::move(message));
   {

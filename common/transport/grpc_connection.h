@@ -52,7 +52,7 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
     // A message has come in; one at a time. Each must be answered, now or
     // later, by Consumed.
     virtual void OnMessage(const std::shared_ptr<GrpcConnection>& connection,
-                           grpc::ByteBuffer message) = 0;
+                           std::unique_ptr<grpc::ByteBuffer> message) = 0;
 
     // It is over, see reason(). The last call.
     virtual void OnClosed(

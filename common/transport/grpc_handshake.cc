@@ -45,7 +45,7 @@ grpc::ServerGenericBidiReactor* GrpcHub::Accept(
 }
 
 void GrpcHub::OnMessage(const ConnectionPtr& connection,
-                        grpc::ByteBuffer message) {
+                        std::unique_ptr<grpc::ByteBuffer> message) {
   if (connection->peer().has_value()) {
     events_.Push({GrpcEvent::Kind::kMessage,
                   *connection->peer(),
@@ -55,9 +55,9 @@ void GrpcHub::OnMessage(const ConnectionPtr& connection,
     return;
   }
   if (connection->connecting()) {
-    OnAnswer(connection, message);
+    OnAnswer(connection, *message);
   } else {
-    OnIntroduction(connection, message);
+    OnIntroduction(connection, *message);
   }
   connection->Consumed();
 }

@@ -35,8 +35,8 @@ struct GrpcEvent {
   PeerId peer;
   // Null when an attempt to connect has failed.
   std::shared_ptr<GrpcConnection> connection;
-  grpc::ByteBuffer message;  // kMessage.
-  absl::Status failure;      // kDisconnected without a connection.
+  std::unique_ptr<grpc::ByteBuffer> message;  // kMessage.
+  absl::Status failure;  // kDisconnected without a connection.
 };
 
 // Which peers there are, how each is reached, and the handshakes. Internal to
@@ -81,7 +81,7 @@ class GrpcHub final : public GrpcConnection::Listener,
   void Shutdown(absl::Time deadline);
 
   void OnMessage(const std::shared_ptr<GrpcConnection>& connection,
-                 grpc::ByteBuffer message) override;
+                 std::unique_ptr<grpc::ByteBuffer> message) override;
   void OnClosed(const std::shared_ptr<GrpcConnection>& connection) override;
 
  private:

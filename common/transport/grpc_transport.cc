@@ -77,7 +77,7 @@ void GrpcTransport::Deliver(GrpcEvent& event, FrameHandler& handler) {
 
     case GrpcEvent::Kind::kMessage: {
       const absl::Status received = Receive(event, handler);
-      event.message.Clear();
+      event.message.reset();
       event.connection->Consumed();
       if (received.ok()) return;
       NEREUS_LOG(Warning) << "ending the connection to " << PeerName(event.peer)
@@ -112,10 +112,10 @@ absl::Status GrpcTransport::Receive(const GrpcEvent& event,
   // It came behind a frame that ended the connection.
   if (event.connection->refused_here()) return absl::OkStatus();
   NEREUS_ASSIGN_OR_RETURN(const IncomingFrame incoming,
-                          IncomingFrame::Read(event.message));
+                          IncomingFrame::Read(*event.message));
   if (incoming.header().kind == FrameKind::kRefusal) {
     NEREUS_ASSIGN_OR_RETURN(const Frame refusal,
-                            ReadSmallFrame(event.message, kRefusalBytesMax));
+                            ReadSmallFrame(*event.message, kRefusalBytesMax));
     hub_->RefusedByPeer(event.connection, ReadRefusal(refusal));
     return absl::OkStatus();
   }

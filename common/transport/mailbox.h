@@ -17,8 +17,10 @@ template <typename Event>
 class Mailbox {
  public:
   void Push(Event event) {
-    std::lock_guard<std::mutex> lock(mu_);
-    events_.push_back(std::move(event));
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      events_.push_back(std::move(event));
+    }
     changed_.notify_one();
   }
 

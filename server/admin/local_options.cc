@@ -103,7 +103,7 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options,
       absl::StrCat("--threads=", options.threads),
       absl::StrCat("--holdout=", Exact(options.holdout)),
       absl::StrCat("--limit=", options.limit),
-      "--progress=json",
+      "--json",
       absl::StrCat("--log-level=", ChildLogLevel(options.log_level)),
   };
   if (!options.data.empty()) {

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/base/logging.h"
+#include "common/compute/optimizer.h"
 #include "common/plan/planner.h"
 #include "common/plan/scheme.h"
 #include "common/protocol/job.h"
@@ -24,7 +25,7 @@ struct LocalOptions {
   std::string data;      // A folder of images; empty: generated ones.
   double holdout = 0.2;  // Share of the images kept for the test, in [0, 1).
   int64_t batch = 32;    // Images per worker and step.
-  int64_t epochs = 10;
+  int64_t epochs = 8;
   int64_t seed = 1;
   int64_t limit = 0;  // Use only the first so many images; 0 is all.
   int threads = 1;    // Per worker. The workers share this machine's cores.
@@ -32,7 +33,7 @@ struct LocalOptions {
   // The scheme of every layer that supports it; absent: by `cost`.
   std::optional<Scheme> forced_scheme;
   CostKind cost = CostKind::kBytes;
-  JobOptions job;
+  JobOptions job = {.optimizer = kReferenceOptimizer};
 
   // Lines of the processes below this level are not shown, though the last ones
   // are, once the job has failed.

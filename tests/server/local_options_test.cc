@@ -86,9 +86,9 @@ TEST(LocalOptionsTest, WorkersGetTheirDataAndTheCoordinator) {
       WorkerArguments(options, "127.0.0.1:7"),
       AllOf(Contains("--coordinator=127.0.0.1:7"), Contains("--model=mlp"),
             Contains("--data=/data/digits"), Contains("--limit=400"),
-            Contains("--batch=32"), Contains("--epochs=10"),
+            Contains("--batch=32"), Contains("--epochs=8"),
             Contains("--seed=1"), Contains("--threads=1"),
-            Contains("--holdout=0.2"), Contains("--progress=json"),
+            Contains("--holdout=0.2"), Contains("--json"),
             Contains("--log-level=debug")));
 }
 

@@ -101,8 +101,9 @@ void DrawImage(uint8_t glyph, Random* random, uint8_t* pixels) {
   }
 
   for (int64_t i = 0; i < kSide * kSide; ++i) {
-    const Point p = {static_cast<float>(i % kSide),
-                     static_cast<float>(i / kSide)};
+    const int64_t row = i / kSide;
+    const Point p = {static_cast<float>(i - row * kSide),
+                     static_cast<float>(row)};
     float distance = static_cast<float>(kSide);
     for (size_t j = 0; j < lit_count; ++j) {
       distance = std::min(distance, Distance(p, lit[j]));

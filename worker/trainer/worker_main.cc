@@ -4,9 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -18,9 +16,9 @@
 #include "absl/status/statusor.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
-#include "common/base/version.h"
 #include "common/compute/gemm.h"
 #include "common/compute/optimizer.h"
+#include "common/flags/flags.h"
 #include "worker/public/client.h"
 #include "worker/trainer/idx_file.h"
 #include "worker/trainer/network.h"
@@ -42,104 +40,59 @@ constexpr uint64_t kSyntheticSeed = 1;
 
 struct Flags {
   ClientOptions client;
-  OptimizerOptions optimizer;
-  std::string update = "sgd";
+  // For --standalone, and for jobs that leave the optimizer to the workers.
+  OptimizerOptions optimizer = kReferenceOptimizer;
   std::string model = "cnn";
   std::string data;
-  std::string progress = "text";
-  std::string log_level = "info";
+  LogLevel log_level = LogLevel::kInfo;
   double holdout = 0.2;
   int64_t limit = 0;
   int64_t batch = 32;
-  int64_t epochs = 10;
+  int64_t epochs = 8;
   uint64_t seed = 1;
   int threads = 1;
   bool standalone = false;
+  bool json = false;
 };
 
-// "--learning-rate" is also NEREUS_LEARNING_RATE.
-std::string EnvironmentName(const std::string& flag) {
-  std::string name = "NEREUS_";
-  for (char c : flag.substr(2)) {
-    name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
-  }
-  return name;
-}
-
-template <typename T>
-CLI::Option* Add(CLI::App* app, const std::string& flag, T* value,
-                 const std::string& help) {
-  return app->add_option(flag, *value, help)
-      ->envname(EnvironmentName(flag))
-      ->capture_default_str();
-}
-
-void AddJobFlags(CLI::App* app, Flags* flags) {
-  ClientOptions& client = flags->client;
-  Add(app, "--coordinator", &client.coordinator_address,
-      "host:port of the coordinator: the control port of shard 0");
-  Add(app, "--job", &client.job, "job to join");
-  Add(app, "--host", &client.host,
-      "address to listen at, which the other workers can reach");
-  Add(app, "--control-port", &client.control_port, "0: any free port")
+void AddMemberFlags(CLI::App& app, Flags& flags) {
+  ClientOptions& client = flags.client;
+  AddFlag(app, "coordinator", client.coordinator_address,
+          "HOST:PORT of the coordinator: shard 0's control port");
+  AddFlag(app, "job", client.job, "name of the job to join");
+  AddFlag(app, "host", client.host,
+          "address to listen at, and that the others are told");
+  AddFlag(app, "control-port", client.control_port,
+          "port for health checks; 0: a free one")
       ->check(CLI::Range(0, 65535));
-  Add(app, "--data-port", &client.data_port, "0: any free port")
+  AddFlag(app, "data-port", client.data_port,
+          "port for the other workers; 0: a free one")
       ->check(CLI::Range(0, 65535));
-  app->add_flag("--standalone", flags->standalone,
-                "train alone, without servers")
-      ->envname(EnvironmentName("--standalone"));
+  AddSwitch(app, "standalone", flags.standalone,
+            "train alone, without servers");
 }
 
-void AddTrainingFlags(CLI::App* app, Flags* flags) {
-  Add(app, "--model", &flags->model, "network to train")
+void AddTrainingFlags(CLI::App& app, Flags& flags) {
+  AddFlag(app, "model", flags.model, "network to train: mlp or cnn")
       ->check(CLI::IsMember({"mlp", "cnn"}));
-  Add(app, "--batch", &flags->batch, "images of this worker in a step")
+  AddFlag(app, "batch", flags.batch, "images of this worker in a step")
       ->check(CLI::Range(int64_t{1}, kBatchLengthMax));
-  Add(app, "--epochs", &flags->epochs, "passes over the training images")
+  AddFlag(app, "epochs", flags.epochs, "passes over the training images")
       ->check(CLI::Range(int64_t{1}, kEpochsMax));
-  Add(app, "--seed", &flags->seed,
-      "of the initial parameters and of the images' order; the same on all "
-      "workers");
-  Add(app, "--threads", &flags->threads, "threads that compute")
+  AddFlag(app, "seed", flags.seed,
+          "of the initial parameters and of the images' order; the same on all "
+          "workers");
+  AddFlag(app, "threads", flags.threads, "threads that compute")
       ->check(CLI::Range(1, 1024));
-  Add(app, "--data", &flags->data,
+  AddFlag(
+      app, "data", flags.data,
       "folder of MNIST's files (IDX, plain or .gz); none: generated images");
-  Add(app, "--holdout", &flags->holdout,
-      "share of the images to test with, where there is one set alone");
-  Add(app, "--limit", &flags->limit, "use the first images alone; 0: all")
+  AddFlag(app, "holdout", flags.holdout,
+          "share of the images to test with, where there is one set alone");
+  AddFlag(app, "limit", flags.limit, "use the first images alone; 0: all")
       ->check(CLI::Range(int64_t{0}, kIdxBytesMax));
-}
-
-void AddOptimizerFlags(CLI::App* app, Flags* flags) {
-  const std::string group =
-      "Optimizer (with --standalone, or where the job leaves it to the "
-      "workers)";
-  OptimizerOptions& optimizer = flags->optimizer;
-  Add(app, "--update", &flags->update, "update rule")
-      ->check(CLI::IsMember({"sgd", "adam"}))
-      ->group(group);
-  Add(app, "--learning-rate", &optimizer.learning_rate, "")->group(group);
-  Add(app, "--momentum", &optimizer.momentum, "sgd")->group(group);
-  Add(app, "--weight-decay", &optimizer.weight_decay, "")->group(group);
-  Add(app, "--beta1", &optimizer.beta1, "adam")->group(group);
-  Add(app, "--beta2", &optimizer.beta2, "adam")->group(group);
-  Add(app, "--epsilon", &optimizer.epsilon, "adam")->group(group);
-}
-
-void AddOutputFlags(CLI::App* app, Flags* flags) {
-  Add(app, "--progress", &flags->progress,
-      "json: objects on standard output; text: lines in the log")
-      ->check(CLI::IsMember({"text", "json"}));
-  Add(app, "--log-level", &flags->log_level, "least level to log")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
-  app->set_version_flag("--version", std::string("nereus-worker ") + kVersion);
-}
-
-LogLevel ParsedLogLevel(const std::string& name) {
-  if (name == "debug") return LogLevel::kDebug;
-  if (name == "warning") return LogLevel::kWarning;
-  if (name == "error") return LogLevel::kError;
-  return LogLevel::kInfo;
+  AddSwitch(app, "json", flags.json,
+            "report as JSON objects, a line each, on standard output");
 }
 
 absl::StatusOr<DataSplit> LoadData(const Flags& flags) {
@@ -173,7 +126,7 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
   options.optimizer = flags.optimizer;
   options.progress = [&](const TrainProgress& progress) {
     const int64_t bytes = TotalBytes(client->traffic());
-    if (flags.progress == "json") {
+    if (flags.json) {
       // A reader that went away doesn't stop the job's training; the last line
       // below does report it.
       PrintLine(ProgressJson(client->rank(), progress, bytes)).IgnoreError();
@@ -213,7 +166,7 @@ absl::Status Run(const Flags& flags) {
   NEREUS_ASSIGN_OR_RETURN(
       const WorkerReport report,
       TrainAndLeave(flags, data, network.get(), client.get()));
-  if (flags.progress == "json") return PrintLine(DoneJson(report));
+  if (flags.json) return PrintLine(DoneJson(report));
   for (const std::string& line : DoneText(report)) NEREUS_LOG(Info) << line;
   return absl::OkStatus();
 }
@@ -233,23 +186,15 @@ void InstallSignalHandlers() {
 }
 
 // The exit code if the program ends here, or -1.
-int ParseFlags(int argc, char** argv, Flags* flags) {
-  CLI::App app("Trains a classifier of images as one worker of a Nereus job.",
-               "nereus-worker");
-  AddJobFlags(&app, flags);
-  AddTrainingFlags(&app, flags);
-  AddOptimizerFlags(&app, flags);
-  AddOutputFlags(&app, flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitUsage;
-  }
-  absl::StatusOr<UpdateRule> rule = ParseUpdateRule(flags->update);
-  if (rule.ok()) flags->optimizer.rule = *rule;
-  absl::Status status = rule.status();
-  status.Update(flags->optimizer.Validate());
-  if (!flags->standalone) status.Update(flags->client.Validate());
+int ReadFlags(int argc, char** argv, Flags& flags) {
+  CLI::App app("Trains a classifier of images as one worker of a Nereus job.");
+  AddCommonFlags(app, "nereus-worker", flags.log_level);
+  AddMemberFlags(app, flags);
+  AddTrainingFlags(app, flags);
+  AddUpdateFlags(app, flags.optimizer);
+  if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
+  absl::Status status = flags.optimizer.Validate();
+  if (!flags.standalone) status.Update(flags.client.Validate());
   if (status.ok()) return -1;
   std::fprintf(stderr, "nereus-worker: %s\nRun with --help for the flags.\n",
                std::string(status.message()).c_str());
@@ -262,9 +207,9 @@ int ParseFlags(int argc, char** argv, Flags* flags) {
 int main(int argc, char** argv) {
   nereus::InstallSignalHandlers();
   nereus::Flags flags;
-  const int exit_code = nereus::ParseFlags(argc, argv, &flags);
+  const int exit_code = nereus::ReadFlags(argc, argv, flags);
   if (exit_code >= 0) return exit_code;
-  nereus::SetLogLevel(nereus::ParsedLogLevel(flags.log_level));
+  nereus::SetLogLevel(flags.log_level);
   nereus::SetLogName(flags.standalone ? "standalone" : "worker");
   const absl::Status status = nereus::Run(flags);
   if (status.ok()) return 0;
