@@ -10,9 +10,9 @@
 #include <variant>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
+#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/messages.h"
 #include "common/rpc/rpc_status.h"
@@ -32,7 +32,7 @@ class JoinCall final : public grpc::ServerWriteReactor<v1::JoinEvent> {
   explicit JoinCall(std::function<void()> ended) : ended_(std::move(ended)) {}
 
   void Write(v1::JoinEvent event) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (finishing_) return;
     queue_.push_back(std::move(event));
     if (queue_.size() == 1) StartWrite(&queue_.front());
@@ -40,7 +40,7 @@ class JoinCall final : public grpc::ServerWriteReactor<v1::JoinEvent> {
 
   // Finishes once what is queued has been written.
   void End(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (finishing_) return;
     finishing_ = true;
     status_ = status;
@@ -49,7 +49,7 @@ class JoinCall final : public grpc::ServerWriteReactor<v1::JoinEvent> {
 
  private:
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     queue_.pop_front();
     if (!ok) queue_.clear();
     if (!queue_.empty()) {
@@ -67,7 +67,7 @@ class JoinCall final : public grpc::ServerWriteReactor<v1::JoinEvent> {
   }
 
   const std::function<void()> ended_;
-  absl::Mutex mu_;
+  Mutex mu_;
   std::deque<v1::JoinEvent> queue_ ABSL_GUARDED_BY(mu_);
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status status_ ABSL_GUARDED_BY(mu_);
@@ -112,7 +112,7 @@ struct CoordinatorService::Impl final {
       ABSL_LOCKS_EXCLUDED(mu);
   absl::Status Leave(const v1::LeaveRequest& message) ABSL_LOCKS_EXCLUDED(mu);
 
-  absl::Mutex mu;
+  Mutex mu;
   Coordinator coordinator ABSL_GUARDED_BY(mu);
   JobState logged_state ABSL_GUARDED_BY(mu) = JobState::kGathering;
   JoinId next_join ABSL_GUARDED_BY(mu) = 0;
@@ -128,7 +128,7 @@ grpc::ServerWriteReactor<v1::JoinEvent>*
 CoordinatorService::Impl::CoordinatorRpc::Join(grpc::CallbackServerContext*,
                                                const v1::JoinRequest* message) {
   const absl::StatusOr<JoinRequest> request = FromProto(*message);
-  absl::MutexLock lock(&impl->mu);
+  MutexLock lock(&impl->mu);
   const JoinId join = impl->next_join++;
   Impl* const owner = impl;
   auto* call = new JoinCall([owner, join] { owner->JoinEnded(join); });
@@ -169,7 +169,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::GetStatus(
     grpc::CallbackServerContext* context, const v1::GetStatusRequest*,
     v1::GetStatusResponse* response) {
   {
-    absl::MutexLock lock(&impl->mu);
+    MutexLock lock(&impl->mu);
     *response = ToProto(impl->coordinator.Status(absl::Now()));
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -180,7 +180,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::GetStatus(
 absl::StatusOr<JobVerdict> CoordinatorService::Impl::Beat(
     const v1::HeartbeatRequest& message) {
   NEREUS_ASSIGN_OR_RETURN(const Heartbeat heartbeat, FromProto(message));
-  absl::MutexLock lock(&mu);
+  MutexLock lock(&mu);
   absl::StatusOr<JobVerdict> verdict =
       coordinator.OnHeartbeat(heartbeat, absl::Now());
   LogState();
@@ -189,7 +189,7 @@ absl::StatusOr<JobVerdict> CoordinatorService::Impl::Beat(
 
 absl::Status CoordinatorService::Impl::Leave(const v1::LeaveRequest& message) {
   NEREUS_ASSIGN_OR_RETURN(const PeerId member, FromProto(message.member()));
-  absl::MutexLock lock(&mu);
+  MutexLock lock(&mu);
   NEREUS_RETURN_IF_ERROR(
       coordinator.OnLeave(message.job(), message.epoch(), member));
   NEREUS_LOG(Info) << PeerName(member) << " has left, its work done";
@@ -198,7 +198,7 @@ absl::Status CoordinatorService::Impl::Leave(const v1::LeaveRequest& message) {
 }
 
 void CoordinatorService::Impl::JoinEnded(JoinId join) {
-  absl::MutexLock lock(&mu);
+  MutexLock lock(&mu);
   calls.erase(join);
   coordinator.OnJoinCancelled(join);
 }
@@ -235,9 +235,11 @@ void CoordinatorService::Impl::LogState() {
 }
 
 void CoordinatorService::Impl::RunTicks() {
-  absl::MutexLock lock(&mu);
+  MutexLock lock(&mu);
   while (!stopping) {
-    mu.AwaitWithTimeout(absl::Condition(&stopping), kTickInterval);
+    mu.AwaitWithTimeout(
+        [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return stopping; },
+        kTickInterval);
     CoordinatorOutbox out;
     coordinator.OnTick(absl::Now(), out);
     Carry(out);
@@ -258,7 +260,7 @@ std::vector<grpc::Service*> CoordinatorService::services() {
 }
 
 void CoordinatorService::CancelJoins() {
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(&impl_->mu);
   impl_->stopping = true;
   for (const auto& [join, call] : impl_->calls) {
     call->End(ToGrpcStatus(absl::UnavailableError("shutting down")));
@@ -266,11 +268,11 @@ void CoordinatorService::CancelJoins() {
 }
 
 void CoordinatorService::AwaitEveryoneKnows(absl::Duration timeout) {
-  absl::MutexLock lock(&impl_->mu);
-  const auto done = [this]() ABSL_SHARED_LOCKS_REQUIRED(impl_->mu) {
+  MutexLock lock(&impl_->mu);
+  const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mu) {
     return impl_->coordinator.everyone_knows();
   };
-  impl_->mu.AwaitWithTimeout(absl::Condition(&done), timeout);
+  impl_->mu.AwaitWithTimeout(done, timeout);
 }
 
 }  // namespace nereus

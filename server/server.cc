@@ -6,10 +6,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
+#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
 #include "common/rpc/control_server.h"
@@ -83,7 +83,7 @@ class ServerImpl final : public Server {
   std::atomic<int64_t> stored_bytes_{0};
   std::atomic<int64_t> chunks_{0};
 
-  absl::Mutex mu_;
+  Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status outcome_ ABSL_GUARDED_BY(mu_);
 
@@ -190,7 +190,7 @@ void ServerImpl::OnVerdict(const absl::StatusOr<JobVerdict>& verdict) {
 }
 
 void ServerImpl::End(const absl::Status& outcome) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (ended_) return;
   ended_ = true;
   outcome_ = outcome;
@@ -199,8 +199,8 @@ void ServerImpl::End(const absl::Status& outcome) {
 absl::Status ServerImpl::AwaitEnd() {
   absl::Status outcome;
   {
-    absl::MutexLock lock(&mu_);
-    mu_.Await(absl::Condition(&ended_));
+    MutexLock lock(&mu_);
+    mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_; });
     outcome = outcome_;
   }
   control_->SetReady(false);

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
+#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
 #include "common/rpc/control_server.h"
@@ -99,7 +99,7 @@ class ClientImpl final : public Client {
   std::unique_ptr<WorkerMachine> machine_;  // The driver's alone.
   std::unique_ptr<MachineDriver> driver_;
 
-  absl::Notification over_;  // The job is finished, or has failed.
+  Notification over_;  // The job is finished, or has failed.
 };
 
 ClientImpl::~ClientImpl() {
@@ -234,7 +234,7 @@ void ClientImpl::OnVerdict(const absl::StatusOr<JobVerdict>& verdict) {
   } else if (verdict->state != JobState::kFinished) {
     return;
   }
-  if (!over_.HasBeenNotified()) over_.Notify();
+  over_.Notify();
 }
 
 absl::Status ClientImpl::Push(int layer, int64_t step,
@@ -303,12 +303,12 @@ std::string ClientImpl::DescribeMissing(int layer) {
   // The machine is the driver's; both hold the answer, whoever is done with it
   // last.
   auto missing = std::make_shared<std::string>();
-  auto asked = std::make_shared<absl::Notification>();
+  auto asked = std::make_shared<Notification>();
   driver_->Post([this, layer, missing, asked](Outbox&) {
     *missing = machine_->syncer(layer).Missing();
     asked->Notify();
   });
-  if (!asked->WaitForNotificationWithTimeout(kFlushTimeout)) {
+  if (!asked->WaitWithTimeout(kFlushTimeout)) {
     return "unknown, this worker's driver is busy";
   }
   return missing->empty() ? "nothing any more" : *missing;
@@ -348,8 +348,7 @@ absl::Status ClientImpl::Leave() {
   NEREUS_RETURN_IF_ERROR(membership_->Leave());
   // Peers may still need frames of this worker's last round, so the connections
   // stay until every worker has left.
-  const bool over =
-      over_.WaitForNotificationWithTimeout(options_.round_timeout);
+  const bool over = over_.WaitWithTimeout(options_.round_timeout);
   NEREUS_RETURN_IF_ERROR(rounds_->failure());
   rounds_->Fail(absl::FailedPreconditionError("this worker has left the job"));
   if (over) return absl::OkStatus();

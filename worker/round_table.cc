@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 
 namespace nereus {
@@ -21,7 +22,7 @@ absl::Status RoundTable::CheckLayer(int layer) const {
 
 absl::Status RoundTable::BeginPush(int layer, int64_t step, absl::Time now) {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   NEREUS_RETURN_IF_ERROR(failure_);
   Entry& entry = entries_[layer];
   if (entry.pushed != entry.done || step != entry.done + 1) {
@@ -38,38 +39,38 @@ absl::Status RoundTable::BeginPush(int layer, int64_t step, absl::Time now) {
 Buffer RoundTable::Borrow(int layer, const float* values, size_t count) {
   if (count == 0) return Buffer();
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     ++entries_[layer].borrowed;
   }
   return Buffer::Borrow(const_cast<float*>(values),
                         static_cast<int64_t>(count * sizeof(float)),
                         [table = shared_from_this(), layer] {
-                          absl::MutexLock lock(&table->mu_);
+                          MutexLock lock(&table->mu_);
                           --table->entries_[layer].borrowed;
                         });
 }
 
 void RoundTable::Finish(int layer, int64_t round, absl::Time now) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   Entry& entry = entries_[layer];
   entry.done = round;
   if (round > kInitialRound) entry.latency_total += now - entry.pushed_at;
 }
 
 void RoundTable::Fail(const absl::Status& failure) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   failure_.Update(failure);
 }
 
 absl::Status RoundTable::failure() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return failure_;
 }
 
 absl::Status RoundTable::Await(int layer, int64_t round,
                                absl::Duration timeout) const {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   NEREUS_RETURN_IF_ERROR(failure_);
   const Entry& entry = entries_[layer];
   if (round > entry.pushed) {
@@ -77,10 +78,10 @@ absl::Status RoundTable::Await(int layer, int64_t round,
         "layer ", job_->layers[layer].name, ": step ", round,
         " is waited for, step ", entry.pushed, " was the last to be pushed"));
   }
-  const auto over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+  const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !failure_.ok() || (entry.done >= round && entry.borrowed == 0);
   };
-  const bool in_time = mu_.AwaitWithTimeout(absl::Condition(&over), timeout);
+  const bool in_time = mu_.AwaitWithTimeout(over, timeout);
   NEREUS_RETURN_IF_ERROR(failure_);
   if (in_time) return absl::OkStatus();
   return absl::DeadlineExceededError(
@@ -89,23 +90,23 @@ absl::Status RoundTable::Await(int layer, int64_t round,
 }
 
 bool RoundTable::AwaitReturned(absl::Duration timeout) const {
-  absl::MutexLock lock(&mu_);
-  const auto returned = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+  MutexLock lock(&mu_);
+  const auto returned = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return std::all_of(entries_.begin(), entries_.end(),
                        [](const Entry& entry) { return entry.borrowed == 0; });
   };
-  return mu_.AwaitWithTimeout(absl::Condition(&returned), timeout);
+  return mu_.AwaitWithTimeout(returned, timeout);
 }
 
 int64_t RoundTable::round() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   int64_t round = entries_.front().done;
   for (const Entry& entry : entries_) round = std::min(round, entry.done);
   return std::max(round, kInitialRound);
 }
 
 RoundTable::Cost RoundTable::cost(int layer) const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const Entry& entry = entries_[layer];
   return {std::max<int64_t>(entry.done + 1, 0), entry.latency_total};
 }

@@ -8,8 +8,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/base/mutex.h"
 #include "common/protocol/job.h"
 #include "common/tensor/buffer.h"
 
@@ -76,7 +76,7 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   };
 
   const JobPtr job_;
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);  // By layer.
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
 };

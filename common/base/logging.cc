@@ -5,30 +5,34 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "absl/base/attributes.h"
-#include "absl/base/const_init.h"
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/mutex.h"
 
 namespace nereus {
 namespace {
 
 std::atomic<LogLevel> log_level{LogLevel::kInfo};
 
-ABSL_CONST_INIT absl::Mutex name_mu(absl::kConstInit);
+struct Speaker {
+  Mutex mu;
+  std::string name ABSL_GUARDED_BY(mu) = "nereus";
+};
 
-std::string& Name() {
-  static std::string& name = *new std::string("nereus");
-  return name;
+// Never destroyed: threads may log until the very end.
+Speaker& TheSpeaker() {
+  static Speaker& speaker = *new Speaker;
+  return speaker;
 }
 
 void WriteLine(const char* level, const std::string& text) {
   std::string name;
   {
-    absl::MutexLock lock(&name_mu);
-    name = Name();
+    Speaker& speaker = TheSpeaker();
+    MutexLock lock(&speaker.mu);
+    name = speaker.name;
   }
   const std::string line = absl::StrCat(
       absl::FormatTime("%H:%M:%E3S", absl::Now(), absl::LocalTimeZone()), " ",
@@ -58,8 +62,9 @@ void SetLogLevel(LogLevel level) { log_level = level; }
 LogLevel GetLogLevel() { return log_level; }
 
 void SetLogName(const std::string& name) {
-  absl::MutexLock lock(&name_mu);
-  Name() = name;
+  Speaker& speaker = TheSpeaker();
+  MutexLock lock(&speaker.mu);
+  speaker.name = name;
 }
 
 namespace internal {

@@ -9,9 +9,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
+#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/messages.h"
 #include "common/rpc/rpc_status.h"
@@ -66,7 +66,7 @@ struct MembershipClient::Impl {
   Verdict verdict;
   std::thread heartbeats;
 
-  absl::Mutex mu;
+  Mutex mu;
   bool cancelled ABSL_GUARDED_BY(mu) = false;
   bool leaving ABSL_GUARDED_BY(mu) = false;
   grpc::ClientContext* join_call ABSL_GUARDED_BY(mu) = nullptr;
@@ -84,7 +84,7 @@ void MembershipClient::StopHeartbeats() {
 }
 
 void MembershipClient::Cancel() {
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(&impl_->mu);
   impl_->cancelled = true;
   if (impl_->join_call != nullptr) impl_->join_call->TryCancel();
 }
@@ -93,7 +93,7 @@ absl::StatusOr<Welcome> MembershipClient::Impl::TryJoin(
     const JoinRequest& request, bool* answered) {
   grpc::ClientContext context;
   {
-    absl::MutexLock lock(&mu);
+    MutexLock lock(&mu);
     if (cancelled) return absl::CancelledError("joining was cancelled");
     join_call = &context;
   }
@@ -109,7 +109,7 @@ absl::StatusOr<Welcome> MembershipClient::Impl::TryJoin(
     }
   }
   const grpc::Status status = reader->Finish();
-  absl::MutexLock lock(&mu);
+  MutexLock lock(&mu);
   join_call = nullptr;
   if (!status.ok()) return FromGrpcStatus(status);
   return welcome;
@@ -168,7 +168,7 @@ absl::StatusOr<JobVerdict> MembershipClient::Impl::SendHeartbeat() {
   heartbeat.member = self;
   report(heartbeat);
   {
-    absl::MutexLock lock(&mu);
+    MutexLock lock(&mu);
     heartbeat.lost_peers = lost_peers;
   }
   grpc::ClientContext context;
@@ -177,7 +177,7 @@ absl::StatusOr<JobVerdict> MembershipClient::Impl::SendHeartbeat() {
   const grpc::Status status =
       stub->SendHeartbeat(&context, ToProto(heartbeat), &response);
   if (!status.ok()) return FromGrpcStatus(status);
-  absl::MutexLock lock(&mu);
+  MutexLock lock(&mu);
   lost_peers.erase(lost_peers.begin(),
                    lost_peers.begin() + heartbeat.lost_peers.size());
   return FromProto(response);
@@ -199,20 +199,19 @@ void MembershipClient::Impl::RunHeartbeats() {
           "the coordinator at ", address, " has not answered for ",
           absl::FormatDuration(patience), ": ", answer.status().message())));
     }
-    absl::MutexLock lock(&mu);
+    MutexLock lock(&mu);
     const bool was_leaving = leaving;
-    const auto wake = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu) {
+    const auto wake = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
       return cancelled || leaving != was_leaving ||
              (!silent && !lost_peers.empty());
     };
-    mu.AwaitWithTimeout(absl::Condition(&wake),
-                        leaving ? kLeavingInterval : interval);
+    mu.AwaitWithTimeout(wake, leaving ? kLeavingInterval : interval);
     if (cancelled) return;
   }
 }
 
 void MembershipClient::ReportLostPeer(PeerId peer, const std::string& reason) {
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(&impl_->mu);
   impl_->lost_peers.push_back({peer, reason});
 }
 
@@ -226,7 +225,7 @@ absl::Status MembershipClient::Leave() {
   *request.mutable_member() = ToProto(impl_->self);
   v1::LeaveResponse response;
   const grpc::Status status = impl_->stub->Leave(&context, request, &response);
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(&impl_->mu);
   impl_->leaving = status.ok();
   return FromGrpcStatus(status);
 }

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "common/base/crc32c.h"
+#include "common/base/mutex.h"
 #include "common/compute/arithmetic.h"
 
 namespace nereus {
@@ -40,7 +41,7 @@ MachineDriver::~MachineDriver() {
 
 void MachineDriver::Post(Event event) {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     posted_.push_back(std::move(event));
   }
   transport_->Wake();
@@ -55,7 +56,7 @@ void MachineDriver::Run() {
 
 void MachineDriver::RunPosted() {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     running_.swap(posted_);
   }
   for (Event& event : running_) {

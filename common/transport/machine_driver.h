@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "common/base/mutex.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
 #include "common/transport/transport.h"
@@ -73,7 +73,7 @@ class MachineDriver final : private FrameHandler {
   std::vector<std::atomic<int64_t>> bytes_sent_;
   std::vector<std::atomic<int64_t>> bytes_received_;
 
-  absl::Mutex mu_;
+  Mutex mu_;
   std::vector<Event> posted_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> stopping_{false};
   std::thread thread_;  // Last: uses all of the above.

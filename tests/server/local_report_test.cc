@@ -198,7 +198,7 @@ TEST(LocalReportTest, JsonHasEveryFigure) {
   EXPECT_EQ(fc.at("elements").at("factor"), 592);
   EXPECT_EQ(json.at("settings").at("model"), "tiny");
   EXPECT_EQ(json.at("settings").at("batch"), 4);
-  EXPECT_EQ(json.at("settings").at("learning_rate"), 0.01);
+  EXPECT_EQ(json.at("settings").at("learning_rate"), 0.02);
 }
 
 TEST(LocalReportTest, JsonSaysNullWhereNothingWasMeasured) {

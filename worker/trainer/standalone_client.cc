@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/compute/factor_gradient.h"
 
@@ -51,7 +52,7 @@ absl::StatusOr<std::unique_ptr<Client>> StandaloneClient::Create(
 StandaloneClient::StandaloneClient(const OptimizerOptions& optimizer,
                                    std::vector<LayerBinding> layers)
     : optimizer_(optimizer) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   for (LayerBinding& layer : layers) {
     LayerState state;
     state.optimizer_state.resize(OptimizerStateCount(optimizer.rule) *
@@ -88,7 +89,7 @@ void StandaloneClient::FinishPush(const float* gradient, LayerState* state) {
 
 absl::Status StandaloneClient::Push(int layer, int64_t step,
                                     absl::Span<float> gradient) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   NEREUS_ASSIGN_OR_RETURN(LayerState * state, StartPush(layer, step));
   const LayerSpec& spec = state->binding.spec;
   NEREUS_RETURN_IF_ERROR(
@@ -100,7 +101,7 @@ absl::Status StandaloneClient::Push(int layer, int64_t step,
 absl::Status StandaloneClient::PushFactors(int layer, int64_t step,
                                            const Factors& factors,
                                            absl::Span<float> /*gradient*/) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   NEREUS_ASSIGN_OR_RETURN(LayerState * state, StartPush(layer, step));
   const LayerSpec& spec = state->binding.spec;
   NEREUS_RETURN_IF_ERROR(CheckFactors(factors, spec));
@@ -114,12 +115,12 @@ absl::Status StandaloneClient::PushFactors(int layer, int64_t step,
 }
 
 absl::Status StandaloneClient::Wait(int layer, int64_t step) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return WaitLocked(layer, step);
 }
 
 absl::Status StandaloneClient::WaitAll(int64_t step) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   for (size_t i = 0; i < layers_.size(); ++i) {
     NEREUS_RETURN_IF_ERROR(WaitLocked(static_cast<int>(i), step));
   }
@@ -143,7 +144,7 @@ absl::Status StandaloneClient::WaitLocked(int layer, int64_t step) {
 }
 
 std::vector<LayerReport> StandaloneClient::layer_reports() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   std::vector<LayerReport> reports;
   for (const LayerState& state : layers_) {
     LayerReport report;
@@ -157,7 +158,7 @@ std::vector<LayerReport> StandaloneClient::layer_reports() const {
 }
 
 absl::Status StandaloneClient::Leave() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (left_) return absl::FailedPreconditionError("Leave was called before");
   left_ = true;
   return absl::OkStatus();

@@ -8,7 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "common/base/mutex.h"
 #include "common/compute/optimizer.h"
 #include "worker/public/client.h"
 
@@ -68,7 +68,7 @@ class StandaloneClient : public Client {
 
   const OptimizerOptions optimizer_;
 
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   std::vector<LayerState> layers_ ABSL_GUARDED_BY(mu_);
   std::vector<float> gradient_ ABSL_GUARDED_BY(mu_);  // Made of factors.
   bool left_ ABSL_GUARDED_BY(mu_) = false;
