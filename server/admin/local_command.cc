@@ -85,6 +85,7 @@ CLI::App* LocalCommand::Register(CLI::App& app) {
   CLI::App* local = app.add_subcommand(
       "local", "Trains a model with several processes on this machine");
   AddTrainingFlags(*local, options_);
+  job_.options = options_.job;
   AddJobFlags(*local, job_);
   AddCommonFlags(*local, "nereusctl", options_.log_level);
   AddFlag(*local, "json", json_file_, "file to write the report to");
@@ -109,15 +110,12 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
       FindPrograms(server_binary_, worker_binary_);
   if (!programs.ok()) return fail(programs.status(), kExitFailed);
 
-  // Before the work, not after it: the path may be wrong.
-  std::ofstream json;
-  if (!json_file_.empty()) {
-    json.open(json_file_);
-    if (!json) {
-      return fail(absl::UnavailableError(absl::StrCat(
-                      "cannot write ", json_file_, ": ", strerror(errno))),
-                  kExitFailed);
-    }
+  // Before the work, not after it: the path may be wrong. A job that fails
+  // leaves the report of the one before.
+  if (!json_file_.empty() && !std::ofstream(json_file_, std::ios::app)) {
+    return fail(absl::UnavailableError(absl::StrCat("cannot write ", json_file_,
+                                                    ": ", strerror(errno))),
+                kExitFailed);
   }
   ProgressDisplay display(&err, isatty(STDERR_FILENO) != 0);
   LocalJob job(options_, *programs, &display);
@@ -133,9 +131,9 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
       MakeLocalReport(options_, std::move(outcome->workers));
   if (!report.ok()) return fail(report.status(), kExitFailed);
   out << FormatLocalText(*report) << std::flush;
-  if (json.is_open()) {
+  if (!json_file_.empty()) {
+    std::ofstream json(json_file_);
     json << FormatLocalJson(*report) << std::endl;
-    json.close();
     if (!json) {
       return fail(
           absl::UnavailableError(absl::StrCat("cannot write ", json_file_)),

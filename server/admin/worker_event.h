@@ -14,7 +14,7 @@
 
 namespace nereus {
 
-// What `nereus-worker --progress=json` writes about once a second.
+// What `nereus-worker --json` writes about once a second.
 struct WorkerProgress {
   int rank = 0;
   int64_t epoch = 0;  // The one that it is in, from 1.

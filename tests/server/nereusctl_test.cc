@@ -48,6 +48,13 @@ TEST(NereusctlTest, HelpNamesTheCommands) {
   EXPECT_THAT(result.output, HasSubstr("plan"));
 }
 
+TEST(NereusctlTest, LocalTrainsWithTheReferenceOptimizerByDefault) {
+  const Result result = RunNereusctl("local --help");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output, HasSubstr("--learning-rate FLOAT=0.02 "));
+  EXPECT_THAT(result.output, HasSubstr("--weight-decay FLOAT=0.0005 "));
+}
+
 TEST(NereusctlTest, UsageErrorsExitWithTwo) {
   for (const char* arguments :
        {"", "fly", "plan", "plan --model=vgg19 --workers=-1",
