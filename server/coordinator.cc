@@ -14,6 +14,9 @@ namespace {
 
 constexpr uint64_t kFirstEpoch = 1;
 
+// A heartbeat may come late, and one may be lost.
+const absl::Duration kLeaseMin = 3 * kHeartbeatInterval;
+
 // Beyond what any job reaches, and far from overflow.
 constexpr int64_t kRoundMax = int64_t{1} << 62;
 
@@ -38,9 +41,10 @@ absl::Status CoordinatorOptions::Validate() const {
   const ClusterShape cluster{workers, shards};
   NEREUS_RETURN_IF_ERROR(cluster.Validate());
   NEREUS_RETURN_IF_ERROR(CheckText("job name", job));
-  if (lease < absl::Seconds(1)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "lease is ", absl::FormatDuration(lease), ", must be 1s or more"));
+  if (lease < kLeaseMin) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lease is ", absl::FormatDuration(lease), ", must be ",
+                     absl::FormatDuration(kLeaseMin), " or more"));
   }
   if (waiting_notice_interval <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("waiting_notice_interval must be > 0");
@@ -60,6 +64,11 @@ int Coordinator::Count(Role role) const {
 std::string Coordinator::Describe(const Member& member) const {
   return absl::StrCat(PeerName(member.id), " (", member.request.name, " at ",
                       member.request.data_address, ")");
+}
+
+std::string Coordinator::DescribeRound(const Member& member) const {
+  if (member.id.role == Role::kShard) return "";
+  return absl::StrCat(" in round ", member.report.round + 1);
 }
 
 absl::Status Coordinator::CheckModel(const JoinRequest& request) const {
@@ -240,7 +249,7 @@ absl::StatusOr<JobVerdict> Coordinator::OnHeartbeat(const Heartbeat& heartbeat,
     Fail(absl::StrCat(Describe(**found),
                       " is gone: ", PeerName(heartbeat.member),
                       " lost its connection (", absl::CHexEscape(lost.reason),
-                      ") in round ", (*found)->report.round + 1));
+                      ")", DescribeRound(**found)));
   }
   if (state_ == JobState::kFinished || state_ == JobState::kFailed) {
     member->knows = true;
@@ -278,8 +287,7 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
     const absl::Duration silence = now - member.last_heartbeat;
     if (member.left || silence <= options_.lease) continue;
     Fail(absl::StrCat(Describe(member), " is gone: not heard from for ",
-                      absl::FormatDuration(silence), " in round ",
-                      member.report.round + 1));
+                      absl::FormatDuration(silence), DescribeRound(member)));
     return;
   }
 }

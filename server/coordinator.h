@@ -128,6 +128,8 @@ class Coordinator {
   int Count(Role role) const;
   std::string DescribeMissing() const;
   std::string Describe(const Member& member) const;
+  // " in round 7", of a worker.
+  std::string DescribeRound(const Member& member) const;
 
   // Constant after construction.
   const CoordinatorOptions options_;

@@ -10,7 +10,7 @@
 #include <variant>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
@@ -140,7 +140,7 @@ CoordinatorService::Impl::CoordinatorRpc::Join(grpc::CallbackServerContext*,
   }
   impl->calls[join] = call;
   CoordinatorOutbox out;
-  impl->coordinator.OnJoin(join, *request, absl::Now(), out);
+  impl->coordinator.OnJoin(join, *request, SteadyNow(), out);
   impl->Carry(out);
   impl->LogState();
   return call;
@@ -170,7 +170,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::GetStatus(
     v1::GetStatusResponse* response) {
   {
     MutexLock lock(&impl->mu);
-    *response = ToProto(impl->coordinator.Status(absl::Now()));
+    *response = ToProto(impl->coordinator.Status(SteadyNow()));
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
@@ -182,7 +182,7 @@ absl::StatusOr<JobVerdict> CoordinatorService::Impl::Beat(
   NEREUS_ASSIGN_OR_RETURN(const Heartbeat heartbeat, FromProto(message));
   MutexLock lock(&mu);
   absl::StatusOr<JobVerdict> verdict =
-      coordinator.OnHeartbeat(heartbeat, absl::Now());
+      coordinator.OnHeartbeat(heartbeat, SteadyNow());
   LogState();
   return verdict;
 }
@@ -241,7 +241,7 @@ void CoordinatorService::Impl::RunTicks() {
         [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return stopping; },
         kTickInterval);
     CoordinatorOutbox out;
-    coordinator.OnTick(absl::Now(), out);
+    coordinator.OnTick(SteadyNow(), out);
     Carry(out);
     LogState();
   }

@@ -6,22 +6,58 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/rpc_status.h"
 #include "proto/admin.grpc.pb.h"
+#include "proto/coordinator.grpc.pb.h"
 
 namespace nereus {
+namespace {
 
-struct RedirectService::Impl final : v1::Admin::CallbackService {
-  explicit Impl(const std::string& address) : coordinator_address(address) {}
+grpc::Status Elsewhere(const std::string& coordinator_address) {
+  return ToGrpcStatus(absl::FailedPreconditionError(absl::StrCat(
+      "this shard does not coordinate the job: ask ", coordinator_address)));
+}
+
+class AdminRedirect final : public v1::Admin::CallbackService {
+ public:
+  explicit AdminRedirect(const std::string& address) : address_(address) {}
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest*,
                                       v1::GetStatusResponse*) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpcStatus(absl::FailedPreconditionError(absl::StrCat(
-        "this shard does not coordinate the job: ask ", coordinator_address))));
+    reactor->Finish(Elsewhere(address_));
     return reactor;
   }
 
-  const std::string coordinator_address;
+ private:
+  const std::string address_;
+};
+
+class RefusedJoin final : public grpc::ServerWriteReactor<v1::JoinEvent> {
+ public:
+  explicit RefusedJoin(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+class JoinRedirect final : public v1::Coordinator::CallbackService {
+ public:
+  explicit JoinRedirect(const std::string& address) : address_(address) {}
+
+  grpc::ServerWriteReactor<v1::JoinEvent>* Join(
+      grpc::CallbackServerContext*, const v1::JoinRequest*) override {
+    return new RefusedJoin(Elsewhere(address_));
+  }
+
+ private:
+  const std::string address_;
+};
+
+}  // namespace
+
+struct RedirectService::Impl final {
+  explicit Impl(const std::string& address) : admin(address), joins(address) {}
+
+  AdminRedirect admin;
+  JoinRedirect joins;
 };
 
 RedirectService::RedirectService(const std::string& coordinator_address)
@@ -30,7 +66,7 @@ RedirectService::RedirectService(const std::string& coordinator_address)
 RedirectService::~RedirectService() = default;
 
 std::vector<grpc::Service*> RedirectService::services() {
-  return {impl_.get()};
+  return {&impl_->admin, &impl_->joins};
 }
 
 }  // namespace nereus

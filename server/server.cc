@@ -7,6 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/address.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
@@ -23,7 +24,6 @@
 namespace nereus {
 namespace {
 
-constexpr absl::Duration kHeartbeatInterval = absl::Seconds(1);
 // How long a coordinator stays for members that have not heard the end.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
 
@@ -108,7 +108,7 @@ absl::Status ServerImpl::Listen() {
   transport_options.port = options_.data_port;
   NEREUS_ASSIGN_OR_RETURN(transport_, GrpcTransport::Start(transport_options));
   const std::string coordinator_address =
-      options_.shard == 0 ? absl::StrCat(options_.host, ":", control_->port())
+      options_.shard == 0 ? JoinHostPort(options_.host, control_->port())
                           : options_.coordinator_address;
   membership_ = std::make_unique<MembershipClient>(coordinator_address);
   joiner_ = std::thread([this] { Join(); });
@@ -123,7 +123,7 @@ void ServerImpl::Join() {
   request.role = Role::kShard;
   request.shard = options_.shard;
   request.name = ProcessName();
-  request.data_address = absl::StrCat(options_.host, ":", transport_->port());
+  request.data_address = JoinHostPort(options_.host, transport_->port());
   absl::StatusOr<Welcome> welcome =
       membership_->Join(request, options_.connect_timeout);
   if (!welcome.ok()) {
@@ -223,12 +223,9 @@ absl::Status ServerOptions::Validate() const {
     return absl::InvalidArgumentError(
         "coordinator_address is empty; every shard but 0 needs shard 0's");
   }
-  for (const int port : {control_port, data_port}) {
-    if (port < 0 || port > 65535) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a port is ", port, ", must be in [0, 65535]"));
-    }
-  }
+  NEREUS_RETURN_IF_ERROR(CheckHost(host));
+  NEREUS_RETURN_IF_ERROR(CheckPort("control_port", control_port));
+  NEREUS_RETURN_IF_ERROR(CheckPort("data_port", data_port));
   return MakeCoordinatorOptions(*this).Validate();
 }
 

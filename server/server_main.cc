@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/address.h"
 #include "common/base/logging.h"
 #include "common/base/version.h"
 #include "common/flags/flags.h"
@@ -66,6 +67,7 @@ int Main(int argc, char** argv) {
                  std::string(status.message()).c_str());
     return 2;
   }
+  signal(SIGPIPE, SIG_IGN);
   signal(SIGINT, ExitOnSignal);
   signal(SIGTERM, ExitOnSignal);
   const auto server = Server::Start(options);
@@ -73,9 +75,9 @@ int Main(int argc, char** argv) {
     NEREUS_LOG(Error) << server.status().message();
     return 1;
   }
-  std::printf("listening control=%s:%d data=%s:%d\n", options.host.c_str(),
-              (*server)->control_port(), options.host.c_str(),
-              (*server)->data_port());
+  std::printf("listening control=%s data=%s\n",
+              JoinHostPort(options.host, (*server)->control_port()).c_str(),
+              JoinHostPort(options.host, (*server)->data_port()).c_str());
   std::fflush(stdout);
   const absl::Status outcome = (*server)->AwaitEnd();
   if (outcome.ok()) return 0;

@@ -24,14 +24,15 @@ class ABSL_LOCKABLE Mutex {
   // Also wakes those who wait for a condition.
   void Unlock() ABSL_UNLOCK_FUNCTION() {
     // While it is locked: once it is not, a waiter may destroy this.
-    if (waiters_ > 0) changed_.notify_all();
+    WakeWaiters();
     mu_.unlock();
   }
 
   // Unlocks, waits until `condition()` is true and locks again. It is called
-  // with the mutex held, now and after every Unlock.
+  // with the mutex held, now and after everybody else's Unlock or Await.
   template <typename Condition>
   void Await(Condition condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
+    WakeWaiters();
     std::unique_lock<std::mutex> lock(mu_, std::adopt_lock);
     ++waiters_;
     changed_.wait(lock, condition);
@@ -45,6 +46,7 @@ class ABSL_LOCKABLE Mutex {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
     // The clock's own arithmetic overflows on an infinite wait.
     const absl::Duration wait = std::min(timeout, absl::Hours(24 * 365));
+    WakeWaiters();
     std::unique_lock<std::mutex> lock(mu_, std::adopt_lock);
     ++waiters_;
     const bool met =
@@ -55,6 +57,12 @@ class ABSL_LOCKABLE Mutex {
   }
 
  private:
+  // Before the mutex is given up: its holder may have changed what they wait
+  // for.
+  void WakeWaiters() {
+    if (waiters_ > 0) changed_.notify_all();
+  }
+
   std::mutex mu_;
   std::condition_variable changed_;
   int waiters_ = 0;  // Guarded by mu_.

@@ -43,6 +43,14 @@ void Run(const ScaleValues& scale) {
 }
 
 void Run(const UpdateParameters& update) {
+  const int64_t bytes = update.parameters.bytes();
+  NEREUS_CHECK(update.gradient.bytes() == bytes &&
+               update.updated.bytes() == bytes &&
+               update.state.bytes() ==
+                   bytes * OptimizerStateCount(update.optimizer.rule))
+      << bytes << " of parameters, " << update.gradient.bytes()
+      << " of gradient, " << update.state.bytes() << " of state, "
+      << update.updated.bytes() << " for the result";
   ApplyOptimizer(update.optimizer, update.step, update.parameters.float_count(),
                  update.gradient_scale, update.gradient.floats(),
                  update.parameters.floats(), update.state.floats(),
@@ -50,6 +58,16 @@ void Run(const UpdateParameters& update) {
 }
 
 void Run(const MultiplyFactors& multiply) {
+  const int64_t m = multiply.m;
+  const int64_t n = multiply.n;
+  NEREUS_CHECK(multiply.output_gradient.float_count() == multiply.rows * m &&
+               multiply.input.float_count() == multiply.rows * n &&
+               multiply.gradient.float_count() ==
+                   m * n + (multiply.bias ? m : 0))
+      << multiply.rows << " rows, " << m << " x " << n << ": "
+      << multiply.output_gradient.float_count() << " and "
+      << multiply.input.float_count() << " floats for "
+      << multiply.gradient.float_count();
   FactorGradient(multiply.rows, multiply.m, multiply.n, multiply.bias,
                  multiply.scale, multiply.output_gradient.floats(),
                  multiply.input.floats(), multiply.gradient.floats());

@@ -21,18 +21,28 @@ void ApplySgd(const OptimizerOptions& options, int64_t length,
   }
 }
 
+// base^exponent by repeated squaring: unlike std::pow, the same bits on every
+// machine.
+double Power(double base, int64_t exponent) {
+  double result = 1.0;
+  for (; exponent > 0; exponent >>= 1) {
+    if ((exponent & 1) != 0) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
 void ApplyAdam(const OptimizerOptions& options, int64_t step, int64_t length,
                float gradient_scale, const float* gradient,
                const float* parameters, float* state, float* updated) {
   float* first = state;
   float* second = state + length;
-  const double t = static_cast<double>(step + 1);
   // Algorithm 1's corrections, folded into two factors as its section 2
   // suggests.
   const float step_size = static_cast<float>(
-      options.learning_rate / (1.0 - std::pow(double{options.beta1}, t)));
+      options.learning_rate / (1.0 - Power(options.beta1, step + 1)));
   const float second_scale =
-      static_cast<float>(1.0 / (1.0 - std::pow(double{options.beta2}, t)));
+      static_cast<float>(1.0 / (1.0 - Power(options.beta2, step + 1)));
   for (int64_t i = 0; i < length; ++i) {
     const float g =
         gradient_scale * gradient[i] + options.weight_decay * parameters[i];

@@ -36,7 +36,10 @@ struct Welcome {
   std::vector<std::string> shard_addresses;    // By index.
 };
 
-// What a member reports about once a second, and at once when it loses a peer.
+inline constexpr absl::Duration kHeartbeatInterval = absl::Seconds(1);
+
+// What a member reports every kHeartbeatInterval, and at once when it loses a
+// peer.
 struct Heartbeat {
   uint64_t job = 0;
   uint64_t epoch = 0;

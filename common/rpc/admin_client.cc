@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/control_channel.h"
 #include "common/rpc/messages.h"
 #include "common/rpc/rpc_status.h"
 #include "proto/admin.grpc.pb.h"
@@ -12,10 +13,7 @@ namespace nereus {
 
 absl::StatusOr<JobStatus> FetchJobStatus(const std::string& address,
                                          absl::Duration timeout) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt("grpc.enable_http_proxy", 0);
-  const auto stub = v1::Admin::NewStub(grpc::CreateCustomChannel(
-      address, grpc::InsecureChannelCredentials(), arguments));
+  const auto stub = v1::Admin::NewStub(MakeControlChannel(address));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   v1::GetStatusResponse response;

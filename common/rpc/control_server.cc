@@ -7,13 +7,15 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/address.h"
+#include "common/rpc/control_channel.h"
 
 namespace nereus {
 namespace {
 
-// Joins carry a model of up to 65536 layers; anything larger is no message of
-// ours.
-constexpr int kMessageBytesMax = 64 << 20;
+// For calls whose answer is on its way, when the server goes.
+constexpr absl::Duration kGrace = absl::Seconds(1);
 
 void EnablePluginsOnce() {
   static const bool done = [] {
@@ -33,7 +35,7 @@ struct ControlServer::Impl {
 ControlServer::ControlServer() : impl_(std::make_unique<Impl>()) {}
 
 ControlServer::~ControlServer() {
-  if (impl_->server != nullptr) Shutdown(absl::Now());
+  if (impl_->server != nullptr) Shutdown(absl::Now() + kGrace);
 }
 
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
@@ -44,11 +46,11 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
   grpc::ServerBuilder builder;
   // Two processes on one port would share its connections; we want an error.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.SetMaxReceiveMessageSize(kControlMessageBytesMax);
   // Members that wait ping (membership_client.cc), and should not be cut off
   // for it.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-  const std::string address = absl::StrCat(host, ":", port);
+  const std::string address = JoinHostPort(host, port);
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(),
                            &control->port_);
   for (grpc::Service* service : services) builder.RegisterService(service);

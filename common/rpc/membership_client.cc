@@ -10,9 +10,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/control_channel.h"
 #include "common/rpc/messages.h"
 #include "common/rpc/rpc_status.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -27,18 +29,13 @@ constexpr absl::Duration kComplainInterval = absl::Seconds(3);
 // One who has left only waits to hear that the others have, too.
 constexpr absl::Duration kLeavingInterval = absl::Milliseconds(50);
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt("grpc.enable_http_proxy", 0);
-  // A member that starts before its coordinator finds it soon after.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // A coordinator whose machine is gone sends nothing, not even a reset.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   arguments);
+absl::StatusOr<Welcome> ReadWelcome(const v1::Welcome& message, Role role) {
+  NEREUS_ASSIGN_OR_RETURN(Welcome welcome, FromProto(message));
+  const int count =
+      role == Role::kWorker ? welcome.job->workers : welcome.job->shards();
+  if (welcome.rank < count) return welcome;
+  return absl::InvalidArgumentError(
+      absl::StrCat("the welcome gives rank ", welcome.rank, " of ", count));
 }
 
 }  // namespace
@@ -46,7 +43,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
 struct MembershipClient::Impl {
   explicit Impl(const std::string& address)
       : address(address),
-        stub(v1::Coordinator::NewStub(MakeChannel(address))) {}
+        stub(v1::Coordinator::NewStub(MakeControlChannel(address))) {}
 
   absl::StatusOr<Welcome> TryJoin(const JoinRequest& request, bool* answered);
   void RunHeartbeats();
@@ -103,7 +100,7 @@ absl::StatusOr<Welcome> MembershipClient::Impl::TryJoin(
   while (reader->Read(&event)) {
     *answered = true;
     if (event.has_welcome()) {
-      welcome = FromProto(event.welcome());
+      welcome = ReadWelcome(event.welcome(), request.role);
     } else {
       NEREUS_LOG(Info) << event.waiting();
     }
@@ -117,7 +114,7 @@ absl::StatusOr<Welcome> MembershipClient::Impl::TryJoin(
 
 absl::StatusOr<Welcome> MembershipClient::Join(const JoinRequest& request,
                                                absl::Duration connect_timeout) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   absl::Time complain = start + kComplainInterval;
   absl::Duration backoff = kBackoffMin;
   for (;;) {
@@ -125,22 +122,26 @@ absl::StatusOr<Welcome> MembershipClient::Join(const JoinRequest& request,
     absl::StatusOr<Welcome> welcome = impl_->TryJoin(request, &answered);
     if (welcome.ok()) return welcome;
     const absl::Status status = welcome.status();
-    if (!absl::IsUnavailable(status)) return status;
+    if (!absl::IsUnavailable(status)) {
+      return absl::Status(status.code(),
+                          absl::StrCat("the coordinator at ", impl_->address,
+                                       " says: ", status.message()));
+    }
     if (answered) {
       return absl::UnavailableError(
           absl::StrCat("the coordinator at ", impl_->address,
                        " went away while this member waited for others: ",
                        status.message()));
     }
-    if (absl::Now() - start > connect_timeout) {
+    if (SteadyNow() - start > connect_timeout) {
       return absl::UnavailableError(absl::StrCat(
           "no coordinator answers at ", impl_->address, " for ",
           absl::FormatDuration(connect_timeout), ": ", status.message()));
     }
-    if (absl::Now() > complain) {
+    if (SteadyNow() > complain) {
       NEREUS_LOG(Warning) << "no coordinator answers at " << impl_->address
                           << " yet, trying on: " << status.message();
-      complain = absl::Now() + kComplainInterval;
+      complain = SteadyNow() + kComplainInterval;
     }
     absl::SleepFor(backoff);
     backoff = std::min(backoff * 2, kBackoffMax);
@@ -184,10 +185,10 @@ absl::StatusOr<JobVerdict> MembershipClient::Impl::SendHeartbeat() {
 }
 
 void MembershipClient::Impl::RunHeartbeats() {
-  absl::Time last_answer = absl::Now();
+  absl::Time last_answer = SteadyNow();
   for (;;) {
     absl::StatusOr<JobVerdict> answer = SendHeartbeat();
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     const bool silent = absl::IsUnavailable(answer.status()) ||
                         absl::IsDeadlineExceeded(answer.status());
     if (!silent) {
@@ -216,18 +217,26 @@ void MembershipClient::ReportLostPeer(PeerId peer, const std::string& reason) {
 }
 
 absl::Status MembershipClient::Leave() {
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kCallTimeout));
-  context.set_wait_for_ready(true);
   v1::LeaveRequest request;
   request.set_job(impl_->job);
   request.set_epoch(impl_->epoch);
   *request.mutable_member() = ToProto(impl_->self);
-  v1::LeaveResponse response;
-  const grpc::Status status = impl_->stub->Leave(&context, request, &response);
-  MutexLock lock(&impl_->mu);
-  impl_->leaving = status.ok();
-  return FromGrpcStatus(status);
+  const absl::Time deadline = absl::Now() + impl_->patience;
+  absl::Duration backoff = kBackoffMin;
+  for (;;) {
+    // As often as it takes: leaving twice is leaving once.
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    context.set_wait_for_ready(true);
+    v1::LeaveResponse response;
+    const absl::Status status =
+        FromGrpcStatus(impl_->stub->Leave(&context, request, &response));
+    MutexLock lock(&impl_->mu);
+    impl_->leaving = status.ok();
+    if (!absl::IsUnavailable(status) || impl_->cancelled) return status;
+    impl_->mu.AwaitWithTimeout([]() { return false; }, backoff);
+    backoff = std::min(backoff * 2, kBackoffMax);
+  }
 }
 
 }  // namespace nereus

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/address.h"
 #include "common/protocol/frame.h"
 #include "common/transport/grpc_connection.h"
 
@@ -84,12 +85,6 @@ class RefusedStream final : public grpc::ServerGenericBidiReactor {
   void OnDone() override { delete this; }
 };
 
-std::string HostPort(const std::string& host, int port) {
-  const bool bare_ipv6 = host.find(':') != std::string::npos && host[0] != '[';
-  return bare_ipv6 ? absl::StrCat("[", host, "]:", port)
-                   : absl::StrCat(host, ":", port);
-}
-
 }  // namespace
 
 absl::StatusOr<GrpcEndpoint> ListenForFrames(const std::string& host, int port,
@@ -97,7 +92,7 @@ absl::StatusOr<GrpcEndpoint> ListenForFrames(const std::string& host, int port,
                                              GrpcEndpoint::Accept accept) {
   GrpcEndpoint endpoint;
   endpoint.service = std::make_unique<FrameService>(std::move(accept));
-  const std::string address = HostPort(host, port);
+  const std::string address = JoinHostPort(host, port);
 
   grpc::ServerBuilder builder;
   for (const ChannelArgument& argument : kArguments) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/messages.h"
 #include "proto/data.pb.h"
 
 namespace nereus {
@@ -26,26 +27,12 @@ Frame TextFrame(FrameKind kind, PeerId sender, const std::string& text) {
   return frame;
 }
 
-void WritePeer(PeerId peer, v1::Member& message) {
-  message.set_role(peer.role == Role::kShard ? v1::Member::ROLE_SHARD
-                                             : v1::Member::ROLE_WORKER);
-  message.set_rank(peer.rank);
-}
-
 absl::StatusOr<PeerId> ReadPeer(absl::string_view field,
                                 const v1::Member& message) {
-  const bool shard = message.role() == v1::Member::ROLE_SHARD;
-  if (!shard && message.role() != v1::Member::ROLE_WORKER) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("hello: ", field, " has the role ",
-                     static_cast<int>(message.role()), ", expected 1 or 2"));
-  }
-  if (message.rank() < 0 || message.rank() >= kRanksMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("hello: ", field, " has the rank ", message.rank(),
-                     ", expected 0 to ", kRanksMax - 1));
-  }
-  return shard ? PeerId::Shard(message.rank()) : PeerId::Worker(message.rank());
+  absl::StatusOr<PeerId> peer = FromProto(message);
+  if (peer.ok()) return peer;
+  return absl::InvalidArgumentError(
+      absl::StrCat("hello: ", field, ": ", peer.status().message()));
 }
 
 // Another process wrote it: nothing in it may break a line or a terminal.
@@ -71,8 +58,8 @@ Frame HelloFrame(const Hello& hello) {
   message.set_job(hello.job);
   message.set_epoch(hello.epoch);
   message.set_model_signature(hello.model_signature);
-  WritePeer(hello.self, *message.mutable_self());
-  WritePeer(hello.intended, *message.mutable_intended());
+  *message.mutable_self() = ToProto(hello.self);
+  *message.mutable_intended() = ToProto(hello.intended);
   Frame frame =
       TextFrame(FrameKind::kHello, hello.self, message.SerializeAsString());
   frame.header.job = hello.job;

@@ -212,7 +212,8 @@ TEST_F(GrpcStrangerTest, FirstMessageThatIsNoHelloIsRefused) {
       {FrameBytes(Checked(TestFrame(kWorker1, 1, TestPayload(1, 4)))),
        "must open with a hello, not with contribution"},
       {FrameBytes(huge), "at most 1024 bytes"},
-      {FrameBytes(Checked(no_peers)), "self has the role 0"},
+      {FrameBytes(Checked(no_peers)),
+       "self: a member's role has the unknown value 0"},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.text);

@@ -84,16 +84,18 @@ TEST(HandshakeTest, RefusesWhatNoSenderOfOursWrites) {
        WithPayload(FrameKind::kHello, std::string(1025, 'x'))},
       {"5 bytes that are not a DataHello",
        WithPayload(FrameKind::kHello, "\x0a\x7fxyz")},
-      {"self has the role 0", WithPayload(FrameKind::kHello, "")},
-      {"self has the role 7", with([](v1::DataHello& hello) {
+      {"self: a member's role has the unknown value 0",
+       WithPayload(FrameKind::kHello, "")},
+      {"self: a member's role has the unknown value 7",
+       with([](v1::DataHello& hello) {
          hello.mutable_self()->set_role(static_cast<v1::Member::Role>(7));
        })},
-      {"self has the rank -1",
+      {"self: a member's rank is -1",
        with([](v1::DataHello& hello) { hello.mutable_self()->set_rank(-1); })},
-      {"intended has the rank 65536", with([](v1::DataHello& hello) {
+      {"intended: a member's rank is 65536", with([](v1::DataHello& hello) {
          hello.mutable_intended()->set_rank(kRanksMax);
        })},
-      {"intended has the role 0",
+      {"intended: a member's role has the unknown value 0",
        with([](v1::DataHello& hello) { hello.clear_intended(); })},
   };
   for (const auto& c : kCases) {

@@ -1,0 +1,19 @@
+#ifndef NEREUS_COMMON_BASE_CLOCK_H_
+#define NEREUS_COMMON_BASE_CLOCK_H_
+
+#include <chrono>
+
+#include "absl/time/time.h"
+
+namespace nereus {
+
+// The time for leases, timeouts and latencies: it never jumps, as the wall
+// clock does when it is set. Its zero means nothing.
+inline absl::Time SteadyNow() {
+  return absl::UnixEpoch() +
+         absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_BASE_CLOCK_H_

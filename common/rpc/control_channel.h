@@ -1,0 +1,22 @@
+#ifndef NEREUS_COMMON_RPC_CONTROL_CHANNEL_H_
+#define NEREUS_COMMON_RPC_CONTROL_CHANNEL_H_
+
+#include <memory>
+#include <string>
+
+namespace grpc {
+class Channel;
+}  // namespace grpc
+
+namespace nereus {
+
+// The largest message of either direction: a model of 65536 layers with the
+// reasons for its routes fits.
+inline constexpr int kControlMessageBytesMax = 64 << 20;
+
+// A channel to the control port at `address` ("host:port").
+std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_RPC_CONTROL_CHANNEL_H_

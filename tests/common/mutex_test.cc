@@ -1,0 +1,51 @@
+#include "common/base/mutex.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace nereus {
+namespace {
+
+TEST(MutexTest, AConditionMadeTrueBeforeAwaitWakesItsWaiter) {
+  Mutex mu;
+  bool waiting = false;
+  bool first = false;
+  bool over = false;
+  std::thread waiter([&] {
+    MutexLock lock(&mu);
+    waiting = true;
+    EXPECT_TRUE(mu.AwaitWithTimeout([&] { return first; }, absl::Minutes(1)));
+    over = true;
+  });
+  {
+    MutexLock lock(&mu);
+    mu.Await([&] { return waiting; });
+    first = true;
+    // Gives the mutex up without an Unlock of its own.
+    EXPECT_TRUE(mu.AwaitWithTimeout([&] { return over; }, absl::Minutes(1)));
+  }
+  waiter.join();
+}
+
+TEST(MutexTest, ATimeoutSaysWhetherTheConditionHolds) {
+  Mutex mu;
+  MutexLock lock(&mu);
+  EXPECT_FALSE(
+      mu.AwaitWithTimeout([] { return false; }, absl::Milliseconds(1)));
+  EXPECT_TRUE(mu.AwaitWithTimeout([] { return true; }, absl::ZeroDuration()));
+  EXPECT_TRUE(
+      mu.AwaitWithTimeout([] { return true; }, absl::InfiniteDuration()));
+}
+
+TEST(MutexTest, ANotificationIsSeenByAllAndForever) {
+  Notification notification;
+  EXPECT_FALSE(notification.WaitWithTimeout(absl::ZeroDuration()));
+  std::thread notifier([&] { notification.Notify(); });
+  EXPECT_TRUE(notification.WaitWithTimeout(absl::Minutes(1)));
+  EXPECT_TRUE(notification.WaitWithTimeout(absl::ZeroDuration()));
+  notifier.join();
+}
+
+}  // namespace
+}  // namespace nereus
