@@ -1,6 +1,5 @@
 #include "server/shard.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -36,6 +35,7 @@ Shard::Shard(JobPtr job, int index)
         AggregationRound(/*contributors=*/1, chunks[i].length, sum_order()),
         Buffer(),
         Buffer(),
+        std::vector<bool>(job_->workers, false),
         {}});
   }
 }
@@ -87,7 +87,8 @@ absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
   if (header.kind == FrameKind::kPull) {
     if (header.payload_bytes == 0 && header.offset == 0 &&
         header.round == kInitialRound) {
-      return Landing::Scratch();
+      // Once: a worker that only asked would fill the queue of what it is owed.
+      return slot.pulled[from.rank] ? Landing::Discard() : Landing::Scratch();
     }
     return Refuse(header, "a pull has no payload, no offset and round -1");
   }
@@ -109,6 +110,7 @@ void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
   NEREUS_CHECK(found.ok()) << found.status();
   Slot& slot = slots_[*found];
   if (frame.header.kind == FrameKind::kPull) {
+    slot.pulled[from.rank] = true;
     Pull(slot, from.rank, out);
     return;
   }
@@ -124,10 +126,7 @@ FrameHeader Shard::ResultHeader(const Slot& slot, int64_t round) const {
 
 void Shard::Pull(Slot& slot, int worker, Outbox& out) {
   if (slot.round == kInitialRound) {
-    auto& waiting = slot.waiting_pulls;
-    if (std::find(waiting.begin(), waiting.end(), worker) == waiting.end()) {
-      waiting.push_back(worker);
-    }
+    slot.waiting_pulls.push_back(worker);
     return;
   }
   const int64_t held = updates_here(slot) ? slot.round - 1 : kInitialRound;

@@ -63,7 +63,8 @@ class Shard final : public Machine {
     AggregationRound aggregation;
     Buffer parameters;
     Buffer state;                    // Of the optimizer.
-    std::vector<int> waiting_pulls;  // Workers that asked too early, each once.
+    std::vector<bool> pulled;        // By worker: has asked, and may once.
+    std::vector<int> waiting_pulls;  // Workers that asked too early.
   };
 
   absl::Status CheckContribution(const Slot& slot,

@@ -165,6 +165,14 @@ TEST(ShardTest, PullsBeforeTheInitialParametersAreAnsweredWhenTheyCome) {
   }
 }
 
+TEST(ShardTest, AWorkerIsSentTheParametersOnceHoweverOftenItAsks) {
+  RunningShard running({10, 20});
+  const Frame pull = PullOf(*running.job, 1, 0, 0);
+  EXPECT_EQ(DeliverAll(running.shard, kWorker1, {pull}).sent.size(), 1u);
+  EXPECT_THAT(DeliverAll(running.shard, kWorker1, {pull, pull}).sent,
+              IsEmpty());
+}
+
 TEST(ShardTest, ASlowReaderKeepsTheResultItWasSent) {
   RunningShard running({10, 20});
   Contribute(running.shard, *running.job, 0, 0, {2, 2});
