@@ -1,9 +1,12 @@
 #include "worker/public/client.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/address.h"
+#include "common/base/clock.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
@@ -19,7 +22,6 @@
 namespace nereus {
 namespace {
 
-constexpr absl::Duration kHeartbeatInterval = absl::Seconds(1);
 constexpr absl::Duration kCoordinatorPatience = absl::Seconds(10);
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
 
@@ -41,6 +43,12 @@ absl::StatusOr<std::vector<LayerSpec>> SpecsOf(
   }
   NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
   return specs;
+}
+
+bool HasFactorRoutes(const Job& job) {
+  return std::any_of(
+      job.routes.begin(), job.routes.end(),
+      [](const Route& route) { return route.scheme == Scheme::kFactor; });
 }
 
 // A worker's side of a job: the machine and what drives it.
@@ -67,10 +75,14 @@ class ClientImpl final : public Client {
   absl::Status Wait(int layer, int64_t step) override;
   absl::Status WaitAll(int64_t step) override;
   bool takes_factors(int layer) const override {
-    return job_->routes[layer].scheme == Scheme::kFactor;
+    return rounds_->CheckLayer(layer).ok() &&
+           job_->routes[layer].scheme == Scheme::kFactor;
   }
   bool updates_parameters() const override {
     return job_->options.optimizer_place == OptimizerPlace::kWorker;
+  }
+  const OptimizerOptions& optimizer() const override {
+    return job_->options.optimizer;
   }
   std::vector<LayerReport> layer_reports() const override;
   std::vector<PeerTraffic> traffic() const override;
@@ -110,8 +122,9 @@ ClientImpl::~ClientImpl() {
   machine_.reset();
   transport_.reset();
   if (rounds_ != nullptr && !rounds_->AwaitReturned(kFlushTimeout)) {
-    NEREUS_LOG(Error) << "gradient memory is still in use after closing all "
-                         "connections";
+    NEREUS_LOG(Error)
+        << "the caller's memory is still in use after closing all "
+           "connections";
   }
 }
 
@@ -122,9 +135,9 @@ absl::Status ClientImpl::Listen() {
   transport_options.host = options_.host;
   transport_options.port = options_.data_port;
   NEREUS_ASSIGN_OR_RETURN(transport_, GrpcTransport::Start(transport_options));
-  NEREUS_LOG(Info) << "listening control=" << options_.host << ":"
-                   << control_->port() << " data=" << options_.host << ":"
-                   << transport_->port();
+  NEREUS_LOG(Info) << "listening control="
+                   << JoinHostPort(options_.host, control_->port()) << " data="
+                   << JoinHostPort(options_.host, transport_->port());
   return absl::OkStatus();
 }
 
@@ -135,7 +148,7 @@ absl::StatusOr<Welcome> ClientImpl::Join(std::vector<LayerSpec> specs) {
   request.job = options_.job;
   request.role = Role::kWorker;
   request.name = options_.name.empty() ? ProcessName() : options_.name;
-  request.data_address = absl::StrCat(options_.host, ":", transport_->port());
+  request.data_address = JoinHostPort(options_.host, transport_->port());
   request.layers = std::move(specs);
   membership_ =
       std::make_unique<MembershipClient>(options_.coordinator_address);
@@ -167,9 +180,7 @@ void ClientImpl::StartMachine() {
   const PeerId self = PeerId::Worker(rank_);
   std::vector<Buffer> parameters;
   for (const LayerBinding& layer : layers_) {
-    parameters.push_back(Buffer::View(
-        layer.parameters.data(),
-        static_cast<int64_t>(layer.parameters.size() * sizeof(float))));
+    parameters.push_back(rounds_->LendParameters(layer.parameters));
   }
   machine_ =
       std::make_unique<WorkerMachine>(job_, rank_, std::move(parameters));
@@ -183,7 +194,7 @@ void ClientImpl::StartMachine() {
   transport_->SetIdentity(hello, {job_->workers, job_->shards()});
   MachineDriver::Events events;
   events.layer_done = [this](const LayerDone& done) {
-    rounds_->Finish(done.layer, done.round, absl::Now());
+    rounds_->Finish(done.layer, done.round, SteadyNow());
   };
   events.connected = [](PeerId peer) {
     NEREUS_LOG(Debug) << PeerName(peer) << " is connected";
@@ -210,6 +221,7 @@ void ClientImpl::ConnectPeers(const Welcome& welcome) {
     transport_->Connect(PeerId::Shard(shard), welcome.shard_addresses[shard],
                         deadline);
   }
+  if (!HasFactorRoutes(*job_)) return;  // Workers have nothing to say then.
   // Of two workers, the one with the higher rank connects.
   for (int worker = 0; worker < rank_; ++worker) {
     transport_->Connect(PeerId::Worker(worker),
@@ -247,7 +259,7 @@ absl::Status ClientImpl::Push(int layer, int64_t step,
     return absl::FailedPreconditionError(absl::StrCat(
         "layer ", spec.name, " goes by factors: push them with PushFactors"));
   }
-  NEREUS_RETURN_IF_ERROR(rounds_->BeginPush(layer, step, absl::Now()));
+  NEREUS_RETURN_IF_ERROR(rounds_->BeginPush(layer, step, SteadyNow()));
   Buffer buffer = rounds_->Borrow(layer, gradient.data(), gradient.size());
   driver_->Post(
       [this, layer, step, buffer = std::move(buffer)](Outbox& out) mutable {
@@ -276,7 +288,7 @@ absl::Status ClientImpl::PushFactors(int layer, int64_t step,
     NEREUS_RETURN_IF_ERROR(
         CheckLength(spec, "the gradient", gradient.size(), spec.parameters));
   }
-  NEREUS_RETURN_IF_ERROR(rounds_->BeginPush(layer, step, absl::Now()));
+  NEREUS_RETURN_IF_ERROR(rounds_->BeginPush(layer, step, SteadyNow()));
   FactorBuffers buffers{
       rounds_->Borrow(layer, factors.output_gradient.data(),
                       factors.output_gradient.size()),

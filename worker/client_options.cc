@@ -1,15 +1,10 @@
 #include "worker/public/client_options.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/address.h"
 
 namespace nereus {
 namespace {
-
-absl::Status CheckPort(absl::string_view name, int port) {
-  if (port >= 0 && port <= 65535) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " is ", port, ", must be in [0, 65535]"));
-}
 
 absl::Status CheckPositive(absl::string_view name, absl::Duration duration) {
   if (duration > absl::ZeroDuration()) return absl::OkStatus();
@@ -26,7 +21,7 @@ absl::Status ClientOptions::Validate() const {
         "coordinator_address is empty, must be host:port"));
   }
   if (job.empty()) status.Update(absl::InvalidArgumentError("job is empty"));
-  if (host.empty()) status.Update(absl::InvalidArgumentError("host is empty"));
+  status.Update(CheckHost(host));
   status.Update(CheckPort("control_port", control_port));
   status.Update(CheckPort("data_port", data_port));
   status.Update(CheckPositive("connect_timeout", connect_timeout));

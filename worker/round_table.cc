@@ -50,6 +50,19 @@ Buffer RoundTable::Borrow(int layer, const float* values, size_t count) {
                         });
 }
 
+Buffer RoundTable::LendParameters(absl::Span<float> parameters) {
+  {
+    MutexLock lock(&mu_);
+    ++lent_;
+  }
+  return Buffer::Borrow(parameters.data(),
+                        static_cast<int64_t>(parameters.size() * sizeof(float)),
+                        [table = shared_from_this()] {
+                          MutexLock lock(&table->mu_);
+                          --table->lent_;
+                        });
+}
+
 void RoundTable::Finish(int layer, int64_t round, absl::Time now) {
   MutexLock lock(&mu_);
   Entry& entry = entries_[layer];
@@ -92,7 +105,8 @@ absl::Status RoundTable::Await(int layer, int64_t round,
 bool RoundTable::AwaitReturned(absl::Duration timeout) const {
   MutexLock lock(&mu_);
   const auto returned = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return std::all_of(entries_.begin(), entries_.end(),
+    return lent_ == 0 &&
+           std::all_of(entries_.begin(), entries_.end(),
                        [](const Entry& entry) { return entry.borrowed == 0; });
   };
   return mu_.AwaitWithTimeout(returned, timeout);

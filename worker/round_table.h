@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/base/mutex.h"
 #include "common/protocol/job.h"
 #include "common/tensor/buffer.h"
@@ -37,6 +38,10 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // outlive it.
   Buffer Borrow(int layer, const float* values, size_t count)
       ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The same for the caller's parameters, which no Await waits for: they stay
+  // with the client.
+  Buffer LendParameters(absl::Span<float> parameters) ABSL_LOCKS_EXCLUDED(mu_);
 
   // The machine is done with `round`.
   void Finish(int layer, int64_t round, absl::Time now)
@@ -78,6 +83,7 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   const JobPtr job_;
   mutable Mutex mu_;
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);  // By layer.
+  int lent_ ABSL_GUARDED_BY(mu_) = 0;  // References to the parameters.
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
 };
 

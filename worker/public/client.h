@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/compute/optimizer.h"
 #include "common/plan/layer_spec.h"
 #include "worker/public/client_options.h"
 
@@ -22,7 +23,7 @@ struct LayerBinding {
   // float32, shape {spec.parameters}, host memory, the weight (row-major M x N)
   // first, then the bias. Not owned; must outlive the client. The client writes
   // it, between a Push of the layer and the return of the Wait for it, and at
-  // no other time.
+  // no other time; after an error, until the client is destroyed.
   absl::Span<float> parameters;
 };
 
@@ -73,6 +74,9 @@ struct PeerTraffic {
 //     NEREUS_RETURN_IF_ERROR(client->WaitAll(step));
 //   }
 //   NEREUS_RETURN_IF_ERROR(client->Leave());
+//
+// After an error of the job, or a Wait that timed out, buffers that were pushed
+// stay in use until the client is destroyed: declare them before it.
 //
 // Thread-safe: any thread may call any method. Memory: one buffer of each
 // factor layer's K rows per worker and open round (two of them), and the frames
@@ -144,6 +148,10 @@ class Client {
   // True if the caller's own optimizer updates the parameters
   // (`optimizer=worker`).
   virtual bool updates_parameters() const = 0;
+
+  // The job's optimizer, for callers that update the parameters themselves: the
+  // same on every worker, as equal replicas need.
+  virtual const OptimizerOptions& optimizer() const = 0;
 
   // What each layer cost, and what went to and came from each peer.
   virtual std::vector<LayerReport> layer_reports() const = 0;

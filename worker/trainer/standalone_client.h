@@ -40,6 +40,7 @@ class StandaloneClient : public Client {
   absl::Status WaitAll(int64_t step) ABSL_LOCKS_EXCLUDED(mu_) override;
   bool takes_factors(int /*layer*/) const override { return false; }
   bool updates_parameters() const override { return false; }
+  const OptimizerOptions& optimizer() const override { return optimizer_; }
 
   // No bytes and no latency, but the rounds.
   std::vector<LayerReport> layer_reports() const

@@ -80,8 +80,8 @@ Run::Run(const TrainerOptions& options, const DataSplit& data, Batches batches,
       labels_(network->batch()) {
   if (!client->updates_parameters()) return;
   for (const LayerSpec& spec : network->specs()) {
-    optimizer_states_.emplace_back(OptimizerStateCount(options.optimizer.rule) *
-                                   spec.parameters);
+    optimizer_states_.emplace_back(
+        OptimizerStateCount(client->optimizer().rule) * spec.parameters);
   }
 }
 
@@ -148,7 +148,7 @@ void Run::UpdateParameters() {
   for (size_t i = 0; i < optimizer_states_.size(); ++i) {
     const int layer = static_cast<int>(i);
     const absl::Span<float> parameters = network_->parameters(layer);
-    ApplyOptimizer(options_.optimizer, result_.steps,
+    ApplyOptimizer(client_->optimizer(), result_.steps,
                    static_cast<int64_t>(parameters.size()), 1.0f,
                    network_->gradient(layer).data(), parameters.data(),
                    optimizer_states_[i].data(), parameters.data());
@@ -187,7 +187,7 @@ absl::Status TrainerOptions::Validate() const {
         "progress_interval is ", absl::FormatDuration(progress_interval),
         ", must not be negative"));
   }
-  return optimizer.Validate();
+  return absl::OkStatus();
 }
 
 std::vector<LayerBinding> BindLayers(Network* network) {

@@ -33,9 +33,6 @@ struct TrainerOptions {
   int64_t epochs = 1;
   uint64_t seed = 1;  // Of the order of the examples: the same on all workers.
 
-  // What to do with a gradient if the client leaves that to the caller.
-  OptimizerOptions optimizer;
-
   // May be empty. Called in the middle of training: must return soon.
   std::function<void(const TrainProgress&)> progress;
   absl::Duration progress_interval = absl::Seconds(1);

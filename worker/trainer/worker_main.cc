@@ -40,7 +40,7 @@ constexpr uint64_t kSyntheticSeed = 1;
 
 struct Flags {
   ClientOptions client;
-  // For --standalone, and for jobs that leave the optimizer to the workers.
+  // For --standalone; a job has its own.
   OptimizerOptions optimizer = kReferenceOptimizer;
   std::string model = "cnn";
   std::string data;
@@ -123,7 +123,6 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
   TrainerOptions options;
   options.epochs = flags.epochs;
   options.seed = flags.seed;
-  options.optimizer = flags.optimizer;
   options.progress = [&](const TrainProgress& progress) {
     const int64_t bytes = TotalBytes(client->traffic());
     if (flags.json) {
@@ -135,10 +134,11 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
     }
   };
   NEREUS_ASSIGN_OR_RETURN(report.result, Train(options, data, network, client));
-  report.layers = client->layer_reports();
-  report.traffic = client->traffic();
   // Before the evaluation: the others needn't wait for it.
   NEREUS_RETURN_IF_ERROR(client->Leave());
+  // Now that the last frames to slower peers are out, too.
+  report.layers = client->layer_reports();
+  report.traffic = client->traffic();
   report.parameter_checksum = ParameterChecksum(*network);
   if (report.rank == 0) {
     report.test_accuracy = Accuracy(data.test, data.normalisation, network);
@@ -205,6 +205,7 @@ int ReadFlags(int argc, char** argv, Flags& flags) {
 }  // namespace nereus
 
 int main(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);  // Its reader may go; the job goes on.
   nereus::InstallSignalHandlers();
   nereus::Flags flags;
   const int exit_code = nereus::ReadFlags(argc, argv, flags);
