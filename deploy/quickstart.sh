@@ -3,7 +3,8 @@
 # machine. All arguments go to `nereusctl local`. Safe to run again: each step
 # does only what is not done yet.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+nereusctl="$root/bazel-bin/server/admin/nereusctl"
 
 for argument in "$@"; do
   [[ "$argument" == --help || "$argument" == -h ]] || continue
@@ -14,9 +15,7 @@ Installs the packages (1/3), builds Nereus (2/3), and trains a model with
 several workers and servers on this machine (3/3). The arguments are those of
 `nereusctl local`:
 TEXT
-  if [[ -x bazel-bin/server/admin/nereusctl ]]; then
-    exec bazel-bin/server/admin/nereusctl local --help
-  fi
+  if [[ -x "$nereusctl" ]]; then exec "$nereusctl" local --help; fi
   cat <<'TEXT'
   --workers=4 --servers=2 --model=mlp|cnn --data=DIR --epochs=N --json FILE, ...
   All of them, once it is built: bazel-bin/server/admin/nereusctl local --help
@@ -38,13 +37,13 @@ find_cuda() {
   fi
 }
 
-echo "== 1/3 packages"
-deploy/install_packages.sh
+echo "== 1/3 packages (about a GB of disk, once)"
+"$root/deploy/install_packages.sh"
 find_cuda
 
 echo "== 2/3 build (minutes the first time, seconds after that)"
-bazel build //server:nereus-server //worker/trainer:nereus-worker \
-  //server/admin:nereusctl
+(cd "$root" && bazel build //server:nereus-server \
+  //worker/trainer:nereus-worker //server/admin:nereusctl)
 
 echo "== 3/3 nereusctl local $*"
-exec bazel-bin/server/admin/nereusctl local "$@"
+exec "$nereusctl" local "$@"

@@ -86,37 +86,23 @@ CLI::App* PlanCommand::Register(CLI::App& app) {
   for (const std::string& name : ModelNames()) {
     absl::StrAppend(&models, models.empty() ? "" : ", ", name);
   }
-  subcommand_
-      ->add_option("--model", model_,
-                   absl::StrCat("A known model (", models,
-                                ") or a table of layers: a file ending in "
-                                ".csv or with a / in its name"))
-      ->envname("NEREUS_MODEL")
+  AddFlag(*subcommand_, "model", model_,
+          absl::StrCat("a known model (", models,
+                       ") or a table of layers: a file ending in .csv or with "
+                       "a / in its name"))
       ->required();
-  subcommand_->add_option("--workers", workers_, "Machines with a worker")
-      ->envname("NEREUS_WORKERS")
+  AddFlag(*subcommand_, "workers", workers_, "machines with a worker")
       ->check(CLI::Range(int64_t{1}, kWorkersMax))
       ->required();
-  subcommand_
-      ->add_option("--servers", servers_,
-                   "Server shards, on the same machines [as many as workers]")
-      ->envname("NEREUS_SERVERS")
-      ->check(CLI::Range(int64_t{1}, kServersMax));
-  subcommand_->add_option("--batch", batch_, "Samples per worker and step [32]")
-      ->envname("NEREUS_BATCH")
+  AddFlag(*subcommand_, "servers", servers_,
+          "server shards, on the same machines; 0: as many as workers")
+      ->check(CLI::Range(int64_t{0}, kServersMax));
+  AddFlag(*subcommand_, "batch", batch_, "samples per worker and step")
       ->check(CLI::Range(int64_t{1}, kBatchMax));
-  subcommand_
-      ->add_option("--scheme", scheme_,
-                   "auto, or one for all layers that support it [auto]")
-      ->envname("NEREUS_SCHEME")
-      ->check(CLI::IsMember({"auto", "server", "factor"}));
-  subcommand_->add_option("--cost", cost_, "What auto keeps small [bytes]")
-      ->envname("NEREUS_COST")
-      ->check(CLI::IsMember({"bytes"}));
+  AddSchemeFlags(*subcommand_, scheme_, cost_);
   subcommand_
       ->add_option("--json", json_file_,
-                   "Prints JSON; with =FILE, writes it to that file")
-      ->envname("NEREUS_JSON")
+                   "prints JSON; with =FILE, writes it to that file")
       ->expected(0, 1);
   return subcommand_;
 }
@@ -124,14 +110,8 @@ CLI::App* PlanCommand::Register(CLI::App& app) {
 int PlanCommand::Run(std::ostream& out, std::ostream& err) {
   PlanOptions options;
   options.cluster = {workers_, servers_ > 0 ? servers_ : workers_};
-  if (scheme_ != "auto") {
-    const absl::StatusOr<Scheme> forced = ParseScheme(scheme_);
-    if (!forced.ok()) return Fail(forced.status(), err);
-    options.forced = *forced;
-  }
-  const absl::StatusOr<CostKind> cost = ParseCostKind(cost_);
-  if (!cost.ok()) return Fail(cost.status(), err);
-  options.cost = *cost;
+  options.forced = ForcedScheme(scheme_);
+  options.cost = cost_;
 
   absl::StatusOr<std::vector<LayerSpec>> layers =
       LoadModelOrFile(model_, batch_);

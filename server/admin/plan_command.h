@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/flags/flags.h"
 #include "server/admin/command.h"
 
 namespace nereus {
@@ -23,8 +24,8 @@ class PlanCommand : public Command {
   int64_t workers_ = 0;
   int64_t servers_ = 0;  // 0: as many as workers.
   int64_t batch_ = 32;
-  std::string scheme_ = "auto";
-  std::string cost_ = "bytes";
+  SchemeFlag scheme_ = SchemeFlag::kAuto;
+  CostKind cost_ = CostKind::kBytes;
   std::string json_file_;  // Empty: standard output.
   CLI::App* subcommand_ = nullptr;
 };

@@ -152,7 +152,7 @@ TEST(PlanCommandTest, ImpossibleFlagsAreRefused) {
       {"--model=vgg19", "--workers=0"},
       {"--model=vgg19", "--workers=65537"},
       {"--model=vgg19", "--workers=two"},
-      {"--model=vgg19", "--workers=2", "--servers=0"},
+      {"--model=vgg19", "--workers=2", "--servers=-1"},
       {"--model=vgg19", "--workers=2", "--batch=0"},
       {"--model=vgg19", "--workers=2", "--scheme=ring"},
       {"--model=vgg19", "--workers=2", "--cost=money"},
