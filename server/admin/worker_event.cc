@@ -203,10 +203,16 @@ absl::StatusOr<WorkerEvent> ParseResult(const Json& object) {
   return result;
 }
 
+constexpr int kDepthMax = 8;
+
 }  // namespace
 
 absl::StatusOr<WorkerEvent> ParseWorkerEvent(absl::string_view line) {
-  const Json object = Json::parse(line.begin(), line.end(), /*cb=*/nullptr,
+  // What nests deeper than any event of ours is left out: the library recurses.
+  const auto shallow = [](int depth, Json::parse_event_t, const Json&) {
+    return depth <= kDepthMax;
+  };
+  const Json object = Json::parse(line.begin(), line.end(), shallow,
                                   /*allow_exceptions=*/false);
   FieldReader fields(object, "worker event");
   const std::string event = fields.Text("event");

@@ -1,0 +1,220 @@
+// Hostile lines where nereusctl expects a worker's events. Two seconds for each
+// test by default; longer:
+//
+//   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/worker_event_fuzz_test
+//
+// and best from a build with --config=asan or ubsan. A failure prints the seed
+// that replays it, NEREUS_TEST_SEED.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/plan/cost_model.h"
+#include "server/admin/worker_event.h"
+#include "tests/testing/fuzz_budget.h"
+#include "tests/testing/machine_harness.h"
+#include "tests/testing/mutation.h"
+#include "worker/trainer/report.h"
+
+namespace nereus {
+namespace {
+
+using Json = nlohmann::json;
+
+// The lines that a worker writes.
+std::string SomeProgress() {
+  TrainProgress progress;
+  progress.epoch = 2;
+  progress.epochs = 8;
+  progress.step = 12;
+  progress.steps = 620;
+  progress.loss = 0.25;
+  progress.images_per_second = 812.5;
+  return ProgressJson(/*rank=*/1, progress, /*bytes=*/123456);
+}
+
+std::string SomeResult() {
+  WorkerReport report;
+  report.rank = 0;
+  report.workers = 4;
+  report.result.steps = 620;
+  report.result.images = 79360;
+  report.result.total = absl::Seconds(41.5);
+  report.test_accuracy = 0.985;
+  report.specs = {VectorLayer("scale", 8), FactorLayer("fc", 64, 32, true, 4)};
+  for (const LayerSpec& spec : report.specs) {
+    LayerReport layer;
+    layer.name = spec.name;
+    layer.scheme =
+        spec.kind == LayerKind::kFullyConnected ? "factor" : "server";
+    layer.reason = "fewer elements";
+    layer.rounds = 620;
+    layer.bytes_sent = 1000;
+    layer.latency_total = absl::Seconds(2);
+    report.layers.push_back(layer);
+  }
+  report.traffic = {{.is_shard = true, .rank = 1}, {.rank = 3}};
+  return DoneJson(report);
+}
+
+Json SomeValue(Random& random) {
+  switch (random.Below(9)) {
+    case 0:
+      return EdgeNumber(random);
+    case 1:
+      return static_cast<int64_t>(EdgeNumber(random));
+    case 2:
+      return random.Below(100);
+    case 3:
+      return (random.Uniform() - 0.5) * std::exp2(random.Below(1000));
+    case 4:
+      return nullptr;
+    case 5:
+      return random.Chance(0.5);
+    case 6:
+      return Json::array({1, "two"});
+    case 7:
+      return Json::object({{"rank", 1}});
+    default:
+      return random.Chance(0.5) ? "" : "factor";
+  }
+}
+
+// Replaces or removes a few values, wherever they are.
+std::string ChangeValues(Random& random, const std::string& line) {
+  Json json = Json::parse(line);
+  for (uint64_t i = 1 + random.Below(2); i > 0; --i) {
+    const Json paths = json.flatten();
+    auto path = paths.begin();
+    std::advance(path, random.Below(paths.size()));
+    const Json::json_pointer pointer(path.key());
+    if (random.Chance(0.1) && json.at(pointer.parent_pointer()).is_object()) {
+      json.at(pointer.parent_pointer()).erase(pointer.back());
+    } else {
+      json.at(pointer) = SomeValue(random);
+    }
+  }
+  return json.dump();
+}
+
+void ExpectRank(int rank) {
+  ASSERT_GE(rank, 0);
+  ASSERT_LT(rank, kWorkersMax);
+}
+
+// Sums of a few of them stay within an int64_t.
+void ExpectCounts(const std::vector<int64_t>& counts) {
+  for (const int64_t count : counts) {
+    ASSERT_GE(count, 0);
+    ASSERT_LE(count, int64_t{1} << 56);
+  }
+}
+
+void ExpectSeconds(const std::vector<double>& values) {
+  for (const double seconds : values) {
+    ASSERT_TRUE(std::isfinite(seconds)) << seconds;
+    ASSERT_GE(seconds, 0.0);
+  }
+}
+
+void ExpectNumberOrNan(double value) { ASSERT_FALSE(std::isinf(value)); }
+
+// What holds for every event that has been accepted.
+void CheckAccepted(const WorkerProgress& progress) {
+  ExpectRank(progress.rank);
+  ExpectCounts({progress.epoch, progress.epochs, progress.step, progress.steps,
+                progress.bytes});
+  ExpectNumberOrNan(progress.loss);
+  ASSERT_TRUE(std::isfinite(progress.images_per_second));
+}
+
+void CheckAccepted(const WorkerResult& result) {
+  ExpectRank(result.rank);
+  ASSERT_GE(result.workers, 1);
+  ASSERT_LE(result.workers, kWorkersMax);
+  ExpectCounts({result.steps, result.images});
+  ExpectSeconds({result.seconds, result.forward_seconds,
+                 result.backward_seconds, result.wait_seconds});
+  ExpectNumberOrNan(result.train_loss);
+  if (result.test_accuracy.has_value()) {
+    ASSERT_TRUE(std::isfinite(*result.test_accuracy));
+  }
+  std::vector<LayerSpec> specs;
+  for (const WorkerLayer& layer : result.layers) {
+    specs.push_back(layer.spec);
+    ASSERT_TRUE(SupportsScheme(layer.spec, layer.scheme));
+    ExpectCounts({layer.rounds, layer.bytes_sent, layer.bytes_received});
+    ExpectSeconds({layer.latency_seconds_mean});
+  }
+  ASSERT_TRUE(ValidateLayers(specs).ok());
+  for (const WorkerTraffic& traffic : result.traffic) {
+    ExpectRank(traffic.rank);
+    ExpectCounts({traffic.bytes_sent, traffic.bytes_received});
+  }
+  // The event as it was written can be read again.
+  const auto again = ParseWorkerEvent(result.json);
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_EQ(std::get<WorkerResult>(*again).json, result.json);
+}
+
+void CheckLine(const std::string& line, uint64_t& accepted) {
+  // Memory of that very size, so that a sanitizer sees reads beyond.
+  const std::vector<char> exact(line.begin(), line.end());
+  const auto event =
+      ParseWorkerEvent(absl::string_view(exact.data(), exact.size()));
+  if (!event.ok()) {
+    ASSERT_EQ(event.status().code(), absl::StatusCode::kInvalidArgument);
+    ASSERT_FALSE(event.status().message().empty());
+    return;
+  }
+  ++accepted;
+  std::visit([](const auto& sound) { CheckAccepted(sound); }, *event);
+}
+
+void Fuzz(const std::string& sound) {
+  uint64_t accepted = 0;
+  CheckLine(sound, accepted);
+  ASSERT_EQ(accepted, 1u) << "the unspoilt line is refused: " << sound;
+  FuzzBudget budget;
+  while (budget.Next()) {
+    SCOPED_TRACE(ReplayHint(budget.seed()));
+    Random random(budget.seed());
+    for (int i = 0; i < 50; ++i) {
+      std::string line =
+          random.Chance(0.7) ? ChangeValues(random, sound) : sound;
+      if (random.Chance(0.05)) line = RandomBytes(random, random.Below(64));
+      if (random.Chance(0.4)) Mutate(random, line);
+      CheckLine(line, accepted);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(accepted, budget.runs());
+}
+
+TEST(WorkerEventFuzzTest, Progress) { Fuzz(SomeProgress()); }
+TEST(WorkerEventFuzzTest, Result) { Fuzz(SomeResult()); }
+
+// As deep as the longest line that nereusctl reads can be: nothing may recurse.
+TEST(WorkerEventFuzzTest, DeepNestingDoesNoHarm) {
+  constexpr size_t kDepth = size_t{2} << 20;
+  const std::string open(kDepth, '[');
+  const std::string close(kDepth, ']');
+  EXPECT_FALSE(ParseWorkerEvent(open).ok());
+  EXPECT_FALSE(ParseWorkerEvent(open + close).ok());
+  for (std::string line : {SomeProgress(), SomeResult()}) {
+    line.insert(1, "\"unknown\":" + open + close + ",");
+    const auto event = ParseWorkerEvent(line);
+    if (!event.ok()) {
+      EXPECT_EQ(event.status().code(), absl::StatusCode::kInvalidArgument);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nereus
