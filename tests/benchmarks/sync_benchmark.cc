@@ -8,6 +8,7 @@
 // all-reduce does. The mean of the first round is checked. One line per run;
 // with --json, an object.
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,6 +54,7 @@ void WriteAll(int fd, const void* data, size_t bytes) {
       << "pipe closed";
 }
 
+// `coordinator`: not used for shard 0. `port_pipe`: of shard 0 alone.
 absl::Status Serve(const BenchmarkOptions& options, int shard,
                    const std::string& coordinator, int port_pipe) {
   ServerOptions server_options;
@@ -131,36 +133,67 @@ void Report(const BenchmarkOptions& options, std::vector<double> times) {
       times.front() * 1e3, times.back() * 1e3, algorithm, bus);
 }
 
-int Run(const BenchmarkOptions& options) {
+// Starts all processes; the times of worker 0 come through `times_pipe`. No
+// child has a writing end that is not its own: reading ends when a writer does.
+absl::StatusOr<std::vector<pid_t>> SpawnAll(const BenchmarkOptions& options,
+                                            int times_pipe[2]) {
   int ports[2];
-  int seconds[2];
-  NEREUS_CHECK(pipe(ports) == 0 && pipe(seconds) == 0) << "no pipes";
+  if (pipe(ports) != 0) return absl::InternalError("no pipe");
   std::vector<pid_t> children;
   children.push_back(Spawn([&] { return Serve(options, 0, "", ports[1]); }));
+  close(ports[1]);
   int port = 0;
-  if (read(ports[0], &port, sizeof(port)) != sizeof(port)) return 1;
+  const bool started = read(ports[0], &port, sizeof(port)) == sizeof(port);
+  close(ports[0]);
+  if (!started) return absl::InternalError("shard 0 did not start");
   const std::string coordinator = absl::StrCat("127.0.0.1:", port);
   for (int shard = 1; shard < options.servers; ++shard) {
-    children.push_back(
-        Spawn([&] { return Serve(options, shard, coordinator, ports[1]); }));
+    children.push_back(Spawn(
+        [&] { return Serve(options, shard, coordinator, /*port_pipe=*/-1); }));
   }
+  if (pipe(times_pipe) != 0) return absl::InternalError("no pipe");
   for (int worker = 0; worker < options.workers; ++worker) {
     children.push_back(
-        Spawn([&] { return Work(options, coordinator, seconds[1]); }));
+        Spawn([&] { return Work(options, coordinator, times_pipe[1]); }));
   }
-  close(seconds[1]);
+  close(times_pipe[1]);
+  return children;
+}
+
+// Waits for all; ends the others as soon as one fails.
+bool WaitForAll(std::vector<pid_t> children) {
+  bool ok = true;
+  while (!children.empty()) {
+    int status = 0;
+    const pid_t ended = wait(&status);
+    if (ended < 0) return false;
+    children.erase(std::find(children.begin(), children.end(), ended));
+    if (status == 0) continue;
+    if (ok) {
+      for (const pid_t child : children) kill(child, SIGTERM);
+    }
+    ok = false;
+  }
+  return ok;
+}
+
+int Run(const BenchmarkOptions& options) {
+  int times_pipe[2];
+  const auto children = SpawnAll(options, times_pipe);
+  if (!children.ok()) {
+    NEREUS_LOG(Error) << children.status().message();
+    return 1;
+  }
+  // The pipe holds all times until then.
+  if (!WaitForAll(*children)) return 1;
   std::vector<double> times;
   double time = 0.0;
-  while (read(seconds[0], &time, sizeof(time)) == sizeof(time)) {
+  while (read(times_pipe[0], &time, sizeof(time)) == sizeof(time)) {
     times.push_back(time);
   }
-  bool ok = static_cast<int>(times.size()) == options.repeats;
-  for (const pid_t child : children) {
-    int status = 0;
-    ok = waitpid(child, &status, 0) == child && status == 0 && ok;
-  }
-  if (ok) Report(options, times);
-  return ok ? 0 : 1;
+  if (static_cast<int>(times.size()) != options.repeats) return 1;
+  Report(options, times);
+  return 0;
 }
 
 int Main(int argc, char** argv) {

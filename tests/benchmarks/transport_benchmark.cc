@@ -1,6 +1,7 @@
 // How fast a transport moves frames between two processes over loopback.
 //
 //   bazel run -c opt //tests/benchmarks:transport_benchmark
+//   transport_benchmark --frames=2048 --rounds=9
 //
 // Unit: MB/s is 10^6 payload bytes per second, from the first Send to the
 // answer that the last frame was checked and delivered; both ways: the sum of
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,14 +23,18 @@
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
 #include "common/base/version.h"
+#include "common/flags/flags.h"
 #include "common/transport/grpc_transport.h"
 
 namespace nereus {
 namespace {
 
-constexpr int kRounds = 9;
-constexpr uint32_t kFrames = 2048;  // 512 MiB a round and direction.
-constexpr int64_t kBuffers = 64;    // 16 MiB: more than fits a cache.
+struct BenchmarkOptions {
+  int frames = 2048;  // 512 MiB a round and direction.
+  int rounds = 9;
+};
+
+constexpr int64_t kBuffers = 64;  // 16 MiB: more than fits a cache.
 
 // What a frame's `layer` says.
 constexpr uint32_t kData = 0;
@@ -41,10 +47,13 @@ const PeerId kChild = PeerId::Shard(0);
 
 class Node final : public FrameHandler {
  public:
-  Node(std::unique_ptr<Transport> transport, PeerId self, PeerId peer)
+  // Sends and expects `frames` frames at a time.
+  Node(std::unique_ptr<Transport> transport, PeerId self, PeerId peer,
+       int frames)
       : transport_(std::move(transport)),
         self_(self),
         peer_(peer),
+        frames_(frames),
         values_(Buffer::AllocateZeroed(kBuffers * kFramePayloadBytesMax)) {
     Hello hello;
     hello.protocol_version = kProtocolVersion;
@@ -68,7 +77,7 @@ class Node final : public FrameHandler {
   }
 
   void SendAll() {
-    for (int64_t i = 0; i < kFrames; ++i) {
+    for (int64_t i = 0; i < frames_; ++i) {
       Send(kData, values_.Slice((i % kBuffers) * kFramePayloadBytesMax,
                                 kFramePayloadBytesMax));
     }
@@ -82,7 +91,7 @@ class Node final : public FrameHandler {
   void OnFrame(PeerId, const Frame& frame) override {
     switch (frame.header.layer) {
       case kData:
-        if (++received < kFrames) return;
+        if (++received < frames_) return;
         received = 0;
         all_received = true;
         Send(kDone);
@@ -103,7 +112,7 @@ class Node final : public FrameHandler {
     leave = true;
   }
 
-  uint32_t received = 0;
+  int received = 0;
   bool connected = false;
   bool all_sent = false;
   bool all_received = false;
@@ -113,18 +122,16 @@ class Node final : public FrameHandler {
   const std::unique_ptr<Transport> transport_;
   const PeerId self_;
   const PeerId peer_;
+  const int frames_;
   const Buffer values_;
 };
 
-std::unique_ptr<Node> Start(PeerId self, PeerId peer) {
+std::unique_ptr<Node> Start(PeerId self, PeerId peer,
+                            const BenchmarkOptions& options) {
   auto transport = GrpcTransport::Start({});
   NEREUS_CHECK(transport.ok()) << transport.status();
-  return std::make_unique<Node>(*std::move(transport), self, peer);
-}
-
-double Megabytes(int directions) {
-  return static_cast<double>(directions) * kFrames * kFramePayloadBytesMax /
-         1e6;
+  return std::make_unique<Node>(*std::move(transport), self, peer,
+                                options.frames);
 }
 
 double OneWay(Node& node) {
@@ -132,7 +139,7 @@ double OneWay(Node& node) {
   const absl::Time start = absl::Now();
   node.SendAll();
   while (!node.all_sent) node.Poll();
-  return Megabytes(1) / absl::ToDoubleSeconds(absl::Now() - start);
+  return absl::ToDoubleSeconds(absl::Now() - start);
 }
 
 double BothWays(Node& node) {
@@ -141,57 +148,77 @@ double BothWays(Node& node) {
   node.Send(kSendToo);
   node.SendAll();
   while (!node.all_sent || !node.all_received) node.Poll();
-  return Megabytes(2) / absl::ToDoubleSeconds(absl::Now() - start);
+  return absl::ToDoubleSeconds(absl::Now() - start);
 }
 
-void Report(const char* name, Node& node, double (*measure)(Node&)) {
-  measure(node);
+// `measure`: does a round and returns its seconds, in which `bytes` travel.
+void Report(const char* name, int rounds, double bytes,
+            const std::function<double()>& measure) {
+  measure();
   std::vector<double> speeds;
-  for (int round = 0; round < kRounds; ++round) speeds.push_back(measure(node));
+  for (int round = 0; round < rounds; ++round) {
+    speeds.push_back(bytes / 1e6 / measure());
+  }
   std::sort(speeds.begin(), speeds.end());
   std::printf("%-10s %8.0f MB/s  (%.0f to %.0f, %d rounds of %.0f MB)\n", name,
-              speeds[kRounds / 2], speeds.front(), speeds.back(), kRounds,
-              Megabytes(measure == BothWays ? 2 : 1));
+              speeds[speeds.size() / 2], speeds.front(), speeds.back(), rounds,
+              bytes / 1e6);
 }
 
-void RunChild(int port_pipe) {
-  const auto node = Start(kChild, kParent);
+void RunChild(const BenchmarkOptions& options, int port_pipe) {
+  const auto node = Start(kChild, kParent, options);
   const int port = node->transport().port();
   NEREUS_CHECK(write(port_pipe, &port, sizeof(port)) == sizeof(port));
   while (!node->leave) node->Poll();
   node->transport().Shutdown(absl::Seconds(5));
 }
 
-void RunParent(int port_pipe) {
+void RunParent(const BenchmarkOptions& options, int port_pipe) {
   int port = 0;
-  NEREUS_CHECK(read(port_pipe, &port, sizeof(port)) == sizeof(port));
-  const auto node = Start(kParent, kChild);
+  NEREUS_CHECK(read(port_pipe, &port, sizeof(port)) == sizeof(port))
+      << "the child did not start";
+  const auto node = Start(kParent, kChild, options);
   node->transport().Connect(kChild, absl::StrCat("127.0.0.1:", port),
                             absl::Now() + absl::Seconds(10));
   while (!node->connected) node->Poll();
-  Report("one way", *node, &OneWay);
-  Report("both ways", *node, &BothWays);
+  const double bytes =
+      static_cast<double>(options.frames) * kFramePayloadBytesMax;
+  Report("one way", options.rounds, bytes, [&] { return OneWay(*node); });
+  Report("both ways", options.rounds, 2 * bytes,
+         [&] { return BothWays(*node); });
   node->Send(kLeave);
   node->transport().Shutdown(absl::Seconds(5));
 }
 
-int Main() {
+int Run(const BenchmarkOptions& options) {
   int port_pipe[2];
   NEREUS_CHECK(pipe(port_pipe) == 0);
   // Before anything of gRPC, which must not be forked.
   const pid_t child = fork();
   NEREUS_CHECK(child >= 0);
   if (child == 0) {
-    RunChild(port_pipe[1]);
+    RunChild(options, port_pipe[1]);
     return EXIT_SUCCESS;
   }
-  RunParent(port_pipe[0]);
+  close(port_pipe[1]);  // Reading ends if the child does.
+  RunParent(options, port_pipe[0]);
   int status = 0;
   waitpid(child, &status, 0);
   return status == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+int Main(int argc, char** argv) {
+  BenchmarkOptions options;
+  CLI::App app("Times frames between two processes over loopback.");
+  AddFlag(app, "frames", options.frames, "frames of 256 KiB a round")
+      ->check(CLI::Range(1, 1 << 20));
+  AddFlag(app, "rounds", options.rounds, "rounds timed, after one that is not")
+      ->check(CLI::Range(1, 4000));
+  if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
+  return Run(options);
+}
+
 }  // namespace
 }  // namespace nereus
 
-int main() { return nereus::Main(); }
+int main(int argc, char** argv) { return nereus::Main(argc, argv); }

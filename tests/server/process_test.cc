@@ -273,9 +273,11 @@ TEST(ProcessDeathTest, ChildrenDieWithAKilledOwner) {
   const pid_t owner = fork();
   ASSERT_GE(owner, 0);
   if (owner == 0) RunOwnerThatIsKilled(report[1]);
+  close(report[1]);  // Or the read below would wait for a dead owner.
   pid_t child = 0;
   ASSERT_EQ(read(report[0], &child, sizeof(child)),
             static_cast<ssize_t>(sizeof(child)));
+  close(report[0]);
   int status = 0;
   ASSERT_EQ(waitpid(owner, &status, 0), owner);
   EXPECT_TRUE(WIFSIGNALED(status));
