@@ -235,7 +235,6 @@ struct BatchCase {
   const char* name;
   Scheme scheme;
   UpdateRule rule;
-  OptimizerPlace place;
 };
 
 class BatchSplitTest : public testing::TestWithParam<BatchCase> {};
@@ -283,14 +282,10 @@ TEST_P(BatchSplitTest, WorkersWithPartsEqualOneWithTheWholeBatch) {
 
 INSTANTIATE_TEST_SUITE_P(SchemesAndOptimizers, BatchSplitTest,
                          testing::ValuesIn(std::vector<BatchCase>{
-                             {"ServerSgd", Scheme::kServer, UpdateRule::kSgd,
-                              OptimizerPlace::kServer},
-                             {"ServerAdam", Scheme::kServer, UpdateRule::kAdam,
-                              OptimizerPlace::kServer},
-                             {"FactorSgd", Scheme::kFactor, UpdateRule::kSgd,
-                              OptimizerPlace::kServer},
-                             {"FactorAdam", Scheme::kFactor, UpdateRule::kAdam,
-                              OptimizerPlace::kServer},
+                             {"ServerSgd", Scheme::kServer, UpdateRule::kSgd},
+                             {"ServerAdam", Scheme::kServer, UpdateRule::kAdam},
+                             {"FactorSgd", Scheme::kFactor, UpdateRule::kSgd},
+                             {"FactorAdam", Scheme::kFactor, UpdateRule::kAdam},
                          }),
                          [](const auto& info) { return info.param.name; });
 

@@ -1,0 +1,80 @@
+// The bytes that the production machines put on the wire, counted by the
+// simulated cluster, are those that common/plan/traffic predicts: for each
+// node, exactly.
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/plan/traffic.h"
+#include "common/simulation/simulated_cluster.h"
+#include "gtest/gtest.h"
+#include "tests/testing/simulated_jobs.h"
+
+namespace nereus {
+namespace {
+
+struct TrafficCase {
+  const char* scheme;
+  std::optional<Scheme> forced;
+  int nodes;       // A worker and a shard on each.
+  int by_factors;  // Layers, of three fully connected ones.
+};
+
+std::vector<TrafficCase> AllCases() {
+  std::vector<TrafficCase> cases;
+  for (const int nodes : {2, 4, 8}) {
+    cases.push_back({"Server", Scheme::kServer, nodes, 0});
+    cases.push_back({"Factor", Scheme::kFactor, nodes, 3});
+    cases.push_back({"Auto", std::nullopt, nodes, 2});
+  }
+  return cases;
+}
+
+// Of many shapes, and one of two chunks, so that no placement is even.
+std::vector<LayerSpec> Layers() {
+  std::vector<LayerSpec> layers = MixedLayers();
+  const int64_t elements = kChunkElementsMax + 77;
+  layers.push_back(
+      {"large", LayerKind::kConvolution, 1, elements, elements, 1});
+  return layers;
+}
+
+class TrafficSimulationTest : public testing::TestWithParam<TrafficCase> {};
+
+TEST_P(TrafficSimulationTest, EveryNodeMovesThePredictedBytes) {
+  constexpr int64_t kSteps = 3;
+  SimulatedClusterOptions options;
+  options.workers = GetParam().nodes;
+  options.shards = GetParam().nodes;
+  options.forced_scheme = GetParam().forced;
+  SimulatedCluster cluster(options, RandomWorkload(Layers(), 1));
+  ASSERT_TRUE(cluster.RunSteps(kSteps).ok());
+
+  const Job& job = cluster.job();
+  EXPECT_EQ(
+      std::count(job.routes.begin(), job.routes.end(), Route{Scheme::kFactor}),
+      GetParam().by_factors);
+  const std::vector<int64_t> initial = PredictInitialBytes(
+      job.placement, job.workers, kFrameHeaderBytes, kFramePayloadBytesMax);
+  const std::vector<int64_t> step =
+      PredictNodeBytes(job.layers, job.routes, job.placement, job.workers,
+                       kFrameHeaderBytes, kFramePayloadBytesMax);
+  std::vector<int64_t> predicted;
+  for (size_t i = 0; i < step.size(); ++i) {
+    EXPECT_GT(step[i], 0) << "node " << i;
+    predicted.push_back(initial[i] + kSteps * step[i]);
+  }
+  EXPECT_EQ(cluster.node_bytes(), predicted);
+}
+
+INSTANTIATE_TEST_SUITE_P(SchemesAndNodes, TrafficSimulationTest,
+                         testing::ValuesIn(AllCases()), [](const auto& info) {
+                           return absl::StrCat(info.param.scheme,
+                                               info.param.nodes);
+                         });
+
+}  // namespace
+}  // namespace nereus
