@@ -12,6 +12,10 @@ Without an argument: installs the packages, builds everything, and runs the
 style test, clang-format, all tests, clang's thread-safety analysis and
 clang-tidy. With one: builds and runs the unit, simulation and integration
 tests with that sanitizer, and no static check.
+
+Some tests train on MNIST, and are skipped where they do not find its files: in
+the folder NEREUS_MNIST_DIR, by default ../shared/data/mnist beside this
+repository.
 TEXT
 }
 
@@ -93,13 +97,19 @@ check_tidy() {
     analyse clang-tidy --quiet @ -- "${clang_flags[@]}"
 }
 
+# Bazel hands on no variable that it is not told of.
+if [[ -z "${NEREUS_MNIST_DIR:-}" && -d ../shared/data/mnist ]]; then
+  NEREUS_MNIST_DIR="$(cd ../shared/data/mnist && pwd)"
+fi
+mnist=(${NEREUS_MNIST_DIR:+"--test_env=NEREUS_MNIST_DIR=$NEREUS_MNIST_DIR"})
+
 # run_tests TARGET...: adds the cases to the counts.
 run_tests() {
   local name="tests${config:+ with $config}" start=$SECONDS
   local events="$scratch/events.json" counts
   echo "== $name"
   bazel test --keep_going ${config:+--config="$config"} \
-    --build_event_json_file="$events" -- "$@"
+    ${mnist[@]+"${mnist[@]}"} --build_event_json_file="$events" -- "$@"
   local status=$?
   if ! counts="$(python3 tests/count_results.py "$events")"; then
     counts="0 1"

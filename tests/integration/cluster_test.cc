@@ -6,12 +6,17 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/random.h"
@@ -21,6 +26,7 @@
 #include "gtest/gtest.h"
 #include "tests/integration/minimal_client.h"
 #include "tests/testing/local_cluster.h"
+#include "tests/testing/mutation.h"
 
 namespace nereus {
 namespace {
@@ -329,43 +335,134 @@ TEST(ClusterTest, StatusShowsTheMembers) {
               HasSubstr(cluster.coordinator_address()));
 }
 
-// Writes `bytes` to a port and closes; whatever the other side makes of it.
+// The ports that this process listens at: those of all its servers and clients,
+// and nothing else.
+std::set<int> ListeningPorts() {
+  std::set<int> ports;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    int fd = -1;
+    if (!absl::SimpleAtoi(entry.path().filename().string(), &fd)) continue;
+    int listens = 0;
+    socklen_t bytes = sizeof(listens);
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 ||
+        listens == 0) {
+      continue;
+    }
+    sockaddr_in6 address = {};  // Has its port where sockaddr_in has it.
+    bytes = sizeof(address);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0) {
+      ports.insert(ntohs(address.sin6_port));
+    }
+  }
+  return ports;
+}
+
+// Writes `bytes` to a port, whatever the other side makes of it, and waits a
+// second at most until it has hung up. It may not listen any more.
 void SendRaw(int port, const std::string& bytes) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ASSERT_GE(fd, 0);
+  const timeval second = {.tv_sec = 1, .tv_usec = 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof(second));
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-            0);
-  // The other side may hang up at any point.
-  [[maybe_unused]] const ssize_t sent =
-      send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) ==
+      0) {
+    char answer[4096];
+    if (send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0 &&
+        shutdown(fd, SHUT_WR) == 0) {
+      while (recv(fd, answer, sizeof(answer), 0) > 0) continue;
+    }
+  }
   close(fd);
 }
 
-TEST(ClusterTest, RandomBytesToEveryPortChangeNothing) {
+// Random bytes; mostly such that gRPC reads on: after HTTP/2's preface, or even
+// after a valid first frame, an empty SETTINGS.
+std::string Noise(Random& random) {
+  const std::string noise = RandomBytes(random, 1 + random.Below(5000));
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  switch (random.Below(3)) {
+    case 0:
+      return noise;
+    case 1:
+      return preface + noise;
+    default:
+      return preface + std::string("\0\0\0\4\0\0\0\0\0", 9) + noise;
+  }
+}
+
+// Sends noise to every port of this process for as long as it exists.
+class NoiseMaker {
+ public:
+  // Counts a round when at least `ports` ports got noise.
+  explicit NoiseMaker(size_t ports)
+      : ports_(ports), thread_([this] { Run(); }) {}
+  ~NoiseMaker() {
+    stopping_ = true;
+    thread_.join();
+  }
+
+  int rounds() const { return rounds_; }
+
+ private:
+  void Run() {
+    Random random(1);
+    while (!stopping_) {
+      const std::set<int> ports = ListeningPorts();
+      for (const int port : ports) SendRaw(port, Noise(random));
+      if (ports.size() >= ports_) ++rounds_;
+    }
+  }
+
+  const size_t ports_;
+  std::atomic<int> rounds_{0};
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;  // Last: it uses the rest.
+};
+
+// What two workers and two servers come to in 60 deterministic steps, the last
+// of which waits until `ready()`.
+std::vector<std::vector<float>> TrainDeterministically(
+    const std::function<bool()>& ready) {
   ServerOptions options = Job(2, 2);
+  options.job_options.deterministic = true;
   LocalCluster cluster(options);
   std::vector<ToyWorker> workers;
   workers.emplace_back(SmallModel());
   workers.emplace_back(SmallModel());
-  Random random(1);
-  const auto results = cluster.RunWorkers(3, [&](int i) -> absl::Status {
-    if (i < 2) return workers[i].Train(cluster.client_options(), 30);
-    for (int round = 0; round < 20; ++round) {
-      std::string noise(1 + random.Below(5000), '\0');
-      for (char& c : noise) c = static_cast<char>(random.Next());
-      for (int shard = 0; shard < 2; ++shard) {
-        SendRaw(cluster.server(shard).control_port(), noise);
-        SendRaw(cluster.server(shard).data_port(), noise);
-      }
+  const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
+    constexpr int64_t kSteps = 60;
+    NEREUS_RETURN_IF_ERROR(workers[i].Connect(cluster.client_options()));
+    for (int64_t step = 0; step < kSteps - 1; ++step) {
+      NEREUS_RETURN_IF_ERROR(workers[i].Step(step));
     }
-    return absl::OkStatus();
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (!ready()) {
+      if (absl::Now() > deadline) {
+        return absl::DeadlineExceededError("the test was not ready");
+      }
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    NEREUS_RETURN_IF_ERROR(workers[i].Step(kSteps - 1));
+    return workers[i].client()->Leave();
   });
   for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
-  EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
+  EXPECT_TRUE(workers[0].parameters() == workers[1].parameters());
+  return workers[0].parameters();
+}
+
+TEST(ClusterTest, RandomBytesToEveryPortChangeNothing) {
+  const auto quiet = TrainDeterministically([] { return true; });
+  // Control and data, of two servers and two workers.
+  NoiseMaker noise(/*ports=*/2 * (2 + 2));
+  const auto noisy =
+      TrainDeterministically([&] { return noise.rounds() >= 30; });
+  EXPECT_TRUE(quiet == noisy);
 }
 
 }  // namespace
