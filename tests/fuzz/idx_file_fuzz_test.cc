@@ -47,6 +47,13 @@ uint32_t BigEndianAt(const std::string& bytes, size_t at) {
   return value;
 }
 
+std::string SoundLabels(Random& random, uint32_t count) {
+  std::string labels;
+  AppendBigEndian(kLabelsMagic, labels);
+  AppendBigEndian(count, labels);
+  return labels + RandomBytes(random, count);
+}
+
 Pair SoundPair(Random& random) {
   const auto count = static_cast<uint32_t>(1 + random.Below(5));
   const auto height = static_cast<uint32_t>(1 + random.Below(4));
@@ -56,10 +63,7 @@ Pair SoundPair(Random& random) {
     AppendBigEndian(word, pair.images);
   }
   pair.images += RandomBytes(random, uint64_t{count} * height * width);
-  for (const uint32_t word : {kLabelsMagic, count}) {
-    AppendBigEndian(word, pair.labels);
-  }
-  pair.labels += RandomBytes(random, count);
+  pair.labels = SoundLabels(random, count);
   return pair;
 }
 
@@ -77,6 +81,11 @@ void MutatePair(Random& random, Pair& pair) {
     }
   } else if (random.Chance(0.8)) {
     Mutate(random, bytes);
+  }
+  if (random.Chance(0.1)) {
+    // Sound for itself, but perhaps of another count.
+    const auto count = static_cast<uint32_t>(1 + random.Below(5));
+    pair.labels = SoundLabels(random, count);
   }
   if (random.Chance(0.05)) std::swap(pair.images, pair.labels);
 }

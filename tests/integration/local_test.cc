@@ -127,7 +127,7 @@ class LocalTest : public testing::Test {
 };
 
 TEST_F(LocalTest, TrainsAndReports) {
-  Start({"--workers=3", "--servers=2", "--model=cnn", "--limit=2000",
+  Start({"--workers=3", "--servers=2", "--model=cnn", "--limit=1000",
          "--epochs=4", absl::StrCat("--json=", json_)});
   ASSERT_EQ(run_->Finish(), 0) << run_->error();
   EXPECT_THAT(run_->output(), HasSubstr("replicas       equal"));
@@ -137,8 +137,8 @@ TEST_F(LocalTest, TrainsAndReports) {
   EXPECT_EQ(report.at("replicas_equal"), true);
   EXPECT_GT(report.at("images_per_second"), 0);
   EXPECT_GT(report.at("seconds"), 0);
-  // By 400 images of ten classes; 0.92 to 0.99 with seeds 1 to 20.
-  EXPECT_GE(report.at("test_accuracy"), 0.85);
+  // Ten classes; 0.94 with this seed, 0.75 to 0.95 with those from 1 to 20.
+  EXPECT_GE(report.at("test_accuracy"), 0.7);
   EXPECT_GT(report.at("phases").at("forward_seconds"), 0);
   EXPECT_GT(report.at("phases").at("backward_seconds"), 0);
   EXPECT_GE(report.at("phases").at("wait_seconds"), 0);
