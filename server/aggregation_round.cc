@@ -1,5 +1,7 @@
 #include "server/aggregation_round.h"
 
+#include <utility>
+
 #include "common/base/logging.h"
 #include "common/protocol/frame.h"
 
@@ -16,19 +18,24 @@ Buffer AllocateLike(const Buffer& payload, int64_t bytes) {
 
 AggregationRound::AggregationRound(int contributors, int64_t elements,
                                    SumOrder order)
-    : contributors_(contributors), elements_(elements), order_(order) {
-  NEREUS_CHECK(contributors >= 1 && elements >= 1)
-      << contributors << " contributors, " << elements << " elements";
-  Reopen();
+    : elements_(elements), order_(order) {
+  Reopen(contributors);
 }
 
-void AggregationRound::Reopen() {
-  NEREUS_CHECK(held_.empty()) << held_.size() << " frames held";
+void AggregationRound::Reopen(int contributors) {
+  NEREUS_CHECK(contributors >= 1 && elements_ >= 1)
+      << contributors << " contributors, " << elements_ << " elements";
+  contributors_ = contributors;
+  held_.clear();
   const int64_t frames = FrameCount(elements_);
   arrived_.assign(frames * contributors_, false);
   folded_.assign(frames, 0);
   missing_ = frames * contributors_;
   started_ = false;
+}
+
+Buffer AggregationRound::ExchangeSum(Buffer memory) {
+  return std::exchange(sum_, std::move(memory));
 }
 
 bool AggregationRound::Has(int contributor, int64_t frame) const {

@@ -47,14 +47,19 @@ class AggregationRound {
   // partial.
   const Buffer& sum() const { return sum_; }
 
-  // Starts over for the next round, in the same memory, unless somebody still
-  // reads the old sum when the first frame comes: then that reader keeps it.
-  void Reopen();
+  // The sum, for as long as the caller likes; the next round is summed up in
+  // `memory`, of the same size or empty.
+  Buffer ExchangeSum(Buffer memory);
+
+  // Starts over, for the next round or for the same one with others, in the
+  // same memory, unless somebody still reads the old sum when the first frame
+  // comes: then that reader keeps it. `contributors` as in the constructor.
+  void Reopen(int contributors);
 
  private:
   void Fold(int64_t frame, const Buffer& payload, Outbox& out);
 
-  int contributors_;
+  int contributors_ = 0;
   int64_t elements_;
   SumOrder order_;
   Buffer sum_;

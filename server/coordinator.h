@@ -5,21 +5,28 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/protocol/membership.h"
+#include "server/epoch_change.h"
 
 namespace nereus {
 
 struct CoordinatorOptions {
   std::string job = "default";
   uint64_t job_id = 0;  // Unlike any other run's; drawn by the driver.
-  int workers = 1;
+  int workers = 1;      // The job starts when so many are there.
   int shards = 1;
+
+  // The job goes on with so many workers, and waits with fewer.
+  int min_workers = 1;
+  // So many may be there at a time; 0: `workers`.
+  int max_workers = 0;
+
   std::optional<Scheme> forced_scheme;
   CostKind cost = CostKind::kBytes;
   JobOptions job_options;
@@ -27,36 +34,47 @@ struct CoordinatorOptions {
   // How long a member may be silent before the job counts it as dead.
   absl::Duration lease = absl::Seconds(10);
 
-  // How often those who wait for the job to start hear who is missing.
+  // The same for one whose session has ended: a process that is gone is noticed
+  // at once, one that only lost its connection is back by then.
+  absl::Duration reconnect_grace = absl::Seconds(1);
+
+  // How often those who wait hear for whom.
   absl::Duration waiting_notice_interval = absl::Seconds(3);
+
+  int workers_max() const { return max_workers > 0 ? max_workers : workers; }
 
   absl::Status Validate() const;
 };
 
-// Names one pending join; the driver gives it out, and maps it to the open
-// call.
-using JoinId = int64_t;
+// Names one open session; the driver gives it out.
+using SessionId = int64_t;
 
-struct RefuseJoin {
-  JoinId join;
-  absl::Status why;
+struct SendToMember {
+  SessionId session;
+  CoordinatorMessage message;
 };
-struct NotifyWaiting {
-  JoinId join;
-  std::string text;  // "waiting for 2 of 4 workers and shard 1 of 2; here: ..."
+// Nothing more will be said in it.
+struct EndSession {
+  SessionId session;
 };
-struct AdmitMember {
-  JoinId join;
-  Welcome welcome;
+// For the log.
+struct Announce {
+  bool bad = false;
+  std::string text;
 };
-using CoordinatorAction = std::variant<RefuseJoin, NotifyWaiting, AdmitMember>;
+using CoordinatorAction = std::variant<SendToMember, EndSession, Announce>;
 using CoordinatorOutbox = std::vector<CoordinatorAction>;
 
 // Who is in the job: collects its workers and shards, makes the plan when all
-// are there, and decides when the job is over.
+// are there, leads the members from epoch to epoch as workers come, leave and
+// die, and decides when the job is over.
 //
-//   gathering --last member joins--> running --all workers left--> finished
-//                                       '----a member is lost----> failed
+//   gathering --all are there--> running --all workers left--> finished
+//                                   '-----a shard is lost----> failed
+//
+// While it runs: steady --somebody comes, goes, dies, or two members lost each
+// other--> changing, until all that live have reported --> steady, one epoch
+// on.
 //
 // Workers get ranks in the order in which they join. The first worker's model
 // is the job's; one with another model is refused, with the difference.
@@ -67,36 +85,25 @@ class Coordinator {
   // REQUIRES: options.Validate() is OK.
   explicit Coordinator(CoordinatorOptions options);
 
-  // A process asks to join. What becomes of it is an action, now or later:
-  // exactly one RefuseJoin or AdmitMember, and NotifyWaiting before it.
-  void OnJoin(JoinId join, const JoinRequest& request, absl::Time now,
-              CoordinatorOutbox& out);
+  // A member, or a process that wants to be one, says something in its session.
+  void OnMessage(SessionId session, const MemberMessage& message,
+                 absl::Time now, CoordinatorOutbox& out);
 
-  // The process went away while it was waiting: its place is free again.
-  void OnJoinCancelled(JoinId join);
+  // The session is over, on whosever account.
+  void OnSessionEnd(SessionId session, absl::Time now, CoordinatorOutbox& out);
 
-  // A member's report; the reply is the job's state.
-  // Errors: kFailedPrecondition, another job or epoch (with both values);
-  // kInvalidArgument, no such member.
-  absl::StatusOr<JobVerdict> OnHeartbeat(const Heartbeat& heartbeat,
-                                         absl::Time now);
-
-  // A member leaves politely, its work done. Errors as for OnHeartbeat.
-  absl::Status OnLeave(uint64_t job, uint64_t epoch, PeerId member);
-
-  // Time passes: notices for those who wait, leases that run out. Call it about
-  // once a second.
+  // Time passes: notices for those who wait, leases that run out. Call it a few
+  // times a second.
   void OnTick(absl::Time now, CoordinatorOutbox& out);
 
-  // Ends the job with a reason, which all members hear; those who wait to join,
-  // at the next tick.
-  void Fail(const std::string& reason);
+  // Ends the job with a reason, which all members hear.
+  void Fail(const std::string& reason, CoordinatorOutbox& out);
 
   JobState state() const { return state_; }
   const std::string& reason() const { return reason_; }
 
   // Whether every member has heard that the job is over, so that the
-  // coordinator may go. Those who have left wait for that too.
+  // coordinator may go.
   bool everyone_knows() const;
 
   JobStatus Status(absl::Time now) const;
@@ -108,28 +115,61 @@ class Coordinator {
 
  private:
   struct Member {
-    JoinId join;
-    JoinRequest request;
     PeerId id;
-    absl::Time last_heartbeat;
-    absl::Time last_notice;
-    Heartbeat report;
-    bool left = false;
-    bool knows = false;  // Has heard that the job is over.
+    JoinRequest request;
+    std::optional<SessionId> session;
+    absl::Time heard;         // From it, whatever it was.
+    absl::Time session_lost;  // If there is none.
+    absl::Time noticed;       // It was told for whom it waits.
+    Heartbeat heartbeat;
+    bool admitted = false;            // To an epoch.
+    std::optional<int64_t> left;      // Its last step.
+    std::optional<EpochReport> said;  // For the change under way.
   };
 
-  void RefuseWaiting(const absl::Status& why, CoordinatorOutbox& out);
+  // An end of a connection between two members, reported by one of them.
+  using Link = std::pair<PeerId, PeerId>;
+
+  void OnJoin(SessionId session, const JoinRequest& request, absl::Time now,
+              CoordinatorOutbox& out);
+  void OnResume(SessionId session, const Resume& resume, absl::Time now,
+                CoordinatorOutbox& out);
+  // A member speaks in a new session, and knows of its epochs up to this one.
+  void Attach(Member& member, SessionId session, uint64_t epoch,
+              absl::Time now, CoordinatorOutbox& out);
+  void OnMemberMessage(Member& member, const MemberMessage& message,
+                       absl::Time now, CoordinatorOutbox& out);
+  void OnLostPeer(const Member& member, const LostPeer& lost, absl::Time now,
+                  CoordinatorOutbox& out);
   absl::Status CheckJoin(const JoinRequest& request) const;
   absl::Status CheckModel(const JoinRequest& request) const;
   absl::Status CheckPlace(const JoinRequest& request) const;
-  absl::Status Start(absl::Time now, CoordinatorOutbox& out);
-  absl::StatusOr<Member*> FindMember(uint64_t job, uint64_t epoch, PeerId id);
-  void RankWorkers();
+
+  // Looks whether there is something to do, and does it.
+  void Advance(absl::Time now, CoordinatorOutbox& out);
+  absl::Status StartJob();
+  // Whether a worker takes part in a later step than this one.
+  bool GoneBeyond(int64_t step) const;
+  bool NeedsChange() const;
+  void StartChange(absl::Time now, CoordinatorOutbox& out);
+  bool EveryoneReported() const;
+  void FinishChange(absl::Time now, CoordinatorOutbox& out);
+  void Admit(absl::Time now, CoordinatorOutbox& out);
+  EpochStart StartFor(const Member& member) const;
+  void ReleaseLeavers(CoordinatorOutbox& out);
+  void FinishIfAllLeft(CoordinatorOutbox& out);
+  void Expire(absl::Time now, CoordinatorOutbox& out);
+  void Drop(PeerId id, const std::string& why, CoordinatorOutbox& out);
+  void Refuse(SessionId session, absl::Status why, CoordinatorOutbox& out);
+  void TellAll(const CoordinatorMessage& message, CoordinatorOutbox& out);
+
+  Member* Find(SessionId session);
+  Member* Find(PeerId id);
+  // Workers that take part in steps, or will.
+  int WorkersHere() const;
   int Count(Role role) const;
   std::string DescribeMissing() const;
   std::string Describe(const Member& member) const;
-  // " in round 7", of a worker.
-  std::string DescribeRound(const Member& member) const;
 
   // Constant after construction.
   const CoordinatorOptions options_;
@@ -137,8 +177,18 @@ class Coordinator {
   JobState state_ = JobState::kGathering;
   std::string reason_;
   std::vector<Member> members_;  // In the order of joining.
+  int next_rank_ = 0;
   JobPtr job_;
   std::vector<RouteExplanation> explanations_;
+
+  // The change of epoch.
+  std::optional<uint64_t> target_;  // Under way.
+  uint64_t last_target_ = 0;
+  bool workers_lost_ = false;  // Since this epoch began.
+  std::map<Link, std::vector<absl::Time>> lost_links_;  // When, of late.
+  std::vector<Link> new_lost_links_;  // Since this epoch began.
+  std::vector<Link> reset_links_;     // Of this epoch's start.
+  std::vector<int32_t> afresh_;       // The same: ranks of workers.
 };
 
 }  // namespace nereus

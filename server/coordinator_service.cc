@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <thread>
@@ -13,7 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
-#include "common/base/status_macros.h"
+#include "common/rpc/control_channel.h"
 #include "common/rpc/messages.h"
 #include "common/rpc/rpc_status.h"
 #include "proto/admin.grpc.pb.h"
@@ -22,19 +23,31 @@
 namespace nereus {
 namespace {
 
-constexpr absl::Duration kTickInterval = absl::Seconds(1);
+constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
 
-// One open Join call: writes events one after the other, then finishes. gRPC
-// calls OnDone when nothing refers to it any more; then it deletes itself.
-class JoinCall final : public grpc::ServerWriteReactor<v1::JoinEvent> {
+// One open session: reads and writes messages one after the other, then
+// finishes. gRPC calls OnDone when nothing refers to it any more; then it
+// deletes itself.
+class SessionCall final
+    : public grpc::ServerBidiReactor<v1::MemberMessage,
+                                     v1::CoordinatorMessage> {
  public:
-  // `ended` is called when the call is over, whoever ended it.
-  explicit JoinCall(std::function<void()> ended) : ended_(std::move(ended)) {}
+  // `heard` is called for each message, `ended` when the call is over, whoever
+  // ended it.
+  SessionCall(std::function<void(const v1::MemberMessage&)> heard,
+              std::function<void()> ended)
+      : heard_(std::move(heard)), ended_(std::move(ended)) {}
 
-  void Write(v1::JoinEvent event) ABSL_LOCKS_EXCLUDED(mu_) {
+  // Accepts the session, and reads.
+  void Start() {
+    StartSendInitialMetadata();
+    StartRead(&incoming_);
+  }
+
+  void Write(v1::CoordinatorMessage message) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     if (finishing_) return;
-    queue_.push_back(std::move(event));
+    queue_.push_back(std::move(message));
     if (queue_.size() == 1) StartWrite(&queue_.front());
   }
 
@@ -44,10 +57,22 @@ class JoinCall final : public grpc::ServerWriteReactor<v1::JoinEvent> {
     if (finishing_) return;
     finishing_ = true;
     status_ = status;
-    if (queue_.empty()) Finish(status_);
+    if (queue_.empty()) DoFinish();
   }
 
  private:
+  void DoFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    finished_ = true;
+    Finish(status_);
+  }
+
+  void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
+    if (!ok) return End(grpc::Status::OK);  // The member has gone.
+    heard_(incoming_);
+    MutexLock lock(&mu_);
+    if (!finished_) StartRead(&incoming_);
+  }
+
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     queue_.pop_front();
@@ -55,7 +80,7 @@ class JoinCall final : public grpc::ServerWriteReactor<v1::JoinEvent> {
     if (!queue_.empty()) {
       StartWrite(&queue_.front());
     } else if (finishing_) {
-      Finish(status_);
+      DoFinish();
     }
   }
 
@@ -66,10 +91,13 @@ class JoinCall final : public grpc::ServerWriteReactor<v1::JoinEvent> {
     delete this;
   }
 
+  const std::function<void(const v1::MemberMessage&)> heard_;
   const std::function<void()> ended_;
+  v1::MemberMessage incoming_;  // The read's.
   Mutex mu_;
-  std::deque<v1::JoinEvent> queue_ ABSL_GUARDED_BY(mu_);
-  bool finishing_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<v1::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
+  bool finishing_ ABSL_GUARDED_BY(mu_) = false;  // Nothing more is queued.
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;   // gRPC has been told.
   grpc::Status status_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -84,15 +112,10 @@ struct CoordinatorService::Impl final {
 
   struct CoordinatorRpc final : v1::Coordinator::CallbackService {
     explicit CoordinatorRpc(Impl* impl) : impl(impl) {}
-    grpc::ServerWriteReactor<v1::JoinEvent>* Join(
-        grpc::CallbackServerContext*, const v1::JoinRequest* request) override;
-    grpc::ServerUnaryReactor* SendHeartbeat(
-        grpc::CallbackServerContext* context,
-        const v1::HeartbeatRequest* request,
-        v1::HeartbeatResponse* response) override;
-    grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
-                                    const v1::LeaveRequest* request,
-                                    v1::LeaveResponse* response) override;
+    grpc::ServerBidiReactor<v1::MemberMessage, v1::CoordinatorMessage>* Attend(
+        grpc::CallbackServerContext* context) override {
+      return impl->OpenSession(context);
+    }
     Impl* const impl;
   };
 
@@ -104,19 +127,20 @@ struct CoordinatorService::Impl final {
     Impl* const impl;
   };
 
+  SessionCall* OpenSession(grpc::CallbackServerContext* context)
+      ABSL_LOCKS_EXCLUDED(mu);
+  void Hear(SessionId session, const v1::MemberMessage& message)
+      ABSL_LOCKS_EXCLUDED(mu);
+  void SessionEnded(SessionId session) ABSL_LOCKS_EXCLUDED(mu);
   void RunTicks() ABSL_LOCKS_EXCLUDED(mu);
   void Carry(const CoordinatorOutbox& out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void LogState() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void JoinEnded(JoinId join) ABSL_LOCKS_EXCLUDED(mu);
-  absl::StatusOr<JobVerdict> Beat(const v1::HeartbeatRequest& message)
-      ABSL_LOCKS_EXCLUDED(mu);
-  absl::Status Leave(const v1::LeaveRequest& message) ABSL_LOCKS_EXCLUDED(mu);
 
   Mutex mu;
   Coordinator coordinator ABSL_GUARDED_BY(mu);
   JobState logged_state ABSL_GUARDED_BY(mu) = JobState::kGathering;
-  JoinId next_join ABSL_GUARDED_BY(mu) = 0;
-  std::map<JoinId, JoinCall*> calls ABSL_GUARDED_BY(mu);
+  SessionId next_session ABSL_GUARDED_BY(mu) = 0;
+  std::map<SessionId, SessionCall*> calls ABSL_GUARDED_BY(mu);
   bool stopping ABSL_GUARDED_BY(mu) = false;
 
   CoordinatorRpc coordinator_rpc;
@@ -124,45 +148,49 @@ struct CoordinatorService::Impl final {
   std::thread ticker;  // Last: uses all of the above.
 };
 
-grpc::ServerWriteReactor<v1::JoinEvent>*
-CoordinatorService::Impl::CoordinatorRpc::Join(grpc::CallbackServerContext*,
-                                               const v1::JoinRequest* message) {
-  const absl::StatusOr<JoinRequest> request = FromProto(*message);
-  MutexLock lock(&impl->mu);
-  const JoinId join = impl->next_join++;
-  Impl* const owner = impl;
-  auto* call = new JoinCall([owner, join] { owner->JoinEnded(join); });
-  if (!request.ok() || impl->stopping) {
-    call->End(ToGrpcStatus(request.ok()
-                               ? absl::UnavailableError("shutting down")
-                               : request.status()));
-    return call;
+SessionCall* CoordinatorService::Impl::OpenSession(
+    grpc::CallbackServerContext* context) {
+  MutexLock lock(&mu);
+  const SessionId session = next_session++;
+  auto* call = new SessionCall(
+      [this, session](const v1::MemberMessage& message) {
+        Hear(session, message);
+      },
+      [this, session] { SessionEnded(session); });
+  calls[session] = call;
+  if (stopping) {
+    call->End(ToGrpcStatus(absl::UnavailableError("shutting down")));
+  } else {
+    context->AddInitialMetadata(kSessionHeader, "open");
+    call->Start();
   }
-  impl->calls[join] = call;
-  CoordinatorOutbox out;
-  impl->coordinator.OnJoin(join, *request, SteadyNow(), out);
-  impl->Carry(out);
-  impl->LogState();
   return call;
 }
 
-grpc::ServerUnaryReactor*
-CoordinatorService::Impl::CoordinatorRpc::SendHeartbeat(
-    grpc::CallbackServerContext* context, const v1::HeartbeatRequest* request,
-    v1::HeartbeatResponse* response) {
-  const absl::StatusOr<JobVerdict> verdict = impl->Beat(*request);
-  if (verdict.ok()) *response = ToProto(*verdict);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(verdict.status()));
-  return reactor;
+void CoordinatorService::Impl::Hear(SessionId session,
+                                    const v1::MemberMessage& proto) {
+  const absl::StatusOr<MemberMessage> message = FromProto(proto);
+  MutexLock lock(&mu);
+  const auto found = calls.find(session);
+  if (found == calls.end()) return;
+  if (!message.ok()) {
+    NEREUS_LOG(Warning) << "ended a session: " << message.status().message();
+    found->second->Write(
+        ToProto(CoordinatorMessage(Refusal{message.status()})));
+    found->second->End(grpc::Status::OK);
+    return;
+  }
+  CoordinatorOutbox out;
+  coordinator.OnMessage(session, *message, SteadyNow(), out);
+  Carry(out);
 }
 
-grpc::ServerUnaryReactor* CoordinatorService::Impl::CoordinatorRpc::Leave(
-    grpc::CallbackServerContext* context, const v1::LeaveRequest* request,
-    v1::LeaveResponse*) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(impl->Leave(*request)));
-  return reactor;
+void CoordinatorService::Impl::SessionEnded(SessionId session) {
+  MutexLock lock(&mu);
+  calls.erase(session);
+  CoordinatorOutbox out;
+  coordinator.OnSessionEnd(session, SteadyNow(), out);
+  Carry(out);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::GetStatus(
@@ -177,53 +205,28 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::GetStatus(
   return reactor;
 }
 
-absl::StatusOr<JobVerdict> CoordinatorService::Impl::Beat(
-    const v1::HeartbeatRequest& message) {
-  NEREUS_ASSIGN_OR_RETURN(const Heartbeat heartbeat, FromProto(message));
-  MutexLock lock(&mu);
-  absl::StatusOr<JobVerdict> verdict =
-      coordinator.OnHeartbeat(heartbeat, SteadyNow());
-  LogState();
-  return verdict;
-}
-
-absl::Status CoordinatorService::Impl::Leave(const v1::LeaveRequest& message) {
-  NEREUS_ASSIGN_OR_RETURN(const PeerId member, FromProto(message.member()));
-  MutexLock lock(&mu);
-  NEREUS_RETURN_IF_ERROR(
-      coordinator.OnLeave(message.job(), message.epoch(), member));
-  NEREUS_LOG(Info) << PeerName(member) << " has left, its work done";
-  LogState();
-  return absl::OkStatus();
-}
-
-void CoordinatorService::Impl::JoinEnded(JoinId join) {
-  MutexLock lock(&mu);
-  calls.erase(join);
-  coordinator.OnJoinCancelled(join);
-}
-
 void CoordinatorService::Impl::Carry(const CoordinatorOutbox& out) {
   for (const CoordinatorAction& action : out) {
-    const JoinId join =
-        std::visit([](const auto& typed) { return typed.join; }, action);
-    const auto found = calls.find(join);
-    if (found == calls.end()) continue;  // It went away; its end is on its way.
-    JoinCall* const call = found->second;
-    if (const auto* refused = std::get_if<RefuseJoin>(&action)) {
-      NEREUS_LOG(Warning) << "refused to join: " << refused->why.message();
-      call->End(ToGrpcStatus(refused->why));
-    } else if (const auto* waiting = std::get_if<NotifyWaiting>(&action)) {
-      v1::JoinEvent event;
-      event.set_waiting(waiting->text);
-      call->Write(std::move(event));
-    } else if (const auto* admitted = std::get_if<AdmitMember>(&action)) {
-      v1::JoinEvent event;
-      *event.mutable_welcome() = ToProto(admitted->welcome);
-      call->Write(std::move(event));
-      call->End(grpc::Status::OK);
+    if (const auto* announce = std::get_if<Announce>(&action)) {
+      if (announce->bad) {
+        NEREUS_LOG(Warning) << announce->text;
+      } else {
+        NEREUS_LOG(Info) << announce->text;
+      }
+      continue;
+    }
+    const auto* send = std::get_if<SendToMember>(&action);
+    const SessionId session =
+        send != nullptr ? send->session : std::get<EndSession>(action).session;
+    const auto found = calls.find(session);
+    if (found == calls.end()) continue;  // Its end is on its way.
+    if (send != nullptr) {
+      found->second->Write(ToProto(send->message));
+    } else {
+      found->second->End(grpc::Status::OK);
     }
   }
+  LogState();
 }
 
 void CoordinatorService::Impl::LogState() {
@@ -243,7 +246,6 @@ void CoordinatorService::Impl::RunTicks() {
     CoordinatorOutbox out;
     coordinator.OnTick(SteadyNow(), out);
     Carry(out);
-    LogState();
   }
 }
 
@@ -251,7 +253,7 @@ CoordinatorService::CoordinatorService(const CoordinatorOptions& options)
     : impl_(std::make_unique<Impl>(options)) {}
 
 CoordinatorService::~CoordinatorService() {
-  CancelJoins();
+  EndSessions();
   impl_->ticker.join();
 }
 
@@ -259,10 +261,10 @@ std::vector<grpc::Service*> CoordinatorService::services() {
   return {&impl_->coordinator_rpc, &impl_->admin_rpc};
 }
 
-void CoordinatorService::CancelJoins() {
+void CoordinatorService::EndSessions() {
   MutexLock lock(&impl_->mu);
   impl_->stopping = true;
-  for (const auto& [join, call] : impl_->calls) {
+  for (const auto& [session, call] : impl_->calls) {
     call->End(ToGrpcStatus(absl::UnavailableError("shutting down")));
   }
 }

@@ -13,9 +13,8 @@ class Service;
 
 namespace nereus {
 
-// Drives a Coordinator: gives it the calls of the Coordinator service (and
-// Admin's status) and the time, and carries out what it decides. Handlers don't
-// wait: a join is registered, and the last arrival answers all. Thread-safe.
+// Drives a Coordinator: gives it the sessions of the Coordinator service,
+// Admin's questions and the time, and carries out what it decides. Thread-safe.
 class CoordinatorService {
  public:
   explicit CoordinatorService(const CoordinatorOptions& options);
@@ -25,11 +24,11 @@ class CoordinatorService {
   // For the control server; valid as long as this is.
   std::vector<grpc::Service*> services();
 
-  // Ends joins that wait, so that the control server can shut down.
-  void CancelJoins();
+  // Ends all sessions, so that the control server can shut down.
+  void EndSessions();
 
-  // Waits until every member has left or knows that the job is over, `timeout`
-  // at most.
+  // Waits until every member's session is over, once the job is; `timeout` at
+  // most.
   void AwaitEveryoneKnows(absl::Duration timeout);
 
  private:

@@ -32,19 +32,21 @@ class AdminRedirect final : public v1::Admin::CallbackService {
   const std::string address_;
 };
 
-class RefusedJoin final : public grpc::ServerWriteReactor<v1::JoinEvent> {
+class RefusedSession final
+    : public grpc::ServerBidiReactor<v1::MemberMessage,
+                                     v1::CoordinatorMessage> {
  public:
-  explicit RefusedJoin(const grpc::Status& status) { Finish(status); }
+  explicit RefusedSession(const grpc::Status& status) { Finish(status); }
   void OnDone() override { delete this; }
 };
 
-class JoinRedirect final : public v1::Coordinator::CallbackService {
+class SessionRedirect final : public v1::Coordinator::CallbackService {
  public:
-  explicit JoinRedirect(const std::string& address) : address_(address) {}
+  explicit SessionRedirect(const std::string& address) : address_(address) {}
 
-  grpc::ServerWriteReactor<v1::JoinEvent>* Join(
-      grpc::CallbackServerContext*, const v1::JoinRequest*) override {
-    return new RefusedJoin(Elsewhere(address_));
+  grpc::ServerBidiReactor<v1::MemberMessage, v1::CoordinatorMessage>* Attend(
+      grpc::CallbackServerContext*) override {
+    return new RefusedSession(Elsewhere(address_));
   }
 
  private:
@@ -54,10 +56,11 @@ class JoinRedirect final : public v1::Coordinator::CallbackService {
 }  // namespace
 
 struct RedirectService::Impl final {
-  explicit Impl(const std::string& address) : admin(address), joins(address) {}
+  explicit Impl(const std::string& address)
+      : admin(address), sessions(address) {}
 
   AdminRedirect admin;
-  JoinRedirect joins;
+  SessionRedirect sessions;
 };
 
 RedirectService::RedirectService(const std::string& coordinator_address)
@@ -66,7 +69,7 @@ RedirectService::RedirectService(const std::string& coordinator_address)
 RedirectService::~RedirectService() = default;
 
 std::vector<grpc::Service*> RedirectService::services() {
-  return {&impl_->admin, &impl_->joins};
+  return {&impl_->admin, &impl_->sessions};
 }
 
 }  // namespace nereus

@@ -1,8 +1,8 @@
 #include "server/server.h"
 
 #include <atomic>
-#include <thread>
 #include <utility>
+#include <variant>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -13,8 +13,9 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/protocol/member.h"
 #include "common/rpc/control_server.h"
-#include "common/rpc/membership_client.h"
+#include "common/rpc/session_client.h"
 #include "common/transport/grpc_transport.h"
 #include "common/transport/machine_driver.h"
 #include "server/coordinator_service.h"
@@ -37,6 +38,8 @@ CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
   made.cost = options.cost;
   made.job_options = options.job_options;
   made.lease = options.lease;
+  made.min_workers = options.min_workers;
+  made.max_workers = options.max_workers;
   return made;
 }
 
@@ -45,13 +48,12 @@ class ServerImpl final : public Server {
   explicit ServerImpl(const ServerOptions& options) : options_(options) {}
 
   ~ServerImpl() override {
-    if (membership_ != nullptr) membership_->Cancel();
-    if (joiner_.joinable()) joiner_.join();
-    // The heartbeats use the driver, and the driver reports lost peers.
-    if (membership_ != nullptr) membership_->StopHeartbeats();
+    // The session posts to the driver, and the driver sends in the session.
+    if (driver_ != nullptr) driver_->Stop();
+    session_.reset();
     driver_.reset();
     if (transport_ != nullptr) transport_->Shutdown(absl::ZeroDuration());
-    if (coordinator_ != nullptr) coordinator_->CancelJoins();
+    if (coordinator_ != nullptr) coordinator_->EndSessions();
     control_.reset();
   }
 
@@ -63,9 +65,10 @@ class ServerImpl final : public Server {
 
  private:
   void Join();
-  void Run(const Welcome& welcome);
+  void StartDriver();
+  void StartSession();
+  void OnEntered(const EpochStart& start);
   void End(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
-  void OnVerdict(const absl::StatusOr<JobVerdict>& verdict);
 
   // Constant after Listen.
   const ServerOptions options_;
@@ -73,10 +76,11 @@ class ServerImpl final : public Server {
   std::unique_ptr<RedirectService> redirect_;        // The other shards'.
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<Transport> transport_;
-  std::unique_ptr<MembershipClient> membership_;
+  std::string coordinator_address_;
 
-  // The joiner's, and nobody's afterwards.
-  std::unique_ptr<Shard> shard_;
+  std::unique_ptr<Member> member_;  // The driver's alone.
+  Shard* shard_ = nullptr;          // The member's.
+  std::unique_ptr<SessionClient> session_;
   std::unique_ptr<MachineDriver> driver_;
 
   // What the shard holds, for heartbeats.
@@ -86,8 +90,6 @@ class ServerImpl final : public Server {
   Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status outcome_ ABSL_GUARDED_BY(mu_);
-
-  std::thread joiner_;
 };
 
 absl::Status ServerImpl::Listen() {
@@ -110,8 +112,8 @@ absl::Status ServerImpl::Listen() {
   const std::string coordinator_address =
       options_.shard == 0 ? JoinHostPort(options_.host, control_->port())
                           : options_.coordinator_address;
-  membership_ = std::make_unique<MembershipClient>(coordinator_address);
-  joiner_ = std::thread([this] { Join(); });
+  coordinator_address_ = coordinator_address;
+  Join();
   return absl::OkStatus();
 }
 
@@ -122,71 +124,73 @@ void ServerImpl::Join() {
   request.job = options_.job;
   request.role = Role::kShard;
   request.shard = options_.shard;
+  request.incarnation = DrawUniqueId();
   request.name = ProcessName();
   request.data_address = JoinHostPort(options_.host, transport_->port());
-  absl::StatusOr<Welcome> welcome =
-      membership_->Join(request, options_.connect_timeout);
-  if (!welcome.ok()) {
-    End(welcome.status());
-    return;
-  }
-  Run(*welcome);
+  member_ = std::make_unique<Member>(
+      std::move(request), [this](const EpochStart& start, Outbox&) {
+        auto shard = std::make_unique<Shard>(start.job, start.self.rank);
+        shard_ = shard.get();
+        chunks_ = shard->chunk_count();
+        return shard;
+      });
+  StartDriver();
+  StartSession();
 }
 
-void ServerImpl::Run(const Welcome& welcome) {
-  const PeerId self = PeerId::Shard(welcome.rank);
-  shard_ = std::make_unique<Shard>(welcome.job, welcome.rank);
-  chunks_ = shard_->chunk_count();
+void ServerImpl::StartDriver() {
   MachineDriver::Events events;
   events.layer_done = [](const LayerDone&) {};
-  events.connected = [](PeerId peer) {
-    NEREUS_LOG(Debug) << PeerName(peer) << " is connected";
+  events.send_message = [this](const MemberMessage& message) {
+    session_->Send(message);
   };
-  events.disconnected = [this](PeerId peer, const absl::Status& reason) {
-    // Not yet a failure: the coordinator knows whether the peer has left.
-    const std::string text(reason.ok() ? "closed by the peer"
-                                       : reason.message());
-    NEREUS_LOG(Info) << "no connection to " << PeerName(peer)
-                     << " any more: " << text;
-    membership_->ReportLostPeer(peer, text);
+  events.entered = [this](const std::shared_ptr<const EpochStart>& start) {
+    OnEntered(*start);
   };
-  Hello hello;
-  hello.protocol_version = kProtocolVersion;
-  hello.build = kVersion;
-  hello.job = welcome.job->id;
-  hello.epoch = welcome.job->epoch;
-  hello.model_signature = ModelSignature(welcome.job->layers);
-  hello.self = self;
-  transport_->SetIdentity(hello, {welcome.job->workers, welcome.job->shards()});
-  driver_ = std::make_unique<MachineDriver>(self, welcome.job, transport_.get(),
-                                            shard_.get(), std::move(events));
-  control_->SetReady(true);
-  NEREUS_LOG(Info) << "job started: epoch=" << welcome.job->epoch
-                   << " workers=" << welcome.job->workers
-                   << " shards=" << welcome.job->shards()
-                   << " layers=" << welcome.job->layers.size()
-                   << " chunks_here=" << shard_->chunk_count();
-  membership_->StartHeartbeats(
-      welcome, self, kHeartbeatInterval, options_.lease,
-      [this](Heartbeat& heartbeat) {
-        heartbeat.stored_bytes = stored_bytes_;
-        heartbeat.chunks = chunks_;
-        driver_->Post(
-            [this](Outbox&) { stored_bytes_ = shard_->stored_bytes(); });
-      },
-      [this](const absl::StatusOr<JobVerdict>& verdict) {
-        OnVerdict(verdict);
-      });
+  events.ended = [this](const absl::Status& outcome) { End(outcome); };
+  driver_ = std::make_unique<MachineDriver>(
+      transport_.get(), member_.get(), /*layers=*/0, options_.connect_timeout,
+      std::move(events));
 }
 
-void ServerImpl::OnVerdict(const absl::StatusOr<JobVerdict>& verdict) {
-  if (!verdict.ok()) {
-    End(verdict.status());
-  } else if (verdict->state == JobState::kFailed) {
-    End(absl::AbortedError(absl::StrCat("the job failed: ", verdict->reason)));
-  } else if (verdict->state == JobState::kFinished) {
-    End(absl::OkStatus());
-  }
+void ServerImpl::StartSession() {
+  SessionClientOptions session_options;
+  session_options.coordinator_address = coordinator_address_;
+  session_options.connect_timeout = options_.connect_timeout;
+  session_options.patience = options_.lease;
+  SessionClient::Events events;
+  events.opened = [this] {
+    driver_->Post([this](Outbox& out) { member_->OnSession(out); });
+  };
+  events.message = [this](const CoordinatorMessage& message) {
+    if (const auto* waiting = std::get_if<Waiting>(&message)) {
+      NEREUS_LOG(Info) << waiting->text;
+    }
+    driver_->Post(
+        [this, message](Outbox& out) { member_->OnMessage(message, out); });
+  };
+  events.heartbeat = [this] {
+    driver_->Post([this](Outbox&) {
+      if (shard_ != nullptr) stored_bytes_ = shard_->stored_bytes();
+    });
+    Heartbeat heartbeat;
+    heartbeat.stored_bytes = stored_bytes_;
+    heartbeat.chunks = chunks_;
+    return heartbeat;
+  };
+  events.failed = [this](const absl::Status& why) { End(why); };
+  session_ = std::make_unique<SessionClient>(std::move(session_options),
+                                             std::move(events));
+  session_->Start();
+}
+
+void ServerImpl::OnEntered(const EpochStart& start) {
+  control_->SetReady(true);
+  NEREUS_LOG(Info) << "epoch " << start.job->epoch
+                   << ": workers=" << start.job->worker_count()
+                   << " shards=" << start.job->shards()
+                   << " layers=" << start.job->layers.size()
+                   << " chunks_here=" << chunks_;
 }
 
 void ServerImpl::End(const absl::Status& outcome) {
@@ -204,6 +208,8 @@ absl::Status ServerImpl::AwaitEnd() {
     outcome = outcome_;
   }
   control_->SetReady(false);
+  // Ends the session: that tells the coordinator that this member knows.
+  session_->Stop();
   if (coordinator_ != nullptr) {
     coordinator_->AwaitEveryoneKnows(kFarewellTimeout);
   }

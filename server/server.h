@@ -32,6 +32,8 @@ struct ServerOptions {
   CostKind cost = CostKind::kBytes;
   JobOptions job_options;
   absl::Duration lease = absl::Seconds(10);
+  int min_workers = 1;  // The job goes on with so many, and waits with fewer.
+  int max_workers = 0;  // So many may be there at a time; 0: `workers`.
 
   // How long to look for the coordinator, retrying with backoff.
   absl::Duration connect_timeout = absl::Seconds(60);

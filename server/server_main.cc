@@ -30,6 +30,10 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
   AddFlag(app, "shard", options.shard, "which shard this is, from 0");
   AddFlag(app, "servers", options.shards, "shards of the job");
   AddFlag(app, "workers", options.workers, "workers of the job");
+  AddFlag(app, "min-workers", options.min_workers,
+          "the job goes on with so many workers, and waits with fewer");
+  AddFlag(app, "max-workers", options.max_workers,
+          "so many workers may be there at a time; 0: as many as --workers");
   AddFlag(app, "job", options.job, "name of the job");
   AddFlag(app, "coordinator", options.coordinator_address,
           "HOST:PORT of shard 0's control port; shard 0 itself needs none");

@@ -1,5 +1,6 @@
 #include "server/shard.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,38 +16,65 @@ absl::Status Refuse(const FrameHeader& header, absl::string_view why) {
       absl::StrCat(DescribeFrame(header), ": ", why));
 }
 
-Buffer ZeroedLike(const Buffer& model, int64_t bytes) {
-  return model.data() == nullptr ? Buffer::SizeOnly(bytes)
-                                 : Buffer::AllocateZeroed(bytes);
-}
-
 }  // namespace
 
 Shard::Shard(JobPtr job, int index)
-    : job_(std::move(job)), self_(PeerId::Shard(index)) {
+    : self_(PeerId::Shard(index)), job_(std::move(job)) {
   const auto chunks = job_->placement.chunks();
   slot_of_chunk_.assign(chunks.size(), -1);
   for (size_t i = 0; i < chunks.size(); ++i) {
     if (chunks[i].shard != index) continue;
     slot_of_chunk_[i] = static_cast<int>(slots_.size());
-    slots_.push_back(Slot{
-        chunks[i],
-        kInitialRound,
-        AggregationRound(/*contributors=*/1, chunks[i].length, sum_order()),
-        Buffer(),
-        Buffer(),
-        std::vector<bool>(job_->workers, false),
-        {}});
+    AggregationRound aggregation(/*contributors=*/1, chunks[i].length,
+                                 sum_order());
+    slots_.push_back({chunks[i],
+                      kInitialRound,
+                      0,
+                      std::move(aggregation),
+                      Buffer(),
+                      Buffer(),
+                      Buffer(),
+                      {},
+                      {},
+                      {}});
+    Reopen(slots_.back());
   }
 }
 
-bool Shard::updates_here(const Slot& slot) const {
-  return job_->options.optimizer_place == OptimizerPlace::kServer &&
-         job_->routes[slot.chunk.layer].scheme != Scheme::kFactor;
+MachineReport Shard::Report() const {
+  MachineReport report;
+  for (const Slot& slot : slots_) {
+    if (job_->routes[slot.chunk.layer].scheme == Scheme::kFactor) continue;
+    const int64_t closed = std::max(slot.round - 1, kInitialRound);
+    report.closed_round =
+        std::min(report.closed_round.value_or(closed), closed);
+  }
+  return report;
+}
+
+void Shard::OnEpoch(JobPtr job, Outbox&) {
+  job_ = std::move(job);
+  for (Slot& slot : slots_) Reopen(slot);
+}
+
+void Shard::Reopen(Slot& slot) const {
+  // The initial parameters come from one worker. Layers by factors have no
+  // other round here, and may outlive all who took part in it.
+  const bool initial = slot.round == kInitialRound ||
+                       job_->routes[slot.chunk.layer].scheme == Scheme::kFactor;
+  slot.aggregation.Reopen(initial ? 1 : job_->ContributorsOf(slot.round));
+  slot.pulled.assign(job_->workers.size(), false);
+  slot.repeated.assign(job_->workers.size(), false);
+  slot.early_pulls.clear();
 }
 
 SumOrder Shard::sum_order() const {
   return job_->options.deterministic ? SumOrder::kRank : SumOrder::kArrival;
+}
+
+int64_t Shard::held_round(const Slot& slot) const {
+  if (slot.round == kInitialRound || updates_here(slot)) return slot.round - 1;
+  return job_->base_round;
 }
 
 absl::StatusOr<int> Shard::FindSlot(const FrameHeader& header) const {
@@ -62,59 +90,96 @@ absl::StatusOr<int> Shard::FindSlot(const FrameHeader& header) const {
 }
 
 absl::Status Shard::CheckContribution(const Slot& slot,
-                                      const FrameHeader& header) const {
+                                      const FrameHeader& header,
+                                      int position) const {
+  if (header.part != kValuesPart) return Refuse(header, "the part must be 0");
   if (header.round < kInitialRound || header.round > slot.round) {
     return Refuse(header, absl::StrCat("round ", slot.round, " is open"));
   }
-  if (header.round == kInitialRound && header.sender.rank != 0) {
-    return Refuse(header, "the initial parameters are worker 0's");
+  if (header.round == kInitialRound) {
+    if (position == 0) return absl::OkStatus();
+    return Refuse(header, absl::StrCat("the initial parameters are worker ",
+                                       job_->workers.front().rank, "'s"));
   }
-  if (header.round != kInitialRound &&
-      job_->routes[header.layer].scheme == Scheme::kFactor) {
+  if (job_->routes[header.layer].scheme == Scheme::kFactor) {
     return Refuse(header,
                   absl::StrCat("layer ", job_->layers[header.layer].name,
                                " goes by factors between the workers"));
   }
+  if (position >= job_->ContributorsOf(header.round)) {
+    return Refuse(header,
+                  absl::StrCat("this worker takes part from round ",
+                               job_->workers[position].first_step, " on"));
+  }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Landing> Shard::OnPullHeader(const Slot& slot,
+                                            const FrameHeader& header,
+                                            int position) const {
+  if (header.payload_bytes != 0 || header.offset != 0 ||
+      header.part != kValuesPart) {
+    return Refuse(header, "a pull has no payload, no offset and part 0");
+  }
+  if (header.round != job_->workers[position].first_step - 1) {
+    return Refuse(header,
+                  absl::StrCat("this worker takes part from round ",
+                               job_->workers[position].first_step, " on"));
+  }
+  if (!updates_here(slot) && header.round != job_->base_round) {
+    return Refuse(header, absl::StrCat("the values held here are of round ",
+                                       job_->base_round));
+  }
+  // Once: a worker that only asked would fill the queue of what it is owed.
+  return slot.pulled[position] ? Landing::Discard() : Landing::Scratch();
 }
 
 absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
                                         const FrameHeader& header) const {
   NEREUS_RETURN_IF_ERROR(CheckFrame(*job_, from, header));
-  if (from.role != Role::kWorker) return Refuse(header, "must be a worker's");
+  const int position =
+      from.role == Role::kWorker ? job_->PositionOf(from.rank) : -1;
+  if (position < 0) return Refuse(header, "must be a worker's");
   NEREUS_ASSIGN_OR_RETURN(const int index, FindSlot(header));
   const Slot& slot = slots_[index];
   if (header.kind == FrameKind::kPull) {
-    if (header.payload_bytes == 0 && header.offset == 0 &&
-        header.round == kInitialRound) {
-      // Once: a worker that only asked would fill the queue of what it is owed.
-      return slot.pulled[from.rank] ? Landing::Discard() : Landing::Scratch();
-    }
-    return Refuse(header, "a pull has no payload, no offset and round -1");
+    return OnPullHeader(slot, header, position);
   }
   if (header.kind != FrameKind::kContribution) {
     return Refuse(header, "shards take contributions and pulls");
   }
-  NEREUS_RETURN_IF_ERROR(CheckContribution(slot, header));
+  NEREUS_RETURN_IF_ERROR(CheckContribution(slot, header, position));
   NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
                           FrameIndex(header, slot.chunk.length));
-  if (header.round < slot.round ||
-      slot.aggregation.Has(header.sender.rank, frame)) {
+  if (AsksAgain(slot, header, position)) return Landing::Scratch();
+  if (header.round < slot.round || slot.aggregation.Has(position, frame)) {
     return Landing::Discard();
   }
   return Landing::Scratch();
+}
+
+bool Shard::AsksAgain(const Slot& slot, const FrameHeader& header,
+                      int position) const {
+  return header.round == slot.round - 1 && header.offset == 0 &&
+         slot.closed_in < job_->epoch && !slot.repeated[position];
 }
 
 void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
   const auto found = FindSlot(frame.header);
   NEREUS_CHECK(found.ok()) << found.status();
   Slot& slot = slots_[*found];
+  const int position = job_->PositionOf(from.rank);
   if (frame.header.kind == FrameKind::kPull) {
-    slot.pulled[from.rank] = true;
-    Pull(slot, from.rank, out);
+    slot.pulled[position] = true;
+    Pull(slot, {from.rank, frame.header.round}, out);
     return;
   }
-  slot.aggregation.Add(from.rank, frame.header.offset / kFrameElementsMax,
+  if (frame.header.round < slot.round) {
+    slot.repeated[position] = true;
+    SendValues(slot, from.rank, frame.header.round, out);
+    return;
+  }
+  slot.aggregation.Add(position, frame.header.offset / kFrameElementsMax,
                        frame.payload, out);
   if (slot.aggregation.complete()) Close(slot, out);
 }
@@ -124,14 +189,22 @@ FrameHeader Shard::ResultHeader(const Slot& slot, int64_t round) const {
                     slot.chunk.index, round);
 }
 
-void Shard::Pull(Slot& slot, int worker, Outbox& out) {
-  if (slot.round == kInitialRound) {
-    slot.waiting_pulls.push_back(worker);
-    return;
+void Shard::Pull(Slot& slot, EarlyPull pull, Outbox& out) {
+  if (held_round(slot) < pull.round) {
+    slot.early_pulls.push_back(pull);
+  } else {
+    SendValues(slot, pull.rank, pull.round, out);
   }
-  const int64_t held = updates_here(slot) ? slot.round - 1 : kInitialRound;
-  CutIntoFrames(ResultHeader(slot, held), slot.parameters, [&](Frame frame) {
-    out.Add(SendFrame{PeerId::Worker(worker), std::move(frame)});
+}
+
+void Shard::SendValues(const Slot& slot, int rank, int64_t round,
+                       Outbox& out) const {
+  const bool averages =
+      job_->options.optimizer_place == OptimizerPlace::kWorker &&
+      round > job_->base_round;
+  const Buffer& values = averages ? slot.average : slot.parameters;
+  CutIntoFrames(ResultHeader(slot, round), values, [&](Frame frame) {
+    out.Add(SendFrame{PeerId::Worker(rank), std::move(frame)});
   });
 }
 
@@ -145,14 +218,18 @@ void Shard::Close(Slot& slot, Outbox& out) {
     Update(slot, out);
     result = slot.parameters;
   } else {
-    result = slot.aggregation.sum();
-    out.Add(ScaleValues{result, job_->mean_scale()});
+    result = slot.aggregation.ExchangeSum(std::move(slot.average));
+    slot.average = result;
+    out.Add(ScaleValues{result, job_->MeanScale(slot.round)});
   }
   CutIntoFrames(ResultHeader(slot, slot.round), result, [&](Frame frame) {
     out.Add(BroadcastFrame{std::move(frame)});
   });
+  slot.closed_in = job_->epoch;
   ++slot.round;
-  slot.aggregation.Reopen();
+  slot.aggregation.Reopen(job_->ContributorsOf(slot.round));
+  // Those who asked early have just been sent what they asked for.
+  slot.early_pulls.clear();
 }
 
 void Shard::CloseInitial(Slot& slot, Outbox& out) {
@@ -160,14 +237,14 @@ void Shard::CloseInitial(Slot& slot, Outbox& out) {
   if (updates_here(slot)) {
     const int64_t floats =
         slot.chunk.length * OptimizerStateCount(job_->options.optimizer.rule);
-    slot.state = ZeroedLike(slot.parameters,
-                            floats * static_cast<int64_t>(sizeof(float)));
+    slot.state = Buffer::AllocateLike(
+        slot.parameters, floats * static_cast<int64_t>(sizeof(float)));
   }
-  slot.aggregation =
-      AggregationRound(job_->workers, slot.chunk.length, sum_order());
+  slot.closed_in = job_->epoch;
   slot.round = 0;
-  for (int worker : std::exchange(slot.waiting_pulls, {})) {
-    Pull(slot, worker, out);
+  slot.aggregation.Reopen(job_->ContributorsOf(0));
+  for (const EarlyPull& pull : std::exchange(slot.early_pulls, {})) {
+    Pull(slot, pull, out);
   }
 }
 
@@ -178,7 +255,7 @@ void Shard::Update(Slot& slot, Outbox& out) {
                        ? slot.parameters
                        : Buffer::Allocate(slot.parameters.bytes());
   out.Add(UpdateParameters{job_->options.optimizer, slot.round,
-                           job_->mean_scale(), slot.aggregation.sum(),
+                           job_->MeanScale(slot.round), slot.aggregation.sum(),
                            slot.parameters, slot.state, updated});
   slot.parameters = std::move(updated);
 }
@@ -202,8 +279,11 @@ std::optional<Shard::OpenRound> Shard::oldest_open_round() const {
     }
   }
   if (oldest == nullptr) return std::nullopt;
-  return OpenRound{oldest->chunk.layer, oldest->round,
-                   oldest->aggregation.MissingContributors()};
+  OpenRound open{oldest->chunk.layer, oldest->round, {}};
+  for (const int position : oldest->aggregation.MissingContributors()) {
+    open.missing_workers.push_back(job_->workers[position].rank);
+  }
+  return open;
 }
 
 const Buffer& Shard::parameters(int layer, int chunk) const {

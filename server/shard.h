@@ -27,6 +27,11 @@ namespace nereus {
 // every worker pulls them, then rounds 0, 1, ... Chunks of layers whose rounds
 // do not pass the servers (kFactor) stay at the initial parameters.
 //
+// A new epoch drops what the open rounds have: the workers contribute to them
+// again, in the new epoch, and those who missed the result of a round that was
+// closed are sent it. So a dead worker's part of an open round is never
+// counted, and that of a closed one is, for all alike.
+//
 // Bounded: memory is linear in the shard's chunks, whatever the number of
 // workers or their speed (but see JobOptions::deterministic).
 class Shard final : public Machine {
@@ -37,6 +42,11 @@ class Shard final : public Machine {
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const override;
   void OnFrame(PeerId from, const Frame& frame, Outbox& out) override;
+  // Rounds may be closed until the epoch's end: whoever has not heard of it by
+  // then contributes again, and is sent the result.
+  void Freeze() override {}
+  MachineReport Report() const override;
+  void OnEpoch(JobPtr job, Outbox& out) override;
 
   // Parameters and optimizer state held, in bytes.
   int64_t stored_bytes() const;
@@ -47,7 +57,7 @@ class Shard final : public Machine {
   struct OpenRound {
     int32_t layer = 0;
     int64_t round = 0;
-    std::vector<int> missing_workers;
+    std::vector<int> missing_workers;  // Ranks.
   };
   std::optional<OpenRound> oldest_open_round() const;
 
@@ -55,38 +65,63 @@ class Shard final : public Machine {
   const Buffer& parameters(int layer, int chunk) const;
 
  private:
+  // A worker that asked for a chunk's values as of a round that is still open.
+  struct EarlyPull {
+    int rank = 0;
+    int64_t round = 0;
+  };
+
   // One chunk's state.
   struct Slot {
     Chunk chunk;
-    int64_t
-        round;  // The open one; kInitialRound until worker 0 has contributed.
+    // The open one; kInitialRound until the initial parameters are there.
+    int64_t round = kInitialRound;
+    uint64_t closed_in = 0;  // The epoch in which the one before was closed.
     AggregationRound aggregation;
     Buffer parameters;
-    Buffer state;                    // Of the optimizer.
-    std::vector<bool> pulled;        // By worker: has asked, and may once.
-    std::vector<int> waiting_pulls;  // Workers that asked too early.
+    Buffer state;    // Of the optimizer.
+    Buffer average;  // OptimizerPlace::kWorker: of the last closed round.
+
+    // Of this epoch, by the workers' positions: a worker may ask once, and is
+    // sent again once what it missed.
+    std::vector<bool> pulled;
+    std::vector<bool> repeated;
+    std::vector<EarlyPull> early_pulls;
   };
 
-  absl::Status CheckContribution(const Slot& slot,
-                                 const FrameHeader& header) const;
-  void Pull(Slot& slot, int worker, Outbox& out);
+  absl::Status CheckContribution(const Slot& slot, const FrameHeader& header,
+                                 int position) const;
+  absl::StatusOr<Landing> OnPullHeader(const Slot& slot,
+                                       const FrameHeader& header,
+                                       int position) const;
+  // Whether a contribution to a closed round asks for its result again.
+  bool AsksAgain(const Slot& slot, const FrameHeader& header,
+                 int position) const;
+  void Pull(Slot& slot, EarlyPull pull, Outbox& out);
+  void SendValues(const Slot& slot, int rank, int64_t round, Outbox& out) const;
   void Close(Slot& slot, Outbox& out);
   void CloseInitial(Slot& slot, Outbox& out);
   void Update(Slot& slot, Outbox& out);
+  // Starts the epoch for one chunk.
+  void Reopen(Slot& slot) const;
   // Index into slots_ of the chunk that a frame means. Errors:
   // kInvalidArgument.
   absl::StatusOr<int> FindSlot(const FrameHeader& header) const;
   // Whether rounds change the parameters held here.
-  bool updates_here(const Slot& slot) const;
+  bool updates_here(const Slot& slot) const {
+    return !job_->WorkersOwn(slot.chunk.layer);
+  }
+  // The round whose values are held.
+  int64_t held_round(const Slot& slot) const;
   SumOrder sum_order() const;
   FrameHeader ResultHeader(const Slot& slot, int64_t round) const;
 
   // Constant after construction.
-  const JobPtr job_;
   const PeerId self_;
   std::vector<int>
       slot_of_chunk_;  // By position in placement; -1: another shard's.
 
+  JobPtr job_;
   std::vector<Slot> slots_;
 };
 

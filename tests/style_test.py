@@ -32,10 +32,12 @@ PURE_FILES = [
     "common/protocol/*",
     "server/aggregation_round.*",
     "server/coordinator.*",
+    "server/epoch_change.*",
     "server/shard.*",
     "worker/factor_syncer.*",
     "worker/result_assembly.*",
     "worker/server_syncer.*",
+    "worker/step_plan.*",
     "worker/syncer.*",
     "worker/worker_machine.*",
 ]

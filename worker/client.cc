@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -12,17 +13,18 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/protocol/member.h"
 #include "common/rpc/control_server.h"
-#include "common/rpc/membership_client.h"
+#include "common/rpc/session_client.h"
 #include "common/transport/grpc_transport.h"
 #include "common/transport/machine_driver.h"
 #include "worker/round_table.h"
+#include "worker/step_plan.h"
 #include "worker/worker_machine.h"
 
 namespace nereus {
 namespace {
 
-constexpr absl::Duration kCoordinatorPatience = absl::Seconds(10);
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
 
 absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
@@ -39,35 +41,43 @@ absl::StatusOr<std::vector<LayerSpec>> SpecsOf(
     NEREUS_RETURN_IF_ERROR(CheckLength(layer.spec, "the parameter memory",
                                        layer.parameters.size(),
                                        layer.spec.parameters));
+    if (layer.spec.parameters > 0 &&
+        layer.state.size() % static_cast<size_t>(layer.spec.parameters) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the state of layer ", layer.spec.name, " has ",
+                       layer.state.size(), " floats, not a multiple of its ",
+                       layer.spec.parameters, " parameters"));
+    }
     specs.push_back(layer.spec);
   }
   NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
   return specs;
 }
 
-bool HasFactorRoutes(const Job& job) {
-  return std::any_of(
-      job.routes.begin(), job.routes.end(),
-      [](const Route& route) { return route.scheme == Scheme::kFactor; });
+std::vector<std::string> NamesOf(const std::vector<LayerBinding>& layers) {
+  std::vector<std::string> names;
+  for (const LayerBinding& layer : layers) names.push_back(layer.spec.name);
+  return names;
 }
 
 // A worker's side of a job: the machine and what drives it.
 //
-//   caller's threads --Post--> driver's thread (machine, arithmetic) -->
-//   transport
-//          ^                        |
-//          '------ RoundTable <-----'
+//   caller's threads --Post--> driver's thread (member, machine, arithmetic)
+//          ^                        |    ^                   |
+//          '------ RoundTable <-----'    session          transport
 class ClientImpl final : public Client {
  public:
   ClientImpl(const ClientOptions& options, std::vector<LayerBinding> layers)
-      : options_(options), layers_(std::move(layers)) {}
+      : options_(options),
+        layers_(std::move(layers)),
+        rounds_(std::make_shared<RoundTable>(NamesOf(layers_))) {}
   ~ClientImpl() override;
 
-  // Joins and connects; the initial parameters are there when it returns.
+  // Joins and connects; the first values are there when it returns.
   absl::Status Start(const std::vector<LayerSpec>& specs);
 
   int rank() const override { return rank_; }
-  int workers() const override { return job_->workers; }
+  absl::StatusOr<StepInfo> BeginStep() override;
   absl::Status Push(int layer, int64_t step,
                     absl::Span<float> gradient) override;
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
@@ -90,41 +100,47 @@ class ClientImpl final : public Client {
 
  private:
   absl::Status Listen();
-  absl::StatusOr<Welcome> Join(std::vector<LayerSpec> specs);
-  void StartMachine();
-  void StartHeartbeats(const Welcome& welcome);
-  void ConnectPeers(const Welcome& welcome);
-  void OnDisconnected(PeerId peer, const absl::Status& reason);
-  void OnVerdict(const absl::StatusOr<JobVerdict>& verdict);
+  void MakeMember(std::vector<LayerSpec> specs);
+  std::unique_ptr<Machine> MakeMachine(const EpochStart& start, Outbox& out);
+  void StartDriver();
+  void StartSession();
+  void OnEntered(const std::shared_ptr<const EpochStart>& start);
+  void OnEnded(const absl::Status& outcome);
+  void TryBegin(int64_t step);
   std::string DescribeMissing(int layer);
 
-  // Constant after Start.
+  // Constant after Start: routes and options are the same in all epochs.
   const ClientOptions options_;
   const std::vector<LayerBinding> layers_;
   int rank_ = 0;
   JobPtr job_;
   std::vector<RouteExplanation> explanations_;
-  std::shared_ptr<RoundTable> rounds_;  // Shared with the buffers lent out.
+  const std::shared_ptr<RoundTable> rounds_;  // Shared with the buffers lent.
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<Transport> transport_;
-  std::unique_ptr<MembershipClient> membership_;
-  std::unique_ptr<WorkerMachine> machine_;  // The driver's alone.
-  std::unique_ptr<MachineDriver> driver_;
 
-  Notification over_;  // The job is finished, or has failed.
+  // The driver's alone.
+  std::unique_ptr<Member> member_;
+  WorkerMachine* machine_ = nullptr;  // The member's.
+  StepPlan steps_;
+  std::optional<int64_t> begins_;  // A step that the caller waits to begin.
+
+  std::unique_ptr<SessionClient> session_;
+  std::unique_ptr<MachineDriver> driver_;
+  Notification over_;  // The membership is.
 };
 
 ClientImpl::~ClientImpl() {
-  // The heartbeats use the driver, and the driver reports lost peers.
-  if (membership_ != nullptr) membership_->StopHeartbeats();
+  // The session posts to the driver, and the driver sends in the session.
+  if (driver_ != nullptr) driver_->Stop();
+  session_.reset();
   driver_.reset();
   if (transport_ != nullptr) transport_->Shutdown(absl::ZeroDuration());
-  machine_.reset();
+  member_.reset();
   transport_.reset();
-  if (rounds_ != nullptr && !rounds_->AwaitReturned(kFlushTimeout)) {
-    NEREUS_LOG(Error)
-        << "the caller's memory is still in use after closing all "
-           "connections";
+  if (!rounds_->AwaitReturned(kFlushTimeout)) {
+    NEREUS_LOG(Error) << "the caller's memory is still in use after closing "
+                         "all connections";
   }
 }
 
@@ -141,112 +157,128 @@ absl::Status ClientImpl::Listen() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Welcome> ClientImpl::Join(std::vector<LayerSpec> specs) {
+absl::Status ClientImpl::Start(const std::vector<LayerSpec>& specs) {
+  NEREUS_RETURN_IF_ERROR(Listen());
+  MakeMember(specs);
+  StartDriver();
+  StartSession();
+  NEREUS_RETURN_IF_ERROR(rounds_->AwaitFirstValues());
+  if (job_->layers != specs) {
+    return absl::InternalError(
+        "the coordinator started an epoch with another model than this worker "
+        "joined with");
+  }
+  control_->SetReady(true);
+  return absl::OkStatus();
+}
+
+void ClientImpl::MakeMember(std::vector<LayerSpec> specs) {
   JoinRequest request;
   request.protocol_version = kProtocolVersion;
   request.build = kVersion;
   request.job = options_.job;
   request.role = Role::kWorker;
+  request.incarnation = DrawUniqueId();
   request.name = options_.name.empty() ? ProcessName() : options_.name;
   request.data_address = JoinHostPort(options_.host, transport_->port());
   request.layers = std::move(specs);
-  membership_ =
-      std::make_unique<MembershipClient>(options_.coordinator_address);
-  return membership_->Join(request, options_.connect_timeout);
+  member_ = std::make_unique<Member>(
+      std::move(request), [this](const EpochStart& start, Outbox& out) {
+        return MakeMachine(start, out);
+      });
 }
 
-absl::Status ClientImpl::Start(const std::vector<LayerSpec>& specs) {
-  NEREUS_RETURN_IF_ERROR(Listen());
-  NEREUS_ASSIGN_OR_RETURN(const Welcome welcome, Join(specs));
-  if (welcome.job->layers != specs) {
-    return absl::InternalError(
-        "the coordinator's welcome has another model than this worker joined "
-        "with");
-  }
-  rank_ = welcome.rank;
-  job_ = welcome.job;
-  explanations_ = welcome.explanations;
-  rounds_ = std::make_shared<RoundTable>(job_);
-  StartMachine();
-  StartHeartbeats(welcome);
-  ConnectPeers(welcome);
-  driver_->Post([this](Outbox& out) { machine_->Start(out); });
-  NEREUS_RETURN_IF_ERROR(WaitAll(kInitialRound));
-  control_->SetReady(true);
-  return absl::OkStatus();
-}
-
-void ClientImpl::StartMachine() {
-  const PeerId self = PeerId::Worker(rank_);
-  std::vector<Buffer> parameters;
+std::unique_ptr<Machine> ClientImpl::MakeMachine(const EpochStart& start,
+                                                 Outbox& out) {
+  rounds_->Restart();
+  rank_ = start.self.rank;
+  job_ = start.job;
+  explanations_ = start.explanations;
+  std::vector<LayerMemory> memory;
   for (const LayerBinding& layer : layers_) {
-    parameters.push_back(rounds_->LendParameters(layer.parameters));
+    memory.push_back(
+        {rounds_->Lend(layer.parameters), rounds_->Lend(layer.state)});
   }
-  machine_ =
-      std::make_unique<WorkerMachine>(job_, rank_, std::move(parameters));
-  Hello hello;
-  hello.protocol_version = kProtocolVersion;
-  hello.build = kVersion;
-  hello.job = job_->id;
-  hello.epoch = job_->epoch;
-  hello.model_signature = ModelSignature(job_->layers);
-  hello.self = self;
-  transport_->SetIdentity(hello, {job_->workers, job_->shards()});
+  auto machine =
+      std::make_unique<WorkerMachine>(start.job, rank_, std::move(memory));
+  machine_ = machine.get();
+  machine->Start(out);
+  return machine;
+}
+
+void ClientImpl::StartDriver() {
   MachineDriver::Events events;
   events.layer_done = [this](const LayerDone& done) {
     rounds_->Finish(done.layer, done.round, SteadyNow());
   };
-  events.connected = [](PeerId peer) {
-    NEREUS_LOG(Debug) << PeerName(peer) << " is connected";
+  events.send_message = [this](const MemberMessage& message) {
+    session_->Send(message);
   };
-  events.disconnected = [this](PeerId peer, const absl::Status& reason) {
-    OnDisconnected(peer, reason);
+  events.entered = [this](const std::shared_ptr<const EpochStart>& start) {
+    OnEntered(start);
   };
-  driver_ = std::make_unique<MachineDriver>(self, job_, transport_.get(),
-                                            machine_.get(), std::move(events));
+  events.ended = [this](const absl::Status& outcome) { OnEnded(outcome); };
+  driver_ = std::make_unique<MachineDriver>(
+      transport_.get(), member_.get(), static_cast<int>(layers_.size()),
+      options_.connect_timeout, std::move(events));
 }
 
-void ClientImpl::StartHeartbeats(const Welcome& welcome) {
-  membership_->StartHeartbeats(
-      welcome, PeerId::Worker(rank_), kHeartbeatInterval, kCoordinatorPatience,
-      [this](Heartbeat& heartbeat) { heartbeat.round = rounds_->round(); },
-      [this](const absl::StatusOr<JobVerdict>& verdict) {
-        OnVerdict(verdict);
-      });
+void ClientImpl::StartSession() {
+  SessionClientOptions session_options;
+  session_options.coordinator_address = options_.coordinator_address;
+  session_options.connect_timeout = options_.connect_timeout;
+  SessionClient::Events events;
+  events.opened = [this] {
+    driver_->Post([this](Outbox& out) { member_->OnSession(out); });
+  };
+  events.message = [this](const CoordinatorMessage& message) {
+    if (const auto* waiting = std::get_if<Waiting>(&message)) {
+      NEREUS_LOG(Info) << waiting->text;
+    }
+    driver_->Post(
+        [this, message](Outbox& out) { member_->OnMessage(message, out); });
+  };
+  events.heartbeat = [this] {
+    Heartbeat heartbeat;
+    heartbeat.begun_step = std::max(rounds_->next_step() - 1, kInitialRound);
+    heartbeat.round = rounds_->round();
+    return heartbeat;
+  };
+  events.failed = [this](const absl::Status& why) { OnEnded(why); };
+  session_ = std::make_unique<SessionClient>(std::move(session_options),
+                                             std::move(events));
+  session_->Start();
 }
 
-void ClientImpl::ConnectPeers(const Welcome& welcome) {
-  const absl::Time deadline = absl::Now() + options_.connect_timeout;
-  for (int shard = 0; shard < job_->shards(); ++shard) {
-    transport_->Connect(PeerId::Shard(shard), welcome.shard_addresses[shard],
-                        deadline);
-  }
-  if (!HasFactorRoutes(*job_)) return;  // Workers have nothing to say then.
-  // Of two workers, the one with the higher rank connects.
-  for (int worker = 0; worker < rank_; ++worker) {
-    transport_->Connect(PeerId::Worker(worker),
-                        welcome.worker_addresses[worker], deadline);
-  }
+void ClientImpl::OnEntered(const std::shared_ptr<const EpochStart>& start) {
+  const Job& job = *start->job;
+  NEREUS_LOG(Info) << "epoch " << job.epoch
+                   << ": workers=" << job.worker_count()
+                   << " position=" << job.PositionOf(start->self.rank)
+                   << " first_step=" << job.first_step;
+  steps_.Enter(start->job);
+  if (begins_.has_value()) TryBegin(*begins_);
 }
 
-void ClientImpl::OnDisconnected(PeerId peer, const absl::Status& reason) {
-  // Not yet a failure: the coordinator knows whether the peer has left.
-  const std::string text(reason.ok() ? "closed by the peer" : reason.message());
-  NEREUS_LOG(Info) << "no connection to " << PeerName(peer)
-                   << " any more: " << text;
-  membership_->ReportLostPeer(peer, text);
-}
-
-void ClientImpl::OnVerdict(const absl::StatusOr<JobVerdict>& verdict) {
-  if (!verdict.ok()) {
-    rounds_->Fail(verdict.status());
-  } else if (verdict->state == JobState::kFailed) {
-    rounds_->Fail(
-        absl::AbortedError(absl::StrCat("the job failed: ", verdict->reason)));
-  } else if (verdict->state != JobState::kFinished) {
-    return;
-  }
+void ClientImpl::OnEnded(const absl::Status& outcome) {
+  rounds_->Fail(outcome);
   over_.Notify();
+}
+
+absl::StatusOr<StepInfo> ClientImpl::BeginStep() {
+  NEREUS_RETURN_IF_ERROR(rounds_->failure());
+  const int64_t step = rounds_->next_step();
+  driver_->Post([this, step](Outbox&) { TryBegin(step); });
+  return rounds_->AwaitBegin(step);
+}
+
+void ClientImpl::TryBegin(int64_t step) {
+  begins_.reset();
+  if (machine_->BeginStep(step)) {
+    rounds_->Begin(steps_.InfoOf(step, rank_));
+  } else {
+    begins_ = step;  // Once the next epoch has begun.
+  }
 }
 
 absl::Status ClientImpl::Push(int layer, int64_t step,
@@ -357,9 +389,11 @@ std::vector<PeerTraffic> ClientImpl::traffic() const {
 
 absl::Status ClientImpl::Leave() {
   NEREUS_RETURN_IF_ERROR(rounds_->failure());
-  NEREUS_RETURN_IF_ERROR(membership_->Leave());
+  const int64_t last_step = rounds_->pushed_step();
+  driver_->Post(
+      [this, last_step](Outbox& out) { member_->OnLeave(last_step, out); });
   // Peers may still need frames of this worker's last round, so the connections
-  // stay until every worker has left.
+  // stay until the coordinator says otherwise.
   const bool over = over_.WaitWithTimeout(options_.round_timeout);
   NEREUS_RETURN_IF_ERROR(rounds_->failure());
   rounds_->Fail(absl::FailedPreconditionError("this worker has left the job"));

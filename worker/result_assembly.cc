@@ -13,61 +13,95 @@ namespace nereus {
 
 ResultAssembly::ResultAssembly(JobPtr job, int layer)
     : job_(std::move(job)), layer_(layer) {
-  int64_t frames = 0;
   for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
-    first_frame_.push_back(frames);
-    frames += FrameCount(chunk.length);
+    first_frame_.push_back(frames_per_part_);
+    frames_per_part_ += FrameCount(chunk.length);
   }
-  arrived_.assign(frames, true);
+  arrived_.assign(frames_per_part_, true);
 }
 
-void ResultAssembly::Open(int64_t round, Buffer target) {
-  NEREUS_CHECK(!open()) << "round " << round_ << " of layer " << layer_;
+void ResultAssembly::Expect(int64_t round, Buffer values, Buffer state,
+                            std::optional<PeerId> owner) {
+  const bool same = open() && round == round_;
+  if (same && owner == owner_) return;
+  NEREUS_CHECK(!open() || same) << "round " << round_ << " of layer " << layer_;
+  owner_ = owner;
   round_ = round;
-  target_ = std::move(target);
-  arrived_.assign(arrived_.size(), false);
-  missing_ = static_cast<int64_t>(arrived_.size());
+  parts_ = 1 + static_cast<int>(state.bytes() / values.bytes());
+  values_ = std::move(values);
+  state_ = std::move(state);
+  arrived_.assign(parts_ * frames_per_part_, false);
+  missing_ = parts_ * frames_per_part_;
 }
 
-int64_t ResultAssembly::Position(const Chunk& chunk, int64_t frame) const {
-  return first_frame_[chunk.index] + frame;
+int64_t ResultAssembly::Position(const Chunk& chunk, int part,
+                                 int64_t frame) const {
+  return part * frames_per_part_ + first_frame_[chunk.index] + frame;
+}
+
+absl::Status ResultAssembly::CheckSender(const Chunk& chunk,
+                                         const FrameHeader& header) const {
+  if (header.sender.role == Role::kShard) {
+    if (header.sender.rank == chunk.shard) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(header), ": the chunk is shard ", chunk.shard, "'s"));
+  }
+  if (header.round < round_ || header.sender == owner_) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(DescribeFrame(header), ": this worker did not ask for it"));
 }
 
 absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
   NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(*job_, header));
   NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
                           FrameIndex(header, chunk.length));
-  if (header.sender != PeerId::Shard(chunk.shard)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        DescribeFrame(header), ": the chunk is shard ", chunk.shard, "'s"));
-  }
+  NEREUS_RETURN_IF_ERROR(CheckSender(chunk, header));
   if (header.round < kInitialRound || header.round > round_) {
     return absl::InvalidArgumentError(absl::StrCat(
         DescribeFrame(header), ": this worker is at round ", round_));
   }
-  if (header.round < round_ || arrived_[Position(chunk, frame)]) {
-    return Landing::Discard();
+  // A shard's average is for those who took part, not for one who fetches the
+  // layer from its owner.
+  const bool unasked = owner_.has_value() && header.sender.role == Role::kShard;
+  if (header.round < round_ || unasked) return Landing::Discard();
+  if (header.part >= parts_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(header), ": ", parts_, " parts are expected"));
   }
+  if (arrived_[Position(chunk, header.part, frame)]) return Landing::Discard();
   const int64_t offset = (chunk.offset + header.offset) * 4;
-  return Landing::At(target_.Slice(offset, header.payload_bytes));
+  if (header.part == kValuesPart) {
+    return Landing::At(values_.Slice(offset, header.payload_bytes));
+  }
+  const int64_t part_offset = (header.part - 1) * values_.bytes();
+  return Landing::At(state_.Slice(part_offset + offset, header.payload_bytes));
 }
 
 bool ResultAssembly::Count(const FrameHeader& header) {
   const Chunk& chunk = job_->placement.layer_chunks(layer_)[header.chunk];
-  arrived_[Position(chunk, header.offset / kFrameElementsMax)] = true;
+  arrived_[Position(chunk, header.part, header.offset / kFrameElementsMax)] =
+      true;
   if (--missing_ > 0) return false;
-  target_ = Buffer();
+  values_ = Buffer();
+  state_ = Buffer();
+  return true;
+}
+
+bool ResultAssembly::Complete(const Chunk& chunk) const {
+  for (int part = 0; part < parts_; ++part) {
+    for (int64_t frame = 0; frame < FrameCount(chunk.length); ++frame) {
+      if (!arrived_[Position(chunk, part, frame)]) return false;
+    }
+  }
   return true;
 }
 
 std::string ResultAssembly::Missing() const {
+  if (!open()) return "";
+  if (owner_.has_value()) return PeerName(*owner_);
   std::map<int, std::vector<int>> chunks_of_shard;
   for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
-    for (int64_t frame = 0; frame < FrameCount(chunk.length); ++frame) {
-      if (arrived_[Position(chunk, frame)]) continue;
-      chunks_of_shard[chunk.shard].push_back(chunk.index);
-      break;
-    }
+    if (!Complete(chunk)) chunks_of_shard[chunk.shard].push_back(chunk.index);
   }
   return absl::StrJoin(
       chunks_of_shard, ", ", [](std::string* out, const auto& entry) {

@@ -9,15 +9,77 @@
 
 namespace nereus {
 
-RoundTable::RoundTable(JobPtr job)
-    : job_(std::move(job)), entries_(job_->layers.size()) {}
+RoundTable::RoundTable(std::vector<std::string> layers)
+    : layers_(std::move(layers)), entries_(layers_.size()) {}
+
+void RoundTable::Restart() {
+  MutexLock lock(&mu_);
+  for (Entry& entry : entries_) {
+    entry.pushed = kFetching;
+    entry.done = kFetching;
+  }
+}
+
+absl::Status RoundTable::AwaitFirstValues() const {
+  MutexLock lock(&mu_);
+  mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !failure_.ok() || std::all_of(entries_.begin(), entries_.end(),
+                                         [](const Entry& entry) {
+                                           return entry.done > kFetching;
+                                         });
+  });
+  return failure_;
+}
+
+int64_t RoundTable::next_step() const {
+  MutexLock lock(&mu_);
+  return begun_.has_value() ? begun_->step + 1 : entries_.front().done + 1;
+}
+
+int64_t RoundTable::pushed_step() const {
+  MutexLock lock(&mu_);
+  int64_t step = kInitialRound;
+  for (const Entry& entry : entries_) step = std::max(step, entry.pushed);
+  return step;
+}
+
+void RoundTable::Begin(const StepInfo& step) {
+  MutexLock lock(&mu_);
+  begun_ = step;
+}
+
+absl::StatusOr<StepInfo> RoundTable::AwaitBegin(int64_t step) const {
+  MutexLock lock(&mu_);
+  mu_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !failure_.ok() || (begun_.has_value() && begun_->step >= step);
+  });
+  NEREUS_RETURN_IF_ERROR(failure_);
+  return *begun_;
+}
 
 absl::Status RoundTable::CheckLayer(int layer) const {
-  if (layer >= 0 && layer < static_cast<int>(job_->layers.size())) {
+  if (layer >= 0 && layer < static_cast<int>(layers_.size())) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "no layer ", layer, ": the model has ", job_->layers.size()));
+  return absl::InvalidArgumentError(
+      absl::StrCat("no layer ", layer, ": the model has ", layers_.size()));
+}
+
+absl::Status RoundTable::CheckStep(const Entry& entry, int layer,
+                                   int64_t step) const {
+  if (!begun_.has_value() || step != begun_->step) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layer ", layers_[layer], ": step ", step, " is pushed, ",
+        begun_.has_value() ? absl::StrCat("step ", begun_->step) : "none",
+        " was begun"));
+  }
+  if (entry.pushed == entry.done && step == entry.done + 1) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("layer ", layers_[layer], ": step ", step,
+                   " is pushed after step ", entry.pushed, "; steps up to ",
+                   entry.done, " are done, and they come one by one"));
 }
 
 absl::Status RoundTable::BeginPush(int layer, int64_t step, absl::Time now) {
@@ -25,12 +87,7 @@ absl::Status RoundTable::BeginPush(int layer, int64_t step, absl::Time now) {
   MutexLock lock(&mu_);
   NEREUS_RETURN_IF_ERROR(failure_);
   Entry& entry = entries_[layer];
-  if (entry.pushed != entry.done || step != entry.done + 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer ", job_->layers[layer].name, ": step ", step,
-                     " is pushed after step ", entry.pushed, "; steps up to ",
-                     entry.done, " are done, and they come one by one"));
-  }
+  NEREUS_RETURN_IF_ERROR(CheckStep(entry, layer, step));
   entry.pushed = step;
   entry.pushed_at = now;
   return absl::OkStatus();
@@ -50,13 +107,14 @@ Buffer RoundTable::Borrow(int layer, const float* values, size_t count) {
                         });
 }
 
-Buffer RoundTable::LendParameters(absl::Span<float> parameters) {
+Buffer RoundTable::Lend(absl::Span<float> values) {
+  if (values.empty()) return Buffer();
   {
     MutexLock lock(&mu_);
     ++lent_;
   }
-  return Buffer::Borrow(parameters.data(),
-                        static_cast<int64_t>(parameters.size() * sizeof(float)),
+  return Buffer::Borrow(values.data(),
+                        static_cast<int64_t>(values.size() * sizeof(float)),
                         [table = shared_from_this()] {
                           MutexLock lock(&table->mu_);
                           --table->lent_;
@@ -66,8 +124,13 @@ Buffer RoundTable::LendParameters(absl::Span<float> parameters) {
 void RoundTable::Finish(int layer, int64_t round, absl::Time now) {
   MutexLock lock(&mu_);
   Entry& entry = entries_[layer];
+  if (entry.done == kFetching) {
+    entry.pushed = round;
+  } else {
+    entry.latency_total += now - entry.pushed_at;
+    ++entry.rounds;
+  }
   entry.done = round;
-  if (round > kInitialRound) entry.latency_total += now - entry.pushed_at;
 }
 
 void RoundTable::Fail(const absl::Status& failure) {
@@ -88,8 +151,8 @@ absl::Status RoundTable::Await(int layer, int64_t round,
   const Entry& entry = entries_[layer];
   if (round > entry.pushed) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "layer ", job_->layers[layer].name, ": step ", round,
-        " is waited for, step ", entry.pushed, " was the last to be pushed"));
+        "layer ", layers_[layer], ": step ", round, " is waited for, step ",
+        entry.pushed, " was the last to be pushed"));
   }
   const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !failure_.ok() || (entry.done >= round && entry.borrowed == 0);
@@ -98,7 +161,7 @@ absl::Status RoundTable::Await(int layer, int64_t round,
   NEREUS_RETURN_IF_ERROR(failure_);
   if (in_time) return absl::OkStatus();
   return absl::DeadlineExceededError(
-      absl::StrCat("layer ", job_->layers[layer].name, ": step ", round,
+      absl::StrCat("layer ", layers_[layer], ": step ", round,
                    " is not done after ", absl::FormatDuration(timeout)));
 }
 
@@ -122,7 +185,7 @@ int64_t RoundTable::round() const {
 RoundTable::Cost RoundTable::cost(int layer) const {
   MutexLock lock(&mu_);
   const Entry& entry = entries_[layer];
-  return {std::max<int64_t>(entry.done + 1, 0), entry.latency_total};
+  return {entry.rounds, entry.latency_total};
 }
 
 }  // namespace nereus

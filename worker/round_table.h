@@ -3,16 +3,19 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
-#include "common/protocol/job.h"
+#include "common/protocol/frame.h"
 #include "common/tensor/buffer.h"
+#include "worker/public/client.h"
 
 namespace nereus {
 
@@ -24,13 +27,34 @@ namespace nereus {
 // its last reference to one a moment after the client has closed it.
 class RoundTable : public std::enable_shared_from_this<RoundTable> {
  public:
-  explicit RoundTable(JobPtr job);
+  // `layers`: their names, for messages.
+  explicit RoundTable(std::vector<std::string> layers);
 
   // Errors: kInvalidArgument, no such layer.
   absl::Status CheckLayer(int layer) const;
 
+  // The machine starts, or starts afresh: the caller's first values are to
+  // come. REQUIRES: the caller has pushed nothing yet.
+  void Restart() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Waits until all first values are there, however long that takes.
+  // Errors: the failure.
+  absl::Status AwaitFirstValues() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The next step that the caller may begin: after the last one that it began,
+  // or the first one.
+  int64_t next_step() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The last step of which the caller has pushed something.
+  int64_t pushed_step() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The machine has let the caller begin it.
+  void Begin(const StepInfo& step) ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits for that. Errors: the failure.
+  absl::StatusOr<StepInfo> AwaitBegin(int64_t step) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+
   // The caller pushes `step`.
-  // Errors: kInvalidArgument, no such layer or not its next step; the failure.
+  // Errors: kInvalidArgument, no such layer, a step that was not begun, or not
+  // the layer's next one; the failure.
   absl::Status BeginPush(int layer, int64_t step, absl::Time now)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -39,9 +63,9 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   Buffer Borrow(int layer, const float* values, size_t count)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The same for the caller's parameters, which no Await waits for: they stay
-  // with the client.
-  Buffer LendParameters(absl::Span<float> parameters) ABSL_LOCKS_EXCLUDED(mu_);
+  // The same for the caller's parameters and state, which no Await waits for:
+  // they stay with the client.
+  Buffer Lend(absl::Span<float> values) ABSL_LOCKS_EXCLUDED(mu_);
 
   // The machine is done with `round`.
   void Finish(int layer, int64_t round, absl::Time now)
@@ -72,16 +96,23 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   Cost cost(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  static constexpr int64_t kFetching = kInitialRound - 1;
+
   struct Entry {
-    int64_t pushed = kInitialRound;
-    int64_t done = kInitialRound - 1;
-    int borrowed = 0;  // References to the caller's memory.
+    int64_t pushed = kFetching;
+    int64_t done = kFetching;
+    int64_t rounds = 0;  // Done, of those that were pushed.
+    int borrowed = 0;    // References to the caller's memory.
     absl::Time pushed_at;
     absl::Duration latency_total;
   };
 
-  const JobPtr job_;
+  absl::Status CheckStep(const Entry& entry, int layer, int64_t step) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::vector<std::string> layers_;
   mutable Mutex mu_;
+  std::optional<StepInfo> begun_ ABSL_GUARDED_BY(mu_);
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);  // By layer.
   int lent_ ABSL_GUARDED_BY(mu_) = 0;  // References to the parameters.
   absl::Status failure_ ABSL_GUARDED_BY(mu_);

@@ -4,32 +4,36 @@
 
 namespace nereus {
 
-ServerSyncer::ServerSyncer(JobPtr job, int layer, int rank, Buffer parameters)
-    : Syncer(std::move(job), layer, rank, std::move(parameters)) {}
+ServerSyncer::ServerSyncer(JobPtr job, int layer, int rank, LayerMemory memory)
+    : Syncer(std::move(job), layer, rank, std::move(memory)) {}
 
-absl::Status ServerSyncer::DoPush(int64_t round, Buffer gradient, Outbox& out) {
-  Contribute(round, gradient, out);
-  results_.Open(round, updates_here() ? parameters_ : gradient);
+absl::Status ServerSyncer::Keep(Buffer gradient) {
+  gradient_ = std::move(gradient);
+  results_.Expect(next_round(), updates_here() ? memory_.parameters : gradient_,
+                  Buffer(), std::nullopt);
   return absl::OkStatus();
 }
 
-void ServerSyncer::DoPushFactors(int64_t round, FactorBuffers factors,
-                                 Outbox& out) {
+void ServerSyncer::KeepFactors(FactorBuffers factors, Outbox& out) {
   Buffer gradient = factors.gradient;
   if (gradient.bytes() == 0) {
-    const int64_t bytes =
-        spec().parameters * static_cast<int64_t>(sizeof(float));
-    if (product_.bytes() == 0) {
-      product_ = parameters_.data() == nullptr ? Buffer::SizeOnly(bytes)
-                                               : Buffer::Allocate(bytes);
+    // Frames of a contribution that was made again may still be on their way
+    // when its round is done.
+    if (product_.bytes() == 0 || !product_.unique()) {
+      product_ = Buffer::AllocateLike(
+          memory_.parameters,
+          spec().parameters * static_cast<int64_t>(sizeof(float)));
     }
     gradient = product_;
   }
   out.Add(MultiplyFactors{spec().rows, spec().m, spec().n, has_bias(), 1.0f,
                           std::move(factors.output_gradient),
                           std::move(factors.input), gradient});
-  Contribute(round, gradient, out);
-  results_.Open(round, updates_here() ? parameters_ : gradient);
+  Keep(std::move(gradient)).IgnoreError();
+}
+
+void ServerSyncer::Contribute(Outbox& out) {
+  SendToShards(next_round(), gradient_, out);
 }
 
 }  // namespace nereus

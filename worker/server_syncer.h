@@ -10,15 +10,19 @@ namespace nereus {
 // (OptimizerPlace::kWorker) the mean gradient over the one that was pushed.
 class ServerSyncer final : public Syncer {
  public:
-  ServerSyncer(JobPtr job, int layer, int rank, Buffer parameters);
+  ServerSyncer(JobPtr job, int layer, int rank, LayerMemory memory);
 
  private:
-  absl::Status DoPush(int64_t round, Buffer gradient, Outbox& out) override;
-  void DoPushFactors(int64_t round, FactorBuffers factors,
-                     Outbox& out) override;
+  absl::Status Keep(Buffer gradient) override;
+  void KeepFactors(FactorBuffers factors, Outbox& out) override;
+  void Contribute(Outbox& out) override;
+  void Release() override { gradient_ = Buffer(); }
+  void EnterEpoch(Outbox&) override {}
+  Buffer state() const override { return memory_.state; }
 
-  Buffer product_;  // The gradient, where the caller gave factors and no room
-                    // for it.
+  Buffer gradient_;  // What was pushed.
+  Buffer product_;   // The gradient, where the caller gave factors and no room
+                     // for it.
 };
 
 }  // namespace nereus

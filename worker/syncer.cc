@@ -11,41 +11,75 @@
 namespace nereus {
 
 std::unique_ptr<Syncer> Syncer::Make(JobPtr job, int layer, int rank,
-                                     Buffer parameters) {
+                                     LayerMemory memory) {
   switch (job->routes[layer].scheme) {
     case Scheme::kServer:
       return std::make_unique<ServerSyncer>(std::move(job), layer, rank,
-                                            std::move(parameters));
+                                            std::move(memory));
     case Scheme::kFactor:
       return std::make_unique<FactorSyncer>(std::move(job), layer, rank,
-                                            std::move(parameters));
+                                            std::move(memory));
   }
   return nullptr;
 }
 
-Syncer::Syncer(JobPtr job, int layer, int rank, Buffer parameters)
-    : job_(std::move(job)),
-      layer_(layer),
+Syncer::Syncer(JobPtr job, int layer, int rank, LayerMemory memory)
+    : layer_(layer),
       rank_(rank),
-      parameters_(std::move(parameters)),
-      results_(job_, layer) {}
+      memory_(std::move(memory)),
+      job_(std::move(job)),
+      results_(job_, layer),
+      asked_(job_->workers.size(), false) {}
 
 FrameHeader Syncer::Header(FrameKind kind, int64_t chunk, int64_t round) const {
   return MakeHeader(*job_, PeerId::Worker(rank_), kind, layer_, chunk, round);
 }
 
-void Syncer::Start(Outbox& out) {
-  if (rank_ == 0) Contribute(kInitialRound, parameters_, out);
-  results_.Open(kInitialRound, parameters_);
-  for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
-    const FrameHeader header =
-        Header(FrameKind::kPull, chunk.index, kInitialRound);
-    out.Add(SendFrame{PeerId::Shard(chunk.shard), Frame{header, Buffer()}});
+int64_t Syncer::next_round() const {
+  return fetching() ? job_->workers[position()].first_step : done_round_ + 1;
+}
+
+void Syncer::Start(Outbox& out) { Fetch(out); }
+
+void Syncer::Fetch(Outbox& out) {
+  const int64_t round = next_round() - 1;
+  const bool from_shards =
+      round == job_->base_round || !job_->WorkersOwn(layer_);
+  if (from_shards) {
+    if (round == kInitialRound && position() == 0) {
+      SendToShards(round, memory_.parameters, out);
+    }
+    results_.Expect(round, memory_.parameters, Buffer(), std::nullopt);
+    for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
+      if (results_.Complete(chunk)) continue;
+      out.Add(SendFrame{PeerId::Shard(chunk.shard),
+                        {Header(FrameKind::kPull, chunk.index, round), {}}});
+    }
+    return;
+  }
+  const PeerId owner = PeerId::Worker(job_->owner);
+  results_.Expect(round, memory_.parameters, state(), owner);
+  out.Add(SendFrame{owner, {Header(FrameKind::kPull, 0, round), {}}});
+}
+
+void Syncer::OnEpoch(JobPtr job, Outbox& out) {
+  job_ = std::move(job);
+  results_.OnEpoch(job_);
+  asked_.assign(job_->workers.size(), false);
+  joiners_.clear();
+  EnterEpoch(out);
+  if (position() < 0) return;
+  if (fetching()) {
+    Fetch(out);
+  } else if (pushed()) {
+    Contribute(out);
   }
 }
 
-void Syncer::Contribute(int64_t round, const Buffer& values, Outbox& out) {
+void Syncer::SendToShards(int64_t round, const Buffer& values,
+                          Outbox& out) const {
   for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
+    if (results_.round() == round && results_.Complete(chunk)) continue;
     const FrameHeader header =
         Header(FrameKind::kContribution, chunk.index, round);
     CutIntoFrames(
@@ -57,7 +91,7 @@ void Syncer::Contribute(int64_t round, const Buffer& values, Outbox& out) {
 }
 
 absl::Status Syncer::CheckRound(int64_t round) const {
-  if (pushed_round_ == done_round_ && round == done_round_ + 1) {
+  if (!fetching() && !pushed() && round == done_round_ + 1) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
@@ -66,37 +100,112 @@ absl::Status Syncer::CheckRound(int64_t round) const {
       " are done; steps come one by one"));
 }
 
-absl::Status Syncer::Push(int64_t round, Buffer gradient, Outbox& out) {
+absl::Status Syncer::Push(int64_t round, Buffer gradient, bool hold,
+                          Outbox& out) {
   NEREUS_RETURN_IF_ERROR(CheckRound(round));
-  NEREUS_RETURN_IF_ERROR(DoPush(round, std::move(gradient), out));
+  NEREUS_RETURN_IF_ERROR(Keep(std::move(gradient)));
   pushed_round_ = round;
+  if (!hold) Contribute(out);
+  ServeJoiners(out);
   return absl::OkStatus();
 }
 
 absl::Status Syncer::PushFactors(int64_t round, FactorBuffers factors,
-                                 Outbox& out) {
+                                 bool hold, Outbox& out) {
   NEREUS_RETURN_IF_ERROR(CheckRound(round));
+  KeepFactors(std::move(factors), out);
   pushed_round_ = round;
-  DoPushFactors(round, std::move(factors), out);
+  if (!hold) Contribute(out);
+  ServeJoiners(out);
   return absl::OkStatus();
 }
 
 absl::StatusOr<Landing> Syncer::OnHeader(const FrameHeader& header) const {
-  if (header.kind != FrameKind::kResult) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        DescribeFrame(header), ": layer ", spec().name, " goes by scheme ",
-        SchemeName(job_->routes[layer_].scheme)));
+  switch (header.kind) {
+    case FrameKind::kResult:
+      return results_.Place(header);
+    case FrameKind::kPull:
+      return OnPullHeader(header);
+    default:
+      return absl::InvalidArgumentError(absl::StrCat(
+          DescribeFrame(header), ": layer ", spec().name, " goes by scheme ",
+          SchemeName(job_->routes[layer_].scheme)));
   }
-  return results_.Place(header);
+}
+
+absl::StatusOr<Landing> Syncer::OnPullHeader(const FrameHeader& header) const {
+  const int asking = job_->PositionOf(header.sender.rank);
+  if (asking < 0 || rank_ != job_->owner || !job_->WorkersOwn(layer_) ||
+      header.payload_bytes != 0 || header.offset != 0 || header.chunk != 0 ||
+      header.part != kValuesPart ||
+      header.round != job_->workers[asking].first_step - 1 ||
+      header.round == job_->base_round) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(DescribeFrame(header),
+                     ": a worker that joins asks the owner, once, for "
+                     "a layer that workers own"));
+  }
+  return asked_[asking] ? Landing::Discard() : Landing::Scratch();
 }
 
 void Syncer::OnFrame(const FrameHeader& header, Outbox& out) {
-  if (results_.Count(header)) Done(header.round, out);
+  if (header.kind == FrameKind::kPull) {
+    asked_[job_->PositionOf(header.sender.rank)] = true;
+    joiners_.push_back({header.sender.rank, header.round});
+    ServeJoiners(out);
+    return;
+  }
+  if (!results_.Count(header)) return;
+  const bool fetched = fetching();
+  if (fetched) pushed_round_ = header.round;
+  done_round_ = header.round - 1;
+  Done(fetched ? 0 : job_->ContributorsOf(header.round), out);
 }
 
-void Syncer::Done(int64_t round, Outbox& out) {
-  done_round_ = round;
-  out.Add(LayerDone{layer_, round});
+void Syncer::Done(int contributors, Outbox& out) {
+  ++done_round_;
+  contributors_ = contributors;
+  Release();
+  out.Add(LayerDone{layer_, done_round_});
+  ServeJoiners(out);
+}
+
+void Syncer::ServeJoiners(Outbox& out) {
+  std::vector<Joiner> waiting;
+  for (const Joiner& joiner : std::exchange(joiners_, {})) {
+    // Where the caller updates the parameters, they are of a round once the
+    // next one is pushed, or the caller has left. They stay so until the joiner
+    // has taken part in it.
+    const bool updated = updates_here() || position() < 0;
+    const int64_t owned = updated ? done_round_ : pushed_round_ - 1;
+    if (owned < joiner.round) {
+      waiting.push_back(joiner);
+    } else {
+      SendOwned(joiner, out);
+    }
+  }
+  joiners_ = std::move(waiting);
+}
+
+void Syncer::SendOwned(const Joiner& joiner, Outbox& out) const {
+  const PeerId to = PeerId::Worker(joiner.rank);
+  const int64_t bytes = memory_.parameters.bytes();
+  const Buffer state = this->state();
+  for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
+    FrameHeader header = Header(FrameKind::kResult, chunk.index, joiner.round);
+    const auto send = [&](const Buffer& values, int64_t start) {
+      CutIntoFrames(header,
+                    values.Slice(start + chunk.offset * 4, chunk.length * 4),
+                    [&](Frame frame) {
+                      out.Add(SendFrame{to, std::move(frame)});
+                    });
+    };
+    send(memory_.parameters, 0);
+    for (int64_t start = 0; start < state.bytes(); start += bytes) {
+      ++header.part;
+      send(state, start);
+    }
+  }
 }
 
 std::string Syncer::Missing() const { return results_.Missing(); }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/protocol/job.h"
@@ -11,6 +12,15 @@
 #include "worker/result_assembly.h"
 
 namespace nereus {
+
+// One layer's memory, the caller's.
+struct LayerMemory {
+  Buffer parameters;  // float32 of the whole layer.
+  // What a worker that joins must be given beside the parameters, where the
+  // caller's own optimizer runs: arrays of as many values each, one after the
+  // other. May be empty.
+  Buffer state;
+};
 
 // What the caller hands over for one round of a fully connected layer. All
 // float32, borrowed from the caller until the round is done.
@@ -24,51 +34,70 @@ struct FactorBuffers {
 // when backprop has produced it, and says LayerDone when the round's outcome is
 // in place.
 //
+//   fetching --all values are there--> idle <--push, done--> a round is open
+//
 // Each scheme is a kind of syncer. Common to all is the start: the layer's
-// initial parameters come from the shards. Pure; the worker machine owns it and
-// calls it.
+// values as of the round before this worker's first one, from the shards, or
+// from a worker where the workers own them. A new epoch asks again for what is
+// missing, and contributes again. Pure; the worker machine owns it and calls
+// it.
 class Syncer {
  public:
   virtual ~Syncer() = default;
 
-  // The syncer for the layer's route. `parameters`: the caller's, of the whole
-  // layer.
+  // The syncer for the layer's route.
   static std::unique_ptr<Syncer> Make(JobPtr job, int layer, int rank,
-                                      Buffer parameters);
+                                      LayerMemory memory);
 
-  // Worker 0 sends the initial parameters; everybody asks for them.
+  // Asks for the layer's values. The first worker of a new job sends them.
   void Start(Outbox& out);
 
-  // The caller's contribution to `round`.
+  // The caller's contribution to `round`. With `hold`, it is kept, and sent in
+  // the next epoch.
   // Errors: kInvalidArgument, not the round after the last one that is done;
   // kFailedPrecondition, the scheme needs factors.
-  absl::Status Push(int64_t round, Buffer gradient, Outbox& out);
-  absl::Status PushFactors(int64_t round, FactorBuffers factors, Outbox& out);
+  absl::Status Push(int64_t round, Buffer gradient, bool hold, Outbox& out);
+  absl::Status PushFactors(int64_t round, FactorBuffers factors, bool hold,
+                           Outbox& out);
+
+  // The job's next epoch; same model, plan and shards.
+  void OnEpoch(JobPtr job, Outbox& out);
 
   // A frame of this layer, already checked against the job.
   virtual absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const;
   virtual void OnFrame(const FrameHeader& header, Outbox& out);
 
-  // The last round that is done; kInitialRound - 1 before the initial
-  // parameters.
+  // The last round that is done; below kInitialRound before the values are
+  // there.
   int64_t done_round() const { return done_round_; }
-  // The last round that was pushed.
-  int64_t pushed_round() const { return pushed_round_; }
+  bool fetching() const { return done_round_ < kInitialRound; }
+  // How many workers' contributions that round has.
+  int contributors() const { return contributors_; }
 
   // What the open round waits for, for messages: "shard 1 (chunk 3)", "worker
   // 2".
   virtual std::string Missing() const;
 
  protected:
-  Syncer(JobPtr job, int layer, int rank, Buffer parameters);
+  Syncer(JobPtr job, int layer, int rank, LayerMemory memory);
 
-  virtual absl::Status DoPush(int64_t round, Buffer gradient, Outbox& out) = 0;
-  virtual void DoPushFactors(int64_t round, FactorBuffers factors,
-                             Outbox& out) = 0;
+  // Takes the caller's contribution to next_round() and keeps it until Done.
+  virtual absl::Status Keep(Buffer gradient) = 0;
+  virtual void KeepFactors(FactorBuffers factors, Outbox& out) = 0;
+  // Sends what was kept.
+  virtual void Contribute(Outbox& out) = 0;
+  // The round is done: what was kept is the caller's again.
+  virtual void Release() = 0;
+  // job_ is new. What was kept is contributed again afterwards.
+  virtual void EnterEpoch(Outbox& out) = 0;
+  // The optimizer's state where this worker owns it, an array of as many values
+  // as the layer has per part.
+  virtual Buffer state() const = 0;
 
-  void Done(int64_t round, Outbox& out);
-  // Sends `values`, the whole layer, to the shards that own its chunks.
-  void Contribute(int64_t round, const Buffer& values, Outbox& out);
+  void Done(int contributors, Outbox& out);
+  // Sends `values`, the whole layer, to the shards that own its chunks, but for
+  // chunks whose results are in.
+  void SendToShards(int64_t round, const Buffer& values, Outbox& out) const;
 
   const LayerSpec& spec() const { return job_->layers[layer_]; }
   // Whether a bias follows the matrix.
@@ -76,21 +105,41 @@ class Syncer {
   bool updates_here() const {
     return job_->options.optimizer_place == OptimizerPlace::kServer;
   }
+  bool pushed() const { return pushed_round_ > done_round_; }
+  int64_t next_round() const;
+  int position() const { return job_->PositionOf(rank_); }
   FrameHeader Header(FrameKind kind, int64_t chunk, int64_t round) const;
 
   // Constant after construction.
-  const JobPtr job_;
   const int layer_;
   const int rank_;
-  const Buffer parameters_;
+  const LayerMemory memory_;
 
+  JobPtr job_;
   ResultAssembly results_;
 
  private:
-  absl::Status CheckRound(int64_t round) const;
+  // A worker that has joined, and wants the layer as of `round`.
+  struct Joiner {
+    int rank = 0;
+    int64_t round = 0;
+  };
 
-  int64_t pushed_round_ = kInitialRound;
+  absl::Status CheckRound(int64_t round) const;
+  absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header) const;
+  // Asks for what is missing of this worker's first values.
+  void Fetch(Outbox& out);
+  void ServeJoiners(Outbox& out);
+  void SendOwned(const Joiner& joiner, Outbox& out) const;
+
+  // Below kInitialRound while fetching.
+  int64_t pushed_round_ = kInitialRound - 1;
   int64_t done_round_ = kInitialRound - 1;
+  int contributors_ = 0;
+
+  // Of this epoch.
+  std::vector<bool> asked_;  // By position: this worker was asked for values.
+  std::vector<Joiner> joiners_;
 };
 
 }  // namespace nereus

@@ -15,15 +15,21 @@ namespace nereus {
 
 // A worker's side of the protocol: one syncer per layer. Pure; client.cc drives
 // it, and so does the simulated cluster.
+//
+// Between Freeze and OnEpoch no layer that workers own gets further, so that
+// what the report says stays true until all agree on the next epoch.
 class WorkerMachine final : public Machine {
  public:
-  // `rank`: among job->workers. `parameters`: by layer, float32 of the whole
-  // layer.
-  WorkerMachine(JobPtr job, int rank, std::vector<Buffer> parameters);
+  // `rank`: of a worker in job->workers. `memory`: by layer.
+  WorkerMachine(JobPtr job, int rank, std::vector<LayerMemory> memory);
 
-  // Fetches the initial parameters: a LayerDone with kInitialRound per layer
-  // follows.
+  // Fetches the first values: a LayerDone per layer follows, for the round
+  // before this worker's first one.
   void Start(Outbox& out);
+
+  // The caller begins step `step`: this worker will take part in it, unless
+  // the machine is frozen: then false, to be tried again in the next epoch.
+  bool BeginStep(int64_t step);
 
   // The caller's contribution to round `round` of `layer`, see Syncer.
   // REQUIRES: `layer` and the buffers' sizes are the model's.
@@ -34,12 +40,19 @@ class WorkerMachine final : public Machine {
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const override;
   void OnFrame(PeerId from, const Frame& frame, Outbox& out) override;
+  void Freeze() override { frozen_ = true; }
+  MachineReport Report() const override;
+  void OnEpoch(JobPtr job, Outbox& out) override;
 
   const Syncer& syncer(int layer) const { return *syncers_[layer]; }
+  bool frozen() const { return frozen_; }
 
  private:
-  const JobPtr job_;
+  const int rank_;
+  JobPtr job_;
   std::vector<std::unique_ptr<Syncer>> syncers_;  // By layer.
+  int64_t begun_step_;
+  bool frozen_ = false;
 };
 
 }  // namespace nereus

@@ -90,7 +90,10 @@ bool ExecuteArithmetic(const Action& action) {
         using T = std::decay_t<decltype(typed)>;
         if constexpr (std::is_same_v<T, SendFrame> ||
                       std::is_same_v<T, BroadcastFrame> ||
-                      std::is_same_v<T, LayerDone>) {
+                      std::is_same_v<T, LayerDone> ||
+                      std::is_same_v<T, SendMessage> ||
+                      std::is_same_v<T, FollowEpoch> ||
+                      std::is_same_v<T, EndMembership>) {
           return false;
         } else {
           if (Target(typed).data() != nullptr) Run(typed);

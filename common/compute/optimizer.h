@@ -40,6 +40,9 @@ inline constexpr OptimizerOptions kReferenceOptimizer = {
 // Floats of state per parameter: sgd has the velocity, adam both moments.
 int OptimizerStateCount(UpdateRule rule);
 
+// The most that any rule has.
+inline constexpr int kOptimizerStatesMax = 2;
+
 // One step over `length` parameters, all arrays float32 in host memory:
 //   g = gradient_scale * gradient[i] + weight_decay * parameters[i]
 //   sgd:  v = momentum * v + g;  updated = parameters - learning_rate * v

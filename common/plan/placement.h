@@ -37,6 +37,9 @@ inline constexpr int64_t kChunkElementsMax =
 // every machine. Immutable.
 class Placement {
  public:
+  // Of nothing.
+  Placement() = default;
+
   // Errors: kInvalidArgument, bad layers, or `shards` not from 1 to
   // kServersMax.
   static absl::StatusOr<Placement> Make(absl::Span<const LayerSpec> layers,
@@ -55,8 +58,6 @@ class Placement {
   int shards() const { return static_cast<int>(shard_elements_.size()); }
 
  private:
-  Placement() = default;
-
   std::vector<Chunk> chunks_;
   std::vector<size_t> layer_begin_;  // Into chunks_; one more than layers.
   std::vector<int64_t> shard_elements_;

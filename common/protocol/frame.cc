@@ -23,7 +23,7 @@ constexpr int kMagicAt = 0;
 constexpr int kVersionAt = 4;
 constexpr int kKindAt = 5;
 constexpr int kWireAt = 6;
-constexpr int kReservedByteAt = 7;
+constexpr int kPartAt = 7;
 constexpr int kJobAt = 8;
 constexpr int kEpochAt = 16;
 constexpr int kLayerAt = 24;
@@ -56,7 +56,7 @@ absl::Status Bad(absl::string_view field, uint64_t found,
 
 bool KnownKind(uint8_t kind) {
   return kind >= static_cast<uint8_t>(FrameKind::kHello) &&
-         kind <= static_cast<uint8_t>(FrameKind::kFactors);
+         kind <= static_cast<uint8_t>(FrameKind::kPullFactors);
 }
 
 }  // namespace
@@ -75,6 +75,8 @@ absl::string_view FrameKindName(FrameKind kind) {
       return "pull";
     case FrameKind::kFactors:
       return "factors";
+    case FrameKind::kPullFactors:
+      return "pull-factors";
   }
   return "unknown";
 }
@@ -85,6 +87,7 @@ void EncodeFrameHeader(const FrameHeader& header, uint8_t* bytes) {
   Store(bytes, kVersionAt, static_cast<uint8_t>(kProtocolVersion));
   Store(bytes, kKindAt, header.kind);
   Store(bytes, kWireAt, header.wire);
+  Store(bytes, kPartAt, header.part);
   Store(bytes, kJobAt, header.job);
   Store(bytes, kEpochAt, header.epoch);
   Store(bytes, kLayerAt, header.layer);
@@ -117,14 +120,13 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes) {
   if (wire > static_cast<uint8_t>(WireType::kFloat32)) {
     return Bad("wire type", wire, "a known wire type");
   }
-  const auto reserved_byte = Load<uint8_t>(bytes, kReservedByteAt);
   const auto reserved_word = Load<uint32_t>(bytes, kReservedWordAt);
-  if (reserved_byte != 0) return Bad("a reserved byte", reserved_byte, "0");
   if (reserved_word != 0) return Bad("a reserved word", reserved_word, "0");
 
   FrameHeader header;
   header.kind = static_cast<FrameKind>(kind);
   header.wire = static_cast<WireType>(wire);
+  header.part = Load<uint8_t>(bytes, kPartAt);
   header.job = Load<uint64_t>(bytes, kJobAt);
   header.epoch = Load<uint64_t>(bytes, kEpochAt);
   header.layer = Load<uint32_t>(bytes, kLayerAt);
@@ -166,8 +168,8 @@ absl::Status CheckPayload(const FrameHeader& header, const Buffer& payload) {
 
 std::string DescribeFrame(const FrameHeader& header) {
   return absl::StrCat(FrameKindName(header.kind), " layer=", header.layer,
-                      " chunk=", header.chunk, " round=", header.round,
-                      " offset=", header.offset,
+                      " chunk=", header.chunk, " part=", header.part,
+                      " round=", header.round, " offset=", header.offset,
                       " bytes=", header.payload_bytes, " from ",
                       PeerName(header.sender));
 }

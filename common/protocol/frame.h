@@ -28,8 +28,10 @@ enum class FrameKind : uint8_t {
   kRefusal = 2,       // Last on a connection: why it ends, as text.
   kContribution = 3,  // Worker -> shard: part of a dense gradient.
   kResult = 4,        // Shard -> worker: part of what a round came to.
-  kPull = 5,          // Worker -> shard: send me this chunk as it is.
+  kPull = 5,          // Worker -> shard, or worker that owns the layer: send
+                      // me its values as of this round.
   kFactors = 6,       // Worker -> worker: part of a sufficient factor.
+  kPullFactors = 7,   // Worker -> worker: send me all factors of this round.
 };
 
 absl::string_view FrameKindName(FrameKind kind);
@@ -43,9 +45,13 @@ enum class WireType : uint8_t {
 // take as they are.
 inline constexpr int64_t kInitialRound = -1;
 
-// Kinds kFactors: which matrix of the pair, in FrameHeader::chunk.
-inline constexpr uint32_t kOutputGradientMatrix = 0;
-inline constexpr uint32_t kInputMatrix = 1;
+// FrameHeader::part of kFactors: which matrix of the pair.
+inline constexpr uint8_t kOutputGradientMatrix = 0;
+inline constexpr uint8_t kInputMatrix = 1;
+
+// FrameHeader::part of kContribution and kResult: the parameters or gradient;
+// parts 1, 2, ... are the optimizer's state, an array of as many values each.
+inline constexpr uint8_t kValuesPart = 0;
 
 struct FrameHeader {
   FrameKind kind = FrameKind::kHello;
@@ -53,8 +59,10 @@ struct FrameHeader {
   uint64_t job = 0;    // The job's id, drawn by its coordinator.
   uint64_t epoch = 0;  // Version of the membership.
   uint32_t layer = 0;  // In forward order.
-  uint32_t chunk = 0;  // Within the layer.
-  int64_t round = 0;   // Of the layer; kInitialRound for initial parameters.
+  // Within the layer. kFactors: of the worker at which position.
+  uint32_t chunk = 0;
+  uint8_t part = 0;   // See above.
+  int64_t round = 0;  // Of the layer; kInitialRound for initial parameters.
   PeerId sender;
   // First element of this payload, from the start of the chunk (kFactors: of
   // the matrix). A multiple of kFrameElementsMax.
@@ -82,8 +90,8 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes);
 // OK if `payload` is what the header says: length and checksum.
 absl::Status CheckPayload(const FrameHeader& header, const Buffer& payload);
 
-// "contribution layer=3 chunk=0 round=12 offset=65536 bytes=262144 from worker
-// 1".
+// "contribution layer=3 chunk=0 part=0 round=12 offset=65536 bytes=262144 from
+// worker 1".
 std::string DescribeFrame(const FrameHeader& header);
 
 // How many frames carry `elements` values, and how many values are in frame

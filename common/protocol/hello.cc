@@ -18,16 +18,13 @@ absl::Status Mismatch(absl::string_view field, const Hello& ours,
 }  // namespace
 
 absl::Status CheckHello(const Hello& ours, const Hello& theirs,
-                        const JobShape& shape) {
+                        const Roster& roster) {
   if (theirs.protocol_version != ours.protocol_version) {
     return Mismatch("protocol version", ours, theirs, ours.protocol_version,
                     theirs.protocol_version);
   }
   if (theirs.job != ours.job) {
     return Mismatch("job", ours, theirs, ours.job, theirs.job);
-  }
-  if (theirs.epoch != ours.epoch) {
-    return Mismatch("epoch", ours, theirs, ours.epoch, theirs.epoch);
   }
   if (theirs.model_signature != ours.model_signature) {
     return Mismatch("model signature", ours, theirs, ours.model_signature,
@@ -37,14 +34,21 @@ absl::Status CheckHello(const Hello& ours, const Hello& theirs,
     return Mismatch("the receiver", ours, theirs, PeerName(ours.self),
                     PeerName(theirs.intended));
   }
-  const int count =
-      theirs.self.role == Role::kWorker ? shape.workers : shape.shards;
-  if (theirs.self.rank < 0 || theirs.self.rank >= count ||
-      theirs.self == ours.self) {
+  if (theirs.epoch != ours.epoch) {
+    return absl::UnavailableError(absl::StrCat(
+        "handshake: ", PeerName(theirs.self), " is in epoch ", theirs.epoch,
+        ", ", PeerName(ours.self), " in epoch ", ours.epoch));
+  }
+  const auto member = roster.find(theirs.self);
+  if (member == roster.end() || theirs.self == ours.self) {
     return absl::FailedPreconditionError(
         absl::StrCat("handshake: ", PeerName(ours.self), " has no peer ",
-                     PeerName(theirs.self), " in a job of ", shape.workers,
-                     " workers and ", shape.shards, " shards"));
+                     PeerName(theirs.self), " in epoch ", ours.epoch));
+  }
+  if (member->second != theirs.incarnation) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "handshake: another process is ", PeerName(theirs.self), " now: it is ",
+        "its incarnation ", member->second, ", this is ", theirs.incarnation));
   }
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 #define NEREUS_COMMON_PROTOCOL_HELLO_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,20 +17,19 @@ struct Hello {
   uint64_t job = 0;
   uint64_t epoch = 0;
   uint64_t model_signature = 0;
-  PeerId self;      // Who sends this.
-  PeerId intended;  // Whom it believes it is talking to.
+  PeerId self;               // Who sends this.
+  uint64_t incarnation = 0;  // Of the sender; unlike any other's with this id.
+  PeerId intended;           // Whom it believes it is talking to.
 };
 
-// How many of each there are, for range checks.
-struct JobShape {
-  int workers = 0;
-  int shards = 0;
-};
+// The members of an epoch, and their incarnations.
+using Roster = std::map<PeerId, uint64_t>;
 
 // OK if the process that is `ours` may exchange frames with the one that sent
-// `theirs`. Errors: kFailedPrecondition, naming the field and both values.
+// `theirs`. Errors: kFailedPrecondition, naming the field and both values;
+// kUnavailable, they are in different epochs, and may be in the same one soon.
 absl::Status CheckHello(const Hello& ours, const Hello& theirs,
-                        const JobShape& shape);
+                        const Roster& roster);
 
 }  // namespace nereus
 

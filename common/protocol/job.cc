@@ -40,6 +40,82 @@ absl::Status CheckCount(absl::string_view name, int64_t count, int64_t max) {
       absl::StrCat(name, " is ", count, ", must be in [1, ", max, "]"));
 }
 
+bool IsWorkerOrLeaver(const Job& job, int rank) {
+  return job.PositionOf(rank) >= 0 ||
+         std::binary_search(job.leavers.begin(), job.leavers.end(), rank);
+}
+
+bool IsMember(const Job& job, PeerId peer) {
+  return peer.role == Role::kShard ? peer.rank >= 0 && peer.rank < job.shards()
+                                   : IsWorkerOrLeaver(job, peer.rank);
+}
+
+// Beyond what any job reaches, and far from overflow.
+constexpr int64_t kStepMax = int64_t{1} << 62;
+
+absl::Status CheckStep(absl::string_view name, int64_t step, int64_t min) {
+  if (step >= min && step <= kStepMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " is ", step, ", must be in [", min, ", ", kStepMax, "]"));
+}
+
+absl::Status CheckWorkers(const Job& job) {
+  NEREUS_RETURN_IF_ERROR(
+      CheckCount("workers", job.worker_count(), kWorkersMax));
+  WorkerSeat before = {-1, 0};
+  for (const WorkerSeat& seat : job.workers) {
+    NEREUS_RETURN_IF_ERROR(CheckStep("a first step", seat.first_step, 0));
+    if (seat.rank <= before.rank || seat.rank >= kRanksMax ||
+        seat.first_step < before.first_step) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "worker ", seat.rank, " from step ", seat.first_step,
+          " comes after worker ", before.rank, " from step ", before.first_step,
+          ": both must ascend, ranks below ", kRanksMax));
+    }
+    before = seat;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLeavers(const Job& job) {
+  int32_t before = -1;
+  for (const int32_t rank : job.leavers) {
+    if (rank <= before || rank >= kRanksMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("worker ", rank, ", who has left, comes after worker ",
+                       before, ": must ascend, below ", kRanksMax));
+    }
+    if (job.PositionOf(rank) >= 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("worker ", rank, " has left, and is a worker"));
+    }
+    before = rank;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSteps(const Job& job) {
+  NEREUS_RETURN_IF_ERROR(
+      CheckStep("base_round", job.base_round, kInitialRound));
+  NEREUS_RETURN_IF_ERROR(CheckStep("first_step", job.first_step, 0));
+  return CheckStep("contributions_before", job.contributions_before, 0);
+}
+
+absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
+  const bool layer_known = finished.layer >= 0 &&
+                           finished.layer < static_cast<int>(job.layers.size());
+  if (layer_known && IsWorkerOrLeaver(job, finished.holder) &&
+      finished.round >= 0 && finished.round <= kStepMax &&
+      finished.contributors >= 1 && finished.contributors <= kWorkersMax &&
+      job.routes[finished.layer].scheme == Scheme::kFactor) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "round ", finished.round, " of layer ", finished.layer,
+      " is held by worker ", finished.holder, " with ", finished.contributors,
+      " contributors: no such layer by factors, or no such worker"));
+}
+
 }  // namespace
 
 absl::string_view OptimizerPlaceName(OptimizerPlace place) {
@@ -54,27 +130,62 @@ absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name) {
                    "\", must be server or worker"));
 }
 
-absl::StatusOr<JobPtr> MakeJob(uint64_t id, uint64_t epoch, int workers,
-                               int shards, std::vector<LayerSpec> layers,
-                               std::vector<Route> routes, JobOptions options) {
-  NEREUS_RETURN_IF_ERROR(CheckCount("workers", workers, kWorkersMax));
+int Job::PositionOf(int rank) const {
+  const auto found = std::lower_bound(
+      workers.begin(), workers.end(), rank,
+      [](const WorkerSeat& seat, int wanted) { return seat.rank < wanted; });
+  if (found == workers.end() || found->rank != rank) return -1;
+  return static_cast<int>(found - workers.begin());
+}
+
+int Job::ContributorsOf(int64_t round) const {
+  const auto first_later =
+      std::upper_bound(workers.begin(), workers.end(), round,
+                       [](int64_t wanted, const WorkerSeat& seat) {
+                         return wanted < seat.first_step;
+                       });
+  return static_cast<int>(first_later - workers.begin());
+}
+
+std::vector<WorkerSeat> FirstWorkers(int count) {
+  std::vector<WorkerSeat> workers;
+  for (int rank = 0; rank < count; ++rank) workers.push_back({rank, 0});
+  return workers;
+}
+
+absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
+  NEREUS_RETURN_IF_ERROR(CheckWorkers(job));
+  NEREUS_RETURN_IF_ERROR(CheckLeavers(job));
   NEREUS_RETURN_IF_ERROR(CheckCount("shards", shards, kServersMax));
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
-  NEREUS_RETURN_IF_ERROR(options.optimizer.Validate());
-  if (routes.size() != layers.size()) {
+  NEREUS_RETURN_IF_ERROR(ValidateLayers(job.layers));
+  NEREUS_RETURN_IF_ERROR(job.options.optimizer.Validate());
+  if (job.routes.size() != job.layers.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the plan has ", routes.size(), " routes for ",
-                     layers.size(), " layers"));
+        absl::StrCat("the plan has ", job.routes.size(), " routes for ",
+                     job.layers.size(), " layers"));
   }
-  for (size_t i = 0; i < layers.size(); ++i) {
-    if (routes[i].scheme == Scheme::kFactor) {
-      NEREUS_RETURN_IF_ERROR(CheckFactors(layers[i]));
+  for (size_t i = 0; i < job.layers.size(); ++i) {
+    if (job.routes[i].scheme == Scheme::kFactor) {
+      NEREUS_RETURN_IF_ERROR(CheckFactors(job.layers[i]));
     }
   }
-  NEREUS_ASSIGN_OR_RETURN(Placement placement, Placement::Make(layers, shards));
-  return std::make_shared<const Job>(Job{id, epoch, workers, std::move(layers),
-                                         std::move(routes),
-                                         std::move(placement), options});
+  NEREUS_RETURN_IF_ERROR(CheckSteps(job));
+  if (job.owner != -1 && !IsWorkerOrLeaver(job, job.owner)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the owner is worker ", job.owner, ", who is no member"));
+  }
+  int before = -1;
+  for (const FinishedRound& finished : job.finished_rounds) {
+    NEREUS_RETURN_IF_ERROR(CheckFinished(job, finished));
+    if (finished.layer <= before) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the finished round of layer ", finished.layer,
+          " comes after that of layer ", before, ": layers must ascend"));
+    }
+    before = finished.layer;
+  }
+  NEREUS_ASSIGN_OR_RETURN(job.placement, Placement::Make(job.layers, shards));
+  return std::make_shared<const Job>(std::move(job));
 }
 
 FrameHeader MakeHeader(const Job& job, PeerId sender, FrameKind kind, int layer,
@@ -99,19 +210,19 @@ absl::Status CheckFrame(const Job& job, PeerId from,
   if (header.sender != from) {
     return Wrong(header, "the sender", PeerName(header.sender), PeerName(from));
   }
-  const int members = from.role == Role::kWorker ? job.workers : job.shards();
-  if (from.rank < 0 || from.rank >= members) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(DescribeFrame(header), ": the job has ", job.workers,
-                     " workers and ", job.shards(), " shards"));
+  if (!IsMember(job, from)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(header), ": not one of the job's ", job.worker_count(),
+        " workers and ", job.shards(), " shards in epoch ", job.epoch));
   }
   if (header.layer >= job.layers.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(DescribeFrame(header), ": the model has ",
                      job.layers.size(), " layers"));
   }
-  const WireType wire =
-      header.kind == FrameKind::kPull ? WireType::kNone : WireType::kFloat32;
+  const bool pull =
+      header.kind == FrameKind::kPull || header.kind == FrameKind::kPullFactors;
+  const WireType wire = pull ? WireType::kNone : WireType::kFloat32;
   if (header.wire != wire) {
     return Wrong(header, "the wire type", static_cast<int>(header.wire),
                  static_cast<int>(wire));

@@ -39,31 +39,95 @@ struct JobOptions {
   bool operator==(const JobOptions&) const = default;
 };
 
+// A worker of an epoch.
+struct WorkerSeat {
+  int32_t rank = 0;
+  // The first step, and round of every layer, that it takes part in.
+  int64_t first_step = 0;
+
+  bool operator==(const WorkerSeat&) const = default;
+};
+
+// A round of a factor layer that some workers have finished and others have
+// not, when an epoch ends: those get all its factors from `holder`, and so the
+// same set as everybody.
+struct FinishedRound {
+  int32_t layer = 0;
+  int64_t round = 0;
+  int32_t holder = 0;        // The rank of a worker that has finished it.
+  int32_t contributors = 0;  // How many workers' factors it has.
+
+  bool operator==(const FinishedRound&) const = default;
+};
+
 // Everything that one epoch of a job fixes: equal on all its members, who
 // derive all they do from it. Constant once made.
 struct Job {
   uint64_t id = 0;  // Drawn by the coordinator; frames carry it.
   uint64_t epoch = 0;
-  int workers = 0;
+
+  // Ranks ascend and are never given twice, so that they are higher for those
+  // who join later, and first steps ascend with them. A worker's place in here
+  // is its position.
+  std::vector<WorkerSeat> workers;
+  // Ranks of workers that have left, ascending; they stay until nobody needs
+  // what they hold.
+  std::vector<int32_t> leavers;
+
   std::vector<LayerSpec> layers;  // In forward order.
   std::vector<Route> routes;      // By layer.
   Placement placement;
   JobOptions options;
 
-  int shards() const { return placement.shards(); }
+  // The round as of which the shards have every layer, those included that
+  // workers update: kInitialRound, or that of the checkpoint that the job was
+  // restored from.
+  int64_t base_round = kInitialRound;
 
-  // 1 / workers: what turns a sum of the workers' gradients into their mean.
-  float mean_scale() const { return 1.0f / static_cast<float>(workers); }
+  // The first step that no worker had begun when this epoch was made, and the
+  // number of contributions of all steps before it: where in its examples the
+  // job is.
+  int64_t first_step = 0;
+  int64_t contributions_before = 0;
+
+  std::vector<FinishedRound> finished_rounds;  // Layers ascend.
+
+  // The rank of the worker that gives others the layers that workers own; -1:
+  // none has to.
+  int32_t owner = -1;
+
+  int shards() const { return placement.shards(); }
+  int worker_count() const { return static_cast<int>(workers.size()); }
+
+  // A worker's position, or -1.
+  int PositionOf(int rank) const;
+
+  // How many workers contribute to `round`: those at positions below this.
+  int ContributorsOf(int64_t round) const;
+
+  // 1 / contributors: what turns a sum of the workers' gradients into their
+  // mean.
+  float MeanScale(int64_t round) const {
+    return 1.0f / static_cast<float>(ContributorsOf(round));
+  }
+
+  // Whether the layer's parameters and optimizer state are with the workers,
+  // and the shards hold them as of base_round.
+  bool WorkersOwn(int layer) const {
+    return options.optimizer_place == OptimizerPlace::kWorker ||
+           routes[layer].scheme == Scheme::kFactor;
+  }
 };
 
 // Shared between the machine that follows it and the driver that prints it.
 using JobPtr = std::shared_ptr<const Job>;
 
-// Checks and assembles a job from parts that came over the network.
-// Errors: kInvalidArgument, naming the field and its value.
-absl::StatusOr<JobPtr> MakeJob(uint64_t id, uint64_t epoch, int workers,
-                               int shards, std::vector<LayerSpec> layers,
-                               std::vector<Route> routes, JobOptions options);
+// Workers 0 to `count` - 1, all from step 0.
+std::vector<WorkerSeat> FirstWorkers(int count);
+
+// Checks a job whose parts came over the network, and places its chunks on
+// `shards` shards. Errors: kInvalidArgument, naming the field and its value.
+absl::StatusOr<JobPtr> MakeJob(Job job, int shards);
 
 // A header of this job: everything but kind, layer, chunk, round and the
 // payload's place is fixed.
@@ -86,8 +150,8 @@ void CutIntoFrames(FrameHeader header, const Buffer& values, Send send) {
   }
 }
 
-// What every frame of a job must satisfy on any member: job, epoch, sender,
-// layer. Errors: kInvalidArgument, with both values.
+// What every frame of this epoch must satisfy on any member: job, epoch,
+// sender, layer. Errors: kInvalidArgument, with both values.
 absl::Status CheckFrame(const Job& job, PeerId from, const FrameHeader& header);
 
 // The chunk that a frame means. Errors: kInvalidArgument.

@@ -3,6 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/protocol/frame.h"
+#include "common/protocol/job.h"
 #include "common/protocol/outbox.h"
 #include "common/protocol/peer.h"
 
@@ -12,13 +13,16 @@ namespace nereus {
 struct Landing {
   // kScratch: memory of the transport's that is valid while OnFrame runs.
   // kPlace: `place`, header.payload_bytes long. kDiscard: nowhere, the frame is
-  // a repetition; OnFrame is not called.
-  enum class Kind { kScratch, kPlace, kDiscard };
+  // a repetition or of an epoch that is over; OnFrame is not called. kWait: the
+  // frame comes too early; the transport keeps it, and all that follow from
+  // the same peer, and announces it again later.
+  enum class Kind { kScratch, kPlace, kDiscard, kWait };
   Kind kind = Kind::kScratch;
   Buffer place;
 
   static Landing Scratch() { return {}; }
   static Landing Discard() { return {Kind::kDiscard, Buffer()}; }
+  static Landing Wait() { return {Kind::kWait, Buffer()}; }
   static Landing At(Buffer place) { return {Kind::kPlace, std::move(place)}; }
 };
 
@@ -47,14 +51,23 @@ class Machine {
  public:
   virtual ~Machine() = default;
 
-  // Checks a frame against the state: job, epoch, sender, layer, chunk, round,
-  // offset, length. Changes nothing. Errors: kInvalidArgument, the frame is
-  // wrong: its connection must end.
+  // Checks a frame of this epoch against the state: sender, layer, chunk,
+  // round, offset, length. Changes nothing. Errors: kInvalidArgument, the frame
+  // is wrong: its connection must end.
   virtual absl::StatusOr<Landing> OnHeader(PeerId from,
                                            const FrameHeader& header) const = 0;
 
   // The payload of a frame that OnHeader has just accepted.
   virtual void OnFrame(PeerId from, const Frame& frame, Outbox& out) = 0;
+
+  // The epoch is about to end: what the report says must stay true until
+  // OnEpoch.
+  virtual void Freeze() = 0;
+  virtual MachineReport Report() const = 0;
+
+  // The job's next epoch; same model, plan and shards. What is under way is
+  // done again in it.
+  virtual void OnEpoch(JobPtr job, Outbox& out) = 0;
 };
 
 }  // namespace nereus

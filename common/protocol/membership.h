@@ -2,9 +2,13 @@
 #define NEREUS_COMMON_PROTOCOL_MEMBERSHIP_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/plan/planner.h"
 #include "common/protocol/job.h"
@@ -12,8 +16,20 @@
 
 namespace nereus {
 
-// What members and their coordinator say to each other, as plain values; the
-// Protobuf form is proto/coordinator.proto.
+// What members and their coordinator say to each other, in a session that each
+// member opens, and opens again when it breaks; the Protobuf form is
+// proto/coordinator.proto. Messages of a session arrive in order.
+//
+//   member                          coordinator
+//     JoinRequest, or Resume  -->
+//                             <--   Waiting, until all are there
+//                             <--   EpochStart
+//     Heartbeat, LostPeer     -->
+//                             <--   PrepareEpoch: somebody came, went or died
+//     EpochReport             -->
+//                             <--   EpochStart: the job goes on
+//     Leave                   -->
+//                             <--   JobOver
 
 // A process asks to become a member of a job.
 struct JoinRequest {
@@ -21,39 +37,107 @@ struct JoinRequest {
   std::string build;  // For messages; may differ.
   std::string job;    // The name that the user gave.
   Role role = Role::kWorker;
-  int shard = 0;     // Shards say which one they are; workers are given a rank.
-  std::string name;  // For messages: "host:pid".
+  int shard = 0;  // Shards say which one they are; workers are given a rank.
+  uint64_t incarnation = 0;       // Drawn, not 0: unlike any other process's.
+  std::string name;               // For messages: "host:pid".
   std::string data_address;       // "host:port" where peers reach it.
   std::vector<LayerSpec> layers;  // Workers: the model.
 };
 
-// The answer once everybody is there.
-struct Welcome {
-  int rank = 0;
-  JobPtr job;
-  std::vector<RouteExplanation> explanations;  // By layer.
-  std::vector<std::string> worker_addresses;   // By rank.
-  std::vector<std::string> shard_addresses;    // By index.
+// A member's session is new, its membership is not.
+struct Resume {
+  uint64_t job = 0;
+  PeerId member;
+  uint64_t incarnation = 0;
+  uint64_t epoch = 0;
 };
 
 inline constexpr absl::Duration kHeartbeatInterval = absl::Seconds(1);
 
-// What a member reports every kHeartbeatInterval, and at once when it loses a
-// peer.
+// A member is alive, and how far it is; every kHeartbeatInterval.
 struct Heartbeat {
-  uint64_t job = 0;
-  uint64_t epoch = 0;
-  PeerId member;
+  int64_t begun_step = kInitialRound;  // Workers.
   int64_t round = kInitialRound;  // The last one that is done for every layer.
   int64_t stored_bytes = 0;       // Shards: parameters and optimizer state.
   int64_t chunks = 0;             // Shards.
+};
 
-  // Peers whose connection ended, and how.
-  struct LostPeer {
-    PeerId peer;
-    std::string reason;
+// The connection to a peer ended, as of `epoch`.
+struct LostPeer {
+  uint64_t epoch = 0;
+  PeerId peer;
+  std::string reason;
+};
+
+// What a machine is asked when an epoch is to end; by its role.
+struct MachineReport {
+  // Workers: the last step that was begun; steps that none has begun may have
+  // other workers.
+  int64_t begun_step = kInitialRound;
+
+  // Workers: the first values are not all there yet.
+  bool fetching = false;
+
+  // Workers: how far the layers by factors are.
+  struct FactorLayer {
+    int32_t layer = 0;
+    int64_t done_round = 0;
+    int32_t contributors = 0;  // Workers whose factors that round has.
   };
-  std::vector<LostPeer> lost_peers;
+  std::vector<FactorLayer> factor_layers;
+
+  // Shards: the last round that is closed for every chunk that takes rounds;
+  // none if they have no such chunk.
+  std::optional<int64_t> closed_round;
+};
+
+// The answer to PrepareEpoch.
+struct EpochReport {
+  uint64_t target = 0;  // Of the request.
+  uint64_t epoch = 0;   // That this member is in.
+  MachineReport report;
+};
+
+// A worker's work is done: it begins no more steps.
+struct Leave {
+  int64_t last_step = kInitialRound;
+};
+
+using MemberMessage =
+    std::variant<JoinRequest, Resume, Heartbeat, LostPeer, EpochReport, Leave>;
+
+// Who is missing, for people.
+struct Waiting {
+  std::string text;
+};
+
+// The session ends, and so does the membership.
+struct Refusal {
+  absl::Status why;
+};
+
+// Freeze, and report.
+struct PrepareEpoch {
+  uint64_t target = 0;
+};
+
+// One member of an epoch, as its peers see it.
+struct Seat {
+  PeerId id;
+  uint64_t incarnation = 0;
+  std::string data_address;  // "host:port".
+};
+
+// An epoch begins.
+struct EpochStart {
+  PeerId self;
+  // This member starts afresh: what it has is of no use.
+  bool fresh = false;
+  JobPtr job;
+  std::vector<RouteExplanation> explanations;  // By layer.
+  std::vector<Seat> seats;                     // All members.
+  // Pairs that reported the end of their connection, and make a new one.
+  std::vector<std::pair<PeerId, PeerId>> lost_links;
 };
 
 enum class JobState {
@@ -65,11 +149,14 @@ enum class JobState {
 
 absl::string_view JobStateName(JobState state);
 
-// The coordinator's answer to a heartbeat.
-struct JobVerdict {
-  JobState state = JobState::kGathering;
-  std::string reason;  // Why it failed.
+// The job is over for this member.
+struct JobOver {
+  JobState state = JobState::kFinished;  // Or kFailed.
+  std::string reason;                    // Why it failed.
 };
+
+using CoordinatorMessage =
+    std::variant<Waiting, Refusal, PrepareEpoch, EpochStart, JobOver>;
 
 // A coordinator's view, for `nereusctl status`.
 struct JobStatus {

@@ -2,12 +2,14 @@
 #define NEREUS_COMMON_PROTOCOL_OUTBOX_H_
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "common/compute/optimizer.h"
 #include "common/protocol/frame.h"
+#include "common/protocol/membership.h"
 #include "common/protocol/peer.h"
 #include "common/tensor/buffer.h"
 
@@ -74,9 +76,24 @@ struct LayerDone {
   int64_t round = 0;
 };
 
-using Action =
-    std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues, ScaleValues,
-                 UpdateParameters, MultiplyFactors, LayerDone>;
+// To the coordinator; dropped if there is no session.
+struct SendMessage {
+  MemberMessage message;
+};
+
+// This process is in a new epoch: connect to its members, and to no others.
+struct FollowEpoch {
+  std::shared_ptr<const EpochStart> start;
+};
+
+// The membership is over: OK if the job is finished.
+struct EndMembership {
+  absl::Status outcome;
+};
+
+using Action = std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues,
+                            ScaleValues, UpdateParameters, MultiplyFactors,
+                            LayerDone, SendMessage, FollowEpoch, EndMembership>;
 
 // The actions of one event, in the order in which they must be carried out.
 // Reused from event to event, so that it does not allocate in the long run.

@@ -14,6 +14,9 @@ namespace nereus {
 // reasons for its routes fits.
 inline constexpr int kControlMessageBytesMax = 64 << 20;
 
+// In the headers with which a coordinator accepts a session, value "open".
+inline constexpr char kSessionHeader[] = "nereus-session";
+
 // A channel to the control port at `address` ("host:port").
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address);
 

@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
   // Two processes on one port would share its connections; we want an error.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(kControlMessageBytesMax);
-  // Members that wait ping (membership_client.cc), and should not be cut off
+  // Members that wait ping (session_client.cc), and should not be cut off
   // for it.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   const std::string address = JoinHostPort(host, port);

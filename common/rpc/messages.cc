@@ -1,13 +1,16 @@
 #include "common/rpc/messages.h"
 
+#include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/rpc/job_messages.h"
 
 namespace nereus {
 namespace {
@@ -23,140 +26,6 @@ template <typename Enum>
 absl::Status UnknownEnum(absl::string_view field, Enum value) {
   return absl::InvalidArgumentError(
       absl::StrCat(field, " has the unknown value ", static_cast<int>(value)));
-}
-
-v1::LayerSpec LayerToProto(const LayerSpec& layer) {
-  v1::LayerSpec message;
-  message.set_name(layer.name);
-  switch (layer.kind) {
-    case LayerKind::kFullyConnected:
-      message.set_kind(v1::LayerSpec::KIND_FULLY_CONNECTED);
-      break;
-    case LayerKind::kConvolution:
-      message.set_kind(v1::LayerSpec::KIND_CONVOLUTION);
-      break;
-    case LayerKind::kEmbedding:
-      message.set_kind(v1::LayerSpec::KIND_EMBEDDING);
-      break;
-    case LayerKind::kVector:
-      message.set_kind(v1::LayerSpec::KIND_VECTOR);
-      break;
-  }
-  message.set_m(layer.m);
-  message.set_n(layer.n);
-  message.set_parameters(layer.parameters);
-  message.set_rows(layer.rows);
-  return message;
-}
-
-absl::StatusOr<LayerSpec> LayerFromProto(const v1::LayerSpec& message) {
-  LayerSpec layer;
-  layer.name = message.name();
-  switch (message.kind()) {
-    case v1::LayerSpec::KIND_FULLY_CONNECTED:
-      layer.kind = LayerKind::kFullyConnected;
-      break;
-    case v1::LayerSpec::KIND_CONVOLUTION:
-      layer.kind = LayerKind::kConvolution;
-      break;
-    case v1::LayerSpec::KIND_EMBEDDING:
-      layer.kind = LayerKind::kEmbedding;
-      break;
-    case v1::LayerSpec::KIND_VECTOR:
-      layer.kind = LayerKind::kVector;
-      break;
-    default:
-      return UnknownEnum("a layer's kind", message.kind());
-  }
-  layer.m = message.m();
-  layer.n = message.n();
-  layer.parameters = message.parameters();
-  layer.rows = message.rows();
-  return layer;
-}
-
-template <typename Repeated>
-absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
-    const Repeated& messages) {
-  if (messages.size() > kLayersMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        messages.size(), " layers, at most ", kLayersMax, " are allowed"));
-  }
-  std::vector<LayerSpec> layers;
-  for (const v1::LayerSpec& message : messages) {
-    NEREUS_ASSIGN_OR_RETURN(LayerSpec layer, LayerFromProto(message));
-    layers.push_back(std::move(layer));
-  }
-  return layers;
-}
-
-v1::Route RouteToProto(const Route& route,
-                       const RouteExplanation& explanation) {
-  v1::Route message;
-  message.set_scheme(route.scheme == Scheme::kServer
-                         ? v1::Route::SCHEME_SERVER
-                         : v1::Route::SCHEME_FACTOR);
-  message.set_server_elements(explanation.server_elements);
-  if (explanation.factor_elements.has_value()) {
-    message.set_factor_elements(*explanation.factor_elements);
-  }
-  message.set_reason(explanation.reason);
-  return message;
-}
-
-absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
-  switch (message.scheme()) {
-    case v1::Route::SCHEME_SERVER:
-      return Route{Scheme::kServer};
-    case v1::Route::SCHEME_FACTOR:
-      return Route{Scheme::kFactor};
-    default:
-      return UnknownEnum("a route's scheme", message.scheme());
-  }
-}
-
-v1::Optimizer OptimizerToProto(const JobOptions& options) {
-  const OptimizerOptions& optimizer = options.optimizer;
-  v1::Optimizer message;
-  message.set_rule(optimizer.rule == UpdateRule::kSgd
-                       ? v1::Optimizer::RULE_SGD
-                       : v1::Optimizer::RULE_ADAM);
-  message.set_learning_rate(optimizer.learning_rate);
-  message.set_momentum(optimizer.momentum);
-  message.set_weight_decay(optimizer.weight_decay);
-  message.set_beta1(optimizer.beta1);
-  message.set_beta2(optimizer.beta2);
-  message.set_epsilon(optimizer.epsilon);
-  message.set_place(options.optimizer_place == OptimizerPlace::kServer
-                        ? v1::Optimizer::PLACE_SERVER
-                        : v1::Optimizer::PLACE_WORKER);
-  return message;
-}
-
-absl::StatusOr<JobOptions> OptimizerFromProto(const v1::Optimizer& message) {
-  JobOptions options;
-  OptimizerOptions& optimizer = options.optimizer;
-  if (message.rule() == v1::Optimizer::RULE_SGD) {
-    optimizer.rule = UpdateRule::kSgd;
-  } else if (message.rule() == v1::Optimizer::RULE_ADAM) {
-    optimizer.rule = UpdateRule::kAdam;
-  } else {
-    return UnknownEnum("the optimizer's rule", message.rule());
-  }
-  optimizer.learning_rate = message.learning_rate();
-  optimizer.momentum = message.momentum();
-  optimizer.weight_decay = message.weight_decay();
-  optimizer.beta1 = message.beta1();
-  optimizer.beta2 = message.beta2();
-  optimizer.epsilon = message.epsilon();
-  if (message.place() == v1::Optimizer::PLACE_SERVER) {
-    options.optimizer_place = OptimizerPlace::kServer;
-  } else if (message.place() == v1::Optimizer::PLACE_WORKER) {
-    options.optimizer_place = OptimizerPlace::kWorker;
-  } else {
-    return UnknownEnum("the optimizer's place", message.place());
-  }
-  return options;
 }
 
 v1::JobState StateToProto(JobState state) {
@@ -188,55 +57,7 @@ absl::StatusOr<JobState> StateFromProto(v1::JobState state) {
   }
 }
 
-absl::StatusOr<JobPtr> JobFromProto(
-    const v1::Job& message, std::vector<RouteExplanation>& explanations) {
-  NEREUS_ASSIGN_OR_RETURN(std::vector<LayerSpec> layers,
-                          LayersFromProto(message.layers()));
-  std::vector<Route> routes;
-  for (const v1::Route& route : message.routes()) {
-    NEREUS_ASSIGN_OR_RETURN(routes.emplace_back(), RouteFromProto(route));
-    RouteExplanation explanation{route.server_elements(), std::nullopt,
-                                 route.reason()};
-    if (route.has_factor_elements()) {
-      explanation.factor_elements = route.factor_elements();
-    }
-    explanations.push_back(std::move(explanation));
-  }
-  NEREUS_ASSIGN_OR_RETURN(JobOptions options,
-                          OptimizerFromProto(message.optimizer()));
-  options.deterministic = message.deterministic();
-  return MakeJob(message.id(), message.epoch(), message.workers(),
-                 message.shards(), std::move(layers), std::move(routes),
-                 options);
-}
-
-}  // namespace
-
-v1::Member ToProto(PeerId peer) {
-  v1::Member message;
-  message.set_role(peer.role == Role::kWorker ? v1::Member::ROLE_WORKER
-                                              : v1::Member::ROLE_SHARD);
-  message.set_rank(peer.rank);
-  return message;
-}
-
-absl::StatusOr<PeerId> FromProto(const v1::Member& message) {
-  if (message.rank() < 0 || message.rank() >= kRanksMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a member's rank is ", message.rank(), ", must be in [0, ",
-                     kRanksMax, ")"));
-  }
-  switch (message.role()) {
-    case v1::Member::ROLE_WORKER:
-      return PeerId::Worker(message.rank());
-    case v1::Member::ROLE_SHARD:
-      return PeerId::Shard(message.rank());
-    default:
-      return UnknownEnum("a member's role", message.role());
-  }
-}
-
-v1::JoinRequest ToProto(const JoinRequest& request) {
+v1::JoinRequest JoinToProto(const JoinRequest& request) {
   v1::JoinRequest message;
   message.set_protocol_version(request.protocol_version);
   message.set_build(request.build);
@@ -244,15 +65,16 @@ v1::JoinRequest ToProto(const JoinRequest& request) {
   message.set_role(request.role == Role::kWorker ? v1::Member::ROLE_WORKER
                                                  : v1::Member::ROLE_SHARD);
   message.set_shard(request.shard);
+  message.set_incarnation(request.incarnation);
   message.set_name(request.name);
   message.set_data_address(request.data_address);
   for (const LayerSpec& layer : request.layers) {
-    *message.add_layers() = LayerToProto(layer);
+    *message.add_layers() = ToProto(layer);
   }
   return message;
 }
 
-absl::StatusOr<JoinRequest> FromProto(const v1::JoinRequest& message) {
+absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   JoinRequest request;
   request.protocol_version = message.protocol_version();
   request.build = message.build();
@@ -265,106 +87,209 @@ absl::StatusOr<JoinRequest> FromProto(const v1::JoinRequest& message) {
     return UnknownEnum("the role", message.role());
   }
   request.shard = message.shard();
+  request.incarnation = message.incarnation();
   request.name = message.name();
   request.data_address = message.data_address();
   NEREUS_ASSIGN_OR_RETURN(request.layers, LayersFromProto(message.layers()));
   return request;
 }
 
-v1::Welcome ToProto(const Welcome& welcome) {
-  v1::Welcome message;
-  message.set_rank(welcome.rank);
-  v1::Job& job = *message.mutable_job();
-  job.set_id(welcome.job->id);
-  job.set_epoch(welcome.job->epoch);
-  job.set_workers(welcome.job->workers);
-  job.set_shards(welcome.job->shards());
-  for (size_t i = 0; i < welcome.job->layers.size(); ++i) {
-    *job.add_layers() = LayerToProto(welcome.job->layers[i]);
-    *job.add_routes() =
-        RouteToProto(welcome.job->routes[i], welcome.explanations[i]);
+v1::EpochReport ReportToProto(const EpochReport& report) {
+  v1::EpochReport message;
+  message.set_target(report.target);
+  message.set_epoch(report.epoch);
+  message.set_begun_step(report.report.begun_step);
+  message.set_fetching(report.report.fetching);
+  for (const MachineReport::FactorLayer& layer : report.report.factor_layers) {
+    v1::EpochReport::FactorLayer* added = message.add_factor_layers();
+    added->set_layer(layer.layer);
+    added->set_done_round(layer.done_round);
+    added->set_contributors(layer.contributors);
   }
-  *job.mutable_optimizer() = OptimizerToProto(welcome.job->options);
-  job.set_deterministic(welcome.job->options.deterministic);
-  for (const std::string& address : welcome.worker_addresses) {
-    message.add_worker_addresses(address);
-  }
-  for (const std::string& address : welcome.shard_addresses) {
-    message.add_shard_addresses(address);
+  if (report.report.closed_round.has_value()) {
+    message.set_closed_round(*report.report.closed_round);
   }
   return message;
 }
 
-absl::StatusOr<Welcome> FromProto(const v1::Welcome& message) {
-  Welcome welcome;
-  NEREUS_ASSIGN_OR_RETURN(welcome.job,
-                          JobFromProto(message.job(), welcome.explanations));
-  welcome.rank = message.rank();
-  welcome.worker_addresses.assign(message.worker_addresses().begin(),
-                                  message.worker_addresses().end());
-  welcome.shard_addresses.assign(message.shard_addresses().begin(),
-                                 message.shard_addresses().end());
-  const int workers = static_cast<int>(welcome.worker_addresses.size());
-  const int shards = static_cast<int>(welcome.shard_addresses.size());
-  if (workers != welcome.job->workers || shards != welcome.job->shards()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the welcome has the addresses of ", workers,
-                     " workers and ", shards, " shards, the job has ",
-                     welcome.job->workers, " and ", welcome.job->shards()));
+EpochReport ReportFromProto(const v1::EpochReport& message) {
+  EpochReport report;
+  report.target = message.target();
+  report.epoch = message.epoch();
+  report.report.begun_step = message.begun_step();
+  report.report.fetching = message.fetching();
+  for (const v1::EpochReport::FactorLayer& layer : message.factor_layers()) {
+    report.report.factor_layers.push_back(
+        {layer.layer(), layer.done_round(), layer.contributors()});
   }
-  if (welcome.rank < 0 || welcome.rank >= std::max(workers, shards)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the welcome gives rank ", welcome.rank));
+  if (message.has_closed_round()) {
+    report.report.closed_round = message.closed_round();
   }
-  return welcome;
+  return report;
 }
 
-v1::HeartbeatRequest ToProto(const Heartbeat& heartbeat) {
-  v1::HeartbeatRequest message;
-  message.set_job(heartbeat.job);
-  message.set_epoch(heartbeat.epoch);
-  *message.mutable_member() = ToProto(heartbeat.member);
-  message.set_round(heartbeat.round);
-  message.set_stored_bytes(heartbeat.stored_bytes);
-  message.set_chunks(heartbeat.chunks);
-  for (const Heartbeat::LostPeer& lost : heartbeat.lost_peers) {
-    auto* added = message.add_lost_peers();
-    *added->mutable_member() = ToProto(lost.peer);
-    added->set_reason(lost.reason);
+v1::EpochStart StartToProto(const EpochStart& start) {
+  v1::EpochStart message;
+  *message.mutable_self() = ToProto(start.self);
+  message.set_fresh(start.fresh);
+  *message.mutable_job() = ToProto(*start.job, start.explanations);
+  for (const Seat& seat : start.seats) {
+    v1::EpochStart::Seat* added = message.add_seats();
+    *added->mutable_member() = ToProto(seat.id);
+    added->set_incarnation(seat.incarnation);
+    added->set_data_address(seat.data_address);
+  }
+  for (const auto& [first, second] : start.lost_links) {
+    v1::EpochStart::Link* added = message.add_lost_links();
+    *added->mutable_first() = ToProto(first);
+    *added->mutable_second() = ToProto(second);
   }
   return message;
 }
 
-absl::StatusOr<Heartbeat> FromProto(const v1::HeartbeatRequest& message) {
-  Heartbeat heartbeat;
-  heartbeat.job = message.job();
-  heartbeat.epoch = message.epoch();
-  NEREUS_ASSIGN_OR_RETURN(heartbeat.member, FromProto(message.member()));
-  heartbeat.round = message.round();
-  heartbeat.stored_bytes = message.stored_bytes();
-  heartbeat.chunks = message.chunks();
-  NEREUS_RETURN_IF_ERROR(
-      CheckAtLeast("the round", heartbeat.round, kInitialRound));
-  NEREUS_RETURN_IF_ERROR(CheckAtLeast("the bytes", heartbeat.stored_bytes, 0));
-  NEREUS_RETURN_IF_ERROR(CheckAtLeast("the chunks", heartbeat.chunks, 0));
-  for (const auto& lost : message.lost_peers()) {
-    NEREUS_ASSIGN_OR_RETURN(const PeerId peer, FromProto(lost.member()));
-    heartbeat.lost_peers.push_back({peer, lost.reason()});
+absl::Status CheckSeats(const EpochStart& start) {
+  std::set<PeerId> seated;
+  for (const Seat& seat : start.seats) seated.insert(seat.id);
+  std::set<PeerId> members;
+  const Job& job = *start.job;
+  for (const WorkerSeat& worker : job.workers) {
+    members.insert(PeerId::Worker(worker.rank));
   }
-  return heartbeat;
+  for (const int32_t rank : job.leavers) members.insert(PeerId::Worker(rank));
+  for (int shard = 0; shard < job.shards(); ++shard) {
+    members.insert(PeerId::Shard(shard));
+  }
+  if (seated != members || start.seats.size() != members.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the epoch has ", start.seats.size(),
+        " seats, not one for each of its ", members.size(), " members"));
+  }
+  if (members.contains(start.self)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(PeerName(start.self), " is told of an epoch without it"));
 }
 
-v1::HeartbeatResponse ToProto(const JobVerdict& verdict) {
-  v1::HeartbeatResponse message;
-  message.set_state(StateToProto(verdict.state));
-  message.set_reason(verdict.reason);
-  return message;
+absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
+  EpochStart start;
+  NEREUS_ASSIGN_OR_RETURN(start.self, FromProto(message.self()));
+  start.fresh = message.fresh();
+  NEREUS_ASSIGN_OR_RETURN(start.job,
+                          FromProto(message.job(), start.explanations));
+  for (const v1::EpochStart::Seat& seat : message.seats()) {
+    NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(seat.member()));
+    start.seats.push_back({id, seat.incarnation(), seat.data_address()});
+  }
+  for (const v1::EpochStart::Link& link : message.lost_links()) {
+    NEREUS_ASSIGN_OR_RETURN(const PeerId first, FromProto(link.first()));
+    NEREUS_ASSIGN_OR_RETURN(const PeerId second, FromProto(link.second()));
+    start.lost_links.emplace_back(first, second);
+  }
+  NEREUS_RETURN_IF_ERROR(CheckSeats(start));
+  return start;
 }
 
-absl::StatusOr<JobVerdict> FromProto(const v1::HeartbeatResponse& message) {
-  NEREUS_ASSIGN_OR_RETURN(const JobState state,
-                          StateFromProto(message.state()));
-  return JobVerdict{state, message.reason()};
+}  // namespace
+
+v1::MemberMessage ToProto(const MemberMessage& message) {
+  v1::MemberMessage proto;
+  if (const auto* join = std::get_if<JoinRequest>(&message)) {
+    *proto.mutable_join() = JoinToProto(*join);
+  } else if (const auto* resume = std::get_if<Resume>(&message)) {
+    proto.mutable_resume()->set_job(resume->job);
+    *proto.mutable_resume()->mutable_member() = ToProto(resume->member);
+    proto.mutable_resume()->set_incarnation(resume->incarnation);
+    proto.mutable_resume()->set_epoch(resume->epoch);
+  } else if (const auto* beat = std::get_if<Heartbeat>(&message)) {
+    proto.mutable_heartbeat()->set_begun_step(beat->begun_step);
+    proto.mutable_heartbeat()->set_round(beat->round);
+    proto.mutable_heartbeat()->set_stored_bytes(beat->stored_bytes);
+    proto.mutable_heartbeat()->set_chunks(beat->chunks);
+  } else if (const auto* lost = std::get_if<LostPeer>(&message)) {
+    proto.mutable_lost_peer()->set_epoch(lost->epoch);
+    *proto.mutable_lost_peer()->mutable_peer() = ToProto(lost->peer);
+    proto.mutable_lost_peer()->set_reason(lost->reason);
+  } else if (const auto* report = std::get_if<EpochReport>(&message)) {
+    *proto.mutable_epoch_report() = ReportToProto(*report);
+  } else if (const auto* leave = std::get_if<Leave>(&message)) {
+    proto.mutable_leave()->set_last_step(leave->last_step);
+  }
+  return proto;
+}
+
+absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
+  switch (message.message_case()) {
+    case v1::MemberMessage::kJoin:
+      return JoinFromProto(message.join());
+    case v1::MemberMessage::kResume: {
+      const v1::Resume& resume = message.resume();
+      NEREUS_ASSIGN_OR_RETURN(const PeerId member, FromProto(resume.member()));
+      return Resume{resume.job(), member, resume.incarnation(), resume.epoch()};
+    }
+    case v1::MemberMessage::kHeartbeat: {
+      const v1::Heartbeat& beat = message.heartbeat();
+      return Heartbeat{beat.begun_step(), beat.round(), beat.stored_bytes(),
+                       beat.chunks()};
+    }
+    case v1::MemberMessage::kLostPeer: {
+      const v1::LostPeer& lost = message.lost_peer();
+      NEREUS_ASSIGN_OR_RETURN(const PeerId peer, FromProto(lost.peer()));
+      return LostPeer{lost.epoch(), peer, lost.reason()};
+    }
+    case v1::MemberMessage::kEpochReport:
+      return ReportFromProto(message.epoch_report());
+    case v1::MemberMessage::kLeave:
+      return Leave{message.leave().last_step()};
+    case v1::MemberMessage::MESSAGE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("a member's message is empty or unknown");
+}
+
+v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
+  v1::CoordinatorMessage proto;
+  if (const auto* waiting = std::get_if<Waiting>(&message)) {
+    proto.set_waiting(waiting->text);
+  } else if (const auto* refusal = std::get_if<Refusal>(&message)) {
+    proto.mutable_refusal()->set_code(static_cast<int>(refusal->why.code()));
+    proto.mutable_refusal()->set_text(std::string(refusal->why.message()));
+  } else if (const auto* prepare = std::get_if<PrepareEpoch>(&message)) {
+    proto.mutable_prepare_epoch()->set_target(prepare->target);
+  } else if (const auto* start = std::get_if<EpochStart>(&message)) {
+    *proto.mutable_epoch_start() = StartToProto(*start);
+  } else if (const auto* over = std::get_if<JobOver>(&message)) {
+    proto.mutable_job_over()->set_state(StateToProto(over->state));
+    proto.mutable_job_over()->set_reason(over->reason);
+  }
+  return proto;
+}
+
+absl::StatusOr<CoordinatorMessage> FromProto(
+    const v1::CoordinatorMessage& message) {
+  switch (message.message_case()) {
+    case v1::CoordinatorMessage::kWaiting:
+      return Waiting{message.waiting()};
+    case v1::CoordinatorMessage::kRefusal: {
+      const auto code = static_cast<absl::StatusCode>(message.refusal().code());
+      if (absl::Status(code, "").code() != code ||
+          code == absl::StatusCode::kOk) {
+        return UnknownEnum("a refusal's code", message.refusal().code());
+      }
+      return Refusal{absl::Status(code, message.refusal().text())};
+    }
+    case v1::CoordinatorMessage::kPrepareEpoch:
+      return PrepareEpoch{message.prepare_epoch().target()};
+    case v1::CoordinatorMessage::kEpochStart:
+      return StartFromProto(message.epoch_start());
+    case v1::CoordinatorMessage::kJobOver: {
+      NEREUS_ASSIGN_OR_RETURN(const JobState state,
+                              StateFromProto(message.job_over().state()));
+      return JobOver{state, message.job_over().reason()};
+    }
+    case v1::CoordinatorMessage::MESSAGE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      "a coordinator's message is empty or unknown");
 }
 
 v1::GetStatusResponse ToProto(const JobStatus& status) {

@@ -2,10 +2,13 @@
 #define NEREUS_COMMON_SIMULATION_SIMULATED_CLUSTER_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,7 +16,7 @@
 #include "absl/types/span.h"
 #include "common/base/random.h"
 #include "common/protocol/job.h"
-#include "common/protocol/machine.h"
+#include "common/protocol/member.h"
 #include "common/simulation/event_queue.h"
 #include "common/simulation/simulated_network.h"
 #include "server/coordinator.h"
@@ -26,8 +29,8 @@ namespace nereus {
 struct Workload {
   std::vector<LayerSpec> layers;
 
-  // Writes a layer's initial parameters on worker `rank`; only worker 0's
-  // count.
+  // Writes a layer's initial parameters on worker `rank`; only the first
+  // worker's count.
   std::function<void(int rank, int layer, absl::Span<float> parameters)>
       initialize;
 
@@ -49,9 +52,12 @@ struct SimulatedClusterOptions {
   uint64_t seed = 0;
   int workers = 2;
   int shards = 1;
+  int min_workers = 1;
+  int max_workers = 0;
   std::optional<Scheme> forced_scheme;
   JobOptions job;
   NetworkOptions network;
+  absl::Duration lease = absl::Seconds(4);
 
   // Backprop takes a time drawn evenly from [0, this] for each layer and
   // worker.
@@ -60,62 +66,110 @@ struct SimulatedClusterOptions {
 
 // A whole job in one thread, on virtual time and an in-memory network: the
 // coordinator, the shards and the workers are the production machines, only
-// what drives them is not. The same options and workload give the same run,
-// frame by frame.
+// what drives them is not. The same options, workload and faults give the same
+// run, frame by frame.
 //
 // Each worker does what a trainer does: from the last layer to the first it
 // computes a gradient and pushes it, waits until all layers are done, and
-// starts over.
+// starts over. Where the job's owner runs the optimizer, so does the worker,
+// and a worker that joins is given its state.
+//
+// Faults are the caller's, between and during runs. Whatever they are, the
+// outcome of each round is compared between all workers as soon as they have
+// it (law 1).
 class SimulatedCluster {
  public:
   SimulatedCluster(const SimulatedClusterOptions& options, Workload workload);
+  ~SimulatedCluster();
 
-  // Runs until every worker has done `steps` steps in all.
-  // Errors: kDeadlineExceeded, nothing moves any more: names who waits for
-  // what; kInternal, a machine refused a frame of another; kInvalidArgument, no
-  // such job.
+  // Runs until every worker that lives has done `steps` steps in all.
+  // Errors: kDeadlineExceeded, nothing moves any more, or not for `patience` of
+  // virtual time: names who waits for what; kInternal, a machine refused a
+  // frame of another, or two workers' outcomes differ; kInvalidArgument, no
+  // such job; kAborted, the job failed.
   absl::Status RunSteps(int64_t steps);
+  void set_patience(absl::Duration patience) { patience_ = patience; }
 
-  // A worker's replica of a layer; with OptimizerPlace::kWorker, the mean
-  // gradient of its last round.
-  absl::Span<const float> parameters(int worker, int layer) const;
-  absl::Span<const float> mean_gradient(int worker, int layer) const;
+  // Faults, at once. Processes are numbered in the order of their start:
+  // shards, then workers. A process is dead for ever; `StartWorker` starts
+  // another, and returns its number.
+  void Crash(ProcessId process);
+  ProcessId StartWorker();
+  void Pause(ProcessId process);
+  void Resume(ProcessId process);
+  void BreakConnection(ProcessId a, ProcessId b);
+  void BreakSession(ProcessId process);
+  // A worker leaves politely once it has done the step under way.
+  void LeaveSoon(ProcessId process);
+
+  // Runs `fault` at this time from the start of the run.
+  void At(absl::Duration time, std::function<void()> fault);
+
+  std::vector<ProcessId> live_workers() const;
+  ProcessId shard_process(int shard) const { return shard; }
+
+  // A worker's replica of a layer, and the mean gradient of its last round.
+  // `rank`: of a live worker.
+  absl::Span<const float> parameters(int rank, int layer) const;
+  absl::Span<const float> mean_gradient(int rank, int layer) const;
 
   const Job& job() const { return *coordinator_.job(); }
-  const Shard& shard(int index) const { return *shards_[index]; }
+  const Coordinator& coordinator() const { return coordinator_; }
+  const Shard& shard(int index) const;
   const EventQueue& events() const { return events_; }
   const SimulatedNetwork& network() const { return network_; }
 
-  // Bytes that node i (worker i and shard i) exchanged with others, headers
-  // included.
+  // Who contributed to the last round of a layer, for workloads that tell: set
+  // by the test, called whenever a worker has the outcome of a round.
+  using Outcome = std::function<void(int rank, int layer, int64_t round)>;
+  void set_on_outcome(Outcome on_outcome) { on_outcome_ = on_outcome; }
+
+  // Bytes that node i (worker of rank i and shard i) exchanged with others,
+  // headers included.
   const std::vector<int64_t>& node_bytes() const { return node_bytes_; }
 
  private:
-  struct Worker {
-    std::unique_ptr<WorkerMachine> machine;
-    std::vector<Buffer> parameters;  // By layer.
-    std::vector<Buffer> gradients;
-    std::vector<Buffer> output_gradients;  // Fully connected layers.
-    std::vector<Buffer> inputs;
-    int64_t step = kInitialRound;  // The one under way.
-    int layers_left = 0;           // Not yet done in this step.
-  };
+  struct Process;
+  using Task = std::function<void()>;
 
-  void Join(Role role, int index);
-  void Carry(CoordinatorOutbox& out);
-  void Admit(const AdmitMember& admitted);
-  void StartShard(int index);
-  void StartWorker(int rank, int join_index);
-  void Backward(int rank, int layer);
-  void Push(int rank, int layer, Outbox& out);
-  void OnLayerDone(int rank, const LayerDone& done);
-  void StartStep(int rank);
-  void Deliver(PeerId from, PeerId to, const Frame& frame);
-  void Receive(PeerId from, PeerId to, const Frame& frame);
-  void Execute(PeerId self, Outbox& out);
-  void Transmit(PeerId from, PeerId to, const Frame& frame);
-  Machine* FindMachine(PeerId peer);
+  Process& Launch(Role role, int shard);
+  // Runs `task` on the process after `delay`, if it lives then; when it is
+  // awake again, if it is paused.
+  void OnProcess(ProcessId process, absl::Duration delay, Task task);
+  // The same, if it has not started afresh by then.
+  void OnLife(Process& process, absl::Duration delay, Task task);
+  void RunTask(ProcessId process, const Task& task);
+
+  void OpenSession(ProcessId process);
+  void ToCoordinator(ProcessId process, const MemberMessage& message);
+  void Carry(const CoordinatorOutbox& out);
+  void Tick();
+  void Beat(ProcessId process);
+
+  bool Connected(ProcessId a, ProcessId b) const;
+
+  std::unique_ptr<Machine> MakeMachine(ProcessId process,
+                                       const EpochStart& start, Outbox& out);
+  std::unique_ptr<Machine> MakeWorker(Process& process, const EpochStart& start,
+                                      Outbox& out);
+  void Follow(Process& process, const EpochStart& start);
+  bool Deliver(ProcessId from, ProcessId to, const Frame& frame);
+  void Execute(Process& process, Outbox& out);
+  void OnEnd(Process& process, const absl::Status& outcome);
+  void Transmit(Process& from, PeerId to, const Frame& frame);
+  void Broadcast(Process& from, const Frame& frame);
+
+  void TryStep(Process& process);
+  void Backward(Process& process, int layer);
+  void Push(Process& process, int layer, Outbox& out);
+  void OnLayerDone(Process& process, const LayerDone& done);
+  void CheckOutcome(const Process& process, const LayerDone& done);
+  void Compare(const Process& process, int key, int64_t round, uint32_t sum);
+  void OnStepDone(Process& process);
+  void UpdateParameters(Process& process);
   bool GaveFactors(int layer) const;
+  bool AllDone(int64_t steps) const;
+  const Process* FindWorker(int rank) const;
   std::string DescribeWaits() const;
   absl::Duration Draw(absl::Duration max) { return random_.Uniform() * max; }
 
@@ -126,17 +180,20 @@ class SimulatedCluster {
   Random random_;
   SimulatedNetwork network_;
   Coordinator coordinator_;
-  std::vector<std::unique_ptr<Shard>> shards_;  // Null before the job starts.
-  std::vector<Worker> workers_;
-  // Frames for members that have not heard yet that the job has started.
-  struct EarlyFrame {
-    PeerId from;
-    PeerId to;
-    Frame frame;
-  };
-  std::vector<EarlyFrame> early_frames_;
+  std::vector<std::unique_ptr<Process>> processes_;
+  std::map<SessionId, ProcessId> sessions_;
+  SessionId next_session_ = 0;
   std::vector<int64_t> node_bytes_;
   int64_t steps_wanted_ = 0;
+  absl::Duration patience_ = absl::Seconds(30);
+  absl::Time progress_at_;  // A worker finished a step.
+  // What a worker came to in a round of a layer.
+  struct Recorded {
+    ProcessId by = 0;
+    uint32_t sum = 0;
+  };
+  std::map<std::pair<int, int64_t>, Recorded> outcomes_;
+  Outcome on_outcome_;
   absl::Status failure_;
 };
 

@@ -38,6 +38,10 @@ Buffer Buffer::AllocateZeroed(int64_t bytes) {
   return buffer;
 }
 
+Buffer Buffer::AllocateLike(const Buffer& model, int64_t bytes) {
+  return model.data() == nullptr ? SizeOnly(bytes) : AllocateZeroed(bytes);
+}
+
 Buffer Buffer::Borrow(void* data, int64_t bytes,
                       std::function<void()> released) {
   auto* storage = new Storage;

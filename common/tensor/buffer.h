@@ -24,6 +24,9 @@ class Buffer {
   static Buffer Allocate(int64_t bytes);
   static Buffer AllocateZeroed(int64_t bytes);
 
+  // Zeroed memory of its own; only a size if `model` is only a size.
+  static Buffer AllocateLike(const Buffer& model, int64_t bytes);
+
   // Somebody else's memory. `released` is called once, when the last reference
   // is gone, on whichever thread that happens.
   static Buffer Borrow(void* data, int64_t bytes,

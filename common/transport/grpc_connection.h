@@ -115,6 +115,10 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
   // Ends the stream now. Only the first reason counts.
   void Abort(absl::Status reason);
 
+  // The owner wants nothing more of it, not even the news of its end.
+  void Disown() { disowned_ = true; }
+  bool disowned() const { return disowned_; }
+
   // True if it was this side that told the peer why it ends.
   bool refused_here() const;
 
@@ -181,6 +185,8 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
   const int undelivered_max_;
   const std::shared_ptr<Listener> listener_;
   const std::shared_ptr<UseCount> count_;
+
+  std::atomic<bool> disowned_{false};
 
   // Belong to the operation under way.
   grpc::ByteBuffer incoming_;

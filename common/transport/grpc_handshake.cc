@@ -10,6 +10,16 @@
 #include "common/transport/handshake.h"
 
 namespace nereus {
+namespace {
+
+// What the connecting side is told: what may be different soon, as such.
+absl::Status ComeAgain(const absl::Status& status) {
+  return absl::IsUnavailable(status)
+             ? absl::UnavailableError(NotReadyReason(status.message()))
+             : status;
+}
+
+}  // namespace
 
 grpc::ServerGenericBidiReactor* GrpcHub::Accept(
     grpc::GenericCallbackServerContext* context) {
@@ -93,7 +103,7 @@ absl::Status GrpcHub::Admit(const ConnectionPtr& connection,
       return absl::UnavailableError(
           NotReadyReason("it has no place in the job yet"));
     }
-    NEREUS_RETURN_IF_ERROR(CheckHello(*identity_, theirs, shape_));
+    NEREUS_RETURN_IF_ERROR(ComeAgain(CheckHello(*identity_, theirs, roster_)));
     Link& link = links_[theirs.self];
     if (link.state == Link::State::kUp) {
       return absl::AlreadyExistsError(
@@ -147,7 +157,7 @@ absl::Status GrpcHub::Complete(const ConnectionPtr& connection,
         absl::StrCat("handshake: ", PeerName(dialled), " was dialled, ",
                      PeerName(theirs.self), " answers"));
   }
-  NEREUS_RETURN_IF_ERROR(CheckHello(*identity_, theirs, shape_));
+  NEREUS_RETURN_IF_ERROR(CheckHello(*identity_, theirs, roster_));
   Link& link = links_[dialled];
   if (link.state != Link::State::kConnecting || link.connection != connection) {
     return absl::CancelledError("this connection is not wanted any more");

@@ -36,10 +36,10 @@ void GrpcHub::Start() {
   timers_ = std::thread([this] { RunTimers(); });
 }
 
-void GrpcHub::SetIdentity(const Hello& self, const JobShape& shape) {
+void GrpcHub::SetRoster(const Hello& self, Roster roster) {
   std::lock_guard<std::mutex> lock(mu_);
   identity_ = self;
-  shape_ = shape;
+  roster_ = std::move(roster);
   timers_changed_.notify_all();
 }
 
@@ -59,6 +59,22 @@ void GrpcHub::Connect(PeerId peer, const std::string& address,
   link.backoff = kBackoffMin;
   link.last_error = "no attempt was made";
   timers_changed_.notify_all();
+}
+
+void GrpcHub::Disconnect(PeerId peer) {
+  Frames dropped;
+  ConnectionPtr connection;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto found = links_.find(peer);
+    if (found == links_.end()) return;
+    connection = found->second.connection;
+    ++found->second.disconnects;
+    StopConnecting(found->second, dropped);
+  }
+  if (connection == nullptr) return;
+  connection->Disown();
+  connection->Abort(absl::CancelledError("this connection is not wanted"));
 }
 
 void GrpcHub::Send(PeerId to, const Frame& frame) {
@@ -107,13 +123,18 @@ std::deque<GrpcEvent> GrpcHub::TakeEvents(absl::Duration timeout) {
 
 void GrpcHub::Wake() { events_.Wake(); }
 
-void GrpcHub::Disconnected(const GrpcEvent& event) {
+bool GrpcHub::Disconnected(const GrpcEvent& event) {
   std::lock_guard<std::mutex> lock(mu_);
   Link& link = links_[event.peer];
-  if (link.state != Link::State::kEnded) return;
-  if (link.connection != event.connection) return;
-  link.state = Link::State::kIdle;
-  link.connection = nullptr;
+  if (event.connection == nullptr && event.disconnects != link.disconnects) {
+    return false;
+  }
+  if (link.state == Link::State::kEnded &&
+      link.connection == event.connection) {
+    link.state = Link::State::kIdle;
+    link.connection = nullptr;
+  }
+  return true;
 }
 
 void GrpcHub::Refuse(const ConnectionPtr& connection,
@@ -176,7 +197,12 @@ void GrpcHub::GiveUp(PeerId peer, Link& link, absl::Status failure,
   StopConnecting(link, dropped);
   link.state = Link::State::kEnded;
   failure = WithPeer(peer, link.address, failure);
-  events_.Push({GrpcEvent::Kind::kDisconnected, peer, nullptr, {}, failure});
+  events_.Push({GrpcEvent::Kind::kDisconnected,
+                peer,
+                nullptr,
+                {},
+                std::move(failure),
+                link.disconnects});
 }
 
 void GrpcHub::OnClosed(const ConnectionPtr& connection) {
@@ -190,12 +216,14 @@ void GrpcHub::OnClosed(const ConnectionPtr& connection) {
 
   if (connection->peer().has_value()) {
     Link& link = links_[*connection->peer()];
-    link.state = Link::State::kEnded;
-    events_.Push({GrpcEvent::Kind::kDisconnected,
-                  *connection->peer(),
-                  connection,
-                  {},
-                  {}});
+    if (link.connection == connection) {
+      link.state = Link::State::kEnded;
+      events_.Push({GrpcEvent::Kind::kDisconnected,
+                    *connection->peer(),
+                    connection,
+                    {},
+                    {}});
+    }
   } else if (live.dialled.has_value()) {
     Link& link = links_[*live.dialled];
     if (link.connection == connection) {

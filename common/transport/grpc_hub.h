@@ -36,7 +36,10 @@ struct GrpcEvent {
   // Null when an attempt to connect has failed.
   std::shared_ptr<GrpcConnection> connection;
   std::unique_ptr<grpc::ByteBuffer> message;  // kMessage.
-  absl::Status failure;  // kDisconnected without a connection.
+  // kDisconnected without a connection: why, and how often the owner had ended
+  // the connection to the peer by then.
+  absl::Status failure;
+  int64_t disconnects = 0;
 };
 
 // Which peers there are, how each is reached, and the handshakes. Internal to
@@ -53,8 +56,9 @@ class GrpcHub final : public GrpcConnection::Listener,
   // Starts the thread of retries and time limits, until Shutdown. Once.
   void Start();
 
-  void SetIdentity(const Hello& self, const JobShape& shape);
+  void SetRoster(const Hello& self, Roster roster);
   void Connect(PeerId peer, const std::string& address, absl::Time deadline);
+  void Disconnect(PeerId peer);
   void Send(PeerId to, const Frame& frame);
   std::vector<TrafficCount> traffic() const;
 
@@ -63,10 +67,11 @@ class GrpcHub final : public GrpcConnection::Listener,
       grpc::GenericCallbackServerContext* context);
 
   // For the owner's thread. Disconnected: the owner is about to be told of
-  // `event`, and what it sends from now on is for a new connection.
+  // `event`, and what it sends from now on is for a new connection; false: it
+  // is not to be told, it has called Disconnect since.
   std::deque<GrpcEvent> TakeEvents(absl::Duration timeout);
   void Wake();
-  void Disconnected(const GrpcEvent& event);
+  bool Disconnected(const GrpcEvent& event);
 
   // Tells the peer why, then ends the connection.
   void Refuse(const std::shared_ptr<GrpcConnection>& connection,
@@ -100,6 +105,7 @@ class GrpcHub final : public GrpcConnection::Listener,
     ConnectionPtr connection;  // Open, ended, or the attempt under way.
     Frames waiting;            // kIdle and kConnecting.
     std::shared_ptr<TrafficCounters> traffic;
+    int64_t disconnects = 0;  // By the owner.
 
     // kConnecting.
     std::string address;
@@ -166,7 +172,7 @@ class GrpcHub final : public GrpcConnection::Listener,
   std::condition_variable closed_;
   // Guarded by mu_.
   std::optional<Hello> identity_;
-  JobShape shape_;
+  Roster roster_;
   absl::flat_hash_map<PeerId, Link> links_;
   absl::flat_hash_map<GrpcConnection*, Live> live_;
   int strangers_ = 0;

@@ -3,6 +3,7 @@
 #include <grpcpp/server.h>
 
 #include <deque>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,13 +44,18 @@ absl::StatusOr<std::unique_ptr<Transport>> GrpcTransport::Start(
 
 int GrpcTransport::port() const { return endpoint_->port; }
 
-void GrpcTransport::SetIdentity(const Hello& self, const JobShape& shape) {
-  hub_->SetIdentity(self, shape);
+void GrpcTransport::SetRoster(const Hello& self, Roster roster) {
+  hub_->SetRoster(self, std::move(roster));
 }
 
 void GrpcTransport::Connect(PeerId peer, const std::string& address,
                             absl::Time deadline) {
   hub_->Connect(peer, address, deadline);
+}
+
+void GrpcTransport::Disconnect(PeerId peer) {
+  waiting_.erase(peer);
+  hub_->Disconnect(peer);
 }
 
 void GrpcTransport::Send(PeerId to, const Frame& frame) {
@@ -63,61 +69,91 @@ std::vector<TrafficCount> GrpcTransport::traffic() const {
 }
 
 void GrpcTransport::Poll(absl::Duration timeout, FrameHandler& handler) {
-  std::deque<GrpcEvent> events = hub_->TakeEvents(timeout);
-  for (GrpcEvent& event : events) Deliver(event, handler);
+  if (RetryWaiting(handler)) timeout = absl::ZeroDuration();
+  for (GrpcEvent& event : hub_->TakeEvents(timeout)) {
+    const auto waiting = waiting_.find(event.peer);
+    if (waiting != waiting_.end()) {
+      waiting->second.push_back(std::move(event));
+    } else if (!Deliver(event, handler)) {
+      waiting_[event.peer].push_back(std::move(event));
+    }
+  }
 }
 
-void GrpcTransport::Deliver(GrpcEvent& event, FrameHandler& handler) {
+bool GrpcTransport::RetryWaiting(FrameHandler& handler) {
+  bool delivered = false;
+  // The handler may call Disconnect, and change waiting_.
+  std::map<PeerId, std::deque<GrpcEvent>> retried;
+  retried.swap(waiting_);
+  for (auto& [peer, events] : retried) {
+    while (!events.empty() && Deliver(events.front(), handler)) {
+      events.pop_front();
+      delivered = true;
+    }
+    if (!events.empty()) waiting_[peer] = std::move(events);
+  }
+  return delivered;
+}
+
+bool GrpcTransport::Deliver(GrpcEvent& event, FrameHandler& handler) {
+  // What came in before the owner ended the connection.
+  if (event.connection != nullptr && event.connection->disowned()) return true;
   switch (event.kind) {
     case GrpcEvent::Kind::kConnected:
       NEREUS_LOG(Debug) << "connected to " << PeerName(event.peer) << " ("
                         << event.connection->address() << ")";
       handler.OnConnected(event.peer);
-      return;
-
-    case GrpcEvent::Kind::kMessage: {
-      const absl::Status received = Receive(event, handler);
-      event.message.reset();
-      event.connection->Consumed();
-      if (received.ok()) return;
-      NEREUS_LOG(Warning) << "ending the connection to " << PeerName(event.peer)
-                          << " (" << event.connection->address()
-                          << "): " << received.message();
-      hub_->Refuse(event.connection, received);
-      return;
-    }
-
-    case GrpcEvent::Kind::kDisconnected: {
-      hub_->Disconnected(event);
-      if (event.connection == nullptr) {
-        NEREUS_LOG(Warning) << "cannot connect to " << event.failure.message();
-        handler.OnDisconnected(event.peer, event.failure);
-        return;
-      }
-      const absl::Status reason = event.connection->reason();
-      // What this side refused was logged at once.
-      if (!reason.ok() && !event.connection->refused_here()) {
-        NEREUS_LOG(Warning) << "the connection to " << PeerName(event.peer)
-                            << " (" << event.connection->address()
-                            << ") has ended: " << reason.message();
-      }
-      handler.OnDisconnected(event.peer, reason);
-      return;
-    }
+      return true;
+    case GrpcEvent::Kind::kMessage:
+      return DeliverMessage(event, handler);
+    case GrpcEvent::Kind::kDisconnected:
+      DeliverEnd(event, handler);
+      return true;
   }
+  return true;
 }
 
-absl::Status GrpcTransport::Receive(const GrpcEvent& event,
-                                    FrameHandler& handler) {
+bool GrpcTransport::DeliverMessage(GrpcEvent& event, FrameHandler& handler) {
+  const absl::StatusOr<bool> received = Receive(event, handler);
+  if (received.ok() && !*received) return false;
+  event.message.reset();
+  event.connection->Consumed();
+  if (received.ok()) return true;
+  NEREUS_LOG(Warning) << "ending the connection to " << PeerName(event.peer)
+                      << " (" << event.connection->address()
+                      << "): " << received.status().message();
+  hub_->Refuse(event.connection, received.status());
+  return true;
+}
+
+void GrpcTransport::DeliverEnd(const GrpcEvent& event, FrameHandler& handler) {
+  if (!hub_->Disconnected(event)) return;
+  if (event.connection == nullptr) {
+    NEREUS_LOG(Warning) << "cannot connect to " << event.failure.message();
+    handler.OnDisconnected(event.peer, event.failure);
+    return;
+  }
+  const absl::Status reason = event.connection->reason();
+  // What this side refused was logged at once.
+  if (!reason.ok() && !event.connection->refused_here()) {
+    NEREUS_LOG(Warning) << "the connection to " << PeerName(event.peer) << " ("
+                        << event.connection->address()
+                        << ") has ended: " << reason.message();
+  }
+  handler.OnDisconnected(event.peer, reason);
+}
+
+absl::StatusOr<bool> GrpcTransport::Receive(const GrpcEvent& event,
+                                            FrameHandler& handler) {
   // It came behind a frame that ended the connection.
-  if (event.connection->refused_here()) return absl::OkStatus();
+  if (event.connection->refused_here()) return true;
   NEREUS_ASSIGN_OR_RETURN(const IncomingFrame incoming,
                           IncomingFrame::Read(*event.message));
   if (incoming.header().kind == FrameKind::kRefusal) {
     NEREUS_ASSIGN_OR_RETURN(const Frame refusal,
                             ReadSmallFrame(*event.message, kRefusalBytesMax));
     hub_->RefusedByPeer(event.connection, ReadRefusal(refusal));
-    return absl::OkStatus();
+    return true;
   }
   if (incoming.header().kind == FrameKind::kHello) {
     return absl::InvalidArgumentError(
@@ -127,33 +163,35 @@ absl::Status GrpcTransport::Receive(const GrpcEvent& event,
   return Land(event, incoming, handler);
 }
 
-absl::Status GrpcTransport::Land(const GrpcEvent& event,
-                                 const IncomingFrame& incoming,
-                                 FrameHandler& handler) {
+absl::StatusOr<bool> GrpcTransport::Land(const GrpcEvent& event,
+                                         const IncomingFrame& incoming,
+                                         FrameHandler& handler) {
   const FrameHeader& header = incoming.header();
   NEREUS_ASSIGN_OR_RETURN(Landing landing,
                           handler.OnHeader(event.peer, header));
-  if (landing.kind != Landing::Kind::kDiscard) {
-    Frame frame;
-    frame.header = header;
-    frame.payload = landing.kind == Landing::Kind::kPlace
-                        ? std::move(landing.place)
-                        : Buffer::View(scratch_.data(), header.payload_bytes);
-    NEREUS_CHECK(frame.payload.bytes() == header.payload_bytes)
-        << DescribeFrame(header) << ": was given a place of "
-        << frame.payload.bytes() << " bytes";
-    incoming.CopyPayload(frame.payload.data());
-    NEREUS_RETURN_IF_ERROR(CheckPayload(header, frame.payload));
+  if (landing.kind == Landing::Kind::kWait) return false;
+  if (landing.kind == Landing::Kind::kDiscard) {
     event.connection->CountReceived(kFrameHeaderBytes + header.payload_bytes);
-    handler.OnFrame(event.peer, frame);
-    return absl::OkStatus();
+    return true;
   }
+  Frame frame;
+  frame.header = header;
+  frame.payload = landing.kind == Landing::Kind::kPlace
+                      ? std::move(landing.place)
+                      : Buffer::View(scratch_.data(), header.payload_bytes);
+  NEREUS_CHECK(frame.payload.bytes() == header.payload_bytes)
+      << DescribeFrame(header) << ": was given a place of "
+      << frame.payload.bytes() << " bytes";
+  incoming.CopyPayload(frame.payload.data());
+  NEREUS_RETURN_IF_ERROR(CheckPayload(header, frame.payload));
   event.connection->CountReceived(kFrameHeaderBytes + header.payload_bytes);
-  return absl::OkStatus();
+  handler.OnFrame(event.peer, frame);
+  return true;
 }
 
 void GrpcTransport::Shutdown(absl::Duration timeout) {
   if (std::exchange(shut_down_, true)) return;
+  waiting_.clear();
   hub_->Shutdown(absl::Now() + timeout);
   // Only streams that were turned away may be left.
   endpoint_->server->Shutdown(absl::ToChronoTime(absl::Now()));

@@ -1,6 +1,8 @@
 #ifndef NEREUS_COMMON_TRANSPORT_GRPC_TRANSPORT_H_
 #define NEREUS_COMMON_TRANSPORT_GRPC_TRANSPORT_H_
 
+#include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -67,9 +69,10 @@ class GrpcTransport final : public Transport {
   ~GrpcTransport() override;
 
   int port() const override;
-  void SetIdentity(const Hello& self, const JobShape& shape) override;
+  void SetRoster(const Hello& self, Roster roster) override;
   void Connect(PeerId peer, const std::string& address,
                absl::Time deadline) override;
+  void Disconnect(PeerId peer) override;
   void Send(PeerId to, const Frame& frame) override;
   void Poll(absl::Duration timeout, FrameHandler& handler) override;
   void Wake() override;
@@ -80,17 +83,27 @@ class GrpcTransport final : public Transport {
   GrpcTransport(std::shared_ptr<GrpcHub> hub,
                 std::unique_ptr<GrpcEndpoint> endpoint);
 
-  void Deliver(GrpcEvent& event, FrameHandler& handler);
+  // False: the event is to be delivered again later, and before any other of
+  // its peer.
+  bool Deliver(GrpcEvent& event, FrameHandler& handler);
+  bool DeliverMessage(GrpcEvent& event, FrameHandler& handler);
+  void DeliverEnd(const GrpcEvent& event, FrameHandler& handler);
+  // Whether any was delivered.
+  bool RetryWaiting(FrameHandler& handler);
 
-  // Lands one frame. An error is the peer's fault.
-  absl::Status Receive(const GrpcEvent& event, FrameHandler& handler);
-  absl::Status Land(const GrpcEvent& event, const IncomingFrame& incoming,
-                    FrameHandler& handler);
+  // Lands one frame; false: not yet. An error is the peer's fault.
+  absl::StatusOr<bool> Receive(const GrpcEvent& event, FrameHandler& handler);
+  absl::StatusOr<bool> Land(const GrpcEvent& event,
+                            const IncomingFrame& incoming,
+                            FrameHandler& handler);
 
   // Shared with the connections, whose last callbacks may come late.
   const std::shared_ptr<GrpcHub> hub_;
   const std::unique_ptr<GrpcEndpoint> endpoint_;
-  const Buffer scratch_;  // For Poll: payloads that have no other place.
+  // For Poll: payloads that have no other place, and what is to be delivered
+  // again, in order.
+  const Buffer scratch_;
+  std::map<PeerId, std::deque<GrpcEvent>> waiting_;
   bool shut_down_ = false;
 };
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
-#include "common/rpc/messages.h"
+#include "common/rpc/job_messages.h"
 #include "proto/data.pb.h"
 
 namespace nereus {
@@ -59,6 +59,7 @@ Frame HelloFrame(const Hello& hello) {
   message.set_epoch(hello.epoch);
   message.set_model_signature(hello.model_signature);
   *message.mutable_self() = ToProto(hello.self);
+  message.set_incarnation(hello.incarnation);
   *message.mutable_intended() = ToProto(hello.intended);
   Frame frame =
       TextFrame(FrameKind::kHello, hello.self, message.SerializeAsString());
@@ -91,6 +92,7 @@ absl::StatusOr<Hello> ReadHello(const Frame& frame) {
   hello.job = message.job();
   hello.epoch = message.epoch();
   hello.model_signature = message.model_signature();
+  hello.incarnation = message.incarnation();
   NEREUS_ASSIGN_OR_RETURN(hello.self, ReadPeer("self", message.self()));
   NEREUS_ASSIGN_OR_RETURN(hello.intended,
                           ReadPeer("intended", message.intended()));

@@ -1,10 +1,15 @@
 #include "common/transport/machine_driver.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 #include <variant>
 
+#include "absl/time/clock.h"
 #include "common/base/crc32c.h"
+#include "common/base/logging.h"
 #include "common/base/mutex.h"
+#include "common/base/version.h"
 #include "common/compute/arithmetic.h"
 
 namespace nereus {
@@ -14,26 +19,29 @@ namespace {
 // last.
 constexpr absl::Duration kPollTimeout = absl::Seconds(1);
 
-void Count(std::atomic<int64_t>& counter, const Frame& frame) {
-  counter.store(counter.load(std::memory_order_relaxed) + kFrameHeaderBytes +
-                    frame.payload.bytes(),
-                std::memory_order_relaxed);
+bool WorkersOwnSome(const Job& job) {
+  for (size_t layer = 0; layer < job.layers.size(); ++layer) {
+    if (job.WorkersOwn(static_cast<int>(layer))) return true;
+  }
+  return false;
 }
 
 }  // namespace
 
-MachineDriver::MachineDriver(PeerId self, JobPtr job, Transport* transport,
-                             Machine* machine, Events events)
-    : self_(self),
-      job_(std::move(job)),
-      transport_(transport),
-      machine_(machine),
+MachineDriver::MachineDriver(Transport* transport, Member* member, int layers,
+                             absl::Duration connect_timeout, Events events)
+    : transport_(transport),
+      member_(member),
+      connect_timeout_(connect_timeout),
       events_(std::move(events)),
-      bytes_sent_(job_->layers.size()),
-      bytes_received_(job_->layers.size()),
+      bytes_sent_(layers),
+      bytes_received_(layers),
       thread_([this] { Run(); }) {}
 
-MachineDriver::~MachineDriver() {
+MachineDriver::~MachineDriver() { Stop(); }
+
+void MachineDriver::Stop() {
+  if (!thread_.joinable()) return;
   stopping_ = true;
   transport_->Wake();
   thread_.join();
@@ -68,22 +76,30 @@ void MachineDriver::RunPosted() {
 
 absl::StatusOr<Landing> MachineDriver::OnHeader(PeerId from,
                                                 const FrameHeader& header) {
-  return machine_->OnHeader(from, header);
+  return member_->OnHeader(from, header);
 }
 
 void MachineDriver::OnFrame(PeerId from, const Frame& frame) {
-  Count(bytes_received_[frame.header.layer], frame);
-  machine_->OnFrame(from, frame, outbox_);
+  Count(bytes_received_, frame);
+  member_->OnFrame(from, frame, outbox_);
   Execute();
 }
 
-void MachineDriver::OnConnected(PeerId peer) { events_.connected(peer); }
+void MachineDriver::OnConnected(PeerId peer) {
+  NEREUS_LOG(Debug) << PeerName(peer) << " is connected";
+}
 
 void MachineDriver::OnDisconnected(PeerId peer, const absl::Status& reason) {
-  events_.disconnected(peer, reason);
+  // Not yet a failure: the coordinator knows whether the peer has left.
+  const std::string text(reason.ok() ? "closed by the peer" : reason.message());
+  NEREUS_LOG(Info) << "no connection to " << PeerName(peer)
+                   << " any more: " << text;
+  member_->OnLostPeer(peer, text, outbox_);
+  Execute();
 }
 
 void MachineDriver::Execute() {
+  bool entered = false;
   for (const Action& action : outbox_.actions()) {
     if (ExecuteArithmetic(action)) continue;
     if (const auto* send = std::get_if<SendFrame>(&action)) {
@@ -92,13 +108,70 @@ void MachineDriver::Execute() {
       Broadcast(broadcast->frame);
     } else if (const auto* done = std::get_if<LayerDone>(&action)) {
       events_.layer_done(*done);
+    } else if (const auto* message = std::get_if<SendMessage>(&action)) {
+      events_.send_message(message->message);
+    } else if (const auto* follow = std::get_if<FollowEpoch>(&action)) {
+      Follow(follow->start);
+      entered = true;
+    } else if (const auto* end = std::get_if<EndMembership>(&action)) {
+      events_.ended(end->outcome);
     }
   }
   outbox_.Clear();
+  if (entered) events_.entered(start_);
+}
+
+bool MachineDriver::Dials(const EpochStart& start, PeerId peer) const {
+  if (start.self.role == Role::kShard) return false;
+  if (peer.role == Role::kShard) return true;
+  // Workers have nothing to say to each other but for layers that they own. Of
+  // two, the one with the higher rank connects.
+  return start.self.rank > peer.rank && WorkersOwnSome(*start.job);
+}
+
+void MachineDriver::Follow(std::shared_ptr<const EpochStart> start) {
+  const std::shared_ptr<const EpochStart> before =
+      std::exchange(start_, std::move(start));
+  Roster roster;
+  for (const Seat& seat : start_->seats) roster[seat.id] = seat.incarnation;
+  if (before != nullptr) {
+    for (const Seat& seat : before->seats) {
+      const auto found = roster.find(seat.id);
+      const bool stays =
+          found != roster.end() && found->second == seat.incarnation;
+      if (!stays) transport_->Disconnect(seat.id);
+    }
+  }
+  for (const auto& [first, second] : start_->lost_links) {
+    if (first == start_->self) transport_->Disconnect(second);
+    if (second == start_->self) transport_->Disconnect(first);
+  }
+  Hello hello;
+  hello.protocol_version = kProtocolVersion;
+  hello.build = kVersion;
+  hello.job = start_->job->id;
+  hello.epoch = start_->job->epoch;
+  hello.model_signature = ModelSignature(start_->job->layers);
+  hello.self = start_->self;
+  hello.incarnation = roster[start_->self];
+  transport_->SetRoster(hello, std::move(roster));
+  const absl::Time deadline = absl::Now() + connect_timeout_;
+  for (const Seat& seat : start_->seats) {
+    if (seat.id == start_->self || !Dials(*start_, seat.id)) continue;
+    transport_->Connect(seat.id, seat.data_address, deadline);
+  }
+}
+
+void MachineDriver::Count(Counters& counters, const Frame& frame) {
+  if (frame.header.layer >= counters.size()) return;
+  std::atomic<int64_t>& counter = counters[frame.header.layer];
+  counter.store(counter.load(std::memory_order_relaxed) + kFrameHeaderBytes +
+                    frame.payload.bytes(),
+                std::memory_order_relaxed);
 }
 
 void MachineDriver::Send(PeerId to, const Frame& frame) {
-  Count(bytes_sent_[frame.header.layer], frame);
+  Count(bytes_sent_, frame);
   transport_->Send(to, frame);
 }
 
@@ -107,9 +180,9 @@ void MachineDriver::Broadcast(const Frame& frame) {
   Frame checked = frame;
   checked.header.payload_crc =
       Crc32c(frame.payload.data(), static_cast<size_t>(frame.payload.bytes()));
-  for (int rank = 0; rank < job_->workers; ++rank) {
-    const PeerId to = PeerId::Worker(rank);
-    if (to != self_) Send(to, checked);
+  for (const WorkerSeat& seat : start_->job->workers) {
+    const PeerId to = PeerId::Worker(seat.rank);
+    if (to != start_->self) Send(to, checked);
   }
 }
 

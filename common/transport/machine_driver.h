@@ -10,31 +10,37 @@
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
-#include "common/protocol/job.h"
-#include "common/protocol/machine.h"
+#include "common/protocol/member.h"
 #include "common/transport/transport.h"
 
 namespace nereus {
 
-// The one thread that owns a machine: hands it what the transport brings, and
-// carries out its actions, arithmetic on this thread and frames through the
-// transport.
+// The one thread that owns a member and its machine: hands them what the
+// transport brings and what is posted, and carries out their actions,
+// arithmetic on this thread and frames through the transport. In each epoch it
+// connects to the members that this process has something to say to.
 class MachineDriver final : private FrameHandler {
  public:
   // Called on the driver's thread; none may wait.
   struct Events {
     std::function<void(const LayerDone&)> layer_done;
-    std::function<void(PeerId)> connected;
-    std::function<void(PeerId, const absl::Status&)> disconnected;
+    std::function<void(const MemberMessage&)> send_message;
+    // The member has entered an epoch, and its machine as well.
+    std::function<void(const std::shared_ptr<const EpochStart>&)> entered;
+    std::function<void(const absl::Status&)> ended;
   };
 
-  // `transport` and `machine` are not owned and must outlive this; nobody else
-  // calls the machine, or the transport's Poll. Starts at once.
-  MachineDriver(PeerId self, JobPtr job, Transport* transport, Machine* machine,
-                Events events);
+  // `transport` and `member` are not owned and must outlive this; nobody else
+  // calls the member, or the transport's Poll. `layers`: how many to count the
+  // bytes of; 0 counts none. Starts at once.
+  MachineDriver(Transport* transport, Member* member, int layers,
+                absl::Duration connect_timeout, Events events);
 
-  // Stops and joins the thread. What is queued in the transport stays there.
   ~MachineDriver() override;
+
+  // Stops and joins the thread; nothing posted is run any more. What is queued
+  // in the transport stays there. Called by the destructor too.
+  void Stop();
 
   // Runs `event` on the driver's thread, in the order of posting, and carries
   // out the actions that it leaves. Not run if the driver is stopped before.
@@ -46,6 +52,8 @@ class MachineDriver final : private FrameHandler {
   int64_t bytes_received(int layer) const { return bytes_received_[layer]; }
 
  private:
+  using Counters = std::vector<std::atomic<int64_t>>;
+
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) override;
   void OnFrame(PeerId from, const Frame& frame) override;
@@ -55,23 +63,27 @@ class MachineDriver final : private FrameHandler {
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   void RunPosted() ABSL_LOCKS_EXCLUDED(mu_);
   void Execute();
+  void Follow(std::shared_ptr<const EpochStart> start);
+  // Whether this process connects to that one.
+  bool Dials(const EpochStart& start, PeerId peer) const;
   void Send(PeerId to, const Frame& frame);
   void Broadcast(const Frame& frame);
+  static void Count(Counters& counters, const Frame& frame);
 
   // Constant after construction.
-  const PeerId self_;
-  const JobPtr job_;
   Transport* const transport_;
-  Machine* const machine_;
+  Member* const member_;
+  const absl::Duration connect_timeout_;
   const Events events_;
 
   // The thread's own.
   Outbox outbox_;
   std::vector<Event> running_;
+  std::shared_ptr<const EpochStart> start_;  // The epoch; null before it.
 
   // By layer; written by the thread only.
-  std::vector<std::atomic<int64_t>> bytes_sent_;
-  std::vector<std::atomic<int64_t>> bytes_received_;
+  Counters bytes_sent_;
+  Counters bytes_received_;
 
   Mutex mu_;
   std::vector<Event> posted_ ABSL_GUARDED_BY(mu_);

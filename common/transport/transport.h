@@ -39,15 +39,20 @@ class Transport {
   // The port it listens at.
   virtual int port() const = 0;
 
-  // Who this process is, once the coordinator has said so. Connections that
-  // come in before are told to come again.
-  virtual void SetIdentity(const Hello& self, const JobShape& shape) = 0;
+  // Who this process and its peers are, in a new epoch. Connections that come
+  // in before the first one are told to come again; those that are there stay.
+  virtual void SetRoster(const Hello& self, Roster roster) = 0;
 
   // Connects to `peer` at "host:port" in the background: with backoff until
   // `deadline` while nobody answers, then the handler hears OnConnected or
   // OnDisconnected.
   virtual void Connect(PeerId peer, const std::string& address,
                        absl::Time deadline) = 0;
+
+  // Ends the connection to `peer`, or the attempt to make one, and drops what
+  // is queued for it and what has arrived from it; the handler hears nothing of
+  // it. From the thread of Poll only.
+  virtual void Disconnect(PeerId peer) = 0;
 
   // Queues `frame` for `to`; kept until there is a connection. The checksum of
   // the payload is filled in here, unless it is not 0 already.
@@ -57,7 +62,8 @@ class Transport {
   // all that has arrived to `handler`. For each frame: handler.OnHeader says
   // where its payload goes, then, checksum verified, handler.OnFrame. An error
   // from OnHeader or in a frame ends that connection with one log line, and
-  // OnDisconnected.
+  // OnDisconnected. A frame that is to wait is announced again in the next
+  // call, and those behind it wait in the connection.
   virtual void Poll(absl::Duration timeout, FrameHandler& handler) = 0;
 
   virtual void Wake() = 0;

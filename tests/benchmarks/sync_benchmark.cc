@@ -96,6 +96,7 @@ absl::Status Work(const BenchmarkOptions& options,
   std::fill(gradient.begin(), gradient.end(),
             static_cast<float>(client->rank() + 1));
   for (int round = 0; round < options.warmup + options.repeats; ++round) {
+    NEREUS_RETURN_IF_ERROR(client->BeginStep().status());
     const absl::Time start = absl::Now();
     NEREUS_RETURN_IF_ERROR(client->Push(0, round, absl::MakeSpan(gradient)));
     NEREUS_RETURN_IF_ERROR(client->Wait(0, round));

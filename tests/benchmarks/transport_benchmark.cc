@@ -58,7 +58,7 @@ class Node final : public FrameHandler {
     Hello hello;
     hello.protocol_version = kProtocolVersion;
     hello.self = self;
-    transport_->SetIdentity(hello, {.workers = 1, .shards = 1});
+    transport_->SetRoster(hello, {{kParent, 0}, {kChild, 0}});
     for (int64_t i = 0; i < values_.float_count(); ++i) {
       values_.floats()[i] = static_cast<float>(i % 1000);
     }

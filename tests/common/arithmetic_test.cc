@@ -26,6 +26,9 @@ TEST(ArithmeticTest, WhatIsNotArithmeticIsLeftToTheDriver) {
   EXPECT_FALSE(ExecuteArithmetic(SendFrame{}));
   EXPECT_FALSE(ExecuteArithmetic(BroadcastFrame{}));
   EXPECT_FALSE(ExecuteArithmetic(LayerDone{}));
+  EXPECT_FALSE(ExecuteArithmetic(SendMessage{}));
+  EXPECT_FALSE(ExecuteArithmetic(FollowEpoch{}));
+  EXPECT_FALSE(ExecuteArithmetic(EndMembership{}));
 }
 
 TEST(ArithmeticTest, CopyReplacesTheDestination) {

@@ -145,6 +145,18 @@ TEST(BufferTest, SizeOnlyHasSizesButNoBytes) {
   EXPECT_EQ(size.Slice(100, 24).bytes(), 24);
 }
 
+TEST(BufferTest, MemoryLikeAModelsHasBytesIfTheModelHas) {
+  const Buffer size = Buffer::AllocateLike(Buffer::SizeOnly(4), 4099);
+  EXPECT_EQ(size.data(), nullptr);
+  EXPECT_EQ(size.bytes(), 4099);
+  const Buffer model = Buffer::Allocate(4);
+  const Buffer memory = Buffer::AllocateLike(model, 4099);
+  EXPECT_EQ(memory.bytes(), 4099);
+  EXPECT_TRUE(memory.unique());
+  EXPECT_TRUE(model.unique());  // It is not kept.
+  for (int64_t i = 0; i < memory.bytes(); ++i) ASSERT_EQ(memory.data()[i], 0);
+}
+
 // References come and go on several threads; the last one releases, once, and
 // then sees what the others wrote.
 TEST(BufferTest, CountsOnManyThreads) {

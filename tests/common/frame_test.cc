@@ -44,7 +44,7 @@ constexpr HeaderBytes kGolden = {
     0x01,                                            // version
     0x04,                                            // kind: result
     0x01,                                            // wire: float32
-    0x00,                                            // reserved
+    0x00,                                            // part
     0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01,  // job
     0x05, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  // epoch
     0x03, 0x00, 0x00, 0x00,                          // layer
@@ -81,14 +81,27 @@ TEST(FrameHeaderTest, BytesOfVersion1AreReadBack) {
   EXPECT_EQ(*header, SomeHeader());
 }
 
+TEST(FrameHeaderTest, ThePartIsTheByteBeforeTheJob) {
+  FrameHeader header = SomeHeader();
+  header.part = 6;
+  HeaderBytes expected = kGolden;
+  expected[7] = 6;
+  Seal(expected);
+  EXPECT_EQ(Encode(header), expected);
+  const auto decoded = DecodeFrameHeader(expected);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded, header);
+}
+
 FrameHeader RandomHeader(Random& random) {
   FrameHeader header;
-  header.kind = static_cast<FrameKind>(1 + random.Below(6));
+  header.kind = static_cast<FrameKind>(1 + random.Below(7));
   header.wire = static_cast<WireType>(random.Below(2));
   header.job = random.Next();
   header.epoch = random.Next();
   header.layer = static_cast<uint32_t>(random.Next());
   header.chunk = static_cast<uint32_t>(random.Next());
+  header.part = static_cast<uint8_t>(random.Next());
   header.round = static_cast<int64_t>(random.Next());
   const int rank = static_cast<int>(random.Below(kRanksMax));
   header.sender =
@@ -114,6 +127,7 @@ TEST(FrameHeaderTest, WhatIsEncodedIsDecoded) {
 TEST(FrameHeaderTest, ExtremeValuesAreDecoded) {
   FrameHeader header = SomeHeader();
   header.sender = PeerId::Worker(kRanksMax - 1);
+  header.part = 255;
   header.round = std::numeric_limits<int64_t>::min();
   header.offset = std::numeric_limits<uint32_t>::max();
   header.payload_bytes = kFramePayloadBytesMax;
@@ -170,12 +184,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"OlderVersion", 4, {0}, "protocol version is 0, expected 1"},
         BadField{"NewerVersion", 4, {2}, "protocol version is 2, expected 1"},
         BadField{"KindZero", 5, {0}, "kind is 0"},
-        BadField{"KindAfterTheLast", 5, {7}, "kind is 7"},
+        BadField{"KindAfterTheLast", 5, {8}, "kind is 8"},
         BadField{"KindHighest", 5, {255}, "kind is 255"},
         BadField{"WireAfterTheLast", 6, {2}, "wire type is 2"},
         BadField{"WireHighest", 6, {255}, "wire type is 255"},
-        BadField{"ReservedByte", 7, {1}, "reserved"},
-        BadField{"ReservedByteHighBit", 7, {128}, "reserved"},
         BadField{"ReservedWord", 56, {1, 0, 0, 0}, "reserved"},
         BadField{"ReservedWordLastByte", 59, {255}, "reserved"},
         BadField{"WorkerRank", 40, {0, 0, 1, 0}, "sender is 65536"},
@@ -229,7 +241,7 @@ TEST(CheckPayloadTest, RefusesOtherBytesWithBothChecksumsAndTheFrame) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   const std::string message(status.message());
   EXPECT_THAT(message, HasSubstr("the header says e3069283"));
-  EXPECT_THAT(message, HasSubstr("result layer=3 chunk=2 round=-1"));
+  EXPECT_THAT(message, HasSubstr("result layer=3 chunk=2 part=0 round=-1"));
   EXPECT_THAT(message, HasSubstr("from shard 1"));
 }
 
@@ -237,21 +249,23 @@ TEST(DescribeFrameTest, NamesEveryFieldThatTells) {
   FrameHeader header = SomeHeader();
   header.kind = FrameKind::kContribution;
   header.chunk = 0;
+  header.part = 0;
   header.round = 12;
   header.payload_bytes = 262144;
   header.sender = PeerId::Worker(1);
   EXPECT_EQ(DescribeFrame(header),
-            "contribution layer=3 chunk=0 round=12 offset=65536 bytes=262144 "
-            "from worker 1");
+            "contribution layer=3 chunk=0 part=0 round=12 offset=65536 "
+            "bytes=262144 from worker 1");
 }
 
 TEST(FrameKindTest, EveryKindHasANameOfItsOwn) {
   std::vector<std::string> names;
-  for (int kind = 1; kind <= 6; ++kind) {
+  for (int kind = 1; kind <= 7; ++kind) {
     names.emplace_back(FrameKindName(static_cast<FrameKind>(kind)));
   }
-  EXPECT_THAT(names, testing::ElementsAre("hello", "refusal", "contribution",
-                                          "result", "pull", "factors"));
+  EXPECT_THAT(names,
+              testing::ElementsAre("hello", "refusal", "contribution", "result",
+                                   "pull", "factors", "pull-factors"));
 }
 
 TEST(FrameCountTest, CutsAtEveryFullFrame) {
@@ -335,11 +349,9 @@ INSTANTIATE_TEST_SUITE_P(
                     IndexCase{int64_t{1} << 32, 0xffffffff, 262144, -1}));
 
 TEST(FrameHeaderTest, AReservedFieldIsRefusedWithItsValue) {
-  uint8_t bytes[kFrameHeaderBytes];
-  EncodeFrameHeader(FrameHeader(), bytes);
-  bytes[7] = 0x7b;
-  const uint32_t crc = Crc32c(bytes, 60);
-  std::memcpy(bytes + 60, &crc, 4);
+  HeaderBytes bytes = kGolden;
+  bytes[56] = 0x7b;
+  Seal(bytes);
   EXPECT_THAT(std::string(DecodeFrameHeader(bytes).status().message()),
               HasSubstr("123"));
 }

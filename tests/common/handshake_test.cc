@@ -22,6 +22,7 @@ Hello SomeHello() {
   hello.epoch = 12;
   hello.model_signature = 0xfedcba9876543210;
   hello.self = PeerId::Worker(3);
+  hello.incarnation = 0x123456789a;
   hello.intended = PeerId::Shard(1);
   return hello;
 }
@@ -47,6 +48,7 @@ TEST(HandshakeTest, HelloSurvivesTheWire) {
   EXPECT_EQ(hello->epoch, 12u);
   EXPECT_EQ(hello->model_signature, 0xfedcba9876543210);
   EXPECT_EQ(hello->self, PeerId::Worker(3));
+  EXPECT_EQ(hello->incarnation, 0x123456789au);
   EXPECT_EQ(hello->intended, PeerId::Shard(1));
 }
 
@@ -56,7 +58,7 @@ TEST(HandshakeTest, ReadsRecordedBytes) {
       "\x08\x09\x12\x01"
       "b"
       "\x19\x01\0\0\0\0\0\0\x80\x20\x0c\x29\x10\x32\x54\x76\x98\xba\xdc\xfe"
-      "\x32\x04\x08\x01\x10\x03\x3a\x04\x08\x02\x10\x01";
+      "\x32\x04\x08\x01\x10\x03\x3a\x04\x08\x02\x10\x01\x40\x90\x03";
   const auto hello = ReadHello(
       WithPayload(FrameKind::kHello, std::string(kBytes, sizeof(kBytes) - 1)));
   ASSERT_TRUE(hello.ok()) << hello.status();
@@ -65,6 +67,7 @@ TEST(HandshakeTest, ReadsRecordedBytes) {
   EXPECT_EQ(hello->model_signature, 0xfedcba9876543210);
   EXPECT_EQ(hello->self, PeerId::Worker(3));
   EXPECT_EQ(hello->intended, PeerId::Shard(1));
+  EXPECT_EQ(hello->incarnation, 400u);
 }
 
 TEST(HandshakeTest, RefusesWhatNoSenderOfOursWrites) {
@@ -107,11 +110,18 @@ TEST(HandshakeTest, RefusesWhatNoSenderOfOursWrites) {
 
 TEST(HandshakeTest, EveryPrefixOfAHelloIsReadWithoutHarm) {
   const Frame whole = HelloFrame(SomeHello());
+  // All fields but the last are required, or cannot end there; without it the
+  // hello has an incarnation that no process has.
+  constexpr int64_t kIncarnationBytes = 1 + 6;
   for (int64_t bytes = 0; bytes < whole.payload.bytes(); ++bytes) {
     Frame cut = whole;
     cut.payload = whole.payload.Slice(0, bytes);
-    // The last field is required, so no proper prefix is a hello.
-    EXPECT_FALSE(ReadHello(cut).ok()) << bytes;
+    const auto hello = ReadHello(cut);
+    EXPECT_EQ(hello.ok(), bytes == whole.payload.bytes() - kIncarnationBytes)
+        << bytes;
+    if (hello.ok()) {
+      EXPECT_EQ(hello->incarnation, 0u);
+    }
   }
 }
 

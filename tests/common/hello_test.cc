@@ -7,38 +7,61 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 namespace nereus {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr JobShape kShape{/*workers=*/3, /*shards=*/2};
+// Rank 1 was a worker once.
+const Roster kRoster = {{PeerId::Worker(0), 41},
+                        {PeerId::Worker(2), 42},
+                        {PeerId::Worker(3), 45},
+                        {PeerId::Shard(0), 43},
+                        {PeerId::Shard(1), 44}};
 
 // Shard 1 of build "ours" and worker 2 of build "theirs".
-Hello Ours() { return {1, "ours", 10, 20, 30, PeerId::Shard(1), {}}; }
+Hello Ours() {
+  Hello hello;
+  hello.protocol_version = 1;
+  hello.build = "ours";
+  hello.job = 10;
+  hello.epoch = 20;
+  hello.model_signature = 30;
+  hello.self = PeerId::Shard(1);
+  hello.incarnation = 44;
+  return hello;
+}
 Hello Theirs() {
-  return {1, "theirs", 10, 20, 30, PeerId::Worker(2), PeerId::Shard(1)};
+  Hello hello = Ours();
+  hello.build = "theirs";
+  hello.self = PeerId::Worker(2);
+  hello.incarnation = 42;
+  hello.intended = PeerId::Shard(1);
+  return hello;
 }
 
 TEST(HelloTest, PeersOfOneJobAreAccepted) {
-  const absl::Status status = CheckHello(Ours(), Theirs(), kShape);
+  const absl::Status status = CheckHello(Ours(), Theirs(), kRoster);
   EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST(HelloTest, EveryOtherMemberIsAccepted) {
-  for (const PeerId peer : {PeerId::Worker(0), PeerId::Worker(1),
-                            PeerId::Worker(2), PeerId::Shard(0)}) {
+  for (const auto& [peer, incarnation] : kRoster) {
+    if (peer == Ours().self) continue;
     Hello theirs = Theirs();
     theirs.self = peer;
-    EXPECT_TRUE(CheckHello(Ours(), theirs, kShape).ok()) << PeerName(peer);
+    theirs.incarnation = incarnation;
+    EXPECT_TRUE(CheckHello(Ours(), theirs, kRoster).ok()) << PeerName(peer);
   }
 }
 
 TEST(HelloTest, AnotherBuildOfTheSameProtocolIsAccepted) {
   Hello theirs = Theirs();
   theirs.build = "0.0.0-elsewhere";
-  EXPECT_TRUE(CheckHello(Ours(), theirs, kShape).ok());
+  EXPECT_TRUE(CheckHello(Ours(), theirs, kRoster).ok());
 }
 
 struct Mismatch {
@@ -52,7 +75,7 @@ class HelloMismatchTest : public testing::TestWithParam<Mismatch> {};
 TEST_P(HelloMismatchTest, IsRefusedWithTheFieldAndBothValues) {
   Hello theirs = Theirs();
   GetParam().spoil(theirs);
-  const absl::Status status = CheckHello(Ours(), theirs, kShape);
+  const absl::Status status = CheckHello(Ours(), theirs, kRoster);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   for (const char* part : GetParam().parts) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(part));
@@ -70,9 +93,6 @@ INSTANTIATE_TEST_SUITE_P(
                  [](Hello& h) { h.job = 11; },
                  {"job differs", "worker 2 (build theirs) has 11",
                   "shard 1 (build ours) has 10"}},
-        Mismatch{"Epoch",
-                 [](Hello& h) { h.epoch = 21; },
-                 {"epoch differs", "has 21", "has 20"}},
         Mismatch{"Model",
                  [](Hello& h) { h.model_signature = 31; },
                  {"model signature differs", "has 31", "has 30"}},
@@ -82,19 +102,56 @@ INSTANTIATE_TEST_SUITE_P(
         Mismatch{"OtherRoleMeant",
                  [](Hello& h) { h.intended = PeerId::Worker(1); },
                  {"receiver differs", "has worker 1", "has shard 1"}},
-        Mismatch{"WorkerOutOfRange",
-                 [](Hello& h) { h.self = PeerId::Worker(3); },
-                 {"shard 1 has no peer worker 3", "3 workers", "2 shards"}},
+        Mismatch{"NoWorkerAnyMore",
+                 [](Hello& h) { h.self = PeerId::Worker(1); },
+                 {"shard 1 has no peer worker 1 in epoch 20"}},
         Mismatch{"ShardOutOfRange",
                  [](Hello& h) { h.self = PeerId::Shard(2); },
-                 {"shard 1 has no peer shard 2", "3 workers", "2 shards"}},
+                 {"shard 1 has no peer shard 2 in epoch 20"}},
         Mismatch{"NegativeRank",
                  [](Hello& h) { h.self = PeerId::Worker(-1); },
                  {"shard 1 has no peer worker -1"}},
         Mismatch{"Ourselves",
-                 [](Hello& h) { h.self = PeerId::Shard(1); },
-                 {"shard 1 has no peer shard 1"}}),
+                 [](Hello& h) {
+                   h.self = PeerId::Shard(1);
+                   h.incarnation = 44;
+                 },
+                 {"shard 1 has no peer shard 1"}},
+        Mismatch{"ProcessBefore",
+                 [](Hello& h) { h.incarnation = 7; },
+                 {"another process is worker 2 now", "its incarnation 42",
+                  "this is 7"}},
+        Mismatch{"NoIncarnation",
+                 [](Hello& h) { h.incarnation = 0; },
+                 {"another process is worker 2 now", "this is 0"}}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// The two will be in one epoch soon, or one of them will be told that it is not
+// in it: that is not for the handshake to judge.
+TEST(HelloTest, AnotherEpochIsNotReadyWhoeverAsks) {
+  for (const uint64_t epoch : {19, 21}) {
+    for (const PeerId peer : {PeerId::Worker(2), PeerId::Worker(77)}) {
+      Hello theirs = Theirs();
+      theirs.epoch = epoch;
+      theirs.self = peer;
+      const absl::Status status = CheckHello(Ours(), theirs, kRoster);
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+      EXPECT_THAT(
+          std::string(status.message()),
+          AllOf(HasSubstr(absl::StrCat(PeerName(peer), " is in epoch ", epoch)),
+                HasSubstr("shard 1 in epoch 20")));
+    }
+  }
+}
+
+// What waiting cannot mend comes before what it can.
+TEST(HelloTest, AnotherEpochHidesNoOtherDifference) {
+  Hello theirs = Theirs();
+  theirs.epoch = 21;
+  theirs.model_signature = 31;
+  const absl::Status status = CheckHello(Ours(), theirs, kRoster);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+}
 
 // Of several differences the protocol's version explains the others.
 TEST(HelloTest, TheVersionIsComparedFirst) {
@@ -102,7 +159,7 @@ TEST(HelloTest, TheVersionIsComparedFirst) {
   theirs.protocol_version = 2;
   theirs.job = 99;
   theirs.self = PeerId::Worker(1000);
-  const absl::Status status = CheckHello(Ours(), theirs, kShape);
+  const absl::Status status = CheckHello(Ours(), theirs, kRoster);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("protocol version"), HasSubstr("worker 1000")));
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <string>
@@ -16,17 +17,32 @@ namespace {
 using testing::HasSubstr;
 
 struct Parts {
-  int workers = 2;
+  Parts() {
+    job.id = 9;
+    job.epoch = 1;
+    job.workers = FirstWorkers(2);
+    job.layers = {FactorLayer("fc", 4, 3, true, 5), VectorLayer("scale", 7)};
+    job.routes = {{Scheme::kFactor}, {Scheme::kServer}};
+  }
+  Job job;
   int shards = 2;
-  std::vector<LayerSpec> layers = {FactorLayer("fc", 4, 3, true, 5),
-                                   VectorLayer("scale", 7)};
-  std::vector<Route> routes = {{Scheme::kFactor}, {Scheme::kServer}};
-  JobOptions options;
 };
 
 absl::StatusOr<JobPtr> Make(const Parts& parts) {
-  return MakeJob(9, 1, parts.workers, parts.shards, parts.layers, parts.routes,
-                 parts.options);
+  return MakeJob(parts.job, parts.shards);
+}
+
+// Worker 1 has gone, 2 has left, 4 and 7 have come.
+Parts LateParts() {
+  Parts parts;
+  parts.job.workers = {{0, 0}, {3, 0}, {4, 10}, {7, 12}};
+  parts.job.leavers = {2};
+  parts.job.base_round = 4;
+  parts.job.first_step = 12;
+  parts.job.contributions_before = 30;
+  parts.job.owner = 0;
+  parts.job.finished_rounds = {{0, 11, 2, 3}};
+  return parts;
 }
 
 TEST(OptimizerPlaceTest, NamesAreParsedBack) {
@@ -43,18 +59,70 @@ TEST(OptimizerPlaceTest, NamesAreParsedBack) {
 
 TEST(JobTest, HoldsItsParts) {
   Parts parts;
-  parts.options.deterministic = true;
+  parts.job.options.deterministic = true;
   const auto job = Make(parts);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ((*job)->id, 9u);
   EXPECT_EQ((*job)->epoch, 1u);
-  EXPECT_EQ((*job)->workers, 2);
+  EXPECT_EQ((*job)->workers, FirstWorkers(2));
+  EXPECT_EQ((*job)->worker_count(), 2);
   EXPECT_EQ((*job)->shards(), 2);
-  EXPECT_EQ((*job)->layers, parts.layers);
-  EXPECT_EQ((*job)->routes, parts.routes);
-  EXPECT_EQ((*job)->options, parts.options);
-  EXPECT_EQ((*job)->mean_scale(), 0.5f);
+  EXPECT_EQ((*job)->layers, parts.job.layers);
+  EXPECT_EQ((*job)->routes, parts.job.routes);
+  EXPECT_EQ((*job)->options, parts.job.options);
+  EXPECT_EQ((*job)->MeanScale(0), 0.5f);
   EXPECT_EQ((*job)->placement.chunks().size(), 2u);
+  // Of a new job.
+  EXPECT_EQ((*job)->base_round, kInitialRound);
+  EXPECT_EQ((*job)->first_step, 0);
+  EXPECT_EQ((*job)->contributions_before, 0);
+  EXPECT_EQ((*job)->owner, -1);
+}
+
+TEST(JobTest, HoldsThePartsOfALaterEpoch) {
+  const Parts parts = LateParts();
+  const auto job = Make(parts);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ((*job)->workers, parts.job.workers);
+  EXPECT_EQ((*job)->leavers, parts.job.leavers);
+  EXPECT_EQ((*job)->base_round, 4);
+  EXPECT_EQ((*job)->first_step, 12);
+  EXPECT_EQ((*job)->contributions_before, 30);
+  EXPECT_EQ((*job)->owner, 0);
+  EXPECT_EQ((*job)->finished_rounds, parts.job.finished_rounds);
+}
+
+TEST(JobTest, AWorkersPositionIsItsPlaceAmongTheRanks) {
+  const JobPtr job = *Make(LateParts());
+  const std::vector<int> positions = {0, -1, -1, 1, 2, -1, -1, 3, -1};
+  for (int rank = 0; rank < 9; ++rank) {
+    EXPECT_EQ(job->PositionOf(rank), positions[rank]) << rank;
+  }
+  EXPECT_EQ(job->PositionOf(-1), -1);
+}
+
+TEST(JobTest, ContributorsAreThoseWhoHaveBegunByThen) {
+  const JobPtr job = *Make(LateParts());
+  const struct {
+    int64_t round;
+    int contributors;
+  } kCases[] = {{0, 2},  {9, 2},  {10, 3},
+                {11, 3}, {12, 4}, {std::numeric_limits<int64_t>::max(), 4}};
+  for (const auto& c : kCases) {
+    EXPECT_EQ(job->ContributorsOf(c.round), c.contributors) << c.round;
+    EXPECT_EQ(job->MeanScale(c.round), 1.0f / c.contributors) << c.round;
+  }
+}
+
+TEST(JobTest, WorkersOwnWhatTheyUpdate) {
+  Parts parts;
+  JobPtr job = *Make(parts);
+  EXPECT_TRUE(job->WorkersOwn(0));  // By factors.
+  EXPECT_FALSE(job->WorkersOwn(1));
+  parts.job.options.optimizer_place = OptimizerPlace::kWorker;
+  job = *Make(parts);
+  EXPECT_TRUE(job->WorkersOwn(0));
+  EXPECT_TRUE(job->WorkersOwn(1));
 }
 
 struct BadJob {
@@ -76,36 +144,136 @@ TEST_P(BadJobTest, IsRefusedWithItsValues) {
 INSTANTIATE_TEST_SUITE_P(
     All, BadJobTest,
     testing::Values(
-        BadJob{"NoWorkers", [](Parts& p) { p.workers = 0; }, "workers is 0"},
-        BadJob{"NegativeWorkers",
-               [](Parts& p) { p.workers = std::numeric_limits<int>::min(); },
-               "workers is -2147483648"},
-        BadJob{"TooManyWorkers", [](Parts& p) { p.workers = 65537; },
+        BadJob{"NoWorkers", [](Parts& p) { p.job.workers.clear(); },
+               "workers is 0"},
+        BadJob{"TooManyWorkers",
+               [](Parts& p) { p.job.workers = FirstWorkers(65537); },
                "workers is 65537"},
         BadJob{"NoShards", [](Parts& p) { p.shards = 0; }, "shards is 0"},
+        BadJob{"NegativeShards",
+               [](Parts& p) { p.shards = std::numeric_limits<int>::min(); },
+               "shards is -2147483648"},
         BadJob{"TooManyShards", [](Parts& p) { p.shards = 65537; },
                "shards is 65537"},
         BadJob{"NoLayers",
                [](Parts& p) {
-                 p.layers.clear();
-                 p.routes.clear();
+                 p.job.layers.clear();
+                 p.job.routes.clear();
                },
                "0 layers"},
-        BadJob{"BadLayer", [](Parts& p) { p.layers[1].m = 0; },
+        BadJob{"BadLayer", [](Parts& p) { p.job.layers[1].m = 0; },
                "layer scale has m 0"},
-        BadJob{"TwoLayersOfOneName", [](Parts& p) { p.layers[1].name = "fc"; },
+        BadJob{"TwoLayersOfOneName",
+               [](Parts& p) { p.job.layers[1].name = "fc"; },
                "two layers have the name fc"},
-        BadJob{"TooFewRoutes", [](Parts& p) { p.routes.pop_back(); },
+        BadJob{"TooFewRoutes", [](Parts& p) { p.job.routes.pop_back(); },
                "1 routes for 2 layers"},
-        BadJob{"TooManyRoutes", [](Parts& p) { p.routes.emplace_back(); },
+        BadJob{"TooManyRoutes", [](Parts& p) { p.job.routes.emplace_back(); },
                "3 routes for 2 layers"},
         BadJob{"FactorsOfAVector",
-               [](Parts& p) { p.routes[1].scheme = Scheme::kFactor; },
+               [](Parts& p) { p.job.routes[1].scheme = Scheme::kFactor; },
                "scale vector 1x7"},
         BadJob{"Optimizer",
-               [](Parts& p) { p.options.optimizer.momentum = 1.0f; },
+               [](Parts& p) { p.job.options.optimizer.momentum = 1.0f; },
                "momentum is 1"}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// Of LateParts.
+class BadEpochTest : public testing::TestWithParam<BadJob> {};
+
+TEST_P(BadEpochTest, IsRefusedWithItsValues) {
+  Parts parts = LateParts();
+  GetParam().spoil(parts);
+  const absl::Status status = Make(parts).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Workers, BadEpochTest,
+    testing::Values(
+        BadJob{"RankTwice", [](Parts& p) { p.job.workers[1].rank = 0; },
+               "worker 0 from step 0 comes after worker 0 from step 0"},
+        BadJob{"RanksDescend", [](Parts& p) { p.job.workers[2].rank = 1; },
+               "worker 1 from step 10 comes after worker 3 from step 0"},
+        BadJob{"NegativeRank", [](Parts& p) { p.job.workers[0].rank = -1; },
+               "worker -1"},
+        BadJob{"HighRank", [](Parts& p) { p.job.workers[3].rank = 65536; },
+               "worker 65536"},
+        BadJob{"FirstStepsDescend",
+               [](Parts& p) { p.job.workers[3].first_step = 9; },
+               "worker 7 from step 9 comes after worker 4 from step 10"},
+        BadJob{"NegativeFirstStep",
+               [](Parts& p) { p.job.workers[0].first_step = -1; },
+               "a first step is -1"},
+        BadJob{"FarFirstStep",
+               [](Parts& p) { p.job.workers[3].first_step = INT64_MAX; },
+               "a first step is 9223372036854775807"},
+        BadJob{"LeaverIsAWorker", [](Parts& p) { p.job.leavers = {3}; },
+               "worker 3 has left, and is a worker"},
+        BadJob{"NegativeLeaver", [](Parts& p) { p.job.leavers = {-1}; },
+               "worker -1, who has left, comes after worker -1"},
+        BadJob{"SameLeaver", [](Parts& p) { p.job.leavers = {5, 5}; },
+               "worker 5, who has left, comes after worker 5"},
+        BadJob{"HighLeaver", [](Parts& p) { p.job.leavers = {65536}; },
+               "worker 65536, who has left"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    Steps, BadEpochTest,
+    testing::Values(
+        BadJob{"BaseRoundBeforeAll", [](Parts& p) { p.job.base_round = -2; },
+               "base_round is -2"},
+        BadJob{"FarBaseRound", [](Parts& p) { p.job.base_round = INT64_MAX; },
+               "base_round is 9223372036854775807"},
+        BadJob{"NegativeFirst", [](Parts& p) { p.job.first_step = -1; },
+               "first_step is -1"},
+        BadJob{"FarFirst", [](Parts& p) { p.job.first_step = INT64_MAX; },
+               "first_step is 9223372036854775807"},
+        BadJob{"NegativeContributions",
+               [](Parts& p) { p.job.contributions_before = -1; },
+               "contributions_before is -1"},
+        BadJob{"UnknownOwner", [](Parts& p) { p.job.owner = 1; },
+               "the owner is worker 1, who is no member"},
+        BadJob{"OwnerBelowNobody", [](Parts& p) { p.job.owner = -2; },
+               "the owner is worker -2"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    FinishedRounds, BadEpochTest,
+    testing::Values(
+        BadJob{"NoSuchLayer",
+               [](Parts& p) { p.job.finished_rounds[0].layer = 2; },
+               "round 11 of layer 2"},
+        BadJob{"NegativeLayer",
+               [](Parts& p) { p.job.finished_rounds[0].layer = -1; },
+               "round 11 of layer -1"},
+        BadJob{"LayerByServer",
+               [](Parts& p) { p.job.finished_rounds[0].layer = 1; },
+               "no such layer by factors"},
+        BadJob{"NegativeRound",
+               [](Parts& p) { p.job.finished_rounds[0].round = -1; },
+               "round -1 of layer 0"},
+        BadJob{"FarRound",
+               [](Parts& p) { p.job.finished_rounds[0].round = INT64_MAX; },
+               "round 9223372036854775807"},
+        BadJob{"UnknownHolder",
+               [](Parts& p) { p.job.finished_rounds[0].holder = 1; },
+               "held by worker 1"},
+        BadJob{"NoContributors",
+               [](Parts& p) { p.job.finished_rounds[0].contributors = 0; },
+               "with 0 contributors"},
+        BadJob{"TooManyContributors",
+               [](Parts& p) { p.job.finished_rounds[0].contributors = 65537; },
+               "with 65537 contributors"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(JobTest, ALeaverMayBeOwnerAndHolder) {
+  Parts parts = LateParts();
+  parts.job.owner = 2;
+  parts.job.finished_rounds[0].holder = 2;
+  EXPECT_TRUE(Make(parts).ok()) << Make(parts).status();
+}
 
 TEST(MakeHeaderTest, TakesJobAndEpochFromTheJob) {
   const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 7)});
@@ -213,8 +381,8 @@ INSTANTIATE_TEST_SUITE_P(
                  [](FrameHeader& h) { h.sender = PeerId::Shard(1); },
                  "sender is shard 1, expected worker 1"},
         BadFrame{"Layer", [](FrameHeader& h) { h.layer = 2; },
-                 "layer=2 chunk=0 round=0 offset=0 bytes=28 from worker 1: the "
-                 "model has 2 layers"},
+                 "layer=2 chunk=0 part=0 round=0 offset=0 bytes=28 from worker "
+                 "1: the model has 2 layers"},
         BadFrame{"LayerHighest", [](FrameHeader& h) { h.layer = 0xffffffff; },
                  "the model has 2 layers"},
         BadFrame{"ValuesWithoutAType",
@@ -222,6 +390,9 @@ INSTANTIATE_TEST_SUITE_P(
                  "wire type is 0, expected 1"},
         BadFrame{"PullWithAType",
                  [](FrameHeader& h) { h.kind = FrameKind::kPull; },
+                 "wire type is 1, expected 0"},
+        BadFrame{"PullOfFactorsWithAType",
+                 [](FrameHeader& h) { h.kind = FrameKind::kPullFactors; },
                  "wire type is 1, expected 0"}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -249,27 +420,39 @@ TEST(FindChunkTest, FindsEveryChunkAndNoOther) {
   }
 }
 
-TEST(CheckFrameTest, SenderOutsideTheJobIsRefused) {
-  const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 1)});
-  FrameHeader header =
-      MakeHeader(*job, PeerId::Worker(2), FrameKind::kContribution, 0, 0, 0);
-  header.wire = WireType::kFloat32;
-  header.payload_bytes = 4;
-  EXPECT_FALSE(CheckFrame(*job, PeerId::Worker(2), header).ok());
+TEST(CheckFrameTest, MembersAreWorkersLeaversAndShards) {
+  const JobPtr job = *Make(LateParts());
+  const auto check = [&](PeerId sender) {
+    return CheckFrame(
+        *job, sender,
+        MakeHeader(*job, sender, FrameKind::kPull, 0, 0, kInitialRound));
+  };
+  for (const int rank : {0, 2, 3, 4, 7}) {
+    EXPECT_TRUE(check(PeerId::Worker(rank)).ok()) << rank;
+  }
+  for (const int rank : {1, 5, 6, 8, -1}) {
+    const absl::Status status = check(PeerId::Worker(rank));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << rank;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("not one of the job's 4 workers and 2 shards in "
+                          "epoch 1"));
+  }
+  EXPECT_TRUE(check(PeerId::Shard(0)).ok());
+  EXPECT_TRUE(check(PeerId::Shard(1)).ok());
+  EXPECT_FALSE(check(PeerId::Shard(2)).ok());
+  EXPECT_FALSE(check(PeerId::Shard(-1)).ok());
 }
 
 TEST(JobTest, FactorsBeyondAFramesOffsetAreRefused) {
+  Parts parts;
+  parts.job.routes = {{Scheme::kFactor}};
   // 2^30 rows of 8 values: 2^33 elements, an offset has 32 bits.
-  const auto job =
-      MakeJob(1, 1, 2, 1, {FactorLayer("fc", 8, 8, false, int64_t{1} << 30)},
-              {{Scheme::kFactor}}, {});
-  EXPECT_FALSE(job.ok());
+  parts.job.layers = {FactorLayer("fc", 8, 8, false, int64_t{1} << 30)};
+  EXPECT_FALSE(Make(parts).ok());
   // 2^30 rows of 2^39 values: not even int64_t holds them.
-  const auto huge =
-      MakeJob(1, 1, 2, 1,
-              {FactorLayer("fc", int64_t{1} << 39, 1, false, int64_t{1} << 30)},
-              {{Scheme::kFactor}}, {});
-  EXPECT_FALSE(huge.ok());
+  parts.job.layers = {
+      FactorLayer("fc", int64_t{1} << 39, 1, false, int64_t{1} << 30)};
+  EXPECT_FALSE(Make(parts).ok());
 }
 
 }  // namespace

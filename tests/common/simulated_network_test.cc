@@ -14,17 +14,20 @@ namespace {
 
 constexpr NetworkOptions kOptions;
 
-Frame Numbered(PeerId from, int64_t number) {
+// Processes.
+constexpr ProcessId kSender = 0;
+constexpr ProcessId kReceiver = 5;
+
+Frame Numbered(int64_t number) {
   Frame frame;
   frame.header.kind = FrameKind::kContribution;
-  frame.header.sender = from;
   frame.header.round = number;
   return frame;
 }
 
 struct Arrival {
-  PeerId from;
-  PeerId to;
+  ProcessId from;
+  ProcessId to;
   int64_t number;
   absl::Time time;
 };
@@ -34,20 +37,22 @@ class Recorder {
  public:
   Recorder(const NetworkOptions& options, uint64_t seed)
       : network_(options, seed, &events_,
-                 [this](PeerId from, PeerId to, const Frame& frame) {
+                 [this](ProcessId from, ProcessId to, const Frame& frame) {
+                   ++offers_;
+                   if (!ready_) return false;
                    arrivals_.push_back(
                        {from, to, frame.header.round, events_.now()});
                    payloads_.push_back(FloatsOf(frame.payload));
+                   return true;
                  }) {}
 
-  // `count` frames from each of three workers to each of two shards, all at
+  // `count` frames from each of three processes to each of two others, all at
   // once.
   void SendMany(int64_t count) {
     for (int64_t number = 0; number < count; ++number) {
-      for (int worker = 0; worker < 3; ++worker) {
-        for (int shard = 0; shard < 2; ++shard) {
-          const PeerId from = PeerId::Worker(worker);
-          network_.Send(from, PeerId::Shard(shard), Numbered(from, number));
+      for (const ProcessId from : {0, 1, 2}) {
+        for (const ProcessId to : {5, 6}) {
+          network_.Send(from, to, Numbered(number));
         }
       }
     }
@@ -58,7 +63,15 @@ class Recorder {
     }
   }
 
+  std::vector<int64_t> Numbers() const {
+    std::vector<int64_t> numbers;
+    for (const Arrival& arrival : arrivals_) numbers.push_back(arrival.number);
+    return numbers;
+  }
+
   EventQueue events_;
+  bool ready_ = true;
+  int64_t offers_ = 0;
   std::vector<Arrival> arrivals_;
   std::vector<std::vector<float>> payloads_;
   SimulatedNetwork network_;
@@ -72,7 +85,7 @@ TEST(SimulatedNetworkTest, EveryFrameArrivesOnceInTheOrderOfItsPair) {
     recorder.RunAll();
     EXPECT_EQ(recorder.arrivals_.size(), 600u);
     EXPECT_EQ(recorder.network_.frames_delivered(), 600);
-    std::map<std::pair<PeerId, PeerId>, int64_t> next;
+    std::map<std::pair<ProcessId, ProcessId>, int64_t> next;
     for (const Arrival& arrival : recorder.arrivals_) {
       const auto pair = std::make_pair(arrival.from, arrival.to);
       ASSERT_EQ(arrival.number, next[pair]++);
@@ -82,12 +95,11 @@ TEST(SimulatedNetworkTest, EveryFrameArrivesOnceInTheOrderOfItsPair) {
 
 TEST(SimulatedNetworkTest, PairsOvertakeEachOther) {
   Recorder recorder(kOptions, 1);
-  const PeerId from = PeerId::Worker(0);
   int overtaken = 0;
   for (int64_t i = 0; i < 100; ++i) {
     recorder.arrivals_.clear();
-    recorder.network_.Send(from, PeerId::Shard(0), Numbered(from, 2 * i));
-    recorder.network_.Send(from, PeerId::Shard(1), Numbered(from, 2 * i + 1));
+    recorder.network_.Send(kSender, 5, Numbered(2 * i));
+    recorder.network_.Send(kSender, 6, Numbered(2 * i + 1));
     recorder.RunAll();
     ASSERT_EQ(recorder.arrivals_.size(), 2u);
     if (recorder.arrivals_[0].number == 2 * i + 1) ++overtaken;
@@ -101,12 +113,11 @@ TEST(SimulatedNetworkTest, DelaysAreInTheRange) {
   options.delay_min = absl::Milliseconds(2);
   options.delay_max = absl::Milliseconds(7);
   Recorder recorder(options, 2);
-  const PeerId from = PeerId::Worker(0);
   absl::Duration shortest = absl::InfiniteDuration();
   absl::Duration longest = absl::ZeroDuration();
   for (int64_t i = 0; i < 1000; ++i) {
     const absl::Time sent = recorder.events_.now();
-    recorder.network_.Send(from, PeerId::Shard(0), Numbered(from, i));
+    recorder.network_.Send(kSender, kReceiver, Numbered(i));
     recorder.RunAll();
     const absl::Duration delay = recorder.arrivals_.back().time - sent;
     ASSERT_GE(delay, options.delay_min);
@@ -136,7 +147,7 @@ TEST(SimulatedNetworkTest, RepeatsComeAfterTheFirstAndBeforeWhatIsSentLater) {
   recorder.SendMany(50);
   recorder.RunAll();
   EXPECT_EQ(recorder.network_.frames_delivered(), 600);
-  std::map<std::pair<PeerId, PeerId>, int64_t> next;
+  std::map<std::pair<ProcessId, ProcessId>, int64_t> next;
   for (const Arrival& arrival : recorder.arrivals_) {
     const auto pair = std::make_pair(arrival.from, arrival.to);
     ASSERT_EQ(arrival.number, next[pair]++ / 2);
@@ -155,15 +166,95 @@ TEST(SimulatedNetworkTest, RepeatsAreAsFrequentAsAsked) {
 
 TEST(SimulatedNetworkTest, PayloadsAreReadOnArrival) {
   Recorder recorder(kOptions, 6);
-  Frame frame = Numbered(PeerId::Worker(0), 0);
+  Frame frame = Numbered(0);
   frame.payload = FloatBuffer({1});
-  recorder.network_.Send(PeerId::Worker(0), PeerId::Shard(0), frame);
+  recorder.network_.Send(kSender, kReceiver, frame);
   EXPECT_FALSE(frame.payload.unique());
   frame.payload.floats()[0] = 2;
   recorder.RunAll();
   ASSERT_EQ(recorder.payloads_.size(), 1u);
   EXPECT_EQ(recorder.payloads_[0], std::vector<float>{2});
   EXPECT_TRUE(frame.payload.unique());  // Delivered: held no longer.
+}
+
+TEST(SimulatedNetworkTest, ABrokenConnectionLosesWhatIsUnderWay) {
+  for (const bool backwards : {false, true}) {
+    Recorder recorder(kOptions, 10);
+    recorder.SendMany(10);
+    if (backwards) {
+      recorder.network_.Break(kReceiver, kSender);
+    } else {
+      recorder.network_.Break(kSender, kReceiver);
+    }
+    recorder.RunAll();
+    // All other pairs have theirs.
+    EXPECT_EQ(recorder.network_.frames_delivered(), 50);
+    for (const Arrival& arrival : recorder.arrivals_) {
+      EXPECT_FALSE(arrival.from == kSender && arrival.to == kReceiver);
+    }
+  }
+}
+
+TEST(SimulatedNetworkTest, AfterABreakEachEndSendsOnceItIsReady) {
+  Recorder recorder(kOptions, 11);
+  recorder.network_.Break(kSender, kReceiver);
+  recorder.network_.Send(kSender, kReceiver, Numbered(0));
+  recorder.network_.Send(kReceiver, kSender, Numbered(1));
+  recorder.network_.Connect(kSender, kReceiver);
+  recorder.network_.Send(kSender, kReceiver, Numbered(2));
+  recorder.network_.Send(kReceiver, kSender, Numbered(3));  // Not ready yet.
+  recorder.RunAll();
+  EXPECT_EQ(recorder.Numbers(), std::vector<int64_t>{2});
+  recorder.network_.Connect(kReceiver, kSender);
+  recorder.network_.Send(kReceiver, kSender, Numbered(4));
+  recorder.RunAll();
+  EXPECT_EQ(recorder.Numbers(), (std::vector<int64_t>{2, 4}));
+}
+
+TEST(SimulatedNetworkTest, WhatANewConnectionSendsIsNotLostWithTheOld) {
+  Recorder recorder(kOptions, 12);
+  for (int64_t i = 0; i < 20; ++i) {
+    recorder.network_.Send(kSender, kReceiver, Numbered(i));
+  }
+  recorder.network_.Break(kSender, kReceiver);
+  recorder.network_.Connect(kSender, kReceiver);
+  recorder.network_.Send(kSender, kReceiver, Numbered(20));
+  recorder.RunAll();
+  EXPECT_EQ(recorder.Numbers(), std::vector<int64_t>{20});
+}
+
+TEST(SimulatedNetworkTest, AReceiverThatIsNotReadyIsOfferedAllInOrderLater) {
+  Recorder recorder(kOptions, 13);
+  recorder.ready_ = false;
+  for (int64_t i = 0; i < 5; ++i) {
+    recorder.network_.Send(kSender, kReceiver, Numbered(i));
+  }
+  recorder.RunAll();
+  // Those behind the first one wait for it.
+  EXPECT_EQ(recorder.offers_, 1);
+  recorder.network_.OfferAgain(kReceiver);
+  EXPECT_EQ(recorder.offers_, 2);
+  recorder.ready_ = true;
+  recorder.network_.OfferAgain(kSender);  // Another one's.
+  EXPECT_TRUE(recorder.arrivals_.empty());
+  // What comes now waits behind the others.
+  recorder.network_.Send(kSender, kReceiver, Numbered(5));
+  recorder.RunAll();
+  EXPECT_TRUE(recorder.arrivals_.empty());
+  recorder.network_.OfferAgain(kReceiver);
+  EXPECT_EQ(recorder.Numbers(), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(recorder.network_.frames_delivered(), 6);
+}
+
+TEST(SimulatedNetworkTest, WhatWaitsIsLostWithItsConnection) {
+  Recorder recorder(kOptions, 14);
+  recorder.ready_ = false;
+  recorder.network_.Send(kSender, kReceiver, Numbered(0));
+  recorder.RunAll();
+  recorder.network_.Break(kSender, kReceiver);
+  recorder.ready_ = true;
+  recorder.network_.OfferAgain(kReceiver);
+  EXPECT_TRUE(recorder.arrivals_.empty());
 }
 
 uint64_t DigestOf(uint64_t seed, int64_t frames) {
@@ -180,36 +271,42 @@ TEST(SimulatedNetworkTest, DigestTellsRunsApart) {
 }
 
 TEST(SimulatedNetworkTest, DigestSeesEveryHeaderFieldAndTheReceiver) {
-  const auto digest = [](const FrameHeader& header, PeerId to) {
+  const auto digest = [](const FrameHeader& header, ProcessId to) {
     EventQueue events;
-    SimulatedNetwork network({}, 9, &events,
-                             [](PeerId, PeerId, const Frame&) {});
-    network.Send(PeerId::Worker(0), to, {header, Buffer()});
+    SimulatedNetwork network(
+        {}, 9, &events,
+        [](ProcessId, ProcessId, const Frame&) { return true; });
+    network.Send(kSender, to, {header, Buffer()});
     while (events.RunNext()) {
     }
     return network.digest();
   };
   FrameHeader plain;
   plain.kind = FrameKind::kContribution;
-  const uint64_t known = digest(plain, PeerId::Shard(0));
-  EXPECT_EQ(digest(plain, PeerId::Shard(0)), known);
-  EXPECT_NE(digest(plain, PeerId::Shard(1)), known);
-  EXPECT_NE(digest(plain, PeerId::Worker(0)), known);  // Role.
+  const uint64_t known = digest(plain, kReceiver);
+  EXPECT_EQ(digest(plain, kReceiver), known);
+  EXPECT_NE(digest(plain, kReceiver + 1), known);
   FrameHeader other = plain;
   other.round = 2;
-  EXPECT_NE(digest(other, PeerId::Shard(0)), known);
+  EXPECT_NE(digest(other, kReceiver), known);
   other = plain;
   other.layer = 1;
-  EXPECT_NE(digest(other, PeerId::Shard(0)), known);
+  EXPECT_NE(digest(other, kReceiver), known);
+  other = plain;
+  other.part = 1;
+  EXPECT_NE(digest(other, kReceiver), known);
+  other = plain;
+  other.sender = PeerId::Shard(0);  // The role, that is.
+  EXPECT_NE(digest(other, kReceiver), known);
 }
 
 TEST(SimulatedNetworkTest, DigestSeesThePayload) {
   const auto digest = [](float value) {
     EventQueue events;
-    SimulatedNetwork network({}, 9, &events,
-                             [](PeerId, PeerId, const Frame&) {});
-    network.Send(PeerId::Worker(0), PeerId::Shard(0),
-                 {FrameHeader(), FloatBuffer({value})});
+    SimulatedNetwork network(
+        {}, 9, &events,
+        [](ProcessId, ProcessId, const Frame&) { return true; });
+    network.Send(kSender, kReceiver, {FrameHeader(), FloatBuffer({value})});
     while (events.RunNext()) {
     }
     return network.digest();

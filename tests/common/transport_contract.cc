@@ -226,7 +226,6 @@ struct Mismatch {
 TEST_P(TransportContractTest, WrongHelloIsRefusedWithBothValues) {
   const Mismatch kMismatches[] = {
       {"job", [](Hello& hello) { hello.job = 78; }, {"job", "77", "78"}},
-      {"epoch", [](Hello& hello) { hello.epoch = 6; }, {"epoch", "5", "6"}},
       {"signature",
        [](Hello& hello) { hello.model_signature = 3; },
        {"model signature", "3", absl::StrCat(0xabcdef)}},
@@ -235,7 +234,10 @@ TEST_P(TransportContractTest, WrongHelloIsRefusedWithBothValues) {
        {"protocol version", "999", absl::StrCat(kProtocolVersion)}},
       {"rank",
        [](Hello& hello) { hello.self = PeerId::Worker(3); },
-       {"worker 3", "3 workers"}},
+       {"shard 0 has no peer worker 3 in epoch 5"}},
+      {"incarnation",
+       [](Hello& hello) { hello.incarnation = 9; },
+       {"another process is worker 0", "10", "9"}},
   };
   for (const Mismatch& mismatch : kMismatches) {
     SCOPED_TRACE(mismatch.name);
@@ -243,7 +245,7 @@ TEST_P(TransportContractTest, WrongHelloIsRefusedWithBothValues) {
     auto shard = TestNode::Start(GetParam(), kShard0);
     Hello hello = TestHello(kWorker0);
     mismatch.change(hello);
-    worker->transport().SetIdentity(hello, kTestShape);
+    worker->transport().SetRoster(hello, TestRoster());
     worker->Dial(*shard);
     ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
                           [&] { return !worker->ended.empty(); }));
@@ -285,7 +287,7 @@ TEST_P(TransportContractTest, PeerWithoutIdentityIsAskedAgain) {
   EXPECT_TRUE(worker->connected.empty());
   EXPECT_TRUE(worker->ended.empty());
 
-  shard.transport().SetIdentity(TestHello(kShard0), kTestShape);
+  shard.transport().SetRoster(TestHello(kShard0), TestRoster());
   ASSERT_TRUE(PollUntil({worker.get(), &shard},
                         [&] { return !worker->connected.empty(); }));
   EXPECT_TRUE(worker->ended.empty());
@@ -331,7 +333,7 @@ TEST_P(TransportContractTest, PeerThatStartsLateIsReached) {
   auto transport = GetParam().start(port);
   ASSERT_TRUE(transport.ok()) << transport.status();
   TestNode shard(*std::move(transport), kShard0);
-  shard.transport().SetIdentity(TestHello(kShard0), kTestShape);
+  shard.transport().SetRoster(TestHello(kShard0), TestRoster());
   ASSERT_TRUE(PollUntil({worker.get(), &shard},
                         [&] { return !worker->connected.empty(); }));
   EXPECT_TRUE(worker->ended.empty());

@@ -39,7 +39,14 @@ class TransportContractTest : public testing::TestWithParam<TransportKind> {};
 // Longer than anything here takes, on a slow machine under a sanitizer.
 inline constexpr absl::Duration kPatience = absl::Seconds(60);
 
-inline constexpr JobShape kTestShape = {.workers = 3, .shards = 2};
+// Three workers and two shards.
+inline Roster TestRoster() {
+  return {{PeerId::Worker(0), 10},
+          {PeerId::Worker(1), 11},
+          {PeerId::Worker(2), 12},
+          {PeerId::Shard(0), 20},
+          {PeerId::Shard(1), 21}};
+}
 
 inline Hello TestHello(PeerId self) {
   Hello hello;
@@ -49,6 +56,7 @@ inline Hello TestHello(PeerId self) {
   hello.epoch = 5;
   hello.model_signature = 0xabcdef;
   hello.self = self;
+  hello.incarnation = TestRoster().at(self);
   return hello;
 }
 
@@ -104,7 +112,7 @@ class TestNode : public FrameHandler {
     auto transport = kind.start(0);
     NEREUS_CHECK(transport.ok()) << transport.status();
     auto node = std::make_unique<TestNode>(*std::move(transport), self);
-    node->transport().SetIdentity(TestHello(self), kTestShape);
+    node->transport().SetRoster(TestHello(self), TestRoster());
     return node;
   }
 
@@ -130,6 +138,7 @@ class TestNode : public FrameHandler {
   void OnFrame(PeerId from, const Frame& frame) override {
     heard.push_back(
         {from, frame.header, IsTestPayload(frame.header.layer, frame.payload)});
+    if (then) then(frame.header);
   }
   void OnConnected(PeerId peer) override { connected.push_back(peer); }
   void OnDisconnected(PeerId peer, const absl::Status& reason) override {
@@ -137,6 +146,7 @@ class TestNode : public FrameHandler {
   }
 
   std::function<absl::StatusOr<Landing>(PeerId, const FrameHeader&)> landing;
+  std::function<void(const FrameHeader&)> then;  // After a frame was heard.
   std::vector<Heard> heard;
   std::vector<PeerId> connected;
   std::vector<Ended> ended;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,39 +42,35 @@ JobPtr FuzzedJob(bool deterministic) {
       Scheme::kFactor);
 }
 
-// The header of some frame that this job might see, with a few fields set to
-// other values that are plausible or extreme.
-FrameHeader MutatedHeader(Random& random, const Job& job) {
-  const bool shard = random.Chance(0.3);
-  const PeerId sender =
-      shard ? PeerId::Shard(0)
-            : PeerId::Worker(static_cast<int>(random.Below(kWorkers)));
-  const FrameKind kind = shard                ? FrameKind::kResult
-                         : random.Chance(0.5) ? FrameKind::kContribution
-                         : random.Chance(0.3) ? FrameKind::kPull
-                                              : FrameKind::kFactors;
-  FrameHeader header = MakeHeader(
-      job, sender, kind, kind == FrameKind::kFactors ? 1 : 0,
-      kind == FrameKind::kFactors ? static_cast<int64_t>(random.Below(2)) : 0,
-      static_cast<int64_t>(random.Below(4)) - 1);
-  if (kind != FrameKind::kPull) {
-    header.wire = WireType::kFloat32;
-    header.payload_bytes = kFramePayloadBytesMax;
-    if (random.Chance(0.5)) {
-      header.offset = 65536;
-      header.payload_bytes = 28;
-    }
-    if (kind == FrameKind::kFactors) {
-      header.offset = 0;
-      header.payload_bytes = header.chunk == 0 ? 32 : 48;
-    }
+// One that might be sent by anybody: worker or leaver of this epoch, or shard.
+PeerId AnySender(Random& random, const Job& job) {
+  if (random.Chance(0.3)) return PeerId::Shard(0);
+  const auto all = static_cast<uint64_t>(job.worker_count()) +
+                   static_cast<uint64_t>(job.leavers.size());
+  const uint64_t index = random.Below(all);
+  if (index < job.workers.size()) {
+    return PeerId::Worker(job.workers[index].rank);
   }
+  return PeerId::Worker(job.leavers[index - job.workers.size()]);
+}
+
+FrameKind AnyKind(Random& random, PeerId sender) {
+  if (sender.role == Role::kShard) return FrameKind::kResult;
+  constexpr FrameKind kKinds[] = {
+      FrameKind::kContribution, FrameKind::kContribution, FrameKind::kFactors,
+      FrameKind::kFactors,      FrameKind::kPull,         FrameKind::kResult,
+      FrameKind::kPullFactors};
+  return kKinds[random.Below(std::size(kKinds))];
+}
+
+// Sets a few fields to other values that are plausible or extreme.
+void MutateFields(Random& random, FrameHeader& header) {
   for (uint64_t i = random.Below(3); i > 0; --i) {
     const uint64_t value = EdgeNumber(random);
     const auto word = static_cast<uint32_t>(value);
-    switch (random.Below(9)) {
+    switch (random.Below(10)) {
       case 0:
-        header.kind = static_cast<FrameKind>(1 + value % 6);
+        header.kind = static_cast<FrameKind>(1 + value % 7);
         break;
       case 1:
         header.wire = static_cast<WireType>(value % 2);
@@ -96,10 +93,39 @@ FrameHeader MutatedHeader(Random& random, const Job& job) {
       case 7:
         header.offset = word;
         break;
+      case 8:
+        header.part = static_cast<uint8_t>(value);
+        break;
       default:
         header.payload_bytes = word;
     }
   }
+}
+
+// The header of some frame that this job might see, more or less.
+FrameHeader MutatedHeader(Random& random, const Job& job) {
+  const PeerId sender = AnySender(random, job);
+  const FrameKind kind = AnyKind(random, sender);
+  const bool factors =
+      kind == FrameKind::kFactors || kind == FrameKind::kPullFactors;
+  const bool by_factors = factors || random.Chance(0.2);
+  FrameHeader header = MakeHeader(job, sender, kind, by_factors ? 1 : 0, 0,
+                                  static_cast<int64_t>(random.Below(4)) - 1);
+  if (kind == FrameKind::kFactors) {
+    header.chunk = static_cast<uint32_t>(job.PositionOf(sender.rank));
+    header.part = static_cast<uint8_t>(random.Below(2));
+    header.payload_bytes = header.part == kOutputGradientMatrix ? 32 : 48;
+  } else if (kind == FrameKind::kContribution || kind == FrameKind::kResult) {
+    header.payload_bytes = by_factors ? 32 : kFramePayloadBytesMax;
+    if (!by_factors && random.Chance(0.5)) {
+      header.offset = 65536;
+      header.payload_bytes = 28;
+    }
+  }
+  if (kind != FrameKind::kPull && kind != FrameKind::kPullFactors) {
+    header.wire = WireType::kFloat32;
+  }
+  MutateFields(random, header);
   return header;
 }
 
@@ -116,10 +142,7 @@ void CheckAccepted(const Job& job, const FrameHeader& header,
   ASSERT_EQ(header.job, job.id);
   ASSERT_EQ(header.epoch, job.epoch);
   ASSERT_LT(header.layer, job.layers.size());
-  // A pull asks for what there is, of whatever round.
-  if (header.kind != FrameKind::kPull) {
-    ASSERT_GE(header.round, kInitialRound);
-  }
+  ASSERT_GE(header.round, kInitialRound);
   ASSERT_LT(header.offset, kLarge);
   ASSERT_LE(header.payload_bytes, kFramePayloadBytesMax);
   if (landing.kind == Landing::Kind::kPlace) {
@@ -233,7 +256,7 @@ TEST(FrameFuzzTest, AShardsRoundsSurviveHostileHeaders) {
       }
       for (int64_t i = 0; i < kLarge; ++i) {
         // As the optimizer does it: g = scale * sum, v = g, p - v.
-        parameters[i] = parameters[i] - job->mean_scale() * sum[i];
+        parameters[i] = parameters[i] - job->MeanScale(round) * sum[i];
       }
       ASSERT_EQ(FloatsOf(shard.parameters(0, 0)), parameters);
     }
@@ -271,7 +294,8 @@ struct FuzzedWorker {
   explicit FuzzedWorker(JobPtr job)
       : parameters{Buffer::AllocateZeroed(kLarge * 4),
                    Buffer::AllocateZeroed(8 * 4)},
-        machine(std::move(job), 1, parameters) {
+        machine(std::move(job), 1,
+                {{parameters[0], Buffer()}, {parameters[1], Buffer()}}) {
     Outbox out;
     machine.Start(out);
     Carry(out);
@@ -328,10 +352,10 @@ TEST(FrameFuzzTest, AWorkersRoundsSurviveHostileHeaders) {
     Carry(out);
     for (const int peer : {2, 0}) {
       const PeerId from = PeerId::Worker(peer);
-      receive(FramesOf(*job, from, FrameKind::kFactors, 1, 1, 0,
-                       std::vector<float>(12, 1)));
-      receive(FramesOf(*job, from, FrameKind::kFactors, 1, 0, 0,
-                       std::vector<float>(8, 1)));
+      receive(FramesOf(*job, from, FrameKind::kFactors, 1, peer, 0,
+                       std::vector<float>(12, 1), kInputMatrix));
+      receive(FramesOf(*job, from, FrameKind::kFactors, 1, peer, 0,
+                       std::vector<float>(8, 1), kOutputGradientMatrix));
     }
     auto expected = IntegerValues(8, 1);
     for (float& value : expected) value -= 4;
@@ -359,6 +383,131 @@ TEST(FrameFuzzTest, AWorkerDigestsWhateverItAccepts) {
     }
     for (const int layer : {0, 1}) {
       ASSERT_LE(worker.machine.syncer(layer).done_round(), kInitialRound);
+    }
+  }
+  EXPECT_GT(accepted, budget.runs());
+}
+
+// An epoch that may follow `job`, as far as one machine can tell. Worker 0
+// stays for ever; ranks from kWorkers on are joiners.
+JobPtr RandomEpoch(Random& random, const Job& job) {
+  return EpochAfter(job, [&](Job& next) {
+    std::vector<WorkerSeat> stay;
+    for (const WorkerSeat& seat : next.workers) {
+      if (seat.rank == 0 || random.Chance(0.8)) {
+        stay.push_back(seat);
+      } else if (random.Chance(0.5)) {
+        next.leavers.push_back(seat.rank);
+        std::sort(next.leavers.begin(), next.leavers.end());
+      }
+    }
+    const int last = std::max(
+        job.workers.back().rank,
+        job.leavers.empty()
+            ? 0
+            : *std::max_element(job.leavers.begin(), job.leavers.end()));
+    next.first_step += static_cast<int64_t>(random.Below(2));
+    next.workers = stay;
+    if (random.Chance(0.5)) {
+      next.workers.push_back({last + 1, next.first_step});
+    }
+    next.owner = random.Chance(0.5) ? 0 : next.workers.back().rank;
+    next.finished_rounds.clear();
+    if (random.Chance(0.5)) {
+      const auto holder = next.workers[random.Below(next.workers.size())].rank;
+      next.finished_rounds.push_back(
+          {1, static_cast<int64_t>(random.Below(4)), holder,
+           1 + static_cast<int32_t>(random.Below(5))});
+    }
+  });
+}
+
+// Throws frames at the machine, and lets those arrive that it accepts.
+void DeliverMany(Random& random, const Job& job, Machine& machine,
+                 uint64_t* accepted) {
+  for (int i = 0; i < 30; ++i) {
+    const FrameHeader header = MutatedHeader(random, job);
+    if (header.payload_bytes > kFramePayloadBytesMax) continue;
+    const Frame frame{header, Buffer::AllocateZeroed(header.payload_bytes)};
+    if (Deliver(machine, header.sender, frame).ok()) ++*accepted;
+  }
+}
+
+TEST(FrameFuzzTest, AShardDigestsEpochsAndWhateverItAccepts) {
+  FuzzBudget budget;
+  uint64_t accepted = 0;
+  while (budget.Next()) {
+    SCOPED_TRACE(ReplayHint(budget.seed()));
+    Random random(budget.seed());
+    JobPtr job = FuzzedJob(random.Chance(0.5));
+    Shard shard(job, 0);
+    for (int epoch = 0; epoch < 8; ++epoch) {
+      DeliverMany(random, *job, shard, &accepted);
+      shard.Freeze();
+      ASSERT_GE(shard.Report().closed_round, kInitialRound);
+      job = RandomEpoch(random, *job);
+      Outbox out;
+      shard.OnEpoch(job, out);
+      Carry(out);
+      ASSERT_LE(shard.stored_bytes(), (kLarge * 2 + 8) * 4);
+    }
+  }
+  EXPECT_GT(accepted, budget.runs());
+}
+
+// Worker 1, which is in the middle of it all: joins late or not, is owner,
+// holder or behind, leaves.
+TEST(FrameFuzzTest, AWorkerDigestsEpochsAndWhateverItAccepts) {
+  FuzzBudget budget;
+  uint64_t accepted = 0;
+  while (budget.Next()) {
+    SCOPED_TRACE(ReplayHint(budget.seed()));
+    Random random(budget.seed());
+    JobPtr job = FuzzedJob(false);
+    if (random.Chance(0.3)) {
+      job = EpochAfter(*job, [](Job& late) {
+        late.workers = {{0, 0}, {1, 2}};
+        late.first_step = 2;
+        late.owner = 0;
+      });
+    }
+    FuzzedWorker worker(job);
+    const auto member = [&] {
+      return job->PositionOf(1) >= 0 ||
+             std::count(job->leavers.begin(), job->leavers.end(), 1) > 0;
+    };
+    for (int epoch = 0; epoch < 8 && member(); ++epoch) {
+      for (int i = 0; i < 3; ++i) {
+        DeliverMany(random, *job, worker.machine, &accepted);
+        if (job->PositionOf(1) < 0) continue;
+        for (const int layer : {0, 1}) {
+          const int64_t round = worker.machine.syncer(layer).done_round() + 1;
+          worker.machine.BeginStep(round);
+          Outbox out;
+          absl::Status status;  // It may wait for the last one, or be fetching.
+          if (layer == 0) {
+            status = worker.machine.OnPush(
+                0, round, Buffer::AllocateZeroed(kLarge * 4), out);
+          } else {
+            status = worker.machine.OnPushFactors(
+                1, round,
+                {Buffer::AllocateZeroed(32), Buffer::AllocateZeroed(48),
+                 Buffer()},
+                out);
+          }
+          Carry(out);
+          ASSERT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << status;
+        }
+      }
+      worker.machine.Freeze();
+      DeliverMany(random, *job, worker.machine, &accepted);
+      ASSERT_GE(worker.machine.Report().begun_step, kInitialRound);
+      job = RandomEpoch(random, *job);
+      if (!member()) break;
+      Outbox out;
+      worker.machine.OnEpoch(job, out);
+      Carry(out);
+      for (const int layer : {0, 1}) worker.machine.syncer(layer).Missing();
     }
   }
   EXPECT_GT(accepted, budget.runs());

@@ -46,6 +46,7 @@ std::string SomeHello(Random& random) {
   hello.set_model_signature(EdgeNumber(random));
   SetPeer(random, *hello.mutable_self());
   SetPeer(random, *hello.mutable_intended());
+  hello.set_incarnation(EdgeNumber(random));
   return hello.SerializeAsString();
 }
 
@@ -77,6 +78,7 @@ void ExpectSame(const Hello& a, const Hello& b) {
   ASSERT_EQ(a.epoch, b.epoch);
   ASSERT_EQ(a.model_signature, b.model_signature);
   ASSERT_EQ(a.self, b.self);
+  ASSERT_EQ(a.incarnation, b.incarnation);
   ASSERT_EQ(a.intended, b.intended);
 }
 
@@ -87,6 +89,7 @@ void CheckAccepted(Hello hello, const v1::DataHello& message) {
   ASSERT_EQ(hello.epoch, message.epoch());
   ASSERT_EQ(hello.model_signature, message.model_signature());
   ASSERT_EQ(hello.self.rank, message.self().rank());
+  ASSERT_EQ(hello.incarnation, message.incarnation());
   ASSERT_EQ(hello.intended.rank, message.intended().rank());
   // Cut at its limit, it may end within a character: then it is no text.
   if (message.build().size() > kBuildBytesMax) hello.build.clear();

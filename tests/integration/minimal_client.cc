@@ -15,13 +15,16 @@ absl::StatusOr<std::vector<float>> FitLine(const std::string& coordinator,
   const LayerSpec spec = {"line", LayerKind::kVector, 1, 2, 2, 1};
   NEREUS_ASSIGN_OR_RETURN(
       auto client, Client::Connect(options, {{spec, absl::MakeSpan(line)}}));
-  for (int64_t step = 0; step < steps; ++step) {
+  for (;;) {
+    NEREUS_ASSIGN_OR_RETURN(const StepInfo step, client->BeginStep());
+    if (step.step == steps) break;
     const float x =
-        static_cast<float>((step * client->workers() + client->rank()) % 5);
+        static_cast<float>((step.contributions_before + step.position) % 5);
     const float error = line[0] * x + line[1] - (3 * x + 1);
     gradient = {error * x, error};
-    NEREUS_RETURN_IF_ERROR(client->Push(0, step, absl::MakeSpan(gradient)));
-    NEREUS_RETURN_IF_ERROR(client->Wait(0, step));
+    NEREUS_RETURN_IF_ERROR(
+        client->Push(0, step.step, absl::MakeSpan(gradient)));
+    NEREUS_RETURN_IF_ERROR(client->Wait(0, step.step));
   }
   NEREUS_RETURN_IF_ERROR(client->Leave());
   return line;

@@ -102,7 +102,7 @@ TEST_P(AggregationRoundTest, ReopenedItStartsOverInTheSameMemory) {
   AddAll(round, 0, {1, 1, 1, 1, 1});
   AddAll(round, 1, {2, 2, 2, 2, 2});
   const float* const memory = round.sum().floats();
-  round.Reopen();
+  round.Reopen(2);
   EXPECT_FALSE(round.complete());
   EXPECT_FALSE(round.Has(0, 0));
   EXPECT_THAT(round.MissingContributors(), ElementsAre(0, 1));
@@ -118,7 +118,7 @@ TEST_P(AggregationRoundTest, AReaderOfTheOldSumKeepsIt) {
   AddAll(round, 1, {10, 20});
   {
     const Buffer reader = round.sum().Slice(4, 4);
-    round.Reopen();
+    round.Reopen(2);
     AddAll(round, 0, {5, 5});
     AddAll(round, 1, {6, 6});
     EXPECT_EQ(FloatsOf(reader), std::vector<float>{22});
@@ -126,7 +126,7 @@ TEST_P(AggregationRoundTest, AReaderOfTheOldSumKeepsIt) {
   }
   // The reader is gone: the memory stays where it is now.
   const float* const memory = round.sum().floats();
-  round.Reopen();
+  round.Reopen(2);
   AddAll(round, 0, {1, 1});
   AddAll(round, 1, {1, 1});
   EXPECT_EQ(round.sum().floats(), memory);
@@ -140,6 +140,53 @@ TEST_P(AggregationRoundTest, AReaderOfAPartialSumDoesNotDisturbIt) {
   const Buffer reader = round.sum();
   AddAll(round, 1, {10, 20});
   EXPECT_EQ(FloatsOf(round.sum()), (std::vector<float>{11, 22}));
+}
+
+// An epoch ends in the middle of a round.
+TEST_P(AggregationRoundTest, ReopenedForOthersItForgetsWhatWasIn) {
+  AggregationRound round(3, 65537, GetParam());
+  const auto stale = IntegerValues(65537, 9);
+  AddAll(round, 2, stale);  // By rank, this is held.
+  AddFrame(round, 0, 1, stale);
+  for (const int contributors : {2, 4, 1}) {
+    round.Reopen(contributors);
+    std::vector<float> expected(65537, 0.0f);
+    std::vector<int> all;
+    for (int contributor = 0; contributor < contributors; ++contributor) {
+      all.push_back(contributor);
+    }
+    EXPECT_EQ(round.MissingContributors(), all);
+    for (int contributor = contributors - 1; contributor >= 0; --contributor) {
+      EXPECT_FALSE(round.complete());
+      EXPECT_FALSE(round.Has(contributor, 0));
+      const auto values = IntegerValues(65537, contributor);
+      AddAll(round, contributor, values);
+      for (size_t i = 0; i < values.size(); ++i) expected[i] += values[i];
+    }
+    EXPECT_TRUE(round.complete());
+    EXPECT_EQ(FloatsOf(round.sum()), expected);
+  }
+}
+
+TEST_P(AggregationRoundTest, TheSumIsTheCallersInExchangeForMemory) {
+  AggregationRound round(1, 2, GetParam());
+  AddAll(round, 0, {1, 2});
+  const float* const first_memory = round.sum().floats();
+  Buffer first = round.ExchangeSum(Buffer());
+  EXPECT_EQ(first.floats(), first_memory);
+  EXPECT_TRUE(first.unique());
+
+  // Without memory it takes its own; with memory it uses that.
+  round.Reopen(1);
+  AddAll(round, 0, {3, 4});
+  EXPECT_EQ(FloatsOf(first), (std::vector<float>{1, 2}));
+  const Buffer second = round.ExchangeSum(std::move(first));
+  EXPECT_EQ(FloatsOf(second), (std::vector<float>{3, 4}));
+  round.Reopen(1);
+  AddAll(round, 0, {5, 6});
+  EXPECT_EQ(round.sum().floats(), first_memory);
+  EXPECT_EQ(FloatsOf(round.sum()), (std::vector<float>{5, 6}));
+  EXPECT_EQ(FloatsOf(second), (std::vector<float>{3, 4}));
 }
 
 TEST_P(AggregationRoundTest, SizesWithoutBytesStayThat) {
@@ -156,7 +203,7 @@ TEST_P(AggregationRoundTest, SizesWithoutBytesStayThat) {
     EXPECT_TRUE(round.complete());
     EXPECT_EQ(round.sum().data(), nullptr);
     EXPECT_EQ(round.sum().bytes(), 65537 * 4);
-    round.Reopen();
+    round.Reopen(2);
   }
 }
 
@@ -228,7 +275,7 @@ TEST(SumOrderTest, ByRankIsThePlainSumUnderAnyInterleaving) {
       }
       ASSERT_TRUE(round.complete());
       ASSERT_EQ(FloatsOf(round.sum()), expected);
-      round.Reopen();
+      round.Reopen(kContributors);
     }
   }
 }
@@ -239,6 +286,7 @@ TEST(AggregationRoundDeathTest, AFrameMayBeAddedOnceOnly) {
   EXPECT_DEATH(AddAll(round, 1, {1}), "contributor 1 frame 0");
   EXPECT_DEATH(AggregationRound(0, 1, SumOrder::kArrival), "0 contributors");
   EXPECT_DEATH(AggregationRound(1, 0, SumOrder::kArrival), "0 elements");
+  EXPECT_DEATH(round.Reopen(0), "0 contributors");
 }
 
 }  // namespace

@@ -36,9 +36,8 @@ std::vector<Frame> Contribution(const Job& job, int worker, int layer,
 }
 
 Frame PullOf(const Job& job, int worker, int layer, int64_t chunk) {
-  return {MakeHeader(job, PeerId::Worker(worker), FrameKind::kPull, layer,
-                     chunk, kInitialRound),
-          Buffer()};
+  return PullFrame(job, PeerId::Worker(worker), FrameKind::kPull, layer, chunk,
+                   kInitialRound);
 }
 
 // Delivers contributions to chunk 0 of layer 0, as most tests have no other.
@@ -175,17 +174,18 @@ TEST(ShardTest, AWorkerIsSentTheParametersOnceHoweverOftenItAsks) {
 
 TEST(ShardTest, ASlowReaderKeepsTheResultItWasSent) {
   RunningShard running({10, 20});
-  Contribute(running.shard, *running.job, 0, 0, {2, 2});
-  const Effects held = Contribute(running.shard, *running.job, 1, 0, {2, 2});
   const Effects pulled =
       DeliverAll(running.shard, kWorker1, {PullOf(*running.job, 1, 0, 0)});
+  Contribute(running.shard, *running.job, 0, 0, {2, 2});
+  const Effects held = Contribute(running.shard, *running.job, 1, 0, {2, 2});
   for (int64_t round = 1; round < 4; ++round) {
     Contribute(running.shard, *running.job, 0, round, {2, 2});
     Contribute(running.shard, *running.job, 1, round, {2, 2});
     EXPECT_THAT(ValuesIn(held.sent, FrameKind::kResult, 0, 0, 0, 2),
                 ElementsAre(8, 18));
-    EXPECT_THAT(ValuesIn(pulled.sent, FrameKind::kResult, 0, 0, 0, 2),
-                ElementsAre(8, 18));
+    EXPECT_THAT(
+        ValuesIn(pulled.sent, FrameKind::kResult, 0, 0, kInitialRound, 2),
+        ElementsAre(10, 20));
   }
   EXPECT_THAT(FloatsOf(running.shard.parameters(0, 0)), ElementsAre(2, 12));
 }
@@ -399,14 +399,14 @@ TEST(ShardTest, AFrameThatOnlyAnnouncedItselfIsNotCounted) {
               ElementsAre(0, 1));
 }
 
-struct Refusal {
+struct RefusalCase {
   const char* name;
   PeerId from;
   std::function<void(FrameHeader&)> spoil;
   const char* message;
 };
 
-class ShardRefusalTest : public testing::TestWithParam<Refusal> {};
+class ShardRefusalTest : public testing::TestWithParam<RefusalCase> {};
 
 // A shard in round 1 of: layer 0 `large`, two chunks of which chunk 0 is shard
 // 1's and chunk 1 another's; layer 1 `fc`, by factors.
@@ -443,76 +443,101 @@ TEST_P(ShardRefusalTest, IsRefusedWithTheReason) {
 INSTANTIATE_TEST_SUITE_P(
     All, ShardRefusalTest,
     testing::Values(
-        Refusal{"Job", kWorker1, [](FrameHeader& h) { h.job = 1; },
-                "job is 1, expected 77"},
-        Refusal{"Epoch", kWorker1, [](FrameHeader& h) { h.epoch = 6; },
-                "epoch is 6, expected 5"},
-        Refusal{"Sender", kWorker0, [](FrameHeader&) {},
-                "sender is worker 1, expected worker 0"},
-        Refusal{"Shard", PeerId::Shard(0),
-                [](FrameHeader& h) { h.sender = PeerId::Shard(0); },
-                "must be a worker's"},
-        Refusal{"Layer", kWorker1, [](FrameHeader& h) { h.layer = 2; },
-                "the model has 2 layers"},
-        Refusal{"Chunk", kWorker1, [](FrameHeader& h) { h.chunk = 2; },
-                "layer large has 2 chunks"},
-        Refusal{"OtherShardsChunk", kWorker1,
-                [](FrameHeader& h) { h.chunk = 0; }, "the chunk is shard "},
-        Refusal{"FutureRound", kWorker1, [](FrameHeader& h) { h.round = 2; },
-                "round 1 is open"},
-        Refusal{"RoundBeforeAll", kWorker1,
-                [](FrameHeader& h) { h.round = -2; }, "round 1 is open"},
-        Refusal{"InitialParametersOfAnother", kWorker1,
-                [](FrameHeader& h) { h.round = kInitialRound; },
-                "the initial parameters are worker 0's"},
-        Refusal{"FactorLayer", kWorker1,
-                [](FrameHeader& h) {
-                  h.layer = 1;
-                  h.chunk = 0;
-                  h.round = 0;
-                  h.payload_bytes = 16;
-                },
-                "layer fc goes by factors between the workers"},
-        Refusal{"Offset", kWorker1, [](FrameHeader& h) { h.offset = 1; },
-                "must be a multiple of 65536 below 5"},
-        Refusal{"OffsetBehindTheChunk", kWorker1,
-                [](FrameHeader& h) { h.offset = 65536; },
-                "must be a multiple of 65536 below 5"},
-        Refusal{"TooShort", kWorker1,
-                [](FrameHeader& h) { h.payload_bytes = 16; },
-                "the payload must have 20 bytes"},
-        Refusal{"TooLong", kWorker1,
-                [](FrameHeader& h) { h.payload_bytes = 24; },
-                "the payload must have 20 bytes"},
-        Refusal{"WireType", kWorker1,
-                [](FrameHeader& h) { h.wire = WireType::kNone; },
-                "wire type is 0, expected 1"},
-        Refusal{"PullWithAPayload", kWorker1,
-                [](FrameHeader& h) {
-                  h.kind = FrameKind::kPull;
-                  h.wire = WireType::kNone;
-                },
-                "a pull has no payload, no offset and round -1"},
-        Refusal{"PullWithAnOffset", kWorker1,
-                [](FrameHeader& h) {
-                  h.kind = FrameKind::kPull;
-                  h.wire = WireType::kNone;
-                  h.payload_bytes = 0;
-                  h.offset = 65536;
-                },
-                "a pull has no payload, no offset and round -1"},
-        Refusal{"Result", kWorker1,
-                [](FrameHeader& h) { h.kind = FrameKind::kResult; },
-                "shards take contributions and pulls"},
-        Refusal{"Factors", kWorker1,
-                [](FrameHeader& h) { h.kind = FrameKind::kFactors; },
-                "shards take contributions and pulls"},
-        Refusal{"Hello", kWorker1,
-                [](FrameHeader& h) { h.kind = FrameKind::kHello; },
-                "shards take contributions and pulls"},
-        Refusal{"Refusal", kWorker1,
-                [](FrameHeader& h) { h.kind = FrameKind::kRefusal; },
-                "shards take contributions and pulls"}),
+        RefusalCase{"Job", kWorker1, [](FrameHeader& h) { h.job = 1; },
+                    "job is 1, expected 77"},
+        RefusalCase{"Epoch", kWorker1, [](FrameHeader& h) { h.epoch = 6; },
+                    "epoch is 6, expected 5"},
+        RefusalCase{"Sender", kWorker0, [](FrameHeader&) {},
+                    "sender is worker 1, expected worker 0"},
+        RefusalCase{"Shard", PeerId::Shard(0),
+                    [](FrameHeader& h) { h.sender = PeerId::Shard(0); },
+                    "must be a worker's"},
+        RefusalCase{"Layer", kWorker1, [](FrameHeader& h) { h.layer = 2; },
+                    "the model has 2 layers"},
+        RefusalCase{"Chunk", kWorker1, [](FrameHeader& h) { h.chunk = 2; },
+                    "layer large has 2 chunks"},
+        RefusalCase{"OtherShardsChunk", kWorker1,
+                    [](FrameHeader& h) { h.chunk = 0; }, "the chunk is shard "},
+        RefusalCase{"FutureRound", kWorker1,
+                    [](FrameHeader& h) { h.round = 2; }, "round 1 is open"},
+        RefusalCase{"RoundBeforeAll", kWorker1,
+                    [](FrameHeader& h) { h.round = -2; }, "round 1 is open"},
+        RefusalCase{"InitialParametersOfAnother", kWorker1,
+                    [](FrameHeader& h) { h.round = kInitialRound; },
+                    "the initial parameters are worker 0's"},
+        RefusalCase{"FactorLayer", kWorker1,
+                    [](FrameHeader& h) {
+                      h.layer = 1;
+                      h.chunk = 0;
+                      h.round = 0;
+                      h.payload_bytes = 16;
+                    },
+                    "layer fc goes by factors between the workers"},
+        RefusalCase{"Offset", kWorker1, [](FrameHeader& h) { h.offset = 1; },
+                    "must be a multiple of 65536 below 5"},
+        RefusalCase{"OffsetBehindTheChunk", kWorker1,
+                    [](FrameHeader& h) { h.offset = 65536; },
+                    "must be a multiple of 65536 below 5"},
+        RefusalCase{"TooShort", kWorker1,
+                    [](FrameHeader& h) { h.payload_bytes = 16; },
+                    "the payload must have 20 bytes"},
+        RefusalCase{"TooLong", kWorker1,
+                    [](FrameHeader& h) { h.payload_bytes = 24; },
+                    "the payload must have 20 bytes"},
+        RefusalCase{"WireType", kWorker1,
+                    [](FrameHeader& h) { h.wire = WireType::kNone; },
+                    "wire type is 0, expected 1"},
+        RefusalCase{"PullWithAPayload", kWorker1,
+                    [](FrameHeader& h) {
+                      h.kind = FrameKind::kPull;
+                      h.wire = WireType::kNone;
+                    },
+                    "a pull has no payload, no offset and part 0"},
+        RefusalCase{"PullWithAnOffset", kWorker1,
+                    [](FrameHeader& h) {
+                      h.kind = FrameKind::kPull;
+                      h.wire = WireType::kNone;
+                      h.payload_bytes = 0;
+                      h.offset = 65536;
+                    },
+                    "a pull has no payload, no offset and part 0"},
+        RefusalCase{"PullWithAPart", kWorker1,
+                    [](FrameHeader& h) {
+                      h.kind = FrameKind::kPull;
+                      h.wire = WireType::kNone;
+                      h.payload_bytes = 0;
+                      h.part = 1;
+                    },
+                    "a pull has no payload, no offset and part 0"},
+        RefusalCase{"PullOfALaterRound", kWorker1,
+                    [](FrameHeader& h) {
+                      h.kind = FrameKind::kPull;
+                      h.wire = WireType::kNone;
+                      h.payload_bytes = 0;
+                      h.round = 0;
+                    },
+                    "this worker takes part from round 0 on"},
+        RefusalCase{"PullOfFactors", kWorker1,
+                    [](FrameHeader& h) {
+                      h.kind = FrameKind::kPullFactors;
+                      h.wire = WireType::kNone;
+                      h.payload_bytes = 0;
+                    },
+                    "shards take contributions and pulls"},
+        RefusalCase{"Part", kWorker1, [](FrameHeader& h) { h.part = 1; },
+                    "the part must be 0"},
+        RefusalCase{"Result", kWorker1,
+                    [](FrameHeader& h) { h.kind = FrameKind::kResult; },
+                    "shards take contributions and pulls"},
+        RefusalCase{"Factors", kWorker1,
+                    [](FrameHeader& h) { h.kind = FrameKind::kFactors; },
+                    "shards take contributions and pulls"},
+        RefusalCase{"Hello", kWorker1,
+                    [](FrameHeader& h) { h.kind = FrameKind::kHello; },
+                    "shards take contributions and pulls"},
+        RefusalCase{"Refusal", kWorker1,
+                    [](FrameHeader& h) { h.kind = FrameKind::kRefusal; },
+                    "shards take contributions and pulls"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ShardTest, BeforeTheInitialParametersNoRoundIsOpen) {
@@ -556,9 +581,7 @@ TEST(ShardTest, SizesWithoutBytesGoTheSameWay) {
 TEST(ShardTest, ARepeatedEarlyPullIsAnsweredOnce) {
   const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 2)});
   Shard shard(job, 0);
-  const Frame pull{MakeHeader(*job, PeerId::Worker(1), FrameKind::kPull, 0, 0,
-                              kInitialRound),
-                   Buffer()};
+  const Frame pull = PullOf(*job, 1, 0, 0);
   for (int i = 0; i < 1000; ++i) {
     ASSERT_TRUE(Deliver(shard, PeerId::Worker(1), pull).ok());
   }
@@ -580,10 +603,7 @@ TEST(ShardTest, WithTheOptimizerAtTheWorkersAPullGivesTheInitialRound) {
         shard, worker,
         FramesOf(*job, worker, FrameKind::kContribution, 0, 0, round, {7}));
   }
-  const Effects effects = DeliverAll(
-      shard, worker,
-      {Frame{MakeHeader(*job, worker, FrameKind::kPull, 0, 0, kInitialRound),
-             Buffer()}});
+  const Effects effects = DeliverAll(shard, worker, {PullOf(*job, 0, 0, 0)});
   ASSERT_EQ(effects.sent.size(), 1u);
   // The values are the initial parameters, not what round 0 came to.
   EXPECT_EQ(effects.sent[0].frame.header.round, kInitialRound);

@@ -57,11 +57,12 @@ TEST_P(TrafficSimulationTest, EveryNodeMovesThePredictedBytes) {
   EXPECT_EQ(
       std::count(job.routes.begin(), job.routes.end(), Route{Scheme::kFactor}),
       GetParam().by_factors);
-  const std::vector<int64_t> initial = PredictInitialBytes(
-      job.placement, job.workers, kFrameHeaderBytes, kFramePayloadBytesMax);
-  const std::vector<int64_t> step =
-      PredictNodeBytes(job.layers, job.routes, job.placement, job.workers,
-                       kFrameHeaderBytes, kFramePayloadBytesMax);
+  const std::vector<int64_t> initial =
+      PredictInitialBytes(job.placement, job.worker_count(), kFrameHeaderBytes,
+                          kFramePayloadBytesMax);
+  const std::vector<int64_t> step = PredictNodeBytes(
+      job.layers, job.routes, job.placement, job.worker_count(),
+      kFrameHeaderBytes, kFramePayloadBytesMax);
   std::vector<int64_t> predicted;
   for (size_t i = 0; i < step.size(); ++i) {
     EXPECT_GT(step[i], 0) << "node " << i;

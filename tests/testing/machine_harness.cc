@@ -43,10 +43,25 @@ JobPtr TestJob(int workers, int shards, std::vector<LayerSpec> layers,
     routes.push_back(
         {SupportsScheme(layer, scheme) ? scheme : Scheme::kServer});
   }
-  auto job = MakeJob(kJobId, kEpoch, workers, shards, std::move(layers),
-                     std::move(routes), options);
+  Job parts;
+  parts.id = kJobId;
+  parts.epoch = kEpoch;
+  parts.workers = FirstWorkers(workers);
+  parts.layers = std::move(layers);
+  parts.routes = std::move(routes);
+  parts.options = options;
+  auto job = MakeJob(std::move(parts), shards);
   NEREUS_CHECK(job.ok()) << job.status();
   return *std::move(job);
+}
+
+JobPtr EpochAfter(const Job& job, const std::function<void(Job&)>& edit) {
+  Job next = job;
+  ++next.epoch;
+  if (edit) edit(next);
+  auto made = MakeJob(std::move(next), job.shards());
+  NEREUS_CHECK(made.ok()) << made.status();
+  return *std::move(made);
 }
 
 Buffer FloatBuffer(const std::vector<float>& values) {
@@ -75,16 +90,21 @@ std::vector<float> IntegerValues(int64_t count, int64_t salt) {
 
 std::vector<Frame> FramesOf(const Job& job, PeerId sender, FrameKind kind,
                             int layer, int64_t chunk, int64_t round,
-                            const std::vector<float>& values) {
+                            const std::vector<float>& values, uint8_t part) {
   std::vector<Frame> frames;
-  CutIntoFrames(MakeHeader(job, sender, kind, layer, chunk, round),
-                FloatBuffer(values), [&](Frame frame) {
-                  frame.header.payload_crc =
-                      Crc32c(frame.payload.data(),
-                             static_cast<size_t>(frame.payload.bytes()));
-                  frames.push_back(std::move(frame));
-                });
+  FrameHeader header = MakeHeader(job, sender, kind, layer, chunk, round);
+  header.part = part;
+  CutIntoFrames(header, FloatBuffer(values), [&](Frame frame) {
+    frame.header.payload_crc = Crc32c(
+        frame.payload.data(), static_cast<size_t>(frame.payload.bytes()));
+    frames.push_back(std::move(frame));
+  });
   return frames;
+}
+
+Frame PullFrame(const Job& job, PeerId sender, FrameKind kind, int layer,
+                int64_t chunk, int64_t round) {
+  return {MakeHeader(job, sender, kind, layer, chunk, round), Buffer()};
 }
 
 Effects Carry(Outbox& out) {
@@ -95,8 +115,14 @@ Effects Carry(Outbox& out) {
       effects.sent.push_back({send->to, send->frame});
     } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
       effects.sent.push_back({std::nullopt, broadcast->frame});
+    } else if (const auto* done = std::get_if<LayerDone>(&action)) {
+      effects.done.push_back(*done);
+    } else if (const auto* message = std::get_if<SendMessage>(&action)) {
+      effects.messages.push_back(message->message);
+    } else if (const auto* follow = std::get_if<FollowEpoch>(&action)) {
+      effects.followed.push_back(follow->start);
     } else {
-      effects.done.push_back(std::get<LayerDone>(action));
+      effects.ended.push_back(std::get<EndMembership>(action).outcome);
     }
   }
   out.Clear();
@@ -108,7 +134,10 @@ absl::StatusOr<Delivery> Deliver(Machine& machine, PeerId from,
   const absl::StatusOr<Landing> landing = machine.OnHeader(from, frame.header);
   if (!landing.ok()) return landing.status();
   Delivery delivery{landing->kind, {}};
-  if (landing->kind == Landing::Kind::kDiscard) return delivery;
+  if (landing->kind == Landing::Kind::kDiscard ||
+      landing->kind == Landing::Kind::kWait) {
+    return delivery;
+  }
   Frame received{frame.header, landing->place};
   const bool scratch = landing->kind == Landing::Kind::kScratch;
   if (scratch) received.payload = Buffer::Allocate(frame.payload.bytes());
@@ -149,21 +178,30 @@ Effects DeliverAll(Machine& machine, PeerId from,
 
 std::vector<float> ValuesIn(const std::vector<Effects::Sent>& sent,
                             FrameKind kind, int layer, int64_t chunk,
-                            int64_t round, int64_t elements) {
+                            int64_t round, int64_t elements, uint8_t part) {
   std::vector<float> values(static_cast<size_t>(elements),
                             std::numeric_limits<float>::quiet_NaN());
   for (const Effects::Sent& each : sent) {
     const FrameHeader& header = each.frame.header;
     if (header.kind != kind || header.layer != static_cast<uint32_t>(layer) ||
-        header.chunk != chunk || header.round != round) {
+        header.chunk != chunk || header.round != round || header.part != part) {
       continue;
     }
-    const std::vector<float> part = FloatsOf(each.frame.payload);
-    NEREUS_CHECK(header.offset + part.size() <= values.size())
+    const std::vector<float> piece = FloatsOf(each.frame.payload);
+    NEREUS_CHECK(header.offset + piece.size() <= values.size())
         << DescribeFrame(header) << " of " << elements << " elements";
-    std::copy(part.begin(), part.end(), values.begin() + header.offset);
+    std::copy(piece.begin(), piece.end(), values.begin() + header.offset);
   }
   return values;
+}
+
+std::vector<Effects::Sent> SentTo(const std::vector<Effects::Sent>& sent,
+                                  PeerId peer) {
+  std::vector<Effects::Sent> found;
+  for (const Effects::Sent& each : sent) {
+    if (each.to == peer) found.push_back(each);
+  }
+  return found;
 }
 
 }  // namespace nereus

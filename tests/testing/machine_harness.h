@@ -2,6 +2,8 @@
 #define NEREUS_TESTS_TESTING_MACHINE_HARNESS_H_
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
+#include "common/protocol/membership.h"
 
 namespace nereus {
 
@@ -26,6 +29,10 @@ LayerSpec FactorLayer(std::string name, int64_t m, int64_t n, bool bias,
 JobPtr TestJob(int workers, int shards, std::vector<LayerSpec> layers,
                JobOptions options = {}, Scheme scheme = Scheme::kServer);
 
+// The epoch after `job`, with what `edit` changes. Ends the process if there is
+// no such job.
+JobPtr EpochAfter(const Job& job, const std::function<void(Job&)>& edit = {});
+
 Buffer FloatBuffer(const std::vector<float>& values);
 std::vector<float> FloatsOf(const Buffer& buffer);
 
@@ -33,11 +40,15 @@ std::vector<float> FloatsOf(const Buffer& buffer);
 // so that their sums are exact.
 std::vector<float> IntegerValues(int64_t count, int64_t salt);
 
-// The frames that carry `values` of one chunk (kFactors: of one matrix), as
-// `sender` would send them, checksums included.
+// The frames that carry `values` of one part of a chunk (kFactors: of one
+// matrix of a position), as `sender` would send them, checksums included.
 std::vector<Frame> FramesOf(const Job& job, PeerId sender, FrameKind kind,
                             int layer, int64_t chunk, int64_t round,
-                            const std::vector<float>& values);
+                            const std::vector<float>& values, uint8_t part = 0);
+
+// A frame without a payload: kPull, kPullFactors.
+Frame PullFrame(const Job& job, PeerId sender, FrameKind kind, int layer,
+                int64_t chunk, int64_t round);
 
 // What a machine asked of its driver in one event; the arithmetic has been
 // done.
@@ -48,6 +59,11 @@ struct Effects {
   };
   std::vector<Sent> sent;
   std::vector<LayerDone> done;
+
+  // Of a member.
+  std::vector<MemberMessage> messages;
+  std::vector<std::shared_ptr<const EpochStart>> followed;
+  std::vector<absl::Status> ended;
 };
 
 // Carries the actions out, in order, and clears `out`.
@@ -69,10 +85,14 @@ Effects DeliverAll(Machine& machine, PeerId from,
                    const std::vector<Frame>& frames);
 
 // One chunk's or matrix's values, put together from the frames of `kind` for
-// `layer`, `chunk` and `round` among `sent`; missing values are NaN.
+// `layer`, `chunk`, `part` and `round` among `sent`; missing values are NaN.
 std::vector<float> ValuesIn(const std::vector<Effects::Sent>& sent,
                             FrameKind kind, int layer, int64_t chunk,
-                            int64_t round, int64_t elements);
+                            int64_t round, int64_t elements, uint8_t part = 0);
+
+// Those of `sent` that go to `peer` alone.
+std::vector<Effects::Sent> SentTo(const std::vector<Effects::Sent>& sent,
+                                  PeerId peer);
 
 }  // namespace nereus
 

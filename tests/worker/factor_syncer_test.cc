@@ -47,10 +47,10 @@ std::vector<float> Input(int worker, int64_t round) {
 std::vector<Frame> FactorFrames(const Job& job, int worker, int64_t round) {
   const PeerId peer = PeerId::Worker(worker);
   std::vector<Frame> frames =
-      FramesOf(job, peer, FrameKind::kFactors, 0, kOutputGradientMatrix, round,
-               OutputGradient(worker, round));
-  for (Frame& frame : FramesOf(job, peer, FrameKind::kFactors, 0, kInputMatrix,
-                               round, Input(worker, round))) {
+      FramesOf(job, peer, FrameKind::kFactors, 0, /*chunk=*/worker, round,
+               OutputGradient(worker, round), kOutputGradientMatrix);
+  for (Frame& frame : FramesOf(job, peer, FrameKind::kFactors, 0, worker, round,
+                               Input(worker, round), kInputMatrix)) {
     frames.push_back(std::move(frame));
   }
   return frames;
@@ -60,7 +60,7 @@ std::vector<Frame> FactorFrames(const Job& job, int worker, int64_t round) {
 std::vector<float> MeanGradient(const Job& job, int64_t round) {
   std::vector<float> output_gradient;
   std::vector<float> input;
-  for (int worker = 0; worker < job.workers; ++worker) {
+  for (int worker = 0; worker < job.worker_count(); ++worker) {
     for (const float value : OutputGradient(worker, round)) {
       output_gradient.push_back(value);
     }
@@ -68,8 +68,8 @@ std::vector<float> MeanGradient(const Job& job, int64_t round) {
   }
   const LayerSpec& layer = job.layers[0];
   std::vector<float> gradient(layer.parameters);
-  FactorGradient(job.workers * kRows, kM, kN, layer.parameters > kM * kN,
-                 job.mean_scale(), output_gradient.data(), input.data(),
+  FactorGradient(job.worker_count() * kRows, kM, kN, layer.parameters > kM * kN,
+                 job.MeanScale(round), output_gradient.data(), input.data(),
                  gradient.data());
   return gradient;
 }
@@ -80,7 +80,7 @@ struct FactorWorker {
       : job(std::move(made)),
         rank(rank),
         parameters(Buffer::AllocateZeroed(job->layers[0].parameters * 4)),
-        machine(job, rank, {parameters}) {
+        machine(job, rank, {{parameters, Buffer()}}) {
     Outbox out;
     machine.Start(out);
     Carry(out);
@@ -133,11 +133,11 @@ TEST(FactorSyncerTest, SendsBothMatricesToAllOthers) {
     EXPECT_TRUE(
         CheckFrame(*worker.job, PeerId::Worker(1), sent.frame.header).ok());
   }
-  EXPECT_EQ(ValuesIn(effects.sent, FrameKind::kFactors, 0,
-                     kOutputGradientMatrix, 0, kRows * kM),
+  EXPECT_EQ(ValuesIn(effects.sent, FrameKind::kFactors, 0, /*chunk=*/1, 0,
+                     kRows * kM, kOutputGradientMatrix),
             OutputGradient(1, 0));
-  EXPECT_EQ(ValuesIn(effects.sent, FrameKind::kFactors, 0, kInputMatrix, 0,
-                     kRows * kN),
+  EXPECT_EQ(ValuesIn(effects.sent, FrameKind::kFactors, 0, 1, 0, kRows * kN,
+                     kInputMatrix),
             Input(1, 0));
 }
 
@@ -247,7 +247,7 @@ TEST(FactorSyncerTest, OptimizerAtTheWorkerPutsTheMeanIntoTheGradient) {
   }
 }
 
-TEST(FactorSyncerTest, TheCallersFactorsAreFreeAtOnce) {
+TEST(FactorSyncerTest, TheCallersFactorsAreFreeWhenTheRoundIsDone) {
   FactorWorker worker(FactorJob(2), 0);
   const Buffer output_gradient = FloatBuffer(OutputGradient(0, 0));
   const Buffer input = FloatBuffer(Input(0, 0));
@@ -255,7 +255,11 @@ TEST(FactorSyncerTest, TheCallersFactorsAreFreeAtOnce) {
   ASSERT_TRUE(worker.machine
                   .OnPushFactors(0, 0, {output_gradient, input, Buffer()}, out)
                   .ok());
-  const Effects effects = Carry(out);
+  const Effects held = Carry(out);
+  // Kept, to be contributed again in the next epoch.
+  EXPECT_FALSE(output_gradient.unique());
+  EXPECT_FALSE(input.unique());
+  worker.Receive(1, 0);
   EXPECT_TRUE(output_gradient.unique());
   EXPECT_TRUE(input.unique());
 }
@@ -267,12 +271,12 @@ TEST(FactorSyncerTest, FramesKeepTheirValuesThroughTheNextRound) {
   worker.Receive(1, 0);
   worker.Receive(1, 1);
   worker.Push(1);
-  EXPECT_EQ(ValuesIn(held.sent, FrameKind::kFactors, 0, kOutputGradientMatrix,
-                     0, kRows * kM),
+  EXPECT_EQ(ValuesIn(held.sent, FrameKind::kFactors, 0, /*chunk=*/0, 0,
+                     kRows * kM, kOutputGradientMatrix),
             OutputGradient(0, 0));
-  EXPECT_EQ(
-      ValuesIn(held.sent, FrameKind::kFactors, 0, kInputMatrix, 0, kRows * kN),
-      Input(0, 0));
+  EXPECT_EQ(ValuesIn(held.sent, FrameKind::kFactors, 0, 0, 0, kRows * kN,
+                     kInputMatrix),
+            Input(0, 0));
 }
 
 TEST(FactorSyncerTest, AloneARoundIsDoneAtOnce) {
@@ -286,8 +290,9 @@ TEST(FactorSyncerTest, AloneARoundIsDoneAtOnce) {
 
 TEST(FactorSyncerTest, MissingNamesThePeers) {
   const JobPtr job = FactorJob(4);
-  WorkerMachine fresh(job, 0,
-                      {Buffer::AllocateZeroed(job->layers[0].parameters * 4)});
+  WorkerMachine fresh(
+      job, 0,
+      {{Buffer::AllocateZeroed(job->layers[0].parameters * 4), Buffer()}});
   Outbox out;
   fresh.Start(out);
   EXPECT_EQ(fresh.syncer(0).Missing(), "shard 0 (chunk 0)");
@@ -337,7 +342,8 @@ TEST(FactorSyncerTest, MatricesOfSeveralFramesArePutTogether) {
       TestJob(2, 1, {FactorLayer("fc", 250, 219, true, 300)},
               PlainSgd(OptimizerPlace::kWorker), Scheme::kFactor);
   const int64_t elements = job->layers[0].parameters;
-  WorkerMachine machine(job, 1, {Buffer::AllocateZeroed(elements * 4)});
+  WorkerMachine machine(job, 1,
+                        {{Buffer::AllocateZeroed(elements * 4), Buffer()}});
   Outbox out;
   machine.Start(out);
   Carry(out);
@@ -346,10 +352,11 @@ TEST(FactorSyncerTest, MatricesOfSeveralFramesArePutTogether) {
                       kInitialRound, IntegerValues(elements, 0)));
   std::vector<float> output_gradient = IntegerValues(75000, 1);
   std::vector<float> input = IntegerValues(65700, 2);
-  auto frames = FramesOf(*job, PeerId::Worker(0), FrameKind::kFactors, 0,
-                         kOutputGradientMatrix, 0, output_gradient);
+  auto frames =
+      FramesOf(*job, PeerId::Worker(0), FrameKind::kFactors, 0, /*chunk=*/0,
+               /*round=*/0, output_gradient, kOutputGradientMatrix);
   for (Frame& frame : FramesOf(*job, PeerId::Worker(0), FrameKind::kFactors, 0,
-                               kInputMatrix, 0, input)) {
+                               0, 0, input, kInputMatrix)) {
     frames.push_back(std::move(frame));
   }
   ASSERT_EQ(frames.size(), 4u);
@@ -379,16 +386,18 @@ TEST(FactorSyncerTest, SizesWithoutBytesGoTheSameWay) {
   const auto bytes = [](int64_t floats) {
     return Buffer::SizeOnly(floats * 4);
   };
-  WorkerMachine machine(job, 0, {bytes(job->layers[0].parameters)});
+  WorkerMachine machine(job, 0, {{bytes(job->layers[0].parameters), Buffer()}});
   Outbox out;
   machine.Start(out);
-  const auto deliver = [&](PeerId from, FrameKind kind, uint32_t chunk,
+  const auto deliver = [&](PeerId from, FrameKind kind, uint8_t part,
                            int64_t round, int64_t elements) {
-    CutIntoFrames(MakeHeader(*job, from, kind, 0, chunk, round),
-                  bytes(elements), [&](const Frame& frame) {
-                    ASSERT_TRUE(machine.OnHeader(from, frame.header).ok());
-                    machine.OnFrame(from, frame, out);
-                  });
+    const int64_t chunk = kind == FrameKind::kFactors ? from.rank : 0;
+    FrameHeader header = MakeHeader(*job, from, kind, 0, chunk, round);
+    header.part = part;
+    CutIntoFrames(header, bytes(elements), [&](const Frame& frame) {
+      ASSERT_TRUE(machine.OnHeader(from, frame.header).ok());
+      machine.OnFrame(from, frame, out);
+    });
   };
   deliver(PeerId::Shard(0), FrameKind::kResult, 0, kInitialRound,
           job->layers[0].parameters);

@@ -35,16 +35,17 @@ class MnistTest : public testing::Test {
         model, data_.train.image, data_.classes(), /*batch=*/128);
     EXPECT_TRUE(network.ok()) << network.status();
     (*network)->Initialize(1);
+    OptimizerState state;
     OptimizerOptions optimizer;
     optimizer.learning_rate = learning_rate;
     optimizer.weight_decay = 0.0005f;
     absl::StatusOr<std::unique_ptr<Client>> client =
-        StandaloneClient::Create(optimizer, BindLayers(network->get()));
+        StandaloneClient::Create(optimizer, BindLayers(network->get(), &state));
     EXPECT_TRUE(client.ok()) << client.status();
     TrainerOptions options;
     options.epochs = epochs;
     const absl::StatusOr<TrainResult> result =
-        Train(options, data_, network->get(), client->get());
+        Train(options, data_, network->get(), &state, client->get());
     EXPECT_TRUE(result.ok()) << result.status();
     return Accuracy(data_.test, data_.normalisation, network->get());
   }

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,11 @@ std::vector<Frame> ResultFrames(const Job& job, int64_t round,
   return frames;
 }
 
+// Expects the layer without state, from the shards.
+void ExpectValues(ResultAssembly& assembly, int64_t round, Buffer values) {
+  assembly.Expect(round, std::move(values), Buffer(), std::nullopt);
+}
+
 // Lands one frame that must be accepted; true if it completed the round.
 bool Land(ResultAssembly& assembly, const Frame& frame) {
   const auto landing = assembly.Place(frame.header);
@@ -78,7 +84,7 @@ TEST(ResultAssemblyTest, PutsFramesInPlaceInAnyOrder) {
         std::swap(frames[i], frames[random.Below(i + 1)]);
       }
       const Buffer target = Buffer::AllocateZeroed(kElements * 4);
-      assembly.Open(round, target);
+      ExpectValues(assembly, round, target);
       for (size_t i = 0; i < frames.size(); ++i) {
         EXPECT_TRUE(assembly.open());
         EXPECT_EQ(Land(assembly, frames[i]), i + 1 == frames.size());
@@ -96,10 +102,10 @@ TEST(ResultAssemblyTest, WhatComesAgainAfterwardsIsDiscarded) {
   ResultAssembly assembly(job, kLayer);
   const auto initial =
       ResultFrames(*job, kInitialRound, IntegerValues(kElements, 0));
-  assembly.Open(kInitialRound, Buffer::AllocateZeroed(kElements * 4));
+  ExpectValues(assembly, kInitialRound, Buffer::AllocateZeroed(kElements * 4));
   for (const Frame& frame : initial) Land(assembly, frame);
   for (const Frame& frame : initial) ExpectDiscarded(assembly, frame);
-  assembly.Open(0, Buffer::AllocateZeroed(kElements * 4));
+  ExpectValues(assembly, 0, Buffer::AllocateZeroed(kElements * 4));
   for (const Frame& frame : initial) ExpectDiscarded(assembly, frame);
   EXPECT_TRUE(assembly.open());
 }
@@ -107,7 +113,7 @@ TEST(ResultAssemblyTest, WhatComesAgainAfterwardsIsDiscarded) {
 TEST(ResultAssemblyTest, PlaceAloneCountsNothing) {
   const JobPtr job = LargeJob();
   ResultAssembly assembly(job, kLayer);
-  assembly.Open(kInitialRound, Buffer::AllocateZeroed(kElements * 4));
+  ExpectValues(assembly, kInitialRound, Buffer::AllocateZeroed(kElements * 4));
   const auto frames =
       ResultFrames(*job, kInitialRound, IntegerValues(kElements, 0));
   for (int repeat = 0; repeat < 2; ++repeat) {
@@ -126,7 +132,7 @@ TEST(ResultAssemblyTest, NamesTheShardsAndChunksThatAreMissing) {
   ASSERT_NE(chunks[0].shard, chunks[1].shard);
   ResultAssembly assembly(job, kLayer);
   EXPECT_EQ(assembly.Missing(), "");
-  assembly.Open(kInitialRound, Buffer::AllocateZeroed(kElements * 4));
+  ExpectValues(assembly, kInitialRound, Buffer::AllocateZeroed(kElements * 4));
   const auto part = [&](int chunk) {
     return "shard " + std::to_string(chunks[chunk].shard) + " (chunk " +
            std::to_string(chunk) + ")";
@@ -145,23 +151,24 @@ TEST(ResultAssemblyTest, NamesSeveralChunksOfOneShard) {
   const JobPtr job =
       TestJob(1, 1, {VectorLayer("large", 3 * kChunkElementsMax)});
   ResultAssembly assembly(job, 0);
-  assembly.Open(kInitialRound, Buffer::SizeOnly(3 * kChunkElementsMax * 4));
+  ExpectValues(assembly, kInitialRound,
+               Buffer::SizeOnly(3 * kChunkElementsMax * 4));
   EXPECT_EQ(assembly.Missing(), "shard 0 (chunks 0, 1, 2)");
 }
 
-struct Refusal {
+struct RefusalCase {
   const char* name;
   std::function<void(FrameHeader&)> spoil;
   const char* message;
 };
 
-class ResultRefusalTest : public testing::TestWithParam<Refusal> {};
+class ResultRefusalTest : public testing::TestWithParam<RefusalCase> {};
 
 // Round 3 is open; the frame is the last one of the rest.
 TEST_P(ResultRefusalTest, IsRefusedWithTheReason) {
   const JobPtr job = LargeJob();
   ResultAssembly assembly(job, kLayer);
-  assembly.Open(3, Buffer::AllocateZeroed(kElements * 4));
+  ExpectValues(assembly, 3, Buffer::AllocateZeroed(kElements * 4));
   FrameHeader header =
       ResultFrames(*job, 3, IntegerValues(kElements, 0)).back().header;
   ASSERT_TRUE(assembly.Place(header).ok());
@@ -174,24 +181,28 @@ TEST_P(ResultRefusalTest, IsRefusedWithTheReason) {
 INSTANTIATE_TEST_SUITE_P(
     All, ResultRefusalTest,
     testing::Values(
-        Refusal{"Chunk", [](auto& h) { h.chunk = 2; },
-                "layer large has 2 chunks"},
-        Refusal{"OtherShard",
-                [](auto& h) { h.sender.rank = 1 - h.sender.rank; },
-                "the chunk is shard "},
-        Refusal{"FutureRound", [](auto& h) { h.round = 4; },
-                "this worker is at round 3"},
-        Refusal{"BeforeAll", [](auto& h) { h.round = kInitialRound - 1; },
-                "this worker is at round 3"},
-        Refusal{"Offset", [](auto& h) { h.offset = 65535; },
-                "must be a multiple of 65536 below 65537"},
-        Refusal{"TooShort", [](auto& h) { h.payload_bytes = 0; },
-                "the payload must have 4 bytes"},
-        Refusal{"TooLong", [](auto& h) { h.payload_bytes = 262144; },
-                "the payload must have 4 bytes"},
+        RefusalCase{"Chunk", [](auto& h) { h.chunk = 2; },
+                    "layer large has 2 chunks"},
+        RefusalCase{"OtherShard",
+                    [](auto& h) { h.sender.rank = 1 - h.sender.rank; },
+                    "the chunk is shard "},
+        RefusalCase{"FutureRound", [](auto& h) { h.round = 4; },
+                    "this worker is at round 3"},
+        RefusalCase{"BeforeAll", [](auto& h) { h.round = kInitialRound - 1; },
+                    "this worker is at round 3"},
+        RefusalCase{"Part", [](auto& h) { h.part = 1; },
+                    "1 parts are expected"},
+        RefusalCase{"Worker", [](auto& h) { h.sender = PeerId::Worker(0); },
+                    "this worker did not ask for it"},
+        RefusalCase{"Offset", [](auto& h) { h.offset = 65535; },
+                    "must be a multiple of 65536 below 65537"},
+        RefusalCase{"TooShort", [](auto& h) { h.payload_bytes = 0; },
+                    "the payload must have 4 bytes"},
+        RefusalCase{"TooLong", [](auto& h) { h.payload_bytes = 262144; },
+                    "the payload must have 4 bytes"},
         // The same place would do in the other chunk.
-        Refusal{"FrameOfTheOtherChunk", [](auto& h) { h.chunk = 0; },
-                "the payload must have 262144 bytes"}),
+        RefusalCase{"FrameOfTheOtherChunk", [](auto& h) { h.chunk = 0; },
+                    "the payload must have 262144 bytes"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ResultAssemblyTest, BeforeTheFirstRoundNothingIsTaken) {
@@ -204,11 +215,126 @@ TEST(ResultAssemblyTest, BeforeTheFirstRoundNothingIsTaken) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ResultAssemblyTest, AChunkIsCompleteWithItsLastFrame) {
+  const JobPtr job = LargeJob();
+  const auto chunks = job->placement.layer_chunks(kLayer);
+  ResultAssembly assembly(job, kLayer);
+  ExpectValues(assembly, 0, Buffer::AllocateZeroed(kElements * 4));
+  const auto frames = ResultFrames(*job, 0, IntegerValues(kElements, 0));
+  Land(assembly, frames[9]);
+  EXPECT_FALSE(assembly.Complete(chunks[1]));
+  Land(assembly, frames[8]);
+  EXPECT_TRUE(assembly.Complete(chunks[1]));
+  EXPECT_FALSE(assembly.Complete(chunks[0]));
+}
+
+// A new epoch asks again for what is missing.
+TEST(ResultAssemblyTest, TheSameRoundAgainGoesOnWithWhatHasCome) {
+  const JobPtr job = LargeJob();
+  ResultAssembly assembly(job, kLayer);
+  const Buffer target = Buffer::AllocateZeroed(kElements * 4);
+  const auto values = IntegerValues(kElements, 1);
+  ExpectValues(assembly, 3, target);
+  const auto frames = ResultFrames(*job, 3, values);
+  for (size_t i = 0; i < 9; ++i) Land(assembly, frames[i]);
+
+  const JobPtr next = EpochAfter(*job);
+  assembly.OnEpoch(next);
+  ExpectValues(assembly, 3, target);
+  const auto again = ResultFrames(*next, 3, values);
+  for (size_t i = 0; i < 9; ++i) ExpectDiscarded(assembly, again[i]);
+  EXPECT_TRUE(Land(assembly, again[9]));
+  EXPECT_EQ(FloatsOf(target), values);
+}
+
+// Of the smaller layer, 3 elements: the frames of one part, from a worker.
+std::vector<Frame> OwnedFrames(const Job& job, int owner, uint8_t part,
+                               int64_t salt) {
+  return FramesOf(job, PeerId::Worker(owner), FrameKind::kResult, 0, 0, 6,
+                  IntegerValues(3, salt), part);
+}
+
+class OwnedLayerTest : public testing::Test {
+ protected:
+  OwnedLayerTest()
+      : job_(LargeJob()),
+        values_(Buffer::AllocateZeroed(12)),
+        state_(Buffer::AllocateZeroed(24)),
+        assembly_(job_, 0) {
+    assembly_.Expect(6, values_, state_, PeerId::Worker(1));
+  }
+
+  const JobPtr job_;
+  const Buffer values_;
+  const Buffer state_;
+  ResultAssembly assembly_;
+};
+
+TEST_F(OwnedLayerTest, ValuesAndStateComeFromTheOwner) {
+  EXPECT_EQ(assembly_.Missing(), "worker 1");
+  EXPECT_FALSE(Land(assembly_, OwnedFrames(*job_, 1, 2, 12)[0]));
+  EXPECT_FALSE(Land(assembly_, OwnedFrames(*job_, 1, 0, 10)[0]));
+  EXPECT_FALSE(assembly_.Complete(job_->placement.layer_chunks(0)[0]));
+  ExpectDiscarded(assembly_, OwnedFrames(*job_, 1, 0, 10)[0]);
+  EXPECT_TRUE(Land(assembly_, OwnedFrames(*job_, 1, 1, 11)[0]));
+  EXPECT_EQ(FloatsOf(values_), IntegerValues(3, 10));
+  EXPECT_EQ(FloatsOf(state_.Slice(0, 12)), IntegerValues(3, 11));
+  EXPECT_EQ(FloatsOf(state_.Slice(12, 12)), IntegerValues(3, 12));
+  EXPECT_TRUE(values_.unique());
+  EXPECT_TRUE(state_.unique());
+}
+
+TEST_F(OwnedLayerTest, AnotherWorkersAreRefused) {
+  const absl::Status status =
+      assembly_.Place(OwnedFrames(*job_, 0, 0, 10)[0].header).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("this worker did not ask for it"));
+}
+
+TEST_F(OwnedLayerTest, PartsBeyondTheLastAreRefused) {
+  const absl::Status status =
+      assembly_.Place(OwnedFrames(*job_, 1, 3, 10)[0].header).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("3 parts are expected"));
+}
+
+// The average of that round goes to all workers, those who come later too.
+TEST_F(OwnedLayerTest, AShardsAverageIsNotForOneWhoFetches) {
+  ExpectDiscarded(
+      assembly_,
+      FramesOf(*job_, PeerId::Shard(job_->placement.layer_chunks(0)[0].shard),
+               FrameKind::kResult, 0, 0, 6, {1, 2, 3})[0]);
+}
+
+TEST_F(OwnedLayerTest, TheSameOwnerGoesOnInTheNextEpoch) {
+  Land(assembly_, OwnedFrames(*job_, 1, 0, 10)[0]);
+  const JobPtr next = EpochAfter(*job_);
+  assembly_.OnEpoch(next);
+  assembly_.Expect(6, values_, state_, PeerId::Worker(1));
+  ExpectDiscarded(assembly_, OwnedFrames(*next, 1, 0, 10)[0]);
+  EXPECT_FALSE(Land(assembly_, OwnedFrames(*next, 1, 1, 11)[0]));
+  EXPECT_TRUE(Land(assembly_, OwnedFrames(*next, 1, 2, 12)[0]));
+  EXPECT_EQ(FloatsOf(values_), IntegerValues(3, 10));
+}
+
+// The one before may have died with a round that the others did again.
+TEST_F(OwnedLayerTest, AnotherOwnerStartsOver) {
+  Land(assembly_, OwnedFrames(*job_, 1, 0, 10)[0]);
+  const JobPtr next = EpochAfter(*job_);
+  assembly_.OnEpoch(next);
+  assembly_.Expect(6, values_, state_, PeerId::Worker(0));
+  EXPECT_FALSE(Land(assembly_, OwnedFrames(*next, 0, 0, 20)[0]));
+  EXPECT_FALSE(Land(assembly_, OwnedFrames(*next, 0, 1, 21)[0]));
+  EXPECT_TRUE(Land(assembly_, OwnedFrames(*next, 0, 2, 22)[0]));
+  EXPECT_EQ(FloatsOf(values_), IntegerValues(3, 20));
+}
+
 TEST(ResultAssemblyDeathTest, OneRoundIsOpenAtATime) {
   const JobPtr job = LargeJob();
   ResultAssembly assembly(job, 0);
-  assembly.Open(kInitialRound, Buffer::AllocateZeroed(12));
-  EXPECT_DEATH(assembly.Open(0, Buffer::AllocateZeroed(12)),
+  ExpectValues(assembly, kInitialRound, Buffer::AllocateZeroed(12));
+  EXPECT_DEATH(ExpectValues(assembly, 0, Buffer::AllocateZeroed(12)),
                "round -1 of layer 0");
 }
 

@@ -8,8 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "tests/testing/machine_harness.h"
-
 namespace nereus {
 namespace {
 
@@ -25,13 +23,20 @@ absl::Time At(double seconds) {
 
 std::shared_ptr<RoundTable> TwoLayers() {
   return std::make_shared<RoundTable>(
-      TestJob(1, 1, {VectorLayer("first", 2), VectorLayer("second", 3)}));
+      std::vector<std::string>{"first", "second"});
 }
 
-// Both layers have their initial parameters.
+StepInfo Step(int64_t step) {
+  StepInfo info;
+  info.step = step;
+  return info;
+}
+
+// Both layers have their initial parameters, and step 0 was begun.
 std::shared_ptr<RoundTable> StartedTable() {
   auto table = TwoLayers();
   for (const int layer : {0, 1}) table->Finish(layer, kInitialRound, At(0));
+  table->Begin(Step(0));
   return table;
 }
 
@@ -64,10 +69,52 @@ TEST(RoundTableTest, StepsComeOneByOneAndTheErrorNamesTheLayer) {
   ASSERT_TRUE(table->BeginPush(1, 0, At(0)).ok());
   for (const int64_t step : {0, 1}) refused(step);
   table->Finish(1, 0, At(0));
-  for (const int64_t step : {-1, 0, 2}) refused(step);
-  ASSERT_TRUE(table->BeginPush(1, 1, At(0)).ok());
+  for (const int64_t step : {-1, 0, 1, 2}) refused(step);
   // The other layer goes its own way.
   EXPECT_TRUE(table->BeginPush(0, 0, At(0)).ok());
+  table->Begin(Step(1));
+  ASSERT_TRUE(table->BeginPush(1, 1, At(0)).ok());
+  // Step 0 of it is not done.
+  const absl::Status early = table->BeginPush(0, 1, At(0));
+  EXPECT_EQ(early.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RoundTableTest, AStepIsBegunBeforeItIsPushed) {
+  const auto table = TwoLayers();
+  table->Finish(0, kInitialRound, At(0));
+  const absl::Status status = table->BeginPush(0, 0, At(0));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("layer first"), HasSubstr("none was begun")));
+}
+
+TEST(RoundTableTest, StepsBeginOneAfterTheOther) {
+  const auto table = TwoLayers();
+  for (const int layer : {0, 1}) table->Finish(layer, 6, At(0));
+  EXPECT_EQ(table->next_step(), 7);
+  EXPECT_EQ(table->pushed_step(), 6);
+  std::thread driver([&] { table->Begin(Step(7)); });
+  const absl::StatusOr<StepInfo> begun = table->AwaitBegin(7);
+  driver.join();
+  ASSERT_TRUE(begun.ok()) << begun.status();
+  EXPECT_EQ(begun->step, 7);
+  EXPECT_EQ(table->next_step(), 8);
+  table->Fail(absl::AbortedError("gone"));
+  EXPECT_EQ(table->AwaitBegin(8).status(), absl::AbortedError("gone"));
+}
+
+TEST(RoundTableTest,
+     TheFirstValuesAreAwaitedForAllLayersAndAgainAfterARestart) {
+  const auto table = TwoLayers();
+  table->Finish(0, 4, At(0));
+  table->Restart();
+  std::thread driver([&] {
+    table->Finish(0, 5, At(0));
+    table->Finish(1, 5, At(0));
+  });
+  EXPECT_TRUE(table->AwaitFirstValues().ok());
+  driver.join();
+  EXPECT_EQ(table->round(), 5);
 }
 
 TEST(RoundTableTest, NothingIsPushedBeforeTheInitialParameters) {
@@ -92,14 +139,6 @@ TEST(RoundTableTest, AwaitEndsWhenTheRoundIsDone) {
   EXPECT_TRUE(table->Await(0, 0, kLong).ok());
   driver.join();
   // Earlier rounds are done too.
-  EXPECT_TRUE(table->Await(0, kInitialRound, absl::ZeroDuration()).ok());
-}
-
-TEST(RoundTableTest, AwaitOfTheInitialParametersNeedsNoPush) {
-  const auto table = TwoLayers();
-  EXPECT_EQ(table->Await(0, kInitialRound, absl::ZeroDuration()).code(),
-            absl::StatusCode::kDeadlineExceeded);
-  table->Finish(0, kInitialRound, At(0));
   EXPECT_TRUE(table->Await(0, kInitialRound, absl::ZeroDuration()).ok());
 }
 
@@ -203,12 +242,14 @@ TEST(RoundTableTest, TheRoundIsThatOfTheSlowestLayer) {
 
 TEST(RoundTableTest, CostIsFromPushToDone) {
   const auto table = TwoLayers();
+  table->Begin(Step(0));
   EXPECT_EQ(table->cost(0).rounds, 0);
   table->Finish(0, kInitialRound, At(100));
   EXPECT_EQ(table->cost(0).rounds, 0);
   EXPECT_EQ(table->cost(0).latency_total, absl::ZeroDuration());
   ASSERT_TRUE(table->BeginPush(0, 0, At(200)).ok());
   table->Finish(0, 0, At(202));
+  table->Begin(Step(1));
   ASSERT_TRUE(table->BeginPush(0, 1, At(300)).ok());
   table->Finish(0, 1, At(305));
   EXPECT_EQ(table->cost(0).rounds, 2);

@@ -46,10 +46,20 @@ void ExpectInvalid(const absl::Status& status, const std::string& message) {
 
 TEST_F(StandaloneClientTest, IsOneWorkerOfOne) {
   EXPECT_EQ(client_->rank(), 0);
-  EXPECT_EQ(client_->workers(), 1);
   EXPECT_FALSE(client_->updates_parameters());
   EXPECT_FALSE(client_->takes_factors(1));
   EXPECT_TRUE(client_->traffic().empty());
+}
+
+TEST_F(StandaloneClientTest, EachStepHasOneContribution) {
+  for (int64_t expected = 0; expected < 3; ++expected) {
+    const absl::StatusOr<StepInfo> step = client_->BeginStep();
+    ASSERT_TRUE(step.ok()) << step.status();
+    EXPECT_EQ(step->step, expected);
+    EXPECT_EQ(step->position, 0);
+    EXPECT_EQ(step->workers, 1);
+    EXPECT_EQ(step->contributions_before, expected);
+  }
 }
 
 TEST_F(StandaloneClientTest, StepsFollowTheOptimizer) {
@@ -130,6 +140,7 @@ TEST_F(StandaloneClientTest, WaitAllNeedsEveryLayer) {
 TEST_F(StandaloneClientTest, EverythingFailsAfterLeave) {
   ASSERT_TRUE(client_->Leave().ok());
   const absl::StatusCode kLeft = absl::StatusCode::kFailedPrecondition;
+  EXPECT_EQ(client_->BeginStep().status().code(), kLeft);
   EXPECT_EQ(client_->Push(0, 0, absl::MakeSpan(gradient_)).code(), kLeft);
   EXPECT_EQ(client_->PushFactors(1, 0, factors_, {}).code(), kLeft);
   EXPECT_EQ(client_->Wait(0, 0).code(), kLeft);

@@ -67,15 +67,16 @@ double TrainedAccuracy(const std::string& model, const DataSplit& data,
       Network::Create(model, data.train.image, data.classes(), /*batch=*/32);
   EXPECT_TRUE(network.ok()) << network.status();
   (*network)->Initialize(1);
+  OptimizerState state;
   OptimizerOptions optimizer;
   optimizer.learning_rate = 0.01f;
   absl::StatusOr<std::unique_ptr<Client>> client =
-      StandaloneClient::Create(optimizer, BindLayers(network->get()));
+      StandaloneClient::Create(optimizer, BindLayers(network->get(), &state));
   EXPECT_TRUE(client.ok()) << client.status();
   TrainerOptions options;
   options.epochs = epochs;
   const absl::StatusOr<TrainResult> result =
-      Train(options, data, network->get(), client->get());
+      Train(options, data, network->get(), &state, client->get());
   EXPECT_TRUE(result.ok()) << result.status();
   return Accuracy(data.test, data.normalisation, network->get());
 }
@@ -90,21 +91,19 @@ double LinearAccuracy(const DataSplit& data, int64_t epochs) {
   std::vector<int32_t> labels(kBatch);
   std::vector<float> output(kBatch * 10);
   absl::StatusOr<Batches> batches =
-      Batches::Create({data.train.count(), kBatch, 1, 0, 1});
+      Batches::Create({data.train.count(), kBatch, 1});
   EXPECT_TRUE(batches.ok()) << batches.status();
-  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-    batches->StartEpoch(epoch);
-    for (int64_t step = 0; step < batches->steps_per_epoch(); ++step) {
-      CopyExamples(data.train, data.normalisation, batches->Examples(step),
-                   absl::MakeSpan(images), absl::MakeSpan(labels));
-      layer.Forward(kBatch, images.data(), parameters.data(), output.data());
-      SoftmaxCrossEntropy(kBatch, 10, output.data(), labels.data(),
-                          output.data());
-      FactorGradient(kBatch, 10, 784, true, 1.0f, output.data(), images.data(),
-                     gradient.data());
-      for (size_t i = 0; i < gradient.size(); ++i) {
-        parameters[i] -= 0.01f * gradient[i];
-      }
+  for (int64_t first = 0; first < epochs * data.train.count();
+       first += kBatch) {
+    CopyExamples(data.train, data.normalisation, batches->Examples(first),
+                 absl::MakeSpan(images), absl::MakeSpan(labels));
+    layer.Forward(kBatch, images.data(), parameters.data(), output.data());
+    SoftmaxCrossEntropy(kBatch, 10, output.data(), labels.data(),
+                        output.data());
+    FactorGradient(kBatch, 10, 784, true, 1.0f, output.data(), images.data(),
+                   gradient.data());
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      parameters[i] -= 0.01f * gradient[i];
     }
   }
   int64_t correct = 0;

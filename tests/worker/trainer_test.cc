@@ -34,7 +34,14 @@ class RecordingClient : public Client {
         optimizer_(optimizer) {}
 
   int rank() const override { return rank_; }
-  int workers() const override { return workers_; }
+  absl::StatusOr<StepInfo> BeginStep() override {
+    StepInfo info;
+    info.step = next_step_++;
+    info.position = rank_;
+    info.workers = workers_;
+    info.contributions_before = info.step * workers_;
+    return info;
+  }
   bool takes_factors(int /*layer*/) const override { return false; }
   bool updates_parameters() const override { return true; }
   const OptimizerOptions& optimizer() const override { return optimizer_; }
@@ -81,6 +88,7 @@ class RecordingClient : public Client {
 
   const int rank_;
   const int workers_;
+  int64_t next_step_ = 0;
   const std::vector<LayerBinding> layers_;
   const OptimizerOptions optimizer_;
 };
@@ -105,21 +113,22 @@ class TrainerTest : public testing::Test {
 
   std::unique_ptr<Client> Standalone(Network* network) {
     absl::StatusOr<std::unique_ptr<Client>> client =
-        StandaloneClient::Create(optimizer_, BindLayers(network));
+        StandaloneClient::Create(optimizer_, BindLayers(network, &state_));
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
   }
 
   DataSplit data_;
   TrainerOptions options_;
+  OptimizerState state_;
   OptimizerOptions optimizer_;  // Of Standalone().
 };
 
 TEST_F(TrainerTest, PushesEachLayerLastFirstAndThenWaits) {
   const auto network = MakeNetwork("cnn", 40);
-  RecordingClient client(0, 1, BindLayers(network.get()));
+  RecordingClient client(0, 1, BindLayers(network.get(), &state_));
   options_.epochs = 1;
-  ASSERT_TRUE(Train(options_, data_, network.get(), &client).ok());
+  ASSERT_TRUE(Train(options_, data_, network.get(), &state_, &client).ok());
   EXPECT_THAT(
       client.calls,
       ElementsAre("factors fc2 0", "factors fc1 0", "push conv2 0",
@@ -129,10 +138,10 @@ TEST_F(TrainerTest, PushesEachLayerLastFirstAndThenWaits) {
 
 TEST_F(TrainerTest, StepsAreNumberedOverAllEpochs) {
   const auto network = MakeNetwork("mlp", 40);
-  RecordingClient client(0, 1, BindLayers(network.get()));
+  RecordingClient client(0, 1, BindLayers(network.get(), &state_));
   options_.epochs = 3;
   const absl::StatusOr<TrainResult> result =
-      Train(options_, data_, network.get(), &client);
+      Train(options_, data_, network.get(), &state_, &client);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(client.calls.back(), "wait 5");
   EXPECT_EQ(result->steps, 6);
@@ -141,13 +150,14 @@ TEST_F(TrainerTest, StepsAreNumberedOverAllEpochs) {
 
 TEST_F(TrainerTest, AWorkerTrainsOnItsShareAlone) {
   const auto network = MakeNetwork("mlp", 8);
-  RecordingClient client(/*rank=*/2, /*workers=*/3, BindLayers(network.get()));
+  RecordingClient client(/*rank=*/2, /*workers=*/3,
+                         BindLayers(network.get(), &state_));
   options_.epochs = 1;
   const absl::StatusOr<TrainResult> result =
-      Train(options_, data_, network.get(), &client);
+      Train(options_, data_, network.get(), &state_, &client);
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->steps, 3);  // 80 images by steps of 24.
-  EXPECT_EQ(result->images, 24);
+  EXPECT_EQ(result->steps, 4);  // 80 images by steps of 24, the last in part.
+  EXPECT_EQ(result->images, 32);
 }
 
 TEST_F(TrainerTest, OptimizerHereOrInTheClientGivesTheSameBits) {
@@ -157,12 +167,13 @@ TEST_F(TrainerTest, OptimizerHereOrInTheClientGivesTheSameBits) {
     options_.epochs = 2;
     for (const char* model : {"mlp", "cnn"}) {
       const auto here = MakeNetwork(model, 16);
-      RecordingClient client(0, 1, BindLayers(here.get()), optimizer_);
-      ASSERT_TRUE(Train(options_, data_, here.get(), &client).ok());
+      RecordingClient client(0, 1, BindLayers(here.get(), &state_), optimizer_);
+      ASSERT_TRUE(Train(options_, data_, here.get(), &state_, &client).ok());
       const auto there = MakeNetwork(model, 16);
       const uint32_t initial = ParameterChecksum(*there);
       const auto standalone = Standalone(there.get());
-      ASSERT_TRUE(Train(options_, data_, there.get(), standalone.get()).ok());
+      ASSERT_TRUE(
+          Train(options_, data_, there.get(), &state_, standalone.get()).ok());
       EXPECT_EQ(ParameterChecksum(*here), ParameterChecksum(*there)) << model;
       EXPECT_NE(ParameterChecksum(*here), initial) << model;
     }
@@ -175,7 +186,8 @@ TEST_F(TrainerTest, TheSameSeedGivesTheSameBits) {
     const auto network = MakeNetwork("mlp", 16);
     const auto client = Standalone(network.get());
     options_.seed = i < 2 ? 1 : 2;
-    ASSERT_TRUE(Train(options_, data_, network.get(), client.get()).ok());
+    ASSERT_TRUE(
+        Train(options_, data_, network.get(), &state_, client.get()).ok());
     checksums[i] = ParameterChecksum(*network);
   }
   EXPECT_EQ(checksums[0], checksums[1]);
@@ -194,7 +206,7 @@ TEST_F(TrainerTest, LossFallsAndAccuracyRises) {
   };
   const auto client = Standalone(network.get());
   const absl::StatusOr<TrainResult> result =
-      Train(options_, data_, network.get(), client.get());
+      Train(options_, data_, network.get(), &state_, client.get());
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(losses.size(), 100u);
   EXPECT_LT(result->train_loss, losses.front() / 4);
@@ -206,7 +218,7 @@ TEST_F(TrainerTest, LossFallsAndAccuracyRises) {
 
 TEST_F(TrainerTest, TimesAddUpOnAnInjectedClock) {
   const auto network = MakeNetwork("mlp", 40);
-  RecordingClient client(0, 1, BindLayers(network.get()));
+  RecordingClient client(0, 1, BindLayers(network.get(), &state_));
   // One second passes from each look at the clock to the next. Train looks once
   // at each end, a step five times: begin, forward's end, backward's end,
   // wait's end, update's end.
@@ -217,7 +229,7 @@ TEST_F(TrainerTest, TimesAddUpOnAnInjectedClock) {
   options_.progress_interval = absl::Seconds(7);
   options_.epochs = 2;
   const absl::StatusOr<TrainResult> result =
-      Train(options_, data_, network.get(), &client);
+      Train(options_, data_, network.get(), &state_, &client);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->steps, 4);
   EXPECT_EQ(result->forward, absl::Seconds(4));
@@ -246,28 +258,28 @@ TEST_F(TrainerTest, ADivergingLossNamesStepAndEpoch) {
   options_.epochs = 5;
   const auto client = Standalone(network.get());
   const absl::Status status =
-      Train(options_, data_, network.get(), client.get()).status();
+      Train(options_, data_, network.get(), &state_, client.get()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(std::string(status.message()),
               testing::MatchesRegex(
-                  "the loss is -?(nan|inf) in step [23] of 10 \\(epoch [12]\\)"
+                  "the loss is -?(nan|inf) in step [12] \\(epoch [12] of 5\\)"
                   ": is the learning rate too high\\?"));
 }
 
 TEST_F(TrainerTest, ErrorsOfTheClientEndTheTraining) {
   const auto network = MakeNetwork("cnn", 40);
-  RecordingClient client(0, 1, BindLayers(network.get()));
+  RecordingClient client(0, 1, BindLayers(network.get(), &state_));
   client.push_status = absl::UnavailableError("shard 1 is gone");
-  EXPECT_EQ(Train(options_, data_, network.get(), &client).status(),
+  EXPECT_EQ(Train(options_, data_, network.get(), &state_, &client).status(),
             client.push_status);
   EXPECT_THAT(client.calls, ElementsAre("factors fc2 0"));
 
   client.calls.clear();
   client.push_status = absl::OkStatus();
   client.wait_status = absl::DeadlineExceededError("worker 3 is missing");
-  EXPECT_EQ(Train(options_, data_, network.get(), &client).status(),
+  EXPECT_EQ(Train(options_, data_, network.get(), &state_, &client).status(),
             client.wait_status);
-  EXPECT_EQ(client.calls.back(), "wait 0");
+  EXPECT_EQ(client.calls.back(), "wait 1");
 }
 
 TEST_F(TrainerTest, BadOptionsAndUnfitDataAreRefused) {
@@ -276,7 +288,7 @@ TEST_F(TrainerTest, BadOptionsAndUnfitDataAreRefused) {
   const auto message = [&](const TrainerOptions& options,
                            const DataSplit& data) {
     const absl::Status status =
-        Train(options, data, network.get(), client.get()).status();
+        Train(options, data, network.get(), &state_, client.get()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
@@ -297,7 +309,8 @@ TEST_F(TrainerTest, BadOptionsAndUnfitDataAreRefused) {
               HasSubstr("labels go up to 10, the network has 10 classes"));
   data = data_;
   Truncate(39, &data.train);
-  EXPECT_THAT(message(options_, data), HasSubstr("39 images to train with"));
+  EXPECT_THAT(message(options_, data),
+              HasSubstr("batch is 40, must be in [1, 39]"));
 }
 
 TEST_F(TrainerTest, AccuracyCountsAnIncompleteLastBatch) {

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/testing/machine_harness.h"
@@ -25,11 +28,12 @@ JobPtr TwoLayers() {
 
 struct StartedWorker {
   StartedWorker() : job(TwoLayers()) {
-    std::vector<Buffer> parameters;
+    std::vector<LayerMemory> memory;
     for (const LayerSpec& layer : job->layers) {
-      parameters.push_back(Buffer::AllocateZeroed(layer.parameters * 4));
+      memory.push_back(
+          {Buffer::AllocateZeroed(layer.parameters * 4), Buffer()});
     }
-    machine = std::make_unique<WorkerMachine>(job, 1, parameters);
+    machine = std::make_unique<WorkerMachine>(job, 1, std::move(memory));
     Outbox out;
     machine->Start(out);
     started = Carry(out);
@@ -86,11 +90,12 @@ TEST(WorkerMachineTest, LayersAreIndependent) {
                             out)
             .ok());
     for (const int peer : {0, 2}) {
-      for (const uint32_t matrix : {0, 1}) {
+      for (const uint8_t matrix : {0, 1}) {
         DeliverAll(
             *worker.machine, PeerId::Worker(peer),
             FramesOf(*worker.job, PeerId::Worker(peer), FrameKind::kFactors, 1,
-                     matrix, round, IntegerValues(matrix == 0 ? 8 : 12, peer)));
+                     /*chunk=*/peer, round,
+                     IntegerValues(matrix == 0 ? 8 : 12, peer), matrix));
       }
     }
     EXPECT_EQ(worker.machine->syncer(1).done_round(), round);
@@ -98,19 +103,24 @@ TEST(WorkerMachineTest, LayersAreIndependent) {
   }
 }
 
-TEST(WorkerMachineDeathTest, ItNeedsABufferPerLayer) {
-  EXPECT_DEATH(WorkerMachine(TwoLayers(), 0, {Buffer()}),
-               "1 buffers, 2 layers");
+TEST(WorkerMachineDeathTest, ItNeedsMemoryPerLayerAndAPlaceInTheJob) {
+  EXPECT_DEATH(WorkerMachine(TwoLayers(), 0, {LayerMemory()}),
+               "1 memories, 2 layers");
+  EXPECT_DEATH(WorkerMachine(TwoLayers(), 3, std::vector<LayerMemory>(2)),
+               "worker 3");
 }
 
-struct Refusal {
+struct RefusalCase {
   const char* name;
   PeerId from;
   std::function<void(FrameHeader&)> spoil;
   const char* message;
 };
 
-void CheckRefusal(const Refusal& refusal, FrameHeader header,
+constexpr char kWrongKind[] =
+    "workers take results, and factors and pulls from workers";
+
+void CheckRefusal(const RefusalCase& refusal, FrameHeader header,
                   StartedWorker& worker) {
   ASSERT_TRUE(worker.machine->OnHeader(header.sender, header).ok());
   refusal.spoil(header);
@@ -121,12 +131,12 @@ void CheckRefusal(const Refusal& refusal, FrameHeader header,
   EXPECT_THAT(std::string(status.message()), HasSubstr(DescribeFrame(header)));
 }
 
-std::string NameOf(const testing::TestParamInfo<Refusal>& info) {
+std::string NameOf(const testing::TestParamInfo<RefusalCase>& info) {
   return info.param.name;
 }
 
 // A result of layer 0, chunk 1, in round 0.
-class ResultRefusalTest : public testing::TestWithParam<Refusal> {};
+class ResultRefusalTest : public testing::TestWithParam<RefusalCase> {};
 
 TEST_P(ResultRefusalTest, IsRefusedWithTheReason) {
   StartedWorker worker;
@@ -149,65 +159,64 @@ TEST_P(ResultRefusalTest, IsRefusedWithTheReason) {
 INSTANTIATE_TEST_SUITE_P(
     All, ResultRefusalTest,
     testing::Values(
-        Refusal{"Job", PeerId::Shard(1), [](auto& h) { h.job = 0; },
-                "job is 0, expected 77"},
-        Refusal{"Epoch", PeerId::Shard(1), [](auto& h) { h.epoch = 4; },
-                "epoch is 4, expected 5"},
-        Refusal{"Sender", PeerId::Shard(0), [](auto&) {},
-                "sender is shard 1, expected shard 0"},
-        Refusal{"OtherShard", PeerId::Shard(0),
-                [](auto& h) { h.sender = PeerId::Shard(0); },
-                "the chunk is shard 1's"},
-        Refusal{"Worker", PeerId::Worker(0),
-                [](auto& h) { h.sender = PeerId::Worker(0); },
-                "workers take results from shards and factors from workers"},
-        Refusal{"Layer", PeerId::Shard(1), [](auto& h) { h.layer = 2; },
-                "the model has 2 layers"},
-        Refusal{"Chunk", PeerId::Shard(1), [](auto& h) { h.chunk = 2; },
-                "layer large has 2 chunks"},
-        Refusal{"FutureRound", PeerId::Shard(1), [](auto& h) { h.round = 1; },
-                "this worker is at round 0"},
-        Refusal{"RoundOfALayerByFactors", PeerId::Shard(1),
-                [](auto& h) {
-                  h.layer = 1;
-                  h.chunk = 0;
-                  h.payload_bytes = 24;
-                },
-                "this worker is at round -1"},
-        Refusal{"Length", PeerId::Shard(1),
-                [](auto& h) { h.payload_bytes = 262144; },
-                "the payload must have 20 bytes"},
-        Refusal{"Offset", PeerId::Shard(1), [](auto& h) { h.offset = 65536; },
-                "must be a multiple of 65536 below 5"},
-        Refusal{"WireType", PeerId::Shard(1),
-                [](auto& h) { h.wire = WireType::kNone; },
-                "wire type is 0, expected 1"},
-        Refusal{"Contribution", PeerId::Shard(1),
-                [](auto& h) { h.kind = FrameKind::kContribution; },
-                "workers take results from shards and factors from workers"},
-        Refusal{"Pull", PeerId::Shard(1),
-                [](auto& h) {
-                  h.kind = FrameKind::kPull;
-                  h.wire = WireType::kNone;
-                },
-                "workers take results from shards and factors from workers"},
-        Refusal{"Hello", PeerId::Shard(1),
-                [](auto& h) { h.kind = FrameKind::kHello; },
-                "workers take results from shards and factors from workers"},
-        Refusal{"FactorsOfAShard", PeerId::Shard(1),
-                [](auto& h) { h.kind = FrameKind::kFactors; },
-                "workers take results from shards and factors from workers"}),
+        RefusalCase{"Job", PeerId::Shard(1), [](auto& h) { h.job = 0; },
+                    "job is 0, expected 77"},
+        RefusalCase{"Epoch", PeerId::Shard(1), [](auto& h) { h.epoch = 4; },
+                    "epoch is 4, expected 5"},
+        RefusalCase{"Sender", PeerId::Shard(0), [](auto&) {},
+                    "sender is shard 1, expected shard 0"},
+        RefusalCase{"OtherShard", PeerId::Shard(0),
+                    [](auto& h) { h.sender = PeerId::Shard(0); },
+                    "the chunk is shard 1's"},
+        RefusalCase{"Worker", PeerId::Worker(0),
+                    [](auto& h) { h.sender = PeerId::Worker(0); },
+                    "this worker did not ask for it"},
+        RefusalCase{"Layer", PeerId::Shard(1), [](auto& h) { h.layer = 2; },
+                    "the model has 2 layers"},
+        RefusalCase{"Chunk", PeerId::Shard(1), [](auto& h) { h.chunk = 2; },
+                    "layer large has 2 chunks"},
+        RefusalCase{"FutureRound", PeerId::Shard(1),
+                    [](auto& h) { h.round = 1; }, "this worker is at round 0"},
+        RefusalCase{"RoundOfALayerByFactors", PeerId::Shard(1),
+                    [](auto& h) {
+                      h.layer = 1;
+                      h.chunk = 0;
+                      h.payload_bytes = 24;
+                    },
+                    "this worker is at round -1"},
+        RefusalCase{"Length", PeerId::Shard(1),
+                    [](auto& h) { h.payload_bytes = 262144; },
+                    "the payload must have 20 bytes"},
+        RefusalCase{"Offset", PeerId::Shard(1),
+                    [](auto& h) { h.offset = 65536; },
+                    "must be a multiple of 65536 below 5"},
+        RefusalCase{"WireType", PeerId::Shard(1),
+                    [](auto& h) { h.wire = WireType::kNone; },
+                    "wire type is 0, expected 1"},
+        RefusalCase{"Contribution", PeerId::Shard(1),
+                    [](auto& h) { h.kind = FrameKind::kContribution; },
+                    kWrongKind},
+        RefusalCase{"Pull", PeerId::Shard(1),
+                    [](auto& h) {
+                      h.kind = FrameKind::kPull;
+                      h.wire = WireType::kNone;
+                    },
+                    kWrongKind},
+        RefusalCase{"Hello", PeerId::Shard(1),
+                    [](auto& h) { h.kind = FrameKind::kHello; }, kWrongKind},
+        RefusalCase{"FactorsOfAShard", PeerId::Shard(1),
+                    [](auto& h) { h.kind = FrameKind::kFactors; }, kWrongKind}),
     NameOf);
 
 // The input matrix of layer 1, 4 x 3, in round 0, from worker 2.
-class FactorsRefusalTest : public testing::TestWithParam<Refusal> {};
+class FactorsRefusalTest : public testing::TestWithParam<RefusalCase> {};
 
 TEST_P(FactorsRefusalTest, IsRefusedWithTheReason) {
   StartedWorker worker;
   worker.ReceiveInitial();
   CheckRefusal(GetParam(),
                FramesOf(*worker.job, PeerId::Worker(2), FrameKind::kFactors, 1,
-                        kInputMatrix, 0, IntegerValues(12, 0))[0]
+                        /*chunk=*/2, 0, IntegerValues(12, 0), kInputMatrix)[0]
                    .header,
                worker);
 }
@@ -215,30 +224,35 @@ TEST_P(FactorsRefusalTest, IsRefusedWithTheReason) {
 INSTANTIATE_TEST_SUITE_P(
     All, FactorsRefusalTest,
     testing::Values(
-        Refusal{"Sender", PeerId::Worker(0), [](auto&) {},
-                "sender is worker 2, expected worker 0"},
-        Refusal{"Shard", PeerId::Shard(0),
-                [](auto& h) { h.sender = PeerId::Shard(0); },
-                "workers take results from shards and factors from workers"},
-        Refusal{"LayerByServer", PeerId::Worker(2),
-                [](auto& h) { h.layer = 0; },
-                "layer large goes by scheme server"},
-        Refusal{"Matrix", PeerId::Worker(2), [](auto& h) { h.chunk = 2; },
-                "there are two factors, 0 and 1"},
-        Refusal{"LengthOfTheOtherMatrix", PeerId::Worker(2),
-                [](auto& h) { h.chunk = kOutputGradientMatrix; },
-                "the payload must have 32 bytes"},
-        Refusal{"Offset", PeerId::Worker(2), [](auto& h) { h.offset = 65536; },
-                "must be a multiple of 65536 below 12"},
-        Refusal{"InitialRound", PeerId::Worker(2),
-                [](auto& h) { h.round = kInitialRound; },
-                "rounds 0 and 1 are open"},
-        Refusal{"TwoRoundsAhead", PeerId::Worker(2),
-                [](auto& h) { h.round = 2; }, "rounds 0 and 1 are open"},
-        Refusal{"HighestRound", PeerId::Worker(2),
-                [](auto& h) { h.round = INT64_MAX; }, "rounds 0 and 1"},
-        Refusal{"LowestRound", PeerId::Worker(2),
-                [](auto& h) { h.round = INT64_MIN; }, "rounds 0 and 1"}),
+        RefusalCase{"Sender", PeerId::Worker(0), [](auto&) {},
+                    "sender is worker 2, expected worker 0"},
+        RefusalCase{"Shard", PeerId::Shard(0),
+                    [](auto& h) { h.sender = PeerId::Shard(0); }, kWrongKind},
+        RefusalCase{"LayerByServer", PeerId::Worker(2),
+                    [](auto& h) { h.layer = 0; },
+                    "layer large goes by scheme server"},
+        RefusalCase{"Matrix", PeerId::Worker(2), [](auto& h) { h.part = 2; },
+                    "there are two factors, 0 and 1"},
+        RefusalCase{"LengthOfTheOtherMatrix", PeerId::Worker(2),
+                    [](auto& h) { h.part = kOutputGradientMatrix; },
+                    "the payload must have 32 bytes"},
+        RefusalCase{"OthersFactors", PeerId::Worker(2),
+                    [](auto& h) { h.chunk = 0; }, "each sends its own factors"},
+        RefusalCase{"PositionAfterTheLast", PeerId::Worker(2),
+                    [](auto& h) { h.chunk = 3; },
+                    "the round has 3 contributors"},
+        RefusalCase{"Offset", PeerId::Worker(2),
+                    [](auto& h) { h.offset = 65536; },
+                    "must be a multiple of 65536 below 12"},
+        RefusalCase{"InitialRound", PeerId::Worker(2),
+                    [](auto& h) { h.round = kInitialRound; },
+                    "rounds 0 and 1 are open"},
+        RefusalCase{"TwoRoundsAhead", PeerId::Worker(2),
+                    [](auto& h) { h.round = 2; }, "rounds 0 and 1 are open"},
+        RefusalCase{"HighestRound", PeerId::Worker(2),
+                    [](auto& h) { h.round = INT64_MAX; }, "rounds 0 and 1"},
+        RefusalCase{"LowestRound", PeerId::Worker(2),
+                    [](auto& h) { h.round = INT64_MIN; }, "rounds 0 and 1"}),
     NameOf);
 
 }  // namespace

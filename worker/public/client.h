@@ -25,6 +25,12 @@ struct LayerBinding {
   // it, between a Push of the layer and the return of the Wait for it, and at
   // no other time; after an error, until the client is destroyed.
   absl::Span<float> parameters;
+
+  // With `optimizer=worker`: the caller's optimizer state that a worker which
+  // joins must be given, arrays of shape {spec.parameters} one after the other.
+  // May be empty. The client writes it in Connect alone, and reads it between a
+  // Push of the layer and the return of the Wait for it.
+  absl::Span<float> state = {};
 };
 
 // The two matrices whose product is a fully connected layer's weight gradient:
@@ -36,6 +42,21 @@ struct Factors {
   absl::Span<const float>
       output_gradient;            // K x M, of the mean loss over the K rows.
   absl::Span<const float> input;  // K x N
+};
+
+// One step of the job, as a worker takes part in it.
+struct StepInfo {
+  int64_t step = 0;  // From 0, the same on all workers.
+
+  // This worker among those that take part, in [0, workers), and how many
+  // there are. Both may change from step to step, as workers come and go.
+  int position = 0;
+  int workers = 1;
+
+  // Contributions of all workers to all steps before: the same on all workers,
+  // so that with batches of B examples, this worker's are those from
+  // (contributions_before + position) * B on.
+  int64_t contributions_before = 0;
 };
 
 // What one layer cost this worker so far.
@@ -59,19 +80,22 @@ struct PeerTraffic {
 
 // One worker's handle on the shared parameters.
 //
-// A step is: as backward produces each layer's gradient (last layer first),
-// Push it; before a layer is used again, Wait for it. How a layer travels
-// (through the servers, or as factors between the workers) is the plan's
-// business, and the client's.
+// A step is: begin it; as backward produces each layer's gradient (last layer
+// first), Push it; before a layer is used again, Wait for it. How a layer
+// travels (through the servers, or as factors between the workers) is the
+// plan's business, and the client's; so is who else is there: workers may come,
+// leave and die between any two calls.
 //
 //   NEREUS_ASSIGN_OR_RETURN(auto client, Client::Connect(options, layers));
-//   for (int64_t step = 0; step < steps; ++step) {
-//     ... forward ...
+//   for (;;) {
+//     NEREUS_ASSIGN_OR_RETURN(const StepInfo step, client->BeginStep());
+//     ... done? break; otherwise take this worker's examples; forward ...
 //     for (int layer = last; layer >= 0; --layer) {
 //       ... backward of `layer` ...
-//       NEREUS_RETURN_IF_ERROR(client->Push(layer, step, gradient[layer]));
+//       NEREUS_RETURN_IF_ERROR(
+//           client->Push(layer, step.step, gradient[layer]));
 //     }
-//     NEREUS_RETURN_IF_ERROR(client->WaitAll(step));
+//     NEREUS_RETURN_IF_ERROR(client->WaitAll(step.step));
 //   }
 //   NEREUS_RETURN_IF_ERROR(client->Leave());
 //
@@ -83,9 +107,10 @@ struct PeerTraffic {
 // in flight.
 class Client {
  public:
-  // Joins the job, waits until all its members are there, and fills every
-  // layer's parameters with the job's. The parameters that worker 0 passes in
-  // are the initial ones; those of the other workers are overwritten.
+  // Joins the job, waits until all its members are there or, if it is running
+  // already, until it goes on to an epoch with this worker, and fills every
+  // layer's parameters with the job's. The parameters that the first worker
+  // passes in are the initial ones; those of the other workers are overwritten.
   //
   // While it waits, it logs every few seconds who is missing.
   //
@@ -100,9 +125,16 @@ class Client {
   // Leaves the job as if this process had died, unless Leave was called.
   virtual ~Client() = default;
 
-  // This worker among the job's, in [0, workers()), and how many there are.
+  // This worker's rank: no other worker of the job has it or had it.
   virtual int rank() const = 0;
-  virtual int workers() const = 0;
+
+  // Begins the next step: the one after the last that this worker began, or the
+  // one at which it joined. Waits while the job goes on to another epoch.
+  //
+  // Errors, of this and the calls below: any error of the job; kCancelled, this
+  // process was counted as dead, having been silent for too long: destroy the
+  // client and connect again.
+  virtual absl::StatusOr<StepInfo> BeginStep() = 0;
 
   // Adds `gradient` to round `step` of `layer`; returns at once.
   //
@@ -110,12 +142,12 @@ class Client {
   // over this worker's rows. The client reads it, without copying it first,
   // until the Wait for the layer returns. With `optimizer=worker`, the mean
   // over the workers replaces it by then, and the caller updates the
-  // parameters. `step`: 0-based; each layer's steps come one by one, each after
-  // the Wait for the one before.
+  // parameters. `step`: the one that was begun; each layer is pushed once,
+  // after the Wait for the step before.
   //
-  // Errors: kInvalidArgument, no such layer, wrong size, or `step` out of
-  // order; kFailedPrecondition, the plan takes this layer's factors (see
-  // PushFactors); any error of the job, once it has failed.
+  // Errors: kInvalidArgument, no such layer, wrong size, or another step;
+  // kFailedPrecondition, the plan takes this layer's factors (see PushFactors);
+  // any error of the job, once it has failed.
   virtual absl::Status Push(int layer, int64_t step,
                             absl::Span<float> gradient) = 0;
 
@@ -157,8 +189,9 @@ class Client {
   virtual std::vector<LayerReport> layer_reports() const = 0;
   virtual std::vector<PeerTraffic> traffic() const = 0;
 
-  // Leaves the job politely, all steps done; returns when the other workers
-  // have, too. Every push and wait fails afterwards.
+  // Leaves the job politely, all steps that were begun done; returns when the
+  // other workers have left, too, or have gone on and need nothing more of this
+  // one. Every push and wait fails afterwards.
   //
   // Errors: kDeadlineExceeded, others are not done within round_timeout; any
   // error of the job.

@@ -18,34 +18,24 @@ absl::StatusOr<Batches> Batches::Create(const Options& options) {
         absl::StrCat("examples is ", options.examples, ", must be in [1, ",
                      kExamplesMax, "]"));
   }
-  if (options.batch < 1 || options.workers < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("batch is ", options.batch, " and workers ",
-                     options.workers, ", both must be at least 1"));
-  }
-  if (options.rank < 0 || options.rank >= options.workers) {
+  if (options.batch < 1 || options.batch > options.examples) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "rank is ", options.rank, ", must be in [0, ", options.workers, ")"));
-  }
-  // Divided, since the product might overflow.
-  if (options.batch > options.examples / options.workers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.examples, " images to train with are less than one step of ",
-        options.workers, " workers with ", options.batch, " images each"));
+        "batch is ", options.batch, ", must be in [1, ", options.examples,
+        "], the number of images to train with"));
   }
   return Batches(options);
 }
 
 Batches::Batches(const Options& options)
-    : options_(options), order_(options.examples) {
-  std::iota(order_.begin(), order_.end(), 0u);
-}
+    : options_(options), order_(options.examples), batch_(options.batch) {}
 
-void Batches::StartEpoch(int64_t epoch) {
-  // The first value drawn of one generator seeds another: seeds and epochs next
+void Batches::Shuffle(int64_t pass) {
+  if (pass == pass_) return;
+  pass_ = pass;
+  // The first value drawn of one generator seeds another: seeds and passes next
   // to each other then share nothing.
   Random seeds(options_.seed);
-  Random random(seeds.Next() + static_cast<uint64_t>(epoch));
+  Random random(seeds.Next() + static_cast<uint64_t>(pass));
   std::iota(order_.begin(), order_.end(), 0u);
   // Fisher and Yates, from the last to the second.
   for (uint64_t i = order_.size() - 1; i > 0; --i) {
@@ -53,12 +43,13 @@ void Batches::StartEpoch(int64_t epoch) {
   }
 }
 
-absl::Span<const uint32_t> Batches::Examples(int64_t step) const {
-  NEREUS_CHECK(step >= 0 && step < steps_per_epoch())
-      << "step " << step << " of " << steps_per_epoch();
-  const int64_t first =
-      (step * options_.workers + options_.rank) * options_.batch;
-  return absl::MakeConstSpan(order_).subspan(first, options_.batch);
+absl::Span<const uint32_t> Batches::Examples(int64_t first) {
+  NEREUS_CHECK(first >= 0) << first;
+  for (int64_t i = 0; i < options_.batch; ++i) {
+    Shuffle((first + i) / options_.examples);
+    batch_[i] = order_[(first + i) % options_.examples];
+  }
+  return batch_;
 }
 
 }  // namespace nereus

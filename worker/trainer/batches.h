@@ -9,44 +9,37 @@
 
 namespace nereus {
 
-// Which examples one worker sees in each step: the data are shared out without
-// overlap.
+// Which examples come when: an endless sequence, the same on every worker, that
+// goes through all examples in one order after the other. Each pass has a
+// permutation of its own, made of the seed and the pass alone.
 //
-// Each epoch has a permutation of all examples, made of the seed and the epoch
-// alone. Cut into pieces of workers * batch, each piece is one step's global
-// batch, of which worker r takes [r * batch, (r + 1) * batch). So P workers
-// with batch K / P see, step by step, what one worker with batch K sees. An
-// incomplete last global batch is left out; the next epoch shuffles it back in.
+// Workers share the sequence out without overlap: of a step's piece, as long as
+// all their batches, each takes its batch. So P workers with batch K / P see,
+// step by step, what one worker with batch K sees.
 class Batches {
  public:
   struct Options {
     int64_t examples = 0;
-    int64_t batch = 0;  // Of each worker.
-    int workers = 1;
-    int rank = 0;
+    int64_t batch = 0;  // Of this worker; up to `examples`.
     uint64_t seed = 1;  // The same on every worker.
   };
 
-  // Errors: kInvalidArgument, with the values: a field out of range, or fewer
-  // examples than one global batch.
+  // Errors: kInvalidArgument, a field out of range, with its value.
   static absl::StatusOr<Batches> Create(const Options& options);
 
-  int64_t steps_per_epoch() const {
-    return options_.examples / (options_.batch * options_.workers);
-  }
-
-  // Shuffles for `epoch`, 0-based. Before it, the order is that of the data.
-  void StartEpoch(int64_t epoch);
-
-  // This worker's examples of `step`, in [0, steps_per_epoch()), of the epoch
-  // started last. Valid until the next StartEpoch.
-  absl::Span<const uint32_t> Examples(int64_t step) const;
+  // The examples at [first, first + batch) of the sequence, first >= 0. Valid
+  // until the next call.
+  absl::Span<const uint32_t> Examples(int64_t first);
 
  private:
   explicit Batches(const Options& options);
 
-  Options options_;
+  void Shuffle(int64_t pass);
+
+  const Options options_;
+  int64_t pass_ = -1;  // That order_ is of.
   std::vector<uint32_t> order_;
+  std::vector<uint32_t> batch_;
 };
 
 }  // namespace nereus

@@ -87,6 +87,13 @@ void StandaloneClient::FinishPush(const float* gradient, LayerState* state) {
   ++state->pushed;
 }
 
+absl::StatusOr<StepInfo> StandaloneClient::BeginStep() {
+  MutexLock lock(&mu_);
+  if (left_) return absl::FailedPreconditionError("BeginStep after Leave");
+  const int64_t step = next_step_++;
+  return StepInfo{step, /*position=*/0, /*workers=*/1, step};
+}
+
 absl::Status StandaloneClient::Push(int layer, int64_t step,
                                     absl::Span<float> gradient) {
   MutexLock lock(&mu_);

@@ -29,7 +29,7 @@ class StandaloneClient : public Client {
       const OptimizerOptions& optimizer, std::vector<LayerBinding> layers);
 
   int rank() const override { return 0; }
-  int workers() const override { return 1; }
+  absl::StatusOr<StepInfo> BeginStep() ABSL_LOCKS_EXCLUDED(mu_) override;
 
   absl::Status Push(int layer, int64_t step, absl::Span<float> gradient)
       ABSL_LOCKS_EXCLUDED(mu_) override;
@@ -72,6 +72,7 @@ class StandaloneClient : public Client {
   mutable Mutex mu_;
   std::vector<LayerState> layers_ ABSL_GUARDED_BY(mu_);
   std::vector<float> gradient_ ABSL_GUARDED_BY(mu_);  // Made of factors.
+  int64_t next_step_ ABSL_GUARDED_BY(mu_) = 0;        // To begin.
   bool left_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -39,28 +39,36 @@ absl::Status CheckData(const DataSplit& data, const Network& network) {
 class Run {
  public:
   Run(const TrainerOptions& options, const DataSplit& data, Batches batches,
-      Network* network, Client* client);
+      Network* network, OptimizerState* state, Client* client);
 
   absl::StatusOr<TrainResult> Finish();
 
  private:
-  absl::Status Step(int64_t epoch, absl::Span<const uint32_t> examples);
-  absl::Status Push(int layer);
-  void UpdateParameters();
-  void ReportProgress(int64_t epoch, absl::Duration now);
+  absl::Status Step(const StepInfo& step);
+  absl::Status Push(int64_t step, int layer);
+  void UpdateParameters(int64_t step);
+  void CountLoss(int64_t pass, float loss);
+  void ReportProgress(absl::Duration now);
+  // The pass that a step's first example is of, from 0.
+  int64_t PassOf(const StepInfo& step) const;
 
   const TrainerOptions& options_;
   const DataSplit& data_;
   Batches batches_;
   Network* const network_;
+  OptimizerState* const state_;
   Client* const client_;
-  const int64_t steps_;
+  const int64_t images_wanted_;  // Of all workers.
 
+  StepInfo step_;  // The last that was begun.
   std::vector<float> images_;
   std::vector<int32_t> labels_;
-  std::vector<std::vector<float>> optimizer_states_;  // By layer.
-  double epoch_loss_ = 0.0;  // Sum over the epoch's steps so far.
   TrainResult result_;
+
+  // The losses of this worker's steps of one pass.
+  int64_t loss_pass_ = -1;
+  double loss_sum_ = 0.0;
+  int64_t loss_steps_ = 0;
 
   // Since the last progress.
   absl::Duration progress_at_;
@@ -69,57 +77,61 @@ class Run {
 };
 
 Run::Run(const TrainerOptions& options, const DataSplit& data, Batches batches,
-         Network* network, Client* client)
+         Network* network, OptimizerState* state, Client* client)
     : options_(options),
       data_(data),
       batches_(std::move(batches)),
       network_(network),
+      state_(state),
       client_(client),
-      steps_(options.epochs * batches_.steps_per_epoch()),
+      images_wanted_(options.epochs * data.train.count()),
       images_(network->batch() * network->image().length()),
-      labels_(network->batch()) {
-  if (!client->updates_parameters()) return;
-  for (const LayerSpec& spec : network->specs()) {
-    optimizer_states_.emplace_back(
-        OptimizerStateCount(client->optimizer().rule) * spec.parameters);
-  }
-}
+      labels_(network->batch()) {}
 
 absl::StatusOr<TrainResult> Run::Finish() {
   const absl::Duration begin = options_.now();
   progress_at_ = begin;
-  for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
-    batches_.StartEpoch(epoch);
-    epoch_loss_ = 0.0;
-    for (int64_t i = 0; i < batches_.steps_per_epoch(); ++i) {
-      NEREUS_RETURN_IF_ERROR(Step(epoch, batches_.Examples(i)));
-    }
+  // Equal on all workers, so that all end with the same step.
+  int64_t contributions = 0;
+  while (contributions * network_->batch() < images_wanted_) {
+    NEREUS_ASSIGN_OR_RETURN(step_, client_->BeginStep());
+    // One that joins may come too late.
+    if (step_.contributions_before * network_->batch() >= images_wanted_) break;
+    NEREUS_RETURN_IF_ERROR(Step(step_));
+    contributions = step_.contributions_before + step_.workers;
   }
   result_.total = options_.now() - begin;
   result_.train_loss =
-      epoch_loss_ / static_cast<double>(batches_.steps_per_epoch());
+      loss_steps_ > 0 ? loss_sum_ / static_cast<double>(loss_steps_) : 0.0;
   return result_;
 }
 
-absl::Status Run::Step(int64_t epoch, absl::Span<const uint32_t> examples) {
+int64_t Run::PassOf(const StepInfo& step) const {
+  return step.contributions_before * network_->batch() / data_.train.count();
+}
+
+absl::Status Run::Step(const StepInfo& step) {
   const absl::Duration begin = options_.now();
-  CopyExamples(data_.train, data_.normalisation, examples,
+  const int64_t first =
+      (step.contributions_before + step.position) * network_->batch();
+  CopyExamples(data_.train, data_.normalisation, batches_.Examples(first),
                absl::MakeSpan(images_), absl::MakeSpan(labels_));
   const float loss = network_->Forward(images_, labels_);
   if (!std::isfinite(loss)) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "the loss is ", loss, " in step ", result_.steps + 1, " of ", steps_,
-        " (epoch ", epoch + 1, "): is the learning rate too high?"));
+    return absl::OutOfRangeError(
+        absl::StrCat("the loss is ", loss, " in step ", step.step, " (epoch ",
+                     PassOf(step) + 1, " of ", options_.epochs,
+                     "): is the learning rate too high?"));
   }
   const absl::Duration forward_end = options_.now();
   NEREUS_RETURN_IF_ERROR(
-      network_->Backward([this](int layer) { return Push(layer); }));
+      network_->Backward([&](int layer) { return Push(step.step, layer); }));
   const absl::Duration backward_end = options_.now();
-  NEREUS_RETURN_IF_ERROR(client_->WaitAll(result_.steps));
+  NEREUS_RETURN_IF_ERROR(client_->WaitAll(step.step));
   const absl::Duration wait_end = options_.now();
   absl::Duration end = wait_end;
   if (client_->updates_parameters()) {
-    UpdateParameters();
+    UpdateParameters(step.step);
     end = options_.now();
   }
   result_.forward += forward_end - begin;
@@ -127,43 +139,60 @@ absl::Status Run::Step(int64_t epoch, absl::Span<const uint32_t> examples) {
   result_.wait += wait_end - backward_end;
   result_.images += network_->batch();
   ++result_.steps;
-  epoch_loss_ += loss;
-  progress_loss_ += loss;
-  ++progress_steps_;
-  ReportProgress(epoch, end);
+  result_.workers = step.workers;
+  CountLoss(PassOf(step), loss);
+  ReportProgress(end);
   return absl::OkStatus();
 }
 
-absl::Status Run::Push(int layer) {
+void Run::CountLoss(int64_t pass, float loss) {
+  if (pass != loss_pass_) {
+    loss_pass_ = pass;
+    loss_sum_ = 0.0;
+    loss_steps_ = 0;
+  }
+  loss_sum_ += loss;
+  ++loss_steps_;
+  progress_loss_ += loss;
+  ++progress_steps_;
+}
+
+absl::Status Run::Push(int64_t step, int layer) {
   const absl::Span<float> gradient = network_->gradient(layer);
   if (!network_->has_factors(layer)) {
-    return client_->Push(layer, result_.steps, gradient);
+    return client_->Push(layer, step, gradient);
   }
   return client_->PushFactors(
-      layer, result_.steps, network_->factors(layer),
+      layer, step, network_->factors(layer),
       client_->updates_parameters() ? gradient : absl::Span<float>());
 }
 
-void Run::UpdateParameters() {
-  for (size_t i = 0; i < optimizer_states_.size(); ++i) {
+void Run::UpdateParameters(int64_t step) {
+  for (size_t i = 0; i < state_->size(); ++i) {
     const int layer = static_cast<int>(i);
     const absl::Span<float> parameters = network_->parameters(layer);
-    ApplyOptimizer(client_->optimizer(), result_.steps,
+    ApplyOptimizer(client_->optimizer(), step,
                    static_cast<int64_t>(parameters.size()), 1.0f,
                    network_->gradient(layer).data(), parameters.data(),
-                   optimizer_states_[i].data(), parameters.data());
+                   (*state_)[i].data(), parameters.data());
   }
 }
 
-void Run::ReportProgress(int64_t epoch, absl::Duration now) {
+void Run::ReportProgress(absl::Duration now) {
   if (!options_.progress) return;
+  const int64_t images_step = step_.workers * network_->batch();
+  const int64_t images_left = images_wanted_ -
+                              step_.contributions_before * network_->batch() -
+                              images_step;
   const absl::Duration elapsed = now - progress_at_;
-  if (elapsed < options_.progress_interval && result_.steps < steps_) return;
+  if (elapsed < options_.progress_interval && images_left > 0) return;
   TrainProgress progress;
-  progress.epoch = epoch + 1;
+  progress.epoch = PassOf(step_) + 1;
   progress.epochs = options_.epochs;
-  progress.step = result_.steps;
-  progress.steps = steps_;
+  progress.step = step_.step + 1;
+  progress.steps =
+      progress.step +
+      std::max<int64_t>(0, (images_left + images_step - 1) / images_step);
   progress.loss = progress_loss_ / static_cast<double>(progress_steps_);
   const double images =
       static_cast<double>(progress_steps_ * network_->batch());
@@ -190,30 +219,32 @@ absl::Status TrainerOptions::Validate() const {
   return absl::OkStatus();
 }
 
-std::vector<LayerBinding> BindLayers(Network* network) {
+std::vector<LayerBinding> BindLayers(Network* network, OptimizerState* state) {
   std::vector<LayerBinding> layers;
+  state->clear();
   for (const LayerSpec& spec : network->specs()) {
     const int layer = static_cast<int>(layers.size());
-    layers.push_back({spec, network->parameters(layer)});
+    state->emplace_back(kOptimizerStatesMax * spec.parameters);
+    layers.push_back(
+        {spec, network->parameters(layer), absl::MakeSpan(state->back())});
   }
   return layers;
 }
 
 absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
                                   const DataSplit& data, Network* network,
-                                  Client* client) {
+                                  OptimizerState* state, Client* client) {
   NEREUS_RETURN_IF_ERROR(options.Validate());
   NEREUS_RETURN_IF_ERROR(CheckData(data, *network));
   Batches::Options batch_options;
   batch_options.examples = data.train.count();
   batch_options.batch = network->batch();
-  batch_options.workers = client->workers();
-  batch_options.rank = client->rank();
   batch_options.seed = options.seed;
   NEREUS_ASSIGN_OR_RETURN(Batches batches, Batches::Create(batch_options));
   TrainerOptions complete = options;
   if (!complete.now) complete.now = SteadyNow;
-  return Run(complete, data, std::move(batches), network, client).Finish();
+  return Run(complete, data, std::move(batches), network, state, client)
+      .Finish();
 }
 
 double Accuracy(const Dataset& dataset, const Normalisation& normalisation,

@@ -47,6 +47,7 @@ struct TrainerOptions {
 struct TrainResult {
   int64_t steps = 0;
   int64_t images = 0;       // Of this worker.
+  int workers = 0;          // In the last step.
   double train_loss = 0.0;  // This worker's mean over the last epoch.
 
   // From the first step's start to the last one's end, and its parts. Forward
@@ -58,23 +59,29 @@ struct TrainResult {
   absl::Duration wait;
 };
 
-// The layers of `network` for a client; they point into it.
-std::vector<LayerBinding> BindLayers(Network* network);
+// Of a worker that updates the parameters itself: by layer. Its bytes count for
+// nothing otherwise.
+using OptimizerState = std::vector<std::vector<float>>;
+
+// The layers of `network` for a client, and zeroed state for any optimizer;
+// they point into both.
+std::vector<LayerBinding> BindLayers(Network* network, OptimizerState* state);
 
 // Trains `network` on this worker's share of `data`, by Poseidon's algorithm 2
 // (Zhang et al., USENIX ATC 2017): each layer is pushed as backward produces
 // its gradient, fully connected ones by their factors, and a step ends when all
-// layers are synchronised. Steps are numbered over all epochs.
+// layers are synchronised. It ends with the first step at or after the last
+// example of the last epoch, whoever was there for how long.
 //
-// `client` has BindLayers(network) and is as Connect returned it. Evaluates
-// nothing, and doesn't leave the job.
+// `client` has BindLayers(network, state) and is as Connect returned it.
+// Evaluates nothing, and doesn't leave the job.
 //
-// Errors: kInvalidArgument, bad options, or data that don't fit the network or
-// the workers; kOutOfRange, a loss that is not a finite number, naming step and
+// Errors: kInvalidArgument, bad options, or data that don't fit the
+// network; kOutOfRange, a loss that is not a finite number, naming step and
 // epoch; any error of the client, as it is.
 absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
                                   const DataSplit& data, Network* network,
-                                  Client* client);
+                                  OptimizerState* state, Client* client);
 
 // The share of `dataset` that `network` classifies correctly, in [0, 1].
 double Accuracy(const Dataset& dataset, const Normalisation& normalisation,

@@ -113,10 +113,11 @@ absl::Status PrintLine(const std::string& line) {
 
 absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
                                            const DataSplit& data,
-                                           Network* network, Client* client) {
+                                           Network* network,
+                                           OptimizerState* state,
+                                           Client* client) {
   WorkerReport report;
   report.rank = client->rank();
-  report.workers = client->workers();
   report.initial_bytes = TotalBytes(client->traffic());
   report.specs = network->specs();
 
@@ -133,7 +134,9 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
       NEREUS_LOG(Info) << ProgressText(progress, bytes);
     }
   };
-  NEREUS_ASSIGN_OR_RETURN(report.result, Train(options, data, network, client));
+  NEREUS_ASSIGN_OR_RETURN(report.result,
+                          Train(options, data, network, state, client));
+  report.workers = report.result.workers;
   // Before the evaluation: the others needn't wait for it.
   NEREUS_RETURN_IF_ERROR(client->Leave());
   // Now that the last frames to slower peers are out, too.
@@ -146,14 +149,11 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
   return report;
 }
 
-absl::Status Run(const Flags& flags) {
-  SetGemmThreads(flags.threads);
-  NEREUS_ASSIGN_OR_RETURN(const DataSplit data, LoadData(flags));
-  NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
-                          Network::Create(flags.model, data.train.image,
-                                          data.classes(), flags.batch));
-  network->Initialize(flags.seed);
-  std::vector<LayerBinding> layers = BindLayers(network.get());
+absl::StatusOr<WorkerReport> JoinAndTrain(const Flags& flags,
+                                          const DataSplit& data,
+                                          Network* network) {
+  OptimizerState state;
+  std::vector<LayerBinding> layers = BindLayers(network, &state);
   NEREUS_ASSIGN_OR_RETURN(
       const std::unique_ptr<Client> client,
       flags.standalone
@@ -162,12 +162,28 @@ absl::Status Run(const Flags& flags) {
   if (!flags.standalone) SetLogName("worker " + std::to_string(client->rank()));
   NEREUS_LOG(Info) << "training " << flags.model << " on " << data.train.count()
                    << " images, testing on " << data.test.count() << ", worker "
-                   << client->rank() << " of " << client->workers();
-  NEREUS_ASSIGN_OR_RETURN(
-      const WorkerReport report,
-      TrainAndLeave(flags, data, network.get(), client.get()));
-  if (flags.json) return PrintLine(DoneJson(report));
-  for (const std::string& line : DoneText(report)) NEREUS_LOG(Info) << line;
+                   << client->rank();
+  return TrainAndLeave(flags, data, network, &state, client.get());
+}
+
+absl::Status Run(const Flags& flags) {
+  SetGemmThreads(flags.threads);
+  NEREUS_ASSIGN_OR_RETURN(const DataSplit data, LoadData(flags));
+  NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
+                          Network::Create(flags.model, data.train.image,
+                                          data.classes(), flags.batch));
+  network->Initialize(flags.seed);
+  absl::StatusOr<WorkerReport> report =
+      JoinAndTrain(flags, data, network.get());
+  // It stood still for too long, and the others went on: so does it, as a new
+  // worker.
+  while (absl::IsCancelled(report.status())) {
+    NEREUS_LOG(Warning) << report.status().message() << "; joining again";
+    report = JoinAndTrain(flags, data, network.get());
+  }
+  if (!report.ok()) return report.status();
+  if (flags.json) return PrintLine(DoneJson(*report));
+  for (const std::string& line : DoneText(*report)) NEREUS_LOG(Info) << line;
   return absl::OkStatus();
 }
 

@@ -1,0 +1,92 @@
+#include "common/protocol/member.h"
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+
+Member::Member(JoinRequest request, MakeMachine make_machine)
+    : request_(std::move(request)), make_machine_(std::move(make_machine)) {}
+
+void Member::OnSession(Outbox& out) {
+  if (start_ == nullptr) {
+    out.Add(SendMessage{request_});
+  } else {
+    out.Add(SendMessage{Resume{start_->job->id, start_->self,
+                               request_.incarnation, start_->job->epoch}});
+    for (const LostPeer& lost : lost_peers_) out.Add(SendMessage{lost});
+    if (leave_.has_value()) out.Add(SendMessage{*leave_});
+  }
+}
+
+void Member::OnLeave(int64_t last_step, Outbox& out) {
+  leave_ = Leave{last_step};
+  out.Add(SendMessage{*leave_});
+}
+
+void Member::OnMessage(const CoordinatorMessage& message, Outbox& out) {
+  if (over_) return;
+  if (const auto* start = std::get_if<EpochStart>(&message)) {
+    Enter(*start, out);
+  } else if (const auto* prepare = std::get_if<PrepareEpoch>(&message)) {
+    if (machine_ == nullptr) return;
+    frozen_ = true;
+    machine_->Freeze();
+    out.Add(SendMessage{
+        EpochReport{prepare->target, start_->job->epoch, machine_->Report()}});
+  } else if (const auto* refusal = std::get_if<Refusal>(&message)) {
+    End(refusal->why, out);
+  } else if (const auto* job_over = std::get_if<JobOver>(&message)) {
+    End(job_over->state == JobState::kFinished
+            ? absl::OkStatus()
+            : absl::AbortedError(
+                  absl::StrCat("the job failed: ", job_over->reason)),
+        out);
+  }
+}
+
+void Member::Enter(const EpochStart& start, Outbox& out) {
+  // A coordinator that is not sure whether this was heard says it again.
+  if (start_ != nullptr && start.job->epoch <= start_->job->epoch) return;
+  start_ = std::make_shared<const EpochStart>(start);
+  frozen_ = false;
+  lost_peers_.clear();
+  out.Add(FollowEpoch{start_});
+  if (machine_ == nullptr || start.fresh) {
+    machine_ = make_machine_(*start_, out);
+  } else {
+    machine_->OnEpoch(start_->job, out);
+  }
+}
+
+void Member::End(const absl::Status& outcome, Outbox& out) {
+  over_ = true;
+  out.Add(EndMembership{outcome});
+}
+
+void Member::OnLostPeer(PeerId peer, const std::string& reason, Outbox& out) {
+  if (start_ == nullptr || over_) return;
+  lost_peers_.push_back({start_->job->epoch, peer, reason});
+  out.Add(SendMessage{lost_peers_.back()});
+}
+
+absl::StatusOr<Landing> Member::OnHeader(PeerId from,
+                                         const FrameHeader& header) const {
+  if (machine_ == nullptr) return Landing::Wait();
+  const Job& job = *start_->job;
+  if (header.job != job.id) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(header), ": job is ", header.job, ", expected ", job.id));
+  }
+  if (header.epoch < job.epoch) return Landing::Discard();
+  if (header.epoch > job.epoch) return Landing::Wait();
+  return machine_->OnHeader(from, header);
+}
+
+void Member::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
+  machine_->OnFrame(from, frame, out);
+}
+
+}  // namespace nereus

@@ -1,0 +1,246 @@
+#include "common/rpc/job_messages.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+template <typename Enum>
+absl::Status UnknownEnum(absl::string_view field, Enum value) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " has the unknown value ", static_cast<int>(value)));
+}
+
+}  // namespace
+
+v1::LayerSpec ToProto(const LayerSpec& layer) {
+  v1::LayerSpec message;
+  message.set_name(layer.name);
+  switch (layer.kind) {
+    case LayerKind::kFullyConnected:
+      message.set_kind(v1::LayerSpec::KIND_FULLY_CONNECTED);
+      break;
+    case LayerKind::kConvolution:
+      message.set_kind(v1::LayerSpec::KIND_CONVOLUTION);
+      break;
+    case LayerKind::kEmbedding:
+      message.set_kind(v1::LayerSpec::KIND_EMBEDDING);
+      break;
+    case LayerKind::kVector:
+      message.set_kind(v1::LayerSpec::KIND_VECTOR);
+      break;
+  }
+  message.set_m(layer.m);
+  message.set_n(layer.n);
+  message.set_parameters(layer.parameters);
+  message.set_rows(layer.rows);
+  return message;
+}
+
+absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message) {
+  LayerSpec layer;
+  layer.name = message.name();
+  switch (message.kind()) {
+    case v1::LayerSpec::KIND_FULLY_CONNECTED:
+      layer.kind = LayerKind::kFullyConnected;
+      break;
+    case v1::LayerSpec::KIND_CONVOLUTION:
+      layer.kind = LayerKind::kConvolution;
+      break;
+    case v1::LayerSpec::KIND_EMBEDDING:
+      layer.kind = LayerKind::kEmbedding;
+      break;
+    case v1::LayerSpec::KIND_VECTOR:
+      layer.kind = LayerKind::kVector;
+      break;
+    default:
+      return UnknownEnum("a layer's kind", message.kind());
+  }
+  layer.m = message.m();
+  layer.n = message.n();
+  layer.parameters = message.parameters();
+  layer.rows = message.rows();
+  return layer;
+}
+
+absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
+    const google::protobuf::RepeatedPtrField<v1::LayerSpec>& messages) {
+  if (messages.size() > kLayersMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        messages.size(), " layers, at most ", kLayersMax, " are allowed"));
+  }
+  std::vector<LayerSpec> layers;
+  for (const v1::LayerSpec& message : messages) {
+    NEREUS_ASSIGN_OR_RETURN(LayerSpec layer, FromProto(message));
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+namespace {
+
+v1::Route RouteToProto(const Route& route,
+                       const RouteExplanation& explanation) {
+  v1::Route message;
+  message.set_scheme(route.scheme == Scheme::kServer
+                         ? v1::Route::SCHEME_SERVER
+                         : v1::Route::SCHEME_FACTOR);
+  message.set_server_elements(explanation.server_elements);
+  if (explanation.factor_elements.has_value()) {
+    message.set_factor_elements(*explanation.factor_elements);
+  }
+  message.set_reason(explanation.reason);
+  return message;
+}
+
+absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
+  switch (message.scheme()) {
+    case v1::Route::SCHEME_SERVER:
+      return Route{Scheme::kServer};
+    case v1::Route::SCHEME_FACTOR:
+      return Route{Scheme::kFactor};
+    default:
+      return UnknownEnum("a route's scheme", message.scheme());
+  }
+}
+
+v1::Optimizer OptimizerToProto(const JobOptions& options) {
+  const OptimizerOptions& optimizer = options.optimizer;
+  v1::Optimizer message;
+  message.set_rule(optimizer.rule == UpdateRule::kSgd
+                       ? v1::Optimizer::RULE_SGD
+                       : v1::Optimizer::RULE_ADAM);
+  message.set_learning_rate(optimizer.learning_rate);
+  message.set_momentum(optimizer.momentum);
+  message.set_weight_decay(optimizer.weight_decay);
+  message.set_beta1(optimizer.beta1);
+  message.set_beta2(optimizer.beta2);
+  message.set_epsilon(optimizer.epsilon);
+  message.set_place(options.optimizer_place == OptimizerPlace::kServer
+                        ? v1::Optimizer::PLACE_SERVER
+                        : v1::Optimizer::PLACE_WORKER);
+  return message;
+}
+
+absl::StatusOr<JobOptions> OptimizerFromProto(const v1::Optimizer& message) {
+  JobOptions options;
+  OptimizerOptions& optimizer = options.optimizer;
+  if (message.rule() == v1::Optimizer::RULE_SGD) {
+    optimizer.rule = UpdateRule::kSgd;
+  } else if (message.rule() == v1::Optimizer::RULE_ADAM) {
+    optimizer.rule = UpdateRule::kAdam;
+  } else {
+    return UnknownEnum("the optimizer's rule", message.rule());
+  }
+  optimizer.learning_rate = message.learning_rate();
+  optimizer.momentum = message.momentum();
+  optimizer.weight_decay = message.weight_decay();
+  optimizer.beta1 = message.beta1();
+  optimizer.beta2 = message.beta2();
+  optimizer.epsilon = message.epsilon();
+  if (message.place() == v1::Optimizer::PLACE_SERVER) {
+    options.optimizer_place = OptimizerPlace::kServer;
+  } else if (message.place() == v1::Optimizer::PLACE_WORKER) {
+    options.optimizer_place = OptimizerPlace::kWorker;
+  } else {
+    return UnknownEnum("the optimizer's place", message.place());
+  }
+  return options;
+}
+
+}  // namespace
+
+v1::Member ToProto(PeerId peer) {
+  v1::Member message;
+  message.set_role(peer.role == Role::kWorker ? v1::Member::ROLE_WORKER
+                                              : v1::Member::ROLE_SHARD);
+  message.set_rank(peer.rank);
+  return message;
+}
+
+absl::StatusOr<PeerId> FromProto(const v1::Member& message) {
+  if (message.rank() < 0 || message.rank() >= kRanksMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a member's rank is ", message.rank(), ", must be in [0, ",
+                     kRanksMax, ")"));
+  }
+  switch (message.role()) {
+    case v1::Member::ROLE_WORKER:
+      return PeerId::Worker(message.rank());
+    case v1::Member::ROLE_SHARD:
+      return PeerId::Shard(message.rank());
+    default:
+      return UnknownEnum("a member's role", message.role());
+  }
+}
+
+v1::Job ToProto(const Job& job,
+                absl::Span<const RouteExplanation> explanations) {
+  v1::Job message;
+  message.set_id(job.id);
+  message.set_epoch(job.epoch);
+  for (const WorkerSeat& seat : job.workers) {
+    v1::Job::WorkerSeat* added = message.add_workers();
+    added->set_rank(seat.rank);
+    added->set_first_step(seat.first_step);
+  }
+  message.set_shards(job.shards());
+  for (size_t i = 0; i < job.layers.size(); ++i) {
+    *message.add_layers() = ToProto(job.layers[i]);
+    *message.add_routes() = RouteToProto(job.routes[i], explanations[i]);
+  }
+  *message.mutable_optimizer() = OptimizerToProto(job.options);
+  message.set_deterministic(job.options.deterministic);
+  message.mutable_leavers()->Add(job.leavers.begin(), job.leavers.end());
+  message.set_base_round(job.base_round);
+  message.set_first_step(job.first_step);
+  message.set_contributions_before(job.contributions_before);
+  for (const FinishedRound& finished : job.finished_rounds) {
+    v1::Job::FinishedRound* added = message.add_finished_rounds();
+    added->set_layer(finished.layer);
+    added->set_round(finished.round);
+    added->set_holder(finished.holder);
+    added->set_contributors(finished.contributors);
+  }
+  message.set_owner(job.owner);
+  return message;
+}
+
+absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
+                                 std::vector<RouteExplanation>& explanations) {
+  Job job;
+  job.id = message.id();
+  job.epoch = message.epoch();
+  for (const v1::Job::WorkerSeat& seat : message.workers()) {
+    job.workers.push_back({seat.rank(), seat.first_step()});
+  }
+  NEREUS_ASSIGN_OR_RETURN(job.layers, LayersFromProto(message.layers()));
+  for (const v1::Route& route : message.routes()) {
+    NEREUS_ASSIGN_OR_RETURN(job.routes.emplace_back(), RouteFromProto(route));
+    RouteExplanation explanation{route.server_elements(), std::nullopt,
+                                 route.reason()};
+    if (route.has_factor_elements()) {
+      explanation.factor_elements = route.factor_elements();
+    }
+    explanations.push_back(std::move(explanation));
+  }
+  NEREUS_ASSIGN_OR_RETURN(job.options, OptimizerFromProto(message.optimizer()));
+  job.options.deterministic = message.deterministic();
+  job.leavers.assign(message.leavers().begin(), message.leavers().end());
+  job.base_round = message.base_round();
+  job.first_step = message.first_step();
+  job.contributions_before = message.contributions_before();
+  for (const v1::Job::FinishedRound& finished : message.finished_rounds()) {
+    job.finished_rounds.push_back({finished.layer(), finished.round(),
+                                   finished.holder(), finished.contributors()});
+  }
+  job.owner = message.owner();
+  return MakeJob(std::move(job), message.shards());
+}
+
+}  // namespace nereus

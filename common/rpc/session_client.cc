@@ -1,0 +1,224 @@
+#include "common/rpc/session_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/base/logging.h"
+#include "common/base/mutex.h"
+#include "common/rpc/control_channel.h"
+#include "common/rpc/messages.h"
+#include "common/rpc/rpc_status.h"
+#include "proto/coordinator.grpc.pb.h"
+
+namespace nereus {
+namespace {
+
+constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
+constexpr absl::Duration kBackoffMax = absl::Seconds(1);
+constexpr absl::Duration kComplainInterval = absl::Seconds(3);
+
+using Stream =
+    grpc::ClientReaderWriter<v1::MemberMessage, v1::CoordinatorMessage>;
+
+}  // namespace
+
+struct SessionClient::Impl {
+  Impl(SessionClientOptions options, Events events);
+
+  void Run() ABSL_LOCKS_EXCLUDED(mu);
+  // One session, from its opening to its end.
+  grpc::Status Attend() ABSL_LOCKS_EXCLUDED(mu);
+  void Read(Stream* stream) ABSL_LOCKS_EXCLUDED(mu);
+  void Write(Stream* stream) ABSL_LOCKS_EXCLUDED(mu);
+  // Why there is to be no further session; OK: there is.
+  absl::Status Judge(const absl::Status& status);
+  void Stop(bool cancel) ABSL_LOCKS_EXCLUDED(mu);
+
+  const SessionClientOptions options;
+  const Events events;
+  const std::unique_ptr<v1::Coordinator::Stub> stub;
+
+  // The thread's own.
+  bool answered = false;                 // Some session was accepted.
+  absl::Time last_answer = SteadyNow();  // The last such session's end.
+  absl::Time complain_at;  // Not before.
+
+  Mutex mu;
+  bool stopping ABSL_GUARDED_BY(mu) = false;
+  bool open ABSL_GUARDED_BY(mu) = false;
+  bool begun ABSL_GUARDED_BY(mu) = false;  // With a join or a resumption.
+  grpc::ClientContext* context ABSL_GUARDED_BY(mu) = nullptr;
+  std::deque<v1::MemberMessage> queue ABSL_GUARDED_BY(mu);
+
+  std::thread thread;
+};
+
+SessionClient::Impl::Impl(SessionClientOptions options, Events events)
+    : options(std::move(options)),
+      events(std::move(events)),
+      stub(v1::Coordinator::NewStub(
+          MakeControlChannel(this->options.coordinator_address))) {}
+
+SessionClient::SessionClient(SessionClientOptions options, Events events)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(events))) {}
+
+SessionClient::~SessionClient() {
+  impl_->Stop(/*cancel=*/true);
+  if (impl_->thread.joinable()) impl_->thread.join();
+}
+
+void SessionClient::Start() {
+  impl_->thread = std::thread([this] { impl_->Run(); });
+}
+
+void SessionClient::Stop() { impl_->Stop(/*cancel=*/false); }
+
+void SessionClient::Impl::Stop(bool cancel) {
+  MutexLock lock(&mu);
+  stopping = true;
+  if (cancel && context != nullptr) context->TryCancel();
+}
+
+void SessionClient::Send(const MemberMessage& message) {
+  MutexLock lock(&impl_->mu);
+  if (!impl_->open) return;
+  impl_->begun = impl_->begun || std::holds_alternative<JoinRequest>(message) ||
+                 std::holds_alternative<Resume>(message);
+  if (impl_->begun) impl_->queue.push_back(ToProto(message));
+}
+
+void SessionClient::Impl::Run() {
+  absl::Duration backoff = kBackoffMin;
+  for (;;) {
+    const absl::Time begun = SteadyNow();
+    const absl::Status status = FromGrpcStatus(Attend());
+    if (last_answer > begun) backoff = kBackoffMin;
+    {
+      MutexLock lock(&mu);
+      if (stopping) return;
+    }
+    const absl::Status verdict = Judge(status);
+    if (!verdict.ok()) {
+      events.failed(verdict);
+      return;
+    }
+    MutexLock lock(&mu);
+    mu.AwaitWithTimeout(
+        [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return stopping; },
+        backoff);
+    if (stopping) return;
+    backoff = std::min(backoff * 2, kBackoffMax);
+  }
+}
+
+absl::Status SessionClient::Impl::Judge(const absl::Status& status) {
+  const std::string& address = options.coordinator_address;
+  if (!status.ok() && !absl::IsUnavailable(status) &&
+      !absl::IsCancelled(status)) {
+    return absl::Status(
+        status.code(), absl::StrCat("the coordinator at ", address, " says: ",
+                                    absl::IsUnimplemented(status)
+                                        ? "this is not a port for control calls"
+                                        : status.message()));
+  }
+  const absl::Time now = SteadyNow();
+  const absl::Duration limit =
+      answered ? options.patience : options.connect_timeout;
+  if (now - last_answer > limit) {
+    return absl::UnavailableError(
+        absl::StrCat("no coordinator answers at ", address, " for ",
+                     absl::FormatDuration(limit), ": ", status.message()));
+  }
+  if (now - last_answer > kComplainInterval && now > complain_at) {
+    NEREUS_LOG(Warning) << "no coordinator answers at " << address
+                        << " yet, trying on: " << status.message();
+    complain_at = now + kComplainInterval;
+  }
+  return absl::OkStatus();
+}
+
+grpc::Status SessionClient::Impl::Attend() {
+  grpc::ClientContext call;
+  {
+    MutexLock lock(&mu);
+    if (stopping) return grpc::Status::CANCELLED;
+    context = &call;
+    queue.clear();
+    open = true;
+    begun = false;
+  }
+  const std::unique_ptr<Stream> stream = stub->Attend(&call);
+  events.opened();
+  std::thread writer([&] { Write(stream.get()); });
+  stream->WaitForInitialMetadata();
+  const bool accepted =
+      call.GetServerInitialMetadata().count(kSessionHeader) > 0;
+  Read(stream.get());
+  if (accepted) {
+    answered = true;
+    last_answer = SteadyNow();
+    complain_at = last_answer + kComplainInterval;
+  }
+  {
+    MutexLock lock(&mu);
+    open = false;
+  }
+  writer.join();
+  const grpc::Status status = stream->Finish();
+  MutexLock lock(&mu);
+  context = nullptr;
+  return status;
+}
+
+void SessionClient::Impl::Read(Stream* stream) {
+  v1::CoordinatorMessage proto;
+  while (stream->Read(&proto)) {
+    const absl::StatusOr<CoordinatorMessage> message = FromProto(proto);
+    if (message.ok()) {
+      events.message(*message);
+      continue;
+    }
+    NEREUS_LOG(Error) << "the coordinator at " << options.coordinator_address
+                      << " sent a wrong message: " << message.status();
+    MutexLock lock(&mu);
+    context->TryCancel();
+  }
+}
+
+void SessionClient::Impl::Write(Stream* stream) {
+  absl::Time beat_at = SteadyNow() + kHeartbeatInterval;
+  for (;;) {
+    std::optional<v1::MemberMessage> message;
+    bool silent = false;
+    {
+      MutexLock lock(&mu);
+      const auto wake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+        return !open || !queue.empty();
+      };
+      mu.AwaitWithTimeout(wake, beat_at - SteadyNow());
+      if (!open) return;
+      silent = !begun;
+      if (!queue.empty()) {
+        message = std::move(queue.front());
+        queue.pop_front();
+      }
+    }
+    if (!message.has_value()) {
+      beat_at = SteadyNow() + kHeartbeatInterval;
+      if (silent) continue;
+      message = ToProto(MemberMessage(events.heartbeat()));
+    }
+    stream->Write(*message);  // If it fails, so does reading.
+  }
+}
+
+}  // namespace nereus

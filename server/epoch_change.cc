@@ -1,0 +1,234 @@
+#include "server/epoch_change.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+// One layer on one worker.
+struct Progress {
+  int32_t rank = 0;
+  MachineReport::FactorLayer layer;
+};
+
+std::vector<Progress> ProgressOf(int layer, const EpochChange& change) {
+  std::vector<Progress> progress;
+  for (const EpochChange::Worker& worker : change.workers) {
+    for (const auto& reported : worker.report.factor_layers) {
+      if (reported.layer == layer) progress.push_back({worker.rank, reported});
+    }
+  }
+  return progress;
+}
+
+// The round of a layer that some have finished and others have not, if any.
+std::optional<FinishedRound> FindFinished(int layer,
+                                          const EpochChange& change) {
+  const std::vector<Progress> progress = ProgressOf(layer, change);
+  if (progress.empty()) return std::nullopt;
+  const auto [slowest, fastest] = std::minmax_element(
+      progress.begin(), progress.end(), [](const auto& a, const auto& b) {
+        return a.layer.done_round < b.layer.done_round;
+      });
+  if (slowest->layer.done_round == fastest->layer.done_round) {
+    return std::nullopt;
+  }
+  for (const Progress& each : progress) {
+    if (each.layer.done_round != fastest->layer.done_round) continue;
+    if (each.layer.contributors == 0) continue;  // It was given the values.
+    return FinishedRound{layer, each.layer.done_round, each.rank,
+                         each.layer.contributors};
+  }
+  return std::nullopt;
+}
+
+// Those who were given the values of a round that others have not finished,
+// where nobody has its factors.
+std::vector<int32_t> FindMisled(int layer, const EpochChange& change) {
+  int64_t first = std::numeric_limits<int64_t>::max();
+  int64_t last = std::numeric_limits<int64_t>::min();
+  std::vector<int32_t> given;
+  bool held = false;
+  for (const Progress& each : ProgressOf(layer, change)) {
+    const int64_t done = each.layer.done_round;
+    first = std::min(first, done);
+    if (done > last) {
+      last = done;
+      held = false;
+      given.clear();
+    }
+    if (done < last) continue;
+    given.push_back(each.rank);
+    held = held || each.layer.contributors > 0;
+  }
+  return held || first == last ? std::vector<int32_t>() : given;
+}
+
+// Those who were misled in some layer, from now on as if they had nothing yet.
+std::vector<int32_t> ForgetMisled(const Job& job, EpochChange& change) {
+  std::vector<int32_t> all;
+  for (size_t layer = 0; layer < job.layers.size(); ++layer) {
+    for (const int32_t rank : FindMisled(static_cast<int>(layer), change)) {
+      if (std::count(all.begin(), all.end(), rank) == 0) all.push_back(rank);
+    }
+  }
+  for (EpochChange::Worker& worker : change.workers) {
+    if (std::count(all.begin(), all.end(), worker.rank) == 0) continue;
+    worker.report.fetching = true;
+    worker.report.factor_layers.clear();
+  }
+  return all;
+}
+
+// The last round that is closed for all chunks that take rounds.
+std::optional<int64_t> ClosedRound(const EpochChange& change) {
+  std::optional<int64_t> closed;
+  for (const MachineReport& shard : change.shards) {
+    if (!shard.closed_round.has_value()) continue;
+    closed =
+        std::min(closed.value_or(*shard.closed_round), *shard.closed_round);
+  }
+  return closed;
+}
+
+// A worker that goes on and has the values of all layers, if any.
+const EpochChange::Worker* FindOwner(const EpochChange& change) {
+  for (const EpochChange::Worker& worker : change.workers) {
+    if (!worker.report.fetching && !worker.leaves) return &worker;
+  }
+  return nullptr;
+}
+
+// The same among those who leave: one that has all layers as of its last step,
+// while nobody can have got further than that but for a round that is open.
+const EpochChange::Worker* FindLeaver(const Job& job,
+                                      const EpochChange& change) {
+  const std::optional<int64_t> closed = ClosedRound(change);
+  for (const EpochChange::Worker& worker : change.workers) {
+    const int64_t last = worker.report.begun_step;
+    if (!worker.leaves || worker.report.fetching) continue;
+    const bool done = std::all_of(
+        worker.report.factor_layers.begin(), worker.report.factor_layers.end(),
+        [&](const auto& layer) { return layer.done_round == last; });
+    const bool latest =
+        closed.has_value() ? *closed == last : job.PositionOf(worker.rank) >= 0;
+    if (done && latest) return &worker;
+  }
+  return nullptr;
+}
+
+// The first step that no worker has begun.
+int64_t FirstFreeStep(const Job& job, const EpochChange& change) {
+  int64_t step = job.first_step;
+  for (const EpochChange::Worker& worker : change.workers) {
+    step = std::max(step, worker.report.begun_step + 1);
+  }
+  return step;
+}
+
+// The same where nobody is left who has begun anything. A chunk's open round
+// may be this step's or the next one's; where it is closed already, the new
+// workers' contributions are answered with the result.
+int64_t FirstOpenStep(const Job& job, const EpochChange& change) {
+  return std::max(ClosedRound(change).value_or(job.base_round),
+                  job.base_round) +
+         1;
+}
+
+// Whether one lives without whom nobody can have finished the first round.
+bool AtBase(const Job& job, const EpochChange& change) {
+  return std::any_of(
+      change.workers.begin(), change.workers.end(), [&](const auto& worker) {
+        const int position = job.PositionOf(worker.rank);
+        return position >= 0 && worker.report.begun_step <= job.base_round &&
+               job.workers[position].first_step == job.base_round + 1;
+      });
+}
+
+absl::Status CheckOwned(const Job& job) {
+  for (size_t layer = 0; layer < job.layers.size(); ++layer) {
+    if (!job.WorkersOwn(static_cast<int>(layer))) continue;
+    return absl::AbortedError(
+        absl::StrCat("all workers are gone, and with them layer ",
+                     job.layers[layer].name, ", which they update themselves"));
+  }
+  return absl::OkStatus();
+}
+
+// Where the workers begin: with the values that `owner` has, or the shards.
+struct Start {
+  int32_t owner = -1;
+  int64_t first_step = 0;
+  bool all_afresh = false;
+};
+
+absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
+  if (const auto* owner = FindOwner(change)) {
+    return Start{owner->rank, FirstFreeStep(job, change), false};
+  }
+  if (const auto* leaver = FindLeaver(job, change)) {
+    return Start{leaver->rank, leaver->report.begun_step + 1, true};
+  }
+  const int64_t step = FirstOpenStep(job, change);
+  // Where no shard has rounds, only workers knew how far they were.
+  const bool known = ClosedRound(change).has_value() || AtBase(job, change);
+  if (!known || step > job.base_round + 1) {
+    NEREUS_RETURN_IF_ERROR(CheckOwned(job));
+  }
+  return Start{-1, step, true};
+}
+
+}  // namespace
+
+absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
+                                        const EpochChange& reported) {
+  EpochChange change = reported;
+  const std::vector<int32_t> misled = ForgetMisled(job, change);
+  NEREUS_ASSIGN_OR_RETURN(const Start start, FindStart(job, change));
+  NextEpoch next;
+  Job made = job;
+  made.epoch = epoch;
+  made.owner = start.owner;
+  made.first_step = start.first_step;
+  // All steps since the old epoch's first one were begun by its workers.
+  made.contributions_before = std::max<int64_t>(
+      0, job.contributions_before +
+             (made.first_step - job.first_step) * job.worker_count());
+
+  made.workers.clear();
+  made.leavers.clear();
+  for (const EpochChange::Worker& worker : change.workers) {
+    const int position = job.PositionOf(worker.rank);
+    if (worker.leaves || position < 0) {
+      made.leavers.push_back(worker.rank);
+      continue;
+    }
+    WorkerSeat seat = job.workers[position];
+    if (start.all_afresh) seat.first_step = made.first_step;
+    made.workers.push_back(seat);
+    if (start.all_afresh ||
+        std::count(misled.begin(), misled.end(), worker.rank) > 0) {
+      next.afresh.push_back(worker.rank);
+    }
+  }
+  for (const int32_t rank : change.joiners) {
+    made.workers.push_back({rank, made.first_step});
+  }
+
+  made.finished_rounds.clear();
+  for (size_t layer = 0; layer < job.layers.size(); ++layer) {
+    if (job.routes[layer].scheme != Scheme::kFactor) continue;
+    const auto finished = FindFinished(static_cast<int>(layer), change);
+    if (finished.has_value()) made.finished_rounds.push_back(*finished);
+  }
+  NEREUS_ASSIGN_OR_RETURN(next.job, MakeJob(std::move(made), job.shards()));
+  return next;
+}
+
+}  // namespace nereus

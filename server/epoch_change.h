@@ -1,0 +1,47 @@
+#ifndef NEREUS_SERVER_EPOCH_CHANGE_H_
+#define NEREUS_SERVER_EPOCH_CHANGE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/protocol/job.h"
+#include "common/protocol/membership.h"
+
+namespace nereus {
+
+// What is known when every live member of an epoch has reported.
+struct EpochChange {
+  // A worker of the old epoch that lives.
+  struct Worker {
+    int32_t rank = 0;
+    bool leaves = false;
+    MachineReport report;
+  };
+  std::vector<Worker> workers;        // By rank.
+  std::vector<MachineReport> shards;  // By index.
+  std::vector<int32_t> joiners;       // Ranks of those who come, ascending.
+};
+
+// The epoch after `job`: who takes part from which step on, and who holds what
+// others lack. Every worker that lives keeps its steps; those who come start
+// with the step that none has begun.
+//
+// Some start `afresh`, whatever they have: all, with what the shards or one who
+// leaves have, if nobody goes on who has the values of a step; otherwise those
+// who were given a round's values by one that has died, while nobody has its
+// factors for those who have not finished it. They do it again, without the
+// dead.
+//
+// Errors: kAborted, what only workers had is lost with them, and the job cannot
+// go on.
+struct NextEpoch {
+  JobPtr job;
+  std::vector<int32_t> afresh;  // Ranks of workers of both epochs.
+};
+absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
+                                        const EpochChange& change);
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_EPOCH_CHANGE_H_

@@ -1,0 +1,341 @@
+#include "common/protocol/member.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// What happened to a process's machines, in order.
+struct Log {
+  std::vector<std::string> entries;
+  int machines = 0;
+};
+
+// A machine that writes down what it is told.
+class FakeMachine final : public Machine {
+ public:
+  FakeMachine(Log* log, JobPtr job)
+      : log_(log), number_(++log->machines), job_(std::move(job)) {
+    Note("made", job_->epoch);
+  }
+  ~FakeMachine() override { Note("gone", job_->epoch); }
+
+  absl::StatusOr<Landing> OnHeader(PeerId,
+                                   const FrameHeader& header) const override {
+    if (header.layer != 0) return absl::InvalidArgumentError("no such layer");
+    return Landing::Scratch();
+  }
+  void OnFrame(PeerId, const Frame& frame, Outbox& out) override {
+    Note("frame", frame.header.round);
+    out.Add(LayerDone{0, frame.header.round});
+  }
+  void Freeze() override { Note("freeze", job_->epoch); }
+  MachineReport Report() const override {
+    MachineReport report;
+    report.begun_step = 40 + number_;
+    return report;
+  }
+  void OnEpoch(JobPtr job, Outbox& out) override {
+    job_ = std::move(job);
+    Note("epoch", job_->epoch);
+    out.Add(LayerDone{0, 99});
+  }
+
+ private:
+  void Note(const std::string& what, uint64_t number) {
+    log_->entries.push_back("machine " + std::to_string(number_) + " " + what +
+                            " " + std::to_string(number));
+  }
+
+  Log* const log_;
+  const int number_;
+  JobPtr job_;
+};
+
+class MemberTest : public testing::Test {
+ protected:
+  MemberTest()
+      : job_(TestJob(2, 1, {VectorLayer("scale", 1)})),
+        member_(Request(), [this](const EpochStart& start, Outbox& out) {
+          out.Add(LayerDone{0, kInitialRound});
+          return std::make_unique<FakeMachine>(&log_, start.job);
+        }) {}
+
+  static JoinRequest Request() {
+    JoinRequest request;
+    request.incarnation = 7;
+    request.name = "me";
+    return request;
+  }
+
+  EpochStart StartOf(uint64_t epoch) const {
+    EpochStart start;
+    start.self = PeerId::Worker(1);
+    start.job = EpochAfter(*job_, [&](Job& job) { job.epoch = epoch; });
+    return start;
+  }
+  Effects Session() {
+    Outbox out;
+    member_.OnSession(out);
+    return Carry(out);
+  }
+  Effects Hear(const CoordinatorMessage& message) {
+    Outbox out;
+    member_.OnMessage(message, out);
+    return Carry(out);
+  }
+  Effects Enter(uint64_t epoch) { return Hear(StartOf(epoch)); }
+  Effects Lose(PeerId peer) {
+    Outbox out;
+    member_.OnLostPeer(peer, "reset", out);
+    return Carry(out);
+  }
+  Frame FrameOf(uint64_t epoch) const {
+    FrameHeader header = MakeHeader(*job_, PeerId::Shard(0), FrameKind::kResult,
+                                    0, 0, /*round=*/3);
+    header.epoch = epoch;
+    return {header, Buffer()};
+  }
+  absl::StatusOr<Landing> Announce(const FrameHeader& header) const {
+    return member_.OnHeader(PeerId::Shard(0), header);
+  }
+  Landing::Kind LandingOf(uint64_t epoch) const {
+    const auto landing = Announce(FrameOf(epoch).header);
+    EXPECT_TRUE(landing.ok()) << landing.status();
+    return landing.value_or(Landing()).kind;
+  }
+
+  const JobPtr job_;
+  Log log_;
+  Member member_;
+};
+
+template <typename T>
+const T& Only(const Effects& effects) {
+  EXPECT_EQ(effects.messages.size(), 1u);
+  return std::get<T>(effects.messages.at(0));
+}
+
+TEST_F(MemberTest, ItJoinsInEverySessionUntilItIsAdmitted) {
+  for (int session = 0; session < 2; ++session) {
+    EXPECT_EQ(Only<JoinRequest>(Session()).name, "me");
+    EXPECT_THAT(Hear(Waiting{"for others"}).messages, IsEmpty());
+  }
+  EXPECT_EQ(member_.start(), nullptr);
+  EXPECT_FALSE(member_.over());
+  EXPECT_THAT(log_.entries, IsEmpty());
+}
+
+TEST_F(MemberTest, ItsMachineIsMadeForItsFirstEpoch) {
+  Session();
+  const Effects entered = Enter(3);
+  EXPECT_THAT(log_.entries, ElementsAre("machine 1 made 3"));
+  ASSERT_EQ(entered.followed.size(), 1u);
+  EXPECT_EQ(entered.followed[0]->job->epoch, 3u);
+  EXPECT_EQ(entered.followed[0].get(), member_.start());
+  // What it asked for when it was made.
+  ASSERT_EQ(entered.done.size(), 1u);
+  EXPECT_EQ(entered.done[0].round, kInitialRound);
+  EXPECT_FALSE(member_.frozen());
+}
+
+// Frames are for the new members: they must be connected to before.
+TEST_F(MemberTest, ItFollowsAnEpochBeforeItsMachineSpeaks) {
+  for (const uint64_t epoch : {3u, 4u}) {
+    Outbox out;
+    member_.OnMessage(StartOf(epoch), out);
+    ASSERT_EQ(out.actions().size(), 2u);
+    EXPECT_TRUE(std::holds_alternative<FollowEpoch>(out.actions()[0]));
+    EXPECT_TRUE(std::holds_alternative<LayerDone>(out.actions()[1]));
+  }
+}
+
+TEST_F(MemberTest, LaterEpochsAreTheSameMachines) {
+  Enter(3);
+  const Effects entered = Enter(6);
+  EXPECT_THAT(log_.entries,
+              ElementsAre("machine 1 made 3", "machine 1 epoch 6"));
+  ASSERT_EQ(entered.followed.size(), 1u);
+  ASSERT_EQ(entered.done.size(), 1u);
+  EXPECT_EQ(entered.done[0].round, 99);
+}
+
+TEST_F(MemberTest, AnEpochThatIsSaidAgainIsNoNewOne) {
+  Enter(3);
+  Enter(4);
+  for (const uint64_t epoch : {4u, 3u}) {
+    const Effects again = Enter(epoch);
+    EXPECT_THAT(again.followed, IsEmpty());
+    EXPECT_THAT(again.done, IsEmpty());
+    EXPECT_EQ(member_.start()->job->epoch, 4u);
+  }
+}
+
+TEST_F(MemberTest, WhoStartsAfreshGetsANewMachine) {
+  Enter(3);
+  EpochStart start = StartOf(4);
+  start.fresh = true;
+  Hear(start);
+  EXPECT_THAT(log_.entries, ElementsAre("machine 1 made 3", "machine 2 made 4",
+                                        "machine 1 gone 3"));
+}
+
+TEST_F(MemberTest, AskedToPrepareItFreezesAndReports) {
+  Enter(3);
+  EpochReport report = Only<EpochReport>(Hear(PrepareEpoch{5}));
+  EXPECT_EQ(report.target, 5u);
+  EXPECT_EQ(report.epoch, 3u);
+  EXPECT_EQ(report.report.begun_step, 41);
+  EXPECT_TRUE(member_.frozen());
+  // Asked again, as in a new session, it says so again.
+  report = Only<EpochReport>(Hear(PrepareEpoch{6}));
+  EXPECT_EQ(report.target, 6u);
+  EXPECT_TRUE(member_.frozen());
+  Enter(6);
+  EXPECT_FALSE(member_.frozen());
+  EXPECT_THAT(log_.entries,
+              ElementsAre("machine 1 made 3", "machine 1 freeze 3",
+                          "machine 1 freeze 3", "machine 1 epoch 6"));
+}
+
+TEST_F(MemberTest, WhoIsNotAdmittedHasNothingToReport) {
+  Session();
+  EXPECT_THAT(Hear(PrepareEpoch{2}).messages, IsEmpty());
+  EXPECT_FALSE(member_.frozen());
+}
+
+TEST_F(MemberTest, InANewSessionItResumes) {
+  Session();
+  Enter(3);
+  Enter(4);
+  const Resume resume = Only<Resume>(Session());
+  EXPECT_EQ(resume.job, job_->id);
+  EXPECT_EQ(resume.member, PeerId::Worker(1));
+  EXPECT_EQ(resume.incarnation, 7u);
+  EXPECT_EQ(resume.epoch, 4u);
+}
+
+TEST_F(MemberTest, FramesWaitForTheFirstEpoch) {
+  EXPECT_EQ(LandingOf(3), Landing::Kind::kWait);
+}
+
+TEST_F(MemberTest, OnlyFramesOfItsEpochReachTheMachine) {
+  Enter(4);
+  EXPECT_EQ(LandingOf(3), Landing::Kind::kDiscard);
+  EXPECT_EQ(LandingOf(4), Landing::Kind::kScratch);
+  EXPECT_EQ(LandingOf(5), Landing::Kind::kWait);
+  Enter(5);
+  EXPECT_EQ(LandingOf(4), Landing::Kind::kDiscard);
+  EXPECT_EQ(LandingOf(5), Landing::Kind::kScratch);
+
+  // Whatever else is wrong with it, one of an older epoch is discarded: in
+  // that epoch it was right, or not.
+  FrameHeader header = FrameOf(4).header;
+  header.layer = 9;
+  EXPECT_EQ(Announce(header)->kind, Landing::Kind::kDiscard);
+  header.epoch = 5;
+  EXPECT_EQ(Announce(header).status().message(), "no such layer");
+}
+
+TEST_F(MemberTest, FramesOfAnotherJobAreRefused) {
+  Enter(4);
+  for (const uint64_t epoch : {3u, 4u, 5u}) {
+    FrameHeader header = FrameOf(epoch).header;
+    header.job = 1;
+    const absl::Status status = Announce(header).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("job is 1, expected 77"));
+  }
+}
+
+TEST_F(MemberTest, AFrameThatLandedIsTheMachines) {
+  Enter(3);
+  Outbox out;
+  member_.OnFrame(PeerId::Shard(0), FrameOf(3), out);
+  EXPECT_EQ(Carry(out).done.size(), 1u);
+  EXPECT_EQ(log_.entries.back(), "machine 1 frame 3");
+}
+
+TEST_F(MemberTest, ALostPeerIsReportedWithTheEpoch) {
+  EXPECT_THAT(Lose(PeerId::Shard(0)).messages, IsEmpty());  // No epoch yet.
+  Enter(3);
+  const LostPeer lost = Only<LostPeer>(Lose(PeerId::Shard(0)));
+  EXPECT_EQ(lost.epoch, 3u);
+  EXPECT_EQ(lost.peer, PeerId::Shard(0));
+  EXPECT_EQ(lost.reason, "reset");
+}
+
+// A session that ended may have lost what was said last.
+TEST_F(MemberTest, WhatItLostInThisEpochIsSaidAgainInANewSession) {
+  Enter(3);
+  Lose(PeerId::Shard(0));
+  Lose(PeerId::Worker(0));
+  const Effects resumed = Session();
+  ASSERT_EQ(resumed.messages.size(), 3u);
+  EXPECT_TRUE(std::holds_alternative<Resume>(resumed.messages[0]));
+  EXPECT_EQ(std::get<LostPeer>(resumed.messages[1]).peer, PeerId::Shard(0));
+  EXPECT_EQ(std::get<LostPeer>(resumed.messages[2]).peer, PeerId::Worker(0));
+  Enter(4);
+  EXPECT_EQ(Session().messages.size(), 1u);
+}
+
+TEST_F(MemberTest, ThatItLeavesIsSaidAgainInANewSession) {
+  Enter(3);
+  Outbox out;
+  member_.OnLeave(12, out);
+  EXPECT_EQ(Only<Leave>(Carry(out)).last_step, 12);
+  for (const uint64_t epoch : {4u, 5u}) {
+    const Effects resumed = Session();
+    ASSERT_EQ(resumed.messages.size(), 2u);
+    EXPECT_EQ(std::get<Leave>(resumed.messages[1]).last_step, 12);
+    Enter(epoch);
+  }
+}
+
+TEST_F(MemberTest, ARefusalIsItsEnd) {
+  Session();
+  const Effects refused =
+      Hear(Refusal{absl::FailedPreconditionError("another model")});
+  ASSERT_EQ(refused.ended.size(), 1u);
+  EXPECT_EQ(refused.ended[0].code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(refused.ended[0].message(), "another model");
+  EXPECT_TRUE(member_.over());
+}
+
+TEST_F(MemberTest, ItEndsWithTheJob) {
+  Enter(3);
+  const Effects finished = Hear(JobOver{JobState::kFinished, ""});
+  ASSERT_EQ(finished.ended.size(), 1u);
+  EXPECT_TRUE(finished.ended[0].ok());
+  EXPECT_TRUE(member_.over());
+  // Once, and nothing follows.
+  EXPECT_THAT(Hear(JobOver{JobState::kFailed, "late"}).ended, IsEmpty());
+  EXPECT_THAT(Hear(PrepareEpoch{4}).messages, IsEmpty());
+  EXPECT_THAT(Enter(4).followed, IsEmpty());
+  EXPECT_THAT(Lose(PeerId::Shard(0)).messages, IsEmpty());
+}
+
+TEST_F(MemberTest, AFailureIsToldWithItsReason) {
+  Enter(3);
+  const Effects failed = Hear(JobOver{JobState::kFailed, "shard 0 is gone"});
+  ASSERT_EQ(failed.ended.size(), 1u);
+  EXPECT_EQ(failed.ended[0].code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(failed.ended[0].message(), "the job failed: shard 0 is gone");
+}
+
+}  // namespace
+}  // namespace nereus

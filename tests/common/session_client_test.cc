@@ -1,0 +1,551 @@
+// A member's line to a real coordinator, over loopback. Leases and intervals
+// are those of a job, so time passes here; what must not happen has a second or
+// two to happen in.
+
+#include "common/rpc/session_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/version.h"
+#include "common/rpc/admin_client.h"
+#include "common/rpc/control_server.h"
+#include "common/transport/grpc_transport.h"
+#include "server/coordinator_service.h"
+#include "server/redirect_service.h"
+#include "tests/testing/machine_harness.h"
+#include "tests/testing/tcp_relay.h"
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Longer than anything here takes, on a slow machine under a sanitizer.
+constexpr absl::Duration kPatience = absl::Seconds(40);
+
+JoinRequest WorkerJoin() {
+  JoinRequest request;
+  request.protocol_version = kProtocolVersion;
+  request.build = "test";
+  request.job = "digits";
+  request.role = Role::kWorker;
+  static std::atomic<uint64_t> processes{0};
+  request.incarnation = ++processes;
+  request.name = "worker:1";
+  request.data_address = "127.0.0.1:1001";
+  request.layers = {VectorLayer("scale", 100)};
+  return request;
+}
+
+JoinRequest ShardJoin() {
+  JoinRequest request = WorkerJoin();
+  request.role = Role::kShard;
+  request.name = "shard:1";
+  request.data_address = "127.0.0.1:1002";
+  request.layers.clear();
+  return request;
+}
+
+CoordinatorOptions TestOptions() {
+  CoordinatorOptions options;
+  options.job = "digits";
+  options.job_id = 77;
+  options.lease = absl::Seconds(4);
+  options.reconnect_grace = absl::Seconds(4);
+  return options;
+}
+
+// A coordinator with its control port.
+class TestCoordinator {
+ public:
+  explicit TestCoordinator(const CoordinatorOptions& options = TestOptions(),
+                           int port = 0)
+      : service_(options),
+        server_(*ControlServer::Start("127.0.0.1", port, service_.services())) {
+  }
+  ~TestCoordinator() {
+    service_.EndSessions();
+    server_.reset();
+  }
+
+  int port() const { return server_->port(); }
+  std::string address() const { return absl::StrCat("127.0.0.1:", port()); }
+
+  JobStatus Status() const {
+    const auto status = FetchJobStatus(address(), kPatience);
+    EXPECT_TRUE(status.ok()) << status.status();
+    return status.ok() ? *status : JobStatus();
+  }
+
+  // A member as operators see it.
+  std::optional<JobStatus::Member> Find(PeerId id) const {
+    for (const JobStatus::Member& member : Status().members) {
+      if (member.id == id) return member;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  CoordinatorService service_;
+  std::unique_ptr<ControlServer> server_;
+};
+
+// What a process does with its session: joins, or resumes once it has an
+// epoch, and stops when the membership is over.
+class TestMember {
+ public:
+  TestMember(const std::string& address, JoinRequest request,
+             SessionClientOptions options = {})
+      : request_(std::move(request)) {
+    options.coordinator_address = address;
+    SessionClient::Events events;
+    events.opened = [this] { OnOpened(); };
+    events.message = [this](const auto& message) { OnMessage(message); };
+    events.heartbeat = [this] { return OnHeartbeat(); };
+    events.failed = [this](const absl::Status& why) {
+      MutexLock lock(&mu_);
+      failed_ = why;
+    };
+    client_ = std::make_unique<SessionClient>(options, std::move(events));
+  }
+
+  void Start() { client_->Start(); }
+  void Send(const MemberMessage& message) { client_->Send(message); }
+  void set_round(int64_t round) {
+    MutexLock lock(&mu_);
+    heartbeat_.round = round;
+  }
+
+  // Instead of the join or resumption.
+  std::function<void(SessionClient&)> when_opened;
+
+  int opened() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    return opened_;
+  }
+  int heartbeats() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    return heartbeats_;
+  }
+
+  bool AwaitOpened(int count) {
+    return Await(
+        [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return opened_ >= count; });
+  }
+
+  // Why there will be no further session.
+  absl::Status AwaitFailure() {
+    Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return failed_.has_value();
+    });
+    MutexLock lock(&mu_);
+    return failed_.value_or(absl::DeadlineExceededError("it did not fail"));
+  }
+  bool failed() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    return failed_.has_value();
+  }
+
+  // The first message of that kind; nothing if none comes.
+  template <typename Message>
+  std::optional<Message> AwaitMessage() ABSL_LOCKS_EXCLUDED(mu_) {
+    std::optional<Message> found;
+    Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      for (const CoordinatorMessage& message : messages_) {
+        if (const auto* that = std::get_if<Message>(&message)) found = *that;
+        if (found.has_value()) return true;
+      }
+      return false;
+    });
+    return found;
+  }
+
+ private:
+  template <typename Condition>
+  bool Await(Condition condition) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    return mu_.AwaitWithTimeout(condition, kPatience);
+  }
+
+  void OnOpened() ABSL_LOCKS_EXCLUDED(mu_) {
+    std::optional<EpochStart> start;
+    {
+      MutexLock lock(&mu_);
+      ++opened_;
+      start = start_;
+    }
+    if (when_opened) {
+      when_opened(*client_);
+    } else if (start.has_value()) {
+      client_->Send(Resume{start->job->id, start->self, request_.incarnation,
+                           start->job->epoch});
+    } else {
+      client_->Send(request_);
+    }
+  }
+
+  void OnMessage(const CoordinatorMessage& message) ABSL_LOCKS_EXCLUDED(mu_) {
+    const bool over = std::holds_alternative<Refusal>(message) ||
+                      std::holds_alternative<JobOver>(message);
+    if (over) client_->Stop();
+    MutexLock lock(&mu_);
+    messages_.push_back(message);
+    if (const auto* start = std::get_if<EpochStart>(&message)) start_ = *start;
+  }
+
+  Heartbeat OnHeartbeat() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    ++heartbeats_;
+    return heartbeat_;
+  }
+
+  const JoinRequest request_;
+
+  Mutex mu_;
+  int opened_ ABSL_GUARDED_BY(mu_) = 0;
+  int heartbeats_ ABSL_GUARDED_BY(mu_) = 0;
+  Heartbeat heartbeat_ ABSL_GUARDED_BY(mu_);
+  std::vector<CoordinatorMessage> messages_ ABSL_GUARDED_BY(mu_);
+  std::optional<EpochStart> start_ ABSL_GUARDED_BY(mu_);
+  std::optional<absl::Status> failed_ ABSL_GUARDED_BY(mu_);
+
+  std::unique_ptr<SessionClient> client_;  // Last: uses all of the above.
+};
+
+// Until `done`; false if that takes too long.
+bool AskUntil(const std::function<bool()>& done) {
+  const absl::Time deadline = SteadyNow() + kPatience;
+  while (!done()) {
+    if (SteadyNow() > deadline) return false;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  return true;
+}
+
+// A job of one worker and one shard, which reach the coordinator directly and
+// through `relay`.
+class SessionTest : public testing::Test {
+ protected:
+  void StartJob(SessionClientOptions worker_options = {}) {
+    relay_ = std::make_unique<TcpRelay>(coordinator_.port());
+    shard_ = std::make_unique<TestMember>(coordinator_.address(), ShardJoin());
+    worker_ =
+        std::make_unique<TestMember>(absl::StrCat("127.0.0.1:", relay_->port()),
+                                     WorkerJoin(), worker_options);
+    shard_->Start();
+    worker_->Start();
+    ASSERT_TRUE(worker_->AwaitMessage<EpochStart>().has_value());
+    ASSERT_TRUE(shard_->AwaitMessage<EpochStart>().has_value());
+  }
+
+  TestCoordinator coordinator_;
+  std::unique_ptr<TcpRelay> relay_;
+  std::unique_ptr<TestMember> shard_;
+  std::unique_ptr<TestMember> worker_;
+};
+
+TEST_F(SessionTest, MembersJoinAndGetTheEpoch) {
+  StartJob();
+  const auto start = worker_->AwaitMessage<EpochStart>();
+  EXPECT_EQ(start->self, PeerId::Worker(0));
+  EXPECT_EQ(start->job->id, 77u);
+  EXPECT_EQ(start->job->epoch, 1u);
+  EXPECT_EQ(start->job->layers, WorkerJoin().layers);
+  EXPECT_EQ(start->explanations.size(), 1u);
+  ASSERT_EQ(start->seats.size(), 2u);
+  for (const Seat& seat : start->seats) {
+    const bool worker = seat.id == PeerId::Worker(0);
+    EXPECT_TRUE(worker || seat.id == PeerId::Shard(0));
+    EXPECT_EQ(seat.data_address, worker ? "127.0.0.1:1001" : "127.0.0.1:1002");
+  }
+  EXPECT_EQ(shard_->AwaitMessage<EpochStart>()->self, PeerId::Shard(0));
+  EXPECT_EQ(coordinator_.Status().state, JobState::kRunning);
+
+  worker_->Send(Leave{});
+  EXPECT_EQ(worker_->AwaitMessage<JobOver>()->state, JobState::kFinished);
+  EXPECT_EQ(shard_->AwaitMessage<JobOver>()->state, JobState::kFinished);
+  // The members have stopped, and the end of their sessions is no failure.
+  EXPECT_EQ(worker_->opened(), 1);
+  EXPECT_FALSE(worker_->failed());
+}
+
+TEST(SessionClientTest, WhoWaitsHearsForWhom) {
+  CoordinatorOptions options = TestOptions();
+  options.workers = 2;
+  options.waiting_notice_interval = absl::Milliseconds(100);
+  TestCoordinator coordinator(options);
+  TestMember shard(coordinator.address(), ShardJoin());
+  shard.Start();
+  const auto waiting = shard.AwaitMessage<Waiting>();
+  ASSERT_TRUE(waiting.has_value());
+  EXPECT_THAT(waiting->text, HasSubstr("2 of 2 workers"));
+}
+
+TEST_F(SessionTest, HeartbeatsKeepAMemberAlive) {
+  StartJob();
+  // Half as long again as the lease.
+  const absl::Time end = SteadyNow() + absl::Seconds(6);
+  int64_t round = 0;
+  while (SteadyNow() < end) {
+    worker_->set_round(++round);
+    ASSERT_TRUE(AskUntil([&] {
+      const auto worker = coordinator_.Find(PeerId::Worker(0));
+      return worker.has_value() && worker->round == round;
+    })) << "round "
+        << round << " is not heard of";
+  }
+  EXPECT_EQ(coordinator_.Status().epoch, 1u);
+  EXPECT_EQ(worker_->opened(), 1);
+}
+
+TEST_F(SessionTest, BrokenSessionIsOpenedAgainAndResumed) {
+  StartJob();
+  for (int life = 2; life <= 4; ++life) {
+    relay_->Break();
+    ASSERT_TRUE(worker_->AwaitOpened(life));
+    worker_->set_round(life);
+    ASSERT_TRUE(AskUntil([&] {
+      const auto worker = coordinator_.Find(PeerId::Worker(0));
+      return worker.has_value() && worker->round == life;
+    }));
+  }
+  EXPECT_EQ(coordinator_.Status().epoch, 1u) << "nobody has died";
+  // It carries messages both ways.
+  worker_->Send(LostPeer{1, PeerId::Shard(0), "reset"});
+  const auto prepare = worker_->AwaitMessage<PrepareEpoch>();
+  ASSERT_TRUE(prepare.has_value());
+  EXPECT_EQ(prepare->target, 2u);
+  EXPECT_FALSE(worker_->failed());
+}
+
+// Patience is counted from the end of the session: a coordinator has nothing to
+// say while nothing changes, in a resumed session from the start.
+TEST_F(SessionTest, QuietSessionIsResumedHoweverLongItWasQuiet) {
+  SessionClientOptions options;
+  options.patience = absl::Seconds(1);
+  StartJob(options);
+  for (int life = 2; life <= 3; ++life) {
+    absl::SleepFor(2 * options.patience);
+    relay_->Break();
+    ASSERT_TRUE(worker_->AwaitOpened(life));
+    worker_->set_round(life);
+    ASSERT_TRUE(AskUntil([&] {
+      const auto worker = coordinator_.Find(PeerId::Worker(0));
+      return worker.has_value() && worker->round == life;
+    }));
+  }
+  EXPECT_FALSE(worker_->failed());
+}
+
+TEST_F(SessionTest, CoordinatorThatIsGoneIsGivenUpAfterThePatience) {
+  SessionClientOptions options;
+  options.patience = absl::Seconds(1);
+  StartJob(options);
+  const absl::Time before = SteadyNow();
+  relay_->Close();
+  const absl::Status why = worker_->AwaitFailure();
+  EXPECT_GE(SteadyNow() - before, options.patience);
+  EXPECT_EQ(why.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(why.message()),
+              HasSubstr(absl::StrCat("no coordinator answers at 127.0.0.1:",
+                                     relay_->port(), " for 1s")));
+  EXPECT_GE(worker_->opened(), 3) << "it has tried";
+}
+
+// A process that dies is noticed by its session's end, not by its lease.
+TEST(SessionClientTest, EndOfTheClientEndsTheMembership) {
+  CoordinatorOptions options = TestOptions();
+  options.workers = 2;
+  options.lease = absl::Hours(1);
+  options.reconnect_grace = absl::Milliseconds(100);
+  TestCoordinator coordinator(options);
+  TestMember shard(coordinator.address(), ShardJoin());
+  TestMember stays(coordinator.address(), WorkerJoin());
+  auto goes = std::make_unique<TestMember>(coordinator.address(), WorkerJoin());
+  for (TestMember* member : {&shard, &stays, goes.get()}) member->Start();
+  ASSERT_TRUE(goes->AwaitMessage<EpochStart>().has_value());
+  const auto start = stays.AwaitMessage<EpochStart>();
+  ASSERT_TRUE(start.has_value());
+  goes.reset();
+  const auto prepare = stays.AwaitMessage<PrepareEpoch>();
+  ASSERT_TRUE(prepare.has_value());
+  EXPECT_EQ(coordinator.Status().members.size(), 2u);
+}
+
+TEST_F(SessionTest, RefusalsArriveWithTheirCode) {
+  StartJob();
+  const auto other = [](const std::function<void(JoinRequest&)>& change) {
+    JoinRequest request = WorkerJoin();
+    change(request);
+    return request;
+  };
+  const struct {
+    absl::StatusCode code;
+    const char* text;
+    MemberMessage first;
+  } kCases[] = {
+      {absl::StatusCode::kFailedPrecondition, "protocol version differs",
+       other([](auto& request) { request.protocol_version = 99; })},
+      {absl::StatusCode::kNotFound, "asks for job \"letters\"",
+       other([](auto& request) { request.job = "letters"; })},
+      {absl::StatusCode::kInvalidArgument, "data address",
+       other([](auto& request) { request.data_address = "two words"; })},
+      {absl::StatusCode::kAlreadyExists, "says it is shard 0, which is shard:1",
+       ShardJoin()},
+      {absl::StatusCode::kResourceExhausted, "has all its 1 workers",
+       WorkerJoin()},
+      {absl::StatusCode::kCancelled, "counted as dead",
+       Resume{77, PeerId::Worker(0), 12345, 1}},
+      {absl::StatusCode::kCancelled, "counted as dead",
+       Resume{76, PeerId::Worker(0), 1, 1}},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.text);
+    TestMember member(coordinator_.address(), JoinRequest());
+    member.when_opened = [&](SessionClient& client) { client.Send(c.first); };
+    member.Start();
+    const auto refusal = member.AwaitMessage<Refusal>();
+    ASSERT_TRUE(refusal.has_value());
+    EXPECT_EQ(refusal->why.code(), c.code);
+    EXPECT_THAT(std::string(refusal->why.message()), HasSubstr(c.text));
+    EXPECT_FALSE(member.failed());
+  }
+  EXPECT_EQ(coordinator_.Status().epoch, 1u);
+  EXPECT_EQ(coordinator_.Status().members.size(), 2u);
+}
+
+TEST_F(SessionTest, MemberWithImpossibleNumbersIsPutOut) {
+  StartJob();
+  Heartbeat heartbeat;
+  heartbeat.round = -7;
+  worker_->Send(heartbeat);
+  const auto refusal = worker_->AwaitMessage<Refusal>();
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_EQ(refusal->why.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(std::string(refusal->why.message()),
+              HasSubstr("a member reports the round -7"));
+}
+
+// A process's threads don't know yet that a session is new: what they say
+// belongs to the one before.
+TEST(SessionClientTest, NothingGoesBeforeTheJoin) {
+  TestCoordinator coordinator;
+  TestMember shard(coordinator.address(), ShardJoin());
+  shard.when_opened = [](SessionClient& client) {
+    client.Send(LostPeer{1, PeerId::Worker(0), "reset"});
+    client.Send(EpochReport());
+    client.Send(Leave());
+  };
+  TestMember worker(coordinator.address(), WorkerJoin());
+  shard.Start();
+  worker.Start();
+  ASSERT_TRUE(worker.AwaitOpened(1));
+  ASSERT_TRUE(shard.AwaitOpened(1));
+  // No heartbeat either, while those of others go out.
+  ASSERT_TRUE(AskUntil([&] { return worker.heartbeats() >= 2; }));
+  EXPECT_EQ(shard.heartbeats(), 0);
+  shard.Send(ShardJoin());
+  EXPECT_TRUE(shard.AwaitMessage<EpochStart>().has_value());
+  EXPECT_TRUE(AskUntil([&] { return shard.heartbeats() >= 1; }));
+  EXPECT_EQ(shard.opened(), 1);
+}
+
+TEST(SessionClientTest, NobodyAtTheAddressIsAFailureAfterTheTimeout) {
+  std::string address;
+  {
+    TestCoordinator gone;
+    address = gone.address();
+  }
+  SessionClientOptions options;
+  options.connect_timeout = absl::Seconds(1);
+  options.patience = absl::ZeroDuration();
+  TestMember member(address, WorkerJoin(), options);
+  const absl::Time before = SteadyNow();
+  member.Start();
+  const absl::Status why = member.AwaitFailure();
+  EXPECT_GE(SteadyNow() - before, options.connect_timeout);
+  EXPECT_EQ(why.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(why.message()),
+              HasSubstr(absl::StrCat("no coordinator answers at ", address,
+                                     " for 1s")));
+}
+
+TEST(SessionClientTest, CoordinatorThatStartsLateIsFound) {
+  int port = 0;
+  {
+    TestCoordinator gone;
+    port = gone.port();
+  }
+  TestMember shard(absl::StrCat("127.0.0.1:", port), ShardJoin());
+  TestMember worker(absl::StrCat("127.0.0.1:", port), WorkerJoin());
+  shard.Start();
+  worker.Start();
+  ASSERT_TRUE(worker.AwaitOpened(3));
+  TestCoordinator coordinator(TestOptions(), port);
+  EXPECT_TRUE(worker.AwaitMessage<EpochStart>().has_value());
+  EXPECT_TRUE(shard.AwaitMessage<EpochStart>().has_value());
+}
+
+TEST(SessionClientTest, DataPortIsRecognised) {
+  const auto transport = GrpcTransport::Start({});
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  const std::string address = absl::StrCat("127.0.0.1:", (*transport)->port());
+  TestMember member(address, WorkerJoin());
+  member.Start();
+  const absl::Status why = member.AwaitFailure();
+  EXPECT_EQ(why.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(why.message()),
+              AllOf(HasSubstr(address),
+                    HasSubstr("this is not a port for control calls")));
+  EXPECT_EQ(member.opened(), 1) << "trying again would not help";
+}
+
+TEST(SessionClientTest, ShardThatDoesNotCoordinateSaysWhoDoes) {
+  RedirectService service("10.0.0.1:4700");
+  const auto server = ControlServer::Start("127.0.0.1", 0, service.services());
+  ASSERT_TRUE(server.ok()) << server.status();
+  TestMember member(absl::StrCat("127.0.0.1:", (*server)->port()),
+                    WorkerJoin());
+  member.Start();
+  const absl::Status why = member.AwaitFailure();
+  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(why.message()), HasSubstr("10.0.0.1:4700"));
+}
+
+TEST(SessionClientTest, MayBeDestroyedAtAnyTime) {
+  TestCoordinator coordinator;
+  std::string nowhere;
+  {
+    TestCoordinator gone;
+    nowhere = gone.address();
+  }
+  const absl::Time before = SteadyNow();
+  for (const std::string& address : {coordinator.address(), nowhere}) {
+    { TestMember never_started(address, WorkerJoin()); }
+    for (int i = 0; i < 20; ++i) {
+      TestMember member(address, WorkerJoin());
+      member.Start();
+      if (i % 2 == 0) {
+        ASSERT_TRUE(member.AwaitOpened(1));
+      }
+    }
+  }
+  EXPECT_LT(SteadyNow() - before, kPatience);
+}
+
+}  // namespace
+}  // namespace nereus

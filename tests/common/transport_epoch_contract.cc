@@ -1,0 +1,423 @@
+// The contract of transport.h as tests: what a job needs to go from one epoch
+// to the next. Connections that the owner ends, and frames that come too early.
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "tests/common/transport_contract.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::Gt;
+using testing::IsEmpty;
+
+const PeerId kWorker0 = PeerId::Worker(0);
+const PeerId kWorker1 = PeerId::Worker(1);
+const PeerId kShard0 = PeerId::Shard(0);
+
+Hello HelloOfEpoch(PeerId self, uint64_t epoch) {
+  Hello hello = TestHello(self);
+  hello.epoch = epoch;
+  return hello;
+}
+
+std::vector<uint32_t> LayersHeard(const TestNode& node) {
+  std::vector<uint32_t> layers;
+  for (const TestNode::Heard& heard : node.heard) {
+    layers.push_back(heard.header.layer);
+  }
+  return layers;
+}
+
+// Polls for a while: for what must not happen.
+void PollForAWhile(std::initializer_list<TestNode*> nodes) {
+  const absl::Time until = absl::Now() + absl::Milliseconds(200);
+  ASSERT_TRUE(PollUntil(nodes, [&] { return absl::Now() > until; }));
+}
+
+// What layers from `layer` on wait for.
+class Gate {
+ public:
+  // Frames to `node` pass when the gate is open.
+  Gate(TestNode& node, uint32_t layer) {
+    node.landing = [this, layer](PeerId, const FrameHeader& header) {
+      announced.push_back(header.layer);
+      if (header.layer >= layer && !open) return Landing::Wait();
+      return Landing::Scratch();
+    };
+  }
+  std::vector<uint32_t> announced;
+  bool open = false;
+};
+
+TEST_P(TransportContractTest, PeerInAnotherEpochIsAskedAgain) {
+  for (const uint64_t worker_epoch : {4, 6}) {
+    auto worker = TestNode::Start(GetParam(), kWorker0);
+    auto shard = TestNode::Start(GetParam(), kShard0);
+    worker->transport().SetRoster(HelloOfEpoch(kWorker0, worker_epoch),
+                                  TestRoster());
+    worker->Dial(*shard);
+    PollForAWhile({worker.get(), shard.get()});
+    EXPECT_THAT(worker->connected, IsEmpty());
+    EXPECT_THAT(worker->ended, IsEmpty());
+    EXPECT_THAT(shard->connected, IsEmpty());
+    EXPECT_THAT(shard->ended, IsEmpty());
+
+    // Whichever is behind follows.
+    TestNode& late = worker_epoch < 5 ? *worker : *shard;
+    late.transport().SetRoster(
+        HelloOfEpoch(late.self(), std::max<uint64_t>(worker_epoch, 5)),
+        TestRoster());
+    ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
+      return !worker->connected.empty() && !shard->connected.empty();
+    }));
+    EXPECT_THAT(worker->ended, IsEmpty());
+  }
+}
+
+TEST_P(TransportContractTest, ConnectionOutlivesTheEpoch) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  Roster without_worker1 = TestRoster();
+  without_worker1.erase(kWorker1);
+  shard->transport().SetRoster(HelloOfEpoch(kShard0, 6), without_worker1);
+  worker->SendTo(kShard0, 1, 10);
+  worker->transport().SetRoster(HelloOfEpoch(kWorker0, 6), without_worker1);
+  worker->Dial(*shard);  // Has no effect: there is a connection.
+  worker->SendTo(kShard0, 2, 10);
+  shard->SendTo(kWorker0, 3, 10);
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
+    return shard->heard.size() == 2 && worker->heard.size() == 1;
+  }));
+  EXPECT_THAT(worker->connected, ElementsAre(kShard0));
+  EXPECT_THAT(worker->ended, IsEmpty());
+  EXPECT_THAT(shard->ended, IsEmpty());
+
+  // One that is no member any more is not let in.
+  auto former = TestNode::Start(GetParam(), kWorker1);
+  former->transport().SetRoster(HelloOfEpoch(kWorker1, 6), TestRoster());
+  former->Dial(*shard);
+  ASSERT_TRUE(PollUntil({former.get(), shard.get()},
+                        [&] { return !former->ended.empty(); }));
+  EXPECT_EQ(former->ended[0].reason.code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_P(TransportContractTest, DisconnectIsSilentHereAndHeardThere) {
+  for (const bool dialler_ends : {false, true}) {
+    SCOPED_TRACE(dialler_ends ? "the dialler" : "the dialled");
+    auto worker = TestNode::Start(GetParam(), kWorker0);
+    auto shard = TestNode::Start(GetParam(), kShard0);
+    ASSERT_TRUE(JoinNodes(*worker, *shard));
+    TestNode& ends = dialler_ends ? *worker : *shard;
+    TestNode& other = dialler_ends ? *shard : *worker;
+    // More than a connection holds, so that some of it is queued.
+    constexpr int kFrames = 200;
+    std::vector<float> values(kFrameElementsMax, 1.0f);
+    std::atomic<int> released{0};
+    for (int i = 0; i < kFrames; ++i) {
+      ends.transport().Send(
+          other.self(),
+          TestFrame(ends.self(), 1,
+                    Buffer::Borrow(values.data(), kFramePayloadBytesMax,
+                                   [&released] { ++released; })));
+    }
+    ends.transport().Disconnect(other.self());
+    ASSERT_TRUE(PollUntil({&ends, &other}, [&] {
+      return released == kFrames && !other.ended.empty();
+    }));
+    EXPECT_EQ(other.ended[0].peer, ends.self());
+    EXPECT_FALSE(other.ended[0].reason.ok()) << "that was no goodbye";
+    EXPECT_LT(other.heard.size(), size_t{kFrames});
+    PollForAWhile({&ends, &other});
+    EXPECT_THAT(ends.ended, IsEmpty());
+    EXPECT_EQ(other.ended.size(), 1u);
+  }
+}
+
+TEST_P(TransportContractTest, NewConnectionAfterDisconnectHasNewFramesAlone) {
+  enum Who { kDialler, kDialled, kBoth };
+  for (const Who who : {kDialler, kDialled, kBoth}) {
+    SCOPED_TRACE(who);
+    auto worker = TestNode::Start(GetParam(), kWorker0);
+    auto shard = TestNode::Start(GetParam(), kShard0);
+    for (uint32_t life = 1; life <= 3; ++life) {
+      ASSERT_TRUE(JoinNodes(*worker, *shard)) << "life " << life;
+      worker->heard.clear();
+      shard->heard.clear();
+      worker->SendTo(kShard0, life, 1000);
+      shard->SendTo(kWorker0, life, 1000);
+      // Frames from here on may arrive or not, in this life.
+      for (int i = 0; i < 30; ++i) {
+        worker->SendTo(kShard0, life, 30000);
+        shard->SendTo(kWorker0, life, 30000);
+      }
+      ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
+        return !worker->heard.empty() && !shard->heard.empty();
+      }));
+      for (const TestNode* node : {worker.get(), shard.get()}) {
+        for (const TestNode::Heard& heard : node->heard) {
+          EXPECT_EQ(heard.header.layer, life);
+          EXPECT_TRUE(heard.intact);
+        }
+      }
+      if (who != kDialled) worker->transport().Disconnect(kShard0);
+      if (who != kDialler) shard->transport().Disconnect(kWorker0);
+      if (who == kBoth) continue;
+      TestNode& other = who == kDialler ? *shard : *worker;
+      ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                            [&] { return other.ended.size() == life; }));
+    }
+    EXPECT_EQ(worker->connected.size(), 3u);
+    EXPECT_EQ(shard->connected.size(), 3u);
+    EXPECT_EQ(worker->ended.size(), who == kDialled ? 3u : 0u);
+    EXPECT_EQ(shard->ended.size(), who == kDialler ? 3u : 0u);
+  }
+}
+
+TEST_P(TransportContractTest, DisconnectByTheHandlerStopsItsFrames) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  shard->then = [&](const FrameHeader& header) {
+    if (header.layer == 2) shard->transport().Disconnect(kWorker0);
+  };
+  for (uint32_t layer = 1; layer <= 4; ++layer) {
+    worker->SendTo(kShard0, layer, 10);
+  }
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return !worker->ended.empty(); }));
+  EXPECT_THAT(LayersHeard(*shard), ElementsAre(1, 2));
+  EXPECT_THAT(shard->ended, IsEmpty());
+}
+
+TEST_P(TransportContractTest, DisconnectEndsAnAttempt) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  std::string nowhere;
+  {
+    auto gone = TestNode::Start(GetParam(), kShard0);
+    nowhere = gone->address();
+  }
+  std::atomic<int> released{0};
+  float value = 1.0f;
+  const auto send = [&] {
+    worker->transport().Send(
+        kShard0, TestFrame(kWorker0, 1,
+                           Buffer::Borrow(&value, sizeof(value),
+                                          [&released] { ++released; })));
+  };
+  worker->transport().Disconnect(kShard0);  // Nobody knows it yet.
+
+  // An attempt under way.
+  send();
+  worker->transport().Connect(kShard0, nowhere,
+                              absl::Now() + absl::Milliseconds(100));
+  worker->transport().Disconnect(kShard0);
+  EXPECT_TRUE(PollUntil({worker.get()}, [&] { return released == 1; }));
+  PollForAWhile({worker.get()});  // Beyond the deadline.
+  EXPECT_THAT(worker->ended, IsEmpty());
+
+  // One that has failed, which the owner has not heard yet: the end of the
+  // frame says so. Another node's Poll passes the time.
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  send();
+  worker->transport().Connect(kShard0, nowhere, absl::Now());
+  ASSERT_TRUE(PollUntil({shard.get()}, [&] { return released == 2; }));
+  worker->transport().Disconnect(kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  PollForAWhile({worker.get(), shard.get()});
+  EXPECT_THAT(worker->ended, IsEmpty());
+  EXPECT_THAT(shard->heard, IsEmpty()) << "what was queued is dropped";
+}
+
+TEST_P(TransportContractTest, FrameThatComesTooEarlyWaitsAndThoseBehindIt) {
+  auto early = TestNode::Start(GetParam(), kWorker0);
+  auto other = TestNode::Start(GetParam(), kWorker1);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*early, *shard));
+  ASSERT_TRUE(JoinNodes(*other, *shard));
+  bool open = false;
+  std::vector<uint32_t> announced;
+  shard->landing = [&](PeerId from, const FrameHeader& header) {
+    if (from == kWorker0) announced.push_back(header.layer);
+    const bool waits = from == kWorker0 && header.layer == 2 && !open;
+    return waits ? Landing::Wait() : Landing::Scratch();
+  };
+  for (uint32_t layer = 1; layer <= 3; ++layer) {
+    early->SendTo(kShard0, layer, 1000);
+  }
+  ASSERT_TRUE(PollUntil({shard.get()}, [&] { return announced.size() >= 10; }));
+  EXPECT_EQ(announced[0], 1u);
+  EXPECT_EQ(std::count(announced.begin(), announced.end(), 2u),
+            static_cast<int64_t>(announced.size()) - 1);
+  EXPECT_THAT(LayersHeard(*shard), ElementsAre(1));
+
+  // Nobody else waits, in neither direction.
+  for (uint32_t layer = 100; layer < 120; ++layer) {
+    other->SendTo(kShard0, layer, 1000);
+    shard->SendTo(kWorker0, layer, 1000);
+  }
+  ASSERT_TRUE(PollUntil({shard.get(), early.get()}, [&] {
+    return shard->heard.size() == 21 && early->heard.size() == 20;
+  }));
+
+  open = true;
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return shard->heard.size() == 23; }));
+  EXPECT_EQ(shard->heard[21].header.layer, 2u);
+  EXPECT_EQ(shard->heard[22].header.layer, 3u);
+  for (const TestNode::Heard& heard : shard->heard) EXPECT_TRUE(heard.intact);
+  EXPECT_EQ(shard->transport().traffic()[0].bytes_received,
+            3 * (kFrameHeaderBytes + 4000))
+      << "each counts once";
+}
+
+TEST_P(TransportContractTest, PollDeliversWhatWaitedWithoutWaiting) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  Gate gate(*shard, 1);
+  worker->SendTo(kShard0, 1, 10);
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return !gate.announced.empty(); }));
+  gate.open = true;
+  shard->transport().Poll(absl::InfiniteDuration(), *shard);
+  EXPECT_THAT(LayersHeard(*shard), ElementsAre(1));
+}
+
+TEST_P(TransportContractTest, WaitingFramesHoldTheSenderBack) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  Gate gate(*shard, 0);
+  // 128 MiB, all of the same 256 KiB.
+  constexpr uint32_t kFrames = 512;
+  const Buffer payload = TestPayload(7, kFrameElementsMax);
+  for (uint32_t i = 0; i < kFrames; ++i) {
+    Frame frame = TestFrame(kWorker0, 7, payload);
+    frame.header.chunk = i;
+    worker->transport().Send(kShard0, frame);
+  }
+  const auto sent = [&] { return worker->transport().traffic()[0].bytes_sent; };
+  // Until it stands still: nothing new in 300 ms.
+  int64_t before = -1;
+  absl::Time since = absl::Now();
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
+    if (sent() != before) {
+      before = sent();
+      since = absl::Now();
+    }
+    return absl::Now() - since > absl::Milliseconds(300);
+  }));
+  // What the sockets and windows of both sides hold, and no more.
+  EXPECT_LT(before, int64_t{32} << 20);
+  EXPECT_THAT(shard->heard, IsEmpty());
+  EXPECT_THAT(gate.announced.size(), Gt(1u));
+
+  gate.open = true;
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return shard->heard.size() == kFrames; }));
+  for (uint32_t i = 0; i < kFrames; ++i) {
+    ASSERT_EQ(shard->heard[i].header.chunk, i);
+    ASSERT_TRUE(shard->heard[i].intact);
+  }
+}
+
+TEST_P(TransportContractTest, EndOfTheConnectionComesAfterWhatWaits) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  Gate gate(*shard, 1);
+  worker->SendTo(kShard0, 1, 10);
+  worker->SendTo(kShard0, 2, 10);
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return !gate.announced.empty(); }));
+  worker->transport().Shutdown(absl::Seconds(1));
+  worker->Stop();
+  PollForAWhile({shard.get()});
+  EXPECT_THAT(shard->ended, IsEmpty());
+  gate.open = true;
+  ASSERT_TRUE(PollUntil({shard.get()}, [&] { return !shard->ended.empty(); }));
+  EXPECT_THAT(LayersHeard(*shard), ElementsAre(1, 2));
+}
+
+TEST_P(TransportContractTest, FrameMayBeRefusedAfterItHasWaited) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  int announced = 0;
+  shard->landing = [&](PeerId, const FrameHeader&) -> absl::StatusOr<Landing> {
+    if (++announced < 5) return Landing::Wait();
+    return absl::InvalidArgumentError("no such layer");
+  };
+  worker->SendTo(kShard0, 1, 10);
+  worker->SendTo(kShard0, 2, 10);
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
+    return !worker->ended.empty() && !shard->ended.empty();
+  }));
+  EXPECT_EQ(announced, 5) << "nothing behind the bad frame counts";
+  EXPECT_EQ(shard->ended[0].reason,
+            absl::InvalidArgumentError("no such layer"));
+  EXPECT_EQ(worker->ended[0].reason,
+            absl::FailedPreconditionError("no such layer"));
+}
+
+TEST_P(TransportContractTest, DisconnectDropsWhatWaits) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  Gate gate(*shard, 1);
+  for (uint32_t layer = 1; layer <= 9; ++layer) {
+    worker->SendTo(kShard0, layer, 10);
+  }
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return !gate.announced.empty(); }));
+  shard->transport().Disconnect(kWorker0);
+  gate.open = true;
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return !worker->ended.empty(); }));
+  EXPECT_THAT(shard->heard, IsEmpty());
+
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  worker->SendTo(kShard0, 50, 10);
+  ASSERT_TRUE(PollUntil({shard.get()}, [&] { return !shard->heard.empty(); }));
+  EXPECT_THAT(LayersHeard(*shard), ElementsAre(50));
+  EXPECT_THAT(shard->ended, IsEmpty());
+}
+
+// The handler's call changes what the transport is just going through.
+TEST_P(TransportContractTest, FrameThatHasWaitedMayCauseADisconnect) {
+  auto first = TestNode::Start(GetParam(), kWorker0);
+  auto second = TestNode::Start(GetParam(), kWorker1);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*first, *shard));
+  ASSERT_TRUE(JoinNodes(*second, *shard));
+  Gate gate(*shard, 0);
+  for (uint32_t layer = 1; layer <= 3; ++layer) {
+    first->SendTo(kShard0, layer, 10);
+    second->SendTo(kShard0, layer + 100, 10);
+  }
+  const auto announced = [&](uint32_t layer) {
+    return std::count(gate.announced.begin(), gate.announced.end(), layer) > 0;
+  };
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return announced(1) && announced(101); }));
+  shard->then = [&](const FrameHeader&) {
+    shard->transport().Disconnect(kWorker0);
+    shard->transport().Disconnect(kWorker1);
+  };
+  gate.open = true;
+  ASSERT_TRUE(PollUntil({first.get(), second.get(), shard.get()}, [&] {
+    return !first->ended.empty() && !second->ended.empty();
+  }));
+  EXPECT_EQ(shard->heard.size(), 1u);
+  EXPECT_THAT(shard->ended, IsEmpty());
+}
+
+}  // namespace
+}  // namespace nereus

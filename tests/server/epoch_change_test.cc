@@ -1,0 +1,468 @@
+#include "server/epoch_change.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Layers 0 and 2 go by factors, layer 1 through the two shards.
+JobPtr MixedJob(int workers, OptimizerPlace place = OptimizerPlace::kServer) {
+  JobOptions options;
+  options.optimizer_place = place;
+  return TestJob(workers, 2,
+                 {FactorLayer("fc1", 4, 3, true, 2), VectorLayer("scale", 7),
+                  FactorLayer("fc2", 4, 3, true, 2)},
+                 options, Scheme::kFactor);
+}
+
+// The same without factors: the shards have all.
+JobPtr ServerJob(int workers, OptimizerPlace place = OptimizerPlace::kServer) {
+  JobOptions options;
+  options.optimizer_place = place;
+  return TestJob(workers, 2, {VectorLayer("scale", 7)}, options);
+}
+
+// A worker in step `step`, that has done all rounds before it, with
+// `contributors`.
+EpochChange::Worker At(int rank, int64_t step, int contributors = 3) {
+  EpochChange::Worker worker;
+  worker.rank = rank;
+  worker.report.begun_step = step;
+  for (const int32_t layer : {0, 2}) {
+    worker.report.factor_layers.push_back({layer, step - 1, contributors});
+  }
+  return worker;
+}
+
+// A worker in step 8; rounds of layers 0 and 2 that are done.
+EpochChange::Worker Done(int rank, int64_t first, int64_t second,
+                         int contributors = 4) {
+  EpochChange::Worker worker;
+  worker.rank = rank;
+  worker.report.begun_step = 8;
+  worker.report.factor_layers = {{0, first, contributors},
+                                 {2, second, contributors}};
+  return worker;
+}
+
+EpochChange::Worker Leaving(EpochChange::Worker worker) {
+  worker.leaves = true;
+  return worker;
+}
+
+EpochChange::Worker Fetching(int rank, int64_t first_step) {
+  EpochChange::Worker worker;
+  worker.rank = rank;
+  worker.report.begun_step = first_step - 1;
+  worker.report.fetching = true;
+  return worker;
+}
+
+MachineReport Closed(std::optional<int64_t> round) {
+  MachineReport report;
+  report.closed_round = round;
+  return report;
+}
+
+EpochChange ChangeOf(std::vector<EpochChange::Worker> workers,
+                     std::vector<int32_t> joiners = {},
+                     std::optional<int64_t> closed = kInitialRound) {
+  return {
+      std::move(workers), {Closed(closed), Closed(closed)}, std::move(joiners)};
+}
+
+// The next epoch, number 6, which must be possible.
+NextEpoch Next(const Job& job, const EpochChange& change) {
+  const auto next = MakeNextEpoch(job, 6, change);
+  EXPECT_TRUE(next.ok()) << next.status();
+  return next.value_or(NextEpoch());
+}
+
+TEST(EpochChangeTest, WhatTheJobIsStays) {
+  const JobPtr job = MixedJob(3);
+  const NextEpoch next = Next(*job, ChangeOf({At(0, 4), At(1, 4), At(2, 4)}));
+  EXPECT_EQ(next.job->id, job->id);
+  EXPECT_EQ(next.job->epoch, 6u);
+  EXPECT_EQ(next.job->workers, job->workers);
+  EXPECT_EQ(next.job->layers, job->layers);
+  EXPECT_EQ(next.job->routes, job->routes);
+  EXPECT_EQ(next.job->options, job->options);
+  EXPECT_EQ(next.job->shards(), job->shards());
+  EXPECT_EQ(next.job->base_round, job->base_round);
+  EXPECT_THAT(next.job->leavers, IsEmpty());
+  EXPECT_THAT(next.afresh, IsEmpty());
+}
+
+TEST(EpochChangeTest, TheDeadAreNotInIt) {
+  const NextEpoch next = Next(*MixedJob(4), ChangeOf({At(1, 4), At(3, 4)}));
+  EXPECT_THAT(next.job->workers,
+              ElementsAre(WorkerSeat{1, 0}, WorkerSeat{3, 0}));
+}
+
+TEST(EpochChangeTest, JoinersBeginWithTheStepThatNoneHasBegun) {
+  const NextEpoch next =
+      Next(*MixedJob(2), ChangeOf({At(0, 4), At(1, 5)}, /*joiners=*/{2, 5}));
+  EXPECT_EQ(next.job->first_step, 6);
+  EXPECT_THAT(next.job->workers,
+              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{1, 0}, WorkerSeat{2, 6},
+                          WorkerSeat{5, 6}));
+}
+
+TEST(EpochChangeTest, BeforeTheFirstStepJoinersBeginWithAllOthers) {
+  const NextEpoch next =
+      Next(*MixedJob(2), ChangeOf({At(0, -1), At(1, -1)}, {2}));
+  EXPECT_EQ(next.job->first_step, 0);
+  EXPECT_THAT(next.job->workers, ElementsAre(WorkerSeat{0, 0}, WorkerSeat{1, 0},
+                                             WorkerSeat{2, 0}));
+}
+
+// Whoever had begun it has died, and its contribution may be counted.
+TEST(EpochChangeTest, TheFirstFreeStepNeverGoesBack) {
+  const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
+    late.workers = {{0, 0}, {2, 9}};
+    late.first_step = 9;
+  });
+  const NextEpoch next = Next(*job, ChangeOf({At(0, 7)}, {3}));
+  EXPECT_EQ(next.job->first_step, 9);
+  EXPECT_THAT(next.job->workers,
+              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{3, 9}));
+}
+
+TEST(EpochChangeTest, WhoCameLaterKeepsItsFirstStep) {
+  const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
+    late.workers = {{0, 0}, {2, 9}};
+    late.first_step = 9;
+  });
+  const NextEpoch next = Next(*job, ChangeOf({At(0, 12), At(2, 12)}));
+  EXPECT_EQ(next.job->workers, job->workers);
+}
+
+TEST(EpochChangeTest, LeaversAreNoWorkersAndAreRemembered) {
+  JobPtr job = MixedJob(3);
+  NextEpoch next =
+      Next(*job, ChangeOf({At(0, 4), Leaving(At(1, 3)), At(2, 4)}));
+  EXPECT_THAT(next.job->workers,
+              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{2, 0}));
+  EXPECT_THAT(next.job->leavers, ElementsAre(1));
+  // They stay such for as long as they are there.
+  job = next.job;
+  next = Next(*job, ChangeOf({At(0, 5), Leaving(At(1, 3)), Leaving(At(2, 4))}));
+  EXPECT_THAT(next.job->workers, ElementsAre(WorkerSeat{0, 0}));
+  EXPECT_THAT(next.job->leavers, ElementsAre(1, 2));
+  job = next.job;
+  next = Next(*job, ChangeOf({At(0, 5), Leaving(At(2, 4))}));
+  EXPECT_THAT(next.job->leavers, ElementsAre(2));
+}
+
+TEST(EpochChangeTest, ContributionsCountThoseOfEveryStepBefore) {
+  JobPtr job = MixedJob(3);
+  // Steps 0 to 4, of three workers.
+  NextEpoch next = Next(*job, ChangeOf({At(0, 4), At(1, 4)}));
+  EXPECT_EQ(next.job->first_step, 5);
+  EXPECT_EQ(next.job->contributions_before, 15);
+  // Nothing was begun since.
+  job = next.job;
+  next = Next(*job, ChangeOf({At(0, 4), At(1, 4)}, {3}));
+  EXPECT_EQ(next.job->first_step, 5);
+  EXPECT_EQ(next.job->contributions_before, 15);
+  // Steps 5 to 7, of three again.
+  job = next.job;
+  next = Next(*job, ChangeOf({At(0, 7), At(1, 6), At(3, 7)}));
+  EXPECT_EQ(next.job->first_step, 8);
+  EXPECT_EQ(next.job->contributions_before, 24);
+}
+
+TEST(EpochChangeTest, TheFirstWorkerThatHasAllIsTheOwner) {
+  const JobPtr job = MixedJob(3);
+  EXPECT_EQ(Next(*job, ChangeOf({At(0, 4), At(1, 4)}, {3})).job->owner, 0);
+  EXPECT_EQ(Next(*job, ChangeOf({At(1, 4), At(2, 4)}, {3})).job->owner, 1);
+  // One that fetches yet has nothing to give.
+  EXPECT_EQ(Next(*job, ChangeOf({Fetching(0, 0), At(2, 4)}, {3})).job->owner,
+            2);
+  // One that leaves is not asked where another one is.
+  EXPECT_EQ(
+      Next(*job, ChangeOf({Leaving(Done(0, 8, 8)), At(1, 4)}, {3})).job->owner,
+      1);
+}
+
+// The last worker leaves, all layers done as of step 8, as others come.
+TEST(EpochChangeTest, OneWhoLeavesGivesItsLastValuesIfNobodyElseHasThem) {
+  const JobPtr job = EpochAfter(*MixedJob(1), [](Job& late) {
+    late.workers = {{0, 0}, {1, 9}};
+    late.first_step = 9;
+    late.contributions_before = 9;
+  });
+  const NextEpoch next =
+      Next(*job, ChangeOf({Leaving(Done(0, 8, 8)), Fetching(1, 9)}, {2},
+                          /*closed=*/8));
+  EXPECT_EQ(next.job->owner, 0);
+  EXPECT_EQ(next.job->first_step, 9);
+  EXPECT_EQ(next.job->contributions_before, 9);
+  EXPECT_THAT(next.job->leavers, ElementsAre(0));
+  EXPECT_THAT(next.job->workers,
+              ElementsAre(WorkerSeat{1, 9}, WorkerSeat{2, 9}));
+  EXPECT_THAT(next.afresh, ElementsAre(1));
+}
+
+// Others went on without it, and have died.
+TEST(EpochChangeTest, OneWhoHasLeftLongAgoHasNothingToGive) {
+  const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
+    late.workers = {{1, 0}};
+    late.leavers = {0};
+    late.first_step = 10;
+  });
+  const EpochChange::Worker leaver = Leaving(Done(0, 8, 8));
+  // They had not finished another round: its values are the latest.
+  const NextEpoch next = Next(*job, ChangeOf({leaver}, {2}, /*closed=*/8));
+  EXPECT_EQ(next.job->owner, 0);
+  EXPECT_EQ(next.job->first_step, 9);
+  // They had; or nobody knows.
+  for (const std::optional<int64_t> closed :
+       {std::optional<int64_t>(9), std::optional<int64_t>(12),
+        std::optional<int64_t>()}) {
+    EXPECT_EQ(
+        MakeNextEpoch(*job, 6, ChangeOf({leaver}, {2}, closed)).status().code(),
+        absl::StatusCode::kAborted);
+  }
+}
+
+TEST(EpochChangeTest, OneWhoLeftWithARoundOpenHasNothingToGive) {
+  EXPECT_EQ(
+      MakeNextEpoch(*MixedJob(1), 6, ChangeOf({Leaving(Done(0, 8, 7))}, {1}, 8))
+          .status()
+          .code(),
+      absl::StatusCode::kAborted);
+  EXPECT_EQ(
+      MakeNextEpoch(*MixedJob(1), 6, ChangeOf({Leaving(Done(0, 8, 8))}, {1}, 7))
+          .status()
+          .code(),
+      absl::StatusCode::kAborted);
+}
+
+struct Rounds {
+  const char* name;
+  std::vector<EpochChange::Worker> workers;
+  std::vector<FinishedRound> expected;
+};
+
+class FinishedRoundsTest : public testing::TestWithParam<Rounds> {};
+
+TEST_P(FinishedRoundsTest, AreThoseThatSomeLack) {
+  const NextEpoch next = Next(*MixedJob(4), ChangeOf(GetParam().workers));
+  EXPECT_EQ(next.job->finished_rounds, GetParam().expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, FinishedRoundsTest,
+    testing::Values(
+        Rounds{"AllHaveTheSame", {Done(0, 7, 7), Done(1, 7, 7)}, {}},
+        Rounds{"OneIsAheadInALayer",
+               {Done(0, 7, 7), Done(1, 7, 8), Done(2, 7, 7)},
+               {{2, 8, 1, 4}}},
+        Rounds{"OneIsBehind",
+               {Done(0, 7, 7), Done(1, 8, 8), Done(2, 8, 8)},
+               {{0, 8, 1, 4}, {2, 8, 1, 4}}},
+        Rounds{"EachIsAheadInAnother",
+               {Done(0, 8, 7), Done(1, 7, 8)},
+               {{0, 8, 0, 4}, {2, 8, 1, 4}}},
+        Rounds{"TheHoldersNumberCounts",
+               {Done(0, 7, 7), Done(1, 8, 7, 3)},
+               {{0, 8, 1, 3}}},
+        Rounds{"ALeaverHolds",
+               {Done(0, 7, 7), Leaving(Done(1, 8, 7))},
+               {{0, 8, 1, 4}}},
+        // It was given the values, and has no factors.
+        Rounds{"AJoinerHoldsNothing",
+               {Done(1, 7, 7), Done(2, 8, 7, 0), Done(3, 8, 7)},
+               {{0, 8, 3, 4}}},
+        Rounds{"OneThatFetchesIsNotBehind",
+               {Done(0, 7, 7), Done(1, 7, 7), Fetching(3, 8)},
+               {}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(EpochChangeTest, FinishedRoundsOfTheOldEpochAreForgotten) {
+  const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
+    late.finished_rounds = {{0, 3, 1, 2}};
+  });
+  EXPECT_THAT(Next(*job, ChangeOf({At(0, 5), At(1, 5)})).job->finished_rounds,
+              IsEmpty());
+}
+
+// Nobody has the values of a step.
+TEST(EpochChangeTest, BeforeTheFirstValuesAllStartAfresh) {
+  for (const JobPtr& job : {MixedJob(3), ServerJob(3)}) {
+    const NextEpoch next =
+        Next(*job, ChangeOf({Fetching(1, 0), Fetching(2, 0)}, {3}));
+    EXPECT_THAT(next.afresh, ElementsAre(1, 2));
+    EXPECT_EQ(next.job->owner, -1);
+    EXPECT_EQ(next.job->first_step, 0);
+    EXPECT_EQ(next.job->contributions_before, 0);
+    EXPECT_THAT(
+        next.job->workers,
+        ElementsAre(WorkerSeat{1, 0}, WorkerSeat{2, 0}, WorkerSeat{3, 0}));
+  }
+}
+
+TEST(EpochChangeTest, WhereTheShardsHaveAllNewWorkersGoOn) {
+  const JobPtr job = EpochAfter(*ServerJob(2), [](Job& late) {
+    late.workers = {{0, 0}, {1, 0}, {2, 6}};
+    late.first_step = 6;
+    late.contributions_before = 12;
+  });
+  EpochChange change = ChangeOf({Fetching(2, 6)}, {3});
+  // One shard's chunk lags by a round.
+  change.shards = {Closed(8), Closed(9)};
+  const NextEpoch next = Next(*job, change);
+  EXPECT_THAT(next.afresh, ElementsAre(2));
+  EXPECT_EQ(next.job->first_step, 9);
+  EXPECT_THAT(next.job->workers,
+              ElementsAre(WorkerSeat{2, 9}, WorkerSeat{3, 9}));
+  EXPECT_EQ(next.job->contributions_before, 12 + 3 * 3);
+}
+
+TEST(EpochChangeTest, AShardWithoutRoundsSaysNothingAboutThem) {
+  EpochChange change = ChangeOf({}, {3});
+  change.shards = {Closed(std::nullopt), Closed(4)};
+  EXPECT_EQ(Next(*ServerJob(2), change).job->first_step, 5);
+  change.shards = {Closed(std::nullopt), Closed(std::nullopt)};
+  EXPECT_EQ(Next(*ServerJob(2), change).job->first_step, 0);
+}
+
+TEST(EpochChangeTest, WhatOnlyTheDeadHadIsLost) {
+  const struct {
+    JobPtr job;
+    const char* layer;
+  } kCases[] = {{MixedJob(2), "layer fc1"},
+                {ServerJob(2, OptimizerPlace::kWorker), "layer scale"}};
+  for (const auto& c : kCases) {
+    const absl::Status status =
+        MakeNextEpoch(*c.job, 6, ChangeOf({}, {3}, /*closed=*/4)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("all workers are gone"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.layer));
+  }
+}
+
+// No shard has rounds: only the workers knew how far they were.
+TEST(EpochChangeTest, WithAllLayersByFactorsTheDeadMayHaveBeenFar) {
+  const JobPtr job =
+      TestJob(2, 1, {FactorLayer("fc", 4, 3, true, 2)}, {}, Scheme::kFactor);
+  EpochChange change = ChangeOf({}, {2}, std::nullopt);
+  EXPECT_EQ(MakeNextEpoch(*job, 6, change).status().code(),
+            absl::StatusCode::kAborted);
+  // Not without one that has not begun.
+  change.workers = {Fetching(1, 0)};
+  const NextEpoch next = Next(*job, change);
+  EXPECT_EQ(next.job->first_step, 0);
+  EXPECT_THAT(next.afresh, ElementsAre(1));
+  // But without one that came later.
+  const JobPtr late = EpochAfter(*job, [](Job& epoch) {
+    epoch.workers = {{0, 0}, {1, 6}};
+    epoch.first_step = 6;
+  });
+  change.workers = {Fetching(1, 6)};
+  EXPECT_EQ(MakeNextEpoch(*late, 6, change).status().code(),
+            absl::StatusCode::kAborted);
+}
+
+TEST(EpochChangeTest, AsOfTheBaseRoundTheShardsHaveAll) {
+  const JobPtr job = EpochAfter(*MixedJob(2), [](Job& restored) {
+    restored.workers = {{4, 7}, {5, 7}};
+    restored.base_round = 6;
+    restored.first_step = 7;
+    restored.contributions_before = 14;
+  });
+  const NextEpoch next =
+      Next(*job, ChangeOf({Fetching(5, 7)}, {6}, /*closed=*/6));
+  EXPECT_THAT(next.afresh, ElementsAre(5));
+  EXPECT_EQ(next.job->first_step, 7);
+  EXPECT_EQ(next.job->contributions_before, 14);
+  EXPECT_EQ(next.job->base_round, 6);
+  // Never before it, whatever a shard that has just come says.
+  EXPECT_EQ(Next(*job, ChangeOf({}, {6}, /*closed=*/2)).job->first_step, 7);
+}
+
+// It was given round 8 of a layer by a worker that has died; worker 1 lacks the
+// dead one's factors, and nobody has them.
+TEST(EpochChangeTest, WhoWasGivenARoundThatIsDoneAgainStartsAfresh) {
+  const JobPtr job = EpochAfter(*MixedJob(3), [](Job& late) {
+    late.workers = {{0, 0}, {1, 0}, {2, 9}, {3, 9}};
+    late.first_step = 9;
+  });
+  EpochChange change =
+      ChangeOf({Done(1, 7, 7), Done(2, 8, 8, 0), Fetching(3, 9)}, {4});
+  NextEpoch next = Next(*job, change);
+  EXPECT_THAT(next.afresh, ElementsAre(2));
+  EXPECT_THAT(next.job->finished_rounds, IsEmpty());
+  EXPECT_EQ(next.job->owner, 1);
+  // It takes part from the same step on.
+  EXPECT_THAT(next.job->workers,
+              ElementsAre(WorkerSeat{1, 0}, WorkerSeat{2, 9}, WorkerSeat{3, 9},
+                          WorkerSeat{4, 9}));
+
+  // In one layer of two, and not all is there yet.
+  change.workers[1].report.factor_layers = {{2, 8, 0}};
+  change.workers[1].report.fetching = true;
+  next = Next(*job, change);
+  EXPECT_THAT(next.afresh, ElementsAre(2));
+
+  // Another one has the factors, of that layer too.
+  change.workers.insert(change.workers.begin(), Done(0, 8, 8));
+  next = Next(*job, change);
+  EXPECT_THAT(next.afresh, IsEmpty());
+  EXPECT_THAT(
+      next.job->finished_rounds,
+      ElementsAre(FinishedRound{0, 8, 0, 4}, FinishedRound{2, 8, 0, 4}));
+}
+
+TEST(EpochChangeTest, WhatOneWhoIsGoneGaveIsGoodIfNobodyDoesItAgain) {
+  const JobPtr job = EpochAfter(*MixedJob(3), [](Job& late) {
+    late.workers = {{0, 0}, {2, 9}, {3, 9}};
+    late.first_step = 9;
+  });
+  const NextEpoch next =
+      Next(*job, ChangeOf({Done(2, 8, 8, 0), Fetching(3, 9)}));
+  EXPECT_THAT(next.afresh, IsEmpty());
+  EXPECT_EQ(next.job->owner, 2);
+}
+
+TEST(EpochChangeTest, WhoLeavesDoesNotStartAfresh) {
+  EXPECT_THAT(
+      Next(*ServerJob(2), ChangeOf({Leaving(Fetching(0, 0)), Fetching(1, 0)}))
+          .afresh,
+      ElementsAre(1));
+}
+
+TEST(EpochChangeTest, WithoutAnyWorkerThereIsNoEpoch) {
+  EXPECT_EQ(MakeNextEpoch(*ServerJob(2), 6, ChangeOf({})).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// Reports come over the network.
+TEST(EpochChangeTest, ReportsThatMakeNoSenseAreRefused) {
+  EpochChange change = ChangeOf({Done(0, 7, 7), Done(1, 8, 7, 70000)});
+  EXPECT_EQ(MakeNextEpoch(*MixedJob(2), 6, change).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  // Of layers that there are not, or not by factors.
+  change = ChangeOf({Done(0, 7, 7), Done(1, 7, 7)});
+  change.workers[1].report.factor_layers = {
+      {-1, 9, 2}, {1, 9, 2}, {3, 9, 2}, {0, 7, 2}, {2, 7, 2}};
+  EXPECT_THAT(Next(*MixedJob(2), change).job->finished_rounds, IsEmpty());
+}
+
+}  // namespace
+}  // namespace nereus

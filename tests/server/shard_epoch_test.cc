@@ -1,0 +1,417 @@
+// A shard from one epoch to the next: what it forgets, what it keeps, and whom
+// it answers.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/shard.h"
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Updates are parameters - mean gradient, exactly.
+JobOptions PlainSgd(OptimizerPlace place = OptimizerPlace::kServer) {
+  JobOptions options;
+  options.optimizer.learning_rate = 1.0f;
+  options.optimizer.momentum = 0.0f;
+  options.optimizer_place = place;
+  return options;
+}
+
+// One layer on one shard, through several epochs.
+class EpochShard {
+ public:
+  explicit EpochShard(const std::vector<float>& initial, int workers = 3,
+                      JobOptions options = PlainSgd())
+      : elements_(static_cast<int64_t>(initial.size())),
+        job_(TestJob(workers, 1, {VectorLayer("scale", elements_)}, options)),
+        shard_(job_, 0) {
+    Contribute(0, kInitialRound, initial);
+  }
+
+  const Job& job() const { return *job_; }
+  Shard& shard() { return shard_; }
+
+  void Enter(const std::function<void(Job&)>& edit = {}) {
+    job_ = EpochAfter(*job_, edit);
+    Outbox out;
+    shard_.OnEpoch(job_, out);
+    EXPECT_TRUE(out.empty());
+  }
+  // The same, with these workers.
+  void EnterWith(const std::vector<WorkerSeat>& workers) {
+    Enter([&](Job& job) { job.workers = workers; });
+  }
+
+  std::vector<Frame> Contribution(int rank, int64_t round,
+                                  const std::vector<float>& values) const {
+    return FramesOf(*job_, PeerId::Worker(rank), FrameKind::kContribution, 0, 0,
+                    round, values);
+  }
+  Effects Contribute(int rank, int64_t round,
+                     const std::vector<float>& values) {
+    return DeliverAll(shard_, PeerId::Worker(rank),
+                      Contribution(rank, round, values));
+  }
+  Frame PullOf(int rank, int64_t round) const {
+    return PullFrame(*job_, PeerId::Worker(rank), FrameKind::kPull, 0, 0,
+                     round);
+  }
+  Effects Pull(int rank, int64_t round) {
+    return DeliverAll(shard_, PeerId::Worker(rank), {PullOf(rank, round)});
+  }
+  absl::Status Refusal(int rank, const FrameHeader& header) const {
+    const absl::Status status =
+        shard_.OnHeader(PeerId::Worker(rank), header).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return status;
+  }
+  void ExpectDiscarded(int rank, const Frame& frame) const {
+    const auto landing = shard_.OnHeader(PeerId::Worker(rank), frame.header);
+    ASSERT_TRUE(landing.ok()) << landing.status();
+    EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
+  }
+  std::vector<float> Result(const Effects& effects, int64_t round) const {
+    return ValuesIn(effects.sent, FrameKind::kResult, 0, 0, round, elements_);
+  }
+  std::vector<float> parameters() const {
+    return FloatsOf(shard_.parameters(0, 0));
+  }
+
+ private:
+  const int64_t elements_;
+  JobPtr job_;
+  Shard shard_;
+};
+
+TEST(ShardEpochTest, ADeadWorkersPartOfAnOpenRoundDoesNotCount) {
+  EpochShard running({10});
+  running.Contribute(0, 0, {1});
+  running.Contribute(2, 0, {100});
+  running.EnterWith({{0, 0}, {1, 0}});
+  EXPECT_THAT(running.shard().oldest_open_round()->missing_workers,
+              ElementsAre(0, 1));
+  EXPECT_THAT(running.Contribute(0, 0, {1}).sent, IsEmpty());
+  const Effects closed = running.Contribute(1, 0, {3});
+  ASSERT_EQ(closed.sent.size(), 1u);
+  EXPECT_EQ(closed.sent[0].to, std::nullopt);
+  EXPECT_EQ(closed.sent[0].frame.header.epoch, running.job().epoch);
+  EXPECT_THAT(running.Result(closed, 0), ElementsAre(10 - (1 + 3) / 2));
+}
+
+TEST(ShardEpochTest, ADeadWorkersPartOfAClosedRoundCounts) {
+  EpochShard running({10});
+  running.Contribute(0, 0, {1});
+  running.Contribute(2, 0, {2});
+  EXPECT_THAT(running.Result(running.Contribute(1, 0, {3}), 0), ElementsAre(8));
+  running.EnterWith({{0, 0}, {1, 0}});
+  EXPECT_THAT(running.parameters(), ElementsAre(8));
+  running.Contribute(0, 1, {1});
+  EXPECT_THAT(running.Result(running.Contribute(1, 1, {5}), 1),
+              ElementsAre(8 - 3));
+}
+
+TEST(ShardEpochTest, AContributionByHalfIsForgotten) {
+  constexpr int64_t kElements = 2 * kFrameElementsMax + 7;
+  for (const bool deterministic : {false, true}) {
+    JobOptions options = PlainSgd();
+    options.deterministic = deterministic;
+    EpochShard running(std::vector<float>(kElements, 0.0f), 2, options);
+    const auto stale = IntegerValues(kElements, 50);
+    for (const int rank : {1, 0}) {
+      DeliverAll(running.shard(), PeerId::Worker(rank),
+                 {running.Contribution(rank, 0, stale)[1]});
+    }
+    running.Enter();  // The same members: a connection was lost.
+    const auto first = IntegerValues(kElements, 2);
+    const auto second = IntegerValues(kElements, 4);
+    EXPECT_THAT(running.Contribute(1, 0, second).sent, IsEmpty());
+    const Effects closed = running.Contribute(0, 0, first);
+    std::vector<float> expected(kElements);
+    for (int64_t i = 0; i < kElements; ++i) {
+      expected[i] = -0.5f * (first[i] + second[i]);
+    }
+    EXPECT_EQ(running.Result(closed, 0), expected);
+  }
+}
+
+class ShardRepeatTest : public testing::TestWithParam<OptimizerPlace> {
+ protected:
+  // What a round comes to: parameters 9, or the mean 1, 1.
+  std::vector<float> Expected() const {
+    const float value = GetParam() == OptimizerPlace::kServer ? 9.0f : 1.0f;
+    return std::vector<float>(kElements, value);
+  }
+  std::vector<float> Values(float value) const {
+    return std::vector<float>(kElements, value);
+  }
+  static constexpr int64_t kElements = kFrameElementsMax + 1;  // Two frames.
+};
+
+TEST_P(ShardRepeatTest, AClosedRoundIsAnsweredWithItsResultOnce) {
+  EpochShard running(Values(10), 3, PlainSgd(GetParam()));
+  running.Contribute(0, 0, Values(0));
+  running.Contribute(1, 0, Values(1));
+  EXPECT_EQ(running.Result(running.Contribute(2, 0, Values(2)), 0), Expected());
+  // In the epoch in which it was closed all are sent it anyway.
+  for (const Frame& frame : running.Contribution(1, 0, Values(1))) {
+    running.ExpectDiscarded(1, frame);
+  }
+
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    running.EnterWith({{0, 0}, {1, 0}});
+    for (const int rank : {1, 0}) {
+      const auto frames = running.Contribution(rank, 0, Values(77));
+      ASSERT_EQ(frames.size(), 2u);
+      running.ExpectDiscarded(rank, frames[1]);  // The first one asks.
+      const Effects again =
+          DeliverAll(running.shard(), PeerId::Worker(rank), frames);
+      EXPECT_EQ(again.sent.size(), 2u);
+      EXPECT_EQ(SentTo(again.sent, PeerId::Worker(rank)).size(), 2u);
+      EXPECT_EQ(running.Result(again, 0), Expected());
+      EXPECT_EQ(again.sent[0].frame.header.epoch, running.job().epoch);
+      for (const Frame& frame : frames) running.ExpectDiscarded(rank, frame);
+    }
+  }
+
+  // What was said again is not counted.
+  running.Contribute(0, 1, Values(1));
+  const Effects closed = running.Contribute(1, 1, Values(1));
+  const bool here = GetParam() == OptimizerPlace::kServer;
+  EXPECT_EQ(running.Result(closed, 1), Values(here ? 8 : 1));
+}
+
+TEST_P(ShardRepeatTest, TheResultIsSentAgainWhileTheNextRoundIsSummedUp) {
+  EpochShard running(Values(10), 2, PlainSgd(GetParam()));
+  running.Contribute(0, 0, Values(2));
+  running.Contribute(1, 0, Values(0));
+  running.Enter();
+  running.Contribute(0, 1, Values(50));
+  const Effects again = running.Contribute(1, 0, Values(0));
+  EXPECT_EQ(running.Result(again, 0), Expected());
+  // A slow connection sends it when the next round is closed already.
+  running.Contribute(1, 1, Values(50));
+  EXPECT_EQ(running.Result(again, 0), Expected());
+}
+
+TEST_P(ShardRepeatTest, RoundsBeforeTheLastAreNotSentAgain) {
+  EpochShard running(Values(10), 1, PlainSgd(GetParam()));
+  running.Contribute(0, 0, Values(1));
+  running.Contribute(0, 1, Values(1));
+  running.Enter();
+  running.ExpectDiscarded(0, running.Contribution(0, 0, Values(1))[0]);
+  EXPECT_EQ(running.Contribute(0, 1, Values(1)).sent.size(), 2u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, ShardRepeatTest,
+                         testing::Values(OptimizerPlace::kServer,
+                                         OptimizerPlace::kWorker),
+                         [](const auto& info) {
+                           return std::string(OptimizerPlaceName(info.param));
+                         });
+
+TEST(ShardEpochTest, AJoinerContributesFromItsFirstStepOn) {
+  EpochShard running({0}, 2);
+  running.Contribute(0, 0, {1});
+  running.EnterWith({{0, 0}, {1, 0}, {5, 2}});
+  for (const int64_t round : {0, 1}) {
+    if (round == 0) {
+      const auto early = running.Contribution(5, 0, {100});
+      EXPECT_THAT(std::string(running.Refusal(5, early[0].header).message()),
+                  HasSubstr("this worker takes part from round 2 on"));
+    }
+    EXPECT_THAT(running.shard().oldest_open_round()->missing_workers,
+                ElementsAre(0, 1));
+    running.Contribute(0, round, {2});
+    EXPECT_EQ(running.Contribute(1, round, {4}).sent.size(), 1u);
+  }
+  EXPECT_THAT(running.parameters(), ElementsAre(-6));
+  EXPECT_THAT(running.shard().oldest_open_round()->missing_workers,
+              ElementsAre(0, 1, 5));
+  running.Contribute(5, 2, {6});
+  running.Contribute(1, 2, {0});
+  EXPECT_EQ(running.Contribute(0, 2, {0}).sent.size(), 1u);
+  EXPECT_THAT(running.parameters(), ElementsAre(-8));
+}
+
+TEST(ShardEpochTest, AJoinerIsSentTheRoundBeforeItsFirstOnceThatIsClosed) {
+  EpochShard running({0}, 2);
+  running.EnterWith({{0, 0}, {1, 0}, {2, 1}, {3, 1}});
+  EXPECT_THAT(running.Pull(2, 0).sent, IsEmpty());
+  running.Contribute(0, 0, {2});
+  const Effects closed = running.Contribute(1, 0, {4});
+  // With all others, and once.
+  ASSERT_EQ(closed.sent.size(), 1u);
+  EXPECT_EQ(closed.sent[0].to, std::nullopt);
+  EXPECT_THAT(running.Result(closed, 0), ElementsAre(-3));
+  // One who asks later is answered at once.
+  const Effects pulled = running.Pull(3, 0);
+  ASSERT_EQ(pulled.sent.size(), 1u);
+  EXPECT_EQ(pulled.sent[0].to, PeerId::Worker(3));
+  EXPECT_THAT(running.Result(pulled, 0), ElementsAre(-3));
+  running.ExpectDiscarded(3, running.PullOf(3, 0));
+}
+
+TEST(ShardEpochTest, APullIsOfTheRoundBeforeTheWorkersFirst) {
+  EpochShard running({0}, 2);
+  running.EnterWith({{0, 0}, {2, 4}});
+  for (const int64_t round : {-2, -1, 2, 4, 5}) {
+    EXPECT_THAT(
+        std::string(
+            running.Refusal(2, running.PullOf(2, round).header).message()),
+        HasSubstr("this worker takes part from round 4 on"))
+        << round;
+  }
+  EXPECT_TRUE(running.shard()
+                  .OnHeader(PeerId::Worker(2), running.PullOf(2, 3).header)
+                  .ok());
+}
+
+// Workers own the layer: a joiner gets it from one of them.
+TEST(ShardEpochTest, AveragesAreNotGivenToJoiners) {
+  EpochShard running({5}, 1, PlainSgd(OptimizerPlace::kWorker));
+  running.Contribute(0, 0, {1});
+  running.Enter([](Job& job) {
+    job.workers = {{0, 0}, {1, 1}};
+    job.owner = 0;
+  });
+  EXPECT_THAT(
+      std::string(running.Refusal(1, running.PullOf(1, 0).header).message()),
+      HasSubstr("the values held here are of round -1"));
+}
+
+TEST(ShardEpochTest, AWorkerMayAskAgainInTheNextEpoch) {
+  EpochShard running({7}, 2);
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    EXPECT_THAT(running.Result(running.Pull(1, kInitialRound), kInitialRound),
+                ElementsAre(7));
+    running.ExpectDiscarded(1, running.PullOf(1, kInitialRound));
+    running.Enter();
+  }
+}
+
+TEST(ShardEpochTest, EarlyPullsOfTheOldEpochAreNotAnswered) {
+  const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 1)}, PlainSgd());
+  Shard shard(job, 0);
+  DeliverAll(shard, PeerId::Worker(1),
+             {PullFrame(*job, PeerId::Worker(1), FrameKind::kPull, 0, 0,
+                        kInitialRound)});
+  const JobPtr next = EpochAfter(*job);
+  Outbox out;
+  shard.OnEpoch(next, out);
+  const Effects initial =
+      DeliverAll(shard, PeerId::Worker(0),
+                 FramesOf(*next, PeerId::Worker(0), FrameKind::kContribution, 0,
+                          0, kInitialRound, {3}));
+  EXPECT_THAT(initial.sent, IsEmpty());
+}
+
+TEST(ShardEpochTest, WhenTheFirstWorkerDiesTheNextOneGivesTheInitialValues) {
+  const JobPtr job = TestJob(3, 1, {VectorLayer("scale", 65537)}, PlainSgd());
+  Shard shard(job, 0);
+  DeliverAll(shard, PeerId::Worker(0),
+             {FramesOf(*job, PeerId::Worker(0), FrameKind::kContribution, 0, 0,
+                       kInitialRound, IntegerValues(65537, 1))[1]});
+  const JobPtr next = EpochAfter(*job, [](Job& j) {
+    j.workers = {{1, 0}, {2, 0}};
+  });
+  Outbox out;
+  shard.OnEpoch(next, out);
+  const auto frames = [&](int rank) {
+    return FramesOf(*next, PeerId::Worker(rank), FrameKind::kContribution, 0, 0,
+                    kInitialRound, IntegerValues(65537, rank + 10));
+  };
+  EXPECT_THAT(std::string(shard.OnHeader(PeerId::Worker(2), frames(2)[0].header)
+                              .status()
+                              .message()),
+              HasSubstr("the initial parameters are worker 1's"));
+  DeliverAll(shard, PeerId::Worker(1), frames(1));
+  EXPECT_EQ(FloatsOf(shard.parameters(0, 0)), IntegerValues(65537, 11));
+}
+
+TEST(ShardEpochTest, WhoIsNotAWorkerOfTheEpochIsRefused) {
+  EpochShard running({0}, 3);
+  running.Enter([](Job& job) {
+    job.workers = {{0, 0}};
+    job.leavers = {1};
+  });
+  EXPECT_THAT(
+      std::string(running.Refusal(1, running.Contribution(1, 0, {1})[0].header)
+                      .message()),
+      HasSubstr("must be a worker's"));
+  EXPECT_THAT(
+      std::string(running.Refusal(2, running.Contribution(2, 0, {1})[0].header)
+                      .message()),
+      HasSubstr("not one of the job's 1 workers"));
+  EXPECT_EQ(running.Contribute(0, 0, {1}).sent.size(), 1u);
+}
+
+TEST(ShardEpochTest, TheOptimizersStateIsKept) {
+  JobOptions options = PlainSgd();
+  options.optimizer.momentum = 0.5f;
+  EpochShard running({0}, 2, options);
+  running.Contribute(0, 0, {8});
+  running.Contribute(1, 0, {8});
+  running.EnterWith({{1, 0}});
+  running.Contribute(1, 1, {0});
+  EXPECT_THAT(running.parameters(), ElementsAre(-12));  // Velocities 8 and 4.
+}
+
+TEST(ShardEpochTest, ALayerByFactorsOutlivesAllWorkersOfItsFirstRound) {
+  const JobPtr job = TestJob(1, 1, {FactorLayer("fc", 2, 2, false, 1)},
+                             PlainSgd(), Scheme::kFactor);
+  Shard shard(job, 0);
+  DeliverAll(shard, PeerId::Worker(0),
+             FramesOf(*job, PeerId::Worker(0), FrameKind::kContribution, 0, 0,
+                      kInitialRound, IntegerValues(4, 0)));
+  const JobPtr next = EpochAfter(*job, [](Job& j) { j.workers = {{3, 10}}; });
+  Outbox out;
+  shard.OnEpoch(next, out);
+  EXPECT_EQ(FloatsOf(shard.parameters(0, 0)), IntegerValues(4, 0));
+}
+
+TEST(ShardReportTest, TheOldestClosedRoundCounts) {
+  const JobPtr job = TestJob(1, 1,
+                             {VectorLayer("first", 4), VectorLayer("second", 4),
+                              FactorLayer("fc", 2, 2, false, 1)},
+                             PlainSgd(), Scheme::kFactor);
+  Shard shard(job, 0);
+  const auto contribute = [&](int layer, int64_t round) {
+    DeliverAll(shard, PeerId::Worker(0),
+               FramesOf(*job, PeerId::Worker(0), FrameKind::kContribution,
+                        layer, 0, round, IntegerValues(4, 0)));
+  };
+  EXPECT_EQ(shard.Report().closed_round, kInitialRound);
+  contribute(0, kInitialRound);
+  contribute(0, 0);
+  EXPECT_EQ(shard.Report().closed_round, kInitialRound);
+  contribute(1, kInitialRound);
+  EXPECT_EQ(shard.Report().closed_round, kInitialRound);
+  contribute(1, 0);
+  EXPECT_EQ(shard.Report().closed_round, 0);
+  contribute(1, 1);
+  EXPECT_EQ(shard.Report().closed_round, 0);
+  contribute(0, 1);
+  EXPECT_EQ(shard.Report().closed_round, 1);
+}
+
+TEST(ShardReportTest, WithoutChunksThatTakeRoundsThereIsNone) {
+  const JobPtr job = TestJob(1, 3, {FactorLayer("fc", 2, 2, false, 1)},
+                             PlainSgd(), Scheme::kFactor);
+  for (int index = 0; index < 3; ++index) {
+    EXPECT_EQ(Shard(job, index).Report().closed_round, std::nullopt) << index;
+  }
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,30 @@
+#ifndef NEREUS_TESTS_TESTING_TCP_RELAY_H_
+#define NEREUS_TESTS_TESTING_TCP_RELAY_H_
+
+#include <memory>
+
+namespace nereus {
+
+// A port of 127.0.0.1 that passes every connection on to another one: a network
+// that a test can cut. Thread-safe; has one thread of its own.
+class TcpRelay {
+ public:
+  explicit TcpRelay(int target_port);
+  ~TcpRelay();
+
+  int port() const;
+
+  // Cuts all connections; new ones are made.
+  void Break();
+
+  // Cuts all connections, and refuses new ones.
+  void Close();
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_TESTING_TCP_RELAY_H_

@@ -1,0 +1,459 @@
+// A layer by factors from one epoch to the next. All that matters is that all
+// workers have the same bits, so the tests run several of them.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/random.h"
+#include "tests/testing/machine_harness.h"
+#include "tests/worker/epoch_worker.h"
+#include "worker/factor_syncer.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr int64_t kRows = 3;
+constexpr int64_t kM = 5;
+constexpr int64_t kN = 4;
+
+// With state, so that a worker that lacks it is found out.
+JobOptions Momentum(OptimizerPlace place) {
+  JobOptions options;
+  options.optimizer.momentum = 0.9f;
+  options.optimizer_place = place;
+  return options;
+}
+
+JobPtr FactorJob(int workers, OptimizerPlace place) {
+  return TestJob(workers, 1, {FactorLayer("fc", kM, kN, true, kRows)},
+                 Momentum(place), Scheme::kFactor);
+}
+
+// Floats whose sums depend on their order.
+std::vector<float> Noise(int64_t count, int rank, int64_t round, int matrix) {
+  Random random(static_cast<uint64_t>(rank * 1000 + round * 10 + matrix));
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) {
+    values.push_back(static_cast<float>(random.Uniform() - 0.5));
+  }
+  return values;
+}
+
+// Workers with one layer, and a network that brings what a test lets through.
+class Cluster {
+ public:
+  explicit Cluster(JobPtr job) : job_(std::move(job)) {
+    for (const WorkerSeat& seat : job_->workers) Add(seat.rank);
+  }
+
+  // Runs the first values of a new job.
+  void StartAll() {
+    for (auto& [rank, worker] : workers_) {
+      worker->Start();
+      worker->ReceiveResults(kInitialRound,
+                             IntegerValues(worker->elements(), 3));
+    }
+  }
+
+  void Add(int rank) {
+    workers_[rank] = std::make_unique<EpochWorker>(job_, rank);
+  }
+  void Kill(int rank) { workers_.erase(rank); }
+  EpochWorker& worker(int rank) { return *workers_.at(rank); }
+
+  // Enters an epoch with all that live and are in it, and returns what each
+  // asked for then, undelivered.
+  std::map<int, Effects> Enter(const std::function<void(Job&)>& edit) {
+    job_ = EpochAfter(*job_, edit);
+    std::map<int, Effects> effects;
+    for (auto& [rank, worker] : workers_) {
+      effects[rank] = worker->Enter(job_);
+    }
+    return effects;
+  }
+  const Job& job() const { return *job_; }
+
+  Effects Push(int rank, int64_t round) {
+    gradients_[rank] = Buffer::AllocateZeroed(worker(rank).elements() * 4);
+    return worker(rank).PushFactors(
+        round,
+        {FloatBuffer(Noise(kRows * kM, rank, round, 0)),
+         FloatBuffer(Noise(kRows * kN, rank, round, 1)), gradients_[rank]});
+  }
+
+  // Brings what `from` sent to all it is for, and what they answer too; but
+  // not to those in `lost`.
+  void Bring(int from, const Effects& effects, std::vector<int> lost = {}) {
+    for (const auto& sent : effects.sent) {
+      for (const WorkerSeat& seat : job_->workers) {
+        const PeerId to = PeerId::Worker(seat.rank);
+        if (seat.rank == from || sent.to.value_or(to) != to ||
+            std::count(lost.begin(), lost.end(), seat.rank) > 0) {
+          continue;
+        }
+        BringOne(from, seat.rank, sent.frame, lost);
+      }
+      for (const int32_t leaver : job_->leavers) {
+        if (sent.to == PeerId::Worker(leaver)) {
+          BringOne(from, leaver, sent.frame, lost);
+        }
+      }
+    }
+  }
+
+  // What a round leaves: the parameters, or the mean gradient.
+  std::vector<float> Outcome(int rank) {
+    const bool here = job_->options.optimizer_place == OptimizerPlace::kServer;
+    return FloatsOf(here ? worker(rank).parameters() : gradients_.at(rank));
+  }
+  void ExpectDone(const std::vector<int>& ranks, int64_t round) {
+    for (const int rank : ranks) {
+      EXPECT_EQ(worker(rank).syncer().done_round(), round) << rank;
+      EXPECT_EQ(Outcome(rank), Outcome(ranks[0])) << rank;
+    }
+  }
+  // A whole round of these.
+  void Run(const std::vector<int>& ranks, int64_t round) {
+    for (const int rank : ranks) Bring(rank, Push(rank, round));
+    ExpectDone(ranks, round);
+  }
+
+ private:
+  void BringOne(int from, int to, const Frame& frame,
+                const std::vector<int>& lost) {
+    const auto delivery =
+        Deliver(worker(to).machine(), PeerId::Worker(from), frame);
+    ASSERT_TRUE(delivery.ok()) << delivery.status();
+    Bring(to, delivery->effects, lost);
+  }
+
+  JobPtr job_;
+  std::map<int, std::unique_ptr<EpochWorker>> workers_;
+  std::map<int, Buffer> gradients_;
+};
+
+class FactorEpochTest : public testing::TestWithParam<OptimizerPlace> {};
+
+INSTANTIATE_TEST_SUITE_P(Places, FactorEpochTest,
+                         testing::Values(OptimizerPlace::kServer,
+                                         OptimizerPlace::kWorker),
+                         [](const auto& info) {
+                           return std::string(OptimizerPlaceName(info.param));
+                         });
+
+// Three workers; 2's factors of round 1 came to worker 0, which finished it,
+// but not to worker 1. Then 2 dies.
+Cluster HalfFinished(OptimizerPlace place) {
+  Cluster cluster(FactorJob(3, place));
+  cluster.StartAll();
+  cluster.Run({0, 1, 2}, 0);
+  cluster.Bring(0, cluster.Push(0, 1));
+  cluster.Bring(1, cluster.Push(1, 1));
+  cluster.Bring(2, cluster.Push(2, 1), /*lost=*/{1});
+  EXPECT_EQ(cluster.worker(0).syncer().done_round(), 1);
+  EXPECT_EQ(cluster.worker(1).syncer().done_round(), 0);
+  cluster.Kill(2);
+  return cluster;
+}
+
+void WithoutTwo(Job& job) {
+  job.workers = {{0, 0}, {1, 0}};
+  job.finished_rounds = {{0, 1, /*holder=*/0, /*contributors=*/3}};
+}
+
+TEST_P(FactorEpochTest, ReportsSayHowFarTheLayerIs) {
+  Cluster cluster = HalfFinished(GetParam());
+  for (const int rank : {0, 1}) {
+    const MachineReport report = cluster.worker(rank).machine().Report();
+    EXPECT_EQ(report.begun_step, 1);
+    EXPECT_FALSE(report.fetching);
+    EXPECT_EQ(report.closed_round, std::nullopt);
+    ASSERT_EQ(report.factor_layers.size(), 1u);
+    EXPECT_EQ(report.factor_layers[0].layer, 0);
+    EXPECT_EQ(report.factor_layers[0].done_round, rank == 0 ? 1 : 0);
+    EXPECT_EQ(report.factor_layers[0].contributors, 3);
+  }
+}
+
+TEST_P(FactorEpochTest, WhoIsBehindGetsTheFactorsOfAllFromTheHolder) {
+  Cluster cluster = HalfFinished(GetParam());
+  auto entered = cluster.Enter(WithoutTwo);
+  EXPECT_THAT(entered[0].sent, IsEmpty());
+  ASSERT_EQ(entered[1].sent.size(), 1u);
+  EXPECT_EQ(entered[1].sent[0].to, PeerId::Worker(0));
+  EXPECT_EQ(entered[1].sent[0].frame.header.kind, FrameKind::kPullFactors);
+  EXPECT_EQ(entered[1].sent[0].frame.header.round, 1);
+  EXPECT_EQ(cluster.worker(1).syncer().Missing(), "worker 0");
+  cluster.Bring(1, entered[1]);
+  cluster.ExpectDone({0, 1}, 1);
+  EXPECT_EQ(cluster.worker(1).syncer().contributors(), 3);
+  for (int64_t round = 2; round < 5; ++round) cluster.Run({0, 1}, round);
+}
+
+TEST_P(FactorEpochTest, TheHolderMayBeAStepAheadBefore) {
+  Cluster cluster = HalfFinished(GetParam());
+  cluster.worker(0).machine().Freeze();
+  const Effects held = cluster.Push(0, 2);
+  EXPECT_THAT(held.sent, IsEmpty());
+  auto entered = cluster.Enter(WithoutTwo);
+  // Its factors of round 2 come to worker 1 before those of round 1.
+  EXPECT_EQ(entered[0].sent.size(), 2u);
+  cluster.Bring(0, entered[0]);
+  cluster.Bring(1, entered[1]);
+  EXPECT_EQ(cluster.worker(1).syncer().done_round(), 1);
+  cluster.Bring(1, cluster.Push(1, 2));
+  cluster.ExpectDone({0, 1}, 2);
+  cluster.Run({0, 1}, 3);
+}
+
+// Another change comes before the answer has.
+TEST_P(FactorEpochTest, TheHolderKeepsTheRoundThroughSeveralEpochs) {
+  Cluster cluster = HalfFinished(GetParam());
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    auto entered = cluster.Enter(WithoutTwo);
+    ASSERT_EQ(entered[1].sent.size(), 1u);
+    // The answer is lost, wholly or in part.
+    const auto asked = Deliver(cluster.worker(0).machine(), PeerId::Worker(1),
+                               entered[1].sent[0].frame);
+    ASSERT_TRUE(asked.ok()) << asked.status();
+    ASSERT_EQ(asked->effects.sent.size(), 6u);
+    for (int i = 0; i < epoch; ++i) {
+      ASSERT_TRUE(Deliver(cluster.worker(1).machine(), PeerId::Worker(0),
+                          asked->effects.sent[i].frame)
+                      .ok());
+    }
+  }
+  auto entered = cluster.Enter(WithoutTwo);
+  cluster.Bring(1, entered[1]);
+  cluster.ExpectDone({0, 1}, 1);
+  cluster.Run({0, 1}, 2);
+}
+
+TEST_P(FactorEpochTest, TheHolderAnswersOnceInAnEpoch) {
+  Cluster cluster = HalfFinished(GetParam());
+  auto entered = cluster.Enter(WithoutTwo);
+  const Frame pull = entered[1].sent[0].frame;
+  Machine& holder = cluster.worker(0).machine();
+  EXPECT_EQ(DeliverAll(holder, PeerId::Worker(1), {pull}).sent.size(), 6u);
+  const auto again = Deliver(holder, PeerId::Worker(1), pull);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->landing, Landing::Kind::kDiscard);
+}
+
+TEST_P(FactorEpochTest, OneWhoHoldsNothingRefuses) {
+  Cluster cluster = HalfFinished(GetParam());
+  cluster.Enter(WithoutTwo);
+  const auto refused = [&](int holder, int asking, int64_t round) {
+    const absl::Status status =
+        Deliver(cluster.worker(holder).machine(), PeerId::Worker(asking),
+                PullFrame(cluster.job(), PeerId::Worker(asking),
+                          FrameKind::kPullFactors, 0, 0, round))
+            .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("does not hold that round"));
+  };
+  refused(1, 0, 0);
+  refused(1, 0, 1);
+  for (const int64_t round : {-1, 0, 2}) refused(0, 1, round);
+}
+
+TEST_P(FactorEpochTest, OnlyTheHoldersFactorsCountForItsRound) {
+  Cluster cluster = HalfFinished(GetParam());
+  cluster.Enter([](Job& job) {
+    WithoutTwo(job);
+    job.workers.push_back({3, 2});  // One who has just come.
+  });
+  const absl::Status status =
+      cluster.worker(1)
+          .machine()
+          .OnHeader(
+              PeerId::Worker(3),
+              FramesOf(cluster.job(), PeerId::Worker(3), FrameKind::kFactors, 0,
+                       /*chunk=*/2, 1, Noise(kRows * kM, 3, 1, 0))[0]
+                  .header)
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(FactorEpochTest, AHolderThatLeavesServesToo) {
+  Cluster cluster = HalfFinished(GetParam());
+  auto entered = cluster.Enter([](Job& job) {
+    job.workers = {{1, 0}};
+    job.leavers = {0};
+    job.finished_rounds = {{0, 1, 0, 3}};
+  });
+  const std::vector<float> expected = cluster.Outcome(0);
+  cluster.Bring(1, entered[1]);
+  EXPECT_EQ(cluster.worker(1).syncer().done_round(), 1);
+  EXPECT_EQ(cluster.Outcome(1), expected);
+  cluster.Run({1}, 2);
+}
+
+// Nobody has finished it: it is done again by those who live.
+TEST_P(FactorEpochTest, AnOpenRoundIsDoneAgainWithoutTheDead) {
+  Cluster cluster(FactorJob(3, GetParam()));
+  Cluster expected(FactorJob(2, GetParam()));
+  cluster.StartAll();
+  expected.StartAll();
+  // Worker 0's dead: those behind it move up.
+  cluster.Bring(0, cluster.Push(0, 0));
+  cluster.Bring(2, cluster.Push(2, 0), /*lost=*/{1});
+  cluster.Push(1, 0);
+  cluster.Kill(0);
+  auto entered = cluster.Enter([](Job& job) {
+    job.workers = {{1, 0}, {2, 0}};
+  });
+  for (const int rank : {2, 1}) {
+    EXPECT_EQ(entered[rank].sent.size(), 2u);
+    cluster.Bring(rank, entered[rank]);
+  }
+  cluster.ExpectDone({1, 2}, 0);
+  EXPECT_EQ(cluster.worker(1).syncer().contributors(), 2);
+  // The same as if there had never been another one.
+  for (const int rank : {0, 1}) {
+    const Buffer gradient =
+        Buffer::AllocateZeroed(expected.worker(rank).elements() * 4);
+    const Effects pushed = expected.worker(rank).PushFactors(
+        0, {FloatBuffer(Noise(kRows * kM, rank + 1, 0, 0)),
+            FloatBuffer(Noise(kRows * kN, rank + 1, 0, 1)), gradient});
+    expected.Bring(rank, pushed);
+    if (rank == 1 && GetParam() == OptimizerPlace::kWorker) {
+      EXPECT_EQ(FloatsOf(gradient), cluster.Outcome(1));
+    }
+  }
+  EXPECT_EQ(FloatsOf(expected.worker(0).parameters()),
+            FloatsOf(cluster.worker(1).parameters()));
+  cluster.Run({1, 2}, 1);
+}
+
+// What the report says must stay true.
+TEST_P(FactorEpochTest, FrozenNoRoundIsFinished) {
+  Cluster cluster(FactorJob(2, GetParam()));
+  cluster.StartAll();
+  cluster.Push(0, 0);
+  cluster.worker(0).machine().Freeze();
+  const Effects pushed = cluster.Push(1, 0);
+  for (const auto& sent : pushed.sent) {
+    const auto delivery =
+        Deliver(cluster.worker(0).machine(), PeerId::Worker(1), sent.frame);
+    ASSERT_TRUE(delivery.ok()) << delivery.status();
+    EXPECT_EQ(delivery->landing, Landing::Kind::kDiscard);
+  }
+  EXPECT_EQ(cluster.worker(0).syncer().done_round(), kInitialRound);
+  auto entered = cluster.Enter([](Job&) {});
+  for (const int rank : {0, 1}) cluster.Bring(rank, entered[rank]);
+  cluster.ExpectDone({0, 1}, 0);
+}
+
+TEST_P(FactorEpochTest, FrozenALastPushFinishesNothing) {
+  Cluster cluster(FactorJob(2, GetParam()));
+  cluster.StartAll();
+  cluster.Bring(1, cluster.Push(1, 0));
+  cluster.worker(0).machine().Freeze();
+  EXPECT_THAT(cluster.Push(0, 0).done, IsEmpty());
+  EXPECT_EQ(cluster.worker(0).syncer().done_round(), kInitialRound);
+  auto entered = cluster.Enter([](Job&) {});
+  for (const int rank : {1, 0}) cluster.Bring(rank, entered[rank]);
+  cluster.ExpectDone({0, 1}, 0);
+}
+
+// Worker 7 joins two that have done rounds 0 and 1.
+Cluster WithJoiner(OptimizerPlace place, bool next_pushed) {
+  Cluster cluster(FactorJob(2, place));
+  cluster.StartAll();
+  for (const int64_t round : {0, 1}) cluster.Run({0, 1}, round);
+  if (next_pushed) {
+    for (const int rank : {0, 1}) {
+      cluster.worker(rank).machine().Freeze();
+      cluster.Push(rank, 2);
+    }
+  }
+  return cluster;
+}
+
+TEST_P(FactorEpochTest, AJoinerHasTheBitsOfAllOthers) {
+  Cluster cluster = WithJoiner(GetParam(), /*next_pushed=*/false);
+  cluster.Enter([](Job& job) {
+    job.workers.push_back({7, 2});
+    job.first_step = 2;
+    job.owner = 1;
+  });
+  cluster.Add(7);
+  const Effects started = cluster.worker(7).Start();
+  ASSERT_EQ(started.sent.size(), 1u);
+  EXPECT_EQ(started.sent[0].to, PeerId::Worker(1));
+  EXPECT_TRUE(cluster.worker(7).machine().Report().factor_layers.empty());
+  cluster.Bring(7, started);
+  const bool here = GetParam() == OptimizerPlace::kServer;
+  // The caller's own update comes before its next push.
+  EXPECT_EQ(cluster.worker(7).syncer().done_round(), here ? 1 : -2);
+  for (const int rank : {0, 1}) cluster.Bring(rank, cluster.Push(rank, 2));
+  EXPECT_EQ(cluster.worker(7).syncer().done_round(), 1);
+  EXPECT_EQ(cluster.worker(7).syncer().contributors(), 0);
+  EXPECT_EQ(FloatsOf(cluster.worker(7).parameters()),
+            FloatsOf(cluster.worker(1).parameters()));
+  EXPECT_EQ(cluster.worker(0).syncer().Missing(), "worker 7");
+  cluster.Bring(7, cluster.Push(7, 2));
+  cluster.ExpectDone({0, 1, 7}, 2);
+  EXPECT_EQ(cluster.worker(0).syncer().contributors(), 3);
+  for (int64_t round = 3; round < 6; ++round) {
+    cluster.Run({7, 0, 1}, round);  // Momentum and all.
+  }
+}
+
+TEST_P(FactorEpochTest, ARoundBeforeTheJoinersFirstGoesOnWithoutIt) {
+  Cluster cluster = WithJoiner(GetParam(), /*next_pushed=*/true);
+  auto entered = cluster.Enter([](Job& job) {
+    job.workers.push_back({7, 3});
+    job.first_step = 3;
+    job.owner = 0;
+  });
+  cluster.Add(7);
+  // It asks before the round is done.
+  cluster.Bring(7, cluster.worker(7).Start());
+  EXPECT_TRUE(cluster.worker(7).syncer().fetching());
+  for (const int rank : {0, 1}) cluster.Bring(rank, entered[rank]);
+  cluster.ExpectDone({0, 1}, 2);
+  EXPECT_EQ(cluster.worker(0).syncer().contributors(), 2);
+  const bool here = GetParam() == OptimizerPlace::kServer;
+  EXPECT_EQ(cluster.worker(7).syncer().fetching(), !here);
+  for (const int rank : {0, 1}) cluster.Bring(rank, cluster.Push(rank, 3));
+  EXPECT_EQ(cluster.worker(7).syncer().done_round(), 2);
+  cluster.Bring(7, cluster.Push(7, 3));
+  cluster.ExpectDone({0, 1, 7}, 3);
+}
+
+TEST_P(FactorEpochTest, OneWhoHasLeftTakesNoFactors) {
+  Cluster cluster(FactorJob(2, GetParam()));
+  cluster.StartAll();
+  cluster.Push(1, 0);
+  cluster.Enter([](Job& job) {
+    job.workers = {{0, 0}};
+    job.leavers = {1};
+  });
+  const Effects pushed = cluster.Push(0, 0);
+  const absl::Status status =
+      cluster.worker(1)
+          .machine()
+          .OnHeader(PeerId::Worker(0), pushed.sent[0].frame.header)
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has left"));
+  EXPECT_EQ(cluster.worker(0).syncer().done_round(), 0);
+}
+
+}  // namespace
+}  // namespace nereus
