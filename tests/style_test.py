@@ -28,6 +28,14 @@ GRPC_FILES = [
 # The protocol and what decides: no threads, clocks, sockets, files, nor
 # randomness without a seed.
 PURE_FILES = [
+    "common/checkpoint/checkpoint*",
+    "common/checkpoint/chunk_values.h",
+    "common/checkpoint/manifest.*",
+    "common/checkpoint/safetensors.*",
+    "common/checkpoint/shard_writer.*",
+    "common/checkpoint/shown_name.h",
+    "common/checkpoint/storage.*",
+    "common/checkpoint/tensor_name.*",
     "common/plan/*",
     "common/protocol/*",
     "server/aggregation_round.*",

@@ -89,6 +89,11 @@ int OptimizerStateCount(UpdateRule rule) {
   return rule == UpdateRule::kSgd ? 1 : 2;
 }
 
+absl::string_view OptimizerStateName(UpdateRule rule, int index) {
+  if (rule == UpdateRule::kSgd) return "velocity";
+  return index == 0 ? "first_moment" : "second_moment";
+}
+
 void ApplyOptimizer(const OptimizerOptions& options, int64_t step,
                     int64_t length, float gradient_scale, const float* gradient,
                     const float* parameters, float* state, float* updated) {

@@ -40,6 +40,10 @@ inline constexpr OptimizerOptions kReferenceOptimizer = {
 // Floats of state per parameter: sgd has the velocity, adam both moments.
 int OptimizerStateCount(UpdateRule rule);
 
+// What to call array `index` of them in a file: "velocity"; "first_moment",
+// "second_moment". REQUIRES: 0 <= index < OptimizerStateCount(rule).
+absl::string_view OptimizerStateName(UpdateRule rule, int index);
+
 // The most that any rule has.
 inline constexpr int kOptimizerStatesMax = 2;
 

@@ -1,0 +1,155 @@
+#include "common/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_layout.h"
+
+namespace nereus {
+namespace {
+
+// Errors: kFailedPrecondition, naming the file and both values.
+absl::Status CheckFiles(Storage& storage, const Manifest& manifest) {
+  const std::string folder = CheckpointFolder(manifest.round);
+  std::map<std::string, int64_t> bytes_by_name;
+  const auto entries = storage.List(folder);
+  if (!entries.ok() && !absl::IsNotFound(entries.status())) {
+    return entries.status();
+  }
+  if (entries.ok()) {
+    for (const StorageEntry& entry : *entries) {
+      if (!entry.is_folder) bytes_by_name[entry.name] = entry.bytes;
+    }
+  }
+  for (const ManifestFile& file : manifest.files) {
+    const auto found = bytes_by_name.find(file.name);
+    if (found == bytes_by_name.end()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(folder, "/", file.name, " is missing"));
+    }
+    if (found->second != file.bytes) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(folder, "/", file.name, " has ", found->second,
+                       " bytes, the manifest says ", file.bytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status IgnoreNotFound(const absl::Status& status) {
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+// Whether what is wrong is wrong with the checkpoint, not with the storage.
+bool IsOfCheckpoint(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsDataLoss(status) ||
+         absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status);
+}
+
+// A complete checkpoint's manifest. Errors: why it is not complete, or those of
+// Storage.
+absl::StatusOr<Manifest> ReadComplete(Storage& storage, int64_t round) {
+  NEREUS_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(storage, round));
+  NEREUS_RETURN_IF_ERROR(CheckFiles(storage, manifest));
+  return manifest;
+}
+
+}  // namespace
+
+absl::Status WriteManifest(Storage& storage, const Manifest& manifest) {
+  NEREUS_ASSIGN_OR_RETURN(std::string text, EncodeManifest(manifest));
+  NEREUS_RETURN_IF_ERROR(CheckFiles(storage, manifest));
+  return storage.WriteFile(
+      ManifestName(manifest.round),
+      {Buffer::View(text.data(), static_cast<int64_t>(text.size()))});
+}
+
+absl::StatusOr<Manifest> ReadManifest(Storage& storage, int64_t round) {
+  if (round < 0 || round > kCheckpointRoundMax) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no checkpoint of round ", round));
+  }
+  const std::string name = ManifestName(round);
+  NEREUS_ASSIGN_OR_RETURN(const int64_t bytes, storage.FileBytes(name));
+  if (bytes > kManifestBytesMax) {
+    return absl::DataLossError(absl::StrCat(
+        name, " has ", bytes, " bytes, at most ", kManifestBytesMax));
+  }
+  std::string text(bytes, '\0');
+  const absl::Status read =
+      storage.ReadFile(name, 0, Buffer::View(text.data(), bytes));
+  if (absl::IsOutOfRange(read)) return absl::DataLossError(read.message());
+  NEREUS_RETURN_IF_ERROR(read);
+  auto manifest = DecodeManifest(text);
+  if (absl::IsInvalidArgument(manifest.status())) {
+    return absl::DataLossError(
+        absl::StrCat(name, ": ", manifest.status().message()));
+  }
+  if (!manifest.ok()) {
+    return absl::Status(manifest.status().code(),
+                        absl::StrCat(name, ": ", manifest.status().message()));
+  }
+  if (manifest->round != round) {
+    return absl::DataLossError(
+        absl::StrCat(name, " is of round ", manifest->round, ", not ", round));
+  }
+  return manifest;
+}
+
+absl::StatusOr<CheckpointList> ListCheckpoints(Storage& storage) {
+  CheckpointList list;
+  const auto entries = storage.List("");
+  if (absl::IsNotFound(entries.status())) return list;
+  if (!entries.ok()) return entries.status();
+  std::vector<int64_t> rounds;
+  for (const StorageEntry& entry : *entries) {
+    const std::optional<int64_t> round = ParseCheckpointFolder(entry.name);
+    if (entry.is_folder && round.has_value()) rounds.push_back(*round);
+  }
+  std::sort(rounds.rbegin(), rounds.rend());
+  for (const int64_t round : rounds) {
+    auto manifest = ReadComplete(storage, round);
+    if (manifest.ok()) {
+      list.complete.push_back(*std::move(manifest));
+    } else if (IsOfCheckpoint(manifest.status())) {
+      list.incomplete.push_back(
+          {round, CheckpointFolder(round), manifest.status()});
+    } else {
+      return manifest.status();
+    }
+  }
+  return list;
+}
+
+absl::Status RemoveCheckpoint(Storage& storage, int64_t round) {
+  if (round < 0 || round > kCheckpointRoundMax) return absl::OkStatus();
+  NEREUS_RETURN_IF_ERROR(
+      IgnoreNotFound(storage.RemoveFile(ManifestName(round))));
+  return IgnoreNotFound(storage.RemoveTree(CheckpointFolder(round)));
+}
+
+absl::Status KeepLast(Storage& storage, int count) {
+  NEREUS_CHECK(count >= 1) << count;
+  NEREUS_ASSIGN_OR_RETURN(const CheckpointList list, ListCheckpoints(storage));
+  if (list.complete.empty()) return absl::OkStatus();
+  const int64_t newest = list.complete.front().round;
+  for (const IncompleteCheckpoint& checkpoint : list.incomplete) {
+    if (checkpoint.round >= newest) continue;
+    if (absl::IsUnimplemented(checkpoint.why)) continue;
+    NEREUS_RETURN_IF_ERROR(RemoveCheckpoint(storage, checkpoint.round));
+  }
+  // The oldest first: what is left after a crash is the newest.
+  for (size_t i = list.complete.size(); i > static_cast<size_t>(count); --i) {
+    NEREUS_RETURN_IF_ERROR(
+        RemoveCheckpoint(storage, list.complete[i - 1].round));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace nereus

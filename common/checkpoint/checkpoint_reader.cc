@@ -1,0 +1,289 @@
+#include "common/checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/tensor_name.h"
+#include "common/compute/optimizer.h"
+
+namespace nereus {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+
+absl::string_view BytesOf(const Buffer& buffer) {
+  return {reinterpret_cast<const char*>(buffer.data()),
+          static_cast<size_t>(buffer.bytes())};
+}
+
+// What an error of the storage or of a decoder means for a file that the
+// manifest names: one that is missing, short or not decodable is damaged; that
+// the disk does not answer is not.
+absl::Status DamageOf(const std::string& file, const absl::Status& status) {
+  if (absl::IsNotFound(status) || absl::IsOutOfRange(status) ||
+      absl::IsInvalidArgument(status)) {
+    return absl::DataLossError(absl::StrCat(file, ": ", status.message()));
+  }
+  return status;
+}
+
+}  // namespace
+
+CheckpointReader::CheckpointReader(Storage* storage, Manifest manifest)
+    : storage_(storage),
+      manifest_(std::move(manifest)),
+      arrays_(1 + OptimizerStateCount(manifest_.optimizer.rule)),
+      pieces_(manifest_.layers.size() * arrays_),
+      checked_(manifest_.files.size()) {
+  for (size_t i = 0; i < manifest_.layers.size(); ++i) {
+    layer_by_name_[manifest_.layers[i].name] = static_cast<int>(i);
+  }
+}
+
+absl::StatusOr<CheckpointReader> CheckpointReader::Open(Storage* storage,
+                                                        Manifest manifest) {
+  NEREUS_RETURN_IF_ERROR(manifest.Validate());
+  CheckpointReader reader(storage, std::move(manifest));
+  for (size_t file = 0; file < reader.manifest_.files.size(); ++file) {
+    NEREUS_RETURN_IF_ERROR(reader.ReadHeader(static_cast<int>(file)));
+  }
+  NEREUS_RETURN_IF_ERROR(reader.SortPieces());
+  return reader;
+}
+
+std::string CheckpointReader::FileName(int file) const {
+  return absl::StrCat(CheckpointFolder(manifest_.round), "/",
+                      manifest_.files[file].name);
+}
+
+std::string CheckpointReader::ArrayName(int layer, int array) const {
+  const std::string& name = manifest_.layers[layer].name;
+  if (array == 0) return absl::StrCat("layer ", name);
+  return absl::StrCat(OptimizerStateName(manifest_.optimizer.rule, array - 1),
+                      " of layer ", name);
+}
+
+absl::Status CheckpointReader::ReadHeader(int file) {
+  const std::string name = FileName(file);
+  const ManifestFile& entry = manifest_.files[file];
+  const auto bytes = storage_->FileBytes(name);
+  if (!bytes.ok()) return DamageOf(name, bytes.status());
+  if (*bytes != entry.bytes) {
+    return absl::DataLossError(absl::StrCat(
+        name, " has ", *bytes, " bytes, the manifest says ", entry.bytes));
+  }
+  const Buffer prefix =
+      Buffer::Allocate(std::min(*bytes, kSafetensorsPrefixBytes));
+  absl::Status status = storage_->ReadFile(name, 0, prefix);
+  if (!status.ok()) return DamageOf(name, status);
+  const auto header_bytes = DecodeSafetensorsPrefix(BytesOf(prefix), *bytes);
+  if (!header_bytes.ok()) return DamageOf(name, header_bytes.status());
+  const Buffer text = Buffer::Allocate(*header_bytes);
+  status = storage_->ReadFile(name, kSafetensorsPrefixBytes, text);
+  if (!status.ok()) return DamageOf(name, status);
+  const auto header = DecodeSafetensorsHeader(BytesOf(text), *bytes);
+  if (!header.ok()) return DamageOf(name, header.status());
+  for (const SafetensorsTensor& tensor : header->tensors) {
+    status = AddTensor(file, tensor, header->data_offset);
+    if (!status.ok()) return DamageOf(name, status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::AddTensor(int file,
+                                         const SafetensorsTensor& tensor,
+                                         int64_t data_offset) {
+  NEREUS_ASSIGN_OR_RETURN(const TensorName name, DecodeTensorName(tensor.name));
+  const auto found = layer_by_name_.find(name.layer);
+  if (found == layer_by_name_.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", tensor.name, " is of layer ", name.layer,
+                     ", which the manifest does not have"));
+  }
+  const int layer = found->second;
+  int array = 0;
+  while (!name.state.empty() && ++array < arrays_ &&
+         OptimizerStateName(manifest_.optimizer.rule, array - 1) !=
+             name.state) {
+  }
+  if (array == arrays_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", tensor.name, " is a state that ",
+        UpdateRuleName(manifest_.optimizer.rule), " does not have"));
+  }
+  const int64_t parameters = manifest_.layers[layer].parameters;
+  const Piece piece = {name.whole ? 0 : name.first,
+                       name.whole ? parameters : name.last, file,
+                       data_offset + tensor.offset};
+  if (piece.last > parameters) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", tensor.name, " ends at element ", piece.last,
+                     ", the layer has ", parameters));
+  }
+  if (tensor.bytes != (piece.last - piece.first) * kFloatBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", tensor.name, " has ", tensor.bytes, " bytes, its ",
+        piece.last - piece.first, " elements mean ",
+        (piece.last - piece.first) * kFloatBytes));
+  }
+  pieces(layer, array).push_back(piece);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::SortPieces() {
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    std::vector<Piece>& sorted = pieces_[i];
+    std::sort(sorted.begin(), sorted.end(),
+              [](const Piece& a, const Piece& b) { return a.first < b.first; });
+    for (size_t next = 1; next < sorted.size(); ++next) {
+      const Piece& before = sorted[next - 1];
+      const Piece& piece = sorted[next];
+      if (piece.first >= before.last) continue;
+      const int index = static_cast<int>(i);
+      return absl::DataLossError(absl::StrCat(
+          FileName(piece.file), " has elements from ", piece.first, " of ",
+          ArrayName(index / arrays_, index % arrays_), ", ",
+          FileName(before.file), " those up to ", before.last));
+    }
+  }
+  return absl::OkStatus();
+}
+
+int CheckpointReader::StateArrays(int layer) const {
+  NEREUS_CHECK(layer >= 0 &&
+               static_cast<size_t>(layer) < manifest_.layers.size())
+      << layer;
+  for (int array = 1; array < arrays_; ++array) {
+    if (!pieces(layer, array).empty()) return arrays_ - 1;
+  }
+  return 0;
+}
+
+absl::Status CheckpointReader::CheckContents(int file) {
+  if (checked_[file]) return absl::OkStatus();
+  const std::string name = FileName(file);
+  const ManifestFile& entry = manifest_.files[file];
+  const Buffer block = Buffer::Allocate(std::min(entry.bytes, kReadBlockBytes));
+  uint32_t crc = 0;
+  for (int64_t offset = 0; offset < entry.bytes; offset += block.bytes()) {
+    const Buffer part =
+        block.Slice(0, std::min(block.bytes(), entry.bytes - offset));
+    const absl::Status status = storage_->ReadFile(name, offset, part);
+    if (!status.ok()) return DamageOf(name, status);
+    crc = ExtendCrc32c(crc, part.data(), part.bytes());
+  }
+  if (crc != entry.crc32c) {
+    return absl::DataLossError(absl::StrCat(
+        name, " has CRC-32C ", absl::Hex(crc, absl::kZeroPad8),
+        ", the manifest says ", absl::Hex(entry.crc32c, absl::kZeroPad8)));
+  }
+  checked_[file] = true;
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::ReadArray(int layer, int array, int64_t offset,
+                                         int64_t length, const Buffer& into) {
+  const std::vector<Piece>& sorted = pieces(layer, array);
+  auto piece = std::upper_bound(
+      sorted.begin(), sorted.end(), offset,
+      [](int64_t element, const Piece& p) { return element < p.last; });
+  const int64_t end = offset + length;
+  int64_t next = offset;  // All before it is read.
+  for (; next < end; ++piece) {
+    if (piece == sorted.end() || piece->first > next) {
+      const int64_t missing_end =
+          piece == sorted.end() ? end : std::min(end, piece->first);
+      return absl::NotFoundError(absl::StrCat(
+          CheckpointFolder(manifest_.round), " has no elements ", next, " to ",
+          missing_end, " of ", ArrayName(layer, array)));
+    }
+    NEREUS_RETURN_IF_ERROR(CheckContents(piece->file));
+    const int64_t last = std::min(end, piece->last);
+    const absl::Status status = storage_->ReadFile(
+        FileName(piece->file),
+        piece->data_begin + (next - piece->first) * kFloatBytes,
+        into.Slice((next - offset) * kFloatBytes, (last - next) * kFloatBytes));
+    if (!status.ok()) return DamageOf(FileName(piece->file), status);
+    next = last;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ChunkValues> CheckpointReader::ReadValues(int layer,
+                                                         int64_t offset,
+                                                         int64_t length,
+                                                         int state_arrays) {
+  if (layer < 0 || static_cast<size_t>(layer) >= manifest_.layers.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer ", layer, " of a checkpoint of ",
+                     manifest_.layers.size(), " layers"));
+  }
+  const int64_t parameters = manifest_.layers[layer].parameters;
+  if (offset < 0 || length < 1 || offset > parameters - length) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "elements from ", offset, ", length ", length, ", of layer ",
+        manifest_.layers[layer].name, ", which has ", parameters));
+  }
+  if (state_arrays < 0 || state_arrays >= arrays_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        state_arrays, " arrays of state, ",
+        UpdateRuleName(manifest_.optimizer.rule), " has ", arrays_ - 1));
+  }
+  const int64_t bytes = length * kFloatBytes;
+  ChunkValues values;
+  values.layer = layer;
+  values.offset = offset;
+  values.length = length;
+  values.parameters = Buffer::Allocate(bytes);
+  values.state = Buffer::Allocate(state_arrays * bytes);
+  NEREUS_RETURN_IF_ERROR(
+      ReadArray(layer, 0, offset, length, values.parameters));
+  for (int i = 0; i < state_arrays; ++i) {
+    NEREUS_RETURN_IF_ERROR(ReadArray(layer, i + 1, offset, length,
+                                     values.state.Slice(i * bytes, bytes)));
+  }
+  return values;
+}
+
+absl::Status CheckpointReader::CheckCoverage(int layer, int array) const {
+  int64_t next = 0;
+  const auto missing = [&](int64_t end) {
+    return absl::DataLossError(
+        absl::StrCat(CheckpointFolder(manifest_.round), " has no elements ",
+                     next, " to ", end, " of ", ArrayName(layer, array)));
+  };
+  for (const Piece& piece : pieces(layer, array)) {
+    if (piece.first > next) return missing(piece.first);
+    next = piece.last;
+  }
+  const int64_t parameters = manifest_.layers[layer].parameters;
+  return next < parameters ? missing(parameters) : absl::OkStatus();
+}
+
+absl::Status CheckpointReader::Verify() {
+  for (size_t i = 0; i < manifest_.layers.size(); ++i) {
+    const int layer = static_cast<int>(i);
+    for (int array = 0; array <= StateArrays(layer); ++array) {
+      NEREUS_RETURN_IF_ERROR(CheckCoverage(layer, array));
+    }
+  }
+  for (size_t file = 0; file < manifest_.files.size(); ++file) {
+    NEREUS_RETURN_IF_ERROR(CheckContents(static_cast<int>(file)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerifyCheckpoint(Storage& storage, const Manifest& manifest) {
+  NEREUS_ASSIGN_OR_RETURN(CheckpointReader reader,
+                          CheckpointReader::Open(&storage, manifest));
+  return reader.Verify();
+}
+
+}  // namespace nereus

@@ -1,0 +1,271 @@
+#include "common/checkpoint/file_storage.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+// Linux takes at most 2 GiB in one call; the rest of a piece goes in more.
+constexpr int64_t kCallBytesMax = int64_t{1} << 30;
+
+absl::Status ErrorOf(int error, absl::string_view action,
+                     absl::string_view path) {
+  const std::string text = absl::StrCat("can't ", action, " ", path, ": ",
+                                        std::generic_category().message(error));
+  switch (error) {
+    case ENOENT:
+      return absl::NotFoundError(text);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::PermissionDeniedError(text);
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return absl::ResourceExhaustedError(text);
+    case ENOTDIR:
+    case EISDIR:
+    case EEXIST:
+    case ENOTEMPTY:
+      return absl::FailedPreconditionError(text);
+    default:
+      return absl::UnavailableError(text);
+  }
+}
+
+// An open file; closed at the end of its scope.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int get() const { return fd_; }
+
+  // Some file systems report at the end that a write has failed.
+  int Close() { return close(std::exchange(fd_, -1)); }
+
+ private:
+  int fd_;
+};
+
+int OpenRetrying(const std::string& path, int flags) {
+  int fd;
+  do {
+    fd = open(path.c_str(), flags | O_CLOEXEC);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+absl::Status WriteAll(int fd, const Buffer& piece, const std::string& path) {
+  int64_t done = 0;
+  while (done < piece.bytes()) {
+    const ssize_t written = write(
+        fd, piece.data() + done, std::min(piece.bytes() - done, kCallBytesMax));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return ErrorOf(errno, "write", path);
+    if (written == 0) {
+      return absl::UnavailableError(
+          absl::StrCat("can't write ", path, ": ", done, " of ", piece.bytes(),
+                       " bytes were taken, then none"));
+    }
+    done += written;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Flush(int fd, const std::string& path) {
+  if (fsync(fd) == 0) return absl::OkStatus();
+  return ErrorOf(errno, "flush", path);
+}
+
+absl::Status FlushFolder(const std::string& path) {
+  const Descriptor folder(OpenRetrying(path, O_RDONLY | O_DIRECTORY));
+  if (folder.get() < 0) return ErrorOf(errno, "open", path);
+  return Flush(folder.get(), path);
+}
+
+absl::Status WriteAndFlush(int fd, absl::Span<const Buffer> pieces,
+                           const std::string& path) {
+  Descriptor file(fd);
+  // mkostemp's files are for their owner alone.
+  if (fchmod(fd, 0644) != 0) return ErrorOf(errno, "set the mode of", path);
+  for (const Buffer& piece : pieces) {
+    NEREUS_RETURN_IF_ERROR(WriteAll(fd, piece, path));
+  }
+  NEREUS_RETURN_IF_ERROR(Flush(fd, path));
+  if (file.Close() != 0) return ErrorOf(errno, "close", path);
+  return absl::OkStatus();
+}
+
+// The folder that `name` is in; "" for the root.
+std::string FolderOf(absl::string_view name) {
+  const size_t slash = name.rfind('/');
+  return std::string(
+      name.substr(0, slash == absl::string_view::npos ? 0 : slash));
+}
+
+absl::Status MakeFolder(const std::string& path) {
+  if (mkdir(path.c_str(), 0755) == 0) return absl::OkStatus();
+  const int error = errno;
+  std::error_code ignored;
+  // On some file systems another error than EEXIST may come first.
+  if (std::filesystem::is_directory(path, ignored)) return absl::OkStatus();
+  return ErrorOf(error, "make the folder", path);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FileStorage>> FileStorage::Open(
+    std::string root) {
+  if (root.empty()) {
+    return absl::InvalidArgumentError("a storage's folder has an empty name");
+  }
+  while (root.size() > 1 && root.back() == '/') root.pop_back();
+  NEREUS_RETURN_IF_ERROR(MakeFolder(root));
+  return std::unique_ptr<FileStorage>(new FileStorage(std::move(root)));
+}
+
+std::string FileStorage::PathOf(const std::string& name) const {
+  return name.empty() ? root_ : absl::StrCat(root_, "/", name);
+}
+
+absl::Status FileStorage::MakeFolders(const std::string& name) const {
+  for (size_t slash = name.find('/'); slash != std::string::npos;
+       slash = name.find('/', slash + 1)) {
+    NEREUS_RETURN_IF_ERROR(MakeFolder(PathOf(name.substr(0, slash))));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FileStorage::FlushFolders(const std::string& name) const {
+  std::string folder = name;
+  do {
+    folder = FolderOf(folder);
+    NEREUS_RETURN_IF_ERROR(FlushFolder(PathOf(folder)));
+  } while (!folder.empty());
+  return absl::OkStatus();
+}
+
+absl::Status FileStorage::WriteFile(const std::string& name,
+                                    absl::Span<const Buffer> pieces) {
+  NEREUS_RETURN_IF_ERROR(ValidateStorageName(name));
+  NEREUS_RETURN_IF_ERROR(MakeFolders(name));
+  const std::string path = PathOf(name);
+  std::string temporary = absl::StrCat(path, ".XXXXXX", kTemporarySuffix);
+  const int fd = mkostemps(
+      temporary.data(), static_cast<int>(kTemporarySuffix.size()), O_CLOEXEC);
+  if (fd < 0) return ErrorOf(errno, "create", temporary);
+  absl::Status status = WriteAndFlush(fd, pieces, temporary);
+  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
+    status = ErrorOf(errno, "rename to", path);
+  }
+  if (!status.ok()) {
+    unlink(temporary.c_str());
+    return status;
+  }
+  return FlushFolders(name);
+}
+
+absl::Status FileStorage::ReadFile(const std::string& name, int64_t offset,
+                                   const Buffer& into) {
+  NEREUS_RETURN_IF_ERROR(ValidateStorageName(name));
+  const std::string path = PathOf(name);
+  const Descriptor file(OpenRetrying(path, O_RDONLY));
+  if (file.get() < 0) return ErrorOf(errno, "open", path);
+  int64_t done = 0;
+  while (done < into.bytes()) {
+    const ssize_t got =
+        pread(file.get(), into.data() + done,
+              std::min(into.bytes() - done, kCallBytesMax), offset + done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrorOf(errno, "read", path);
+    if (got == 0) {
+      return absl::OutOfRangeError(
+          absl::StrCat(path, " ends at byte ", offset + done, ", bytes up to ",
+                       offset + into.bytes(), " were to be read"));
+    }
+    done += got;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> FileStorage::FileBytes(const std::string& name) {
+  NEREUS_RETURN_IF_ERROR(ValidateStorageName(name));
+  const std::string path = PathOf(name);
+  struct stat information;
+  if (stat(path.c_str(), &information) != 0) {
+    return ErrorOf(errno, "look at", path);
+  }
+  if (!S_ISREG(information.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is no file"));
+  }
+  return static_cast<int64_t>(information.st_size);
+}
+
+absl::StatusOr<std::vector<StorageEntry>> FileStorage::List(
+    const std::string& folder) {
+  if (!folder.empty()) NEREUS_RETURN_IF_ERROR(ValidateStorageName(folder));
+  const std::string path = PathOf(folder);
+  std::error_code error;
+  std::filesystem::directory_iterator it(path, error);
+  std::vector<StorageEntry> entries;
+  for (; !error && it != std::filesystem::directory_iterator();
+       it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (!ValidateStoragePart(name).ok()) continue;
+    struct stat information;
+    // One that is gone by now is left out.
+    if (stat(it->path().c_str(), &information) != 0) continue;
+    if (S_ISDIR(information.st_mode)) {
+      entries.push_back({std::move(name), true, 0});
+    } else if (S_ISREG(information.st_mode)) {
+      entries.push_back({std::move(name), false, information.st_size});
+    }
+  }
+  if (error) return ErrorOf(error.value(), "list", path);
+  std::sort(entries.begin(), entries.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  return entries;
+}
+
+absl::Status FileStorage::RemoveFile(const std::string& name) {
+  NEREUS_RETURN_IF_ERROR(ValidateStorageName(name));
+  const std::string path = PathOf(name);
+  if (unlink(path.c_str()) != 0) return ErrorOf(errno, "remove", path);
+  return FlushFolder(PathOf(FolderOf(name)));
+}
+
+absl::Status FileStorage::RemoveTree(const std::string& folder) {
+  NEREUS_RETURN_IF_ERROR(ValidateStorageName(folder));
+  const std::string path = PathOf(folder);
+  struct stat information;
+  if (lstat(path.c_str(), &information) != 0) {
+    return ErrorOf(errno, "look at", path);
+  }
+  if (S_ISREG(information.st_mode)) return ErrorOf(ENOTDIR, "remove", path);
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error) return ErrorOf(error.value(), "remove", path);
+  return FlushFolder(PathOf(FolderOf(folder)));
+}
+
+}  // namespace nereus

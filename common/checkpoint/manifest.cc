@@ -1,0 +1,353 @@
+#include "common/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/crc32c.h"
+#include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/shown_name.h"
+#include "common/checkpoint/storage.h"
+#include "common/plan/cost_model.h"
+#include "nlohmann/json.hpp"
+
+namespace nereus {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Contributions and bytes: large enough for any job, small enough for sums.
+constexpr int64_t kCountMax = int64_t{1} << 56;
+
+// The object, the lists in it, their objects.
+constexpr int kDepthMax = 3;
+
+// What the text ends with: the checksum of all before it.
+std::string EndOf(absl::string_view before) {
+  return absl::StrFormat(",\n  \"crc32c\": \"%08x\"\n}\n",
+                         Crc32c(before.data(), before.size()));
+}
+
+// The shortest decimal that is this float again.
+double ShortDecimal(float value) {
+  for (int digits = 6; digits <= 9; ++digits) {
+    const std::string text = absl::StrFormat("%.*g", digits, value);
+    const double decimal = std::strtod(text.c_str(), nullptr);
+    if (static_cast<float>(decimal) == value) return decimal;
+  }
+  return value;
+}
+
+// Reads the fields of one JSON object. The first error stays, and what is read
+// after it is zero: so that a caller can read all fields and ask once.
+class FieldReader {
+ public:
+  // `where`: what messages call the object. `object` must outlive this.
+  FieldReader(const Json& object, std::string where)
+      : object_(object), where_(std::move(where)) {
+    if (!object.is_object()) Fail("is not a JSON object");
+  }
+
+  int64_t Integer(const char* name, int64_t min, int64_t max) {
+    const Json* field = Find(name, Json::value_t::number_unsigned);
+    if (field == nullptr) return 0;
+    // Nothing here is negative.
+    const auto value = field->get<uint64_t>();
+    if (value >= static_cast<uint64_t>(min) &&
+        value <= static_cast<uint64_t>(max)) {
+      return static_cast<int64_t>(value);
+    }
+    Fail(absl::StrCat(name, " is ", value, ", not from ", min, " to ", max));
+    return 0;
+  }
+
+  float Float(const char* name) {
+    const Json* field = Find(name, Json::value_t::number_float);
+    if (field == nullptr) return 0.0f;
+    const auto value = field->get<double>();
+    if (std::abs(value) <= std::numeric_limits<float>::max()) {
+      return static_cast<float>(value);
+    }
+    Fail(absl::StrCat(name, " is ", value, ", not a float32"));
+    return 0.0f;
+  }
+
+  std::string Text(const char* name) {
+    const Json* field = Find(name, Json::value_t::string);
+    return field == nullptr ? "" : field->get<std::string>();
+  }
+
+  // A list of 1 to `count_max` items.
+  const Json& List(const char* name, int64_t count_max) {
+    static const Json& empty = *new Json(Json::array());
+    const Json* field = Find(name, Json::value_t::array);
+    if (field == nullptr) return empty;
+    const auto count = static_cast<int64_t>(field->size());
+    if (count >= 1 && count <= count_max) return *field;
+    Fail(absl::StrCat(name, " has ", count, " items, not from 1 to ",
+                      count_max));
+    return empty;
+  }
+
+  const Json& Object(const char* name) {
+    static const Json& empty = *new Json(Json::object());
+    const Json* field = Find(name, Json::value_t::object);
+    return field == nullptr ? empty : *field;
+  }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const Json* Find(const char* name, Json::value_t type) {
+    if (!status_.ok()) return nullptr;
+    const auto field = object_.find(name);
+    if (field == object_.end()) {
+      Fail(absl::StrCat(name, " is missing"));
+      return nullptr;
+    }
+    const bool fits =
+        field->type() == type ||
+        (type == Json::value_t::number_float && field->is_number());
+    if (fits) return &*field;
+    Fail(absl::StrCat(
+        name, " is ", field->type_name(),
+        field->is_number() ? absl::StrCat(" ", field->dump()) : std::string(),
+        ", not ", Json(type).type_name()));
+    return nullptr;
+  }
+
+  void Fail(absl::string_view message) {
+    if (!status_.ok()) return;
+    status_ = absl::InvalidArgumentError(absl::StrCat(where_, ": ", message));
+  }
+
+  const Json& object_;
+  const std::string where_;
+  absl::Status status_;
+};
+
+absl::Status ValidateJobName(const std::string& name) {
+  const bool printable = std::all_of(
+      name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (!name.empty() && name.size() <= kManifestJobBytesMax && printable) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "manifest: job is ", ShownName(name), ", not 1 to ", kManifestJobBytesMax,
+      " printable characters without spaces"));
+}
+
+absl::Status ValidateRange(absl::string_view name, int64_t value, int64_t max) {
+  if (value >= 0 && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("manifest: ", name, " is ", value, ", not from 0 to ", max));
+}
+
+absl::Status ValidateFiles(absl::Span<const ManifestFile> files) {
+  if (files.empty() || files.size() > kServersMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("manifest: files has ", files.size(),
+                     " items, not from 1 to ", kServersMax));
+  }
+  std::set<absl::string_view> names;
+  for (const ManifestFile& file : files) {
+    NEREUS_RETURN_IF_ERROR(ValidateStoragePart(file.name));
+    NEREUS_RETURN_IF_ERROR(ValidateRange(absl::StrCat("bytes of ", file.name),
+                                         file.bytes, kCountMax));
+    if (!names.insert(file.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("manifest: file ", file.name, " is there twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+Json OptimizerJson(const OptimizerOptions& optimizer) {
+  Json json;
+  json["rule"] = std::string(UpdateRuleName(optimizer.rule));
+  json["learning_rate"] = ShortDecimal(optimizer.learning_rate);
+  json["momentum"] = ShortDecimal(optimizer.momentum);
+  json["weight_decay"] = ShortDecimal(optimizer.weight_decay);
+  json["beta1"] = ShortDecimal(optimizer.beta1);
+  json["beta2"] = ShortDecimal(optimizer.beta2);
+  json["epsilon"] = ShortDecimal(optimizer.epsilon);
+  return json;
+}
+
+Json LayerJson(const LayerSpec& layer) {
+  Json json;
+  json["name"] = layer.name;
+  json["kind"] = std::string(LayerKindName(layer.kind));
+  json["m"] = layer.m;
+  json["n"] = layer.n;
+  json["parameters"] = layer.parameters;
+  json["rows"] = layer.rows;
+  return json;
+}
+
+Json FileJson(const ManifestFile& file) {
+  Json json;
+  json["name"] = file.name;
+  json["bytes"] = file.bytes;
+  json["crc32c"] = file.crc32c;
+  return json;
+}
+
+absl::StatusOr<OptimizerOptions> ReadOptimizer(const Json& json) {
+  FieldReader fields(json, "manifest: optimizer");
+  OptimizerOptions optimizer;
+  const std::string rule = fields.Text("rule");
+  optimizer.learning_rate = fields.Float("learning_rate");
+  optimizer.momentum = fields.Float("momentum");
+  optimizer.weight_decay = fields.Float("weight_decay");
+  optimizer.beta1 = fields.Float("beta1");
+  optimizer.beta2 = fields.Float("beta2");
+  optimizer.epsilon = fields.Float("epsilon");
+  NEREUS_RETURN_IF_ERROR(fields.status());
+  NEREUS_ASSIGN_OR_RETURN(optimizer.rule, ParseUpdateRule(rule));
+  return optimizer;
+}
+
+absl::StatusOr<LayerSpec> ReadLayer(const Json& json, size_t index) {
+  FieldReader fields(json, absl::StrCat("manifest: layer ", index));
+  LayerSpec layer;
+  layer.name = fields.Text("name");
+  const std::string kind = fields.Text("kind");
+  layer.m = fields.Integer("m", 1, kLayerParametersMax);
+  layer.n = fields.Integer("n", 1, kLayerParametersMax);
+  layer.parameters = fields.Integer("parameters", 1, kLayerParametersMax);
+  layer.rows = fields.Integer("rows", 1, kLayerRowsMax);
+  NEREUS_RETURN_IF_ERROR(fields.status());
+  NEREUS_ASSIGN_OR_RETURN(layer.kind, ParseLayerKind(kind));
+  return layer;
+}
+
+absl::StatusOr<ManifestFile> ReadFileEntry(const Json& json, size_t index) {
+  FieldReader fields(json, absl::StrCat("manifest: file ", index));
+  ManifestFile file;
+  file.name = fields.Text("name");
+  file.bytes = fields.Integer("bytes", 0, kCountMax);
+  file.crc32c = static_cast<uint32_t>(fields.Integer("crc32c", 0, UINT32_MAX));
+  NEREUS_RETURN_IF_ERROR(fields.status());
+  return file;
+}
+
+// Errors: kInvalidArgument, no such text at all, or a wrong checksum.
+absl::Status CheckText(absl::string_view text) {
+  if (static_cast<int64_t>(text.size()) > kManifestBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "manifest: ", text.size(), " bytes, at most ", kManifestBytesMax));
+  }
+  const size_t end_bytes = EndOf("").size();
+  if (text.size() < end_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("manifest: ", text.size(),
+                     " bytes, its checksum alone has ", end_bytes));
+  }
+  const absl::string_view before = text.substr(0, text.size() - end_bytes);
+  const std::string expected = EndOf(before);
+  const absl::string_view found = text.substr(before.size());
+  if (found == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "manifest: torn or changed: its ", text.size(), " bytes end in ",
+      ShownName(found), ", not in the checksum of what is before it, ",
+      ShownName(expected)));
+}
+
+absl::StatusOr<Manifest> ReadFields(const Json& json) {
+  FieldReader fields(json, "manifest");
+  Manifest manifest;
+  manifest.job = fields.Text("job");
+  manifest.round = fields.Integer("round", 0, kCheckpointRoundMax);
+  manifest.contributions_before =
+      fields.Integer("contributions_before", 0, kCountMax);
+  const std::string place = fields.Text("optimizer_place");
+  const Json& optimizer = fields.Object("optimizer");
+  const Json& layers = fields.List("layers", kLayersMax);
+  const Json& files = fields.List("files", kServersMax);
+  NEREUS_RETURN_IF_ERROR(fields.status());
+  NEREUS_ASSIGN_OR_RETURN(manifest.optimizer_place, ParseOptimizerPlace(place));
+  NEREUS_ASSIGN_OR_RETURN(manifest.optimizer, ReadOptimizer(optimizer));
+  for (const Json& item : layers) {
+    NEREUS_ASSIGN_OR_RETURN(LayerSpec layer,
+                            ReadLayer(item, manifest.layers.size()));
+    manifest.layers.push_back(std::move(layer));
+  }
+  for (const Json& item : files) {
+    NEREUS_ASSIGN_OR_RETURN(ManifestFile file,
+                            ReadFileEntry(item, manifest.files.size()));
+    manifest.files.push_back(std::move(file));
+  }
+  NEREUS_RETURN_IF_ERROR(manifest.Validate());
+  return manifest;
+}
+
+}  // namespace
+
+absl::Status Manifest::Validate() const {
+  NEREUS_RETURN_IF_ERROR(ValidateJobName(job));
+  NEREUS_RETURN_IF_ERROR(ValidateRange("round", round, kCheckpointRoundMax));
+  NEREUS_RETURN_IF_ERROR(
+      ValidateRange("contributions_before", contributions_before, kCountMax));
+  NEREUS_RETURN_IF_ERROR(optimizer.Validate());
+  NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
+  return ValidateFiles(files);
+}
+
+absl::StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
+  NEREUS_RETURN_IF_ERROR(manifest.Validate());
+  Json json;
+  json["format"] = kManifestFormat;
+  json["version"] = kManifestVersion;
+  json["job"] = manifest.job;
+  json["round"] = manifest.round;
+  json["contributions_before"] = manifest.contributions_before;
+  json["optimizer_place"] =
+      std::string(OptimizerPlaceName(manifest.optimizer_place));
+  json["optimizer"] = OptimizerJson(manifest.optimizer);
+  json["layers"] = Json::array();
+  for (const LayerSpec& layer : manifest.layers) {
+    json["layers"].push_back(LayerJson(layer));
+  }
+  json["files"] = Json::array();
+  for (const ManifestFile& file : manifest.files) {
+    json["files"].push_back(FileJson(file));
+  }
+  std::string text = json.dump(2);
+  text.resize(text.size() - 2);  // The end of the object, "\n}".
+  text += EndOf(text);
+  return text;
+}
+
+absl::StatusOr<Manifest> DecodeManifest(absl::string_view text) {
+  NEREUS_RETURN_IF_ERROR(CheckText(text));
+  // What nests deeper than a manifest is left out: the library recurses.
+  const auto shallow = [](int depth, Json::parse_event_t, const Json&) {
+    return depth <= kDepthMax;
+  };
+  const Json json = Json::parse(text.begin(), text.end(), shallow,
+                                /*allow_exceptions=*/false);
+  FieldReader fields(json, "manifest");
+  const std::string format = fields.Text("format");
+  const int64_t version = fields.Integer("version", 0, INT64_MAX);
+  NEREUS_RETURN_IF_ERROR(fields.status());
+  if (format != kManifestFormat) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "manifest: format is ", ShownName(format), ", not ", kManifestFormat));
+  }
+  if (version != kManifestVersion) {
+    return absl::UnimplementedError(absl::StrCat("manifest: version is ",
+                                                 version, ", this build reads ",
+                                                 kManifestVersion));
+  }
+  return ReadFields(json);
+}
+
+}  // namespace nereus

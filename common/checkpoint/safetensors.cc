@@ -1,0 +1,336 @@
+#include "common/checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/checkpoint/shown_name.h"
+#include "nlohmann/json.hpp"
+
+namespace nereus {
+namespace {
+
+using Json = nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little,
+              "the format is little-endian, and values are copied as they are");
+
+constexpr char kMetadataKey[] = "__metadata__";
+constexpr char kType[] = "F32";
+constexpr int64_t kElementBytes = 4;
+constexpr int64_t kAlignmentBytes = 64;
+
+// Bytes of a tensor of this shape. Errors: kInvalidArgument.
+absl::StatusOr<int64_t> BytesOf(const std::string& name,
+                                absl::Span<const int64_t> shape) {
+  const auto error = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", ShownName(name), " of shape [",
+                     absl::StrJoin(shape, ", "), "] ", what));
+  };
+  if (shape.size() > kSafetensorsDimensionsMax) {
+    return error(absl::StrCat("has ", shape.size(), " dimensions, at most ",
+                              kSafetensorsDimensionsMax));
+  }
+  int64_t bytes = kElementBytes;
+  for (const int64_t extent : shape) {
+    if (extent < 0) return error("has a negative extent");
+    if (__builtin_mul_overflow(bytes, extent, &bytes)) {
+      return error("has more bytes than 63 bits can say");
+    }
+  }
+  return bytes;
+}
+
+// `text` as a JSON string. Errors: kInvalidArgument, not UTF-8.
+absl::StatusOr<std::string> Quote(const std::string& text) {
+  std::string quoted =
+      Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  // What was replaced is not what was meant.
+  if (Json::parse(quoted) != Json(text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor or metadata ", ShownName(text), " is not UTF-8"));
+  }
+  return quoted;
+}
+
+// Takes a header's JSON event by event: no tree of a hostile one is ever made,
+// names that are there twice are seen, and nothing recurses. Returning false
+// ends the parsing.
+class HeaderHandler : public nlohmann::json_sax<Json> {
+ public:
+  explicit HeaderHandler(SafetensorsHeader* header) : header_(header) {}
+
+  // The first error.
+  const absl::Status& status() const { return status_; }
+
+  bool null() override { return Fail("null"); }
+  bool boolean(bool) override { return Fail("true or false"); }
+  bool number_float(double, const std::string& text) override {
+    return Fail(absl::StrCat("number ", ShownName(text)));
+  }
+  bool number_integer(int64_t value) override {
+    return Fail(absl::StrCat("number ", value));
+  }
+  bool binary(Json::binary_t&) override { return Fail("bytes"); }
+
+  bool number_unsigned(uint64_t value) override {
+    if (place_ != Place::kShape && place_ != Place::kOffsets) {
+      return Fail(absl::StrCat("number ", value));
+    }
+    if (value > static_cast<uint64_t>(INT64_MAX)) {
+      return Fail(absl::StrCat("number ", value, " above 2^63 - 1"));
+    }
+    std::vector<int64_t>& numbers =
+        place_ == Place::kShape ? tensor_.shape : offsets_;
+    if (numbers.size() >= kSafetensorsDimensionsMax) {
+      return Fail("list of too many numbers");
+    }
+    numbers.push_back(static_cast<int64_t>(value));
+    return true;
+  }
+
+  bool string(std::string& value) override {
+    if (place_ == Place::kMetadata) {
+      header_->metadata[key_] = std::move(value);
+      return true;
+    }
+    if (place_ != Place::kTensor || key_ != "dtype") {
+      return Fail(absl::StrCat("string ", ShownName(value)));
+    }
+    if (value != kType) {
+      return FailWith(absl::StrCat("tensor ", ShownName(tensor_.name),
+                                   " has dtype ", ShownName(value),
+                                   ", only F32 is known"));
+    }
+    return true;
+  }
+
+  bool start_object(size_t) override {
+    if (place_ == Place::kStart) return Enter(Place::kHeader);
+    if (place_ != Place::kHeader) return Fail("object");
+    fields_.clear();
+    if (key_ == kMetadataKey) return Enter(Place::kMetadata);
+    tensor_ = SafetensorsTensor();
+    tensor_.name = key_;
+    offsets_.clear();
+    return Enter(Place::kTensor);
+  }
+
+  bool key(std::string& key) override {
+    std::set<std::string>& keys = place_ == Place::kHeader ? names_ : fields_;
+    if (!keys.insert(key).second) {
+      return FailWith(
+          absl::StrCat(Where(), ": ", ShownName(key), " is there twice"));
+    }
+    key_ = std::move(key);
+    return true;
+  }
+
+  bool end_object() override {
+    if (place_ == Place::kHeader) return Enter(Place::kEnd);
+    if (place_ == Place::kTensor && !FinishTensor()) return false;
+    return Enter(Place::kHeader);
+  }
+
+  bool start_array(size_t) override {
+    if (place_ == Place::kTensor && key_ == "shape") {
+      return Enter(Place::kShape);
+    }
+    if (place_ == Place::kTensor && key_ == "data_offsets") {
+      return Enter(Place::kOffsets);
+    }
+    return Fail("list");
+  }
+
+  bool end_array() override { return Enter(Place::kTensor); }
+
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    return FailWith(absl::StrCat("not JSON at byte ", position, ": ",
+                                 ShownName(error.what())));
+  }
+
+ private:
+  enum class Place {
+    kStart,
+    kHeader,
+    kMetadata,
+    kTensor,
+    kShape,
+    kOffsets,
+    kEnd,
+  };
+
+  bool Enter(Place place) {
+    place_ = place;
+    return true;
+  }
+
+  bool FinishTensor() {
+    if (fields_.size() != 3 || offsets_.size() != 2) {
+      return FailWith(absl::StrCat(
+          Where(), " has ", fields_.size(), " fields and ", offsets_.size(),
+          " offsets, not dtype, shape and 2 data_offsets"));
+    }
+    const auto bytes = BytesOf(tensor_.name, tensor_.shape);
+    if (!bytes.ok()) return FailWith(bytes.status().message());
+    tensor_.offset = offsets_[0];
+    tensor_.bytes = offsets_[1] - offsets_[0];
+    if (tensor_.bytes != *bytes) {
+      return FailWith(absl::StrCat(Where(), " has data_offsets ", offsets_[0],
+                                   " to ", offsets_[1], ", its shape [",
+                                   absl::StrJoin(tensor_.shape, ", "),
+                                   "] means ", *bytes, " bytes"));
+    }
+    header_->tensors.push_back(std::move(tensor_));
+    return true;
+  }
+
+  std::string Where() const {
+    if (place_ == Place::kHeader) return "header";
+    if (place_ == Place::kMetadata) return kMetadataKey;
+    return absl::StrCat("tensor ", ShownName(tensor_.name));
+  }
+
+  bool Fail(absl::string_view found) {
+    return FailWith(
+        absl::StrCat("unexpected ", found, " for ", ShownName(key_)));
+  }
+
+  bool FailWith(absl::string_view message) {
+    status_.Update(absl::InvalidArgumentError(message));
+    return false;
+  }
+
+  SafetensorsHeader* header_;  // Not owned.
+  Place place_ = Place::kStart;
+  std::string key_;               // The last one.
+  std::set<std::string> names_;   // Of the header.
+  std::set<std::string> fields_;  // Of the tensor or metadata.
+  SafetensorsTensor tensor_;      // The one that is being read.
+  std::vector<int64_t> offsets_;  // Its data_offsets.
+  absl::Status status_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> EncodeSafetensorsHeader(
+    absl::Span<const SafetensorsTensor> tensors,
+    const std::map<std::string, std::string>& metadata) {
+  std::vector<std::string> members;
+  if (!metadata.empty()) {
+    std::vector<std::string> entries;
+    for (const auto& [key, value] : metadata) {
+      NEREUS_ASSIGN_OR_RETURN(const std::string key_text, Quote(key));
+      NEREUS_ASSIGN_OR_RETURN(const std::string value_text, Quote(value));
+      entries.push_back(absl::StrCat(key_text, ":", value_text));
+    }
+    members.push_back(absl::StrCat("\"", kMetadataKey, "\":{",
+                                   absl::StrJoin(entries, ","), "}"));
+  }
+  std::set<absl::string_view> names = {kMetadataKey};
+  int64_t end = 0;
+  for (const SafetensorsTensor& tensor : tensors) {
+    if (!names.insert(tensor.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor name ", ShownName(tensor.name),
+                       " is there twice, or reserved"));
+    }
+    NEREUS_ASSIGN_OR_RETURN(const std::string name, Quote(tensor.name));
+    NEREUS_ASSIGN_OR_RETURN(const int64_t bytes,
+                            BytesOf(tensor.name, tensor.shape));
+    const int64_t begin = end;
+    if (__builtin_add_overflow(begin, bytes, &end)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("with tensor ", name,
+                       " the file has more bytes than 63 bits can say"));
+    }
+    members.push_back(
+        absl::StrCat(name, ":{\"dtype\":\"", kType, "\",\"shape\":[",
+                     absl::StrJoin(tensor.shape, ","), "],\"data_offsets\":[",
+                     begin, ",", end, "]}"));
+  }
+  std::string header = absl::StrCat("{", absl::StrJoin(members, ","), "}");
+  const int64_t text_bytes = static_cast<int64_t>(header.size());
+  const int64_t rest = (kSafetensorsPrefixBytes + text_bytes) % kAlignmentBytes;
+  if (rest > 0) header.append(kAlignmentBytes - rest, ' ');
+  const uint64_t bytes = header.size();
+  if (bytes > kSafetensorsHeaderBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the header of ", tensors.size(), " tensors has ", bytes,
+                     " bytes, at most ", kSafetensorsHeaderBytesMax));
+  }
+  std::string prefix(kSafetensorsPrefixBytes, '\0');
+  std::memcpy(prefix.data(), &bytes, sizeof(bytes));
+  return prefix + header;
+}
+
+absl::StatusOr<int64_t> DecodeSafetensorsPrefix(absl::string_view prefix,
+                                                int64_t file_bytes) {
+  if (prefix.size() != kSafetensorsPrefixBytes ||
+      file_bytes < kSafetensorsPrefixBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a safetensors file of ", file_bytes, " bytes, fewer than the ",
+        kSafetensorsPrefixBytes, " that it begins with"));
+  }
+  uint64_t bytes = 0;
+  std::memcpy(&bytes, prefix.data(), sizeof(bytes));
+  const int64_t bytes_max = std::min(kSafetensorsHeaderBytesMax,
+                                     file_bytes - kSafetensorsPrefixBytes);
+  if (bytes > static_cast<uint64_t>(bytes_max)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a safetensors header of ", bytes, " bytes, at most ",
+                     bytes_max, " in a file of ", file_bytes));
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+absl::StatusOr<SafetensorsHeader> DecodeSafetensorsHeader(
+    absl::string_view header, int64_t file_bytes) {
+  absl::string_view text = header;
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  if (text.empty() || text.front() != '{' || text.back() != '}') {
+    return absl::InvalidArgumentError(
+        "a safetensors header that is no JSON object");
+  }
+  SafetensorsHeader result;
+  HeaderHandler handler(&result);
+  Json::sax_parse(text.begin(), text.end(), &handler);
+  if (!handler.status().ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("safetensors header: ", handler.status().message()));
+  }
+  result.data_offset =
+      kSafetensorsPrefixBytes + static_cast<int64_t>(header.size());
+  // Tensors without elements come before the one that begins at their place.
+  std::sort(result.tensors.begin(), result.tensors.end(),
+            [](const auto& a, const auto& b) {
+              return std::tie(a.offset, a.bytes, a.name) <
+                     std::tie(b.offset, b.bytes, b.name);
+            });
+  int64_t end = 0;
+  for (const SafetensorsTensor& tensor : result.tensors) {
+    if (tensor.offset != end) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "safetensors header: tensor ", ShownName(tensor.name),
+          " begins at byte ", tensor.offset, ", the one before ends at ", end));
+    }
+    end += tensor.bytes;
+  }
+  if (end != file_bytes - result.data_offset) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "safetensors header: the tensors end at byte ", end,
+        " of the data, the data at ", file_bytes - result.data_offset));
+  }
+  return result;
+}
+
+}  // namespace nereus

@@ -1,0 +1,201 @@
+#include "common/checkpoint/shard_writer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/status_macros.h"
+#include "common/base/version.h"
+#include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/tensor_name.h"
+#include "common/plan/cost_model.h"
+
+namespace nereus {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+
+// Neighbouring chunks of one layer: one tensor, and one for each array of
+// state.
+struct Run {
+  int32_t layer = 0;
+  int64_t first = 0;  // Elements [first, last) of the layer.
+  int64_t last = 0;
+  int states = 0;  // Arrays of state: none or all.
+  absl::Span<const ChunkValues> chunks;
+};
+
+// Arrays in the chunk's state. Errors: kInvalidArgument.
+absl::StatusOr<int> StatesOf(const ChunkValues& chunk, UpdateRule rule,
+                             const std::string& where) {
+  if (chunk.state.bytes() == 0) return 0;
+  const int states = OptimizerStateCount(rule);
+  const int64_t bytes = states * chunk.length * kFloatBytes;
+  if (chunk.state.bytes() == bytes) return states;
+  return absl::InvalidArgumentError(
+      absl::StrCat(where, " has ", chunk.state.bytes(), " bytes of state, ",
+                   UpdateRuleName(rule), " means ", bytes, " or none"));
+}
+
+absl::Status CheckChunk(const ChunkValues& chunk,
+                        absl::Span<const LayerSpec> layers) {
+  if (chunk.layer < 0 || static_cast<size_t>(chunk.layer) >= layers.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a chunk is of layer ", chunk.layer, ", the model has ",
+                     layers.size()));
+  }
+  const LayerSpec& layer = layers[chunk.layer];
+  if (chunk.offset < 0 || chunk.length < 1 ||
+      chunk.offset > layer.parameters - chunk.length) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a chunk of layer ", layer.name, " has elements from ", chunk.offset,
+        ", length ", chunk.length, "; the layer has ", layer.parameters));
+  }
+  if (chunk.parameters.bytes() != chunk.length * kFloatBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a chunk of layer ", layer.name, " has ", chunk.parameters.bytes(),
+        " bytes of parameters, its length ", chunk.length, " means ",
+        chunk.length * kFloatBytes));
+  }
+  return absl::OkStatus();
+}
+
+// Errors: kInvalidArgument, a chunk that does not fit.
+absl::StatusOr<std::vector<Run>> MakeRuns(
+    absl::Span<const LayerSpec> layers, UpdateRule rule,
+    absl::Span<const ChunkValues> chunks) {
+  std::vector<Run> runs;
+  size_t begin = 0;  // Of the last run, in `chunks`.
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const ChunkValues& chunk = chunks[i];
+    NEREUS_RETURN_IF_ERROR(CheckChunk(chunk, layers));
+    const std::string where = absl::StrCat(
+        "the chunk at ", chunk.offset, " of layer ", layers[chunk.layer].name);
+    NEREUS_ASSIGN_OR_RETURN(const int states, StatesOf(chunk, rule, where));
+    if (!runs.empty()) {
+      Run& run = runs.back();
+      if (chunk.layer < run.layer ||
+          (chunk.layer == run.layer && chunk.offset < run.last)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(where, " comes after one that ends at ", run.last,
+                         " of layer ", layers[run.layer].name));
+      }
+      if (chunk.layer == run.layer && chunk.offset == run.last &&
+          states == run.states) {
+        run.last += chunk.length;
+        run.chunks = chunks.subspan(begin, i + 1 - begin);
+        continue;
+      }
+    }
+    begin = i;
+    runs.push_back({chunk.layer, chunk.offset, chunk.offset + chunk.length,
+                    states, chunks.subspan(i, 1)});
+  }
+  return runs;
+}
+
+// What the file is made of: tensors, and the buffers of their values.
+struct Contents {
+  std::vector<SafetensorsTensor> tensors;
+  std::vector<Buffer> pieces;  // The first is for the header.
+};
+
+void AddRun(const Run& run, const LayerSpec& layer, UpdateRule rule,
+            Contents& contents) {
+  TensorName name = {layer.name, run.last - run.first == layer.parameters,
+                     run.first, run.last, ""};
+  SafetensorsTensor tensor;
+  tensor.shape = {run.last - run.first};
+  if (name.whole) name.first = name.last = 0;
+  if (name.whole && layer.m * layer.n == layer.parameters &&
+      layer.kind != LayerKind::kVector) {
+    tensor.shape = {layer.m, layer.n};
+  }
+  tensor.name = EncodeTensorName(name);
+  contents.tensors.push_back(tensor);
+  for (const ChunkValues& chunk : run.chunks) {
+    contents.pieces.push_back(chunk.parameters);
+  }
+  for (int i = 0; i < run.states; ++i) {
+    name.state = std::string(OptimizerStateName(rule, i));
+    tensor.name = EncodeTensorName(name);
+    contents.tensors.push_back(tensor);
+    for (const ChunkValues& chunk : run.chunks) {
+      const int64_t bytes = chunk.length * kFloatBytes;
+      contents.pieces.push_back(chunk.state.Slice(i * bytes, bytes));
+    }
+  }
+}
+
+// Errors: kAlreadyExists, if the round has a manifest.
+absl::Status CheckNotComplete(Storage& storage, int64_t round) {
+  const std::string manifest = ManifestName(round);
+  const auto bytes = storage.FileBytes(manifest);
+  if (bytes.ok()) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(manifest, " is there: the checkpoint is complete"));
+  }
+  if (absl::IsNotFound(bytes.status())) return absl::OkStatus();
+  return bytes.status();
+}
+
+absl::Status CheckFile(const ShardFile& file) {
+  if (file.shards < 1 || file.shards > kServersMax || file.shard < 0 ||
+      file.shard >= file.shards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a checkpoint's file is of shard ", file.shard, " of ",
+                     file.shards, ", at most ", kServersMax));
+  }
+  if (file.round < 0 || file.round > kCheckpointRoundMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a checkpoint is of round ", file.round,
+                     ", not from 0 to ", kCheckpointRoundMax));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ManifestFile> WriteShard(Storage& storage, const ShardFile& file,
+                                        absl::Span<const LayerSpec> layers,
+                                        UpdateRule rule,
+                                        absl::Span<const ChunkValues> chunks) {
+  NEREUS_RETURN_IF_ERROR(CheckFile(file));
+  NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
+  NEREUS_ASSIGN_OR_RETURN(const std::vector<Run> runs,
+                          MakeRuns(layers, rule, chunks));
+  Contents contents;
+  contents.pieces.emplace_back();
+  for (const Run& run : runs) AddRun(run, layers[run.layer], rule, contents);
+
+  const std::map<std::string, std::string> metadata = {
+      {"writer", absl::StrCat("nereus ", kVersion)},
+      {"round", absl::StrCat(file.round)},
+      {"shard", absl::StrCat(file.shard)},
+      {"shards", absl::StrCat(file.shards)},
+  };
+  NEREUS_ASSIGN_OR_RETURN(std::string header,
+                          EncodeSafetensorsHeader(contents.tensors, metadata));
+  contents.pieces.front() =
+      Buffer::View(header.data(), static_cast<int64_t>(header.size()));
+
+  ManifestFile written;
+  written.name = ShardFileName(file);
+  for (const Buffer& piece : contents.pieces) {
+    written.bytes += piece.bytes();
+    written.crc32c = ExtendCrc32c(written.crc32c, piece.data(), piece.bytes());
+  }
+  NEREUS_RETURN_IF_ERROR(CheckNotComplete(storage, file.round));
+  NEREUS_RETURN_IF_ERROR(storage.WriteFile(
+      absl::StrCat(CheckpointFolder(file.round), "/", written.name),
+      contents.pieces));
+  return written;
+}
+
+}  // namespace nereus

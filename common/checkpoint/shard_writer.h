@@ -1,0 +1,37 @@
+#ifndef NEREUS_COMMON_CHECKPOINT_SHARD_WRITER_H_
+#define NEREUS_COMMON_CHECKPOINT_SHARD_WRITER_H_
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/chunk_values.h"
+#include "common/checkpoint/manifest.h"
+#include "common/checkpoint/storage.h"
+#include "common/compute/optimizer.h"
+#include "common/plan/layer_spec.h"
+
+namespace nereus {
+
+// Writes one shard's values and returns what the manifest is to say of the
+// file. Neighbouring chunks of a layer become one tensor (tensor_name.h); one
+// that is the whole layer has the matrix's shape, if the layer is nothing but a
+// matrix, and any other one is flat. Nothing is copied. May be repeated until
+// the manifest is written. Blocks for as long as the storage takes.
+//
+//   layers   the whole model, as it will be in the manifest.
+//   rule     names the arrays of state.
+//   chunks   by layer, then offset, without overlap; none is a valid file.
+//            Their bytes must not change before this returns.
+//
+// Errors: those of Storage; kInvalidArgument, a model or number of shards that
+// is not possible, or a chunk that does not fit its layer, its buffers or its
+// place in the order, with both values; kAlreadyExists, the checkpoint is
+// complete: RemoveCheckpoint first, to write it again.
+absl::StatusOr<ManifestFile> WriteShard(Storage& storage, const ShardFile& file,
+                                        absl::Span<const LayerSpec> layers,
+                                        UpdateRule rule,
+                                        absl::Span<const ChunkValues> chunks);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_CHECKPOINT_SHARD_WRITER_H_

@@ -1,0 +1,22 @@
+#ifndef NEREUS_COMMON_CHECKPOINT_SHOWN_NAME_H_
+#define NEREUS_COMMON_CHECKPOINT_SHOWN_NAME_H_
+
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace nereus {
+
+// A name from a file as messages show it: it may be of any length and of any
+// bytes.
+inline std::string ShownName(absl::string_view name) {
+  constexpr size_t kShownMax = 300;
+  return absl::StrCat("\"", absl::CHexEscape(name.substr(0, kShownMax)), "\"",
+                      name.size() > kShownMax ? "..." : "");
+}
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_CHECKPOINT_SHOWN_NAME_H_

@@ -1,0 +1,100 @@
+#include "common/checkpoint/tensor_name.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "common/checkpoint/shown_name.h"
+#include "common/plan/layer_spec.h"
+
+namespace nereus {
+namespace {
+
+constexpr absl::string_view kReserved = "__metadata__";
+constexpr absl::string_view kReservedWritten = "%5F_metadata__";
+
+// Of all rules: a name says what it is without the manifest.
+std::vector<std::string> StateSuffixes() {
+  std::vector<std::string> suffixes;
+  for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
+    for (int i = 0; i < OptimizerStateCount(rule); ++i) {
+      suffixes.push_back(absl::StrCat(".", OptimizerStateName(rule, i)));
+    }
+  }
+  return suffixes;
+}
+
+// The suffix of these that `text` ends with, or nothing.
+absl::string_view StateSuffixOf(absl::string_view text) {
+  static const auto& suffixes = *new std::vector<std::string>(StateSuffixes());
+  for (const std::string& suffix : suffixes) {
+    if (absl::EndsWith(text, suffix)) return suffix;
+  }
+  return "";
+}
+
+std::string EncodeLayerName(absl::string_view layer) {
+  if (layer == kReserved) return std::string(kReservedWritten);
+  const absl::string_view suffix = StateSuffixOf(layer);
+  const absl::string_view stem = absl::StripSuffix(layer, suffix);
+  const std::string written =
+      absl::StrReplaceAll(stem, {{"%", "%25"}, {"[", "%5B"}, {"]", "%5D"}});
+  if (suffix.empty()) return written;
+  return absl::StrCat(written, "%2E", suffix.substr(1));
+}
+
+// Of what EncodeLayerName gives; anything else gives what encodes otherwise.
+std::string DecodeLayerName(absl::string_view written) {
+  return absl::StrReplaceAll(
+      written,
+      {{"%25", "%"}, {"%5B", "["}, {"%5D", "]"}, {"%2E", "."}, {"%5F", "_"}});
+}
+
+}  // namespace
+
+std::string EncodeTensorName(const TensorName& name) {
+  std::string text = EncodeLayerName(name.layer);
+  if (!name.whole) absl::StrAppend(&text, "[", name.first, ":", name.last, "]");
+  if (!name.state.empty()) absl::StrAppend(&text, ".", name.state);
+  return text;
+}
+
+absl::StatusOr<TensorName> DecodeTensorName(absl::string_view text) {
+  TensorName name;
+  absl::string_view rest = text;
+  const absl::string_view suffix = StateSuffixOf(rest);
+  if (!suffix.empty()) {
+    name.state = std::string(suffix.substr(1));
+    rest = absl::StripSuffix(rest, suffix);
+  }
+  const size_t bracket = rest.find('[');
+  bool is_name = true;
+  if (bracket != absl::string_view::npos) {
+    absl::string_view range = rest.substr(bracket + 1);
+    const size_t colon = range.find(':');
+    name.whole = false;
+    is_name = colon != absl::string_view::npos &&
+              absl::ConsumeSuffix(&range, "]") &&
+              absl::SimpleAtoi(range.substr(0, colon), &name.first) &&
+              absl::SimpleAtoi(range.substr(colon + 1), &name.last) &&
+              name.first >= 0 && name.first < name.last;
+    rest = rest.substr(0, bracket);
+  }
+  name.layer = DecodeLayerName(rest);
+  // Only what encodes to the same text: one tensor has one name.
+  if (!is_name || !ValidateLayerName(name.layer).ok() ||
+      EncodeTensorName(name) != text) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor name ", ShownName(text),
+                     " is none of <layer>[<first>:<last>].<state>",
+                     ", without range or state where there is none"));
+  }
+  return name;
+}
+
+}  // namespace nereus

@@ -1,0 +1,38 @@
+#ifndef NEREUS_COMMON_CHECKPOINT_TENSOR_NAME_H_
+#define NEREUS_COMMON_CHECKPOINT_TENSOR_NAME_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/compute/optimizer.h"
+
+namespace nereus {
+
+// What a tensor of a shard's file is: elements [first, last) of a layer's
+// parameters or of one array of its optimizer's state.
+struct TensorName {
+  std::string layer;
+  bool whole = true;  // All elements: first and last are not in the name.
+  int64_t first = 0;
+  int64_t last = 0;
+  std::string state;  // Empty: parameters; else one of OptimizerStateName's.
+
+  bool operator==(const TensorName&) const = default;
+};
+
+// "fc6", "fc6.velocity", "fc6[524288:1048576]" and
+// "fc6[524288:1048576].velocity".
+//
+// Different tensors have different names, whatever the layers are called: in a
+// layer's name "%", "[" and "]", the "." before a state's name at its end, and
+// the first "_" of "__metadata__", are written as "%25" and so on.
+std::string EncodeTensorName(const TensorName& name);
+
+// The reverse. Errors: kInvalidArgument: EncodeTensorName gives no such name.
+absl::StatusOr<TensorName> DecodeTensorName(absl::string_view text);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_CHECKPOINT_TENSOR_NAME_H_

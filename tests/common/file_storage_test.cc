@@ -1,0 +1,177 @@
+#include "common/checkpoint/file_storage.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A folder of its own for each test.
+std::string NewRoot() {
+  const std::string root = absl::StrCat(
+      testing::TempDir(), "/file_storage-",
+      testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::filesystem::remove_all(root);
+  return root;
+}
+
+std::unique_ptr<FileStorage> OpenStorage(const std::string& root) {
+  auto storage = FileStorage::Open(root);
+  EXPECT_TRUE(storage.ok()) << storage.status();
+  return *std::move(storage);
+}
+
+absl::Status Write(FileStorage& storage, const std::string& name,
+                   std::string text) {
+  return storage.WriteFile(
+      name, {Buffer::View(text.data(), static_cast<int64_t>(text.size()))});
+}
+
+int FilesIn(const std::string& folder) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    files += entry.is_regular_file() ? 1 : 0;
+  }
+  return files;
+}
+
+TEST(FileStorageTest, OpeningMakesTheRootButNotWhatItIsIn) {
+  const std::string root = NewRoot();
+  EXPECT_EQ(FileStorage::Open(root + "/a").status().code(),
+            absl::StatusCode::kNotFound);
+  OpenStorage(root + "//");
+  OpenStorage(root);
+  EXPECT_TRUE(std::filesystem::is_directory(root));
+  EXPECT_FALSE(FileStorage::Open("").ok());
+}
+
+TEST(FileStorageTest, ErrorsNameThePathAndWhatTheSystemSaid) {
+  const std::string root = NewRoot();
+  const auto storage = OpenStorage(root);
+  const auto bytes = storage->FileBytes("a/file");
+  EXPECT_THAT(std::string(bytes.status().message()),
+              HasSubstr(root + "/a/file: No such file or directory"));
+}
+
+TEST(FileStorageTest, AFileWhereAFolderShouldBeIsRefused) {
+  const std::string root = NewRoot();
+  const auto storage = OpenStorage(root);
+  ASSERT_TRUE(Write(*storage, "a", "1").ok());
+  ASSERT_TRUE(Write(*storage, "folder/b", "1").ok());
+  const auto kFailedPrecondition = absl::StatusCode::kFailedPrecondition;
+  EXPECT_EQ(Write(*storage, "a/b", "1").code(), kFailedPrecondition);
+  EXPECT_EQ(Write(*storage, "folder", "1").code(), kFailedPrecondition);
+  EXPECT_EQ(storage->List("a").status().code(), kFailedPrecondition);
+  EXPECT_EQ(storage->FileBytes("folder").status().code(), kFailedPrecondition);
+  EXPECT_EQ(storage->RemoveTree("a").code(), kFailedPrecondition);
+  EXPECT_EQ(storage->RemoveFile("folder").code(), kFailedPrecondition);
+  EXPECT_EQ(FileStorage::Open(root + "/a").status().code(),
+            kFailedPrecondition);
+  EXPECT_EQ(FilesIn(root), 1) << "a temporary file was left";
+}
+
+TEST(FileStorageTest, WithoutPermissionNothingIsWritten) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may write anywhere";
+  const std::string root = NewRoot();
+  const auto storage = OpenStorage(root);
+  ASSERT_TRUE(Write(*storage, "a/file", "1").ok());
+  ASSERT_EQ(chmod((root + "/a").c_str(), 0500), 0);
+  EXPECT_EQ(Write(*storage, "a/file", "2").code(),
+            absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(storage->RemoveFile("a/file").code(),
+            absl::StatusCode::kPermissionDenied);
+  ASSERT_EQ(chmod((root + "/a").c_str(), 0700), 0);
+}
+
+// The system's limit of a file's length, in the place of a full disk.
+TEST(FileStorageTest, AWriteThatDoesNotFitLeavesTheOldFileAlone) {
+  const std::string root = NewRoot();
+  const auto storage = OpenStorage(root);
+  ASSERT_TRUE(Write(*storage, "file", "old").ok());
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 100000;
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status status = Write(*storage, "file", std::string(200000, 'n'));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("File too large"));
+  EXPECT_EQ(*storage->FileBytes("file"), 3);
+  EXPECT_EQ(FilesIn(root), 1) << "a temporary file was left";
+}
+
+TEST(FileStorageTest, LinksAreRemovedAndNotFollowed) {
+  const std::string root = NewRoot();
+  const auto storage = OpenStorage(root);
+  ASSERT_TRUE(Write(*storage, "keep/file", "1").ok());
+  ASSERT_TRUE(Write(*storage, "remove/file", "1").ok());
+  std::filesystem::create_directory_symlink(root + "/keep",
+                                            root + "/remove/link");
+  std::filesystem::create_symlink("nowhere", root + "/remove/broken");
+  ASSERT_TRUE(storage->RemoveTree("remove").ok());
+  EXPECT_TRUE(storage->FileBytes("keep/file").ok());
+}
+
+TEST(FileStorageTest, WhatIsNoFileOfOursIsNotListed) {
+  const std::string root = NewRoot();
+  const auto storage = OpenStorage(root);
+  ASSERT_TRUE(Write(*storage, "file", "1").ok());
+  std::ofstream(root + "/a name") << "1";
+  ASSERT_EQ(mkfifo((root + "/pipe").c_str(), 0600), 0);
+  EXPECT_EQ(*storage->List(""),
+            (std::vector<StorageEntry>{{"file", false, 1}}));
+}
+
+TEST(FileStorageTest, OthersMayReadTheFiles) {
+  const std::string root = NewRoot();
+  const auto storage = OpenStorage(root);
+  ASSERT_TRUE(Write(*storage, "file", "1").ok());
+  struct stat information;
+  ASSERT_EQ(stat((root + "/file").c_str(), &information), 0);
+  EXPECT_EQ(information.st_mode & 0777, 0644u);
+}
+
+// A reader sees one whole file, whichever; writers don't disturb each other.
+TEST(FileStorageTest, TwoWritersLeaveOneOfBoth) {
+  const std::string root = NewRoot();
+  const auto storage = OpenStorage(root);
+  ASSERT_TRUE(Write(*storage, "file", std::string(5000, 'a')).ok());
+  std::vector<std::thread> writers;
+  for (const char c : {'a', 'b'}) {
+    writers.emplace_back([&storage, c] {
+      for (int i = 0; i < 20; ++i) {
+        EXPECT_TRUE(Write(*storage, "file", std::string(5000, c)).ok());
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    std::string text(5000, '?');
+    ASSERT_TRUE(
+        storage->ReadFile("file", 0, Buffer::View(text.data(), 5000)).ok());
+    EXPECT_EQ(text, std::string(5000, text[0]));
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(FilesIn(root), 1);
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,223 @@
+#include "common/checkpoint/manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "common/base/crc32c.h"
+#include "common/base/random.h"
+#include "common/checkpoint/checkpoint_layout.h"
+#include "tests/testing/test_checkpoint.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+using ::testing::HasSubstr;
+
+Manifest SomeManifest() {
+  Manifest manifest;
+  manifest.job = "training";
+  manifest.round = 120;
+  manifest.contributions_before = 484;
+  manifest.optimizer = kReferenceOptimizer;
+  manifest.optimizer_place = OptimizerPlace::kWorker;
+  manifest.layers = AwkwardLayers();
+  manifest.files = {{"shard-0-of-2.safetensors", 1234, 0xdeadbeef},
+                    {"shard-1-of-2.safetensors", 0, 7}};
+  return manifest;
+}
+
+std::string Encode(const Manifest& manifest) {
+  const auto text = EncodeManifest(manifest);
+  EXPECT_TRUE(text.ok()) << text.status();
+  return text.ok() ? *text : "";
+}
+
+// `text` with a checksum that is right for it: what somebody could make.
+std::string WithChecksum(const std::string& text) {
+  const std::string before = text.substr(0, text.rfind(",\n  \"crc32c\""));
+  return absl::StrFormat("%s,\n  \"crc32c\": \"%08x\"\n}\n", before,
+                         Crc32c(before.data(), before.size()));
+}
+
+TEST(ManifestTest, WhatIsWrittenIsRead) {
+  const Manifest manifest = SomeManifest();
+  const auto decoded = DecodeManifest(Encode(manifest));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded, manifest);
+}
+
+TEST(ManifestTest, IsTextThatPeopleCanRead) {
+  const std::string text = Encode(SomeManifest());
+  EXPECT_THAT(text, HasSubstr("{\n  \"format\": \"nereus-checkpoint\",\n"
+                              "  \"version\": 1,\n  \"job\": \"training\",\n"
+                              "  \"round\": 120,\n"));
+  EXPECT_THAT(text, HasSubstr("\"learning_rate\": 0.02,\n"));
+  EXPECT_THAT(text, HasSubstr("\"name\": \"less \\\"quoted\\\\\",\n"));
+}
+
+TEST(ManifestTest, EveryFloatIsTheSameBitsAgain) {
+  for (const uint64_t seed : TestSeeds(2000)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    Random random(seed);
+    Manifest manifest = SomeManifest();
+    manifest.optimizer.learning_rate =
+        std::ldexp(static_cast<float>(random.Below(1 << 24)),
+                   static_cast<int>(random.Below(253)) - 149);
+    manifest.optimizer.momentum = static_cast<float>(random.Uniform() * 0.99);
+    const auto decoded = DecodeManifest(Encode(manifest));
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(decoded->optimizer, manifest.optimizer);
+  }
+}
+
+TEST(ManifestTest, TruncatedAnywhereIsRefused) {
+  const std::string text = Encode(SomeManifest());
+  for (size_t bytes = 0; bytes < text.size(); ++bytes) {
+    EXPECT_EQ(DecodeManifest(text.substr(0, bytes)).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << bytes;
+  }
+}
+
+TEST(ManifestTest, ChangedAnywhereIsRefused) {
+  const std::string text = Encode(SomeManifest());
+  for (size_t i = 0; i < text.size(); ++i) {
+    for (const int bit : {0, 5, 7}) {
+      std::string changed = text;
+      changed[i] = static_cast<char>(changed[i] ^ (1 << bit));
+      EXPECT_FALSE(DecodeManifest(changed).ok()) << i;
+    }
+  }
+  EXPECT_FALSE(DecodeManifest(text + "\n").ok());
+  EXPECT_FALSE(DecodeManifest(std::string(text.size(), '\0')).ok());
+}
+
+struct Replacement {
+  const char* name;
+  const char* from;
+  const char* to;
+  const char* message;
+};
+
+class ManifestReplacementTest : public testing::TestWithParam<Replacement> {};
+
+// With a checksum that is right: what is wrong is found all the same.
+TEST_P(ManifestReplacementTest, IsRefusedWithTheReason) {
+  const std::string text = Encode(SomeManifest());
+  const std::string changed =
+      absl::StrReplaceAll(text, {{GetParam().from, GetParam().to}});
+  ASSERT_NE(changed, text);
+  const auto manifest = DecodeManifest(WithChecksum(changed));
+  ASSERT_EQ(manifest.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(manifest.status().message()),
+              HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, ManifestReplacementTest,
+    testing::Values(
+        Replacement{"Format", "nereus-checkpoint", "other", "format is"},
+        Replacement{"NoFormat", "\"format\"", "\"form\"", "format is missing"},
+        Replacement{"NotJson", "\"version\": 1", "\"version\"",
+                    "not a JSON object"},
+        Replacement{"NegativeRound", "\"round\": 120", "\"round\": -1",
+                    "round is number -1"},
+        Replacement{"LargeRound", "\"round\": 120", "\"round\": 1000000000000",
+                    "round is 1000000000000, not from 0 to 999999999999"},
+        Replacement{"FractionalRound", "\"round\": 120", "\"round\": 1.5",
+                    "round is number 1.5"},
+        Replacement{"TextRound", "\"round\": 120", "\"round\": \"120\"",
+                    "round is string"},
+        Replacement{"Contributions", ": 484", ": 18446744073709551615",
+                    "contributions_before is 18446744073709551615"},
+        Replacement{"Job", "training", "a b", "job is \"a b\""},
+        Replacement{"Place", "\"worker\"", "\"nowhere\"", "nowhere"},
+        Replacement{"Rule", "\"sgd\"", "\"lamb\"", "lamb"},
+        Replacement{"HugeFloat", "\"learning_rate\": 0.02",
+                    "\"learning_rate\": 1e300", "learning_rate is 1e+300"},
+        Replacement{"NegativeFloat", "\"learning_rate\": 0.02",
+                    "\"learning_rate\": -1", "learning_rate is -1"},
+        Replacement{"NullFloat", "\"learning_rate\": 0.02",
+                    "\"learning_rate\": null", "learning_rate is null"},
+        Replacement{"LayerKind", "\"conv\"", "\"pool\"", "pool"},
+        Replacement{"LayerField", "\"rows\": 4", "\"rows\": 0",
+                    "layer 0: rows is 0, not from 1"},
+        Replacement{"LayerSizes", "\"n\": 16", "\"n\": 18",
+                    "17 parameters, fewer than its matrix 1x18"},
+        Replacement{"LayerNameTwice", "\"100%\"", "\"one\"",
+                    "two layers have the name one"},
+        Replacement{"FileInAnotherFolder", "shard-0-of-2", "../shard",
+                    "file name"},
+        Replacement{"FileTwice", "shard-1-of-2", "shard-0-of-2",
+                    "is there twice"},
+        Replacement{"FileBytes", ": 1234", ": 72057594037927937",
+                    "bytes is 72057594037927937"},
+        Replacement{"FileChecksum", ": 3735928559", ": 4294967296",
+                    "crc32c is 4294967296, not from 0 to 4294967295"},
+        Replacement{"NoFiles", "\"files\"", "\"files\": [], \"more\"",
+                    "files has 0 items"},
+        Replacement{"FilesAreNoList", "\"files\"", "\"files\": {}, \"more\"",
+                    "files is object"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(ManifestTest, AnotherVersionIsSaidToBeOne) {
+  const std::string text = absl::StrReplaceAll(
+      Encode(SomeManifest()), {{"\"version\": 1", "\"version\": 2"}});
+  const auto manifest = DecodeManifest(WithChecksum(text));
+  EXPECT_EQ(manifest.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(manifest.status().message()),
+              HasSubstr("version is 2, this build reads 1"));
+}
+
+TEST(ManifestTest, DeepNestingDoesNoHarm) {
+  constexpr size_t kDepth = size_t{2} << 20;
+  const std::string deep =
+      absl::StrCat("\"deep\": ", std::string(kDepth, '['),
+                   std::string(kDepth, ']'), ",\n  \"job\"");
+  const std::string text =
+      absl::StrReplaceAll(Encode(SomeManifest()), {{"\"job\"", deep}});
+  const auto manifest = DecodeManifest(WithChecksum(text));
+  if (manifest.ok()) {
+    EXPECT_EQ(*manifest, SomeManifest());
+  }
+}
+
+TEST(ManifestTest, FieldsHaveTheirRanges) {
+  const std::vector<std::function<void(Manifest&)>> kBad = {
+      [](Manifest& m) { m.job.clear(); },
+      [](Manifest& m) { m.job.assign(kManifestJobBytesMax + 1, 'a'); },
+      [](Manifest& m) { m.round = -1; },
+      [](Manifest& m) { m.round = kCheckpointRoundMax + 1; },
+      [](Manifest& m) { m.contributions_before = -1; },
+      [](Manifest& m) { m.optimizer.momentum = 1.0f; },
+      [](Manifest& m) {
+        m.optimizer.learning_rate = std::numeric_limits<float>::infinity();
+      },
+      [](Manifest& m) { m.layers.clear(); },
+      [](Manifest& m) { m.files.clear(); },
+      [](Manifest& m) { m.files[0].name = "a/b"; },
+      [](Manifest& m) { m.files[0].bytes = -1; },
+      [](Manifest& m) { m.files[0].name = m.files[1].name; },
+  };
+  EXPECT_TRUE(SomeManifest().Validate().ok());
+  for (size_t i = 0; i < kBad.size(); ++i) {
+    Manifest manifest = SomeManifest();
+    kBad[i](manifest);
+    EXPECT_EQ(EncodeManifest(manifest).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << i;
+  }
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,230 @@
+#include "common/checkpoint/safetensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A file of these tensors has 8 bytes, the header and `data_bytes`.
+absl::StatusOr<SafetensorsHeader> Decode(const std::string& header,
+                                         int64_t data_bytes) {
+  return DecodeSafetensorsHeader(
+      header, kSafetensorsPrefixBytes + static_cast<int64_t>(header.size()) +
+                  data_bytes);
+}
+
+SafetensorsTensor Tensor(std::string name, std::vector<int64_t> shape,
+                         int64_t offset = 0, int64_t bytes = 0) {
+  return {std::move(name), std::move(shape), offset, bytes};
+}
+
+TEST(SafetensorsTest, WritesTheFormatByteByByte) {
+  const auto encoded =
+      EncodeSafetensorsHeader({Tensor("a", {2, 3}), Tensor("b", {})}, {});
+  ASSERT_TRUE(encoded.ok()) << encoded.status();
+  std::string expected =
+      "{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+      "\"b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[24,28]}}";
+  expected.append(128 - 8 - expected.size(), ' ');
+  EXPECT_EQ(*encoded, std::string("\x78\0\0\0\0\0\0\0", 8) + expected);
+}
+
+TEST(SafetensorsTest, DataBeginsAtAMultipleOf64Bytes) {
+  for (int length = 1; length < 130; ++length) {
+    const auto encoded =
+        EncodeSafetensorsHeader({Tensor(std::string(length, 'a'), {1})}, {});
+    ASSERT_TRUE(encoded.ok());
+    EXPECT_EQ(encoded->size() % 64, 0u) << length;
+  }
+}
+
+TEST(SafetensorsTest, WhatIsWrittenIsRead) {
+  const std::vector<SafetensorsTensor> tensors = {
+      Tensor("scalar", {}, 0, 4),
+      Tensor("empty", {3, 0, 2}, 4, 0),
+      Tensor("quoted \"\\\n\x7f", {1}, 4, 4),
+      Tensor("\xc3\xa4\xe2\x82\xac\xf0\x9f\x99\x82", {2, 2}, 8, 16),
+      Tensor("", {1}, 24, 4),
+  };
+  const std::map<std::string, std::string> metadata = {{"a", "1"},
+                                                       {"b \"", "\t"}};
+  const auto encoded = EncodeSafetensorsHeader(tensors, metadata);
+  ASSERT_TRUE(encoded.ok()) << encoded.status();
+  const auto file_bytes = static_cast<int64_t>(encoded->size()) + 28;
+  const auto header_bytes =
+      DecodeSafetensorsPrefix(encoded->substr(0, 8), file_bytes);
+  ASSERT_TRUE(header_bytes.ok()) << header_bytes.status();
+  EXPECT_EQ(*header_bytes, static_cast<int64_t>(encoded->size()) - 8);
+  const auto header = DecodeSafetensorsHeader(encoded->substr(8), file_bytes);
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(header->tensors, tensors);
+  EXPECT_EQ(header->metadata, metadata);
+  EXPECT_EQ(header->data_offset, static_cast<int64_t>(encoded->size()));
+}
+
+TEST(SafetensorsTest, AFileMayHaveNoTensors) {
+  const auto encoded = EncodeSafetensorsHeader({}, {});
+  ASSERT_TRUE(encoded.ok());
+  EXPECT_TRUE(Decode(encoded->substr(8), 0).ok());
+  EXPECT_TRUE(Decode("{}", 0).ok());
+  EXPECT_FALSE(Decode("{}", 1).ok());
+}
+
+// What other writers may do: any order, white space, fields in any order.
+TEST(SafetensorsTest, ReadsWhatOthersMayWrite) {
+  const auto header = Decode(
+      "{ \"b\" : {\"shape\":[1],\n\"data_offsets\":[8,12],\"dtype\":\"F32\"},"
+      "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+      "\"__metadata__\":{\"format\":\"pt\"}}     ",
+      12);
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(header->tensors,
+            (std::vector<SafetensorsTensor>{Tensor("a", {2}, 0, 8),
+                                            Tensor("b", {1}, 8, 4)}));
+}
+
+TEST(SafetensorsTest, ImpossibleTensorsAreNotWritten) {
+  const std::vector<std::vector<SafetensorsTensor>> kBad = {
+      {Tensor("a", {1}), Tensor("a", {1})},
+      {Tensor("__metadata__", {1})},
+      {Tensor("\xff", {1})},
+      {Tensor("a", {-1})},
+      {Tensor("a", {int64_t{1} << 31, int64_t{1} << 31})},
+      {Tensor("a", {int64_t{1} << 60}), Tensor("b", {int64_t{1} << 60})},
+      {Tensor("a", std::vector<int64_t>(kSafetensorsDimensionsMax + 1, 1))},
+  };
+  for (const auto& tensors : kBad) {
+    EXPECT_EQ(EncodeSafetensorsHeader(tensors, {}).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_FALSE(EncodeSafetensorsHeader({}, {{"a", "\xff"}}).ok());
+  EXPECT_FALSE(
+      EncodeSafetensorsHeader({}, {{"a", std::string(100'000'000, 'a')}}).ok());
+}
+
+TEST(SafetensorsTest, HeadersBeyondTheFileOrTheLimitAreRefused) {
+  const auto prefix = [](uint64_t bytes) {
+    std::string text(8, '\0');
+    std::memcpy(text.data(), &bytes, 8);
+    return text;
+  };
+  EXPECT_EQ(*DecodeSafetensorsPrefix(prefix(92), 100), 92);
+  EXPECT_FALSE(DecodeSafetensorsPrefix(prefix(93), 100).ok());
+  EXPECT_FALSE(DecodeSafetensorsPrefix(prefix(UINT64_MAX), 100).ok());
+  EXPECT_TRUE(DecodeSafetensorsPrefix(prefix(100'000'000), INT64_MAX).ok());
+  EXPECT_FALSE(DecodeSafetensorsPrefix(prefix(100'000'001), INT64_MAX).ok());
+  EXPECT_FALSE(DecodeSafetensorsPrefix("1234567", 7).ok());
+  EXPECT_FALSE(DecodeSafetensorsPrefix("", 0).ok());
+}
+
+struct BadHeader {
+  const char* name;
+  const char* text;
+  const char* message;
+};
+
+class SafetensorsBadHeaderTest : public testing::TestWithParam<BadHeader> {};
+
+// Each for a file with 8 bytes of data.
+TEST_P(SafetensorsBadHeaderTest, IsRefusedWithTheReason) {
+  const auto header = Decode(GetParam().text, 8);
+  ASSERT_EQ(header.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(header.status().message()),
+              HasSubstr(GetParam().message));
+}
+
+#define TENSOR(name, shape, offsets)                  \
+  "\"" name "\":{\"dtype\":\"F32\",\"shape\":[" shape \
+  "],\"data_offsets\":[" offsets "]}"
+
+INSTANTIATE_TEST_SUITE_P(
+    Headers, SafetensorsBadHeaderTest,
+    testing::Values(
+        BadHeader{"Empty", "", "no JSON object"},
+        BadHeader{"Spaces", "   ", "no JSON object"},
+        BadHeader{"SpaceFirst", " {}", "no JSON object"},
+        BadHeader{"LineFeedLast", "{}\n", "no JSON object"},
+        BadHeader{"List", "[]", "no JSON object"},
+        BadHeader{"NotJson", "{\"a\"}", "not JSON at byte"},
+        BadHeader{"TwoObjects", "{}{}", "not JSON at byte"},
+        BadHeader{"NotUtf8", "{\"\xff\":1}", "not JSON at byte"},
+        BadHeader{"Hole",
+                  "{" TENSOR("a", "1", "0,4") "," TENSOR("b", "0", "8,8") "}",
+                  "begins at byte 8, the one before ends at 4"},
+        BadHeader{"Overlap",
+                  "{" TENSOR("a", "2", "0,8") "," TENSOR("b", "1", "4,8") "}",
+                  "begins at byte 4, the one before ends at 8"},
+        BadHeader{"NotFromTheBegin", "{" TENSOR("a", "1", "4,8") "}",
+                  "begins at byte 4, the one before ends at 0"},
+        BadHeader{"TooShort", "{" TENSOR("a", "1", "0,4") "}",
+                  "end at byte 4 of the data, the data at 8"},
+        BadHeader{"TooLong", "{" TENSOR("a", "3", "0,12") "}",
+                  "end at byte 12 of the data, the data at 8"},
+        BadHeader{"OffsetsAgainstShape", "{" TENSOR("a", "3", "0,8") "}",
+                  "means 12 bytes"},
+        BadHeader{"OffsetsBackwards", "{" TENSOR("a", "2", "8,0") "}",
+                  "data_offsets 8 to 0"},
+        BadHeader{"ThreeOffsets", "{" TENSOR("a", "2", "0,8,8") "}",
+                  "3 offsets"}),
+    [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, SafetensorsBadHeaderTest,
+    testing::Values(
+        BadHeader{"NegativeShape", "{" TENSOR("a", "-2", "0,8") "}",
+                  "number -2"},
+        BadHeader{"FractionInShape", "{" TENSOR("a", "2.0", "0,8") "}",
+                  "number"},
+        BadHeader{"HugeNumber",
+                  "{" TENSOR("a", "9223372036854775808", "0,8") "}",
+                  "above 2^63 - 1"},
+        BadHeader{"Overflow",
+                  "{" TENSOR("a", "4611686018427387904,4", "0,8") "}",
+                  "more bytes than"},
+        BadHeader{
+            "TooManyDimensions",
+            "{" TENSOR("a", "2,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", "0,8") "}",
+            "too many"},
+        BadHeader{"SameNameTwice",
+                  "{" TENSOR("a", "1", "0,4") "," TENSOR("a", "1", "4,8") "}",
+                  "\"a\" is there twice"},
+        BadHeader{"SameFieldTwice",
+                  "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}",
+                  "\"dtype\" is there twice"},
+        BadHeader{"MetadataTwice", "{\"__metadata__\":{},\"__metadata__\":{}}",
+                  "is there twice"},
+        BadHeader{"OtherType",
+                  "{\"a\":{\"dtype\":\"F16\",\"shape\":[4],"
+                  "\"data_offsets\":[0,8]}}",
+                  "only F32"},
+        BadHeader{"NoShape",
+                  "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}",
+                  "2 fields"},
+        BadHeader{"UnknownField", "{\"a\":{\"stride\":[1]}}",
+                  "unexpected list for \"stride\""},
+        BadHeader{"NumberAsTensor", "{\"a\":1}", "unexpected number 1"},
+        BadHeader{"NullAsTensor", "{\"a\":null}", "unexpected null"},
+        BadHeader{"ListAsTensor", "{\"a\":[]}", "unexpected list"},
+        BadHeader{"ListInShape", "{" TENSOR("a", "[2]", "0,8") "}",
+                  "unexpected list"},
+        BadHeader{"ObjectInShape", "{" TENSOR("a", "{}", "0,8") "}",
+                  "unexpected object"},
+        BadHeader{"ObjectInTensor", "{\"a\":{\"shape\":{}}}",
+                  "unexpected object"},
+        BadHeader{"NumberInMetadata", "{\"__metadata__\":{\"a\":1}}",
+                  "unexpected number 1 for \"a\""}),
+    [](const auto& info) { return info.param.name; });
+
+#undef TENSOR
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,168 @@
+// Checkpoints on a disk that fails, and a machine that crashes, over seeds.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/simulation/simulated_storage.h"
+#include "tests/testing/test_checkpoint.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+TestCheckpoint OfRound(int64_t round) {
+  return {.round = round,
+          .shards = 1 + static_cast<int>(round % 3),
+          .chunk_elements = 1 + round % 11,
+          .rule = round % 2 == 0 ? UpdateRule::kSgd : UpdateRule::kAdam,
+          .layers = AwkwardLayers()};
+}
+
+// The same values in other chunks.
+absl::Status Check(Storage& storage, const Manifest& manifest, Random& random) {
+  TestCheckpoint checkpoint = OfRound(manifest.round);
+  checkpoint.chunk_elements = 1 + static_cast<int64_t>(random.Below(30));
+  return CheckTestCheckpoint(storage, manifest, checkpoint);
+}
+
+// A job that writes checkpoints and removes old ones, and is killed with its
+// machine now and then.
+class CheckpointSimulation {
+ public:
+  CheckpointSimulation(uint64_t seed, SimulatedStorageOptions options)
+      : random_(seed), storage_(seed, options) {}
+
+  // Writes the next checkpoint; goes on after a crash as a job does.
+  void Step() {
+    const int64_t round = next_round_++;
+    started_.insert(round);
+    if (WriteTestCheckpoint(storage_, OfRound(round)).ok()) {
+      completed_.insert(round);
+    }
+    if (random_.Chance(0.5)) {
+      KeepLast(storage_, 2).IgnoreError();
+    }
+    if (!storage_.crashed()) return;
+    storage_.Restart();
+    ++crashes_;
+  }
+
+  int64_t NewestCompleted() const {
+    return completed_.empty() ? -1 : *completed_.rbegin();
+  }
+
+  SimulatedStorage& storage() { return storage_; }
+  Random& random() { return random_; }
+  int crashes() const { return crashes_; }
+  const std::set<int64_t>& started() const { return started_; }
+
+ private:
+  Random random_;
+  SimulatedStorage storage_;
+  std::set<int64_t> started_;
+  std::set<int64_t> completed_;  // Whose writer was told that they are.
+  int64_t next_round_ = 0;
+  int crashes_ = 0;
+};
+
+TEST(CheckpointSimulationTest, TheNewestCompleteOneSurvivesEveryCrash) {
+  int crashes = 0;
+  for (const uint64_t seed : TestSeeds(80)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    CheckpointSimulation simulation(
+        seed, {.failure_probability = 0.05, .crash_probability = 0.02});
+    for (int i = 0; i < 25; ++i) {
+      simulation.Step();
+      const auto list = ListCheckpoints(simulation.storage());
+      ASSERT_TRUE(list.ok()) << list.status();
+      // One whose writer did not live to be told may be complete too.
+      const int64_t newest =
+          list->complete.empty() ? -1 : list->complete[0].round;
+      ASSERT_GE(newest, simulation.NewestCompleted());
+      for (const Manifest& manifest : list->complete) {
+        ASSERT_TRUE(simulation.started().contains(manifest.round));
+        ASSERT_EQ(VerifyCheckpoint(simulation.storage(), manifest),
+                  absl::OkStatus());
+        ASSERT_EQ(Check(simulation.storage(), manifest, simulation.random()),
+                  absl::OkStatus());
+      }
+    }
+    crashes += simulation.crashes();
+  }
+  if (TestSeeds(2).size() > 1) {
+    EXPECT_GT(crashes, 50);
+  }
+}
+
+// What is torn has another length, which listing finds, or zeros, which its
+// checksum does; whatever verifies has the right values.
+TEST(CheckpointSimulationTest, WhatALyingDiskHasTornIsFound) {
+  int torn = 0;
+  int zeroed = 0;
+  int sound = 0;
+  for (const uint64_t seed : TestSeeds(80)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    CheckpointSimulation simulation(seed,
+                                    {.crash_probability = 0.02, .lies = true});
+    for (int i = 0; i < 25; ++i) {
+      simulation.Step();
+      const auto list = ListCheckpoints(simulation.storage());
+      ASSERT_TRUE(list.ok()) << list.status();
+      torn += static_cast<int>(list->incomplete.size());
+      for (const Manifest& manifest : list->complete) {
+        const absl::Status verified =
+            VerifyCheckpoint(simulation.storage(), manifest);
+        const absl::Status read =
+            Check(simulation.storage(), manifest, simulation.random());
+        ASSERT_EQ(read.code(), verified.code()) << read << verified;
+        ASSERT_TRUE(verified.ok() || absl::IsDataLoss(verified)) << verified;
+        ++(verified.ok() ? sound : zeroed);
+      }
+    }
+  }
+  if (TestSeeds(2).size() > 1) {
+    EXPECT_GT(torn, 20);
+    EXPECT_GT(zeroed, 20);
+    EXPECT_GT(sound, 500);
+  }
+}
+
+// Every step of writing one checkpoint beside an older one.
+TEST(CheckpointSimulationTest, ACrashAtEachStepOfWritingKeepsTheOlderOne) {
+  for (int64_t steps = 0;; ++steps) {
+    SCOPED_TRACE(steps);
+    Random random(static_cast<uint64_t>(steps));
+    SimulatedStorage storage(random.Next());
+    ASSERT_TRUE(WriteTestCheckpoint(storage, OfRound(10)).ok());
+    storage.CrashAfterSteps(steps);
+    const bool crashed = !WriteTestCheckpoint(storage, OfRound(11)).ok();
+    storage.Restart();
+    const auto list = ListCheckpoints(storage);
+    ASSERT_TRUE(list.ok()) << list.status();
+    ASSERT_FALSE(list->complete.empty());
+    EXPECT_EQ(list->complete.back().round, 10);
+    for (const Manifest& manifest : list->complete) {
+      EXPECT_EQ(Check(storage, manifest, random), absl::OkStatus());
+    }
+    // The job comes to this round again.
+    if (list->complete.size() == 1) {
+      ASSERT_EQ(WriteTestCheckpoint(storage, OfRound(11)).status(),
+                absl::OkStatus());
+    }
+    EXPECT_EQ(Check(storage, *ReadManifest(storage, 11), random),
+              absl::OkStatus());
+    if (!crashed) break;
+    ASSERT_LT(steps, 100);
+  }
+}
+
+}  // namespace
+}  // namespace nereus

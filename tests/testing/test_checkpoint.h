@@ -1,0 +1,51 @@
+#ifndef NEREUS_TESTS_TESTING_TEST_CHECKPOINT_H_
+#define NEREUS_TESTS_TESTING_TEST_CHECKPOINT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/checkpoint/chunk_values.h"
+#include "common/checkpoint/manifest.h"
+#include "common/checkpoint/storage.h"
+#include "common/compute/optimizer.h"
+#include "common/plan/layer_spec.h"
+
+namespace nereus {
+
+// What a test's checkpoint is like. Its values follow from the round, layer,
+// array and element: any 32 bits, NaNs among them.
+struct TestCheckpoint {
+  int64_t round = 0;
+  int shards = 1;
+  int64_t chunk_elements = 8;  // Chunks are dealt to the shards in turn.
+  UpdateRule rule = UpdateRule::kSgd;
+  bool with_state = true;
+  std::vector<LayerSpec> layers;
+};
+
+// Layers of 1 element, of one chunk of 8, one less and one more, and of names
+// that JSON or tensor names must escape.
+std::vector<LayerSpec> AwkwardLayers();
+
+// Elements [offset, offset + length) of a layer.
+ChunkValues TestValues(const TestCheckpoint& checkpoint, int layer,
+                       int64_t offset, int64_t length);
+
+// The chunks of one shard, by layer, then offset.
+std::vector<ChunkValues> TestShardValues(const TestCheckpoint& checkpoint,
+                                         int shard);
+
+// Writes all shards' files and, last, the manifest.
+absl::StatusOr<Manifest> WriteTestCheckpoint(Storage& storage,
+                                             const TestCheckpoint& checkpoint);
+
+// Reads all values in chunks of `checkpoint`, which need not be those that were
+// written. OK if the bits are the same. Errors: kInternal, other bits; else
+// those of reading.
+absl::Status CheckTestCheckpoint(Storage& storage, const Manifest& manifest,
+                                 const TestCheckpoint& checkpoint);
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_TESTING_TEST_CHECKPOINT_H_
