@@ -11,11 +11,13 @@
 #include "server/admin/command.h"
 #include "server/admin/local_command.h"
 #include "server/admin/plan_command.h"
+#include "server/admin/simulate_command.h"
 #include "server/admin/status_command.h"
 
 int main(int argc, char** argv) {
   std::vector<std::unique_ptr<nereus::Command>> commands;
   commands.push_back(std::make_unique<nereus::PlanCommand>());
+  commands.push_back(std::make_unique<nereus::SimulateCommand>());
   commands.push_back(std::make_unique<nereus::StatusCommand>());
   commands.push_back(std::make_unique<nereus::LocalCommand>());
 

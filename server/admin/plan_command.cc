@@ -1,74 +1,20 @@
 #include "server/admin/plan_command.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/model_table.h"
 #include "common/plan/plan_report.h"
 #include "common/plan/planner.h"
 #include "common/plan/scheme.h"
+#include "server/admin/model_file.h"
 
 namespace nereus {
 namespace {
-
-// Far above any real table, so that a wrong file name does not fill memory.
-constexpr int64_t kModelFileBytesMax = int64_t{16} << 20;
-
-bool IsFileName(const std::string& model) {
-  return absl::StrContains(model, "/") || absl::EndsWith(model, ".csv");
-}
-
-absl::StatusOr<std::string> ReadFile(const std::string& name) {
-  errno = 0;
-  std::ifstream file(name, std::ios::binary);
-  if (!file) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot open ", name, ": ", strerror(errno)));
-  }
-  std::string text(kModelFileBytesMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || !file.eof()) {
-    return absl::UnavailableError(
-        file.gcount() > kModelFileBytesMax
-            ? absl::StrCat(name, " has more than ", kModelFileBytesMax,
-                           " bytes")
-            : absl::StrCat("cannot read ", name, ": ", strerror(errno)));
-  }
-  text.resize(file.gcount());
-  return text;
-}
-
-absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
-                                                       int64_t batch) {
-  if (!IsFileName(model)) return LoadModel(model, batch);
-  NEREUS_ASSIGN_OR_RETURN(const std::string text, ReadFile(model));
-  absl::StatusOr<std::vector<LayerSpec>> layers = ParseModelTable(text, batch);
-  if (!layers.ok()) {
-    return absl::DataLossError(
-        absl::StrCat(model, ": ", layers.status().message()));
-  }
-  return layers;
-}
-
-absl::Status WriteFile(const std::string& name, const std::string& text) {
-  errno = 0;
-  std::ofstream file(name, std::ios::binary);
-  file << text << "\n";
-  file.close();
-  if (file) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot write ", name, ": ", strerror(errno)));
-}
 
 int Fail(const absl::Status& status, std::ostream& err) {
   err << "nereusctl plan: " << std::string(status.message()) << "\n";
@@ -82,15 +28,7 @@ int Fail(const absl::Status& status, std::ostream& err) {
 CLI::App* PlanCommand::Register(CLI::App& app) {
   subcommand_ = app.add_subcommand(
       "plan", "Shows how each layer of a model would travel, and why");
-  std::string models;
-  for (const std::string& name : ModelNames()) {
-    absl::StrAppend(&models, models.empty() ? "" : ", ", name);
-  }
-  AddFlag(*subcommand_, "model", model_,
-          absl::StrCat("a known model (", models,
-                       ") or a table of layers: a file ending in .csv or with "
-                       "a / in its name"))
-      ->required();
+  AddFlag(*subcommand_, "model", model_, DescribeModelFlag())->required();
   AddFlag(*subcommand_, "workers", workers_, "machines with a worker")
       ->check(CLI::Range(int64_t{1}, kWorkersMax))
       ->required();
@@ -129,7 +67,7 @@ int PlanCommand::Run(std::ostream& out, std::ostream& err) {
     out << json << "\n";
     return kExitDone;
   }
-  const absl::Status written = WriteFile(json_file_, json);
+  const absl::Status written = WriteTextFile(json_file_, json);
   return written.ok() ? kExitDone : Fail(written, err);
 }
 

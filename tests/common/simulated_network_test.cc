@@ -264,6 +264,24 @@ uint64_t DigestOf(uint64_t seed, int64_t frames) {
   return recorder.network_.digest();
 }
 
+// A run without rates, as of before there were any: delays alone decide.
+TEST(SimulatedNetworkTest, WithoutRatesRunsAreWhatTheyAlwaysWere) {
+  NetworkOptions options;
+  options.repeat_probability = 0.2;
+  Recorder recorder(options, 7);
+  recorder.SendMany(20);
+  recorder.RunAll();
+  recorder.SendMany(20);
+  recorder.network_.Break(0, 5);
+  recorder.ready_ = false;
+  recorder.RunAll();
+  recorder.ready_ = true;
+  recorder.network_.OfferAgain(5);
+  recorder.network_.OfferAgain(6);
+  recorder.RunAll();
+  EXPECT_EQ(recorder.network_.digest(), 7670401753450865370u);
+}
+
 TEST(SimulatedNetworkTest, DigestTellsRunsApart) {
   EXPECT_EQ(DigestOf(7, 20), DigestOf(7, 20));
   EXPECT_NE(DigestOf(7, 20), DigestOf(8, 20));  // Other times.

@@ -1,0 +1,50 @@
+#ifndef NEREUS_COMMON_BASE_HUGE_PAGES_H_
+#define NEREUS_COMMON_BASE_HUGE_PAGES_H_
+
+#include <cstddef>
+#include <new>
+
+namespace nereus {
+
+// Asks the kernel to back memory by huge pages, if it has any. Changes no
+// bytes; best before the memory is touched.
+void AdviseHugePages(void* memory, size_t bytes);
+
+// An allocator for containers of hundreds of megabytes that are read here and
+// there: with pages of 4 KiB most accesses would miss the TLB, which costs more
+// than missing the cache. Small allocations are ordinary ones.
+template <typename T>
+class HugePageAllocator {
+ public:
+  using value_type = T;
+
+  HugePageAllocator() = default;
+  template <typename U>
+  explicit HugePageAllocator(const HugePageAllocator<U>&) {}
+
+  T* allocate(size_t count) {
+    const size_t bytes = count * sizeof(T);
+    void* const memory = ::operator new(bytes, AlignmentOf(bytes));
+    if (bytes >= kPageBytes) AdviseHugePages(memory, bytes);
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, size_t count) {
+    ::operator delete(memory, AlignmentOf(count * sizeof(T)));
+  }
+
+  template <typename U>
+  bool operator==(const HugePageAllocator<U>&) const {
+    return true;
+  }
+
+ private:
+  static constexpr size_t kPageBytes = size_t{2} << 20;
+  static constexpr std::align_val_t AlignmentOf(size_t bytes) {
+    return std::align_val_t{bytes >= kPageBytes ? kPageBytes
+                                                : alignof(std::max_align_t)};
+  }
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_BASE_HUGE_PAGES_H_

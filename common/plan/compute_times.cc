@@ -1,0 +1,151 @@
+#include "common/plan/compute_times.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace nereus {
+namespace {
+
+using Json = nlohmann::json;
+
+// Operations of one product of the layer's matrix with its rows.
+double Operations(const LayerSpec& layer) {
+  const bool multiplies = layer.kind == LayerKind::kFullyConnected ||
+                          layer.kind == LayerKind::kConvolution;
+  if (!multiplies) return 0.0;
+  return 2.0 * static_cast<double>(layer.m) * static_cast<double>(layer.n) *
+         static_cast<double>(layer.rows);
+}
+
+// As messages show it: it may be anything.
+std::string Shown(absl::string_view text) {
+  constexpr size_t kShownBytesMax = 80;
+  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kShownBytesMax)),
+                      text.size() > kShownBytesMax ? "...\"" : "\"");
+}
+
+absl::StatusOr<absl::Duration> ReadSeconds(const Json& entry,
+                                           const std::string& where,
+                                           const char* field) {
+  const auto found = entry.find(field);
+  if (found == entry.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(where, " has no ", field));
+  }
+  if (!found->is_number()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, ": ", field, " is ", found->type_name(), ", not a number"));
+  }
+  const auto seconds = found->get<double>();
+  if (!(seconds >= 0.0 && seconds <= absl::ToDoubleSeconds(kComputeTimeMax))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, ": ", field, " is ", seconds, ", must be from 0 to ",
+        absl::ToDoubleSeconds(kComputeTimeMax)));
+  }
+  return absl::Seconds(seconds);
+}
+
+absl::Status CheckComplete(absl::Span<const LayerSpec> layers,
+                           absl::Span<const std::optional<LayerTime>> times) {
+  constexpr int kNamedMax = 5;
+  std::string names;
+  int missing = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (times[i].has_value()) continue;
+    if (++missing <= kNamedMax) {
+      absl::StrAppend(&names, names.empty() ? "" : ", ", layers[i].name);
+    }
+  }
+  if (missing == 0) return absl::OkStatus();
+  if (missing > kNamedMax) {
+    absl::StrAppend(&names, " and ", missing - kNamedMax, " more");
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("layers of the model are missing: ", names));
+}
+
+}  // namespace
+
+std::vector<LayerTime> SplitCompute(absl::Span<const LayerSpec> layers,
+                                    absl::Duration compute,
+                                    double backward_share) {
+  NEREUS_CHECK(backward_share >= 0.0 && backward_share <= 1.0)
+      << backward_share;
+  double operations = 0.0;
+  double parameters = 0.0;
+  for (const LayerSpec& layer : layers) {
+    operations += Operations(layer);
+    parameters += static_cast<double>(layer.parameters);
+  }
+  std::vector<LayerTime> times;
+  for (const LayerSpec& layer : layers) {
+    const double part =
+        operations > 0 ? Operations(layer) / operations
+                       : static_cast<double>(layer.parameters) / parameters;
+    times.push_back({compute * (part * (1.0 - backward_share)),
+                     compute * (part * backward_share)});
+  }
+  return times;
+}
+
+absl::StatusOr<std::vector<LayerTime>> ParseComputeTrace(
+    absl::string_view text, absl::Span<const LayerSpec> layers) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) {
+    return absl::InvalidArgumentError("is not JSON");
+  }
+  if (!json.is_object() || !json.contains("layers") ||
+      !json["layers"].is_array()) {
+    return absl::InvalidArgumentError(
+        "must be a JSON object with an array \"layers\"");
+  }
+  absl::flat_hash_map<absl::string_view, size_t> index;
+  for (size_t i = 0; i < layers.size(); ++i) index[layers[i].name] = i;
+
+  std::vector<std::optional<LayerTime>> times(layers.size());
+  int64_t position = 0;
+  for (const Json& entry : json["layers"]) {
+    std::string where = absl::StrCat("layers[", position++, "]");
+    if (!entry.is_object() || !entry.contains("name") ||
+        !entry["name"].is_string()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, " must be an object with a string \"name\""));
+    }
+    const auto& name = entry["name"].get_ref<const std::string&>();
+    absl::StrAppend(&where, " (", Shown(name), ")");
+    const auto found = index.find(name);
+    if (found == index.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, " is no layer of the model"));
+    }
+    if (times[found->second].has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, " is there a second time"));
+    }
+    LayerTime& time = times[found->second].emplace();
+    NEREUS_ASSIGN_OR_RETURN(time.forward,
+                            ReadSeconds(entry, where, "forward_seconds"));
+    NEREUS_ASSIGN_OR_RETURN(time.backward,
+                            ReadSeconds(entry, where, "backward_seconds"));
+  }
+  NEREUS_RETURN_IF_ERROR(CheckComplete(layers, times));
+  std::vector<LayerTime> complete;
+  for (const auto& time : times) complete.push_back(*time);
+  return complete;
+}
+
+absl::Duration TotalTime(absl::Span<const LayerTime> times) {
+  absl::Duration total;
+  for (const LayerTime& time : times) total += time.forward + time.backward;
+  return total;
+}
+
+}  // namespace nereus

@@ -1,0 +1,323 @@
+#include "common/simulation/simulated_iteration.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/plan/placement.h"
+#include "common/plan/traffic.h"
+#include "server/shard.h"
+
+namespace nereus {
+namespace {
+
+constexpr int64_t kWarmUpIterations = 1;
+constexpr int64_t kEventsPerProgress = int64_t{1} << 14;
+constexpr int64_t kWindowBytesMin = int64_t{1} << 20;
+
+absl::StatusOr<JobPtr> MakeSimulatedJob(const WhatIf& what_if,
+                                        const Plan& plan) {
+  Job job;
+  job.id = 1;
+  job.epoch = 1;
+  job.workers = FirstWorkers(static_cast<int>(what_if.plan.cluster.workers));
+  job.layers = what_if.layers;
+  job.routes = plan.routes;
+  return MakeJob(std::move(job),
+                 static_cast<int>(what_if.plan.cluster.servers));
+}
+
+NetworkOptions MakeNetworkOptions(const WhatIf& what_if) {
+  NetworkOptions options;
+  options.delay_min = what_if.latency;
+  options.delay_max = what_if.latency + what_if.jitter;
+  // As TCP's windows grow: enough for the way there and back.
+  const double way =
+      absl::ToDoubleSeconds(options.delay_max) * what_if.node_rate;
+  constexpr double kWindowBytesMax = 1e15;
+  options.window_bytes = kWindowBytesMin + static_cast<int64_t>(std::min(
+                                               2 * way, kWindowBytesMax));
+  return options;
+}
+
+double CopyRate(const WhatIf& what_if) {
+  if (what_if.host_copy == absl::ZeroDuration()) return kUnlimitedRate;
+  double bytes = 0;
+  for (const LayerSpec& layer : what_if.layers) {
+    bytes += 4.0 * static_cast<double>(layer.parameters);
+  }
+  return 2 * bytes / absl::ToDoubleSeconds(what_if.host_copy);
+}
+
+// Between nodes. A frame is counted where it leaves and where it arrives, so a
+// byte more of header is two more bytes.
+int64_t FramesPerStep(const Job& job) {
+  const auto bytes = [&](int64_t header_bytes) {
+    const std::vector<int64_t> nodes = PredictNodeBytes(
+        job.layers, job.routes, job.placement, job.worker_count(), header_bytes,
+        kFramePayloadBytesMax);
+    return std::accumulate(nodes.begin(), nodes.end(), int64_t{0});
+  };
+  return (bytes(1) - bytes(0)) / 2;
+}
+
+// The machines of a cluster, and the network between them.
+class IterationSimulation : public SimulatedTrainer::Driver {
+ public:
+  IterationSimulation(const WhatIf& what_if, JobPtr job);
+
+  // Until every worker has done this many steps.
+  void Run(int64_t steps, const WhatIfProgress& progress);
+
+  IterationResult Result(const WhatIf& what_if) const;
+
+ private:
+  struct Posted {
+    PeerId to;
+    Frame frame;
+  };
+
+  void Send(PeerId from, PeerId to, const Frame& frame) override;
+  void Broadcast(PeerId from, const Frame& frame) override;
+  void OnStepDone(PeerId worker) override;
+
+  int workers() const { return job_->worker_count(); }
+  ProcessId ProcessOf(PeerId peer) const {
+    return peer.role == Role::kWorker ? peer.rank : workers() + peer.rank;
+  }
+  PeerId PeerOf(ProcessId process) const {
+    return process < workers() ? PeerId::Worker(process)
+                               : PeerId::Shard(process - workers());
+  }
+  void FetchInitialValues();
+  void Deliver(PeerId to, const Frame& frame);
+  void DeliverToShard(int index, const Frame& frame);
+  double Done() const;
+
+  const JobPtr job_;
+  const int nodes_;
+  TrainerProgram program_;
+  EventQueue events_;
+  SimulatedNetwork network_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<std::unique_ptr<SimulatedTrainer>> trainers_;
+  Outbox outbox_;
+
+  bool started_ = false;
+  std::deque<Posted> posted_;  // Before the start, in order.
+
+  int64_t steps_ = 0;
+  int64_t frames_expected_ = 0;
+  std::vector<int> workers_left_;     // By step, not yet done with it.
+  std::vector<absl::Time> ended_at_;  // By step.
+  absl::Duration compute_;            // Of the last step.
+  std::vector<int64_t> bytes_;        // By node and layer, of the last step.
+};
+
+IterationSimulation::IterationSimulation(const WhatIf& what_if, JobPtr job)
+    : job_(std::move(job)),
+      nodes_(std::max(job_->worker_count(), job_->shards())),
+      program_{job_, what_if.times, what_if.overlap, CopyRate(what_if)},
+      network_(MakeNetworkOptions(what_if), what_if.seed, &events_,
+               [this](ProcessId, ProcessId to, const Frame& frame) {
+                 Deliver(PeerOf(to), frame);
+                 return true;
+               }),
+      bytes_(nodes_ * job_->layers.size(), 0) {
+  for (NodeId node = 0; node < nodes_; ++node) {
+    network_.SetRate(node, {what_if.node_rate, what_if.node_rate});
+  }
+  for (int index = 0; index < job_->shards(); ++index) {
+    network_.Place(ProcessOf(PeerId::Shard(index)), index);
+    shards_.push_back(std::make_unique<Shard>(job_, index));
+  }
+  for (int rank = 0; rank < workers(); ++rank) {
+    trainers_.push_back(
+        std::make_unique<SimulatedTrainer>(&program_, rank, &events_, this));
+  }
+  FetchInitialValues();
+}
+
+// Worker by worker, so that little is under way; takes no time.
+void IterationSimulation::FetchInitialValues() {
+  for (int rank = 0; rank < workers(); ++rank) {
+    WorkerMachine& machine = trainers_[rank]->machine();
+    Outbox out;
+    machine.Start(out);
+    for (const Action& action : out.actions()) {
+      const auto* send = std::get_if<SendFrame>(&action);
+      NEREUS_CHECK(send != nullptr) << "worker " << rank;
+      posted_.push_back({send->to, send->frame});
+    }
+    while (!posted_.empty()) {
+      const Posted posted = std::move(posted_.front());
+      posted_.pop_front();
+      Deliver(posted.to, posted.frame);
+    }
+    NEREUS_CHECK(!machine.Report().fetching) << "worker " << rank;
+  }
+  started_ = true;
+}
+
+void IterationSimulation::Send(PeerId from, PeerId to, const Frame& frame) {
+  if (!started_) {
+    posted_.push_back({to, frame});
+    return;
+  }
+  if (from.rank != to.rank && frame.header.round == steps_ - 1) {
+    const int64_t bytes = kFrameHeaderBytes + frame.payload.bytes();
+    const size_t layers = job_->layers.size();
+    bytes_[from.rank * layers + frame.header.layer] += bytes;
+    bytes_[to.rank * layers + frame.header.layer] += bytes;
+  }
+  network_.Send(ProcessOf(from), ProcessOf(to), frame);
+}
+
+void IterationSimulation::Broadcast(PeerId from, const Frame& frame) {
+  for (int rank = 0; rank < workers(); ++rank) {
+    const PeerId to = PeerId::Worker(rank);
+    if (to != from) Send(from, to, frame);
+  }
+}
+
+void IterationSimulation::Deliver(PeerId to, const Frame& frame) {
+  if (to.role == Role::kWorker) {
+    trainers_[to.rank]->Deliver(frame);
+  } else {
+    DeliverToShard(to.rank, frame);
+  }
+}
+
+void IterationSimulation::DeliverToShard(int index, const Frame& frame) {
+  Shard& shard = *shards_[index];
+  const auto landing = shard.OnHeader(frame.header.sender, frame.header);
+  NEREUS_CHECK(landing.ok()) << landing.status();
+  NEREUS_CHECK(landing->kind == Landing::Kind::kScratch)
+      << DescribeFrame(frame.header);
+  shard.OnFrame(frame.header.sender, frame, outbox_);
+  const PeerId self = PeerId::Shard(index);
+  for (const Action& action : outbox_.actions()) {
+    if (const auto* send = std::get_if<SendFrame>(&action)) {
+      Send(self, send->to, send->frame);
+    } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
+      Broadcast(self, broadcast->frame);
+    }
+  }
+  outbox_.Clear();
+}
+
+void IterationSimulation::OnStepDone(PeerId worker) {
+  SimulatedTrainer& trainer = *trainers_[worker.rank];
+  const int64_t step = trainer.step();
+  if (--workers_left_[step] == 0) ended_at_[step] = events_.now();
+  if (step < steps_ - 1) {
+    trainer.BeginStep();
+  } else {
+    compute_ = std::max(compute_, trainer.compute_time());
+  }
+}
+
+double IterationSimulation::Done() const {
+  if (frames_expected_ == 0) return 1.0;
+  return std::min(1.0, static_cast<double>(network_.frames_delivered()) /
+                           static_cast<double>(frames_expected_));
+}
+
+void IterationSimulation::Run(int64_t steps, const WhatIfProgress& progress) {
+  steps_ = steps;
+  workers_left_.assign(steps, workers());
+  ended_at_.assign(steps, events_.now());
+  frames_expected_ = steps * FramesPerStep(*job_);
+  for (auto& trainer : trainers_) trainer->BeginStep();
+  while (workers_left_.back() > 0) {
+    NEREUS_CHECK(events_.RunNext()) << "nothing moves any more";
+    if (progress != nullptr && events_.events_run() % kEventsPerProgress == 0) {
+      progress(Done());
+    }
+  }
+}
+
+IterationResult IterationSimulation::Result(const WhatIf& what_if) const {
+  IterationResult result;
+  const absl::Time warm = ended_at_[kWarmUpIterations - 1];
+  result.iteration = (ended_at_.back() - warm) / what_if.iterations;
+  result.compute = compute_;
+  result.single_node = TotalTime(what_if.times);
+  result.network_exposed = result.iteration - result.compute;
+  if (result.iteration > absl::ZeroDuration()) {
+    result.speedup = static_cast<double>(workers()) *
+                     absl::FDivDuration(result.single_node, result.iteration);
+  }
+  const size_t layers = job_->layers.size();
+  for (int node = 0; node < nodes_; ++node) {
+    const auto first = bytes_.begin() + node * layers;
+    result.node_bytes.push_back(
+        std::accumulate(first, first + layers, int64_t{0}));
+  }
+  result.busiest_node = static_cast<int>(
+      std::max_element(result.node_bytes.begin(), result.node_bytes.end()) -
+      result.node_bytes.begin());
+  const auto first = bytes_.begin() + result.busiest_node * layers;
+  result.layer_bytes.assign(first, first + layers);
+  result.events = events_.events_run();
+  return result;
+}
+
+}  // namespace
+
+absl::Status WhatIf::Validate() const {
+  NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
+  NEREUS_RETURN_IF_ERROR(plan.cluster.Validate());
+  for (const auto& [name, count] :
+       {std::pair{"workers", plan.cluster.workers},
+        std::pair{"servers", plan.cluster.servers}}) {
+    if (count > kSimulatedNodesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is ", count, ", can be simulated up to ",
+                       kSimulatedNodesMax));
+    }
+  }
+  if (times.size() != layers.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "times has ", times.size(), " layers, the model ", layers.size()));
+  }
+  if (!(node_rate > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("node_rate is ", node_rate, ", must be above 0"));
+  }
+  for (const auto& [name, value] :
+       {std::pair{"latency", latency}, std::pair{"jitter", jitter},
+        std::pair{"host_copy", host_copy}}) {
+    if (value < absl::ZeroDuration() || value > kComputeTimeMax) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, " is ", absl::FormatDuration(value), ", must be from 0 to ",
+          absl::FormatDuration(kComputeTimeMax)));
+    }
+  }
+  if (iterations < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("iterations is ", iterations, ", must be at least 1"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<IterationResult> SimulateIterations(
+    const WhatIf& what_if, const WhatIfProgress& progress) {
+  NEREUS_RETURN_IF_ERROR(what_if.Validate());
+  NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(what_if.layers, what_if.plan));
+  NEREUS_ASSIGN_OR_RETURN(JobPtr job, MakeSimulatedJob(what_if, plan));
+  IterationSimulation simulation(what_if, std::move(job));
+  simulation.Run(kWarmUpIterations + what_if.iterations, progress);
+  IterationResult result = simulation.Result(what_if);
+  result.plan = std::move(plan);
+  return result;
+}
+
+}  // namespace nereus

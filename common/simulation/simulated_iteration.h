@@ -1,0 +1,87 @@
+#ifndef NEREUS_COMMON_SIMULATION_SIMULATED_ITERATION_H_
+#define NEREUS_COMMON_SIMULATION_SIMULATED_ITERATION_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/plan/compute_times.h"
+#include "common/plan/layer_spec.h"
+#include "common/plan/planner.h"
+#include "common/simulation/simulated_network.h"
+#include "common/simulation/simulated_trainer.h"
+
+namespace nereus {
+
+// A cluster to ask "what would I get" of.
+struct WhatIf {
+  std::vector<LayerSpec> layers;
+  std::vector<LayerTime> times;  // By layer.
+
+  // Worker i and shard i share node i, and its network interface.
+  PlanOptions plan;
+
+  double node_rate = kUnlimitedRate;  // Bytes/s of each node, each way.
+  absl::Duration latency = absl::ZeroDuration();
+  absl::Duration jitter = absl::ZeroDuration();  // Up to this, evenly.
+
+  Overlap overlap = Overlap::kWaitFree;
+  // What copying all gradients to host memory and all parameters back takes;
+  // layers by factors copy their factors instead, at the same rate. See
+  // SimulatedTrainer.
+  absl::Duration host_copy = absl::ZeroDuration();
+
+  int iterations = 1;  // That are measured, after one that is not; >= 1.
+  uint64_t seed = 0;   // Of the jitter.
+
+  // OK, or kInvalidArgument that names the field and its value.
+  absl::Status Validate() const;
+};
+
+// Workers, or servers, that can be simulated: each pair of processes that talk
+// takes memory.
+inline constexpr int64_t kSimulatedNodesMax = 4096;
+
+// What one iteration came to. An iteration is over when its last worker has the
+// outcome of every layer.
+struct IterationResult {
+  Plan plan;
+
+  absl::Duration iteration;  // The mean of those that were measured.
+  // Of that, what the device of the worker that had most to do was computing:
+  // what one node alone takes, and products of factors.
+  absl::Duration compute;
+  // What one node alone takes, with nobody to talk to.
+  absl::Duration single_node;
+
+  // Times the throughput of one node.
+  double speedup = 0.0;
+  // iteration - compute: for the network, and copies that it did not hide.
+  absl::Duration network_exposed;
+
+  // Sent plus received in frames per iteration, headers included: by node, and
+  // of the node that moves most by layer, which add up to it.
+  std::vector<int64_t> node_bytes;
+  int busiest_node = 0;
+  std::vector<int64_t> layer_bytes;
+
+  int64_t events = 0;  // Of the simulation.
+};
+
+// Called now and then with the part of the run that is done, 0 to 1.
+using WhatIfProgress = std::function<void(double done)>;
+
+// Runs the production machines, shards and workers, over a modelled network,
+// payloads being sizes only. Membership is not part of it: the epoch has begun,
+// and every worker has the initial parameters. The same question gives the same
+// answer.
+//
+// Errors: kInvalidArgument, see Validate.
+absl::StatusOr<IterationResult> SimulateIterations(
+    const WhatIf& what_if, const WhatIfProgress& progress = nullptr);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_SIMULATION_SIMULATED_ITERATION_H_

@@ -1,0 +1,194 @@
+#include "common/simulation/simulated_trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <variant>
+
+#include "common/base/logging.h"
+
+namespace nereus {
+namespace {
+
+int64_t BytesOf(int64_t elements) {
+  return elements * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t FactorBytes(const LayerSpec& layer) {
+  return BytesOf(layer.rows * (layer.m + layer.n));
+}
+
+std::vector<LayerMemory> SizesOf(const Job& job) {
+  std::vector<LayerMemory> memory;
+  for (const LayerSpec& layer : job.layers) {
+    memory.push_back({Buffer::SizeOnly(BytesOf(layer.parameters)), Buffer()});
+  }
+  return memory;
+}
+
+}  // namespace
+
+SimulatedTrainer::SimulatedTrainer(const TrainerProgram* program, int rank,
+                                   EventQueue* events, Driver* driver)
+    : program_(program),
+      rank_(rank),
+      events_(events),
+      driver_(driver),
+      machine_(program->job, rank, SizesOf(*program->job)) {}
+
+// Compute.
+
+void SimulatedTrainer::BeginStep() {
+  ++step_;
+  NEREUS_CHECK(machine_.BeginStep(step_)) << "step " << step_;
+  layers_left_ = layers();
+  compute_time_ = absl::ZeroDuration();
+  absl::Duration forward;
+  for (const LayerTime& time : program_->times) forward += time.forward;
+  events_->At(Compute(forward), [this] { Backward(layers() - 1); });
+}
+
+absl::Time SimulatedTrainer::Compute(absl::Duration time) {
+  compute_time_ += time;
+  device_free_at_ = std::max(device_free_at_, events_->now()) + time;
+  return device_free_at_;
+}
+
+void SimulatedTrainer::Backward(int layer) {
+  events_->At(Compute(program_->times[layer].backward),
+              [this, layer] { OnBackward(layer); });
+}
+
+void SimulatedTrainer::OnBackward(int layer) {
+  if (streams()) Push(layer);
+  if (layer > 0) {
+    Backward(layer - 1);
+  } else if (!streams()) {
+    events_->At(Copy(CopyOutTime()), [this] {
+      for (int each = layers() - 1; each >= 0; --each) Push(each);
+    });
+  }
+}
+
+// What the machine asks for.
+
+void SimulatedTrainer::Push(int layer) {
+  const LayerSpec& spec = program_->job->layers[layer];
+  absl::Status status;
+  if (by_factors(layer)) {
+    status =
+        machine_.OnPushFactors(layer, step_,
+                               {Buffer::SizeOnly(BytesOf(spec.rows * spec.m)),
+                                Buffer::SizeOnly(BytesOf(spec.rows * spec.n)),
+                                Buffer::SizeOnly(BytesOf(spec.parameters))},
+                               outbox_);
+  } else {
+    status = machine_.OnPush(
+        layer, step_, Buffer::SizeOnly(BytesOf(spec.parameters)), outbox_);
+  }
+  NEREUS_CHECK(status.ok()) << status;
+  Execute();
+}
+
+void SimulatedTrainer::Deliver(const Frame& frame) {
+  const auto landing = machine_.OnHeader(frame.header.sender, frame.header);
+  NEREUS_CHECK(landing.ok()) << landing.status();
+  NEREUS_CHECK(landing->kind != Landing::Kind::kWait)
+      << DescribeFrame(frame.header);
+  if (landing->kind == Landing::Kind::kDiscard) return;
+  received_at_ = events_->now();
+  if (streams() && step_ != kInitialRound) {
+    received_at_ = Copy(CopyTime(frame.payload.bytes()));
+  }
+  machine_.OnFrame(frame.header.sender, frame, outbox_);
+  Execute();
+}
+
+void SimulatedTrainer::Execute() {
+  for (const Action& action : outbox_.actions()) {
+    if (const auto* send = std::get_if<SendFrame>(&action)) {
+      CopyOut({send->to, send->frame});
+    } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
+      CopyOut({std::nullopt, broadcast->frame});
+    } else if (const auto* done = std::get_if<LayerDone>(&action)) {
+      OnReceived(done->layer);
+    }
+  }
+  outbox_.Clear();
+}
+
+// Copies between the device and host memory.
+
+absl::Duration SimulatedTrainer::CopyTime(int64_t bytes) const {
+  if (std::isinf(program_->copy_rate)) return absl::ZeroDuration();
+  return absl::Seconds(static_cast<double>(bytes) / program_->copy_rate);
+}
+
+absl::Duration SimulatedTrainer::CopyOutTime() const {
+  absl::Duration time;
+  for (int i = 0; i < layers(); ++i) {
+    const LayerSpec& layer = program_->job->layers[i];
+    time += CopyTime(by_factors(i) ? FactorBytes(layer)
+                                   : BytesOf(layer.parameters));
+  }
+  return time;
+}
+
+absl::Duration SimulatedTrainer::CopyInTime(int layer) const {
+  const LayerSpec& spec = program_->job->layers[layer];
+  const int peers = program_->job->worker_count() - 1;
+  return CopyTime(by_factors(layer) ? FactorBytes(spec) * peers
+                                    : BytesOf(spec.parameters));
+}
+
+absl::Time SimulatedTrainer::Copy(absl::Duration time) {
+  copier_free_at_ = std::max(copier_free_at_, events_->now()) + time;
+  return copier_free_at_;
+}
+
+void SimulatedTrainer::CopyOut(Outgoing outgoing) {
+  const absl::Duration time = CopyTime(outgoing.frame.payload.bytes());
+  if (!streams() || time == absl::ZeroDuration()) {
+    Emit(outgoing);
+    return;
+  }
+  outgoing_.push_back(std::move(outgoing));
+  events_->At(Copy(time), [this] {
+    Emit(outgoing_.front());
+    outgoing_.pop_front();
+  });
+}
+
+void SimulatedTrainer::Emit(const Outgoing& outgoing) {
+  const PeerId self = PeerId::Worker(rank_);
+  if (outgoing.to.has_value()) {
+    driver_->Send(self, *outgoing.to, outgoing.frame);
+  } else {
+    driver_->Broadcast(self, outgoing.frame);
+  }
+}
+
+// Towards the end of a step.
+
+void SimulatedTrainer::OnReceived(int layer) {
+  if (step_ == kInitialRound) return;  // The start is nobody's step.
+  const absl::Time copied_at =
+      streams() ? received_at_ : Copy(CopyInTime(layer));
+  events_->At(copied_at, [this, layer] { OnDevice(layer); });
+}
+
+void SimulatedTrainer::OnDevice(int layer) {
+  const int peers = program_->job->worker_count() - 1;
+  if (by_factors(layer) && peers > 0) {
+    events_->At(Compute(program_->times[layer].backward / 2 * peers),
+                [this] { OnLayerDone(); });
+  } else {
+    OnLayerDone();
+  }
+}
+
+void SimulatedTrainer::OnLayerDone() {
+  if (--layers_left_ == 0) driver_->OnStepDone(PeerId::Worker(rank_));
+}
+
+}  // namespace nereus

@@ -1,0 +1,71 @@
+#include "server/admin/model_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/plan/model_table.h"
+
+namespace nereus {
+namespace {
+
+bool IsFileName(const std::string& model) {
+  return absl::StrContains(model, "/") || absl::EndsWith(model, ".csv");
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadTextFile(const std::string& name) {
+  errno = 0;
+  std::ifstream file(name, std::ios::binary);
+  if (!file) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot open ", name, ": ", strerror(errno)));
+  }
+  std::string text(kInputFileBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || !file.eof()) {
+    return absl::UnavailableError(
+        file.gcount() > kInputFileBytesMax
+            ? absl::StrCat(name, " has more than ", kInputFileBytesMax,
+                           " bytes")
+            : absl::StrCat("cannot read ", name, ": ", strerror(errno)));
+  }
+  text.resize(file.gcount());
+  return text;
+}
+
+absl::Status WriteTextFile(const std::string& name, const std::string& text) {
+  errno = 0;
+  std::ofstream file(name, std::ios::binary);
+  file << text << "\n";
+  file.close();
+  if (file) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot write ", name, ": ", strerror(errno)));
+}
+
+absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
+                                                       int64_t batch) {
+  if (!IsFileName(model)) return LoadModel(model, batch);
+  NEREUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(model));
+  absl::StatusOr<std::vector<LayerSpec>> layers = ParseModelTable(text, batch);
+  if (!layers.ok()) {
+    return absl::DataLossError(
+        absl::StrCat(model, ": ", layers.status().message()));
+  }
+  return layers;
+}
+
+std::string DescribeModelFlag() {
+  return absl::StrCat("a known model (", absl::StrJoin(ModelNames(), ", "),
+                      ") or a table of layers: a file ending in .csv or with "
+                      "a / in its name");
+}
+
+}  // namespace nereus

@@ -1,0 +1,64 @@
+#include "server/admin/quantity.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+
+namespace nereus {
+namespace {
+
+constexpr std::pair<absl::string_view, double> kBitUnits[] = {
+    {"Tbit", 1e12}, {"Gbit", 1e9}, {"Mbit", 1e6}, {"kbit", 1e3}, {"bit", 1.0}};
+
+}  // namespace
+
+absl::StatusOr<double> ParseBitRate(absl::string_view text) {
+  if (text == "unlimited") return std::numeric_limits<double>::infinity();
+  for (const auto& [unit, factor] : kBitUnits) {
+    absl::string_view number = text;
+    double value = 0.0;
+    if (!absl::ConsumeSuffix(&number, unit)) continue;
+    if (absl::SimpleAtod(number, &value) && std::isfinite(value * factor) &&
+        value > 0) {
+      return value * factor;
+    }
+    break;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", text, "\" is no bandwidth such as 10Gbit, 400Mbit or unlimited"));
+}
+
+std::string FormatBitRate(double bits_per_second) {
+  if (std::isinf(bits_per_second)) return "unlimited";
+  for (const auto& [unit, factor] : kBitUnits) {
+    if (bits_per_second >= factor) {
+      return absl::StrFormat("%g %s/s", bits_per_second / factor, unit);
+    }
+  }
+  return absl::StrFormat("%g bit/s", bits_per_second);
+}
+
+absl::StatusOr<absl::Duration> ParseTime(absl::string_view text) {
+  double seconds = 0.0;
+  absl::Duration time;
+  if (absl::SimpleAtod(text, &seconds)) {
+    time = absl::Seconds(seconds);
+  } else if (!absl::ParseDuration(text, &time)) {
+    time = -absl::InfiniteDuration();
+  }
+  if (std::isnan(seconds) || time < absl::ZeroDuration() ||
+      time == absl::InfiniteDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", text, "\" is no time such as 20us, 0.925s or 0.925"));
+  }
+  return time;
+}
+
+}  // namespace nereus

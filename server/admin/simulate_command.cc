@@ -1,0 +1,225 @@
+#include "server/admin/simulate_command.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/base/status_macros.h"
+#include "common/plan/compute_times.h"
+#include "common/plan/cost_model.h"
+#include "common/plan/model_table.h"
+#include "common/plan/scheme.h"
+#include "server/admin/model_file.h"
+#include "server/admin/quantity.h"
+#include "server/admin/simulate_report.h"
+
+namespace nereus {
+namespace {
+
+constexpr char kColocated[] = "colocated";
+constexpr char kRing[] = "ring";
+constexpr int kIterationsMax = 1000;
+constexpr absl::Duration kProgressInterval = absl::Seconds(2);
+
+int Fail(const absl::Status& status, std::ostream& err) {
+  err << "nereusctl simulate: " << std::string(status.message()) << "\n";
+  const bool usage =
+      absl::IsInvalidArgument(status) || absl::IsNotFound(status);
+  return usage ? kExitUsage : kExitFailed;
+}
+
+// A flag's value, or an error that names the flag.
+template <typename T>
+absl::StatusOr<T> Flag(const char* name, absl::StatusOr<T> value) {
+  if (value.ok()) return value;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", name, ": ", value.status().message()));
+}
+
+absl::StatusOr<std::optional<Scheme>> ForcedSchemeOf(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  if (name == kRing) {
+    return absl::InvalidArgumentError(
+        "--scheme=ring: Nereus has no ring all-reduce yet, so there is nothing "
+        "to simulate; use auto, server or factor");
+  }
+  NEREUS_ASSIGN_OR_RETURN(const Scheme scheme, ParseScheme(name));
+  return scheme;
+}
+
+// Says every kProgressInterval how far a run is; nothing for short ones.
+class Progress {
+ public:
+  explicit Progress(std::ostream& err) : err_(err) {}
+
+  void Show(double done) {
+    const absl::Time now = absl::Now();
+    if (now - shown_at_ < kProgressInterval) return;
+    shown_at_ = now;
+    err_ << absl::StrFormat("simulating: %3.0f %%, %.0f s\n", 100 * done,
+                            absl::ToDoubleSeconds(now - started_at_))
+         << std::flush;
+  }
+
+ private:
+  std::ostream& err_;
+  const absl::Time started_at_ = absl::Now();
+  absl::Time shown_at_ = started_at_;
+};
+
+}  // namespace
+
+CLI::App* SimulateCommand::Register(CLI::App& app) {
+  subcommand_ = app.add_subcommand(
+      "simulate",
+      "Says what an iteration would take on a cluster: runs the protocol "
+      "itself on a modelled network");
+  AddFlag(*subcommand_, "model", model_, DescribeModelFlag())->required();
+  AddClusterFlags();
+  AddComputeFlags();
+  AddFlag(*subcommand_, "iterations", iterations_,
+          "iterations to measure, after one that warms up")
+      ->check(CLI::Range(1, kIterationsMax));
+  AddFlag(*subcommand_, "seed", seed_, "of the jitter");
+  subcommand_
+      ->add_option("--json", json_file_,
+                   "prints JSON; with =FILE, writes it to that file")
+      ->expected(0, 1);
+  return subcommand_;
+}
+
+void SimulateCommand::AddClusterFlags() {
+  AddFlag(*subcommand_, "workers", workers_, "machines with a worker")
+      ->check(CLI::Range(int64_t{1}, kSimulatedNodesMax))
+      ->required();
+  AddFlag(*subcommand_, "servers", servers_,
+          "server shards: a number of them, on the first machines, or "
+          "colocated: one on each worker's machine");
+  AddFlag(*subcommand_, "batch", batch_, "samples per worker and step")
+      ->check(CLI::Range(int64_t{1}, kBatchMax));
+  AddFlag(*subcommand_, "bandwidth", bandwidth_,
+          "of each machine, each way: 10Gbit, 400Mbit, unlimited");
+  AddFlag(*subcommand_, "latency", latency_, "of each frame: 20us, 1ms");
+  AddFlag(*subcommand_, "jitter", jitter_,
+          "up to this more latency, by chance");
+  AddFlag(*subcommand_, "scheme", scheme_,
+          "how layers travel: auto (the cheapest each), or server or factor "
+          "for all that can")
+      ->check(CLI::IsMember({"auto", "server", "factor", kRing})
+                  .description("NAME"));
+  AddChoice(*subcommand_, "cost", cost_, {{"bytes", CostKind::kBytes}},
+            "what auto minimises: bytes (Poseidon's rule)");
+  AddChoice(*subcommand_, "overlap", overlap_,
+            {{"wfbp", Overlap::kWaitFree}, {"none", Overlap::kNone}},
+            "wfbp: a layer is sent once its backward is over (wait-free "
+            "backpropagation); none: all are, once the last one's is");
+}
+
+void SimulateCommand::AddComputeFlags() {
+  AddFlag(*subcommand_, "compute", compute_,
+          "forward and backward of one step on one machine: 0.925s; split over "
+          "the layers by their operations");
+  AddFlag(*subcommand_, "backward-share", backward_share_,
+          "of the compute time that is backward")
+      ->check(CLI::Range(0.0, 1.0));
+  AddFlag(*subcommand_, "compute-trace", compute_trace_,
+          "instead of --compute, a JSON file with each layer's times: "
+          "{\"layers\": [{\"name\", \"forward_seconds\", "
+          "\"backward_seconds\"}]}");
+  AddFlag(*subcommand_, "host-copy", host_copy_,
+          "what copying all gradients to host memory and all parameters back "
+          "takes if nothing overlaps");
+}
+
+absl::Status SimulateCommand::SetPlan(WhatIf& what_if) const {
+  what_if.plan.cluster = {workers_, workers_};
+  if (servers_ != kColocated) {
+    int64_t& servers = what_if.plan.cluster.servers;
+    if (!absl::SimpleAtoi(servers_, &servers) || servers < 1 ||
+        servers > kSimulatedNodesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--servers: \"", servers_, "\" is neither ", kColocated,
+                       " nor a number from 1 to ", kSimulatedNodesMax));
+    }
+  }
+  NEREUS_ASSIGN_OR_RETURN(what_if.plan.forced, ForcedSchemeOf(scheme_));
+  what_if.plan.cost = cost_;
+  return absl::OkStatus();
+}
+
+absl::Status SimulateCommand::SetTimes(WhatIf& what_if) const {
+  if (compute_.empty() == compute_trace_.empty()) {
+    return absl::InvalidArgumentError(
+        "one of --compute and --compute-trace is needed");
+  }
+  if (compute_trace_.empty()) {
+    NEREUS_ASSIGN_OR_RETURN(const absl::Duration compute,
+                            Flag("compute", ParseTime(compute_)));
+    if (compute > kComputeTimeMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--compute: ", compute_, " is more than ",
+                       absl::FormatDuration(kComputeTimeMax)));
+    }
+    what_if.times = SplitCompute(what_if.layers, compute, backward_share_);
+    return absl::OkStatus();
+  }
+  NEREUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(compute_trace_));
+  absl::StatusOr<std::vector<LayerTime>> times =
+      ParseComputeTrace(text, what_if.layers);
+  if (!times.ok()) {
+    return absl::DataLossError(
+        absl::StrCat(compute_trace_, ": ", times.status().message()));
+  }
+  what_if.times = *std::move(times);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WhatIf> SimulateCommand::MakeWhatIf() const {
+  WhatIf what_if;
+  NEREUS_RETURN_IF_ERROR(SetPlan(what_if));
+  NEREUS_ASSIGN_OR_RETURN(what_if.layers, LoadModelOrFile(model_, batch_));
+  NEREUS_RETURN_IF_ERROR(SetTimes(what_if));
+  NEREUS_ASSIGN_OR_RETURN(const double bits,
+                          Flag("bandwidth", ParseBitRate(bandwidth_)));
+  what_if.node_rate = bits / 8;
+  NEREUS_ASSIGN_OR_RETURN(what_if.latency,
+                          Flag("latency", ParseTime(latency_)));
+  NEREUS_ASSIGN_OR_RETURN(what_if.jitter, Flag("jitter", ParseTime(jitter_)));
+  NEREUS_ASSIGN_OR_RETURN(what_if.host_copy,
+                          Flag("host-copy", ParseTime(host_copy_)));
+  what_if.overlap = overlap_;
+  what_if.iterations = iterations_;
+  what_if.seed = seed_;
+  return what_if;
+}
+
+int SimulateCommand::Run(std::ostream& out, std::ostream& err) {
+  absl::StatusOr<WhatIf> what_if = MakeWhatIf();
+  if (!what_if.ok()) return Fail(what_if.status(), err);
+  Progress progress(err);
+  absl::StatusOr<IterationResult> result = SimulateIterations(
+      *what_if, [&progress](double done) { progress.Show(done); });
+  if (!result.ok()) return Fail(result.status(), err);
+  const SimulateReport report{model_, batch_, *std::move(what_if),
+                              *std::move(result)};
+
+  if (subcommand_ == nullptr || subcommand_->count("--json") == 0) {
+    out << FormatSimulateText(report);
+    return kExitDone;
+  }
+  const std::string json = FormatSimulateJson(report);
+  if (json_file_.empty()) {
+    out << json << "\n";
+    return kExitDone;
+  }
+  const absl::Status written = WriteTextFile(json_file_, json);
+  return written.ok() ? kExitDone : Fail(written, err);
+}
+
+}  // namespace nereus

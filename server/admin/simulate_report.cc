@@ -1,0 +1,164 @@
+#include "server/admin/simulate_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/plan/scheme.h"
+#include "nlohmann/json.hpp"
+#include "server/admin/quantity.h"
+
+namespace nereus {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kBitsPerByte = 8.0;
+
+std::string SchemeOption(const WhatIf& what_if) {
+  return what_if.plan.forced.has_value()
+             ? std::string(SchemeName(*what_if.plan.forced))
+             : "auto";
+}
+
+std::string Seconds(absl::Duration time) {
+  return absl::StrFormat("%.4f s", absl::ToDoubleSeconds(time));
+}
+
+std::string Megabytes(int64_t bytes) {
+  return absl::StrFormat("%.3f MB", static_cast<double>(bytes) / 1e6);
+}
+
+double SamplesPerSecond(const SimulateReport& report) {
+  const double seconds = absl::ToDoubleSeconds(report.result.iteration);
+  if (seconds <= 0) return 0.0;
+  return static_cast<double>(report.what_if.plan.cluster.workers *
+                             report.batch) /
+         seconds;
+}
+
+std::string FormatQuestion(const SimulateReport& report) {
+  const WhatIf& asked = report.what_if;
+  std::string text = absl::StrCat(
+      report.model, ": ", asked.plan.cluster.workers, " workers, ",
+      asked.plan.cluster.servers, " servers, batch ", report.batch, ", scheme ",
+      SchemeOption(asked), ", cost ", CostKindName(asked.plan.cost),
+      ", overlap ", OverlapName(asked.overlap), "\n",
+      FormatBitRate(asked.node_rate * kBitsPerByte),
+      " a node, each way, latency ", absl::FormatDuration(asked.latency));
+  if (asked.jitter > absl::ZeroDuration()) {
+    absl::StrAppend(&text, " to ",
+                    absl::FormatDuration(asked.latency + asked.jitter));
+  }
+  if (asked.host_copy > absl::ZeroDuration()) {
+    absl::StrAppend(&text, "; copies to host memory and back ",
+                    Seconds(asked.host_copy));
+  }
+  return text + "\n";
+}
+
+std::string FormatLayers(const SimulateReport& report) {
+  size_t width = 5;
+  for (const LayerSpec& layer : report.what_if.layers) {
+    width = std::max(width, layer.name.size());
+  }
+  const auto name_width = static_cast<int>(width);
+  std::string text =
+      absl::StrFormat("%-*s  %-6s  %12s  %12s  %14s\n", name_width, "layer",
+                      "scheme", "forward", "backward", "busiest node");
+  for (size_t i = 0; i < report.what_if.layers.size(); ++i) {
+    const LayerTime& time = report.what_if.times[i];
+    absl::StrAppendFormat(&text, "%-*s  %-6s  %12s  %12s  %14s\n", name_width,
+                          report.what_if.layers[i].name,
+                          SchemeName(report.result.plan.routes[i].scheme),
+                          Seconds(time.forward), Seconds(time.backward),
+                          Megabytes(report.result.layer_bytes[i]));
+  }
+  return text;
+}
+
+Json LayerJson(const SimulateReport& report, size_t layer) {
+  const LayerSpec& spec = report.what_if.layers[layer];
+  const LayerTime& time = report.what_if.times[layer];
+  const Plan& plan = report.result.plan;
+  return {
+      {"name", spec.name},
+      {"kind", std::string(LayerKindName(spec.kind))},
+      {"scheme", std::string(SchemeName(plan.routes[layer].scheme))},
+      {"reason", plan.explanations[layer].reason},
+      {"forward_seconds", absl::ToDoubleSeconds(time.forward)},
+      {"backward_seconds", absl::ToDoubleSeconds(time.backward)},
+      {"node_bytes", report.result.layer_bytes[layer]},
+  };
+}
+
+}  // namespace
+
+absl::string_view OverlapName(Overlap overlap) {
+  return overlap == Overlap::kWaitFree ? "wfbp" : "none";
+}
+
+std::string FormatSimulateText(const SimulateReport& report) {
+  const IterationResult& result = report.result;
+  const auto& bytes = result.node_bytes;
+  const double sum = std::accumulate(bytes.begin(), bytes.end(), 0.0);
+  const auto mean =
+      static_cast<int64_t>(sum / static_cast<double>(bytes.size()));
+  return absl::StrCat(
+      FormatQuestion(report), "\n", FormatLayers(report), "\n",
+      "one node alone            ", Seconds(result.single_node), "\n",
+      "one iteration             ", Seconds(result.iteration), "\n",
+      "  of that computing       ", Seconds(result.compute), "\n",
+      "  exposed to the network  ", Seconds(result.network_exposed), "\n",
+      absl::StrFormat("speed-up over one node    %.2f of %d\n", result.speedup,
+                      report.what_if.plan.cluster.workers),
+      absl::StrFormat("samples per second        %.1f\n",
+                      SamplesPerSecond(report)),
+      "bytes sent plus received by a node per iteration: ",
+      Megabytes(bytes[result.busiest_node]), " by the busiest (node ",
+      result.busiest_node, "), ", Megabytes(mean), " on average\n");
+}
+
+std::string FormatSimulateJson(const SimulateReport& report) {
+  const WhatIf& asked = report.what_if;
+  const IterationResult& result = report.result;
+  Json layers = Json::array();
+  for (size_t i = 0; i < asked.layers.size(); ++i) {
+    layers.push_back(LayerJson(report, i));
+  }
+  Json bandwidth;  // null
+  if (!std::isinf(asked.node_rate)) bandwidth = asked.node_rate * kBitsPerByte;
+  const Json json = {
+      {"model", report.model},
+      {"workers", asked.plan.cluster.workers},
+      {"servers", asked.plan.cluster.servers},
+      {"batch", report.batch},
+      {"scheme", SchemeOption(asked)},
+      {"cost", std::string(CostKindName(asked.plan.cost))},
+      {"overlap", std::string(OverlapName(asked.overlap))},
+      {"bandwidth_bits_per_second", bandwidth},
+      {"latency_seconds", absl::ToDoubleSeconds(asked.latency)},
+      {"jitter_seconds", absl::ToDoubleSeconds(asked.jitter)},
+      {"host_copy_seconds", absl::ToDoubleSeconds(asked.host_copy)},
+      {"iterations", asked.iterations},
+      {"single_node_seconds", absl::ToDoubleSeconds(result.single_node)},
+      {"iteration_seconds", absl::ToDoubleSeconds(result.iteration)},
+      {"compute_seconds", absl::ToDoubleSeconds(result.compute)},
+      {"network_exposed_seconds",
+       absl::ToDoubleSeconds(result.network_exposed)},
+      {"speedup", result.speedup},
+      {"samples_per_second", SamplesPerSecond(report)},
+      {"node_bytes", result.node_bytes[result.busiest_node]},
+      {"busiest_node", result.busiest_node},
+      {"bytes_by_node", result.node_bytes},
+      {"layers", std::move(layers)},
+  };
+  // The replacing handler: dump would throw at a name that is not UTF-8.
+  return json.dump(2, ' ', /*ensure_ascii=*/false,
+                   Json::error_handler_t::replace);
+}
+
+}  // namespace nereus

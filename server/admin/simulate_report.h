@@ -1,0 +1,41 @@
+#ifndef NEREUS_SERVER_ADMIN_SIMULATE_REPORT_H_
+#define NEREUS_SERVER_ADMIN_SIMULATE_REPORT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "common/simulation/simulated_iteration.h"
+
+namespace nereus {
+
+absl::string_view OverlapName(Overlap overlap);
+
+// A question and its answer.
+struct SimulateReport {
+  std::string model;
+  int64_t batch = 0;
+  WhatIf what_if;
+  IterationResult result;
+};
+
+// A table of the layers and the figures, for people.
+std::string FormatSimulateText(const SimulateReport& report);
+
+// The same for programs, without a final newline:
+//   {"model", "workers", "servers", "batch", "scheme": "auto" or the forced
+//    one, "cost", "overlap", "bandwidth_bits_per_second": or null,
+//    "latency_seconds", "jitter_seconds", "host_copy_seconds", "iterations",
+//    "single_node_seconds", "iteration_seconds", "compute_seconds",
+//    "network_exposed_seconds", "speedup", "samples_per_second",
+//    "node_bytes": of the busiest node per iteration, "busiest_node",
+//    "bytes_by_node": [...],
+//    "layers": [{"name", "kind", "scheme", "reason", "forward_seconds",
+//                "backward_seconds", "node_bytes": of the busiest node}]}
+// Bytes are sent plus received, with headers; the layers' add up to node_bytes.
+// IterationResult says what the times are.
+std::string FormatSimulateJson(const SimulateReport& report);
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_ADMIN_SIMULATE_REPORT_H_

@@ -1,0 +1,310 @@
+// What frames cost on SimulatedNetwork where nodes and links have rates.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/simulation/event_queue.h"
+#include "common/simulation/simulated_network.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+constexpr double kRate = 1e9;  // Bytes/s.
+constexpr absl::Duration kLatency = absl::Microseconds(20);
+// Each frame's time is rounded to a quarter of a nanosecond.
+constexpr double kRounding = 1e-6;
+
+NetworkOptions Options() {
+  NetworkOptions options;
+  options.delay_min = options.delay_max = kLatency;
+  return options;
+}
+
+// A network of nodes that all have kRate both ways, and what came when.
+class RatedNetwork {
+ public:
+  explicit RatedNetwork(const NetworkOptions& options = Options(),
+                        uint64_t seed = 1)
+      : network_(options, seed, &events_,
+                 [this](ProcessId from, ProcessId to, const Frame& frame) {
+                   if (!ready_) return false;
+                   received_[{from, to}] +=
+                       kFrameHeaderBytes + frame.payload.bytes();
+                   last_[{from, to}] = Now();
+                   order_[{from, to}].push_back(frame.header.round);
+                   return true;
+                 }) {
+    for (NodeId node = 0; node < 64; ++node) {
+      network_.SetRate(node, {kRate, kRate});
+    }
+  }
+
+  double Now() const {
+    return absl::ToDoubleSeconds(events_.now() - absl::UnixEpoch());
+  }
+
+  // `count` full frames; returns their bytes on the wire.
+  double Send(ProcessId from, ProcessId to, int64_t count) {
+    Frame frame;
+    frame.payload = Buffer::SizeOnly(kFramePayloadBytesMax);
+    for (int64_t i = 0; i < count; ++i) {
+      frame.header.round = i;
+      network_.Send(from, to, frame);
+    }
+    return static_cast<double>(count *
+                               (kFramePayloadBytesMax + kFrameHeaderBytes));
+  }
+
+  void RunUntil(double seconds) {
+    bool stopped = false;
+    events_.At(absl::UnixEpoch() + absl::Seconds(seconds),
+               [&] { stopped = true; });
+    while (!stopped) events_.RunNext();
+  }
+  void RunAll() {
+    while (events_.RunNext()) {
+    }
+  }
+
+  EventQueue events_;
+  bool ready_ = true;
+  using Pair = std::pair<ProcessId, ProcessId>;
+  std::map<Pair, int64_t> received_;  // Bytes.
+  std::map<Pair, double> last_;       // When the last frame came.
+  std::map<Pair, std::vector<int64_t>> order_;
+  SimulatedNetwork network_;
+};
+
+const double kFrameSeconds =
+    static_cast<double>(kFramePayloadBytesMax + kFrameHeaderBytes) / kRate;
+const double kLatencySeconds = absl::ToDoubleSeconds(kLatency);
+
+TEST(NetworkRatesTest, OneFlowTakesItsBytesAtTheRateAndTheLatency) {
+  for (const int64_t count : {1, 2, 100}) {
+    RatedNetwork net;
+    const double bytes = net.Send(0, 1, count);
+    net.RunAll();
+    EXPECT_NEAR(net.Now(), bytes / kRate + kLatencySeconds, kRounding) << count;
+  }
+}
+
+TEST(NetworkRatesTest, TheSlowerSideOfOneFlowDecides) {
+  for (const NodeRate& rate :
+       {NodeRate{kRate / 4, kRate}, NodeRate{kUnlimitedRate, kRate / 4}}) {
+    RatedNetwork net;
+    net.network_.SetRate(rate.egress < kRate ? 0 : 1, rate);
+    const double bytes = net.Send(0, 1, 50);
+    net.RunAll();
+    EXPECT_NEAR(net.Now(), 4 * bytes / kRate + kLatencySeconds, kRounding);
+  }
+}
+
+TEST(NetworkRatesTest, BothWaysAtOnceCostNoMoreThanOne) {
+  RatedNetwork net;
+  const double bytes = net.Send(0, 1, 50);
+  net.Send(1, 0, 50);
+  net.RunAll();
+  EXPECT_NEAR(net.Now(), bytes / kRate + kLatencySeconds, kRounding);
+}
+
+TEST(NetworkRatesTest, TwoFlowsOfOneSenderShareItFairly) {
+  RatedNetwork net;
+  const double small = net.Send(0, 1, 20);
+  const double large = net.Send(0, 2, 60);
+  net.RunAll();
+  // The small one has half of the rate until it is done; which of the two goes
+  // first is worth a frame or two.
+  EXPECT_NEAR((net.last_[{0, 1}]), 2 * small / kRate + kLatencySeconds,
+              2 * kFrameSeconds + kRounding);
+  EXPECT_NEAR((net.last_[{0, 2}]), (small + large) / kRate + kLatencySeconds,
+              kRounding);
+}
+
+TEST(NetworkRatesTest, ManySendersShareOneReceiverFairly) {
+  constexpr int kSenders = 16;
+  RatedNetwork net;
+  double bytes = 0;
+  for (int sender = 1; sender <= kSenders; ++sender) {
+    bytes = net.Send(sender, 0, 40);
+  }
+  const double half = kSenders * bytes / kRate / 2;
+  net.RunUntil(half);
+  for (const auto& [pair, received] : net.received_) {
+    EXPECT_NEAR(static_cast<double>(received) / bytes, 0.5, 2.0 / 40)
+        << pair.first;
+  }
+  net.RunAll();
+  EXPECT_NEAR(net.Now(), 2 * half + kLatencySeconds, 2 * kFrameSeconds);
+}
+
+// Max-min fairness: what a congested receiver does not take, the sender's other
+// flow gets. Without a window it would send half of its frames to the congested
+// one.
+TEST(NetworkRatesTest, ASenderSpendsNothingOnACongestedReceiver) {
+  constexpr int kOthers = 9;
+  RatedNetwork net;
+  for (int other = 1; other <= kOthers; ++other) net.Send(10 + other, 1, 500);
+  net.Send(0, 1, 500);
+  net.Send(0, 2, 500);
+  const double seconds = 300 * kFrameSeconds;
+  net.RunUntil(seconds);
+  const double free = static_cast<double>(net.received_[{0, 2}]);
+  const double congested = static_cast<double>(net.received_[{0, 1}]);
+  EXPECT_NEAR(congested / (kRate * seconds), 0.1, 0.02);
+  EXPECT_NEAR(free / (kRate * seconds), 0.9, 0.03);
+}
+
+TEST(NetworkRatesTest, AWindowBoundsWhatIsUnderWay) {
+  NetworkOptions options = Options();
+  options.delay_min = options.delay_max = absl::Milliseconds(10);
+  options.window_bytes = 4 * (kFramePayloadBytesMax + kFrameHeaderBytes);
+  RatedNetwork net(options);
+  net.Send(0, 1, 40);
+  net.RunAll();
+  // Ten windows, one after the other: the first frame of each leaves as soon
+  // as the first one of the window before has been accepted.
+  EXPECT_NEAR(net.Now(), 10 * (0.010 + kFrameSeconds) + 3 * kFrameSeconds,
+              kRounding);
+}
+
+TEST(NetworkRatesTest, AFrameAboveTheWindowGoesAlone) {
+  NetworkOptions options = Options();
+  options.window_bytes = 1;
+  RatedNetwork net(options);
+  net.Send(0, 1, 3);
+  net.RunAll();
+  EXPECT_NEAR(net.Now(), 3 * (kFrameSeconds + kLatencySeconds), kRounding);
+}
+
+TEST(NetworkRatesTest, WhatAReceiverIsNotReadyForFillsTheWindow) {
+  NetworkOptions options = Options();
+  options.window_bytes = 2 * (kFramePayloadBytesMax + kFrameHeaderBytes);
+  RatedNetwork net(options);
+  net.ready_ = false;
+  net.Send(0, 1, 10);
+  net.Send(0, 2, 10);
+  net.RunAll();
+  EXPECT_NEAR(net.Now(), 4 * kFrameSeconds + kLatencySeconds, kRounding);
+  net.ready_ = true;
+  net.network_.OfferAgain(1);
+  net.network_.OfferAgain(2);
+  net.RunAll();
+  for (const ProcessId to : {1, 2}) {
+    EXPECT_EQ((net.order_[{0, to}]),
+              (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  }
+}
+
+TEST(NetworkRatesTest, WithinANodeFramesAreFree) {
+  RatedNetwork net;
+  net.network_.Place(40, 0);
+  net.network_.Place(41, 0);
+  net.Send(40, 41, 100);
+  net.Send(40, 0, 100);
+  net.RunAll();
+  EXPECT_EQ(net.Now(), 0.0);
+  EXPECT_EQ((net.order_[{40, 41}].size()), 100u);
+}
+
+TEST(NetworkRatesTest, ProcessesOfOneNodeShareItsRate) {
+  RatedNetwork net;
+  net.network_.Place(40, 0);
+  const double bytes = net.Send(40, 1, 20);
+  net.Send(0, 2, 20);
+  net.RunAll();
+  EXPECT_NEAR(net.Now(), 2 * bytes / kRate + kLatencySeconds, kRounding);
+}
+
+TEST(NetworkRatesTest, ASlowNodeIsSlowBothWaysUntilItRecovers) {
+  for (const auto& [from, to] : {std::pair{0, 1}, std::pair{1, 0}}) {
+    RatedNetwork net;
+    net.network_.SetRateFactor(0, 0.1);
+    const double bytes = net.Send(from, to, 10);
+    net.RunAll();
+    const double slow = 10 * bytes / kRate + kLatencySeconds;
+    EXPECT_NEAR(net.Now(), slow, kRounding);
+    net.network_.SetRateFactor(0, 1.0);
+    net.Send(from, to, 10);
+    net.RunAll();
+    EXPECT_NEAR(net.Now() - slow, bytes / kRate + kLatencySeconds, kRounding);
+  }
+}
+
+// And costs nobody else.
+TEST(NetworkRatesTest, ASlowSenderDoesNotHoldAFastReceiver) {
+  RatedNetwork net;
+  net.network_.SetRateFactor(0, 0.01);
+  net.Send(0, 2, 10);
+  const double bytes = net.Send(1, 2, 100);
+  net.RunAll();
+  EXPECT_NEAR((net.last_[{1, 2}]), bytes / kRate + kLatencySeconds,
+              3 * kFrameSeconds);
+}
+
+TEST(NetworkRatesTest, ASlowLinkIsSlowForItsPairOnly) {
+  RatedNetwork net;
+  net.network_.SetLink(1, 0, {kRate / 10, absl::Milliseconds(3)});
+  const double bytes = net.Send(0, 1, 20);
+  net.Send(0, 2, 20);
+  net.RunAll();
+  EXPECT_NEAR((net.last_[{0, 1}]), 10 * bytes / kRate + kLatencySeconds + 0.003,
+              kRounding);
+  EXPECT_LT((net.last_[{0, 2}]),
+            2 * bytes / kRate + kLatencySeconds + kRounding);
+}
+
+TEST(NetworkRatesTest, ABrokenConnectionFreesItsTurnsAndItsWindow) {
+  RatedNetwork net;
+  net.Send(0, 1, 50);
+  net.Send(2, 1, 50);
+  net.RunUntil(10 * kFrameSeconds);
+  net.network_.Break(0, 1);
+  const size_t before = net.order_[{0, 1}].size();
+  net.RunUntil(20 * kFrameSeconds);
+  net.network_.Connect(0, 1);
+  net.Send(0, 1, 7);
+  net.RunAll();
+  EXPECT_EQ((net.order_[{0, 1}].size()), before + 7);
+  EXPECT_EQ((net.order_[{2, 1}].size()), 50u);
+}
+
+// Frames of each pair keep their order whatever the rates, jitter and faults,
+// and the same seed gives the same run.
+TEST(NetworkRatesTest, OrderIsKeptAndRunsReplay) {
+  NetworkOptions options;
+  options.delay_max = absl::Milliseconds(2);
+  const auto run = [&](uint64_t seed) {
+    RatedNetwork net(options, seed);
+    net.network_.SetRateFactor(3, 0.3);
+    net.network_.SetLink(0, 1, {kRate / 3, absl::Microseconds(70)});
+    for (int from = 0; from < 5; ++from) {
+      for (int to = 0; to < 5; ++to) {
+        if (from != to) net.Send(from, to, 30);
+      }
+    }
+    net.RunAll();
+    EXPECT_EQ(net.order_.size(), 20u);
+    for (const auto& [pair, numbers] : net.order_) {
+      EXPECT_EQ(numbers.size(), 30u);
+      for (size_t i = 0; i < numbers.size(); ++i) {
+        EXPECT_EQ(numbers[i], static_cast<int64_t>(i));
+      }
+    }
+    return net.network_.digest();
+  };
+  for (const uint64_t seed : TestSeeds(5)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    EXPECT_EQ(run(seed), run(seed));
+    EXPECT_NE(run(seed), run(seed + 1));
+  }
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,153 @@
+// `nereusctl simulate`, run as a user runs it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/testing/program_run.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kProgram[] = "server/admin/nereusctl";
+
+struct Result {
+  int exit_code = -1;
+  std::string output;
+  std::string error;
+};
+
+Result Simulate(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {kProgram, "simulate"});
+  ProgramRun run(arguments);
+  Result result;
+  result.exit_code = run.Finish();
+  result.output = run.output();
+  result.error = run.error();
+  return result;
+}
+
+std::string WriteTestFile(const std::string& name, const std::string& text) {
+  const std::string path = testing::TempDir() + "/" + name;
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+TEST(SimulateTest, AnswersInJson) {
+  const Result result =
+      Simulate({"--model=vgg19-22k", "--workers=16", "--servers=colocated",
+                "--bandwidth=10Gbit", "--latency=20us", "--batch=32",
+                "--compute=0.925s", "--backward-share=0.667", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  const auto json = nlohmann::json::parse(result.output);
+  const double iteration = json.at("iteration_seconds");
+  EXPECT_GT(iteration, 0.925);
+  EXPECT_NEAR(json.at("speedup"), 16 * 0.925 / iteration, 1e-6);
+  EXPECT_GT(json.at("speedup"), 14.5);
+  EXPECT_NEAR(json.at("network_exposed_seconds"),
+              iteration - json.at("compute_seconds").get<double>(), 1e-9);
+  EXPECT_EQ(json.at("bytes_by_node").size(), 16u);
+  int64_t sum = 0;
+  for (const auto& layer : json.at("layers")) {
+    sum += layer.at("node_bytes").get<int64_t>();
+  }
+  EXPECT_EQ(json.at("node_bytes"), sum);
+  EXPECT_EQ(json.at("layers").back().at("scheme"), "factor");
+  EXPECT_EQ(json.at("bandwidth_bits_per_second"), 10e9);
+
+  ProgramRun plan(
+      {kProgram, "plan", "--model=vgg19-22k", "--workers=16", "--json"});
+  ASSERT_EQ(plan.Finish(), 0) << plan.error();
+  // The plan counts no headers: 64 bytes for each frame, 256 KiB at most, and
+  // smaller ones at the ends of layers.
+  const double planned = nlohmann::json::parse(plan.output())
+                             .at("totals")
+                             .at("busiest_node_bytes_planned");
+  EXPECT_NEAR(static_cast<double>(sum) / planned, 1.0, 0.001);
+}
+
+TEST(SimulateTest, PrintsATableAndWritesJsonToAFile) {
+  const Result table =
+      Simulate({"--model=googlenet", "--workers=2", "--servers=1",
+                "--compute=0.5", "--overlap=none", "--host-copy=0.1"});
+  EXPECT_EQ(table.exit_code, 0) << table.error;
+  EXPECT_THAT(table.output, HasSubstr("googlenet: 2 workers, 1 servers"));
+  EXPECT_THAT(table.output, HasSubstr("speed-up over one node"));
+
+  const std::string path = testing::TempDir() + "/simulate.json";
+  const Result written = Simulate(
+      {"--model=googlenet", "--workers=2", "--compute=0.5s", "--json=" + path});
+  EXPECT_EQ(written.exit_code, 0) << written.error;
+  EXPECT_EQ(written.output, "");
+  std::ifstream file(path);
+  EXPECT_EQ(nlohmann::json::parse(file).at("model"), "googlenet");
+}
+
+TEST(SimulateTest, TakesMeasuredTimes) {
+  const std::string model =
+      WriteTestFile("two.csv",
+                    "name,kind,m,n,parameters,rows_per_sample\n"
+                    "a,fc,10,10,100,1\nb,fc,10,10,100,1\n");
+  const std::string trace = WriteTestFile("trace.json",
+                                          R"({"layers": [
+           {"name": "b", "forward_seconds": 0.1, "backward_seconds": 0.2},
+           {"name": "a", "forward_seconds": 0.3, "backward_seconds": 0.4}]})");
+  const Result result = Simulate({"--model=" + model, "--workers=1",
+                                  "--compute-trace=" + trace, "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  const auto json = nlohmann::json::parse(result.output);
+  EXPECT_NEAR(json.at("iteration_seconds"), 1.0, 1e-9);
+  EXPECT_NEAR(json.at("layers")[0].at("backward_seconds"), 0.4, 1e-9);
+}
+
+TEST(SimulateTest, SaysWhatIsWrong) {
+  const std::string bad = WriteTestFile("bad.json", "{\"layers\": 1}");
+  const struct {
+    std::vector<std::string> arguments;
+    int exit_code;
+    const char* error;
+  } cases[] = {
+      {{}, 2, "--model is required"},
+      {{"--model=vgg19", "--workers=2"}, 2, "--compute-trace is needed"},
+      {{"--model=vgg19", "--workers=2", "--compute=1", "--scheme=ring"},
+       2,
+       "no ring all-reduce yet"},
+      {{"--model=vgg19", "--workers=2", "--compute=1", "--scheme=x"}, 2, "x"},
+      {{"--model=vgg19", "--workers=5000", "--compute=1"}, 2, "5000"},
+      {{"--model=vgg19", "--workers=2", "--compute=1", "--servers=some"},
+       2,
+       "\"some\" is neither colocated nor a number"},
+      {{"--model=vgg19", "--workers=2", "--compute=fast"},
+       2,
+       "--compute: \"fast\" is no time"},
+      {{"--model=vgg19", "--workers=2", "--compute=1", "--bandwidth=10GB"},
+       2,
+       "--bandwidth: \"10GB\" is no bandwidth"},
+      {{"--model=vgg19", "--workers=2", "--compute=1", "--latency=-1s"},
+       2,
+       "--latency: \"-1s\" is no time"},
+      {{"--model=none", "--workers=2", "--compute=1"}, 2, "none"},
+      {{"--model=vgg19", "--workers=2", "--compute-trace=/no/such"},
+       1,
+       "cannot open /no/such"},
+      {{"--model=vgg19", "--workers=2", "--compute-trace=" + bad},
+       1,
+       "must be a JSON object"},
+  };
+  for (const auto& each : cases) {
+    const Result result = Simulate(each.arguments);
+    EXPECT_EQ(result.exit_code, each.exit_code) << each.error;
+    EXPECT_THAT(result.error, HasSubstr(each.error));
+    EXPECT_EQ(result.output, "");
+  }
+}
+
+}  // namespace
+}  // namespace nereus

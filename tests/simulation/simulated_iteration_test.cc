@@ -1,0 +1,214 @@
+// What `nereusctl simulate` answers, against what can be said without a
+// simulation.
+
+#include "common/simulation/simulated_iteration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/plan/placement.h"
+#include "common/plan/traffic.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kRate = 1e9;  // Bytes/s.
+
+std::vector<LayerSpec> Layers() {
+  return {{"conv1", LayerKind::kConvolution, 64, 576, 36928, 5000},
+          {"norm", LayerKind::kVector, 1, 64, 128, 1},
+          {"conv2", LayerKind::kConvolution, 512, 4608, 2359808, 500},
+          {"fc1", LayerKind::kFullyConnected, 2000, 3000, 6002000, 8},
+          {"fc2", LayerKind::kFullyConnected, 500, 2000, 1000500, 8}};
+}
+
+WhatIf Question(int workers, int servers) {
+  WhatIf what_if;
+  what_if.layers = Layers();
+  what_if.times = SplitCompute(what_if.layers, absl::Milliseconds(30), 2.0 / 3);
+  what_if.plan.cluster = {workers, servers};
+  what_if.node_rate = kRate;
+  what_if.latency = absl::Microseconds(20);
+  return what_if;
+}
+
+IterationResult Answer(const WhatIf& what_if) {
+  auto result = SimulateIterations(what_if);
+  EXPECT_TRUE(result.ok()) << result.status();
+  return *std::move(result);
+}
+
+double SecondsOf(const WhatIf& what_if) {
+  return absl::ToDoubleSeconds(Answer(what_if).iteration);
+}
+
+TEST(SimulatedIterationTest, BytesAreThoseOfThePlan) {
+  for (const auto& [workers, servers] : std::vector<std::pair<int, int>>{
+           {1, 1}, {2, 2}, {5, 5}, {6, 2}, {3, 7}}) {
+    for (const std::optional<Scheme> forced :
+         {std::optional<Scheme>(), std::optional(Scheme::kServer),
+          std::optional(Scheme::kFactor)}) {
+      SCOPED_TRACE(absl::StrCat(workers, " workers, ", servers, " servers"));
+      WhatIf what_if = Question(workers, servers);
+      what_if.plan.forced = forced;
+      const IterationResult result = Answer(what_if);
+      const auto placement = Placement::Make(what_if.layers, servers);
+      ASSERT_TRUE(placement.ok());
+      EXPECT_EQ(
+          result.node_bytes,
+          PredictNodeBytes(what_if.layers, result.plan.routes, *placement,
+                           workers, kFrameHeaderBytes, kFramePayloadBytesMax));
+      EXPECT_EQ(std::accumulate(result.layer_bytes.begin(),
+                                result.layer_bytes.end(), int64_t{0}),
+                result.node_bytes[result.busiest_node]);
+    }
+  }
+}
+
+// A worker that has its only shard on another node's interface would be a flow
+// each way; the other worker is with the shard. Nothing overlaps: the gradient
+// goes, and the result comes back a frame behind it.
+TEST(SimulatedIterationTest, OneFlowTakesItsBytesAndItsLatency) {
+  WhatIf what_if = Question(2, 1);
+  what_if.layers = {{"fc", LayerKind::kConvolution, 64, 1000, 64000, 1}};
+  what_if.times = {{absl::Milliseconds(1), absl::Milliseconds(2)}};
+  const double frame = (64000 * 4 + kFrameHeaderBytes) / kRate;
+  EXPECT_NEAR(SecondsOf(what_if), 0.003 + 2 * (frame + 20e-6), 1e-8);
+}
+
+TEST(SimulatedIterationTest, OneNodeAloneIsItsComputeTime) {
+  for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kNone}) {
+    WhatIf what_if = Question(1, 1);
+    what_if.overlap = overlap;
+    const IterationResult result = Answer(what_if);
+    EXPECT_EQ(result.iteration, result.single_node);
+    EXPECT_EQ(result.network_exposed, absl::ZeroDuration());
+    EXPECT_EQ(result.speedup, 1.0);
+    EXPECT_EQ(result.node_bytes, std::vector<int64_t>{0});
+  }
+}
+
+TEST(SimulatedIterationTest, AnUnlimitedNetworkHidesEverything) {
+  for (const Scheme scheme : {Scheme::kServer, Scheme::kFactor}) {
+    WhatIf what_if = Question(4, 4);
+    what_if.plan.forced = scheme;
+    what_if.node_rate = kUnlimitedRate;
+    what_if.latency = absl::ZeroDuration();
+    const IterationResult result = Answer(what_if);
+    EXPECT_EQ(result.network_exposed, absl::ZeroDuration());
+    EXPECT_EQ(result.iteration, result.compute);
+  }
+}
+
+// The product of four workers' factors: three times half of the layer's
+// backward, for both layers.
+TEST(SimulatedIterationTest, ProductsOfFactorsAreComputed) {
+  WhatIf what_if = Question(4, 4);
+  what_if.plan.forced = Scheme::kFactor;
+  const absl::Duration products =
+      1.5 * (what_if.times[3].backward + what_if.times[4].backward);
+  const IterationResult result = Answer(what_if);
+  EXPECT_NEAR(absl::ToDoubleSeconds(result.compute),
+              absl::ToDoubleSeconds(result.single_node + products), 1e-8);
+}
+
+TEST(SimulatedIterationTest, WaitFreeBackpropagationIsNeverSlower) {
+  for (const int nodes : {2, 3, 8}) {
+    for (const double rate : {1e8, 1e9, 1e10}) {
+      for (const absl::Duration copy :
+           {absl::ZeroDuration(), absl::Milliseconds(20)}) {
+        WhatIf what_if = Question(nodes, nodes);
+        what_if.node_rate = rate;
+        what_if.host_copy = copy;
+        const double wait_free = SecondsOf(what_if);
+        what_if.overlap = Overlap::kNone;
+        EXPECT_LE(wait_free, SecondsOf(what_if)) << nodes << " at " << rate;
+      }
+    }
+  }
+}
+
+TEST(SimulatedIterationTest, WithoutOverlapTheTransferComesOnTop) {
+  WhatIf what_if = Question(2, 2);
+  what_if.plan.forced = Scheme::kServer;
+  what_if.overlap = Overlap::kNone;
+  const IterationResult result = Answer(what_if);
+  // Half of what the busiest node moves goes each way. The last chunk's way
+  // there and back does not overlap with anything.
+  const double bytes =
+      static_cast<double>(result.node_bytes[result.busiest_node]) / 2;
+  EXPECT_GE(absl::ToDoubleSeconds(result.network_exposed), bytes / kRate);
+  EXPECT_LE(absl::ToDoubleSeconds(result.network_exposed), 1.1 * bytes / kRate);
+}
+
+TEST(SimulatedIterationTest, CopiesCountInFullWhereNothingHidesThem) {
+  WhatIf what_if = Question(1, 1);
+  what_if.overlap = Overlap::kNone;
+  what_if.host_copy = absl::Milliseconds(40);
+  EXPECT_NEAR(SecondsOf(what_if), 0.070, 1e-6);
+  // Beside the backward of the layers before, but for the first frames.
+  what_if.overlap = Overlap::kWaitFree;
+  what_if.host_copy = absl::Milliseconds(4);
+  EXPECT_LT(SecondsOf(what_if), 0.031);
+}
+
+TEST(SimulatedIterationTest, TheSameQuestionHasTheSameAnswer) {
+  WhatIf what_if = Question(4, 3);
+  what_if.jitter = absl::Milliseconds(1);
+  what_if.iterations = 3;
+  const IterationResult first = Answer(what_if);
+  const IterationResult second = Answer(what_if);
+  EXPECT_EQ(first.iteration, second.iteration);
+  EXPECT_EQ(first.events, second.events);
+  what_if.seed = 1;
+  EXPECT_NE(Answer(what_if).iteration, first.iteration);
+}
+
+TEST(SimulatedIterationTest, ProgressRunsFromNothingToAll) {
+  WhatIf what_if = Question(32, 32);
+  what_if.iterations = 4;
+  double last = 0.0;
+  const auto result = SimulateIterations(what_if, [&](double done) {
+    EXPECT_GE(done, last);
+    EXPECT_LE(done, 1.0);
+    last = done;
+  });
+  ASSERT_TRUE(result.ok());
+  EXPECT_GT(last, 0.3);
+}
+
+TEST(SimulatedIterationTest, ImpossibleQuestionsAreRefused) {
+  const auto expect_refused = [](auto change, const char* message) {
+    WhatIf what_if = Question(2, 2);
+    change(what_if);
+    const auto status = SimulateIterations(what_if).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  };
+  expect_refused([](WhatIf& w) { w.layers.clear(); }, "layers");
+  expect_refused([](WhatIf& w) { w.times.pop_back(); },
+                 "times has 4 layers, the model 5");
+  expect_refused([](WhatIf& w) { w.plan.cluster.workers = 0; }, "workers");
+  expect_refused([](WhatIf& w) { w.plan.cluster.workers = 5000; },
+                 "workers is 5000, can be simulated up to 4096");
+  expect_refused([](WhatIf& w) { w.plan.cluster.servers = 5000; },
+                 "servers is 5000");
+  expect_refused([](WhatIf& w) { w.node_rate = 0; }, "node_rate is 0");
+  expect_refused([](WhatIf& w) { w.latency = -absl::Seconds(1); },
+                 "latency is -1s");
+  expect_refused([](WhatIf& w) { w.jitter = absl::InfiniteDuration(); },
+                 "jitter is inf");
+  expect_refused([](WhatIf& w) { w.host_copy = -absl::Seconds(1); },
+                 "host_copy is -1s");
+  expect_refused([](WhatIf& w) { w.iterations = 0; }, "iterations is 0");
+}
+
+}  // namespace
+}  // namespace nereus
