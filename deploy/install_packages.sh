@@ -9,7 +9,8 @@ build_packages=(
   bazel-skylib libgrpc++-dev libgrpc-dev protobuf-compiler
   protobuf-compiler-grpc libprotobuf-dev libabsl-dev libopenblas-dev
   libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev libssl-dev
-  nlohmann-json3-dev libcli11-dev libisal-dev python3
+  nlohmann-json3-dev libcli11-dev libisal-dev libsqlite3-dev
+  python3
 )
 test_packages=(clang clang-format clang-tidy)
 

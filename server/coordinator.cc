@@ -12,86 +12,66 @@
 namespace nereus {
 namespace {
 
-constexpr uint64_t kFirstEpoch = 1;
-
-// A heartbeat may come late, and one may be lost.
-const absl::Duration kLeaseMin = 3 * kHeartbeatInterval;
-
-// Beyond what any job reaches, and far from overflow.
-constexpr int64_t kStepMax = int64_t{1} << 62;
+// Text of a stall or a failure, for the log's sake.
+constexpr size_t kTextBytesMax = 4096;
 
 // Two members that lose each other so often in this time are not both kept.
 constexpr size_t kLossesMax = 3;
 const absl::Duration kLossWindow = absl::Minutes(1);
 
-// What a member may call itself and where it may be reached, for the log's
-// sake.
-constexpr size_t kNameBytesMax = 256;
-
-absl::Status CheckText(absl::string_view what, const std::string& text) {
-  const bool printable = std::all_of(
-      text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
-  if (!text.empty() && text.size() <= kNameBytesMax && printable) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("a member's ", what, " must be 1 to ", kNameBytesMax,
-                   " printable characters without spaces, not ", text.size()));
-}
-
-absl::Status CheckStep(absl::string_view what, int64_t step) {
-  if (step >= kInitialRound && step <= kStepMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("a member reports ", what, " ", step, ", must be in [",
-                   kInitialRound, ", ", kStepMax, "]"));
-}
-
-absl::Status CheckReport(const MachineReport& report) {
-  NEREUS_RETURN_IF_ERROR(CheckStep("the step", report.begun_step));
-  NEREUS_RETURN_IF_ERROR(
-      CheckStep("the round", report.closed_round.value_or(kInitialRound)));
-  for (const MachineReport::FactorLayer& layer : report.factor_layers) {
-    NEREUS_RETURN_IF_ERROR(CheckStep("the round", layer.done_round));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckAtLeast(absl::string_view name, int value, int low,
-                          int high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, " is ", value, ", must be in [", low, ", ", high, "]"));
-}
-
 }  // namespace
-
-absl::Status CoordinatorOptions::Validate() const {
-  const ClusterShape cluster{workers, shards};
-  NEREUS_RETURN_IF_ERROR(cluster.Validate());
-  NEREUS_RETURN_IF_ERROR(CheckText("job name", job));
-  NEREUS_RETURN_IF_ERROR(CheckAtLeast("min_workers", min_workers, 1, workers));
-  if (max_workers != 0) {
-    NEREUS_RETURN_IF_ERROR(
-        CheckAtLeast("max_workers", max_workers, workers, kWorkersMax));
-  }
-  if (lease < kLeaseMin) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("lease is ", absl::FormatDuration(lease), ", must be ",
-                     absl::FormatDuration(kLeaseMin), " or more"));
-  }
-  if (reconnect_grace <= absl::ZeroDuration() || reconnect_grace > lease) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "reconnect_grace is ", absl::FormatDuration(reconnect_grace),
-        ", must be positive and at most the lease"));
-  }
-  if (waiting_notice_interval <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError("waiting_notice_interval must be > 0");
-  }
-  return job_options.optimizer.Validate();
-}
 
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)) {}
+
+Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
+                         absl::Time now)
+    : options_(std::move(options)),
+      state_(state.state),
+      reason_(std::move(state.reason)),
+      next_rank_(state.next_rank),
+      job_(std::move(state.job)),
+      explanations_(std::move(state.explanations)),
+      last_target_(job_->epoch),
+      reset_links_(std::move(state.reset_links)),
+      afresh_(std::move(state.afresh)),
+      all_afresh_(state.all_afresh),
+      restarted_(true),
+      checkpoints_(std::move(state.checkpoints)) {
+  for (CoordinatorState::Member& saved : state.members) {
+    Member member;
+    member.id = saved.id;
+    member.request = std::move(saved.request);
+    member.heard = now;
+    member.missed_after = now + options_.lease;
+    member.noticed = now;
+    member.admitted = true;
+    if (saved.left) member.left = saved.last_step;
+    members_.push_back(std::move(member));
+  }
+}
+
+CoordinatorState Coordinator::StateToSave() const {
+  CoordinatorState state;
+  state.state = state_;
+  state.reason = reason_;
+  state.job = job_;
+  state.explanations = explanations_;
+  for (const Member& member : members_) {
+    if (!member.admitted) continue;
+    CoordinatorState::Member saved{member.id, member.request,
+                                   member.left.has_value(),
+                                   member.left.value_or(kInitialRound)};
+    saved.request.layers.clear();
+    state.members.push_back(std::move(saved));
+  }
+  state.next_rank = next_rank_;
+  state.all_afresh = all_afresh_;
+  state.afresh = afresh_;
+  state.reset_links = reset_links_;
+  state.checkpoints = checkpoints_.state();
+  return state;
+}
 
 int Coordinator::Count(Role role) const {
   return static_cast<int>(
@@ -120,13 +100,12 @@ Coordinator::Member* Coordinator::Find(PeerId id) {
   return nullptr;
 }
 
-std::string Coordinator::Describe(const Member& member) const {
-  return absl::StrCat(PeerName(member.id), " (", member.request.name, " at ",
-                      member.request.data_address, ")");
-}
-
 absl::Status Coordinator::CheckModel(const JoinRequest& request) const {
   NEREUS_RETURN_IF_ERROR(ValidateLayers(request.layers));
+  NEREUS_RETURN_IF_ERROR(CheckState(request));
+  if (job_ == nullptr && options_.restored.has_value()) {
+    NEREUS_RETURN_IF_ERROR(CheckRestored(request));
+  }
   if (job_ != nullptr) {
     return CompareModels(request.layers, job_->layers, "the job");
   }
@@ -134,6 +113,45 @@ absl::Status Coordinator::CheckModel(const JoinRequest& request) const {
     if (member.id.role != Role::kWorker) continue;
     return CompareModels(request.layers, member.request.layers,
                          Describe(member));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::CheckRestored(const JoinRequest& request) const {
+  // Batches may have another size.
+  std::vector<LayerSpec> layers = request.layers;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (i >= options_.restored_layers.size()) break;
+    layers[i].rows = options_.restored_layers[i].rows;
+  }
+  return CompareModels(
+      layers, options_.restored_layers,
+      absl::StrCat("the checkpoint of round ", options_.restored->round));
+}
+
+absl::Status Coordinator::CheckState(const JoinRequest& request) const {
+  if (request.state_arrays < 0 || request.state_arrays > kStateArraysMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        request.name, " keeps ", request.state_arrays,
+        " arrays of optimizer state, must be in [0, ", kStateArraysMax, "]"));
+  }
+  if (options_.job_options.optimizer_place == OptimizerPlace::kServer) {
+    return absl::OkStatus();
+  }
+  if (job_ != nullptr && job_->state_arrays != request.state_arrays) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        request.name, " keeps ", request.state_arrays,
+        " arrays of optimizer state, the job ", job_->state_arrays));
+  }
+  for (const Member& member : members_) {
+    if (member.id.role != Role::kWorker ||
+        member.request.state_arrays == request.state_arrays) {
+      continue;
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat(request.name, " keeps ", request.state_arrays,
+                     " arrays of optimizer state, ", Describe(member), " ",
+                     member.request.state_arrays));
   }
   return absl::OkStatus();
 }
@@ -167,10 +185,10 @@ absl::Status Coordinator::CheckPlace(const JoinRequest& request) const {
 
 absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
   // First of all, since messages repeat them.
-  NEREUS_RETURN_IF_ERROR(CheckText("name", request.name));
-  NEREUS_RETURN_IF_ERROR(CheckText("build", request.build));
-  NEREUS_RETURN_IF_ERROR(CheckText("job", request.job));
-  NEREUS_RETURN_IF_ERROR(CheckText("data address", request.data_address));
+  NEREUS_RETURN_IF_ERROR(CheckName("name", request.name));
+  NEREUS_RETURN_IF_ERROR(CheckName("build", request.build));
+  NEREUS_RETURN_IF_ERROR(CheckName("job", request.job));
+  NEREUS_RETURN_IF_ERROR(CheckName("data address", request.data_address));
   if (request.incarnation == 0) {
     return absl::InvalidArgumentError("a member's incarnation must not be 0");
   }
@@ -194,7 +212,16 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
         absl::StrCat("job ", options_.job, " is finished"));
   }
   NEREUS_RETURN_IF_ERROR(CheckPlace(request));
-  return request.role == Role::kWorker ? CheckModel(request) : absl::OkStatus();
+  if (request.role == Role::kWorker) return CheckModel(request);
+  if (options_.has_checkpoints == request.has_checkpoints) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(request.name, ", shard ", request.shard, ", has ",
+                   request.has_checkpoints ? "a" : "no",
+                   " --checkpoint-dir, the coordinator",
+                   options_.has_checkpoints ? " has" : " has not",
+                   ": it must be one folder that all servers share"));
 }
 
 void Coordinator::Refuse(SessionId session, absl::Status why,
@@ -207,14 +234,17 @@ void Coordinator::Refuse(SessionId session, absl::Status why,
 
 void Coordinator::OnMessage(SessionId session, const MemberMessage& message,
                             absl::Time now, CoordinatorOutbox& out) {
+  const bool begins = std::holds_alternative<JoinRequest>(message) ||
+                      std::holds_alternative<Resume>(message);
+  const bool begun = !spoken_.insert(session).second;
   if (const auto* join = std::get_if<JoinRequest>(&message)) {
     OnJoin(session, *join, now, out);
   } else if (const auto* resume = std::get_if<Resume>(&message)) {
     OnResume(session, *resume, now, out);
   } else if (Member* member = Find(session); member != nullptr) {
     member->heard = now;
-    OnMemberMessage(*member, message, now, out);
-  } else {
+    if (!over()) OnMemberMessage(*member, message, now, out);
+  } else if (!begun && !begins) {
     Refuse(session,
            absl::FailedPreconditionError("a session begins with a join or a "
                                          "resumption"),
@@ -225,21 +255,30 @@ void Coordinator::OnMessage(SessionId session, const MemberMessage& message,
 
 void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
                          absl::Time now, CoordinatorOutbox& out) {
-  if (Find(session) != nullptr) {
-    return Refuse(session, absl::InvalidArgumentError("a session joins once"),
-                  out);
+  if (Member* twice = Find(session); twice != nullptr) {
+    const absl::Status why = absl::InvalidArgumentError("a session joins once");
+    if (twice->admitted)
+      return Drop(twice->id, std::string(why.message()), out);
+    members_.erase(members_.begin() + (twice - members_.data()));
+    return Refuse(session, why, out);
   }
   // A member whose session broke before it heard that it is one.
   for (Member& member : members_) {
     if (member.request.incarnation != request.incarnation) continue;
     return Attach(member, session, /*epoch=*/0, now, out);
   }
+  // One that has lost its session, and is back before that counts as its death.
+  Member* const before = Find(PeerId::Shard(request.shard));
+  const bool replaces = request.role == Role::kShard && before != nullptr &&
+                        before->admitted && !before->session.has_value() &&
+                        request.job == options_.job;
+  if (replaces) Drop(before->id, "another process comes in its place", out);
   absl::Status status = CheckJoin(request);
   if (!status.ok()) return Refuse(session, std::move(status), out);
   Member member;
   member.request = request;
   member.id = PeerId::Shard(request.shard);
-  if (request.role == Role::kWorker) member.id = PeerId::Worker(next_rank_++);
+  if (request.role == Role::kWorker) member.id = PeerId::Worker(FreeRank());
   member.session = session;
   member.heard = now;
   member.noticed = absl::InfinitePast();
@@ -249,6 +288,11 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
 void Coordinator::OnResume(SessionId session, const Resume& resume,
                            absl::Time now, CoordinatorOutbox& out) {
   Member* member = Find(resume.member);
+  if (resume.job == options_.job_id && released_.contains(resume.incarnation)) {
+    out.push_back(SendToMember{session, JobOver{JobState::kFinished, ""}});
+    out.push_back(EndSession{session});
+    return;
+  }
   if (resume.job != options_.job_id || member == nullptr ||
       member->request.incarnation != resume.incarnation || !member->admitted) {
     return Refuse(session,
@@ -262,14 +306,19 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
 
 void Coordinator::Attach(Member& member, SessionId session, uint64_t epoch,
                          absl::Time now, CoordinatorOutbox& out) {
-  if (member.session.has_value()) out.push_back(EndSession{*member.session});
+  // One that has heard the end has had its session ended with that.
+  if (member.session.has_value() && !member.told) {
+    out.push_back(EndSession{*member.session});
+  }
   member.session = session;
   member.heard = now;
-  if (!member.admitted) return;
-  if (state_ != JobState::kRunning) {
+  if (over()) {
     out.push_back(SendToMember{session, JobOver{state_, reason_}});
+    out.push_back(EndSession{session});
+    member.told = true;
     return;
   }
+  if (!member.admitted) return;
   if (epoch < job_->epoch) {
     out.push_back(SendToMember{session, StartFor(member)});
   }
@@ -284,7 +333,8 @@ void Coordinator::OnMemberMessage(Member& member, const MemberMessage& message,
   if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
     status = CheckStep("the step", heartbeat->begun_step);
     status.Update(CheckStep("the round", heartbeat->round));
-    if (status.ok()) member.heartbeat = *heartbeat;
+    status.Update(CheckStall(*heartbeat));
+    if (status.ok()) OnHeartbeat(member, *heartbeat, out);
   } else if (const auto* report = std::get_if<EpochReport>(&message)) {
     status = CheckReport(report->report);
     const bool current = report->target == target_ && job_ != nullptr &&
@@ -299,11 +349,54 @@ void Coordinator::OnMemberMessage(Member& member, const MemberMessage& message,
       return Drop(member.id, "it left without being a worker", out);
     }
     member.left = leave->last_step;
+    out.push_back(SaveState{StateToSave()});
     out.push_back(Announce{
         false, absl::StrCat(PeerName(member.id), " has left, its work done")});
+  } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
+    OnPart(member, *part, out);
+  } else if (const auto* failure = std::get_if<Failure>(&message);
+             failure != nullptr && member.admitted) {
+    Fail(absl::StrCat(
+             PeerName(member.id), ": ",
+             absl::CHexEscape(failure->reason.substr(0, kTextBytesMax))),
+         out);
   }
   if (status.ok()) return;
   Drop(member.id, std::string(status.message()), out);
+}
+
+absl::Status Coordinator::CheckStall(const Heartbeat& heartbeat) const {
+  if (!heartbeat.stall.has_value()) return absl::OkStatus();
+  const Stall& stall = *heartbeat.stall;
+  NEREUS_RETURN_IF_ERROR(CheckStep("the stalled round", stall.round));
+  if (job_ != nullptr && stall.layer >= 0 &&
+      stall.layer < static_cast<int64_t>(job_->layers.size()) &&
+      stall.missing.size() <= kTextBytesMax) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a member reports that layer ", stall.layer, " waits: no such layer, or ",
+      stall.missing.size(), " bytes of why"));
+}
+
+void Coordinator::OnHeartbeat(Member& member, const Heartbeat& heartbeat,
+                              CoordinatorOutbox& out) {
+  const std::optional<Stall> before =
+      std::exchange(member.heartbeat, heartbeat).stall;
+  if (!heartbeat.stall.has_value()) return;
+  const Stall& stall = *heartbeat.stall;
+  // Once as it begins, and again when it has lasted twice as long.
+  if (before.has_value() && before->layer == stall.layer &&
+      before->round == stall.round && stall.waited < member.stall_told * 2) {
+    return;
+  }
+  member.stall_told = stall.waited;
+  out.push_back(
+      Announce{true, absl::StrCat("layer ", job_->layers[stall.layer].name,
+                                  ", round ", stall.round, " has waited ",
+                                  absl::FormatDuration(stall.waited), " at ",
+                                  PeerName(member.id), " for ",
+                                  absl::CHexEscape(stall.missing))});
 }
 
 void Coordinator::OnLostPeer(const Member& member, const LostPeer& lost,
@@ -344,10 +437,11 @@ void Coordinator::OnLostPeer(const Member& member, const LostPeer& lost,
 
 void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
                                CoordinatorOutbox& out) {
+  spoken_.erase(session);
   Member* member = Find(session);
   if (member == nullptr) return;
   member->session.reset();
-  member->session_lost = now;
+  member->missed_after = now + options_.reconnect_grace;
   if (!member->admitted) {
     members_.erase(members_.begin() + (member - members_.data()));
   }
@@ -373,21 +467,31 @@ void Coordinator::Drop(PeerId id, const std::string& why,
     return entry.first.first == id || entry.first.second == id;
   });
   if (!admitted || state_ != JobState::kRunning) return;
-  workers_lost_ = true;
-  if (shard) Fail(text, out);
+  members_lost_ = true;
+  if (!shard) return;
+  if (!checkpoints_.newest().has_value() && completing_.empty()) {
+    return Fail(
+        absl::StrCat(text, ", and there is no checkpoint to go on from"), out);
+  }
+  shard_lost_ = true;
+  out.push_back(Announce{
+      true, absl::StrCat("the job waits for another ", PeerName(id),
+                         ", and then goes back to its last checkpoint")});
 }
 
 void Coordinator::Expire(absl::Time now, CoordinatorOutbox& out) {
+  std::erase_if(released_,
+                [&](const auto& entry) { return now > entry.second; });
   const std::vector<Member> members = members_;  // Drop changes it.
   for (const Member& member : members) {
+    if (over()) return;
     if (!member.admitted) continue;
     const absl::Duration silence = now - member.heard;
     if (silence > options_.lease) {
       Drop(member.id,
            absl::StrCat("not heard from for ", absl::FormatDuration(silence)),
            out);
-    } else if (!member.session.has_value() &&
-               now - member.session_lost > options_.reconnect_grace) {
+    } else if (!member.session.has_value() && now > member.missed_after) {
       Drop(member.id, "its session to the coordinator has ended", out);
     }
   }
@@ -395,6 +499,7 @@ void Coordinator::Expire(absl::Time now, CoordinatorOutbox& out) {
 
 void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   if (state_ == JobState::kRunning) Expire(now, out);
+  if (over()) GiveUpOnTheSilent(now);
   Advance(now, out);
   const std::string missing = DescribeMissing();
   if (missing.empty()) return;
@@ -407,202 +512,26 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   }
 }
 
-void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
-  if (state_ == JobState::kGathering &&
-      Count(Role::kWorker) == options_.workers &&
-      Count(Role::kShard) == options_.shards) {
-    const absl::Status started = StartJob();
-    if (!started.ok()) {
-      Fail(absl::StrCat("no plan: ", started.message()), out);
-      return;
-    }
-    state_ = JobState::kRunning;
-    Admit(now, out);
-  }
-  if (state_ != JobState::kRunning) return;
-  FinishIfAllLeft(out);
-  ReleaseLeavers(out);
-  if (state_ != JobState::kRunning) return;
-  if (!target_.has_value() && NeedsChange()) StartChange(now, out);
-  if (target_.has_value() && EveryoneReported() &&
-      WorkersHere() >= options_.min_workers) {
-    FinishChange(now, out);
-  }
-}
-
-absl::Status Coordinator::StartJob() {
-  const auto worker =
-      std::find_if(members_.begin(), members_.end(),
-                   [](const Member& m) { return m.id.role == Role::kWorker; });
-  const std::vector<LayerSpec>& layers = worker->request.layers;
-  PlanOptions plan_options;
-  plan_options.cluster = {options_.workers, options_.shards};
-  plan_options.forced = options_.forced_scheme;
-  plan_options.cost = options_.cost;
-  NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(layers, plan_options));
-  // Some that joined may have gone: ranks begin without gaps.
-  next_rank_ = 0;
+void Coordinator::GiveUpOnTheSilent(absl::Time now) {
   for (Member& member : members_) {
-    if (member.id.role == Role::kWorker) {
-      member.id = PeerId::Worker(next_rank_++);
-    }
-  }
-  Job job;
-  job.id = options_.job_id;
-  job.epoch = kFirstEpoch;
-  job.workers = FirstWorkers(next_rank_);
-  job.layers = layers;
-  job.routes = std::move(plan.routes);
-  job.options = options_.job_options;
-  NEREUS_ASSIGN_OR_RETURN(job_, MakeJob(std::move(job), options_.shards));
-  explanations_ = std::move(plan.explanations);
-  last_target_ = kFirstEpoch;
-  return absl::OkStatus();
-}
-
-bool Coordinator::GoneBeyond(int64_t step) const {
-  return std::any_of(
-      members_.begin(), members_.end(), [&](const Member& member) {
-        if (member.id.role != Role::kWorker) return false;
-        // One who joins may wait for the one who has left to begin that step.
-        const int position = job_->PositionOf(member.id.rank);
-        const bool joins =
-            position >= 0 && job_->workers[position].first_step > step;
-        return joins || member.heartbeat.begun_step > step;
-      });
-}
-
-bool Coordinator::NeedsChange() const {
-  if (workers_lost_) return true;
-  for (const Member& member : members_) {
-    if (!member.admitted && member.session.has_value()) return true;
-    if (!member.left.has_value()) continue;
-    // The others go on without one who has left. Until one of them wants to,
-    // they may all be about to leave.
-    if (job_->PositionOf(member.id.rank) >= 0 && GoneBeyond(*member.left)) {
-      return true;
-    }
-  }
-  // A member without a session may be dead: that is settled first.
-  return std::any_of(
-      new_lost_links_.begin(), new_lost_links_.end(), [&](const Link& link) {
-        auto* self = const_cast<Coordinator*>(this);
-        const Member* first = self->Find(link.first);
-        const Member* second = self->Find(link.second);
-        return first != nullptr && second != nullptr &&
-               first->session.has_value() && second->session.has_value();
-      });
-}
-
-void Coordinator::StartChange(absl::Time now, CoordinatorOutbox& out) {
-  target_ = ++last_target_;
-  for (Member& member : members_) {
-    member.said.reset();
-    // Mostly all is settled long before a notice is due.
-    member.noticed = now;
-    if (!member.admitted || !member.session.has_value()) continue;
-    out.push_back(SendToMember{*member.session, PrepareEpoch{*target_}});
+    const bool gone = !member.session.has_value() && now > member.missed_after;
+    member.told = member.told || gone;
   }
 }
 
-bool Coordinator::EveryoneReported() const {
-  return std::all_of(members_.begin(), members_.end(), [](const Member& m) {
-    return !m.admitted || m.said.has_value();
-  });
-}
-
-void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
-  EpochChange change;
-  change.shards.resize(options_.shards);
-  for (const Member& member : members_) {
-    if (member.id.role == Role::kShard) {
-      change.shards[member.id.rank] = member.said->report;
-    } else if (member.admitted) {
-      change.workers.push_back(
-          {member.id.rank, member.left.has_value(), member.said->report});
-    } else {
-      change.joiners.push_back(member.id.rank);
-    }
+int Coordinator::FreeRank() {
+  if (job_ != nullptr) return next_rank_++;
+  // They begin without gaps, when all are there.
+  for (int rank = 0;; ++rank) {
+    if (Find(PeerId::Worker(rank)) == nullptr) return rank;
   }
-  absl::StatusOr<NextEpoch> next = MakeNextEpoch(*job_, *target_, change);
-  if (!next.ok()) return Fail(std::string(next.status().message()), out);
-  job_ = next->job;
-  afresh_ = std::move(next->afresh);
-  target_.reset();
-  workers_lost_ = false;
-  reset_links_ = std::exchange(new_lost_links_, {});
-  out.push_back(Announce{
-      false, absl::StrCat("epoch ", job_->epoch, " with ", job_->worker_count(),
-                          " workers, from step ", job_->first_step)});
-  Admit(now, out);
-}
-
-void Coordinator::Admit(absl::Time now, CoordinatorOutbox& out) {
-  for (Member& member : members_) {
-    if (!member.admitted) member.heartbeat.begun_step = job_->first_step - 1;
-    member.admitted = true;
-    member.said.reset();
-    member.heard = now;
-    if (!member.session.has_value()) continue;  // It is told when it resumes.
-    out.push_back(SendToMember{*member.session, StartFor(member)});
-  }
-}
-
-EpochStart Coordinator::StartFor(const Member& member) const {
-  EpochStart start;
-  start.self = member.id;
-  start.fresh = member.id.role == Role::kWorker &&
-                std::count(afresh_.begin(), afresh_.end(), member.id.rank) > 0;
-  start.job = job_;
-  start.explanations = explanations_;
-  start.lost_links = reset_links_;
-  for (const Member& each : members_) {
-    start.seats.push_back(
-        {each.id, each.request.incarnation, each.request.data_address});
-  }
-  return start;
-}
-
-void Coordinator::ReleaseLeavers(CoordinatorOutbox& out) {
-  std::vector<PeerId> released;
-  for (const Member& leaver : members_) {
-    // Still a worker of the epoch: the others have not gone on without it.
-    if (!leaver.left.has_value() || job_->PositionOf(leaver.id.rank) >= 0) {
-      continue;
-    }
-    const bool needed =
-        std::any_of(members_.begin(), members_.end(), [&](const Member& other) {
-          return other.id.role == Role::kWorker && !other.left.has_value() &&
-                 other.heartbeat.round < *leaver.left;
-        });
-    if (!needed) released.push_back(leaver.id);
-  }
-  for (const PeerId id : released) {
-    const Member* leaver = Find(id);
-    if (leaver->session.has_value()) {
-      out.push_back(
-          SendToMember{*leaver->session, JobOver{JobState::kFinished, ""}});
-      out.push_back(EndSession{*leaver->session});
-    }
-    members_.erase(members_.begin() + (leaver - members_.data()));
-  }
-}
-
-void Coordinator::FinishIfAllLeft(CoordinatorOutbox& out) {
-  const bool all_left =
-      Count(Role::kWorker) > 0 &&
-      std::all_of(members_.begin(), members_.end(), [](const Member& m) {
-        return m.id.role != Role::kWorker || m.left.has_value();
-      });
-  if (!all_left) return;
-  state_ = JobState::kFinished;
-  TellAll(JobOver{state_, ""}, out);
 }
 
 void Coordinator::TellAll(const CoordinatorMessage& message,
                           CoordinatorOutbox& out) {
-  for (const Member& member : members_) {
+  for (Member& member : members_) {
     if (!member.session.has_value()) continue;
+    member.told = true;
     out.push_back(SendToMember{*member.session, message});
     out.push_back(EndSession{*member.session});
   }
@@ -612,67 +541,14 @@ void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out) {
   if (state_ == JobState::kFailed || state_ == JobState::kFinished) return;
   state_ = JobState::kFailed;
   reason_ = reason;  // The first cause; what follows are its symptoms.
+  if (job_ != nullptr) out.push_back(SaveState{StateToSave()});
   TellAll(JobOver{state_, reason_}, out);
 }
 
 bool Coordinator::everyone_knows() const {
-  return std::none_of(members_.begin(), members_.end(),
-                      [](const Member& m) { return m.session.has_value(); });
-}
-
-std::string Coordinator::DescribeMissing() const {
-  if (state_ == JobState::kFinished || state_ == JobState::kFailed) return "";
-  std::vector<std::string> missing;
-  if (state_ == JobState::kRunning) {
-    if (!target_.has_value()) return "";
-    for (const Member& member : members_) {
-      if (!member.admitted || member.said.has_value()) continue;
-      missing.push_back(absl::StrCat("the report of ", Describe(member)));
-    }
-  }
-  const int wanted =
-      state_ == JobState::kRunning ? options_.min_workers : options_.workers;
-  if (WorkersHere() < wanted) {
-    missing.push_back(
-        absl::StrCat(wanted - WorkersHere(), " of ", wanted, " workers"));
-  }
-  for (int shard = 0; shard < options_.shards; ++shard) {
-    const bool here = std::any_of(
-        members_.begin(), members_.end(),
-        [&](const Member& m) { return m.id == PeerId::Shard(shard); });
-    if (!here) {
-      missing.push_back(absl::StrCat("shard ", shard, " of ", options_.shards));
-    }
-  }
-  if (missing.empty()) return "";
-  const std::string here = absl::StrJoin(
-      members_, ", ", [this](std::string* text, const Member& member) {
-        absl::StrAppend(text, Describe(member));
-      });
-  return absl::StrCat("job ", options_.job, " waits for ",
-                      absl::StrJoin(missing, ", "),
-                      "; here: ", here.empty() ? "nobody" : here);
-}
-
-JobStatus Coordinator::Status(absl::Time now) const {
-  JobStatus status;
-  status.job = options_.job;
-  status.id = options_.job_id;
-  status.epoch = job_ == nullptr ? 0 : job_->epoch;
-  status.state = state_;
-  status.reason = reason_;
-  status.waiting = DescribeMissing();
-  status.workers = options_.workers;
-  status.shards = options_.shards;
-  for (const Member& member : members_) {
-    status.members.push_back(
-        {member.id, member.request.name, member.request.data_address,
-         member.heartbeat.round, now - member.heard, member.left.has_value(),
-         member.heartbeat.stored_bytes, member.heartbeat.chunks});
-  }
-  std::sort(status.members.begin(), status.members.end(),
-            [](const auto& a, const auto& b) { return a.id < b.id; });
-  return status;
+  return std::none_of(members_.begin(), members_.end(), [](const Member& m) {
+    return m.session.has_value() || (m.admitted && !m.told);
+  });
 }
 
 }  // namespace nereus

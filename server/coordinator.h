@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -12,39 +13,11 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/protocol/membership.h"
+#include "server/checkpoint_ledger.h"
+#include "server/coordinator_options.h"
 #include "server/epoch_change.h"
 
 namespace nereus {
-
-struct CoordinatorOptions {
-  std::string job = "default";
-  uint64_t job_id = 0;  // Unlike any other run's; drawn by the driver.
-  int workers = 1;      // The job starts when so many are there.
-  int shards = 1;
-
-  // The job goes on with so many workers, and waits with fewer.
-  int min_workers = 1;
-  // So many may be there at a time; 0: `workers`.
-  int max_workers = 0;
-
-  std::optional<Scheme> forced_scheme;
-  CostKind cost = CostKind::kBytes;
-  JobOptions job_options;
-
-  // How long a member may be silent before the job counts it as dead.
-  absl::Duration lease = absl::Seconds(10);
-
-  // The same for one whose session has ended: a process that is gone is noticed
-  // at once, one that only lost its connection is back by then.
-  absl::Duration reconnect_grace = absl::Seconds(1);
-
-  // How often those who wait hear for whom.
-  absl::Duration waiting_notice_interval = absl::Seconds(3);
-
-  int workers_max() const { return max_workers > 0 ? max_workers : workers; }
-
-  absl::Status Validate() const;
-};
 
 // Names one open session; the driver gives it out.
 using SessionId = int64_t;
@@ -62,7 +35,39 @@ struct Announce {
   bool bad = false;
   std::string text;
 };
-using CoordinatorAction = std::variant<SendToMember, EndSession, Announce>;
+// All that a coordinator must find again when it starts anew; between two of
+// them nothing happens that its members would not say again.
+struct CoordinatorState {
+  struct Member {
+    PeerId id;
+    JoinRequest request;  // Without the layers, which are the job's.
+    bool left = false;
+    int64_t last_step = kInitialRound;  // If it has left.
+  };
+  JobState state = JobState::kGathering;
+  std::string reason;
+  JobPtr job;
+  std::vector<RouteExplanation> explanations;
+  std::vector<Member> members;  // Of the job's epoch.
+  int next_rank = 0;
+  // Of the epoch's start.
+  bool all_afresh = false;
+  std::vector<int32_t> afresh;
+  std::vector<std::pair<PeerId, PeerId>> reset_links;
+  CheckpointLedger::State checkpoints;
+};
+// To be on disk before the actions that follow.
+struct SaveState {
+  CoordinatorState state;
+};
+// All shards have written their parts: now the manifest, and remove what is too
+// old; then OnCheckpoint.
+struct CompleteCheckpoint {
+  JobPtr job;
+  CheckpointRecord record;
+};
+using CoordinatorAction = std::variant<SendToMember, EndSession, Announce,
+                                       SaveState, CompleteCheckpoint>;
 using CoordinatorOutbox = std::vector<CoordinatorAction>;
 
 // Who is in the job: collects its workers and shards, makes the plan when all
@@ -70,7 +75,7 @@ using CoordinatorOutbox = std::vector<CoordinatorAction>;
 // die, and decides when the job is over.
 //
 //   gathering --all are there--> running --all workers left--> finished
-//                                   '-----a shard is lost----> failed
+//                                   '---cannot go on---> failed
 //
 // While it runs: steady --somebody comes, goes, dies, or two members lost each
 // other--> changing, until all that live have reported --> steady, one epoch
@@ -85,6 +90,11 @@ class Coordinator {
   // REQUIRES: options.Validate() is OK.
   explicit Coordinator(CoordinatorOptions options);
 
+  // Goes on with what was saved. Whoever does not come back within a lease is
+  // counted as dead. REQUIRES: state.job is not null.
+  Coordinator(CoordinatorOptions options, CoordinatorState state,
+              absl::Time now);
+
   // A member, or a process that wants to be one, says something in its session.
   void OnMessage(SessionId session, const MemberMessage& message,
                  absl::Time now, CoordinatorOutbox& out);
@@ -96,11 +106,31 @@ class Coordinator {
   // times a second.
   void OnTick(absl::Time now, CoordinatorOutbox& out);
 
+  // Asks for a checkpoint of the next round that nobody has begun. Errors:
+  // kFailedPrecondition, the job does not run, or has nowhere to write it.
+  absl::Status RequestCheckpoint(absl::Time now, CoordinatorOutbox& out);
+
+  // What came of a CompleteCheckpoint.
+  void OnCheckpoint(int64_t round, const absl::Status& written, absl::Time now,
+                    CoordinatorOutbox& out);
+
+  // Whether the checkpoint that was asked for is still to come, and why the
+  // last one that failed did.
+  bool checkpoint_wanted() const { return checkpoint_wanted_; }
+  const std::string& checkpoint_failure() const { return checkpoint_failure_; }
+
+  // Checkpoints of this job, complete and under way.
+  const CheckpointLedger& checkpoints() const { return checkpoints_; }
+
   // Ends the job with a reason, which all members hear.
   void Fail(const std::string& reason, CoordinatorOutbox& out);
 
   JobState state() const { return state_; }
   const std::string& reason() const { return reason_; }
+  // Finished or failed.
+  bool over() const {
+    return state_ == JobState::kFinished || state_ == JobState::kFailed;
+  }
 
   // Whether every member has heard that the job is over, so that the
   // coordinator may go.
@@ -119,11 +149,13 @@ class Coordinator {
     JoinRequest request;
     std::optional<SessionId> session;
     absl::Time heard;         // From it, whatever it was.
-    absl::Time session_lost;  // If there is none.
+    absl::Time missed_after;  // If there is none: then it is dead.
     absl::Time noticed;       // It was told for whom it waits.
     Heartbeat heartbeat;
-    bool admitted = false;            // To an epoch.
-    std::optional<int64_t> left;      // Its last step.
+    absl::Duration stall_told;    // How long its stall was when it was logged.
+    bool admitted = false;        // To an epoch.
+    bool told = false;            // That the job is over.
+    std::optional<int64_t> left;  // Its last step.
     std::optional<EpochReport> said;  // For the change under way.
   };
 
@@ -135,14 +167,23 @@ class Coordinator {
   void OnResume(SessionId session, const Resume& resume, absl::Time now,
                 CoordinatorOutbox& out);
   // A member speaks in a new session, and knows of its epochs up to this one.
-  void Attach(Member& member, SessionId session, uint64_t epoch,
-              absl::Time now, CoordinatorOutbox& out);
+  void Attach(Member& member, SessionId session, uint64_t epoch, absl::Time now,
+              CoordinatorOutbox& out);
   void OnMemberMessage(Member& member, const MemberMessage& message,
                        absl::Time now, CoordinatorOutbox& out);
+  void CheckpointFailed(int64_t round, const std::string& why,
+                        CoordinatorOutbox& out);
+  absl::Status CheckStall(const Heartbeat& heartbeat) const;
+  void OnHeartbeat(Member& member, const Heartbeat& heartbeat,
+                   CoordinatorOutbox& out);
+  void OnPart(const Member& member, const CheckpointPart& part,
+              CoordinatorOutbox& out);
   void OnLostPeer(const Member& member, const LostPeer& lost, absl::Time now,
                   CoordinatorOutbox& out);
   absl::Status CheckJoin(const JoinRequest& request) const;
   absl::Status CheckModel(const JoinRequest& request) const;
+  absl::Status CheckRestored(const JoinRequest& request) const;
+  absl::Status CheckState(const JoinRequest& request) const;
   absl::Status CheckPlace(const JoinRequest& request) const;
 
   // Looks whether there is something to do, and does it.
@@ -151,13 +192,16 @@ class Coordinator {
   // Whether a worker takes part in a later step than this one.
   bool GoneBeyond(int64_t step) const;
   bool NeedsChange() const;
+  bool EveryoneIsHere() const;
   void StartChange(absl::Time now, CoordinatorOutbox& out);
   bool EveryoneReported() const;
   void FinishChange(absl::Time now, CoordinatorOutbox& out);
   void Admit(absl::Time now, CoordinatorOutbox& out);
   EpochStart StartFor(const Member& member) const;
-  void ReleaseLeavers(CoordinatorOutbox& out);
+  CoordinatorState StateToSave() const;
+  void ReleaseLeavers(absl::Time now, CoordinatorOutbox& out);
   void FinishIfAllLeft(CoordinatorOutbox& out);
+  void GiveUpOnTheSilent(absl::Time now);
   void Expire(absl::Time now, CoordinatorOutbox& out);
   void Drop(PeerId id, const std::string& why, CoordinatorOutbox& out);
   void Refuse(SessionId session, absl::Status why, CoordinatorOutbox& out);
@@ -167,6 +211,7 @@ class Coordinator {
   Member* Find(PeerId id);
   // Workers that take part in steps, or will.
   int WorkersHere() const;
+  int FreeRank();
   int Count(Role role) const;
   std::string DescribeMissing() const;
   std::string Describe(const Member& member) const;
@@ -177,6 +222,10 @@ class Coordinator {
   JobState state_ = JobState::kGathering;
   std::string reason_;
   std::vector<Member> members_;  // In the order of joining.
+  std::set<SessionId> spoken_;   // Sessions that have begun, and are not over.
+  // Incarnations of workers that have left for good, and until when they may
+  // ask whether they may go.
+  std::map<uint64_t, absl::Time> released_;
   int next_rank_ = 0;
   JobPtr job_;
   std::vector<RouteExplanation> explanations_;
@@ -184,11 +233,24 @@ class Coordinator {
   // The change of epoch.
   std::optional<uint64_t> target_;  // Under way.
   uint64_t last_target_ = 0;
-  bool workers_lost_ = false;  // Since this epoch began.
+  bool members_lost_ = false;  // Since this epoch began.
+  bool shard_lost_ = false;    // The same: with what it held.
   std::map<Link, std::vector<absl::Time>> lost_links_;  // When, of late.
   std::vector<Link> new_lost_links_;  // Since this epoch began.
   std::vector<Link> reset_links_;     // Of this epoch's start.
   std::vector<int32_t> afresh_;       // The same: ranks of workers.
+  bool all_afresh_ = false;           // The same: shards too.
+
+  // The job has been restored from what was saved: the next epoch makes sure
+  // that all its members are there.
+  bool restarted_ = false;
+
+  CheckpointLedger checkpoints_;
+  // Whose manifests are being written, by round.
+  std::map<int64_t, CheckpointRecord> completing_;
+  bool checkpoint_wanted_ = false;
+  bool checkpoint_planned_ = false;  // This epoch's job has a round for it.
+  std::string checkpoint_failure_;
 };
 
 }  // namespace nereus

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
@@ -19,6 +20,7 @@
 #include "common/rpc/rpc_status.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "server/checkpoint_files.h"
 
 namespace nereus {
 namespace {
@@ -104,11 +106,17 @@ class SessionCall final
 }  // namespace
 
 struct CoordinatorService::Impl final {
-  explicit Impl(const CoordinatorOptions& options)
-      : coordinator(options),
+  Impl(const CoordinatorOptions& options, std::optional<CoordinatorState> saved,
+       const CoordinatorDisk& disk)
+      : disk(disk),
+        job_name(options.job),
+        coordinator(saved.has_value()
+                        ? Coordinator(options, *std::move(saved), SteadyNow())
+                        : Coordinator(options)),
         coordinator_rpc(this),
         admin_rpc(this),
-        ticker([this] { RunTicks(); }) {}
+        ticker([this] { RunTicks(); }),
+        finisher([this] { CompleteCheckpoints(); }) {}
 
   struct CoordinatorRpc final : v1::Coordinator::CallbackService {
     explicit CoordinatorRpc(Impl* impl) : impl(impl) {}
@@ -124,6 +132,10 @@ struct CoordinatorService::Impl final {
     grpc::ServerUnaryReactor* GetStatus(
         grpc::CallbackServerContext* context, const v1::GetStatusRequest*,
         v1::GetStatusResponse* response) override;
+    grpc::ServerUnaryReactor* RequestCheckpoint(
+        grpc::CallbackServerContext* context,
+        const v1::RequestCheckpointRequest*,
+        v1::RequestCheckpointResponse*) override;
     Impl* const impl;
   };
 
@@ -134,7 +146,12 @@ struct CoordinatorService::Impl final {
   void SessionEnded(SessionId session) ABSL_LOCKS_EXCLUDED(mu);
   void RunTicks() ABSL_LOCKS_EXCLUDED(mu);
   void Carry(const CoordinatorOutbox& out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Save(const CoordinatorState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void CompleteCheckpoints() ABSL_LOCKS_EXCLUDED(mu);
   void LogState() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  const CoordinatorDisk disk;
+  const std::string job_name;
 
   Mutex mu;
   Coordinator coordinator ABSL_GUARDED_BY(mu);
@@ -142,10 +159,12 @@ struct CoordinatorService::Impl final {
   SessionId next_session ABSL_GUARDED_BY(mu) = 0;
   std::map<SessionId, SessionCall*> calls ABSL_GUARDED_BY(mu);
   bool stopping ABSL_GUARDED_BY(mu) = false;
+  std::deque<CompleteCheckpoint> complete ABSL_GUARDED_BY(mu);
 
   CoordinatorRpc coordinator_rpc;
   AdminRpc admin_rpc;
-  std::thread ticker;  // Last: uses all of the above.
+  std::thread ticker;  // Last, both: they use all of the above.
+  std::thread finisher;
 };
 
 SessionCall* CoordinatorService::Impl::OpenSession(
@@ -205,6 +224,54 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::GetStatus(
   return reactor;
 }
 
+grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::RequestCheckpoint(
+    grpc::CallbackServerContext* context, const v1::RequestCheckpointRequest*,
+    v1::RequestCheckpointResponse*) {
+  absl::Status status;
+  {
+    MutexLock lock(&impl->mu);
+    CoordinatorOutbox out;
+    status = impl->coordinator.RequestCheckpoint(SteadyNow(), out);
+    impl->Carry(out);
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+void CoordinatorService::Impl::Save(const CoordinatorState& state) {
+  if (disk.jobs == nullptr) return;
+  // The job is not worth less for it; only this process's death is.
+  const absl::Status status = disk.jobs->Save(job_name, state);
+  if (!status.ok()) {
+    NEREUS_LOG(Error) << "the job is not saved, and will be lost if this "
+                         "coordinator dies: "
+                      << status.message();
+  }
+}
+
+void CoordinatorService::Impl::CompleteCheckpoints() {
+  const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return stopping || !complete.empty();
+  };
+  while (true) {
+    std::optional<CompleteCheckpoint> next;
+    {
+      MutexLock lock(&mu);
+      mu.Await(due);
+      if (complete.empty()) return;
+      next = std::move(complete.front());
+      complete.pop_front();
+    }
+    const absl::Status written =
+        WriteWhole(*disk.checkpoints, job_name, *next, disk.checkpoints_kept);
+    MutexLock lock(&mu);
+    CoordinatorOutbox out;
+    coordinator.OnCheckpoint(next->record.round, written, SteadyNow(), out);
+    Carry(out);
+  }
+}
+
 void CoordinatorService::Impl::Carry(const CoordinatorOutbox& out) {
   for (const CoordinatorAction& action : out) {
     if (const auto* announce = std::get_if<Announce>(&action)) {
@@ -213,6 +280,14 @@ void CoordinatorService::Impl::Carry(const CoordinatorOutbox& out) {
       } else {
         NEREUS_LOG(Info) << announce->text;
       }
+      continue;
+    }
+    if (const auto* save = std::get_if<SaveState>(&action)) {
+      Save(save->state);
+      continue;
+    }
+    if (const auto* whole = std::get_if<CompleteCheckpoint>(&action)) {
+      complete.push_back(*whole);
       continue;
     }
     const auto* send = std::get_if<SendToMember>(&action);
@@ -249,12 +324,27 @@ void CoordinatorService::Impl::RunTicks() {
   }
 }
 
-CoordinatorService::CoordinatorService(const CoordinatorOptions& options)
-    : impl_(std::make_unique<Impl>(options)) {}
+CoordinatorService::CoordinatorService(const CoordinatorOptions& options,
+                                       std::optional<CoordinatorState> saved,
+                                       const CoordinatorDisk& disk)
+    : impl_(std::make_unique<Impl>(options, std::move(saved), disk)) {}
 
 CoordinatorService::~CoordinatorService() {
   EndSessions();
   impl_->ticker.join();
+  impl_->finisher.join();
+}
+
+absl::Status CoordinatorService::AwaitEnd() {
+  MutexLock lock(&impl_->mu);
+  impl_->mu.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mu) {
+    return impl_->coordinator.over();
+  });
+  if (impl_->coordinator.state() == JobState::kFinished) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(
+      absl::StrCat("the job failed: ", impl_->coordinator.reason()));
 }
 
 std::vector<grpc::Service*> CoordinatorService::services() {

@@ -2,10 +2,13 @@
 #define NEREUS_SERVER_COORDINATOR_SERVICE_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/checkpoint/storage.h"
 #include "server/coordinator.h"
+#include "server/job_store.h"
 
 namespace grpc {
 class Service;
@@ -13,11 +16,21 @@ class Service;
 
 namespace nereus {
 
+// Where a coordinator keeps things; neither is owned, both may be null.
+struct CoordinatorDisk {
+  Storage* checkpoints = nullptr;
+  JobStore* jobs = nullptr;
+  int checkpoints_kept = 3;
+};
+
 // Drives a Coordinator: gives it the sessions of the Coordinator service,
 // Admin's questions and the time, and carries out what it decides. Thread-safe.
 class CoordinatorService {
  public:
-  explicit CoordinatorService(const CoordinatorOptions& options);
+  // Goes on with `saved`, if there is something.
+  CoordinatorService(const CoordinatorOptions& options,
+                     std::optional<CoordinatorState> saved,
+                     const CoordinatorDisk& disk);
   // The server that serves services() must have been shut down.
   ~CoordinatorService();
 
@@ -26,6 +39,10 @@ class CoordinatorService {
 
   // Ends all sessions, so that the control server can shut down.
   void EndSessions();
+
+  // Blocks until the job is over: OK if every worker has left politely. Errors:
+  // kAborted, it failed, with the reason.
+  absl::Status AwaitEnd();
 
   // Waits until every member's session is over, once the job is; `timeout` at
   // most.

@@ -14,6 +14,7 @@ namespace {
 // One layer on one worker.
 struct Progress {
   int32_t rank = 0;
+  bool done = false;  // It has left, with all rounds that it took part in.
   MachineReport::FactorLayer layer;
 };
 
@@ -21,7 +22,10 @@ std::vector<Progress> ProgressOf(int layer, const EpochChange& change) {
   std::vector<Progress> progress;
   for (const EpochChange::Worker& worker : change.workers) {
     for (const auto& reported : worker.report.factor_layers) {
-      if (reported.layer == layer) progress.push_back({worker.rank, reported});
+      if (reported.layer != layer) continue;
+      const bool done =
+          worker.leaves && reported.done_round >= worker.report.begun_step;
+      progress.push_back({worker.rank, done, reported});
     }
   }
   return progress;
@@ -32,13 +36,15 @@ std::optional<FinishedRound> FindFinished(int layer,
                                           const EpochChange& change) {
   const std::vector<Progress> progress = ProgressOf(layer, change);
   if (progress.empty()) return std::nullopt;
-  const auto [slowest, fastest] = std::minmax_element(
+  const auto fastest = std::max_element(
       progress.begin(), progress.end(), [](const auto& a, const auto& b) {
         return a.layer.done_round < b.layer.done_round;
       });
-  if (slowest->layer.done_round == fastest->layer.done_round) {
-    return std::nullopt;
-  }
+  const bool lacking =
+      std::any_of(progress.begin(), progress.end(), [&](const auto& each) {
+        return !each.done && each.layer.done_round < fastest->layer.done_round;
+      });
+  if (!lacking) return std::nullopt;
   for (const Progress& each : progress) {
     if (each.layer.done_round != fastest->layer.done_round) continue;
     if (each.layer.contributors == 0) continue;  // It was given the values.
@@ -57,7 +63,7 @@ std::vector<int32_t> FindMisled(int layer, const EpochChange& change) {
   bool held = false;
   for (const Progress& each : ProgressOf(layer, change)) {
     const int64_t done = each.layer.done_round;
-    first = std::min(first, done);
+    if (!each.done) first = std::min(first, done);
     if (done > last) {
       last = done;
       held = false;
@@ -67,7 +73,7 @@ std::vector<int32_t> FindMisled(int layer, const EpochChange& change) {
     given.push_back(each.rank);
     held = held || each.layer.contributors > 0;
   }
-  return held || first == last ? std::vector<int32_t>() : given;
+  return held || first >= last ? std::vector<int32_t>() : given;
 }
 
 // Those who were misled in some layer, from now on as if they had nothing yet.
@@ -201,6 +207,8 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
       0, job.contributions_before +
              (made.first_step - job.first_step) * job.worker_count());
 
+  if (change.checkpoint) made.checkpoint_round = made.first_step;
+
   made.workers.clear();
   made.leavers.clear();
   for (const EpochChange::Worker& worker : change.workers) {
@@ -226,6 +234,32 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
     if (job.routes[layer].scheme != Scheme::kFactor) continue;
     const auto finished = FindFinished(static_cast<int>(layer), change);
     if (finished.has_value()) made.finished_rounds.push_back(*finished);
+  }
+  NEREUS_ASSIGN_OR_RETURN(next.job, MakeJob(std::move(made), job.shards()));
+  return next;
+}
+
+absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
+                                             const RestartPoint& point,
+                                             const EpochChange& change) {
+  NextEpoch next;
+  Job made = job;
+  made.epoch = epoch;
+  made.base_round = point.round;
+  made.first_step = point.round + 1;
+  made.contributions_before = point.contributions;
+  made.owner = -1;
+  made.checkpoint_round = change.checkpoint ? made.first_step : kInitialRound;
+  made.finished_rounds.clear();
+  made.leavers.clear();
+  made.workers.clear();
+  for (const EpochChange::Worker& worker : change.workers) {
+    // Those who have left are back: they have not done what is done again.
+    made.workers.push_back({worker.rank, made.first_step});
+    next.afresh.push_back(worker.rank);
+  }
+  for (const int32_t rank : change.joiners) {
+    made.workers.push_back({rank, made.first_step});
   }
   NEREUS_ASSIGN_OR_RETURN(next.job, MakeJob(std::move(made), job.shards()));
   return next;

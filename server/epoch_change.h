@@ -21,6 +21,7 @@ struct EpochChange {
   std::vector<Worker> workers;        // By rank.
   std::vector<MachineReport> shards;  // By index.
   std::vector<int32_t> joiners;       // Ranks of those who come, ascending.
+  bool checkpoint = false;            // One is to be made as soon as it can.
 };
 
 // The epoch after `job`: who takes part from which step on, and who holds what
@@ -41,6 +42,18 @@ struct NextEpoch {
 };
 absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
                                         const EpochChange& change);
+
+// Where a job can go on from with nothing but the shards' files.
+struct RestartPoint {
+  int64_t round = kInitialRound;  // The shards have all layers as of it.
+  int64_t contributions = 0;      // Up to and with its step.
+};
+
+// The same, from a checkpoint: everybody starts afresh, those who live and
+// those who come. Errors: kInvalidArgument, no worker is there.
+absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
+                                             const RestartPoint& point,
+                                             const EpochChange& change);
 
 }  // namespace nereus
 

@@ -27,6 +27,13 @@ class AdminRedirect final : public v1::Admin::CallbackService {
     reactor->Finish(Elsewhere(address_));
     return reactor;
   }
+  grpc::ServerUnaryReactor* RequestCheckpoint(
+      grpc::CallbackServerContext* context, const v1::RequestCheckpointRequest*,
+      v1::RequestCheckpointResponse*) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(Elsewhere(address_));
+    return reactor;
+  }
 
  private:
   const std::string address_;

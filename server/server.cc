@@ -1,6 +1,6 @@
 #include "server/server.h"
 
-#include <atomic>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -8,17 +8,22 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/address.h"
+#include "common/base/clock.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/checkpoint/file_storage.h"
 #include "common/protocol/member.h"
+#include "common/protocol/stall_watch.h"
 #include "common/rpc/control_server.h"
 #include "common/rpc/session_client.h"
 #include "common/transport/grpc_transport.h"
 #include "common/transport/machine_driver.h"
-#include "server/coordinator_service.h"
+#include "server/checkpoint_files.h"
+#include "server/checkpoint_writer.h"
+#include "server/coordinator_host.h"
 #include "server/redirect_service.h"
 #include "server/shard.h"
 
@@ -28,19 +33,17 @@ namespace {
 // How long a coordinator stays for members that have not heard the end.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
 
-CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
-  CoordinatorOptions made;
-  made.job = options.job;
-  made.job_id = DrawUniqueId();
-  made.workers = options.workers;
-  made.shards = options.shards;
-  made.forced_scheme = options.forced_scheme;
-  made.cost = options.cost;
-  made.job_options = options.job_options;
-  made.lease = options.lease;
-  made.min_workers = options.min_workers;
-  made.max_workers = options.max_workers;
-  return made;
+std::string DescribeWorkers(const std::vector<int>& ranks) {
+  constexpr size_t kNamedMax = 8;
+  std::string text;
+  for (size_t i = 0; i < ranks.size() && i < kNamedMax; ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ",
+                    PeerName(PeerId::Worker(ranks[i])));
+  }
+  if (ranks.size() > kNamedMax) {
+    absl::StrAppend(&text, " and ", ranks.size() - kNamedMax, " others");
+  }
+  return text;
 }
 
 class ServerImpl final : public Server {
@@ -50,30 +53,37 @@ class ServerImpl final : public Server {
   ~ServerImpl() override {
     // The session posts to the driver, and the driver sends in the session.
     if (driver_ != nullptr) driver_->Stop();
+    writer_.reset();
     session_.reset();
     driver_.reset();
     if (transport_ != nullptr) transport_->Shutdown(absl::ZeroDuration());
-    if (coordinator_ != nullptr) coordinator_->EndSessions();
+    if (coordinator_ != nullptr) coordinator_->service().EndSessions();
     control_.reset();
   }
 
   absl::Status Listen();
 
   int control_port() const override { return control_->port(); }
-  int data_port() const override { return transport_->port(); }
+  int data_port() const override {
+    return transport_ == nullptr ? 0 : transport_->port();
+  }
   absl::Status AwaitEnd() override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  absl::Status Serve();
   void Join();
   void StartDriver();
   void StartSession();
+  void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
+  void Load(const LoadCheckpoint& load);
   void OnEntered(const EpochStart& start);
   void End(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Constant after Listen.
   const ServerOptions options_;
-  std::unique_ptr<CoordinatorService> coordinator_;  // Shard 0's.
-  std::unique_ptr<RedirectService> redirect_;        // The other shards'.
+  std::unique_ptr<FileStorage> storage_;          // Of checkpoints.
+  std::unique_ptr<CoordinatorHost> coordinator_;  // If it coordinates.
+  std::unique_ptr<RedirectService> redirect_;     // If it does not.
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<Transport> transport_;
   std::string coordinator_address_;
@@ -82,22 +92,41 @@ class ServerImpl final : public Server {
   Shard* shard_ = nullptr;          // The member's.
   std::unique_ptr<SessionClient> session_;
   std::unique_ptr<MachineDriver> driver_;
-
-  // What the shard holds, for heartbeats.
-  std::atomic<int64_t> stored_bytes_{0};
-  std::atomic<int64_t> chunks_{0};
+  std::unique_ptr<CheckpointWriter> writer_;
+  StallWatch stalls_;  // The driver's alone.
 
   Mutex mu_;
+  Heartbeat heartbeat_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status outcome_ ABSL_GUARDED_BY(mu_);
 };
 
 absl::Status ServerImpl::Listen() {
+  if (!options_.checkpoint_dir.empty()) {
+    NEREUS_ASSIGN_OR_RETURN(storage_,
+                            FileStorage::Open(options_.checkpoint_dir));
+  }
+  NEREUS_RETURN_IF_ERROR(Serve());
+  if (options_.coordinate_only) {
+    control_->SetReady(true);
+    return absl::OkStatus();
+  }
+  GrpcTransportOptions transport_options;
+  transport_options.host = options_.host;
+  transport_options.port = options_.data_port;
+  NEREUS_ASSIGN_OR_RETURN(transport_, GrpcTransport::Start(transport_options));
+  Join();
+  return absl::OkStatus();
+}
+
+absl::Status ServerImpl::Serve() {
+  const bool coordinates =
+      options_.coordinate_only || options_.coordinator_address.empty();
   std::vector<grpc::Service*> services;
-  if (options_.shard == 0) {
-    coordinator_ =
-        std::make_unique<CoordinatorService>(MakeCoordinatorOptions(options_));
-    services = coordinator_->services();
+  if (coordinates) {
+    NEREUS_ASSIGN_OR_RETURN(coordinator_,
+                            CoordinatorHost::Start(options_, storage_.get()));
+    services = coordinator_->service().services();
   } else {
     redirect_ = std::make_unique<RedirectService>(options_.coordinator_address);
     services = redirect_->services();
@@ -105,15 +134,9 @@ absl::Status ServerImpl::Listen() {
   NEREUS_ASSIGN_OR_RETURN(
       control_,
       ControlServer::Start(options_.host, options_.control_port, services));
-  GrpcTransportOptions transport_options;
-  transport_options.host = options_.host;
-  transport_options.port = options_.data_port;
-  NEREUS_ASSIGN_OR_RETURN(transport_, GrpcTransport::Start(transport_options));
-  const std::string coordinator_address =
-      options_.shard == 0 ? JoinHostPort(options_.host, control_->port())
-                          : options_.coordinator_address;
-  coordinator_address_ = coordinator_address;
-  Join();
+  coordinator_address_ = coordinates
+                             ? JoinHostPort(options_.host, control_->port())
+                             : options_.coordinator_address;
   return absl::OkStatus();
 }
 
@@ -127,13 +150,19 @@ void ServerImpl::Join() {
   request.incarnation = DrawUniqueId();
   request.name = ProcessName();
   request.data_address = JoinHostPort(options_.host, transport_->port());
+  request.has_checkpoints = storage_ != nullptr;
   member_ = std::make_unique<Member>(
-      std::move(request), [this](const EpochStart& start, Outbox&) {
+      std::move(request), [this](const EpochStart& start, Outbox& out) {
         auto shard = std::make_unique<Shard>(start.job, start.self.rank);
         shard_ = shard.get();
-        chunks_ = shard->chunk_count();
+        shard->Start(out);
         return shard;
       });
+  if (storage_ != nullptr) {
+    writer_ = std::make_unique<CheckpointWriter>(
+        storage_.get(), options_.shard,
+        [this](const CheckpointPart& part) { session_->Send(part); });
+  }
   StartDriver();
   StartSession();
 }
@@ -148,6 +177,10 @@ void ServerImpl::StartDriver() {
     OnEntered(*start);
   };
   events.ended = [this](const absl::Status& outcome) { End(outcome); };
+  events.save = [this](const SaveCheckpoint& save) {
+    if (writer_ != nullptr) writer_->Save(member_->start()->job, save);
+  };
+  events.load = [this](const LoadCheckpoint& load) { Load(load); };
   driver_ = std::make_unique<MachineDriver>(
       transport_.get(), member_.get(), /*layers=*/0, options_.connect_timeout,
       std::move(events));
@@ -157,7 +190,7 @@ void ServerImpl::StartSession() {
   SessionClientOptions session_options;
   session_options.coordinator_address = coordinator_address_;
   session_options.connect_timeout = options_.connect_timeout;
-  session_options.patience = options_.lease;
+  session_options.patience = options_.connect_timeout;
   SessionClient::Events events;
   events.opened = [this] {
     driver_->Post([this](Outbox& out) { member_->OnSession(out); });
@@ -170,18 +203,45 @@ void ServerImpl::StartSession() {
         [this, message](Outbox& out) { member_->OnMessage(message, out); });
   };
   events.heartbeat = [this] {
-    driver_->Post([this](Outbox&) {
-      if (shard_ != nullptr) stored_bytes_ = shard_->stored_bytes();
-    });
-    Heartbeat heartbeat;
-    heartbeat.stored_bytes = stored_bytes_;
-    heartbeat.chunks = chunks_;
-    return heartbeat;
+    driver_->Post([this](Outbox&) { TakeStock(); });
+    MutexLock lock(&mu_);
+    return heartbeat_;
   };
   events.failed = [this](const absl::Status& why) { End(why); };
   session_ = std::make_unique<SessionClient>(std::move(session_options),
                                              std::move(events));
   session_->Start();
+}
+
+void ServerImpl::TakeStock() {
+  if (shard_ == nullptr) return;
+  Heartbeat heartbeat;
+  heartbeat.stored_bytes = shard_->stored_bytes();
+  heartbeat.chunks = shard_->chunk_count();
+  std::optional<Stall> waiting;
+  if (const auto open = shard_->oldest_open_round()) {
+    waiting =
+        Stall{open->layer, open->round, DescribeWorkers(open->missing_workers),
+              absl::ZeroDuration()};
+  }
+  heartbeat.stall =
+      stalls_.Watch(std::move(waiting), SteadyNow(), options_.stall_threshold);
+  MutexLock lock(&mu_);
+  heartbeat_ = heartbeat;
+}
+
+void ServerImpl::Load(const LoadCheckpoint& load) {
+  NEREUS_LOG(Info) << "restoring " << load.values.size()
+                   << " chunks as of round " << load.round;
+  const absl::Status status =
+      storage_ == nullptr
+          ? absl::FailedPreconditionError("this server has no --checkpoint-dir")
+          : ReadPart(*storage_, load);
+  if (!status.ok()) {
+    End(absl::Status(status.code(),
+                     absl::StrCat("cannot restore the checkpoint of round ",
+                                  load.round, ": ", status.message())));
+  }
 }
 
 void ServerImpl::OnEntered(const EpochStart& start) {
@@ -190,7 +250,7 @@ void ServerImpl::OnEntered(const EpochStart& start) {
                    << ": workers=" << start.job->worker_count()
                    << " shards=" << start.job->shards()
                    << " layers=" << start.job->layers.size()
-                   << " chunks_here=" << chunks_;
+                   << " chunks_here=" << shard_->chunk_count();
 }
 
 void ServerImpl::End(const absl::Status& outcome) {
@@ -202,6 +262,12 @@ void ServerImpl::End(const absl::Status& outcome) {
 
 absl::Status ServerImpl::AwaitEnd() {
   absl::Status outcome;
+  if (options_.coordinate_only) {
+    outcome = coordinator_->service().AwaitEnd();
+    control_->SetReady(false);
+    coordinator_->service().AwaitEveryoneKnows(kFarewellTimeout);
+    return outcome;
+  }
   {
     MutexLock lock(&mu_);
     mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_; });
@@ -211,7 +277,7 @@ absl::Status ServerImpl::AwaitEnd() {
   // Ends the session: that tells the coordinator that this member knows.
   session_->Stop();
   if (coordinator_ != nullptr) {
-    coordinator_->AwaitEveryoneKnows(kFarewellTimeout);
+    coordinator_->service().AwaitEveryoneKnows(kFarewellTimeout);
   }
   return outcome;
 }
@@ -225,9 +291,23 @@ absl::Status ServerOptions::Validate() const {
     return absl::InvalidArgumentError(
         absl::StrCat("shard is ", shard, ", must be in [0, ", shards, ")"));
   }
-  if (shard > 0 && coordinator_address.empty()) {
+  if (shard > 0 && coordinator_address.empty() && !coordinate_only) {
     return absl::InvalidArgumentError(
-        "coordinator_address is empty; every shard but 0 needs shard 0's");
+        "coordinator_address is empty; every shard but 0 needs it");
+  }
+  if (coordinate_only && !coordinator_address.empty()) {
+    return absl::InvalidArgumentError(
+        "coordinator_address is given to a process that coordinates");
+  }
+  if (checkpoints_kept < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "checkpoints_kept is ", checkpoints_kept, ", must be 1 or more"));
+  }
+  const bool coordinates = coordinate_only || coordinator_address.empty();
+  if (coordinates && checkpoint_dir.empty() &&
+      (job_options.checkpoint_every > 0 || !restore.empty())) {
+    return absl::InvalidArgumentError(
+        "checkpoint_dir is empty, and checkpoints are to be made or restored");
   }
   NEREUS_RETURN_IF_ERROR(CheckHost(host));
   NEREUS_RETURN_IF_ERROR(CheckPort("control_port", control_port));

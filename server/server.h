@@ -13,13 +13,16 @@
 namespace nereus {
 
 struct ServerOptions {
-  // Which shard this is, and how many of each there are.
+  // Which shard this is, and how many of each there are. With
+  // `coordinate_only` none: the process is the job's coordinator alone.
+  bool coordinate_only = false;
   int shard = 0;
   int shards = 1;
   int workers = 1;
   std::string job = "default";
 
-  // "host:port" of shard 0's control port. Shard 0 needs none: it coordinates.
+  // "host:port" of the coordinator's control port. Shard 0 without it
+  // coordinates.
   std::string coordinator_address;
 
   // Where to listen and what to tell the others; ports 0 pick free ones.
@@ -27,22 +30,35 @@ struct ServerOptions {
   int control_port = 0;
   int data_port = 0;
 
-  // Of the whole job; shard 0's count.
+  // A folder that all servers share; empty: there are no checkpoints.
+  std::string checkpoint_dir;
+
+  // How long a round may wait for somebody before it is said.
+  absl::Duration stall_threshold = absl::Seconds(5);
+
+  // Of the whole job; the coordinator's count.
   std::optional<Scheme> forced_scheme;
   CostKind cost = CostKind::kBytes;
   JobOptions job_options;
   absl::Duration lease = absl::Seconds(10);
   int min_workers = 1;  // The job goes on with so many, and waits with fewer.
   int max_workers = 0;  // So many may be there at a time; 0: `workers`.
+  int checkpoints_kept = 3;
+  // "latest", which may be none, or a round: the checkpoint to go on from.
+  std::string restore;
+  // A SQLite file in which the coordinator finds its job when it is started
+  // anew; empty: it does not.
+  std::string state_file;
 
-  // How long to look for the coordinator, retrying with backoff.
+  // How long to look for the coordinator, and to do without one; retrying with
+  // backoff.
   absl::Duration connect_timeout = absl::Seconds(60);
 
   // OK, or kInvalidArgument that names the field and its value.
   absl::Status Validate() const;
 };
 
-// A server process: one shard and, if it is shard 0, the job's coordinator.
+// A server process: one shard, the job's coordinator, or both.
 // Listens while it exists. Thread-safe.
 class Server {
  public:

@@ -16,10 +16,20 @@ absl::Status Refuse(const FrameHeader& header, absl::string_view why) {
       absl::StrCat(DescribeFrame(header), ": ", why));
 }
 
+std::vector<Chunk> ChunksOf(const Job& job, int shard) {
+  std::vector<Chunk> chunks;
+  for (const Chunk& chunk : job.placement.chunks()) {
+    if (chunk.shard == shard) chunks.push_back(chunk);
+  }
+  return chunks;
+}
+
 }  // namespace
 
 Shard::Shard(JobPtr job, int index)
-    : self_(PeerId::Shard(index)), job_(std::move(job)) {
+    : self_(PeerId::Shard(index)),
+      job_(std::move(job)),
+      collector_(ChunksOf(*job_, index), job_->state_arrays) {
   const auto chunks = job_->placement.chunks();
   slot_of_chunk_.assign(chunks.size(), -1);
   for (size_t i = 0; i < chunks.size(); ++i) {
@@ -39,6 +49,23 @@ Shard::Shard(JobPtr job, int index)
                       {}});
     Reopen(slots_.back());
   }
+}
+
+void Shard::Start(Outbox& out) {
+  if (job_->base_round == kInitialRound) return;
+  LoadCheckpoint load;
+  load.round = job_->base_round;
+  for (Slot& slot : slots_) {
+    const int64_t bytes =
+        slot.chunk.length * static_cast<int64_t>(sizeof(float));
+    slot.parameters = Buffer::Allocate(bytes);
+    slot.state = Buffer::Allocate(bytes * job_->state_arrays);
+    slot.round = job_->base_round + 1;
+    Reopen(slot);
+    load.values.push_back({slot.chunk.layer, slot.chunk.offset,
+                           slot.chunk.length, slot.parameters, slot.state});
+  }
+  if (!slots_.empty()) out.Add(std::move(load));
 }
 
 MachineReport Shard::Report() const {
@@ -87,6 +114,23 @@ absl::StatusOr<int> Shard::FindSlot(const FrameHeader& header) const {
   const auto first = job_->placement.layer_chunks(chunk.layer).data();
   const int64_t position = first - all.data() + chunk.index;
   return slot_of_chunk_[position];
+}
+
+absl::StatusOr<Landing> Shard::OnOwnedHeader(const Slot& slot,
+                                             const FrameHeader& header,
+                                             int position) const {
+  if (updates_here(slot) || position != 0 ||
+      !job_->IsCheckpoint(header.round) || header.part >= collector_.parts()) {
+    return Refuse(header,
+                  "the first worker sends layers that workers own, as of the "
+                  "rounds that checkpoints are made of");
+  }
+  NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
+                          FrameIndex(header, slot.chunk.length));
+  const auto index = static_cast<int>(&slot - slots_.data());
+  return collector_.Has(index, header.round, header.part, frame)
+             ? Landing::Discard()
+             : Landing::Scratch();
 }
 
 absl::Status Shard::CheckContribution(const Slot& slot,
@@ -145,8 +189,11 @@ absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
   if (header.kind == FrameKind::kPull) {
     return OnPullHeader(slot, header, position);
   }
+  if (header.kind == FrameKind::kOwned) {
+    return OnOwnedHeader(slot, header, position);
+  }
   if (header.kind != FrameKind::kContribution) {
-    return Refuse(header, "shards take contributions and pulls");
+    return Refuse(header, "shards take contributions, pulls and owned layers");
   }
   NEREUS_RETURN_IF_ERROR(CheckContribution(slot, header, position));
   NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
@@ -172,6 +219,12 @@ void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
   if (frame.header.kind == FrameKind::kPull) {
     slot.pulled[position] = true;
     Pull(slot, {from.rank, frame.header.round}, out);
+    return;
+  }
+  if (frame.header.kind == FrameKind::kOwned) {
+    collector_.AddFrame(*found, frame.header.round, frame.header.part,
+                        frame.header.offset / kFrameElementsMax, frame.payload,
+                        out);
     return;
   }
   if (frame.header.round < slot.round) {
@@ -202,10 +255,18 @@ void Shard::SendValues(const Slot& slot, int rank, int64_t round,
   const bool averages =
       job_->options.optimizer_place == OptimizerPlace::kWorker &&
       round > job_->base_round;
-  const Buffer& values = averages ? slot.average : slot.parameters;
-  CutIntoFrames(ResultHeader(slot, round), values, [&](Frame frame) {
+  const auto send = [&](Frame frame) {
     out.Add(SendFrame{PeerId::Worker(rank), std::move(frame)});
-  });
+  };
+  FrameHeader header = ResultHeader(slot, round);
+  CutIntoFrames(header, averages ? slot.average : slot.parameters, send);
+  // What workers own, and have restored, has a state.
+  if (averages || updates_here(slot)) return;
+  const int64_t bytes = slot.parameters.bytes();
+  for (int64_t start = 0; start < slot.state.bytes(); start += bytes) {
+    ++header.part;
+    CutIntoFrames(header, slot.state.Slice(start, bytes), send);
+  }
 }
 
 void Shard::Close(Slot& slot, Outbox& out) {
@@ -225,6 +286,7 @@ void Shard::Close(Slot& slot, Outbox& out) {
   CutIntoFrames(ResultHeader(slot, slot.round), result, [&](Frame frame) {
     out.Add(BroadcastFrame{std::move(frame)});
   });
+  if (updates_here(slot)) Collect(slot, slot.round, out);
   slot.closed_in = job_->epoch;
   ++slot.round;
   slot.aggregation.Reopen(job_->ContributorsOf(slot.round));
@@ -254,10 +316,21 @@ void Shard::Update(Slot& slot, Outbox& out) {
   Buffer updated = slot.parameters.unique() || slot.parameters.data() == nullptr
                        ? slot.parameters
                        : Buffer::Allocate(slot.parameters.bytes());
+  if (!slot.state.unique() && slot.state.data() != nullptr) {
+    const Buffer saved =
+        std::exchange(slot.state, Buffer::Allocate(slot.state.bytes()));
+    out.Add(CopyValues{slot.state, saved});
+  }
   out.Add(UpdateParameters{job_->options.optimizer, slot.round,
                            job_->MeanScale(slot.round), slot.aggregation.sum(),
                            slot.parameters, slot.state, updated});
   slot.parameters = std::move(updated);
+}
+
+void Shard::Collect(const Slot& slot, int64_t round, Outbox& out) {
+  if (!job_->IsCheckpoint(round)) return;
+  collector_.Add(static_cast<int>(&slot - slots_.data()), round,
+                 slot.parameters, slot.state, out);
 }
 
 int64_t Shard::stored_bytes() const {

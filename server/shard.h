@@ -11,6 +11,7 @@
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
 #include "server/aggregation_round.h"
+#include "server/checkpoint_collector.h"
 
 namespace nereus {
 
@@ -24,13 +25,17 @@ namespace nereus {
 // stay the initial ones.
 //
 // The life of a chunk: worker 0 contributes the initial parameters (round -1),
-// every worker pulls them, then rounds 0, 1, ... Chunks of layers whose rounds
-// do not pass the servers (kFactor) stay at the initial parameters.
+// or they are loaded from a checkpoint (the base round); every worker pulls
+// them, then come the rounds after it. Chunks of layers whose rounds do not
+// pass the servers (kFactor) stay as of the base round.
 //
 // A new epoch drops what the open rounds have: the workers contribute to them
 // again, in the new epoch, and those who missed the result of a round that was
 // closed are sent it. So a dead worker's part of an open round is never
 // counted, and that of a closed one is, for all alike.
+//
+// A checkpoint of a round is collected by reference: the next update of a chunk
+// that is still to be written goes to memory of its own.
 //
 // Bounded: memory is linear in the shard's chunks, whatever the number of
 // workers or their speed (but see JobOptions::deterministic).
@@ -38,6 +43,9 @@ class Shard final : public Machine {
  public:
   // `index`: this shard among job->shards().
   Shard(JobPtr job, int index);
+
+  // Loads the values of the base round, if the job goes on from a checkpoint.
+  void Start(Outbox& out);
 
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const override;
@@ -89,6 +97,9 @@ class Shard final : public Machine {
     std::vector<EarlyPull> early_pulls;
   };
 
+  absl::StatusOr<Landing> OnOwnedHeader(const Slot& slot,
+                                        const FrameHeader& header,
+                                        int position) const;
   absl::Status CheckContribution(const Slot& slot, const FrameHeader& header,
                                  int position) const;
   absl::StatusOr<Landing> OnPullHeader(const Slot& slot,
@@ -102,6 +113,8 @@ class Shard final : public Machine {
   void Close(Slot& slot, Outbox& out);
   void CloseInitial(Slot& slot, Outbox& out);
   void Update(Slot& slot, Outbox& out);
+  // Hands what is held to a checkpoint of `round`, if one is made of it.
+  void Collect(const Slot& slot, int64_t round, Outbox& out);
   // Starts the epoch for one chunk.
   void Reopen(Slot& slot) const;
   // Index into slots_ of the chunk that a frame means. Errors:
@@ -123,6 +136,7 @@ class Shard final : public Machine {
 
   JobPtr job_;
   std::vector<Slot> slots_;
+  CheckpointCollector collector_;
 };
 
 }  // namespace nereus

@@ -38,8 +38,14 @@ PURE_FILES = [
     "common/checkpoint/tensor_name.*",
     "common/plan/*",
     "common/protocol/*",
+    "common/simulation/*",
     "server/aggregation_round.*",
+    "server/checkpoint_collector.*",
+    "server/checkpoint_ledger.*",
     "server/coordinator.*",
+    "server/coordinator_epochs.*",
+    "server/coordinator_options.*",
+    "server/coordinator_status.*",
     "server/epoch_change.*",
     "server/shard.*",
     "worker/factor_syncer.*",
@@ -164,7 +170,8 @@ def check_cpp(path, lines):
                 r"#include .*\.grpc\.pb\.h", line):
             if not matches(path, GRPC_FILES):
                 yield number, "gRPC is for the drivers only (GRPC_FILES)"
-        if matches(path, PURE_FILES) and IMPURE.search(line):
+        own = path.startswith("common/simulation/") and "common/simulation/" in line
+        if matches(path, PURE_FILES) and IMPURE.search(line) and not own:
             yield number, "not in a pure file: " + line.strip()
         for files, start, excepted in LAYERS:
             if (line.startswith(f'#include "{start}') and matches(path, [files])

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/address.h"
@@ -13,7 +14,9 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/compute/finite.h"
 #include "common/protocol/member.h"
+#include "common/protocol/stall_watch.h"
 #include "common/rpc/control_server.h"
 #include "common/rpc/session_client.h"
 #include "common/transport/grpc_transport.h"
@@ -47,6 +50,16 @@ absl::StatusOr<std::vector<LayerSpec>> SpecsOf(
           absl::StrCat("the state of layer ", layer.spec.name, " has ",
                        layer.state.size(), " floats, not a multiple of its ",
                        layer.spec.parameters, " parameters"));
+    }
+    const LayerBinding& first = layers.front();
+    if (layer.state.size() * first.parameters.size() !=
+        first.state.size() * layer.parameters.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the state of layer ", layer.spec.name, " has ", layer.state.size(),
+          " floats for ", layer.parameters.size(),
+          " parameters, that of layer ", first.spec.name, " ",
+          first.state.size(), " for ", first.parameters.size(),
+          ": all must have as many arrays"));
     }
     specs.push_back(layer.spec);
   }
@@ -106,7 +119,12 @@ class ClientImpl final : public Client {
   void StartSession();
   void OnEntered(const std::shared_ptr<const EpochStart>& start);
   void OnEnded(const absl::Status& outcome);
+  // Ends the job if a value is NaN or infinite, and it is to.
+  absl::Status CheckFinite(int layer, int64_t step, absl::string_view what,
+                           absl::Span<const float> values);
+  void StartMachine(Outbox& out);
   void TryBegin(int64_t step);
+  void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
   std::string DescribeMissing(int layer);
 
   // Constant after Start: routes and options are the same in all epochs.
@@ -123,11 +141,16 @@ class ClientImpl final : public Client {
   std::unique_ptr<Member> member_;
   WorkerMachine* machine_ = nullptr;  // The member's.
   StepPlan steps_;
+  int64_t life_ = 0;         // Counts its machines.
+  bool is_started_ = false;  // The last one may write the caller's values.
   std::optional<int64_t> begins_;  // A step that the caller waits to begin.
+  StallWatch stalls_;
 
   std::unique_ptr<SessionClient> session_;
   std::unique_ptr<MachineDriver> driver_;
-  Notification over_;  // The membership is.
+
+  Mutex mu_;
+  std::optional<Stall> stall_ ABSL_GUARDED_BY(mu_);
 };
 
 ClientImpl::~ClientImpl() {
@@ -182,6 +205,9 @@ void ClientImpl::MakeMember(std::vector<LayerSpec> specs) {
   request.name = options_.name.empty() ? ProcessName() : options_.name;
   request.data_address = JoinHostPort(options_.host, transport_->port());
   request.layers = std::move(specs);
+  const LayerBinding& first = layers_.front();
+  request.state_arrays =
+      static_cast<int32_t>(first.state.size() / first.parameters.size());
   member_ = std::make_unique<Member>(
       std::move(request), [this](const EpochStart& start, Outbox& out) {
         return MakeMachine(start, out);
@@ -190,7 +216,8 @@ void ClientImpl::MakeMember(std::vector<LayerSpec> specs) {
 
 std::unique_ptr<Machine> ClientImpl::MakeMachine(const EpochStart& start,
                                                  Outbox& out) {
-  rounds_->Restart();
+  life_ = rounds_->Restart();
+  begins_.reset();
   rank_ = start.self.rank;
   job_ = start.job;
   explanations_ = start.explanations;
@@ -202,7 +229,9 @@ std::unique_ptr<Machine> ClientImpl::MakeMachine(const EpochStart& start,
   auto machine =
       std::make_unique<WorkerMachine>(start.job, rank_, std::move(memory));
   machine_ = machine.get();
-  machine->Start(out);
+  // Later on, the caller may be using the values: it says when it is not.
+  is_started_ = life_ == 1;
+  if (is_started_) machine->Start(out);
   return machine;
 }
 
@@ -227,6 +256,7 @@ void ClientImpl::StartSession() {
   SessionClientOptions session_options;
   session_options.coordinator_address = options_.coordinator_address;
   session_options.connect_timeout = options_.connect_timeout;
+  session_options.patience = options_.connect_timeout;
   SessionClient::Events events;
   events.opened = [this] {
     driver_->Post([this](Outbox& out) { member_->OnSession(out); });
@@ -242,6 +272,9 @@ void ClientImpl::StartSession() {
     Heartbeat heartbeat;
     heartbeat.begun_step = std::max(rounds_->next_step() - 1, kInitialRound);
     heartbeat.round = rounds_->round();
+    driver_->Post([this](Outbox&) { TakeStock(); });
+    MutexLock lock(&mu_);
+    heartbeat.stall = stall_;
     return heartbeat;
   };
   events.failed = [this](const absl::Status& why) { OnEnded(why); };
@@ -260,16 +293,26 @@ void ClientImpl::OnEntered(const std::shared_ptr<const EpochStart>& start) {
   if (begins_.has_value()) TryBegin(*begins_);
 }
 
-void ClientImpl::OnEnded(const absl::Status& outcome) {
-  rounds_->Fail(outcome);
-  over_.Notify();
-}
+void ClientImpl::OnEnded(const absl::Status& outcome) { rounds_->End(outcome); }
 
 absl::StatusOr<StepInfo> ClientImpl::BeginStep() {
-  NEREUS_RETURN_IF_ERROR(rounds_->failure());
-  const int64_t step = rounds_->next_step();
-  driver_->Post([this, step](Outbox&) { TryBegin(step); });
-  return rounds_->AwaitBegin(step);
+  while (true) {
+    NEREUS_RETURN_IF_ERROR(rounds_->Acknowledge());
+    driver_->Post([this](Outbox& out) { StartMachine(out); });
+    absl::Status fetched = rounds_->AwaitFirstValues();
+    if (absl::IsOutOfRange(fetched)) continue;
+    NEREUS_RETURN_IF_ERROR(fetched);
+    const int64_t step = rounds_->next_step();
+    driver_->Post([this, step](Outbox&) { TryBegin(step); });
+    absl::StatusOr<StepInfo> begun = rounds_->AwaitBegin(step);
+    if (!absl::IsOutOfRange(begun.status())) return begun;
+  }
+}
+
+void ClientImpl::StartMachine(Outbox& out) {
+  if (is_started_) return;
+  is_started_ = true;
+  machine_->Start(out);
 }
 
 void ClientImpl::TryBegin(int64_t step) {
@@ -279,6 +322,20 @@ void ClientImpl::TryBegin(int64_t step) {
   } else {
     begins_ = step;  // Once the next epoch has begun.
   }
+}
+
+absl::Status ClientImpl::CheckFinite(int layer, int64_t step,
+                                     absl::string_view what,
+                                     absl::Span<const float> values) {
+  if (job_->options.nan == NanPolicy::kIgnore) return absl::OkStatus();
+  const int64_t element = FindNotFinite(values.data(), values.size());
+  if (element < 0) return absl::OkStatus();
+  const std::string reason = absl::StrCat(
+      "layer ", job_->layers[layer].name, ", step ", step, ": ", what, " has ",
+      values[element], " at element ", element, " of ", values.size());
+  driver_->Post(
+      [this, reason](Outbox& out) { member_->OnFailure(reason, out); });
+  return absl::FailedPreconditionError(reason);
 }
 
 absl::Status ClientImpl::Push(int layer, int64_t step,
@@ -291,14 +348,17 @@ absl::Status ClientImpl::Push(int layer, int64_t step,
     return absl::FailedPreconditionError(absl::StrCat(
         "layer ", spec.name, " goes by factors: push them with PushFactors"));
   }
-  NEREUS_RETURN_IF_ERROR(rounds_->BeginPush(layer, step, SteadyNow()));
+  NEREUS_RETURN_IF_ERROR(CheckFinite(layer, step, "the gradient", gradient));
+  NEREUS_ASSIGN_OR_RETURN(const int64_t life,
+                          rounds_->BeginPush(layer, step, SteadyNow()));
   Buffer buffer = rounds_->Borrow(layer, gradient.data(), gradient.size());
-  driver_->Post(
-      [this, layer, step, buffer = std::move(buffer)](Outbox& out) mutable {
-        const absl::Status status =
-            machine_->OnPush(layer, step, std::move(buffer), out);
-        NEREUS_CHECK(status.ok()) << status;
-      });
+  driver_->Post([this, life, layer, step,
+                 buffer = std::move(buffer)](Outbox& out) mutable {
+    if (life != life_) return;  // The job has gone back.
+    const absl::Status status =
+        machine_->OnPush(layer, step, std::move(buffer), out);
+    NEREUS_CHECK(status.ok()) << status;
+  });
   return absl::OkStatus();
 }
 
@@ -320,18 +380,23 @@ absl::Status ClientImpl::PushFactors(int layer, int64_t step,
     NEREUS_RETURN_IF_ERROR(
         CheckLength(spec, "the gradient", gradient.size(), spec.parameters));
   }
-  NEREUS_RETURN_IF_ERROR(rounds_->BeginPush(layer, step, SteadyNow()));
+  NEREUS_RETURN_IF_ERROR(
+      CheckFinite(layer, step, "the output gradient", factors.output_gradient));
+  NEREUS_RETURN_IF_ERROR(CheckFinite(layer, step, "the input", factors.input));
+  NEREUS_ASSIGN_OR_RETURN(const int64_t life,
+                          rounds_->BeginPush(layer, step, SteadyNow()));
   FactorBuffers buffers{
       rounds_->Borrow(layer, factors.output_gradient.data(),
                       factors.output_gradient.size()),
       rounds_->Borrow(layer, factors.input.data(), factors.input.size()),
       rounds_->Borrow(layer, gradient.data(), gradient.size())};
-  driver_->Post(
-      [this, layer, step, buffers = std::move(buffers)](Outbox& out) mutable {
-        const absl::Status status =
-            machine_->OnPushFactors(layer, step, std::move(buffers), out);
-        NEREUS_CHECK(status.ok()) << status;
-      });
+  driver_->Post([this, life, layer, step,
+                 buffers = std::move(buffers)](Outbox& out) mutable {
+    if (life != life_) return;
+    const absl::Status status =
+        machine_->OnPushFactors(layer, step, std::move(buffers), out);
+    NEREUS_CHECK(status.ok()) << status;
+  });
   return absl::OkStatus();
 }
 
@@ -341,6 +406,23 @@ absl::Status ClientImpl::Wait(int layer, int64_t step) {
   if (!absl::IsDeadlineExceeded(status)) return status;
   return absl::DeadlineExceededError(
       absl::StrCat(status.message(), "; missing: ", DescribeMissing(layer)));
+}
+
+void ClientImpl::TakeStock() {
+  if (machine_ == nullptr) return;
+  std::optional<Stall> waiting;
+  for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
+    const Syncer& syncer = machine_->syncer(layer);
+    const int64_t round = syncer.done_round() + 1;
+    if (!syncer.waits() || (waiting.has_value() && waiting->round <= round)) {
+      continue;
+    }
+    waiting = Stall{layer, round, syncer.Missing(), absl::ZeroDuration()};
+  }
+  std::optional<Stall> stall =
+      stalls_.Watch(std::move(waiting), SteadyNow(), options_.stall_threshold);
+  MutexLock lock(&mu_);
+  stall_ = std::move(stall);
 }
 
 std::string ClientImpl::DescribeMissing(int layer) {
@@ -394,10 +476,10 @@ absl::Status ClientImpl::Leave() {
       [this, last_step](Outbox& out) { member_->OnLeave(last_step, out); });
   // Peers may still need frames of this worker's last round, so the connections
   // stay until the coordinator says otherwise.
-  const bool over = over_.WaitWithTimeout(options_.round_timeout);
-  NEREUS_RETURN_IF_ERROR(rounds_->failure());
+  const absl::Status over = rounds_->AwaitOver(options_.round_timeout);
+  if (!over.ok() && !absl::IsDeadlineExceeded(over)) return over;
   rounds_->Fail(absl::FailedPreconditionError("this worker has left the job"));
-  if (over) return absl::OkStatus();
+  if (over.ok()) return absl::OkStatus();
   return absl::DeadlineExceededError(
       absl::StrCat("left the job, but not all the other workers did within ",
                    absl::FormatDuration(options_.round_timeout)));

@@ -12,23 +12,44 @@ namespace nereus {
 RoundTable::RoundTable(std::vector<std::string> layers)
     : layers_(std::move(layers)), entries_(layers_.size()) {}
 
-void RoundTable::Restart() {
+int64_t RoundTable::Restart() {
   MutexLock lock(&mu_);
+  went_back_ = life_ > 0;
+  begun_.reset();
   for (Entry& entry : entries_) {
     entry.pushed = kFetching;
     entry.done = kFetching;
   }
+  return ++life_;
+}
+
+absl::Status RoundTable::Interruption() const {
+  if (!failure_.ok() || !went_back_) return failure_;
+  return absl::OutOfRangeError(
+      "the job went back to an earlier step: call BeginStep, and do the step "
+      "that it says");
+}
+
+absl::Status RoundTable::Acknowledge() {
+  MutexLock lock(&mu_);
+  mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !failure_.ok() || !went_back_ ||
+           std::all_of(entries_.begin(), entries_.end(),
+                       [](const Entry& entry) { return entry.borrowed == 0; });
+  });
+  went_back_ = false;
+  return failure_;
 }
 
 absl::Status RoundTable::AwaitFirstValues() const {
   MutexLock lock(&mu_);
   mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !failure_.ok() || std::all_of(entries_.begin(), entries_.end(),
-                                         [](const Entry& entry) {
-                                           return entry.done > kFetching;
-                                         });
+    return !failure_.ok() || went_back_ ||
+           std::all_of(
+               entries_.begin(), entries_.end(),
+               [](const Entry& entry) { return entry.done > kFetching; });
   });
-  return failure_;
+  return Interruption();
 }
 
 int64_t RoundTable::next_step() const {
@@ -51,9 +72,10 @@ void RoundTable::Begin(const StepInfo& step) {
 absl::StatusOr<StepInfo> RoundTable::AwaitBegin(int64_t step) const {
   MutexLock lock(&mu_);
   mu_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !failure_.ok() || (begun_.has_value() && begun_->step >= step);
+    return !failure_.ok() || went_back_ ||
+           (begun_.has_value() && begun_->step >= step);
   });
-  NEREUS_RETURN_IF_ERROR(failure_);
+  NEREUS_RETURN_IF_ERROR(Interruption());
   return *begun_;
 }
 
@@ -82,15 +104,16 @@ absl::Status RoundTable::CheckStep(const Entry& entry, int layer,
                    entry.done, " are done, and they come one by one"));
 }
 
-absl::Status RoundTable::BeginPush(int layer, int64_t step, absl::Time now) {
+absl::StatusOr<int64_t> RoundTable::BeginPush(int layer, int64_t step,
+                                              absl::Time now) {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
   MutexLock lock(&mu_);
-  NEREUS_RETURN_IF_ERROR(failure_);
+  NEREUS_RETURN_IF_ERROR(Interruption());
   Entry& entry = entries_[layer];
   NEREUS_RETURN_IF_ERROR(CheckStep(entry, layer, step));
   entry.pushed = step;
   entry.pushed_at = now;
-  return absl::OkStatus();
+  return life_;
 }
 
 Buffer RoundTable::Borrow(int layer, const float* values, size_t count) {
@@ -133,6 +156,22 @@ void RoundTable::Finish(int layer, int64_t round, absl::Time now) {
   entry.done = round;
 }
 
+void RoundTable::End(const absl::Status& outcome) {
+  MutexLock lock(&mu_);
+  failure_.Update(outcome);
+  over_ = true;
+}
+
+absl::Status RoundTable::AwaitOver(absl::Duration timeout) {
+  MutexLock lock(&mu_);
+  const bool in_time = mu_.AwaitWithTimeout(
+      [this]()
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return over_ || went_back_; },
+      timeout);
+  NEREUS_RETURN_IF_ERROR(Interruption());
+  return in_time ? absl::OkStatus() : absl::DeadlineExceededError("not over");
+}
+
 void RoundTable::Fail(const absl::Status& failure) {
   MutexLock lock(&mu_);
   failure_.Update(failure);
@@ -147,7 +186,7 @@ absl::Status RoundTable::Await(int layer, int64_t round,
                                absl::Duration timeout) const {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
   MutexLock lock(&mu_);
-  NEREUS_RETURN_IF_ERROR(failure_);
+  NEREUS_RETURN_IF_ERROR(Interruption());
   const Entry& entry = entries_[layer];
   if (round > entry.pushed) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -155,10 +194,11 @@ absl::Status RoundTable::Await(int layer, int64_t round,
         entry.pushed, " was the last to be pushed"));
   }
   const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !failure_.ok() || (entry.done >= round && entry.borrowed == 0);
+    return !failure_.ok() || went_back_ ||
+           (entry.done >= round && entry.borrowed == 0);
   };
   const bool in_time = mu_.AwaitWithTimeout(over, timeout);
-  NEREUS_RETURN_IF_ERROR(failure_);
+  NEREUS_RETURN_IF_ERROR(Interruption());
   if (in_time) return absl::OkStatus();
   return absl::DeadlineExceededError(
       absl::StrCat("layer ", layers_[layer], ": step ", round,

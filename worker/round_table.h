@@ -34,11 +34,16 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   absl::Status CheckLayer(int layer) const;
 
   // The machine starts, or starts afresh: the caller's first values are to
-  // come. REQUIRES: the caller has pushed nothing yet.
-  void Restart() ABSL_LOCKS_EXCLUDED(mu_);
+  // come. Returns the number of the machine's life, from 1. From the second one
+  // on, every call of the caller's fails with kOutOfRange, until it has heard.
+  int64_t Restart() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The caller has: it uses no values and begins again. Waits until none of its
+  // buffers is in use. Errors: the failure.
+  absl::Status Acknowledge() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Waits until all first values are there, however long that takes.
-  // Errors: the failure.
+  // Errors: the failure; kOutOfRange, the machine has started afresh.
   absl::Status AwaitFirstValues() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // The next step that the caller may begin: after the last one that it began,
@@ -48,14 +53,14 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   int64_t pushed_step() const ABSL_LOCKS_EXCLUDED(mu_);
   // The machine has let the caller begin it.
   void Begin(const StepInfo& step) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits for that. Errors: the failure.
+  // Waits for that. Errors: the failure; kOutOfRange, as above.
   absl::StatusOr<StepInfo> AwaitBegin(int64_t step) const
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The caller pushes `step`.
+  // The caller pushes `step`, in the machine's life that is returned.
   // Errors: kInvalidArgument, no such layer, a step that was not begun, or not
-  // the layer's next one; the failure.
-  absl::Status BeginPush(int layer, int64_t step, absl::Time now)
+  // the layer's next one; kOutOfRange; the failure.
+  absl::StatusOr<int64_t> BeginPush(int layer, int64_t step, absl::Time now)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // A reference to the caller's memory, counted until it is dropped. This must
@@ -70,6 +75,12 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // The machine is done with `round`.
   void Finish(int layer, int64_t round, absl::Time now)
       ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The membership is over: AwaitOver returns, and if it has failed, so do all
+  // other waits.
+  void End(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
+  // Errors: the failure; kOutOfRange; kDeadlineExceeded.
+  absl::Status AwaitOver(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
 
   // The job cannot go on: every wait ends with `failure`, the first one counts.
   void Fail(const absl::Status& failure) ABSL_LOCKS_EXCLUDED(mu_);
@@ -110,8 +121,14 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   absl::Status CheckStep(const Entry& entry, int layer, int64_t step) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // What the caller must hear before anything else.
+  absl::Status Interruption() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const std::vector<std::string> layers_;
   mutable Mutex mu_;
+  int64_t life_ ABSL_GUARDED_BY(mu_) = 0;
+  bool went_back_ ABSL_GUARDED_BY(mu_) = false;  // The caller has not heard.
+  bool over_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<StepInfo> begun_ ABSL_GUARDED_BY(mu_);
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);  // By layer.
   int lent_ ABSL_GUARDED_BY(mu_) = 0;  // References to the parameters.

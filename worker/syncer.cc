@@ -39,7 +39,10 @@ int64_t Syncer::next_round() const {
   return fetching() ? job_->workers[position()].first_step : done_round_ + 1;
 }
 
-void Syncer::Start(Outbox& out) { Fetch(out); }
+void Syncer::Start(Outbox& out) {
+  started_ = true;
+  if (position() >= 0) Fetch(out);
+}
 
 void Syncer::Fetch(Outbox& out) {
   const int64_t round = next_round() - 1;
@@ -49,7 +52,10 @@ void Syncer::Fetch(Outbox& out) {
     if (round == kInitialRound && position() == 0) {
       SendToShards(round, memory_.parameters, out);
     }
-    results_.Expect(round, memory_.parameters, Buffer(), std::nullopt);
+    // From a checkpoint, the optimizer's state comes too.
+    const bool restored = round != kInitialRound && job_->WorkersOwn(layer_);
+    results_.Expect(round, memory_.parameters, restored ? state() : Buffer(),
+                    std::nullopt);
     for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
       if (results_.Complete(chunk)) continue;
       out.Add(SendFrame{PeerId::Shard(chunk.shard),
@@ -68,7 +74,7 @@ void Syncer::OnEpoch(JobPtr job, Outbox& out) {
   asked_.assign(job_->workers.size(), false);
   joiners_.clear();
   EnterEpoch(out);
-  if (position() < 0) return;
+  if (position() < 0 || !started_) return;
   if (fetching()) {
     Fetch(out);
   } else if (pushed()) {
@@ -104,6 +110,8 @@ absl::Status Syncer::Push(int64_t round, Buffer gradient, bool hold,
                           Outbox& out) {
   NEREUS_RETURN_IF_ERROR(CheckRound(round));
   NEREUS_RETURN_IF_ERROR(Keep(std::move(gradient)));
+  // The caller has updated the parameters, if that is its part.
+  if (!updates_here() && !hold) SaveOwned(round - 1, out);
   pushed_round_ = round;
   if (!hold) Contribute(out);
   ServeJoiners(out);
@@ -113,6 +121,7 @@ absl::Status Syncer::Push(int64_t round, Buffer gradient, bool hold,
 absl::Status Syncer::PushFactors(int64_t round, FactorBuffers factors,
                                  bool hold, Outbox& out) {
   NEREUS_RETURN_IF_ERROR(CheckRound(round));
+  if (!updates_here() && !hold) SaveOwned(round - 1, out);
   KeepFactors(std::move(factors), out);
   pushed_round_ = round;
   if (!hold) Contribute(out);
@@ -166,6 +175,7 @@ void Syncer::Done(int contributors, Outbox& out) {
   ++done_round_;
   contributors_ = contributors;
   Release();
+  if (updates_here()) SaveOwned(done_round_, out);
   out.Add(LayerDone{layer_, done_round_});
   ServeJoiners(out);
 }
@@ -204,6 +214,34 @@ void Syncer::SendOwned(const Joiner& joiner, Outbox& out) const {
     for (int64_t start = 0; start < state.bytes(); start += bytes) {
       ++header.part;
       send(state, start);
+    }
+  }
+}
+
+void Syncer::SaveOwned(int64_t round, Outbox& out) const {
+  const bool fetched = contributors_ == 0;
+  if (!job_->WorkersOwn(layer_) || position() != 0 || fetched ||
+      !job_->IsCheckpoint(round)) {
+    return;
+  }
+  // A copy: the next update does not wait until the shards have it.
+  const int64_t bytes = memory_.parameters.bytes();
+  const Buffer state = this->state();
+  const Buffer copy =
+      Buffer::AllocateLike(memory_.parameters, bytes + state.bytes());
+  out.Add(CopyValues{copy.Slice(0, bytes), memory_.parameters});
+  if (state.bytes() > 0) {
+    out.Add(CopyValues{copy.Slice(bytes, state.bytes()), state});
+  }
+  for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
+    FrameHeader header = Header(FrameKind::kOwned, chunk.index, round);
+    for (int64_t start = 0; start < copy.bytes(); start += bytes) {
+      CutIntoFrames(
+          header, copy.Slice(start + chunk.offset * 4, chunk.length * 4),
+          [&](Frame frame) {
+            out.Add(SendFrame{PeerId::Shard(chunk.shard), std::move(frame)});
+          });
+      ++header.part;
     }
   }
 }

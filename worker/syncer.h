@@ -49,7 +49,8 @@ class Syncer {
   static std::unique_ptr<Syncer> Make(JobPtr job, int layer, int rank,
                                       LayerMemory memory);
 
-  // Asks for the layer's values. The first worker of a new job sends them.
+  // Asks for the layer's values, whose memory is written from now on. The first
+  // worker of a new job sends them.
   void Start(Outbox& out);
 
   // The caller's contribution to `round`. With `hold`, it is kept, and sent in
@@ -71,6 +72,8 @@ class Syncer {
   // there.
   int64_t done_round() const { return done_round_; }
   bool fetching() const { return done_round_ < kInitialRound; }
+  // Whether the caller has pushed a round that is not done.
+  bool waits() const { return pushed(); }
   // How many workers' contributions that round has.
   int contributors() const { return contributors_; }
 
@@ -130,8 +133,12 @@ class Syncer {
   // Asks for what is missing of this worker's first values.
   void Fetch(Outbox& out);
   void ServeJoiners(Outbox& out);
+  // Sends the layer to the shards, if this worker is the one that saves it and
+  // a checkpoint is made of `round`, as of which the layer is now.
+  void SaveOwned(int64_t round, Outbox& out) const;
   void SendOwned(const Joiner& joiner, Outbox& out) const;
 
+  bool started_ = false;
   // Below kInitialRound while fetching.
   int64_t pushed_round_ = kInitialRound - 1;
   int64_t done_round_ = kInitialRound - 1;

@@ -16,7 +16,7 @@ void AdviseHugePages(void* memory, size_t bytes);
 template <typename T>
 class HugePageAllocator {
  public:
-  using value_type = T;
+  using value_type = T;  // NOLINT: the standard's name.
 
   HugePageAllocator() = default;
   template <typename U>

@@ -33,8 +33,8 @@ std::string ManifestName(int64_t round) {
 }
 
 std::string ShardFileName(const ShardFile& file) {
-  return absl::StrCat("shard-", file.shard, "-of-", file.shards,
-                      ".safetensors");
+  return absl::StrCat("shard-", file.shard, "-of-", file.shards, "-epoch-",
+                      file.epoch, ".safetensors");
 }
 
 }  // namespace nereus

@@ -11,8 +11,8 @@ namespace nereus {
 
 // Where in a storage the files of a checkpoint are:
 //
-//   round-000000000120/shard-0-of-2.safetensors
-//   round-000000000120/shard-1-of-2.safetensors
+//   round-000000000120/shard-0-of-2-epoch-7.safetensors
+//   round-000000000120/shard-1-of-2-epoch-7.safetensors
 //   round-000000000120/manifest.json
 
 // A round has 12 digits in a folder's name.
@@ -32,9 +32,12 @@ struct ShardFile {
   int64_t round = 0;
   int shard = 0;   // 0 to shards - 1.
   int shards = 1;  // 1 to kServersMax.
+  // In which its values were collected: a shard that was counted as dead, and
+  // writes all the same, does not write over its successor's file.
+  uint64_t epoch = 0;
 };
 
-// "shard-0-of-2.safetensors", in the checkpoint's folder.
+// "shard-0-of-2-epoch-7.safetensors", in the checkpoint's folder.
 std::string ShardFileName(const ShardFile& file);
 
 }  // namespace nereus

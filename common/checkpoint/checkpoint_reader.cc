@@ -5,13 +5,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/tensor_name.h"
-#include "common/compute/optimizer.h"
 
 namespace nereus {
 namespace {
@@ -39,7 +39,9 @@ absl::Status DamageOf(const std::string& file, const absl::Status& status) {
 CheckpointReader::CheckpointReader(Storage* storage, Manifest manifest)
     : storage_(storage),
       manifest_(std::move(manifest)),
-      arrays_(1 + OptimizerStateCount(manifest_.optimizer.rule)),
+      states_(StateNames(manifest_.optimizer_place, manifest_.optimizer.rule,
+                         manifest_.state_arrays)),
+      arrays_(1 + manifest_.state_arrays),
       pieces_(manifest_.layers.size() * arrays_),
       checked_(manifest_.files.size()) {
   for (size_t i = 0; i < manifest_.layers.size(); ++i) {
@@ -66,8 +68,7 @@ std::string CheckpointReader::FileName(int file) const {
 std::string CheckpointReader::ArrayName(int layer, int array) const {
   const std::string& name = manifest_.layers[layer].name;
   if (array == 0) return absl::StrCat("layer ", name);
-  return absl::StrCat(OptimizerStateName(manifest_.optimizer.rule, array - 1),
-                      " of layer ", name);
+  return absl::StrCat(states_[array - 1], " of layer ", name);
 }
 
 absl::Status CheckpointReader::ReadHeader(int file) {
@@ -110,13 +111,12 @@ absl::Status CheckpointReader::AddTensor(int file,
   const int layer = found->second;
   int array = 0;
   while (!name.state.empty() && ++array < arrays_ &&
-         OptimizerStateName(manifest_.optimizer.rule, array - 1) !=
-             name.state) {
+         states_[array - 1] != name.state) {
   }
   if (array == arrays_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", tensor.name, " is a state that ",
-        UpdateRuleName(manifest_.optimizer.rule), " does not have"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", tensor.name, " is a state, the manifest has ",
+                     states_.empty() ? "none" : absl::StrJoin(states_, ", ")));
   }
   const int64_t parameters = manifest_.layers[layer].parameters;
   const Piece piece = {name.whole ? 0 : name.first,
@@ -232,9 +232,9 @@ absl::StatusOr<ChunkValues> CheckpointReader::ReadValues(int layer,
         manifest_.layers[layer].name, ", which has ", parameters));
   }
   if (state_arrays < 0 || state_arrays >= arrays_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        state_arrays, " arrays of state, ",
-        UpdateRuleName(manifest_.optimizer.rule), " has ", arrays_ - 1));
+    return absl::InvalidArgumentError(
+        absl::StrCat(state_arrays, " arrays of state, the checkpoint has ",
+                     manifest_.state_arrays));
   }
   const int64_t bytes = length * kFloatBytes;
   ChunkValues values;

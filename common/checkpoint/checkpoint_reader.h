@@ -39,7 +39,7 @@ class CheckpointReader {
   const Manifest& manifest() const { return manifest_; }
 
   // How many arrays of optimizer state the checkpoint has of a layer: 0 if it
-  // has none of any element, else OptimizerStateCount. REQUIRES: `layer` is one
+  // has none of any element, else the manifest's. REQUIRES: `layer` is one
   // of the manifest's.
   int StateArrays(int layer) const;
 
@@ -47,7 +47,7 @@ class CheckpointReader {
   // their own, with the first `state_arrays` arrays of state.
   //
   // Errors: also kInvalidArgument, a range or layer that the manifest does not
-  // have, or more arrays than its rule; kNotFound, the range is missing, or its
+  // have, or more arrays than it has; kNotFound, the range is missing, or its
   // state: the message says which elements.
   absl::StatusOr<ChunkValues> ReadValues(int layer, int64_t offset,
                                          int64_t length, int state_arrays);
@@ -91,7 +91,8 @@ class CheckpointReader {
 
   Storage* storage_;
   Manifest manifest_;
-  int arrays_;  // Parameters and state.
+  std::vector<std::string> states_;  // What the arrays are called.
+  int arrays_;                       // Parameters and state.
   absl::flat_hash_map<std::string, int> layer_by_name_;
   std::vector<std::vector<Piece>> pieces_;  // Each by `first`.
   std::vector<bool> checked_;               // By file.

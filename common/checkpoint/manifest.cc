@@ -150,6 +150,19 @@ absl::Status ValidateRange(absl::string_view name, int64_t value, int64_t max) {
       absl::StrCat("manifest: ", name, " is ", value, ", not from 0 to ", max));
 }
 
+absl::Status ValidateState(const Manifest& manifest) {
+  NEREUS_RETURN_IF_ERROR(
+      ValidateRange("state_arrays", manifest.state_arrays, kStateArraysMax));
+  const UpdateRule rule = manifest.optimizer.rule;
+  if (manifest.optimizer_place == OptimizerPlace::kWorker ||
+      manifest.state_arrays == OptimizerStateCount(rule)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("manifest: state_arrays is ", manifest.state_arrays, ", ",
+                   UpdateRuleName(rule), " has ", OptimizerStateCount(rule)));
+}
+
 absl::Status ValidateFiles(absl::Span<const ManifestFile> files) {
   if (files.empty() || files.size() > kServersMax) {
     return absl::InvalidArgumentError(
@@ -269,6 +282,8 @@ absl::StatusOr<Manifest> ReadFields(const Json& json) {
   manifest.contributions_before =
       fields.Integer("contributions_before", 0, kCountMax);
   const std::string place = fields.Text("optimizer_place");
+  manifest.state_arrays =
+      static_cast<int32_t>(fields.Integer("state_arrays", 0, kStateArraysMax));
   const Json& optimizer = fields.Object("optimizer");
   const Json& layers = fields.List("layers", kLayersMax);
   const Json& files = fields.List("files", kServersMax);
@@ -297,6 +312,7 @@ absl::Status Manifest::Validate() const {
   NEREUS_RETURN_IF_ERROR(
       ValidateRange("contributions_before", contributions_before, kCountMax));
   NEREUS_RETURN_IF_ERROR(optimizer.Validate());
+  NEREUS_RETURN_IF_ERROR(ValidateState(*this));
   NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
   return ValidateFiles(files);
 }
@@ -311,6 +327,7 @@ absl::StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
   json["contributions_before"] = manifest.contributions_before;
   json["optimizer_place"] =
       std::string(OptimizerPlaceName(manifest.optimizer_place));
+  json["state_arrays"] = manifest.state_arrays;
   json["optimizer"] = OptimizerJson(manifest.optimizer);
   json["layers"] = Json::array();
   for (const LayerSpec& layer : manifest.layers) {

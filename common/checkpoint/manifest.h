@@ -35,6 +35,8 @@ struct Manifest {
 
   OptimizerOptions optimizer;
   OptimizerPlace optimizer_place = OptimizerPlace::kServer;
+  // Arrays of optimizer state, as of Job: OptimizerStateCount, or the callers'.
+  int32_t state_arrays = 0;
   std::vector<LayerSpec> layers;    // In forward order.
   std::vector<ManifestFile> files;  // By shard.
 

@@ -32,15 +32,14 @@ struct Run {
 };
 
 // Arrays in the chunk's state. Errors: kInvalidArgument.
-absl::StatusOr<int> StatesOf(const ChunkValues& chunk, UpdateRule rule,
+absl::StatusOr<int> StatesOf(const ChunkValues& chunk, int states,
                              const std::string& where) {
   if (chunk.state.bytes() == 0) return 0;
-  const int states = OptimizerStateCount(rule);
   const int64_t bytes = states * chunk.length * kFloatBytes;
   if (chunk.state.bytes() == bytes) return states;
   return absl::InvalidArgumentError(
       absl::StrCat(where, " has ", chunk.state.bytes(), " bytes of state, ",
-                   UpdateRuleName(rule), " means ", bytes, " or none"));
+                   states, " arrays mean ", bytes, " or none"));
 }
 
 absl::Status CheckChunk(const ChunkValues& chunk,
@@ -68,7 +67,7 @@ absl::Status CheckChunk(const ChunkValues& chunk,
 
 // Errors: kInvalidArgument, a chunk that does not fit.
 absl::StatusOr<std::vector<Run>> MakeRuns(
-    absl::Span<const LayerSpec> layers, UpdateRule rule,
+    absl::Span<const LayerSpec> layers, int state_arrays,
     absl::Span<const ChunkValues> chunks) {
   std::vector<Run> runs;
   size_t begin = 0;  // Of the last run, in `chunks`.
@@ -77,7 +76,8 @@ absl::StatusOr<std::vector<Run>> MakeRuns(
     NEREUS_RETURN_IF_ERROR(CheckChunk(chunk, layers));
     const std::string where = absl::StrCat(
         "the chunk at ", chunk.offset, " of layer ", layers[chunk.layer].name);
-    NEREUS_ASSIGN_OR_RETURN(const int states, StatesOf(chunk, rule, where));
+    NEREUS_ASSIGN_OR_RETURN(const int states,
+                            StatesOf(chunk, state_arrays, where));
     if (!runs.empty()) {
       Run& run = runs.back();
       if (chunk.layer < run.layer ||
@@ -106,8 +106,8 @@ struct Contents {
   std::vector<Buffer> pieces;  // The first is for the header.
 };
 
-void AddRun(const Run& run, const LayerSpec& layer, UpdateRule rule,
-            Contents& contents) {
+void AddRun(const Run& run, const LayerSpec& layer,
+            absl::Span<const std::string> states, Contents& contents) {
   TensorName name = {layer.name, run.last - run.first == layer.parameters,
                      run.first, run.last, ""};
   SafetensorsTensor tensor;
@@ -123,7 +123,7 @@ void AddRun(const Run& run, const LayerSpec& layer, UpdateRule rule,
     contents.pieces.push_back(chunk.parameters);
   }
   for (int i = 0; i < run.states; ++i) {
-    name.state = std::string(OptimizerStateName(rule, i));
+    name.state = states[i];
     tensor.name = EncodeTensorName(name);
     contents.tensors.push_back(tensor);
     for (const ChunkValues& chunk : run.chunks) {
@@ -164,21 +164,23 @@ absl::Status CheckFile(const ShardFile& file) {
 
 absl::StatusOr<ManifestFile> WriteShard(Storage& storage, const ShardFile& file,
                                         absl::Span<const LayerSpec> layers,
-                                        UpdateRule rule,
+                                        absl::Span<const std::string> states,
                                         absl::Span<const ChunkValues> chunks) {
   NEREUS_RETURN_IF_ERROR(CheckFile(file));
   NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
-  NEREUS_ASSIGN_OR_RETURN(const std::vector<Run> runs,
-                          MakeRuns(layers, rule, chunks));
+  NEREUS_ASSIGN_OR_RETURN(
+      const std::vector<Run> runs,
+      MakeRuns(layers, static_cast<int>(states.size()), chunks));
   Contents contents;
   contents.pieces.emplace_back();
-  for (const Run& run : runs) AddRun(run, layers[run.layer], rule, contents);
+  for (const Run& run : runs) AddRun(run, layers[run.layer], states, contents);
 
   const std::map<std::string, std::string> metadata = {
       {"writer", absl::StrCat("nereus ", kVersion)},
       {"round", absl::StrCat(file.round)},
       {"shard", absl::StrCat(file.shard)},
       {"shards", absl::StrCat(file.shards)},
+      {"epoch", absl::StrCat(file.epoch)},
   };
   NEREUS_ASSIGN_OR_RETURN(std::string header,
                           EncodeSafetensorsHeader(contents.tensors, metadata));

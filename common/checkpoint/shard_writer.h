@@ -1,13 +1,14 @@
 #ifndef NEREUS_COMMON_CHECKPOINT_SHARD_WRITER_H_
 #define NEREUS_COMMON_CHECKPOINT_SHARD_WRITER_H_
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/chunk_values.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/storage.h"
-#include "common/compute/optimizer.h"
 #include "common/plan/layer_spec.h"
 
 namespace nereus {
@@ -19,7 +20,7 @@ namespace nereus {
 // the manifest is written. Blocks for as long as the storage takes.
 //
 //   layers   the whole model, as it will be in the manifest.
-//   rule     names the arrays of state.
+//   states   what the arrays of state are called: StateNames (tensor_name.h).
 //   chunks   by layer, then offset, without overlap; none is a valid file.
 //            Their bytes must not change before this returns.
 //
@@ -29,7 +30,7 @@ namespace nereus {
 // complete: RemoveCheckpoint first, to write it again.
 absl::StatusOr<ManifestFile> WriteShard(Storage& storage, const ShardFile& file,
                                         absl::Span<const LayerSpec> layers,
-                                        UpdateRule rule,
+                                        absl::Span<const std::string> states,
                                         absl::Span<const ChunkValues> chunks);
 
 }  // namespace nereus

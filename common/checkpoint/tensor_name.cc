@@ -18,14 +18,18 @@ namespace {
 constexpr absl::string_view kReserved = "__metadata__";
 constexpr absl::string_view kReservedWritten = "%5F_metadata__";
 
-// Of all rules: a name says what it is without the manifest.
+// Of all optimizers: a name says what it is without the manifest.
 std::vector<std::string> StateSuffixes() {
   std::vector<std::string> suffixes;
-  for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
-    for (int i = 0; i < OptimizerStateCount(rule); ++i) {
-      suffixes.push_back(absl::StrCat(".", OptimizerStateName(rule, i)));
+  const auto add = [&](OptimizerPlace place, UpdateRule rule, int arrays) {
+    for (const std::string& name : StateNames(place, rule, arrays)) {
+      suffixes.push_back(absl::StrCat(".", name));
     }
+  };
+  for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
+    add(OptimizerPlace::kServer, rule, OptimizerStateCount(rule));
   }
+  add(OptimizerPlace::kWorker, UpdateRule::kSgd, kStateArraysMax);
   return suffixes;
 }
 
@@ -56,6 +60,17 @@ std::string DecodeLayerName(absl::string_view written) {
 }
 
 }  // namespace
+
+std::vector<std::string> StateNames(OptimizerPlace place, UpdateRule rule,
+                                    int state_arrays) {
+  std::vector<std::string> names;
+  for (int i = 0; i < state_arrays; ++i) {
+    names.push_back(place == OptimizerPlace::kServer
+                        ? std::string(OptimizerStateName(rule, i))
+                        : absl::StrCat("state", i));
+  }
+  return names;
+}
 
 std::string EncodeTensorName(const TensorName& name) {
   std::string text = EncodeLayerName(name.layer);

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/compute/optimizer.h"
+#include "common/protocol/job.h"
 
 namespace nereus {
 
@@ -17,10 +19,16 @@ struct TensorName {
   bool whole = true;  // All elements: first and last are not in the name.
   int64_t first = 0;
   int64_t last = 0;
-  std::string state;  // Empty: parameters; else one of OptimizerStateName's.
+  std::string state;  // Empty: parameters; else one of StateNames'.
 
   bool operator==(const TensorName&) const = default;
 };
+
+// What the arrays of a layer's state are called, in order: OptimizerStateName's
+// where the optimizer is ours, "state0", "state1", ... where it is the
+// caller's. REQUIRES: `state_arrays` is OptimizerStateCount in the first case.
+std::vector<std::string> StateNames(OptimizerPlace place, UpdateRule rule,
+                                    int state_arrays);
 
 // "fc6", "fc6.velocity", "fc6[524288:1048576]" and
 // "fc6[524288:1048576].velocity".

@@ -87,17 +87,11 @@ const Buffer& Target(const MultiplyFactors& multiply) {
 bool ExecuteArithmetic(const Action& action) {
   return std::visit(
       [](const auto& typed) {
-        using T = std::decay_t<decltype(typed)>;
-        if constexpr (std::is_same_v<T, SendFrame> ||
-                      std::is_same_v<T, BroadcastFrame> ||
-                      std::is_same_v<T, LayerDone> ||
-                      std::is_same_v<T, SendMessage> ||
-                      std::is_same_v<T, FollowEpoch> ||
-                      std::is_same_v<T, EndMembership>) {
-          return false;
-        } else {
+        if constexpr (requires { Run(typed); }) {
           if (Target(typed).data() != nullptr) Run(typed);
           return true;
+        } else {
+          return false;
         }
       },
       action);

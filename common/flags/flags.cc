@@ -71,6 +71,10 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
   AddUpdateFlags(app, flags.options.optimizer);
   AddSwitch(app, "deterministic", flags.options.deterministic,
             "sum gradients in the order of ranks: the same bits every run");
+  AddChoice(app, "nan", flags.options.nan,
+            {{"fail", NanPolicy::kFail}, {"ignore", NanPolicy::kIgnore}},
+            "a gradient with a NaN or an infinity: fail ends the job and says "
+            "whose it is, ignore does not look");
 }
 
 int ParseFlags(CLI::App& app, int argc, char** argv) {

@@ -56,7 +56,7 @@ absl::Status Bad(absl::string_view field, uint64_t found,
 
 bool KnownKind(uint8_t kind) {
   return kind >= static_cast<uint8_t>(FrameKind::kHello) &&
-         kind <= static_cast<uint8_t>(FrameKind::kPullFactors);
+         kind <= static_cast<uint8_t>(FrameKind::kOwned);
 }
 
 }  // namespace
@@ -77,6 +77,8 @@ absl::string_view FrameKindName(FrameKind kind) {
       return "factors";
     case FrameKind::kPullFactors:
       return "pull-factors";
+    case FrameKind::kOwned:
+      return "owned";
   }
   return "unknown";
 }

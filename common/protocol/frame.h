@@ -32,6 +32,8 @@ enum class FrameKind : uint8_t {
                       // me its values as of this round.
   kFactors = 6,       // Worker -> worker: part of a sufficient factor.
   kPullFactors = 7,   // Worker -> worker: send me all factors of this round.
+  kOwned = 8,         // Worker -> shard: part of a layer that workers own, as
+                      // of a round that a checkpoint is made of.
 };
 
 absl::string_view FrameKindName(FrameKind kind);
@@ -49,8 +51,9 @@ inline constexpr int64_t kInitialRound = -1;
 inline constexpr uint8_t kOutputGradientMatrix = 0;
 inline constexpr uint8_t kInputMatrix = 1;
 
-// FrameHeader::part of kContribution and kResult: the parameters or gradient;
-// parts 1, 2, ... are the optimizer's state, an array of as many values each.
+// FrameHeader::part of kContribution, kResult and kOwned: the parameters or
+// gradient; parts 1, 2, ... are the optimizer's state, an array of as many
+// values each.
 inline constexpr uint8_t kValuesPart = 0;
 
 struct FrameHeader {

@@ -51,7 +51,7 @@ bool IsMember(const Job& job, PeerId peer) {
 }
 
 // Beyond what any job reaches, and far from overflow.
-constexpr int64_t kStepMax = int64_t{1} << 62;
+constexpr int64_t kStepMax = int64_t{1} << 46;
 
 absl::Status CheckStep(absl::string_view name, int64_t step, int64_t min) {
   if (step >= min && step <= kStepMax) return absl::OkStatus();
@@ -98,6 +98,10 @@ absl::Status CheckSteps(const Job& job) {
   NEREUS_RETURN_IF_ERROR(
       CheckStep("base_round", job.base_round, kInitialRound));
   NEREUS_RETURN_IF_ERROR(CheckStep("first_step", job.first_step, 0));
+  NEREUS_RETURN_IF_ERROR(
+      CheckStep("checkpoint_round", job.checkpoint_round, kInitialRound));
+  NEREUS_RETURN_IF_ERROR(
+      CheckStep("checkpoint_every", job.options.checkpoint_every, 0));
   return CheckStep("contributions_before", job.contributions_before, 0);
 }
 
@@ -130,6 +134,10 @@ absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name) {
                    "\", must be server or worker"));
 }
 
+absl::string_view NanPolicyName(NanPolicy policy) {
+  return policy == NanPolicy::kFail ? "fail" : "ignore";
+}
+
 int Job::PositionOf(int rank) const {
   const auto found = std::lower_bound(
       workers.begin(), workers.end(), rank,
@@ -145,6 +153,12 @@ int Job::ContributorsOf(int64_t round) const {
                          return wanted < seat.first_step;
                        });
   return static_cast<int>(first_later - workers.begin());
+}
+
+bool Job::IsCheckpoint(int64_t round) const {
+  if (round <= base_round) return false;
+  const int64_t every = options.checkpoint_every;
+  return round == checkpoint_round || (every > 0 && (round + 1) % every == 0);
 }
 
 std::vector<WorkerSeat> FirstWorkers(int count) {
@@ -170,6 +184,11 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
     }
   }
   NEREUS_RETURN_IF_ERROR(CheckSteps(job));
+  if (job.state_arrays < 0 || job.state_arrays > kStateArraysMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("state_arrays is ", job.state_arrays, ", must be in [0, ",
+                     kStateArraysMax, "]"));
+  }
   if (job.owner != -1 && !IsWorkerOrLeaver(job, job.owner)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the owner is worker ", job.owner, ", who is no member"));
@@ -183,6 +202,9 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
           " comes after that of layer ", before, ": layers must ascend"));
     }
     before = finished.layer;
+  }
+  if (job.options.optimizer_place == OptimizerPlace::kServer) {
+    job.state_arrays = OptimizerStateCount(job.options.optimizer.rule);
   }
   NEREUS_ASSIGN_OR_RETURN(job.placement, Placement::Make(job.layers, shards));
   return std::make_shared<const Job>(std::move(job));

@@ -26,7 +26,15 @@ enum class OptimizerPlace {
 absl::string_view OptimizerPlaceName(OptimizerPlace place);
 absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name);
 
-// What the job's owner chooses, once for all members: shard 0's flags.
+// What is done about a gradient that has a NaN or an infinity.
+enum class NanPolicy {
+  kFail,    // "fail": the job ends, naming the worker, the layer and the step.
+  kIgnore,  // "ignore": nothing; gradients are not looked at.
+};
+
+absl::string_view NanPolicyName(NanPolicy policy);
+
+// What the job's owner chooses, once for all members: the coordinator's flags.
 struct JobOptions {
   OptimizerOptions optimizer;
   OptimizerPlace optimizer_place = OptimizerPlace::kServer;
@@ -35,6 +43,12 @@ struct JobOptions {
   // they arrive. Costs a shard the payloads that come early: up to one chunk
   // per worker and open round.
   bool deterministic = false;
+
+  NanPolicy nan = NanPolicy::kFail;
+
+  // A checkpoint is made of every round in whose step this many steps end; 0:
+  // of none.
+  int64_t checkpoint_every = 0;
 
   bool operator==(const JobOptions&) const = default;
 };
@@ -79,6 +93,10 @@ struct Job {
   Placement placement;
   JobOptions options;
 
+  // Arrays of optimizer state that go with the parameters, of as many values
+  // as a layer has parameters each: the callers', or OptimizerStateCount.
+  int32_t state_arrays = 0;
+
   // The round as of which the shards have every layer, those included that
   // workers update: kInitialRound, or that of the checkpoint that the job was
   // restored from.
@@ -96,6 +114,9 @@ struct Job {
   // none has to.
   int32_t owner = -1;
 
+  // A checkpoint of this round was asked for; kInitialRound: of none.
+  int64_t checkpoint_round = kInitialRound;
+
   int shards() const { return placement.shards(); }
   int worker_count() const { return static_cast<int>(workers.size()); }
 
@@ -111,6 +132,10 @@ struct Job {
     return 1.0f / static_cast<float>(ContributorsOf(round));
   }
 
+  // Whether a checkpoint is made of `round`: the shards save what they hold as
+  // of it, and the first worker sends them what workers own.
+  bool IsCheckpoint(int64_t round) const;
+
   // Whether the layer's parameters and optimizer state are with the workers,
   // and the shards hold them as of base_round.
   bool WorkersOwn(int layer) const {
@@ -125,8 +150,12 @@ using JobPtr = std::shared_ptr<const Job>;
 // Workers 0 to `count` - 1, all from step 0.
 std::vector<WorkerSeat> FirstWorkers(int count);
 
-// Checks a job whose parts came over the network, and places its chunks on
-// `shards` shards. Errors: kInvalidArgument, naming the field and its value.
+// The most arrays of state that an optimizer may have.
+inline constexpr int kStateArraysMax = 8;
+
+// Checks a job whose parts came over the network, places its chunks on `shards`
+// shards, and counts the state of an optimizer of ours. Errors:
+// kInvalidArgument, naming the field and its value.
 absl::StatusOr<JobPtr> MakeJob(Job job, int shards);
 
 // A header of this job: everything but kind, layer, chunk, round and the

@@ -18,12 +18,19 @@ void Member::OnSession(Outbox& out) {
                                request_.incarnation, start_->job->epoch}});
     for (const LostPeer& lost : lost_peers_) out.Add(SendMessage{lost});
     if (leave_.has_value()) out.Add(SendMessage{*leave_});
+    if (failure_.has_value()) out.Add(SendMessage{*failure_});
   }
 }
 
 void Member::OnLeave(int64_t last_step, Outbox& out) {
   leave_ = Leave{last_step};
   out.Add(SendMessage{*leave_});
+}
+
+void Member::OnFailure(const std::string& reason, Outbox& out) {
+  if (failure_.has_value()) return;  // What follows is of no interest.
+  failure_ = Failure{reason};
+  out.Add(SendMessage{*failure_});
 }
 
 void Member::OnMessage(const CoordinatorMessage& message, Outbox& out) {
@@ -54,6 +61,7 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   frozen_ = false;
   lost_peers_.clear();
   out.Add(FollowEpoch{start_});
+  if (start.fresh) leave_.reset();
   if (machine_ == nullptr || start.fresh) {
     machine_ = make_machine_(*start_, out);
   } else {

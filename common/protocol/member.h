@@ -37,6 +37,9 @@ class Member {
   // The process begins no more steps after `last_step`.
   void OnLeave(int64_t last_step, Outbox& out);
 
+  // The job must not go on; the coordinator ends it for all.
+  void OnFailure(const std::string& reason, Outbox& out);
+
   // The connection to a peer has ended, without this process's doing.
   void OnLostPeer(PeerId peer, const std::string& reason, Outbox& out);
 
@@ -63,6 +66,7 @@ class Member {
 
   // What a session's end may have lost on its way: said again in the next one.
   std::optional<Leave> leave_;
+  std::optional<Failure> failure_;
   std::vector<LostPeer> lost_peers_;  // Of this epoch.
 };
 

@@ -28,6 +28,7 @@ namespace nereus {
 //                             <--   PrepareEpoch: somebody came, went or died
 //     EpochReport             -->
 //                             <--   EpochStart: the job goes on
+//     CheckpointPart          -->   a shard's share is on disk
 //     Leave                   -->
 //                             <--   JobOver
 
@@ -42,6 +43,10 @@ struct JoinRequest {
   std::string name;               // For messages: "host:pid".
   std::string data_address;       // "host:port" where peers reach it.
   std::vector<LayerSpec> layers;  // Workers: the model.
+  // Workers: arrays of optimizer state, of as many values as a layer has
+  // parameters each, that the caller keeps if its own optimizer runs.
+  int32_t state_arrays = 0;
+  bool has_checkpoints = false;  // Shards: there is a folder for them.
 };
 
 // A member's session is new, its membership is not.
@@ -54,12 +59,21 @@ struct Resume {
 
 inline constexpr absl::Duration kHeartbeatInterval = absl::Seconds(1);
 
+// A round that waits for longer than it should.
+struct Stall {
+  int32_t layer = 0;
+  int64_t round = 0;
+  std::string missing;  // Who has not contributed, for messages.
+  absl::Duration waited;
+};
+
 // A member is alive, and how far it is; every kHeartbeatInterval.
 struct Heartbeat {
   int64_t begun_step = kInitialRound;  // Workers.
   int64_t round = kInitialRound;  // The last one that is done for every layer.
   int64_t stored_bytes = 0;       // Shards: parameters and optimizer state.
   int64_t chunks = 0;             // Shards.
+  std::optional<Stall> stall;     // The one that has waited longest.
 };
 
 // The connection to a peer ended, as of `epoch`.
@@ -103,8 +117,23 @@ struct Leave {
   int64_t last_step = kInitialRound;
 };
 
-using MemberMessage =
-    std::variant<JoinRequest, Resume, Heartbeat, LostPeer, EpochReport, Leave>;
+// What came of a shard's share of a checkpoint.
+struct CheckpointPart {
+  uint64_t epoch = 0;  // In which it was collected.
+  int64_t round = 0;
+  std::string file;  // Within the checkpoint's folder.
+  int64_t bytes = 0;
+  uint32_t crc = 0;   // CRC-32C of the file.
+  std::string error;  // Why it could not be written; empty: it was.
+};
+
+// A worker has found what no job should go on with.
+struct Failure {
+  std::string reason;
+};
+
+using MemberMessage = std::variant<JoinRequest, Resume, Heartbeat, LostPeer,
+                                   EpochReport, Leave, CheckpointPart, Failure>;
 
 // Who is missing, for people.
 struct Waiting {
@@ -131,7 +160,8 @@ struct Seat {
 // An epoch begins.
 struct EpochStart {
   PeerId self;
-  // This member starts afresh: what it has is of no use.
+  // This member starts afresh, from the job's base round: what it has is of
+  // no use.
   bool fresh = false;
   JobPtr job;
   std::vector<RouteExplanation> explanations;  // By layer.
@@ -169,6 +199,8 @@ struct JobStatus {
     bool left = false;
     int64_t stored_bytes = 0;
     int64_t chunks = 0;
+    std::optional<Stall> stall;
+    std::string stalled_layer;  // Its name.
   };
   std::string job;
   uint64_t id = 0;
@@ -179,6 +211,14 @@ struct JobStatus {
   int workers = 0;
   int shards = 0;
   std::vector<Member> members;  // Workers by rank, then shards by index.
+
+  // The newest checkpoint that is whole, and where in its examples the job was
+  // after it; kInitialRound: there is none.
+  int64_t checkpoint_round = kInitialRound;
+  int64_t checkpoint_contributions = 0;
+  int64_t checkpoint_bytes = 0;
+  bool checkpoint_wanted = false;  // One was asked for, and is to come.
+  std::string checkpoint_failure;  // Why the last one that failed did.
 };
 
 }  // namespace nereus

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/checkpoint/chunk_values.h"
 #include "common/compute/optimizer.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/membership.h"
@@ -76,6 +77,20 @@ struct LayerDone {
   int64_t round = 0;
 };
 
+// Write a checkpoint's share of this shard to disk, in the background, and tell
+// the coordinator what came of it (CheckpointPart).
+struct SaveCheckpoint {
+  int64_t round = 0;
+  std::vector<ChunkValues> values;
+};
+
+// Read these values, as of `round`, from its checkpoint into the buffers given.
+// A process that cannot ends with the reason.
+struct LoadCheckpoint {
+  int64_t round = 0;
+  std::vector<ChunkValues> values;
+};
+
 // To the coordinator; dropped if there is no session.
 struct SendMessage {
   MemberMessage message;
@@ -91,9 +106,10 @@ struct EndMembership {
   absl::Status outcome;
 };
 
-using Action = std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues,
-                            ScaleValues, UpdateParameters, MultiplyFactors,
-                            LayerDone, SendMessage, FollowEpoch, EndMembership>;
+using Action =
+    std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues, ScaleValues,
+                 UpdateParameters, MultiplyFactors, LayerDone, SaveCheckpoint,
+                 LoadCheckpoint, SendMessage, FollowEpoch, EndMembership>;
 
 // The actions of one event, in the order in which they must be carried out.
 // Reused from event to event, so that it does not allocate in the long run.

@@ -26,4 +26,17 @@ absl::StatusOr<JobStatus> FetchJobStatus(const std::string& address,
   return FromProto(response);
 }
 
+absl::Status RequestCheckpoint(const std::string& address,
+                               absl::Duration timeout) {
+  const auto stub = v1::Admin::NewStub(MakeControlChannel(address));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  v1::RequestCheckpointResponse response;
+  const absl::Status status = FromGrpcStatus(stub->RequestCheckpoint(
+      &context, v1::RequestCheckpointRequest(), &response));
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat(address, ": ", status.message()));
+}
+
 }  // namespace nereus

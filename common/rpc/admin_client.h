@@ -16,6 +16,12 @@ namespace nereus {
 absl::StatusOr<JobStatus> FetchJobStatus(const std::string& address,
                                          absl::Duration timeout);
 
+// Asks the coordinator there for a checkpoint; FetchJobStatus says when it is
+// there. Errors: the same; kFailedPrecondition also where the job does not run,
+// or has no folder for checkpoints.
+absl::Status RequestCheckpoint(const std::string& address,
+                               absl::Duration timeout);
+
 }  // namespace nereus
 
 #endif  // NEREUS_COMMON_RPC_ADMIN_CLIENT_H_

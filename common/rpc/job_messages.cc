@@ -208,6 +208,10 @@ v1::Job ToProto(const Job& job,
     added->set_contributors(finished.contributors);
   }
   message.set_owner(job.owner);
+  message.set_state_arrays(job.state_arrays);
+  message.set_ignore_nan(job.options.nan == NanPolicy::kIgnore);
+  message.set_checkpoint_every(job.options.checkpoint_every);
+  message.set_checkpoint_round(job.checkpoint_round);
   return message;
 }
 
@@ -240,6 +244,10 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
                                    finished.holder(), finished.contributors()});
   }
   job.owner = message.owner();
+  job.state_arrays = message.state_arrays();
+  if (message.ignore_nan()) job.options.nan = NanPolicy::kIgnore;
+  job.options.checkpoint_every = message.checkpoint_every();
+  job.checkpoint_round = message.checkpoint_round();
   return MakeJob(std::move(job), message.shards());
 }
 

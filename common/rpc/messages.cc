@@ -28,35 +28,6 @@ absl::Status UnknownEnum(absl::string_view field, Enum value) {
       absl::StrCat(field, " has the unknown value ", static_cast<int>(value)));
 }
 
-v1::JobState StateToProto(JobState state) {
-  switch (state) {
-    case JobState::kGathering:
-      return v1::JOB_STATE_GATHERING;
-    case JobState::kRunning:
-      return v1::JOB_STATE_RUNNING;
-    case JobState::kFinished:
-      return v1::JOB_STATE_FINISHED;
-    case JobState::kFailed:
-      return v1::JOB_STATE_FAILED;
-  }
-  return v1::JOB_STATE_UNSPECIFIED;
-}
-
-absl::StatusOr<JobState> StateFromProto(v1::JobState state) {
-  switch (state) {
-    case v1::JOB_STATE_GATHERING:
-      return JobState::kGathering;
-    case v1::JOB_STATE_RUNNING:
-      return JobState::kRunning;
-    case v1::JOB_STATE_FINISHED:
-      return JobState::kFinished;
-    case v1::JOB_STATE_FAILED:
-      return JobState::kFailed;
-    default:
-      return UnknownEnum("the job's state", state);
-  }
-}
-
 v1::JoinRequest JoinToProto(const JoinRequest& request) {
   v1::JoinRequest message;
   message.set_protocol_version(request.protocol_version);
@@ -68,6 +39,8 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
   message.set_incarnation(request.incarnation);
   message.set_name(request.name);
   message.set_data_address(request.data_address);
+  message.set_state_arrays(request.state_arrays);
+  message.set_has_checkpoints(request.has_checkpoints);
   for (const LayerSpec& layer : request.layers) {
     *message.add_layers() = ToProto(layer);
   }
@@ -90,8 +63,66 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   request.incarnation = message.incarnation();
   request.name = message.name();
   request.data_address = message.data_address();
+  request.state_arrays = message.state_arrays();
+  request.has_checkpoints = message.has_checkpoints();
   NEREUS_ASSIGN_OR_RETURN(request.layers, LayersFromProto(message.layers()));
   return request;
+}
+
+google::protobuf::Duration DurationToProto(absl::Duration duration) {
+  google::protobuf::Duration message;
+  message.set_seconds(
+      absl::IDivDuration(duration, absl::Seconds(1), &duration));
+  message.set_nanos(static_cast<int>(absl::ToInt64Nanoseconds(duration)));
+  return message;
+}
+
+absl::Duration DurationFromProto(const google::protobuf::Duration& message) {
+  return absl::Seconds(message.seconds()) + absl::Nanoseconds(message.nanos());
+}
+
+v1::Stall StallToProto(const Stall& stall) {
+  v1::Stall message;
+  message.set_layer(stall.layer);
+  message.set_round(stall.round);
+  message.set_missing(stall.missing);
+  *message.mutable_waited() = DurationToProto(stall.waited);
+  return message;
+}
+
+Stall StallFromProto(const v1::Stall& message) {
+  return {message.layer(), message.round(), message.missing(),
+          DurationFromProto(message.waited())};
+}
+
+v1::Heartbeat HeartbeatToProto(const Heartbeat& beat) {
+  v1::Heartbeat message;
+  message.set_begun_step(beat.begun_step);
+  message.set_round(beat.round);
+  message.set_stored_bytes(beat.stored_bytes);
+  message.set_chunks(beat.chunks);
+  if (beat.stall.has_value()) {
+    *message.mutable_stall() = StallToProto(*beat.stall);
+  }
+  return message;
+}
+
+Heartbeat HeartbeatFromProto(const v1::Heartbeat& message) {
+  Heartbeat beat{message.begun_step(), message.round(), message.stored_bytes(),
+                 message.chunks(), std::nullopt};
+  if (message.has_stall()) beat.stall = StallFromProto(message.stall());
+  return beat;
+}
+
+v1::CheckpointPart PartToProto(const CheckpointPart& part) {
+  v1::CheckpointPart message;
+  message.set_epoch(part.epoch);
+  message.set_round(part.round);
+  message.set_file(part.file);
+  message.set_bytes(part.bytes);
+  message.set_crc(part.crc);
+  message.set_error(part.error);
+  return message;
 }
 
 v1::EpochReport ReportToProto(const EpochReport& report) {
@@ -190,6 +221,35 @@ absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
 
 }  // namespace
 
+v1::JobState ToProto(JobState state) {
+  switch (state) {
+    case JobState::kGathering:
+      return v1::JOB_STATE_GATHERING;
+    case JobState::kRunning:
+      return v1::JOB_STATE_RUNNING;
+    case JobState::kFinished:
+      return v1::JOB_STATE_FINISHED;
+    case JobState::kFailed:
+      return v1::JOB_STATE_FAILED;
+  }
+  return v1::JOB_STATE_UNSPECIFIED;
+}
+
+absl::StatusOr<JobState> FromProto(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_GATHERING:
+      return JobState::kGathering;
+    case v1::JOB_STATE_RUNNING:
+      return JobState::kRunning;
+    case v1::JOB_STATE_FINISHED:
+      return JobState::kFinished;
+    case v1::JOB_STATE_FAILED:
+      return JobState::kFailed;
+    default:
+      return UnknownEnum("the job's state", state);
+  }
+}
+
 v1::MemberMessage ToProto(const MemberMessage& message) {
   v1::MemberMessage proto;
   if (const auto* join = std::get_if<JoinRequest>(&message)) {
@@ -200,10 +260,7 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     proto.mutable_resume()->set_incarnation(resume->incarnation);
     proto.mutable_resume()->set_epoch(resume->epoch);
   } else if (const auto* beat = std::get_if<Heartbeat>(&message)) {
-    proto.mutable_heartbeat()->set_begun_step(beat->begun_step);
-    proto.mutable_heartbeat()->set_round(beat->round);
-    proto.mutable_heartbeat()->set_stored_bytes(beat->stored_bytes);
-    proto.mutable_heartbeat()->set_chunks(beat->chunks);
+    *proto.mutable_heartbeat() = HeartbeatToProto(*beat);
   } else if (const auto* lost = std::get_if<LostPeer>(&message)) {
     proto.mutable_lost_peer()->set_epoch(lost->epoch);
     *proto.mutable_lost_peer()->mutable_peer() = ToProto(lost->peer);
@@ -212,6 +269,10 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     *proto.mutable_epoch_report() = ReportToProto(*report);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     proto.mutable_leave()->set_last_step(leave->last_step);
+  } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
+    *proto.mutable_checkpoint_part() = PartToProto(*part);
+  } else if (const auto* failure = std::get_if<Failure>(&message)) {
+    proto.set_failure(failure->reason);
   }
   return proto;
 }
@@ -225,11 +286,8 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
       NEREUS_ASSIGN_OR_RETURN(const PeerId member, FromProto(resume.member()));
       return Resume{resume.job(), member, resume.incarnation(), resume.epoch()};
     }
-    case v1::MemberMessage::kHeartbeat: {
-      const v1::Heartbeat& beat = message.heartbeat();
-      return Heartbeat{beat.begun_step(), beat.round(), beat.stored_bytes(),
-                       beat.chunks()};
-    }
+    case v1::MemberMessage::kHeartbeat:
+      return HeartbeatFromProto(message.heartbeat());
     case v1::MemberMessage::kLostPeer: {
       const v1::LostPeer& lost = message.lost_peer();
       NEREUS_ASSIGN_OR_RETURN(const PeerId peer, FromProto(lost.peer()));
@@ -239,6 +297,13 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
       return ReportFromProto(message.epoch_report());
     case v1::MemberMessage::kLeave:
       return Leave{message.leave().last_step()};
+    case v1::MemberMessage::kCheckpointPart: {
+      const v1::CheckpointPart& part = message.checkpoint_part();
+      return CheckpointPart{part.epoch(), part.round(), part.file(),
+                            part.bytes(), part.crc(),   part.error()};
+    }
+    case v1::MemberMessage::kFailure:
+      return Failure{message.failure()};
     case v1::MemberMessage::MESSAGE_NOT_SET:
       break;
   }
@@ -257,7 +322,7 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
   } else if (const auto* start = std::get_if<EpochStart>(&message)) {
     *proto.mutable_epoch_start() = StartToProto(*start);
   } else if (const auto* over = std::get_if<JobOver>(&message)) {
-    proto.mutable_job_over()->set_state(StateToProto(over->state));
+    proto.mutable_job_over()->set_state(ToProto(over->state));
     proto.mutable_job_over()->set_reason(over->reason);
   }
   return proto;
@@ -282,7 +347,7 @@ absl::StatusOr<CoordinatorMessage> FromProto(
       return StartFromProto(message.epoch_start());
     case v1::CoordinatorMessage::kJobOver: {
       NEREUS_ASSIGN_OR_RETURN(const JobState state,
-                              StateFromProto(message.job_over().state()));
+                              FromProto(message.job_over().state()));
       return JobOver{state, message.job_over().reason()};
     }
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
@@ -298,7 +363,7 @@ v1::GetStatusResponse ToProto(const JobStatus& status) {
   message.set_job(status.job);
   message.set_id(status.id);
   message.set_epoch(status.epoch);
-  message.set_state(StateToProto(status.state));
+  message.set_state(ToProto(status.state));
   message.set_reason(status.reason);
   message.set_waiting(status.waiting);
   message.set_workers(status.workers);
@@ -309,15 +374,19 @@ v1::GetStatusResponse ToProto(const JobStatus& status) {
     added->set_name(member.name);
     added->set_data_address(member.data_address);
     added->set_round(member.round);
-    absl::Duration rest = member.since_heartbeat;
-    added->mutable_since_heartbeat()->set_seconds(
-        absl::IDivDuration(rest, absl::Seconds(1), &rest));
-    added->mutable_since_heartbeat()->set_nanos(
-        static_cast<int>(absl::ToInt64Nanoseconds(rest)));
+    *added->mutable_since_heartbeat() = DurationToProto(member.since_heartbeat);
     added->set_left(member.left);
     added->set_stored_bytes(member.stored_bytes);
     added->set_chunks(member.chunks);
+    if (!member.stall.has_value()) continue;
+    *added->mutable_stall() = StallToProto(*member.stall);
+    added->set_stalled_layer(member.stalled_layer);
   }
+  message.set_checkpoint_round(status.checkpoint_round);
+  message.set_checkpoint_contributions(status.checkpoint_contributions);
+  message.set_checkpoint_bytes(status.checkpoint_bytes);
+  message.set_checkpoint_wanted(status.checkpoint_wanted);
+  message.set_checkpoint_failure(status.checkpoint_failure);
   return message;
 }
 
@@ -326,7 +395,7 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
   status.job = message.job();
   status.id = message.id();
   status.epoch = message.epoch();
-  NEREUS_ASSIGN_OR_RETURN(status.state, StateFromProto(message.state()));
+  NEREUS_ASSIGN_OR_RETURN(status.state, FromProto(message.state()));
   status.reason = message.reason();
   status.waiting = message.waiting();
   status.workers = message.workers();
@@ -337,10 +406,17 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
     NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(member.member()));
     status.members.push_back(
         {id, member.name(), member.data_address(), member.round(),
-         absl::Seconds(member.since_heartbeat().seconds()) +
-             absl::Nanoseconds(member.since_heartbeat().nanos()),
-         member.left(), member.stored_bytes(), member.chunks()});
+         DurationFromProto(member.since_heartbeat()), member.left(),
+         member.stored_bytes(), member.chunks(), std::nullopt,
+         member.stalled_layer()});
+    if (!member.has_stall()) continue;
+    status.members.back().stall = StallFromProto(member.stall());
   }
+  status.checkpoint_round = message.checkpoint_round();
+  status.checkpoint_contributions = message.checkpoint_contributions();
+  status.checkpoint_bytes = message.checkpoint_bytes();
+  status.checkpoint_wanted = message.checkpoint_wanted();
+  status.checkpoint_failure = message.checkpoint_failure();
   return status;
 }
 

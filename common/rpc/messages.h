@@ -21,6 +21,9 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message);
 absl::StatusOr<CoordinatorMessage> FromProto(
     const v1::CoordinatorMessage& message);
 
+v1::JobState ToProto(JobState state);
+absl::StatusOr<JobState> FromProto(v1::JobState state);
+
 v1::GetStatusResponse ToProto(const JobStatus& status);
 absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message);
 

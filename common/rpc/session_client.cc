@@ -50,7 +50,7 @@ struct SessionClient::Impl {
   // The thread's own.
   bool answered = false;                 // Some session was accepted.
   absl::Time last_answer = SteadyNow();  // The last such session's end.
-  absl::Time complain_at;  // Not before.
+  absl::Time complain_at;                // Not before.
 
   Mutex mu;
   bool stopping ABSL_GUARDED_BY(mu) = false;

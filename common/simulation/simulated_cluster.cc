@@ -1,4 +1,3 @@
-#include "common/simulation/simulated_cluster.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,25 +5,27 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/crc32c.h"
 #include "common/base/logging.h"
 #include "common/base/version.h"
 #include "common/compute/arithmetic.h"
+#include "common/simulation/simulated_process.h"
+#include "server/checkpoint_files.h"
 
 namespace nereus {
 namespace {
 
-constexpr char kJobName[] = "simulated";
 constexpr absl::Duration kStartSpread = absl::Milliseconds(50);
 constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
+constexpr absl::Duration kReplacementDelay = absl::Seconds(1);
 constexpr absl::Duration kSessionBackoff = absl::Milliseconds(100);
 
-CoordinatorOptions MakeCoordinatorOptions(
-    const SimulatedClusterOptions& options) {
+}  // namespace
+
+CoordinatorOptions SimulatedCluster::CoordinatorOptionsOf() const {
+  const SimulatedClusterOptions& options = options_;
   CoordinatorOptions made;
-  made.job = kJobName;
+  made.job = kSimulatedJob;
   made.job_id = options.seed + 1;
   made.workers = options.workers;
   made.shards = options.shards;
@@ -33,67 +34,9 @@ CoordinatorOptions MakeCoordinatorOptions(
   made.forced_scheme = options.forced_scheme;
   made.job_options = options.job;
   made.lease = options.lease;
+  made.has_checkpoints = options.has_disk;
   return made;
 }
-
-absl::Span<float> Floats(const Buffer& buffer) {
-  return absl::MakeSpan(buffer.floats(),
-                        static_cast<size_t>(buffer.float_count()));
-}
-
-Buffer AllocateFloats(int64_t count) {
-  return Buffer::AllocateZeroed(count * static_cast<int64_t>(sizeof(float)));
-}
-
-uint32_t Checksum(const Buffer& buffer) {
-  return Crc32c(buffer.data(), static_cast<size_t>(buffer.bytes()));
-}
-
-// Where a peer is; data addresses are the numbers of processes: "p7".
-std::optional<ProcessId> FindProcess(const EpochStart& start, PeerId peer) {
-  for (const Seat& seat : start.seats) {
-    ProcessId process = 0;
-    if (seat.id == peer &&
-        absl::SimpleAtoi(seat.data_address.substr(1), &process)) {
-      return process;
-    }
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
-struct SimulatedCluster::Process {
-  ProcessId id = 0;
-  Role role = Role::kWorker;
-  bool alive = true;
-  bool paused = false;
-  std::deque<Task> deferred;  // While it is paused.
-
-  std::unique_ptr<Member> member;
-  Shard* shard = nullptr;
-  WorkerMachine* worker = nullptr;  // The member's.
-  std::optional<SessionId> session;
-  absl::Time last_sent;      // To the coordinator, and from it: messages of a
-  absl::Time last_told;      // session keep their order.
-  std::set<ProcessId> lost;  // Peers whose connection it has lost,
-  std::map<ProcessId, int> renewed;  // and how many it has given up itself.
-
-  // Workers.
-  int rank = -1;
-  int life = 0;                    // Counts its machines.
-  std::vector<Buffer> parameters;  // By layer.
-  std::vector<Buffer> states;      // The optimizer's, if it runs here.
-  std::vector<Buffer> gradients;
-  std::vector<Buffer> output_gradients;  // Fully connected layers.
-  std::vector<Buffer> inputs;
-  int64_t step = kInitialRound;  // The one under way, or the next.
-  int layers_left = 0;           // Not yet done in this step.
-  bool fetching = true;          // The step is the one before its first.
-  bool idle = true;              // Between two steps.
-  bool leave_soon = false;
-  bool left = false;
-};
 
 SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options,
                                    Workload workload)
@@ -104,7 +47,8 @@ SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options,
                [this](ProcessId from, ProcessId to, const Frame& frame) {
                  return Deliver(from, to, frame);
                }),
-      coordinator_(MakeCoordinatorOptions(options)),
+      coordinator_(std::make_unique<Coordinator>(CoordinatorOptionsOf())),
+      disk_(random_.Next(), options.disk),
       node_bytes_(std::max(options.workers, options.shards), 0),
       progress_at_(events_.now()) {
   for (int shard = 0; shard < options.shards; ++shard) {
@@ -124,16 +68,21 @@ SimulatedCluster::Process& SimulatedCluster::Launch(Role role, int shard) {
   Process& process = *processes_.back();
   process.id = id;
   process.role = role;
+  process.index = shard;
   JoinRequest request;
   request.protocol_version = kProtocolVersion;
   request.build = kVersion;
-  request.job = kJobName;
+  request.job = kSimulatedJob;
   request.role = role;
   request.shard = shard;
   request.incarnation = static_cast<uint64_t>(id) + 1;
   request.name = absl::StrCat("p", id);
   request.data_address = request.name;
-  if (role == Role::kWorker) request.layers = workload_.layers;
+  request.has_checkpoints = role == Role::kShard && options_.has_disk;
+  if (role == Role::kWorker) {
+    request.layers = workload_.layers;
+    request.state_arrays = OptimizerStateCount(options_.job.optimizer.rule);
+  }
   process.member = std::make_unique<Member>(
       std::move(request), [this, id](const EpochStart& start, Outbox& out) {
         return MakeMachine(id, start, out);
@@ -145,6 +94,24 @@ SimulatedCluster::Process& SimulatedCluster::Launch(Role role, int shard) {
 
 ProcessId SimulatedCluster::StartWorker() {
   return Launch(Role::kWorker, 0).id;
+}
+
+ProcessId SimulatedCluster::StartShard(int shard) {
+  return Launch(Role::kShard, shard).id;
+}
+
+ProcessId SimulatedCluster::shard_process(int shard) const {
+  ProcessId found = -1;
+  for (const auto& process : processes_) {
+    if (process->role == Role::kShard && process->index == shard) {
+      found = process->id;
+    }
+  }
+  return found;
+}
+
+bool SimulatedCluster::alive(ProcessId process) const {
+  return processes_[process]->alive;
 }
 
 // Tasks, sessions and time.
@@ -181,6 +148,11 @@ void SimulatedCluster::At(absl::Duration time, std::function<void()> fault) {
 void SimulatedCluster::OpenSession(ProcessId process) {
   Process& opener = *processes_[process];
   if (opener.session.has_value() || opener.member->over()) return;
+  if (coordinator_ == nullptr) {
+    OnProcess(process, kSessionBackoff,
+              [this, process] { OpenSession(process); });
+    return;
+  }
   opener.session = next_session_++;
   sessions_[*opener.session] = process;
   Outbox out;
@@ -197,19 +169,35 @@ void SimulatedCluster::ToCoordinator(ProcessId process,
   events_.At(sender.last_sent, [this, session = *sender.session, message] {
     if (!sessions_.contains(session)) return;
     CoordinatorOutbox out;
-    coordinator_.OnMessage(session, message, events_.now(), out);
+    coordinator_->OnMessage(session, message, events_.now(), out);
     Carry(out);
   });
 }
 
 void SimulatedCluster::Carry(const CoordinatorOutbox& out) {
   for (const CoordinatorAction& action : out) {
+    if (const auto* save = std::get_if<SaveState>(&action)) {
+      saved_ = save->state;
+      if (!crash_at_save_) continue;
+      crash_at_save_ = false;
+      CrashCoordinator();
+      return;
+    }
+    if (const auto* complete = std::get_if<CompleteCheckpoint>(&action)) {
+      Complete(*complete);
+      continue;
+    }
     if (const auto* send = std::get_if<SendToMember>(&action)) {
       const auto found = sessions_.find(send->session);
       if (found == sessions_.end()) continue;
       const ProcessId process = found->second;
       Process& receiver = *processes_[process];
       const auto* start = std::get_if<EpochStart>(&send->message);
+      // The whole job goes back.
+      if (start != nullptr && start->fresh &&
+          start->self.role == Role::kShard) {
+        ForgetAfter(start->job->base_round);
+      }
       if (start != nullptr && start->fresh) {
         // What it has come to is not what the others will.
         std::erase_if(outcomes_, [&](const auto& outcome) {
@@ -242,17 +230,21 @@ void SimulatedCluster::BreakSession(ProcessId process) {
   if (!target.session.has_value()) return;
   const SessionId session = *std::exchange(target.session, std::nullopt);
   sessions_.erase(session);
-  CoordinatorOutbox out;
-  coordinator_.OnSessionEnd(session, events_.now(), out);
-  Carry(out);
+  if (coordinator_ != nullptr) {
+    CoordinatorOutbox out;
+    coordinator_->OnSessionEnd(session, events_.now(), out);
+    Carry(out);
+  }
   OnProcess(process, kSessionBackoff,
             [this, process] { OpenSession(process); });
 }
 
 void SimulatedCluster::Tick() {
-  CoordinatorOutbox out;
-  coordinator_.OnTick(events_.now(), out);
-  Carry(out);
+  if (coordinator_ != nullptr) {
+    CoordinatorOutbox out;
+    coordinator_->OnTick(events_.now(), out);
+    Carry(out);
+  }
   events_.After(kTickInterval, [this] { Tick(); });
 }
 
@@ -284,6 +276,44 @@ void SimulatedCluster::Crash(ProcessId process) {
   victim.deferred.clear();
 }
 
+void SimulatedCluster::CrashCoordinator(bool halfway) {
+  if (coordinator_ == nullptr) return;
+  if (halfway) {
+    crash_at_save_ = true;
+    return;
+  }
+  coordinator_.reset();
+  ++coordinator_life_;
+  for (const auto& process : processes_) BreakSession(process->id);
+}
+
+void SimulatedCluster::RestartCoordinator() {
+  if (coordinator_ != nullptr) return;
+  if (!saved_.has_value()) {
+    coordinator_ = std::make_unique<Coordinator>(CoordinatorOptionsOf());
+    return;
+  }
+  CoordinatorState state = *saved_;
+  if (options_.has_disk) {
+    const auto newest = FindNewest(disk_);
+    failure_.Update(newest.status());
+    if (newest.ok() && newest->has_value()) {
+      state.checkpoints.newest = (*newest)->record;
+    }
+  }
+  coordinator_ = std::make_unique<Coordinator>(CoordinatorOptionsOf(),
+                                               std::move(state), events_.now());
+}
+
+absl::Status SimulatedCluster::RequestCheckpoint() {
+  if (coordinator_ == nullptr) return absl::UnavailableError("no coordinator");
+  CoordinatorOutbox out;
+  const absl::Status status =
+      coordinator_->RequestCheckpoint(events_.now(), out);
+  Carry(out);
+  return status;
+}
+
 bool SimulatedCluster::Connected(ProcessId a, ProcessId b) const {
   const auto knows = [&](ProcessId self, ProcessId peer) {
     const Member* member = processes_[self]->member.get();
@@ -298,7 +328,9 @@ bool SimulatedCluster::Connected(ProcessId a, ProcessId b) const {
 void SimulatedCluster::BreakConnection(ProcessId a, ProcessId b) {
   if (!Connected(a, b)) return;
   network_.Break(a, b);
-  for (const auto& [self, peer] : {std::pair{a, b}, std::pair{b, a}}) {
+  for (const auto& ends : {std::pair{a, b}, std::pair{b, a}}) {
+    const ProcessId self = ends.first;
+    const ProcessId peer = ends.second;
     const PeerId id = processes_[peer]->member->start()->self;
     OnProcess(self, Draw(options_.network.delay_max),
               [this, self, peer, id, was = processes_[self]->renewed[peer]] {
@@ -341,50 +373,8 @@ std::unique_ptr<Machine> SimulatedCluster::MakeMachine(ProcessId id,
   if (process.role == Role::kWorker) return MakeWorker(process, start, out);
   auto shard = std::make_unique<Shard>(start.job, start.self.rank);
   process.shard = shard.get();
+  shard->Start(out);
   return shard;
-}
-
-std::unique_ptr<Machine> SimulatedCluster::MakeWorker(Process& process,
-                                                      const EpochStart& start,
-                                                      Outbox& out) {
-  ++process.life;
-  process.rank = start.self.rank;
-  for (auto* buffers :
-       {&process.parameters, &process.states, &process.gradients,
-        &process.output_gradients, &process.inputs}) {
-    buffers->clear();
-  }
-  const bool optimizes =
-      start.job->options.optimizer_place == OptimizerPlace::kWorker;
-  const int state_count =
-      optimizes ? OptimizerStateCount(start.job->options.optimizer.rule) : 0;
-  std::vector<LayerMemory> memory;
-  for (size_t i = 0; i < workload_.layers.size(); ++i) {
-    const LayerSpec& layer = workload_.layers[i];
-    process.parameters.push_back(AllocateFloats(layer.parameters));
-    process.states.push_back(AllocateFloats(state_count * layer.parameters));
-    process.gradients.push_back(AllocateFloats(layer.parameters));
-    const bool factors = GaveFactors(static_cast<int>(i));
-    process.output_gradients.push_back(
-        AllocateFloats(factors ? layer.rows * layer.m : 0));
-    process.inputs.push_back(
-        AllocateFloats(factors ? layer.rows * layer.n : 0));
-    // Each process comes with parameters of its own; all but the first one's
-    // are replaced.
-    workload_.initialize(process.rank, static_cast<int>(i),
-                         Floats(process.parameters.back()));
-    memory.push_back({process.parameters.back(), process.states.back()});
-  }
-  auto worker = std::make_unique<WorkerMachine>(start.job, process.rank,
-                                                std::move(memory));
-  process.worker = worker.get();
-  process.step =
-      start.job->workers[start.job->PositionOf(process.rank)].first_step - 1;
-  process.layers_left = static_cast<int>(workload_.layers.size());
-  process.idle = false;
-  process.fetching = true;
-  worker->Start(out);
-  return worker;
 }
 
 void SimulatedCluster::Follow(Process& process, const EpochStart& start) {
@@ -444,6 +434,10 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
     } else if (const auto* follow = std::get_if<FollowEpoch>(&action)) {
       Follow(process, *follow->start);
       entered = true;
+    } else if (const auto* save = std::get_if<SaveCheckpoint>(&action)) {
+      Save(process, *save);
+    } else if (const auto* load = std::get_if<LoadCheckpoint>(&action)) {
+      Load(process, *load);
     } else if (const auto* end = std::get_if<EndMembership>(&action)) {
       OnEnd(process, end->outcome);
     }
@@ -452,13 +446,25 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
 }
 
 void SimulatedCluster::OnEnd(Process& process, const absl::Status& outcome) {
-  if (coordinator_.state() != JobState::kRunning) failure_.Update(outcome);
-  // A worker that was counted as dead comes again; one that was never let in
-  // does not.
+  if (coordinator_ != nullptr && coordinator_->state() == JobState::kFailed) {
+    failure_.Update(absl::AbortedError(coordinator_->reason()));
+  } else if (coordinator_ != nullptr &&
+             coordinator_->state() != JobState::kRunning) {
+    failure_.Update(outcome);
+  }
+  // A worker that was counted as dead comes again, and so does a shard whatever
+  // it was told; a worker that was never let in does not.
   const bool again = !outcome.ok() && process.worker != nullptr;
   OnProcess(process.id, absl::ZeroDuration(), [this, &process, again] {
     Crash(process.id);
     if (again) StartWorker();
+    if (process.role == Role::kShard) ReplaceShard(process.index);
+  });
+}
+
+void SimulatedCluster::ReplaceShard(int shard) {
+  events_.After(kReplacementDelay, [this, shard] {
+    if (!alive(shard_process(shard))) StartShard(shard);
   });
 }
 
@@ -482,129 +488,6 @@ void SimulatedCluster::Transmit(Process& from, PeerId to, const Frame& frame) {
     node_bytes_[to.rank] += bytes;
   }
   network_.Send(from.id, *receiver, frame);
-}
-
-// What a trainer does.
-
-bool SimulatedCluster::GaveFactors(int layer) const {
-  return workload_.factors != nullptr &&
-         workload_.layers[layer].kind == LayerKind::kFullyConnected;
-}
-
-void SimulatedCluster::TryStep(Process& process) {
-  if (process.leave_soon && !process.left && process.step > kInitialRound) {
-    process.left = true;
-    Outbox out;
-    process.member->OnLeave(process.step - 1, out);
-    Execute(process, out);
-  }
-  if (process.left || process.step >= steps_wanted_) return;
-  if (!process.worker->BeginStep(process.step)) return;
-  process.idle = false;
-  process.layers_left = static_cast<int>(workload_.layers.size());
-  const int last = process.layers_left - 1;
-  OnLife(process, Draw(options_.layer_time_max),
-         [this, &process, last] { Backward(process, last); });
-}
-
-void SimulatedCluster::Backward(Process& process, int layer) {
-  Outbox out;
-  Push(process, layer, out);
-  Execute(process, out);
-  if (layer == 0) return;
-  OnLife(process, Draw(options_.layer_time_max),
-         [this, &process, layer] { Backward(process, layer - 1); });
-}
-
-void SimulatedCluster::Push(Process& process, int layer, Outbox& out) {
-  const auto parameters = Floats(process.parameters[layer]);
-  absl::Status status;
-  if (GaveFactors(layer)) {
-    workload_.factors(process.rank, process.step, layer, parameters,
-                      Floats(process.output_gradients[layer]),
-                      Floats(process.inputs[layer]));
-    status = process.worker->OnPushFactors(
-        layer, process.step,
-        FactorBuffers{process.output_gradients[layer], process.inputs[layer],
-                      process.gradients[layer]},
-        out);
-  } else {
-    workload_.gradient(process.rank, process.step, layer, parameters,
-                       Floats(process.gradients[layer]));
-    status = process.worker->OnPush(layer, process.step,
-                                    process.gradients[layer], out);
-  }
-  failure_.Update(status);
-}
-
-void SimulatedCluster::OnLayerDone(Process& process, const LayerDone& done) {
-  NEREUS_CHECK(done.round == process.step)
-      << "layer " << done.layer << " is done with round " << done.round
-      << " in step " << process.step;
-  CheckOutcome(process, done);
-  if (--process.layers_left == 0) OnStepDone(process);
-}
-
-void SimulatedCluster::CheckOutcome(const Process& process,
-                                    const LayerDone& done) {
-  const Job& job = *process.member->start()->job;
-  const bool means =
-      job.options.optimizer_place == OptimizerPlace::kWorker &&
-      done.round > job.workers[job.PositionOf(process.rank)].first_step - 1;
-  const uint32_t sum = Checksum(means ? process.gradients[done.layer]
-                                      : process.parameters[done.layer]);
-  // Means and parameters of one round are different things.
-  const int key = done.layer * 2 + (means ? 1 : 0);
-  Compare(process, key, done.round, sum);
-  if (on_outcome_ != nullptr && done.round >= 0) {
-    on_outcome_(process.rank, done.layer, done.round);
-  }
-}
-
-void SimulatedCluster::Compare(const Process& process, int key, int64_t round,
-                               uint32_t sum) {
-  // One that counts as dead, but has not heard, may have got further than those
-  // who went on without it.
-  const auto counts = [&](const Process& p) {
-    return p.alive && job().PositionOf(p.rank) >= 0;
-  };
-  if (!counts(process)) return;
-  const auto [found, first] =
-      outcomes_.try_emplace({key, round}, Recorded{process.id, sum});
-  Recorded& recorded = found->second;
-  if (!counts(*processes_[recorded.by])) recorded = {process.id, sum};
-  if (recorded.sum == sum) return;
-  failure_.Update(absl::InternalError(absl::StrCat(
-      "layer ", key / 2, ", round ", round, ": workers ", process.rank, " and ",
-      processes_[recorded.by]->rank, " have different ",
-      key % 2 == 0 ? "parameters" : "mean gradients")));
-}
-
-void SimulatedCluster::OnStepDone(Process& process) {
-  progress_at_ = events_.now();
-  const Job& job = *process.member->start()->job;
-  const bool optimizes = job.options.optimizer_place == OptimizerPlace::kWorker;
-  const int position = job.PositionOf(process.rank);
-  if (optimizes && position >= 0 &&
-      process.step >= job.workers[position].first_step) {
-    UpdateParameters(process);
-  }
-  ++process.step;
-  process.fetching = false;
-  process.idle = true;
-  TryStep(process);
-}
-
-void SimulatedCluster::UpdateParameters(Process& process) {
-  const OptimizerOptions& optimizer = options_.job.optimizer;
-  for (size_t i = 0; i < process.parameters.size(); ++i) {
-    float* const parameters = process.parameters[i].floats();
-    ApplyOptimizer(optimizer, process.step, process.parameters[i].float_count(),
-                   1.0f, process.gradients[i].floats(), parameters,
-                   process.states[i].floats(), parameters);
-    Compare(process, static_cast<int>(i) * 2, process.step,
-            Checksum(process.parameters[i]));
-  }
 }
 
 // What tests look at.
@@ -650,6 +533,13 @@ absl::Status SimulatedCluster::RunSteps(int64_t steps) {
   return failure_;
 }
 
+void SimulatedCluster::AdvanceBy(absl::Duration time) {
+  const absl::Time end = events_.now() + time;
+  bool over = false;
+  events_.At(end, [&over] { over = true; });
+  while (!over && failure_.ok()) events_.RunNext();
+}
+
 std::string SimulatedCluster::DescribeWaits() const {
   std::string text = "nothing moves any more";
   for (const ProcessId id : live_workers()) {
@@ -666,7 +556,8 @@ std::string SimulatedCluster::DescribeWaits() const {
                       workload_.layers[layer].name, " for ", syncer.Missing());
     }
   }
-  const JobStatus status = coordinator_.Status(events_.now());
+  if (coordinator_ == nullptr) return absl::StrCat(text, "; no coordinator");
+  const JobStatus status = coordinator_->Status(events_.now());
   return absl::StrCat(text, "; epoch ", status.epoch, " ", status.waiting);
 }
 
@@ -689,7 +580,7 @@ absl::Span<const float> SimulatedCluster::mean_gradient(int rank,
 }
 
 const Shard& SimulatedCluster::shard(int index) const {
-  return *processes_[index]->shard;
+  return *processes_[shard_process(index)]->shard;
 }
 
 }  // namespace nereus

@@ -19,11 +19,15 @@
 #include "common/protocol/member.h"
 #include "common/simulation/event_queue.h"
 #include "common/simulation/simulated_network.h"
+#include "common/simulation/simulated_storage.h"
 #include "server/coordinator.h"
 #include "server/shard.h"
 #include "worker/worker_machine.h"
 
 namespace nereus {
+
+// The name of the job.
+inline constexpr char kSimulatedJob[] = "simulated";
 
 // What the simulated workers compute. Functions of their arguments alone.
 struct Workload {
@@ -62,6 +66,13 @@ struct SimulatedClusterOptions {
   // Backprop takes a time drawn evenly from [0, this] for each layer and
   // worker.
   absl::Duration layer_time_max = absl::Milliseconds(2);
+
+  // There is a disk that all servers share, for checkpoints. A file takes a
+  // time drawn evenly from [0, disk_time_max].
+  bool has_disk = false;
+  SimulatedStorageOptions disk;
+  absl::Duration disk_time_max = absl::Milliseconds(20);
+  int checkpoints_kept = 2;
 };
 
 // A whole job in one thread, on virtual time and an in-memory network: the
@@ -95,6 +106,15 @@ class SimulatedCluster {
   // another, and returns its number.
   void Crash(ProcessId process);
   ProcessId StartWorker();
+  // In the place of one that is dead.
+  ProcessId StartShard(int shard);
+  // The coordinator dies and, later, finds what it saved. With `halfway`, it
+  // dies as soon as it has saved something, before it tells anybody.
+  void CrashCoordinator(bool halfway = false);
+  void RestartCoordinator();
+  // A shard dies in the middle of the next file that it writes.
+  void CrashInNextFile() { crash_in_next_file_ = true; }
+  absl::Status RequestCheckpoint();
   void Pause(ProcessId process);
   void Resume(ProcessId process);
   void BreakConnection(ProcessId a, ProcessId b);
@@ -106,15 +126,32 @@ class SimulatedCluster {
   void At(absl::Duration time, std::function<void()> fault);
 
   std::vector<ProcessId> live_workers() const;
-  ProcessId shard_process(int shard) const { return shard; }
+  // The process that is this shard, or the last one that was.
+  ProcessId shard_process(int shard) const;
+  bool alive(ProcessId process) const;
 
   // A worker's replica of a layer, and the mean gradient of its last round.
   // `rank`: of a live worker.
   absl::Span<const float> parameters(int rank, int layer) const;
   absl::Span<const float> mean_gradient(int rank, int layer) const;
 
-  const Job& job() const { return *coordinator_.job(); }
-  const Coordinator& coordinator() const { return coordinator_; }
+  // Runs for so long, whatever happens.
+  void AdvanceBy(absl::Duration time);
+
+  // Whether the job has.
+  bool begun() const {
+    return coordinator_ != nullptr ? coordinator_->job() != nullptr
+                                   : saved_.has_value();
+  }
+  // The epoch's, as the coordinator has it, or had. REQUIRES: the job has
+  // begun.
+  const Job& job() const {
+    return coordinator_ != nullptr ? *coordinator_->job() : *saved_->job;
+  }
+  // Null while it is dead.
+  const Coordinator* coordinator() const { return coordinator_.get(); }
+  SimulatedStorage& disk() { return disk_; }
+  int64_t checkpoints_made() const { return checkpoints_made_; }
   const Shard& shard(int index) const;
   const EventQueue& events() const { return events_; }
   const SimulatedNetwork& network() const { return network_; }
@@ -156,8 +193,19 @@ class SimulatedCluster {
   bool Deliver(ProcessId from, ProcessId to, const Frame& frame);
   void Execute(Process& process, Outbox& out);
   void OnEnd(Process& process, const absl::Status& outcome);
+  void ReplaceShard(int shard);
   void Transmit(Process& from, PeerId to, const Frame& frame);
   void Broadcast(Process& from, const Frame& frame);
+
+  // Disks.
+  void Save(Process& process, const SaveCheckpoint& save);
+  void Load(Process& process, const LoadCheckpoint& load);
+  void Complete(const CompleteCheckpoint& complete);
+  uint64_t restarted_in() const;
+  void CheckSaved(int layer, int64_t round);
+  absl::Status CheckCheckpoint(int64_t round);
+  void ForgetAfter(int64_t round);
+  CoordinatorOptions CoordinatorOptionsOf() const;
 
   void TryStep(Process& process);
   void Backward(Process& process, int layer);
@@ -179,7 +227,13 @@ class SimulatedCluster {
   EventQueue events_;
   Random random_;
   SimulatedNetwork network_;
-  Coordinator coordinator_;
+  std::unique_ptr<Coordinator> coordinator_;
+  int coordinator_life_ = 0;
+  bool crash_at_save_ = false;
+  std::optional<CoordinatorState> saved_;
+  SimulatedStorage disk_;
+  bool crash_in_next_file_ = false;
+  int64_t checkpoints_made_ = 0;
   std::vector<std::unique_ptr<Process>> processes_;
   std::map<SessionId, ProcessId> sessions_;
   SessionId next_session_ = 0;
@@ -193,6 +247,8 @@ class SimulatedCluster {
     uint32_t sum = 0;
   };
   std::map<std::pair<int, int64_t>, Recorded> outcomes_;
+  // The same of what is in checkpoints, by layer and round.
+  std::map<std::pair<int, int64_t>, uint32_t> saved_sums_;
   Outcome on_outcome_;
   absl::Status failure_;
 };

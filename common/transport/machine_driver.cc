@@ -113,6 +113,10 @@ void MachineDriver::Execute() {
     } else if (const auto* follow = std::get_if<FollowEpoch>(&action)) {
       Follow(follow->start);
       entered = true;
+    } else if (const auto* save = std::get_if<SaveCheckpoint>(&action)) {
+      events_.save(*save);
+    } else if (const auto* load = std::get_if<LoadCheckpoint>(&action)) {
+      events_.load(*load);
     } else if (const auto* end = std::get_if<EndMembership>(&action)) {
       events_.ended(end->outcome);
     }

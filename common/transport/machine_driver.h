@@ -21,13 +21,17 @@ namespace nereus {
 // connects to the members that this process has something to say to.
 class MachineDriver final : private FrameHandler {
  public:
-  // Called on the driver's thread; none may wait.
+  // Called on the driver's thread; none may wait, but `load`.
   struct Events {
     std::function<void(const LayerDone&)> layer_done;
     std::function<void(const MemberMessage&)> send_message;
     // The member has entered an epoch, and its machine as well.
     std::function<void(const std::shared_ptr<const EpochStart>&)> entered;
     std::function<void(const absl::Status&)> ended;
+    // Shards: what goes to disk and comes from it, see outbox.h. The second one
+    // may wait, since nothing can be done before.
+    std::function<void(const SaveCheckpoint&)> save;
+    std::function<void(const LoadCheckpoint&)> load;
   };
 
   // `transport` and `member` are not owned and must outlive this; nobody else

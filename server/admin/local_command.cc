@@ -63,6 +63,21 @@ void AddTrainingFlags(CLI::App& app, LocalOptions& options) {
   AddFlag(app, "threads", options.threads, "computing threads per worker");
 }
 
+void AddFaultFlags(CLI::App& app, LocalOptions& options, JobFlags& job) {
+  AddFlag(app, "restarts", options.restarts,
+          "start so many processes that die again, instead of ending the job");
+  AddFlag(app, "lease", options.lease_seconds,
+          "seconds of silence after which a process counts as dead");
+  AddFlag(app, "checkpoint-dir", options.checkpoint_dir,
+          "folder for checkpoints");
+  AddFlag(app, "checkpoint-every", job.options.checkpoint_every,
+          "make a checkpoint every so many steps");
+  AddFlag(app, "checkpoints-kept", options.checkpoints_kept,
+          "so many checkpoints are kept, the newest");
+  AddFlag(app, "restore", options.restore,
+          "go on from a checkpoint: latest, or its round");
+}
+
 const char* SignalVerb(int signal) {
   return signal == SIGINT ? "interrupted" : "asked to end";
 }
@@ -87,6 +102,7 @@ CLI::App* LocalCommand::Register(CLI::App& app) {
   AddTrainingFlags(*local, options_);
   job_.options = options_.job;
   AddJobFlags(*local, job_);
+  AddFaultFlags(*local, options_, job_);
   AddCommonFlags(*local, "nereusctl", options_.log_level);
   AddFlag(*local, "json", json_file_, "file to write the report to");
   AddFlag(*local, "server-binary", server_binary_,
@@ -128,7 +144,7 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
   }
 
   const absl::StatusOr<LocalReport> report =
-      MakeLocalReport(options_, std::move(outcome->workers));
+      MakeLocalReport(options_, std::move(outcome->workers), outcome->restarts);
   if (!report.ok()) return fail(report.status(), kExitFailed);
   out << FormatLocalText(*report) << std::flush;
   if (!json_file_.empty()) {

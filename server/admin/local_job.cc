@@ -1,9 +1,15 @@
 #include "server/admin/local_job.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -27,6 +33,7 @@ constexpr absl::Duration kSettleTime = absl::Seconds(1);
 
 constexpr absl::Duration kDisplayPeriod = absl::Milliseconds(200);
 constexpr size_t kErrorLinesMax = 12;
+constexpr char kCoordinator[] = "coordinator";
 constexpr size_t kShownLineBytesMax = 2000;
 
 }  // namespace
@@ -64,63 +71,135 @@ absl::StatusOr<LocalOutcome> LocalJob::Run() {
   display_->Clear();
   group_->Stop(kStopGrace);
   group_.reset();
+  if (!state_file_.empty()) {
+    std::error_code ignored;
+    std::filesystem::remove_all(
+        std::filesystem::path(state_file_).parent_path(), ignored);
+  }
   return outcome;
 }
 
 absl::StatusOr<LocalOutcome> LocalJob::RunProcesses() {
-  NEREUS_RETURN_IF_ERROR(StartProcess("shard 0", /*is_server=*/true,
-                                      ServerArguments(options_, 0, "")));
+  NEREUS_RETURN_IF_ERROR(StartCoordinator());
   NEREUS_ASSIGN_OR_RETURN(
       int signal,
       WaitUntil([this] { return coordinator_.has_value(); },
                 absl::Now() + kListenTimeout,
-                absl::StrCat("shard 0 does not listen after ",
+                absl::StrCat(members_[0].name, " does not listen after ",
                              absl::FormatDuration(kListenTimeout))));
-  if (signal != 0) return LocalOutcome{signal, {}};
+  if (signal != 0) return LocalOutcome{signal, restarts_, {}};
   NEREUS_RETURN_IF_ERROR(StartOthers());
 
   NEREUS_ASSIGN_OR_RETURN(signal,
                           WaitUntil([this] { return WorkersHaveEnded(); },
                                     absl::InfiniteFuture(), ""));
-  if (signal != 0) return LocalOutcome{signal, {}};
+  if (signal != 0) return LocalOutcome{signal, restarts_, {}};
   NEREUS_ASSIGN_OR_RETURN(
       signal, WaitUntil([this] { return group_->running() == 0; },
                         absl::Now() + kServerEndTimeout,
                         absl::StrCat("all workers are done, but ",
                                      absl::FormatDuration(kServerEndTimeout),
                                      " later a server still runs")));
-  if (signal != 0) return LocalOutcome{signal, {}};
-  return LocalOutcome{0, std::move(results_)};
+  if (signal != 0) return LocalOutcome{signal, restarts_, {}};
+  return LocalOutcome{0, restarts_, std::move(results_)};
+}
+
+absl::Status LocalJob::StartCoordinator() {
+  Member member;
+  member.is_server = true;
+  if (options_.restarts == 0) {
+    member.name = "shard 0";
+    member.arguments = ServerArguments(options_, 0, "");
+    return StartProcess(std::move(member));
+  }
+  std::string folder =
+      (std::filesystem::temp_directory_path() / "nereus-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot make ", folder, ": ", strerror(errno)));
+  }
+  state_file_ = folder + "/coordinator.sqlite";
+  member.name = kCoordinator;
+  member.arguments = CoordinatorArguments(options_, state_file_, /*port=*/0);
+  return StartProcess(std::move(member));
 }
 
 absl::Status LocalJob::StartOthers() {
   const std::string& coordinator = coordinator_->control;
-  for (int shard = 1; shard < options_.servers; ++shard) {
-    NEREUS_RETURN_IF_ERROR(
-        StartProcess(absl::StrCat("shard ", shard), /*is_server=*/true,
-                     ServerArguments(options_, shard, coordinator)));
+  const int first_shard = options_.restarts == 0 ? 1 : 0;
+  for (int shard = first_shard; shard < options_.servers; ++shard) {
+    Member member;
+    member.name = absl::StrCat("shard ", shard);
+    member.is_server = true;
+    member.arguments = ServerArguments(options_, shard, coordinator);
+    NEREUS_RETURN_IF_ERROR(StartProcess(std::move(member)));
   }
   for (int worker = 0; worker < options_.workers; ++worker) {
-    NEREUS_RETURN_IF_ERROR(StartProcess(
-        absl::StrCat("worker process ", worker),
-        /*is_server=*/false, WorkerArguments(options_, coordinator)));
+    Member member;
+    member.name = absl::StrCat("worker process ", worker);
+    member.slot = worker;
+    member.arguments = WorkerArguments(options_, coordinator);
+    NEREUS_RETURN_IF_ERROR(StartProcess(std::move(member)));
   }
   return absl::OkStatus();
 }
 
-absl::Status LocalJob::StartProcess(std::string name, bool is_server,
-                                    std::vector<std::string> arguments) {
+absl::Status LocalJob::StartProcess(Member member) {
   ProcessOptions process;
-  process.command = std::move(arguments);
-  process.command.insert(process.command.begin(),
-                         is_server ? programs_.server : programs_.worker);
+  process.command = member.arguments;
+  process.command.insert(process.command.begin(), member.is_server
+                                                      ? programs_.server
+                                                      : programs_.worker);
   // Flags may come from the environment too, and those meant for this program
   // are not meant for the ones that it starts.
   process.environment = EnvironmentWithout("NEREUS_");
-  Member& member = members_.emplace_back();
-  member.name = std::move(name);
-  member.is_server = is_server;
+  members_.push_back(std::move(member));
   return group_->Start(process).status();
+}
+
+// A coordinator that ends by itself says so.
+bool LocalJob::JobHasFailed() const {
+  return std::any_of(members_.begin(), members_.end(), [](const Member& m) {
+    return m.name == kCoordinator && m.exit.has_value() && m.exit->code != 0;
+  });
+}
+
+bool LocalJob::IsToBeReplaced(const Member& member, absl::Time now) const {
+  if (!HasFailed(member) || !member.mistake.empty() ||
+      restarts_ >= options_.restarts || !coordinator_.has_value() ||
+      JobHasFailed()) {
+    return false;
+  }
+  return member.exit->signal != 0 || now - member.exited_at > kSettleTime;
+}
+
+absl::Status LocalJob::ReplaceTheDead() {
+  const absl::Time now = absl::Now();
+  for (size_t i = 0; i < members_.size(); ++i) {
+    Member& dead = members_[i];
+    if (!IsToBeReplaced(dead, now)) continue;
+    ++restarts_;
+    dead.is_replaced = true;
+    display_->PrintLine(absl::StrCat(DescribeFailure(dead),
+                                     "; it is started again (", restarts_,
+                                     " of ", options_.restarts, ")"));
+    Member next;
+    next.name = dead.name;
+    next.is_server = dead.is_server;
+    next.arguments = dead.arguments;
+    next.slot = dead.slot;
+    if (next.name == kCoordinator) {
+      // Where the others look for it.
+      int port = 0;
+      const std::string& control = coordinator_->control;
+      if (!absl::SimpleAtoi(control.substr(control.rfind(':') + 1), &port)) {
+        return absl::InternalError(absl::StrCat("no port in ", control));
+      }
+      next.arguments = CoordinatorArguments(options_, state_file_, port);
+    }
+    NEREUS_RETURN_IF_ERROR(StartProcess(std::move(next)));
+  }
+  return absl::OkStatus();
 }
 
 template <typename Predicate>
@@ -128,6 +207,7 @@ absl::StatusOr<int> LocalJob::WaitUntil(const Predicate& is_done,
                                         absl::Time deadline,
                                         const std::string& deadline_message) {
   while (true) {
+    NEREUS_RETURN_IF_ERROR(ReplaceTheDead());
     if (AnyHasFailed()) return Failure();
     if (is_done()) return 0;
     const absl::Time now = absl::Now();
@@ -158,13 +238,13 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
 absl::Status LocalJob::ReadWorkerLine(Member& member, const std::string& line) {
   NEREUS_ASSIGN_OR_RETURN(WorkerEvent event, ParseWorkerEvent(line));
   const int rank = std::visit([](const auto& e) { return e.rank; }, event);
-  if (rank >= options_.workers) {
+  if (rank >= options_.workers && options_.restarts == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "its rank is ", rank, ", the job has ", options_.workers, " workers"));
   }
   member.rank = rank;
   if (auto* progress = std::get_if<WorkerProgress>(&event)) {
-    progress_[rank] = *progress;
+    progress_[member.slot] = *progress;
     return absl::OkStatus();
   }
   if (member.is_done) return absl::InvalidArgumentError("it was done twice");
@@ -186,10 +266,12 @@ void LocalJob::OnErrorLine(int process, const std::string& line) {
 
 void LocalJob::OnExit(int process, const ProcessExit& exit) {
   members_[process].exit = exit;
+  members_[process].exited_at = absl::Now();
   exits_.push_back(process);
 }
 
 bool LocalJob::HasFailed(const Member& member) const {
+  if (member.is_replaced) return false;
   if (!member.mistake.empty()) return true;
   if (!member.exit.has_value()) return false;
   const bool is_early =
@@ -198,8 +280,11 @@ bool LocalJob::HasFailed(const Member& member) const {
 }
 
 bool LocalJob::AnyHasFailed() const {
-  return std::any_of(members_.begin(), members_.end(),
-                     [this](const Member& m) { return HasFailed(m); });
+  const bool waits = options_.restarts > restarts_ && !JobHasFailed() &&
+                     coordinator_.has_value();
+  return std::any_of(members_.begin(), members_.end(), [&](const Member& m) {
+    return HasFailed(m) && !(waits && m.mistake.empty());
+  });
 }
 
 bool LocalJob::WorkersHaveEnded() const {

@@ -44,6 +44,8 @@ struct LocalOutcome {
   // SIGINT, SIGTERM or SIGHUP, if that ended the job; otherwise 0.
   int signal = 0;
 
+  int restarts = 0;  // Processes that were started again.
+
   // One per worker in the order of their ends, if `signal` is 0.
   std::vector<WorkerResult> workers;
 };
@@ -68,11 +70,15 @@ class LocalJob : private ProcessEvents {
  private:
   // What is known about one process.
   struct Member {
-    std::string name;  // "shard 0", "worker process 2"
+    std::string name;  // "coordinator", "shard 0", "worker process 2"
     bool is_server = false;
+    std::vector<std::string> arguments;
+    int slot = 0;                         // Among the workers.
+    bool is_replaced = false;             // Another one was started for it.
     std::optional<int> rank;              // A worker's, once it told.
     std::deque<std::string> error_lines;  // The last ones.
     std::optional<ProcessExit> exit;
+    absl::Time exited_at;
     std::string mistake;   // Its first line that makes no sense, explained.
     bool is_done = false;  // A worker that has reported its result.
   };
@@ -81,9 +87,15 @@ class LocalJob : private ProcessEvents {
   void OnErrorLine(int process, const std::string& line) override;
   void OnExit(int process, const ProcessExit& exit) override;
 
-  absl::Status StartProcess(std::string name, bool is_server,
-                            std::vector<std::string> arguments);
+  absl::Status StartProcess(Member member);
+  absl::Status StartCoordinator();
   absl::Status StartOthers();
+  // Whether it is to be started again: those that were killed at once, those
+  // that gave up unless it turns out that the job has failed.
+  bool IsToBeReplaced(const Member& member, absl::Time now) const;
+  bool JobHasFailed() const;
+  // Starts those that have died again, as long as that is allowed.
+  absl::Status ReplaceTheDead();
   absl::Status ReadWorkerLine(Member& member, const std::string& line);
 
   // Runs the loop until `is_done` holds, or a signal came (then it is returned,
@@ -111,7 +123,9 @@ class LocalJob : private ProcessEvents {
   std::vector<Member> members_;  // By process index.
   std::vector<int> exits_;       // Process indices, in the order of their ends.
   std::optional<ServerAddresses> coordinator_;
-  std::vector<std::optional<WorkerProgress>> progress_;  // By rank.
+  int restarts_ = 0;
+  std::string state_file_;  // The coordinator's, if it is to be restarted.
+  std::vector<std::optional<WorkerProgress>> progress_;  // By slot.
   std::vector<WorkerResult> results_;
 };
 

@@ -45,6 +45,33 @@ void Append(const std::vector<std::string>& more,
   arguments.insert(arguments.end(), more.begin(), more.end());
 }
 
+// What all servers are told alike.
+std::vector<std::string> JobArguments(const LocalOptions& options) {
+  std::vector<std::string> arguments = {
+      absl::StrCat("--servers=", options.servers),
+      absl::StrCat("--workers=", options.workers),
+      absl::StrCat("--scheme=", options.scheme_name()),
+      absl::StrCat("--cost=", CostKindName(options.cost)),
+      absl::StrCat("--optimizer=",
+                   OptimizerPlaceName(options.job.optimizer_place)),
+      absl::StrCat("--lease=", options.lease_seconds),
+      absl::StrCat("--log-level=", ChildLogLevel(options.log_level)),
+  };
+  Append(UpdateArguments(options.job.optimizer), arguments);
+  if (options.job.deterministic) arguments.push_back("--deterministic");
+  arguments.push_back(absl::StrCat("--nan=", NanPolicyName(options.job.nan)));
+  if (options.restarts > 0) {
+    // A successor may come before its predecessor counts as dead.
+    arguments.push_back(absl::StrCat("--max-workers=", 2 * options.workers));
+  }
+  if (options.checkpoint_dir.empty()) return arguments;
+  Append({absl::StrCat("--checkpoint-dir=", options.checkpoint_dir),
+          absl::StrCat("--checkpoint-every=", options.job.checkpoint_every),
+          absl::StrCat("--checkpoints-kept=", options.checkpoints_kept)},
+         arguments);
+  return arguments;
+}
+
 }  // namespace
 
 std::string LocalOptions::scheme_name() const {
@@ -61,6 +88,16 @@ absl::Status LocalOptions::Validate() const {
   NEREUS_RETURN_IF_ERROR(CheckRange("seed", seed, 0, kLarge));
   NEREUS_RETURN_IF_ERROR(CheckRange("limit", limit, 0, kLarge));
   NEREUS_RETURN_IF_ERROR(CheckRange("threads", threads, 1, 1024));
+  NEREUS_RETURN_IF_ERROR(CheckRange("restarts", restarts, 0, 1000));
+  NEREUS_RETURN_IF_ERROR(
+      CheckRange("checkpoint_every", job.checkpoint_every, 0, kLarge));
+  NEREUS_RETURN_IF_ERROR(
+      CheckRange("checkpoints_kept", checkpoints_kept, 1, 1000));
+  if (checkpoint_dir.empty() &&
+      (job.checkpoint_every > 0 || !restore.empty())) {
+    return absl::InvalidArgumentError(
+        "checkpoint_every or restore is given without checkpoint_dir");
+  }
   if (!(holdout >= 0 && holdout < 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("holdout is ", holdout, ", not from 0 to below 1"));
@@ -70,23 +107,27 @@ absl::Status LocalOptions::Validate() const {
 
 std::vector<std::string> ServerArguments(const LocalOptions& options, int shard,
                                          absl::string_view coordinator) {
-  std::vector<std::string> arguments = {
-      absl::StrCat("--shard=", shard),
-      absl::StrCat("--servers=", options.servers),
-      absl::StrCat("--workers=", options.workers),
-      "--control-port=0",
-      "--data-port=0",
-      absl::StrCat("--scheme=", options.scheme_name()),
-      absl::StrCat("--cost=", CostKindName(options.cost)),
-      absl::StrCat("--optimizer=",
-                   OptimizerPlaceName(options.job.optimizer_place)),
-      absl::StrCat("--log-level=", ChildLogLevel(options.log_level)),
-  };
-  Append(UpdateArguments(options.job.optimizer), arguments);
-  if (shard != 0) {
+  std::vector<std::string> arguments = {absl::StrCat("--shard=", shard),
+                                        "--control-port=0", "--data-port=0"};
+  Append(JobArguments(options), arguments);
+  if (!coordinator.empty()) {
     arguments.push_back(absl::StrCat("--coordinator=", coordinator));
+  } else if (!options.restore.empty()) {
+    arguments.push_back(absl::StrCat("--restore=", options.restore));
   }
-  if (options.job.deterministic) arguments.push_back("--deterministic");
+  return arguments;
+}
+
+std::vector<std::string> CoordinatorArguments(const LocalOptions& options,
+                                              const std::string& state,
+                                              int port) {
+  std::vector<std::string> arguments = {"--coordinate-only",
+                                        absl::StrCat("--control-port=", port),
+                                        absl::StrCat("--state=", state)};
+  Append(JobArguments(options), arguments);
+  if (!options.restore.empty()) {
+    arguments.push_back(absl::StrCat("--restore=", options.restore));
+  }
   return arguments;
 }
 

@@ -35,6 +35,14 @@ struct LocalOptions {
   CostKind cost = CostKind::kBytes;
   JobOptions job = {.optimizer = kReferenceOptimizer};
 
+  // So many processes that die are started again. Then the coordinator is a
+  // process of its own, and keeps its job in a file.
+  int restarts = 0;
+  double lease_seconds = 10;
+  std::string checkpoint_dir;  // Empty: there are no checkpoints.
+  int checkpoints_kept = 3;
+  std::string restore;  // See nereus-server.
+
   // Lines of the processes below this level are not shown, though the last ones
   // are, once the job has failed.
   LogLevel log_level = LogLevel::kWarning;
@@ -51,9 +59,16 @@ struct LocalOptions {
 inline constexpr int kLocalProcessesMax = 64;
 
 // The arguments, without the program's path, of shard `shard`.
-// `coordinator`: "host:port" of shard 0's control port; not used for shard 0.
+// `coordinator`: "host:port" of the coordinator's control port; empty for shard
+// 0 if it coordinates.
 std::vector<std::string> ServerArguments(const LocalOptions& options, int shard,
                                          absl::string_view coordinator);
+
+// The same for a process that only coordinates, with its job in the file
+// `state`. `port`: 0, a free one.
+std::vector<std::string> CoordinatorArguments(const LocalOptions& options,
+                                              const std::string& state,
+                                              int port);
 
 // The same for a worker; all are alike, their ranks are given to them.
 std::vector<std::string> WorkerArguments(const LocalOptions& options,

@@ -20,7 +20,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 // Puts the results into the order of their ranks and checks that together they
 // are one job.
-absl::Status SortAndCheck(const LocalOptions& options,
+absl::Status SortAndCheck(const LocalOptions& options, int restarts,
                           std::vector<WorkerResult>& workers) {
   if (static_cast<int>(workers.size()) != options.workers) {
     return absl::InternalError(absl::StrCat(
@@ -28,6 +28,7 @@ absl::Status SortAndCheck(const LocalOptions& options,
   }
   std::sort(workers.begin(), workers.end(),
             [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  if (restarts > 0) return absl::OkStatus();
   for (int rank = 0; rank < options.workers; ++rank) {
     const WorkerResult& worker = workers[rank];
     if (worker.rank != rank || worker.workers != options.workers) {
@@ -62,7 +63,7 @@ absl::StatusOr<std::vector<LayerSpec>> AgreedLayers(
     for (const WorkerLayer& layer : worker.layers) {
       layers.push_back(layer.spec);
     }
-    if (worker.rank == 0) {
+    if (first.empty()) {
       first = std::move(layers);
       continue;
     }
@@ -188,13 +189,18 @@ std::string FormatReplicas(const LocalReport& report) {
   }
   std::string text = "DIFFERENT:";
   for (const WorkerResult& worker : report.workers) {
-    absl::StrAppend(&text, worker.rank == 0 ? "" : ",", " worker ", worker.rank,
-                    " has ", worker.parameter_checksum);
+    absl::StrAppend(&text, &worker == report.workers.data() ? "" : ",",
+                    " worker ", worker.rank, " has ",
+                    worker.parameter_checksum);
   }
   return text;
 }
 
 std::string FormatTraffic(const LocalReport& report) {
+  if (report.restarts > 0) {
+    return absl::StrCat("not measured, as ", report.restarts,
+                        " processes were started again");
+  }
   const int64_t measured = report.busiest_bytes_measured();
   const int64_t predicted = report.busiest_bytes_predicted();
   std::string text =
@@ -247,18 +253,21 @@ OrderedJson SettingsJson(const LocalOptions& options) {
 }  // namespace
 
 int64_t LocalReport::busiest_bytes_measured() const {
+  if (node_bytes_measured.empty()) return 0;
   return *std::max_element(node_bytes_measured.begin(),
                            node_bytes_measured.end());
 }
 
 int64_t LocalReport::busiest_bytes_predicted() const {
+  if (node_bytes_predicted.empty()) return 0;
   return *std::max_element(node_bytes_predicted.begin(),
                            node_bytes_predicted.end());
 }
 
 absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
-                                            std::vector<WorkerResult> workers) {
-  NEREUS_RETURN_IF_ERROR(SortAndCheck(options, workers));
+                                            std::vector<WorkerResult> workers,
+                                            int restarts) {
+  NEREUS_RETURN_IF_ERROR(SortAndCheck(options, restarts, workers));
   NEREUS_ASSIGN_OR_RETURN(std::vector<LayerSpec> layers, AgreedLayers(workers));
   PlanOptions plan_options;
   plan_options.cluster = {options.workers, options.servers};
@@ -275,7 +284,9 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
       report.test_accuracy = worker.test_accuracy;
     }
   }
+  report.restarts = restarts;
   SetMeans(report);
+  if (restarts > 0) return report;
   report.node_bytes_measured = MeasuredBytes(report);
   report.node_bytes_predicted = PredictedBytes(report);
   return report;
@@ -317,6 +328,7 @@ std::string FormatLocalJson(const LocalReport& report) {
                      {"bytes_predicted", report.node_bytes_predicted[i]}});
   }
   const OrderedJson json = {
+      {"restarts", report.restarts},
       {"test_accuracy", accuracy},
       {"replicas_equal", report.replicas_equal},
       {"images_per_second", report.images_per_second},

@@ -22,6 +22,10 @@ struct LocalReport {
 
   std::optional<double> test_accuracy = std::nullopt;
 
+  // Processes that were started again. Then the workers did not all do the
+  // same, and bytes are not compared with the prediction.
+  int restarts = 0;
+
   // Whether all workers ended with the same parameters, bit for bit.
   bool replicas_equal = false;
 
@@ -49,14 +53,16 @@ struct LocalReport {
 // Errors: kInternal where the results contradict each other, the options or the
 // plan, naming both values: a bug of ours, or processes of different builds.
 absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
-                                            std::vector<WorkerResult> workers);
+                                            std::vector<WorkerResult> workers,
+                                            int restarts = 0);
 
 // For people: the plan, what each layer cost, and the figures above. Lines
 // ended by '\n'.
 std::string FormatLocalText(const LocalReport& report);
 
 // For programs, indented, without a final newline:
-//   {"test_accuracy": or null, "replicas_equal", "images_per_second",
+//   {"restarts", "test_accuracy": or null, "replicas_equal",
+//   "images_per_second",
 //    "seconds", "node_bytes_measured", "node_bytes_predicted",
 //    "phases": {"forward_seconds", "backward_seconds", "wait_seconds"},
 //    "nodes": [{"bytes_measured", "bytes_predicted"}],

@@ -8,6 +8,7 @@
 
 #include "CLI/CLI.hpp"
 #include "common/base/version.h"
+#include "server/admin/checkpoint_command.h"
 #include "server/admin/command.h"
 #include "server/admin/local_command.h"
 #include "server/admin/plan_command.h"
@@ -19,6 +20,8 @@ int main(int argc, char** argv) {
   commands.push_back(std::make_unique<nereus::PlanCommand>());
   commands.push_back(std::make_unique<nereus::SimulateCommand>());
   commands.push_back(std::make_unique<nereus::StatusCommand>());
+  commands.push_back(std::make_unique<nereus::CheckpointCommand>());
+  commands.push_back(std::make_unique<nereus::CheckpointsCommand>());
   commands.push_back(std::make_unique<nereus::LocalCommand>());
 
   CLI::App app("Plans, runs and inspects Nereus jobs", "nereusctl");

@@ -10,7 +10,7 @@ CLI::App* StatusCommand::Register(CLI::App& app) {
   CLI::App* const subcommand = app.add_subcommand(
       "status", "Shows a running job, its workers and its shards");
   AddFlag(*subcommand, "server", server_,
-          "HOST:PORT of the coordinator: shard 0's control port")
+          "HOST:PORT of the coordinator's control port")
       ->required();
   AddFlag(*subcommand, "timeout", timeout_seconds_,
           "Seconds to wait for the answer")

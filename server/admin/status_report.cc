@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 
 namespace nereus {
 namespace {
@@ -36,6 +37,21 @@ std::string StatusTable(const JobStatus& status) {
                           shard ? absl::StrCat(member.stored_bytes) : "-",
                           shard ? absl::StrCat(member.chunks) : "-");
   }
+  for (const JobStatus::Member& member : status.members) {
+    if (!member.stall.has_value()) continue;
+    absl::StrAppend(&text, PeerName(member.id), " has waited ",
+                    absl::FormatDuration(member.stall->waited), " for ",
+                    member.stall->missing, " in round ", member.stall->round,
+                    " of layer ", member.stalled_layer, "\n");
+  }
+  if (status.checkpoint_round > kInitialRound) {
+    absl::StrAppend(&text, "newest checkpoint: round ", status.checkpoint_round,
+                    ", ", status.checkpoint_bytes, " bytes\n");
+  }
+  if (!status.checkpoint_failure.empty()) {
+    absl::StrAppend(&text, "the last checkpoint that failed: ",
+                    status.checkpoint_failure, "\n");
+  }
   return text;
 }
 
@@ -65,8 +81,23 @@ std::string StatusJson(const JobStatus& status) {
     } else {
       entry["round"] = member.round;
     }
+    entry["stall"] = nullptr;
+    if (member.stall.has_value()) {
+      entry["stall"] = {
+          {"layer", member.stalled_layer},
+          {"round", member.stall->round},
+          {"missing", member.stall->missing},
+          {"seconds", absl::ToDoubleSeconds(member.stall->waited)}};
+    }
     json[shard ? "shards" : "workers"].push_back(std::move(entry));
   }
+  json["checkpoint"] = nullptr;
+  if (status.checkpoint_round > kInitialRound) {
+    json["checkpoint"] = {{"round", status.checkpoint_round},
+                          {"contributions", status.checkpoint_contributions},
+                          {"bytes", status.checkpoint_bytes}};
+  }
+  json["checkpoint_failure"] = status.checkpoint_failure;
   return json.dump(2) + "\n";
 }
 

@@ -88,6 +88,26 @@ TEST(CheckpointReaderTest, StateMayBeAbsent) {
               HasSubstr("no elements 0 to 8 of velocity of layer chunk"));
 }
 
+TEST(CheckpointReaderTest, TheCallersOptimizerHasAnyNumberOfArrays) {
+  for (const int arrays : {0, 1, 3, kStateArraysMax}) {
+    SCOPED_TRACE(arrays);
+    SimulatedStorage storage(/*seed=*/0);
+    TestCheckpoint checkpoint = SomeCheckpoint(/*shards=*/3);
+    checkpoint.callers_arrays = arrays;
+    const auto manifest = WriteTestCheckpoint(storage, checkpoint);
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    ASSERT_EQ(VerifyCheckpoint(storage, *manifest), absl::OkStatus());
+    checkpoint.chunk_elements = 5;
+    EXPECT_EQ(CheckTestCheckpoint(storage, *manifest, checkpoint),
+              absl::OkStatus());
+    auto reader = CheckpointReader::Open(&storage, *manifest);
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    EXPECT_EQ(reader->StateArrays(1), arrays);
+    EXPECT_EQ(reader->ReadValues(1, 0, 8, arrays + 1).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST(CheckpointReaderTest, StateMayBeLeftUnread) {
   SimulatedStorage storage(/*seed=*/0);
   TestCheckpoint checkpoint = SomeCheckpoint();
@@ -129,13 +149,14 @@ Manifest WriteShards(SimulatedStorage& storage,
   Manifest manifest;
   manifest.job = "test";
   manifest.round = checkpoint.round;
+  manifest.state_arrays = checkpoint.state_arrays();
   manifest.layers = checkpoint.layers;
   for (size_t shard = 0; shard < shards.size(); ++shard) {
     const auto file =
         WriteShard(storage,
                    {checkpoint.round, static_cast<int>(shard),
                     static_cast<int>(shards.size())},
-                   checkpoint.layers, checkpoint.rule, shards[shard]);
+                   checkpoint.layers, checkpoint.state_names(), shards[shard]);
     EXPECT_TRUE(file.ok()) << file.status();
     manifest.files.push_back(*file);
   }
@@ -205,7 +226,7 @@ TEST(CheckpointReaderTest, FilesOfAnotherModelAreRefused) {
        1,
        {"chunk", LayerKind::kVector, 1, 9, 9, 4},
        UpdateRule::kSgd},
-      {"is a state that adam does not have",
+      {"is a state, the manifest has first_moment, second_moment",
        6,
        {"100%", LayerKind::kVector, 1, 3, 3, 4},
        UpdateRule::kAdam},
@@ -217,6 +238,7 @@ TEST(CheckpointReaderTest, FilesOfAnotherModelAreRefused) {
     ASSERT_TRUE(manifest.ok()) << manifest.status();
     manifest->layers[c.layer] = c.in_manifest;
     manifest->optimizer.rule = c.rule;
+    manifest->state_arrays = OptimizerStateCount(c.rule);
     const auto reader = CheckpointReader::Open(&storage, *manifest);
     EXPECT_EQ(reader.status().code(), absl::StatusCode::kDataLoss);
     EXPECT_THAT(std::string(reader.status().message()), HasSubstr(c.message));

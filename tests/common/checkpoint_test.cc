@@ -37,7 +37,8 @@ void Write(Storage& storage, std::vector<int64_t> rounds) {
 void WritePart(Storage& storage, int64_t round) {
   const TestCheckpoint checkpoint = OfRound(round);
   ASSERT_TRUE(WriteShard(storage, {round, 0, 2}, checkpoint.layers,
-                         checkpoint.rule, TestShardValues(checkpoint, 0))
+                         checkpoint.state_names(),
+                         TestShardValues(checkpoint, 0))
                   .ok());
 }
 
@@ -99,8 +100,10 @@ TEST(CheckpointTest, IncompleteOnesAreListedWithTheReason) {
   Write(storage, {1, 2, 3, 4, 5});
   WritePart(storage, 6);
   ASSERT_TRUE(
-      storage.RemoveFile("round-000000000002/shard-1-of-2.safetensors").ok());
-  storage.Contents("round-000000000003/shard-0-of-2.safetensors").pop_back();
+      storage.RemoveFile("round-000000000002/shard-1-of-2-epoch-0.safetensors")
+          .ok());
+  storage.Contents("round-000000000003/shard-0-of-2-epoch-0.safetensors")
+      .pop_back();
   storage.Contents(ManifestName(4)).pop_back();
   storage.Contents(ManifestName(5)) = storage.Contents(ManifestName(1));
   EXPECT_THAT(CompleteRounds(storage), ElementsAre(1));
@@ -108,7 +111,7 @@ TEST(CheckpointTest, IncompleteOnesAreListedWithTheReason) {
   const char* kReasons[] = {"there is no round-000000000006/manifest.json",
                             "manifest.json is of round 1, not 5",
                             "torn or changed", "bytes, the manifest says",
-                            "shard-1-of-2.safetensors is missing"};
+                            "shard-1-of-2-epoch-0.safetensors is missing"};
   ASSERT_EQ(list->incomplete.size(), std::size(kReasons));
   for (size_t i = 0; i < std::size(kReasons); ++i) {
     EXPECT_EQ(list->incomplete[i].round, static_cast<int64_t>(6 - i));

@@ -95,7 +95,7 @@ TEST(FrameHeaderTest, ThePartIsTheByteBeforeTheJob) {
 
 FrameHeader RandomHeader(Random& random) {
   FrameHeader header;
-  header.kind = static_cast<FrameKind>(1 + random.Below(7));
+  header.kind = static_cast<FrameKind>(1 + random.Below(8));
   header.wire = static_cast<WireType>(random.Below(2));
   header.job = random.Next();
   header.epoch = random.Next();
@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"OlderVersion", 4, {0}, "protocol version is 0, expected 1"},
         BadField{"NewerVersion", 4, {2}, "protocol version is 2, expected 1"},
         BadField{"KindZero", 5, {0}, "kind is 0"},
-        BadField{"KindAfterTheLast", 5, {8}, "kind is 8"},
+        BadField{"KindAfterTheLast", 5, {9}, "kind is 9"},
         BadField{"KindHighest", 5, {255}, "kind is 255"},
         BadField{"WireAfterTheLast", 6, {2}, "wire type is 2"},
         BadField{"WireHighest", 6, {255}, "wire type is 255"},
@@ -260,12 +260,12 @@ TEST(DescribeFrameTest, NamesEveryFieldThatTells) {
 
 TEST(FrameKindTest, EveryKindHasANameOfItsOwn) {
   std::vector<std::string> names;
-  for (int kind = 1; kind <= 7; ++kind) {
+  for (int kind = 1; kind <= 8; ++kind) {
     names.emplace_back(FrameKindName(static_cast<FrameKind>(kind)));
   }
   EXPECT_THAT(names,
               testing::ElementsAre("hello", "refusal", "contribution", "result",
-                                   "pull", "factors", "pull-factors"));
+                                   "pull", "factors", "pull-factors", "owned"));
 }
 
 TEST(FrameCountTest, CutsAtEveryFullFrame) {

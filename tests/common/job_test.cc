@@ -125,6 +125,45 @@ TEST(JobTest, WorkersOwnWhatTheyUpdate) {
   EXPECT_TRUE(job->WorkersOwn(1));
 }
 
+TEST(JobTest, CheckpointsAreOfEveryNthStepAndOfTheRoundAskedFor) {
+  Parts parts;
+  const auto rounds = [&] {
+    const JobPtr job = *Make(parts);
+    std::vector<int64_t> found;
+    for (int64_t round = -2; round < 10; ++round) {
+      if (job->IsCheckpoint(round)) found.push_back(round);
+    }
+    return found;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(rounds(), testing::IsEmpty());
+  parts.job.checkpoint_round = 4;
+  EXPECT_THAT(rounds(), ElementsAre(4));
+  parts.job.options.checkpoint_every = 3;
+  EXPECT_THAT(rounds(), ElementsAre(2, 4, 5, 8));
+  parts.job.options.checkpoint_every = 1;
+  EXPECT_THAT(rounds(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+  // The one that the job goes on from is there.
+  parts.job.base_round = 6;
+  EXPECT_THAT(rounds(), ElementsAre(7, 8, 9));
+  parts.job.options.checkpoint_every = 0;
+  EXPECT_THAT(rounds(), testing::IsEmpty());
+}
+
+TEST(JobTest, TheStateOfAnOptimizerOfOursIsCounted) {
+  Parts parts;
+  parts.job.state_arrays = 7;
+  EXPECT_EQ((*Make(parts))->state_arrays, 1);
+  parts.job.options.optimizer.rule = UpdateRule::kAdam;
+  EXPECT_EQ((*Make(parts))->state_arrays, 2);
+  // Only the callers know theirs.
+  parts.job.options.optimizer_place = OptimizerPlace::kWorker;
+  for (const int32_t arrays : {0, 7, kStateArraysMax}) {
+    parts.job.state_arrays = arrays;
+    EXPECT_EQ((*Make(parts))->state_arrays, arrays);
+  }
+}
+
 struct BadJob {
   const char* name;
   std::function<void(Parts&)> spoil;
@@ -173,6 +212,26 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"FactorsOfAVector",
                [](Parts& p) { p.job.routes[1].scheme = Scheme::kFactor; },
                "scale vector 1x7"},
+        BadJob{"NegativeStateArrays", [](Parts& p) { p.job.state_arrays = -1; },
+               "state_arrays is -1"},
+        BadJob{"TooManyStateArrays", [](Parts& p) { p.job.state_arrays = 9; },
+               "state_arrays is 9, must be in [0, 8]"},
+        BadJob{"NegativeCheckpointEvery",
+               [](Parts& p) { p.job.options.checkpoint_every = -1; },
+               "checkpoint_every is -1"},
+        BadJob{"LargeCheckpointEvery",
+               [](Parts& p) {
+                 p.job.options.checkpoint_every = (int64_t{1} << 46) + 1;
+               },
+               "checkpoint_every is 70368744177665"},
+        BadJob{"NegativeCheckpointRound",
+               [](Parts& p) { p.job.checkpoint_round = -2; },
+               "checkpoint_round is -2"},
+        BadJob{"LargeCheckpointRound",
+               [](Parts& p) {
+                 p.job.checkpoint_round = std::numeric_limits<int64_t>::max();
+               },
+               "checkpoint_round is 9223372036854775807"},
         BadJob{"Optimizer",
                [](Parts& p) { p.job.options.optimizer.momentum = 1.0f; },
                "momentum is 1"}),
@@ -213,7 +272,10 @@ INSTANTIATE_TEST_SUITE_P(
                "worker 3 has left, and is a worker"},
         BadJob{"NegativeLeaver", [](Parts& p) { p.job.leavers = {-1}; },
                "worker -1, who has left, comes after worker -1"},
-        BadJob{"SameLeaver", [](Parts& p) { p.job.leavers = {5, 5}; },
+        BadJob{"SameLeaver",
+               [](Parts& p) {
+                 p.job.leavers = {5, 5};
+               },
                "worker 5, who has left, comes after worker 5"},
         BadJob{"HighLeaver", [](Parts& p) { p.job.leavers = {65536}; },
                "worker 65536, who has left"}),

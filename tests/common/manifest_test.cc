@@ -30,9 +30,10 @@ Manifest SomeManifest() {
   manifest.contributions_before = 484;
   manifest.optimizer = kReferenceOptimizer;
   manifest.optimizer_place = OptimizerPlace::kWorker;
+  manifest.state_arrays = 3;
   manifest.layers = AwkwardLayers();
-  manifest.files = {{"shard-0-of-2.safetensors", 1234, 0xdeadbeef},
-                    {"shard-1-of-2.safetensors", 0, 7}};
+  manifest.files = {{"shard-0-of-2-epoch-4.safetensors", 1234, 0xdeadbeef},
+                    {"shard-1-of-2-epoch-4.safetensors", 0, 7}};
   return manifest;
 }
 
@@ -142,6 +143,10 @@ INSTANTIATE_TEST_SUITE_P(
                     "contributions_before is 18446744073709551615"},
         Replacement{"Job", "training", "a b", "job is \"a b\""},
         Replacement{"Place", "\"worker\"", "\"nowhere\"", "nowhere"},
+        Replacement{"StateArrays", "\"state_arrays\": 3", "\"state_arrays\": 9",
+                    "state_arrays is 9"},
+        Replacement{"StateOfServer", "\"worker\"", "\"server\"",
+                    "state_arrays is 3, sgd has 1"},
         Replacement{"Rule", "\"sgd\"", "\"lamb\"", "lamb"},
         Replacement{"HugeFloat", "\"learning_rate\": 0.02",
                     "\"learning_rate\": 1e300", "learning_rate is 1e+300"},
@@ -200,6 +205,9 @@ TEST(ManifestTest, FieldsHaveTheirRanges) {
       [](Manifest& m) { m.round = kCheckpointRoundMax + 1; },
       [](Manifest& m) { m.contributions_before = -1; },
       [](Manifest& m) { m.optimizer.momentum = 1.0f; },
+      [](Manifest& m) { m.state_arrays = -1; },
+      [](Manifest& m) { m.state_arrays = kStateArraysMax + 1; },
+      [](Manifest& m) { m.optimizer_place = OptimizerPlace::kServer; },
       [](Manifest& m) {
         m.optimizer.learning_rate = std::numeric_limits<float>::infinity();
       },

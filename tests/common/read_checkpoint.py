@@ -58,7 +58,7 @@ def read_checkpoint(folder):
         for name, shape, data in read_safetensors(path):
             match = re.fullmatch(
                 r"([^\[]*?)(?:\[(\d+):(\d+)\])?"
-                r"(?:\.(velocity|first_moment|second_moment))?", name)
+                r"(?:\.(velocity|first_moment|second_moment|state\d))?", name)
             array = (unescape(match[1]), match[4] or "parameters")
             first = int(match[2] or 0)
             pieces.setdefault(array, []).append(

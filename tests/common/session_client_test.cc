@@ -74,7 +74,7 @@ class TestCoordinator {
  public:
   explicit TestCoordinator(const CoordinatorOptions& options = TestOptions(),
                            int port = 0)
-      : service_(options),
+      : service_(options, std::nullopt, CoordinatorDisk()),
         server_(*ControlServer::Start("127.0.0.1", port, service_.services())) {
   }
   ~TestCoordinator() {

@@ -56,12 +56,13 @@ TestCheckpoint SomeCheckpoint() {
 TEST(ShardWriterTest, AWholeLayerIsOneTensorOfItsShape) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
-  const auto file = WriteShard(storage, {3, 0, 1}, checkpoint.layers,
-                               checkpoint.rule, TestShardValues(checkpoint, 0));
+  const auto file =
+      WriteShard(storage, {3, 0, 1, 7}, checkpoint.layers,
+                 checkpoint.state_names(), TestShardValues(checkpoint, 0));
   ASSERT_TRUE(file.ok()) << file.status();
   const std::string& contents =
       storage.Contents(absl::StrCat(kFolder, file->name));
-  EXPECT_EQ(file->name, "shard-0-of-1.safetensors");
+  EXPECT_EQ(file->name, "shard-0-of-1-epoch-7.safetensors");
   EXPECT_EQ(file->bytes, static_cast<int64_t>(contents.size()));
   EXPECT_EQ(file->crc32c, Crc32c(contents.data(), contents.size()));
   const SafetensorsHeader header = HeaderOf(contents);
@@ -76,6 +77,7 @@ TEST(ShardWriterTest, AWholeLayerIsOneTensorOfItsShape) {
   EXPECT_EQ(header.metadata.at("round"), "3");
   EXPECT_EQ(header.metadata.at("shard"), "0");
   EXPECT_EQ(header.metadata.at("shards"), "1");
+  EXPECT_EQ(header.metadata.at("epoch"), "7");
 }
 
 TEST(ShardWriterTest, PartsOfALayerSayWhichElementsTheyAre) {
@@ -86,7 +88,7 @@ TEST(ShardWriterTest, PartsOfALayerSayWhichElementsTheyAre) {
       TestValues(checkpoint, 4, 0, 2), TestValues(checkpoint, 4, 2, 3),
       TestValues(checkpoint, 4, 6, 1), TestValues(checkpoint, 4, 20, 5)};
   const auto file = WriteShard(storage, {3, 1, 2}, checkpoint.layers,
-                               checkpoint.rule, chunks);
+                               checkpoint.state_names(), chunks);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_THAT(
       TensorsOf(HeaderOf(storage.Contents(absl::StrCat(kFolder, file->name)))),
@@ -99,11 +101,44 @@ TEST(ShardWriterTest, PartsOfALayerSayWhichElementsTheyAre) {
           "chunk%2Evelocity[20:25].second_moment 5"));
 }
 
-TEST(ShardWriterTest, AShardMayHaveNothing) {
+TEST(ShardWriterTest, TheCallersStateIsNumbered) {
+  SimulatedStorage storage(/*seed=*/0);
+  TestCheckpoint checkpoint = SomeCheckpoint();
+  checkpoint.callers_arrays = 3;
+  checkpoint.layers = {{"a", LayerKind::kVector, 1, 2, 2, 1},
+                       {"a.state2", LayerKind::kVector, 1, 2, 2, 1}};
+  const auto file =
+      WriteShard(storage, {3, 0, 1}, checkpoint.layers,
+                 checkpoint.state_names(), TestShardValues(checkpoint, 0));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT(
+      TensorsOf(HeaderOf(storage.Contents(absl::StrCat(kFolder, file->name)))),
+      ElementsAre("a 2", "a.state0 2", "a.state1 2", "a.state2 2",
+                  "a%2Estate2 2", "a%2Estate2.state0 2", "a%2Estate2.state1 2",
+                  "a%2Estate2.state2 2"));
+}
+
+// One that was counted as dead, and lives, against its successor.
+TEST(ShardWriterTest, AFileOfAnotherEpochIsAnotherFile) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
   const auto file =
-      WriteShard(storage, {3, 4, 5}, checkpoint.layers, checkpoint.rule, {});
+      WriteShard(storage, {3, 0, 1, 8}, checkpoint.layers,
+                 checkpoint.state_names(), TestShardValues(checkpoint, 0));
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::string before =
+      storage.Contents(absl::StrCat(kFolder, file->name));
+  ASSERT_TRUE(WriteShard(storage, {3, 0, 1, 7}, checkpoint.layers,
+                         checkpoint.state_names(), {})
+                  .ok());
+  EXPECT_EQ(storage.Contents(absl::StrCat(kFolder, file->name)), before);
+}
+
+TEST(ShardWriterTest, AShardMayHaveNothing) {
+  SimulatedStorage storage(/*seed=*/0);
+  const TestCheckpoint checkpoint = SomeCheckpoint();
+  const auto file = WriteShard(storage, {3, 4, 5}, checkpoint.layers,
+                               checkpoint.state_names(), {});
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_TRUE(HeaderOf(storage.Contents(absl::StrCat(kFolder, file->name)))
                   .tensors.empty());
@@ -124,7 +159,7 @@ TEST(ShardWriterTest, ChunksThatDoNotFitAreRefusedAndNothingIsWritten) {
       {"length -1", [](Chunks& c) { c[1].length = -1; }},
       {"20 bytes of parameters, its length 4 means 16",
        [](Chunks& c) { c[1].parameters = Buffer::Allocate(20); }},
-      {"32 bytes of state, sgd means 16",
+      {"32 bytes of state, 1 arrays mean 16",
        [](Chunks& c) { c[1].state = Buffer::Allocate(32); }},
       {"after one that ends at 4", [](Chunks& c) { c[1].offset = 3; }},
       {"after one that ends at 4", [](Chunks& c) { c[1] = c[0]; }},
@@ -137,7 +172,7 @@ TEST(ShardWriterTest, ChunksThatDoNotFitAreRefusedAndNothingIsWritten) {
                      TestValues(checkpoint, 4, 4, 4)};
     c.change(chunks);
     const auto file = WriteShard(storage, {3, 0, 1}, checkpoint.layers,
-                                 checkpoint.rule, chunks);
+                                 checkpoint.state_names(), chunks);
     EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(file.status().message()), HasSubstr(c.message));
     EXPECT_TRUE(storage.List("")->empty());
@@ -151,7 +186,8 @@ TEST(ShardWriterTest, ImpossibleShardsAndRoundsAreRefused) {
        {ShardFile{-1, 0, 1}, ShardFile{kCheckpointRoundMax + 1, 0, 1},
         ShardFile{0, 1, 1}, ShardFile{0, -1, 1}, ShardFile{0, 0, 0},
         ShardFile{0, 0, 65537}}) {
-    EXPECT_EQ(WriteShard(storage, file, checkpoint.layers, checkpoint.rule, {})
+    EXPECT_EQ(WriteShard(storage, file, checkpoint.layers,
+                         checkpoint.state_names(), {})
                   .status()
                   .code(),
               absl::StatusCode::kInvalidArgument);

@@ -1,5 +1,6 @@
 #include "common/checkpoint/tensor_name.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -25,6 +26,9 @@ const std::vector<Named>& Examples() {
       {{"fc6.velocity", true, 0, 0, "velocity"}, "fc6%2Evelocity.velocity"},
       {{"a.b", false, 3, 8, "first_moment"}, "a.b[3:8].first_moment"},
       {{"a.second_moment", false, 0, 1, ""}, "a%2Esecond_moment[0:1]"},
+      {{"fc6", true, 0, 0, "state0"}, "fc6.state0"},
+      {{"fc6.state7", false, 0, 1, "state7"}, "fc6%2Estate7[0:1].state7"},
+      {{"fc6.state8", true, 0, 0, ""}, "fc6.state8"},
       {{"a[0:1]", true, 0, 0, ""}, "a%5B0:1%5D"},
       {{"100%", true, 0, 0, ""}, "100%25"},
       {{"%2Evelocity", true, 0, 0, ""}, "%252Evelocity"},
@@ -42,6 +46,17 @@ TEST(TensorNameTest, ExamplesOfTheFormat) {
     ASSERT_TRUE(name.ok()) << name.status();
     EXPECT_EQ(*name, example.name) << example.text;
   }
+}
+
+TEST(TensorNameTest, StatesAreTheRulesOrTheCallers) {
+  using testing::ElementsAre;
+  EXPECT_THAT(StateNames(OptimizerPlace::kServer, UpdateRule::kSgd, 1),
+              ElementsAre("velocity"));
+  EXPECT_THAT(StateNames(OptimizerPlace::kServer, UpdateRule::kAdam, 2),
+              ElementsAre("first_moment", "second_moment"));
+  EXPECT_THAT(StateNames(OptimizerPlace::kWorker, UpdateRule::kAdam, 3),
+              ElementsAre("state0", "state1", "state2"));
+  EXPECT_TRUE(StateNames(OptimizerPlace::kWorker, UpdateRule::kSgd, 0).empty());
 }
 
 TEST(TensorNameTest, WhatIsNotWrittenIsNotRead) {
@@ -80,8 +95,9 @@ TEST(TensorNameTest, WhatIsNotWrittenIsNotRead) {
 // Of pieces that mean something in a name, so that all that can be confused is.
 TEST(TensorNameTest, DifferentTensorsHaveDifferentNames) {
   constexpr const char* kParts[] = {
-      "a", ".velocity", "[0:1]", "%", "2E",           "5B",        "%2E",
-      "[", "]",         "__",    ".", "first_moment", "metadata__"};
+      "a",  ".velocity", ".state0",      "[0:1]",     "%",
+      "2E", "5B",        "%2E",          "[",         "]",
+      "__", ".",         "first_moment", "metadata__"};
   for (const uint64_t seed : TestSeeds(3000)) {
     SCOPED_TRACE(ReplayHint(seed));
     Random random(seed);
@@ -94,7 +110,9 @@ TEST(TensorNameTest, DifferentTensorsHaveDifferentNames) {
       name.first = static_cast<int64_t>(random.Below(3));
       name.last = name.first + 1;
     }
-    if (random.Chance(0.5)) name.state = "velocity";
+    if (random.Chance(0.5)) {
+      name.state = random.Chance(0.5) ? "velocity" : "state0";
+    }
     const std::string text = EncodeTensorName(name);
     EXPECT_NE(text, "__metadata__");
     const auto decoded = DecodeTensorName(text);

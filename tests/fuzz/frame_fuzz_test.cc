@@ -36,6 +36,7 @@ JobPtr FuzzedJob(bool deterministic) {
   options.optimizer.learning_rate = 1.0f;
   options.optimizer.momentum = 0.0f;
   options.deterministic = deterministic;
+  options.checkpoint_every = 2;
   return TestJob(
       kWorkers, 1,
       {VectorLayer("large", kLarge), FactorLayer("fc", 2, 3, true, 4)}, options,
@@ -59,7 +60,7 @@ FrameKind AnyKind(Random& random, PeerId sender) {
   constexpr FrameKind kKinds[] = {
       FrameKind::kContribution, FrameKind::kContribution, FrameKind::kFactors,
       FrameKind::kFactors,      FrameKind::kPull,         FrameKind::kResult,
-      FrameKind::kPullFactors};
+      FrameKind::kPullFactors,  FrameKind::kOwned,        FrameKind::kOwned};
   return kKinds[random.Below(std::size(kKinds))];
 }
 
@@ -70,7 +71,7 @@ void MutateFields(Random& random, FrameHeader& header) {
     const auto word = static_cast<uint32_t>(value);
     switch (random.Below(10)) {
       case 0:
-        header.kind = static_cast<FrameKind>(1 + value % 7);
+        header.kind = static_cast<FrameKind>(1 + value % 8);
         break;
       case 1:
         header.wire = static_cast<WireType>(value % 2);
@@ -115,6 +116,10 @@ FrameHeader MutatedHeader(Random& random, const Job& job) {
     header.chunk = static_cast<uint32_t>(job.PositionOf(sender.rank));
     header.part = static_cast<uint8_t>(random.Below(2));
     header.payload_bytes = header.part == kOutputGradientMatrix ? 32 : 48;
+  } else if (kind == FrameKind::kOwned) {
+    header.layer = 1;
+    header.part = static_cast<uint8_t>(random.Below(2));
+    header.payload_bytes = 32;
   } else if (kind == FrameKind::kContribution || kind == FrameKind::kResult) {
     header.payload_bytes = by_factors ? 32 : kFramePayloadBytesMax;
     if (!by_factors && random.Chance(0.5)) {

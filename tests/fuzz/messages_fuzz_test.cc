@@ -39,7 +39,17 @@ JoinRequest SomeJoin() {
   request.name = "host:1";
   request.data_address = "host:2";
   request.layers = SomeLayers();
+  request.state_arrays = 3;
+  request.has_checkpoints = true;
   return request;
+}
+
+Heartbeat SomeHeartbeat() {
+  return {13, 12, 1000, 3, Stall{1, 13, "worker 1", absl::Seconds(12.5)}};
+}
+
+CheckpointPart SomePart() {
+  return {5, 12, "shard-0", 1234, 0xdeadbeef, "the disk is full"};
 }
 
 EpochReport SomeReport() {
@@ -66,6 +76,8 @@ EpochStart SomeStart() {
     job.contributions_before = 40;
     job.finished_rounds = {{1, 19, 0, 2}};
     job.owner = 1;
+    job.options.checkpoint_every = 5;
+    job.checkpoint_round = 22;
   });
   start.explanations = {{10, std::nullopt, "no factors"}, {20, 30, "fewer"}};
   uint64_t incarnation = 0;
@@ -91,7 +103,14 @@ v1::GetStatusResponse SomeStatus() {
   member.name = "host:1";
   member.data_address = "host:2";
   member.since_heartbeat = absl::Seconds(1.5);
+  member.stall = Stall{1, 13, "worker 1", absl::Seconds(12.5)};
+  member.stalled_layer = "fc";
   status.members = {member};
+  status.checkpoint_round = 12;
+  status.checkpoint_contributions = 26;
+  status.checkpoint_bytes = 1234;
+  status.checkpoint_wanted = true;
+  status.checkpoint_failure = "the disk is full";
   return ToProto(status);
 }
 
@@ -110,6 +129,8 @@ void CheckConverted(const LostPeer& lost) { ExpectRank(lost.peer); }
 void CheckConverted(const Heartbeat&) {}
 void CheckConverted(const EpochReport&) {}
 void CheckConverted(const Leave&) {}
+void CheckConverted(const CheckpointPart&) {}
+void CheckConverted(const Failure&) {}
 
 void CheckConverted(const Waiting&) {}
 void CheckConverted(const PrepareEpoch&) {}
@@ -123,6 +144,10 @@ void CheckConverted(const EpochStart& start) {
   ASSERT_EQ(job.routes.size(), job.layers.size());
   ASSERT_EQ(start.explanations.size(), job.layers.size());
   ASSERT_TRUE(job.options.optimizer.Validate().ok());
+  ASSERT_GE(job.state_arrays, 0);
+  ASSERT_LE(job.state_arrays, kStateArraysMax);
+  ASSERT_GE(job.options.checkpoint_every, 0);
+  ASSERT_GE(job.checkpoint_round, kInitialRound);
   for (size_t i = 0; i < job.layers.size(); ++i) {
     ASSERT_TRUE(SupportsScheme(job.layers[i], job.routes[i].scheme));
   }
@@ -219,7 +244,9 @@ TEST(MessagesFuzzTest, JoinRequest) { FuzzMember(SomeJoin()); }
 TEST(MessagesFuzzTest, Resume) {
   FuzzMember(Resume{77, PeerId::Worker(4), 9, 5});
 }
-TEST(MessagesFuzzTest, Heartbeat) { FuzzMember(Heartbeat{13, 12, 1000, 3}); }
+TEST(MessagesFuzzTest, Heartbeat) { FuzzMember(SomeHeartbeat()); }
+TEST(MessagesFuzzTest, Failure) { FuzzMember(Failure{"NaN in layer fc"}); }
+TEST(MessagesFuzzTest, CheckpointPart) { FuzzMember(SomePart()); }
 TEST(MessagesFuzzTest, LostPeer) {
   FuzzMember(LostPeer{5, PeerId::Worker(0), "reset"});
 }
@@ -260,6 +287,9 @@ void SetNumber(Random& random, uint64_t value, v1::EpochStart& start) {
       [&] { job.set_first_step(number); },
       [&] { job.set_contributions_before(number); },
       [&] { job.set_owner(word); },
+      [&] { job.set_state_arrays(word); },
+      [&] { job.set_checkpoint_every(number); },
+      [&] { job.set_checkpoint_round(number); },
       [&] { finished.set_layer(word); },
       [&] { finished.set_round(number); },
       [&] { finished.set_holder(word); },
@@ -364,6 +394,50 @@ TEST(MessagesTest, EverySeatIsAMembersAndEveryMemberHasOne) {
     EXPECT_THAT(std::string(message.status().message()),
                 testing::HasSubstr(c.text));
   }
+}
+
+TEST(MessagesTest, NewFieldsAreThereAgain) {
+  const auto join = FromProto(ToProto(MemberMessage(SomeJoin())));
+  ASSERT_TRUE(join.ok()) << join.status();
+  EXPECT_EQ(std::get<JoinRequest>(*join).state_arrays, 3);
+  EXPECT_TRUE(std::get<JoinRequest>(*join).has_checkpoints);
+
+  const auto beat = FromProto(ToProto(MemberMessage(SomeHeartbeat())));
+  ASSERT_TRUE(beat.ok()) << beat.status();
+  const auto& stall = std::get<Heartbeat>(*beat).stall;
+  ASSERT_TRUE(stall.has_value());
+  EXPECT_EQ(stall->layer, 1);
+  EXPECT_EQ(stall->round, 13);
+  EXPECT_EQ(stall->missing, "worker 1");
+  EXPECT_EQ(stall->waited, absl::Seconds(12.5));
+  const auto calm = FromProto(ToProto(MemberMessage(Heartbeat())));
+  EXPECT_FALSE(std::get<Heartbeat>(*calm).stall.has_value());
+
+  const auto part = FromProto(ToProto(MemberMessage(SomePart())));
+  ASSERT_TRUE(part.ok()) << part.status();
+  const auto& said = std::get<CheckpointPart>(*part);
+  EXPECT_EQ(said.epoch, 5u);
+  EXPECT_EQ(said.round, 12);
+  EXPECT_EQ(said.file, "shard-0");
+  EXPECT_EQ(said.bytes, 1234);
+  EXPECT_EQ(said.crc, 0xdeadbeef);
+  EXPECT_EQ(said.error, "the disk is full");
+
+  const auto start = FromProto(ToProto(CoordinatorMessage(SomeStart())));
+  ASSERT_TRUE(start.ok()) << start.status();
+  const Job& job = *std::get<EpochStart>(*start).job;
+  EXPECT_EQ(job.options.checkpoint_every, 5);
+  EXPECT_EQ(job.checkpoint_round, 22);
+
+  const auto status = FromProto(SomeStatus());
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->members[0].stall->waited, absl::Seconds(12.5));
+  EXPECT_EQ(status->members[0].stalled_layer, "fc");
+  EXPECT_EQ(status->checkpoint_round, 12);
+  EXPECT_EQ(status->checkpoint_contributions, 26);
+  EXPECT_EQ(status->checkpoint_bytes, 1234);
+  EXPECT_TRUE(status->checkpoint_wanted);
+  EXPECT_EQ(status->checkpoint_failure, "the disk is full");
 }
 
 TEST(MessagesTest, RefusalsKeepEveryCodeButOk) {

@@ -1,16 +1,21 @@
 // Every benchmark once, in small: that it still runs and checks its result. No
-// time is measured here.
+// time is judged here.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "tests/testing/program_run.h"
 
 namespace nereus {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(BenchmarksTest, SyncBenchmarkReportsItsRounds) {
@@ -36,6 +41,39 @@ TEST(BenchmarksTest, TransportBenchmarkReportsBothDirections) {
   EXPECT_THAT(run.output(), HasSubstr("one way"));
   EXPECT_THAT(run.output(), HasSubstr("both ways"));
   EXPECT_THAT(run.output(), HasSubstr("3 rounds of 1 MB"));
+}
+
+TEST(BenchmarksTest, RecoveryBenchmarkTimesEveryCase) {
+  // A lease that no busy machine outlasts by chance.
+  ProgramRun run({"tests/benchmarks/recovery_benchmark.py", "--workers=3",
+                  "--parameters=20000", "--repeats=1", "--lease=5",
+                  "--stop-seconds=8", "--json"});
+  ASSERT_EQ(run.Finish(absl::Minutes(4)), 0) << run.error() << run.output();
+  std::vector<std::string> cases;
+  for (const auto line :
+       absl::StrSplit(run.output(), '\n', absl::SkipEmpty())) {
+    const auto report = nlohmann::json::parse(line, /*cb=*/nullptr,
+                                              /*allow_exceptions=*/false);
+    ASSERT_TRUE(report.is_object()) << line;
+    cases.push_back(report.at("case"));
+    const bool has_gap = cases.back() == "coordinator";
+    EXPECT_GT(report.at(has_gap ? "gap" : "resumed").at("median"), 0.0) << line;
+  }
+  EXPECT_THAT(cases, ElementsAre("worker", "server", "coordinator", "stopped"));
+}
+
+TEST(BenchmarksTest, RecoveryBenchmarkWatchesMemory) {
+  ProgramRun run({"tests/benchmarks/recovery_benchmark.py", "--memory",
+                  "--workers=2", "--parameters=20000", "--rounds=200",
+                  "--warmup-rounds=50", "--sample-rounds=50", "--visits=2",
+                  "--json"});
+  ASSERT_EQ(run.Finish(), 0) << run.error() << run.output();
+  const auto report = nlohmann::json::parse(run.output(), /*cb=*/nullptr,
+                                            /*allow_exceptions=*/false);
+  ASSERT_TRUE(report.is_object()) << run.output();
+  EXPECT_EQ(report.at("visits"), 2);
+  EXPECT_EQ(report.at("processes").size(), 3);
+  EXPECT_GT(report.at("processes").at("server0").at("first_kib"), 0);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -338,6 +339,62 @@ TEST(ClusterTest, MisuseNamesTheLayerAndBothValues) {
   EXPECT_EQ(worker.client()->Wait(0, 0).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(worker.Step(0).ok());
+}
+
+TEST(ClusterTest, ANaNEndsTheJobForAllAndSaysWhoseItIs) {
+  LocalCluster cluster(Job(2, 1));
+  const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
+    ToyWorker worker(SmallModel());
+    NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+    NEREUS_RETURN_IF_ERROR(worker.Step(0));
+    if (worker.client()->rank() == 0) return worker.Step(1);
+    NEREUS_RETURN_IF_ERROR(worker.client()->BeginStep().status());
+    std::vector<float> gradient(300 * 700, 1.0f);
+    gradient[7] = std::nanf("");
+    const absl::Status refused =
+        worker.client()->Push(0, 1, absl::MakeSpan(gradient));
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr("layer conv, step 1: the gradient has nan at "
+                          "element 7 of 210000"));
+    return worker.client()->Leave();
+  });
+  for (const absl::Status& result : results) {
+    EXPECT_EQ(result.code(), absl::StatusCode::kAborted);
+    EXPECT_THAT(std::string(result.message()),
+                HasSubstr("worker 1: layer conv, step 1"));
+  }
+}
+
+TEST(ClusterTest, ARoundThatWaitsSaysForWhom) {
+  ServerOptions options = Job(2, 1);
+  options.stall_threshold = absl::Milliseconds(500);
+  LocalCluster cluster(options);
+  const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
+    ToyWorker worker(SmallModel());
+    NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+    if (worker.client()->rank() == 1) {
+      // It dawdles until it is seen.
+      const absl::Time deadline = absl::Now() + absl::Seconds(20);
+      std::string seen;
+      while (seen.empty() && absl::Now() < deadline) {
+        NEREUS_ASSIGN_OR_RETURN(
+            const JobStatus status,
+            FetchJobStatus(cluster.coordinator_address(), absl::Seconds(5)));
+        for (const JobStatus::Member& member : status.members) {
+          if (!member.stall.has_value()) continue;
+          if (member.id.role != Role::kShard) continue;
+          EXPECT_EQ(member.stall->round, 0);
+          seen = member.stall->missing;
+        }
+        absl::SleepFor(absl::Milliseconds(20));
+      }
+      EXPECT_EQ(seen, "worker 1");
+    }
+    NEREUS_RETURN_IF_ERROR(worker.Step(0));
+    return worker.client()->Leave();
+  });
+  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
 }
 
 TEST(ClusterTest, StatusShowsTheMembers) {

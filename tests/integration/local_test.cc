@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -110,6 +111,17 @@ class LocalTest : public testing::Test {
     return -1;
   }
 
+  // A child whose command line has `word`.
+  pid_t FindRunning(const std::string& word) {
+    for (const ProcessInfo& child : ChildrenOf(run_->pid())) {
+      std::ifstream file(absl::StrCat("/proc/", child.pid, "/cmdline"));
+      const std::string command((std::istreambuf_iterator<char>(file)), {});
+      if (absl::StrContains(command, word)) return child.pid;
+    }
+    ADD_FAILURE() << "no child with " << word;
+    return -1;
+  }
+
   void ExpectChildrenGone() {
     for (const ProcessInfo& child : children_) {
       EXPECT_TRUE(IsGone(child.pid)) << child.name << " " << child.pid;
@@ -186,6 +198,50 @@ TEST_F(LocalTest, KilledServerEndsTheJobWithTheReasonAndNoProcessStays) {
   EXPECT_THAT(run_->error(), HasSubstr("shard "));
   EXPECT_THAT(run_->error(), HasSubstr("was killed by signal 9 (Killed)"));
   ExpectChildrenGone();
+}
+
+// A worker, a server and the coordinator die, one after the other; each is
+// started again, and the job ends as if nothing had happened.
+TEST_F(LocalTest, AJobFinishesWhateverIsKilled) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/checkpoints");
+  std::filesystem::remove_all(folder);
+  Start({"--workers=3", "--servers=2", "--model=mlp", "--limit=1000",
+         "--epochs=400", "--restarts=20", "--lease=4", "--checkpoint-every=50",
+         absl::StrCat("--checkpoint-dir=", folder), "--log-level=info",
+         absl::StrCat("--json=", json_)});
+  const auto epochs = [this] {
+    const std::vector<std::string> parts =
+        absl::StrSplit(run_->error(), "[coordinator] epoch ");
+    return parts.size();
+  };
+  ASSERT_TRUE(run_->WaitUntil([&] {
+    return run_->exit().has_value() ||
+           absl::StrContains(run_->error(), "checkpoint of round 49");
+  })) << run_->error();
+  for (const char* word : {"nereus-worker", "--shard=1", "--coordinate-only"}) {
+    ASSERT_FALSE(run_->exit().has_value()) << run_->error();
+    const size_t before = epochs();
+    ASSERT_EQ(kill(FindRunning(word), SIGKILL), 0) << word;
+    ASSERT_TRUE(run_->WaitUntil([&] {
+      return run_->exit().has_value() || epochs() > before;
+    })) << word
+        << run_->error();
+  }
+  ASSERT_EQ(run_->Finish(), 0) << run_->error();
+  const nlohmann::json report = ReadReport();
+  ASSERT_TRUE(report.is_object());
+  EXPECT_EQ(report.at("replicas_equal"), true);
+  EXPECT_GE(report.at("restarts"), 3);
+  EXPECT_GE(report.at("test_accuracy"), 0.7);
+
+  ProgramRun list(
+      {"server/admin/nereusctl", "checkpoints", folder, "--verify", "--json"});
+  ASSERT_EQ(list.Finish(), 0) << list.error();
+  const nlohmann::json checkpoints =
+      nlohmann::json::parse(list.output(), nullptr, false);
+  ASSERT_TRUE(checkpoints.is_array());
+  ASSERT_GE(checkpoints.size(), 1u);
+  EXPECT_EQ(checkpoints[0].at("usable"), true);
 }
 
 TEST_F(LocalTest, InterruptEndsTheJobAndNoProcessStays) {

@@ -80,8 +80,10 @@ MachineReport Closed(std::optional<int64_t> round) {
 EpochChange ChangeOf(std::vector<EpochChange::Worker> workers,
                      std::vector<int32_t> joiners = {},
                      std::optional<int64_t> closed = kInitialRound) {
-  return {
-      std::move(workers), {Closed(closed), Closed(closed)}, std::move(joiners)};
+  return {std::move(workers),
+          {Closed(closed), Closed(closed)},
+          std::move(joiners),
+          false};
 }
 
 // The next epoch, number 6, which must be possible.
@@ -462,6 +464,84 @@ TEST(EpochChangeTest, ReportsThatMakeNoSenseAreRefused) {
   change.workers[1].report.factor_layers = {
       {-1, 9, 2}, {1, 9, 2}, {3, 9, 2}, {0, 7, 2}, {2, 7, 2}};
   EXPECT_THAT(Next(*MixedJob(2), change).job->finished_rounds, IsEmpty());
+}
+
+TEST(EpochChangeTest, ACheckpointIsOfTheFirstStepThatNoneHasBegun) {
+  const JobPtr job = MixedJob(2);
+  EpochChange change = ChangeOf({At(0, 4), At(1, 6)});
+  EXPECT_EQ(Next(*job, change).job->checkpoint_round, kInitialRound);
+  change.checkpoint = true;
+  const NextEpoch next = Next(*job, change);
+  EXPECT_EQ(next.job->checkpoint_round, 7);
+  EXPECT_TRUE(next.job->IsCheckpoint(7));
+  // It stays so until another one is asked for.
+  change.checkpoint = false;
+  EXPECT_EQ(Next(*next.job, change).job->checkpoint_round, 7);
+}
+
+// A job of four that has come far, and goes back to round 5.
+class RestartedEpochTest : public testing::Test {
+ protected:
+  RestartedEpochTest()
+      : job_(EpochAfter(*MixedJob(3), [](Job& late) {
+          late.workers = {{0, 0}, {2, 9}};
+          late.leavers = {1};
+          late.first_step = 9;
+          late.contributions_before = 27;
+          late.finished_rounds = {{0, 8, 1, 3}};
+          late.owner = 0;
+          late.checkpoint_round = 12;
+        })) {}
+  NextEpoch Restarted(const EpochChange& change) {
+    const auto next = MakeRestartedEpoch(*job_, 7, {5, 18}, change);
+    EXPECT_TRUE(next.ok()) << next.status();
+    return next.value_or(NextEpoch());
+  }
+  const JobPtr job_;
+};
+
+TEST_F(RestartedEpochTest, EverybodyBeginsAfterTheCheckpoint) {
+  const NextEpoch next = Restarted(ChangeOf({At(0, 14), At(2, 14)}, {5}));
+  EXPECT_EQ(next.job->epoch, 7u);
+  EXPECT_EQ(next.job->base_round, 5);
+  EXPECT_EQ(next.job->first_step, 6);
+  EXPECT_EQ(next.job->contributions_before, 18);
+  EXPECT_THAT(next.job->workers, ElementsAre(WorkerSeat{0, 6}, WorkerSeat{2, 6},
+                                             WorkerSeat{5, 6}));
+  EXPECT_THAT(next.afresh, ElementsAre(0, 2));
+}
+
+TEST_F(RestartedEpochTest, NothingOfTheLifeBeforeIsLeft) {
+  const NextEpoch next = Restarted(ChangeOf({At(0, 14)}));
+  EXPECT_THAT(next.job->finished_rounds, IsEmpty());
+  EXPECT_THAT(next.job->leavers, IsEmpty());
+  EXPECT_EQ(next.job->owner, -1);
+  EXPECT_EQ(next.job->checkpoint_round, kInitialRound);
+  EXPECT_EQ(next.job->layers, job_->layers);
+  EXPECT_EQ(next.job->options, job_->options);
+  EXPECT_EQ(next.job->shards(), job_->shards());
+}
+
+// What they have done is to be done again.
+TEST_F(RestartedEpochTest, ThoseWhoHaveLeftAreBack) {
+  const NextEpoch next =
+      Restarted(ChangeOf({At(0, 14), Leaving(At(1, 8)), Leaving(At(2, 14))}));
+  EXPECT_THAT(next.job->workers, ElementsAre(WorkerSeat{0, 6}, WorkerSeat{1, 6},
+                                             WorkerSeat{2, 6}));
+  EXPECT_THAT(next.afresh, ElementsAre(0, 1, 2));
+}
+
+TEST_F(RestartedEpochTest, ACheckpointIsOfItsFirstStep) {
+  EpochChange change = ChangeOf({At(0, 14)});
+  change.checkpoint = true;
+  EXPECT_EQ(Restarted(change).job->checkpoint_round, 6);
+}
+
+TEST_F(RestartedEpochTest, NeedsAWorker) {
+  const auto next = MakeRestartedEpoch(*job_, 7, {5, 18}, ChangeOf({}));
+  EXPECT_EQ(next.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Restarted(ChangeOf({}, {4})).job->workers,
+              ElementsAre(WorkerSeat{4, 6}));
 }
 
 }  // namespace

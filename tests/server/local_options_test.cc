@@ -63,7 +63,7 @@ TEST(LocalOptionsTest, FirstShardHostsTheCoordinatorAndTheOthersFindIt) {
   options.forced_scheme = Scheme::kFactor;
   options.job.deterministic = true;
   options.job.optimizer.learning_rate = 0.1f;
-  EXPECT_THAT(ServerArguments(options, 0, "unused"),
+  EXPECT_THAT(ServerArguments(options, 0, ""),
               AllOf(Contains("--shard=0"), Contains("--servers=2"),
                     Contains("--workers=3"), Contains("--control-port=0"),
                     Contains("--data-port=0"), Contains("--scheme=factor"),

@@ -523,21 +523,21 @@ INSTANTIATE_TEST_SUITE_P(
                       h.wire = WireType::kNone;
                       h.payload_bytes = 0;
                     },
-                    "shards take contributions and pulls"},
+                    "shards take contributions, pulls and owned layers"},
         RefusalCase{"Part", kWorker1, [](FrameHeader& h) { h.part = 1; },
                     "the part must be 0"},
         RefusalCase{"Result", kWorker1,
                     [](FrameHeader& h) { h.kind = FrameKind::kResult; },
-                    "shards take contributions and pulls"},
+                    "shards take contributions, pulls and owned layers"},
         RefusalCase{"Factors", kWorker1,
                     [](FrameHeader& h) { h.kind = FrameKind::kFactors; },
-                    "shards take contributions and pulls"},
+                    "shards take contributions, pulls and owned layers"},
         RefusalCase{"Hello", kWorker1,
                     [](FrameHeader& h) { h.kind = FrameKind::kHello; },
-                    "shards take contributions and pulls"},
+                    "shards take contributions, pulls and owned layers"},
         RefusalCase{"Refusal", kWorker1,
                     [](FrameHeader& h) { h.kind = FrameKind::kRefusal; },
-                    "shards take contributions and pulls"}),
+                    "shards take contributions, pulls and owned layers"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ShardTest, BeforeTheInitialParametersNoRoundIsOpen) {

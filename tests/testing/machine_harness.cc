@@ -117,6 +117,10 @@ Effects Carry(Outbox& out) {
       effects.sent.push_back({std::nullopt, broadcast->frame});
     } else if (const auto* done = std::get_if<LayerDone>(&action)) {
       effects.done.push_back(*done);
+    } else if (const auto* save = std::get_if<SaveCheckpoint>(&action)) {
+      effects.saves.push_back(*save);
+    } else if (const auto* load = std::get_if<LoadCheckpoint>(&action)) {
+      effects.loads.push_back(*load);
     } else if (const auto* message = std::get_if<SendMessage>(&action)) {
       effects.messages.push_back(message->message);
     } else if (const auto* follow = std::get_if<FollowEpoch>(&action)) {
@@ -171,6 +175,9 @@ Effects DeliverAll(Machine& machine, PeerId from,
     }
     for (const LayerDone& done : delivery->effects.done) {
       all.done.push_back(done);
+    }
+    for (SaveCheckpoint& save : delivery->effects.saves) {
+      all.saves.push_back(std::move(save));
     }
   }
   return all;

@@ -59,6 +59,8 @@ struct Effects {
   };
   std::vector<Sent> sent;
   std::vector<LayerDone> done;
+  std::vector<SaveCheckpoint> saves;
+  std::vector<LoadCheckpoint> loads;
 
   // Of a member.
   std::vector<MemberMessage> messages;

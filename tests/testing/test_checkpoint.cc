@@ -66,8 +66,7 @@ std::vector<LayerSpec> AwkwardLayers() {
 
 ChunkValues TestValues(const TestCheckpoint& checkpoint, int layer,
                        int64_t offset, int64_t length) {
-  const int states =
-      checkpoint.with_state ? OptimizerStateCount(checkpoint.rule) : 0;
+  const int states = checkpoint.with_state ? checkpoint.state_arrays() : 0;
   const int64_t bytes = length * kFloatBytes;
   ChunkValues values = {layer, offset, length, Buffer::Allocate(bytes),
                         Buffer::Allocate(states * bytes)};
@@ -97,12 +96,14 @@ absl::StatusOr<Manifest> WriteTestCheckpoint(Storage& storage,
   manifest.round = checkpoint.round;
   manifest.contributions_before = checkpoint.round * 2;
   manifest.optimizer.rule = checkpoint.rule;
+  manifest.optimizer_place = checkpoint.place();
+  manifest.state_arrays = checkpoint.state_arrays();
   manifest.layers = checkpoint.layers;
   for (int shard = 0; shard < checkpoint.shards; ++shard) {
     NEREUS_ASSIGN_OR_RETURN(
         ManifestFile file,
         WriteShard(storage, {checkpoint.round, shard, checkpoint.shards},
-                   checkpoint.layers, checkpoint.rule,
+                   checkpoint.layers, checkpoint.state_names(),
                    TestShardValues(checkpoint, shard)));
     manifest.files.push_back(std::move(file));
   }
@@ -114,8 +115,7 @@ absl::Status CheckTestCheckpoint(Storage& storage, const Manifest& manifest,
                                  const TestCheckpoint& checkpoint) {
   NEREUS_ASSIGN_OR_RETURN(CheckpointReader reader,
                           CheckpointReader::Open(&storage, manifest));
-  const int states =
-      checkpoint.with_state ? OptimizerStateCount(checkpoint.rule) : 0;
+  const int states = checkpoint.with_state ? checkpoint.state_arrays() : 0;
   absl::Status status;
   ForEachChunk(checkpoint, [&](int layer, int64_t offset, int64_t length) {
     if (!status.ok()) return;

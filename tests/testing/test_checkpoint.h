@@ -2,12 +2,15 @@
 #define NEREUS_TESTS_TESTING_TEST_CHECKPOINT_H_
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/checkpoint/chunk_values.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/storage.h"
+#include "common/checkpoint/tensor_name.h"
 #include "common/compute/optimizer.h"
 #include "common/plan/layer_spec.h"
 
@@ -22,6 +25,19 @@ struct TestCheckpoint {
   UpdateRule rule = UpdateRule::kSgd;
   bool with_state = true;
   std::vector<LayerSpec> layers;
+  // Arrays of the callers' own optimizer; none: it is the rule's.
+  std::optional<int> callers_arrays = std::nullopt;
+
+  OptimizerPlace place() const {
+    return callers_arrays.has_value() ? OptimizerPlace::kWorker
+                                      : OptimizerPlace::kServer;
+  }
+  int state_arrays() const {
+    return callers_arrays.value_or(OptimizerStateCount(rule));
+  }
+  std::vector<std::string> state_names() const {
+    return StateNames(place(), rule, state_arrays());
+  }
 };
 
 // Layers of 1 element, of one chunk of 8, one less and one more, and of names

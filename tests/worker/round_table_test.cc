@@ -44,7 +44,7 @@ TEST(RoundTableTest, LayersOutsideTheModelAreRefused) {
   const auto table = StartedTable();
   for (const int layer : {-1, 2, 1 << 30}) {
     for (const absl::Status& status :
-         {table->CheckLayer(layer), table->BeginPush(layer, 0, At(0)),
+         {table->CheckLayer(layer), table->BeginPush(layer, 0, At(0)).status(),
           table->Await(layer, 0, absl::ZeroDuration())}) {
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
       EXPECT_THAT(std::string(status.message()),
@@ -59,7 +59,7 @@ TEST(RoundTableTest, LayersOutsideTheModelAreRefused) {
 TEST(RoundTableTest, StepsComeOneByOneAndTheErrorNamesTheLayer) {
   const auto table = StartedTable();
   const auto refused = [&](int64_t step) {
-    const absl::Status status = table->BeginPush(1, step, At(0));
+    const absl::Status status = table->BeginPush(1, step, At(0)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << step;
     EXPECT_THAT(std::string(status.message()),
                 AllOf(HasSubstr("layer second"),
@@ -75,14 +75,14 @@ TEST(RoundTableTest, StepsComeOneByOneAndTheErrorNamesTheLayer) {
   table->Begin(Step(1));
   ASSERT_TRUE(table->BeginPush(1, 1, At(0)).ok());
   // Step 0 of it is not done.
-  const absl::Status early = table->BeginPush(0, 1, At(0));
+  const absl::Status early = table->BeginPush(0, 1, At(0)).status();
   EXPECT_EQ(early.code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(RoundTableTest, AStepIsBegunBeforeItIsPushed) {
   const auto table = TwoLayers();
   table->Finish(0, kInitialRound, At(0));
-  const absl::Status status = table->BeginPush(0, 0, At(0));
+  const absl::Status status = table->BeginPush(0, 0, At(0)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("layer first"), HasSubstr("none was begun")));
@@ -106,8 +106,10 @@ TEST(RoundTableTest, StepsBeginOneAfterTheOther) {
 TEST(RoundTableTest,
      TheFirstValuesAreAwaitedForAllLayersAndAgainAfterARestart) {
   const auto table = TwoLayers();
+  EXPECT_EQ(table->Restart(), 1);
   table->Finish(0, 4, At(0));
-  table->Restart();
+  EXPECT_EQ(table->Restart(), 2);
+  ASSERT_TRUE(table->Acknowledge().ok());
   std::thread driver([&] {
     table->Finish(0, 5, At(0));
     table->Finish(1, 5, At(0));
@@ -117,9 +119,44 @@ TEST(RoundTableTest,
   EXPECT_EQ(table->round(), 5);
 }
 
+TEST(RoundTableTest, AJobThatGoesBackIsHeardFromEveryCallUntilTheCallerKnows) {
+  const auto table = TwoLayers();
+  EXPECT_EQ(table->Restart(), 1);
+  for (const int layer : {0, 1}) table->Finish(layer, kInitialRound, At(0));
+  table->Begin(Step(0));
+  const float gradient = 1.0f;
+  ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
+  auto lent = std::make_unique<Buffer>(table->Borrow(0, &gradient, 1));
+  // Whoever waits hears it, and whoever calls afterwards.
+  std::thread driver([&] { EXPECT_EQ(table->Restart(), 2); });
+  EXPECT_TRUE(absl::IsOutOfRange(table->Await(0, 0, kLong)));
+  driver.join();
+  EXPECT_TRUE(absl::IsOutOfRange(table->BeginPush(1, 0, At(0)).status()));
+  EXPECT_TRUE(absl::IsOutOfRange(table->AwaitBegin(1).status()));
+  EXPECT_TRUE(absl::IsOutOfRange(table->AwaitFirstValues()));
+  EXPECT_TRUE(absl::IsOutOfRange(table->AwaitOver(kLong)));
+  // It gets its buffer back before it goes on.
+  std::thread transport([&] { lent.reset(); });
+  EXPECT_TRUE(table->Acknowledge().ok());
+  transport.join();
+  EXPECT_TRUE(table->AwaitReturned(absl::ZeroDuration()));
+  for (const int layer : {0, 1}) table->Finish(layer, 4, At(0));
+  EXPECT_TRUE(table->AwaitFirstValues().ok());
+  EXPECT_EQ(table->next_step(), 5);
+}
+
+TEST(RoundTableTest, TheEndOfTheMembershipIsAwaited) {
+  const auto table = StartedTable();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(table->AwaitOver(absl::ZeroDuration())));
+  table->End(absl::OkStatus());
+  EXPECT_TRUE(table->AwaitOver(kLong).ok());
+  table->End(absl::AbortedError("gone"));
+  EXPECT_EQ(table->AwaitOver(kLong), absl::AbortedError("gone"));
+}
+
 TEST(RoundTableTest, NothingIsPushedBeforeTheInitialParameters) {
   const auto table = TwoLayers();
-  EXPECT_EQ(table->BeginPush(0, 0, At(0)).code(),
+  EXPECT_EQ(table->BeginPush(0, 0, At(0)).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -162,7 +199,7 @@ TEST(RoundTableTest, AFailureEndsEveryWaitAndEveryPush) {
   driver.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_EQ(status.message(), "worker 3 is gone");
-  EXPECT_EQ(table->BeginPush(1, 0, At(0)), status);
+  EXPECT_EQ(table->BeginPush(1, 0, At(0)).status(), status);
   EXPECT_EQ(table->failure(), status);
 }
 

@@ -23,13 +23,15 @@ struct LayerBinding {
   // float32, shape {spec.parameters}, host memory, the weight (row-major M x N)
   // first, then the bias. Not owned; must outlive the client. The client writes
   // it, between a Push of the layer and the return of the Wait for it, and at
-  // no other time; after an error, until the client is destroyed.
+  // no other time but in Connect and BeginStep; after an error, until the
+  // client is destroyed.
   absl::Span<float> parameters;
 
   // With `optimizer=worker`: the caller's optimizer state that a worker which
-  // joins must be given, arrays of shape {spec.parameters} one after the other.
-  // May be empty. The client writes it in Connect alone, and reads it between a
-  // Push of the layer and the return of the Wait for it.
+  // joins must be given, arrays of shape {spec.parameters} one after the other:
+  // as many for every layer, at most kStateArraysMax, and zero in a new job.
+  // May be empty. The client writes it in Connect and BeginStep alone, and
+  // reads it between a Push of the layer and the return of the Wait for it.
   absl::Span<float> state = {};
 };
 
@@ -90,14 +92,20 @@ struct PeerTraffic {
 //   for (;;) {
 //     NEREUS_ASSIGN_OR_RETURN(const StepInfo step, client->BeginStep());
 //     ... done? break; otherwise take this worker's examples; forward ...
-//     for (int layer = last; layer >= 0; --layer) {
+//     absl::Status status;
+//     for (int layer = last; layer >= 0 && status.ok(); --layer) {
 //       ... backward of `layer` ...
-//       NEREUS_RETURN_IF_ERROR(
-//           client->Push(layer, step.step, gradient[layer]));
+//       status = client->Push(layer, step.step, gradient[layer]);
 //     }
-//     NEREUS_RETURN_IF_ERROR(client->WaitAll(step.step));
+//     if (status.ok()) status = client->WaitAll(step.step);
+//     if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
+//     NEREUS_RETURN_IF_ERROR(status);
 //   }
 //   NEREUS_RETURN_IF_ERROR(client->Leave());
+//
+// A job that has lost a shard goes back to its last checkpoint: then every call
+// fails with kOutOfRange until BeginStep, which fills in the parameters of that
+// time and says which step is next.
 //
 // After an error of the job, or a Wait that timed out, buffers that were pushed
 // stay in use until the client is destroyed: declare them before it.
@@ -131,7 +139,8 @@ class Client {
   // Begins the next step: the one after the last that this worker began, or the
   // one at which it joined. Waits while the job goes on to another epoch.
   //
-  // Errors, of this and the calls below: any error of the job; kCancelled, this
+  // Errors, of this and the calls below: any error of the job; kOutOfRange (but
+  // not of this one), the job has gone back, see above; kCancelled, this
   // process was counted as dead, having been silent for too long: destroy the
   // client and connect again.
   virtual absl::StatusOr<StepInfo> BeginStep() = 0;
@@ -146,7 +155,8 @@ class Client {
   // after the Wait for the step before.
   //
   // Errors: kInvalidArgument, no such layer, wrong size, or another step;
-  // kFailedPrecondition, the plan takes this layer's factors (see PushFactors);
+  // kFailedPrecondition, the plan takes this layer's factors (see PushFactors),
+  // or a value is NaN or infinite, which ends the job for all (`--nan`);
   // any error of the job, once it has failed.
   virtual absl::Status Push(int layer, int64_t step,
                             absl::Span<float> gradient) = 0;

@@ -31,13 +31,17 @@ struct ClientOptions {
   int control_port = 0;
   int data_port = 0;
 
-  // How long to look for the coordinator and the peers, retrying with backoff.
+  // How long to look for the coordinator and the peers, retrying with backoff,
+  // and how long to go on without a coordinator that was there.
   absl::Duration connect_timeout = absl::Seconds(60);
 
   // Longest time one Wait may take before it fails, naming what is missing. A
   // peer that is dead is noticed long before; this is for one that lives and
   // stands still.
   absl::Duration round_timeout = absl::Minutes(10);
+
+  // How long a round may wait for somebody before the coordinator says so.
+  absl::Duration stall_threshold = absl::Seconds(5);
 
   // OK, or kInvalidArgument that names the field and its value.
   absl::Status Validate() const;

@@ -97,10 +97,16 @@ absl::StatusOr<TrainResult> Run::Finish() {
     NEREUS_ASSIGN_OR_RETURN(step_, client_->BeginStep());
     // One that joins may come too late.
     if (step_.contributions_before * network_->batch() >= images_wanted_) break;
-    NEREUS_RETURN_IF_ERROR(Step(step_));
+    const absl::Status status = Step(step_);
+    if (absl::IsOutOfRange(status)) {  // The job has gone back.
+      contributions = 0;
+      continue;
+    }
+    NEREUS_RETURN_IF_ERROR(status);
     contributions = step_.contributions_before + step_.workers;
   }
   result_.total = options_.now() - begin;
+  result_.position = step_.position;
   result_.train_loss =
       loss_steps_ > 0 ? loss_sum_ / static_cast<double>(loss_steps_) : 0.0;
   return result_;
@@ -118,7 +124,7 @@ absl::Status Run::Step(const StepInfo& step) {
                absl::MakeSpan(images_), absl::MakeSpan(labels_));
   const float loss = network_->Forward(images_, labels_);
   if (!std::isfinite(loss)) {
-    return absl::OutOfRangeError(
+    return absl::FailedPreconditionError(
         absl::StrCat("the loss is ", loss, " in step ", step.step, " (epoch ",
                      PassOf(step) + 1, " of ", options_.epochs,
                      "): is the learning rate too high?"));

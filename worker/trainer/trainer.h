@@ -47,7 +47,8 @@ struct TrainerOptions {
 struct TrainResult {
   int64_t steps = 0;
   int64_t images = 0;       // Of this worker.
-  int workers = 0;          // In the last step.
+  int workers = 0;          // In the last step,
+  int position = 0;         // and this one's place among them.
   double train_loss = 0.0;  // This worker's mean over the last epoch.
 
   // From the first step's start to the last one's end, and its parts. Forward

@@ -134,16 +134,20 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
       NEREUS_LOG(Info) << ProgressText(progress, bytes);
     }
   };
-  NEREUS_ASSIGN_OR_RETURN(report.result,
-                          Train(options, data, network, state, client));
+  absl::Status left;
+  do {
+    NEREUS_ASSIGN_OR_RETURN(report.result,
+                            Train(options, data, network, state, client));
+    // Before the evaluation: the others needn't wait for it.
+    left = client->Leave();
+  } while (absl::IsOutOfRange(left));  // The job has gone back meanwhile.
+  NEREUS_RETURN_IF_ERROR(left);
   report.workers = report.result.workers;
-  // Before the evaluation: the others needn't wait for it.
-  NEREUS_RETURN_IF_ERROR(client->Leave());
   // Now that the last frames to slower peers are out, too.
   report.layers = client->layer_reports();
   report.traffic = client->traffic();
   report.parameter_checksum = ParameterChecksum(*network);
-  if (report.rank == 0) {
+  if (report.result.position == 0) {
     report.test_accuracy = Accuracy(data.test, data.normalisation, network);
   }
   return report;

@@ -1,0 +1,108 @@
+// The disk of a simulated cluster, and what is on it.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/simulation/simulated_process.h"
+#include "server/checkpoint_files.h"
+
+namespace nereus {
+
+void SimulatedCluster::Save(Process& process, const SaveCheckpoint& save) {
+  const JobPtr job = process.member->start()->job;
+  const int index = process.member->start()->self.rank;
+  OnLife(process, Draw(options_.disk_time_max),
+         [this, &process, job, index, save] {
+           const bool dies = std::exchange(crash_in_next_file_, false);
+           if (dies)
+             disk_.CrashAfterSteps(static_cast<int64_t>(random_.Below(3)));
+           const CheckpointPart part = WritePart(disk_, *job, index, save);
+           if (disk_.crashed()) {
+             disk_.Restart();
+             Crash(process.id);
+             ReplaceShard(process.index);
+           } else {
+             ToCoordinator(process.id, part);
+           }
+         });
+}
+
+void SimulatedCluster::Load(Process& process, const LoadCheckpoint& load) {
+  const absl::Status status = ReadPart(disk_, load);
+  if (!status.ok()) {
+    failure_.Update(absl::DataLossError(
+        absl::StrCat("process ", process.id, " cannot restore round ",
+                     load.round, ": ", status.message())));
+  }
+}
+
+void SimulatedCluster::Complete(const CompleteCheckpoint& complete) {
+  events_.After(
+      Draw(options_.disk_time_max), [this, complete, life = coordinator_life_] {
+        if (life != coordinator_life_ || coordinator_ == nullptr) return;
+        absl::Status status = WriteWhole(disk_, kSimulatedJob, complete,
+                                         options_.checkpoints_kept);
+        const int64_t round = complete.record.round;
+        if (status.ok()) {
+          ++checkpoints_made_;
+          failure_.Update(CheckCheckpoint(round));
+        }
+        // It may die between the two.
+        if (disk_.crashed()) {
+          disk_.Restart();
+          CrashCoordinator();
+          return;
+        }
+        CoordinatorOutbox out;
+        coordinator_->OnCheckpoint(round, status, events_.now(), out);
+        Carry(out);
+      });
+}
+
+absl::Status SimulatedCluster::CheckCheckpoint(int64_t round) {
+  NEREUS_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(disk_, round));
+  NEREUS_ASSIGN_OR_RETURN(CheckpointReader reader,
+                          CheckpointReader::Open(&disk_, std::move(manifest)));
+  NEREUS_RETURN_IF_ERROR(reader.Verify());
+  for (size_t layer = 0; layer < workload_.layers.size(); ++layer) {
+    const int index = static_cast<int>(layer);
+    NEREUS_ASSIGN_OR_RETURN(
+        const ChunkValues values,
+        reader.ReadValues(index, 0, workload_.layers[layer].parameters,
+                          OptimizerStateCount(options_.job.optimizer.rule)));
+    saved_sums_[{index, round}] = Checksum(values.parameters);
+    CheckSaved(index, round);
+  }
+  return absl::OkStatus();
+}
+
+void SimulatedCluster::CheckSaved(int layer, int64_t round) {
+  const auto outcome = outcomes_.find({layer * 2, round});
+  const auto saved = saved_sums_.find({layer, round});
+  if (outcome == outcomes_.end() || saved == saved_sums_.end() ||
+      outcome->second.sum == saved->second) {
+    return;
+  }
+  failure_.Update(absl::InternalError(absl::StrCat(
+      "the checkpoint of round ", round, " has other parameters of layer ",
+      layer, " than worker ", processes_[outcome->second.by]->rank)));
+}
+
+uint64_t SimulatedCluster::restarted_in() const {
+  return coordinator_ != nullptr
+             ? coordinator_->checkpoints().state().restarted_in
+             : saved_->checkpoints.restarted_in;
+}
+
+void SimulatedCluster::ForgetAfter(int64_t round) {
+  std::erase_if(outcomes_, [&](const auto& outcome) {
+    return outcome.first.second > round;
+  });
+  std::erase_if(saved_sums_,
+                [&](const auto& saved) { return saved.first.second > round; });
+}
+
+}  // namespace nereus

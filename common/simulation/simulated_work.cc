@@ -1,0 +1,183 @@
+// What the workers of a simulated cluster do.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/simulation/simulated_process.h"
+
+namespace nereus {
+
+std::unique_ptr<Machine> SimulatedCluster::MakeWorker(Process& process,
+                                                      const EpochStart& start,
+                                                      Outbox& out) {
+  ++process.life;
+  process.rank = start.self.rank;
+  for (auto* buffers :
+       {&process.parameters, &process.states, &process.gradients,
+        &process.output_gradients, &process.inputs}) {
+    buffers->clear();
+  }
+  const bool optimizes =
+      start.job->options.optimizer_place == OptimizerPlace::kWorker;
+  const int state_count =
+      optimizes ? OptimizerStateCount(start.job->options.optimizer.rule) : 0;
+  std::vector<LayerMemory> memory;
+  for (size_t i = 0; i < workload_.layers.size(); ++i) {
+    const LayerSpec& layer = workload_.layers[i];
+    process.parameters.push_back(AllocateFloats(layer.parameters));
+    process.states.push_back(AllocateFloats(state_count * layer.parameters));
+    process.gradients.push_back(AllocateFloats(layer.parameters));
+    const bool factors = GaveFactors(static_cast<int>(i));
+    process.output_gradients.push_back(
+        AllocateFloats(factors ? layer.rows * layer.m : 0));
+    process.inputs.push_back(
+        AllocateFloats(factors ? layer.rows * layer.n : 0));
+    // Each process comes with parameters of its own; all but the first one's
+    // are replaced.
+    workload_.initialize(process.rank, static_cast<int>(i),
+                         Floats(process.parameters.back()));
+    memory.push_back({process.parameters.back(), process.states.back()});
+  }
+  auto worker = std::make_unique<WorkerMachine>(start.job, process.rank,
+                                                std::move(memory));
+  process.worker = worker.get();
+  process.step =
+      start.job->workers[start.job->PositionOf(process.rank)].first_step - 1;
+  process.layers_left = static_cast<int>(workload_.layers.size());
+  process.idle = false;
+  process.fetching = true;
+  process.left = false;
+  worker->Start(out);
+  return worker;
+}
+
+// What a trainer does.
+
+bool SimulatedCluster::GaveFactors(int layer) const {
+  return workload_.factors != nullptr &&
+         workload_.layers[layer].kind == LayerKind::kFullyConnected;
+}
+
+void SimulatedCluster::TryStep(Process& process) {
+  if (process.leave_soon && !process.left && process.step > kInitialRound) {
+    process.left = true;
+    Outbox out;
+    process.member->OnLeave(process.step - 1, out);
+    Execute(process, out);
+  }
+  if (process.left || process.step >= steps_wanted_) return;
+  if (!process.worker->BeginStep(process.step)) return;
+  process.idle = false;
+  process.layers_left = static_cast<int>(workload_.layers.size());
+  const int last = process.layers_left - 1;
+  OnLife(process, Draw(options_.layer_time_max),
+         [this, &process, last] { Backward(process, last); });
+}
+
+void SimulatedCluster::Backward(Process& process, int layer) {
+  Outbox out;
+  Push(process, layer, out);
+  Execute(process, out);
+  if (layer == 0) return;
+  OnLife(process, Draw(options_.layer_time_max),
+         [this, &process, layer] { Backward(process, layer - 1); });
+}
+
+void SimulatedCluster::Push(Process& process, int layer, Outbox& out) {
+  const auto parameters = Floats(process.parameters[layer]);
+  absl::Status status;
+  if (GaveFactors(layer)) {
+    workload_.factors(process.rank, process.step, layer, parameters,
+                      Floats(process.output_gradients[layer]),
+                      Floats(process.inputs[layer]));
+    status = process.worker->OnPushFactors(
+        layer, process.step,
+        FactorBuffers{process.output_gradients[layer], process.inputs[layer],
+                      process.gradients[layer]},
+        out);
+  } else {
+    workload_.gradient(process.rank, process.step, layer, parameters,
+                       Floats(process.gradients[layer]));
+    status = process.worker->OnPush(layer, process.step,
+                                    process.gradients[layer], out);
+  }
+  failure_.Update(status);
+}
+
+void SimulatedCluster::OnLayerDone(Process& process, const LayerDone& done) {
+  NEREUS_CHECK(done.round == process.step)
+      << "layer " << done.layer << " is done with round " << done.round
+      << " in step " << process.step;
+  CheckOutcome(process, done);
+  if (--process.layers_left == 0) OnStepDone(process);
+}
+
+void SimulatedCluster::CheckOutcome(const Process& process,
+                                    const LayerDone& done) {
+  const Job& job = *process.member->start()->job;
+  const bool means =
+      job.options.optimizer_place == OptimizerPlace::kWorker &&
+      done.round > job.workers[job.PositionOf(process.rank)].first_step - 1;
+  const uint32_t sum = Checksum(means ? process.gradients[done.layer]
+                                      : process.parameters[done.layer]);
+  // Means and parameters of one round are different things.
+  const int key = done.layer * 2 + (means ? 1 : 0);
+  Compare(process, key, done.round, sum);
+  if (on_outcome_ != nullptr && done.round >= 0) {
+    on_outcome_(process.rank, done.layer, done.round);
+  }
+}
+
+void SimulatedCluster::Compare(const Process& process, int key, int64_t round,
+                               uint32_t sum) {
+  // One that counts as dead, but has not heard, may have got further than those
+  // who went on without it.
+  const auto counts = [&](const Process& p) {
+    if (!p.alive || job().PositionOf(p.rank) < 0) return false;
+    // Nor does what it came to before the job went back to a checkpoint.
+    return p.member->start()->job->epoch >= restarted_in();
+  };
+  if (!counts(process)) return;
+  const auto [found, first] =
+      outcomes_.try_emplace({key, round}, Recorded{process.id, sum});
+  Recorded& recorded = found->second;
+  if (!counts(*processes_[recorded.by])) recorded = {process.id, sum};
+  if (recorded.sum == sum) {
+    if (key % 2 == 0) CheckSaved(key / 2, round);
+    return;
+  }
+  failure_.Update(absl::InternalError(absl::StrCat(
+      "layer ", key / 2, ", round ", round, ": workers ", process.rank, " and ",
+      processes_[recorded.by]->rank, " have different ",
+      key % 2 == 0 ? "parameters" : "mean gradients")));
+}
+
+void SimulatedCluster::OnStepDone(Process& process) {
+  progress_at_ = events_.now();
+  const Job& job = *process.member->start()->job;
+  const bool optimizes = job.options.optimizer_place == OptimizerPlace::kWorker;
+  const int position = job.PositionOf(process.rank);
+  if (optimizes && position >= 0 &&
+      process.step >= job.workers[position].first_step) {
+    UpdateParameters(process);
+  }
+  ++process.step;
+  process.fetching = false;
+  process.idle = true;
+  TryStep(process);
+}
+
+void SimulatedCluster::UpdateParameters(Process& process) {
+  const OptimizerOptions& optimizer = options_.job.optimizer;
+  for (size_t i = 0; i < process.parameters.size(); ++i) {
+    float* const parameters = process.parameters[i].floats();
+    ApplyOptimizer(optimizer, process.step, process.parameters[i].float_count(),
+                   1.0f, process.gradients[i].floats(), parameters,
+                   process.states[i].floats(), parameters);
+    Compare(process, static_cast<int>(i) * 2, process.step,
+            Checksum(process.parameters[i]));
+  }
+}
+
+}  // namespace nereus

@@ -1,0 +1,67 @@
+#ifndef NEREUS_SERVER_CHECKPOINT_COLLECTOR_H_
+#define NEREUS_SERVER_CHECKPOINT_COLLECTOR_H_
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "common/checkpoint/chunk_values.h"
+#include "common/plan/placement.h"
+#include "common/protocol/outbox.h"
+
+namespace nereus {
+
+// What one shard saves in a checkpoint: the values of all its chunks as of one
+// round, collected chunk by chunk as each gets there, by reference.
+//
+// Chunks that workers own come in frames, from the first worker. Should it die
+// before it has sent them, that checkpoint stays incomplete, and is forgotten
+// when the second one after it begins.
+//
+// Memory: none, as long as nothing is written over; else as much as the shard's
+// chunks and their state, twice at most.
+class CheckpointCollector {
+ public:
+  // `chunks`: of this shard, in the order of its slots. `state_arrays`: see
+  // Job.
+  CheckpointCollector(std::vector<Chunk> chunks, int state_arrays);
+
+  // The values of a slot as of `round`, which must stay as they are. Adds a
+  // SaveCheckpoint if they were the last that were missing.
+  void Add(int slot, int64_t round, Buffer parameters, Buffer state,
+           Outbox& out);
+
+  // Whether a frame of a chunk that workers own is in, or of no use any more.
+  // `part`: below parts().
+  bool Has(int slot, int64_t round, int part, int64_t frame) const;
+  int parts() const { return state_arrays_ + 1; }
+
+  // The same for values that come as a frame. REQUIRES: !Has().
+  void AddFrame(int slot, int64_t round, int part, int64_t frame,
+                const Buffer& payload, Outbox& out);
+
+ private:
+  // One round's.
+  struct Collection {
+    int64_t round = 0;
+    std::vector<ChunkValues> values;         // By slot.
+    std::vector<std::vector<bool>> arrived;  // By slot, part and frame.
+    std::vector<int64_t> missing;            // By slot: frames; 0: complete.
+    int64_t slots_missing = 0;
+  };
+
+  int64_t FramesOf(int slot) const;
+  const Collection* Find(int64_t round) const;
+  // Begins one if there is none; null if it is over.
+  Collection* Open(int64_t round);
+  void SaveIfComplete(Collection& collection, Outbox& out);
+
+  const std::vector<Chunk> chunks_;
+  const int state_arrays_;
+  std::deque<Collection> open_;         // Rounds ascend.
+  int64_t last_round_ = kInitialRound;  // Of those that are over.
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_CHECKPOINT_COLLECTOR_H_

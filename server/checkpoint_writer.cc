@@ -1,0 +1,60 @@
+#include "server/checkpoint_writer.h"
+
+#include <utility>
+
+#include "server/checkpoint_files.h"
+
+namespace nereus {
+
+CheckpointWriter::CheckpointWriter(
+    Storage* storage, int shard,
+    std::function<void(const CheckpointPart&)> written)
+    : storage_(storage),
+      shard_(shard),
+      written_(std::move(written)),
+      thread_([this] { Run(); }) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void CheckpointWriter::Save(JobPtr job, SaveCheckpoint save) {
+  std::optional<Task> given_up;
+  {
+    MutexLock lock(&mu_);
+    given_up = std::exchange(next_, Task{std::move(job), std::move(save)});
+  }
+  if (!given_up.has_value()) return;
+  CheckpointPart part;
+  part.epoch = given_up->job->epoch;
+  part.round = given_up->save.round;
+  part.error =
+      "the disk is too slow: two later checkpoints have come before it";
+  written_(part);
+}
+
+void CheckpointWriter::Run() {
+  const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return stopping_ || next_.has_value();
+  };
+  while (true) {
+    std::optional<Task> task;
+    {
+      MutexLock lock(&mu_);
+      mu_.Await(due);
+      if (stopping_) return;
+      task = std::exchange(next_, std::nullopt);
+    }
+    const CheckpointPart part =
+        WritePart(*storage_, *task->job, shard_, task->save);
+    // Before anybody hears of it: the shard need not copy what it updates.
+    task.reset();
+    written_(part);
+  }
+}
+
+}  // namespace nereus

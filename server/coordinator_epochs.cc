@@ -1,0 +1,334 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "server/coordinator.h"
+
+namespace nereus {
+namespace {
+
+constexpr uint64_t kFirstEpoch = 1;
+
+}  // namespace
+
+void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
+  if (state_ == JobState::kGathering &&
+      Count(Role::kWorker) == options_.workers &&
+      Count(Role::kShard) == options_.shards) {
+    const absl::Status started = StartJob();
+    if (!started.ok()) {
+      Fail(std::string(started.message()), out);
+      return;
+    }
+    state_ = JobState::kRunning;
+    Admit(now, out);
+  }
+  if (state_ != JobState::kRunning) return;
+  FinishIfAllLeft(out);
+  if (state_ != JobState::kRunning) return;
+  ReleaseLeavers(now, out);
+  if (!target_.has_value() && NeedsChange()) StartChange(now, out);
+  if (target_.has_value() && EveryoneIsHere() && EveryoneReported()) {
+    FinishChange(now, out);
+  }
+}
+
+absl::Status Coordinator::StartJob() {
+  const auto worker =
+      std::find_if(members_.begin(), members_.end(),
+                   [](const Member& m) { return m.id.role == Role::kWorker; });
+  const std::vector<LayerSpec>& layers = worker->request.layers;
+  PlanOptions plan_options;
+  plan_options.cluster = {options_.workers, options_.shards};
+  plan_options.forced = options_.forced_scheme;
+  plan_options.cost = options_.cost;
+  absl::StatusOr<Plan> plan = MakePlan(layers, plan_options);
+  if (!plan.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no plan: ", plan.status().message()));
+  }
+  // Some that joined may have gone: ranks begin without gaps.
+  next_rank_ = 0;
+  for (Member& member : members_) {
+    if (member.id.role == Role::kWorker) {
+      member.id = PeerId::Worker(next_rank_++);
+    }
+  }
+  Job job;
+  job.id = options_.job_id;
+  job.epoch = kFirstEpoch;
+  job.workers = FirstWorkers(next_rank_);
+  job.layers = layers;
+  job.routes = std::move(plan->routes);
+  job.options = options_.job_options;
+  job.state_arrays = worker->request.state_arrays;
+  // A shard may die early: there should be something to go back to.
+  if (options_.has_checkpoints) job.checkpoint_round = 0;
+  if (options_.restored.has_value()) {
+    job.base_round = options_.restored->round;
+    job.first_step = job.base_round + 1;
+    job.contributions_before = options_.restored->contributions;
+    job.checkpoint_round = kInitialRound;
+    for (WorkerSeat& seat : job.workers) seat.first_step = job.first_step;
+    checkpoints_.OnComplete(*options_.restored);
+  }
+  NEREUS_ASSIGN_OR_RETURN(job_, MakeJob(std::move(job), options_.shards));
+  explanations_ = std::move(plan->explanations);
+  last_target_ = kFirstEpoch;
+  checkpoints_.OnEpoch(*job_, /*restarted=*/options_.restored.has_value());
+  return absl::OkStatus();
+}
+
+bool Coordinator::GoneBeyond(int64_t step) const {
+  return std::any_of(
+      members_.begin(), members_.end(), [&](const Member& member) {
+        if (member.id.role != Role::kWorker) return false;
+        // One who joins may wait for the one who has left to begin that step.
+        const int position = job_->PositionOf(member.id.rank);
+        const bool joins =
+            position >= 0 && job_->workers[position].first_step > step;
+        return joins || member.heartbeat.begun_step > step;
+      });
+}
+
+bool Coordinator::NeedsChange() const {
+  // One without a session may come back; it is dead soon if it does not.
+  if (members_lost_ || restarted_) return true;
+  if (checkpoint_wanted_ && !checkpoint_planned_) return true;
+  for (const Member& member : members_) {
+    if (!member.admitted && member.session.has_value()) return true;
+    if (!member.left.has_value()) continue;
+    // The others go on without one who has left. Until one of them wants to,
+    // they may all be about to leave.
+    if (job_->PositionOf(member.id.rank) >= 0 && GoneBeyond(*member.left)) {
+      return true;
+    }
+  }
+  // A member without a session may be dead: that is settled first.
+  return std::any_of(
+      new_lost_links_.begin(), new_lost_links_.end(), [&](const Link& link) {
+        auto* self = const_cast<Coordinator*>(this);
+        const Member* first = self->Find(link.first);
+        const Member* second = self->Find(link.second);
+        return first != nullptr && second != nullptr &&
+               first->session.has_value() && second->session.has_value();
+      });
+}
+
+void Coordinator::StartChange(absl::Time now, CoordinatorOutbox& out) {
+  target_ = ++last_target_;
+  for (Member& member : members_) {
+    member.said.reset();
+    // Mostly all is settled long before a notice is due.
+    member.noticed = now;
+    if (!member.admitted || !member.session.has_value()) continue;
+    out.push_back(SendToMember{*member.session, PrepareEpoch{*target_}});
+  }
+}
+
+bool Coordinator::EveryoneIsHere() const {
+  return Count(Role::kShard) == options_.shards &&
+         WorkersHere() >= options_.min_workers;
+}
+
+bool Coordinator::EveryoneReported() const {
+  return std::all_of(members_.begin(), members_.end(), [](const Member& m) {
+    return !m.admitted || m.said.has_value();
+  });
+}
+
+void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
+  EpochChange change;
+  change.shards.resize(options_.shards);
+  for (const Member& member : members_) {
+    if (member.id.role == Role::kShard) {
+      if (member.admitted) change.shards[member.id.rank] = member.said->report;
+    } else if (member.admitted) {
+      change.workers.push_back(
+          {member.id.rank, member.left.has_value(), member.said->report});
+    } else {
+      change.joiners.push_back(member.id.rank);
+    }
+  }
+  change.checkpoint = checkpoint_wanted_;
+  absl::StatusOr<NextEpoch> next =
+      shard_lost_ ? absl::AbortedError("a shard is gone, with what it held")
+                  : MakeNextEpoch(*job_, *target_, change);
+  const bool restarts = !next.ok();
+  // A checkpoint that is nearly there is what the job goes back to.
+  if (restarts && !completing_.empty()) return;
+  if (restarts && checkpoints_.newest().has_value()) {
+    const CheckpointRecord& record = *checkpoints_.newest();
+    next = MakeRestartedEpoch(*job_, *target_,
+                              {record.round, record.contributions}, change);
+  }
+  if (!next.ok()) {
+    return Fail(
+        absl::StrCat(next.status().message(),
+                     checkpoints_.newest().has_value()
+                         ? ""
+                         : ", and there is no checkpoint to go on from"),
+        out);
+  }
+  all_afresh_ = restarts;
+  job_ = next->job;
+  afresh_ = std::move(next->afresh);
+  target_.reset();
+  members_lost_ = false;
+  shard_lost_ = false;
+  restarted_ = false;
+  checkpoint_planned_ = checkpoint_wanted_;
+  reset_links_ = std::exchange(new_lost_links_, {});
+  checkpoints_.OnEpoch(*job_, all_afresh_);
+  out.push_back(Announce{
+      false,
+      absl::StrCat(
+          "epoch ", job_->epoch, " with ", job_->worker_count(),
+          " workers, from step ", job_->first_step,
+          all_afresh_ ? ", which is where the last checkpoint is" : "")});
+  Admit(now, out);
+}
+
+void Coordinator::Admit(absl::Time now, CoordinatorOutbox& out) {
+  for (Member& member : members_) {
+    if (all_afresh_) member.left.reset();
+    if (!member.admitted || all_afresh_) {
+      member.heartbeat.begun_step = job_->first_step - 1;
+      member.heartbeat.round = job_->base_round;
+    }
+    member.admitted = true;
+    member.said.reset();
+    member.heard = now;
+  }
+  out.push_back(SaveState{StateToSave()});
+  for (const Member& member : members_) {
+    if (!member.session.has_value()) continue;  // It is told when it resumes.
+    out.push_back(SendToMember{*member.session, StartFor(member)});
+  }
+}
+
+EpochStart Coordinator::StartFor(const Member& member) const {
+  EpochStart start;
+  start.self = member.id;
+  start.fresh = all_afresh_ || (member.id.role == Role::kWorker &&
+                                std::count(afresh_.begin(), afresh_.end(),
+                                           member.id.rank) > 0);
+  start.job = job_;
+  start.explanations = explanations_;
+  start.lost_links = reset_links_;
+  for (const Member& each : members_) {
+    start.seats.push_back(
+        {each.id, each.request.incarnation, each.request.data_address});
+  }
+  return start;
+}
+
+void Coordinator::ReleaseLeavers(absl::Time now, CoordinatorOutbox& out) {
+  std::vector<PeerId> released;
+  for (const Member& leaver : members_) {
+    // Still a worker of the epoch: the others have not gone on without it.
+    if (!leaver.left.has_value() || job_->PositionOf(leaver.id.rank) >= 0) {
+      continue;
+    }
+    const bool needed =
+        std::any_of(members_.begin(), members_.end(), [&](const Member& other) {
+          return other.id.role == Role::kWorker && !other.left.has_value() &&
+                 other.heartbeat.round < *leaver.left;
+        });
+    if (!needed) released.push_back(leaver.id);
+  }
+  for (const PeerId id : released) {
+    const Member* leaver = Find(id);
+    // It may have to be told again.
+    released_[leaver->request.incarnation] = now + options_.lease;
+    if (leaver->session.has_value()) {
+      out.push_back(
+          SendToMember{*leaver->session, JobOver{JobState::kFinished, ""}});
+      out.push_back(EndSession{*leaver->session});
+    }
+    members_.erase(members_.begin() + (leaver - members_.data()));
+  }
+}
+
+void Coordinator::FinishIfAllLeft(CoordinatorOutbox& out) {
+  const bool all_left =
+      Count(Role::kWorker) > 0 &&
+      std::all_of(members_.begin(), members_.end(), [](const Member& m) {
+        return m.id.role != Role::kWorker || m.left.has_value();
+      });
+  if (!all_left) return;
+  state_ = JobState::kFinished;
+  out.push_back(SaveState{StateToSave()});
+  TellAll(JobOver{state_, ""}, out);
+}
+
+// Checkpoints.
+
+absl::Status Coordinator::RequestCheckpoint(absl::Time now,
+                                            CoordinatorOutbox& out) {
+  if (state_ != JobState::kRunning) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", options_.job, " is ", JobStateName(state_), ", not running"));
+  }
+  if (!options_.has_checkpoints) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", options_.job,
+                     " has no folder for checkpoints: --checkpoint-dir"));
+  }
+  checkpoint_wanted_ = true;
+  Advance(now, out);
+  return absl::OkStatus();
+}
+
+void Coordinator::OnPart(const Member& member, const CheckpointPart& part,
+                         CoordinatorOutbox& out) {
+  if (member.id.role != Role::kShard || state_ != JobState::kRunning) return;
+  if (!part.error.empty()) {
+    return CheckpointFailed(
+        part.round,
+        absl::StrCat(Describe(member), " could not write its part: ",
+                     absl::CHexEscape(part.error)),
+        out);
+  }
+  std::optional<CheckpointRecord> record =
+      checkpoints_.OnPart(*job_, member.id.rank, part);
+  if (!record.has_value()) return;
+  completing_[record->round] = *record;
+  out.push_back(CompleteCheckpoint{job_, *std::move(record)});
+}
+
+void Coordinator::OnCheckpoint(int64_t round, const absl::Status& written,
+                               absl::Time now, CoordinatorOutbox& out) {
+  const auto completed = completing_.extract(round);
+  if (completed.empty()) return;
+  const CheckpointRecord& record = completed.mapped();
+  if (!written.ok()) {
+    CheckpointFailed(round, std::string(written.message()), out);
+  } else {
+    checkpoints_.OnComplete(record);
+    if (checkpoint_planned_ && round >= job_->checkpoint_round) {
+      checkpoint_wanted_ = false;
+      checkpoint_planned_ = false;
+    }
+    out.push_back(Announce{
+        false, absl::StrCat("checkpoint of round ", round, ": ", record.bytes(),
+                            " bytes in ", record.files.size(), " files")});
+    out.push_back(SaveState{StateToSave()});
+  }
+  Advance(now, out);
+}
+
+void Coordinator::CheckpointFailed(int64_t round, const std::string& why,
+                                   CoordinatorOutbox& out) {
+  out.push_back(Announce{
+      true, absl::StrCat("no checkpoint of round ", round, ": ", why)});
+  checkpoint_failure_ = why;
+  // The one that was asked for may still come.
+  if (!checkpoint_planned_ || round < job_->checkpoint_round) return;
+  checkpoint_wanted_ = false;
+  checkpoint_planned_ = false;
+}
+
+}  // namespace nereus

@@ -1,0 +1,38 @@
+#ifndef NEREUS_SERVER_COORDINATOR_HOST_H_
+#define NEREUS_SERVER_COORDINATOR_HOST_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/checkpoint/storage.h"
+#include "server/coordinator_service.h"
+#include "server/job_store.h"
+#include "server/server.h"
+
+namespace nereus {
+
+// What a process that coordinates has on disk, and the service on top of it:
+// the job as it was saved, or as of a checkpoint, or a new one.
+class CoordinatorHost {
+ public:
+  // `storage`: of checkpoints, null if there are none; not owned. Errors:
+  // kInvalidArgument, flags that do not fit what is on disk, or each other;
+  // those of JobStore and of the storage.
+  static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(
+      const ServerOptions& options, Storage* storage);
+
+  CoordinatorService& service() { return *service_; }
+
+ private:
+  std::unique_ptr<JobStore> store_;
+  std::unique_ptr<CoordinatorService> service_;  // Uses the store.
+};
+
+// As far as flags say it. Errors: kInvalidArgument.
+CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options);
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_COORDINATOR_HOST_H_

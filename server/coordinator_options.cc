@@ -1,0 +1,85 @@
+#include "server/coordinator_options.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+// A heartbeat may come late, and one may be lost.
+const absl::Duration kLeaseMin = 3 * kHeartbeatInterval;
+
+// Beyond what any job reaches, and far from overflow.
+constexpr int64_t kStepMax = int64_t{1} << 46;
+
+// What a member may call itself and where it may be reached, for the log's
+// sake.
+constexpr size_t kNameBytesMax = 256;
+
+absl::Status CheckAtLeast(absl::string_view name, int value, int low,
+                          int high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " is ", value, ", must be in [", low, ", ", high, "]"));
+}
+
+}  // namespace
+
+absl::Status CheckName(absl::string_view what, const std::string& text) {
+  const bool printable = std::all_of(
+      text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (!text.empty() && text.size() <= kNameBytesMax && printable) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("a member's ", what, " must be 1 to ", kNameBytesMax,
+                   " printable characters without spaces, not ", text.size()));
+}
+
+absl::Status CheckStep(absl::string_view what, int64_t step) {
+  if (step >= kInitialRound && step <= kStepMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a member reports ", what, " ", step, ", must be in [",
+                   kInitialRound, ", ", kStepMax, "]"));
+}
+
+absl::Status CheckReport(const MachineReport& report) {
+  NEREUS_RETURN_IF_ERROR(CheckStep("the step", report.begun_step));
+  NEREUS_RETURN_IF_ERROR(
+      CheckStep("the round", report.closed_round.value_or(kInitialRound)));
+  for (const MachineReport::FactorLayer& layer : report.factor_layers) {
+    NEREUS_RETURN_IF_ERROR(CheckStep("the round", layer.done_round));
+    NEREUS_RETURN_IF_ERROR(
+        CheckAtLeast("contributors", layer.contributors, 0, kWorkersMax));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CoordinatorOptions::Validate() const {
+  const ClusterShape cluster{workers, shards};
+  NEREUS_RETURN_IF_ERROR(cluster.Validate());
+  NEREUS_RETURN_IF_ERROR(CheckName("job name", job));
+  NEREUS_RETURN_IF_ERROR(CheckAtLeast("min_workers", min_workers, 1, workers));
+  if (max_workers != 0) {
+    NEREUS_RETURN_IF_ERROR(
+        CheckAtLeast("max_workers", max_workers, workers, kWorkersMax));
+  }
+  if (lease < kLeaseMin) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lease is ", absl::FormatDuration(lease), ", must be ",
+                     absl::FormatDuration(kLeaseMin), " or more"));
+  }
+  if (reconnect_grace <= absl::ZeroDuration() || reconnect_grace > lease) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "reconnect_grace is ", absl::FormatDuration(reconnect_grace),
+        ", must be positive and at most the lease"));
+  }
+  if (waiting_notice_interval <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("waiting_notice_interval must be > 0");
+  }
+  return job_options.optimizer.Validate();
+}
+
+}  // namespace nereus

@@ -1,0 +1,63 @@
+#ifndef NEREUS_SERVER_COORDINATOR_OPTIONS_H_
+#define NEREUS_SERVER_COORDINATOR_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/plan/planner.h"
+#include "common/protocol/job.h"
+#include "common/protocol/membership.h"
+#include "server/checkpoint_ledger.h"
+
+namespace nereus {
+
+struct CoordinatorOptions {
+  std::string job = "default";
+  uint64_t job_id = 0;  // Unlike any other run's; drawn by the driver.
+  int workers = 1;      // The job starts when so many are there.
+  int shards = 1;
+
+  // The job goes on with so many workers, and waits with fewer.
+  int min_workers = 1;
+  // So many may be there at a time; 0: `workers`.
+  int max_workers = 0;
+
+  // There is a folder for checkpoints; shards must have it too.
+  bool has_checkpoints = false;
+  // Where the job goes on from, instead of the first worker's parameters.
+  std::optional<CheckpointRecord> restored;
+  std::vector<LayerSpec> restored_layers;  // Its model.
+
+  std::optional<Scheme> forced_scheme;
+  CostKind cost = CostKind::kBytes;
+  JobOptions job_options;
+
+  // How long a member may be silent before the job counts it as dead.
+  absl::Duration lease = absl::Seconds(10);
+
+  // The same for one whose session has ended: a process that is gone is noticed
+  // at once, one that only lost its connection is back by then.
+  absl::Duration reconnect_grace = absl::Seconds(1);
+
+  // How often those who wait hear for whom.
+  absl::Duration waiting_notice_interval = absl::Seconds(3);
+
+  int workers_max() const { return max_workers > 0 ? max_workers : workers; }
+
+  absl::Status Validate() const;
+};
+
+// What members say of themselves comes over the network. OK, or
+// kInvalidArgument that names the field and its value.
+absl::Status CheckName(absl::string_view what, const std::string& text);
+absl::Status CheckStep(absl::string_view what, int64_t step);
+absl::Status CheckReport(const MachineReport& report);
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_COORDINATOR_OPTIONS_H_

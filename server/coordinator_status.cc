@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/coordinator.h"
+
+namespace nereus {
+
+std::string Coordinator::Describe(const Member& member) const {
+  return absl::StrCat(PeerName(member.id), " (", member.request.name, " at ",
+                      member.request.data_address, ")");
+}
+
+std::string Coordinator::DescribeMissing() const {
+  if (state_ == JobState::kFinished || state_ == JobState::kFailed) return "";
+  std::vector<std::string> missing;
+  if (state_ == JobState::kRunning) {
+    if (!target_.has_value()) return "";
+    for (const Member& member : members_) {
+      if (!member.admitted || member.said.has_value()) continue;
+      missing.push_back(absl::StrCat("the report of ", Describe(member)));
+    }
+  }
+  const int wanted =
+      state_ == JobState::kRunning ? options_.min_workers : options_.workers;
+  if (WorkersHere() < wanted) {
+    missing.push_back(
+        absl::StrCat(wanted - WorkersHere(), " of ", wanted, " workers"));
+  }
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    const bool here = std::any_of(
+        members_.begin(), members_.end(),
+        [&](const Member& m) { return m.id == PeerId::Shard(shard); });
+    if (!here) {
+      missing.push_back(absl::StrCat("shard ", shard, " of ", options_.shards));
+    }
+  }
+  if (missing.empty()) return "";
+  const std::string here = absl::StrJoin(
+      members_, ", ", [this](std::string* text, const Member& member) {
+        absl::StrAppend(text, Describe(member));
+      });
+  return absl::StrCat("job ", options_.job, " waits for ",
+                      absl::StrJoin(missing, ", "),
+                      "; here: ", here.empty() ? "nobody" : here);
+}
+
+JobStatus Coordinator::Status(absl::Time now) const {
+  JobStatus status;
+  status.job = options_.job;
+  status.id = options_.job_id;
+  status.epoch = job_ == nullptr ? 0 : job_->epoch;
+  status.state = state_;
+  status.reason = reason_;
+  status.waiting = DescribeMissing();
+  status.workers = options_.workers;
+  status.shards = options_.shards;
+  for (const Member& member : members_) {
+    status.members.push_back(
+        {member.id, member.request.name, member.request.data_address,
+         member.heartbeat.round, now - member.heard, member.left.has_value(),
+         member.heartbeat.stored_bytes, member.heartbeat.chunks,
+         member.heartbeat.stall, ""});
+    if (!member.heartbeat.stall.has_value()) continue;
+    status.members.back().stalled_layer =
+        job_->layers[member.heartbeat.stall->layer].name;
+  }
+  if (checkpoints_.newest().has_value()) {
+    status.checkpoint_round = checkpoints_.newest()->round;
+    status.checkpoint_contributions = checkpoints_.newest()->contributions;
+    status.checkpoint_bytes = checkpoints_.newest()->bytes();
+  }
+  status.checkpoint_wanted = checkpoint_wanted_;
+  status.checkpoint_failure = checkpoint_failure_;
+  std::sort(status.members.begin(), status.members.end(),
+            [](const auto& a, const auto& b) { return a.id < b.id; });
+  return status;
+}
+
+}  // namespace nereus

@@ -1,0 +1,265 @@
+#include "server/checkpoint_ledger.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::SizeIs;
+
+// Epoch 5: two workers, and a layer on each of two shards.
+JobPtr SomeJob(int shards = 2) {
+  return TestJob(2, shards, {VectorLayer("a", 4), VectorLayer("b", 4)});
+}
+
+CheckpointPart PartOf(int64_t round, uint64_t epoch, int shard) {
+  CheckpointPart part;
+  part.epoch = epoch;
+  part.round = round;
+  part.file = absl::StrCat("file-", shard, "-", epoch);
+  part.bytes = 10 + shard;
+  part.crc = static_cast<uint32_t>(shard);
+  return part;
+}
+
+// Both parts, in the job's epoch.
+std::optional<CheckpointRecord> Both(CheckpointLedger& ledger, const Job& job,
+                                     int64_t round) {
+  EXPECT_FALSE(ledger.OnPart(job, 1, PartOf(round, job.epoch, 1)).has_value());
+  return ledger.OnPart(job, 0, PartOf(round, job.epoch, 0));
+}
+
+int64_t ContributionsOf(CheckpointLedger& ledger, const Job& job,
+                        int64_t round) {
+  const auto record = Both(ledger, job, round);
+  EXPECT_TRUE(record.has_value()) << "round " << round;
+  return record.has_value() ? record->contributions : -1;
+}
+
+TEST(CheckpointLedgerTest, ACheckpointIsWholeWithAllItsParts) {
+  const JobPtr job = SomeJob();
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*job, /*restarted=*/false);
+  const auto record = Both(ledger, *job, 3);
+  ASSERT_TRUE(record.has_value());
+  EXPECT_EQ(record->round, 3);
+  EXPECT_EQ(record->contributions, 4 * 2);
+  // By shard, whichever came first.
+  ASSERT_THAT(record->files, SizeIs(2));
+  EXPECT_EQ(record->files[0].name, "file-0-5");
+  EXPECT_EQ(record->files[0].bytes, 10);
+  EXPECT_EQ(record->files[1].name, "file-1-5");
+  EXPECT_EQ(record->files[1].crc, 1u);
+  EXPECT_EQ(record->bytes(), 21);
+  // It is not there until its manifest is.
+  EXPECT_FALSE(ledger.newest().has_value());
+  ledger.OnComplete(*record);
+  EXPECT_EQ(ledger.newest()->round, 3);
+}
+
+TEST(CheckpointLedgerTest, RoundsAreCollectedSideBySide) {
+  const JobPtr job = SomeJob();
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*job, false);
+  EXPECT_FALSE(ledger.OnPart(*job, 0, PartOf(3, 5, 0)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, 0, PartOf(4, 5, 0)).has_value());
+  // Said again in a new session.
+  EXPECT_FALSE(ledger.OnPart(*job, 0, PartOf(4, 5, 0)).has_value());
+  EXPECT_TRUE(ledger.OnPart(*job, 1, PartOf(4, 5, 1)).has_value());
+  EXPECT_TRUE(ledger.OnPart(*job, 1, PartOf(3, 5, 1)).has_value());
+}
+
+TEST(CheckpointLedgerTest, TheNewestDoesNotGoBack) {
+  const JobPtr job = SomeJob();
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*job, false);
+  const auto older = Both(ledger, *job, 3);
+  const auto newer = Both(ledger, *job, 4);
+  EXPECT_FALSE(ledger.OnPart(*job, 0, PartOf(2, 5, 0)).has_value());
+  ledger.OnComplete(*newer);
+  ledger.OnComplete(*older);
+  EXPECT_EQ(ledger.newest()->round, 4);
+  // Of no use any more.
+  EXPECT_FALSE(ledger.OnPart(*job, 1, PartOf(2, 5, 1)).has_value());
+  EXPECT_FALSE(Both(ledger, *job, 4).has_value());
+  EXPECT_TRUE(Both(ledger, *job, 5).has_value());
+}
+
+TEST(CheckpointLedgerTest, ShardsWithoutChunksHaveNoPart) {
+  const JobPtr job = SomeJob(/*shards=*/3);
+  std::vector<bool> holds(3);
+  for (const Chunk& chunk : job->placement.chunks()) holds[chunk.shard] = true;
+  ASSERT_EQ(holds, (std::vector<bool>{true, true, false}));
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*job, false);
+  const auto record = Both(ledger, *job, 3);
+  ASSERT_TRUE(record.has_value());
+  EXPECT_THAT(record->files, SizeIs(2));
+}
+
+TEST(CheckpointLedgerTest, ContributionsAreThoseOfEachStepsWorkers) {
+  const JobPtr first = SomeJob();
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*first, false);
+  // Steps 0 to 9 have two workers, 10 to 14 three, and from 15 on one.
+  const JobPtr second = EpochAfter(*first, [](Job& job) {
+    job.workers = {{0, 0}, {1, 0}, {2, 10}};
+    job.first_step = 10;
+    job.contributions_before = 20;
+  });
+  ledger.OnEpoch(*second, false);
+  const JobPtr third = EpochAfter(*second, [](Job& job) {
+    job.workers = {{2, 10}};
+    job.first_step = 15;
+    job.contributions_before = 35;
+  });
+  ledger.OnEpoch(*third, false);
+  EXPECT_EQ(ContributionsOf(ledger, *third, 0), 2);
+  EXPECT_EQ(ContributionsOf(ledger, *third, 8), 18);
+  EXPECT_EQ(ContributionsOf(ledger, *third, 9), 20);
+  EXPECT_EQ(ContributionsOf(ledger, *third, 10), 23);
+  EXPECT_EQ(ContributionsOf(ledger, *third, 14), 35);
+  EXPECT_EQ(ContributionsOf(ledger, *third, 15), 36);
+  EXPECT_EQ(ContributionsOf(ledger, *third, 20), 41);
+}
+
+// An epoch that ended before anybody began its first step.
+TEST(CheckpointLedgerTest, TheLastEpochFromAStepOnCounts) {
+  const JobPtr first = SomeJob();
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*first, false);
+  const auto next = [&](const Job& before, std::vector<WorkerSeat> workers) {
+    const JobPtr job = EpochAfter(before, [&](Job& made) {
+      made.workers = std::move(workers);
+      made.first_step = 10;
+      made.contributions_before = 20;
+    });
+    ledger.OnEpoch(*job, false);
+    return job;
+  };
+  const JobPtr second = next(*first, {{0, 0}, {1, 0}, {2, 10}});
+  const JobPtr third = next(*second, {{0, 0}});
+  EXPECT_EQ(ContributionsOf(ledger, *third, 10), 21);
+}
+
+TEST(CheckpointLedgerTest, StretchesBeforeTheNewestAreForgotten) {
+  JobPtr job = SomeJob();
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*job, false);
+  for (int64_t step = 10; step < 1000; step += 10) {
+    job = EpochAfter(*job, [&](Job& made) {
+      made.first_step = step;
+      made.contributions_before = 2 * step;
+    });
+    ledger.OnEpoch(*job, false);
+    const auto record = Both(ledger, *job, step + 5);
+    ASSERT_TRUE(record.has_value());
+    EXPECT_EQ(record->contributions, 2 * (step + 6));
+    ledger.OnComplete(*record);
+  }
+  EXPECT_LE(ledger.state().stretches.size(), 3u);
+}
+
+TEST(CheckpointLedgerTest, AnEpochMayEndWhileACheckpointIsWritten) {
+  const JobPtr job = SomeJob();
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*job, false);
+  EXPECT_FALSE(ledger.OnPart(*job, 0, PartOf(3, 5, 0)).has_value());
+  const JobPtr next = EpochAfter(*job, [](Job& made) {
+    made.first_step = 6;
+    made.contributions_before = 12;
+  });
+  ledger.OnEpoch(*next, false);
+  const auto record = ledger.OnPart(*next, 1, PartOf(3, 6, 1));
+  ASSERT_TRUE(record.has_value());
+  EXPECT_EQ(record->contributions, 8);
+  EXPECT_EQ(record->files[0].name, "file-0-5");
+  EXPECT_EQ(record->files[1].name, "file-1-6");
+}
+
+class RestartedLedgerTest : public testing::Test {
+ protected:
+  // Round 3 is whole; shard 0 has written round 5 when the job goes back, and
+  // has three workers now.
+  RestartedLedgerTest() {
+    const JobPtr job = SomeJob();
+    ledger_.OnEpoch(*job, false);
+    ledger_.OnComplete(*Both(ledger_, *job, 3));
+    EXPECT_FALSE(ledger_.OnPart(*job, 0, PartOf(5, 5, 0)).has_value());
+    job_ = EpochAfter(*job, [](Job& made) {
+      made.workers = {{0, 4}, {1, 4}, {2, 4}};
+      made.base_round = 3;
+      made.first_step = 4;
+      made.contributions_before = 8;
+    });
+    ledger_.OnEpoch(*job_, /*restarted=*/true);
+  }
+  CheckpointLedger ledger_;
+  JobPtr job_;
+};
+
+TEST_F(RestartedLedgerTest, PartsOfAnotherLifeDoNotCount) {
+  EXPECT_FALSE(ledger_.OnPart(*job_, 1, PartOf(5, 6, 1)).has_value());
+  // Written before the job went back, and heard of only now.
+  EXPECT_FALSE(ledger_.OnPart(*job_, 0, PartOf(5, 5, 0)).has_value());
+  const auto record = ledger_.OnPart(*job_, 0, PartOf(5, 6, 0));
+  ASSERT_TRUE(record.has_value());
+  EXPECT_EQ(record->files[0].name, "file-0-6");
+}
+
+TEST_F(RestartedLedgerTest, PartsOfEpochsToComeDoNotCount) {
+  EXPECT_FALSE(ledger_.OnPart(*job_, 1, PartOf(5, 6, 1)).has_value());
+  EXPECT_FALSE(ledger_.OnPart(*job_, 0, PartOf(5, 7, 0)).has_value());
+}
+
+TEST_F(RestartedLedgerTest, TheBaseRoundIsNotMadeAgain) {
+  EXPECT_FALSE(Both(ledger_, *job_, 3).has_value());
+  EXPECT_FALSE(Both(ledger_, *job_, 2).has_value());
+}
+
+TEST_F(RestartedLedgerTest, ContributionsCountFromThere) {
+  EXPECT_EQ(ContributionsOf(ledger_, *job_, 4), 8 + 3);
+  EXPECT_EQ(ContributionsOf(ledger_, *job_, 6), 8 + 9);
+}
+
+TEST_F(RestartedLedgerTest, AllThatItSaysIsInItsState) {
+  CheckpointLedger other(ledger_.state());
+  EXPECT_EQ(other.newest()->round, 3);
+  EXPECT_FALSE(other.OnPart(*job_, 0, PartOf(5, 5, 0)).has_value());
+  EXPECT_EQ(ContributionsOf(other, *job_, 6), 8 + 9);
+}
+
+TEST(CheckpointLedgerTest, WhatTheJobBeganWithIsNoCheckpointOfItsOwn) {
+  const JobPtr job = EpochAfter(*SomeJob(), [](Job& made) {
+    made.workers = {{0, 4}, {1, 4}};
+    made.base_round = 3;
+    made.first_step = 4;
+  });
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*job, true);
+  EXPECT_FALSE(Both(ledger, *job, 3).has_value());
+  EXPECT_TRUE(Both(ledger, *job, 4).has_value());
+}
+
+// Rounds that some shard never writes are forgotten at last.
+TEST(CheckpointLedgerTest, RoundsThatNeverBecomeWholeAreBounded) {
+  const JobPtr job = SomeJob();
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*job, false);
+  for (int64_t round = 0; round < 20; ++round) {
+    ledger.OnPart(*job, 0, PartOf(round, 5, 0));
+  }
+  EXPECT_FALSE(ledger.OnPart(*job, 1, PartOf(0, 5, 1)).has_value());
+  EXPECT_TRUE(ledger.OnPart(*job, 1, PartOf(19, 5, 1)).has_value());
+}
+
+}  // namespace
+}  // namespace nereus

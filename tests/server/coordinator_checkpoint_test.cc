@@ -1,0 +1,604 @@
+// Checkpoints as the coordinator leads them, and jobs that go back to one.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/coordinator.h"
+#include "tests/server/coordinator_driver.h"
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::UnorderedElementsAre;
+
+constexpr SessionId kNew = 50;
+constexpr SessionId kNewShard = 51;
+
+// Its jobs have a layer on each of two shards.
+CoordinatorOptions DurableOptions(int workers, int shards,
+                                  int max_workers = 0) {
+  CoordinatorOptions options = OptionsOf(workers, shards, max_workers);
+  options.has_checkpoints = true;
+  return options;
+}
+
+CheckpointPart FailedPart(int64_t round, uint64_t epoch,
+                          const std::string& why) {
+  CheckpointPart part;
+  part.epoch = epoch;
+  part.round = round;
+  part.error = why;
+  return part;
+}
+
+TEST(CoordinatorCheckpointTest, WithAllPartsItsManifestIsToBeWritten) {
+  CoordinatorDriver driver(DurableOptions(2, 2));
+  driver.Gather();
+  EXPECT_THAT(driver.Say(kShard0, PartOf(0, 3, 1)).completed, IsEmpty());
+  const Reaction whole = driver.Say(kShard1, PartOf(1, 3, 1));
+  ASSERT_THAT(whole.completed, SizeIs(1));
+  EXPECT_EQ(whole.completed[0].job, driver.coordinator().job());
+  const CheckpointRecord& record = whole.completed[0].record;
+  EXPECT_EQ(record.round, 3);
+  EXPECT_EQ(record.contributions, 8);
+  ASSERT_THAT(record.files, SizeIs(2));
+  EXPECT_EQ(record.files[1].name, "shard-1-epoch-1");
+  EXPECT_EQ(record.bytes(), 201);
+  EXPECT_EQ(driver.Status().checkpoint_round, kInitialRound);
+
+  const Reaction done = driver.Checkpoint(3, absl::OkStatus());
+  EXPECT_THAT(done.announced,
+              ElementsAre("checkpoint of round 3: 201 bytes in 2 files"));
+  ASSERT_THAT(done.saved, SizeIs(1));
+  EXPECT_EQ(done.saved[0].checkpoints.newest->round, 3);
+  const JobStatus status = driver.Status();
+  EXPECT_EQ(status.checkpoint_round, 3);
+  EXPECT_EQ(status.checkpoint_contributions, 8);
+  EXPECT_EQ(status.checkpoint_bytes, 201);
+}
+
+// A shard may die early: there is something to go back to.
+TEST(CoordinatorCheckpointTest, TheFirstRoundIsSavedWhereThereIsAFolder) {
+  CoordinatorDriver with(DurableOptions(1, 1));
+  with.Gather();
+  EXPECT_TRUE(with.job().IsCheckpoint(0));
+  EXPECT_FALSE(with.Status().checkpoint_wanted);
+  CoordinatorDriver without(OptionsOf(1, 1));
+  without.Gather();
+  EXPECT_FALSE(without.job().IsCheckpoint(0));
+}
+
+TEST(CoordinatorCheckpointTest, OnlyShardsHaveParts) {
+  CoordinatorDriver driver(DurableOptions(1, 1));
+  driver.Gather();
+  EXPECT_THAT(driver.Say(kWorker0, PartOf(0, 3, 1)).completed, IsEmpty());
+  EXPECT_THAT(driver.Say(kWorker0, FailedPart(3, 1, "no")).announced,
+              IsEmpty());
+  EXPECT_THAT(driver.Say(kShard0, PartOf(0, 3, 1)).completed, SizeIs(1));
+}
+
+TEST(CoordinatorCheckpointTest, AManifestThatIsNotWrittenIsNoCheckpoint) {
+  CoordinatorDriver driver(DurableOptions(1, 1));
+  driver.Gather();
+  driver.Say(kShard0, PartOf(0, 3, 1));
+  const Reaction failed =
+      driver.Checkpoint(3, absl::UnavailableError("disk is full"));
+  EXPECT_THAT(failed.announced,
+              ElementsAre("no checkpoint of round 3: disk is full"));
+  EXPECT_EQ(driver.Status().checkpoint_round, kInitialRound);
+  EXPECT_EQ(driver.Status().checkpoint_failure, "disk is full");
+  // Nothing was asked for.
+  EXPECT_THAT(driver.Checkpoint(3, absl::OkStatus()).announced, IsEmpty());
+}
+
+// A disk may be slower than the shards.
+TEST(CoordinatorCheckpointTest, ManifestsMayBeWrittenSideBySide) {
+  CoordinatorDriver driver(DurableOptions(1, 1));
+  driver.Gather();
+  driver.Say(kShard0, PartOf(0, 3, 1));
+  driver.Say(kShard0, PartOf(0, 4, 1));
+  driver.Checkpoint(3, absl::OkStatus());
+  EXPECT_EQ(driver.Status().checkpoint_round, 3);
+  driver.Checkpoint(4, absl::UnavailableError("disk is full"));
+  EXPECT_EQ(driver.Status().checkpoint_round, 3);
+}
+
+TEST(CoordinatorRequestTest, BringsAnEpochWhoseFirstStepIsSaved) {
+  CoordinatorDriver driver(DurableOptions(2, 1));
+  driver.Gather();
+  const Reaction asked = driver.RequestCheckpoint();
+  EXPECT_THAT(HearersOf<PrepareEpoch>(asked),
+              UnorderedElementsAre(kShard0, kWorker0, kWorker1));
+  EXPECT_TRUE(driver.Status().checkpoint_wanted);
+  driver.ReportAll(6);
+  EXPECT_EQ(driver.job().epoch, 2u);
+  EXPECT_EQ(driver.job().checkpoint_round, 7);
+  EXPECT_TRUE(driver.job().IsCheckpoint(7));
+  // Asked again, the same one will do.
+  EXPECT_THAT(driver.RequestCheckpoint().sent, IsEmpty());
+
+  // An earlier one is not what was asked for.
+  driver.MakeCheckpoint(6);
+  EXPECT_TRUE(driver.Status().checkpoint_wanted);
+  driver.MakeCheckpoint(7);
+  EXPECT_FALSE(driver.Status().checkpoint_wanted);
+  EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
+  // The next one is another one.
+  EXPECT_THAT(driver.RequestCheckpoint().sent, SizeIs(3));
+}
+
+TEST(CoordinatorRequestTest, AFailureEndsItWithTheReason) {
+  CoordinatorDriver driver(DurableOptions(2, 2));
+  driver.Gather();
+  driver.RequestCheckpoint();
+  driver.ReportAll(6);
+  driver.Say(kShard0, PartOf(0, 7, 2));
+  const Reaction failed = driver.Say(kShard1, FailedPart(7, 2, "no\nspace"));
+  EXPECT_THAT(failed.announced,
+              ElementsAre("no checkpoint of round 7: shard 1 (s1 at s1:1) "
+                          "could not write its part: no\\nspace"));
+  EXPECT_FALSE(driver.Status().checkpoint_wanted);
+  EXPECT_EQ(driver.Status().checkpoint_round, kInitialRound);
+  EXPECT_THAT(driver.Status().checkpoint_failure, HasSubstr("no\\nspace"));
+  EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
+}
+
+TEST(CoordinatorRequestTest, AFailureOfAnEarlierRoundDoesNotEndIt) {
+  CoordinatorDriver driver(DurableOptions(2, 1));
+  driver.Gather();
+  driver.RequestCheckpoint();
+  driver.Say(kShard0, FailedPart(5, 1, "slow"));
+  driver.ReportAll(6);
+  ASSERT_EQ(driver.job().checkpoint_round, 7);
+  driver.Say(kShard0, FailedPart(6, 1, "slow"));
+  EXPECT_TRUE(driver.Status().checkpoint_wanted);
+  EXPECT_THAT(driver.Status().checkpoint_failure, HasSubstr("slow"));
+  driver.MakeCheckpoint(7);
+  EXPECT_FALSE(driver.Status().checkpoint_wanted);
+}
+
+// The round may be one that the dead worker had to give the shards.
+TEST(CoordinatorRequestTest, IsRepeatedInTheNextEpochUntilItIsMade) {
+  CoordinatorDriver driver(DurableOptions(2, 1));
+  driver.Gather();
+  driver.RequestCheckpoint();
+  driver.ReportAll(6);
+  driver.Break(kWorker0);
+  driver.Pass(absl::Seconds(1.5));
+  driver.ReportAll(9);
+  EXPECT_EQ(driver.job().epoch, 3u);
+  EXPECT_EQ(driver.job().checkpoint_round, 10);
+  driver.MakeCheckpoint(10);
+  EXPECT_FALSE(driver.Status().checkpoint_wanted);
+  // Not again.
+  driver.Say(kNew, WorkerRequest("new"));
+  driver.ReportAll(12);
+  EXPECT_EQ(driver.job().epoch, 4u);
+  EXPECT_EQ(driver.job().checkpoint_round, 10);
+  // But if it is asked for.
+  driver.RequestCheckpoint();
+  driver.ReportAll(13);
+  EXPECT_EQ(driver.job().checkpoint_round, 14);
+}
+
+TEST(CoordinatorRequestTest, NeedsARunningJobWithAFolder) {
+  const auto request = [](const Coordinator& coordinator) {
+    Coordinator copy = coordinator;
+    CoordinatorOutbox out;
+    const absl::Status status = copy.RequestCheckpoint(absl::UnixEpoch(), out);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(out, IsEmpty());
+    EXPECT_FALSE(copy.checkpoint_wanted());
+    return std::string(status.message());
+  };
+  CoordinatorDriver driver(DurableOptions(1, 1));
+  EXPECT_THAT(request(driver.coordinator()),
+              HasSubstr("job training is gathering, not running"));
+  driver.Gather();
+  driver.Fail("no reason");
+  EXPECT_THAT(request(driver.coordinator()), HasSubstr("failed, not running"));
+  CoordinatorDriver without(OptionsOf(1, 1));
+  without.Gather();
+  EXPECT_THAT(request(without.coordinator()), HasSubstr("--checkpoint-dir"));
+}
+
+// Two workers, two shards, and a checkpoint of round 3 when shard 1 dies in
+// step 6.
+class LostShardTest : public testing::Test {
+ protected:
+  explicit LostShardTest(bool has_checkpoint = true)
+      : driver_(DurableOptions(2, 2, /*max_workers=*/3)) {
+    driver_.Gather();
+    if (has_checkpoint) driver_.MakeCheckpoint(3);
+  }
+  Reaction LoseShard() {
+    driver_.Break(kShard1);
+    return driver_.Pass(absl::Seconds(1.5));
+  }
+  JoinRequest AnotherShard() {
+    JoinRequest request = ShardRequest(1);
+    request.incarnation = 99;
+    request.has_checkpoints = true;
+    request.name = "another";
+    request.data_address = "another:1";
+    return request;
+  }
+  void ExpectRestarted(const Reaction& on, const std::vector<SessionId>& all) {
+    EXPECT_THAT(HearersOf<EpochStart>(on),
+                testing::UnorderedElementsAreArray(all));
+    for (const SessionId session : all) {
+      EXPECT_TRUE(Heard<EpochStart>(on, session).fresh) << session;
+    }
+    EXPECT_EQ(driver_.job().base_round, 3);
+    EXPECT_EQ(driver_.job().first_step, 4);
+    EXPECT_EQ(driver_.job().contributions_before, 8);
+    for (const WorkerSeat& seat : driver_.job().workers) {
+      EXPECT_EQ(seat.first_step, 4);
+    }
+  }
+  CoordinatorDriver driver_;
+};
+
+class LostShardWithoutTest : public LostShardTest {
+ protected:
+  LostShardWithoutTest() : LostShardTest(/*has_checkpoint=*/false) {}
+};
+
+TEST_F(LostShardWithoutTest, EndsTheJobWithTheReason) {
+  const Reaction failed = LoseShard();
+  EXPECT_EQ(driver_.state(), JobState::kFailed);
+  EXPECT_THAT(driver_.coordinator().reason(),
+              AllOf(HasSubstr("shard 1 (s1 at s1:1) is gone: "),
+                    HasSubstr("there is no checkpoint to go on from")));
+  EXPECT_THAT(HearersOf<JobOver>(failed),
+              UnorderedElementsAre(kShard0, kWorker0, kWorker1));
+  ASSERT_THAT(failed.saved, SizeIs(1));
+  EXPECT_EQ(failed.saved[0].state, JobState::kFailed);
+}
+
+// What is nearly there is waited for.
+TEST_F(LostShardWithoutTest, AManifestUnderWayIsEnough) {
+  driver_.Say(kShard0, PartOf(0, 3, 1));
+  driver_.Say(kShard1, PartOf(1, 3, 1));
+  LoseShard();
+  driver_.Say(kNewShard, AnotherShard());
+  driver_.ReportAll(6);
+  EXPECT_EQ(driver_.job().epoch, 1u);
+  ExpectRestarted(driver_.Checkpoint(3, absl::OkStatus()),
+                  {kShard0, kWorker0, kWorker1, kNewShard});
+}
+
+TEST_F(LostShardWithoutTest, AManifestThatFailsEndsTheJob) {
+  driver_.Say(kShard0, PartOf(0, 3, 1));
+  driver_.Say(kShard1, PartOf(1, 3, 1));
+  LoseShard();
+  driver_.Say(kNewShard, AnotherShard());
+  driver_.ReportAll(6);
+  driver_.Checkpoint(3, absl::UnavailableError("disk is full"));
+  EXPECT_EQ(driver_.state(), JobState::kFailed);
+  EXPECT_THAT(driver_.coordinator().reason(),
+              HasSubstr("there is no checkpoint to go on from"));
+}
+
+TEST_F(LostShardTest, WaitsForAnotherOne) {
+  const Reaction lost = LoseShard();
+  EXPECT_THAT(lost.announced, Contains(HasSubstr("waits for another shard 1")));
+  EXPECT_EQ(driver_.state(), JobState::kRunning);
+  driver_.ReportAll(6);
+  EXPECT_EQ(driver_.job().epoch, 1u);
+  const Reaction told = driver_.Pass(absl::Seconds(3));
+  EXPECT_THAT(Heard<Waiting>(told, kWorker0).text,
+              HasSubstr("waits for shard 1 of 2"));
+  EXPECT_EQ(driver_.Status().waiting, Heard<Waiting>(told, kShard0).text);
+}
+
+TEST_F(LostShardTest, AllStartAfreshWithAnotherOne) {
+  LoseShard();
+  driver_.ReportAll(6);
+  const Reaction on = driver_.Say(kNewShard, AnotherShard());
+  ExpectRestarted(on, {kShard0, kWorker0, kWorker1, kNewShard});
+  EXPECT_EQ(driver_.job().epoch, 2u);
+  EXPECT_THAT(driver_.job().workers,
+              ElementsAre(WorkerSeat{0, 4}, WorkerSeat{1, 4}));
+  EXPECT_THAT(on.announced,
+              Contains(HasSubstr("which is where the last checkpoint is")));
+  // Only that epoch.
+  driver_.Say(kNew, WorkerRequest("new"));
+  const Reaction next = driver_.ReportAll(5);
+  EXPECT_FALSE(Heard<EpochStart>(next, kWorker0).fresh);
+  EXPECT_EQ(driver_.job().base_round, 3);
+  EXPECT_EQ(driver_.job().contributions_before, 8 + 2 * 2);
+}
+
+TEST_F(LostShardTest, WhoComesMeanwhileStartsWithThem) {
+  LoseShard();
+  driver_.ReportAll(6);
+  EXPECT_THAT(driver_.Say(kNew, WorkerRequest("new")).completed, IsEmpty());
+  ExpectRestarted(driver_.Say(kNewShard, AnotherShard()),
+                  {kShard0, kWorker0, kWorker1, kNew, kNewShard});
+  EXPECT_EQ(driver_.job().worker_count(), 3);
+}
+
+TEST_F(LostShardTest, AnotherOneTakesItsPlaceAtOnceWhileItsSessionIsBroken) {
+  driver_.Break(kShard1);
+  const Reaction joined = driver_.Say(kNewShard, AnotherShard());
+  EXPECT_THAT(joined.announced, Contains(HasSubstr("comes in its place")));
+  ExpectRestarted(driver_.ReportAll(6),
+                  {kShard0, kWorker0, kWorker1, kNewShard});
+  // The old one is told that it is no member any more.
+  const Reaction back = driver_.ResumeIn(kNew, kShard1);
+  EXPECT_EQ(RefusalIn(back, kNew).code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(LostShardTest, WhileItsSessionIsThereNobodyTakesItsPlace) {
+  const Reaction joined = driver_.Say(kNewShard, AnotherShard());
+  EXPECT_EQ(RefusalIn(joined, kNewShard).code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(joined.sent, SizeIs(1));
+}
+
+TEST_F(LostShardTest, TheNewestCheckpointIsWhereItGoesBackTo) {
+  driver_.MakeCheckpoint(5);
+  LoseShard();
+  driver_.Say(kNewShard, AnotherShard());
+  driver_.ReportAll(6);
+  EXPECT_EQ(driver_.job().base_round, 5);
+  EXPECT_EQ(driver_.job().contributions_before, 12);
+}
+
+// Its manifest would be of rounds that are done again.
+TEST_F(LostShardTest, AManifestUnderWayIsWaitedFor) {
+  driver_.Say(kShard0, PartOf(0, 5, 1));
+  driver_.Say(kShard1, PartOf(1, 5, 1));
+  LoseShard();
+  driver_.Say(kNewShard, AnotherShard());
+  EXPECT_THAT(HearersOf<EpochStart>(driver_.ReportAll(6)), IsEmpty());
+  driver_.Checkpoint(5, absl::OkStatus());
+  EXPECT_EQ(driver_.job().base_round, 5);
+}
+
+TEST_F(LostShardTest, PartsOfTheLifeBeforeAreNotMixedWithThoseAfter) {
+  driver_.Say(kShard0, PartOf(0, 5, 1));
+  LoseShard();
+  driver_.Say(kNewShard, AnotherShard());
+  driver_.ReportAll(6);
+  EXPECT_THAT(driver_.Say(kNewShard, PartOf(1, 5, 2)).completed, IsEmpty());
+  EXPECT_THAT(driver_.Say(kShard0, PartOf(0, 5, 1)).completed, IsEmpty());
+  EXPECT_THAT(driver_.Say(kShard0, PartOf(0, 5, 2)).completed, SizeIs(1));
+}
+
+// What was asked for is asked for again.
+TEST_F(LostShardTest, ARequestIsRepeated) {
+  driver_.RequestCheckpoint();
+  driver_.ReportAll(6);
+  LoseShard();
+  driver_.Say(kNewShard, AnotherShard());
+  driver_.ReportAll(8);
+  EXPECT_EQ(driver_.job().base_round, 3);
+  EXPECT_EQ(driver_.job().checkpoint_round, 4);
+  EXPECT_TRUE(driver_.Status().checkpoint_wanted);
+}
+
+TEST_F(LostShardTest, MembersThatMissItHearOfItWhenTheyResume) {
+  LoseShard();
+  driver_.Say(kNewShard, AnotherShard());
+  driver_.ReportAll(6);
+  driver_.Break(kWorker1);
+  // Its answer to the question was its last word.
+  Resume resume = driver_.ResumeOf(kWorker1);
+  resume.epoch = 1;
+  const Reaction back = driver_.Say(kNew, resume);
+  EXPECT_TRUE(Heard<EpochStart>(back, kNew).fresh);
+  EXPECT_EQ(Heard<EpochStart>(back, kNew).job->base_round, 3);
+}
+
+// All workers die, with what only they had.
+TEST(CoordinatorCheckpointRestartTest, WhatOnlyTheDeadHadIsInTheCheckpoint) {
+  CoordinatorOptions options = DurableOptions(2, 1);
+  options.forced_scheme = Scheme::kFactor;
+  CoordinatorDriver driver(options);
+  driver.Gather();
+  driver.MakeCheckpoint(3);
+  // One more is under way, and waited for.
+  driver.Say(kShard0, PartOf(0, 4, 1));
+  driver.Break(kWorker0);
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(1.5));
+  driver.ReportAll(6);
+  EXPECT_THAT(HearersOf<EpochStart>(driver.Say(kNew, WorkerRequest("new"))),
+              IsEmpty());
+  const Reaction on = driver.Checkpoint(4, absl::OkStatus());
+  EXPECT_TRUE(Heard<EpochStart>(on, kShard0).fresh);
+  EXPECT_EQ(driver.job().base_round, 4);
+  EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{2, 5}));
+  EXPECT_EQ(driver.job().contributions_before, 10);
+}
+
+TEST(CoordinatorCheckpointRestartTest, AJobMayBeginWithACheckpoint) {
+  CoordinatorOptions options = DurableOptions(2, 1);
+  options.restored = CheckpointRecord{8, 31, {{"file", 5, 7}}};
+  options.restored_layers = WorkerRequest("w").layers;
+  CoordinatorDriver driver(options);
+  driver.Gather();
+  EXPECT_EQ(driver.job().epoch, 1u);
+  EXPECT_EQ(driver.job().base_round, 8);
+  EXPECT_EQ(driver.job().first_step, 9);
+  EXPECT_EQ(driver.job().contributions_before, 31);
+  EXPECT_THAT(driver.job().workers,
+              ElementsAre(WorkerSeat{0, 9}, WorkerSeat{1, 9}));
+  EXPECT_EQ(driver.Status().checkpoint_round, 8);
+  EXPECT_EQ(driver.Status().checkpoint_contributions, 31);
+  driver.MakeCheckpoint(10);
+  EXPECT_EQ(driver.Status().checkpoint_contributions, 31 + 2 * 2);
+}
+
+TEST(CoordinatorCheckpointRestartTest, ItsModelIsTheCheckpointsButForItsRows) {
+  CoordinatorOptions options = DurableOptions(1, 1);
+  options.restored = CheckpointRecord{8, 31, {{"file", 5, 7}}};
+  options.restored_layers = WorkerRequest("w").layers;
+  CoordinatorDriver driver(options);
+  JoinRequest other = WorkerRequest("other");
+  other.layers[0].name = "renamed";
+  const absl::Status why = RefusalIn(driver.Say(1, other), 1);
+  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(why.message()),
+              HasSubstr("the checkpoint of round 8"));
+  JoinRequest rows = WorkerRequest("rows");
+  rows.layers[1].rows += 5;
+  EXPECT_TRUE(RefusalIn(driver.Say(2, rows), 2).ok());
+}
+
+TEST(CoordinatorCheckpointJoinTest, AShardHasAFolderIfTheCoordinatorHas) {
+  for (const bool has : {false, true}) {
+    CoordinatorOptions options = OptionsOf(1, 1);
+    options.has_checkpoints = has;
+    CoordinatorDriver driver(options);
+    JoinRequest request = ShardRequest(0);
+    request.has_checkpoints = !has;
+    const absl::Status why = RefusalIn(driver.Say(1, request), 1);
+    EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(why.message()),
+                HasSubstr(has ? "shard 0, has no --checkpoint-dir, the "
+                                "coordinator has:"
+                              : "shard 0, has a --checkpoint-dir, the "
+                                "coordinator has not:"));
+    request.has_checkpoints = has;
+    EXPECT_TRUE(RefusalIn(driver.Say(2, request), 2).ok());
+  }
+}
+
+JoinRequest Keeping(const std::string& name, int arrays) {
+  JoinRequest request = WorkerRequest(name);
+  request.state_arrays = arrays;
+  return request;
+}
+
+TEST(CoordinatorCheckpointJoinTest, WorkersKeepTheSameStateWhereTheyOptimise) {
+  CoordinatorOptions options = OptionsOf(2, 1);
+  options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  CoordinatorDriver driver(options);
+  driver.Say(1, Keeping("a", 2));
+  const absl::Status why = RefusalIn(driver.Say(2, Keeping("b", 1)), 2);
+  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(why.message()),
+              HasSubstr("b keeps 1 arrays of optimizer state, worker 0 (a at "
+                        "a:1) 2"));
+  driver.Say(3, Keeping("c", 2));
+  driver.Say(4, ShardRequest(0));
+  ASSERT_EQ(driver.state(), JobState::kRunning);
+  EXPECT_EQ(driver.job().state_arrays, 2);
+}
+
+// Nobody is there to compare with.
+TEST(CoordinatorCheckpointJoinTest, AndAfterAllOfThemHaveDied) {
+  CoordinatorOptions options = OptionsOf(1, 1);
+  options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  CoordinatorDriver driver(options);
+  driver.Say(1, Keeping("a", 2));
+  driver.Say(2, ShardRequest(0));
+  driver.Break(1);
+  driver.Pass(absl::Seconds(1.5));
+  const absl::Status why = RefusalIn(driver.Say(3, Keeping("b", 1)), 3);
+  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(why.message()),
+              HasSubstr("b keeps 1 arrays of optimizer state, the job 2"));
+  EXPECT_TRUE(RefusalIn(driver.Say(4, Keeping("c", 2)), 4).ok());
+}
+
+TEST(CoordinatorCheckpointJoinTest, AnyStateWillDoWhereTheServersOptimise) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Say(1, Keeping("a", 2));
+  driver.Say(2, Keeping("b", 0));
+  driver.Say(3, ShardRequest(0));
+  ASSERT_EQ(driver.state(), JobState::kRunning);
+  EXPECT_EQ(driver.job().state_arrays, 1);  // That of SGD.
+}
+
+TEST(CoordinatorCheckpointJoinTest, StateHasItsLimits) {
+  for (const int arrays : {-1, kStateArraysMax + 1}) {
+    CoordinatorDriver driver(OptionsOf(2, 1));
+    EXPECT_EQ(RefusalIn(driver.Say(1, Keeping("a", arrays)), 1).code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+Heartbeat Stalled(int32_t layer, int64_t round, absl::Duration waited) {
+  Heartbeat heartbeat = HeartbeatOf(round, round - 1);
+  heartbeat.stall = Stall{layer, round, "worker 1", waited};
+  return heartbeat;
+}
+
+TEST(CoordinatorStallTest, IsAnnouncedOnceAndAgainAtTwiceTheTime) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  const auto announced = [&](int32_t layer, int64_t round, int seconds) {
+    return driver.Say(kShard0, Stalled(layer, round, absl::Seconds(seconds)))
+        .announced;
+  };
+  EXPECT_THAT(announced(1, 4, 10),
+              ElementsAre("layer fc, round 4 has waited 10s at shard 0 for "
+                          "worker 1"));
+  for (const int seconds : {11, 15, 19}) {
+    EXPECT_THAT(announced(1, 4, seconds), IsEmpty()) << seconds;
+  }
+  EXPECT_THAT(announced(1, 4, 20), ElementsAre(HasSubstr("waited 20s")));
+  EXPECT_THAT(announced(1, 4, 39), IsEmpty());
+  EXPECT_THAT(announced(1, 4, 41), ElementsAre(HasSubstr("waited 41s")));
+  // Another one begins.
+  EXPECT_THAT(announced(1, 5, 10), ElementsAre(HasSubstr("round 5")));
+  EXPECT_THAT(announced(0, 5, 10), ElementsAre(HasSubstr("layer scale")));
+  // It was over, and is back.
+  EXPECT_THAT(driver.Say(kShard0, HeartbeatOf(-1, 5)).announced, IsEmpty());
+  EXPECT_THAT(announced(0, 5, 12), ElementsAre(HasSubstr("waited 12s")));
+}
+
+TEST(CoordinatorStallTest, IsInTheStatusAsLongAsItLasts) {
+  CoordinatorDriver driver(OptionsOf(1, 1));
+  driver.Gather();
+  driver.Say(kShard0, Stalled(1, 4, absl::Seconds(10)));
+  const auto stall_of = [&](PeerId id) -> std::optional<Stall> {
+    for (const auto& member : driver.Status().members) {
+      if (member.id != id) continue;
+      EXPECT_EQ(member.stalled_layer, member.stall.has_value() ? "fc" : "");
+      return member.stall;
+    }
+    return std::nullopt;
+  };
+  ASSERT_TRUE(stall_of(PeerId::Shard(0)).has_value());
+  EXPECT_EQ(stall_of(PeerId::Shard(0))->round, 4);
+  EXPECT_EQ(stall_of(PeerId::Shard(0))->missing, "worker 1");
+  EXPECT_FALSE(stall_of(PeerId::Worker(0)).has_value());
+  driver.Say(kShard0, HeartbeatOf(-1, 4));
+  EXPECT_FALSE(stall_of(PeerId::Shard(0)).has_value());
+}
+
+TEST(CoordinatorStallTest, NonsenseCostsItsSenderItsMembership) {
+  Heartbeat text = Stalled(0, 4, absl::Seconds(1));
+  text.stall->missing.assign(100'000, 'a');
+  for (const Heartbeat& heartbeat :
+       {Stalled(2, 4, absl::Seconds(1)), Stalled(-1, 4, absl::Seconds(1)),
+        Stalled(0, -5, absl::Seconds(1)), text}) {
+    CoordinatorDriver driver(OptionsOf(2, 1));
+    driver.Gather();
+    EXPECT_EQ(RefusalIn(driver.Say(kWorker1, heartbeat), kWorker1).code(),
+              absl::StatusCode::kCancelled);
+  }
+  // Before the job begins there are no layers.
+  CoordinatorDriver gathering(OptionsOf(2, 1));
+  gathering.Say(1, WorkerRequest("a"));
+  EXPECT_FALSE(
+      RefusalIn(gathering.Say(1, Stalled(0, 4, absl::Seconds(1))), 1).ok());
+}
+
+}  // namespace
+}  // namespace nereus

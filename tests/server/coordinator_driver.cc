@@ -1,0 +1,270 @@
+#include "tests/server/coordinator_driver.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/version.h"
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+constexpr absl::Duration kTickInterval = absl::Milliseconds(500);
+
+void Append(const Reaction& more, Reaction& reaction) {
+  const auto append = [](const auto& from, auto& to) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  append(more.sent, reaction.sent);
+  append(more.ended, reaction.ended);
+  append(more.announced, reaction.announced);
+  append(more.saved, reaction.saved);
+  append(more.completed, reaction.completed);
+  append(more.order, reaction.order);
+}
+
+}  // namespace
+
+CoordinatorOptions OptionsOf(int workers, int shards, int max_workers) {
+  CoordinatorOptions options;
+  options.job = "training";
+  options.job_id = kTestJobId;
+  options.workers = workers;
+  options.shards = shards;
+  options.max_workers = max_workers;
+  return options;
+}
+
+JoinRequest WorkerRequest(const std::string& name) {
+  JoinRequest request;
+  request.protocol_version = kProtocolVersion;
+  request.build = "test";
+  request.job = "training";
+  request.incarnation = std::hash<std::string>()(name);
+  request.name = name;
+  request.data_address = name + ":1";
+  request.layers = {VectorLayer("scale", 8),
+                    FactorLayer("fc", 64, 64, true, 2)};
+  return request;
+}
+
+JoinRequest ShardRequest(int shard) {
+  JoinRequest request = WorkerRequest("s" + std::to_string(shard));
+  request.role = Role::kShard;
+  request.shard = shard;
+  request.layers.clear();
+  return request;
+}
+
+Heartbeat HeartbeatOf(int64_t begun_step, int64_t round) {
+  Heartbeat heartbeat;
+  heartbeat.begun_step = begun_step;
+  heartbeat.round = round;
+  return heartbeat;
+}
+
+CheckpointPart PartOf(int shard, int64_t round, uint64_t epoch) {
+  CheckpointPart part;
+  part.epoch = epoch;
+  part.round = round;
+  part.file = absl::StrCat("shard-", shard, "-epoch-", epoch);
+  part.bytes = 100 + shard;
+  part.crc = 7;
+  return part;
+}
+
+absl::Status RefusalIn(const Reaction& reaction, SessionId session) {
+  const auto hearers = HearersOf<Refusal>(reaction);
+  if (std::count(hearers.begin(), hearers.end(), session) == 0) {
+    return absl::OkStatus();
+  }
+  EXPECT_EQ(std::count(reaction.ended.begin(), reaction.ended.end(), session),
+            1);
+  return Heard<Refusal>(reaction, session).why;
+}
+
+std::vector<PeerId> SeatsOf(const EpochStart& start) {
+  std::vector<PeerId> members;
+  for (const Seat& seat : start.seats) members.push_back(seat.id);
+  return members;
+}
+
+CoordinatorDriver::CoordinatorDriver(CoordinatorOptions options)
+    : options_(std::move(options)), coordinator_(std::in_place, options_) {}
+
+Reaction CoordinatorDriver::React(
+    const std::function<void(CoordinatorOutbox&)>& event) {
+  CoordinatorOutbox out;
+  event(out);
+  Reaction reaction;
+  for (const CoordinatorAction& action : out) {
+    if (const auto* announce = std::get_if<Announce>(&action)) {
+      reaction.announced.push_back(announce->text);
+    } else if (const auto* end = std::get_if<EndSession>(&action)) {
+      EXPECT_TRUE(sessions_[end->session].open) << "session " << end->session;
+      sessions_[end->session].open = false;
+      reaction.ended.push_back(end->session);
+    } else if (const auto* send = std::get_if<SendToMember>(&action)) {
+      Note(*send);
+      reaction.sent.push_back(*send);
+      reaction.order.push_back("send");
+    } else if (const auto* save = std::get_if<SaveState>(&action)) {
+      reaction.saved.push_back(save->state);
+      reaction.order.push_back("save");
+    } else {
+      reaction.completed.push_back(std::get<CompleteCheckpoint>(action));
+    }
+  }
+  return reaction;
+}
+
+void CoordinatorDriver::Note(const SendToMember& send) {
+  Session& session = sessions_[send.session];
+  EXPECT_TRUE(session.open) << "session " << send.session;
+  if (const auto* start = std::get_if<EpochStart>(&send.message)) {
+    session.start = *start;
+    session.target.reset();
+  } else if (const auto* prepare = std::get_if<PrepareEpoch>(&send.message)) {
+    session.target = prepare->target;
+  }
+}
+
+Reaction CoordinatorDriver::Gather() {
+  Reaction last;
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    JoinRequest request = ShardRequest(shard);
+    request.has_checkpoints = options_.has_checkpoints;
+    last = Say(kShard0 + shard, request);
+  }
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    last = Say(kWorker0 + worker, WorkerRequest("w" + std::to_string(worker)));
+  }
+  EXPECT_EQ(state(), JobState::kRunning);
+  return last;
+}
+
+Reaction CoordinatorDriver::Say(SessionId session,
+                                const MemberMessage& message) {
+  return React([&](CoordinatorOutbox& out) {
+    coordinator_->OnMessage(session, message, now_, out);
+  });
+}
+
+Reaction CoordinatorDriver::Break(SessionId session) {
+  sessions_[session].open = false;
+  return React([&](CoordinatorOutbox& out) {
+    coordinator_->OnSessionEnd(session, now_, out);
+  });
+}
+
+Reaction CoordinatorDriver::Tick() {
+  return React(
+      [&](CoordinatorOutbox& out) { coordinator_->OnTick(now_, out); });
+}
+
+Reaction CoordinatorDriver::Fail(const std::string& reason) {
+  return React(
+      [&](CoordinatorOutbox& out) { coordinator_->Fail(reason, out); });
+}
+
+Reaction CoordinatorDriver::RequestCheckpoint() {
+  return React([&](CoordinatorOutbox& out) {
+    const absl::Status status = coordinator_->RequestCheckpoint(now_, out);
+    EXPECT_TRUE(status.ok()) << status;
+  });
+}
+
+Reaction CoordinatorDriver::Checkpoint(int64_t round,
+                                       const absl::Status& written) {
+  return React([&](CoordinatorOutbox& out) {
+    coordinator_->OnCheckpoint(round, written, now_, out);
+  });
+}
+
+Reaction CoordinatorDriver::MakeCheckpoint(int64_t round) {
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    Say(kShard0 + shard, PartOf(shard, round, job().epoch));
+  }
+  return Checkpoint(round, absl::OkStatus());
+}
+
+void CoordinatorDriver::Restart(const CoordinatorState& state) {
+  coordinator_.emplace(options_, state, now_);
+  for (auto& [id, session] : sessions_) session.open = false;
+}
+
+Resume CoordinatorDriver::ResumeOf(SessionId old) const {
+  const EpochStart& start = sessions_.at(old).start.value();
+  Resume resume;
+  resume.job = start.job->id;
+  resume.member = start.self;
+  for (const Seat& seat : start.seats) {
+    if (seat.id == start.self) resume.incarnation = seat.incarnation;
+  }
+  resume.epoch = start.job->epoch;
+  return resume;
+}
+
+Reaction CoordinatorDriver::ResumeIn(SessionId session, SessionId old) {
+  sessions_[session] = sessions_.at(old);
+  sessions_[session].open = true;
+  sessions_[session].target.reset();
+  return Say(session, ResumeOf(old));
+}
+
+Reaction CoordinatorDriver::Beat(SessionId session, int64_t begun_step,
+                                 int64_t round) {
+  sessions_[session].heartbeat = HeartbeatOf(begun_step, round);
+  return Say(session, sessions_[session].heartbeat);
+}
+
+Reaction CoordinatorDriver::Pass(absl::Duration time,
+                                 const std::set<SessionId>& silent) {
+  Reaction all;
+  const absl::Time end = now_ + time;
+  while (now_ < end) {
+    now_ += kTickInterval;
+    for (const auto& [id, session] : sessions_) {
+      if (!session.open || !session.start.has_value() || silent.contains(id)) {
+        continue;
+      }
+      Append(Say(id, session.heartbeat), all);
+    }
+    Append(Tick(), all);
+  }
+  return all;
+}
+
+Reaction CoordinatorDriver::Report(SessionId session,
+                                   const MachineReport& report) {
+  Session& reporter = sessions_.at(session);
+  EXPECT_TRUE(reporter.target.has_value()) << "session " << session;
+  const uint64_t target = reporter.target.value_or(0);
+  reporter.target.reset();
+  return Say(session, EpochReport{target, reporter.start->job->epoch, report});
+}
+
+Reaction CoordinatorDriver::Report(SessionId session, int64_t begun_step) {
+  MachineReport report;
+  if (sessions_.at(session).start->self.role == Role::kWorker) {
+    report.begun_step = begun_step;
+  } else {
+    report.closed_round = std::max(kInitialRound, begun_step - 1);
+  }
+  return Report(session, report);
+}
+
+Reaction CoordinatorDriver::ReportAll(int64_t begun_step) {
+  std::vector<SessionId> asked;
+  for (const auto& [id, session] : sessions_) {
+    if (session.open && session.target.has_value()) asked.push_back(id);
+  }
+  Reaction all;
+  for (const SessionId session : asked) {
+    Append(Report(session, begun_step), all);
+  }
+  return all;
+}
+
+}  // namespace nereus

@@ -1,0 +1,151 @@
+#ifndef NEREUS_TESTS_SERVER_COORDINATOR_DRIVER_H_
+#define NEREUS_TESTS_SERVER_COORDINATOR_DRIVER_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/coordinator.h"
+
+namespace nereus {
+
+inline constexpr uint64_t kTestJobId = 4711;
+
+// Job "training".
+CoordinatorOptions OptionsOf(int workers, int shards, int max_workers = 0);
+
+// What processes with the same model ask for; incarnations follow from names.
+JoinRequest WorkerRequest(const std::string& name);
+JoinRequest ShardRequest(int shard);  // Named "s0", "s1", ...
+
+Heartbeat HeartbeatOf(int64_t begun_step, int64_t round);
+
+// The sessions in which CoordinatorDriver::Gather lets the members join.
+inline constexpr SessionId kShard0 = 0;
+inline constexpr SessionId kShard1 = 1;
+inline constexpr SessionId kWorker0 = 10;
+inline constexpr SessionId kWorker1 = 11;
+inline constexpr SessionId kWorker2 = 12;
+
+// What the coordinator did, in order within each kind.
+struct Reaction {
+  std::vector<SendToMember> sent;
+  std::vector<SessionId> ended;
+  std::vector<std::string> announced;
+  std::vector<CoordinatorState> saved;
+  std::vector<CompleteCheckpoint> completed;
+  std::vector<std::string> order;  // "save" and "send", of all of these.
+};
+
+// The sessions in which a T was sent, in order.
+template <typename T>
+std::vector<SessionId> HearersOf(const Reaction& reaction) {
+  std::vector<SessionId> hearers;
+  for (const SendToMember& send : reaction.sent) {
+    if (std::holds_alternative<T>(send.message)) {
+      hearers.push_back(send.session);
+    }
+  }
+  return hearers;
+}
+
+// The one T that was sent in `session`.
+template <typename T>
+T Heard(const Reaction& reaction, SessionId session) {
+  std::vector<T> heard;
+  for (const SendToMember& send : reaction.sent) {
+    const T* message = std::get_if<T>(&send.message);
+    if (send.session == session && message != nullptr) {
+      heard.push_back(*message);
+    }
+  }
+  EXPECT_EQ(heard.size(), 1u) << "in session " << session;
+  return heard.empty() ? T() : heard[0];
+}
+
+// What shard `shard` says of its part of a checkpoint, collected in `epoch`.
+CheckpointPart PartOf(int shard, int64_t round, uint64_t epoch);
+
+// Why `session` was refused, and ended; OK if it was not.
+absl::Status RefusalIn(const Reaction& reaction, SessionId session);
+
+std::vector<PeerId> SeatsOf(const EpochStart& start);
+
+// A coordinator, with its sessions and its clock. What is sent in a session
+// that the coordinator has ended before is a failure of the test.
+class CoordinatorDriver {
+ public:
+  explicit CoordinatorDriver(CoordinatorOptions options);
+
+  // All join: shards 0, 1, ... in sessions kShard0, kShard1, ..., then workers
+  // "w0", "w1", ... in sessions kWorker0, kWorker1, ... Returns what the last
+  // one starts.
+  Reaction Gather();
+
+  // Events, now.
+  Reaction Say(SessionId session, const MemberMessage& message);
+  Reaction Break(SessionId session);
+  Reaction Tick();
+  Reaction Fail(const std::string& reason);
+  Reaction RequestCheckpoint();  // Which must be possible.
+  // The manifest of a checkpoint is on disk, or why it is not.
+  Reaction Checkpoint(int64_t round, const absl::Status& written);
+  // All shards have written their parts of a round, and the manifest is on
+  // disk.
+  Reaction MakeCheckpoint(int64_t round);
+
+  // The coordinator dies and finds `state`; all sessions are broken.
+  void Restart(const CoordinatorState& state);
+
+  // The member of session `old` resumes its membership in a new one.
+  Reaction ResumeIn(SessionId session, SessionId old);
+  Resume ResumeOf(SessionId old) const;
+
+  Reaction Beat(SessionId session, int64_t begun_step, int64_t round);
+
+  // Ticks, two a second, until so much time has passed. Before each, every
+  // member whose session is open says its last heartbeat again, but those that
+  // are `silent`.
+  Reaction Pass(absl::Duration time, const std::set<SessionId>& silent = {});
+
+  // Says a report for the target and the epoch that this session heard of last.
+  Reaction Report(SessionId session, const MachineReport& report);
+  // The same of a member that is in step `begun_step`, all before it done.
+  Reaction Report(SessionId session, int64_t begun_step);
+  // All do whose session is open and who have not yet.
+  Reaction ReportAll(int64_t begun_step);
+
+  const Coordinator& coordinator() const { return *coordinator_; }
+  JobState state() const { return coordinator_->state(); }
+  const Job& job() const { return *coordinator_->job(); }
+  JobStatus Status() const { return coordinator_->Status(now_); }
+
+ private:
+  struct Session {
+    bool open = true;
+    std::optional<EpochStart> start;  // The last one.
+    std::optional<uint64_t> target;   // Asked for, not reported.
+    Heartbeat heartbeat;              // The last one.
+  };
+
+  Reaction React(const std::function<void(CoordinatorOutbox&)>& event);
+  void Note(const SendToMember& send);
+
+  const CoordinatorOptions options_;
+  std::optional<Coordinator> coordinator_;
+  absl::Time now_ = absl::UnixEpoch();
+  std::map<SessionId, Session> sessions_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_SERVER_COORDINATOR_DRIVER_H_

@@ -1,0 +1,583 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/coordinator.h"
+#include "tests/server/coordinator_driver.h"
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::IsSupersetOf;
+using testing::SizeIs;
+using testing::UnorderedElementsAre;
+
+constexpr SessionId kNew = 50;
+
+TEST(CoordinatorEpochTest, ASilentWorkerIsGoneAfterTheLease) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  EXPECT_THAT(driver.Pass(absl::Seconds(10), {kWorker1}).sent, IsEmpty());
+  const Reaction gone = driver.Pass(absl::Seconds(0.5), {kWorker1});
+  EXPECT_THAT(gone.announced,
+              Contains(HasSubstr("worker 1 (w1 at w1:1) is gone: not heard "
+                                 "from for 10.5s")));
+  const absl::Status why = RefusalIn(gone, kWorker1);
+  EXPECT_EQ(why.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(std::string(why.message()),
+              HasSubstr("worker 1 was counted as dead: not heard from"));
+  EXPECT_THAT(HearersOf<PrepareEpoch>(gone),
+              UnorderedElementsAre(kShard0, kWorker0));
+  const Reaction on = driver.ReportAll(4);
+  EXPECT_THAT(HearersOf<EpochStart>(on),
+              UnorderedElementsAre(kShard0, kWorker0));
+  EXPECT_THAT(on.sent, SizeIs(2));
+  const EpochStart start = Heard<EpochStart>(on, kWorker0);
+  EXPECT_EQ(start.self, PeerId::Worker(0));
+  EXPECT_EQ(start.job, driver.coordinator().job());
+  EXPECT_EQ(start.job->epoch, 2u);
+  EXPECT_EQ(start.job->first_step, 5);
+  EXPECT_EQ(start.job->contributions_before, 10);
+  EXPECT_THAT(start.job->workers, ElementsAre(WorkerSeat{0, 0}));
+  EXPECT_THAT(start.explanations, SizeIs(2));
+  EXPECT_THAT(SeatsOf(start),
+              UnorderedElementsAre(PeerId::Shard(0), PeerId::Worker(0)));
+  EXPECT_EQ(driver.Status().epoch, 2u);
+}
+
+TEST(CoordinatorEpochTest, WhateverAMemberSaysKeepsItsLease) {
+  for (const MemberMessage& message : std::vector<MemberMessage>{
+           Heartbeat(), LostPeer(), EpochReport(), Leave()}) {
+    CoordinatorDriver driver(OptionsOf(2, 1));
+    driver.Gather();
+    driver.Pass(absl::Seconds(9), {kWorker1});
+    driver.Say(kWorker1, message);
+    driver.Pass(absl::Seconds(10), {kWorker1});
+    EXPECT_THAT(driver.Status().members, SizeIs(3));
+    driver.Pass(absl::Seconds(0.5), {kWorker1});
+    EXPECT_THAT(driver.Status().members, SizeIs(2));
+  }
+}
+
+TEST(CoordinatorEpochTest, TheLeaseBeginsWhenTheJobStarts) {
+  CoordinatorDriver driver(OptionsOf(1, 1));
+  driver.Say(1, ShardRequest(0));
+  driver.Pass(absl::Seconds(1000));
+  driver.Say(2, WorkerRequest("a"));
+  EXPECT_THAT(driver.Pass(absl::Seconds(5), {1, 2}).sent, IsEmpty());
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+}
+
+TEST(CoordinatorEpochTest, AWorkerWhoseSessionEndedIsGoneAfterTheGrace) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  EXPECT_THAT(driver.Break(kWorker1).sent, IsEmpty());
+  EXPECT_THAT(driver.Pass(absl::Seconds(1)).sent, IsEmpty());
+  const Reaction gone = driver.Pass(absl::Seconds(0.5));
+  EXPECT_THAT(gone.announced,
+              Contains(AllOf(HasSubstr("worker 1 (w1 at w1:1) is gone"),
+                             HasSubstr("session"))));
+  EXPECT_THAT(HearersOf<PrepareEpoch>(gone),
+              UnorderedElementsAre(kShard0, kWorker0));
+  EXPECT_THAT(gone.sent, SizeIs(2));
+  driver.ReportAll(4);
+  EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{0, 0}));
+}
+
+TEST(CoordinatorEpochTest, AShardsDeathFailsTheJob) {
+  for (const bool session_ends : {false, true}) {
+    CoordinatorDriver driver(OptionsOf(2, 2));
+    driver.Gather();
+    if (session_ends) driver.Break(kShard1);
+    const Reaction failed = driver.Pass(absl::Seconds(10.5), {kShard1});
+    EXPECT_EQ(driver.state(), JobState::kFailed);
+    EXPECT_THAT(driver.coordinator().reason(),
+                HasSubstr("shard 1 (s1 at s1:1) is gone: "));
+    EXPECT_THAT(HearersOf<JobOver>(failed),
+                UnorderedElementsAre(kShard0, kWorker0, kWorker1));
+    EXPECT_EQ(Heard<JobOver>(failed, kWorker0).state, JobState::kFailed);
+    EXPECT_EQ(Heard<JobOver>(failed, kWorker0).reason,
+              driver.coordinator().reason());
+    EXPECT_THAT(failed.ended, IsSupersetOf({kShard0, kWorker0, kWorker1}));
+    EXPECT_EQ(RefusalIn(failed, kShard1).ok(), session_ends);
+  }
+}
+
+TEST(CoordinatorEpochTest, TheDeathOfAShardEndsAChangeUnderWay) {
+  CoordinatorDriver driver(OptionsOf(2, 2));
+  driver.Gather();
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(1.5));
+  driver.Report(kShard0, 4);
+  driver.Break(kShard1);
+  driver.Report(kWorker0, 4);
+  EXPECT_THAT(HearersOf<JobOver>(driver.Pass(absl::Seconds(1.5))),
+              UnorderedElementsAre(kShard0, kWorker0));
+}
+
+// The coordinator asks whoever is left, and does not ask again.
+TEST(CoordinatorEpochTest, WhoDiesInAChangeNeedNotReport) {
+  CoordinatorDriver driver(OptionsOf(3, 1));
+  driver.Gather();
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(1.5));
+  driver.Break(kWorker2);
+  EXPECT_THAT(driver.ReportAll(4).sent, IsEmpty());
+  const Reaction gone = driver.Pass(absl::Seconds(1.5));
+  EXPECT_THAT(HearersOf<EpochStart>(gone),
+              UnorderedElementsAre(kShard0, kWorker0));
+  EXPECT_THAT(gone.sent, SizeIs(2));
+  EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{0, 0}));
+  EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
+}
+
+TEST(CoordinatorEpochTest, WhoReportsAndThenDiesIsNotInTheNextEpoch) {
+  CoordinatorDriver driver(OptionsOf(3, 1));
+  driver.Gather();
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(1.5));
+  driver.Report(kWorker2, 9);
+  driver.Report(kWorker0, 4);
+  driver.Break(kWorker2);
+  driver.Pass(absl::Seconds(1.5));
+  driver.Report(kShard0, 4);
+  EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{0, 0}));
+  EXPECT_EQ(driver.job().first_step, 5);
+}
+
+TEST(CoordinatorEpochTest, WhoseDeathIsNotedLateIsInOneMoreEpoch) {
+  CoordinatorDriver driver(OptionsOf(3, 1));
+  driver.Gather();
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(1.5));
+  driver.Report(kWorker2, 4);
+  driver.Break(kWorker2);
+  driver.ReportAll(4);
+  EXPECT_EQ(driver.job().epoch, 2u);
+  EXPECT_THAT(driver.job().workers,
+              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{2, 0}));
+  EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Pass(absl::Seconds(1.5))),
+              UnorderedElementsAre(kShard0, kWorker0));
+  driver.ReportAll(5);
+  EXPECT_EQ(driver.job().epoch, 3u);
+  EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{0, 0}));
+}
+
+TEST(CoordinatorEpochTest, BelowMinWorkersTheJobWaits) {
+  CoordinatorOptions options = OptionsOf(2, 1);
+  options.min_workers = 2;
+  CoordinatorDriver driver(options);
+  driver.Gather();
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(1.5));
+  EXPECT_THAT(driver.ReportAll(4).sent, IsEmpty());
+  EXPECT_EQ(driver.job().epoch, 1u);
+  EXPECT_THAT(driver.Status().waiting,
+              HasSubstr("job training waits for 1 of 2 workers; here: "));
+  const Reaction told = driver.Pass(absl::Seconds(3));
+  EXPECT_THAT(HearersOf<Waiting>(told),
+              UnorderedElementsAre(kShard0, kWorker0));
+  EXPECT_THAT(told.sent, SizeIs(2));
+  EXPECT_THAT(Heard<Waiting>(told, kWorker0).text,
+              HasSubstr("waits for 1 of 2 workers"));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+
+  const Reaction on = driver.Say(kNew, WorkerRequest("new"));
+  EXPECT_THAT(HearersOf<EpochStart>(on),
+              UnorderedElementsAre(kShard0, kWorker0, kNew));
+  EXPECT_THAT(driver.job().workers,
+              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{2, 5}));
+  EXPECT_EQ(driver.Status().waiting, "");
+}
+
+TEST(CoordinatorEpochTest, WhatOnlyTheDeadHadFailsTheJob) {
+  CoordinatorOptions options = OptionsOf(2, 1);
+  options.forced_scheme = Scheme::kFactor;
+  CoordinatorDriver driver(options);
+  driver.Gather();
+  driver.Break(kWorker0);
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(1.5));
+  driver.ReportAll(4);
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  const Reaction failed = driver.Say(kNew, WorkerRequest("new"));
+  EXPECT_EQ(driver.state(), JobState::kFailed);
+  EXPECT_THAT(driver.coordinator().reason(),
+              AllOf(HasSubstr("all workers are gone"), HasSubstr("layer fc")));
+  EXPECT_THAT(HearersOf<JobOver>(failed), UnorderedElementsAre(kShard0, kNew));
+  EXPECT_THAT(failed.ended, UnorderedElementsAre(kShard0, kNew));
+}
+
+TEST(CoordinatorEpochTest, AJoinerBringsAChange) {
+  CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
+  driver.Gather();
+  const Reaction asked = driver.Say(kNew, WorkerRequest("new"));
+  EXPECT_THAT(HearersOf<PrepareEpoch>(asked),
+              UnorderedElementsAre(kShard0, kWorker0, kWorker1));
+  EXPECT_THAT(asked.sent, SizeIs(3));
+  EXPECT_THAT(driver.Report(kWorker0, 4).sent, IsEmpty());
+  EXPECT_THAT(driver.Report(kShard0, 4).sent, IsEmpty());
+  const Reaction on = driver.Report(kWorker1, 5);
+  EXPECT_THAT(HearersOf<EpochStart>(on),
+              UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
+  const EpochStart start = Heard<EpochStart>(on, kNew);
+  EXPECT_EQ(start.self, PeerId::Worker(2));
+  EXPECT_FALSE(start.fresh);
+  EXPECT_EQ(start.job->epoch, 2u);
+  EXPECT_EQ(start.job->owner, 0);
+  EXPECT_THAT(
+      start.job->workers,
+      ElementsAre(WorkerSeat{0, 0}, WorkerSeat{1, 0}, WorkerSeat{2, 6}));
+  EXPECT_THAT(SeatsOf(start),
+              UnorderedElementsAre(PeerId::Shard(0), PeerId::Worker(0),
+                                   PeerId::Worker(1), PeerId::Worker(2)));
+  EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
+}
+
+TEST(CoordinatorEpochTest, WhoeverJoinsInAChangeIsInTheSameEpoch) {
+  CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
+  driver.Gather();
+  driver.Say(kNew, WorkerRequest("new"));
+  driver.Report(kWorker0, 4);
+  EXPECT_THAT(driver.Say(kNew + 1, WorkerRequest("newer")).sent, IsEmpty());
+  const Reaction on = driver.ReportAll(4);
+  EXPECT_THAT(HearersOf<EpochStart>(on), SizeIs(5));
+  EXPECT_THAT(driver.job().workers,
+              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{1, 0}, WorkerSeat{2, 5},
+                          WorkerSeat{3, 5}));
+}
+
+TEST(CoordinatorEpochTest, AJoinerThatGoesInTheChangeIsNotInTheEpoch) {
+  CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
+  driver.Gather();
+  driver.Say(kNew, WorkerRequest("new"));
+  driver.Break(kNew);
+  driver.ReportAll(4);
+  EXPECT_EQ(driver.job().epoch, 2u);
+  EXPECT_EQ(driver.job().workers, FirstWorkers(2));
+  // Its place is free, its rank is not given again.
+  driver.Say(kNew + 1, WorkerRequest("newer"));
+  driver.ReportAll(4);
+  EXPECT_EQ(driver.job().workers.back(), (WorkerSeat{3, 5}));
+}
+
+TEST(CoordinatorEpochTest, AJoinerHearsForWhomItWaits) {
+  CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
+  driver.Gather();
+  driver.Say(kNew, WorkerRequest("new"));
+  driver.Report(kShard0, 4);
+  driver.Report(kWorker1, 4);
+  const Reaction told = driver.Pass(absl::Seconds(3));
+  EXPECT_THAT(HearersOf<Waiting>(told),
+              UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
+  EXPECT_THAT(
+      Heard<Waiting>(told, kNew).text,
+      AllOf(HasSubstr("waits for the report of worker 0 (w0 at w0:1); here: "),
+            HasSubstr("worker 2 (new at new:1)")));
+  EXPECT_EQ(driver.Status().waiting, Heard<Waiting>(told, kNew).text);
+}
+
+TEST(CoordinatorEpochTest, AJoinersModelMustBeTheJobs) {
+  CoordinatorDriver driver(OptionsOf(1, 1, /*max_workers=*/3));
+  driver.Gather();
+  driver.Break(kWorker0);
+  driver.Pass(absl::Seconds(1.5));
+  JoinRequest request = WorkerRequest("new");
+  request.layers.pop_back();
+  const absl::Status why = RefusalIn(driver.Say(kNew, request), kNew);
+  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(why.message()),
+              HasSubstr("the job has 2 layers, we have 1"));
+}
+
+TEST(CoordinatorEpochTest, ADeadWorkersPlaceIsFreeAndItsRankIsNot) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Break(kWorker1);
+  EXPECT_EQ(RefusalIn(driver.Say(kNew, WorkerRequest("early")), kNew).code(),
+            absl::StatusCode::kResourceExhausted);
+  driver.Pass(absl::Seconds(1.5));
+  driver.Say(kNew + 1, WorkerRequest("new"));
+  const Reaction on = driver.ReportAll(4);
+  EXPECT_EQ(Heard<EpochStart>(on, kNew + 1).self, PeerId::Worker(2));
+  EXPECT_THAT(driver.job().workers,
+              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{2, 5}));
+}
+
+TEST(CoordinatorEpochTest, ReportsOfAnotherTargetOrEpochAreIgnored) {
+  CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
+  driver.Gather();
+  MachineReport report;
+  report.begun_step = 4;
+  // None is asked for.
+  driver.Say(kWorker0, EpochReport{0, 1, report});
+  driver.Say(kWorker0, EpochReport{2, 1, report});
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(1.5));
+  driver.ReportAll(4);
+  ASSERT_EQ(driver.job().epoch, 2u);
+  driver.Say(kNew, WorkerRequest("new"));
+  driver.Report(kShard0, 4);
+  for (const auto& [target, epoch] : std::vector<std::pair<int, int>>{
+           {0, 2}, {2, 1}, {2, 2}, {3, 1}, {3, 3}, {4, 2}}) {
+    EXPECT_THAT(
+        driver
+            .Say(kWorker0, EpochReport{static_cast<uint64_t>(target),
+                                       static_cast<uint64_t>(epoch), report})
+            .sent,
+        IsEmpty())
+        << target << " " << epoch;
+    EXPECT_THAT(driver.Status().waiting, HasSubstr("the report of worker 0"));
+  }
+  driver.Say(kWorker0, EpochReport{3, 2, report});
+  EXPECT_EQ(driver.job().epoch, 3u);
+}
+
+TEST(CoordinatorEpochTest, TheLastReportCounts) {
+  CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
+  driver.Gather();
+  driver.Say(kNew, WorkerRequest("new"));
+  driver.Report(kWorker1, 4);
+  MachineReport report;
+  report.begun_step = 7;
+  driver.Say(kWorker1, EpochReport{2, 1, report});
+  driver.ReportAll(4);
+  EXPECT_EQ(driver.job().first_step, 8);
+}
+
+struct Nonsense {
+  const char* name;
+  MemberMessage message;
+  const char* part;
+};
+
+using FactorLayers = std::vector<MachineReport::FactorLayer>;
+
+// For target 2 of epoch 1.
+EpochReport ReportOf(int64_t begun_step, FactorLayers factor_layers = {},
+                     std::optional<int64_t> closed_round = std::nullopt) {
+  EpochReport report;
+  report.target = 2;
+  report.epoch = 1;
+  report.report.begun_step = begun_step;
+  report.report.factor_layers = std::move(factor_layers);
+  report.report.closed_round = closed_round;
+  return report;
+}
+
+EpochReport WithTarget(uint64_t target, EpochReport report) {
+  report.target = target;
+  return report;
+}
+
+class CoordinatorNonsenseTest : public testing::TestWithParam<Nonsense> {};
+
+TEST_P(CoordinatorNonsenseTest, CostsItsSenderItsMembership) {
+  CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
+  driver.Gather();
+  driver.Say(kNew, WorkerRequest("new"));
+  const absl::Status why =
+      RefusalIn(driver.Say(kWorker1, GetParam().message), kWorker1);
+  EXPECT_EQ(why.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(std::string(why.message()), HasSubstr(GetParam().part));
+  driver.ReportAll(4);
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  EXPECT_THAT(driver.job().workers,
+              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{2, 5}));
+}
+
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+INSTANTIATE_TEST_SUITE_P(
+    All, CoordinatorNonsenseTest,
+    testing::Values(
+        Nonsense{"Step", ReportOf(-2), "the step -2"},
+        Nonsense{"LateStep", ReportOf(kMax), "the step 9223"},
+        Nonsense{"FactorRound", ReportOf(4, {{1, 3, 2}, {1, -9, 2}}),
+                 "the round -9"},
+        Nonsense{"LateFactorRound", ReportOf(4, {{1, kMax, 2}}),
+                 "the round 9223"},
+        Nonsense{"ClosedRound", ReportOf(4, {}, -2), "the round -2"},
+        Nonsense{"LateClosedRound", ReportOf(4, {}, kMax), "the round 9223"},
+        // Whether it is the report that was asked for, or not.
+        Nonsense{"OtherTarget", WithTarget(1, ReportOf(-2)), "the step -2"},
+        Nonsense{"HeartbeatStep", HeartbeatOf(-2, -1), "the step -2"},
+        Nonsense{"HeartbeatRound", HeartbeatOf(4, kMax), "the round 9223"},
+        Nonsense{"LeaveStep", Leave{-2}, "without being a worker"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(CoordinatorLeaveTest, TheJobIsFinishedWhenAllWorkersHaveLeft) {
+  CoordinatorDriver driver(OptionsOf(2, 2));
+  driver.Gather();
+  EXPECT_THAT(driver.Say(kWorker1, Leave{7}).sent, IsEmpty());
+  EXPECT_THAT(driver.Say(kWorker1, Leave{7}).sent, IsEmpty());  // Again.
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  EXPECT_TRUE(driver.Status().members[1].left);
+  const Reaction over = driver.Say(kWorker0, Leave{7});
+  EXPECT_EQ(driver.state(), JobState::kFinished);
+  // All hear it, those who had left before too: they wait for the others.
+  EXPECT_THAT(over.sent, SizeIs(4));
+  EXPECT_THAT(over.ended,
+              UnorderedElementsAre(kShard0, kShard1, kWorker0, kWorker1));
+  for (const SessionId session : over.ended) {
+    EXPECT_EQ(Heard<JobOver>(over, session).state, JobState::kFinished);
+    EXPECT_FALSE(driver.coordinator().everyone_knows());
+    driver.Break(session);
+  }
+  EXPECT_TRUE(driver.coordinator().everyone_knows());
+
+  // It stays finished.
+  EXPECT_THAT(driver.Fail("too late").sent, IsEmpty());
+  EXPECT_THAT(driver.Pass(absl::Seconds(100)).sent, IsEmpty());
+  EXPECT_EQ(driver.state(), JobState::kFinished);
+  EXPECT_EQ(driver.coordinator().reason(), "");
+  EXPECT_EQ(RefusalIn(driver.Say(kNew, WorkerRequest("late")), kNew).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(CoordinatorLeaveTest, OneWhoLeavesStaysUntilAnotherGoesOn) {
+  CoordinatorDriver driver(OptionsOf(3, 1));
+  driver.Gather();
+  driver.Beat(kWorker0, 7, 7);
+  EXPECT_THAT(driver.Say(kWorker0, Leave{7}).sent, IsEmpty());
+  EXPECT_THAT(driver.Beat(kWorker1, 7, 6).sent, IsEmpty());
+  EXPECT_THAT(driver.Beat(kWorker2, 7, 7).sent, IsEmpty());
+  EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
+
+  EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Beat(kWorker2, 8, 7)),
+              UnorderedElementsAre(kShard0, kWorker0, kWorker1, kWorker2));
+  driver.Report(kShard0, 7);
+  driver.Report(kWorker0, 7);
+  driver.Report(kWorker1, 7);
+  EXPECT_THAT(HearersOf<EpochStart>(driver.Report(kWorker2, 8)),
+              UnorderedElementsAre(kShard0, kWorker0, kWorker1, kWorker2));
+  EXPECT_THAT(driver.job().workers,
+              ElementsAre(WorkerSeat{1, 0}, WorkerSeat{2, 0}));
+  EXPECT_THAT(driver.job().leavers, ElementsAre(0));
+
+  // Worker 1 may need what it has for round 7.
+  EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
+  const Reaction released = driver.Beat(kWorker1, 8, 7);
+  EXPECT_EQ(Heard<JobOver>(released, kWorker0).state, JobState::kFinished);
+  EXPECT_THAT(released.sent, SizeIs(1));
+  EXPECT_THAT(released.ended, ElementsAre(kWorker0));
+  EXPECT_THAT(driver.Status().members, SizeIs(3));
+  // Its end changes nothing any more.
+  driver.Break(kWorker0);
+  EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
+  EXPECT_EQ(driver.job().epoch, 2u);
+}
+
+TEST(CoordinatorLeaveTest, OneWhoLeavesStaysUntilAJoinerHasItsValues) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Beat(kWorker0, 7, 7);
+  driver.Beat(kWorker1, 7, 7);
+  driver.Say(kWorker0, Leave{7});
+  driver.Say(kNew, WorkerRequest("new"));
+  driver.ReportAll(7);
+  EXPECT_THAT(driver.job().leavers, ElementsAre(0));
+  EXPECT_THAT(driver.Beat(kNew, 7, -1).sent, IsEmpty());
+  EXPECT_THAT(HearersOf<JobOver>(driver.Beat(kNew, 8, 7)),
+              ElementsAre(kWorker0));
+}
+
+TEST(CoordinatorLeaveTest, OneWhoLeavesMakesWayForAJoiner) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Beat(kWorker0, 7, 7);
+  driver.Beat(kWorker1, 7, 7);
+  driver.Say(kWorker0, Leave{7});
+  EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Say(kNew, WorkerRequest("new"))),
+              UnorderedElementsAre(kShard0, kWorker0, kWorker1));
+  // All others leave, too: the joiner goes on with what they have.
+  EXPECT_THAT(driver.Say(kWorker1, Leave{7}).sent, IsEmpty());
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  MachineReport shard;
+  shard.closed_round = 7;
+  driver.Report(kShard0, shard);
+  const Reaction on = driver.ReportAll(7);
+  EXPECT_THAT(HearersOf<EpochStart>(on),
+              UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
+  EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{2, 8}));
+  EXPECT_THAT(driver.job().leavers, ElementsAre(0, 1));
+  EXPECT_EQ(driver.job().owner, 0);
+  EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
+  // They have it.
+  EXPECT_THAT(HearersOf<JobOver>(driver.Beat(kNew, 8, 7)),
+              UnorderedElementsAre(kWorker0, kWorker1));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  driver.Say(kNew, Leave{8});
+  EXPECT_EQ(driver.state(), JobState::kFinished);
+}
+
+// Worker 2 came for step 8; worker 0 leaves after step 7.
+TEST(CoordinatorLeaveTest, AJoinerDoesNotWaitForOneWhoHasLeft) {
+  CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
+  driver.Gather();
+  driver.Say(kNew, WorkerRequest("new"));
+  driver.ReportAll(7);
+  ASSERT_EQ(driver.job().workers.back(), (WorkerSeat{2, 8}));
+  EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Say(kWorker0, Leave{7})),
+              UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
+  driver.ReportAll(7);
+  EXPECT_THAT(driver.job().workers,
+              ElementsAre(WorkerSeat{1, 0}, WorkerSeat{2, 8}));
+}
+
+TEST(CoordinatorLeaveTest, OneWhoHasLeftCanDie) {
+  CoordinatorDriver driver(OptionsOf(3, 1));
+  driver.Gather();
+  driver.Say(kWorker0, Leave{7});
+  driver.Break(kWorker0);
+  EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Pass(absl::Seconds(1.5))),
+              UnorderedElementsAre(kShard0, kWorker1, kWorker2));
+  driver.ReportAll(7);
+  EXPECT_THAT(driver.job().leavers, IsEmpty());
+}
+
+TEST(CoordinatorLeaveTest, OneWhoHasLeftSaysSoAgainInANewSession) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Say(kWorker0, Leave{7});
+  driver.Break(kWorker0);
+  EXPECT_THAT(driver.ResumeIn(kNew, kWorker0).sent, IsEmpty());
+  const Reaction again = driver.Say(kNew, Leave{7});
+  EXPECT_THAT(again.sent, IsEmpty());
+  EXPECT_THAT(again.announced, IsEmpty());
+  EXPECT_THAT(HearersOf<JobOver>(driver.Say(kWorker1, Leave{7})),
+              UnorderedElementsAre(kShard0, kWorker1, kNew));
+}
+
+TEST(CoordinatorLeaveTest, WhenTheLastWorkerDiesAndTheOthersLeftItIsFinished) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Say(kWorker0, Leave{7});
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(1.5));
+  EXPECT_EQ(driver.state(), JobState::kFinished);
+}
+
+TEST(CoordinatorLeaveTest, AShardDoesNotLeave) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Say(kShard0, Leave{7});
+  EXPECT_EQ(driver.state(), JobState::kFailed);
+  EXPECT_THAT(driver.coordinator().reason(),
+              HasSubstr("shard 0 (s0 at s0:1) is gone: it left without being "
+                        "a worker"));
+}
+
+}  // namespace
+}  // namespace nereus

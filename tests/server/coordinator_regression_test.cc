@@ -1,0 +1,190 @@
+// What reviews and the simulation found wrong in the coordinator, one test
+// each.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/coordinator.h"
+#include "server/epoch_change.h"
+#include "tests/server/coordinator_driver.h"
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::UnorderedElementsAre;
+
+constexpr SessionId kNew = 50;
+
+// Worker 0 has left after step 7, worker 1 has gone on.
+void LeaveBehind(CoordinatorDriver& driver, int64_t round) {
+  driver.Gather();
+  driver.Beat(kWorker0, 7, 7);
+  driver.Say(kWorker0, Leave{7});
+  driver.Beat(kWorker1, 8, round);
+  driver.Report(kShard0, 7);
+  driver.Report(kWorker0, 7);
+  driver.Report(kWorker1, 8);
+}
+
+TEST(CoordinatorRegressionTest, OneReleasedWhileItsSessionIsBrokenMayGo) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  LeaveBehind(driver, 6);
+  driver.Break(kWorker0);
+  driver.Beat(kWorker1, 8, 7);
+  const Reaction r = driver.ResumeIn(kNew, kWorker0);
+  EXPECT_EQ(RefusalIn(r, kNew).code(), absl::StatusCode::kOk);
+  EXPECT_THAT(HearersOf<JobOver>(r), ElementsAre(kNew));
+}
+
+TEST(CoordinatorRegressionTest, OneWhoMissedThatItMayGoIsToldAgain) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  LeaveBehind(driver, 6);
+  driver.Beat(kWorker1, 8, 7);
+  driver.Break(kWorker0);
+  const Reaction r = driver.ResumeIn(kNew, kWorker0);
+  EXPECT_EQ(RefusalIn(r, kNew).code(), absl::StatusCode::kOk);
+  EXPECT_THAT(HearersOf<JobOver>(r), ElementsAre(kNew));
+}
+
+TEST(CoordinatorRegressionTest, TheEndIsSaidOnceToAnEarlierLeaver) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  LeaveBehind(driver, 6);
+  const Reaction r = driver.Say(kWorker1, Leave{8});
+  EXPECT_THAT(HearersOf<JobOver>(r),
+              UnorderedElementsAre(kShard0, kWorker0, kWorker1));
+  driver.Break(kWorker0);
+  EXPECT_TRUE(RefusalIn(driver.ResumeIn(kNew, kWorker0), kNew).ok());
+}
+
+TEST(CoordinatorRegressionTest, NothingIsSaidAfterTheEndToOneWhoIsSilent) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Pass(absl::Seconds(11), {kShard0, kWorker0});
+}
+
+TEST(CoordinatorRegressionTest, AHeartbeatThatCrossesAReleaseIsNoStrangers) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  LeaveBehind(driver, 6);
+  driver.Beat(kWorker1, 8, 7);
+  const Reaction r = driver.Beat(kWorker0, 7, 7);
+  EXPECT_THAT(r.announced, IsEmpty());
+}
+
+TEST(CoordinatorRegressionTest, AHeartbeatThatCrossesADeathIsNoStrangers) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Pass(absl::Seconds(11), {kWorker0});
+  EXPECT_THAT(driver.Beat(kWorker0, 7, 7).announced, IsEmpty());
+}
+
+TEST(CoordinatorRegressionTest, OneWhoseSessionIsBrokenDoesNotKnow) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Break(kWorker1);
+  driver.Fail("no reason");
+  driver.Break(kWorker0);
+  driver.Break(kShard0);
+  EXPECT_FALSE(driver.coordinator().everyone_knows());
+}
+
+TEST(CoordinatorRegressionTest, AStepBeyondAllJobsIsNonsense) {
+  CoordinatorDriver driver(OptionsOf(2, 1, 3));
+  driver.Gather();
+  driver.Say(kNew, WorkerRequest("new"));
+  driver.Report(kWorker1, int64_t{1} << 62);
+  driver.ReportAll(4);
+  EXPECT_EQ(driver.state(), JobState::kRunning)
+      << driver.coordinator().reason();
+}
+
+TEST(CoordinatorRegressionTest, MoreContributorsThanWorkersAreNonsense) {
+  CoordinatorOptions options = OptionsOf(2, 1, 3);
+  options.forced_scheme = Scheme::kFactor;
+  CoordinatorDriver driver(options);
+  driver.Gather();
+  driver.Say(kNew, WorkerRequest("new"));
+  MachineReport report;
+  report.begun_step = 4;
+  report.factor_layers = {{1, 4, 70000}};
+  driver.Report(kWorker1, report);
+  report.factor_layers = {{1, 3, 2}};
+  driver.Report(kWorker0, report);
+  driver.ReportAll(4);
+  EXPECT_EQ(driver.state(), JobState::kRunning)
+      << driver.coordinator().reason();
+}
+
+TEST(CoordinatorRegressionTest, OneWhoJoinsAgainAfterTheEndIsTold) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Say(1, WorkerRequest("a"));
+  driver.Fail("no reason");
+  const Reaction r = driver.Say(2, WorkerRequest("a"));
+  EXPECT_THAT(r.sent, SizeIs(1));
+}
+
+TEST(CoordinatorRegressionTest, JoiningInVainUsesUpNoRanks) {
+  CoordinatorDriver driver(OptionsOf(1, 1));
+  for (int i = 0; i < 65536; ++i) {
+    driver.Say(1000 + i, WorkerRequest("a"));
+    driver.Break(1000 + i);
+  }
+  EXPECT_TRUE(RefusalIn(driver.Say(kNew, WorkerRequest("a")), kNew).ok());
+}
+// A joiner whose session breaks as it is admitted joins again with the same
+// incarnation: attached.
+TEST(CoordinatorRegressionTest, OneWhoMissedItsAdmissionIsToldAgain) {
+  CoordinatorDriver driver(OptionsOf(1, 1));
+  driver.Gather();
+  driver.Break(kWorker0);
+  const Reaction r = driver.Say(kNew, WorkerRequest("w0"));
+  EXPECT_EQ(Heard<EpochStart>(r, kNew).self, PeerId::Worker(0));
+}
+
+TEST(CoordinatorRegressionTest, NonsenseAfterTheEndIsIgnored) {
+  CoordinatorDriver driver(OptionsOf(1, 1));
+  driver.Gather();
+  driver.Say(kWorker0, Leave{7});
+  driver.Say(kShard0, HeartbeatOf(-9, -1));
+}
+
+TEST(CoordinatorRegressionTest, ASessionThatJoinsTwiceIsNoMember) {
+  CoordinatorDriver driver(OptionsOf(1, 1));
+  driver.Say(1, WorkerRequest("a"));
+  driver.Say(1, WorkerRequest("b"));
+  driver.Say(2, ShardRequest(0));
+}
+
+TEST(CoordinatorRegressionTest, OneWhoHasLeftIsNotBehind) {
+  const JobPtr job = EpochAfter(
+      *TestJob(2, 2,
+               {FactorLayer("fc1", 4, 3, true, 2), VectorLayer("scale", 7)}, {},
+               Scheme::kFactor),
+      [](Job& late) {
+        late.workers = {{1, 0}, {2, 9}};
+        late.leavers = {0};
+        late.first_step = 9;
+      });
+  EpochChange change;
+  EpochChange::Worker leaver;
+  leaver.rank = 0;
+  leaver.leaves = true;
+  leaver.report.begun_step = 7;
+  leaver.report.factor_layers = {{0, 7, 2}};
+  EpochChange::Worker given;
+  given.rank = 2;
+  given.report.begun_step = 8;
+  given.report.factor_layers = {{0, 8, 0}};
+  change.workers = {leaver, given};
+  MachineReport shard;
+  shard.closed_round = 8;
+  change.shards = {shard, shard};
+  const auto next = MakeNextEpoch(*job, 7, change);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_THAT(next->afresh, IsEmpty());
+}
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,219 @@
+// A coordinator that dies and goes on with what it saved.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "server/coordinator.h"
+#include "tests/server/coordinator_driver.h"
+
+namespace nereus {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::UnorderedElementsAre;
+
+constexpr SessionId kBack = 100;  // Of a member that was in session n: + n.
+
+// Two workers and a shard, in epoch 1.
+class CoordinatorRestartTest : public testing::Test {
+ protected:
+  CoordinatorRestartTest() : driver_(Options()) {
+    Note(driver_.Gather());
+    Note(driver_.MakeCheckpoint(3));
+  }
+  static CoordinatorOptions Options() {
+    CoordinatorOptions options = OptionsOf(2, 1, /*max_workers=*/3);
+    options.has_checkpoints = true;
+    return options;
+  }
+  // Keeps the last state that was saved.
+  Reaction Note(Reaction reaction) {
+    if (!reaction.saved.empty()) saved_ = reaction.saved.back();
+    return reaction;
+  }
+  Reaction ResumeAll(const std::vector<SessionId>& members) {
+    Reaction last;
+    for (const SessionId member : members) {
+      last = driver_.ResumeIn(kBack + member, member);
+    }
+    return last;
+  }
+  CoordinatorDriver driver_;
+  CoordinatorState saved_;
+};
+
+TEST_F(CoordinatorRestartTest, SavesWhatTheJobIs) {
+  EXPECT_EQ(saved_.state, JobState::kRunning);
+  EXPECT_EQ(saved_.job, driver_.coordinator().job());
+  EXPECT_THAT(saved_.explanations, SizeIs(2));
+  ASSERT_THAT(saved_.members, SizeIs(3));
+  EXPECT_EQ(saved_.members[0].id, PeerId::Shard(0));
+  EXPECT_EQ(saved_.members[2].id, PeerId::Worker(1));
+  EXPECT_EQ(saved_.members[2].request.name, "w1");
+  EXPECT_THAT(saved_.members[2].request.layers, IsEmpty());
+  EXPECT_EQ(saved_.next_rank, 2);
+  EXPECT_EQ(saved_.checkpoints.newest->round, 3);
+}
+
+// Before anybody hears of an epoch, it must be there.
+TEST_F(CoordinatorRestartTest, SavesAnEpochBeforeItIsSaid) {
+  CoordinatorDriver driver(OptionsOf(1, 1));
+  driver.Say(1, ShardRequest(0));
+  const Reaction first = driver.Say(2, WorkerRequest("a"));
+  EXPECT_THAT(first.order, ElementsAre("save", "send", "send"));
+}
+
+TEST_F(CoordinatorRestartTest, MembersOfItsEpochHearOfTheNextOne) {
+  driver_.Restart(saved_);
+  EXPECT_EQ(driver_.state(), JobState::kRunning);
+  const Reaction back = ResumeAll({kShard0, kWorker0, kWorker1});
+  ASSERT_THAT(back.sent, SizeIs(1));
+  EXPECT_EQ(Heard<PrepareEpoch>(back, kBack + kWorker1).target, 2u);
+  const Reaction on = Note(driver_.ReportAll(5));
+  EXPECT_THAT(HearersOf<EpochStart>(on),
+              UnorderedElementsAre(kBack + kShard0, kBack + kWorker0,
+                                   kBack + kWorker1));
+  EXPECT_EQ(driver_.job().epoch, 2u);
+  EXPECT_EQ(driver_.job().workers, FirstWorkers(2));
+  EXPECT_EQ(driver_.job().base_round, kInitialRound);
+  EXPECT_FALSE(Heard<EpochStart>(on, kBack + kWorker0).fresh);
+  // That is all.
+  EXPECT_THAT(driver_.Pass(absl::Seconds(5)).sent, IsEmpty());
+}
+
+TEST_F(CoordinatorRestartTest, WhoMissedItsEpochHearsOfThatFirst) {
+  // It dies when it has saved epoch 2, and has told nobody.
+  driver_.Say(50, WorkerRequest("new"));
+  Note(driver_.ReportAll(5));
+  ASSERT_EQ(saved_.job->epoch, 2u);
+  driver_.Restart(saved_);
+  Resume resume = driver_.ResumeOf(kWorker0);
+  resume.epoch = 1;
+  const Reaction back = driver_.Say(kBack, resume);
+  EXPECT_EQ(Heard<EpochStart>(back, kBack).job->epoch, 2u);
+  EXPECT_FALSE(Heard<EpochStart>(back, kBack).fresh);
+  EXPECT_THAT(Heard<EpochStart>(back, kBack).seats, SizeIs(4));
+  EXPECT_EQ(Heard<PrepareEpoch>(back, kBack).target, 3u);
+  // One that had joined, and was told nothing, asks again to join.
+  const Reaction joined = driver_.Say(kBack + 1, WorkerRequest("new"));
+  EXPECT_EQ(Heard<EpochStart>(joined, kBack + 1).self, PeerId::Worker(2));
+}
+
+TEST_F(CoordinatorRestartTest, WhoDoesNotComeBackWithinTheLeaseIsDead) {
+  driver_.Restart(saved_);
+  ResumeAll({kShard0, kWorker0});
+  EXPECT_THAT(driver_.Pass(absl::Seconds(9)).announced, IsEmpty());
+  const Reaction gone = driver_.Pass(absl::Seconds(1.5));
+  EXPECT_THAT(gone.announced, Contains(HasSubstr("worker 1 (w1 at w1:1) is "
+                                                 "gone")));
+  driver_.ReportAll(5);
+  EXPECT_EQ(driver_.job().epoch, 2u);
+  EXPECT_THAT(driver_.job().workers, ElementsAre(WorkerSeat{0, 0}));
+  // It comes too late.
+  const Reaction late = driver_.ResumeIn(kBack + kWorker1, kWorker1);
+  EXPECT_EQ(RefusalIn(late, kBack + kWorker1).code(),
+            absl::StatusCode::kCancelled);
+}
+
+TEST_F(CoordinatorRestartTest, AShardThatDoesNotComeBackIsLost) {
+  driver_.Restart(saved_);
+  ResumeAll({kWorker0, kWorker1});
+  driver_.Pass(absl::Seconds(10.5));
+  EXPECT_EQ(driver_.state(), JobState::kRunning);
+  JoinRequest another = ShardRequest(0);
+  another.incarnation = 99;
+  another.has_checkpoints = true;
+  driver_.Say(50, another);
+  driver_.ReportAll(7);
+  EXPECT_EQ(driver_.job().base_round, 3);
+  EXPECT_EQ(driver_.job().contributions_before, 8);
+}
+
+TEST_F(CoordinatorRestartTest, AnotherShardComesInItsPlaceAtOnce) {
+  driver_.Restart(saved_);
+  ResumeAll({kWorker0, kWorker1});
+  JoinRequest another = ShardRequest(0);
+  another.incarnation = 99;
+  another.has_checkpoints = true;
+  driver_.Say(50, another);
+  driver_.ReportAll(7);
+  EXPECT_EQ(driver_.job().base_round, 3);
+}
+
+TEST_F(CoordinatorRestartTest, RanksAndEpochsGoOnAscending) {
+  for (uint64_t life = 0; life < 3; ++life) {
+    driver_.Restart(saved_);
+    ResumeAll({kShard0 + static_cast<SessionId>(life) * kBack,
+               kWorker0 + static_cast<SessionId>(life) * kBack});
+    driver_.Pass(absl::Seconds(10.5));
+    const SessionId joins = 2000 + static_cast<SessionId>(life);
+    driver_.Say(joins, WorkerRequest("new" + std::to_string(life)));
+    Note(driver_.ReportAll(static_cast<int64_t>(5 + life)));
+    EXPECT_EQ(driver_.job().epoch, 2 + life);
+    EXPECT_EQ(driver_.job().workers.back().rank, static_cast<int>(2 + life));
+  }
+}
+
+TEST_F(CoordinatorRestartTest, ALeaverIsOneStill) {
+  driver_.Beat(kWorker1, 5, 5);
+  const Reaction left = Note(driver_.Say(kWorker1, Leave{5}));
+  ASSERT_THAT(left.saved, SizeIs(1));
+  EXPECT_TRUE(saved_.members[2].left);
+  EXPECT_EQ(saved_.members[2].last_step, 5);
+  driver_.Restart(saved_);
+  ResumeAll({kShard0, kWorker0, kWorker1});
+  driver_.ReportAll(5);
+  EXPECT_THAT(driver_.job().workers, ElementsAre(WorkerSeat{0, 0}));
+  EXPECT_THAT(driver_.job().leavers, ElementsAre(1));
+}
+
+TEST_F(CoordinatorRestartTest, TheEndIsToldToThoseWhoComeBackForIt) {
+  driver_.Say(kWorker0, Leave{5});
+  Note(driver_.Say(kWorker1, Leave{5}));
+  ASSERT_EQ(saved_.state, JobState::kFinished);
+  driver_.Restart(saved_);
+  EXPECT_FALSE(driver_.coordinator().everyone_knows());
+  const Reaction back = ResumeAll({kShard0, kWorker0, kWorker1});
+  EXPECT_EQ(Heard<JobOver>(back, kBack + kWorker1).state, JobState::kFinished);
+  driver_.Break(kBack + kShard0);
+  driver_.Break(kBack + kWorker0);
+  driver_.Break(kBack + kWorker1);
+  EXPECT_TRUE(driver_.coordinator().everyone_knows());
+}
+
+TEST_F(CoordinatorRestartTest, WhyItFailedIsKnownStill) {
+  Note(driver_.Fail("the reason"));
+  driver_.Restart(saved_);
+  const Reaction back = ResumeAll({kWorker0});
+  EXPECT_EQ(Heard<JobOver>(back, kBack + kWorker0).reason, "the reason");
+}
+
+// Those whom it had told are afresh, and those whom it had not are as well.
+TEST_F(CoordinatorRestartTest, AnEpochThatBeganAfreshDoesSoForLateComers) {
+  driver_.Break(kShard0);
+  JoinRequest another = ShardRequest(0);
+  another.incarnation = 99;
+  another.has_checkpoints = true;
+  driver_.Say(50, another);
+  Note(driver_.ReportAll(7));
+  ASSERT_EQ(saved_.job->base_round, 3);
+  EXPECT_TRUE(saved_.all_afresh);
+  driver_.Restart(saved_);
+  Resume resume = driver_.ResumeOf(kWorker0);
+  resume.epoch = 1;
+  EXPECT_TRUE(Heard<EpochStart>(driver_.Say(kBack, resume), kBack).fresh);
+  Resume shard = driver_.ResumeOf(50);
+  shard.epoch = 1;
+  EXPECT_TRUE(
+      Heard<EpochStart>(driver_.Say(kBack + 1, shard), kBack + 1).fresh);
+}
+
+}  // namespace
+}  // namespace nereus

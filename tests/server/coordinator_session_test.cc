@@ -1,0 +1,167 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "server/coordinator.h"
+#include "tests/server/coordinator_driver.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::UnorderedElementsAre;
+
+constexpr SessionId kNew = 50;
+
+TEST(CoordinatorSessionTest, WhoResumesWithinTheGraceKeepsItsPlace) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(1));
+  const Reaction resumed = driver.ResumeIn(kNew, kWorker1);
+  EXPECT_THAT(resumed.sent, IsEmpty());
+  EXPECT_THAT(resumed.ended, IsEmpty());
+  EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
+  EXPECT_EQ(driver.job().epoch, 1u);
+  // It is heard there.
+  driver.Beat(kNew, 8, 7);
+  EXPECT_EQ(driver.Status().members[1].round, 7);
+}
+
+TEST(CoordinatorSessionTest, AnotherSessionEndsTheOneBefore) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  EXPECT_THAT(driver.ResumeIn(kNew, kWorker1).ended, ElementsAre(kWorker1));
+  // Its end, noticed late, is not the end of the new one.
+  driver.Break(kWorker1);
+  EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
+}
+
+TEST(CoordinatorSessionTest, WhoResumesHearsTheStartItMissed) {
+  CoordinatorDriver driver(OptionsOf(3, 1));
+  driver.Gather();
+  driver.Break(kWorker2);
+  driver.Pass(absl::Seconds(1.5));
+  driver.Report(kWorker1, 4);
+  driver.Break(kWorker1);
+  EXPECT_THAT(HearersOf<EpochStart>(driver.ReportAll(4)),
+              UnorderedElementsAre(kShard0, kWorker0));
+  const Reaction resumed = driver.ResumeIn(kNew, kWorker1);
+  EXPECT_THAT(resumed.sent, SizeIs(1));
+  const EpochStart start = Heard<EpochStart>(resumed, kNew);
+  EXPECT_EQ(start.self, PeerId::Worker(1));
+  EXPECT_EQ(start.job, driver.coordinator().job());
+  EXPECT_EQ(start.job->epoch, 2u);
+  // Nothing the next time.
+  driver.Break(kNew);
+  EXPECT_THAT(driver.ResumeIn(kNew + 1, kNew).sent, IsEmpty());
+}
+
+// Before the first values are there, all start afresh.
+TEST(CoordinatorSessionTest, TheMissedStartSaysWhoIsFresh) {
+  CoordinatorDriver driver(OptionsOf(3, 1));
+  driver.Gather();
+  driver.Break(kWorker2);
+  driver.Pass(absl::Seconds(1.5));
+  MachineReport fetching;
+  fetching.fetching = true;
+  driver.Report(kWorker1, fetching);
+  driver.Break(kWorker1);
+  driver.Report(kShard0, -1);
+  const Reaction on = driver.Report(kWorker0, fetching);
+  EXPECT_TRUE(Heard<EpochStart>(on, kWorker0).fresh);
+  EXPECT_FALSE(Heard<EpochStart>(on, kShard0).fresh);
+  EXPECT_TRUE(Heard<EpochStart>(driver.ResumeIn(kNew, kWorker1), kNew).fresh);
+}
+
+TEST(CoordinatorSessionTest, WhoResumesInAChangeIsAsked) {
+  CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
+  driver.Gather();
+  driver.Break(kWorker1);
+  EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Say(kNew, WorkerRequest("new"))),
+              UnorderedElementsAre(kShard0, kWorker0));
+  EXPECT_THAT(driver.ReportAll(4).sent, IsEmpty());
+  const Reaction resumed = driver.ResumeIn(kNew + 1, kWorker1);
+  EXPECT_EQ(Heard<PrepareEpoch>(resumed, kNew + 1).target, 2u);
+  EXPECT_THAT(resumed.sent, SizeIs(1));
+  EXPECT_THAT(HearersOf<EpochStart>(driver.Report(kNew + 1, 4)),
+              UnorderedElementsAre(kShard0, kWorker0, kNew, kNew + 1));
+}
+
+TEST(CoordinatorSessionTest, TheMissedStartComesBeforeTheNextQuestion) {
+  CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
+  driver.Gather();
+  driver.Say(kNew, WorkerRequest("new"));
+  driver.Report(kWorker1, 4);
+  driver.Break(kWorker1);
+  driver.ReportAll(4);
+  ASSERT_EQ(driver.job().epoch, 2u);
+  driver.Say(kNew + 1, WorkerRequest("newer"));
+  const Reaction resumed = driver.ResumeIn(kNew + 2, kWorker1);
+  ASSERT_THAT(resumed.sent, SizeIs(2));
+  EXPECT_EQ(std::get<EpochStart>(resumed.sent[0].message).job->epoch, 2u);
+  EXPECT_EQ(std::get<PrepareEpoch>(resumed.sent[1].message).target, 3u);
+  driver.ReportAll(4);
+  EXPECT_EQ(driver.job().epoch, 3u);
+}
+
+TEST(CoordinatorSessionTest, OnlyMembersResume) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Say(kNew - 1, WorkerRequest("early"));
+  const uint64_t incarnation = WorkerRequest("early").incarnation;
+  EXPECT_EQ(RefusalIn(driver.Say(kNew - 2, Resume{kTestJobId, PeerId::Worker(0),
+                                                  incarnation, 1}),
+                      kNew - 2)
+                .code(),
+            absl::StatusCode::kCancelled);
+  driver.Break(kNew - 1);
+  driver.Gather();
+  const Resume good = driver.ResumeOf(kWorker1);
+  std::vector<Resume> wrong(4, good);
+  wrong[0].job += 1;
+  wrong[1].incarnation += 1;
+  wrong[2].member = PeerId::Worker(0);
+  wrong[3].member = PeerId::Shard(1);
+  for (int i = 0; i < 4; ++i) {
+    const Reaction refused = driver.Say(kNew + i, wrong[i]);
+    const absl::Status why = RefusalIn(refused, kNew + i);
+    EXPECT_EQ(why.code(), absl::StatusCode::kCancelled) << i;
+    EXPECT_THAT(std::string(why.message()),
+                HasSubstr(PeerName(wrong[i].member)));
+    EXPECT_THAT(refused.sent, SizeIs(1));
+  }
+  // All are still members in the sessions in which they were.
+  EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
+}
+
+TEST(CoordinatorSessionTest, WhoWasCountedAsDeadDoesNotResume) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(1.5));
+  const absl::Status why = RefusalIn(driver.ResumeIn(kNew, kWorker1), kNew);
+  EXPECT_EQ(why.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(std::string(why.message()),
+              HasSubstr("worker 1 of job 4711 was counted as dead"));
+}
+
+TEST(CoordinatorSessionTest, WhoResumesAfterTheEndHearsOfIt) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Break(kWorker1);
+  EXPECT_THAT(HearersOf<JobOver>(driver.Fail("stopped by hand")),
+              UnorderedElementsAre(kShard0, kWorker0));
+  const Reaction resumed = driver.ResumeIn(kNew, kWorker1);
+  EXPECT_EQ(Heard<JobOver>(resumed, kNew).state, JobState::kFailed);
+  EXPECT_EQ(Heard<JobOver>(resumed, kNew).reason, "stopped by hand");
+}
+
+}  // namespace
+}  // namespace nereus

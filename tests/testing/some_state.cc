@@ -1,0 +1,78 @@
+#include "tests/testing/some_state.h"
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+CoordinatorState::Member MemberOf(PeerId id) {
+  CoordinatorState::Member member;
+  member.id = id;
+  member.request.protocol_version = 1;
+  member.request.build = "0.1.0";
+  member.request.job = "training";
+  member.request.role = id.role;
+  if (id.role == Role::kShard) {
+    member.request.shard = id.rank;
+    member.request.has_checkpoints = true;
+  }
+  member.request.incarnation = 1000 + static_cast<uint64_t>(id.rank);
+  member.request.name = absl::StrCat("host:", id.rank);
+  member.request.data_address = absl::StrCat("host:", id.rank + 7000);
+  member.request.state_arrays = 3;
+  return member;
+}
+
+CheckpointLedger::State SomeCheckpoints() {
+  CheckpointLedger::State checkpoints;
+  checkpoints.stretches = {{9, 18, 2}, {21, 42, 3}};
+  checkpoints.newest = CheckpointRecord{
+      12, 26, {{"shard-0", 1234, 0xdeadbeef}, {"shard-1", 99, 7}}};
+  checkpoints.restarted_in = 4;
+  return checkpoints;
+}
+
+}  // namespace
+
+CoordinatorState SomeState() {
+  JobOptions options;
+  options.optimizer = kReferenceOptimizer;
+  options.optimizer_place = OptimizerPlace::kWorker;
+  options.deterministic = true;
+  options.checkpoint_every = 6;
+  const JobPtr first = TestJob(
+      2, 2, {VectorLayer("scale", 8), FactorLayer("fc", 64, 32, true, 4)},
+      options, Scheme::kFactor);
+  CoordinatorState state;
+  state.state = JobState::kFailed;
+  state.reason = "worker 2 is gone";
+  state.job = EpochAfter(*first, [](Job& job) {
+    job.workers = {{1, 9}, {4, 21}};
+    job.leavers = {0};
+    job.state_arrays = 3;
+    job.base_round = 8;
+    job.first_step = 21;
+    job.contributions_before = 42;
+    job.finished_rounds = {{1, 20, 0, 2}};
+    job.owner = 1;
+    job.checkpoint_round = 22;
+  });
+  state.explanations = {{10, std::nullopt, "no factors"}, {20, 30, "fewer"}};
+  for (const PeerId id : {PeerId::Shard(0), PeerId::Shard(1), PeerId::Worker(0),
+                          PeerId::Worker(1), PeerId::Worker(4)}) {
+    state.members.push_back(MemberOf(id));
+  }
+  state.members[2].left = true;
+  state.members[2].last_step = 20;
+  state.next_rank = 5;
+  state.all_afresh = true;
+  state.afresh = {1};
+  state.reset_links = {{PeerId::Worker(1), PeerId::Shard(0)}};
+  state.checkpoints = SomeCheckpoints();
+  return state;
+}
+
+}  // namespace nereus
