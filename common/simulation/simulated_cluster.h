@@ -159,7 +159,9 @@ class SimulatedCluster {
   // Who contributed to the last round of a layer, for workloads that tell: set
   // by the test, called whenever a worker has the outcome of a round.
   using Outcome = std::function<void(int rank, int layer, int64_t round)>;
-  void set_on_outcome(Outcome on_outcome) { on_outcome_ = on_outcome; }
+  void set_on_outcome(Outcome on_outcome) {
+    on_outcome_ = std::move(on_outcome);
+  }
 
   // Bytes that node i (worker of rank i and shard i) exchanged with others,
   // headers included.
