@@ -19,6 +19,10 @@ constexpr size_t kTextBytesMax = 4096;
 constexpr size_t kLossesMax = 3;
 const absl::Duration kLossWindow = absl::Minutes(1);
 
+// Nothing happens for so long only if this process stands still: ticks come
+// more often.
+const absl::Duration kPauseMin = absl::Seconds(1);
+
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
@@ -37,6 +41,7 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       afresh_(std::move(state.afresh)),
       all_afresh_(state.all_afresh),
       restarted_(true),
+      awake_(now),
       checkpoints_(std::move(state.checkpoints)) {
   for (CoordinatorState::Member& saved : state.members) {
     Member member;
@@ -234,6 +239,7 @@ void Coordinator::Refuse(SessionId session, absl::Status why,
 
 void Coordinator::OnMessage(SessionId session, const MemberMessage& message,
                             absl::Time now, CoordinatorOutbox& out) {
+  NoticePause(now);
   const bool begins = std::holds_alternative<JoinRequest>(message) ||
                       std::holds_alternative<Resume>(message);
   const bool begun = !spoken_.insert(session).second;
@@ -437,6 +443,7 @@ void Coordinator::OnLostPeer(const Member& member, const LostPeer& lost,
 
 void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
                                CoordinatorOutbox& out) {
+  NoticePause(now);
   spoken_.erase(session);
   Member* member = Find(session);
   if (member == nullptr) return;
@@ -497,7 +504,18 @@ void Coordinator::Expire(absl::Time now, CoordinatorOutbox& out) {
   }
 }
 
+void Coordinator::NoticePause(absl::Time now) {
+  const absl::Duration pause = now - std::exchange(awake_, now);
+  if (pause < kPauseMin) return;
+  for (Member& member : members_) {
+    member.heard += pause;
+    member.missed_after += pause;
+  }
+  for (auto& [incarnation, until] : released_) until += pause;
+}
+
 void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
+  NoticePause(now);
   if (state_ == JobState::kRunning) Expire(now, out);
   if (over()) GiveUpOnTheSilent(now);
   Advance(now, out);

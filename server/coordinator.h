@@ -201,6 +201,9 @@ class Coordinator {
   CoordinatorState StateToSave() const;
   void ReleaseLeavers(absl::Time now, CoordinatorOutbox& out);
   void FinishIfAllLeft(CoordinatorOutbox& out);
+  // What came while this process stood still has not been read yet: that time
+  // is nobody's silence.
+  void NoticePause(absl::Time now);
   void GiveUpOnTheSilent(absl::Time now);
   void Expire(absl::Time now, CoordinatorOutbox& out);
   void Drop(PeerId id, const std::string& why, CoordinatorOutbox& out);
@@ -244,6 +247,8 @@ class Coordinator {
   // The job has been restored from what was saved: the next epoch makes sure
   // that all its members are there.
   bool restarted_ = false;
+
+  absl::Time awake_ = absl::InfinitePast();  // When something happened last.
 
   CheckpointLedger checkpoints_;
   // Whose manifests are being written, by round.

@@ -164,8 +164,9 @@ void SimulatedCluster::ToCoordinator(ProcessId process,
                                      const MemberMessage& message) {
   Process& sender = *processes_[process];
   if (!sender.session.has_value()) return;
-  sender.last_sent = std::max(sender.last_sent,
-                              events_.now() + Draw(options_.network.delay_max));
+  sender.last_sent = std::max({sender.last_sent,
+                               events_.now() + Draw(options_.network.delay_max),
+                               coordinator_awake_});
   events_.At(sender.last_sent, [this, session = *sender.session, message] {
     if (!sessions_.contains(session)) return;
     CoordinatorOutbox out;
@@ -230,16 +231,26 @@ void SimulatedCluster::BreakSession(ProcessId process) {
   if (!target.session.has_value()) return;
   const SessionId session = *std::exchange(target.session, std::nullopt);
   sessions_.erase(session);
-  if (coordinator_ != nullptr) {
+  const Task end = [this, session] {
+    if (coordinator_ == nullptr) return;
     CoordinatorOutbox out;
     coordinator_->OnSessionEnd(session, events_.now(), out);
     Carry(out);
+  };
+  if (events_.now() < coordinator_awake_) {
+    events_.At(coordinator_awake_, end);
+  } else {
+    end();
   }
   OnProcess(process, kSessionBackoff,
             [this, process] { OpenSession(process); });
 }
 
 void SimulatedCluster::Tick() {
+  if (events_.now() < coordinator_awake_) {
+    events_.At(coordinator_awake_, [this] { Tick(); });
+    return;
+  }
   if (coordinator_ != nullptr) {
     CoordinatorOutbox out;
     coordinator_->OnTick(events_.now(), out);
@@ -283,6 +294,7 @@ void SimulatedCluster::CrashCoordinator(bool halfway) {
     return;
   }
   coordinator_.reset();
+  coordinator_awake_ = absl::InfinitePast();
   ++coordinator_life_;
   for (const auto& process : processes_) BreakSession(process->id);
 }

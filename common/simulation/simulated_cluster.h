@@ -112,6 +112,10 @@ class SimulatedCluster {
   // dies as soon as it has saved something, before it tells anybody.
   void CrashCoordinator(bool halfway = false);
   void RestartCoordinator();
+  // Its process stands still for so long: what comes meanwhile waits.
+  void PauseCoordinator(absl::Duration time) {
+    coordinator_awake_ = events_.now() + time;
+  }
   // A shard dies in the middle of the next file that it writes.
   void CrashInNextFile() { crash_in_next_file_ = true; }
   absl::Status RequestCheckpoint();
@@ -231,6 +235,7 @@ class SimulatedCluster {
   SimulatedNetwork network_;
   std::unique_ptr<Coordinator> coordinator_;
   int coordinator_life_ = 0;
+  absl::Time coordinator_awake_ = absl::InfinitePast();  // Not before.
   bool crash_at_save_ = false;
   std::optional<CoordinatorState> saved_;
   SimulatedStorage disk_;

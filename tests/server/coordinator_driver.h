@@ -117,6 +117,10 @@ class CoordinatorDriver {
   // are `silent`.
   Reaction Pass(absl::Duration time, const std::set<SessionId>& silent = {});
 
+  // The coordinator's process stands still for so long: what comes meanwhile
+  // waits.
+  void StandStill(absl::Duration time) { now_ += time; }
+
   // Says a report for the target and the epoch that this session heard of last.
   Reaction Report(SessionId session, const MachineReport& report);
   // The same of a member that is in step `begun_step`, all before it done.

@@ -12,6 +12,7 @@
 namespace nereus {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -161,6 +162,45 @@ TEST(CoordinatorSessionTest, WhoResumesAfterTheEndHearsOfIt) {
   const Reaction resumed = driver.ResumeIn(kNew, kWorker1);
   EXPECT_EQ(Heard<JobOver>(resumed, kNew).state, JobState::kFailed);
   EXPECT_EQ(Heard<JobOver>(resumed, kNew).reason, "stopped by hand");
+}
+
+// A stopped process, or a machine that sleeps: the others lived on, and what
+// they said has not been read yet.
+TEST(CoordinatorSessionTest, NobodyIsDeadForACoordinatorThatStoodStill) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Pass(absl::Seconds(5));
+  driver.Break(kWorker1);
+  driver.StandStill(absl::Minutes(2));
+  EXPECT_THAT(driver.Tick().announced, IsEmpty());
+  EXPECT_THAT(driver.ResumeIn(kNew, kWorker1).sent, IsEmpty());
+  EXPECT_THAT(driver.Pass(absl::Seconds(20)).announced, IsEmpty());
+  EXPECT_EQ(driver.job().epoch, 1u);
+}
+
+TEST(CoordinatorSessionTest, WhatWasReadBeforeTheFirstTickIsNoPause) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Pass(absl::Seconds(5));
+  driver.StandStill(absl::Minutes(2));
+  driver.Beat(kShard0, -1, -1);
+  driver.Break(kWorker1);
+  // No longer than ever: not by the time that the coordinator stood still.
+  driver.Pass(absl::Seconds(1));
+  EXPECT_EQ(driver.Status().members.size(), 3u);
+  EXPECT_THAT(driver.Pass(absl::Seconds(0.5)).announced,
+              ElementsAre(HasSubstr("worker 1 (w1 at w1:1) is gone")));
+}
+
+// It was silent for half a lease before, and is for more than that after.
+TEST(CoordinatorSessionTest, TheDeadAreDeadAfterAPauseToo) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Pass(absl::Seconds(5), {kWorker1});
+  driver.StandStill(absl::Minutes(2));
+  EXPECT_THAT(driver.Pass(absl::Seconds(5), {kWorker1}).announced, IsEmpty());
+  EXPECT_THAT(driver.Pass(absl::Seconds(1), {kWorker1}).announced,
+              Contains(HasSubstr("worker 1 (w1 at w1:1) is gone")));
 }
 
 }  // namespace

@@ -78,6 +78,22 @@ TEST(RestartSimulationTest, TrainingGoesOnWhileTheCoordinatorIsAway) {
   }
 }
 
+TEST(RestartSimulationTest, ACoordinatorThatStoodStillCountsNobodyAsDead) {
+  for (const uint64_t seed : TestSeeds(60)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedCluster cluster(DurableJob(seed),
+                             RandomWorkload(MixedLayers(), seed));
+    ASSERT_TRUE(cluster.RunSteps(2).ok());
+    cluster.PauseCoordinator(absl::Seconds(6));
+    cluster.AdvanceBy(absl::Seconds(1));
+    cluster.BreakSession(cluster.live_workers()[0]);
+    const absl::Status status = cluster.RunSteps(8);
+    ASSERT_TRUE(status.ok()) << status;
+    cluster.AdvanceBy(absl::Seconds(10));
+    EXPECT_EQ(cluster.job().epoch, 1u);
+  }
+}
+
 TEST(RestartSimulationTest, ACheckpointThatIsAskedForIsMade) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
