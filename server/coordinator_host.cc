@@ -1,5 +1,6 @@
 #include "server/coordinator_host.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -39,6 +40,48 @@ absl::Status CheckNothingIsOverwritten(const ServerOptions& options,
       "to begin anew"));
 }
 
+// `what` was made with this rule, in this place.
+absl::Status CheckOptimizer(absl::string_view what, OptimizerPlace place,
+                            UpdateRule rule, const JobOptions& flags) {
+  if (rule == flags.optimizer.rule && place == flags.optimizer_place) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, " is of --optimizer=", OptimizerPlaceName(place),
+                   " --update=", UpdateRuleName(rule), ", the job's flags say ",
+                   OptimizerPlaceName(flags.optimizer_place), " and ",
+                   UpdateRuleName(flags.optimizer.rule)));
+}
+
+// A job goes on as it was begun, or not at all.
+absl::Status CheckSaved(const ServerOptions& options,
+                        const CoordinatorState& saved) {
+  const Job& job = *saved.job;
+  const std::string what =
+      absl::StrCat("job ", options.job, " in ", options.state_file);
+  if (job.shards() != options.shards) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " has ", job.shards(), " servers, --servers says ",
+                     options.shards));
+  }
+  NEREUS_RETURN_IF_ERROR(CheckOptimizer(what, job.options.optimizer_place,
+                                        job.options.optimizer.rule,
+                                        options.job_options));
+  const bool had_folder =
+      saved.checkpoints.newest.has_value() ||
+      std::any_of(saved.members.begin(), saved.members.end(),
+                  [](const auto& m) { return m.request.has_checkpoints; });
+  if (had_folder == !options.checkpoint_dir.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      had_folder ? absl::StrCat(what,
+                                " has a folder for checkpoints, and "
+                                "--checkpoint-dir is empty")
+                 : absl::StrCat(what,
+                                " has no folder for checkpoints, "
+                                "--checkpoint-dir says ",
+                                options.checkpoint_dir));
+}
+
 absl::Status Restore(const ServerOptions& options, Storage& storage,
                      CoordinatorOptions& made) {
   if (options.restore.empty()) {
@@ -52,16 +95,9 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
     return absl::OkStatus();
   }
   const Manifest& manifest = found->manifest;
-  if (manifest.optimizer.rule != options.job_options.optimizer.rule ||
-      manifest.optimizer_place != options.job_options.optimizer_place) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the checkpoint of round ", manifest.round,
-        " is of --optimizer=", OptimizerPlaceName(manifest.optimizer_place),
-        " --update=", UpdateRuleName(manifest.optimizer.rule),
-        ", the job's flags say ",
-        OptimizerPlaceName(options.job_options.optimizer_place), " and ",
-        UpdateRuleName(options.job_options.optimizer.rule)));
-  }
+  NEREUS_RETURN_IF_ERROR(CheckOptimizer(
+      absl::StrCat("the checkpoint of round ", manifest.round),
+      manifest.optimizer_place, manifest.optimizer.rule, options.job_options));
   // Values are read later, by shards that then have nothing to go back to.
   NEREUS_LOG(Info) << "verifying the checkpoint of round " << manifest.round
                    << ", " << found->record.bytes() << " bytes";
@@ -99,6 +135,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     NEREUS_ASSIGN_OR_RETURN(saved, host->store_->Load(options.job));
   }
   if (saved.has_value() && saved->state == JobState::kRunning) {
+    NEREUS_RETURN_IF_ERROR(CheckSaved(options, *saved));
     NEREUS_LOG(Info) << "going on with job " << options.job << " in epoch "
                      << saved->job->epoch << " from " << options.state_file;
     made.job_id = saved->job->id;

@@ -18,8 +18,8 @@ namespace nereus {
 class CoordinatorHost {
  public:
   // `storage`: of checkpoints, null if there are none; not owned. Errors:
-  // kInvalidArgument, flags that do not fit what is on disk, or each other;
-  // those of JobStore and of the storage.
+  // kInvalidArgument, flags that do not fit each other; kFailedPrecondition,
+  // nor what is on disk; those of JobStore and of the storage.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(
       const ServerOptions& options, Storage* storage);
 

@@ -1,0 +1,103 @@
+// A coordinator's process that is started again, with these flags or others.
+
+#include "server/coordinator_host.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/file_storage.h"
+#include "tests/testing/some_state.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+
+// The flags of the job in SomeState, which is on disk and runs.
+class CoordinatorHostTest : public testing::Test {
+ protected:
+  CoordinatorHostTest() {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+    state_.state = JobState::kRunning;
+    options_.job = "training";
+    options_.shards = 2;
+    options_.workers = 2;
+    options_.job_options = state_.job->options;
+    options_.checkpoint_dir = absl::StrCat(folder_, "/checkpoints");
+    options_.state_file = absl::StrCat(folder_, "/state.db");
+  }
+  absl::Status Start() {
+    {
+      auto store = JobStore::Open(options_.state_file);
+      EXPECT_TRUE(store.ok()) << store.status();
+      EXPECT_TRUE((*store)->Save(options_.job, state_).ok());
+    }
+    std::unique_ptr<Storage> storage;
+    if (!options_.checkpoint_dir.empty()) {
+      auto opened = FileStorage::Open(options_.checkpoint_dir);
+      EXPECT_TRUE(opened.ok()) << opened.status();
+      storage = *std::move(opened);
+    }
+    return CoordinatorHost::Start(options_, storage.get()).status();
+  }
+  void ExpectRefusal(const std::string& why) {
+    const absl::Status status = Start();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(options_.state_file));
+  }
+
+  const std::string folder_ = absl::StrCat(testing::TempDir(), "/host");
+  CoordinatorState state_ = SomeState();
+  ServerOptions options_;
+};
+
+TEST_F(CoordinatorHostTest, GoesOnWithTheSameFlags) {
+  const absl::Status status = Start();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(CoordinatorHostTest, RefusesAnotherNumberOfServers) {
+  options_.shards = 1;
+  ExpectRefusal("has 2 servers, --servers says 1");
+  options_.shards = 3;
+  ExpectRefusal("has 2 servers, --servers says 3");
+}
+
+TEST_F(CoordinatorHostTest, RefusesAnotherOptimizer) {
+  options_.job_options.optimizer_place = OptimizerPlace::kServer;
+  ExpectRefusal("is of --optimizer=worker");
+  options_.job_options = state_.job->options;
+  options_.job_options.optimizer.rule = UpdateRule::kAdam;
+  ExpectRefusal("--update=sgd, the job's flags say worker and adam");
+}
+
+TEST_F(CoordinatorHostTest, RefusesToLoseTheFolderForCheckpoints) {
+  options_.checkpoint_dir.clear();
+  ExpectRefusal("has a folder for checkpoints, and --checkpoint-dir is empty");
+}
+
+TEST_F(CoordinatorHostTest, RefusesAFolderThatTheShardsDoNotHave) {
+  for (auto& member : state_.members) member.request.has_checkpoints = false;
+  state_.checkpoints.newest.reset();
+  ExpectRefusal(
+      absl::StrCat("has no folder for checkpoints, --checkpoint-dir "
+                   "says ",
+                   options_.checkpoint_dir));
+}
+
+TEST_F(CoordinatorHostTest, AJobThatIsOverBindsNobody) {
+  state_.state = JobState::kFinished;
+  options_.shards = 1;
+  const absl::Status status = Start();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+}  // namespace
+}  // namespace nereus
