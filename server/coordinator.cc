@@ -148,6 +148,13 @@ absl::Status Coordinator::CheckState(const JoinRequest& request) const {
         request.name, " keeps ", request.state_arrays,
         " arrays of optimizer state, the job ", job_->state_arrays));
   }
+  if (job_ == nullptr && options_.restored.has_value() &&
+      options_.restored_state_arrays != request.state_arrays) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        request.name, " keeps ", request.state_arrays,
+        " arrays of optimizer state, the checkpoint of round ",
+        options_.restored->round, " has ", options_.restored_state_arrays));
+  }
   for (const Member& member : members_) {
     if (member.id.role != Role::kWorker ||
         member.request.state_arrays == request.state_arrays) {

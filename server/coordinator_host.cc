@@ -103,6 +103,7 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
                    << ", " << found->record.bytes() << " bytes";
   NEREUS_RETURN_IF_ERROR(VerifyCheckpoint(storage, manifest));
   made.restored = std::move(found->record);
+  made.restored_state_arrays = manifest.state_arrays;
   made.restored_layers = std::move(found->manifest.layers);
   return absl::OkStatus();
 }

@@ -32,6 +32,7 @@ struct CoordinatorOptions {
   // Where the job goes on from, instead of the first worker's parameters.
   std::optional<CheckpointRecord> restored;
   std::vector<LayerSpec> restored_layers;  // Its model.
+  int32_t restored_state_arrays = 0;       // Of each layer's optimizer state.
 
   std::optional<Scheme> forced_scheme;
   CostKind cost = CostKind::kBytes;

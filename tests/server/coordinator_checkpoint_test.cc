@@ -458,6 +458,24 @@ TEST(CoordinatorCheckpointRestartTest, ItsModelIsTheCheckpointsButForItsRows) {
   EXPECT_TRUE(RefusalIn(driver.Say(2, rows), 2).ok());
 }
 
+TEST(CoordinatorCheckpointRestartTest, WorkersKeepTheStateThatItHas) {
+  CoordinatorOptions options = DurableOptions(1, 1);
+  options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  options.restored = CheckpointRecord{8, 31, {{"file", 5, 7}}};
+  options.restored_layers = WorkerRequest("w").layers;
+  options.restored_state_arrays = 2;
+  CoordinatorDriver driver(options);
+  JoinRequest request = WorkerRequest("other");
+  request.state_arrays = 1;
+  const absl::Status why = RefusalIn(driver.Say(1, request), 1);
+  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(why.message(),
+            "other keeps 1 arrays of optimizer state, the checkpoint of round "
+            "8 has 2");
+  request.state_arrays = 2;
+  EXPECT_TRUE(RefusalIn(driver.Say(2, request), 2).ok());
+}
+
 TEST(CoordinatorCheckpointJoinTest, AShardHasAFolderIfTheCoordinatorHas) {
   for (const bool has : {false, true}) {
     CoordinatorOptions options = OptionsOf(1, 1);
