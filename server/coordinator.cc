@@ -42,7 +42,8 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       all_afresh_(state.all_afresh),
       restarted_(true),
       awake_(now),
-      checkpoints_(std::move(state.checkpoints)) {
+      checkpoints_(std::move(state.checkpoints)),
+      checkpoint_wanted_(state.checkpoint_wanted) {
   for (CoordinatorState::Member& saved : state.members) {
     Member member;
     member.id = saved.id;
@@ -75,6 +76,7 @@ CoordinatorState Coordinator::StateToSave() const {
   state.afresh = afresh_;
   state.reset_links = reset_links_;
   state.checkpoints = checkpoints_.state();
+  state.checkpoint_wanted = checkpoint_wanted_;
   return state;
 }
 

@@ -55,6 +55,7 @@ struct CoordinatorState {
   std::vector<int32_t> afresh;
   std::vector<std::pair<PeerId, PeerId>> reset_links;
   CheckpointLedger::State checkpoints;
+  bool checkpoint_wanted = false;  // By request, and still to come.
 };
 // To be on disk before the actions that follow.
 struct SaveState {

@@ -277,7 +277,9 @@ absl::Status Coordinator::RequestCheckpoint(absl::Time now,
         absl::StrCat("job ", options_.job,
                      " has no folder for checkpoints: --checkpoint-dir"));
   }
-  checkpoint_wanted_ = true;
+  if (!std::exchange(checkpoint_wanted_, true)) {
+    out.push_back(SaveState{StateToSave()});
+  }
   Advance(now, out);
   return absl::OkStatus();
 }
@@ -329,6 +331,7 @@ void Coordinator::CheckpointFailed(int64_t round, const std::string& why,
   if (!checkpoint_planned_ || round < job_->checkpoint_round) return;
   checkpoint_wanted_ = false;
   checkpoint_planned_ = false;
+  out.push_back(SaveState{StateToSave()});
 }
 
 }  // namespace nereus

@@ -94,6 +94,7 @@ std::string EncodeState(const CoordinatorState& state) {
     *added->mutable_second() = ToProto(second);
   }
   CheckpointsToProto(state.checkpoints, message);
+  message.set_checkpoint_wanted(state.checkpoint_wanted);
   return message.SerializeAsString();
 }
 
@@ -129,6 +130,7 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
     state.reset_links.emplace_back(first, second);
   }
   state.checkpoints = CheckpointsFromProto(message);
+  state.checkpoint_wanted = message.checkpoint_wanted();
   return state;
 }
 

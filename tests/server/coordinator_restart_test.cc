@@ -195,6 +195,39 @@ TEST_F(CoordinatorRestartTest, WhyItFailedIsKnownStill) {
   EXPECT_EQ(Heard<JobOver>(back, kBack + kWorker0).reason, "the reason");
 }
 
+TEST_F(CoordinatorRestartTest, ACheckpointThatWasAskedForStillComes) {
+  EXPECT_FALSE(saved_.checkpoint_wanted);
+  const Reaction asked = Note(driver_.RequestCheckpoint());
+  ASSERT_THAT(asked.saved, SizeIs(1));
+  EXPECT_EQ(asked.order[0], "save");
+  EXPECT_TRUE(saved_.checkpoint_wanted);
+  // Planned before it died or not, it is planned again.
+  for (const int64_t step : {5, 9}) {
+    driver_.Restart(saved_);
+    EXPECT_TRUE(driver_.coordinator().checkpoint_wanted());
+    const SessionId back = step == 5 ? kBack : 2 * kBack;
+    driver_.ResumeIn(back, step == 5 ? kShard0 : kBack);
+    driver_.ResumeIn(back + 10, step == 5 ? kWorker0 : kBack + 10);
+    driver_.ResumeIn(back + 11, step == 5 ? kWorker1 : kBack + 11);
+    Note(driver_.ReportAll(step));
+    EXPECT_EQ(driver_.job().checkpoint_round, step + 1);
+    EXPECT_TRUE(saved_.checkpoint_wanted);
+  }
+  driver_.Say(2 * kBack, PartOf(0, 10, driver_.job().epoch));
+  Note(driver_.Checkpoint(10, absl::OkStatus()));
+  EXPECT_FALSE(saved_.checkpoint_wanted);
+}
+
+TEST_F(CoordinatorRestartTest, ACheckpointThatFailedIsNotWantedAnyMore) {
+  Note(driver_.RequestCheckpoint());
+  Note(driver_.ReportAll(5));
+  CheckpointPart failed = PartOf(0, 6, driver_.job().epoch);
+  failed.error = "no space";
+  Note(driver_.Say(kShard0, failed));
+  EXPECT_FALSE(driver_.coordinator().checkpoint_wanted());
+  EXPECT_FALSE(saved_.checkpoint_wanted);
+}
+
 // Those whom it had told are afresh, and those whom it had not are as well.
 TEST_F(CoordinatorRestartTest, AnEpochThatBeganAfreshDoesSoForLateComers) {
   driver_.Break(kShard0);

@@ -199,6 +199,7 @@ TEST(JobStateTest, EveryFieldIsThereAgain) {
   EXPECT_TRUE(after->all_afresh);
   EXPECT_EQ(after->afresh, before.afresh);
   EXPECT_EQ(after->reset_links, before.reset_links);
+  EXPECT_TRUE(after->checkpoint_wanted);
 }
 
 TEST(JobStateTest, EveryMemberIsThereAgain) {

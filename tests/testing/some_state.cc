@@ -72,6 +72,7 @@ CoordinatorState SomeState() {
   state.afresh = {1};
   state.reset_links = {{PeerId::Worker(1), PeerId::Shard(0)}};
   state.checkpoints = SomeCheckpoints();
+  state.checkpoint_wanted = true;
   return state;
 }
 
