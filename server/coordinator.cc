@@ -189,7 +189,7 @@ absl::Status Coordinator::CheckPlace(const JoinRequest& request) const {
                      " of a job with ", options_.shards, " shards"));
   }
   for (const Member& member : members_) {
-    if (member.id != PeerId::Shard(request.shard)) continue;
+    if (member.id != PeerId::Shard(request.shard) || IsAway(member)) continue;
     return absl::AlreadyExistsError(absl::StrCat(
         request.name, " says it is shard ", request.shard, ", which is ",
         member.request.name, " at ", member.request.data_address));
@@ -282,13 +282,13 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
     if (member.request.incarnation != request.incarnation) continue;
     return Attach(member, session, /*epoch=*/0, now, out);
   }
-  // One that has lost its session, and is back before that counts as its death.
-  Member* const before = Find(PeerId::Shard(request.shard));
-  const bool replaces = request.role == Role::kShard && before != nullptr &&
-                        before->admitted && !before->session.has_value() &&
-                        request.job == options_.job;
-  if (replaces) Drop(before->id, "another process comes in its place", out);
   absl::Status status = CheckJoin(request);
+  // One that has lost its session, and is back before that counts as its death.
+  const Member* const before = Find(PeerId::Shard(request.shard));
+  if (status.ok() && request.role == Role::kShard && before != nullptr) {
+    Drop(before->id, "another process comes in its place", out);
+    status = CheckJoin(request);  // The job may have failed with that.
+  }
   if (!status.ok()) return Refuse(session, std::move(status), out);
   Member member;
   member.request = request;

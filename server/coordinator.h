@@ -159,6 +159,10 @@ class Coordinator {
     std::optional<int64_t> left;  // Its last step.
     std::optional<EpochReport> said;  // For the change under way.
   };
+  // A process that comes as the same shard takes its place.
+  static bool IsAway(const Member& member) {
+    return member.admitted && !member.session.has_value();
+  }
 
   // An end of a connection between two members, reported by one of them.
   using Link = std::pair<PeerId, PeerId>;

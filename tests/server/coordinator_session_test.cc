@@ -164,6 +164,47 @@ TEST(CoordinatorSessionTest, WhoResumesAfterTheEndHearsOfIt) {
   EXPECT_EQ(Heard<JobOver>(resumed, kNew).reason, "stopped by hand");
 }
 
+TEST(CoordinatorSessionTest, OneThatIsRefusedDoesNotTakeAShardsPlace) {
+  CoordinatorOptions options = OptionsOf(2, 1);
+  options.has_checkpoints = true;
+  CoordinatorDriver driver(options);
+  driver.Gather();
+  driver.MakeCheckpoint(3);
+  driver.Break(kShard0);
+  JoinRequest good = ShardRequest(0);
+  good.incarnation = 99;
+  good.has_checkpoints = true;
+  std::vector<JoinRequest> wrong(5, good);
+  wrong[0].protocol_version += 1;
+  wrong[1].build = "no build";
+  wrong[2].name = "";
+  wrong[3].has_checkpoints = false;
+  wrong[4].incarnation = 0;
+  for (int i = 0; i < 5; ++i) {
+    const Reaction refused = driver.Say(kNew + i, wrong[i]);
+    EXPECT_FALSE(RefusalIn(refused, kNew + i).ok()) << i;
+    EXPECT_THAT(refused.announced, SizeIs(1)) << refused.announced[0];
+  }
+  EXPECT_THAT(driver.ResumeIn(kNew + 5, kShard0).sent, IsEmpty());
+  driver.Break(kNew + 5);
+  EXPECT_TRUE(RefusalIn(driver.Say(kNew + 6, good), kNew + 6).ok());
+  driver.ReportAll(5);
+  EXPECT_EQ(driver.job().base_round, 3);
+}
+
+// Who comes in the place of what nobody can bring back hears why.
+TEST(CoordinatorSessionTest, AShardThatComesTooLateHearsThatTheJobHasFailed) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  driver.Break(kShard0);
+  JoinRequest another = ShardRequest(0);
+  another.incarnation = 99;
+  const absl::Status why = RefusalIn(driver.Say(kNew, another), kNew);
+  EXPECT_EQ(why.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(why.message()),
+              HasSubstr("there is no checkpoint to go on from"));
+}
+
 // A stopped process, or a machine that sleeps: the others lived on, and what
 // they said has not been read yet.
 TEST(CoordinatorSessionTest, NobodyIsDeadForACoordinatorThatStoodStill) {
