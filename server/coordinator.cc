@@ -55,6 +55,7 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
     if (saved.left) member.left = saved.last_step;
     members_.push_back(std::move(member));
   }
+  shard_lost_ = Count(Role::kShard) < options_.shards;
 }
 
 CoordinatorState Coordinator::StateToSave() const {

@@ -136,6 +136,23 @@ TEST_F(CoordinatorRestartTest, AShardThatDoesNotComeBackIsLost) {
   EXPECT_EQ(driver_.job().contributions_before, 8);
 }
 
+// It is dropped, that is saved with something else, and only then the
+// coordinator dies.
+TEST_F(CoordinatorRestartTest, AShardThatWasLostBeforeIsLostStill) {
+  driver_.Break(kShard0);
+  driver_.Pass(absl::Seconds(1.5));
+  Note(driver_.RequestCheckpoint());
+  ASSERT_THAT(saved_.members, SizeIs(2));
+  driver_.Restart(saved_);
+  ResumeAll({kWorker0, kWorker1});
+  JoinRequest another = ShardRequest(0);
+  another.incarnation = 99;
+  another.has_checkpoints = true;
+  driver_.Say(50, another);
+  driver_.ReportAll(7);
+  EXPECT_EQ(driver_.job().base_round, 3);
+}
+
 TEST_F(CoordinatorRestartTest, AnotherShardComesInItsPlaceAtOnce) {
   driver_.Restart(saved_);
   ResumeAll({kWorker0, kWorker1});
