@@ -73,6 +73,9 @@ void Syncer::OnEpoch(JobPtr job, Outbox& out) {
   results_.OnEpoch(job_);
   asked_.assign(job_->workers.size(), false);
   joiners_.clear();
+  // Again, or for the first time if the push was held. The caller writes the
+  // parameters between a round and its next push, if it updates them.
+  if (updates_here() || pushed()) SaveOwned(done_round_, out);
   EnterEpoch(out);
   if (position() < 0 || !started_) return;
   if (fetching()) {

@@ -61,7 +61,8 @@ class Syncer {
   absl::Status PushFactors(int64_t round, FactorBuffers factors, bool hold,
                            Outbox& out);
 
-  // The job's next epoch; same model, plan and shards.
+  // The job's next epoch; same model, plan and shards. What was sent for a
+  // checkpoint may have been lost with the old one.
   void OnEpoch(JobPtr job, Outbox& out);
 
   // A frame of this layer, already checked against the job.

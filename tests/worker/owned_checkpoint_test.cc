@@ -143,6 +143,22 @@ TEST(OwnedCheckpointTest, WhatTheCallerOptimisesIsSentAtTheNextPush) {
   EXPECT_EQ(PartIn(sent, 0, 0, kElements), All(42));
 }
 
+TEST(OwnedCheckpointTest, ANewEpochAsksForWhatMayHaveBeenLost) {
+  FactorWorker first(FactorJob());
+  first.Start();
+  first.Round(0, 4);
+  const auto enter = [&] {
+    return OwnedIn(first.worker().Enter(EpochAfter(*first.worker().job())));
+  };
+  const auto sent = enter();
+  EXPECT_EQ(PartIn(sent, 0, 0, kElements), All(-4));
+  EXPECT_EQ(PartIn(sent, 0, 1, kElements), All(4));
+  // The next round is under way.
+  first.worker().PushFactors(
+      1, {FloatBuffer({8, 8}), FloatBuffer({1, 1, 1}), Buffer()});
+  EXPECT_EQ(PartIn(enter(), 0, 0, kElements), All(-4));
+}
+
 TEST(OwnedCheckpointTest, OnlyRoundsOfCheckpointsAreSent) {
   JobOptions options = EveryRound(OptimizerPlace::kServer);
   options.checkpoint_every = 3;
@@ -253,6 +269,37 @@ TEST_P(CallerTest, FrozenItSendsNothing) {
   Update(0);
   worker_.machine().Freeze();
   EXPECT_THAT(Push(1).sent, IsEmpty());
+}
+
+TEST_P(CallerTest, WhatItWouldHaveSentIsSentInTheNextEpoch) {
+  Push(0);
+  worker_.ReceiveResults(0, Values(1));
+  Update(0);
+  worker_.machine().Freeze();
+  Push(1);
+  const Effects effects = worker_.Enter(EpochAfter(*worker_.job()));
+  ExpectSent(OwnedIn(effects), 0);
+  worker_.ReceiveResults(1, Values(1));
+  Update(1);
+  ExpectSent(OwnedIn(Push(2)), 1);
+}
+
+// Frames of an epoch that is over are dropped, wherever they are.
+TEST_P(CallerTest, WhatMayHaveBeenLostIsSentAgain) {
+  Push(0);
+  worker_.ReceiveResults(0, Values(1));
+  Update(0);
+  Push(1);
+  ExpectSent(OwnedIn(worker_.Enter(EpochAfter(*worker_.job()))), 0);
+}
+
+// The caller may be writing the parameters.
+TEST_P(CallerTest, NothingIsSentBetweenARoundAndTheNextPush) {
+  Push(0);
+  worker_.ReceiveResults(0, Values(1));
+  EXPECT_THAT(OwnedIn(worker_.Enter(EpochAfter(*worker_.job()))), IsEmpty());
+  Update(0);
+  ExpectSent(OwnedIn(Push(1)), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CallerTest,
