@@ -1,5 +1,6 @@
 #include "common/rpc/messages.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -69,7 +70,14 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   return request;
 }
 
+// 10,000 years: what google::protobuf::Duration allows.
+absl::Duration Bounded(absl::Duration duration) {
+  const absl::Duration longest = absl::Seconds(315576000000);
+  return std::clamp(duration, -longest, longest);
+}
+
 google::protobuf::Duration DurationToProto(absl::Duration duration) {
+  duration = Bounded(duration);
   google::protobuf::Duration message;
   message.set_seconds(
       absl::IDivDuration(duration, absl::Seconds(1), &duration));
@@ -78,7 +86,8 @@ google::protobuf::Duration DurationToProto(absl::Duration duration) {
 }
 
 absl::Duration DurationFromProto(const google::protobuf::Duration& message) {
-  return absl::Seconds(message.seconds()) + absl::Nanoseconds(message.nanos());
+  return Bounded(absl::Seconds(message.seconds()) +
+                 absl::Nanoseconds(message.nanos()));
 }
 
 v1::Stall StallToProto(const Stall& stall) {

@@ -1,0 +1,79 @@
+#include "common/rpc/messages.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <variant>
+
+#include "absl/time/time.h"
+
+namespace nereus {
+namespace {
+
+// What a Protobuf duration may be at most: 10,000 years.
+const absl::Duration kLongest = absl::Seconds(315576000000);
+
+v1::MemberMessage StalledFor(absl::Duration waited) {
+  Heartbeat heartbeat;
+  heartbeat.stall = Stall{1, 2, "worker 3", waited};
+  return ToProto(MemberMessage(heartbeat));
+}
+
+absl::Duration WaitedIn(const v1::MemberMessage& message) {
+  const auto read = FromProto(message);
+  EXPECT_TRUE(read.ok()) << read.status();
+  return std::get<Heartbeat>(*read).stall->waited;
+}
+
+TEST(MessagesTest, DurationsAreThereAgain) {
+  for (const absl::Duration waited :
+       {absl::ZeroDuration(), absl::Nanoseconds(1), absl::Seconds(1.5),
+        -absl::Milliseconds(1), kLongest, -kLongest}) {
+    EXPECT_EQ(WaitedIn(StalledFor(waited)), waited);
+  }
+}
+
+TEST(MessagesTest, ADurationWithoutEndIsTheLongestThereIs) {
+  const struct {
+    absl::Duration said;
+    absl::Duration sent;
+  } kCases[] = {
+      {absl::InfiniteDuration(), kLongest},
+      {-absl::InfiniteDuration(), -kLongest},
+      {kLongest + absl::Nanoseconds(1), kLongest},
+      {absl::Seconds(std::numeric_limits<int64_t>::min()), -kLongest},
+  };
+  for (const auto& c : kCases) {
+    const v1::MemberMessage message = StalledFor(c.said);
+    const auto& waited = message.heartbeat().stall().waited();
+    EXPECT_EQ(waited.seconds(), absl::ToInt64Seconds(c.sent)) << c.said;
+    EXPECT_EQ(waited.nanos(), 0) << c.said;
+  }
+}
+
+// Any process may have written it.
+TEST(MessagesTest, ADurationThatIsReadIsNoLongerThanThat) {
+  const struct {
+    int64_t seconds;
+    int32_t nanos;
+    absl::Duration read;
+  } kCases[] = {
+      {std::numeric_limits<int64_t>::max(), std::numeric_limits<int32_t>::max(),
+       kLongest},
+      {std::numeric_limits<int64_t>::min(), std::numeric_limits<int32_t>::min(),
+       -kLongest},
+      {1, -1, absl::Seconds(1) - absl::Nanoseconds(1)},
+  };
+  for (const auto& c : kCases) {
+    v1::MemberMessage message = StalledFor(absl::ZeroDuration());
+    auto& waited =
+        *message.mutable_heartbeat()->mutable_stall()->mutable_waited();
+    waited.set_seconds(c.seconds);
+    waited.set_nanos(c.nanos);
+    EXPECT_EQ(WaitedIn(message), c.read);
+  }
+}
+
+}  // namespace
+}  // namespace nereus
