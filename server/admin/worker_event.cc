@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/plan/cost_model.h"
@@ -113,6 +114,11 @@ class FieldReader {
 constexpr int64_t kRankMax = kWorkersMax - 1;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
+// As messages repeat what a worker wrote.
+std::string Shown(absl::string_view text) {
+  return absl::CHexEscape(text.substr(0, 64));
+}
+
 absl::StatusOr<WorkerEvent> ParseProgress(const Json& object) {
   FieldReader fields(object, "progress event");
   WorkerProgress progress;
@@ -163,8 +169,9 @@ absl::StatusOr<WorkerTraffic> ParseTraffic(const Json& object) {
   traffic.bytes_received = fields.Count("bytes_received");
   NEREUS_RETURN_IF_ERROR(fields.status());
   if (!traffic.is_shard && peer != "worker") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "traffic of the done event: peer is ", peer, ", not shard or worker"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("traffic of the done event: peer is ", Shown(peer),
+                     ", not shard or worker"));
   }
   return traffic;
 }
@@ -219,8 +226,8 @@ absl::StatusOr<WorkerEvent> ParseWorkerEvent(absl::string_view line) {
   NEREUS_RETURN_IF_ERROR(fields.status());
   if (event == "progress") return ParseProgress(object);
   if (event == "done") return ParseResult(object);
-  return absl::InvalidArgumentError(
-      absl::StrCat("worker event: event is ", event, ", not progress or done"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "worker event: event is ", Shown(event), ", not progress or done"));
 }
 
 }  // namespace nereus

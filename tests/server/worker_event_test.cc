@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
 namespace nereus {
@@ -138,6 +139,26 @@ constexpr BadCase kBadCases[] = {
     {"UnknownPeer", kDone, "\"peer\":\"worker\"", "\"peer\":\"cat\"",
      "peer is cat"},
 };
+
+// Messages end up in a terminal.
+TEST(WorkerEventTest, WhatMessagesRepeatIsEscapedAndCut) {
+  const struct {
+    const char* event;
+    const char* from;
+  } kCases[] = {{kProgress, "\"progress\""},
+                {kDone, "\"fc\""},
+                {kDone, "\"factor\""},
+                {kDone, "\"shard\""}};
+  const std::string text =
+      absl::StrCat("\"\\n\\u001b[2J\xc3\xa9", std::string(10000, 'x'), "\"");
+  for (const auto& c : kCases) {
+    const auto event =
+        ParseWorkerEvent(absl::StrReplaceAll(c.event, {{c.from, text}}));
+    const std::string message(event.status().message());
+    EXPECT_THAT(message, HasSubstr(R"(\n\x1b[2J\xc3\xa9xxx)")) << c.from;
+    EXPECT_LT(message.size(), 400) << c.from;
+  }
+}
 
 INSTANTIATE_TEST_SUITE_P(Table, BadWorkerEventTest,
                          testing::ValuesIn(kBadCases),
