@@ -35,11 +35,12 @@ absl::StatusOr<PeerId> ReadPeer(absl::string_view field,
       absl::StrCat("hello: ", field, ": ", peer.status().message()));
 }
 
-// Another process wrote it: nothing in it may break a line or a terminal.
+// Another process wrote it: nothing in it may break a line or a terminal, nor,
+// where it is cut, a character.
 std::string Printable(absl::string_view text, size_t bytes_max) {
   std::string printable(text.substr(0, bytes_max));
   for (char& c : printable) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    if (c < ' ' || c > '~') c = '?';
   }
   return printable;
 }
@@ -54,7 +55,7 @@ absl::string_view PayloadText(const Frame& frame) {
 Frame HelloFrame(const Hello& hello) {
   v1::DataHello message;
   message.set_protocol_version(hello.protocol_version);
-  message.set_build(hello.build.substr(0, kBuildBytesMax));
+  message.set_build(Printable(hello.build, kBuildBytesMax));
   message.set_job(hello.job);
   message.set_epoch(hello.epoch);
   message.set_model_signature(hello.model_signature);

@@ -152,5 +152,17 @@ TEST(HandshakeTest, ReasonsAreCutAndCannotBreakALog) {
             "a??[2Jb?");
 }
 
+// What is cut, or says that it is UTF-8, may end in the middle of a character;
+// it goes on in Protobuf strings, which must be whole.
+TEST(HandshakeTest, TextsOfOthersAreAscii) {
+  EXPECT_EQ(ReadRefusal(WithPayload(FrameKind::kRefusal, "caf\xc3\xa9 \xff")),
+            "caf?? ?");
+  Hello hello = SomeHello();
+  hello.build = std::string(255, 'x') + "\xc3\xa9";
+  const auto read = ReadHello(HelloFrame(hello));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->build, std::string(255, 'x') + "?");
+}
+
 }  // namespace
 }  // namespace nereus
