@@ -34,6 +34,12 @@ void AggregationRound::Reopen(int contributors) {
   started_ = false;
 }
 
+int64_t AggregationRound::held_bytes() const {
+  int64_t bytes = sum_.bytes();
+  for (const auto& held : held_) bytes += held.second.bytes();
+  return bytes;
+}
+
 Buffer AggregationRound::ExchangeSum(Buffer memory) {
   return std::exchange(sum_, std::move(memory));
 }

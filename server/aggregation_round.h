@@ -47,6 +47,9 @@ class AggregationRound {
   // partial.
   const Buffer& sum() const { return sum_; }
 
+  // The sum, and the frames that are held.
+  int64_t held_bytes() const;
+
   // The sum, for as long as the caller likes; the next round is summed up in
   // `memory`, of the same size or empty.
   Buffer ExchangeSum(Buffer memory);

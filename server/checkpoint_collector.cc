@@ -101,6 +101,16 @@ void CheckpointCollector::AddFrame(int slot, int64_t round, int part,
   SaveIfComplete(*collection, out);
 }
 
+int64_t CheckpointCollector::held_bytes() const {
+  int64_t bytes = 0;
+  for (const Collection& collection : open_) {
+    for (const ChunkValues& values : collection.values) {
+      bytes += values.parameters.bytes() + values.state.bytes();
+    }
+  }
+  return bytes;
+}
+
 void CheckpointCollector::SaveIfComplete(Collection& collection, Outbox& out) {
   if (collection.slots_missing > 0) return;
   last_round_ = collection.round;

@@ -40,6 +40,9 @@ class CheckpointCollector {
   void AddFrame(int slot, int64_t round, int part, int64_t frame,
                 const Buffer& payload, Outbox& out);
 
+  // Of what is collected, whoever else holds it.
+  int64_t held_bytes() const;
+
  private:
   // One round's.
   struct Collection {

@@ -341,6 +341,14 @@ int64_t Shard::stored_bytes() const {
   return bytes;
 }
 
+int64_t Shard::held_bytes() const {
+  int64_t bytes = stored_bytes() + collector_.held_bytes();
+  for (const Slot& slot : slots_) {
+    bytes += slot.average.bytes() + slot.aggregation.held_bytes();
+  }
+  return bytes;
+}
+
 std::optional<Shard::OpenRound> Shard::oldest_open_round() const {
   const Slot* oldest = nullptr;
   for (const Slot& slot : slots_) {

@@ -58,6 +58,9 @@ class Shard final : public Machine {
 
   // Parameters and optimizer state held, in bytes.
   int64_t stored_bytes() const;
+  // The same with what open rounds and checkpoints under way hold; twice where
+  // those share it.
+  int64_t held_bytes() const;
   int64_t chunk_count() const { return static_cast<int64_t>(slots_.size()); }
 
   // The oldest round that is open on some chunk, and who is missing from it:
