@@ -16,9 +16,11 @@ namespace nereus {
 namespace {
 
 constexpr absl::Duration kStartSpread = absl::Milliseconds(50);
-constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
+
+// What a step takes at most, with all that a fault costs beside a lease: the
+// grace of a session, another shard's start, values that are sent again.
+constexpr absl::Duration kRecovery = absl::Seconds(4);
 constexpr absl::Duration kReplacementDelay = absl::Seconds(1);
-constexpr absl::Duration kSessionBackoff = absl::Milliseconds(100);
 
 }  // namespace
 
@@ -50,32 +52,29 @@ SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options,
       coordinator_(std::make_unique<Coordinator>(CoordinatorOptionsOf())),
       disk_(random_.Next(), options.disk),
       node_bytes_(std::max(options.workers, options.shards), 0),
-      progress_at_(events_.now()) {
+      wait_max_(options.lease + kRecovery),
+      progress_at_(events_.now()),
+      disturbed_at_(events_.now()) {
   for (int shard = 0; shard < options.shards; ++shard) {
-    Launch(Role::kShard, shard);
+    Launch(RequestOf(Role::kShard, shard));
   }
   for (int worker = 0; worker < options.workers; ++worker) {
-    Launch(Role::kWorker, 0);
+    Launch(RequestOf(Role::kWorker, 0));
   }
   events_.After(kTickInterval, [this] { Tick(); });
 }
 
 SimulatedCluster::~SimulatedCluster() = default;
 
-SimulatedCluster::Process& SimulatedCluster::Launch(Role role, int shard) {
-  const auto id = static_cast<ProcessId>(processes_.size());
-  processes_.push_back(std::make_unique<Process>());
-  Process& process = *processes_.back();
-  process.id = id;
-  process.role = role;
-  process.index = shard;
+JoinRequest SimulatedCluster::RequestOf(Role role, int shard) const {
+  const size_t id = processes_.size();
   JoinRequest request;
   request.protocol_version = kProtocolVersion;
   request.build = kVersion;
   request.job = kSimulatedJob;
   request.role = role;
   request.shard = shard;
-  request.incarnation = static_cast<uint64_t>(id) + 1;
+  request.incarnation = id + 1;
   request.name = absl::StrCat("p", id);
   request.data_address = request.name;
   request.has_checkpoints = role == Role::kShard && options_.has_disk;
@@ -83,6 +82,18 @@ SimulatedCluster::Process& SimulatedCluster::Launch(Role role, int shard) {
     request.layers = workload_.layers;
     request.state_arrays = OptimizerStateCount(options_.job.optimizer.rule);
   }
+  return request;
+}
+
+SimulatedCluster::Process& SimulatedCluster::Launch(JoinRequest request) {
+  const auto id = static_cast<ProcessId>(processes_.size());
+  processes_.push_back(std::make_unique<Process>());
+  Process& process = *processes_.back();
+  process.id = id;
+  process.role = request.role;
+  process.index = request.shard;
+  disturbed_at_ = events_.now();
+  network_.SetRate(id, options_.node_rate);
   process.member = std::make_unique<Member>(
       std::move(request), [this, id](const EpochStart& start, Outbox& out) {
         return MakeMachine(id, start, out);
@@ -93,17 +104,44 @@ SimulatedCluster::Process& SimulatedCluster::Launch(Role role, int shard) {
 }
 
 ProcessId SimulatedCluster::StartWorker() {
-  return Launch(Role::kWorker, 0).id;
+  return Launch(RequestOf(Role::kWorker, 0)).id;
+}
+
+ProcessId SimulatedCluster::StartStranger() {
+  JoinRequest request = RequestOf(Role::kWorker, 0);
+  switch (random_.Below(5)) {
+    case 0:
+      ++request.protocol_version;
+      break;
+    case 1:
+      request.job = "another";
+      break;
+    case 2:
+      request.layers.back().name += "x";
+      break;
+    case 3:
+      request.layers.pop_back();
+      break;
+    default:
+      request.role = Role::kShard;
+      request.shard = options_.shards;
+      request.layers.clear();
+      break;
+  }
+  Process& process = Launch(std::move(request));
+  process.stranger = true;
+  return process.id;
 }
 
 ProcessId SimulatedCluster::StartShard(int shard) {
-  return Launch(Role::kShard, shard).id;
+  return Launch(RequestOf(Role::kShard, shard)).id;
 }
 
 ProcessId SimulatedCluster::shard_process(int shard) const {
   ProcessId found = -1;
   for (const auto& process : processes_) {
-    if (process->role == Role::kShard && process->index == shard) {
+    if (process->role == Role::kShard && process->index == shard &&
+        !process->stranger) {
       found = process->id;
     }
   }
@@ -141,238 +179,8 @@ void SimulatedCluster::RunTask(ProcessId process, const Task& task) {
   }
 }
 
-void SimulatedCluster::At(absl::Duration time, std::function<void()> fault) {
+void SimulatedCluster::At(absl::Duration time, Task fault) {
   events_.At(absl::UnixEpoch() + time, std::move(fault));
-}
-
-void SimulatedCluster::OpenSession(ProcessId process) {
-  Process& opener = *processes_[process];
-  if (opener.session.has_value() || opener.member->over()) return;
-  if (coordinator_ == nullptr) {
-    OnProcess(process, kSessionBackoff,
-              [this, process] { OpenSession(process); });
-    return;
-  }
-  opener.session = next_session_++;
-  sessions_[*opener.session] = process;
-  Outbox out;
-  opener.member->OnSession(out);
-  Execute(opener, out);
-}
-
-void SimulatedCluster::ToCoordinator(ProcessId process,
-                                     const MemberMessage& message) {
-  Process& sender = *processes_[process];
-  if (!sender.session.has_value()) return;
-  sender.last_sent = std::max({sender.last_sent,
-                               events_.now() + Draw(options_.network.delay_max),
-                               coordinator_awake_});
-  events_.At(sender.last_sent, [this, session = *sender.session, message] {
-    if (!sessions_.contains(session)) return;
-    CoordinatorOutbox out;
-    coordinator_->OnMessage(session, message, events_.now(), out);
-    Carry(out);
-  });
-}
-
-void SimulatedCluster::Carry(const CoordinatorOutbox& out) {
-  for (const CoordinatorAction& action : out) {
-    if (const auto* save = std::get_if<SaveState>(&action)) {
-      saved_ = save->state;
-      if (!crash_at_save_) continue;
-      crash_at_save_ = false;
-      CrashCoordinator();
-      return;
-    }
-    if (const auto* complete = std::get_if<CompleteCheckpoint>(&action)) {
-      Complete(*complete);
-      continue;
-    }
-    if (const auto* send = std::get_if<SendToMember>(&action)) {
-      const auto found = sessions_.find(send->session);
-      if (found == sessions_.end()) continue;
-      const ProcessId process = found->second;
-      Process& receiver = *processes_[process];
-      const auto* start = std::get_if<EpochStart>(&send->message);
-      // The whole job goes back.
-      if (start != nullptr && start->fresh &&
-          start->self.role == Role::kShard) {
-        ForgetAfter(start->job->base_round);
-      }
-      if (start != nullptr && start->fresh) {
-        // What it has come to is not what the others will.
-        std::erase_if(outcomes_, [&](const auto& outcome) {
-          return outcome.second.by == process;
-        });
-      }
-      receiver.last_told = std::max(
-          receiver.last_told, events_.now() + Draw(options_.network.delay_max));
-      events_.At(receiver.last_told, [this, process, message = send->message] {
-        RunTask(process, [this, process, message] {
-          Process& told = *processes_[process];
-          Outbox out;
-          told.member->OnMessage(message, out);
-          Execute(told, out);
-          if (told.alive) network_.OfferAgain(process);
-        });
-      });
-    } else if (const auto* end = std::get_if<EndSession>(&action)) {
-      const auto found = sessions_.find(end->session);
-      if (found == sessions_.end()) continue;
-      const ProcessId process = found->second;
-      events_.At(processes_[process]->last_told,
-                 [this, process] { BreakSession(process); });
-    }
-  }
-}
-
-void SimulatedCluster::BreakSession(ProcessId process) {
-  Process& target = *processes_[process];
-  if (!target.session.has_value()) return;
-  const SessionId session = *std::exchange(target.session, std::nullopt);
-  sessions_.erase(session);
-  const Task end = [this, session] {
-    if (coordinator_ == nullptr) return;
-    CoordinatorOutbox out;
-    coordinator_->OnSessionEnd(session, events_.now(), out);
-    Carry(out);
-  };
-  if (events_.now() < coordinator_awake_) {
-    events_.At(coordinator_awake_, end);
-  } else {
-    end();
-  }
-  OnProcess(process, kSessionBackoff,
-            [this, process] { OpenSession(process); });
-}
-
-void SimulatedCluster::Tick() {
-  if (events_.now() < coordinator_awake_) {
-    events_.At(coordinator_awake_, [this] { Tick(); });
-    return;
-  }
-  if (coordinator_ != nullptr) {
-    CoordinatorOutbox out;
-    coordinator_->OnTick(events_.now(), out);
-    Carry(out);
-  }
-  events_.After(kTickInterval, [this] { Tick(); });
-}
-
-void SimulatedCluster::Beat(ProcessId process) {
-  const Process& beating = *processes_[process];
-  Heartbeat heartbeat;
-  if (beating.worker != nullptr) {
-    heartbeat.begun_step = beating.worker->Report().begun_step;
-    heartbeat.round = std::max(kInitialRound, beating.step - 1);
-  }
-  if (beating.member->start() != nullptr) ToCoordinator(process, heartbeat);
-  OnProcess(process, kHeartbeatInterval, [this, process] { Beat(process); });
-}
-
-// Faults.
-
-void SimulatedCluster::Crash(ProcessId process) {
-  Process& victim = *processes_[process];
-  if (!victim.alive) return;
-  victim.alive = false;
-  for (const auto& other : processes_) {
-    if (other->alive) BreakConnection(process, other->id);
-  }
-  events_.After(Draw(options_.network.delay_max),
-                [this, process] { BreakSession(process); });
-  victim.worker = nullptr;
-  victim.shard = nullptr;
-  victim.member.reset();
-  victim.deferred.clear();
-}
-
-void SimulatedCluster::CrashCoordinator(bool halfway) {
-  if (coordinator_ == nullptr) return;
-  if (halfway) {
-    crash_at_save_ = true;
-    return;
-  }
-  coordinator_.reset();
-  coordinator_awake_ = absl::InfinitePast();
-  ++coordinator_life_;
-  for (const auto& process : processes_) BreakSession(process->id);
-}
-
-void SimulatedCluster::RestartCoordinator() {
-  if (coordinator_ != nullptr) return;
-  if (!saved_.has_value()) {
-    coordinator_ = std::make_unique<Coordinator>(CoordinatorOptionsOf());
-    return;
-  }
-  CoordinatorState state = *saved_;
-  if (options_.has_disk) {
-    const auto newest = FindNewest(disk_);
-    failure_.Update(newest.status());
-    if (newest.ok() && newest->has_value()) {
-      state.checkpoints.newest = (*newest)->record;
-    }
-  }
-  coordinator_ = std::make_unique<Coordinator>(CoordinatorOptionsOf(),
-                                               std::move(state), events_.now());
-}
-
-absl::Status SimulatedCluster::RequestCheckpoint() {
-  if (coordinator_ == nullptr) return absl::UnavailableError("no coordinator");
-  CoordinatorOutbox out;
-  const absl::Status status =
-      coordinator_->RequestCheckpoint(events_.now(), out);
-  Carry(out);
-  return status;
-}
-
-bool SimulatedCluster::Connected(ProcessId a, ProcessId b) const {
-  const auto knows = [&](ProcessId self, ProcessId peer) {
-    const Member* member = processes_[self]->member.get();
-    const Member* other = processes_[peer]->member.get();
-    return member != nullptr && other != nullptr &&
-           member->start() != nullptr && other->start() != nullptr &&
-           FindProcess(*member->start(), other->start()->self) == peer;
-  };
-  return a != b && (knows(a, b) || knows(b, a));
-}
-
-void SimulatedCluster::BreakConnection(ProcessId a, ProcessId b) {
-  if (!Connected(a, b)) return;
-  network_.Break(a, b);
-  for (const auto& ends : {std::pair{a, b}, std::pair{b, a}}) {
-    const ProcessId self = ends.first;
-    const ProcessId peer = ends.second;
-    const PeerId id = processes_[peer]->member->start()->self;
-    OnProcess(self, Draw(options_.network.delay_max),
-              [this, self, peer, id, was = processes_[self]->renewed[peer]] {
-                Process& process = *processes_[self];
-                if (process.renewed[peer] > was) return;
-                process.lost.insert(peer);
-                Outbox out;
-                process.member->OnLostPeer(id, "it was reset", out);
-                Execute(process, out);
-              });
-  }
-}
-
-void SimulatedCluster::Pause(ProcessId process) {
-  processes_[process]->paused = true;
-}
-
-void SimulatedCluster::Resume(ProcessId process) {
-  Process& target = *processes_[process];
-  target.paused = false;
-  for (const Task& task : std::exchange(target.deferred, {})) {
-    RunTask(process, task);
-  }
-  if (target.alive) network_.OfferAgain(process);
-}
-
-void SimulatedCluster::LeaveSoon(ProcessId process) {
-  Process& target = *processes_[process];
-  target.leave_soon = true;
-  if (target.alive && target.idle && target.worker != nullptr) TryStep(target);
 }
 
 // The machines, and what they ask for.
@@ -382,6 +190,9 @@ std::unique_ptr<Machine> SimulatedCluster::MakeMachine(ProcessId id,
                                                        Outbox& out) {
   Process& process = *processes_[id];
   progress_at_ = events_.now();
+  if (process.stranger) {
+    failure_.Update(absl::InternalError("a stranger was let in"));
+  }
   if (process.role == Role::kWorker) return MakeWorker(process, start, out);
   auto shard = std::make_unique<Shard>(start.job, start.self.rank);
   process.shard = shard.get();
@@ -405,7 +216,7 @@ bool SimulatedCluster::Deliver(ProcessId from, ProcessId to,
                                const Frame& frame) {
   Process& receiver = *processes_[to];
   if (!receiver.alive) return true;
-  if (receiver.paused) return false;
+  if (receiver.paused || Separated(from, to)) return false;
   const PeerId sender = frame.header.sender;
   const auto landing = receiver.member->OnHeader(sender, frame.header);
   if (!landing.ok()) {
@@ -415,6 +226,10 @@ bool SimulatedCluster::Deliver(ProcessId from, ProcessId to,
     return true;
   }
   if (landing->kind == Landing::Kind::kWait) return false;
+  if (CutsHere(from, to)) {
+    LoseRestOfFrame(from, to, frame, landing->place);
+    return true;
+  }
   if (landing->kind == Landing::Kind::kDiscard) return true;
   Frame received{frame.header, landing->place};
   if (landing->kind == Landing::Kind::kScratch) {
@@ -427,6 +242,7 @@ bool SimulatedCluster::Deliver(ProcessId from, ProcessId to,
   Outbox out;
   receiver.member->OnFrame(sender, received, out);
   Execute(receiver, out);
+  CheckMemory(receiver);
   return true;
 }
 
@@ -455,14 +271,22 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
     }
   }
   if (entered && process.idle && process.worker != nullptr) TryStep(process);
+  if (process.breaks_now) {
+    process.breaks_now = false;
+    BreakConnection(process.id, *std::exchange(process.breaks_after_send, {}));
+  }
 }
 
 void SimulatedCluster::OnEnd(Process& process, const absl::Status& outcome) {
   if (coordinator_ != nullptr && coordinator_->state() == JobState::kFailed) {
     failure_.Update(absl::AbortedError(coordinator_->reason()));
   } else if (coordinator_ != nullptr &&
-             coordinator_->state() != JobState::kRunning) {
+             coordinator_->state() == JobState::kGathering &&
+             !process.stranger) {
     failure_.Update(outcome);
+  }
+  if (process.stranger && outcome.message().empty()) {
+    failure_.Update(absl::InternalError("a stranger was not told why"));
   }
   // A worker that was counted as dead comes again, and so does a shard whatever
   // it was told; a worker that was never let in does not.
@@ -470,7 +294,9 @@ void SimulatedCluster::OnEnd(Process& process, const absl::Status& outcome) {
   OnProcess(process.id, absl::ZeroDuration(), [this, &process, again] {
     Crash(process.id);
     if (again) StartWorker();
-    if (process.role == Role::kShard) ReplaceShard(process.index);
+    if (process.role == Role::kShard && !process.stranger) {
+      ReplaceShard(process.index);
+    }
   });
 }
 
@@ -500,6 +326,7 @@ void SimulatedCluster::Transmit(Process& from, PeerId to, const Frame& frame) {
     node_bytes_[to.rank] += bytes;
   }
   network_.Send(from.id, *receiver, frame);
+  from.breaks_now = from.breaks_now || from.breaks_after_send == receiver;
 }
 
 // What tests look at.
@@ -507,25 +334,89 @@ void SimulatedCluster::Transmit(Process& from, PeerId to, const Frame& frame) {
 std::vector<ProcessId> SimulatedCluster::live_workers() const {
   std::vector<ProcessId> live;
   for (const auto& process : processes_) {
-    if (process->alive && process->role == Role::kWorker && !process->left) {
+    if (process->alive && process->role == Role::kWorker && !process->left &&
+        !process->stranger) {
       live.push_back(process->id);
     }
   }
   return live;
 }
 
+bool SimulatedCluster::HasDone(const Process& process, int64_t steps) const {
+  // One that comes too late for these steps may be waiting for others to begin
+  // the next one.
+  return process.worker != nullptr &&
+         (process.step >= steps ||
+          (process.fetching && process.step == steps - 1 && steps > 0));
+}
+
 bool SimulatedCluster::AllDone(int64_t steps) const {
   const std::vector<ProcessId> live = live_workers();
-  return !live.empty() &&
-         std::all_of(live.begin(), live.end(), [&](ProcessId id) {
-           const Process& process = *processes_[id];
-           // One that comes too late for these steps may be waiting for others
-           // to begin the next one.
-           return process.worker != nullptr &&
-                  (process.step >= steps ||
-                   (process.fetching && process.step == steps - 1 &&
-                    steps > 0));
-         });
+  if (live.empty()) {
+    return coordinator_ != nullptr &&
+           coordinator_->state() == JobState::kFinished;
+  }
+  return std::all_of(live.begin(), live.end(), [&](ProcessId id) {
+    return HasDone(*processes_[id], steps);
+  });
+}
+
+bool SimulatedCluster::MustWait() const {
+  const auto here = [&](ProcessId id) {
+    return alive(id) && !processes_[id]->paused && !far_.contains(id);
+  };
+  if (coordinator_ == nullptr || !begun()) return true;
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    if (!here(shard_process(shard))) return true;
+  }
+  int workers = 0;
+  bool all_done = true;
+  for (const ProcessId id : live_workers()) {
+    if (!here(id)) continue;
+    ++workers;
+    all_done = all_done && HasDone(*processes_[id], steps_wanted_);
+  }
+  return all_done || workers < options_.min_workers;
+}
+
+absl::Status SimulatedCluster::CheckWait() const {
+  const absl::Time now = events_.now();
+  const bool silent = now - progress_at_ > patience_;
+  const absl::Time since = std::max(progress_at_, disturbed_at_);
+  if (!silent && now - since <= wait_max_) return absl::OkStatus();
+  return absl::DeadlineExceededError(DescribeWaits());
+}
+
+bool SimulatedCluster::RunNext() {
+  if (!events_.RunNext()) return false;
+  Note(static_cast<uint64_t>(absl::ToUnixNanos(events_.now())), 0);
+  return true;
+}
+
+void SimulatedCluster::CheckMemory(const Process& process) {
+  if (!process.alive || process.shard == nullptr) return;
+  const Job& job = *process.member->start()->job;
+  int64_t values = 0;
+  for (const Chunk& chunk : job.placement.chunks()) {
+    if (chunk.shard == process.index) values += chunk.length;
+  }
+  // The parameters with the optimizer's state, and two checkpoints of them; the
+  // last mean and the sum under way; what waits for its turn in that.
+  const int64_t states = OptimizerStateCount(job.options.optimizer.rule);
+  const int64_t waiting = job.options.deterministic ? job.worker_count() : 0;
+  const int64_t bytes_max =
+      values * static_cast<int64_t>(sizeof(float)) *
+      (3 * (1 + std::max<int64_t>(states, job.state_arrays)) + 2 + waiting);
+  const int64_t bytes = process.shard->held_bytes();
+  if (bytes <= bytes_max) return;
+  failure_.Update(absl::InternalError(
+      absl::StrCat("shard ", process.index, " holds ", bytes, " bytes of ",
+                   values, " values, at most ", bytes_max, " are right")));
+}
+
+void SimulatedCluster::Note(uint64_t what, uint64_t whose) {
+  constexpr uint64_t kPrime = 0x100000001b3;  // FNV-1a, a word at a time.
+  digest_ = ((digest_ ^ what) * kPrime ^ whose) * kPrime;
 }
 
 absl::Status SimulatedCluster::RunSteps(int64_t steps) {
@@ -538,9 +429,9 @@ absl::Status SimulatedCluster::RunSteps(int64_t steps) {
     }
   }
   while (failure_.ok() && !AllDone(steps)) {
-    if (!events_.RunNext() || events_.now() - progress_at_ > patience_) {
-      return absl::DeadlineExceededError(DescribeWaits());
-    }
+    if (!RunNext()) return absl::DeadlineExceededError(DescribeWaits());
+    const absl::Status waits = CheckWait();
+    if (!waits.ok()) return waits;
   }
   return failure_;
 }
@@ -549,7 +440,7 @@ void SimulatedCluster::AdvanceBy(absl::Duration time) {
   const absl::Time end = events_.now() + time;
   bool over = false;
   events_.At(end, [&over] { over = true; });
-  while (!over && failure_.ok()) events_.RunNext();
+  while (!over && failure_.ok()) RunNext();
 }
 
 std::string SimulatedCluster::DescribeWaits() const {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,6 +62,7 @@ struct SimulatedClusterOptions {
   std::optional<Scheme> forced_scheme;
   JobOptions job;
   NetworkOptions network;
+  NodeRate node_rate;  // Each process runs on a node of its own.
   absl::Duration lease = absl::Seconds(4);
 
   // Backprop takes a time drawn evenly from [0, this] for each layer and
@@ -85,11 +87,18 @@ struct SimulatedClusterOptions {
 // starts over. Where the job's owner runs the optimizer, so does the worker,
 // and a worker that joins is given its state.
 //
-// Faults are the caller's, between and during runs. Whatever they are, the
-// outcome of each round is compared between all workers as soon as they have
-// it (law 1).
+// Faults are the caller's, between and during runs. Whatever they are, it is
+// checked all the time that
+// - the outcome of a round is the same for all workers that have it (law 1),
+// - while a worker has something to do, and all that it needs are there, a step
+//   ends within `wait_max` of the last one or of the last fault (law 4),
+// - a checkpoint that is whole has what the workers had, and stays until there
+//   is a newer one (law 7),
+// - what a shard holds is bounded by its chunks (law 6).
 class SimulatedCluster {
  public:
+  using Task = std::function<void()>;
+
   SimulatedCluster(const SimulatedClusterOptions& options, Workload workload);
   ~SimulatedCluster();
 
@@ -100,14 +109,27 @@ class SimulatedCluster {
   // such job; kAborted, the job failed.
   absl::Status RunSteps(int64_t steps);
   void set_patience(absl::Duration patience) { patience_ = patience; }
+  // Infinite: nobody looks.
+  void set_wait_max(absl::Duration wait_max) { wait_max_ = wait_max; }
 
-  // Faults, at once. Processes are numbered in the order of their start:
-  // shards, then workers. A process is dead for ever; `StartWorker` starts
-  // another, and returns its number.
+  // Faults, at once; a script calls them from At, or between runs. Processes
+  // are numbered in the order of their start: shards, then workers. A process
+  // is dead for ever; `StartWorker` starts another, and returns its number.
+  void At(absl::Duration time, Task fault);  // From the start of the first run.
   void Crash(ProcessId process);
   ProcessId StartWorker();
+  // One that has no business here: of another version, job or model, or a shard
+  // too many. It is checked that it is told so, and never let in (law 5).
+  ProcessId StartStranger();
   // In the place of one that is dead.
   ProcessId StartShard(int shard);
+  void Pause(ProcessId process);
+  void Resume(ProcessId process);
+  // It computes, sends and receives so many times slower; 1: as before.
+  void SlowDown(ProcessId process, double factor);
+  // A worker leaves politely once it has done the step under way.
+  void LeaveSoon(ProcessId process);
+
   // The coordinator dies and, later, finds what it saved. With `halfway`, it
   // dies as soon as it has saved something, before it tells anybody.
   void CrashCoordinator(bool halfway = false);
@@ -116,19 +138,36 @@ class SimulatedCluster {
   void PauseCoordinator(absl::Duration time) {
     coordinator_awake_ = events_.now() + time;
   }
+
   // A shard dies in the middle of the next file that it writes.
   void CrashInNextFile() { crash_in_next_file_ = true; }
   absl::Status RequestCheckpoint();
-  void Pause(ProcessId process);
-  void Resume(ProcessId process);
+
+  // What is under way between the two is lost, and both hear of it.
   void BreakConnection(ProcessId a, ProcessId b);
+  // The same in the middle of a frame, after so many more have arrived whole.
+  void BreakInFrame(ProcessId from, ProcessId to, int frames);
+  // The same as soon as `from` has sent `to` something.
+  void BreakAfterSend(ProcessId from, ProcessId to);
+  void SetLink(ProcessId a, ProcessId b, const Link& link);
+
+  // The session with the coordinator: what is under way is lost, and the two
+  // ends hear of it after some time each.
   void BreakSession(ProcessId process);
-  // A worker leaves politely once it has done the step under way.
-  void LeaveSoon(ProcessId process);
+  void BreakSession(ProcessId process, absl::Duration member,
+                    absl::Duration coordinator);
+  // The same when the coordinator has dealt with the next message, other than a
+  // heartbeat, but before the answer is out.
+  void LoseNextAnswer(ProcessId process);
 
-  // Runs `fault` at this time from the start of the run.
-  void At(absl::Duration time, std::function<void()> fault);
+  // Between these processes and all others, the coordinator among those,
+  // nothing comes through until Heal; then it does, in order. BreakAcross:
+  // connections and sessions do not wait for that.
+  void Partition(std::set<ProcessId> far);
+  void BreakAcross();
+  void Heal();
 
+  const SimulatedClusterOptions& options() const { return options_; }
   std::vector<ProcessId> live_workers() const;
   // The process that is this shard, or the last one that was.
   ProcessId shard_process(int shard) const;
@@ -159,9 +198,12 @@ class SimulatedCluster {
   const Shard& shard(int index) const;
   const EventQueue& events() const { return events_; }
   const SimulatedNetwork& network() const { return network_; }
+  // Of all events, with their times, and of all that was said, frames included:
+  // equal for equal runs.
+  uint64_t digest() const { return digest_ ^ network_.digest(); }
 
-  // Who contributed to the last round of a layer, for workloads that tell: set
-  // by the test, called whenever a worker has the outcome of a round.
+  // Called whenever a worker has the outcome of a round, or its first values,
+  // as of the round before its first one.
   using Outcome = std::function<void(int rank, int layer, int64_t round)>;
   void set_on_outcome(Outcome on_outcome) {
     on_outcome_ = std::move(on_outcome);
@@ -173,9 +215,9 @@ class SimulatedCluster {
 
  private:
   struct Process;
-  using Task = std::function<void()>;
 
-  Process& Launch(Role role, int shard);
+  JoinRequest RequestOf(Role role, int shard) const;
+  Process& Launch(JoinRequest request);
   // Runs `task` on the process after `delay`, if it lives then; when it is
   // awake again, if it is paused.
   void OnProcess(ProcessId process, absl::Duration delay, Task task);
@@ -185,11 +227,24 @@ class SimulatedCluster {
 
   void OpenSession(ProcessId process);
   void ToCoordinator(ProcessId process, const MemberMessage& message);
+  void Tell(SessionId session, const MemberMessage& message);
+  void ToMember(ProcessId process, Task task);
+  void Hear(ProcessId process, SessionId session,
+            const CoordinatorMessage& message);
   void Carry(const CoordinatorOutbox& out);
+  void Keep(const CoordinatorState& state);
+  void EndAtMember(ProcessId process, SessionId session);
+  void EndAtCoordinator(SessionId session);
   void Tick();
   void Beat(ProcessId process);
 
   bool Connected(ProcessId a, ProcessId b) const;
+  bool CutsHere(ProcessId from, ProcessId to);
+  void LoseRestOfFrame(ProcessId from, ProcessId to, const Frame& frame,
+                       const Buffer& place);
+  bool Separated(ProcessId a, ProcessId b) const;
+  // Runs `task` now, or when the partition between the two has ended.
+  void WhenTogether(ProcessId a, ProcessId b, Task task);
 
   std::unique_ptr<Machine> MakeMachine(ProcessId process,
                                        const EpochStart& start, Outbox& out);
@@ -209,6 +264,7 @@ class SimulatedCluster {
   void Complete(const CompleteCheckpoint& complete);
   uint64_t restarted_in() const;
   void CheckSaved(int layer, int64_t round);
+  void CheckNewest();
   absl::Status CheckCheckpoint(int64_t round);
   void ForgetAfter(int64_t round);
   CoordinatorOptions CoordinatorOptionsOf() const;
@@ -222,7 +278,14 @@ class SimulatedCluster {
   void OnStepDone(Process& process);
   void UpdateParameters(Process& process);
   bool GaveFactors(int layer) const;
+  bool HasDone(const Process& process, int64_t steps) const;
   bool AllDone(int64_t steps) const;
+  // Whether it is right that no step ends.
+  bool MustWait() const;
+  absl::Status CheckWait() const;
+  void CheckMemory(const Process& process);
+  bool RunNext();
+  void Note(uint64_t what, uint64_t whose);
   const Process* FindWorker(int rank) const;
   std::string DescribeWaits() const;
   absl::Duration Draw(absl::Duration max) { return random_.Uniform() * max; }
@@ -241,13 +304,23 @@ class SimulatedCluster {
   SimulatedStorage disk_;
   bool crash_in_next_file_ = false;
   int64_t checkpoints_made_ = 0;
+  absl::Time manifest_at_;  // The last one is written then; one at a time.
+  int64_t newest_whole_ = kInitialRound;  // Of checkpoints.
   std::vector<std::unique_ptr<Process>> processes_;
-  std::map<SessionId, ProcessId> sessions_;
+  std::map<SessionId, ProcessId> sessions_;  // Open for the coordinator.
+  std::set<SessionId> cut_;  // Broken: nothing in them arrives any more.
   SessionId next_session_ = 0;
+  std::set<ProcessId> far_;
+  std::vector<Task> held_up_;  // Until the partition ends.
+  // After how many frames a connection breaks in the next one.
+  std::map<std::pair<ProcessId, ProcessId>, int> cut_in_frame_;
   std::vector<int64_t> node_bytes_;
   int64_t steps_wanted_ = 0;
   absl::Duration patience_ = absl::Seconds(30);
-  absl::Time progress_at_;  // A worker finished a step.
+  absl::Duration wait_max_;
+  absl::Time progress_at_;   // A worker finished a step.
+  absl::Time disturbed_at_;  // The last fault, or what it stopped for.
+  uint64_t digest_ = 0;
   // What a worker came to in a round of a layer.
   struct Recorded {
     ProcessId by = 0;

@@ -1,4 +1,5 @@
 // The disk of a simulated cluster, and what is on it.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,14 +15,18 @@ namespace nereus {
 void SimulatedCluster::Save(Process& process, const SaveCheckpoint& save) {
   const JobPtr job = process.member->start()->job;
   const int index = process.member->start()->self.rank;
-  OnLife(process, Draw(options_.disk_time_max),
+  process.written_at = std::max(process.written_at, events_.now()) +
+                       Draw(options_.disk_time_max);
+  OnLife(process, process.written_at - events_.now(),
          [this, &process, job, index, save] {
            const bool dies = std::exchange(crash_in_next_file_, false);
            if (dies)
              disk_.CrashAfterSteps(static_cast<int64_t>(random_.Below(3)));
            const CheckpointPart part = WritePart(disk_, *job, index, save);
-           if (disk_.crashed()) {
-             disk_.Restart();
+           const bool crashed = disk_.crashed();
+           if (crashed) disk_.Restart();
+           CheckNewest();
+           if (crashed) {
              Crash(process.id);
              ReplaceShard(process.index);
            } else {
@@ -40,26 +45,30 @@ void SimulatedCluster::Load(Process& process, const LoadCheckpoint& load) {
 }
 
 void SimulatedCluster::Complete(const CompleteCheckpoint& complete) {
-  events_.After(
-      Draw(options_.disk_time_max), [this, complete, life = coordinator_life_] {
-        if (life != coordinator_life_ || coordinator_ == nullptr) return;
-        absl::Status status = WriteWhole(disk_, kSimulatedJob, complete,
-                                         options_.checkpoints_kept);
-        const int64_t round = complete.record.round;
-        if (status.ok()) {
-          ++checkpoints_made_;
-          failure_.Update(CheckCheckpoint(round));
-        }
-        // It may die between the two.
-        if (disk_.crashed()) {
-          disk_.Restart();
-          CrashCoordinator();
-          return;
-        }
-        CoordinatorOutbox out;
-        coordinator_->OnCheckpoint(round, status, events_.now(), out);
-        Carry(out);
-      });
+  manifest_at_ =
+      std::max(manifest_at_, events_.now()) + Draw(options_.disk_time_max);
+  events_.At(manifest_at_, [this, complete, life = coordinator_life_] {
+    if (life != coordinator_life_ || coordinator_ == nullptr) return;
+    absl::Status status =
+        WriteWhole(disk_, kSimulatedJob, complete, options_.checkpoints_kept);
+    const int64_t round = complete.record.round;
+    if (status.ok()) {
+      ++checkpoints_made_;
+      newest_whole_ = std::max(newest_whole_, round);
+      failure_.Update(CheckCheckpoint(round));
+    }
+    const bool crashed = disk_.crashed();
+    if (crashed) disk_.Restart();
+    CheckNewest();
+    // It may die between the two.
+    if (crashed) {
+      CrashCoordinator();
+      return;
+    }
+    CoordinatorOutbox out;
+    coordinator_->OnCheckpoint(round, status, events_.now(), out);
+    Carry(out);
+  });
 }
 
 absl::Status SimulatedCluster::CheckCheckpoint(int64_t round) {
@@ -89,6 +98,18 @@ void SimulatedCluster::CheckSaved(int layer, int64_t round) {
   failure_.Update(absl::InternalError(absl::StrCat(
       "the checkpoint of round ", round, " has other parameters of layer ",
       layer, " than worker ", processes_[outcome->second.by]->rank)));
+}
+
+void SimulatedCluster::CheckNewest() {
+  const auto newest = FindNewest(disk_);
+  failure_.Update(newest.status());
+  if (!newest.ok()) return;
+  const int64_t round =
+      newest->has_value() ? (*newest)->record.round : kInitialRound;
+  if (round >= newest_whole_) return;
+  failure_.Update(absl::DataLossError(
+      absl::StrCat("the newest checkpoint is of round ", round,
+                   ", that of round ", newest_whole_, " was whole before")));
 }
 
 uint64_t SimulatedCluster::restarted_in() const {

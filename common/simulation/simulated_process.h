@@ -18,18 +18,29 @@ namespace nereus {
 
 // For the files of SimulatedCluster alone.
 
+inline constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
+
+// Where a process would be in questions of who is separated.
+inline constexpr ProcessId kCoordinator = -1;
+
 struct SimulatedCluster::Process {
   ProcessId id = 0;
   Role role = Role::kWorker;
   int index = 0;  // Shards: which one.
   bool alive = true;
+  bool stranger = false;
   bool paused = false;
+  double slowness = 1;
+  bool loses_answer = false;  // To its next message to the coordinator.
+  std::optional<ProcessId> breaks_after_send;
+  bool breaks_now = false;
   std::deque<Task> deferred;  // While it is paused.
 
   std::unique_ptr<Member> member;
   Shard* shard = nullptr;
   WorkerMachine* worker = nullptr;  // The member's.
   std::optional<SessionId> session;
+  absl::Time written_at;     // Its last file is; one at a time.
   absl::Time last_sent;      // To the coordinator, and from it: messages of a
   absl::Time last_told;      // session keep their order.
   std::set<ProcessId> lost;  // Peers whose connection it has lost,

@@ -71,7 +71,7 @@ void SimulatedCluster::TryStep(Process& process) {
   process.idle = false;
   process.layers_left = static_cast<int>(workload_.layers.size());
   const int last = process.layers_left - 1;
-  OnLife(process, Draw(options_.layer_time_max),
+  OnLife(process, process.slowness * Draw(options_.layer_time_max),
          [this, &process, last] { Backward(process, last); });
 }
 
@@ -80,7 +80,7 @@ void SimulatedCluster::Backward(Process& process, int layer) {
   Push(process, layer, out);
   Execute(process, out);
   if (layer == 0) return;
-  OnLife(process, Draw(options_.layer_time_max),
+  OnLife(process, process.slowness * Draw(options_.layer_time_max),
          [this, &process, layer] { Backward(process, layer - 1); });
 }
 
@@ -123,8 +123,9 @@ void SimulatedCluster::CheckOutcome(const Process& process,
                                       : process.parameters[done.layer]);
   // Means and parameters of one round are different things.
   const int key = done.layer * 2 + (means ? 1 : 0);
+  Note(sum, static_cast<uint64_t>(done.round));
   Compare(process, key, done.round, sum);
-  if (on_outcome_ != nullptr && done.round >= 0) {
+  if (on_outcome_ != nullptr) {
     on_outcome_(process.rank, done.layer, done.round);
   }
 }

@@ -1,0 +1,253 @@
+// The sessions between a simulated cluster's processes and its coordinator.
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "common/simulation/simulated_process.h"
+#include "server/checkpoint_files.h"
+
+namespace nereus {
+namespace {
+
+constexpr absl::Duration kSessionBackoff = absl::Milliseconds(100);
+
+}  // namespace
+
+void SimulatedCluster::OpenSession(ProcessId process) {
+  Process& opener = *processes_[process];
+  if (opener.session.has_value() || opener.member->over()) return;
+  if (coordinator_ == nullptr || Separated(process, kCoordinator)) {
+    OnProcess(process, kSessionBackoff,
+              [this, process] { OpenSession(process); });
+    return;
+  }
+  opener.session = next_session_++;
+  sessions_[*opener.session] = process;
+  Outbox out;
+  opener.member->OnSession(out);
+  Execute(opener, out);
+}
+
+// Messages of a session keep their order.
+
+void SimulatedCluster::ToCoordinator(ProcessId process,
+                                     const MemberMessage& message) {
+  Process& sender = *processes_[process];
+  if (!sender.session.has_value()) return;
+  sender.last_sent = std::max(sender.last_sent,
+                              events_.now() + Draw(options_.network.delay_max));
+  const SessionId session = *sender.session;
+  events_.At(sender.last_sent, [this, process, session, message] {
+    WhenTogether(process, kCoordinator,
+                 [this, session, message] { Tell(session, message); });
+  });
+}
+
+void SimulatedCluster::Tell(SessionId session, const MemberMessage& message) {
+  if (events_.now() < coordinator_awake_) {
+    events_.At(coordinator_awake_,
+               [this, session, message] { Tell(session, message); });
+    return;
+  }
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end() || cut_.contains(session)) return;
+  const ProcessId process = found->second;
+  Note(message.index(), static_cast<uint64_t>(session));
+  // It is served, and what it is answered is lost.
+  const bool lost = processes_[process]->loses_answer &&
+                    !std::holds_alternative<Heartbeat>(message);
+  if (lost) BreakSession(process);
+  CoordinatorOutbox out;
+  coordinator_->OnMessage(session, message, events_.now(), out);
+  Carry(out);
+}
+
+void SimulatedCluster::ToMember(ProcessId process, Task task) {
+  Process& receiver = *processes_[process];
+  receiver.last_told = std::max(
+      receiver.last_told, events_.now() + Draw(options_.network.delay_max));
+  events_.At(receiver.last_told, [this, process, task = std::move(task)] {
+    WhenTogether(kCoordinator, process, task);
+  });
+}
+
+void SimulatedCluster::Hear(ProcessId process, SessionId session,
+                            const CoordinatorMessage& message) {
+  if (processes_[process]->session != session || cut_.contains(session)) return;
+  Note(message.index(), static_cast<uint64_t>(process));
+  RunTask(process, [this, process, message] {
+    Process& told = *processes_[process];
+    Outbox out;
+    told.member->OnMessage(message, out);
+    Execute(told, out);
+    if (told.alive) network_.OfferAgain(process);
+  });
+}
+
+void SimulatedCluster::Carry(const CoordinatorOutbox& out) {
+  for (const CoordinatorAction& action : out) {
+    if (const auto* save = std::get_if<SaveState>(&action)) {
+      Keep(save->state);
+      if (!crash_at_save_) continue;
+      crash_at_save_ = false;
+      CrashCoordinator();
+      return;
+    }
+    if (const auto* complete = std::get_if<CompleteCheckpoint>(&action)) {
+      Complete(*complete);
+      continue;
+    }
+    if (const auto* send = std::get_if<SendToMember>(&action)) {
+      const SessionId session = send->session;
+      const auto found = sessions_.find(session);
+      if (found == sessions_.end() || cut_.contains(session)) continue;
+      const ProcessId process = found->second;
+      ToMember(process, [this, process, session, message = send->message] {
+        Hear(process, session, message);
+      });
+    } else if (const auto* end = std::get_if<EndSession>(&action)) {
+      const SessionId session = end->session;
+      const auto found = sessions_.find(session);
+      if (found == sessions_.end()) continue;
+      const ProcessId process = found->second;
+      ToMember(process,
+               [this, process, session] { EndAtMember(process, session); });
+      events_.After(Draw(options_.network.delay_max),
+                    [this, session] { EndAtCoordinator(session); });
+    }
+  }
+}
+
+void SimulatedCluster::Keep(const CoordinatorState& state) {
+  const bool begins =
+      !saved_.has_value() || saved_->job->epoch != state.job->epoch;
+  saved_ = state;
+  if (!begins) return;
+  Note(state.job->epoch, static_cast<uint64_t>(state.job->first_step));
+  // The whole job goes back; or what some have come to is not what the others
+  // will.
+  if (state.all_afresh) ForgetAfter(state.job->base_round);
+  std::erase_if(outcomes_, [&](const auto& outcome) {
+    const int rank = processes_[outcome.second.by]->rank;
+    return std::count(state.afresh.begin(), state.afresh.end(), rank) > 0;
+  });
+}
+
+// The two ends of a session hear of its end each in its time.
+
+void SimulatedCluster::EndAtMember(ProcessId process, SessionId session) {
+  RunTask(process, [this, process, session] {
+    Process& target = *processes_[process];
+    if (target.session != session) return;
+    target.session.reset();
+    OnProcess(process, kSessionBackoff,
+              [this, process] { OpenSession(process); });
+  });
+}
+
+void SimulatedCluster::EndAtCoordinator(SessionId session) {
+  if (events_.now() < coordinator_awake_) {
+    events_.At(coordinator_awake_,
+               [this, session] { EndAtCoordinator(session); });
+    return;
+  }
+  if (sessions_.erase(session) == 0 || coordinator_ == nullptr) return;
+  CoordinatorOutbox out;
+  coordinator_->OnSessionEnd(session, events_.now(), out);
+  Carry(out);
+}
+
+void SimulatedCluster::BreakSession(ProcessId process) {
+  const absl::Duration member = Draw(options_.network.delay_max);
+  BreakSession(process, member, Draw(options_.network.delay_max));
+}
+
+void SimulatedCluster::BreakSession(ProcessId process, absl::Duration member,
+                                    absl::Duration coordinator) {
+  Process& target = *processes_[process];
+  disturbed_at_ = events_.now();
+  target.loses_answer = false;
+  if (!target.alive || !target.session.has_value()) return;
+  const SessionId session = *target.session;
+  if (!cut_.insert(session).second) return;
+  events_.After(member,
+                [this, process, session] { EndAtMember(process, session); });
+  events_.After(coordinator, [this, session] { EndAtCoordinator(session); });
+}
+
+void SimulatedCluster::LoseNextAnswer(ProcessId process) {
+  processes_[process]->loses_answer = true;
+}
+
+void SimulatedCluster::Tick() {
+  if (events_.now() < coordinator_awake_) {
+    events_.At(coordinator_awake_, [this] { Tick(); });
+    return;
+  }
+  if (coordinator_ != nullptr) {
+    CoordinatorOutbox out;
+    coordinator_->OnTick(events_.now(), out);
+    Carry(out);
+  }
+  if (MustWait()) disturbed_at_ = events_.now();
+  events_.After(kTickInterval, [this] { Tick(); });
+}
+
+void SimulatedCluster::Beat(ProcessId process) {
+  const Process& beating = *processes_[process];
+  Heartbeat heartbeat;
+  if (beating.worker != nullptr) {
+    heartbeat.begun_step = beating.worker->Report().begun_step;
+    heartbeat.round = std::max(kInitialRound, beating.step - 1);
+  }
+  if (beating.member->start() != nullptr) ToCoordinator(process, heartbeat);
+  OnProcess(process, kHeartbeatInterval, [this, process] { Beat(process); });
+}
+
+// The coordinator's life.
+
+void SimulatedCluster::CrashCoordinator(bool halfway) {
+  if (coordinator_ == nullptr) return;
+  if (halfway) {
+    crash_at_save_ = true;
+    return;
+  }
+  disturbed_at_ = events_.now();
+  coordinator_.reset();
+  coordinator_awake_ = absl::InfinitePast();
+  ++coordinator_life_;
+  for (const auto& [session, process] : std::exchange(sessions_, {})) {
+    ToMember(process,
+             [this, id = process, ended = session] { EndAtMember(id, ended); });
+  }
+}
+
+void SimulatedCluster::RestartCoordinator() {
+  if (coordinator_ != nullptr) return;
+  disturbed_at_ = events_.now();
+  if (!saved_.has_value()) {
+    coordinator_ = std::make_unique<Coordinator>(CoordinatorOptionsOf());
+    return;
+  }
+  CoordinatorState state = *saved_;
+  if (options_.has_disk) {
+    const auto newest = FindNewest(disk_);
+    failure_.Update(newest.status());
+    if (newest.ok() && newest->has_value()) {
+      state.checkpoints.newest = (*newest)->record;
+    }
+  }
+  coordinator_ = std::make_unique<Coordinator>(CoordinatorOptionsOf(),
+                                               std::move(state), events_.now());
+}
+
+absl::Status SimulatedCluster::RequestCheckpoint() {
+  if (coordinator_ == nullptr) return absl::UnavailableError("no coordinator");
+  CoordinatorOutbox out;
+  const absl::Status status =
+      coordinator_->RequestCheckpoint(events_.now(), out);
+  Carry(out);
+  return status;
+}
+
+}  // namespace nereus
