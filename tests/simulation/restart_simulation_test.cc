@@ -9,7 +9,7 @@
 namespace nereus {
 namespace {
 
-constexpr int kSeeds = 200;
+constexpr int kSeeds = 100;
 constexpr int64_t kSteps = 8;
 constexpr absl::Duration kPatience = absl::Seconds(40);
 

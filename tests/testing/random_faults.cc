@@ -1,5 +1,6 @@
 #include "tests/testing/random_faults.h"
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -9,18 +10,32 @@ namespace {
 
 constexpr Fault kAll[] = {Fault::kWorkerDies,
                           Fault::kWorkerComes,
+                          Fault::kWorkerLeaves,
                           Fault::kWorkerPauses,
+                          Fault::kWorkerSlows,
+                          Fault::kStrangerComes,
                           Fault::kWorkersDisconnect,
                           Fault::kShardDisconnects,
+                          Fault::kConnectionBreaksInFrame,
+                          Fault::kResultIsLost,
+                          Fault::kLinkSlows,
                           Fault::kSessionBreaks,
+                          Fault::kSessionEndsOneSided,
+                          Fault::kAnswerIsLost,
+                          Fault::kPartition,
                           Fault::kShardDies,
                           Fault::kShardDiesInFile,
                           Fault::kShardPauses,
+                          Fault::kShardSlows,
                           Fault::kCoordinatorDies,
                           Fault::kCoordinatorDiesHalfway,
                           Fault::kCheckpointIsAskedFor,
                           Fault::kWriteFails};
-constexpr size_t kWorkerKinds = 6;
+constexpr size_t kWorkerKinds = 15;
+static_assert(kAll[kWorkerKinds] == Fault::kShardDies);
+
+constexpr double kSlowness = 10;
+constexpr int kTended = 120;  // Seconds.
 
 }  // namespace
 
@@ -32,21 +47,53 @@ absl::Span<const Fault> WorkerFaults() {
 RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
                            SimulatedCluster* cluster)
     : random_(seed ^ 0x7f4a7c15), cluster_(cluster) {
+  // From one kind to about half of them.
+  const double share = 0.5 * random_.Uniform();
   for (const Fault kind : kinds) {
-    if (random_.Chance(0.5)) kinds_.push_back(kind);
+    if (random_.Chance(share)) kinds_.push_back(kind);
+    shards_may_die_ = shards_may_die_ || kind == Fault::kShardDies;
   }
-  if (kinds_.empty()) kinds_.push_back(kinds.front());
-  const int count = 1 + static_cast<int>(random_.Below(5));
+  if (kinds_.empty()) kinds_.push_back(kinds[random_.Below(kinds.size())]);
+  const int count = 1 + static_cast<int>(random_.Below(6));
+  absl::Duration at = absl::Milliseconds(60);
   for (int i = 0; i < count; ++i) {
-    const absl::Duration at =
-        absl::Milliseconds(60) + random_.Uniform() * absl::Seconds(i + 0.2);
+    // In the middle of what the last one did, or after it.
+    at += random_.Uniform() *
+          (random_.Chance(0.6) ? absl::Milliseconds(60) : absl::Seconds(4));
     cluster_->At(at, [this] { Strike(); });
   }
+  // Somebody sees to it that the job can go on.
+  for (int i = 1; i < kTended; ++i) {
+    cluster_->At(absl::Seconds(i), [this] { Tend(); });
+  }
+}
+
+void RandomFaults::Tend() {
+  const Coordinator* coordinator = cluster_->coordinator();
+  const size_t live = cluster_->live_workers().size();
+  const auto needed = static_cast<size_t>(cluster_->options().min_workers);
+  if (coordinator != nullptr && !coordinator->over() && live < needed) {
+    cluster_->StartWorker();
+  }
+  // A coordinator may have died of its own, halfway or of its disk.
+  if (stopped_) cluster_->RestartCoordinator();
+}
+
+void RandomFaults::Stop() {
+  stopped_ = true;
+  for (const auto& undo : std::exchange(undo_, {})) undo();
 }
 
 void RandomFaults::After(absl::Duration delay, std::function<void()> what) {
   cluster_->At(cluster_->events().now() - absl::UnixEpoch() + delay,
-               std::move(what));
+               [this, what = std::move(what)] {
+                 if (!stopped_) what();
+               });
+}
+
+void RandomFaults::UndoAfter(absl::Duration delay, std::function<void()> what) {
+  After(delay, what);
+  undo_.push_back(std::move(what));
 }
 
 ProcessId RandomFaults::AnyWorker() {
@@ -58,78 +105,186 @@ int RandomFaults::AnyShard() {
   return static_cast<int>(random_.Below(cluster_->job().shards()));
 }
 
-void RandomFaults::PauseFor(ProcessId victim, absl::Duration length) {
-  cluster_->Pause(victim);
-  After(length, [this, victim] { cluster_->Resume(victim); });
+ProcessId RandomFaults::AnyProcess() {
+  return random_.Chance(0.5) ? AnyWorker()
+                             : cluster_->shard_process(AnyShard());
 }
 
 void RandomFaults::Strike() {
   // Before the job has begun, there is nothing to lose.
-  if (cluster_->live_workers().empty() || !cluster_->begun()) return;
-  const Fault fault = kinds_[random_.Below(kinds_.size())];
-  if (fault < Fault::kShardDies) {
-    StrikeWorker(fault);
-  } else {
-    StrikeServer(fault);
+  if (stopped_ || cluster_->live_workers().empty() || !cluster_->begun()) {
+    return;
   }
+  const Fault fault = kinds_[random_.Below(kinds_.size())];
+  bool struck = false;
+  if (fault < Fault::kWorkersDisconnect) {
+    struck = StrikeWorker(fault);
+  } else if (fault < Fault::kShardDies) {
+    struck = StrikeConnection(fault);
+  } else {
+    struck = StrikeServer(fault);
+  }
+  if (struck) ++strikes_[fault];
 }
 
-void RandomFaults::StrikeWorker(Fault fault) {
+bool RandomFaults::StrikeWorker(Fault fault) {
   const size_t live = cluster_->live_workers().size();
   const ProcessId victim = AnyWorker();
   switch (fault) {
     case Fault::kWorkerDies:
-      if (live < 2) return;
+      if (live < 2) return false;
       cluster_->Crash(victim);
       if (random_.Chance(0.5)) cluster_->StartWorker();
-      return;
+      return true;
     case Fault::kWorkerComes:
       cluster_->StartWorker();
-      return;
+      return true;
+    case Fault::kWorkerLeaves:
+      if (live < 2) return false;
+      cluster_->LeaveSoon(victim);
+      return true;
     case Fault::kWorkerPauses:
-      if (live < 2) return;
-      return PauseFor(victim, random_.Uniform() * absl::Seconds(8));
-    case Fault::kWorkersDisconnect:
-      return cluster_->BreakConnection(victim, AnyWorker());
-    case Fault::kShardDisconnects:
-      return cluster_->BreakConnection(victim,
-                                       cluster_->shard_process(AnyShard()));
+      return live > 1 && PauseFor(victim);
+    case Fault::kWorkerSlows:
+      return SlowFor(victim);
     default:
-      return cluster_->BreakSession(victim);
+      cluster_->StartStranger();
+      return true;
   }
 }
 
-void RandomFaults::StrikeServer(Fault fault) {
+bool RandomFaults::StrikeConnection(Fault fault) {
+  const ProcessId victim = AnyWorker();
+  const ProcessId other = AnyProcess();
+  const bool outward = random_.Chance(0.5);
+  const ProcessId from = outward ? victim : other;
+  const ProcessId to = outward ? other : victim;
+  switch (fault) {
+    case Fault::kWorkersDisconnect:
+      cluster_->BreakConnection(victim, AnyWorker());
+      return true;
+    case Fault::kShardDisconnects:
+      cluster_->BreakConnection(victim, cluster_->shard_process(AnyShard()));
+      return true;
+    case Fault::kConnectionBreaksInFrame:
+      cluster_->BreakInFrame(from, to, static_cast<int>(random_.Below(6)));
+      return true;
+    case Fault::kResultIsLost:
+      cluster_->BreakAfterSend(from, to);
+      return true;
+    case Fault::kLinkSlows:
+      return SlowLinkFor(victim, other);
+    case Fault::kSessionBreaks:
+      cluster_->BreakSession(AnyProcess());
+      return true;
+    case Fault::kSessionEndsOneSided:
+      return CutSession(shards_may_die_ ? AnyProcess() : victim);
+    case Fault::kAnswerIsLost:
+      cluster_->LoseNextAnswer(AnyProcess());
+      return true;
+    default:
+      return Part();
+  }
+}
+
+bool RandomFaults::StrikeServer(Fault fault) {
   const int shard = AnyShard();
   const ProcessId victim = cluster_->shard_process(shard);
   switch (fault) {
     case Fault::kShardDies:
-      if (!cluster_->alive(victim)) return;
+      if (!cluster_->alive(victim)) return false;
       cluster_->Crash(victim);
-      After(random_.Uniform() * absl::Seconds(2),
-            [this, shard] { cluster_->StartShard(shard); });
-      return;
+      UndoAfter(random_.Uniform() * absl::Seconds(2), [this, shard] {
+        if (cluster_->alive(cluster_->shard_process(shard))) return;
+        cluster_->StartShard(shard);
+      });
+      return true;
     case Fault::kShardDiesInFile:
-      return cluster_->CrashInNextFile();
+      cluster_->CrashInNextFile();
+      return true;
     case Fault::kShardPauses:
-      return PauseFor(victim, random_.Uniform() * absl::Seconds(8));
+      return PauseFor(victim);
+    case Fault::kShardSlows:
+      return SlowFor(victim);
     case Fault::kCoordinatorDies:
     case Fault::kCoordinatorDiesHalfway:
-      cluster_->CrashCoordinator(fault == Fault::kCoordinatorDiesHalfway);
-      // If it dies later, it comes back then.
-      for (int i = 1; i < 20; ++i) {
-        After(random_.Uniform() * absl::Seconds(i),
-              [this] { cluster_->RestartCoordinator(); });
-      }
-      return;
+      return CrashCoordinator(fault == Fault::kCoordinatorDiesHalfway);
     case Fault::kCheckpointIsAskedFor:
       // It may be away, or the job over.
-      cluster_->RequestCheckpoint().IgnoreError();
-      return;
+      return cluster_->RequestCheckpoint().ok();
     default:
       cluster_->disk().FailNext(
           absl::ResourceExhaustedError("no space left on device"));
+      return true;
   }
+}
+
+bool RandomFaults::CrashCoordinator(bool halfway) {
+  cluster_->CrashCoordinator(halfway);
+  const auto restart = [this] { cluster_->RestartCoordinator(); };
+  // If it dies later, it comes back then.
+  for (int i = 1; i < 20; ++i) {
+    After(random_.Uniform() * absl::Seconds(i), restart);
+  }
+  undo_.push_back(restart);
+  return true;
+}
+
+bool RandomFaults::PauseFor(ProcessId victim) {
+  cluster_->Pause(victim);
+  UndoAfter(random_.Uniform() * absl::Seconds(8),
+            [this, victim] { cluster_->Resume(victim); });
+  return true;
+}
+
+bool RandomFaults::SlowFor(ProcessId victim) {
+  cluster_->SlowDown(victim, kSlowness);
+  UndoAfter(random_.Uniform() * absl::Seconds(4),
+            [this, victim] { cluster_->SlowDown(victim, 1); });
+  return true;
+}
+
+bool RandomFaults::SlowLinkFor(ProcessId a, ProcessId b) {
+  if (a == b) return false;
+  Link slow;
+  if (random_.Chance(0.5)) slow.rate = 10e6;
+  slow.extra_delay = random_.Uniform() * absl::Milliseconds(100);
+  cluster_->SetLink(a, b, slow);
+  UndoAfter(random_.Uniform() * absl::Seconds(4),
+            [this, a, b] { cluster_->SetLink(a, b, Link()); });
+  return true;
+}
+
+bool RandomFaults::CutSession(ProcessId victim) {
+  // One end hears at once, the other one after up to more than a lease.
+  const absl::Duration late = random_.Uniform() * absl::Seconds(6);
+  if (random_.Chance(0.5)) {
+    cluster_->BreakSession(victim, late, absl::ZeroDuration());
+  } else {
+    cluster_->BreakSession(victim, absl::ZeroDuration(), late);
+  }
+  return true;
+}
+
+bool RandomFaults::Part() {
+  std::set<ProcessId> far;
+  for (const ProcessId worker : cluster_->live_workers()) {
+    if (random_.Chance(0.4)) far.insert(worker);
+  }
+  for (int shard = 0; shards_may_die_ && shard < cluster_->job().shards();
+       ++shard) {
+    if (random_.Chance(0.2)) far.insert(cluster_->shard_process(shard));
+  }
+  if (far.empty()) return false;
+  cluster_->Partition(std::move(far));
+  const absl::Duration length =
+      random_.Uniform() *
+      (random_.Chance(0.5) ? absl::Seconds(1) : absl::Seconds(10));
+  if (random_.Chance(0.7)) {
+    After(random_.Uniform() * length, [this] { cluster_->BreakAcross(); });
+  }
+  UndoAfter(length, [this] { cluster_->Heal(); });
+  return true;
 }
 
 bool IsLost(const absl::Status& status) {

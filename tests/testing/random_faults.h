@@ -2,6 +2,7 @@
 #define NEREUS_TESTS_TESTING_RANDOM_FAULTS_H_
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -11,22 +12,35 @@
 namespace nereus {
 
 enum class Fault {
+  // Workers.
   kWorkerDies,  // And a successor comes, or does not.
   kWorkerComes,
+  kWorkerLeaves,
   kWorkerPauses,  // For shorter or longer than the lease.
+  kWorkerSlows,
+  kStrangerComes,
+  // What joins processes.
   kWorkersDisconnect,
   kShardDisconnects,
+  kConnectionBreaksInFrame,
+  kResultIsLost,
+  kLinkSlows,
   kSessionBreaks,
+  kSessionEndsOneSided,
+  kAnswerIsLost,
+  kPartition,  // Of workers, and of shards if those may die.
+  // Servers.
   kShardDies,  // And another one comes.
   kShardDiesInFile,
   kShardPauses,
+  kShardSlows,
   kCoordinatorDies,  // And comes back.
   kCoordinatorDiesHalfway,
   kCheckpointIsAskedFor,
   kWriteFails,
 };
 
-// Faults of workers and connections; and of everything.
+// Faults of workers and connections, which cost no shard; and of everything.
 absl::Span<const Fault> WorkerFaults();
 absl::Span<const Fault> AllFaults();
 
@@ -38,18 +52,38 @@ class RandomFaults {
   RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
                SimulatedCluster* cluster);
 
+  // No more of them, and what they did comes to its end, but for the dead.
+  void Stop();
+
+  // How often each has struck.
+  const std::map<Fault, int>& strikes() const { return strikes_; }
+
  private:
   void Strike();
-  void StrikeWorker(Fault fault);
-  void StrikeServer(Fault fault);
-  void PauseFor(ProcessId victim, absl::Duration length);
+  void Tend();
+  bool StrikeWorker(Fault fault);
+  bool StrikeConnection(Fault fault);
+  bool StrikeServer(Fault fault);
+  bool CrashCoordinator(bool halfway);
+  bool Part();
+  bool CutSession(ProcessId victim);
+  bool PauseFor(ProcessId victim);
+  bool SlowFor(ProcessId victim);
+  bool SlowLinkFor(ProcessId a, ProcessId b);
   ProcessId AnyWorker();
+  ProcessId AnyProcess();
   int AnyShard();
   void After(absl::Duration delay, std::function<void()> what);
+  // Undoes a fault after a time, or when they are stopped.
+  void UndoAfter(absl::Duration delay, std::function<void()> what);
 
   Random random_;
   SimulatedCluster* const cluster_;
   std::vector<Fault> kinds_;
+  bool shards_may_die_ = false;
+  bool stopped_ = false;
+  std::vector<std::function<void()>> undo_;
+  std::map<Fault, int> strikes_;
 };
 
 // All that had the values of a layer died before others had them, and there was

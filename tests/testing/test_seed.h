@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "gtest/gtest.h"
+
 namespace nereus {
 
 // The seeds of a property test: 0 .. count - 1; as many as NEREUS_TEST_SEEDS
@@ -23,8 +25,22 @@ inline std::vector<uint64_t> TestSeeds(uint64_t count) {
   return seeds;
 }
 
+// Whether all of them are tried, so that counts over them mean something.
+inline bool TriesAllSeeds() {
+  return std::getenv("NEREUS_TEST_SEED") == nullptr &&
+         std::getenv("NEREUS_TEST_SEEDS") == nullptr;
+}
+
+// The command that runs the current test again with this seed alone.
 inline std::string ReplayHint(uint64_t seed) {
-  return "replay with NEREUS_TEST_SEED=" + std::to_string(seed);
+  const char* target = std::getenv("TEST_TARGET");  // Bazel's.
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  std::string hint = "replay with: bazel test ";
+  hint += target != nullptr ? target : "TARGET";
+  hint += " --test_env=NEREUS_TEST_SEED=" + std::to_string(seed);
+  if (test == nullptr) return hint;
+  return hint + " --test_filter=" + test->test_suite_name() + "." +
+         test->name();
 }
 
 }  // namespace nereus

@@ -1,0 +1,206 @@
+// Scenarios of faults, event by event: what is drawn elsewhere, and each defect
+// that was found there, in its smallest form.
+
+#include "common/simulation/simulated_cluster.h"
+#include "gtest/gtest.h"
+#include "tests/testing/contribution_check.h"
+#include "tests/testing/simulated_jobs.h"
+
+namespace nereus {
+namespace {
+
+// Processes are numbered from the shards on: here two of them, then workers.
+constexpr ProcessId kShard0 = 0;
+constexpr ProcessId kShard1 = 1;
+constexpr ProcessId kWorker0 = 2;
+constexpr ProcessId kWorker1 = 3;
+constexpr ProcessId kWorker2 = 4;
+
+SimulatedClusterOptions ThreeWorkers() {
+  SimulatedClusterOptions options;
+  options.seed = 1;
+  options.workers = 3;
+  options.max_workers = 6;
+  options.shards = 2;
+  options.job.optimizer = ExactSgd();
+  options.lease = absl::Seconds(4);
+  // A step takes about a second.
+  options.layer_time_max = absl::Milliseconds(250);
+  return options;
+}
+
+TEST(ScriptedSimulationTest, ABadDay) {
+  SimulatedClusterOptions options = ThreeWorkers();
+  options.has_disk = true;
+  options.job.checkpoint_every = 2;
+  SimulatedCluster cluster(options, SignedWorkload());
+  const ContributionCheck contributions(options, &cluster);
+
+  cluster.At(absl::Seconds(2), [&] { cluster.SlowDown(kWorker1, 10); });
+  cluster.At(absl::Seconds(5), [&] { cluster.SlowDown(kWorker1, 1); });
+  cluster.At(absl::Seconds(6), [&] {
+    cluster.SetLink(kWorker0, kShard1,
+                    {.extra_delay = absl::Milliseconds(300)});
+  });
+  cluster.At(absl::Seconds(7),
+             [&] { cluster.BreakInFrame(kShard0, kWorker1, /*frames=*/2); });
+  cluster.At(absl::Seconds(8),
+             [&] { cluster.SetLink(kWorker0, kShard1, Link()); });
+  cluster.At(absl::Seconds(9), [&] { cluster.Partition({kWorker1}); });
+  cluster.At(absl::Seconds(10), [&] { cluster.Heal(); });
+  cluster.At(absl::Seconds(12), [&] { cluster.CrashCoordinator(); });
+  cluster.At(absl::Seconds(13), [&] { cluster.RestartCoordinator(); });
+  cluster.At(absl::Seconds(16), [&] { cluster.Crash(kShard1); });
+  cluster.At(absl::Seconds(17), [&] { cluster.StartShard(1); });
+  cluster.At(absl::Seconds(20), [&] { cluster.Pause(kWorker2); });
+  cluster.At(absl::Seconds(26), [&] { cluster.Resume(kWorker2); });
+
+  const absl::Status status = cluster.RunSteps(40);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(contributions.status().ok()) << contributions.status();
+  EXPECT_GT(cluster.events().now(), absl::UnixEpoch() + absl::Seconds(26));
+  EXPECT_EQ(cluster.job().worker_count(), 3);
+  // The one that was paused came back as another one.
+  EXPECT_EQ(cluster.job().PositionOf(2), -1);
+  EXPECT_EQ(cluster.job().PositionOf(3), 2);
+}
+
+TEST(ScriptedSimulationTest, AShortPartitionCostsNobodyHisPlace) {
+  SimulatedCluster cluster(ThreeWorkers(), SignedWorkload());
+  ASSERT_TRUE(cluster.RunSteps(1).ok());
+  const absl::Time before = cluster.events().now();
+  cluster.Partition({kWorker1, kWorker2});
+  cluster.At(before - absl::UnixEpoch() + absl::Seconds(3),
+             [&] { cluster.Heal(); });
+  ASSERT_TRUE(cluster.RunSteps(4).ok());
+  EXPECT_GT(cluster.events().now(), before + absl::Seconds(3));
+  EXPECT_EQ(cluster.job().epoch, 1u);
+  EXPECT_EQ(cluster.job().worker_count(), 3);
+}
+
+TEST(ScriptedSimulationTest, WhoIsCutOffForLongCountsAsDeadAndComesBack) {
+  for (const bool breaks : {false, true}) {
+    SCOPED_TRACE(breaks);
+    SimulatedCluster cluster(ThreeWorkers(), SignedWorkload());
+    ASSERT_TRUE(cluster.RunSteps(1).ok());
+    cluster.Partition({kWorker1, kWorker2});
+    if (breaks) cluster.BreakAcross();
+    cluster.AdvanceBy(absl::Seconds(8));
+    EXPECT_EQ(cluster.job().worker_count(), 1);
+    cluster.Heal();
+    cluster.AdvanceBy(absl::Seconds(5));
+    EXPECT_EQ(cluster.job().worker_count(), 3);
+    const absl::Status status = cluster.RunSteps(12);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST(ScriptedSimulationTest, AFrameThatIsCutShortCountsForNothing) {
+  for (int frames = 0; frames < 12; ++frames) {
+    SCOPED_TRACE(frames);
+    const SimulatedClusterOptions options = ThreeWorkers();
+    SimulatedCluster cluster(options, SignedWorkload());
+    const ContributionCheck contributions(options, &cluster);
+    ASSERT_TRUE(cluster.RunSteps(1).ok());
+    cluster.BreakInFrame(kWorker1, kShard0, frames);
+    cluster.BreakInFrame(kShard1, kWorker2, frames);
+    const absl::Status status = cluster.RunSteps(8);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(contributions.status().ok()) << contributions.status();
+    EXPECT_GT(cluster.job().epoch, 1u);
+    EXPECT_EQ(cluster.job().worker_count(), 3);
+  }
+}
+
+TEST(ScriptedSimulationTest, AResultThatIsLostComesAgain) {
+  const SimulatedClusterOptions options = ThreeWorkers();
+  SimulatedCluster cluster(options, SignedWorkload());
+  const ContributionCheck contributions(options, &cluster);
+  ASSERT_TRUE(cluster.RunSteps(1).ok());
+  cluster.BreakAfterSend(kShard0, kWorker1);
+  const absl::Status status = cluster.RunSteps(4);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(contributions.status().ok()) << contributions.status();
+  EXPECT_GT(cluster.job().epoch, 1u);
+}
+
+// Each message of a member in turn: to join, to leave, to report.
+TEST(ScriptedSimulationTest, AnAnswerThatIsLostIsGivenAgain) {
+  const SimulatedClusterOptions options = ThreeWorkers();
+  {
+    SimulatedCluster cluster(options, SignedWorkload());
+    for (ProcessId process = 0; process <= kWorker2; ++process) {
+      cluster.LoseNextAnswer(process);
+    }
+    ASSERT_TRUE(cluster.RunSteps(3).ok());
+    EXPECT_EQ(cluster.job().worker_count(), 3);
+  }
+  {
+    SimulatedCluster cluster(options, SignedWorkload());
+    ASSERT_TRUE(cluster.RunSteps(2).ok());
+    cluster.LoseNextAnswer(kWorker1);
+    cluster.LeaveSoon(kWorker1);
+    const absl::Status status = cluster.RunSteps(6);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(cluster.job().worker_count(), 2);
+  }
+  {
+    SimulatedCluster cluster(options, SignedWorkload());
+    ASSERT_TRUE(cluster.RunSteps(2).ok());
+    cluster.LoseNextAnswer(kWorker0);
+    cluster.LoseNextAnswer(kShard0);
+    cluster.Crash(kWorker1);
+    const absl::Status status = cluster.RunSteps(6);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(cluster.job().worker_count(), 2);
+  }
+}
+
+TEST(ScriptedSimulationTest, ASessionMayEndForOneOfTheTwoFirst) {
+  for (const bool member_first : {false, true}) {
+    SCOPED_TRACE(member_first);
+    SimulatedCluster cluster(ThreeWorkers(), SignedWorkload());
+    ASSERT_TRUE(cluster.RunSteps(1).ok());
+    const absl::Duration late = absl::Milliseconds(800);
+    cluster.BreakSession(kWorker1, member_first ? absl::ZeroDuration() : late,
+                         member_first ? late : absl::ZeroDuration());
+    ASSERT_TRUE(cluster.RunSteps(8).ok());
+    // Shorter than the coordinator waits for one that has lost its session.
+    EXPECT_EQ(cluster.job().epoch, 1u);
+    EXPECT_EQ(cluster.job().worker_count(), 3);
+  }
+}
+
+TEST(ScriptedSimulationTest, ASlowNodeSlowsTheJobAndHarmsNobody) {
+  SimulatedClusterOptions options = ThreeWorkers();
+  options.layer_time_max = absl::Milliseconds(5);
+  options.node_rate = {50e6, 50e6};
+  const auto time_of_steps = [&](ProcessId slow) {
+    SimulatedCluster cluster(options, SignedWorkload());
+    EXPECT_TRUE(cluster.RunSteps(1).ok());
+    const absl::Time before = cluster.events().now();
+    if (slow >= 0) cluster.SlowDown(slow, 10);
+    EXPECT_TRUE(cluster.RunSteps(5).ok());
+    EXPECT_EQ(cluster.job().epoch, 1u);
+    return cluster.events().now() - before;
+  };
+  const absl::Duration usual = time_of_steps(-1);
+  EXPECT_GT(time_of_steps(kWorker1), 4 * usual);
+  EXPECT_GT(time_of_steps(kShard0), 4 * usual);
+}
+
+TEST(ScriptedSimulationTest, AStrangerIsToldWhyItIsNotLetIn) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    SimulatedClusterOptions options = ThreeWorkers();
+    options.seed = seed;
+    SimulatedCluster cluster(options, SignedWorkload());
+    ASSERT_TRUE(cluster.RunSteps(1).ok());
+    const ProcessId stranger = cluster.StartStranger();
+    ASSERT_TRUE(cluster.RunSteps(4).ok());
+    EXPECT_FALSE(cluster.alive(stranger));
+    EXPECT_EQ(cluster.job().epoch, 1u);
+  }
+}
+
+}  // namespace
+}  // namespace nereus
