@@ -256,12 +256,18 @@ bool RandomFaults::SlowLinkFor(ProcessId a, ProcessId b) {
 }
 
 bool RandomFaults::CutSession(ProcessId victim) {
-  // One end hears at once, the other one after up to more than a lease.
-  const absl::Duration late = random_.Uniform() * absl::Seconds(6);
+  // One end hears at once, or both after a while, in which all is lost; the
+  // other one after up to more than a lease.
+  const absl::Duration early = random_.Chance(0.5)
+                                   ? random_.Uniform() * absl::Seconds(1)
+                                   : absl::ZeroDuration();
+  const absl::Duration late =
+      early + random_.Uniform() * (random_.Chance(0.5) ? absl::Milliseconds(100)
+                                                       : absl::Seconds(6));
   if (random_.Chance(0.5)) {
-    cluster_->BreakSession(victim, late, absl::ZeroDuration());
+    cluster_->BreakSession(victim, late, early);
   } else {
-    cluster_->BreakSession(victim, absl::ZeroDuration(), late);
+    cluster_->BreakSession(victim, early, late);
   }
   return true;
 }
