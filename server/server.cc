@@ -160,8 +160,10 @@ void ServerImpl::Join() {
       });
   if (storage_ != nullptr) {
     writer_ = std::make_unique<CheckpointWriter>(
-        storage_.get(), options_.shard,
-        [this](const CheckpointPart& part) { session_->Send(part); });
+        storage_.get(), options_.shard, [this](const CheckpointPart& part) {
+          driver_->Post(
+              [this, part](Outbox& out) { member_->OnPart(part, out); });
+        });
   }
   StartDriver();
   StartSession();

@@ -18,6 +18,7 @@ void Member::OnSession(Outbox& out) {
                                request_.incarnation, start_->job->epoch}});
     for (const LostPeer& lost : lost_peers_) out.Add(SendMessage{lost});
     if (leave_.has_value()) out.Add(SendMessage{*leave_});
+    if (part_.has_value()) out.Add(SendMessage{*part_});
     if (failure_.has_value()) out.Add(SendMessage{*failure_});
   }
 }
@@ -25,6 +26,11 @@ void Member::OnSession(Outbox& out) {
 void Member::OnLeave(int64_t last_step, Outbox& out) {
   leave_ = Leave{last_step};
   out.Add(SendMessage{*leave_});
+}
+
+void Member::OnPart(const CheckpointPart& part, Outbox& out) {
+  part_ = part;
+  out.Add(SendMessage{part});
 }
 
 void Member::OnFailure(const std::string& reason, Outbox& out) {
@@ -61,7 +67,10 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   frozen_ = false;
   lost_peers_.clear();
   out.Add(FollowEpoch{start_});
-  if (start.fresh) leave_.reset();
+  if (start.fresh) {
+    leave_.reset();
+    part_.reset();
+  }
   if (machine_ == nullptr || start.fresh) {
     machine_ = make_machine_(*start_, out);
   } else {

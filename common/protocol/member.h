@@ -37,6 +37,9 @@ class Member {
   // The process begins no more steps after `last_step`.
   void OnLeave(int64_t last_step, Outbox& out);
 
+  // What came of a shard's share of a checkpoint.
+  void OnPart(const CheckpointPart& part, Outbox& out);
+
   // The job must not go on; the coordinator ends it for all.
   void OnFailure(const std::string& reason, Outbox& out);
 
@@ -67,7 +70,8 @@ class Member {
   // What a session's end may have lost on its way: said again in the next one.
   std::optional<Leave> leave_;
   std::optional<Failure> failure_;
-  std::vector<LostPeer> lost_peers_;  // Of this epoch.
+  std::optional<CheckpointPart> part_;  // The last one.
+  std::vector<LostPeer> lost_peers_;    // Of this epoch.
 };
 
 }  // namespace nereus

@@ -30,7 +30,9 @@ void SimulatedCluster::Save(Process& process, const SaveCheckpoint& save) {
              Crash(process.id);
              ReplaceShard(process.index);
            } else {
-             ToCoordinator(process.id, part);
+             Outbox out;
+             process.member->OnPart(part, out);
+             Execute(process, out);
            }
          });
 }

@@ -293,6 +293,24 @@ TEST_F(MemberTest, WhatItLostInThisEpochIsSaidAgainInANewSession) {
   EXPECT_EQ(Session().messages.size(), 1u);
 }
 
+TEST_F(MemberTest, WhatCameOfACheckpointIsSaidAgainUntilItStartsAfresh) {
+  Enter(1);
+  CheckpointPart part;
+  part.epoch = 1;
+  for (part.round = 5; part.round < 7; ++part.round) {
+    Outbox out;
+    member_.OnPart(part, out);
+    EXPECT_EQ(Only<CheckpointPart>(Carry(out)).round, part.round);
+  }
+  const Effects resumed = Session();
+  ASSERT_EQ(resumed.messages.size(), 2u);  // The last one alone.
+  EXPECT_EQ(std::get<CheckpointPart>(resumed.messages[1]).round, 6);
+  EpochStart start = StartOf(2);
+  start.fresh = true;
+  Hear(start);
+  EXPECT_EQ(Session().messages.size(), 1u);
+}
+
 TEST_F(MemberTest, ThatItLeavesIsSaidAgainInANewSession) {
   Enter(3);
   Outbox out;

@@ -171,6 +171,29 @@ TEST(ScriptedSimulationTest, ASessionMayEndForOneOfTheTwoFirst) {
   }
 }
 
+// The shard's word that its part is on disk was said into a session that was
+// broken already, and not again in the next one: the checkpoint that was asked
+// for never came, and nobody heard why.
+TEST(ScriptedSimulationTest, ACheckpointSurvivesTheLossOfAShardsWord) {
+  SimulatedClusterOptions options = ThreeWorkers();
+  options.layer_time_max = absl::Milliseconds(5);
+  options.has_disk = true;
+  SimulatedCluster cluster(options, SignedWorkload());
+  ASSERT_TRUE(cluster.RunSteps(2).ok());
+  cluster.AdvanceBy(absl::Seconds(1));
+  ASSERT_EQ(cluster.checkpoints_made(), 1);
+  ASSERT_TRUE(cluster.RequestCheckpoint().ok());
+  cluster.AdvanceBy(absl::Milliseconds(200));
+  ASSERT_EQ(cluster.job().epoch, 2u);  // In which it is made.
+  const absl::Duration late = absl::Milliseconds(900);
+  cluster.BreakSession(kShard0, late, late);
+  ASSERT_TRUE(cluster.RunSteps(6).ok());
+  cluster.AdvanceBy(absl::Seconds(5));
+  EXPECT_EQ(cluster.job().epoch, 2u);
+  EXPECT_EQ(cluster.checkpoints_made(), 2);
+  EXPECT_FALSE(cluster.coordinator()->checkpoint_wanted());
+}
+
 TEST(ScriptedSimulationTest, ASlowNodeSlowsTheJobAndHarmsNobody) {
   SimulatedClusterOptions options = ThreeWorkers();
   options.layer_time_max = absl::Milliseconds(5);
