@@ -325,6 +325,9 @@ class SimulatedCluster {
   struct Recorded {
     ProcessId by = 0;
     uint32_t sum = 0;
+    // That of a round, not of first values: where all start anew with what the
+    // shards have, some chunks are a round ahead.
+    bool exact = false;
   };
   std::map<std::pair<int, int64_t>, Recorded> outcomes_;
   // The same of what is in checkpoints, by layer and round.

@@ -140,10 +140,15 @@ void SimulatedCluster::Compare(const Process& process, int key, int64_t round,
     return p.member->start()->job->epoch >= restarted_in();
   };
   if (!counts(process)) return;
-  const auto [found, first] =
-      outcomes_.try_emplace({key, round}, Recorded{process.id, sum});
+  const Job& own = *process.member->start()->job;
+  const int64_t first_step =
+      own.workers[own.PositionOf(process.rank)].first_step;
+  const Recorded now = {process.id, sum,
+                        round >= first_step || round == own.base_round};
+  const auto [found, first] = outcomes_.try_emplace({key, round}, now);
   Recorded& recorded = found->second;
-  if (!counts(*processes_[recorded.by])) recorded = {process.id, sum};
+  if (!counts(*processes_[recorded.by])) recorded = now;
+  recorded.exact = recorded.exact || now.exact;
   if (recorded.sum == sum) {
     if (key % 2 == 0) CheckSaved(key / 2, round);
     return;

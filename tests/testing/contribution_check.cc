@@ -90,6 +90,15 @@ void ContributionCheck::CheckMean(const std::vector<float>& mean, int rank,
     return std::abs(x) <= kTolerance || std::abs(x - share) <= kTolerance;
   });
   if (once && std::abs(mean[rank]) > kTolerance) return;
+  // Closed by those before it: where no worker was left, some layers' rounds
+  // were, and others' were not.
+  const Job& job = cluster_->job();
+  const bool by_dead =
+      std::none_of(job.workers.begin(), job.workers.end(), [&](const auto& w) {
+        return w.rank < kColumns && std::abs(mean[w.rank]) > kTolerance;
+      });
+  const int position = job.PositionOf(rank);
+  if (once && by_dead && job.workers[position].first_step == round) return;
   status_ = absl::InternalError(absl::StrCat(
       "worker ", rank, ", round ", round, " of layer ", layer,
       ": each rank's part of the mean is ", absl::StrJoin(mean, " ")));
