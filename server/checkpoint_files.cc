@@ -69,7 +69,7 @@ absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load) {
 }
 
 absl::Status WriteWhole(Storage& storage, const std::string& job_name,
-                        const CompleteCheckpoint& complete, int keep) {
+                        const CompleteCheckpoint& complete) {
   const Job& job = *complete.job;
   Manifest manifest;
   manifest.job = job_name;
@@ -82,8 +82,7 @@ absl::Status WriteWhole(Storage& storage, const std::string& job_name,
   for (const CheckpointFile& file : complete.record.files) {
     manifest.files.push_back({file.name, file.bytes, file.crc});
   }
-  NEREUS_RETURN_IF_ERROR(WriteManifest(storage, manifest));
-  return KeepLast(storage, keep);
+  return WriteManifest(storage, manifest);
 }
 
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage) {

@@ -26,10 +26,10 @@ CheckpointPart WritePart(Storage& storage, const Job& job, int shard,
 // Reads values into the buffers that the action has.
 absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load);
 
-// Writes the manifest that makes a checkpoint whole, and removes those that are
-// older than the newest `keep`.
+// Writes the manifest that makes a checkpoint whole. Then KeepLast: whatever
+// comes of that, this one is there.
 absl::Status WriteWhole(Storage& storage, const std::string& job_name,
-                        const CompleteCheckpoint& complete, int keep);
+                        const CompleteCheckpoint& complete);
 
 // The newest checkpoint that is whole, with its manifest; nothing if there is
 // none.

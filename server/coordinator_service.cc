@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
+#include "common/checkpoint/checkpoint.h"
 #include "common/rpc/control_channel.h"
 #include "common/rpc/messages.h"
 #include "common/rpc/rpc_status.h"
@@ -263,8 +264,15 @@ void CoordinatorService::Impl::CompleteCheckpoints() {
       next = std::move(complete.front());
       complete.pop_front();
     }
-    const absl::Status written =
-        WriteWhole(*disk.checkpoints, job_name, *next, disk.checkpoints_kept);
+    const absl::Status written = WriteWhole(*disk.checkpoints, job_name, *next);
+    if (written.ok()) {
+      const absl::Status removed =
+          KeepLast(*disk.checkpoints, disk.checkpoints_kept);
+      if (!removed.ok()) {
+        NEREUS_LOG(Warning)
+            << "older checkpoints are not all removed: " << removed.message();
+      }
+    }
     MutexLock lock(&mu);
     CoordinatorOutbox out;
     coordinator.OnCheckpoint(next->record.round, written, SteadyNow(), out);

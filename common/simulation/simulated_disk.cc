@@ -51,13 +51,14 @@ void SimulatedCluster::Complete(const CompleteCheckpoint& complete) {
       std::max(manifest_at_, events_.now()) + Draw(options_.disk_time_max);
   events_.At(manifest_at_, [this, complete, life = coordinator_life_] {
     if (life != coordinator_life_ || coordinator_ == nullptr) return;
-    absl::Status status =
-        WriteWhole(disk_, kSimulatedJob, complete, options_.checkpoints_kept);
+    const absl::Status status = WriteWhole(disk_, kSimulatedJob, complete);
     const int64_t round = complete.record.round;
     if (status.ok()) {
       ++checkpoints_made_;
       newest_whole_ = std::max(newest_whole_, round);
       failure_.Update(CheckCheckpoint(round));
+      // One that cannot be removed now is the next time.
+      KeepLast(disk_, options_.checkpoints_kept).IgnoreError();
     }
     const bool crashed = disk_.crashed();
     if (crashed) disk_.Restart();
