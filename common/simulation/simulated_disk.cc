@@ -94,10 +94,14 @@ absl::Status SimulatedCluster::CheckCheckpoint(int64_t round) {
 void SimulatedCluster::CheckSaved(int layer, int64_t round) {
   const auto outcome = outcomes_.find({layer * 2, round});
   const auto saved = saved_sums_.find({layer, round});
-  if (outcome == outcomes_.end() || saved == saved_sums_.end() ||
-      outcome->second.sum == saved->second || !outcome->second.exact) {
+  if (outcome == outcomes_.end() || saved == saved_sums_.end()) return;
+  if (outcome->second.sum == saved->second) {
+    // Should all who had it die, the others may do the round again without
+    // them; what is saved stays as good a moment to go back to.
+    saved_sums_.erase(saved);
     return;
   }
+  if (!outcome->second.exact) return;
   failure_.Update(absl::InternalError(absl::StrCat(
       "the checkpoint of round ", round, " has other parameters of layer ",
       layer, " than worker ", processes_[outcome->second.by]->rank)));
