@@ -13,9 +13,9 @@ constexpr size_t kOpenMax = 2;
 
 }  // namespace
 
-CheckpointCollector::CheckpointCollector(std::vector<Chunk> chunks,
+CheckpointCollector::CheckpointCollector(int shard, std::vector<Chunk> chunks,
                                          int state_arrays)
-    : chunks_(std::move(chunks)), state_arrays_(state_arrays) {}
+    : shard_(shard), chunks_(std::move(chunks)), state_arrays_(state_arrays) {}
 
 int64_t CheckpointCollector::FramesOf(int slot) const {
   return FrameCount(chunks_[slot].length);
@@ -114,7 +114,8 @@ int64_t CheckpointCollector::held_bytes() const {
 void CheckpointCollector::SaveIfComplete(Collection& collection, Outbox& out) {
   if (collection.slots_missing > 0) return;
   last_round_ = collection.round;
-  out.Add(SaveCheckpoint{collection.round, std::move(collection.values)});
+  out.Add(
+      SaveCheckpoint{shard_, collection.round, std::move(collection.values)});
   std::erase_if(
       open_, [&](const Collection& each) { return each.round <= last_round_; });
 }

@@ -24,7 +24,10 @@ class CheckpointCollector {
  public:
   // `chunks`: of this shard, in the order of its slots. `state_arrays`: see
   // Job.
-  CheckpointCollector(std::vector<Chunk> chunks, int state_arrays);
+  CheckpointCollector(int shard, std::vector<Chunk> chunks, int state_arrays);
+
+  // Forgets what is not complete.
+  void Clear() { open_.clear(); }
 
   // The values of a slot as of `round`, which must stay as they are. Adds a
   // SaveCheckpoint if they were the last that were missing.
@@ -59,6 +62,7 @@ class CheckpointCollector {
   Collection* Open(int64_t round);
   void SaveIfComplete(Collection& collection, Outbox& out);
 
+  const int shard_;
   const std::vector<Chunk> chunks_;
   const int state_arrays_;
   std::deque<Collection> open_;         // Rounds ascend.

@@ -27,16 +27,17 @@ FoundCheckpoint Found(Manifest manifest) {
 
 }  // namespace
 
-CheckpointPart WritePart(Storage& storage, const Job& job, int shard,
+CheckpointPart WritePart(Storage& storage, const Job& job,
                          const SaveCheckpoint& save) {
   CheckpointPart part;
   part.epoch = job.epoch;
+  part.shard = save.shard;
   part.round = save.round;
   const std::vector<std::string> states =
       StateNames(job.options.optimizer_place, job.options.optimizer.rule,
                  job.state_arrays);
   const absl::StatusOr<ManifestFile> written =
-      WriteShard(storage, {save.round, shard, job.shards(), job.epoch},
+      WriteShard(storage, {save.round, save.shard, job.shards(), job.epoch},
                  job.layers, states, save.values);
   if (!written.ok()) {
     part.error = std::string(written.status().message());

@@ -20,7 +20,7 @@ namespace nereus {
 // common/checkpoint.
 
 // Writes a shard's share. What went wrong is in the part, not a status.
-CheckpointPart WritePart(Storage& storage, const Job& job, int shard,
+CheckpointPart WritePart(Storage& storage, const Job& job,
                          const SaveCheckpoint& save);
 
 // Reads values into the buffers that the action has.

@@ -52,7 +52,7 @@ int64_t CheckpointLedger::ContributionsUpTo(int64_t round) const {
 }
 
 std::optional<CheckpointRecord> CheckpointLedger::OnPart(
-    const Job& job, int shard, const CheckpointPart& part) {
+    const Job& job, const CheckpointPart& part) {
   // Written before the job went back to an earlier round, or of no use.
   if (part.epoch < state_.restarted_in || part.epoch > job.epoch ||
       part.round <= job.base_round ||
@@ -60,7 +60,7 @@ std::optional<CheckpointRecord> CheckpointLedger::OnPart(
     return std::nullopt;
   }
   auto& parts = parts_[part.round];
-  parts[shard] = {part.file, part.bytes, part.crc};
+  parts[part.shard] = {part.file, part.bytes, part.crc};
   if (parts.size() < ShardsWithChunks(job).size()) {
     if (parts_.size() > kOpenMax) parts_.erase(parts_.begin());
     return std::nullopt;

@@ -52,7 +52,7 @@ class CheckpointLedger {
 
   // A shard has written its part. All that the manifest needs if it was the
   // last one.
-  std::optional<CheckpointRecord> OnPart(const Job& job, int shard,
+  std::optional<CheckpointRecord> OnPart(const Job& job,
                                          const CheckpointPart& part);
 
   // The manifest is on disk.

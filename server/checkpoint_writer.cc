@@ -7,10 +7,8 @@
 namespace nereus {
 
 CheckpointWriter::CheckpointWriter(
-    Storage* storage, int shard,
-    std::function<void(const CheckpointPart&)> written)
+    Storage* storage, std::function<void(const CheckpointPart&)> written)
     : storage_(storage),
-      shard_(shard),
       written_(std::move(written)),
       thread_([this] { Run(); }) {}
 
@@ -26,11 +24,16 @@ void CheckpointWriter::Save(JobPtr job, SaveCheckpoint save) {
   std::optional<Task> given_up;
   {
     MutexLock lock(&mu_);
-    given_up = std::exchange(next_, Task{std::move(job), std::move(save)});
+    const int shard = save.shard;
+    if (const auto waiting = next_.extract(shard); !waiting.empty()) {
+      given_up = std::move(waiting.mapped());
+    }
+    next_.emplace(shard, Task{std::move(job), std::move(save)});
   }
   if (!given_up.has_value()) return;
   CheckpointPart part;
   part.epoch = given_up->job->epoch;
+  part.shard = given_up->save.shard;
   part.round = given_up->save.round;
   part.error =
       "the disk is too slow: two later checkpoints have come before it";
@@ -39,7 +42,7 @@ void CheckpointWriter::Save(JobPtr job, SaveCheckpoint save) {
 
 void CheckpointWriter::Run() {
   const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return stopping_ || next_.has_value();
+    return stopping_ || !next_.empty();
   };
   while (true) {
     std::optional<Task> task;
@@ -47,10 +50,9 @@ void CheckpointWriter::Run() {
       MutexLock lock(&mu_);
       mu_.Await(due);
       if (stopping_) return;
-      task = std::exchange(next_, std::nullopt);
+      task = std::move(next_.extract(next_.begin()).mapped());
     }
-    const CheckpointPart part =
-        WritePart(*storage_, *task->job, shard_, task->save);
+    const CheckpointPart part = WritePart(*storage_, *task->job, task->save);
     // Before anybody hears of it: the shard need not copy what it updates.
     task.reset();
     written_(part);

@@ -2,7 +2,7 @@
 #define NEREUS_SERVER_CHECKPOINT_WRITER_H_
 
 #include <functional>
-#include <optional>
+#include <map>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -13,20 +13,20 @@
 
 namespace nereus {
 
-// Writes one shard's share of checkpoints while training goes on: one at a
-// time, on a thread of its own. Thread-safe.
+// Writes shards' shares of checkpoints while training goes on: one at a time,
+// on a thread of its own. Thread-safe.
 class CheckpointWriter {
  public:
   // `storage` is not owned and must outlive this. `written` is called on the
   // thread, once for each Save.
-  CheckpointWriter(Storage* storage, int shard,
+  CheckpointWriter(Storage* storage,
                    std::function<void(const CheckpointPart&)> written);
 
-  // Waits for the file under way; the one that waits is not written.
+  // Waits for the file under way; those that wait are not written.
   ~CheckpointWriter();
 
-  // Writes it as soon as the one before is written. One may wait: the disk is
-  // too slow if another one comes, and the older one is given up.
+  // Writes it as soon as those before are written. One of each shard may wait:
+  // the disk is too slow if another one comes, and the older one is given up.
   void Save(JobPtr job, SaveCheckpoint save) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -39,11 +39,10 @@ class CheckpointWriter {
 
   // Constant after construction.
   Storage* const storage_;
-  const int shard_;
   const std::function<void(const CheckpointPart&)> written_;
 
   Mutex mu_;
-  std::optional<Task> next_ ABSL_GUARDED_BY(mu_);
+  std::map<int, Task> next_ ABSL_GUARDED_BY(mu_);  // By shard.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;  // Last: uses all of the above.
 };

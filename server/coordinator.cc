@@ -55,7 +55,7 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
     if (saved.left) member.left = saved.last_step;
     members_.push_back(std::move(member));
   }
-  shard_lost_ = Count(Role::kShard) < options_.shards;
+  shard_lost_ = !EveryShardHasHolder();
 }
 
 CoordinatorState Coordinator::StateToSave() const {
@@ -486,6 +486,11 @@ void Coordinator::Drop(PeerId id, const std::string& why,
   if (!admitted || state_ != JobState::kRunning) return;
   members_lost_ = true;
   if (!shard) return;
+  if (EveryShardHasHolder()) {
+    return out.push_back(Announce{
+        false,
+        absl::StrCat("the copies of ", PeerName(id), "'s chunks take over")});
+  }
   if (!checkpoints_.newest().has_value() && completing_.empty()) {
     return Fail(
         absl::StrCat(text, ", and there is no checkpoint to go on from"), out);

@@ -198,6 +198,12 @@ class Coordinator {
   bool GoneBeyond(int64_t step) const;
   bool NeedsChange() const;
   bool EveryoneIsHere() const;
+  // Whether a shard's copy can take over, as far as is known.
+  bool CopyIsWhole(int shard) const;
+  // Whether somebody has all that workers have seen of each shard.
+  bool EveryShardHasHolder() const;
+  // Since this epoch began; the next one's job says so.
+  bool ACopyBecameWhole() const;
   void StartChange(absl::Time now, CoordinatorOutbox& out);
   bool EveryoneReported() const;
   void FinishChange(absl::Time now, CoordinatorOutbox& out);
@@ -217,6 +223,9 @@ class Coordinator {
 
   Member* Find(SessionId session);
   Member* Find(PeerId id);
+  const Member* Find(PeerId id) const {
+    return const_cast<Coordinator*>(this)->Find(id);
+  }
   // Workers that take part in steps, or will.
   int WorkersHere() const;
   int FreeRank();

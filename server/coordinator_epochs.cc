@@ -11,6 +11,11 @@ namespace {
 
 constexpr uint64_t kFirstEpoch = 1;
 
+bool AllCopiesAreWhole(const Job& job) {
+  return std::all_of(job.holders.begin(), job.holders.end(),
+                     [](const ShardHolders& each) { return each.whole; });
+}
+
 }  // namespace
 
 void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
@@ -97,6 +102,7 @@ bool Coordinator::NeedsChange() const {
   // One without a session may come back; it is dead soon if it does not.
   if (members_lost_ || restarted_) return true;
   if (checkpoint_wanted_ && !checkpoint_planned_) return true;
+  if (ACopyBecameWhole()) return true;
   for (const Member& member : members_) {
     if (!member.admitted && member.session.has_value()) return true;
     if (!member.left.has_value()) continue;
@@ -109,9 +115,8 @@ bool Coordinator::NeedsChange() const {
   // A member without a session may be dead: that is settled first.
   return std::any_of(
       new_lost_links_.begin(), new_lost_links_.end(), [&](const Link& link) {
-        auto* self = const_cast<Coordinator*>(this);
-        const Member* first = self->Find(link.first);
-        const Member* second = self->Find(link.second);
+        const Member* first = Find(link.first);
+        const Member* second = Find(link.second);
         return first != nullptr && second != nullptr &&
                first->session.has_value() && second->session.has_value();
       });
@@ -129,8 +134,37 @@ void Coordinator::StartChange(absl::Time now, CoordinatorOutbox& out) {
 }
 
 bool Coordinator::EveryoneIsHere() const {
-  return Count(Role::kShard) == options_.shards &&
-         WorkersHere() >= options_.min_workers;
+  const bool served = !shard_lost_ || Count(Role::kShard) == options_.shards;
+  return served && WorkersHere() >= options_.min_workers;
+}
+
+bool Coordinator::CopyIsWhole(int shard) const {
+  const ShardHolders& holders = job_->holders[shard];
+  if (holders.whole) return true;
+  const Member* server = Find(PeerId::Shard(holders.server));
+  if (server == nullptr || server->heartbeat.epoch != job_->epoch) return false;
+  const std::vector<int32_t>& whole = server->heartbeat.whole_copies;
+  return std::count(whole.begin(), whole.end(), shard) > 0;
+}
+
+bool Coordinator::ACopyBecameWhole() const {
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    if (!job_->holders[shard].whole && CopyIsWhole(shard)) return true;
+  }
+  return false;
+}
+
+bool Coordinator::EveryShardHasHolder() const {
+  const auto lives = [&](int server) {
+    const Member* member = Find(PeerId::Shard(server));
+    return member != nullptr && member->admitted;
+  };
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    const ShardHolders& holders = job_->holders[shard];
+    if (lives(holders.server)) continue;
+    if (!lives(holders.copy) || !CopyIsWhole(shard)) return false;
+  }
+  return true;
 }
 
 bool Coordinator::EveryoneReported() const {
@@ -141,16 +175,20 @@ bool Coordinator::EveryoneReported() const {
 
 void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
   EpochChange change;
-  change.shards.resize(options_.shards);
   for (const Member& member : members_) {
     if (member.id.role == Role::kShard) {
-      if (member.admitted) change.shards[member.id.rank] = member.said->report;
+      change.servers.push_back(
+          {member.id.rank, !member.admitted,
+           member.admitted ? member.said->report : MachineReport()});
     } else if (member.admitted) {
       change.workers.push_back(
           {member.id.rank, member.left.has_value(), member.said->report});
     } else {
       change.joiners.push_back(member.id.rank);
     }
+  }
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    if (CopyIsWhole(shard)) change.whole_copies.push_back(shard);
   }
   change.checkpoint = checkpoint_wanted_;
   absl::StatusOr<NextEpoch> next =
@@ -173,6 +211,7 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
         out);
   }
   all_afresh_ = restarts;
+  const bool had_copies = AllCopiesAreWhole(*job_);
   job_ = next->job;
   afresh_ = std::move(next->afresh);
   target_.reset();
@@ -188,6 +227,9 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
           "epoch ", job_->epoch, " with ", job_->worker_count(),
           " workers, from step ", job_->first_step,
           all_afresh_ ? ", which is where the last checkpoint is" : "")});
+  if (!had_copies && AllCopiesAreWhole(*job_)) {
+    out.push_back(Announce{false, "every shard has its copy again"});
+  }
   Admit(now, out);
 }
 
@@ -286,7 +328,10 @@ absl::Status Coordinator::RequestCheckpoint(absl::Time now,
 
 void Coordinator::OnPart(const Member& member, const CheckpointPart& part,
                          CoordinatorOutbox& out) {
-  if (member.id.role != Role::kShard || state_ != JobState::kRunning) return;
+  if (member.id.role != Role::kShard || state_ != JobState::kRunning ||
+      part.shard < 0 || part.shard >= options_.shards) {
+    return;
+  }
   if (!part.error.empty()) {
     return CheckpointFailed(
         part.round,
@@ -294,8 +339,7 @@ void Coordinator::OnPart(const Member& member, const CheckpointPart& part,
                      absl::CHexEscape(part.error)),
         out);
   }
-  std::optional<CheckpointRecord> record =
-      checkpoints_.OnPart(*job_, member.id.rank, part);
+  std::optional<CheckpointRecord> record = checkpoints_.OnPart(*job_, part);
   if (!record.has_value()) return;
   completing_[record->round] = *record;
   out.push_back(CompleteCheckpoint{job_, *std::move(record)});

@@ -11,9 +11,6 @@ namespace {
 // A heartbeat may come late, and one may be lost.
 const absl::Duration kLeaseMin = 3 * kHeartbeatInterval;
 
-// Beyond what any job reaches, and far from overflow.
-constexpr int64_t kStepMax = int64_t{1} << 46;
-
 // What a member may call itself and where it may be reached, for the log's
 // sake.
 constexpr size_t kNameBytesMax = 256;
@@ -47,8 +44,10 @@ absl::Status CheckStep(absl::string_view what, int64_t step) {
 
 absl::Status CheckReport(const MachineReport& report) {
   NEREUS_RETURN_IF_ERROR(CheckStep("the step", report.begun_step));
-  NEREUS_RETURN_IF_ERROR(
-      CheckStep("the round", report.closed_round.value_or(kInitialRound)));
+  for (const auto& [shard, round] : report.closed_rounds) {
+    NEREUS_RETURN_IF_ERROR(CheckAtLeast("shard", shard, 0, kServersMax - 1));
+    NEREUS_RETURN_IF_ERROR(CheckStep("the round", round));
+  }
   for (const MachineReport::FactorLayer& layer : report.factor_layers) {
     NEREUS_RETURN_IF_ERROR(CheckStep("the round", layer.done_round));
     NEREUS_RETURN_IF_ERROR(
@@ -78,6 +77,11 @@ absl::Status CoordinatorOptions::Validate() const {
   }
   if (waiting_notice_interval <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("waiting_notice_interval must be > 0");
+  }
+  if (job_options.backup && shards < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("backup needs 2 shards or more, there is ", shards,
+                     ": a shard's copy is on another server"));
   }
   return job_options.optimizer.Validate();
 }

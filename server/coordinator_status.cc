@@ -27,7 +27,9 @@ std::string Coordinator::DescribeMissing() const {
     missing.push_back(
         absl::StrCat(wanted - WorkersHere(), " of ", wanted, " workers"));
   }
-  for (int shard = 0; shard < options_.shards; ++shard) {
+  // Copies serve for those that are not here.
+  const bool all_wanted = state_ == JobState::kGathering || shard_lost_;
+  for (int shard = 0; all_wanted && shard < options_.shards; ++shard) {
     const bool here = std::any_of(
         members_.begin(), members_.end(),
         [&](const Member& m) { return m.id == PeerId::Shard(shard); });
@@ -70,6 +72,7 @@ JobStatus Coordinator::Status(absl::Time now) const {
     status.checkpoint_contributions = checkpoints_.newest()->contributions;
     status.checkpoint_bytes = checkpoints_.newest()->bytes();
   }
+  if (job_ != nullptr && job_->options.backup) status.holders = job_->holders;
   status.checkpoint_wanted = checkpoint_wanted_;
   status.checkpoint_failure = checkpoint_failure_;
   std::sort(status.members.begin(), status.members.end(),

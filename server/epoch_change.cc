@@ -92,13 +92,30 @@ std::vector<int32_t> ForgetMisled(const Job& job, EpochChange& change) {
   return all;
 }
 
-// The last round that is closed for all chunks that take rounds.
-std::optional<int64_t> ClosedRound(const EpochChange& change) {
+const EpochChange::Server* FindServer(const EpochChange& change, int rank) {
+  for (const EpochChange::Server& server : change.servers) {
+    if (server.rank == rank) return &server;
+  }
+  return nullptr;
+}
+
+// One that has what the shards' rounds left with it.
+bool Lives(const EpochChange& change, int rank) {
+  const EpochChange::Server* server = FindServer(change, rank);
+  return server != nullptr && !server->joins;
+}
+
+// The last round that is closed for all chunks that take rounds, as those who
+// serve the shards next have it.
+std::optional<int64_t> ClosedRound(const Job& job, const EpochChange& change) {
   std::optional<int64_t> closed;
-  for (const MachineReport& shard : change.shards) {
-    if (!shard.closed_round.has_value()) continue;
-    closed =
-        std::min(closed.value_or(*shard.closed_round), *shard.closed_round);
+  const auto holders = NextHolders(job, change);
+  if (!holders.ok()) return closed;
+  for (int shard = 0; shard < job.shards(); ++shard) {
+    const auto* server = FindServer(change, (*holders)[shard].server);
+    const auto found = server->report.closed_rounds.find(shard);
+    if (found == server->report.closed_rounds.end()) continue;
+    closed = std::min(closed.value_or(found->second), found->second);
   }
   return closed;
 }
@@ -115,7 +132,7 @@ const EpochChange::Worker* FindOwner(const EpochChange& change) {
 // while nobody can have got further than that but for a round that is open.
 const EpochChange::Worker* FindLeaver(const Job& job,
                                       const EpochChange& change) {
-  const std::optional<int64_t> closed = ClosedRound(change);
+  const std::optional<int64_t> closed = ClosedRound(job, change);
   for (const EpochChange::Worker& worker : change.workers) {
     const int64_t last = worker.report.begun_step;
     if (!worker.leaves || worker.report.fetching) continue;
@@ -142,7 +159,7 @@ int64_t FirstFreeStep(const Job& job, const EpochChange& change) {
 // may be this step's or the next one's; where it is closed already, the new
 // workers' contributions are answered with the result.
 int64_t FirstOpenStep(const Job& job, const EpochChange& change) {
-  return std::max(ClosedRound(change).value_or(job.base_round),
+  return std::max(ClosedRound(job, change).value_or(job.base_round),
                   job.base_round) +
          1;
 }
@@ -183,18 +200,68 @@ absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
   }
   const int64_t step = FirstOpenStep(job, change);
   // Where no shard has rounds, only workers knew how far they were.
-  const bool known = ClosedRound(change).has_value() || AtBase(job, change);
+  const bool known =
+      ClosedRound(job, change).has_value() || AtBase(job, change);
   if (!known || step > job.base_round + 1) {
     NEREUS_RETURN_IF_ERROR(CheckOwned(job));
   }
   return Start{-1, step, true};
 }
 
+// All have a shard's values from the checkpoint, the copy too.
+absl::StatusOr<std::vector<ShardHolders>> FreshHolders(
+    const Job& job, const EpochChange& change) {
+  std::vector<ShardHolders> all =
+      FirstHolders(job.shards(), job.options.backup);
+  for (ShardHolders& holders : all) {
+    if (FindServer(change, holders.server) == nullptr) {
+      std::swap(holders.server, holders.copy);
+    }
+    if (FindServer(change, holders.server) == nullptr) {
+      return absl::AbortedError(
+          "a shard is gone, and no other server has come");
+    }
+    if (FindServer(change, holders.copy) != nullptr) continue;
+    holders.copy = -1;
+    holders.whole = false;
+  }
+  return all;
+}
+
 }  // namespace
+
+absl::StatusOr<std::vector<ShardHolders>> NextHolders(
+    const Job& job, const EpochChange& change) {
+  const std::vector<ShardHolders> first =
+      FirstHolders(job.shards(), job.options.backup);
+  std::vector<ShardHolders> next = job.holders;
+  for (int shard = 0; shard < job.shards(); ++shard) {
+    ShardHolders& holders = next[shard];
+    const auto& became = change.whole_copies;
+    const bool whole =
+        holders.whole || std::count(became.begin(), became.end(), shard) > 0;
+    const bool copied = Lives(change, holders.copy);
+    // The server's own place is that of its rank: it goes back there.
+    const bool moves =
+        !Lives(change, holders.server) || holders.copy == first[shard].server;
+    if (copied && whole && moves) std::swap(holders.server, holders.copy);
+    if (!Lives(change, holders.server)) {
+      return absl::AbortedError(
+          absl::StrCat("shard ", shard, " is gone, with what it held"));
+    }
+    holders.whole = whole && Lives(change, holders.copy);
+    if (Lives(change, holders.copy)) continue;
+    holders.copy = first[shard].server == holders.server ? first[shard].copy
+                                                         : first[shard].server;
+    if (FindServer(change, holders.copy) == nullptr) holders.copy = -1;
+  }
+  return next;
+}
 
 absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
                                         const EpochChange& reported) {
   EpochChange change = reported;
+  NEREUS_ASSIGN_OR_RETURN(const auto holders, NextHolders(job, change));
   const std::vector<int32_t> misled = ForgetMisled(job, change);
   NEREUS_ASSIGN_OR_RETURN(const Start start, FindStart(job, change));
   NextEpoch next;
@@ -207,6 +274,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
       0, job.contributions_before +
              (made.first_step - job.first_step) * job.worker_count());
 
+  made.holders = holders;
   if (change.checkpoint) made.checkpoint_round = made.first_step;
 
   made.workers.clear();
@@ -245,6 +313,7 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
   NextEpoch next;
   Job made = job;
   made.epoch = epoch;
+  NEREUS_ASSIGN_OR_RETURN(made.holders, FreshHolders(job, change));
   made.base_round = point.round;
   made.first_step = point.round + 1;
   made.contributions_before = point.contributions;

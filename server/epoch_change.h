@@ -18,11 +18,25 @@ struct EpochChange {
     bool leaves = false;
     MachineReport report;
   };
+  // A server that lives.
+  struct Server {
+    int32_t rank = 0;
+    bool joins = false;  // It has nothing yet.
+    MachineReport report;
+  };
   std::vector<Worker> workers;        // By rank.
-  std::vector<MachineReport> shards;  // By index.
+  std::vector<Server> servers;        // The same.
+  std::vector<int32_t> whole_copies;  // Shards whose copies became whole.
   std::vector<int32_t> joiners;       // Ranks of those who come, ascending.
   bool checkpoint = false;            // One is to be made as soon as it can.
 };
+
+// Who holds each shard next. Its copy takes over from a server that is gone,
+// and gives it back when the server is there again and has become the copy.
+//
+// Errors: kAborted, a shard is gone, with what it held.
+absl::StatusOr<std::vector<ShardHolders>> NextHolders(
+    const Job& job, const EpochChange& change);
 
 // The epoch after `job`: who takes part from which step on, and who holds what
 // others lack. Every worker that lives keeps its steps; those who come start
@@ -50,7 +64,8 @@ struct RestartPoint {
 };
 
 // The same, from a checkpoint: everybody starts afresh, those who live and
-// those who come. Errors: kInvalidArgument, no worker is there.
+// those who come. Errors: kInvalidArgument, no worker is there; kAborted, for
+// some shard neither its server nor the next one is.
 absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
                                              const RestartPoint& point,
                                              const EpochChange& change);

@@ -25,7 +25,7 @@
 #include "server/checkpoint_writer.h"
 #include "server/coordinator_host.h"
 #include "server/redirect_service.h"
-#include "server/shard.h"
+#include "server/server_machine.h"
 
 namespace nereus {
 namespace {
@@ -88,8 +88,8 @@ class ServerImpl final : public Server {
   std::unique_ptr<Transport> transport_;
   std::string coordinator_address_;
 
-  std::unique_ptr<Member> member_;  // The driver's alone.
-  Shard* shard_ = nullptr;          // The member's.
+  std::unique_ptr<Member> member_;    // The driver's alone.
+  ServerMachine* machine_ = nullptr;  // The member's.
   std::unique_ptr<SessionClient> session_;
   std::unique_ptr<MachineDriver> driver_;
   std::unique_ptr<CheckpointWriter> writer_;
@@ -153,14 +153,15 @@ void ServerImpl::Join() {
   request.has_checkpoints = storage_ != nullptr;
   member_ = std::make_unique<Member>(
       std::move(request), [this](const EpochStart& start, Outbox& out) {
-        auto shard = std::make_unique<Shard>(start.job, start.self.rank);
-        shard_ = shard.get();
-        shard->Start(out);
-        return shard;
+        auto machine =
+            std::make_unique<ServerMachine>(start.job, start.self.rank);
+        machine_ = machine.get();
+        machine->Start(out);
+        return machine;
       });
   if (storage_ != nullptr) {
     writer_ = std::make_unique<CheckpointWriter>(
-        storage_.get(), options_.shard, [this](const CheckpointPart& part) {
+        storage_.get(), [this](const CheckpointPart& part) {
           driver_->Post(
               [this, part](Outbox& out) { member_->OnPart(part, out); });
         });
@@ -216,12 +217,14 @@ void ServerImpl::StartSession() {
 }
 
 void ServerImpl::TakeStock() {
-  if (shard_ == nullptr) return;
+  if (machine_ == nullptr) return;
   Heartbeat heartbeat;
-  heartbeat.stored_bytes = shard_->stored_bytes();
-  heartbeat.chunks = shard_->chunk_count();
+  heartbeat.stored_bytes = machine_->stored_bytes();
+  heartbeat.chunks = machine_->chunk_count();
+  heartbeat.epoch = member_->start()->job->epoch;
+  heartbeat.whole_copies = machine_->whole_copies();
   std::optional<Stall> waiting;
-  if (const auto open = shard_->oldest_open_round()) {
+  if (const auto open = machine_->oldest_open_round()) {
     waiting =
         Stall{open->layer, open->round, DescribeWorkers(open->missing_workers),
               absl::ZeroDuration()};
@@ -252,7 +255,7 @@ void ServerImpl::OnEntered(const EpochStart& start) {
                    << ": workers=" << start.job->worker_count()
                    << " shards=" << start.job->shards()
                    << " layers=" << start.job->layers.size()
-                   << " chunks_here=" << shard_->chunk_count();
+                   << " chunks_here=" << machine_->chunk_count();
 }
 
 void ServerImpl::End(const absl::Status& outcome) {

@@ -26,10 +26,11 @@ std::vector<Chunk> ChunksOf(const Job& job, int shard) {
 
 }  // namespace
 
-Shard::Shard(JobPtr job, int index)
-    : self_(PeerId::Shard(index)),
+Shard::Shard(JobPtr job, int index, PeerId self)
+    : self_(self),
+      index_(index),
       job_(std::move(job)),
-      collector_(ChunksOf(*job_, index), job_->state_arrays) {
+      collector_(index, ChunksOf(*job_, index), job_->state_arrays) {
   const auto chunks = job_->placement.chunks();
   slot_of_chunk_.assign(chunks.size(), -1);
   for (size_t i = 0; i < chunks.size(); ++i) {
@@ -37,22 +38,21 @@ Shard::Shard(JobPtr job, int index)
     slot_of_chunk_[i] = static_cast<int>(slots_.size());
     AggregationRound aggregation(/*contributors=*/1, chunks[i].length,
                                  sum_order());
-    slots_.push_back({chunks[i],
-                      kInitialRound,
-                      0,
-                      std::move(aggregation),
-                      Buffer(),
-                      Buffer(),
-                      Buffer(),
-                      {},
-                      {},
-                      {}});
-    Reopen(slots_.back());
+    Slot slot(std::move(aggregation));
+    slot.chunk = chunks[i];
+    Reopen(slot);
+    slots_.push_back(std::move(slot));
   }
 }
 
 void Shard::Start(Outbox& out) {
-  if (job_->base_round == kInitialRound) return;
+  // A copy that is not whole yet is sent everything.
+  const bool has_base = serves() || holders().whole;
+  if (has_base && job_->base_round != kInitialRound) Load(out);
+  Enter(out);
+}
+
+void Shard::Load(Outbox& out) {
   LoadCheckpoint load;
   load.round = job_->base_round;
   for (Slot& slot : slots_) {
@@ -68,47 +68,69 @@ void Shard::Start(Outbox& out) {
   if (!slots_.empty()) out.Add(std::move(load));
 }
 
-MachineReport Shard::Report() const {
-  MachineReport report;
+std::optional<int64_t> Shard::closed_round() const {
+  std::optional<int64_t> closed;
   for (const Slot& slot : slots_) {
     if (job_->routes[slot.chunk.layer].scheme == Scheme::kFactor) continue;
-    const int64_t closed = std::max(slot.round - 1, kInitialRound);
-    report.closed_round =
-        std::min(report.closed_round.value_or(closed), closed);
+    const int64_t last = std::max(slot.round - 1, kInitialRound);
+    closed = std::min(closed.value_or(last), last);
   }
+  return closed;
+}
+
+MachineReport Shard::Report() const {
+  MachineReport report;
+  const std::optional<int64_t> closed = closed_round();
+  if (closed.has_value()) report.closed_rounds[index_] = *closed;
   return report;
 }
 
-void Shard::OnEpoch(JobPtr job, Outbox&) {
+void Shard::Enter(Outbox& out) {
+  for (Slot& slot : slots_) {
+    if (!serves()) SayWhatIsHere(slot, out);
+    CloseUnlessAwaited(slot, out);
+  }
+}
+
+void Shard::OnEpoch(JobPtr job, Outbox& out) {
+  const bool served = serves();
   job_ = std::move(job);
+  if (serves() != served) collector_.Clear();
+  behind_ = 0;
+  copying_ = false;
   for (Slot& slot : slots_) Reopen(slot);
+  Enter(out);
 }
 
 void Shard::Reopen(Slot& slot) const {
+  // A server that has become the copy may be told other contributions.
+  slot.closing = slot.closing && serves();
+  if (!slot.closing) slot.aggregation.Reopen(ContributorsOf(slot));
+  slot.copy = CopyState::kUnknown;
+  slot.offered = false;
+  slot.incoming = ChunkCopy();
+  slot.pulled.assign(job_->workers.size(), false);
+  slot.repeated.assign(job_->workers.size(), kInitialRound - 1);
+  slot.early_pulls.clear();
+}
+
+int Shard::ContributorsOf(const Slot& slot) const {
   // The initial parameters come from one worker. Layers by factors have no
   // other round here, and may outlive all who took part in it.
   const bool initial = slot.round == kInitialRound ||
                        job_->routes[slot.chunk.layer].scheme == Scheme::kFactor;
-  slot.aggregation.Reopen(initial ? 1 : job_->ContributorsOf(slot.round));
-  slot.pulled.assign(job_->workers.size(), false);
-  slot.repeated.assign(job_->workers.size(), false);
-  slot.early_pulls.clear();
+  return initial || !serves() ? 1 : job_->ContributorsOf(slot.round);
 }
 
 SumOrder Shard::sum_order() const {
   return job_->options.deterministic ? SumOrder::kRank : SumOrder::kArrival;
 }
 
-int64_t Shard::held_round(const Slot& slot) const {
-  if (slot.round == kInitialRound || updates_here(slot)) return slot.round - 1;
-  return job_->base_round;
-}
-
 absl::StatusOr<int> Shard::FindSlot(const FrameHeader& header) const {
   NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(*job_, header));
-  if (chunk.shard != self_.rank) {
+  if (chunk.shard != index_) {
     return Refuse(header, absl::StrCat("the chunk is shard ", chunk.shard,
-                                       "'s, this is ", PeerName(self_)));
+                                       "'s, this is shard ", index_));
   }
   const auto all = job_->placement.chunks();
   const auto first = job_->placement.layer_chunks(chunk.layer).data();
@@ -181,11 +203,21 @@ absl::StatusOr<Landing> Shard::OnPullHeader(const Slot& slot,
 absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
                                         const FrameHeader& header) const {
   NEREUS_RETURN_IF_ERROR(CheckFrame(*job_, from, header));
+  NEREUS_ASSIGN_OR_RETURN(const int index, FindSlot(header));
+  const Slot& slot = slots_[index];
+  if (from.role == Role::kShard && holders().copy != -1) {
+    return OnServerHeader(from, slot, header);
+  }
   const int position =
       from.role == Role::kWorker ? job_->PositionOf(from.rank) : -1;
   if (position < 0) return Refuse(header, "must be a worker's");
-  NEREUS_ASSIGN_OR_RETURN(const int index, FindSlot(header));
-  const Slot& slot = slots_[index];
+  if (!serves()) return Refuse(header, "this is the shard's copy");
+  return OnWorkerHeader(slot, header, position);
+}
+
+absl::StatusOr<Landing> Shard::OnWorkerHeader(const Slot& slot,
+                                              const FrameHeader& header,
+                                              int position) const {
   if (header.kind == FrameKind::kPull) {
     return OnPullHeader(slot, header, position);
   }
@@ -199,7 +231,8 @@ absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
   NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
                           FrameIndex(header, slot.chunk.length));
   if (AsksAgain(slot, header, position)) return Landing::Scratch();
-  if (header.round < slot.round || slot.aggregation.Has(position, frame)) {
+  if (header.round < slot.round || slot.closing ||
+      slot.aggregation.Has(position, frame)) {
     return Landing::Discard();
   }
   return Landing::Scratch();
@@ -207,14 +240,19 @@ absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
 
 bool Shard::AsksAgain(const Slot& slot, const FrameHeader& header,
                       int position) const {
-  return header.round == slot.round - 1 && header.offset == 0 &&
-         slot.closed_in < job_->epoch && !slot.repeated[position];
+  const bool before =
+      header.round == slot.round - 1 && slot.closed_in < job_->epoch;
+  const bool closing = header.round == slot.round && slot.closing &&
+                       slot.completed_in < job_->epoch;
+  return (before || closing) && header.offset == 0 &&
+         header.round > slot.repeated[position];
 }
 
 void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
   const auto found = FindSlot(frame.header);
   NEREUS_CHECK(found.ok()) << found.status();
   Slot& slot = slots_[*found];
+  if (from.role == Role::kShard) return OnServerFrame(slot, frame, out);
   const int position = job_->PositionOf(from.rank);
   if (frame.header.kind == FrameKind::kPull) {
     slot.pulled[position] = true;
@@ -227,14 +265,14 @@ void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
                         out);
     return;
   }
-  if (frame.header.round < slot.round) {
-    slot.repeated[position] = true;
-    SendValues(slot, from.rank, frame.header.round, out);
+  if (frame.header.round < slot.round || slot.closing) {
+    slot.repeated[position] = frame.header.round;
+    Pull(slot, {from.rank, frame.header.round}, out);
     return;
   }
   slot.aggregation.Add(position, frame.header.offset / kFrameElementsMax,
                        frame.payload, out);
-  if (slot.aggregation.complete()) Close(slot, out);
+  if (slot.aggregation.complete()) Complete(slot, out);
 }
 
 FrameHeader Shard::ResultHeader(const Slot& slot, int64_t round) const {
@@ -243,10 +281,16 @@ FrameHeader Shard::ResultHeader(const Slot& slot, int64_t round) const {
 }
 
 void Shard::Pull(Slot& slot, EarlyPull pull, Outbox& out) {
-  if (held_round(slot) < pull.round) {
+  if (pull.round >= slot.round || !MayShow(slot)) {
     slot.early_pulls.push_back(pull);
   } else {
     SendValues(slot, pull.rank, pull.round, out);
+  }
+}
+
+void Shard::ServeEarlyPulls(Slot& slot, Outbox& out) {
+  for (const EarlyPull& pull : std::exchange(slot.early_pulls, {})) {
+    Pull(slot, pull, out);
   }
 }
 
@@ -269,7 +313,30 @@ void Shard::SendValues(const Slot& slot, int rank, int64_t round,
   }
 }
 
+void Shard::Complete(Slot& slot, Outbox& out) {
+  slot.closing = true;
+  slot.completed_in = job_->epoch;
+  const bool initial = slot.round == kInitialRound;
+  slot.scale = initial || !serves() ? 1.0f : job_->MeanScale(slot.round);
+  if (has_copy() && slot.scale != 1.0f) {
+    // The copy need not know how many there were.
+    out.Add(ScaleValues{slot.aggregation.sum(), slot.scale});
+    slot.scale = 1.0f;
+  }
+  CloseUnlessAwaited(slot, out);
+}
+
+void Shard::CloseUnlessAwaited(Slot& slot, Outbox& out) {
+  if (!slot.closing) return;
+  if (!AwaitsCopy(slot)) return Close(slot, out);
+  if (slot.copy != CopyState::kWhole || slot.offered) return;
+  slot.offered = true;
+  OfferMean(slot, out);
+}
+
 void Shard::Close(Slot& slot, Outbox& out) {
+  slot.closing = false;
+  slot.offered = false;
   if (slot.round == kInitialRound) {
     CloseInitial(slot, out);
     return;
@@ -281,17 +348,21 @@ void Shard::Close(Slot& slot, Outbox& out) {
   } else {
     result = slot.aggregation.ExchangeSum(std::move(slot.average));
     slot.average = result;
-    out.Add(ScaleValues{result, job_->MeanScale(slot.round)});
+    if (slot.scale != 1.0f) out.Add(ScaleValues{result, slot.scale});
   }
-  CutIntoFrames(ResultHeader(slot, slot.round), result, [&](Frame frame) {
-    out.Add(BroadcastFrame{std::move(frame)});
-  });
-  if (updates_here(slot)) Collect(slot, slot.round, out);
-  slot.closed_in = job_->epoch;
+  // Its contributors wait for it, unless they are those of an earlier epoch: in
+  // this one, workers ask.
+  if (serves() && slot.completed_in == job_->epoch) {
+    CutIntoFrames(ResultHeader(slot, slot.round), result, [&](Frame frame) {
+      out.Add(BroadcastFrame{std::move(frame)});
+    });
+    slot.early_pulls.clear();
+  }
+  if (serves() && updates_here(slot)) Collect(slot, slot.round, out);
+  slot.closed_in = slot.completed_in;
   ++slot.round;
-  slot.aggregation.Reopen(job_->ContributorsOf(slot.round));
-  // Those who asked early have just been sent what they asked for.
-  slot.early_pulls.clear();
+  slot.aggregation.Reopen(ContributorsOf(slot));
+  ServeEarlyPulls(slot, out);
 }
 
 void Shard::CloseInitial(Slot& slot, Outbox& out) {
@@ -302,12 +373,10 @@ void Shard::CloseInitial(Slot& slot, Outbox& out) {
     slot.state = Buffer::AllocateLike(
         slot.parameters, floats * static_cast<int64_t>(sizeof(float)));
   }
-  slot.closed_in = job_->epoch;
+  slot.closed_in = slot.completed_in;
   slot.round = 0;
-  slot.aggregation.Reopen(job_->ContributorsOf(0));
-  for (const EarlyPull& pull : std::exchange(slot.early_pulls, {})) {
-    Pull(slot, pull, out);
-  }
+  slot.aggregation.Reopen(ContributorsOf(slot));
+  ServeEarlyPulls(slot, out);
 }
 
 void Shard::Update(Slot& slot, Outbox& out) {
@@ -321,9 +390,9 @@ void Shard::Update(Slot& slot, Outbox& out) {
         std::exchange(slot.state, Buffer::Allocate(slot.state.bytes()));
     out.Add(CopyValues{slot.state, saved});
   }
-  out.Add(UpdateParameters{job_->options.optimizer, slot.round,
-                           job_->MeanScale(slot.round), slot.aggregation.sum(),
-                           slot.parameters, slot.state, updated});
+  out.Add(UpdateParameters{job_->options.optimizer, slot.round, slot.scale,
+                           slot.aggregation.sum(), slot.parameters, slot.state,
+                           updated});
   slot.parameters = std::move(updated);
 }
 
@@ -344,7 +413,8 @@ int64_t Shard::stored_bytes() const {
 int64_t Shard::held_bytes() const {
   int64_t bytes = stored_bytes() + collector_.held_bytes();
   for (const Slot& slot : slots_) {
-    bytes += slot.average.bytes() + slot.aggregation.held_bytes();
+    bytes += slot.average.bytes() + slot.aggregation.held_bytes() +
+             slot.incoming.held_bytes();
   }
   return bytes;
 }

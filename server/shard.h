@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,11 +13,12 @@
 #include "common/protocol/machine.h"
 #include "server/aggregation_round.h"
 #include "server/checkpoint_collector.h"
+#include "server/chunk_copy.h"
 
 namespace nereus {
 
 // One shard of the parameter servers: owns a set of chunks, and runs their
-// rounds.
+// rounds; or another server's copy of it, which follows them.
 //
 // Of each chunk it holds the parameters, the optimizer's state and the open
 // round. A round closes when every worker of the epoch has contributed its
@@ -34,6 +36,19 @@ namespace nereus {
 // closed are sent it. So a dead worker's part of an open round is never
 // counted, and that of a closed one is, for all alike.
 //
+// If the shard has a copy, a round whose contributions are all there is
+// closing: its mean goes to the copy, which updates what it has, by the same
+// arithmetic, and says so. Only then does the server update and the result go
+// out. So what a worker has seen of a shard outlives the shard, to the last
+// bit. A closing round stays what it is in later epochs.
+//
+//   open --all contributed--> closing --the copy has it--> closed
+//
+// Each epoch begins with the copy saying what it has of each chunk. It may be a
+// round behind, where roles have changed, or have nothing, where it is new:
+// then the server sends it the chunk as it is, one chunk at a time, and waits
+// for it with that chunk alone.
+//
 // A checkpoint of a round is collected by reference: the next update of a chunk
 // that is still to be written goes to memory of its own.
 //
@@ -41,10 +56,15 @@ namespace nereus {
 // workers or their speed (but see JobOptions::deterministic).
 class Shard final : public Machine {
  public:
-  // `index`: this shard among job->shards().
-  Shard(JobPtr job, int index);
+  // `index`: this shard among job->shards(). `self`: the server whose it is.
+  Shard(JobPtr job, int index, PeerId self);
 
-  // Loads the values of the base round, if the job goes on from a checkpoint.
+  // The same, of the server that serves it.
+  Shard(JobPtr job, int index)
+      : Shard(job, index, PeerId::Shard(job->holders[index].server)) {}
+
+  // Once, at first: loads the values of the base round, if the job goes on from
+  // a checkpoint.
   void Start(Outbox& out);
 
   absl::StatusOr<Landing> OnHeader(PeerId from,
@@ -55,6 +75,17 @@ class Shard final : public Machine {
   void Freeze() override {}
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
+
+  int index() const { return index_; }
+  // Whether this is the shard itself, and not the copy.
+  bool serves() const { return job_->holders[index_].server == self_.rank; }
+
+  // The last round that is closed for every chunk that takes rounds; none if
+  // there is no such chunk.
+  std::optional<int64_t> closed_round() const;
+
+  // Whether the copy has all that workers have seen of this shard.
+  bool copy_is_whole() const;
 
   // Parameters and optimizer state held, in bytes.
   int64_t stored_bytes() const;
@@ -76,6 +107,14 @@ class Shard final : public Machine {
   const Buffer& parameters(int layer, int chunk) const;
 
  private:
+  // What a server knows of the copy of one chunk.
+  enum class CopyState {
+    kUnknown,  // It has not yet said what it has.
+    kBehind,   // It needs the chunk.
+    kSent,     // The chunk is on its way.
+    kWhole,    // It follows the rounds.
+  };
+
   // A worker that asked for a chunk's values as of a round that is still open.
   struct EarlyPull {
     int rank = 0;
@@ -84,22 +123,40 @@ class Shard final : public Machine {
 
   // One chunk's state.
   struct Slot {
+    explicit Slot(AggregationRound round) : aggregation(std::move(round)) {}
+
     Chunk chunk;
     // The open one; kInitialRound until the initial parameters are there.
     int64_t round = kInitialRound;
-    uint64_t closed_in = 0;  // The epoch in which the one before was closed.
+    // The epochs in which the open one, and the one before, had all their
+    // contributions.
+    uint64_t completed_in = 0;
+    uint64_t closed_in = 0;
     AggregationRound aggregation;
     Buffer parameters;
     Buffer state;    // Of the optimizer.
     Buffer average;  // OptimizerPlace::kWorker: of the last closed round.
 
+    // The open round has all its contributions, whatever workers the next epoch
+    // has. `aggregation` has their sum, times `scale` their mean.
+    bool closing = false;
+    float scale = 1.0f;
+
+    // The copy, as this epoch's server knows it.
+    CopyState copy = CopyState::kUnknown;
+    bool offered = false;  // It was sent the mean of the closing round.
+    ChunkCopy incoming;    // On the copy: from the server.
+
     // Of this epoch, by the workers' positions: a worker may ask once, and is
-    // sent again once what it missed.
+    // sent again once what it missed; the last such round.
     std::vector<bool> pulled;
-    std::vector<bool> repeated;
+    std::vector<int64_t> repeated;
     std::vector<EarlyPull> early_pulls;
   };
 
+  absl::StatusOr<Landing> OnWorkerHeader(const Slot& slot,
+                                         const FrameHeader& header,
+                                         int position) const;
   absl::StatusOr<Landing> OnOwnedHeader(const Slot& slot,
                                         const FrameHeader& header,
                                         int position) const;
@@ -108,18 +165,49 @@ class Shard final : public Machine {
   absl::StatusOr<Landing> OnPullHeader(const Slot& slot,
                                        const FrameHeader& header,
                                        int position) const;
-  // Whether a contribution to a closed round asks for its result again.
+  // Whether a contribution to a round that had all of them in an earlier epoch
+  // asks for its result.
   bool AsksAgain(const Slot& slot, const FrameHeader& header,
                  int position) const;
   void Pull(Slot& slot, EarlyPull pull, Outbox& out);
+  void ServeEarlyPulls(Slot& slot, Outbox& out);
   void SendValues(const Slot& slot, int rank, int64_t round, Outbox& out) const;
+  // The open round has all contributions.
+  void Complete(Slot& slot, Outbox& out);
+  // Closes the round that is closing, unless the copy has to have it first.
+  void CloseUnlessAwaited(Slot& slot, Outbox& out);
   void Close(Slot& slot, Outbox& out);
   void CloseInitial(Slot& slot, Outbox& out);
   void Update(Slot& slot, Outbox& out);
   // Hands what is held to a checkpoint of `round`, if one is made of it.
   void Collect(const Slot& slot, int64_t round, Outbox& out);
-  // Starts the epoch for one chunk.
+  void Load(Outbox& out);
+  // Starts the epoch for one chunk, and then for all.
   void Reopen(Slot& slot) const;
+  void Enter(Outbox& out);
+  int ContributorsOf(const Slot& slot) const;
+
+  // With the copy, on either side (shard_copy.cc).
+  const ShardHolders& holders() const { return job_->holders[index_]; }
+  bool has_copy() const { return serves() && holders().copy != -1; }
+  // Whether the round that is closing has to wait for the copy.
+  bool AwaitsCopy(const Slot& slot) const;
+  // Whether workers may see what is here: the copy has it too.
+  bool MayShow(const Slot& slot) const;
+  absl::StatusOr<Landing> OnServerHeader(PeerId from, const Slot& slot,
+                                         const FrameHeader& header) const;
+  absl::StatusOr<Landing> OnCopyHeader(const Slot& slot,
+                                       const FrameHeader& header) const;
+  absl::StatusOr<Landing> OnHaveHeader(const Slot& slot,
+                                       const FrameHeader& header) const;
+  void OnServerFrame(Slot& slot, const Frame& frame, Outbox& out);
+  void OnHave(Slot& slot, int64_t round, Outbox& out);
+  void SayWhatIsHere(const Slot& slot, Outbox& out) const;
+  void OfferMean(Slot& slot, Outbox& out) const;
+  void SendNextCopy(Outbox& out);
+  void SendCopy(const Slot& slot, Outbox& out) const;
+  void TakeCopy(Slot& slot) const;
+  ChunkCopy MakeCopy(const Slot& slot, int64_t round) const;
   // Index into slots_ of the chunk that a frame means. Errors:
   // kInvalidArgument.
   absl::StatusOr<int> FindSlot(const FrameHeader& header) const;
@@ -127,18 +215,19 @@ class Shard final : public Machine {
   bool updates_here(const Slot& slot) const {
     return !job_->WorkersOwn(slot.chunk.layer);
   }
-  // The round whose values are held.
-  int64_t held_round(const Slot& slot) const;
   SumOrder sum_order() const;
   FrameHeader ResultHeader(const Slot& slot, int64_t round) const;
 
   // Constant after construction.
   const PeerId self_;
+  const int index_;
   std::vector<int>
       slot_of_chunk_;  // By position in placement; -1: another shard's.
 
   JobPtr job_;
   std::vector<Slot> slots_;
+  int64_t behind_ = 0;    // Count of slots with CopyState::kBehind.
+  bool copying_ = false;  // One is kSent.
   CheckpointCollector collector_;
 };
 

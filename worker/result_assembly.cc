@@ -42,9 +42,10 @@ int64_t ResultAssembly::Position(const Chunk& chunk, int part,
 absl::Status ResultAssembly::CheckSender(const Chunk& chunk,
                                          const FrameHeader& header) const {
   if (header.sender.role == Role::kShard) {
-    if (header.sender.rank == chunk.shard) return absl::OkStatus();
+    const PeerId server = job_->ServerOf(chunk);
+    if (header.sender == server) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        DescribeFrame(header), ": the chunk is shard ", chunk.shard, "'s"));
+        DescribeFrame(header), ": the chunk is ", PeerName(server), "'s"));
   }
   if (header.round < round_ || header.sender == owner_) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -101,7 +102,8 @@ std::string ResultAssembly::Missing() const {
   if (owner_.has_value()) return PeerName(*owner_);
   std::map<int, std::vector<int>> chunks_of_shard;
   for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
-    if (!Complete(chunk)) chunks_of_shard[chunk.shard].push_back(chunk.index);
+    if (Complete(chunk)) continue;
+    chunks_of_shard[job_->ServerOf(chunk).rank].push_back(chunk.index);
   }
   return absl::StrJoin(
       chunks_of_shard, ", ", [](std::string* out, const auto& entry) {

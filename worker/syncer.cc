@@ -58,7 +58,7 @@ void Syncer::Fetch(Outbox& out) {
                     std::nullopt);
     for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
       if (results_.Complete(chunk)) continue;
-      out.Add(SendFrame{PeerId::Shard(chunk.shard),
+      out.Add(SendFrame{job_->ServerOf(chunk),
                         {Header(FrameKind::kPull, chunk.index, round), {}}});
     }
     return;
@@ -91,11 +91,10 @@ void Syncer::SendToShards(int64_t round, const Buffer& values,
     if (results_.round() == round && results_.Complete(chunk)) continue;
     const FrameHeader header =
         Header(FrameKind::kContribution, chunk.index, round);
-    CutIntoFrames(
-        header, values.Slice(chunk.offset * 4, chunk.length * 4),
-        [&](Frame frame) {
-          out.Add(SendFrame{PeerId::Shard(chunk.shard), std::move(frame)});
-        });
+    CutIntoFrames(header, values.Slice(chunk.offset * 4, chunk.length * 4),
+                  [&](Frame frame) {
+                    out.Add(SendFrame{job_->ServerOf(chunk), std::move(frame)});
+                  });
   }
 }
 
@@ -242,7 +241,7 @@ void Syncer::SaveOwned(int64_t round, Outbox& out) const {
       CutIntoFrames(
           header, copy.Slice(start + chunk.offset * 4, chunk.length * 4),
           [&](Frame frame) {
-            out.Add(SendFrame{PeerId::Shard(chunk.shard), std::move(frame)});
+            out.Add(SendFrame{job_->ServerOf(chunk), std::move(frame)});
           });
       ++header.part;
     }

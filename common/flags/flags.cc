@@ -71,6 +71,9 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
   AddUpdateFlags(app, flags.options.optimizer);
   AddSwitch(app, "deterministic", flags.options.deterministic,
             "sum gradients in the order of ranks: the same bits every run");
+  AddChoice(app, "backup", flags.options.backup, {{"0", false}, {"1", true}},
+            "copies of each shard on other servers: with 1, a server that is "
+            "lost costs no step");
   AddChoice(app, "nan", flags.options.nan,
             {{"fail", NanPolicy::kFail}, {"ignore", NanPolicy::kIgnore}},
             "a gradient with a NaN or an infinity: fail ends the job and says "

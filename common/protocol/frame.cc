@@ -56,7 +56,7 @@ absl::Status Bad(absl::string_view field, uint64_t found,
 
 bool KnownKind(uint8_t kind) {
   return kind >= static_cast<uint8_t>(FrameKind::kHello) &&
-         kind <= static_cast<uint8_t>(FrameKind::kOwned);
+         kind <= static_cast<uint8_t>(FrameKind::kHave);
 }
 
 }  // namespace
@@ -79,6 +79,12 @@ absl::string_view FrameKindName(FrameKind kind) {
       return "pull-factors";
     case FrameKind::kOwned:
       return "owned";
+    case FrameKind::kAggregate:
+      return "aggregate";
+    case FrameKind::kCopy:
+      return "copy";
+    case FrameKind::kHave:
+      return "have";
   }
   return "unknown";
 }

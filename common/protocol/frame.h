@@ -34,6 +34,11 @@ enum class FrameKind : uint8_t {
   kPullFactors = 7,   // Worker -> worker: send me all factors of this round.
   kOwned = 8,         // Worker -> shard: part of a layer that workers own, as
                       // of a round that a checkpoint is made of.
+  kAggregate = 9,     // Server -> copy: part of what a round's contributions
+                      // came to: the mean, or the initial parameters.
+  kCopy = 10,         // Server -> copy: part of a chunk, as of this round.
+  kHave = 11,         // Copy -> server: I have the chunk with all rounds before
+                      // this one.
 };
 
 absl::string_view FrameKindName(FrameKind kind);
@@ -51,9 +56,10 @@ inline constexpr int64_t kInitialRound = -1;
 inline constexpr uint8_t kOutputGradientMatrix = 0;
 inline constexpr uint8_t kInputMatrix = 1;
 
-// FrameHeader::part of kContribution, kResult and kOwned: the parameters or
-// gradient; parts 1, 2, ... are the optimizer's state, an array of as many
-// values each.
+// FrameHeader::part of all other values: the parameters or gradient; parts 1,
+// 2,
+// ... are the optimizer's state, an array of as many values each, and, last in
+// kCopy, the mean gradient of the round if workers run the optimizer.
 inline constexpr uint8_t kValuesPart = 0;
 
 struct FrameHeader {

@@ -46,12 +46,9 @@ bool IsWorkerOrLeaver(const Job& job, int rank) {
 }
 
 bool IsMember(const Job& job, PeerId peer) {
-  return peer.role == Role::kShard ? peer.rank >= 0 && peer.rank < job.shards()
+  return peer.role == Role::kShard ? job.Holds(peer.rank)
                                    : IsWorkerOrLeaver(job, peer.rank);
 }
-
-// Beyond what any job reaches, and far from overflow.
-constexpr int64_t kStepMax = int64_t{1} << 46;
 
 absl::Status CheckStep(absl::string_view name, int64_t step, int64_t min) {
   if (step >= min && step <= kStepMax) return absl::OkStatus();
@@ -120,6 +117,29 @@ absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
       " contributors: no such layer by factors, or no such worker"));
 }
 
+absl::Status CheckHolders(const Job& job, int shards) {
+  if (job.options.backup && shards < 2) {
+    return absl::InvalidArgumentError(
+        "backup needs 2 shards or more: a copy is on another server");
+  }
+  if (static_cast<int>(job.holders.size()) != shards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(job.holders.size(), " shards have holders, of ", shards));
+  }
+  for (const ShardHolders& holders : job.holders) {
+    const bool copied = holders.copy != -1;
+    if (holders.server >= 0 && holders.server < shards && holders.copy >= -1 &&
+        holders.copy < shards && holders.copy != holders.server &&
+        (job.options.backup || !copied) && (copied || !holders.whole)) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("a shard of ", shards, " is served by ", holders.server,
+                     " and copied by ", holders.copy));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::string_view OptimizerPlaceName(OptimizerPlace place) {
@@ -136,6 +156,13 @@ absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name) {
 
 absl::string_view NanPolicyName(NanPolicy policy) {
   return policy == NanPolicy::kFail ? "fail" : "ignore";
+}
+
+bool Job::Holds(int server) const {
+  const auto holds = [&](const ShardHolders& each) {
+    return each.server == server || each.copy == server;
+  };
+  return server >= 0 && std::any_of(holders.begin(), holders.end(), holds);
 }
 
 int Job::PositionOf(int rank) const {
@@ -167,10 +194,22 @@ std::vector<WorkerSeat> FirstWorkers(int count) {
   return workers;
 }
 
+std::vector<ShardHolders> FirstHolders(int shards, bool backup) {
+  std::vector<ShardHolders> holders;
+  for (int shard = 0; shard < shards; ++shard) {
+    holders.push_back({shard, backup ? (shard + 1) % shards : -1, backup});
+  }
+  return holders;
+}
+
 absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
   NEREUS_RETURN_IF_ERROR(CheckWorkers(job));
   NEREUS_RETURN_IF_ERROR(CheckLeavers(job));
   NEREUS_RETURN_IF_ERROR(CheckCount("shards", shards, kServersMax));
+  if (job.holders.empty()) {
+    job.holders = FirstHolders(shards, job.options.backup);
+  }
+  NEREUS_RETURN_IF_ERROR(CheckHolders(job, shards));
   NEREUS_RETURN_IF_ERROR(ValidateLayers(job.layers));
   NEREUS_RETURN_IF_ERROR(job.options.optimizer.Validate());
   if (job.routes.size() != job.layers.size()) {
@@ -242,9 +281,10 @@ absl::Status CheckFrame(const Job& job, PeerId from,
         absl::StrCat(DescribeFrame(header), ": the model has ",
                      job.layers.size(), " layers"));
   }
-  const bool pull =
-      header.kind == FrameKind::kPull || header.kind == FrameKind::kPullFactors;
-  const WireType wire = pull ? WireType::kNone : WireType::kFloat32;
+  const bool bare = header.kind == FrameKind::kPull ||
+                    header.kind == FrameKind::kPullFactors ||
+                    header.kind == FrameKind::kHave;
+  const WireType wire = bare ? WireType::kNone : WireType::kFloat32;
   if (header.wire != wire) {
     return Wrong(header, "the wire type", static_cast<int>(header.wire),
                  static_cast<int>(wire));

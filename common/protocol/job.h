@@ -17,6 +17,10 @@
 
 namespace nereus {
 
+// The last step that a job may have, and round: beyond what any job reaches,
+// and far from overflow.
+inline constexpr int64_t kStepMax = int64_t{1} << 46;
+
 // Where the optimizer runs.
 enum class OptimizerPlace {
   kServer,  // "server": parameters and optimizer state live on the shards.
@@ -46,6 +50,10 @@ struct JobOptions {
 
   NanPolicy nan = NanPolicy::kFail;
 
+  // Every shard has a copy on another server, which takes over when its own is
+  // lost. Needs two shards.
+  bool backup = false;
+
   // A checkpoint is made of every round in whose step this many steps end; 0:
   // of none.
   int64_t checkpoint_every = 0;
@@ -60,6 +68,16 @@ struct WorkerSeat {
   int64_t first_step = 0;
 
   bool operator==(const WorkerSeat&) const = default;
+};
+
+// Who holds a shard's chunks, by the ranks of servers.
+struct ShardHolders {
+  int32_t server = 0;  // Runs their rounds.
+  int32_t copy = -1;   // Follows each round; -1: nobody does.
+  // Nothing has come out of the server that the copy has not: it can take over.
+  bool whole = false;
+
+  bool operator==(const ShardHolders&) const = default;
 };
 
 // A round of a factor layer that some workers have finished and others have
@@ -110,6 +128,10 @@ struct Job {
 
   std::vector<FinishedRound> finished_rounds;  // Layers ascend.
 
+  // By shard. With all servers there, server i serves shard i, and keeps the
+  // copy of the shard before it, if there are copies.
+  std::vector<ShardHolders> holders;
+
   // The rank of the worker that gives others the layers that workers own; -1:
   // none has to.
   int32_t owner = -1;
@@ -119,6 +141,14 @@ struct Job {
 
   int shards() const { return placement.shards(); }
   int worker_count() const { return static_cast<int>(workers.size()); }
+
+  // The member to which a chunk's frames go.
+  PeerId ServerOf(const Chunk& chunk) const {
+    return PeerId::Shard(holders[chunk.shard].server);
+  }
+
+  // Whether a server holds something, so that it is a member.
+  bool Holds(int server) const;
 
   // A worker's position, or -1.
   int PositionOf(int rank) const;
@@ -150,12 +180,16 @@ using JobPtr = std::shared_ptr<const Job>;
 // Workers 0 to `count` - 1, all from step 0.
 std::vector<WorkerSeat> FirstWorkers(int count);
 
+// As it is while all servers are there.
+std::vector<ShardHolders> FirstHolders(int shards, bool backup);
+
 // The most arrays of state that an optimizer may have.
 inline constexpr int kStateArraysMax = 8;
 
 // Checks a job whose parts came over the network, places its chunks on `shards`
-// shards, and counts the state of an optimizer of ours. Errors:
-// kInvalidArgument, naming the field and its value.
+// shards, which have their FirstHolders if it names none, and counts the state
+// of an optimizer of ours. Errors: kInvalidArgument, naming the field and its
+// value.
 absl::StatusOr<JobPtr> MakeJob(Job job, int shards);
 
 // A header of this job: everything but kind, layer, chunk, round and the

@@ -18,7 +18,7 @@ void Member::OnSession(Outbox& out) {
                                request_.incarnation, start_->job->epoch}});
     for (const LostPeer& lost : lost_peers_) out.Add(SendMessage{lost});
     if (leave_.has_value()) out.Add(SendMessage{*leave_});
-    if (part_.has_value()) out.Add(SendMessage{*part_});
+    for (const auto& [shard, part] : parts_) out.Add(SendMessage{part});
     if (failure_.has_value()) out.Add(SendMessage{*failure_});
   }
 }
@@ -29,7 +29,7 @@ void Member::OnLeave(int64_t last_step, Outbox& out) {
 }
 
 void Member::OnPart(const CheckpointPart& part, Outbox& out) {
-  part_ = part;
+  parts_[part.shard] = part;
   out.Add(SendMessage{part});
 }
 
@@ -69,7 +69,7 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   out.Add(FollowEpoch{start_});
   if (start.fresh) {
     leave_.reset();
-    part_.reset();
+    parts_.clear();
   }
   if (machine_ == nullptr || start.fresh) {
     machine_ = make_machine_(*start_, out);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,8 +71,8 @@ class Member {
   // What a session's end may have lost on its way: said again in the next one.
   std::optional<Leave> leave_;
   std::optional<Failure> failure_;
-  std::optional<CheckpointPart> part_;  // The last one.
-  std::vector<LostPeer> lost_peers_;    // Of this epoch.
+  std::map<int32_t, CheckpointPart> parts_;  // The last one of each shard.
+  std::vector<LostPeer> lost_peers_;         // Of this epoch.
 };
 
 }  // namespace nereus

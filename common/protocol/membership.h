@@ -2,6 +2,7 @@
 #define NEREUS_COMMON_PROTOCOL_MEMBERSHIP_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -74,6 +75,9 @@ struct Heartbeat {
   int64_t stored_bytes = 0;       // Shards: parameters and optimizer state.
   int64_t chunks = 0;             // Shards.
   std::optional<Stall> stall;     // The one that has waited longest.
+  // Servers: the shards served whose copy is whole, as of this epoch.
+  uint64_t epoch = 0;
+  std::vector<int32_t> whole_copies;
 };
 
 // The connection to a peer ended, as of `epoch`.
@@ -100,9 +104,9 @@ struct MachineReport {
   };
   std::vector<FactorLayer> factor_layers;
 
-  // Shards: the last round that is closed for every chunk that takes rounds;
-  // none if they have no such chunk.
-  std::optional<int64_t> closed_round;
+  // Servers: of each shard that they hold, the last round that is closed for
+  // every chunk that takes rounds; shards without such a chunk are left out.
+  std::map<int32_t, int64_t> closed_rounds;
 };
 
 // The answer to PrepareEpoch.
@@ -120,6 +124,7 @@ struct Leave {
 // What came of a shard's share of a checkpoint.
 struct CheckpointPart {
   uint64_t epoch = 0;  // In which it was collected.
+  int32_t shard = 0;
   int64_t round = 0;
   std::string file;  // Within the checkpoint's folder.
   int64_t bytes = 0;
@@ -210,7 +215,8 @@ struct JobStatus {
   std::string waiting;  // Who is missing, while gathering.
   int workers = 0;
   int shards = 0;
-  std::vector<Member> members;  // Workers by rank, then shards by index.
+  std::vector<Member> members;        // Workers by rank, then shards by index.
+  std::vector<ShardHolders> holders;  // Once it runs, if shards have copies.
 
   // The newest checkpoint that is whole, and where in its examples the job was
   // after it; kInitialRound: there is none.

@@ -80,6 +80,7 @@ struct LayerDone {
 // Write a checkpoint's share of this shard to disk, in the background, and tell
 // the coordinator what came of it (CheckpointPart).
 struct SaveCheckpoint {
+  int32_t shard = 0;
   int64_t round = 0;
   std::vector<ChunkValues> values;
 };

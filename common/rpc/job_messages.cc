@@ -179,6 +179,18 @@ absl::StatusOr<PeerId> FromProto(const v1::Member& message) {
   }
 }
 
+v1::ShardHolders ToProto(const ShardHolders& holders) {
+  v1::ShardHolders message;
+  message.set_server(holders.server);
+  message.set_copy(holders.copy);
+  message.set_whole(holders.whole);
+  return message;
+}
+
+ShardHolders FromProto(const v1::ShardHolders& message) {
+  return {message.server(), message.copy(), message.whole()};
+}
+
 v1::Job ToProto(const Job& job,
                 absl::Span<const RouteExplanation> explanations) {
   v1::Job message;
@@ -212,6 +224,10 @@ v1::Job ToProto(const Job& job,
   message.set_ignore_nan(job.options.nan == NanPolicy::kIgnore);
   message.set_checkpoint_every(job.options.checkpoint_every);
   message.set_checkpoint_round(job.checkpoint_round);
+  message.set_backup(job.options.backup);
+  for (const ShardHolders& holders : job.holders) {
+    *message.add_holders() = ToProto(holders);
+  }
   return message;
 }
 
@@ -248,6 +264,10 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   if (message.ignore_nan()) job.options.nan = NanPolicy::kIgnore;
   job.options.checkpoint_every = message.checkpoint_every();
   job.checkpoint_round = message.checkpoint_round();
+  job.options.backup = message.backup();
+  for (const v1::ShardHolders& holders : message.holders()) {
+    job.holders.push_back(FromProto(holders));
+  }
   return MakeJob(std::move(job), message.shards());
 }
 

@@ -27,6 +27,9 @@ absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
     const google::protobuf::RepeatedPtrField<v1::LayerSpec>& messages);
 
 // With the reasons for the routes, by layer.
+v1::ShardHolders ToProto(const ShardHolders& holders);
+ShardHolders FromProto(const v1::ShardHolders& message);
+
 v1::Job ToProto(const Job& job,
                 absl::Span<const RouteExplanation> explanations);
 absl::StatusOr<JobPtr> FromProto(const v1::Job& message,

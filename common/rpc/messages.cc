@@ -113,13 +113,22 @@ v1::Heartbeat HeartbeatToProto(const Heartbeat& beat) {
   if (beat.stall.has_value()) {
     *message.mutable_stall() = StallToProto(*beat.stall);
   }
+  message.set_epoch(beat.epoch);
+  message.mutable_whole_copies()->Add(beat.whole_copies.begin(),
+                                      beat.whole_copies.end());
   return message;
 }
 
 Heartbeat HeartbeatFromProto(const v1::Heartbeat& message) {
-  Heartbeat beat{message.begun_step(), message.round(), message.stored_bytes(),
-                 message.chunks(), std::nullopt};
+  Heartbeat beat;
+  beat.begun_step = message.begun_step();
+  beat.round = message.round();
+  beat.stored_bytes = message.stored_bytes();
+  beat.chunks = message.chunks();
   if (message.has_stall()) beat.stall = StallFromProto(message.stall());
+  beat.epoch = message.epoch();
+  beat.whole_copies.assign(message.whole_copies().begin(),
+                           message.whole_copies().end());
   return beat;
 }
 
@@ -131,6 +140,7 @@ v1::CheckpointPart PartToProto(const CheckpointPart& part) {
   message.set_bytes(part.bytes);
   message.set_crc(part.crc);
   message.set_error(part.error);
+  message.set_shard(part.shard);
   return message;
 }
 
@@ -146,9 +156,8 @@ v1::EpochReport ReportToProto(const EpochReport& report) {
     added->set_done_round(layer.done_round);
     added->set_contributors(layer.contributors);
   }
-  if (report.report.closed_round.has_value()) {
-    message.set_closed_round(*report.report.closed_round);
-  }
+  message.mutable_closed_rounds()->insert(report.report.closed_rounds.begin(),
+                                          report.report.closed_rounds.end());
   return message;
 }
 
@@ -162,9 +171,8 @@ EpochReport ReportFromProto(const v1::EpochReport& message) {
     report.report.factor_layers.push_back(
         {layer.layer(), layer.done_round(), layer.contributors()});
   }
-  if (message.has_closed_round()) {
-    report.report.closed_round = message.closed_round();
-  }
+  report.report.closed_rounds.insert(message.closed_rounds().begin(),
+                                     message.closed_rounds().end());
   return report;
 }
 
@@ -196,8 +204,9 @@ absl::Status CheckSeats(const EpochStart& start) {
     members.insert(PeerId::Worker(worker.rank));
   }
   for (const int32_t rank : job.leavers) members.insert(PeerId::Worker(rank));
-  for (int shard = 0; shard < job.shards(); ++shard) {
-    members.insert(PeerId::Shard(shard));
+  for (const ShardHolders& holders : job.holders) {
+    members.insert(PeerId::Shard(holders.server));
+    if (holders.copy != -1) members.insert(PeerId::Shard(holders.copy));
   }
   if (seated != members || start.seats.size() != members.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -308,8 +317,9 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
       return Leave{message.leave().last_step()};
     case v1::MemberMessage::kCheckpointPart: {
       const v1::CheckpointPart& part = message.checkpoint_part();
-      return CheckpointPart{part.epoch(), part.round(), part.file(),
-                            part.bytes(), part.crc(),   part.error()};
+      return CheckpointPart{part.epoch(), part.shard(), part.round(),
+                            part.file(),  part.bytes(), part.crc(),
+                            part.error()};
     }
     case v1::MemberMessage::kFailure:
       return Failure{message.failure()};
@@ -396,6 +406,9 @@ v1::GetStatusResponse ToProto(const JobStatus& status) {
   message.set_checkpoint_bytes(status.checkpoint_bytes);
   message.set_checkpoint_wanted(status.checkpoint_wanted);
   message.set_checkpoint_failure(status.checkpoint_failure);
+  for (const ShardHolders& holders : status.holders) {
+    *message.add_holders() = ToProto(holders);
+  }
   return message;
 }
 
@@ -426,6 +439,9 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
   status.checkpoint_bytes = message.checkpoint_bytes();
   status.checkpoint_wanted = message.checkpoint_wanted();
   status.checkpoint_failure = message.checkpoint_failure();
+  for (const v1::ShardHolders& holders : message.holders()) {
+    status.holders.push_back(FromProto(holders));
+  }
   return status;
 }
 

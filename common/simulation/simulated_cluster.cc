@@ -194,10 +194,10 @@ std::unique_ptr<Machine> SimulatedCluster::MakeMachine(ProcessId id,
     failure_.Update(absl::InternalError("a stranger was let in"));
   }
   if (process.role == Role::kWorker) return MakeWorker(process, start, out);
-  auto shard = std::make_unique<Shard>(start.job, start.self.rank);
-  process.shard = shard.get();
-  shard->Start(out);
-  return shard;
+  auto server = std::make_unique<ServerMachine>(start.job, start.self.rank);
+  process.server = server.get();
+  server->Start(out);
+  return server;
 }
 
 void SimulatedCluster::Follow(Process& process, const EpochStart& start) {
@@ -366,8 +366,9 @@ bool SimulatedCluster::MustWait() const {
     return alive(id) && !processes_[id]->paused && !far_.contains(id);
   };
   if (coordinator_ == nullptr || !begun()) return true;
-  for (int shard = 0; shard < options_.shards; ++shard) {
-    if (!here(shard_process(shard))) return true;
+  for (const ShardHolders& holders : job().holders) {
+    const bool copied = holders.whole && here(shard_process(holders.copy));
+    if (!copied && !here(shard_process(holders.server))) return true;
   }
   int workers = 0;
   bool all_done = true;
@@ -394,20 +395,24 @@ bool SimulatedCluster::RunNext() {
 }
 
 void SimulatedCluster::CheckMemory(const Process& process) {
-  if (!process.alive || process.shard == nullptr) return;
+  if (!process.alive || process.server == nullptr) return;
   const Job& job = *process.member->start()->job;
   int64_t values = 0;
   for (const Chunk& chunk : job.placement.chunks()) {
-    if (chunk.shard == process.index) values += chunk.length;
+    const ShardHolders& holders = job.holders[chunk.shard];
+    const bool held =
+        holders.server == process.index || holders.copy == process.index;
+    if (held) values += chunk.length;
   }
-  // The parameters with the optimizer's state, and two checkpoints of them; the
-  // last mean and the sum under way; what waits for its turn in that.
+  // The parameters with the optimizer's state, and two checkpoints of them or
+  // what is on its way from a server; means; the sum under way; what waits for
+  // its turn in that.
   const int64_t states = OptimizerStateCount(job.options.optimizer.rule);
   const int64_t waiting = job.options.deterministic ? job.worker_count() : 0;
   const int64_t bytes_max =
       values * static_cast<int64_t>(sizeof(float)) *
-      (3 * (1 + std::max<int64_t>(states, job.state_arrays)) + 2 + waiting);
-  const int64_t bytes = process.shard->held_bytes();
+      (3 * (1 + std::max<int64_t>(states, job.state_arrays)) + 3 + waiting);
+  const int64_t bytes = process.server->held_bytes();
   if (bytes <= bytes_max) return;
   failure_.Update(absl::InternalError(
       absl::StrCat("shard ", process.index, " holds ", bytes, " bytes of ",
@@ -483,7 +488,8 @@ absl::Span<const float> SimulatedCluster::mean_gradient(int rank,
 }
 
 const Shard& SimulatedCluster::shard(int index) const {
-  return *processes_[shard_process(index)]->shard;
+  const ProcessId server = shard_process(job().holders[index].server);
+  return *processes_[server]->server->shard(index);
 }
 
 }  // namespace nereus

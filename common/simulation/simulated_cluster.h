@@ -22,7 +22,7 @@
 #include "common/simulation/simulated_network.h"
 #include "common/simulation/simulated_storage.h"
 #include "server/coordinator.h"
-#include "server/shard.h"
+#include "server/server_machine.h"
 #include "worker/worker_machine.h"
 
 namespace nereus {

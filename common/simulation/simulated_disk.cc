@@ -14,15 +14,14 @@ namespace nereus {
 
 void SimulatedCluster::Save(Process& process, const SaveCheckpoint& save) {
   const JobPtr job = process.member->start()->job;
-  const int index = process.member->start()->self.rank;
   process.written_at = std::max(process.written_at, events_.now()) +
                        Draw(options_.disk_time_max);
   OnLife(process, process.written_at - events_.now(),
-         [this, &process, job, index, save] {
+         [this, &process, job, save] {
            const bool dies = std::exchange(crash_in_next_file_, false);
            if (dies)
              disk_.CrashAfterSteps(static_cast<int64_t>(random_.Below(3)));
-           const CheckpointPart part = WritePart(disk_, *job, index, save);
+           const CheckpointPart part = WritePart(disk_, *job, save);
            const bool crashed = disk_.crashed();
            if (crashed) disk_.Restart();
            CheckNewest();

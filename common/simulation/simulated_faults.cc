@@ -29,7 +29,7 @@ void SimulatedCluster::Crash(ProcessId process) {
   }
   victim.session.reset();
   victim.worker = nullptr;
-  victim.shard = nullptr;
+  victim.server = nullptr;
   victim.member.reset();
   victim.deferred.clear();
 }

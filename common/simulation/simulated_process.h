@@ -37,8 +37,8 @@ struct SimulatedCluster::Process {
   std::deque<Task> deferred;  // While it is paused.
 
   std::unique_ptr<Member> member;
-  Shard* shard = nullptr;
-  WorkerMachine* worker = nullptr;  // The member's.
+  ServerMachine* server = nullptr;  // The member's, of either role.
+  WorkerMachine* worker = nullptr;
   std::optional<SessionId> session;
   absl::Time written_at;     // Its last file is; one at a time.
   absl::Time last_sent;      // To the coordinator, and from it: messages of a

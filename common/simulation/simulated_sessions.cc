@@ -200,6 +200,10 @@ void SimulatedCluster::Beat(ProcessId process) {
     heartbeat.begun_step = beating.worker->Report().begun_step;
     heartbeat.round = std::max(kInitialRound, beating.step - 1);
   }
+  if (beating.server != nullptr) {
+    heartbeat.epoch = beating.member->start()->job->epoch;
+    heartbeat.whole_copies = beating.server->whole_copies();
+  }
   if (beating.member->start() != nullptr) ToCoordinator(process, heartbeat);
   OnProcess(process, kHeartbeatInterval, [this, process] { Beat(process); });
 }

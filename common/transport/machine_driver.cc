@@ -26,6 +26,14 @@ bool WorkersOwnSome(const Job& job) {
   return false;
 }
 
+bool ShareShard(const Job& job, int server, int other) {
+  return std::any_of(job.holders.begin(), job.holders.end(),
+                     [&](const auto& holders) {
+                       return std::minmax(holders.server, holders.copy) ==
+                              std::minmax(server, other);
+                     });
+}
+
 }  // namespace
 
 MachineDriver::MachineDriver(Transport* transport, Member* member, int layers,
@@ -126,7 +134,11 @@ void MachineDriver::Execute() {
 }
 
 bool MachineDriver::Dials(const EpochStart& start, PeerId peer) const {
-  if (start.self.role == Role::kShard) return false;
+  // Of two servers, one keeps a copy of the other's shard.
+  if (start.self.role == Role::kShard) {
+    return peer.role == Role::kShard && start.self.rank > peer.rank &&
+           ShareShard(*start.job, start.self.rank, peer.rank);
+  }
   if (peer.role == Role::kShard) return true;
   // Workers have nothing to say to each other but for layers that they own. Of
   // two, the one with the higher rank connects.

@@ -60,6 +60,7 @@ std::vector<std::string> JobArguments(const LocalOptions& options) {
   Append(UpdateArguments(options.job.optimizer), arguments);
   if (options.job.deterministic) arguments.push_back("--deterministic");
   arguments.push_back(absl::StrCat("--nan=", NanPolicyName(options.job.nan)));
+  if (options.job.backup) arguments.push_back("--backup=1");
   if (options.restarts > 0) {
     // A successor may come before its predecessor counts as dead.
     arguments.push_back(absl::StrCat("--max-workers=", 2 * options.workers));
@@ -93,6 +94,10 @@ absl::Status LocalOptions::Validate() const {
       CheckRange("checkpoint_every", job.checkpoint_every, 0, kLarge));
   NEREUS_RETURN_IF_ERROR(
       CheckRange("checkpoints_kept", checkpoints_kept, 1, 1000));
+  if (job.backup && servers < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("backup is 1, servers ", servers, ": it needs 2 or more"));
+  }
   if (checkpoint_dir.empty() &&
       (job.checkpoint_every > 0 || !restore.empty())) {
     return absl::InvalidArgumentError(

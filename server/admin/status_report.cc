@@ -44,6 +44,17 @@ std::string StatusTable(const JobStatus& status) {
                     member.stall->missing, " in round ", member.stall->round,
                     " of layer ", member.stalled_layer, "\n");
   }
+  for (size_t shard = 0; shard < status.holders.size(); ++shard) {
+    const ShardHolders& holders = status.holders[shard];
+    const bool away = holders.server != static_cast<int>(shard);
+    if (away) {
+      absl::StrAppend(&text, "the chunks of shard ", shard, " are served by ",
+                      "shard ", holders.server, "\n");
+    }
+    if (holders.whole) continue;
+    absl::StrAppend(&text, "the chunks of shard ", shard, " have no ",
+                    holders.copy == -1 ? "copy" : "whole copy yet", "\n");
+  }
   if (status.checkpoint_round > kInitialRound) {
     absl::StrAppend(&text, "newest checkpoint: round ", status.checkpoint_round,
                     ", ", status.checkpoint_bytes, " bytes\n");
@@ -90,6 +101,14 @@ std::string StatusJson(const JobStatus& status) {
           {"seconds", absl::ToDoubleSeconds(member.stall->waited)}};
     }
     json[shard ? "shards" : "workers"].push_back(std::move(entry));
+  }
+  json["holders"] = nlohmann::ordered_json::array();
+  for (const ShardHolders& holders : status.holders) {
+    nlohmann::ordered_json entry = {{"server", holders.server},
+                                    {"copy", nullptr},
+                                    {"whole", holders.whole}};
+    if (holders.copy != -1) entry["copy"] = holders.copy;
+    json["holders"].push_back(std::move(entry));
   }
   json["checkpoint"] = nullptr;
   if (status.checkpoint_round > kInitialRound) {

@@ -13,7 +13,8 @@ Seconds are from the signal, medians with the least and the most:
   resumed  the first round that the victim had no part in is done by all others;
            with a server or the coordinator, which take part in none: by all
   gap      the longest time between two rounds done by all others
-  back     the victim has finished a step again; stopped: since it goes on
+  back     the victim has finished a step again; stopped: since it goes on;
+           a server with --backup=1: every shard has its copy again
   lost     steps that are done again
 With --memory: the servers' resident memory while one worker is ten times slower
 than the others, and one joins and leaves a hundred times.
@@ -118,7 +119,27 @@ def first_after_return(worker, killed, listening):
     return next(i for i, event in enumerate(steps) if event[0] > listening)
 
 
+def kill_copied_server(cluster, chance):
+    def copies():
+        return cluster.coordinator.log_text().count("its copy again")
+
+    victim = chance.choice(cluster.servers)
+    before = copies()
+    killed = victim.kill()
+    victim.start()
+    cluster.wait(lambda: copies() > before, LIMIT, f"copies with {victim.name}")
+    back = time.monotonic() - killed
+    wait_rounds(cluster, 3)
+    for worker in cluster.workers:
+        steps = [step for _, step in worker.steps]
+        if steps != sorted(set(steps)):
+            raise Failure(f"{worker.name} has done a step again")
+    return {"gap": longest_gap(cluster.workers, killed), "back": back}
+
+
 def kill_server(cluster, chance, _):
+    if cluster.backup:
+        return kill_copied_server(cluster, chance)
     victim = chance.choice(cluster.servers)
     victim.address = None
     killed = victim.kill()
@@ -262,7 +283,7 @@ def parse_arguments():
     parser.add_argument("--stop-seconds", type=float, default=10)
     for name, value in [("repeats", 5), ("workers", 4), ("servers", 2),
                         ("layers", 3), ("lease", 4), ("seed", 1),
-                        ("rounds", 10500), ("warmup-rounds", 500),
+                        ("rounds", 10500), ("backup", 0), ("warmup-rounds", 500),
                         ("sample-rounds", 100), ("visits", 100)]:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--json", action="store_true",

@@ -106,8 +106,8 @@ class Process:
 class Cluster:
     """A coordinator of its own, servers and workers. Ends with its `with`.
 
-    `top`: where the programs are. `options`: workers, servers, lease, layers,
-    parameters.
+    `top`: where the programs are. `options`: workers, servers, backup, lease,
+    layers, parameters.
     """
 
     def __init__(self, top, options):
@@ -118,7 +118,9 @@ class Cluster:
         self.changed = threading.Condition()  # Guards what members have said.
         self.environment = {k: v for k, v in os.environ.items()
                             if not k.startswith("NEREUS_")}
+        self.backup = options.backup
         self.job = [f"--servers={options.servers}",
+                    f"--backup={options.backup}",
                     f"--workers={options.workers}",
                     f"--max-workers={2 * options.workers}",
                     f"--lease={options.lease}",

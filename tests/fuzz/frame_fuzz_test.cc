@@ -449,7 +449,7 @@ TEST(FrameFuzzTest, AShardDigestsEpochsAndWhateverItAccepts) {
     for (int epoch = 0; epoch < 8; ++epoch) {
       DeliverMany(random, *job, shard, &accepted);
       shard.Freeze();
-      ASSERT_GE(shard.Report().closed_round, kInitialRound);
+      ASSERT_GE(shard.closed_round(), kInitialRound);
       job = RandomEpoch(random, *job);
       Outbox out;
       shard.OnEpoch(job, out);

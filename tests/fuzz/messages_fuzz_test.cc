@@ -45,11 +45,12 @@ JoinRequest SomeJoin() {
 }
 
 Heartbeat SomeHeartbeat() {
-  return {13, 12, 1000, 3, Stall{1, 13, "worker 1", absl::Seconds(12.5)}};
+  return {13, 12,    1000, 3, Stall{1, 13, "worker 1", absl::Seconds(12.5)},
+          5,  {0, 2}};
 }
 
 CheckpointPart SomePart() {
-  return {5, 12, "shard-0", 1234, 0xdeadbeef, "the disk is full"};
+  return {5, 0, 12, "shard-0", 1234, 0xdeadbeef, "the disk is full"};
 }
 
 EpochReport SomeReport() {
@@ -59,7 +60,7 @@ EpochReport SomeReport() {
   report.report.begun_step = 12;
   report.report.fetching = true;
   report.report.factor_layers = {{1, 11, 2}};
-  report.report.closed_round = 11;
+  report.report.closed_rounds = {{0, 11}, {3, 12}};
   return report;
 }
 

@@ -66,7 +66,7 @@ class CheckpointCollectorTest : public testing::Test {
     return true;
   }
 
-  CheckpointCollector collector_{SomeChunks(), /*state_arrays=*/1};
+  CheckpointCollector collector_{/*shard=*/0, SomeChunks(), /*state_arrays=*/1};
   SaveCheckpoint saved_;
 };
 
@@ -196,7 +196,8 @@ TEST_F(CheckpointCollectorTest, AnOldRoundDoesNotEndTwoNewerOnes) {
 }
 
 TEST(CheckpointCollectorStateTest, WithoutStateThereIsOnePart) {
-  CheckpointCollector collector({{0, 0, 0, 2, 0}}, /*state_arrays=*/0);
+  CheckpointCollector collector(/*shard=*/0, {{0, 0, 0, 2, 0}},
+                                /*state_arrays=*/0);
   EXPECT_EQ(collector.parts(), 1);
   Outbox out;
   collector.AddFrame(0, 0, 0, 0, FloatBuffer({1, 2}), out);

@@ -23,6 +23,7 @@ JobPtr SomeJob(int shards = 2) {
 CheckpointPart PartOf(int64_t round, uint64_t epoch, int shard) {
   CheckpointPart part;
   part.epoch = epoch;
+  part.shard = shard;
   part.round = round;
   part.file = absl::StrCat("file-", shard, "-", epoch);
   part.bytes = 10 + shard;
@@ -33,8 +34,8 @@ CheckpointPart PartOf(int64_t round, uint64_t epoch, int shard) {
 // Both parts, in the job's epoch.
 std::optional<CheckpointRecord> Both(CheckpointLedger& ledger, const Job& job,
                                      int64_t round) {
-  EXPECT_FALSE(ledger.OnPart(job, 1, PartOf(round, job.epoch, 1)).has_value());
-  return ledger.OnPart(job, 0, PartOf(round, job.epoch, 0));
+  EXPECT_FALSE(ledger.OnPart(job, PartOf(round, job.epoch, 1)).has_value());
+  return ledger.OnPart(job, PartOf(round, job.epoch, 0));
 }
 
 int64_t ContributionsOf(CheckpointLedger& ledger, const Job& job,
@@ -69,12 +70,12 @@ TEST(CheckpointLedgerTest, RoundsAreCollectedSideBySide) {
   const JobPtr job = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, false);
-  EXPECT_FALSE(ledger.OnPart(*job, 0, PartOf(3, 5, 0)).has_value());
-  EXPECT_FALSE(ledger.OnPart(*job, 0, PartOf(4, 5, 0)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 5, 0)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(4, 5, 0)).has_value());
   // Said again in a new session.
-  EXPECT_FALSE(ledger.OnPart(*job, 0, PartOf(4, 5, 0)).has_value());
-  EXPECT_TRUE(ledger.OnPart(*job, 1, PartOf(4, 5, 1)).has_value());
-  EXPECT_TRUE(ledger.OnPart(*job, 1, PartOf(3, 5, 1)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(4, 5, 0)).has_value());
+  EXPECT_TRUE(ledger.OnPart(*job, PartOf(4, 5, 1)).has_value());
+  EXPECT_TRUE(ledger.OnPart(*job, PartOf(3, 5, 1)).has_value());
 }
 
 TEST(CheckpointLedgerTest, TheNewestDoesNotGoBack) {
@@ -83,12 +84,12 @@ TEST(CheckpointLedgerTest, TheNewestDoesNotGoBack) {
   ledger.OnEpoch(*job, false);
   const auto older = Both(ledger, *job, 3);
   const auto newer = Both(ledger, *job, 4);
-  EXPECT_FALSE(ledger.OnPart(*job, 0, PartOf(2, 5, 0)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(2, 5, 0)).has_value());
   ledger.OnComplete(*newer);
   ledger.OnComplete(*older);
   EXPECT_EQ(ledger.newest()->round, 4);
   // Of no use any more.
-  EXPECT_FALSE(ledger.OnPart(*job, 1, PartOf(2, 5, 1)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(2, 5, 1)).has_value());
   EXPECT_FALSE(Both(ledger, *job, 4).has_value());
   EXPECT_TRUE(Both(ledger, *job, 5).has_value());
 }
@@ -172,13 +173,13 @@ TEST(CheckpointLedgerTest, AnEpochMayEndWhileACheckpointIsWritten) {
   const JobPtr job = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, false);
-  EXPECT_FALSE(ledger.OnPart(*job, 0, PartOf(3, 5, 0)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 5, 0)).has_value());
   const JobPtr next = EpochAfter(*job, [](Job& made) {
     made.first_step = 6;
     made.contributions_before = 12;
   });
   ledger.OnEpoch(*next, false);
-  const auto record = ledger.OnPart(*next, 1, PartOf(3, 6, 1));
+  const auto record = ledger.OnPart(*next, PartOf(3, 6, 1));
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->contributions, 8);
   EXPECT_EQ(record->files[0].name, "file-0-5");
@@ -193,7 +194,7 @@ class RestartedLedgerTest : public testing::Test {
     const JobPtr job = SomeJob();
     ledger_.OnEpoch(*job, false);
     ledger_.OnComplete(*Both(ledger_, *job, 3));
-    EXPECT_FALSE(ledger_.OnPart(*job, 0, PartOf(5, 5, 0)).has_value());
+    EXPECT_FALSE(ledger_.OnPart(*job, PartOf(5, 5, 0)).has_value());
     job_ = EpochAfter(*job, [](Job& made) {
       made.workers = {{0, 4}, {1, 4}, {2, 4}};
       made.base_round = 3;
@@ -207,17 +208,17 @@ class RestartedLedgerTest : public testing::Test {
 };
 
 TEST_F(RestartedLedgerTest, PartsOfAnotherLifeDoNotCount) {
-  EXPECT_FALSE(ledger_.OnPart(*job_, 1, PartOf(5, 6, 1)).has_value());
+  EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 6, 1)).has_value());
   // Written before the job went back, and heard of only now.
-  EXPECT_FALSE(ledger_.OnPart(*job_, 0, PartOf(5, 5, 0)).has_value());
-  const auto record = ledger_.OnPart(*job_, 0, PartOf(5, 6, 0));
+  EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 5, 0)).has_value());
+  const auto record = ledger_.OnPart(*job_, PartOf(5, 6, 0));
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->files[0].name, "file-0-6");
 }
 
 TEST_F(RestartedLedgerTest, PartsOfEpochsToComeDoNotCount) {
-  EXPECT_FALSE(ledger_.OnPart(*job_, 1, PartOf(5, 6, 1)).has_value());
-  EXPECT_FALSE(ledger_.OnPart(*job_, 0, PartOf(5, 7, 0)).has_value());
+  EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 6, 1)).has_value());
+  EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 7, 0)).has_value());
 }
 
 TEST_F(RestartedLedgerTest, TheBaseRoundIsNotMadeAgain) {
@@ -233,7 +234,7 @@ TEST_F(RestartedLedgerTest, ContributionsCountFromThere) {
 TEST_F(RestartedLedgerTest, AllThatItSaysIsInItsState) {
   CheckpointLedger other(ledger_.state());
   EXPECT_EQ(other.newest()->round, 3);
-  EXPECT_FALSE(other.OnPart(*job_, 0, PartOf(5, 5, 0)).has_value());
+  EXPECT_FALSE(other.OnPart(*job_, PartOf(5, 5, 0)).has_value());
   EXPECT_EQ(ContributionsOf(other, *job_, 6), 8 + 9);
 }
 
@@ -255,10 +256,10 @@ TEST(CheckpointLedgerTest, RoundsThatNeverBecomeWholeAreBounded) {
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, false);
   for (int64_t round = 0; round < 20; ++round) {
-    ledger.OnPart(*job, 0, PartOf(round, 5, 0));
+    ledger.OnPart(*job, PartOf(round, 5, 0));
   }
-  EXPECT_FALSE(ledger.OnPart(*job, 1, PartOf(0, 5, 1)).has_value());
-  EXPECT_TRUE(ledger.OnPart(*job, 1, PartOf(19, 5, 1)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(0, 5, 1)).has_value());
+  EXPECT_TRUE(ledger.OnPart(*job, PartOf(19, 5, 1)).has_value());
 }
 
 }  // namespace

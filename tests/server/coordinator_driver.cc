@@ -67,6 +67,7 @@ Heartbeat HeartbeatOf(int64_t begun_step, int64_t round) {
 CheckpointPart PartOf(int shard, int64_t round, uint64_t epoch) {
   CheckpointPart part;
   part.epoch = epoch;
+  part.shard = shard;
   part.round = round;
   part.file = absl::StrCat("shard-", shard, "-epoch-", epoch);
   part.bytes = 100 + shard;
@@ -247,10 +248,11 @@ Reaction CoordinatorDriver::Report(SessionId session,
 
 Reaction CoordinatorDriver::Report(SessionId session, int64_t begun_step) {
   MachineReport report;
-  if (sessions_.at(session).start->self.role == Role::kWorker) {
+  const PeerId self = sessions_.at(session).start->self;
+  if (self.role == Role::kWorker) {
     report.begun_step = begun_step;
   } else {
-    report.closed_round = std::max(kInitialRound, begun_step - 1);
+    report.closed_rounds[self.rank] = std::max(kInitialRound, begun_step - 1);
   }
   return Report(session, report);
 }

@@ -372,7 +372,9 @@ EpochReport ReportOf(int64_t begun_step, FactorLayers factor_layers = {},
   report.epoch = 1;
   report.report.begun_step = begun_step;
   report.report.factor_layers = std::move(factor_layers);
-  report.report.closed_round = closed_round;
+  if (closed_round.has_value()) {
+    report.report.closed_rounds[0] = *closed_round;
+  }
   return report;
 }
 
@@ -505,7 +507,7 @@ TEST(CoordinatorLeaveTest, OneWhoLeavesMakesWayForAJoiner) {
   EXPECT_THAT(driver.Say(kWorker1, Leave{7}).sent, IsEmpty());
   EXPECT_EQ(driver.state(), JobState::kRunning);
   MachineReport shard;
-  shard.closed_round = 7;
+  shard.closed_rounds[0] = 7;
   driver.Report(kShard0, shard);
   const Reaction on = driver.ReportAll(7);
   EXPECT_THAT(HearersOf<EpochStart>(on),

@@ -179,9 +179,11 @@ TEST(CoordinatorRegressionTest, OneWhoHasLeftIsNotBehind) {
   given.report.begun_step = 8;
   given.report.factor_layers = {{0, 8, 0}};
   change.workers = {leaver, given};
-  MachineReport shard;
-  shard.closed_round = 8;
-  change.shards = {shard, shard};
+  for (const int32_t rank : {0, 1}) {
+    MachineReport report;
+    report.closed_rounds[rank] = 8;
+    change.servers.push_back({rank, false, report});
+  }
   const auto next = MakeNextEpoch(*job, 7, change);
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_THAT(next->afresh, IsEmpty());

@@ -71,17 +71,25 @@ EpochChange::Worker Fetching(int rank, int64_t first_step) {
   return worker;
 }
 
-MachineReport Closed(std::optional<int64_t> round) {
-  MachineReport report;
-  report.closed_round = round;
-  return report;
+// Servers 0, 1, ..., whose own shards have closed these rounds.
+std::vector<EpochChange::Server> Closed(
+    const std::vector<std::optional<int64_t>>& rounds) {
+  std::vector<EpochChange::Server> servers;
+  for (const std::optional<int64_t>& round : rounds) {
+    EpochChange::Server server;
+    server.rank = static_cast<int32_t>(servers.size());
+    if (round.has_value()) server.report.closed_rounds[server.rank] = *round;
+    servers.push_back(std::move(server));
+  }
+  return servers;
 }
 
 EpochChange ChangeOf(std::vector<EpochChange::Worker> workers,
                      std::vector<int32_t> joiners = {},
                      std::optional<int64_t> closed = kInitialRound) {
   return {std::move(workers),
-          {Closed(closed), Closed(closed)},
+          Closed({closed, closed}),
+          {},
           std::move(joiners),
           false};
 }
@@ -326,7 +334,7 @@ TEST(EpochChangeTest, WhereTheShardsHaveAllNewWorkersGoOn) {
   });
   EpochChange change = ChangeOf({Fetching(2, 6)}, {3});
   // One shard's chunk lags by a round.
-  change.shards = {Closed(8), Closed(9)};
+  change.servers = Closed({8, 9});
   const NextEpoch next = Next(*job, change);
   EXPECT_THAT(next.afresh, ElementsAre(2));
   EXPECT_EQ(next.job->first_step, 9);
@@ -337,9 +345,9 @@ TEST(EpochChangeTest, WhereTheShardsHaveAllNewWorkersGoOn) {
 
 TEST(EpochChangeTest, AShardWithoutRoundsSaysNothingAboutThem) {
   EpochChange change = ChangeOf({}, {3});
-  change.shards = {Closed(std::nullopt), Closed(4)};
+  change.servers = Closed({std::nullopt, 4});
   EXPECT_EQ(Next(*ServerJob(2), change).job->first_step, 5);
-  change.shards = {Closed(std::nullopt), Closed(std::nullopt)};
+  change.servers = Closed({std::nullopt, std::nullopt});
   EXPECT_EQ(Next(*ServerJob(2), change).job->first_step, 0);
 }
 

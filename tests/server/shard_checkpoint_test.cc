@@ -296,7 +296,7 @@ TEST(ShardRestoreTest, LoadsAllChunksWithTheirState) {
     EXPECT_EQ(values.state.float_count(), values.length);
   }
   EXPECT_EQ(FloatsOf(shard.parameters(0, 0)), OnDisk(0, 0, 1));
-  EXPECT_EQ(shard.Report().closed_round, 8);
+  EXPECT_EQ(shard.closed_round(), 8);
 }
 
 TEST(ShardRestoreTest, PullsOfTheBaseRoundAreAnsweredAtOnce) {
@@ -348,7 +348,7 @@ TEST(ShardRestoreTest, RoundsGoOnAfterTheBaseRound) {
   const Effects closed = Contribute(shard, *job, 5, 0, 9, {4});
   EXPECT_THAT(ValuesIn(closed.sent, FrameKind::kResult, 0, 0, 9, 1),
               ElementsAre(parameter - velocity));
-  EXPECT_EQ(shard.Report().closed_round, 9);
+  EXPECT_EQ(shard.closed_round(), 9);
   // Round 9 is of a checkpoint: with what the first worker owns.
   DeliverAll(shard, PeerId::Worker(4),
              FramesOf(*job, PeerId::Worker(4), FrameKind::kOwned, 1, 0, 9,

@@ -391,25 +391,25 @@ TEST(ShardReportTest, TheOldestClosedRoundCounts) {
                FramesOf(*job, PeerId::Worker(0), FrameKind::kContribution,
                         layer, 0, round, IntegerValues(4, 0)));
   };
-  EXPECT_EQ(shard.Report().closed_round, kInitialRound);
+  EXPECT_EQ(shard.closed_round(), kInitialRound);
   contribute(0, kInitialRound);
   contribute(0, 0);
-  EXPECT_EQ(shard.Report().closed_round, kInitialRound);
+  EXPECT_EQ(shard.closed_round(), kInitialRound);
   contribute(1, kInitialRound);
-  EXPECT_EQ(shard.Report().closed_round, kInitialRound);
+  EXPECT_EQ(shard.closed_round(), kInitialRound);
   contribute(1, 0);
-  EXPECT_EQ(shard.Report().closed_round, 0);
+  EXPECT_EQ(shard.closed_round(), 0);
   contribute(1, 1);
-  EXPECT_EQ(shard.Report().closed_round, 0);
+  EXPECT_EQ(shard.closed_round(), 0);
   contribute(0, 1);
-  EXPECT_EQ(shard.Report().closed_round, 1);
+  EXPECT_EQ(shard.closed_round(), 1);
 }
 
 TEST(ShardReportTest, WithoutChunksThatTakeRoundsThereIsNone) {
   const JobPtr job = TestJob(1, 3, {FactorLayer("fc", 2, 2, false, 1)},
                              PlainSgd(), Scheme::kFactor);
   for (int index = 0; index < 3; ++index) {
-    EXPECT_EQ(Shard(job, index).Report().closed_round, std::nullopt) << index;
+    EXPECT_EQ(Shard(job, index).closed_round(), std::nullopt) << index;
   }
 }
 

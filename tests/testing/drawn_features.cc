@@ -36,6 +36,7 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   }
 
   options.lease = absl::Milliseconds(2500 + random.Below(2500));
+  options.job.backup = options.shards > 1 && random.Chance(0.5);
   return options;
 }
 

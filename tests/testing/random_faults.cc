@@ -154,7 +154,7 @@ bool RandomFaults::StrikeWorker(Fault fault) {
 }
 
 bool RandomFaults::StrikeConnection(Fault fault) {
-  const ProcessId victim = AnyWorker();
+  const ProcessId victim = AnyProcess();
   const ProcessId other = AnyProcess();
   const bool outward = random_.Chance(0.5);
   const ProcessId from = outward ? victim : other;
@@ -178,7 +178,7 @@ bool RandomFaults::StrikeConnection(Fault fault) {
       cluster_->BreakSession(AnyProcess());
       return true;
     case Fault::kSessionEndsOneSided:
-      return CutSession(shards_may_die_ ? AnyProcess() : victim);
+      return CutSession(shards_may_die_ ? AnyProcess() : AnyWorker());
     case Fault::kAnswerIsLost:
       cluster_->LoseNextAnswer(AnyProcess());
       return true;

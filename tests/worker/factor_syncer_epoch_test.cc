@@ -179,7 +179,7 @@ TEST_P(FactorEpochTest, ReportsSayHowFarTheLayerIs) {
     const MachineReport report = cluster.worker(rank).machine().Report();
     EXPECT_EQ(report.begun_step, 1);
     EXPECT_FALSE(report.fetching);
-    EXPECT_EQ(report.closed_round, std::nullopt);
+    EXPECT_TRUE(report.closed_rounds.empty());
     ASSERT_EQ(report.factor_layers.size(), 1u);
     EXPECT_EQ(report.factor_layers[0].layer, 0);
     EXPECT_EQ(report.factor_layers[0].done_round, rank == 0 ? 1 : 0);

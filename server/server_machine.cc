@@ -1,0 +1,111 @@
+#include "server/server_machine.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+
+ServerMachine::ServerMachine(JobPtr job, int server)
+    : server_(server), job_(std::move(job)) {
+  for (int index = 0; index < job_->shards(); ++index) {
+    if (!Holds(index)) continue;
+    shards_.try_emplace(index, job_, index, PeerId::Shard(server_));
+  }
+}
+
+bool ServerMachine::Holds(int shard) const {
+  const ShardHolders& holders = job_->holders[shard];
+  return holders.server == server_ || holders.copy == server_;
+}
+
+void ServerMachine::Start(Outbox& out) {
+  for (auto& [index, shard] : shards_) shard.Start(out);
+}
+
+absl::StatusOr<Landing> ServerMachine::OnHeader(
+    PeerId from, const FrameHeader& header) const {
+  NEREUS_RETURN_IF_ERROR(CheckFrame(*job_, from, header));
+  NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(*job_, header));
+  const auto held = shards_.find(chunk.shard);
+  if (held != shards_.end()) return held->second.OnHeader(from, header);
+  return absl::InvalidArgumentError(absl::StrCat(
+      DescribeFrame(header), ": the chunk is ", PeerName(job_->ServerOf(chunk)),
+      "'s, this is ", PeerName(PeerId::Shard(server_))));
+}
+
+void ServerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
+  const auto chunk = FindChunk(*job_, frame.header);
+  NEREUS_CHECK(chunk.ok()) << chunk.status();
+  shards_.at(chunk->shard).OnFrame(from, frame, out);
+}
+
+MachineReport ServerMachine::Report() const {
+  MachineReport report;
+  for (const auto& [index, shard] : shards_) {
+    report.closed_rounds.merge(shard.Report().closed_rounds);
+  }
+  return report;
+}
+
+void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
+  job_ = std::move(job);
+  for (int index = 0; index < job_->shards(); ++index) {
+    if (!Holds(index)) {
+      shards_.erase(index);
+    } else if (const auto held = shards_.find(index); held != shards_.end()) {
+      held->second.OnEpoch(job_, out);
+    } else {
+      const auto made =
+          shards_.try_emplace(index, job_, index, PeerId::Shard(server_));
+      made.first->second.Start(out);
+    }
+  }
+}
+
+int64_t ServerMachine::stored_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [index, shard] : shards_) bytes += shard.stored_bytes();
+  return bytes;
+}
+
+int64_t ServerMachine::held_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [index, shard] : shards_) bytes += shard.held_bytes();
+  return bytes;
+}
+
+int64_t ServerMachine::chunk_count() const {
+  int64_t chunks = 0;
+  for (const auto& [index, shard] : shards_) chunks += shard.chunk_count();
+  return chunks;
+}
+
+std::optional<Shard::OpenRound> ServerMachine::oldest_open_round() const {
+  std::optional<Shard::OpenRound> oldest;
+  for (const auto& [index, shard] : shards_) {
+    if (!shard.serves()) continue;
+    std::optional<Shard::OpenRound> open = shard.oldest_open_round();
+    if (!open.has_value()) continue;
+    if (!oldest.has_value() || open->round < oldest->round) oldest = open;
+  }
+  return oldest;
+}
+
+std::vector<int32_t> ServerMachine::whole_copies() const {
+  std::vector<int32_t> whole;
+  for (const auto& [index, shard] : shards_) {
+    if (shard.copy_is_whole()) whole.push_back(index);
+  }
+  return whole;
+}
+
+const Shard* ServerMachine::shard(int index) const {
+  const auto found = shards_.find(index);
+  return found == shards_.end() ? nullptr : &found->second;
+}
+
+}  // namespace nereus

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Trains on MNIST while processes of the job are killed, run after run.
+
+  bazel build //server/admin:nereusctl //server:nereus-server \\
+      //worker/trainer:nereus-worker
+  tests/integration/kill_runs.py --data=DIR [--runs=20] [--backup=1]
+  tests/integration/kill_runs.py --data=DIR --stop-seconds=10
+
+Each run is `nereusctl local` with 4 workers and 2 servers. At random moments a
+worker, then a server, then the coordinator is killed by SIGKILL, and started
+again by nereusctl; with --stop-seconds each is stopped for so long instead. A
+run is good if it ends by itself with equal replicas and, within half a percent,
+the accuracy of a run without faults. Without --backup the servers have
+checkpoints to go back to, and with it none.
+
+Prints a line for each run, and at last how many were good; exits 0 if all were.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+ACCURACY_MARGIN = 0.005
+LIMIT = 240  # Seconds for one run.
+
+
+def find_nereusctl():
+    """The built program: below the top (a test's files) or its bazel-bin."""
+    for folder in (TOP, os.path.join(TOP, "bazel-bin")):
+        program = os.path.join(folder, "server/admin/nereusctl")
+        if os.access(program, os.X_OK):
+            return program
+    sys.exit("server/admin/nereusctl is not built")
+
+
+def kind_of(command):
+    if command[0].endswith("nereus-worker"):
+        return "worker"
+    return "coordinator" if "--coordinate-only" in command else "server"
+
+
+def children(parent):
+    """(process, kind) of a process's children that run."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", encoding="ascii") as stat:
+                state, its_parent = stat.read().rsplit(")", 1)[1].split()[:2]
+            with open(f"/proc/{name}/cmdline", encoding="utf-8") as line:
+                command = line.read().split("\0")
+        except OSError:
+            continue  # It has just ended.
+        if int(its_parent) == parent and state != "Z":
+            found.append((int(name), kind_of(command)))
+    return found
+
+
+def strike(local, kind, chance, options):
+    """Kills or stops one process of `kind`; says whether there was one."""
+    victims = [pid for pid, its in children(local.pid) if its == kind]
+    if not victims:
+        return False
+    victim = chance.choice(victims)
+    try:
+        if options.stop_seconds == 0:
+            os.kill(victim, signal.SIGKILL)
+            return True
+        os.kill(victim, signal.SIGSTOP)
+        time.sleep(options.stop_seconds)
+        os.kill(victim, signal.SIGCONT)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def train(folder, kinds, chance, options):
+    """One run; its report, or why there is none, and what was struck."""
+    report = os.path.join(folder, "report.json")
+    command = [find_nereusctl(), "local", f"--data={options.data}",
+               "--workers=4", "--servers=2", f"--epochs={options.epochs}",
+               f"--lease={options.lease}", f"--json={report}",
+               "--restarts=30", "--log-level=info"]
+    if options.backup:
+        command.append("--backup=1")
+    else:
+        command += [f"--checkpoint-dir={folder}/checkpoints",
+                    "--checkpoint-every=20"]
+    struck = []
+    with open(os.path.join(folder, "log"), "wb") as log:
+        local = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            for kind in kinds:
+                time.sleep(chance.uniform(1.5, 4))
+                if strike(local, kind, chance, options):
+                    struck.append(kind)
+            code = local.wait(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            return f"not over after {LIMIT} s", struck
+        finally:
+            if local.poll() is None:
+                local.send_signal(signal.SIGINT)
+                local.wait()
+    if code != 0:
+        return f"exit code {code}", struck
+    with open(report, encoding="utf-8") as file:
+        return json.load(file), struck
+
+
+def describe_fault(result, expected):
+    """What is wrong with a run; nothing if it is good."""
+    if isinstance(result, str):
+        return result
+    if not result["replicas_equal"]:
+        return "replicas differ"
+    if result["test_accuracy"] < expected - ACCURACY_MARGIN:
+        return f"accuracy {result['test_accuracy']}, not {expected}"
+    return ""
+
+
+def run_once(number, kinds, expected, options):
+    """One run and its line; the accuracy, or nothing if it was no good."""
+    folder = tempfile.mkdtemp(prefix="nereus-kill-")
+    chance = random.Random(options.seed + number)
+    begun = time.monotonic()
+    result, struck = train(folder, kinds, chance, options)
+    fault = describe_fault(result, expected)
+    seconds = time.monotonic() - begun
+    print(f"run {number}: {seconds:.1f} s, struck {', '.join(struck) or 'none'}"
+          f", {fault + ', see ' + folder if fault else 'good'}", flush=True)
+    if fault:
+        return None
+    shutil.rmtree(folder, ignore_errors=True)
+    return result["test_accuracy"]
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="a folder with MNIST")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--backup", type=int, choices=(0, 1), default=0)
+    parser.add_argument("--stop-seconds", type=float, default=0)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--lease", type=float, default=4)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+def main():
+    options = parse_arguments()
+    # By an exception, so that what it has started ends too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    expected = run_once(0, [], 0.0, options)
+    if expected is None:
+        return 1
+    kinds = ["worker", "server", "coordinator"]
+    good = sum(run_once(number, kinds, expected, options) is not None
+               for number in range(1, options.runs + 1))
+    print(f"{good} of {options.runs} runs were good; accuracy without faults "
+          f"{expected:.4f}")
+    return 0 if good == options.runs else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,176 @@
+#include "tests/server/shard_pair.h"
+
+#include <gmock/gmock.h>
+
+#include <utility>
+
+namespace nereus {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+JobOptions PlainSgd(OptimizerPlace place) {
+  JobOptions options;
+  options.optimizer.learning_rate = 1.0f;
+  options.optimizer.momentum = 0.0f;
+  options.optimizer_place = place;
+  options.backup = true;
+  return options;
+}
+
+std::vector<LayerSpec> PairLayers() {
+  return {VectorLayer("a", 2), VectorLayer("b", 2), VectorLayer("c", 2)};
+}
+
+ShardHolders Holders(int server, int copy, bool whole) {
+  return {server, copy, whole};
+}
+
+ShardPair::ShardPair(const JobPtr& job) : job_(job) {
+  for (const int rank : {0, 1}) Make(rank);
+}
+
+ShardPair::ShardPair(JobOptions options, int workers)
+    : ShardPair(TestJob(workers, 2, PairLayers(), options)) {}
+
+void ShardPair::Make(int rank) {
+  Outbox out;
+  shards_.try_emplace(rank, job_, 0, PeerId::Shard(rank));
+  at(rank).Start(out);
+  Effects all;
+  Take(Carry(out), all);
+  EXPECT_THAT(all.sent, IsEmpty());
+}
+
+void ShardPair::Take(Effects effects, Effects& all) {
+  for (Effects::Sent& sent : effects.sent) {
+    if (!sent.to.has_value() || sent.to->role == Role::kWorker) {
+      all.sent.push_back(std::move(sent));
+    } else {
+      EXPECT_NE(*sent.to, sent.frame.header.sender);
+      wire_.push_back(std::move(sent.frame));
+    }
+  }
+  for (SaveCheckpoint& save : effects.saves) saves_.push_back(std::move(save));
+  for (LoadCheckpoint& load : effects.loads) loads_.push_back(std::move(load));
+}
+
+Effects ShardPair::Enter(const ShardHolders& holders,
+                         const std::function<void(Job&)>& edit) {
+  wire_.clear();
+  job_ = EpochAfter(*job_, [&](Job& job) {
+    job.holders[0] = holders;
+    if (edit) edit(job);
+  });
+  Effects all;
+  for (const int rank : {0, 1}) {
+    if (rank != holders.server && rank != holders.copy) {
+      shards_.erase(rank);
+    } else if (shards_.count(rank) == 0) {
+      Make(rank);
+    } else {
+      Outbox out;
+      at(rank).OnEpoch(job_, out);
+      Take(Carry(out), all);
+    }
+  }
+  return all;
+}
+
+Effects ShardPair::Send(int worker, const std::vector<Frame>& frames) {
+  Effects all;
+  Take(DeliverAll(server(), PeerId::Worker(worker), frames), all);
+  return all;
+}
+
+std::vector<Frame> ShardPair::Contribution(
+    int worker, int layer, int64_t round,
+    const std::vector<float>& values) const {
+  return FramesOf(*job_, PeerId::Worker(worker), FrameKind::kContribution,
+                  layer, 0, round, values);
+}
+
+Effects ShardPair::Contribute(int worker, int layer, int64_t round,
+                              const std::vector<float>& values) {
+  return Send(worker, Contribution(worker, layer, round, values));
+}
+
+Effects ShardPair::Pull(int worker, int layer, int64_t round) {
+  return Send(worker, {PullFrame(*job_, PeerId::Worker(worker),
+                                 FrameKind::kPull, layer, 0, round)});
+}
+
+Shard& ShardPair::Receiver(const Frame& frame) {
+  return at(frame.header.sender == PeerId::Shard(0) ? 1 : 0);
+}
+
+Effects ShardPair::Arrive(int count) {
+  Effects all;
+  for (; count > 0 && !wire_.empty(); --count) {
+    const Frame frame = wire_.front();
+    wire_.pop_front();
+    Take(DeliverAll(Receiver(frame), frame.header.sender, {frame}), all);
+  }
+  return all;
+}
+
+void ShardPair::Begin(const std::vector<float>& initial) {
+  Arrive();
+  for (const int layer : {0, 2}) Contribute(0, layer, kInitialRound, initial);
+  EXPECT_THAT(Arrive().sent, IsEmpty());
+  ExpectEqual();
+}
+
+Effects ShardPair::Round(int64_t round, const std::vector<float>& values) {
+  Effects all;
+  for (const int layer : {0, 2}) {
+    for (const WorkerSeat& seat : job_->workers) {
+      std::vector<float> scaled = values;
+      for (float& value : scaled) value *= static_cast<float>(1 + seat.rank);
+      Take(Contribute(seat.rank, layer, round, scaled), all);
+    }
+  }
+  Take(Arrive(), all);
+  return all;
+}
+
+std::vector<float> ShardPair::parameters(int rank, int layer) const {
+  return FloatsOf(shards_.at(rank).parameters(layer, 0));
+}
+
+void ShardPair::ExpectEqual() {
+  for (const int layer : {0, 2}) {
+    EXPECT_EQ(parameters(0, layer), parameters(1, layer)) << layer;
+  }
+  EXPECT_EQ(at(0).stored_bytes(), at(1).stored_bytes());
+  EXPECT_EQ(at(0).closed_round(), at(1).closed_round());
+  EXPECT_TRUE(server().copy_is_whole());
+}
+
+Frame ShardPair::Between(FrameKind kind, int from, int64_t round,
+                         int layer) const {
+  Frame frame{MakeHeader(*job_, PeerId::Shard(from), kind, layer, 0, round),
+              {}};
+  if (kind != FrameKind::kHave) {
+    frame.header.wire = WireType::kFloat32;
+    frame.payload = FloatBuffer({1, 1});
+    frame.header.payload_bytes = 8;
+  }
+  return frame;
+}
+
+void ShardPair::ExpectDiscarded(const Frame& frame) {
+  const auto landing =
+      Receiver(frame).OnHeader(frame.header.sender, frame.header);
+  ASSERT_TRUE(landing.ok()) << landing.status();
+  EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
+}
+
+void ShardPair::ExpectRefused(const Frame& frame, const std::string& why) {
+  const absl::Status status =
+      Receiver(frame).OnHeader(frame.header.sender, frame.header).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+}
+
+}  // namespace nereus

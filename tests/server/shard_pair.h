@@ -1,0 +1,89 @@
+#ifndef NEREUS_TESTS_SERVER_SHARD_PAIR_H_
+#define NEREUS_TESTS_SERVER_SHARD_PAIR_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "server/shard.h"
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+
+// Updates are parameters - mean gradient, exactly; shards have copies.
+JobOptions PlainSgd(OptimizerPlace place = OptimizerPlace::kServer);
+
+// Three layers of two values, of which 0 and 2 are shard 0's.
+std::vector<LayerSpec> PairLayers();
+
+ShardHolders Holders(int server, int copy, bool whole);
+
+// Shard 0 on servers 0 and 1, and the network between them, which carries a
+// frame when it is told to.
+class ShardPair {
+ public:
+  explicit ShardPair(const JobPtr& job);
+  explicit ShardPair(JobOptions options = PlainSgd(), int workers = 2);
+
+  const Job& job() const { return *job_; }
+  Shard& at(int rank) { return shards_.at(rank); }
+  Shard& server() { return at(job_->holders[0].server); }
+  Shard& copy() { return at(job_->holders[0].copy); }
+  std::vector<float> parameters(int rank, int layer = 0) const;
+
+  // Frames on their way; what the two have saved and loaded.
+  const std::deque<Frame>& wire() const { return wire_; }
+  const std::vector<SaveCheckpoint>& saves() const { return saves_; }
+  const std::vector<LoadCheckpoint>& loads() const { return loads_; }
+
+  // The next epoch; who holds the shard no more is gone, and who is new has
+  // nothing. Frames on their way are lost.
+  Effects Enter(const ShardHolders& holders,
+                const std::function<void(Job&)>& edit = {});
+
+  // All of these return what workers are sent.
+
+  // These frames come from a worker.
+  Effects Send(int worker, const std::vector<Frame>& frames);
+  Effects Contribute(int worker, int layer, int64_t round,
+                     const std::vector<float>& values);
+  Effects Pull(int worker, int layer, int64_t round);
+  // So many frames between the servers arrive, or all, and theirs.
+  Effects Arrive(int count = std::numeric_limits<int>::max());
+  // One round of both layers, of all workers.
+  Effects Round(int64_t round, const std::vector<float>& values);
+
+  // Both layers have these initial values, on both servers.
+  void Begin(const std::vector<float>& initial);
+  void ExpectEqual();
+
+  std::vector<Frame> Contribution(int worker, int layer, int64_t round,
+                                  const std::vector<float>& values) const;
+  // One of two ones, or kHave, of a server.
+  Frame Between(FrameKind kind, int from, int64_t round, int layer = 0) const;
+  // How the other one takes it.
+  void ExpectDiscarded(const Frame& frame);
+  void ExpectRefused(const Frame& frame, const std::string& why);
+
+ private:
+  void Make(int rank);
+  Shard& Receiver(const Frame& frame);
+  // Keeps what workers are sent; the rest is on the wire.
+  void Take(Effects effects, Effects& all);
+
+  JobPtr job_;
+  std::map<int, Shard> shards_;  // By the server's rank.
+  std::deque<Frame> wire_;
+  std::vector<SaveCheckpoint> saves_;
+  std::vector<LoadCheckpoint> loads_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_SERVER_SHARD_PAIR_H_

@@ -1,0 +1,113 @@
+// Shards with copies on other servers: a server that is lost costs no step.
+// Laws 1, 2 and 7 of docs/architecture.md, on the production machines.
+
+#include "common/base/random.h"
+#include "gtest/gtest.h"
+#include "tests/testing/random_faults.h"
+#include "tests/testing/simulated_jobs.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+constexpr int kSeeds = 200;
+constexpr absl::Duration kPatience = absl::Seconds(40);
+
+// Nothing is on disk: what comes back comes from copies.
+SimulatedClusterOptions JobWithCopies(uint64_t seed) {
+  SimulatedClusterOptions options = RandomJob(seed);
+  options.workers = 1 + static_cast<int>(seed % 4);
+  options.max_workers = options.workers + 3;
+  options.shards = 2 + static_cast<int>(seed / 4 % 3);
+  options.job.backup = true;
+  return options;
+}
+
+bool AllAreBack(const SimulatedCluster& cluster) {
+  const std::vector<ShardHolders> first =
+      FirstHolders(cluster.job().shards(), /*backup=*/true);
+  return cluster.job().holders == first;
+}
+
+TEST(BackupSimulationTest, ALostServerCostsNoStep) {
+  for (const uint64_t seed : TestSeeds(kSeeds)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedCluster cluster(JobWithCopies(seed),
+                             RandomWorkload(MixedLayers(), seed));
+    Random random(seed);
+    int64_t steps = 0;
+    for (int lost = 0; lost < 3; ++lost) {
+      steps += 1 + static_cast<int64_t>(random.Below(3));
+      absl::Status status = cluster.RunSteps(steps);
+      ASSERT_TRUE(status.ok()) << status;
+      const int server = static_cast<int>(random.Below(cluster.job().shards()));
+      // In the middle of a step.
+      const absl::Duration now = cluster.events().now() - absl::UnixEpoch();
+      cluster.At(now + random.Uniform() * absl::Milliseconds(5),
+                 [&, server] { cluster.Crash(cluster.shard_process(server)); });
+      cluster.At(now + random.Uniform() * absl::Seconds(3),
+                 [&, server] { cluster.StartShard(server); });
+      status = cluster.RunSteps(++steps);
+      ASSERT_TRUE(status.ok()) << status;
+      cluster.AdvanceBy(absl::Seconds(8));
+      EXPECT_TRUE(AllAreBack(cluster));
+    }
+    EXPECT_EQ(cluster.job().base_round, kInitialRound);
+  }
+}
+
+TEST(BackupSimulationTest, OneServerIsEnoughUntilAnotherOneComes) {
+  for (const uint64_t seed : TestSeeds(60)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = JobWithCopies(seed);
+    options.shards = 2;
+    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    ASSERT_TRUE(cluster.RunSteps(2).ok());
+    const int lost = static_cast<int>(seed % 2);
+    cluster.Crash(cluster.shard_process(lost));
+    absl::Status status = cluster.RunSteps(6);
+    ASSERT_TRUE(status.ok()) << status;
+    for (const ShardHolders& holders : cluster.job().holders) {
+      EXPECT_EQ(holders, (ShardHolders{1 - lost, -1, false}));
+    }
+    cluster.StartShard(lost);
+    cluster.AdvanceBy(absl::Seconds(4));
+    EXPECT_TRUE(AllAreBack(cluster));
+    // Now the other one may go.
+    cluster.Crash(cluster.shard_process(1 - lost));
+    status = cluster.RunSteps(10);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST(BackupSimulationTest, WithoutItsCopyALostShardEndsTheJob) {
+  SimulatedClusterOptions options = JobWithCopies(1);
+  options.shards = 2;
+  SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), 1));
+  ASSERT_TRUE(cluster.RunSteps(2).ok());
+  cluster.Crash(cluster.shard_process(0));
+  cluster.Crash(cluster.shard_process(1));
+  const absl::Status status = cluster.RunSteps(4);
+  EXPECT_TRUE(IsLost(status)) << status;
+}
+
+// With checkpoints too, for when two servers die at a time.
+TEST(BackupSimulationTest, TheJobGoesOnWhateverDies) {
+  int lost = 0;
+  for (const uint64_t seed : TestSeeds(kSeeds)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = JobWithCopies(seed);
+    options.has_disk = true;
+    options.job.checkpoint_every = static_cast<int64_t>(seed / 12 % 4);
+    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    cluster.set_patience(kPatience);
+    const RandomFaults faults(seed, AllFaults(), &cluster);
+    const absl::Status status = cluster.RunSteps(8);
+    lost += IsLost(status);
+    ASSERT_TRUE(status.ok() || IsLost(status)) << status;
+  }
+  EXPECT_LE(lost, 1 + static_cast<int>(TestSeeds(kSeeds).size()) / 8);
+}
+
+}  // namespace
+}  // namespace nereus
