@@ -332,6 +332,8 @@ class SimulatedCluster {
   std::map<std::pair<int, int64_t>, Recorded> outcomes_;
   // The same of what is in checkpoints, by layer and round.
   std::map<std::pair<int, int64_t>, uint32_t> saved_sums_;
+  // Of all parameters that any worker came to, dead or alive: the same.
+  std::map<std::pair<int, int64_t>, std::set<uint32_t>> had_sums_;
   Outcome on_outcome_;
   absl::Status failure_;
 };

@@ -91,19 +91,15 @@ absl::Status SimulatedCluster::CheckCheckpoint(int64_t round) {
 }
 
 void SimulatedCluster::CheckSaved(int layer, int64_t round) {
-  const auto outcome = outcomes_.find({layer * 2, round});
   const auto saved = saved_sums_.find({layer, round});
-  if (outcome == outcomes_.end() || saved == saved_sums_.end()) return;
-  if (outcome->second.sum == saved->second) {
-    // Should all who had it die, the others may do the round again without
-    // them; what is saved stays as good a moment to go back to.
-    saved_sums_.erase(saved);
-    return;
-  }
-  if (!outcome->second.exact) return;
-  failure_.Update(absl::InternalError(absl::StrCat(
-      "the checkpoint of round ", round, " has other parameters of layer ",
-      layer, " than worker ", processes_[outcome->second.by]->rank)));
+  const auto had = had_sums_.find({layer, round});
+  if (had == had_sums_.end() || saved == saved_sums_.end()) return;
+  // Should all who had it die, the others may do the round again without them;
+  // what is saved stays as good a moment to go back to.
+  if (had->second.contains(saved->second)) return;
+  failure_.Update(absl::InternalError(
+      absl::StrCat("the checkpoint of round ", round,
+                   " has parameters of layer ", layer, " that nobody had")));
 }
 
 void SimulatedCluster::CheckNewest() {
@@ -128,8 +124,9 @@ void SimulatedCluster::ForgetAfter(int64_t round) {
   std::erase_if(outcomes_, [&](const auto& outcome) {
     return outcome.first.second > round;
   });
-  std::erase_if(saved_sums_,
-                [&](const auto& saved) { return saved.first.second > round; });
+  const auto later = [&](const auto& sum) { return sum.first.second > round; };
+  std::erase_if(saved_sums_, later);
+  std::erase_if(had_sums_, later);
 }
 
 }  // namespace nereus

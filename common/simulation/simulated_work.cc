@@ -132,6 +132,13 @@ void SimulatedCluster::CheckOutcome(const Process& process,
 
 void SimulatedCluster::Compare(const Process& process, int key, int64_t round,
                                uint32_t sum) {
+  const Job& own = *process.member->start()->job;
+  const int position = own.PositionOf(process.rank);
+  if (position < 0) return;
+  const int64_t first_step = own.workers[position].first_step;
+  const Recorded now = {process.id, sum,
+                        round >= first_step || round == own.base_round};
+  if (key % 2 == 0 && now.exact) had_sums_[{key / 2, round}].insert(sum);
   // One that counts as dead, but has not heard, may have got further than those
   // who went on without it.
   const auto counts = [&](const Process& p) {
@@ -140,11 +147,6 @@ void SimulatedCluster::Compare(const Process& process, int key, int64_t round,
     return p.member->start()->job->epoch >= restarted_in();
   };
   if (!counts(process)) return;
-  const Job& own = *process.member->start()->job;
-  const int64_t first_step =
-      own.workers[own.PositionOf(process.rank)].first_step;
-  const Recorded now = {process.id, sum,
-                        round >= first_step || round == own.base_round};
   const auto [found, first] = outcomes_.try_emplace({key, round}, now);
   Recorded& recorded = found->second;
   if (!counts(*processes_[recorded.by])) recorded = now;
