@@ -46,6 +46,11 @@ std::string DescribeWorkers(const std::vector<int>& ranks) {
   return text;
 }
 
+std::string DescribeMissing(const Shard::OpenRound& open) {
+  if (open.missing_copy == -1) return DescribeWorkers(open.missing_workers);
+  return absl::StrCat(PeerName(PeerId::Shard(open.missing_copy)), "'s copy");
+}
+
 class ServerImpl final : public Server {
  public:
   explicit ServerImpl(const ServerOptions& options) : options_(options) {}
@@ -225,9 +230,8 @@ void ServerImpl::TakeStock() {
   heartbeat.whole_copies = machine_->whole_copies();
   std::optional<Stall> waiting;
   if (const auto open = machine_->oldest_open_round()) {
-    waiting =
-        Stall{open->layer, open->round, DescribeWorkers(open->missing_workers),
-              absl::ZeroDuration()};
+    waiting = Stall{open->layer, open->round, DescribeMissing(*open),
+                    absl::ZeroDuration()};
   }
   heartbeat.stall =
       stalls_.Watch(std::move(waiting), SteadyNow(), options_.stall_threshold);

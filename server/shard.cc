@@ -431,6 +431,7 @@ std::optional<Shard::OpenRound> Shard::oldest_open_round() const {
   }
   if (oldest == nullptr) return std::nullopt;
   OpenRound open{oldest->chunk.layer, oldest->round, {}};
+  if (oldest->closing) open.missing_copy = holders().copy;
   for (const int position : oldest->aggregation.MissingContributors()) {
     open.missing_workers.push_back(job_->workers[position].rank);
   }

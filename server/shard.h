@@ -100,6 +100,7 @@ class Shard final : public Machine {
     int32_t layer = 0;
     int64_t round = 0;
     std::vector<int> missing_workers;  // Ranks.
+    int missing_copy = -1;  // The rank of the server that has to have it first.
   };
   std::optional<OpenRound> oldest_open_round() const;
 

@@ -590,6 +590,17 @@ TEST(ShardCopyTest, ACopyThatIsBeingMadeIsOfOneRound) {
   pair.ExpectRefused(other, "and is being made");
 }
 
+TEST(ShardCopyTest, ARoundThatWaitsForTheCopySaysSo) {
+  ShardPair pair;
+  pair.Begin({10, 20});
+  EXPECT_EQ(pair.server().oldest_open_round()->missing_copy, -1);
+  for (const int layer : {2, 0}) {
+    for (const int worker : {0, 1}) pair.Contribute(worker, layer, 0, {3, 6});
+  }
+  EXPECT_THAT(pair.server().oldest_open_round()->missing_workers, IsEmpty());
+  EXPECT_EQ(pair.server().oldest_open_round()->missing_copy, 1);
+}
+
 // In simulations there may be no values.
 TEST(ShardCopyTest, SizesAreCopiedWithoutValues) {
   JobOptions options = PlainSgd();

@@ -1,0 +1,353 @@
+#include "server/server_machine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/random.h"
+#include "server/epoch_change.h"
+#include "tests/testing/machine_harness.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+JobOptions PlainSgd(OptimizerPlace place = OptimizerPlace::kServer) {
+  JobOptions options;
+  options.optimizer.learning_rate = 1.0f;
+  options.optimizer.momentum = 0.0f;
+  options.optimizer_place = place;
+  options.backup = true;
+  return options;
+}
+
+JobPtr ThreeShards() {
+  return TestJob(
+      2, 3, {VectorLayer("a", 2), VectorLayer("b", 2), VectorLayer("c", 2)},
+      PlainSgd());
+}
+
+TEST(ServerMachineTest, HoldsItsShardAndTheCopyOfTheOneBefore) {
+  const ServerMachine machine(ThreeShards(), 1);
+  EXPECT_FALSE(machine.shard(0)->serves());
+  EXPECT_TRUE(machine.shard(1)->serves());
+  EXPECT_EQ(machine.shard(2), nullptr);
+  EXPECT_EQ(machine.shard(3), nullptr);
+  EXPECT_EQ(machine.chunk_count(), 2);
+  EXPECT_EQ(machine.stored_bytes(), 0);
+  EXPECT_THAT(machine.whole_copies(), IsEmpty());
+  EXPECT_THAT(
+      machine.Report().closed_rounds,
+      ElementsAre(std::pair(0, kInitialRound), std::pair(1, kInitialRound)));
+}
+
+TEST(ServerMachineTest, ItsOldestOpenRoundIsOneOfThoseItServes) {
+  const JobPtr job = ThreeShards();
+  ServerMachine machine(job, 1);
+  ASSERT_EQ(job->placement.layer_chunks(1)[0].shard, 1);
+  EXPECT_EQ(machine.oldest_open_round()->layer, 1);
+  EXPECT_EQ(machine.oldest_open_round()->round, kInitialRound);
+}
+
+TEST(ServerMachineTest, RefusesChunksThatItDoesNotHold) {
+  const JobPtr job = ThreeShards();
+  const ServerMachine machine(job, 1);
+  const auto refusal = [&](int layer) {
+    const Frame frame =
+        FramesOf(*job, PeerId::Worker(0), FrameKind::kContribution, layer, 0,
+                 kInitialRound, {1, 2})[0];
+    const auto landing = machine.OnHeader(PeerId::Worker(0), frame.header);
+    return std::string(landing.status().message());
+  };
+  EXPECT_THAT(refusal(0), HasSubstr("this is the shard's copy"));
+  EXPECT_EQ(refusal(1), "");
+  EXPECT_THAT(refusal(2), HasSubstr("the chunk is shard 2's, this is shard 1"));
+  FrameHeader header =
+      MakeHeader(*job, PeerId::Worker(0), FrameKind::kPull, 1, 1, -1);
+  EXPECT_FALSE(machine.OnHeader(PeerId::Worker(0), header).ok());
+  header.layer = 3;
+  EXPECT_FALSE(machine.OnHeader(PeerId::Worker(0), header).ok());
+}
+
+TEST(ServerMachineTest, AnEpochMakesAndDropsWhatItHolds) {
+  const JobPtr job = ThreeShards();
+  ServerMachine machine(job, 1);
+  Outbox out;
+  machine.Start(out);
+  EXPECT_THAT(SentTo(Carry(out).sent, PeerId::Shard(0)), SizeIs(1));
+  // Server 2 is gone, and had the copy of shard 1.
+  const JobPtr without = EpochAfter(*job, [](Job& next) {
+    next.holders = {{0, 1, true}, {1, -1, false}, {0, -1, false}};
+  });
+  machine.OnEpoch(without, out);
+  EXPECT_EQ(machine.shard(2), nullptr);
+  EXPECT_THAT(SentTo(Carry(out).sent, PeerId::Shard(0)), SizeIs(1));
+  // Server 0 is gone.
+  const JobPtr alone = EpochAfter(*without, [](Job& next) {
+    next.holders = {{1, -1, false}, {1, 2, false}, {2, 1, false}};
+  });
+  machine.OnEpoch(alone, out);
+  EXPECT_TRUE(machine.shard(0)->serves());
+  ASSERT_NE(machine.shard(2), nullptr);
+  EXPECT_FALSE(machine.shard(2)->serves());
+  EXPECT_THAT(SentTo(Carry(out).sent, PeerId::Shard(2)), SizeIs(1));
+  const JobPtr back = EpochAfter(*alone, [](Job& next) {
+    next.holders = {{0, -1, false}, {1, 2, false}, {2, 0, false}};
+  });
+  machine.OnEpoch(back, out);
+  EXPECT_EQ(machine.shard(0), nullptr);
+  EXPECT_EQ(machine.shard(2), nullptr);
+  EXPECT_EQ(machine.chunk_count(), 1);
+}
+
+constexpr int kWorkers = 2;
+constexpr int64_t kNothing = kInitialRound - 1;
+
+// Servers that come and go, and two workers that have to do with them: frames
+// of a connection arrive in order, connections in any order, and an epoch loses
+// what is on its way. Every result is what an undisturbed job has.
+class Turmoil {
+ public:
+  Turmoil(uint64_t seed, int servers, OptimizerPlace place)
+      : random_(seed),
+        job_(TestJob(kWorkers, servers,
+                     {VectorLayer("a", 3), FactorLayer("fc", 2, 3, true, 4),
+                      VectorLayer("large", kFrameElementsMax + 1),
+                      VectorLayer("b", 5), VectorLayer("c", 1)},
+                     PlainSgd(place), Scheme::kFactor)),
+        expected_(job_->layers.size()),
+        done_(kWorkers, std::vector<int64_t>(job_->layers.size(), kNothing)) {
+    for (int rank = 0; rank < servers; ++rank) Make(rank);
+    for (int rank = 0; rank < kWorkers; ++rank) Ask(rank);
+  }
+
+  // A frame arrives somewhere, if there is one.
+  bool Step() {
+    std::vector<Link> links;
+    for (const auto& [link, frames] : wire_) {
+      if (!frames.empty()) links.push_back(link);
+    }
+    if (links.empty()) return false;
+    const Link link = links[random_.Below(links.size())];
+    const Frame frame = wire_[link].front();
+    wire_[link].pop_front();
+    if (link.second.role == Role::kWorker) {
+      Receive(link.second.rank, frame);
+    } else {
+      auto delivery = Deliver(servers_.at(link.second.rank), link.first, frame);
+      EXPECT_TRUE(delivery.ok()) << delivery.status();
+      if (delivery.ok()) Send(link.second, delivery->effects);
+    }
+    return true;
+  }
+
+  // Some servers die and others come, unless that costs the job.
+  void Change() {
+    EpochChange change;
+    for (const auto& [rank, machine] : servers_) {
+      const auto whole = machine.whole_copies();
+      change.whole_copies.insert(change.whole_copies.end(), whole.begin(),
+                                 whole.end());
+    }
+    for (int rank = 0; rank < job_->shards(); ++rank) {
+      const auto found = servers_.find(rank);
+      if (found != servers_.end() && random_.Chance(0.75)) {
+        change.servers.push_back({rank, false, found->second.Report()});
+      } else if (random_.Chance(0.6)) {
+        change.servers.push_back({rank, true, {}});
+      }
+    }
+    const auto holders = NextHolders(*job_, change);
+    if (!holders.ok()) return;
+    wire_.clear();
+    job_ = EpochAfter(*job_, [&](Job& next) { next.holders = *holders; });
+    std::set<int> stay;
+    for (const EpochChange::Server& server : change.servers) {
+      if (!server.joins) stay.insert(server.rank);
+    }
+    std::erase_if(servers_,
+                  [&](const auto& each) { return !stay.contains(each.first); });
+    for (auto& [rank, machine] : servers_) {
+      Outbox out;
+      machine.OnEpoch(job_, out);
+      Send(PeerId::Shard(rank), Carry(out));
+    }
+    for (const EpochChange::Server& server : change.servers) {
+      EXPECT_TRUE(job_->Holds(server.rank));
+      if (server.joins) Make(server.rank);
+    }
+    for (int rank = 0; rank < kWorkers; ++rank) Ask(rank);
+    ++changes_;
+  }
+
+  // As far as all workers have got, in layers that take rounds.
+  int64_t done() const {
+    int64_t least = done_[0][0];
+    for (const auto& layers : done_) {
+      for (size_t layer = 0; layer < layers.size(); ++layer) {
+        if (TakesRounds(layer)) least = std::min(least, layers[layer]);
+      }
+    }
+    return least;
+  }
+  bool everybody_has_factor_layers() const {
+    return done_[0][1] == kInitialRound && done_[1][1] == kInitialRound;
+  }
+  int changes() const { return changes_; }
+
+ private:
+  using Link = std::pair<PeerId, PeerId>;
+
+  bool TakesRounds(size_t layer) const {
+    return job_->routes[layer].scheme != Scheme::kFactor;
+  }
+  std::vector<float> Gradient(int worker, int layer, int64_t round) const {
+    return IntegerValues(job_->layers[layer].parameters,
+                         worker * 100 + layer * 10 + round);
+  }
+  PeerId ServerOf(int layer) const {
+    return job_->ServerOf(job_->placement.layer_chunks(layer)[0]);
+  }
+  void Make(int rank) {
+    Outbox out;
+    const auto made = servers_.try_emplace(rank, job_, rank);
+    made.first->second.Start(out);
+    Send(PeerId::Shard(rank), Carry(out));
+  }
+  void Send(PeerId from, const Effects& effects) {
+    for (const Effects::Sent& sent : effects.sent) {
+      if (sent.to.has_value()) {
+        wire_[{from, *sent.to}].push_back(sent.frame);
+        continue;
+      }
+      for (int rank = 0; rank < kWorkers; ++rank) {
+        wire_[{from, PeerId::Worker(rank)}].push_back(sent.frame);
+      }
+    }
+  }
+  // What a worker sends at the beginning of an epoch.
+  void Ask(int rank) {
+    for (size_t layer = 0; layer < job_->layers.size(); ++layer) {
+      const auto index = static_cast<int>(layer);
+      missing_[{rank, index}] = 0;
+      if (done_[rank][layer] != kNothing) {
+        Contribute(rank, index);
+        continue;
+      }
+      if (rank == 0) Contribute(rank, index);
+      wire_[{PeerId::Worker(rank), ServerOf(index)}].push_back(
+          PullFrame(*job_, PeerId::Worker(rank), FrameKind::kPull, index, 0,
+                    kInitialRound));
+    }
+  }
+  void Contribute(int rank, int layer) {
+    const int64_t round = done_[rank][layer] + 1;
+    if (round > kInitialRound && !TakesRounds(layer)) return;
+    for (Frame& frame :
+         FramesOf(*job_, PeerId::Worker(rank), FrameKind::kContribution, layer,
+                  0, round, Gradient(rank, layer, round))) {
+      wire_[{PeerId::Worker(rank), ServerOf(layer)}].push_back(
+          std::move(frame));
+    }
+  }
+  // What it came to, undisturbed.
+  const std::vector<float>& Expected(int layer, int64_t round) {
+    auto& known = expected_[layer];
+    if (known.empty()) known.push_back(Gradient(0, layer, kInitialRound));
+    while (static_cast<int64_t>(known.size()) <= round + 1) {
+      const auto next = static_cast<int64_t>(known.size()) - 1;
+      const auto first = Gradient(0, layer, next);
+      const auto second = Gradient(1, layer, next);
+      std::vector<float> values = known.back();
+      for (size_t i = 0; i < values.size(); ++i) {
+        const float mean = 0.5f * (first[i] + second[i]);
+        const bool averages =
+            job_->options.optimizer_place == OptimizerPlace::kWorker;
+        values[i] = averages ? mean : values[i] - mean;
+      }
+      known.push_back(std::move(values));
+    }
+    return known[round + 1];
+  }
+  void Receive(int rank, const Frame& frame) {
+    const FrameHeader& header = frame.header;
+    const auto layer = static_cast<int>(header.layer);
+    int64_t& done = done_[rank][layer];
+    ASSERT_EQ(header.epoch, job_->epoch);
+    ASSERT_EQ(header.kind, FrameKind::kResult);
+    ASSERT_EQ(header.sender, ServerOf(layer));
+    if (header.round <= done) return;  // Broadcast, to one who has it.
+    ASSERT_EQ(header.round, done + 1);
+    const std::vector<float>& all = Expected(layer, header.round);
+    const std::vector<float> found = FloatsOf(frame.payload);
+    ASSERT_TRUE(
+        std::equal(found.begin(), found.end(), all.begin() + header.offset))
+        << DescribeFrame(header);
+    int64_t& frames = missing_[{rank, layer}];
+    if (++frames < FrameCount(static_cast<int64_t>(all.size()))) return;
+    frames = 0;
+    ++done;
+    Contribute(rank, layer);
+  }
+
+  Random random_;
+  JobPtr job_;
+  std::map<int, ServerMachine> servers_;
+  std::map<Link, std::deque<Frame>> wire_;
+  std::vector<std::vector<std::vector<float>>> expected_;
+  std::vector<std::vector<int64_t>> done_;          // By worker and layer.
+  std::map<std::pair<int, int>, int64_t> missing_;  // Frames of a result.
+  int changes_ = 0;
+};
+
+class TurmoilTest
+    : public testing::TestWithParam<std::pair<int, OptimizerPlace>> {};
+
+INSTANTIATE_TEST_SUITE_P(Table, TurmoilTest,
+                         testing::Values(std::pair(2, OptimizerPlace::kServer),
+                                         std::pair(2, OptimizerPlace::kWorker),
+                                         std::pair(3, OptimizerPlace::kServer),
+                                         std::pair(4,
+                                                   OptimizerPlace::kWorker)));
+
+TEST_P(TurmoilTest, CostsNoRoundAndChangesNoResult) {
+  int changes = 0;
+  for (const uint64_t seed : TestSeeds(12)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    Random random(seed);
+    Turmoil turmoil(seed, GetParam().first, GetParam().second);
+    for (int epoch = 0; epoch < 25; ++epoch) {
+      const uint64_t most = random.Chance(0.5) ? 30 : 250;
+      for (uint64_t step = random.Below(most); step > 0; --step) {
+        turmoil.Step();
+        ASSERT_FALSE(HasFailure());
+      }
+      turmoil.Change();
+    }
+    changes += turmoil.changes();
+    // Quiet at last: it goes on, for ever.
+    const int64_t last = turmoil.done() + 3;
+    for (int step = 0; turmoil.done() < last && step < 100000; ++step) {
+      ASSERT_TRUE(turmoil.Step()) << "done " << turmoil.done();
+      ASSERT_FALSE(HasFailure());
+    }
+    EXPECT_GE(turmoil.done(), last);
+    EXPECT_TRUE(turmoil.everybody_has_factor_layers());
+  }
+  EXPECT_GT(changes, 100);
+}
+
+}  // namespace
+}  // namespace nereus
