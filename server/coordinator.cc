@@ -397,6 +397,7 @@ absl::Status Coordinator::CheckStall(const Heartbeat& heartbeat) const {
 
 void Coordinator::OnHeartbeat(Member& member, const Heartbeat& heartbeat,
                               CoordinatorOutbox& out) {
+  NoteWholeCopies(member, heartbeat);
   const std::optional<Stall> before =
       std::exchange(member.heartbeat, heartbeat).stall;
   if (!heartbeat.stall.has_value()) return;
@@ -487,6 +488,10 @@ void Coordinator::Drop(PeerId id, const std::string& why,
   members_lost_ = true;
   if (!shard) return;
   if (EveryShardHasHolder()) {
+    const bool served = std::any_of(
+        job_->holders.begin(), job_->holders.end(),
+        [&](const auto& holders) { return holders.server == id.rank; });
+    if (!served) return;
     return out.push_back(Announce{
         false,
         absl::StrCat("the copies of ", PeerName(id), "'s chunks take over")});

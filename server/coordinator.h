@@ -198,6 +198,7 @@ class Coordinator {
   bool GoneBeyond(int64_t step) const;
   bool NeedsChange() const;
   bool EveryoneIsHere() const;
+  void NoteWholeCopies(const Member& member, const Heartbeat& heartbeat);
   // Whether a shard's copy can take over, as far as is known.
   bool CopyIsWhole(int shard) const;
   // Whether somebody has all that workers have seen of each shard.
@@ -257,6 +258,9 @@ class Coordinator {
   std::vector<Link> reset_links_;     // Of this epoch's start.
   std::vector<int32_t> afresh_;       // The same: ranks of workers.
   bool all_afresh_ = false;           // The same: shards too.
+  // Shards whose servers, which may be lost by now, have said in this epoch
+  // that their copies are whole.
+  std::set<int32_t> whole_copies_;
 
   // The job has been restored from what was saved: the next epoch makes sure
   // that all its members are there.

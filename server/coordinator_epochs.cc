@@ -138,13 +138,23 @@ bool Coordinator::EveryoneIsHere() const {
   return served && WorkersHere() >= options_.min_workers;
 }
 
+void Coordinator::NoteWholeCopies(const Member& member,
+                                  const Heartbeat& heartbeat) {
+  if (job_ == nullptr || heartbeat.epoch != job_->epoch || !member.admitted) {
+    return;
+  }
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    const ShardHolders& holders = job_->holders[shard];
+    const auto& whole = heartbeat.whole_copies;
+    if (member.id == PeerId::Shard(holders.server) && holders.copy != -1 &&
+        std::count(whole.begin(), whole.end(), shard) > 0) {
+      whole_copies_.insert(shard);
+    }
+  }
+}
+
 bool Coordinator::CopyIsWhole(int shard) const {
-  const ShardHolders& holders = job_->holders[shard];
-  if (holders.whole) return true;
-  const Member* server = Find(PeerId::Shard(holders.server));
-  if (server == nullptr || server->heartbeat.epoch != job_->epoch) return false;
-  const std::vector<int32_t>& whole = server->heartbeat.whole_copies;
-  return std::count(whole.begin(), whole.end(), shard) > 0;
+  return job_->holders[shard].whole || whole_copies_.contains(shard);
 }
 
 bool Coordinator::ACopyBecameWhole() const {
@@ -215,6 +225,7 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
   job_ = next->job;
   afresh_ = std::move(next->afresh);
   target_.reset();
+  whole_copies_.clear();
   members_lost_ = false;
   shard_lost_ = false;
   restarted_ = false;

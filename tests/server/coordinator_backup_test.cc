@@ -1,0 +1,304 @@
+// A job whose shards have copies: what the coordinator makes of servers that
+// are lost.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "server/coordinator.h"
+#include "tests/server/coordinator_driver.h"
+
+namespace nereus {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+using testing::UnorderedElementsAre;
+
+constexpr SessionId kNewShard = 50;
+constexpr SessionId kBack = 100;
+
+CoordinatorOptions BackupOptions(int shards = 2, bool has_checkpoints = false) {
+  CoordinatorOptions options = OptionsOf(2, shards);
+  options.job_options.backup = true;
+  options.has_checkpoints = has_checkpoints;
+  return options;
+}
+
+// Another process for a shard.
+JoinRequest Another(int shard, bool has_checkpoints = false) {
+  JoinRequest request = ShardRequest(shard);
+  request.incarnation = 99 + shard;
+  request.has_checkpoints = has_checkpoints;
+  return request;
+}
+
+Heartbeat WholeBeat(uint64_t epoch, std::vector<int32_t> whole) {
+  Heartbeat heartbeat;
+  heartbeat.epoch = epoch;
+  heartbeat.whole_copies = std::move(whole);
+  return heartbeat;
+}
+
+// Every server reports the rounds of all shards.
+void ReportAll(CoordinatorDriver& driver, int64_t begun_step,
+               std::vector<SessionId> servers) {
+  MachineReport report;
+  for (int shard = 0; shard < driver.job().shards(); ++shard) {
+    report.closed_rounds[shard] = begun_step - 1;
+  }
+  for (const SessionId session : servers) driver.Report(session, report);
+  driver.ReportAll(begun_step);
+}
+
+// Shard 0 is lost; its copy, on server 1, serves in epoch 2.
+void LoseServer0(CoordinatorDriver& driver) {
+  driver.Gather();
+  driver.Break(kShard0);
+  driver.Pass(absl::Seconds(1.5));
+  ReportAll(driver, 5, {kShard1});
+  ASSERT_EQ(driver.job().epoch, 2u);
+}
+
+// The same, and another server 0 is the copy, in epoch 3.
+void ReplaceServer0(CoordinatorDriver& driver) {
+  LoseServer0(driver);
+  driver.Say(kNewShard, Another(0));
+  ReportAll(driver, 6, {kShard1});
+  ASSERT_EQ(driver.job().epoch, 3u);
+}
+
+TEST(CoordinatorBackupTest, BeginsWithACopyOfEachShard) {
+  CoordinatorDriver driver(BackupOptions());
+  EXPECT_THAT(driver.Status().holders, IsEmpty());
+  driver.Gather();
+  EXPECT_EQ(driver.job().holders, FirstHolders(2, true));
+  EXPECT_EQ(driver.Status().holders, FirstHolders(2, true));
+}
+
+TEST(CoordinatorBackupTest, NeedsTwoShards) {
+  EXPECT_THAT(std::string(BackupOptions(1).Validate().message()),
+              HasSubstr("backup needs 2 shards or more, there is 1"));
+  EXPECT_TRUE(BackupOptions(2).Validate().ok());
+}
+
+TEST(CoordinatorBackupTest, TheCopyOfALostShardTakesOverAtOnce) {
+  CoordinatorDriver driver(BackupOptions());
+  driver.Gather();
+  driver.Break(kShard0);
+  const Reaction gone = driver.Pass(absl::Seconds(1.5));
+  EXPECT_THAT(gone.announced,
+              Contains("the copies of shard 0's chunks take over"));
+  EXPECT_THAT(HearersOf<PrepareEpoch>(gone),
+              UnorderedElementsAre(kShard1, kWorker0, kWorker1));
+  ReportAll(driver, 5, {kShard1});
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  EXPECT_EQ(driver.job().epoch, 2u);
+  EXPECT_EQ(driver.job().base_round, kInitialRound);
+  EXPECT_EQ(driver.job().workers, FirstWorkers(2));
+  EXPECT_THAT(driver.job().holders, ElementsAre(ShardHolders{1, -1, false},
+                                                ShardHolders{1, -1, false}));
+  // It waits for nobody.
+  EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
+}
+
+TEST(CoordinatorBackupTest, AnotherServerBecomesTheCopyAndThenServes) {
+  CoordinatorDriver driver(BackupOptions());
+  ReplaceServer0(driver);
+  EXPECT_THAT(driver.job().holders, ElementsAre(ShardHolders{1, 0, false},
+                                                ShardHolders{1, 0, false}));
+  // One is whole, then both.
+  EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Say(kShard1, WholeBeat(3, {1}))),
+              SizeIs(4));
+  ReportAll(driver, 7, {kShard1, kNewShard});
+  EXPECT_THAT(driver.job().holders,
+              ElementsAre(ShardHolders{1, 0, false}, ShardHolders{1, 0, true}));
+  driver.Say(kShard1, WholeBeat(4, {0, 1}));
+  ReportAll(driver, 7, {kShard1, kNewShard});
+  EXPECT_EQ(driver.job().holders, FirstHolders(2, true));
+  EXPECT_EQ(driver.job().epoch, 5u);
+  driver.Say(kNewShard, WholeBeat(5, {0}));
+  driver.Say(kShard1, WholeBeat(5, {1}));
+  EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
+}
+
+TEST(CoordinatorBackupTest, WholeCopiesOfAnotherEpochAreIgnored) {
+  CoordinatorDriver driver(BackupOptions());
+  ReplaceServer0(driver);
+  for (const uint64_t epoch : {0, 1, 2, 4}) {
+    EXPECT_THAT(driver.Say(kShard1, WholeBeat(epoch, {0, 1})).sent, IsEmpty());
+  }
+  // The copy is not the one to say so, nor a worker, nor of what there is not.
+  EXPECT_THAT(driver.Say(kNewShard, WholeBeat(3, {0, 1})).sent, IsEmpty());
+  EXPECT_THAT(driver.Say(kWorker0, WholeBeat(3, {0, 1})).sent, IsEmpty());
+  EXPECT_THAT(driver.Say(kShard1, WholeBeat(3, {-1, 2, 1 << 30})).sent,
+              IsEmpty());
+}
+
+TEST(CoordinatorBackupTest, NobodysCopyIsNotWhole) {
+  CoordinatorDriver driver(BackupOptions());
+  LoseServer0(driver);
+  EXPECT_THAT(driver.Say(kShard1, WholeBeat(2, {0, 1})).sent, IsEmpty());
+}
+
+TEST(CoordinatorBackupTest, ACopyThatIsNotWholeDoesNotTakeOver) {
+  CoordinatorDriver driver(BackupOptions());
+  ReplaceServer0(driver);
+  driver.Break(kShard1);
+  driver.Pass(absl::Seconds(1.5));
+  EXPECT_EQ(driver.state(), JobState::kFailed);
+  EXPECT_THAT(driver.coordinator().reason(),
+              HasSubstr("there is no checkpoint to go on from"));
+}
+
+// The server says that its copy is whole, and is lost before the epoch that
+// says so to all.
+TEST(CoordinatorBackupTest, ACopyThatHasJustBecomeWholeTakesOver) {
+  for (const bool reported : {false, true}) {
+    CoordinatorDriver driver(BackupOptions());
+    ReplaceServer0(driver);
+    driver.Say(kShard1, WholeBeat(3, {0, 1}));
+    if (reported) driver.Report(kShard1, 7);
+    driver.Break(kShard1);
+    driver.Pass(absl::Seconds(1.5));
+    ASSERT_EQ(driver.state(), JobState::kRunning);
+    ReportAll(driver, 7, {kNewShard});
+    EXPECT_EQ(driver.job().epoch, 4u);
+    EXPECT_THAT(driver.job().holders, ElementsAre(ShardHolders{0, -1, false},
+                                                  ShardHolders{0, -1, false}));
+  }
+}
+
+// It was whole, but is not that process any more.
+TEST(CoordinatorBackupTest, AWholeCopyThatIsLostWithItsServerIsLost) {
+  CoordinatorDriver driver(BackupOptions());
+  ReplaceServer0(driver);
+  driver.Say(kShard1, WholeBeat(3, {0, 1}));
+  driver.Break(kNewShard);
+  driver.Pass(absl::Seconds(1.5));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  driver.Say(kNewShard + 1, Another(0));
+  driver.Break(kShard1);
+  driver.Pass(absl::Seconds(1.5));
+  EXPECT_EQ(driver.state(), JobState::kFailed);
+}
+
+TEST(CoordinatorBackupTest, BothLostWithoutACheckpointFailTheJob) {
+  CoordinatorDriver driver(BackupOptions());
+  driver.Gather();
+  driver.Break(kShard0);
+  driver.Break(kShard1);
+  driver.Pass(absl::Seconds(1.5));
+  EXPECT_EQ(driver.state(), JobState::kFailed);
+}
+
+TEST(CoordinatorBackupTest, BothLostWaitForOthersAndGoBack) {
+  CoordinatorDriver driver(BackupOptions(2, true));
+  driver.Gather();
+  driver.MakeCheckpoint(3);
+  driver.Break(kShard0);
+  driver.Pass(absl::Seconds(1.5));
+  EXPECT_THAT(driver.Status().reason, Not(HasSubstr("shard")));
+  driver.Break(kShard1);
+  driver.Pass(absl::Seconds(1.5));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  driver.ReportAll(5);
+  driver.Say(kNewShard, Another(0, true));
+  EXPECT_EQ(driver.job().epoch, 1u);
+  driver.Say(kNewShard + 1, Another(1, true));
+  driver.ReportAll(5);
+  EXPECT_EQ(driver.job().base_round, 3);
+  EXPECT_EQ(driver.job().holders, FirstHolders(2, true));
+}
+
+TEST(CoordinatorBackupTest, OfThreeServersTheNeighbourIsTheCopy) {
+  CoordinatorDriver driver(BackupOptions(3));
+  driver.Gather();
+  driver.Break(kShard0 + 2);
+  driver.Pass(absl::Seconds(1.5));
+  ReportAll(driver, 5, {kShard0, kShard1});
+  EXPECT_THAT(driver.job().holders,
+              ElementsAre(ShardHolders{0, 1, true}, ShardHolders{1, -1, false},
+                          ShardHolders{0, -1, false}));
+  // Server 1 has the only copy of nothing that is left; but its own chunks are
+  // its alone.
+  driver.Break(kShard1);
+  driver.Pass(absl::Seconds(1.5));
+  EXPECT_EQ(driver.state(), JobState::kFailed);
+}
+
+TEST(CoordinatorBackupTest, AServerThatOnlyHasCopiesMayGo) {
+  CoordinatorDriver driver(BackupOptions());
+  ReplaceServer0(driver);
+  driver.Break(kNewShard);
+  const Reaction gone = driver.Pass(absl::Seconds(1.5));
+  EXPECT_THAT(gone.announced, Contains(HasSubstr("shard 0")));
+  // There is nothing to take over.
+  EXPECT_THAT(gone.announced, Not(Contains(HasSubstr("take over"))));
+  ReportAll(driver, 7, {kShard1});
+  EXPECT_THAT(driver.job().holders, ElementsAre(ShardHolders{1, -1, false},
+                                                ShardHolders{1, -1, false}));
+}
+
+// A coordinator that finds a job, one of whose servers a copy serves for.
+class BackupRestartTest : public testing::Test {
+ protected:
+  BackupRestartTest() : driver_(BackupOptions()) { driver_.Gather(); }
+  // Epoch 2, without server 0.
+  CoordinatorState Lose() {
+    driver_.Break(kShard0);
+    driver_.Pass(absl::Seconds(1.5));
+    MachineReport report;
+    report.closed_rounds = {{0, 4}, {1, 4}};
+    driver_.Report(kShard1, report);
+    driver_.Report(kWorker0, 5);
+    const Reaction on = driver_.Report(kWorker1, 5);
+    EXPECT_THAT(on.saved, SizeIs(1));
+    return on.saved.back();
+  }
+  void ResumeAll(const std::vector<SessionId>& members) {
+    for (const SessionId member : members) {
+      driver_.ResumeIn(kBack + member, member);
+    }
+  }
+  CoordinatorDriver driver_;
+};
+
+TEST_F(BackupRestartTest, GoesOnWithoutTheServerThatACopyServesFor) {
+  const CoordinatorState saved = Lose();
+  driver_.Restart(saved);
+  ResumeAll({kShard1, kWorker0, kWorker1});
+  ReportAll(driver_, 6, {kBack + kShard1});
+  EXPECT_EQ(driver_.state(), JobState::kRunning);
+  EXPECT_EQ(driver_.job().epoch, 3u);
+  EXPECT_EQ(driver_.job().base_round, kInitialRound);
+  EXPECT_THAT(driver_.job().holders, ElementsAre(ShardHolders{1, -1, false},
+                                                 ShardHolders{1, -1, false}));
+}
+
+TEST_F(BackupRestartTest, TheLastOneThatHasAShardMustComeBack) {
+  driver_.Restart(Lose());
+  ResumeAll({kWorker0, kWorker1});
+  driver_.Pass(absl::Seconds(10.5));
+  EXPECT_EQ(driver_.state(), JobState::kFailed);
+}
+
+TEST_F(BackupRestartTest, AServerThatDoesNotComeBackHasACopy) {
+  CoordinatorState saved;
+  saved = Lose();
+  driver_.Restart(saved);
+  ResumeAll({kShard1, kWorker0, kWorker1});
+  driver_.Say(kNewShard, Another(0));
+  ReportAll(driver_, 6, {kBack + kShard1});
+  EXPECT_THAT(driver_.job().holders, ElementsAre(ShardHolders{1, 0, false},
+                                                 ShardHolders{1, 0, false}));
+}
+
+}  // namespace
+}  // namespace nereus
