@@ -213,13 +213,16 @@ absl::StatusOr<std::vector<ShardHolders>> FreshHolders(
     const Job& job, const EpochChange& change) {
   std::vector<ShardHolders> all =
       FirstHolders(job.shards(), job.options.backup);
-  for (ShardHolders& holders : all) {
+  for (int shard = 0; shard < job.shards(); ++shard) {
+    ShardHolders& holders = all[shard];
     if (FindServer(change, holders.server) == nullptr) {
       std::swap(holders.server, holders.copy);
     }
     if (FindServer(change, holders.server) == nullptr) {
       return absl::AbortedError(
-          "a shard is gone, and no other server has come");
+          absl::StrCat("shard ", shard, " is gone, and neither server ", shard,
+                       job.options.backup ? " nor the next one" : " nor a copy",
+                       " is there"));
     }
     if (FindServer(change, holders.copy) != nullptr) continue;
     holders.copy = -1;

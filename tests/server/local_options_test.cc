@@ -47,6 +47,12 @@ constexpr BadCase kBadCases[] = {
      "holdout is -0.5"},
     {"NothingToTrainOn", [](LocalOptions& o) { o.holdout = 1; },
      "holdout is 1"},
+    {"BackupWithoutAnotherServer",
+     [](LocalOptions& o) {
+       o.job.backup = true;
+       o.servers = 1;
+     },
+     "backup is 1, servers 1: it needs 2 or more"},
     {"NegativeLearningRate",
      [](LocalOptions& o) { o.job.optimizer.learning_rate = -1; },
      "learning_rate"},
@@ -74,6 +80,18 @@ TEST(LocalOptionsTest, FirstShardHostsTheCoordinatorAndTheOthersFindIt) {
   EXPECT_THAT(
       ServerArguments(options, 1, "127.0.0.1:7"),
       AllOf(Contains("--shard=1"), Contains("--coordinator=127.0.0.1:7")));
+}
+
+TEST(LocalOptionsTest, ServersKeepCopiesIfTheyAreTo) {
+  LocalOptions options;
+  options.servers = 2;
+  EXPECT_THAT(ServerArguments(options, 0, ""),
+              Not(Contains(StartsWith("--backup"))));
+  options.job.backup = true;
+  EXPECT_TRUE(options.Validate().ok()) << options.Validate();
+  EXPECT_THAT(ServerArguments(options, 0, ""), Contains("--backup=1"));
+  EXPECT_THAT(WorkerArguments(options, "h:1"),
+              Not(Contains(StartsWith("--backup"))));
 }
 
 TEST(LocalOptionsTest, WorkersGetTheirDataAndTheCoordinator) {
