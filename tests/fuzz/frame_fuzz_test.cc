@@ -12,6 +12,7 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,25 @@ JobPtr FuzzedJob(bool deterministic) {
       Scheme::kFactor);
 }
 
+// The same, of which shard 0 has its copy on server 1.
+JobPtr CopiedJob(Random& random) {
+  JobOptions options;
+  options.optimizer.learning_rate = 1.0f;
+  options.optimizer.rule =
+      random.Chance(0.5) ? UpdateRule::kSgd : UpdateRule::kAdam;
+  options.optimizer_place =
+      random.Chance(0.5) ? OptimizerPlace::kServer : OptimizerPlace::kWorker;
+  options.deterministic = random.Chance(0.5);
+  options.checkpoint_every = 2;
+  options.backup = true;
+  // Shard 1 has one of its own.
+  return TestJob(
+      kWorkers, 2,
+      {VectorLayer("large", kLarge), FactorLayer("fc", 2, 3, true, 4),
+       VectorLayer("other", kLarge)},
+      options, Scheme::kFactor);
+}
+
 // One that might be sent by anybody: worker or leaver of this epoch, or shard.
 PeerId AnySender(Random& random, const Job& job) {
   if (random.Chance(0.3)) return PeerId::Shard(0);
@@ -71,7 +91,7 @@ void MutateFields(Random& random, FrameHeader& header) {
     const auto word = static_cast<uint32_t>(value);
     switch (random.Below(10)) {
       case 0:
-        header.kind = static_cast<FrameKind>(1 + value % 8);
+        header.kind = static_cast<FrameKind>(1 + value % 11);
         break;
       case 1:
         header.wire = static_cast<WireType>(value % 2);
@@ -455,6 +475,135 @@ TEST(FrameFuzzTest, AShardDigestsEpochsAndWhateverItAccepts) {
       shard.OnEpoch(job, out);
       Carry(out);
       ASSERT_LE(shard.stored_bytes(), (kLarge * 2 + 8) * 4);
+    }
+  }
+  EXPECT_GT(accepted, budget.runs());
+}
+
+// One of those that a server and its copy send each other.
+FrameHeader MutatedCopyHeader(Random& random, const Job& job, PeerId sender) {
+  constexpr FrameKind kKinds[] = {FrameKind::kAggregate, FrameKind::kCopy,
+                                  FrameKind::kHave};
+  const FrameKind kind = kKinds[random.Below(std::size(kKinds))];
+  const bool by_factors = random.Chance(0.2);
+  FrameHeader header = MakeHeader(job, sender, kind, by_factors ? 1 : 0, 0,
+                                  static_cast<int64_t>(random.Below(5)) - 1);
+  if (kind != FrameKind::kHave) {
+    header.wire = WireType::kFloat32;
+    header.payload_bytes = by_factors ? 32 : kFramePayloadBytesMax;
+    if (!by_factors && random.Chance(0.5)) {
+      header.offset = 65536;
+      header.payload_bytes = 28;
+    }
+    if (kind == FrameKind::kCopy) {
+      header.part = static_cast<uint8_t>(random.Below(4));
+    }
+  }
+  if (random.Chance(0.3)) MutateFields(random, header);
+  return header;
+}
+
+// Shard 0 on servers 0 and 1, which hear each other or somebody who pretends.
+class FuzzedPair {
+ public:
+  explicit FuzzedPair(Random& random)
+      : random_(random), job_(CopiedJob(random)) {
+    for (const int rank : {0, 1}) Make(rank);
+  }
+  void Step(uint64_t* accepted) {
+    const auto rank = static_cast<int>(random_.Below(2));
+    if (!shards_[rank].has_value()) return;
+    if (random_.Chance(0.5)) return DeliverOne(rank, accepted);
+    const PeerId other = PeerId::Shard(1 - rank);
+    const FrameHeader header = random_.Chance(0.6)
+                                   ? MutatedCopyHeader(random_, *job_, other)
+                                   : MutatedHeader(random_, *job_);
+    if (header.payload_bytes > kFramePayloadBytesMax) return;
+    Arrive(rank, {header, Buffer::AllocateZeroed(header.payload_bytes)},
+           accepted);
+  }
+  void NextEpoch() {
+    job_ = EpochAfter(*RandomEpoch(random_, *job_), [&](Job& next) {
+      const auto server = static_cast<int32_t>(random_.Below(2));
+      const bool copied = random_.Chance(0.8);
+      next.holders[0] = {server, copied ? 1 - server : -1,
+                         copied && random_.Chance(0.5)};
+    });
+    for (const int rank : {0, 1}) {
+      wire_[rank].clear();
+      const ShardHolders& holders = job_->holders[0];
+      if (rank != holders.server && rank != holders.copy) {
+        shards_[rank].reset();
+      } else if (!shards_[rank].has_value()) {
+        Make(rank);
+      } else {
+        Outbox out;
+        shards_[rank]->OnEpoch(job_, out);
+        Take(Carry(out));
+      }
+    }
+  }
+
+ private:
+  void Make(int rank) {
+    Outbox out;
+    shards_[rank].emplace(job_, 0, PeerId::Shard(rank));
+    shards_[rank]->Start(out);
+    Take(Carry(out));
+  }
+  void DeliverOne(int rank, uint64_t* accepted) {
+    if (wire_[rank].empty()) return;
+    const Frame frame = wire_[rank].front();
+    wire_[rank].erase(wire_[rank].begin());
+    Arrive(rank, frame, accepted);
+  }
+  void Arrive(int rank, const Frame& frame, uint64_t* accepted) {
+    const auto delivery = Deliver(*shards_[rank], frame.header.sender, frame);
+    if (!delivery.ok()) {
+      ASSERT_EQ(delivery.status().code(), absl::StatusCode::kInvalidArgument);
+      return;
+    }
+    ++*accepted;
+    Take(delivery->effects);
+    ASSERT_GE(shards_[rank]->closed_round(), kInitialRound);
+    ASSERT_LE(shards_[rank]->stored_bytes(), (kLarge + 8) * 3 * 4);
+    shards_[rank]->copy_is_whole();
+    shards_[rank]->oldest_open_round();
+  }
+  void Take(const Effects& effects) {
+    for (const Effects::Sent& sent : effects.sent) {
+      const FrameHeader& header = sent.frame.header;
+      ASSERT_EQ(header.payload_bytes, sent.frame.payload.bytes());
+      ASSERT_GE(header.round, kInitialRound);
+      if (!sent.to.has_value() || sent.to->role == Role::kWorker) {
+        ASSERT_EQ(header.kind, FrameKind::kResult);
+        continue;
+      }
+      ASSERT_NE(*sent.to, header.sender);
+      wire_[sent.to->rank].push_back(sent.frame);
+    }
+  }
+
+  Random& random_;
+  JobPtr job_;
+  std::optional<Shard> shards_[2];  // By the server's rank.
+  std::vector<Frame> wire_[2];      // By the receiver's.
+};
+
+TEST(FrameFuzzTest, AShardAndItsCopyDigestEpochsAndWhateverTheyAccept) {
+  FuzzBudget budget;
+  uint64_t accepted = 0;
+  while (budget.Next()) {
+    SCOPED_TRACE(ReplayHint(budget.seed()));
+    Random random(budget.seed());
+    FuzzedPair pair(random);
+    for (int epoch = 0; epoch < 6; ++epoch) {
+      for (int i = 0; i < 60; ++i) {
+        pair.Step(&accepted);
+        ASSERT_FALSE(HasFatalFailure());
+      }
+      pair.NextEpoch();
+      ASSERT_FALSE(HasFatalFailure());
     }
   }
   EXPECT_GT(accepted, budget.runs());

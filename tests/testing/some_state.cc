@@ -59,6 +59,8 @@ CoordinatorState SomeState() {
     job.finished_rounds = {{1, 20, 0, 2}};
     job.owner = 1;
     job.checkpoint_round = 22;
+    job.options.backup = true;
+    job.holders = {{1, 0, false}, {1, 0, true}};
   });
   state.explanations = {{10, std::nullopt, "no factors"}, {20, 30, "fewer"}};
   for (const PeerId id : {PeerId::Shard(0), PeerId::Shard(1), PeerId::Worker(0),
