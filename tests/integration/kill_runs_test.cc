@@ -1,0 +1,35 @@
+// A run of kill_runs.py of each kind: real processes that are killed while they
+// train on MNIST. Skipped, and says so, where NEREUS_MNIST_DIR isn't set.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "tests/testing/program_run.h"
+
+namespace nereus {
+namespace {
+
+class KillRunsTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(KillRunsTest, TheJobEndsAsWithoutFaults) {
+  const char* directory = std::getenv("NEREUS_MNIST_DIR");
+  if (directory == nullptr) {
+    GTEST_SKIP() << "NEREUS_MNIST_DIR is not set: no data to train on";
+  }
+  ProgramRun run({"tests/integration/kill_runs.py", "--runs=1",
+                  std::string("--data=") + directory, GetParam()});
+  EXPECT_EQ(run.Finish(absl::Minutes(9)), 0) << run.output() << run.error();
+  EXPECT_THAT(run.output(), testing::HasSubstr("1 of 1 runs were good"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, KillRunsTest, testing::Values("--backup=0", "--backup=1"),
+    [](const auto& kind) {
+      return std::string("Backup") + std::string(kind.param).back();
+    });
+
+}  // namespace
+}  // namespace nereus
