@@ -60,7 +60,7 @@ class Shard final : public Machine {
   Shard(JobPtr job, int index, PeerId self);
 
   // The same, of the server that serves it.
-  Shard(JobPtr job, int index)
+  Shard(const JobPtr& job, int index)
       : Shard(job, index, PeerId::Shard(job->holders[index].server)) {}
 
   // Once, at first: loads the values of the base round, if the job goes on from
