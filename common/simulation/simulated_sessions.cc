@@ -87,9 +87,10 @@ void SimulatedCluster::Hear(ProcessId process, SessionId session,
 void SimulatedCluster::Carry(const CoordinatorOutbox& out) {
   for (const CoordinatorAction& action : out) {
     if (const auto* save = std::get_if<SaveState>(&action)) {
-      Keep(save->state);
-      if (!crash_at_save_) continue;
-      crash_at_save_ = false;
+      const bool dies = std::exchange(crash_at_save_, false);
+      // Before it is on disk, or after.
+      if (!dies || random_.Chance(0.5)) Keep(save->state);
+      if (!dies) continue;
       CrashCoordinator();
       return;
     }

@@ -232,7 +232,9 @@ bool RandomFaults::CrashCoordinator(bool halfway) {
 
 bool RandomFaults::PauseFor(ProcessId victim) {
   cluster_->Pause(victim);
-  UndoAfter(random_.Uniform() * absl::Seconds(8),
+  const absl::Duration most =
+      random_.Chance(0.2) ? absl::Seconds(30) : absl::Seconds(8);
+  UndoAfter(random_.Uniform() * most,
             [this, victim] { cluster_->Resume(victim); });
   return true;
 }
