@@ -133,6 +133,10 @@ class SimulatedCluster {
   // The coordinator dies and, later, finds what it saved. With `halfway`, it
   // dies as soon as it has saved something, before it tells anybody.
   void CrashCoordinator(bool halfway = false);
+  // Runs `fault` when the coordinator begins the next epoch.
+  void AtNextEpoch(std::function<void()> fault) {
+    at_next_epoch_ = std::move(fault);
+  }
   void RestartCoordinator();
   // Its process stands still for so long: what comes meanwhile waits.
   void PauseCoordinator(absl::Duration time) {
@@ -300,6 +304,7 @@ class SimulatedCluster {
   int coordinator_life_ = 0;
   absl::Time coordinator_awake_ = absl::InfinitePast();  // Not before.
   bool crash_at_save_ = false;
+  std::function<void()> at_next_epoch_;
   std::optional<CoordinatorState> saved_;
   SimulatedStorage disk_;
   bool crash_in_next_file_ = false;

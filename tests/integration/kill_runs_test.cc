@@ -25,11 +25,12 @@ TEST_P(KillRunsTest, TheJobEndsAsWithoutFaults) {
   EXPECT_THAT(run.output(), testing::HasSubstr("1 of 1 runs were good"));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Kinds, KillRunsTest, testing::Values("--backup=0", "--backup=1"),
-    [](const auto& kind) {
-      return std::string("Backup") + std::string(kind.param).back();
-    });
+INSTANTIATE_TEST_SUITE_P(Kinds, KillRunsTest,
+                         testing::Values("--backup=0", "--backup=1"),
+                         [](const auto& kind) {
+                           return std::string("Backup") +
+                                  std::string(kind.param).back();
+                         });
 
 }  // namespace
 }  // namespace nereus

@@ -24,6 +24,7 @@ constexpr Fault kAll[] = {Fault::kWorkerDies,
                           Fault::kAnswerIsLost,
                           Fault::kPartition,
                           Fault::kShardDies,
+                          Fault::kShardDiesAsEpochBegins,
                           Fault::kShardDiesInFile,
                           Fault::kShardPauses,
                           Fault::kShardSlows,
@@ -197,6 +198,13 @@ bool RandomFaults::StrikeServer(Fault fault) {
       UndoAfter(random_.Uniform() * absl::Seconds(2), [this, shard] {
         if (cluster_->alive(cluster_->shard_process(shard))) return;
         cluster_->StartShard(shard);
+      });
+      return true;
+    case Fault::kShardDiesAsEpochBegins:
+      cluster_->AtNextEpoch([this] {
+        if (stopped_) return;
+        After(random_.Uniform() * absl::Milliseconds(40),
+              [this] { StrikeServer(Fault::kShardDies); });
       });
       return true;
     case Fault::kShardDiesInFile:

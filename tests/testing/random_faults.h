@@ -31,6 +31,7 @@ enum class Fault {
   kPartition,  // Of workers, and of shards if those may die.
   // Servers.
   kShardDies,  // And another one comes.
+  kShardDiesAsEpochBegins,
   kShardDiesInFile,
   kShardPauses,
   kShardSlows,
