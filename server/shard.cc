@@ -438,13 +438,13 @@ std::optional<Shard::OpenRound> Shard::oldest_open_round() const {
   return open;
 }
 
-const Buffer& Shard::parameters(int layer, int chunk) const {
+const Shard::Slot& Shard::SlotOf(int layer, int chunk) const {
   FrameHeader header;
   header.layer = static_cast<uint32_t>(layer);
   header.chunk = static_cast<uint32_t>(chunk);
   const auto found = FindSlot(header);
   NEREUS_CHECK(found.ok()) << found.status();
-  return slots_[*found].parameters;
+  return slots_[*found];
 }
 
 }  // namespace nereus

@@ -104,8 +104,16 @@ class Shard final : public Machine {
   };
   std::optional<OpenRound> oldest_open_round() const;
 
-  // The parameters of a chunk of this shard, for tests and tools.
-  const Buffer& parameters(int layer, int chunk) const;
+  // What is held of a chunk of this shard, for tests and tools.
+  const Buffer& parameters(int layer, int chunk) const {
+    return SlotOf(layer, chunk).parameters;
+  }
+  const Buffer& state(int layer, int chunk) const {
+    return SlotOf(layer, chunk).state;
+  }
+  int64_t open_round(int layer, int chunk) const {
+    return SlotOf(layer, chunk).round;
+  }
 
  private:
   // What a server knows of the copy of one chunk.
@@ -212,6 +220,7 @@ class Shard final : public Machine {
   // Index into slots_ of the chunk that a frame means. Errors:
   // kInvalidArgument.
   absl::StatusOr<int> FindSlot(const FrameHeader& header) const;
+  const Slot& SlotOf(int layer, int chunk) const;
   // Whether rounds change the parameters held here.
   bool updates_here(const Slot& slot) const {
     return !job_->WorkersOwn(slot.chunk.layer);

@@ -243,6 +243,9 @@ bool SimulatedCluster::Deliver(ProcessId from, ProcessId to,
   receiver.member->OnFrame(sender, received, out);
   Execute(receiver, out);
   CheckMemory(receiver);
+  if (frame.header.kind == FrameKind::kHave && processes_[from]->alive) {
+    CheckCopy(*processes_[from], receiver, frame.header);
+  }
   return true;
 }
 
@@ -417,6 +420,28 @@ void SimulatedCluster::CheckMemory(const Process& process) {
   failure_.Update(absl::InternalError(
       absl::StrCat("shard ", process.index, " holds ", bytes, " bytes of ",
                    values, " values, at most ", bytes_max, " are right")));
+}
+
+void SimulatedCluster::CheckCopy(const Process& copy, const Process& server,
+                                 const FrameHeader& header) {
+  const auto layer = static_cast<int>(header.layer);
+  const auto chunk = static_cast<int>(header.chunk);
+  const int index = job().placement.layer_chunks(layer)[chunk].shard;
+  const Shard* here = server.server->shard(index);
+  const Shard* there = copy.server->shard(index);
+  if (here == nullptr || there == nullptr ||
+      here->open_round(layer, chunk) != there->open_round(layer, chunk)) {
+    return;
+  }
+  const bool same = Checksum(here->parameters(layer, chunk)) ==
+                        Checksum(there->parameters(layer, chunk)) &&
+                    Checksum(here->state(layer, chunk)) ==
+                        Checksum(there->state(layer, chunk));
+  if (same) return;
+  failure_.Update(absl::InternalError(
+      absl::StrCat("process ", copy.id, "'s copy of layer ", layer, ", chunk ",
+                   chunk, " differs from what process ", server.id,
+                   " has before round ", header.round)));
 }
 
 void SimulatedCluster::Note(uint64_t what, uint64_t whose) {

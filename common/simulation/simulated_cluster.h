@@ -288,6 +288,9 @@ class SimulatedCluster {
   bool MustWait() const;
   absl::Status CheckWait() const;
   void CheckMemory(const Process& process);
+  // A copy has said that it has a chunk.
+  void CheckCopy(const Process& copy, const Process& server,
+                 const FrameHeader& header);
   bool RunNext();
   void Note(uint64_t what, uint64_t whose);
   const Process* FindWorker(int rank) const;
