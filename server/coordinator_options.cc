@@ -48,6 +48,11 @@ absl::Status CheckReport(const MachineReport& report) {
     NEREUS_RETURN_IF_ERROR(CheckAtLeast("shard", shard, 0, kServersMax - 1));
     NEREUS_RETURN_IF_ERROR(CheckStep("the round", round));
   }
+  NEREUS_RETURN_IF_ERROR(CheckAtLeast(
+      "verdicts", static_cast<int>(report.verdicts.size()), 0, kVerdictsMax));
+  for (const StepVerdict& verdict : report.verdicts) {
+    NEREUS_RETURN_IF_ERROR(CheckStep("the step before", verdict.step - 1));
+  }
   for (const MachineReport::FactorLayer& layer : report.factor_layers) {
     NEREUS_RETURN_IF_ERROR(CheckStep("the round", layer.done_round));
     NEREUS_RETURN_IF_ERROR(

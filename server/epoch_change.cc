@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/protocol/verdicts.h"
 
 namespace nereus {
 namespace {
@@ -208,6 +209,13 @@ absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
   return Start{-1, step, true};
 }
 
+std::vector<StepVerdict> AllVerdicts(const EpochChange& change) {
+  Verdicts all;
+  for (const auto& worker : change.workers) all.Add(worker.report.verdicts);
+  for (const auto& server : change.servers) all.Add(server.report.verdicts);
+  return all.all();
+}
+
 // All have a shard's values from the checkpoint, the copy too.
 absl::StatusOr<std::vector<ShardHolders>> FreshHolders(
     const Job& job, const EpochChange& change) {
@@ -278,6 +286,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
              (made.first_step - job.first_step) * job.worker_count());
 
   made.holders = holders;
+  made.verdicts = AllVerdicts(change);
   if (change.checkpoint) made.checkpoint_round = made.first_step;
 
   made.workers.clear();
@@ -323,6 +332,7 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
   made.owner = -1;
   made.checkpoint_round = change.checkpoint ? made.first_step : kInitialRound;
   made.finished_rounds.clear();
+  made.verdicts.clear();
   made.leavers.clear();
   made.workers.clear();
   for (const EpochChange::Worker& worker : change.workers) {

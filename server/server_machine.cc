@@ -10,7 +10,7 @@
 namespace nereus {
 
 ServerMachine::ServerMachine(JobPtr job, int server)
-    : server_(server), job_(std::move(job)) {
+    : server_(server), job_(std::move(job)), votes_(job_) {
   for (int index = 0; index < job_->shards(); ++index) {
     if (!Holds(index)) continue;
     shards_.try_emplace(index, job_, index, PeerId::Shard(server_));
@@ -29,6 +29,7 @@ void ServerMachine::Start(Outbox& out) {
 absl::StatusOr<Landing> ServerMachine::OnHeader(
     PeerId from, const FrameHeader& header) const {
   NEREUS_RETURN_IF_ERROR(CheckFrame(*job_, from, header));
+  if (header.kind == FrameKind::kVote) return votes_.OnHeader(from, header);
   NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(*job_, header));
   const auto held = shards_.find(chunk.shard);
   if (held != shards_.end()) return held->second.OnHeader(from, header);
@@ -37,7 +38,24 @@ absl::StatusOr<Landing> ServerMachine::OnHeader(
       "'s, this is ", PeerName(PeerId::Shard(server_))));
 }
 
+void ServerMachine::OnVote(PeerId from, const FrameHeader& header,
+                           Outbox& out) {
+  const std::optional<StepVerdict> verdict = votes_.OnFrame(from, header);
+  if (!verdict.has_value()) return;
+  for (auto& [index, shard] : shards_) shard.OnVerdict(*verdict, out);
+  // One server's word is enough for the workers.
+  if (job_->holders.front().server != server_) return;
+  FrameHeader word =
+      MakeHeader(*job_, PeerId::Shard(server_), FrameKind::kVerdict,
+                 /*layer=*/0, /*chunk=*/0, verdict->step);
+  word.part = verdict->skipped ? kSkipped : kGood;
+  out.Add(BroadcastFrame{{word, {}}});
+}
+
 void ServerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
+  if (frame.header.kind == FrameKind::kVote) {
+    return OnVote(from, frame.header, out);
+  }
   const auto chunk = FindChunk(*job_, frame.header);
   NEREUS_CHECK(chunk.ok()) << chunk.status();
   shards_.at(chunk->shard).OnFrame(from, frame, out);
@@ -45,6 +63,7 @@ void ServerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
 
 MachineReport ServerMachine::Report() const {
   MachineReport report;
+  report.verdicts = votes_.verdicts().all();
   for (const auto& [index, shard] : shards_) {
     report.closed_rounds.merge(shard.Report().closed_rounds);
   }
@@ -53,6 +72,7 @@ MachineReport ServerMachine::Report() const {
 
 void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
   job_ = std::move(job);
+  votes_.OnEpoch(job_);
   for (int index = 0; index < job_->shards(); ++index) {
     if (!Holds(index)) {
       shards_.erase(index);
@@ -91,6 +111,11 @@ std::optional<Shard::OpenRound> ServerMachine::oldest_open_round() const {
     std::optional<Shard::OpenRound> open = shard.oldest_open_round();
     if (!open.has_value()) continue;
     if (!oldest.has_value() || open->round < oldest->round) oldest = open;
+  }
+  // It has all contributions, and not all votes.
+  if (oldest.has_value() && oldest->missing_workers.empty() &&
+      oldest->missing_copy == -1) {
+    oldest->missing_workers = votes_.Missing(oldest->round);
   }
   return oldest;
 }

@@ -10,6 +10,7 @@
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
 #include "server/shard.h"
+#include "server/votes.h"
 
 namespace nereus {
 
@@ -26,7 +27,7 @@ class ServerMachine final : public Machine {
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const override;
   void OnFrame(PeerId from, const Frame& frame, Outbox& out) override;
-  void Freeze() override {}
+  void Freeze() override { votes_.Freeze(); }
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
 
@@ -47,9 +48,11 @@ class ServerMachine final : public Machine {
 
  private:
   bool Holds(int shard) const;
+  void OnVote(PeerId from, const FrameHeader& header, Outbox& out);
 
   const int server_;  // Its rank.
   JobPtr job_;
+  Votes votes_;
   std::map<int, Shard> shards_;  // By index: those that it holds.
 };
 

@@ -31,6 +31,7 @@ Shard::Shard(JobPtr job, int index, PeerId self)
       index_(index),
       job_(std::move(job)),
       collector_(index, ChunksOf(*job_, index), job_->state_arrays) {
+  verdicts_.Add(job_->verdicts);
   const auto chunks = job_->placement.chunks();
   slot_of_chunk_.assign(chunks.size(), -1);
   for (size_t i = 0; i < chunks.size(); ++i) {
@@ -95,6 +96,7 @@ void Shard::Enter(Outbox& out) {
 void Shard::OnEpoch(JobPtr job, Outbox& out) {
   const bool served = serves();
   job_ = std::move(job);
+  verdicts_.Add(job_->verdicts);
   if (serves() != served) collector_.Clear();
   behind_ = 0;
   copying_ = false;
@@ -272,7 +274,7 @@ void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
   }
   slot.aggregation.Add(position, frame.header.offset / kFrameElementsMax,
                        frame.payload, out);
-  if (slot.aggregation.complete()) Complete(slot, out);
+  CompleteIfSettled(slot, out);
 }
 
 FrameHeader Shard::ResultHeader(const Slot& slot, int64_t round) const {
@@ -313,11 +315,23 @@ void Shard::SendValues(const Slot& slot, int rank, int64_t round,
   }
 }
 
-void Shard::Complete(Slot& slot, Outbox& out) {
+void Shard::OnVerdict(const StepVerdict& verdict, Outbox& out) {
+  verdicts_.Add({&verdict, 1});
+  for (Slot& slot : slots_) CompleteIfSettled(slot, out);
+}
+
+void Shard::CompleteIfSettled(Slot& slot, Outbox& out) {
+  if (slot.closing || !slot.aggregation.complete()) return;
+  const bool update = serves() && slot.round != kInitialRound;
+  if (update && job_->votes()) {
+    const std::optional<bool> skipped = verdicts_.Skipped(slot.round);
+    if (!skipped.has_value()) return;
+    slot.skipped =
+        *skipped && job_->options.optimizer_place == OptimizerPlace::kServer;
+  }
   slot.closing = true;
   slot.completed_in = job_->epoch;
-  const bool initial = slot.round == kInitialRound;
-  slot.scale = initial || !serves() ? 1.0f : job_->MeanScale(slot.round);
+  slot.scale = update ? job_->MeanScale(slot.round) : 1.0f;
   if (has_copy() && slot.scale != 1.0f) {
     // The copy need not know how many there were.
     out.Add(ScaleValues{slot.aggregation.sum(), slot.scale});
@@ -343,7 +357,7 @@ void Shard::Close(Slot& slot, Outbox& out) {
   }
   Buffer result;
   if (job_->options.optimizer_place == OptimizerPlace::kServer) {
-    Update(slot, out);
+    if (!slot.skipped) Update(slot, out);
     result = slot.parameters;
   } else {
     result = slot.aggregation.ExchangeSum(std::move(slot.average));
@@ -359,6 +373,7 @@ void Shard::Close(Slot& slot, Outbox& out) {
     slot.early_pulls.clear();
   }
   if (serves() && updates_here(slot)) Collect(slot, slot.round, out);
+  slot.skipped = false;
   slot.closed_in = slot.completed_in;
   ++slot.round;
   slot.aggregation.Reopen(ContributorsOf(slot));

@@ -11,6 +11,7 @@
 #include "common/plan/placement.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
+#include "common/protocol/verdicts.h"
 #include "server/aggregation_round.h"
 #include "server/checkpoint_collector.h"
 #include "server/chunk_copy.h"
@@ -49,6 +50,9 @@ namespace nereus {
 // then the server sends it the chunk as it is, one chunk at a time, and waits
 // for it with that chunk alone.
 //
+// With NanPolicy::kSkip a round with all contributions waits for the verdict on
+// its step, and is closed without an update if that is skipped.
+//
 // A checkpoint of a round is collected by reference: the next update of a chunk
 // that is still to be written goes to memory of its own.
 //
@@ -75,6 +79,8 @@ class Shard final : public Machine {
   void Freeze() override {}
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
+  // Its server's votes on a step are all in.
+  void OnVerdict(const StepVerdict& verdict, Outbox& out);
 
   int index() const { return index_; }
   // Whether this is the shard itself, and not the copy.
@@ -149,6 +155,7 @@ class Shard final : public Machine {
     // The open round has all its contributions, whatever workers the next epoch
     // has. `aggregation` has their sum, times `scale` their mean.
     bool closing = false;
+    bool skipped = false;  // It closes without an update.
     float scale = 1.0f;
 
     // The copy, as this epoch's server knows it.
@@ -181,8 +188,8 @@ class Shard final : public Machine {
   void Pull(Slot& slot, EarlyPull pull, Outbox& out);
   void ServeEarlyPulls(Slot& slot, Outbox& out);
   void SendValues(const Slot& slot, int rank, int64_t round, Outbox& out) const;
-  // The open round has all contributions.
-  void Complete(Slot& slot, Outbox& out);
+  // If the open round has all contributions, and may be closed, it is closing.
+  void CompleteIfSettled(Slot& slot, Outbox& out);
   // Closes the round that is closing, unless the copy has to have it first.
   void CloseUnlessAwaited(Slot& slot, Outbox& out);
   void Close(Slot& slot, Outbox& out);
@@ -205,6 +212,8 @@ class Shard final : public Machine {
   bool MayShow(const Slot& slot) const;
   absl::StatusOr<Landing> OnServerHeader(PeerId from, const Slot& slot,
                                          const FrameHeader& header) const;
+  absl::StatusOr<Landing> OnSkipHeader(const Slot& slot,
+                                       const FrameHeader& header) const;
   absl::StatusOr<Landing> OnCopyHeader(const Slot& slot,
                                        const FrameHeader& header) const;
   absl::StatusOr<Landing> OnHaveHeader(const Slot& slot,
@@ -235,6 +244,7 @@ class Shard final : public Machine {
       slot_of_chunk_;  // By position in placement; -1: another shard's.
 
   JobPtr job_;
+  Verdicts verdicts_;
   std::vector<Slot> slots_;
   int64_t behind_ = 0;    // Count of slots with CopyState::kBehind.
   bool copying_ = false;  // One is kSent.

@@ -68,10 +68,24 @@ absl::StatusOr<Landing> Shard::OnHaveHeader(const Slot& slot,
   return expected ? Landing::Scratch() : Landing::Discard();
 }
 
+absl::StatusOr<Landing> Shard::OnSkipHeader(const Slot& slot,
+                                            const FrameHeader& header) const {
+  if (header.round < slot.round) return Landing::Discard();
+  if (!job_->votes() || !updates_here(slot) || header.round > slot.round ||
+      header.round == kInitialRound || slot.incoming.begun() ||
+      header.payload_bytes != 0 || header.offset != 0 ||
+      header.part != kSkipped) {
+    return Refuse(header, absl::StrCat("round ", slot.round,
+                                       " is the one that may be skipped"));
+  }
+  return Landing::Scratch();
+}
+
 absl::StatusOr<Landing> Shard::OnCopyHeader(const Slot& slot,
                                             const FrameHeader& header) const {
+  if (header.kind == FrameKind::kVerdict) return OnSkipHeader(slot, header);
   if (header.kind != FrameKind::kAggregate && header.kind != FrameKind::kCopy) {
-    return Refuse(header, "copies take aggregates and copies");
+    return Refuse(header, "copies take aggregates, verdicts and copies");
   }
   NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
                           FrameIndex(header, slot.chunk.length));
@@ -114,10 +128,14 @@ void Shard::OnServerFrame(Slot& slot, const Frame& frame, Outbox& out) {
   const FrameHeader& header = frame.header;
   if (header.kind == FrameKind::kHave) return OnHave(slot, header.round, out);
   const int64_t index = header.offset / kFrameElementsMax;
-  if (header.kind == FrameKind::kAggregate) {
+  if (header.kind == FrameKind::kVerdict) {
+    slot.skipped = true;
+    slot.completed_in = job_->epoch;
+    Close(slot, out);
+  } else if (header.kind == FrameKind::kAggregate) {
     slot.aggregation.Add(0, index, frame.payload, out);
     if (!slot.aggregation.complete()) return;
-    Complete(slot, out);
+    CompleteIfSettled(slot, out);
   } else {
     if (!slot.incoming.begun()) slot.incoming = MakeCopy(slot, header.round);
     slot.incoming.Add(header.part, index, frame.payload, out);
@@ -149,9 +167,15 @@ void Shard::OnHave(Slot& slot, int64_t round, Outbox& out) {
 }
 
 void Shard::OfferMean(Slot& slot, Outbox& out) const {
-  const FrameHeader header =
+  FrameHeader header =
       MakeHeader(*job_, self_, FrameKind::kAggregate, slot.chunk.layer,
                  slot.chunk.index, slot.round);
+  if (slot.skipped) {
+    header.kind = FrameKind::kVerdict;
+    header.part = kSkipped;
+    out.Add(SendFrame{PeerId::Shard(holders().copy), {header, {}}});
+    return;
+  }
   CutIntoFrames(header, slot.aggregation.sum(), [&](Frame frame) {
     out.Add(SendFrame{PeerId::Shard(holders().copy), std::move(frame)});
   });

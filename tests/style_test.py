@@ -51,6 +51,7 @@ PURE_FILES = [
     "server/server_machine.*",
     "server/shard.*",
     "server/shard_copy.*",
+    "server/votes.*",
     "worker/factor_syncer.*",
     "worker/result_assembly.*",
     "worker/server_syncer.*",

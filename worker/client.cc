@@ -97,6 +97,8 @@ class ClientImpl final : public Client {
                            absl::Span<float> gradient) override;
   absl::Status Wait(int layer, int64_t step) override;
   absl::Status WaitAll(int64_t step) override;
+  bool Skipped(int64_t step) const override { return rounds_->Skipped(step); }
+  bool may_skip() const override { return job_->votes(); }
   bool takes_factors(int layer) const override {
     return rounds_->CheckLayer(layer).ok() &&
            job_->routes[layer].scheme == Scheme::kFactor;
@@ -119,9 +121,10 @@ class ClientImpl final : public Client {
   void StartSession();
   void OnEntered(const std::shared_ptr<const EpochStart>& start);
   void OnEnded(const absl::Status& outcome);
-  // Ends the job if a value is NaN or infinite, and it is to.
-  absl::Status CheckFinite(int layer, int64_t step, absl::string_view what,
-                           absl::Span<const float> values);
+  // False if a value is NaN or infinite, and that is to cost the step; an error
+  // if it is to end the job, which it does.
+  absl::StatusOr<bool> IsFit(int layer, int64_t step, absl::string_view what,
+                             absl::Span<const float> values);
   void StartMachine(Outbox& out);
   void TryBegin(int64_t step);
   void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
@@ -238,7 +241,7 @@ std::unique_ptr<Machine> ClientImpl::MakeMachine(const EpochStart& start,
 void ClientImpl::StartDriver() {
   MachineDriver::Events events;
   events.layer_done = [this](const LayerDone& done) {
-    rounds_->Finish(done.layer, done.round, SteadyNow());
+    rounds_->Finish(done.layer, done.round, done.skipped, SteadyNow());
   };
   events.send_message = [this](const MemberMessage& message) {
     session_->Send(message);
@@ -324,15 +327,19 @@ void ClientImpl::TryBegin(int64_t step) {
   }
 }
 
-absl::Status ClientImpl::CheckFinite(int layer, int64_t step,
-                                     absl::string_view what,
-                                     absl::Span<const float> values) {
-  if (job_->options.nan == NanPolicy::kIgnore) return absl::OkStatus();
+absl::StatusOr<bool> ClientImpl::IsFit(int layer, int64_t step,
+                                       absl::string_view what,
+                                       absl::Span<const float> values) {
+  if (job_->options.nan == NanPolicy::kIgnore) return true;
   const int64_t element = FindNotFinite(values.data(), values.size());
-  if (element < 0) return absl::OkStatus();
+  if (element < 0) return true;
   const std::string reason = absl::StrCat(
       "layer ", job_->layers[layer].name, ", step ", step, ": ", what, " has ",
       values[element], " at element ", element, " of ", values.size());
+  if (job_->options.nan == NanPolicy::kSkip) {
+    NEREUS_LOG(Warning) << reason << ": all workers skip the step";
+    return false;
+  }
   driver_->Post(
       [this, reason](Outbox& out) { member_->OnFailure(reason, out); });
   return absl::FailedPreconditionError(reason);
@@ -348,15 +355,16 @@ absl::Status ClientImpl::Push(int layer, int64_t step,
     return absl::FailedPreconditionError(absl::StrCat(
         "layer ", spec.name, " goes by factors: push them with PushFactors"));
   }
-  NEREUS_RETURN_IF_ERROR(CheckFinite(layer, step, "the gradient", gradient));
+  NEREUS_ASSIGN_OR_RETURN(const bool fit,
+                          IsFit(layer, step, "the gradient", gradient));
   NEREUS_ASSIGN_OR_RETURN(const int64_t life,
                           rounds_->BeginPush(layer, step, SteadyNow()));
   Buffer buffer = rounds_->Borrow(layer, gradient.data(), gradient.size());
-  driver_->Post([this, life, layer, step,
+  driver_->Post([this, life, layer, step, fit,
                  buffer = std::move(buffer)](Outbox& out) mutable {
     if (life != life_) return;  // The job has gone back.
     const absl::Status status =
-        machine_->OnPush(layer, step, std::move(buffer), out);
+        machine_->OnPush(layer, step, std::move(buffer), out, fit);
     NEREUS_CHECK(status.ok()) << status;
   });
   return absl::OkStatus();
@@ -380,9 +388,12 @@ absl::Status ClientImpl::PushFactors(int layer, int64_t step,
     NEREUS_RETURN_IF_ERROR(
         CheckLength(spec, "the gradient", gradient.size(), spec.parameters));
   }
-  NEREUS_RETURN_IF_ERROR(
-      CheckFinite(layer, step, "the output gradient", factors.output_gradient));
-  NEREUS_RETURN_IF_ERROR(CheckFinite(layer, step, "the input", factors.input));
+  NEREUS_ASSIGN_OR_RETURN(
+      const bool output_fit,
+      IsFit(layer, step, "the output gradient", factors.output_gradient));
+  NEREUS_ASSIGN_OR_RETURN(const bool input_fit,
+                          IsFit(layer, step, "the input", factors.input));
+  const bool fit = output_fit && input_fit;
   NEREUS_ASSIGN_OR_RETURN(const int64_t life,
                           rounds_->BeginPush(layer, step, SteadyNow()));
   FactorBuffers buffers{
@@ -390,11 +401,11 @@ absl::Status ClientImpl::PushFactors(int layer, int64_t step,
                       factors.output_gradient.size()),
       rounds_->Borrow(layer, factors.input.data(), factors.input.size()),
       rounds_->Borrow(layer, gradient.data(), gradient.size())};
-  driver_->Post([this, life, layer, step,
+  driver_->Post([this, life, layer, step, fit,
                  buffers = std::move(buffers)](Outbox& out) mutable {
     if (life != life_) return;
     const absl::Status status =
-        machine_->OnPushFactors(layer, step, std::move(buffers), out);
+        machine_->OnPushFactors(layer, step, std::move(buffers), out, fit);
     NEREUS_CHECK(status.ok()) << status;
   });
   return absl::OkStatus();

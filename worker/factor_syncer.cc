@@ -1,6 +1,7 @@
 #include "worker/factor_syncer.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -254,6 +255,17 @@ void FactorSyncer::OnFrame(const FrameHeader& header, Outbox& out) {
 void FactorSyncer::FinishIfComplete(Outbox& out) {
   Stack& stack = StackOf(next_round());
   if (!own_.has_value() || stack.missing > 0) return;
+  const std::optional<bool> skipped = Skipped(stack.round);
+  if (!skipped.has_value()) return;
+  if (!*skipped) Update(stack, out);
+  const int contributors = stack.contributors;
+  holder_.reset();
+  // Its memory stays as it is until factors of the round after the next come.
+  Open(stack, stack.round + 2);
+  Done(contributors, out);
+}
+
+void FactorSyncer::Update(const Stack& stack, Outbox& out) {
   Buffer gradient = own_->gradient;
   if (gradient.bytes() == 0) {
     if (product_.bytes() == 0) {
@@ -275,11 +287,6 @@ void FactorSyncer::FinishIfComplete(Outbox& out) {
                              /*gradient_scale=*/1.0f, std::move(gradient),
                              memory_.parameters, state_, memory_.parameters});
   }
-  const int contributors = stack.contributors;
-  holder_.reset();
-  // Its memory stays as it is until factors of the round after the next come.
-  Open(stack, stack.round + 2);
-  Done(contributors, out);
 }
 
 std::string FactorSyncer::Missing() const {

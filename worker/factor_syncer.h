@@ -50,6 +50,9 @@ class FactorSyncer final : public Syncer {
   void Contribute(Outbox& out) override;
   void Release() override { own_.reset(); }
   void EnterEpoch(Outbox& out) override;
+  void Settle(Outbox& out) override {
+    if (!fetching()) FinishIfComplete(out);
+  }
   Buffer state() const override;
 
   Stack& StackOf(int64_t round) { return stacks_[round % 2]; }
@@ -74,6 +77,7 @@ class FactorSyncer final : public Syncer {
   int64_t Index(int position, uint8_t matrix, int64_t frame) const;
   bool Holds(int64_t round) const;
   void FinishIfComplete(Outbox& out);
+  void Update(const Stack& stack, Outbox& out);
 
   int64_t frames_per_worker_ = 0;
   std::array<Stack, 2> stacks_;

@@ -144,8 +144,20 @@ Buffer RoundTable::Lend(absl::Span<float> values) {
                         });
 }
 
-void RoundTable::Finish(int layer, int64_t round, absl::Time now) {
+bool RoundTable::Skipped(int64_t step) const {
   MutexLock lock(&mu_);
+  return skipped_ == step;
+}
+
+void RoundTable::Finish(int layer, int64_t round, bool skipped,
+                        absl::Time now) {
+  MutexLock lock(&mu_);
+  // The job may have gone back, and be there again.
+  if (skipped) {
+    skipped_ = round;
+  } else if (skipped_ == round) {
+    skipped_ = kInitialRound;
+  }
   Entry& entry = entries_[layer];
   if (entry.done == kFetching) {
     entry.pushed = round;

@@ -72,9 +72,13 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // they stay with the client.
   Buffer Lend(absl::Span<float> values) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The machine is done with `round`.
-  void Finish(int layer, int64_t round, absl::Time now)
+  // The machine is done with `round`, which is `skipped` or not.
+  void Finish(int layer, int64_t round, bool skipped, absl::Time now)
       ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Whether a step of which some round is done is skipped, if it is the last
+  // one that is.
+  bool Skipped(int64_t step) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // The membership is over: AwaitOver returns, and if it has failed, so do all
   // other waits.
@@ -130,7 +134,8 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   bool went_back_ ABSL_GUARDED_BY(mu_) = false;  // The caller has not heard.
   bool over_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<StepInfo> begun_ ABSL_GUARDED_BY(mu_);
-  std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);  // By layer.
+  std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);       // By layer.
+  int64_t skipped_ ABSL_GUARDED_BY(mu_) = kInitialRound;  // The last step.
   int lent_ ABSL_GUARDED_BY(mu_) = 0;  // References to the parameters.
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
 };

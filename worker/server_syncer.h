@@ -18,6 +18,7 @@ class ServerSyncer final : public Syncer {
   void Contribute(Outbox& out) override;
   void Release() override { gradient_ = Buffer(); }
   void EnterEpoch(Outbox&) override {}
+  void Settle(Outbox&) override {}
   Buffer state() const override { return memory_.state; }
 
   Buffer gradient_;  // What was pushed.

@@ -29,7 +29,9 @@ Syncer::Syncer(JobPtr job, int layer, int rank, LayerMemory memory)
       memory_(std::move(memory)),
       job_(std::move(job)),
       results_(job_, layer),
-      asked_(job_->workers.size(), false) {}
+      asked_(job_->workers.size(), false) {
+  verdicts_.Add(job_->verdicts);
+}
 
 FrameHeader Syncer::Header(FrameKind kind, int64_t chunk, int64_t round) const {
   return MakeHeader(*job_, PeerId::Worker(rank_), kind, layer_, chunk, round);
@@ -68,8 +70,20 @@ void Syncer::Fetch(Outbox& out) {
   out.Add(SendFrame{owner, {Header(FrameKind::kPull, 0, round), {}}});
 }
 
+std::optional<bool> Syncer::Skipped(int64_t round) const {
+  return job_->votes() ? verdicts_.Skipped(round) : false;
+}
+
+void Syncer::OnVerdict(const StepVerdict& verdict, Outbox& out) {
+  verdicts_.Add({&verdict, 1});
+  Settle(out);
+  TellIfSettled(out);
+}
+
 void Syncer::OnEpoch(JobPtr job, Outbox& out) {
   job_ = std::move(job);
+  verdicts_.Add(job_->verdicts);
+  TellIfSettled(out);
   results_.OnEpoch(job_);
   asked_.assign(job_->workers.size(), false);
   joiners_.clear();
@@ -178,8 +192,19 @@ void Syncer::Done(int contributors, Outbox& out) {
   contributors_ = contributors;
   Release();
   if (updates_here()) SaveOwned(done_round_, out);
-  out.Add(LayerDone{layer_, done_round_});
+  told_ = false;
+  TellIfSettled(out);
   ServeJoiners(out);
+}
+
+void Syncer::TellIfSettled(Outbox& out) {
+  if (told_) return;
+  // What was fetched is of a step that others have done.
+  const std::optional<bool> skipped =
+      contributors_ == 0 ? false : Skipped(done_round_);
+  if (!skipped.has_value()) return;
+  told_ = true;
+  out.Add(LayerDone{layer_, done_round_, *skipped});
 }
 
 void Syncer::ServeJoiners(Outbox& out) {

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
+#include "common/protocol/verdicts.h"
 #include "worker/result_assembly.h"
 
 namespace nereus {
@@ -65,6 +67,10 @@ class Syncer {
   // checkpoint may have been lost with the old one.
   void OnEpoch(JobPtr job, Outbox& out);
 
+  // With NanPolicy::kSkip: what is to be done about the open round. Nobody is
+  // told that a round is done before.
+  void OnVerdict(const StepVerdict& verdict, Outbox& out);
+
   // A frame of this layer, already checked against the job.
   virtual absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const;
   virtual void OnFrame(const FrameHeader& header, Outbox& out);
@@ -94,9 +100,14 @@ class Syncer {
   virtual void Release() = 0;
   // job_ is new. What was kept is contributed again afterwards.
   virtual void EnterEpoch(Outbox& out) = 0;
+  // The open round's verdict is there.
+  virtual void Settle(Outbox& out) = 0;
   // The optimizer's state where this worker owns it, an array of as many values
   // as the layer has per part.
   virtual Buffer state() const = 0;
+
+  // Whether a round's step is skipped; nothing: there is no verdict yet.
+  std::optional<bool> Skipped(int64_t round) const;
 
   void Done(int contributors, Outbox& out);
   // Sends `values`, the whole layer, to the shards that own its chunks, but for
@@ -131,6 +142,8 @@ class Syncer {
 
   absl::Status CheckRound(int64_t round) const;
   absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header) const;
+  // Says that done_round_ is done, once there is a verdict.
+  void TellIfSettled(Outbox& out);
   // Asks for what is missing of this worker's first values.
   void Fetch(Outbox& out);
   void ServeJoiners(Outbox& out);
@@ -144,6 +157,8 @@ class Syncer {
   int64_t pushed_round_ = kInitialRound - 1;
   int64_t done_round_ = kInitialRound - 1;
   int contributors_ = 0;
+  Verdicts verdicts_;
+  bool told_ = true;  // That done_round_ is done.
 
   // Of this epoch.
   std::vector<bool> asked_;  // By position: this worker was asked for values.

@@ -1,6 +1,7 @@
 #include "worker/worker_machine.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -18,6 +19,7 @@ WorkerMachine::WorkerMachine(JobPtr job, int rank,
   const int position = job_->PositionOf(rank);
   NEREUS_CHECK(position >= 0) << "worker " << rank;
   begun_step_ = job_->workers[position].first_step - 1;
+  verdicts_.Add(job_->verdicts);
   for (size_t layer = 0; layer < memory.size(); ++layer) {
     syncers_.push_back(Syncer::Make(job_, static_cast<int>(layer), rank,
                                     std::move(memory[layer])));
@@ -35,20 +37,86 @@ bool WorkerMachine::BeginStep(int64_t step) {
 }
 
 absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
-                                   Outbox& out) {
+                                   Outbox& out, bool fit) {
   begun_step_ = std::max(begun_step_, round);
-  return syncers_[layer]->Push(round, std::move(gradient), frozen_, out);
+  if (IsBarred(round, fit)) {
+    const Buffer zeros = Buffer::AllocateZeroed(gradient.bytes());
+    if (job_->options.optimizer_place == OptimizerPlace::kWorker) {
+      out.Add(CopyValues{gradient, zeros});  // The mean goes there, too.
+    } else {
+      gradient = zeros;
+    }
+  }
+  NEREUS_RETURN_IF_ERROR(
+      syncers_[layer]->Push(round, std::move(gradient), frozen_, out));
+  CountPush(round, fit, out);
+  return absl::OkStatus();
 }
 
 absl::Status WorkerMachine::OnPushFactors(int layer, int64_t round,
-                                          FactorBuffers factors, Outbox& out) {
+                                          FactorBuffers factors, Outbox& out,
+                                          bool fit) {
   begun_step_ = std::max(begun_step_, round);
-  return syncers_[layer]->PushFactors(round, std::move(factors), frozen_, out);
+  if (IsBarred(round, fit)) {
+    for (Buffer* values : {&factors.output_gradient, &factors.input}) {
+      *values = Buffer::AllocateZeroed(values->bytes());
+    }
+  }
+  NEREUS_RETURN_IF_ERROR(
+      syncers_[layer]->PushFactors(round, std::move(factors), frozen_, out));
+  CountPush(round, fit, out);
+  return absl::OkStatus();
+}
+
+bool WorkerMachine::IsBarred(int64_t round, bool fit) const {
+  return !fit && verdicts_.Skipped(round) == false;
+}
+
+void WorkerMachine::CountPush(int64_t round, bool fit, Outbox& out) {
+  if (pushed_.step != round) pushed_ = {round, 0, true};
+  ++pushed_.layers;
+  pushed_.fit = pushed_.fit && fit;
+  if (!frozen_) Vote(out);
+}
+
+void WorkerMachine::Vote(Outbox& out) const {
+  if (!job_->votes() || pushed_.layers < syncers_.size() ||
+      verdicts_.Skipped(pushed_.step).has_value()) {
+    return;
+  }
+  FrameHeader vote = MakeHeader(*job_, PeerId::Worker(rank_), FrameKind::kVote,
+                                /*layer=*/0, /*chunk=*/0, pushed_.step);
+  vote.part = pushed_.fit ? kGood : kSkipped;
+  std::set<int32_t> servers;
+  for (const ShardHolders& holders : job_->holders) {
+    servers.insert(holders.server);
+  }
+  for (const int32_t server : servers) {
+    out.Add(SendFrame{PeerId::Shard(server), {vote, {}}});
+  }
+}
+
+absl::StatusOr<Landing> WorkerMachine::OnVerdictHeader(
+    PeerId from, const FrameHeader& header) const {
+  if (!job_->votes() || from != PeerId::Shard(job_->holders.front().server) ||
+      header.layer != 0 || header.chunk != 0 || header.offset != 0 ||
+      header.payload_bytes != 0 || header.part > kSkipped || header.round < 0 ||
+      header.round > begun_step_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(DescribeFrame(header),
+                     ": the server of shard 0 says what the votes on "
+                     "a step come to, of which step ",
+                     begun_step_, " is the last"));
+  }
+  // What was heard must be in the report.
+  const bool known = verdicts_.Skipped(header.round).has_value();
+  return frozen_ || known ? Landing::Discard() : Landing::Scratch();
 }
 
 absl::StatusOr<Landing> WorkerMachine::OnHeader(
     PeerId from, const FrameHeader& header) const {
   NEREUS_RETURN_IF_ERROR(CheckFrame(*job_, from, header));
+  if (header.kind == FrameKind::kVerdict) return OnVerdictHeader(from, header);
   const bool between_workers = header.kind == FrameKind::kFactors ||
                                header.kind == FrameKind::kPullFactors ||
                                header.kind == FrameKind::kPull;
@@ -66,12 +134,20 @@ absl::StatusOr<Landing> WorkerMachine::OnHeader(
 }
 
 void WorkerMachine::OnFrame(PeerId, const Frame& frame, Outbox& out) {
+  if (frame.header.kind == FrameKind::kVerdict) {
+    const StepVerdict verdict{frame.header.round,
+                              frame.header.part == kSkipped};
+    verdicts_.Add({&verdict, 1});
+    for (auto& syncer : syncers_) syncer->OnVerdict(verdict, out);
+    return;
+  }
   syncers_[frame.header.layer]->OnFrame(frame.header, out);
 }
 
 MachineReport WorkerMachine::Report() const {
   MachineReport report;
   report.begun_step = begun_step_;
+  report.verdicts = verdicts_.all();
   for (size_t layer = 0; layer < syncers_.size(); ++layer) {
     const Syncer& syncer = *syncers_[layer];
     report.fetching |= syncer.fetching();
@@ -88,7 +164,9 @@ MachineReport WorkerMachine::Report() const {
 void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   job_ = std::move(job);
   frozen_ = false;
+  verdicts_.Add(job_->verdicts);
   for (auto& syncer : syncers_) syncer->OnEpoch(job_, out);
+  if (job_->PositionOf(rank_) >= 0) Vote(out);
 }
 
 }  // namespace nereus

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
+#include "common/protocol/verdicts.h"
 #include "worker/syncer.h"
 
 namespace nereus {
@@ -31,11 +32,13 @@ class WorkerMachine final : public Machine {
   // the machine is frozen: then false, to be tried again in the next epoch.
   bool BeginStep(int64_t step);
 
-  // The caller's contribution to round `round` of `layer`, see Syncer.
-  // REQUIRES: `layer` and the buffers' sizes are the model's.
-  absl::Status OnPush(int layer, int64_t round, Buffer gradient, Outbox& out);
+  // The caller's contribution to round `round` of `layer`, see Syncer. `fit`:
+  // it may be used; with NanPolicy::kSkip, one that is not costs all workers
+  // the step. REQUIRES: `layer` and the buffers' sizes are the model's.
+  absl::Status OnPush(int layer, int64_t round, Buffer gradient, Outbox& out,
+                      bool fit = true);
   absl::Status OnPushFactors(int layer, int64_t round, FactorBuffers factors,
-                             Outbox& out);
+                             Outbox& out, bool fit = true);
 
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const override;
@@ -48,11 +51,31 @@ class WorkerMachine final : public Machine {
   bool frozen() const { return frozen_; }
 
  private:
+  // Whether a gradient must not be used although its step is not skipped, which
+  // was settled before this worker did it again: it contributes zeros.
+  bool IsBarred(int64_t round, bool fit) const;
+  // A layer has been pushed.
+  void CountPush(int64_t round, bool fit, Outbox& out);
+  // This worker's vote on the step that it has pushed, to all servers, if it is
+  // due.
+  void Vote(Outbox& out) const;
+  absl::StatusOr<Landing> OnVerdictHeader(PeerId from,
+                                          const FrameHeader& header) const;
+
   const int rank_;
   JobPtr job_;
   std::vector<std::unique_ptr<Syncer>> syncers_;  // By layer.
   int64_t begun_step_;
   bool frozen_ = false;
+
+  // The last step of which something was pushed.
+  struct Pushed {
+    int64_t step = kInitialRound;
+    size_t layers = 0;
+    bool fit = true;
+  };
+  Pushed pushed_;
+  Verdicts verdicts_;
 };
 
 }  // namespace nereus

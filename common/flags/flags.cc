@@ -75,9 +75,12 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
             "copies of each shard on other servers: with 1, a server that is "
             "lost costs no step");
   AddChoice(app, "nan", flags.options.nan,
-            {{"fail", NanPolicy::kFail}, {"ignore", NanPolicy::kIgnore}},
+            {{"fail", NanPolicy::kFail},
+             {"skip", NanPolicy::kSkip},
+             {"ignore", NanPolicy::kIgnore}},
             "a gradient with a NaN or an infinity: fail ends the job and says "
-            "whose it is, ignore does not look");
+            "whose it is, skip drops the step on all workers, ignore does not "
+            "look");
 }
 
 int ParseFlags(CLI::App& app, int argc, char** argv) {

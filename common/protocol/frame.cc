@@ -56,7 +56,7 @@ absl::Status Bad(absl::string_view field, uint64_t found,
 
 bool KnownKind(uint8_t kind) {
   return kind >= static_cast<uint8_t>(FrameKind::kHello) &&
-         kind <= static_cast<uint8_t>(FrameKind::kHave);
+         kind <= static_cast<uint8_t>(FrameKind::kVerdict);
 }
 
 }  // namespace
@@ -85,6 +85,10 @@ absl::string_view FrameKindName(FrameKind kind) {
       return "copy";
     case FrameKind::kHave:
       return "have";
+    case FrameKind::kVote:
+      return "vote";
+    case FrameKind::kVerdict:
+      return "verdict";
   }
   return "unknown";
 }

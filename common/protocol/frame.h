@@ -39,6 +39,10 @@ enum class FrameKind : uint8_t {
   kCopy = 10,         // Server -> copy: part of a chunk, as of this round.
   kHave = 11,         // Copy -> server: I have the chunk with all rounds before
                       // this one.
+  kVote = 12,         // Worker -> server: whether its gradients of this step
+                      // are fit to use.
+  kVerdict = 13,      // Server -> worker: whether the step is skipped.
+                      // Server -> copy: this round of this chunk is.
 };
 
 absl::string_view FrameKindName(FrameKind kind);
@@ -61,6 +65,10 @@ inline constexpr uint8_t kInputMatrix = 1;
 // ... are the optimizer's state, an array of as many values each, and, last in
 // kCopy, the mean gradient of the round if workers run the optimizer.
 inline constexpr uint8_t kValuesPart = 0;
+
+// The same of kVote and kVerdict.
+inline constexpr uint8_t kGood = 0;
+inline constexpr uint8_t kSkipped = 1;
 
 struct FrameHeader {
   FrameKind kind = FrameKind::kHello;

@@ -102,6 +102,24 @@ absl::Status CheckSteps(const Job& job) {
   return CheckStep("contributions_before", job.contributions_before, 0);
 }
 
+absl::Status CheckVerdicts(const Job& job) {
+  if (job.verdicts.size() > kVerdictsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(job.verdicts.size(), " verdicts, at most ", kVerdictsMax));
+  }
+  int64_t before = kInitialRound;
+  for (const StepVerdict& verdict : job.verdicts) {
+    NEREUS_RETURN_IF_ERROR(CheckStep("a verdict's step", verdict.step, 0));
+    if (verdict.step <= before) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the verdict on step ", verdict.step,
+                       " comes after that on ", before, ": must ascend"));
+    }
+    before = verdict.step;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
   const bool layer_known = finished.layer >= 0 &&
                            finished.layer < static_cast<int>(job.layers.size());
@@ -155,7 +173,15 @@ absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name) {
 }
 
 absl::string_view NanPolicyName(NanPolicy policy) {
-  return policy == NanPolicy::kFail ? "fail" : "ignore";
+  switch (policy) {
+    case NanPolicy::kFail:
+      return "fail";
+    case NanPolicy::kSkip:
+      return "skip";
+    case NanPolicy::kIgnore:
+      return "ignore";
+  }
+  return "unknown";
 }
 
 bool Job::Holds(int server) const {
@@ -223,6 +249,7 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
     }
   }
   NEREUS_RETURN_IF_ERROR(CheckSteps(job));
+  NEREUS_RETURN_IF_ERROR(CheckVerdicts(job));
   if (job.state_arrays < 0 || job.state_arrays > kStateArraysMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("state_arrays is ", job.state_arrays, ", must be in [0, ",
@@ -283,7 +310,9 @@ absl::Status CheckFrame(const Job& job, PeerId from,
   }
   const bool bare = header.kind == FrameKind::kPull ||
                     header.kind == FrameKind::kPullFactors ||
-                    header.kind == FrameKind::kHave;
+                    header.kind == FrameKind::kHave ||
+                    header.kind == FrameKind::kVote ||
+                    header.kind == FrameKind::kVerdict;
   const WireType wire = bare ? WireType::kNone : WireType::kFloat32;
   if (header.wire != wire) {
     return Wrong(header, "the wire type", static_cast<int>(header.wire),

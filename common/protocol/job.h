@@ -33,6 +33,7 @@ absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name);
 // What is done about a gradient that has a NaN or an infinity.
 enum class NanPolicy {
   kFail,    // "fail": the job ends, naming the worker, the layer and the step.
+  kSkip,    // "skip": nobody's parameters change by that step.
   kIgnore,  // "ignore": nothing; gradients are not looked at.
 };
 
@@ -69,6 +70,17 @@ struct WorkerSeat {
 
   bool operator==(const WorkerSeat&) const = default;
 };
+
+// What the votes on a step came to, with NanPolicy::kSkip.
+struct StepVerdict {
+  int64_t step = 0;
+  bool skipped = false;
+
+  bool operator==(const StepVerdict&) const = default;
+};
+
+// As many are kept: workers are at most a step apart.
+inline constexpr int kVerdictsMax = 4;
 
 // Who holds a shard's chunks, by the ranks of servers.
 struct ShardHolders {
@@ -128,6 +140,10 @@ struct Job {
 
   std::vector<FinishedRound> finished_rounds;  // Layers ascend.
 
+  // With NanPolicy::kSkip: the last verdicts that any member has heard. Steps
+  // ascend.
+  std::vector<StepVerdict> verdicts;
+
   // By shard. With all servers there, server i serves shard i, and keeps the
   // copy of the shard before it, if there are copies.
   std::vector<ShardHolders> holders;
@@ -165,6 +181,9 @@ struct Job {
   // Whether a checkpoint is made of `round`: the shards save what they hold as
   // of it, and the first worker sends them what workers own.
   bool IsCheckpoint(int64_t round) const;
+
+  // Whether workers vote on each step, and nothing is updated before.
+  bool votes() const { return options.nan == NanPolicy::kSkip; }
 
   // Whether the layer's parameters and optimizer state are with the workers,
   // and the shards hold them as of base_round.

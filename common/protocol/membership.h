@@ -107,6 +107,9 @@ struct MachineReport {
   // Servers: of each shard that they hold, the last round that is closed for
   // every chunk that takes rounds; shards without such a chunk are left out.
   std::map<int32_t, int64_t> closed_rounds;
+
+  // With NanPolicy::kSkip: the last ones that it has heard.
+  std::vector<StepVerdict> verdicts;
 };
 
 // The answer to PrepareEpoch.

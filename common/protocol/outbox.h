@@ -75,6 +75,9 @@ struct MultiplyFactors {
 struct LayerDone {
   int32_t layer = 0;
   int64_t round = 0;
+  // By the vote on its step nothing is to be updated: where the caller's own
+  // optimizer runs, it must not. The gradient may be anything.
+  bool skipped = false;
 };
 
 // Write a checkpoint's share of this shard to disk, in the background, and tell

@@ -153,6 +153,31 @@ absl::StatusOr<JobOptions> OptimizerFromProto(const v1::Optimizer& message) {
   return options;
 }
 
+v1::NanPolicy NanToProto(NanPolicy policy) {
+  switch (policy) {
+    case NanPolicy::kFail:
+      return v1::NAN_POLICY_FAIL;
+    case NanPolicy::kSkip:
+      return v1::NAN_POLICY_SKIP;
+    case NanPolicy::kIgnore:
+      return v1::NAN_POLICY_IGNORE;
+  }
+  return v1::NAN_POLICY_UNSPECIFIED;
+}
+
+absl::StatusOr<NanPolicy> NanFromProto(v1::NanPolicy policy) {
+  switch (policy) {
+    case v1::NAN_POLICY_FAIL:
+      return NanPolicy::kFail;
+    case v1::NAN_POLICY_SKIP:
+      return NanPolicy::kSkip;
+    case v1::NAN_POLICY_IGNORE:
+      return NanPolicy::kIgnore;
+    default:
+      return UnknownEnum("the policy for NaN", policy);
+  }
+}
+
 }  // namespace
 
 v1::Member ToProto(PeerId peer) {
@@ -177,6 +202,17 @@ absl::StatusOr<PeerId> FromProto(const v1::Member& message) {
     default:
       return UnknownEnum("a member's role", message.role());
   }
+}
+
+v1::StepVerdict ToProto(const StepVerdict& verdict) {
+  v1::StepVerdict message;
+  message.set_step(verdict.step);
+  message.set_skipped(verdict.skipped);
+  return message;
+}
+
+StepVerdict FromProto(const v1::StepVerdict& message) {
+  return {message.step(), message.skipped()};
 }
 
 v1::ShardHolders ToProto(const ShardHolders& holders) {
@@ -221,7 +257,10 @@ v1::Job ToProto(const Job& job,
   }
   message.set_owner(job.owner);
   message.set_state_arrays(job.state_arrays);
-  message.set_ignore_nan(job.options.nan == NanPolicy::kIgnore);
+  message.set_nan(NanToProto(job.options.nan));
+  for (const StepVerdict& verdict : job.verdicts) {
+    *message.add_verdicts() = ToProto(verdict);
+  }
   message.set_checkpoint_every(job.options.checkpoint_every);
   message.set_checkpoint_round(job.checkpoint_round);
   message.set_backup(job.options.backup);
@@ -261,7 +300,10 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   }
   job.owner = message.owner();
   job.state_arrays = message.state_arrays();
-  if (message.ignore_nan()) job.options.nan = NanPolicy::kIgnore;
+  NEREUS_ASSIGN_OR_RETURN(job.options.nan, NanFromProto(message.nan()));
+  for (const v1::StepVerdict& verdict : message.verdicts()) {
+    job.verdicts.push_back(FromProto(verdict));
+  }
   job.options.checkpoint_every = message.checkpoint_every();
   job.checkpoint_round = message.checkpoint_round();
   job.options.backup = message.backup();

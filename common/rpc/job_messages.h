@@ -27,6 +27,9 @@ absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
     const google::protobuf::RepeatedPtrField<v1::LayerSpec>& messages);
 
 // With the reasons for the routes, by layer.
+v1::StepVerdict ToProto(const StepVerdict& verdict);
+StepVerdict FromProto(const v1::StepVerdict& message);
+
 v1::ShardHolders ToProto(const ShardHolders& holders);
 ShardHolders FromProto(const v1::ShardHolders& message);
 

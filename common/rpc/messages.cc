@@ -158,6 +158,9 @@ v1::EpochReport ReportToProto(const EpochReport& report) {
   }
   message.mutable_closed_rounds()->insert(report.report.closed_rounds.begin(),
                                           report.report.closed_rounds.end());
+  for (const StepVerdict& verdict : report.report.verdicts) {
+    *message.add_verdicts() = ToProto(verdict);
+  }
   return message;
 }
 
@@ -173,6 +176,9 @@ EpochReport ReportFromProto(const v1::EpochReport& message) {
   }
   report.report.closed_rounds.insert(message.closed_rounds().begin(),
                                      message.closed_rounds().end());
+  for (const v1::StepVerdict& verdict : message.verdicts()) {
+    report.report.verdicts.push_back(FromProto(verdict));
+  }
   return report;
 }
 

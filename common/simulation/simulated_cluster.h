@@ -51,6 +51,10 @@ struct Workload {
       int rank, int64_t step, int layer, absl::Span<const float> parameters,
       absl::Span<float> output_gradient, absl::Span<float> input)>
       factors;
+
+  // Whether a worker's gradients of a step have a NaN, with NanPolicy::kSkip.
+  // May be absent.
+  std::function<bool(int rank, int64_t step)> poisons;
 };
 
 struct SimulatedClusterOptions {
@@ -213,6 +217,9 @@ class SimulatedCluster {
     on_outcome_ = std::move(on_outcome);
   }
 
+  // Whether the workers have skipped a step that they have done.
+  bool Skipped(int64_t step) const { return skipped_.at(step).skipped; }
+
   // Bytes that node i (worker of rank i and shard i) exchanged with others,
   // headers included.
   const std::vector<int64_t>& node_bytes() const { return node_bytes_; }
@@ -278,6 +285,7 @@ class SimulatedCluster {
   void Push(Process& process, int layer, Outbox& out);
   void OnLayerDone(Process& process, const LayerDone& done);
   void CheckOutcome(const Process& process, const LayerDone& done);
+  void CheckSkipped(Process& process, const LayerDone& done);
   void Compare(const Process& process, int key, int64_t round, uint32_t sum);
   void OnStepDone(Process& process);
   void UpdateParameters(Process& process);
@@ -338,6 +346,12 @@ class SimulatedCluster {
     bool exact = false;
   };
   std::map<std::pair<int, int64_t>, Recorded> outcomes_;
+  // Whether a step is skipped, as a worker has heard.
+  struct Heard {
+    ProcessId by = 0;
+    bool skipped = false;
+  };
+  std::map<int64_t, Heard> skipped_;  // By step.
   // The same of what is in checkpoints, by layer and round.
   std::map<std::pair<int, int64_t>, uint32_t> saved_sums_;
   // Of all parameters that any worker came to, dead or alive: the same.

@@ -121,6 +121,7 @@ uint64_t SimulatedCluster::restarted_in() const {
 }
 
 void SimulatedCluster::ForgetAfter(int64_t round) {
+  skipped_.erase(skipped_.upper_bound(round), skipped_.end());
   std::erase_if(outcomes_, [&](const auto& outcome) {
     return outcome.first.second > round;
   });

@@ -58,6 +58,8 @@ struct SimulatedCluster::Process {
   int layers_left = 0;           // Not yet done in this step.
   bool fetching = true;          // The step is the one before its first.
   bool idle = true;              // Between two steps.
+  bool skipped = false;          // The step under way is.
+  std::vector<uint32_t> sums;  // Of the parameters, by layer, at the last one.
   bool leave_soon = false;
   bool left = false;
 };

@@ -1,9 +1,11 @@
 // What the workers of a simulated cluster do.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
+#include "common/compute/finite.h"
 #include "common/simulation/simulated_process.h"
 
 namespace nereus {
@@ -86,21 +88,29 @@ void SimulatedCluster::Backward(Process& process, int layer) {
 
 void SimulatedCluster::Push(Process& process, int layer, Outbox& out) {
   const auto parameters = Floats(process.parameters[layer]);
+  const int layers = static_cast<int>(workload_.layers.size());
+  // In one layer, another one in each step.
+  const bool fit = workload_.poisons == nullptr ||
+                   process.step % layers != layer ||
+                   !workload_.poisons(process.rank, process.step);
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   absl::Status status;
   if (GaveFactors(layer)) {
     workload_.factors(process.rank, process.step, layer, parameters,
                       Floats(process.output_gradients[layer]),
                       Floats(process.inputs[layer]));
+    if (!fit) Floats(process.inputs[layer])[0] = kNaN;
     status = process.worker->OnPushFactors(
         layer, process.step,
         FactorBuffers{process.output_gradients[layer], process.inputs[layer],
                       process.gradients[layer]},
-        out);
+        out, fit);
   } else {
     workload_.gradient(process.rank, process.step, layer, parameters,
                        Floats(process.gradients[layer]));
+    if (!fit) Floats(process.gradients[layer])[0] = kNaN;
     status = process.worker->OnPush(layer, process.step,
-                                    process.gradients[layer], out);
+                                    process.gradients[layer], out, fit);
   }
   failure_.Update(status);
 }
@@ -109,8 +119,41 @@ void SimulatedCluster::OnLayerDone(Process& process, const LayerDone& done) {
   NEREUS_CHECK(done.round == process.step)
       << "layer " << done.layer << " is done with round " << done.round
       << " in step " << process.step;
+  process.skipped = done.skipped;
+  CheckSkipped(process, done);
   CheckOutcome(process, done);
   if (--process.layers_left == 0) OnStepDone(process);
+}
+
+void SimulatedCluster::CheckSkipped(Process& process, const LayerDone& done) {
+  const Buffer& parameters = process.parameters[done.layer];
+  const uint32_t sum = Checksum(parameters);
+  process.sums.resize(workload_.layers.size());
+  const uint32_t before = std::exchange(process.sums[done.layer], sum);
+  const std::string where = absl::StrCat("layer ", done.layer, ", round ",
+                                         done.round, ", worker ", process.rank);
+  if (FindNotFinite(parameters.floats(), parameters.float_count()) >= 0) {
+    failure_.Update(absl::InternalError(
+        absl::StrCat(where, ": a NaN has got into the parameters")));
+  }
+  if (process.fetching || job().PositionOf(process.rank) < 0) return;
+  const bool updated_here =
+      options_.job.optimizer_place == OptimizerPlace::kWorker;
+  if (done.skipped && sum != before && !updated_here) {
+    failure_.Update(absl::InternalError(
+        absl::StrCat(where, ": a step that is skipped changes parameters")));
+  }
+  Heard& heard =
+      skipped_.try_emplace(done.round, Heard{process.id, done.skipped})
+          .first->second;
+  // What one has heard who is gone, the others may not have.
+  if (job().PositionOf(processes_[heard.by]->rank) < 0) {
+    heard = {process.id, done.skipped};
+  }
+  if (heard.skipped == done.skipped) return;
+  failure_.Update(absl::InternalError(absl::StrCat(where, ": others have ",
+                                                   done.skipped ? "not " : "",
+                                                   "skipped the step")));
 }
 
 void SimulatedCluster::CheckOutcome(const Process& process,
@@ -119,6 +162,7 @@ void SimulatedCluster::CheckOutcome(const Process& process,
   const bool means =
       job.options.optimizer_place == OptimizerPlace::kWorker &&
       done.round > job.workers[job.PositionOf(process.rank)].first_step - 1;
+  if (done.skipped && means) return;  // They may be anything.
   const uint32_t sum = Checksum(means ? process.gradients[done.layer]
                                       : process.parameters[done.layer]);
   // Means and parameters of one round are different things.
@@ -166,7 +210,7 @@ void SimulatedCluster::OnStepDone(Process& process) {
   const Job& job = *process.member->start()->job;
   const bool optimizes = job.options.optimizer_place == OptimizerPlace::kWorker;
   const int position = job.PositionOf(process.rank);
-  if (optimizes && position >= 0 &&
+  if (optimizes && !process.skipped && position >= 0 &&
       process.step >= job.workers[position].first_step) {
     UpdateParameters(process);
   }

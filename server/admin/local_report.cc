@@ -307,6 +307,10 @@ std::string FormatLocalText(const LocalReport& report) {
       absl::StrFormat("%.1f by %d workers, %.2f s, %d steps",
                       report.images_per_second, report.options.workers,
                       report.seconds, report.workers[0].steps),
+      report.workers[0].skipped_steps == 0
+          ? ""
+          : absl::StrCat(", of which ", report.workers[0].skipped_steps,
+                         " were skipped for a NaN"),
       "\ntime           ",
       FormatPhase("forward", report.forward_seconds, seconds), ", ",
       FormatPhase("backward", report.backward_seconds, seconds), ", ",
@@ -333,6 +337,7 @@ std::string FormatLocalJson(const LocalReport& report) {
       {"replicas_equal", report.replicas_equal},
       {"images_per_second", report.images_per_second},
       {"seconds", report.seconds},
+      {"skipped_steps", report.workers[0].skipped_steps},
       {"node_bytes_measured", report.busiest_bytes_measured()},
       {"node_bytes_predicted", report.busiest_bytes_predicted()},
       {"phases",

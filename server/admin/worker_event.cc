@@ -182,6 +182,7 @@ absl::StatusOr<WorkerEvent> ParseResult(const Json& object) {
   result.rank = static_cast<int>(fields.Integer("rank", 0, kRankMax));
   result.workers = static_cast<int>(fields.Integer("workers", 1, kWorkersMax));
   result.steps = fields.Count("steps");
+  result.skipped_steps = fields.Count("skipped_steps");
   result.train_loss = fields.Number("train_loss", kNan);
   const double accuracy = fields.Number("test_accuracy", kNan);
   if (!std::isnan(accuracy)) result.test_accuracy = accuracy;

@@ -50,6 +50,7 @@ struct WorkerResult {
   int rank = 0;
   int workers = 0;
   int64_t steps = 0;
+  int64_t skipped_steps = 0;  // Of these: dropped by all, for a NaN.
   double train_loss = 0;
   std::optional<double> test_accuracy;  // Absent where it was not measured.
   int64_t images = 0;

@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"OlderVersion", 4, {0}, "protocol version is 0, expected 1"},
         BadField{"NewerVersion", 4, {2}, "protocol version is 2, expected 1"},
         BadField{"KindZero", 5, {0}, "kind is 0"},
-        BadField{"KindAfterTheLast", 5, {12}, "kind is 12"},
+        BadField{"KindAfterTheLast", 5, {14}, "kind is 14"},
         BadField{"KindHighest", 5, {255}, "kind is 255"},
         BadField{"WireAfterTheLast", 6, {2}, "wire type is 2"},
         BadField{"WireHighest", 6, {255}, "wire type is 255"},

@@ -268,6 +268,27 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"FarFirstStep",
                [](Parts& p) { p.job.workers[3].first_step = INT64_MAX; },
                "a first step is 9223372036854775807"},
+        BadJob{"NegativeVerdict",
+               [](Parts& p) {
+                 p.job.verdicts = {{-1, true}};
+               },
+               "a verdict's step is -1"},
+        BadJob{"SameVerdict",
+               [](Parts& p) {
+                 p.job.verdicts = {{4, true}, {4, false}};
+               },
+               "the verdict on step 4 comes after that on 4"},
+        BadJob{"TooManyVerdicts", [](Parts& p) { p.job.verdicts.resize(5); },
+               "5 verdicts, at most 4"},
+        BadJob{"HoldersOfOtherShards",
+               [](Parts& p) { p.job.holders.resize(p.shards + 1); },
+               "shards have holders, of "},
+        BadJob{"AServerThatIsNone",
+               [](Parts& p) {
+                 p.job.holders = FirstHolders(p.shards, false);
+                 p.job.holders[0].server = p.shards;
+               },
+               "is served by"},
         BadJob{"LeaverIsAWorker", [](Parts& p) { p.job.leavers = {3}; },
                "worker 3 has left, and is a worker"},
         BadJob{"NegativeLeaver", [](Parts& p) { p.job.leavers = {-1}; },

@@ -63,6 +63,7 @@ EpochReport SomeReport() {
   report.report.fetching = true;
   report.report.factor_layers = {{1, 11, 2}};
   report.report.closed_rounds = {{0, 11}, {3, 12}};
+  report.report.verdicts = {{11, true}, {12, false}};
   return report;
 }
 

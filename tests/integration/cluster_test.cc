@@ -10,10 +10,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -33,6 +35,7 @@ namespace nereus {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 LayerSpec Conv(const char* name, int64_t m, int64_t n) {
@@ -80,6 +83,10 @@ class ToyWorker {
       NEREUS_RETURN_IF_ERROR(Push(i, step));
     }
     NEREUS_RETURN_IF_ERROR(client_->WaitAll(step));
+    if (client_->Skipped(step)) {
+      skipped_.push_back(step);
+      return absl::OkStatus();
+    }
     if (!client_->updates_parameters()) return absl::OkStatus();
     for (size_t i = 0; i < layers_.size(); ++i) {
       for (size_t j = 0; j < parameters_[i].size(); ++j) {
@@ -97,6 +104,10 @@ class ToyWorker {
     return client_->Leave();
   }
 
+  // This worker's gradient of `layer` has a NaN in this step.
+  void Poison(int layer, int64_t step) { poisoned_ = {layer, step}; }
+  const std::vector<int64_t>& skipped() const { return skipped_; }
+
   Client* client() { return client_.get(); }
   void Die() { client_.reset(); }
   const std::vector<std::vector<float>>& parameters() const {
@@ -111,6 +122,7 @@ class ToyWorker {
         values[i] =
             static_cast<float>((i * 7 + rank * 3 + step + salt) % 11) - 5.0f;
       }
+      if (poisoned_ == std::pair{layer, step}) values[3] = std::nanf("");
     };
     if (layers_[layer].kind != LayerKind::kFullyConnected) {
       fill(gradients_[layer], 0);
@@ -124,6 +136,8 @@ class ToyWorker {
   }
 
   const std::vector<LayerSpec> layers_;
+  std::pair<int, int64_t> poisoned_ = {-1, -1};
+  std::vector<int64_t> skipped_;
   std::vector<std::vector<float>> parameters_;
   std::vector<std::vector<float>> gradients_;
   std::vector<std::vector<float>> output_gradients_;
@@ -365,6 +379,50 @@ TEST(ClusterTest, ANaNEndsTheJobForAllAndSaysWhoseItIs) {
                 HasSubstr("worker 1: layer conv, step 1"));
   }
 }
+
+class SkipTest : public testing::TestWithParam<OptimizerPlace> {};
+
+TEST_P(SkipTest, ANaNCostsAllWorkersTheStep) {
+  ServerOptions options = Job(3, 2);
+  options.job_options.nan = NanPolicy::kSkip;
+  options.job_options.optimizer_place = GetParam();
+  LocalCluster cluster(options);
+  std::mutex mu;
+  std::vector<std::vector<std::vector<float>>> replicas;
+  const auto results = cluster.RunWorkers(3, [&](int) -> absl::Status {
+    ToyWorker worker(SmallModel());
+    NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+    NEREUS_RETURN_IF_ERROR(worker.Step(0));
+    const auto before = worker.parameters();
+    // In a layer of each kind, and of one that has the other's factors.
+    const int rank = worker.client()->rank();
+    if (rank == 1) worker.Poison(0, 1);
+    NEREUS_RETURN_IF_ERROR(worker.Step(1));
+    EXPECT_EQ(worker.parameters(), before);
+    if (rank == 2) worker.Poison(1, 2);
+    NEREUS_RETURN_IF_ERROR(worker.Step(2));
+    EXPECT_EQ(worker.parameters(), before);
+    NEREUS_RETURN_IF_ERROR(worker.Step(3));
+    EXPECT_THAT(worker.skipped(), ElementsAre(1, 2));
+    EXPECT_NE(worker.parameters(), before);
+    {
+      const std::lock_guard lock(mu);
+      replicas.push_back(worker.parameters());
+    }
+    return worker.client()->Leave();
+  });
+  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  ASSERT_EQ(replicas.size(), 3u);
+  EXPECT_EQ(replicas[0], replicas[1]);
+  EXPECT_EQ(replicas[0], replicas[2]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, SkipTest,
+                         testing::Values(OptimizerPlace::kServer,
+                                         OptimizerPlace::kWorker),
+                         [](const auto& place) {
+                           return std::string(OptimizerPlaceName(place.param));
+                         });
 
 TEST(ClusterTest, ARoundThatWaitsSaysForWhom) {
   ServerOptions options = Job(2, 1);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <map>
 #include <set>
@@ -59,6 +60,108 @@ TEST(ServerMachineTest, ItsOldestOpenRoundIsOneOfThoseItServes) {
   ASSERT_EQ(job->placement.layer_chunks(1)[0].shard, 1);
   EXPECT_EQ(machine.oldest_open_round()->layer, 1);
   EXPECT_EQ(machine.oldest_open_round()->round, kInitialRound);
+}
+
+// Two workers, a layer on each of two servers, and a vote on each step.
+class VotingServerTest : public testing::Test {
+ protected:
+  VotingServerTest() : job_(MakeVotingJob()) {
+    for (const int server : {0, 1}) {
+      servers_.try_emplace(server, job_, server);
+    }
+    Contribute(0, kInitialRound, {10, 20});
+  }
+
+  static JobPtr MakeVotingJob() {
+    JobOptions options = PlainSgd();
+    options.backup = false;
+    options.nan = NanPolicy::kSkip;
+    return TestJob(2, 2, {VectorLayer("a", 2), VectorLayer("b", 2)}, options);
+  }
+
+  // To layer `a`, which is on server 0.
+  Effects Contribute(int worker, int64_t round,
+                     const std::vector<float>& values) {
+    return DeliverAll(servers_.at(0), PeerId::Worker(worker),
+                      FramesOf(*job_, PeerId::Worker(worker),
+                               FrameKind::kContribution, 0, 0, round, values));
+  }
+  Effects Vote(int server, int worker, int64_t step, bool fit) {
+    FrameHeader vote =
+        MakeHeader(*job_, PeerId::Worker(worker), FrameKind::kVote, 0, 0, step);
+    vote.part = fit ? kGood : kSkipped;
+    return DeliverAll(servers_.at(server), PeerId::Worker(worker),
+                      {{vote, {}}});
+  }
+  std::vector<float> parameters() const {
+    return FloatsOf(servers_.at(0).shard(0)->parameters(0, 0));
+  }
+
+  const JobPtr job_;
+  std::map<int, ServerMachine> servers_;
+};
+
+TEST_F(VotingServerTest, ARoundWaitsForTheVotes) {
+  Contribute(0, 0, {1, 2});
+  EXPECT_THAT(Contribute(1, 0, {3, 4}).sent, IsEmpty());
+  EXPECT_THAT(Vote(0, 0, 0, true).sent, IsEmpty());
+  EXPECT_THAT(servers_.at(0).oldest_open_round()->missing_workers,
+              ElementsAre(1));
+  const Effects closed = Vote(0, 1, 0, true);
+  ASSERT_THAT(closed.sent, SizeIs(2));
+  EXPECT_EQ(closed.sent[0].frame.header.kind, FrameKind::kResult);
+  EXPECT_EQ(closed.sent[1].frame.header.kind, FrameKind::kVerdict);
+  EXPECT_EQ(closed.sent[1].frame.header.part, kGood);
+  EXPECT_THAT(parameters(), ElementsAre(8, 17));
+}
+
+TEST_F(VotingServerTest, ASkippedStepChangesNothing) {
+  Contribute(0, 0, {1, 2});
+  Vote(0, 0, 0, true);
+  EXPECT_THAT(Vote(0, 1, 0, false).sent, SizeIs(1));  // The verdict.
+  const Effects closed = Contribute(1, 0, {3, std::nanf("")});
+  EXPECT_THAT(ValuesIn(closed.sent, FrameKind::kResult, 0, 0, 0, 2),
+              ElementsAre(10, 20));
+  EXPECT_THAT(parameters(), ElementsAre(10, 20));
+  // The next one does.
+  Contribute(0, 1, {1, 2});
+  Contribute(1, 1, {3, 4});
+  Vote(0, 0, 1, true);
+  Vote(0, 1, 1, true);
+  EXPECT_THAT(parameters(), ElementsAre(8, 17));
+}
+
+TEST_F(VotingServerTest, OneServerTellsTheWorkers) {
+  Vote(1, 0, 0, true);
+  EXPECT_THAT(Vote(1, 1, 0, true).sent, IsEmpty());
+  EXPECT_THAT(servers_.at(1).Report().verdicts,
+              ElementsAre(StepVerdict{0, false}));
+  EXPECT_THAT(servers_.at(0).Report().verdicts, IsEmpty());
+}
+
+// Worker 1 has died; only server 1 had its vote.
+TEST_F(VotingServerTest, WhatOneServerKnowsIsTheNextEpochs) {
+  Contribute(0, 0, {1, 2});
+  Vote(1, 0, 0, true);
+  Vote(1, 1, 0, false);
+  EpochChange change;
+  EpochChange::Worker survivor;
+  survivor.rank = 0;
+  survivor.report.begun_step = 0;
+  change.workers.push_back(survivor);
+  for (auto& [rank, server] : servers_) {
+    server.Freeze();
+    change.servers.push_back({rank, false, server.Report()});
+  }
+  const auto next = MakeNextEpoch(*job_, 6, change);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_THAT(next->job->verdicts, ElementsAre(StepVerdict{0, true}));
+  Outbox out;
+  servers_.at(0).OnEpoch(next->job, out);
+  DeliverAll(servers_.at(0), PeerId::Worker(0),
+             FramesOf(*next->job, PeerId::Worker(0), FrameKind::kContribution,
+                      0, 0, 0, {1, 2}));
+  EXPECT_THAT(parameters(), ElementsAre(10, 20));
 }
 
 TEST(ServerMachineTest, RefusesChunksThatItDoesNotHold) {

@@ -544,7 +544,7 @@ TEST(ShardCopyTest, TheCopyRefusesWhatNoServerSends) {
   ShardPair pair;
   pair.Begin({10, 20});
   pair.ExpectRefused(pair.Between(FrameKind::kHave, 0, 0),
-                     "copies take aggregates and copies");
+                     "copies take aggregates, verdicts and copies");
   pair.ExpectRefused(pair.Between(FrameKind::kAggregate, 0, 1),
                      "the copy follows round 0");
   pair.ExpectDiscarded(pair.Between(FrameKind::kAggregate, 0, kInitialRound));

@@ -21,8 +21,8 @@ constexpr char kProgress[] =
     R"("steps":620,"loss":0.25,"images_per_second":812.5,"bytes":123456})";
 
 constexpr char kDone[] =
-    R"({"event":"done","rank":0,"workers":4,"steps":620,"train_loss":0.02,)"
-    R"("test_accuracy":0.985,"images":79360,"seconds":41.5,)"
+    R"({"event":"done","rank":0,"workers":4,"steps":620,"skipped_steps":3,)"
+    R"("train_loss":0.02,"test_accuracy":0.985,"images":79360,"seconds":41.5,)"
     R"("forward_seconds":10.5,"backward_seconds":20.25,"wait_seconds":8.0,)"
     R"("parameter_checksum":"9ae0daaf","layers":[{"name":"fc1","kind":"fc",)"
     R"("m":10,"n":64,"parameters":650,"rows":32,"scheme":"factor",)"
@@ -52,6 +52,7 @@ TEST(WorkerEventTest, ReadsTheResult) {
   EXPECT_EQ(result.rank, 0);
   EXPECT_EQ(result.workers, 4);
   EXPECT_EQ(result.steps, 620);
+  EXPECT_EQ(result.skipped_steps, 3);
   EXPECT_EQ(result.train_loss, 0.02);
   EXPECT_EQ(result.test_accuracy, 0.985);
   EXPECT_EQ(result.images, 79360);

@@ -60,6 +60,8 @@ CoordinatorState SomeState() {
     job.owner = 1;
     job.checkpoint_round = 22;
     job.options.backup = true;
+    job.options.nan = NanPolicy::kSkip;
+    job.verdicts = {{20, false}, {21, true}};
     job.holders = {{1, 0, false}, {1, 0, true}};
   });
   state.explanations = {{10, std::nullopt, "no factors"}, {20, 30, "fewer"}};

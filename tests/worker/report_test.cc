@@ -60,7 +60,8 @@ TEST(ReportTest, ProgressIsOneLineOfJson) {
 TEST(ReportTest, DoneHasEveryField) {
   const json expected = json::parse(R"({
       "event": "done", "rank": 1, "workers": 4, "steps": 620,
-      "train_loss": 0.5, "test_accuracy": null, "images": 19840,
+      "skipped_steps": 0, "train_loss": 0.5,
+      "test_accuracy": null, "images": 19840,
       "seconds": 40.0, "forward_seconds": 10.0, "backward_seconds": 20.0,
       "wait_seconds": 5.0, "parameter_checksum": "00ab12cd",
       "initial_bytes": 77,
@@ -93,6 +94,13 @@ TEST(ReportTest, TextHasALinePerLayer) {
   EXPECT_THAT(lines[0], HasSubstr("496 images/s"));
   EXPECT_THAT(lines[1], HasSubstr("layer fc1: scheme factor, 4 rounds"));
   EXPECT_THAT(lines[1], HasSubstr("mean latency 5.00 ms; 12 < 34"));
+}
+
+TEST(ReportTest, SkippedStepsAreCountedWhereThereAreSome) {
+  WorkerReport report = MakeReport();
+  report.result.skipped = 3;
+  EXPECT_EQ(json::parse(DoneJson(report))["skipped_steps"], 3);
+  EXPECT_THAT(DoneText(report)[0], HasSubstr("620 steps (3 skipped) in"));
 }
 
 TEST(ReportTest, WhatJsonCannotHoldBreaksNothing) {

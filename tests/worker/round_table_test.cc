@@ -35,7 +35,8 @@ StepInfo Step(int64_t step) {
 // Both layers have their initial parameters, and step 0 was begun.
 std::shared_ptr<RoundTable> StartedTable() {
   auto table = TwoLayers();
-  for (const int layer : {0, 1}) table->Finish(layer, kInitialRound, At(0));
+  for (const int layer : {0, 1})
+    table->Finish(layer, kInitialRound, /*skipped=*/false, At(0));
   table->Begin(Step(0));
   return table;
 }
@@ -68,7 +69,7 @@ TEST(RoundTableTest, StepsComeOneByOneAndTheErrorNamesTheLayer) {
   for (const int64_t step : {-2, -1, 1, 5}) refused(step);
   ASSERT_TRUE(table->BeginPush(1, 0, At(0)).ok());
   for (const int64_t step : {0, 1}) refused(step);
-  table->Finish(1, 0, At(0));
+  table->Finish(1, 0, /*skipped=*/false, At(0));
   for (const int64_t step : {-1, 0, 1, 2}) refused(step);
   // The other layer goes its own way.
   EXPECT_TRUE(table->BeginPush(0, 0, At(0)).ok());
@@ -81,7 +82,7 @@ TEST(RoundTableTest, StepsComeOneByOneAndTheErrorNamesTheLayer) {
 
 TEST(RoundTableTest, AStepIsBegunBeforeItIsPushed) {
   const auto table = TwoLayers();
-  table->Finish(0, kInitialRound, At(0));
+  table->Finish(0, kInitialRound, /*skipped=*/false, At(0));
   const absl::Status status = table->BeginPush(0, 0, At(0)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
@@ -90,7 +91,8 @@ TEST(RoundTableTest, AStepIsBegunBeforeItIsPushed) {
 
 TEST(RoundTableTest, StepsBeginOneAfterTheOther) {
   const auto table = TwoLayers();
-  for (const int layer : {0, 1}) table->Finish(layer, 6, At(0));
+  for (const int layer : {0, 1})
+    table->Finish(layer, 6, /*skipped=*/false, At(0));
   EXPECT_EQ(table->next_step(), 7);
   EXPECT_EQ(table->pushed_step(), 6);
   std::thread driver([&] { table->Begin(Step(7)); });
@@ -107,12 +109,12 @@ TEST(RoundTableTest,
      TheFirstValuesAreAwaitedForAllLayersAndAgainAfterARestart) {
   const auto table = TwoLayers();
   EXPECT_EQ(table->Restart(), 1);
-  table->Finish(0, 4, At(0));
+  table->Finish(0, 4, /*skipped=*/false, At(0));
   EXPECT_EQ(table->Restart(), 2);
   ASSERT_TRUE(table->Acknowledge().ok());
   std::thread driver([&] {
-    table->Finish(0, 5, At(0));
-    table->Finish(1, 5, At(0));
+    table->Finish(0, 5, /*skipped=*/false, At(0));
+    table->Finish(1, 5, /*skipped=*/false, At(0));
   });
   EXPECT_TRUE(table->AwaitFirstValues().ok());
   driver.join();
@@ -122,7 +124,8 @@ TEST(RoundTableTest,
 TEST(RoundTableTest, AJobThatGoesBackIsHeardFromEveryCallUntilTheCallerKnows) {
   const auto table = TwoLayers();
   EXPECT_EQ(table->Restart(), 1);
-  for (const int layer : {0, 1}) table->Finish(layer, kInitialRound, At(0));
+  for (const int layer : {0, 1})
+    table->Finish(layer, kInitialRound, /*skipped=*/false, At(0));
   table->Begin(Step(0));
   const float gradient = 1.0f;
   ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
@@ -140,7 +143,8 @@ TEST(RoundTableTest, AJobThatGoesBackIsHeardFromEveryCallUntilTheCallerKnows) {
   EXPECT_TRUE(table->Acknowledge().ok());
   transport.join();
   EXPECT_TRUE(table->AwaitReturned(absl::ZeroDuration()));
-  for (const int layer : {0, 1}) table->Finish(layer, 4, At(0));
+  for (const int layer : {0, 1})
+    table->Finish(layer, 4, /*skipped=*/false, At(0));
   EXPECT_TRUE(table->AwaitFirstValues().ok());
   EXPECT_EQ(table->next_step(), 5);
 }
@@ -172,7 +176,7 @@ TEST(RoundTableTest, AwaitOfAStepThatWasNotPushedIsRefused) {
 TEST(RoundTableTest, AwaitEndsWhenTheRoundIsDone) {
   const auto table = StartedTable();
   ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
-  std::thread driver([&] { table->Finish(0, 0, At(1)); });
+  std::thread driver([&] { table->Finish(0, 0, /*skipped=*/false, At(1)); });
   EXPECT_TRUE(table->Await(0, 0, kLong).ok());
   driver.join();
   // Earlier rounds are done too.
@@ -222,7 +226,7 @@ TEST(RoundTableTest, AwaitEndsOnlyWhenTheBuffersAreBack) {
   EXPECT_EQ(lent.bytes(), 8);
   Buffer slice = lent.Slice(4, 4);
   lent = Buffer();
-  table->Finish(0, 0, At(1));
+  table->Finish(0, 0, /*skipped=*/false, At(1));
   EXPECT_EQ(table->Await(0, 0, absl::ZeroDuration()).code(),
             absl::StatusCode::kDeadlineExceeded);
   EXPECT_FALSE(table->AwaitReturned(absl::ZeroDuration()));
@@ -239,8 +243,8 @@ TEST(RoundTableTest, BuffersAreCountedByLayer) {
   ASSERT_TRUE(table->BeginPush(1, 0, At(0)).ok());
   const Buffer first = table->Borrow(0, &value, 1);
   const Buffer again = table->Borrow(0, &value, 1);
-  table->Finish(0, 0, At(1));
-  table->Finish(1, 0, At(1));
+  table->Finish(0, 0, /*skipped=*/false, At(1));
+  table->Finish(1, 0, /*skipped=*/false, At(1));
   EXPECT_TRUE(table->Await(1, 0, absl::ZeroDuration()).ok());
   EXPECT_FALSE(table->Await(0, 0, absl::ZeroDuration()).ok());
 }
@@ -267,13 +271,13 @@ TEST(RoundTableTest, ABufferKeepsTheTableAlive) {
 TEST(RoundTableTest, TheRoundIsThatOfTheSlowestLayer) {
   const auto table = TwoLayers();
   EXPECT_EQ(table->round(), kInitialRound);
-  table->Finish(0, kInitialRound, At(0));
+  table->Finish(0, kInitialRound, /*skipped=*/false, At(0));
   EXPECT_EQ(table->round(), kInitialRound);
-  table->Finish(1, kInitialRound, At(0));
+  table->Finish(1, kInitialRound, /*skipped=*/false, At(0));
   EXPECT_EQ(table->round(), kInitialRound);
-  table->Finish(1, 0, At(0));
+  table->Finish(1, 0, /*skipped=*/false, At(0));
   EXPECT_EQ(table->round(), kInitialRound);
-  table->Finish(0, 0, At(0));
+  table->Finish(0, 0, /*skipped=*/false, At(0));
   EXPECT_EQ(table->round(), 0);
 }
 
@@ -281,14 +285,14 @@ TEST(RoundTableTest, CostIsFromPushToDone) {
   const auto table = TwoLayers();
   table->Begin(Step(0));
   EXPECT_EQ(table->cost(0).rounds, 0);
-  table->Finish(0, kInitialRound, At(100));
+  table->Finish(0, kInitialRound, /*skipped=*/false, At(100));
   EXPECT_EQ(table->cost(0).rounds, 0);
   EXPECT_EQ(table->cost(0).latency_total, absl::ZeroDuration());
   ASSERT_TRUE(table->BeginPush(0, 0, At(200)).ok());
-  table->Finish(0, 0, At(202));
+  table->Finish(0, 0, /*skipped=*/false, At(202));
   table->Begin(Step(1));
   ASSERT_TRUE(table->BeginPush(0, 1, At(300)).ok());
-  table->Finish(0, 1, At(305));
+  table->Finish(0, 1, /*skipped=*/false, At(305));
   EXPECT_EQ(table->cost(0).rounds, 2);
   EXPECT_EQ(table->cost(0).latency_total, absl::Seconds(7));
   EXPECT_EQ(table->cost(1).rounds, 0);

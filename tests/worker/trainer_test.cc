@@ -42,6 +42,8 @@ class RecordingClient : public Client {
     info.contributions_before = info.step * workers_;
     return info;
   }
+  bool Skipped(int64_t /*step*/) const override { return skips; }
+  bool may_skip() const override { return skips; }
   bool takes_factors(int /*layer*/) const override { return false; }
   bool updates_parameters() const override { return true; }
   const OptimizerOptions& optimizer() const override { return optimizer_; }
@@ -80,6 +82,7 @@ class RecordingClient : public Client {
   std::vector<std::string> calls;
   absl::Status push_status;
   absl::Status wait_status;
+  bool skips = false;
 
  private:
   std::string Describe(int layer, int64_t step) const {
@@ -264,6 +267,22 @@ TEST_F(TrainerTest, ADivergingLossNamesStepAndEpoch) {
               testing::MatchesRegex(
                   "the loss is -?(nan|inf) in step [12] \\(epoch [12] of 5\\)"
                   ": is the learning rate too high\\?"));
+}
+
+TEST_F(TrainerTest, StepsThatAreSkippedChangeNothing) {
+  options_.epochs = 1;
+  for (const bool skips : {false, true}) {
+    const auto network = MakeNetwork("mlp", 40);
+    RecordingClient client(0, 1, BindLayers(network.get(), &state_));
+    client.skips = skips;
+    const auto parameters = network->parameters(0);
+    const std::vector<float> before(parameters.begin(), parameters.end());
+    const auto result = Train(options_, data_, network.get(), &state_, &client);
+    ASSERT_TRUE(result.ok()) << result.status();
+    const std::vector<float> after(parameters.begin(), parameters.end());
+    EXPECT_EQ(after == before, skips);
+    EXPECT_EQ(result->skipped, skips ? result->steps : 0);
+  }
 }
 
 TEST_F(TrainerTest, ErrorsOfTheClientEndTheTraining) {

@@ -156,7 +156,7 @@ class Client {
   //
   // Errors: kInvalidArgument, no such layer, wrong size, or another step;
   // kFailedPrecondition, the plan takes this layer's factors (see PushFactors),
-  // or a value is NaN or infinite, which ends the job for all (`--nan`);
+  // or a value is NaN or infinite, and that ends the job for all (`--nan`);
   // any error of the job, once it has failed.
   virtual absl::Status Push(int layer, int64_t step,
                             absl::Span<float> gradient) = 0;
@@ -182,6 +182,15 @@ class Client {
 
   // Wait for every layer.
   virtual absl::Status WaitAll(int64_t step) = 0;
+
+  // With `--nan=skip`: true if the votes of all workers on the last step that
+  // this worker has waited for came to this: a gradient has a NaN or an
+  // infinity, and nobody's parameters change by it. The caller's own optimizer
+  // (`optimizer=worker`) must leave parameters and state as they are.
+  virtual bool Skipped(int64_t step) const = 0;
+
+  // Whether steps may be skipped (`--nan=skip`).
+  virtual bool may_skip() const = 0;
 
   // True if the plan takes the layer's factors, so that only PushFactors will
   // do.

@@ -90,6 +90,7 @@ std::string DoneJson(const WorkerReport& report) {
       {"rank", report.rank},
       {"workers", report.workers},
       {"steps", result.steps},
+      {"skipped_steps", result.skipped},
       {"train_loss", result.train_loss},
       {"test_accuracy", nullptr},
       {"images", result.images},
@@ -125,10 +126,13 @@ std::string ProgressText(const TrainProgress& progress, int64_t bytes) {
 std::vector<std::string> DoneText(const WorkerReport& report) {
   const TrainResult& result = report.result;
   std::vector<std::string> lines;
+  const std::string skipped =
+      result.skipped == 0 ? ""
+                          : absl::StrCat(" (", result.skipped, " skipped)");
   lines.push_back(absl::StrFormat(
-      "done: %d steps in %.2f s (forward %.2f, backward %.2f, wait %.2f), "
+      "done: %d steps%s in %.2f s (forward %.2f, backward %.2f, wait %.2f), "
       "%.0f images/s, train loss %.4f, test accuracy %s, parameters %08x",
-      result.steps, absl::ToDoubleSeconds(result.total),
+      result.steps, skipped, absl::ToDoubleSeconds(result.total),
       absl::ToDoubleSeconds(result.forward),
       absl::ToDoubleSeconds(result.backward),
       absl::ToDoubleSeconds(result.wait), ImagesPerSecond(result),

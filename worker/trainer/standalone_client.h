@@ -38,6 +38,8 @@ class StandaloneClient : public Client {
       ABSL_LOCKS_EXCLUDED(mu_) override;
   absl::Status Wait(int layer, int64_t step) ABSL_LOCKS_EXCLUDED(mu_) override;
   absl::Status WaitAll(int64_t step) ABSL_LOCKS_EXCLUDED(mu_) override;
+  bool Skipped(int64_t /*step*/) const override { return false; }
+  bool may_skip() const override { return false; }
   bool takes_factors(int /*layer*/) const override { return false; }
   bool updates_parameters() const override { return false; }
   const OptimizerOptions& optimizer() const override { return optimizer_; }

@@ -123,7 +123,7 @@ absl::Status Run::Step(const StepInfo& step) {
   CopyExamples(data_.train, data_.normalisation, batches_.Examples(first),
                absl::MakeSpan(images_), absl::MakeSpan(labels_));
   const float loss = network_->Forward(images_, labels_);
-  if (!std::isfinite(loss)) {
+  if (!std::isfinite(loss) && !client_->may_skip()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the loss is ", loss, " in step ", step.step, " (epoch ",
                      PassOf(step) + 1, " of ", options_.epochs,
@@ -137,7 +137,7 @@ absl::Status Run::Step(const StepInfo& step) {
   const absl::Duration wait_end = options_.now();
   absl::Duration end = wait_end;
   if (client_->updates_parameters()) {
-    UpdateParameters(step.step);
+    if (!client_->Skipped(step.step)) UpdateParameters(step.step);
     end = options_.now();
   }
   result_.forward += forward_end - begin;
@@ -146,7 +146,8 @@ absl::Status Run::Step(const StepInfo& step) {
   result_.images += network_->batch();
   ++result_.steps;
   result_.workers = step.workers;
-  CountLoss(PassOf(step), loss);
+  if (client_->Skipped(step.step)) ++result_.skipped;
+  if (std::isfinite(loss)) CountLoss(PassOf(step), loss);
   ReportProgress(end);
   return absl::OkStatus();
 }

@@ -1,0 +1,27 @@
+#include "common/protocol/verdicts.h"
+
+#include <algorithm>
+
+namespace nereus {
+
+void Verdicts::Add(absl::Span<const StepVerdict> verdicts) {
+  for (const StepVerdict& verdict : verdicts) {
+    const auto place = std::lower_bound(
+        verdicts_.begin(), verdicts_.end(), verdict,
+        [](const auto& a, const auto& b) { return a.step < b.step; });
+    if (place != verdicts_.end() && place->step == verdict.step) continue;
+    verdicts_.insert(place, verdict);
+  }
+  if (verdicts_.size() > kVerdictsMax) {
+    verdicts_.erase(verdicts_.begin(), verdicts_.end() - kVerdictsMax);
+  }
+}
+
+std::optional<bool> Verdicts::Skipped(int64_t step) const {
+  for (const StepVerdict& verdict : verdicts_) {
+    if (verdict.step == step) return verdict.skipped;
+  }
+  return std::nullopt;
+}
+
+}  // namespace nereus

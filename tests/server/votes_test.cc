@@ -1,0 +1,163 @@
+#include "server/votes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const PeerId kWorker0 = PeerId::Worker(0);
+const PeerId kWorker1 = PeerId::Worker(1);
+
+JobPtr VotingJob(int workers = 2) {
+  JobOptions options;
+  options.nan = NanPolicy::kSkip;
+  return TestJob(workers, 1, {VectorLayer("scale", 4)}, options);
+}
+
+FrameHeader VoteOf(const Job& job, int rank, int64_t step, bool skipped) {
+  FrameHeader vote = MakeHeader(job, PeerId::Worker(rank), FrameKind::kVote,
+                                /*layer=*/0, /*chunk=*/0, step);
+  vote.part = skipped ? kSkipped : kGood;
+  return vote;
+}
+
+// A vote that must be accepted.
+std::optional<StepVerdict> Cast(Votes& votes, const Job& job, int rank,
+                                int64_t step, bool skipped = false) {
+  const FrameHeader vote = VoteOf(job, rank, step, skipped);
+  const auto landing = votes.OnHeader(PeerId::Worker(rank), vote);
+  EXPECT_TRUE(landing.ok()) << landing.status();
+  EXPECT_EQ(landing->kind, Landing::Kind::kScratch);
+  return votes.OnFrame(PeerId::Worker(rank), vote);
+}
+
+bool IsDiscarded(const Votes& votes, const FrameHeader& vote) {
+  const auto landing = votes.OnHeader(vote.sender, vote);
+  EXPECT_TRUE(landing.ok()) << landing.status();
+  return landing->kind == Landing::Kind::kDiscard;
+}
+
+TEST(VotesTest, TheLastVoteBringsTheVerdict) {
+  const JobPtr job = VotingJob();
+  Votes votes(job);
+  EXPECT_EQ(Cast(votes, *job, 1, 0), std::nullopt);
+  EXPECT_EQ(Cast(votes, *job, 0, 0), (StepVerdict{0, false}));
+  EXPECT_EQ(votes.verdicts().Skipped(0), false);
+}
+
+TEST(VotesTest, OneVoteAgainstAStepIsEnough) {
+  const JobPtr job = VotingJob();
+  Votes votes(job);
+  EXPECT_EQ(Cast(votes, *job, 0, 0, /*skipped=*/true), std::nullopt);
+  EXPECT_EQ(Cast(votes, *job, 1, 0), (StepVerdict{0, true}));
+}
+
+// One who has heard a verdict from another server.
+TEST(VotesTest, AWorkerMayBeAStepAhead) {
+  const JobPtr job = VotingJob();
+  Votes votes(job);
+  EXPECT_EQ(Cast(votes, *job, 0, 0), std::nullopt);
+  EXPECT_EQ(Cast(votes, *job, 0, 1, /*skipped=*/true), std::nullopt);
+  EXPECT_EQ(Cast(votes, *job, 1, 0), (StepVerdict{0, false}));
+  EXPECT_EQ(Cast(votes, *job, 1, 1), (StepVerdict{1, true}));
+}
+
+TEST(VotesTest, AVoteCountsOnce) {
+  const JobPtr job = VotingJob();
+  Votes votes(job);
+  Cast(votes, *job, 0, 0);
+  EXPECT_TRUE(IsDiscarded(votes, VoteOf(*job, 0, 0, true)));
+  Cast(votes, *job, 1, 0);
+  EXPECT_TRUE(IsDiscarded(votes, VoteOf(*job, 1, 0, true)));
+  EXPECT_EQ(votes.verdicts().Skipped(0), false);
+}
+
+// What is reported must stay true until all know it.
+TEST(VotesTest, NothingIsCountedBetweenTwoEpochs) {
+  const JobPtr job = VotingJob();
+  Votes votes(job);
+  Cast(votes, *job, 0, 0);
+  votes.Freeze();
+  EXPECT_TRUE(IsDiscarded(votes, VoteOf(*job, 1, 0, false)));
+  const JobPtr next = EpochAfter(*job);
+  votes.OnEpoch(next);
+  // The votes of the old epoch are forgotten.
+  EXPECT_EQ(Cast(votes, *next, 1, 0), std::nullopt);
+  EXPECT_EQ(Cast(votes, *next, 0, 0), (StepVerdict{0, false}));
+}
+
+TEST(VotesTest, AVerdictOfTheJobsIsNotVotedOnAgain) {
+  const JobPtr job = EpochAfter(*VotingJob(), [](Job& late) {
+    late.verdicts = {{6, true}};
+  });
+  Votes votes(job);
+  EXPECT_EQ(votes.verdicts().Skipped(6), true);
+  EXPECT_TRUE(IsDiscarded(votes, VoteOf(*job, 0, 6, false)));
+  EXPECT_EQ(Cast(votes, *job, 0, 7), std::nullopt);
+}
+
+TEST(VotesTest, OnlyContributorsVote) {
+  const JobPtr job = EpochAfter(*VotingJob(), [](Job& late) {
+    late.workers = {{0, 0}, {1, 0}, {2, 1}};
+  });
+  Votes votes(job);
+  Cast(votes, *job, 0, 0);
+  EXPECT_FALSE(
+      votes.OnHeader(PeerId::Worker(2), VoteOf(*job, 2, 0, true)).ok());
+  EXPECT_EQ(Cast(votes, *job, 1, 0), (StepVerdict{0, false}));
+  EXPECT_EQ(Cast(votes, *job, 2, 1), std::nullopt);
+}
+
+TEST(VotesTest, WrongVotesAreRefused) {
+  const JobPtr job = VotingJob();
+  const Votes votes(job);
+  const auto refusal = [&](PeerId from, auto edit) {
+    FrameHeader vote = VoteOf(*job, from.rank, 0, false);
+    edit(vote);
+    return std::string(votes.OnHeader(from, vote).status().message());
+  };
+  const char* const why = "contributors vote";
+  EXPECT_THAT(refusal(kWorker0, [](auto& vote) { vote.round = -1; }),
+              HasSubstr(why));
+  EXPECT_THAT(refusal(kWorker0, [](auto& vote) { vote.round = 2; }),
+              HasSubstr(why));
+  EXPECT_THAT(refusal(kWorker1, [](auto& vote) { vote.part = 2; }),
+              HasSubstr(why));
+  EXPECT_THAT(refusal(kWorker1, [](auto& vote) { vote.chunk = 1; }),
+              HasSubstr(why));
+  EXPECT_THAT(refusal(kWorker1, [](auto& vote) { vote.payload_bytes = 4; }),
+              HasSubstr(why));
+  EXPECT_THAT(refusal(PeerId::Shard(0), [](auto&) {}), HasSubstr(why));
+  EXPECT_THAT(refusal(PeerId::Worker(7), [](auto&) {}), HasSubstr(why));
+}
+
+TEST(VotesTest, WhereNobodyVotesVotesAreRefused) {
+  const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 4)});
+  const Votes votes(job);
+  EXPECT_FALSE(votes.OnHeader(kWorker0, VoteOf(*job, 0, 0, false)).ok());
+}
+
+TEST(VerdictsTest, TheLastOnesAreKeptInOrder) {
+  Verdicts verdicts;
+  const std::vector<StepVerdict> some = {{3, false}, {5, true}, {4, true}};
+  verdicts.Add(some);
+  EXPECT_THAT(verdicts.all(),
+              ElementsAre(StepVerdict{3, false}, StepVerdict{4, true},
+                          StepVerdict{5, true}));
+  // What is known stays.
+  const std::vector<StepVerdict> more = {{5, false}, {6, false}, {7, true}};
+  verdicts.Add(more);
+  EXPECT_EQ(verdicts.Skipped(3), std::nullopt);
+  EXPECT_EQ(verdicts.Skipped(5), true);
+  EXPECT_EQ(verdicts.Skipped(7), true);
+  EXPECT_EQ(verdicts.all().size(), static_cast<size_t>(kVerdictsMax));
+}
+
+}  // namespace
+}  // namespace nereus

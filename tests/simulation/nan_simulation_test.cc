@@ -1,0 +1,61 @@
+// Gradients with a NaN, and what becomes of their steps, whatever dies
+// meanwhile: all workers skip a step, or none does.
+
+#include "common/base/random.h"
+#include "gtest/gtest.h"
+#include "tests/testing/drawn_features.h"
+#include "tests/testing/random_faults.h"
+#include "tests/testing/simulated_jobs.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+constexpr int64_t kSteps = 8;
+
+// Of each worker's steps, one in `one_in` has a NaN.
+Workload PoisonedWorkload(uint64_t seed, uint64_t one_in) {
+  Workload workload = RandomWorkload(MixedLayers(), seed);
+  workload.poisons = [seed, one_in](int rank, int64_t step) {
+    Random random(seed * 1000 + static_cast<uint64_t>(rank) * 100 +
+                  static_cast<uint64_t>(step));
+    return random.Below(one_in) == 0;
+  };
+  return workload;
+}
+
+TEST(NanSimulationTest, AStepWithANanIsSkippedByAll) {
+  for (const uint64_t seed : TestSeeds(100)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = RandomJob(seed);
+    options.job.nan = NanPolicy::kSkip;
+    const Workload workload = PoisonedWorkload(seed, 8);
+    SimulatedCluster cluster(options, workload);
+    const absl::Status status = cluster.RunSteps(kSteps);
+    ASSERT_TRUE(status.ok()) << status;
+    for (int64_t step = 0; step < kSteps; ++step) {
+      bool poisoned = false;
+      for (int rank = 0; rank < options.workers; ++rank) {
+        poisoned = poisoned || workload.poisons(rank, step);
+      }
+      EXPECT_EQ(cluster.Skipped(step), poisoned) << step;
+    }
+  }
+}
+
+// Every worker's replica is looked at after every round.
+TEST(NanSimulationTest, NoNanGetsIntoTheParametersWhateverDies) {
+  for (const uint64_t seed : TestSeeds(300)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = DrawFeatures(seed);
+    options.job.nan = NanPolicy::kSkip;
+    SimulatedCluster cluster(options, PoisonedWorkload(seed, 4));
+    cluster.set_patience(absl::Seconds(40));
+    const RandomFaults faults(seed, AllFaults(), &cluster);
+    const absl::Status status = cluster.RunSteps(kSteps);
+    ASSERT_TRUE(status.ok() || IsLost(status)) << status;
+  }
+}
+
+}  // namespace
+}  // namespace nereus
