@@ -76,7 +76,7 @@ absl::Status CheckMembers(const CoordinatorState& state) {
 std::string EncodeState(const CoordinatorState& state) {
   v1::CoordinatorState message;
   message.set_state(ToProto(state.state));
-  message.set_reason(state.reason);
+  message.set_reason(TextField(state.reason));
   *message.mutable_job() = ToProto(*state.job, state.explanations);
   for (const CoordinatorState::Member& member : state.members) {
     auto* added = message.add_members();

@@ -3,7 +3,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
@@ -17,6 +20,11 @@ absl::Status UnknownEnum(absl::string_view field, Enum value) {
 }
 
 }  // namespace
+
+std::string TextField(absl::string_view text) {
+  const bool ascii = absl::c_all_of(text, absl::ascii_isascii);
+  return ascii ? std::string(text) : absl::CHexEscape(text);
+}
 
 v1::LayerSpec ToProto(const LayerSpec& layer) {
   v1::LayerSpec message;
@@ -94,7 +102,7 @@ v1::Route RouteToProto(const Route& route,
   if (explanation.factor_elements.has_value()) {
     message.set_factor_elements(*explanation.factor_elements);
   }
-  message.set_reason(explanation.reason);
+  message.set_reason(TextField(explanation.reason));
   return message;
 }
 

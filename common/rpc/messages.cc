@@ -33,13 +33,13 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
   v1::JoinRequest message;
   message.set_protocol_version(request.protocol_version);
   message.set_build(request.build);
-  message.set_job(request.job);
+  message.set_job(TextField(request.job));
   message.set_role(request.role == Role::kWorker ? v1::Member::ROLE_WORKER
                                                  : v1::Member::ROLE_SHARD);
   message.set_shard(request.shard);
   message.set_incarnation(request.incarnation);
-  message.set_name(request.name);
-  message.set_data_address(request.data_address);
+  message.set_name(TextField(request.name));
+  message.set_data_address(TextField(request.data_address));
   message.set_state_arrays(request.state_arrays);
   message.set_has_checkpoints(request.has_checkpoints);
   for (const LayerSpec& layer : request.layers) {
@@ -94,7 +94,7 @@ v1::Stall StallToProto(const Stall& stall) {
   v1::Stall message;
   message.set_layer(stall.layer);
   message.set_round(stall.round);
-  message.set_missing(stall.missing);
+  message.set_missing(TextField(stall.missing));
   *message.mutable_waited() = DurationToProto(stall.waited);
   return message;
 }
@@ -139,7 +139,7 @@ v1::CheckpointPart PartToProto(const CheckpointPart& part) {
   message.set_file(part.file);
   message.set_bytes(part.bytes);
   message.set_crc(part.crc);
-  message.set_error(part.error);
+  message.set_error(TextField(part.error));
   message.set_shard(part.shard);
   return message;
 }
@@ -191,7 +191,7 @@ v1::EpochStart StartToProto(const EpochStart& start) {
     v1::EpochStart::Seat* added = message.add_seats();
     *added->mutable_member() = ToProto(seat.id);
     added->set_incarnation(seat.incarnation);
-    added->set_data_address(seat.data_address);
+    added->set_data_address(TextField(seat.data_address));
   }
   for (const auto& [first, second] : start.lost_links) {
     v1::EpochStart::Link* added = message.add_lost_links();
@@ -288,7 +288,7 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
   } else if (const auto* lost = std::get_if<LostPeer>(&message)) {
     proto.mutable_lost_peer()->set_epoch(lost->epoch);
     *proto.mutable_lost_peer()->mutable_peer() = ToProto(lost->peer);
-    proto.mutable_lost_peer()->set_reason(lost->reason);
+    proto.mutable_lost_peer()->set_reason(TextField(lost->reason));
   } else if (const auto* report = std::get_if<EpochReport>(&message)) {
     *proto.mutable_epoch_report() = ReportToProto(*report);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
@@ -296,7 +296,7 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
   } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
     *proto.mutable_checkpoint_part() = PartToProto(*part);
   } else if (const auto* failure = std::get_if<Failure>(&message)) {
-    proto.set_failure(failure->reason);
+    proto.set_failure(TextField(failure->reason));
   }
   return proto;
 }
@@ -338,17 +338,17 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
 v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
   v1::CoordinatorMessage proto;
   if (const auto* waiting = std::get_if<Waiting>(&message)) {
-    proto.set_waiting(waiting->text);
+    proto.set_waiting(TextField(waiting->text));
   } else if (const auto* refusal = std::get_if<Refusal>(&message)) {
     proto.mutable_refusal()->set_code(static_cast<int>(refusal->why.code()));
-    proto.mutable_refusal()->set_text(std::string(refusal->why.message()));
+    proto.mutable_refusal()->set_text(TextField(refusal->why.message()));
   } else if (const auto* prepare = std::get_if<PrepareEpoch>(&message)) {
     proto.mutable_prepare_epoch()->set_target(prepare->target);
   } else if (const auto* start = std::get_if<EpochStart>(&message)) {
     *proto.mutable_epoch_start() = StartToProto(*start);
   } else if (const auto* over = std::get_if<JobOver>(&message)) {
     proto.mutable_job_over()->set_state(ToProto(over->state));
-    proto.mutable_job_over()->set_reason(over->reason);
+    proto.mutable_job_over()->set_reason(TextField(over->reason));
   }
   return proto;
 }
@@ -385,19 +385,19 @@ absl::StatusOr<CoordinatorMessage> FromProto(
 v1::GetStatusResponse ToProto(const JobStatus& status) {
   v1::GetStatusResponse message;
   message.set_build(kVersion);
-  message.set_job(status.job);
+  message.set_job(TextField(status.job));
   message.set_id(status.id);
   message.set_epoch(status.epoch);
   message.set_state(ToProto(status.state));
-  message.set_reason(status.reason);
-  message.set_waiting(status.waiting);
+  message.set_reason(TextField(status.reason));
+  message.set_waiting(TextField(status.waiting));
   message.set_workers(status.workers);
   message.set_shards(status.shards);
   for (const JobStatus::Member& member : status.members) {
     auto* added = message.add_members();
     *added->mutable_member() = ToProto(member.id);
-    added->set_name(member.name);
-    added->set_data_address(member.data_address);
+    added->set_name(TextField(member.name));
+    added->set_data_address(TextField(member.data_address));
     added->set_round(member.round);
     *added->mutable_since_heartbeat() = DurationToProto(member.since_heartbeat);
     added->set_left(member.left);

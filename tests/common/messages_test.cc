@@ -52,6 +52,20 @@ TEST(MessagesTest, ADurationWithoutEndIsTheLongestThereIs) {
   }
 }
 
+// File names in an error, for one, may be any bytes.
+TEST(MessagesTest, TextThatIsNotUtf8Arrives) {
+  CheckpointPart part;
+  part.error = "cannot open \"/data/gr\xfc\xdf/a\"";
+  v1::MemberMessage received;
+  ASSERT_TRUE(received.ParseFromString(
+      ToProto(MemberMessage(part)).SerializeAsString()));
+  EXPECT_EQ(received.checkpoint_part().error(),
+            R"(cannot open \"/data/gr\xfc\xdf/a\")");
+
+  part.error = "cannot open \"/data/a\"";
+  EXPECT_EQ(ToProto(MemberMessage(part)).checkpoint_part().error(), part.error);
+}
+
 // Any process may have written it.
 TEST(MessagesTest, ADurationThatIsReadIsNoLongerThanThat) {
   const struct {
