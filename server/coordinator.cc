@@ -387,11 +387,13 @@ absl::Status Coordinator::CheckStall(const Heartbeat& heartbeat) const {
   NEREUS_RETURN_IF_ERROR(CheckStep("the stalled round", stall.round));
   if (job_ != nullptr && stall.layer >= 0 &&
       stall.layer < static_cast<int64_t>(job_->layers.size()) &&
-      stall.missing.size() <= kTextBytesMax) {
+      stall.missing.size() <= kTextBytesMax &&
+      stall.waited > absl::ZeroDuration()) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "a member reports that layer ", stall.layer, " waits: no such layer, or ",
+      "a member reports that layer ", stall.layer, " has waited ",
+      absl::FormatDuration(stall.waited), ": no such layer, no time, or ",
       stall.missing.size(), " bytes of why"));
 }
 

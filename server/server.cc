@@ -312,6 +312,11 @@ absl::Status ServerOptions::Validate() const {
     return absl::InvalidArgumentError(absl::StrCat(
         "checkpoints_kept is ", checkpoints_kept, ", must be 1 or more"));
   }
+  if (stall_threshold <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stall_threshold is ",
+                     absl::FormatDuration(stall_threshold), ", must be > 0"));
+  }
   const bool coordinates = coordinate_only || coordinator_address.empty();
   if (coordinates && checkpoint_dir.empty() &&
       (job_options.checkpoint_every > 0 || !restore.empty())) {

@@ -605,7 +605,8 @@ TEST(CoordinatorStallTest, NonsenseCostsItsSenderItsMembership) {
   text.stall->missing.assign(100'000, 'a');
   for (const Heartbeat& heartbeat :
        {Stalled(2, 4, absl::Seconds(1)), Stalled(-1, 4, absl::Seconds(1)),
-        Stalled(0, -5, absl::Seconds(1)), text}) {
+        Stalled(0, -5, absl::Seconds(1)), Stalled(0, 4, absl::ZeroDuration()),
+        text}) {
     CoordinatorDriver driver(OptionsOf(2, 1));
     driver.Gather();
     EXPECT_EQ(RefusalIn(driver.Say(kWorker1, heartbeat), kWorker1).code(),
