@@ -38,13 +38,13 @@ std::string Coordinator::DescribeMissing() const {
     }
   }
   if (missing.empty()) return "";
-  const std::string here = absl::StrJoin(
-      members_, ", ", [this](std::string* text, const Member& member) {
-        absl::StrAppend(text, Describe(member));
-      });
-  return absl::StrCat("job ", options_.job, " waits for ",
-                      absl::StrJoin(missing, ", "),
-                      "; here: ", here.empty() ? "nobody" : here);
+  std::vector<std::string> here;
+  for (const Member& member : members_) {
+    if (!member.left.has_value()) here.push_back(Describe(member));
+  }
+  return absl::StrCat(
+      "job ", options_.job, " waits for ", absl::StrJoin(missing, ", "),
+      "; here: ", here.empty() ? "nobody" : absl::StrJoin(here, ", "));
 }
 
 JobStatus Coordinator::Status(absl::Time now) const {

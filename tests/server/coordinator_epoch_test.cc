@@ -174,6 +174,19 @@ TEST(CoordinatorEpochTest, WhoseDeathIsNotedLateIsInOneMoreEpoch) {
   EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{0, 0}));
 }
 
+TEST(CoordinatorEpochTest, WhoHasLeftIsNotHereForAJobThatWaits) {
+  CoordinatorOptions options = OptionsOf(3, 1);
+  options.min_workers = 2;
+  CoordinatorDriver driver(options);
+  driver.Gather();
+  driver.Say(kWorker0, Leave{4});
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(1.5));
+  EXPECT_THAT(driver.Status().waiting,
+              HasSubstr("1 of 2 workers; here: shard 0 (s0 at s0:1), "
+                        "worker 2 (w2 at w2:1)"));
+}
+
 TEST(CoordinatorEpochTest, BelowMinWorkersTheJobWaits) {
   CoordinatorOptions options = OptionsOf(2, 1);
   options.min_workers = 2;
