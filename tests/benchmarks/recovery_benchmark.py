@@ -170,8 +170,18 @@ def kill_coordinator(cluster, _, __):
     return {"gap": longest_gap(cluster.workers, killed)}
 
 
+def stop_coordinator(cluster, _, options):
+    victim = cluster.coordinator
+    stopped = victim.send_signal(signal.SIGSTOP)
+    time.sleep(options.stop_seconds)
+    victim.send_signal(signal.SIGCONT)
+    wait_rounds(cluster, 5)
+    return {"gap": longest_gap(cluster.workers, stopped)}
+
+
 CASES = {"worker": kill_worker, "server": kill_server,
-         "coordinator": kill_coordinator, "stopped": stop_worker}
+         "coordinator": kill_coordinator, "stopped": stop_worker,
+         "coordinator-stopped": stop_coordinator}
 
 
 def measure_case(name, options):
@@ -198,7 +208,7 @@ def measure_case(name, options):
 
 
 def case_in_words(result):
-    parts = [f"{result['case']:<11} step {result['step_seconds']:.3f} s"]
+    parts = [f"{result['case']:<19} step {result['step_seconds']:.3f} s"]
     for key in ("resumed", "gap", "back", "lost"):
         if key in result:
             form = "{:.0f}" if key == "lost" else "{:.2f}"
