@@ -205,11 +205,17 @@ std::string FormatTraffic(const LocalReport& report) {
   const int64_t predicted = report.busiest_bytes_predicted();
   std::string text =
       absl::StrCat(measured, " bytes measured, ", predicted, " predicted");
+  if (report.options.job.checkpoint_every > 0) {
+    absl::StrAppend(&text, " without checkpoints");
+  }
   if (predicted > 0) {
     absl::StrAppendFormat(
         &text, " (%+.2f%%)",
         100 * (static_cast<double>(measured) / static_cast<double>(predicted) -
                1));
+  }
+  if (report.options.job.backup) {
+    absl::StrAppend(&text, "; shards' copies are not measured");
   }
   return text;
 }

@@ -225,6 +225,15 @@ TEST(LocalReportTest, TextHasThePlanTheCostsAndTheFigures) {
   EXPECT_THAT(text, HasSubstr("equal, checksum 9ae0daaf"));
 }
 
+TEST(LocalReportTest, TextSaysWhatTheFiguresLeaveOut) {
+  LocalOptions options = Options();
+  options.job.checkpoint_every = 10;
+  options.job.backup = true;
+  EXPECT_THAT(FormatLocalText(MakeReport(options, Results())),
+              HasSubstr("31048 predicted without checkpoints (+0.00%); shards' "
+                        "copies are not measured"));
+}
+
 TEST(LocalProgressTest, ShowsTheSlowestWorkerTheMeanLossAndTheSums) {
   std::vector<std::optional<WorkerProgress>> latest(3);
   EXPECT_EQ(FormatProgress(latest), "starting");
