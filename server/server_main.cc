@@ -6,6 +6,7 @@
 //   --coordinator=127.0.0.1:7000
 //   nereus-server --coordinate-only --servers=2 --workers=4 --control-port=7000
 
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -26,6 +27,11 @@ namespace {
 // A server holds nothing that outlives it, so a signal may end it anywhere: its
 // connections close, and the others hear of it by that.
 void ExitOnSignal(int signal_number) { _exit(128 + signal_number); }
+
+// A payload's memory is taken by one thread and given back by another. With an
+// arena for each, the process grows for thousands of rounds until all of them
+// have kept some (docs/benchmarks.md, memory).
+void ShareArenas() { mallopt(M_ARENA_MAX, 2); }
 
 void AddServerFlags(CLI::App& app, ServerOptions& options) {
   AddFlag(app, "shard", options.shard, "which shard this is, from 0");
@@ -66,6 +72,7 @@ void AddDiskFlags(CLI::App& app, ServerOptions& options, JobFlags& job) {
 }
 
 int Main(int argc, char** argv) {
+  ShareArenas();
   CLI::App app(
       "One shard of a job's parameter servers, or the job's coordinator, or "
       "both. The coordinator's flags decide for all.");
