@@ -125,6 +125,8 @@ class ClientImpl final : public Client {
   // if it is to end the job, which it does.
   absl::StatusOr<bool> IsFit(int layer, int64_t step, absl::string_view what,
                              absl::Span<const float> values);
+  // Until the caller's values are the job's, also if it goes back meanwhile.
+  absl::Status AwaitValues();
   void StartMachine(Outbox& out);
   void TryBegin(int64_t step);
   void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
@@ -188,7 +190,7 @@ absl::Status ClientImpl::Start(const std::vector<LayerSpec>& specs) {
   MakeMember(specs);
   StartDriver();
   StartSession();
-  NEREUS_RETURN_IF_ERROR(rounds_->AwaitFirstValues());
+  NEREUS_RETURN_IF_ERROR(AwaitValues());
   if (job_->layers != specs) {
     return absl::InternalError(
         "the coordinator started an epoch with another model than this worker "
@@ -300,15 +302,21 @@ void ClientImpl::OnEnded(const absl::Status& outcome) { rounds_->End(outcome); }
 
 absl::StatusOr<StepInfo> ClientImpl::BeginStep() {
   while (true) {
-    NEREUS_RETURN_IF_ERROR(rounds_->Acknowledge());
-    driver_->Post([this](Outbox& out) { StartMachine(out); });
-    absl::Status fetched = rounds_->AwaitFirstValues();
-    if (absl::IsOutOfRange(fetched)) continue;
-    NEREUS_RETURN_IF_ERROR(fetched);
+    NEREUS_RETURN_IF_ERROR(AwaitValues());
     const int64_t step = rounds_->next_step();
     driver_->Post([this, step](Outbox&) { TryBegin(step); });
     absl::StatusOr<StepInfo> begun = rounds_->AwaitBegin(step);
     if (!absl::IsOutOfRange(begun.status())) return begun;
+  }
+}
+
+absl::Status ClientImpl::AwaitValues() {
+  while (true) {
+    const absl::Status fetched = rounds_->AwaitFirstValues();
+    if (!absl::IsOutOfRange(fetched)) return fetched;
+    // The job has gone back: the caller uses no values now.
+    NEREUS_RETURN_IF_ERROR(rounds_->Acknowledge());
+    driver_->Post([this](Outbox& out) { StartMachine(out); });
   }
 }
 

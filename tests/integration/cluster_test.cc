@@ -335,6 +335,52 @@ TEST(ClusterTest, TheOthersGoOnWithoutADeadWorkerAndWithItsSuccessor) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(9));
 }
 
+// It waits for values that the other worker gives away with its next push, when
+// a shard is lost.
+TEST(ClusterTest, AWorkerComesWhileTheJobGoesBack) {
+  ServerOptions options = Job(1, 2);
+  options.max_workers = 2;
+  options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  options.job_options.checkpoint_every = 1;
+  options.checkpoint_dir = absl::StrCat(testing::TempDir(), "/goes_back");
+  std::filesystem::remove_all(options.checkpoint_dir);
+  LocalCluster cluster(options);
+  ToyWorker first(SmallModel());
+  ASSERT_TRUE(first.Connect(cluster.client_options()).ok());
+  ASSERT_TRUE(first.Step(0).ok());
+  ToyWorker second(SmallModel());
+  absl::Status connected;
+  const auto status_is = [&](const std::function<bool(const JobStatus&)>& is) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (absl::Now() < deadline) {
+      const auto status =
+          FetchJobStatus(cluster.coordinator_address(), absl::Seconds(10));
+      if (status.ok() && is(*status)) return true;
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    return false;
+  };
+  const auto parameters = first.parameters();
+  ASSERT_TRUE(first.Step(1).ok());
+  EXPECT_TRUE(status_is(
+      [](const JobStatus& status) { return status.checkpoint_round == 0; }));
+  std::thread joins(
+      [&] { connected = second.Connect(cluster.client_options()); });
+  EXPECT_TRUE(
+      status_is([](const JobStatus& status) { return status.epoch == 2; }));
+  cluster.Replace(1);
+  joins.join();
+  ASSERT_TRUE(connected.ok()) << connected;
+  EXPECT_EQ(second.parameters(), parameters);
+  const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
+    ToyWorker& worker = i == 0 ? first : second;
+    NEREUS_RETURN_IF_ERROR(worker.Step(1));
+    return worker.client()->Leave();
+  });
+  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_EQ(first.parameters(), second.parameters());
+}
+
 TEST(ClusterTest, MisuseNamesTheLayerAndBothValues) {
   LocalCluster cluster(Job(1, 1));
   ToyWorker worker(SmallModel());

@@ -1,20 +1,31 @@
 #include "tests/testing/local_cluster.h"
 
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 
 namespace nereus {
 
-LocalCluster::LocalCluster(ServerOptions options) {
-  for (int shard = 0; shard < options.shards; ++shard) {
-    options.shard = shard;
-    if (shard > 0) options.coordinator_address = coordinator_address();
-    auto server = Server::Start(options);
-    NEREUS_CHECK(server.ok()) << server.status();
-    servers_.push_back(*std::move(server));
-  }
+LocalCluster::LocalCluster(ServerOptions options)
+    : options_(std::move(options)) {
+  servers_.resize(options_.shards);
+  for (int shard = 0; shard < options_.shards; ++shard) Start(shard);
+}
+
+void LocalCluster::Start(int shard) {
+  ServerOptions options = options_;
+  options.shard = shard;
+  if (shard > 0) options.coordinator_address = coordinator_address();
+  auto server = Server::Start(options);
+  NEREUS_CHECK(server.ok()) << server.status();
+  servers_[shard] = *std::move(server);
+}
+
+void LocalCluster::Replace(int shard) {
+  servers_[shard].reset();
+  Start(shard);
 }
 
 LocalCluster::~LocalCluster() {

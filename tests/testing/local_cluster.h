@@ -25,6 +25,10 @@ class LocalCluster {
   std::string coordinator_address() const;
   Server& server(int shard) { return *servers_[shard]; }
 
+  // Another server comes in the place of one that has gone without a word.
+  // REQUIRES: shard > 0.
+  void Replace(int shard);
+
   // Client options for this cluster, with time limits that suit a test.
   ClientOptions client_options() const;
 
@@ -39,6 +43,9 @@ class LocalCluster {
       int workers, const std::function<absl::Status(int index)>& body);
 
  private:
+  void Start(int shard);
+
+  ServerOptions options_;
   std::vector<std::unique_ptr<Server>> servers_;
 };
 
