@@ -227,7 +227,7 @@ TEST_F(LocalTest, AJobFinishesWhateverIsKilled) {
     })) << word
         << run_->error();
   }
-  ASSERT_EQ(run_->Finish(), 0) << run_->error();
+  ASSERT_EQ(run_->Finish(absl::Minutes(10)), 0) << run_->error();
   const nlohmann::json report = ReadReport();
   ASSERT_TRUE(report.is_object());
   EXPECT_EQ(report.at("replicas_equal"), true);
