@@ -292,6 +292,7 @@ void FactorSyncer::Update(const Stack& stack, Outbox& out) {
 std::string FactorSyncer::Missing() const {
   if (results_.open()) return Syncer::Missing();
   if (holder_.has_value()) return PeerName(*holder_);
+  if (position() < 0) return "";  // It has left.
   const Stack& stack = StackOf(next_round());
   std::vector<std::string> peers;
   for (int position = 0; position < stack.contributors; ++position) {

@@ -302,6 +302,19 @@ TEST_P(FactorEpochTest, AHolderThatLeavesServesToo) {
   cluster.Run({1}, 2);
 }
 
+// It had no part in the round that is open.
+TEST_P(FactorEpochTest, OneThatHasLeftWaitsForNobody) {
+  Cluster cluster(FactorJob(3, GetParam()));
+  cluster.StartAll();
+  cluster.Run({0, 1, 2}, 0);
+  cluster.Kill(2);
+  cluster.Enter([](Job& job) {
+    job.workers = {{1, 0}};
+    job.leavers = {0};
+  });
+  EXPECT_EQ(cluster.worker(0).syncer().Missing(), "");
+}
+
 // Nobody has finished it: it is done again by those who live.
 TEST_P(FactorEpochTest, AnOpenRoundIsDoneAgainWithoutTheDead) {
   Cluster cluster(FactorJob(3, GetParam()));
