@@ -53,8 +53,8 @@ struct Workload {
       factors;
 
   // Whether a worker's gradients of a step have a NaN, with NanPolicy::kSkip.
-  // May be absent.
-  std::function<bool(int rank, int64_t step)> poisons;
+  // `life`: how often its process has begun afresh, from 1. May be absent.
+  std::function<bool(int rank, int64_t step, int life)> poisons;
 };
 
 struct SimulatedClusterOptions {

@@ -92,7 +92,7 @@ void SimulatedCluster::Push(Process& process, int layer, Outbox& out) {
   // In one layer, another one in each step.
   const bool fit = workload_.poisons == nullptr ||
                    process.step % layers != layer ||
-                   !workload_.poisons(process.rank, process.step);
+                   !workload_.poisons(process.rank, process.step, process.life);
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   absl::Status status;
   if (GaveFactors(layer)) {

@@ -13,12 +13,15 @@ namespace {
 
 constexpr int64_t kSteps = 8;
 
-// Of each worker's steps, one in `one_in` has a NaN.
+// Of each worker's steps, one in `one_in` has a NaN; another one when it is
+// done again.
 Workload PoisonedWorkload(uint64_t seed, uint64_t one_in) {
   Workload workload = RandomWorkload(MixedLayers(), seed);
-  workload.poisons = [seed, one_in](int rank, int64_t step) {
-    Random random(seed * 1000 + static_cast<uint64_t>(rank) * 100 +
-                  static_cast<uint64_t>(step));
+  workload.poisons = [seed, one_in](int rank, int64_t step, int life) {
+    Random random(((seed * 100 + static_cast<uint64_t>(rank)) * 100 +
+                   static_cast<uint64_t>(step)) *
+                      100 +
+                  static_cast<uint64_t>(life));
     return random.Below(one_in) == 0;
   };
   return workload;
@@ -36,7 +39,7 @@ TEST(NanSimulationTest, AStepWithANanIsSkippedByAll) {
     for (int64_t step = 0; step < kSteps; ++step) {
       bool poisoned = false;
       for (int rank = 0; rank < options.workers; ++rank) {
-        poisoned = poisoned || workload.poisons(rank, step);
+        poisoned = poisoned || workload.poisons(rank, step, /*life=*/1);
       }
       EXPECT_EQ(cluster.Skipped(step), poisoned) << step;
     }
