@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -254,6 +255,43 @@ INSTANTIATE_TEST_SUITE_P(
         RefusalCase{"LowestRound", PeerId::Worker(2),
                     [](auto& h) { h.round = INT64_MIN; }, "rounds 0 and 1"}),
     NameOf);
+
+// It began afresh after the others had settled that the step counts.
+class SettledStepTest : public testing::TestWithParam<OptimizerPlace> {};
+
+INSTANTIATE_TEST_SUITE_P(Places, SettledStepTest,
+                         testing::Values(OptimizerPlace::kServer,
+                                         OptimizerPlace::kWorker),
+                         [](const auto& info) {
+                           return std::string(OptimizerPlaceName(info.param));
+                         });
+
+TEST_P(SettledStepTest, ANaNInItIsLeftOut) {
+  JobOptions options;
+  options.nan = NanPolicy::kSkip;
+  options.optimizer_place = GetParam();
+  const JobPtr job =
+      EpochAfter(*TestJob(2, 1, {VectorLayer("a", 3)}, options), [](Job& made) {
+        made.verdicts = {{0, /*skipped=*/false}};
+      });
+  WorkerMachine machine(job, 1, {{FloatBuffer({1, 2, 3}), Buffer()}});
+  const PeerId shard = PeerId::Shard(0);
+  Outbox out;
+  machine.Start(out);
+  Carry(out);
+  DeliverAll(machine, shard,
+             FramesOf(*job, shard, FrameKind::kResult, 0, 0, kInitialRound,
+                      {4, 5, 6}));
+  const Buffer gradient = FloatBuffer({1, std::nanf(""), 1});
+  ASSERT_TRUE(machine.OnPush(0, 0, gradient, out, /*fit=*/false).ok());
+  const Effects pushed = Carry(out);
+  EXPECT_EQ(ValuesIn(pushed.sent, FrameKind::kContribution, 0, 0, 0, 3),
+            std::vector<float>(3, 0.0f));
+  // Nor is there another vote.
+  for (const auto& sent : pushed.sent) {
+    EXPECT_EQ(sent.frame.header.kind, FrameKind::kContribution);
+  }
+}
 
 }  // namespace
 }  // namespace nereus
