@@ -37,6 +37,7 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       job_(std::move(state.job)),
       explanations_(std::move(state.explanations)),
       last_target_(job_->epoch),
+      seats_(std::move(state.seats)),
       reset_links_(std::move(state.reset_links)),
       afresh_(std::move(state.afresh)),
       all_afresh_(state.all_afresh),
@@ -73,6 +74,7 @@ CoordinatorState Coordinator::StateToSave() const {
     state.members.push_back(std::move(saved));
   }
   state.next_rank = next_rank_;
+  state.seats = seats_;
   state.all_afresh = all_afresh_;
   state.afresh = afresh_;
   state.reset_links = reset_links_;

@@ -51,6 +51,7 @@ struct CoordinatorState {
   std::vector<Member> members;  // Of the job's epoch.
   int next_rank = 0;
   // Of the epoch's start.
+  std::vector<Seat> seats;
   bool all_afresh = false;
   std::vector<int32_t> afresh;
   std::vector<std::pair<PeerId, PeerId>> reset_links;
@@ -255,9 +256,11 @@ class Coordinator {
   bool shard_lost_ = false;    // The same: with what it held.
   std::map<Link, std::vector<absl::Time>> lost_links_;  // When, of late.
   std::vector<Link> new_lost_links_;  // Since this epoch began.
-  std::vector<Link> reset_links_;     // Of this epoch's start.
-  std::vector<int32_t> afresh_;       // The same: ranks of workers.
-  bool all_afresh_ = false;           // The same: shards too.
+  // Who was there when this epoch began: members come and go before the next.
+  std::vector<Seat> seats_;
+  std::vector<Link> reset_links_;  // Of this epoch's start.
+  std::vector<int32_t> afresh_;    // The same: ranks of workers.
+  bool all_afresh_ = false;        // The same: shards too.
   // Shards whose servers, which may be lost by now, have said in this epoch
   // that their copies are whole.
   std::set<int32_t> whole_copies_;

@@ -245,7 +245,10 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
 }
 
 void Coordinator::Admit(absl::Time now, CoordinatorOutbox& out) {
+  seats_.clear();
   for (Member& member : members_) {
+    seats_.push_back(
+        {member.id, member.request.incarnation, member.request.data_address});
     if (all_afresh_) member.left.reset();
     if (!member.admitted || all_afresh_) {
       member.heartbeat.begun_step = job_->first_step - 1;
@@ -270,11 +273,8 @@ EpochStart Coordinator::StartFor(const Member& member) const {
                                            member.id.rank) > 0);
   start.job = job_;
   start.explanations = explanations_;
+  start.seats = seats_;
   start.lost_links = reset_links_;
-  for (const Member& each : members_) {
-    start.seats.push_back(
-        {each.id, each.request.incarnation, each.request.data_address});
-  }
   return start;
 }
 

@@ -93,6 +93,9 @@ std::string EncodeState(const CoordinatorState& state) {
     *added->mutable_first() = ToProto(first);
     *added->mutable_second() = ToProto(second);
   }
+  for (const Seat& seat : state.seats) {
+    *message.add_seats() = ToProto(seat);
+  }
   CheckpointsToProto(state.checkpoints, message);
   message.set_checkpoint_wanted(state.checkpoint_wanted);
   return message.SerializeAsString();
@@ -129,6 +132,11 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
     NEREUS_ASSIGN_OR_RETURN(const PeerId second, FromProto(link.second()));
     state.reset_links.emplace_back(first, second);
   }
+  for (const v1::EpochStart::Seat& seat : message.seats()) {
+    NEREUS_ASSIGN_OR_RETURN(Seat read, FromProto(seat));
+    state.seats.push_back(std::move(read));
+  }
+  NEREUS_RETURN_IF_ERROR(CheckSeats(*state.job, state.seats));
   state.checkpoints = CheckpointsFromProto(message);
   state.checkpoint_wanted = message.checkpoint_wanted();
   return state;

@@ -38,6 +38,8 @@ PURE_FILES = [
     "common/checkpoint/tensor_name.*",
     "common/plan/*",
     "common/protocol/*",
+    "common/rpc/job_messages.*",
+    "common/rpc/messages.*",
     "common/simulation/*",
     "server/aggregation_round.*",
     "server/checkpoint_collector.*",
@@ -64,7 +66,7 @@ IMPURE = re.compile(
     r"|ctime|time\.h|fstream|filesystem|cstdio|stdio\.h|fcntl\.h|unistd\.h"
     r"|poll\.h|netdb\.h|sys/.*|netinet/.*|arpa/.*|absl/synchronization/.*"
     r"|absl/time/clock\.h|common/base/(clock|identity|mutex)\.h"
-    r"|common/(transport|rpc|simulation)/.*)[>\"]"
+    r"|common/(transport|simulation)/.*|common/rpc/(?!(job_)?messages\.h).*)[>\"]"
     r"|std::random_device|std::getenv|\bgetenv\(")
 
 # Who may include what: (files, forbidden start of a path, but these files may).

@@ -163,6 +163,8 @@ struct Seat {
   PeerId id;
   uint64_t incarnation = 0;
   std::string data_address;  // "host:port".
+
+  bool operator==(const Seat&) const = default;
 };
 
 // An epoch begins.

@@ -188,10 +188,7 @@ v1::EpochStart StartToProto(const EpochStart& start) {
   message.set_fresh(start.fresh);
   *message.mutable_job() = ToProto(*start.job, start.explanations);
   for (const Seat& seat : start.seats) {
-    v1::EpochStart::Seat* added = message.add_seats();
-    *added->mutable_member() = ToProto(seat.id);
-    added->set_incarnation(seat.incarnation);
-    added->set_data_address(TextField(seat.data_address));
+    *message.add_seats() = ToProto(seat);
   }
   for (const auto& [first, second] : start.lost_links) {
     v1::EpochStart::Link* added = message.add_lost_links();
@@ -201,11 +198,49 @@ v1::EpochStart StartToProto(const EpochStart& start) {
   return message;
 }
 
-absl::Status CheckSeats(const EpochStart& start) {
+absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
+  EpochStart start;
+  NEREUS_ASSIGN_OR_RETURN(start.self, FromProto(message.self()));
+  start.fresh = message.fresh();
+  NEREUS_ASSIGN_OR_RETURN(start.job,
+                          FromProto(message.job(), start.explanations));
+  for (const v1::EpochStart::Seat& seat : message.seats()) {
+    NEREUS_ASSIGN_OR_RETURN(Seat read, FromProto(seat));
+    start.seats.push_back(std::move(read));
+  }
+  for (const v1::EpochStart::Link& link : message.lost_links()) {
+    NEREUS_ASSIGN_OR_RETURN(const PeerId first, FromProto(link.first()));
+    NEREUS_ASSIGN_OR_RETURN(const PeerId second, FromProto(link.second()));
+    start.lost_links.emplace_back(first, second);
+  }
+  NEREUS_RETURN_IF_ERROR(CheckSeats(*start.job, start.seats));
+  const bool seated =
+      std::any_of(start.seats.begin(), start.seats.end(),
+                  [&](const Seat& seat) { return seat.id == start.self; });
+  if (seated) return start;
+  return absl::InvalidArgumentError(
+      absl::StrCat(PeerName(start.self), " is told of an epoch without it"));
+}
+
+}  // namespace
+
+v1::EpochStart::Seat ToProto(const Seat& seat) {
+  v1::EpochStart::Seat message;
+  *message.mutable_member() = ToProto(seat.id);
+  message.set_incarnation(seat.incarnation);
+  message.set_data_address(TextField(seat.data_address));
+  return message;
+}
+
+absl::StatusOr<Seat> FromProto(const v1::EpochStart::Seat& seat) {
+  NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(seat.member()));
+  return Seat{id, seat.incarnation(), seat.data_address()};
+}
+
+absl::Status CheckSeats(const Job& job, absl::Span<const Seat> seats) {
   std::set<PeerId> seated;
-  for (const Seat& seat : start.seats) seated.insert(seat.id);
+  for (const Seat& seat : seats) seated.insert(seat.id);
   std::set<PeerId> members;
-  const Job& job = *start.job;
   for (const WorkerSeat& worker : job.workers) {
     members.insert(PeerId::Worker(worker.rank));
   }
@@ -214,36 +249,13 @@ absl::Status CheckSeats(const EpochStart& start) {
     members.insert(PeerId::Shard(holders.server));
     if (holders.copy != -1) members.insert(PeerId::Shard(holders.copy));
   }
-  if (seated != members || start.seats.size() != members.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the epoch has ", start.seats.size(),
-        " seats, not one for each of its ", members.size(), " members"));
+  if (seated == members && seats.size() == members.size()) {
+    return absl::OkStatus();
   }
-  if (members.contains(start.self)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(PeerName(start.self), " is told of an epoch without it"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the epoch has ", seats.size(), " seats, not one for each of its ",
+      members.size(), " members"));
 }
-
-absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
-  EpochStart start;
-  NEREUS_ASSIGN_OR_RETURN(start.self, FromProto(message.self()));
-  start.fresh = message.fresh();
-  NEREUS_ASSIGN_OR_RETURN(start.job,
-                          FromProto(message.job(), start.explanations));
-  for (const v1::EpochStart::Seat& seat : message.seats()) {
-    NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(seat.member()));
-    start.seats.push_back({id, seat.incarnation(), seat.data_address()});
-  }
-  for (const v1::EpochStart::Link& link : message.lost_links()) {
-    NEREUS_ASSIGN_OR_RETURN(const PeerId first, FromProto(link.first()));
-    NEREUS_ASSIGN_OR_RETURN(const PeerId second, FromProto(link.second()));
-    start.lost_links.emplace_back(first, second);
-  }
-  NEREUS_RETURN_IF_ERROR(CheckSeats(start));
-  return start;
-}
-
-}  // namespace
 
 v1::JobState ToProto(JobState state) {
   switch (state) {

@@ -1,7 +1,9 @@
 #ifndef NEREUS_COMMON_RPC_MESSAGES_H_
 #define NEREUS_COMMON_RPC_MESSAGES_H_
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/protocol/membership.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.pb.h"
@@ -20,6 +22,13 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message);
 v1::CoordinatorMessage ToProto(const CoordinatorMessage& message);
 absl::StatusOr<CoordinatorMessage> FromProto(
     const v1::CoordinatorMessage& message);
+
+v1::EpochStart::Seat ToProto(const Seat& seat);
+absl::StatusOr<Seat> FromProto(const v1::EpochStart::Seat& seat);
+
+// OK if there is one for each member of the job's epoch. Errors:
+// kInvalidArgument.
+absl::Status CheckSeats(const Job& job, absl::Span<const Seat> seats);
 
 v1::JobState ToProto(JobState state);
 absl::StatusOr<JobState> FromProto(v1::JobState state);

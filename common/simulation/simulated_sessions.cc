@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "common/rpc/messages.h"
 #include "common/simulation/simulated_process.h"
 #include "server/checkpoint_files.h"
 
@@ -28,7 +29,8 @@ void SimulatedCluster::OpenSession(ProcessId process) {
   Execute(opener, out);
 }
 
-// Messages of a session keep their order.
+// Messages of a session keep their order, and are read back from what would be
+// sent, with all checks.
 
 void SimulatedCluster::ToCoordinator(ProcessId process,
                                      const MemberMessage& message) {
@@ -37,7 +39,10 @@ void SimulatedCluster::ToCoordinator(ProcessId process,
   sender.last_sent = std::max(sender.last_sent,
                               events_.now() + Draw(options_.network.delay_max));
   const SessionId session = *sender.session;
-  events_.At(sender.last_sent, [this, process, session, message] {
+  const auto read = FromProto(ToProto(message));
+  failure_.Update(read.status());
+  if (!read.ok()) return;
+  events_.At(sender.last_sent, [this, process, session, message = *read] {
     WhenTogether(process, kCoordinator,
                  [this, session, message] { Tell(session, message); });
   });
@@ -103,7 +108,10 @@ void SimulatedCluster::Carry(const CoordinatorOutbox& out) {
       const auto found = sessions_.find(session);
       if (found == sessions_.end() || cut_.contains(session)) continue;
       const ProcessId process = found->second;
-      ToMember(process, [this, process, session, message = send->message] {
+      const auto read = FromProto(ToProto(send->message));
+      failure_.Update(read.status());
+      if (!read.ok()) return;
+      ToMember(process, [this, process, session, message = *read] {
         Hear(process, session, message);
       });
     } else if (const auto* end = std::get_if<EndSession>(&action)) {

@@ -144,6 +144,23 @@ TEST(CoordinatorRegressionTest, OneWhoMissedItsAdmissionIsToldAgain) {
   EXPECT_EQ(Heard<EpochStart>(r, kNew).self, PeerId::Worker(0));
 }
 
+// It was told who is there by now. That is no list of the epoch's members, so
+// it refused it, over and over, while all others waited for its report.
+TEST(CoordinatorRegressionTest, OneWhoMissedABeginningIsToldWhoWasThere) {
+  CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
+  driver.Gather();
+  driver.Say(kNew, WorkerRequest("new"));
+  const Reaction begun = driver.ReportAll(5);
+  Resume resume = driver.ResumeOf(kWorker0);
+  resume.epoch = 1;
+  driver.Break(kWorker0);
+  driver.Say(kWorker1, HeartbeatOf(INT64_MAX, 0));  // It is dropped for that.
+  driver.Say(kNew + 1, WorkerRequest("newer"));
+  const Reaction r = driver.Say(kNew + 2, resume);
+  EXPECT_EQ(SeatsOf(Heard<EpochStart>(r, kNew + 2)),
+            SeatsOf(Heard<EpochStart>(begun, kNew)));
+}
+
 TEST(CoordinatorRegressionTest, NonsenseAfterTheEndIsIgnored) {
   CoordinatorDriver driver(OptionsOf(1, 1));
   driver.Gather();

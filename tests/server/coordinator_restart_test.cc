@@ -106,6 +106,22 @@ TEST_F(CoordinatorRestartTest, WhoMissedItsEpochHearsOfThatFirst) {
   EXPECT_EQ(Heard<EpochStart>(joined, kBack + 1).self, PeerId::Worker(2));
 }
 
+TEST_F(CoordinatorRestartTest, WhoMissedItsEpochHearsOfThoseWhoHaveDiedInIt) {
+  driver_.Say(50, WorkerRequest("new"));
+  Note(driver_.ReportAll(5));
+  driver_.Say(kWorker1, HeartbeatOf(INT64_MAX, 0));  // It is dropped for that.
+  Note(driver_.RequestCheckpoint());
+  ASSERT_EQ(saved_.job->epoch, 2u);
+  ASSERT_THAT(saved_.members, SizeIs(3));
+  driver_.Restart(saved_);
+  Resume resume = driver_.ResumeOf(kWorker0);
+  resume.epoch = 1;
+  const Reaction back = driver_.Say(kBack, resume);
+  EXPECT_THAT(SeatsOf(Heard<EpochStart>(back, kBack)),
+              UnorderedElementsAre(PeerId::Shard(0), PeerId::Worker(0),
+                                   PeerId::Worker(1), PeerId::Worker(2)));
+}
+
 TEST_F(CoordinatorRestartTest, WhoDoesNotComeBackWithinTheLeaseIsDead) {
   driver_.Restart(saved_);
   ResumeAll({kShard0, kWorker0});

@@ -196,10 +196,19 @@ TEST(JobStateTest, EveryFieldIsThereAgain) {
   EXPECT_EQ(after->explanations[1].factor_elements, 30);
   EXPECT_EQ(after->explanations[0].reason, "no factors");
   EXPECT_EQ(after->next_rank, 5);
+  EXPECT_EQ(after->seats, before.seats);
   EXPECT_TRUE(after->all_afresh);
   EXPECT_EQ(after->afresh, before.afresh);
   EXPECT_EQ(after->reset_links, before.reset_links);
   EXPECT_TRUE(after->checkpoint_wanted);
+}
+
+TEST(JobStateTest, AnEpochWithoutASeatForEachMemberIsRefused) {
+  CoordinatorState state = SomeState();
+  state.seats.pop_back();
+  const auto read = DecodeState(EncodeState(state));
+  EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(read.status().message()), HasSubstr("has 4 seats"));
 }
 
 TEST(JobStateTest, EveryMemberIsThereAgain) {

@@ -217,6 +217,36 @@ TEST(ScriptedSimulationTest, WhatCannotBeRemovedDoesNotSpoilWhatIsWhole) {
   }
 }
 
+// Whoever had missed an epoch's beginning was told who is there by now, not who
+// was there: where a server had gone, or a worker come, it refused that, and
+// was told again, for ever. Seed 1047 of the swarm.
+TEST(ScriptedSimulationTest, WhoMissesAnEpochsBeginningHearsWhoWasThere) {
+  for (const bool dies : {false, true}) {
+    SCOPED_TRACE(dies);
+    SimulatedClusterOptions options = ThreeWorkers();
+    options.job.backup = true;
+    SimulatedCluster cluster(options, SignedWorkload());
+    ASSERT_TRUE(cluster.RunSteps(1).ok());
+    cluster.AtNextEpoch([&] {
+      // Long enough for a server to count as dead.
+      const absl::Duration late = absl::Milliseconds(1800);
+      cluster.BreakSession(kWorker0, late, late);
+      const absl::Duration now = cluster.events().now() - absl::UnixEpoch();
+      cluster.At(now + absl::Milliseconds(300), [&] {
+        if (dies) {
+          cluster.Crash(kShard1);
+        } else {
+          cluster.StartWorker();
+        }
+      });
+    });
+    cluster.StartWorker();
+    const absl::Status status = cluster.RunSteps(8);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(cluster.job().worker_count(), dies ? 4 : 5);
+  }
+}
+
 TEST(ScriptedSimulationTest, ASlowNodeSlowsTheJobAndHarmsNobody) {
   SimulatedClusterOptions options = ThreeWorkers();
   options.layer_time_max = absl::Milliseconds(5);

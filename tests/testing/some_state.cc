@@ -69,6 +69,10 @@ CoordinatorState SomeState() {
                           PeerId::Worker(1), PeerId::Worker(4)}) {
     state.members.push_back(MemberOf(id));
   }
+  for (const CoordinatorState::Member& member : state.members) {
+    state.seats.push_back(
+        {member.id, member.request.incarnation, member.request.data_address});
+  }
   state.members[2].left = true;
   state.members[2].last_step = 20;
   state.next_rank = 5;
