@@ -246,6 +246,9 @@ bool SimulatedCluster::Deliver(ProcessId from, ProcessId to,
   if (frame.header.kind == FrameKind::kHave && processes_[from]->alive) {
     CheckCopy(*processes_[from], receiver, frame.header);
   }
+  if (frame.header.kind == FrameKind::kResult && sender.role == Role::kShard) {
+    CheckShown(receiver, frame.header);
+  }
   return true;
 }
 
@@ -369,9 +372,20 @@ bool SimulatedCluster::MustWait() const {
     return alive(id) && !processes_[id]->paused && !far_.contains(id);
   };
   if (coordinator_ == nullptr || !begun()) return true;
+  bool all_here = true;
+  for (int shard = 0; shard < job().shards(); ++shard) {
+    all_here = all_here && here(shard_process(shard));
+  }
+  // One that has come since holds nothing yet.
+  const auto holds = [&](int server) {
+    const ProcessId id = shard_process(server);
+    return here(id) && processes_[id]->server != nullptr;
+  };
   for (const ShardHolders& holders : job().holders) {
-    const bool copied = holders.whole && here(shard_process(holders.copy));
-    if (!copied && !here(shard_process(holders.server))) return true;
+    const bool held =
+        holds(holders.server) || (holders.whole && holds(holders.copy));
+    // All are needed to go back to a checkpoint.
+    if (!held && !all_here) return true;
   }
   int workers = 0;
   bool all_done = true;
@@ -442,6 +456,30 @@ void SimulatedCluster::CheckCopy(const Process& copy, const Process& server,
       absl::StrCat("process ", copy.id, "'s copy of layer ", layer, ", chunk ",
                    chunk, " differs from what process ", server.id,
                    " has before round ", header.round)));
+}
+
+void SimulatedCluster::CheckShown(const Process& worker,
+                                  const FrameHeader& header) {
+  const EpochStart& start = *worker.member->start();
+  const auto layer = static_cast<int>(header.layer);
+  const auto chunk = static_cast<int>(header.chunk);
+  const int index = start.job->placement.layer_chunks(layer)[chunk].shard;
+  const ShardHolders& holders = start.job->holders[index];
+  if (!holders.whole) return;
+  const auto copy = FindProcess(start, PeerId::Shard(holders.copy));
+  if (!copy.has_value() || !alive(*copy)) return;
+  const Process& holder = *processes_[*copy];
+  // It may be in the next epoch already, with other roles.
+  if (holder.server == nullptr ||
+      holder.member->start()->job->epoch > start.job->epoch) {
+    return;
+  }
+  const int64_t open = holder.server->shard(index)->open_round(layer, chunk);
+  if (open > header.round) return;
+  failure_.Update(absl::InternalError(
+      absl::StrCat("worker ", worker.rank, " was shown round ", header.round,
+                   " of layer ", layer, ", chunk ", chunk, ", and process ",
+                   holder.id, "'s copy is at round ", open)));
 }
 
 void SimulatedCluster::Note(uint64_t what, uint64_t whose) {

@@ -97,7 +97,9 @@ struct SimulatedClusterOptions {
 // - while a worker has something to do, and all that it needs are there, a step
 //   ends within `wait_max` of the last one or of the last fault (law 4),
 // - a checkpoint that is whole has what the workers had, and stays until there
-//   is a newer one (law 7),
+//   is a newer one, and none whose manifest is torn counts as whole (law 7),
+// - what a shard's copy has is what the shard has, and no worker is shown more
+//   of a shard than its copy has,
 // - what a shard holds is bounded by its chunks (law 6).
 class SimulatedCluster {
  public:
@@ -138,9 +140,7 @@ class SimulatedCluster {
   // dies as soon as it has saved something, before it tells anybody.
   void CrashCoordinator(bool halfway = false);
   // Runs `fault` when the coordinator begins the next epoch.
-  void AtNextEpoch(std::function<void()> fault) {
-    at_next_epoch_ = std::move(fault);
-  }
+  void AtNextEpoch(Task fault) { at_next_epoch_.push_back(std::move(fault)); }
   void RestartCoordinator();
   // Its process stands still for so long: what comes meanwhile waits.
   void PauseCoordinator(absl::Duration time) {
@@ -149,6 +149,9 @@ class SimulatedCluster {
 
   // A shard dies in the middle of the next file that it writes.
   void CrashInNextFile() { crash_in_next_file_ = true; }
+  // The coordinator dies in the middle of a manifest, when it has written so
+  // many more.
+  void CrashInManifest(int manifests) { manifests_to_crash_ = manifests; }
   absl::Status RequestCheckpoint();
 
   // What is under way between the two is lost, and both hear of it.
@@ -299,6 +302,8 @@ class SimulatedCluster {
   // A copy has said that it has a chunk.
   void CheckCopy(const Process& copy, const Process& server,
                  const FrameHeader& header);
+  // A worker has been shown values of a chunk.
+  void CheckShown(const Process& worker, const FrameHeader& header);
   bool RunNext();
   void Note(uint64_t what, uint64_t whose);
   const Process* FindWorker(int rank) const;
@@ -315,10 +320,11 @@ class SimulatedCluster {
   int coordinator_life_ = 0;
   absl::Time coordinator_awake_ = absl::InfinitePast();  // Not before.
   bool crash_at_save_ = false;
-  std::function<void()> at_next_epoch_;
+  std::vector<Task> at_next_epoch_;
   std::optional<CoordinatorState> saved_;
   SimulatedStorage disk_;
   bool crash_in_next_file_ = false;
+  std::optional<int> manifests_to_crash_;
   int64_t checkpoints_made_ = 0;
   absl::Time manifest_at_;  // The last one is written then; one at a time.
   int64_t newest_whole_ = kInitialRound;  // Of checkpoints.

@@ -6,6 +6,7 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/simulation/simulated_process.h"
 #include "server/checkpoint_files.h"
@@ -19,8 +20,9 @@ void SimulatedCluster::Save(Process& process, const SaveCheckpoint& save) {
   OnLife(process, process.written_at - events_.now(),
          [this, &process, job, save] {
            const bool dies = std::exchange(crash_in_next_file_, false);
-           if (dies)
+           if (dies) {
              disk_.CrashAfterSteps(static_cast<int64_t>(random_.Below(3)));
+           }
            const CheckpointPart part = WritePart(disk_, *job, save);
            const bool crashed = disk_.crashed();
            if (crashed) disk_.Restart();
@@ -50,6 +52,13 @@ void SimulatedCluster::Complete(const CompleteCheckpoint& complete) {
       std::max(manifest_at_, events_.now()) + Draw(options_.disk_time_max);
   events_.At(manifest_at_, [this, complete, life = coordinator_life_] {
     if (life != coordinator_life_ || coordinator_ == nullptr) return;
+    if (manifests_to_crash_ == 0) {
+      manifests_to_crash_.reset();
+      // At last when it is there, and nobody has been told.
+      disk_.CrashAfterSteps(static_cast<int64_t>(random_.Below(4)));
+    } else if (manifests_to_crash_.has_value()) {
+      --*manifests_to_crash_;
+    }
     const absl::Status status = WriteWhole(disk_, kSimulatedJob, complete);
     const int64_t round = complete.record.round;
     if (status.ok()) {
@@ -103,12 +112,23 @@ void SimulatedCluster::CheckSaved(int layer, int64_t round) {
 }
 
 void SimulatedCluster::CheckNewest() {
-  const auto newest = FindNewest(disk_);
-  failure_.Update(newest.status());
-  if (!newest.ok()) return;
+  const auto list = ListCheckpoints(disk_);
+  failure_.Update(list.status());
+  if (!list.ok()) return;
+  for (const Manifest& manifest : list->complete) {
+    if (!disk_.torn(ManifestName(manifest.round))) continue;
+    failure_.Update(absl::DataLossError(
+        absl::StrCat("the manifest of round ", manifest.round,
+                     " is torn, and its checkpoint counts as whole")));
+  }
   const int64_t round =
-      newest->has_value() ? (*newest)->record.round : kInitialRound;
-  if (round >= newest_whole_) return;
+      list->complete.empty() ? kInitialRound : list->complete.front().round;
+  if (round > newest_whole_) {
+    // Whoever made it did not live to be told.
+    failure_.Update(CheckCheckpoint(round));
+    newest_whole_ = round;
+  }
+  if (round == newest_whole_) return;
   failure_.Update(absl::DataLossError(
       absl::StrCat("the newest checkpoint is of round ", round,
                    ", that of round ", newest_whole_, " was whole before")));

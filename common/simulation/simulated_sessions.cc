@@ -132,7 +132,7 @@ void SimulatedCluster::Keep(const CoordinatorState& state) {
       !saved_.has_value() || saved_->job->epoch != state.job->epoch;
   saved_ = state;
   if (!begins) return;
-  if (at_next_epoch_ != nullptr) std::exchange(at_next_epoch_, nullptr)();
+  for (const Task& fault : std::exchange(at_next_epoch_, {})) fault();
   Note(state.job->epoch, static_cast<uint64_t>(state.job->first_step));
   // The whole job goes back; or what some have come to is not what the others
   // will.

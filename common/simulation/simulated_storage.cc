@@ -20,6 +20,13 @@ absl::Status NoSuchFile(const std::string& name) {
   return absl::NotFoundError(absl::StrCat("there is no ", name));
 }
 
+// Smaller than a disk's, so that a manifest has many.
+constexpr size_t kBlockBytes = 64;
+
+std::string LastPart(const std::string& name) {
+  return name.substr(name.rfind('/') + 1);  // All of it, if there is no slash.
+}
+
 }  // namespace
 
 SimulatedStorage::SimulatedStorage(uint64_t seed,
@@ -71,9 +78,10 @@ void SimulatedStorage::Crash() {
   for (const std::string& name : unflushed_) {
     const auto file = files_.find(name);
     if (file == files_.end() || random_.Chance(0.5)) continue;
-    const size_t bytes = file->second.size();
-    file->second.resize(random_.Below(bytes + 1));
-    if (random_.Chance(0.5)) file->second.resize(bytes, '\0');
+    const std::string whole = file->second;
+    file->second.resize(random_.Below(whole.size() + 1));
+    if (random_.Chance(0.5)) file->second.resize(whole.size(), '\0');
+    if (file->second != whole) torn_.insert(name);
   }
   unflushed_.clear();
 }
@@ -86,11 +94,15 @@ absl::Status SimulatedStorage::WriteFile(const std::string& name,
     if (piece.bytes() == 0) continue;
     contents.append(reinterpret_cast<const char*>(piece.data()), piece.bytes());
   }
+  const absl::Status written = WriteInSteps(name, contents);
+  if (crashed_ && options_.tears && random_.Chance(0.75)) Tear(name, contents);
+  return written;
+}
+
+absl::Status SimulatedStorage::WriteInSteps(const std::string& name,
+                                            const std::string& contents) {
   NEREUS_RETURN_IF_ERROR(Step());
-  for (size_t slash = name.find('/'); slash != std::string::npos;
-       slash = name.find('/', slash + 1)) {
-    folders_.insert(name.substr(0, slash));
-  }
+  MakeFolders(name);
   const std::string temporary =
       absl::StrCat(name, ".", random_.Below(1000000), kTemporarySuffix);
   files_[temporary] = contents.substr(0, random_.Below(contents.size() + 1));
@@ -98,13 +110,57 @@ absl::Status SimulatedStorage::WriteFile(const std::string& name,
   files_[temporary] = contents;
   NEREUS_RETURN_IF_ERROR(Step());
   files_.erase(temporary);
-  files_[name] = std::move(contents);
+  files_[name] = contents;
+  torn_.erase(name);
   unflushed_.push_back(name);
   if (unflushed_.size() > static_cast<size_t>(options_.unflushed_files_max)) {
     unflushed_.pop_front();
   }
   // The rename is there, and nobody has been told so.
   return Step();
+}
+
+void SimulatedStorage::MakeFolders(const std::string& name) {
+  for (size_t slash = name.find('/'); slash != std::string::npos;
+       slash = name.find('/', slash + 1)) {
+    folders_.insert(name.substr(0, slash));
+  }
+}
+
+std::string SimulatedStorage::BytesBefore(const std::string& name) const {
+  const std::string part = LastPart(name);
+  std::string before;
+  for (const auto& [other, bytes] : files_) {
+    if (other != name && LastPart(other) == part) before = bytes;
+  }
+  return before;
+}
+
+void SimulatedStorage::Tear(const std::string& name,
+                            const std::string& contents) {
+  std::string left = contents;
+  const size_t bytes = contents.size();
+  const size_t begin = random_.Below(bytes + 1) / kBlockBytes * kBlockBytes;
+  switch (random_.Below(3)) {
+    case 0:
+      left.resize(begin);
+      break;
+    case 1: {
+      std::string before = BytesBefore(name);
+      before.resize(bytes, '\0');
+      const size_t blocks = 1 + random_.Below(bytes / kBlockBytes + 1);
+      left.replace(begin, blocks * kBlockBytes, before, begin,
+                   blocks * kBlockBytes);
+      break;
+    }
+    default:
+      const size_t digit = left.find_first_of("0123456789", begin);
+      if (digit != std::string::npos) left[digit] ^= 1;
+  }
+  MakeFolders(name);
+  torn_.erase(name);
+  if (left != contents) torn_.insert(name);
+  files_[name] = std::move(left);
 }
 
 absl::Status SimulatedStorage::ReadFile(const std::string& name, int64_t offset,

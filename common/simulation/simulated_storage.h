@@ -27,6 +27,12 @@ struct SimulatedStorageOptions {
   // chance, only a prefix of its bytes; the rest is missing, or zeros.
   bool lies = false;
   int unflushed_files_max = 3;
+
+  // A file system that renames a file before its bytes are on disk: one whose
+  // writing a crash ended mostly has its name all the same, and is torn. It
+  // ends early, or some of its blocks hold what lay there before, which was of
+  // a file of the same name in another folder, or a digit in it is wrong.
+  bool tears = false;
 };
 
 // A storage in memory whose writes fail, and whose machine crashes: by chance,
@@ -59,6 +65,11 @@ class SimulatedStorage : public Storage {
   // Steps done since the start, to place a crash at each.
   int64_t steps() const { return steps_; }
 
+  // Whether the file is there with other bytes than were written.
+  bool torn(const std::string& name) const {
+    return files_.contains(name) && torn_.contains(name);
+  }
+
   // The bytes of a file, to spoil them. REQUIRES: it exists.
   std::string& Contents(const std::string& name);
 
@@ -80,11 +91,18 @@ class SimulatedStorage : public Storage {
   // Before each step. Errors: kUnavailable, the machine crashes here.
   absl::Status Step();
   void Crash();
+  absl::Status WriteInSteps(const std::string& name,
+                            const std::string& contents);
+  void Tear(const std::string& name, const std::string& contents);
+  // What lay in a file's place before.
+  std::string BytesBefore(const std::string& name) const;
+  void MakeFolders(const std::string& name);
 
   const SimulatedStorageOptions options_;
   Random random_;
   std::map<std::string, std::string> files_;  // By whole name.
   std::set<std::string> folders_;
+  std::set<std::string> torn_;         // Files; some may be gone.
   std::deque<std::string> unflushed_;  // Files, newest last.
   std::optional<int64_t> steps_to_crash_;
   absl::Status next_failure_;

@@ -95,5 +95,36 @@ TEST(SimulatedStorageTest, ADiskThatLiesTearsOnlyItsLastFiles) {
   }
 }
 
+TEST(SimulatedStorageTest, ACrashTearsTheFileThatIsBeingWritten) {
+  const std::string before(200, '1');
+  const std::string contents(200, '2');
+  int cut = 0;
+  int stale = 0;
+  int wrong_digits = 0;
+  for (const uint64_t seed : TestSeeds(100)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedStorage storage(seed, {.tears = true});
+    ASSERT_TRUE(Write(storage, "a/file", before).ok());
+    storage.CrashAfterSteps(static_cast<int64_t>(seed % 4));
+    EXPECT_FALSE(Write(storage, "b/file", contents).ok());
+    storage.Restart();
+    EXPECT_EQ(storage.Contents("a/file"), before);
+    EXPECT_FALSE(storage.torn("a/file"));
+    if (!storage.torn("b/file")) continue;
+    const std::string left = storage.Contents("b/file");
+    EXPECT_NE(left, contents);
+    cut += left.size() < contents.size() ? 1 : 0;
+    stale += absl::StrContains(left, "1") ? 1 : 0;
+    wrong_digits += absl::StrContains(left, "3") ? 1 : 0;
+    ASSERT_TRUE(Write(storage, "b/file", contents).ok());
+    EXPECT_FALSE(storage.torn("b/file"));
+  }
+  if (TestSeeds(2).size() > 1) {
+    EXPECT_GT(cut, 10);
+    EXPECT_GT(stale, 10);
+    EXPECT_GT(wrong_digits, 10);
+  }
+}
+
 }  // namespace
 }  // namespace nereus

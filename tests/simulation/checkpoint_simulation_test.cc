@@ -75,10 +75,12 @@ class CheckpointSimulation {
 
 TEST(CheckpointSimulationTest, TheNewestCompleteOneSurvivesEveryCrash) {
   int crashes = 0;
+  int torn = 0;
   for (const uint64_t seed : TestSeeds(80)) {
     SCOPED_TRACE(ReplayHint(seed));
-    CheckpointSimulation simulation(
-        seed, {.failure_probability = 0.05, .crash_probability = 0.02});
+    CheckpointSimulation simulation(seed, {.failure_probability = 0.05,
+                                           .crash_probability = 0.02,
+                                           .tears = true});
     for (int i = 0; i < 25; ++i) {
       simulation.Step();
       const auto list = ListCheckpoints(simulation.storage());
@@ -87,7 +89,11 @@ TEST(CheckpointSimulationTest, TheNewestCompleteOneSurvivesEveryCrash) {
       const int64_t newest =
           list->complete.empty() ? -1 : list->complete[0].round;
       ASSERT_GE(newest, simulation.NewestCompleted());
+      for (const int64_t round : simulation.started()) {
+        torn += simulation.storage().torn(ManifestName(round)) ? 1 : 0;
+      }
       for (const Manifest& manifest : list->complete) {
+        ASSERT_FALSE(simulation.storage().torn(ManifestName(manifest.round)));
         ASSERT_TRUE(simulation.started().contains(manifest.round));
         ASSERT_EQ(VerifyCheckpoint(simulation.storage(), manifest),
                   absl::OkStatus());
@@ -99,6 +105,7 @@ TEST(CheckpointSimulationTest, TheNewestCompleteOneSurvivesEveryCrash) {
   }
   if (TestSeeds(2).size() > 1) {
     EXPECT_GT(crashes, 50);
+    EXPECT_GT(torn, 20);
   }
 }
 

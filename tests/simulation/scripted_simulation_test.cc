@@ -1,6 +1,9 @@
 // Scenarios of faults, event by event: what is drawn elsewhere, and each defect
 // that was found there, in its smallest form.
 
+#include <functional>
+
+#include "common/checkpoint/checkpoint_layout.h"
 #include "common/simulation/simulated_cluster.h"
 #include "gtest/gtest.h"
 #include "tests/testing/contribution_check.h"
@@ -244,6 +247,69 @@ TEST(ScriptedSimulationTest, WhoMissesAnEpochsBeginningHearsWhoWasThere) {
     const absl::Status status = cluster.RunSteps(8);
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(cluster.job().worker_count(), dies ? 4 : 5);
+  }
+}
+
+// The coordinator dies in the middle of a manifest, which stays torn; then all
+// go back to the newest checkpoint that is whole.
+TEST(ScriptedSimulationTest, ATornManifestIsNoCheckpoint) {
+  int torn = 0;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(seed);
+    SimulatedClusterOptions options = ThreeWorkers();
+    options.seed = seed;
+    options.layer_time_max = absl::Milliseconds(5);
+    options.has_disk = true;
+    options.disk.tears = true;
+    options.job.checkpoint_every = 4;
+    SimulatedCluster cluster(options, SignedWorkload());
+    ASSERT_TRUE(cluster.RunSteps(5).ok());
+    cluster.AdvanceBy(absl::Seconds(1));
+    ASSERT_EQ(cluster.checkpoints_made(), 2);  // Of rounds 0 and 3.
+    cluster.CrashInManifest(0);
+    ASSERT_TRUE(cluster.RunSteps(9).ok());
+    cluster.AdvanceBy(absl::Seconds(1));
+    ASSERT_EQ(cluster.coordinator(), nullptr);
+    const bool is_torn = cluster.disk().torn(ManifestName(7));
+    torn += is_torn ? 1 : 0;
+    cluster.RestartCoordinator();
+    cluster.Crash(kShard1);
+    cluster.StartShard(1);
+    const absl::Status status = cluster.RunSteps(12);
+    ASSERT_TRUE(status.ok()) << status;
+    if (is_torn) {
+      EXPECT_EQ(cluster.job().base_round, 3);
+    }
+  }
+  EXPECT_GT(torn, 10);
+}
+
+// A server that has its place back may be a round ahead of the one that served
+// meanwhile and is its copy now, and die before that has the round too.
+TEST(ScriptedSimulationTest, AServerMayDieAgainAsSoonAsItIsBack) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    SimulatedClusterOptions options = ThreeWorkers();
+    options.seed = seed;
+    options.layer_time_max = absl::Milliseconds(20);
+    options.job.backup = true;
+    SimulatedCluster cluster(options, SignedWorkload());
+    ASSERT_TRUE(cluster.RunSteps(2).ok());
+    cluster.Crash(kShard1);
+    const ProcessId back = cluster.StartShard(1);
+    cluster.SetLink(back, kShard0, {.extra_delay = absl::Milliseconds(100)});
+    const std::function<void()> die_again = [&] {
+      if (cluster.job().holders[1].server != 1) {
+        return cluster.AtNextEpoch(die_again);
+      }
+      const absl::Duration now = cluster.events().now() - absl::UnixEpoch();
+      cluster.At(now + absl::Milliseconds(150), [&] { cluster.Crash(back); });
+    };
+    cluster.AtNextEpoch(die_again);
+    const absl::Status status = cluster.RunSteps(60);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_FALSE(cluster.alive(back));
+    EXPECT_EQ(cluster.job().base_round, kInitialRound);
   }
 }
 

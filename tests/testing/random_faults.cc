@@ -25,11 +25,13 @@ constexpr Fault kAll[] = {Fault::kWorkerDies,
                           Fault::kPartition,
                           Fault::kShardDies,
                           Fault::kShardDiesAsEpochBegins,
+                          Fault::kShardDiesAgain,
                           Fault::kShardDiesInFile,
                           Fault::kShardPauses,
                           Fault::kShardSlows,
                           Fault::kCoordinatorDies,
                           Fault::kCoordinatorDiesHalfway,
+                          Fault::kCoordinatorDiesInFile,
                           Fault::kCheckpointIsAskedFor,
                           Fault::kWriteFails};
 constexpr size_t kWorkerKinds = 15;
@@ -63,6 +65,12 @@ RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
           (random_.Chance(0.6) ? absl::Milliseconds(60) : absl::Seconds(4));
     cluster_->At(at, [this] { Strike(); });
   }
+  // This one takes a few epochs, which few jobs have left when it is drawn.
+  const bool early = shards_may_die_ && cluster_->options().job.backup;
+  if (early && random_.Chance(0.5)) {
+    cluster_->At(absl::Milliseconds(60 + random_.Below(60)),
+                 [this] { StrikeWith(Fault::kShardDiesAgain); });
+  }
   // Somebody sees to it that the job can go on.
   for (int i = 1; i < kTended; ++i) {
     cluster_->At(absl::Seconds(i), [this] { Tend(); });
@@ -76,8 +84,10 @@ void RandomFaults::Tend() {
   if (coordinator != nullptr && !coordinator->over() && live < needed) {
     cluster_->StartWorker();
   }
-  // A coordinator may have died of its own, halfway or of its disk.
-  if (stopped_) cluster_->RestartCoordinator();
+  // It may have died of its own, halfway or in a file, long after the fault.
+  if (coordinator == nullptr && (stopped_ || random_.Chance(0.2))) {
+    cluster_->RestartCoordinator();
+  }
 }
 
 void RandomFaults::Stop() {
@@ -112,11 +122,14 @@ ProcessId RandomFaults::AnyProcess() {
 }
 
 void RandomFaults::Strike() {
+  StrikeWith(kinds_[random_.Below(kinds_.size())]);
+}
+
+void RandomFaults::StrikeWith(Fault fault) {
   // Before the job has begun, there is nothing to lose.
   if (stopped_ || cluster_->live_workers().empty() || !cluster_->begun()) {
     return;
   }
-  const Fault fault = kinds_[random_.Below(kinds_.size())];
   bool struck = false;
   if (fault < Fault::kWorkersDisconnect) {
     struck = StrikeWorker(fault);
@@ -174,7 +187,7 @@ bool RandomFaults::StrikeConnection(Fault fault) {
       cluster_->BreakAfterSend(from, to);
       return true;
     case Fault::kLinkSlows:
-      return SlowLinkFor(victim, other);
+      return SlowLinkFor(victim, other, absl::Milliseconds(100));
     case Fault::kSessionBreaks:
       cluster_->BreakSession(AnyProcess());
       return true;
@@ -193,19 +206,17 @@ bool RandomFaults::StrikeServer(Fault fault) {
   const ProcessId victim = cluster_->shard_process(shard);
   switch (fault) {
     case Fault::kShardDies:
-      if (!cluster_->alive(victim)) return false;
-      cluster_->Crash(victim);
-      UndoAfter(random_.Uniform() * absl::Seconds(2), [this, shard] {
-        if (cluster_->alive(cluster_->shard_process(shard))) return;
-        cluster_->StartShard(shard);
-      });
-      return true;
+      return KillShard(shard, absl::Seconds(2));
     case Fault::kShardDiesAsEpochBegins:
       cluster_->AtNextEpoch([this] {
         if (stopped_) return;
         After(random_.Uniform() * absl::Milliseconds(40),
               [this] { StrikeServer(Fault::kShardDies); });
       });
+      return true;
+    case Fault::kShardDiesAgain:
+      if (!KillShard(shard, absl::Milliseconds(500))) return false;
+      KillOnceItServes(shard);
       return true;
     case Fault::kShardDiesInFile:
       cluster_->CrashInNextFile();
@@ -216,7 +227,14 @@ bool RandomFaults::StrikeServer(Fault fault) {
       return SlowFor(victim);
     case Fault::kCoordinatorDies:
     case Fault::kCoordinatorDiesHalfway:
-      return CrashCoordinator(fault == Fault::kCoordinatorDiesHalfway);
+      cluster_->CrashCoordinator(fault == Fault::kCoordinatorDiesHalfway);
+      RestartCoordinatorSoon();
+      return true;
+    case Fault::kCoordinatorDiesInFile:
+      cluster_->CrashInManifest(static_cast<int>(random_.Below(3)));
+      cluster_->RequestCheckpoint().IgnoreError();
+      RestartCoordinatorSoon();
+      return true;
     case Fault::kCheckpointIsAskedFor:
       // It may be away, or the job over.
       return cluster_->RequestCheckpoint().ok();
@@ -227,15 +245,41 @@ bool RandomFaults::StrikeServer(Fault fault) {
   }
 }
 
-bool RandomFaults::CrashCoordinator(bool halfway) {
-  cluster_->CrashCoordinator(halfway);
+bool RandomFaults::KillShard(int shard, absl::Duration away_max) {
+  const ProcessId victim = cluster_->shard_process(shard);
+  if (!cluster_->alive(victim)) return false;
+  cluster_->Crash(victim);
+  UndoAfter(random_.Uniform() * away_max, [this, shard] {
+    if (cluster_->alive(cluster_->shard_process(shard))) return;
+    cluster_->StartShard(shard);
+  });
+  return true;
+}
+
+void RandomFaults::KillOnceItServes(int shard) {
+  cluster_->AtNextEpoch([this, shard] {
+    if (stopped_) return;
+    const Job& job = cluster_->job();
+    if (job.holders[shard].server != shard) {
+      // It is away, or the copy. Some of what goes between it and the server
+      // should be under way when they change places.
+      SlowLinkFor(cluster_->shard_process(shard),
+                  cluster_->shard_process(job.holders[shard].server),
+                  absl::Milliseconds(300));
+      return KillOnceItServes(shard);
+    }
+    After(random_.Uniform() * absl::Milliseconds(200),
+          [this, shard] { KillShard(shard, absl::Seconds(2)); });
+  });
+}
+
+void RandomFaults::RestartCoordinatorSoon() {
   const auto restart = [this] { cluster_->RestartCoordinator(); };
   // If it dies later, it comes back then.
   for (int i = 1; i < 20; ++i) {
     After(random_.Uniform() * absl::Seconds(i), restart);
   }
   undo_.push_back(restart);
-  return true;
 }
 
 bool RandomFaults::PauseFor(ProcessId victim) {
@@ -254,11 +298,12 @@ bool RandomFaults::SlowFor(ProcessId victim) {
   return true;
 }
 
-bool RandomFaults::SlowLinkFor(ProcessId a, ProcessId b) {
+bool RandomFaults::SlowLinkFor(ProcessId a, ProcessId b,
+                               absl::Duration delay_max) {
   if (a == b) return false;
   Link slow;
   if (random_.Chance(0.5)) slow.rate = 10e6;
-  slow.extra_delay = random_.Uniform() * absl::Milliseconds(100);
+  slow.extra_delay = random_.Uniform() * delay_max;
   cluster_->SetLink(a, b, slow);
   UndoAfter(random_.Uniform() * absl::Seconds(4),
             [this, a, b] { cluster_->SetLink(a, b, Link()); });

@@ -32,11 +32,13 @@ enum class Fault {
   // Servers.
   kShardDies,  // And another one comes.
   kShardDiesAsEpochBegins,
+  kShardDiesAgain,  // Just after it is back in its place.
   kShardDiesInFile,
   kShardPauses,
   kShardSlows,
   kCoordinatorDies,  // And comes back.
   kCoordinatorDiesHalfway,
+  kCoordinatorDiesInFile,
   kCheckpointIsAskedFor,
   kWriteFails,
 };
@@ -61,16 +63,19 @@ class RandomFaults {
 
  private:
   void Strike();
+  void StrikeWith(Fault fault);
   void Tend();
   bool StrikeWorker(Fault fault);
   bool StrikeConnection(Fault fault);
   bool StrikeServer(Fault fault);
-  bool CrashCoordinator(bool halfway);
+  bool KillShard(int shard, absl::Duration away_max);
+  void KillOnceItServes(int shard);
+  void RestartCoordinatorSoon();
   bool Part();
   bool CutSession(ProcessId victim);
   bool PauseFor(ProcessId victim);
   bool SlowFor(ProcessId victim);
-  bool SlowLinkFor(ProcessId a, ProcessId b);
+  bool SlowLinkFor(ProcessId a, ProcessId b, absl::Duration delay_max);
   ProcessId AnyWorker();
   ProcessId AnyProcess();
   int AnyShard();

@@ -42,6 +42,7 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
   options.job.optimizer_place =
       random.Chance(0.3) ? OptimizerPlace::kWorker : OptimizerPlace::kServer;
   options.job.deterministic = random.Chance(0.5);
+  options.disk.tears = true;
   options.network.delay_max = absl::Microseconds(20 + random.Below(20000));
   options.network.repeat_probability = random.Chance(0.5) ? 0.1 : 0.0;
   return options;
