@@ -61,6 +61,11 @@ void ServerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
   shards_.at(chunk->shard).OnFrame(from, frame, out);
 }
 
+void ServerMachine::Freeze() {
+  votes_.Freeze();
+  for (auto& [index, shard] : shards_) shard.Freeze();
+}
+
 MachineReport ServerMachine::Report() const {
   MachineReport report;
   report.verdicts = votes_.verdicts().all();

@@ -27,7 +27,7 @@ class ServerMachine final : public Machine {
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const override;
   void OnFrame(PeerId from, const Frame& frame, Outbox& out) override;
-  void Freeze() override { votes_.Freeze(); }
+  void Freeze() override;
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
 

@@ -96,6 +96,7 @@ void Shard::Enter(Outbox& out) {
 void Shard::OnEpoch(JobPtr job, Outbox& out) {
   const bool served = serves();
   job_ = std::move(job);
+  frozen_ = false;
   verdicts_.Add(job_->verdicts);
   if (serves() != served) collector_.Clear();
   behind_ = 0;
@@ -207,6 +208,13 @@ absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
   NEREUS_RETURN_IF_ERROR(CheckFrame(*job_, from, header));
   NEREUS_ASSIGN_OR_RETURN(const int index, FindSlot(header));
   const Slot& slot = slots_[index];
+  absl::StatusOr<Landing> landing = FindLanding(from, slot, header);
+  if (landing.ok() && Ignores(header.kind)) return Landing::Discard();
+  return landing;
+}
+
+absl::StatusOr<Landing> Shard::FindLanding(PeerId from, const Slot& slot,
+                                           const FrameHeader& header) const {
   if (from.role == Role::kShard && holders().copy != -1) {
     return OnServerHeader(from, slot, header);
   }
@@ -253,6 +261,7 @@ bool Shard::AsksAgain(const Slot& slot, const FrameHeader& header,
 void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
   const auto found = FindSlot(frame.header);
   NEREUS_CHECK(found.ok()) << found.status();
+  if (Ignores(frame.header.kind)) return;
   Slot& slot = slots_[*found];
   if (from.role == Role::kShard) return OnServerFrame(slot, frame, out);
   const int position = job_->PositionOf(from.rank);

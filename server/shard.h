@@ -74,9 +74,9 @@ class Shard final : public Machine {
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const override;
   void OnFrame(PeerId from, const Frame& frame, Outbox& out) override;
-  // Rounds may be closed until the epoch's end: whoever has not heard of it by
-  // then contributes again, and is sent the result.
-  void Freeze() override {}
+  // No round gets further from now on until OnEpoch, on the server or the copy,
+  // so that what they report stays true.
+  void Freeze() override { frozen_ = true; }
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
   // Its server's votes on a step are all in.
@@ -170,6 +170,13 @@ class Shard final : public Machine {
     std::vector<EarlyPull> early_pulls;
   };
 
+  // Whether a frame moves a round, which may not be moved now. Such a frame is
+  // sent again in the next epoch.
+  bool Ignores(FrameKind kind) const {
+    return frozen_ && kind != FrameKind::kPull && kind != FrameKind::kOwned;
+  }
+  absl::StatusOr<Landing> FindLanding(PeerId from, const Slot& slot,
+                                      const FrameHeader& header) const;
   absl::StatusOr<Landing> OnWorkerHeader(const Slot& slot,
                                          const FrameHeader& header,
                                          int position) const;
@@ -245,6 +252,7 @@ class Shard final : public Machine {
 
   JobPtr job_;
   Verdicts verdicts_;
+  bool frozen_ = false;
   std::vector<Slot> slots_;
   int64_t behind_ = 0;    // Count of slots with CopyState::kBehind.
   bool copying_ = false;  // One is kSent.

@@ -109,6 +109,26 @@ TEST(ShardEpochTest, ADeadWorkersPartOfAnOpenRoundDoesNotCount) {
   EXPECT_THAT(running.Result(closed, 0), ElementsAre(10 - (1 + 3) / 2));
 }
 
+// What it reports must stay true.
+TEST(ShardEpochTest, NoRoundGetsFurtherAfterTheReport) {
+  EpochShard running({10}, /*workers=*/2);
+  running.Contribute(0, 0, {1});
+  running.shard().Freeze();
+  running.ExpectDiscarded(1, running.Contribution(1, 0, {3}).front());
+  EXPECT_EQ(running.shard().closed_round(), kInitialRound);
+  // Announced before, and all there only now.
+  Outbox out;
+  running.shard().OnFrame(PeerId::Worker(1),
+                          running.Contribution(1, 0, {3}).front(), out);
+  EXPECT_TRUE(out.empty());
+  EXPECT_EQ(running.shard().open_round(0, 0), 0);
+  EXPECT_THAT(running.Result(running.Pull(1, kInitialRound), kInitialRound),
+              ElementsAre(10));
+  running.Enter();
+  running.Contribute(0, 0, {1});
+  EXPECT_THAT(running.Result(running.Contribute(1, 0, {3}), 0), ElementsAre(8));
+}
+
 TEST(ShardEpochTest, ADeadWorkersPartOfAClosedRoundCounts) {
   EpochShard running({10});
   running.Contribute(0, 0, {1});

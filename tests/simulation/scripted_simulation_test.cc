@@ -313,6 +313,39 @@ TEST(ScriptedSimulationTest, AServerMayDieAgainAsSoonAsItIsBack) {
   }
 }
 
+// A server went on after its report: its copy became whole, and served in the
+// next epoch, with what it had reported before that. So workers began with a
+// round that was closed long ago. Seed 15068 of the swarm.
+TEST(ScriptedSimulationTest, WhatAServerReportsStaysTrue) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    SimulatedClusterOptions options = ThreeWorkers();
+    options.seed = seed;
+    options.min_workers = 1;
+    options.forced_scheme = Scheme::kServer;
+    options.layer_time_max = absl::Milliseconds(20);
+    options.job.backup = true;
+    SimulatedCluster cluster(options, SignedWorkload());
+    ASSERT_TRUE(cluster.RunSteps(3).ok());
+    cluster.Crash(kShard1);
+    const ProcessId back = cluster.StartShard(1);
+    cluster.SetLink(back, kShard0, {.extra_delay = absl::Milliseconds(100)});
+    cluster.AtNextEpoch([&] {
+      const absl::Duration now = cluster.events().now() - absl::UnixEpoch();
+      cluster.At(now + absl::Milliseconds(10 * seed), [&, now] {
+        for (const ProcessId worker : {kWorker0, kWorker1, kWorker2}) {
+          cluster.Pause(worker);  // For long enough to count as dead.
+          cluster.At(now + absl::Seconds(8),
+                     [&, worker] { cluster.Resume(worker); });
+        }
+        cluster.StartWorker();
+      });
+    });
+    const absl::Status status = cluster.RunSteps(20);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
 TEST(ScriptedSimulationTest, ASlowNodeSlowsTheJobAndHarmsNobody) {
   SimulatedClusterOptions options = ThreeWorkers();
   options.layer_time_max = absl::Milliseconds(5);
