@@ -162,7 +162,7 @@ absl::Status Shard::CheckContribution(const Slot& slot,
                                       const FrameHeader& header,
                                       int position) const {
   if (header.part != kValuesPart) return Refuse(header, "the part must be 0");
-  if (header.round < kInitialRound || header.round > slot.round) {
+  if (header.round > slot.round) {
     return Refuse(header, absl::StrCat("round ", slot.round, " is open"));
   }
   if (header.round == kInitialRound) {

@@ -58,7 +58,7 @@ absl::StatusOr<Landing> Shard::OnHaveHeader(const Slot& slot,
   const bool was_offered = slot.offered || slot.completed_in < job_->epoch;
   const bool closes =
       slot.closing && was_offered && header.round == slot.round + 1;
-  if (header.round < kInitialRound || (header.round > slot.round && !closes)) {
+  if (header.round > slot.round && !closes) {
     return Refuse(header, absl::StrCat("round ", slot.round, " is open"));
   }
   const bool expected =
@@ -107,8 +107,7 @@ absl::StatusOr<Landing> Shard::OnCopyHeader(const Slot& slot,
                                           : Landing::Scratch();
   }
   if (!slot.incoming.begun()) {
-    if (header.round >= kInitialRound && header.round <= kStepMax &&
-        header.part < MakeCopy(slot, header.round).parts()) {
+    if (header.part < MakeCopy(slot, header.round).parts()) {
       return Landing::Scratch();
     }
     return Refuse(header, "there is no such part as of this round");

@@ -308,6 +308,11 @@ absl::Status CheckFrame(const Job& job, PeerId from,
         absl::StrCat(DescribeFrame(header), ": the model has ",
                      job.layers.size(), " layers"));
   }
+  if (header.round < kInitialRound || header.round > kStepMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(DescribeFrame(header), ": rounds are in [", kInitialRound,
+                     ", ", kStepMax, "]"));
+  }
   const bool bare = header.kind == FrameKind::kPull ||
                     header.kind == FrameKind::kPullFactors ||
                     header.kind == FrameKind::kHave ||

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -523,9 +522,7 @@ TEST(ShardCopyTest, TheServerRefusesWhatNoCopySays) {
   for (const FrameKind kind : {FrameKind::kAggregate, FrameKind::kCopy}) {
     pair.ExpectRefused(pair.Between(kind, 1, 0), "a copy says what it has");
   }
-  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  for (const int64_t round :
-       {int64_t{1}, int64_t{2}, kMax, int64_t{-2}, -kMax}) {
+  for (const int64_t round : {int64_t{1}, int64_t{2}, kStepMax}) {
     pair.ExpectRefused(pair.Between(FrameKind::kHave, 1, round),
                        "round 0 is open");
   }
@@ -561,11 +558,8 @@ TEST(ShardCopyTest, TheCopyRefusesWhatNoServerSends) {
   pair.ExpectRefused(copy, "there is no such part");
   copy.header.part = 255;
   pair.ExpectRefused(copy, "there is no such part");
-  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  for (const int64_t round : {kMax, kMax - 1}) {
-    pair.ExpectRefused(pair.Between(FrameKind::kCopy, 0, round),
-                       "there is no such part as of this round");
-  }
+  pair.ExpectRefused(pair.Between(FrameKind::kCopy, 0, kStepMax + 1),
+                     "rounds are in [-1, ");
 }
 
 TEST(ShardCopyTest, ACopyThatIsBeingMadeIsOfOneRound) {

@@ -251,9 +251,9 @@ INSTANTIATE_TEST_SUITE_P(
         RefusalCase{"TwoRoundsAhead", PeerId::Worker(2),
                     [](auto& h) { h.round = 2; }, "rounds 0 and 1 are open"},
         RefusalCase{"HighestRound", PeerId::Worker(2),
-                    [](auto& h) { h.round = INT64_MAX; }, "rounds 0 and 1"},
+                    [](auto& h) { h.round = kStepMax; }, "rounds 0 and 1"},
         RefusalCase{"LowestRound", PeerId::Worker(2),
-                    [](auto& h) { h.round = INT64_MIN; }, "rounds 0 and 1"}),
+                    [](auto& h) { h.round = -1; }, "rounds 0 and 1"}),
     NameOf);
 
 // It began afresh after the others had settled that the step counts.
