@@ -1,6 +1,7 @@
 #ifndef NEREUS_TESTS_TESTING_TEST_SEED_H_
 #define NEREUS_TESTS_TESTING_TEST_SEED_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -11,14 +12,17 @@
 namespace nereus {
 
 // The seeds of a property test: 0 .. count - 1; as many as NEREUS_TEST_SEEDS
-// says; or the one in NEREUS_TEST_SEED, to replay a failure. Put ReplayHint
-// into a SCOPED_TRACE.
+// says, or at most as NEREUS_TEST_SEEDS_MAX does; or the one in
+// NEREUS_TEST_SEED, to replay a failure. Put ReplayHint into a SCOPED_TRACE.
 inline std::vector<uint64_t> TestSeeds(uint64_t count) {
   if (const char* seed = std::getenv("NEREUS_TEST_SEED")) {
     return {std::strtoull(seed, nullptr, 10)};
   }
   if (const char* more = std::getenv("NEREUS_TEST_SEEDS")) {
     count = std::strtoull(more, nullptr, 10);
+  }
+  if (const char* most = std::getenv("NEREUS_TEST_SEEDS_MAX")) {
+    count = std::min<uint64_t>(count, std::strtoull(most, nullptr, 10));
   }
   std::vector<uint64_t> seeds;
   for (uint64_t seed = 0; seed < count; ++seed) seeds.push_back(seed);
@@ -28,7 +32,8 @@ inline std::vector<uint64_t> TestSeeds(uint64_t count) {
 // Whether all of them are tried, so that counts over them mean something.
 inline bool TriesAllSeeds() {
   return std::getenv("NEREUS_TEST_SEED") == nullptr &&
-         std::getenv("NEREUS_TEST_SEEDS") == nullptr;
+         std::getenv("NEREUS_TEST_SEEDS") == nullptr &&
+         std::getenv("NEREUS_TEST_SEEDS_MAX") == nullptr;
 }
 
 // The command that runs the current test again with this seed alone.
