@@ -1,4 +1,5 @@
-// The coordinator's state as bytes (job_store.h).
+#include "server/job_state.h"
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -8,7 +9,6 @@
 #include "common/rpc/job_messages.h"
 #include "common/rpc/messages.h"
 #include "proto/state.pb.h"
-#include "server/job_store.h"
 
 namespace nereus {
 namespace {
@@ -132,11 +132,8 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
     NEREUS_ASSIGN_OR_RETURN(const PeerId second, FromProto(link.second()));
     state.reset_links.emplace_back(first, second);
   }
-  for (const v1::EpochStart::Seat& seat : message.seats()) {
-    NEREUS_ASSIGN_OR_RETURN(Seat read, FromProto(seat));
-    state.seats.push_back(std::move(read));
-  }
-  NEREUS_RETURN_IF_ERROR(CheckSeats(*state.job, state.seats));
+  NEREUS_ASSIGN_OR_RETURN(state.seats,
+                          SeatsFromProto(message.seats(), *state.job));
   state.checkpoints = CheckpointsFromProto(message);
   state.checkpoint_wanted = message.checkpoint_wanted();
   return state;

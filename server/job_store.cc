@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/rpc/messages.h"
+#include "server/job_state.h"
 
 namespace nereus {
 namespace {

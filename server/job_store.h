@@ -47,11 +47,6 @@ class JobStore {
   sqlite3* const database_;
 };
 
-// The state as bytes, and back. Errors: kInvalidArgument, with the field and
-// its value.
-std::string EncodeState(const CoordinatorState& state);
-absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes);
-
 }  // namespace nereus
 
 #endif  // NEREUS_SERVER_JOB_STORE_H_

@@ -50,6 +50,7 @@ PURE_FILES = [
     "server/coordinator_options.*",
     "server/coordinator_status.*",
     "server/epoch_change.*",
+    "server/job_state.*",
     "server/server_machine.*",
     "server/shard.*",
     "server/shard_copy.*",

@@ -204,16 +204,13 @@ absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
   start.fresh = message.fresh();
   NEREUS_ASSIGN_OR_RETURN(start.job,
                           FromProto(message.job(), start.explanations));
-  for (const v1::EpochStart::Seat& seat : message.seats()) {
-    NEREUS_ASSIGN_OR_RETURN(Seat read, FromProto(seat));
-    start.seats.push_back(std::move(read));
-  }
+  NEREUS_ASSIGN_OR_RETURN(start.seats,
+                          SeatsFromProto(message.seats(), *start.job));
   for (const v1::EpochStart::Link& link : message.lost_links()) {
     NEREUS_ASSIGN_OR_RETURN(const PeerId first, FromProto(link.first()));
     NEREUS_ASSIGN_OR_RETURN(const PeerId second, FromProto(link.second()));
     start.lost_links.emplace_back(first, second);
   }
-  NEREUS_RETURN_IF_ERROR(CheckSeats(*start.job, start.seats));
   const bool seated =
       std::any_of(start.seats.begin(), start.seats.end(),
                   [&](const Seat& seat) { return seat.id == start.self; });
@@ -232,14 +229,16 @@ v1::EpochStart::Seat ToProto(const Seat& seat) {
   return message;
 }
 
-absl::StatusOr<Seat> FromProto(const v1::EpochStart::Seat& seat) {
-  NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(seat.member()));
-  return Seat{id, seat.incarnation(), seat.data_address()};
-}
-
-absl::Status CheckSeats(const Job& job, absl::Span<const Seat> seats) {
+absl::StatusOr<std::vector<Seat>> SeatsFromProto(
+    const google::protobuf::RepeatedPtrField<v1::EpochStart::Seat>& seats,
+    const Job& job) {
+  std::vector<Seat> read;
   std::set<PeerId> seated;
-  for (const Seat& seat : seats) seated.insert(seat.id);
+  for (const v1::EpochStart::Seat& seat : seats) {
+    NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(seat.member()));
+    read.push_back({id, seat.incarnation(), seat.data_address()});
+    seated.insert(id);
+  }
   std::set<PeerId> members;
   for (const WorkerSeat& worker : job.workers) {
     members.insert(PeerId::Worker(worker.rank));
@@ -249,11 +248,9 @@ absl::Status CheckSeats(const Job& job, absl::Span<const Seat> seats) {
     members.insert(PeerId::Shard(holders.server));
     if (holders.copy != -1) members.insert(PeerId::Shard(holders.copy));
   }
-  if (seated == members && seats.size() == members.size()) {
-    return absl::OkStatus();
-  }
+  if (seated == members && read.size() == members.size()) return read;
   return absl::InvalidArgumentError(absl::StrCat(
-      "the epoch has ", seats.size(), " seats, not one for each of its ",
+      "the epoch has ", read.size(), " seats, not one for each of its ",
       members.size(), " members"));
 }
 

@@ -1,10 +1,11 @@
 #ifndef NEREUS_COMMON_RPC_MESSAGES_H_
 #define NEREUS_COMMON_RPC_MESSAGES_H_
 
-#include "absl/status/status.h"
+#include <vector>
+
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "common/protocol/membership.h"
+#include "google/protobuf/repeated_ptr_field.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.pb.h"
 
@@ -24,11 +25,10 @@ absl::StatusOr<CoordinatorMessage> FromProto(
     const v1::CoordinatorMessage& message);
 
 v1::EpochStart::Seat ToProto(const Seat& seat);
-absl::StatusOr<Seat> FromProto(const v1::EpochStart::Seat& seat);
-
-// OK if there is one for each member of the job's epoch. Errors:
-// kInvalidArgument.
-absl::Status CheckSeats(const Job& job, absl::Span<const Seat> seats);
+// The seats of `job`'s epoch: one for each of its members.
+absl::StatusOr<std::vector<Seat>> SeatsFromProto(
+    const google::protobuf::RepeatedPtrField<v1::EpochStart::Seat>& seats,
+    const Job& job);
 
 v1::JobState ToProto(JobState state);
 absl::StatusOr<JobState> FromProto(v1::JobState state);

@@ -6,6 +6,7 @@
 #include "common/rpc/messages.h"
 #include "common/simulation/simulated_process.h"
 #include "server/checkpoint_files.h"
+#include "server/job_state.h"
 
 namespace nereus {
 namespace {
@@ -130,7 +131,11 @@ void SimulatedCluster::Carry(const CoordinatorOutbox& out) {
 void SimulatedCluster::Keep(const CoordinatorState& state) {
   const bool begins =
       !saved_.has_value() || saved_->job->epoch != state.job->epoch;
-  saved_ = state;
+  // As it is on disk: what the next coordinator reads from there.
+  absl::StatusOr<CoordinatorState> kept = DecodeState(EncodeState(state));
+  failure_.Update(kept.status());
+  if (!kept.ok()) return;
+  saved_ = *std::move(kept);
   if (!begins) return;
   for (const Task& fault : std::exchange(at_next_epoch_, {})) fault();
   Note(state.job->epoch, static_cast<uint64_t>(state.job->first_step));

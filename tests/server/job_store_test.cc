@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/job_state.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/some_state.h"
 

@@ -32,6 +32,14 @@ SimulatedClusterOptions ThreeWorkers() {
   return options;
 }
 
+SimulatedClusterOptions ThreeWorkersAndCopies(uint64_t seed) {
+  SimulatedClusterOptions options = ThreeWorkers();
+  options.seed = seed;
+  options.layer_time_max = absl::Milliseconds(20);
+  options.job.backup = true;
+  return options;
+}
+
 TEST(ScriptedSimulationTest, ABadDay) {
   SimulatedClusterOptions options = ThreeWorkers();
   options.has_disk = true;
@@ -289,11 +297,7 @@ TEST(ScriptedSimulationTest, ATornManifestIsNoCheckpoint) {
 TEST(ScriptedSimulationTest, AServerMayDieAgainAsSoonAsItIsBack) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(seed);
-    SimulatedClusterOptions options = ThreeWorkers();
-    options.seed = seed;
-    options.layer_time_max = absl::Milliseconds(20);
-    options.job.backup = true;
-    SimulatedCluster cluster(options, SignedWorkload());
+    SimulatedCluster cluster(ThreeWorkersAndCopies(seed), SignedWorkload());
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.Crash(kShard1);
     const ProcessId back = cluster.StartShard(1);
@@ -319,12 +323,9 @@ TEST(ScriptedSimulationTest, AServerMayDieAgainAsSoonAsItIsBack) {
 TEST(ScriptedSimulationTest, WhatAServerReportsStaysTrue) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(seed);
-    SimulatedClusterOptions options = ThreeWorkers();
-    options.seed = seed;
+    SimulatedClusterOptions options = ThreeWorkersAndCopies(seed);
     options.min_workers = 1;
     options.forced_scheme = Scheme::kServer;
-    options.layer_time_max = absl::Milliseconds(20);
-    options.job.backup = true;
     SimulatedCluster cluster(options, SignedWorkload());
     ASSERT_TRUE(cluster.RunSteps(3).ok());
     cluster.Crash(kShard1);
