@@ -53,7 +53,7 @@ absl::Status CheckReport(const MachineReport& report) {
   for (const StepVerdict& verdict : report.verdicts) {
     NEREUS_RETURN_IF_ERROR(CheckStep("the step before", verdict.step - 1));
   }
-  for (const MachineReport::FactorLayer& layer : report.factor_layers) {
+  for (const MachineReport::PeerLayer& layer : report.peer_layers) {
     NEREUS_RETURN_IF_ERROR(CheckStep("the round", layer.done_round));
     NEREUS_RETURN_IF_ERROR(
         CheckAtLeast("contributors", layer.contributors, 0, kWorkersMax));

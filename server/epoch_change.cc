@@ -16,13 +16,13 @@ namespace {
 struct Progress {
   int32_t rank = 0;
   bool done = false;  // It has left, with all rounds that it took part in.
-  MachineReport::FactorLayer layer;
+  MachineReport::PeerLayer layer;
 };
 
 std::vector<Progress> ProgressOf(int layer, const EpochChange& change) {
   std::vector<Progress> progress;
   for (const EpochChange::Worker& worker : change.workers) {
-    for (const auto& reported : worker.report.factor_layers) {
+    for (const auto& reported : worker.report.peer_layers) {
       if (reported.layer != layer) continue;
       const bool done =
           worker.leaves && reported.done_round >= worker.report.begun_step;
@@ -88,7 +88,7 @@ std::vector<int32_t> ForgetMisled(const Job& job, EpochChange& change) {
   for (EpochChange::Worker& worker : change.workers) {
     if (std::count(all.begin(), all.end(), worker.rank) == 0) continue;
     worker.report.fetching = true;
-    worker.report.factor_layers.clear();
+    worker.report.peer_layers.clear();
   }
   return all;
 }
@@ -138,7 +138,7 @@ const EpochChange::Worker* FindLeaver(const Job& job,
     const int64_t last = worker.report.begun_step;
     if (!worker.leaves || worker.report.fetching) continue;
     const bool done = std::all_of(
-        worker.report.factor_layers.begin(), worker.report.factor_layers.end(),
+        worker.report.peer_layers.begin(), worker.report.peer_layers.end(),
         [&](const auto& layer) { return layer.done_round == last; });
     const bool latest =
         closed.has_value() ? *closed == last : job.PositionOf(worker.rank) >= 0;
@@ -311,7 +311,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
 
   made.finished_rounds.clear();
   for (size_t layer = 0; layer < job.layers.size(); ++layer) {
-    if (job.routes[layer].scheme != Scheme::kFactor) continue;
+    if (!PassesServers(job.routes[layer].scheme)) continue;
     const auto finished = FindFinished(static_cast<int>(layer), change);
     if (finished.has_value()) made.finished_rounds.push_back(*finished);
   }

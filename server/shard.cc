@@ -72,7 +72,7 @@ void Shard::Load(Outbox& out) {
 std::optional<int64_t> Shard::closed_round() const {
   std::optional<int64_t> closed;
   for (const Slot& slot : slots_) {
-    if (job_->routes[slot.chunk.layer].scheme == Scheme::kFactor) continue;
+    if (PassesServers(job_->routes[slot.chunk.layer].scheme)) continue;
     const int64_t last = std::max(slot.round - 1, kInitialRound);
     closed = std::min(closed.value_or(last), last);
   }
@@ -118,10 +118,10 @@ void Shard::Reopen(Slot& slot) const {
 }
 
 int Shard::ContributorsOf(const Slot& slot) const {
-  // The initial parameters come from one worker. Layers by factors have no
-  // other round here, and may outlive all who took part in it.
+  // The initial parameters come from one worker. Layers between workers have
+  // no other round here, and may outlive all who took part in it.
   const bool initial = slot.round == kInitialRound ||
-                       job_->routes[slot.chunk.layer].scheme == Scheme::kFactor;
+                       PassesServers(job_->routes[slot.chunk.layer].scheme);
   return initial || !serves() ? 1 : job_->ContributorsOf(slot.round);
 }
 
@@ -170,10 +170,10 @@ absl::Status Shard::CheckContribution(const Slot& slot,
     return Refuse(header, absl::StrCat("the initial parameters are worker ",
                                        job_->workers.front().rank, "'s"));
   }
-  if (job_->routes[header.layer].scheme == Scheme::kFactor) {
+  if (PassesServers(job_->routes[header.layer].scheme)) {
     return Refuse(header,
                   absl::StrCat("layer ", job_->layers[header.layer].name,
-                               " goes by factors between the workers"));
+                               " goes between the workers"));
   }
   if (position >= job_->ContributorsOf(header.round)) {
     return Refuse(header,
@@ -448,7 +448,7 @@ std::optional<Shard::OpenRound> Shard::oldest_open_round() const {
   for (const Slot& slot : slots_) {
     const bool takes_rounds =
         slot.round == kInitialRound ||
-        job_->routes[slot.chunk.layer].scheme != Scheme::kFactor;
+        !PassesServers(job_->routes[slot.chunk.layer].scheme);
     if (takes_rounds && (oldest == nullptr || slot.round < oldest->round)) {
       oldest = &slot;
     }

@@ -30,7 +30,7 @@ namespace nereus {
 // The life of a chunk: worker 0 contributes the initial parameters (round -1),
 // or they are loaded from a checkpoint (the base round); every worker pulls
 // them, then come the rounds after it. Chunks of layers whose rounds do not
-// pass the servers (kFactor) stay as of the base round.
+// pass the servers (PassesServers) stay as of the base round.
 //
 // A new epoch drops what the open rounds have: the workers contribute to them
 // again, in the new epoch, and those who missed the result of a round that was

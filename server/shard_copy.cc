@@ -91,10 +91,9 @@ absl::StatusOr<Landing> Shard::OnCopyHeader(const Slot& slot,
                           FrameIndex(header, slot.chunk.length));
   if (header.round < slot.round) return Landing::Discard();
   if (header.kind == FrameKind::kAggregate) {
-    const bool by_factors =
-        job_->routes[slot.chunk.layer].scheme == Scheme::kFactor;
-    if (header.round != kInitialRound && by_factors) {
-      return Refuse(header, "the layer goes by factors between the workers");
+    const bool passes = PassesServers(job_->routes[slot.chunk.layer].scheme);
+    if (header.round != kInitialRound && passes) {
+      return Refuse(header, "the layer goes between the workers");
     }
     if (header.round > slot.round || header.part != kValuesPart ||
         slot.incoming.begun()) {
@@ -224,7 +223,7 @@ ChunkCopy Shard::MakeCopy(const Slot& slot, int64_t round) const {
   const bool has_state = updates_here(slot) || restored;
   const bool has_average =
       job_->options.optimizer_place == OptimizerPlace::kWorker &&
-      job_->routes[slot.chunk.layer].scheme != Scheme::kFactor &&
+      !PassesServers(job_->routes[slot.chunk.layer].scheme) &&
       round > job_->base_round;
   return ChunkCopy(round, slot.chunk.length, has_state ? job_->state_arrays : 0,
                    has_average);

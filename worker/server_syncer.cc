@@ -15,21 +15,7 @@ absl::Status ServerSyncer::Keep(Buffer gradient) {
 }
 
 void ServerSyncer::KeepFactors(FactorBuffers factors, Outbox& out) {
-  Buffer gradient = factors.gradient;
-  if (gradient.bytes() == 0) {
-    // Frames of a contribution that was made again may still be on their way
-    // when its round is done.
-    if (product_.bytes() == 0 || !product_.unique()) {
-      product_ = Buffer::AllocateLike(
-          memory_.parameters,
-          spec().parameters * static_cast<int64_t>(sizeof(float)));
-    }
-    gradient = product_;
-  }
-  out.Add(MultiplyFactors{spec().rows, spec().m, spec().n, has_bias(), 1.0f,
-                          std::move(factors.output_gradient),
-                          std::move(factors.input), gradient});
-  Keep(std::move(gradient)).IgnoreError();
+  Keep(Multiply(std::move(factors), product_, out)).IgnoreError();
 }
 
 void ServerSyncer::Contribute(Outbox& out) {

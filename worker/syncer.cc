@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/factor_syncer.h"
+#include "worker/ring_syncer.h"
 #include "worker/server_syncer.h"
 
 namespace nereus {
@@ -19,6 +20,9 @@ std::unique_ptr<Syncer> Syncer::Make(JobPtr job, int layer, int rank,
     case Scheme::kFactor:
       return std::make_unique<FactorSyncer>(std::move(job), layer, rank,
                                             std::move(memory));
+    case Scheme::kRing:
+      return std::make_unique<RingSyncer>(std::move(job), layer, rank,
+                                          std::move(memory));
   }
   return nullptr;
 }
@@ -110,6 +114,25 @@ void Syncer::SendToShards(int64_t round, const Buffer& values,
                     out.Add(SendFrame{job_->ServerOf(chunk), std::move(frame)});
                   });
   }
+}
+
+Buffer Syncer::Multiply(FactorBuffers factors, Buffer& product,
+                        Outbox& out) const {
+  Buffer gradient = factors.gradient;
+  if (gradient.bytes() == 0) {
+    // Frames of a contribution that was made again may still be on their way
+    // when its round is done.
+    if (product.bytes() == 0 || !product.unique()) {
+      product = Buffer::AllocateLike(
+          memory_.parameters,
+          spec().parameters * static_cast<int64_t>(sizeof(float)));
+    }
+    gradient = product;
+  }
+  out.Add(MultiplyFactors{spec().rows, spec().m, spec().n, has_bias(), 1.0f,
+                          std::move(factors.output_gradient),
+                          std::move(factors.input), gradient});
+  return gradient;
 }
 
 absl::Status Syncer::CheckRound(int64_t round) const {

@@ -114,6 +114,10 @@ class Syncer {
   // chunks whose results are in.
   void SendToShards(int64_t round, const Buffer& values, Outbox& out) const;
 
+  // The gradient that `factors` are of: where the caller wants it, or in
+  // `product`, which is made if it is not there or in use.
+  Buffer Multiply(FactorBuffers factors, Buffer& product, Outbox& out) const;
+
   const LayerSpec& spec() const { return job_->layers[layer_]; }
   // Whether a bias follows the matrix.
   bool has_bias() const { return spec().parameters > spec().m * spec().n; }

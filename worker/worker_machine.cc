@@ -117,14 +117,16 @@ absl::StatusOr<Landing> WorkerMachine::OnHeader(
     PeerId from, const FrameHeader& header) const {
   NEREUS_RETURN_IF_ERROR(CheckFrame(*job_, from, header));
   if (header.kind == FrameKind::kVerdict) return OnVerdictHeader(from, header);
-  const bool between_workers = header.kind == FrameKind::kFactors ||
-                               header.kind == FrameKind::kPullFactors ||
-                               header.kind == FrameKind::kPull;
+  const bool between_workers =
+      header.kind == FrameKind::kFactors || header.kind == FrameKind::kSum ||
+      header.kind == FrameKind::kMean || header.kind == FrameKind::kPullRound ||
+      header.kind == FrameKind::kPull;
   const bool for_worker = header.kind == FrameKind::kResult || between_workers;
   if (!for_worker || (between_workers && from.role != Role::kWorker)) {
     return absl::InvalidArgumentError(absl::StrCat(
         DescribeFrame(header),
-        ": workers take results, and factors and pulls from workers"));
+        ": workers take results, and from workers factors, sums, means and "
+        "pulls"));
   }
   NEREUS_ASSIGN_OR_RETURN(Landing landing,
                           syncers_[header.layer]->OnHeader(header));
@@ -151,12 +153,10 @@ MachineReport WorkerMachine::Report() const {
   for (size_t layer = 0; layer < syncers_.size(); ++layer) {
     const Syncer& syncer = *syncers_[layer];
     report.fetching |= syncer.fetching();
-    if (job_->routes[layer].scheme != Scheme::kFactor || syncer.fetching()) {
-      continue;
-    }
-    report.factor_layers.push_back({static_cast<int32_t>(layer),
-                                    syncer.done_round(),
-                                    syncer.contributors()});
+    const bool passes = PassesServers(job_->routes[layer].scheme);
+    if (!passes || syncer.fetching()) continue;
+    report.peer_layers.push_back({static_cast<int32_t>(layer),
+                                  syncer.done_round(), syncer.contributors()});
   }
   return report;
 }

@@ -46,6 +46,8 @@ std::optional<Scheme> ForcedScheme(SchemeFlag scheme) {
       return Scheme::kServer;
     case SchemeFlag::kFactor:
       return Scheme::kFactor;
+    case SchemeFlag::kRing:
+      return Scheme::kRing;
   }
   return std::nullopt;
 }
@@ -54,9 +56,10 @@ void AddSchemeFlags(CLI::App& app, SchemeFlag& scheme, CostKind& cost) {
   AddChoice(app, "scheme", scheme,
             {{"auto", SchemeFlag::kAuto},
              {"server", SchemeFlag::kServer},
-             {"factor", SchemeFlag::kFactor}},
-            "how layers travel: auto (the cheapest each), or server or factor "
-            "for all that can");
+             {"factor", SchemeFlag::kFactor},
+             {"ring", SchemeFlag::kRing}},
+            "how layers travel: auto (the cheapest each), or server, factor or "
+            "ring for all that can");
   AddChoice(app, "cost", cost, {{"bytes", CostKind::kBytes}},
             "what auto minimises: bytes (Poseidon's rule)");
 }

@@ -59,7 +59,7 @@ void AddCommonFlags(CLI::App& app, const std::string& program,
 void AddUpdateFlags(CLI::App& app, OptimizerOptions& options);
 
 // What the job's owner decides: --scheme, --cost, --optimizer, --update, ...
-enum class SchemeFlag { kAuto, kServer, kFactor };
+enum class SchemeFlag { kAuto, kServer, kFactor, kRing };
 std::optional<Scheme> ForcedScheme(SchemeFlag scheme);
 
 struct JobFlags {

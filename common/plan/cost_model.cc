@@ -61,6 +61,11 @@ int64_t FactorSchemeElements(const LayerSpec& layer,
   return SaturateToInt64(FactorSchemeWide(layer, cluster));
 }
 
+int64_t RingSchemeElements(int64_t elements, const ClusterShape& cluster) {
+  return SaturateToInt64(4 * WideInteger{elements} * (cluster.workers - 1) /
+                         cluster.workers);
+}
+
 int64_t AdamSchemeServerElements(const LayerSpec& layer,
                                  const ClusterShape& cluster) {
   return SaturateToInt64(cluster.workers *

@@ -55,6 +55,12 @@ int64_t ServerSchemeBothElements(int64_t elements, const ClusterShape& cluster);
 int64_t FactorSchemeElements(const LayerSpec& layer,
                              const ClusterShape& cluster);
 
+// Scheme::kRing, any node with a worker, of a layer of `elements` elements:
+// 4 M N (P1 - 1) / P1. Each worker sends and receives all but its part of the
+// layer twice, for reduce-scatter and for all-gather. The usual all-reduce
+// (Patarasuk and Yuan, JPDC 2009).
+int64_t RingSchemeElements(int64_t elements, const ClusterShape& cluster);
+
 // Project Adam's scheme, for comparison: factors go to the server that owns the
 // layer, the whole matrix comes back. The largest of the nodes, which is the
 // owner, or the node of the owner and a worker.

@@ -29,18 +29,21 @@ int64_t PlannedElements(absl::Span<const LayerSpec> layers,
                         absl::Span<const Route> routes,
                         const ClusterShape& cluster) {
   int64_t by_servers = 0;
-  WideInteger by_factors = 0;
+  WideInteger between_workers = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
     switch (routes[i].scheme) {
       case Scheme::kServer:
         by_servers += layers[i].parameters;
         break;
       case Scheme::kFactor:
-        by_factors += FactorSchemeElements(layers[i], cluster);
+        between_workers += FactorSchemeElements(layers[i], cluster);
+        break;
+      case Scheme::kRing:
+        between_workers += RingSchemeElements(layers[i].parameters, cluster);
         break;
     }
   }
-  return SaturateToInt64(by_factors +
+  return SaturateToInt64(between_workers +
                          ServerSchemeBothElements(by_servers, cluster));
 }
 
@@ -88,12 +91,12 @@ std::string Gigabytes(int64_t bytes) {
   return absl::StrFormat("%.3f GB", static_cast<double>(bytes) / 1e9);
 }
 
-constexpr size_t kTextColumns = 9;
+constexpr size_t kTextColumns = 10;
 using TextRow = std::array<std::string, kTextColumns>;
 
 // Words to the left, numbers to the right.
 constexpr std::array<bool, kTextColumns> kLeftAligned = {
-    true, true, false, false, false, false, false, false, true};
+    true, true, false, false, false, false, false, false, false, true};
 
 std::string FormatTable(const std::vector<TextRow>& rows) {
   std::array<size_t, kTextColumns> widths = {};
@@ -128,6 +131,7 @@ TextRow LayerRow(const PlanReport& report, size_t layer) {
           WithSeparators(why.server_elements),
           why.factor_elements.has_value() ? WithSeparators(*why.factor_elements)
                                           : "-",
+          WithSeparators(why.ring_elements),
           std::string(SchemeName(report.plan.routes[layer].scheme))};
 }
 
@@ -172,7 +176,10 @@ nlohmann::ordered_json LayerJson(const PlanReport& report, size_t layer) {
       {"parameters", spec.parameters},
       {"scheme", std::string(SchemeName(report.plan.routes[layer].scheme))},
       {"reason", why.reason},
-      {"elements", {{"server", why.server_elements}, {"factor", factor}}},
+      {"elements",
+       {{"server", why.server_elements},
+        {"factor", factor},
+        {"ring", why.ring_elements}}},
       {"chunks", report.placement.layer_chunks(layer).size()},
   };
 }
@@ -196,20 +203,22 @@ absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
 std::string FormatPlanText(const PlanReport& report) {
   const ClusterShape& cluster = report.options.cluster;
   std::vector<TextRow> rows = {{"layer", "kind", "M x N", "K", "parameters",
-                                "chunks", "by servers", "by factors",
+                                "chunks", "by servers", "by factors", "by ring",
                                 "scheme"}};
   for (size_t i = 0; i < report.layers.size(); ++i) {
     rows.push_back(LayerRow(report, i));
   }
   rows.push_back({"total", "", "", "", WithSeparators(report.totals.parameters),
                   WithSeparators(report.totals.chunks),
-                  WithSeparators(report.totals.elements_server_only), "", ""});
+                  WithSeparators(report.totals.elements_server_only), "", "",
+                  ""});
   std::string text = absl::StrCat(
       report.model, ": ", cluster.workers, " workers, ", cluster.servers,
       " servers, batch ", report.batch, ", scheme ",
       SchemeOption(report.options), ", cost ",
       CostKindName(report.options.cost),
-      "\nBy servers, by factors: elements that a node sends plus receives per "
+      "\nBy servers, factors, ring: elements that a node sends plus receives "
+      "per "
       "step for\nthe layer's M x N matrix; the total counts biases too.\n\n",
       FormatTable(rows), "\n", FormatTotals(report));
   text += "\nLayers that could go by factors:\n";

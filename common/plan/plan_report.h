@@ -55,7 +55,7 @@ std::string FormatPlanText(const PlanReport& report);
 //   {"model", "workers", "servers", "batch", "cost",
 //    "scheme": "auto" or the forced one,
 //    "layers": [{"name", "kind", "m", "n", "k": rows, "parameters", "scheme",
-//                "reason", "elements": {"server", "factor": or null},
+//                "reason", "elements": {"server", "factor": or null, "ring"},
 //                "chunks"}],
 //    "totals": {"parameters", "chunks", "elements_server_only",
 //               "elements_planned", "bytes_per_node_server_only",

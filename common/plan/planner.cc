@@ -50,8 +50,7 @@ absl::StatusOr<std::vector<SchemeChoice>> Choose(
     absl::Span<const LayerSpec> layers, const PlanOptions& options) {
   if (options.cluster.workers == 1) {
     return std::vector<SchemeChoice>(
-        layers.size(),
-        {Scheme::kServer, "one worker has no peer to send factors to"});
+        layers.size(), {Scheme::kServer, "one worker has no peer to send to"});
   }
   if (!options.forced.has_value()) {
     return MakeCostFunction(options.cost)->Choose(layers, options.cluster);
@@ -69,6 +68,7 @@ RouteExplanation Explain(const LayerSpec& layer, const ClusterShape& cluster,
   RouteExplanation explanation;
   explanation.server_elements =
       ServerSchemeBothElements(layer.m * layer.n, cluster);
+  explanation.ring_elements = RingSchemeElements(layer.m * layer.n, cluster);
   std::string factors;
   if (SupportsScheme(layer, Scheme::kFactor)) {
     explanation.factor_elements = FactorSchemeElements(layer, cluster);

@@ -36,9 +36,10 @@ struct Route {
 // Why.
 struct RouteExplanation {
   // What a node that is worker and server sends plus receives per step for the
-  // layer's matrix, by Poseidon's table 1. `factor_elements` is absent where
+  // layer's matrix, by scheme (cost_model.h). `factor_elements` is absent where
   // the layer has no factors.
   int64_t server_elements = 0;
+  int64_t ring_elements = 0;
   std::optional<int64_t> factor_elements;
 
   // One sentence with the figures above, without a full stop.
@@ -88,8 +89,8 @@ struct PlanOptions {
 };
 
 // Routes for `layers`. With one worker all go through the servers, whatever is
-// forced: it has no peer to send factors to, and the paper's rule, 0 <= 0,
-// would say factors. Pure: equal arguments give equal plans on every machine.
+// forced: it has no peer to send to, and the paper's rule, 0 <= 0, would say
+// factors. Pure: equal arguments give equal plans on every machine.
 //
 // Errors: kInvalidArgument, bad layers or cluster.
 absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,

@@ -11,21 +11,23 @@ absl::string_view SchemeName(Scheme scheme) {
       return "server";
     case Scheme::kFactor:
       return "factor";
+    case Scheme::kRing:
+      return "ring";
   }
   return "unknown";
 }
 
 absl::StatusOr<Scheme> ParseScheme(absl::string_view name) {
-  for (const Scheme scheme : {Scheme::kServer, Scheme::kFactor}) {
+  for (const Scheme scheme : kSchemes) {
     if (name == SchemeName(scheme)) return scheme;
   }
   return absl::InvalidArgumentError(
       absl::StrCat("unknown scheme \"", absl::CHexEscape(name.substr(0, 64)),
-                   "\", known are server, factor"));
+                   "\", known are server, factor, ring"));
 }
 
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme) {
-  return scheme == Scheme::kServer || layer.kind == LayerKind::kFullyConnected;
+  return scheme != Scheme::kFactor || layer.kind == LayerKind::kFullyConnected;
 }
 
 }  // namespace nereus

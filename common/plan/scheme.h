@@ -15,7 +15,14 @@ enum class Scheme {
   // "factor": the workers send each other the two matrices whose product is the
   // weight gradient. Poseidon's sufficient factor broadcasting (SFB).
   kFactor,
+
+  // "ring": the workers add up and hand around dense gradients, each with the
+  // one after it. All-reduce as Open MPI, NCCL and Horovod do it.
+  kRing,
 };
+
+inline constexpr Scheme kSchemes[] = {Scheme::kServer, Scheme::kFactor,
+                                      Scheme::kRing};
 
 absl::string_view SchemeName(Scheme scheme);
 
@@ -23,8 +30,14 @@ absl::string_view SchemeName(Scheme scheme);
 absl::StatusOr<Scheme> ParseScheme(absl::string_view name);
 
 // Whether the layer can travel that way. Only a fully connected layer's
-// gradient has factors (Poseidon, algorithm 1); everything can use the servers.
+// gradient has factors (Poseidon, algorithm 1); the other ways take everything.
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme);
+
+// Whether a layer's rounds go between the workers, past the servers, which hold
+// it as of the start and of checkpoints.
+constexpr bool PassesServers(Scheme scheme) {
+  return scheme != Scheme::kServer;
+}
 
 }  // namespace nereus
 

@@ -4,6 +4,7 @@
 
 #include "common/base/logging.h"
 #include "common/plan/cost_model.h"
+#include "common/plan/ring_segments.h"
 #include "common/plan/scheme.h"
 #include "common/plan/wide_integer.h"
 
@@ -46,6 +47,11 @@ class NodeBytes {
     nodes_[shard] += bytes;
   }
 
+  // `bytes` between this worker and others.
+  void AddForWorker(int64_t worker, WideInteger bytes) {
+    nodes_[worker] += bytes;
+  }
+
   // `bytes` between each worker and the other workers.
   void AddAmongWorkers(WideInteger bytes) { among_workers_ += bytes; }
 
@@ -73,6 +79,26 @@ class NodeBytes {
   std::vector<WideInteger> nodes_;     // What is not the same for all workers.
   WideInteger among_workers_ = 0;      // Of one worker.
 };
+
+// Worker p sends the sums of all segments but that after it, which it makes the
+// mean of, and the means of all but the next one; it receives the sums of all
+// but its own and the means of all but the one it makes (RingSyncer).
+void AddRing(int64_t elements, int64_t workers, const Framing& framing,
+             NodeBytes& nodes) {
+  if (workers == 1) return;
+  const RingSegments segments(elements, workers);
+  std::vector<WideInteger> bytes;
+  WideInteger all = 0;
+  for (int64_t index = 0; index < workers; ++index) {
+    bytes.push_back(framing.Bytes(segments.Length(index)));
+    all += bytes.back();
+  }
+  for (int64_t worker = 0; worker < workers; ++worker) {
+    nodes.AddForWorker(worker, 4 * all - bytes[worker] -
+                                   2 * bytes[(worker + 1) % workers] -
+                                   bytes[(worker + 2) % workers]);
+  }
+}
 
 void CheckArguments(int64_t workers, const Framing& framing) {
   NEREUS_CHECK(workers >= 1 && workers <= kWorkersMax) << workers;
@@ -115,6 +141,9 @@ std::vector<int64_t> PredictNodeBytes(absl::Span<const LayerSpec> layers,
             (framing.Bytes(rows * layer.m) + framing.Bytes(rows * layer.n)));
         break;
       }
+      case Scheme::kRing:
+        AddRing(layer.parameters, workers, framing, nodes);
+        break;
     }
   }
   return nodes.Totals();

@@ -29,7 +29,7 @@ namespace nereus {
 // Per step. A kServer chunk of L elements: each worker sends 4 L bytes to its
 // shard and receives 4 L. A kFactor layer: each worker sends its K x M and its
 // K x N matrix, framed separately, to every other worker; the bias needs no
-// bytes of its own.
+// bytes of its own. A kRing layer: see RingSegments.
 std::vector<int64_t> PredictNodeBytes(absl::Span<const LayerSpec> layers,
                                       absl::Span<const Route> routes,
                                       const Placement& placement,

@@ -56,7 +56,7 @@ absl::Status Bad(absl::string_view field, uint64_t found,
 
 bool KnownKind(uint8_t kind) {
   return kind >= static_cast<uint8_t>(FrameKind::kHello) &&
-         kind <= static_cast<uint8_t>(FrameKind::kVerdict);
+         kind <= static_cast<uint8_t>(FrameKind::kMean);
 }
 
 }  // namespace
@@ -75,8 +75,8 @@ absl::string_view FrameKindName(FrameKind kind) {
       return "pull";
     case FrameKind::kFactors:
       return "factors";
-    case FrameKind::kPullFactors:
-      return "pull-factors";
+    case FrameKind::kPullRound:
+      return "pull-round";
     case FrameKind::kOwned:
       return "owned";
     case FrameKind::kAggregate:
@@ -89,6 +89,10 @@ absl::string_view FrameKindName(FrameKind kind) {
       return "vote";
     case FrameKind::kVerdict:
       return "verdict";
+    case FrameKind::kSum:
+      return "sum";
+    case FrameKind::kMean:
+      return "mean";
   }
   return "unknown";
 }

@@ -31,7 +31,8 @@ enum class FrameKind : uint8_t {
   kPull = 5,          // Worker -> shard, or worker that owns the layer: send
                       // me its values as of this round.
   kFactors = 6,       // Worker -> worker: part of a sufficient factor.
-  kPullFactors = 7,   // Worker -> worker: send me all factors of this round.
+  kPullRound = 7,     // Worker -> worker: send me all that this round came to:
+                      // factors, or means.
   kOwned = 8,         // Worker -> shard: part of a layer that workers own, as
                       // of a round that a checkpoint is made of.
   kAggregate = 9,     // Server -> copy: part of what a round's contributions
@@ -43,6 +44,9 @@ enum class FrameKind : uint8_t {
                       // are fit to use.
   kVerdict = 13,      // Server -> worker: whether the step is skipped.
                       // Server -> copy: this round of this chunk is.
+  kSum = 14,          // Worker -> the next on the ring: part of the sum of the
+                      // gradients up to this worker's.
+  kMean = 15,         // The same: part of the mean of all.
 };
 
 absl::string_view FrameKindName(FrameKind kind);
@@ -61,9 +65,8 @@ inline constexpr uint8_t kOutputGradientMatrix = 0;
 inline constexpr uint8_t kInputMatrix = 1;
 
 // FrameHeader::part of all other values: the parameters or gradient; parts 1,
-// 2,
-// ... are the optimizer's state, an array of as many values each, and, last in
-// kCopy, the mean gradient of the round if workers run the optimizer.
+// 2, ... are the optimizer's state, an array of as many values each, and, last
+// in kCopy, the mean gradient of the round if workers run the optimizer.
 inline constexpr uint8_t kValuesPart = 0;
 
 // The same of kVote and kVerdict.
@@ -76,13 +79,14 @@ struct FrameHeader {
   uint64_t job = 0;    // The job's id, drawn by its coordinator.
   uint64_t epoch = 0;  // Version of the membership.
   uint32_t layer = 0;  // In forward order.
-  // Within the layer. kFactors: of the worker at which position.
+  // Within the layer. kFactors: of the worker at which position. kSum, kMean:
+  // the segment.
   uint32_t chunk = 0;
   uint8_t part = 0;   // See above.
   int64_t round = 0;  // Of the layer; kInitialRound for initial parameters.
   PeerId sender;
-  // First element of this payload, from the start of the chunk (kFactors: of
-  // the matrix). A multiple of kFrameElementsMax.
+  // First element of this payload, from the start of the chunk, segment or
+  // (kFactors) matrix. A multiple of kFrameElementsMax.
   uint32_t offset = 0;
   uint32_t payload_bytes = 0;
   uint32_t payload_crc = 0;  // CRC-32C; transports fill it in and check it.

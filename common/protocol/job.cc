@@ -19,7 +19,14 @@ absl::Status Wrong(const FrameHeader& header, absl::string_view field,
 }
 
 // The offset of a frame has 32 bits.
-constexpr int64_t kFactorElementsMax = int64_t{1} << 32;
+constexpr int64_t kOffsetMax = int64_t{1} << 32;
+
+absl::Status CheckRing(const LayerSpec& layer) {
+  if (layer.parameters <= kOffsetMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the plan sends ", DescribeLayer(layer),
+                   " around a ring, which takes ", kOffsetMax, " parameters"));
+}
 
 absl::Status CheckFactors(const LayerSpec& layer) {
   if (layer.kind != LayerKind::kFullyConnected) {
@@ -27,11 +34,23 @@ absl::Status CheckFactors(const LayerSpec& layer) {
         absl::StrCat("the plan sends ", DescribeLayer(layer),
                      " by factors, which only fc layers have"));
   }
-  const int64_t rows_max = kFactorElementsMax / std::max(layer.m, layer.n);
+  const int64_t rows_max = kOffsetMax / std::max(layer.m, layer.n);
   if (layer.rows <= rows_max) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the plan sends ", DescribeLayer(layer), " by factors of more than ",
-      kFactorElementsMax, " elements each"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the plan sends ", DescribeLayer(layer),
+                   " by factors of more than ", kOffsetMax, " elements each"));
+}
+
+absl::Status CheckRoute(const LayerSpec& layer, const Route& route) {
+  switch (route.scheme) {
+    case Scheme::kServer:
+      return absl::OkStatus();
+    case Scheme::kFactor:
+      return CheckFactors(layer);
+    case Scheme::kRing:
+      return CheckRing(layer);
+  }
+  return absl::InvalidArgumentError("unknown scheme");
 }
 
 absl::Status CheckCount(absl::string_view name, int64_t count, int64_t max) {
@@ -126,13 +145,13 @@ absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
   if (layer_known && IsWorkerOrLeaver(job, finished.holder) &&
       finished.round >= 0 && finished.round <= kStepMax &&
       finished.contributors >= 1 && finished.contributors <= kWorkersMax &&
-      job.routes[finished.layer].scheme == Scheme::kFactor) {
+      PassesServers(job.routes[finished.layer].scheme)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "round ", finished.round, " of layer ", finished.layer,
       " is held by worker ", finished.holder, " with ", finished.contributors,
-      " contributors: no such layer by factors, or no such worker"));
+      " contributors: no such layer between workers, or no such worker"));
 }
 
 absl::Status CheckHolders(const Job& job, int shards) {
@@ -244,9 +263,7 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
                      job.layers.size(), " layers"));
   }
   for (size_t i = 0; i < job.layers.size(); ++i) {
-    if (job.routes[i].scheme == Scheme::kFactor) {
-      NEREUS_RETURN_IF_ERROR(CheckFactors(job.layers[i]));
-    }
+    NEREUS_RETURN_IF_ERROR(CheckRoute(job.layers[i], job.routes[i]));
   }
   NEREUS_RETURN_IF_ERROR(CheckSteps(job));
   NEREUS_RETURN_IF_ERROR(CheckVerdicts(job));
@@ -313,11 +330,10 @@ absl::Status CheckFrame(const Job& job, PeerId from,
         absl::StrCat(DescribeFrame(header), ": rounds are in [", kInitialRound,
                      ", ", kStepMax, "]"));
   }
-  const bool bare = header.kind == FrameKind::kPull ||
-                    header.kind == FrameKind::kPullFactors ||
-                    header.kind == FrameKind::kHave ||
-                    header.kind == FrameKind::kVote ||
-                    header.kind == FrameKind::kVerdict;
+  const bool bare =
+      header.kind == FrameKind::kPull || header.kind == FrameKind::kPullRound ||
+      header.kind == FrameKind::kHave || header.kind == FrameKind::kVote ||
+      header.kind == FrameKind::kVerdict;
   const WireType wire = bare ? WireType::kNone : WireType::kFloat32;
   if (header.wire != wire) {
     return Wrong(header, "the wire type", static_cast<int>(header.wire),

@@ -92,14 +92,14 @@ struct ShardHolders {
   bool operator==(const ShardHolders&) const = default;
 };
 
-// A round of a factor layer that some workers have finished and others have
-// not, when an epoch ends: those get all its factors from `holder`, and so the
-// same set as everybody.
+// A round of a layer between workers that some have finished and others have
+// not, when an epoch ends: those get all that it came to from `holder`, and so
+// the same as everybody.
 struct FinishedRound {
   int32_t layer = 0;
   int64_t round = 0;
   int32_t holder = 0;        // The rank of a worker that has finished it.
-  int32_t contributors = 0;  // How many workers' factors it has.
+  int32_t contributors = 0;  // How many workers' gradients it has.
 
   bool operator==(const FinishedRound&) const = default;
 };
@@ -189,7 +189,7 @@ struct Job {
   // and the shards hold them as of base_round.
   bool WorkersOwn(int layer) const {
     return options.optimizer_place == OptimizerPlace::kWorker ||
-           routes[layer].scheme == Scheme::kFactor;
+           PassesServers(routes[layer].scheme);
   }
 };
 

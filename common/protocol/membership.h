@@ -96,13 +96,13 @@ struct MachineReport {
   // Workers: the first values are not all there yet.
   bool fetching = false;
 
-  // Workers: how far the layers by factors are.
-  struct FactorLayer {
+  // Workers: how far the layers between workers are.
+  struct PeerLayer {
     int32_t layer = 0;
     int64_t done_round = 0;
-    int32_t contributors = 0;  // Workers whose factors that round has.
+    int32_t contributors = 0;  // Workers whose gradients that round has.
   };
-  std::vector<FactorLayer> factor_layers;
+  std::vector<PeerLayer> peer_layers;
 
   // Servers: of each shard that they hold, the last round that is closed for
   // every chunk that takes rounds; shards without such a chunk are left out.

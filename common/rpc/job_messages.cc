@@ -92,13 +92,24 @@ absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
 
 namespace {
 
+v1::Route::Scheme SchemeToProto(Scheme scheme) {
+  switch (scheme) {
+    case Scheme::kServer:
+      return v1::Route::SCHEME_SERVER;
+    case Scheme::kFactor:
+      return v1::Route::SCHEME_FACTOR;
+    case Scheme::kRing:
+      return v1::Route::SCHEME_RING;
+  }
+  return v1::Route::SCHEME_UNSPECIFIED;
+}
+
 v1::Route RouteToProto(const Route& route,
                        const RouteExplanation& explanation) {
   v1::Route message;
-  message.set_scheme(route.scheme == Scheme::kServer
-                         ? v1::Route::SCHEME_SERVER
-                         : v1::Route::SCHEME_FACTOR);
+  message.set_scheme(SchemeToProto(route.scheme));
   message.set_server_elements(explanation.server_elements);
+  message.set_ring_elements(explanation.ring_elements);
   if (explanation.factor_elements.has_value()) {
     message.set_factor_elements(*explanation.factor_elements);
   }
@@ -112,6 +123,8 @@ absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
       return Route{Scheme::kServer};
     case v1::Route::SCHEME_FACTOR:
       return Route{Scheme::kFactor};
+    case v1::Route::SCHEME_RING:
+      return Route{Scheme::kRing};
     default:
       return UnknownEnum("a route's scheme", message.scheme());
   }
@@ -289,8 +302,10 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   NEREUS_ASSIGN_OR_RETURN(job.layers, LayersFromProto(message.layers()));
   for (const v1::Route& route : message.routes()) {
     NEREUS_ASSIGN_OR_RETURN(job.routes.emplace_back(), RouteFromProto(route));
-    RouteExplanation explanation{route.server_elements(), std::nullopt,
-                                 route.reason()};
+    RouteExplanation explanation;
+    explanation.server_elements = route.server_elements();
+    explanation.ring_elements = route.ring_elements();
+    explanation.reason = route.reason();
     if (route.has_factor_elements()) {
       explanation.factor_elements = route.factor_elements();
     }

@@ -150,8 +150,8 @@ v1::EpochReport ReportToProto(const EpochReport& report) {
   message.set_epoch(report.epoch);
   message.set_begun_step(report.report.begun_step);
   message.set_fetching(report.report.fetching);
-  for (const MachineReport::FactorLayer& layer : report.report.factor_layers) {
-    v1::EpochReport::FactorLayer* added = message.add_factor_layers();
+  for (const MachineReport::PeerLayer& layer : report.report.peer_layers) {
+    v1::EpochReport::PeerLayer* added = message.add_peer_layers();
     added->set_layer(layer.layer);
     added->set_done_round(layer.done_round);
     added->set_contributors(layer.contributors);
@@ -170,8 +170,8 @@ EpochReport ReportFromProto(const v1::EpochReport& message) {
   report.epoch = message.epoch();
   report.report.begun_step = message.begun_step();
   report.report.fetching = message.fetching();
-  for (const v1::EpochReport::FactorLayer& layer : message.factor_layers()) {
-    report.report.factor_layers.push_back(
+  for (const v1::EpochReport::PeerLayer& layer : message.peer_layers()) {
+    report.report.peer_layers.push_back(
         {layer.layer(), layer.done_round(), layer.contributors()});
   }
   report.report.closed_rounds.insert(message.closed_rounds().begin(),

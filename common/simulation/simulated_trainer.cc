@@ -97,7 +97,9 @@ void SimulatedTrainer::Deliver(const Frame& frame) {
       << DescribeFrame(frame.header);
   if (landing->kind == Landing::Kind::kDiscard) return;
   received_at_ = events_->now();
-  if (streams() && step_ != kInitialRound) {
+  // Sums on a ring go on from host memory.
+  if (streams() && step_ != kInitialRound &&
+      frame.header.kind != FrameKind::kSum) {
     received_at_ = Copy(CopyTime(frame.payload.bytes()));
   }
   machine_.OnFrame(frame.header.sender, frame, outbox_);
@@ -148,7 +150,9 @@ absl::Time SimulatedTrainer::Copy(absl::Duration time) {
 
 void SimulatedTrainer::CopyOut(Outgoing outgoing) {
   const absl::Duration time = CopyTime(outgoing.frame.payload.bytes());
-  if (!streams() || time == absl::ZeroDuration()) {
+  // Means on a ring come from host memory.
+  const bool copied = outgoing.frame.header.kind == FrameKind::kMean;
+  if (!streams() || copied || time == absl::ZeroDuration()) {
     Emit(outgoing);
     return;
   }

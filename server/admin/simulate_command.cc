@@ -1,6 +1,5 @@
 #include "server/admin/simulate_command.h"
 
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,7 +13,6 @@
 #include "common/plan/compute_times.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/model_table.h"
-#include "common/plan/scheme.h"
 #include "server/admin/model_file.h"
 #include "server/admin/quantity.h"
 #include "server/admin/simulate_report.h"
@@ -23,7 +21,6 @@ namespace nereus {
 namespace {
 
 constexpr char kColocated[] = "colocated";
-constexpr char kRing[] = "ring";
 constexpr int kIterationsMax = 1000;
 constexpr absl::Duration kProgressInterval = absl::Seconds(2);
 
@@ -40,17 +37,6 @@ absl::StatusOr<T> Flag(const char* name, absl::StatusOr<T> value) {
   if (value.ok()) return value;
   return absl::InvalidArgumentError(
       absl::StrCat("--", name, ": ", value.status().message()));
-}
-
-absl::StatusOr<std::optional<Scheme>> ForcedSchemeOf(const std::string& name) {
-  if (name == "auto") return std::nullopt;
-  if (name == kRing) {
-    return absl::InvalidArgumentError(
-        "--scheme=ring: Nereus has no ring all-reduce yet, so there is nothing "
-        "to simulate; use auto, server or factor");
-  }
-  NEREUS_ASSIGN_OR_RETURN(const Scheme scheme, ParseScheme(name));
-  return scheme;
 }
 
 // Says every kProgressInterval how far a run is; nothing for short ones.
@@ -108,13 +94,7 @@ void SimulateCommand::AddClusterFlags() {
   AddFlag(*subcommand_, "latency", latency_, "of each frame: 20us, 1ms");
   AddFlag(*subcommand_, "jitter", jitter_,
           "up to this more latency, by chance");
-  AddFlag(*subcommand_, "scheme", scheme_,
-          "how layers travel: auto (the cheapest each), or server or factor "
-          "for all that can")
-      ->check(CLI::IsMember({"auto", "server", "factor", kRing})
-                  .description("NAME"));
-  AddChoice(*subcommand_, "cost", cost_, {{"bytes", CostKind::kBytes}},
-            "what auto minimises: bytes (Poseidon's rule)");
+  AddSchemeFlags(*subcommand_, scheme_, cost_);
   AddChoice(*subcommand_, "overlap", overlap_,
             {{"wfbp", Overlap::kWaitFree}, {"none", Overlap::kNone}},
             "wfbp: a layer is sent once its backward is over (wait-free "
@@ -148,7 +128,7 @@ absl::Status SimulateCommand::SetPlan(WhatIf& what_if) const {
                        " nor a number from 1 to ", kSimulatedNodesMax));
     }
   }
-  NEREUS_ASSIGN_OR_RETURN(what_if.plan.forced, ForcedSchemeOf(scheme_));
+  what_if.plan.forced = ForcedScheme(scheme_);
   what_if.plan.cost = cost_;
   return absl::OkStatus();
 }

@@ -40,7 +40,7 @@ class SimulateCommand : public Command {
   double backward_share_ = 0.667;
   std::string compute_trace_;  // A file; empty: none.
   std::string host_copy_ = "0s";
-  std::string scheme_ = "auto";
+  SchemeFlag scheme_ = SchemeFlag::kAuto;
   CostKind cost_ = CostKind::kBytes;
   Overlap overlap_ = Overlap::kWaitFree;
   int iterations_ = 1;

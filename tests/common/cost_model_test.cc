@@ -40,6 +40,13 @@ TEST_P(CostModelTest, MatchesHandCount) {
   EXPECT_EQ(AdamSchemeBothElements(c.layer, c.cluster), c.adam_both);
 }
 
+TEST(CostModelTest, ARingMovesAllButAPartOfFourTimesTheLayer) {
+  EXPECT_EQ(RingSchemeElements(4096 * 4096, {8, 8}), 58720256);
+  EXPECT_EQ(RingSchemeElements(1000, {1, 1}), 0);
+  EXPECT_EQ(RingSchemeElements(1000, {2, 5}), 2000);
+  EXPECT_EQ(RingSchemeElements(1000, {3, 1}), 2666);  // 2666.7
+}
+
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 INSTANTIATE_TEST_SUITE_P(Table, CostModelTest,

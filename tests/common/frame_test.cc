@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"OlderVersion", 4, {0}, "protocol version is 0, expected 1"},
         BadField{"NewerVersion", 4, {2}, "protocol version is 2, expected 1"},
         BadField{"KindZero", 5, {0}, "kind is 0"},
-        BadField{"KindAfterTheLast", 5, {14}, "kind is 14"},
+        BadField{"KindAfterTheLast", 5, {16}, "kind is 16"},
         BadField{"KindHighest", 5, {255}, "kind is 255"},
         BadField{"WireAfterTheLast", 6, {2}, "wire type is 2"},
         BadField{"WireHighest", 6, {255}, "wire type is 255"},
@@ -260,12 +260,13 @@ TEST(DescribeFrameTest, NamesEveryFieldThatTells) {
 
 TEST(FrameKindTest, EveryKindHasANameOfItsOwn) {
   std::vector<std::string> names;
-  for (int kind = 1; kind <= 8; ++kind) {
+  for (int kind = 1; kind <= 15; ++kind) {
     names.emplace_back(FrameKindName(static_cast<FrameKind>(kind)));
   }
-  EXPECT_THAT(names,
-              testing::ElementsAre("hello", "refusal", "contribution", "result",
-                                   "pull", "factors", "pull-factors", "owned"));
+  EXPECT_THAT(names, testing::ElementsAre(
+                         "hello", "refusal", "contribution", "result", "pull",
+                         "factors", "pull-round", "owned", "aggregate", "copy",
+                         "have", "vote", "verdict", "sum", "mean"));
 }
 
 TEST(FrameCountTest, CutsAtEveryFullFrame) {

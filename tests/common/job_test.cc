@@ -333,7 +333,7 @@ INSTANTIATE_TEST_SUITE_P(
                "round 11 of layer -1"},
         BadJob{"LayerByServer",
                [](Parts& p) { p.job.finished_rounds[0].layer = 1; },
-               "no such layer by factors"},
+               "no such layer between workers"},
         BadJob{"NegativeRound",
                [](Parts& p) { p.job.finished_rounds[0].round = -1; },
                "round -1 of layer 0"},
@@ -479,7 +479,7 @@ INSTANTIATE_TEST_SUITE_P(
                  [](FrameHeader& h) { h.kind = FrameKind::kPull; },
                  "wire type is 1, expected 0"},
         BadFrame{"PullOfFactorsWithAType",
-                 [](FrameHeader& h) { h.kind = FrameKind::kPullFactors; },
+                 [](FrameHeader& h) { h.kind = FrameKind::kPullRound; },
                  "wire type is 1, expected 0"}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -105,6 +105,7 @@ TEST(PlanReportTest, JsonHoldsLayersTotalsAndShards) {
   EXPECT_EQ(fc7["scheme"], "factor");
   EXPECT_EQ(fc7["elements"]["server"], 58720256);
   EXPECT_EQ(fc7["elements"]["factor"], 3670016);
+  EXPECT_EQ(fc7["elements"]["ring"], 58720256);
   EXPECT_EQ(fc7["chunks"], 33);
   EXPECT_THAT(fc7["reason"].get<std::string>(), HasSubstr("58720256"));
 
@@ -175,16 +176,16 @@ TEST(PlanReportTest, TextIsAnAlignedTableWithTotalsAndReasons) {
   EXPECT_EQ(
       FormatPlanText(*report),
       "tiny: 8 workers, 8 servers, batch 32, scheme auto, cost bytes\n"
-      "By servers, by factors: elements that a node sends plus receives per "
-      "step for\n"
+      "By servers, factors, ring: elements that a node sends plus receives "
+      "per step for\n"
       "the layer's M x N matrix; the total counts biases too.\n"
       "\n"
       "layer        kind        M x N   K  parameters  chunks  by servers  "
-      "by factors  scheme\n"
+      "by factors     by ring  scheme\n"
       "convolution  conv      64 x 27   -       1,792       1       6,048  "
-      "         -  server\n"
+      "         -       6,048  server\n"
       "fc           fc    4096 x 4096  32  16,781,312      33  58,720,256  "
-      " 3,670,016  factor\n"
+      " 3,670,016  58,720,256  factor\n"
       "total                               16,783,104      34  58,740,864\n"
       "\n"
       "A node with a worker and a server sends plus receives per step: 0.235 "

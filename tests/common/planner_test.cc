@@ -126,7 +126,7 @@ TEST(PlannerTest, TransformerRowsMakeFactorsTooDear) {
 TEST(PlannerTest, ForcedSchemeAppliesToEveryLayerThatSupportsIt) {
   // At 200 nodes the rule says factor, server, server for the three.
   const std::vector<LayerSpec> layers = Load("vgg19", 32);
-  for (const Scheme forced : {Scheme::kServer, Scheme::kFactor}) {
+  for (const Scheme forced : kSchemes) {
     const Plan plan = PlanFor(layers, Nodes(200, forced));
     for (size_t i = 16; i < 19; ++i) {
       EXPECT_EQ(plan.routes[i].scheme, forced) << layers[i].name;
@@ -153,6 +153,7 @@ TEST(PlannerTest, ExplanationHoldsBothFigures) {
 
   EXPECT_EQ(plan.explanations[1].server_elements, 58720256);
   EXPECT_EQ(plan.explanations[1].factor_elements, 3670016);
+  EXPECT_EQ(plan.explanations[1].ring_elements, 58720256);
   EXPECT_EQ(plan.explanations[1].reason,
             "factors move less: per node and step the servers' way moves "
             "58720256 elements, factors 3670016");

@@ -9,7 +9,7 @@ namespace nereus {
 namespace {
 
 TEST(SchemeTest, NamesAreParsedBack) {
-  for (const Scheme scheme : {Scheme::kServer, Scheme::kFactor}) {
+  for (const Scheme scheme : kSchemes) {
     const absl::StatusOr<Scheme> parsed = ParseScheme(SchemeName(scheme));
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(*parsed, scheme);
@@ -19,8 +19,9 @@ TEST(SchemeTest, NamesAreParsedBack) {
 TEST(SchemeTest, UnknownNameIsRefusedWithTheKnownOnes) {
   const absl::Status status = ParseScheme("carrier pigeon").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("\"carrier pigeon\", known are server, "));
+  EXPECT_THAT(
+      std::string(status.message()),
+      testing::HasSubstr("\"carrier pigeon\", known are server, factor, ring"));
 }
 
 TEST(SchemeTest, OnlyFullyConnectedLayersHaveFactors) {
@@ -33,6 +34,7 @@ TEST(SchemeTest, OnlyFullyConnectedLayersHaveFactors) {
     EXPECT_FALSE(SupportsScheme(layer, Scheme::kFactor))
         << DescribeLayer(layer);
     EXPECT_TRUE(SupportsScheme(layer, Scheme::kServer)) << DescribeLayer(layer);
+    EXPECT_TRUE(SupportsScheme(layer, Scheme::kRing)) << DescribeLayer(layer);
   }
 }
 

@@ -77,6 +77,20 @@ TEST(TrafficTest, FactorsMoveWhatTheCostModelSaysOnWorkersAlone) {
               ElementsAre(bytes, bytes, bytes, 0, 0));
 }
 
+TEST(TrafficTest, ARingMovesWhatTheCostModelSaysOnWorkersAlone) {
+  // 600 elements divide into three segments of 208, 208 and 184.
+  const LayerSpec layer = Fc(30, 20, 7);
+  EXPECT_THAT(PayloadOf(layer, Scheme::kRing, {3, 4}),
+              ElementsAre(4 * (2400 - 208 - 2 * 208 - 184),
+                          4 * (2400 - 208 - 2 * 184 - 208),
+                          4 * (2400 - 184 - 2 * 208 - 208), 0));
+  const LayerSpec even = Fc(64, 64, 7);
+  for (const int64_t workers : {1, 2, 4, 8}) {
+    EXPECT_THAT(PayloadOf(even, Scheme::kRing, {workers, 1}),
+                Each(4 * RingSchemeElements(64 * 64, {workers, 1})));
+  }
+}
+
 TEST(TrafficTest, UnevenPlacementIsCountedNodeByNode) {
   // Chunks of 524288 and 712 elements, on shards 0 and 1; three workers.
   const LayerSpec layer = {"conv", LayerKind::kConvolution, 1, 525000, 525000,

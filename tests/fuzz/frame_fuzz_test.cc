@@ -80,7 +80,7 @@ FrameKind AnyKind(Random& random, PeerId sender) {
   constexpr FrameKind kKinds[] = {
       FrameKind::kContribution, FrameKind::kContribution, FrameKind::kFactors,
       FrameKind::kFactors,      FrameKind::kPull,         FrameKind::kResult,
-      FrameKind::kPullFactors,  FrameKind::kOwned,        FrameKind::kOwned};
+      FrameKind::kPullRound,    FrameKind::kOwned,        FrameKind::kOwned};
   return kKinds[random.Below(std::size(kKinds))];
 }
 
@@ -128,7 +128,7 @@ FrameHeader MutatedHeader(Random& random, const Job& job) {
   const PeerId sender = AnySender(random, job);
   const FrameKind kind = AnyKind(random, sender);
   const bool factors =
-      kind == FrameKind::kFactors || kind == FrameKind::kPullFactors;
+      kind == FrameKind::kFactors || kind == FrameKind::kPullRound;
   const bool by_factors = factors || random.Chance(0.2);
   FrameHeader header = MakeHeader(job, sender, kind, by_factors ? 1 : 0, 0,
                                   static_cast<int64_t>(random.Below(4)) - 1);
@@ -147,7 +147,7 @@ FrameHeader MutatedHeader(Random& random, const Job& job) {
       header.payload_bytes = 28;
     }
   }
-  if (kind != FrameKind::kPull && kind != FrameKind::kPullFactors) {
+  if (kind != FrameKind::kPull && kind != FrameKind::kPullRound) {
     header.wire = WireType::kFloat32;
   }
   MutateFields(random, header);

@@ -61,7 +61,7 @@ EpochReport SomeReport() {
   report.epoch = 5;
   report.report.begun_step = 12;
   report.report.fetching = true;
-  report.report.factor_layers = {{1, 11, 2}};
+  report.report.peer_layers = {{1, 11, 2}};
   report.report.closed_rounds = {{0, 11}, {3, 12}};
   report.report.verdicts = {{11, true}, {12, false}};
   return report;
@@ -85,7 +85,8 @@ EpochStart SomeStart() {
     job.options.backup = true;
     job.holders = {{1, 0, false}, {1, 0, true}};
   });
-  start.explanations = {{10, std::nullopt, "no factors"}, {20, 30, "fewer"}};
+  start.explanations = {{10, 15, std::nullopt, "no factors"},
+                        {20, 25, 30, "fewer"}};
   uint64_t incarnation = 0;
   for (const PeerId id :
        {PeerId::Worker(0), PeerId::Worker(1), PeerId::Worker(4),
@@ -191,7 +192,7 @@ void CheckConverted(const EpochStart& start) {
     ExpectRank(second);
   }
   for (const FinishedRound& finished : job.finished_rounds) {
-    ASSERT_EQ(job.routes.at(finished.layer).scheme, Scheme::kFactor);
+    ASSERT_TRUE(PassesServers(job.routes.at(finished.layer).scheme));
     ASSERT_TRUE(members.contains(PeerId::Worker(finished.holder)));
   }
   if (job.owner != -1) {

@@ -185,6 +185,10 @@ INSTANTIATE_TEST_SUITE_P(
                                OptimizerPlace::kServer, UpdateRule::kAdam},
                     SchemeCase{"Factor", Scheme::kFactor,
                                OptimizerPlace::kServer, UpdateRule::kAdam},
+                    SchemeCase{"Ring", Scheme::kRing, OptimizerPlace::kServer,
+                               UpdateRule::kAdam},
+                    SchemeCase{"RingWorkersUpdate", Scheme::kRing,
+                               OptimizerPlace::kWorker, UpdateRule::kSgd},
                     SchemeCase{"WorkersUpdate", std::nullopt,
                                OptimizerPlace::kWorker, UpdateRule::kSgd}),
     [](const auto& info) { return info.param.name; });

@@ -375,16 +375,16 @@ struct Nonsense {
   const char* part;
 };
 
-using FactorLayers = std::vector<MachineReport::FactorLayer>;
+using FactorLayers = std::vector<MachineReport::PeerLayer>;
 
 // For target 2 of epoch 1.
-EpochReport ReportOf(int64_t begun_step, FactorLayers factor_layers = {},
+EpochReport ReportOf(int64_t begun_step, FactorLayers peer_layers = {},
                      std::optional<int64_t> closed_round = std::nullopt) {
   EpochReport report;
   report.target = 2;
   report.epoch = 1;
   report.report.begun_step = begun_step;
-  report.report.factor_layers = std::move(factor_layers);
+  report.report.peer_layers = std::move(peer_layers);
   if (closed_round.has_value()) {
     report.report.closed_rounds[0] = *closed_round;
   }

@@ -109,9 +109,9 @@ TEST(CoordinatorRegressionTest, MoreContributorsThanWorkersAreNonsense) {
   driver.Say(kNew, WorkerRequest("new"));
   MachineReport report;
   report.begun_step = 4;
-  report.factor_layers = {{1, 4, 70000}};
+  report.peer_layers = {{1, 4, 70000}};
   driver.Report(kWorker1, report);
-  report.factor_layers = {{1, 3, 2}};
+  report.peer_layers = {{1, 3, 2}};
   driver.Report(kWorker0, report);
   driver.ReportAll(4);
   EXPECT_EQ(driver.state(), JobState::kRunning)
@@ -190,11 +190,11 @@ TEST(CoordinatorRegressionTest, OneWhoHasLeftIsNotBehind) {
   leaver.rank = 0;
   leaver.leaves = true;
   leaver.report.begun_step = 7;
-  leaver.report.factor_layers = {{0, 7, 2}};
+  leaver.report.peer_layers = {{0, 7, 2}};
   EpochChange::Worker given;
   given.rank = 2;
   given.report.begun_step = 8;
-  given.report.factor_layers = {{0, 8, 0}};
+  given.report.peer_layers = {{0, 8, 0}};
   change.workers = {leaver, given};
   for (const int32_t rank : {0, 1}) {
     MachineReport report;

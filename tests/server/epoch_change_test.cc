@@ -42,7 +42,7 @@ EpochChange::Worker At(int rank, int64_t step, int contributors = 3) {
   worker.rank = rank;
   worker.report.begun_step = step;
   for (const int32_t layer : {0, 2}) {
-    worker.report.factor_layers.push_back({layer, step - 1, contributors});
+    worker.report.peer_layers.push_back({layer, step - 1, contributors});
   }
   return worker;
 }
@@ -53,8 +53,8 @@ EpochChange::Worker Done(int rank, int64_t first, int64_t second,
   EpochChange::Worker worker;
   worker.rank = rank;
   worker.report.begun_step = 8;
-  worker.report.factor_layers = {{0, first, contributors},
-                                 {2, second, contributors}};
+  worker.report.peer_layers = {{0, first, contributors},
+                               {2, second, contributors}};
   return worker;
 }
 
@@ -425,7 +425,7 @@ TEST(EpochChangeTest, WhoWasGivenARoundThatIsDoneAgainStartsAfresh) {
                           WorkerSeat{4, 9}));
 
   // In one layer of two, and not all is there yet.
-  change.workers[1].report.factor_layers = {{2, 8, 0}};
+  change.workers[1].report.peer_layers = {{2, 8, 0}};
   change.workers[1].report.fetching = true;
   next = Next(*job, change);
   EXPECT_THAT(next.afresh, ElementsAre(2));
@@ -469,7 +469,7 @@ TEST(EpochChangeTest, ReportsThatMakeNoSenseAreRefused) {
             absl::StatusCode::kInvalidArgument);
   // Of layers that there are not, or not by factors.
   change = ChangeOf({Done(0, 7, 7), Done(1, 7, 7)});
-  change.workers[1].report.factor_layers = {
+  change.workers[1].report.peer_layers = {
       {-1, 9, 2}, {1, 9, 2}, {3, 9, 2}, {0, 7, 2}, {2, 7, 2}};
   EXPECT_THAT(Next(*MixedJob(2), change).job->finished_rounds, IsEmpty());
 }

@@ -154,7 +154,7 @@ TEST(PlanCommandTest, ImpossibleFlagsAreRefused) {
       {"--model=vgg19", "--workers=two"},
       {"--model=vgg19", "--workers=2", "--servers=-1"},
       {"--model=vgg19", "--workers=2", "--batch=0"},
-      {"--model=vgg19", "--workers=2", "--scheme=ring"},
+      {"--model=vgg19", "--workers=2", "--scheme=star"},
       {"--model=vgg19", "--workers=2", "--cost=money"},
       {"--model=vgg19", "--workers=2", "--sevrers=2"},
   };

@@ -305,7 +305,7 @@ class Turmoil {
     }
     return least;
   }
-  bool everybody_has_factor_layers() const {
+  bool everybody_has_peer_layers() const {
     return done_[0][1] == kInitialRound && done_[1][1] == kInitialRound;
   }
   int changes() const { return changes_; }
@@ -447,7 +447,7 @@ TEST_P(TurmoilTest, CostsNoRoundAndChangesNoResult) {
       ASSERT_FALSE(HasFailure());
     }
     EXPECT_GE(turmoil.done(), last);
-    EXPECT_TRUE(turmoil.everybody_has_factor_layers());
+    EXPECT_TRUE(turmoil.everybody_has_peer_layers());
   }
   EXPECT_GT(changes, 100);
 }

@@ -353,7 +353,7 @@ TEST(ShardCopyTest, LayersByFactorsAreCopiedAsTheyAre) {
   EXPECT_EQ(pair.server().closed_round(), std::nullopt);
   Frame mean = pair.Between(FrameKind::kAggregate, 0, 0);
   mean.header.payload_bytes = 32;
-  pair.ExpectRefused(mean, "by factors");
+  pair.ExpectRefused(mean, "between the workers");
   pair.Enter(Holders(0, -1, false));
   pair.Enter(Holders(0, 1, false));
   pair.Arrive();

@@ -473,7 +473,7 @@ INSTANTIATE_TEST_SUITE_P(
                       h.round = 0;
                       h.payload_bytes = 16;
                     },
-                    "layer fc goes by factors between the workers"},
+                    "layer fc goes between the workers"},
         RefusalCase{"Offset", kWorker1, [](FrameHeader& h) { h.offset = 1; },
                     "must be a multiple of 65536 below 5"},
         RefusalCase{"OffsetBehindTheChunk", kWorker1,
@@ -520,7 +520,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "this worker takes part from round 0 on"},
         RefusalCase{"PullOfFactors", kWorker1,
                     [](FrameHeader& h) {
-                      h.kind = FrameKind::kPullFactors;
+                      h.kind = FrameKind::kPullRound;
                       h.wire = WireType::kNone;
                       h.payload_bytes = 0;
                     },

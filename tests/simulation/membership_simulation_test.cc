@@ -75,7 +75,8 @@ TEST(MembershipSimulationTest, ADeadWorkerCostsOneFailureTimeout) {
     if (silent) {
       EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
       cluster.Resume(victim);
-      ASSERT_TRUE(cluster.RunSteps(4).ok());
+      const absl::Status after = cluster.RunSteps(4);
+      ASSERT_TRUE(after.ok()) << after;
     } else {
       ASSERT_TRUE(status.ok()) << status;
       EXPECT_LT(took, absl::Seconds(3));

@@ -54,7 +54,7 @@ TEST(SimulatedIterationTest, BytesAreThoseOfThePlan) {
            {1, 1}, {2, 2}, {5, 5}, {6, 2}, {3, 7}}) {
     for (const std::optional<Scheme> forced :
          {std::optional<Scheme>(), std::optional(Scheme::kServer),
-          std::optional(Scheme::kFactor)}) {
+          std::optional(Scheme::kFactor), std::optional(Scheme::kRing)}) {
       SCOPED_TRACE(absl::StrCat(workers, " workers, ", servers, " servers"));
       WhatIf what_if = Question(workers, servers);
       what_if.plan.forced = forced;
@@ -96,7 +96,7 @@ TEST(SimulatedIterationTest, OneNodeAloneIsItsComputeTime) {
 }
 
 TEST(SimulatedIterationTest, AnUnlimitedNetworkHidesEverything) {
-  for (const Scheme scheme : {Scheme::kServer, Scheme::kFactor}) {
+  for (const Scheme scheme : kSchemes) {
     WhatIf what_if = Question(4, 4);
     what_if.plan.forced = scheme;
     what_if.node_rate = kUnlimitedRate;

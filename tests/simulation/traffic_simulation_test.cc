@@ -28,6 +28,7 @@ std::vector<TrafficCase> AllCases() {
   for (const int nodes : {2, 4, 8}) {
     cases.push_back({"Server", Scheme::kServer, nodes, 0});
     cases.push_back({"Factor", Scheme::kFactor, nodes, 3});
+    cases.push_back({"Ring", Scheme::kRing, nodes, 0});
     cases.push_back({"Auto", std::nullopt, nodes, 2});
   }
   return cases;

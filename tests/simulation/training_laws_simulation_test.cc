@@ -7,6 +7,7 @@
 
 #include "common/compute/factor_gradient.h"
 #include "common/compute/optimizer.h"
+#include "common/plan/ring_segments.h"
 #include "common/simulation/simulated_cluster.h"
 #include "gtest/gtest.h"
 #include "tests/testing/simulated_jobs.h"
@@ -74,7 +75,7 @@ TEST(TrainingLawsTest, EveryContributionIsCountedOnce) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = RandomJob(seed);
     options.workers = 1 << (seed % 3);
-    options.forced_scheme = Scheme::kServer;
+    options.forced_scheme = seed % 2 == 0 ? Scheme::kServer : Scheme::kRing;
     options.job.optimizer = ExactSgd();
     options.job.optimizer_place = OptimizerPlace::kServer;
     options.network.repeat_probability = 0.3;
@@ -127,7 +128,12 @@ class OneMachine {
         gradient = StackedProduct(step, layer, scale);
         scale = 1.0f;
       } else {
-        gradient = Sum(step, layer, factors);
+        const bool ring = routes[i].scheme == Scheme::kRing;
+        gradient = Sum(step, layer, factors, ring);
+        if (ring) {
+          for (float& value : gradient) value *= scale;
+          scale = 1.0f;
+        }
       }
       ApplyOptimizer(options_.optimizer, step,
                      static_cast<int64_t>(gradient.size()), scale,
@@ -181,22 +187,34 @@ class OneMachine {
                    scale);
   }
 
-  std::vector<float> Sum(int64_t step, int layer, bool factors) const {
-    std::vector<float> sum;
+  std::vector<float> GradientOf(int rank, int64_t step, int layer,
+                                bool factors) const {
+    const LayerSpec& spec = workload_.layers[layer];
+    if (factors) {
+      return Product(FactorsOf(rank, step, layer), spec.rows, layer, 1.0f);
+    }
+    std::vector<float> gradient(spec.parameters);
+    workload_.gradient(rank, step, layer, parameters_[layer],
+                       absl::MakeSpan(gradient));
+    return gradient;
+  }
+
+  // In the order of ranks; a segment of a ring from the worker on whose it is.
+  std::vector<float> Sum(int64_t step, int layer, bool factors,
+                         bool ring) const {
+    std::vector<std::vector<float>> gradients;
     for (int rank = 0; rank < workers_; ++rank) {
-      const LayerSpec& spec = workload_.layers[layer];
-      std::vector<float> gradient(spec.parameters);
-      if (factors) {
-        gradient =
-            Product(FactorsOf(rank, step, layer), spec.rows, layer, 1.0f);
-      } else {
-        workload_.gradient(rank, step, layer, parameters_[layer],
-                           absl::MakeSpan(gradient));
-      }
-      if (rank == 0) {
-        sum = gradient;
-      } else {
-        for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
+      gradients.push_back(GradientOf(rank, step, layer, factors));
+    }
+    std::vector<float> sum(gradients[0].size());
+    const int64_t length =
+        RingSegments(workload_.layers[layer].parameters, workers_)
+            .full_length();
+    for (size_t i = 0; i < sum.size(); ++i) {
+      const auto first = ring ? static_cast<int>(i / length) : 0;
+      sum[i] = gradients[first][i];
+      for (int count = 1; count < workers_; ++count) {
+        sum[i] += gradients[(first + count) % workers_][i];
       }
     }
     return sum;
@@ -286,6 +304,8 @@ INSTANTIATE_TEST_SUITE_P(SchemesAndOptimizers, BatchSplitTest,
                              {"ServerAdam", Scheme::kServer, UpdateRule::kAdam},
                              {"FactorSgd", Scheme::kFactor, UpdateRule::kSgd},
                              {"FactorAdam", Scheme::kFactor, UpdateRule::kAdam},
+                             {"RingSgd", Scheme::kRing, UpdateRule::kSgd},
+                             {"RingAdam", Scheme::kRing, UpdateRule::kAdam},
                          }),
                          [](const auto& info) { return info.param.name; });
 

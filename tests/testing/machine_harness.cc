@@ -152,6 +152,10 @@ absl::StatusOr<Delivery> Deliver(Machine& machine, PeerId from,
     std::memcpy(received.payload.data(), frame.payload.data(),
                 static_cast<size_t>(frame.payload.bytes()));
   }
+  // A checksum that is there has to be right.
+  NEREUS_CHECK(frame.header.payload_crc == 0 ||
+               CheckPayload(received.header, received.payload).ok())
+      << DescribeFrame(frame.header) << ": a wrong checksum";
   Outbox out;
   machine.OnFrame(from, received, out);
   delivery.effects = Carry(out);

@@ -46,7 +46,7 @@ std::vector<Frame> FramesOf(const Job& job, PeerId sender, FrameKind kind,
                             int layer, int64_t chunk, int64_t round,
                             const std::vector<float>& values, uint8_t part = 0);
 
-// A frame without a payload: kPull, kPullFactors.
+// A frame without a payload: kPull, kPullRound.
 Frame PullFrame(const Job& job, PeerId sender, FrameKind kind, int layer,
                 int64_t chunk, int64_t round);
 

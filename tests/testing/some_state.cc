@@ -64,7 +64,8 @@ CoordinatorState SomeState() {
     job.verdicts = {{20, false}, {21, true}};
     job.holders = {{1, 0, false}, {1, 0, true}};
   });
-  state.explanations = {{10, std::nullopt, "no factors"}, {20, 30, "fewer"}};
+  state.explanations = {{10, 15, std::nullopt, "no factors"},
+                        {20, 25, 30, "fewer"}};
   for (const PeerId id : {PeerId::Shard(0), PeerId::Shard(1), PeerId::Worker(0),
                           PeerId::Worker(1), PeerId::Worker(4)}) {
     state.members.push_back(MemberOf(id));

@@ -119,7 +119,7 @@ struct RefusalCase {
 };
 
 constexpr char kWrongKind[] =
-    "workers take results, and factors and pulls from workers";
+    "workers take results, and from workers factors, sums, means and pulls";
 
 void CheckRefusal(const RefusalCase& refusal, FrameHeader header,
                   StartedWorker& worker) {
@@ -238,7 +238,8 @@ INSTANTIATE_TEST_SUITE_P(
                     [](auto& h) { h.part = kOutputGradientMatrix; },
                     "the payload must have 32 bytes"},
         RefusalCase{"OthersFactors", PeerId::Worker(2),
-                    [](auto& h) { h.chunk = 0; }, "each sends its own factors"},
+                    [](auto& h) { h.chunk = 0; },
+                    "each worker sends its own factors"},
         RefusalCase{"PositionAfterTheLast", PeerId::Worker(2),
                     [](auto& h) { h.chunk = 3; },
                     "the round has 3 contributors"},

@@ -64,7 +64,7 @@ struct StepInfo {
 // What one layer cost this worker so far.
 struct LayerReport {
   std::string name;
-  std::string scheme;  // "server" or "factor".
+  std::string scheme;  // "server", "factor" or "ring".
   std::string reason;  // Why the planner chose it, with both sides' figures.
   int64_t rounds = 0;
   int64_t bytes_sent = 0;  // Payload and frame headers.
@@ -84,9 +84,9 @@ struct PeerTraffic {
 //
 // A step is: begin it; as backward produces each layer's gradient (last layer
 // first), Push it; before a layer is used again, Wait for it. How a layer
-// travels (through the servers, or as factors between the workers) is the
-// plan's business, and the client's; so is who else is there: workers may come,
-// leave and die between any two calls.
+// travels (through the servers, around the workers, or as factors between
+// them) is the plan's business, and the client's; so is who else is there:
+// workers may come, leave and die between any two calls.
 //
 //   NEREUS_ASSIGN_OR_RETURN(auto client, Client::Connect(options, layers));
 //   for (;;) {
@@ -110,9 +110,9 @@ struct PeerTraffic {
 // After an error of the job, or a Wait that timed out, buffers that were pushed
 // stay in use until the client is destroyed: declare them before it.
 //
-// Thread-safe: any thread may call any method. Memory: one buffer of each
-// factor layer's K rows per worker and open round (two of them), and the frames
-// in flight.
+// Thread-safe: any thread may call any method. Memory: of each
+// open round (two of them) a factor layer's K rows per worker, and a ring
+// layer's gradient; and the frames in flight.
 class Client {
  public:
   // Joins the job, waits until all its members are there or, if it is running

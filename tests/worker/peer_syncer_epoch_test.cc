@@ -1,5 +1,6 @@
-// A layer by factors from one epoch to the next. All that matters is that all
-// workers have the same bits, so the tests run several of them.
+// A layer between workers from one epoch to the next, by each scheme. All that
+// matters is that all workers have the same bits, so the tests run several of
+// them.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,10 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/random.h"
+#include "common/plan/ring_segments.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/worker/epoch_worker.h"
-#include "worker/factor_syncer.h"
+#include "worker/peer_syncer.h"
 
 namespace nereus {
 namespace {
@@ -25,8 +28,20 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr int64_t kRows = 3;
-constexpr int64_t kM = 5;
-constexpr int64_t kN = 4;
+constexpr int64_t kM = 13;
+constexpr int64_t kN = 11;
+constexpr int64_t kElements = kM * kN + kM;
+
+struct Case {
+  Scheme scheme;
+  OptimizerPlace place;
+
+  bool factors() const { return scheme == Scheme::kFactor; }
+  // That carry a round of so many workers as a whole.
+  size_t memory_frames(size_t workers) const {
+    return factors() ? 2 * workers : workers;
+  }
+};
 
 // With state, so that a worker that lacks it is found out.
 JobOptions Momentum(OptimizerPlace place) {
@@ -36,9 +51,9 @@ JobOptions Momentum(OptimizerPlace place) {
   return options;
 }
 
-JobPtr FactorJob(int workers, OptimizerPlace place) {
+JobPtr PeerJob(int workers, const Case& c) {
   return TestJob(workers, 1, {FactorLayer("fc", kM, kN, true, kRows)},
-                 Momentum(place), Scheme::kFactor);
+                 Momentum(c.place), c.scheme);
 }
 
 // Floats whose sums depend on their order.
@@ -86,21 +101,43 @@ class Cluster {
   const Job& job() const { return *job_; }
 
   Effects Push(int rank, int64_t round) {
-    gradients_[rank] = Buffer::AllocateZeroed(worker(rank).elements() * 4);
+    return PushThatOf(rank, rank, round);
+  }
+  // What worker `of` has found.
+  Effects PushThatOf(int of, int rank, int64_t round) {
+    if (job_->routes[0].scheme != Scheme::kFactor) {
+      gradients_[rank] = FloatBuffer(Noise(kElements, of, round, 0));
+      return worker(rank).Push(round, gradients_[rank]);
+    }
+    gradients_[rank] = Buffer::AllocateZeroed(kElements * 4);
     return worker(rank).PushFactors(
         round,
-        {FloatBuffer(Noise(kRows * kM, rank, round, 0)),
-         FloatBuffer(Noise(kRows * kN, rank, round, 1)), gradients_[rank]});
+        {FloatBuffer(Noise(kRows * kM, of, round, 0)),
+         FloatBuffer(Noise(kRows * kN, of, round, 1)), gradients_[rank]});
   }
 
-  // Brings what `from` sent to all it is for, and what they answer too; but
-  // not to those in `lost`.
-  void Bring(int from, const Effects& effects, std::vector<int> lost = {}) {
+  // Whether a frame to this worker is lost.
+  using Loses = std::function<bool(const Frame& frame, int to)>;
+
+  // Of what a worker contributes.
+  Frame FirstFrame(int from, int64_t round) const {
+    const bool ring = job_->routes[0].scheme == Scheme::kRing;
+    const int position = job_->PositionOf(from);
+    const RingSegments segments(kElements, job_->ContributorsOf(round));
+    const int64_t length = ring ? segments.Length(position) : kRows * kM;
+    return FramesOf(*job_, PeerId::Worker(from),
+                    ring ? FrameKind::kSum : FrameKind::kFactors, 0, position,
+                    round, Noise(std::max<int64_t>(length, 1), from, round, 0))
+        .front();
+  }
+
+  // Brings what `from` sent to all it is for, and what they answer too.
+  void Bring(int from, const Effects& effects, const Loses& lost = {}) {
     for (const auto& sent : effects.sent) {
       for (const WorkerSeat& seat : job_->workers) {
         const PeerId to = PeerId::Worker(seat.rank);
         if (seat.rank == from || sent.to.value_or(to) != to ||
-            std::count(lost.begin(), lost.end(), seat.rank) > 0) {
+            (lost && lost(sent.frame, seat.rank))) {
           continue;
         }
         BringOne(from, seat.rank, sent.frame, lost);
@@ -131,8 +168,7 @@ class Cluster {
   }
 
  private:
-  void BringOne(int from, int to, const Frame& frame,
-                const std::vector<int>& lost) {
+  void BringOne(int from, int to, const Frame& frame, const Loses& lost) {
     const auto delivery =
         Deliver(worker(to).machine(), PeerId::Worker(from), frame);
     ASSERT_TRUE(delivery.ok()) << delivery.status();
@@ -144,24 +180,30 @@ class Cluster {
   std::map<int, Buffer> gradients_;
 };
 
-class FactorEpochTest : public testing::TestWithParam<OptimizerPlace> {};
+class PeerEpochTest : public testing::TestWithParam<Case> {};
 
-INSTANTIATE_TEST_SUITE_P(Places, FactorEpochTest,
-                         testing::Values(OptimizerPlace::kServer,
-                                         OptimizerPlace::kWorker),
-                         [](const auto& info) {
-                           return std::string(OptimizerPlaceName(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    SchemesAndPlaces, PeerEpochTest,
+    testing::Values(Case{Scheme::kFactor, OptimizerPlace::kServer},
+                    Case{Scheme::kFactor, OptimizerPlace::kWorker},
+                    Case{Scheme::kRing, OptimizerPlace::kServer},
+                    Case{Scheme::kRing, OptimizerPlace::kWorker}),
+    [](const auto& info) {
+      return absl::StrCat(SchemeName(info.param.scheme), "_",
+                          OptimizerPlaceName(info.param.place));
+    });
 
-// Three workers; 2's factors of round 1 came to worker 0, which finished it,
-// but not to worker 1. Then 2 dies.
-Cluster HalfFinished(OptimizerPlace place) {
-  Cluster cluster(FactorJob(3, place));
+// Three workers; the last frames of round 1 came to worker 0, which finished
+// it, but not to worker 1. Then 2 dies.
+Cluster HalfFinished(const Case& c) {
+  Cluster cluster(PeerJob(3, c));
   cluster.StartAll();
   cluster.Run({0, 1, 2}, 0);
   cluster.Bring(0, cluster.Push(0, 1));
   cluster.Bring(1, cluster.Push(1, 1));
-  cluster.Bring(2, cluster.Push(2, 1), /*lost=*/{1});
+  cluster.Bring(2, cluster.Push(2, 1), [](const Frame& frame, int to) {
+    return to == 1 && frame.header.kind != FrameKind::kSum;
+  });
   EXPECT_EQ(cluster.worker(0).syncer().done_round(), 1);
   EXPECT_EQ(cluster.worker(1).syncer().done_round(), 0);
   cluster.Kill(2);
@@ -173,27 +215,27 @@ void WithoutTwo(Job& job) {
   job.finished_rounds = {{0, 1, /*holder=*/0, /*contributors=*/3}};
 }
 
-TEST_P(FactorEpochTest, ReportsSayHowFarTheLayerIs) {
+TEST_P(PeerEpochTest, ReportsSayHowFarTheLayerIs) {
   Cluster cluster = HalfFinished(GetParam());
   for (const int rank : {0, 1}) {
     const MachineReport report = cluster.worker(rank).machine().Report();
     EXPECT_EQ(report.begun_step, 1);
     EXPECT_FALSE(report.fetching);
     EXPECT_TRUE(report.closed_rounds.empty());
-    ASSERT_EQ(report.factor_layers.size(), 1u);
-    EXPECT_EQ(report.factor_layers[0].layer, 0);
-    EXPECT_EQ(report.factor_layers[0].done_round, rank == 0 ? 1 : 0);
-    EXPECT_EQ(report.factor_layers[0].contributors, 3);
+    ASSERT_EQ(report.peer_layers.size(), 1u);
+    EXPECT_EQ(report.peer_layers[0].layer, 0);
+    EXPECT_EQ(report.peer_layers[0].done_round, rank == 0 ? 1 : 0);
+    EXPECT_EQ(report.peer_layers[0].contributors, 3);
   }
 }
 
-TEST_P(FactorEpochTest, WhoIsBehindGetsTheFactorsOfAllFromTheHolder) {
+TEST_P(PeerEpochTest, WhoIsBehindGetsTheRoundFromTheHolder) {
   Cluster cluster = HalfFinished(GetParam());
   auto entered = cluster.Enter(WithoutTwo);
   EXPECT_THAT(entered[0].sent, IsEmpty());
   ASSERT_EQ(entered[1].sent.size(), 1u);
   EXPECT_EQ(entered[1].sent[0].to, PeerId::Worker(0));
-  EXPECT_EQ(entered[1].sent[0].frame.header.kind, FrameKind::kPullFactors);
+  EXPECT_EQ(entered[1].sent[0].frame.header.kind, FrameKind::kPullRound);
   EXPECT_EQ(entered[1].sent[0].frame.header.round, 1);
   EXPECT_EQ(cluster.worker(1).syncer().Missing(), "worker 0");
   cluster.Bring(1, entered[1]);
@@ -202,14 +244,14 @@ TEST_P(FactorEpochTest, WhoIsBehindGetsTheFactorsOfAllFromTheHolder) {
   for (int64_t round = 2; round < 5; ++round) cluster.Run({0, 1}, round);
 }
 
-TEST_P(FactorEpochTest, TheHolderMayBeAStepAheadBefore) {
+TEST_P(PeerEpochTest, TheHolderMayBeAStepAheadBefore) {
   Cluster cluster = HalfFinished(GetParam());
   cluster.worker(0).machine().Freeze();
   const Effects held = cluster.Push(0, 2);
   EXPECT_THAT(held.sent, IsEmpty());
   auto entered = cluster.Enter(WithoutTwo);
-  // Its factors of round 2 come to worker 1 before those of round 1.
-  EXPECT_EQ(entered[0].sent.size(), 2u);
+  // Its frames of round 2 come to worker 1 before those of round 1.
+  EXPECT_FALSE(entered[0].sent.empty());
   cluster.Bring(0, entered[0]);
   cluster.Bring(1, entered[1]);
   EXPECT_EQ(cluster.worker(1).syncer().done_round(), 1);
@@ -219,7 +261,7 @@ TEST_P(FactorEpochTest, TheHolderMayBeAStepAheadBefore) {
 }
 
 // Another change comes before the answer has.
-TEST_P(FactorEpochTest, TheHolderKeepsTheRoundThroughSeveralEpochs) {
+TEST_P(PeerEpochTest, TheHolderKeepsTheRoundThroughSeveralEpochs) {
   Cluster cluster = HalfFinished(GetParam());
   for (int epoch = 0; epoch < 3; ++epoch) {
     auto entered = cluster.Enter(WithoutTwo);
@@ -228,7 +270,7 @@ TEST_P(FactorEpochTest, TheHolderKeepsTheRoundThroughSeveralEpochs) {
     const auto asked = Deliver(cluster.worker(0).machine(), PeerId::Worker(1),
                                entered[1].sent[0].frame);
     ASSERT_TRUE(asked.ok()) << asked.status();
-    ASSERT_EQ(asked->effects.sent.size(), 6u);
+    ASSERT_EQ(asked->effects.sent.size(), GetParam().memory_frames(3));
     for (int i = 0; i < epoch; ++i) {
       ASSERT_TRUE(Deliver(cluster.worker(1).machine(), PeerId::Worker(0),
                           asked->effects.sent[i].frame)
@@ -241,25 +283,26 @@ TEST_P(FactorEpochTest, TheHolderKeepsTheRoundThroughSeveralEpochs) {
   cluster.Run({0, 1}, 2);
 }
 
-TEST_P(FactorEpochTest, TheHolderAnswersOnceInAnEpoch) {
+TEST_P(PeerEpochTest, TheHolderAnswersOnceInAnEpoch) {
   Cluster cluster = HalfFinished(GetParam());
   auto entered = cluster.Enter(WithoutTwo);
   const Frame pull = entered[1].sent[0].frame;
   Machine& holder = cluster.worker(0).machine();
-  EXPECT_EQ(DeliverAll(holder, PeerId::Worker(1), {pull}).sent.size(), 6u);
+  EXPECT_EQ(DeliverAll(holder, PeerId::Worker(1), {pull}).sent.size(),
+            GetParam().memory_frames(3));
   const auto again = Deliver(holder, PeerId::Worker(1), pull);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->landing, Landing::Kind::kDiscard);
 }
 
-TEST_P(FactorEpochTest, OneWhoHoldsNothingRefuses) {
+TEST_P(PeerEpochTest, OneWhoHoldsNothingRefuses) {
   Cluster cluster = HalfFinished(GetParam());
   cluster.Enter(WithoutTwo);
   const auto refused = [&](int holder, int asking, int64_t round) {
     const absl::Status status =
         Deliver(cluster.worker(holder).machine(), PeerId::Worker(asking),
                 PullFrame(cluster.job(), PeerId::Worker(asking),
-                          FrameKind::kPullFactors, 0, 0, round))
+                          FrameKind::kPullRound, 0, 0, round))
             .status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()),
@@ -270,7 +313,7 @@ TEST_P(FactorEpochTest, OneWhoHoldsNothingRefuses) {
   for (const int64_t round : {-1, 0, 2}) refused(0, 1, round);
 }
 
-TEST_P(FactorEpochTest, OnlyTheHoldersFactorsCountForItsRound) {
+TEST_P(PeerEpochTest, OnlyWhatTheHolderSendsCountsForItsRound) {
   Cluster cluster = HalfFinished(GetParam());
   cluster.Enter([](Job& job) {
     WithoutTwo(job);
@@ -279,16 +322,15 @@ TEST_P(FactorEpochTest, OnlyTheHoldersFactorsCountForItsRound) {
   const absl::Status status =
       cluster.worker(1)
           .machine()
-          .OnHeader(
-              PeerId::Worker(3),
-              FramesOf(cluster.job(), PeerId::Worker(3), FrameKind::kFactors, 0,
-                       /*chunk=*/2, 1, Noise(kRows * kM, 3, 1, 0))[0]
-                  .header)
+          .OnHeader(PeerId::Worker(3),
+                    cluster.FirstFrame(/*from=*/3, /*round=*/1).header)
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("comes whole from worker 0"));
 }
 
-TEST_P(FactorEpochTest, AHolderThatLeavesServesToo) {
+TEST_P(PeerEpochTest, AHolderThatLeavesServesToo) {
   Cluster cluster = HalfFinished(GetParam());
   auto entered = cluster.Enter([](Job& job) {
     job.workers = {{1, 0}};
@@ -303,8 +345,8 @@ TEST_P(FactorEpochTest, AHolderThatLeavesServesToo) {
 }
 
 // It had no part in the round that is open.
-TEST_P(FactorEpochTest, OneThatHasLeftWaitsForNobody) {
-  Cluster cluster(FactorJob(3, GetParam()));
+TEST_P(PeerEpochTest, OneThatHasLeftWaitsForNobody) {
+  Cluster cluster(PeerJob(3, GetParam()));
   cluster.StartAll();
   cluster.Run({0, 1, 2}, 0);
   cluster.Kill(2);
@@ -316,45 +358,39 @@ TEST_P(FactorEpochTest, OneThatHasLeftWaitsForNobody) {
 }
 
 // Nobody has finished it: it is done again by those who live.
-TEST_P(FactorEpochTest, AnOpenRoundIsDoneAgainWithoutTheDead) {
-  Cluster cluster(FactorJob(3, GetParam()));
-  Cluster expected(FactorJob(2, GetParam()));
+TEST_P(PeerEpochTest, AnOpenRoundIsDoneAgainWithoutTheDead) {
+  Cluster cluster(PeerJob(3, GetParam()));
+  Cluster expected(PeerJob(2, GetParam()));
   cluster.StartAll();
   expected.StartAll();
   // Worker 0's dead: those behind it move up.
   cluster.Bring(0, cluster.Push(0, 0));
-  cluster.Bring(2, cluster.Push(2, 0), /*lost=*/{1});
+  cluster.Bring(2, cluster.Push(2, 0),
+                [](const Frame&, int to) { return to == 1; });
   cluster.Push(1, 0);
   cluster.Kill(0);
   auto entered = cluster.Enter([](Job& job) {
     job.workers = {{1, 0}, {2, 0}};
   });
   for (const int rank : {2, 1}) {
-    EXPECT_EQ(entered[rank].sent.size(), 2u);
+    EXPECT_EQ(entered[rank].sent.size(), GetParam().memory_frames(1));
     cluster.Bring(rank, entered[rank]);
   }
   cluster.ExpectDone({1, 2}, 0);
   EXPECT_EQ(cluster.worker(1).syncer().contributors(), 2);
   // The same as if there had never been another one.
   for (const int rank : {0, 1}) {
-    const Buffer gradient =
-        Buffer::AllocateZeroed(expected.worker(rank).elements() * 4);
-    const Effects pushed = expected.worker(rank).PushFactors(
-        0, {FloatBuffer(Noise(kRows * kM, rank + 1, 0, 0)),
-            FloatBuffer(Noise(kRows * kN, rank + 1, 0, 1)), gradient});
-    expected.Bring(rank, pushed);
-    if (rank == 1 && GetParam() == OptimizerPlace::kWorker) {
-      EXPECT_EQ(FloatsOf(gradient), cluster.Outcome(1));
-    }
+    expected.Bring(rank, expected.PushThatOf(rank + 1, rank, 0));
   }
+  EXPECT_EQ(expected.Outcome(1), cluster.Outcome(1));
   EXPECT_EQ(FloatsOf(expected.worker(0).parameters()),
             FloatsOf(cluster.worker(1).parameters()));
   cluster.Run({1, 2}, 1);
 }
 
 // What the report says must stay true.
-TEST_P(FactorEpochTest, FrozenNoRoundIsFinished) {
-  Cluster cluster(FactorJob(2, GetParam()));
+TEST_P(PeerEpochTest, FrozenNoRoundIsFinished) {
+  Cluster cluster(PeerJob(2, GetParam()));
   cluster.StartAll();
   cluster.Push(0, 0);
   cluster.worker(0).machine().Freeze();
@@ -371,8 +407,8 @@ TEST_P(FactorEpochTest, FrozenNoRoundIsFinished) {
   cluster.ExpectDone({0, 1}, 0);
 }
 
-TEST_P(FactorEpochTest, FrozenALastPushFinishesNothing) {
-  Cluster cluster(FactorJob(2, GetParam()));
+TEST_P(PeerEpochTest, FrozenALastPushFinishesNothing) {
+  Cluster cluster(PeerJob(2, GetParam()));
   cluster.StartAll();
   cluster.Bring(1, cluster.Push(1, 0));
   cluster.worker(0).machine().Freeze();
@@ -384,8 +420,8 @@ TEST_P(FactorEpochTest, FrozenALastPushFinishesNothing) {
 }
 
 // Worker 7 joins two that have done rounds 0 and 1.
-Cluster WithJoiner(OptimizerPlace place, bool next_pushed) {
-  Cluster cluster(FactorJob(2, place));
+Cluster WithJoiner(const Case& c, bool next_pushed) {
+  Cluster cluster(PeerJob(2, c));
   cluster.StartAll();
   for (const int64_t round : {0, 1}) cluster.Run({0, 1}, round);
   if (next_pushed) {
@@ -397,7 +433,7 @@ Cluster WithJoiner(OptimizerPlace place, bool next_pushed) {
   return cluster;
 }
 
-TEST_P(FactorEpochTest, AJoinerHasTheBitsOfAllOthers) {
+TEST_P(PeerEpochTest, AJoinerHasTheBitsOfAllOthers) {
   Cluster cluster = WithJoiner(GetParam(), /*next_pushed=*/false);
   cluster.Enter([](Job& job) {
     job.workers.push_back({7, 2});
@@ -408,9 +444,9 @@ TEST_P(FactorEpochTest, AJoinerHasTheBitsOfAllOthers) {
   const Effects started = cluster.worker(7).Start();
   ASSERT_EQ(started.sent.size(), 1u);
   EXPECT_EQ(started.sent[0].to, PeerId::Worker(1));
-  EXPECT_TRUE(cluster.worker(7).machine().Report().factor_layers.empty());
+  EXPECT_TRUE(cluster.worker(7).machine().Report().peer_layers.empty());
   cluster.Bring(7, started);
-  const bool here = GetParam() == OptimizerPlace::kServer;
+  const bool here = GetParam().place == OptimizerPlace::kServer;
   // The caller's own update comes before its next push.
   EXPECT_EQ(cluster.worker(7).syncer().done_round(), here ? 1 : -2);
   for (const int rank : {0, 1}) cluster.Bring(rank, cluster.Push(rank, 2));
@@ -427,7 +463,7 @@ TEST_P(FactorEpochTest, AJoinerHasTheBitsOfAllOthers) {
   }
 }
 
-TEST_P(FactorEpochTest, ARoundBeforeTheJoinersFirstGoesOnWithoutIt) {
+TEST_P(PeerEpochTest, ARoundBeforeTheJoinersFirstGoesOnWithoutIt) {
   Cluster cluster = WithJoiner(GetParam(), /*next_pushed=*/true);
   auto entered = cluster.Enter([](Job& job) {
     job.workers.push_back({7, 3});
@@ -441,7 +477,7 @@ TEST_P(FactorEpochTest, ARoundBeforeTheJoinersFirstGoesOnWithoutIt) {
   for (const int rank : {0, 1}) cluster.Bring(rank, entered[rank]);
   cluster.ExpectDone({0, 1}, 2);
   EXPECT_EQ(cluster.worker(0).syncer().contributors(), 2);
-  const bool here = GetParam() == OptimizerPlace::kServer;
+  const bool here = GetParam().place == OptimizerPlace::kServer;
   EXPECT_EQ(cluster.worker(7).syncer().fetching(), !here);
   for (const int rank : {0, 1}) cluster.Bring(rank, cluster.Push(rank, 3));
   EXPECT_EQ(cluster.worker(7).syncer().done_round(), 2);
@@ -449,19 +485,19 @@ TEST_P(FactorEpochTest, ARoundBeforeTheJoinersFirstGoesOnWithoutIt) {
   cluster.ExpectDone({0, 1, 7}, 3);
 }
 
-TEST_P(FactorEpochTest, OneWhoHasLeftTakesNoFactors) {
-  Cluster cluster(FactorJob(2, GetParam()));
+TEST_P(PeerEpochTest, OneWhoHasLeftTakesNoRounds) {
+  Cluster cluster(PeerJob(2, GetParam()));
   cluster.StartAll();
   cluster.Push(1, 0);
   cluster.Enter([](Job& job) {
     job.workers = {{0, 0}};
     job.leavers = {1};
   });
-  const Effects pushed = cluster.Push(0, 0);
+  cluster.Push(0, 0);
   const absl::Status status =
       cluster.worker(1)
           .machine()
-          .OnHeader(PeerId::Worker(0), pushed.sent[0].frame.header)
+          .OnHeader(PeerId::Worker(0), cluster.FirstFrame(0, 0).header)
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("has left"));

@@ -1,0 +1,394 @@
+#include "worker/ring_syncer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random.h"
+#include "common/plan/ring_segments.h"
+#include "common/plan/traffic.h"
+#include "tests/testing/machine_harness.h"
+#include "worker/worker_machine.h"
+
+namespace nereus {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+JobOptions PlainSgd(OptimizerPlace place) {
+  JobOptions options;
+  options.optimizer.learning_rate = 1.0f;
+  options.optimizer.momentum = 0.0f;
+  options.optimizer_place = place;
+  return options;
+}
+
+JobPtr RingJob(int workers, int64_t elements,
+               OptimizerPlace place = OptimizerPlace::kWorker) {
+  return TestJob(workers, 1, {VectorLayer("v", elements)}, PlainSgd(place),
+                 Scheme::kRing);
+}
+
+// Values whose sums depend on their order.
+std::vector<float> Noise(int64_t count, int rank, int64_t round) {
+  Random random(static_cast<uint64_t>(rank * 1000 + round));
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) {
+    values.push_back(static_cast<float>(random.Uniform() - 0.5));
+  }
+  return values;
+}
+
+// Workers on a ring, and connections between them, each in order, whose frames
+// come in an order that a seed draws.
+class Ring {
+ public:
+  Ring(JobPtr job, uint64_t seed) : job_(std::move(job)), random_(seed) {
+    for (const WorkerSeat& seat : job_->workers) {
+      const int64_t elements = job_->layers[0].parameters;
+      parameters_.push_back(Buffer::AllocateZeroed(elements * 4));
+      machines_.push_back(std::make_unique<WorkerMachine>(
+          job_, seat.rank,
+          std::vector<LayerMemory>{{parameters_.back(), Buffer()}}));
+      gradients_.emplace_back();
+      bytes_.push_back(0);
+      WorkerMachine& machine = *machines_.back();
+      Outbox out;
+      machine.Start(out);
+      Carry(out);
+      for (const Chunk& chunk : job_->placement.layer_chunks(0)) {
+        const std::vector<float> values = IntegerValues(elements, 3);
+        DeliverAll(machine, PeerId::Shard(0),
+                   FramesOf(*job_, PeerId::Shard(0), FrameKind::kResult, 0,
+                            chunk.index, kInitialRound,
+                            {values.begin() + chunk.offset,
+                             values.begin() + chunk.offset + chunk.length}));
+      }
+    }
+  }
+
+  void Push(int rank, int64_t round, const std::vector<float>& gradient) {
+    gradients_[rank] = FloatBuffer(gradient);
+    Outbox out;
+    const absl::Status status =
+        machines_[rank]->OnPush(0, round, gradients_[rank], out);
+    ASSERT_TRUE(status.ok()) << status;
+    Post(rank, Carry(out));
+  }
+
+  // Until nothing is under way.
+  void Settle() {
+    while (!links_.empty()) {
+      auto link = links_.begin();
+      std::advance(link, random_.Below(links_.size()));
+      const auto [from, to] = link->first;
+      const Frame frame = link->second.front();
+      link->second.pop_front();
+      if (link->second.empty()) links_.erase(link);
+      const auto delivery =
+          Deliver(*machines_[to], PeerId::Worker(from), frame);
+      ASSERT_TRUE(delivery.ok()) << delivery.status();
+      Post(to, delivery->effects);
+    }
+  }
+
+  std::vector<float> Gradient(int rank) const {
+    return FloatsOf(gradients_[rank]);
+  }
+  std::vector<float> Parameters(int rank) const {
+    return FloatsOf(parameters_[rank]);
+  }
+  WorkerMachine& machine(int rank) { return *machines_[rank]; }
+  const Syncer& syncer(int rank) { return machines_[rank]->syncer(0); }
+  const Job& job() const { return *job_; }
+  // By worker, sent and received.
+  const std::vector<int64_t>& bytes() const { return bytes_; }
+
+ private:
+  void Post(int from, const Effects& effects) {
+    for (const auto& sent : effects.sent) {
+      ASSERT_TRUE(sent.to.has_value() && sent.to->role == Role::kWorker);
+      const int64_t bytes = kFrameHeaderBytes + sent.frame.payload.bytes();
+      bytes_[from] += bytes;
+      bytes_[sent.to->rank] += bytes;
+      links_[{from, sent.to->rank}].push_back(sent.frame);
+    }
+  }
+
+  const JobPtr job_;
+  Random random_;
+  std::vector<std::unique_ptr<WorkerMachine>> machines_;
+  std::vector<Buffer> parameters_;
+  std::vector<Buffer> gradients_;
+  std::vector<int64_t> bytes_;
+  std::map<std::pair<int, int>, std::deque<Frame>> links_;
+};
+
+// Sizes that divide by nothing, smaller than the ring, of several frames.
+constexpr int64_t kSizes[] = {1, 2, 15, 16, 17, 33, 1000, 65536, 200001};
+
+TEST(RingSegmentsTest, CoverTheLayerInOrderAndEvenly) {
+  for (const int64_t elements : kSizes) {
+    for (int64_t contributors = 1; contributors < 20; ++contributors) {
+      const RingSegments segments(elements, contributors);
+      int64_t offset = 0;
+      for (int64_t index = 0; index < contributors; ++index) {
+        EXPECT_EQ(segments.Offset(index), offset);
+        EXPECT_LE(segments.Length(index), elements / contributors + 16);
+        if (index < segments.full_count()) {
+          EXPECT_EQ(segments.Length(index), segments.full_length());
+        }
+        offset += segments.Length(index);
+      }
+      EXPECT_EQ(offset, elements);
+    }
+  }
+}
+
+TEST(RingSyncerTest, AllHaveTheMeanAndTheSameBits) {
+  for (const int64_t elements : kSizes) {
+    for (int workers = 1; workers <= 6; ++workers) {
+      SCOPED_TRACE(absl::StrCat(elements, " elements, ", workers, " workers"));
+      Ring ring(RingJob(workers, elements), /*seed=*/elements + workers);
+      for (int64_t round = 0; round < 4; ++round) {
+        const bool exact = round % 2 == 0;
+        std::vector<float> sum(elements, 0.0f);
+        for (int rank = 0; rank < workers; ++rank) {
+          const auto gradient = exact ? IntegerValues(elements, rank + round)
+                                      : Noise(elements, rank, round);
+          for (int64_t i = 0; i < elements; ++i) sum[i] += gradient[i];
+          ring.Push(rank, round, gradient);
+        }
+        ring.Settle();
+        for (int rank = 0; rank < workers; ++rank) {
+          EXPECT_EQ(ring.syncer(rank).done_round(), round);
+          EXPECT_EQ(ring.syncer(rank).contributors(), workers);
+          ASSERT_EQ(ring.Gradient(rank), ring.Gradient(0)) << rank;
+        }
+        if (!exact) continue;
+        for (float& value : sum) value *= 1.0f / static_cast<float>(workers);
+        ASSERT_EQ(ring.Gradient(0), sum);
+      }
+    }
+  }
+}
+
+TEST(RingSyncerTest, TheBitsDoNotDependOnTheOrderOfArrival) {
+  std::vector<float> first;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    Ring ring(RingJob(5, 200001), seed);
+    Random random(seed);
+    std::vector<int> ranks = {0, 1, 2, 3, 4};
+    for (size_t i = 4; i > 0; --i) std::swap(ranks[i], ranks[random.Below(i)]);
+    for (const int rank : ranks) {
+      ring.Push(rank, 0, Noise(200001, rank, 0));
+      if (random.Chance(0.5)) ring.Settle();
+    }
+    ring.Settle();
+    if (first.empty()) first = ring.Gradient(0);
+    for (int rank = 0; rank < 5; ++rank) {
+      ASSERT_EQ(ring.Gradient(rank), first);
+    }
+  }
+}
+
+TEST(RingSyncerTest, WorkersUpdateAlike) {
+  Ring ring(RingJob(3, 100, OptimizerPlace::kServer), 1);
+  for (int64_t round = 0; round < 3; ++round) {
+    for (const int rank : {2, 0, 1}) {
+      ring.Push(rank, round, std::vector<float>(100, 3.0f * (rank + 1)));
+    }
+    ring.Settle();
+  }
+  std::vector<float> expected = IntegerValues(100, 3);
+  for (float& value : expected) value -= 3 * 6.0f;
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ring.Parameters(rank), expected);
+    // The caller's gradient is as it was.
+    EXPECT_THAT(ring.Gradient(rank), Each(3.0f * (rank + 1)));
+  }
+}
+
+TEST(RingSyncerTest, EveryWorkerMovesThePredictedBytes) {
+  for (const int64_t elements : kSizes) {
+    for (int workers = 1; workers <= 6; ++workers) {
+      Ring ring(RingJob(workers, elements), 7);
+      for (int rank = 0; rank < workers; ++rank) {
+        ring.Push(rank, 0, IntegerValues(elements, rank));
+      }
+      ring.Settle();
+      const Job& job = ring.job();
+      EXPECT_EQ(ring.bytes(),
+                PredictNodeBytes(job.layers, job.routes, job.placement, workers,
+                                 kFrameHeaderBytes, kFramePayloadBytesMax))
+          << elements << " elements, " << workers << " workers";
+    }
+  }
+}
+
+// It may be a round ahead: its predecessor and it have done the one before.
+TEST(RingSyncerTest, TakesTheSumsOfTheNextRound) {
+  Ring ring(RingJob(2, 64), 1);
+  ring.Push(0, 0, IntegerValues(64, 0));
+  ring.Push(1, 0, IntegerValues(64, 1));
+  ring.Settle();
+  ring.Push(0, 1, IntegerValues(64, 2));
+  ring.Settle();
+  EXPECT_EQ(ring.syncer(0).done_round(), 0);
+  ring.Push(1, 1, IntegerValues(64, 3));
+  ring.Settle();
+  EXPECT_EQ(ring.syncer(0).done_round(), 1);
+  EXPECT_EQ(ring.Gradient(0), ring.Gradient(1));
+}
+
+TEST(RingSyncerTest, SaysWhoHasNotContributed) {
+  constexpr int64_t kElements = 200001;
+  for (int missing = 0; missing < 5; ++missing) {
+    Ring ring(RingJob(5, kElements), missing);
+    for (int rank = 0; rank < 5; ++rank) {
+      if (rank != missing) ring.Push(rank, 0, IntegerValues(kElements, rank));
+    }
+    ring.Settle();
+    for (int rank = 0; rank < 5; ++rank) {
+      if (rank == missing) continue;
+      EXPECT_EQ(ring.syncer(rank).Missing(), absl::StrCat("worker ", missing));
+    }
+  }
+}
+
+TEST(RingSyncerTest, FactorsAreMultipliedFirst) {
+  const JobPtr job = TestJob(1, 1, {FactorLayer("fc", 2, 3, true, 1)},
+                             PlainSgd(OptimizerPlace::kWorker), Scheme::kRing);
+  WorkerMachine machine(job, 0, {{Buffer::AllocateZeroed(8 * 4), Buffer()}});
+  Outbox out;
+  machine.Start(out);
+  Carry(out);
+  DeliverAll(machine, PeerId::Shard(0),
+             FramesOf(*job, PeerId::Shard(0), FrameKind::kResult, 0, 0,
+                      kInitialRound, IntegerValues(8, 0)));
+  const Buffer gradient = Buffer::AllocateZeroed(8 * 4);
+  ASSERT_TRUE(machine
+                  .OnPushFactors(
+                      0, 0,
+                      {FloatBuffer({2, 3}), FloatBuffer({5, 7, 11}), gradient},
+                      out)
+                  .ok());
+  EXPECT_THAT(Carry(out).done, SizeIs(1));
+  EXPECT_EQ(FloatsOf(gradient),
+            (std::vector<float>{10, 14, 22, 15, 21, 33, 2, 3}));
+}
+
+// Of three workers 1 has pushed: it may have the sums of segments 0 and 2 from
+// worker 0, and then the means of 0 and 1.
+struct RefusalCase {
+  const char* name;
+  std::function<void(FrameHeader&)> spoil;
+  const char* message;
+};
+
+class RingRefusalTest : public testing::TestWithParam<RefusalCase> {};
+
+TEST_P(RingRefusalTest, EndsTheConnection) {
+  const JobPtr job = RingJob(3, 300);
+  Ring ring(job, 1);
+  ring.Push(1, 0, IntegerValues(300, 1));
+  WorkerMachine& machine = ring.machine(1);
+  const int64_t length = RingSegments(300, 3).Length(0);
+  FrameHeader header = FramesOf(*job, PeerId::Worker(0), FrameKind::kSum, 0,
+                                /*chunk=*/0, 0, IntegerValues(length, 0))
+                           .front()
+                           .header;
+  ASSERT_TRUE(machine.OnHeader(header.sender, header).ok());
+  GetParam().spoil(header);
+  const absl::Status status = machine.OnHeader(header.sender, header).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Headers, RingRefusalTest,
+    testing::Values(
+        RefusalCase{"AnotherSender",
+                    [](FrameHeader& h) { h.sender = PeerId::Worker(2); },
+                    "worker 0 comes before this one on the ring"},
+        RefusalCase{"Shard",
+                    [](FrameHeader& h) { h.sender = PeerId::Shard(0); },
+                    "from workers"},
+        RefusalCase{"OwnSegment", [](FrameHeader& h) { h.chunk = 1; },
+                    "begins with this worker"},
+        RefusalCase{"NoSuchSegment", [](FrameHeader& h) { h.chunk = 3; },
+                    "the ring has 3 segments"},
+        RefusalCase{"Part", [](FrameHeader& h) { h.part = 1; },
+                    "the part must be 0"},
+        RefusalCase{"Offset", [](FrameHeader& h) { h.offset = 65536; },
+                    "the offset"},
+        RefusalCase{"Length", [](FrameHeader& h) { h.payload_bytes -= 4; },
+                    "the payload must have"},
+        RefusalCase{"InitialRound", [](FrameHeader& h) { h.round = -1; },
+                    "rounds 0 and 1 are open"},
+        RefusalCase{"RoundAhead", [](FrameHeader& h) { h.round = 2; },
+                    "rounds 0 and 1 are open"},
+        RefusalCase{"MeanAhead",
+                    [](FrameHeader& h) {
+                      h.kind = FrameKind::kMean;
+                      h.round = 1;
+                    },
+                    "a mean without this worker's gradient"},
+        RefusalCase{"MeanOfItsOwn",
+                    [](FrameHeader& h) {
+                      h.kind = FrameKind::kMean;
+                      h.chunk = 2;
+                      h.payload_bytes = 4 * (300 - 2 * 112);
+                    },
+                    "this worker's to make"},
+        RefusalCase{"Factors",
+                    [](FrameHeader& h) { h.kind = FrameKind::kFactors; },
+                    "goes by scheme ring"},
+        RefusalCase{"PullRound",
+                    [](FrameHeader& h) {
+                      h.kind = FrameKind::kPullRound;
+                      h.wire = WireType::kNone;
+                      h.payload_bytes = 0;
+                    },
+                    "does not hold that round"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(RingSyncerTest, ARepeatedFrameCountsOnce) {
+  const JobPtr job = RingJob(3, 300);
+  Ring ring(job, 1);
+  ring.Push(1, 0, IntegerValues(300, 1));
+  const std::vector<Frame> frames =
+      FramesOf(*job, PeerId::Worker(0), FrameKind::kSum, 0, 0, 0,
+               IntegerValues(RingSegments(300, 3).Length(0), 0));
+  EXPECT_THAT(DeliverAll(ring.machine(1), PeerId::Worker(0), frames).sent,
+              SizeIs(1));
+  const auto again = Deliver(ring.machine(1), PeerId::Worker(0), frames[0]);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->landing, Landing::Kind::kDiscard);
+}
+
+TEST(RingSyncerTest, NothingIsSentWithoutItsOwnGradient) {
+  const JobPtr job = RingJob(3, 300);
+  Ring ring(job, 1);
+  const std::vector<Frame> frames =
+      FramesOf(*job, PeerId::Worker(0), FrameKind::kSum, 0, 0, 0,
+               IntegerValues(RingSegments(300, 3).Length(0), 0));
+  EXPECT_THAT(DeliverAll(ring.machine(1), PeerId::Worker(0), frames).sent,
+              IsEmpty());
+}
+
+}  // namespace
+}  // namespace nereus
