@@ -112,7 +112,7 @@ void Shard::Reopen(Slot& slot) const {
   slot.copy = CopyState::kUnknown;
   slot.offered = false;
   slot.incoming = ChunkCopy();
-  slot.pulled.assign(job_->workers.size(), false);
+  slot.pulled.assign(job_->workers.size(), kInitialRound - 1);
   slot.repeated.assign(job_->workers.size(), kInitialRound - 1);
   slot.early_pulls.clear();
 }
@@ -190,17 +190,27 @@ absl::StatusOr<Landing> Shard::OnPullHeader(const Slot& slot,
       header.part != kValuesPart) {
     return Refuse(header, "a pull has no payload, no offset and part 0");
   }
-  if (header.round != job_->workers[position].first_step - 1) {
-    return Refuse(header,
-                  absl::StrCat("this worker takes part from round ",
-                               job_->workers[position].first_step, " on"));
-  }
-  if (!updates_here(slot) && header.round != job_->base_round) {
-    return Refuse(header, absl::StrCat("the values held here are of round ",
-                                       job_->base_round));
-  }
   // Once: a worker that only asked would fill the queue of what it is owed.
-  return slot.pulled[position] ? Landing::Discard() : Landing::Scratch();
+  if (header.round <= slot.pulled[position]) return Landing::Discard();
+  if (MayGather(slot, header, position)) return Landing::Scratch();
+  if (header.round != job_->workers[position].first_step - 1) {
+    return Refuse(header, absl::StrCat("this worker takes part from round ",
+                                       job_->workers[position].first_step,
+                                       " on, round ", slot.round, " is open"));
+  }
+  if (updates_here(slot) || header.round == job_->base_round) {
+    return Landing::Scratch();
+  }
+  return Refuse(header, absl::StrCat("the values held here are of round ",
+                                     job_->base_round));
+}
+
+bool Shard::MayGather(const Slot& slot, const FrameHeader& header,
+                      int position) const {
+  return job_->decoupled() &&
+         !PassesServers(job_->routes[slot.chunk.layer].scheme) &&
+         header.round >= job_->workers[position].first_step &&
+         header.round >= slot.round - 1 && header.round <= slot.round;
 }
 
 absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
@@ -254,7 +264,7 @@ bool Shard::AsksAgain(const Slot& slot, const FrameHeader& header,
       header.round == slot.round - 1 && slot.closed_in < job_->epoch;
   const bool closing = header.round == slot.round && slot.closing &&
                        slot.completed_in < job_->epoch;
-  return (before || closing) && header.offset == 0 &&
+  return !job_->decoupled() && (before || closing) && header.offset == 0 &&
          header.round > slot.repeated[position];
 }
 
@@ -266,7 +276,7 @@ void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
   if (from.role == Role::kShard) return OnServerFrame(slot, frame, out);
   const int position = job_->PositionOf(from.rank);
   if (frame.header.kind == FrameKind::kPull) {
-    slot.pulled[position] = true;
+    slot.pulled[position] = frame.header.round;
     Pull(slot, {from.rank, frame.header.round}, out);
     return;
   }
@@ -375,7 +385,7 @@ void Shard::Close(Slot& slot, Outbox& out) {
   }
   // Its contributors wait for it, unless they are those of an earlier epoch: in
   // this one, workers ask.
-  if (serves() && slot.completed_in == job_->epoch) {
+  if (serves() && slot.completed_in == job_->epoch && !job_->decoupled()) {
     CutIntoFrames(ResultHeader(slot, slot.round), result, [&](Frame frame) {
       out.Add(BroadcastFrame{std::move(frame)});
     });

@@ -34,7 +34,8 @@ namespace nereus {
 //
 // A new epoch drops what the open rounds have: the workers contribute to them
 // again, in the new epoch, and those who missed the result of a round that was
-// closed are sent it. So a dead worker's part of an open round is never
+// closed are sent it. With Overlap::kDecoupled nobody is sent a result who has
+// not asked for it. So a dead worker's part of an open round is never
 // counted, and that of a closed one is, for all alike.
 //
 // If the shard has a copy, a round whose contributions are all there is
@@ -163,9 +164,9 @@ class Shard final : public Machine {
     bool offered = false;  // It was sent the mean of the closing round.
     ChunkCopy incoming;    // On the copy: from the server.
 
-    // Of this epoch, by the workers' positions: a worker may ask once, and is
-    // sent again once what it missed; the last such round.
-    std::vector<bool> pulled;
+    // Of this epoch, by the workers' positions: a worker may ask for a round
+    // once, and is sent again once what it missed; the last such rounds.
+    std::vector<int64_t> pulled;
     std::vector<int64_t> repeated;
     std::vector<EarlyPull> early_pulls;
   };
@@ -188,6 +189,10 @@ class Shard final : public Machine {
   absl::StatusOr<Landing> OnPullHeader(const Slot& slot,
                                        const FrameHeader& header,
                                        int position) const;
+  // Whether a worker may ask for a round's outcome: of one that it takes part
+  // in, and that may be the last one closed, or the open one.
+  bool MayGather(const Slot& slot, const FrameHeader& header,
+                 int position) const;
   // Whether a contribution to a round that had all of them in an earlier epoch
   // asks for its result.
   bool AsksAgain(const Slot& slot, const FrameHeader& header,

@@ -96,7 +96,9 @@ class ClientImpl final : public Client {
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
                            absl::Span<float> gradient) override;
   absl::Status Wait(int layer, int64_t step) override;
+  absl::Status WaitForward(int layer) override;
   absl::Status WaitAll(int64_t step) override;
+  bool decoupled() const override { return job_->decoupled(); }
   bool Skipped(int64_t step) const override { return rounds_->Skipped(step); }
   bool may_skip() const override { return job_->votes(); }
   bool takes_factors(int layer) const override {
@@ -147,6 +149,7 @@ class ClientImpl final : public Client {
   WorkerMachine* machine_ = nullptr;  // The member's.
   StepPlan steps_;
   int64_t life_ = 0;         // Counts its machines.
+  int64_t begun_life_ = 0;   // In which the caller has begun its last step.
   bool is_started_ = false;  // The last one may write the caller's values.
   std::optional<int64_t> begins_;  // A step that the caller waits to begin.
   StallWatch stalls_;
@@ -329,7 +332,10 @@ void ClientImpl::StartMachine(Outbox& out) {
 void ClientImpl::TryBegin(int64_t step) {
   begins_.reset();
   if (machine_->BeginStep(step)) {
-    rounds_->Begin(steps_.InfoOf(step, rank_));
+    StepInfo info = steps_.InfoOf(step, rank_);
+    info.went_back = begun_life_ > 0 && begun_life_ != life_;
+    begun_life_ = life_;
+    rounds_->Begin(info);
   } else {
     begins_ = step;  // Once the next epoch has begun.
   }
@@ -419,7 +425,15 @@ absl::Status ClientImpl::PushFactors(int layer, int64_t step,
   return absl::OkStatus();
 }
 
+absl::Status ClientImpl::WaitForward(int layer) {
+  NEREUS_RETURN_IF_ERROR(rounds_->CheckLayer(layer));
+  return Wait(layer, rounds_->pushed(layer));
+}
+
 absl::Status ClientImpl::Wait(int layer, int64_t step) {
+  if (job_->decoupled() && !rounds_->IsDone(layer, step)) {
+    driver_->Post([this, layer](Outbox& out) { machine_->OnWait(layer, out); });
+  }
   const absl::Status status =
       rounds_->Await(layer, step, options_.round_timeout);
   if (!absl::IsDeadlineExceeded(status)) return status;
@@ -433,7 +447,8 @@ void ClientImpl::TakeStock() {
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
     const Syncer& syncer = machine_->syncer(layer);
     const int64_t round = syncer.done_round() + 1;
-    if (!syncer.waits() || (waiting.has_value() && waiting->round <= round)) {
+    const bool waits = syncer.waits() && syncer.gathers();
+    if (!waits || (waiting.has_value() && waiting->round <= round)) {
       continue;
     }
     waiting = Stall{layer, round, syncer.Missing(), absl::ZeroDuration()};
@@ -490,6 +505,9 @@ std::vector<PeerTraffic> ClientImpl::traffic() const {
 
 absl::Status ClientImpl::Leave() {
   NEREUS_RETURN_IF_ERROR(rounds_->failure());
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    NEREUS_RETURN_IF_ERROR(WaitForward(static_cast<int>(layer)));
+  }
   const int64_t last_step = rounds_->pushed_step();
   driver_->Post(
       [this, last_step](Outbox& out) { member_->OnLeave(last_step, out); });

@@ -106,6 +106,11 @@ void PeerSyncer::Contribute(Outbox& out) {
   FinishIfComplete(out);
 }
 
+void PeerSyncer::BeginGather(Outbox& out) {
+  if (RoundAt(next_round()).sent) GatherOwn(out);
+  FinishIfComplete(out);
+}
+
 absl::StatusOr<Landing> PeerSyncer::OnHeader(const FrameHeader& header) const {
   if (header.kind == FrameKind::kPullRound) return OnPullRoundHeader(header);
   return Carries(header.kind) ? OnRoundHeader(header)
@@ -170,7 +175,8 @@ void PeerSyncer::OnFrame(const FrameHeader& header, Outbox& out) {
 
 void PeerSyncer::FinishIfComplete(Outbox& out) {
   Round& round = RoundAt(next_round());
-  if (!pushed() || round.missing > 0) return;
+  // What is held others need, too.
+  if (!pushed() || held() || !gathers() || round.missing > 0) return;
   const std::optional<bool> skipped = Skipped(round.round);
   if (!skipped.has_value()) return;
   if (!*skipped) {

@@ -57,6 +57,8 @@ class PeerSyncer : public Syncer {
   // This worker's contribution to the open round, again where an epoch is new.
   virtual void PlaceOwn(Outbox& out) = 0;
   virtual void SendOwn(Outbox& out) = 0;
+  // What was put off until this worker gathers.
+  virtual void GatherOwn(Outbox&) {}
   // A frame of the open round or the one after it, but for those that the
   // holder sends.
   virtual absl::StatusOr<Landing> PlaceFrame(
@@ -97,6 +99,7 @@ class PeerSyncer : public Syncer {
 
  private:
   void Contribute(Outbox& out) final;
+  void BeginGather(Outbox& out) final;
   void EnterEpoch(Outbox& out) final;
   void Settle(Outbox& out) final {
     if (!fetching()) FinishIfComplete(out);

@@ -102,7 +102,7 @@ void RingSyncer::PassSum(const FrameHeader& header, Outbox& out) {
     out.Add(ScaleValues{place.values,
                         1.0f / static_cast<float>(round.contributors)});
     Mark(round, place.index);
-    PassMean(sum, place.values, out);
+    if (gathers()) PassMean(sum, place.values, out);
     return;
   }
   SendToNext({sum, place.values}, out);
@@ -170,8 +170,28 @@ void RingSyncer::TakeFrame(const FrameHeader& header, Outbox& out) {
     return;
   }
   Mark(round, place.index);
-  const bool last = static_cast<int>(header.chunk) == Around(round, 2);
-  if (!last) PassMean(header, place.values, out);
+  if (!gathers()) return Gather(out);
+  if (!IsLastWith(round, header.chunk)) PassMean(header, place.values, out);
+}
+
+bool RingSyncer::IsLastWith(const Round& round, uint32_t segment) const {
+  return segment != static_cast<uint32_t>(Around(round, 1)) &&
+         segment == static_cast<uint32_t>(Around(round, 2));
+}
+
+void RingSyncer::GatherOwn(Outbox& out) {
+  const Round& round = RoundAt(next_round());
+  if (round.contributors == 1) return;
+  for (int count = 0; count < round.contributors; ++count) {
+    const int index = Around(round, count);
+    if (IsLastWith(round, index)) continue;
+    ForFrames(round, FrameKind::kMean, index, round.memory[0],
+              [&](const Frame& frame) {
+                const Place place = *FindPlace(frame.header, round);
+                if (!round.arrived[place.index]) return;
+                PassMean(frame.header, place.values, out);
+              });
+  }
 }
 
 void RingSyncer::SendMemory(const Round& round, PeerId to, Outbox& out) const {

@@ -18,6 +18,9 @@ namespace nereus {
 // s on (all-gather). Every frame goes on by itself as soon as it is there, so a
 // large segment keeps all links busy.
 //
+// With Overlap::kDecoupled means go around once a worker gathers the layer, and
+// so asks the others to.
+//
 // A segment is summed in an order that depends on nothing but the positions,
 // and its mean is made once: all workers have the same bits, in every run.
 //
@@ -37,6 +40,7 @@ class RingSyncer final : public PeerSyncer {
   void Begin(Round& round) override;
   void PlaceOwn(Outbox&) override {}
   void SendOwn(Outbox& out) override;
+  void GatherOwn(Outbox& out) override;
   absl::StatusOr<Landing> PlaceFrame(const FrameHeader& header) const override;
   void TakeFrame(const FrameHeader& header, Outbox& out) override;
   absl::StatusOr<Place> FindPlace(const FrameHeader& header,
@@ -63,6 +67,8 @@ class RingSyncer final : public PeerSyncer {
   // last one makes the mean of it.
   void PassSum(const FrameHeader& header, Outbox& out);
   void PassMean(const FrameHeader& header, Buffer values, Outbox& out) const;
+  // Whether this worker is the last to have the mean of a segment.
+  bool IsLastWith(const Round& round, uint32_t segment) const;
   // Calls `each` for every frame of segment `index`, with its header, as if
   // this worker sent it, and its place in `values`, which has the whole layer.
   template <typename Each>

@@ -194,6 +194,16 @@ absl::Status RoundTable::failure() const {
   return failure_;
 }
 
+int64_t RoundTable::pushed(int layer) const {
+  MutexLock lock(&mu_);
+  return entries_[layer].pushed;
+}
+
+bool RoundTable::IsDone(int layer, int64_t round) const {
+  MutexLock lock(&mu_);
+  return !CheckLayer(layer).ok() || entries_[layer].done >= round;
+}
+
 absl::Status RoundTable::Await(int layer, int64_t round,
                                absl::Duration timeout) const {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));

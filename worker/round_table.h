@@ -90,6 +90,10 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   void Fail(const absl::Status& failure) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status failure() const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // The last step that was pushed of a layer, or that of its first values.
+  int64_t pushed(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether a round is done, if there is such a layer.
+  bool IsDone(int layer, int64_t round) const ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until `round` is done and the caller's buffers are free.
   // Errors: kInvalidArgument, not pushed; kDeadlineExceeded; the failure.
   absl::Status Await(int layer, int64_t round, absl::Duration timeout) const

@@ -16,6 +16,7 @@ class ServerSyncer final : public Syncer {
   absl::Status Keep(Buffer gradient) override;
   void KeepFactors(FactorBuffers factors, Outbox& out) override;
   void Contribute(Outbox& out) override;
+  void BeginGather(Outbox& out) override { AskShards(next_round(), out); }
   void Release() override { gradient_ = Buffer(); }
   void EnterEpoch(Outbox&) override {}
   void Settle(Outbox&) override {}

@@ -62,16 +62,20 @@ void Syncer::Fetch(Outbox& out) {
     const bool restored = round != kInitialRound && job_->WorkersOwn(layer_);
     results_.Expect(round, memory_.parameters, restored ? state() : Buffer(),
                     std::nullopt);
-    for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
-      if (results_.Complete(chunk)) continue;
-      out.Add(SendFrame{job_->ServerOf(chunk),
-                        {Header(FrameKind::kPull, chunk.index, round), {}}});
-    }
+    AskShards(round, out);
     return;
   }
   const PeerId owner = PeerId::Worker(job_->owner);
   results_.Expect(round, memory_.parameters, state(), owner);
   out.Add(SendFrame{owner, {Header(FrameKind::kPull, 0, round), {}}});
+}
+
+void Syncer::AskShards(int64_t round, Outbox& out) const {
+  for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
+    if (results_.Complete(chunk)) continue;
+    out.Add(SendFrame{job_->ServerOf(chunk),
+                      {Header(FrameKind::kPull, chunk.index, round), {}}});
+  }
 }
 
 std::optional<bool> Syncer::Skipped(int64_t round) const {
@@ -91,15 +95,16 @@ void Syncer::OnEpoch(JobPtr job, Outbox& out) {
   results_.OnEpoch(job_);
   asked_.assign(job_->workers.size(), false);
   joiners_.clear();
-  // Again, or for the first time if the push was held. The caller writes the
-  // parameters between a round and its next push, if it updates them.
-  if (updates_here() || pushed()) SaveOwned(done_round_, out);
+  // Again. The caller writes the parameters between a round and its next push,
+  // if it updates them.
+  if (updates_here() || (pushed() && !held_)) SaveOwned(done_round_, out);
   EnterEpoch(out);
   if (position() < 0 || !started_) return;
   if (fetching()) {
     Fetch(out);
-  } else if (pushed()) {
+  } else if (pushed() && !held_) {
     Contribute(out);
+    if (job_->decoupled() && pushed() && gathers()) BeginGather(out);
   }
 }
 
@@ -149,23 +154,36 @@ absl::Status Syncer::Push(int64_t round, Buffer gradient, bool hold,
                           Outbox& out) {
   NEREUS_RETURN_IF_ERROR(CheckRound(round));
   NEREUS_RETURN_IF_ERROR(Keep(std::move(gradient)));
-  // The caller has updated the parameters, if that is its part.
-  if (!updates_here() && !hold) SaveOwned(round - 1, out);
-  pushed_round_ = round;
-  if (!hold) Contribute(out);
-  ServeJoiners(out);
+  OnPushed(round, hold, out);
   return absl::OkStatus();
 }
 
 absl::Status Syncer::PushFactors(int64_t round, FactorBuffers factors,
                                  bool hold, Outbox& out) {
   NEREUS_RETURN_IF_ERROR(CheckRound(round));
-  if (!updates_here() && !hold) SaveOwned(round - 1, out);
   KeepFactors(std::move(factors), out);
-  pushed_round_ = round;
-  if (!hold) Contribute(out);
-  ServeJoiners(out);
+  OnPushed(round, hold, out);
   return absl::OkStatus();
+}
+
+void Syncer::OnPushed(int64_t round, bool hold, Outbox& out) {
+  pushed_round_ = round;
+  held_ = true;
+  if (!hold) Send(out);
+  ServeJoiners(out);
+}
+
+void Syncer::Send(Outbox& out) {
+  if (!std::exchange(held_, false)) return;
+  // The caller has updated the parameters, if that is its part.
+  if (!updates_here()) SaveOwned(done_round_, out);
+  Contribute(out);
+}
+
+void Syncer::Gather(Outbox& out) {
+  if (gathers()) return;
+  gathered_round_ = done_round_ + 1;
+  BeginGather(out);
 }
 
 absl::StatusOr<Landing> Syncer::OnHeader(const FrameHeader& header) const {

@@ -38,6 +38,9 @@ struct FactorBuffers {
 //
 //   fetching --all values are there--> idle <--push, done--> a round is open
 //
+// An open round is reduced, from the contribution on, and gathered, from Gather
+// on; with any Overlap but kDecoupled both go on together.
+//
 // Each scheme is a kind of syncer. Common to all is the start: the layer's
 // values as of the round before this worker's first one, from the shards, or
 // from a worker where the workers own them. A new epoch asks again for what is
@@ -55,16 +58,22 @@ class Syncer {
   // worker of a new job sends them.
   void Start(Outbox& out);
 
-  // The caller's contribution to `round`. With `hold`, it is kept, and sent in
-  // the next epoch.
+  // The caller's contribution to `round`. With `hold`, it is kept until Send.
   // Errors: kInvalidArgument, not the round after the last one that is done;
   // kFailedPrecondition, the scheme needs factors.
   absl::Status Push(int64_t round, Buffer gradient, bool hold, Outbox& out);
   absl::Status PushFactors(int64_t round, FactorBuffers factors, bool hold,
                            Outbox& out);
 
+  // Sends the contribution that is held, if one is.
+  void Send(Outbox& out);
+
+  // With Overlap::kDecoupled: asks for the outcome of the open round, if nobody
+  // has. REQUIRES: waits().
+  void Gather(Outbox& out);
+
   // The job's next epoch; same model, plan and shards. What was sent for a
-  // checkpoint may have been lost with the old one.
+  // checkpoint may have been lost with the old one. What is held stays so.
   void OnEpoch(JobPtr job, Outbox& out);
 
   // With NanPolicy::kSkip: what is to be done about the open round. Nobody is
@@ -81,6 +90,11 @@ class Syncer {
   bool fetching() const { return done_round_ < kInitialRound; }
   // Whether the caller has pushed a round that is not done.
   bool waits() const { return pushed(); }
+  int64_t pushed_round() const { return pushed_round_; }
+  // Whether its outcome may come.
+  bool gathers() const {
+    return !job_->decoupled() || gathered_round_ > done_round_;
+  }
   // How many workers' contributions that round has.
   int contributors() const { return contributors_; }
 
@@ -96,6 +110,8 @@ class Syncer {
   virtual void KeepFactors(FactorBuffers factors, Outbox& out) = 0;
   // Sends what was kept.
   virtual void Contribute(Outbox& out) = 0;
+  // gathers() is true from now on.
+  virtual void BeginGather(Outbox& out) = 0;
   // The round is done: what was kept is the caller's again.
   virtual void Release() = 0;
   // job_ is new. What was kept is contributed again afterwards.
@@ -113,6 +129,8 @@ class Syncer {
   // Sends `values`, the whole layer, to the shards that own its chunks, but for
   // chunks whose results are in.
   void SendToShards(int64_t round, const Buffer& values, Outbox& out) const;
+  // Asks the shards for the chunks of that round that are not in.
+  void AskShards(int64_t round, Outbox& out) const;
 
   // The gradient that `factors` are of: where the caller wants it, or in
   // `product`, which is made if it is not there or in use.
@@ -125,6 +143,8 @@ class Syncer {
     return job_->options.optimizer_place == OptimizerPlace::kServer;
   }
   bool pushed() const { return pushed_round_ > done_round_; }
+  // Whether the contribution to the open round has not been sent.
+  bool held() const { return held_; }
   int64_t next_round() const;
   int position() const { return job_->PositionOf(rank_); }
   FrameHeader Header(FrameKind kind, int64_t chunk, int64_t round) const;
@@ -145,6 +165,7 @@ class Syncer {
   };
 
   absl::Status CheckRound(int64_t round) const;
+  void OnPushed(int64_t round, bool hold, Outbox& out);
   absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header) const;
   // Says that done_round_ is done, once there is a verdict.
   void TellIfSettled(Outbox& out);
@@ -160,6 +181,8 @@ class Syncer {
   // Below kInitialRound while fetching.
   int64_t pushed_round_ = kInitialRound - 1;
   int64_t done_round_ = kInitialRound - 1;
+  int64_t gathered_round_ = kInitialRound - 1;  // Asked for, at least.
+  bool held_ = false;  // The contribution to pushed_round_.
   int contributors_ = 0;
   Verdicts verdicts_;
   bool told_ = true;  // That done_round_ is done.

@@ -10,6 +10,13 @@
 #include "common/base/status_macros.h"
 
 namespace nereus {
+namespace {
+
+// Of layers that are gathered at a time: enough to keep a fast network busy
+// over its latency, little enough that what the caller waits for comes soon.
+constexpr int64_t kGatherBytesMax = int64_t{4} << 20;
+
+}  // namespace
 
 WorkerMachine::WorkerMachine(JobPtr job, int rank,
                              std::vector<LayerMemory> memory)
@@ -48,8 +55,8 @@ absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
     }
   }
   NEREUS_RETURN_IF_ERROR(
-      syncers_[layer]->Push(round, std::move(gradient), frozen_, out));
-  CountPush(round, fit, out);
+      syncers_[layer]->Push(round, std::move(gradient), /*hold=*/true, out));
+  CountPush(layer, round, fit, out);
   return absl::OkStatus();
 }
 
@@ -62,9 +69,9 @@ absl::Status WorkerMachine::OnPushFactors(int layer, int64_t round,
       *values = Buffer::AllocateZeroed(values->bytes());
     }
   }
-  NEREUS_RETURN_IF_ERROR(
-      syncers_[layer]->PushFactors(round, std::move(factors), frozen_, out));
-  CountPush(round, fit, out);
+  NEREUS_RETURN_IF_ERROR(syncers_[layer]->PushFactors(round, std::move(factors),
+                                                      /*hold=*/true, out));
+  CountPush(layer, round, fit, out);
   return absl::OkStatus();
 }
 
@@ -72,11 +79,67 @@ bool WorkerMachine::IsBarred(int64_t round, bool fit) const {
   return !fit && verdicts_.Skipped(round) == false;
 }
 
-void WorkerMachine::CountPush(int64_t round, bool fit, Outbox& out) {
-  if (pushed_.step != round) pushed_ = {round, 0, true};
+void WorkerMachine::CountPush(int layer, int64_t round, bool fit, Outbox& out) {
+  if (pushed_.step != round) {
+    // Whatever of the last step the caller has not waited for is gathered too.
+    for (int each = 0; each < static_cast<int>(syncers_.size()); ++each) {
+      if (syncers_[each]->pushed_round() < round) GatherNow(each, out);
+    }
+    pushed_ = {round, 0, true};
+    done_before_ = 0;
+    gathered_before_ = 0;
+  }
   ++pushed_.layers;
   pushed_.fit = pushed_.fit && fit;
-  if (!frozen_) Vote(out);
+  if (frozen_ || holds()) return;
+  if (job_->options.overlap == Overlap::kNone) {
+    SendHeld(out);
+  } else {
+    syncers_[layer]->Send(out);
+  }
+  Vote(out);
+  GatherMore(out);
+}
+
+void WorkerMachine::SendHeld(Outbox& out) {
+  // As backward has produced them.
+  for (size_t i = syncers_.size(); i > 0; --i) syncers_[i - 1]->Send(out);
+}
+
+void WorkerMachine::OnWait(int layer, Outbox& out) {
+  GatherNow(layer, out);
+  GatherMore(out);
+}
+
+void WorkerMachine::GatherNow(int layer, Outbox& out) {
+  if (!syncers_[layer]->waits()) return;
+  if (frozen_) {
+    waited_for_.push_back(layer);
+  } else {
+    syncers_[layer]->Gather(out);
+  }
+}
+
+void WorkerMachine::GatherMore(Outbox& out) {
+  if (!job_->decoupled() || frozen_ || pushed_.layers < syncers_.size()) {
+    return;
+  }
+  const auto done = [&](size_t layer) {
+    return syncers_[layer]->done_round() >= pushed_.step;
+  };
+  while (done_before_ < gathered_before_ && done(done_before_)) ++done_before_;
+  const auto bytes_under_way = [&](size_t layer) {
+    return done(layer) ? 0 : 4 * job_->layers[layer].parameters;
+  };
+  int64_t bytes = 0;
+  for (size_t layer = done_before_; layer < gathered_before_; ++layer) {
+    bytes += bytes_under_way(layer);
+  }
+  while (gathered_before_ < syncers_.size() && bytes < kGatherBytesMax) {
+    const size_t layer = gathered_before_++;
+    if (!done(layer)) syncers_[layer]->Gather(out);
+    bytes += bytes_under_way(layer);
+  }
 }
 
 void WorkerMachine::Vote(Outbox& out) const {
@@ -141,9 +204,13 @@ void WorkerMachine::OnFrame(PeerId, const Frame& frame, Outbox& out) {
                               frame.header.part == kSkipped};
     verdicts_.Add({&verdict, 1});
     for (auto& syncer : syncers_) syncer->OnVerdict(verdict, out);
+    GatherMore(out);
     return;
   }
-  syncers_[frame.header.layer]->OnFrame(frame.header, out);
+  Syncer& syncer = *syncers_[frame.header.layer];
+  const int64_t done = syncer.done_round();
+  syncer.OnFrame(frame.header, out);
+  if (syncer.done_round() != done) GatherMore(out);
 }
 
 MachineReport WorkerMachine::Report() const {
@@ -166,7 +233,11 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   frozen_ = false;
   verdicts_.Add(job_->verdicts);
   for (auto& syncer : syncers_) syncer->OnEpoch(job_, out);
-  if (job_->PositionOf(rank_) >= 0) Vote(out);
+  if (job_->PositionOf(rank_) < 0) return;
+  if (!holds()) SendHeld(out);
+  Vote(out);
+  for (const int layer : std::exchange(waited_for_, {})) OnWait(layer, out);
+  GatherMore(out);
 }
 
 }  // namespace nereus

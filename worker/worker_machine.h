@@ -40,6 +40,10 @@ class WorkerMachine final : public Machine {
   absl::Status OnPushFactors(int layer, int64_t round, FactorBuffers factors,
                              Outbox& out, bool fit = true);
 
+  // With Overlap::kDecoupled layers are gathered in forward order once all are
+  // pushed, a window ahead of what is done. The caller waits for this one now.
+  void OnWait(int layer, Outbox& out);
+
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const override;
   void OnFrame(PeerId from, const Frame& frame, Outbox& out) override;
@@ -55,7 +59,18 @@ class WorkerMachine final : public Machine {
   // was settled before this worker did it again: it contributes zeros.
   bool IsBarred(int64_t round, bool fit) const;
   // A layer has been pushed.
-  void CountPush(int64_t round, bool fit, Outbox& out);
+  void CountPush(int layer, int64_t round, bool fit, Outbox& out);
+  // Whether contributions wait until all layers are pushed, and are not yet.
+  bool holds() const {
+    return job_->options.overlap == Overlap::kNone &&
+           pushed_.layers < syncers_.size();
+  }
+  // Sends what was held.
+  void SendHeld(Outbox& out);
+  // Gathers this layer, or does so in the next epoch.
+  void GatherNow(int layer, Outbox& out);
+  // Gathers what is next.
+  void GatherMore(Outbox& out);
   // This worker's vote on the step that it has pushed, to all servers, if it is
   // due.
   void Vote(Outbox& out) const;
@@ -75,6 +90,12 @@ class WorkerMachine final : public Machine {
     bool fit = true;
   };
   Pushed pushed_;
+
+  // Of that step, in forward order: layers before the first are done, and those
+  // before the second are gathered; see OnWait.
+  size_t done_before_ = 0;
+  size_t gathered_before_ = 0;
+  std::vector<int> waited_for_;  // While frozen.
   Verdicts verdicts_;
 };
 

@@ -64,8 +64,20 @@ void AddSchemeFlags(CLI::App& app, SchemeFlag& scheme, CostKind& cost) {
             "what auto minimises: bytes (Poseidon's rule)");
 }
 
+void AddOverlapFlag(CLI::App& app, Overlap& overlap) {
+  AddChoice(app, "overlap", overlap,
+            {{"none", Overlap::kNone},
+             {"wfbp", Overlap::kWaitFree},
+             {"dear", Overlap::kDecoupled}},
+            "what is sent while workers compute: wfbp: a layer, once its "
+            "backward is over (wait-free backpropagation), and its outcome at "
+            "once; dear: outcomes come in the order of the next forward, while "
+            "it is under way; none: nothing before the whole backward is over");
+}
+
 void AddJobFlags(CLI::App& app, JobFlags& flags) {
   AddSchemeFlags(app, flags.scheme, flags.cost);
+  AddOverlapFlag(app, flags.options.overlap);
   AddChoice(app, "optimizer", flags.options.optimizer_place,
             {{"server", OptimizerPlace::kServer},
              {"worker", OptimizerPlace::kWorker}},

@@ -68,6 +68,7 @@ struct JobFlags {
   JobOptions options;
 };
 void AddSchemeFlags(CLI::App& app, SchemeFlag& scheme, CostKind& cost);
+void AddOverlapFlag(CLI::App& app, Overlap& overlap);
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 
 // Parses; -1: go on. Otherwise the program is to exit with this code: 0 after

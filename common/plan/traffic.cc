@@ -110,13 +110,12 @@ void CheckArguments(int64_t workers, const Framing& framing) {
 
 }  // namespace
 
-std::vector<int64_t> PredictNodeBytes(absl::Span<const LayerSpec> layers,
-                                      absl::Span<const Route> routes,
-                                      const Placement& placement,
-                                      int64_t workers,
-                                      int64_t frame_header_bytes,
-                                      int64_t frame_payload_bytes_max) {
+std::vector<int64_t> PredictNodeBytes(
+    absl::Span<const LayerSpec> layers, absl::Span<const Route> routes,
+    const Placement& placement, int64_t workers, int64_t frame_header_bytes,
+    int64_t frame_payload_bytes_max, bool decoupled) {
   const Framing framing{frame_header_bytes, frame_payload_bytes_max};
+  const int64_t pull_bytes = decoupled ? frame_header_bytes : 0;
   CheckArguments(workers, framing);
   NEREUS_CHECK(static_cast<int>(layers.size()) == placement.layers() &&
                layers.size() == routes.size())
@@ -130,8 +129,8 @@ std::vector<int64_t> PredictNodeBytes(absl::Span<const LayerSpec> layers,
     switch (routes[i].scheme) {
       case Scheme::kServer:
         for (const Chunk& chunk : placement.layer_chunks(i)) {
-          nodes.AddAllWorkersWithShard(chunk.shard,
-                                       2 * framing.Bytes(chunk.length));
+          nodes.AddAllWorkersWithShard(
+              chunk.shard, 2 * framing.Bytes(chunk.length) + pull_bytes);
         }
         break;
       case Scheme::kFactor: {

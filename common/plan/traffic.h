@@ -30,12 +30,12 @@ namespace nereus {
 // shard and receives 4 L. A kFactor layer: each worker sends its K x M and its
 // K x N matrix, framed separately, to every other worker; the bias needs no
 // bytes of its own. A kRing layer: see RingSegments.
-std::vector<int64_t> PredictNodeBytes(absl::Span<const LayerSpec> layers,
-                                      absl::Span<const Route> routes,
-                                      const Placement& placement,
-                                      int64_t workers,
-                                      int64_t frame_header_bytes,
-                                      int64_t frame_payload_bytes_max);
+// `decoupled`: workers ask for each kServer chunk's outcome by a frame without
+// payload (Overlap::kDecoupled).
+std::vector<int64_t> PredictNodeBytes(
+    absl::Span<const LayerSpec> layers, absl::Span<const Route> routes,
+    const Placement& placement, int64_t workers, int64_t frame_header_bytes,
+    int64_t frame_payload_bytes_max, bool decoupled = false);
 
 // Once, at the start: worker 0 sends every chunk of every layer to its shard;
 // then each worker asks for each chunk, by a frame without payload, and

@@ -203,6 +203,18 @@ absl::string_view NanPolicyName(NanPolicy policy) {
   return "unknown";
 }
 
+absl::string_view OverlapName(Overlap overlap) {
+  switch (overlap) {
+    case Overlap::kNone:
+      return "none";
+    case Overlap::kWaitFree:
+      return "wfbp";
+    case Overlap::kDecoupled:
+      return "dear";
+  }
+  return "unknown";
+}
+
 bool Job::Holds(int server) const {
   const auto holds = [&](const ShardHolders& each) {
     return each.server == server || each.copy == server;

@@ -39,6 +39,18 @@ enum class NanPolicy {
 
 absl::string_view NanPolicyName(NanPolicy policy);
 
+// What goes over the network while workers compute. A round has two halves: it
+// is reduced to one outcome, and that is gathered by all workers.
+enum class Overlap {
+  kNone,       // "none": nothing is sent before the whole backward is over.
+  kWaitFree,   // "wfbp": a layer is reduced as soon as its gradient is there,
+               // and gathered at once. Poseidon, GradientFlow.
+  kDecoupled,  // "dear": the same, but layers are gathered in forward order,
+               // while the next forward is under way. Zhang et al., "DeAR".
+};
+
+absl::string_view OverlapName(Overlap overlap);
+
 // What the job's owner chooses, once for all members: the coordinator's flags.
 struct JobOptions {
   OptimizerOptions optimizer;
@@ -50,6 +62,8 @@ struct JobOptions {
   bool deterministic = false;
 
   NanPolicy nan = NanPolicy::kFail;
+
+  Overlap overlap = Overlap::kWaitFree;
 
   // Every shard has a copy on another server, which takes over when its own is
   // lost. Needs two shards.
@@ -184,6 +198,9 @@ struct Job {
 
   // Whether workers vote on each step, and nothing is updated before.
   bool votes() const { return options.nan == NanPolicy::kSkip; }
+
+  // Whether workers ask for a round's outcome when they need it.
+  bool decoupled() const { return options.overlap == Overlap::kDecoupled; }
 
   // Whether the layer's parameters and optimizer state are with the workers,
   // and the shards hold them as of base_round.

@@ -199,6 +199,31 @@ absl::StatusOr<NanPolicy> NanFromProto(v1::NanPolicy policy) {
   }
 }
 
+v1::Overlap OverlapToProto(Overlap overlap) {
+  switch (overlap) {
+    case Overlap::kNone:
+      return v1::OVERLAP_NONE;
+    case Overlap::kWaitFree:
+      return v1::OVERLAP_WAIT_FREE;
+    case Overlap::kDecoupled:
+      return v1::OVERLAP_DECOUPLED;
+  }
+  return v1::OVERLAP_UNSPECIFIED;
+}
+
+absl::StatusOr<Overlap> OverlapFromProto(v1::Overlap overlap) {
+  switch (overlap) {
+    case v1::OVERLAP_NONE:
+      return Overlap::kNone;
+    case v1::OVERLAP_WAIT_FREE:
+      return Overlap::kWaitFree;
+    case v1::OVERLAP_DECOUPLED:
+      return Overlap::kDecoupled;
+    default:
+      return UnknownEnum("the overlap", overlap);
+  }
+}
+
 }  // namespace
 
 v1::Member ToProto(PeerId peer) {
@@ -279,6 +304,7 @@ v1::Job ToProto(const Job& job,
   message.set_owner(job.owner);
   message.set_state_arrays(job.state_arrays);
   message.set_nan(NanToProto(job.options.nan));
+  message.set_overlap(OverlapToProto(job.options.overlap));
   for (const StepVerdict& verdict : job.verdicts) {
     *message.add_verdicts() = ToProto(verdict);
   }
@@ -324,6 +350,8 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   job.owner = message.owner();
   job.state_arrays = message.state_arrays();
   NEREUS_ASSIGN_OR_RETURN(job.options.nan, NanFromProto(message.nan()));
+  NEREUS_ASSIGN_OR_RETURN(job.options.overlap,
+                          OverlapFromProto(message.overlap()));
   for (const v1::StepVerdict& verdict : message.verdicts()) {
     job.verdicts.push_back(FromProto(verdict));
   }

@@ -285,6 +285,9 @@ class SimulatedCluster {
 
   void TryStep(Process& process);
   void Backward(Process& process, int layer);
+  // Of the next step, with Overlap::kDecoupled.
+  void BeginForward(Process& process);
+  void Forward(Process& process, int layer);
   void Push(Process& process, int layer, Outbox& out);
   void OnLayerDone(Process& process, const LayerDone& done);
   void CheckOutcome(const Process& process, const LayerDone& done);

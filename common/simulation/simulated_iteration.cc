@@ -30,6 +30,7 @@ absl::StatusOr<JobPtr> MakeSimulatedJob(const WhatIf& what_if,
   job.workers = FirstWorkers(static_cast<int>(what_if.plan.cluster.workers));
   job.layers = what_if.layers;
   job.routes = plan.routes;
+  job.options.overlap = what_if.overlap;
   return MakeJob(std::move(job),
                  static_cast<int>(what_if.plan.cluster.servers));
 }
@@ -62,7 +63,7 @@ int64_t FramesPerStep(const Job& job) {
   const auto bytes = [&](int64_t header_bytes) {
     const std::vector<int64_t> nodes = PredictNodeBytes(
         job.layers, job.routes, job.placement, job.worker_count(), header_bytes,
-        kFramePayloadBytesMax);
+        kFramePayloadBytesMax, job.decoupled());
     return std::accumulate(nodes.begin(), nodes.end(), int64_t{0});
   };
   return (bytes(1) - bytes(0)) / 2;
@@ -73,8 +74,8 @@ class IterationSimulation : public SimulatedTrainer::Driver {
  public:
   IterationSimulation(const WhatIf& what_if, JobPtr job);
 
-  // Until every worker has done this many steps.
-  void Run(int64_t steps, const WhatIfProgress& progress);
+  // Until every worker has done all steps.
+  void Run(const WhatIfProgress& progress);
 
   IterationResult Result(const WhatIf& what_if) const;
 
@@ -86,7 +87,8 @@ class IterationSimulation : public SimulatedTrainer::Driver {
 
   void Send(PeerId from, PeerId to, const Frame& frame) override;
   void Broadcast(PeerId from, const Frame& frame) override;
-  void OnStepDone(PeerId worker) override;
+  void OnBackwardDone(PeerId worker, int64_t step) override;
+  void OnStepDone(PeerId worker, int64_t step) override;
 
   int workers() const { return job_->worker_count(); }
   ProcessId ProcessOf(PeerId peer) const {
@@ -103,7 +105,7 @@ class IterationSimulation : public SimulatedTrainer::Driver {
 
   const JobPtr job_;
   const int nodes_;
-  TrainerProgram program_;
+  const TrainerProgram program_;
   EventQueue events_;
   SimulatedNetwork network_;
   std::vector<std::unique_ptr<Shard>> shards_;
@@ -113,7 +115,6 @@ class IterationSimulation : public SimulatedTrainer::Driver {
   bool started_ = false;
   std::deque<Posted> posted_;  // Before the start, in order.
 
-  int64_t steps_ = 0;
   int64_t frames_expected_ = 0;
   std::vector<int> workers_left_;     // By step, not yet done with it.
   std::vector<absl::Time> ended_at_;  // By step.
@@ -124,7 +125,8 @@ class IterationSimulation : public SimulatedTrainer::Driver {
 IterationSimulation::IterationSimulation(const WhatIf& what_if, JobPtr job)
     : job_(std::move(job)),
       nodes_(std::max(job_->worker_count(), job_->shards())),
-      program_{job_, what_if.times, what_if.overlap, CopyRate(what_if)},
+      program_{job_, what_if.times, kWarmUpIterations + what_if.iterations,
+               CopyRate(what_if)},
       network_(MakeNetworkOptions(what_if), what_if.seed, &events_,
                [this](ProcessId, ProcessId to, const Frame& frame) {
                  Deliver(PeerOf(to), frame);
@@ -171,7 +173,7 @@ void IterationSimulation::Send(PeerId from, PeerId to, const Frame& frame) {
     posted_.push_back({to, frame});
     return;
   }
-  if (from.rank != to.rank && frame.header.round == steps_ - 1) {
+  if (from.rank != to.rank && frame.header.round == program_.steps - 1) {
     const int64_t bytes = kFrameHeaderBytes + frame.payload.bytes();
     const size_t layers = job_->layers.size();
     bytes_[from.rank * layers + frame.header.layer] += bytes;
@@ -213,15 +215,17 @@ void IterationSimulation::DeliverToShard(int index, const Frame& frame) {
   outbox_.Clear();
 }
 
-void IterationSimulation::OnStepDone(PeerId worker) {
-  SimulatedTrainer& trainer = *trainers_[worker.rank];
-  const int64_t step = trainer.step();
-  if (--workers_left_[step] == 0) ended_at_[step] = events_.now();
-  if (step < steps_ - 1) {
-    trainer.BeginStep();
-  } else {
-    compute_ = std::max(compute_, trainer.compute_time());
+void IterationSimulation::OnBackwardDone(PeerId, int64_t step) {
+  // The last one's.
+  if (job_->decoupled()) ended_at_[step] = events_.now();
+}
+
+void IterationSimulation::OnStepDone(PeerId worker, int64_t step) {
+  if (--workers_left_[step] == 0 && !job_->decoupled()) {
+    ended_at_[step] = events_.now();
   }
+  if (step < program_.steps - 1) return;
+  compute_ = std::max(compute_, trainers_[worker.rank]->compute_time(step));
 }
 
 double IterationSimulation::Done() const {
@@ -230,12 +234,11 @@ double IterationSimulation::Done() const {
                            static_cast<double>(frames_expected_));
 }
 
-void IterationSimulation::Run(int64_t steps, const WhatIfProgress& progress) {
-  steps_ = steps;
-  workers_left_.assign(steps, workers());
-  ended_at_.assign(steps, events_.now());
-  frames_expected_ = steps * FramesPerStep(*job_);
-  for (auto& trainer : trainers_) trainer->BeginStep();
+void IterationSimulation::Run(const WhatIfProgress& progress) {
+  workers_left_.assign(program_.steps, workers());
+  ended_at_.assign(program_.steps, events_.now());
+  frames_expected_ = program_.steps * FramesPerStep(*job_);
+  for (auto& trainer : trainers_) trainer->Begin();
   while (workers_left_.back() > 0) {
     NEREUS_CHECK(events_.RunNext()) << "nothing moves any more";
     if (progress != nullptr && events_.events_run() % kEventsPerProgress == 0) {
@@ -314,7 +317,7 @@ absl::StatusOr<IterationResult> SimulateIterations(
   NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(what_if.layers, what_if.plan));
   NEREUS_ASSIGN_OR_RETURN(JobPtr job, MakeSimulatedJob(what_if, plan));
   IterationSimulation simulation(what_if, std::move(job));
-  simulation.Run(kWarmUpIterations + what_if.iterations, progress);
+  simulation.Run(progress);
   IterationResult result = simulation.Result(what_if);
   result.plan = std::move(plan);
   return result;

@@ -45,7 +45,8 @@ struct WhatIf {
 inline constexpr int64_t kSimulatedNodesMax = 4096;
 
 // What one iteration came to. An iteration is over when its last worker has the
-// outcome of every layer.
+// outcome of every layer; with Overlap::kDecoupled the next one is under way by
+// then, and what counts is the time from one backward's end to the next one's.
 struct IterationResult {
   Plan plan;
 

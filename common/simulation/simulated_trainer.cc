@@ -34,28 +34,40 @@ SimulatedTrainer::SimulatedTrainer(const TrainerProgram* program, int rank,
       rank_(rank),
       events_(events),
       driver_(driver),
-      machine_(program->job, rank, SizesOf(*program->job)) {}
+      machine_(program->job, rank, SizesOf(*program->job)),
+      done_step_(program->job->layers.size(), kInitialRound) {}
 
 // Compute.
 
 void SimulatedTrainer::BeginStep() {
   ++step_;
   NEREUS_CHECK(machine_.BeginStep(step_)) << "step " << step_;
-  layers_left_ = layers();
-  compute_time_ = absl::ZeroDuration();
+  progress_[step_ % 2] = {layers(), absl::ZeroDuration()};
+  if (program_->job->decoupled()) return Forward(0);
   absl::Duration forward;
   for (const LayerTime& time : program_->times) forward += time.forward;
-  events_->At(Compute(forward), [this] { Backward(layers() - 1); });
+  events_->At(Compute(step_, forward), [this] { Backward(layers() - 1); });
 }
 
-absl::Time SimulatedTrainer::Compute(absl::Duration time) {
-  compute_time_ += time;
+void SimulatedTrainer::Forward(int layer) {
+  if (layer == layers()) return Backward(layer - 1);
+  if (done_step_[layer] < step_ - 1) {
+    awaited_layer_ = layer;
+    machine_.OnWait(layer, outbox_);
+    return Execute();
+  }
+  events_->At(Compute(step_, program_->times[layer].forward),
+              [this, layer] { Forward(layer + 1); });
+}
+
+absl::Time SimulatedTrainer::Compute(int64_t step, absl::Duration time) {
+  progress_[step % 2].compute_time += time;
   device_free_at_ = std::max(device_free_at_, events_->now()) + time;
   return device_free_at_;
 }
 
 void SimulatedTrainer::Backward(int layer) {
-  events_->At(Compute(program_->times[layer].backward),
+  events_->At(Compute(step_, program_->times[layer].backward),
               [this, layer] { OnBackward(layer); });
 }
 
@@ -68,6 +80,10 @@ void SimulatedTrainer::OnBackward(int layer) {
       for (int each = layers() - 1; each >= 0; --each) Push(each);
     });
   }
+  if (layer > 0) return;
+  driver_->OnBackwardDone(PeerId::Worker(rank_), step_);
+  const bool goes_on = program_->job->decoupled();
+  if (goes_on && step_ + 1 < program_->steps) BeginStep();
 }
 
 // What the machine asks for.
@@ -113,7 +129,7 @@ void SimulatedTrainer::Execute() {
     } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
       CopyOut({std::nullopt, broadcast->frame});
     } else if (const auto* done = std::get_if<LayerDone>(&action)) {
-      OnReceived(done->layer);
+      OnReceived(done->layer, done->round);
     }
   }
   outbox_.Clear();
@@ -174,25 +190,35 @@ void SimulatedTrainer::Emit(const Outgoing& outgoing) {
 
 // Towards the end of a step.
 
-void SimulatedTrainer::OnReceived(int layer) {
-  if (step_ == kInitialRound) return;  // The start is nobody's step.
-  const absl::Time copied_at =
-      streams() ? received_at_ : Copy(CopyInTime(layer));
-  events_->At(copied_at, [this, layer] { OnDevice(layer); });
+void SimulatedTrainer::OnReceived(int layer, int64_t step) {
+  if (step == kInitialRound) return;  // The start is nobody's step.
+  const absl::Time copied_at = streams()
+                                   ? std::max(received_at_, events_->now())
+                                   : Copy(CopyInTime(layer));
+  events_->At(copied_at, [this, layer, step] { OnDevice(layer, step); });
 }
 
-void SimulatedTrainer::OnDevice(int layer) {
+void SimulatedTrainer::OnDevice(int layer, int64_t step) {
   const int peers = program_->job->worker_count() - 1;
   if (by_factors(layer) && peers > 0) {
-    events_->At(Compute(program_->times[layer].backward / 2 * peers),
-                [this] { OnLayerDone(); });
+    const absl::Duration product = program_->times[layer].backward / 2 * peers;
+    events_->At(Compute(step, product),
+                [this, layer, step] { OnLayerDone(layer, step); });
   } else {
-    OnLayerDone();
+    OnLayerDone(layer, step);
   }
 }
 
-void SimulatedTrainer::OnLayerDone() {
-  if (--layers_left_ == 0) driver_->OnStepDone(PeerId::Worker(rank_));
+void SimulatedTrainer::OnLayerDone(int layer, int64_t step) {
+  done_step_[layer] = step;
+  if (--progress_[step % 2].layers_left == 0) {
+    driver_->OnStepDone(PeerId::Worker(rank_), step);
+    const bool goes_on = !program_->job->decoupled();
+    if (goes_on && step + 1 < program_->steps) BeginStep();
+  }
+  if (awaited_layer_ != layer) return;
+  awaited_layer_ = -1;
+  Forward(layer);
 }
 
 }  // namespace nereus

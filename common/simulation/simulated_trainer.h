@@ -1,6 +1,7 @@
 #ifndef NEREUS_COMMON_SIMULATION_SIMULATED_TRAINER_H_
 #define NEREUS_COMMON_SIMULATION_SIMULATED_TRAINER_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -15,17 +16,11 @@
 
 namespace nereus {
 
-// What a trainer sends while it computes.
-enum class Overlap {
-  kWaitFree,  // "wfbp": a layer's gradient, as soon as it exists.
-  kNone,      // "none": all of them, once the whole backward is over.
-};
-
 // What all trainers of a simulation do. Constant.
 struct TrainerProgram {
   JobPtr job;
   std::vector<LayerTime> times;  // By layer.
-  Overlap overlap = Overlap::kWaitFree;
+  int64_t steps = 0;             // To be done.
 
   // Bytes/s between the device and host memory. Infinite: copies cost nothing.
   double copy_rate = 0.0;
@@ -33,7 +28,8 @@ struct TrainerProgram {
 
 // One worker's trainer on virtual time, with the production machine: computes
 // forward and backward, layer by layer; pushes; and begins the next step when
-// all layers are done. Payloads are sizes only.
+// all layers are done, or (Overlap::kDecoupled) at once, and waits in forward
+// for each layer alone. Payloads are sizes only.
 //
 // The device computes one thing at a time. A product of factors (kFactor) is
 // made there too, behind what is under way. Of a layer's backward half is the
@@ -41,12 +37,12 @@ struct TrainerProgram {
 // adds P - 1 times that.
 //
 // Copies between the device and host memory go one after the other, either way,
-// while the device computes. With kWaitFree each frame is copied on its way:
-// out before it is sent, in before its layer is done. With kNone all gradients
-// are copied before the first frame is sent, and each layer's result once all
-// of it is in, while others are on their way: what Poseidon's release does
-// without wait-free backpropagation, which pushes at the end of an iteration,
-// then gets layer by layer.
+// while the device computes. Each frame is copied on its way:
+// out before it is sent, in before its layer is done. With Overlap::kNone all
+// gradients are copied before the first frame is sent, and each layer's result
+// once all of it is in, while others are on their way: what Poseidon's release
+// does without wait-free backpropagation, which pushes at the end of an
+// iteration, then gets layer by layer.
 class SimulatedTrainer {
  public:
   // What carries out the trainer's actions.
@@ -55,23 +51,27 @@ class SimulatedTrainer {
     virtual ~Driver() = default;
     virtual void Send(PeerId from, PeerId to, const Frame& frame) = 0;
     virtual void Broadcast(PeerId from, const Frame& frame) = 0;
-    virtual void OnStepDone(PeerId worker) = 0;
+    // Its backward is over.
+    virtual void OnBackwardDone(PeerId worker, int64_t step) = 0;
+    // It has the outcome of every layer.
+    virtual void OnStepDone(PeerId worker, int64_t step) = 0;
   };
 
   // None is owned; all must outlive this.
   SimulatedTrainer(const TrainerProgram* program, int rank, EventQueue* events,
                    Driver* driver);
 
-  // Begins the next step, at once.
-  void BeginStep();
+  // Begins the first step, at once.
+  void Begin() { BeginStep(); }
 
   // A frame has come. REQUIRES: it is right, and not too early.
   void Deliver(const Frame& frame);
 
   WorkerMachine& machine() { return machine_; }
-  int64_t step() const { return step_; }  // The last one that began.
-  // How long the device computed in that step.
-  absl::Duration compute_time() const { return compute_time_; }
+  // How long the device computed for a step, the last or the one before.
+  absl::Duration compute_time(int64_t step) const {
+    return progress_[step % 2].compute_time;
+  }
 
  private:
   struct Outgoing {
@@ -83,13 +83,18 @@ class SimulatedTrainer {
   bool by_factors(int layer) const {
     return program_->job->routes[layer].scheme == Scheme::kFactor;
   }
-  bool streams() const { return program_->overlap == Overlap::kWaitFree; }
+  bool streams() const {
+    return program_->job->options.overlap != Overlap::kNone;
+  }
   absl::Duration CopyTime(int64_t bytes) const;
   // The device's next free slot of this length; when it is over.
-  absl::Time Compute(absl::Duration time);
+  absl::Time Compute(int64_t step, absl::Duration time);
   // The same of what copies.
   absl::Time Copy(absl::Duration time);
 
+  void BeginStep();
+  // From this layer on, as far as the outcomes of the last step are there.
+  void Forward(int layer);
   void Backward(int layer);
   void OnBackward(int layer);
   void Push(int layer);
@@ -99,9 +104,9 @@ class SimulatedTrainer {
   absl::Duration CopyOutTime() const;  // Of all layers together.
   absl::Duration CopyInTime(int layer) const;
   // All of a layer's round is in host memory, and then on the device.
-  void OnReceived(int layer);
-  void OnDevice(int layer);
-  void OnLayerDone();
+  void OnReceived(int layer, int64_t step);
+  void OnDevice(int layer, int64_t step);
+  void OnLayerDone(int layer, int64_t step);
 
   const TrainerProgram* const program_;
   const int rank_;
@@ -109,9 +114,15 @@ class SimulatedTrainer {
   Driver* const driver_;
   WorkerMachine machine_;
 
-  int64_t step_ = kInitialRound;
-  int layers_left_ = 0;  // Not yet done in this step.
-  absl::Duration compute_time_;
+  struct Progress {
+    int layers_left = 0;  // Not yet done.
+    absl::Duration compute_time;
+  };
+
+  int64_t step_ = kInitialRound;      // The last one that began.
+  std::array<Progress, 2> progress_;  // By step % 2.
+  std::vector<int64_t> done_step_;    // By layer.
+  int awaited_layer_ = -1;            // Which forward has to have.
   absl::Time device_free_at_;
   absl::Time copier_free_at_;
   absl::Time received_at_;         // The last frame, copies of it included.

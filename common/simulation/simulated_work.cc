@@ -81,9 +81,29 @@ void SimulatedCluster::Backward(Process& process, int layer) {
   Outbox out;
   Push(process, layer, out);
   Execute(process, out);
-  if (layer == 0) return;
+  if (layer == 0) {
+    if (options_.job.overlap == Overlap::kDecoupled) BeginForward(process);
+    return;
+  }
   OnLife(process, process.slowness * Draw(options_.layer_time_max),
          [this, &process, layer] { Backward(process, layer - 1); });
+}
+
+void SimulatedCluster::BeginForward(Process& process) {
+  const int64_t next = process.step + 1;
+  const bool goes_on = next < steps_wanted_ && !process.leave_soon;
+  // If it may not, it is tried again when the layers are done.
+  if (goes_on) process.worker->BeginStep(next);
+  Forward(process, 0);
+}
+
+void SimulatedCluster::Forward(Process& process, int layer) {
+  Outbox out;
+  process.worker->OnWait(layer, out);
+  Execute(process, out);
+  if (layer + 1 == static_cast<int>(workload_.layers.size())) return;
+  OnLife(process, process.slowness * Draw(options_.layer_time_max),
+         [this, &process, layer] { Forward(process, layer + 1); });
 }
 
 void SimulatedCluster::Push(Process& process, int layer, Outbox& out) {

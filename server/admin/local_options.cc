@@ -60,6 +60,8 @@ std::vector<std::string> JobArguments(const LocalOptions& options) {
   Append(UpdateArguments(options.job.optimizer), arguments);
   if (options.job.deterministic) arguments.push_back("--deterministic");
   arguments.push_back(absl::StrCat("--nan=", NanPolicyName(options.job.nan)));
+  arguments.push_back(
+      absl::StrCat("--overlap=", OverlapName(options.job.overlap)));
   if (options.job.backup) arguments.push_back("--backup=1");
   if (options.restarts > 0) {
     // A successor may come before its predecessor counts as dead.

@@ -113,9 +113,9 @@ std::vector<int64_t> PredictedBytes(const LocalReport& report) {
   const int64_t workers = report.options.workers;
   const std::vector<int64_t> initial = PredictInitialBytes(
       plan.placement, workers, kFrameHeaderBytes, kFramePayloadBytesMax);
-  const std::vector<int64_t> step =
-      PredictNodeBytes(plan.layers, plan.plan.routes, plan.placement, workers,
-                       kFrameHeaderBytes, kFramePayloadBytesMax);
+  const std::vector<int64_t> step = PredictNodeBytes(
+      plan.layers, plan.plan.routes, plan.placement, workers, kFrameHeaderBytes,
+      kFramePayloadBytesMax, report.options.job.overlap == Overlap::kDecoupled);
   std::vector<int64_t> bytes;
   bytes.reserve(initial.size());
   for (size_t i = 0; i < initial.size(); ++i) {

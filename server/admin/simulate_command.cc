@@ -95,10 +95,7 @@ void SimulateCommand::AddClusterFlags() {
   AddFlag(*subcommand_, "jitter", jitter_,
           "up to this more latency, by chance");
   AddSchemeFlags(*subcommand_, scheme_, cost_);
-  AddChoice(*subcommand_, "overlap", overlap_,
-            {{"wfbp", Overlap::kWaitFree}, {"none", Overlap::kNone}},
-            "wfbp: a layer is sent once its backward is over (wait-free "
-            "backpropagation); none: all are, once the last one's is");
+  AddOverlapFlag(*subcommand_, overlap_);
 }
 
 void SimulateCommand::AddComputeFlags() {

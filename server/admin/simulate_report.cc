@@ -97,10 +97,6 @@ Json LayerJson(const SimulateReport& report, size_t layer) {
 
 }  // namespace
 
-absl::string_view OverlapName(Overlap overlap) {
-  return overlap == Overlap::kWaitFree ? "wfbp" : "none";
-}
-
 std::string FormatSimulateText(const SimulateReport& report) {
   const IterationResult& result = report.result;
   const auto& bytes = result.node_bytes;

@@ -4,12 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/strings/string_view.h"
 #include "common/simulation/simulated_iteration.h"
 
 namespace nereus {
-
-absl::string_view OverlapName(Overlap overlap);
 
 // A question and its answer.
 struct SimulateReport {

@@ -21,6 +21,7 @@ struct TrafficCase {
   std::optional<Scheme> forced;
   int nodes;       // A worker and a shard on each.
   int by_factors;  // Layers, of three fully connected ones.
+  Overlap overlap = Overlap::kWaitFree;
 };
 
 std::vector<TrafficCase> AllCases() {
@@ -30,6 +31,8 @@ std::vector<TrafficCase> AllCases() {
     cases.push_back({"Factor", Scheme::kFactor, nodes, 3});
     cases.push_back({"Ring", Scheme::kRing, nodes, 0});
     cases.push_back({"Auto", std::nullopt, nodes, 2});
+    cases.push_back({"Dear", std::nullopt, nodes, 2, Overlap::kDecoupled});
+    cases.push_back({"DearRing", Scheme::kRing, nodes, 0, Overlap::kDecoupled});
   }
   return cases;
 }
@@ -51,6 +54,7 @@ TEST_P(TrafficSimulationTest, EveryNodeMovesThePredictedBytes) {
   options.workers = GetParam().nodes;
   options.shards = GetParam().nodes;
   options.forced_scheme = GetParam().forced;
+  options.job.overlap = GetParam().overlap;
   SimulatedCluster cluster(options, RandomWorkload(Layers(), 1));
   ASSERT_TRUE(cluster.RunSteps(kSteps).ok());
 
@@ -63,7 +67,7 @@ TEST_P(TrafficSimulationTest, EveryNodeMovesThePredictedBytes) {
                           kFramePayloadBytesMax);
   const std::vector<int64_t> step = PredictNodeBytes(
       job.layers, job.routes, job.placement, job.worker_count(),
-      kFrameHeaderBytes, kFramePayloadBytesMax);
+      kFrameHeaderBytes, kFramePayloadBytesMax, job.decoupled());
   std::vector<int64_t> predicted;
   for (size_t i = 0; i < step.size(); ++i) {
     EXPECT_GT(step[i], 0) << "node " << i;

@@ -44,6 +44,9 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
   options.disk.tears = true;
   options.network.delay_max = absl::Microseconds(20 + random.Below(20000));
   options.network.repeat_probability = random.Chance(0.5) ? 0.1 : 0.0;
+  constexpr Overlap kOverlaps[] = {Overlap::kNone, Overlap::kWaitFree,
+                                   Overlap::kDecoupled};
+  options.job.overlap = kOverlaps[random.Below(3)];
   return options;
 }
 

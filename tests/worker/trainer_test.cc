@@ -54,6 +54,7 @@ class RecordingClient : public Client {
   absl::Status Push(int layer, int64_t step,
                     absl::Span<float> gradient) override {
     calls.push_back("push " + Describe(layer, step));
+    pushed_step_ = step;
     EXPECT_EQ(static_cast<int64_t>(gradient.size()),
               layers_[layer].spec.parameters);
     return push_status;
@@ -62,6 +63,7 @@ class RecordingClient : public Client {
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
                            absl::Span<float> gradient) override {
     calls.push_back("factors " + Describe(layer, step));
+    pushed_step_ = step;
     const LayerSpec& spec = layers_[layer].spec;
     EXPECT_EQ(static_cast<int64_t>(gradient.size()), spec.parameters);
     FactorGradient(spec.rows, spec.m, spec.n, true, 1.0f,
@@ -71,18 +73,23 @@ class RecordingClient : public Client {
   }
 
   absl::Status Wait(int /*layer*/, int64_t /*step*/) override {
-    return absl::UnimplementedError("the trainer waits for all layers");
+    return absl::UnimplementedError("the trainer waits before forward");
+  }
+  absl::Status WaitAll(int64_t /*step*/) override {
+    return absl::UnimplementedError("the trainer waits layer by layer");
   }
 
-  absl::Status WaitAll(int64_t step) override {
-    calls.push_back("wait " + std::to_string(step));
+  absl::Status WaitForward(int layer) override {
+    calls.push_back("wait " + Describe(layer, pushed_step_));
     return wait_status;
   }
+  bool decoupled() const override { return is_decoupled; }
 
   std::vector<std::string> calls;
   absl::Status push_status;
   absl::Status wait_status;
   bool skips = false;
+  bool is_decoupled = false;
 
  private:
   std::string Describe(int layer, int64_t step) const {
@@ -92,6 +99,7 @@ class RecordingClient : public Client {
   const int rank_;
   const int workers_;
   int64_t next_step_ = 0;
+  int64_t pushed_step_ = -1;
   const std::vector<LayerBinding> layers_;
   const OptimizerOptions optimizer_;
 };
@@ -135,8 +143,29 @@ TEST_F(TrainerTest, PushesEachLayerLastFirstAndThenWaits) {
   EXPECT_THAT(
       client.calls,
       ElementsAre("factors fc2 0", "factors fc1 0", "push conv2 0",
-                  "push conv1 0", "wait 0", "factors fc2 1", "factors fc1 1",
-                  "push conv2 1", "push conv1 1", "wait 1"));
+                  "push conv1 0", "wait conv1 0", "wait conv2 0", "wait fc1 0",
+                  "wait fc2 0", "factors fc2 1", "factors fc1 1",
+                  "push conv2 1", "push conv1 1", "wait conv1 1",
+                  "wait conv2 1", "wait fc1 1", "wait fc2 1"));
+}
+
+// With outcomes that come in the order of the next forward it waits in there,
+// which changes no bit, and at the end for the last step's.
+TEST_F(TrainerTest, WaitsInTheNextForwardWhereThatIsBest) {
+  options_.epochs = 3;
+  std::vector<uint32_t> checksums;
+  for (const bool decoupled : {false, true}) {
+    const auto network = MakeNetwork("cnn", 40);
+    RecordingClient client(0, 1, BindLayers(network.get(), &state_));
+    client.is_decoupled = decoupled;
+    const auto result = Train(options_, data_, network.get(), &state_, &client);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->steps, 6);
+    EXPECT_EQ(client.calls.size(), 6u * 8);
+    EXPECT_EQ(client.calls.back(), "wait fc2 5");
+    checksums.push_back(ParameterChecksum(*network));
+  }
+  EXPECT_EQ(checksums[0], checksums[1]);
 }
 
 TEST_F(TrainerTest, StepsAreNumberedOverAllEpochs) {
@@ -146,7 +175,7 @@ TEST_F(TrainerTest, StepsAreNumberedOverAllEpochs) {
   const absl::StatusOr<TrainResult> result =
       Train(options_, data_, network.get(), &state_, &client);
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(client.calls.back(), "wait 5");
+  EXPECT_EQ(client.calls.back(), "wait fc3 5");
   EXPECT_EQ(result->steps, 6);
   EXPECT_EQ(result->images, 240);
 }
@@ -298,7 +327,7 @@ TEST_F(TrainerTest, ErrorsOfTheClientEndTheTraining) {
   client.wait_status = absl::DeadlineExceededError("worker 3 is missing");
   EXPECT_EQ(Train(options_, data_, network.get(), &state_, &client).status(),
             client.wait_status);
-  EXPECT_EQ(client.calls.back(), "wait 1");
+  EXPECT_EQ(client.calls.back(), "wait conv1 1");
 }
 
 TEST_F(TrainerTest, BadOptionsAndUnfitDataAreRefused) {

@@ -59,6 +59,10 @@ struct StepInfo {
   // so that with batches of B examples, this worker's are those from
   // (contributions_before + position) * B on.
   int64_t contributions_before = 0;
+
+  // The job went back to an earlier step since the step that this worker began
+  // before: what it has not waited for by now is of no use.
+  bool went_back = false;
 };
 
 // What one layer cost this worker so far.
@@ -180,8 +184,17 @@ class Client {
   // round_timeout, naming what is missing; any error of the job.
   virtual absl::Status Wait(int layer, int64_t step) = 0;
 
+  // Wait for the last step that was pushed of `layer`, if any: what the next
+  // forward does before it uses the layer.
+  virtual absl::Status WaitForward(int layer) = 0;
+
   // Wait for every layer.
   virtual absl::Status WaitAll(int64_t step) = 0;
+
+  // Whether outcomes come in the order of the next forward (`--overlap=dear`):
+  // then a step is best begun at once, and WaitForward called in it layer by
+  // layer, instead of WaitAll before it.
+  virtual bool decoupled() const = 0;
 
   // With `--nan=skip`: true if the votes of all workers on the last step that
   // this worker has waited for came to this: a gradient has a NaN or an
@@ -208,7 +221,7 @@ class Client {
   virtual std::vector<LayerReport> layer_reports() const = 0;
   virtual std::vector<PeerTraffic> traffic() const = 0;
 
-  // Leaves the job politely, all steps that were begun done; returns when the
+  // Leaves the job politely, when all that was pushed is done; returns when the
   // other workers have left, too, or have gone on and need nothing more of this
   // one. Every push and wait fails afterwards.
   //

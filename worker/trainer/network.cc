@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "worker/trainer/activation.h"
 #include "worker/trainer/convolution.h"
 #include "worker/trainer/fully_connected.h"
@@ -48,6 +49,8 @@ absl::Status CheckSizes(absl::string_view model, const ImageShape& image,
       absl::StrCat("batch of ", image.height, "x", image.width, " images"),
       batch, 1, kBatchLengthMax / image.length());
 }
+
+absl::Status AwaitNothing(int) { return absl::OkStatus(); }
 
 }  // namespace
 
@@ -157,29 +160,38 @@ void Network::Initialize(uint64_t seed) {
   }
 }
 
-void Network::Run(int64_t images, absl::Span<const float> input) {
+absl::Status Network::Run(int64_t images, absl::Span<const float> input,
+                          absl::FunctionRef<absl::Status(int layer)> await) {
   NEREUS_CHECK(static_cast<int64_t>(input.size()) == images * image_.length())
       << input.size() << " floats for " << images << " images of "
       << image_.length();
   std::copy(input.begin(), input.end(), images_.begin());
   const float* in = images_.data();
   for (Stage& stage : stages_) {
+    if (stage.index >= 0) NEREUS_RETURN_IF_ERROR(await(stage.index));
     float* out = stage.output.data();
     stage.layer->Forward(images, in, stage.parameters.data(), out);
     if (stage.relu) ReluForward(images * stage.layer->output().length(), out);
     in = out;
   }
+  return absl::OkStatus();
 }
 
 float Network::Forward(absl::Span<const float> images,
                        absl::Span<const int32_t> labels) {
+  return *Forward(images, labels, AwaitNothing);
+}
+
+absl::StatusOr<float> Network::Forward(
+    absl::Span<const float> images, absl::Span<const int32_t> labels,
+    absl::FunctionRef<absl::Status(int layer)> await) {
   NEREUS_CHECK(static_cast<int64_t>(labels.size()) == batch_)
       << labels.size() << " labels for a batch of " << batch_;
   for (int32_t label : labels) {
     NEREUS_CHECK(label >= 0 && label < classes_)
         << "label " << label << " of " << classes_ << " classes";
   }
-  Run(batch_, images);
+  NEREUS_RETURN_IF_ERROR(Run(batch_, images, await));
   Stage& last = stages_.back();
   return SoftmaxCrossEntropy(batch_, classes_, last.output.data(),
                              labels.data(), last.output_gradient.data());
@@ -212,7 +224,7 @@ void Network::Predict(absl::Span<const float> images,
   const int64_t count = static_cast<int64_t>(classes.size());
   NEREUS_CHECK(count <= batch_)
       << "predicting " << count << " images with a batch of " << batch_;
-  Run(count, images);
+  Run(count, images, AwaitNothing).IgnoreError();
   const float* logits = stages_.back().output.data();
   for (int64_t i = 0; i < count; ++i) {
     const float* row = logits + i * classes_;

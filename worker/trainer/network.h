@@ -72,6 +72,12 @@ class Network {
   float Forward(absl::Span<const float> images,
                 absl::Span<const int32_t> labels);
 
+  // The same; calls `await` for each layer with parameters before it reads
+  // them. Returns the first error of `await`, and then computes no further.
+  absl::StatusOr<float> Forward(
+      absl::Span<const float> images, absl::Span<const int32_t> labels,
+      absl::FunctionRef<absl::Status(int layer)> await);
+
   // Computes the gradients of the last Forward, last layer first, and calls
   // `ready` for each layer with parameters the moment its gradient (or its
   // factors) exists and nothing of this step reads its parameters any more:
@@ -101,7 +107,8 @@ class Network {
   void Add(const std::string& name, std::unique_ptr<Layer> layer, bool relu);
   void AddMlp();
   void AddCnn();
-  void Run(int64_t images, absl::Span<const float> input);
+  absl::Status Run(int64_t images, absl::Span<const float> input,
+                   absl::FunctionRef<absl::Status(int layer)> await);
 
   const Stage& stage(int layer) const {
     return stages_[stage_of_layer_[layer]];

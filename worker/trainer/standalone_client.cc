@@ -126,6 +126,15 @@ absl::Status StandaloneClient::Wait(int layer, int64_t step) {
   return WaitLocked(layer, step);
 }
 
+absl::Status StandaloneClient::WaitForward(int layer) {
+  MutexLock lock(&mu_);
+  if (layer < 0 || layer >= static_cast<int>(layers_.size())) {
+    return WaitLocked(layer, 0);
+  }
+  const int64_t pushed = layers_[layer].pushed;
+  return pushed == 0 ? absl::OkStatus() : WaitLocked(layer, pushed - 1);
+}
+
 absl::Status StandaloneClient::WaitAll(int64_t step) {
   MutexLock lock(&mu_);
   for (size_t i = 0; i < layers_.size(); ++i) {

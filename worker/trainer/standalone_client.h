@@ -37,7 +37,9 @@ class StandaloneClient : public Client {
                            absl::Span<float> gradient)
       ABSL_LOCKS_EXCLUDED(mu_) override;
   absl::Status Wait(int layer, int64_t step) ABSL_LOCKS_EXCLUDED(mu_) override;
+  absl::Status WaitForward(int layer) ABSL_LOCKS_EXCLUDED(mu_) override;
   absl::Status WaitAll(int64_t step) ABSL_LOCKS_EXCLUDED(mu_) override;
+  bool decoupled() const override { return false; }
   bool Skipped(int64_t /*step*/) const override { return false; }
   bool may_skip() const override { return false; }
   bool takes_factors(int /*layer*/) const override { return false; }

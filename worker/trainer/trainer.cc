@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,7 +47,12 @@ class Run {
  private:
   absl::Status Step(const StepInfo& step);
   absl::Status Push(int64_t step, int layer);
-  void UpdateParameters(int64_t step);
+  // Waits until a layer's parameters are those after the step that was pushed,
+  // if one is pending.
+  absl::Status Await(int layer);
+  // The same for all layers, from `begin` on; when it was over.
+  absl::StatusOr<absl::Duration> AwaitAll(absl::Duration begin);
+  void UpdateParameters(int layer);
   void CountLoss(int64_t pass, float loss);
   void ReportProgress(absl::Duration now);
   // The pass that a step's first example is of, from 0.
@@ -61,6 +67,9 @@ class Run {
   const int64_t images_wanted_;  // Of all workers.
 
   StepInfo step_;  // The last that was begun.
+  // One that is pushed, and whose layers before this one are awaited.
+  std::optional<int64_t> pending_;
+  int awaited_ = 0;
   std::vector<float> images_;
   std::vector<int32_t> labels_;
   TrainResult result_;
@@ -91,19 +100,24 @@ Run::Run(const TrainerOptions& options, const DataSplit& data, Batches batches,
 absl::StatusOr<TrainResult> Run::Finish() {
   const absl::Duration begin = options_.now();
   progress_at_ = begin;
-  // Equal on all workers, so that all end with the same step.
-  int64_t contributions = 0;
-  while (contributions * network_->batch() < images_wanted_) {
+  for (bool ends = false; !ends;) {
     NEREUS_ASSIGN_OR_RETURN(step_, client_->BeginStep());
+    if (step_.went_back) pending_.reset();
     // One that joins may come too late.
-    if (step_.contributions_before * network_->batch() >= images_wanted_) break;
-    const absl::Status status = Step(step_);
+    const bool late =
+        step_.contributions_before * network_->batch() >= images_wanted_;
+    absl::Status status = late ? absl::OkStatus() : Step(step_);
+    // Equal on all workers, so that all end with the same step.
+    const int64_t contributions = step_.contributions_before + step_.workers;
+    ends = late || contributions * network_->batch() >= images_wanted_;
+    if (status.ok() && ends && pending_.has_value()) {
+      status = AwaitAll(options_.now()).status();
+    }
     if (absl::IsOutOfRange(status)) {  // The job has gone back.
-      contributions = 0;
+      ends = false;
       continue;
     }
     NEREUS_RETURN_IF_ERROR(status);
-    contributions = step_.contributions_before + step_.workers;
   }
   result_.total = options_.now() - begin;
   result_.position = step_.position;
@@ -122,7 +136,11 @@ absl::Status Run::Step(const StepInfo& step) {
       (step.contributions_before + step.position) * network_->batch();
   CopyExamples(data_.train, data_.normalisation, batches_.Examples(first),
                absl::MakeSpan(images_), absl::MakeSpan(labels_));
-  const float loss = network_->Forward(images_, labels_);
+  const absl::Duration before = result_.wait + result_.backward;
+  NEREUS_ASSIGN_OR_RETURN(const float loss,
+                          network_->Forward(images_, labels_, [&](int layer) {
+                            return Await(layer);
+                          }));
   if (!std::isfinite(loss) && !client_->may_skip()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the loss is ", loss, " in step ", step.step, " (epoch ",
@@ -130,26 +148,59 @@ absl::Status Run::Step(const StepInfo& step) {
                      "): is the learning rate too high?"));
   }
   const absl::Duration forward_end = options_.now();
+  const absl::Duration not_forward = result_.wait + result_.backward - before;
+  pending_ = step.step;
+  awaited_ = 0;
   NEREUS_RETURN_IF_ERROR(
       network_->Backward([&](int layer) { return Push(step.step, layer); }));
   const absl::Duration backward_end = options_.now();
-  NEREUS_RETURN_IF_ERROR(client_->WaitAll(step.step));
-  const absl::Duration wait_end = options_.now();
-  absl::Duration end = wait_end;
-  if (client_->updates_parameters()) {
-    if (!client_->Skipped(step.step)) UpdateParameters(step.step);
-    end = options_.now();
+  result_.forward += forward_end - begin - not_forward;
+  result_.backward += backward_end - forward_end;
+  absl::Duration end = backward_end;
+  if (!client_->decoupled()) {
+    NEREUS_ASSIGN_OR_RETURN(end, AwaitAll(backward_end));
   }
-  result_.forward += forward_end - begin;
-  result_.backward += backward_end - forward_end + (end - wait_end);
-  result_.wait += wait_end - backward_end;
   result_.images += network_->batch();
   ++result_.steps;
   result_.workers = step.workers;
-  if (client_->Skipped(step.step)) ++result_.skipped;
   if (std::isfinite(loss)) CountLoss(PassOf(step), loss);
   ReportProgress(end);
   return absl::OkStatus();
+}
+
+absl::Status Run::Await(int layer) {
+  if (!pending_.has_value()) return absl::OkStatus();
+  const absl::Duration begin = options_.now();
+  NEREUS_RETURN_IF_ERROR(client_->WaitForward(layer));
+  const absl::Duration wait_end = options_.now();
+  UpdateParameters(layer);
+  result_.wait += wait_end - begin;
+  result_.backward += options_.now() - wait_end;
+  awaited_ = layer + 1;
+  if (awaited_ < static_cast<int>(network_->specs().size())) {
+    return absl::OkStatus();
+  }
+  if (client_->Skipped(*pending_)) ++result_.skipped;
+  pending_.reset();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Duration> Run::AwaitAll(absl::Duration begin) {
+  const int layers = static_cast<int>(network_->specs().size());
+  for (int layer = awaited_; layer < layers; ++layer) {
+    NEREUS_RETURN_IF_ERROR(client_->WaitForward(layer));
+  }
+  const absl::Duration wait_end = options_.now();
+  absl::Duration end = wait_end;
+  if (client_->updates_parameters()) {
+    for (int layer = awaited_; layer < layers; ++layer) UpdateParameters(layer);
+    end = options_.now();
+  }
+  result_.wait += wait_end - begin;
+  result_.backward += end - wait_end;
+  if (client_->Skipped(*pending_)) ++result_.skipped;
+  pending_.reset();
+  return end;
 }
 
 void Run::CountLoss(int64_t pass, float loss) {
@@ -174,15 +225,13 @@ absl::Status Run::Push(int64_t step, int layer) {
       client_->updates_parameters() ? gradient : absl::Span<float>());
 }
 
-void Run::UpdateParameters(int64_t step) {
-  for (size_t i = 0; i < state_->size(); ++i) {
-    const int layer = static_cast<int>(i);
-    const absl::Span<float> parameters = network_->parameters(layer);
-    ApplyOptimizer(client_->optimizer(), step,
-                   static_cast<int64_t>(parameters.size()), 1.0f,
-                   network_->gradient(layer).data(), parameters.data(),
-                   (*state_)[i].data(), parameters.data());
-  }
+void Run::UpdateParameters(int layer) {
+  if (!client_->updates_parameters() || client_->Skipped(*pending_)) return;
+  const absl::Span<float> parameters = network_->parameters(layer);
+  ApplyOptimizer(client_->optimizer(), *pending_,
+                 static_cast<int64_t>(parameters.size()), 1.0f,
+                 network_->gradient(layer).data(), parameters.data(),
+                 (*state_)[layer].data(), parameters.data());
 }
 
 void Run::ReportProgress(absl::Duration now) {

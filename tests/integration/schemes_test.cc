@@ -1,0 +1,101 @@
+// Every scheme and overlap with real servers and clients over loopback sockets,
+// in one process.
+
+#include <optional>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/testing/local_cluster.h"
+#include "tests/testing/toy_worker.h"
+
+namespace nereus {
+namespace {
+
+ServerOptions Job(int workers, int shards) {
+  ServerOptions options;
+  options.workers = workers;
+  options.shards = shards;
+  return options;
+}
+
+struct SchemeCase {
+  const char* name;
+  std::optional<Scheme> forced;
+  OptimizerPlace place;
+  UpdateRule rule;
+  Overlap overlap = Overlap::kWaitFree;
+};
+
+class AllSchemesTest : public testing::TestWithParam<SchemeCase> {};
+
+TEST_P(AllSchemesTest, ReplicasAreEqualBitForBit) {
+  ServerOptions options = Job(3, 2);
+  options.forced_scheme = GetParam().forced;
+  options.job_options.optimizer_place = GetParam().place;
+  options.job_options.optimizer.rule = GetParam().rule;
+  options.job_options.overlap = GetParam().overlap;
+  LocalCluster cluster(options);
+  std::vector<ToyWorker> workers;
+  for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
+  const auto results = cluster.RunWorkers(
+      3, [&](int i) { return workers[i].Train(cluster.client_options(), 20); });
+  for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
+  EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
+  EXPECT_EQ(workers[0].parameters(), workers[2].parameters());
+  EXPECT_NE(workers[0].parameters()[0][0], 1.0f);  // Something was learnt.
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, AllSchemesTest,
+    testing::Values(
+        SchemeCase{"Auto", std::nullopt, OptimizerPlace::kServer,
+                   UpdateRule::kSgd},
+        SchemeCase{"Server", Scheme::kServer, OptimizerPlace::kServer,
+                   UpdateRule::kAdam},
+        SchemeCase{"Factor", Scheme::kFactor, OptimizerPlace::kServer,
+                   UpdateRule::kAdam},
+        SchemeCase{"Ring", Scheme::kRing, OptimizerPlace::kServer,
+                   UpdateRule::kAdam},
+        SchemeCase{"RingWorkersUpdate", Scheme::kRing, OptimizerPlace::kWorker,
+                   UpdateRule::kSgd},
+        SchemeCase{"NoOverlap", std::nullopt, OptimizerPlace::kServer,
+                   UpdateRule::kSgd, Overlap::kNone},
+        SchemeCase{"Dear", std::nullopt, OptimizerPlace::kServer,
+                   UpdateRule::kAdam, Overlap::kDecoupled},
+        SchemeCase{"DearRing", Scheme::kRing, OptimizerPlace::kServer,
+                   UpdateRule::kAdam, Overlap::kDecoupled},
+        SchemeCase{"DearWorkersUpdate", std::nullopt, OptimizerPlace::kWorker,
+                   UpdateRule::kSgd, Overlap::kDecoupled},
+        SchemeCase{"WorkersUpdate", std::nullopt, OptimizerPlace::kWorker,
+                   UpdateRule::kSgd}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(SchemesTest, LayerByLayerItComesToTheSameBits) {
+  for (const std::optional<Scheme> forced :
+       {std::optional<Scheme>(), std::optional(Scheme::kRing)}) {
+    std::vector<std::vector<std::vector<float>>> parameters;
+    for (const Overlap overlap :
+         {Overlap::kWaitFree, Overlap::kDecoupled, Overlap::kNone}) {
+      ServerOptions options = Job(3, 2);
+      options.forced_scheme = forced;
+      options.job_options.deterministic = true;
+      options.job_options.overlap = overlap;
+      LocalCluster cluster(options);
+      std::vector<ToyWorker> workers;
+      for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
+      const auto results = cluster.RunWorkers(3, [&](int i) {
+        return workers[i].TrainLayerByLayer(cluster.client_options(), 20);
+      });
+      for (const absl::Status& result : results) {
+        ASSERT_TRUE(result.ok()) << result;
+      }
+      for (const ToyWorker& worker : workers) {
+        parameters.push_back(worker.parameters());
+      }
+    }
+    for (const auto& each : parameters) EXPECT_EQ(each, parameters[0]);
+  }
+}
+
+}  // namespace
+}  // namespace nereus

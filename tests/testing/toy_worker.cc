@@ -1,0 +1,112 @@
+#include "tests/testing/toy_worker.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+LayerSpec Conv(const char* name, int64_t m, int64_t n) {
+  return {name, LayerKind::kConvolution, m, n, m * n, 1};
+}
+
+LayerSpec FullyConnected(const char* name, int64_t m, int64_t n, int64_t rows) {
+  return {name, LayerKind::kFullyConnected, m, n, m * n + m, rows};
+}
+
+}  // namespace
+
+std::vector<LayerSpec> SmallModel() {
+  return {Conv("conv", 300, 700), FullyConnected("fc", 64, 128, 8),
+          FullyConnected("head", 10, 64, 8)};
+}
+
+ToyWorker::ToyWorker(std::vector<LayerSpec> layers) : layers_(layers) {
+  for (const LayerSpec& layer : layers_) {
+    parameters_.emplace_back(layer.parameters, 1.0f);
+    gradients_.emplace_back(layer.parameters);
+    output_gradients_.emplace_back(layer.rows * layer.m);
+    inputs_.emplace_back(layer.rows * layer.n);
+  }
+}
+
+absl::Status ToyWorker::Connect(const ClientOptions& options) {
+  std::vector<LayerBinding> bindings;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    bindings.push_back({layers_[i], absl::MakeSpan(parameters_[i])});
+  }
+  NEREUS_ASSIGN_OR_RETURN(client_, Client::Connect(options, bindings));
+  return absl::OkStatus();
+}
+
+absl::Status ToyWorker::Step(int64_t step) {
+  NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, client_->BeginStep());
+  if (begun.step != step) {
+    return absl::InternalError(
+        absl::StrCat("step ", begun.step, " began, not step ", step));
+  }
+  for (int i = static_cast<int>(layers_.size()) - 1; i >= 0; --i) {
+    NEREUS_RETURN_IF_ERROR(Push(i, step));
+  }
+  NEREUS_RETURN_IF_ERROR(client_->WaitAll(step));
+  if (client_->Skipped(step)) {
+    skipped_.push_back(step);
+    return absl::OkStatus();
+  }
+  if (!client_->updates_parameters()) return absl::OkStatus();
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    for (size_t j = 0; j < parameters_[i].size(); ++j) {
+      parameters_[i][j] -= 0.01f * gradients_[i][j];
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ToyWorker::Train(const ClientOptions& options, int64_t steps) {
+  NEREUS_RETURN_IF_ERROR(Connect(options));
+  for (int64_t step = 0; step < steps; ++step) {
+    NEREUS_RETURN_IF_ERROR(Step(step));
+  }
+  return client_->Leave();
+}
+
+absl::Status ToyWorker::TrainLayerByLayer(const ClientOptions& options,
+                                          int64_t steps) {
+  NEREUS_RETURN_IF_ERROR(Connect(options));
+  const int layers = static_cast<int>(layers_.size());
+  for (int64_t step = 0; step < steps; ++step) {
+    NEREUS_RETURN_IF_ERROR(client_->BeginStep().status());
+    for (int layer = 0; layer < layers; ++layer) {
+      NEREUS_RETURN_IF_ERROR(client_->WaitForward(layer));
+    }
+    for (int layer = layers - 1; layer >= 0; --layer) {
+      NEREUS_RETURN_IF_ERROR(Push(layer, step));
+    }
+  }
+  return client_->Leave();
+}
+
+absl::Status ToyWorker::Push(int layer, int64_t step) {
+  const int rank = client_->rank();
+  const auto fill = [&](std::vector<float>& values, int salt) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] =
+          static_cast<float>((i * 7 + rank * 3 + step + salt) % 11) - 5.0f;
+    }
+    if (poisoned_ == std::pair{layer, step}) values[3] = std::nanf("");
+  };
+  if (layers_[layer].kind != LayerKind::kFullyConnected) {
+    fill(gradients_[layer], 0);
+    return client_->Push(layer, step, absl::MakeSpan(gradients_[layer]));
+  }
+  fill(output_gradients_[layer], 1);
+  fill(inputs_[layer], 2);
+  return client_->PushFactors(layer, step,
+                              {output_gradients_[layer], inputs_[layer]},
+                              absl::MakeSpan(gradients_[layer]));
+}
+
+}  // namespace nereus

@@ -1,0 +1,57 @@
+#ifndef NEREUS_TESTS_TESTING_TOY_WORKER_H_
+#define NEREUS_TESTS_TESTING_TOY_WORKER_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/plan/layer_spec.h"
+#include "worker/public/client.h"
+
+namespace nereus {
+
+// A convolution of several frames and two fully connected layers.
+std::vector<LayerSpec> SmallModel();
+
+// A worker that trains `steps` steps with made-up gradients; its parameters by
+// layer.
+class ToyWorker {
+ public:
+  explicit ToyWorker(std::vector<LayerSpec> layers);
+
+  absl::Status Connect(const ClientOptions& options);
+  absl::Status Step(int64_t step);
+  absl::Status Train(const ClientOptions& options, int64_t steps);
+
+  // Waits for each layer alone, in the next forward, and for the last step not
+  // at all. Where the client updates the parameters.
+  absl::Status TrainLayerByLayer(const ClientOptions& options, int64_t steps);
+
+  // This worker's gradient of `layer` has a NaN in this step.
+  void Poison(int layer, int64_t step) { poisoned_ = {layer, step}; }
+  const std::vector<int64_t>& skipped() const { return skipped_; }
+
+  Client* client() { return client_.get(); }
+  void Die() { client_.reset(); }
+  const std::vector<std::vector<float>>& parameters() const {
+    return parameters_;
+  }
+
+ private:
+  absl::Status Push(int layer, int64_t step);
+
+  const std::vector<LayerSpec> layers_;
+  std::pair<int, int64_t> poisoned_ = {-1, -1};
+  std::vector<int64_t> skipped_;
+  std::vector<std::vector<float>> parameters_;
+  std::vector<std::vector<float>> gradients_;
+  std::vector<std::vector<float>> output_gradients_;
+  std::vector<std::vector<float>> inputs_;
+  std::unique_ptr<Client> client_;  // Last: it uses the memory above.
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_TESTING_TOY_WORKER_H_

@@ -1,0 +1,310 @@
+// What goes when: Overlap::kNone and kDecoupled on one worker's machine.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/testing/machine_harness.h"
+#include "worker/worker_machine.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// Two of these fill the window of what is gathered at a time.
+constexpr int64_t kElements = int64_t{1} << 19;
+
+JobOptions Options(Overlap overlap) {
+  JobOptions options;
+  options.overlap = overlap;
+  options.optimizer.momentum = 0.0f;
+  return options;
+}
+
+JobPtr ServerJob(Overlap overlap, int layers, int64_t elements = kElements) {
+  std::vector<LayerSpec> specs;
+  for (int i = 0; i < layers; ++i) {
+    specs.push_back(VectorLayer("layer" + std::to_string(i), elements));
+  }
+  return TestJob(2, 1, std::move(specs), Options(overlap));
+}
+
+JobPtr PeerJob(Overlap overlap, Scheme scheme, int layers) {
+  std::vector<LayerSpec> specs;
+  for (int i = 0; i < layers; ++i) {
+    specs.push_back(FactorLayer("fc" + std::to_string(i), 5, 7, true, 2));
+  }
+  return TestJob(2, 1, std::move(specs), Options(overlap), scheme);
+}
+
+// A worker past its first values.
+class Worker {
+ public:
+  Worker(JobPtr job, int rank) : job_(std::move(job)), rank_(rank) {
+    std::vector<LayerMemory> memory;
+    for (const LayerSpec& layer : job_->layers) {
+      memory.push_back(
+          {Buffer::AllocateZeroed(layer.parameters * 4), Buffer()});
+    }
+    machine_ = std::make_unique<WorkerMachine>(job_, rank, std::move(memory));
+    Outbox out;
+    machine_->Start(out);
+    Carry(out);
+    for (size_t layer = 0; layer < job_->layers.size(); ++layer) {
+      ReceiveResult(static_cast<int>(layer), kInitialRound);
+    }
+  }
+
+  Effects Push(int layer, int64_t round) {
+    const LayerSpec& spec = job_->layers[layer];
+    Outbox out;
+    const absl::Status status =
+        job_->routes[layer].scheme == Scheme::kFactor
+            ? machine_->OnPushFactors(
+                  layer, round,
+                  {FloatBuffer(IntegerValues(spec.rows * spec.m, rank_)),
+                   FloatBuffer(IntegerValues(spec.rows * spec.n, round)),
+                   Buffer()},
+                  out)
+            : machine_->OnPush(
+                  layer, round,
+                  FloatBuffer(IntegerValues(spec.parameters, rank_)), out);
+    EXPECT_TRUE(status.ok()) << status;
+    return Carry(out);
+  }
+  // All layers, last first; what the last push came to.
+  Effects PushAll(int64_t round) {
+    Effects last;
+    for (int i = static_cast<int>(job_->layers.size()) - 1; i >= 0; --i) {
+      last = Push(i, round);
+    }
+    return last;
+  }
+  Effects Wait(int layer) {
+    Outbox out;
+    machine_->OnWait(layer, out);
+    return Carry(out);
+  }
+  Effects Enter(JobPtr job) {
+    job_ = std::move(job);
+    Outbox out;
+    machine_->OnEpoch(job_, out);
+    return Carry(out);
+  }
+  Effects ReceiveResult(int layer, int64_t round) {
+    Effects all;
+    for (const Chunk& chunk : job_->placement.layer_chunks(layer)) {
+      all = DeliverAll(
+          *machine_, PeerId::Shard(0),
+          FramesOf(*job_, PeerId::Shard(0), FrameKind::kResult, layer,
+                   chunk.index, round, IntegerValues(chunk.length, round)));
+    }
+    return all;
+  }
+
+  WorkerMachine& machine() { return *machine_; }
+  const Job& job() const { return *job_; }
+  int64_t done(int layer) { return machine_->syncer(layer).done_round(); }
+
+ private:
+  JobPtr job_;
+  const int rank_;
+  std::unique_ptr<WorkerMachine> machine_;
+};
+
+// The layers that frames of a kind are of, in order, each once in a row.
+std::vector<int> LayersIn(const Effects& effects, FrameKind kind) {
+  std::vector<int> layers;
+  for (const auto& sent : effects.sent) {
+    const auto layer = static_cast<int>(sent.frame.header.layer);
+    if (sent.frame.header.kind != kind) continue;
+    if (layers.empty() || layers.back() != layer) layers.push_back(layer);
+  }
+  return layers;
+}
+
+// What `from` sent to all others reaches `to`; what that comes to.
+Effects Bring(Worker& to, int from, const Effects& effects) {
+  Effects all;
+  for (const auto& sent : effects.sent) {
+    if (sent.to.has_value() && sent.to->role == Role::kShard) continue;
+    const auto delivery =
+        Deliver(to.machine(), PeerId::Worker(from), sent.frame);
+    EXPECT_TRUE(delivery.ok()) << delivery.status();
+    for (const auto& each : delivery->effects.sent) all.sent.push_back(each);
+    for (const auto& each : delivery->effects.done) all.done.push_back(each);
+  }
+  return all;
+}
+
+TEST(OverlapTest, WithNoneNothingGoesBeforeAllIsThere) {
+  Worker worker(ServerJob(Overlap::kNone, 3, 10), 0);
+  for (int64_t round = 0; round < 2; ++round) {
+    EXPECT_THAT(worker.Push(2, round).sent, IsEmpty());
+    EXPECT_THAT(worker.Push(0, round).sent, IsEmpty());
+    EXPECT_THAT(LayersIn(worker.Push(1, round), FrameKind::kContribution),
+                ElementsAre(2, 1, 0));
+    for (int layer = 0; layer < 3; ++layer) worker.ReceiveResult(layer, round);
+  }
+}
+
+TEST(OverlapTest, WithNoneANewEpochSendsNoHalfStep) {
+  Worker worker(ServerJob(Overlap::kNone, 2, 10), 0);
+  worker.Push(1, 0);
+  EXPECT_THAT(worker.Enter(EpochAfter(worker.job())).sent, IsEmpty());
+  EXPECT_THAT(LayersIn(worker.Push(0, 0), FrameKind::kContribution),
+              ElementsAre(1, 0));
+  // All of it, where an epoch has ended on the way.
+  EXPECT_THAT(LayersIn(worker.Enter(EpochAfter(worker.job())),
+                       FrameKind::kContribution),
+              ElementsAre(0, 1));
+}
+
+TEST(OverlapTest, WithNoneWhatIsHeldWhileFrozenGoesInTheNextEpoch) {
+  Worker worker(ServerJob(Overlap::kNone, 2, 10), 0);
+  worker.Push(1, 0);
+  worker.machine().Freeze();
+  EXPECT_THAT(worker.Push(0, 0).sent, IsEmpty());
+  EXPECT_THAT(LayersIn(worker.Enter(EpochAfter(worker.job())),
+                       FrameKind::kContribution),
+              ElementsAre(1, 0));
+}
+
+// Others may be faster: their factors come before this worker's are sent, which
+// they need as well.
+TEST(OverlapTest, WithNoneNothingIsDoneBeforeItIsSent) {
+  Worker a(PeerJob(Overlap::kNone, Scheme::kFactor, 2), 0);
+  Worker b(PeerJob(Overlap::kNone, Scheme::kFactor, 2), 1);
+  a.Push(1, 0);
+  const Effects from_a = a.Push(0, 0);
+  b.Push(1, 0);
+  EXPECT_THAT(Bring(b, 0, from_a).done, IsEmpty());
+  const Effects from_b = b.Push(0, 0);
+  EXPECT_THAT(from_b.done, SizeIs(2));
+  EXPECT_THAT(Bring(a, 1, from_b).done, SizeIs(2));
+}
+
+TEST(OverlapTest, WaitFreeAsksForNothing) {
+  Worker worker(ServerJob(Overlap::kWaitFree, 3), 0);
+  for (const int layer : {2, 1, 0}) {
+    const Effects effects = worker.Push(layer, 0);
+    EXPECT_THAT(LayersIn(effects, FrameKind::kContribution),
+                ElementsAre(layer));
+    EXPECT_THAT(LayersIn(effects, FrameKind::kPull), IsEmpty());
+  }
+  EXPECT_THAT(worker.Wait(0).sent, IsEmpty());
+}
+
+TEST(OverlapTest, DecoupledGathersInForwardOrderAWindowAhead) {
+  Worker worker(ServerJob(Overlap::kDecoupled, 5), 0);
+  for (int64_t round = 0; round < 2; ++round) {
+    for (const int layer : {4, 3, 2, 1}) {
+      EXPECT_THAT(LayersIn(worker.Push(layer, round), FrameKind::kPull),
+                  IsEmpty());
+    }
+    EXPECT_THAT(LayersIn(worker.Push(0, round), FrameKind::kPull),
+                ElementsAre(0, 1));
+    EXPECT_THAT(LayersIn(worker.ReceiveResult(1, round), FrameKind::kPull),
+                ElementsAre(2));
+    EXPECT_THAT(LayersIn(worker.ReceiveResult(0, round), FrameKind::kPull),
+                ElementsAre(3));
+    EXPECT_THAT(LayersIn(worker.ReceiveResult(2, round), FrameKind::kPull),
+                ElementsAre(4));
+    for (const int layer : {3, 4}) worker.ReceiveResult(layer, round);
+    EXPECT_EQ(worker.done(4), round);
+  }
+}
+
+TEST(OverlapTest, WhatTheCallerWaitsForComesAtOnce) {
+  Worker worker(ServerJob(Overlap::kDecoupled, 5), 0);
+  EXPECT_THAT(worker.Wait(3).sent, IsEmpty());  // It has not pushed it.
+  worker.Push(4, 0);
+  EXPECT_THAT(LayersIn(worker.Wait(4), FrameKind::kPull), ElementsAre(4));
+  EXPECT_THAT(worker.Wait(4).sent, IsEmpty());
+  worker.ReceiveResult(4, 0);
+  for (const int layer : {3, 2, 1}) worker.Push(layer, 0);
+  EXPECT_THAT(LayersIn(worker.Push(0, 0), FrameKind::kPull), ElementsAre(0, 1));
+  EXPECT_THAT(LayersIn(worker.Wait(3), FrameKind::kPull), ElementsAre(3));
+}
+
+// It begins the next step without having waited for all layers.
+TEST(OverlapTest, ANewStepGathersWhatIsLeftOfTheLast) {
+  Worker worker(ServerJob(Overlap::kDecoupled, 5), 0);
+  worker.PushAll(0);
+  worker.ReceiveResult(0, 0);
+  worker.ReceiveResult(1, 0);
+  EXPECT_THAT(LayersIn(worker.Push(0, 1), FrameKind::kPull), ElementsAre(4));
+}
+
+TEST(OverlapTest, ANewEpochAsksAgainForWhatIsMissing) {
+  Worker worker(ServerJob(Overlap::kDecoupled, 4), 0);
+  worker.PushAll(0);
+  worker.ReceiveResult(0, 0);
+  worker.machine().Freeze();
+  EXPECT_THAT(worker.Wait(3).sent, IsEmpty());
+  const Effects entered = worker.Enter(EpochAfter(worker.job()));
+  EXPECT_THAT(LayersIn(entered, FrameKind::kContribution),
+              ElementsAre(1, 2, 3));
+  EXPECT_THAT(LayersIn(entered, FrameKind::kPull), ElementsAre(1, 2, 3));
+}
+
+// It gets results in an order of their own, and each of them once.
+TEST(OverlapTest, ManySmallLayersAreAllGathered) {
+  Worker worker(ServerJob(Overlap::kDecoupled, 300, 7000), 0);
+  std::multiset<int> asked;
+  const auto count = [&](const Effects& effects) {
+    for (const int layer : LayersIn(effects, FrameKind::kPull)) {
+      asked.insert(layer);
+    }
+  };
+  count(worker.PushAll(0));
+  EXPECT_EQ(asked.size(), 150u);  // Of 28,000 bytes.
+  for (size_t i = 0; i < 300; ++i) {
+    const int layer = static_cast<int>(i % 2 == 0 ? i + 1 : i - 1);
+    count(worker.ReceiveResult(layer, 0));
+  }
+  EXPECT_EQ(asked.size(), 300u);
+  EXPECT_EQ(std::set<int>(asked.begin(), asked.end()).size(), 300u);
+}
+
+TEST(OverlapTest, FactorsAreMultipliedWhenTheyAreNeeded) {
+  Worker a(PeerJob(Overlap::kDecoupled, Scheme::kFactor, 2), 0);
+  Worker b(PeerJob(Overlap::kDecoupled, Scheme::kFactor, 2), 1);
+  Bring(b, 0, a.Push(1, 0));
+  EXPECT_THAT(b.Push(1, 0).done, IsEmpty());  // All factors are there.
+  EXPECT_EQ(b.done(1), kInitialRound);
+  EXPECT_THAT(b.Wait(1).done, SizeIs(1));
+  // With the last layer pushed, all are.
+  Bring(b, 0, a.Push(0, 0));
+  EXPECT_THAT(b.Push(0, 0).done, SizeIs(1));
+  EXPECT_EQ(b.done(0), 0);
+}
+
+TEST(OverlapTest, MeansGoAroundARingOnceSomebodyNeedsThem) {
+  Worker a(PeerJob(Overlap::kDecoupled, Scheme::kRing, 2), 0);
+  Worker b(PeerJob(Overlap::kDecoupled, Scheme::kRing, 2), 1);
+  Effects from_a = a.Push(1, 0);
+  Effects from_b = b.Push(1, 0);
+  EXPECT_THAT(Bring(b, 0, from_a).sent, IsEmpty());
+  EXPECT_THAT(Bring(a, 1, from_b).sent, IsEmpty());
+  EXPECT_EQ(a.done(1), kInitialRound);
+  // One of them waits: its mean makes the other send its own.
+  const Effects asked = a.Wait(1);
+  EXPECT_THAT(LayersIn(asked, FrameKind::kMean), ElementsAre(1));
+  const Effects answered = Bring(b, 0, asked);
+  EXPECT_EQ(b.done(1), 0);
+  Bring(a, 1, answered);
+  EXPECT_EQ(a.done(1), 0);
+}
+
+}  // namespace
+}  // namespace nereus
