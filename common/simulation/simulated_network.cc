@@ -5,6 +5,7 @@
 
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
+#include "common/protocol/send_queue.h"
 
 namespace nereus {
 namespace {
@@ -90,19 +91,40 @@ void SimulatedNetwork::Send(ProcessId from, ProcessId to, const Frame& frame) {
 void SimulatedNetwork::Enqueue(LaneIndex index, const Frame& frame) {
   Lane& lane = lanes_[index];
   const FramePool::Index added = frames_.Add(frame);
-  if (lane.oldest == kNone) {
+  const bool empty = lane.oldest == kNone;
+  const FramePool::Index before =
+      empty ? kNone : PlaceBehind(lane, frame.header);
+  if (before == kNone) {
+    frames_.next(added) = lane.oldest;
     lane.oldest = added;
   } else {
-    frames_.next(lane.newest) = added;
+    frames_.next(added) = frames_.next(before);
+    frames_.next(before) = added;
   }
-  lane.newest = added;
-  if (lane.leaving == kNone) lane.leaving = added;
-  if (lane.arriving == kNone) lane.arriving = added;
+  if (empty || before == lane.newest) lane.newest = added;
+  if (before == lane.left) lane.leaving = added;
+  if (lane.arriving == kNone || lane.arriving == frames_.next(added)) {
+    lane.arriving = added;
+  }
   if (IsLocal(lane)) {
     Leave(index);
   } else {
     TakeTurnToLeave(index);
   }
+}
+
+FramePool::Index SimulatedNetwork::PlaceBehind(const Lane& lane,
+                                               const FrameHeader& header) {
+  const auto goes_before = [&](FramePool::Index other) {
+    return SendRank(header) < SendRank(frames_.frame(other).header);
+  };
+  if (lane.leaving == kNone || !goes_before(lane.newest)) return lane.newest;
+  FramePool::Index before = lane.left;
+  for (FramePool::Index next = lane.leaving; !goes_before(next);
+       next = frames_.next(next)) {
+    before = next;
+  }
+  return before;
 }
 
 void SimulatedNetwork::TakeTurnToLeave(LaneIndex index) {
@@ -151,6 +173,7 @@ void SimulatedNetwork::ServeEgress(NodeId node) {
 absl::Duration SimulatedNetwork::Leave(LaneIndex index) {
   Lane& lane = lanes_[index];
   const int64_t bytes = WireBytes(frames_.frame(lane.leaving));
+  lane.left = lane.leaving;
   lane.leaving = frames_.next(lane.leaving);
   lane.flight_bytes += bytes;
   const bool local = IsLocal(lane);
@@ -252,6 +275,8 @@ bool SimulatedNetwork::OfferOldest(LaneIndex index) {
   const FramePool::Index offered = lanes_[index].oldest;
   const FramePool::Index next = frames_.next(offered);
   lanes_[index].oldest = next;
+  const bool last_left = lanes_[index].left == offered;
+  if (last_left) lanes_[index].left = kNone;
   const Frame& frame = frames_.frame(offered);
   const bool accepted = deliver_(from, to, frame);
   if (accepted) {
@@ -265,6 +290,7 @@ bool SimulatedNetwork::OfferOldest(LaneIndex index) {
   if (!accepted) {
     frames_.next(offered) = lane.oldest;
     lane.oldest = offered;
+    if (last_left) lane.left = offered;
     return false;
   }
   lane.flight_bytes -= bytes;
@@ -300,7 +326,8 @@ void SimulatedNetwork::Break(ProcessId a, ProcessId b) {
       frames_.Free(each);
       each = next;
     }
-    lane.oldest = lane.arriving = lane.leaving = lane.newest = kNone;
+    lane.oldest = lane.arriving = lane.left = lane.leaving = kNone;
+    lane.newest = kNone;
     lane.arrived = 0;
     lane.flight_bytes = 0;
     waiting_.erase({direction.second, direction.first});

@@ -57,8 +57,9 @@ struct Link {
   absl::Duration extra_delay = absl::ZeroDuration();
 };
 
-// An in-memory network on virtual time: frames between two processes keep their
-// order, frames of different pairs overtake each other. Connections break, and
+// An in-memory network on virtual time: frames between two processes go by
+// SendRank (common/protocol/send_queue.h) and keep their order once they have
+// left, frames of different pairs overtake each other. Connections break, and
 // are made again.
 //
 // A node sends one frame at a time, and receives one at a time, each at its
@@ -125,7 +126,8 @@ class SimulatedNetwork {
     // Frames in frames_, or kNone.
     FramePool::Index oldest = kNone;
     FramePool::Index arriving = kNone;  // The first not yet through the
-    FramePool::Index leaving = kNone;  // receiver's, or the sender's interface.
+    FramePool::Index leaving = kNone;  // receiver's, or the sender's interface;
+    FramePool::Index left = kNone;     // the last one through that.
     FramePool::Index newest = kNone;
     int32_t arrived = 0;  // How many wait in front of the receiver's.
     bool broken = false;
@@ -172,6 +174,9 @@ class SimulatedNetwork {
   }
 
   void Enqueue(LaneIndex index, const Frame& frame);
+  // The frame of a lane behind which this one goes, by SendRank; kNone: it is
+  // the first.
+  FramePool::Index PlaceBehind(const Lane& lane, const FrameHeader& header);
   void TakeTurnToLeave(LaneIndex index);
   bool MayLeave(const Lane& lane) const;
   void ServeEgress(NodeId node);

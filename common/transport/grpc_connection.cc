@@ -168,7 +168,7 @@ void GrpcConnection::Open() {
 void GrpcConnection::Send(OutgoingPtr frame) {
   {
     std::lock_guard<std::mutex> lock(mu_);
-    if (!ending_ && !finished_) queue_.push_back(std::move(frame));
+    if (!ending_ && !finished_) Enqueue(std::move(frame));
   }
   Pump();
 }
@@ -181,7 +181,12 @@ void GrpcConnection::Adopt(std::deque<OutgoingPtr> frames,
     frames.swap(unwanted_);
     return;
   }
-  for (OutgoingPtr& frame : frames) queue_.push_back(std::move(frame));
+  for (OutgoingPtr& frame : frames) Enqueue(std::move(frame));
+}
+
+void GrpcConnection::Enqueue(OutgoingPtr frame) {
+  const FrameHeader header = frame->header();
+  queue_.Push(header, std::move(frame));
 }
 
 void GrpcConnection::Consumed() {
@@ -201,8 +206,8 @@ void GrpcConnection::End(OutgoingPtr last, absl::Status reason) {
     reason_ = std::move(reason);
     refused_here_ = last != nullptr;
     ending_ = true;
-    queue_.swap(dropped);
-    if (last != nullptr && !finished_) queue_.push_back(std::move(last));
+    dropped = queue_.TakeAll();
+    if (last != nullptr && !finished_) last_ = std::move(last);
   }
   Pump();
 }
@@ -210,7 +215,7 @@ void GrpcConnection::End(OutgoingPtr last, absl::Status reason) {
 void GrpcConnection::EndWhenSent(OutgoingPtr last) {
   {
     std::lock_guard<std::mutex> lock(mu_);
-    if (!ending_) queue_.push_back(std::move(last));
+    if (!ending_) last_ = std::move(last);
     ending_ = true;
   }
   Pump();
@@ -289,7 +294,8 @@ void GrpcConnection::OnOver(absl::Status status, bool unimplemented) {
     grpc_status_ = std::move(status);
     unimplemented_ = unimplemented;
     ending_ = true;
-    queue_.swap(dropped);
+    dropped = queue_.TakeAll();
+    if (last_ != nullptr) dropped.push_back(std::move(last_));
   }
   dropped.clear();
   const std::shared_ptr<GrpcConnection> self = std::move(self_);
@@ -322,15 +328,14 @@ GrpcConnection::Work GrpcConnection::NextWork() {
     return work;
   }
   if (cancelled_ || read_ended_ || write_failed_) {
-    for (OutgoingPtr& frame : queue_) work.dropped.push_back(std::move(frame));
-    queue_.clear();
+    while (!queue_.empty()) work.dropped.push_back(queue_.Pop());
+    if (last_ != nullptr) work.dropped.push_back(std::move(last_));
   }
   if (!writing_ && !finished_) {
-    if (!queue_.empty()) {
+    if (!queue_.empty() || last_ != nullptr) {
       writing_ = true;
       work.step = Step::kWrite;
-      work.frame = std::move(queue_.front());
-      queue_.pop_front();
+      work.frame = queue_.empty() ? std::move(last_) : queue_.Pop();
       if (CountsAsTraffic(work.frame->header().kind)) work.traffic = traffic_;
       return work;
     }

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "common/protocol/peer.h"
+#include "common/protocol/send_queue.h"
 #include "common/transport/grpc_frames.h"
 
 namespace nereus {
@@ -32,7 +33,7 @@ struct TrafficCounters {
 // gRPC transport.
 //
 // Thread-safe. A connection keeps itself alive until gRPC is done with it. At
-// most one message is being written, the rest wait in a queue; at most
+// most one message is being written, the rest wait in a SendQueue; at most
 // `undelivered_max` messages are in the listener's hands, then reading stops
 // until Consumed: the peer is held back by HTTP/2 flow control.
 //
@@ -177,6 +178,8 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
   // Decides on the next step and marks it as taken. REQUIRES: mu_ is held.
   Work NextWork();
   void Take(Work work);
+  // REQUIRES: mu_ is held.
+  void Enqueue(OutgoingPtr frame);
 
   // Constant, the peer from the end of the handshake on.
   std::optional<PeerId> peer_;
@@ -194,7 +197,8 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
 
   mutable std::mutex mu_;
   // Guarded by mu_.
-  std::deque<OutgoingPtr> queue_;
+  SendQueue<OutgoingPtr> queue_;
+  OutgoingPtr last_;                  // Goes after all of queue_.
   std::deque<OutgoingPtr> unwanted_;  // To be destroyed without the lock.
   std::shared_ptr<TrafficCounters> traffic_;
   absl::Status reason_;         // Given by End or Abort.
@@ -209,7 +213,7 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
   bool writing_ = false;        // A write is under way.
   bool read_ended_ = false;     // No more will come in.
   bool write_failed_ = false;   // No more can go out.
-  bool ending_ = false;         // No new frames; end once queue_ is empty.
+  bool ending_ = false;  // No new frames; end once there is nothing to send.
   bool cancel_wanted_ = false;  // By Abort.
   bool cancelled_ = false;
   bool finished_ = false;  // Finish was called.

@@ -51,8 +51,9 @@ class RatedNetwork {
   }
 
   // `count` full frames; returns their bytes on the wire.
-  double Send(ProcessId from, ProcessId to, int64_t count) {
+  double Send(ProcessId from, ProcessId to, int64_t count, uint32_t layer = 0) {
     Frame frame;
+    frame.header.layer = layer;
     frame.payload = Buffer::SizeOnly(kFramePayloadBytesMax);
     for (int64_t i = 0; i < count; ++i) {
       frame.header.round = i;
@@ -92,6 +93,32 @@ TEST(NetworkRatesTest, OneFlowTakesItsBytesAtTheRateAndTheLatency) {
     const double bytes = net.Send(0, 1, count);
     net.RunAll();
     EXPECT_NEAR(net.Now(), bytes / kRate + kLatencySeconds, kRounding) << count;
+  }
+}
+
+// Two frames of the first layer overtake all of the second but the one that is
+// leaving, wherever they come.
+TEST(NetworkRatesTest, UrgentLayersOvertakeWhatHasNotLeft) {
+  for (const double at : {0.0, 10.5, 98.5}) {
+    SCOPED_TRACE(at);
+    RatedNetwork net;
+    net.Send(0, 1, 100, /*layer=*/1);
+    net.RunUntil(at * kFrameSeconds);
+    net.Send(0, 1, 2, /*layer=*/0);
+    net.Send(0, 1, 1, /*layer=*/2);
+    net.RunAll();
+    const std::vector<int64_t>& order = net.order_[{0, 1}];
+    ASSERT_EQ(order.size(), 103u);
+    const auto begun = static_cast<int64_t>(std::ceil(at + 0.1));
+    std::vector<int64_t> expected;
+    for (int64_t i = 0; i < 100; ++i) {
+      if (i == begun) expected.insert(expected.end(), {0, 1});
+      expected.push_back(i);
+    }
+    if (begun == 100) expected.insert(expected.end(), {0, 1});
+    expected.push_back(0);
+    EXPECT_EQ(order, expected);
+    EXPECT_NEAR(net.Now(), 103 * kFrameSeconds + kLatencySeconds, kRounding);
   }
 }
 

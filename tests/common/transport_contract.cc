@@ -179,7 +179,7 @@ TEST_P(TransportContractTest, RefusedHeaderEndsThatConnectionAlone) {
   };
   bad->SendTo(kShard0, 1, 10);
   bad->SendTo(kShard0, 13, 10);
-  bad->SendTo(kShard0, 2, 10);
+  bad->SendTo(kShard0, 14, 10);
   ASSERT_TRUE(PollUntil({good.get(), bad.get(), shard.get()}, [&] {
     return shard->ended.size() == 1 && bad->ended.size() == 1;
   }));
@@ -426,6 +426,30 @@ TEST_P(TransportContractTest, SlowOwnerHoldsTheSenderBack) {
   ASSERT_TRUE(
       PollUntil({shard.get()}, [&] { return shard->heard.size() == kFrames; }));
   EXPECT_EQ(sent(), kFrames * (kFramePayloadBytesMax + kFrameHeaderBytes));
+}
+
+// What waits behind a slow peer goes by layer: the first ones overtake.
+TEST_P(TransportContractTest, UrgentLayersOvertakeWhatWaits) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  constexpr uint32_t kFrames = 512;
+  const Buffer payload = TestPayload(7, kFrameElementsMax);
+  for (uint32_t i = 0; i < kFrames; ++i) {
+    worker->transport().Send(kShard0, TestFrame(kWorker0, 7, payload));
+  }
+  for (const uint32_t layer : {9, 3, 0, 3}) worker->SendTo(kShard0, layer, 10);
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return shard->heard.size() == kFrames + 4; }));
+  std::vector<uint32_t> order;
+  for (const auto& heard : shard->heard) {
+    const uint32_t layer = heard.header.layer;
+    if (layer != 7 || order.empty() || order.back() != 7) {
+      order.push_back(layer);
+    }
+  }
+  // Some of the large layer were in the sockets already.
+  EXPECT_EQ(order, (std::vector<uint32_t>{7, 0, 3, 3, 7, 9}));
 }
 
 TEST_P(TransportContractTest, TrafficCountsWholeFramesAlone) {
