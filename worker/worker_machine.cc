@@ -12,9 +12,10 @@
 namespace nereus {
 namespace {
 
-// Of layers that are gathered at a time: enough to keep a fast network busy
-// over its latency, little enough that what the caller waits for comes soon.
-constexpr int64_t kGatherBytesMax = int64_t{4} << 20;
+// Of layers that are gathered at a time: enough that all shards have something
+// to send, wherever the chunks are. What comes first is the send order's
+// business (SendQueue), so little would be gained by less.
+constexpr int64_t kGatherBytesMax = int64_t{64} << 20;
 
 }  // namespace
 

@@ -20,8 +20,8 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// Two of these fill the window of what is gathered at a time.
-constexpr int64_t kElements = int64_t{1} << 19;
+// Four of these fill the window of what is gathered at a time.
+constexpr int64_t kElements = int64_t{1} << 22;
 
 JobOptions Options(Overlap overlap) {
   JobOptions options;
@@ -75,9 +75,9 @@ class Worker {
                    FloatBuffer(IntegerValues(spec.rows * spec.n, round)),
                    Buffer()},
                   out)
-            : machine_->OnPush(
-                  layer, round,
-                  FloatBuffer(IntegerValues(spec.parameters, rank_)), out);
+            : machine_->OnPush(layer, round,
+                               Buffer::AllocateZeroed(spec.parameters * 4),
+                               out);
     EXPECT_TRUE(status.ok()) << status;
     return Carry(out);
   }
@@ -106,7 +106,7 @@ class Worker {
       all = DeliverAll(
           *machine_, PeerId::Shard(0),
           FramesOf(*job_, PeerId::Shard(0), FrameKind::kResult, layer,
-                   chunk.index, round, IntegerValues(chunk.length, round)));
+                   chunk.index, round, std::vector<float>(chunk.length)));
     }
     return all;
   }
@@ -205,44 +205,45 @@ TEST(OverlapTest, WaitFreeAsksForNothing) {
 }
 
 TEST(OverlapTest, DecoupledGathersInForwardOrderAWindowAhead) {
-  Worker worker(ServerJob(Overlap::kDecoupled, 5), 0);
+  Worker worker(ServerJob(Overlap::kDecoupled, 7), 0);
   for (int64_t round = 0; round < 2; ++round) {
-    for (const int layer : {4, 3, 2, 1}) {
+    for (int layer = 6; layer > 0; --layer) {
       EXPECT_THAT(LayersIn(worker.Push(layer, round), FrameKind::kPull),
                   IsEmpty());
     }
     EXPECT_THAT(LayersIn(worker.Push(0, round), FrameKind::kPull),
-                ElementsAre(0, 1));
+                ElementsAre(0, 1, 2, 3));
     EXPECT_THAT(LayersIn(worker.ReceiveResult(1, round), FrameKind::kPull),
-                ElementsAre(2));
-    EXPECT_THAT(LayersIn(worker.ReceiveResult(0, round), FrameKind::kPull),
-                ElementsAre(3));
-    EXPECT_THAT(LayersIn(worker.ReceiveResult(2, round), FrameKind::kPull),
                 ElementsAre(4));
-    for (const int layer : {3, 4}) worker.ReceiveResult(layer, round);
-    EXPECT_EQ(worker.done(4), round);
+    EXPECT_THAT(LayersIn(worker.ReceiveResult(0, round), FrameKind::kPull),
+                ElementsAre(5));
+    EXPECT_THAT(LayersIn(worker.ReceiveResult(2, round), FrameKind::kPull),
+                ElementsAre(6));
+    for (const int layer : {3, 4, 5, 6}) worker.ReceiveResult(layer, round);
+    EXPECT_EQ(worker.done(6), round);
   }
 }
 
 TEST(OverlapTest, WhatTheCallerWaitsForComesAtOnce) {
-  Worker worker(ServerJob(Overlap::kDecoupled, 5), 0);
+  Worker worker(ServerJob(Overlap::kDecoupled, 7), 0);
   EXPECT_THAT(worker.Wait(3).sent, IsEmpty());  // It has not pushed it.
-  worker.Push(4, 0);
-  EXPECT_THAT(LayersIn(worker.Wait(4), FrameKind::kPull), ElementsAre(4));
-  EXPECT_THAT(worker.Wait(4).sent, IsEmpty());
-  worker.ReceiveResult(4, 0);
-  for (const int layer : {3, 2, 1}) worker.Push(layer, 0);
-  EXPECT_THAT(LayersIn(worker.Push(0, 0), FrameKind::kPull), ElementsAre(0, 1));
-  EXPECT_THAT(LayersIn(worker.Wait(3), FrameKind::kPull), ElementsAre(3));
+  worker.Push(6, 0);
+  EXPECT_THAT(LayersIn(worker.Wait(6), FrameKind::kPull), ElementsAre(6));
+  EXPECT_THAT(worker.Wait(6).sent, IsEmpty());
+  worker.ReceiveResult(6, 0);
+  for (int layer = 5; layer > 0; --layer) worker.Push(layer, 0);
+  EXPECT_THAT(LayersIn(worker.Push(0, 0), FrameKind::kPull),
+              ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(LayersIn(worker.Wait(5), FrameKind::kPull), ElementsAre(5));
 }
 
 // It begins the next step without having waited for all layers.
 TEST(OverlapTest, ANewStepGathersWhatIsLeftOfTheLast) {
-  Worker worker(ServerJob(Overlap::kDecoupled, 5), 0);
+  Worker worker(ServerJob(Overlap::kDecoupled, 7), 0);
   worker.PushAll(0);
   worker.ReceiveResult(0, 0);
   worker.ReceiveResult(1, 0);
-  EXPECT_THAT(LayersIn(worker.Push(0, 1), FrameKind::kPull), ElementsAre(4));
+  EXPECT_THAT(LayersIn(worker.Push(0, 1), FrameKind::kPull), ElementsAre(6));
 }
 
 TEST(OverlapTest, ANewEpochAsksAgainForWhatIsMissing) {
@@ -259,7 +260,8 @@ TEST(OverlapTest, ANewEpochAsksAgainForWhatIsMissing) {
 
 // It gets results in an order of their own, and each of them once.
 TEST(OverlapTest, ManySmallLayersAreAllGathered) {
-  Worker worker(ServerJob(Overlap::kDecoupled, 300, 7000), 0);
+  constexpr int kLayers = 100;  // Of 1 MiB.
+  Worker worker(ServerJob(Overlap::kDecoupled, kLayers, 1 << 18), 0);
   std::multiset<int> asked;
   const auto count = [&](const Effects& effects) {
     for (const int layer : LayersIn(effects, FrameKind::kPull)) {
@@ -267,13 +269,12 @@ TEST(OverlapTest, ManySmallLayersAreAllGathered) {
     }
   };
   count(worker.PushAll(0));
-  EXPECT_EQ(asked.size(), 150u);  // Of 28,000 bytes.
-  for (size_t i = 0; i < 300; ++i) {
-    const int layer = static_cast<int>(i % 2 == 0 ? i + 1 : i - 1);
-    count(worker.ReceiveResult(layer, 0));
+  EXPECT_EQ(asked.size(), 64u);
+  for (int i = 0; i < kLayers; ++i) {
+    count(worker.ReceiveResult(i % 2 == 0 ? i + 1 : i - 1, 0));
   }
-  EXPECT_EQ(asked.size(), 300u);
-  EXPECT_EQ(std::set<int>(asked.begin(), asked.end()).size(), 300u);
+  EXPECT_EQ(asked.size(), size_t{kLayers});
+  EXPECT_EQ(std::set<int>(asked.begin(), asked.end()).size(), asked.size());
 }
 
 TEST(OverlapTest, FactorsAreMultipliedWhenTheyAreNeeded) {
