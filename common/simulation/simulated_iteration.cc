@@ -141,8 +141,11 @@ IterationSimulation::IterationSimulation(const WhatIf& what_if, JobPtr job)
     shards_.push_back(std::make_unique<Shard>(job_, index));
   }
   for (int rank = 0; rank < workers(); ++rank) {
-    trainers_.push_back(
-        std::make_unique<SimulatedTrainer>(&program_, rank, &events_, this));
+    const auto delay = what_if.delays.find(rank);
+    trainers_.push_back(std::make_unique<SimulatedTrainer>(
+        &program_, rank,
+        delay == what_if.delays.end() ? absl::ZeroDuration() : delay->second,
+        &events_, this));
   }
   FetchInitialValues();
 }
@@ -302,6 +305,18 @@ absl::Status WhatIf::Validate() const {
       return absl::InvalidArgumentError(absl::StrCat(
           name, " is ", absl::FormatDuration(value), ", must be from 0 to ",
           absl::FormatDuration(kComputeTimeMax)));
+    }
+  }
+  for (const auto& [worker, delay] : delays) {
+    if (worker < 0 || worker >= plan.cluster.workers) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("worker ", worker, " is delayed, of ",
+                       plan.cluster.workers, " workers"));
+    }
+    if (delay < absl::ZeroDuration() || delay > kComputeTimeMax) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the delay of worker ", worker, " is ", absl::FormatDuration(delay),
+          ", must be from 0 to ", absl::FormatDuration(kComputeTimeMax)));
     }
   }
   if (iterations < 1) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -33,6 +34,10 @@ struct WhatIf {
   // SimulatedTrainer.
   absl::Duration host_copy = absl::ZeroDuration();
 
+  // Stragglers: what each iteration of a worker takes longer, before its
+  // forward, by rank.
+  std::map<int, absl::Duration> delays;
+
   int iterations = 1;  // That are measured, after one that is not; >= 1.
   uint64_t seed = 0;   // Of the jitter.
 
@@ -59,7 +64,8 @@ struct IterationResult {
 
   // Times the throughput of one node.
   double speedup = 0.0;
-  // iteration - compute: for the network, and copies that it did not hide.
+  // iteration - compute: for the network, copies that it did not hide, and
+  // those who are delayed.
   absl::Duration network_exposed;
 
   // Sent plus received in frames per iteration, headers included: by node, and

@@ -29,9 +29,11 @@ std::vector<LayerMemory> SizesOf(const Job& job) {
 }  // namespace
 
 SimulatedTrainer::SimulatedTrainer(const TrainerProgram* program, int rank,
-                                   EventQueue* events, Driver* driver)
+                                   absl::Duration delay, EventQueue* events,
+                                   Driver* driver)
     : program_(program),
       rank_(rank),
+      delay_(delay),
       events_(events),
       driver_(driver),
       machine_(program->job, rank, SizesOf(*program->job)),
@@ -43,6 +45,7 @@ void SimulatedTrainer::BeginStep() {
   ++step_;
   NEREUS_CHECK(machine_.BeginStep(step_)) << "step " << step_;
   progress_[step_ % 2] = {layers(), absl::ZeroDuration()};
+  device_free_at_ = std::max(device_free_at_, events_->now()) + delay_;
   if (program_->job->decoupled()) return Forward(0);
   absl::Duration forward;
   for (const LayerTime& time : program_->times) forward += time.forward;

@@ -57,9 +57,10 @@ class SimulatedTrainer {
     virtual void OnStepDone(PeerId worker, int64_t step) = 0;
   };
 
-  // None is owned; all must outlive this.
-  SimulatedTrainer(const TrainerProgram* program, int rank, EventQueue* events,
-                   Driver* driver);
+  // None is owned; all must outlive this. `delay`: before each forward, in
+  // which the device does nothing.
+  SimulatedTrainer(const TrainerProgram* program, int rank,
+                   absl::Duration delay, EventQueue* events, Driver* driver);
 
   // Begins the first step, at once.
   void Begin() { BeginStep(); }
@@ -110,6 +111,7 @@ class SimulatedTrainer {
 
   const TrainerProgram* const program_;
   const int rank_;
+  const absl::Duration delay_;
   EventQueue* const events_;
   Driver* const driver_;
   WorkerMachine machine_;

@@ -1,5 +1,6 @@
 #include "server/admin/simulate_command.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/plan/compute_times.h"
@@ -109,6 +111,13 @@ void SimulateCommand::AddComputeFlags() {
           "instead of --compute, a JSON file with each layer's times: "
           "{\"layers\": [{\"name\", \"forward_seconds\", "
           "\"backward_seconds\"}]}");
+  subcommand_
+      ->add_option("--delay", delays_,
+                   "WORKER:SECONDS: before each forward of that worker; may be "
+                   "given several times")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("TEXT");
   AddFlag(*subcommand_, "host-copy", host_copy_,
           "what copying all gradients to host memory and all parameters back "
           "takes if nothing overlaps");
@@ -157,11 +166,27 @@ absl::Status SimulateCommand::SetTimes(WhatIf& what_if) const {
   return absl::OkStatus();
 }
 
+absl::Status SimulateCommand::SetDelays(WhatIf& what_if) const {
+  for (const std::string& text : delays_) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(text, absl::MaxSplits(':', 1));
+    int worker = 0;
+    if (!absl::SimpleAtoi(parts.first, &worker)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--delay: \"", text, "\" is not WORKER:SECONDS, as in 2:0.1s"));
+    }
+    NEREUS_ASSIGN_OR_RETURN(what_if.delays[worker],
+                            Flag("delay", ParseTime(parts.second)));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<WhatIf> SimulateCommand::MakeWhatIf() const {
   WhatIf what_if;
   NEREUS_RETURN_IF_ERROR(SetPlan(what_if));
   NEREUS_ASSIGN_OR_RETURN(what_if.layers, LoadModelOrFile(model_, batch_));
   NEREUS_RETURN_IF_ERROR(SetTimes(what_if));
+  NEREUS_RETURN_IF_ERROR(SetDelays(what_if));
   NEREUS_ASSIGN_OR_RETURN(const double bits,
                           Flag("bandwidth", ParseBitRate(bandwidth_)));
   what_if.node_rate = bits / 8;

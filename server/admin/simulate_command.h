@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/flags/flags.h"
@@ -28,6 +29,7 @@ class SimulateCommand : public Command {
   absl::StatusOr<WhatIf> MakeWhatIf() const;
   absl::Status SetPlan(WhatIf& what_if) const;
   absl::Status SetTimes(WhatIf& what_if) const;
+  absl::Status SetDelays(WhatIf& what_if) const;
 
   std::string model_;
   int64_t workers_ = 0;
@@ -40,6 +42,7 @@ class SimulateCommand : public Command {
   double backward_share_ = 0.667;
   std::string compute_trace_;  // A file; empty: none.
   std::string host_copy_ = "0s";
+  std::vector<std::string> delays_;  // "WORKER:SECONDS"
   SchemeFlag scheme_ = SchemeFlag::kAuto;
   CostKind cost_ = CostKind::kBytes;
   Overlap overlap_ = Overlap::kWaitFree;

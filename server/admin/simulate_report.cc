@@ -57,6 +57,9 @@ std::string FormatQuestion(const SimulateReport& report) {
     absl::StrAppend(&text, "; copies to host memory and back ",
                     Seconds(asked.host_copy));
   }
+  for (const auto& [worker, delay] : asked.delays) {
+    absl::StrAppend(&text, "; worker ", worker, " delayed by ", Seconds(delay));
+  }
   return text + "\n";
 }
 
@@ -125,6 +128,10 @@ std::string FormatSimulateJson(const SimulateReport& report) {
   for (size_t i = 0; i < asked.layers.size(); ++i) {
     layers.push_back(LayerJson(report, i));
   }
+  Json delays = Json::object();
+  for (const auto& [worker, delay] : asked.delays) {
+    delays[absl::StrCat(worker)] = absl::ToDoubleSeconds(delay);
+  }
   Json bandwidth;  // null
   if (!std::isinf(asked.node_rate)) bandwidth = asked.node_rate * kBitsPerByte;
   const Json json = {
@@ -139,6 +146,7 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"latency_seconds", absl::ToDoubleSeconds(asked.latency)},
       {"jitter_seconds", absl::ToDoubleSeconds(asked.jitter)},
       {"host_copy_seconds", absl::ToDoubleSeconds(asked.host_copy)},
+      {"delay_seconds", std::move(delays)},
       {"iterations", asked.iterations},
       {"single_node_seconds", absl::ToDoubleSeconds(result.single_node)},
       {"iteration_seconds", absl::ToDoubleSeconds(result.iteration)},

@@ -22,7 +22,8 @@ std::string FormatSimulateText(const SimulateReport& report);
 // The same for programs, without a final newline:
 //   {"model", "workers", "servers", "batch", "scheme": "auto" or the forced
 //    one, "cost", "overlap", "bandwidth_bits_per_second": or null,
-//    "latency_seconds", "jitter_seconds", "host_copy_seconds", "iterations",
+//    "latency_seconds", "jitter_seconds", "host_copy_seconds",
+//    "delay_seconds": {worker: seconds}, "iterations",
 //    "single_node_seconds", "iteration_seconds", "compute_seconds",
 //    "network_exposed_seconds", "speedup", "samples_per_second",
 //    "node_bytes": of the busiest node per iteration, "busiest_node",

@@ -79,9 +79,21 @@ TEST(SimulateTest, ARingNeedsNoServersBandwidth) {
                                   "--compute=0.1", "--json", "--scheme=ring"});
   ASSERT_EQ(result.exit_code, 0) << result.error;
   const auto json = nlohmann::json::parse(result.output);
-  for (const auto& bytes : json["node_bytes"]) {
+  ASSERT_EQ(json["bytes_by_node"].size(), 4u);
+  for (const auto& bytes : json["bytes_by_node"]) {
     EXPECT_NEAR(bytes.get<double>(), 4 * 0.75 * 4 * 143667240.0, 2e6);
   }
+}
+
+TEST(SimulateTest, DelaysWorkers) {
+  const Result result =
+      Simulate({"--model=alexnet", "--workers=4", "--bandwidth=unlimited",
+                "--latency=0s", "--compute=0.1", "--scheme=server",
+                "--delay=0:0.2s", "--delay=2:300ms", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  const auto json = nlohmann::json::parse(result.output);
+  EXPECT_NEAR(json["iteration_seconds"].get<double>(), 0.4, 1e-6);
+  EXPECT_EQ(json["delay_seconds"]["2"], 0.3);
 }
 
 TEST(SimulateTest, PrintsATableAndWritesJsonToAFile) {
@@ -132,6 +144,15 @@ TEST(SimulateTest, SaysWhatIsWrong) {
       {{"--model=vgg19", "--workers=2", "--compute=1", "--servers=some"},
        2,
        "\"some\" is neither colocated nor a number"},
+      {{"--model=vgg19", "--workers=2", "--compute=1", "--delay=1"},
+       2,
+       "--delay: \"\" is no time"},
+      {{"--model=vgg19", "--workers=2", "--compute=1", "--delay=one:1s"},
+       2,
+       "\"one:1s\" is not WORKER:SECONDS"},
+      {{"--model=vgg19", "--workers=2", "--compute=1", "--delay=2:1s"},
+       2,
+       "worker 2 is delayed, of 2 workers"},
       {{"--model=vgg19", "--workers=2", "--compute=fast"},
        2,
        "--compute: \"fast\" is no time"},

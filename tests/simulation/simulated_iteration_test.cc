@@ -203,6 +203,27 @@ TEST(SimulatedIterationTest, CopiesCountInFullWhereNothingHidesThem) {
   EXPECT_LT(SecondsOf(what_if), 0.031);
 }
 
+// The rule of synchronous training: one that is late makes all late.
+TEST(SimulatedIterationTest, EverybodyWaitsForTheOneThatIsDelayed) {
+  for (const Overlap overlap :
+       {Overlap::kNone, Overlap::kWaitFree, Overlap::kDecoupled}) {
+    WhatIf what_if = Question(4, 4);
+    what_if.plan.forced = Scheme::kServer;
+    what_if.overlap = overlap;
+    what_if.node_rate = kUnlimitedRate;
+    what_if.latency = absl::ZeroDuration();
+    what_if.iterations = 3;
+    const double without = SecondsOf(what_if);
+    what_if.delays = {{1, absl::Milliseconds(30)}, {3, absl::Milliseconds(50)}};
+    EXPECT_NEAR(SecondsOf(what_if), without + 0.050, 1e-6)
+        << OverlapName(overlap);
+  }
+  WhatIf what_if = Question(4, 4);
+  what_if.delays = {{4, absl::Milliseconds(1)}};
+  EXPECT_THAT(std::string(SimulateIterations(what_if).status().message()),
+              HasSubstr("worker 4 is delayed, of 4 workers"));
+}
+
 TEST(SimulatedIterationTest, TheSameQuestionHasTheSameAnswer) {
   WhatIf what_if = Question(4, 3);
   what_if.jitter = absl::Milliseconds(1);
