@@ -182,9 +182,9 @@ struct Avx {
 
 #undef NEREUS_AVX2
 
-bool HasVectors() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-}
+// Whoever has AVX2 has F16C, which is older, and which not all compilers can
+// ask for.
+bool HasVectors() { return __builtin_cpu_supports("avx2"); }
 
 const Kernels& Bfloat16Kernels() {
   static const Kernels kernels =
