@@ -97,6 +97,8 @@ struct FrameHeader {
 struct Frame {
   FrameHeader header;
   Buffer payload;  // header.payload_bytes long.
+  // Not on the wire: frames of a lower rank go first (SendQueue).
+  uint32_t rank = 0;
 };
 
 // Writes `header` into `bytes`, kFrameHeaderBytes long.

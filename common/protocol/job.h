@@ -202,6 +202,13 @@ struct Job {
   // Whether workers ask for a round's outcome when they need it.
   bool decoupled() const { return options.overlap == Overlap::kDecoupled; }
 
+  // Frame::rank of a frame: with decoupled rounds, layers that the next forward
+  // needs first go first. Without, a step waits for all of them, and the order
+  // in which backward makes them keeps both ways of the network busy.
+  uint32_t SendRank(const FrameHeader& header) const {
+    return decoupled() ? header.layer : 0;
+  }
+
   // Whether the layer's parameters and optimizer state are with the workers,
   // and the shards hold them as of base_round.
   bool WorkersOwn(int layer) const {

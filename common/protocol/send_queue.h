@@ -6,22 +6,17 @@
 #include <map>
 #include <utility>
 
-#include "common/protocol/frame.h"
-
 namespace nereus {
 
-// What goes first of what waits for one peer: the frames of layers that the
-// next forward needs first, whatever came before them. So a small layer waits
-// for one frame of a large one, and not for all of it. Frames of one layer keep
-// their order.
-inline uint32_t SendRank(const FrameHeader& header) { return header.layer; }
-
-// Frames that wait, in that order. `T`: how a frame is held.
+// Frames that wait for one peer: the lowest Frame::rank goes first, whatever
+// came before it, and frames of one rank keep their order. So a small layer
+// that is urgent waits for one frame of a large one, and not for all of it.
+// `T`: how a frame is held.
 template <typename T>
 class SendQueue {
  public:
-  void Push(const FrameHeader& header, T frame) {
-    by_rank_[SendRank(header)].push_back(std::move(frame));
+  void Push(uint32_t rank, T frame) {
+    by_rank_[rank].push_back(std::move(frame));
   }
 
   // REQUIRES: !empty().

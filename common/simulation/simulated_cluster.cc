@@ -347,6 +347,7 @@ void SimulatedCluster::Transmit(Process& from, PeerId to, const Frame& frame) {
   if (sent.header.payload_crc == 0) {
     sent.header.payload_crc = Checksum(sent.payload);
   }
+  sent.rank = start.job->SendRank(frame.header);
   network_.Send(from.id, *receiver, sent);
   from.breaks_now = from.breaks_now || from.breaks_after_send == receiver;
 }

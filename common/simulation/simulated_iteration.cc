@@ -182,7 +182,9 @@ void IterationSimulation::Send(PeerId from, PeerId to, const Frame& frame) {
     bytes_[from.rank * layers + frame.header.layer] += bytes;
     bytes_[to.rank * layers + frame.header.layer] += bytes;
   }
-  network_.Send(ProcessOf(from), ProcessOf(to), frame);
+  Frame ranked = frame;
+  ranked.rank = job_->SendRank(frame.header);
+  network_.Send(ProcessOf(from), ProcessOf(to), ranked);
 }
 
 void IterationSimulation::Broadcast(PeerId from, const Frame& frame) {

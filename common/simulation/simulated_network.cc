@@ -5,7 +5,6 @@
 
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
-#include "common/protocol/send_queue.h"
 
 namespace nereus {
 namespace {
@@ -92,8 +91,7 @@ void SimulatedNetwork::Enqueue(LaneIndex index, const Frame& frame) {
   Lane& lane = lanes_[index];
   const FramePool::Index added = frames_.Add(frame);
   const bool empty = lane.oldest == kNone;
-  const FramePool::Index before =
-      empty ? kNone : PlaceBehind(lane, frame.header);
+  const FramePool::Index before = empty ? kNone : PlaceBehind(lane, frame.rank);
   if (before == kNone) {
     frames_.next(added) = lane.oldest;
     lane.oldest = added;
@@ -114,9 +112,9 @@ void SimulatedNetwork::Enqueue(LaneIndex index, const Frame& frame) {
 }
 
 FramePool::Index SimulatedNetwork::PlaceBehind(const Lane& lane,
-                                               const FrameHeader& header) {
+                                               uint32_t rank) {
   const auto goes_before = [&](FramePool::Index other) {
-    return SendRank(header) < SendRank(frames_.frame(other).header);
+    return rank < frames_.frame(other).rank;
   };
   if (lane.leaving == kNone || !goes_before(lane.newest)) return lane.newest;
   FramePool::Index before = lane.left;

@@ -58,9 +58,9 @@ struct Link {
 };
 
 // An in-memory network on virtual time: frames between two processes go by
-// SendRank (common/protocol/send_queue.h) and keep their order once they have
-// left, frames of different pairs overtake each other. Connections break, and
-// are made again.
+// Frame::rank, as in SendQueue, and keep their order once they have left,
+// frames of different pairs overtake each other. Connections break, and are
+// made again.
 //
 // A node sends one frame at a time, and receives one at a time, each at its
 // rate; the pairs of processes take turns, frame by frame, so that they share a
@@ -174,9 +174,9 @@ class SimulatedNetwork {
   }
 
   void Enqueue(LaneIndex index, const Frame& frame);
-  // The frame of a lane behind which this one goes, by SendRank; kNone: it is
-  // the first.
-  FramePool::Index PlaceBehind(const Lane& lane, const FrameHeader& header);
+  // The frame of a lane behind which one of this rank goes, as in SendQueue;
+  // kNone: it is the first.
+  FramePool::Index PlaceBehind(const Lane& lane, uint32_t rank);
   void TakeTurnToLeave(LaneIndex index);
   bool MayLeave(const Lane& lane) const;
   void ServeEgress(NodeId node);

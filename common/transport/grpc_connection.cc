@@ -185,8 +185,8 @@ void GrpcConnection::Adopt(std::deque<OutgoingPtr> frames,
 }
 
 void GrpcConnection::Enqueue(OutgoingPtr frame) {
-  const FrameHeader header = frame->header();
-  queue_.Push(header, std::move(frame));
+  const uint32_t rank = frame->rank();
+  queue_.Push(rank, std::move(frame));
 }
 
 void GrpcConnection::Consumed() {

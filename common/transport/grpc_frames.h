@@ -46,6 +46,7 @@ class OutgoingFrame {
   OutgoingFrame& operator=(const OutgoingFrame&) = delete;
 
   const FrameHeader& header() const { return frame_.header; }
+  uint32_t rank() const { return frame_.rank; }
   int64_t bytes() const { return kFrameHeaderBytes + frame_.payload.bytes(); }
 
   // A message that refers to the frame's own memory; computes the checksum of

@@ -188,7 +188,9 @@ void MachineDriver::Count(Counters& counters, const Frame& frame) {
 
 void MachineDriver::Send(PeerId to, const Frame& frame) {
   Count(bytes_sent_, frame);
-  transport_->Send(to, frame);
+  Frame ranked = frame;
+  ranked.rank = start_->job->SendRank(frame.header);
+  transport_->Send(to, ranked);
 }
 
 void MachineDriver::Broadcast(const Frame& frame) {

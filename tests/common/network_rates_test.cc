@@ -51,9 +51,9 @@ class RatedNetwork {
   }
 
   // `count` full frames; returns their bytes on the wire.
-  double Send(ProcessId from, ProcessId to, int64_t count, uint32_t layer = 0) {
+  double Send(ProcessId from, ProcessId to, int64_t count, uint32_t rank = 0) {
     Frame frame;
-    frame.header.layer = layer;
+    frame.rank = rank;
     frame.payload = Buffer::SizeOnly(kFramePayloadBytesMax);
     for (int64_t i = 0; i < count; ++i) {
       frame.header.round = i;
@@ -96,16 +96,16 @@ TEST(NetworkRatesTest, OneFlowTakesItsBytesAtTheRateAndTheLatency) {
   }
 }
 
-// Two frames of the first layer overtake all of the second but the one that is
+// Two frames of a lower rank overtake all others but the one that is
 // leaving, wherever they come.
-TEST(NetworkRatesTest, UrgentLayersOvertakeWhatHasNotLeft) {
+TEST(NetworkRatesTest, LowerRanksOvertakeWhatHasNotLeft) {
   for (const double at : {0.0, 10.5, 98.5}) {
     SCOPED_TRACE(at);
     RatedNetwork net;
-    net.Send(0, 1, 100, /*layer=*/1);
+    net.Send(0, 1, 100, /*rank=*/1);
     net.RunUntil(at * kFrameSeconds);
-    net.Send(0, 1, 2, /*layer=*/0);
-    net.Send(0, 1, 1, /*layer=*/2);
+    net.Send(0, 1, 2, /*rank=*/0);
+    net.Send(0, 1, 1, /*rank=*/2);
     net.RunAll();
     const std::vector<int64_t>& order = net.order_[{0, 1}];
     ASSERT_EQ(order.size(), 103u);
