@@ -164,6 +164,17 @@ TEST(SimulatedIterationTest, DecoupledRoundsOverlapWithForwardToo) {
   }
 }
 
+// Where a step waits for all layers anyway, a small first layer must not hold
+// up the large last one, whose gradient is there long before.
+TEST(SimulatedIterationTest, WaitFreeSendsAsBackwardMakesLayers) {
+  Job job;
+  FrameHeader header;
+  header.layer = 7;
+  EXPECT_EQ(job.SendRank(header), 0u);
+  job.options.overlap = Overlap::kDecoupled;
+  EXPECT_EQ(job.SendRank(header), 7u);
+}
+
 TEST(SimulatedIterationTest, DecoupledRoundsCostNothingWhereNothingIsExposed) {
   for (const Scheme scheme : kSchemes) {
     WhatIf what_if = Question(4, 4);
