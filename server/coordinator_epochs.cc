@@ -47,8 +47,7 @@ absl::Status Coordinator::StartJob() {
   const std::vector<LayerSpec>& layers = worker->request.layers;
   PlanOptions plan_options;
   plan_options.cluster = {options_.workers, options_.shards};
-  plan_options.forced = options_.forced_scheme;
-  plan_options.cost = options_.cost;
+  plan_options.rules = options_.rules;
   absl::StatusOr<Plan> plan = MakePlan(layers, plan_options);
   if (!plan.ok()) {
     return absl::InvalidArgumentError(

@@ -116,8 +116,7 @@ CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
   made.job_id = DrawUniqueId();
   made.workers = options.workers;
   made.shards = options.shards;
-  made.forced_scheme = options.forced_scheme;
-  made.cost = options.cost;
+  made.rules = options.rules;
   made.job_options = options.job_options;
   made.lease = options.lease;
   made.min_workers = options.min_workers;

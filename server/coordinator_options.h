@@ -34,8 +34,7 @@ struct CoordinatorOptions {
   std::vector<LayerSpec> restored_layers;  // Its model.
   int32_t restored_state_arrays = 0;       // Of each layer's optimizer state.
 
-  std::optional<Scheme> forced_scheme;
-  CostKind cost = CostKind::kBytes;
+  PlanRules rules;
   JobOptions job_options;
 
   // How long a member may be silent before the job counts it as dead.

@@ -37,8 +37,7 @@ struct ServerOptions {
   absl::Duration stall_threshold = absl::Seconds(5);
 
   // Of the whole job; the coordinator's count.
-  std::optional<Scheme> forced_scheme;
-  CostKind cost = CostKind::kBytes;
+  PlanRules rules;
   JobOptions job_options;
   absl::Duration lease = absl::Seconds(10);
   int min_workers = 1;  // The job goes on with so many, and waits with fewer.

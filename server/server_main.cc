@@ -96,8 +96,7 @@ int Main(int argc, char** argv) {
                                      : absl::StrCat("shard ", options.shard));
   options.lease = absl::Seconds(lease_seconds);
   options.stall_threshold = absl::Seconds(stall_seconds);
-  options.forced_scheme = ForcedScheme(job.scheme);
-  options.cost = job.cost;
+  options.rules = job.rules;
   options.job_options = job.options;
   if (const absl::Status status = options.Validate(); !status.ok()) {
     std::fprintf(stderr, "nereus-server: %s\n",

@@ -38,29 +38,20 @@ void AddUpdateFlags(CLI::App& app, OptimizerOptions& options) {
   AddFlag(app, "epsilon", options.epsilon, "of adam: added to the divisor");
 }
 
-std::optional<Scheme> ForcedScheme(SchemeFlag scheme) {
-  switch (scheme) {
-    case SchemeFlag::kAuto:
-      return std::nullopt;
-    case SchemeFlag::kServer:
-      return Scheme::kServer;
-    case SchemeFlag::kFactor:
-      return Scheme::kFactor;
-    case SchemeFlag::kRing:
-      return Scheme::kRing;
-  }
-  return std::nullopt;
-}
-
-void AddSchemeFlags(CLI::App& app, SchemeFlag& scheme, CostKind& cost) {
-  AddChoice(app, "scheme", scheme,
-            {{"auto", SchemeFlag::kAuto},
-             {"server", SchemeFlag::kServer},
-             {"factor", SchemeFlag::kFactor},
-             {"ring", SchemeFlag::kRing}},
-            "how layers travel: auto (the cheapest each), or server, factor or "
-            "ring for all that can");
-  AddChoice(app, "cost", cost, {{"bytes", CostKind::kBytes}},
+void AddPlanFlags(CLI::App& app, PlanRules& rules) {
+  app.add_option_function<std::string>(
+         "--scheme",
+         [&rules](const std::string& name) {
+           const auto scheme = ParseScheme(name);
+           rules.forced = scheme.ok() ? std::optional(*scheme) : std::nullopt;
+         },
+         "how layers travel: auto (the cheapest each), or server, factor or "
+         "ring for all that can")
+      ->envname(FlagVariable("scheme"))
+      ->check(CLI::IsMember({"auto", "server", "factor", "ring"}))
+      ->type_name("NAME")
+      ->default_str(rules.scheme_name());
+  AddChoice(app, "cost", rules.cost, {{"bytes", CostKind::kBytes}},
             "what auto minimises: bytes (Poseidon's rule)");
 }
 
@@ -76,7 +67,7 @@ void AddOverlapFlag(CLI::App& app, Overlap& overlap) {
 }
 
 void AddJobFlags(CLI::App& app, JobFlags& flags) {
-  AddSchemeFlags(app, flags.scheme, flags.cost);
+  AddPlanFlags(app, flags.rules);
   AddOverlapFlag(app, flags.options.overlap);
   AddChoice(app, "optimizer", flags.options.optimizer_place,
             {{"server", OptimizerPlace::kServer},

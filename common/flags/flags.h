@@ -58,16 +58,14 @@ void AddCommonFlags(CLI::App& app, const std::string& program,
 // --update, --learning-rate, ...
 void AddUpdateFlags(CLI::App& app, OptimizerOptions& options);
 
-// What the job's owner decides: --scheme, --cost, --optimizer, --update, ...
-enum class SchemeFlag { kAuto, kServer, kFactor, kRing };
-std::optional<Scheme> ForcedScheme(SchemeFlag scheme);
+// --scheme, --cost.
+void AddPlanFlags(CLI::App& app, PlanRules& rules);
 
+// What the job's owner decides: the above, --optimizer, --update, ...
 struct JobFlags {
-  SchemeFlag scheme = SchemeFlag::kAuto;
-  CostKind cost = CostKind::kBytes;
+  PlanRules rules;
   JobOptions options;
 };
-void AddSchemeFlags(CLI::App& app, SchemeFlag& scheme, CostKind& cost);
 void AddOverlapFlag(CLI::App& app, Overlap& overlap);
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 

@@ -72,11 +72,6 @@ PlanTotals MakeTotals(const PlanReport& report) {
   return totals;
 }
 
-std::string SchemeOption(const PlanOptions& options) {
-  return options.forced.has_value() ? std::string(SchemeName(*options.forced))
-                                    : "auto";
-}
-
 // 1234567 as "1,234,567". REQUIRES: value >= 0.
 std::string WithSeparators(int64_t value) {
   std::string digits = absl::StrCat(value);
@@ -215,8 +210,8 @@ std::string FormatPlanText(const PlanReport& report) {
   std::string text = absl::StrCat(
       report.model, ": ", cluster.workers, " workers, ", cluster.servers,
       " servers, batch ", report.batch, ", scheme ",
-      SchemeOption(report.options), ", cost ",
-      CostKindName(report.options.cost),
+      report.options.rules.scheme_name(), ", cost ",
+      CostKindName(report.options.rules.cost),
       "\nBy servers, factors, ring: elements that a node sends plus receives "
       "per "
       "step for\nthe layer's M x N matrix; the total counts biases too.\n\n",
@@ -247,8 +242,8 @@ std::string FormatPlanJson(const PlanReport& report) {
       {"workers", report.options.cluster.workers},
       {"servers", report.options.cluster.servers},
       {"batch", report.batch},
-      {"cost", std::string(CostKindName(report.options.cost))},
-      {"scheme", SchemeOption(report.options)},
+      {"cost", std::string(CostKindName(report.options.rules.cost))},
+      {"scheme", report.options.rules.scheme_name()},
       {"layers", std::move(layers)},
       {"totals",
        {{"parameters", totals.parameters},

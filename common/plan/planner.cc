@@ -52,13 +52,14 @@ absl::StatusOr<std::vector<SchemeChoice>> Choose(
     return std::vector<SchemeChoice>(
         layers.size(), {Scheme::kServer, "one worker has no peer to send to"});
   }
-  if (!options.forced.has_value()) {
-    return MakeCostFunction(options.cost)->Choose(layers, options.cluster);
+  if (!options.rules.forced.has_value()) {
+    return MakeCostFunction(options.rules.cost)
+        ->Choose(layers, options.cluster);
   }
   std::vector<SchemeChoice> choices;
   choices.reserve(layers.size());
   for (const LayerSpec& layer : layers) {
-    choices.push_back(ForcedChoice(layer, *options.forced));
+    choices.push_back(ForcedChoice(layer, *options.rules.forced));
   }
   return choices;
 }
@@ -95,6 +96,10 @@ absl::StatusOr<CostKind> ParseCostKind(absl::string_view name) {
   return absl::InvalidArgumentError(
       absl::StrCat("unknown cost \"", absl::CHexEscape(name.substr(0, 64)),
                    "\", known is bytes"));
+}
+
+std::string PlanRules::scheme_name() const {
+  return forced.has_value() ? std::string(SchemeName(*forced)) : "auto";
 }
 
 std::unique_ptr<const CostFunction> MakeCostFunction(CostKind kind) {

@@ -78,14 +78,21 @@ class CostFunction {
 // exactly if FactorsMoveNoMore, everything else through the servers. No errors.
 std::unique_ptr<const CostFunction> MakeCostFunction(CostKind kind);
 
-struct PlanOptions {
-  ClusterShape cluster;
-
+// What a job's owner says about its plan.
+struct PlanRules {
   // The scheme of every layer that supports it, instead of the cost's choice;
   // the others go through the servers.
   std::optional<Scheme> forced;
 
   CostKind cost = CostKind::kBytes;
+
+  // "auto", or the forced scheme's name.
+  std::string scheme_name() const;
+};
+
+struct PlanOptions {
+  ClusterShape cluster;
+  PlanRules rules;
 };
 
 // Routes for `layers`. With one worker all go through the servers, whatever is

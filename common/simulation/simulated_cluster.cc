@@ -33,7 +33,7 @@ CoordinatorOptions SimulatedCluster::CoordinatorOptionsOf() const {
   made.shards = options.shards;
   made.min_workers = options.min_workers;
   made.max_workers = options.max_workers;
-  made.forced_scheme = options.forced_scheme;
+  made.rules = options.rules;
   made.job_options = options.job;
   made.lease = options.lease;
   made.has_checkpoints = options.has_disk;

@@ -63,7 +63,7 @@ struct SimulatedClusterOptions {
   int shards = 1;
   int min_workers = 1;
   int max_workers = 0;
-  std::optional<Scheme> forced_scheme;
+  PlanRules rules;
   JobOptions job;
   NetworkOptions network;
   NodeRate node_rate;  // Each process runs on a node of its own.

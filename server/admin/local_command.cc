@@ -117,8 +117,7 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
     err << "nereusctl local: " << std::string(status.message()) << std::endl;
     return code;
   };
-  options_.forced_scheme = ForcedScheme(job_.scheme);
-  options_.cost = job_.cost;
+  options_.rules = job_.rules;
   options_.job = job_.options;
   const absl::Status valid = options_.Validate();
   if (!valid.ok()) return fail(valid, kExitUsage);

@@ -50,8 +50,8 @@ std::vector<std::string> JobArguments(const LocalOptions& options) {
   std::vector<std::string> arguments = {
       absl::StrCat("--servers=", options.servers),
       absl::StrCat("--workers=", options.workers),
-      absl::StrCat("--scheme=", options.scheme_name()),
-      absl::StrCat("--cost=", CostKindName(options.cost)),
+      absl::StrCat("--scheme=", options.rules.scheme_name()),
+      absl::StrCat("--cost=", CostKindName(options.rules.cost)),
       absl::StrCat("--optimizer=",
                    OptimizerPlaceName(options.job.optimizer_place)),
       absl::StrCat("--lease=", options.lease_seconds),
@@ -76,11 +76,6 @@ std::vector<std::string> JobArguments(const LocalOptions& options) {
 }
 
 }  // namespace
-
-std::string LocalOptions::scheme_name() const {
-  return forced_scheme.has_value() ? std::string(SchemeName(*forced_scheme))
-                                   : "auto";
-}
 
 absl::Status LocalOptions::Validate() const {
   constexpr int64_t kLarge = int64_t{1} << 40;

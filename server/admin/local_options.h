@@ -30,9 +30,7 @@ struct LocalOptions {
   int64_t limit = 0;  // Use only the first so many images; 0 is all.
   int threads = 1;    // Per worker. The workers share this machine's cores.
 
-  // The scheme of every layer that supports it; absent: by `cost`.
-  std::optional<Scheme> forced_scheme;
-  CostKind cost = CostKind::kBytes;
+  PlanRules rules;
   JobOptions job = {.optimizer = kReferenceOptimizer};
 
   // So many processes that die are started again. Then the coordinator is a
@@ -46,9 +44,6 @@ struct LocalOptions {
   // Lines of the processes below this level are not shown, though the last ones
   // are, once the job has failed.
   LogLevel log_level = LogLevel::kWarning;
-
-  // "auto", or the forced scheme's name.
-  std::string scheme_name() const;
 
   // OK, or kInvalidArgument that names the field and its value. `model` and
   // `data` are checked by the worker alone.

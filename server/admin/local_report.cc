@@ -241,8 +241,8 @@ OrderedJson SettingsJson(const LocalOptions& options) {
       {"seed", options.seed},
       {"limit", options.limit},
       {"threads", options.threads},
-      {"scheme", options.scheme_name()},
-      {"cost", std::string(CostKindName(options.cost))},
+      {"scheme", options.rules.scheme_name()},
+      {"cost", std::string(CostKindName(options.rules.cost))},
       {"optimizer",
        std::string(OptimizerPlaceName(options.job.optimizer_place))},
       {"update", std::string(UpdateRuleName(update.rule))},
@@ -277,8 +277,7 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
   NEREUS_ASSIGN_OR_RETURN(std::vector<LayerSpec> layers, AgreedLayers(workers));
   PlanOptions plan_options;
   plan_options.cluster = {options.workers, options.servers};
-  plan_options.forced = options.forced_scheme;
-  plan_options.cost = options.cost;
+  plan_options.rules = options.rules;
   NEREUS_ASSIGN_OR_RETURN(PlanReport plan,
                           MakePlanReport(options.model, options.batch,
                                          std::move(layers), plan_options));

@@ -37,7 +37,7 @@ CLI::App* PlanCommand::Register(CLI::App& app) {
       ->check(CLI::Range(int64_t{0}, kServersMax));
   AddFlag(*subcommand_, "batch", batch_, "samples per worker and step")
       ->check(CLI::Range(int64_t{1}, kBatchMax));
-  AddSchemeFlags(*subcommand_, scheme_, cost_);
+  AddPlanFlags(*subcommand_, rules_);
   subcommand_
       ->add_option("--json", json_file_,
                    "prints JSON; with =FILE, writes it to that file")
@@ -48,8 +48,7 @@ CLI::App* PlanCommand::Register(CLI::App& app) {
 int PlanCommand::Run(std::ostream& out, std::ostream& err) {
   PlanOptions options;
   options.cluster = {workers_, servers_ > 0 ? servers_ : workers_};
-  options.forced = ForcedScheme(scheme_);
-  options.cost = cost_;
+  options.rules = rules_;
 
   absl::StatusOr<std::vector<LayerSpec>> layers =
       LoadModelOrFile(model_, batch_);

@@ -24,8 +24,7 @@ class PlanCommand : public Command {
   int64_t workers_ = 0;
   int64_t servers_ = 0;  // 0: as many as workers.
   int64_t batch_ = 32;
-  SchemeFlag scheme_ = SchemeFlag::kAuto;
-  CostKind cost_ = CostKind::kBytes;
+  PlanRules rules_;
   std::string json_file_;  // Empty: standard output.
   CLI::App* subcommand_ = nullptr;
 };

@@ -96,7 +96,7 @@ void SimulateCommand::AddClusterFlags() {
   AddFlag(*subcommand_, "latency", latency_, "of each frame: 20us, 1ms");
   AddFlag(*subcommand_, "jitter", jitter_,
           "up to this more latency, by chance");
-  AddSchemeFlags(*subcommand_, scheme_, cost_);
+  AddPlanFlags(*subcommand_, rules_);
   AddOverlapFlag(*subcommand_, overlap_);
 }
 
@@ -134,8 +134,7 @@ absl::Status SimulateCommand::SetPlan(WhatIf& what_if) const {
                        " nor a number from 1 to ", kSimulatedNodesMax));
     }
   }
-  what_if.plan.forced = ForcedScheme(scheme_);
-  what_if.plan.cost = cost_;
+  what_if.plan.rules = rules_;
   return absl::OkStatus();
 }
 

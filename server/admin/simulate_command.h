@@ -43,8 +43,7 @@ class SimulateCommand : public Command {
   std::string compute_trace_;  // A file; empty: none.
   std::string host_copy_ = "0s";
   std::vector<std::string> delays_;  // "WORKER:SECONDS"
-  SchemeFlag scheme_ = SchemeFlag::kAuto;
-  CostKind cost_ = CostKind::kBytes;
+  PlanRules rules_;
   Overlap overlap_ = Overlap::kWaitFree;
   int iterations_ = 1;
   uint64_t seed_ = 0;

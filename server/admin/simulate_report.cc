@@ -18,12 +18,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kBitsPerByte = 8.0;
 
-std::string SchemeOption(const WhatIf& what_if) {
-  return what_if.plan.forced.has_value()
-             ? std::string(SchemeName(*what_if.plan.forced))
-             : "auto";
-}
-
 std::string Seconds(absl::Duration time) {
   return absl::StrFormat("%.4f s", absl::ToDoubleSeconds(time));
 }
@@ -45,8 +39,9 @@ std::string FormatQuestion(const SimulateReport& report) {
   std::string text = absl::StrCat(
       report.model, ": ", asked.plan.cluster.workers, " workers, ",
       asked.plan.cluster.servers, " servers, batch ", report.batch, ", scheme ",
-      SchemeOption(asked), ", cost ", CostKindName(asked.plan.cost),
-      ", overlap ", OverlapName(asked.overlap), "\n",
+      asked.plan.rules.scheme_name(), ", cost ",
+      CostKindName(asked.plan.rules.cost), ", overlap ",
+      OverlapName(asked.overlap), "\n",
       FormatBitRate(asked.node_rate * kBitsPerByte),
       " a node, each way, latency ", absl::FormatDuration(asked.latency));
   if (asked.jitter > absl::ZeroDuration()) {
@@ -139,8 +134,8 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"workers", asked.plan.cluster.workers},
       {"servers", asked.plan.cluster.servers},
       {"batch", report.batch},
-      {"scheme", SchemeOption(asked)},
-      {"cost", std::string(CostKindName(asked.plan.cost))},
+      {"scheme", asked.plan.rules.scheme_name()},
+      {"cost", std::string(CostKindName(asked.plan.rules.cost))},
       {"overlap", std::string(OverlapName(asked.overlap))},
       {"bandwidth_bits_per_second", bandwidth},
       {"latency_seconds", absl::ToDoubleSeconds(asked.latency)},

@@ -149,7 +149,7 @@ TEST(PlanReportTest, JsonHoldsLayersTotalsAndShards) {
 TEST(PlanReportTest, JsonNamesTheForcedScheme) {
   PlanOptions options;
   options.cluster = {2, 1};
-  options.forced = Scheme::kFactor;
+  options.rules.forced = Scheme::kFactor;
   const absl::StatusOr<PlanReport> report = MakePlanReport(
       "tiny", 4, {{"fc", LayerKind::kFullyConnected, 2, 2, 4, 4}}, options);
   ASSERT_TRUE(report.ok()) << report.status();

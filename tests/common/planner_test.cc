@@ -32,7 +32,7 @@ Plan PlanFor(const std::vector<LayerSpec>& layers, const PlanOptions& options) {
 PlanOptions Nodes(int64_t nodes, std::optional<Scheme> forced = std::nullopt) {
   PlanOptions options;
   options.cluster = {nodes, nodes};
-  options.forced = forced;
+  options.rules.forced = forced;
   return options;
 }
 
@@ -102,7 +102,7 @@ TEST(PlannerTest, OneWorkerUsesTheServersWhateverIsForced) {
          {std::optional<Scheme>(), std::optional<Scheme>(Scheme::kFactor)}) {
       PlanOptions options;
       options.cluster = {1, servers};
-      options.forced = forced;
+      options.rules.forced = forced;
       const Plan plan = PlanFor(layers, options);
       EXPECT_THAT(plan.routes, Each(Route{Scheme::kServer}));
       EXPECT_THAT(plan.explanations.back().reason, HasSubstr("no peer"));

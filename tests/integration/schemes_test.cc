@@ -30,7 +30,7 @@ class AllSchemesTest : public testing::TestWithParam<SchemeCase> {};
 
 TEST_P(AllSchemesTest, ReplicasAreEqualBitForBit) {
   ServerOptions options = Job(3, 2);
-  options.forced_scheme = GetParam().forced;
+  options.rules.forced = GetParam().forced;
   options.job_options.optimizer_place = GetParam().place;
   options.job_options.optimizer.rule = GetParam().rule;
   options.job_options.overlap = GetParam().overlap;
@@ -77,7 +77,7 @@ TEST(SchemesTest, LayerByLayerItComesToTheSameBits) {
     for (const Overlap overlap :
          {Overlap::kWaitFree, Overlap::kDecoupled, Overlap::kNone}) {
       ServerOptions options = Job(3, 2);
-      options.forced_scheme = forced;
+      options.rules.forced = forced;
       options.job_options.deterministic = true;
       options.job_options.overlap = overlap;
       LocalCluster cluster(options);

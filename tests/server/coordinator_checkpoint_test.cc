@@ -405,7 +405,7 @@ TEST_F(LostShardTest, MembersThatMissItHearOfItWhenTheyResume) {
 // All workers die, with what only they had.
 TEST(CoordinatorCheckpointRestartTest, WhatOnlyTheDeadHadIsInTheCheckpoint) {
   CoordinatorOptions options = DurableOptions(2, 1);
-  options.forced_scheme = Scheme::kFactor;
+  options.rules.forced = Scheme::kFactor;
   CoordinatorDriver driver(options);
   driver.Gather();
   driver.MakeCheckpoint(3);

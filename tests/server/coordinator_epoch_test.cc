@@ -216,7 +216,7 @@ TEST(CoordinatorEpochTest, BelowMinWorkersTheJobWaits) {
 
 TEST(CoordinatorEpochTest, WhatOnlyTheDeadHadFailsTheJob) {
   CoordinatorOptions options = OptionsOf(2, 1);
-  options.forced_scheme = Scheme::kFactor;
+  options.rules.forced = Scheme::kFactor;
   CoordinatorDriver driver(options);
   driver.Gather();
   driver.Break(kWorker0);

@@ -70,7 +70,7 @@ TEST(CoordinatorTest, TheLastMemberStartsTheJobForAll) {
 TEST(CoordinatorTest, ThePlanFollowsTheOptions) {
   for (const Scheme scheme : {Scheme::kServer, Scheme::kFactor}) {
     CoordinatorOptions options = OptionsOf(2, 1);
-    options.forced_scheme = scheme;
+    options.rules.forced = scheme;
     options.job_options.deterministic = true;
     CoordinatorDriver driver(options);
     driver.Gather();

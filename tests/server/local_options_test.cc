@@ -66,7 +66,7 @@ TEST(LocalOptionsTest, FirstShardHostsTheCoordinatorAndTheOthersFindIt) {
   LocalOptions options;
   options.workers = 3;
   options.servers = 2;
-  options.forced_scheme = Scheme::kFactor;
+  options.rules.forced = Scheme::kFactor;
   options.job.deterministic = true;
   options.job.optimizer.learning_rate = 0.1f;
   EXPECT_THAT(ServerArguments(options, 0, ""),

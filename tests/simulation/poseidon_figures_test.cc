@@ -68,7 +68,7 @@ class PoseidonFigureTest : public testing::TestWithParam<Row> {};
 
 TEST_P(PoseidonFigureTest, IsWithinTenPercent) {
   WhatIf what_if = Vgg19With22kClasses(GetParam().nodes, kEffectiveRate);
-  what_if.plan.forced = GetParam().scheme;
+  what_if.plan.rules.forced = GetParam().scheme;
   what_if.overlap = GetParam().overlap;
   const auto result = SimulateIterations(what_if);
   ASSERT_TRUE(result.ok()) << result.status();
@@ -89,7 +89,7 @@ TEST(PoseidonHeadlineTest, HybridCommunicationScalesWhereServersDoNot) {
   ASSERT_TRUE(hybrid.ok()) << hybrid.status();
   EXPECT_GE(hybrid->speedup, 14.5);
   EXPECT_LE(hybrid->speedup, 16.0);
-  what_if.plan.forced = Scheme::kServer;
+  what_if.plan.rules.forced = Scheme::kServer;
   const auto servers = SimulateIterations(what_if);
   ASSERT_TRUE(servers.ok()) << servers.status();
   EXPECT_GE(servers->speedup, 7.5);

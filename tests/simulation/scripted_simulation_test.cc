@@ -325,7 +325,7 @@ TEST(ScriptedSimulationTest, WhatAServerReportsStaysTrue) {
     SCOPED_TRACE(seed);
     SimulatedClusterOptions options = ThreeWorkersAndCopies(seed);
     options.min_workers = 1;
-    options.forced_scheme = Scheme::kServer;
+    options.rules.forced = Scheme::kServer;
     SimulatedCluster cluster(options, SignedWorkload());
     ASSERT_TRUE(cluster.RunSteps(3).ok());
     cluster.Crash(kShard1);

@@ -57,7 +57,7 @@ TEST(SimulatedIterationTest, BytesAreThoseOfThePlan) {
           std::optional(Scheme::kFactor), std::optional(Scheme::kRing)}) {
       SCOPED_TRACE(absl::StrCat(workers, " workers, ", servers, " servers"));
       WhatIf what_if = Question(workers, servers);
-      what_if.plan.forced = forced;
+      what_if.plan.rules.forced = forced;
       const IterationResult result = Answer(what_if);
       const auto placement = Placement::Make(what_if.layers, servers);
       ASSERT_TRUE(placement.ok());
@@ -103,7 +103,7 @@ TEST(SimulatedIterationTest, OneNodeAloneIsItsComputeTime) {
 TEST(SimulatedIterationTest, AnUnlimitedNetworkHidesEverything) {
   for (const Scheme scheme : kSchemes) {
     WhatIf what_if = Question(4, 4);
-    what_if.plan.forced = scheme;
+    what_if.plan.rules.forced = scheme;
     what_if.node_rate = kUnlimitedRate;
     what_if.latency = absl::ZeroDuration();
     const IterationResult result = Answer(what_if);
@@ -116,7 +116,7 @@ TEST(SimulatedIterationTest, AnUnlimitedNetworkHidesEverything) {
 // backward, for both layers.
 TEST(SimulatedIterationTest, ProductsOfFactorsAreComputed) {
   WhatIf what_if = Question(4, 4);
-  what_if.plan.forced = Scheme::kFactor;
+  what_if.plan.rules.forced = Scheme::kFactor;
   const absl::Duration products =
       1.5 * (what_if.times[3].backward + what_if.times[4].backward);
   const IterationResult result = Answer(what_if);
@@ -147,7 +147,7 @@ TEST(SimulatedIterationTest, DecoupledRoundsOverlapWithForwardToo) {
   for (const Scheme scheme : {Scheme::kRing, Scheme::kServer}) {
     SCOPED_TRACE(SchemeName(scheme));
     WhatIf what_if = Question(4, 4);
-    what_if.plan.forced = scheme;
+    what_if.plan.rules.forced = scheme;
     what_if.iterations = 2;
     what_if.layers.assign(192, {"", LayerKind::kVector, 1, 125000, 125000, 1});
     for (size_t i = 0; i < what_if.layers.size(); ++i) {
@@ -178,7 +178,7 @@ TEST(SimulatedIterationTest, WaitFreeSendsAsBackwardMakesLayers) {
 TEST(SimulatedIterationTest, DecoupledRoundsCostNothingWhereNothingIsExposed) {
   for (const Scheme scheme : kSchemes) {
     WhatIf what_if = Question(4, 4);
-    what_if.plan.forced = scheme;
+    what_if.plan.rules.forced = scheme;
     what_if.node_rate = kUnlimitedRate;
     what_if.latency = absl::ZeroDuration();
     what_if.overlap = Overlap::kDecoupled;
@@ -192,7 +192,7 @@ TEST(SimulatedIterationTest, DecoupledRoundsCostNothingWhereNothingIsExposed) {
 
 TEST(SimulatedIterationTest, WithoutOverlapTheTransferComesOnTop) {
   WhatIf what_if = Question(2, 2);
-  what_if.plan.forced = Scheme::kServer;
+  what_if.plan.rules.forced = Scheme::kServer;
   what_if.overlap = Overlap::kNone;
   const IterationResult result = Answer(what_if);
   // Half of what the busiest node moves goes each way. The last chunk's way
@@ -219,7 +219,7 @@ TEST(SimulatedIterationTest, EverybodyWaitsForTheOneThatIsDelayed) {
   for (const Overlap overlap :
        {Overlap::kNone, Overlap::kWaitFree, Overlap::kDecoupled}) {
     WhatIf what_if = Question(4, 4);
-    what_if.plan.forced = Scheme::kServer;
+    what_if.plan.rules.forced = Scheme::kServer;
     what_if.overlap = overlap;
     what_if.node_rate = kUnlimitedRate;
     what_if.latency = absl::ZeroDuration();

@@ -53,7 +53,7 @@ TEST_P(TrafficSimulationTest, EveryNodeMovesThePredictedBytes) {
   SimulatedClusterOptions options;
   options.workers = GetParam().nodes;
   options.shards = GetParam().nodes;
-  options.forced_scheme = GetParam().forced;
+  options.rules.forced = GetParam().forced;
   options.job.overlap = GetParam().overlap;
   SimulatedCluster cluster(options, RandomWorkload(Layers(), 1));
   ASSERT_TRUE(cluster.RunSteps(kSteps).ok());

@@ -75,7 +75,7 @@ TEST(TrainingLawsTest, EveryContributionIsCountedOnce) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = RandomJob(seed);
     options.workers = 1 << (seed % 3);
-    options.forced_scheme = seed % 2 == 0 ? Scheme::kServer : Scheme::kRing;
+    options.rules.forced = seed % 2 == 0 ? Scheme::kServer : Scheme::kRing;
     options.job.optimizer = ExactSgd();
     options.job.optimizer_place = OptimizerPlace::kServer;
     options.network.repeat_probability = 0.3;
@@ -268,7 +268,7 @@ TEST_P(BatchSplitTest, WorkersWithPartsEqualOneWithTheWholeBatch) {
     options.seed = 5;
     options.workers = workers;
     options.shards = 2;
-    options.forced_scheme = GetParam().scheme;
+    options.rules.forced = GetParam().scheme;
     options.job.optimizer.rule = GetParam().rule;
     options.job.optimizer.weight_decay = 0.01f;
     SimulatedCluster cluster(options,

@@ -34,7 +34,7 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
   options.workers = 1 + static_cast<int>(random.Below(5));
   options.shards = 1 + static_cast<int>(random.Below(4));
   const uint64_t scheme = random.Below(4);
-  if (scheme < 3) options.forced_scheme = kSchemes[scheme];
+  if (scheme < 3) options.rules.forced = kSchemes[scheme];
   options.job.optimizer.rule =
       random.Chance(0.5) ? UpdateRule::kSgd : UpdateRule::kAdam;
   options.job.optimizer.weight_decay = random.Chance(0.5) ? 0.001f : 0.0f;
