@@ -324,13 +324,13 @@ void Shard::SendValues(const Slot& slot, int rank, int64_t round,
     out.Add(SendFrame{PeerId::Worker(rank), std::move(frame)});
   };
   FrameHeader header = ResultHeader(slot, round);
-  CutIntoFrames(header, averages ? slot.average : slot.parameters, send);
+  CutIntoFrames(*job_, header, averages ? slot.average : slot.parameters, send);
   // What workers own, and have restored, has a state.
   if (averages || updates_here(slot)) return;
   const int64_t bytes = slot.parameters.bytes();
   for (int64_t start = 0; start < slot.state.bytes(); start += bytes) {
     ++header.part;
-    CutIntoFrames(header, slot.state.Slice(start, bytes), send);
+    CutIntoFrames(*job_, header, slot.state.Slice(start, bytes), send);
   }
 }
 
@@ -386,9 +386,9 @@ void Shard::Close(Slot& slot, Outbox& out) {
   // Its contributors wait for it, unless they are those of an earlier epoch: in
   // this one, workers ask.
   if (serves() && slot.completed_in == job_->epoch && !job_->decoupled()) {
-    CutIntoFrames(ResultHeader(slot, slot.round), result, [&](Frame frame) {
-      out.Add(BroadcastFrame{std::move(frame)});
-    });
+    CutIntoFrames(
+        *job_, ResultHeader(slot, slot.round), result,
+        [&](Frame frame) { out.Add(BroadcastFrame{std::move(frame)}); });
     slot.early_pulls.clear();
   }
   if (serves() && updates_here(slot)) Collect(slot, slot.round, out);

@@ -174,7 +174,7 @@ void Shard::OfferMean(Slot& slot, Outbox& out) const {
     out.Add(SendFrame{PeerId::Shard(holders().copy), {header, {}}});
     return;
   }
-  CutIntoFrames(header, slot.aggregation.sum(), [&](Frame frame) {
+  CutIntoFrames(*job_, header, slot.aggregation.sum(), [&](Frame frame) {
     out.Add(SendFrame{PeerId::Shard(holders().copy), std::move(frame)});
   });
 }
@@ -196,7 +196,7 @@ void Shard::SendCopy(const Slot& slot, Outbox& out) const {
   FrameHeader header = MakeHeader(*job_, self_, FrameKind::kCopy,
                                   slot.chunk.layer, slot.chunk.index, round);
   const auto send = [&](const Buffer& values) {
-    CutIntoFrames(header, values, [&](Frame frame) {
+    CutIntoFrames(*job_, header, values, [&](Frame frame) {
       out.Add(SendFrame{PeerId::Shard(holders().copy), std::move(frame)});
     });
     ++header.part;

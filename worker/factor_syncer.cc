@@ -66,7 +66,9 @@ void FactorSyncer::PlaceOwn(Outbox& out) {
   const Round& round = RoundAt(next_round());
   const Buffer* const given[] = {&own_.output_gradient, &own_.input};
   for (const uint8_t matrix : kMatrices) {
-    out.Add(CopyValues{Rows(round, position(), matrix), *given[matrix]});
+    const Buffer rows = Rows(round, position(), matrix);
+    out.Add(CopyValues{rows, *given[matrix]});
+    out.Add(RoundValues{rows, wire()});  // As the others get them.
   }
 }
 
@@ -76,7 +78,7 @@ void FactorSyncer::CutFactors(const Round& round, int position,
   for (const uint8_t matrix : kMatrices) {
     FrameHeader header = Header(FrameKind::kFactors, position, round.round);
     header.part = matrix;
-    CutIntoFrames(header, Rows(round, position, matrix), each);
+    CutIntoFrames(*job_, header, Rows(round, position, matrix), each);
   }
 }
 
@@ -111,7 +113,7 @@ absl::StatusOr<PeerSyncer::Place> FactorSyncer::FindPlace(
                              : 0;
   return Place{position * frames_per_worker_ + before + frame,
                Rows(round, position, header.part)
-                   .Slice(BytesOf(header.offset), header.payload_bytes)};
+                   .Slice(BytesOf(header.offset), FloatBytes(header))};
 }
 
 absl::StatusOr<Landing> FactorSyncer::PlaceFrame(

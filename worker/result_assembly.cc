@@ -72,10 +72,10 @@ absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
   if (arrived_[Position(chunk, header.part, frame)]) return Landing::Discard();
   const int64_t offset = (chunk.offset + header.offset) * 4;
   if (header.part == kValuesPart) {
-    return Landing::At(values_.Slice(offset, header.payload_bytes));
+    return Landing::At(values_.Slice(offset, FloatBytes(header)));
   }
   const int64_t part_offset = (header.part - 1) * values_.bytes();
-  return Landing::At(state_.Slice(part_offset + offset, header.payload_bytes));
+  return Landing::At(state_.Slice(part_offset + offset, FloatBytes(header)));
 }
 
 bool ResultAssembly::Count(const FrameHeader& header) {

@@ -57,7 +57,7 @@ template <typename Each>
 void RingSyncer::ForFrames(const Round& round, FrameKind kind, int64_t index,
                            const Buffer& values, Each each) const {
   const RingSegments segments = SegmentsOf(round);
-  CutIntoFrames(Header(kind, index, round.round),
+  CutIntoFrames(*job_, Header(kind, index, round.round),
                 values.Slice(BytesOf(segments.Offset(index)),
                              BytesOf(segments.Length(index))),
                 each);
@@ -73,6 +73,7 @@ void RingSyncer::SendOwn(Outbox& out) {
   Round& round = RoundAt(next_round());
   if (round.contributors == 1) {
     out.Add(CopyValues{round.memory[0], gradient_});
+    out.Add(RoundValues{round.memory[0], wire()});
     round.arrived.assign(round.arrived.size(), true);
     round.missing = 0;
     return;
@@ -97,10 +98,11 @@ void RingSyncer::PassSum(const FrameHeader& header, Outbox& out) {
   sum.sender = PeerId::Worker(rank_);
   sum.payload_crc = 0;  // The values change.
   out.Add(AddValues{place.values,
-                    gradient_.Slice(BytesOf(offset), header.payload_bytes)});
+                    gradient_.Slice(BytesOf(offset), FloatBytes(header))});
   if (static_cast<int>(header.chunk) == Around(round, 1)) {
     out.Add(ScaleValues{place.values,
                         1.0f / static_cast<float>(round.contributors)});
+    out.Add(RoundValues{place.values, wire()});  // As the others get it.
     Mark(round, place.index);
     if (gathers()) PassMean(sum, place.values, out);
     return;
@@ -128,7 +130,7 @@ absl::StatusOr<PeerSyncer::Place> RingSyncer::FindPlace(
                           FrameIndex(header, segments.Length(header.chunk)));
   const int64_t offset = segments.Offset(header.chunk) + header.offset;
   return Place{header.chunk * FrameCount(segments.full_length()) + frame,
-               round.memory[0].Slice(BytesOf(offset), header.payload_bytes)};
+               round.memory[0].Slice(BytesOf(offset), FloatBytes(header))};
 }
 
 absl::Status RingSyncer::CheckOnRing(const FrameHeader& header,

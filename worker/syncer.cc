@@ -114,7 +114,8 @@ void Syncer::SendToShards(int64_t round, const Buffer& values,
     if (results_.round() == round && results_.Complete(chunk)) continue;
     const FrameHeader header =
         Header(FrameKind::kContribution, chunk.index, round);
-    CutIntoFrames(header, values.Slice(chunk.offset * 4, chunk.length * 4),
+    CutIntoFrames(*job_, header,
+                  values.Slice(chunk.offset * 4, chunk.length * 4),
                   [&](Frame frame) {
                     out.Add(SendFrame{job_->ServerOf(chunk), std::move(frame)});
                   });
@@ -272,7 +273,7 @@ void Syncer::SendOwned(const Joiner& joiner, Outbox& out) const {
   for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
     FrameHeader header = Header(FrameKind::kResult, chunk.index, joiner.round);
     const auto send = [&](const Buffer& values, int64_t start) {
-      CutIntoFrames(header,
+      CutIntoFrames(*job_, header,
                     values.Slice(start + chunk.offset * 4, chunk.length * 4),
                     [&](Frame frame) {
                       out.Add(SendFrame{to, std::move(frame)});
@@ -305,7 +306,7 @@ void Syncer::SaveOwned(int64_t round, Outbox& out) const {
     FrameHeader header = Header(FrameKind::kOwned, chunk.index, round);
     for (int64_t start = 0; start < copy.bytes(); start += bytes) {
       CutIntoFrames(
-          header, copy.Slice(start + chunk.offset * 4, chunk.length * 4),
+          *job_, header, copy.Slice(start + chunk.offset * 4, chunk.length * 4),
           [&](Frame frame) {
             out.Add(SendFrame{job_->ServerOf(chunk), std::move(frame)});
           });

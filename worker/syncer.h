@@ -137,6 +137,7 @@ class Syncer {
   Buffer Multiply(FactorBuffers factors, Buffer& product, Outbox& out) const;
 
   const LayerSpec& spec() const { return job_->layers[layer_]; }
+  WireType wire() const { return job_->routes[layer_].wire; }
   // Whether a bias follows the matrix.
   bool has_bias() const { return spec().parameters > spec().m * spec().n; }
   bool updates_here() const {

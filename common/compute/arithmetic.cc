@@ -7,6 +7,7 @@
 #include "common/base/logging.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/optimizer.h"
+#include "common/compute/wire_values.h"
 
 namespace nereus {
 namespace {
@@ -41,6 +42,8 @@ void Run(const ScaleValues& scale) {
   const int64_t count = scale.values.float_count();
   for (int64_t i = 0; i < count; ++i) values[i] *= scale.factor;
 }
+
+void Run(const RoundValues& round) { RoundToWire(round.wire, round.values); }
 
 void Run(const UpdateParameters& update) {
   const int64_t bytes = update.parameters.bytes();
@@ -77,6 +80,7 @@ void Run(const MultiplyFactors& multiply) {
 const Buffer& Target(const CopyValues& copy) { return copy.destination; }
 const Buffer& Target(const AddValues& add) { return add.sum; }
 const Buffer& Target(const ScaleValues& scale) { return scale.values; }
+const Buffer& Target(const RoundValues& round) { return round.values; }
 const Buffer& Target(const UpdateParameters& update) { return update.updated; }
 const Buffer& Target(const MultiplyFactors& multiply) {
   return multiply.gradient;

@@ -53,6 +53,12 @@ void AddPlanFlags(CLI::App& app, PlanRules& rules) {
       ->default_str(rules.scheme_name());
   AddChoice(app, "cost", rules.cost, {{"bytes", CostKind::kBytes}},
             "what auto minimises: bytes (Poseidon's rule)");
+  AddChoice(app, "wire", rules.wire,
+            {{"fp32", WireType::kFloat32},
+             {"bf16", WireType::kBfloat16},
+             {"fp16", WireType::kFloat16}},
+            "how gradients and parameters travel; they are added up and "
+            "updated as fp32 in any case");
 }
 
 void AddOverlapFlag(CLI::App& app, Overlap& overlap) {

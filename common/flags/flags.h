@@ -58,7 +58,7 @@ void AddCommonFlags(CLI::App& app, const std::string& program,
 // --update, --learning-rate, ...
 void AddUpdateFlags(CLI::App& app, OptimizerOptions& options);
 
-// --scheme, --cost.
+// --scheme, --cost, --wire.
 void AddPlanFlags(CLI::App& app, PlanRules& rules);
 
 // What the job's owner decides: the above, --optimizer, --update, ...

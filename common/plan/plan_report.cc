@@ -23,35 +23,47 @@ int64_t ElementsToBytes(int64_t elements) {
   return SaturateToInt64(WideInteger{elements} * kElementBytes);
 }
 
+struct Traffic {
+  int64_t elements = 0;
+  int64_t bytes = 0;
+};
+
 // Elements of the layers that go through the servers are added up before the
 // formula rounds.
-int64_t PlannedElements(absl::Span<const LayerSpec> layers,
-                        absl::Span<const Route> routes,
-                        const ClusterShape& cluster) {
-  int64_t by_servers = 0;
-  WideInteger between_workers = 0;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    switch (routes[i].scheme) {
-      case Scheme::kServer:
-        by_servers += layers[i].parameters;
-        break;
-      case Scheme::kFactor:
-        between_workers += FactorSchemeElements(layers[i], cluster);
-        break;
-      case Scheme::kRing:
-        between_workers += RingSchemeElements(layers[i].parameters, cluster);
-        break;
+Traffic PlannedTraffic(absl::Span<const LayerSpec> layers,
+                       absl::Span<const Route> routes,
+                       const ClusterShape& cluster) {
+  WideInteger elements = 0;
+  WideInteger bytes = 0;
+  for (const WireType wire : kWireTypes) {
+    int64_t by_servers = 0;
+    WideInteger moved = 0;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (routes[i].wire != wire) continue;
+      switch (routes[i].scheme) {
+        case Scheme::kServer:
+          by_servers += layers[i].parameters;
+          break;
+        case Scheme::kFactor:
+          moved += FactorSchemeElements(layers[i], cluster);
+          break;
+        case Scheme::kRing:
+          moved += RingSchemeElements(layers[i].parameters, cluster);
+          break;
+      }
     }
+    moved += ServerSchemeBothElements(by_servers, cluster);
+    elements += moved;
+    bytes += moved * WireBytes(wire);
   }
-  return SaturateToInt64(between_workers +
-                         ServerSchemeBothElements(by_servers, cluster));
+  return {SaturateToInt64(elements), SaturateToInt64(bytes)};
 }
 
 int64_t BusiestNodeBytes(const PlanReport& report,
                          absl::Span<const Route> routes) {
   const std::vector<int64_t> bytes = PredictNodeBytes(
       report.layers, routes, report.placement, report.options.cluster.workers,
-      /*frame_header_bytes=*/0, kChunkBytesMax);
+      /*frame_header_bytes=*/0, kChunkElementsMax);
   return *std::max_element(bytes.begin(), bytes.end());
 }
 
@@ -64,9 +76,12 @@ PlanTotals MakeTotals(const PlanReport& report) {
     totals.parameters += layer.parameters;
   }
   totals.chunks = static_cast<int64_t>(report.placement.chunks().size());
-  totals.elements_server_only =
-      PlannedElements(report.layers, server_only, cluster);
-  totals.elements_planned = PlannedElements(report.layers, planned, cluster);
+  const auto by_servers = PlannedTraffic(report.layers, server_only, cluster);
+  totals.elements_server_only = by_servers.elements;
+  totals.bytes_server_only = by_servers.bytes;
+  const auto by_plan = PlannedTraffic(report.layers, planned, cluster);
+  totals.elements_planned = by_plan.elements;
+  totals.bytes_planned = by_plan.bytes;
   totals.busiest_node_bytes_server_only = BusiestNodeBytes(report, server_only);
   totals.busiest_node_bytes_planned = BusiestNodeBytes(report, planned);
   return totals;
@@ -132,8 +147,8 @@ TextRow LayerRow(const PlanReport& report, size_t layer) {
 
 std::string FormatTotals(const PlanReport& report) {
   const PlanTotals& totals = report.totals;
-  const int64_t server_only = ElementsToBytes(totals.elements_server_only);
-  const int64_t planned = ElementsToBytes(totals.elements_planned);
+  const int64_t server_only = totals.bytes_server_only;
+  const int64_t planned = totals.bytes_planned;
   std::string text = absl::StrCat(
       "A node with a worker and a server sends plus receives per step: ",
       Gigabytes(server_only), " if all goes through the servers, ",
@@ -170,6 +185,7 @@ nlohmann::ordered_json LayerJson(const PlanReport& report, size_t layer) {
       {"k", spec.rows},
       {"parameters", spec.parameters},
       {"scheme", std::string(SchemeName(report.plan.routes[layer].scheme))},
+      {"wire", std::string(WireTypeName(report.plan.routes[layer].wire))},
       {"reason", why.reason},
       {"elements",
        {{"server", why.server_elements},
@@ -211,7 +227,8 @@ std::string FormatPlanText(const PlanReport& report) {
       report.model, ": ", cluster.workers, " workers, ", cluster.servers,
       " servers, batch ", report.batch, ", scheme ",
       report.options.rules.scheme_name(), ", cost ",
-      CostKindName(report.options.rules.cost),
+      CostKindName(report.options.rules.cost), ", wire ",
+      WireTypeName(report.options.rules.wire),
       "\nBy servers, factors, ring: elements that a node sends plus receives "
       "per "
       "step for\nthe layer's M x N matrix; the total counts biases too.\n\n",
@@ -244,15 +261,15 @@ std::string FormatPlanJson(const PlanReport& report) {
       {"batch", report.batch},
       {"cost", std::string(CostKindName(report.options.rules.cost))},
       {"scheme", report.options.rules.scheme_name()},
+      {"wire", std::string(WireTypeName(report.options.rules.wire))},
       {"layers", std::move(layers)},
       {"totals",
        {{"parameters", totals.parameters},
         {"chunks", totals.chunks},
         {"elements_server_only", totals.elements_server_only},
         {"elements_planned", totals.elements_planned},
-        {"bytes_per_node_server_only",
-         ElementsToBytes(totals.elements_server_only)},
-        {"bytes_per_node_planned", ElementsToBytes(totals.elements_planned)},
+        {"bytes_per_node_server_only", totals.bytes_server_only},
+        {"bytes_per_node_planned", totals.bytes_planned},
         {"busiest_node_bytes_server_only",
          totals.busiest_node_bytes_server_only},
         {"busiest_node_bytes_planned", totals.busiest_node_bytes_planned}}},

@@ -13,7 +13,7 @@
 namespace nereus {
 
 // What a plan costs, summed over the layers. Elements and bytes are what one
-// node sends plus receives per step, fp32, headers not counted.
+// node sends plus receives per step, headers not counted.
 struct PlanTotals {
   int64_t parameters = 0;
   int64_t chunks = 0;
@@ -23,6 +23,11 @@ struct PlanTotals {
   // count all of a layer's parameters that travel, biases included.
   int64_t elements_server_only = 0;
   int64_t elements_planned = 0;
+
+  // The same in bytes: 4 each for the servers alone, by the routes' wire types
+  // for the plan.
+  int64_t bytes_server_only = 0;
+  int64_t bytes_planned = 0;
 
   // By the placement, for the node that moves most.
   int64_t busiest_node_bytes_server_only = 0;
@@ -53,18 +58,17 @@ std::string FormatPlanText(const PlanReport& report);
 
 // The same for programs, indented, without a final newline:
 //   {"model", "workers", "servers", "batch", "cost",
-//    "scheme": "auto" or the forced one,
+//    "scheme": "auto" or the forced one, "wire",
 //    "layers": [{"name", "kind", "m", "n", "k": rows, "parameters", "scheme",
-//                "reason", "elements": {"server", "factor": or null, "ring"},
-//                "chunks"}],
+//                "wire", "reason", "elements": {"server", "factor": or null,
+//                "ring"}, "chunks"}],
 //    "totals": {"parameters", "chunks", "elements_server_only",
 //               "elements_planned", "bytes_per_node_server_only",
 //               "bytes_per_node_planned", "busiest_node_bytes_server_only",
 //               "busiest_node_bytes_planned"},
 //    "shard_bytes": [what each shard owns]}
-// A layer's "elements" are RouteExplanation's; the totals are PlanTotals',
-// bytes per node being 4 times the elements. What is not UTF-8 in
-// `model` is replaced.
+// A layer's "elements" are RouteExplanation's; the totals are PlanTotals'. What
+// is not UTF-8 in `model` is replaced.
 std::string FormatPlanJson(const PlanReport& report);
 
 }  // namespace nereus

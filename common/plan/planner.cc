@@ -123,7 +123,7 @@ absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
   for (size_t i = 0; i < layers.size(); ++i) {
     NEREUS_CHECK(SupportsScheme(layers[i], choices[i].scheme))
         << DescribeLayer(layers[i]);
-    plan.routes.push_back({choices[i].scheme});
+    plan.routes.push_back({choices[i].scheme, options.rules.wire});
     plan.explanations.push_back(
         Explain(layers[i], options.cluster, choices[i]));
   }

@@ -13,6 +13,7 @@
 #include "common/plan/cost_model.h"
 #include "common/plan/layer_spec.h"
 #include "common/plan/scheme.h"
+#include "common/plan/wire_type.h"
 
 namespace nereus {
 
@@ -29,6 +30,7 @@ absl::StatusOr<CostKind> ParseCostKind(absl::string_view name);
 // How one layer's rounds go.
 struct Route {
   Scheme scheme = Scheme::kServer;
+  WireType wire = WireType::kFloat32;
 
   bool operator==(const Route&) const = default;
 };
@@ -85,6 +87,8 @@ struct PlanRules {
   std::optional<Scheme> forced;
 
   CostKind cost = CostKind::kBytes;
+
+  WireType wire = WireType::kFloat32;  // Of every layer.
 
   // "auto", or the forced scheme's name.
   std::string scheme_name() const;

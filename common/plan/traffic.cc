@@ -11,19 +11,16 @@
 namespace nereus {
 namespace {
 
-constexpr int64_t kElementBytes = sizeof(float);
 constexpr int64_t kFrameHeaderBytesMax = 65536;
 
 // How a payload becomes frames.
 struct Framing {
   int64_t header_bytes = 0;
-  int64_t payload_bytes_max = 1;
+  int64_t elements_max = 1;  // Of a frame.
 
-  WideInteger Bytes(WideInteger elements) const {
-    const WideInteger payload = elements * kElementBytes;
-    const WideInteger frames =
-        (payload + payload_bytes_max - 1) / payload_bytes_max;
-    return payload + frames * header_bytes;
+  WideInteger Bytes(WideInteger elements, WireType wire) const {
+    const WideInteger frames = (elements + elements_max - 1) / elements_max;
+    return elements * WireBytes(wire) + frames * header_bytes;
   }
 };
 
@@ -83,14 +80,14 @@ class NodeBytes {
 // Worker p sends the sums of all segments but that after it, which it makes the
 // mean of, and the means of all but the next one; it receives the sums of all
 // but its own and the means of all but the one it makes (RingSyncer).
-void AddRing(int64_t elements, int64_t workers, const Framing& framing,
-             NodeBytes& nodes) {
+void AddRing(int64_t elements, WireType wire, int64_t workers,
+             const Framing& framing, NodeBytes& nodes) {
   if (workers == 1) return;
   const RingSegments segments(elements, workers);
   std::vector<WideInteger> bytes;
   WideInteger all = 0;
   for (int64_t index = 0; index < workers; ++index) {
-    bytes.push_back(framing.Bytes(segments.Length(index)));
+    bytes.push_back(framing.Bytes(segments.Length(index), wire));
     all += bytes.back();
   }
   for (int64_t worker = 0; worker < workers; ++worker) {
@@ -105,7 +102,7 @@ void CheckArguments(int64_t workers, const Framing& framing) {
   NEREUS_CHECK(framing.header_bytes >= 0 &&
                framing.header_bytes <= kFrameHeaderBytesMax)
       << framing.header_bytes;
-  NEREUS_CHECK(framing.payload_bytes_max >= 1) << framing.payload_bytes_max;
+  NEREUS_CHECK(framing.elements_max >= 1) << framing.elements_max;
 }
 
 }  // namespace
@@ -113,8 +110,8 @@ void CheckArguments(int64_t workers, const Framing& framing) {
 std::vector<int64_t> PredictNodeBytes(
     absl::Span<const LayerSpec> layers, absl::Span<const Route> routes,
     const Placement& placement, int64_t workers, int64_t frame_header_bytes,
-    int64_t frame_payload_bytes_max, bool decoupled) {
-  const Framing framing{frame_header_bytes, frame_payload_bytes_max};
+    int64_t frame_elements_max, bool decoupled) {
+  const Framing framing{frame_header_bytes, frame_elements_max};
   const int64_t pull_bytes = decoupled ? frame_header_bytes : 0;
   CheckArguments(workers, framing);
   NEREUS_CHECK(static_cast<int>(layers.size()) == placement.layers() &&
@@ -124,41 +121,49 @@ std::vector<int64_t> PredictNodeBytes(
   NodeBytes nodes(workers, placement.shards());
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerSpec& layer = layers[i];
+    const WireType wire = routes[i].wire;
     NEREUS_CHECK(SupportsScheme(layer, routes[i].scheme))
         << DescribeLayer(layer);
     switch (routes[i].scheme) {
       case Scheme::kServer:
         for (const Chunk& chunk : placement.layer_chunks(i)) {
           nodes.AddAllWorkersWithShard(
-              chunk.shard, 2 * framing.Bytes(chunk.length) + pull_bytes);
+              chunk.shard, 2 * framing.Bytes(chunk.length, wire) + pull_bytes);
         }
         break;
       case Scheme::kFactor: {
         const WideInteger rows = layer.rows;
-        nodes.AddAmongWorkers(
-            2 * (workers - 1) *
-            (framing.Bytes(rows * layer.m) + framing.Bytes(rows * layer.n)));
+        nodes.AddAmongWorkers(2 * (workers - 1) *
+                              (framing.Bytes(rows * layer.m, wire) +
+                               framing.Bytes(rows * layer.n, wire)));
         break;
       }
       case Scheme::kRing:
-        AddRing(layer.parameters, workers, framing, nodes);
+        AddRing(layer.parameters, wire, workers, framing, nodes);
         break;
     }
   }
   return nodes.Totals();
 }
 
-std::vector<int64_t> PredictInitialBytes(const Placement& placement,
+std::vector<int64_t> PredictInitialBytes(absl::Span<const Route> routes,
+                                         const Placement& placement,
                                          int64_t workers,
                                          int64_t frame_header_bytes,
-                                         int64_t frame_payload_bytes_max) {
-  const Framing framing{frame_header_bytes, frame_payload_bytes_max};
+                                         int64_t frame_elements_max,
+                                         bool servers_update) {
+  const Framing framing{frame_header_bytes, frame_elements_max};
   CheckArguments(workers, framing);
   NodeBytes nodes(workers, placement.shards());
   for (const Chunk& chunk : placement.chunks()) {
-    const WideInteger bytes = framing.Bytes(chunk.length);
-    nodes.AddFirstWorkerWithShard(chunk.shard, bytes);
-    nodes.AddAllWorkersWithShard(chunk.shard, frame_header_bytes + bytes);
+    const Route& route = routes[chunk.layer];
+    const bool owned = !servers_update || PassesServers(route.scheme);
+    nodes.AddFirstWorkerWithShard(
+        chunk.shard, framing.Bytes(chunk.length, WireType::kFloat32));
+    nodes.AddAllWorkersWithShard(
+        chunk.shard, frame_header_bytes +
+                         framing.Bytes(chunk.length, owned ? WireType::kFloat32
+                                                           : route.wire));
   }
   return nodes.Totals();
 }

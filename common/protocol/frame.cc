@@ -33,7 +33,7 @@ constexpr int kSenderAt = 40;
 constexpr int kOffsetAt = 44;
 constexpr int kPayloadBytesAt = 48;
 constexpr int kPayloadCrcAt = 52;
-constexpr int kReservedWordAt = 56;
+constexpr int kExponentAt = 56;
 constexpr int kHeaderCrcAt = 60;
 
 template <typename T>
@@ -114,6 +114,7 @@ void EncodeFrameHeader(const FrameHeader& header, uint8_t* bytes) {
   Store(bytes, kOffsetAt, header.offset);
   Store(bytes, kPayloadBytesAt, header.payload_bytes);
   Store(bytes, kPayloadCrcAt, header.payload_crc);
+  Store(bytes, kExponentAt, static_cast<int32_t>(header.exponent));
   Store(bytes, kHeaderCrcAt, Crc32c(bytes, kHeaderCrcAt));
 }
 
@@ -133,11 +134,16 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes) {
   const auto kind = Load<uint8_t>(bytes, kKindAt);
   if (!KnownKind(kind)) return Bad("kind", kind, "a known kind");
   const auto wire = Load<uint8_t>(bytes, kWireAt);
-  if (wire > static_cast<uint8_t>(WireType::kFloat32)) {
+  if (wire > static_cast<uint8_t>(WireType::kFloat16)) {
     return Bad("wire type", wire, "a known wire type");
   }
-  const auto reserved_word = Load<uint32_t>(bytes, kReservedWordAt);
-  if (reserved_word != 0) return Bad("a reserved word", reserved_word, "0");
+  const auto exponent = Load<int32_t>(bytes, kExponentAt);
+  const bool scaled = wire == static_cast<uint8_t>(WireType::kFloat16);
+  if (exponent < (scaled ? kWireExponentMin : 0) ||
+      exponent > (scaled ? kWireExponentMax : 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "frame header: exponent is ", exponent, " with wire type ", wire));
+  }
 
   FrameHeader header;
   header.kind = static_cast<FrameKind>(kind);
@@ -163,6 +169,7 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes) {
                absl::StrCat("at most ", kFramePayloadBytesMax));
   }
   header.payload_crc = Load<uint32_t>(bytes, kPayloadCrcAt);
+  header.exponent = static_cast<int8_t>(exponent);
   return header;
 }
 
@@ -198,8 +205,7 @@ absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
         kFrameElementsMax, " below ", elements));
   }
   const int64_t index = header.offset / kFrameElementsMax;
-  const int64_t bytes =
-      FrameElements(elements, index) * static_cast<int64_t>(sizeof(float));
+  const int64_t bytes = FrameElements(elements, index) * WireBytes(header.wire);
   if (header.payload_bytes != bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         DescribeFrame(header), ": the payload must have ", bytes, " bytes"));

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/plan/wire_type.h"
 #include "common/protocol/peer.h"
 #include "common/tensor/buffer.h"
 
@@ -16,6 +17,11 @@ namespace nereus {
 // docs/wire_format.md has the bytes.
 
 inline constexpr int64_t kFrameHeaderBytes = 64;
+
+// The range of FrameHeader::exponent: 2 to it, and to minus it, are normal
+// numbers.
+inline constexpr int kWireExponentMin = -112;
+inline constexpr int kWireExponentMax = 113;
 
 // A payload fits a scratch that stays in the L2 cache: received whole, its
 // checksum verified, then touched once by arithmetic.
@@ -51,11 +57,6 @@ enum class FrameKind : uint8_t {
 
 absl::string_view FrameKindName(FrameKind kind);
 
-enum class WireType : uint8_t {
-  kNone = 0,     // Not values: hello, refusal, pull.
-  kFloat32 = 1,  // Little-endian.
-};
-
 // The state before round 0: worker 0's initial parameters, which the shards
 // take as they are.
 inline constexpr int64_t kInitialRound = -1;
@@ -82,7 +83,10 @@ struct FrameHeader {
   // Within the layer. kFactors: of the worker at which position. kSum, kMean:
   // the segment.
   uint32_t chunk = 0;
-  uint8_t part = 0;   // See above.
+  uint8_t part = 0;  // See above.
+  // Of kFloat16: the payload's values are to be multiplied by 2 to this; else
+  // 0. Whoever encodes the payload fills it in.
+  int8_t exponent = 0;
   int64_t round = 0;  // Of the layer; kInitialRound for initial parameters.
   PeerId sender;
   // First element of this payload, from the start of the chunk, segment or
@@ -96,7 +100,9 @@ struct FrameHeader {
 
 struct Frame {
   FrameHeader header;
-  Buffer payload;  // header.payload_bytes long.
+  // header.payload_bytes long on the wire. Between machines and drivers, always
+  // float32 (common/compute/wire_values.h).
+  Buffer payload;
   // Not on the wire: frames of a lower rank go first (SendQueue).
   uint32_t rank = 0;
 };
@@ -105,8 +111,9 @@ struct Frame {
 void EncodeFrameHeader(const FrameHeader& header, uint8_t* bytes);
 
 // Reads a header: exactly kFrameHeaderBytes of hostile input. What comes back
-// has a known kind and wire type, a sender in range and a payload of at most
-// kFramePayloadBytesMax; whether it makes sense is the machine's to say.
+// has a known kind and wire type, a sender and an exponent in range, and a
+// payload of at most kFramePayloadBytesMax; whether it makes sense is the
+// machine's to say.
 // Errors: kInvalidArgument, with the field and its value.
 absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes);
 
@@ -125,6 +132,12 @@ constexpr int64_t FrameCount(int64_t elements) {
 constexpr int64_t FrameElements(int64_t elements, int64_t index) {
   const int64_t rest = elements - index * kFrameElementsMax;
   return rest < kFrameElementsMax ? rest : kFrameElementsMax;
+}
+
+// How long the values of a frame that has some are as float32.
+constexpr int64_t FloatBytes(const FrameHeader& header) {
+  return header.payload_bytes / WireBytes(header.wire) *
+         static_cast<int64_t>(sizeof(float));
 }
 
 // Checks a header's offset and length against the frames that `elements` values

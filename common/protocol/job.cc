@@ -42,6 +42,10 @@ absl::Status CheckFactors(const LayerSpec& layer) {
 }
 
 absl::Status CheckRoute(const LayerSpec& layer, const Route& route) {
+  if (WireBytes(route.wire) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the plan sends ", DescribeLayer(layer), " by no wire type"));
+  }
   switch (route.scheme) {
     case Scheme::kServer:
       return absl::OkStatus();
@@ -245,6 +249,37 @@ bool Job::IsCheckpoint(int64_t round) const {
   return round == checkpoint_round || (every > 0 && (round + 1) % every == 0);
 }
 
+WireType Job::WireOf(const FrameHeader& header) const {
+  const auto layer = static_cast<int>(header.layer);
+  const WireType wire = routes[layer].wire;
+  switch (header.kind) {
+    case FrameKind::kContribution:
+      return header.round == kInitialRound ? WireType::kFloat32 : wire;
+    case FrameKind::kResult: {
+      const bool owned = header.sender.role == Role::kWorker ||
+                         (WorkersOwn(layer) && header.round <= base_round);
+      return owned || header.part != kValuesPart ? WireType::kFloat32 : wire;
+    }
+    case FrameKind::kFactors:
+    case FrameKind::kSum:
+    case FrameKind::kMean:
+      return wire;
+    case FrameKind::kOwned:
+    case FrameKind::kAggregate:
+    case FrameKind::kCopy:
+      return WireType::kFloat32;
+    case FrameKind::kHello:
+    case FrameKind::kRefusal:
+    case FrameKind::kPull:
+    case FrameKind::kPullRound:
+    case FrameKind::kHave:
+    case FrameKind::kVote:
+    case FrameKind::kVerdict:
+      return WireType::kNone;
+  }
+  return WireType::kNone;
+}
+
 std::vector<WorkerSeat> FirstWorkers(int count) {
   std::vector<WorkerSeat> workers;
   for (int rank = 0; rank < count; ++rank) workers.push_back({rank, 0});
@@ -342,11 +377,7 @@ absl::Status CheckFrame(const Job& job, PeerId from,
         absl::StrCat(DescribeFrame(header), ": rounds are in [", kInitialRound,
                      ", ", kStepMax, "]"));
   }
-  const bool bare =
-      header.kind == FrameKind::kPull || header.kind == FrameKind::kPullRound ||
-      header.kind == FrameKind::kHave || header.kind == FrameKind::kVote ||
-      header.kind == FrameKind::kVerdict;
-  const WireType wire = bare ? WireType::kNone : WireType::kFloat32;
+  const WireType wire = job.WireOf(header);
   if (header.wire != wire) {
     return Wrong(header, "the wire type", static_cast<int>(header.wire),
                  static_cast<int>(wire));

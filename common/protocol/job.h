@@ -209,6 +209,11 @@ struct Job {
     return decoupled() ? header.layer : 0;
   }
 
+  // How the values of a frame travel: by the layer's route, unless they have to
+  // stay what they are, being the state of a layer and not a gradient or what
+  // workers compute with. kNone: there are none.
+  WireType WireOf(const FrameHeader& header) const;
+
   // Whether the layer's parameters and optimizer state are with the workers,
   // and the shards hold them as of base_round.
   bool WorkersOwn(int layer) const {
@@ -240,19 +245,20 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards);
 FrameHeader MakeHeader(const Job& job, PeerId sender, FrameKind kind, int layer,
                        int64_t chunk, int64_t round);
 
-// Adds to `send`, one by one, the frames that carry `values`: `header` with
-// offset and length filled in, and a slice of `values`.
+// Adds to `send`, one by one, the frames that carry `values`, float32: `header`
+// with wire type, offset and length filled in, and a slice of `values`.
 template <typename Send>
-void CutIntoFrames(FrameHeader header, const Buffer& values, Send send) {
-  header.wire = WireType::kFloat32;
+void CutIntoFrames(const Job& job, FrameHeader header, const Buffer& values,
+                   Send send) {
+  header.wire = job.WireOf(header);
   const int64_t elements = values.float_count();
   for (int64_t index = 0; index < FrameCount(elements); ++index) {
     const int64_t offset = index * kFrameElementsMax;
-    const int64_t bytes =
-        FrameElements(elements, index) * static_cast<int64_t>(sizeof(float));
+    const int64_t count = FrameElements(elements, index);
     header.offset = static_cast<uint32_t>(offset);
-    header.payload_bytes = static_cast<uint32_t>(bytes);
-    send(Frame{header, values.Slice(offset * 4, bytes)});
+    header.payload_bytes =
+        static_cast<uint32_t>(count * WireBytes(header.wire));
+    send(Frame{header, values.Slice(offset * 4, count * 4)});
   }
 }
 

@@ -12,10 +12,10 @@ namespace nereus {
 // Where the payload of an announced frame is to be received.
 struct Landing {
   // kScratch: memory of the transport's that is valid while OnFrame runs.
-  // kPlace: `place`, header.payload_bytes long. kDiscard: nowhere, the frame is
-  // a repetition or of an epoch that is over; OnFrame is not called. kWait: the
-  // frame comes too early; the transport keeps it, and all that follow from
-  // the same peer, and announces it again later.
+  // kPlace: `place`, as long as the values are as float32. kDiscard: nowhere,
+  // the frame is a repetition or of an epoch that is over; OnFrame is not
+  // called. kWait: the frame comes too early; the transport keeps it, and all
+  // that follow from the same peer, and announces it again later.
   enum class Kind { kScratch, kPlace, kDiscard, kWait };
   Kind kind = Kind::kScratch;
   Buffer place;

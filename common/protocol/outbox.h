@@ -16,7 +16,8 @@
 
 namespace nereus {
 
-// What machines ask of their drivers. All values are float32 in host memory.
+// What machines ask of their drivers. All values are float32 in host memory,
+// those of frames too: drivers encode them (common/compute/wire_values.h).
 
 struct SendFrame {
   PeerId to;
@@ -44,6 +45,12 @@ struct AddValues {
 struct ScaleValues {
   Buffer values;
   float factor = 1.0f;
+};
+
+// RoundToWire (common/compute/wire_values.h).
+struct RoundValues {
+  Buffer values;
+  WireType wire = WireType::kFloat32;
 };
 
 // ApplyOptimizer (common/compute/optimizer.h). `updated` may be `parameters`.
@@ -112,8 +119,9 @@ struct EndMembership {
 
 using Action =
     std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues, ScaleValues,
-                 UpdateParameters, MultiplyFactors, LayerDone, SaveCheckpoint,
-                 LoadCheckpoint, SendMessage, FollowEpoch, EndMembership>;
+                 RoundValues, UpdateParameters, MultiplyFactors, LayerDone,
+                 SaveCheckpoint, LoadCheckpoint, SendMessage, FollowEpoch,
+                 EndMembership>;
 
 // The actions of one event, in the order in which they must be carried out.
 // Reused from event to event, so that it does not allocate in the long run.

@@ -104,10 +104,38 @@ v1::Route::Scheme SchemeToProto(Scheme scheme) {
   return v1::Route::SCHEME_UNSPECIFIED;
 }
 
+v1::Route::Wire WireToProto(WireType wire) {
+  switch (wire) {
+    case WireType::kFloat32:
+      return v1::Route::WIRE_FLOAT32;
+    case WireType::kBfloat16:
+      return v1::Route::WIRE_BFLOAT16;
+    case WireType::kFloat16:
+      return v1::Route::WIRE_FLOAT16;
+    case WireType::kNone:
+      break;
+  }
+  return v1::Route::WIRE_UNSPECIFIED;
+}
+
+absl::StatusOr<WireType> WireFromProto(v1::Route::Wire wire) {
+  switch (wire) {
+    case v1::Route::WIRE_FLOAT32:
+      return WireType::kFloat32;
+    case v1::Route::WIRE_BFLOAT16:
+      return WireType::kBfloat16;
+    case v1::Route::WIRE_FLOAT16:
+      return WireType::kFloat16;
+    default:
+      return UnknownEnum("a route's wire type", wire);
+  }
+}
+
 v1::Route RouteToProto(const Route& route,
                        const RouteExplanation& explanation) {
   v1::Route message;
   message.set_scheme(SchemeToProto(route.scheme));
+  message.set_wire(WireToProto(route.wire));
   message.set_server_elements(explanation.server_elements);
   message.set_ring_elements(explanation.ring_elements);
   if (explanation.factor_elements.has_value()) {
@@ -117,17 +145,24 @@ v1::Route RouteToProto(const Route& route,
   return message;
 }
 
-absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
-  switch (message.scheme()) {
+absl::StatusOr<Scheme> SchemeFromProto(v1::Route::Scheme scheme) {
+  switch (scheme) {
     case v1::Route::SCHEME_SERVER:
-      return Route{Scheme::kServer};
+      return Scheme::kServer;
     case v1::Route::SCHEME_FACTOR:
-      return Route{Scheme::kFactor};
+      return Scheme::kFactor;
     case v1::Route::SCHEME_RING:
-      return Route{Scheme::kRing};
+      return Scheme::kRing;
     default:
-      return UnknownEnum("a route's scheme", message.scheme());
+      return UnknownEnum("a route's scheme", scheme);
   }
+}
+
+absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
+  Route route;
+  NEREUS_ASSIGN_OR_RETURN(route.scheme, SchemeFromProto(message.scheme()));
+  NEREUS_ASSIGN_OR_RETURN(route.wire, WireFromProto(message.wire()));
+  return route;
 }
 
 v1::Optimizer OptimizerToProto(const JobOptions& options) {

@@ -9,6 +9,7 @@
 #include "common/base/logging.h"
 #include "common/base/version.h"
 #include "common/compute/arithmetic.h"
+#include "common/compute/wire_values.h"
 #include "common/simulation/simulated_process.h"
 #include "server/checkpoint_files.h"
 
@@ -231,8 +232,9 @@ bool SimulatedCluster::Deliver(ProcessId from, ProcessId to,
     return true;
   }
   if (landing->kind == Landing::Kind::kDiscard) return true;
+  const bool encoded = IsEncoded(frame.header);
   Frame received{frame.header, landing->place};
-  if (landing->kind == Landing::Kind::kScratch) {
+  if (landing->kind == Landing::Kind::kScratch || encoded) {
     received.payload = Buffer::Allocate(frame.payload.bytes());
   }
   if (frame.payload.bytes() > 0) {
@@ -249,6 +251,13 @@ bool SimulatedCluster::Deliver(ProcessId from, ProcessId to,
         origin.member->start()->job->epoch == frame.header.epoch;
     if (sender_is_here) failure_.Update(intact);
     return true;
+  }
+  if (encoded) {
+    const Buffer values = landing->kind == Landing::Kind::kPlace
+                              ? landing->place
+                              : Buffer::Allocate(FloatBytes(frame.header));
+    DecodePayload(frame.header, received.payload, values);
+    received.payload = values;
   }
   Outbox out;
   receiver.member->OnFrame(sender, received, out);
@@ -338,12 +347,13 @@ void SimulatedCluster::Transmit(Process& from, PeerId to, const Frame& frame) {
   const auto nodes = static_cast<int>(node_bytes_.size());
   const int self = start.self.rank;
   if (self != to.rank && self < nodes && to.rank < nodes) {
-    const int64_t bytes = kFrameHeaderBytes + frame.payload.bytes();
+    const int64_t bytes = kFrameHeaderBytes + frame.header.payload_bytes;
     node_bytes_[self] += bytes;
     node_bytes_[to.rank] += bytes;
   }
-  // As transports do; one that is there is trusted.
   Frame sent = frame;
+  EncodePayload(sent);
+  // As transports do; one that is there is trusted.
   if (sent.header.payload_crc == 0) {
     sent.header.payload_crc = Checksum(sent.payload);
   }

@@ -8,6 +8,7 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/compute/wire_values.h"
 #include "common/simulation/simulated_process.h"
 #include "server/checkpoint_files.h"
 
@@ -93,6 +94,10 @@ absl::Status SimulatedCluster::CheckCheckpoint(int64_t round) {
         const ChunkValues values,
         reader.ReadValues(index, 0, workload_.layers[layer].parameters,
                           OptimizerStateCount(options_.job.optimizer.rule)));
+    // Where the servers have them, workers had what the wire left of them.
+    if (!job().WorkersOwn(index)) {
+      RoundToWire(job().routes[layer].wire, values.parameters);
+    }
     saved_sums_[{index, round}] = Checksum(values.parameters);
     CheckSaved(index, round);
   }

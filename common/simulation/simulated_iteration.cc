@@ -63,7 +63,7 @@ int64_t FramesPerStep(const Job& job) {
   const auto bytes = [&](int64_t header_bytes) {
     const std::vector<int64_t> nodes = PredictNodeBytes(
         job.layers, job.routes, job.placement, job.worker_count(), header_bytes,
-        kFramePayloadBytesMax, job.decoupled());
+        kFrameElementsMax, job.decoupled());
     return std::accumulate(nodes.begin(), nodes.end(), int64_t{0});
   };
   return (bytes(1) - bytes(0)) / 2;
@@ -177,7 +177,7 @@ void IterationSimulation::Send(PeerId from, PeerId to, const Frame& frame) {
     return;
   }
   if (from.rank != to.rank && frame.header.round == program_.steps - 1) {
-    const int64_t bytes = kFrameHeaderBytes + frame.payload.bytes();
+    const int64_t bytes = kFrameHeaderBytes + frame.header.payload_bytes;
     const size_t layers = job_->layers.size();
     bytes_[from.rank * layers + frame.header.layer] += bytes;
     bytes_[to.rank * layers + frame.header.layer] += bytes;

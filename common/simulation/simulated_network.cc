@@ -10,7 +10,7 @@ namespace nereus {
 namespace {
 
 int64_t WireBytes(const Frame& frame) {
-  return kFrameHeaderBytes + frame.payload.bytes();
+  return kFrameHeaderBytes + frame.header.payload_bytes;
 }
 
 absl::Duration TimeAt(double rate, int64_t bytes) {

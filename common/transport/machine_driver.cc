@@ -11,6 +11,7 @@
 #include "common/base/mutex.h"
 #include "common/base/version.h"
 #include "common/compute/arithmetic.h"
+#include "common/compute/wire_values.h"
 
 namespace nereus {
 namespace {
@@ -84,13 +85,35 @@ void MachineDriver::RunPosted() {
 
 absl::StatusOr<Landing> MachineDriver::OnHeader(PeerId from,
                                                 const FrameHeader& header) {
-  return member_->OnHeader(from, header);
+  absl::StatusOr<Landing> landing = member_->OnHeader(from, header);
+  const bool placed = landing.ok() && landing->kind == Landing::Kind::kPlace;
+  return placed && IsEncoded(header) ? Landing::Scratch() : landing;
 }
 
 void MachineDriver::OnFrame(PeerId from, const Frame& frame) {
   Count(bytes_received_, frame);
-  member_->OnFrame(from, frame, outbox_);
+  if (!IsEncoded(frame.header)) {
+    member_->OnFrame(from, frame, outbox_);
+  } else if (!Decode(from, frame)) {
+    return;
+  }
   Execute();
+}
+
+bool MachineDriver::Decode(PeerId from, const Frame& frame) {
+  const auto landing = member_->OnHeader(from, frame.header);
+  if (!landing.ok()) return false;
+  Buffer values;
+  if (landing->kind == Landing::Kind::kPlace) {
+    values = landing->place;
+  } else if (landing->kind == Landing::Kind::kScratch) {
+    values = decoded_.Slice(0, FloatBytes(frame.header));
+  } else {
+    return false;
+  }
+  DecodePayload(frame.header, frame.payload, values);
+  member_->OnFrame(from, {frame.header, std::move(values)}, outbox_);
+  return true;
 }
 
 void MachineDriver::OnConnected(PeerId peer) {
@@ -187,17 +210,21 @@ void MachineDriver::Count(Counters& counters, const Frame& frame) {
 }
 
 void MachineDriver::Send(PeerId to, const Frame& frame) {
-  Count(bytes_sent_, frame);
   Frame ranked = frame;
+  if (frame.payload.bytes() != frame.header.payload_bytes) {
+    EncodePayload(ranked);
+  }
+  Count(bytes_sent_, ranked);
   ranked.rank = start_->job->SendRank(frame.header);
   transport_->Send(to, ranked);
 }
 
 void MachineDriver::Broadcast(const Frame& frame) {
-  // One checksum serves all receivers.
+  // One encoding and one checksum serve all receivers.
   Frame checked = frame;
-  checked.header.payload_crc =
-      Crc32c(frame.payload.data(), static_cast<size_t>(frame.payload.bytes()));
+  EncodePayload(checked);
+  checked.header.payload_crc = Crc32c(
+      checked.payload.data(), static_cast<size_t>(checked.payload.bytes()));
   for (const WorkerSeat& seat : start_->job->workers) {
     const PeerId to = PeerId::Worker(seat.rank);
     if (to != start_->self) Send(to, checked);

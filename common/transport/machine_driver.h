@@ -70,6 +70,9 @@ class MachineDriver final : private FrameHandler {
   void Follow(std::shared_ptr<const EpochStart> start);
   // Whether this process connects to that one.
   bool Dials(const EpochStart& start, PeerId peer) const;
+  // Hands on a frame of a 16-bit type with its values as float32; false if
+  // nobody wants it any more.
+  bool Decode(PeerId from, const Frame& frame);
   void Send(PeerId to, const Frame& frame);
   void Broadcast(const Frame& frame);
   static void Count(Counters& counters, const Frame& frame);
@@ -82,6 +85,7 @@ class MachineDriver final : private FrameHandler {
 
   // The thread's own.
   Outbox outbox_;
+  const Buffer decoded_ = Buffer::Allocate(2 * kFramePayloadBytesMax);
   std::vector<Event> running_;
   std::shared_ptr<const EpochStart> start_;  // The epoch; null before it.
 

@@ -112,10 +112,12 @@ std::vector<int64_t> PredictedBytes(const LocalReport& report) {
   const PlanReport& plan = report.plan;
   const int64_t workers = report.options.workers;
   const std::vector<int64_t> initial = PredictInitialBytes(
-      plan.placement, workers, kFrameHeaderBytes, kFramePayloadBytesMax);
+      plan.plan.routes, plan.placement, workers, kFrameHeaderBytes,
+      kFrameElementsMax,
+      report.options.job.optimizer_place == OptimizerPlace::kServer);
   const std::vector<int64_t> step = PredictNodeBytes(
       plan.layers, plan.plan.routes, plan.placement, workers, kFrameHeaderBytes,
-      kFramePayloadBytesMax, report.options.job.overlap == Overlap::kDecoupled);
+      kFrameElementsMax, report.options.job.overlap == Overlap::kDecoupled);
   std::vector<int64_t> bytes;
   bytes.reserve(initial.size());
   for (size_t i = 0; i < initial.size(); ++i) {
@@ -243,6 +245,7 @@ OrderedJson SettingsJson(const LocalOptions& options) {
       {"threads", options.threads},
       {"scheme", options.rules.scheme_name()},
       {"cost", std::string(CostKindName(options.rules.cost))},
+      {"wire", std::string(WireTypeName(options.rules.wire))},
       {"optimizer",
        std::string(OptimizerPlaceName(options.job.optimizer_place))},
       {"update", std::string(UpdateRuleName(update.rule))},

@@ -40,7 +40,8 @@ std::string FormatQuestion(const SimulateReport& report) {
       report.model, ": ", asked.plan.cluster.workers, " workers, ",
       asked.plan.cluster.servers, " servers, batch ", report.batch, ", scheme ",
       asked.plan.rules.scheme_name(), ", cost ",
-      CostKindName(asked.plan.rules.cost), ", overlap ",
+      CostKindName(asked.plan.rules.cost), ", wire ",
+      WireTypeName(asked.plan.rules.wire), ", overlap ",
       OverlapName(asked.overlap), "\n",
       FormatBitRate(asked.node_rate * kBitsPerByte),
       " a node, each way, latency ", absl::FormatDuration(asked.latency));
@@ -136,6 +137,7 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"batch", report.batch},
       {"scheme", asked.plan.rules.scheme_name()},
       {"cost", std::string(CostKindName(asked.plan.rules.cost))},
+      {"wire", std::string(WireTypeName(asked.plan.rules.wire))},
       {"overlap", std::string(OverlapName(asked.overlap))},
       {"bandwidth_bits_per_second", bandwidth},
       {"latency_seconds", absl::ToDoubleSeconds(asked.latency)},

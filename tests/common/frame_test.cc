@@ -96,7 +96,7 @@ TEST(FrameHeaderTest, ThePartIsTheByteBeforeTheJob) {
 FrameHeader RandomHeader(Random& random) {
   FrameHeader header;
   header.kind = static_cast<FrameKind>(1 + random.Below(8));
-  header.wire = static_cast<WireType>(random.Below(2));
+  header.wire = static_cast<WireType>(random.Below(4));
   header.job = random.Next();
   header.epoch = random.Next();
   header.layer = static_cast<uint32_t>(random.Next());
@@ -186,10 +186,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"KindZero", 5, {0}, "kind is 0"},
         BadField{"KindAfterTheLast", 5, {16}, "kind is 16"},
         BadField{"KindHighest", 5, {255}, "kind is 255"},
-        BadField{"WireAfterTheLast", 6, {2}, "wire type is 2"},
+        BadField{"WireAfterTheLast", 6, {4}, "wire type is 4"},
         BadField{"WireHighest", 6, {255}, "wire type is 255"},
-        BadField{"ReservedWord", 56, {1, 0, 0, 0}, "reserved"},
-        BadField{"ReservedWordLastByte", 59, {255}, "reserved"},
+        BadField{"ExponentOfFloat32",
+                 56,
+                 {1, 0, 0, 0},
+                 "exponent is 1 with wire type 1"},
+        BadField{"ExponentLastByte", 59, {255}, "exponent is -16777216"},
         BadField{"WorkerRank", 40, {0, 0, 1, 0}, "sender is 65536"},
         BadField{"ShardRank", 40, {0, 0, 1, 128}, "sender is 65536"},
         BadField{
@@ -349,12 +352,43 @@ INSTANTIATE_TEST_SUITE_P(
                     IndexCase{int64_t{1} << 32, 0xffff0000, 262144, 65535},
                     IndexCase{int64_t{1} << 32, 0xffffffff, 262144, -1}));
 
-TEST(FrameHeaderTest, AReservedFieldIsRefusedWithItsValue) {
-  HeaderBytes bytes = kGolden;
-  bytes[56] = 0x7b;
-  Seal(bytes);
-  EXPECT_THAT(std::string(DecodeFrameHeader(bytes).status().message()),
-              HasSubstr("123"));
+// Bytes 6 and 56: the wire type, and its exponent.
+TEST(FrameHeaderTest, Float16HasAnExponentInItsRange) {
+  for (const int exponent :
+       {kWireExponentMin - 1, kWireExponentMin, -1, 0, 1, kWireExponentMax,
+        kWireExponentMax + 1, 255, 256}) {
+    HeaderBytes bytes = kGolden;
+    bytes[6] = static_cast<uint8_t>(WireType::kFloat16);
+    const auto stored = static_cast<int32_t>(exponent);
+    std::memcpy(bytes.data() + 56, &stored, sizeof(stored));
+    Seal(bytes);
+    const auto header = DecodeFrameHeader(bytes);
+    if (exponent < kWireExponentMin || exponent > kWireExponentMax) {
+      EXPECT_THAT(std::string(header.status().message()),
+                  HasSubstr("exponent is " + std::to_string(exponent)));
+      continue;
+    }
+    ASSERT_TRUE(header.ok()) << header.status();
+    EXPECT_EQ(header->exponent, exponent);
+    HeaderBytes again;
+    EncodeFrameHeader(*header, again.data());
+    EXPECT_EQ(again, bytes);
+  }
+}
+
+TEST(FrameIndexTest, SixteenBitFramesAreCutAtTheSameElements) {
+  FrameHeader header = SomeHeader();
+  header.wire = WireType::kBfloat16;
+  header.offset = 65536;
+  header.payload_bytes = 2;
+  EXPECT_EQ(*FrameIndex(header, 65537), 1);
+  header.payload_bytes = 4;
+  EXPECT_FALSE(FrameIndex(header, 65537).ok());
+  header.offset = 0;
+  header.payload_bytes = 131072;
+  EXPECT_EQ(*FrameIndex(header, 65537), 0);
+  header.payload_bytes = 262144;
+  EXPECT_FALSE(FrameIndex(header, 65537).ok());
 }
 
 }  // namespace

@@ -378,12 +378,14 @@ class CutIntoFramesTest : public testing::TestWithParam<int64_t> {};
 TEST_P(CutIntoFramesTest, FramesAreTheValuesInOrderAndShareTheirMemory) {
   const int64_t elements = GetParam();
   const Buffer values = FloatBuffer(IntegerValues(elements, 1));
+  const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 8)});
   FrameHeader header;
-  header.layer = 6;
+  header.kind = FrameKind::kContribution;
+  header.chunk = 6;
   int64_t at = 0;
   int64_t index = 0;
-  CutIntoFrames(header, values, [&](const Frame& frame) {
-    EXPECT_EQ(frame.header.layer, 6u);
+  CutIntoFrames(*job, header, values, [&](const Frame& frame) {
+    EXPECT_EQ(frame.header.chunk, 6u);
     EXPECT_EQ(frame.header.wire, WireType::kFloat32);
     EXPECT_EQ(frame.header.offset, at);
     EXPECT_EQ(frame.header.payload_bytes, frame.payload.bytes());
@@ -403,10 +405,13 @@ INSTANTIATE_TEST_SUITE_P(Lengths, CutIntoFramesTest,
                                          131073));
 
 TEST(CutIntoFramesTest, FramesKeepTheMemoryAlive) {
+  const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 8)});
+  FrameHeader header;
+  header.kind = FrameKind::kContribution;
   std::vector<Frame> frames;
   {
     const Buffer values = FloatBuffer({1, 2, 3});
-    CutIntoFrames(FrameHeader(), values,
+    CutIntoFrames(*job, header, values,
                   [&](Frame frame) { frames.push_back(frame); });
     EXPECT_FALSE(values.unique());
   }
@@ -416,8 +421,11 @@ TEST(CutIntoFramesTest, FramesKeepTheMemoryAlive) {
 }
 
 TEST(CutIntoFramesTest, SizesWithoutBytesAreCutToo) {
+  const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 8)});
+  FrameHeader header;
+  header.kind = FrameKind::kContribution;
   std::vector<int64_t> bytes;
-  CutIntoFrames(FrameHeader(), Buffer::SizeOnly(65537 * 4), [&](Frame frame) {
+  CutIntoFrames(*job, header, Buffer::SizeOnly(65537 * 4), [&](Frame frame) {
     EXPECT_EQ(frame.payload.data(), nullptr);
     bytes.push_back(frame.payload.bytes());
   });

@@ -55,6 +55,7 @@ class RatedNetwork {
     Frame frame;
     frame.rank = rank;
     frame.payload = Buffer::SizeOnly(kFramePayloadBytesMax);
+    frame.header.payload_bytes = kFramePayloadBytesMax;
     for (int64_t i = 0; i < count; ++i) {
       frame.header.round = i;
       network_.Send(from, to, frame);

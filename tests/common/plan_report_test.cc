@@ -92,6 +92,7 @@ TEST(PlanReportTest, JsonHoldsLayersTotalsAndShards) {
   EXPECT_EQ(json["servers"], 8);
   EXPECT_EQ(json["batch"], 32);
   EXPECT_EQ(json["cost"], "bytes");
+  EXPECT_EQ(json["wire"], "fp32");
   EXPECT_EQ(json["scheme"], "auto");
   ASSERT_EQ(json["layers"].size(), 19u);
 
@@ -175,7 +176,8 @@ TEST(PlanReportTest, TextIsAnAlignedTableWithTotalsAndReasons) {
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(
       FormatPlanText(*report),
-      "tiny: 8 workers, 8 servers, batch 32, scheme auto, cost bytes\n"
+      "tiny: 8 workers, 8 servers, batch 32, scheme auto, cost bytes, wire "
+      "fp32\n"
       "By servers, factors, ring: elements that a node sends plus receives "
       "per step for\n"
       "the layer's M x N matrix; the total counts biases too.\n"

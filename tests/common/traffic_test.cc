@@ -18,7 +18,7 @@ namespace {
 using testing::Each;
 using testing::ElementsAre;
 
-constexpr int64_t kFrameMax = 256 << 10;
+constexpr int64_t kFrameMax = 64 << 10;  // Elements.
 
 LayerSpec Fc(int64_t m, int64_t n, int64_t k) {
   return {"fc", LayerKind::kFullyConnected, m, n, m * n, k};
@@ -173,7 +173,8 @@ TEST(InitialTrafficTest, FirstWorkerSendsAndEveryWorkerAsksAndReceives) {
   const int64_t large = 4 * 524288 + 8 * header;
   const int64_t small = 4 * 712 + header;
   EXPECT_THAT(
-      PredictInitialBytes(Place(layers, 2), 3, header, kFrameMax),
+      PredictInitialBytes({Route()}, Place(layers, 2), 3, header, kFrameMax,
+                          /*servers_update=*/true),
       ElementsAre(
           // Worker 0 sends and fetches chunk 1; shard 0 serves two others.
           small + (header + small) + 2 * (header + large),
@@ -187,11 +188,50 @@ TEST(InitialTrafficTest, OneWorkerFillsAndReadsRemoteShards) {
   // One chunk, on shard 0, beside the worker; then two, the second remote.
   const LayerSpec a = {"a", LayerKind::kVector, 1, 10, 10, 1};
   const LayerSpec b = {"b", LayerKind::kVector, 1, 5, 5, 1};
-  EXPECT_THAT(PredictInitialBytes(Place({a}, 2), 1, 48, kFrameMax),
-              ElementsAre(0, 0));
+  EXPECT_THAT(
+      PredictInitialBytes({Route()}, Place({a}, 2), 1, 48, kFrameMax, true),
+      ElementsAre(0, 0));
   const int64_t remote = (48 + 20) + 48 + (48 + 20);
-  EXPECT_THAT(PredictInitialBytes(Place({a, b}, 2), 1, 48, kFrameMax),
+  EXPECT_THAT(PredictInitialBytes({Route(), Route()}, Place({a, b}, 2), 1, 48,
+                                  kFrameMax, true),
               ElementsAre(remote, remote));
+}
+
+TEST(TrafficTest, SixteenBitTypesHalveThePayloads) {
+  const LayerSpec layer = Fc(300, 401, 32);
+  const Placement placement = Place({layer}, 2);
+  for (const Scheme scheme : kSchemes) {
+    const auto payload = [&](WireType wire) {
+      return PredictNodeBytes({layer}, {Route{scheme, wire}}, placement, 3, 0,
+                              kFrameMax);
+    };
+    const auto all = [&](WireType wire) {
+      return PredictNodeBytes({layer}, {Route{scheme, wire}}, placement, 3, 64,
+                              kFrameMax);
+    };
+    for (const WireType wire : {WireType::kBfloat16, WireType::kFloat16}) {
+      for (size_t node = 0; node < 3; ++node) {
+        const int64_t full = payload(WireType::kFloat32)[node];
+        EXPECT_EQ(2 * payload(wire)[node], full);
+        // Cut at the same elements: as many headers.
+        EXPECT_EQ(all(wire)[node] - payload(wire)[node],
+                  all(WireType::kFloat32)[node] - full);
+      }
+    }
+  }
+}
+
+TEST(InitialTrafficTest, OnlyWhatShardsUpdateIsFetchedBySixteenBits) {
+  const LayerSpec layer = {"a", LayerKind::kVector, 1, 10, 10, 1};
+  const Placement placement = Place({layer}, 1);
+  // Worker 1's, whose shard is on another node.
+  const auto fetched = [&](Scheme scheme, bool servers_update) {
+    return PredictInitialBytes({Route{scheme, WireType::kBfloat16}}, placement,
+                               2, 0, kFrameMax, servers_update)[1];
+  };
+  EXPECT_EQ(fetched(Scheme::kServer, true), 20);
+  EXPECT_EQ(fetched(Scheme::kServer, false), 40);
+  EXPECT_EQ(fetched(Scheme::kRing, true), 40);
 }
 
 }  // namespace

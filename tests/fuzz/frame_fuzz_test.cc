@@ -94,7 +94,7 @@ void MutateFields(Random& random, FrameHeader& header) {
         header.kind = static_cast<FrameKind>(1 + value % 11);
         break;
       case 1:
-        header.wire = static_cast<WireType>(value % 2);
+        header.wire = static_cast<WireType>(value % 4);
         break;
       case 2:
         header.job = value;

@@ -37,7 +37,7 @@ std::string SoundMessage(Random& random) {
                                               : random.Below(200));
   FrameHeader header;
   header.kind = static_cast<FrameKind>(1 + random.Below(6));
-  header.wire = static_cast<WireType>(random.Below(2));
+  header.wire = static_cast<WireType>(random.Below(4));
   header.job = EdgeNumber(random);
   header.layer = static_cast<uint32_t>(EdgeNumber(random));
   header.round = static_cast<int64_t>(EdgeNumber(random));

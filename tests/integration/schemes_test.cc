@@ -24,6 +24,7 @@ struct SchemeCase {
   OptimizerPlace place;
   UpdateRule rule;
   Overlap overlap = Overlap::kWaitFree;
+  WireType wire = WireType::kFloat32;
 };
 
 class AllSchemesTest : public testing::TestWithParam<SchemeCase> {};
@@ -34,6 +35,7 @@ TEST_P(AllSchemesTest, ReplicasAreEqualBitForBit) {
   options.job_options.optimizer_place = GetParam().place;
   options.job_options.optimizer.rule = GetParam().rule;
   options.job_options.overlap = GetParam().overlap;
+  options.rules.wire = GetParam().wire;
   LocalCluster cluster(options);
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
@@ -66,6 +68,13 @@ INSTANTIATE_TEST_SUITE_P(
                    UpdateRule::kAdam, Overlap::kDecoupled},
         SchemeCase{"DearWorkersUpdate", std::nullopt, OptimizerPlace::kWorker,
                    UpdateRule::kSgd, Overlap::kDecoupled},
+        SchemeCase{"Bfloat16", std::nullopt, OptimizerPlace::kServer,
+                   UpdateRule::kAdam, Overlap::kWaitFree, WireType::kBfloat16},
+        SchemeCase{"Float16Ring", Scheme::kRing, OptimizerPlace::kServer,
+                   UpdateRule::kSgd, Overlap::kDecoupled, WireType::kFloat16},
+        SchemeCase{"Float16WorkersUpdate", std::nullopt,
+                   OptimizerPlace::kWorker, UpdateRule::kSgd,
+                   Overlap::kWaitFree, WireType::kFloat16},
         SchemeCase{"WorkersUpdate", std::nullopt, OptimizerPlace::kWorker,
                    UpdateRule::kSgd}),
     [](const auto& info) { return info.param.name; });

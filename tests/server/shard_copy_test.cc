@@ -622,7 +622,8 @@ TEST(ShardCopyTest, SizesAreCopiedWithoutValues) {
     }
   };
   const auto contribute = [&](int64_t round) {
-    CutIntoFrames(MakeHeader(*job, PeerId::Worker(0), FrameKind::kContribution,
+    CutIntoFrames(*job,
+                  MakeHeader(*job, PeerId::Worker(0), FrameKind::kContribution,
                              0, 0, round),
                   Buffer::SizeOnly(70000 * 4), [&](const Frame& frame) {
                     Outbox out;

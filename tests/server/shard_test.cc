@@ -534,10 +534,16 @@ INSTANTIATE_TEST_SUITE_P(
                     [](FrameHeader& h) { h.kind = FrameKind::kFactors; },
                     "shards take contributions, pulls and owned layers"},
         RefusalCase{"Hello", kWorker1,
-                    [](FrameHeader& h) { h.kind = FrameKind::kHello; },
+                    [](FrameHeader& h) {
+                      h.kind = FrameKind::kHello;
+                      h.wire = WireType::kNone;
+                    },
                     "shards take contributions, pulls and owned layers"},
         RefusalCase{"Refusal", kWorker1,
-                    [](FrameHeader& h) { h.kind = FrameKind::kRefusal; },
+                    [](FrameHeader& h) {
+                      h.kind = FrameKind::kRefusal;
+                      h.wire = WireType::kNone;
+                    },
                     "shards take contributions, pulls and owned layers"}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -556,7 +562,8 @@ TEST(ShardTest, SizesWithoutBytesGoTheSameWay) {
   Shard shard(job, 0);
   const auto contribute = [&](int worker, int64_t round) {
     Effects effects;
-    CutIntoFrames(MakeHeader(*job, PeerId::Worker(worker),
+    CutIntoFrames(*job,
+                  MakeHeader(*job, PeerId::Worker(worker),
                              FrameKind::kContribution, 0, 0, round),
                   Buffer::SizeOnly(65537 * 4), [&](const Frame& frame) {
                     Outbox out;

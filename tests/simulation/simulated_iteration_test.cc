@@ -64,12 +64,12 @@ TEST(SimulatedIterationTest, BytesAreThoseOfThePlan) {
       EXPECT_EQ(
           result.node_bytes,
           PredictNodeBytes(what_if.layers, result.plan.routes, *placement,
-                           workers, kFrameHeaderBytes, kFramePayloadBytesMax));
+                           workers, kFrameHeaderBytes, kFrameElementsMax));
       what_if.overlap = Overlap::kDecoupled;
       EXPECT_EQ(Answer(what_if).node_bytes,
                 PredictNodeBytes(what_if.layers, result.plan.routes, *placement,
-                                 workers, kFrameHeaderBytes,
-                                 kFramePayloadBytesMax, /*decoupled=*/true));
+                                 workers, kFrameHeaderBytes, kFrameElementsMax,
+                                 /*decoupled=*/true));
       EXPECT_EQ(std::accumulate(result.layer_bytes.begin(),
                                 result.layer_bytes.end(), int64_t{0}),
                 result.node_bytes[result.busiest_node]);

@@ -22,6 +22,7 @@ struct TrafficCase {
   int nodes;       // A worker and a shard on each.
   int by_factors;  // Layers, of three fully connected ones.
   Overlap overlap = Overlap::kWaitFree;
+  WireType wire = WireType::kFloat32;
 };
 
 std::vector<TrafficCase> AllCases() {
@@ -33,6 +34,10 @@ std::vector<TrafficCase> AllCases() {
     cases.push_back({"Auto", std::nullopt, nodes, 2});
     cases.push_back({"Dear", std::nullopt, nodes, 2, Overlap::kDecoupled});
     cases.push_back({"DearRing", Scheme::kRing, nodes, 0, Overlap::kDecoupled});
+    cases.push_back({"Bfloat16", std::nullopt, nodes, 2, Overlap::kWaitFree,
+                     WireType::kBfloat16});
+    cases.push_back({"Float16Ring", Scheme::kRing, nodes, 0, Overlap::kWaitFree,
+                     WireType::kFloat16});
   }
   return cases;
 }
@@ -55,19 +60,21 @@ TEST_P(TrafficSimulationTest, EveryNodeMovesThePredictedBytes) {
   options.shards = GetParam().nodes;
   options.rules.forced = GetParam().forced;
   options.job.overlap = GetParam().overlap;
+  options.rules.wire = GetParam().wire;
   SimulatedCluster cluster(options, RandomWorkload(Layers(), 1));
   ASSERT_TRUE(cluster.RunSteps(kSteps).ok());
 
   const Job& job = cluster.job();
-  EXPECT_EQ(
-      std::count(job.routes.begin(), job.routes.end(), Route{Scheme::kFactor}),
-      GetParam().by_factors);
+  EXPECT_EQ(std::count(job.routes.begin(), job.routes.end(),
+                       Route{Scheme::kFactor, GetParam().wire}),
+            GetParam().by_factors);
   const std::vector<int64_t> initial =
-      PredictInitialBytes(job.placement, job.worker_count(), kFrameHeaderBytes,
-                          kFramePayloadBytesMax);
+      PredictInitialBytes(job.routes, job.placement, job.worker_count(),
+                          kFrameHeaderBytes, kFrameElementsMax,
+                          /*servers_update=*/true);
   const std::vector<int64_t> step = PredictNodeBytes(
       job.layers, job.routes, job.placement, job.worker_count(),
-      kFrameHeaderBytes, kFramePayloadBytesMax, job.decoupled());
+      kFrameHeaderBytes, kFrameElementsMax, job.decoupled());
   std::vector<int64_t> predicted;
   for (size_t i = 0; i < step.size(); ++i) {
     EXPECT_GT(step[i], 0) << "node " << i;

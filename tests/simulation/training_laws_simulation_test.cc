@@ -76,6 +76,7 @@ TEST(TrainingLawsTest, EveryContributionIsCountedOnce) {
     SimulatedClusterOptions options = RandomJob(seed);
     options.workers = 1 << (seed % 3);
     options.rules.forced = seed % 2 == 0 ? Scheme::kServer : Scheme::kRing;
+    options.rules.wire = WireType::kFloat32;
     options.job.optimizer = ExactSgd();
     options.job.optimizer_place = OptimizerPlace::kServer;
     options.network.repeat_probability = 0.3;
@@ -231,6 +232,7 @@ TEST(TrainingLawsTest, DeterministicJobHasTheBitsOfOneMachine) {
   for (const uint64_t seed : TestSeeds(kSeeds)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = RandomJob(seed);
+    options.rules.wire = WireType::kFloat32;
     options.job.deterministic = true;
     options.job.optimizer_place = OptimizerPlace::kServer;
     const Workload workload = RandomWorkload(MixedLayers(), seed);

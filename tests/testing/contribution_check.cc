@@ -12,9 +12,10 @@ namespace {
 
 constexpr int64_t kColumns = 32;
 
-// Parameters are below 2^5, so that a change of 0.5 / workers is off by the
-// rounding of two of them at most, 2^-20 each, times two.
-constexpr float kTolerance = 1e-5f;
+// A share is at most 1, and rounded to bf16 at worst. Read from a change of
+// parameters below 2^5 it is off by less. A worker counted twice would add 1 /
+// contributors.
+constexpr float kTolerance = 0x1p-8f;
 
 void Sign(int rank, absl::Span<float> row) {
   for (size_t i = 0; i < row.size(); ++i) {

@@ -16,7 +16,10 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   options.max_workers = options.workers + static_cast<int>(random.Below(4));
 
   // Updates that are exact enough to tell whose gradients are in them.
-  if (random.Chance(0.5)) options.job.optimizer = ExactSgd();
+  if (random.Chance(0.5)) {
+    options.job.optimizer = ExactSgd();
+    options.rules.wire = WireType::kFloat32;
+  }
 
   // Bytes take time.
   if (random.Chance(0.5)) {

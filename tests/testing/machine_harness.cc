@@ -9,6 +9,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
 #include "common/compute/arithmetic.h"
+#include "common/compute/wire_values.h"
 
 namespace nereus {
 namespace {
@@ -18,6 +19,11 @@ constexpr uint64_t kEpoch = 5;
 
 int64_t BytesOf(size_t floats) {
   return static_cast<int64_t>(floats * sizeof(float));
+}
+
+Frame Encoded(Frame frame) {
+  EncodePayload(frame);
+  return frame;
 }
 
 }  // namespace
@@ -37,11 +43,11 @@ LayerSpec FactorLayer(std::string name, int64_t m, int64_t n, bool bias,
 }
 
 JobPtr TestJob(int workers, int shards, std::vector<LayerSpec> layers,
-               JobOptions options, Scheme scheme) {
+               JobOptions options, Scheme scheme, WireType wire) {
   std::vector<Route> routes;
   for (const LayerSpec& layer : layers) {
     routes.push_back(
-        {SupportsScheme(layer, scheme) ? scheme : Scheme::kServer});
+        {SupportsScheme(layer, scheme) ? scheme : Scheme::kServer, wire});
   }
   Job parts;
   parts.id = kJobId;
@@ -94,7 +100,8 @@ std::vector<Frame> FramesOf(const Job& job, PeerId sender, FrameKind kind,
   std::vector<Frame> frames;
   FrameHeader header = MakeHeader(job, sender, kind, layer, chunk, round);
   header.part = part;
-  CutIntoFrames(header, FloatBuffer(values), [&](Frame frame) {
+  CutIntoFrames(job, header, FloatBuffer(values), [&](Frame frame) {
+    EncodePayload(frame);
     frame.header.payload_crc = Crc32c(
         frame.payload.data(), static_cast<size_t>(frame.payload.bytes()));
     frames.push_back(std::move(frame));
@@ -112,9 +119,9 @@ Effects Carry(Outbox& out) {
   for (const Action& action : out.actions()) {
     if (ExecuteArithmetic(action)) continue;
     if (const auto* send = std::get_if<SendFrame>(&action)) {
-      effects.sent.push_back({send->to, send->frame});
+      effects.sent.push_back({send->to, Encoded(send->frame)});
     } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
-      effects.sent.push_back({std::nullopt, broadcast->frame});
+      effects.sent.push_back({std::nullopt, Encoded(broadcast->frame)});
     } else if (const auto* done = std::get_if<LayerDone>(&action)) {
       effects.done.push_back(*done);
     } else if (const auto* save = std::get_if<SaveCheckpoint>(&action)) {
@@ -142,20 +149,24 @@ absl::StatusOr<Delivery> Deliver(Machine& machine, PeerId from,
       landing->kind == Landing::Kind::kWait) {
     return delivery;
   }
-  Frame received{frame.header, landing->place};
-  const bool scratch = landing->kind == Landing::Kind::kScratch;
-  if (scratch) received.payload = Buffer::Allocate(frame.payload.bytes());
-  NEREUS_CHECK(received.payload.bytes() == frame.payload.bytes())
-      << DescribeFrame(frame.header) << " lands in " << received.payload.bytes()
-      << " bytes";
-  if (frame.payload.bytes() > 0) {
-    std::memcpy(received.payload.data(), frame.payload.data(),
-                static_cast<size_t>(frame.payload.bytes()));
-  }
   // A checksum that is there has to be right.
   NEREUS_CHECK(frame.header.payload_crc == 0 ||
-               CheckPayload(received.header, received.payload).ok())
+               CheckPayload(frame.header, frame.payload).ok())
       << DescribeFrame(frame.header) << ": a wrong checksum";
+  const int64_t bytes = IsEncoded(frame.header) ? FloatBytes(frame.header)
+                                                : frame.payload.bytes();
+  Frame received{frame.header, landing->place};
+  const bool scratch = landing->kind == Landing::Kind::kScratch;
+  if (scratch) received.payload = Buffer::Allocate(bytes);
+  NEREUS_CHECK(received.payload.bytes() == bytes)
+      << DescribeFrame(frame.header) << " lands in " << received.payload.bytes()
+      << " bytes";
+  if (IsEncoded(frame.header)) {
+    DecodePayload(frame.header, frame.payload, received.payload);
+  } else if (bytes > 0) {
+    std::memcpy(received.payload.data(), frame.payload.data(),
+                static_cast<size_t>(bytes));
+  }
   Outbox out;
   machine.OnFrame(from, received, out);
   delivery.effects = Carry(out);

@@ -27,7 +27,8 @@ LayerSpec FactorLayer(std::string name, int64_t m, int64_t n, bool bias,
 // Job 77 in epoch 5. Fully connected layers go by `scheme`, all others through
 // the servers.
 JobPtr TestJob(int workers, int shards, std::vector<LayerSpec> layers,
-               JobOptions options = {}, Scheme scheme = Scheme::kServer);
+               JobOptions options = {}, Scheme scheme = Scheme::kServer,
+               WireType wire = WireType::kFloat32);
 
 // The epoch after `job`, with what `edit` changes. Ends the process if there is
 // no such job.
@@ -55,7 +56,8 @@ Frame PullFrame(const Job& job, PeerId sender, FrameKind kind, int layer,
 struct Effects {
   struct Sent {
     std::optional<PeerId> to;  // Nothing: to every worker but the sender.
-    Frame frame;               // Holds its payload, as a slow connection would.
+    // As it goes over the wire. Holds its payload, as a slow connection would.
+    Frame frame;
   };
   std::vector<Sent> sent;
   std::vector<LayerDone> done;

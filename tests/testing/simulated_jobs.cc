@@ -47,6 +47,7 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
   constexpr Overlap kOverlaps[] = {Overlap::kNone, Overlap::kWaitFree,
                                    Overlap::kDecoupled};
   options.job.overlap = kOverlaps[random.Below(3)];
+  if (random.Chance(0.4)) options.rules.wire = kWireTypes[random.Below(3)];
   return options;
 }
 

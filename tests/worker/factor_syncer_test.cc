@@ -394,7 +394,7 @@ TEST(FactorSyncerTest, SizesWithoutBytesGoTheSameWay) {
     const int64_t chunk = kind == FrameKind::kFactors ? from.rank : 0;
     FrameHeader header = MakeHeader(*job, from, kind, 0, chunk, round);
     header.part = part;
-    CutIntoFrames(header, bytes(elements), [&](const Frame& frame) {
+    CutIntoFrames(*job, header, bytes(elements), [&](const Frame& frame) {
       ASSERT_TRUE(machine.OnHeader(from, frame.header).ok());
       machine.OnFrame(from, frame, out);
     });

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -37,9 +38,10 @@ JobOptions PlainSgd(OptimizerPlace place) {
 }
 
 JobPtr RingJob(int workers, int64_t elements,
-               OptimizerPlace place = OptimizerPlace::kWorker) {
+               OptimizerPlace place = OptimizerPlace::kWorker,
+               WireType wire = WireType::kFloat32) {
   return TestJob(workers, 1, {VectorLayer("v", elements)}, PlainSgd(place),
-                 Scheme::kRing);
+                 Scheme::kRing, wire);
 }
 
 // Values whose sums depend on their order.
@@ -186,6 +188,44 @@ TEST(RingSyncerTest, AllHaveTheMeanAndTheSameBits) {
   }
 }
 
+// Each hop rounds once, to 8 or 11 bits of partial sums below the sum of
+// magnitudes, and so does the mean.
+TEST(RingSyncerTest, BySixteenBitsAllHaveTheSameBitsNearTheMean) {
+  for (const WireType wire : {WireType::kBfloat16, WireType::kFloat16}) {
+    const double rounding =
+        std::exp2(wire == WireType::kBfloat16 ? -8.0 : -11.0);
+    for (const int64_t elements : kSizes) {
+      for (int workers = 1; workers <= 4; ++workers) {
+        SCOPED_TRACE(
+            absl::StrCat(elements, " elements, ", workers, " workers"));
+        Ring ring(RingJob(workers, elements, OptimizerPlace::kWorker, wire),
+                  elements + workers);
+        std::vector<double> sum(elements, 0.0);
+        std::vector<double> magnitude(elements, 0.0);
+        for (int rank = 0; rank < workers; ++rank) {
+          const auto gradient = Noise(elements, rank, 0);
+          for (int64_t i = 0; i < elements; ++i) {
+            sum[i] += gradient[i];
+            magnitude[i] += std::fabs(gradient[i]);
+          }
+          ring.Push(rank, 0, gradient);
+        }
+        ring.Settle();
+        for (int rank = 0; rank < workers; ++rank) {
+          ASSERT_EQ(ring.Gradient(rank), ring.Gradient(0)) << rank;
+        }
+        const std::vector<float> mean = ring.Gradient(0);
+        for (int64_t i = 0; i < elements; ++i) {
+          // With fp16's smallest numbers: 2^-39 of the largest, below 1.
+          const double bound =
+              (workers + 1) * (1.01 * rounding * magnitude[i] + std::exp2(-38));
+          ASSERT_NEAR(mean[i] * workers, sum[i], bound) << "element " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(RingSyncerTest, TheBitsDoNotDependOnTheOrderOfArrival) {
   std::vector<float> first;
   for (uint64_t seed = 0; seed < 10; ++seed) {
@@ -225,7 +265,8 @@ TEST(RingSyncerTest, WorkersUpdateAlike) {
 TEST(RingSyncerTest, EveryWorkerMovesThePredictedBytes) {
   for (const int64_t elements : kSizes) {
     for (int workers = 1; workers <= 6; ++workers) {
-      Ring ring(RingJob(workers, elements), 7);
+      const WireType wire = kWireTypes[(elements + workers) % 3];
+      Ring ring(RingJob(workers, elements, OptimizerPlace::kWorker, wire), 7);
       for (int rank = 0; rank < workers; ++rank) {
         ring.Push(rank, 0, IntegerValues(elements, rank));
       }
@@ -233,7 +274,7 @@ TEST(RingSyncerTest, EveryWorkerMovesThePredictedBytes) {
       const Job& job = ring.job();
       EXPECT_EQ(ring.bytes(),
                 PredictNodeBytes(job.layers, job.routes, job.placement, workers,
-                                 kFrameHeaderBytes, kFramePayloadBytesMax))
+                                 kFrameHeaderBytes, kFrameElementsMax))
           << elements << " elements, " << workers << " workers";
     }
   }

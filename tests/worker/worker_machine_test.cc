@@ -204,7 +204,11 @@ INSTANTIATE_TEST_SUITE_P(
                     },
                     kWrongKind},
         RefusalCase{"Hello", PeerId::Shard(1),
-                    [](auto& h) { h.kind = FrameKind::kHello; }, kWrongKind},
+                    [](auto& h) {
+                      h.kind = FrameKind::kHello;
+                      h.wire = WireType::kNone;
+                    },
+                    kWrongKind},
         RefusalCase{"FactorsOfAShard", PeerId::Shard(1),
                     [](auto& h) { h.kind = FrameKind::kFactors; }, kWrongKind}),
     NameOf);

@@ -1,0 +1,141 @@
+#include "common/compute/wire_values.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "common/base/logging.h"
+#include "common/compute/half.h"
+
+namespace nereus {
+namespace {
+
+constexpr uint32_t kMagnitude = 0x7fffffff;
+constexpr uint32_t kInfinity = 0x7f800000;
+constexpr int kMantissaBits = 23;
+constexpr int kExponentBias = 127;
+
+// Scaled values are handed on through memory that stays in the L1 cache.
+constexpr int64_t kBlock = 1024;
+
+uint16_t* Halves(const Buffer& payload) {
+  return reinterpret_cast<uint16_t*>(payload.data());
+}
+
+// The largest finite magnitude, as bits.
+uint32_t LargestMagnitude(const float* values, int64_t count) {
+  int32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & kMagnitude;
+    const uint32_t finite = magnitude < kInfinity ? magnitude : 0;
+    largest = std::max(largest, static_cast<int32_t>(finite));
+  }
+  return static_cast<uint32_t>(largest);
+}
+
+// Of a frame: what its values are divided by is 2 to this.
+int ScaleExponent(const float* values, int64_t count) {
+  const uint32_t largest = LargestMagnitude(values, count);
+  if (largest == 0) return 0;
+  // As it will be rounded to 11 bits, ties to even, so that what is decoded
+  // asks for the same exponent.
+  const uint32_t rounded = largest + 0xfff + ((largest >> 13) & 1);
+  const int exponent =
+      static_cast<int>(rounded >> kMantissaBits) - kExponentBias;
+  return std::clamp(exponent - 14, kWireExponentMin, kWireExponentMax);
+}
+
+// 2^exponent. REQUIRES: in [-126, 127].
+float PowerOfTwo(int exponent) {
+  return std::bit_cast<float>(static_cast<uint32_t>(exponent + kExponentBias)
+                              << kMantissaBits);
+}
+
+void Scale(const float* source, int64_t count, float factor,
+           float* destination) {
+  for (int64_t i = 0; i < count; ++i) destination[i] = source[i] * factor;
+}
+
+int EncodeFloat16(const float* values, int64_t count, uint16_t* halves) {
+  const int exponent = ScaleExponent(values, count);
+  if (exponent == 0) {
+    ToFloat16(values, count, halves);
+    return exponent;
+  }
+  float scaled[kBlock];
+  for (int64_t start = 0; start < count; start += kBlock) {
+    const int64_t length = std::min(kBlock, count - start);
+    Scale(values + start, length, PowerOfTwo(-exponent), scaled);
+    ToFloat16(scaled, length, halves + start);
+  }
+  return exponent;
+}
+
+void DecodeFloat16(const uint16_t* halves, int64_t count, int exponent,
+                   float* values) {
+  for (int64_t start = 0; start < count; start += kBlock) {
+    const int64_t length = std::min(kBlock, count - start);
+    FromFloat16(halves + start, length, values + start);
+    if (exponent == 0) continue;
+    Scale(values + start, length, PowerOfTwo(exponent), values + start);
+  }
+}
+
+// Returns FrameHeader::exponent.
+int Encode(WireType wire, const float* values, int64_t count,
+           uint16_t* halves) {
+  if (wire == WireType::kFloat16) return EncodeFloat16(values, count, halves);
+  ToBfloat16(values, count, halves);
+  return 0;
+}
+
+void Decode(WireType wire, int exponent, const uint16_t* halves, int64_t count,
+            float* values) {
+  if (wire == WireType::kFloat16) {
+    DecodeFloat16(halves, count, exponent, values);
+  } else {
+    FromBfloat16(halves, count, values);
+  }
+}
+
+}  // namespace
+
+void EncodePayload(Frame& frame) {
+  FrameHeader& header = frame.header;
+  if (!IsEncoded(header)) return;
+  const int64_t count = frame.payload.float_count();
+  NEREUS_CHECK(count * WireBytes(header.wire) == header.payload_bytes)
+      << DescribeFrame(header) << ", " << count << " values";
+  if (frame.payload.data() == nullptr) {
+    frame.payload = Buffer::SizeOnly(header.payload_bytes);
+    return;
+  }
+  const Buffer encoded = Buffer::Allocate(header.payload_bytes);
+  header.exponent = static_cast<int8_t>(
+      Encode(header.wire, frame.payload.floats(), count, Halves(encoded)));
+  frame.payload = encoded;
+}
+
+void DecodePayload(const FrameHeader& header, const Buffer& payload,
+                   const Buffer& values) {
+  const int64_t count = values.float_count();
+  NEREUS_CHECK(count * WireBytes(header.wire) == payload.bytes())
+      << DescribeFrame(header) << ", " << count << " values";
+  if (values.data() == nullptr || payload.data() == nullptr) return;
+  Decode(header.wire, header.exponent, Halves(payload), count, values.floats());
+}
+
+void RoundToWire(WireType wire, const Buffer& values) {
+  if (wire == WireType::kFloat32 || values.data() == nullptr) return;
+  const int64_t elements = values.float_count();
+  const Buffer halves =
+      Buffer::Allocate(std::min(elements, kFrameElementsMax) * WireBytes(wire));
+  for (int64_t index = 0; index < FrameCount(elements); ++index) {
+    float* const frame = values.floats() + index * kFrameElementsMax;
+    const int64_t count = FrameElements(elements, index);
+    const int exponent = Encode(wire, frame, count, Halves(halves));
+    Decode(wire, exponent, Halves(halves), count, frame);
+  }
+}
+
+}  // namespace nereus
