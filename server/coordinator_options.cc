@@ -88,7 +88,7 @@ absl::Status CoordinatorOptions::Validate() const {
         absl::StrCat("backup needs 2 shards or more, there is ", shards,
                      ": a shard's copy is on another server"));
   }
-  return job_options.optimizer.Validate();
+  return job_options.Validate();
 }
 
 }  // namespace nereus

@@ -333,6 +333,7 @@ void ClientImpl::TryBegin(int64_t step) {
   begins_.reset();
   if (machine_->BeginStep(step)) {
     StepInfo info = steps_.InfoOf(step, rank_);
+    if (job_->options.scale_loss) info.loss_scale = rounds_->loss_scale();
     info.went_back = begun_life_ > 0 && begun_life_ != life_;
     begun_life_ = life_;
     rounds_->Begin(info);
@@ -371,14 +372,14 @@ absl::Status ClientImpl::Push(int layer, int64_t step,
   }
   NEREUS_ASSIGN_OR_RETURN(const bool fit,
                           IsFit(layer, step, "the gradient", gradient));
-  NEREUS_ASSIGN_OR_RETURN(const int64_t life,
+  NEREUS_ASSIGN_OR_RETURN(const RoundTable::Pushed pushed,
                           rounds_->BeginPush(layer, step, SteadyNow()));
   Buffer buffer = rounds_->Borrow(layer, gradient.data(), gradient.size());
-  driver_->Post([this, life, layer, step, fit,
+  driver_->Post([this, pushed, layer, step, fit,
                  buffer = std::move(buffer)](Outbox& out) mutable {
-    if (life != life_) return;  // The job has gone back.
-    const absl::Status status =
-        machine_->OnPush(layer, step, std::move(buffer), out, fit);
+    if (pushed.life != life_) return;  // The job has gone back.
+    const absl::Status status = machine_->OnPush(layer, step, std::move(buffer),
+                                                 out, fit, pushed.loss_scale);
     NEREUS_CHECK(status.ok()) << status;
   });
   return absl::OkStatus();
@@ -408,18 +409,18 @@ absl::Status ClientImpl::PushFactors(int layer, int64_t step,
   NEREUS_ASSIGN_OR_RETURN(const bool input_fit,
                           IsFit(layer, step, "the input", factors.input));
   const bool fit = output_fit && input_fit;
-  NEREUS_ASSIGN_OR_RETURN(const int64_t life,
+  NEREUS_ASSIGN_OR_RETURN(const RoundTable::Pushed pushed,
                           rounds_->BeginPush(layer, step, SteadyNow()));
   FactorBuffers buffers{
       rounds_->Borrow(layer, factors.output_gradient.data(),
                       factors.output_gradient.size()),
       rounds_->Borrow(layer, factors.input.data(), factors.input.size()),
       rounds_->Borrow(layer, gradient.data(), gradient.size())};
-  driver_->Post([this, life, layer, step, fit,
+  driver_->Post([this, pushed, layer, step, fit,
                  buffers = std::move(buffers)](Outbox& out) mutable {
-    if (life != life_) return;
-    const absl::Status status =
-        machine_->OnPushFactors(layer, step, std::move(buffers), out, fit);
+    if (pushed.life != life_) return;
+    const absl::Status status = machine_->OnPushFactors(
+        layer, step, std::move(buffers), out, fit, pushed.loss_scale);
     NEREUS_CHECK(status.ok()) << status;
   });
   return absl::OkStatus();

@@ -68,6 +68,9 @@ void FactorSyncer::PlaceOwn(Outbox& out) {
   for (const uint8_t matrix : kMatrices) {
     const Buffer rows = Rows(round, position(), matrix);
     out.Add(CopyValues{rows, *given[matrix]});
+    if (matrix == kOutputGradientMatrix && own_.scale != 1.0f) {
+      out.Add(ScaleValues{rows, own_.scale});
+    }
     out.Add(RoundValues{rows, wire()});  // As the others get them.
   }
 }

@@ -104,8 +104,9 @@ absl::Status RoundTable::CheckStep(const Entry& entry, int layer,
                    entry.done, " are done, and they come one by one"));
 }
 
-absl::StatusOr<int64_t> RoundTable::BeginPush(int layer, int64_t step,
-                                              absl::Time now) {
+absl::StatusOr<RoundTable::Pushed> RoundTable::BeginPush(int layer,
+                                                         int64_t step,
+                                                         absl::Time now) {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
   MutexLock lock(&mu_);
   NEREUS_RETURN_IF_ERROR(Interruption());
@@ -113,7 +114,7 @@ absl::StatusOr<int64_t> RoundTable::BeginPush(int layer, int64_t step,
   NEREUS_RETURN_IF_ERROR(CheckStep(entry, layer, step));
   entry.pushed = step;
   entry.pushed_at = now;
-  return life_;
+  return Pushed{life_, begun_->loss_scale};
 }
 
 Buffer RoundTable::Borrow(int layer, const float* values, size_t count) {
@@ -144,6 +145,11 @@ Buffer RoundTable::Lend(absl::Span<float> values) {
                         });
 }
 
+float RoundTable::loss_scale() const {
+  MutexLock lock(&mu_);
+  return loss_scale_.value();
+}
+
 bool RoundTable::Skipped(int64_t step) const {
   MutexLock lock(&mu_);
   return skipped_ == step;
@@ -162,6 +168,7 @@ void RoundTable::Finish(int layer, int64_t round, bool skipped,
   if (entry.done == kFetching) {
     entry.pushed = round;
   } else {
+    loss_scale_.OnStep(round, skipped);
     entry.latency_total += now - entry.pushed_at;
     ++entry.rounds;
   }

@@ -15,6 +15,7 @@
 #include "common/base/mutex.h"
 #include "common/protocol/frame.h"
 #include "common/tensor/buffer.h"
+#include "worker/loss_scale.h"
 #include "worker/public/client.h"
 
 namespace nereus {
@@ -57,10 +58,15 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   absl::StatusOr<StepInfo> AwaitBegin(int64_t step) const
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The caller pushes `step`, in the machine's life that is returned.
+  // The caller pushes `step`, in the machine's life that is returned, with the
+  // loss scale that the step began with.
   // Errors: kInvalidArgument, no such layer, a step that was not begun, or not
   // the layer's next one; kOutOfRange; the failure.
-  absl::StatusOr<int64_t> BeginPush(int layer, int64_t step, absl::Time now)
+  struct Pushed {
+    int64_t life = 0;
+    float loss_scale = 1.0f;
+  };
+  absl::StatusOr<Pushed> BeginPush(int layer, int64_t step, absl::Time now)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // A reference to the caller's memory, counted until it is dropped. This must
@@ -79,6 +85,9 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // Whether a step of which some round is done is skipped, if it is the last
   // one that is.
   bool Skipped(int64_t step) const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // For the next step that begins, by what became of those before.
+  float loss_scale() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // The membership is over: AwaitOver returns, and if it has failed, so do all
   // other waits.
@@ -140,6 +149,7 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   std::optional<StepInfo> begun_ ABSL_GUARDED_BY(mu_);
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);       // By layer.
   int64_t skipped_ ABSL_GUARDED_BY(mu_) = kInitialRound;  // The last step.
+  LossScale loss_scale_ ABSL_GUARDED_BY(mu_);
   int lent_ ABSL_GUARDED_BY(mu_) = 0;  // References to the parameters.
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
 };

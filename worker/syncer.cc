@@ -135,8 +135,8 @@ Buffer Syncer::Multiply(FactorBuffers factors, Buffer& product,
     }
     gradient = product;
   }
-  out.Add(MultiplyFactors{spec().rows, spec().m, spec().n, has_bias(), 1.0f,
-                          std::move(factors.output_gradient),
+  out.Add(MultiplyFactors{spec().rows, spec().m, spec().n, has_bias(),
+                          factors.scale, std::move(factors.output_gradient),
                           std::move(factors.input), gradient});
   return gradient;
 }

@@ -30,6 +30,7 @@ struct FactorBuffers {
   Buffer output_gradient;  // K x M
   Buffer input;            // K x N
   Buffer gradient;         // {parameters}: for the mean gradient; may be empty.
+  float scale = 1.0f;      // What output_gradient is to be multiplied by.
 };
 
 // One layer's rounds on one worker (Poseidon's syncer): takes the contribution

@@ -45,7 +45,7 @@ bool WorkerMachine::BeginStep(int64_t step) {
 }
 
 absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
-                                   Outbox& out, bool fit) {
+                                   Outbox& out, bool fit, float scale) {
   begun_step_ = std::max(begun_step_, round);
   if (IsBarred(round, fit)) {
     const Buffer zeros = Buffer::AllocateZeroed(gradient.bytes());
@@ -55,6 +55,7 @@ absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
       gradient = zeros;
     }
   }
+  if (scale != 1.0f) out.Add(ScaleValues{gradient, 1.0f / scale});
   NEREUS_RETURN_IF_ERROR(
       syncers_[layer]->Push(round, std::move(gradient), /*hold=*/true, out));
   CountPush(layer, round, fit, out);
@@ -63,13 +64,14 @@ absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
 
 absl::Status WorkerMachine::OnPushFactors(int layer, int64_t round,
                                           FactorBuffers factors, Outbox& out,
-                                          bool fit) {
+                                          bool fit, float scale) {
   begun_step_ = std::max(begun_step_, round);
   if (IsBarred(round, fit)) {
     for (Buffer* values : {&factors.output_gradient, &factors.input}) {
       *values = Buffer::AllocateZeroed(values->bytes());
     }
   }
+  factors.scale = 1.0f / scale;
   NEREUS_RETURN_IF_ERROR(syncers_[layer]->PushFactors(round, std::move(factors),
                                                       /*hold=*/true, out));
   CountPush(layer, round, fit, out);

@@ -34,11 +34,13 @@ class WorkerMachine final : public Machine {
 
   // The caller's contribution to round `round` of `layer`, see Syncer. `fit`:
   // it may be used; with NanPolicy::kSkip, one that is not costs all workers
-  // the step. REQUIRES: `layer` and the buffers' sizes are the model's.
+  // the step. `scale`: what the loss was multiplied by, and the gradient is
+  // divided by, in place. REQUIRES: `layer` and the buffers' sizes are the
+  // model's.
   absl::Status OnPush(int layer, int64_t round, Buffer gradient, Outbox& out,
-                      bool fit = true);
+                      bool fit = true, float scale = 1.0f);
   absl::Status OnPushFactors(int layer, int64_t round, FactorBuffers factors,
-                             Outbox& out, bool fit = true);
+                             Outbox& out, bool fit = true, float scale = 1.0f);
 
   // With Overlap::kDecoupled layers are gathered in forward order once all are
   // pushed, a window ahead of what is done. The caller waits for this one now.

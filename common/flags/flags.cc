@@ -93,6 +93,11 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
             "a gradient with a NaN or an infinity: fail ends the job and says "
             "whose it is, skip drops the step on all workers, ignore does not "
             "look");
+  AddChoice(app, "loss-scale", flags.options.scale_loss,
+            {{"off", false}, {"dynamic", true}},
+            "dynamic: workers scale their losses by as much as does not "
+            "overflow, for gradients that are computed in fp16; needs "
+            "--nan=skip");
 }
 
 int ParseFlags(CLI::App& app, int argc, char** argv) {

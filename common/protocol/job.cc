@@ -120,8 +120,6 @@ absl::Status CheckSteps(const Job& job) {
   NEREUS_RETURN_IF_ERROR(CheckStep("first_step", job.first_step, 0));
   NEREUS_RETURN_IF_ERROR(
       CheckStep("checkpoint_round", job.checkpoint_round, kInitialRound));
-  NEREUS_RETURN_IF_ERROR(
-      CheckStep("checkpoint_every", job.options.checkpoint_every, 0));
   return CheckStep("contributions_before", job.contributions_before, 0);
 }
 
@@ -219,6 +217,19 @@ absl::string_view OverlapName(Overlap overlap) {
   return "unknown";
 }
 
+absl::Status JobOptions::Validate() const {
+  NEREUS_RETURN_IF_ERROR(optimizer.Validate());
+  NEREUS_RETURN_IF_ERROR(CheckStep("checkpoint_every", checkpoint_every, 0));
+  if (scale_loss && nan != NanPolicy::kSkip) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("loss scaling looks for the scale at which gradients "
+                     "overflow, which must cost a step and not the job: nan "
+                     "is ",
+                     NanPolicyName(nan), ", must be skip"));
+  }
+  return absl::OkStatus();
+}
+
 bool Job::Holds(int server) const {
   const auto holds = [&](const ShardHolders& each) {
     return each.server == server || each.copy == server;
@@ -303,7 +314,7 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
   }
   NEREUS_RETURN_IF_ERROR(CheckHolders(job, shards));
   NEREUS_RETURN_IF_ERROR(ValidateLayers(job.layers));
-  NEREUS_RETURN_IF_ERROR(job.options.optimizer.Validate());
+  NEREUS_RETURN_IF_ERROR(job.options.Validate());
   if (job.routes.size() != job.layers.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the plan has ", job.routes.size(), " routes for ",

@@ -63,6 +63,10 @@ struct JobOptions {
 
   NanPolicy nan = NanPolicy::kFail;
 
+  // Workers scale their losses, up to what overflows now and then (LossScale):
+  // with NanPolicy::kSkip.
+  bool scale_loss = false;
+
   Overlap overlap = Overlap::kWaitFree;
 
   // Every shard has a copy on another server, which takes over when its own is
@@ -72,6 +76,10 @@ struct JobOptions {
   // A checkpoint is made of every round in whose step this many steps end; 0:
   // of none.
   int64_t checkpoint_every = 0;
+
+  // OK, or kInvalidArgument: what is out of range, or does not go together, and
+  // why.
+  absl::Status Validate() const;
 
   bool operator==(const JobOptions&) const = default;
 };

@@ -61,6 +61,7 @@ std::vector<std::string> JobArguments(const LocalOptions& options) {
   Append(UpdateArguments(options.job.optimizer), arguments);
   if (options.job.deterministic) arguments.push_back("--deterministic");
   arguments.push_back(absl::StrCat("--nan=", NanPolicyName(options.job.nan)));
+  if (options.job.scale_loss) arguments.push_back("--loss-scale=dynamic");
   arguments.push_back(
       absl::StrCat("--overlap=", OverlapName(options.job.overlap)));
   if (options.job.backup) arguments.push_back("--backup=1");
@@ -105,7 +106,7 @@ absl::Status LocalOptions::Validate() const {
     return absl::InvalidArgumentError(
         absl::StrCat("holdout is ", holdout, ", not from 0 to below 1"));
   }
-  return job.optimizer.Validate();
+  return job.Validate();
 }
 
 std::vector<std::string> ServerArguments(const LocalOptions& options, int shard,

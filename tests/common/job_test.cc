@@ -373,6 +373,20 @@ TEST(MakeHeaderTest, TakesJobAndEpochFromTheJob) {
   EXPECT_EQ(header, expected);
 }
 
+TEST(JobOptionsTest, LossScalingNeedsStepsThatMayBeSkipped) {
+  JobOptions options;
+  options.scale_loss = true;
+  for (const NanPolicy nan : {NanPolicy::kFail, NanPolicy::kIgnore}) {
+    options.nan = nan;
+    const absl::Status status = options.Validate();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("nan is ", NanPolicyName(nan))));
+  }
+  options.nan = NanPolicy::kSkip;
+  EXPECT_TRUE(options.Validate().ok());
+}
+
 class CutIntoFramesTest : public testing::TestWithParam<int64_t> {};
 
 TEST_P(CutIntoFramesTest, FramesAreTheValuesInOrderAndShareTheirMemory) {

@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
+#include "worker/loss_scale.h"
 
 namespace nereus {
 namespace {
@@ -99,6 +100,39 @@ TEST(SchemesTest, LayerByLayerItComesToTheSameBits) {
         ASSERT_TRUE(result.ok()) << result;
       }
       for (const ToyWorker& worker : workers) {
+        parameters.push_back(worker.parameters());
+      }
+    }
+    for (const auto& each : parameters) EXPECT_EQ(each, parameters[0]);
+  }
+}
+
+// Three steps are lost: by overflows on one worker while its loss scale goes
+// down, or, in a job without scaling, by a NaN each.
+TEST(SchemesTest, ScaledLossesComeToTheSameBits) {
+  constexpr int64_t kSteps = 10;
+  for (const std::optional<Scheme> forced :
+       {std::optional<Scheme>(), std::optional(Scheme::kRing)}) {
+    std::vector<std::vector<std::vector<float>>> parameters;
+    for (const bool scaled : {false, true}) {
+      ServerOptions options = Job(3, 2);
+      options.rules.forced = forced;
+      options.job_options.deterministic = true;
+      options.job_options.nan = NanPolicy::kSkip;
+      options.job_options.scale_loss = scaled;
+      LocalCluster cluster(options);
+      std::vector<ToyWorker> workers;
+      for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
+      if (scaled) workers[1].set_loss_scale_max(LossScale::kFirst / 8);
+      for (int i = 0; i < 3 && !scaled; ++i) workers[i].Poison(i, i);
+      const auto results = cluster.RunWorkers(3, [&](int i) {
+        return workers[i].Train(cluster.client_options(), kSteps);
+      });
+      for (const absl::Status& result : results) {
+        ASSERT_TRUE(result.ok()) << result;
+      }
+      for (const ToyWorker& worker : workers) {
+        EXPECT_EQ(worker.skipped(), (std::vector<int64_t>{0, 1, 2}));
         parameters.push_back(worker.parameters());
       }
     }

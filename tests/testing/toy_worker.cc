@@ -48,6 +48,7 @@ absl::Status ToyWorker::Step(int64_t step) {
     return absl::InternalError(
         absl::StrCat("step ", begun.step, " began, not step ", step));
   }
+  loss_scale_ = begun.loss_scale;
   for (int i = static_cast<int>(layers_.size()) - 1; i >= 0; --i) {
     NEREUS_RETURN_IF_ERROR(Push(i, step));
   }
@@ -91,19 +92,21 @@ absl::Status ToyWorker::TrainLayerByLayer(const ClientOptions& options,
 
 absl::Status ToyWorker::Push(int layer, int64_t step) {
   const int rank = client_->rank();
-  const auto fill = [&](std::vector<float>& values, int salt) {
+  const auto fill = [&](std::vector<float>& values, int salt, float scale) {
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] =
           static_cast<float>((i * 7 + rank * 3 + step + salt) % 11) - 5.0f;
+      values[i] *= scale;
     }
     if (poisoned_ == std::pair{layer, step}) values[3] = std::nanf("");
+    if (scale > loss_scale_max_) values[3] = HUGE_VALF;
   };
   if (layers_[layer].kind != LayerKind::kFullyConnected) {
-    fill(gradients_[layer], 0);
+    fill(gradients_[layer], 0, loss_scale_);
     return client_->Push(layer, step, absl::MakeSpan(gradients_[layer]));
   }
-  fill(output_gradients_[layer], 1);
-  fill(inputs_[layer], 2);
+  fill(output_gradients_[layer], 1, loss_scale_);
+  fill(inputs_[layer], 2, 1.0f);
   return client_->PushFactors(layer, step,
                               {output_gradients_[layer], inputs_[layer]},
                               absl::MakeSpan(gradients_[layer]));

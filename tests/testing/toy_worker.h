@@ -2,6 +2,7 @@
 #define NEREUS_TESTS_TESTING_TOY_WORKER_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -31,6 +32,8 @@ class ToyWorker {
 
   // This worker's gradient of `layer` has a NaN in this step.
   void Poison(int layer, int64_t step) { poisoned_ = {layer, step}; }
+  // Its gradients overflow if the loss is multiplied by more than this.
+  void set_loss_scale_max(float scale) { loss_scale_max_ = scale; }
   const std::vector<int64_t>& skipped() const { return skipped_; }
 
   Client* client() { return client_.get(); }
@@ -44,6 +47,8 @@ class ToyWorker {
 
   const std::vector<LayerSpec> layers_;
   std::pair<int, int64_t> poisoned_ = {-1, -1};
+  float loss_scale_max_ = std::numeric_limits<float>::infinity();
+  float loss_scale_ = 1.0f;  // Of the step.
   std::vector<int64_t> skipped_;
   std::vector<std::vector<float>> parameters_;
   std::vector<std::vector<float>> gradients_;

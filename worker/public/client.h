@@ -41,8 +41,8 @@ struct LayerBinding {
 // float32, row-major, host memory, K = spec.rows; with fewer rows, the rest
 // must be 0.
 struct Factors {
-  absl::Span<const float>
-      output_gradient;            // K x M, of the mean loss over the K rows.
+  // K x M, of the mean loss over the K rows, times StepInfo::loss_scale.
+  absl::Span<const float> output_gradient;
   absl::Span<const float> input;  // K x N
 };
 
@@ -59,6 +59,11 @@ struct StepInfo {
   // so that with batches of B examples, this worker's are those from
   // (contributions_before + position) * B on.
   int64_t contributions_before = 0;
+
+  // With `--loss-scale=dynamic`: what the caller multiplies the loss by, so
+  // that the gradients that it pushes are as many times too large; the client
+  // divides them. A power of two. Otherwise 1.
+  float loss_scale = 1.0f;
 
   // The job went back to an earlier step since the step that this worker began
   // before: what it has not waited for by now is of no use.
@@ -152,8 +157,9 @@ class Client {
   // Adds `gradient` to round `step` of `layer`; returns at once.
   //
   // `gradient`: float32, shape {spec.parameters}, host memory, of the mean loss
-  // over this worker's rows. The client reads it, without copying it first,
-  // until the Wait for the layer returns. With `optimizer=worker`, the mean
+  // over this worker's rows, times StepInfo::loss_scale, by which the client
+  // divides it in place. The client reads it, without copying it first, until
+  // the Wait for the layer returns. With `optimizer=worker`, the mean
   // over the workers replaces it by then, and the caller updates the
   // parameters. `step`: the one that was begun; each layer is pushed once,
   // after the Wait for the step before.

@@ -197,8 +197,11 @@ absl::StatusOr<float> Network::Forward(
                              labels.data(), last.output_gradient.data());
 }
 
-absl::Status Network::Backward(
-    absl::FunctionRef<absl::Status(int layer)> ready) {
+absl::Status Network::Backward(absl::FunctionRef<absl::Status(int layer)> ready,
+                               float loss_scale) {
+  if (loss_scale != 1.0f) {
+    for (float& value : stages_.back().output_gradient) value *= loss_scale;
+  }
   for (int i = static_cast<int>(stages_.size()) - 1; i >= 0; --i) {
     Stage& stage = stages_[i];
     float* output_gradient = stage.output_gradient.data();

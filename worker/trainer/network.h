@@ -78,12 +78,14 @@ class Network {
       absl::Span<const float> images, absl::Span<const int32_t> labels,
       absl::FunctionRef<absl::Status(int layer)> await);
 
-  // Computes the gradients of the last Forward, last layer first, and calls
+  // Computes the gradients of the last Forward's loss, times `loss_scale`, last
+  // layer first, and calls
   // `ready` for each layer with parameters the moment its gradient (or its
   // factors) exists and nothing of this step reads its parameters any more:
   // they may be overwritten from then on. Returns the first error of `ready`,
   // and then computes no further.
-  absl::Status Backward(absl::FunctionRef<absl::Status(int layer)> ready);
+  absl::Status Backward(absl::FunctionRef<absl::Status(int layer)> ready,
+                        float loss_scale = 1.0f);
 
   // Writes the most likely class of each of `classes.size()` images, at most
   // batch(). Overwrites what Backward needs of the last Forward.

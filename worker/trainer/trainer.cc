@@ -151,8 +151,8 @@ absl::Status Run::Step(const StepInfo& step) {
   const absl::Duration not_forward = result_.wait + result_.backward - before;
   pending_ = step.step;
   awaited_ = 0;
-  NEREUS_RETURN_IF_ERROR(
-      network_->Backward([&](int layer) { return Push(step.step, layer); }));
+  NEREUS_RETURN_IF_ERROR(network_->Backward(
+      [&](int layer) { return Push(step.step, layer); }, step.loss_scale));
   const absl::Duration backward_end = options_.now();
   result_.forward += forward_end - begin - not_forward;
   result_.backward += backward_end - forward_end;
