@@ -432,7 +432,8 @@ absl::Status ClientImpl::WaitForward(int layer) {
 }
 
 absl::Status ClientImpl::Wait(int layer, int64_t step) {
-  if (job_->decoupled() && !rounds_->IsDone(layer, step)) {
+  const bool may_be_held = !rounds_->HasPushedAll();
+  if ((job_->decoupled() || may_be_held) && !rounds_->IsDone(layer, step)) {
     driver_->Post([this, layer](Outbox& out) { machine_->OnWait(layer, out); });
   }
   const absl::Status status =

@@ -64,9 +64,15 @@ int64_t RoundTable::pushed_step() const {
   return step;
 }
 
+bool RoundTable::HasPushedAll() const {
+  MutexLock lock(&mu_);
+  return layers_pushed_ == layers_.size();
+}
+
 void RoundTable::Begin(const StepInfo& step) {
   MutexLock lock(&mu_);
   begun_ = step;
+  layers_pushed_ = 0;
 }
 
 absl::StatusOr<StepInfo> RoundTable::AwaitBegin(int64_t step) const {
@@ -114,6 +120,7 @@ absl::StatusOr<RoundTable::Pushed> RoundTable::BeginPush(int layer,
   NEREUS_RETURN_IF_ERROR(CheckStep(entry, layer, step));
   entry.pushed = step;
   entry.pushed_at = now;
+  ++layers_pushed_;
   return Pushed{life_, begun_->loss_scale};
 }
 

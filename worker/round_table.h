@@ -52,6 +52,8 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   int64_t next_step() const ABSL_LOCKS_EXCLUDED(mu_);
   // The last step of which the caller has pushed something.
   int64_t pushed_step() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether the caller has pushed every layer of the step that it has begun.
+  bool HasPushedAll() const ABSL_LOCKS_EXCLUDED(mu_);
   // The machine has let the caller begin it.
   void Begin(const StepInfo& step) ABSL_LOCKS_EXCLUDED(mu_);
   // Waits for that. Errors: the failure; kOutOfRange, as above.
@@ -147,6 +149,7 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   bool went_back_ ABSL_GUARDED_BY(mu_) = false;  // The caller has not heard.
   bool over_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<StepInfo> begun_ ABSL_GUARDED_BY(mu_);
+  size_t layers_pushed_ ABSL_GUARDED_BY(mu_) = 0;         // Of that step.
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);       // By layer.
   int64_t skipped_ ABSL_GUARDED_BY(mu_) = kInitialRound;  // The last step.
   LossScale loss_scale_ ABSL_GUARDED_BY(mu_);

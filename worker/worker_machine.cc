@@ -17,6 +17,16 @@ namespace {
 // business (SendQueue), so little would be gained by less.
 constexpr int64_t kGatherBytesMax = int64_t{64} << 20;
 
+// What a worker sends of its gradient of a layer.
+int64_t BytesSent(const Job& job, int layer) {
+  const LayerSpec& spec = job.layers[layer];
+  const Route& route = job.routes[layer];
+  const int64_t values = route.scheme == Scheme::kFactor
+                             ? spec.rows * (spec.m + spec.n)
+                             : spec.parameters;
+  return values * WireBytes(route.wire);
+}
+
 }  // namespace
 
 WorkerMachine::WorkerMachine(JobPtr job, int rank,
@@ -89,27 +99,34 @@ void WorkerMachine::CountPush(int layer, int64_t round, bool fit, Outbox& out) {
       if (syncers_[each]->pushed_round() < round) GatherNow(each, out);
     }
     pushed_ = {round, 0, true};
+    NEREUS_CHECK(held_.empty()) << "step " << round << " begins too early";
     done_before_ = 0;
     gathered_before_ = 0;
   }
   ++pushed_.layers;
   pushed_.fit = pushed_.fit && fit;
+  held_.push_back(layer);
+  held_bytes_ += BytesSent(*job_, layer);
   if (frozen_ || holds()) return;
-  if (job_->options.overlap == Overlap::kNone) {
-    SendHeld(out);
-  } else {
-    syncers_[layer]->Send(out);
-  }
+  SendHeld(out);
   Vote(out);
   GatherMore(out);
 }
 
+bool WorkerMachine::holds() const {
+  if (pushed_.layers == syncers_.size()) return false;
+  return job_->options.overlap == Overlap::kNone ||
+         held_bytes_ < job_->options.fusion_bytes;
+}
+
 void WorkerMachine::SendHeld(Outbox& out) {
-  // As backward has produced them.
-  for (size_t i = syncers_.size(); i > 0; --i) syncers_[i - 1]->Send(out);
+  for (const int layer : std::exchange(held_, {})) syncers_[layer]->Send(out);
+  held_bytes_ = 0;
 }
 
 void WorkerMachine::OnWait(int layer, Outbox& out) {
+  const bool held = std::find(held_.begin(), held_.end(), layer) != held_.end();
+  if (held && !frozen_) SendHeld(out);
   GatherNow(layer, out);
   GatherMore(out);
 }

@@ -42,8 +42,9 @@ class WorkerMachine final : public Machine {
   absl::Status OnPushFactors(int layer, int64_t round, FactorBuffers factors,
                              Outbox& out, bool fit = true, float scale = 1.0f);
 
-  // With Overlap::kDecoupled layers are gathered in forward order once all are
-  // pushed, a window ahead of what is done. The caller waits for this one now.
+  // The caller waits for this layer now. One that is held is sent. With
+  // Overlap::kDecoupled layers are gathered in forward order once all are
+  // pushed, a window ahead of what is done.
   void OnWait(int layer, Outbox& out);
 
   absl::StatusOr<Landing> OnHeader(PeerId from,
@@ -62,12 +63,9 @@ class WorkerMachine final : public Machine {
   bool IsBarred(int64_t round, bool fit) const;
   // A layer has been pushed.
   void CountPush(int layer, int64_t round, bool fit, Outbox& out);
-  // Whether contributions wait until all layers are pushed, and are not yet.
-  bool holds() const {
-    return job_->options.overlap == Overlap::kNone &&
-           pushed_.layers < syncers_.size();
-  }
-  // Sends what was held.
+  // Whether what is held waits for more.
+  bool holds() const;
+  // Sends what is held, as backward has produced it.
   void SendHeld(Outbox& out);
   // Gathers this layer, or does so in the next epoch.
   void GatherNow(int layer, Outbox& out);
@@ -92,6 +90,10 @@ class WorkerMachine final : public Machine {
     bool fit = true;
   };
   Pushed pushed_;
+
+  // Of that step: layers that are pushed, and not yet sent, and their bytes.
+  std::vector<int> held_;
+  int64_t held_bytes_ = 0;
 
   // Of that step, in forward order: layers before the first are done, and those
   // before the second are gathered; see OnWait.

@@ -2,6 +2,8 @@
 
 #include <cctype>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/version.h"
 
 namespace nereus {
@@ -72,9 +74,30 @@ void AddOverlapFlag(CLI::App& app, Overlap& overlap) {
             "it is under way; none: nothing before the whole backward is over");
 }
 
+void AddFusionFlag(CLI::App& app, int64_t& bytes) {
+  app.add_option_function<std::string>(
+         "--fusion",
+         [&bytes](const std::string& text) {
+           if (text == "off") {
+             bytes = kNoFusion;
+           } else if (!absl::SimpleAtoi(text, &bytes) || bytes < 0 ||
+                      bytes > kFusionBytesMax) {
+             throw CLI::ValidationError(
+                 "--fusion", absl::StrCat("\"", text, "\" is neither off nor ",
+                                          "bytes from 0 to ", kFusionBytesMax));
+           }
+         },
+         "a number of bytes: small layers share messages, and wait for each "
+         "other until so many bytes of them can go; off: each goes by itself")
+      ->envname(FlagVariable("fusion"))
+      ->type_name("BYTES")
+      ->default_str(bytes == kNoFusion ? "off" : std::to_string(bytes));
+}
+
 void AddJobFlags(CLI::App& app, JobFlags& flags) {
   AddPlanFlags(app, flags.rules);
   AddOverlapFlag(app, flags.options.overlap);
+  AddFusionFlag(app, flags.options.fusion_bytes);
   AddChoice(app, "optimizer", flags.options.optimizer_place,
             {{"server", OptimizerPlace::kServer},
              {"worker", OptimizerPlace::kWorker}},

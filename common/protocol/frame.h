@@ -26,6 +26,8 @@ inline constexpr int kWireExponentMax = 113;
 // A payload fits a scratch that stays in the L2 cache: received whole, its
 // checksum verified, then touched once by arithmetic.
 inline constexpr int64_t kFramePayloadBytesMax = 256 * 1024;
+inline constexpr int64_t kMessageBytesMax =
+    kFrameHeaderBytes + kFramePayloadBytesMax;
 inline constexpr int64_t kFrameElementsMax =
     kFramePayloadBytesMax / static_cast<int64_t>(sizeof(float));
 
@@ -103,8 +105,11 @@ struct Frame {
   // header.payload_bytes long on the wire. Between machines and drivers, always
   // float32 (common/compute/wire_values.h).
   Buffer payload;
-  // Not on the wire: frames of a lower rank go first (SendQueue).
+  // Not on the wire. Frames of a lower rank go first (SendQueue). Fused ones
+  // share a message with others that wait for the same peer, as long as it has
+  // at most kMessageBytesMax.
   uint32_t rank = 0;
+  bool fused = false;
 };
 
 // Writes `header` into `bytes`, kFrameHeaderBytes long.

@@ -220,6 +220,11 @@ absl::string_view OverlapName(Overlap overlap) {
 absl::Status JobOptions::Validate() const {
   NEREUS_RETURN_IF_ERROR(optimizer.Validate());
   NEREUS_RETURN_IF_ERROR(CheckStep("checkpoint_every", checkpoint_every, 0));
+  if (fusion_bytes < kNoFusion || fusion_bytes > kFusionBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("fusion_bytes is ", fusion_bytes, ", must be from ",
+                     kNoFusion, ", none, to ", kFusionBytesMax));
+  }
   if (scale_loss && nan != NanPolicy::kSkip) {
     return absl::InvalidArgumentError(
         absl::StrCat("loss scaling looks for the scale at which gradients "

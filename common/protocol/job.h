@@ -51,6 +51,9 @@ enum class Overlap {
 
 absl::string_view OverlapName(Overlap overlap);
 
+inline constexpr int64_t kNoFusion = -1;
+inline constexpr int64_t kFusionBytesMax = int64_t{1} << 30;
+
 // What the job's owner chooses, once for all members: the coordinator's flags.
 struct JobOptions {
   OptimizerOptions optimizer;
@@ -68,6 +71,12 @@ struct JobOptions {
   bool scale_loss = false;
 
   Overlap overlap = Overlap::kWaitFree;
+
+  // Small frames share messages, and a worker holds layers back until so many
+  // bytes of gradients can go at once (GradientFlow's lazy all-reduce);
+  // kNoFusion: each frame is a message, and goes at once. What a round comes to
+  // does not depend on it.
+  int64_t fusion_bytes = kNoFusion;
 
   // Every shard has a copy on another server, which takes over when its own is
   // lost. Needs two shards.
@@ -206,6 +215,9 @@ struct Job {
 
   // Whether workers vote on each step, and nothing is updated before.
   bool votes() const { return options.nan == NanPolicy::kSkip; }
+
+  // Whether frames share messages.
+  bool fuses() const { return options.fusion_bytes != kNoFusion; }
 
   // Whether workers ask for a round's outcome when they need it.
   bool decoupled() const { return options.overlap == Overlap::kDecoupled; }

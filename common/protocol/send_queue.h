@@ -28,6 +28,9 @@ class SendQueue {
     return frame;
   }
 
+  // The next one. REQUIRES: !empty().
+  const T& front() const { return by_rank_.begin()->second.front(); }
+
   bool empty() const { return by_rank_.empty(); }
 
   // Takes all out, in order.

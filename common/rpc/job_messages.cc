@@ -340,6 +340,7 @@ v1::Job ToProto(const Job& job,
   message.set_state_arrays(job.state_arrays);
   message.set_nan(NanToProto(job.options.nan));
   message.set_overlap(OverlapToProto(job.options.overlap));
+  message.set_fusion_bytes(job.options.fusion_bytes);
   message.set_scale_loss(job.options.scale_loss);
   for (const StepVerdict& verdict : job.verdicts) {
     *message.add_verdicts() = ToProto(verdict);
@@ -388,6 +389,7 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   NEREUS_ASSIGN_OR_RETURN(job.options.nan, NanFromProto(message.nan()));
   NEREUS_ASSIGN_OR_RETURN(job.options.overlap,
                           OverlapFromProto(message.overlap()));
+  job.options.fusion_bytes = message.fusion_bytes();
   job.options.scale_loss = message.scale_loss();
   for (const v1::StepVerdict& verdict : message.verdicts()) {
     job.verdicts.push_back(FromProto(verdict));

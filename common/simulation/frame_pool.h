@@ -36,6 +36,7 @@ class FramePool {
   }
 
   const Frame& frame(Index index) const { return At(index).frame; }
+  Frame& frame(Index index) { return At(index).frame; }
   Index& next(Index index) { return At(index).next; }
 
  private:

@@ -358,6 +358,7 @@ void SimulatedCluster::Transmit(Process& from, PeerId to, const Frame& frame) {
     sent.header.payload_crc = Checksum(sent.payload);
   }
   sent.rank = start.job->SendRank(frame.header);
+  sent.fused = start.job->fuses();
   network_.Send(from.id, *receiver, sent);
   from.breaks_now = from.breaks_now || from.breaks_after_send == receiver;
 }

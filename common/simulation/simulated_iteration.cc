@@ -31,12 +31,14 @@ absl::StatusOr<JobPtr> MakeSimulatedJob(const WhatIf& what_if,
   job.layers = what_if.layers;
   job.routes = plan.routes;
   job.options.overlap = what_if.overlap;
+  job.options.fusion_bytes = what_if.fusion_bytes;
   return MakeJob(std::move(job),
                  static_cast<int>(what_if.plan.cluster.servers));
 }
 
 NetworkOptions MakeNetworkOptions(const WhatIf& what_if) {
   NetworkOptions options;
+  options.message_time = what_if.message_time;
   options.delay_min = what_if.latency;
   options.delay_max = what_if.latency + what_if.jitter;
   // As TCP's windows grow: enough for the way there and back.
@@ -184,6 +186,7 @@ void IterationSimulation::Send(PeerId from, PeerId to, const Frame& frame) {
   }
   Frame ranked = frame;
   ranked.rank = job_->SendRank(frame.header);
+  ranked.fused = job_->fuses();
   network_.Send(ProcessOf(from), ProcessOf(to), ranked);
 }
 
@@ -302,7 +305,8 @@ absl::Status WhatIf::Validate() const {
   }
   for (const auto& [name, value] :
        {std::pair{"latency", latency}, std::pair{"jitter", jitter},
-        std::pair{"host_copy", host_copy}}) {
+        std::pair{"host_copy", host_copy},
+        std::pair{"message_time", message_time}}) {
     if (value < absl::ZeroDuration() || value > kComputeTimeMax) {
       return absl::InvalidArgumentError(absl::StrCat(
           name, " is ", absl::FormatDuration(value), ", must be from 0 to ",

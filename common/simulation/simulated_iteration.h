@@ -29,6 +29,10 @@ struct WhatIf {
   absl::Duration jitter = absl::ZeroDuration();  // Up to this, evenly.
 
   Overlap overlap = Overlap::kWaitFree;
+  int64_t fusion_bytes = kNoFusion;  // JobOptions'.
+  // What each message costs a node's processor, when it leaves and when it
+  // arrives.
+  absl::Duration message_time = absl::ZeroDuration();
   // What copying all gradients to host memory and all parameters back takes;
   // layers by factors copy their factors instead, at the same rate. See
   // SimulatedTrainer.

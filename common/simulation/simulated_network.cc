@@ -105,7 +105,7 @@ void SimulatedNetwork::Enqueue(LaneIndex index, const Frame& frame) {
     lane.arriving = added;
   }
   if (IsLocal(lane)) {
-    Leave(index);
+    Leave(index, absl::ZeroDuration());
   } else {
     TakeTurnToLeave(index);
   }
@@ -154,7 +154,7 @@ void SimulatedNetwork::ServeEgress(NodeId node) {
     Lane& lane = lanes_[index];
     lane.leaving_in_turn = false;
     if (lane.leaving == kNone) continue;  // The connection broke.
-    const absl::Duration service = Leave(index);
+    const absl::Duration service = LeaveTogether(index);
     if (MayLeave(lane)) {
       lane.leaving_in_turn = true;
       port.turns.push_back(index);
@@ -168,14 +168,33 @@ void SimulatedNetwork::ServeEgress(NodeId node) {
   }
 }
 
-absl::Duration SimulatedNetwork::Leave(LaneIndex index) {
+absl::Duration SimulatedNetwork::LeaveTogether(LaneIndex index) {
+  // Events and turns come back to lanes only later.
+  Lane& lane = lanes_[index];
+  const FramePool::Index first = lane.leaving;
+  bool fused = frames_.frame(first).fused;
+  frames_.frame(first).fused = false;  // From now on: joins the one before it.
+  int64_t bytes = WireBytes(frames_.frame(first));
+  absl::Duration service = options_.message_time;
+  service += Leave(index, service);
+  while (fused && MayLeave(lane)) {
+    Frame& next = frames_.frame(lane.leaving);
+    bytes += WireBytes(next);
+    fused = next.fused && bytes <= kMessageBytesMax;
+    if (fused) service += Leave(index, service);
+  }
+  return service;
+}
+
+absl::Duration SimulatedNetwork::Leave(LaneIndex index, absl::Duration after) {
   Lane& lane = lanes_[index];
   const int64_t bytes = WireBytes(frames_.frame(lane.leaving));
   lane.left = lane.leaving;
   lane.leaving = frames_.next(lane.leaving);
   lane.flight_bytes += bytes;
   const bool local = IsLocal(lane);
-  const absl::Time arrival = local ? events_->now() : ArrivalOf(lane, bytes);
+  const absl::Time start = events_->now() + after;
+  const absl::Time arrival = local ? start : ArrivalOf(lane, bytes, start);
   lane.last_arrival = std::max(lane.last_arrival, arrival);
   events_->At(lane.last_arrival,
               [this, ref = LaneRef{index, lane.connection}] { Arrive(ref); });
@@ -184,31 +203,31 @@ absl::Duration SimulatedNetwork::Leave(LaneIndex index) {
   return TimeAt(from.egress.rate * from.factor, bytes);
 }
 
-absl::Time SimulatedNetwork::ArrivalOf(const Lane& lane, int64_t bytes) {
+absl::Time SimulatedNetwork::ArrivalOf(const Lane& lane, int64_t bytes,
+                                       absl::Time start) {
   const NodeId from_node = PlaceOf(lane.from);
   const NodeId to_node = PlaceOf(lane.to);
   const Node& from = nodes_[from_node];
   const Node& to = nodes_[to_node];
-  const absl::Time now = events_->now();
   absl::Duration delay =
       options_.delay_min +
       random_.Uniform() * (options_.delay_max - options_.delay_min);
   // When its last byte is on the way.
-  absl::Time sent = now + TimeAt(from.egress.rate * from.factor, bytes);
+  absl::Time sent = start + TimeAt(from.egress.rate * from.factor, bytes);
   const auto found = links_.empty()
                          ? links_.end()
                          : links_.find(std::minmax(from_node, to_node));
   if (found != links_.end()) {
     const Link& link = found->second.link;
     absl::Time& free_at = found->second.free_at[from_node < to_node ? 0 : 1];
-    free_at = std::max(now, free_at) + TimeAt(link.rate, bytes);
+    free_at = std::max(start, free_at) + TimeAt(link.rate, bytes);
     sent = std::max(sent, free_at);
     delay += link.extra_delay;
   }
   // The receiver begins with the first byte, or so late that it never has to
   // wait for the next one.
   const absl::Duration receiving = TimeAt(to.ingress.rate * to.factor, bytes);
-  return std::max(now + delay, sent + delay - receiving);
+  return std::max(start + delay, sent + delay - receiving);
 }
 
 void SimulatedNetwork::Arrive(LaneRef ref) {
@@ -239,9 +258,10 @@ void SimulatedNetwork::ServeIngress(NodeId node) {
       lane.arriving_in_turn = true;
       port.turns.push_back(index);
     }
+    const Frame& frame = frames_.frame(lane.arriving);
     const absl::Duration service =
-        TimeAt(port.rate * nodes_[node].factor,
-               WireBytes(frames_.frame(lane.arriving)));
+        TimeAt(port.rate * nodes_[node].factor, WireBytes(frame)) +
+        (frame.fused ? absl::ZeroDuration() : options_.message_time);
     if (service == absl::ZeroDuration()) {
       Receive(index);
       continue;

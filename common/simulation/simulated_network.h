@@ -26,6 +26,11 @@ struct NetworkOptions {
   absl::Duration delay_min = absl::Microseconds(10);
   absl::Duration delay_max = absl::Milliseconds(5);
 
+  // What each message costs a node's interface, both ways, beside its bytes:
+  // the processor's time to write or read it. A message is one frame, or as
+  // many as wait and are fused.
+  absl::Duration message_time = absl::ZeroDuration();
+
   // The chance that a frame arrives a second time later, as it does when a
   // sender repeats what a broken connection may have lost.
   double repeat_probability = 0.0;
@@ -62,13 +67,13 @@ struct Link {
 // frames of different pairs overtake each other. Connections break, and are
 // made again.
 //
-// A node sends one frame at a time, and receives one at a time, each at its
-// rate; the pairs of processes take turns, frame by frame, so that they share a
-// rate fairly. A pair whose window is full passes, so a sender spends nothing
-// on a receiver that is behind. Together that comes close to max-min fairness.
-// A frame arrives while it is being sent: alone on its way it takes what its
-// slowest part takes, and the latency. Frames between processes of one node
-// take no time. As long as nobody sets a rate there is only the latency.
+// A node sends one message at a time, and receives one at a time, each at its
+// rate; the pairs of processes take turns, message by message, so that they
+// share a rate fairly. A pair whose window is full passes, so a sender spends
+// nothing on a receiver that is behind. Together that comes close to max-min
+// fairness. A frame arrives while it is being sent: alone on its way it takes
+// what its slowest part takes, and the latency. Frames between processes of one
+// node take no time. As long as nobody sets a rate there is only the latency.
 //
 // A frame holds its payload by reference until it is delivered, and is read
 // then: a machine that changes bytes too early is found out.
@@ -180,10 +185,13 @@ class SimulatedNetwork {
   void TakeTurnToLeave(LaneIndex index);
   bool MayLeave(const Lane& lane) const;
   void ServeEgress(NodeId node);
-  // Sends the lane's next frame on its way; how long that takes the sender.
-  absl::Duration Leave(LaneIndex index);
-  // When its first byte is to enter the receiver, if it leaves now.
-  absl::Time ArrivalOf(const Lane& lane, int64_t bytes);
+  // Sends the lane's next frame on its way, `after` what else the sender is
+  // about to do; how long it takes the sender.
+  absl::Duration Leave(LaneIndex index, absl::Duration after);
+  // The same for all frames of its next message.
+  absl::Duration LeaveTogether(LaneIndex index);
+  // When its first byte is to enter the receiver, if it leaves at `start`.
+  absl::Time ArrivalOf(const Lane& lane, int64_t bytes, absl::Time start);
   void Arrive(LaneRef ref);
   void ServeIngress(NodeId node);
   // The lane's next frame is through the receiver's interface.

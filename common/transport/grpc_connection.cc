@@ -335,8 +335,9 @@ GrpcConnection::Work GrpcConnection::NextWork() {
     if (!queue_.empty() || last_ != nullptr) {
       writing_ = true;
       work.step = Step::kWrite;
-      work.frame = queue_.empty() ? std::move(last_) : queue_.Pop();
-      if (CountsAsTraffic(work.frame->header().kind)) work.traffic = traffic_;
+      work.frames = NextFrames();
+      const FrameKind kind = work.frames.front()->header().kind;
+      if (CountsAsTraffic(kind)) work.traffic = traffic_;
       return work;
     }
     // gRPC's client drops what it has not read yet when the server finishes
@@ -363,6 +364,22 @@ GrpcConnection::Work GrpcConnection::NextWork() {
   return work;
 }
 
+std::vector<GrpcConnection::OutgoingPtr> GrpcConnection::NextFrames() {
+  std::vector<OutgoingPtr> frames;
+  if (queue_.empty()) {
+    frames.push_back(std::move(last_));
+    return frames;
+  }
+  int64_t bytes = 0;
+  do {
+    frames.push_back(queue_.Pop());
+    bytes += frames.back()->bytes();
+  } while (frames.back()->fused() && !queue_.empty() &&
+           queue_.front()->fused() &&
+           bytes + queue_.front()->bytes() <= kMessageBytesMax);
+  return frames;
+}
+
 void GrpcConnection::Take(Work work) {
   switch (work.step) {
     case Step::kNone:
@@ -372,9 +389,11 @@ void GrpcConnection::Take(Work work) {
     case Step::kRead:
       return StartReading(&incoming_);
     case Step::kWrite: {
-      if (work.traffic != nullptr) work.traffic->sent += work.frame->bytes();
+      for (const OutgoingPtr& frame : work.frames) {
+        if (work.traffic != nullptr) work.traffic->sent += frame->bytes();
+      }
       grpc::ByteBuffer message =
-          OutgoingFrame::ToMessage(std::move(work.frame));
+          OutgoingFrame::ToMessage(std::move(work.frames));
       outgoing_.Swap(&message);
       return StartWriting(&outgoing_);
     }

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/protocol/peer.h"
@@ -168,7 +169,7 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
   // A step to take without the lock, and what it needs.
   struct Work {
     Step step = Step::kNone;
-    OutgoingPtr frame;
+    std::vector<OutgoingPtr> frames;  // Of one message.
     std::shared_ptr<TrafficCounters> traffic;
     absl::Status reason;
     bool open = false;
@@ -178,6 +179,8 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
   // Decides on the next step and marks it as taken. REQUIRES: mu_ is held.
   Work NextWork();
   void Take(Work work);
+  // The frames of the next message. REQUIRES: mu_ is held, one waits.
+  std::vector<OutgoingPtr> NextFrames();
   // REQUIRES: mu_ is held.
   void Enqueue(OutgoingPtr frame);
 

@@ -16,9 +16,8 @@
 namespace nereus {
 namespace {
 
-// A whole frame; a longer message ends its stream before it is read.
-constexpr int kMessageBytesMax =
-    static_cast<int>(kFrameHeaderBytes + kFramePayloadBytesMax);
+// A longer message ends its stream before it is read.
+constexpr int kMessageMax = static_cast<int>(kMessageBytesMax);
 
 struct ChannelArgument {
   const char* name;
@@ -104,8 +103,8 @@ absl::StatusOr<GrpcEndpoint> ListenForFrames(const std::string& host, int port,
   builder.AddChannelArgument(
       GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
       static_cast<int>(absl::ToInt64Milliseconds(handshake_timeout)));
-  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
-  builder.SetMaxSendMessageSize(kMessageBytesMax);
+  builder.SetMaxReceiveMessageSize(kMessageMax);
+  builder.SetMaxSendMessageSize(kMessageMax);
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(),
                            &endpoint.port);
   builder.RegisterCallbackGenericService(endpoint.service.get());
@@ -126,8 +125,8 @@ std::shared_ptr<grpc::Channel> MakeFrameChannel(const std::string& address) {
   for (const ChannelArgument& argument : kClientArguments) {
     arguments.SetInt(argument.name, argument.value);
   }
-  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
-  arguments.SetMaxSendMessageSize(kMessageBytesMax);
+  arguments.SetMaxReceiveMessageSize(kMessageMax);
+  arguments.SetMaxSendMessageSize(kMessageMax);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
                                    arguments);
 }

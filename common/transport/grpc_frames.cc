@@ -11,29 +11,6 @@
 #include "common/base/status_macros.h"
 
 namespace nereus {
-namespace {
-
-// Copies bytes [begin, begin + bytes) of `slices` laid end to end; false if
-// there are fewer.
-bool Gather(const std::vector<grpc::Slice>& slices, size_t begin, size_t bytes,
-            uint8_t* destination) {
-  for (const grpc::Slice& slice : slices) {
-    if (bytes == 0) break;
-    if (begin >= slice.size()) {
-      begin -= slice.size();
-      continue;
-    }
-    const size_t piece = std::min(bytes, slice.size() - begin);
-    std::memcpy(destination, slice.begin() + begin, piece);
-    destination += piece;
-    bytes -= piece;
-    begin = 0;
-  }
-  return bytes == 0;
-}
-
-}  // namespace
-
 void UseCount::Increment() {
   std::lock_guard<std::mutex> lock(mu_);
   ++count_;
@@ -62,7 +39,14 @@ OutgoingFrame::~OutgoingFrame() {
 }
 
 grpc::ByteBuffer OutgoingFrame::ToMessage(
-    std::unique_ptr<OutgoingFrame> outgoing) {
+    std::vector<std::unique_ptr<OutgoingFrame>> frames) {
+  std::vector<grpc::Slice> slices;
+  for (auto& frame : frames) AddSlices(std::move(frame), slices);
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+void OutgoingFrame::AddSlices(std::unique_ptr<OutgoingFrame> outgoing,
+                              std::vector<grpc::Slice>& slices) {
   Frame& frame = outgoing->frame_;
   const auto payload_bytes = static_cast<size_t>(frame.payload.bytes());
   if (frame.header.payload_crc == 0 && payload_bytes > 0) {
@@ -71,16 +55,13 @@ grpc::ByteBuffer OutgoingFrame::ToMessage(
   EncodeFrameHeader(frame.header, outgoing->encoded_);
 
   OutgoingFrame* const held = outgoing.release();
-  const int slice_count = payload_bytes > 0 ? 2 : 1;
-  held->holders_.store(slice_count + 1, std::memory_order_relaxed);
-  grpc::Slice slices[2] = {
-      grpc::Slice(held->encoded_, kFrameHeaderBytes, &Release, held),
-      payload_bytes > 0 ? grpc::Slice(held->frame_.payload.data(),
-                                      payload_bytes, &Release, held)
-                        : grpc::Slice()};
-  grpc::ByteBuffer message(slices, static_cast<size_t>(slice_count));
+  held->holders_.store(payload_bytes > 0 ? 3 : 2, std::memory_order_relaxed);
+  slices.emplace_back(held->encoded_, kFrameHeaderBytes, &Release, held);
+  if (payload_bytes > 0) {
+    slices.emplace_back(held->frame_.payload.data(), payload_bytes, &Release,
+                        held);
+  }
   Release(held);
-  return message;
 }
 
 void OutgoingFrame::Release(void* frame) {
@@ -88,50 +69,78 @@ void OutgoingFrame::Release(void* frame) {
   if (held->holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete held;
 }
 
-absl::StatusOr<IncomingFrame> IncomingFrame::Read(
-    const grpc::ByteBuffer& message) {
-  IncomingFrame frame;
-  if (!message.Dump(&frame.slices_).ok()) {
+absl::StatusOr<IncomingMessage> IncomingMessage::Read(
+    const grpc::ByteBuffer& buffer) {
+  IncomingMessage message;
+  if (!buffer.Dump(&message.slices_).ok()) {
     return absl::InvalidArgumentError("a message that cannot be read");
   }
-  size_t bytes = 0;
-  for (const grpc::Slice& slice : frame.slices_) bytes += slice.size();
-  uint8_t header[kFrameHeaderBytes];
-  if (!Gather(frame.slices_, 0, kFrameHeaderBytes, header)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a message of ", bytes,
-                     " bytes, a frame header alone has ", kFrameHeaderBytes));
-  }
-  NEREUS_ASSIGN_OR_RETURN(frame.header_, DecodeFrameHeader(absl::MakeConstSpan(
-                                             header, kFrameHeaderBytes)));
-  const size_t expected = kFrameHeaderBytes + frame.header_.payload_bytes;
-  if (bytes != expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(DescribeFrame(frame.header_), ": the message has ", bytes,
-                     " bytes, its header says ", expected));
-  }
-  return frame;
+  Cursor cursor;
+  do {
+    uint8_t bytes[kFrameHeaderBytes];
+    if (!message.Take(cursor, kFrameHeaderBytes, bytes)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a message of ", buffer.Length(), " bytes ends in a frame header, ",
+          kFrameHeaderBytes, " bytes, after ", message.frames(), " frames"));
+    }
+    Part part;
+    NEREUS_ASSIGN_OR_RETURN(part.header, DecodeFrameHeader(absl::MakeConstSpan(
+                                             bytes, kFrameHeaderBytes)));
+    part.payload = cursor;
+    if (!message.Take(cursor, part.header.payload_bytes, nullptr)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(DescribeFrame(part.header), ": the message has ",
+                       buffer.Length(), " bytes, and ends before the frame"));
+    }
+    message.frames_.push_back(part);
+  } while (!message.AtEnd(cursor));
+  return message;
 }
 
-void IncomingFrame::CopyPayload(uint8_t* destination) const {
-  const bool complete =
-      Gather(slices_, kFrameHeaderBytes, header_.payload_bytes, destination);
-  NEREUS_CHECK(complete) << DescribeFrame(header_);
+bool IncomingMessage::Take(Cursor& cursor, size_t bytes,
+                           uint8_t* destination) const {
+  while (bytes > 0 && cursor.slice < slices_.size()) {
+    const grpc::Slice& slice = slices_[cursor.slice];
+    const size_t piece = std::min(bytes, slice.size() - cursor.offset);
+    if (destination != nullptr && piece > 0) {
+      std::memcpy(destination, slice.begin() + cursor.offset, piece);
+      destination += piece;
+    }
+    bytes -= piece;
+    cursor.offset += piece;
+    if (cursor.offset == slice.size()) cursor = {cursor.slice + 1, 0};
+  }
+  return bytes == 0;
+}
+
+bool IncomingMessage::AtEnd(Cursor cursor) const {
+  while (cursor.slice < slices_.size() &&
+         cursor.offset == slices_[cursor.slice].size()) {
+    cursor = {cursor.slice + 1, 0};
+  }
+  return cursor.slice == slices_.size();
+}
+
+void IncomingMessage::CopyPayload(size_t frame, uint8_t* destination) const {
+  const Part& part = frames_[frame];
+  Cursor cursor = part.payload;
+  const bool complete = Take(cursor, part.header.payload_bytes, destination);
+  NEREUS_CHECK(complete) << DescribeFrame(part.header);
 }
 
 absl::StatusOr<Frame> ReadSmallFrame(const grpc::ByteBuffer& message,
                                      int64_t payload_bytes_max) {
-  NEREUS_ASSIGN_OR_RETURN(const IncomingFrame incoming,
-                          IncomingFrame::Read(message));
+  NEREUS_ASSIGN_OR_RETURN(const IncomingMessage incoming,
+                          IncomingMessage::Read(message));
   Frame frame;
-  frame.header = incoming.header();
-  if (frame.header.payload_bytes > payload_bytes_max) {
+  frame.header = incoming.header(0);
+  if (incoming.frames() > 1 || frame.header.payload_bytes > payload_bytes_max) {
     return absl::InvalidArgumentError(
-        absl::StrCat(DescribeFrame(frame.header), ": at most ",
-                     payload_bytes_max, " bytes are expected here"));
+        absl::StrCat(DescribeFrame(frame.header), ": one frame of at most ",
+                     payload_bytes_max, " bytes is expected here"));
   }
   frame.payload = Buffer::Allocate(frame.header.payload_bytes);
-  incoming.CopyPayload(frame.payload.data());
+  incoming.CopyPayload(0, frame.payload.data());
   NEREUS_RETURN_IF_ERROR(CheckPayload(frame.header, frame.payload));
   return frame;
 }

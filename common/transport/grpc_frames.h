@@ -16,8 +16,8 @@
 
 namespace nereus {
 
-// Frames as gRPC messages: 64 bytes of header, then the payload. Internal to
-// the gRPC transport.
+// Frames as gRPC messages: 64 bytes of header, then the payload, then the next
+// frame, if it is fused. Internal to the gRPC transport.
 
 // How many of something are in use; to wait until none is. Thread-safe. Shared
 // by those things and by the transport that waits: gRPC may hold on to either
@@ -47,43 +47,65 @@ class OutgoingFrame {
 
   const FrameHeader& header() const { return frame_.header; }
   uint32_t rank() const { return frame_.rank; }
+  bool fused() const { return frame_.fused; }
   int64_t bytes() const { return kFrameHeaderBytes + frame_.payload.bytes(); }
 
-  // A message that refers to the frame's own memory; computes the checksum of
-  // the payload if there is none yet. The frame lives until gRPC, which may
-  // keep the bytes after the write is said to be done, has let go of the last
-  // of them.
-  static grpc::ByteBuffer ToMessage(std::unique_ptr<OutgoingFrame> frame);
+  // A message that refers to the frames' own memory; computes the checksum of
+  // a payload if there is none yet. A frame lives until gRPC, which may keep
+  // the bytes after the write is said to be done, has let go of the last of
+  // them.
+  static grpc::ByteBuffer ToMessage(
+      std::vector<std::unique_ptr<OutgoingFrame>> frames);
 
  private:
+  static void AddSlices(std::unique_ptr<OutgoingFrame> frame,
+                        std::vector<grpc::Slice>& slices);
   static void Release(void* frame);
 
   Frame frame_;
   const std::shared_ptr<UseCount> unsent_;
-  std::atomic<int> holders_{0};  // Slices, and ToMessage while it runs.
+  std::atomic<int> holders_{0};  // Slices, and AddSlices while it runs.
   uint8_t encoded_[kFrameHeaderBytes];
 };
 
-// A message that has come in, from anybody.
-class IncomingFrame {
+// A message that has come in, from anybody: one frame or more, end to end.
+class IncomingMessage {
  public:
-  // Errors: kInvalidArgument, not a frame header, or a message of another
-  // length than its header says.
-  static absl::StatusOr<IncomingFrame> Read(const grpc::ByteBuffer& message);
+  // Errors: kInvalidArgument, something that is not a frame header, or a length
+  // that is not that of the frames.
+  static absl::StatusOr<IncomingMessage> Read(const grpc::ByteBuffer& message);
 
-  const FrameHeader& header() const { return header_; }
+  size_t frames() const { return frames_.size(); }  // >= 1
+  const FrameHeader& header(size_t frame) const {
+    return frames_[frame].header;
+  }
 
-  // Writes the payload to `destination`, header().payload_bytes long.
-  void CopyPayload(uint8_t* destination) const;
+  // Writes the payload to `destination`, header(frame).payload_bytes long.
+  void CopyPayload(size_t frame, uint8_t* destination) const;
 
  private:
-  FrameHeader header_;
+  // A place in slices_.
+  struct Cursor {
+    size_t slice = 0;
+    size_t offset = 0;
+  };
+  struct Part {
+    FrameHeader header;
+    Cursor payload;
+  };
+
+  // Copies the next bytes, or skips them if `destination` is null; false if
+  // there are fewer.
+  bool Take(Cursor& cursor, size_t bytes, uint8_t* destination) const;
+  bool AtEnd(Cursor cursor) const;
+
   std::vector<grpc::Slice> slices_;
+  std::vector<Part> frames_;
 };
 
 // Copies the payload to memory of the frame's own and checks it: for the few
-// small frames of a handshake. Errors: as Read; kInvalidArgument, a payload of
-// more than `payload_bytes_max`, or a wrong checksum.
+// small frames of a handshake. Errors: as Read; kInvalidArgument, more than one
+// frame, a payload of more than `payload_bytes_max`, or a wrong checksum.
 absl::StatusOr<Frame> ReadSmallFrame(const grpc::ByteBuffer& message,
                                      int64_t payload_bytes_max);
 

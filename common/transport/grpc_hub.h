@@ -40,6 +40,7 @@ struct GrpcEvent {
   // the connection to the peer by then.
   absl::Status failure;
   int64_t disconnects = 0;
+  size_t frames_done = 0;  // Of the message: those behind it had to wait.
 };
 
 // Which peers there are, how each is reached, and the handshakes. Internal to

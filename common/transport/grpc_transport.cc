@@ -143,30 +143,37 @@ void GrpcTransport::DeliverEnd(const GrpcEvent& event, FrameHandler& handler) {
   handler.OnDisconnected(event.peer, reason);
 }
 
-absl::StatusOr<bool> GrpcTransport::Receive(const GrpcEvent& event,
+absl::StatusOr<bool> GrpcTransport::Receive(GrpcEvent& event,
                                             FrameHandler& handler) {
   // It came behind a frame that ended the connection.
   if (event.connection->refused_here()) return true;
-  NEREUS_ASSIGN_OR_RETURN(const IncomingFrame incoming,
-                          IncomingFrame::Read(*event.message));
-  if (incoming.header().kind == FrameKind::kRefusal) {
+  NEREUS_ASSIGN_OR_RETURN(const IncomingMessage message,
+                          IncomingMessage::Read(*event.message));
+  const FrameHeader& first = message.header(0);
+  if (first.kind == FrameKind::kRefusal) {
     NEREUS_ASSIGN_OR_RETURN(const Frame refusal,
                             ReadSmallFrame(*event.message, kRefusalBytesMax));
     hub_->RefusedByPeer(event.connection, ReadRefusal(refusal));
     return true;
   }
-  if (incoming.header().kind == FrameKind::kHello) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(DescribeFrame(incoming.header()),
-                     ": a second hello on one connection"));
+  if (first.kind == FrameKind::kHello) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(first), ": a second hello on one connection"));
   }
-  return Land(event, incoming, handler);
+  for (; event.frames_done < message.frames(); ++event.frames_done) {
+    NEREUS_ASSIGN_OR_RETURN(const bool landed,
+                            Land(event, message, event.frames_done, handler));
+    if (!landed) return false;
+    // A frame may have been the last of its epoch.
+    if (event.connection->disowned()) return true;
+  }
+  return true;
 }
 
 absl::StatusOr<bool> GrpcTransport::Land(const GrpcEvent& event,
-                                         const IncomingFrame& incoming,
-                                         FrameHandler& handler) {
-  const FrameHeader& header = incoming.header();
+                                         const IncomingMessage& message,
+                                         size_t index, FrameHandler& handler) {
+  const FrameHeader& header = message.header(index);
   NEREUS_ASSIGN_OR_RETURN(Landing landing,
                           handler.OnHeader(event.peer, header));
   if (landing.kind == Landing::Kind::kWait) return false;
@@ -182,7 +189,7 @@ absl::StatusOr<bool> GrpcTransport::Land(const GrpcEvent& event,
   NEREUS_CHECK(frame.payload.bytes() == header.payload_bytes)
       << DescribeFrame(header) << ": was given a place of "
       << frame.payload.bytes() << " bytes";
-  incoming.CopyPayload(frame.payload.data());
+  message.CopyPayload(index, frame.payload.data());
   NEREUS_RETURN_IF_ERROR(CheckPayload(header, frame.payload));
   event.connection->CountReceived(kFrameHeaderBytes + header.payload_bytes);
   handler.OnFrame(event.peer, frame);

@@ -17,7 +17,7 @@ namespace nereus {
 
 // Of the implementation, where the headers of gRPC are.
 class GrpcHub;
-class IncomingFrame;
+class IncomingMessage;
 struct GrpcEndpoint;
 struct GrpcEvent;
 
@@ -91,10 +91,11 @@ class GrpcTransport final : public Transport {
   // Whether any was delivered.
   bool RetryWaiting(FrameHandler& handler);
 
-  // Lands one frame; false: not yet. An error is the peer's fault.
-  absl::StatusOr<bool> Receive(const GrpcEvent& event, FrameHandler& handler);
+  // Lands what is left of a message, or one frame of it; false: not yet. An
+  // error is the peer's fault.
+  absl::StatusOr<bool> Receive(GrpcEvent& event, FrameHandler& handler);
   absl::StatusOr<bool> Land(const GrpcEvent& event,
-                            const IncomingFrame& incoming,
+                            const IncomingMessage& message, size_t index,
                             FrameHandler& handler);
 
   // Shared with the connections, whose last callbacks may come late.

@@ -216,6 +216,7 @@ void MachineDriver::Send(PeerId to, const Frame& frame) {
   }
   Count(bytes_sent_, ranked);
   ranked.rank = start_->job->SendRank(frame.header);
+  ranked.fused = start_->job->fuses();
   transport_->Send(to, ranked);
 }
 

@@ -64,6 +64,9 @@ std::vector<std::string> JobArguments(const LocalOptions& options) {
   if (options.job.scale_loss) arguments.push_back("--loss-scale=dynamic");
   arguments.push_back(
       absl::StrCat("--overlap=", OverlapName(options.job.overlap)));
+  if (options.job.fusion_bytes != kNoFusion) {
+    arguments.push_back(absl::StrCat("--fusion=", options.job.fusion_bytes));
+  }
   if (options.job.backup) arguments.push_back("--backup=1");
   if (options.restarts > 0) {
     // A successor may come before its predecessor counts as dead.

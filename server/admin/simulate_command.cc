@@ -97,7 +97,11 @@ void SimulateCommand::AddClusterFlags() {
   AddFlag(*subcommand_, "jitter", jitter_,
           "up to this more latency, by chance");
   AddPlanFlags(*subcommand_, rules_);
+  AddFlag(*subcommand_, "message-time", message_time_,
+          "what each message costs a machine, sent and received, beside its "
+          "bytes: 30us");
   AddOverlapFlag(*subcommand_, overlap_);
+  AddFusionFlag(*subcommand_, fusion_bytes_);
 }
 
 void SimulateCommand::AddComputeFlags() {
@@ -194,7 +198,10 @@ absl::StatusOr<WhatIf> SimulateCommand::MakeWhatIf() const {
   NEREUS_ASSIGN_OR_RETURN(what_if.jitter, Flag("jitter", ParseTime(jitter_)));
   NEREUS_ASSIGN_OR_RETURN(what_if.host_copy,
                           Flag("host-copy", ParseTime(host_copy_)));
+  NEREUS_ASSIGN_OR_RETURN(what_if.message_time,
+                          Flag("message-time", ParseTime(message_time_)));
   what_if.overlap = overlap_;
+  what_if.fusion_bytes = fusion_bytes_;
   what_if.iterations = iterations_;
   what_if.seed = seed_;
   return what_if;

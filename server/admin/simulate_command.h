@@ -45,6 +45,8 @@ class SimulateCommand : public Command {
   std::vector<std::string> delays_;  // "WORKER:SECONDS"
   PlanRules rules_;
   Overlap overlap_ = Overlap::kWaitFree;
+  int64_t fusion_bytes_ = kNoFusion;
+  std::string message_time_ = "0s";
   int iterations_ = 1;
   uint64_t seed_ = 0;
   std::string json_file_;  // Empty: standard output.

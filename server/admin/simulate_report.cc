@@ -18,6 +18,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kBitsPerByte = 8.0;
 
+std::string FusionName(int64_t bytes) {
+  return bytes == kNoFusion ? "off" : absl::StrCat(bytes, " bytes");
+}
+
 std::string Seconds(absl::Duration time) {
   return absl::StrFormat("%.4f s", absl::ToDoubleSeconds(time));
 }
@@ -42,8 +46,8 @@ std::string FormatQuestion(const SimulateReport& report) {
       asked.plan.rules.scheme_name(), ", cost ",
       CostKindName(asked.plan.rules.cost), ", wire ",
       WireTypeName(asked.plan.rules.wire), ", overlap ",
-      OverlapName(asked.overlap), "\n",
-      FormatBitRate(asked.node_rate * kBitsPerByte),
+      OverlapName(asked.overlap), ", fusion ", FusionName(asked.fusion_bytes),
+      "\n", FormatBitRate(asked.node_rate * kBitsPerByte),
       " a node, each way, latency ", absl::FormatDuration(asked.latency));
   if (asked.jitter > absl::ZeroDuration()) {
     absl::StrAppend(&text, " to ",
@@ -139,6 +143,9 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"cost", std::string(CostKindName(asked.plan.rules.cost))},
       {"wire", std::string(WireTypeName(asked.plan.rules.wire))},
       {"overlap", std::string(OverlapName(asked.overlap))},
+      {"fusion_bytes", asked.fusion_bytes == kNoFusion
+                           ? Json(nullptr)
+                           : Json(asked.fusion_bytes)},
       {"bandwidth_bits_per_second", bandwidth},
       {"latency_seconds", absl::ToDoubleSeconds(asked.latency)},
       {"jitter_seconds", absl::ToDoubleSeconds(asked.jitter)},

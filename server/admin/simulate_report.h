@@ -21,7 +21,8 @@ std::string FormatSimulateText(const SimulateReport& report);
 
 // The same for programs, without a final newline:
 //   {"model", "workers", "servers", "batch", "scheme": "auto" or the forced
-//    one, "cost", "wire", "overlap", "bandwidth_bits_per_second": or null,
+//    one, "cost", "wire", "overlap",
+//    "fusion_bytes": or null, "bandwidth_bits_per_second": or null,
 //    "latency_seconds", "jitter_seconds", "host_copy_seconds",
 //    "delay_seconds": {worker: seconds}, "iterations",
 //    "single_node_seconds", "iteration_seconds", "compute_seconds",

@@ -203,15 +203,15 @@ TEST_F(GrpcStrangerTest, FirstMessageThatIsNoHelloIsRefused) {
     std::string bytes;
     const char* text;
   } kCases[] = {
-      {"", "a message of 0 bytes, a frame header alone has 64"},
+      {"", "a message of 0 bytes ends in a frame header, 64 bytes, after 0"},
       {"GET / HTTP/1.1\r\n\r\n", "a message of 18 bytes"},
       {std::string(1000, 'x'), "magic"},
       {bad_magic, "magic"},
-      {too_long, "its header says"},
+      {too_long, "after 1 frames"},
       {bad_payload, "checksum"},
       {FrameBytes(Checked(TestFrame(kWorker1, 1, TestPayload(1, 4)))),
        "must open with a hello, not with contribution"},
-      {FrameBytes(huge), "at most 1024 bytes"},
+      {FrameBytes(huge), "one frame of at most 1024 bytes"},
       {FrameBytes(Checked(no_peers)),
        "self: a member's role has the unknown value 0"},
   };
@@ -239,8 +239,10 @@ TEST_F(GrpcStrangerTest, BadFrameAfterTheHandshakeEndsTheConnection) {
   } kCases[] = {
       {bad_crc, "the payload's checksum is"},
       {bad_header, "frame header: checksum"},
-      {FrameBytes(good) + "x", "the message has 81 bytes, its header says 80"},
-      {FrameBytes(good).substr(0, 70), "has 70 bytes, its header says 80"},
+      {FrameBytes(good) + "x",
+       "a message of 81 bytes ends in a frame header, 64 bytes, after 1"},
+      {FrameBytes(good).substr(0, 70),
+       "the message has 70 bytes, and ends before the frame"},
       {FrameBytes(good).substr(0, 63), "a message of 63 bytes"},
       {HelloBytes(kWorker1, kShard0), "a second hello"},
   };

@@ -50,18 +50,21 @@ class RatedNetwork {
     return absl::ToDoubleSeconds(events_.now() - absl::UnixEpoch());
   }
 
-  // `count` full frames; returns their bytes on the wire.
-  double Send(ProcessId from, ProcessId to, int64_t count, uint32_t rank = 0) {
+  // `count` frames, full ones unless `payload_bytes` says otherwise; returns
+  // their bytes on the wire.
+  double Send(ProcessId from, ProcessId to, int64_t count, uint32_t rank = 0,
+              int64_t payload_bytes = kFramePayloadBytesMax,
+              bool fused = false) {
     Frame frame;
     frame.rank = rank;
-    frame.payload = Buffer::SizeOnly(kFramePayloadBytesMax);
-    frame.header.payload_bytes = kFramePayloadBytesMax;
+    frame.fused = fused;
+    frame.payload = Buffer::SizeOnly(payload_bytes);
+    frame.header.payload_bytes = static_cast<uint32_t>(payload_bytes);
     for (int64_t i = 0; i < count; ++i) {
       frame.header.round = i;
       network_.Send(from, to, frame);
     }
-    return static_cast<double>(count *
-                               (kFramePayloadBytesMax + kFrameHeaderBytes));
+    return static_cast<double>(count * (payload_bytes + kFrameHeaderBytes));
   }
 
   void RunUntil(double seconds) {
@@ -121,6 +124,40 @@ TEST(NetworkRatesTest, LowerRanksOvertakeWhatHasNotLeft) {
     EXPECT_EQ(order, expected);
     EXPECT_NEAR(net.Now(), 103 * kFrameSeconds + kLatencySeconds, kRounding);
   }
+}
+
+// 1,000 frames of 100 bytes; each message costs a millisecond on both sides,
+// one after the other but for the first.
+TEST(NetworkRatesTest, FusedFramesShareTheCostOfAMessage) {
+  NetworkOptions options = Options();
+  options.message_time = absl::Milliseconds(1);
+  for (const bool fused : {false, true}) {
+    RatedNetwork net(options);
+    constexpr int kFrames = 1000;
+    const double bytes = net.Send(0, 1, kFrames, 0, 100, fused);
+    net.RunAll();
+    // The first one goes at once, alone.
+    const int messages = fused ? 2 : kFrames;
+    EXPECT_NEAR(net.Now(),
+                (messages + 1) * 0.001 + bytes / kRate + kLatencySeconds, 1e-4)
+        << fused;
+    ASSERT_EQ(static_cast<int>((net.order_[{0, 1}].size())), kFrames);
+    for (int i = 0; i < kFrames; ++i) EXPECT_EQ((net.order_[{0, 1}][i]), i);
+  }
+}
+
+// Full frames have no room for others.
+TEST(NetworkRatesTest, AMessageHasALimit) {
+  NetworkOptions options = Options();
+  options.message_time = absl::Milliseconds(5);
+  double seconds[2] = {};
+  for (const bool fused : {false, true}) {
+    RatedNetwork net(options);
+    net.Send(0, 1, 20, 0, kFramePayloadBytesMax - 1, fused);
+    net.RunAll();
+    seconds[fused ? 1 : 0] = net.Now();
+  }
+  EXPECT_EQ(seconds[0], seconds[1]);
 }
 
 TEST(NetworkRatesTest, TheSlowerSideOfOneFlowDecides) {

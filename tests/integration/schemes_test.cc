@@ -26,6 +26,7 @@ struct SchemeCase {
   UpdateRule rule;
   Overlap overlap = Overlap::kWaitFree;
   WireType wire = WireType::kFloat32;
+  int64_t fusion_bytes = kNoFusion;
 };
 
 class AllSchemesTest : public testing::TestWithParam<SchemeCase> {};
@@ -37,6 +38,7 @@ TEST_P(AllSchemesTest, ReplicasAreEqualBitForBit) {
   options.job_options.optimizer.rule = GetParam().rule;
   options.job_options.overlap = GetParam().overlap;
   options.rules.wire = GetParam().wire;
+  options.job_options.fusion_bytes = GetParam().fusion_bytes;
   LocalCluster cluster(options);
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
@@ -76,6 +78,12 @@ INSTANTIATE_TEST_SUITE_P(
         SchemeCase{"Float16WorkersUpdate", std::nullopt,
                    OptimizerPlace::kWorker, UpdateRule::kSgd,
                    Overlap::kWaitFree, WireType::kFloat16},
+        SchemeCase{"Fused", std::nullopt, OptimizerPlace::kServer,
+                   UpdateRule::kAdam, Overlap::kWaitFree, WireType::kFloat32,
+                   1 << 16},
+        SchemeCase{"FusedRing", Scheme::kRing, OptimizerPlace::kServer,
+                   UpdateRule::kSgd, Overlap::kDecoupled, WireType::kBfloat16,
+                   1 << 20},
         SchemeCase{"WorkersUpdate", std::nullopt, OptimizerPlace::kWorker,
                    UpdateRule::kSgd}),
     [](const auto& info) { return info.param.name; });

@@ -47,6 +47,8 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
   constexpr Overlap kOverlaps[] = {Overlap::kNone, Overlap::kWaitFree,
                                    Overlap::kDecoupled};
   options.job.overlap = kOverlaps[random.Below(3)];
+  constexpr int64_t kFusion[] = {kNoFusion, 0, 1000, 300000};
+  options.job.fusion_bytes = kFusion[random.Below(4)];
   if (random.Chance(0.4)) options.rules.wire = kWireTypes[random.Below(3)];
   return options;
 }

@@ -1,4 +1,5 @@
-// What goes when: Overlap::kNone and kDecoupled on one worker's machine.
+// What goes when: Overlap::kNone and kDecoupled, and fusion, on one worker's
+// machine.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -152,9 +153,89 @@ TEST(OverlapTest, WithNoneNothingGoesBeforeAllIsThere) {
     EXPECT_THAT(worker.Push(2, round).sent, IsEmpty());
     EXPECT_THAT(worker.Push(0, round).sent, IsEmpty());
     EXPECT_THAT(LayersIn(worker.Push(1, round), FrameKind::kContribution),
-                ElementsAre(2, 1, 0));
+                ElementsAre(2, 0, 1));
     for (int layer = 0; layer < 3; ++layer) worker.ReceiveResult(layer, round);
   }
+}
+
+JobPtr FusedJob(int64_t fusion_bytes, int layers,
+                Overlap overlap = Overlap::kWaitFree) {
+  JobOptions options = Options(overlap);
+  options.fusion_bytes = fusion_bytes;
+  std::vector<LayerSpec> specs;
+  for (int i = 0; i < layers; ++i) {
+    specs.push_back(VectorLayer("layer" + std::to_string(i), 10));
+  }
+  return TestJob(2, 1, std::move(specs), options);
+}
+
+TEST(FusionTest, LayersWaitUntilThereAreEnoughBytes) {
+  Worker worker(FusedJob(100, 8), 0);
+  for (int64_t round = 0; round < 2; ++round) {
+    std::vector<std::vector<int>> sent;
+    for (int layer = 7; layer >= 0; --layer) {
+      sent.push_back(
+          LayersIn(worker.Push(layer, round), FrameKind::kContribution));
+    }
+    // 40 bytes each; what is left goes with the last one.
+    EXPECT_THAT(sent, ElementsAre(IsEmpty(), IsEmpty(), ElementsAre(7, 6, 5),
+                                  IsEmpty(), IsEmpty(), ElementsAre(4, 3, 2),
+                                  IsEmpty(), ElementsAre(1, 0)));
+    for (int layer = 0; layer < 8; ++layer) worker.ReceiveResult(layer, round);
+  }
+}
+
+TEST(FusionTest, WithoutAThresholdLayersGoAtOnce) {
+  for (const int64_t bytes : {kNoFusion, int64_t{0}, int64_t{40}}) {
+    Worker worker(FusedJob(bytes, 3), 0);
+    EXPECT_THAT(LayersIn(worker.Push(2, 0), FrameKind::kContribution),
+                ElementsAre(2));
+    EXPECT_THAT(LayersIn(worker.Push(1, 0), FrameKind::kContribution),
+                ElementsAre(1));
+  }
+}
+
+// Nobody waits for ever, in whatever order the caller pushes and waits.
+TEST(FusionTest, ALayerThatIsWaitedForWaitsForNoOther) {
+  for (const Overlap overlap :
+       {Overlap::kWaitFree, Overlap::kDecoupled, Overlap::kNone}) {
+    Worker worker(FusedJob(1000, 3, overlap), 0);
+    EXPECT_THAT(worker.Push(2, 0).sent, IsEmpty());
+    EXPECT_THAT(worker.Push(1, 0).sent, IsEmpty());
+    EXPECT_THAT(LayersIn(worker.Wait(0), FrameKind::kContribution), IsEmpty());
+    EXPECT_THAT(LayersIn(worker.Wait(1), FrameKind::kContribution),
+                ElementsAre(2, 1));
+    EXPECT_THAT(LayersIn(worker.Push(0, 0), FrameKind::kContribution),
+                ElementsAre(0));
+  }
+}
+
+TEST(FusionTest, WhatIsHeldStaysSoInTheNextEpoch) {
+  Worker worker(FusedJob(80, 3), 0);
+  worker.Push(2, 0);
+  EXPECT_THAT(LayersIn(worker.Enter(EpochAfter(worker.job())),
+                       FrameKind::kContribution),
+              IsEmpty());
+  worker.machine().Freeze();
+  EXPECT_THAT(worker.Push(1, 0).sent, IsEmpty());
+  EXPECT_THAT(LayersIn(worker.Enter(EpochAfter(worker.job())),
+                       FrameKind::kContribution),
+              ElementsAre(2, 1));
+}
+
+// What travels counts: two rows of five and seven values, as 16 bits.
+TEST(FusionTest, TheBytesAreThoseThatAreSent) {
+  JobOptions options = Options(Overlap::kWaitFree);
+  options.fusion_bytes = 2 * 2 * (5 + 7) * 2;
+  const JobPtr job =
+      TestJob(2, 1,
+              {FactorLayer("a", 5, 7, true, 2), FactorLayer("b", 5, 7, true, 2),
+               FactorLayer("c", 5, 7, true, 2)},
+              options, Scheme::kFactor, WireType::kBfloat16);
+  Worker worker(job, 0);
+  EXPECT_THAT(worker.Push(2, 0).sent, IsEmpty());
+  EXPECT_THAT(LayersIn(worker.Push(1, 0), FrameKind::kFactors),
+              ElementsAre(2, 1));
 }
 
 TEST(OverlapTest, WithNoneANewEpochSendsNoHalfStep) {
