@@ -50,7 +50,8 @@ void AddPlanFlags(CLI::App& app, PlanRules& rules) {
          "how layers travel: auto (the cheapest each), or server, factor or "
          "ring for all that can")
       ->envname(FlagVariable("scheme"))
-      ->check(CLI::IsMember({"auto", "server", "factor", "ring"}))
+      ->check(
+          CLI::IsMember({"auto", "server", "factor", "ring"}).description(""))
       ->type_name("NAME")
       ->default_str(rules.scheme_name());
   AddChoice(app, "cost", rules.cost, {{"bytes", CostKind::kBytes}},

@@ -11,7 +11,7 @@
 #include "common/plan/plan_report.h"
 #include "common/plan/planner.h"
 #include "common/plan/scheme.h"
-#include "server/admin/model_file.h"
+#include "common/flags/model_file.h"
 
 namespace nereus {
 namespace {

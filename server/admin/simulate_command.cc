@@ -15,7 +15,7 @@
 #include "common/plan/compute_times.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/model_table.h"
-#include "server/admin/model_file.h"
+#include "common/flags/model_file.h"
 #include "server/admin/quantity.h"
 #include "server/admin/simulate_report.h"
 

@@ -14,12 +14,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/compute/gemm.h"
 #include "common/compute/optimizer.h"
 #include "common/flags/flags.h"
+#include "common/flags/model_file.h"
+#include "common/plan/compute_times.h"
 #include "worker/public/client.h"
+#include "worker/replay/replay.h"
 #include "worker/trainer/idx_file.h"
 #include "worker/trainer/network.h"
 #include "worker/trainer/report.h"
@@ -53,6 +57,11 @@ struct Flags {
   int threads = 1;
   bool standalone = false;
   bool json = false;
+
+  // Instead of training: the times of the model's layers are slept.
+  std::string replay;
+  int64_t steps = 100;
+  double delay_seconds = 0.0;
 };
 
 void AddMemberFlags(CLI::App& app, Flags& flags) {
@@ -73,8 +82,9 @@ void AddMemberFlags(CLI::App& app, Flags& flags) {
 }
 
 void AddTrainingFlags(CLI::App& app, Flags& flags) {
-  AddFlag(app, "model", flags.model, "network to train: mlp or cnn")
-      ->check(CLI::IsMember({"mlp", "cnn"}));
+  AddFlag(
+      app, "model", flags.model,
+      "network to train: mlp or cnn; with --replay, " + DescribeModelFlag());
   AddFlag(app, "batch", flags.batch, "images of this worker in a step")
       ->check(CLI::Range(int64_t{1}, kBatchLengthMax));
   AddFlag(app, "epochs", flags.epochs, "passes over the training images")
@@ -93,6 +103,18 @@ void AddTrainingFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(int64_t{0}, kIdxBytesMax));
   AddSwitch(app, "json", flags.json,
             "report as JSON objects, a line each, on standard output");
+}
+
+void AddReplayFlags(CLI::App& app, Flags& flags) {
+  AddFlag(app, "replay", flags.replay,
+          "train nothing: sleep for the layers' times in this file (JSON, "
+          "see nereusctl simulate --compute-trace) and exchange gradients of "
+          "--model's sizes for --batch samples");
+  AddFlag(app, "steps", flags.steps, "of a replay")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  AddFlag(app, "delay", flags.delay_seconds,
+          "seconds that a replay sleeps before each forward: a straggler")
+      ->check(CLI::Range(0.0, 3600.0));
 }
 
 absl::StatusOr<DataSplit> LoadData(const Flags& flags) {
@@ -170,8 +192,28 @@ absl::StatusOr<WorkerReport> JoinAndTrain(const Flags& flags,
   return TrainAndLeave(flags, data, network, &state, client.get());
 }
 
+absl::Status RunReplay(const Flags& flags) {
+  ReplayOptions options;
+  NEREUS_ASSIGN_OR_RETURN(options.layers,
+                          LoadModelOrFile(flags.model, flags.batch));
+  NEREUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(flags.replay));
+  NEREUS_ASSIGN_OR_RETURN(options.times,
+                          ParseComputeTrace(text, options.layers));
+  options.steps = flags.steps;
+  options.delay = absl::Seconds(flags.delay_seconds);
+  NEREUS_RETURN_IF_ERROR(options.Validate());
+  Replay replay(std::move(options));
+  NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
+                          Client::Connect(flags.client, replay.Bindings()));
+  SetLogName("worker " + std::to_string(client->rank()));
+  NEREUS_ASSIGN_OR_RETURN(const ReplayResult result, replay.Run(client.get()));
+  return PrintLine(ReplayJson(client->rank(), result, client->layer_reports(),
+                              client->traffic()));
+}
+
 absl::Status Run(const Flags& flags) {
   SetGemmThreads(flags.threads);
+  if (!flags.replay.empty()) return RunReplay(flags);
   NEREUS_ASSIGN_OR_RETURN(const DataSplit data, LoadData(flags));
   NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
                           Network::Create(flags.model, data.train.image,
@@ -211,10 +253,19 @@ int ReadFlags(int argc, char** argv, Flags& flags) {
   AddCommonFlags(app, "nereus-worker", flags.log_level);
   AddMemberFlags(app, flags);
   AddTrainingFlags(app, flags);
+  AddReplayFlags(app, flags);
   AddUpdateFlags(app, flags.optimizer);
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
   absl::Status status = flags.optimizer.Validate();
   if (!flags.standalone) status.Update(flags.client.Validate());
+  if (flags.replay.empty() && flags.model != "mlp" && flags.model != "cnn") {
+    status.Update(absl::InvalidArgumentError(
+        absl::StrCat("--model: \"", flags.model, "\" is neither mlp nor cnn")));
+  }
+  if (!flags.replay.empty() && flags.standalone) {
+    status.Update(absl::InvalidArgumentError(
+        "--replay is of a job's network: it does nothing --standalone"));
+  }
   if (status.ok()) return -1;
   std::fprintf(stderr, "nereus-worker: %s\nRun with --help for the flags.\n",
                std::string(status.message()).c_str());

@@ -1,5 +1,5 @@
-#ifndef NEREUS_SERVER_ADMIN_MODEL_FILE_H_
-#define NEREUS_SERVER_ADMIN_MODEL_FILE_H_
+#ifndef NEREUS_COMMON_FLAGS_MODEL_FILE_H_
+#define NEREUS_COMMON_FLAGS_MODEL_FILE_H_
 
 #include <cstdint>
 #include <string>
@@ -34,4 +34,4 @@ std::string DescribeModelFlag();
 
 }  // namespace nereus
 
-#endif  // NEREUS_SERVER_ADMIN_MODEL_FILE_H_
+#endif  // NEREUS_COMMON_FLAGS_MODEL_FILE_H_

@@ -1,4 +1,4 @@
-#include "server/admin/model_file.h"
+#include "common/flags/model_file.h"
 
 #include <cerrno>
 #include <cstring>

@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Iteration times with replayed compute on hosts with limited links.
+
+  bazel build //server:nereus-server //server/admin:nereusctl \\
+      //worker/trainer:nereus-worker
+  sudo tests/benchmarks/replay_benchmark.py
+  sudo tests/benchmarks/replay_benchmark.py --only=fusion --json
+
+Hosts are network namespaces joined by a bridge (hosts.py), each with a server
+and a worker of a job of real processes. Workers sleep for the layers' times
+(nereus-worker --replay), and gradients of the real sizes travel. Beside each
+run: what `nereusctl simulate` says that an iteration takes.
+
+Seconds are medians over all steps of all workers but the first few, with the
+5th and the 95th percentile. What variants of a case differ in is measured one
+after the other on the same hosts, several times over.
+"""
+
+import argparse
+import collections
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from hosts import Hosts
+
+TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+CONTROL_PORT = 7700
+WARM_UP = 3  # Steps that do not count.
+LIMIT = 300  # Seconds for one run.
+
+# name, kind, m, n, parameters, rows per sample
+Layer = collections.namedtuple("Layer", "name kind m n parameters rows")
+
+# model: layers; batch; seconds of forward and of backward, split evenly over
+# the layers; variants: name to flags of the job; delays: worker to seconds.
+Case = collections.namedtuple(
+    "Case", "what layers batch forward backward variants delays")
+
+
+def dense(name, m, n):
+    return Layer(name, "fc", m, n, m * n + m, 1)
+
+
+def vector(name, elements):
+    return Layer(name, "vector", 1, elements, elements, 1)
+
+
+# VGG19's fully connected layers, every matrix's sides divided by 4: 31 MB.
+VGG19_DENSE = [dense("fc6", 1024, 6272), dense("fc7", 1024, 1024),
+               dense("fc8", 250, 1024)]
+# 20 equal layers, 32 MB: all-reduce of 4 takes 2 * 3/4 * 32 MB = 0.384 s at
+# 1 Gbit/s, four times the forward of the case below.
+EQUAL = [vector(f"layer{i}", 400_000) for i in range(20)]
+SMALL = [vector(f"layer{i}", 1024) for i in range(160)]
+
+
+def cases():
+    return {
+        "hybrid": Case(
+            "VGG19's fully connected layers, sides divided by 4", VGG19_DENSE,
+            8, 0.01, 0.02,
+            {"server": ["--scheme=server"], "auto": ["--scheme=auto"]}, {}),
+        "dear": Case(
+            "20 equal layers, all-reduce four times forward", EQUAL, 1, 0.096,
+            0.192,
+            {f"{scheme} {overlap}":
+             [f"--scheme={scheme}", f"--overlap={overlap}"]
+             for scheme in ("ring", "server")
+             for overlap in ("wfbp", "dear")}, {}),
+        "fusion": Case(
+            "160 layers of 4 KB", SMALL, 1, 0.002, 0.004,
+            {f"{scheme} {fusion}":
+             [f"--scheme={scheme}", f"--fusion={fusion}"]
+             for scheme in ("server", "ring")
+             for fusion in ("off", "0", "65536", "262144")}, {}),
+        "wire": Case(
+            "20 equal layers, little compute", EQUAL, 1, 0.01, 0.02,
+            {f"{scheme} {wire}": [f"--scheme={scheme}", f"--wire={wire}"]
+             for scheme in ("server", "ring")
+             for wire in ("fp32", "bf16", "fp16")}, {}),
+    }
+
+
+def program(path):
+    found = os.path.join(TOP, "bazel-bin", path)
+    if not os.access(found, os.X_OK):
+        sys.exit(f"{path} is not built: see --help")
+    return found
+
+
+def write_inputs(case, folder):
+    """The model's table and its times."""
+    model = os.path.join(folder, "model.csv")
+    with open(model, "w", encoding="utf-8") as file:
+        file.write("name,kind,m,n,parameters,rows_per_sample\n")
+        for layer in case.layers:
+            file.write(",".join(map(str, layer)) + "\n")
+    count = len(case.layers)
+    trace = os.path.join(folder, "times.json")
+    with open(trace, "w", encoding="utf-8") as file:
+        json.dump({"layers": [{"name": layer.name,
+                               "forward_seconds": case.forward / count,
+                               "backward_seconds": case.backward / count}
+                              for layer in case.layers]}, file)
+    return model, trace
+
+
+class Job:
+    """One run of real processes."""
+
+    def __init__(self, hosts, case, flags, steps, folder):
+        model, trace = write_inputs(case, folder)
+        coordinator = f"{hosts.address(0)}:{CONTROL_PORT}"
+        self.processes = []
+        self.workers = []
+        self.folder = folder
+        for host in range(hosts.count):
+            server = [program("server/nereus-server"), f"--shard={host}",
+                      f"--host={hosts.address(host)}",
+                      f"--servers={hosts.count}", f"--workers={hosts.count}"]
+            server += ([f"--control-port={CONTROL_PORT}"] if host == 0 else
+                       [f"--coordinator={coordinator}"])
+            self._start(hosts.command(host, server + flags), f"server{host}")
+        for host in range(hosts.count):
+            worker = [program("worker/trainer/nereus-worker"),
+                      f"--coordinator={coordinator}",
+                      f"--host={hosts.address(host)}", f"--model={model}",
+                      f"--batch={case.batch}", f"--replay={trace}",
+                      f"--steps={steps}",
+                      f"--delay={case.delays.get(host, 0)}"]
+            self.workers.append(
+                self._start(hosts.command(host, worker), f"worker{host}"))
+
+    def _start(self, command, name):
+        log = os.path.join(self.folder, name + ".log")
+        with open(log, "wb") as errors:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE,
+                                       stderr=errors, text=True)
+        process.log = log
+        self.processes.append(process)
+        return process
+
+    def finish(self):
+        """The workers' results."""
+        deadline = time.monotonic() + LIMIT
+        results = []
+        try:
+            for worker in self.workers:
+                left = max(1, deadline - time.monotonic())
+                text, _ = worker.communicate(timeout=left)
+                if worker.returncode != 0:
+                    with open(worker.log, encoding="utf-8") as log:
+                        sys.exit("a worker failed:\n" + log.read()[-2000:])
+                results.append(json.loads(text))
+        except subprocess.TimeoutExpired:
+            sys.exit(f"a run took more than {LIMIT} s")
+        finally:
+            self.kill()
+        return results
+
+    def kill(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+def measure(hosts, case, flags, steps):
+    """Seconds of all steps that count."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(hosts, case, flags, steps, folder)
+        try:
+            results = job.finish()
+        finally:
+            job.kill()
+    return [seconds for result in results
+            for seconds in result["step_seconds"][WARM_UP:]]
+
+
+def predict(hosts, case, flags, message_time):
+    """Seconds by the simulator."""
+    with tempfile.TemporaryDirectory() as folder:
+        model, trace = write_inputs(case, folder)
+        command = [program("server/admin/nereusctl"), "simulate",
+                   f"--model={model}", f"--batch={case.batch}",
+                   f"--workers={hosts.count}",
+                   f"--bandwidth={hosts.rate // 10**6}Mbit", "--latency=50us",
+                   f"--message-time={message_time}",
+                   f"--compute-trace={trace}", "--iterations=5", "--json"]
+        command += [f"--delay={worker}:{seconds}s"
+                    for worker, seconds in case.delays.items()]
+        done = subprocess.run(command + flags, capture_output=True, text=True,
+                              check=False)
+        if done.returncode != 0:
+            sys.exit(done.stderr)
+        return json.loads(done.stdout)["iteration_seconds"]
+
+
+def percentile(values, share):
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def report(name, case, seconds, predicted, args):
+    first = next(iter(case.variants))
+    if not args.json:
+        print(f"\n{name}: {case.what}\n{'variant':<16} {'median':>8} {'5 %':>8} "
+              f"{'95 %':>8} {'model':>8}  times faster, measured and model")
+    for variant, flags in case.variants.items():
+        median = statistics.median(seconds[variant])
+        # Against the first variant of the same group: "ring off", "ring 0".
+        group = variant.split(" ")[0] if " " in variant else ""
+        base = next((v for v in case.variants if group and
+                     v.startswith(group + " ")), first)
+        row = {"case": name, "variant": variant, "flags": flags,
+               "hosts": args.hosts, "rate": args.rate,
+               "seconds_median": median,
+               "seconds_5": percentile(seconds[variant], 0.05),
+               "seconds_95": percentile(seconds[variant], 0.95),
+               "seconds_model": predicted[variant],
+               "times_faster": statistics.median(seconds[base]) / median,
+               "times_faster_model": predicted[base] / predicted[variant]}
+        if args.json:
+            print(json.dumps(row), flush=True)
+        else:
+            print(f"{variant:<16} {median:8.4f} {row['seconds_5']:8.4f} "
+                  f"{row['seconds_95']:8.4f} {predicted[variant]:8.4f}  "
+                  f"{row['times_faster']:6.2f} {row['times_faster_model']:6.2f}",
+                  flush=True)
+
+
+def main():
+    known = cases()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", choices=known, action="append",
+                        help="a case; may be given several times")
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--rate", type=int, default=10**9,
+                        help="of each link, each way, bits a second")
+    parser.add_argument("--steps", type=int, default=23)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--message-time", default="30us",
+                        help="that the model takes a message to cost")
+    parser.add_argument("--json", action="store_true",
+                        help="one object a line")
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("network namespaces need root")
+    with Hosts(args.hosts, args.rate) as hosts:
+        for name in args.only or known:
+            case = known[name]
+            seconds = {variant: [] for variant in case.variants}
+            for _ in range(args.runs):
+                for variant, flags in case.variants.items():
+                    seconds[variant] += measure(hosts, case, flags, args.steps)
+            predicted = {variant: predict(hosts, case, flags, args.message_time)
+                         for variant, flags in case.variants.items()}
+            report(name, case, seconds, predicted, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+#include "worker/replay/replay.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace nereus {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Any values: what they are changes nothing about how they travel.
+constexpr float kValue = 1e-3f;
+
+constexpr int64_t kReplayStepsMax = int64_t{1} << 30;
+
+Json LayerJson(const LayerReport& layer) {
+  const auto rounds = static_cast<double>(std::max<int64_t>(layer.rounds, 1));
+  return {
+      {"name", layer.name},
+      {"scheme", layer.scheme},
+      {"rounds", layer.rounds},
+      {"bytes_sent", layer.bytes_sent},
+      {"bytes_received", layer.bytes_received},
+      {"latency_seconds_mean",
+       absl::ToDoubleSeconds(layer.latency_total) / rounds},
+  };
+}
+
+}  // namespace
+
+absl::Status ReplayOptions::Validate() const {
+  NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
+  if (times.size() != layers.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "times has ", times.size(), " layers, the model ", layers.size()));
+  }
+  if (steps < 1 || steps > kReplayStepsMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "steps is ", steps, ", must be from 1 to ", kReplayStepsMax));
+  }
+  if (delay < absl::ZeroDuration() || delay > kComputeTimeMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "delay is ", absl::FormatDuration(delay), ", must be from 0 to ",
+        absl::FormatDuration(kComputeTimeMax)));
+  }
+  return absl::OkStatus();
+}
+
+Replay::Replay(ReplayOptions options) : options_(std::move(options)) {
+  for (const LayerSpec& layer : options_.layers) {
+    const bool factors = layer.kind == LayerKind::kFullyConnected;
+    parameters_.emplace_back(layer.parameters, 0.0f);
+    gradients_.emplace_back(layer.parameters, kValue);
+    output_gradients_.emplace_back(factors ? layer.rows * layer.m : 0, kValue);
+    inputs_.emplace_back(factors ? layer.rows * layer.n : 0, kValue);
+  }
+}
+
+std::vector<LayerBinding> Replay::Bindings() {
+  std::vector<LayerBinding> bindings;
+  for (size_t i = 0; i < options_.layers.size(); ++i) {
+    bindings.push_back({options_.layers[i], absl::MakeSpan(parameters_[i])});
+  }
+  return bindings;
+}
+
+void Replay::Compute(absl::Duration time) {
+  device_free_at_ = std::max(device_free_at_, SteadyNow()) + time;
+  absl::SleepFor(device_free_at_ - SteadyNow());
+}
+
+absl::Status Replay::Forward(Client* client) {
+  Compute(options_.delay);
+  for (size_t i = 0; i < options_.layers.size(); ++i) {
+    NEREUS_RETURN_IF_ERROR(client->WaitForward(static_cast<int>(i)));
+    Compute(options_.times[i].forward);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Replay::Backward(Client* client, int64_t step) {
+  for (size_t i = options_.layers.size(); i > 0; --i) {
+    Compute(options_.times[i - 1].backward);
+    NEREUS_RETURN_IF_ERROR(Push(client, static_cast<int>(i - 1), step));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Replay::Push(Client* client, int layer, int64_t step) {
+  const absl::Span<float> gradient = absl::MakeSpan(gradients_[layer]);
+  if (!client->takes_factors(layer)) {
+    return client->Push(layer, step, gradient);
+  }
+  return client->PushFactors(
+      layer, step, {output_gradients_[layer], inputs_[layer]},
+      client->updates_parameters() ? gradient : absl::Span<float>());
+}
+
+absl::StatusOr<ReplayResult> Replay::Run(Client* client) {
+  ReplayResult result;
+  absl::Time backward_end;
+  int64_t step = -1;
+  while (step + 1 < options_.steps) {
+    NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, client->BeginStep());
+    const bool measured = step >= 0 && begun.step == step + 1;
+    step = begun.step;
+    absl::Status status = Forward(client);
+    if (status.ok()) status = Backward(client, step);
+    const absl::Time end = SteadyNow();
+    if (status.ok() && !client->decoupled()) status = client->WaitAll(step);
+    if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
+    NEREUS_RETURN_IF_ERROR(status);
+    if (measured) result.steps.push_back(end - backward_end);
+    backward_end = end;
+    if (client->Skipped(step)) ++result.skipped;
+  }
+  NEREUS_RETURN_IF_ERROR(client->Leave());
+  return result;
+}
+
+std::string ReplayJson(int rank, const ReplayResult& result,
+                       const std::vector<LayerReport>& layers,
+                       const std::vector<PeerTraffic>& traffic) {
+  Json json = {
+      {"event", "replayed"},           {"rank", rank},
+      {"step_seconds", Json::array()}, {"skipped", result.skipped},
+      {"layers", Json::array()},
+  };
+  for (const absl::Duration time : result.steps) {
+    json["step_seconds"].push_back(absl::ToDoubleSeconds(time));
+  }
+  for (const LayerReport& layer : layers) {
+    json["layers"].push_back(LayerJson(layer));
+  }
+  int64_t sent = 0;
+  int64_t received = 0;
+  for (const PeerTraffic& peer : traffic) {
+    sent += peer.bytes_sent;
+    received += peer.bytes_received;
+  }
+  json["bytes_sent"] = sent;
+  json["bytes_received"] = received;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace nereus
