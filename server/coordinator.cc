@@ -26,7 +26,7 @@ const absl::Duration kPauseMin = absl::Seconds(1);
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
-    : options_(std::move(options)) {}
+    : options_(std::move(options)), fusion_(options_.job_options.tune_fusion) {}
 
 Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
                          absl::Time now)
@@ -43,6 +43,7 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       all_afresh_(state.all_afresh),
       restarted_(true),
       awake_(now),
+      fusion_(options_.job_options.tune_fusion),
       checkpoints_(std::move(state.checkpoints)),
       checkpoint_wanted_(state.checkpoint_wanted) {
   for (CoordinatorState::Member& saved : state.members) {
@@ -372,6 +373,9 @@ void Coordinator::OnMemberMessage(Member& member, const MemberMessage& message,
         false, absl::StrCat(PeerName(member.id), " has left, its work done")});
   } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
     OnPart(member, *part, out);
+  } else if (const auto* timed = std::get_if<FusionTimed>(&message)) {
+    status = FusionTuning::Check(*timed);
+    if (status.ok()) OnFusionTimed(member, *timed, out);
   } else if (const auto* failure = std::get_if<Failure>(&message);
              failure != nullptr && member.admitted) {
     Fail(absl::StrCat(

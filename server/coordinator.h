@@ -16,6 +16,7 @@
 #include "server/checkpoint_ledger.h"
 #include "server/coordinator_options.h"
 #include "server/epoch_change.h"
+#include "server/fusion_tuning.h"
 
 namespace nereus {
 
@@ -182,6 +183,9 @@ class Coordinator {
   absl::Status CheckStall(const Heartbeat& heartbeat) const;
   void OnHeartbeat(Member& member, const Heartbeat& heartbeat,
                    CoordinatorOutbox& out);
+  void OnFusionTimed(const Member& member, const FusionTimed& timed,
+                     CoordinatorOutbox& out);
+  void TellWorkers(const SetFusion& set, CoordinatorOutbox& out) const;
   void OnPart(const Member& member, const CheckpointPart& part,
               CoordinatorOutbox& out);
   void OnLostPeer(const Member& member, const LostPeer& lost, absl::Time now,
@@ -271,6 +275,7 @@ class Coordinator {
 
   absl::Time awake_ = absl::InfinitePast();  // When something happened last.
 
+  FusionTuning fusion_;
   CheckpointLedger checkpoints_;
   // Whose manifests are being written, by round.
   std::map<int64_t, CheckpointRecord> completing_;

@@ -200,6 +200,7 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
     if (CopyIsWhole(shard)) change.whole_copies.push_back(shard);
   }
   change.checkpoint = checkpoint_wanted_;
+  change.fusion_bytes = fusion_.bytes();
   absl::StatusOr<NextEpoch> next =
       shard_lost_ ? absl::AbortedError("a shard is gone, with what it held")
                   : MakeNextEpoch(*job_, *target_, change);
@@ -261,6 +262,35 @@ void Coordinator::Admit(absl::Time now, CoordinatorOutbox& out) {
   for (const Member& member : members_) {
     if (!member.session.has_value()) continue;  // It is told when it resumes.
     out.push_back(SendToMember{*member.session, StartFor(member)});
+  }
+  std::vector<int32_t> workers;
+  for (const WorkerSeat& seat : job_->workers) workers.push_back(seat.rank);
+  const auto set = fusion_.OnEpoch(std::move(workers), job_->first_step - 1);
+  if (set.has_value()) TellWorkers(*set, out);
+}
+
+void Coordinator::OnFusionTimed(const Member& member, const FusionTimed& timed,
+                                CoordinatorOutbox& out) {
+  if (member.id.role != Role::kWorker) return;
+  const std::optional<SetFusion> next = fusion_.OnTimed(member.id.rank, timed);
+  if (!next.has_value()) return;
+  TellWorkers(*next, out);
+  if (!fusion_.done()) return;
+  const FusionTuner& tuner = fusion_.tuner();
+  out.push_back(Announce{
+      false,
+      absl::StrCat("fusion of ", tuner.best(), " bytes from step ",
+                   next->from_step, " on: an iteration took ",
+                   absl::FormatDuration(absl::Seconds(tuner.best_seconds())),
+                   ", the least of ", tuner.trials(), " trials")});
+}
+
+void Coordinator::TellWorkers(const SetFusion& set,
+                              CoordinatorOutbox& out) const {
+  for (const Member& member : members_) {
+    if (member.id.role == Role::kWorker && member.session.has_value()) {
+      out.push_back(SendToMember{*member.session, set});
+    }
   }
 }
 

@@ -277,6 +277,8 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
   NEREUS_ASSIGN_OR_RETURN(const Start start, FindStart(job, change));
   NextEpoch next;
   Job made = job;
+  made.options.fusion_bytes =
+      change.fusion_bytes.value_or(job.options.fusion_bytes);
   made.epoch = epoch;
   made.owner = start.owner;
   made.first_step = start.first_step;
@@ -324,6 +326,8 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
                                              const EpochChange& change) {
   NextEpoch next;
   Job made = job;
+  made.options.fusion_bytes =
+      change.fusion_bytes.value_or(job.options.fusion_bytes);
   made.epoch = epoch;
   NEREUS_ASSIGN_OR_RETURN(made.holders, FreshHolders(job, change));
   made.base_round = point.round;

@@ -21,6 +21,7 @@
 #include "common/rpc/session_client.h"
 #include "common/transport/grpc_transport.h"
 #include "common/transport/machine_driver.h"
+#include "worker/fusion_switch.h"
 #include "worker/round_table.h"
 #include "worker/step_plan.h"
 #include "worker/worker_machine.h"
@@ -131,6 +132,8 @@ class ClientImpl final : public Client {
   absl::Status AwaitValues();
   void StartMachine(Outbox& out);
   void TryBegin(int64_t step);
+  // A step has begun, maybe with another threshold.
+  void FollowFusion(int64_t step);
   void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
   std::string DescribeMissing(int layer);
 
@@ -153,6 +156,7 @@ class ClientImpl final : public Client {
   bool is_started_ = false;  // The last one may write the caller's values.
   std::optional<int64_t> begins_;  // A step that the caller waits to begin.
   StallWatch stalls_;
+  FusionSwitch fusion_;
 
   std::unique_ptr<SessionClient> session_;
   std::unique_ptr<MachineDriver> driver_;
@@ -273,8 +277,11 @@ void ClientImpl::StartSession() {
     if (const auto* waiting = std::get_if<Waiting>(&message)) {
       NEREUS_LOG(Info) << waiting->text;
     }
-    driver_->Post(
-        [this, message](Outbox& out) { member_->OnMessage(message, out); });
+    driver_->Post([this, message](Outbox& out) {
+      const auto* set = std::get_if<SetFusion>(&message);
+      if (set != nullptr) return fusion_.OnSet(*set);
+      member_->OnMessage(message, out);
+    });
   };
   events.heartbeat = [this] {
     Heartbeat heartbeat;
@@ -332,6 +339,7 @@ void ClientImpl::StartMachine(Outbox& out) {
 void ClientImpl::TryBegin(int64_t step) {
   begins_.reset();
   if (machine_->BeginStep(step)) {
+    FollowFusion(step);
     StepInfo info = steps_.InfoOf(step, rank_);
     if (job_->options.scale_loss) info.loss_scale = rounds_->loss_scale();
     info.went_back = begun_life_ > 0 && begun_life_ != life_;
@@ -340,6 +348,12 @@ void ClientImpl::TryBegin(int64_t step) {
   } else {
     begins_ = step;  // Once the next epoch has begun.
   }
+}
+
+void ClientImpl::FollowFusion(int64_t step) {
+  if (const auto bytes = fusion_.OnBegin(step)) machine_->SetFusion(*bytes);
+  const auto timed = fusion_.OnBegin(step, SteadyNow());
+  if (timed.has_value()) session_->Send(*timed);
 }
 
 absl::StatusOr<bool> ClientImpl::IsFit(int layer, int64_t step,

@@ -31,7 +31,9 @@ int64_t BytesSent(const Job& job, int layer) {
 
 WorkerMachine::WorkerMachine(JobPtr job, int rank,
                              std::vector<LayerMemory> memory)
-    : rank_(rank), job_(std::move(job)) {
+    : rank_(rank),
+      job_(std::move(job)),
+      fusion_bytes_(job_->options.fusion_bytes) {
   NEREUS_CHECK(memory.size() == job_->layers.size())
       << memory.size() << " memories, " << job_->layers.size() << " layers";
   const int position = job_->PositionOf(rank);
@@ -115,8 +117,7 @@ void WorkerMachine::CountPush(int layer, int64_t round, bool fit, Outbox& out) {
 
 bool WorkerMachine::holds() const {
   if (pushed_.layers == syncers_.size()) return false;
-  return job_->options.overlap == Overlap::kNone ||
-         held_bytes_ < job_->options.fusion_bytes;
+  return job_->options.overlap == Overlap::kNone || held_bytes_ < fusion_bytes_;
 }
 
 void WorkerMachine::SendHeld(Outbox& out) {
@@ -249,7 +250,11 @@ MachineReport WorkerMachine::Report() const {
 }
 
 void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
+  const int64_t fusion_before = job_->options.fusion_bytes;
   job_ = std::move(job);
+  if (job_->options.fusion_bytes != fusion_before) {
+    fusion_bytes_ = job_->options.fusion_bytes;
+  }
   frozen_ = false;
   verdicts_.Add(job_->verdicts);
   for (auto& syncer : syncers_) syncer->OnEpoch(job_, out);

@@ -24,6 +24,10 @@ class WorkerMachine final : public Machine {
   // `rank`: of a worker in job->workers. `memory`: by layer.
   WorkerMachine(JobPtr job, int rank, std::vector<LayerMemory> memory);
 
+  // JobOptions::fusion_bytes as of now; until it is set, and in a new epoch
+  // that says otherwise, the job's.
+  void SetFusion(int64_t bytes) { fusion_bytes_ = bytes; }
+
   // Fetches the first values: a LayerDone per layer follows, for the round
   // before this worker's first one.
   void Start(Outbox& out);
@@ -94,6 +98,7 @@ class WorkerMachine final : public Machine {
   // Of that step: layers that are pushed, and not yet sent, and their bytes.
   std::vector<int> held_;
   int64_t held_bytes_ = 0;
+  int64_t fusion_bytes_;
 
   // Of that step, in forward order: layers before the first are done, and those
   // before the second are gathered; see OnWait.

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/version.h"
+#include "common/plan/fusion_tuner.h"
 
 namespace nereus {
 
@@ -75,21 +76,26 @@ void AddOverlapFlag(CLI::App& app, Overlap& overlap) {
             "it is under way; none: nothing before the whole backward is over");
 }
 
-void AddFusionFlag(CLI::App& app, int64_t& bytes) {
+void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune) {
   app.add_option_function<std::string>(
          "--fusion",
-         [&bytes](const std::string& text) {
-           if (text == "off") {
+         [&bytes, &tune](const std::string& text) {
+           tune = text == "auto";
+           if (tune) {
+             bytes = FusionTuner::kBytesFirst;
+           } else if (text == "off") {
              bytes = kNoFusion;
            } else if (!absl::SimpleAtoi(text, &bytes) || bytes < 0 ||
                       bytes > kFusionBytesMax) {
              throw CLI::ValidationError(
-                 "--fusion", absl::StrCat("\"", text, "\" is neither off nor ",
-                                          "bytes from 0 to ", kFusionBytesMax));
+                 "--fusion",
+                 absl::StrCat("\"", text, "\" is neither off, auto nor ",
+                              "bytes from 0 to ", kFusionBytesMax));
            }
          },
          "a number of bytes: small layers share messages, and wait for each "
-         "other until so many bytes of them can go; off: each goes by itself")
+         "other until so many bytes of them can go; auto: the number is tuned "
+         "while training; off: each goes by itself")
       ->envname(FlagVariable("fusion"))
       ->type_name("BYTES")
       ->default_str(bytes == kNoFusion ? "off" : std::to_string(bytes));
@@ -98,7 +104,7 @@ void AddFusionFlag(CLI::App& app, int64_t& bytes) {
 void AddJobFlags(CLI::App& app, JobFlags& flags) {
   AddPlanFlags(app, flags.rules);
   AddOverlapFlag(app, flags.options.overlap);
-  AddFusionFlag(app, flags.options.fusion_bytes);
+  AddFusionFlag(app, flags.options.fusion_bytes, flags.options.tune_fusion);
   AddChoice(app, "optimizer", flags.options.optimizer_place,
             {{"server", OptimizerPlace::kServer},
              {"worker", OptimizerPlace::kWorker}},

@@ -67,7 +67,7 @@ struct JobFlags {
   JobOptions options;
 };
 void AddOverlapFlag(CLI::App& app, Overlap& overlap);
-void AddFusionFlag(CLI::App& app, int64_t& bytes);
+void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune);
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 
 // Parses; -1: go on. Otherwise the program is to exit with this code: 0 after

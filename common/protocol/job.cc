@@ -225,6 +225,10 @@ absl::Status JobOptions::Validate() const {
         absl::StrCat("fusion_bytes is ", fusion_bytes, ", must be from ",
                      kNoFusion, ", none, to ", kFusionBytesMax));
   }
+  if (tune_fusion && fusion_bytes == kNoFusion) {
+    return absl::InvalidArgumentError(
+        "fusion is to be tuned, and is off: it needs bytes to begin with");
+  }
   if (scale_loss && nan != NanPolicy::kSkip) {
     return absl::InvalidArgumentError(
         absl::StrCat("loss scaling looks for the scale at which gradients "

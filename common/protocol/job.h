@@ -77,6 +77,8 @@ struct JobOptions {
   // kNoFusion: each frame is a message, and goes at once. What a round comes to
   // does not depend on it.
   int64_t fusion_bytes = kNoFusion;
+  // fusion_bytes is where the coordinator begins to look for a better one.
+  bool tune_fusion = false;
 
   // Every shard has a copy on another server, which takes over when its own is
   // lost. Needs two shards.

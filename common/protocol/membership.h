@@ -30,6 +30,8 @@ namespace nereus {
 //     EpochReport             -->
 //                             <--   EpochStart: the job goes on
 //     CheckpointPart          -->   a shard's share is on disk
+//                             <--   SetFusion, with JobOptions::tune_fusion
+//     FusionTimed             -->
 //     Leave                   -->
 //                             <--   JobOver
 
@@ -140,8 +142,16 @@ struct Failure {
   std::string reason;
 };
 
-using MemberMessage = std::variant<JoinRequest, Resume, Heartbeat, LostPeer,
-                                   EpochReport, Leave, CheckpointPart, Failure>;
+// A worker's answer to SetFusion.
+struct FusionTimed {
+  int32_t trial = 0;
+  int64_t begun_step = 0;  // By now.
+  double step_seconds = 0;
+};
+
+using MemberMessage =
+    std::variant<JoinRequest, Resume, Heartbeat, LostPeer, EpochReport, Leave,
+                 CheckpointPart, Failure, FusionTimed>;
 
 // Who is missing, for people.
 struct Waiting {
@@ -156,6 +166,15 @@ struct Refusal {
 // Freeze, and report.
 struct PrepareEpoch {
   uint64_t target = 0;
+};
+
+// Workers hold back layers until there are so many bytes, from this step on,
+// and say what steps take then: of so many, 0 of none.
+struct SetFusion {
+  int32_t trial = 0;
+  int64_t bytes = 0;
+  int64_t from_step = 0;
+  int32_t steps = 0;
 };
 
 // One member of an epoch, as its peers see it.
@@ -195,8 +214,8 @@ struct JobOver {
   std::string reason;                    // Why it failed.
 };
 
-using CoordinatorMessage =
-    std::variant<Waiting, Refusal, PrepareEpoch, EpochStart, JobOver>;
+using CoordinatorMessage = std::variant<Waiting, Refusal, PrepareEpoch,
+                                        EpochStart, JobOver, SetFusion>;
 
 // A coordinator's view, for `nereusctl status`.
 struct JobStatus {

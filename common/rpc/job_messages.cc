@@ -341,6 +341,7 @@ v1::Job ToProto(const Job& job,
   message.set_nan(NanToProto(job.options.nan));
   message.set_overlap(OverlapToProto(job.options.overlap));
   message.set_fusion_bytes(job.options.fusion_bytes);
+  message.set_tune_fusion(job.options.tune_fusion);
   message.set_scale_loss(job.options.scale_loss);
   for (const StepVerdict& verdict : job.verdicts) {
     *message.add_verdicts() = ToProto(verdict);
@@ -390,6 +391,7 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   NEREUS_ASSIGN_OR_RETURN(job.options.overlap,
                           OverlapFromProto(message.overlap()));
   job.options.fusion_bytes = message.fusion_bytes();
+  job.options.tune_fusion = message.tune_fusion();
   job.options.scale_loss = message.scale_loss();
   for (const v1::StepVerdict& verdict : message.verdicts()) {
     job.verdicts.push_back(FromProto(verdict));

@@ -306,6 +306,10 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     *proto.mutable_checkpoint_part() = PartToProto(*part);
   } else if (const auto* failure = std::get_if<Failure>(&message)) {
     proto.set_failure(TextField(failure->reason));
+  } else if (const auto* timed = std::get_if<FusionTimed>(&message)) {
+    proto.mutable_fusion_timed()->set_trial(timed->trial);
+    proto.mutable_fusion_timed()->set_begun_step(timed->begun_step);
+    proto.mutable_fusion_timed()->set_step_seconds(timed->step_seconds);
   }
   return proto;
 }
@@ -338,6 +342,11 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
     }
     case v1::MemberMessage::kFailure:
       return Failure{message.failure()};
+    case v1::MemberMessage::kFusionTimed: {
+      const v1::FusionTimed& timed = message.fusion_timed();
+      return FusionTimed{timed.trial(), timed.begun_step(),
+                         timed.step_seconds()};
+    }
     case v1::MemberMessage::MESSAGE_NOT_SET:
       break;
   }
@@ -358,6 +367,11 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
   } else if (const auto* over = std::get_if<JobOver>(&message)) {
     proto.mutable_job_over()->set_state(ToProto(over->state));
     proto.mutable_job_over()->set_reason(TextField(over->reason));
+  } else if (const auto* set = std::get_if<SetFusion>(&message)) {
+    proto.mutable_set_fusion()->set_trial(set->trial);
+    proto.mutable_set_fusion()->set_bytes(set->bytes);
+    proto.mutable_set_fusion()->set_from_step(set->from_step);
+    proto.mutable_set_fusion()->set_steps(set->steps);
   }
   return proto;
 }
@@ -383,6 +397,15 @@ absl::StatusOr<CoordinatorMessage> FromProto(
       NEREUS_ASSIGN_OR_RETURN(const JobState state,
                               FromProto(message.job_over().state()));
       return JobOver{state, message.job_over().reason()};
+    }
+    case v1::CoordinatorMessage::kSetFusion: {
+      const v1::SetFusion& set = message.set_fusion();
+      if (set.bytes() < 0 || set.bytes() > kFusionBytesMax || set.steps() < 0) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "fusion of ", set.bytes(), " bytes, measured for ", set.steps(),
+            " steps: up to ", kFusionBytesMax, ", and no less than 0"));
+      }
+      return SetFusion{set.trial(), set.bytes(), set.from_step(), set.steps()};
     }
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       break;

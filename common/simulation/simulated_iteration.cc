@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "common/plan/fusion_tuner.h"
 #include "common/plan/placement.h"
 #include "common/plan/traffic.h"
 #include "server/shard.h"
@@ -281,6 +282,18 @@ IterationResult IterationSimulation::Result(const WhatIf& what_if) const {
   return result;
 }
 
+absl::StatusOr<IterationResult> SimulateWith(const WhatIf& what_if,
+                                             const Plan& plan,
+                                             const WhatIfProgress& progress) {
+  NEREUS_ASSIGN_OR_RETURN(JobPtr job, MakeSimulatedJob(what_if, plan));
+  IterationSimulation simulation(what_if, std::move(job));
+  simulation.Run(progress);
+  IterationResult result = simulation.Result(what_if);
+  result.plan = plan;
+  result.fusion_bytes = what_if.fusion_bytes;
+  return result;
+}
+
 }  // namespace
 
 absl::Status WhatIf::Validate() const {
@@ -335,13 +348,19 @@ absl::Status WhatIf::Validate() const {
 absl::StatusOr<IterationResult> SimulateIterations(
     const WhatIf& what_if, const WhatIfProgress& progress) {
   NEREUS_RETURN_IF_ERROR(what_if.Validate());
-  NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(what_if.layers, what_if.plan));
-  NEREUS_ASSIGN_OR_RETURN(JobPtr job, MakeSimulatedJob(what_if, plan));
-  IterationSimulation simulation(what_if, std::move(job));
-  simulation.Run(progress);
-  IterationResult result = simulation.Result(what_if);
-  result.plan = std::move(plan);
-  return result;
+  NEREUS_ASSIGN_OR_RETURN(const Plan plan,
+                          MakePlan(what_if.layers, what_if.plan));
+  if (!what_if.tune_fusion) return SimulateWith(what_if, plan, progress);
+  WhatIf trial = what_if;
+  FusionTuner tuner;
+  while (!tuner.done()) {
+    trial.fusion_bytes = tuner.next();
+    NEREUS_ASSIGN_OR_RETURN(const IterationResult result,
+                            SimulateWith(trial, plan, progress));
+    tuner.Observe(absl::ToDoubleSeconds(result.iteration));
+  }
+  trial.fusion_bytes = tuner.best();
+  return SimulateWith(trial, plan, progress);
 }
 
 }  // namespace nereus

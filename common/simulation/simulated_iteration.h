@@ -30,6 +30,7 @@ struct WhatIf {
 
   Overlap overlap = Overlap::kWaitFree;
   int64_t fusion_bytes = kNoFusion;  // JobOptions'.
+  bool tune_fusion = false;          // The result is that of the best one.
   // What each message costs a node's processor, when it leaves and when it
   // arrives.
   absl::Duration message_time = absl::ZeroDuration();
@@ -58,6 +59,7 @@ inline constexpr int64_t kSimulatedNodesMax = 4096;
 // then, and what counts is the time from one backward's end to the next one's.
 struct IterationResult {
   Plan plan;
+  int64_t fusion_bytes = kNoFusion;  // As asked for, or as tuned.
 
   absl::Duration iteration;  // The mean of those that were measured.
   // Of that, what the device of the worker that had most to do was computing:

@@ -70,6 +70,11 @@ void SimulatedCluster::TryStep(Process& process) {
   }
   if (process.left || process.step >= steps_wanted_) return;
   if (!process.worker->BeginStep(process.step)) return;
+  // Each worker another one, at any step: nothing but the time depends on it.
+  if (options_.job.tune_fusion) {
+    process.worker->SetFusion(
+        static_cast<int64_t>(random_.Below(int64_t{1} << 18)));
+  }
   process.idle = false;
   process.layers_left = static_cast<int>(workload_.layers.size());
   const int last = process.layers_left - 1;

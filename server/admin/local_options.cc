@@ -65,7 +65,10 @@ std::vector<std::string> JobArguments(const LocalOptions& options) {
   arguments.push_back(
       absl::StrCat("--overlap=", OverlapName(options.job.overlap)));
   if (options.job.fusion_bytes != kNoFusion) {
-    arguments.push_back(absl::StrCat("--fusion=", options.job.fusion_bytes));
+    arguments.push_back(
+        options.job.tune_fusion
+            ? "--fusion=auto"
+            : absl::StrCat("--fusion=", options.job.fusion_bytes));
   }
   if (options.job.backup) arguments.push_back("--backup=1");
   if (options.restarts > 0) {

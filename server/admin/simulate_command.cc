@@ -12,10 +12,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
+#include "common/flags/model_file.h"
 #include "common/plan/compute_times.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/model_table.h"
-#include "common/flags/model_file.h"
 #include "server/admin/quantity.h"
 #include "server/admin/simulate_report.h"
 
@@ -101,7 +101,7 @@ void SimulateCommand::AddClusterFlags() {
           "what each message costs a machine, sent and received, beside its "
           "bytes: 30us");
   AddOverlapFlag(*subcommand_, overlap_);
-  AddFusionFlag(*subcommand_, fusion_bytes_);
+  AddFusionFlag(*subcommand_, fusion_bytes_, tune_fusion_);
 }
 
 void SimulateCommand::AddComputeFlags() {
@@ -202,6 +202,7 @@ absl::StatusOr<WhatIf> SimulateCommand::MakeWhatIf() const {
                           Flag("message-time", ParseTime(message_time_)));
   what_if.overlap = overlap_;
   what_if.fusion_bytes = fusion_bytes_;
+  what_if.tune_fusion = tune_fusion_;
   what_if.iterations = iterations_;
   what_if.seed = seed_;
   return what_if;

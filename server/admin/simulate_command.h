@@ -46,6 +46,7 @@ class SimulateCommand : public Command {
   PlanRules rules_;
   Overlap overlap_ = Overlap::kWaitFree;
   int64_t fusion_bytes_ = kNoFusion;
+  bool tune_fusion_ = false;
   std::string message_time_ = "0s";
   int iterations_ = 1;
   uint64_t seed_ = 0;

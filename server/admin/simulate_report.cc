@@ -46,8 +46,9 @@ std::string FormatQuestion(const SimulateReport& report) {
       asked.plan.rules.scheme_name(), ", cost ",
       CostKindName(asked.plan.rules.cost), ", wire ",
       WireTypeName(asked.plan.rules.wire), ", overlap ",
-      OverlapName(asked.overlap), ", fusion ", FusionName(asked.fusion_bytes),
-      "\n", FormatBitRate(asked.node_rate * kBitsPerByte),
+      OverlapName(asked.overlap), ", fusion ",
+      FusionName(report.result.fusion_bytes), "\n",
+      FormatBitRate(asked.node_rate * kBitsPerByte),
       " a node, each way, latency ", absl::FormatDuration(asked.latency));
   if (asked.jitter > absl::ZeroDuration()) {
     absl::StrAppend(&text, " to ",
@@ -143,9 +144,9 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"cost", std::string(CostKindName(asked.plan.rules.cost))},
       {"wire", std::string(WireTypeName(asked.plan.rules.wire))},
       {"overlap", std::string(OverlapName(asked.overlap))},
-      {"fusion_bytes", asked.fusion_bytes == kNoFusion
+      {"fusion_bytes", report.result.fusion_bytes == kNoFusion
                            ? Json(nullptr)
-                           : Json(asked.fusion_bytes)},
+                           : Json(report.result.fusion_bytes)},
       {"bandwidth_bits_per_second", bandwidth},
       {"latency_seconds", absl::ToDoubleSeconds(asked.latency)},
       {"jitter_seconds", absl::ToDoubleSeconds(asked.jitter)},

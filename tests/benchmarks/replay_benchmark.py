@@ -31,6 +31,7 @@ from hosts import Hosts
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 CONTROL_PORT = 7700
 WARM_UP = 3  # Steps that do not count.
+TUNING = 400  # The same, where fusion is tuned.
 LIMIT = 300  # Seconds for one run.
 
 # name, kind, m, n, parameters, rows per sample
@@ -77,7 +78,8 @@ def cases():
             {f"{scheme} {fusion}":
              [f"--scheme={scheme}", f"--fusion={fusion}"]
              for scheme in ("server", "ring")
-             for fusion in ("off", "0", "65536", "262144")}, {}),
+             for fusion in ("off", "0", "16384", "65536", "262144", "1048576",
+                            "auto")}, {}),
         "wire": Case(
             "20 equal layers, little compute", EQUAL, 1, 0.01, 0.02,
             {f"{scheme} {wire}": [f"--scheme={scheme}", f"--wire={wire}"]
@@ -171,6 +173,10 @@ class Job:
 
 def measure(hosts, case, flags, steps):
     """Seconds of all steps that count."""
+    warm_up = WARM_UP
+    if "--fusion=auto" in flags:
+        steps += TUNING
+        warm_up += TUNING
     with tempfile.TemporaryDirectory() as folder:
         job = Job(hosts, case, flags, steps, folder)
         try:
@@ -178,7 +184,7 @@ def measure(hosts, case, flags, steps):
         finally:
             job.kill()
     return [seconds for result in results
-            for seconds in result["step_seconds"][WARM_UP:]]
+            for seconds in result["step_seconds"][warm_up:]]
 
 
 def predict(hosts, case, flags, message_time):

@@ -139,6 +139,12 @@ void CheckConverted(const EpochReport&) {}
 void CheckConverted(const Leave&) {}
 void CheckConverted(const CheckpointPart&) {}
 void CheckConverted(const Failure&) {}
+void CheckConverted(const FusionTimed&) {}  // FusionTuning::Check.
+void CheckConverted(const SetFusion& set) {
+  ASSERT_GE(set.bytes, 0);
+  ASSERT_LE(set.bytes, kFusionBytesMax);
+  ASSERT_GE(set.steps, 0);
+}
 
 void CheckConverted(const Waiting&) {}
 void CheckConverted(const PrepareEpoch&) {}

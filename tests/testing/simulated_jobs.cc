@@ -49,6 +49,8 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
   options.job.overlap = kOverlaps[random.Below(3)];
   constexpr int64_t kFusion[] = {kNoFusion, 0, 1000, 300000};
   options.job.fusion_bytes = kFusion[random.Below(4)];
+  options.job.tune_fusion =
+      options.job.fusion_bytes != kNoFusion && random.Chance(0.3);
   if (random.Chance(0.4)) options.rules.wire = kWireTypes[random.Below(3)];
   return options;
 }

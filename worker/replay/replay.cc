@@ -17,6 +17,9 @@ using Json = nlohmann::ordered_json;
 // Any values: what they are changes nothing about how they travel.
 constexpr float kValue = 1e-3f;
 
+// Later than this it is not the sleep's fault: the device was idle.
+constexpr absl::Duration kSleepErrorMax = absl::Microseconds(500);
+
 constexpr int64_t kReplayStepsMax = int64_t{1} << 30;
 
 Json LayerJson(const LayerReport& layer) {
@@ -71,8 +74,13 @@ std::vector<LayerBinding> Replay::Bindings() {
 }
 
 void Replay::Compute(absl::Duration time) {
-  device_free_at_ = std::max(device_free_at_, SteadyNow()) + time;
-  absl::SleepFor(device_free_at_ - SteadyNow());
+  if (time == absl::ZeroDuration()) return;
+  // A sleep lasts longer than it should, and hundreds of short ones much
+  // longer: the next one makes up for it.
+  const absl::Time now = SteadyNow();
+  if (now - device_free_at_ > kSleepErrorMax) device_free_at_ = now;
+  device_free_at_ += time;
+  absl::SleepFor(device_free_at_ - now);
 }
 
 absl::Status Replay::Forward(Client* client) {

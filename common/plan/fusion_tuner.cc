@@ -1,0 +1,170 @@
+#include "common/plan/fusion_tuner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "common/base/logging.h"
+
+namespace nereus {
+namespace {
+
+constexpr double kXMin = 10;  // log2(kBytesMin)
+constexpr double kXMax = 26;
+constexpr double kXStep = 0.25;  // A grid fine enough for a flat optimum.
+
+// What is tried before there is anything to learn from.
+constexpr double kFirst[] = {16, 12, 20};
+
+// Relative: below this a threshold is as good as another.
+constexpr double kImprovementMin = 0.005;
+
+// A Gaussian process of a few points, with times scaled to mean 0 and variance
+// 1; see Rasmussen and Williams, "Gaussian Processes for Machine Learning",
+// algorithm 2.1.
+class Process {
+ public:
+  // `noise`: variance of a measurement. `length`: over which times change.
+  Process(const std::vector<double>& x, const std::vector<double>& y,
+          double length, double noise)
+      : x_(x), length_(length) {
+    const size_t n = x.size();
+    factor_.assign(n, std::vector<double>(n, 0.0));
+    for (size_t i = 0; i < n; ++i) {
+      for (size_t j = 0; j <= i; ++j) {
+        double sum = Covariance(x[i], x[j]) + (i == j ? noise : 0.0);
+        for (size_t k = 0; k < j; ++k) sum -= factor_[i][k] * factor_[j][k];
+        factor_[i][j] = i == j ? std::sqrt(sum) : sum / factor_[j][j];
+      }
+    }
+    const std::vector<double> half = SolveLower(y);
+    weights_ = SolveUpper(half);
+    for (size_t i = 0; i < n; ++i) {
+      log_likelihood_ -= 0.5 * half[i] * half[i] + std::log(factor_[i][i]);
+    }
+  }
+
+  // But for a constant.
+  double log_likelihood() const { return log_likelihood_; }
+
+  // Mean and standard deviation at `x`.
+  std::pair<double, double> At(double x) const {
+    std::vector<double> covariance;
+    for (const double each : x_) covariance.push_back(Covariance(x, each));
+    double mean = 0;
+    for (size_t i = 0; i < x_.size(); ++i) mean += covariance[i] * weights_[i];
+    double variance = 1;
+    for (const double each : SolveLower(covariance)) variance -= each * each;
+    return {mean, std::sqrt(std::max(variance, 0.0))};
+  }
+
+ private:
+  double Covariance(double a, double b) const {
+    const double distance = (a - b) / length_;
+    return std::exp(-0.5 * distance * distance);
+  }
+  // factor_ * result = y, and the same with factor_ transposed.
+  std::vector<double> SolveLower(std::vector<double> y) const {
+    for (size_t i = 0; i < y.size(); ++i) {
+      for (size_t k = 0; k < i; ++k) y[i] -= factor_[i][k] * y[k];
+      y[i] /= factor_[i][i];
+    }
+    return y;
+  }
+  std::vector<double> SolveUpper(std::vector<double> y) const {
+    for (size_t i = y.size(); i-- > 0;) {
+      for (size_t k = i + 1; k < y.size(); ++k) y[i] -= factor_[k][i] * y[k];
+      y[i] /= factor_[i][i];
+    }
+    return y;
+  }
+
+  const std::vector<double>& x_;
+  const double length_;
+  std::vector<std::vector<double>> factor_;  // Cholesky, lower.
+  std::vector<double> weights_;
+  double log_likelihood_ = 0;
+};
+
+// The process that explains the measurements best.
+Process Fit(const std::vector<double>& x, const std::vector<double>& y) {
+  std::pair<double, double> best = {4.0, 0.01};
+  double best_likelihood = -std::numeric_limits<double>::infinity();
+  for (const double length : {1.0, 1.5, 2.5, 4.0, 6.0, 10.0}) {
+    for (const double noise : {1e-5, 0.001, 0.01, 0.05, 0.2}) {
+      const double likelihood = Process(x, y, length, noise).log_likelihood();
+      if (likelihood <= best_likelihood) continue;
+      best_likelihood = likelihood;
+      best = {length, noise};
+    }
+  }
+  return Process(x, y, best.first, best.second);
+}
+
+// By how much less than `least` a normal variable is expected to be, where it
+// is less; Jones et al., "Efficient Global Optimization", equation 15.
+double ExpectedImprovement(double mean, double deviation, double least) {
+  if (deviation < 1e-9) return std::max(least - mean, 0.0);
+  const double z = (least - mean) / deviation;
+  const double density = std::exp(-0.5 * z * z) / std::sqrt(2 * M_PI);
+  const double below = 0.5 * std::erfc(-z / std::sqrt(2.0));
+  return (least - mean) * below + deviation * density;
+}
+
+int64_t BytesOf(double x) {
+  return static_cast<int64_t>(std::llround(std::exp2(x)));
+}
+
+}  // namespace
+
+void FusionTuner::Observe(double seconds) {
+  NEREUS_CHECK(!done_ && seconds > 0) << seconds;
+  trials_.push_back({std::log2(static_cast<double>(next_)), seconds});
+  Learn();
+  if (trials() == kTrialsMax) done_ = true;
+  if (trials_.size() < std::size(kFirst)) {
+    done_ = false;
+    next_ = BytesOf(kFirst[trials_.size()]);
+  }
+}
+
+void FusionTuner::Learn() {
+  const auto count = static_cast<double>(trials_.size());
+  double mean = 0;
+  for (const Trial& trial : trials_) mean += trial.seconds / count;
+  double variance = 0;
+  for (const Trial& trial : trials_) {
+    variance += (trial.seconds - mean) * (trial.seconds - mean) / count;
+  }
+  // Where all is equal there is nothing to find.
+  const double scale = std::sqrt(variance);
+  done_ = scale < kImprovementMin * mean;
+  std::vector<double> x;
+  std::vector<double> y;
+  for (const Trial& trial : trials_) {
+    x.push_back(trial.x);
+    y.push_back(done_ ? 0.0 : (trial.seconds - mean) / scale);
+  }
+  const Process process = Fit(x, y);
+  double least = std::numeric_limits<double>::infinity();
+  for (const Trial& trial : trials_) {
+    const double expected = process.At(trial.x).first;
+    if (expected >= least) continue;
+    least = expected;
+    best_ = BytesOf(trial.x);
+    best_seconds_ = trial.seconds;
+  }
+  if (done_) return;
+  double best_improvement = 0;
+  for (double at = kXMin; at <= kXMax; at += kXStep) {
+    const auto [expected, deviation] = process.At(at);
+    const double improvement = ExpectedImprovement(expected, deviation, least);
+    if (improvement <= best_improvement) continue;
+    best_improvement = improvement;
+    next_ = BytesOf(at);
+  }
+  done_ = best_improvement * scale < kImprovementMin * best_seconds_;
+}
+
+}  // namespace nereus
