@@ -47,7 +47,7 @@ absl::Status Coordinator::StartJob() {
   const std::vector<LayerSpec>& layers = worker->request.layers;
   PlanOptions plan_options;
   plan_options.cluster = {options_.workers, options_.shards};
-  plan_options.rules = options_.rules;
+  plan_options.rules = RulesFor(options_.job_options, options_.rules);
   absl::StatusOr<Plan> plan = MakePlan(layers, plan_options);
   if (!plan.ok()) {
     return absl::InvalidArgumentError(

@@ -88,7 +88,8 @@ absl::Status CoordinatorOptions::Validate() const {
         absl::StrCat("backup needs 2 shards or more, there is ", shards,
                      ": a shard's copy is on another server"));
   }
-  return job_options.Validate();
+  NEREUS_RETURN_IF_ERROR(job_options.Validate());
+  return RulesFor(job_options, rules).Validate();
 }
 
 }  // namespace nereus

@@ -39,7 +39,7 @@ Shard::Shard(JobPtr job, int index, PeerId self)
     slot_of_chunk_[i] = static_cast<int>(slots_.size());
     AggregationRound aggregation(/*contributors=*/1, chunks[i].length,
                                  sum_order());
-    Slot slot(std::move(aggregation));
+    Slot slot(std::move(aggregation), chunks[i].length);
     slot.chunk = chunks[i];
     Reopen(slot);
     slots_.push_back(std::move(slot));
@@ -62,6 +62,7 @@ void Shard::Load(Outbox& out) {
     slot.parameters = Buffer::Allocate(bytes);
     slot.state = Buffer::Allocate(bytes * job_->state_arrays);
     slot.round = job_->base_round + 1;
+    slot.updates = slot.round;
     Reopen(slot);
     load.values.push_back({slot.chunk.layer, slot.chunk.offset,
                            slot.chunk.length, slot.parameters, slot.state});
@@ -90,6 +91,7 @@ void Shard::Enter(Outbox& out) {
   for (Slot& slot : slots_) {
     if (!serves()) SayWhatIsHere(slot, out);
     CloseUnlessAwaited(slot, out);
+    if (job_->partial()) AdvancePartial(slot, out);
   }
 }
 
@@ -115,6 +117,7 @@ void Shard::Reopen(Slot& slot) const {
   slot.pulled.assign(job_->workers.size(), kInitialRound - 1);
   slot.repeated.assign(job_->workers.size(), kInitialRound - 1);
   slot.early_pulls.clear();
+  if (job_->partial()) slot.partial.SetWorkers(job_->workers);
 }
 
 int Shard::ContributorsOf(const Slot& slot) const {
@@ -207,10 +210,16 @@ absl::StatusOr<Landing> Shard::OnPullHeader(const Slot& slot,
 
 bool Shard::MayGather(const Slot& slot, const FrameHeader& header,
                       int position) const {
-  return job_->decoupled() &&
-         !PassesServers(job_->routes[slot.chunk.layer].scheme) &&
-         header.round >= job_->workers[position].first_step &&
-         header.round >= slot.round - 1 && header.round <= slot.round;
+  const bool takes_part =
+      job_->decoupled() &&
+      !PassesServers(job_->routes[slot.chunk.layer].scheme) &&
+      header.round >= job_->workers[position].first_step;
+  if (job_->partial()) {
+    // It may ask before all of its contribution is here.
+    return takes_part && header.round <= CountedOf(slot, position) + 1;
+  }
+  return takes_part && header.round >= slot.round - 1 &&
+         header.round <= slot.round;
 }
 
 absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
@@ -246,6 +255,9 @@ absl::StatusOr<Landing> Shard::OnWorkerHeader(const Slot& slot,
   }
   if (header.kind != FrameKind::kContribution) {
     return Refuse(header, "shards take contributions, pulls and owned layers");
+  }
+  if (job_->partial() && header.round != kInitialRound) {
+    return OnPartialHeader(slot, header, position);
   }
   NEREUS_RETURN_IF_ERROR(CheckContribution(slot, header, position));
   NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
@@ -286,6 +298,9 @@ void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
                         out);
     return;
   }
+  if (job_->partial() && frame.header.round != kInitialRound) {
+    return OnPartialFrame(slot, frame, position, out);
+  }
   if (frame.header.round < slot.round || slot.closing) {
     slot.repeated[position] = frame.header.round;
     Pull(slot, {from.rank, frame.header.round}, out);
@@ -302,7 +317,7 @@ FrameHeader Shard::ResultHeader(const Slot& slot, int64_t round) const {
 }
 
 void Shard::Pull(Slot& slot, EarlyPull pull, Outbox& out) {
-  if (pull.round >= slot.round || !MayShow(slot)) {
+  if (!MayHave(slot, pull) || !MayShow(slot)) {
     slot.early_pulls.push_back(pull);
   } else {
     SendValues(slot, pull.rank, pull.round, out);
@@ -376,7 +391,9 @@ void Shard::Close(Slot& slot, Outbox& out) {
   }
   Buffer result;
   if (job_->options.optimizer_place == OptimizerPlace::kServer) {
-    if (!slot.skipped) Update(slot, out);
+    if (!slot.skipped) {
+      Update(slot, slot.round, slot.aggregation.sum(), slot.scale, out);
+    }
     result = slot.parameters;
   } else {
     result = slot.aggregation.ExchangeSum(std::move(slot.average));
@@ -413,7 +430,8 @@ void Shard::CloseInitial(Slot& slot, Outbox& out) {
   ServeEarlyPulls(slot, out);
 }
 
-void Shard::Update(Slot& slot, Outbox& out) {
+void Shard::Update(Slot& slot, int64_t step, const Buffer& sum, float scale,
+                   Outbox& out) {
   // Frames of the last result may still be on their way to a slow worker: they
   // keep those bytes, and the new parameters get memory of their own.
   Buffer updated = slot.parameters.unique() || slot.parameters.data() == nullptr
@@ -424,9 +442,8 @@ void Shard::Update(Slot& slot, Outbox& out) {
         std::exchange(slot.state, Buffer::Allocate(slot.state.bytes()));
     out.Add(CopyValues{slot.state, saved});
   }
-  out.Add(UpdateParameters{job_->options.optimizer, slot.round, slot.scale,
-                           slot.aggregation.sum(), slot.parameters, slot.state,
-                           updated});
+  out.Add(UpdateParameters{job_->options.optimizer, step, scale, sum,
+                           slot.parameters, slot.state, updated});
   slot.parameters = std::move(updated);
 }
 
@@ -448,7 +465,7 @@ int64_t Shard::held_bytes() const {
   int64_t bytes = stored_bytes() + collector_.held_bytes();
   for (const Slot& slot : slots_) {
     bytes += slot.average.bytes() + slot.aggregation.held_bytes() +
-             slot.incoming.held_bytes();
+             slot.partial.held_bytes() + slot.incoming.held_bytes();
   }
   return bytes;
 }
@@ -466,7 +483,10 @@ std::optional<Shard::OpenRound> Shard::oldest_open_round() const {
   if (oldest == nullptr) return std::nullopt;
   OpenRound open{oldest->chunk.layer, oldest->round, {}};
   if (oldest->closing) open.missing_copy = holders().copy;
-  for (const int position : oldest->aggregation.MissingContributors()) {
+  const bool partial = job_->partial() && oldest->round != kInitialRound;
+  for (const int position : partial
+                                ? AwaitedFor(*oldest)
+                                : oldest->aggregation.MissingContributors()) {
     open.missing_workers.push_back(job_->workers[position].rank);
   }
   return open;

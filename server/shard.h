@@ -15,6 +15,7 @@
 #include "server/aggregation_round.h"
 #include "server/checkpoint_collector.h"
 #include "server/chunk_copy.h"
+#include "server/partial_sum.h"
 
 namespace nereus {
 
@@ -53,6 +54,11 @@ namespace nereus {
 //
 // With NanPolicy::kSkip a round with all contributions waits for the verdict on
 // its step, and is closed without an update if that is skipped.
+//
+// With a partial quorum (Job::partial) a round closes as soon as JobOptions::
+// quorum, staleness and resync_every let it. Contributions to rounds that are
+// closed already count in the open one, and their workers are answered at once,
+// with the parameters as of now (shard_partial.cc).
 //
 // A checkpoint of a round is collected by reference: the next update of a chunk
 // that is still to be written goes to memory of its own.
@@ -121,6 +127,9 @@ class Shard final : public Machine {
   int64_t open_round(int layer, int chunk) const {
     return SlotOf(layer, chunk).round;
   }
+  const PartialSum& partial_sum(int layer, int chunk) const {
+    return SlotOf(layer, chunk).partial;
+  }
 
  private:
   // What a server knows of the copy of one chunk.
@@ -139,7 +148,8 @@ class Shard final : public Machine {
 
   // One chunk's state.
   struct Slot {
-    explicit Slot(AggregationRound round) : aggregation(std::move(round)) {}
+    explicit Slot(AggregationRound round, int64_t elements)
+        : aggregation(std::move(round)), partial(elements) {}
 
     Chunk chunk;
     // The open one; kInitialRound until the initial parameters are there.
@@ -149,6 +159,8 @@ class Shard final : public Machine {
     uint64_t completed_in = 0;
     uint64_t closed_in = 0;
     AggregationRound aggregation;
+    PartialSum partial;   // Instead, with a partial quorum.
+    int64_t updates = 0;  // The same: for the optimizer.
     Buffer parameters;
     Buffer state;    // Of the optimizer.
     Buffer average;  // OptimizerPlace::kWorker: of the last closed round.
@@ -206,7 +218,9 @@ class Shard final : public Machine {
   void CloseUnlessAwaited(Slot& slot, Outbox& out);
   void Close(Slot& slot, Outbox& out);
   void CloseInitial(Slot& slot, Outbox& out);
-  void Update(Slot& slot, Outbox& out);
+  // With the mean gradient times 1 / `scale`.
+  void Update(Slot& slot, int64_t step, const Buffer& sum, float scale,
+              Outbox& out);
   // Hands what is held to a checkpoint of `round`, if one is made of it.
   void Collect(const Slot& slot, int64_t round, Outbox& out);
   void Load(Outbox& out);
@@ -214,6 +228,26 @@ class Shard final : public Machine {
   void Reopen(Slot& slot) const;
   void Enter(Outbox& out);
   int ContributorsOf(const Slot& slot) const;
+
+  // With a partial quorum (shard_partial.cc).
+  absl::StatusOr<Landing> OnPartialHeader(const Slot& slot,
+                                          const FrameHeader& header,
+                                          int position) const;
+  void OnPartialFrame(Slot& slot, const Frame& frame, int position,
+                      Outbox& out);
+  // Closes the rounds that may be.
+  void AdvancePartial(Slot& slot, Outbox& out);
+  // The positions of those whose contributions the open round waits for.
+  std::vector<int> AwaitedFor(const Slot& slot) const;
+  // Whether a worker may have the values that it has asked for.
+  bool MayHave(const Slot& slot, const EarlyPull& pull) const;
+  // How many steps workers may be ahead of the open round.
+  int64_t steps_ahead() const {
+    return job_->options.quorum == Quorum::kEach ? job_->options.staleness : 0;
+  }
+  int64_t CountedOf(const Slot& slot, int position) const {
+    return slot.partial.counted(job_->workers[position].rank);
+  }
 
   // With the copy, on either side (shard_copy.cc).
   const ShardHolders& holders() const { return job_->holders[index_]; }

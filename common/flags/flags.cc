@@ -76,6 +76,26 @@ void AddOverlapFlag(CLI::App& app, Overlap& overlap) {
             "it is under way; none: nothing before the whole backward is over");
 }
 
+void AddQuorumFlags(CLI::App& app, JobOptions& options) {
+  AddChoice(app, "quorum", options.quorum,
+            {{"all", Quorum::kAll},
+             {"majority", Quorum::kMajority},
+             {"solo", Quorum::kSolo},
+             {"each", Quorum::kEach}},
+            "whose gradients close a round: all; solo: the first one's, and "
+            "majority: those of a worker drawn for each round, where late ones "
+            "count in a later round (eager-SGD); each: every gradient is an "
+            "update by itself (SSP)");
+  AddFlag(app, "staleness", options.staleness,
+          "with any quorum but all: how many steps a worker may be ahead of "
+          "the slowest one")
+      ->check(CLI::Range(int64_t{0}, kStalenessMax));
+  AddFlag(app, "resync", options.resync_every,
+          "with quorum majority or solo: every so many rounds, one waits for "
+          "all; 0: never")
+      ->check(CLI::Range(int64_t{0}, kStepMax));
+}
+
 void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune) {
   app.add_option_function<std::string>(
          "--fusion",
@@ -105,6 +125,7 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
   AddPlanFlags(app, flags.rules);
   AddOverlapFlag(app, flags.options.overlap);
   AddFusionFlag(app, flags.options.fusion_bytes, flags.options.tune_fusion);
+  AddQuorumFlags(app, flags.options);
   AddChoice(app, "optimizer", flags.options.optimizer_place,
             {{"server", OptimizerPlace::kServer},
              {"worker", OptimizerPlace::kWorker}},

@@ -52,6 +52,9 @@ absl::StatusOr<std::vector<SchemeChoice>> Choose(
     return std::vector<SchemeChoice>(
         layers.size(), {Scheme::kServer, "one worker has no peer to send to"});
   }
+  if (const std::string& why = options.rules.servers_only; !why.empty()) {
+    return std::vector<SchemeChoice>(layers.size(), {Scheme::kServer, why});
+  }
   if (!options.rules.forced.has_value()) {
     return MakeCostFunction(options.rules.cost)
         ->Choose(layers, options.cluster);
@@ -98,6 +101,14 @@ absl::StatusOr<CostKind> ParseCostKind(absl::string_view name) {
                    "\", known is bytes"));
 }
 
+absl::Status PlanRules::Validate() const {
+  const bool fits = !forced.has_value() || !PassesServers(*forced);
+  if (servers_only.empty() || fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("scheme ", SchemeName(*forced),
+                   " goes past the servers: ", servers_only));
+}
+
 std::string PlanRules::scheme_name() const {
   return forced.has_value() ? std::string(SchemeName(*forced)) : "auto";
 }
@@ -115,6 +126,7 @@ absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
                               const PlanOptions& options) {
   NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
   NEREUS_RETURN_IF_ERROR(options.cluster.Validate());
+  NEREUS_RETURN_IF_ERROR(options.rules.Validate());
   NEREUS_ASSIGN_OR_RETURN(const std::vector<SchemeChoice> choices,
                           Choose(layers, options));
   NEREUS_CHECK(choices.size() == layers.size())

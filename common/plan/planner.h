@@ -90,6 +90,12 @@ struct PlanRules {
 
   WireType wire = WireType::kFloat32;  // Of every layer.
 
+  // Why all layers have to go through the servers; empty: they have not.
+  std::string servers_only;
+
+  // OK, or kInvalidArgument: what does not go together, and why.
+  absl::Status Validate() const;
+
   // "auto", or the forced scheme's name.
   std::string scheme_name() const;
 };
@@ -103,7 +109,8 @@ struct PlanOptions {
 // forced: it has no peer to send to, and the paper's rule, 0 <= 0, would say
 // factors. Pure: equal arguments give equal plans on every machine.
 //
-// Errors: kInvalidArgument, bad layers or cluster.
+// Errors: kInvalidArgument, bad layers or cluster, or a scheme that is forced
+// although all layers have to go through the servers.
 absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
                               const PlanOptions& options);
 

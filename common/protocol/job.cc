@@ -179,6 +179,43 @@ absl::Status CheckHolders(const Job& job, int shards) {
   return absl::OkStatus();
 }
 
+// What does not go together with rounds that close without some.
+absl::Status CheckPartial(const JobOptions& options) {
+  const std::string quorum =
+      absl::StrCat("quorum ", QuorumName(options.quorum));
+  const auto refuse = [&](absl::string_view what, absl::string_view why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " does not go with ", quorum, ": ", why));
+  };
+  if (options.optimizer_place == OptimizerPlace::kWorker) {
+    return refuse("optimizer worker",
+                  "a worker that misses a round's mean would drift from the "
+                  "others");
+  }
+  if (options.nan == NanPolicy::kSkip) {
+    return refuse("nan skip", "a step's verdict waits for everybody's vote");
+  }
+  if (options.deterministic) {
+    return refuse("deterministic", "who is in a round depends on when it came");
+  }
+  if (options.backup) {
+    return refuse(
+        "backup",
+        "a copy follows whole rounds, and has no part in the sum that "
+        "is open");
+  }
+  if (options.quorum == Quorum::kEach && options.resync_every > 0) {
+    return refuse("resync", "no round waits for anybody but by staleness");
+  }
+  if (options.staleness < 0 || options.staleness > kStalenessMax ||
+      options.resync_every < 0 || options.resync_every > kStepMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("staleness is ", options.staleness, " and resync_every ",
+                     options.resync_every, ", must be in [0, ", kStepMax, "]"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::string_view OptimizerPlaceName(OptimizerPlace place) {
@@ -205,6 +242,20 @@ absl::string_view NanPolicyName(NanPolicy policy) {
   return "unknown";
 }
 
+absl::string_view QuorumName(Quorum quorum) {
+  switch (quorum) {
+    case Quorum::kAll:
+      return "all";
+    case Quorum::kMajority:
+      return "majority";
+    case Quorum::kSolo:
+      return "solo";
+    case Quorum::kEach:
+      return "each";
+  }
+  return "unknown";
+}
+
 absl::string_view OverlapName(Overlap overlap) {
   switch (overlap) {
     case Overlap::kNone:
@@ -225,6 +276,7 @@ absl::Status JobOptions::Validate() const {
         absl::StrCat("fusion_bytes is ", fusion_bytes, ", must be from ",
                      kNoFusion, ", none, to ", kFusionBytesMax));
   }
+  if (quorum != Quorum::kAll) NEREUS_RETURN_IF_ERROR(CheckPartial(*this));
   if (tune_fusion && fusion_bytes == kNoFusion) {
     return absl::InvalidArgumentError(
         "fusion is to be tuned, and is off: it needs bytes to begin with");
@@ -237,6 +289,15 @@ absl::Status JobOptions::Validate() const {
                      NanPolicyName(nan), ", must be skip"));
   }
   return absl::OkStatus();
+}
+
+PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
+  if (options.quorum != Quorum::kAll) {
+    rules.servers_only =
+        absl::StrCat("between workers everybody is needed, not quorum ",
+                     QuorumName(options.quorum));
+  }
+  return rules;
 }
 
 bool Job::Holds(int server) const {
@@ -261,6 +322,17 @@ int Job::ContributorsOf(int64_t round) const {
                          return wanted < seat.first_step;
                        });
   return static_cast<int>(first_later - workers.begin());
+}
+
+int Job::InitiatorOf(int64_t round) const {
+  // Steele et al., "Fast splittable pseudorandom number generators":
+  // SplitMix64.
+  uint64_t drawn = id + static_cast<uint64_t>(round) * 0x9e3779b97f4a7c15;
+  drawn = (drawn ^ (drawn >> 30)) * 0xbf58476d1ce4e5b9;
+  drawn = (drawn ^ (drawn >> 27)) * 0x94d049bb133111eb;
+  drawn ^= drawn >> 31;
+  const auto contributors = static_cast<uint64_t>(ContributorsOf(round));
+  return static_cast<int>(drawn % contributors);
 }
 
 bool Job::IsCheckpoint(int64_t round) const {
@@ -331,6 +403,13 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
   }
   for (size_t i = 0; i < job.layers.size(); ++i) {
     NEREUS_RETURN_IF_ERROR(CheckRoute(job.layers[i], job.routes[i]));
+  }
+  for (size_t i = 0; i < job.layers.size() && job.partial(); ++i) {
+    if (!PassesServers(job.routes[i].scheme)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the plan sends ", DescribeLayer(job.layers[i]), " by ",
+        SchemeName(job.routes[i].scheme), ", past the servers: ",
+        "that needs everybody, not quorum ", QuorumName(job.options.quorum)));
   }
   NEREUS_RETURN_IF_ERROR(CheckSteps(job));
   NEREUS_RETURN_IF_ERROR(CheckVerdicts(job));

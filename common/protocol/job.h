@@ -51,6 +51,23 @@ enum class Overlap {
 
 absl::string_view OverlapName(Overlap overlap);
 
+// Whose contributions close a round. Late ones count in the round that is open
+// when they come, so none is lost, and their workers wait for nothing.
+enum class Quorum {
+  kAll,       // "all": everybody's.
+  kMajority,  // "majority": that of one worker, drawn for each round; on
+              // average half of the others come before it. Li et al.,
+              // "eager-SGD".
+  kSolo,  // "solo": the first one. The same.
+  kEach,  // "each": each contribution is an update by itself. Stale
+          // synchronous parallel; without a bound, asynchronous.
+};
+
+absl::string_view QuorumName(Quorum quorum);
+
+// JobOptions::staleness: none.
+inline constexpr int64_t kStalenessMax = kStepMax;
+
 inline constexpr int64_t kNoFusion = -1;
 inline constexpr int64_t kFusionBytesMax = int64_t{1} << 30;
 
@@ -80,6 +97,16 @@ struct JobOptions {
   // fusion_bytes is where the coordinator begins to look for a better one.
   bool tune_fusion = false;
 
+  Quorum quorum = Quorum::kAll;
+
+  // With any other: a worker is at most so many steps ahead of the slowest one,
+  // and a contribution at most so many rounds late.
+  int64_t staleness = 32;
+
+  // The same: every so many rounds, one waits for everybody, so that all
+  // workers have the same parameters after it; 0: never.
+  int64_t resync_every = 0;
+
   // Every shard has a copy on another server, which takes over when its own is
   // lost. Needs two shards.
   bool backup = false;
@@ -94,6 +121,9 @@ struct JobOptions {
 
   bool operator==(const JobOptions&) const = default;
 };
+
+// `rules`, and what `options` ask of every plan.
+PlanRules RulesFor(const JobOptions& options, PlanRules rules);
 
 // A worker of an epoch.
 struct WorkerSeat {
@@ -217,6 +247,17 @@ struct Job {
 
   // Whether workers vote on each step, and nothing is updated before.
   bool votes() const { return options.nan == NanPolicy::kSkip; }
+
+  // Whether rounds may close without everybody's contributions.
+  bool partial() const { return options.quorum != Quorum::kAll; }
+  // Whether this one has to wait for everybody nevertheless.
+  bool IsResync(int64_t round) const {
+    return options.resync_every > 0 && (round + 1) % options.resync_every == 0;
+  }
+  // The position of the worker whose contribution closes a round, with
+  // Quorum::kMajority: the same draw everywhere, and another worker's where the
+  // one that was drawn is gone.
+  int InitiatorOf(int64_t round) const;
 
   // Whether frames share messages.
   bool fuses() const { return options.fusion_bytes != kNoFusion; }

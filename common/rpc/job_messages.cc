@@ -234,6 +234,35 @@ absl::StatusOr<NanPolicy> NanFromProto(v1::NanPolicy policy) {
   }
 }
 
+v1::Quorum QuorumToProto(Quorum quorum) {
+  switch (quorum) {
+    case Quorum::kAll:
+      return v1::QUORUM_ALL;
+    case Quorum::kMajority:
+      return v1::QUORUM_MAJORITY;
+    case Quorum::kSolo:
+      return v1::QUORUM_SOLO;
+    case Quorum::kEach:
+      return v1::QUORUM_EACH;
+  }
+  return v1::QUORUM_UNSPECIFIED;
+}
+
+absl::StatusOr<Quorum> QuorumFromProto(v1::Quorum quorum) {
+  switch (quorum) {
+    case v1::QUORUM_ALL:
+      return Quorum::kAll;
+    case v1::QUORUM_MAJORITY:
+      return Quorum::kMajority;
+    case v1::QUORUM_SOLO:
+      return Quorum::kSolo;
+    case v1::QUORUM_EACH:
+      return Quorum::kEach;
+    default:
+      return UnknownEnum("the quorum", quorum);
+  }
+}
+
 v1::Overlap OverlapToProto(Overlap overlap) {
   switch (overlap) {
     case Overlap::kNone:
@@ -342,6 +371,9 @@ v1::Job ToProto(const Job& job,
   message.set_overlap(OverlapToProto(job.options.overlap));
   message.set_fusion_bytes(job.options.fusion_bytes);
   message.set_tune_fusion(job.options.tune_fusion);
+  message.set_quorum(QuorumToProto(job.options.quorum));
+  message.set_staleness(job.options.staleness);
+  message.set_resync_every(job.options.resync_every);
   message.set_scale_loss(job.options.scale_loss);
   for (const StepVerdict& verdict : job.verdicts) {
     *message.add_verdicts() = ToProto(verdict);
@@ -392,6 +424,10 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
                           OverlapFromProto(message.overlap()));
   job.options.fusion_bytes = message.fusion_bytes();
   job.options.tune_fusion = message.tune_fusion();
+  NEREUS_ASSIGN_OR_RETURN(job.options.quorum,
+                          QuorumFromProto(message.quorum()));
+  job.options.staleness = message.staleness();
+  job.options.resync_every = message.resync_every();
   job.options.scale_loss = message.scale_loss();
   for (const v1::StepVerdict& verdict : message.verdicts()) {
     job.verdicts.push_back(FromProto(verdict));

@@ -31,8 +31,7 @@ absl::StatusOr<JobPtr> MakeSimulatedJob(const WhatIf& what_if,
   job.workers = FirstWorkers(static_cast<int>(what_if.plan.cluster.workers));
   job.layers = what_if.layers;
   job.routes = plan.routes;
-  job.options.overlap = what_if.overlap;
-  job.options.fusion_bytes = what_if.fusion_bytes;
+  job.options = what_if.job;
   return MakeJob(std::move(job),
                  static_cast<int>(what_if.plan.cluster.servers));
 }
@@ -148,7 +147,7 @@ IterationSimulation::IterationSimulation(const WhatIf& what_if, JobPtr job)
     trainers_.push_back(std::make_unique<SimulatedTrainer>(
         &program_, rank,
         delay == what_if.delays.end() ? absl::ZeroDuration() : delay->second,
-        &events_, this));
+        what_if.delay_in_turn, &events_, this));
   }
   FetchInitialValues();
 }
@@ -290,7 +289,7 @@ absl::StatusOr<IterationResult> SimulateWith(const WhatIf& what_if,
   simulation.Run(progress);
   IterationResult result = simulation.Result(what_if);
   result.plan = plan;
-  result.fusion_bytes = what_if.fusion_bytes;
+  result.fusion_bytes = what_if.job.fusion_bytes;
   return result;
 }
 
@@ -299,6 +298,7 @@ absl::StatusOr<IterationResult> SimulateWith(const WhatIf& what_if,
 absl::Status WhatIf::Validate() const {
   NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
   NEREUS_RETURN_IF_ERROR(plan.cluster.Validate());
+  NEREUS_RETURN_IF_ERROR(job.Validate());
   for (const auto& [name, count] :
        {std::pair{"workers", plan.cluster.workers},
         std::pair{"servers", plan.cluster.servers}}) {
@@ -319,6 +319,7 @@ absl::Status WhatIf::Validate() const {
   for (const auto& [name, value] :
        {std::pair{"latency", latency}, std::pair{"jitter", jitter},
         std::pair{"host_copy", host_copy},
+        std::pair{"delay_in_turn", delay_in_turn},
         std::pair{"message_time", message_time}}) {
     if (value < absl::ZeroDuration() || value > kComputeTimeMax) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -348,18 +349,20 @@ absl::Status WhatIf::Validate() const {
 absl::StatusOr<IterationResult> SimulateIterations(
     const WhatIf& what_if, const WhatIfProgress& progress) {
   NEREUS_RETURN_IF_ERROR(what_if.Validate());
+  PlanOptions plan_options = what_if.plan;
+  plan_options.rules = RulesFor(what_if.job, plan_options.rules);
   NEREUS_ASSIGN_OR_RETURN(const Plan plan,
-                          MakePlan(what_if.layers, what_if.plan));
-  if (!what_if.tune_fusion) return SimulateWith(what_if, plan, progress);
+                          MakePlan(what_if.layers, plan_options));
+  if (!what_if.job.tune_fusion) return SimulateWith(what_if, plan, progress);
   WhatIf trial = what_if;
   FusionTuner tuner;
   while (!tuner.done()) {
-    trial.fusion_bytes = tuner.next();
+    trial.job.fusion_bytes = tuner.next();
     NEREUS_ASSIGN_OR_RETURN(const IterationResult result,
                             SimulateWith(trial, plan, progress));
     tuner.Observe(absl::ToDoubleSeconds(result.iteration));
   }
-  trial.fusion_bytes = tuner.best();
+  trial.job.fusion_bytes = tuner.best();
   return SimulateWith(trial, plan, progress);
 }
 

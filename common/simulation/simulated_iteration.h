@@ -28,9 +28,8 @@ struct WhatIf {
   absl::Duration latency = absl::ZeroDuration();
   absl::Duration jitter = absl::ZeroDuration();  // Up to this, evenly.
 
-  Overlap overlap = Overlap::kWaitFree;
-  int64_t fusion_bytes = kNoFusion;  // JobOptions'.
-  bool tune_fusion = false;          // The result is that of the best one.
+  // With tune_fusion the result is that of the best threshold.
+  JobOptions job;
   // What each message costs a node's processor, when it leaves and when it
   // arrives.
   absl::Duration message_time = absl::ZeroDuration();
@@ -42,6 +41,8 @@ struct WhatIf {
   // Stragglers: what each iteration of a worker takes longer, before its
   // forward, by rank.
   std::map<int, absl::Duration> delays;
+  // The same of one worker at a time: worker s modulo `workers` in step s.
+  absl::Duration delay_in_turn;
 
   int iterations = 1;  // That are measured, after one that is not; >= 1.
   uint64_t seed = 0;   // Of the jitter.

@@ -29,11 +29,13 @@ std::vector<LayerMemory> SizesOf(const Job& job) {
 }  // namespace
 
 SimulatedTrainer::SimulatedTrainer(const TrainerProgram* program, int rank,
-                                   absl::Duration delay, EventQueue* events,
-                                   Driver* driver)
+                                   absl::Duration delay,
+                                   absl::Duration delay_in_turn,
+                                   EventQueue* events, Driver* driver)
     : program_(program),
       rank_(rank),
       delay_(delay),
+      delay_in_turn_(delay_in_turn),
       events_(events),
       driver_(driver),
       machine_(program->job, rank, SizesOf(*program->job)),
@@ -46,6 +48,9 @@ void SimulatedTrainer::BeginStep() {
   NEREUS_CHECK(machine_.BeginStep(step_)) << "step " << step_;
   progress_[step_ % 2] = {layers(), absl::ZeroDuration()};
   device_free_at_ = std::max(device_free_at_, events_->now()) + delay_;
+  if (step_ % program_->job->worker_count() == rank_) {
+    device_free_at_ += delay_in_turn_;
+  }
   if (program_->job->decoupled()) return Forward(0);
   absl::Duration forward;
   for (const LayerTime& time : program_->times) forward += time.forward;

@@ -58,9 +58,11 @@ class SimulatedTrainer {
   };
 
   // None is owned; all must outlive this. `delay`: before each forward, in
-  // which the device does nothing.
+  // which the device does nothing; `delay_in_turn`: the same in steps that are
+  // `rank` modulo the number of workers.
   SimulatedTrainer(const TrainerProgram* program, int rank,
-                   absl::Duration delay, EventQueue* events, Driver* driver);
+                   absl::Duration delay, absl::Duration delay_in_turn,
+                   EventQueue* events, Driver* driver);
 
   // Begins the first step, at once.
   void Begin() { BeginStep(); }
@@ -112,6 +114,7 @@ class SimulatedTrainer {
   const TrainerProgram* const program_;
   const int rank_;
   const absl::Duration delay_;
+  const absl::Duration delay_in_turn_;
   EventQueue* const events_;
   Driver* const driver_;
   WorkerMachine machine_;

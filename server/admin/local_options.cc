@@ -70,6 +70,12 @@ std::vector<std::string> JobArguments(const LocalOptions& options) {
             ? "--fusion=auto"
             : absl::StrCat("--fusion=", options.job.fusion_bytes));
   }
+  if (options.job.quorum != Quorum::kAll) {
+    Append({absl::StrCat("--quorum=", QuorumName(options.job.quorum)),
+            absl::StrCat("--staleness=", options.job.staleness),
+            absl::StrCat("--resync=", options.job.resync_every)},
+           arguments);
+  }
   if (options.job.backup) arguments.push_back("--backup=1");
   if (options.restarts > 0) {
     // A successor may come before its predecessor counts as dead.
@@ -112,7 +118,8 @@ absl::Status LocalOptions::Validate() const {
     return absl::InvalidArgumentError(
         absl::StrCat("holdout is ", holdout, ", not from 0 to below 1"));
   }
-  return job.Validate();
+  NEREUS_RETURN_IF_ERROR(job.Validate());
+  return RulesFor(job, rules).Validate();
 }
 
 std::vector<std::string> ServerArguments(const LocalOptions& options, int shard,

@@ -280,7 +280,7 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
   NEREUS_ASSIGN_OR_RETURN(std::vector<LayerSpec> layers, AgreedLayers(workers));
   PlanOptions plan_options;
   plan_options.cluster = {options.workers, options.servers};
-  plan_options.rules = options.rules;
+  plan_options.rules = RulesFor(options.job, options.rules);
   NEREUS_ASSIGN_OR_RETURN(PlanReport plan,
                           MakePlanReport(options.model, options.batch,
                                          std::move(layers), plan_options));

@@ -100,8 +100,9 @@ void SimulateCommand::AddClusterFlags() {
   AddFlag(*subcommand_, "message-time", message_time_,
           "what each message costs a machine, sent and received, beside its "
           "bytes: 30us");
-  AddOverlapFlag(*subcommand_, overlap_);
-  AddFusionFlag(*subcommand_, fusion_bytes_, tune_fusion_);
+  AddOverlapFlag(*subcommand_, job_.overlap);
+  AddFusionFlag(*subcommand_, job_.fusion_bytes, job_.tune_fusion);
+  AddQuorumFlags(*subcommand_, job_);
 }
 
 void SimulateCommand::AddComputeFlags() {
@@ -118,7 +119,8 @@ void SimulateCommand::AddComputeFlags() {
   subcommand_
       ->add_option("--delay", delays_,
                    "WORKER:SECONDS: before each forward of that worker; may be "
-                   "given several times")
+                   "given several times; turn:SECONDS: of another worker in "
+                   "each step")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("TEXT");
@@ -173,6 +175,11 @@ absl::Status SimulateCommand::SetDelays(WhatIf& what_if) const {
   for (const std::string& text : delays_) {
     const std::pair<std::string, std::string> parts =
         absl::StrSplit(text, absl::MaxSplits(':', 1));
+    if (parts.first == "turn") {
+      NEREUS_ASSIGN_OR_RETURN(what_if.delay_in_turn,
+                              Flag("delay", ParseTime(parts.second)));
+      continue;
+    }
     int worker = 0;
     if (!absl::SimpleAtoi(parts.first, &worker)) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -200,9 +207,7 @@ absl::StatusOr<WhatIf> SimulateCommand::MakeWhatIf() const {
                           Flag("host-copy", ParseTime(host_copy_)));
   NEREUS_ASSIGN_OR_RETURN(what_if.message_time,
                           Flag("message-time", ParseTime(message_time_)));
-  what_if.overlap = overlap_;
-  what_if.fusion_bytes = fusion_bytes_;
-  what_if.tune_fusion = tune_fusion_;
+  what_if.job = job_;
   what_if.iterations = iterations_;
   what_if.seed = seed_;
   return what_if;

@@ -44,9 +44,7 @@ class SimulateCommand : public Command {
   std::string host_copy_ = "0s";
   std::vector<std::string> delays_;  // "WORKER:SECONDS"
   PlanRules rules_;
-  Overlap overlap_ = Overlap::kWaitFree;
-  int64_t fusion_bytes_ = kNoFusion;
-  bool tune_fusion_ = false;
+  JobOptions job_;
   std::string message_time_ = "0s";
   int iterations_ = 1;
   uint64_t seed_ = 0;

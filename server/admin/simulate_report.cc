@@ -46,7 +46,7 @@ std::string FormatQuestion(const SimulateReport& report) {
       asked.plan.rules.scheme_name(), ", cost ",
       CostKindName(asked.plan.rules.cost), ", wire ",
       WireTypeName(asked.plan.rules.wire), ", overlap ",
-      OverlapName(asked.overlap), ", fusion ",
+      OverlapName(asked.job.overlap), ", fusion ",
       FusionName(report.result.fusion_bytes), "\n",
       FormatBitRate(asked.node_rate * kBitsPerByte),
       " a node, each way, latency ", absl::FormatDuration(asked.latency));
@@ -143,7 +143,8 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"scheme", asked.plan.rules.scheme_name()},
       {"cost", std::string(CostKindName(asked.plan.rules.cost))},
       {"wire", std::string(WireTypeName(asked.plan.rules.wire))},
-      {"overlap", std::string(OverlapName(asked.overlap))},
+      {"overlap", std::string(OverlapName(asked.job.overlap))},
+      {"quorum", std::string(QuorumName(asked.job.quorum))},
       {"fusion_bytes", report.result.fusion_bytes == kNoFusion
                            ? Json(nullptr)
                            : Json(report.result.fusion_bytes)},

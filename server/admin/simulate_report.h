@@ -21,7 +21,7 @@ std::string FormatSimulateText(const SimulateReport& report);
 
 // The same for programs, without a final newline:
 //   {"model", "workers", "servers", "batch", "scheme": "auto" or the forced
-//    one, "cost", "wire", "overlap",
+//    one, "cost", "wire", "overlap", "quorum",
 //    "fusion_bytes": or null, "bandwidth_bits_per_second": or null,
 //    "latency_seconds", "jitter_seconds", "host_copy_seconds",
 //    "delay_seconds": {worker: seconds}, "iterations",

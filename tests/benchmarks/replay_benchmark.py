@@ -11,8 +11,8 @@ and a worker of a job of real processes. Workers sleep for the layers' times
 (nereus-worker --replay), and gradients of the real sizes travel. Beside each
 run: what `nereusctl simulate` says that an iteration takes.
 
-Seconds are medians over all steps of all workers but the first few, with the
-5th and the 95th percentile. What variants of a case differ in is measured one
+Seconds are medians (where workers are late in turn, means) over all steps of
+all workers but the first few, with the 5th and the 95th percentile. What variants of a case differ in is measured one
 after the other on the same hosts, several times over.
 """
 
@@ -38,9 +38,10 @@ LIMIT = 300  # Seconds for one run.
 Layer = collections.namedtuple("Layer", "name kind m n parameters rows")
 
 # model: layers; batch; seconds of forward and of backward, split evenly over
-# the layers; variants: name to flags of the job; delays: worker to seconds.
+# the layers; variants: name to flags of the job; delay: seconds that another
+# worker is late in each step.
 Case = collections.namedtuple(
-    "Case", "what layers batch forward backward variants delays")
+    "Case", "what layers batch forward backward variants delay")
 
 
 def dense(name, m, n):
@@ -60,31 +61,39 @@ EQUAL = [vector(f"layer{i}", 400_000) for i in range(20)]
 SMALL = [vector(f"layer{i}", 1024) for i in range(160)]
 
 
+FEW = [vector(f"layer{i}", 100_000) for i in range(8)]
+
+
 def cases():
     return {
         "hybrid": Case(
             "VGG19's fully connected layers, sides divided by 4", VGG19_DENSE,
             8, 0.01, 0.02,
-            {"server": ["--scheme=server"], "auto": ["--scheme=auto"]}, {}),
+            {"server": ["--scheme=server"], "auto": ["--scheme=auto"]}, 0),
         "dear": Case(
             "20 equal layers, all-reduce four times forward", EQUAL, 1, 0.096,
             0.192,
             {f"{scheme} {overlap}":
              [f"--scheme={scheme}", f"--overlap={overlap}"]
              for scheme in ("ring", "server")
-             for overlap in ("wfbp", "dear")}, {}),
+             for overlap in ("wfbp", "dear")}, 0),
         "fusion": Case(
             "160 layers of 4 KB", SMALL, 1, 0.002, 0.004,
             {f"{scheme} {fusion}":
              [f"--scheme={scheme}", f"--fusion={fusion}"]
              for scheme in ("server", "ring")
              for fusion in ("off", "0", "16384", "65536", "262144", "1048576",
-                            "auto")}, {}),
+                            "auto")}, 0),
         "wire": Case(
             "20 equal layers, little compute", EQUAL, 1, 0.01, 0.02,
             {f"{scheme} {wire}": [f"--scheme={scheme}", f"--wire={wire}"]
              for scheme in ("server", "ring")
-             for wire in ("fp32", "bf16", "fp16")}, {}),
+             for wire in ("fp32", "bf16", "fp16")}, 0),
+        "quorum": Case(
+            "8 layers of 400 KB, another worker 0.3 s late in each step", FEW,
+            1, 0.1, 0.2,
+            {quorum: [f"--quorum={quorum}", "--staleness=8"]
+             for quorum in ("all", "majority", "solo", "each")}, 0.3),
     }
 
 
@@ -134,7 +143,7 @@ class Job:
                       f"--host={hosts.address(host)}", f"--model={model}",
                       f"--batch={case.batch}", f"--replay={trace}",
                       f"--steps={steps}",
-                      f"--delay={case.delays.get(host, 0)}"]
+                      f"--delay-in-turn={case.delay}"]
             self.workers.append(
                 self._start(hosts.command(host, worker), f"worker{host}"))
 
@@ -196,9 +205,9 @@ def predict(hosts, case, flags, message_time):
                    f"--workers={hosts.count}",
                    f"--bandwidth={hosts.rate // 10**6}Mbit", "--latency=50us",
                    f"--message-time={message_time}",
-                   f"--compute-trace={trace}", "--iterations=5", "--json"]
-        command += [f"--delay={worker}:{seconds}s"
-                    for worker, seconds in case.delays.items()]
+                   f"--compute-trace={trace}", "--iterations=8", "--json"]
+        if case.delay:
+            command.append(f"--delay=turn:{case.delay}s")
         done = subprocess.run(command + flags, capture_output=True, text=True,
                               check=False)
         if done.returncode != 0:
@@ -215,8 +224,10 @@ def report(name, case, seconds, predicted, args):
     if not args.json:
         print(f"\n{name}: {case.what}\n{'variant':<16} {'median':>8} {'5 %':>8} "
               f"{'95 %':>8} {'model':>8}  times faster, measured and model")
+    # Where steps are not alike, a mean.
+    middle = statistics.fmean if case.delay else statistics.median
     for variant, flags in case.variants.items():
-        median = statistics.median(seconds[variant])
+        median = middle(seconds[variant])
         # Against the first variant of the same group: "ring off", "ring 0".
         group = variant.split(" ")[0] if " " in variant else ""
         base = next((v for v in case.variants if group and
@@ -227,7 +238,7 @@ def report(name, case, seconds, predicted, args):
                "seconds_5": percentile(seconds[variant], 0.05),
                "seconds_95": percentile(seconds[variant], 0.95),
                "seconds_model": predicted[variant],
-               "times_faster": statistics.median(seconds[base]) / median,
+               "times_faster": middle(seconds[base]) / median,
                "times_faster_model": predicted[base] / predicted[variant]}
         if args.json:
             print(json.dumps(row), flush=True)

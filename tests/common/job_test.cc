@@ -387,6 +387,51 @@ TEST(JobOptionsTest, LossScalingNeedsStepsThatMayBeSkipped) {
   EXPECT_TRUE(options.Validate().ok());
 }
 
+TEST(JobOptionsTest, WhatDoesNotGoWithPartialRoundsIsRefusedWithTheReason) {
+  const auto refusal = [](auto spoil) {
+    JobOptions options;
+    options.quorum = Quorum::kSolo;
+    EXPECT_TRUE(options.Validate().ok());
+    spoil(options);
+    const absl::Status status = options.Validate();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal([](JobOptions& options) {
+                options.optimizer_place = OptimizerPlace::kWorker;
+              }),
+              HasSubstr("optimizer worker does not go with quorum solo"));
+  EXPECT_THAT(
+      refusal([](JobOptions& options) { options.nan = NanPolicy::kSkip; }),
+      HasSubstr("nan skip"));
+  EXPECT_THAT(
+      refusal([](JobOptions& options) { options.deterministic = true; }),
+      HasSubstr("deterministic"));
+  EXPECT_THAT(refusal([](JobOptions& options) { options.backup = true; }),
+              HasSubstr("backup"));
+  EXPECT_THAT(refusal([](JobOptions& options) {
+                options.quorum = Quorum::kEach;
+                options.resync_every = 4;
+              }),
+              HasSubstr("resync does not go with quorum each"));
+  EXPECT_THAT(refusal([](JobOptions& options) { options.staleness = -1; }),
+              HasSubstr("staleness is -1"));
+}
+
+TEST(JobTest, LayersBetweenWorkersNeedEverybody) {
+  Job job =
+      *TestJob(2, 1, {FactorLayer("fc", 4, 4, false, 2)}, {}, Scheme::kFactor);
+  job.options.quorum = Quorum::kMajority;
+  EXPECT_THAT(std::string(MakeJob(job, 1).status().message()),
+              HasSubstr("by factor, past the servers"));
+  PlanRules rules;
+  rules.forced = Scheme::kRing;
+  EXPECT_TRUE(rules.Validate().ok());
+  rules = RulesFor(job.options, rules);
+  EXPECT_THAT(std::string(rules.Validate().message()),
+              HasSubstr("quorum majority"));
+}
+
 class CutIntoFramesTest : public testing::TestWithParam<int64_t> {};
 
 TEST_P(CutIntoFramesTest, FramesAreTheValuesInOrderAndShareTheirMemory) {

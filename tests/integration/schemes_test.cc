@@ -115,6 +115,44 @@ TEST(SchemesTest, LayerByLayerItComesToTheSameBits) {
   }
 }
 
+// Each worker does all its steps, however far they are apart, and the last
+// round waits for all.
+TEST(SchemesTest, PartialRoundsEndWithEqualReplicasIfTheyAreToldTo) {
+  for (const Quorum quorum : {Quorum::kMajority, Quorum::kSolo}) {
+    for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
+      ServerOptions options = Job(3, 2);
+      options.job_options.quorum = quorum;
+      options.job_options.staleness = 3;
+      options.job_options.resync_every = 20;
+      options.job_options.overlap = overlap;
+      LocalCluster cluster(options);
+      std::vector<ToyWorker> workers;
+      for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
+      const auto results = cluster.RunWorkers(3, [&](int i) {
+        return workers[i].Train(cluster.client_options(), 20);
+      });
+      for (const absl::Status& result : results) {
+        ASSERT_TRUE(result.ok()) << result;
+      }
+      EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
+      EXPECT_EQ(workers[0].parameters(), workers[2].parameters());
+    }
+  }
+}
+
+TEST(SchemesTest, EachContributionByItself) {
+  ServerOptions options = Job(3, 2);
+  options.job_options.quorum = Quorum::kEach;
+  options.job_options.staleness = 2;
+  LocalCluster cluster(options);
+  std::vector<ToyWorker> workers;
+  for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
+  const auto results = cluster.RunWorkers(
+      3, [&](int i) { return workers[i].Train(cluster.client_options(), 30); });
+  for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
+  EXPECT_NE(workers[0].parameters()[0][0], 1.0f);
+}
+
 // Three steps are lost: by overflows on one worker while its loss scale goes
 // down, or, in a job without scaling, by a NaN each.
 TEST(SchemesTest, ScaledLossesComeToTheSameBits) {

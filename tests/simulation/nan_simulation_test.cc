@@ -51,6 +51,7 @@ TEST(NanSimulationTest, NoNanGetsIntoTheParametersWhateverDies) {
   for (const uint64_t seed : TestSeeds(300)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DrawFeatures(seed);
+    options.job.quorum = Quorum::kAll;
     options.job.nan = NanPolicy::kSkip;
     SimulatedCluster cluster(options, PoisonedWorkload(seed, 4));
     cluster.set_patience(absl::Seconds(40));

@@ -69,7 +69,7 @@ class PoseidonFigureTest : public testing::TestWithParam<Row> {};
 TEST_P(PoseidonFigureTest, IsWithinTenPercent) {
   WhatIf what_if = Vgg19With22kClasses(GetParam().nodes, kEffectiveRate);
   what_if.plan.rules.forced = GetParam().scheme;
-  what_if.overlap = GetParam().overlap;
+  what_if.job.overlap = GetParam().overlap;
   const auto result = SimulateIterations(what_if);
   ASSERT_TRUE(result.ok()) << result.status();
   const double seconds = absl::ToDoubleSeconds(result->iteration);

@@ -65,7 +65,7 @@ TEST(SimulatedIterationTest, BytesAreThoseOfThePlan) {
           result.node_bytes,
           PredictNodeBytes(what_if.layers, result.plan.routes, *placement,
                            workers, kFrameHeaderBytes, kFrameElementsMax));
-      what_if.overlap = Overlap::kDecoupled;
+      what_if.job.overlap = Overlap::kDecoupled;
       EXPECT_EQ(Answer(what_if).node_bytes,
                 PredictNodeBytes(what_if.layers, result.plan.routes, *placement,
                                  workers, kFrameHeaderBytes, kFrameElementsMax,
@@ -91,7 +91,7 @@ TEST(SimulatedIterationTest, OneFlowTakesItsBytesAndItsLatency) {
 TEST(SimulatedIterationTest, OneNodeAloneIsItsComputeTime) {
   for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kNone}) {
     WhatIf what_if = Question(1, 1);
-    what_if.overlap = overlap;
+    what_if.job.overlap = overlap;
     const IterationResult result = Answer(what_if);
     EXPECT_EQ(result.iteration, result.single_node);
     EXPECT_EQ(result.network_exposed, absl::ZeroDuration());
@@ -133,7 +133,7 @@ TEST(SimulatedIterationTest, WaitFreeBackpropagationIsNeverSlower) {
         what_if.node_rate = rate;
         what_if.host_copy = copy;
         const double wait_free = SecondsOf(what_if);
-        what_if.overlap = Overlap::kNone;
+        what_if.job.overlap = Overlap::kNone;
         EXPECT_LE(wait_free, SecondsOf(what_if)) << nodes << " at " << rate;
       }
     }
@@ -159,7 +159,7 @@ TEST(SimulatedIterationTest, DecoupledRoundsOverlapWithForwardToo) {
     what_if.times.assign(192, {forward / 192, 2 * forward / 192});
     const double wait_free = SecondsOf(what_if);
     EXPECT_NEAR(wait_free, 1.25 * all_reduce, 0.02 * all_reduce);
-    what_if.overlap = Overlap::kDecoupled;
+    what_if.job.overlap = Overlap::kDecoupled;
     EXPECT_GE(wait_free / SecondsOf(what_if), 1.2);
   }
 }
@@ -181,7 +181,7 @@ TEST(SimulatedIterationTest, DecoupledRoundsCostNothingWhereNothingIsExposed) {
     what_if.plan.rules.forced = scheme;
     what_if.node_rate = kUnlimitedRate;
     what_if.latency = absl::ZeroDuration();
-    what_if.overlap = Overlap::kDecoupled;
+    what_if.job.overlap = Overlap::kDecoupled;
     what_if.iterations = 3;
     const IterationResult result = Answer(what_if);
     EXPECT_NEAR(absl::ToDoubleSeconds(result.iteration),
@@ -193,7 +193,7 @@ TEST(SimulatedIterationTest, DecoupledRoundsCostNothingWhereNothingIsExposed) {
 TEST(SimulatedIterationTest, WithoutOverlapTheTransferComesOnTop) {
   WhatIf what_if = Question(2, 2);
   what_if.plan.rules.forced = Scheme::kServer;
-  what_if.overlap = Overlap::kNone;
+  what_if.job.overlap = Overlap::kNone;
   const IterationResult result = Answer(what_if);
   // Half of what the busiest node moves goes each way. The last chunk's way
   // there and back does not overlap with anything.
@@ -205,11 +205,11 @@ TEST(SimulatedIterationTest, WithoutOverlapTheTransferComesOnTop) {
 
 TEST(SimulatedIterationTest, CopiesCountInFullWhereNothingHidesThem) {
   WhatIf what_if = Question(1, 1);
-  what_if.overlap = Overlap::kNone;
+  what_if.job.overlap = Overlap::kNone;
   what_if.host_copy = absl::Milliseconds(40);
   EXPECT_NEAR(SecondsOf(what_if), 0.070, 1e-6);
   // Beside the backward of the layers before, but for the first frames.
-  what_if.overlap = Overlap::kWaitFree;
+  what_if.job.overlap = Overlap::kWaitFree;
   what_if.host_copy = absl::Milliseconds(4);
   EXPECT_LT(SecondsOf(what_if), 0.031);
 }
@@ -220,7 +220,7 @@ TEST(SimulatedIterationTest, EverybodyWaitsForTheOneThatIsDelayed) {
        {Overlap::kNone, Overlap::kWaitFree, Overlap::kDecoupled}) {
     WhatIf what_if = Question(4, 4);
     what_if.plan.rules.forced = Scheme::kServer;
-    what_if.overlap = overlap;
+    what_if.job.overlap = overlap;
     what_if.node_rate = kUnlimitedRate;
     what_if.latency = absl::ZeroDuration();
     what_if.iterations = 3;

@@ -45,7 +45,8 @@ Workload SignedWorkload() {
 ContributionCheck::ContributionCheck(const SimulatedClusterOptions& options,
                                      SimulatedCluster* cluster)
     : means_(options.job.optimizer_place == OptimizerPlace::kWorker),
-      changes_(options.job.optimizer == ExactSgd()),
+      changes_(options.job.optimizer == ExactSgd() &&
+               options.job.quorum == Quorum::kAll),
       cluster_(cluster),
       layers_(MixedLayers()) {
   cluster_->set_on_outcome([this](int rank, int layer, int64_t round) {

@@ -19,7 +19,7 @@ Workload SignedWorkload();
 // workers' gradients once each, and those of all that live, but for one who
 // comes when all are dead who have closed the round. Where the servers run the
 // optimizer, it is read from the change of the parameters, if they do so by
-// ExactSgd; else nothing is checked.
+// ExactSgd and all have to be there; else nothing is checked.
 class ContributionCheck {
  public:
   // `cluster` is not owned and must outlive this, which must outlive its runs.

@@ -40,6 +40,19 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
 
   options.lease = absl::Milliseconds(2500 + random.Below(2500));
   options.job.backup = options.shards > 1 && random.Chance(0.5);
+
+  // Rounds that close without everybody, and what does not go with them.
+  if (random.Chance(0.2)) {
+    constexpr Quorum kQuorums[] = {Quorum::kMajority, Quorum::kSolo,
+                                   Quorum::kEach};
+    constexpr int64_t kStaleness[] = {0, 1, 5, kStalenessMax};
+    options.job.quorum = kQuorums[random.Below(3)];
+    options.job.staleness = kStaleness[random.Below(4)];
+    options.job.optimizer_place = OptimizerPlace::kServer;
+    options.job.deterministic = false;
+    options.job.backup = false;
+    options.rules.forced.reset();
+  }
   return options;
 }
 

@@ -47,9 +47,10 @@ absl::Status ReplayOptions::Validate() const {
     return absl::InvalidArgumentError(absl::StrCat(
         "steps is ", steps, ", must be from 1 to ", kReplayStepsMax));
   }
-  if (delay < absl::ZeroDuration() || delay > kComputeTimeMax) {
+  for (const absl::Duration each : {delay, delay_in_turn}) {
+    if (each >= absl::ZeroDuration() && each <= kComputeTimeMax) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "delay is ", absl::FormatDuration(delay), ", must be from 0 to ",
+        "a delay is ", absl::FormatDuration(each), ", must be from 0 to ",
         absl::FormatDuration(kComputeTimeMax)));
   }
   return absl::OkStatus();
@@ -83,8 +84,11 @@ void Replay::Compute(absl::Duration time) {
   absl::SleepFor(device_free_at_ - now);
 }
 
-absl::Status Replay::Forward(Client* client) {
+absl::Status Replay::Forward(Client* client, const StepInfo& step) {
   Compute(options_.delay);
+  if (step.step % step.workers == step.position) {
+    Compute(options_.delay_in_turn);
+  }
   for (size_t i = 0; i < options_.layers.size(); ++i) {
     NEREUS_RETURN_IF_ERROR(client->WaitForward(static_cast<int>(i)));
     Compute(options_.times[i].forward);
@@ -118,7 +122,7 @@ absl::StatusOr<ReplayResult> Replay::Run(Client* client) {
     NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, client->BeginStep());
     const bool measured = step >= 0 && begun.step == step + 1;
     step = begun.step;
-    absl::Status status = Forward(client);
+    absl::Status status = Forward(client, begun);
     if (status.ok()) status = Backward(client, step);
     const absl::Time end = SteadyNow();
     if (status.ok() && !client->decoupled()) status = client->WaitAll(step);

@@ -20,8 +20,10 @@ struct ReplayOptions {
   std::vector<LayerSpec> layers;
   std::vector<LayerTime> times;  // By layer.
   int64_t steps = 1;             // Of the job.
-  // Before each forward: a straggler.
+  // Before each forward: a straggler; and in steps that are this worker's
+  // position modulo the number of workers, so that each has its turn.
   absl::Duration delay;
+  absl::Duration delay_in_turn;
 
   // OK, or kInvalidArgument that names the field and its value.
   absl::Status Validate() const;
@@ -48,7 +50,7 @@ class Replay {
   absl::StatusOr<ReplayResult> Run(Client* client);
 
  private:
-  absl::Status Forward(Client* client);
+  absl::Status Forward(Client* client, const StepInfo& step);
   absl::Status Backward(Client* client, int64_t step);
   absl::Status Push(Client* client, int layer, int64_t step);
   // What a device does that is free from then on; when it is done.

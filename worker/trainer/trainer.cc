@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
 #include "worker/trainer/batches.h"
@@ -131,6 +132,9 @@ int64_t Run::PassOf(const StepInfo& step) const {
 }
 
 absl::Status Run::Step(const StepInfo& step) {
+  const bool turn = step.step % step.workers == step.position;
+  absl::SleepFor(options_.delay +
+                 (turn ? options_.delay_in_turn : absl::ZeroDuration()));
   const absl::Duration begin = options_.now();
   const int64_t first =
       (step.contributions_before + step.position) * network_->batch();

@@ -40,6 +40,11 @@ struct TrainerOptions {
   // Time since any one moment; a steady clock by default.
   std::function<absl::Duration()> now;
 
+  // Slept before each forward, and before those of the steps that are this
+  // worker's position modulo the number of workers: a straggler, for tests.
+  absl::Duration delay;
+  absl::Duration delay_in_turn;
+
   // OK, or kInvalidArgument that names the field and its value.
   absl::Status Validate() const;
 };

@@ -62,6 +62,7 @@ struct Flags {
   std::string replay;
   int64_t steps = 100;
   double delay_seconds = 0.0;
+  double delay_in_turn_seconds = 0.0;
 };
 
 void AddMemberFlags(CLI::App& app, Flags& flags) {
@@ -113,7 +114,10 @@ void AddReplayFlags(CLI::App& app, Flags& flags) {
   AddFlag(app, "steps", flags.steps, "of a replay")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   AddFlag(app, "delay", flags.delay_seconds,
-          "seconds that a replay sleeps before each forward: a straggler")
+          "seconds to sleep before each forward: a straggler, for tests")
+      ->check(CLI::Range(0.0, 3600.0));
+  AddFlag(app, "delay-in-turn", flags.delay_in_turn_seconds,
+          "the same of another worker in each step, if all say so")
       ->check(CLI::Range(0.0, 3600.0));
 }
 
@@ -146,6 +150,8 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
   TrainerOptions options;
   options.epochs = flags.epochs;
   options.seed = flags.seed;
+  options.delay = absl::Seconds(flags.delay_seconds);
+  options.delay_in_turn = absl::Seconds(flags.delay_in_turn_seconds);
   options.progress = [&](const TrainProgress& progress) {
     const int64_t bytes = TotalBytes(client->traffic());
     if (flags.json) {
@@ -201,6 +207,7 @@ absl::Status RunReplay(const Flags& flags) {
                           ParseComputeTrace(text, options.layers));
   options.steps = flags.steps;
   options.delay = absl::Seconds(flags.delay_seconds);
+  options.delay_in_turn = absl::Seconds(flags.delay_in_turn_seconds);
   NEREUS_RETURN_IF_ERROR(options.Validate());
   Replay replay(std::move(options));
   NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
