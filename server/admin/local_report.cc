@@ -189,7 +189,12 @@ std::string FormatReplicas(const LocalReport& report) {
     return absl::StrCat("equal, checksum ",
                         report.workers[0].parameter_checksum);
   }
-  std::string text = "DIFFERENT:";
+  const Quorum quorum = report.options.job.quorum;
+  std::string text =
+      quorum == Quorum::kAll
+          ? "DIFFERENT:"
+          : absl::StrCat("different, as they may be with quorum ",
+                         QuorumName(quorum), ":");
   for (const WorkerResult& worker : report.workers) {
     absl::StrAppend(&text, &worker == report.workers.data() ? "" : ",",
                     " worker ", worker.rank, " has ",

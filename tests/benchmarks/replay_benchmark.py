@@ -12,8 +12,9 @@ and a worker of a job of real processes. Workers sleep for the layers' times
 run: what `nereusctl simulate` says that an iteration takes.
 
 Seconds are medians (where workers are late in turn, means) over all steps of
-all workers but the first few, with the 5th and the 95th percentile. What variants of a case differ in is measured one
-after the other on the same hosts, several times over.
+all workers but the first few, with the 5th and the 95th percentile. The
+variants of a case are measured one after the other on the same hosts, several
+times over.
 """
 
 import argparse
