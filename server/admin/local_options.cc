@@ -96,6 +96,10 @@ absl::Status LocalOptions::Validate() const {
   NEREUS_RETURN_IF_ERROR(CheckRange("workers", workers, 1, kLocalProcessesMax));
   NEREUS_RETURN_IF_ERROR(CheckRange("servers", servers, 1, kLocalProcessesMax));
   NEREUS_RETURN_IF_ERROR(CheckRange("batch", batch, 1, 65536));
+  if (!(delay_in_turn >= 0 && delay_in_turn <= 3600)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "delay_in_turn is ", delay_in_turn, ", not from 0 to 3600"));
+  }
   NEREUS_RETURN_IF_ERROR(CheckRange("epochs", epochs, 1, 1000000));
   NEREUS_RETURN_IF_ERROR(CheckRange("seed", seed, 0, kLarge));
   NEREUS_RETURN_IF_ERROR(CheckRange("limit", limit, 0, kLarge));
@@ -166,6 +170,10 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options,
   };
   if (!options.data.empty()) {
     arguments.push_back(absl::StrCat("--data=", options.data));
+  }
+  if (options.delay_in_turn > 0) {
+    arguments.push_back(
+        absl::StrCat("--delay-in-turn=", Exact(options.delay_in_turn)));
   }
   if (options.job.optimizer_place == OptimizerPlace::kWorker) {
     Append(UpdateArguments(options.job.optimizer), arguments);

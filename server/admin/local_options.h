@@ -33,6 +33,9 @@ struct LocalOptions {
   PlanRules rules;
   JobOptions job = {.optimizer = kReferenceOptimizer};
 
+  // Seconds that workers are late, another one in each step.
+  double delay_in_turn = 0;
+
   // So many processes that die are started again. Then the coordinator is a
   // process of its own, and keeps its job in a file.
   int restarts = 0;
