@@ -341,6 +341,9 @@ void Coordinator::Attach(Member& member, SessionId session, uint64_t epoch,
   if (epoch < job_->epoch) {
     out.push_back(SendToMember{session, StartFor(member)});
   }
+  if (fusion_.told().has_value() && member.id.role == Role::kWorker) {
+    out.push_back(SendToMember{session, *fusion_.told()});
+  }
   if (target_.has_value()) {
     out.push_back(SendToMember{session, PrepareEpoch{*target_}});
   }

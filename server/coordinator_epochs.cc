@@ -106,8 +106,10 @@ bool Coordinator::NeedsChange() const {
     if (!member.admitted && member.session.has_value()) return true;
     if (!member.left.has_value()) continue;
     // The others go on without one who has left. Until one of them wants to,
-    // they may all be about to leave.
-    if (job_->PositionOf(member.id.rank) >= 0 && GoneBeyond(*member.left)) {
+    // they may all be about to leave; where rounds do not wait for all, some
+    // may be long before that.
+    if (job_->PositionOf(member.id.rank) >= 0 &&
+        (job_->partial() || GoneBeyond(*member.left))) {
       return true;
     }
   }
@@ -317,7 +319,7 @@ void Coordinator::ReleaseLeavers(absl::Time now, CoordinatorOutbox& out) {
     const bool needed =
         std::any_of(members_.begin(), members_.end(), [&](const Member& other) {
           return other.id.role == Role::kWorker && !other.left.has_value() &&
-                 other.heartbeat.round < *leaver.left;
+                 !job_->partial() && other.heartbeat.round < *leaver.left;
         });
     if (!needed) released.push_back(leaver.id);
   }

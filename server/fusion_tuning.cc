@@ -14,8 +14,8 @@ constexpr int32_t kStepsMeasured = 16;
 
 // A message gets to every worker in this time, mostly.
 constexpr double kAheadSeconds = 0.1;
-constexpr int64_t kAheadStepsMin = 2;
-constexpr int64_t kAheadStepsMax = 100;
+constexpr double kAheadStepsMin = 2;
+constexpr double kAheadStepsMax = 100;
 
 constexpr double kStepSecondsMax = 24 * 3600;
 
@@ -36,16 +36,16 @@ std::optional<int64_t> FusionTuning::bytes() const {
   return tuner_.done() ? tuner_.best() : tuner_.next();
 }
 
-SetFusion FusionTuning::Next(int64_t begun_step) const {
+const SetFusion& FusionTuning::Next(int64_t begun_step) {
   SetFusion set;
   set.trial = trial_;
   set.bytes = *bytes();
   const double ahead =
       step_seconds_ > 0 ? std::ceil(kAheadSeconds / step_seconds_) : 0;
-  set.from_step = begun_step + std::clamp(static_cast<int64_t>(ahead),
-                                          kAheadStepsMin, kAheadStepsMax);
+  set.from_step = begun_step + static_cast<int64_t>(std::clamp(
+                                   ahead, kAheadStepsMin, kAheadStepsMax));
   set.steps = tuner_.done() ? 0 : kStepsMeasured;
-  return set;
+  return told_.emplace(set);
 }
 
 std::optional<SetFusion> FusionTuning::OnEpoch(std::vector<int32_t> workers,

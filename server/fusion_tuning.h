@@ -39,6 +39,9 @@ class FusionTuning {
   // REQUIRES: Check(timed) is OK.
   std::optional<SetFusion> OnTimed(int32_t worker, const FusionTimed& timed);
 
+  // What the workers were told last: for one who may not have heard it.
+  const std::optional<SetFusion>& told() const { return told_; }
+
   // What it came to: the trials are over.
   bool done() const { return on_ && tuner_.done(); }
   // The threshold as of now; nothing if it is not tuned.
@@ -46,11 +49,12 @@ class FusionTuning {
   const FusionTuner& tuner() const { return tuner_; }
 
  private:
-  SetFusion Next(int64_t begun_step) const;
+  const SetFusion& Next(int64_t begun_step);
 
   const bool on_;
   FusionTuner tuner_;
   int32_t trial_ = 0;
+  std::optional<SetFusion> told_;
   double step_seconds_ = 0;  // Of the last trial.
   std::vector<int32_t> workers_;
   std::map<int32_t, FusionTimed> answers_;  // To this trial, by worker.

@@ -15,10 +15,11 @@ void PartialSum::SetWorkers(const std::vector<WorkerSeat>& workers) {
   for (const WorkerSeat& seat : workers) {
     Progress& progress = progress_[seat.rank];
     progress = std::move(before[seat.rank]);
-    // It takes part from then on.
-    const bool later = progress.counted < seat.first_step - 1;
-    if (!later && !progress.arrived.empty()) continue;
-    if (later) progress.counted = seat.first_step - 1;
+    // One that has a new seat begins with that, also before where it was to
+    // begin.
+    if (progress.first_step == seat.first_step) continue;
+    progress.first_step = seat.first_step;
+    progress.counted = seat.first_step - 1;
     progress.arrived.assign(frames, false);
     progress.missing = frames;
   }

@@ -63,6 +63,7 @@ class PartialSum {
 
  private:
   struct Progress {
+    int64_t first_step = kInitialRound;  // Of its seat.
     int64_t counted = kInitialRound;
     std::vector<bool> arrived;  // By frame, of step counted + 1.
     int64_t missing = 0;        // Count of false in arrived.

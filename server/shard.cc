@@ -122,8 +122,9 @@ void Shard::Reopen(Slot& slot) const {
 
 int Shard::ContributorsOf(const Slot& slot) const {
   // The initial parameters come from one worker. Layers between workers have
-  // no other round here, and may outlive all who took part in it.
-  const bool initial = slot.round == kInitialRound ||
+  // no other round here, and may outlive all who took part in it; so has a
+  // partial quorum, whose sum is elsewhere.
+  const bool initial = slot.round == kInitialRound || job_->partial() ||
                        PassesServers(job_->routes[slot.chunk.layer].scheme);
   return initial || !serves() ? 1 : job_->ContributorsOf(slot.round);
 }

@@ -79,21 +79,26 @@ std::vector<int> Shard::AwaitedFor(const Slot& slot) const {
 }
 
 void Shard::AdvancePartial(Slot& slot, Outbox& out) {
-  const bool takes_rounds =
-      slot.round != kInitialRound && job_->ContributorsOf(slot.round) > 0;
-  if (!takes_rounds || frozen_) return;
+  if (slot.round == kInitialRound || frozen_) return;
   const bool each = job_->options.quorum == Quorum::kEach;
   const auto update = [&] {
     slot.partial.Settle(out);
     Update(slot, slot.updates++, slot.partial.sum(),
-           job_->MeanScale(slot.round), out);
+           each ? 1.0f / static_cast<float>(job_->worker_count())
+                : job_->MeanScale(slot.round),
+           out);
     slot.partial.Clear();
   };
-  if (each && slot.partial.whole()) update();
-  while (AwaitedFor(slot).empty()) {
-    if (!each) update();
+  const auto advance = [&] {
     Collect(slot, slot.round, out);
     ++slot.round;
+  };
+  if (each && slot.partial.whole()) update();
+  // Those who have taken part in these rounds are all gone.
+  while (slot.round < job_->workers.front().first_step) advance();
+  while (AwaitedFor(slot).empty()) {
+    if (!each) update();
+    advance();
   }
   ServeEarlyPulls(slot, out);
 }

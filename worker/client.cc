@@ -367,6 +367,7 @@ absl::StatusOr<bool> ClientImpl::IsFit(int layer, int64_t step,
       values[element], " at element ", element, " of ", values.size());
   if (job_->options.nan == NanPolicy::kSkip) {
     NEREUS_LOG(Warning) << reason << ": all workers skip the step";
+    rounds_->NoteUnfit(step);
     return false;
   }
   driver_->Post(
@@ -463,7 +464,8 @@ void ClientImpl::TakeStock() {
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
     const Syncer& syncer = machine_->syncer(layer);
     const int64_t round = syncer.done_round() + 1;
-    const bool waits = syncer.waits() && syncer.gathers();
+    // What is held waits for this worker's own backward.
+    const bool waits = syncer.waits() && syncer.gathers() && !syncer.held();
     if (!waits || (waiting.has_value() && waiting->round <= round)) {
       continue;
     }

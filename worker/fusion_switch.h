@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -15,9 +16,16 @@ namespace nereus {
 // coordinator says, and measures what steps take from then on.
 class FusionSwitch {
  public:
-  // The coordinator's word. Only the last one counts.
+  // The coordinator's word. Only the last one counts. The same one again: the
+  // answer may have been lost.
   void OnSet(const SetFusion& set) {
+    if (set_ == set) {
+      unsaid_ = said_;
+      return;
+    }
     set_ = set;
+    said_.reset();
+    unsaid_.reset();
     switched_ = false;
     began_.reset();
     taken_.clear();
@@ -37,7 +45,9 @@ class FusionSwitch {
   // The same, at `now`: what is to be said of the trial, if it is over. A
   // median: now and then the machine does something else.
   std::optional<FusionTimed> OnBegin(int64_t step, absl::Time now) {
-    if (!switched_ || set_->steps == 0 || step < switched_in_ + kStepsIgnored) {
+    if (unsaid_.has_value()) return std::exchange(unsaid_, std::nullopt);
+    if (!switched_ || set_->steps == 0 || said_.has_value() ||
+        step < switched_in_ + kStepsIgnored) {
       return std::nullopt;
     }
     if (began_.has_value()) {
@@ -47,8 +57,8 @@ class FusionSwitch {
     if (static_cast<int32_t>(taken_.size()) < set_->steps) return std::nullopt;
     const auto middle = taken_.begin() + set_->steps / 2;
     std::nth_element(taken_.begin(), middle, taken_.end());
-    set_->steps = 0;
-    return FusionTimed{set_->trial, step, *middle};
+    said_ = FusionTimed{set_->trial, step, *middle};
+    return said_;
   }
 
  private:
@@ -59,8 +69,10 @@ class FusionSwitch {
   std::optional<SetFusion> set_;
   bool switched_ = false;
   int64_t switched_in_ = 0;
-  std::optional<absl::Time> began_;  // The last step that counts.
-  std::vector<double> taken_;        // Seconds, by steps that count.
+  std::optional<absl::Time> began_;    // The last step that counts.
+  std::vector<double> taken_;          // Seconds, by steps that count.
+  std::optional<FusionTimed> said_;    // The answer,
+  std::optional<FusionTimed> unsaid_;  // which is to be given again.
 };
 
 }  // namespace nereus

@@ -8,8 +8,9 @@ namespace nereus {
 // What a worker multiplies its loss by so that gradients which it computes in
 // fp16 do not vanish: as large as goes without overflow (Micikevicius et al.,
 // "Mixed Precision Training", section 3.2). An overflow costs all workers the
-// step, and halves the scale; many steps without one double it. A power of two:
-// scaling rounds nothing.
+// step, and the one that had it half of its scale; many steps without one
+// double it. A power of two: scaling rounds nothing. Each worker has a scale of
+// its own, by which its gradients are divided again.
 class LossScale {
  public:
   static constexpr float kFirst = 0x1p16f;
@@ -20,9 +21,11 @@ class LossScale {
   float value() const { return value_; }
 
   // What a step came to. Steps ascend; one that was heard of counts no more.
-  void OnStep(int64_t step, bool skipped) {
+  // `own`: if it is skipped, for this worker's gradient.
+  void OnStep(int64_t step, bool skipped, bool own) {
     if (step <= last_step_) return;
     last_step_ = step;
+    if (skipped && !own) return;
     if (skipped) {
       value_ = value_ > kMin ? value_ / 2 : kMin;
       good_steps_ = 0;
@@ -31,6 +34,9 @@ class LossScale {
       good_steps_ = 0;
     }
   }
+
+  // The job goes back: steps are done again.
+  void OnRestart() { last_step_ = -1; }
 
  private:
   float value_ = kFirst;

@@ -16,6 +16,8 @@ int64_t RoundTable::Restart() {
   MutexLock lock(&mu_);
   went_back_ = life_ > 0;
   begun_.reset();
+  unfit_step_ = kInitialRound;
+  loss_scale_.OnRestart();
   for (Entry& entry : entries_) {
     entry.pushed = kFetching;
     entry.done = kFetching;
@@ -152,6 +154,11 @@ Buffer RoundTable::Lend(absl::Span<float> values) {
                         });
 }
 
+void RoundTable::NoteUnfit(int64_t step) {
+  MutexLock lock(&mu_);
+  unfit_step_ = step;
+}
+
 float RoundTable::loss_scale() const {
   MutexLock lock(&mu_);
   return loss_scale_.value();
@@ -175,7 +182,7 @@ void RoundTable::Finish(int layer, int64_t round, bool skipped,
   if (entry.done == kFetching) {
     entry.pushed = round;
   } else {
-    loss_scale_.OnStep(round, skipped);
+    loss_scale_.OnStep(round, skipped, unfit_step_ == round);
     entry.latency_total += now - entry.pushed_at;
     ++entry.rounds;
   }

@@ -88,6 +88,8 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // one that is.
   bool Skipped(int64_t step) const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // A gradient of this worker's in `step` cannot be used.
+  void NoteUnfit(int64_t step) ABSL_LOCKS_EXCLUDED(mu_);
   // For the next step that begins, by what became of those before.
   float loss_scale() const ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -149,9 +151,10 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   bool went_back_ ABSL_GUARDED_BY(mu_) = false;  // The caller has not heard.
   bool over_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<StepInfo> begun_ ABSL_GUARDED_BY(mu_);
-  size_t layers_pushed_ ABSL_GUARDED_BY(mu_) = 0;         // Of that step.
-  std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);       // By layer.
-  int64_t skipped_ ABSL_GUARDED_BY(mu_) = kInitialRound;  // The last step.
+  size_t layers_pushed_ ABSL_GUARDED_BY(mu_) = 0;            // Of that step.
+  std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);          // By layer.
+  int64_t skipped_ ABSL_GUARDED_BY(mu_) = kInitialRound;     // The last step.
+  int64_t unfit_step_ ABSL_GUARDED_BY(mu_) = kInitialRound;  // The last one.
   LossScale loss_scale_ ABSL_GUARDED_BY(mu_);
   int lent_ ABSL_GUARDED_BY(mu_) = 0;  // References to the parameters.
   absl::Status failure_ ABSL_GUARDED_BY(mu_);

@@ -92,6 +92,8 @@ class Syncer {
   // Whether the caller has pushed a round that is not done.
   bool waits() const { return pushed(); }
   int64_t pushed_round() const { return pushed_round_; }
+  // Whether the contribution to the open round has not been sent.
+  bool held() const { return held_; }
   // Whether its outcome may come.
   bool gathers() const {
     return !job_->decoupled() || gathered_round_ > done_round_;
@@ -145,8 +147,6 @@ class Syncer {
     return job_->options.optimizer_place == OptimizerPlace::kServer;
   }
   bool pushed() const { return pushed_round_ > done_round_; }
-  // Whether the contribution to the open round has not been sent.
-  bool held() const { return held_; }
   int64_t next_round() const;
   int position() const { return job_->PositionOf(rank_); }
   FrameHeader Header(FrameKind kind, int64_t chunk, int64_t round) const;

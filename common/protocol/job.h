@@ -58,9 +58,9 @@ enum class Quorum {
   kMajority,  // "majority": that of one worker, drawn for each round; on
               // average half of the others come before it. Li et al.,
               // "eager-SGD".
-  kSolo,  // "solo": the first one. The same.
-  kEach,  // "each": each contribution is an update by itself. Stale
-          // synchronous parallel; without a bound, asynchronous.
+  kSolo,      // "solo": the first one. The same.
+  kEach,      // "each": each contribution is an update by itself. Stale
+              // synchronous parallel; without a bound, asynchronous.
 };
 
 absl::string_view QuorumName(Quorum quorum);
@@ -104,7 +104,8 @@ struct JobOptions {
   int64_t staleness = 32;
 
   // The same: every so many rounds, one waits for everybody, so that all
-  // workers have the same parameters after it; 0: never.
+  // workers have the same parameters after it, but for those whose answer is
+  // lost with an epoch, who get later ones; 0: never.
   int64_t resync_every = 0;
 
   // Every shard has a copy on another server, which takes over when its own is

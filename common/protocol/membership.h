@@ -175,6 +175,8 @@ struct SetFusion {
   int64_t bytes = 0;
   int64_t from_step = 0;
   int32_t steps = 0;
+
+  bool operator==(const SetFusion&) const = default;
 };
 
 // One member of an epoch, as its peers see it.

@@ -360,7 +360,9 @@ absl::StatusOr<IterationResult> SimulateIterations(
     trial.job.fusion_bytes = tuner.next();
     NEREUS_ASSIGN_OR_RETURN(const IterationResult result,
                             SimulateWith(trial, plan, progress));
-    tuner.Observe(absl::ToDoubleSeconds(result.iteration));
+    const double seconds = absl::ToDoubleSeconds(result.iteration);
+    if (seconds <= 0) break;  // Nothing takes any time.
+    tuner.Observe(seconds);
   }
   trial.job.fusion_bytes = tuner.best();
   return SimulateWith(trial, plan, progress);

@@ -594,5 +594,28 @@ TEST(CoordinatorLeaveTest, AShardDoesNotLeave) {
                         "a worker"));
 }
 
+// Where rounds do not wait for all, the others may be long before its last
+// step, and never begin a later one: they do without it at once.
+TEST(CoordinatorEpochTest, WithAPartialQuorumALeaverNeedNotWait) {
+  for (const Quorum quorum : {Quorum::kAll, Quorum::kSolo}) {
+    CoordinatorOptions options = OptionsOf(2, 1);
+    options.job_options.quorum = quorum;
+    CoordinatorDriver driver(options);
+    driver.Gather();
+    driver.Beat(kWorker0, 9, 9);
+    driver.Beat(kWorker1, 2, 1);
+    const Reaction left = driver.Say(kWorker0, Leave{9});
+    const bool partial = quorum != Quorum::kAll;
+    EXPECT_EQ(HearersOf<PrepareEpoch>(left).empty(), !partial);
+    if (!partial) continue;
+    driver.Report(kShard0, MachineReport());
+    driver.Report(kWorker0, 9);
+    driver.Report(kWorker1, 2);
+    EXPECT_EQ(driver.job().worker_count(), 1);
+    EXPECT_EQ(Heard<JobOver>(driver.Tick(), kWorker0).state,
+              JobState::kFinished);
+  }
+}
+
 }  // namespace
 }  // namespace nereus

@@ -148,6 +148,14 @@ TEST(CoordinatorFusionTest, WorkersAreToldUntilTheBestIsFound) {
             set.bytes);
 }
 
+// What it was told, or what it answered, may have been lost with its session.
+TEST(CoordinatorFusionTest, OneThatResumesIsToldAgain) {
+  CoordinatorDriver driver(TunedOptions());
+  const SetFusion set = Heard<SetFusion>(driver.Gather(), kWorker0);
+  driver.Break(kWorker0);
+  EXPECT_EQ(Heard<SetFusion>(driver.ResumeIn(77, kWorker0), 77), set);
+}
+
 TEST(CoordinatorFusionTest, AWrongAnswerCostsTheMembership) {
   CoordinatorDriver driver(TunedOptions());
   driver.Gather();
@@ -203,6 +211,24 @@ TEST(FusionSwitchTest, MeasuresAfterTheFirstSteps) {
   EXPECT_EQ(timed->begun_step, answered_in);
   EXPECT_EQ(answered_in, 17);
   EXPECT_DOUBLE_EQ(timed->step_seconds, 0.25);
+}
+
+TEST(FusionSwitchTest, ToldAgainItAnswersAgain) {
+  FusionSwitch fusion;
+  const SetFusion set = {3, 4096, 0, 2};
+  fusion.OnSet(set);
+  std::optional<FusionTimed> first;
+  int64_t step = 0;
+  for (; !first.has_value(); ++step) {
+    fusion.OnBegin(step);
+    first = fusion.OnBegin(step, At(static_cast<double>(step)));
+  }
+  EXPECT_EQ(fusion.OnBegin(step, At(50)), std::nullopt);
+  fusion.OnSet(set);
+  const auto again = fusion.OnBegin(step + 1, At(51));
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->step_seconds, first->step_seconds);
+  EXPECT_EQ(fusion.OnBegin(step + 2, At(52)), std::nullopt);
 }
 
 TEST(FusionSwitchTest, ANewWordEndsTheTrial) {

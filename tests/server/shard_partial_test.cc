@@ -305,6 +305,39 @@ TEST(ShardPartialTest, OneThatJoinsTakesPartFromItsFirstStep) {
   EXPECT_EQ(shard.Push(1, 6).size(), 2u);
 }
 
+// It was answered while older workers were ahead of the open round, and they
+// are all gone: the rounds that nobody takes part in any more are over.
+TEST(ShardPartialTest, OneThatJoinedMayOutliveAllOthers) {
+  PartialShard shard(PartialJob(2, Partial(Quorum::kEach, 5)));
+  for (int64_t step = 0; step < 4; ++step) shard.Push(1, step);
+  ASSERT_EQ(shard.round(), 0);
+  const float before = shard.parameter();
+  shard.Enter([](Job& next) { next.workers.push_back({2, 4}); });
+  shard.Enter([](Job& next) {
+    next.workers.erase(next.workers.begin(), next.workers.begin() + 2);
+  });
+  EXPECT_EQ(shard.round(), 4);
+  EXPECT_EQ(shard.parameter(), before);
+  EXPECT_THAT(shard.Push(2, 4), ElementsAre(std::pair{2, before - G(2, 4)}));
+  EXPECT_EQ(shard.round(), 5);
+}
+
+// One that was to take part from step 2 on begins with step 1, since all others
+// are gone: nothing of it is counted yet.
+TEST(ShardPartialTest, ASeatMayBeginEarlierThanItWasTo) {
+  for (const Quorum quorum :
+       {Quorum::kSolo, Quorum::kMajority, Quorum::kEach}) {
+    PartialShard shard(PartialJob(1, Partial(quorum)));
+    shard.Push(0, 0);
+    const float before = shard.parameter();
+    shard.Enter([](Job& next) { next.workers.push_back({1, 2}); });
+    shard.Enter([](Job& next) { next.workers = {{1, 1}}; });
+    EXPECT_EQ(shard.round(), 1);
+    EXPECT_EQ(shard.parameter(), before);
+    EXPECT_THAT(shard.Push(1, 1), ElementsAre(std::pair{1, before - G(1, 1)}));
+  }
+}
+
 TEST(ShardPartialTest, StepsComeOneByOne) {
   PartialShard shard(PartialJob(2, Partial(Quorum::kSolo)));
   EXPECT_THAT(std::string(shard.Refusal(0, 1).message()),

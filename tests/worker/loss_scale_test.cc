@@ -8,47 +8,60 @@ namespace {
 TEST(LossScaleTest, EachOverflowHalvesIt) {
   LossScale scale;
   EXPECT_EQ(scale.value(), 65536.0f);
-  scale.OnStep(0, /*skipped=*/true);
+  scale.OnStep(0, /*skipped=*/true, /*own=*/true);
   EXPECT_EQ(scale.value(), 32768.0f);
-  scale.OnStep(1, true);
+  scale.OnStep(1, true, true);
   EXPECT_EQ(scale.value(), 16384.0f);
 }
 
 TEST(LossScaleTest, AStepCountsOnce) {
   LossScale scale;
   // Each layer tells of it.
-  for (int layer = 0; layer < 5; ++layer) scale.OnStep(3, true);
+  for (int layer = 0; layer < 5; ++layer) scale.OnStep(3, true, true);
   EXPECT_EQ(scale.value(), LossScale::kFirst / 2);
-  // The job has gone back.
-  scale.OnStep(2, true);
+  scale.OnStep(2, true, true);
   EXPECT_EQ(scale.value(), LossScale::kFirst / 2);
+}
+
+TEST(LossScaleTest, StepsThatAreDoneAgainCountAgain) {
+  LossScale scale;
+  scale.OnStep(100, true, true);
+  scale.OnRestart();
+  scale.OnStep(60, true, true);
+  EXPECT_EQ(scale.value(), LossScale::kFirst / 4);
+}
+
+TEST(LossScaleTest, AnothersOverflowIsNotItsOwn) {
+  LossScale scale;
+  for (int64_t step = 0; step < 20; ++step) scale.OnStep(step, true, false);
+  EXPECT_EQ(scale.value(), LossScale::kFirst);
 }
 
 TEST(LossScaleTest, ManyStepsInARowDoubleIt) {
   LossScale scale;
   int64_t step = 0;
   for (int i = 0; i < LossScale::kStepsUntilDoubled - 1; ++i) {
-    scale.OnStep(step++, false);
+    scale.OnStep(step++, false, true);
   }
   EXPECT_EQ(scale.value(), LossScale::kFirst);
-  scale.OnStep(step++, false);
+  scale.OnStep(step++, false, true);
   EXPECT_EQ(scale.value(), LossScale::kFirst * 2);
   // A skipped one begins the count anew.
   for (int i = 0; i < LossScale::kStepsUntilDoubled - 1; ++i) {
-    scale.OnStep(step++, false);
+    scale.OnStep(step++, false, true);
   }
-  scale.OnStep(step++, true);
-  scale.OnStep(step++, false);
+  scale.OnStep(step++, true, true);
+  scale.OnStep(step++, false, true);
   EXPECT_EQ(scale.value(), LossScale::kFirst);
 }
 
 TEST(LossScaleTest, ItStaysInItsRange) {
   LossScale scale;
   int64_t step = 0;
-  for (int i = 0; i < 100; ++i) scale.OnStep(step++, true);
+  for (int i = 0; i < 100; ++i) scale.OnStep(step++, true, true);
   EXPECT_EQ(scale.value(), LossScale::kMin);
   for (int i = 0; i < 40 * LossScale::kStepsUntilDoubled; ++i) {
-    scale.OnStep(step++, false);
+    scale.OnStep(step++, false, true);
   }
   EXPECT_EQ(scale.value(), LossScale::kMax);
 }

@@ -126,13 +126,15 @@ absl::StatusOr<ReplayResult> Replay::Run(Client* client) {
     if (status.ok()) status = Backward(client, step);
     const absl::Time end = SteadyNow();
     if (status.ok() && !client->decoupled()) status = client->WaitAll(step);
-    if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
+    if (status.ok() && step + 1 == options_.steps) status = client->Leave();
+    if (absl::IsOutOfRange(status)) {  // The job has gone back.
+      step = -1;
+      continue;
+    }
     NEREUS_RETURN_IF_ERROR(status);
     if (measured) result.steps.push_back(end - backward_end);
     backward_end = end;
-    if (client->Skipped(step)) ++result.skipped;
   }
-  NEREUS_RETURN_IF_ERROR(client->Leave());
   return result;
 }
 
@@ -140,8 +142,8 @@ std::string ReplayJson(int rank, const ReplayResult& result,
                        const std::vector<LayerReport>& layers,
                        const std::vector<PeerTraffic>& traffic) {
   Json json = {
-      {"event", "replayed"},           {"rank", rank},
-      {"step_seconds", Json::array()}, {"skipped", result.skipped},
+      {"event", "replayed"},
+      {"rank", rank},
       {"layers", Json::array()},
   };
   for (const absl::Duration time : result.steps) {

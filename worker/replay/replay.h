@@ -35,7 +35,6 @@ struct ReplayResult {
   // second step on: with outcomes gathered in the next forward, a step has no
   // other end.
   std::vector<absl::Duration> steps;
-  int64_t skipped = 0;
 };
 
 // A model's memory, and the job that `client` has joined with its bindings.
@@ -64,7 +63,7 @@ class Replay {
   absl::Time device_free_at_ = absl::InfinitePast();
 };
 
-// One line: {"event": "replayed", "rank", "step_seconds": [...], "skipped",
+// One line: {"event": "replayed", "rank", "step_seconds": [...],
 // "layers": [{"name", "scheme", "rounds", "bytes_sent", "bytes_received",
 // "latency_seconds_mean"}], "bytes_sent", "bytes_received"}.
 std::string ReplayJson(int rank, const ReplayResult& result,
