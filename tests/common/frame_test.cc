@@ -37,11 +37,11 @@ FrameHeader SomeHeader() {
   return header;
 }
 
-// SomeHeader on the wire, in version 1 of the protocol. Never change it without
+// SomeHeader on the wire, in version 2 of the protocol. Never change it without
 // the version.
 constexpr HeaderBytes kGolden = {
     0x4e, 0x52, 0x53, 0x31,                          // "NRS1"
-    0x01,                                            // version
+    0x02,                                            // version
     0x04,                                            // kind: result
     0x01,                                            // wire: float32
     0x00,                                            // part
@@ -54,8 +54,8 @@ constexpr HeaderBytes kGolden = {
     0x00, 0x00, 0x01, 0x00,                          // offset
     0xfc, 0xff, 0x03, 0x00,                          // payload length
     0x83, 0x92, 0x06, 0xe3,                          // payload CRC-32C
-    0x00, 0x00, 0x00, 0x00,                          // reserved
-    0xb7, 0x53, 0xef, 0x51,                          // CRC-32C of the above
+    0x00, 0x00, 0x00, 0x00,                          // exponent
+    0x4e, 0x43, 0xdc, 0xf6,                          // CRC-32C of the above
 };
 
 HeaderBytes Encode(const FrameHeader& header) {
@@ -70,8 +70,8 @@ void Seal(HeaderBytes& bytes) {
   std::memcpy(bytes.data() + 60, &crc, sizeof(crc));
 }
 
-TEST(FrameHeaderTest, HasTheBytesOfVersion1) {
-  ASSERT_EQ(kProtocolVersion, 1u) << "a new version needs new golden bytes";
+TEST(FrameHeaderTest, HasTheBytesOfVersion2) {
+  ASSERT_EQ(kProtocolVersion, 2u) << "a new version needs new golden bytes";
   EXPECT_EQ(Encode(SomeHeader()), kGolden);
 }
 
@@ -181,8 +181,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, BadFieldTest,
     testing::Values(
         BadField{"Magic", 0, {'N', 'R', 'S', '2'}, "magic is 844321358"},
-        BadField{"OlderVersion", 4, {0}, "protocol version is 0, expected 1"},
-        BadField{"NewerVersion", 4, {2}, "protocol version is 2, expected 1"},
+        BadField{"OlderVersion", 4, {1}, "protocol version is 1, expected 2"},
+        BadField{"NewerVersion", 4, {3}, "protocol version is 3, expected 2"},
         BadField{"KindZero", 5, {0}, "kind is 0"},
         BadField{"KindAfterTheLast", 5, {16}, "kind is 16"},
         BadField{"KindHighest", 5, {255}, "kind is 255"},
