@@ -151,26 +151,24 @@ absl::Status Syncer::CheckRound(int64_t round) const {
       " are done; steps come one by one"));
 }
 
-absl::Status Syncer::Push(int64_t round, Buffer gradient, bool hold,
-                          Outbox& out) {
+absl::Status Syncer::Push(int64_t round, Buffer gradient, Outbox& out) {
   NEREUS_RETURN_IF_ERROR(CheckRound(round));
   NEREUS_RETURN_IF_ERROR(Keep(std::move(gradient)));
-  OnPushed(round, hold, out);
+  OnPushed(round, out);
   return absl::OkStatus();
 }
 
 absl::Status Syncer::PushFactors(int64_t round, FactorBuffers factors,
-                                 bool hold, Outbox& out) {
+                                 Outbox& out) {
   NEREUS_RETURN_IF_ERROR(CheckRound(round));
   KeepFactors(std::move(factors), out);
-  OnPushed(round, hold, out);
+  OnPushed(round, out);
   return absl::OkStatus();
 }
 
-void Syncer::OnPushed(int64_t round, bool hold, Outbox& out) {
+void Syncer::OnPushed(int64_t round, Outbox& out) {
   pushed_round_ = round;
   held_ = true;
-  if (!hold) Send(out);
   ServeJoiners(out);
 }
 

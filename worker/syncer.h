@@ -59,12 +59,11 @@ class Syncer {
   // worker of a new job sends them.
   void Start(Outbox& out);
 
-  // The caller's contribution to `round`. With `hold`, it is kept until Send.
-  // Errors: kInvalidArgument, not the round after the last one that is done;
+  // The caller's contribution to `round`, which is held until Send. Errors:
+  // kInvalidArgument, not the round after the last one that is done;
   // kFailedPrecondition, the scheme needs factors.
-  absl::Status Push(int64_t round, Buffer gradient, bool hold, Outbox& out);
-  absl::Status PushFactors(int64_t round, FactorBuffers factors, bool hold,
-                           Outbox& out);
+  absl::Status Push(int64_t round, Buffer gradient, Outbox& out);
+  absl::Status PushFactors(int64_t round, FactorBuffers factors, Outbox& out);
 
   // Sends the contribution that is held, if one is.
   void Send(Outbox& out);
@@ -167,7 +166,7 @@ class Syncer {
   };
 
   absl::Status CheckRound(int64_t round) const;
-  void OnPushed(int64_t round, bool hold, Outbox& out);
+  void OnPushed(int64_t round, Outbox& out);
   absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header) const;
   // Says that done_round_ is done, once there is a verdict.
   void TellIfSettled(Outbox& out);

@@ -69,7 +69,7 @@ absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
   }
   if (scale != 1.0f) out.Add(ScaleValues{gradient, 1.0f / scale});
   NEREUS_RETURN_IF_ERROR(
-      syncers_[layer]->Push(round, std::move(gradient), /*hold=*/true, out));
+      syncers_[layer]->Push(round, std::move(gradient), out));
   CountPush(layer, round, fit, out);
   return absl::OkStatus();
 }
@@ -84,8 +84,8 @@ absl::Status WorkerMachine::OnPushFactors(int layer, int64_t round,
     }
   }
   factors.scale = 1.0f / scale;
-  NEREUS_RETURN_IF_ERROR(syncers_[layer]->PushFactors(round, std::move(factors),
-                                                      /*hold=*/true, out));
+  NEREUS_RETURN_IF_ERROR(
+      syncers_[layer]->PushFactors(round, std::move(factors), out));
   CountPush(layer, round, fit, out);
   return absl::OkStatus();
 }
