@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -94,6 +95,73 @@ TEST(SimulateTest, DelaysWorkers) {
   const auto json = nlohmann::json::parse(result.output);
   EXPECT_NEAR(json["iteration_seconds"].get<double>(), 0.4, 1e-6);
   EXPECT_EQ(json["delay_seconds"]["2"], 0.3);
+}
+
+double IterationSeconds(std::vector<std::string> more) {
+  std::vector<std::string> arguments = {
+      "--model=alexnet", "--workers=4",     "--bandwidth=1Gbit",
+      "--compute=0.1s",  "--scheme=server", "--iterations=4",
+      "--json"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const Result result = Simulate(arguments);
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  return nlohmann::json::parse(result.output)["iteration_seconds"];
+}
+
+TEST(SimulateTest, SixteenBitsTakeHalfTheNetworksTime) {
+  const double full = IterationSeconds({});
+  EXPECT_GT(full / IterationSeconds({"--wire=bf16"}), 1.8);
+  EXPECT_GT(full / IterationSeconds({"--wire=fp16"}), 1.8);
+}
+
+TEST(SimulateTest, PartialRoundsHideWhoIsLate) {
+  const auto with = [&](std::vector<std::string> more) {
+    more.push_back("--delay=turn:3s");
+    return IterationSeconds(more);
+  };
+  // The network takes 3 s a step.
+  const double all = with({});
+  EXPECT_NEAR(all - IterationSeconds({}), 3, 0.2);
+  EXPECT_GT(all / with({"--quorum=solo"}), 1.3);
+  EXPECT_GT(all / with({"--quorum=each"}), 1.3);
+  // Nobody is ahead of anybody: as if all had to be there.
+  EXPECT_NEAR(with({"--quorum=solo", "--staleness=0"}), all, 0.1);
+}
+
+TEST(SimulateTest, FusionSavesMessagesAndIsTuned) {
+  std::string table = "name,kind,m,n,parameters,rows_per_sample\n";
+  for (int i = 0; i < 160; ++i) {
+    table += "v" + std::to_string(i) + ",vector,1,1024,1024,1\n";
+  }
+  const std::string model = WriteTestFile("small.csv", table);
+  const auto seconds = [&](const std::string& fusion) {
+    const Result result =
+        Simulate({"--model=" + model, "--workers=4", "--bandwidth=1Gbit",
+                  "--compute=0.006s", "--scheme=ring", "--message-time=30us",
+                  "--fusion=" + fusion, "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    return nlohmann::json::parse(result.output)["iteration_seconds"]
+        .get<double>();
+  };
+  const double off = seconds("off");
+  double best = seconds("0");
+  for (const char* fixed : {"16384", "65536", "262144", "1048576"}) {
+    best = std::min(best, seconds(fixed));
+  }
+  EXPECT_GT(off / best, 1.5);
+  EXPECT_LE(seconds("auto"), 1.05 * best);
+}
+
+TEST(SimulateTest, WhatDoesNotGoTogetherIsRefusedWithTheReason) {
+  const Result ring =
+      Simulate({"--model=alexnet", "--workers=4", "--compute=0.1s",
+                "--quorum=solo", "--scheme=ring"});
+  EXPECT_EQ(ring.exit_code, 2);
+  EXPECT_THAT(ring.error, HasSubstr("everybody is needed, not quorum solo"));
+  const Result fusion = Simulate(
+      {"--model=alexnet", "--workers=4", "--compute=0.1s", "--fusion=some"});
+  EXPECT_EQ(fusion.exit_code, 2);
+  EXPECT_THAT(fusion.error, HasSubstr("neither off, auto nor bytes"));
 }
 
 TEST(SimulateTest, PrintsATableAndWritesJsonToAFile) {

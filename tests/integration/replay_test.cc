@@ -1,0 +1,106 @@
+// Replayed models as workers of a job with real servers, in one process.
+
+#include "worker/replay/replay.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/base/status_macros.h"
+#include "tests/testing/local_cluster.h"
+#include "tests/testing/toy_worker.h"
+
+namespace nereus {
+namespace {
+
+ReplayOptions Options(int64_t steps) {
+  ReplayOptions options;
+  options.layers = SmallModel();
+  for (size_t i = 0; i < options.layers.size(); ++i) {
+    options.times.push_back({absl::Milliseconds(1), absl::Milliseconds(2)});
+  }
+  options.steps = steps;
+  return options;
+}
+
+absl::StatusOr<ReplayResult> RunReplay(const ReplayOptions& options,
+                                       const ClientOptions& client_options) {
+  Replay replay(options);
+  NEREUS_ASSIGN_OR_RETURN(const auto client,
+                          Client::Connect(client_options, replay.Bindings()));
+  NEREUS_ASSIGN_OR_RETURN(ReplayResult result, replay.Run(client.get()));
+  const auto json = nlohmann::json::parse(ReplayJson(
+      client->rank(), result, client->layer_reports(), client->traffic()));
+  EXPECT_EQ(json["event"], "replayed");
+  EXPECT_EQ(json["step_seconds"].size(), result.steps.size());
+  EXPECT_EQ(json["layers"].size(), options.layers.size());
+  EXPECT_EQ(json["layers"][0]["rounds"], options.steps);
+  EXPECT_GT(json["bytes_sent"], 0);
+  return result;
+}
+
+class ReplayTest : public testing::TestWithParam<Overlap> {};
+
+TEST_P(ReplayTest, TakesAllStepsAndNoLessThanTheirTime) {
+  ServerOptions options;
+  options.workers = 2;
+  options.shards = 2;
+  options.job_options.overlap = GetParam();
+  LocalCluster cluster(options);
+  const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
+    NEREUS_ASSIGN_OR_RETURN(const ReplayResult result,
+                            RunReplay(Options(12), cluster.client_options()));
+    EXPECT_EQ(result.steps.size(), 11u);
+    absl::Duration sum;
+    for (const absl::Duration step : result.steps) sum += step;
+    // Three layers of 3 ms; a late start is made up for by half a millisecond.
+    EXPECT_GE(sum, 11 * absl::Milliseconds(9) - absl::Milliseconds(1));
+    return absl::OkStatus();
+  });
+  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+}
+
+INSTANTIATE_TEST_SUITE_P(Overlaps, ReplayTest,
+                         testing::Values(Overlap::kNone, Overlap::kWaitFree,
+                                         Overlap::kDecoupled),
+                         [](const auto& info) {
+                           return std::string(OverlapName(info.param));
+                         });
+
+// With everything that tuning needs: the coordinator, sessions, and clients.
+TEST(ReplayTuningTest, TrialsComeToTheirEnd) {
+  ServerOptions options;
+  options.workers = 2;
+  options.shards = 1;
+  options.job_options.fusion_bytes = 1 << 16;
+  options.job_options.tune_fusion = true;
+  LocalCluster cluster(options);
+  ReplayOptions replay = Options(600);
+  for (LayerTime& time : replay.times) time = {};
+  const auto results = cluster.RunWorkers(2, [&](int) {
+    return RunReplay(replay, cluster.client_options()).status();
+  });
+  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+}
+
+TEST(ReplayOptionsTest, WrongOnesAreRefusedWithTheField) {
+  const auto refusal = [](auto spoil) {
+    ReplayOptions options = Options(3);
+    EXPECT_TRUE(options.Validate().ok());
+    spoil(options);
+    return std::string(options.Validate().message());
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal([](auto& options) { options.times.pop_back(); }),
+              HasSubstr("times has 2"));
+  EXPECT_THAT(refusal([](auto& options) { options.steps = 0; }),
+              HasSubstr("steps is 0"));
+  EXPECT_THAT(refusal([](auto& options) { options.delay = -absl::Seconds(1); }),
+              HasSubstr("a delay is -1s"));
+}
+
+}  // namespace
+}  // namespace nereus
