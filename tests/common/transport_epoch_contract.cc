@@ -277,6 +277,29 @@ TEST_P(TransportContractTest, FrameThatComesTooEarlyWaitsAndThoseBehindIt) {
       << "each counts once";
 }
 
+// Sent before there is a connection, they leave together; fused, as one
+// message, of which what has been delivered is not delivered again.
+TEST_P(TransportContractTest, FramesThatLeftTogetherMayWaitApart) {
+  auto worker = TestNode::Start(GetParam(), kWorker0);
+  auto shard = TestNode::Start(GetParam(), kShard0);
+  for (const uint32_t layer : {1, 2, 4, 5}) {
+    ASSERT_TRUE(TestFrame(kWorker0, layer, Buffer()).fused);
+    worker->SendTo(kShard0, layer, 10);
+  }
+  Gate gate(*shard, 4);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return !gate.announced.empty(); }));
+  PollForAWhile({worker.get(), shard.get()});
+  EXPECT_THAT(LayersHeard(*shard), ElementsAre(1, 2));
+  gate.open = true;
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return shard->heard.size() >= 4; }));
+  EXPECT_THAT(LayersHeard(*shard), ElementsAre(1, 2, 4, 5));
+  EXPECT_EQ(shard->transport().traffic()[0].bytes_received,
+            4 * (kFrameHeaderBytes + 40));
+}
+
 TEST_P(TransportContractTest, PollDeliversWhatWaitedWithoutWaiting) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
