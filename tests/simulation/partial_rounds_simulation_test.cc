@@ -175,5 +175,27 @@ TEST(PartialRoundsTest, DeadWorkersHangNobody) {
   EXPECT_LE(lost, 6);
 }
 
+// One that joins, at any moment of its coming, may outlive all others: it goes
+// on alone, and each of its steps is answered.
+TEST(PartialRoundsTest, AJoinerMayOutliveAllOthers) {
+  for (const uint64_t seed : TestSeeds(kSeeds)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    Random random(seed);
+    SimulatedClusterOptions options = PartialJob(seed);
+    options.workers = 1 + static_cast<int>(random.Below(3));
+    options.max_workers = options.workers + 1;
+    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    cluster.set_patience(absl::Seconds(20));
+    ASSERT_TRUE(cluster.RunSteps(1 + random.Below(3)).ok());
+    const std::vector<ProcessId> older = cluster.live_workers();
+    cluster.SlowDown(older[0], 20);
+    cluster.StartWorker();
+    cluster.AdvanceBy(absl::Milliseconds(random.Below(200)));
+    for (const ProcessId process : older) cluster.Crash(process);
+    const absl::Status status = cluster.RunSteps(kSteps);
+    ASSERT_TRUE(status.ok() || IsLost(status)) << status;
+  }
+}
+
 }  // namespace
 }  // namespace nereus
