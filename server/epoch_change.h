@@ -24,11 +24,11 @@ struct EpochChange {
     bool joins = false;  // It has nothing yet.
     MachineReport report;
   };
-  std::vector<Worker> workers;          // By rank.
-  std::vector<Server> servers;          // The same.
-  std::vector<int32_t> whole_copies;    // Shards whose copies became whole.
-  std::vector<int32_t> joiners;         // Ranks of those who come, ascending.
-  bool checkpoint = false;              // One is to be made as soon as it can.
+  std::vector<Worker> workers;        // By rank.
+  std::vector<Server> servers;        // The same.
+  std::vector<int32_t> whole_copies;  // Shards whose copies became whole.
+  std::vector<int32_t> joiners;       // Ranks of those who come, ascending.
+  bool checkpoint = false;            // One is to be made as soon as it can.
   std::optional<int64_t> fusion_bytes = {};  // What tuning has come to.
 };
 

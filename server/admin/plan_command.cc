@@ -6,12 +6,12 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/flags/model_file.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/model_table.h"
 #include "common/plan/plan_report.h"
 #include "common/plan/planner.h"
 #include "common/plan/scheme.h"
-#include "common/flags/model_file.h"
 
 namespace nereus {
 namespace {
