@@ -90,6 +90,13 @@ def cases():
             {f"{scheme} {wire}": [f"--scheme={scheme}", f"--wire={wire}"]
              for scheme in ("server", "ring")
              for wire in ("fp32", "bf16", "fp16")}, 0),
+        "sparsity": Case(
+            "20 equal layers, little compute", EQUAL, 1, 0.01, 0.02,
+            {f"{scheme} {sparsity}": [f"--scheme={scheme}",
+                                      f"--sparsity={sparsity}",
+                                      "--dense-steps=0", "--block=32768"]
+             for scheme in ("server", "ring")
+             for sparsity in (0, 0.5, 0.9)}, 0),
         "quorum": Case(
             "8 layers of 400 KB, another worker 0.3 s late in each step", FEW,
             1, 0.1, 0.2,

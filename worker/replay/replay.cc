@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
+#include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -14,7 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Any values: what they are changes nothing about how they travel.
+// Any values, but for Vary: what they are changes nothing about how they
+// travel.
 constexpr float kValue = 1e-3f;
 
 // Later than this it is not the sleep's fault: the device was idle.
@@ -33,6 +35,17 @@ Json LayerJson(const LayerReport& layer) {
       {"latency_seconds_mean",
        absl::ToDoubleSeconds(layer.latency_total) / rounds},
   };
+}
+
+// Where only the largest blocks travel (JobOptions::sparsity), equal ones would
+// go one after the other.
+void Vary(Random& random, std::vector<float>& gradient) {
+  constexpr size_t kStretch = 1024;
+  for (size_t i = 0; i < gradient.size(); i += kStretch) {
+    const float factor = 0.5f + static_cast<float>(random.Uniform());
+    const size_t end = std::min(gradient.size(), i + kStretch);
+    for (size_t j = i; j < end; ++j) gradient[j] *= factor;
+  }
 }
 
 }  // namespace
@@ -57,10 +70,12 @@ absl::Status ReplayOptions::Validate() const {
 }
 
 Replay::Replay(ReplayOptions options) : options_(std::move(options)) {
+  Random random(/*seed=*/1);
   for (const LayerSpec& layer : options_.layers) {
     const bool factors = layer.kind == LayerKind::kFullyConnected;
     parameters_.emplace_back(layer.parameters, 0.0f);
     gradients_.emplace_back(layer.parameters, kValue);
+    Vary(random, gradients_.back());
     output_gradients_.emplace_back(factors ? layer.rows * layer.m : 0, kValue);
     inputs_.emplace_back(factors ? layer.rows * layer.n : 0, kValue);
   }
