@@ -38,7 +38,7 @@ CheckpointPart WritePart(Storage& storage, const Job& job,
                  job.state_arrays);
   const absl::StatusOr<ManifestFile> written =
       WriteShard(storage, {save.round, save.shard, job.shards(), job.epoch},
-                 job.layers, states, save.values);
+                 job.model(), states, save.values);
   if (!written.ok()) {
     part.error = std::string(written.status().message());
     return part;
@@ -79,7 +79,7 @@ absl::Status WriteWhole(Storage& storage, const std::string& job_name,
   manifest.optimizer = job.options.optimizer;
   manifest.optimizer_place = job.options.optimizer_place;
   manifest.state_arrays = job.state_arrays;
-  manifest.layers = job.layers;
+  manifest.layers.assign(job.model().begin(), job.model().end());
   for (const CheckpointFile& file : complete.record.files) {
     manifest.files.push_back({file.name, file.bytes, file.crc});
   }

@@ -9,9 +9,12 @@ namespace {
 // Rounds that some shards have not written, and maybe never will.
 constexpr size_t kOpenMax = 8;
 
+// The choice of blocks is not saved.
 std::set<int> ShardsWithChunks(const Job& job) {
   std::set<int> shards;
-  for (const Chunk& chunk : job.placement.chunks()) shards.insert(chunk.shard);
+  for (const Chunk& chunk : job.placement.chunks()) {
+    if (chunk.layer != job.block_layer) shards.insert(chunk.shard);
+  }
   return shards;
 }
 

@@ -118,7 +118,7 @@ absl::Status Coordinator::CheckModel(const JoinRequest& request) const {
     NEREUS_RETURN_IF_ERROR(CheckRestored(request));
   }
   if (job_ != nullptr) {
-    return CompareModels(request.layers, job_->layers, "the job");
+    return CompareModels(request.layers, job_->model(), "the job");
   }
   for (const Member& member : members_) {
     if (member.id.role != Role::kWorker) continue;

@@ -61,9 +61,9 @@ void PartialSum::Settle(Outbox& out) {
   for (size_t frame = 0; frame < begun_.size(); ++frame) {
     if (begun_[frame]) continue;
     const auto index = static_cast<int64_t>(frame);
-    const Buffer part = sum_.Slice(
-        index * kFramePayloadBytesMax,
-        FrameElements(elements_, index) * static_cast<int64_t>(sizeof(float)));
+    const Buffer part = sum_.Slice(index * kFramePayloadBytesMax,
+                                   FrameGrid(elements_).Length(index) *
+                                       static_cast<int64_t>(sizeof(float)));
     out.Add(CopyValues{part, Buffer::AllocateLike(sum_, part.bytes())});
     begun_[frame] = true;
   }

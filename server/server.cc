@@ -260,7 +260,7 @@ void ServerImpl::OnEntered(const EpochStart& start) {
   NEREUS_LOG(Info) << "epoch " << start.job->epoch
                    << ": workers=" << start.job->worker_count()
                    << " shards=" << start.job->shards()
-                   << " layers=" << start.job->layers.size()
+                   << " layers=" << start.job->model().size()
                    << " chunks_here=" << machine_->chunk_count();
   // What malloc keeps of connections that are gone would add up, however often
   // members come and go.

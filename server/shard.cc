@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "common/compute/blocks.h"
 
 namespace nereus {
 namespace {
@@ -16,10 +17,13 @@ absl::Status Refuse(const FrameHeader& header, absl::string_view why) {
       absl::StrCat(DescribeFrame(header), ": ", why));
 }
 
-std::vector<Chunk> ChunksOf(const Job& job, int shard) {
+// The first of the shard's chunks: all but that of the block layer.
+std::vector<Chunk> SavedChunksOf(const Job& job, int shard) {
   std::vector<Chunk> chunks;
   for (const Chunk& chunk : job.placement.chunks()) {
-    if (chunk.shard == shard) chunks.push_back(chunk);
+    if (chunk.shard == shard && chunk.layer != job.block_layer) {
+      chunks.push_back(chunk);
+    }
   }
   return chunks;
 }
@@ -30,14 +34,14 @@ Shard::Shard(JobPtr job, int index, PeerId self)
     : self_(self),
       index_(index),
       job_(std::move(job)),
-      collector_(index, ChunksOf(*job_, index), job_->state_arrays) {
+      collector_(index, SavedChunksOf(*job_, index), job_->state_arrays) {
   verdicts_.Add(job_->verdicts);
   const auto chunks = job_->placement.chunks();
   slot_of_chunk_.assign(chunks.size(), -1);
   for (size_t i = 0; i < chunks.size(); ++i) {
     if (chunks[i].shard != index) continue;
     slot_of_chunk_[i] = static_cast<int>(slots_.size());
-    AggregationRound aggregation(/*contributors=*/1, chunks[i].length,
+    AggregationRound aggregation(/*contributors=*/1, job_->GridOf(chunks[i]),
                                  sum_order());
     Slot slot(std::move(aggregation), chunks[i].length);
     slot.chunk = chunks[i];
@@ -64,16 +68,24 @@ void Shard::Load(Outbox& out) {
     slot.round = job_->base_round + 1;
     slot.updates = slot.round;
     Reopen(slot);
+    if (slot.chunk.layer == job_->block_layer) {
+      std::fill_n(slot.parameters.floats(), slot.chunk.length, kFirstChoice);
+      std::fill_n(slot.state.floats(), slot.state.float_count(), 0.0f);
+      continue;
+    }
     load.values.push_back({slot.chunk.layer, slot.chunk.offset,
                            slot.chunk.length, slot.parameters, slot.state});
   }
-  if (!slots_.empty()) out.Add(std::move(load));
+  if (!load.values.empty()) out.Add(std::move(load));
 }
 
 std::optional<int64_t> Shard::closed_round() const {
   std::optional<int64_t> closed;
   for (const Slot& slot : slots_) {
-    if (PassesServers(job_->routes[slot.chunk.layer].scheme)) continue;
+    // Workers are done with a step before all have said what is to travel next.
+    const bool counts = slot.chunk.layer != job_->block_layer &&
+                        !PassesServers(job_->routes[slot.chunk.layer].scheme);
+    if (!counts) continue;
     const int64_t last = std::max(slot.round - 1, kInitialRound);
     closed = std::min(closed.value_or(last), last);
   }
@@ -110,7 +122,10 @@ void Shard::OnEpoch(JobPtr job, Outbox& out) {
 void Shard::Reopen(Slot& slot) const {
   // A server that has become the copy may be told other contributions.
   slot.closing = slot.closing && serves();
-  if (!slot.closing) slot.aggregation.Reopen(ContributorsOf(slot));
+  if (!slot.closing) {
+    LeaveChoice(slot);
+    ReopenRound(slot);
+  }
   slot.copy = CopyState::kUnknown;
   slot.offered = false;
   slot.incoming = ChunkCopy();
@@ -118,6 +133,12 @@ void Shard::Reopen(Slot& slot) const {
   slot.repeated.assign(job_->workers.size(), kInitialRound - 1);
   slot.early_pulls.clear();
   if (job_->partial()) slot.partial.SetWorkers(job_->workers);
+}
+
+void Shard::ReopenRound(Slot& slot) const {
+  slot.aggregation.Reopen(
+      ContributorsOf(slot),
+      slot.round != kInitialRound && job_->IsSparse(slot.chunk.layer));
 }
 
 int Shard::ContributorsOf(const Slot& slot) const {
@@ -165,7 +186,6 @@ absl::StatusOr<Landing> Shard::OnOwnedHeader(const Slot& slot,
 absl::Status Shard::CheckContribution(const Slot& slot,
                                       const FrameHeader& header,
                                       int position) const {
-  if (header.part != kValuesPart) return Refuse(header, "the part must be 0");
   if (header.round > slot.round) {
     return Refuse(header, absl::StrCat("round ", slot.round, " is open"));
   }
@@ -261,14 +281,12 @@ absl::StatusOr<Landing> Shard::OnWorkerHeader(const Slot& slot,
     return OnPartialHeader(slot, header, position);
   }
   NEREUS_RETURN_IF_ERROR(CheckContribution(slot, header, position));
-  NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
-                          FrameIndex(header, slot.chunk.length));
+  NEREUS_ASSIGN_OR_RETURN(const int64_t frame, slot.aggregation.Find(header));
   if (AsksAgain(slot, header, position)) return Landing::Scratch();
-  if (header.round < slot.round || slot.closing ||
-      slot.aggregation.Has(position, frame)) {
-    return Landing::Discard();
-  }
-  return Landing::Scratch();
+  if (header.round < slot.round || slot.closing) return Landing::Discard();
+  NEREUS_RETURN_IF_ERROR(slot.aggregation.Check(position, frame, header));
+  return slot.aggregation.Has(position, frame) ? Landing::Discard()
+                                               : Landing::Scratch();
 }
 
 bool Shard::AsksAgain(const Slot& slot, const FrameHeader& header,
@@ -277,7 +295,9 @@ bool Shard::AsksAgain(const Slot& slot, const FrameHeader& header,
       header.round == slot.round - 1 && slot.closed_in < job_->epoch;
   const bool closing = header.round == slot.round && slot.closing &&
                        slot.completed_in < job_->epoch;
-  return !job_->decoupled() && (before || closing) && header.offset == 0 &&
+  // Once, by its first frame, which of a sparse layer is any.
+  const bool first = header.offset == 0 || job_->IsSparse(slot.chunk.layer);
+  return !job_->decoupled() && (before || closing) && first &&
          header.round > slot.repeated[position];
 }
 
@@ -307,8 +327,7 @@ void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
     Pull(slot, {from.rank, frame.header.round}, out);
     return;
   }
-  slot.aggregation.Add(position, frame.header.offset / kFrameElementsMax,
-                       frame.payload, out);
+  slot.aggregation.Add(position, frame.header, frame.payload, out);
   CompleteIfSettled(slot, out);
 }
 
@@ -318,7 +337,11 @@ FrameHeader Shard::ResultHeader(const Slot& slot, int64_t round) const {
 }
 
 void Shard::Pull(Slot& slot, EarlyPull pull, Outbox& out) {
-  if (!MayHave(slot, pull) || !MayShow(slot)) {
+  // A round that has all its contributions from an earlier epoch is closed
+  // soon. Then nobody needs what was before it, and all that begin have the
+  // same.
+  const bool closes = slot.closing && slot.completed_in < job_->epoch;
+  if (closes || !MayHave(slot, pull) || !MayShow(slot)) {
     slot.early_pulls.push_back(pull);
   } else {
     SendValues(slot, pull.rank, pull.round, out);
@@ -340,13 +363,21 @@ void Shard::SendValues(const Slot& slot, int rank, int64_t round,
     out.Add(SendFrame{PeerId::Worker(rank), std::move(frame)});
   };
   FrameHeader header = ResultHeader(slot, round);
-  CutIntoFrames(*job_, header, averages ? slot.average : slot.parameters, send);
+  const int position = job_->PositionOf(rank);
+  if (position >= 0 && round >= job_->workers[position].first_step) {
+    SendResult(slot, slot.closed_in != job_->epoch, header,
+               averages ? slot.average : slot.parameters, send);
+  } else {
+    CutIntoFrames(*job_, header, job_->GridOf(slot.chunk),
+                  averages ? slot.average : slot.parameters, send);
+  }
   // What workers own, and have restored, has a state.
   if (averages || updates_here(slot)) return;
   const int64_t bytes = slot.parameters.bytes();
   for (int64_t start = 0; start < slot.state.bytes(); start += bytes) {
     ++header.part;
-    CutIntoFrames(*job_, header, slot.state.Slice(start, bytes), send);
+    CutIntoFrames(*job_, header, job_->GridOf(slot.chunk),
+                  slot.state.Slice(start, bytes), send);
   }
 }
 
@@ -369,7 +400,7 @@ void Shard::CompleteIfSettled(Slot& slot, Outbox& out) {
   slot.scale = update ? job_->MeanScale(slot.round) : 1.0f;
   if (has_copy() && slot.scale != 1.0f) {
     // The copy need not know how many there were.
-    out.Add(ScaleValues{slot.aggregation.sum(), slot.scale});
+    ScaleSum(slot, out);
     slot.scale = 1.0f;
   }
   CloseUnlessAwaited(slot, out);
@@ -391,9 +422,10 @@ void Shard::Close(Slot& slot, Outbox& out) {
     return;
   }
   Buffer result;
+  NoteFrames(slot);
   if (job_->options.optimizer_place == OptimizerPlace::kServer) {
     if (!slot.skipped) {
-      Update(slot, slot.round, slot.aggregation.sum(), slot.scale, out);
+      UpdateFromRound(slot, out);
     }
     result = slot.parameters;
   } else {
@@ -404,21 +436,21 @@ void Shard::Close(Slot& slot, Outbox& out) {
   // Its contributors wait for it, unless they are those of an earlier epoch: in
   // this one, workers ask.
   if (serves() && slot.completed_in == job_->epoch && !job_->decoupled()) {
-    CutIntoFrames(
-        *job_, ResultHeader(slot, slot.round), result,
-        [&](Frame frame) { out.Add(BroadcastFrame{std::move(frame)}); });
-    slot.early_pulls.clear();
+    SendResult(slot, /*whole=*/false, ResultHeader(slot, slot.round), result,
+               [&](Frame frame) { out.Add(BroadcastFrame{std::move(frame)}); });
+    // One that joins wants it whole.
+    if (!slot.aggregation.sparse()) slot.early_pulls.clear();
   }
   if (serves() && updates_here(slot)) Collect(slot, slot.round, out);
   slot.skipped = false;
   slot.closed_in = slot.completed_in;
   ++slot.round;
-  slot.aggregation.Reopen(ContributorsOf(slot));
+  ReopenRound(slot);
   ServeEarlyPulls(slot, out);
 }
 
 void Shard::CloseInitial(Slot& slot, Outbox& out) {
-  slot.parameters = slot.aggregation.sum();
+  slot.parameters = slot.aggregation.ExchangeSum(Buffer());
   if (updates_here(slot)) {
     const int64_t floats =
         slot.chunk.length * OptimizerStateCount(job_->options.optimizer.rule);
@@ -427,29 +459,35 @@ void Shard::CloseInitial(Slot& slot, Outbox& out) {
   }
   slot.closed_in = slot.completed_in;
   slot.round = 0;
-  slot.aggregation.Reopen(ContributorsOf(slot));
+  ReopenRound(slot);
   ServeEarlyPulls(slot, out);
 }
 
 void Shard::Update(Slot& slot, int64_t step, const Buffer& sum, float scale,
                    Outbox& out) {
-  // Frames of the last result may still be on their way to a slow worker: they
-  // keep those bytes, and the new parameters get memory of their own.
-  Buffer updated = slot.parameters.unique() || slot.parameters.data() == nullptr
-                       ? slot.parameters
-                       : Buffer::Allocate(slot.parameters.bytes());
-  if (!slot.state.unique() && slot.state.data() != nullptr) {
-    const Buffer saved =
-        std::exchange(slot.state, Buffer::Allocate(slot.state.bytes()));
-    out.Add(CopyValues{slot.state, saved});
-  }
+  Buffer updated = RoomForUpdate(slot, out);
   out.Add(UpdateParameters{job_->options.optimizer, step, scale, sum,
                            slot.parameters, slot.state, updated});
   slot.parameters = std::move(updated);
 }
 
+Buffer Shard::RoomForUpdate(Slot& slot, Outbox& out) const {
+  // A checkpoint may still be written of the state.
+  if (!slot.state.unique() && slot.state.data() != nullptr) {
+    const Buffer saved =
+        std::exchange(slot.state, Buffer::Allocate(slot.state.bytes()));
+    out.Add(CopyValues{slot.state, saved});
+  }
+  // Frames of the last result may still be on their way to a slow worker: they
+  // keep those bytes, and the new parameters get memory of their own.
+  return slot.parameters.unique() || slot.parameters.data() == nullptr
+             ? slot.parameters
+             : Buffer::Allocate(slot.parameters.bytes());
+}
+
 void Shard::Collect(const Slot& slot, int64_t round, Outbox& out) {
-  if (!job_->IsCheckpoint(round)) return;
+  const bool saved = slot.chunk.layer != job_->block_layer;
+  if (!saved || !job_->IsCheckpoint(round)) return;
   collector_.Add(static_cast<int>(&slot - slots_.data()), round,
                  slot.parameters, slot.state, out);
 }

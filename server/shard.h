@@ -93,8 +93,8 @@ class Shard final : public Machine {
   // Whether this is the shard itself, and not the copy.
   bool serves() const { return job_->holders[index_].server == self_.rank; }
 
-  // The last round that is closed for every chunk that takes rounds; none if
-  // there is no such chunk.
+  // The last round that is closed for every chunk of the model that takes
+  // rounds; none if there is no such chunk.
   std::optional<int64_t> closed_round() const;
 
   // Whether the copy has all that workers have seen of this shard.
@@ -148,7 +148,7 @@ class Shard final : public Machine {
 
   // One chunk's state.
   struct Slot {
-    explicit Slot(AggregationRound round, int64_t elements)
+    Slot(AggregationRound round, int64_t elements)
         : aggregation(std::move(round)), partial(elements) {}
 
     Chunk chunk;
@@ -159,6 +159,9 @@ class Shard final : public Machine {
     uint64_t completed_in = 0;
     uint64_t closed_in = 0;
     AggregationRound aggregation;
+    // Of a sparse layer, of the last round that was closed in this epoch: by
+    // frame, whether it was in it.
+    std::vector<bool> closed_frames;
     PartialSum partial;   // Instead, with a partial quorum.
     int64_t updates = 0;  // The same: for the optimizer.
     Buffer parameters;
@@ -228,6 +231,23 @@ class Shard final : public Machine {
   void Reopen(Slot& slot) const;
   void Enter(Outbox& out);
   int ContributorsOf(const Slot& slot) const;
+  void ReopenRound(Slot& slot) const;
+  // Memory for what an update makes of a chunk: its own, if nobody reads it.
+  Buffer RoomForUpdate(Slot& slot, Outbox& out) const;
+
+  // Sparse layers, and that which says what of them travels (shard_sparse.cc).
+  void UpdateFromRound(Slot& slot, Outbox& out);
+  void UpdateBlocks(Slot& slot, Outbox& out);
+  void ScaleSum(const Slot& slot, Outbox& out) const;
+  void NoteFrames(Slot& slot) const;
+  // Where all are gone who were to say what travels next, it stays as it was.
+  void LeaveChoice(Slot& slot) const;
+  // Calls `send` with the frames of a round's result: of a sparse one those
+  // that were in it, or, if there are none, one without payload. `whole`: all,
+  // and that one, for those who may have begun the round with another choice.
+  template <typename Send>
+  void SendResult(const Slot& slot, bool whole, FrameHeader header,
+                  const Buffer& values, Send send) const;
 
   // With a partial quorum (shard_partial.cc).
   absl::StatusOr<Landing> OnPartialHeader(const Slot& slot,
@@ -297,6 +317,25 @@ class Shard final : public Machine {
   bool copying_ = false;  // One is kSent.
   CheckpointCollector collector_;
 };
+
+template <typename Send>
+void Shard::SendResult(const Slot& slot, bool whole, FrameHeader header,
+                       const Buffer& values, Send send) const {
+  const FrameGrid grid = job_->GridOf(slot.chunk);
+  if (!job_->IsSparse(slot.chunk.layer)) {
+    return CutIntoFrames(*job_, header, grid, values, send);
+  }
+  whole = whole || slot.closed_frames.empty();
+  bool none = true;
+  for (int64_t index = 0; index < grid.Count(); ++index) {
+    if (!whole && !slot.closed_frames[index]) continue;
+    send(CutFrame(*job_, header, grid, index, values));
+    none = false;
+  }
+  if (!whole && !none) return;
+  header.wire = job_->WireOf(header);
+  send(Frame{header, {}});
+}
 
 }  // namespace nereus
 

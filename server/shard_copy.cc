@@ -88,20 +88,24 @@ absl::StatusOr<Landing> Shard::OnCopyHeader(const Slot& slot,
     return Refuse(header, "copies take aggregates, verdicts and copies");
   }
   NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
-                          FrameIndex(header, slot.chunk.length));
+                          header.kind == FrameKind::kAggregate
+                              ? slot.aggregation.Find(header)
+                              : FrameIndex(header, slot.chunk.length));
   if (header.round < slot.round) return Landing::Discard();
   if (header.kind == FrameKind::kAggregate) {
     const bool passes = PassesServers(job_->routes[slot.chunk.layer].scheme);
     if (header.round != kInitialRound && passes) {
       return Refuse(header, "the layer goes between the workers");
     }
-    if (header.round > slot.round || header.part != kValuesPart ||
-        slot.incoming.begun()) {
+    const bool part_known =
+        header.part == kValuesPart || slot.aggregation.sparse();
+    if (header.round > slot.round || !part_known || slot.incoming.begun()) {
       return Refuse(
           header,
           absl::StrCat("the copy follows round ", slot.round,
                        slot.incoming.begun() ? ", and is being made" : ""));
     }
+    NEREUS_RETURN_IF_ERROR(slot.aggregation.Check(0, frame, header));
     return slot.aggregation.Has(0, frame) ? Landing::Discard()
                                           : Landing::Scratch();
   }
@@ -125,18 +129,18 @@ absl::StatusOr<Landing> Shard::OnCopyHeader(const Slot& slot,
 void Shard::OnServerFrame(Slot& slot, const Frame& frame, Outbox& out) {
   const FrameHeader& header = frame.header;
   if (header.kind == FrameKind::kHave) return OnHave(slot, header.round, out);
-  const int64_t index = header.offset / kFrameElementsMax;
   if (header.kind == FrameKind::kVerdict) {
     slot.skipped = true;
     slot.completed_in = job_->epoch;
     Close(slot, out);
   } else if (header.kind == FrameKind::kAggregate) {
-    slot.aggregation.Add(0, index, frame.payload, out);
+    slot.aggregation.Add(0, header, frame.payload, out);
     if (!slot.aggregation.complete()) return;
     CompleteIfSettled(slot, out);
   } else {
     if (!slot.incoming.begun()) slot.incoming = MakeCopy(slot, header.round);
-    slot.incoming.Add(header.part, index, frame.payload, out);
+    slot.incoming.Add(header.part, header.offset / kFrameElementsMax,
+                      frame.payload, out);
     if (!slot.incoming.complete()) return;
     TakeCopy(slot);
   }
@@ -150,7 +154,8 @@ void Shard::OnHave(Slot& slot, int64_t round, Outbox& out) {
   const bool closed = round == slot.round + 1;
   if (closed || round == slot.round) {
     slot.copy = CopyState::kWhole;
-    // They asked for the round before.
+    // They asked for the round before, or, if it is of an earlier epoch, get
+    // this one as Close has made it.
     ServeEarlyPulls(slot, out);
     if (closed) {
       Close(slot, out);
@@ -174,9 +179,21 @@ void Shard::OfferMean(Slot& slot, Outbox& out) const {
     out.Add(SendFrame{PeerId::Shard(holders().copy), {header, {}}});
     return;
   }
-  CutIntoFrames(*job_, header, slot.aggregation.sum(), [&](Frame frame) {
-    out.Add(SendFrame{PeerId::Shard(holders().copy), std::move(frame)});
-  });
+  const FrameGrid grid = job_->GridOf(slot.chunk);
+  const AggregationRound& round = slot.aggregation;
+  std::vector<int64_t> frames;
+  for (int64_t index = 0; index < grid.Count(); ++index) {
+    if (round.has(index)) frames.push_back(index);
+  }
+  if (round.sparse()) header.frames = static_cast<uint16_t>(frames.size());
+  const PeerId copy = PeerId::Shard(holders().copy);
+  for (const int64_t index : frames) {
+    header.part = round.resumed(index) ? kResumedPart : kValuesPart;
+    out.Add(SendFrame{copy, CutFrame(*job_, header, grid, index, round.sum())});
+  }
+  if (!frames.empty()) return;
+  header.wire = job_->WireOf(header);
+  out.Add(SendFrame{copy, {header, {}}});
 }
 
 void Shard::SendNextCopy(Outbox& out) {
@@ -236,7 +253,7 @@ void Shard::TakeCopy(Slot& slot) const {
   slot.average = copy.average();
   slot.round = copy.round() + 1;
   slot.closed_in = job_->epoch;
-  slot.aggregation.Reopen(ContributorsOf(slot));
+  ReopenRound(slot);
 }
 
 }  // namespace nereus

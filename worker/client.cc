@@ -198,7 +198,7 @@ absl::Status ClientImpl::Start(const std::vector<LayerSpec>& specs) {
   StartDriver();
   StartSession();
   NEREUS_RETURN_IF_ERROR(AwaitValues());
-  if (job_->layers != specs) {
+  if (job_->model() != absl::MakeConstSpan(specs)) {
     return absl::InternalError(
         "the coordinator started an epoch with another model than this worker "
         "joined with");
@@ -464,12 +464,13 @@ void ClientImpl::TakeStock() {
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
     const Syncer& syncer = machine_->syncer(layer);
     const int64_t round = syncer.done_round() + 1;
-    // What is held waits for this worker's own backward.
-    const bool waits = syncer.waits() && syncer.gathers() && !syncer.held();
+    std::string missing = machine_->Missing(layer);
+    const bool own = syncer.held() && missing.empty();
+    const bool waits = syncer.waits() && syncer.gathers() && !own;
     if (!waits || (waiting.has_value() && waiting->round <= round)) {
       continue;
     }
-    waiting = Stall{layer, round, syncer.Missing(), absl::ZeroDuration()};
+    waiting = Stall{layer, round, std::move(missing), absl::ZeroDuration()};
   }
   std::optional<Stall> stall =
       stalls_.Watch(std::move(waiting), SteadyNow(), options_.stall_threshold);
@@ -483,7 +484,7 @@ std::string ClientImpl::DescribeMissing(int layer) {
   auto missing = std::make_shared<std::string>();
   auto asked = std::make_shared<Notification>();
   driver_->Post([this, layer, missing, asked](Outbox&) {
-    *missing = machine_->syncer(layer).Missing();
+    *missing = machine_->Missing(layer);
     asked->Notify();
   });
   if (!asked->WaitWithTimeout(kFlushTimeout)) {

@@ -23,6 +23,7 @@ class FactorSyncer final : public PeerSyncer {
  private:
   absl::Status Keep(Buffer gradient) override;
   void KeepFactors(FactorBuffers factors, Outbox& out) override;
+  Buffer kept() const override { return {}; }
   void Release() override { own_ = FactorBuffers(); }
 
   std::vector<int64_t> MemoryElements(int contributors) const override;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/protocol/block_update.h"
 
 namespace nereus {
 namespace {
@@ -95,13 +96,16 @@ void PeerSyncer::Recover(const FinishedRound& finished, Outbox& out) {
   round.contributors = finished.contributors;
   round.missing = MemoryFrames(finished.contributors);
   round.arrived.assign(round.missing, false);
+  LeaveOut(round);
   out.Add(SendFrame{*holder_,
                     {Header(FrameKind::kPullRound, 0, finished.round), {}}});
 }
 
 void PeerSyncer::Contribute(Outbox& out) {
   if (recovers()) return;  // What this worker contributed is in already.
-  RoundAt(next_round()).sent = true;
+  Round& round = RoundAt(next_round());
+  round.sent = true;
+  LeaveOut(round);
   SendOwn(out);
   FinishIfComplete(out);
 }
@@ -181,17 +185,46 @@ void PeerSyncer::FinishIfComplete(Outbox& out) {
   if (!skipped.has_value()) return;
   if (!*skipped) {
     Buffer mean = TakeMean(round, out);
-    if (updates_here()) {
-      out.Add(UpdateParameters{job_->options.optimizer, round.round,
-                               /*gradient_scale=*/1.0f, std::move(mean),
-                               memory_.parameters, state_, memory_.parameters});
-    }
+    if (updates_here()) Update(round, mean, out);
   }
   const int contributors = round.contributors;
   holder_.reset();
   // Its memory stays as it is until frames of the round after the next come.
   Open(round, round.round + 2);
   Done(contributors, out);
+}
+
+void PeerSyncer::Update(const Round& round, const Buffer& mean, Outbox& out) {
+  if (sparse() == nullptr) {
+    out.Add(UpdateParameters{job_->options.optimizer, round.round,
+                             /*gradient_scale=*/1.0f, mean, memory_.parameters,
+                             state_, memory_.parameters});
+    return;
+  }
+  const FrameGrid& grid = sparse_->grid();
+  for (int64_t index = 0; index < grid.Count(); ++index) {
+    if (!round.chosen[index]) continue;
+    const auto part = [&](const Buffer& values) {
+      return values.Slice(BytesOf(grid.Offset(index)),
+                          BytesOf(grid.Length(index)));
+    };
+    AddBlockUpdate(*job_, round.round, sparse_->resumes(index), /*scale=*/1.0f,
+                   part(mean), part(memory_.parameters), part(state_), out);
+  }
+}
+
+void PeerSyncer::LeaveOut(Round& round) {
+  if (sparse() == nullptr) return;
+  round.chosen.clear();
+  bool any = false;
+  for (int64_t index = 0; index < sparse_->grid().Count(); ++index) {
+    round.chosen.push_back(sparse_->travels(index));
+    any = any || round.chosen.back();
+  }
+  round.chosen.push_back(!any);
+  for (size_t index = 0; index < round.chosen.size(); ++index) {
+    if (!round.chosen[index]) Mark(round, static_cast<int64_t>(index));
+  }
 }
 
 std::string PeerSyncer::Missing() const {

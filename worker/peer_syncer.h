@@ -38,6 +38,10 @@ class PeerSyncer : public Syncer {
     std::vector<bool> arrived;   // By frame of the memory.
     int64_t missing = 0;         // Count of false in arrived.
     bool sent = false;           // This worker's contribution, in this epoch.
+    // Sparse, of the last round that was sent from here: by frame, whether it
+    // travelled. Where none did, the last one, which has no values, so that
+    // nobody is done before all have contributed.
+    std::vector<bool> chosen;
   };
 
   PeerSyncer(JobPtr job, int layer, int rank, LayerMemory memory);
@@ -96,6 +100,8 @@ class PeerSyncer : public Syncer {
   }
   absl::Status Refuse(const FrameHeader& header, absl::string_view why) const;
   void FinishIfComplete(Outbox& out);
+  // Sparse: counts in what of the round does not travel.
+  void LeaveOut(Round& round);
 
  private:
   void Contribute(Outbox& out) final;
@@ -112,6 +118,7 @@ class PeerSyncer : public Syncer {
   void Reserve(Round& round, int contributors) const;
   // Takes the memory of done_round() out of the way of later rounds.
   void KeepFinished();
+  void Update(const Round& round, const Buffer& mean, Outbox& out);
   void Recover(const FinishedRound& finished, Outbox& out);
   absl::StatusOr<Landing> OnPullRoundHeader(const FrameHeader& header) const;
   absl::StatusOr<Landing> OnRoundHeader(const FrameHeader& header) const;

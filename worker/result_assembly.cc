@@ -15,13 +15,14 @@ ResultAssembly::ResultAssembly(JobPtr job, int layer)
     : job_(std::move(job)), layer_(layer) {
   for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
     first_frame_.push_back(frames_per_part_);
-    frames_per_part_ += FrameCount(chunk.length);
+    frames_per_part_ += FramesOf(chunk);
   }
   arrived_.assign(frames_per_part_, true);
 }
 
 void ResultAssembly::Expect(int64_t round, Buffer values, Buffer state,
-                            std::optional<PeerId> owner) {
+                            std::optional<PeerId> owner,
+                            const SparseGradient* sparse) {
   const bool same = open() && round == round_;
   if (same && owner == owner_) return;
   NEREUS_CHECK(!open() || same) << "round " << round_ << " of layer " << layer_;
@@ -32,6 +33,43 @@ void ResultAssembly::Expect(int64_t round, Buffer values, Buffer state,
   state_ = std::move(state);
   arrived_.assign(parts_ * frames_per_part_, false);
   missing_ = parts_ * frames_per_part_;
+  if (sparse != nullptr) {
+    LeaveOut(*sparse);
+  } else if (job_->IsSparse(layer_)) {
+    for (int part = 0; part < parts_; ++part) {
+      for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
+        arrived_[Position(chunk, part, FramesOf(chunk) - 1)] = true;
+        --missing_;
+      }
+    }
+  }
+}
+
+int64_t ResultAssembly::FramesOf(const Chunk& chunk) const {
+  return job_->GridOf(chunk).Count() + (job_->IsSparse(layer_) ? 1 : 0);
+}
+
+void ResultAssembly::LeaveOut(const SparseGradient& sparse) {
+  for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
+    const int64_t first = sparse.FrameAt(chunk.offset);
+    bool any = false;
+    for (int64_t frame = 0; frame < FramesOf(chunk); ++frame) {
+      const bool last = frame == FramesOf(chunk) - 1;
+      const bool comes = last ? !any : sparse.travels(first + frame);
+      any = any || comes;
+      if (comes) continue;
+      arrived_[Position(chunk, kValuesPart, frame)] = true;
+      --missing_;
+    }
+  }
+}
+
+absl::StatusOr<int64_t> ResultAssembly::FindFrame(
+    const Chunk& chunk, const FrameHeader& header) const {
+  const bool empty = job_->IsSparse(layer_) && header.payload_bytes == 0 &&
+                     header.offset == 0 && header.part == kValuesPart;
+  if (empty) return FramesOf(chunk) - 1;
+  return FrameIndex(header, job_->GridOf(chunk));
 }
 
 int64_t ResultAssembly::Position(const Chunk& chunk, int part,
@@ -54,8 +92,7 @@ absl::Status ResultAssembly::CheckSender(const Chunk& chunk,
 
 absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
   NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(*job_, header));
-  NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
-                          FrameIndex(header, chunk.length));
+  NEREUS_ASSIGN_OR_RETURN(const int64_t frame, FindFrame(chunk, header));
   NEREUS_RETURN_IF_ERROR(CheckSender(chunk, header));
   if (header.round < kInitialRound || header.round > round_) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -70,6 +107,7 @@ absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
         DescribeFrame(header), ": ", parts_, " parts are expected"));
   }
   if (arrived_[Position(chunk, header.part, frame)]) return Landing::Discard();
+  if (header.payload_bytes == 0) return Landing::Scratch();
   const int64_t offset = (chunk.offset + header.offset) * 4;
   if (header.part == kValuesPart) {
     return Landing::At(values_.Slice(offset, FloatBytes(header)));
@@ -80,8 +118,7 @@ absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
 
 bool ResultAssembly::Count(const FrameHeader& header) {
   const Chunk& chunk = job_->placement.layer_chunks(layer_)[header.chunk];
-  arrived_[Position(chunk, header.part, header.offset / kFrameElementsMax)] =
-      true;
+  arrived_[Position(chunk, header.part, *FindFrame(chunk, header))] = true;
   if (--missing_ > 0) return false;
   values_ = Buffer();
   state_ = Buffer();
@@ -90,7 +127,7 @@ bool ResultAssembly::Count(const FrameHeader& header) {
 
 bool ResultAssembly::Complete(const Chunk& chunk) const {
   for (int part = 0; part < parts_; ++part) {
-    for (int64_t frame = 0; frame < FrameCount(chunk.length); ++frame) {
+    for (int64_t frame = 0; frame < FramesOf(chunk); ++frame) {
       if (!arrived_[Position(chunk, part, frame)]) return false;
     }
   }

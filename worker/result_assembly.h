@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
+#include "worker/sparse_gradient.h"
 
 namespace nereus {
 
@@ -27,8 +28,12 @@ class ResultAssembly {
   // The same round again from the same one goes on with what has come. From
   // another owner it starts over: the one before may have died with a round
   // that the others did again without it.
+  //
+  // Of a sparse round, `sparse`, only what travels comes, and where nothing of
+  // a chunk does, a frame without payload.
   void Expect(int64_t round, Buffer values, Buffer state,
-              std::optional<PeerId> owner);
+              std::optional<PeerId> owner,
+              const SparseGradient* sparse = nullptr);
 
   // The job's next epoch; what has come stays.
   void OnEpoch(JobPtr job) { job_ = std::move(job); }
@@ -50,6 +55,13 @@ class ResultAssembly {
   std::string Missing() const;
 
  private:
+  // How many frames a chunk has, that without payload included, which is the
+  // last.
+  int64_t FramesOf(const Chunk& chunk) const;
+  absl::StatusOr<int64_t> FindFrame(const Chunk& chunk,
+                                    const FrameHeader& header) const;
+  // Counts in what does not come.
+  void LeaveOut(const SparseGradient& sparse);
   // Position of a frame among all frames of the layer.
   int64_t Position(const Chunk& chunk, int part, int64_t frame) const;
   absl::Status CheckSender(const Chunk& chunk, const FrameHeader& header) const;

@@ -34,6 +34,7 @@ std::vector<int64_t> RingSyncer::MemoryElements(int) const {
 }
 
 int64_t RingSyncer::MemoryFrames(int contributors) const {
+  if (sparse() != nullptr) return sparse_->grid().Count() + 1;
   const RingSegments segments(spec().parameters, contributors);
   const int64_t full = segments.full_count();
   return full * FrameCount(segments.full_length()) +
@@ -56,6 +57,21 @@ void RingSyncer::KeepFactors(FactorBuffers factors, Outbox& out) {
 template <typename Each>
 void RingSyncer::ForFrames(const Round& round, FrameKind kind, int64_t index,
                            const Buffer& values, Each each) const {
+  if (sparse() != nullptr) {
+    const FrameGrid& grid = sparse_->grid();
+    const auto frames = static_cast<int64_t>(round.chosen.size());
+    for (int64_t frame = 0; frame < frames; ++frame) {
+      if (!round.chosen[frame] || TurnOf(round, frame) != index) continue;
+      FrameHeader header = Header(kind, index, round.round);
+      if (frame < grid.Count()) {
+        each(CutFrame(*job_, header, grid, frame, values));
+      } else {
+        header.wire = job_->WireOf(header);
+        each(Frame{header, Buffer()});
+      }
+    }
+    return;
+  }
   const RingSegments segments = SegmentsOf(round);
   CutIntoFrames(*job_, Header(kind, index, round.round),
                 values.Slice(BytesOf(segments.Offset(index)),
@@ -71,15 +87,15 @@ void RingSyncer::SendToNext(Frame frame, Outbox& out) const {
 
 void RingSyncer::SendOwn(Outbox& out) {
   Round& round = RoundAt(next_round());
-  if (round.contributors == 1) {
-    out.Add(CopyValues{round.memory[0], gradient_});
-    out.Add(RoundValues{round.memory[0], wire()});
-    round.arrived.assign(round.arrived.size(), true);
-    round.missing = 0;
-    return;
-  }
-  ForFrames(round, FrameKind::kSum, position(), gradient_,
-            [&](Frame frame) { SendToNext(std::move(frame), out); });
+  const bool alone = round.contributors == 1;
+  ForFrames(round, FrameKind::kSum, position(), round.memory[0],
+            [&](const Frame& frame) {
+              const Buffer own = OwnValues(round, frame.header);
+              if (!alone) return SendToNext({frame.header, own}, out);
+              out.Add(CopyValues{frame.payload, own});
+              out.Add(RoundValues{frame.payload, wire()});
+              Mark(round, FindPlace(frame.header, round)->index);
+            });
   // Those who were faster have sent theirs.
   for (int count = 1; count < round.contributors; ++count) {
     ForFrames(round, FrameKind::kSum, Around(round, count), round.memory[0],
@@ -90,15 +106,27 @@ void RingSyncer::SendOwn(Outbox& out) {
   }
 }
 
+int64_t RingSyncer::OffsetOf(const Round& round,
+                             const FrameHeader& header) const {
+  return header.offset +
+         (sparse() != nullptr ? 0 : SegmentsOf(round).Offset(header.chunk));
+}
+
+Buffer RingSyncer::OwnValues(const Round& round,
+                             const FrameHeader& header) const {
+  const int64_t offset = OffsetOf(round, header);
+  const int64_t bytes = FloatBytes(header);
+  return sparse() != nullptr ? sparse_->Contribution(offset, bytes / 4)
+                             : gradient_.Slice(BytesOf(offset), bytes);
+}
+
 void RingSyncer::PassSum(const FrameHeader& header, Outbox& out) {
   Round& round = RoundAt(header.round);
   const Place place = *FindPlace(header, round);
-  const int64_t offset = SegmentsOf(round).Offset(header.chunk) + header.offset;
   FrameHeader sum = header;
   sum.sender = PeerId::Worker(rank_);
   sum.payload_crc = 0;  // The values change.
-  out.Add(AddValues{place.values,
-                    gradient_.Slice(BytesOf(offset), FloatBytes(header))});
+  out.Add(AddValues{place.values, OwnValues(round, header)});
   if (static_cast<int>(header.chunk) == Around(round, 1)) {
     out.Add(ScaleValues{place.values,
                         1.0f / static_cast<float>(round.contributors)});
@@ -125,12 +153,29 @@ absl::StatusOr<PeerSyncer::Place> RingSyncer::FindPlace(
     return Refuse(
         header, absl::StrCat("the ring has ", round.contributors, " segments"));
   }
-  const RingSegments segments = SegmentsOf(round);
-  NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
-                          FrameIndex(header, segments.Length(header.chunk)));
-  const int64_t offset = segments.Offset(header.chunk) + header.offset;
-  return Place{header.chunk * FrameCount(segments.full_length()) + frame,
-               round.memory[0].Slice(BytesOf(offset), FloatBytes(header))};
+  int64_t frame = 0;
+  if (sparse() != nullptr) {
+    NEREUS_ASSIGN_OR_RETURN(frame, FindSparse(header, round));
+  } else {
+    const RingSegments segments = SegmentsOf(round);
+    NEREUS_ASSIGN_OR_RETURN(
+        frame, FrameIndex(header, FrameGrid(segments.Length(header.chunk))));
+    frame += header.chunk * FrameCount(segments.full_length());
+  }
+  return Place{frame, round.memory[0].Slice(BytesOf(OffsetOf(round, header)),
+                                            FloatBytes(header))};
+}
+
+absl::StatusOr<int64_t> RingSyncer::FindSparse(const FrameHeader& header,
+                                               const Round& round) const {
+  const FrameGrid& grid = sparse_->grid();
+  int64_t frame = grid.Count();
+  if (header.payload_bytes > 0 || header.offset > 0) {
+    NEREUS_ASSIGN_OR_RETURN(frame, FrameIndex(header, grid));
+  }
+  if (TurnOf(round, frame) == header.chunk) return frame;
+  return Refuse(header,
+                absl::StrCat("that block's segment is ", TurnOf(round, frame)));
 }
 
 absl::Status RingSyncer::CheckOnRing(const FrameHeader& header,
@@ -157,6 +202,9 @@ absl::StatusOr<Landing> RingSyncer::PlaceFrame(
   const Round& round = RoundAt(header.round);
   NEREUS_ASSIGN_OR_RETURN(const Place place, FindPlace(header, round));
   NEREUS_RETURN_IF_ERROR(CheckOnRing(header, round));
+  if (sparse() != nullptr && round.sent && !round.chosen[place.index]) {
+    return Refuse(header, "that block does not travel in this round");
+  }
   const bool repeated = header.kind == FrameKind::kSum
                             ? SumsOf(header.round)[place.index]
                             : round.arrived[place.index];

@@ -24,6 +24,9 @@ namespace nereus {
 // A segment is summed in an order that depends on nothing but the positions,
 // and its mean is made once: all workers have the same bits, in every run.
 //
+// Of a sparse layer the frames are blocks: each goes around by itself, from the
+// worker on whose turn it is.
+//
 // A round's memory: the layer. A sum is received there, added to and sent on;
 // the mean comes later, to the same place.
 class RingSyncer final : public PeerSyncer {
@@ -33,6 +36,7 @@ class RingSyncer final : public PeerSyncer {
  private:
   absl::Status Keep(Buffer gradient) override;
   void KeepFactors(FactorBuffers factors, Outbox& out) override;
+  Buffer kept() const override { return gradient_; }
   void Release() override { gradient_ = Buffer(); }
 
   std::vector<int64_t> MemoryElements(int contributors) const override;
@@ -61,6 +65,16 @@ class RingSyncer final : public PeerSyncer {
   const std::vector<bool>& SumsOf(int64_t round) const {
     return sums_[round % 2];
   }
+
+  // A frame's first value in the layer, and what this worker adds to it.
+  int64_t OffsetOf(const Round& round, const FrameHeader& header) const;
+  Buffer OwnValues(const Round& round, const FrameHeader& header) const;
+  // The segment of a sparse layer's frame.
+  int64_t TurnOf(const Round& round, int64_t frame) const {
+    return sparse_->BlockOf(frame) % round.contributors;
+  }
+  absl::StatusOr<int64_t> FindSparse(const FrameHeader& header,
+                                     const Round& round) const;
 
   absl::Status CheckOnRing(const FrameHeader& header, const Round& round) const;
   // Adds this worker's gradient to the sum of a frame, and sends it on; the

@@ -35,6 +35,7 @@ Syncer::Syncer(JobPtr job, int layer, int rank, LayerMemory memory)
       results_(job_, layer),
       asked_(job_->workers.size(), false) {
   verdicts_.Add(job_->verdicts);
+  if (job_->IsSparse(layer)) sparse_.emplace(*job_, layer);
 }
 
 FrameHeader Syncer::Header(FrameKind kind, int64_t chunk, int64_t round) const {
@@ -114,7 +115,7 @@ void Syncer::SendToShards(int64_t round, const Buffer& values,
     if (results_.round() == round && results_.Complete(chunk)) continue;
     const FrameHeader header =
         Header(FrameKind::kContribution, chunk.index, round);
-    CutIntoFrames(*job_, header,
+    CutIntoFrames(*job_, header, job_->GridOf(chunk),
                   values.Slice(chunk.offset * 4, chunk.length * 4),
                   [&](Frame frame) {
                     out.Add(SendFrame{job_->ServerOf(chunk), std::move(frame)});
@@ -172,8 +173,11 @@ void Syncer::OnPushed(int64_t round, Outbox& out) {
   ServeJoiners(out);
 }
 
-void Syncer::Send(Outbox& out) {
+void Syncer::Send(Outbox& out, const BlockChoice& choice, const Buffer& norms) {
   if (!std::exchange(held_, false)) return;
+  if (sparse_.has_value()) {
+    sparse_->Begin(*job_, choice, kept(), memory_.parameters, norms, out);
+  }
   // The caller has updated the parameters, if that is its part.
   if (!updates_here()) SaveOwned(done_round_, out);
   Contribute(out);
@@ -231,6 +235,7 @@ void Syncer::Done(int contributors, Outbox& out) {
   ++done_round_;
   contributors_ = contributors;
   Release();
+  if (sparse_.has_value()) sparse_->End();
   if (updates_here()) SaveOwned(done_round_, out);
   told_ = false;
   TellIfSettled(out);
@@ -244,6 +249,7 @@ void Syncer::TellIfSettled(Outbox& out) {
       contributors_ == 0 ? false : Skipped(done_round_);
   if (!skipped.has_value()) return;
   told_ = true;
+  if (layer_ == job_->block_layer) return;  // None of the caller's.
   out.Add(LayerDone{layer_, done_round_, *skipped});
 }
 
@@ -271,7 +277,7 @@ void Syncer::SendOwned(const Joiner& joiner, Outbox& out) const {
   for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
     FrameHeader header = Header(FrameKind::kResult, chunk.index, joiner.round);
     const auto send = [&](const Buffer& values, int64_t start) {
-      CutIntoFrames(*job_, header,
+      CutIntoFrames(*job_, header, job_->GridOf(chunk),
                     values.Slice(start + chunk.offset * 4, chunk.length * 4),
                     [&](Frame frame) {
                       out.Add(SendFrame{to, std::move(frame)});

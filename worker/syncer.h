@@ -12,6 +12,7 @@
 #include "common/protocol/machine.h"
 #include "common/protocol/verdicts.h"
 #include "worker/result_assembly.h"
+#include "worker/sparse_gradient.h"
 
 namespace nereus {
 
@@ -65,8 +66,10 @@ class Syncer {
   absl::Status Push(int64_t round, Buffer gradient, Outbox& out);
   absl::Status PushFactors(int64_t round, FactorBuffers factors, Outbox& out);
 
-  // Sends the contribution that is held, if one is.
-  void Send(Outbox& out);
+  // Sends the contribution that is held, if one is; of a sparse layer what
+  // `choice` has travel of it (SparseGradient::Begin).
+  void Send(Outbox& out, const BlockChoice& choice = nullptr,
+            const Buffer& norms = Buffer());
 
   // With Overlap::kDecoupled: asks for the outcome of the open round, if nobody
   // has. REQUIRES: waits().
@@ -104,12 +107,19 @@ class Syncer {
   // 2".
   virtual std::string Missing() const;
 
+  // Of a sparse layer, for tests; else nullptr.
+  const SparseGradient* sparse() const {
+    return sparse_.has_value() ? &*sparse_ : nullptr;
+  }
+
  protected:
   Syncer(JobPtr job, int layer, int rank, LayerMemory memory);
 
   // Takes the caller's contribution to next_round() and keeps it until Done.
   virtual absl::Status Keep(Buffer gradient) = 0;
   virtual void KeepFactors(FactorBuffers factors, Outbox& out) = 0;
+  // The gradient that is kept, if that is what is.
+  virtual Buffer kept() const = 0;
   // Sends what was kept.
   virtual void Contribute(Outbox& out) = 0;
   // gathers() is true from now on.
@@ -157,6 +167,7 @@ class Syncer {
 
   JobPtr job_;
   ResultAssembly results_;
+  std::optional<SparseGradient> sparse_;
 
  private:
   // A worker that has joined, and wants the layer as of `round`.

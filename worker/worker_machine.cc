@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "common/compute/blocks.h"
 
 namespace nereus {
 namespace {
@@ -17,14 +18,22 @@ namespace {
 // business (SendQueue), so little would be gained by less.
 constexpr int64_t kGatherBytesMax = int64_t{64} << 20;
 
+int64_t BytesOf(int64_t elements) {
+  return elements * static_cast<int64_t>(sizeof(float));
+}
+
 // What a worker sends of its gradient of a layer.
-int64_t BytesSent(const Job& job, int layer) {
+int64_t BytesSent(const Job& job, int layer, int64_t round) {
   const LayerSpec& spec = job.layers[layer];
   const Route& route = job.routes[layer];
   const int64_t values = route.scheme == Scheme::kFactor
                              ? spec.rows * (spec.m + spec.n)
                              : spec.parameters;
-  return values * WireBytes(route.wire);
+  const int64_t bytes = values * WireBytes(route.wire);
+  if (!job.IsSparse(layer)) return bytes;
+  const double share = static_cast<double>(job.BlocksIn(round)) /
+                       static_cast<double>(job.block_count());
+  return static_cast<int64_t>(static_cast<double>(bytes) * share);
 }
 
 }  // namespace
@@ -34,8 +43,16 @@ WorkerMachine::WorkerMachine(JobPtr job, int rank,
     : rank_(rank),
       job_(std::move(job)),
       fusion_bytes_(job_->options.fusion_bytes) {
-  NEREUS_CHECK(memory.size() == job_->layers.size())
-      << memory.size() << " memories, " << job_->layers.size() << " layers";
+  NEREUS_CHECK(memory.size() == job_->model().size())
+      << memory.size() << " memories, " << job_->model().size() << " layers";
+  if (job_->block_layer >= 0) {
+    const Buffer& model = memory.front().parameters;
+    choices_ = Buffer::AllocateLike(model, BytesOf(job_->block_count()));
+    if (choices_.data() != nullptr) {
+      std::fill_n(choices_.floats(), job_->block_count(), kFirstChoice);
+    }
+    memory.push_back({choices_, Buffer()});
+  }
   const int position = job_->PositionOf(rank);
   NEREUS_CHECK(position >= 0) << "worker " << rank;
   begun_step_ = job_->workers[position].first_step - 1;
@@ -100,15 +117,15 @@ void WorkerMachine::CountPush(int layer, int64_t round, bool fit, Outbox& out) {
     for (int each = 0; each < static_cast<int>(syncers_.size()); ++each) {
       if (syncers_[each]->pushed_round() < round) GatherNow(each, out);
     }
-    pushed_ = {round, 0, true};
     SendHeld(out);  // The caller has left out layers of the last step.
+    pushed_ = {round, 0, true};
     done_before_ = 0;
     gathered_before_ = 0;
   }
   ++pushed_.layers;
   pushed_.fit = pushed_.fit && fit;
   held_.push_back(layer);
-  held_bytes_ += BytesSent(*job_, layer);
+  held_bytes_ += BytesSent(*job_, layer, round);
   if (frozen_ || holds()) return;
   SendHeld(out);
   Vote(out);
@@ -116,25 +133,69 @@ void WorkerMachine::CountPush(int layer, int64_t round, bool fit, Outbox& out) {
 }
 
 bool WorkerMachine::holds() const {
-  if (pushed_.layers == syncers_.size()) return false;
+  if (awaits_choice()) return true;
+  if (pushed_all()) return false;
   return job_->options.overlap == Overlap::kNone || held_bytes_ < fusion_bytes_;
 }
 
 void WorkerMachine::SendHeld(Outbox& out) {
-  for (const int layer : std::exchange(held_, {})) syncers_[layer]->Send(out);
+  if (held_.empty()) return;
+  if (job_->block_layer >= 0 && norms_.bytes() == 0) {
+    norms_ = Buffer::AllocateLike(choices_, choices_.bytes());
+  }
+  for (const int layer : std::exchange(held_, {})) {
+    syncers_[layer]->Send(out, choice_, norms_);
+  }
   held_bytes_ = 0;
+  if (norms_.bytes() > 0 && pushed_all()) PushNorms(out);
+}
+
+bool WorkerMachine::awaits_choice() const {
+  return job_->block_layer >= 0 &&
+         syncers_[job_->block_layer]->done_round() < pushed_.step - 1;
+}
+
+std::string WorkerMachine::Missing(int layer) const {
+  const Syncer& syncer = *syncers_[layer];
+  if (!syncer.held()) return syncer.Missing();
+  if (!awaits_choice()) return "";
+  const std::string missing = syncers_[job_->block_layer]->Missing();
+  return absl::StrCat("which blocks travel, from ",
+                      missing.empty() ? "the servers" : missing);
+}
+
+void WorkerMachine::TakeChoice(Outbox& out) {
+  const int64_t step = syncers_[job_->block_layer]->done_round() + 1;
+  choice_ = ReadChoice(*job_, choices_, step);
+  if (!frozen_) GoOn(out);
+}
+
+void WorkerMachine::PushNorms(Outbox& out) {
+  Syncer& blocks = *syncers_[job_->block_layer];
+  const absl::Status status =
+      blocks.Push(pushed_.step, std::exchange(norms_, Buffer()), out);
+  NEREUS_CHECK(status.ok()) << status;
+  blocks.Send(out);
+  blocks.Gather(out);
+}
+
+void WorkerMachine::GoOn(Outbox& out) {
+  if (!holds()) SendHeld(out);
+  Vote(out);
+  for (const int layer : std::exchange(waited_for_, {})) OnWait(layer, out);
+  GatherMore(out);
 }
 
 void WorkerMachine::OnWait(int layer, Outbox& out) {
   const bool held = std::find(held_.begin(), held_.end(), layer) != held_.end();
-  if (held && !frozen_) SendHeld(out);
+  if (held && !frozen_ && !awaits_choice()) SendHeld(out);
   GatherNow(layer, out);
   GatherMore(out);
 }
 
 void WorkerMachine::GatherNow(int layer, Outbox& out) {
   if (!syncers_[layer]->waits()) return;
-  if (frozen_) {
+  if (frozen_ || awaits_choice()) {
     waited_for_.push_back(layer);
   } else {
     syncers_[layer]->Gather(out);
@@ -142,7 +203,7 @@ void WorkerMachine::GatherNow(int layer, Outbox& out) {
 }
 
 void WorkerMachine::GatherMore(Outbox& out) {
-  if (!job_->decoupled() || frozen_ || pushed_.layers < syncers_.size()) {
+  if (!job_->decoupled() || frozen_ || awaits_choice() || !pushed_all()) {
     return;
   }
   const auto done = [&](size_t layer) {
@@ -156,7 +217,7 @@ void WorkerMachine::GatherMore(Outbox& out) {
   for (size_t layer = done_before_; layer < gathered_before_; ++layer) {
     bytes += bytes_under_way(layer);
   }
-  while (gathered_before_ < syncers_.size() && bytes < kGatherBytesMax) {
+  while (gathered_before_ < job_->model().size() && bytes < kGatherBytesMax) {
     const size_t layer = gathered_before_++;
     if (!done(layer)) syncers_[layer]->Gather(out);
     bytes += bytes_under_way(layer);
@@ -164,7 +225,7 @@ void WorkerMachine::GatherMore(Outbox& out) {
 }
 
 void WorkerMachine::Vote(Outbox& out) const {
-  if (!job_->votes() || pushed_.layers < syncers_.size() ||
+  if (!job_->votes() || !pushed_all() ||
       verdicts_.Skipped(pushed_.step).has_value()) {
     return;
   }
@@ -231,7 +292,11 @@ void WorkerMachine::OnFrame(PeerId, const Frame& frame, Outbox& out) {
   Syncer& syncer = *syncers_[frame.header.layer];
   const int64_t done = syncer.done_round();
   syncer.OnFrame(frame.header, out);
-  if (syncer.done_round() != done) GatherMore(out);
+  if (syncer.done_round() == done) return;
+  if (static_cast<int>(frame.header.layer) == job_->block_layer) {
+    TakeChoice(out);
+  }
+  GatherMore(out);
 }
 
 MachineReport WorkerMachine::Report() const {
@@ -259,10 +324,7 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   verdicts_.Add(job_->verdicts);
   for (auto& syncer : syncers_) syncer->OnEpoch(job_, out);
   if (job_->PositionOf(rank_) < 0) return;
-  if (!holds()) SendHeld(out);
-  Vote(out);
-  for (const int layer : std::exchange(waited_for_, {})) OnWait(layer, out);
-  GatherMore(out);
+  GoOn(out);
 }
 
 }  // namespace nereus

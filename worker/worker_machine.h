@@ -58,7 +58,11 @@ class WorkerMachine final : public Machine {
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
 
+  // Of the model's layers, and last, in a sparse job, the block layer.
   const Syncer& syncer(int layer) const { return *syncers_[layer]; }
+  // What a layer that the caller has pushed waits for, for messages; empty: for
+  // nothing, or this worker's own backward.
+  std::string Missing(int layer) const;
   bool frozen() const { return frozen_; }
 
  private:
@@ -67,10 +71,19 @@ class WorkerMachine final : public Machine {
   bool IsBarred(int64_t round, bool fit) const;
   // A layer has been pushed.
   void CountPush(int layer, int64_t round, bool fit, Outbox& out);
-  // Whether what is held waits for more.
+  // Whether all of the step's layers are pushed.
+  bool pushed_all() const { return pushed_.layers == job_->model().size(); }
+  // Whether what is held waits for more, or has to.
   bool holds() const;
   // Sends what is held, as backward has produced it.
   void SendHeld(Outbox& out);
+  // In a sparse job: whether nobody knows yet what of the step travels; reads
+  // it when it is there; and contributes to the choice for the next step.
+  bool awaits_choice() const;
+  void TakeChoice(Outbox& out);
+  void PushNorms(Outbox& out);
+  // What was put off because the machine was frozen, or awaited the choice.
+  void GoOn(Outbox& out);
   // Gathers this layer, or does so in the next epoch.
   void GatherNow(int layer, Outbox& out);
   // Gathers what is next.
@@ -104,8 +117,13 @@ class WorkerMachine final : public Machine {
   // before the second are gathered; see OnWait.
   size_t done_before_ = 0;
   size_t gathered_before_ = 0;
-  std::vector<int> waited_for_;  // While frozen.
+  std::vector<int> waited_for_;  // While frozen, or awaiting the choice.
   Verdicts verdicts_;
+
+  // In a sparse job.
+  Buffer choices_;      // The block layer's values.
+  BlockChoice choice_;  // Of the step after its last round.
+  Buffer norms_;        // What this worker says to the one after that.
 };
 
 }  // namespace nereus

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "common/base/logging.h"
+#include "common/compute/blocks.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/optimizer.h"
 #include "common/compute/wire_values.h"
@@ -45,6 +46,33 @@ void Run(const ScaleValues& scale) {
 
 void Run(const RoundValues& round) { RoundToWire(round.wire, round.values); }
 
+void AddTo(const Buffer& norm, float sum) {
+  if (norm.bytes() > 0) *norm.floats() += sum;
+}
+
+void Run(const AddNorm& add) {
+  AddTo(add.norm,
+        SumOfAbsolutes(add.values.float_count(), add.values.floats()));
+}
+
+void Run(const HoldGradient& hold) {
+  const int64_t bytes = hold.gradient.bytes();
+  NEREUS_CHECK(hold.parameters.bytes() == bytes &&
+               hold.velocity.bytes() == bytes && hold.held.bytes() == bytes)
+      << bytes << " of gradient, " << hold.parameters.bytes()
+      << " of parameters, " << hold.velocity.bytes() << " and "
+      << hold.held.bytes() << " held";
+  AddTo(hold.norm, HoldBack(hold.momentum, hold.weight_decay, hold.first,
+                            hold.gradient.float_count(), hold.gradient.floats(),
+                            hold.parameters.floats(), hold.velocity.floats(),
+                            hold.held.floats()));
+}
+
+void Run(const ChooseTravellers& choose) {
+  ChooseBlocks(choose.count, choose.norms.float_count(), choose.norms.floats(),
+               choose.before.floats(), choose.after.floats());
+}
+
 void Run(const UpdateParameters& update) {
   const int64_t bytes = update.parameters.bytes();
   NEREUS_CHECK(update.gradient.bytes() == bytes &&
@@ -81,6 +109,9 @@ const Buffer& Target(const CopyValues& copy) { return copy.destination; }
 const Buffer& Target(const AddValues& add) { return add.sum; }
 const Buffer& Target(const ScaleValues& scale) { return scale.values; }
 const Buffer& Target(const RoundValues& round) { return round.values; }
+const Buffer& Target(const AddNorm& add) { return add.norm; }
+const Buffer& Target(const HoldGradient& hold) { return hold.held; }
+const Buffer& Target(const ChooseTravellers& choose) { return choose.after; }
 const Buffer& Target(const UpdateParameters& update) { return update.updated; }
 const Buffer& Target(const MultiplyFactors& multiply) {
   return multiply.gradient;

@@ -132,7 +132,7 @@ void RoundToWire(WireType wire, const Buffer& values) {
       Buffer::Allocate(std::min(elements, kFrameElementsMax) * WireBytes(wire));
   for (int64_t index = 0; index < FrameCount(elements); ++index) {
     float* const frame = values.floats() + index * kFrameElementsMax;
-    const int64_t count = FrameElements(elements, index);
+    const int64_t count = FrameGrid(elements).Length(index);
     const int exponent = Encode(wire, frame, count, Halves(halves));
     Decode(wire, exponent, Halves(halves), count, frame);
   }

@@ -96,6 +96,23 @@ void AddQuorumFlags(CLI::App& app, JobOptions& options) {
       ->check(CLI::Range(int64_t{0}, kStepMax));
 }
 
+void AddSparsityFlags(CLI::App& app, JobOptions& options) {
+  AddFlag(app, "sparsity", options.sparsity,
+          "how much of the gradients is held back in each round, from 0 to "
+          "below 1: of blocks of them, the same on all workers, the largest "
+          "travel, with what was held back of them before (GradientFlow's "
+          "coarse-grained sparse communication)")
+      ->check(CLI::Range(0.0, 1.0));
+  AddFlag(app, "block", options.block_elements,
+          "with --sparsity: how many values a block has; 0: a thousandth of "
+          "the model, but at most 32768")
+      ->check(CLI::Range(kBlockElementsMin, kFrameElementsMax) |
+              CLI::IsMember({kBlockAuto}));
+  AddFlag(app, "dense-steps", options.dense_steps,
+          "with --sparsity: in so many first steps all blocks travel")
+      ->check(CLI::Range(int64_t{0}, kStepMax));
+}
+
 void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune) {
   app.add_option_function<std::string>(
          "--fusion",
@@ -126,6 +143,7 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
   AddOverlapFlag(app, flags.options.overlap);
   AddFusionFlag(app, flags.options.fusion_bytes, flags.options.tune_fusion);
   AddQuorumFlags(app, flags.options);
+  AddSparsityFlags(app, flags.options);
   AddChoice(app, "optimizer", flags.options.optimizer_place,
             {{"server", OptimizerPlace::kServer},
              {"worker", OptimizerPlace::kWorker}},

@@ -69,6 +69,8 @@ struct JobFlags {
 void AddOverlapFlag(CLI::App& app, Overlap& overlap);
 // --quorum, --staleness, --resync.
 void AddQuorumFlags(CLI::App& app, JobOptions& options);
+// --sparsity, --block, --dense-steps.
+void AddSparsityFlags(CLI::App& app, JobOptions& options);
 void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune);
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 

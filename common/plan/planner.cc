@@ -56,8 +56,16 @@ absl::StatusOr<std::vector<SchemeChoice>> Choose(
     return std::vector<SchemeChoice>(layers.size(), {Scheme::kServer, why});
   }
   if (!options.rules.forced.has_value()) {
-    return MakeCostFunction(options.rules.cost)
-        ->Choose(layers, options.cluster);
+    std::vector<SchemeChoice> choices;
+    NEREUS_ASSIGN_OR_RETURN(
+        choices,
+        MakeCostFunction(options.rules.cost)->Choose(layers, options.cluster));
+    const std::string& why = options.rules.no_factors;
+    for (SchemeChoice& choice : choices) {
+      if (choice.scheme != Scheme::kFactor || why.empty()) continue;
+      choice = {Scheme::kServer, why};
+    }
+    return choices;
   }
   std::vector<SchemeChoice> choices;
   choices.reserve(layers.size());
@@ -103,6 +111,10 @@ absl::StatusOr<CostKind> ParseCostKind(absl::string_view name) {
 
 absl::Status PlanRules::Validate() const {
   const bool fits = !forced.has_value() || !PassesServers(*forced);
+  if (!no_factors.empty() && forced == Scheme::kFactor) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("scheme factor is forced: ", no_factors));
+  }
   if (servers_only.empty() || fits) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("scheme ", SchemeName(*forced),

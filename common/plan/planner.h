@@ -93,6 +93,9 @@ struct PlanRules {
   // Why all layers have to go through the servers; empty: they have not.
   std::string servers_only;
 
+  // Why no layer may go by factors; empty: they may.
+  std::string no_factors;
+
   // OK, or kInvalidArgument: what does not go together, and why.
   absl::Status Validate() const;
 

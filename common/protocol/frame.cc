@@ -34,6 +34,7 @@ constexpr int kOffsetAt = 44;
 constexpr int kPayloadBytesAt = 48;
 constexpr int kPayloadCrcAt = 52;
 constexpr int kExponentAt = 56;
+constexpr int kFramesAt = 58;
 constexpr int kHeaderCrcAt = 60;
 
 template <typename T>
@@ -114,7 +115,8 @@ void EncodeFrameHeader(const FrameHeader& header, uint8_t* bytes) {
   Store(bytes, kOffsetAt, header.offset);
   Store(bytes, kPayloadBytesAt, header.payload_bytes);
   Store(bytes, kPayloadCrcAt, header.payload_crc);
-  Store(bytes, kExponentAt, static_cast<int32_t>(header.exponent));
+  Store(bytes, kExponentAt, static_cast<int16_t>(header.exponent));
+  Store(bytes, kFramesAt, header.frames);
   Store(bytes, kHeaderCrcAt, Crc32c(bytes, kHeaderCrcAt));
 }
 
@@ -137,7 +139,7 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes) {
   if (wire > static_cast<uint8_t>(WireType::kFloat16)) {
     return Bad("wire type", wire, "a known wire type");
   }
-  const auto exponent = Load<int32_t>(bytes, kExponentAt);
+  const auto exponent = Load<int16_t>(bytes, kExponentAt);
   const bool scaled = wire == static_cast<uint8_t>(WireType::kFloat16);
   if (exponent < (scaled ? kWireExponentMin : 0) ||
       exponent > (scaled ? kWireExponentMax : 0)) {
@@ -170,6 +172,7 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes) {
   }
   header.payload_crc = Load<uint32_t>(bytes, kPayloadCrcAt);
   header.exponent = static_cast<int8_t>(exponent);
+  header.frames = Load<uint16_t>(bytes, kFramesAt);
   return header;
 }
 
@@ -198,14 +201,16 @@ std::string DescribeFrame(const FrameHeader& header) {
 }
 
 absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
-                                   int64_t elements) {
-  if (header.offset % kFrameElementsMax != 0 || header.offset >= elements) {
+                                   const FrameGrid& grid) {
+  const int64_t index = grid.IndexOf(header.offset);
+  if (header.offset >= grid.elements() || grid.Offset(index) != header.offset) {
     return absl::InvalidArgumentError(absl::StrCat(
         DescribeFrame(header), ": the offset must be a multiple of ",
-        kFrameElementsMax, " below ", elements));
+        grid.length(),
+        grid.skipped() == 0 ? "" : absl::StrCat(" less ", grid.skipped()),
+        " below ", grid.elements()));
   }
-  const int64_t index = header.offset / kFrameElementsMax;
-  const int64_t bytes = FrameElements(elements, index) * WireBytes(header.wire);
+  const int64_t bytes = grid.Length(index) * WireBytes(header.wire);
   if (header.payload_bytes != bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         DescribeFrame(header), ": the payload must have ", bytes, " bytes"));

@@ -1,6 +1,7 @@
 #ifndef NEREUS_COMMON_PROTOCOL_FRAME_H_
 #define NEREUS_COMMON_PROTOCOL_FRAME_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -72,6 +73,11 @@ inline constexpr uint8_t kInputMatrix = 1;
 // in kCopy, the mean gradient of the round if workers run the optimizer.
 inline constexpr uint8_t kValuesPart = 0;
 
+// The same of kContribution and kAggregate in a sparse job
+// (JobOptions::sparsity): the block was held back in the rounds before, so its
+// values have their momentum in them.
+inline constexpr uint8_t kResumedPart = 1;
+
 // The same of kVote and kVerdict.
 inline constexpr uint8_t kGood = 0;
 inline constexpr uint8_t kSkipped = 1;
@@ -89,10 +95,13 @@ struct FrameHeader {
   // Of kFloat16: the payload's values are to be multiplied by 2 to this; else
   // 0. Whoever encodes the payload fills it in.
   int8_t exponent = 0;
+  // Of kContribution and kAggregate in a sparse round: how many frames of the
+  // chunk there are in it; 0, with an empty payload: none. Else 0: all.
+  uint16_t frames = 0;
   int64_t round = 0;  // Of the layer; kInitialRound for initial parameters.
   PeerId sender;
   // First element of this payload, from the start of the chunk, segment or
-  // (kFactors) matrix. A multiple of kFrameElementsMax.
+  // (kFactors) matrix; where a frame of its FrameGrid begins.
   uint32_t offset = 0;
   uint32_t payload_bytes = 0;
   uint32_t payload_crc = 0;  // CRC-32C; transports fill it in and check it.
@@ -129,14 +138,45 @@ absl::Status CheckPayload(const FrameHeader& header, const Buffer& payload);
 // worker 1".
 std::string DescribeFrame(const FrameHeader& header);
 
-// How many frames carry `elements` values, and how many values are in frame
-// `index`.
+// How values are cut into frames: at multiples of kFrameElementsMax, or at the
+// boundaries of blocks that go on from one chunk and layer to the next
+// (JobOptions::sparsity).
+class FrameGrid {
+ public:
+  // Of `elements` values, in frames of `length`; the first one is shorter by
+  // `skipped`. REQUIRES: 0 <= skipped < length <= kFrameElementsMax.
+  constexpr explicit FrameGrid(int64_t elements,
+                               int64_t length = kFrameElementsMax,
+                               int64_t skipped = 0)
+      : elements_(elements), length_(length), skipped_(skipped) {}
+
+  constexpr int64_t elements() const { return elements_; }
+  constexpr int64_t length() const { return length_; }
+  constexpr int64_t skipped() const { return skipped_; }
+  constexpr int64_t Count() const {
+    return (elements_ + skipped_ + length_ - 1) / length_;
+  }
+  // The first value of frame `index`, and how many it has.
+  constexpr int64_t Offset(int64_t index) const {
+    return std::clamp<int64_t>(index * length_ - skipped_, 0, elements_);
+  }
+  constexpr int64_t Length(int64_t index) const {
+    return Offset(index + 1) - Offset(index);
+  }
+  // The frame that has value `offset`.
+  constexpr int64_t IndexOf(int64_t offset) const {
+    return (offset + skipped_) / length_;
+  }
+
+ private:
+  int64_t elements_;
+  int64_t length_;
+  int64_t skipped_;
+};
+
+// How many frames of kFrameElementsMax carry `elements` values.
 constexpr int64_t FrameCount(int64_t elements) {
-  return (elements + kFrameElementsMax - 1) / kFrameElementsMax;
-}
-constexpr int64_t FrameElements(int64_t elements, int64_t index) {
-  const int64_t rest = elements - index * kFrameElementsMax;
-  return rest < kFrameElementsMax ? rest : kFrameElementsMax;
+  return FrameGrid(elements).Count();
 }
 
 // How long the values of a frame that has some are as float32.
@@ -145,10 +185,14 @@ constexpr int64_t FloatBytes(const FrameHeader& header) {
          static_cast<int64_t>(sizeof(float));
 }
 
-// Checks a header's offset and length against the frames that `elements` values
-// are cut into, and returns the frame's index among them. Errors:
-// kInvalidArgument, with both values.
-absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header, int64_t elements);
+// Checks a header's offset and length against the frames of `grid`, and returns
+// the frame's index among them. Errors: kInvalidArgument, with both values.
+absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
+                                   const FrameGrid& grid);
+inline absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
+                                          int64_t elements) {
+  return FrameIndex(header, FrameGrid(elements));
+}
 
 }  // namespace nereus
 

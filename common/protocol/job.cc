@@ -1,6 +1,7 @@
 #include "common/protocol/job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -71,12 +72,6 @@ bool IsWorkerOrLeaver(const Job& job, int rank) {
 bool IsMember(const Job& job, PeerId peer) {
   return peer.role == Role::kShard ? job.Holds(peer.rank)
                                    : IsWorkerOrLeaver(job, peer.rank);
-}
-
-absl::Status CheckStep(absl::string_view name, int64_t step, int64_t min) {
-  if (step >= min && step <= kStepMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, " is ", step, ", must be in [", min, ", ", kStepMax, "]"));
 }
 
 absl::Status CheckWorkers(const Job& job) {
@@ -179,125 +174,73 @@ absl::Status CheckHolders(const Job& job, int shards) {
   return absl::OkStatus();
 }
 
-// What does not go together with rounds that close without some.
-absl::Status CheckPartial(const JobOptions& options) {
-  const std::string quorum =
-      absl::StrCat("quorum ", QuorumName(options.quorum));
-  const auto refuse = [&](absl::string_view what, absl::string_view why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " does not go with ", quorum, ": ", why));
-  };
-  if (options.optimizer_place == OptimizerPlace::kWorker) {
-    return refuse("optimizer worker",
-                  "a worker that misses a round's mean would drift from the "
-                  "others");
+int64_t BlockLength(const JobOptions& options, int64_t elements) {
+  if (options.block_elements != kBlockAuto) return options.block_elements;
+  constexpr int64_t kBlocks = 1000;
+  constexpr int64_t kLengthMax = int64_t{1} << 15;
+  int64_t length = kBlockElementsMin;
+  while (length < kLengthMax && length * kBlocks < elements) length *= 2;
+  return length;
+}
+
+// Adds what MakeJob promises of a sparse job.
+absl::Status AddBlocks(Job& job) {
+  for (size_t i = 0; i < job.layers.size(); ++i) {
+    if (job.routes[i].scheme != Scheme::kFactor) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the plan sends ", DescribeLayer(job.layers[i]),
+        " by factors, which have no blocks, in a job with sparsity ",
+        job.options.sparsity));
   }
-  if (options.nan == NanPolicy::kSkip) {
-    return refuse("nan skip", "a step's verdict waits for everybody's vote");
+  job.pool_offsets.resize(job.layers.size());
+  int64_t elements = 0;
+  for (size_t i = job.layers.size(); i > 0; --i) {
+    job.pool_offsets[i - 1] = elements;
+    elements += job.layers[i - 1].parameters;
   }
-  if (options.deterministic) {
-    return refuse("deterministic", "who is in a round depends on when it came");
+  job.block_length = BlockLength(job.options, elements);
+  const int64_t length = job.block_length;
+  const int64_t blocks = (elements + length - 1) / length;
+  if (blocks > kChunkElementsMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the model's ", elements, " parameters are ", blocks, " blocks of ",
+        length, ", at most ", kChunkElementsMax, ": longer ones are needed"));
   }
-  if (options.backup) {
-    return refuse(
-        "backup",
-        "a copy follows whole rounds, and has no part in the sum that "
-        "is open");
-  }
-  if (options.quorum == Quorum::kEach && options.resync_every > 0) {
-    return refuse("resync", "no round waits for anybody but by staleness");
-  }
-  if (options.staleness < 0 || options.staleness > kStalenessMax ||
-      options.resync_every < 0 || options.resync_every > kStepMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("staleness is ", options.staleness, " and resync_every ",
-                     options.resync_every, ", must be in [0, ", kStepMax, "]"));
-  }
-  return absl::OkStatus();
+  LayerSpec layer;
+  layer.name = "nereus.blocks";
+  layer.kind = LayerKind::kVector;
+  layer.rows = 1;
+  layer.m = 1;
+  layer.n = blocks;
+  layer.parameters = blocks;
+  job.block_layer = static_cast<int>(job.layers.size());
+  job.layers.push_back(std::move(layer));
+  job.routes.push_back({Scheme::kServer, WireType::kFloat32});
+  return ValidateLayers(job.layers);
 }
 
 }  // namespace
 
-absl::string_view OptimizerPlaceName(OptimizerPlace place) {
-  return place == OptimizerPlace::kServer ? "server" : "worker";
+absl::Span<const LayerSpec> Job::model() const {
+  return absl::MakeConstSpan(layers).first(block_layer >= 0 ? block_layer
+                                                            : layers.size());
 }
 
-absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name) {
-  if (name == "server") return OptimizerPlace::kServer;
-  if (name == "worker") return OptimizerPlace::kWorker;
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown place for the optimizer \"", name,
-                   "\", must be server or worker"));
+int64_t Job::BlocksIn(int64_t round) const {
+  const int64_t blocks = block_count();
+  if (round < options.dense_steps) return blocks;
+  const double chosen = (1 - options.sparsity) * static_cast<double>(blocks);
+  return std::max<int64_t>(1, std::llround(chosen));
 }
 
-absl::string_view NanPolicyName(NanPolicy policy) {
-  switch (policy) {
-    case NanPolicy::kFail:
-      return "fail";
-    case NanPolicy::kSkip:
-      return "skip";
-    case NanPolicy::kIgnore:
-      return "ignore";
-  }
-  return "unknown";
+FrameGrid Job::GridOf(const Chunk& chunk) const {
+  if (!IsSparse(chunk.layer)) return FrameGrid(chunk.length);
+  const int64_t offset = pool_offsets[chunk.layer] + chunk.offset;
+  return FrameGrid(chunk.length, block_length, offset % block_length);
 }
 
-absl::string_view QuorumName(Quorum quorum) {
-  switch (quorum) {
-    case Quorum::kAll:
-      return "all";
-    case Quorum::kMajority:
-      return "majority";
-    case Quorum::kSolo:
-      return "solo";
-    case Quorum::kEach:
-      return "each";
-  }
-  return "unknown";
-}
-
-absl::string_view OverlapName(Overlap overlap) {
-  switch (overlap) {
-    case Overlap::kNone:
-      return "none";
-    case Overlap::kWaitFree:
-      return "wfbp";
-    case Overlap::kDecoupled:
-      return "dear";
-  }
-  return "unknown";
-}
-
-absl::Status JobOptions::Validate() const {
-  NEREUS_RETURN_IF_ERROR(optimizer.Validate());
-  NEREUS_RETURN_IF_ERROR(CheckStep("checkpoint_every", checkpoint_every, 0));
-  if (fusion_bytes < kNoFusion || fusion_bytes > kFusionBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("fusion_bytes is ", fusion_bytes, ", must be from ",
-                     kNoFusion, ", none, to ", kFusionBytesMax));
-  }
-  if (quorum != Quorum::kAll) NEREUS_RETURN_IF_ERROR(CheckPartial(*this));
-  if (tune_fusion && fusion_bytes == kNoFusion) {
-    return absl::InvalidArgumentError(
-        "fusion is to be tuned, and is off: it needs bytes to begin with");
-  }
-  if (scale_loss && nan != NanPolicy::kSkip) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("loss scaling looks for the scale at which gradients "
-                     "overflow, which must cost a step and not the job: nan "
-                     "is ",
-                     NanPolicyName(nan), ", must be skip"));
-  }
-  return absl::OkStatus();
-}
-
-PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
-  if (options.quorum != Quorum::kAll) {
-    rules.servers_only =
-        absl::StrCat("between workers everybody is needed, not quorum ",
-                     QuorumName(options.quorum));
-  }
-  return rules;
+int64_t Job::FirstBlock(const Chunk& chunk) const {
+  return (pool_offsets[chunk.layer] + chunk.offset) / block_length;
 }
 
 bool Job::Holds(int server) const {
@@ -394,6 +337,10 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
     job.holders = FirstHolders(shards, job.options.backup);
   }
   NEREUS_RETURN_IF_ERROR(CheckHolders(job, shards));
+  if (std::exchange(job.block_layer, -1) >= 0) {
+    job.layers.pop_back();
+    job.routes.pop_back();
+  }
   NEREUS_RETURN_IF_ERROR(ValidateLayers(job.layers));
   NEREUS_RETURN_IF_ERROR(job.options.Validate());
   if (job.routes.size() != job.layers.size()) {
@@ -411,6 +358,7 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
         SchemeName(job.routes[i].scheme), ", past the servers: ",
         "that needs everybody, not quorum ", QuorumName(job.options.quorum)));
   }
+  if (job.options.sparsity > 0) NEREUS_RETURN_IF_ERROR(AddBlocks(job));
   NEREUS_RETURN_IF_ERROR(CheckSteps(job));
   NEREUS_RETURN_IF_ERROR(CheckVerdicts(job));
   if (job.state_arrays < 0 || job.state_arrays > kStateArraysMax) {
@@ -449,6 +397,15 @@ FrameHeader MakeHeader(const Job& job, PeerId sender, FrameKind kind, int layer,
   header.chunk = static_cast<uint32_t>(chunk);
   header.round = round;
   header.sender = sender;
+  return header;
+}
+
+FrameHeader CutHeader(const Job& job, FrameHeader header, const FrameGrid& grid,
+                      int64_t index) {
+  header.wire = job.WireOf(header);
+  header.offset = static_cast<uint32_t>(grid.Offset(index));
+  header.payload_bytes =
+      static_cast<uint32_t>(grid.Length(index) * WireBytes(header.wire));
   return header;
 }
 

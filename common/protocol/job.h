@@ -14,117 +14,9 @@
 #include "common/plan/planner.h"
 #include "common/plan/scheme.h"
 #include "common/protocol/frame.h"
+#include "common/protocol/job_options.h"
 
 namespace nereus {
-
-// The last step that a job may have, and round: beyond what any job reaches,
-// and far from overflow.
-inline constexpr int64_t kStepMax = int64_t{1} << 46;
-
-// Where the optimizer runs.
-enum class OptimizerPlace {
-  kServer,  // "server": parameters and optimizer state live on the shards.
-  kWorker,  // "worker": the shards only average; the caller's optimizer runs.
-};
-
-absl::string_view OptimizerPlaceName(OptimizerPlace place);
-absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name);
-
-// What is done about a gradient that has a NaN or an infinity.
-enum class NanPolicy {
-  kFail,    // "fail": the job ends, naming the worker, the layer and the step.
-  kSkip,    // "skip": nobody's parameters change by that step.
-  kIgnore,  // "ignore": nothing; gradients are not looked at.
-};
-
-absl::string_view NanPolicyName(NanPolicy policy);
-
-// What goes over the network while workers compute. A round has two halves: it
-// is reduced to one outcome, and that is gathered by all workers.
-enum class Overlap {
-  kNone,       // "none": nothing is sent before the whole backward is over.
-  kWaitFree,   // "wfbp": a layer is reduced as soon as its gradient is there,
-               // and gathered at once. Poseidon, GradientFlow.
-  kDecoupled,  // "dear": the same, but layers are gathered in forward order,
-               // while the next forward is under way. Zhang et al., "DeAR".
-};
-
-absl::string_view OverlapName(Overlap overlap);
-
-// Whose contributions close a round. Late ones count in the round that is open
-// when they come, so none is lost, and their workers wait for nothing.
-enum class Quorum {
-  kAll,       // "all": everybody's.
-  kMajority,  // "majority": that of one worker, drawn for each round; on
-              // average half of the others come before it. Li et al.,
-              // "eager-SGD".
-  kSolo,      // "solo": the first one. The same.
-  kEach,      // "each": each contribution is an update by itself. Stale
-              // synchronous parallel; without a bound, asynchronous.
-};
-
-absl::string_view QuorumName(Quorum quorum);
-
-// JobOptions::staleness: none.
-inline constexpr int64_t kStalenessMax = kStepMax;
-
-inline constexpr int64_t kNoFusion = -1;
-inline constexpr int64_t kFusionBytesMax = int64_t{1} << 30;
-
-// What the job's owner chooses, once for all members: the coordinator's flags.
-struct JobOptions {
-  OptimizerOptions optimizer;
-  OptimizerPlace optimizer_place = OptimizerPlace::kServer;
-
-  // Add contributions in the order of their ranks, whatever the order in which
-  // they arrive. Costs a shard the payloads that come early: up to one chunk
-  // per worker and open round.
-  bool deterministic = false;
-
-  NanPolicy nan = NanPolicy::kFail;
-
-  // Workers scale their losses, up to what overflows now and then (LossScale):
-  // with NanPolicy::kSkip.
-  bool scale_loss = false;
-
-  Overlap overlap = Overlap::kWaitFree;
-
-  // Small frames share messages, and a worker holds layers back until so many
-  // bytes of gradients can go at once (GradientFlow's lazy all-reduce);
-  // kNoFusion: each frame is a message, and goes at once. What a round comes to
-  // does not depend on it.
-  int64_t fusion_bytes = kNoFusion;
-  // fusion_bytes is where the coordinator begins to look for a better one.
-  bool tune_fusion = false;
-
-  Quorum quorum = Quorum::kAll;
-
-  // With any other: a worker is at most so many steps ahead of the slowest one,
-  // and a contribution at most so many rounds late.
-  int64_t staleness = 32;
-
-  // The same: every so many rounds, one waits for everybody, so that all
-  // workers have the same parameters after it, but for those whose answer is
-  // lost with an epoch, who get later ones; 0: never.
-  int64_t resync_every = 0;
-
-  // Every shard has a copy on another server, which takes over when its own is
-  // lost. Needs two shards.
-  bool backup = false;
-
-  // A checkpoint is made of every round in whose step this many steps end; 0:
-  // of none.
-  int64_t checkpoint_every = 0;
-
-  // OK, or kInvalidArgument: what is out of range, or does not go together, and
-  // why.
-  absl::Status Validate() const;
-
-  bool operator==(const JobOptions&) const = default;
-};
-
-// `rules`, and what `options` ask of every plan.
-PlanRules RulesFor(const JobOptions& options, PlanRules rules);
 
 // A worker of an epoch.
 struct WorkerSeat {
@@ -187,6 +79,14 @@ struct Job {
   Placement placement;
   JobOptions options;
 
+  // Of a sparse job, made by MakeJob: one more layer after the model's, whose
+  // values say which blocks travel in the next round (common/compute/blocks.h),
+  // and where, in blocks' values, the layers lie: in the order in which
+  // backward makes their gradients.
+  int block_layer = -1;
+  int64_t block_length = 0;
+  std::vector<int64_t> pool_offsets;  // By layer of the model.
+
   // Arrays of optimizer state that go with the parameters, of as many values
   // as a layer has parameters each: the callers', or OptimizerStateCount.
   int32_t state_arrays = 0;
@@ -218,6 +118,9 @@ struct Job {
 
   // A checkpoint of this round was asked for; kInitialRound: of none.
   int64_t checkpoint_round = kInitialRound;
+
+  // The model's layers.
+  absl::Span<const LayerSpec> model() const;
 
   int shards() const { return placement.shards(); }
   int worker_count() const { return static_cast<int>(workers.size()); }
@@ -259,6 +162,20 @@ struct Job {
   // Quorum::kMajority: the same draw everywhere, and another worker's where the
   // one that was drawn is gone.
   int InitiatorOf(int64_t round) const;
+
+  // Whether only some blocks of this layer travel.
+  bool IsSparse(int layer) const {
+    return block_layer >= 0 && layer != block_layer;
+  }
+  int64_t block_count() const { return layers[block_layer].parameters; }
+  // How many travel in `round`.
+  int64_t BlocksIn(int64_t round) const;
+
+  // How the contributions to a chunk, and what they come to, are cut into
+  // frames: none of a sparse layer has values of two blocks. And the block of
+  // the first frame.
+  FrameGrid GridOf(const Chunk& chunk) const;
+  int64_t FirstBlock(const Chunk& chunk) const;
 
   // Whether frames share messages.
   bool fuses() const { return options.fusion_bytes != kNoFusion; }
@@ -309,21 +226,29 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards);
 FrameHeader MakeHeader(const Job& job, PeerId sender, FrameKind kind, int layer,
                        int64_t chunk, int64_t round);
 
-// Adds to `send`, one by one, the frames that carry `values`, float32: `header`
-// with wire type, offset and length filled in, and a slice of `values`.
+// `header` with the wire type, offset and length of frame `index` of `grid`;
+// and that frame of `values`, float32, which are cut so.
+FrameHeader CutHeader(const Job& job, FrameHeader header, const FrameGrid& grid,
+                      int64_t index);
+inline Frame CutFrame(const Job& job, const FrameHeader& header,
+                      const FrameGrid& grid, int64_t index,
+                      const Buffer& values) {
+  return {CutHeader(job, header, grid, index),
+          values.Slice(grid.Offset(index) * 4, grid.Length(index) * 4)};
+}
+
+// Adds to `send`, one by one, the frames that carry `values`.
 template <typename Send>
-void CutIntoFrames(const Job& job, FrameHeader header, const Buffer& values,
-                   Send send) {
-  header.wire = job.WireOf(header);
-  const int64_t elements = values.float_count();
-  for (int64_t index = 0; index < FrameCount(elements); ++index) {
-    const int64_t offset = index * kFrameElementsMax;
-    const int64_t count = FrameElements(elements, index);
-    header.offset = static_cast<uint32_t>(offset);
-    header.payload_bytes =
-        static_cast<uint32_t>(count * WireBytes(header.wire));
-    send(Frame{header, values.Slice(offset * 4, count * 4)});
+void CutIntoFrames(const Job& job, const FrameHeader& header,
+                   const FrameGrid& grid, const Buffer& values, Send send) {
+  for (int64_t index = 0; index < grid.Count(); ++index) {
+    send(CutFrame(job, header, grid, index, values));
   }
+}
+template <typename Send>
+void CutIntoFrames(const Job& job, const FrameHeader& header,
+                   const Buffer& values, Send send) {
+  CutIntoFrames(job, header, FrameGrid(values.float_count()), values, send);
 }
 
 // What every frame of this epoch must satisfy on any member: job, epoch,

@@ -64,6 +64,33 @@ struct UpdateParameters {
   Buffer updated;
 };
 
+// norm += the sum of the absolute values; `norm` is one value.
+struct AddNorm {
+  Buffer norm;
+  Buffer values;
+};
+
+// HoldBack (common/compute/blocks.h); norm, unless it is empty, += what it
+// returns.
+struct HoldGradient {
+  float momentum = 0.0f;
+  float weight_decay = 0.0f;
+  bool first = false;
+  Buffer norm;
+  Buffer gradient;
+  Buffer parameters;
+  Buffer velocity;
+  Buffer held;
+};
+
+// ChooseBlocks (the same). `after` may be `before`.
+struct ChooseTravellers {
+  int64_t count = 0;
+  Buffer norms;
+  Buffer before;
+  Buffer after;
+};
+
 // FactorGradient (common/compute/factor_gradient.h): gradient = scale *
 // factors' product.
 struct MultiplyFactors {
@@ -119,9 +146,9 @@ struct EndMembership {
 
 using Action =
     std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues, ScaleValues,
-                 RoundValues, UpdateParameters, MultiplyFactors, LayerDone,
-                 SaveCheckpoint, LoadCheckpoint, SendMessage, FollowEpoch,
-                 EndMembership>;
+                 RoundValues, AddNorm, HoldGradient, ChooseTravellers,
+                 UpdateParameters, MultiplyFactors, LayerDone, SaveCheckpoint,
+                 LoadCheckpoint, SendMessage, FollowEpoch, EndMembership>;
 
 // The actions of one event, in the order in which they must be carried out.
 // Reused from event to event, so that it does not allocate in the long run.

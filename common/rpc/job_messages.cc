@@ -348,7 +348,7 @@ v1::Job ToProto(const Job& job,
     added->set_first_step(seat.first_step);
   }
   message.set_shards(job.shards());
-  for (size_t i = 0; i < job.layers.size(); ++i) {
+  for (size_t i = 0; i < job.model().size(); ++i) {
     *message.add_layers() = ToProto(job.layers[i]);
     *message.add_routes() = RouteToProto(job.routes[i], explanations[i]);
   }
@@ -375,6 +375,9 @@ v1::Job ToProto(const Job& job,
   message.set_staleness(job.options.staleness);
   message.set_resync_every(job.options.resync_every);
   message.set_scale_loss(job.options.scale_loss);
+  message.set_sparsity(job.options.sparsity);
+  message.set_block_elements(job.options.block_elements);
+  message.set_dense_steps(job.options.dense_steps);
   for (const StepVerdict& verdict : job.verdicts) {
     *message.add_verdicts() = ToProto(verdict);
   }
@@ -429,6 +432,9 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   job.options.staleness = message.staleness();
   job.options.resync_every = message.resync_every();
   job.options.scale_loss = message.scale_loss();
+  job.options.sparsity = message.sparsity();
+  job.options.block_elements = message.block_elements();
+  job.options.dense_steps = message.dense_steps();
   for (const v1::StepVerdict& verdict : message.verdicts()) {
     job.verdicts.push_back(FromProto(verdict));
   }

@@ -573,6 +573,10 @@ absl::Span<const float> SimulatedCluster::parameters(int rank,
   return Floats(FindWorker(rank)->parameters[layer]);
 }
 
+const WorkerMachine& SimulatedCluster::worker(int rank) const {
+  return *FindWorker(rank)->worker;
+}
+
 absl::Span<const float> SimulatedCluster::mean_gradient(int rank,
                                                         int layer) const {
   return Floats(FindWorker(rank)->gradients[layer]);

@@ -188,6 +188,7 @@ class SimulatedCluster {
   // `rank`: of a live worker.
   absl::Span<const float> parameters(int rank, int layer) const;
   absl::Span<const float> mean_gradient(int rank, int layer) const;
+  const WorkerMachine& worker(int rank) const;
 
   // Runs for so long, whatever happens.
   void AdvanceBy(absl::Duration time);

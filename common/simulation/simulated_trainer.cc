@@ -20,7 +20,7 @@ int64_t FactorBytes(const LayerSpec& layer) {
 
 std::vector<LayerMemory> SizesOf(const Job& job) {
   std::vector<LayerMemory> memory;
-  for (const LayerSpec& layer : job.layers) {
+  for (const LayerSpec& layer : job.model()) {
     memory.push_back({Buffer::SizeOnly(BytesOf(layer.parameters)), Buffer()});
   }
   return memory;
@@ -39,7 +39,7 @@ SimulatedTrainer::SimulatedTrainer(const TrainerProgram* program, int rank,
       events_(events),
       driver_(driver),
       machine_(program->job, rank, SizesOf(*program->job)),
-      done_step_(program->job->layers.size(), kInitialRound) {}
+      done_step_(program->job->model().size(), kInitialRound) {}
 
 // Compute.
 

@@ -76,6 +76,12 @@ std::vector<std::string> JobArguments(const LocalOptions& options) {
             absl::StrCat("--resync=", options.job.resync_every)},
            arguments);
   }
+  if (options.job.sparsity > 0) {
+    Append({absl::StrCat("--sparsity=", Exact(options.job.sparsity)),
+            absl::StrCat("--block=", options.job.block_elements),
+            absl::StrCat("--dense-steps=", options.job.dense_steps)},
+           arguments);
+  }
   if (options.job.backup) arguments.push_back("--backup=1");
   if (options.restarts > 0) {
     // A successor may come before its predecessor counts as dead.

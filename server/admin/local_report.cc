@@ -209,6 +209,11 @@ std::string FormatTraffic(const LocalReport& report) {
                         " processes were started again");
   }
   const int64_t measured = report.busiest_bytes_measured();
+  if (report.options.job.sparsity > 0) {
+    return absl::StrCat(measured,
+                        " bytes measured; where the blocks lie that "
+                        "travel is not known beforehand");
+  }
   const int64_t predicted = report.busiest_bytes_predicted();
   std::string text =
       absl::StrCat(measured, " bytes measured, ", predicted, " predicted");
@@ -261,6 +266,17 @@ OrderedJson SettingsJson(const LocalOptions& options) {
       {"beta2", Shortest(update.beta2)},
       {"epsilon", Shortest(update.epsilon)},
       {"deterministic", options.job.deterministic},
+      {"nan", std::string(NanPolicyName(options.job.nan))},
+      {"overlap", std::string(OverlapName(options.job.overlap))},
+      {"fusion_bytes", options.job.fusion_bytes},
+      {"tune_fusion", options.job.tune_fusion},
+      {"quorum", std::string(QuorumName(options.job.quorum))},
+      {"staleness", options.job.staleness},
+      {"resync_every", options.job.resync_every},
+      {"sparsity", options.job.sparsity},
+      {"block_elements", options.job.block_elements},
+      {"dense_steps", options.job.dense_steps},
+      {"backup", options.job.backup},
   };
 }
 
@@ -301,7 +317,9 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
   SetMeans(report);
   if (restarts > 0) return report;
   report.node_bytes_measured = MeasuredBytes(report);
-  report.node_bytes_predicted = PredictedBytes(report);
+  if (options.job.sparsity == 0) {
+    report.node_bytes_predicted = PredictedBytes(report);
+  }
   return report;
 }
 
@@ -341,8 +359,16 @@ std::string FormatLocalJson(const LocalReport& report) {
   }
   OrderedJson nodes = OrderedJson::array();
   for (size_t i = 0; i < report.node_bytes_measured.size(); ++i) {
+    OrderedJson predicted;  // null
+    if (!report.node_bytes_predicted.empty()) {
+      predicted = report.node_bytes_predicted[i];
+    }
     nodes.push_back({{"bytes_measured", report.node_bytes_measured[i]},
-                     {"bytes_predicted", report.node_bytes_predicted[i]}});
+                     {"bytes_predicted", std::move(predicted)}});
+  }
+  OrderedJson predicted;  // null
+  if (report.options.job.sparsity == 0) {
+    predicted = report.busiest_bytes_predicted();
   }
   const OrderedJson json = {
       {"restarts", report.restarts},
@@ -352,7 +378,7 @@ std::string FormatLocalJson(const LocalReport& report) {
       {"seconds", report.seconds},
       {"skipped_steps", report.workers[0].skipped_steps},
       {"node_bytes_measured", report.busiest_bytes_measured()},
-      {"node_bytes_predicted", report.busiest_bytes_predicted()},
+      {"node_bytes_predicted", std::move(predicted)},
       {"phases",
        {{"forward_seconds", report.forward_seconds},
         {"backward_seconds", report.backward_seconds},

@@ -39,7 +39,8 @@ struct LocalReport {
 
   // What each node sent plus received in the whole run, the distribution of the
   // initial parameters included. Node i is worker i and shard i, as far as they
-  // exist; what these two exchange is inside the node and not counted.
+  // exist; what these two exchange is inside the node and not counted. With
+  // sparsity nothing is predicted.
   std::vector<int64_t> node_bytes_measured = {};
   std::vector<int64_t> node_bytes_predicted = {};
 
@@ -68,7 +69,8 @@ std::string FormatLocalText(const LocalReport& report);
 //    "nodes": [{"bytes_measured", "bytes_predicted"}],
 //    "workers": [the workers' own reports],
 //    "plan": FormatPlanJson's, "settings": {the options}}
-// The two node_bytes are the busiest node's.
+// The two node_bytes are the busiest node's; what is predicted is null with
+// sparsity.
 std::string FormatLocalJson(const LocalReport& report);
 
 // One line about a job under way, without '\n': the slowest worker's epoch and

@@ -103,6 +103,8 @@ void SimulateCommand::AddClusterFlags() {
   AddOverlapFlag(*subcommand_, job_.overlap);
   AddFusionFlag(*subcommand_, job_.fusion_bytes, job_.tune_fusion);
   AddQuorumFlags(*subcommand_, job_);
+  job_.dense_steps = 0;
+  AddSparsityFlags(*subcommand_, job_);
 }
 
 void SimulateCommand::AddComputeFlags() {

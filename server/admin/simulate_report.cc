@@ -145,6 +145,7 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"wire", std::string(WireTypeName(asked.plan.rules.wire))},
       {"overlap", std::string(OverlapName(asked.job.overlap))},
       {"quorum", std::string(QuorumName(asked.job.quorum))},
+      {"sparsity", asked.job.sparsity},
       {"fusion_bytes", report.result.fusion_bytes == kNoFusion
                            ? Json(nullptr)
                            : Json(report.result.fusion_bytes)},
@@ -152,7 +153,9 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"latency_seconds", absl::ToDoubleSeconds(asked.latency)},
       {"jitter_seconds", absl::ToDoubleSeconds(asked.jitter)},
       {"host_copy_seconds", absl::ToDoubleSeconds(asked.host_copy)},
+      {"message_seconds", absl::ToDoubleSeconds(asked.message_time)},
       {"delay_seconds", std::move(delays)},
+      {"delay_in_turn_seconds", absl::ToDoubleSeconds(asked.delay_in_turn)},
       {"iterations", asked.iterations},
       {"single_node_seconds", absl::ToDoubleSeconds(result.single_node)},
       {"iteration_seconds", absl::ToDoubleSeconds(result.iteration)},

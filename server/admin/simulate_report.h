@@ -21,17 +21,19 @@ std::string FormatSimulateText(const SimulateReport& report);
 
 // The same for programs, without a final newline:
 //   {"model", "workers", "servers", "batch", "scheme": "auto" or the forced
-//    one, "cost", "wire", "overlap", "quorum",
+//    one, "cost", "wire", "overlap", "quorum", "sparsity",
 //    "fusion_bytes": or null, "bandwidth_bits_per_second": or null,
 //    "latency_seconds", "jitter_seconds", "host_copy_seconds",
-//    "delay_seconds": {worker: seconds}, "iterations",
+//    "message_seconds", "delay_seconds": {worker: seconds},
+//    "delay_in_turn_seconds", "iterations",
 //    "single_node_seconds", "iteration_seconds", "compute_seconds",
 //    "network_exposed_seconds", "speedup", "samples_per_second",
 //    "node_bytes": of the busiest node per iteration, "busiest_node",
 //    "bytes_by_node": [...],
 //    "layers": [{"name", "kind", "scheme", "reason", "forward_seconds",
 //                "backward_seconds", "node_bytes": of the busiest node}]}
-// Bytes are sent plus received, with headers; the layers' add up to node_bytes.
+// Bytes are sent plus received, with headers; the layers' add up to node_bytes,
+// but for what the choice of blocks takes.
 // IterationResult says what the times are.
 std::string FormatSimulateJson(const SimulateReport& report);
 

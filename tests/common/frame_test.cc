@@ -41,7 +41,7 @@ FrameHeader SomeHeader() {
 // the version.
 constexpr HeaderBytes kGolden = {
     0x4e, 0x52, 0x53, 0x31,                          // "NRS1"
-    0x02,                                            // version
+    0x03,                                            // version
     0x04,                                            // kind: result
     0x01,                                            // wire: float32
     0x00,                                            // part
@@ -54,8 +54,9 @@ constexpr HeaderBytes kGolden = {
     0x00, 0x00, 0x01, 0x00,                          // offset
     0xfc, 0xff, 0x03, 0x00,                          // payload length
     0x83, 0x92, 0x06, 0xe3,                          // payload CRC-32C
-    0x00, 0x00, 0x00, 0x00,                          // exponent
-    0x4e, 0x43, 0xdc, 0xf6,                          // CRC-32C of the above
+    0x00, 0x00,                                      // exponent
+    0x00, 0x00,                                      // frames
+    0xb6, 0x9e, 0x96, 0x68,                          // CRC-32C of the above
 };
 
 HeaderBytes Encode(const FrameHeader& header) {
@@ -70,12 +71,12 @@ void Seal(HeaderBytes& bytes) {
   std::memcpy(bytes.data() + 60, &crc, sizeof(crc));
 }
 
-TEST(FrameHeaderTest, HasTheBytesOfVersion2) {
-  ASSERT_EQ(kProtocolVersion, 2u) << "a new version needs new golden bytes";
+TEST(FrameHeaderTest, HasTheBytesOfVersion3) {
+  ASSERT_EQ(kProtocolVersion, 3u) << "a new version needs new golden bytes";
   EXPECT_EQ(Encode(SomeHeader()), kGolden);
 }
 
-TEST(FrameHeaderTest, BytesOfVersion1AreReadBack) {
+TEST(FrameHeaderTest, BytesOfVersion3AreReadBack) {
   const auto header = DecodeFrameHeader(kGolden);
   ASSERT_TRUE(header.ok()) << header.status();
   EXPECT_EQ(*header, SomeHeader());
@@ -181,18 +182,16 @@ INSTANTIATE_TEST_SUITE_P(
     All, BadFieldTest,
     testing::Values(
         BadField{"Magic", 0, {'N', 'R', 'S', '2'}, "magic is 844321358"},
-        BadField{"OlderVersion", 4, {1}, "protocol version is 1, expected 2"},
-        BadField{"NewerVersion", 4, {3}, "protocol version is 3, expected 2"},
+        BadField{"OlderVersion", 4, {2}, "protocol version is 2, expected 3"},
+        BadField{"NewerVersion", 4, {4}, "protocol version is 4, expected 3"},
         BadField{"KindZero", 5, {0}, "kind is 0"},
         BadField{"KindAfterTheLast", 5, {16}, "kind is 16"},
         BadField{"KindHighest", 5, {255}, "kind is 255"},
         BadField{"WireAfterTheLast", 6, {4}, "wire type is 4"},
         BadField{"WireHighest", 6, {255}, "wire type is 255"},
-        BadField{"ExponentOfFloat32",
-                 56,
-                 {1, 0, 0, 0},
-                 "exponent is 1 with wire type 1"},
-        BadField{"ExponentLastByte", 59, {255}, "exponent is -16777216"},
+        BadField{
+            "ExponentOfFloat32", 56, {1, 0}, "exponent is 1 with wire type 1"},
+        BadField{"ExponentLastByte", 57, {255}, "exponent is -256"},
         BadField{"WorkerRank", 40, {0, 0, 1, 0}, "sender is 65536"},
         BadField{"ShardRank", 40, {0, 0, 1, 128}, "sender is 65536"},
         BadField{
@@ -288,7 +287,7 @@ TEST(FrameCountTest, CutsAtEveryFullFrame) {
   for (const auto& c : kCases) {
     std::vector<int64_t> frames;
     for (int64_t i = 0; i < FrameCount(c.elements); ++i) {
-      frames.push_back(FrameElements(c.elements, i));
+      frames.push_back(FrameGrid(c.elements).Length(i));
     }
     EXPECT_EQ(frames, c.frames) << c.elements;
   }
@@ -359,7 +358,7 @@ TEST(FrameHeaderTest, Float16HasAnExponentInItsRange) {
         kWireExponentMax + 1, 255, 256}) {
     HeaderBytes bytes = kGolden;
     bytes[6] = static_cast<uint8_t>(WireType::kFloat16);
-    const auto stored = static_cast<int32_t>(exponent);
+    const auto stored = static_cast<int16_t>(exponent);
     std::memcpy(bytes.data() + 56, &stored, sizeof(stored));
     Seal(bytes);
     const auto header = DecodeFrameHeader(bytes);

@@ -418,6 +418,85 @@ TEST(JobOptionsTest, WhatDoesNotGoWithPartialRoundsIsRefusedWithTheReason) {
               HasSubstr("staleness is -1"));
 }
 
+TEST(JobOptionsTest, WhatDoesNotGoWithSparsityIsRefusedWithTheReason) {
+  const auto refusal = [](auto spoil) {
+    JobOptions options;
+    options.sparsity = 0.9;
+    EXPECT_TRUE(options.Validate().ok());
+    spoil(options);
+    const absl::Status status = options.Validate();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal([](JobOptions& options) {
+                options.optimizer_place = OptimizerPlace::kWorker;
+              }),
+              HasSubstr("optimizer worker does not go with sparsity 0.9"));
+  EXPECT_THAT(refusal([](JobOptions& options) {
+                options.optimizer.rule = UpdateRule::kAdam;
+              }),
+              HasSubstr("optimizer adam"));
+  EXPECT_THAT(
+      refusal([](JobOptions& options) { options.nan = NanPolicy::kSkip; }),
+      HasSubstr("nan skip"));
+  EXPECT_THAT(
+      refusal([](JobOptions& options) { options.quorum = Quorum::kSolo; }),
+      HasSubstr("quorum solo"));
+  for (const double wrong : {-0.1, 1.0, 2.0}) {
+    EXPECT_THAT(refusal([&](JobOptions& options) { options.sparsity = wrong; }),
+                HasSubstr("must be from 0 to below 1"));
+  }
+  EXPECT_THAT(
+      refusal([](JobOptions& options) { options.block_elements = 255; }),
+      HasSubstr("block_elements is 255"));
+  EXPECT_THAT(
+      refusal([](JobOptions& options) { options.block_elements = 65537; }),
+      HasSubstr("block_elements is 65537"));
+  EXPECT_THAT(refusal([](JobOptions& options) { options.dense_steps = -1; }),
+              HasSubstr("dense_steps is -1"));
+}
+
+TEST(JobTest, FactorsHaveNoBlocks) {
+  Job job =
+      *TestJob(2, 1, {FactorLayer("fc", 4, 4, false, 2)}, {}, Scheme::kFactor);
+  job.options.sparsity = 0.5;
+  EXPECT_THAT(std::string(MakeJob(job, 1).status().message()),
+              HasSubstr("factors, which have no blocks"));
+}
+
+TEST(JobTest, ASparseJobHasALayerMoreThanItsModel) {
+  JobOptions options;
+  options.sparsity = 0.75;
+  options.block_elements = 1000;
+  options.dense_steps = 3;
+  const JobPtr job =
+      TestJob(2, 2, {VectorLayer("a", 2500), VectorLayer("b", 700)}, options);
+  EXPECT_EQ(job->model().size(), 2u);
+  EXPECT_EQ(job->block_layer, 2);
+  EXPECT_EQ(job->block_count(), 4);
+  EXPECT_THAT(job->pool_offsets, testing::ElementsAre(700, 0));
+  EXPECT_TRUE(job->IsSparse(0));
+  EXPECT_FALSE(job->IsSparse(2));
+  EXPECT_EQ(job->BlocksIn(2), 4);
+  EXPECT_EQ(job->BlocksIn(3), 1);
+  // As every epoch is made of the one before.
+  const JobPtr next = EpochAfter(*job);
+  EXPECT_EQ(next->layers, job->layers);
+  EXPECT_EQ(next->routes, job->routes);
+}
+
+TEST(JobTest, WithoutALengthThereAreAboutAThousandBlocks) {
+  const auto length = [](int64_t parameters) {
+    JobOptions options;
+    options.sparsity = 0.9;
+    return TestJob(1, 1, {VectorLayer("a", parameters)}, options)->block_length;
+  };
+  EXPECT_EQ(length(10), 256);
+  EXPECT_EQ(length(256000), 256);
+  EXPECT_EQ(length(256001), 512);
+  EXPECT_EQ(length(1000 * 1000 * 1000), 32768);
+}
+
 TEST(JobTest, LayersBetweenWorkersNeedEverybody) {
   Job job =
       *TestJob(2, 1, {FactorLayer("fc", 4, 4, false, 2)}, {}, Scheme::kFactor);

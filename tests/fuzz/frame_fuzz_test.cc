@@ -84,45 +84,6 @@ FrameKind AnyKind(Random& random, PeerId sender) {
   return kKinds[random.Below(std::size(kKinds))];
 }
 
-// Sets a few fields to other values that are plausible or extreme.
-void MutateFields(Random& random, FrameHeader& header) {
-  for (uint64_t i = random.Below(3); i > 0; --i) {
-    const uint64_t value = EdgeNumber(random);
-    const auto word = static_cast<uint32_t>(value);
-    switch (random.Below(10)) {
-      case 0:
-        header.kind = static_cast<FrameKind>(1 + value % 11);
-        break;
-      case 1:
-        header.wire = static_cast<WireType>(value % 4);
-        break;
-      case 2:
-        header.job = value;
-        break;
-      case 3:
-        header.epoch = value;
-        break;
-      case 4:
-        header.layer = word;
-        break;
-      case 5:
-        header.chunk = word;
-        break;
-      case 6:
-        header.round = static_cast<int64_t>(value);
-        break;
-      case 7:
-        header.offset = word;
-        break;
-      case 8:
-        header.part = static_cast<uint8_t>(value);
-        break;
-      default:
-        header.payload_bytes = word;
-    }
-  }
-}
-
 // The header of some frame that this job might see, more or less.
 FrameHeader MutatedHeader(Random& random, const Job& job) {
   const PeerId sender = AnySender(random, job);
@@ -150,7 +111,7 @@ FrameHeader MutatedHeader(Random& random, const Job& job) {
   if (kind != FrameKind::kPull && kind != FrameKind::kPullRound) {
     header.wire = WireType::kFloat32;
   }
-  MutateFields(random, header);
+  MutateHeader(random, header);
   return header;
 }
 
@@ -499,7 +460,7 @@ FrameHeader MutatedCopyHeader(Random& random, const Job& job, PeerId sender) {
       header.part = static_cast<uint8_t>(random.Below(4));
     }
   }
-  if (random.Chance(0.3)) MutateFields(random, header);
+  if (random.Chance(0.3)) MutateHeader(random, header);
   return header;
 }
 

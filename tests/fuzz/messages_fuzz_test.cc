@@ -156,7 +156,7 @@ void CheckConverted(const EpochStart& start) {
   const Job& job = *start.job;
   ASSERT_TRUE(ValidateLayers(job.layers).ok());
   ASSERT_EQ(job.routes.size(), job.layers.size());
-  ASSERT_EQ(start.explanations.size(), job.layers.size());
+  ASSERT_EQ(start.explanations.size(), job.model().size());
   ASSERT_TRUE(job.options.optimizer.Validate().ok());
   ASSERT_GE(job.state_arrays, 0);
   ASSERT_LE(job.state_arrays, kStateArraysMax);
@@ -469,6 +469,22 @@ TEST(MessagesTest, NewFieldsAreThereAgain) {
   EXPECT_EQ(job.checkpoint_round, 22);
   EXPECT_TRUE(job.options.backup);
   EXPECT_EQ(job.holders, SomeStart().job->holders);
+
+  JobOptions sparse;
+  sparse.sparsity = 0.51234567890123;
+  sparse.block_elements = 300;
+  sparse.dense_steps = 7;
+  EpochStart sparse_start = SomeStart();
+  sparse_start.job = TestJob(2, 2, {VectorLayer("a", 5000)}, sparse);
+  sparse_start.explanations = {{10, 15, std::nullopt, "no factors"}};
+  std::erase_if(sparse_start.seats,
+                [](const auto& seat) { return seat.id == PeerId::Worker(4); });
+  const auto again = FromProto(ToProto(CoordinatorMessage(sparse_start)));
+  ASSERT_TRUE(again.ok()) << again.status();
+  const Job& same = *std::get<EpochStart>(*again).job;
+  EXPECT_EQ(same.options, sparse);
+  EXPECT_EQ(same.layers, sparse_start.job->layers);
+  EXPECT_EQ(same.block_layer, 1);
 
   const auto status = FromProto(SomeStatus());
   ASSERT_TRUE(status.ok()) << status.status();

@@ -1,6 +1,7 @@
 // Every scheme and overlap with real servers and clients over loopback sockets,
 // in one process.
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -136,6 +137,37 @@ TEST(SchemesTest, PartialRoundsEndWithEqualReplicasIfTheyAreToldTo) {
       }
       EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
       EXPECT_EQ(workers[0].parameters(), workers[2].parameters());
+    }
+  }
+}
+
+// As long as all blocks travel the bits are the dense job's; then replicas are
+// equal still.
+TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
+  for (const Scheme forced : {Scheme::kServer, Scheme::kRing}) {
+    for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
+      std::map<double, std::vector<std::vector<float>>> parameters;
+      for (const double sparsity : {0.0, 0.5, 0.51}) {
+        ServerOptions options = Job(2, 2);
+        options.rules.forced = forced;
+        options.job_options.overlap = overlap;
+        options.job_options.sparsity = sparsity;
+        options.job_options.block_elements = 256;
+        options.job_options.dense_steps = sparsity == 0.5 ? 20 : 5;
+        LocalCluster cluster(options);
+        std::vector<ToyWorker> workers;
+        for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
+        const auto results = cluster.RunWorkers(2, [&](int i) {
+          return workers[i].TrainLayerByLayer(cluster.client_options(), 20);
+        });
+        for (const absl::Status& result : results) {
+          ASSERT_TRUE(result.ok()) << result;
+        }
+        EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
+        parameters[sparsity] = workers[0].parameters();
+      }
+      EXPECT_EQ(parameters[0.0], parameters[0.5]);
+      EXPECT_NE(parameters[0.0], parameters[0.51]);
     }
   }
 }

@@ -114,6 +114,12 @@ TEST(SimulateTest, SixteenBitsTakeHalfTheNetworksTime) {
   EXPECT_GT(full / IterationSeconds({"--wire=fp16"}), 1.8);
 }
 
+TEST(SimulateTest, ATenthOfTheBlocksTakesATenthOfTheNetworksTime) {
+  const double dense = IterationSeconds({});
+  EXPECT_GT(dense / IterationSeconds({"--sparsity=0.9"}), 5);
+  EXPECT_NEAR(IterationSeconds({"--sparsity=0"}), dense, 1e-9);
+}
+
 TEST(SimulateTest, PartialRoundsHideWhoIsLate) {
   const auto with = [&](std::vector<std::string> more) {
     more.push_back("--delay=turn:3s");

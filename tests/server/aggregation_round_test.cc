@@ -20,17 +20,24 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
+FrameHeader HeaderOf(int64_t frame) {
+  FrameHeader header;
+  header.kind = FrameKind::kContribution;
+  header.offset = static_cast<uint32_t>(frame * kFrameElementsMax);
+  return header;
+}
+
 // Adds one frame of `values`, a contributor's whole chunk, as a driver does:
 // from a scratch that is spoilt afterwards.
 void AddFrame(AggregationRound& round, int contributor, int64_t frame,
               const std::vector<float>& values) {
   const int64_t begin = frame * kFrameElementsMax;
   const auto elements = static_cast<int64_t>(values.size());
-  const int64_t length = FrameElements(elements, frame);
+  const int64_t length = FrameGrid(elements).Length(frame);
   const Buffer scratch =
       FloatBuffer({values.begin() + begin, values.begin() + begin + length});
   Outbox out;
-  round.Add(contributor, frame, scratch, out);
+  round.Add(contributor, HeaderOf(frame), scratch, out);
   Carry(out);
   std::fill_n(scratch.floats(), length,
               std::numeric_limits<float>::quiet_NaN());
@@ -48,7 +55,7 @@ class AggregationRoundTest : public testing::TestWithParam<SumOrder> {};
 
 TEST_P(AggregationRoundTest, SumsAllContributionsWhateverTheLength) {
   for (const int64_t elements : {1, 2, 65535, 65536, 65537, 131073}) {
-    AggregationRound round(3, elements, GetParam());
+    AggregationRound round(3, FrameGrid(elements), GetParam());
     std::vector<float> expected(elements, 0.0f);
     for (const int contributor : {2, 0, 1}) {
       EXPECT_FALSE(round.complete());
@@ -63,14 +70,14 @@ TEST_P(AggregationRoundTest, SumsAllContributionsWhateverTheLength) {
 }
 
 TEST_P(AggregationRoundTest, OneContributorIsTakenAsItIs) {
-  AggregationRound round(1, 3, GetParam());
+  AggregationRound round(1, FrameGrid(3), GetParam());
   AddAll(round, 0, {1, -0.0f, 3});
   ASSERT_TRUE(round.complete());
   EXPECT_EQ(FloatsOf(round.sum()), (std::vector<float>{1, -0.0f, 3}));
 }
 
 TEST_P(AggregationRoundTest, CountsEachFrameOfEachContributor) {
-  AggregationRound round(2, 65537, GetParam());
+  AggregationRound round(2, FrameGrid(65537), GetParam());
   const auto values = IntegerValues(65537, 0);
   for (const auto& [contributor, frame] :
        std::vector<std::pair<int, int64_t>>{{0, 1}, {1, 0}, {1, 1}, {0, 0}}) {
@@ -83,7 +90,7 @@ TEST_P(AggregationRoundTest, CountsEachFrameOfEachContributor) {
 }
 
 TEST_P(AggregationRoundTest, NamesThoseWhoAreMissing) {
-  AggregationRound round(4, 65537, GetParam());
+  AggregationRound round(4, FrameGrid(65537), GetParam());
   const auto values = IntegerValues(65537, 0);
   EXPECT_THAT(round.MissingContributors(), ElementsAre(0, 1, 2, 3));
   AddAll(round, 2, values);
@@ -98,11 +105,11 @@ TEST_P(AggregationRoundTest, NamesThoseWhoAreMissing) {
 }
 
 TEST_P(AggregationRoundTest, ReopenedItStartsOverInTheSameMemory) {
-  AggregationRound round(2, 5, GetParam());
+  AggregationRound round(2, FrameGrid(5), GetParam());
   AddAll(round, 0, {1, 1, 1, 1, 1});
   AddAll(round, 1, {2, 2, 2, 2, 2});
   const float* const memory = round.sum().floats();
-  round.Reopen(2);
+  round.Reopen(2, /*sparse=*/false);
   EXPECT_FALSE(round.complete());
   EXPECT_FALSE(round.Has(0, 0));
   EXPECT_THAT(round.MissingContributors(), ElementsAre(0, 1));
@@ -113,12 +120,12 @@ TEST_P(AggregationRoundTest, ReopenedItStartsOverInTheSameMemory) {
 }
 
 TEST_P(AggregationRoundTest, AReaderOfTheOldSumKeepsIt) {
-  AggregationRound round(2, 2, GetParam());
+  AggregationRound round(2, FrameGrid(2), GetParam());
   AddAll(round, 0, {1, 2});
   AddAll(round, 1, {10, 20});
   {
     const Buffer reader = round.sum().Slice(4, 4);
-    round.Reopen(2);
+    round.Reopen(2, /*sparse=*/false);
     AddAll(round, 0, {5, 5});
     AddAll(round, 1, {6, 6});
     EXPECT_EQ(FloatsOf(reader), std::vector<float>{22});
@@ -126,7 +133,7 @@ TEST_P(AggregationRoundTest, AReaderOfTheOldSumKeepsIt) {
   }
   // The reader is gone: the memory stays where it is now.
   const float* const memory = round.sum().floats();
-  round.Reopen(2);
+  round.Reopen(2, /*sparse=*/false);
   AddAll(round, 0, {1, 1});
   AddAll(round, 1, {1, 1});
   EXPECT_EQ(round.sum().floats(), memory);
@@ -135,7 +142,7 @@ TEST_P(AggregationRoundTest, AReaderOfTheOldSumKeepsIt) {
 // A reader that comes and goes within a round, between frames, must not lose
 // what is in already.
 TEST_P(AggregationRoundTest, AReaderOfAPartialSumDoesNotDisturbIt) {
-  AggregationRound round(2, 2, GetParam());
+  AggregationRound round(2, FrameGrid(2), GetParam());
   AddAll(round, 0, {1, 2});
   const Buffer reader = round.sum();
   AddAll(round, 1, {10, 20});
@@ -144,12 +151,12 @@ TEST_P(AggregationRoundTest, AReaderOfAPartialSumDoesNotDisturbIt) {
 
 // An epoch ends in the middle of a round.
 TEST_P(AggregationRoundTest, ReopenedForOthersItForgetsWhatWasIn) {
-  AggregationRound round(3, 65537, GetParam());
+  AggregationRound round(3, FrameGrid(65537), GetParam());
   const auto stale = IntegerValues(65537, 9);
   AddAll(round, 2, stale);  // By rank, this is held.
   AddFrame(round, 0, 1, stale);
   for (const int contributors : {2, 4, 1}) {
-    round.Reopen(contributors);
+    round.Reopen(contributors, /*sparse=*/false);
     std::vector<float> expected(65537, 0.0f);
     std::vector<int> all;
     for (int contributor = 0; contributor < contributors; ++contributor) {
@@ -169,7 +176,7 @@ TEST_P(AggregationRoundTest, ReopenedForOthersItForgetsWhatWasIn) {
 }
 
 TEST_P(AggregationRoundTest, TheSumIsTheCallersInExchangeForMemory) {
-  AggregationRound round(1, 2, GetParam());
+  AggregationRound round(1, FrameGrid(2), GetParam());
   AddAll(round, 0, {1, 2});
   const float* const first_memory = round.sum().floats();
   Buffer first = round.ExchangeSum(Buffer());
@@ -177,12 +184,12 @@ TEST_P(AggregationRoundTest, TheSumIsTheCallersInExchangeForMemory) {
   EXPECT_TRUE(first.unique());
 
   // Without memory it takes its own; with memory it uses that.
-  round.Reopen(1);
+  round.Reopen(1, /*sparse=*/false);
   AddAll(round, 0, {3, 4});
   EXPECT_EQ(FloatsOf(first), (std::vector<float>{1, 2}));
   const Buffer second = round.ExchangeSum(std::move(first));
   EXPECT_EQ(FloatsOf(second), (std::vector<float>{3, 4}));
-  round.Reopen(1);
+  round.Reopen(1, /*sparse=*/false);
   AddAll(round, 0, {5, 6});
   EXPECT_EQ(round.sum().floats(), first_memory);
   EXPECT_EQ(FloatsOf(round.sum()), (std::vector<float>{5, 6}));
@@ -190,20 +197,20 @@ TEST_P(AggregationRoundTest, TheSumIsTheCallersInExchangeForMemory) {
 }
 
 TEST_P(AggregationRoundTest, SizesWithoutBytesStayThat) {
-  AggregationRound round(2, 65537, GetParam());
+  AggregationRound round(2, FrameGrid(65537), GetParam());
   for (int repeat = 0; repeat < 2; ++repeat) {
     for (const int contributor : {1, 0}) {
       for (const int64_t frame : {1, 0}) {
         Outbox out;
-        round.Add(contributor, frame,
-                  Buffer::SizeOnly(FrameElements(65537, frame) * 4), out);
+        round.Add(contributor, HeaderOf(frame),
+                  Buffer::SizeOnly(FrameGrid(65537).Length(frame) * 4), out);
         Carry(out);
       }
     }
     EXPECT_TRUE(round.complete());
     EXPECT_EQ(round.sum().data(), nullptr);
     EXPECT_EQ(round.sum().bytes(), 65537 * 4);
-    round.Reopen(2);
+    round.Reopen(2, /*sparse=*/false);
   }
 }
 
@@ -223,7 +230,7 @@ const std::vector<std::vector<float>>& OrderTells() {
 }
 
 float SumIn(SumOrder order, const std::vector<int>& arrivals) {
-  AggregationRound round(3, 1, order);
+  AggregationRound round(3, FrameGrid(1), order);
   for (const int contributor : arrivals) {
     AddAll(round, contributor, OrderTells()[contributor]);
   }
@@ -251,7 +258,8 @@ TEST(SumOrderTest, ByRankIsThePlainSumUnderAnyInterleaving) {
   for (const uint64_t seed : TestSeeds(3)) {
     SCOPED_TRACE(ReplayHint(seed));
     Random random(seed);
-    AggregationRound round(kContributors, kElements, SumOrder::kRank);
+    AggregationRound round(kContributors, FrameGrid(kElements),
+                           SumOrder::kRank);
     for (int repeat = 0; repeat < 2; ++repeat) {
       std::vector<std::vector<float>> values;
       std::vector<float> expected(kElements, 0.0f);
@@ -275,18 +283,20 @@ TEST(SumOrderTest, ByRankIsThePlainSumUnderAnyInterleaving) {
       }
       ASSERT_TRUE(round.complete());
       ASSERT_EQ(FloatsOf(round.sum()), expected);
-      round.Reopen(kContributors);
+      round.Reopen(kContributors, /*sparse=*/false);
     }
   }
 }
 
 TEST(AggregationRoundDeathTest, AFrameMayBeAddedOnceOnly) {
-  AggregationRound round(2, 1, SumOrder::kArrival);
+  AggregationRound round(2, FrameGrid(1), SumOrder::kArrival);
   AddAll(round, 1, {1});
   EXPECT_DEATH(AddAll(round, 1, {1}), "contributor 1 frame 0");
-  EXPECT_DEATH(AggregationRound(0, 1, SumOrder::kArrival), "0 contributors");
-  EXPECT_DEATH(AggregationRound(1, 0, SumOrder::kArrival), "0 elements");
-  EXPECT_DEATH(round.Reopen(0), "0 contributors");
+  EXPECT_DEATH(AggregationRound(0, FrameGrid(1), SumOrder::kArrival),
+               "0 contributors");
+  EXPECT_DEATH(AggregationRound(1, FrameGrid(0), SumOrder::kArrival),
+               "0 elements");
+  EXPECT_DEATH(round.Reopen(0, /*sparse=*/false), "0 contributors");
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ class CheckpointCollectorTest : public testing::Test {
     const std::vector<float> values = Owned(round, part);
     const auto begin = values.begin() + frame * kFrameElementsMax;
     const Buffer scratch =
-        FloatBuffer({begin, begin + FrameElements(kOwned, frame)});
+        FloatBuffer({begin, begin + FrameGrid(kOwned).Length(frame)});
     Outbox out;
     collector_.AddFrame(2, round, part, frame, scratch, out);
     return Saved(out, round);

@@ -45,6 +45,18 @@ int64_t ContributionsOf(CheckpointLedger& ledger, const Job& job,
   return record.has_value() ? record->contributions : -1;
 }
 
+// The choice of blocks has a shard to itself, and is not saved.
+TEST(CheckpointLedgerTest, AShardWithoutAnythingToSaveIsNotWaitedFor) {
+  JobOptions options;
+  options.sparsity = 0.5;
+  const JobPtr job =
+      TestJob(2, 2, {FactorLayer("fc", 40, 40, false, 2)}, options);
+  ASSERT_EQ(job->placement.layer_chunks(1)[0].shard, 0);
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*job, /*restarted=*/false);
+  EXPECT_TRUE(ledger.OnPart(*job, PartOf(3, job->epoch, 1)).has_value());
+}
+
 TEST(CheckpointLedgerTest, ACheckpointIsWholeWithAllItsParts) {
   const JobPtr job = SomeJob();
   CheckpointLedger ledger;

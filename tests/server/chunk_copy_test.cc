@@ -34,7 +34,7 @@ std::vector<Piece> PiecesOf(const ChunkCopy& copy, int64_t elements) {
 Buffer SliceOf(const std::vector<float>& values, int64_t frame) {
   const auto elements = static_cast<int64_t>(values.size());
   return FloatBuffer(values).Slice(frame * kFramePayloadBytesMax,
-                                   FrameElements(elements, frame) * 4);
+                                   FrameGrid(elements).Length(frame) * 4);
 }
 
 TEST(ChunkCopyTest, NothingIsOnItsWayAtFirst) {

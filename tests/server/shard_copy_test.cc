@@ -218,6 +218,26 @@ TEST_P(ShardCopyPlaceTest, AClosingRoundOutlivesSeveralEpochs) {
   pair.ExpectEqual();
 }
 
+// Those who are new when a round has all its contributions begin with what it
+// comes to, whoever of them asks first.
+TEST(ShardCopyTest, NewWorkersBeginWithWhatAClosingRoundComesTo) {
+  ShardPair pair;
+  pair.Begin({10, 20});
+  for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
+  pair.Arrive(1);  // The mean; the copy's answer is lost.
+  pair.Enter(Holders(0, 1, true), [](Job& job) {
+    job.workers = {{2, 0}, {3, 0}};
+  });
+  EXPECT_THAT(pair.Pull(2, 0, kInitialRound).sent, IsEmpty());
+  const Effects shown = pair.Arrive();
+  ASSERT_THAT(shown.sent, SizeIs(1));
+  const std::vector<float> closed = {7, 14};
+  EXPECT_EQ(FloatsOf(shown.sent[0].frame.payload), closed);
+  const Effects later = pair.Pull(3, 0, kInitialRound);
+  ASSERT_THAT(later.sent, SizeIs(1));
+  EXPECT_EQ(FloatsOf(later.sent[0].frame.payload), closed);
+}
+
 // Nobody has seen a closing round: if the other one serves, it is open again.
 TEST_P(ShardCopyPlaceTest, AClosingRoundIsOpenAgainIfTheCopyTakesOver) {
   ShardPair pair(PlainSgd(GetParam()));

@@ -52,6 +52,7 @@ TEST(NanSimulationTest, NoNanGetsIntoTheParametersWhateverDies) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DrawFeatures(seed);
     options.job.quorum = Quorum::kAll;
+    options.job.sparsity = 0;
     options.job.nan = NanPolicy::kSkip;
     SimulatedCluster cluster(options, PoisonedWorkload(seed, 4));
     cluster.set_patience(absl::Seconds(40));

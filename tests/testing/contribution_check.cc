@@ -46,7 +46,7 @@ ContributionCheck::ContributionCheck(const SimulatedClusterOptions& options,
                                      SimulatedCluster* cluster)
     : means_(options.job.optimizer_place == OptimizerPlace::kWorker),
       changes_(options.job.optimizer == ExactSgd() &&
-               options.job.quorum == Quorum::kAll),
+               options.job.quorum == Quorum::kAll && options.job.sparsity == 0),
       cluster_(cluster),
       layers_(MixedLayers()) {
   cluster_->set_on_outcome([this](int rank, int layer, int64_t round) {

@@ -52,6 +52,15 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
     options.job.deterministic = false;
     options.job.backup = false;
     options.rules.forced.reset();
+  } else if (random.Chance(0.25)) {
+    constexpr double kSparsity[] = {0.3, 0.9, 0.99};
+    constexpr int64_t kBlocks[] = {256, 5000, 65536};
+    options.job.sparsity = kSparsity[random.Below(3)];
+    options.job.block_elements = kBlocks[random.Below(3)];
+    options.job.dense_steps = static_cast<int64_t>(random.Below(5));
+    options.job.optimizer.rule = UpdateRule::kSgd;
+    options.job.optimizer_place = OptimizerPlace::kServer;
+    options.rules.forced = random.Chance(0.5) ? Scheme::kServer : Scheme::kRing;
   }
   return options;
 }

@@ -100,7 +100,14 @@ std::vector<Frame> FramesOf(const Job& job, PeerId sender, FrameKind kind,
   std::vector<Frame> frames;
   FrameHeader header = MakeHeader(job, sender, kind, layer, chunk, round);
   header.part = part;
-  CutIntoFrames(job, header, FloatBuffer(values), [&](Frame frame) {
+  const bool of_chunk = kind == FrameKind::kContribution ||
+                        kind == FrameKind::kResult ||
+                        kind == FrameKind::kAggregate;
+  const auto count = static_cast<int64_t>(values.size());
+  const FrameGrid grid =
+      of_chunk ? job.GridOf(job.placement.layer_chunks(layer)[chunk])
+               : FrameGrid(count);
+  CutIntoFrames(job, header, grid, FloatBuffer(values), [&](Frame frame) {
     EncodePayload(frame);
     frame.header.payload_crc = Crc32c(
         frame.payload.data(), static_cast<size_t>(frame.payload.bytes()));

@@ -64,4 +64,45 @@ uint64_t EdgeNumber(Random& random) {
   }
 }
 
+void MutateHeader(Random& random, FrameHeader& header) {
+  for (uint64_t i = random.Below(3); i > 0; --i) {
+    const uint64_t value = EdgeNumber(random);
+    const auto word = static_cast<uint32_t>(value);
+    switch (random.Below(11)) {
+      case 0:
+        header.kind = static_cast<FrameKind>(1 + value % 15);
+        break;
+      case 1:
+        header.wire = static_cast<WireType>(value % 4);
+        break;
+      case 2:
+        header.job = value;
+        break;
+      case 3:
+        header.epoch = value;
+        break;
+      case 4:
+        header.layer = word;
+        break;
+      case 5:
+        header.chunk = word;
+        break;
+      case 6:
+        header.round = static_cast<int64_t>(value);
+        break;
+      case 7:
+        header.offset = word;
+        break;
+      case 8:
+        header.part = static_cast<uint8_t>(value);
+        break;
+      case 9:
+        header.frames = static_cast<uint16_t>(value);
+        break;
+      default:
+        header.payload_bytes = word;
+    }
+  }
+}
+
 }  // namespace nereus

@@ -121,7 +121,8 @@ struct PeerTraffic {
 //
 // Thread-safe: any thread may call any method. Memory: of each
 // open round (two of them) a factor layer's K rows per worker, and a ring
-// layer's gradient; and the frames in flight.
+// layer's gradient; with --sparsity what is held back, twice the model; and the
+// frames in flight.
 class Client {
  public:
   // Joins the job, waits until all its members are there or, if it is running

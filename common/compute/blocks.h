@@ -1,0 +1,47 @@
+#ifndef NEREUS_COMMON_COMPUTE_BLOCKS_H_
+#define NEREUS_COMMON_COMPUTE_BLOCKS_H_
+
+#include <cstdint>
+
+namespace nereus {
+
+// Coarse-grained sparse communication: Sun et al., "GradientFlow", section 3.3.
+// Of the blocks of a model's gradient only some travel in a round, the same on
+// all workers, and known before its backward. The rest is held back.
+//
+// The choice is one value per block, of the round that comes:
+//   above 0  the block travels, as it did last so many rounds before;
+//   else     it is held back, as it was in minus so many rounds before.
+// All travel in the first round, for kFirstChoice.
+
+inline constexpr float kFirstChoice = 1.0f;
+// Beyond it nobody counts.
+inline constexpr float kChoiceMax = 1 << 20;
+
+inline bool Travels(float choice) { return choice > 0; }
+// It was held back in the round before.
+inline bool Resumes(float choice) { return choice > kFirstChoice; }
+
+// The choice after the one `before`: the `count` blocks of the largest `norms`
+// travel, of equal ones the first; a norm that is NaN is the largest.
+// `after` may be `before`. REQUIRES: 0 <= count <= blocks.
+void ChooseBlocks(int64_t count, int64_t blocks, const float* norms,
+                  const float* before, float* after);
+
+// The sum of the absolute values.
+float SumOfAbsolutes(int64_t length, const float* values);
+
+// Holds a gradient back so that it comes with the weight that sgd with this
+// momentum would have given it (Lin et al., "Deep gradient compression", ICLR
+// 2018, section 3.1):
+//   velocity = momentum * velocity + gradient + weight_decay * parameters
+//   held += velocity
+// `first`: nothing is held, whatever `velocity` and `held` have. Returns the
+// sum of the absolute values of `held`.
+float HoldBack(float momentum, float weight_decay, bool first, int64_t length,
+               const float* gradient, const float* parameters, float* velocity,
+               float* held);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_COMPUTE_BLOCKS_H_

@@ -1,0 +1,16 @@
+#include "common/protocol/block_update.h"
+
+namespace nereus {
+
+void AddBlockUpdate(const Job& job, int64_t round, bool resumed, float scale,
+                    const Buffer& gradient, const Buffer& parameters,
+                    const Buffer& state, Outbox& out) {
+  OptimizerOptions optimizer = job.options.optimizer;
+  if (resumed) optimizer.momentum = 0.0f;
+  out.Add(UpdateParameters{optimizer, round, scale, gradient, parameters, state,
+                           parameters});
+  if (!resumed) return;
+  out.Add(CopyValues{state, Buffer::AllocateLike(state, state.bytes())});
+}
+
+}  // namespace nereus

@@ -1,0 +1,130 @@
+#include "common/compute/blocks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "common/base/random.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> Choose(int64_t count, const std::vector<float>& norms,
+                          std::vector<float> before) {
+  ChooseBlocks(count, static_cast<int64_t>(norms.size()), norms.data(),
+               before.data(), before.data());
+  return before;
+}
+
+std::vector<float> First(int64_t blocks) {
+  return std::vector<float>(blocks, kFirstChoice);
+}
+
+TEST(BlocksTest, TheLargestTravelAndTheFirstOfEqualOnes) {
+  EXPECT_THAT(Choose(2, {1, 5, 3, 5, 4}, First(5)), ElementsAre(0, 1, 0, 1, 0));
+  EXPECT_THAT(Choose(3, {2, 2, 2, 2, 2}, First(5)), ElementsAre(1, 1, 1, 0, 0));
+  EXPECT_THAT(Choose(0, {1, 2}, First(2)), ElementsAre(0, 0));
+  EXPECT_THAT(Choose(2, {0, 0}, First(2)), ElementsAre(1, 1));
+}
+
+TEST(BlocksTest, ANormThatIsNoNumberIsTheLargest) {
+  EXPECT_THAT(Choose(2, {9, kNaN, 3, kNaN}, First(4)), ElementsAre(0, 1, 0, 1));
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(Choose(1, {infinity, kNaN}, First(2)), ElementsAre(1, 0));
+}
+
+TEST(BlocksTest, ABlockSaysHowLongItHasWaited) {
+  std::vector<float> choice = First(2);
+  const std::vector<float> first_is_large = {2, 1};
+  const std::vector<float> second_is_large = {1, 2};
+  choice = Choose(1, first_is_large, choice);
+  EXPECT_THAT(choice, ElementsAre(1, 0));
+  EXPECT_FALSE(Travels(choice[1]));
+  choice = Choose(1, first_is_large, choice);
+  EXPECT_THAT(choice, ElementsAre(1, -1));
+  choice = Choose(1, first_is_large, choice);
+  EXPECT_THAT(choice, ElementsAre(1, -2));
+  choice = Choose(1, second_is_large, choice);
+  // Last sent four rounds before.
+  EXPECT_THAT(choice, ElementsAre(0, 4));
+  EXPECT_TRUE(Travels(choice[1]));
+  EXPECT_TRUE(Resumes(choice[1]));
+  choice = Choose(1, second_is_large, choice);
+  EXPECT_THAT(choice, ElementsAre(-1, 1));
+  EXPECT_FALSE(Resumes(choice[1]));
+  choice = Choose(2, second_is_large, choice);
+  EXPECT_THAT(choice, ElementsAre(3, 1));
+}
+
+TEST(BlocksTest, WaitingIsCountedUpToABound) {
+  std::vector<float> choice = {-kChoiceMax, kChoiceMax + 1};
+  choice = Choose(0, {1, 1}, choice);
+  EXPECT_THAT(choice, ElementsAre(-kChoiceMax, 0));
+  choice = Choose(1, {1, 0}, choice);
+  EXPECT_TRUE(Resumes(choice[0]));
+}
+
+TEST(BlocksTest, SumsAbsolutesOfAnyLength) {
+  for (const int64_t length : {0, 1, 15, 16, 17, 1000}) {
+    std::vector<float> values(length);
+    float expected = 0;
+    for (int64_t i = 0; i < length; ++i) {
+      values[i] = static_cast<float>((i % 7) - 3);
+      expected += std::abs(values[i]);
+    }
+    EXPECT_EQ(SumOfAbsolutes(length, values.data()), expected) << length;
+  }
+}
+
+// What is held of some rounds moves the parameters, by itself, as far as sgd
+// with momentum would have moved them in these rounds from rest. In double.
+TEST(BlocksTest, HeldGradientsWeighWhatMomentumWouldHaveGivenThem) {
+  constexpr int64_t kLength = 37;
+  for (const uint64_t seed : TestSeeds(50)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    Random random(seed);
+    const float momentum = static_cast<float>(random.Uniform());
+    const float decay = random.Chance(0.5) ? 0.01f : 0.0f;
+    const int rounds = 1 + static_cast<int>(random.Below(12));
+    std::vector<float> parameters(kLength);
+    // Whatever was there before.
+    std::vector<float> velocity(kLength, kNaN);
+    std::vector<float> held(kLength, kNaN);
+    std::vector<double> moves(kLength, 0);
+    std::vector<double> velocities(kLength, 0);
+    for (float& value : parameters) {
+      value = static_cast<float>(random.Uniform() - 0.5);
+    }
+    float norm = 0;
+    for (int round = 0; round < rounds; ++round) {
+      std::vector<float> gradient(kLength);
+      for (int64_t i = 0; i < kLength; ++i) {
+        gradient[i] = static_cast<float>(random.Uniform() - 0.5);
+        velocities[i] = momentum * velocities[i] + gradient[i] +
+                        static_cast<double>(decay) * parameters[i];
+        moves[i] += velocities[i];
+      }
+      norm = HoldBack(momentum, decay, round == 0, kLength, gradient.data(),
+                      parameters.data(), velocity.data(), held.data());
+    }
+    double expected_norm = 0;
+    for (int64_t i = 0; i < kLength; ++i) {
+      EXPECT_NEAR(held[i], moves[i], 1e-4);
+      EXPECT_NEAR(velocity[i], velocities[i], 1e-5);
+      expected_norm += std::abs(moves[i]);
+    }
+    EXPECT_NEAR(norm, expected_norm, 1e-2);
+  }
+}
+
+}  // namespace
+}  // namespace nereus

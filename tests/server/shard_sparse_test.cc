@@ -1,0 +1,311 @@
+// Rounds of which only some blocks travel, on a shard.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/crc32c.h"
+#include "common/compute/blocks.h"
+#include "server/shard.h"
+#include "tests/server/shard_pair.h"
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// Layer 1 comes first in the blocks' order: one of 256 and 44 values of the
+// next, of which layer 0 has the rest.
+constexpr int64_t kFirst = 600;   // Frames of 212, 256 and 132.
+constexpr int64_t kSecond = 300;  // 256 and 44.
+
+JobOptions SparseOptions(float momentum = 0.0f) {
+  JobOptions options;
+  options.sparsity = 0.5;
+  options.block_elements = 256;
+  options.dense_steps = 0;
+  options.optimizer.learning_rate = 1.0f;
+  options.optimizer.momentum = momentum;
+  return options;
+}
+
+JobPtr SparseJob(int workers, JobOptions options = SparseOptions()) {
+  return TestJob(workers, 1,
+                 {VectorLayer("a", kFirst), VectorLayer("b", kSecond)},
+                 options);
+}
+
+// A contribution to layer 0: `value` everywhere in these frames; true: it was
+// held back before.
+std::vector<Frame> Contribution(const Job& job, int rank, int64_t round,
+                                const std::map<int64_t, bool>& chosen,
+                                float value,
+                                FrameKind kind = FrameKind::kContribution) {
+  const Chunk& chunk = job.placement.layer_chunks(0)[0];
+  const FrameGrid grid = job.GridOf(chunk);
+  std::vector<Frame> frames;
+  FrameHeader header = MakeHeader(job, PeerId::Worker(rank), kind, 0, 0, round);
+  header.wire = job.WireOf(header);
+  header.frames = static_cast<uint16_t>(chosen.size());
+  for (const auto& [index, resumed] : chosen) {
+    header.part = resumed ? kResumedPart : kValuesPart;
+    Frame frame = {CutHeader(job, header, grid, index),
+                   FloatBuffer(std::vector<float>(grid.Length(index), value))};
+    frame.header.payload_crc = Crc32c(
+        frame.payload.data(), static_cast<size_t>(frame.payload.bytes()));
+    frames.push_back(std::move(frame));
+  }
+  if (frames.empty()) frames.push_back({header, Buffer()});
+  return frames;
+}
+
+class ShardSparseTest : public testing::Test {
+ protected:
+  explicit ShardSparseTest(JobPtr job = SparseJob(2))
+      : job_(std::move(job)), shard_(job_, 0) {
+    DeliverAll(shard_, PeerId::Worker(0),
+               FramesOf(*job_, PeerId::Worker(0), FrameKind::kContribution, 0,
+                        0, kInitialRound, std::vector<float>(kFirst, 0.0f)));
+  }
+
+  Effects Push(int rank, int64_t round, const std::map<int64_t, bool>& chosen,
+               float value) {
+    return DeliverAll(shard_, PeerId::Worker(rank),
+                      Contribution(*job_, rank, round, chosen, value));
+  }
+  // Both workers push as much; what went out.
+  Effects PushBoth(int64_t round, const std::map<int64_t, bool>& chosen,
+                   float value) {
+    EXPECT_THAT(Push(0, round, chosen, value).sent, IsEmpty());
+    return Push(1, round, chosen, value);
+  }
+  std::string Refusal(const Frame& frame) {
+    const auto delivery = Deliver(shard_, frame.header.sender, frame);
+    EXPECT_EQ(delivery.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(delivery.status().message());
+  }
+  // The first values of the three frames.
+  std::vector<float> Parameters() const {
+    const float* values = shard_.parameters(0, 0).floats();
+    return {values[0], values[212], values[468]};
+  }
+  static std::vector<uint32_t> Offsets(const Effects& effects) {
+    std::vector<uint32_t> offsets;
+    for (const auto& sent : effects.sent) {
+      offsets.push_back(sent.frame.header.offset);
+    }
+    return offsets;
+  }
+
+  JobPtr job_;
+  Shard shard_;
+};
+
+TEST_F(ShardSparseTest, ChunksAreCutAtTheBlocksBoundaries) {
+  const FrameGrid first = job_->GridOf(job_->placement.layer_chunks(0)[0]);
+  EXPECT_EQ(first.Count(), 3);
+  EXPECT_EQ(first.Length(0), 212);
+  EXPECT_EQ(first.Length(1), 256);
+  EXPECT_EQ(first.Length(2), 132);
+  EXPECT_EQ(job_->FirstBlock(job_->placement.layer_chunks(0)[0]), 1);
+  const FrameGrid second = job_->GridOf(job_->placement.layer_chunks(1)[0]);
+  EXPECT_EQ(second.Count(), 2);
+  EXPECT_EQ(second.Length(0), 256);
+  EXPECT_EQ(second.Length(1), 44);
+  EXPECT_EQ(job_->block_count(), 4);
+}
+
+TEST_F(ShardSparseTest, WhatTravelsIsUpdatedAndSentBack) {
+  const Effects effects = PushBoth(0, {{0, false}, {2, false}}, 3.0f);
+  EXPECT_THAT(Parameters(), ElementsAre(-3, 0, -3));
+  EXPECT_THAT(Offsets(effects), ElementsAre(0, 468));
+  EXPECT_EQ(shard_.open_round(0, 0), 1);
+}
+
+TEST_F(ShardSparseTest, WhereNothingTravelsAnEmptyFrameClosesTheRound) {
+  const Effects effects = PushBoth(0, {}, 0.0f);
+  ASSERT_THAT(effects.sent, SizeIs(1));
+  EXPECT_EQ(effects.sent[0].frame.payload.bytes(), 0);
+  EXPECT_EQ(shard_.open_round(0, 0), 1);
+  EXPECT_THAT(Parameters(), Each(0.0f));
+}
+
+TEST_F(ShardSparseTest, OtherBlocksThanTheOthersAreRefused) {
+  Push(0, 0, {{0, false}, {1, true}}, 1.0f);
+  const auto refusal = [&](const std::map<int64_t, bool>& chosen, int frame) {
+    return Refusal(Contribution(*job_, 1, 0, chosen, 1.0f)[frame]);
+  };
+  EXPECT_THAT(refusal({}, 0), HasSubstr("one of 0 frames, and 2 are"));
+  EXPECT_THAT(refusal({{0, false}}, 0), HasSubstr("one of 1 frames, and 2"));
+  EXPECT_THAT(refusal({{0, false}, {2, false}}, 1),
+              HasSubstr("the round has 2 other frames"));
+  EXPECT_THAT(refusal({{0, true}, {1, true}}, 0), HasSubstr("momentum"));
+  // Of a worker that has sent all of its own.
+  EXPECT_THAT(
+      Refusal(Contribution(*job_, 0, 0, {{1, true}, {2, false}}, 1.0f)[1]),
+      HasSubstr("all 2 frames are here"));
+  // The others go on.
+  EXPECT_THAT(Push(1, 0, {{0, false}, {1, true}}, 1.0f).sent, SizeIs(2));
+}
+
+// Also if nobody has sent all of its own yet.
+TEST_F(ShardSparseTest, TwoContributionsOfOtherBlocksAreNotMixed) {
+  const auto frames = [&](int rank, const std::map<int64_t, bool>& chosen) {
+    return Contribution(*job_, rank, 0, chosen, 1.0f);
+  };
+  DeliverAll(shard_, PeerId::Worker(0),
+             {frames(0, {{0, false}, {2, false}})[0]});
+  DeliverAll(shard_, PeerId::Worker(1),
+             {frames(1, {{1, false}, {2, false}})[0]});
+  EXPECT_THAT(Refusal(frames(0, {{0, false}, {2, false}})[1]),
+              HasSubstr("the round has 2 other frames"));
+}
+
+TEST_F(ShardSparseTest, HeadersThatContradictThemselvesAreRefused) {
+  Frame frame = Contribution(*job_, 0, 0, {{0, false}}, 1.0f)[0];
+  frame.header.frames = 0;
+  EXPECT_THAT(Refusal(frame), HasSubstr("one of 0 frames, of 3"));
+  frame.header.frames = 4;
+  EXPECT_THAT(Refusal(frame), HasSubstr("one of 4 frames, of 3"));
+  frame.header.frames = 1;
+  frame.header.part = kResumedPart + 1;
+  EXPECT_THAT(Refusal(frame), HasSubstr("one of 1 frames"));
+  frame = Contribution(*job_, 0, 0, {}, 0.0f)[0];
+  frame.header.frames = 1;
+  EXPECT_THAT(Refusal(frame), HasSubstr("one of 1 frames"));
+  frame = Contribution(*job_, 0, 0, {{1, false}}, 1.0f)[0];
+  frame.header.offset = 256;
+  EXPECT_THAT(Refusal(frame), HasSubstr("a multiple of 256 less 44"));
+}
+
+TEST(ShardDenseTest, ADenseRoundHasAllFrames) {
+  const JobPtr job = TestJob(1, 1, {VectorLayer("a", 5)});
+  Shard shard(job, 0);
+  Frame frame = FramesOf(*job, PeerId::Worker(0), FrameKind::kContribution, 0,
+                         0, kInitialRound, std::vector<float>(5, 1.0f))[0];
+  frame.header.frames = 1;
+  const auto delivery = Deliver(shard, PeerId::Worker(0), frame);
+  EXPECT_THAT(std::string(delivery.status().message()),
+              HasSubstr("one of 1 frames, in a round of all"));
+}
+
+class ShardMomentumTest : public ShardSparseTest {
+ protected:
+  ShardMomentumTest() : ShardSparseTest(SparseJob(2, SparseOptions(0.5f))) {}
+};
+
+// A block that was held back brings its momentum, and has none afterwards.
+TEST_F(ShardMomentumTest, ABlockThatWaitedBeginsFromRest) {
+  PushBoth(0, {{0, false}, {1, false}, {2, false}}, 4.0f);
+  EXPECT_THAT(Parameters(), Each(-4.0f));
+  PushBoth(1, {{0, false}}, 4.0f);
+  EXPECT_THAT(Parameters(), ElementsAre(-4 - (4 + 2), -4, -4));
+  PushBoth(2, {{0, false}, {1, true}}, 4.0f);
+  EXPECT_THAT(Parameters(), ElementsAre(-10 - (4 + 3), -8, -4));
+  PushBoth(3, {{1, false}}, 4.0f);
+  EXPECT_THAT(Parameters(), ElementsAre(-17, -12, -4));
+  PushBoth(4, {{1, false}}, 4.0f);
+  EXPECT_THAT(Parameters(), ElementsAre(-17, -12 - (4 + 2), -4));
+}
+
+// Whoever asks for a round again may have begun it with another choice.
+TEST_F(ShardSparseTest, ARoundThatWasClosedInAnEarlierEpochIsAnsweredWhole) {
+  PushBoth(0, {{1, false}}, 3.0f);
+  job_ = EpochAfter(*job_);
+  Outbox out;
+  shard_.OnEpoch(job_, out);
+  Carry(out);
+  const Effects again = Push(1, 0, {{2, true}}, 9.0f);
+  EXPECT_THAT(Offsets(again), ElementsAre(0, 212, 468, 0));
+  EXPECT_EQ(again.sent.back().frame.payload.bytes(), 0);
+  EXPECT_THAT(Parameters(), ElementsAre(0, -3, 0));
+  // Once.
+  EXPECT_THAT(Push(1, 0, {{2, true}}, 9.0f).sent, IsEmpty());
+}
+
+// All who were to say what travels in round 1 are gone, having done step 0 of
+// layer 0.
+TEST_F(ShardSparseTest, WithNobodyLeftToSayTheChoiceStaysAsItWas) {
+  const std::vector<float> choice = {1, 1, 0, 1};
+  DeliverAll(shard_, PeerId::Worker(0),
+             FramesOf(*job_, PeerId::Worker(0), FrameKind::kContribution, 2, 0,
+                      kInitialRound, choice));
+  EXPECT_EQ(shard_.open_round(2, 0), 0);
+  PushBoth(0, {}, 0.0f);
+  job_ = EpochAfter(*job_, [](Job& job) {
+    job.workers = {{2, 1}};
+    job.first_step = 1;
+  });
+  Outbox out;
+  shard_.OnEpoch(job_, out);
+  Carry(out);
+  const PeerId joiner = PeerId::Worker(2);
+  const auto effects = DeliverAll(
+      shard_, joiner,
+      {PullFrame(*job_, joiner, FrameKind::kPull, 2, 0, /*round=*/0)});
+  ASSERT_THAT(effects.sent, SizeIs(1));
+  EXPECT_EQ(FloatsOf(effects.sent[0].frame.payload), choice);
+  // Whether the model's chunks are at that round is another matter.
+  EXPECT_EQ(shard_.closed_round(), kInitialRound);
+}
+
+TEST_F(ShardSparseTest, TheChoiceIsByTheSumOfAllNorms) {
+  const auto norms = [&](int rank, const std::vector<float>& values,
+                         int64_t round) {
+    return DeliverAll(shard_, PeerId::Worker(rank),
+                      FramesOf(*job_, PeerId::Worker(rank),
+                               FrameKind::kContribution, 2, 0, round, values));
+  };
+  norms(0, std::vector<float>(4, kFirstChoice), kInitialRound);
+  norms(0, {5, 0, 3, 0}, 0);
+  const Effects effects = norms(1, {0, 4, 3, 0}, 0);
+  // 5, 4, 6, 0: two of four.
+  EXPECT_THAT(FloatsOf(effects.sent[0].frame.payload), ElementsAre(1, 0, 1, 0));
+}
+
+// Momentum, blocks that come back after some rounds, and rounds without any.
+TEST(ShardSparseCopyTest, TheCopyFollows) {
+  JobOptions options = PlainSgd();
+  options.optimizer.momentum = 0.5f;
+  options.sparsity = 0.5;
+  options.dense_steps = 0;
+  ShardPair pair(options);
+  pair.Begin({10, 20});
+  const auto contribute = [&](int64_t round, bool travels, bool resumed) {
+    Effects effects;
+    for (const int worker : {0, 1}) {
+      Frame frame = pair.Contribution(worker, 0, round, {4, 8})[0];
+      frame.header.frames = travels ? 1 : 0;
+      frame.header.part = resumed ? kResumedPart : kValuesPart;
+      if (!travels) {
+        frame.header.payload_bytes = 0;
+        frame.header.payload_crc = 0;
+        frame.payload = Buffer();
+      }
+      pair.Send(worker, {frame});
+    }
+    effects = pair.Arrive();
+    EXPECT_THAT(effects.sent, SizeIs(1));
+    pair.ExpectEqual();
+  };
+  contribute(0, true, false);
+  EXPECT_EQ(pair.parameters(0), (std::vector<float>{6, 12}));
+  contribute(1, false, false);
+  EXPECT_EQ(pair.parameters(1), (std::vector<float>{6, 12}));
+  contribute(2, true, true);
+  EXPECT_EQ(pair.parameters(1), (std::vector<float>{2, 4}));
+  contribute(3, true, false);
+  EXPECT_EQ(pair.parameters(1), (std::vector<float>{-2, -4}));
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,196 @@
+// Rounds of which only some blocks travel: nothing that a worker has produced
+// is lost or counted twice, whichever connections break; all blocks sent, the
+// job is the dense one to the last bit.
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/simulation/simulated_cluster.h"
+#include "gtest/gtest.h"
+#include "tests/testing/random_faults.h"
+#include "tests/testing/simulated_jobs.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+constexpr int kSeeds = 150;
+constexpr int64_t kSteps = 10;
+
+// Faults that cost no member, nor what one of them holds back.
+constexpr Fault kHarmless[] = {
+    Fault::kWorkerSlows,      Fault::kWorkersDisconnect,
+    Fault::kShardDisconnects, Fault::kConnectionBreaksInFrame,
+    Fault::kResultIsLost,     Fault::kLinkSlows,
+    Fault::kSessionBreaks,    Fault::kSessionEndsOneSided,
+    Fault::kAnswerIsLost,     Fault::kShardSlows};
+
+SimulatedClusterOptions SparseJob(uint64_t seed) {
+  Random random(seed ^ 0x5ba5);
+  SimulatedClusterOptions options = RandomJob(seed);
+  // Powers of two: means of small integers are exact.
+  options.workers = 1 << random.Below(3);
+  options.max_workers = options.workers;
+  options.rules = PlanRules();
+  options.rules.forced = random.Chance(0.5) ? Scheme::kServer : Scheme::kRing;
+  options.job.optimizer = ExactSgd();
+  options.job.optimizer_place = OptimizerPlace::kServer;
+  options.job.backup = options.shards > 1 && random.Chance(0.3);
+  constexpr double kSparsity[] = {0.1, 0.5, 0.9, 0.999};
+  constexpr int64_t kBlocks[] = {256, 1000, 4096, 65536};
+  options.job.sparsity = kSparsity[random.Below(4)];
+  options.job.block_elements = kBlocks[random.Below(4)];
+  options.job.dense_steps = static_cast<int64_t>(random.Below(3));
+  return options;
+}
+
+// What all workers have produced of one element in so many steps.
+float Produced(int workers, int64_t steps, int layer, int64_t element) {
+  float sum = 0;
+  for (int rank = 0; rank < workers; ++rank) {
+    for (int64_t step = 0; step < steps; ++step) {
+      sum += IntegerGradient(rank, step, layer, element);
+    }
+  }
+  return sum;
+}
+
+// Returns how many values are held back.
+int64_t ExpectNothingLost(const SimulatedCluster& cluster,
+                          const Workload& workload) {
+  const int workers = cluster.job().worker_count();
+  int64_t held_values = 0;
+  for (int layer = 0; layer < static_cast<int>(workload.layers.size());
+       ++layer) {
+    std::vector<float> first(workload.layers[layer].parameters);
+    workload.initialize(0, layer, absl::MakeSpan(first));
+    const auto now = cluster.parameters(0, layer);
+    std::vector<float> held(first.size(), 0.0f);
+    for (int rank = 0; rank < workers; ++rank) {
+      const SparseGradient& gradient =
+          *cluster.worker(rank).syncer(layer).sparse();
+      for (int64_t frame = 0; frame < gradient.grid().Count(); ++frame) {
+        const Buffer values = gradient.held(frame);
+        held_values += values.float_count();
+        for (int64_t i = 0; i < values.float_count(); ++i) {
+          held[gradient.grid().Offset(frame) + i] += values.floats()[i];
+        }
+      }
+    }
+    for (size_t i = 0; i < first.size(); ++i) {
+      const float sent = (first[i] - now[i]) / ExactSgd().learning_rate *
+                         static_cast<float>(workers);
+      const auto element = static_cast<int64_t>(i);
+      EXPECT_EQ(sent + held[i], Produced(workers, kSteps, layer, element))
+          << "layer " << layer << ", element " << i << ": " << sent << " sent, "
+          << held[i] << " held back";
+      if (testing::Test::HasFailure()) return 0;
+    }
+  }
+  return held_values;
+}
+
+TEST(SparseRoundsTest, SentAndHeldBackIsWhatWasProduced) {
+  std::map<Scheme, int64_t> held;
+  for (const uint64_t seed : TestSeeds(kSeeds)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    const SimulatedClusterOptions options = SparseJob(seed);
+    const Workload workload = IntegerWorkload(MixedLayers());
+    SimulatedCluster cluster(options, workload);
+    cluster.set_patience(absl::Seconds(20));
+    RandomFaults faults(seed, kHarmless, &cluster);
+    const absl::Status status = cluster.RunSteps(kSteps);
+    ASSERT_TRUE(status.ok()) << status;
+    // One that counted as dead for a while has lost what it held back.
+    if (cluster.job().workers != FirstWorkers(options.workers)) continue;
+    held[options.rules.forced.value()] += ExpectNothingLost(cluster, workload);
+    if (HasFailure()) return;
+  }
+  EXPECT_TRUE(held.size() == 2 || TestSeeds(kSeeds).size() < 50);
+  for (const auto& [scheme, values] : held) EXPECT_GT(values, 0);
+}
+
+// As long as all blocks travel, the job is the dense one: with momentum and
+// decay, on servers and rings, with or without copies.
+TEST(SparseRoundsTest, WithAllBlocksTheBitsAreTheDenseJobs) {
+  for (const uint64_t seed : TestSeeds(60)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = SparseJob(seed);
+    options.workers = 1 + static_cast<int>(seed % 4);
+    options.job.optimizer = OptimizerOptions();
+    options.job.optimizer.weight_decay = 0.01f;
+    // Not bits of the order of arrival; nor, as the blocks are frames, those
+    // of a frame's exponent.
+    options.job.deterministic = true;
+    if (options.rules.wire == WireType::kFloat16) {
+      options.rules.wire = WireType::kBfloat16;
+    }
+    options.job.dense_steps = kSteps;
+    SimulatedClusterOptions dense = options;
+    dense.job.sparsity = 0;
+    // A ring's sums begin with the worker on whose turn it is.
+    if (options.rules.forced == Scheme::kRing && options.workers > 2) {
+      options.rules.forced = dense.rules.forced = Scheme::kServer;
+    }
+    const Workload workload = RandomWorkload(MixedLayers(), seed);
+    SimulatedCluster with(options, workload);
+    SimulatedCluster without(dense, workload);
+    ASSERT_TRUE(with.RunSteps(kSteps).ok());
+    ASSERT_TRUE(without.RunSteps(kSteps).ok());
+    for (size_t i = 0; i < workload.layers.size(); ++i) {
+      const int layer = static_cast<int>(i);
+      const auto ours = with.parameters(0, layer);
+      const auto theirs = without.parameters(0, layer);
+      ASSERT_EQ(
+          std::memcmp(ours.data(), theirs.data(), ours.size() * sizeof(float)),
+          0)
+          << "layer " << layer;
+    }
+  }
+}
+
+// Whoever began rounds may be gone before they are closed, and those who come
+// in their place may know another choice: replicas are equal nevertheless.
+TEST(SparseRoundsTest, AllWorkersMayBeReplaced) {
+  int lost = 0;
+  const std::vector<uint64_t> seeds = TestSeeds(2 * kSeeds);
+  for (const uint64_t seed : seeds) {
+    SCOPED_TRACE(ReplayHint(seed));
+    Random random(seed);
+    SimulatedClusterOptions options = SparseJob(seed);
+    options.job.optimizer = OptimizerOptions();
+    options.shards = 2 + static_cast<int>(random.Below(3));
+    options.job.backup = random.Chance(0.7);
+    options.workers = 1 + static_cast<int>(random.Below(3));
+    options.max_workers = options.workers + 2;
+    if (random.Chance(0.7)) options.rules.forced = Scheme::kServer;
+    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    cluster.set_patience(absl::Seconds(20));
+    ASSERT_TRUE(cluster.RunSteps(1 + random.Below(3)).ok());
+    cluster.AdvanceBy(absl::Microseconds(random.Below(60000)));
+    const std::vector<ProcessId> older = cluster.live_workers();
+    for (int i = 0; i < 2; ++i) cluster.StartWorker();
+    // Before they are in, or after.
+    if (random.Chance(0.5)) {
+      cluster.AdvanceBy(absl::Milliseconds(random.Below(200)));
+    }
+    for (const ProcessId process : older) {
+      if (random.Chance(0.3)) {
+        cluster.LeaveSoon(process);
+      } else {
+        cluster.Crash(process);
+      }
+    }
+    const absl::Status status = cluster.RunSteps(kSteps);
+    ASSERT_TRUE(status.ok() || IsLost(status)) << status;
+    lost += IsLost(status) ? 1 : 0;
+  }
+  // Rings whose values die with the workers.
+  EXPECT_LE(lost, static_cast<int>(seeds.size()) / 4);
+}
+
+}  // namespace
+}  // namespace nereus
