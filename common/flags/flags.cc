@@ -41,7 +41,7 @@ void AddUpdateFlags(CLI::App& app, OptimizerOptions& options) {
   AddFlag(app, "epsilon", options.epsilon, "of adam: added to the divisor");
 }
 
-void AddPlanFlags(CLI::App& app, PlanRules& rules) {
+void AddPlanFlags(CLI::App& app, PlanRules& rules, bool knows_times) {
   app.add_option_function<std::string>(
          "--scheme",
          [&rules](const std::string& name) {
@@ -55,8 +55,13 @@ void AddPlanFlags(CLI::App& app, PlanRules& rules) {
           CLI::IsMember({"auto", "server", "factor", "ring"}).description(""))
       ->type_name("NAME")
       ->default_str(rules.scheme_name());
-  AddChoice(app, "cost", rules.cost, {{"bytes", CostKind::kBytes}},
-            "what auto minimises: bytes (Poseidon's rule)");
+  std::map<std::string, CostKind> costs = {{"bytes", CostKind::kBytes}};
+  std::string what = "what auto minimises: bytes (Poseidon's rule)";
+  if (knows_times) {
+    costs["time"] = CostKind::kTime;
+    what += ", or time: that of an iteration";
+  }
+  AddChoice(app, "cost", rules.cost, costs, what);
   AddChoice(app, "wire", rules.wire,
             {{"fp32", WireType::kFloat32},
              {"bf16", WireType::kBfloat16},

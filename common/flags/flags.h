@@ -59,7 +59,8 @@ void AddCommonFlags(CLI::App& app, const std::string& program,
 void AddUpdateFlags(CLI::App& app, OptimizerOptions& options);
 
 // --scheme, --cost, --wire.
-void AddPlanFlags(CLI::App& app, PlanRules& rules);
+// `knows_times`: the plan may be made by what an iteration takes.
+void AddPlanFlags(CLI::App& app, PlanRules& rules, bool knows_times = false);
 
 // What the job's owner decides: the above, --optimizer, --update, ...
 struct JobFlags {

@@ -6,40 +6,49 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "common/plan/placement.h"
+#include "common/plan/time_cost.h"
 
 namespace nereus {
 namespace {
 
 constexpr char kNoFactors[] = "its gradient has no factors";
 
-class BytesCost : public CostFunction {
- public:
-  absl::StatusOr<std::vector<SchemeChoice>> Choose(
-      absl::Span<const LayerSpec> layers,
-      const ClusterShape& cluster) const override {
-    std::vector<SchemeChoice> choices;
-    choices.reserve(layers.size());
-    for (const LayerSpec& layer : layers) {
-      choices.push_back(ChooseForLayer(layer, cluster));
-    }
-    return choices;
+SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
+                           const std::string& why_no_factors) {
+  if (!SupportsScheme(layer, Scheme::kFactor)) {
+    return {Scheme::kServer, kNoFactors};
   }
+  if (!why_no_factors.empty()) return {Scheme::kServer, why_no_factors};
+  if (!FactorsMoveNoMore(layer, cluster)) {
+    return {Scheme::kServer, "factors would move more"};
+  }
+  const bool less = FactorSchemeElements(layer, cluster) <
+                    ServerSchemeBothElements(layer.m * layer.n, cluster);
+  return {Scheme::kFactor, less ? "factors move less" : "factors move no more"};
+}
 
- private:
-  static SchemeChoice ChooseForLayer(const LayerSpec& layer,
-                                     const ClusterShape& cluster) {
-    if (!SupportsScheme(layer, Scheme::kFactor)) {
-      return {Scheme::kServer, kNoFactors};
+absl::StatusOr<std::vector<SchemeChoice>> ChooseByCost(
+    absl::Span<const LayerSpec> layers, const PlanOptions& options) {
+  const PlanRules& rules = options.rules;
+  if (rules.cost == CostKind::kTime) {
+    if (!options.time.has_value()) {
+      return absl::InvalidArgumentError(
+          "cost time needs to know what links carry and what layers compute");
     }
-    if (!FactorsMoveNoMore(layer, cluster)) {
-      return {Scheme::kServer, "factors would move more"};
-    }
-    const bool less = FactorSchemeElements(layer, cluster) <
-                      ServerSchemeBothElements(layer.m * layer.n, cluster);
-    return {Scheme::kFactor,
-            less ? "factors move less" : "factors move no more"};
+    NEREUS_RETURN_IF_ERROR(options.time->Validate(layers));
+    NEREUS_ASSIGN_OR_RETURN(
+        const Placement placement,
+        Placement::Make(layers, static_cast<int>(options.cluster.servers)));
+    return ChooseByTime(layers, placement, options.cluster, *options.time,
+                        rules.wire, rules.no_factors.empty());
   }
-};
+  std::vector<SchemeChoice> choices;
+  for (const LayerSpec& layer : layers) {
+    choices.push_back(ChooseByBytes(layer, options.cluster, rules.no_factors));
+  }
+  return choices;
+}
 
 SchemeChoice ForcedChoice(const LayerSpec& layer, Scheme forced) {
   if (!SupportsScheme(layer, forced)) return {Scheme::kServer, kNoFactors};
@@ -55,18 +64,7 @@ absl::StatusOr<std::vector<SchemeChoice>> Choose(
   if (const std::string& why = options.rules.servers_only; !why.empty()) {
     return std::vector<SchemeChoice>(layers.size(), {Scheme::kServer, why});
   }
-  if (!options.rules.forced.has_value()) {
-    std::vector<SchemeChoice> choices;
-    NEREUS_ASSIGN_OR_RETURN(
-        choices,
-        MakeCostFunction(options.rules.cost)->Choose(layers, options.cluster));
-    const std::string& why = options.rules.no_factors;
-    for (SchemeChoice& choice : choices) {
-      if (choice.scheme != Scheme::kFactor || why.empty()) continue;
-      choice = {Scheme::kServer, why};
-    }
-    return choices;
-  }
+  if (!options.rules.forced.has_value()) return ChooseByCost(layers, options);
   std::vector<SchemeChoice> choices;
   choices.reserve(layers.size());
   for (const LayerSpec& layer : layers) {
@@ -98,15 +96,19 @@ absl::string_view CostKindName(CostKind kind) {
   switch (kind) {
     case CostKind::kBytes:
       return "bytes";
+    case CostKind::kTime:
+      return "time";
   }
   return "unknown";
 }
 
 absl::StatusOr<CostKind> ParseCostKind(absl::string_view name) {
-  if (name == CostKindName(CostKind::kBytes)) return CostKind::kBytes;
+  for (const CostKind kind : {CostKind::kBytes, CostKind::kTime}) {
+    if (name == CostKindName(kind)) return kind;
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("unknown cost \"", absl::CHexEscape(name.substr(0, 64)),
-                   "\", known is bytes"));
+                   "\", known are bytes and time"));
 }
 
 absl::Status PlanRules::Validate() const {
@@ -123,15 +125,6 @@ absl::Status PlanRules::Validate() const {
 
 std::string PlanRules::scheme_name() const {
   return forced.has_value() ? std::string(SchemeName(*forced)) : "auto";
-}
-
-std::unique_ptr<const CostFunction> MakeCostFunction(CostKind kind) {
-  switch (kind) {
-    case CostKind::kBytes:
-      return std::make_unique<BytesCost>();
-  }
-  NEREUS_CHECK(false) << "cost kind " << static_cast<int>(kind);
-  return nullptr;
 }
 
 absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,

@@ -2,7 +2,6 @@
 #define NEREUS_COMMON_PLAN_PLANNER_H_
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,28 +11,26 @@
 #include "absl/types/span.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/layer_spec.h"
+#include "common/plan/route.h"
 #include "common/plan/scheme.h"
+#include "common/plan/timeline.h"
 #include "common/plan/wire_type.h"
 
 namespace nereus {
 
 // What the planner keeps small.
 enum class CostKind {
-  kBytes,  // "bytes": what a node sends and receives. Poseidon's rule.
+  // "bytes": what a node sends and receives. Poseidon's algorithm 1: a fully
+  // connected layer goes by factors exactly if FactorsMoveNoMore, everything
+  // else through the servers.
+  kBytes,
+  kTime,  // "time": what an iteration takes (ChooseByTime).
 };
 
 absl::string_view CostKindName(CostKind kind);
 
 // Errors: kInvalidArgument, with the name and the known ones.
 absl::StatusOr<CostKind> ParseCostKind(absl::string_view name);
-
-// How one layer's rounds go.
-struct Route {
-  Scheme scheme = Scheme::kServer;
-  WireType wire = WireType::kFloat32;
-
-  bool operator==(const Route&) const = default;
-};
 
 // Why.
 struct RouteExplanation {
@@ -53,32 +50,6 @@ struct Plan {
   std::vector<Route> routes;
   std::vector<RouteExplanation> explanations;
 };
-
-// A scheme and, in half a sentence, what spoke for it.
-struct SchemeChoice {
-  Scheme scheme = Scheme::kServer;
-  std::string why;
-};
-
-// Chooses a scheme for each layer of a model. It sees the whole model, since
-// what a layer costs in time depends on what travels beside it. Implementations
-// are pure: equal arguments give equal choices on every machine.
-class CostFunction {
- public:
-  virtual ~CostFunction() = default;
-
-  // One choice per layer. REQUIRES: valid layers and cluster, with at least two
-  // workers. Errors: those of the implementation.
-  virtual absl::StatusOr<std::vector<SchemeChoice>> Choose(
-      absl::Span<const LayerSpec> layers,
-      const ClusterShape& cluster) const = 0;
-};
-
-// The implementation of `kind`.
-//
-// kBytes is Poseidon's algorithm 1: a fully connected layer goes by factors
-// exactly if FactorsMoveNoMore, everything else through the servers. No errors.
-std::unique_ptr<const CostFunction> MakeCostFunction(CostKind kind);
 
 // What a job's owner says about its plan.
 struct PlanRules {
@@ -106,14 +77,15 @@ struct PlanRules {
 struct PlanOptions {
   ClusterShape cluster;
   PlanRules rules;
+  std::optional<TimeModel> time;  // For CostKind::kTime.
 };
 
 // Routes for `layers`. With one worker all go through the servers, whatever is
 // forced: it has no peer to send to, and the paper's rule, 0 <= 0, would say
 // factors. Pure: equal arguments give equal plans on every machine.
 //
-// Errors: kInvalidArgument, bad layers or cluster, or a scheme that is forced
-// although all layers have to go through the servers.
+// Errors: kInvalidArgument, bad layers, cluster or model of time, or a scheme
+// that is forced although all layers have to go through the servers.
 absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
                               const PlanOptions& options);
 

@@ -96,7 +96,7 @@ void SimulateCommand::AddClusterFlags() {
   AddFlag(*subcommand_, "latency", latency_, "of each frame: 20us, 1ms");
   AddFlag(*subcommand_, "jitter", jitter_,
           "up to this more latency, by chance");
-  AddPlanFlags(*subcommand_, rules_);
+  AddPlanFlags(*subcommand_, rules_, /*knows_times=*/true);
   AddFlag(*subcommand_, "message-time", message_time_,
           "what each message costs a machine, sent and received, beside its "
           "bytes: 30us");

@@ -198,7 +198,7 @@ TEST(CostKindTest, NameIsParsedBack) {
   ASSERT_TRUE(kind.ok()) << kind.status();
   EXPECT_EQ(*kind, CostKind::kBytes);
   EXPECT_THAT(std::string(ParseCostKind("love").status().message()),
-              HasSubstr("unknown cost \"love\", known is bytes"));
+              HasSubstr("unknown cost \"love\", known are bytes and time"));
 }
 
 }  // namespace

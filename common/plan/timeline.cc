@@ -1,0 +1,310 @@
+#include "common/plan/timeline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+namespace {
+
+// As frames are cut (common/protocol/frame.h).
+constexpr double kFrameElements = 65536;
+constexpr double kHeaderBytes = 64;
+
+// One iteration under way. Times are seconds from its start: of the forward,
+// or, where the next one overlaps with what is gathered, of the backward.
+class Player {
+ public:
+  Player(absl::Span<const LayerSpec> layers, const Placement& placement,
+         const ClusterShape& cluster, const TimeModel& model,
+         absl::Span<const Route> routes)
+      : layers_(layers),
+        placement_(placement),
+        workers_(static_cast<size_t>(cluster.workers)),
+        model_(model),
+        routes_(routes),
+        out_(std::max(cluster.workers, cluster.servers), 0.0),
+        in_(out_.size(), 0.0),
+        done_(layers.size(), 0.0) {}
+
+  double Play();
+
+ private:
+  enum class What { kBackward, kReady, kResult, kProduct };
+
+  // Of equal times, the first that was added first.
+  struct Event {
+    double time = 0;
+    int64_t order = 0;
+    What what = What::kBackward;
+    size_t layer = 0;
+    const Chunk* chunk = nullptr;
+    bool operator>(const Event& other) const {
+      return std::tie(time, order) > std::tie(other.time, other.order);
+    }
+  };
+
+  void Add(double time, What what, size_t layer, const Chunk* chunk = nullptr) {
+    events_.push({time, added_++, what, layer, chunk});
+  }
+  void Run();
+  void Take(const Event& event);
+  void Backward(double now, size_t layer);
+  void Ready(double now, size_t layer);
+  void Push(double now, const Chunk& chunk);
+  void Result(double now, const Chunk& chunk);
+  // Both halves of an all-reduce, or one.
+  void Ring(double now, size_t layer, int halves);
+  void Factors(double now, size_t layer);
+  void Gather(double now);
+
+  // Seconds that one interface takes for so many values.
+  double Carry(double elements, WireType wire) const {
+    const double frames = std::ceil(elements / kFrameElements);
+    return (elements * static_cast<double>(WireBytes(wire)) +
+            frames * kHeaderBytes) /
+               model_.rate +
+           frames * absl::ToDoubleSeconds(model_.message_time);
+  }
+  double ChunkSeconds(const Chunk& chunk) const {
+    return Carry(static_cast<double>(chunk.length) * model_.share,
+                 routes_[chunk.layer].wire);
+  }
+  static double Enqueue(double now, double seconds, double& free_at) {
+    free_at = std::max(free_at, now) + seconds;
+    return free_at;
+  }
+  double latency() const { return absl::ToDoubleSeconds(model_.latency); }
+  double product_seconds(size_t layer) const {
+    return absl::ToDoubleSeconds(model_.times[layer].backward) / 2 *
+           static_cast<double>(workers_ - 1);
+  }
+
+  const absl::Span<const LayerSpec> layers_;
+  const Placement& placement_;
+  const size_t workers_;
+  const TimeModel& model_;
+  const absl::Span<const Route> routes_;
+
+  std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
+  int64_t added_ = 0;
+  std::vector<double> out_;  // By node: when it is free.
+  std::vector<double> in_;
+  double device_ = 0;
+  double backward_end_ = 0;
+  bool gathering_ = false;
+  // By layer: when its round is done; with decoupled rounds, of a factor layer,
+  // when its factors are there.
+  std::vector<double> done_;
+  // With decoupled rounds: what has been reduced, and when.
+  std::vector<std::pair<double, const Chunk*>> reduced_;
+  std::vector<double> ring_reduced_;
+};
+
+void Player::Run() {
+  while (!events_.empty()) {
+    const Event event = events_.top();
+    events_.pop();
+    Take(event);
+  }
+}
+
+void Player::Take(const Event& event) {
+  switch (event.what) {
+    case What::kBackward:
+      return Backward(event.time, event.layer);
+    case What::kReady:
+      return Ready(event.time, event.layer);
+    case What::kResult:
+      return Result(event.time, *event.chunk);
+    case What::kProduct:
+      done_[event.layer] =
+          Enqueue(event.time, product_seconds(event.layer), device_);
+  }
+}
+
+void Player::Backward(double now, size_t layer) {
+  const double end = Enqueue(
+      now, absl::ToDoubleSeconds(model_.times[layer].backward), device_);
+  Add(end, What::kReady, layer);
+  if (layer > 0) {
+    Add(end, What::kBackward, layer - 1);
+  } else {
+    backward_end_ = end;
+  }
+}
+
+void Player::Ready(double now, size_t layer) {
+  if (workers_ == 1 && routes_[layer].scheme != Scheme::kServer) {
+    done_[layer] = now;
+    return;
+  }
+  switch (routes_[layer].scheme) {
+    case Scheme::kServer:
+      for (const Chunk& chunk :
+           placement_.layer_chunks(static_cast<int>(layer))) {
+        Push(now, chunk);
+      }
+      return;
+    case Scheme::kFactor:
+      return Factors(now, layer);
+    case Scheme::kRing:
+      return Ring(now, layer, model_.decoupled ? 1 : 2);
+  }
+}
+
+void Player::Push(double now, const Chunk& chunk) {
+  const double seconds = ChunkSeconds(chunk);
+  const auto owner = static_cast<size_t>(chunk.shard);
+  double there = now;
+  size_t senders = 0;
+  for (size_t worker = 0; worker < workers_; ++worker) {
+    if (worker == owner) continue;  // Within the node.
+    there = std::max(there, Enqueue(now, seconds, out_[worker]));
+    ++senders;
+  }
+  if (senders > 0) {
+    const double all = static_cast<double>(senders) * seconds;
+    there = std::max(there, Enqueue(now, all, in_[owner])) + latency();
+  }
+  if (model_.decoupled) {
+    reduced_.push_back({there, &chunk});
+  } else {
+    Add(there, What::kResult, chunk.layer, &chunk);
+  }
+}
+
+void Player::Result(double now, const Chunk& chunk) {
+  const double seconds = ChunkSeconds(chunk);
+  const auto owner = static_cast<size_t>(chunk.shard);
+  double there = now;
+  size_t receivers = 0;
+  for (size_t worker = 0; worker < workers_; ++worker) {
+    if (worker == owner) continue;
+    there = std::max(there, Enqueue(now, seconds, in_[worker]));
+    ++receivers;
+  }
+  if (receivers > 0) {
+    const double all = static_cast<double>(receivers) * seconds;
+    there = std::max(there, Enqueue(now, all, out_[owner])) + latency();
+  }
+  done_[chunk.layer] = std::max(done_[chunk.layer], there);
+}
+
+void Player::Ring(double now, size_t layer, int halves) {
+  const double elements =
+      static_cast<double>(layers_[layer].parameters) * model_.share;
+  const auto workers = static_cast<double>(workers_);
+  const double hops = halves * (workers - 1);
+  const double seconds = hops * Carry(elements / workers, routes_[layer].wire);
+  double there = now;
+  for (size_t worker = 0; worker < workers_; ++worker) {
+    there = std::max({there, Enqueue(now, seconds, out_[worker]),
+                      Enqueue(now, seconds, in_[worker])});
+  }
+  there += hops * latency();
+  if (model_.decoupled && !gathering_) {
+    ring_reduced_[layer] = there;
+  } else {
+    done_[layer] = there;
+  }
+}
+
+void Player::Factors(double now, size_t layer) {
+  const LayerSpec& spec = layers_[layer];
+  const WireType wire = routes_[layer].wire;
+  const double seconds = static_cast<double>(workers_ - 1) *
+                         (Carry(static_cast<double>(spec.rows * spec.m), wire) +
+                          Carry(static_cast<double>(spec.rows * spec.n), wire));
+  double there = now;
+  for (size_t worker = 0; worker < workers_; ++worker) {
+    there = std::max({there, Enqueue(now, seconds, out_[worker]),
+                      Enqueue(now, seconds, in_[worker])});
+  }
+  there += latency();
+  if (model_.decoupled) {
+    done_[layer] = there;
+  } else {
+    Add(there, What::kProduct, layer);
+  }
+}
+
+// What was reduced is asked for in forward order, once backward is over.
+void Player::Gather(double now) {
+  gathering_ = true;
+  std::stable_sort(reduced_.begin(), reduced_.end(),
+                   [](const auto& a, const auto& b) {
+                     return a.second->layer < b.second->layer;
+                   });
+  auto next = reduced_.begin();
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    if (ring_reduced_[layer] > 0) {
+      Ring(std::max(now, ring_reduced_[layer]), layer, 1);
+    }
+    for (; next != reduced_.end() &&
+           static_cast<size_t>(next->second->layer) == layer;
+         ++next) {
+      Result(std::max(now, next->first), *next->second);
+    }
+  }
+}
+
+double Player::Play() {
+  ring_reduced_.assign(layers_.size(), 0.0);
+  if (!model_.decoupled) {
+    for (const LayerTime& time : model_.times) {
+      device_ += absl::ToDoubleSeconds(time.forward);
+    }
+  }
+  Add(device_, What::kBackward, layers_.size() - 1);
+  Run();
+  if (!model_.decoupled) {
+    return std::max(device_, *std::max_element(done_.begin(), done_.end()));
+  }
+  Gather(backward_end_);
+  double forward = backward_end_;
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    forward = std::max(forward, done_[layer]);
+    if (routes_[layer].scheme == Scheme::kFactor) {
+      forward += product_seconds(layer);
+    }
+    forward += absl::ToDoubleSeconds(model_.times[layer].forward);
+  }
+  return forward;
+}
+
+}  // namespace
+
+absl::Status TimeModel::Validate(absl::Span<const LayerSpec> layers) const {
+  if (times.size() != layers.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "times has ", times.size(), " layers, the model ", layers.size()));
+  }
+  if (!(rate > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rate is ", rate, ", must be above 0"));
+  }
+  if (!(share > 0 && share <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("share is ", share, ", must be above 0 and at most 1"));
+  }
+  for (const auto& [name, value] : {std::pair{"latency", latency},
+                                    std::pair{"message_time", message_time}}) {
+    if (value >= absl::ZeroDuration() && value <= kComputeTimeMax) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " is ", absl::FormatDuration(value), ", must be from 0 to ",
+        absl::FormatDuration(kComputeTimeMax)));
+  }
+  return absl::OkStatus();
+}
+
+double Timeline::Play(absl::Span<const Route> routes) const {
+  return Player(layers_, placement_, cluster_, model_, routes).Play();
+}
+
+}  // namespace nereus
