@@ -448,8 +448,9 @@ TEST_P(TransportContractTest, UrgentLayersOvertakeWhatWaits) {
       order.push_back(layer);
     }
   }
-  // Some of the large layer were in the sockets already.
-  EXPECT_EQ(order, (std::vector<uint32_t>{7, 0, 3, 3, 7, 9}));
+  // Some of the large layer may have been in the sockets already.
+  if (order.front() == 7) order.erase(order.begin());
+  EXPECT_EQ(order, (std::vector<uint32_t>{0, 3, 3, 7, 9}));
 }
 
 TEST_P(TransportContractTest, TrafficCountsWholeFramesAlone) {
