@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/plan/time_cost.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {
@@ -111,6 +112,47 @@ TEST(TimelineTest, DecoupledRoundsAreGatheredDuringForward) {
   const double decoupled = Play(layers, {2, 2}, model, Scheme::kRing);
   EXPECT_NEAR(coupled / (100 * step), 5, 0.1);
   EXPECT_NEAR(decoupled / (100 * step), 4, 0.1);
+}
+
+// Wherever one layer went another way, the iteration would be no shorter; nor
+// with one scheme for all.
+TEST(TimeCostTest, NoSingleChangeMakesThePlanShorter) {
+  std::vector<LayerSpec> layers;
+  std::vector<LayerTime> times;
+  for (int i = 1; i <= 6; ++i) {
+    layers.push_back(
+        FactorLayer("fc" + std::to_string(i), 100 * i, 70, false, 3 * i * i));
+    layers.push_back(VectorLayer("v" + std::to_string(i), 3000 * i));
+    times.push_back(Seconds(10, 900.0 * i));
+    times.push_back(Seconds(5, 10));
+  }
+  for (const double rate : {20.0, 100.0, 400.0}) {
+    const TimeModel model = Model(times, rate);
+    const ClusterShape cluster = {4, 3};
+    const auto placement = Placement::Make(layers, 3);
+    ASSERT_TRUE(placement.ok());
+    const Timeline timeline(layers, *placement, cluster, model);
+    std::vector<Route> routes;
+    for (const SchemeChoice& choice :
+         ChooseByTime(layers, *placement, cluster, model, WireType::kFloat32,
+                      /*may_use_factors=*/true)) {
+      routes.push_back({choice.scheme, WireType::kFloat32});
+    }
+    const double seconds = timeline.Play(routes);
+    for (const Scheme scheme :
+         {Scheme::kServer, Scheme::kFactor, Scheme::kRing}) {
+      std::vector<Route> uniform = routes;
+      for (size_t i = 0; i < layers.size(); ++i) {
+        const bool supported = SupportsScheme(layers[i], scheme);
+        uniform[i].scheme = supported ? scheme : Scheme::kServer;
+        if (!supported) continue;
+        std::vector<Route> changed = routes;
+        changed[i].scheme = scheme;
+        EXPECT_GE(timeline.Play(changed), 0.999 * seconds) << "layer " << i;
+      }
+      EXPECT_GE(timeline.Play(uniform), 0.999 * seconds);
+    }
+  }
 }
 
 TEST(TimelineTest, SaysWhatIsWrongWithAModel) {

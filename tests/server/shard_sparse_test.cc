@@ -232,6 +232,26 @@ TEST_F(ShardSparseTest, ARoundThatWasClosedInAnEarlierEpochIsAnsweredWhole) {
   EXPECT_THAT(Push(1, 0, {{2, true}}, 9.0f).sent, IsEmpty());
 }
 
+// A worker may be done with a step, and leave, before all norms are there.
+TEST_F(ShardSparseTest, TheChoiceIsNoPartOfWhatIsClosed) {
+  for (const auto& [layer, elements] :
+       {std::pair{1, kSecond}, std::pair{2, int64_t{4}}}) {
+    DeliverAll(
+        shard_, PeerId::Worker(0),
+        FramesOf(*job_, PeerId::Worker(0), FrameKind::kContribution, layer, 0,
+                 kInitialRound, std::vector<float>(elements, kFirstChoice)));
+  }
+  PushBoth(0, {}, 0.0f);
+  for (const int rank : {0, 1}) {
+    FrameHeader none = MakeHeader(*job_, PeerId::Worker(rank),
+                                  FrameKind::kContribution, 1, 0, 0);
+    none.wire = job_->WireOf(none);
+    DeliverAll(shard_, PeerId::Worker(rank), {{none, Buffer()}});
+  }
+  EXPECT_EQ(shard_.open_round(2, 0), 0);
+  EXPECT_EQ(shard_.closed_round(), 0);
+}
+
 // All who were to say what travels in round 1 are gone, having done step 0 of
 // layer 0.
 TEST_F(ShardSparseTest, WithNobodyLeftToSayTheChoiceStaysAsItWas) {

@@ -154,6 +154,8 @@ class SparseWorker {
 TEST(SparseWorkerTest, WhatIsPushedWaitsForTheChoice) {
   SparseWorker worker(SparseJob(1));
   EXPECT_THAT(worker.Push(0, 2.0f).sent, IsEmpty());
+  EXPECT_THAT(worker.machine().Missing(0),
+              HasSubstr("which blocks travel, from shard 0"));
   Effects effects = worker.Result(1, kInitialRound, {1, 1, 1});
   // The caller has no such layer.
   EXPECT_THAT(effects.done, IsEmpty());
