@@ -20,14 +20,6 @@ namespace {
 constexpr int kSeeds = 150;
 constexpr int64_t kSteps = 8;
 
-// Faults that cost no member: then every contribution is a live worker's.
-constexpr Fault kHarmless[] = {
-    Fault::kWorkerSlows,      Fault::kWorkersDisconnect,
-    Fault::kShardDisconnects, Fault::kConnectionBreaksInFrame,
-    Fault::kResultIsLost,     Fault::kLinkSlows,
-    Fault::kSessionBreaks,    Fault::kSessionEndsOneSided,
-    Fault::kAnswerIsLost,     Fault::kShardSlows};
-
 SimulatedClusterOptions PartialJob(uint64_t seed) {
   Random random(seed ^ 0x7b1e);
   SimulatedClusterOptions options = RandomJob(seed);
@@ -92,7 +84,7 @@ TEST(PartialRoundsTest, AppliedAndBufferedIsWhatWasProduced) {
     const Workload workload = IntegerWorkload(MixedLayers());
     SimulatedCluster cluster(options, workload);
     cluster.set_patience(absl::Seconds(20));
-    RandomFaults faults(seed, kHarmless, &cluster);
+    RandomFaults faults(seed, HarmlessFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(kSteps);
     ASSERT_TRUE(status.ok()) << status;
     ExpectNothingLost(cluster, workload);

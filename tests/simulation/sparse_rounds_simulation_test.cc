@@ -20,14 +20,6 @@ namespace {
 constexpr int kSeeds = 150;
 constexpr int64_t kSteps = 10;
 
-// Faults that cost no member, nor what one of them holds back.
-constexpr Fault kHarmless[] = {
-    Fault::kWorkerSlows,      Fault::kWorkersDisconnect,
-    Fault::kShardDisconnects, Fault::kConnectionBreaksInFrame,
-    Fault::kResultIsLost,     Fault::kLinkSlows,
-    Fault::kSessionBreaks,    Fault::kSessionEndsOneSided,
-    Fault::kAnswerIsLost,     Fault::kShardSlows};
-
 SimulatedClusterOptions SparseJob(uint64_t seed) {
   Random random(seed ^ 0x5ba5);
   SimulatedClusterOptions options = RandomJob(seed);
@@ -101,7 +93,7 @@ TEST(SparseRoundsTest, SentAndHeldBackIsWhatWasProduced) {
     const Workload workload = IntegerWorkload(MixedLayers());
     SimulatedCluster cluster(options, workload);
     cluster.set_patience(absl::Seconds(20));
-    RandomFaults faults(seed, kHarmless, &cluster);
+    RandomFaults faults(seed, HarmlessFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(kSteps);
     ASSERT_TRUE(status.ok()) << status;
     // One that counted as dead for a while has lost what it held back.

@@ -43,6 +43,16 @@ constexpr int kTended = 120;  // Seconds.
 }  // namespace
 
 absl::Span<const Fault> AllFaults() { return kAll; }
+absl::Span<const Fault> HarmlessFaults() {
+  static constexpr Fault kFaults[] = {
+      Fault::kWorkerSlows,      Fault::kWorkersDisconnect,
+      Fault::kShardDisconnects, Fault::kConnectionBreaksInFrame,
+      Fault::kResultIsLost,     Fault::kLinkSlows,
+      Fault::kSessionBreaks,    Fault::kSessionEndsOneSided,
+      Fault::kAnswerIsLost,     Fault::kShardSlows};
+  return kFaults;
+}
+
 absl::Span<const Fault> WorkerFaults() {
   return absl::MakeConstSpan(kAll).subspan(0, kWorkerKinds);
 }

@@ -46,6 +46,8 @@ enum class Fault {
 // Faults of workers and connections, which cost no shard; and of everything.
 absl::Span<const Fault> WorkerFaults();
 absl::Span<const Fault> AllFaults();
+// Those that cost no member, nor what one of them holds.
+absl::Span<const Fault> HarmlessFaults();
 
 // Which faults a seed has, and when: a few kinds of those that there are, and a
 // handful of times.
