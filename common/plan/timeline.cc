@@ -79,6 +79,15 @@ class Player {
     free_at = std::max(free_at, now) + seconds;
     return free_at;
   }
+  // All workers send for so long, and receive.
+  double ByAll(double now, double seconds) {
+    double there = now;
+    for (size_t worker = 0; worker < workers_; ++worker) {
+      there = std::max({there, Enqueue(now, seconds, out_[worker]),
+                        Enqueue(now, seconds, in_[worker])});
+    }
+    return there;
+  }
   double latency() const { return absl::ToDoubleSeconds(model_.latency); }
   double product_seconds(size_t layer) const {
     return absl::ToDoubleSeconds(model_.times[layer].backward) / 2 *
@@ -202,11 +211,7 @@ void Player::Ring(double now, size_t layer, int halves) {
   const auto workers = static_cast<double>(workers_);
   const double hops = halves * (workers - 1);
   const double seconds = hops * Carry(elements / workers, routes_[layer].wire);
-  double there = now;
-  for (size_t worker = 0; worker < workers_; ++worker) {
-    there = std::max({there, Enqueue(now, seconds, out_[worker]),
-                      Enqueue(now, seconds, in_[worker])});
-  }
+  double there = ByAll(now, seconds);
   there += hops * latency();
   if (model_.decoupled && !gathering_) {
     ring_reduced_[layer] = there;
@@ -221,11 +226,7 @@ void Player::Factors(double now, size_t layer) {
   const double seconds = static_cast<double>(workers_ - 1) *
                          (Carry(static_cast<double>(spec.rows * spec.m), wire) +
                           Carry(static_cast<double>(spec.rows * spec.n), wire));
-  double there = now;
-  for (size_t worker = 0; worker < workers_; ++worker) {
-    there = std::max({there, Enqueue(now, seconds, out_[worker]),
-                      Enqueue(now, seconds, in_[worker])});
-  }
+  double there = ByAll(now, seconds);
   there += latency();
   if (model_.decoupled) {
     done_[layer] = there;
