@@ -13,9 +13,9 @@ constexpr size_t kOpenMax = 2;
 
 }  // namespace
 
-CheckpointCollector::CheckpointCollector(int shard, std::vector<Chunk> chunks,
+CheckpointCollector::CheckpointCollector(std::vector<Chunk> chunks,
                                          int state_arrays)
-    : shard_(shard), chunks_(std::move(chunks)), state_arrays_(state_arrays) {}
+    : chunks_(std::move(chunks)), state_arrays_(state_arrays) {}
 
 int64_t CheckpointCollector::FramesOf(int slot) const {
   return FrameCount(chunks_[slot].length);
@@ -53,16 +53,16 @@ CheckpointCollector::Collection* CheckpointCollector::Open(int64_t round) {
   return const_cast<Collection*>(Find(round));
 }
 
-void CheckpointCollector::Add(int slot, int64_t round, Buffer parameters,
-                              Buffer state, Outbox& out) {
+std::optional<CheckpointCollector::Collected> CheckpointCollector::Add(
+    int slot, int64_t round, Buffer parameters, Buffer state) {
   Collection* collection = Open(round);
-  if (collection == nullptr || collection->missing[slot] == 0) return;
+  if (collection == nullptr || collection->missing[slot] == 0) return {};
   const Chunk& chunk = chunks_[slot];
   collection->values[slot] = {chunk.layer, chunk.offset, chunk.length,
                               std::move(parameters), std::move(state)};
   collection->missing[slot] = 0;
   --collection->slots_missing;
-  SaveIfComplete(*collection, out);
+  return TakeIfComplete(*collection);
 }
 
 bool CheckpointCollector::Has(int slot, int64_t round, int part,
@@ -75,11 +75,11 @@ bool CheckpointCollector::Has(int slot, int64_t round, int part,
   return !arrived.empty() && arrived[part * FramesOf(slot) + frame];
 }
 
-void CheckpointCollector::AddFrame(int slot, int64_t round, int part,
-                                   int64_t frame, const Buffer& payload,
-                                   Outbox& out) {
+std::optional<CheckpointCollector::Collected> CheckpointCollector::AddFrame(
+    int slot, int64_t round, int part, int64_t frame, const Buffer& payload,
+    Outbox& out) {
   Collection* collection = Open(round);
-  if (collection == nullptr) return;
+  if (collection == nullptr) return {};
   const Chunk& chunk = chunks_[slot];
   const int64_t bytes = chunk.length * static_cast<int64_t>(sizeof(float));
   ChunkValues& values = collection->values[slot];
@@ -96,9 +96,9 @@ void CheckpointCollector::AddFrame(int slot, int64_t round, int part,
                                                     payload.bytes()),
                      payload});
   arrived[part * FramesOf(slot) + frame] = true;
-  if (--collection->missing[slot] > 0) return;
+  if (--collection->missing[slot] > 0) return {};
   --collection->slots_missing;
-  SaveIfComplete(*collection, out);
+  return TakeIfComplete(*collection);
 }
 
 int64_t CheckpointCollector::held_bytes() const {
@@ -111,13 +111,14 @@ int64_t CheckpointCollector::held_bytes() const {
   return bytes;
 }
 
-void CheckpointCollector::SaveIfComplete(Collection& collection, Outbox& out) {
-  if (collection.slots_missing > 0) return;
+std::optional<CheckpointCollector::Collected>
+CheckpointCollector::TakeIfComplete(Collection& collection) {
+  if (collection.slots_missing > 0) return {};
   last_round_ = collection.round;
-  out.Add(
-      SaveCheckpoint{shard_, collection.round, std::move(collection.values)});
+  Collected collected{collection.round, std::move(collection.values)};
   std::erase_if(
       open_, [&](const Collection& each) { return each.round <= last_round_; });
+  return collected;
 }
 
 }  // namespace nereus

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "common/checkpoint/chunk_values.h"
@@ -11,8 +12,9 @@
 
 namespace nereus {
 
-// What one shard saves in a checkpoint: the values of all its chunks as of one
-// round, collected chunk by chunk as each gets there, by reference.
+// What one shard saves in a checkpoint, or hands over to the next plan: the
+// values of all its chunks as of one round, collected chunk by chunk as each
+// gets there, by reference.
 //
 // Chunks that workers own come in frames, from the first worker. Should it die
 // before it has sent them, that checkpoint stays incomplete, and is forgotten
@@ -22,17 +24,22 @@ namespace nereus {
 // chunks and their state, twice at most.
 class CheckpointCollector {
  public:
-  // `chunks`: of this shard, in the order of its slots. `state_arrays`: see
-  // Job.
-  CheckpointCollector(int shard, std::vector<Chunk> chunks, int state_arrays);
+  // `chunks`: of one shard, in the order of its slots. `state_arrays`: see Job.
+  CheckpointCollector(std::vector<Chunk> chunks, int state_arrays);
 
   // Forgets what is not complete.
   void Clear() { open_.clear(); }
 
-  // The values of a slot as of `round`, which must stay as they are. Adds a
-  // SaveCheckpoint if they were the last that were missing.
-  void Add(int slot, int64_t round, Buffer parameters, Buffer state,
-           Outbox& out);
+  // All of a round, by slot.
+  struct Collected {
+    int64_t round = 0;
+    std::vector<ChunkValues> values;
+  };
+
+  // The values of a slot as of `round`, which must stay as they are. The whole
+  // if they were the last that were missing.
+  std::optional<Collected> Add(int slot, int64_t round, Buffer parameters,
+                               Buffer state);
 
   // Whether a frame of a chunk that workers own is in, or of no use any more.
   // `part`: below parts().
@@ -40,8 +47,9 @@ class CheckpointCollector {
   int parts() const { return state_arrays_ + 1; }
 
   // The same for values that come as a frame. REQUIRES: !Has().
-  void AddFrame(int slot, int64_t round, int part, int64_t frame,
-                const Buffer& payload, Outbox& out);
+  std::optional<Collected> AddFrame(int slot, int64_t round, int part,
+                                    int64_t frame, const Buffer& payload,
+                                    Outbox& out);
 
   // Of what is collected, whoever else holds it.
   int64_t held_bytes() const;
@@ -60,9 +68,8 @@ class CheckpointCollector {
   const Collection* Find(int64_t round) const;
   // Begins one if there is none; null if it is over.
   Collection* Open(int64_t round);
-  void SaveIfComplete(Collection& collection, Outbox& out);
+  std::optional<Collected> TakeIfComplete(Collection& collection);
 
-  const int shard_;
   const std::vector<Chunk> chunks_;
   const int state_arrays_;
   std::deque<Collection> open_;         // Rounds ascend.

@@ -58,7 +58,8 @@ std::optional<CheckpointRecord> CheckpointLedger::OnPart(
     const Job& job, const CheckpointPart& part) {
   // Written before the job went back to an earlier round, or of no use.
   if (part.epoch < state_.restarted_in || part.epoch > job.epoch ||
-      part.round <= job.base_round ||
+      state_.stretches.empty() ||
+      part.round < state_.stretches.front().first_step ||
       (state_.newest.has_value() && part.round <= state_.newest->round)) {
     return std::nullopt;
   }

@@ -26,7 +26,10 @@ const absl::Duration kPauseMin = absl::Seconds(1);
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
-    : options_(std::move(options)), fusion_(options_.job_options.tune_fusion) {}
+    : options_(std::move(options)),
+      fusion_(options_.job_options.tune_fusion),
+      replanner_(RulesFor(options_.job_options, options_.rules),
+                 options_.replan_interval) {}
 
 Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
                          absl::Time now)
@@ -44,6 +47,8 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       restarted_(true),
       awake_(now),
       fusion_(options_.job_options.tune_fusion),
+      replanner_(RulesFor(options_.job_options, options_.rules),
+                 options_.replan_interval),
       checkpoints_(std::move(state.checkpoints)),
       checkpoint_wanted_(state.checkpoint_wanted) {
   for (CoordinatorState::Member& saved : state.members) {
@@ -379,6 +384,12 @@ void Coordinator::OnMemberMessage(Member& member, const MemberMessage& message,
   } else if (const auto* timed = std::get_if<FusionTimed>(&message)) {
     status = FusionTuning::Check(*timed);
     if (status.ok()) OnFusionTimed(member, *timed, out);
+  } else if (const auto* settled = std::get_if<Settled>(&message)) {
+    if (job_ != nullptr && settled->epoch == job_->epoch) member.settled = true;
+  } else if (const auto* measured = std::get_if<Measured>(&message)) {
+    if (job_ == nullptr || !member.admitted) return;
+    status = Replanner::Check(*measured, *job_);
+    if (status.ok()) OnMeasured(member, *measured, now, out);
   } else if (const auto* failure = std::get_if<Failure>(&message);
              failure != nullptr && member.admitted) {
     Fail(absl::StrCat(

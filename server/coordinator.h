@@ -17,6 +17,7 @@
 #include "server/coordinator_options.h"
 #include "server/epoch_change.h"
 #include "server/fusion_tuning.h"
+#include "server/replanner.h"
 
 namespace nereus {
 
@@ -160,6 +161,7 @@ class Coordinator {
     bool told = false;            // That the job is over.
     std::optional<int64_t> left;  // Its last step.
     std::optional<EpochReport> said;  // For the change under way.
+    bool settled = false;             // In this epoch.
   };
   // A process that comes as the same shard takes its place.
   static bool IsAway(const Member& member) {
@@ -183,6 +185,8 @@ class Coordinator {
   absl::Status CheckStall(const Heartbeat& heartbeat) const;
   void OnHeartbeat(Member& member, const Heartbeat& heartbeat,
                    CoordinatorOutbox& out);
+  void OnMeasured(const Member& member, const Measured& measured,
+                  absl::Time now, CoordinatorOutbox& out);
   void OnFusionTimed(const Member& member, const FusionTimed& timed,
                      CoordinatorOutbox& out);
   void TellWorkers(const SetFusion& set, CoordinatorOutbox& out) const;
@@ -212,6 +216,12 @@ class Coordinator {
   bool ACopyBecameWhole() const;
   void StartChange(absl::Time now, CoordinatorOutbox& out);
   bool EveryoneReported() const;
+  // Whether the plan's last round is done everywhere.
+  bool EveryoneSettled() const;
+  // Whether a worker has left that has not gone yet.
+  bool SomeLeave() const;
+  // What is known for the next epoch.
+  EpochChange GatherReports() const;
   void FinishChange(absl::Time now, CoordinatorOutbox& out);
   void Admit(absl::Time now, CoordinatorOutbox& out);
   EpochStart StartFor(const Member& member) const;
@@ -276,6 +286,8 @@ class Coordinator {
   absl::Time awake_ = absl::InfinitePast();  // When something happened last.
 
   FusionTuning fusion_;
+  Replanner replanner_;
+  bool better_plan_ = false;  // There is one, since this epoch began.
   CheckpointLedger checkpoints_;
   // Whose manifests are being written, by round.
   std::map<int64_t, CheckpointRecord> completing_;

@@ -3,6 +3,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "server/coordinator.h"
 
@@ -45,10 +46,8 @@ absl::Status Coordinator::StartJob() {
       std::find_if(members_.begin(), members_.end(),
                    [](const Member& m) { return m.id.role == Role::kWorker; });
   const std::vector<LayerSpec>& layers = worker->request.layers;
-  PlanOptions plan_options;
-  plan_options.cluster = {options_.workers, options_.shards};
-  plan_options.rules = RulesFor(options_.job_options, options_.rules);
-  absl::StatusOr<Plan> plan = MakePlan(layers, plan_options);
+  absl::StatusOr<Plan> plan =
+      replanner_.FirstPlan(layers, {options_.workers, options_.shards});
   if (!plan.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("no plan: ", plan.status().message()));
@@ -67,6 +66,7 @@ absl::Status Coordinator::StartJob() {
   job.layers = layers;
   job.routes = std::move(plan->routes);
   job.options = options_.job_options;
+  job.options.measure = replanner_.measures(options_.job_options);
   job.state_arrays = worker->request.state_arrays;
   // A shard may die early: there should be something to go back to.
   if (options_.has_checkpoints) job.checkpoint_round = 0;
@@ -100,6 +100,9 @@ bool Coordinator::GoneBeyond(int64_t step) const {
 bool Coordinator::NeedsChange() const {
   // One without a session may come back; it is dead soon if it does not.
   if (members_lost_ || restarted_) return true;
+  if (job_->switches() ? EveryoneSettled() : better_plan_ && !SomeLeave()) {
+    return true;
+  }
   if (checkpoint_wanted_ && !checkpoint_planned_) return true;
   if (ACopyBecameWhole()) return true;
   for (const Member& member : members_) {
@@ -184,7 +187,18 @@ bool Coordinator::EveryoneReported() const {
   });
 }
 
-void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
+bool Coordinator::EveryoneSettled() const {
+  return std::all_of(members_.begin(), members_.end(), [](const Member& m) {
+    return !m.admitted || m.left.has_value() || m.settled;
+  });
+}
+
+bool Coordinator::SomeLeave() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const Member& m) { return m.left.has_value(); });
+}
+
+EpochChange Coordinator::GatherReports() const {
   EpochChange change;
   for (const Member& member : members_) {
     if (member.id.role == Role::kShard) {
@@ -203,6 +217,15 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
   }
   change.checkpoint = checkpoint_wanted_;
   change.fusion_bytes = fusion_.bytes();
+  return change;
+}
+
+void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
+  EpochChange change = GatherReports();
+  std::optional<Replanner::BetterPlan> better;
+  if (!shard_lost_) better = replanner_.Better(*job_, WorkersHere());
+  // One who leaves would have to be told of the plan, for nothing.
+  if (better.has_value() && !SomeLeave()) change.routes = better->plan.routes;
   absl::StatusOr<NextEpoch> next =
       shard_lost_ ? absl::AbortedError("a shard is gone, with what it held")
                   : MakeNextEpoch(*job_, *target_, change);
@@ -224,22 +247,30 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
   }
   all_afresh_ = restarts;
   const bool had_copies = AllCopiesAreWhole(*job_);
-  job_ = next->job;
+  if (next->job->routes != job_->routes) {
+    explanations_ = std::move(better->plan.explanations);
+  }
+  const JobPtr before = std::exchange(job_, next->job);
   afresh_ = std::move(next->afresh);
   target_.reset();
   whole_copies_.clear();
   members_lost_ = false;
   shard_lost_ = false;
   restarted_ = false;
+  // It has to come yet.
+  better_plan_ = better.has_value() && SomeLeave();
   checkpoint_planned_ = checkpoint_wanted_;
   reset_links_ = std::exchange(new_lost_links_, {});
   checkpoints_.OnEpoch(*job_, all_afresh_);
+  replanner_.OnEpoch(*job_, job_->routes != before->routes);
   out.push_back(Announce{
       false,
-      absl::StrCat(
-          "epoch ", job_->epoch, " with ", job_->worker_count(),
-          " workers, from step ", job_->first_step,
-          all_afresh_ ? ", which is where the last checkpoint is" : "")});
+      absl::StrCat("epoch ", job_->epoch, " with ", job_->worker_count(),
+                   " workers, from step ", job_->first_step,
+                   all_afresh_ ? ", which is where the last checkpoint is" : "",
+                   job_->routes != before->routes
+                       ? absl::StrCat(", with another plan: ", better->why)
+                       : "")});
   if (!had_copies && AllCopiesAreWhole(*job_)) {
     out.push_back(Announce{false, "every shard has its copy again"});
   }
@@ -258,6 +289,7 @@ void Coordinator::Admit(absl::Time now, CoordinatorOutbox& out) {
     }
     member.admitted = true;
     member.said.reset();
+    member.settled = false;
     member.heard = now;
   }
   out.push_back(SaveState{StateToSave()});
@@ -269,6 +301,25 @@ void Coordinator::Admit(absl::Time now, CoordinatorOutbox& out) {
   for (const WorkerSeat& seat : job_->workers) workers.push_back(seat.rank);
   const auto set = fusion_.OnEpoch(std::move(workers), job_->first_step - 1);
   if (set.has_value()) TellWorkers(*set, out);
+}
+
+void Coordinator::OnMeasured(const Member& member, const Measured& measured,
+                             absl::Time now, CoordinatorOutbox& out) {
+  if (member.id.role != Role::kWorker || state_ != JobState::kRunning) return;
+  if (!replanner_.OnMeasured(member.id.rank, measured, *job_, now)) return;
+  better_plan_ = replanner_.Better(*job_, WorkersHere()).has_value();
+  const auto known = replanner_.known(*job_);
+  const LinkSpeed& link = known->measured.link;
+  out.push_back(Announce{
+      false,
+      absl::StrFormat("workers have measured: links of %.4g bytes/s, %s a "
+                      "frame, %s more for each in a row; %s computing a step; "
+                      "%s an iteration, %s predicted",
+                      link.rate, absl::FormatDuration(link.latency),
+                      absl::FormatDuration(link.message_time),
+                      absl::FormatDuration(TotalTime(known->measured.times)),
+                      absl::FormatDuration(known->measured.step_time),
+                      absl::FormatDuration(known->predicted))});
 }
 
 void Coordinator::OnFusionTimed(const Member& member, const FusionTimed& timed,

@@ -37,6 +37,9 @@ struct CoordinatorOptions {
   PlanRules rules;
   JobOptions job_options;
 
+  // How often, at most, what workers measure leads to a look at the plan.
+  absl::Duration replan_interval = absl::Seconds(10);
+
   // How long a member may be silent before the job counts it as dead.
   absl::Duration lease = absl::Seconds(10);
 

@@ -239,6 +239,39 @@ absl::StatusOr<std::vector<ShardHolders>> FreshHolders(
   return all;
 }
 
+// Whether all have all that the plan's last round comes to, and nothing more.
+bool AllSettled(const Job& job, const EpochChange& change,
+                const std::vector<ShardHolders>& holders) {
+  if (!job.switches()) return false;
+  const bool workers = std::all_of(
+      change.workers.begin(), change.workers.end(), [&](const auto& worker) {
+        return worker.report.settled && !worker.leaves &&
+               worker.report.begun_step == job.switch_round &&
+               job.PositionOf(worker.rank) >= 0;
+      });
+  if (!workers || change.workers.empty()) return false;
+  for (size_t shard = 0; shard < holders.size(); ++shard) {
+    const int server = holders[shard].server;
+    const bool stays = server == job.holders[shard].server;
+    if (!stays || !FindServer(change, server)->report.settled) return false;
+  }
+  return true;
+}
+
+// `made` is another epoch of `job` by now, with the same plan.
+void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
+  std::copy(routes.begin(), routes.end(), made.routes.begin());
+  made.finished_rounds.clear();
+  // Copies do not have what workers have handed over.
+  for (const Chunk& chunk : job.placement.chunks()) {
+    if (!PassesServers(job.routes[chunk.layer].scheme)) continue;
+    made.holders[chunk.shard].whole = false;
+  }
+  if (job.options.optimizer_place == OptimizerPlace::kWorker) return;
+  made.base_round = job.switch_round;
+  for (WorkerSeat& seat : made.workers) seat.first_step = made.first_step;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<ShardHolders>> NextHolders(
@@ -317,6 +350,14 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
     const auto finished = FindFinished(static_cast<int>(layer), change);
     if (finished.has_value()) made.finished_rounds.push_back(*finished);
   }
+  made.switch_round = kInitialRound;
+  if (change.routes.has_value()) {
+    if (next.afresh.empty() && AllSettled(job, change, holders)) {
+      ChangePlan(job, *change.routes, made);
+    } else if (job.MaySwitchAfter(made.first_step)) {
+      made.switch_round = made.first_step;
+    }
+  }
   NEREUS_ASSIGN_OR_RETURN(next.job, MakeJob(std::move(made), job.shards()));
   return next;
 }
@@ -335,6 +376,7 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
   made.contributions_before = point.contributions;
   made.owner = -1;
   made.checkpoint_round = change.checkpoint ? made.first_step : kInitialRound;
+  made.switch_round = kInitialRound;
   made.finished_rounds.clear();
   made.verdicts.clear();
   made.leavers.clear();

@@ -30,6 +30,9 @@ struct EpochChange {
   std::vector<int32_t> joiners;       // Ranks of those who come, ascending.
   bool checkpoint = false;            // One is to be made as soon as it can.
   std::optional<int64_t> fusion_bytes = {};  // What tuning has come to.
+  // A better plan: the next one, if nothing is under way; otherwise the next
+  // epoch's steps end so that it can be.
+  std::optional<std::vector<Route>> routes = {};  // By layer of the model.
 };
 
 // Who holds each shard next. Its copy takes over from a server that is gone,
@@ -51,6 +54,10 @@ absl::StatusOr<std::vector<ShardHolders>> NextHolders(
 //
 // Errors: kAborted, what only workers had is lost with them, and the job cannot
 // go on.
+//
+// With another plan the shards have all layers as of its last round, which
+// becomes the job's base: who updates a layer from now on, and did not before,
+// gets its state there.
 struct NextEpoch {
   JobPtr job;
   std::vector<int32_t> afresh;  // Ranks of workers of both epochs.

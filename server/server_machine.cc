@@ -1,5 +1,6 @@
 #include "server/server_machine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -8,6 +9,12 @@
 #include "common/base/status_macros.h"
 
 namespace nereus {
+namespace {
+
+// Of a worker that are answered in an epoch: one a second for some hours.
+constexpr int64_t kProbesMax = 65536;
+
+}  // namespace
 
 ServerMachine::ServerMachine(JobPtr job, int server)
     : server_(server), job_(std::move(job)), votes_(job_) {
@@ -24,18 +31,59 @@ bool ServerMachine::Holds(int shard) const {
 
 void ServerMachine::Start(Outbox& out) {
   for (auto& [index, shard] : shards_) shard.Start(out);
+  SaySettled(out);
+}
+
+bool ServerMachine::settled() const {
+  return job_->switches() &&
+         std::all_of(shards_.begin(), shards_.end(), [](const auto& held) {
+           return !held.second.serves() || held.second.settled();
+         });
+}
+
+void ServerMachine::SaySettled(Outbox& out) {
+  if (settled_said_ || !settled()) return;
+  settled_said_ = true;
+  out.Add(SendMessage{Settled{job_->epoch}});
 }
 
 absl::StatusOr<Landing> ServerMachine::OnHeader(
     PeerId from, const FrameHeader& header) const {
   NEREUS_RETURN_IF_ERROR(CheckFrame(*job_, from, header));
   if (header.kind == FrameKind::kVote) return votes_.OnHeader(from, header);
+  if (header.kind == FrameKind::kProbe) return OnProbeHeader(from, header);
   NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(*job_, header));
   const auto held = shards_.find(chunk.shard);
   if (held != shards_.end()) return held->second.OnHeader(from, header);
   return absl::InvalidArgumentError(absl::StrCat(
       DescribeFrame(header), ": the chunk is ", PeerName(job_->ServerOf(chunk)),
       "'s, this is ", PeerName(PeerId::Shard(server_))));
+}
+
+absl::StatusOr<Landing> ServerMachine::OnProbeHeader(
+    PeerId from, const FrameHeader& header) const {
+  if (job_->options.measure && from.role == Role::kWorker &&
+      header.layer == 0 && header.chunk == 0 && header.offset == 0 &&
+      header.part <= kLastOfTrain) {
+    return Landing::Scratch();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(DescribeFrame(header),
+                   ": workers that measure send probes, of layer, chunk and "
+                   "offset 0 and part 0 or 1"));
+}
+
+void ServerMachine::OnProbe(PeerId from, const FrameHeader& header,
+                            Outbox& out) {
+  // One that only asked would fill the queue of what it is owed.
+  const bool answers =
+      header.part == kLastOfTrain && ++probes_[from.rank] <= kProbesMax;
+  if (!answers) return;
+  out.Add(
+      SendFrame{from,
+                {MakeHeader(*job_, PeerId::Shard(server_), FrameKind::kProbe,
+                            /*layer=*/0, /*chunk=*/0, header.round),
+                 {}}});
 }
 
 void ServerMachine::OnVote(PeerId from, const FrameHeader& header,
@@ -54,11 +102,15 @@ void ServerMachine::OnVote(PeerId from, const FrameHeader& header,
 
 void ServerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
   if (frame.header.kind == FrameKind::kVote) {
-    return OnVote(from, frame.header, out);
+    OnVote(from, frame.header, out);
+  } else if (frame.header.kind == FrameKind::kProbe) {
+    OnProbe(from, frame.header, out);
+  } else {
+    const auto chunk = FindChunk(*job_, frame.header);
+    NEREUS_CHECK(chunk.ok()) << chunk.status();
+    shards_.at(chunk->shard).OnFrame(from, frame, out);
   }
-  const auto chunk = FindChunk(*job_, frame.header);
-  NEREUS_CHECK(chunk.ok()) << chunk.status();
-  shards_.at(chunk->shard).OnFrame(from, frame, out);
+  SaySettled(out);
 }
 
 void ServerMachine::Freeze() {
@@ -69,6 +121,7 @@ void ServerMachine::Freeze() {
 MachineReport ServerMachine::Report() const {
   MachineReport report;
   report.verdicts = votes_.verdicts().all();
+  report.settled = settled();
   for (const auto& [index, shard] : shards_) {
     report.closed_rounds.merge(shard.Report().closed_rounds);
   }
@@ -77,6 +130,8 @@ MachineReport ServerMachine::Report() const {
 
 void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
   job_ = std::move(job);
+  settled_said_ = false;
+  probes_.clear();
   votes_.OnEpoch(job_);
   for (int index = 0; index < job_->shards(); ++index) {
     if (!Holds(index)) {
@@ -89,6 +144,7 @@ void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
       made.first->second.Start(out);
     }
   }
+  SaySettled(out);
 }
 
 int64_t ServerMachine::stored_bytes() const {

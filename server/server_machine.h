@@ -48,10 +48,18 @@ class ServerMachine final : public Machine {
 
  private:
   bool Holds(int shard) const;
+  // Whether all shards that it serves are; says so, once.
+  bool settled() const;
+  void SaySettled(Outbox& out);
+  absl::StatusOr<Landing> OnProbeHeader(PeerId from,
+                                        const FrameHeader& header) const;
+  void OnProbe(PeerId from, const FrameHeader& header, Outbox& out);
   void OnVote(PeerId from, const FrameHeader& header, Outbox& out);
 
   const int server_;  // Its rank.
   JobPtr job_;
+  bool settled_said_ = false;      // In this epoch.
+  std::map<int, int64_t> probes_;  // By worker: answered in this epoch.
   Votes votes_;
   std::map<int, Shard> shards_;  // By index: those that it holds.
 };

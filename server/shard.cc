@@ -34,7 +34,7 @@ Shard::Shard(JobPtr job, int index, PeerId self)
     : self_(self),
       index_(index),
       job_(std::move(job)),
-      collector_(index, SavedChunksOf(*job_, index), job_->state_arrays) {
+      collector_(SavedChunksOf(*job_, index), job_->state_arrays) {
   verdicts_.Add(job_->verdicts);
   const auto chunks = job_->placement.chunks();
   slot_of_chunk_.assign(chunks.size(), -1);
@@ -92,6 +92,17 @@ std::optional<int64_t> Shard::closed_round() const {
   return closed;
 }
 
+bool Shard::settled() const {
+  if (!job_->switches()) return false;
+  bool all_owned_here = true;
+  for (const Slot& slot : slots_) {
+    const bool rounds = !PassesServers(job_->routes[slot.chunk.layer].scheme);
+    if (rounds && slot.round <= job_->switch_round) return false;
+    all_owned_here = all_owned_here && updates_here(slot);
+  }
+  return all_owned_here || !job_->hands_over() || handed_over_.has_value();
+}
+
 MachineReport Shard::Report() const {
   MachineReport report;
   const std::optional<int64_t> closed = closed_round();
@@ -109,14 +120,38 @@ void Shard::Enter(Outbox& out) {
 
 void Shard::OnEpoch(JobPtr job, Outbox& out) {
   const bool served = serves();
-  job_ = std::move(job);
+  const JobPtr before = std::exchange(job_, std::move(job));
   frozen_ = false;
   verdicts_.Add(job_->verdicts);
   if (serves() != served) collector_.Clear();
+  if (served && job_->routes != before->routes) Reroute(*before);
+  handed_over_.reset();
   behind_ = 0;
   copying_ = false;
   for (Slot& slot : slots_) Reopen(slot);
   Enter(out);
+}
+
+void Shard::Reroute(const Job& before) {
+  const bool moves = job_->base_round == before.switch_round;
+  for (size_t index = 0; index < slots_.size(); ++index) {
+    Slot& slot = slots_[index];
+    const int layer = slot.chunk.layer;
+    const bool passed = PassesServers(before.routes[layer].scheme);
+    const bool passes = PassesServers(job_->routes[layer].scheme);
+    if (moves && passed && handed_over_.has_value()) {
+      slot.parameters = std::move(handed_over_->values[index].parameters);
+      slot.state = std::move(handed_over_->values[index].state);
+    }
+    // A copy is sent what changes so.
+    if (passed && (moves || !passes)) slot.round = before.switch_round + 1;
+    if (passed == passes) continue;
+    // All have the last one.
+    slot.average =
+        passes || moves
+            ? Buffer()
+            : Buffer::AllocateLike(slot.parameters, slot.parameters.bytes());
+  }
 }
 
 void Shard::Reopen(Slot& slot) const {
@@ -169,11 +204,11 @@ absl::StatusOr<int> Shard::FindSlot(const FrameHeader& header) const {
 absl::StatusOr<Landing> Shard::OnOwnedHeader(const Slot& slot,
                                              const FrameHeader& header,
                                              int position) const {
-  if (updates_here(slot) || position != 0 ||
-      !job_->IsCheckpoint(header.round) || header.part >= collector_.parts()) {
+  if (updates_here(slot) || position != 0 || !job_->IsSaved(header.round) ||
+      header.part >= collector_.parts()) {
     return Refuse(header,
                   "the first worker sends layers that workers own, as of the "
-                  "rounds that checkpoints are made of");
+                  "rounds that checkpoints are made of, or a plan's last");
   }
   NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
                           FrameIndex(header, slot.chunk.length));
@@ -314,9 +349,11 @@ void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
     return;
   }
   if (frame.header.kind == FrameKind::kOwned) {
-    collector_.AddFrame(*found, frame.header.round, frame.header.part,
-                        frame.header.offset / kFrameElementsMax, frame.payload,
-                        out);
+    OnCollected(
+        collector_.AddFrame(*found, frame.header.round, frame.header.part,
+                            frame.header.offset / kFrameElementsMax,
+                            frame.payload, out),
+        out);
     return;
   }
   if (job_->partial() && frame.header.round != kInitialRound) {
@@ -487,9 +524,24 @@ Buffer Shard::RoomForUpdate(Slot& slot, Outbox& out) const {
 
 void Shard::Collect(const Slot& slot, int64_t round, Outbox& out) {
   const bool saved = slot.chunk.layer != job_->block_layer;
-  if (!saved || !job_->IsCheckpoint(round)) return;
-  collector_.Add(static_cast<int>(&slot - slots_.data()), round,
-                 slot.parameters, slot.state, out);
+  if (!saved || !job_->IsSaved(round)) return;
+  OnCollected(collector_.Add(static_cast<int>(&slot - slots_.data()), round,
+                             slot.parameters, slot.state),
+              out);
+}
+
+void Shard::OnCollected(std::optional<CheckpointCollector::Collected> collected,
+                        Outbox& out) {
+  if (!collected.has_value()) return;
+  if (job_->IsCheckpoint(collected->round)) {
+    out.Add(SaveCheckpoint{index_, collected->round, collected->values});
+  }
+  if (!job_->hands_over() || collected->round != job_->switch_round) return;
+  // The other ones are here.
+  for (size_t index = 0; index < collected->values.size(); ++index) {
+    if (updates_here(slots_[index])) collected->values[index] = {};
+  }
+  handed_over_ = std::move(collected);
 }
 
 int64_t Shard::stored_bytes() const {
@@ -502,6 +554,11 @@ int64_t Shard::stored_bytes() const {
 
 int64_t Shard::held_bytes() const {
   int64_t bytes = stored_bytes() + collector_.held_bytes();
+  if (handed_over_.has_value()) {
+    for (const ChunkValues& values : handed_over_->values) {
+      bytes += values.parameters.bytes() + values.state.bytes();
+    }
+  }
   for (const Slot& slot : slots_) {
     bytes += slot.average.bytes() + slot.aggregation.held_bytes() +
              slot.partial.held_bytes() + slot.incoming.held_bytes();

@@ -97,6 +97,9 @@ class Shard final : public Machine {
   // rounds; none if there is no such chunk.
   std::optional<int64_t> closed_round() const;
 
+  // Whether all that the plan's last round comes to is here.
+  bool settled() const;
+
   // Whether the copy has all that workers have seen of this shard.
   bool copy_is_whole() const;
 
@@ -224,8 +227,13 @@ class Shard final : public Machine {
   // With the mean gradient times 1 / `scale`.
   void Update(Slot& slot, int64_t step, const Buffer& sum, float scale,
               Outbox& out);
-  // Hands what is held to a checkpoint of `round`, if one is made of it.
+  // Hands what is held to a checkpoint of `round`, or to the next plan, if one
+  // wants it.
   void Collect(const Slot& slot, int64_t round, Outbox& out);
+  void OnCollected(std::optional<CheckpointCollector::Collected> collected,
+                   Outbox& out);
+  // The routes of a new plan.
+  void Reroute(const Job& before);
   void Load(Outbox& out);
   // Starts the epoch for one chunk, and then for all.
   void Reopen(Slot& slot) const;
@@ -316,6 +324,8 @@ class Shard final : public Machine {
   int64_t behind_ = 0;    // Count of slots with CopyState::kBehind.
   bool copying_ = false;  // One is kSent.
   CheckpointCollector collector_;
+  // As of Job::switch_round, of the chunks that workers own; none yet.
+  std::optional<CheckpointCollector::Collected> handed_over_;
 };
 
 template <typename Send>

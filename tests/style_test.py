@@ -54,6 +54,7 @@ PURE_FILES = [
     "server/fusion_tuning.*",
     "server/job_state.*",
     "server/partial_sum.*",
+    "server/replanner.*",
     "server/server_machine.*",
     "server/shard.*",
     "server/shard_copy.*",

@@ -22,14 +22,19 @@
 #include "common/transport/grpc_transport.h"
 #include "common/transport/machine_driver.h"
 #include "worker/fusion_switch.h"
+#include "worker/link_probe.h"
 #include "worker/round_table.h"
 #include "worker/step_plan.h"
+#include "worker/step_times.h"
 #include "worker/worker_machine.h"
 
 namespace nereus {
 namespace {
 
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
+
+// How often the coordinator hears what this worker has measured.
+constexpr absl::Duration kMeasuredInterval = absl::Seconds(5);
 
 absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
                          size_t found, int64_t expected) {
@@ -68,6 +73,12 @@ absl::StatusOr<std::vector<LayerSpec>> SpecsOf(
   return specs;
 }
 
+std::vector<LayerSpec> SpecsIn(const std::vector<LayerBinding>& layers) {
+  std::vector<LayerSpec> specs;
+  for (const LayerBinding& layer : layers) specs.push_back(layer.spec);
+  return specs;
+}
+
 std::vector<std::string> NamesOf(const std::vector<LayerBinding>& layers) {
   std::vector<std::string> names;
   for (const LayerBinding& layer : layers) names.push_back(layer.spec.name);
@@ -84,7 +95,8 @@ class ClientImpl final : public Client {
   ClientImpl(const ClientOptions& options, std::vector<LayerBinding> layers)
       : options_(options),
         layers_(std::move(layers)),
-        rounds_(std::make_shared<RoundTable>(NamesOf(layers_))) {}
+        rounds_(std::make_shared<RoundTable>(NamesOf(layers_))),
+        step_times_(SpecsIn(layers_)) {}
   ~ClientImpl() override;
 
   // Joins and connects; the first values are there when it returns.
@@ -102,10 +114,7 @@ class ClientImpl final : public Client {
   bool decoupled() const override { return job_->decoupled(); }
   bool Skipped(int64_t step) const override { return rounds_->Skipped(step); }
   bool may_skip() const override { return job_->votes(); }
-  bool takes_factors(int layer) const override {
-    return rounds_->CheckLayer(layer).ok() &&
-           job_->routes[layer].scheme == Scheme::kFactor;
-  }
+  bool takes_factors(int layer) const override;
   bool updates_parameters() const override {
     return job_->options.optimizer_place == OptimizerPlace::kWorker;
   }
@@ -114,6 +123,7 @@ class ClientImpl final : public Client {
   }
   std::vector<LayerReport> layer_reports() const override;
   std::vector<PeerTraffic> traffic() const override;
+  std::optional<Measurements> measurements() const override;
   absl::Status Leave() override;
 
  private:
@@ -128,21 +138,30 @@ class ClientImpl final : public Client {
   // if it is to end the job, which it does.
   absl::StatusOr<bool> IsFit(int layer, int64_t step, absl::string_view what,
                              absl::Span<const float> values);
+  absl::StatusOr<RoundTable::Pushed> BeginPush(int layer, int64_t step)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Until the caller's values are the job's, also if it goes back meanwhile.
   absl::Status AwaitValues();
   void StartMachine(Outbox& out);
-  void TryBegin(int64_t step);
+  void TryBegin(int64_t step, Outbox& out);
+  // If the caller waits for that: something has changed.
+  void TryBeginAgain();
+  // Those on other hosts, if there are.
+  std::vector<int32_t> ServersToProbe(const EpochStart& start) const;
+  // Sends probes, if nothing else is under way.
+  void ProbeIfQuiet();
+  // Says now and then what they and the caller's steps have come to.
+  void SayMeasured() ABSL_LOCKS_EXCLUDED(mu_);
   // A step has begun, maybe with another threshold.
   void FollowFusion(int64_t step);
   void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
   std::string DescribeMissing(int layer);
 
-  // Constant after Start: routes and options are the same in all epochs.
+  // Constant after Start: model and options are the same in all epochs.
   const ClientOptions options_;
   const std::vector<LayerBinding> layers_;
   int rank_ = 0;
   JobPtr job_;
-  std::vector<RouteExplanation> explanations_;
   const std::shared_ptr<RoundTable> rounds_;  // Shared with the buffers lent.
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<Transport> transport_;
@@ -157,12 +176,19 @@ class ClientImpl final : public Client {
   std::optional<int64_t> begins_;  // A step that the caller waits to begin.
   StallWatch stalls_;
   FusionSwitch fusion_;
+  LinkProbe link_;
+  std::vector<int32_t> probed_servers_;
+  absl::Time measured_said_ = absl::InfinitePast();
 
   std::unique_ptr<SessionClient> session_;
   std::unique_ptr<MachineDriver> driver_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   std::optional<Stall> stall_ ABSL_GUARDED_BY(mu_);
+  // The epoch's. They change between the caller's steps alone.
+  std::shared_ptr<const EpochStart> plan_ ABSL_GUARDED_BY(mu_);
+  StepTimes step_times_ ABSL_GUARDED_BY(mu_);
+  std::optional<Measurements> measurements_ ABSL_GUARDED_BY(mu_);  // The last.
 };
 
 ClientImpl::~ClientImpl() {
@@ -230,9 +256,10 @@ std::unique_ptr<Machine> ClientImpl::MakeMachine(const EpochStart& start,
                                                  Outbox& out) {
   life_ = rounds_->Restart();
   begins_.reset();
-  rank_ = start.self.rank;
-  job_ = start.job;
-  explanations_ = start.explanations;
+  if (job_ == nullptr) {
+    rank_ = start.self.rank;
+    job_ = start.job;
+  }
   std::vector<LayerMemory> memory;
   for (const LayerBinding& layer : layers_) {
     memory.push_back(
@@ -251,6 +278,11 @@ void ClientImpl::StartDriver() {
   MachineDriver::Events events;
   events.layer_done = [this](const LayerDone& done) {
     rounds_->Finish(done.layer, done.round, done.skipped, SteadyNow());
+    TryBeginAgain();
+    ProbeIfQuiet();
+  };
+  events.probed = [this](const ProbeAnswered& probed) {
+    link_.OnAnswer(probed.train, SteadyNow());
   };
   events.send_message = [this](const MemberMessage& message) {
     session_->Send(message);
@@ -305,7 +337,26 @@ void ClientImpl::OnEntered(const std::shared_ptr<const EpochStart>& start) {
                    << " position=" << job.PositionOf(start->self.rank)
                    << " first_step=" << job.first_step;
   steps_.Enter(start->job);
-  if (begins_.has_value()) TryBegin(*begins_);
+  probed_servers_ = ServersToProbe(*start);
+  {
+    MutexLock lock(&mu_);
+    plan_ = start;
+  }
+  TryBeginAgain();
+}
+
+std::vector<int32_t> ClientImpl::ServersToProbe(const EpochStart& start) const {
+  const std::string own = JoinHostPort(options_.host, transport_->port());
+  std::vector<int32_t> near;
+  std::vector<int32_t> far;
+  for (const Seat& seat : start.seats) {
+    if (seat.id.role != Role::kShard) continue;
+    const size_t host_bytes = seat.data_address.rfind(':');
+    const bool here =
+        own.compare(0, own.rfind(':'), seat.data_address, 0, host_bytes) == 0;
+    (here ? near : far).push_back(seat.id.rank);
+  }
+  return far.empty() ? near : far;
 }
 
 void ClientImpl::OnEnded(const absl::Status& outcome) { rounds_->End(outcome); }
@@ -314,9 +365,12 @@ absl::StatusOr<StepInfo> ClientImpl::BeginStep() {
   while (true) {
     NEREUS_RETURN_IF_ERROR(AwaitValues());
     const int64_t step = rounds_->next_step();
-    driver_->Post([this, step](Outbox&) { TryBegin(step); });
+    driver_->Post([this, step](Outbox& out) { TryBegin(step, out); });
     absl::StatusOr<StepInfo> begun = rounds_->AwaitBegin(step);
-    if (!absl::IsOutOfRange(begun.status())) return begun;
+    if (absl::IsOutOfRange(begun.status())) continue;
+    MutexLock lock(&mu_);
+    step_times_.OnBegin(SteadyNow());
+    return begun;
   }
 }
 
@@ -336,10 +390,11 @@ void ClientImpl::StartMachine(Outbox& out) {
   machine_->Start(out);
 }
 
-void ClientImpl::TryBegin(int64_t step) {
+void ClientImpl::TryBegin(int64_t step, Outbox& out) {
   begins_.reset();
-  if (machine_->BeginStep(step)) {
+  if (machine_->BeginStep(step, out)) {
     FollowFusion(step);
+    if (job_->options.measure) SayMeasured();
     StepInfo info = steps_.InfoOf(step, rank_);
     if (job_->options.scale_loss) info.loss_scale = rounds_->loss_scale();
     info.went_back = begun_life_ > 0 && begun_life_ != life_;
@@ -348,6 +403,48 @@ void ClientImpl::TryBegin(int64_t step) {
   } else {
     begins_ = step;  // Once the next epoch has begun.
   }
+}
+
+void ClientImpl::ProbeIfQuiet() {
+  if (!job_->options.measure || !rounds_->IsIdle()) return;
+  const auto train = link_.Next(SteadyNow());
+  if (!train.has_value()) return;
+  driver_->Post([this, train = *train](Outbox& out) {
+    // The workers' servers are different ones, as far as there are so many.
+    const auto position =
+        static_cast<size_t>(member_->start()->job->PositionOf(rank_));
+    machine_->Probe(probed_servers_[position % probed_servers_.size()],
+                    train.id, train.frames, train.payload_bytes, out);
+  });
+}
+
+void ClientImpl::SayMeasured() {
+  const absl::Time now = SteadyNow();
+  const std::optional<LinkSpeed> speed = link_.speed();
+  if (!speed.has_value() || now - measured_said_ < kMeasuredInterval) return;
+  Measurements measured;
+  {
+    MutexLock lock(&mu_);
+    if (!step_times_.enough()) return;
+    measured = {step_times_.times(), step_times_.step_time(), *speed};
+    measurements_ = measured;
+  }
+  measured_said_ = now;
+  session_->Send(
+      Measured{std::move(measured.times), measured.step_time, measured.link});
+}
+
+bool ClientImpl::takes_factors(int layer) const {
+  if (!rounds_->CheckLayer(layer).ok()) return false;
+  MutexLock lock(&mu_);
+  return plan_->job->routes[layer].scheme == Scheme::kFactor;
+}
+
+void ClientImpl::TryBeginAgain() {
+  if (!begins_.has_value()) return;
+  driver_->Post([this](Outbox& out) {
+    if (begins_.has_value()) TryBegin(*begins_, out);
+  });
 }
 
 void ClientImpl::FollowFusion(int64_t step) {
@@ -375,6 +472,14 @@ absl::StatusOr<bool> ClientImpl::IsFit(int layer, int64_t step,
   return absl::FailedPreconditionError(reason);
 }
 
+absl::StatusOr<RoundTable::Pushed> ClientImpl::BeginPush(int layer,
+                                                         int64_t step) {
+  auto pushed = rounds_->BeginPush(layer, step, SteadyNow());
+  MutexLock lock(&mu_);
+  if (pushed.ok()) step_times_.OnPush(layer, SteadyNow());
+  return pushed;
+}
+
 absl::Status ClientImpl::Push(int layer, int64_t step,
                               absl::Span<float> gradient) {
   NEREUS_RETURN_IF_ERROR(rounds_->CheckLayer(layer));
@@ -388,7 +493,7 @@ absl::Status ClientImpl::Push(int layer, int64_t step,
   NEREUS_ASSIGN_OR_RETURN(const bool fit,
                           IsFit(layer, step, "the gradient", gradient));
   NEREUS_ASSIGN_OR_RETURN(const RoundTable::Pushed pushed,
-                          rounds_->BeginPush(layer, step, SteadyNow()));
+                          BeginPush(layer, step));
   Buffer buffer = rounds_->Borrow(layer, gradient.data(), gradient.size());
   driver_->Post([this, pushed, layer, step, fit,
                  buffer = std::move(buffer)](Outbox& out) mutable {
@@ -425,7 +530,7 @@ absl::Status ClientImpl::PushFactors(int layer, int64_t step,
                           IsFit(layer, step, "the input", factors.input));
   const bool fit = output_fit && input_fit;
   NEREUS_ASSIGN_OR_RETURN(const RoundTable::Pushed pushed,
-                          rounds_->BeginPush(layer, step, SteadyNow()));
+                          BeginPush(layer, step));
   FactorBuffers buffers{
       rounds_->Borrow(layer, factors.output_gradient.data(),
                       factors.output_gradient.size()),
@@ -447,12 +552,17 @@ absl::Status ClientImpl::WaitForward(int layer) {
 }
 
 absl::Status ClientImpl::Wait(int layer, int64_t step) {
+  const absl::Time from = SteadyNow();
   const bool may_be_held = !rounds_->HasPushedAll();
   if ((job_->decoupled() || may_be_held) && !rounds_->IsDone(layer, step)) {
     driver_->Post([this, layer](Outbox& out) { machine_->OnWait(layer, out); });
   }
   const absl::Status status =
       rounds_->Await(layer, step, options_.round_timeout);
+  if (status.ok()) {
+    MutexLock lock(&mu_);
+    step_times_.OnWait(layer, from, SteadyNow());
+  }
   if (!absl::IsDeadlineExceeded(status)) return status;
   return absl::DeadlineExceededError(
       absl::StrCat(status.message(), "; missing: ", DescribeMissing(layer)));
@@ -501,14 +611,20 @@ absl::Status ClientImpl::WaitAll(int64_t step) {
 }
 
 std::vector<LayerReport> ClientImpl::layer_reports() const {
+  std::shared_ptr<const EpochStart> plan;
+  {
+    MutexLock lock(&mu_);
+    plan = plan_;
+  }
   std::vector<LayerReport> reports;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const int layer = static_cast<int>(i);
     const RoundTable::Cost cost = rounds_->cost(layer);
-    reports.push_back(
-        {job_->layers[i].name, std::string(SchemeName(job_->routes[i].scheme)),
-         explanations_[i].reason, cost.rounds, driver_->bytes_sent(layer),
-         driver_->bytes_received(layer), cost.latency_total});
+    reports.push_back({job_->layers[i].name,
+                       std::string(SchemeName(plan->job->routes[i].scheme)),
+                       plan->explanations[i].reason, cost.rounds,
+                       driver_->bytes_sent(layer),
+                       driver_->bytes_received(layer), cost.latency_total});
   }
   return reports;
 }
@@ -520,6 +636,11 @@ std::vector<PeerTraffic> ClientImpl::traffic() const {
                        count.bytes_sent, count.bytes_received});
   }
   return traffic;
+}
+
+std::optional<Measurements> ClientImpl::measurements() const {
+  MutexLock lock(&mu_);
+  return measurements_;
 }
 
 absl::Status ClientImpl::Leave() {

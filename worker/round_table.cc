@@ -71,6 +71,13 @@ bool RoundTable::HasPushedAll() const {
   return layers_pushed_ == layers_.size();
 }
 
+bool RoundTable::IsIdle() const {
+  MutexLock lock(&mu_);
+  return std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
+    return entry.done == entry.pushed;
+  });
+}
+
 void RoundTable::Begin(const StepInfo& step) {
   MutexLock lock(&mu_);
   begun_ = step;
@@ -172,13 +179,14 @@ bool RoundTable::Skipped(int64_t step) const {
 void RoundTable::Finish(int layer, int64_t round, bool skipped,
                         absl::Time now) {
   MutexLock lock(&mu_);
+  Entry& entry = entries_[layer];
+  if (round <= entry.done) return;  // Fetched again, for another plan.
   // The job may have gone back, and be there again.
   if (skipped) {
     skipped_ = round;
   } else if (skipped_ == round) {
     skipped_ = kInitialRound;
   }
-  Entry& entry = entries_[layer];
   if (entry.done == kFetching) {
     entry.pushed = round;
   } else {

@@ -54,6 +54,8 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   int64_t pushed_step() const ABSL_LOCKS_EXCLUDED(mu_);
   // Whether the caller has pushed every layer of the step that it has begun.
   bool HasPushedAll() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether all that the caller has pushed is done.
+  bool IsIdle() const ABSL_LOCKS_EXCLUDED(mu_);
   // The machine has let the caller begin it.
   void Begin(const StepInfo& step) ABSL_LOCKS_EXCLUDED(mu_);
   // Waits for that. Errors: the failure; kOutOfRange, as above.

@@ -51,6 +51,20 @@ void Syncer::Start(Outbox& out) {
   if (position() >= 0) Fetch(out);
 }
 
+void Syncer::Adopt(const Syncer& before, Outbox& out) {
+  started_ = true;
+  done_round_ = before.done_round_;
+  pushed_round_ = done_round_;
+  EnterEpoch(out);
+  contributors_ = before.contributors_;
+}
+
+void Syncer::Refetch(Outbox& out) {
+  done_round_ = kInitialRound - 1;
+  pushed_round_ = done_round_;
+  Start(out);
+}
+
 void Syncer::Fetch(Outbox& out) {
   const int64_t round = next_round() - 1;
   const bool from_shards =
@@ -294,7 +308,7 @@ void Syncer::SendOwned(const Joiner& joiner, Outbox& out) const {
 void Syncer::SaveOwned(int64_t round, Outbox& out) const {
   const bool fetched = contributors_ == 0;
   if (!job_->WorkersOwn(layer_) || position() != 0 || fetched ||
-      !job_->IsCheckpoint(round)) {
+      !job_->IsSaved(round)) {
     return;
   }
   // A copy: the next update does not wait until the shards have it.

@@ -60,6 +60,11 @@ class Syncer {
   // worker of a new job sends them.
   void Start(Outbox& out);
 
+  // Instead: goes on where `before`, the layer's syncer by another route, has
+  // ended; with what the shards have of that, once it has been fetched again.
+  void Adopt(const Syncer& before, Outbox& out);
+  void Refetch(Outbox& out);
+
   // The caller's contribution to `round`, which is held until Send. Errors:
   // kInvalidArgument, not the round after the last one that is done;
   // kFailedPrecondition, the scheme needs factors.
@@ -87,6 +92,8 @@ class Syncer {
   virtual absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const;
   virtual void OnFrame(const FrameHeader& header, Outbox& out);
 
+  const LayerMemory& memory() const { return memory_; }
+
   // The last round that is done; below kInitialRound before the values are
   // there.
   int64_t done_round() const { return done_round_; }
@@ -96,6 +103,8 @@ class Syncer {
   int64_t pushed_round() const { return pushed_round_; }
   // Whether the contribution to the open round has not been sent.
   bool held() const { return held_; }
+  // Whether the caller has been told of all that is done.
+  bool told() const { return told_; }
   // Whether its outcome may come.
   bool gathers() const {
     return !job_->decoupled() || gathered_round_ > done_round_;

@@ -67,10 +67,55 @@ void WorkerMachine::Start(Outbox& out) {
   for (auto& syncer : syncers_) syncer->Start(out);
 }
 
-bool WorkerMachine::BeginStep(int64_t step) {
-  if (frozen_) return false;
+void WorkerMachine::Probe(int server, int64_t train, int frames,
+                          int64_t payload_bytes, Outbox& out) {
+  if (probe_payload_.bytes() < payload_bytes) {
+    probe_payload_ = Buffer::AllocateZeroed(payload_bytes);
+  }
+  FrameHeader header =
+      MakeHeader(*job_, PeerId::Worker(rank_), FrameKind::kProbe, /*layer=*/0,
+                 /*chunk=*/0, train);
+  header.wire = WireType::kFloat32;
+  header.payload_bytes = static_cast<uint32_t>(payload_bytes);
+  for (int frame = 0; frame < frames; ++frame) {
+    header.part = frame + 1 < frames ? kMoreFollow : kLastOfTrain;
+    out.Add(SendFrame{PeerId::Shard(server),
+                      {header, probe_payload_.Slice(0, payload_bytes)}});
+  }
+}
+
+bool WorkerMachine::BeginStep(int64_t step, Outbox& out) {
+  if (frozen_ || (job_->switches() && step > job_->switch_round)) return false;
+  for (const int layer : std::exchange(rerouted_, {})) {
+    syncers_[layer]->Refetch(out);
+  }
+  for (size_t layer = 0; layer < job_->model().size(); ++layer) {
+    if (syncers_[layer]->fetching()) return false;
+  }
   begun_step_ = std::max(begun_step_, step);
   return true;
+}
+
+bool WorkerMachine::settled() const {
+  return job_->switches() && !syncers_.empty() &&
+         std::all_of(syncers_.begin(), syncers_.end(), [&](const auto& syncer) {
+           return syncer->done_round() >= job_->switch_round && syncer->told();
+         });
+}
+
+void WorkerMachine::SaySettled(Outbox& out) {
+  if (settled_said_ || !settled()) return;
+  settled_said_ = true;
+  out.Add(SendMessage{Settled{job_->epoch}});
+}
+
+void WorkerMachine::Reroute(int layer, Outbox& out) {
+  const std::unique_ptr<Syncer> before = std::move(syncers_[layer]);
+  syncers_[layer] = Syncer::Make(job_, layer, rank_, before->memory());
+  syncers_[layer]->Adopt(*before, out);
+  if (job_->options.optimizer_place == OptimizerPlace::kServer) {
+    rerouted_.push_back(layer);
+  }
 }
 
 absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
@@ -130,6 +175,7 @@ void WorkerMachine::CountPush(int layer, int64_t round, bool fit, Outbox& out) {
   SendHeld(out);
   Vote(out);
   GatherMore(out);
+  SaySettled(out);
 }
 
 bool WorkerMachine::holds() const {
@@ -191,6 +237,7 @@ void WorkerMachine::OnWait(int layer, Outbox& out) {
   if (held && !frozen_ && !awaits_choice()) SendHeld(out);
   GatherNow(layer, out);
   GatherMore(out);
+  SaySettled(out);
 }
 
 void WorkerMachine::GatherNow(int layer, Outbox& out) {
@@ -258,10 +305,21 @@ absl::StatusOr<Landing> WorkerMachine::OnVerdictHeader(
   return frozen_ || known ? Landing::Discard() : Landing::Scratch();
 }
 
+absl::StatusOr<Landing> WorkerMachine::OnProbeHeader(
+    PeerId from, const FrameHeader& header) const {
+  if (job_->options.measure && from.role == Role::kShard && header.layer == 0 &&
+      header.chunk == 0 && header.offset == 0 && header.payload_bytes == 0) {
+    return Landing::Scratch();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      DescribeFrame(header), ": servers answer probes, without payload"));
+}
+
 absl::StatusOr<Landing> WorkerMachine::OnHeader(
     PeerId from, const FrameHeader& header) const {
   NEREUS_RETURN_IF_ERROR(CheckFrame(*job_, from, header));
   if (header.kind == FrameKind::kVerdict) return OnVerdictHeader(from, header);
+  if (header.kind == FrameKind::kProbe) return OnProbeHeader(from, header);
   const bool between_workers =
       header.kind == FrameKind::kFactors || header.kind == FrameKind::kSum ||
       header.kind == FrameKind::kMean || header.kind == FrameKind::kPullRound ||
@@ -281,12 +339,16 @@ absl::StatusOr<Landing> WorkerMachine::OnHeader(
 }
 
 void WorkerMachine::OnFrame(PeerId, const Frame& frame, Outbox& out) {
+  if (frame.header.kind == FrameKind::kProbe) {
+    return out.Add(ProbeAnswered{frame.header.round});
+  }
   if (frame.header.kind == FrameKind::kVerdict) {
     const StepVerdict verdict{frame.header.round,
                               frame.header.part == kSkipped};
     verdicts_.Add({&verdict, 1});
     for (auto& syncer : syncers_) syncer->OnVerdict(verdict, out);
     GatherMore(out);
+    SaySettled(out);
     return;
   }
   Syncer& syncer = *syncers_[frame.header.layer];
@@ -297,12 +359,14 @@ void WorkerMachine::OnFrame(PeerId, const Frame& frame, Outbox& out) {
     TakeChoice(out);
   }
   GatherMore(out);
+  SaySettled(out);
 }
 
 MachineReport WorkerMachine::Report() const {
   MachineReport report;
   report.begun_step = begun_step_;
   report.verdicts = verdicts_.all();
+  report.settled = settled();
   for (size_t layer = 0; layer < syncers_.size(); ++layer) {
     const Syncer& syncer = *syncers_[layer];
     report.fetching |= syncer.fetching();
@@ -316,15 +380,23 @@ MachineReport WorkerMachine::Report() const {
 
 void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   const int64_t fusion_before = job_->options.fusion_bytes;
-  job_ = std::move(job);
+  const JobPtr before = std::exchange(job_, std::move(job));
   if (job_->options.fusion_bytes != fusion_before) {
     fusion_bytes_ = job_->options.fusion_bytes;
   }
   frozen_ = false;
+  settled_said_ = false;
   verdicts_.Add(job_->verdicts);
-  for (auto& syncer : syncers_) syncer->OnEpoch(job_, out);
+  for (int layer = 0; layer < static_cast<int>(syncers_.size()); ++layer) {
+    if (job_->routes[layer].scheme == before->routes[layer].scheme) {
+      syncers_[layer]->OnEpoch(job_, out);
+    } else {
+      Reroute(layer, out);
+    }
+  }
   if (job_->PositionOf(rank_) < 0) return;
   GoOn(out);
+  SaySettled(out);
 }
 
 }  // namespace nereus

@@ -28,13 +28,20 @@ class WorkerMachine final : public Machine {
   // that says otherwise, the job's.
   void SetFusion(int64_t bytes) { fusion_bytes_ = bytes; }
 
+  // Sends `frames` of `payload_bytes` each to a server. When the last one is
+  // there, ProbeAnswered follows, if no epoch ends meanwhile.
+  void Probe(int server, int64_t train, int frames, int64_t payload_bytes,
+             Outbox& out);
+
   // Fetches the first values: a LayerDone per layer follows, for the round
   // before this worker's first one.
   void Start(Outbox& out);
 
-  // The caller begins step `step`: this worker will take part in it, unless
-  // the machine is frozen: then false, to be tried again in the next epoch.
-  bool BeginStep(int64_t step);
+  // The caller begins step `step`, and uses no values until it has: this worker
+  // will take part in it. Unless the machine is frozen, or the plan ends before
+  // it: then false, to be tried again in the next epoch. The same while values
+  // come that a new plan needs: to be tried again when a layer is done.
+  bool BeginStep(int64_t step, Outbox& out);
 
   // The caller's contribution to round `round` of `layer`, see Syncer. `fit`:
   // it may be used; with NanPolicy::kSkip, one that is not costs all workers
@@ -66,6 +73,12 @@ class WorkerMachine final : public Machine {
   bool frozen() const { return frozen_; }
 
  private:
+  // Whether all layers are done with the plan's last round; says so, once.
+  bool settled() const;
+  void SaySettled(Outbox& out);
+  // Goes on with this layer by another route; where servers run the optimizer,
+  // from the next step on, with what the shards have of it.
+  void Reroute(int layer, Outbox& out);
   // Whether a gradient must not be used although its step is not skipped, which
   // was settled before this worker did it again: it contributes zeros.
   bool IsBarred(int64_t round, bool fit) const;
@@ -91,14 +104,18 @@ class WorkerMachine final : public Machine {
   // This worker's vote on the step that it has pushed, to all servers, if it is
   // due.
   void Vote(Outbox& out) const;
+  absl::StatusOr<Landing> OnProbeHeader(PeerId from,
+                                        const FrameHeader& header) const;
   absl::StatusOr<Landing> OnVerdictHeader(PeerId from,
                                           const FrameHeader& header) const;
 
   const int rank_;
   JobPtr job_;
   std::vector<std::unique_ptr<Syncer>> syncers_;  // By layer.
+  std::vector<int> rerouted_;  // Layers whose values are to be asked for.
   int64_t begun_step_;
   bool frozen_ = false;
+  bool settled_said_ = false;  // In this epoch.
 
   // The last step of which something was pushed.
   struct Pushed {
@@ -119,6 +136,8 @@ class WorkerMachine final : public Machine {
   size_t gathered_before_ = 0;
   std::vector<int> waited_for_;  // While frozen, or awaiting the choice.
   Verdicts verdicts_;
+
+  Buffer probe_payload_;  // Zeros.
 
   // In a sparse job.
   Buffer choices_;      // The block layer's values.

@@ -59,7 +59,9 @@ void AddPlanFlags(CLI::App& app, PlanRules& rules, bool knows_times) {
   std::string what = "what auto minimises: bytes (Poseidon's rule)";
   if (knows_times) {
     costs["time"] = CostKind::kTime;
-    what += ", or time: that of an iteration";
+    what +=
+        ", or time: that of an iteration, as links and layers are measured "
+        "or said to be";
   }
   AddChoice(app, "cost", rules.cost, costs, what);
   AddChoice(app, "wire", rules.wire,
@@ -144,7 +146,8 @@ void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune) {
 }
 
 void AddJobFlags(CLI::App& app, JobFlags& flags) {
-  AddPlanFlags(app, flags.rules);
+  flags.rules.cost = CostKind::kTime;
+  AddPlanFlags(app, flags.rules, /*knows_times=*/true);
   AddOverlapFlag(app, flags.options.overlap);
   AddFusionFlag(app, flags.options.fusion_bytes, flags.options.tune_fusion);
   AddQuorumFlags(app, flags.options);

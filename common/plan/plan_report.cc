@@ -201,6 +201,14 @@ absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
                                           std::vector<LayerSpec> layers,
                                           const PlanOptions& options) {
   NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(layers, options));
+  return MakePlanReport(std::move(model), batch, std::move(layers), options,
+                        std::move(plan));
+}
+
+absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
+                                          std::vector<LayerSpec> layers,
+                                          const PlanOptions& options,
+                                          Plan plan) {
   NEREUS_ASSIGN_OR_RETURN(
       Placement placement,
       Placement::Make(layers, static_cast<int>(options.cluster.servers)));

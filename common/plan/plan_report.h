@@ -53,6 +53,12 @@ absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
                                           std::vector<LayerSpec> layers,
                                           const PlanOptions& options);
 
+// The same, of a plan that is there. REQUIRES: it is one for these layers.
+absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
+                                          std::vector<LayerSpec> layers,
+                                          const PlanOptions& options,
+                                          Plan plan);
+
 // An aligned table for people, with totals and reasons, lines ended by '\n'.
 std::string FormatPlanText(const PlanReport& report);
 

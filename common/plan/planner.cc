@@ -147,4 +147,34 @@ absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
   return plan;
 }
 
+double PlanCost(absl::Span<const LayerSpec> layers, const PlanOptions& options,
+                absl::Span<const Route> routes) {
+  if (options.rules.cost == CostKind::kTime) {
+    const auto placement =
+        Placement::Make(layers, static_cast<int>(options.cluster.servers));
+    NEREUS_CHECK(placement.ok() && options.time.has_value());
+    return Timeline(layers, *placement, options.cluster, *options.time)
+        .Play(routes);
+  }
+  double bytes = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    int64_t elements = 0;
+    switch (routes[i].scheme) {
+      case Scheme::kServer:
+        elements =
+            ServerSchemeBothElements(layers[i].parameters, options.cluster);
+        break;
+      case Scheme::kFactor:
+        elements = FactorSchemeElements(layers[i], options.cluster);
+        break;
+      case Scheme::kRing:
+        elements = RingSchemeElements(layers[i].parameters, options.cluster);
+        break;
+    }
+    bytes += static_cast<double>(elements) *
+             static_cast<double>(WireBytes(routes[i].wire));
+  }
+  return bytes;
+}
+
 }  // namespace nereus

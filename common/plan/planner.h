@@ -70,6 +70,9 @@ struct PlanRules {
   // OK, or kInvalidArgument: what does not go together, and why.
   absl::Status Validate() const;
 
+  // Whether the cost decides anything.
+  bool choose() const { return servers_only.empty() && !forced.has_value(); }
+
   // "auto", or the forced scheme's name.
   std::string scheme_name() const;
 };
@@ -88,6 +91,14 @@ struct PlanOptions {
 // that is forced although all layers have to go through the servers.
 absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
                               const PlanOptions& options);
+
+// What a step costs by `routes`, which need not be the best, as
+// options.rules.cost counts: bytes that a node sends plus receives, by the
+// formulas of cost_model.h; or seconds.
+//
+// REQUIRES: a plan for the same arguments may be made.
+double PlanCost(absl::Span<const LayerSpec> layers, const PlanOptions& options,
+                absl::Span<const Route> routes);
 
 }  // namespace nereus
 

@@ -30,9 +30,16 @@ class Player {
         routes_(routes),
         out_(std::max(cluster.workers, cluster.servers), 0.0),
         in_(out_.size(), 0.0),
-        done_(layers.size(), 0.0) {}
+        done_(layers.size(), 0.0),
+        ready_(layers.size(), 0.0) {}
 
   double Play();
+  // After that.
+  std::vector<double> SyncSeconds() const {
+    std::vector<double> seconds = done_;
+    for (size_t i = 0; i < seconds.size(); ++i) seconds[i] -= ready_[i];
+    return seconds;
+  }
 
  private:
   enum class What { kBackward, kReady, kResult, kProduct };
@@ -68,8 +75,8 @@ class Player {
     const double frames = std::ceil(elements / kFrameElements);
     return (elements * static_cast<double>(WireBytes(wire)) +
             frames * kHeaderBytes) /
-               model_.rate +
-           frames * absl::ToDoubleSeconds(model_.message_time);
+               model_.link.rate +
+           frames * absl::ToDoubleSeconds(model_.link.message_time);
   }
   double ChunkSeconds(const Chunk& chunk) const {
     return Carry(static_cast<double>(chunk.length) * model_.share,
@@ -88,7 +95,7 @@ class Player {
     }
     return there;
   }
-  double latency() const { return absl::ToDoubleSeconds(model_.latency); }
+  double latency() const { return absl::ToDoubleSeconds(model_.link.latency); }
   double product_seconds(size_t layer) const {
     return absl::ToDoubleSeconds(model_.times[layer].backward) / 2 *
            static_cast<double>(workers_ - 1);
@@ -110,6 +117,7 @@ class Player {
   // By layer: when its round is done; with decoupled rounds, of a factor layer,
   // when its factors are there.
   std::vector<double> done_;
+  std::vector<double> ready_;  // By layer: when its gradient is there.
   // With decoupled rounds: what has been reduced, and when.
   std::vector<std::pair<double, const Chunk*>> reduced_;
   std::vector<double> ring_reduced_;
@@ -149,6 +157,7 @@ void Player::Backward(double now, size_t layer) {
 }
 
 void Player::Ready(double now, size_t layer) {
+  ready_[layer] = now;
   if (workers_ == 1 && routes_[layer].scheme != Scheme::kServer) {
     done_[layer] = now;
     return;
@@ -281,18 +290,10 @@ double Player::Play() {
 
 }  // namespace
 
-absl::Status TimeModel::Validate(absl::Span<const LayerSpec> layers) const {
-  if (times.size() != layers.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "times has ", times.size(), " layers, the model ", layers.size()));
-  }
+absl::Status LinkSpeed::Validate() const {
   if (!(rate > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("rate is ", rate, ", must be above 0"));
-  }
-  if (!(share > 0 && share <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("share is ", share, ", must be above 0 and at most 1"));
   }
   for (const auto& [name, value] : {std::pair{"latency", latency},
                                     std::pair{"message_time", message_time}}) {
@@ -304,8 +305,24 @@ absl::Status TimeModel::Validate(absl::Span<const LayerSpec> layers) const {
   return absl::OkStatus();
 }
 
-double Timeline::Play(absl::Span<const Route> routes) const {
-  return Player(layers_, placement_, cluster_, model_, routes).Play();
+absl::Status TimeModel::Validate(absl::Span<const LayerSpec> layers) const {
+  if (times.size() != layers.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "times has ", times.size(), " layers, the model ", layers.size()));
+  }
+  if (!(share > 0 && share <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("share is ", share, ", must be above 0 and at most 1"));
+  }
+  return link.Validate();
+}
+
+Timeline::Played Timeline::PlayLayers(absl::Span<const Route> routes) const {
+  Player player(layers_, placement_, cluster_, model_, routes);
+  Played played;
+  played.seconds = player.Play();
+  played.sync_seconds = player.SyncSeconds();
+  return played;
 }
 
 }  // namespace nereus

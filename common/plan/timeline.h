@@ -15,15 +15,23 @@
 
 namespace nereus {
 
+// Of a node's link: bytes a second, each way; what each frame takes; and what
+// it costs its sender and its receiver beside its bytes.
+struct LinkSpeed {
+  double rate = 0;
+  absl::Duration latency = absl::ZeroDuration();
+  absl::Duration message_time = absl::ZeroDuration();
+
+  // OK, or kInvalidArgument that names the field and its value.
+  absl::Status Validate() const;
+
+  bool operator==(const LinkSpeed&) const = default;
+};
+
 // What a job's iterations take time for, as measured or assumed.
 struct TimeModel {
   std::vector<LayerTime> times;  // By layer, of one worker.
-
-  // Of each node's link: bytes a second, each way; of each frame; and what each
-  // costs its sender and its receiver beside its bytes.
-  double rate = 0;
-  absl::Duration latency;
-  absl::Duration message_time;
+  LinkSpeed link;                // Of each node.
 
   // Rounds are gathered during the next forward (Overlap::kDecoupled).
   bool decoupled = false;
@@ -54,7 +62,17 @@ class Timeline {
 
   // Seconds from the end of one iteration to that of the next. `routes`: by
   // layer.
-  double Play(absl::Span<const Route> routes) const;
+  double Play(absl::Span<const Route> routes) const {
+    return PlayLayers(routes).seconds;
+  }
+
+  // The same, and for each layer the seconds from its gradient to what its
+  // round came to.
+  struct Played {
+    double seconds = 0;
+    std::vector<double> sync_seconds;
+  };
+  Played PlayLayers(absl::Span<const Route> routes) const;
 
  private:
   const absl::Span<const LayerSpec> layers_;

@@ -57,7 +57,7 @@ absl::Status Bad(absl::string_view field, uint64_t found,
 
 bool KnownKind(uint8_t kind) {
   return kind >= static_cast<uint8_t>(FrameKind::kHello) &&
-         kind <= static_cast<uint8_t>(FrameKind::kMean);
+         kind <= static_cast<uint8_t>(FrameKind::kProbe);
 }
 
 }  // namespace
@@ -94,6 +94,8 @@ absl::string_view FrameKindName(FrameKind kind) {
       return "sum";
     case FrameKind::kMean:
       return "mean";
+    case FrameKind::kProbe:
+      return "probe";
   }
   return "unknown";
 }

@@ -56,6 +56,8 @@ enum class FrameKind : uint8_t {
   kSum = 14,          // Worker -> the next on the ring: part of the sum of the
                       // gradients up to this worker's.
   kMean = 15,         // The same: part of the mean of all.
+  kProbe = 16,        // Worker -> server: measures the link. Server -> worker:
+                      // all frames of this train (round) are there.
 };
 
 absl::string_view FrameKindName(FrameKind kind);
@@ -77,6 +79,10 @@ inline constexpr uint8_t kValuesPart = 0;
 // (JobOptions::sparsity): the block was held back in the rounds before, so its
 // values have their momentum in them.
 inline constexpr uint8_t kResumedPart = 1;
+
+// The same of kProbe: more frames of the train follow, or none.
+inline constexpr uint8_t kMoreFollow = 0;
+inline constexpr uint8_t kLastOfTrain = 1;
 
 // The same of kVote and kVerdict.
 inline constexpr uint8_t kGood = 0;

@@ -115,6 +115,8 @@ absl::Status CheckSteps(const Job& job) {
   NEREUS_RETURN_IF_ERROR(CheckStep("first_step", job.first_step, 0));
   NEREUS_RETURN_IF_ERROR(
       CheckStep("checkpoint_round", job.checkpoint_round, kInitialRound));
+  NEREUS_RETURN_IF_ERROR(
+      CheckStep("switch_round", job.switch_round, kInitialRound));
   return CheckStep("contributions_before", job.contributions_before, 0);
 }
 
@@ -284,6 +286,14 @@ bool Job::IsCheckpoint(int64_t round) const {
   return round == checkpoint_round || (every > 0 && (round + 1) % every == 0);
 }
 
+bool Job::IsSaved(int64_t round) const {
+  return IsCheckpoint(round) || (hands_over() && round == switch_round);
+}
+
+bool Job::MaySwitchAfter(int64_t round) const {
+  return block_layer < 0 || BlocksIn(round + 1) == block_count();
+}
+
 WireType Job::WireOf(const FrameHeader& header) const {
   const auto layer = static_cast<int>(header.layer);
   const WireType wire = routes[layer].wire;
@@ -299,6 +309,9 @@ WireType Job::WireOf(const FrameHeader& header) const {
     case FrameKind::kSum:
     case FrameKind::kMean:
       return wire;
+    case FrameKind::kProbe:
+      return header.sender.role == Role::kWorker ? WireType::kFloat32
+                                                 : WireType::kNone;
     case FrameKind::kOwned:
     case FrameKind::kAggregate:
     case FrameKind::kCopy:

@@ -119,6 +119,10 @@ struct Job {
   // A checkpoint of this round was asked for; kInitialRound: of none.
   int64_t checkpoint_round = kInitialRound;
 
+  // The last round of this plan: workers begin no later step, so that the next
+  // epoch may have other routes; kInitialRound: there is none.
+  int64_t switch_round = kInitialRound;
+
   // The model's layers.
   absl::Span<const LayerSpec> model() const;
 
@@ -148,6 +152,21 @@ struct Job {
   // Whether a checkpoint is made of `round`: the shards save what they hold as
   // of it, and the first worker sends them what workers own.
   bool IsCheckpoint(int64_t round) const;
+
+  // Whether this epoch ends with switch_round, as far as is known.
+  bool switches() const { return switch_round != kInitialRound; }
+  // Whether the shards get all layers as of it: where the callers' optimizers
+  // run, workers own them by any plan.
+  bool hands_over() const {
+    return switches() && options.optimizer_place == OptimizerPlace::kServer;
+  }
+  // Whether the shards get what workers own as of `round`: for a checkpoint, or
+  // the next plan.
+  bool IsSaved(int64_t round) const;
+
+  // Whether routes may change between `round` and the next one: what workers
+  // hold back of a sparse layer belongs to its route.
+  bool MaySwitchAfter(int64_t round) const;
 
   // Whether workers vote on each step, and nothing is updated before.
   bool votes() const { return options.nan == NanPolicy::kSkip; }

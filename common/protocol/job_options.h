@@ -125,6 +125,10 @@ struct JobOptions {
   // of none.
   int64_t checkpoint_every = 0;
 
+  // Workers measure what layers and links take, and say so (Measured): for
+  // plans by time.
+  bool measure = false;
+
   // OK, or kInvalidArgument: what is out of range, or does not go together, and
   // why.
   absl::Status Validate() const;

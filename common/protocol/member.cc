@@ -17,6 +17,9 @@ void Member::OnSession(Outbox& out) {
     out.Add(SendMessage{Resume{start_->job->id, start_->self,
                                request_.incarnation, start_->job->epoch}});
     for (const LostPeer& lost : lost_peers_) out.Add(SendMessage{lost});
+    if (machine_->Report().settled) {
+      out.Add(SendMessage{Settled{start_->job->epoch}});
+    }
     if (leave_.has_value()) out.Add(SendMessage{*leave_});
     for (const auto& [shard, part] : parts_) out.Add(SendMessage{part});
     if (failure_.has_value()) out.Add(SendMessage{*failure_});

@@ -11,7 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/plan/compute_times.h"
 #include "common/plan/planner.h"
+#include "common/plan/timeline.h"
 #include "common/protocol/job.h"
 #include "common/protocol/peer.h"
 
@@ -32,6 +34,8 @@ namespace nereus {
 //     CheckpointPart          -->   a shard's share is on disk
 //                             <--   SetFusion, with JobOptions::tune_fusion
 //     FusionTimed             -->
+//     Measured                -->   with JobOptions::measure
+//     Settled                 -->   Job::switch_round is done
 //     Leave                   -->
 //                             <--   JobOver
 
@@ -112,6 +116,9 @@ struct MachineReport {
 
   // With NanPolicy::kSkip: the last ones that it has heard.
   std::vector<StepVerdict> verdicts;
+
+  // All that Job::switch_round comes to is here: nothing is under way.
+  bool settled = false;
 };
 
 // The answer to PrepareEpoch.
@@ -149,9 +156,21 @@ struct FusionTimed {
   double step_seconds = 0;
 };
 
+// MachineReport::settled is true from now on, until this epoch's end.
+struct Settled {
+  uint64_t epoch = 0;
+};
+
+// What a worker has measured of late.
+struct Measured {
+  std::vector<LayerTime> times;  // By layer of the model.
+  absl::Duration step_time;      // Of an iteration, all told.
+  LinkSpeed link;
+};
+
 using MemberMessage =
     std::variant<JoinRequest, Resume, Heartbeat, LostPeer, EpochReport, Leave,
-                 CheckpointPart, Failure, FusionTimed>;
+                 CheckpointPart, Failure, FusionTimed, Settled, Measured>;
 
 // Who is missing, for people.
 struct Waiting {

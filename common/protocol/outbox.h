@@ -114,6 +114,11 @@ struct LayerDone {
   bool skipped = false;
 };
 
+// The other side has all of a train of probes.
+struct ProbeAnswered {
+  int64_t train = 0;
+};
+
 // Write a checkpoint's share of this shard to disk, in the background, and tell
 // the coordinator what came of it (CheckpointPart).
 struct SaveCheckpoint {
@@ -147,8 +152,9 @@ struct EndMembership {
 using Action =
     std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues, ScaleValues,
                  RoundValues, AddNorm, HoldGradient, ChooseTravellers,
-                 UpdateParameters, MultiplyFactors, LayerDone, SaveCheckpoint,
-                 LoadCheckpoint, SendMessage, FollowEpoch, EndMembership>;
+                 UpdateParameters, MultiplyFactors, LayerDone, ProbeAnswered,
+                 SaveCheckpoint, LoadCheckpoint, SendMessage, FollowEpoch,
+                 EndMembership>;
 
 // The actions of one event, in the order in which they must be carried out.
 // Reused from event to event, so that it does not allocate in the long run.

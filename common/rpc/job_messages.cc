@@ -383,6 +383,8 @@ v1::Job ToProto(const Job& job,
   }
   message.set_checkpoint_every(job.options.checkpoint_every);
   message.set_checkpoint_round(job.checkpoint_round);
+  message.set_switch_round(job.switch_round);
+  message.set_measure(job.options.measure);
   message.set_backup(job.options.backup);
   for (const ShardHolders& holders : job.holders) {
     *message.add_holders() = ToProto(holders);
@@ -440,6 +442,8 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   }
   job.options.checkpoint_every = message.checkpoint_every();
   job.checkpoint_round = message.checkpoint_round();
+  job.switch_round = message.switch_round();
+  job.options.measure = message.measure();
   job.options.backup = message.backup();
   for (const v1::ShardHolders& holders : message.holders()) {
     job.holders.push_back(FromProto(holders));

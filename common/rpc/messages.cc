@@ -161,6 +161,7 @@ v1::EpochReport ReportToProto(const EpochReport& report) {
   for (const StepVerdict& verdict : report.report.verdicts) {
     *message.add_verdicts() = ToProto(verdict);
   }
+  message.set_settled(report.report.settled);
   return message;
 }
 
@@ -179,7 +180,34 @@ EpochReport ReportFromProto(const v1::EpochReport& message) {
   for (const v1::StepVerdict& verdict : message.verdicts()) {
     report.report.verdicts.push_back(FromProto(verdict));
   }
+  report.report.settled = message.settled();
   return report;
+}
+
+v1::Measured MeasuredToProto(const Measured& measured) {
+  v1::Measured message;
+  for (const LayerTime& time : measured.times) {
+    v1::Measured::LayerTime* added = message.add_times();
+    *added->mutable_forward() = DurationToProto(time.forward);
+    *added->mutable_backward() = DurationToProto(time.backward);
+  }
+  *message.mutable_step_time() = DurationToProto(measured.step_time);
+  message.set_rate(measured.link.rate);
+  *message.mutable_latency() = DurationToProto(measured.link.latency);
+  *message.mutable_message_time() = DurationToProto(measured.link.message_time);
+  return message;
+}
+
+Measured MeasuredFromProto(const v1::Measured& message) {
+  Measured measured;
+  for (const v1::Measured::LayerTime& time : message.times()) {
+    measured.times.push_back({DurationFromProto(time.forward()),
+                              DurationFromProto(time.backward())});
+  }
+  measured.step_time = DurationFromProto(message.step_time());
+  measured.link = {message.rate(), DurationFromProto(message.latency()),
+                   DurationFromProto(message.message_time())};
+  return measured;
 }
 
 v1::EpochStart StartToProto(const EpochStart& start) {
@@ -310,6 +338,10 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     proto.mutable_fusion_timed()->set_trial(timed->trial);
     proto.mutable_fusion_timed()->set_begun_step(timed->begun_step);
     proto.mutable_fusion_timed()->set_step_seconds(timed->step_seconds);
+  } else if (const auto* settled = std::get_if<Settled>(&message)) {
+    proto.mutable_settled()->set_epoch(settled->epoch);
+  } else if (const auto* measured = std::get_if<Measured>(&message)) {
+    *proto.mutable_measured() = MeasuredToProto(*measured);
   }
   return proto;
 }
@@ -347,6 +379,10 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
       return FusionTimed{timed.trial(), timed.begun_step(),
                          timed.step_seconds()};
     }
+    case v1::MemberMessage::kSettled:
+      return Settled{message.settled().epoch()};
+    case v1::MemberMessage::kMeasured:
+      return MeasuredFromProto(message.measured());
     case v1::MemberMessage::MESSAGE_NOT_SET:
       break;
   }

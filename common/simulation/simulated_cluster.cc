@@ -37,6 +37,7 @@ CoordinatorOptions SimulatedCluster::CoordinatorOptionsOf() const {
   made.rules = options.rules;
   made.job_options = options.job;
   made.lease = options.lease;
+  made.replan_interval = absl::ZeroDuration();
   made.has_checkpoints = options.has_disk;
   return made;
 }

@@ -252,6 +252,8 @@ class SimulatedCluster {
   void EndAtCoordinator(SessionId session);
   void Tick();
   void Beat(ProcessId process);
+  // What a worker says that it has measured: anything.
+  Measured DrawMeasured();
 
   bool Connected(ProcessId a, ProcessId b) const;
   bool CutsHere(ProcessId from, ProcessId to);
@@ -291,6 +293,8 @@ class SimulatedCluster {
   void Forward(Process& process, int layer);
   void Push(Process& process, int layer, Outbox& out);
   void OnLayerDone(Process& process, const LayerDone& done);
+  // For a new plan.
+  void OnFetchedAgain(Process& process, const LayerDone& done);
   void CheckOutcome(const Process& process, const LayerDone& done);
   void CheckSkipped(Process& process, const LayerDone& done);
   void Compare(const Process& process, int key, int64_t round, uint32_t sum);
@@ -363,7 +367,7 @@ class SimulatedCluster {
   };
   std::map<int64_t, Heard> skipped_;  // By step.
   // The same of what is in checkpoints, by layer and round.
-  std::map<std::pair<int, int64_t>, uint32_t> saved_sums_;
+  std::map<std::pair<int, int64_t>, std::set<uint32_t>> saved_sums_;
   // Of all parameters that any worker came to, dead or alive: the same.
   std::map<std::pair<int, int64_t>, std::set<uint32_t>> had_sums_;
   Outcome on_outcome_;

@@ -94,11 +94,11 @@ absl::Status SimulatedCluster::CheckCheckpoint(int64_t round) {
         const ChunkValues values,
         reader.ReadValues(index, 0, workload_.layers[layer].parameters,
                           OptimizerStateCount(options_.job.optimizer.rule)));
-    // Where the servers have them, workers had what the wire left of them.
-    if (!job().WorkersOwn(index)) {
-      RoundToWire(job().routes[layer].wire, values.parameters);
-    }
-    saved_sums_[{index, round}] = Checksum(values.parameters);
+    std::set<uint32_t>& sums = saved_sums_[{index, round}];
+    sums = {Checksum(values.parameters)};
+    // Where the servers had them, workers had what the wire left of them.
+    RoundToWire(job().routes[layer].wire, values.parameters);
+    sums.insert(Checksum(values.parameters));
     CheckSaved(index, round);
   }
   return absl::OkStatus();
@@ -110,7 +110,8 @@ void SimulatedCluster::CheckSaved(int layer, int64_t round) {
   if (had == had_sums_.end() || saved == saved_sums_.end()) return;
   // Should all who had it die, the others may do the round again without them;
   // what is saved stays as good a moment to go back to.
-  if (had->second.contains(saved->second)) return;
+  const auto was_had = [&](uint32_t sum) { return had->second.contains(sum); };
+  if (std::any_of(saved->second.begin(), saved->second.end(), was_had)) return;
   failure_.Update(absl::InternalError(
       absl::StrCat("the checkpoint of round ", round,
                    " has parameters of layer ", layer, " that nobody had")));

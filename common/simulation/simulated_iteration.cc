@@ -351,12 +351,11 @@ absl::StatusOr<IterationResult> SimulateIterations(
   NEREUS_RETURN_IF_ERROR(what_if.Validate());
   PlanOptions plan_options = what_if.plan;
   plan_options.rules = RulesFor(what_if.job, plan_options.rules);
-  plan_options.time = TimeModel{what_if.times,
-                                what_if.node_rate,
-                                what_if.latency,
-                                what_if.message_time,
-                                what_if.job.overlap == Overlap::kDecoupled,
-                                1 - what_if.job.sparsity};
+  plan_options.time =
+      TimeModel{what_if.times,
+                {what_if.node_rate, what_if.latency, what_if.message_time},
+                what_if.job.overlap == Overlap::kDecoupled,
+                1 - what_if.job.sparsity};
   NEREUS_ASSIGN_OR_RETURN(const Plan plan,
                           MakePlan(what_if.layers, plan_options));
   if (!what_if.job.tune_fusion) return SimulateWith(what_if, plan, progress);

@@ -1,5 +1,6 @@
 // The sessions between a simulated cluster's processes and its coordinator.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <variant>
 
@@ -206,6 +207,18 @@ void SimulatedCluster::Tick() {
   }
   if (MustWait()) disturbed_at_ = events_.now();
   events_.After(kTickInterval, [this] { Tick(); });
+}
+
+Measured SimulatedCluster::DrawMeasured() {
+  Measured measured;
+  measured.times.resize(workload_.layers.size());
+  for (LayerTime& time : measured.times) {
+    time = {Draw(absl::Milliseconds(2)), Draw(absl::Milliseconds(2))};
+  }
+  measured.step_time = absl::Milliseconds(1) + Draw(absl::Seconds(1));
+  measured.link = {std::pow(10.0, 4 + 6 * random_.Uniform()),
+                   Draw(absl::Milliseconds(100)), Draw(absl::Milliseconds(10))};
+  return measured;
 }
 
 void SimulatedCluster::Beat(ProcessId process) {

@@ -45,7 +45,7 @@ SimulatedTrainer::SimulatedTrainer(const TrainerProgram* program, int rank,
 
 void SimulatedTrainer::BeginStep() {
   ++step_;
-  NEREUS_CHECK(machine_.BeginStep(step_)) << "step " << step_;
+  NEREUS_CHECK(machine_.BeginStep(step_, outbox_)) << "step " << step_;
   progress_[step_ % 2] = {layers(), absl::ZeroDuration()};
   device_free_at_ = std::max(device_free_at_, events_->now()) + delay_;
   if (step_ % program_->job->worker_count() == rank_) {

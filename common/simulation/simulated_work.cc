@@ -69,7 +69,10 @@ void SimulatedCluster::TryStep(Process& process) {
     Execute(process, out);
   }
   if (process.left || process.step >= steps_wanted_) return;
-  if (!process.worker->BeginStep(process.step)) return;
+  Outbox out;
+  const bool begins = process.worker->BeginStep(process.step, out);
+  Execute(process, out);
+  if (!begins) return;
   // Each worker another one, at any step: nothing but the time depends on it.
   if (options_.job.tune_fusion) {
     process.worker->SetFusion(
@@ -98,7 +101,11 @@ void SimulatedCluster::BeginForward(Process& process) {
   const int64_t next = process.step + 1;
   const bool goes_on = next < steps_wanted_ && !process.leave_soon;
   // If it may not, it is tried again when the layers are done.
-  if (goes_on) process.worker->BeginStep(next);
+  if (goes_on) {
+    Outbox out;
+    process.worker->BeginStep(next, out);
+    Execute(process, out);
+  }
   Forward(process, 0);
 }
 
@@ -141,6 +148,7 @@ void SimulatedCluster::Push(Process& process, int layer, Outbox& out) {
 }
 
 void SimulatedCluster::OnLayerDone(Process& process, const LayerDone& done) {
+  if (done.round < process.step) return OnFetchedAgain(process, done);
   NEREUS_CHECK(done.round == process.step)
       << "layer " << done.layer << " is done with round " << done.round
       << " in step " << process.step;
@@ -148,6 +156,19 @@ void SimulatedCluster::OnLayerDone(Process& process, const LayerDone& done) {
   CheckSkipped(process, done);
   CheckOutcome(process, done);
   if (--process.layers_left == 0) OnStepDone(process);
+}
+
+void SimulatedCluster::OnFetchedAgain(Process& process, const LayerDone& done) {
+  const uint32_t sum = Checksum(process.parameters[done.layer]);
+  const bool same =
+      std::exchange(process.sums[done.layer], sum) == sum ||
+      options_.rules.wire != WireType::kFloat32;  // Workers get them rounded.
+  if (!same) {
+    failure_.Update(absl::InternalError(
+        absl::StrCat("layer ", done.layer, ", round ", done.round, ", worker ",
+                     process.rank, ": another plan begins with other values")));
+  }
+  if (process.idle) TryStep(process);
 }
 
 void SimulatedCluster::CheckSkipped(Process& process, const LayerDone& done) {
@@ -239,6 +260,9 @@ void SimulatedCluster::OnStepDone(Process& process) {
   if (optimizes && !process.skipped && position >= 0 &&
       process.step >= job.workers[position].first_step) {
     UpdateParameters(process);
+  }
+  if (job.options.measure && random_.Chance(0.5)) {
+    ToCoordinator(process.id, DrawMeasured());
   }
   ++process.step;
   process.fetching = false;

@@ -139,6 +139,8 @@ void MachineDriver::Execute() {
       Broadcast(broadcast->frame);
     } else if (const auto* done = std::get_if<LayerDone>(&action)) {
       events_.layer_done(*done);
+    } else if (const auto* probed = std::get_if<ProbeAnswered>(&action)) {
+      if (events_.probed != nullptr) events_.probed(*probed);
     } else if (const auto* message = std::get_if<SendMessage>(&action)) {
       events_.send_message(message->message);
     } else if (const auto* follow = std::get_if<FollowEpoch>(&action)) {
@@ -202,7 +204,9 @@ void MachineDriver::Follow(std::shared_ptr<const EpochStart> start) {
 }
 
 void MachineDriver::Count(Counters& counters, const Frame& frame) {
-  if (frame.header.layer >= counters.size()) return;
+  const bool counts = frame.header.layer < counters.size() &&
+                      frame.header.kind != FrameKind::kProbe;
+  if (!counts) return;
   std::atomic<int64_t>& counter = counters[frame.header.layer];
   counter.store(counter.load(std::memory_order_relaxed) + kFrameHeaderBytes +
                     frame.payload.bytes(),

@@ -28,6 +28,7 @@ class MachineDriver final : private FrameHandler {
     // The member has entered an epoch, and its machine as well.
     std::function<void(const std::shared_ptr<const EpochStart>&)> entered;
     std::function<void(const absl::Status&)> ended;
+    std::function<void(const ProbeAnswered&)> probed = nullptr;  // Workers.
     // Shards: what goes to disk and comes from it, see outbox.h. The second one
     // may wait, since nothing can be done before.
     std::function<void(const SaveCheckpoint&)> save;

@@ -89,6 +89,43 @@ absl::Status CheckRoutes(const PlanReport& plan,
   return absl::OkStatus();
 }
 
+// Whether the job's plan follows what its workers measure.
+bool PlansByTime(const LocalOptions& options) {
+  const PlanRules rules = RulesFor(options.job, options.rules);
+  return rules.cost == CostKind::kTime && rules.choose() &&
+         !options.job.deterministic;
+}
+
+// Empty: the bytes are predicted.
+std::string WhyNotPredicted(const LocalOptions& options) {
+  if (options.job.sparsity > 0) {
+    return "where the blocks lie that travel is not known beforehand";
+  }
+  if (PlansByTime(options)) {
+    return "plans by time may change while a job runs, so none are predicted";
+  }
+  return "";
+}
+
+absl::StatusOr<PlanReport> PlanOf(const LocalOptions& options,
+                                  const std::vector<LayerSpec>& layers,
+                                  const std::vector<WorkerResult>& workers) {
+  PlanOptions plan_options;
+  plan_options.cluster = {options.workers, options.servers};
+  plan_options.rules = RulesFor(options.job, options.rules);
+  plan_options.rules.cost = CostKind::kBytes;  // The first plan of any job.
+  NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(layers, plan_options));
+  plan_options.rules.cost = options.rules.cost;
+  if (PlansByTime(options)) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      plan.routes[i].scheme = workers[0].layers[i].scheme;
+      plan.explanations[i].reason = workers[0].layers[i].reason;
+    }
+  }
+  return MakePlanReport(options.model, options.batch, layers, plan_options,
+                        std::move(plan));
+}
+
 std::vector<int64_t> MeasuredBytes(const LocalReport& report) {
   std::vector<WideInteger> nodes(
       std::max(report.options.workers, report.options.servers));
@@ -209,10 +246,8 @@ std::string FormatTraffic(const LocalReport& report) {
                         " processes were started again");
   }
   const int64_t measured = report.busiest_bytes_measured();
-  if (report.options.job.sparsity > 0) {
-    return absl::StrCat(measured,
-                        " bytes measured; where the blocks lie that "
-                        "travel is not known beforehand");
+  if (const std::string why = WhyNotPredicted(report.options); !why.empty()) {
+    return absl::StrCat(measured, " bytes measured; ", why);
   }
   const int64_t predicted = report.busiest_bytes_predicted();
   std::string text =
@@ -299,12 +334,7 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
                                             int restarts) {
   NEREUS_RETURN_IF_ERROR(SortAndCheck(options, restarts, workers));
   NEREUS_ASSIGN_OR_RETURN(std::vector<LayerSpec> layers, AgreedLayers(workers));
-  PlanOptions plan_options;
-  plan_options.cluster = {options.workers, options.servers};
-  plan_options.rules = RulesFor(options.job, options.rules);
-  NEREUS_ASSIGN_OR_RETURN(PlanReport plan,
-                          MakePlanReport(options.model, options.batch,
-                                         std::move(layers), plan_options));
+  NEREUS_ASSIGN_OR_RETURN(PlanReport plan, PlanOf(options, layers, workers));
   NEREUS_RETURN_IF_ERROR(CheckRoutes(plan, workers));
 
   LocalReport report{options, std::move(plan), std::move(workers)};
@@ -317,7 +347,7 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
   SetMeans(report);
   if (restarts > 0) return report;
   report.node_bytes_measured = MeasuredBytes(report);
-  if (options.job.sparsity == 0) {
+  if (WhyNotPredicted(options).empty()) {
     report.node_bytes_predicted = PredictedBytes(report);
   }
   return report;
@@ -367,7 +397,7 @@ std::string FormatLocalJson(const LocalReport& report) {
                      {"bytes_predicted", std::move(predicted)}});
   }
   OrderedJson predicted;  // null
-  if (report.options.job.sparsity == 0) {
+  if (!report.node_bytes_predicted.empty()) {
     predicted = report.busiest_bytes_predicted();
   }
   const OrderedJson json = {

@@ -40,7 +40,7 @@ struct LocalReport {
   // What each node sent plus received in the whole run, the distribution of the
   // initial parameters included. Node i is worker i and shard i, as far as they
   // exist; what these two exchange is inside the node and not counted. With
-  // sparsity nothing is predicted.
+  // sparsity, or plans by time, nothing is predicted.
   std::vector<int64_t> node_bytes_measured = {};
   std::vector<int64_t> node_bytes_predicted = {};
 
@@ -70,7 +70,7 @@ std::string FormatLocalText(const LocalReport& report);
 //    "workers": [the workers' own reports],
 //    "plan": FormatPlanJson's, "settings": {the options}}
 // The two node_bytes are the busiest node's; what is predicted is null with
-// sparsity.
+// sparsity or plans by time. The plan is the last one.
 std::string FormatLocalJson(const LocalReport& report);
 
 // One line about a job under way, without '\n': the slowest worker's epoch and

@@ -32,7 +32,8 @@ from hosts import Hosts
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 CONTROL_PORT = 7700
 WARM_UP = 3  # Steps that do not count.
-TUNING = 400  # The same, where fusion is tuned.
+TUNING = 400  # The same, where fusion is tuned,
+PLANNING = 30  # or workers measure first what the plan is made by.
 LIMIT = 300  # Seconds for one run.
 
 # name, kind, m, n, parameters, rows per sample
@@ -62,6 +63,8 @@ EQUAL = [vector(f"layer{i}", 400_000) for i in range(20)]
 SMALL = [vector(f"layer{i}", 1024) for i in range(160)]
 
 
+# Of two chunks: two of four servers have something to do.
+ONE = [vector("layer", 1_048_576)]
 FEW = [vector(f"layer{i}", 100_000) for i in range(8)]
 
 
@@ -97,6 +100,10 @@ def cases():
                                       "--dense-steps=0", "--block=32768"]
              for scheme in ("server", "ring")
              for sparsity in (0, 0.5, 0.9)}, 0),
+        "plan": Case(
+            "one layer of 4 MB, of two chunks", ONE, 1, 0.01, 0.02,
+            {"server": ["--scheme=server"], "ring": ["--scheme=ring"],
+             "by-bytes": ["--cost=bytes"], "by-time": ["--cost=time"]}, 0),
         "quorum": Case(
             "8 layers of 400 KB, another worker 0.3 s late in each step", FEW,
             1, 0.1, 0.2,
@@ -191,9 +198,10 @@ class Job:
 def measure(hosts, case, flags, steps):
     """Seconds of all steps that count."""
     warm_up = WARM_UP
-    if "--fusion=auto" in flags:
-        steps += TUNING
-        warm_up += TUNING
+    for flag, more in (("--fusion=auto", TUNING), ("--cost=time", PLANNING)):
+        if flag in flags:
+            steps += more
+            warm_up += more
     with tempfile.TemporaryDirectory() as folder:
         job = Job(hosts, case, flags, steps, folder)
         try:

@@ -24,7 +24,7 @@ constexpr double kHeader = 16;
 TimeModel Model(std::vector<LayerTime> times, double rate = kRate) {
   TimeModel model;
   model.times = std::move(times);
-  model.rate = rate;
+  model.link.rate = rate;
   return model;
 }
 
@@ -71,8 +71,8 @@ TEST(TimelineTest, ARingMovesASegmentAtATime) {
   TimeModel model = Model({Seconds(1, 2)});
   EXPECT_EQ(Play(layers, {4, 4}, model, Scheme::kRing),
             3 + 6 * (100 + kHeader));
-  model.latency = absl::Seconds(2);
-  model.message_time = absl::Seconds(1);
+  model.link.latency = absl::Seconds(2);
+  model.link.message_time = absl::Seconds(1);
   EXPECT_EQ(Play(layers, {4, 4}, model, Scheme::kRing),
             3 + 6 * (100 + kHeader + 1 + 2));
 }
@@ -106,7 +106,7 @@ TEST(TimelineTest, DecoupledRoundsAreGatheredDuringForward) {
   TimeModel model = Model(times);
   const double step = 100;
   const double reduce = 10000 + 2 * kHeader;  // Of a layer, by two workers.
-  model.rate = kRate * reduce / (4 * step / 2) / 2;
+  model.link.rate = kRate * reduce / (4 * step / 2) / 2;
   const double coupled = Play(layers, {2, 2}, model, Scheme::kRing);
   model.decoupled = true;
   const double decoupled = Play(layers, {2, 2}, model, Scheme::kRing);
@@ -164,12 +164,12 @@ TEST(TimelineTest, SaysWhatIsWrongWithAModel) {
   };
   EXPECT_THAT(refusal([](TimeModel& model) { model.times.clear(); }),
               HasSubstr("times has 0 layers, the model 1"));
-  EXPECT_THAT(refusal([](TimeModel& model) { model.rate = 0; }),
+  EXPECT_THAT(refusal([](TimeModel& model) { model.link.rate = 0; }),
               HasSubstr("rate is 0"));
   EXPECT_THAT(refusal([](TimeModel& model) { model.share = 0; }),
               HasSubstr("share is 0"));
   EXPECT_THAT(
-      refusal([](TimeModel& model) { model.latency = -absl::Seconds(1); }),
+      refusal([](TimeModel& model) { model.link.latency = -absl::Seconds(1); }),
       HasSubstr("latency is -1s"));
 }
 

@@ -597,8 +597,8 @@ TEST(FrameFuzzTest, AWorkerDigestsEpochsAndWhateverItAccepts) {
         if (job->PositionOf(1) < 0) continue;
         for (const int layer : {0, 1}) {
           const int64_t round = worker.machine.syncer(layer).done_round() + 1;
-          worker.machine.BeginStep(round);
           Outbox out;
+          worker.machine.BeginStep(round, out);
           absl::Status status;  // It may wait for the last one, or be fetching.
           if (layer == 0) {
             status = worker.machine.OnPush(

@@ -55,6 +55,13 @@ CheckpointPart SomePart() {
   return {5, 3, 12, "shard-0", 1234, 0xdeadbeef, "the disk is full"};
 }
 
+Measured SomeMeasured() {
+  return {{{absl::Milliseconds(2), absl::Milliseconds(3)},
+           {absl::ZeroDuration(), absl::Microseconds(7)}},
+          absl::Seconds(1.5),
+          {125e6, absl::Microseconds(90), absl::Microseconds(3)}};
+}
+
 EpochReport SomeReport() {
   EpochReport report;
   report.target = 7;
@@ -64,6 +71,7 @@ EpochReport SomeReport() {
   report.report.peer_layers = {{1, 11, 2}};
   report.report.closed_rounds = {{0, 11}, {3, 12}};
   report.report.verdicts = {{11, true}, {12, false}};
+  report.report.settled = true;
   return report;
 }
 
@@ -82,6 +90,8 @@ EpochStart SomeStart() {
     job.owner = 1;
     job.options.checkpoint_every = 5;
     job.checkpoint_round = 22;
+    job.switch_round = 23;
+    job.options.measure = true;
     job.options.backup = true;
     job.holders = {{1, 0, false}, {1, 0, true}};
   });
@@ -137,6 +147,8 @@ void CheckConverted(const LostPeer& lost) { ExpectRank(lost.peer); }
 void CheckConverted(const Heartbeat&) {}
 void CheckConverted(const EpochReport&) {}
 void CheckConverted(const Leave&) {}
+void CheckConverted(const Settled&) {}
+void CheckConverted(const Measured&) {}
 void CheckConverted(const CheckpointPart&) {}
 void CheckConverted(const Failure&) {}
 void CheckConverted(const FusionTimed&) {}  // FusionTuning::Check.
@@ -286,6 +298,8 @@ TEST(MessagesFuzzTest, LostPeer) {
   FuzzMember(LostPeer{5, PeerId::Worker(0), "reset"});
 }
 TEST(MessagesFuzzTest, EpochReport) { FuzzMember(SomeReport()); }
+TEST(MessagesFuzzTest, Settled) { FuzzMember(Settled{5}); }
+TEST(MessagesFuzzTest, Measured) { FuzzMember(SomeMeasured()); }
 TEST(MessagesFuzzTest, Leave) { FuzzMember(Leave{12}); }
 
 TEST(MessagesFuzzTest, Waiting) { FuzzCoordinator(Waiting{"1 of 2 workers"}); }
@@ -431,6 +445,18 @@ TEST(MessagesTest, EverySeatIsAMembersAndEveryMemberHasOne) {
   }
 }
 
+TEST(MessagesTest, WhatAPlanNeedsSurvives) {
+  const auto report = FromProto(ToProto(MemberMessage(SomeReport())));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(std::get<EpochReport>(*report).report.settled);
+
+  const auto measured = FromProto(ToProto(MemberMessage(SomeMeasured())));
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  EXPECT_EQ(std::get<Measured>(*measured).times, SomeMeasured().times);
+  EXPECT_EQ(std::get<Measured>(*measured).link, SomeMeasured().link);
+  EXPECT_EQ(std::get<Measured>(*measured).step_time, absl::Seconds(1.5));
+}
+
 TEST(MessagesTest, NewFieldsAreThereAgain) {
   const auto join = FromProto(ToProto(MemberMessage(SomeJoin())));
   ASSERT_TRUE(join.ok()) << join.status();
@@ -467,6 +493,8 @@ TEST(MessagesTest, NewFieldsAreThereAgain) {
   const Job& job = *std::get<EpochStart>(*start).job;
   EXPECT_EQ(job.options.checkpoint_every, 5);
   EXPECT_EQ(job.checkpoint_round, 22);
+  EXPECT_EQ(job.switch_round, 23);
+  EXPECT_TRUE(job.options.measure);
   EXPECT_TRUE(job.options.backup);
   EXPECT_EQ(job.holders, SomeStart().job->holders);
 

@@ -21,7 +21,7 @@ nlohmann::json TrainOnMnist(const std::string& directory,
       absl::StrCat(testing::TempDir(), "/report_", scheme, ".json");
   ProgramRun run({"server/admin/nereusctl", "local", "--workers=4",
                   "--servers=2", "--data=" + directory, "--scheme=" + scheme,
-                  "--json=" + path});
+                  "--cost=bytes", "--json=" + path});
   EXPECT_EQ(run.Finish(absl::Minutes(7)), 0) << run.error();
   std::ifstream file(path);
   return nlohmann::json::parse(file, /*cb=*/nullptr,

@@ -172,7 +172,7 @@ TEST_F(LocalTest, MovesExactlyThePredictedBytes) {
     SCOPED_TRACE(scheme);
     ASSERT_NO_FATAL_FAILURE(
         Start({"--workers=3", "--servers=2", "--model=mlp", "--limit=400",
-               "--epochs=1", absl::StrCat("--scheme=", scheme),
+               "--epochs=1", absl::StrCat("--scheme=", scheme), "--cost=bytes",
                absl::StrCat("--json=", json_)}));
     ASSERT_EQ(run_->Finish(), 0) << run_->error();
     const nlohmann::json report = ReadReport();

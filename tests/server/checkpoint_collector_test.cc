@@ -27,9 +27,7 @@ class CheckpointCollectorTest : public testing::Test {
   // Whether the checkpoint of `round` was completed by that; no other one.
   bool Add(int slot, int64_t round, const Buffer& parameters,
            const Buffer& state) {
-    Outbox out;
-    collector_.Add(slot, round, parameters, state, out);
-    return Saved(out, round);
+    return Saved(collector_.Add(slot, round, parameters, state), round);
   }
   bool Add(int slot, int64_t round) {
     const int64_t elements = SomeChunks()[slot].length;
@@ -43,8 +41,10 @@ class CheckpointCollectorTest : public testing::Test {
     const Buffer scratch =
         FloatBuffer({begin, begin + FrameGrid(kOwned).Length(frame)});
     Outbox out;
-    collector_.AddFrame(2, round, part, frame, scratch, out);
-    return Saved(out, round);
+    const auto collected =
+        collector_.AddFrame(2, round, part, frame, scratch, out);
+    Carry(out);
+    return Saved(collected, round);
   }
   bool AddFrames(int64_t round) {
     bool saved = false;
@@ -57,17 +57,16 @@ class CheckpointCollectorTest : public testing::Test {
     return IntegerValues(kOwned, round * 10 + part);
   }
 
-  bool Saved(Outbox& out, int64_t round) {
-    const Effects effects = Carry(out);
-    if (effects.saves.empty()) return false;
-    EXPECT_THAT(effects.saves, SizeIs(1));
-    saved_ = effects.saves[0];
+  bool Saved(const std::optional<CheckpointCollector::Collected>& collected,
+             int64_t round) {
+    if (!collected.has_value()) return false;
+    saved_ = *collected;
     EXPECT_EQ(saved_.round, round);
     return true;
   }
 
-  CheckpointCollector collector_{/*shard=*/0, SomeChunks(), /*state_arrays=*/1};
-  SaveCheckpoint saved_;
+  CheckpointCollector collector_{SomeChunks(), /*state_arrays=*/1};
+  CheckpointCollector::Collected saved_;
 };
 
 TEST_F(CheckpointCollectorTest, IsCompleteWithTheLastChunkWhicheverThatIs) {
@@ -107,7 +106,7 @@ TEST_F(CheckpointCollectorTest, KeepsValuesByReference) {
   EXPECT_EQ(saved_.values[0].parameters.data(), parameters.data());
   EXPECT_EQ(saved_.values[0].state.data(), state.data());
   // Nothing is kept of what was handed out.
-  saved_ = SaveCheckpoint();
+  saved_ = {};
   EXPECT_TRUE(parameters.unique());
   EXPECT_TRUE(state.unique());
 }
@@ -196,16 +195,15 @@ TEST_F(CheckpointCollectorTest, AnOldRoundDoesNotEndTwoNewerOnes) {
 }
 
 TEST(CheckpointCollectorStateTest, WithoutStateThereIsOnePart) {
-  CheckpointCollector collector(/*shard=*/0, {{0, 0, 0, 2, 0}},
-                                /*state_arrays=*/0);
+  CheckpointCollector collector({{0, 0, 0, 2, 0}}, /*state_arrays=*/0);
   EXPECT_EQ(collector.parts(), 1);
   Outbox out;
-  collector.AddFrame(0, 0, 0, 0, FloatBuffer({1, 2}), out);
-  const Effects effects = Carry(out);
-  ASSERT_THAT(effects.saves, SizeIs(1));
-  EXPECT_THAT(FloatsOf(effects.saves[0].values[0].parameters),
-              ElementsAre(1, 2));
-  EXPECT_THAT(FloatsOf(effects.saves[0].values[0].state), IsEmpty());
+  const auto collected =
+      collector.AddFrame(0, 0, 0, 0, FloatBuffer({1, 2}), out);
+  Carry(out);
+  ASSERT_TRUE(collected.has_value());
+  EXPECT_THAT(FloatsOf(collected->values[0].parameters), ElementsAre(1, 2));
+  EXPECT_THAT(FloatsOf(collected->values[0].state), IsEmpty());
 }
 
 }  // namespace

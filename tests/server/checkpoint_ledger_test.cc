@@ -198,6 +198,23 @@ TEST(CheckpointLedgerTest, AnEpochMayEndWhileACheckpointIsWritten) {
   EXPECT_EQ(record->files[1].name, "file-1-6");
 }
 
+TEST(CheckpointLedgerTest, ThePlanMayChangeWhileACheckpointIsWritten) {
+  const JobPtr job = SomeJob();
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*job, /*restarted=*/false);
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 5, 0)).has_value());
+  const JobPtr next = EpochAfter(*job, [](Job& made) {
+    made.workers = {{0, 5}, {1, 5}};
+    made.base_round = 4;
+    made.first_step = 5;
+    made.contributions_before = 10;
+  });
+  ledger.OnEpoch(*next, /*restarted=*/false);
+  const auto record = ledger.OnPart(*next, PartOf(3, 5, 1));
+  ASSERT_TRUE(record.has_value());
+  EXPECT_EQ(record->contributions, 8);
+}
+
 class RestartedLedgerTest : public testing::Test {
  protected:
   // Round 3 is whole; shard 0 has written round 5 when the job goes back, and

@@ -62,6 +62,57 @@ TEST(ServerMachineTest, ItsOldestOpenRoundIsOneOfThoseItServes) {
   EXPECT_EQ(machine.oldest_open_round()->round, kInitialRound);
 }
 
+Frame Probe(const Job& job, uint8_t part, int64_t train,
+            const std::vector<float>& values) {
+  const PeerId sender = PeerId::Worker(0);
+  Frame probe{MakeHeader(job, sender, FrameKind::kProbe, 0, 0, train),
+              FloatBuffer(values)};
+  probe.header.part = part;
+  probe.header.wire = WireType::kFloat32;
+  probe.header.payload_bytes = static_cast<uint32_t>(probe.payload.bytes());
+  return probe;
+}
+
+TEST(ServerMachineTest, AnswersTheLastFrameOfATrainOfProbes) {
+  JobOptions options;
+  options.measure = true;
+  const JobPtr job = TestJob(2, 1, {VectorLayer("a", 2)}, options);
+  ServerMachine machine(job, 0);
+  const PeerId worker = PeerId::Worker(0);
+  const Effects first =
+      DeliverAll(machine, worker, {Probe(*job, kMoreFollow, 7, {0, 0})});
+  EXPECT_THAT(first.sent, IsEmpty());
+  const Effects last =
+      DeliverAll(machine, worker, {Probe(*job, kLastOfTrain, 7, {0, 0})});
+  ASSERT_THAT(last.sent, SizeIs(1));
+  EXPECT_EQ(last.sent[0].to, worker);
+  EXPECT_EQ(last.sent[0].frame.header.kind, FrameKind::kProbe);
+  EXPECT_EQ(last.sent[0].frame.header.round, 7);
+  EXPECT_EQ(last.sent[0].frame.header.payload_bytes, 0u);
+
+  // One that sends nothing but probes is owed so many answers at most.
+  int64_t answered = 1;
+  Effects more;
+  do {
+    more = DeliverAll(machine, worker, {Probe(*job, kLastOfTrain, 8, {})});
+    answered += static_cast<int64_t>(more.sent.size());
+  } while (!more.sent.empty() && answered < 1000000);
+  EXPECT_EQ(answered, 65536);
+
+  Frame wrong = Probe(*job, kLastOfTrain, 7, {});
+  wrong.header.part = 2;
+  EXPECT_FALSE(Deliver(machine, worker, wrong).ok());
+}
+
+TEST(ServerMachineTest, ProbesAreForJobsThatMeasure) {
+  const JobPtr job = TestJob(2, 1, {VectorLayer("a", 2)});
+  ServerMachine machine(job, 0);
+  const auto refused =
+      Deliver(machine, PeerId::Worker(0), Probe(*job, kLastOfTrain, 7, {}));
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("workers that measure send probes"));
+}
+
 // Two workers, a layer on each of two servers, and a vote on each step.
 class VotingServerTest : public testing::Test {
  protected:

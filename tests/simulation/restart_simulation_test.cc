@@ -43,6 +43,7 @@ TEST(RestartSimulationTest, ALostShardCostsTheStepsSinceTheLastCheckpoint) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DurableJob(seed);
     options.job.checkpoint_every = 3;
+    options.rules.cost = CostKind::kBytes;  // Its base is the checkpoint's.
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     ASSERT_TRUE(cluster.RunSteps(5).ok());
     cluster.AdvanceBy(absl::Seconds(1));
@@ -60,8 +61,9 @@ TEST(RestartSimulationTest, ALostShardCostsTheStepsSinceTheLastCheckpoint) {
 TEST(RestartSimulationTest, TrainingGoesOnWhileTheCoordinatorIsAway) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedCluster cluster(DurableJob(seed),
-                             RandomWorkload(MixedLayers(), seed));
+    SimulatedClusterOptions options = DurableJob(seed);
+    options.rules.cost = CostKind::kBytes;  // Plans do not change.
+    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.CrashCoordinator();
     absl::Status status = cluster.RunSteps(6);
@@ -81,8 +83,9 @@ TEST(RestartSimulationTest, TrainingGoesOnWhileTheCoordinatorIsAway) {
 TEST(RestartSimulationTest, ACoordinatorThatStoodStillCountsNobodyAsDead) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedCluster cluster(DurableJob(seed),
-                             RandomWorkload(MixedLayers(), seed));
+    SimulatedClusterOptions options = DurableJob(seed);
+    options.rules.cost = CostKind::kBytes;  // Plans do not change.
+    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.PauseCoordinator(absl::Seconds(6));
     cluster.AdvanceBy(absl::Seconds(1));
@@ -99,6 +102,7 @@ TEST(RestartSimulationTest, ACheckpointThatIsAskedForIsMade) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DurableJob(seed);
     options.job.checkpoint_every = 0;
+    options.rules.cost = CostKind::kBytes;  // No epoch that would make another.
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.AdvanceBy(absl::Seconds(1));

@@ -60,6 +60,7 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
     options.job.dense_steps = static_cast<int64_t>(random.Below(5));
     options.job.optimizer.rule = UpdateRule::kSgd;
     options.job.optimizer_place = OptimizerPlace::kServer;
+    if (options.rules.cost == CostKind::kTime) return options;
     options.rules.forced = random.Chance(0.5) ? Scheme::kServer : Scheme::kRing;
   }
   return options;

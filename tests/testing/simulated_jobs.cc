@@ -52,6 +52,11 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
   options.job.tune_fusion =
       options.job.fusion_bytes != kNoFusion && random.Chance(0.3);
   if (random.Chance(0.4)) options.rules.wire = kWireTypes[random.Below(3)];
+  if (random.Chance(0.3)) {
+    // Plans change, as workers say that they have measured this and that.
+    options.rules.forced.reset();
+    options.rules.cost = CostKind::kTime;
+  }
   return options;
 }
 

@@ -48,6 +48,21 @@ absl::Status ToyWorker::Step(int64_t step) {
     return absl::InternalError(
         absl::StrCat("step ", begun.step, " began, not step ", step));
   }
+  return Do(begun);
+}
+
+absl::StatusOr<int64_t> ToyWorker::NextStep() {
+  NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, client_->BeginStep());
+  NEREUS_RETURN_IF_ERROR(Do(begun));
+  schemes_.clear();
+  for (const LayerReport& layer : client_->layer_reports()) {
+    schemes_.push_back(layer.scheme);
+  }
+  return begun.step;
+}
+
+absl::Status ToyWorker::Do(const StepInfo& begun) {
+  const int64_t step = begun.step;
   loss_scale_ = begun.loss_scale;
   for (int i = static_cast<int>(layers_.size()) - 1; i >= 0; --i) {
     NEREUS_RETURN_IF_ERROR(Push(i, step));

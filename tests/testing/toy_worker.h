@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,8 @@ class ToyWorker {
 
   absl::Status Connect(const ClientOptions& options);
   absl::Status Step(int64_t step);
+  // Whichever step is next.
+  absl::StatusOr<int64_t> NextStep();
   absl::Status Train(const ClientOptions& options, int64_t steps);
 
   // Waits for each layer alone, in the next forward, and for the last step not
@@ -35,6 +38,8 @@ class ToyWorker {
   // Its gradients overflow if the loss is multiplied by more than this.
   void set_loss_scale_max(float scale) { loss_scale_max_ = scale; }
   const std::vector<int64_t>& skipped() const { return skipped_; }
+  // How the layer went when the last step was done.
+  const std::string& last_scheme(int layer) const { return schemes_[layer]; }
 
   Client* client() { return client_.get(); }
   void Die() { client_.reset(); }
@@ -44,12 +49,14 @@ class ToyWorker {
 
  private:
   absl::Status Push(int layer, int64_t step);
+  absl::Status Do(const StepInfo& step);
 
   const std::vector<LayerSpec> layers_;
   std::pair<int, int64_t> poisoned_ = {-1, -1};
   float loss_scale_max_ = std::numeric_limits<float>::infinity();
   float loss_scale_ = 1.0f;  // Of the step.
   std::vector<int64_t> skipped_;
+  std::vector<std::string> schemes_;
   std::vector<std::vector<float>> parameters_;
   std::vector<std::vector<float>> gradients_;
   std::vector<std::vector<float>> output_gradients_;

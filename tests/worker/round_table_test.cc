@@ -281,6 +281,20 @@ TEST(RoundTableTest, TheRoundIsThatOfTheSlowestLayer) {
   EXPECT_EQ(table->round(), 0);
 }
 
+TEST(RoundTableTest, WhatIsFetchedAgainForAnotherPlanChangesNothing) {
+  const auto table = TwoLayers();
+  table->Finish(0, kInitialRound, /*skipped=*/false, At(0));
+  table->Begin(Step(0));
+  ASSERT_TRUE(table->BeginPush(0, 0, At(1)).ok());
+  EXPECT_FALSE(table->IsIdle());
+  table->Finish(0, 0, /*skipped=*/true, At(2));
+  table->Finish(0, 0, /*skipped=*/false, At(50));
+  EXPECT_TRUE(table->IsIdle());
+  EXPECT_TRUE(table->Skipped(0));
+  EXPECT_EQ(table->cost(0).rounds, 1);
+  EXPECT_EQ(table->cost(0).latency_total, absl::Seconds(1));
+}
+
 TEST(RoundTableTest, CostIsFromPushToDone) {
   const auto table = TwoLayers();
   table->Begin(Step(0));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,9 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/compute/optimizer.h"
+#include "common/plan/compute_times.h"
 #include "common/plan/layer_spec.h"
+#include "common/plan/timeline.h"
 #include "worker/public/client_options.h"
 
 namespace nereus {
@@ -79,6 +82,13 @@ struct LayerReport {
   int64_t bytes_sent = 0;  // Payload and frame headers.
   int64_t bytes_received = 0;
   absl::Duration latency_total;  // From Push to ready, summed over the rounds.
+};
+
+// What a worker has measured, as medians over its last steps.
+struct Measurements {
+  std::vector<LayerTime> times;  // By layer.
+  absl::Duration step_time;      // Of an iteration, all told.
+  LinkSpeed link;
 };
 
 // Bytes exchanged with one peer since Connect, frame headers included.
@@ -227,6 +237,12 @@ class Client {
   // What each layer cost, and what went to and came from each peer.
   virtual std::vector<LayerReport> layer_reports() const = 0;
   virtual std::vector<PeerTraffic> traffic() const = 0;
+
+  // What this worker has told the planner last; nothing, if it has not measured
+  // enough, or the planner does not ask (`--cost=time`).
+  virtual std::optional<Measurements> measurements() const {
+    return std::nullopt;
+  }
 
   // Leaves the job politely, when all that was pushed is done; returns when the
   // other workers have left, too, or have gone on and need nothing more of this

@@ -1,0 +1,165 @@
+// Epochs that change the plan, and those before them.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "server/epoch_change.h"
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+constexpr Route kByServers = {Scheme::kServer, WireType::kFloat32};
+constexpr Route kByFactors = {Scheme::kFactor, WireType::kFloat32};
+constexpr Route kByRing = {Scheme::kRing, WireType::kFloat32};
+
+// Epoch 5, two servers, layer 0 by factors, layer 1 through the servers; it
+// ends with round 7.
+JobPtr EndingJob(JobOptions options = {}) {
+  const JobPtr first =
+      TestJob(3, 2, {FactorLayer("fc", 4, 3, true, 2), VectorLayer("scale", 7)},
+              options, Scheme::kFactor);
+  return EpochAfter(*first, [](Job& job) {
+    job.first_step = 7;
+    job.contributions_before = 21;
+    job.switch_round = 7;
+  });
+}
+
+// All are done with round 7, and there is a plan.
+EpochChange SettledChange() {
+  EpochChange change;
+  for (const int32_t rank : {0, 1, 2}) {
+    EpochChange::Worker worker;
+    worker.rank = rank;
+    worker.report.begun_step = 7;
+    worker.report.peer_layers = {{0, 7, 3}};
+    worker.report.settled = true;
+    change.workers.push_back(worker);
+  }
+  for (const int32_t rank : {0, 1}) {
+    EpochChange::Server server;
+    server.rank = rank;
+    server.report.closed_rounds[rank] = 7;
+    server.report.settled = true;
+    change.servers.push_back(server);
+  }
+  change.routes = {kByServers, kByRing};
+  return change;
+}
+
+JobPtr Next(const Job& job, const EpochChange& change) {
+  const auto next = MakeNextEpoch(job, job.epoch + 1, change);
+  EXPECT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->afresh.empty());
+  return next->job;
+}
+
+TEST(PlanChangeTest, WhenAllIsSettledTheShardsHaveTheBaseOfTheNextPlan) {
+  const JobPtr next = Next(*EndingJob(), SettledChange());
+  EXPECT_EQ(next->routes, (std::vector<Route>{kByServers, kByRing}));
+  EXPECT_EQ(next->base_round, 7);
+  EXPECT_EQ(next->first_step, 8);
+  EXPECT_EQ(next->contributions_before, 24);
+  EXPECT_FALSE(next->switches());
+  for (const WorkerSeat& seat : next->workers) EXPECT_EQ(seat.first_step, 8);
+}
+
+TEST(PlanChangeTest, WhereWorkersUpdateNothingMoves) {
+  JobOptions options;
+  options.optimizer_place = OptimizerPlace::kWorker;
+  const JobPtr next = Next(*EndingJob(options), SettledChange());
+  EXPECT_EQ(next->routes, (std::vector<Route>{kByServers, kByRing}));
+  EXPECT_EQ(next->base_round, kInitialRound);
+  for (const WorkerSeat& seat : next->workers) EXPECT_EQ(seat.first_step, 0);
+}
+
+TEST(PlanChangeTest, WhoComesBeginsWithTheNewPlan) {
+  EpochChange change = SettledChange();
+  change.joiners = {3};
+  const JobPtr next = Next(*EndingJob(), change);
+  EXPECT_EQ(next->base_round, 7);
+  EXPECT_EQ(next->workers.back(), (WorkerSeat{3, 8}));
+}
+
+// That the plan is to change is said first; the steps after the next one wait.
+void ExpectAnnounced(const Job& job, const EpochChange& change,
+                     int64_t round = 8) {
+  const JobPtr next = Next(job, change);
+  EXPECT_EQ(next->routes, (std::vector<Route>{kByFactors, kByServers}));
+  EXPECT_EQ(next->base_round, kInitialRound);
+  EXPECT_EQ(next->switch_round, round);
+}
+
+TEST(PlanChangeTest, ABetterPlanEndsTheStepsOfThisOne) {
+  const JobPtr job =
+      EpochAfter(*EndingJob(), [](Job& j) { j.switch_round = kInitialRound; });
+  ExpectAnnounced(*job, SettledChange());
+}
+
+TEST(PlanChangeTest, WithoutABetterPlanStepsGoOn) {
+  EpochChange change = SettledChange();
+  change.routes.reset();
+  EXPECT_FALSE(Next(*EndingJob(), change)->switches());
+}
+
+TEST(PlanChangeTest, UntilAllIsSettledThePlanStays) {
+  EpochChange worker = SettledChange();
+  worker.workers[1].report.settled = false;
+  ExpectAnnounced(*EndingJob(), worker);
+
+  EpochChange server = SettledChange();
+  server.servers[1].report.settled = false;
+  ExpectAnnounced(*EndingJob(), server);
+
+  EpochChange leaver = SettledChange();
+  leaver.workers[2].leaves = true;
+  ExpectAnnounced(*EndingJob(), leaver);
+
+  EpochChange behind = SettledChange();
+  behind.workers[2].report.begun_step = 6;
+  ExpectAnnounced(*EndingJob(), behind);
+}
+
+JobPtr JobWithCopies() {
+  JobOptions options;
+  options.backup = true;
+  return EpochAfter(*EndingJob(options), [](Job& job) {
+    for (ShardHolders& holders : job.holders) holders.whole = true;
+  });
+}
+
+TEST(PlanChangeTest, ACopyThatTakesOverHasNotWhatWasHandedOver) {
+  EpochChange change = SettledChange();
+  change.servers.pop_back();
+  change.servers[0].report.closed_rounds[1] = 7;
+  ExpectAnnounced(*JobWithCopies(), change);
+}
+
+TEST(PlanChangeTest, CopiesAreSentWhatWorkersHandOver) {
+  const JobPtr job = JobWithCopies();
+  const JobPtr next = Next(*job, SettledChange());
+  // Those of shards that nothing was handed over to are as they were.
+  const int shard = job->placement.layer_chunks(0)[0].shard;
+  EXPECT_FALSE(next->holders[shard].whole);
+  EXPECT_TRUE(next->holders[1 - shard].whole);
+}
+
+TEST(PlanChangeTest, WhatIsHeldBackOfASparseLayerStaysWithItsRoute) {
+  JobOptions options;
+  options.sparsity = 0.5;
+  options.dense_steps = 10;
+  const JobPtr dense = TestJob(3, 2, {VectorLayer("scale", 70000)}, options);
+  EpochChange change = SettledChange();
+  change.routes = {kByRing};
+  for (auto& worker : change.workers) worker.report.peer_layers.clear();
+  EXPECT_EQ(Next(*dense, change)->switch_round, 8);
+  for (auto& worker : change.workers) worker.report.begun_step = 8;
+  // In round 10, blocks are held back.
+  EXPECT_FALSE(Next(*dense, change)->switches());
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,108 @@
+// Plans that change while a job runs, on the production machines: what the
+// servers or the workers had of a layer is handed over whole.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/simulation/simulated_cluster.h"
+#include "gtest/gtest.h"
+#include "tests/testing/random_faults.h"
+#include "tests/testing/simulated_jobs.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+constexpr int64_t kSteps = 10;
+
+// Workers measure something else every other step: plans change all the time.
+// With powers of two, ten steps of momentum are exact in float32.
+SimulatedClusterOptions ChangingJob(uint64_t seed) {
+  SimulatedClusterOptions options = RandomJob(seed);
+  options.workers = seed % 2 == 0 ? 2 : 4;
+  options.job.deterministic = false;
+  options.rules = {};
+  options.rules.cost = CostKind::kTime;
+  options.job.optimizer = ExactSgd();
+  options.job.optimizer.momentum = 0.5f;
+  options.job.backup = options.shards > 1 && seed % 3 == 0;
+  return options;
+}
+
+// Gradients, and factors, that are small integers.
+Workload SmallIntegers() {
+  Workload workload = IntegerWorkload(MixedLayers());
+  workload.factors = [](int rank, int64_t step, int layer,
+                        absl::Span<const float>,
+                        absl::Span<float> output_gradient,
+                        absl::Span<float> input) {
+    for (size_t i = 0; i < output_gradient.size(); ++i) {
+      output_gradient[i] =
+          IntegerGradient(rank, step, layer, i) > 0 ? 1.0f : -1.0f;
+    }
+    for (size_t i = 0; i < input.size(); ++i) {
+      input[i] = IntegerGradient(rank, step + 5, layer, i) > 3 ? 2.0f : -1.0f;
+    }
+  };
+  return workload;
+}
+
+// All parameters of a worker, and how often routes were others after a step.
+struct Outcome {
+  std::vector<float> parameters;
+  int changes = 0;
+  bool lost_worker = false;  // One has come in the place of another.
+};
+
+absl::StatusOr<Outcome> RunJob(const SimulatedClusterOptions& options,
+                               bool faults) {
+  SimulatedCluster cluster(options, SmallIntegers());
+  cluster.set_patience(absl::Seconds(60));
+  std::unique_ptr<RandomFaults> strikes;
+  if (faults) {
+    strikes = std::make_unique<RandomFaults>(options.seed, HarmlessFaults(),
+                                             &cluster);
+  }
+  Outcome outcome;
+  std::vector<Route> routes;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    const absl::Status status = cluster.RunSteps(step);
+    if (!status.ok()) return status;
+    outcome.changes += !routes.empty() && routes != cluster.job().routes;
+    routes = cluster.job().routes;
+  }
+  outcome.lost_worker = cluster.job().workers.back().rank >= options.workers;
+  for (int layer = 0; layer < static_cast<int>(MixedLayers().size()); ++layer) {
+    const auto values =
+        cluster.parameters(cluster.job().workers[0].rank, layer);
+    outcome.parameters.insert(outcome.parameters.end(), values.begin(),
+                              values.end());
+  }
+  return outcome;
+}
+
+TEST(PlanSwitchSimulationTest, AJobComesToTheSameBitsWhateverItsPlansAre) {
+  int changes = 0;
+  for (const uint64_t seed : TestSeeds(100)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    const SimulatedClusterOptions options = ChangingJob(seed);
+    const auto changing = RunJob(options, seed % 4 < 2);
+    if (IsLost(changing.status())) continue;
+    ASSERT_TRUE(changing.ok()) << changing.status();
+    SimulatedClusterOptions constant = options;
+    constant.rules.forced = Scheme::kServer;
+    const auto same = RunJob(constant, false);
+    ASSERT_TRUE(same.ok()) << same.status();
+    EXPECT_EQ(same->changes, 0);
+    if (changing->lost_worker) continue;
+    EXPECT_TRUE(changing->parameters == same->parameters);
+    changes += changing->changes;
+  }
+  if (TriesAllSeeds()) {
+    EXPECT_GT(changes, 50);
+  }
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,156 @@
+#include "worker/step_times.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr int kLayers = 3;
+
+// With 1, 2 and 3 million operations.
+std::vector<LayerSpec> SomeLayers() {
+  std::vector<LayerSpec> layers;
+  for (const int64_t m : {100, 200, 300}) {
+    layers.push_back({absl::StrCat("fc", m), LayerKind::kFullyConnected, m, 100,
+                      m * 100, 100});
+  }
+  return layers;
+}
+
+absl::Time At(double seconds) {
+  return absl::UnixEpoch() + absl::Seconds(seconds);
+}
+
+std::vector<double> Seconds(const std::vector<LayerTime>& times,
+                            absl::Duration LayerTime::*which) {
+  std::vector<double> seconds;
+  for (const LayerTime& time : times) {
+    seconds.push_back(absl::ToDoubleSeconds(time.*which));
+  }
+  return seconds;
+}
+
+// Steps that begin every 100 s, whose layers compute forward for 1, 2 and 3 s
+// and backward for 2, 4 and 6 s.
+class Steps {
+ public:
+  // `waits`: for each layer, before its forward.
+  void Do(int count, bool waits, absl::Duration backward = absl::Seconds(2)) {
+    for (int i = 0; i < count; ++i) {
+      absl::Time now = At(100.0 * steps_++);
+      times_.OnBegin(now);
+      for (int layer = 0; layer < kLayers; ++layer) {
+        if (waits) times_.OnWait(layer, now, now + absl::Seconds(5));
+        if (waits) now += absl::Seconds(5);
+        now += absl::Seconds(layer + 1);
+      }
+      for (int layer = kLayers - 1; layer >= 0; --layer) {
+        now += backward * (layer + 1);
+        times_.OnPush(layer, now);
+      }
+      // Of the step that is over: nobody's forward.
+      for (int layer = 0; layer < kLayers; ++layer) {
+        times_.OnWait(layer, now, now + absl::Seconds(7));
+      }
+    }
+    times_.OnBegin(At(100.0 * steps_));
+  }
+
+  const StepTimes& times() const { return times_; }
+
+ private:
+  StepTimes times_{SomeLayers()};
+  int steps_ = 0;
+};
+
+TEST(StepTimesTest, WhereTheCallerWaitsForEachLayerForwardIsKnownByLayer) {
+  Steps steps;
+  steps.Do(9, /*waits=*/true);
+  EXPECT_FALSE(steps.times().enough());
+  steps.Do(1, /*waits=*/true);
+  ASSERT_TRUE(steps.times().enough());
+  // Of the last layer's 9 s, those shares that the other layers have.
+  EXPECT_THAT(Seconds(steps.times().times(), &LayerTime::forward),
+              ElementsAre(1, 2, 3));
+  EXPECT_THAT(Seconds(steps.times().times(), &LayerTime::backward),
+              ElementsAre(2, 4, 6));
+  EXPECT_EQ(steps.times().step_time(), absl::Seconds(100));
+}
+
+TEST(StepTimesTest, OtherwiseTheLastLayersBackwardIsAsItsOperationsAre) {
+  Steps steps;
+  steps.Do(10, /*waits=*/false);
+  ASSERT_TRUE(steps.times().enough());
+  // 12 s up to the first push: 6 of backward, as the others have 2 + 4.
+  EXPECT_THAT(Seconds(steps.times().times(), &LayerTime::forward),
+              ElementsAre(1, 2, 3));
+  EXPECT_THAT(Seconds(steps.times().times(), &LayerTime::backward),
+              ElementsAre(2, 4, 6));
+}
+
+TEST(StepTimesTest, WhatIsReadBeforeForwardIsNobodysBackward) {
+  StepTimes times(SomeLayers());
+  for (int step = 0; step < 20; ++step) {
+    times.OnBegin(At(100.0 * step));
+    times.OnPush(2, At(100.0 * step + 62));
+    times.OnPush(1, At(100.0 * step + 66));
+    times.OnPush(0, At(100.0 * step + 68));
+  }
+  ASSERT_TRUE(times.enough());
+  EXPECT_THAT(Seconds(times.times(), &LayerTime::backward),
+              ElementsAre(2, 4, 6));
+  EXPECT_EQ(TotalTime(times.times()), absl::Seconds(68));
+}
+
+TEST(StepTimesTest, OneThreadMayWaitWhileAnotherComputes) {
+  StepTimes times(SomeLayers());
+  for (int step = 0; step < 20; ++step) {
+    const double now = 100.0 * step;
+    times.OnBegin(At(now));
+    times.OnPush(2, At(now + 10));
+    times.OnPush(1, At(now + 15));
+    times.OnWait(2, At(now + 10), At(now + 18));
+    times.OnPush(0, At(now + 20));
+  }
+  ASSERT_TRUE(times.enough());
+  EXPECT_THAT(Seconds(times.times(), &LayerTime::backward),
+              ElementsAre(5, 5, 10));
+}
+
+TEST(StepTimesTest, ItIsTheMedianOfTheLastSteps) {
+  Steps steps;
+  steps.Do(30, /*waits=*/true);
+  steps.Do(7, /*waits=*/true, absl::Seconds(1));
+  EXPECT_EQ(steps.times().times()[1].backward, absl::Seconds(4));
+  steps.Do(2, /*waits=*/true, absl::Seconds(1));
+  EXPECT_EQ(steps.times().times()[1].backward, absl::Seconds(2));
+}
+
+TEST(StepTimesTest, AStepThatIsNotPushedWholeDoesNotCount) {
+  StepTimes times(SomeLayers());
+  for (int step = 0; step < 50; ++step) {
+    times.OnBegin(At(step));
+    times.OnPush(2, At(step + 0.5));
+  }
+  EXPECT_FALSE(times.enough());
+}
+
+TEST(StepTimesTest, AModelThatComputesNothingTakesNoTime) {
+  StepTimes times(SomeLayers());
+  for (int step = 0; step < 50; ++step) {
+    times.OnBegin(At(step));
+    for (const int layer : {2, 1, 0}) times.OnPush(layer, At(step));
+  }
+  ASSERT_TRUE(times.enough());
+  EXPECT_EQ(TotalTime(times.times()), absl::ZeroDuration());
+}
+
+}  // namespace
+}  // namespace nereus
