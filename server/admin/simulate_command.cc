@@ -33,14 +33,6 @@ int Fail(const absl::Status& status, std::ostream& err) {
   return usage ? kExitUsage : kExitFailed;
 }
 
-// A flag's value, or an error that names the flag.
-template <typename T>
-absl::StatusOr<T> Flag(const char* name, absl::StatusOr<T> value) {
-  if (value.ok()) return value;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", name, ": ", value.status().message()));
-}
-
 // Says every kProgressInterval how far a run is; nothing for short ones.
 class Progress {
  public:
@@ -70,7 +62,18 @@ CLI::App* SimulateCommand::Register(CLI::App& app) {
       "itself on a modelled network");
   AddFlag(*subcommand_, "model", model_, DescribeModelFlag())->required();
   AddClusterFlags();
-  AddComputeFlags();
+  times_.AddComputeFlags(*subcommand_);
+  subcommand_
+      ->add_option("--delay", delays_,
+                   "WORKER:SECONDS: before each forward of that worker; may be "
+                   "given several times; turn:SECONDS: of another worker in "
+                   "each step")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("TEXT");
+  AddFlag(*subcommand_, "host-copy", host_copy_,
+          "what copying all gradients to host memory and all parameters back "
+          "takes if nothing overlaps");
   AddFlag(*subcommand_, "iterations", iterations_,
           "iterations to measure, after one that warms up")
       ->check(CLI::Range(1, kIterationsMax));
@@ -91,44 +94,16 @@ void SimulateCommand::AddClusterFlags() {
           "colocated: one on each worker's machine");
   AddFlag(*subcommand_, "batch", batch_, "samples per worker and step")
       ->check(CLI::Range(int64_t{1}, kBatchMax));
-  AddFlag(*subcommand_, "bandwidth", bandwidth_,
-          "of each machine, each way: 10Gbit, 400Mbit, unlimited");
-  AddFlag(*subcommand_, "latency", latency_, "of each frame: 20us, 1ms");
+  times_.AddLinkFlags(*subcommand_);
   AddFlag(*subcommand_, "jitter", jitter_,
           "up to this more latency, by chance");
+  rules_.cost = CostKind::kTime;
   AddPlanFlags(*subcommand_, rules_, /*knows_times=*/true);
-  AddFlag(*subcommand_, "message-time", message_time_,
-          "what each message costs a machine, sent and received, beside its "
-          "bytes: 30us");
   AddOverlapFlag(*subcommand_, job_.overlap);
   AddFusionFlag(*subcommand_, job_.fusion_bytes, job_.tune_fusion);
   AddQuorumFlags(*subcommand_, job_);
   job_.dense_steps = 0;
   AddSparsityFlags(*subcommand_, job_);
-}
-
-void SimulateCommand::AddComputeFlags() {
-  AddFlag(*subcommand_, "compute", compute_,
-          "forward and backward of one step on one machine: 0.925s; split over "
-          "the layers by their operations");
-  AddFlag(*subcommand_, "backward-share", backward_share_,
-          "of the compute time that is backward")
-      ->check(CLI::Range(0.0, 1.0));
-  AddFlag(*subcommand_, "compute-trace", compute_trace_,
-          "instead of --compute, a JSON file with each layer's times: "
-          "{\"layers\": [{\"name\", \"forward_seconds\", "
-          "\"backward_seconds\"}]}");
-  subcommand_
-      ->add_option("--delay", delays_,
-                   "WORKER:SECONDS: before each forward of that worker; may be "
-                   "given several times; turn:SECONDS: of another worker in "
-                   "each step")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("TEXT");
-  AddFlag(*subcommand_, "host-copy", host_copy_,
-          "what copying all gradients to host memory and all parameters back "
-          "takes if nothing overlaps");
 }
 
 absl::Status SimulateCommand::SetPlan(WhatIf& what_if) const {
@@ -146,40 +121,13 @@ absl::Status SimulateCommand::SetPlan(WhatIf& what_if) const {
   return absl::OkStatus();
 }
 
-absl::Status SimulateCommand::SetTimes(WhatIf& what_if) const {
-  if (compute_.empty() == compute_trace_.empty()) {
-    return absl::InvalidArgumentError(
-        "one of --compute and --compute-trace is needed");
-  }
-  if (compute_trace_.empty()) {
-    NEREUS_ASSIGN_OR_RETURN(const absl::Duration compute,
-                            Flag("compute", ParseTime(compute_)));
-    if (compute > kComputeTimeMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--compute: ", compute_, " is more than ",
-                       absl::FormatDuration(kComputeTimeMax)));
-    }
-    what_if.times = SplitCompute(what_if.layers, compute, backward_share_);
-    return absl::OkStatus();
-  }
-  NEREUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(compute_trace_));
-  absl::StatusOr<std::vector<LayerTime>> times =
-      ParseComputeTrace(text, what_if.layers);
-  if (!times.ok()) {
-    return absl::DataLossError(
-        absl::StrCat(compute_trace_, ": ", times.status().message()));
-  }
-  what_if.times = *std::move(times);
-  return absl::OkStatus();
-}
-
 absl::Status SimulateCommand::SetDelays(WhatIf& what_if) const {
   for (const std::string& text : delays_) {
     const std::pair<std::string, std::string> parts =
         absl::StrSplit(text, absl::MaxSplits(':', 1));
     if (parts.first == "turn") {
       NEREUS_ASSIGN_OR_RETURN(what_if.delay_in_turn,
-                              Flag("delay", ParseTime(parts.second)));
+                              FlagValue("delay", ParseTime(parts.second)));
       continue;
     }
     int worker = 0;
@@ -188,7 +136,7 @@ absl::Status SimulateCommand::SetDelays(WhatIf& what_if) const {
           "--delay: \"", text, "\" is not WORKER:SECONDS, as in 2:0.1s"));
     }
     NEREUS_ASSIGN_OR_RETURN(what_if.delays[worker],
-                            Flag("delay", ParseTime(parts.second)));
+                            FlagValue("delay", ParseTime(parts.second)));
   }
   return absl::OkStatus();
 }
@@ -197,18 +145,16 @@ absl::StatusOr<WhatIf> SimulateCommand::MakeWhatIf() const {
   WhatIf what_if;
   NEREUS_RETURN_IF_ERROR(SetPlan(what_if));
   NEREUS_ASSIGN_OR_RETURN(what_if.layers, LoadModelOrFile(model_, batch_));
-  NEREUS_RETURN_IF_ERROR(SetTimes(what_if));
+  NEREUS_ASSIGN_OR_RETURN(what_if.times, times_.Times(what_if.layers));
   NEREUS_RETURN_IF_ERROR(SetDelays(what_if));
-  NEREUS_ASSIGN_OR_RETURN(const double bits,
-                          Flag("bandwidth", ParseBitRate(bandwidth_)));
-  what_if.node_rate = bits / 8;
-  NEREUS_ASSIGN_OR_RETURN(what_if.latency,
-                          Flag("latency", ParseTime(latency_)));
-  NEREUS_ASSIGN_OR_RETURN(what_if.jitter, Flag("jitter", ParseTime(jitter_)));
+  NEREUS_ASSIGN_OR_RETURN(const LinkSpeed link, times_.Link());
+  what_if.node_rate = link.rate;
+  what_if.latency = link.latency;
+  what_if.message_time = link.message_time;
+  NEREUS_ASSIGN_OR_RETURN(what_if.jitter,
+                          FlagValue("jitter", ParseTime(jitter_)));
   NEREUS_ASSIGN_OR_RETURN(what_if.host_copy,
-                          Flag("host-copy", ParseTime(host_copy_)));
-  NEREUS_ASSIGN_OR_RETURN(what_if.message_time,
-                          Flag("message-time", ParseTime(message_time_)));
+                          FlagValue("host-copy", ParseTime(host_copy_)));
   what_if.job = job_;
   what_if.iterations = iterations_;
   what_if.seed = seed_;

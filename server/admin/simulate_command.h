@@ -9,6 +9,7 @@
 #include "common/flags/flags.h"
 #include "common/simulation/simulated_iteration.h"
 #include "server/admin/command.h"
+#include "server/admin/time_flags.h"
 
 namespace nereus {
 
@@ -25,27 +26,20 @@ class SimulateCommand : public Command {
 
  private:
   void AddClusterFlags();
-  void AddComputeFlags();
   absl::StatusOr<WhatIf> MakeWhatIf() const;
   absl::Status SetPlan(WhatIf& what_if) const;
-  absl::Status SetTimes(WhatIf& what_if) const;
   absl::Status SetDelays(WhatIf& what_if) const;
 
   std::string model_;
   int64_t workers_ = 0;
   std::string servers_ = "colocated";
   int64_t batch_ = 32;
-  std::string bandwidth_ = "10Gbit";
-  std::string latency_ = "20us";
+  TimeFlags times_;
   std::string jitter_ = "0s";
-  std::string compute_;
-  double backward_share_ = 0.667;
-  std::string compute_trace_;  // A file; empty: none.
   std::string host_copy_ = "0s";
   std::vector<std::string> delays_;  // "WORKER:SECONDS"
   PlanRules rules_;
   JobOptions job_;
-  std::string message_time_ = "0s";
   int iterations_ = 1;
   uint64_t seed_ = 0;
   std::string json_file_;  // Empty: standard output.

@@ -134,7 +134,24 @@ absl::StatusOr<WorkerEvent> ParseProgress(const Json& object) {
   return progress;
 }
 
-absl::StatusOr<WorkerLayer> ParseLayer(const Json& object) {
+// Of an object that has it, up to what TimeModel takes.
+absl::Duration Time(FieldReader& fields, const char* name) {
+  return std::min(absl::Seconds(fields.Seconds(name)), kComputeTimeMax);
+}
+
+absl::StatusOr<WorkerResult::Measured> ParseMeasured(const Json& object) {
+  FieldReader fields(object, "what the done event says was measured");
+  WorkerResult::Measured measured;
+  measured.step_time = Time(fields, "step_seconds");
+  measured.link.rate = fields.Number("bytes_per_second");
+  measured.link.latency = Time(fields, "latency_seconds");
+  measured.link.message_time = Time(fields, "message_seconds");
+  NEREUS_RETURN_IF_ERROR(fields.status());
+  NEREUS_RETURN_IF_ERROR(measured.link.Validate());
+  return measured;
+}
+
+absl::StatusOr<WorkerLayer> ParseLayer(const Json& object, bool measured) {
   FieldReader fields(object, "layer of the done event");
   WorkerLayer layer;
   layer.spec.name = fields.Text("name");
@@ -149,6 +166,10 @@ absl::StatusOr<WorkerLayer> ParseLayer(const Json& object) {
   layer.bytes_sent = fields.Count("bytes_sent");
   layer.bytes_received = fields.Count("bytes_received");
   layer.latency_seconds_mean = fields.Seconds("latency_seconds_mean");
+  if (measured) {
+    layer.time = {Time(fields, "forward_seconds"),
+                  Time(fields, "backward_seconds")};
+  }
   NEREUS_RETURN_IF_ERROR(fields.status());
   NEREUS_ASSIGN_OR_RETURN(layer.spec.kind, ParseLayerKind(kind));
   NEREUS_ASSIGN_OR_RETURN(layer.scheme, ParseScheme(scheme));
@@ -196,9 +217,14 @@ absl::StatusOr<WorkerEvent> ParseResult(const Json& object) {
   const Json& traffic = fields.List("traffic");
   NEREUS_RETURN_IF_ERROR(fields.status());
 
+  if (const auto found = object.find("measured");
+      found != object.end() && !found->is_null()) {
+    NEREUS_ASSIGN_OR_RETURN(result.measured, ParseMeasured(*found));
+  }
   std::vector<LayerSpec> specs;
   for (const Json& item : layers) {
-    NEREUS_ASSIGN_OR_RETURN(WorkerLayer layer, ParseLayer(item));
+    NEREUS_ASSIGN_OR_RETURN(WorkerLayer layer,
+                            ParseLayer(item, result.measured.has_value()));
     specs.push_back(layer.spec);
     result.layers.push_back(std::move(layer));
   }

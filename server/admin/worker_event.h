@@ -9,8 +9,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/plan/compute_times.h"
 #include "common/plan/layer_spec.h"
 #include "common/plan/scheme.h"
+#include "common/plan/timeline.h"
 
 namespace nereus {
 
@@ -35,6 +38,7 @@ struct WorkerLayer {
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
   double latency_seconds_mean = 0;  // From push to ready, over the rounds.
+  LayerTime time;                   // If it was measured.
 };
 
 // What one worker exchanged with one peer, frame headers included.
@@ -61,6 +65,13 @@ struct WorkerResult {
   std::string parameter_checksum;  // Of all parameters, in layer order.
   std::vector<WorkerLayer> layers;
   std::vector<WorkerTraffic> traffic;
+
+  // What it has measured, if it was asked to.
+  struct Measured {
+    absl::Duration step_time;
+    LinkSpeed link;
+  };
+  std::optional<Measured> measured;
 
   // The event as it was written: a JSON object.
   std::string json;

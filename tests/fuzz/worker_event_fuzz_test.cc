@@ -60,6 +60,10 @@ std::string SomeResult() {
     report.layers.push_back(layer);
   }
   report.traffic = {{.is_shard = true, .rank = 1}, {.rank = 3}};
+  report.measured = {{{absl::Milliseconds(1), absl::Milliseconds(2)},
+                      {absl::Milliseconds(3), absl::Milliseconds(4)}},
+                     absl::Milliseconds(20),
+                     {125e6, absl::Microseconds(90), absl::Microseconds(3)}};
   return DoneJson(report);
 }
 

@@ -42,10 +42,10 @@ std::string WriteTestFile(const std::string& name, const std::string& text) {
 }
 
 TEST(SimulateTest, AnswersInJson) {
-  const Result result =
-      Simulate({"--model=vgg19-22k", "--workers=16", "--servers=colocated",
-                "--bandwidth=10Gbit", "--latency=20us", "--batch=32",
-                "--compute=0.925s", "--backward-share=0.667", "--json"});
+  const Result result = Simulate(
+      {"--model=vgg19-22k", "--workers=16", "--servers=colocated",
+       "--bandwidth=10Gbit", "--latency=20us", "--batch=32", "--compute=0.925s",
+       "--backward-share=0.667", "--cost=bytes", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.error;
   const auto json = nlohmann::json::parse(result.output);
   const double iteration = json.at("iteration_seconds");

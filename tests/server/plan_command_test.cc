@@ -145,10 +145,64 @@ TEST(PlanCommandTest, TooManyRowsAreAUsageError) {
   EXPECT_THAT(result.err, HasSubstr("rows, at most"));
 }
 
-TEST(PlanCommandTest, ImpossibleFlagsAreRefused) {
+TEST(PlanCommandTest, WhatIsNeededIsAskedFor) {
   const std::vector<std::vector<std::string>> kCases = {
       {"--workers=2"},
       {"--model=vgg19"},
+      {"--model=vgg19", "--workers=2", "--explain"},
+      {"--model=vgg19", "--workers=2", "--cost=time"},
+      {"--model=vgg19", "--workers=2", "--explain", "--compute=1s",
+       "--compute-trace=x"},
+  };
+  for (const auto& arguments : kCases) {
+    const Result result = RunPlan(arguments);
+    EXPECT_EQ(result.exit_code, kExitUsage)
+        << testing::PrintToString(arguments);
+    EXPECT_THAT(result.err, HasSubstr("--"));
+  }
+}
+
+TEST(PlanCommandTest, ExplainsInTime) {
+  const Result result =
+      RunPlan({"--model=vgg19", "--workers=16", "--bandwidth=1Gbit",
+               "--compute=0.5s", "--explain", "--json"});
+  ASSERT_EQ(result.exit_code, kExitDone) << result.err;
+  const nlohmann::json json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["cost"], "time");
+  const nlohmann::json& time = json["time"];
+  EXPECT_EQ(time["link"]["bytes_per_second"], 125e6);
+  const double iteration = time["iteration_seconds"];
+  EXPECT_GT(iteration, 0.5);
+  ASSERT_EQ(time["layers"].size(), json["layers"].size());
+  for (const auto& layer : time["layers"]) {
+    // No layer alone would be better off another way, but for what is not
+    // worth it.
+    for (const auto& [scheme, seconds] : layer["iteration_seconds"].items()) {
+      if (seconds.is_null()) continue;
+      EXPECT_GE(seconds.get<double>(), 0.99 * iteration) << layer;
+    }
+    EXPECT_NEAR(layer["iteration_seconds"][layer["scheme"].get<std::string>()]
+                    .get<double>(),
+                iteration, 1e-9);
+    EXPECT_TRUE(layer["sync_seconds_measured"].is_null());
+  }
+  const Result text =
+      RunPlan({"--model=vgg19", "--workers=16", "--compute=0.5s", "--explain"});
+  EXPECT_THAT(text.out, HasSubstr("An iteration: "));
+}
+
+TEST(PlanCommandTest, ARunThatCannotBeReadIsNamed) {
+  const Result missing = RunPlan({"--explain", "--run=no_such_run.json"});
+  EXPECT_EQ(missing.exit_code, kExitFailed);
+  EXPECT_THAT(missing.err, HasSubstr("no_such_run.json"));
+  const std::string path = WriteTestFile("run.json", "{}");
+  const Result empty = RunPlan({"--explain", "--run=" + path});
+  EXPECT_EQ(empty.exit_code, kExitFailed);
+  EXPECT_THAT(empty.err, HasSubstr(path + ": \"plan\" is missing"));
+}
+
+TEST(PlanCommandTest, ImpossibleFlagsAreRefused) {
+  const std::vector<std::vector<std::string>> kCases = {
       {"--model=vgg19", "--workers=0"},
       {"--model=vgg19", "--workers=65537"},
       {"--model=vgg19", "--workers=two"},

@@ -57,6 +57,19 @@ TEST(ReportTest, ProgressIsOneLineOfJson) {
             "epoch 1/10 step 12/620 loss 0.2500 images/s 812 bytes 123456");
 }
 
+TEST(ReportTest, WhatWasMeasuredIsSaid) {
+  WorkerReport report = MakeReport();
+  report.measured = {{{absl::Milliseconds(1), absl::Milliseconds(2)}},
+                     absl::Milliseconds(20),
+                     {125e6, absl::Microseconds(90), absl::Microseconds(3)}};
+  const json done = json::parse(DoneJson(report));
+  EXPECT_EQ(done["measured"], json::parse(R"({
+      "step_seconds": 0.02, "bytes_per_second": 125000000.0,
+      "latency_seconds": 0.00009, "message_seconds": 0.000003})"));
+  EXPECT_EQ(done["layers"][0]["forward_seconds"], 0.001);
+  EXPECT_EQ(done["layers"][0]["backward_seconds"], 0.002);
+}
+
 TEST(ReportTest, DoneHasEveryField) {
   const json expected = json::parse(R"({
       "event": "done", "rank": 1, "workers": 4, "steps": 620,
@@ -64,7 +77,7 @@ TEST(ReportTest, DoneHasEveryField) {
       "test_accuracy": null, "images": 19840,
       "seconds": 40.0, "forward_seconds": 10.0, "backward_seconds": 20.0,
       "wait_seconds": 5.0, "parameter_checksum": "00ab12cd",
-      "initial_bytes": 77,
+      "initial_bytes": 77, "measured": null,
       "layers": [{"name": "fc1", "kind": "fc", "m": 2, "n": 3,
                   "parameters": 8, "rows": 32, "scheme": "factor",
                   "reason": "12 < 34", "rounds": 4, "bytes_sent": 100,

@@ -101,14 +101,30 @@ std::string DoneJson(const WorkerReport& report) {
       {"parameter_checksum",
        absl::StrCat(absl::Hex(report.parameter_checksum, absl::kZeroPad8))},
       {"initial_bytes", report.initial_bytes},
+      {"measured", nullptr},
       {"layers", Json::array()},
       {"traffic", Json::array()},
   };
+  if (report.measured.has_value()) {
+    const LinkSpeed& link = report.measured->link;
+    json["measured"] = {
+        {"step_seconds", absl::ToDoubleSeconds(report.measured->step_time)},
+        {"bytes_per_second", link.rate},
+        {"latency_seconds", absl::ToDoubleSeconds(link.latency)},
+        {"message_seconds", absl::ToDoubleSeconds(link.message_time)},
+    };
+  }
   if (report.test_accuracy.has_value()) {
     json["test_accuracy"] = *report.test_accuracy;
   }
   for (size_t i = 0; i < report.specs.size(); ++i) {
-    json["layers"].push_back(LayerJson(report.specs[i], report.layers[i]));
+    Json layer = LayerJson(report.specs[i], report.layers[i]);
+    if (report.measured.has_value()) {
+      const LayerTime& time = report.measured->times[i];
+      layer["forward_seconds"] = absl::ToDoubleSeconds(time.forward);
+      layer["backward_seconds"] = absl::ToDoubleSeconds(time.backward);
+    }
+    json["layers"].push_back(std::move(layer));
   }
   for (const PeerTraffic& peer : report.traffic) {
     json["traffic"].push_back(PeerJson(peer));

@@ -27,6 +27,7 @@ struct WorkerReport {
   std::vector<LayerSpec> specs;
   std::vector<LayerReport> layers;  // One for each of `specs`.
   std::vector<PeerTraffic> traffic;
+  std::optional<Measurements> measured;
 };
 
 // Sent and received, over all peers.
@@ -36,7 +37,10 @@ int64_t TotalBytes(const std::vector<PeerTraffic>& traffic);
 std::string ProgressJson(int rank, const TrainProgress& progress,
                          int64_t bytes);
 
-// {"event":"done","rank":0,...}. "parameter_checksum" is in hex, eight digits.
+// {"event":"done","rank":0,...}. "parameter_checksum" is in hex, eight digits;
+// "measured" is null, or {"step_seconds", "bytes_per_second",
+// "latency_seconds", "message_seconds"}, and then each layer has its
+// "forward_seconds" and "backward_seconds".
 std::string DoneJson(const WorkerReport& report);
 
 // The same for people: one line, and one line each for the run and its layers.

@@ -173,6 +173,7 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
   report.workers = report.result.workers;
   // Now that the last frames to slower peers are out, too.
   report.layers = client->layer_reports();
+  report.measured = client->measurements();
   report.traffic = client->traffic();
   report.parameter_checksum = ParameterChecksum(*network);
   if (report.result.position == 0) {

@@ -1,0 +1,120 @@
+#include "common/plan/plan_forecast.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "common/plan/scheme.h"
+#include "nlohmann/json.hpp"
+
+namespace nereus {
+namespace {
+
+std::string Milliseconds(const std::optional<double>& seconds) {
+  return seconds.has_value() ? absl::StrFormat("%.3f", *seconds * 1e3) : "-";
+}
+
+nlohmann::ordered_json OrNull(const std::optional<double>& value) {
+  return value.has_value() ? nlohmann::ordered_json(*value)
+                           : nlohmann::ordered_json();
+}
+
+}  // namespace
+
+PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model) {
+  const Timeline timeline(report.layers, report.placement,
+                          report.options.cluster, model);
+  const std::vector<Route>& routes = report.plan.routes;
+  const Timeline::Played played = timeline.PlayLayers(routes);
+  PlanForecast forecast{model, played.seconds, std::nullopt, {}};
+  for (size_t i = 0; i < routes.size(); ++i) {
+    const auto with = [&](Scheme scheme) -> std::optional<double> {
+      if (!SupportsScheme(report.layers[i], scheme)) return std::nullopt;
+      std::vector<Route> other = routes;
+      other[i].scheme = scheme;
+      return timeline.Play(other);
+    };
+    forecast.layers.push_back({with(Scheme::kServer), with(Scheme::kFactor),
+                               with(Scheme::kRing), played.sync_seconds[i],
+                               std::nullopt});
+  }
+  return forecast;
+}
+
+std::string FormatForecastText(const PlanReport& report,
+                               const PlanForecast& forecast) {
+  size_t width = 5;
+  for (const LayerSpec& layer : report.layers) {
+    width = std::max(width, layer.name.size());
+  }
+  const auto column = static_cast<int>(width);
+  const LinkSpeed& link = forecast.model.link;
+  std::string text = absl::StrFormat(
+      "By time: links of %.4g bytes/s, %s a frame and %s more for each in a "
+      "row;\n%s computing a step.\nAn iteration: %s ms predicted",
+      link.rate, absl::FormatDuration(link.latency),
+      absl::FormatDuration(link.message_time),
+      absl::FormatDuration(TotalTime(forecast.model.times)),
+      Milliseconds(forecast.iteration_seconds));
+  if (forecast.iteration_seconds_measured.has_value()) {
+    absl::StrAppend(&text, ", ",
+                    Milliseconds(forecast.iteration_seconds_measured),
+                    " ms measured");
+  }
+  absl::StrAppend(&text,
+                  ".\nBy servers, factors, ring: milliseconds of an iteration "
+                  "if this layer alone\nwent that way. Sync: from its gradient "
+                  "to the outcome, predicted and measured.\n\n");
+  absl::StrAppendFormat(&text, "%-*s  %-6s  %10s  %10s  %10s  %10s  %10s\n",
+                        column, "layer", "scheme", "by servers", "by factors",
+                        "by ring", "sync", "measured");
+  for (size_t i = 0; i < forecast.layers.size(); ++i) {
+    const PlanForecast::Layer& layer = forecast.layers[i];
+    absl::StrAppendFormat(
+        &text, "%-*s  %-6s  %10s  %10s  %10s  %10s  %10s\n", column,
+        report.layers[i].name,
+        std::string(SchemeName(report.plan.routes[i].scheme)),
+        Milliseconds(layer.by_server), Milliseconds(layer.by_factor),
+        Milliseconds(layer.by_ring), Milliseconds(layer.sync_seconds),
+        Milliseconds(layer.sync_seconds_measured));
+  }
+  return text;
+}
+
+nlohmann::ordered_json ForecastJson(const PlanReport& report,
+                                    const PlanForecast& forecast) {
+  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < forecast.layers.size(); ++i) {
+    const PlanForecast::Layer& layer = forecast.layers[i];
+    const LayerTime& time = forecast.model.times[i];
+    layers.push_back({
+        {"name", report.layers[i].name},
+        {"scheme", std::string(SchemeName(report.plan.routes[i].scheme))},
+        {"forward_seconds", absl::ToDoubleSeconds(time.forward)},
+        {"backward_seconds", absl::ToDoubleSeconds(time.backward)},
+        {"iteration_seconds",
+         {{"server", OrNull(layer.by_server)},
+          {"factor", OrNull(layer.by_factor)},
+          {"ring", OrNull(layer.by_ring)}}},
+        {"sync_seconds", layer.sync_seconds},
+        {"sync_seconds_measured", OrNull(layer.sync_seconds_measured)},
+    });
+  }
+  const LinkSpeed& link = forecast.model.link;
+  return {
+      {"link",
+       {{"bytes_per_second", link.rate},
+        {"latency_seconds", absl::ToDoubleSeconds(link.latency)},
+        {"message_seconds", absl::ToDoubleSeconds(link.message_time)}}},
+      {"compute_seconds",
+       absl::ToDoubleSeconds(TotalTime(forecast.model.times))},
+      {"iteration_seconds", forecast.iteration_seconds},
+      {"iteration_seconds_measured",
+       OrNull(forecast.iteration_seconds_measured)},
+      {"layers", std::move(layers)},
+  };
+}
+
+}  // namespace nereus

@@ -1,0 +1,132 @@
+#include "server/admin/run_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/base/random.h"
+#include "tests/testing/fuzz_budget.h"
+#include "tests/testing/machine_harness.h"
+#include "tests/testing/mutation.h"
+#include "worker/trainer/report.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+// What `nereusctl local --json` writes of two workers, as far as it is read.
+Json SomeRun() {
+  Json workers = Json::array();
+  for (const int rank : {0, 1}) {
+    WorkerReport report;
+    report.rank = rank;
+    report.workers = 2;
+    report.specs = {VectorLayer("scale", 1000),
+                    FactorLayer("fc", 64, 32, true, 4)};
+    report.measured.emplace();
+    report.measured->step_time = absl::Milliseconds(10 + 2 * rank);
+    report.measured->link = {1e6 * (2 - rank), absl::Microseconds(50),
+                             absl::Microseconds(5)};
+    for (const LayerSpec& spec : report.specs) {
+      LayerReport layer;
+      layer.name = spec.name;
+      layer.scheme = spec.name == "fc" ? "ring" : "server";
+      layer.reason = "it is short";
+      layer.rounds = 10;
+      layer.latency_total = absl::Milliseconds(40 + 20 * rank);
+      report.layers.push_back(layer);
+      report.measured->times.push_back(
+          {absl::Milliseconds(1 + rank), absl::Milliseconds(2)});
+    }
+    workers.push_back(Json::parse(DoneJson(report)));
+  }
+  return {{"plan",
+           {{"model", "some"},
+            {"batch", 4},
+            {"workers", 2},
+            {"servers", 1},
+            {"cost", "time"},
+            {"wire", "fp32"}}},
+          {"settings", {{"overlap", "wfbp"}, {"sparsity", 0}}},
+          {"workers", std::move(workers)}};
+}
+
+TEST(RunFileTest, SaysWhatWasPredictedAndMeasured) {
+  const auto run = ExplainRun(SomeRun().dump());
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->report.plan.routes[0].scheme, Scheme::kServer);
+  EXPECT_EQ(run->report.plan.routes[1].scheme, Scheme::kRing);
+  const PlanForecast& forecast = *run->forecast;
+  // The slowest worker's figures.
+  EXPECT_EQ(forecast.model.link.rate, 1e6);
+  EXPECT_EQ(forecast.model.times[0].forward, absl::Milliseconds(2));
+  EXPECT_EQ(forecast.iteration_seconds_measured, 0.011);
+  EXPECT_EQ(forecast.layers[1].sync_seconds_measured, 0.005);
+  EXPECT_GT(forecast.layers[1].sync_seconds, 0);
+  EXPECT_FALSE(forecast.layers[0].by_factor.has_value());
+  // By its own way, it takes what it takes.
+  EXPECT_EQ(forecast.layers[1].by_ring, forecast.iteration_seconds);
+  EXPECT_THAT(FormatForecastText(run->report, forecast),
+              HasSubstr("11.000 ms measured"));
+  const Json json = Json::parse(FormatExplainedJson(*run));
+  EXPECT_EQ(json["time"]["layers"][1]["iteration_seconds"]["ring"],
+            forecast.iteration_seconds);
+  EXPECT_TRUE(
+      json["time"]["layers"][0]["iteration_seconds"]["factor"].is_null());
+}
+
+TEST(RunFileTest, WhatIsMissingIsNamed) {
+  const auto refusal = [](const std::function<void(Json&)>& edit) {
+    Json run = SomeRun();
+    edit(run);
+    const auto explained = ExplainRun(run.dump());
+    EXPECT_EQ(explained.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(explained.status().message());
+  };
+  EXPECT_THAT(refusal([](Json& run) { run.erase("plan"); }),
+              HasSubstr("\"plan\" is missing"));
+  EXPECT_THAT(refusal([](Json& run) { run["plan"]["workers"] = "2"; }),
+              HasSubstr("\"workers\" is missing, or of another type"));
+  EXPECT_THAT(refusal([](Json& run) { run["plan"]["workers"] = 0; }),
+              HasSubstr("workers is 0"));
+  EXPECT_THAT(refusal([](Json& run) { run["workers"].clear(); }),
+              HasSubstr("no worker says how it has ended"));
+  EXPECT_THAT(
+      refusal([](Json& run) { run["workers"][1]["measured"] = nullptr; }),
+      HasSubstr("worker 1 has measured nothing"));
+  EXPECT_THAT(refusal([](Json& run) {
+                run["workers"][0]["measured"]["bytes_per_second"] = -1;
+              }),
+              HasSubstr("rate is -1"));
+  EXPECT_THAT(refusal([](Json& run) { run["workers"][1]["layers"].erase(1); }),
+              HasSubstr("different models"));
+  EXPECT_FALSE(ExplainRun("[]").ok());
+  EXPECT_FALSE(ExplainRun("").ok());
+}
+
+TEST(RunFileTest, AnyTextIsReadOrRefused) {
+  const std::string run = SomeRun().dump();
+  int read = 0;
+  FuzzBudget budget;
+  while (budget.Next()) {
+    SCOPED_TRACE(ReplayHint(budget.seed()));
+    Random random(budget.seed());
+    std::string text = run;
+    Mutate(random, text);
+    const auto explained = ExplainRun(text);
+    read += explained.ok();
+    if (!explained.ok()) continue;
+    const PlanForecast& forecast = *explained->forecast;
+    ASSERT_EQ(forecast.layers.size(), explained->report.layers.size());
+    ASSERT_GE(forecast.iteration_seconds, 0);
+  }
+  EXPECT_TRUE(read > 0 || budget.runs() == 1);
+}
+
+}  // namespace
+}  // namespace nereus
