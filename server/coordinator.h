@@ -187,6 +187,8 @@ class Coordinator {
                    CoordinatorOutbox& out);
   void OnMeasured(const Member& member, const Measured& measured,
                   absl::Time now, CoordinatorOutbox& out);
+  // Whether there is a better one, and the job may change to it.
+  bool WantsAnotherPlan();
   void OnFusionTimed(const Member& member, const FusionTimed& timed,
                      CoordinatorOutbox& out);
   void TellWorkers(const SetFusion& set, CoordinatorOutbox& out) const;

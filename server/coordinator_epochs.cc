@@ -257,8 +257,8 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
   members_lost_ = false;
   shard_lost_ = false;
   restarted_ = false;
-  // It has to come yet.
-  better_plan_ = better.has_value() && SomeLeave();
+  // What could not be asked for yet has to come.
+  better_plan_ = (SomeLeave() || restarts) && WantsAnotherPlan();
   checkpoint_planned_ = checkpoint_wanted_;
   reset_links_ = std::exchange(new_lost_links_, {});
   checkpoints_.OnEpoch(*job_, all_afresh_);
@@ -303,11 +303,20 @@ void Coordinator::Admit(absl::Time now, CoordinatorOutbox& out) {
   if (set.has_value()) TellWorkers(*set, out);
 }
 
+bool Coordinator::WantsAnotherPlan() {
+  int64_t begun_step = job_->first_step;
+  for (const Member& member : members_) {
+    begun_step = std::max(begun_step, member.heartbeat.begun_step);
+  }
+  return job_->MaySwitchAfter(begun_step + 1) &&
+         replanner_.Better(*job_, WorkersHere()).has_value();
+}
+
 void Coordinator::OnMeasured(const Member& member, const Measured& measured,
                              absl::Time now, CoordinatorOutbox& out) {
   if (member.id.role != Role::kWorker || state_ != JobState::kRunning) return;
   if (!replanner_.OnMeasured(member.id.rank, measured, *job_, now)) return;
-  better_plan_ = replanner_.Better(*job_, WorkersHere()).has_value();
+  better_plan_ = WantsAnotherPlan();
   const auto known = replanner_.known(*job_);
   const LinkSpeed& link = known->measured.link;
   out.push_back(Announce{

@@ -1,0 +1,152 @@
+// Plans that change, as the coordinator leads its members through it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "server/coordinator.h"
+#include "tests/server/coordinator_driver.h"
+
+namespace nereus {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// The products of the fc layer's factors, which the first plan has, take so
+// long that any other way is better.
+Measured SlowProducts() {
+  Measured measured;
+  measured.times = {{absl::Seconds(1), absl::Seconds(1)},
+                    {absl::Seconds(10), absl::Seconds(20)}};
+  measured.step_time = absl::Seconds(45);
+  measured.link = {1e6, absl::Milliseconds(1), absl::Milliseconds(1)};
+  return measured;
+}
+
+// Two workers, two shards, a plan by time.
+class CoordinatorPlanTest : public testing::Test {
+ protected:
+  CoordinatorPlanTest() : driver_(Options()) { driver_.Gather(); }
+
+  static CoordinatorOptions Options() {
+    CoordinatorOptions options = OptionsOf(2, 2, /*max_workers=*/3);
+    options.rules.cost = CostKind::kTime;
+    return options;
+  }
+
+  // Both say that products are slow; what follows.
+  Reaction Measure() {
+    driver_.Say(kWorker0, SlowProducts());
+    return driver_.Say(kWorker1, SlowProducts());
+  }
+
+  // All but `silent` are done with round `round` of the epoch.
+  Reaction Settle(SessionId silent = -1) {
+    Reaction last;
+    for (const SessionId session : {kShard0, kShard1, kWorker0, kWorker1}) {
+      if (session == silent) continue;
+      last = driver_.Say(session, Settled{driver_.job().epoch});
+    }
+    return last;
+  }
+
+  Reaction ReportSettled(int64_t round) {
+    Reaction last;
+    for (const SessionId session : {kShard0, kShard1, kWorker0, kWorker1}) {
+      MachineReport report;
+      report.settled = true;
+      if (session < kWorker0) {
+        report.closed_rounds[static_cast<int>(session)] = round;
+      } else {
+        report.begun_step = round;
+        report.peer_layers = {{1, round, 2}};
+      }
+      last = driver_.Report(session, report);
+    }
+    return last;
+  }
+
+  Scheme scheme() const { return driver_.job().routes[1].scheme; }
+
+  CoordinatorDriver driver_;
+};
+
+TEST_F(CoordinatorPlanTest, GoesFromMeasuringToAnotherPlan) {
+  EXPECT_TRUE(driver_.job().options.measure);
+  EXPECT_EQ(scheme(), Scheme::kFactor);
+  EXPECT_THAT(driver_.Say(kWorker0, SlowProducts()).sent, IsEmpty());
+  const Reaction measured = driver_.Say(kWorker1, SlowProducts());
+  EXPECT_THAT(measured.announced,
+              Contains(HasSubstr("links of 1e+06 bytes/s")));
+  EXPECT_THAT(HearersOf<PrepareEpoch>(measured), SizeIs(4));
+
+  const Reaction ends = driver_.ReportAll(/*begun_step=*/3);
+  EXPECT_EQ(Heard<EpochStart>(ends, kWorker1).job->switch_round, 4);
+  EXPECT_EQ(scheme(), Scheme::kFactor);
+
+  EXPECT_THAT(HearersOf<PrepareEpoch>(Settle()), SizeIs(4));
+  const Reaction changed = ReportSettled(4);
+  EXPECT_NE(scheme(), Scheme::kFactor);
+  EXPECT_EQ(driver_.job().base_round, 4);
+  EXPECT_EQ(driver_.job().first_step, 5);
+  EXPECT_THAT(changed.announced, Contains(HasSubstr("with another plan")));
+  const EpochStart start = Heard<EpochStart>(changed, kWorker0);
+  EXPECT_THAT(start.explanations[1].reason, HasSubstr("s an iteration"));
+  // What a coordinator finds that starts anew.
+  ASSERT_THAT(changed.saved, SizeIs(1));
+  EXPECT_EQ(changed.saved[0].job->routes, driver_.job().routes);
+  EXPECT_EQ(changed.saved[0].explanations[1].reason,
+            start.explanations[1].reason);
+}
+
+TEST_F(CoordinatorPlanTest, TheLastOneToSettleIsWaitedFor) {
+  Measure();
+  driver_.ReportAll(3);
+  EXPECT_THAT(HearersOf<PrepareEpoch>(Settle(/*silent=*/kShard1)), IsEmpty());
+  // That of another epoch does not count.
+  EXPECT_THAT(driver_.Say(kShard1, Settled{1}).sent, IsEmpty());
+  EXPECT_THAT(HearersOf<PrepareEpoch>(driver_.Say(kShard1, Settled{2})),
+              SizeIs(4));
+}
+
+TEST_F(CoordinatorPlanTest, OneWhoDiesMeanwhilePutsItOff) {
+  Measure();
+  driver_.ReportAll(3);
+  Settle(kWorker1);
+  driver_.Break(kWorker1);
+  driver_.Pass(absl::Seconds(3), {kWorker1});
+  driver_.ReportAll(4);
+  // With one worker left there is nothing to choose.
+  EXPECT_EQ(driver_.job().worker_count(), 1);
+  EXPECT_FALSE(driver_.job().switches());
+  EXPECT_EQ(scheme(), Scheme::kFactor);
+}
+
+TEST_F(CoordinatorPlanTest, OneWhoLeavesIsLetGoFirst) {
+  driver_.Say(kWorker1, Leave{3});
+  const Reaction measured = Measure();
+  EXPECT_THAT(HearersOf<PrepareEpoch>(measured), IsEmpty());
+}
+
+TEST_F(CoordinatorPlanTest, FiguresThatCannotBeCostTheirWorkerItsPlace) {
+  Measured wrong = SlowProducts();
+  wrong.link.rate = -1;
+  const Reaction reaction = driver_.Say(kWorker1, wrong);
+  EXPECT_THAT(std::string(RefusalIn(reaction, kWorker1).message()),
+              HasSubstr("rate is -1"));
+  EXPECT_EQ(driver_.state(), JobState::kRunning);
+}
+
+TEST_F(CoordinatorPlanTest, AShardsFiguresCountForNothing) {
+  driver_.Say(kShard0, SlowProducts());
+  EXPECT_THAT(driver_.Say(kWorker0, SlowProducts()).sent, IsEmpty());
+}
+
+}  // namespace
+}  // namespace nereus
