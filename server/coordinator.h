@@ -187,6 +187,9 @@ class Coordinator {
                    CoordinatorOutbox& out);
   void OnMeasured(const Member& member, const Measured& measured,
                   absl::Time now, CoordinatorOutbox& out);
+  // Not where a server that is lost, before copies have been sent what workers
+  // have handed over, would take the job with it.
+  bool IsSafeToChangePlan() const;
   // Whether there is a better one, and the job may change to it.
   bool WantsAnotherPlan();
   void OnFusionTimed(const Member& member, const FusionTimed& timed,

@@ -225,7 +225,9 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
   std::optional<Replanner::BetterPlan> better;
   if (!shard_lost_) better = replanner_.Better(*job_, WorkersHere());
   // One who leaves would have to be told of the plan, for nothing.
-  if (better.has_value() && !SomeLeave()) change.routes = better->plan.routes;
+  if (better.has_value() && !SomeLeave() && IsSafeToChangePlan()) {
+    change.routes = better->plan.routes;
+  }
   absl::StatusOr<NextEpoch> next =
       shard_lost_ ? absl::AbortedError("a shard is gone, with what it held")
                   : MakeNextEpoch(*job_, *target_, change);
@@ -303,12 +305,19 @@ void Coordinator::Admit(absl::Time now, CoordinatorOutbox& out) {
   if (set.has_value()) TellWorkers(*set, out);
 }
 
+bool Coordinator::IsSafeToChangePlan() const {
+  const bool hands_over = std::any_of(
+      job_->routes.begin(), job_->routes.end(),
+      [](const Route& route) { return PassesServers(route.scheme); });
+  return !job_->options.backup || options_.has_checkpoints || !hands_over;
+}
+
 bool Coordinator::WantsAnotherPlan() {
   int64_t begun_step = job_->first_step;
   for (const Member& member : members_) {
     begun_step = std::max(begun_step, member.heartbeat.begun_step);
   }
-  return job_->MaySwitchAfter(begun_step + 1) &&
+  return job_->MaySwitchAfter(begun_step + 1) && IsSafeToChangePlan() &&
          replanner_.Better(*job_, WorkersHere()).has_value();
 }
 

@@ -134,6 +134,21 @@ TEST_F(CoordinatorPlanTest, OneWhoLeavesIsLetGoFirst) {
   EXPECT_THAT(HearersOf<PrepareEpoch>(measured), IsEmpty());
 }
 
+// Copies do not have what workers hand over until they have been sent it.
+TEST(CoordinatorPlanWithCopiesTest, NeedsACheckpointToGoBackTo) {
+  for (const bool has_checkpoints : {false, true}) {
+    CoordinatorOptions options = OptionsOf(2, 2);
+    options.rules.cost = CostKind::kTime;
+    options.job_options.backup = true;
+    options.has_checkpoints = has_checkpoints;
+    CoordinatorDriver driver(options);
+    driver.Gather();
+    driver.Say(kWorker0, SlowProducts());
+    const Reaction measured = driver.Say(kWorker1, SlowProducts());
+    EXPECT_EQ(HearersOf<PrepareEpoch>(measured).empty(), !has_checkpoints);
+  }
+}
+
 TEST_F(CoordinatorPlanTest, FiguresThatCannotBeCostTheirWorkerItsPlace) {
   Measured wrong = SlowProducts();
   wrong.link.rate = -1;
