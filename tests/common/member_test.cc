@@ -17,11 +17,13 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 // What happened to a process's machines, in order.
 struct Log {
   std::vector<std::string> entries;
   int machines = 0;
+  bool settled = false;  // What machines report.
 };
 
 // A machine that writes down what it is told.
@@ -46,6 +48,7 @@ class FakeMachine final : public Machine {
   MachineReport Report() const override {
     MachineReport report;
     report.begun_step = 40 + number_;
+    report.settled = log_->settled;
     return report;
   }
   void OnEpoch(JobPtr job, Outbox& out) override {
@@ -226,6 +229,15 @@ TEST_F(MemberTest, InANewSessionItResumes) {
   EXPECT_EQ(resume.member, PeerId::Worker(1));
   EXPECT_EQ(resume.incarnation, 7u);
   EXPECT_EQ(resume.epoch, 4u);
+}
+
+TEST_F(MemberTest, ThatAllIsSettledIsSaidAgainInANewSession) {
+  Enter(5);
+  EXPECT_THAT(Session().messages, SizeIs(1));
+  log_.settled = true;
+  const Effects resumed = Session();
+  ASSERT_THAT(resumed.messages, SizeIs(2));
+  EXPECT_EQ(std::get<Settled>(resumed.messages[1]).epoch, 5u);
 }
 
 TEST_F(MemberTest, FramesWaitForTheFirstEpoch) {

@@ -201,6 +201,9 @@ Effects DeliverAll(Machine& machine, PeerId from,
     for (SaveCheckpoint& save : delivery->effects.saves) {
       all.saves.push_back(std::move(save));
     }
+    for (MemberMessage& message : delivery->effects.messages) {
+      all.messages.push_back(std::move(message));
+    }
   }
   return all;
 }

@@ -1,0 +1,146 @@
+// A layer that goes another way by the job's next plan, as one worker sees it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+#include "tests/testing/machine_harness.h"
+#include "tests/worker/epoch_worker.h"
+
+namespace nereus {
+namespace {
+
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr int64_t kElements = 6;
+
+std::vector<float> Values() { return {1, 2, 3, 4, 5, 6}; }
+
+std::vector<Effects::Sent> Kind(const Effects& effects, FrameKind kind) {
+  std::vector<Effects::Sent> found;
+  for (const auto& sent : effects.sent) {
+    if (sent.frame.header.kind == kind) found.push_back(sent);
+  }
+  return found;
+}
+
+// The only worker of a job whose plan, by servers, ends with round 0.
+class RerouteTest : public testing::Test {
+ protected:
+  static JobPtr EndingJob(OptimizerPlace place) {
+    JobOptions options;
+    options.optimizer_place = place;
+    return EpochAfter(
+        *TestJob(1, 1, {VectorLayer("scale", kElements)}, options),
+        [](Job& job) { job.switch_round = 0; });
+  }
+  static JobPtr Rerouted(const Job& job, bool moves) {
+    return EpochAfter(job, [&](Job& next) {
+      next.switch_round = kInitialRound;
+      next.routes[0].scheme = Scheme::kRing;
+      next.first_step = 1;
+      if (moves) {
+        next.base_round = 0;
+        next.workers = {{0, 1}};
+      }
+    });
+  }
+
+  // Does step 0, the plan's last.
+  static Effects DoStep(EpochWorker& worker) {
+    worker.Start();
+    worker.ReceiveResults(kInitialRound, Values());
+    EXPECT_TRUE(Begin(worker, 0).begun);
+    worker.Push(0, FloatBuffer(std::vector<float>(kElements, 0)));
+    EXPECT_FALSE(worker.machine().Report().settled);
+    return worker.ReceiveResults(0, Values());
+  }
+
+  struct Begun {
+    bool begun = false;
+    Effects effects;
+  };
+  static Begun Begin(EpochWorker& worker, int64_t step) {
+    Outbox out;
+    const bool begun = worker.machine().BeginStep(step, out);
+    return {begun, Carry(out)};
+  }
+};
+
+TEST_F(RerouteTest, ThePlansLastStepIsTheLast) {
+  EpochWorker worker(EndingJob(OptimizerPlace::kServer), 0);
+  const Effects done = DoStep(worker);
+  ASSERT_THAT(done.messages, SizeIs(1));
+  EXPECT_EQ(std::get<Settled>(done.messages[0]).epoch, worker.job()->epoch);
+  EXPECT_TRUE(worker.machine().Report().settled);
+  EXPECT_FALSE(Begin(worker, 1).begun);
+}
+
+TEST_F(RerouteTest, WhatTheServersUpdatedIsFetchedAsTheNextStepBegins) {
+  EpochWorker worker(EndingJob(OptimizerPlace::kServer), 0);
+  DoStep(worker);
+  // The caller may be using its values.
+  const Effects entered = worker.Enter(Rerouted(*worker.job(), /*moves=*/true));
+  EXPECT_THAT(entered.sent, IsEmpty());
+  EXPECT_FALSE(worker.machine().Report().fetching);
+  EXPECT_FALSE(worker.machine().Report().settled);
+
+  const Begun first = Begin(worker, 1);
+  EXPECT_FALSE(first.begun);
+  const auto pulls = Kind(first.effects, FrameKind::kPull);
+  ASSERT_THAT(pulls, SizeIs(1));
+  EXPECT_EQ(pulls[0].frame.header.round, 0);
+  EXPECT_EQ(pulls[0].to, worker.ShardOf(0));
+  EXPECT_TRUE(worker.machine().Report().fetching);
+  EXPECT_FALSE(Begin(worker, 1).begun);
+
+  worker.ReceiveResults(0, {6, 5, 4, 3, 2, 1});
+  const Effects state =
+      DeliverAll(worker.machine(), worker.ShardOf(0),
+                 FramesOf(*worker.job(), worker.ShardOf(0), FrameKind::kResult,
+                          0, 0, 0, {7, 8, 9, 10, 11, 12}, /*part=*/1));
+  ASSERT_THAT(state.done, SizeIs(1));
+  EXPECT_EQ(state.done[0].round, 0);
+  EXPECT_EQ(FloatsOf(worker.parameters())[0], 6);
+  EXPECT_TRUE(Begin(worker, 1).begun);
+  // Alone on its ring, it has the round at once.
+  EXPECT_THAT(
+      worker.Push(1, FloatBuffer(std::vector<float>(kElements, 0))).done,
+      SizeIs(1));
+  // With the momentum that the servers had: 0.9 * 7 * 0.01.
+  EXPECT_NEAR(FloatsOf(worker.parameters())[0], 6 - 0.063, 0.01);
+  EXPECT_NE(FloatsOf(worker.parameters())[0], 6);
+}
+
+TEST_F(RerouteTest, WhereTheCallerUpdatesNothingIsFetched) {
+  EpochWorker worker(EndingJob(OptimizerPlace::kWorker), 0);
+  DoStep(worker);
+  EXPECT_THAT(worker.Enter(Rerouted(*worker.job(), /*moves=*/false)).sent,
+              IsEmpty());
+  const Begun begun = Begin(worker, 1);
+  EXPECT_TRUE(begun.begun);
+  EXPECT_THAT(begun.effects.sent, IsEmpty());
+}
+
+// There, a round is saved as the next one is pushed.
+TEST_F(RerouteTest, ACheckpointOfThePlansLastRoundIsMadeByTheNextPlan) {
+  JobPtr job = EndingJob(OptimizerPlace::kWorker);
+  job = EpochAfter(*job, [](Job& next) { next.checkpoint_round = 0; });
+  EpochWorker worker(job, 0);
+  EXPECT_THAT(Kind(DoStep(worker), FrameKind::kOwned), IsEmpty());
+  worker.Enter(Rerouted(*worker.job(), /*moves=*/false));
+  Begin(worker, 1);
+  const Effects pushed =
+      worker.Push(1, FloatBuffer(std::vector<float>(kElements, 0)));
+  const auto saved = Kind(pushed, FrameKind::kOwned);
+  ASSERT_THAT(saved, SizeIs(1));
+  EXPECT_EQ(saved[0].frame.header.round, 0);
+  EXPECT_EQ(ValuesIn(pushed.sent, FrameKind::kOwned, 0, 0, 0, kElements),
+            Values());
+}
+
+}  // namespace
+}  // namespace nereus
