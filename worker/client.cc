@@ -43,9 +43,14 @@ absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
       what, " has ", found, " floats, layer ", layer.name, " has ", expected));
 }
 
+std::vector<LayerSpec> SpecsIn(const std::vector<LayerBinding>& layers) {
+  std::vector<LayerSpec> specs;
+  for (const LayerBinding& layer : layers) specs.push_back(layer.spec);
+  return specs;
+}
+
 absl::StatusOr<std::vector<LayerSpec>> SpecsOf(
     const std::vector<LayerBinding>& layers) {
-  std::vector<LayerSpec> specs;
   for (const LayerBinding& layer : layers) {
     NEREUS_RETURN_IF_ERROR(CheckLength(layer.spec, "the parameter memory",
                                        layer.parameters.size(),
@@ -67,15 +72,9 @@ absl::StatusOr<std::vector<LayerSpec>> SpecsOf(
           first.state.size(), " for ", first.parameters.size(),
           ": all must have as many arrays"));
     }
-    specs.push_back(layer.spec);
   }
+  std::vector<LayerSpec> specs = SpecsIn(layers);
   NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
-  return specs;
-}
-
-std::vector<LayerSpec> SpecsIn(const std::vector<LayerBinding>& layers) {
-  std::vector<LayerSpec> specs;
-  for (const LayerBinding& layer : layers) specs.push_back(layer.spec);
   return specs;
 }
 

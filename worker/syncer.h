@@ -80,7 +80,7 @@ class Syncer {
   // has. REQUIRES: waits().
   void Gather(Outbox& out);
 
-  // The job's next epoch; same model, plan and shards. What was sent for a
+  // The job's next epoch; the layer's route is as it was. What was sent for a
   // checkpoint may have been lost with the old one. What is held stays so.
   void OnEpoch(JobPtr job, Outbox& out);
 

@@ -65,7 +65,7 @@ class Machine {
   virtual void Freeze() = 0;
   virtual MachineReport Report() const = 0;
 
-  // The job's next epoch; same model, plan and shards. What is under way is
+  // The job's next epoch; same model and shards. What is under way is
   // done again in it.
   virtual void OnEpoch(JobPtr job, Outbox& out) = 0;
 };

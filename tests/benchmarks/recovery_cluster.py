@@ -119,7 +119,7 @@ class Cluster:
         self.environment = {k: v for k, v in os.environ.items()
                             if not k.startswith("NEREUS_")}
         self.backup = options.backup
-        self.job = [f"--servers={options.servers}",
+        self.job = [f"--servers={options.servers}", "--cost=bytes",
                     f"--backup={options.backup}",
                     f"--workers={options.workers}",
                     f"--max-workers={2 * options.workers}",

@@ -73,7 +73,7 @@ def cases():
         "hybrid": Case(
             "VGG19's fully connected layers, sides divided by 4", VGG19_DENSE,
             8, 0.01, 0.02,
-            {"server": ["--scheme=server"], "auto": ["--scheme=auto"]}, 0),
+            {"server": ["--scheme=server"], "auto": ["--cost=bytes"]}, 0),
         "dear": Case(
             "20 equal layers, all-reduce four times forward", EQUAL, 1, 0.096,
             0.192,

@@ -76,7 +76,7 @@ struct StepInfo {
 // What one layer cost this worker so far.
 struct LayerReport {
   std::string name;
-  std::string scheme;  // "server", "factor" or "ring".
+  std::string scheme;  // "server", "factor" or "ring", by the latest plan.
   std::string reason;  // Why the planner chose it, with both sides' figures.
   int64_t rounds = 0;
   int64_t bytes_sent = 0;  // Payload and frame headers.
@@ -223,7 +223,7 @@ class Client {
   virtual bool may_skip() const = 0;
 
   // True if the plan takes the layer's factors, so that only PushFactors will
-  // do.
+  // do. Plans change, but not between a BeginStep and the next.
   virtual bool takes_factors(int layer) const = 0;
 
   // True if the caller's own optimizer updates the parameters
