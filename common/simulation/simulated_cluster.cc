@@ -548,6 +548,9 @@ std::string SimulatedCluster::DescribeWaits() const {
       absl::StrAppend(&text, "; process ", id, " has not been admitted");
       continue;
     }
+    if (process.paused) {
+      absl::StrAppend(&text, "; worker ", process.rank, " is paused");
+    }
     for (size_t layer = 0; layer < workload_.layers.size(); ++layer) {
       const Syncer& syncer = process.worker->syncer(static_cast<int>(layer));
       if (process.idle || syncer.done_round() >= process.step) continue;

@@ -16,7 +16,7 @@ constexpr int64_t kSteps = 8;
 
 // Longer than any fault may delay the job, and a job's last change may take
 // several in a row.
-constexpr absl::Duration kPatience = absl::Seconds(15);
+constexpr absl::Duration kPatience = absl::Seconds(45);
 
 SimulatedClusterOptions FaultyJob(uint64_t seed) {
   SimulatedClusterOptions options = RandomJob(seed);
