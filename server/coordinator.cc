@@ -27,7 +27,8 @@ const absl::Duration kPauseMin = absl::Seconds(1);
 
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)),
-      fusion_(options_.job_options.tune_fusion),
+      fusion_(options_.job_options.tune_fusion,
+              options_.job_options.fusion_bytes),
       replanner_(RulesFor(options_.job_options, options_.rules),
                  options_.replan_interval) {}
 
@@ -46,7 +47,8 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       all_afresh_(state.all_afresh),
       restarted_(true),
       awake_(now),
-      fusion_(options_.job_options.tune_fusion),
+      fusion_(options_.job_options.tune_fusion,
+              options_.job_options.fusion_bytes),
       replanner_(RulesFor(options_.job_options, options_.rules),
                  options_.replan_interval),
       checkpoints_(std::move(state.checkpoints)),

@@ -190,8 +190,13 @@ class Coordinator {
   // Not where a server that is lost, before copies have been sent what workers
   // have handed over, would take the job with it.
   bool IsSafeToChangePlan() const;
+  // No worker has begun a later step, as far as is known; the epoch's first
+  // one, if none has begun.
+  int64_t BegunStep() const;
   // Whether there is a better one, and the job may change to it.
   bool WantsAnotherPlan();
+  // From where the figures say that it is best, if that is elsewhere.
+  void TuneFusionAnew(CoordinatorOutbox& out);
   void OnFusionTimed(const Member& member, const FusionTimed& timed,
                      CoordinatorOutbox& out);
   void TellWorkers(const SetFusion& set, CoordinatorOutbox& out) const;

@@ -264,7 +264,14 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
   checkpoint_planned_ = checkpoint_wanted_;
   reset_links_ = std::exchange(new_lost_links_, {});
   checkpoints_.OnEpoch(*job_, all_afresh_);
-  replanner_.OnEpoch(*job_, job_->routes != before->routes);
+  const bool changes_plan = job_->routes != before->routes;
+  replanner_.OnEpoch(*job_, changes_plan);
+  if (changes_plan && fusion_.bytes().has_value()) {
+    // What was measured is of the plan before.
+    const bool predicted = replanner_.measures(job_->options);
+    fusion_.Restart(predicted ? better->plan.fusion_bytes : *fusion_.bytes(),
+                    BegunStep());
+  }
   out.push_back(Announce{
       false,
       absl::StrCat("epoch ", job_->epoch, " with ", job_->worker_count(),
@@ -312,12 +319,16 @@ bool Coordinator::IsSafeToChangePlan() const {
   return !job_->options.backup || options_.has_checkpoints || !hands_over;
 }
 
-bool Coordinator::WantsAnotherPlan() {
+int64_t Coordinator::BegunStep() const {
   int64_t begun_step = job_->first_step;
   for (const Member& member : members_) {
     begun_step = std::max(begun_step, member.heartbeat.begun_step);
   }
-  return job_->MaySwitchAfter(begun_step + 1) && IsSafeToChangePlan() &&
+  return begun_step;
+}
+
+bool Coordinator::WantsAnotherPlan() {
+  return job_->MaySwitchAfter(BegunStep() + 1) && IsSafeToChangePlan() &&
          replanner_.Better(*job_, WorkersHere()).has_value();
 }
 
@@ -326,7 +337,7 @@ void Coordinator::OnMeasured(const Member& member, const Measured& measured,
   if (member.id.role != Role::kWorker || state_ != JobState::kRunning) return;
   if (!replanner_.OnMeasured(member.id.rank, measured, *job_, now)) return;
   better_plan_ = WantsAnotherPlan();
-  const auto known = replanner_.known(*job_);
+  const auto known = replanner_.known(*job_, fusion_.bytes());
   const LinkSpeed& link = known->measured.link;
   out.push_back(Announce{
       false,
@@ -338,6 +349,20 @@ void Coordinator::OnMeasured(const Member& member, const Measured& measured,
                       absl::FormatDuration(TotalTime(known->measured.times)),
                       absl::FormatDuration(known->measured.step_time),
                       absl::FormatDuration(known->predicted))});
+  if (!better_plan_) TuneFusionAnew(out);
+}
+
+void Coordinator::TuneFusionAnew(CoordinatorOutbox& out) {
+  const std::optional<int64_t> bytes =
+      fusion_.done() ? fusion_.bytes() : fusion_.first();
+  if (!fusion_.bytes().has_value()) return;
+  const auto better = replanner_.FindBetterFusion(*job_, *bytes);
+  if (!better.has_value()) return;
+  const auto set = fusion_.Restart(better->bytes, BegunStep());
+  TellWorkers(*set, out);
+  out.push_back(
+      Announce{false, absl::StrCat("tunes fusion from ", better->bytes,
+                                   " bytes on: ", better->why)});
 }
 
 void Coordinator::OnFusionTimed(const Member& member, const FusionTimed& timed,

@@ -56,6 +56,16 @@ std::optional<SetFusion> FusionTuning::OnEpoch(std::vector<int32_t> workers,
   return Next(begun_step);
 }
 
+std::optional<SetFusion> FusionTuning::Restart(int64_t first,
+                                               int64_t begun_step) {
+  if (!on_) return std::nullopt;
+  first_ = first;
+  tuner_ = FusionTuner(first);
+  ++trial_;
+  answers_.clear();
+  return Next(begun_step);
+}
+
 std::optional<SetFusion> FusionTuning::OnTimed(int32_t worker,
                                                const FusionTimed& timed) {
   const bool counts = on_ && !tuner_.done() && timed.trial == trial_ &&

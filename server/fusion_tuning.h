@@ -21,11 +21,14 @@ namespace nereus {
 // answered. One that hears too late switches a step later: nothing but the time
 // depends on it.
 //
-// An epoch begins the trial under way anew. Pure; the coordinator owns it.
+// An epoch begins the trial under way anew, another plan all of them.
+//
+// Pure; the coordinator owns it.
 class FusionTuning {
  public:
-  // Not at all, unless `on`.
-  explicit FusionTuning(bool on) : on_(on) {}
+  // Not at all, unless `on`. Begins with `first`.
+  explicit FusionTuning(bool on, int64_t first = FusionTuner::kBytesFirst)
+      : on_(on), first_(first), tuner_(first) {}
 
   // OK, or kInvalidArgument.
   static absl::Status Check(const FusionTimed& timed);
@@ -34,6 +37,13 @@ class FusionTuning {
   // `begun_step`: the last one that any of them has begun, as far as is known.
   std::optional<SetFusion> OnEpoch(std::vector<int32_t> workers,
                                    int64_t begun_step);
+
+  // Begins anew with `first`: what has been measured counts no more. What all
+  // are to be told, if anything.
+  std::optional<SetFusion> Restart(int64_t first, int64_t begun_step);
+
+  // Where it began.
+  int64_t first() const { return first_; }
 
   // A worker's answer; what all are to be told then, if it was the last one.
   // REQUIRES: Check(timed) is OK.
@@ -52,6 +62,7 @@ class FusionTuning {
   const SetFusion& Next(int64_t begun_step);
 
   const bool on_;
+  int64_t first_;
   FusionTuner tuner_;
   int32_t trial_ = 0;
   std::optional<SetFusion> told_;

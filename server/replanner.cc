@@ -15,6 +15,9 @@ namespace {
 // certain that it does: predictions are as good as that.
 constexpr double kGainMin = 0.05;
 
+// Float32 where 16 bits are no shorter any more may cost so much.
+constexpr double kWideningCostMax = 0.01;
+
 // What was measured has changed if it has by so much.
 constexpr double kChangeMin = 0.2;
 // What links may carry, in bytes a second.
@@ -43,6 +46,18 @@ bool Differs(const Measured& a, const Measured& b) {
          Differs(TotalTime(a.times), TotalTime(b.times));
 }
 
+// Whether some layers get float32 instead of 16 bits, and nothing else changes.
+bool Widens(absl::Span<const Route> before, absl::Span<const Route> after) {
+  for (size_t layer = 0; layer < before.size(); ++layer) {
+    const bool wider = after[layer].wire == WireType::kFloat32;
+    if (before[layer].scheme != after[layer].scheme ||
+        (before[layer].wire != after[layer].wire && !wider)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 std::vector<Route> RoutesOf(const Job& job) {
   return {job.routes.begin(), job.routes.begin() + job.model().size()};
 }
@@ -50,7 +65,8 @@ std::vector<Route> RoutesOf(const Job& job) {
 }  // namespace
 
 bool Replanner::chooses(const JobOptions& options) const {
-  // In another scheme sums are made in another order.
+  // In another scheme sums are made in another order, and another wire type
+  // rounds otherwise.
   return rules_.choose() && !options.deterministic;
 }
 
@@ -60,6 +76,7 @@ absl::StatusOr<Plan> Replanner::FirstPlan(absl::Span<const LayerSpec> layers,
   options.cluster = cluster;
   options.rules = rules_;
   options.rules.cost = CostKind::kBytes;
+  options.rules.choose_wire = false;
   return MakePlan(layers, options);
 }
 
@@ -174,7 +191,10 @@ std::optional<Replanner::BetterPlan> Replanner::FindBetter(const Job& job,
   if (plan->routes == now) return std::nullopt;
   const double before = PlanCost(job.model(), options, now);
   const double after = PlanCost(job.model(), options, plan->routes);
-  if (!(after < before * (1 - kGainMin))) return std::nullopt;
+  const bool gains = after < before * (1 - kGainMin);
+  const bool widens = rules_.choose_wire && Widens(now, plan->routes) &&
+                      after < before * (1 + kWideningCostMax);
+  if (!gains && !widens) return std::nullopt;
   const bool time = rules_.cost == CostKind::kTime;
   return BetterPlan{
       *std::move(plan),
@@ -183,9 +203,28 @@ std::optional<Replanner::BetterPlan> Replanner::FindBetter(const Job& job,
                       workers, before)};
 }
 
-std::optional<Replanner::Known> Replanner::known(const Job& job) const {
+std::optional<Replanner::BetterFusion> Replanner::FindBetterFusion(
+    const Job& job, int64_t bytes) const {
+  if (!job.options.tune_fusion || !known_.has_value()) return std::nullopt;
+  PlanOptions options = OptionsFor(job, job.worker_count());
+  const std::vector<Route> routes = RoutesOf(job);
+  const int64_t best = FusionFor(job.model(), options, routes);
+  const double after = PlanCost(job.model(), options, routes);
+  options.rules.choose_fusion = false;
+  options.rules.fusion_bytes = bytes;
+  const double before = PlanCost(job.model(), options, routes);
+  if (!(after < before * (1 - kGainMin))) return std::nullopt;
+  return BetterFusion{best, absl::StrFormat("%.4g s an iteration predicted, "
+                                            "with %d bytes %.4g",
+                                            after, bytes, before)};
+}
+
+std::optional<Replanner::Known> Replanner::known(
+    const Job& job, std::optional<int64_t> fusion_bytes) const {
   if (!known_.has_value()) return std::nullopt;
-  const PlanOptions options = OptionsFor(job, job.worker_count());
+  PlanOptions options = OptionsFor(job, job.worker_count());
+  options.rules.choose_fusion = false;
+  if (fusion_bytes.has_value()) options.rules.fusion_bytes = *fusion_bytes;
   return Known{*known_,
                absl::Seconds(PlanCost(job.model(), options, RoutesOf(job)))};
 }

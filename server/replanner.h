@@ -34,9 +34,11 @@ class Replanner {
 
   // Whether there is anything to choose for a job with these options.
   bool chooses(const JobOptions& options) const;
-  // Whether workers have to measure.
+  // Whether workers have to measure: for that, or for where to begin with the
+  // tuning of fusion.
   bool measures(const JobOptions& options) const {
-    return chooses(options) && rules_.cost == CostKind::kTime;
+    return (chooses(options) || options.tune_fusion) &&
+           rules_.cost == CostKind::kTime;
   }
 
   // The plan of a job that begins, of which nothing is known yet.
@@ -56,12 +58,23 @@ class Replanner {
   void OnEpoch(const Job& job, bool changed);
 
   // A plan for so many workers that costs less than the job's by more than a
-  // change of plans is worth, if there is one, and any plan may be chosen.
+  // change of plans is worth, if there is one, and any plan may be chosen; or,
+  // with PlanRules::choose_wire, one that costs no more and has float32 where
+  // the job's has 16 bits.
   struct BetterPlan {
     Plan plan;
     std::string why;  // Both costs, for the log.
   };
   const std::optional<BetterPlan>& Better(const Job& job, int workers);
+
+  // The best threshold of fusion for the job's plan, if by what is known an
+  // iteration is shorter with it, by as much, than with `bytes`.
+  struct BetterFusion {
+    int64_t bytes = 0;
+    std::string why;
+  };
+  std::optional<BetterFusion> FindBetterFusion(const Job& job,
+                                               int64_t bytes) const;
 
   // What the slowest worker has measured, and what an iteration should take by
   // the job's plan, with that. Nothing if that is not known.
@@ -69,7 +82,9 @@ class Replanner {
     Measured measured;
     absl::Duration predicted;
   };
-  std::optional<Known> known(const Job& job) const;
+  // `fusion_bytes`: as it is now, if it is tuned.
+  std::optional<Known> known(const Job& job,
+                             std::optional<int64_t> fusion_bytes) const;
 
  private:
   PlanOptions OptionsFor(const Job& job, int workers) const;

@@ -621,6 +621,7 @@ std::vector<LayerReport> ClientImpl::layer_reports() const {
     const RoundTable::Cost cost = rounds_->cost(layer);
     reports.push_back({job_->layers[i].name,
                        std::string(SchemeName(plan->job->routes[i].scheme)),
+                       std::string(WireTypeName(plan->job->routes[i].wire)),
                        plan->explanations[i].reason, cost.rounds,
                        driver_->bytes_sent(layer),
                        driver_->bytes_received(layer), cost.latency_total});

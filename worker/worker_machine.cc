@@ -388,7 +388,7 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   settled_said_ = false;
   verdicts_.Add(job_->verdicts);
   for (int layer = 0; layer < static_cast<int>(syncers_.size()); ++layer) {
-    if (job_->routes[layer].scheme == before->routes[layer].scheme) {
+    if (job_->routes[layer] == before->routes[layer]) {
       syncers_[layer]->OnEpoch(job_, out);
     } else {
       Reroute(layer, out);

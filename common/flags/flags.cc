@@ -64,12 +64,20 @@ void AddPlanFlags(CLI::App& app, PlanRules& rules, bool knows_times) {
         "or said to be";
   }
   AddChoice(app, "cost", rules.cost, costs, what);
-  AddChoice(app, "wire", rules.wire,
-            {{"fp32", WireType::kFloat32},
-             {"bf16", WireType::kBfloat16},
-             {"fp16", WireType::kFloat16}},
-            "how gradients and parameters travel; they are added up and "
-            "updated as fp32 in any case");
+  app.add_option_function<std::string>(
+         "--wire",
+         [&rules](const std::string& name) {
+           const auto wire = ParseWireType(name);
+           rules.choose_wire = !wire.ok();
+           rules.wire = wire.value_or(WireType::kFloat32);
+         },
+         "how gradients and parameters travel: fp32, bf16, fp16, or auto: bf16 "
+         "for layers where that makes an iteration shorter (--cost=time); they "
+         "are added up and updated as fp32 in any case")
+      ->envname(FlagVariable("wire"))
+      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16"}).description(""))
+      ->type_name("NAME")
+      ->default_str(rules.wire_name());
 }
 
 void AddOverlapFlag(CLI::App& app, Overlap& overlap) {

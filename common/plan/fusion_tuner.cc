@@ -14,8 +14,8 @@ constexpr double kXMin = 10;  // log2(kBytesMin)
 constexpr double kXMax = 26;
 constexpr double kXStep = 0.25;  // A grid fine enough for a flat optimum.
 
-// What is tried before there is anything to learn from.
-constexpr double kFirst[] = {16, 12, 20};
+// The first three thresholds are so far apart.
+constexpr double kFirstSteps = 4;
 
 // Relative: below this a threshold is as good as another.
 constexpr double kImprovementMin = 0.005;
@@ -118,14 +118,24 @@ int64_t BytesOf(double x) {
 
 }  // namespace
 
+FusionTuner::FusionTuner(int64_t first)
+    : next_(std::clamp(first, kBytesMin, kBytesMax)), best_(next_) {
+  const double x = std::log2(static_cast<double>(next_));
+  // On both sides of it, or twice on one, where the other has an end.
+  const double below = x - kFirstSteps;
+  const double above = x + kFirstSteps;
+  first_ = {x, below < kXMin ? above + kFirstSteps : below,
+            above > kXMax ? below - kFirstSteps : above};
+}
+
 void FusionTuner::Observe(double seconds) {
   NEREUS_CHECK(!done_ && seconds > 0) << seconds;
   trials_.push_back({std::log2(static_cast<double>(next_)), seconds});
   Learn();
   if (trials() == kTrialsMax) done_ = true;
-  if (trials_.size() < std::size(kFirst)) {
+  if (trials_.size() < first_.size()) {
     done_ = false;
-    next_ = BytesOf(kFirst[trials_.size()]);
+    next_ = BytesOf(first_[trials_.size()]);
   }
 }
 

@@ -1,6 +1,7 @@
 #ifndef NEREUS_COMMON_PLAN_FUSION_TUNER_H_
 #define NEREUS_COMMON_PLAN_FUSION_TUNER_H_
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -19,8 +20,11 @@ class FusionTuner {
   // Between them it looks: 1 KiB to 64 MiB.
   static constexpr int64_t kBytesMin = int64_t{1} << 10;
   static constexpr int64_t kBytesMax = int64_t{1} << 26;
-  // Where it begins, and a good guess.
+  // A good guess.
   static constexpr int64_t kBytesFirst = int64_t{1} << 16;
+
+  // Begins with `first`, or what is nearest to it of what is looked at.
+  explicit FusionTuner(int64_t first = kBytesFirst);
 
   // The threshold to measure next. REQUIRES: !done().
   int64_t next() const { return next_; }
@@ -35,7 +39,7 @@ class FusionTuner {
 
   // Of those that were measured, the one with which an iteration takes least,
   // as far as can be told from all measurements together: one alone may have
-  // been lucky. kBytesFirst before the first trial.
+  // been lucky. Before the first trial, where it begins.
   int64_t best() const { return best_; }
   double best_seconds() const { return best_seconds_; }  // As measured.
 
@@ -48,9 +52,11 @@ class FusionTuner {
   // From all trials: the best one, and the next.
   void Learn();
 
+  // What is tried before there is anything to learn from: log2 of it.
+  std::array<double, 3> first_;
   std::vector<Trial> trials_;
-  int64_t next_ = kBytesFirst;
-  int64_t best_ = kBytesFirst;
+  int64_t next_;
+  int64_t best_;
   double best_seconds_ = 0;
   bool done_ = false;
 };

@@ -6,7 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "common/plan/fusion.h"
 #include "common/plan/scheme.h"
+#include "common/plan/time_cost.h"
+#include "common/plan/wire_type.h"
 #include "nlohmann/json.hpp"
 
 namespace nereus {
@@ -27,14 +30,20 @@ PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model) {
   const Timeline timeline(report.layers, report.placement,
                           report.options.cluster, model);
   const std::vector<Route>& routes = report.plan.routes;
-  const Timeline::Played played = timeline.PlayLayers(routes);
-  PlanForecast forecast{model, played.seconds, std::nullopt, {}};
+  const int64_t fusion_bytes = report.plan.fusion_bytes;
+  const Timeline::Played played = timeline.PlayLayers(routes, fusion_bytes);
+  PlanForecast forecast;
+  forecast.model = model;
+  forecast.iteration_seconds = played.seconds;
+  const int64_t best = BestFusion(timeline, routes);
+  forecast.fusion = {timeline.Play(routes, kNoFusion), best,
+                     timeline.Play(routes, best)};
   for (size_t i = 0; i < routes.size(); ++i) {
     const auto with = [&](Scheme scheme) -> std::optional<double> {
       if (!SupportsScheme(report.layers[i], scheme)) return std::nullopt;
       std::vector<Route> other = routes;
       other[i].scheme = scheme;
-      return timeline.Play(other);
+      return timeline.Play(other, fusion_bytes);
     };
     forecast.layers.push_back({with(Scheme::kServer), with(Scheme::kFactor),
                                with(Scheme::kRing), played.sync_seconds[i],
@@ -63,19 +72,29 @@ std::string FormatForecastText(const PlanReport& report,
                     Milliseconds(forecast.iteration_seconds_measured),
                     " ms measured");
   }
+  const PlanForecast::Fusion& fusion = forecast.fusion;
+  const int64_t fusion_bytes = report.plan.fusion_bytes;
+  absl::StrAppend(
+      &text, ".\nFusion: ",
+      fusion_bytes == kNoFusion ? "off" : absl::StrCat(fusion_bytes, " bytes"),
+      ". An iteration without: ", Milliseconds(fusion.without_seconds),
+      " ms; with the best, ", fusion.best_bytes,
+      " bytes: ", Milliseconds(fusion.best_seconds), " ms");
   absl::StrAppend(&text,
                   ".\nBy servers, factors, ring: milliseconds of an iteration "
                   "if this layer alone\nwent that way. Sync: from its gradient "
                   "to the outcome, predicted and measured.\n\n");
-  absl::StrAppendFormat(&text, "%-*s  %-6s  %10s  %10s  %10s  %10s  %10s\n",
-                        column, "layer", "scheme", "by servers", "by factors",
-                        "by ring", "sync", "measured");
+  absl::StrAppendFormat(&text,
+                        "%-*s  %-6s  %-4s  %10s  %10s  %10s  %10s  %10s\n",
+                        column, "layer", "scheme", "wire", "by servers",
+                        "by factors", "by ring", "sync", "measured");
   for (size_t i = 0; i < forecast.layers.size(); ++i) {
     const PlanForecast::Layer& layer = forecast.layers[i];
     absl::StrAppendFormat(
-        &text, "%-*s  %-6s  %10s  %10s  %10s  %10s  %10s\n", column,
+        &text, "%-*s  %-6s  %-4s  %10s  %10s  %10s  %10s  %10s\n", column,
         report.layers[i].name,
         std::string(SchemeName(report.plan.routes[i].scheme)),
+        std::string(WireTypeName(report.plan.routes[i].wire)),
         Milliseconds(layer.by_server), Milliseconds(layer.by_factor),
         Milliseconds(layer.by_ring), Milliseconds(layer.sync_seconds),
         Milliseconds(layer.sync_seconds_measured));
@@ -92,6 +111,7 @@ nlohmann::ordered_json ForecastJson(const PlanReport& report,
     layers.push_back({
         {"name", report.layers[i].name},
         {"scheme", std::string(SchemeName(report.plan.routes[i].scheme))},
+        {"wire", std::string(WireTypeName(report.plan.routes[i].wire))},
         {"forward_seconds", absl::ToDoubleSeconds(time.forward)},
         {"backward_seconds", absl::ToDoubleSeconds(time.backward)},
         {"iteration_seconds",
@@ -103,6 +123,7 @@ nlohmann::ordered_json ForecastJson(const PlanReport& report,
     });
   }
   const LinkSpeed& link = forecast.model.link;
+  const int64_t fusion_bytes = report.plan.fusion_bytes;
   return {
       {"link",
        {{"bytes_per_second", link.rate},
@@ -113,6 +134,13 @@ nlohmann::ordered_json ForecastJson(const PlanReport& report,
       {"iteration_seconds", forecast.iteration_seconds},
       {"iteration_seconds_measured",
        OrNull(forecast.iteration_seconds_measured)},
+      {"fusion",
+       {{"bytes", fusion_bytes == kNoFusion
+                      ? nlohmann::ordered_json()
+                      : nlohmann::ordered_json(fusion_bytes)},
+        {"without_seconds", forecast.fusion.without_seconds},
+        {"best_bytes", forecast.fusion.best_bytes},
+        {"best_seconds", forecast.fusion.best_seconds}}},
       {"layers", std::move(layers)},
   };
 }

@@ -23,9 +23,16 @@ struct PlanForecast {
     double sync_seconds = 0;
     std::optional<double> sync_seconds_measured;
   };
+  // Seconds of an iteration without fusion, and with the best threshold.
+  struct Fusion {
+    double without_seconds = 0;
+    int64_t best_bytes = 0;
+    double best_seconds = 0;
+  };
   TimeModel model;
   double iteration_seconds = 0;
   std::optional<double> iteration_seconds_measured;
+  Fusion fusion;
   std::vector<Layer> layers;
 };
 
@@ -40,7 +47,10 @@ std::string FormatForecastText(const PlanReport& report,
 //   {"link": {"bytes_per_second", "latency_seconds", "message_seconds"},
 //    "compute_seconds", "iteration_seconds",
 //    "iteration_seconds_measured": or null,
-//    "layers": [{"name", "scheme", "forward_seconds", "backward_seconds",
+//    "fusion": {"bytes": or null: none, "without_seconds", "best_bytes",
+//               "best_seconds"},
+//    "layers": [{"name", "scheme", "wire", "forward_seconds",
+//    "backward_seconds",
 //                "iteration_seconds": {"server", "factor": or null, "ring"},
 //                "sync_seconds", "sync_seconds_measured": or null}]}
 nlohmann::ordered_json ForecastJson(const PlanReport& report,

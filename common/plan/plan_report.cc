@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/plan/cost_model.h"
+#include "common/plan/fusion.h"
 #include "common/plan/scheme.h"
 #include "common/plan/traffic.h"
 #include "common/plan/wide_integer.h"
@@ -101,12 +102,12 @@ std::string Gigabytes(int64_t bytes) {
   return absl::StrFormat("%.3f GB", static_cast<double>(bytes) / 1e9);
 }
 
-constexpr size_t kTextColumns = 10;
+constexpr size_t kTextColumns = 11;
 using TextRow = std::array<std::string, kTextColumns>;
 
 // Words to the left, numbers to the right.
 constexpr std::array<bool, kTextColumns> kLeftAligned = {
-    true, true, false, false, false, false, false, false, false, true};
+    true, true, false, false, false, false, false, false, false, true, true};
 
 std::string FormatTable(const std::vector<TextRow>& rows) {
   std::array<size_t, kTextColumns> widths = {};
@@ -142,7 +143,8 @@ TextRow LayerRow(const PlanReport& report, size_t layer) {
           why.factor_elements.has_value() ? WithSeparators(*why.factor_elements)
                                           : "-",
           WithSeparators(why.ring_elements),
-          std::string(SchemeName(report.plan.routes[layer].scheme))};
+          std::string(SchemeName(report.plan.routes[layer].scheme)),
+          std::string(WireTypeName(report.plan.routes[layer].wire))};
 }
 
 std::string FormatTotals(const PlanReport& report) {
@@ -223,20 +225,23 @@ std::string FormatPlanText(const PlanReport& report) {
   const ClusterShape& cluster = report.options.cluster;
   std::vector<TextRow> rows = {{"layer", "kind", "M x N", "K", "parameters",
                                 "chunks", "by servers", "by factors", "by ring",
-                                "scheme"}};
+                                "scheme", "wire"}};
   for (size_t i = 0; i < report.layers.size(); ++i) {
     rows.push_back(LayerRow(report, i));
   }
   rows.push_back({"total", "", "", "", WithSeparators(report.totals.parameters),
                   WithSeparators(report.totals.chunks),
                   WithSeparators(report.totals.elements_server_only), "", "",
-                  ""});
+                  "", ""});
   std::string text = absl::StrCat(
       report.model, ": ", cluster.workers, " workers, ", cluster.servers,
       " servers, batch ", report.batch, ", scheme ",
       report.options.rules.scheme_name(), ", cost ",
       CostKindName(report.options.rules.cost), ", wire ",
-      WireTypeName(report.options.rules.wire),
+      report.options.rules.wire_name(), ", fusion ",
+      report.plan.fusion_bytes == kNoFusion
+          ? "off"
+          : absl::StrCat(report.plan.fusion_bytes, " bytes"),
       "\nBy servers, factors, ring: elements that a node sends plus receives "
       "per "
       "step for\nthe layer's M x N matrix; the total counts biases too.\n\n",
@@ -269,7 +274,10 @@ std::string FormatPlanJson(const PlanReport& report) {
       {"batch", report.batch},
       {"cost", std::string(CostKindName(report.options.rules.cost))},
       {"scheme", report.options.rules.scheme_name()},
-      {"wire", std::string(WireTypeName(report.options.rules.wire))},
+      {"wire", report.options.rules.wire_name()},
+      {"fusion_bytes", report.plan.fusion_bytes == kNoFusion
+                           ? nlohmann::ordered_json()
+                           : nlohmann::ordered_json(report.plan.fusion_bytes)},
       {"layers", std::move(layers)},
       {"totals",
        {{"parameters", totals.parameters},

@@ -28,24 +28,33 @@ SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
   return {Scheme::kFactor, less ? "factors move less" : "factors move no more"};
 }
 
-absl::StatusOr<std::vector<SchemeChoice>> ChooseByCost(
-    absl::Span<const LayerSpec> layers, const PlanOptions& options) {
+struct Choices {
+  std::vector<SchemeChoice> layers;
+  std::optional<int64_t> fusion_bytes;  // If that was chosen with them.
+};
+
+absl::StatusOr<Choices> ChooseByCost(absl::Span<const LayerSpec> layers,
+                                     const PlanOptions& options) {
   const PlanRules& rules = options.rules;
   if (rules.cost == CostKind::kTime) {
     if (!options.time.has_value()) {
       return absl::InvalidArgumentError(
           "cost time needs to know what links carry and what layers compute");
     }
-    NEREUS_RETURN_IF_ERROR(options.time->Validate(layers));
     NEREUS_ASSIGN_OR_RETURN(
         const Placement placement,
         Placement::Make(layers, static_cast<int>(options.cluster.servers)));
-    return ChooseByTime(layers, placement, options.cluster, *options.time,
-                        rules.wire, rules.no_factors.empty());
+    const TimeChoices among{rules.forced,       rules.no_factors.empty(),
+                            rules.wire,         rules.choose_wire,
+                            rules.fusion_bytes, rules.choose_fusion};
+    TimeChoice choice =
+        ChooseByTime(layers, placement, options.cluster, *options.time, among);
+    return Choices{std::move(choice.layers), choice.fusion_bytes};
   }
-  std::vector<SchemeChoice> choices;
+  Choices choices;
   for (const LayerSpec& layer : layers) {
-    choices.push_back(ChooseByBytes(layer, options.cluster, rules.no_factors));
+    choices.layers.push_back(
+        ChooseByBytes(layer, options.cluster, rules.no_factors));
   }
   return choices;
 }
@@ -55,20 +64,21 @@ SchemeChoice ForcedChoice(const LayerSpec& layer, Scheme forced) {
   return {forced, absl::StrCat("scheme ", SchemeName(forced), " is forced")};
 }
 
-absl::StatusOr<std::vector<SchemeChoice>> Choose(
-    absl::Span<const LayerSpec> layers, const PlanOptions& options) {
+absl::StatusOr<Choices> Choose(absl::Span<const LayerSpec> layers,
+                               const PlanOptions& options) {
+  const auto servers = [&](const std::string& why) {
+    return std::vector<SchemeChoice>(layers.size(), {Scheme::kServer, why});
+  };
   if (options.cluster.workers == 1) {
-    return std::vector<SchemeChoice>(
-        layers.size(), {Scheme::kServer, "one worker has no peer to send to"});
+    return Choices{servers("one worker has no peer to send to"), {}};
   }
   if (const std::string& why = options.rules.servers_only; !why.empty()) {
-    return std::vector<SchemeChoice>(layers.size(), {Scheme::kServer, why});
+    return Choices{servers(why), {}};
   }
-  if (!options.rules.forced.has_value()) return ChooseByCost(layers, options);
-  std::vector<SchemeChoice> choices;
-  choices.reserve(layers.size());
+  if (options.rules.choose()) return ChooseByCost(layers, options);
+  Choices choices;
   for (const LayerSpec& layer : layers) {
-    choices.push_back(ForcedChoice(layer, *options.rules.forced));
+    choices.layers.push_back(ForcedChoice(layer, *options.rules.forced));
   }
   return choices;
 }
@@ -112,6 +122,15 @@ absl::StatusOr<CostKind> ParseCostKind(absl::string_view name) {
 }
 
 absl::Status PlanRules::Validate() const {
+  if (choose_wire && cost != CostKind::kTime) {
+    return absl::InvalidArgumentError(
+        "wire auto needs cost time: of bytes, 16 bits are always fewer");
+  }
+  for (const std::string& why : {servers_only, fixed}) {
+    if (!choose_wire || why.empty()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("wire auto has nothing to choose: ", why));
+  }
   const bool fits = !forced.has_value() || !PassesServers(*forced);
   if (!no_factors.empty() && forced == Scheme::kFactor) {
     return absl::InvalidArgumentError(
@@ -127,23 +146,49 @@ std::string PlanRules::scheme_name() const {
   return forced.has_value() ? std::string(SchemeName(*forced)) : "auto";
 }
 
+std::string PlanRules::wire_name() const {
+  return choose_wire ? "auto" : std::string(WireTypeName(wire));
+}
+
+int64_t FusionFor(absl::Span<const LayerSpec> layers,
+                  const PlanOptions& options, absl::Span<const Route> routes) {
+  const PlanRules& rules = options.rules;
+  if (!rules.choose_fusion || rules.cost != CostKind::kTime ||
+      !options.time.has_value()) {
+    return rules.fusion_bytes;
+  }
+  const auto placement =
+      Placement::Make(layers, static_cast<int>(options.cluster.servers));
+  NEREUS_CHECK(placement.ok()) << placement.status();
+  return BestFusion(
+      Timeline(layers, *placement, options.cluster, *options.time), routes);
+}
+
 absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
                               const PlanOptions& options) {
   NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
   NEREUS_RETURN_IF_ERROR(options.cluster.Validate());
   NEREUS_RETURN_IF_ERROR(options.rules.Validate());
-  NEREUS_ASSIGN_OR_RETURN(const std::vector<SchemeChoice> choices,
-                          Choose(layers, options));
+  if (options.time.has_value()) {
+    NEREUS_RETURN_IF_ERROR(options.time->Validate(layers));
+  }
+  NEREUS_ASSIGN_OR_RETURN(const Choices chosen, Choose(layers, options));
+  const std::vector<SchemeChoice>& choices = chosen.layers;
   NEREUS_CHECK(choices.size() == layers.size())
       << choices.size() << " choices for " << layers.size() << " layers";
   Plan plan;
   for (size_t i = 0; i < layers.size(); ++i) {
     NEREUS_CHECK(SupportsScheme(layers[i], choices[i].scheme))
         << DescribeLayer(layers[i]);
-    plan.routes.push_back({choices[i].scheme, options.rules.wire});
+    plan.routes.push_back({choices[i].scheme, options.rules.choose_wire
+                                                  ? choices[i].wire
+                                                  : options.rules.wire});
     plan.explanations.push_back(
         Explain(layers[i], options.cluster, choices[i]));
   }
+  plan.fusion_bytes = chosen.fusion_bytes.has_value()
+                          ? *chosen.fusion_bytes
+                          : FusionFor(layers, options, plan.routes);
   return plan;
 }
 
@@ -154,7 +199,7 @@ double PlanCost(absl::Span<const LayerSpec> layers, const PlanOptions& options,
         Placement::Make(layers, static_cast<int>(options.cluster.servers));
     NEREUS_CHECK(placement.ok() && options.time.has_value());
     return Timeline(layers, *placement, options.cluster, *options.time)
-        .Play(routes);
+        .Play(routes, FusionFor(layers, options, routes));
   }
   double bytes = 0;
   for (size_t i = 0; i < layers.size(); ++i) {

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/plan/cost_model.h"
+#include "common/plan/fusion.h"
 #include "common/plan/layer_spec.h"
 #include "common/plan/route.h"
 #include "common/plan/scheme.h"
@@ -45,10 +46,12 @@ struct RouteExplanation {
   std::string reason;
 };
 
-// The routes of a model, with an explanation for each, both by layer.
+// The routes of a model, with an explanation for each, both by layer; and how
+// they share messages.
 struct Plan {
   std::vector<Route> routes;
   std::vector<RouteExplanation> explanations;
+  int64_t fusion_bytes = kNoFusion;  // As of the rules, or as chosen.
 };
 
 // What a job's owner says about its plan.
@@ -60,6 +63,14 @@ struct PlanRules {
   CostKind cost = CostKind::kBytes;
 
   WireType wire = WireType::kFloat32;  // Of every layer.
+  // Instead bf16 for layers where that makes an iteration shorter, and fp32 for
+  // all others, and until that is known. With CostKind::kTime.
+  bool choose_wire = false;
+
+  int64_t fusion_bytes = kNoFusion;
+  // Instead what makes an iteration shortest, where CostKind::kTime can tell:
+  // what FusionTuner begins with.
+  bool choose_fusion = false;
 
   // Why all layers have to go through the servers; empty: they have not.
   std::string servers_only;
@@ -67,14 +78,21 @@ struct PlanRules {
   // Why no layer may go by factors; empty: they may.
   std::string no_factors;
 
+  // Why a job keeps its first plan, or may have to; empty: it does not.
+  std::string fixed;
+
   // OK, or kInvalidArgument: what does not go together, and why.
   absl::Status Validate() const;
 
   // Whether the cost decides anything.
-  bool choose() const { return servers_only.empty() && !forced.has_value(); }
+  bool choose() const {
+    return servers_only.empty() && (!forced.has_value() || choose_wire);
+  }
 
   // "auto", or the forced scheme's name.
   std::string scheme_name() const;
+  // "auto", or the type's name.
+  std::string wire_name() const;
 };
 
 struct PlanOptions {
@@ -94,11 +112,18 @@ absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
 
 // What a step costs by `routes`, which need not be the best, as
 // options.rules.cost counts: bytes that a node sends plus receives, by the
-// formulas of cost_model.h; or seconds.
+// formulas of cost_model.h; or seconds, with their best fusion if that is to be
+// chosen.
 //
 // REQUIRES: a plan for the same arguments may be made.
 double PlanCost(absl::Span<const LayerSpec> layers, const PlanOptions& options,
                 absl::Span<const Route> routes);
+
+// The threshold of fusion for `routes`: as of the rules, or the best.
+//
+// REQUIRES: a plan for the same arguments may be made.
+int64_t FusionFor(absl::Span<const LayerSpec> layers,
+                  const PlanOptions& options, absl::Span<const Route> routes);
 
 }  // namespace nereus
 

@@ -20,6 +20,7 @@ struct Route {
 struct SchemeChoice {
   Scheme scheme = Scheme::kServer;
   std::string why;
+  WireType wire = WireType::kFloat32;  // If that is to be chosen, too.
 };
 
 }  // namespace nereus

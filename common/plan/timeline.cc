@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/plan/fusion.h"
 
 namespace nereus {
 namespace {
@@ -15,6 +16,8 @@ namespace {
 // As frames are cut (common/protocol/frame.h).
 constexpr double kFrameElements = 65536;
 constexpr double kHeaderBytes = 64;
+// What fused frames share: as large as the largest frame.
+constexpr double kMessageBytes = kFrameElements * 4 + kHeaderBytes;
 
 // One iteration under way. Times are seconds from its start: of the forward,
 // or, where the next one overlaps with what is gathered, of the backward.
@@ -22,14 +25,17 @@ class Player {
  public:
   Player(absl::Span<const LayerSpec> layers, const Placement& placement,
          const ClusterShape& cluster, const TimeModel& model,
-         absl::Span<const Route> routes)
+         absl::Span<const Route> routes, int64_t fusion_bytes)
       : layers_(layers),
         placement_(placement),
         workers_(static_cast<size_t>(cluster.workers)),
         model_(model),
         routes_(routes),
+        fusion_bytes_(fusion_bytes),
         out_(std::max(cluster.workers, cluster.servers), 0.0),
         in_(out_.size(), 0.0),
+        pushes_leave_(out_.size(), 0.0),
+        results_leave_(out_.size(), 0.0),
         done_(layers.size(), 0.0),
         ready_(layers.size(), 0.0) {}
 
@@ -63,6 +69,9 @@ class Player {
   void Take(const Event& event);
   void Backward(double now, size_t layer);
   void Ready(double now, size_t layer);
+  void Send(double now, size_t layer);
+  // From all workers; when it is there.
+  double ToOwner(double now, size_t owner, double elements, WireType wire);
   void Push(double now, const Chunk& chunk);
   void Result(double now, const Chunk& chunk);
   // Both halves of an all-reduce, or one.
@@ -70,30 +79,44 @@ class Player {
   void Factors(double now, size_t layer);
   void Gather(double now);
 
-  // Seconds that one interface takes for so many values.
-  double Carry(double elements, WireType wire) const {
-    const double frames = std::ceil(elements / kFrameElements);
-    return (elements * static_cast<double>(WireBytes(wire)) +
-            frames * kHeaderBytes) /
-               model_.link.rate +
-           frames * absl::ToDoubleSeconds(model_.link.message_time);
+  // Seconds that one interface takes for so many values. `joins`: something
+  // waits for the same peer, and shares its message if it may.
+  double Carry(double elements, WireType wire, bool joins) const {
+    const double frames = std::max(1.0, std::ceil(elements / kFrameElements));
+    const double bytes =
+        elements * static_cast<double>(WireBytes(wire)) + frames * kHeaderBytes;
+    double messages = frames;
+    if (fusion_bytes_ != kNoFusion) {
+      messages = bytes / kMessageBytes;
+      if (!joins) messages = std::ceil(messages);
+    }
+    return bytes / model_.link.rate + messages * message_seconds();
   }
-  double ChunkSeconds(const Chunk& chunk) const {
-    return Carry(static_cast<double>(chunk.length) * model_.share,
-                 routes_[chunk.layer].wire);
+  // Whether what is there now shares a message that leaves later.
+  bool Joins(double now, double leaves) const {
+    return fusion_bytes_ != kNoFusion && now < leaves;
+  }
+  double ElementsOf(const Chunk& chunk) const {
+    return static_cast<double>(chunk.length) * model_.share;
   }
   static double Enqueue(double now, double seconds, double& free_at) {
     free_at = std::max(free_at, now) + seconds;
     return free_at;
   }
-  // All workers send for so long, and receive.
-  double ByAll(double now, double seconds) {
+  // All workers send this so many times, and receive it.
+  double ByAll(double now, double times, double elements, WireType wire) {
+    const double seconds =
+        times * Carry(elements, wire, Joins(now, peers_leave_));
     double there = now;
     for (size_t worker = 0; worker < workers_; ++worker) {
       there = std::max({there, Enqueue(now, seconds, out_[worker]),
                         Enqueue(now, seconds, in_[worker])});
+      peers_leave_ = std::max(peers_leave_, out_[worker]);
     }
     return there;
+  }
+  double message_seconds() const {
+    return absl::ToDoubleSeconds(model_.link.message_time);
   }
   double latency() const { return absl::ToDoubleSeconds(model_.link.latency); }
   double product_seconds(size_t layer) const {
@@ -106,11 +129,19 @@ class Player {
   const size_t workers_;
   const TimeModel& model_;
   const absl::Span<const Route> routes_;
+  const int64_t fusion_bytes_;
 
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
   int64_t added_ = 0;
   std::vector<double> out_;  // By node: when it is free.
   std::vector<double> in_;
+  // When the last message to a shard, and from it, begins to leave; and when
+  // what goes from worker to worker, hop by hop, has left.
+  std::vector<double> pushes_leave_;
+  std::vector<double> results_leave_;
+  double peers_leave_ = 0;
+  std::vector<size_t> held_;  // Layers.
+  double held_bytes_ = 0;
   double device_ = 0;
   double backward_end_ = 0;
   bool gathering_ = false;
@@ -158,6 +189,22 @@ void Player::Backward(double now, size_t layer) {
 
 void Player::Ready(double now, size_t layer) {
   ready_[layer] = now;
+  const Route& route = routes_[layer];
+  const LayerSpec& spec = layers_[layer];
+  const double elements =
+      route.scheme == Scheme::kFactor
+          ? static_cast<double>(spec.rows * (spec.m + spec.n))
+          : static_cast<double>(spec.parameters) * model_.share;
+  held_.push_back(layer);
+  held_bytes_ += elements * static_cast<double>(WireBytes(route.wire));
+  const bool holds =
+      layer > 0 && held_bytes_ < static_cast<double>(fusion_bytes_);
+  if (holds) return;
+  held_bytes_ = 0;
+  for (const size_t each : std::exchange(held_, {})) Send(now, each);
+}
+
+void Player::Send(double now, size_t layer) {
   if (workers_ == 1 && routes_[layer].scheme != Scheme::kServer) {
     done_[layer] = now;
     return;
@@ -176,13 +223,16 @@ void Player::Ready(double now, size_t layer) {
   }
 }
 
-void Player::Push(double now, const Chunk& chunk) {
-  const double seconds = ChunkSeconds(chunk);
-  const auto owner = static_cast<size_t>(chunk.shard);
+double Player::ToOwner(double now, size_t owner, double elements,
+                       WireType wire) {
+  double& leaves = pushes_leave_[owner];
+  const bool joins = Joins(now, leaves);
+  const double seconds = Carry(elements, wire, joins);
   double there = now;
   size_t senders = 0;
   for (size_t worker = 0; worker < workers_; ++worker) {
     if (worker == owner) continue;  // Within the node.
+    if (!joins) leaves = std::max({leaves, now, out_[worker]});
     there = std::max(there, Enqueue(now, seconds, out_[worker]));
     ++senders;
   }
@@ -190,6 +240,12 @@ void Player::Push(double now, const Chunk& chunk) {
     const double all = static_cast<double>(senders) * seconds;
     there = std::max(there, Enqueue(now, all, in_[owner])) + latency();
   }
+  return there;
+}
+
+void Player::Push(double now, const Chunk& chunk) {
+  const double there = ToOwner(now, static_cast<size_t>(chunk.shard),
+                               ElementsOf(chunk), routes_[chunk.layer].wire);
   if (model_.decoupled) {
     reduced_.push_back({there, &chunk});
   } else {
@@ -198,8 +254,12 @@ void Player::Push(double now, const Chunk& chunk) {
 }
 
 void Player::Result(double now, const Chunk& chunk) {
-  const double seconds = ChunkSeconds(chunk);
   const auto owner = static_cast<size_t>(chunk.shard);
+  double& leaves = results_leave_[owner];
+  const bool joins = Joins(now, leaves);
+  if (!joins) leaves = std::max(now, out_[owner]);
+  const double seconds =
+      Carry(ElementsOf(chunk), routes_[chunk.layer].wire, joins);
   double there = now;
   size_t receivers = 0;
   for (size_t worker = 0; worker < workers_; ++worker) {
@@ -219,9 +279,12 @@ void Player::Ring(double now, size_t layer, int halves) {
       static_cast<double>(layers_[layer].parameters) * model_.share;
   const auto workers = static_cast<double>(workers_);
   const double hops = halves * (workers - 1);
-  const double seconds = hops * Carry(elements / workers, routes_[layer].wire);
-  double there = ByAll(now, seconds);
-  there += hops * latency();
+  // Each hop follows the one before it. Messages that all layers share are in
+  // no queue twice, but one of each hop is on the last layer's way.
+  const bool joins = Joins(now, peers_leave_);
+  double there = ByAll(now, hops, elements / workers, routes_[layer].wire) +
+                 hops * latency();
+  if (joins) there += hops * message_seconds();
   if (model_.decoupled && !gathering_) {
     ring_reduced_[layer] = there;
   } else {
@@ -232,11 +295,11 @@ void Player::Ring(double now, size_t layer, int halves) {
 void Player::Factors(double now, size_t layer) {
   const LayerSpec& spec = layers_[layer];
   const WireType wire = routes_[layer].wire;
-  const double seconds = static_cast<double>(workers_ - 1) *
-                         (Carry(static_cast<double>(spec.rows * spec.m), wire) +
-                          Carry(static_cast<double>(spec.rows * spec.n), wire));
-  double there = ByAll(now, seconds);
-  there += latency();
+  const auto peers = static_cast<double>(workers_ - 1);
+  ByAll(now, peers, static_cast<double>(spec.rows * spec.m), wire);
+  const double there =
+      ByAll(now, peers, static_cast<double>(spec.rows * spec.n), wire) +
+      latency();
   if (model_.decoupled) {
     done_[layer] = there;
   } else {
@@ -251,6 +314,11 @@ void Player::Gather(double now) {
                    [](const auto& a, const auto& b) {
                      return a.second->layer < b.second->layer;
                    });
+  for (auto& [there, chunk] : reduced_) {
+    const double asked = ToOwner(now, static_cast<size_t>(chunk->shard),
+                                 /*elements=*/0, WireType::kFloat32);
+    there = std::max(there, asked);
+  }
   auto next = reduced_.begin();
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     if (ring_reduced_[layer] > 0) {
@@ -259,7 +327,7 @@ void Player::Gather(double now) {
     for (; next != reduced_.end() &&
            static_cast<size_t>(next->second->layer) == layer;
          ++next) {
-      Result(std::max(now, next->first), *next->second);
+      Result(next->first, *next->second);
     }
   }
 }
@@ -317,8 +385,9 @@ absl::Status TimeModel::Validate(absl::Span<const LayerSpec> layers) const {
   return link.Validate();
 }
 
-Timeline::Played Timeline::PlayLayers(absl::Span<const Route> routes) const {
-  Player player(layers_, placement_, cluster_, model_, routes);
+Timeline::Played Timeline::PlayLayers(absl::Span<const Route> routes,
+                                      int64_t fusion_bytes) const {
+  Player player(layers_, placement_, cluster_, model_, routes, fusion_bytes);
   Played played;
   played.seconds = player.Play();
   played.sync_seconds = player.SyncSeconds();

@@ -47,6 +47,9 @@ struct TimeModel {
 // order in which it is there to be sent. A round's second half begins when its
 // first is over, chunk by chunk; factors are multiplied on the device.
 //
+// With fusion, layers are held back as workers do it, and what is sent while
+// something waits for the same peer shares its message.
+//
 // A thousandth of what SimulateIterations costs, since nothing is cut into
 // frames that would take turns: good enough to compare plans by.
 class Timeline {
@@ -61,9 +64,9 @@ class Timeline {
         model_(model) {}
 
   // Seconds from the end of one iteration to that of the next. `routes`: by
-  // layer.
-  double Play(absl::Span<const Route> routes) const {
-    return PlayLayers(routes).seconds;
+  // layer. `fusion_bytes`: fusion.h.
+  double Play(absl::Span<const Route> routes, int64_t fusion_bytes) const {
+    return PlayLayers(routes, fusion_bytes).seconds;
   }
 
   // The same, and for each layer the seconds from its gradient to what its
@@ -72,7 +75,7 @@ class Timeline {
     double seconds = 0;
     std::vector<double> sync_seconds;
   };
-  Played PlayLayers(absl::Span<const Route> routes) const;
+  Played PlayLayers(absl::Span<const Route> routes, int64_t fusion_bytes) const;
 
  private:
   const absl::Span<const LayerSpec> layers_;

@@ -179,6 +179,17 @@ PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
     rules.no_factors = absl::StrCat("factors have no blocks, of which ",
                                     options.sparsity, " are held back");
   }
+  if (options.deterministic) {
+    rules.fixed =
+        "deterministic keeps the first plan, of which all runs have "
+        "the same bits";
+  } else if (options.sparsity > 0) {
+    rules.fixed = absl::StrCat(
+        "the plan stays as it is once blocks are held back, sparsity ",
+        options.sparsity);
+  }
+  rules.fusion_bytes = options.fusion_bytes;
+  rules.choose_fusion = options.tune_fusion;
   return rules;
 }
 

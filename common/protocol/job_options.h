@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/compute/optimizer.h"
+#include "common/plan/fusion.h"
 #include "common/plan/planner.h"
 
 namespace nereus {
@@ -67,9 +68,6 @@ inline constexpr int64_t kStalenessMax = kStepMax;
 inline constexpr int64_t kBlockAuto = 0;
 inline constexpr int64_t kBlockElementsMin = 256;
 
-inline constexpr int64_t kNoFusion = -1;
-inline constexpr int64_t kFusionBytesMax = int64_t{1} << 30;
-
 // What the job's owner chooses, once for all members: the coordinator's flags.
 struct JobOptions {
   OptimizerOptions optimizer;
@@ -88,10 +86,8 @@ struct JobOptions {
 
   Overlap overlap = Overlap::kWaitFree;
 
-  // Small frames share messages, and a worker holds layers back until so many
-  // bytes of gradients can go at once (GradientFlow's lazy all-reduce);
-  // kNoFusion: each frame is a message, and goes at once. What a round comes to
-  // does not depend on it.
+  // Of fusion (common/plan/fusion.h). What a round comes to does not depend on
+  // it.
   int64_t fusion_bytes = kNoFusion;
   // fusion_bytes is where the coordinator begins to look for a better one.
   bool tune_fusion = false;

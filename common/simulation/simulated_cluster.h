@@ -367,9 +367,11 @@ class SimulatedCluster {
   };
   std::map<int64_t, Heard> skipped_;  // By step.
   // The same of what is in checkpoints, by layer and round.
-  std::map<std::pair<int, int64_t>, std::set<uint32_t>> saved_sums_;
-  // Of all parameters that any worker came to, dead or alive: the same.
-  std::map<std::pair<int, int64_t>, std::set<uint32_t>> had_sums_;
+  std::map<std::pair<int, int64_t>, std::map<WireType, uint32_t>> saved_sums_;
+  // Of all parameters that any worker came to, dead or alive: the same, with
+  // what they travelled as.
+  std::map<std::pair<int, int64_t>, std::set<std::pair<WireType, uint32_t>>>
+      had_sums_;
   Outcome on_outcome_;
   absl::Status failure_;
 };

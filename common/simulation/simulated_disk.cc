@@ -94,11 +94,16 @@ absl::Status SimulatedCluster::CheckCheckpoint(int64_t round) {
         const ChunkValues values,
         reader.ReadValues(index, 0, workload_.layers[layer].parameters,
                           OptimizerStateCount(options_.job.optimizer.rule)));
-    std::set<uint32_t>& sums = saved_sums_[{index, round}];
-    sums = {Checksum(values.parameters)};
     // Where the servers had them, workers had what the wire left of them.
-    RoundToWire(job().routes[layer].wire, values.parameters);
-    sums.insert(Checksum(values.parameters));
+    std::map<WireType, uint32_t>& sums = saved_sums_[{index, round}];
+    sums.clear();
+    sums[WireType::kFloat32] = Checksum(values.parameters);
+    const WireType wire =
+        options_.rules.choose_wire ? WireType::kBfloat16 : options_.rules.wire;
+    if (wire != WireType::kFloat32) {
+      RoundToWire(wire, values.parameters);
+      sums[wire] = Checksum(values.parameters);
+    }
     CheckSaved(index, round);
   }
   return absl::OkStatus();
@@ -110,7 +115,15 @@ void SimulatedCluster::CheckSaved(int layer, int64_t round) {
   if (had == had_sums_.end() || saved == saved_sums_.end()) return;
   // Should all who had it die, the others may do the round again without them;
   // what is saved stays as good a moment to go back to.
-  const auto was_had = [&](uint32_t sum) { return had->second.contains(sum); };
+  const auto was_had = [&](const auto& sum) {
+    // What workers own has not been rounded.
+    return had->second.contains(sum) ||
+           (sum.first == WireType::kFloat32 &&
+            std::any_of(had->second.begin(), had->second.end(),
+                        [&](const auto& had_sum) {
+                          return had_sum.second == sum.second;
+                        }));
+  };
   if (std::any_of(saved->second.begin(), saved->second.end(), was_had)) return;
   failure_.Update(absl::InternalError(
       absl::StrCat("the checkpoint of round ", round,

@@ -360,7 +360,7 @@ absl::StatusOr<IterationResult> SimulateIterations(
                           MakePlan(what_if.layers, plan_options));
   if (!what_if.job.tune_fusion) return SimulateWith(what_if, plan, progress);
   WhatIf trial = what_if;
-  FusionTuner tuner;
+  FusionTuner tuner(plan.fusion_bytes);
   while (!tuner.done()) {
     trial.job.fusion_bytes = tuner.next();
     NEREUS_ASSIGN_OR_RETURN(const IterationResult result,

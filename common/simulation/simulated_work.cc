@@ -160,9 +160,10 @@ void SimulatedCluster::OnLayerDone(Process& process, const LayerDone& done) {
 
 void SimulatedCluster::OnFetchedAgain(Process& process, const LayerDone& done) {
   const uint32_t sum = Checksum(process.parameters[done.layer]);
-  const bool same =
-      std::exchange(process.sums[done.layer], sum) == sum ||
-      options_.rules.wire != WireType::kFloat32;  // Workers get them rounded.
+  const bool same = std::exchange(process.sums[done.layer], sum) == sum ||
+                    // Workers get them rounded.
+                    options_.rules.choose_wire ||
+                    options_.rules.wire != WireType::kFloat32;
   if (!same) {
     failure_.Update(absl::InternalError(
         absl::StrCat("layer ", done.layer, ", round ", done.round, ", worker ",
@@ -229,7 +230,9 @@ void SimulatedCluster::Compare(const Process& process, int key, int64_t round,
   const int64_t first_step = own.workers[position].first_step;
   const Recorded now = {process.id, sum,
                         round >= first_step || round == own.base_round};
-  if (key % 2 == 0 && now.exact) had_sums_[{key / 2, round}].insert(sum);
+  if (key % 2 == 0 && now.exact) {
+    had_sums_[{key / 2, round}].insert({own.routes[key / 2].wire, sum});
+  }
   // One that counts as dead, but has not heard, may have got further than those
   // who went on without it.
   const auto counts = [&](const Process& p) {

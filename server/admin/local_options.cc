@@ -52,7 +52,7 @@ std::vector<std::string> JobArguments(const LocalOptions& options) {
       absl::StrCat("--workers=", options.workers),
       absl::StrCat("--scheme=", options.rules.scheme_name()),
       absl::StrCat("--cost=", CostKindName(options.rules.cost)),
-      absl::StrCat("--wire=", WireTypeName(options.rules.wire)),
+      absl::StrCat("--wire=", options.rules.wire_name()),
       absl::StrCat("--optimizer=",
                    OptimizerPlaceName(options.job.optimizer_place)),
       absl::StrCat("--lease=", options.lease_seconds),

@@ -78,12 +78,14 @@ absl::Status CheckRoutes(const PlanReport& plan,
                          const std::vector<WorkerResult>& workers) {
   for (const WorkerResult& worker : workers) {
     for (size_t i = 0; i < worker.layers.size(); ++i) {
-      const Scheme scheme = worker.layers[i].scheme;
-      if (scheme == plan.plan.routes[i].scheme) continue;
+      const Route route = {worker.layers[i].scheme, worker.layers[i].wire};
+      const Route& planned = plan.plan.routes[i];
+      if (route == planned) continue;
       return absl::InternalError(absl::StrCat(
           "layer ", plan.layers[i].name, " of worker ", worker.rank,
-          " went by ", SchemeName(scheme), ", the plan says ",
-          SchemeName(plan.plan.routes[i].scheme)));
+          " went by ", SchemeName(route.scheme), " as ",
+          WireTypeName(route.wire), ", the plan says ",
+          SchemeName(planned.scheme), " as ", WireTypeName(planned.wire)));
     }
   }
   return absl::OkStatus();
@@ -113,12 +115,15 @@ absl::StatusOr<PlanReport> PlanOf(const LocalOptions& options,
   PlanOptions plan_options;
   plan_options.cluster = {options.workers, options.servers};
   plan_options.rules = RulesFor(options.job, options.rules);
-  plan_options.rules.cost = CostKind::kBytes;  // The first plan of any job.
+  // The first plan of any job.
+  plan_options.rules.cost = CostKind::kBytes;
+  plan_options.rules.choose_wire = false;
   NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(layers, plan_options));
   plan_options.rules.cost = options.rules.cost;
+  plan_options.rules.choose_wire = options.rules.choose_wire;
   if (PlansByTime(options)) {
     for (size_t i = 0; i < layers.size(); ++i) {
-      plan.routes[i].scheme = workers[0].layers[i].scheme;
+      plan.routes[i] = {workers[0].layers[i].scheme, workers[0].layers[i].wire};
       plan.explanations[i].reason = workers[0].layers[i].reason;
     }
   }
@@ -196,8 +201,9 @@ std::string FormatLayers(const LocalReport& report) {
   const auto column = static_cast<int>(width);
   std::string text = absl::StrFormat(
       "What each layer cost a worker, sent plus received and from push to "
-      "ready:\n\n%-*s  %-6s  %8s  %16s  %16s\n",
-      column, "layer", "scheme", "rounds", "bytes, most", "latency, mean");
+      "ready:\n\n%-*s  %-6s  %-4s  %8s  %16s  %16s\n",
+      column, "layer", "scheme", "wire", "rounds", "bytes, most",
+      "latency, mean");
   for (size_t i = 0; i < report.plan.layers.size(); ++i) {
     int64_t bytes = 0;
     double latency = 0;
@@ -208,9 +214,10 @@ std::string FormatLayers(const LocalReport& report) {
     }
     latency /= static_cast<double>(report.workers.size());
     const WorkerLayer& layer = report.workers[0].layers[i];
-    absl::StrAppendFormat(&text, "%-*s  %-6s  %8d  %16s  %13.3f ms\n", column,
-                          layer.spec.name,
-                          std::string(SchemeName(layer.scheme)), layer.rounds,
+    absl::StrAppendFormat(&text, "%-*s  %-6s  %-4s  %8d  %16s  %13.3f ms\n",
+                          column, layer.spec.name,
+                          std::string(SchemeName(layer.scheme)),
+                          std::string(WireTypeName(layer.wire)), layer.rounds,
                           Megabytes(bytes), latency * 1e3);
   }
   return text;
@@ -290,7 +297,7 @@ OrderedJson SettingsJson(const LocalOptions& options) {
       {"threads", options.threads},
       {"scheme", options.rules.scheme_name()},
       {"cost", std::string(CostKindName(options.rules.cost))},
-      {"wire", std::string(WireTypeName(options.rules.wire))},
+      {"wire", options.rules.wire_name()},
       {"optimizer",
        std::string(OptimizerPlaceName(options.job.optimizer_place))},
       {"update", std::string(UpdateRuleName(update.rule))},

@@ -41,6 +41,7 @@ CLI::App* PlanCommand::Register(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, kBatchMax));
   AddPlanFlags(*subcommand_, rules_, /*knows_times=*/true);
   AddOverlapFlag(*subcommand_, overlap_);
+  AddFusionFlag(*subcommand_, rules_.fusion_bytes, rules_.choose_fusion);
   times_.AddLinkFlags(*subcommand_);
   times_.AddComputeFlags(*subcommand_);
   AddSwitch(*subcommand_, "explain", explain_,

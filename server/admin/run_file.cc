@@ -58,14 +58,27 @@ absl::StatusOr<Settings> ReadSettings(const Json& run) {
                           ParseCostKind(cost.get<std::string>()));
   NEREUS_ASSIGN_OR_RETURN(const Json wire,
                           FieldOf(plan, "wire", &Json::is_string));
-  NEREUS_ASSIGN_OR_RETURN(settings.rules.wire,
-                          ParseWireType(wire.get<std::string>()));
+  settings.rules.choose_wire = wire == "auto";
+  if (wire != "auto") {
+    NEREUS_ASSIGN_OR_RETURN(settings.rules.wire,
+                            ParseWireType(wire.get<std::string>()));
+  }
   NEREUS_ASSIGN_OR_RETURN(const Json overlap,
                           FieldOf(job, "overlap", &Json::is_string));
   settings.decoupled = overlap == "dear";
   NEREUS_ASSIGN_OR_RETURN(const Json sparsity,
                           FieldOf(job, "sparsity", &Json::is_number));
   settings.sparsity = sparsity.get<double>();
+  NEREUS_ASSIGN_OR_RETURN(const Json fusion, FieldOf(job, "fusion_bytes",
+                                                     &Json::is_number_integer));
+  NEREUS_ASSIGN_OR_RETURN(const Json tuned,
+                          FieldOf(job, "tune_fusion", &Json::is_boolean));
+  if (fusion < kNoFusion || fusion > kFusionBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"fusion_bytes\" is ", fusion.dump()));
+  }
+  settings.rules.fusion_bytes = fusion.get<int64_t>();
+  settings.rules.choose_fusion = tuned.get<bool>();
   return settings;
 }
 
@@ -161,11 +174,13 @@ absl::StatusOr<ExplainedPlan> ExplainRun(absl::string_view json) {
   NEREUS_RETURN_IF_ERROR(options.time->Validate(layers));
   PlanOptions by_bytes = options;
   by_bytes.rules.cost = CostKind::kBytes;
+  by_bytes.rules.choose_wire = false;
   NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(layers, by_bytes));
   for (size_t i = 0; i < layers.size(); ++i) {
-    plan.routes[i].scheme = workers[0].layers[i].scheme;
+    plan.routes[i] = {workers[0].layers[i].scheme, workers[0].layers[i].wire};
     plan.explanations[i].reason = workers[0].layers[i].reason;
   }
+  plan.fusion_bytes = FusionFor(layers, options, plan.routes);
   NEREUS_ASSIGN_OR_RETURN(
       PlanReport report,
       MakePlanReport(settings.model, settings.batch, std::move(layers), options,

@@ -45,7 +45,7 @@ std::string FormatQuestion(const SimulateReport& report) {
       asked.plan.cluster.servers, " servers, batch ", report.batch, ", scheme ",
       asked.plan.rules.scheme_name(), ", cost ",
       CostKindName(asked.plan.rules.cost), ", wire ",
-      WireTypeName(asked.plan.rules.wire), ", overlap ",
+      asked.plan.rules.wire_name(), ", overlap ",
       OverlapName(asked.job.overlap), ", fusion ",
       FusionName(report.result.fusion_bytes), "\n",
       FormatBitRate(asked.node_rate * kBitsPerByte),
@@ -70,14 +70,15 @@ std::string FormatLayers(const SimulateReport& report) {
     width = std::max(width, layer.name.size());
   }
   const auto name_width = static_cast<int>(width);
-  std::string text =
-      absl::StrFormat("%-*s  %-6s  %12s  %12s  %14s\n", name_width, "layer",
-                      "scheme", "forward", "backward", "busiest node");
+  std::string text = absl::StrFormat("%-*s  %-6s  %-4s  %12s  %12s  %14s\n",
+                                     name_width, "layer", "scheme", "wire",
+                                     "forward", "backward", "busiest node");
   for (size_t i = 0; i < report.what_if.layers.size(); ++i) {
     const LayerTime& time = report.what_if.times[i];
-    absl::StrAppendFormat(&text, "%-*s  %-6s  %12s  %12s  %14s\n", name_width,
-                          report.what_if.layers[i].name,
-                          SchemeName(report.result.plan.routes[i].scheme),
+    const Route& route = report.result.plan.routes[i];
+    absl::StrAppendFormat(&text, "%-*s  %-6s  %-4s  %12s  %12s  %14s\n",
+                          name_width, report.what_if.layers[i].name,
+                          SchemeName(route.scheme), WireTypeName(route.wire),
                           Seconds(time.forward), Seconds(time.backward),
                           Megabytes(report.result.layer_bytes[i]));
   }
@@ -92,6 +93,7 @@ Json LayerJson(const SimulateReport& report, size_t layer) {
       {"name", spec.name},
       {"kind", std::string(LayerKindName(spec.kind))},
       {"scheme", std::string(SchemeName(plan.routes[layer].scheme))},
+      {"wire", std::string(WireTypeName(plan.routes[layer].wire))},
       {"reason", plan.explanations[layer].reason},
       {"forward_seconds", absl::ToDoubleSeconds(time.forward)},
       {"backward_seconds", absl::ToDoubleSeconds(time.backward)},
@@ -142,7 +144,7 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"batch", report.batch},
       {"scheme", asked.plan.rules.scheme_name()},
       {"cost", std::string(CostKindName(asked.plan.rules.cost))},
-      {"wire", std::string(WireTypeName(asked.plan.rules.wire))},
+      {"wire", asked.plan.rules.wire_name()},
       {"overlap", std::string(OverlapName(asked.job.overlap))},
       {"quorum", std::string(QuorumName(asked.job.quorum))},
       {"sparsity", asked.job.sparsity},

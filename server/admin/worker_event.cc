@@ -161,6 +161,7 @@ absl::StatusOr<WorkerLayer> ParseLayer(const Json& object, bool measured) {
   layer.spec.parameters = fields.Count("parameters");
   layer.spec.rows = fields.Count("rows");
   const std::string scheme = fields.Text("scheme");
+  const std::string wire = fields.Text("wire");
   layer.reason = fields.Text("reason");
   layer.rounds = fields.Count("rounds");
   layer.bytes_sent = fields.Count("bytes_sent");
@@ -173,6 +174,7 @@ absl::StatusOr<WorkerLayer> ParseLayer(const Json& object, bool measured) {
   NEREUS_RETURN_IF_ERROR(fields.status());
   NEREUS_ASSIGN_OR_RETURN(layer.spec.kind, ParseLayerKind(kind));
   NEREUS_ASSIGN_OR_RETURN(layer.scheme, ParseScheme(scheme));
+  NEREUS_ASSIGN_OR_RETURN(layer.wire, ParseWireType(wire));
   if (!SupportsScheme(layer.spec, layer.scheme)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "layer ", DescribeLayer(layer.spec), " can't go by scheme ", scheme));

@@ -14,6 +14,7 @@
 #include "common/plan/layer_spec.h"
 #include "common/plan/scheme.h"
 #include "common/plan/timeline.h"
+#include "common/plan/wire_type.h"
 
 namespace nereus {
 
@@ -33,6 +34,7 @@ struct WorkerProgress {
 struct WorkerLayer {
   LayerSpec spec;
   Scheme scheme = Scheme::kServer;
+  WireType wire = WireType::kFloat32;
   std::string reason;  // Why the planner chose it.
   int64_t rounds = 0;
   int64_t bytes_sent = 0;

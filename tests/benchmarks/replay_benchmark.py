@@ -92,7 +92,10 @@ def cases():
             "20 equal layers, little compute", EQUAL, 1, 0.01, 0.02,
             {f"{scheme} {wire}": [f"--scheme={scheme}", f"--wire={wire}"]
              for scheme in ("server", "ring")
-             for wire in ("fp32", "bf16", "fp16")}, 0),
+             for wire in ("fp32", "bf16", "fp16")} |
+            {"server auto": ["--scheme=server", "--cost=time", "--wire=auto"],
+             "ring auto": ["--scheme=ring", "--cost=time", "--wire=auto"]},
+            0),
         "sparsity": Case(
             "20 equal layers, little compute", EQUAL, 1, 0.01, 0.02,
             {f"{scheme} {sparsity}": [f"--scheme={scheme}",

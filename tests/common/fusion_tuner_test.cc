@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -25,9 +26,10 @@ double LeastOf(const Curve& curve) {
 }
 
 // Runs to the end; measurements are off by up to `noise`, relative.
-FusionTuner Tune(const Curve& curve, double noise, uint64_t seed) {
+FusionTuner Tune(const Curve& curve, double noise, uint64_t seed,
+                 int64_t first = FusionTuner::kBytesFirst) {
   Random random(seed);
-  FusionTuner tuner;
+  FusionTuner tuner(first);
   while (!tuner.done()) {
     EXPECT_GE(tuner.next(), FusionTuner::kBytesMin);
     EXPECT_LE(tuner.next(), FusionTuner::kBytesMax);
@@ -84,6 +86,31 @@ TEST(FusionTunerTest, BeforeTheFirstTrialTheBestIsTheGuess) {
   EXPECT_EQ(tuner.best(), FusionTuner::kBytesFirst);
   EXPECT_EQ(tuner.next(), FusionTuner::kBytesFirst);
   EXPECT_FALSE(tuner.done());
+}
+
+// Wherever it begins, and be that out of bounds.
+TEST(FusionTunerTest, TheBeginningIsTriedFirst) {
+  for (const int64_t first : {int64_t{0}, int64_t{1} << 10, int64_t{5000},
+                              int64_t{1} << 24, int64_t{1} << 30}) {
+    const FusionTuner fresh(first);
+    EXPECT_EQ(fresh.next(), std::clamp(first, FusionTuner::kBytesMin,
+                                       FusionTuner::kBytesMax));
+    EXPECT_EQ(fresh.best(), fresh.next());
+    const Curve curve = Iteration(1e-4, 1e-2);
+    const FusionTuner tuner = Tune(curve, 0, 1, first);
+    EXPECT_LE(At(curve, tuner.best()), 1.05 * LeastOf(curve)) << first;
+  }
+}
+
+// A good beginning saves trials.
+TEST(FusionTunerTest, BeginningWithTheBestTakesNoMoreTrials) {
+  const Curve curve = Iteration(1e-4, 1e-2);
+  int64_t best = FusionTuner::kBytesMin;
+  for (int64_t bytes = best; bytes <= FusionTuner::kBytesMax; bytes *= 2) {
+    if (At(curve, bytes) < At(curve, best)) best = bytes;
+  }
+  EXPECT_LE(Tune(curve, 0, 1, best).trials(),
+            Tune(curve, 0, 1, FusionTuner::kBytesMin).trials());
 }
 
 TEST(FusionTunerTest, EqualMeasurementsGiveEqualThresholds) {

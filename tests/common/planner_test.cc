@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/plan/compute_times.h"
+#include "common/plan/fusion_tuner.h"
 #include "common/plan/model_table.h"
 
 namespace nereus {
@@ -190,6 +192,59 @@ TEST(PlannerTest, BadArgumentsAreRefused) {
   const absl::Status status = MakePlan(Load("vgg19", 32), Nodes(0)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("workers is 0"));
+}
+
+TEST(PlannerTest, WireAutoNeedsTimes) {
+  PlanOptions options = Nodes(4);
+  options.rules.choose_wire = true;
+  EXPECT_THAT(std::string(options.rules.Validate().message()),
+              HasSubstr("wire auto needs cost time"));
+  options.rules.cost = CostKind::kTime;
+  EXPECT_TRUE(options.rules.Validate().ok());
+  EXPECT_EQ(options.rules.wire_name(), "auto");
+  EXPECT_TRUE(options.rules.choose());
+  options.rules.servers_only = "a partial quorum";
+  EXPECT_THAT(std::string(options.rules.Validate().message()),
+              HasSubstr("wire auto has nothing to choose: a partial quorum"));
+  options.rules.servers_only = "";
+  options.rules.fixed = "the plan stays";
+  EXPECT_THAT(std::string(options.rules.Validate().message()),
+              HasSubstr("wire auto has nothing to choose: the plan stays"));
+}
+
+// Of a forced scheme too.
+TEST(PlannerTest, WireAndFusionAreChosenByTime) {
+  const std::vector<LayerSpec> layers = Load("vgg19", 32);
+  PlanOptions options = Nodes(4);
+  options.rules.cost = CostKind::kTime;
+  options.rules.choose_wire = true;
+  options.rules.choose_fusion = true;
+  options.rules.forced = Scheme::kRing;
+  TimeModel model;
+  model.times = SplitCompute(layers, absl::Seconds(0.3), 0.667);
+  model.link = {125e6, absl::Microseconds(50), absl::Microseconds(30)};
+  options.time = model;
+  const Plan plan = PlanFor(layers, options);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    EXPECT_EQ(plan.routes[i].scheme, Scheme::kRing) << layers[i].name;
+    if (layers[i].parameters > 10'000'000) {
+      EXPECT_EQ(plan.routes[i].wire, WireType::kBfloat16) << layers[i].name;
+    }
+  }
+  EXPECT_GE(plan.fusion_bytes, FusionTuner::kBytesMin);
+  // Whoever is told what to do chooses nothing.
+  PlanOptions told = options;
+  told.rules.choose_wire = false;
+  told.rules.choose_fusion = false;
+  told.rules.fusion_bytes = 4711;
+  const Plan as_told = PlanFor(layers, told);
+  EXPECT_EQ(as_told.fusion_bytes, 4711);
+  EXPECT_EQ(as_told.routes[0].wire, WireType::kFloat32);
+  EXPECT_LT(PlanCost(layers, options, plan.routes),
+            0.6 * PlanCost(layers, told, as_told.routes));
+  // Times that are not of this model are refused, whatever they are for.
+  options.time->times.pop_back();
+  EXPECT_FALSE(MakePlan(layers, options).ok());
 }
 
 TEST(CostKindTest, NameIsParsedBack) {

@@ -7,12 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "common/plan/fusion_tuner.h"
 #include "common/plan/time_cost.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -30,13 +32,14 @@ TimeModel Model(std::vector<LayerTime> times, double rate = kRate) {
 
 double Play(const std::vector<LayerSpec>& layers, const ClusterShape& cluster,
             const TimeModel& model, Scheme scheme,
-            WireType wire = WireType::kFloat32) {
+            WireType wire = WireType::kFloat32,
+            int64_t fusion_bytes = kNoFusion) {
   EXPECT_TRUE(model.Validate(layers).ok()) << model.Validate(layers);
   const auto placement =
       Placement::Make(layers, static_cast<int>(cluster.servers));
   EXPECT_TRUE(placement.ok()) << placement.status();
   return Timeline(layers, *placement, cluster, model)
-      .Play(std::vector<Route>(layers.size(), {scheme, wire}));
+      .Play(std::vector<Route>(layers.size(), {scheme, wire}), fusion_bytes);
 }
 
 LayerTime Seconds(double forward, double backward) {
@@ -114,6 +117,168 @@ TEST(TimelineTest, DecoupledRoundsAreGatheredDuringForward) {
   EXPECT_NEAR(decoupled / (100 * step), 4, 0.1);
 }
 
+// A message costs 1000, a layer's values and header 20.
+TEST(TimelineTest, FusedLayersShareMessages) {
+  std::vector<LayerSpec> layers;
+  for (int i = 0; i < 10; ++i) {
+    layers.push_back(VectorLayer("v" + std::to_string(i), 4));
+  }
+  TimeModel model =
+      Model(std::vector<LayerTime>(layers.size(), Seconds(1, 10)));
+  model.link.message_time = absl::Seconds(1000);
+  constexpr double kComputed = 110;
+  const auto play = [&](Scheme scheme, int64_t fusion_bytes) {
+    return Play(layers, {2, 1}, model, scheme, WireType::kFloat32,
+                fusion_bytes);
+  };
+  // Of two workers the other one pushes to shard 0; all after the backward of
+  // the last layer is over, from 10 + 10 on.
+  EXPECT_EQ(play(Scheme::kServer, kNoFusion), 20 + 11 * 1020);
+  // All go at once: the first one leaves alone, and the others, which find it
+  // under way, together; so do results.
+  EXPECT_LE(play(Scheme::kServer, 1 << 20), kComputed + 2 * (10 * 20 + 2010));
+  EXPECT_GE(play(Scheme::kServer, 1 << 20), kComputed + 2 * (10 * 20 + 1000));
+  EXPECT_EQ(play(Scheme::kRing, kNoFusion), 20 + 10 * 2 * 1018);
+  // And a message of each hop on the last layer's way.
+  EXPECT_LE(play(Scheme::kRing, 1 << 20), kComputed + 10 * 2 * 18 + 4 * 1010);
+  EXPECT_GE(play(Scheme::kRing, 1 << 20), kComputed + 10 * 2 * 18 + 2 * 1000);
+}
+
+TEST(TimelineTest, HeldBackLayersGoWhenThereIsEnoughOfThem) {
+  const std::vector<LayerSpec> layers = {
+      VectorLayer("a", 84), VectorLayer("b", 84), VectorLayer("c", 84)};
+  const TimeModel model =
+      Model({Seconds(0, 1000), Seconds(0, 1000), Seconds(0, 1000)});
+  const auto placement = Placement::Make(layers, 2);
+  ASSERT_TRUE(placement.ok());
+  const ClusterShape cluster = {2, 2};
+  const Timeline timeline(layers, *placement, cluster, model);
+  const std::vector<Route> routes(3, {Scheme::kRing, WireType::kFloat32});
+  const double sync = 2 * (42 + kHeader);
+  const auto played = [&](int64_t fusion_bytes) {
+    return timeline.PlayLayers(routes, fusion_bytes).sync_seconds;
+  };
+  EXPECT_THAT(played(0), ElementsAre(sync, sync, sync));
+  EXPECT_THAT(played(84 * 4), ElementsAre(sync, sync, sync));
+  // c waits for b, and goes first; a goes alone.
+  EXPECT_THAT(played(84 * 4 + 1), ElementsAre(sync, 2 * sync, 1000 + sync));
+  // Both wait for a, the last one, which takes them along.
+  EXPECT_THAT(played(84 * 4 * 100),
+              ElementsAre(3 * sync, 1000 + 2 * sync, 2000 + sync));
+}
+
+TEST(TimeCostTest, TheBestFusionIsNoWorseThanAnyOther) {
+  std::vector<LayerSpec> layers;
+  for (int i = 0; i < 64; ++i) {
+    layers.push_back(VectorLayer("v" + std::to_string(i), 1024));
+  }
+  const ClusterShape cluster = {4, 4};
+  const auto placement = Placement::Make(layers, 4);
+  ASSERT_TRUE(placement.ok());
+  const std::vector<Route> routes(64, {Scheme::kRing, WireType::kFloat32});
+  const auto best = [&](TimeModel model) {
+    const Timeline timeline(layers, *placement, cluster, model);
+    const int64_t bytes = BestFusion(timeline, routes);
+    for (int64_t other = FusionTuner::kBytesMin;
+         other <= FusionTuner::kBytesMax; other *= 2) {
+      EXPECT_LE(timeline.Play(routes, bytes),
+                timeline.Play(routes, other) * 1.002)
+          << bytes << ", " << other;
+    }
+    return bytes;
+  };
+  TimeModel model =
+      Model(std::vector<LayerTime>(64, Seconds(0.001, 0.01)), /*rate=*/1e6);
+  // Messages cost nothing: it is the sooner the better.
+  EXPECT_LE(best(model), 4096);
+  model.link.message_time = absl::Milliseconds(1);
+  EXPECT_GE(best(model), 4096);
+  // Nothing takes any time: any is as good.
+  model.link.message_time = absl::ZeroDuration();
+  model.link.rate = kInfinity;
+  EXPECT_EQ(best(model), FusionTuner::kBytesFirst);
+}
+
+// fp32 but where an iteration would wait for it.
+TEST(TimeCostTest, SixteenBitsAreForLayersThatAnIterationWaitsFor) {
+  std::vector<LayerSpec> layers;
+  std::vector<LayerTime> times;
+  for (int i = 0; i < 8; ++i) {
+    layers.push_back(VectorLayer("v" + std::to_string(i), 100000));
+    times.push_back(Seconds(0.001, 0.002));
+  }
+  layers[7] = VectorLayer("tiny", 10);
+  const ClusterShape cluster = {4, 4};
+  const auto placement = Placement::Make(layers, 4);
+  ASSERT_TRUE(placement.ok());
+  TimeChoices among;
+  among.choose_wire = true;
+  const auto wires = [&](double rate) {
+    const TimeModel model = Model(times, rate);
+    const Timeline timeline(layers, *placement, cluster, model);
+    std::vector<Route> routes;
+    int narrow = 0;
+    for (const SchemeChoice& choice :
+         ChooseByTime(layers, *placement, cluster, model, among).layers) {
+      routes.push_back({choice.scheme, choice.wire});
+      narrow += choice.wire == WireType::kBfloat16;
+    }
+    const double seconds = timeline.Play(routes, kNoFusion);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      std::vector<Route> other = routes;
+      if (routes[i].wire == WireType::kBfloat16) {
+        other[i].wire = WireType::kFloat32;
+        EXPECT_GT(timeline.Play(other, kNoFusion), seconds) << i;
+      } else {
+        other[i].wire = WireType::kBfloat16;
+        EXPECT_GE(timeline.Play(other, kNoFusion), seconds * 0.99) << i;
+      }
+    }
+    return narrow;
+  };
+  EXPECT_EQ(wires(kInfinity), 0);
+  EXPECT_EQ(wires(1e6), 7);  // The one of ten values makes no difference.
+  // What is left over when backward ends counts: of the first layers.
+  const int some = wires(2e8);
+  EXPECT_GT(some, 0);
+  EXPECT_LT(some, 7);
+}
+
+// However many layers and nodes there are, nothing goes in 16 bits for nothing,
+// and nothing waits that need not.
+TEST(TimeCostTest, WiresAreChosenWhereASearchIsShort) {
+  std::vector<LayerSpec> layers;
+  std::vector<LayerTime> times;
+  for (int i = 0; i < 64; ++i) {
+    // Many sizes: one for each limit that is tried.
+    layers.push_back(
+        FactorLayer("fc" + std::to_string(i), 2048, 3072 + 16 * i, false, 64));
+    layers.push_back(VectorLayer("n" + std::to_string(i), 1000 + i));
+    times.push_back(Seconds(0.01, 0.02));
+    times.push_back(Seconds(0.0001, 0.0002));
+  }
+  TimeChoices among;
+  among.choose_wire = true;
+  for (const int nodes : {8, 256, 2048}) {
+    const ClusterShape cluster = {nodes, nodes};
+    const auto placement = Placement::Make(layers, nodes);
+    ASSERT_TRUE(placement.ok());
+    const auto narrow = [&](double rate, bool large) {
+      const TimeModel model = Model(times, rate);
+      const TimeChoice choice =
+          ChooseByTime(layers, *placement, cluster, model, among);
+      int count = 0;
+      for (size_t i = large ? 0 : 1; i < layers.size(); i += 2) {
+        count += choice.layers[i].wire == WireType::kBfloat16;
+      }
+      return count;
+    };
+    EXPECT_GT(narrow(125e6, /*large=*/true), 32) << nodes;
+    EXPECT_LT(narrow(125e6, /*large=*/false), 32) << nodes;
+    EXPECT_EQ(narrow(1e13, true) + narrow(1e13, false), 0) << nodes;
+  }
+}
+
 // Wherever one layer went another way, the iteration would be no shorter; nor
 // with one scheme for all.
 TEST(TimeCostTest, NoSingleChangeMakesThePlanShorter) {
@@ -134,11 +299,11 @@ TEST(TimeCostTest, NoSingleChangeMakesThePlanShorter) {
     const Timeline timeline(layers, *placement, cluster, model);
     std::vector<Route> routes;
     for (const SchemeChoice& choice :
-         ChooseByTime(layers, *placement, cluster, model, WireType::kFloat32,
-                      /*may_use_factors=*/true)) {
+         ChooseByTime(layers, *placement, cluster, model, TimeChoices())
+             .layers) {
       routes.push_back({choice.scheme, WireType::kFloat32});
     }
-    const double seconds = timeline.Play(routes);
+    const double seconds = timeline.Play(routes, kNoFusion);
     for (const Scheme scheme :
          {Scheme::kServer, Scheme::kFactor, Scheme::kRing}) {
       std::vector<Route> uniform = routes;
@@ -148,9 +313,10 @@ TEST(TimeCostTest, NoSingleChangeMakesThePlanShorter) {
         if (!supported) continue;
         std::vector<Route> changed = routes;
         changed[i].scheme = scheme;
-        EXPECT_GE(timeline.Play(changed), 0.999 * seconds) << "layer " << i;
+        EXPECT_GE(timeline.Play(changed, kNoFusion), 0.999 * seconds)
+            << "layer " << i;
       }
-      EXPECT_GE(timeline.Play(uniform), 0.999 * seconds);
+      EXPECT_GE(timeline.Play(uniform, kNoFusion), 0.999 * seconds);
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/coordinator.h"
@@ -32,7 +33,10 @@ Measured SlowProducts() {
 // Two workers, two shards, a plan by time.
 class CoordinatorPlanTest : public testing::Test {
  protected:
-  CoordinatorPlanTest() : driver_(Options()) { driver_.Gather(); }
+  explicit CoordinatorPlanTest(CoordinatorOptions options = Options())
+      : driver_(std::move(options)) {
+    driver_.Gather();
+  }
 
   static CoordinatorOptions Options() {
     CoordinatorOptions options = OptionsOf(2, 2, /*max_workers=*/3);
@@ -103,6 +107,39 @@ TEST_F(CoordinatorPlanTest, GoesFromMeasuringToAnotherPlan) {
   EXPECT_EQ(changed.saved[0].job->routes, driver_.job().routes);
   EXPECT_EQ(changed.saved[0].explanations[1].reason,
             start.explanations[1].reason);
+}
+
+// What trials have measured is of the plan before.
+class CoordinatorTunedPlanTest : public CoordinatorPlanTest {
+ protected:
+  CoordinatorTunedPlanTest() : CoordinatorPlanTest(Tuned()) {}
+
+  static CoordinatorOptions Tuned() {
+    CoordinatorOptions options = Options();
+    options.job_options.fusion_bytes = 1 << 16;
+    options.job_options.tune_fusion = true;
+    return options;
+  }
+};
+
+TEST_F(CoordinatorTunedPlanTest, FusionIsTunedAnewForAnotherPlan) {
+  Measure();
+  const Reaction ends = driver_.ReportAll(3);
+  const SetFusion before = Heard<SetFusion>(ends, kWorker0);
+  EXPECT_GT(before.steps, 0);
+  Settle();
+  const Reaction changed = ReportSettled(4);
+  ASSERT_NE(scheme(), Scheme::kFactor);
+  const SetFusion anew = Heard<SetFusion>(changed, kWorker0);
+  EXPECT_GT(anew.trial, before.trial);
+  EXPECT_GT(anew.from_step, 4);
+  EXPECT_EQ(Heard<SetFusion>(changed, kWorker1), anew);
+  // Answers to the trial before count no more.
+  for (const SessionId session : {kWorker0, kWorker1}) {
+    EXPECT_THAT(HearersOf<SetFusion>(
+                    driver_.Say(session, FusionTimed{before.trial, 20, 0.1})),
+                IsEmpty());
+  }
 }
 
 TEST_F(CoordinatorPlanTest, TheLastOneToSettleIsWaitedFor) {

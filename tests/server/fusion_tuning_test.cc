@@ -17,6 +17,7 @@
 namespace nereus {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -101,6 +102,24 @@ TEST(FusionTuningTest, OffItSaysNothing) {
   EXPECT_FALSE(tuning.done());
 }
 
+TEST(FusionTuningTest, BegunAnewNothingCountsThatWasMeasured) {
+  FusionTuning tuning(/*on=*/true);
+  auto set = tuning.OnEpoch({0, 1}, -1);
+  tuning.OnTimed(0, {set->trial, 20, 0.1});
+  set = tuning.Restart(1 << 20, 30);
+  ASSERT_TRUE(set.has_value());
+  EXPECT_EQ(set->bytes, 1 << 20);
+  EXPECT_EQ(tuning.first(), 1 << 20);
+  EXPECT_GT(set->from_step, 30);
+  // Of the trial before.
+  EXPECT_EQ(tuning.OnTimed(1, {set->trial - 1, 40, 0.1}), std::nullopt);
+  EXPECT_EQ(tuning.OnTimed(1, {set->trial, 40, 0.1}), std::nullopt);
+  EXPECT_EQ(tuning.tuner().trials(), 0);
+  EXPECT_TRUE(tuning.OnTimed(0, {set->trial, 40, 0.1}).has_value());
+  EXPECT_EQ(tuning.tuner().trials(), 1);
+  EXPECT_EQ(FusionTuning(/*on=*/false).Restart(1 << 20, 30), std::nullopt);
+}
+
 TEST(FusionTuningTest, ImpossibleTimesAreRefused) {
   EXPECT_TRUE(FusionTuning::Check({0, 1, 0.5}).ok());
   for (const FusionTimed& timed :
@@ -146,6 +165,32 @@ TEST(CoordinatorFusionTest, WorkersAreToldUntilTheBestIsFound) {
   const Reaction changed = driver.ReportAll(1);
   EXPECT_EQ(Heard<EpochStart>(changed, kWorker2).job->options.fusion_bytes,
             set.bytes);
+}
+
+TEST(CoordinatorFusionTest, ItBeginsAnewWhereTheFiguresSayThatItIsBest) {
+  CoordinatorOptions options = TunedOptions();
+  options.rules.cost = CostKind::kTime;
+  options.rules.forced = Scheme::kRing;
+  CoordinatorDriver driver(options);
+  const SetFusion first = Heard<SetFusion>(driver.Gather(), kWorker0);
+  EXPECT_EQ(first.bytes, FusionTuner::kBytesFirst);
+  EXPECT_TRUE(driver.job().options.measure);
+  // The second layer takes 17 s to send, and the first one 20 to compute.
+  Measured measured;
+  measured.times = {{absl::Seconds(1), absl::Seconds(20)},
+                    {absl::Seconds(1), absl::Seconds(1)}};
+  measured.step_time = absl::Seconds(45);
+  measured.link = {1000, absl::Milliseconds(1), absl::ZeroDuration()};
+  driver.Say(kWorker0, measured);
+  const Reaction reaction = driver.Say(kWorker1, measured);
+  const SetFusion anew = Heard<SetFusion>(reaction, kWorker0);
+  EXPECT_EQ(Heard<SetFusion>(reaction, kWorker1), anew);
+  EXPECT_GT(anew.trial, first.trial);
+  EXPECT_LT(anew.bytes, first.bytes);
+  EXPECT_THAT(reaction.announced, Contains(HasSubstr("tunes fusion from")));
+  // Equal figures, and a trial goes on.
+  driver.Say(kWorker0, measured);
+  EXPECT_THAT(HearersOf<SetFusion>(driver.Say(kWorker1, measured)), IsEmpty());
 }
 
 // What it was told, or what it answered, may have been lost with its session.

@@ -109,6 +109,7 @@ done_event() {
 \"forward_seconds\":0,\"backward_seconds\":0,\"wait_seconds\":0,\
 \"parameter_checksum\":\"00\",\"layers\":[{\"name\":\"fc\",\"kind\":\"fc\",\
 \"m\":2,\"n\":3,\"parameters\":8,\"rows\":4,\"scheme\":\"server\",\
+\"wire\":\"fp32\",\
 \"reason\":\"\",\"rounds\":10,\"bytes_sent\":0,\"bytes_received\":0,\
 \"latency_seconds_mean\":0}],\"traffic\":[]}"
 }

@@ -168,7 +168,7 @@ constexpr BadCase kBadCases[] = {
     {"OtherModel", [](auto& r) { r[0].layers[0].spec.name = "conv1"; },
      "conv1"},
     {"OtherRoute", [](auto& r) { r[0].layers[1].scheme = Scheme::kServer; },
-     "fc of worker 1 went by server, the plan says factor"},
+     "fc of worker 1 went by server as fp32, the plan says factor as fp32"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Table, BadLocalReportTest,

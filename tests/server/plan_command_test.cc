@@ -57,7 +57,7 @@ TEST(PlanCommandTest, PrintsTheTable) {
   EXPECT_EQ(result.exit_code, kExitDone);
   EXPECT_THAT(result.out,
               StartsWith("vgg19: 16 workers, 16 servers, batch 32, scheme "
-                         "auto, cost bytes, wire fp32\n"));
+                         "auto, cost bytes, wire fp32, fusion off\n"));
   EXPECT_THAT(result.err, IsEmpty());
 }
 

@@ -78,7 +78,7 @@ TEST(ReplannerTest, TheSlowestWorkerCounts) {
   other.link.latency = absl::Milliseconds(2);
   other.step_time = absl::Milliseconds(300);
   replanner.OnMeasured(1, other, *job, kStart);
-  const auto known = replanner.known(*job);
+  const auto known = replanner.known(*job, {});
   ASSERT_TRUE(known.has_value());
   EXPECT_EQ(known->measured.link.rate, 10e6);
   EXPECT_EQ(known->measured.link.latency, absl::Milliseconds(2));
@@ -125,7 +125,7 @@ TEST(ReplannerTest, FiguresThatFlickerLeadToFewLooks) {
   // What has changed for good is not forgotten.
   now += absl::Minutes(5);
   replanner.OnMeasured(0, SomeMeasured(1e6), *job, now);
-  EXPECT_EQ(replanner.known(*job)->measured.link.rate, 1e6);
+  EXPECT_EQ(replanner.known(*job, {})->measured.link.rate, 1e6);
 }
 
 TEST(ReplannerTest, WhoIsGoneDoesNotCount) {
@@ -134,13 +134,13 @@ TEST(ReplannerTest, WhoIsGoneDoesNotCount) {
   replanner.OnMeasured(0, SomeMeasured(), *job, kStart);
   replanner.OnMeasured(1, SomeMeasured(), *job, kStart);
   replanner.OnMeasured(2, SomeMeasured(1e6), *job, kStart);
-  EXPECT_EQ(replanner.known(*job)->measured.link.rate, 1e6);
+  EXPECT_EQ(replanner.known(*job, {})->measured.link.rate, 1e6);
   const JobPtr two = EpochAfter(*job, [](Job& next) {
     next.workers = {{0, 0}, {1, 0}};
   });
   replanner.OnEpoch(*two, /*changed=*/false);
   EXPECT_TRUE(replanner.OnMeasured(0, SomeMeasured(), *two, kStart));
-  EXPECT_EQ(replanner.known(*two)->measured.link.rate, 125e6);
+  EXPECT_EQ(replanner.known(*two, {})->measured.link.rate, 125e6);
 }
 
 TEST(ReplannerTest, ByBytesThePlanFollowsTheNumberOfWorkers) {
@@ -162,6 +162,33 @@ TEST(ReplannerTest, ALittleBetterIsNotWorthAChange) {
   };
   EXPECT_TRUE(better(22));
   EXPECT_FALSE(better(23));
+}
+
+// As 16 bits gain nothing any more, though float32 gains nothing either.
+TEST(ReplannerTest, WiresBecomeWideAgain) {
+  PlanRules rules = ByTime();
+  rules.choose_wire = true;
+  Replanner replanner(rules, absl::ZeroDuration());
+  Job job = *SomeJob(2);
+  const auto measure = [&](double rate) {
+    for (const int worker : {0, 1}) {
+      replanner.OnMeasured(worker, SomeMeasured(rate), job, kStart);
+    }
+  };
+  measure(1e6);
+  const auto narrow = replanner.Better(job, 2);
+  ASSERT_TRUE(narrow.has_value());
+  EXPECT_EQ(narrow->plan.routes[0].wire, WireType::kBfloat16);
+  job.routes = narrow->plan.routes;
+  EXPECT_FALSE(replanner.Better(job, 2).has_value());
+  measure(1e12);
+  const auto wide = replanner.Better(job, 2);
+  ASSERT_TRUE(wide.has_value());
+  for (const Route& route : wide->plan.routes) {
+    EXPECT_EQ(route.wire, WireType::kFloat32);
+  }
+  job.routes = wide->plan.routes;
+  EXPECT_FALSE(replanner.Better(job, 2).has_value());
 }
 
 TEST(ReplannerTest, WhereNothingIsToBeChosenItAsksForNothing) {

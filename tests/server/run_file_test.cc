@@ -52,7 +52,11 @@ Json SomeRun() {
             {"servers", 1},
             {"cost", "time"},
             {"wire", "fp32"}}},
-          {"settings", {{"overlap", "wfbp"}, {"sparsity", 0}}},
+          {"settings",
+           {{"overlap", "wfbp"},
+            {"sparsity", 0},
+            {"fusion_bytes", -1},
+            {"tune_fusion", false}}},
           {"workers", std::move(workers)}};
 }
 
@@ -80,6 +84,32 @@ TEST(RunFileTest, SaysWhatWasPredictedAndMeasured) {
       json["time"]["layers"][0]["iteration_seconds"]["factor"].is_null());
 }
 
+// As it was tuned is not known: as it should be.
+TEST(RunFileTest, AJobThatTunedFusionIsPredictedWithTheBest) {
+  Json run = SomeRun();
+  run["settings"]["fusion_bytes"] = 65536;
+  run["settings"]["tune_fusion"] = true;
+  const auto explained = ExplainRun(run.dump());
+  ASSERT_TRUE(explained.ok()) << explained.status();
+  const PlanForecast& forecast = *explained->forecast;
+  EXPECT_EQ(explained->report.plan.fusion_bytes, forecast.fusion.best_bytes);
+  EXPECT_EQ(forecast.iteration_seconds, forecast.fusion.best_seconds);
+  const Json json = Json::parse(FormatExplainedJson(*explained));
+  EXPECT_EQ(json["time"]["fusion"]["bytes"], forecast.fusion.best_bytes);
+}
+
+TEST(RunFileTest, WireTypesAreThoseOfTheRun) {
+  Json run = SomeRun();
+  run["plan"]["wire"] = "auto";
+  for (Json& worker : run["workers"]) worker["layers"][1]["wire"] = "bf16";
+  const auto explained = ExplainRun(run.dump());
+  ASSERT_TRUE(explained.ok()) << explained.status();
+  const Json json = Json::parse(FormatExplainedJson(*explained));
+  EXPECT_EQ(json["wire"], "auto");
+  EXPECT_EQ(json["time"]["layers"][0]["wire"], "fp32");
+  EXPECT_EQ(json["time"]["layers"][1]["wire"], "bf16");
+}
+
 TEST(RunFileTest, WhatIsMissingIsNamed) {
   const auto refusal = [](const std::function<void(Json&)>& edit) {
     Json run = SomeRun();
@@ -94,6 +124,8 @@ TEST(RunFileTest, WhatIsMissingIsNamed) {
               HasSubstr("\"workers\" is missing, or of another type"));
   EXPECT_THAT(refusal([](Json& run) { run["plan"]["workers"] = 0; }),
               HasSubstr("workers is 0"));
+  EXPECT_THAT(refusal([](Json& run) { run["settings"]["fusion_bytes"] = -2; }),
+              HasSubstr("\"fusion_bytes\" is -2"));
   EXPECT_THAT(refusal([](Json& run) { run["workers"].clear(); }),
               HasSubstr("no worker says how it has ended"));
   EXPECT_THAT(

@@ -26,6 +26,7 @@ constexpr char kDone[] =
     R"("forward_seconds":10.5,"backward_seconds":20.25,"wait_seconds":8.0,)"
     R"("parameter_checksum":"9ae0daaf","layers":[{"name":"fc1","kind":"fc",)"
     R"("m":10,"n":64,"parameters":650,"rows":32,"scheme":"factor",)"
+    R"("wire":"bf16",)"
     R"("reason":"fewer","rounds":620,"bytes_sent":100,"bytes_received":200,)"
     R"("latency_seconds_mean":0.004}],"traffic":[{"peer":"shard","rank":1,)"
     R"("bytes_sent":5,"bytes_received":6},{"peer":"worker","rank":3,)"
@@ -67,6 +68,7 @@ TEST(WorkerEventTest, ReadsTheResult) {
   const LayerSpec spec = {"fc1", LayerKind::kFullyConnected, 10, 64, 650, 32};
   EXPECT_EQ(layer.spec, spec);
   EXPECT_EQ(layer.scheme, Scheme::kFactor);
+  EXPECT_EQ(layer.wire, WireType::kBfloat16);
   EXPECT_EQ(layer.reason, "fewer");
   EXPECT_EQ(layer.rounds, 620);
   EXPECT_EQ(layer.bytes_sent, 100);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/plan/model_table.h"
 #include "common/simulation/simulated_iteration.h"
 #include "gtest/gtest.h"
@@ -61,6 +62,145 @@ TEST(TimePlanTest, IsAboutAsGoodAsTheBestSingleScheme) {
         std::max(gain, Simulate(c, std::nullopt, CostKind::kBytes) / planned);
   }
   EXPECT_GT(gain, 1.05);
+}
+
+// 160 layers of 4 KB, on four machines of 1 Gbit/s, where a message costs 30
+// us.
+// Of `workers` machines.
+WhatIf SmallLayers(Scheme scheme, int64_t fusion_bytes, Overlap overlap,
+                   int workers = 4) {
+  WhatIf what_if;
+  for (int i = 0; i < 160; ++i) {
+    what_if.layers.push_back(
+        {absl::StrCat("v", i), LayerKind::kVector, 1, 1024, 1024, 1});
+  }
+  what_if.times =
+      SplitCompute(what_if.layers, absl::Milliseconds(6), 2.0 / 3.0);
+  what_if.plan.cluster = {workers, workers};
+  what_if.plan.rules.forced = scheme;
+  what_if.plan.rules.cost = CostKind::kTime;
+  what_if.job.overlap = overlap;
+  what_if.job.fusion_bytes = fusion_bytes;
+  what_if.node_rate = 125e6;
+  what_if.latency = absl::Microseconds(50);
+  what_if.message_time = absl::Microseconds(30);
+  what_if.iterations = 2;
+  return what_if;
+}
+
+double Simulated(const WhatIf& what_if) {
+  const auto result = SimulateIterations(what_if, nullptr);
+  EXPECT_TRUE(result.ok()) << result.status();
+  return absl::ToDoubleSeconds(result->iteration);
+}
+
+double Predicted(const WhatIf& what_if) {
+  PlanOptions options = what_if.plan;
+  options.rules = RulesFor(what_if.job, options.rules);
+  options.time =
+      TimeModel{what_if.times,
+                {what_if.node_rate, what_if.latency, what_if.message_time},
+                what_if.job.overlap == Overlap::kDecoupled,
+                1};
+  const auto plan = MakePlan(what_if.layers, options);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return PlanCost(what_if.layers, options, plan->routes);
+}
+
+// Timeline knows no frames; still it says what they come to. That forward waits
+// for frames that share a message with others it does not see.
+TEST(TimePlanTest, FusionIsPredictedAsItIsSimulated) {
+  for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
+    for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
+      for (const int64_t fusion_bytes :
+           {kNoFusion, int64_t{0}, int64_t{1} << 14, int64_t{1} << 18,
+            int64_t{1} << 20}) {
+        const WhatIf what_if = SmallLayers(scheme, fusion_bytes, overlap);
+        const double simulated = Simulated(what_if);
+        const double tolerance = overlap == Overlap::kDecoupled ? 0.25 : 0.08;
+        EXPECT_NEAR(Predicted(what_if) / simulated, 1, tolerance)
+            << SchemeName(scheme) << ", fusion of " << fusion_bytes << ", "
+            << OverlapName(overlap) << ": " << simulated;
+      }
+    }
+  }
+}
+
+// Each hop of a ring waits for a message, however many layers share it.
+TEST(TimePlanTest, WhatMessagesCostIsPredictedOnManyMachines) {
+  for (const int workers : {8, 16, 32}) {
+    for (const int microseconds : {30, 200}) {
+      for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
+        WhatIf what_if =
+            SmallLayers(scheme, 1 << 14, Overlap::kWaitFree, workers);
+        what_if.message_time = absl::Microseconds(microseconds);
+        const double simulated = Simulated(what_if);
+        EXPECT_NEAR(Predicted(what_if) / simulated, 1, 0.15)
+            << SchemeName(scheme) << " on " << workers << ", " << microseconds
+            << " us: " << simulated;
+      }
+    }
+  }
+}
+
+// Before anything is tried, too: that is where tuning begins.
+TEST(TimePlanTest, TheBestFusionByTheTimelineIsNearlyTheBest) {
+  for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
+    WhatIf what_if = SmallLayers(scheme, 1 << 16, Overlap::kWaitFree);
+    what_if.job.tune_fusion = true;
+    PlanOptions options = what_if.plan;
+    options.rules = RulesFor(what_if.job, options.rules);
+    options.time =
+        TimeModel{what_if.times,
+                  {what_if.node_rate, what_if.latency, what_if.message_time}};
+    const auto plan = MakePlan(what_if.layers, options);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const double tuned = Simulated(what_if);
+    what_if.job.tune_fusion = false;
+    what_if.job.fusion_bytes = plan->fusion_bytes;
+    const double chosen = Simulated(what_if);
+    double best = chosen;
+    for (int64_t bytes = 1 << 10; bytes <= 1 << 20; bytes *= 4) {
+      what_if.job.fusion_bytes = bytes;
+      best = std::min(best, Simulated(what_if));
+    }
+    EXPECT_LE(chosen, 1.05 * best) << SchemeName(scheme);
+    EXPECT_LE(tuned, 1.05 * best) << SchemeName(scheme);
+    what_if.job.fusion_bytes = kNoFusion;
+    EXPECT_GE(Simulated(what_if), 1.4 * best) << SchemeName(scheme);
+  }
+}
+
+// fp32 where that costs nothing, bf16 where it does.
+TEST(TimePlanTest, WireAutoIsAsFastAsSixteenBitsAndAsWideAsCanBe) {
+  for (const double rate : {1e9, 1e10, 1e12}) {
+    WhatIf what_if;
+    what_if.layers = *LoadModel("resnet-50", 32);
+    what_if.times = SplitCompute(what_if.layers, absl::Seconds(0.3), 2.0 / 3.0);
+    what_if.plan.cluster = {4, 4};
+    what_if.plan.rules.cost = CostKind::kTime;
+    what_if.plan.rules.choose_wire = true;
+    what_if.node_rate = rate / 8;
+    what_if.latency = absl::Microseconds(20);
+    what_if.iterations = 2;
+    const auto result = SimulateIterations(what_if, nullptr);
+    ASSERT_TRUE(result.ok()) << result.status();
+    const auto narrow = static_cast<size_t>(std::count_if(
+        result->plan.routes.begin(), result->plan.routes.end(),
+        [](const Route& route) { return route.wire == WireType::kBfloat16; }));
+    const double chosen = absl::ToDoubleSeconds(result->iteration);
+    what_if.plan.rules.choose_wire = false;
+    const double wide = Simulated(what_if);
+    what_if.plan.rules.wire = WireType::kBfloat16;
+    EXPECT_LE(chosen, 1.05 * Simulated(what_if)) << rate;
+    EXPECT_LT(narrow, what_if.layers.size()) << rate;
+    if (rate == 1e9) {
+      EXPECT_LE(chosen, 0.6 * wide);
+    }
+    if (rate == 1e12) {
+      EXPECT_EQ(narrow, 0u);
+    }
+  }
 }
 
 }  // namespace

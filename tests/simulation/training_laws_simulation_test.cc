@@ -77,6 +77,7 @@ TEST(TrainingLawsTest, EveryContributionIsCountedOnce) {
     options.workers = 1 << (seed % 3);
     options.rules.forced = seed % 2 == 0 ? Scheme::kServer : Scheme::kRing;
     options.rules.wire = WireType::kFloat32;
+    options.rules.choose_wire = false;
     options.job.optimizer = ExactSgd();
     options.job.optimizer_place = OptimizerPlace::kServer;
     options.network.repeat_probability = 0.3;

@@ -19,6 +19,7 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   if (random.Chance(0.5)) {
     options.job.optimizer = ExactSgd();
     options.rules.wire = WireType::kFloat32;
+    options.rules.choose_wire = false;
   }
 
   // Bytes take time.
@@ -52,6 +53,7 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
     options.job.deterministic = false;
     options.job.backup = false;
     options.rules.forced.reset();
+    options.rules.choose_wire = false;
   } else if (random.Chance(0.25)) {
     constexpr double kSparsity[] = {0.3, 0.9, 0.99};
     constexpr int64_t kBlocks[] = {256, 5000, 65536};

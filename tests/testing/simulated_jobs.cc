@@ -56,6 +56,11 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
     // Plans change, as workers say that they have measured this and that.
     options.rules.forced.reset();
     options.rules.cost = CostKind::kTime;
+    if (options.rules.wire == WireType::kBfloat16) {
+      options.rules.wire = WireType::kFloat32;
+      options.rules.choose_wire = true;
+      options.job.deterministic = false;
+    }
   }
   return options;
 }

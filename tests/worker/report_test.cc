@@ -80,6 +80,7 @@ TEST(ReportTest, DoneHasEveryField) {
       "initial_bytes": 77, "measured": null,
       "layers": [{"name": "fc1", "kind": "fc", "m": 2, "n": 3,
                   "parameters": 8, "rows": 32, "scheme": "factor",
+                  "wire": "fp32",
                   "reason": "12 < 34", "rounds": 4, "bytes_sent": 100,
                   "bytes_received": 200, "latency_seconds_mean": 0.005}],
       "traffic": [
@@ -105,7 +106,8 @@ TEST(ReportTest, TextHasALinePerLayer) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_THAT(lines[0], HasSubstr("620 steps in 40.00 s"));
   EXPECT_THAT(lines[0], HasSubstr("496 images/s"));
-  EXPECT_THAT(lines[1], HasSubstr("layer fc1: scheme factor, 4 rounds"));
+  EXPECT_THAT(lines[1],
+              HasSubstr("layer fc1: scheme factor, wire fp32, 4 rounds"));
   EXPECT_THAT(lines[1], HasSubstr("mean latency 5.00 ms; 12 < 34"));
 }
 

@@ -76,7 +76,9 @@ struct StepInfo {
 // What one layer cost this worker so far.
 struct LayerReport {
   std::string name;
-  std::string scheme;  // "server", "factor" or "ring", by the latest plan.
+  // By the latest plan: "server", "factor" or "ring";
+  std::string scheme;
+  std::string wire = "fp32";  // or "bf16", "fp16".
   std::string reason;  // Why the planner chose it, with both sides' figures.
   int64_t rounds = 0;
   int64_t bytes_sent = 0;  // Payload and frame headers.

@@ -29,6 +29,7 @@ Json LayerJson(const LayerReport& layer) {
   return {
       {"name", layer.name},
       {"scheme", layer.scheme},
+      {"wire", layer.wire},
       {"rounds", layer.rounds},
       {"bytes_sent", layer.bytes_sent},
       {"bytes_received", layer.bytes_received},

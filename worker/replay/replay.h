@@ -64,8 +64,8 @@ class Replay {
 };
 
 // One line: {"event": "replayed", "rank", "step_seconds": [...],
-// "layers": [{"name", "scheme", "rounds", "bytes_sent", "bytes_received",
-// "latency_seconds_mean"}], "bytes_sent", "bytes_received"}.
+// "layers": [{"name", "scheme", "wire", "rounds", "bytes_sent",
+// "bytes_received", "latency_seconds_mean"}], "bytes_sent", "bytes_received"}.
 std::string ReplayJson(int rank, const ReplayResult& result,
                        const std::vector<LayerReport>& layers,
                        const std::vector<PeerTraffic>& traffic);

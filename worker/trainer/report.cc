@@ -33,6 +33,7 @@ Json LayerJson(const LayerSpec& spec, const LayerReport& layer) {
       {"parameters", spec.parameters},
       {"rows", spec.rows},
       {"scheme", layer.scheme},
+      {"wire", layer.wire},
       {"reason", layer.reason},
       {"rounds", layer.rounds},
       {"bytes_sent", layer.bytes_sent},
@@ -159,9 +160,9 @@ std::vector<std::string> DoneText(const WorkerReport& report) {
       report.parameter_checksum));
   for (const LayerReport& layer : report.layers) {
     lines.push_back(absl::StrFormat(
-        "layer %s: scheme %s, %d rounds, sent %d bytes, received %d, "
+        "layer %s: scheme %s, wire %s, %d rounds, sent %d bytes, received %d, "
         "mean latency %.2f ms; %s",
-        layer.name, layer.scheme, layer.rounds, layer.bytes_sent,
+        layer.name, layer.scheme, layer.wire, layer.rounds, layer.bytes_sent,
         layer.bytes_received, 1e3 * MeanLatencySeconds(layer), layer.reason));
   }
   return lines;
