@@ -214,6 +214,7 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
   NEREUS_RETURN_IF_ERROR(CheckName("build", request.build));
   NEREUS_RETURN_IF_ERROR(CheckName("job", request.job));
   NEREUS_RETURN_IF_ERROR(CheckName("data address", request.data_address));
+  NEREUS_RETURN_IF_ERROR(CheckName("transport", request.transport));
   if (request.incarnation == 0) {
     return absl::InvalidArgumentError("a member's incarnation must not be 0");
   }
@@ -235,6 +236,11 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
   if (state_ == JobState::kFinished) {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", options_.job, " is finished"));
+  }
+  if (request.transport != options_.transport) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(request.name, "'s --transport is ", request.transport,
+                     ", the job's ", options_.transport));
   }
   NEREUS_RETURN_IF_ERROR(CheckPlace(request));
   if (request.role == Role::kWorker) return CheckModel(request);

@@ -112,6 +112,7 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
 
 CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
   CoordinatorOptions made;
+  made.transport = std::string(TransportTypeName(options.transport));
   made.job = options.job;
   made.job_id = DrawUniqueId();
   made.workers = options.workers;

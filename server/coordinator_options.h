@@ -27,6 +27,9 @@ struct CoordinatorOptions {
   // So many may be there at a time; 0: `workers`.
   int max_workers = 0;
 
+  // What the members' data ports speak.
+  std::string transport = "socket";
+
   // There is a folder for checkpoints; shards must have it too.
   bool has_checkpoints = false;
   // Where the job goes on from, instead of the first worker's parameters.

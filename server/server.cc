@@ -21,8 +21,8 @@
 #include "common/protocol/stall_watch.h"
 #include "common/rpc/control_server.h"
 #include "common/rpc/session_client.h"
-#include "common/transport/grpc_transport.h"
 #include "common/transport/machine_driver.h"
+#include "common/transport/start_transport.h"
 #include "server/checkpoint_files.h"
 #include "server/checkpoint_writer.h"
 #include "server/coordinator_host.h"
@@ -118,10 +118,9 @@ absl::Status ServerImpl::Listen() {
     control_->SetReady(true);
     return absl::OkStatus();
   }
-  GrpcTransportOptions transport_options;
-  transport_options.host = options_.host;
-  transport_options.port = options_.data_port;
-  NEREUS_ASSIGN_OR_RETURN(transport_, GrpcTransport::Start(transport_options));
+  NEREUS_ASSIGN_OR_RETURN(
+      transport_,
+      StartTransport(options_.transport, options_.host, options_.data_port));
   Join();
   return absl::OkStatus();
 }
@@ -155,6 +154,7 @@ void ServerImpl::Join() {
   request.role = Role::kShard;
   request.shard = options_.shard;
   request.incarnation = DrawUniqueId();
+  request.transport = std::string(TransportTypeName(options_.transport));
   request.name = ProcessName();
   request.data_address = JoinHostPort(options_.host, transport_->port());
   request.has_checkpoints = storage_ != nullptr;

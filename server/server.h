@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/plan/planner.h"
 #include "common/protocol/job.h"
+#include "common/transport/transport_type.h"
 
 namespace nereus {
 
@@ -29,6 +30,7 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   int control_port = 0;
   int data_port = 0;
+  TransportType transport = TransportType::kSocket;
 
   // A folder that all servers share; empty: there are no checkpoints.
   std::string checkpoint_dir;

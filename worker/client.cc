@@ -19,8 +19,8 @@
 #include "common/protocol/stall_watch.h"
 #include "common/rpc/control_server.h"
 #include "common/rpc/session_client.h"
-#include "common/transport/grpc_transport.h"
 #include "common/transport/machine_driver.h"
+#include "common/transport/start_transport.h"
 #include "worker/fusion_switch.h"
 #include "worker/link_probe.h"
 #include "worker/round_table.h"
@@ -207,10 +207,9 @@ ClientImpl::~ClientImpl() {
 absl::Status ClientImpl::Listen() {
   NEREUS_ASSIGN_OR_RETURN(
       control_, ControlServer::Start(options_.host, options_.control_port, {}));
-  GrpcTransportOptions transport_options;
-  transport_options.host = options_.host;
-  transport_options.port = options_.data_port;
-  NEREUS_ASSIGN_OR_RETURN(transport_, GrpcTransport::Start(transport_options));
+  NEREUS_ASSIGN_OR_RETURN(
+      transport_,
+      StartTransport(options_.transport, options_.host, options_.data_port));
   NEREUS_LOG(Info) << "listening control="
                    << JoinHostPort(options_.host, control_->port()) << " data="
                    << JoinHostPort(options_.host, transport_->port());
@@ -239,6 +238,7 @@ void ClientImpl::MakeMember(std::vector<LayerSpec> specs) {
   request.job = options_.job;
   request.role = Role::kWorker;
   request.incarnation = DrawUniqueId();
+  request.transport = std::string(TransportTypeName(options_.transport));
   request.name = options_.name.empty() ? ProcessName() : options_.name;
   request.data_address = JoinHostPort(options_.host, transport_->port());
   request.layers = std::move(specs);

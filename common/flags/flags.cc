@@ -128,6 +128,15 @@ void AddSparsityFlags(CLI::App& app, JobOptions& options) {
       ->check(CLI::Range(int64_t{0}, kStepMax));
 }
 
+void AddTransportFlag(CLI::App& app, TransportType& transport) {
+  AddChoice(
+      app, "transport", transport,
+      {{"socket", TransportType::kSocket}, {"grpc", TransportType::kGrpc}},
+      "how gradients travel, the same for all of a job: socket: over TCP "
+      "connections; grpc: in gRPC streams, slower, where only HTTP/2 may "
+      "pass");
+}
+
 void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune) {
   app.add_option_function<std::string>(
          "--fusion",

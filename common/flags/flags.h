@@ -9,6 +9,7 @@
 #include "common/compute/optimizer.h"
 #include "common/plan/planner.h"
 #include "common/protocol/job.h"
+#include "common/transport/transport_type.h"
 
 // What the command lines of all binaries share. For main files and commands
 // alone.
@@ -72,6 +73,7 @@ void AddOverlapFlag(CLI::App& app, Overlap& overlap);
 void AddQuorumFlags(CLI::App& app, JobOptions& options);
 // --sparsity, --block, --dense-steps.
 void AddSparsityFlags(CLI::App& app, JobOptions& options);
+void AddTransportFlag(CLI::App& app, TransportType& transport);
 void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune);
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 

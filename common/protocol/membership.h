@@ -53,7 +53,8 @@ struct JoinRequest {
   // Workers: arrays of optimizer state, of as many values as a layer has
   // parameters each, that the caller keeps if its own optimizer runs.
   int32_t state_arrays = 0;
-  bool has_checkpoints = false;  // Shards: there is a folder for them.
+  bool has_checkpoints = false;      // Shards: there is a folder for them.
+  std::string transport = "socket";  // What the data port speaks.
 };
 
 // A member's session is new, its membership is not.

@@ -42,6 +42,7 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
   message.set_data_address(TextField(request.data_address));
   message.set_state_arrays(request.state_arrays);
   message.set_has_checkpoints(request.has_checkpoints);
+  message.set_transport(TextField(request.transport));
   for (const LayerSpec& layer : request.layers) {
     *message.add_layers() = ToProto(layer);
   }
@@ -66,6 +67,7 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   request.data_address = message.data_address();
   request.state_arrays = message.state_arrays();
   request.has_checkpoints = message.has_checkpoints();
+  request.transport = message.transport();
   NEREUS_ASSIGN_OR_RETURN(request.layers, LayersFromProto(message.layers()));
   return request;
 }

@@ -18,17 +18,12 @@
 #include "common/protocol/peer.h"
 #include "common/protocol/send_queue.h"
 #include "common/transport/grpc_frames.h"
+#include "common/transport/transport.h"
 
 namespace nereus {
 
 // The one method of the data port.
 inline constexpr char kFramesMethod[] = "/nereus.v1.Data/Frames";
-
-// What went over all connections to one peer, in bytes.
-struct TrafficCounters {
-  std::atomic<int64_t> sent{0};
-  std::atomic<int64_t> received{0};
-};
 
 // One bidirectional stream of frames, seen from either end. Internal to the
 // gRPC transport.

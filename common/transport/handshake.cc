@@ -16,6 +16,13 @@ namespace {
 constexpr size_t kBuildBytesMax = 256;
 constexpr absl::string_view kNotReady = "not ready";
 
+// The last one is the version.
+constexpr uint8_t kPreambleMagic[] = {'N', 'E', 'R', 'E', 'U', 'S', 0, 1};
+constexpr size_t kPreambleRoleAt = 8;
+constexpr size_t kPreambleRankAt = 12;
+constexpr size_t kPreambleTokenAt = 16;
+static_assert(kPreambleTokenAt + sizeof(uint64_t) == kPreambleBytes);
+
 Frame TextFrame(FrameKind kind, PeerId sender, const std::string& text) {
   Frame frame;
   frame.header.kind = kind;
@@ -51,6 +58,35 @@ absl::string_view PayloadText(const Frame& frame) {
 }
 
 }  // namespace
+
+PreambleBytes EncodePreamble(const Preamble& preamble) {
+  PreambleBytes bytes = {};
+  std::memcpy(bytes.data(), kPreambleMagic, sizeof(kPreambleMagic));
+  bytes[kPreambleRoleAt] = static_cast<uint8_t>(preamble.intended.role);
+  std::memcpy(bytes.data() + kPreambleRankAt, &preamble.intended.rank,
+              sizeof(preamble.intended.rank));
+  std::memcpy(bytes.data() + kPreambleTokenAt, &preamble.token,
+              sizeof(preamble.token));
+  return bytes;
+}
+
+absl::StatusOr<Preamble> DecodePreamble(const PreambleBytes& bytes) {
+  Preamble preamble;
+  std::memcpy(&preamble.intended.rank, bytes.data() + kPreambleRankAt,
+              sizeof(preamble.intended.rank));
+  std::memcpy(&preamble.token, bytes.data() + kPreambleTokenAt,
+              sizeof(preamble.token));
+  preamble.intended.role = static_cast<Role>(bytes[kPreambleRoleAt]);
+  const bool known = preamble.intended.role == Role::kWorker ||
+                     preamble.intended.role == Role::kShard;
+  const bool in_range =
+      preamble.intended.rank >= 0 && preamble.intended.rank < kRanksMax;
+  // Nothing else in it has another value.
+  if (known && in_range && EncodePreamble(preamble) == bytes) return preamble;
+  return absl::InvalidArgumentError(
+      "handshake: these are not the first bytes of a Nereus socket of this "
+      "version; does it run with another --transport?");
+}
 
 Frame HelloFrame(const Hello& hello) {
   v1::DataHello message;

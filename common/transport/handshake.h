@@ -1,6 +1,8 @@
 #ifndef NEREUS_COMMON_TRANSPORT_HANDSHAKE_H_
 #define NEREUS_COMMON_TRANSPORT_HANDSHAKE_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -20,6 +22,21 @@ namespace nereus {
 // Longest payloads; longer texts are cut by whoever writes them.
 inline constexpr int64_t kHelloBytesMax = 1024;
 inline constexpr int64_t kRefusalBytesMax = 2048;
+
+// What a connecting socket sends before any frame: whom it means, and that
+// one's incarnation, which is known to members of the job alone. 24 bytes:
+// docs/wire_format.md.
+struct Preamble {
+  PeerId intended;
+  uint64_t token = 0;
+
+  bool operator==(const Preamble&) const = default;
+};
+inline constexpr size_t kPreambleBytes = 24;
+using PreambleBytes = std::array<uint8_t, kPreambleBytes>;
+PreambleBytes EncodePreamble(const Preamble& preamble);
+// From a stranger. Errors: kInvalidArgument, this is not one.
+absl::StatusOr<Preamble> DecodePreamble(const PreambleBytes& bytes);
 
 // The frame that introduces `hello.self`, checksum included.
 Frame HelloFrame(const Hello& hello);

@@ -1,6 +1,7 @@
 #ifndef NEREUS_COMMON_TRANSPORT_TRANSPORT_H_
 #define NEREUS_COMMON_TRANSPORT_TRANSPORT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,14 +22,20 @@ struct TrafficCount {
   int64_t bytes_received = 0;
 };
 
+// The same while it counts.
+struct TrafficCounters {
+  std::atomic<int64_t> sent{0};
+  std::atomic<int64_t> received{0};
+};
+
 // Moves frames between this process and its peers; knows nothing of rounds.
 //
 // One connection per peer and direction of set-up: workers connect to shards, a
 // worker to those of lower rank. Frames to one peer arrive whole, in order,
 // once, or the connection ends. Frames queue per peer without a copy (a
-// reference to the payload each), at most one is under way inside the transport
-// per peer: a slow peer costs no memory here, and its payload stays referenced
-// until the kernel has taken its bytes.
+// reference to the payload each), and few are under way inside the transport: a
+// slow peer costs no memory here, and its payload stays referenced
+// until the kernel has taken its bytes. What moves may do so in Poll alone.
 //
 // Send, Wake and traffic are thread-safe; Poll belongs to one thread, on which
 // every call of the handler happens.

@@ -13,6 +13,7 @@
 #include "common/plan/planner.h"
 #include "common/plan/scheme.h"
 #include "common/protocol/job.h"
+#include "common/transport/transport_type.h"
 
 namespace nereus {
 
@@ -30,6 +31,7 @@ struct LocalOptions {
   int64_t limit = 0;  // Use only the first so many images; 0 is all.
   int threads = 1;    // Per worker. The workers share this machine's cores.
 
+  TransportType transport = TransportType::kSocket;
   PlanRules rules;
   JobOptions job = {.optimizer = kReferenceOptimizer};
 

@@ -295,6 +295,7 @@ OrderedJson SettingsJson(const LocalOptions& options) {
       {"seed", options.seed},
       {"limit", options.limit},
       {"threads", options.threads},
+      {"transport", std::string(TransportTypeName(options.transport))},
       {"scheme", options.rules.scheme_name()},
       {"cost", std::string(CostKindName(options.rules.cost))},
       {"wire", options.rules.wire_name()},

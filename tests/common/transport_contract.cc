@@ -30,8 +30,8 @@ TEST_P(TransportContractTest, FramesOfEverySizeArriveWhole) {
       0, 1, 15, 16, 17, 4096, kFrameElementsMax - 1, kFrameElementsMax};
   uint32_t layer = 0;
   for (const int64_t count : counts) worker->SendTo(kShard0, ++layer, count);
-  ASSERT_TRUE(
-      PollUntil({shard.get()}, [&] { return shard->heard.size() == layer; }));
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return shard->heard.size() == layer; }));
   for (uint32_t i = 0; i < layer; ++i) {
     SCOPED_TRACE(counts[i]);
     EXPECT_EQ(shard->heard[i].from, kWorker0);
@@ -51,8 +51,8 @@ TEST_P(TransportContractTest, HeadersArriveFieldByField) {
   frame.header.round = -1;
   frame.header.offset = 65536;
   shard->transport().Send(kWorker0, frame);
-  ASSERT_TRUE(
-      PollUntil({worker.get()}, [&] { return !worker->heard.empty(); }));
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return !worker->heard.empty(); }));
   FrameHeader expected = frame.header;
   expected.payload_crc = worker->heard[0].header.payload_crc;
   EXPECT_EQ(worker->heard[0].header, expected);
@@ -109,7 +109,7 @@ TEST_P(TransportContractTest, AnyThreadMaySend) {
       }
     });
   }
-  EXPECT_TRUE(PollUntil({shard.get()}, [&] {
+  EXPECT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
     return shard->heard.size() == kThreads * kFrames;
   }));
   for (std::thread& thread : threads) thread.join();
@@ -153,8 +153,8 @@ TEST_P(TransportContractTest, PayloadGoesWhereTheHeaderIsSent) {
   for (uint32_t layer = 1; layer <= 3; ++layer) {
     worker->SendTo(kShard0, layer, 500);
   }
-  ASSERT_TRUE(
-      PollUntil({shard.get()}, [&] { return shard->heard.size() == 2; }));
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return shard->heard.size() == 2; }));
   EXPECT_THAT(announced, ElementsAre(1, 2, 3));
   EXPECT_EQ(shard->heard[0].header.layer, 1u);
   EXPECT_EQ(shard->heard[1].header.layer, 3u) << "2 was discarded";
@@ -360,8 +360,8 @@ TEST_P(TransportContractTest, SecondConnectionOfOnePeerIsRefused) {
   EXPECT_THAT(std::string(impostor->ended[0].reason.message()),
               HasSubstr("worker 0 is connected to shard 0 already"));
   worker->SendTo(kShard0, 1, 10);
-  ASSERT_TRUE(
-      PollUntil({shard.get()}, [&] { return shard->heard.size() == 1; }));
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return shard->heard.size() == 1; }));
   EXPECT_TRUE(shard->ended.empty());
 }
 
@@ -371,8 +371,8 @@ TEST_P(TransportContractTest, PeerMayComeBack) {
     auto worker = TestNode::Start(GetParam(), kWorker0);
     ASSERT_TRUE(JoinNodes(*worker, *shard));
     worker->SendTo(kShard0, 1, 10);
-    ASSERT_TRUE(
-        PollUntil({shard.get()}, [&] { return shard->heard.size() == life; }));
+    ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                          [&] { return shard->heard.size() == life; }));
     worker->Stop();
     ASSERT_TRUE(
         PollUntil({shard.get()}, [&] { return shard->ended.size() == life; }));
@@ -423,8 +423,8 @@ TEST_P(TransportContractTest, SlowOwnerHoldsTheSenderBack) {
   }));
   // What the sockets and windows of both sides hold, and no more.
   EXPECT_LT(before, int64_t{32} << 20);
-  ASSERT_TRUE(
-      PollUntil({shard.get()}, [&] { return shard->heard.size() == kFrames; }));
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return shard->heard.size() == kFrames; }));
   EXPECT_EQ(sent(), kFrames * (kFramePayloadBytesMax + kFrameHeaderBytes));
 }
 
@@ -515,8 +515,8 @@ TEST_P(TransportContractTest, ReleaseOfAPayloadMaySendTheNext) {
       kShard0, TestFrame(kWorker0, 1, Buffer::Borrow(&value, 4, [&worker] {
                            worker->SendTo(kShard0, 2, 10);
                          })));
-  ASSERT_TRUE(
-      PollUntil({shard.get()}, [&] { return shard->heard.size() == 2; }));
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return shard->heard.size() == 2; }));
   EXPECT_EQ(shard->heard[1].header.layer, 2u);
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/transport/transport_type.h"
 
 namespace nereus {
 
@@ -30,6 +31,9 @@ struct ClientOptions {
   // a free one; nothing else listens.
   int control_port = 0;
   int data_port = 0;
+
+  // How gradients travel; the same as all others of the job.
+  TransportType transport = TransportType::kSocket;
 
   // How long to look for the coordinator and the peers, retrying with backoff,
   // and how long to go on without a coordinator that was there.

@@ -1,0 +1,525 @@
+// TCP connections between processes: the contract of transports, and what is
+// theirs alone: strangers, frames that come in pieces, names.
+
+#include "common/transport/socket_transport.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/crc32c.h"
+#include "common/transport/handshake.h"
+#include "common/transport/socket.h"
+#include "tests/common/transport_contract.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const PeerId kWorker0 = PeerId::Worker(0);
+const PeerId kWorker1 = PeerId::Worker(1);
+const PeerId kShard0 = PeerId::Shard(0);
+
+TransportKind SocketKind(SocketTransportOptions options = {}) {
+  return {"socket",
+          [options](int port) {
+            SocketTransportOptions here = options;
+            here.port = port;
+            return SocketTransport::Start(here);
+          },
+          /*has_threads=*/false};
+}
+
+INSTANTIATE_TEST_SUITE_P(Socket, TransportContractTest,
+                         testing::Values(SocketKind()),
+                         [](const auto& info) { return info.param.name; });
+
+std::string FrameBytes(const Frame& frame) {
+  std::string bytes(kFrameHeaderBytes, '\0');
+  EncodeFrameHeader(frame.header, reinterpret_cast<uint8_t*>(bytes.data()));
+  bytes.append(reinterpret_cast<const char*>(frame.payload.data()),
+               static_cast<size_t>(frame.payload.bytes()));
+  return bytes;
+}
+
+Frame Checked(Frame frame) {
+  frame.header.payload_crc =
+      Crc32c(frame.payload.data(), static_cast<size_t>(frame.payload.bytes()));
+  return frame;
+}
+
+std::string PreambleTo(PeerId peer, uint64_t token) {
+  const PreambleBytes bytes = EncodePreamble({peer, token});
+  return std::string(bytes.begin(), bytes.end());
+}
+
+std::string HelloBytes(PeerId self, PeerId intended) {
+  Hello hello = TestHello(self);
+  hello.intended = intended;
+  return FrameBytes(HelloFrame(hello));
+}
+
+// A client of the port that is not a transport.
+class RawSocket {
+ public:
+  explicit RawSocket(const std::string& address)
+      : socket_(*BeginConnect(Resolve(address, true)->front())) {
+    pollfd wanted = {socket_.get(), POLLOUT, 0};
+    poll(&wanted, 1, 10'000);
+  }
+
+  void Write(const std::string& bytes) {
+    size_t sent = 0;
+    while (sent < bytes.size()) {
+      const ssize_t more = send(socket_.get(), bytes.data() + sent,
+                                bytes.size() - sent, MSG_NOSIGNAL);
+      if (more > 0) sent += static_cast<size_t>(more);
+      if (more < 0 && errno != EAGAIN) return;
+    }
+  }
+
+  // All that has come by now; nothing once the other side has closed it.
+  bool Read(std::string& text) {
+    char bytes[4096];
+    while (true) {
+      const ssize_t got = recv(socket_.get(), bytes, sizeof(bytes), 0);
+      if (got == 0 || (got < 0 && errno != EAGAIN)) return false;
+      if (got < 0) return true;
+      text.append(bytes, static_cast<size_t>(got));
+    }
+  }
+
+  void HangUp() { socket_.Close(); }
+  void HangUpWriting() { shutdown(socket_.get(), SHUT_WR); }
+
+ private:
+  Descriptor socket_;
+};
+
+// A shard with one good worker, which must not notice what strangers do.
+class SocketStrangerTest : public testing::Test {
+ protected:
+  void Join(SocketTransportOptions options = {}) {
+    shard_ = TestNode::Start(SocketKind(options), kShard0);
+    worker_ = TestNode::Start(SocketKind(), kWorker0);
+    ASSERT_TRUE(JoinNodes(*worker_, *shard_));
+  }
+
+  // Says `bytes`, and returns what the shard says before it hangs up.
+  std::string AnswerTo(const std::string& bytes) {
+    RawSocket stranger(shard_->address());
+    stranger.Write(bytes);
+    std::string answer;
+    bool open = true;
+    EXPECT_TRUE(PollUntil({shard_.get(), worker_.get()}, [&] {
+      open = open && stranger.Read(answer);
+      // The shard waits until this side has read it.
+      if (answer.size() > kFrameHeaderBytes) stranger.HangUpWriting();
+      return !open;
+    }));
+    return answer;
+  }
+
+  // The text of the refusal that `answer` ends with.
+  static std::string RefusalIn(const std::string& answer) {
+    if (answer.size() < kFrameHeaderBytes) return "";
+    const auto header = DecodeFrameHeader(absl::MakeConstSpan(
+        reinterpret_cast<const uint8_t*>(answer.data()), kFrameHeaderBytes));
+    EXPECT_TRUE(header.ok()) << header.status();
+    EXPECT_EQ(header->kind, FrameKind::kRefusal);
+    return answer.substr(kFrameHeaderBytes);
+  }
+
+  void ExpectNobodyNoticed() {
+    worker_->SendTo(kShard0, 7, 100);
+    shard_->SendTo(kWorker0, 8, 100);
+    EXPECT_TRUE(PollUntil({shard_.get(), worker_.get()}, [&] {
+      return shard_->heard.size() == 1 && worker_->heard.size() == 1;
+    }));
+    EXPECT_EQ(shard_->heard[0].header.layer, 7u);
+    EXPECT_THAT(shard_->connected, ElementsAre(kWorker0));
+    EXPECT_THAT(shard_->ended, IsEmpty());
+  }
+
+  std::unique_ptr<TestNode> shard_;
+  std::unique_ptr<TestNode> worker_;
+};
+
+TEST_F(SocketStrangerTest, WhoDoesNotKnowTheTokenIsNotListenedTo) {
+  Join();
+  const uint64_t token = TestRoster().at(kShard0);
+  for (const uint64_t wrong : {token ^ 1, token ^ (uint64_t{1} << 63)}) {
+    const std::string answer =
+        AnswerTo(PreambleTo(kShard0, wrong) + HelloBytes(kWorker1, kShard0));
+    EXPECT_THAT(RefusalIn(answer), HasSubstr("token"));
+    EXPECT_THAT(RefusalIn(answer),
+                testing::Not(HasSubstr(absl::StrCat(token))));
+  }
+  ExpectNobodyNoticed();
+}
+
+TEST_F(SocketStrangerTest, WhatIsNoPreambleIsRefused) {
+  Join();
+  for (const std::string& bytes :
+       {std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        std::string("GET / HTTP/1.1\r\nHost: here\r\n\r\n"),
+        std::string(64, '\xff'), HelloBytes(kWorker1, kShard0)}) {
+    EXPECT_THAT(RefusalIn(AnswerTo(bytes)), HasSubstr("--transport"));
+  }
+  ExpectNobodyNoticed();
+}
+
+TEST_F(SocketStrangerTest, ItMustBeginWithAHello) {
+  Join();
+  const std::string preamble = PreambleTo(kShard0, TestRoster().at(kShard0));
+  EXPECT_THAT(
+      RefusalIn(AnswerTo(preamble + FrameBytes(Checked(TestFrame(
+                                        kWorker1, 1, TestPayload(1, 4)))))),
+      HasSubstr("a connection must open with a hello"));
+  // Nor is a long one waited for.
+  Frame large = TestFrame(kWorker1, 1, Buffer::Allocate(100'000));
+  large.header.kind = FrameKind::kHello;
+  EXPECT_THAT(RefusalIn(AnswerTo(preamble + FrameBytes(large).substr(0, 64))),
+              HasSubstr("bytes are allowed"));
+  EXPECT_THAT(RefusalIn(AnswerTo(preamble + std::string(64, 'x'))),
+              HasSubstr("frame header"));
+  ExpectNobodyNoticed();
+}
+
+TEST_F(SocketStrangerTest, OneThatSaysNothingIsHungUpOn) {
+  SocketTransportOptions options;
+  options.handshake_timeout = absl::Milliseconds(200);
+  Join(options);
+  EXPECT_EQ(AnswerTo(""), "");
+  EXPECT_EQ(AnswerTo(PreambleTo(kShard0, 1).substr(0, 10)), "");
+  ExpectNobodyNoticed();
+}
+
+TEST_F(SocketStrangerTest, ThereMayBeSoManyOfThem) {
+  SocketTransportOptions options;
+  options.handshakes_max = 3;
+  options.handshake_timeout = absl::Hours(1);
+  Join(options);
+  std::vector<std::unique_ptr<RawSocket>> silent;
+  for (int i = 0; i < 3; ++i) {
+    silent.push_back(std::make_unique<RawSocket>(shard_->address()));
+    for (int turn = 0; turn < 5; ++turn) {
+      shard_->transport().Poll(absl::Milliseconds(1), *shard_);
+    }
+  }
+  EXPECT_EQ(AnswerTo(""), "") << "one too many";
+  silent.pop_back();
+  // In its place.
+  auto other = TestNode::Start(SocketKind(), kWorker1);
+  EXPECT_TRUE(JoinNodes(*other, *shard_));
+}
+
+// One that is refused is a stranger until it has gone.
+TEST_F(SocketStrangerTest, ThoseWhoAreRefusedCount) {
+  SocketTransportOptions options;
+  options.handshakes_max = 3;
+  options.handshake_timeout = options.closing_timeout = absl::Hours(1);
+  Join(options);
+  std::vector<std::unique_ptr<RawSocket>> refused;
+  for (int i = 0; i < 3; ++i) {
+    refused.push_back(std::make_unique<RawSocket>(shard_->address()));
+    refused.back()->Write(std::string(kPreambleBytes, 'x'));
+    for (int turn = 0; turn < 5; ++turn) {
+      shard_->transport().Poll(absl::Milliseconds(1), *shard_);
+    }
+  }
+  EXPECT_EQ(AnswerTo(""), "") << "one too many";
+}
+
+// A peer whose bytes come as the test says.
+class SocketPeerTest : public testing::Test {
+ protected:
+  SocketPeerTest()
+      : shard_(TestNode::Start(SocketKind(), kShard0)),
+        peer_(shard_->address()) {
+    peer_.Write(PreambleTo(kShard0, TestRoster().at(kShard0)) +
+                HelloBytes(kWorker0, kShard0));
+    EXPECT_TRUE(
+        PollUntil({shard_.get()}, [&] { return !shard_->connected.empty(); }));
+  }
+
+  void Turn() {
+    for (int i = 0; i < 10; ++i) {
+      shard_->transport().Poll(absl::Milliseconds(1), *shard_);
+    }
+  }
+  static std::string Bytes(uint32_t layer, int64_t count) {
+    return FrameBytes(
+        Checked(TestFrame(kWorker0, layer, TestPayload(layer, count))));
+  }
+
+  std::unique_ptr<TestNode> shard_;
+  RawSocket peer_;
+};
+
+TEST_F(SocketPeerTest, FramesMayComeByteByByte) {
+  std::string bytes = Bytes(1, 3) + Bytes(2, 0) + Bytes(3, 200);
+  for (const char byte : bytes) {
+    peer_.Write(std::string(1, byte));
+    shard_->transport().Poll(absl::ZeroDuration(), *shard_);
+  }
+  ASSERT_TRUE(
+      PollUntil({shard_.get()}, [&] { return shard_->heard.size() == 3; }));
+  for (const auto& heard : shard_->heard) EXPECT_TRUE(heard.intact);
+}
+
+TEST_F(SocketPeerTest, AnEndWithinAFrameIsNamed) {
+  peer_.Write(Bytes(1, 1000).substr(0, 2000));
+  Turn();
+  peer_.HangUpWriting();
+  ASSERT_TRUE(
+      PollUntil({shard_.get()}, [&] { return !shard_->ended.empty(); }));
+  EXPECT_EQ(shard_->ended[0].reason.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(shard_->ended[0].reason.message()),
+              HasSubstr("within a frame"));
+  EXPECT_THAT(shard_->heard, IsEmpty());
+}
+
+// What was announced in one epoch does not go on landing in the places of the
+// next.
+TEST_F(SocketPeerTest, TheRestOfAFrameDoesNotLandInTheNextEpoch) {
+  const Buffer place = Buffer::AllocateZeroed(4000);
+  bool next_epoch = false;
+  shard_->landing = [&](PeerId, const FrameHeader&) {
+    return next_epoch ? Landing::Discard() : Landing::At(place);
+  };
+  const std::string bytes = Bytes(1, 1000);
+  peer_.Write(bytes.substr(0, 2000));
+  Turn();
+  EXPECT_EQ(place.floats()[0], TestValue(1, 0));
+  shard_->transport().SetRoster(TestHello(kShard0), TestRoster());
+  next_epoch = true;
+  std::fill_n(place.floats(), 1000, -1.0f);
+  peer_.Write(bytes.substr(2000) + Bytes(2, 0));
+  Turn();
+  for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(place.floats()[i], -1.0f) << i;
+  EXPECT_THAT(shard_->heard, IsEmpty());
+  EXPECT_THAT(shard_->ended, IsEmpty());
+}
+
+// The handler may have changed its mind between a header and the last byte.
+TEST_F(SocketPeerTest, WhereAFrameGoesIsAskedAgainWhenItIsThere) {
+  const Buffer first = Buffer::AllocateZeroed(4000);
+  const Buffer second = Buffer::AllocateZeroed(4000);
+  Landing landing = Landing::At(first);
+  shard_->landing = [&](PeerId, const FrameHeader& header) {
+    return header.layer == 1 ? landing : Landing::Scratch();
+  };
+  const auto deliver = [&](Landing then) {
+    landing = Landing::At(first);
+    const std::string bytes = Bytes(1, 1000);
+    peer_.Write(bytes.substr(0, 1000));
+    Turn();
+    landing = std::move(then);
+    peer_.Write(bytes.substr(1000));
+    Turn();
+  };
+  deliver(Landing::At(second));
+  ASSERT_THAT(shard_->heard, SizeIs(1));
+  EXPECT_TRUE(IsTestPayload(1, second));
+  deliver(Landing::Scratch());
+  ASSERT_THAT(shard_->heard, SizeIs(2));
+  EXPECT_TRUE(shard_->heard[1].intact);
+  deliver(Landing::Discard());
+  EXPECT_THAT(shard_->heard, SizeIs(2));
+  // It waits, and what has come of it is kept, whoever gets the place.
+  deliver(Landing::Wait());
+  EXPECT_THAT(shard_->heard, SizeIs(2));
+  std::fill_n(first.floats(), 1000, -1.0f);
+  landing = Landing::Scratch();
+  Turn();
+  ASSERT_THAT(shard_->heard, SizeIs(3));
+  EXPECT_TRUE(shard_->heard[2].intact);
+  peer_.Write(Bytes(2, 10));
+  Turn();
+  EXPECT_THAT(shard_->heard, SizeIs(4)) << "what is behind it goes on";
+}
+
+// That this side can send no more does not keep it from hearing what has come.
+TEST_F(SocketPeerTest, AFailureToSendLosesNothingThatHasCome) {
+  bool open = false;
+  shard_->landing = [&](PeerId, const FrameHeader&) {
+    return open ? Landing::Scratch() : Landing::Wait();
+  };
+  peer_.Write(Bytes(1, 10) + FrameBytes(GoodbyeFrame(kWorker0)));
+  Turn();
+  peer_.HangUp();
+  for (uint32_t layer = 0; layer < 3; ++layer) {
+    shard_->SendTo(kWorker0, layer, 1000);
+    Turn();
+  }
+  EXPECT_THAT(shard_->ended, IsEmpty());
+  open = true;
+  ASSERT_TRUE(
+      PollUntil({shard_.get()}, [&] { return !shard_->ended.empty(); }));
+  ASSERT_THAT(shard_->heard, SizeIs(1));
+  EXPECT_TRUE(shard_->heard[0].intact);
+  EXPECT_TRUE(shard_->ended[0].reason.ok()) << shard_->ended[0].reason;
+}
+
+TEST_F(SocketPeerTest, ShutdownDoesNotWaitForAFrameThatWaits) {
+  shard_->landing = [&](PeerId, const FrameHeader&) { return Landing::Wait(); };
+  peer_.Write(Bytes(1, 10));
+  Turn();
+  peer_.HangUpWriting();
+  const absl::Time before = absl::Now();
+  shard_->transport().Shutdown(kPatience);
+  EXPECT_LT(absl::Now() - before, kPatience / 2);
+}
+
+TEST_F(SocketPeerTest, WhatIsNoFrameEndsTheConnection) {
+  peer_.Write(Bytes(1, 10) + std::string(200, 'x'));
+  ASSERT_TRUE(
+      PollUntil({shard_.get()}, [&] { return !shard_->ended.empty(); }));
+  EXPECT_EQ(shard_->ended[0].reason.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(shard_->heard, SizeIs(1));
+}
+
+TEST(SocketTransportTest, NoWakeIsLost) {
+  auto node = TestNode::Start(SocketKind(), kWorker0);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> wakers;
+  for (int i = 0; i < 4; ++i) {
+    wakers.emplace_back([&] {
+      while (!stop) node->transport().Wake();
+    });
+  }
+  const absl::Time until = absl::Now() + absl::Milliseconds(500);
+  while (absl::Now() < until) {
+    const absl::Time before = absl::Now();
+    node->transport().Poll(absl::Seconds(20), *node);
+    ASSERT_LT(absl::Now() - before, absl::Seconds(10));
+  }
+  stop = true;
+  for (std::thread& waker : wakers) waker.join();
+}
+
+TEST(SocketTransportTest, WhatAThreadHasSentBeforeGoesBefore) {
+  auto worker = TestNode::Start(SocketKind(), kWorker0);
+  auto shard = TestNode::Start(SocketKind(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  const auto send = [&](int64_t count) {
+    Frame frame = TestFrame(kWorker0, 1, TestPayload(1, count));
+    worker->transport().Send(kShard0, frame);
+  };
+  std::thread([&] { send(10); }).join();
+  send(20);
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return shard->heard.size() == 2; }));
+  EXPECT_EQ(shard->heard[0].header.payload_bytes, 40u);
+}
+
+// As while a checkpoint is loaded.
+TEST(SocketTransportTest, AnOwnerWhoWasAwayBeyondTheDeadlineStillTries) {
+  auto worker = TestNode::Start(SocketKind(), kWorker0);
+  auto shard = TestNode::Start(SocketKind(), kShard0);
+  worker->transport().Connect(kShard0, shard->address(),
+                              absl::Now() + absl::Milliseconds(50));
+  absl::SleepFor(absl::Milliseconds(100));
+  EXPECT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return !worker->connected.empty(); }));
+}
+
+TEST(SocketTransportTest, AnotherAddressIsTriedWhileANameIsLookedUp) {
+  auto worker = TestNode::Start(SocketKind(), kWorker0);
+  auto shard = TestNode::Start(SocketKind(), kShard0);
+  worker->transport().Connect(kShard0, "no.such.host.invalid:7700",
+                              absl::Now() + kPatience);
+  worker->transport().Poll(absl::ZeroDuration(), *worker);
+  worker->transport().Connect(kShard0, shard->address(),
+                              absl::Now() + kPatience);
+  EXPECT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return !worker->connected.empty(); }));
+}
+
+TEST(SocketTransportTest, ConnectsToNames) {
+  auto worker = TestNode::Start(SocketKind(), kWorker0);
+  auto shard = TestNode::Start(SocketKind(), kShard0);
+  worker->transport().Connect(
+      kShard0, absl::StrCat("localhost:", shard->transport().port()),
+      absl::Now() + kPatience);
+  EXPECT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return !worker->connected.empty(); }));
+}
+
+TEST(SocketTransportTest, ANameThatNobodyKnowsIsNamed) {
+  auto worker = TestNode::Start(SocketKind(), kWorker0);
+  worker->transport().Connect(kShard0, "no.such.host.invalid:7700",
+                              absl::Now() + absl::Milliseconds(300));
+  ASSERT_TRUE(
+      PollUntil({worker.get()}, [&] { return !worker->ended.empty(); }));
+  EXPECT_EQ(worker->ended[0].reason.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(worker->ended[0].reason.message()),
+              HasSubstr("no.such.host.invalid:7700"));
+}
+
+TEST(SocketAddressTest, IsSplitAndShown) {
+  EXPECT_EQ(SplitHostPort("a.b:80")->first, "a.b");
+  EXPECT_EQ(SplitHostPort("[::1]:80")->first, "::1");
+  EXPECT_EQ(SplitHostPort("[::1]:80")->second, "80");
+  for (const char* bad : {"", "host", "host:", ":80", "host:0", "host:65536",
+                          "host:x", "host:-1"}) {
+    EXPECT_EQ(SplitHostPort(bad).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << bad;
+  }
+  EXPECT_EQ(Resolve("10.1.2.3:80", true)->front().ToString(), "10.1.2.3:80");
+  EXPECT_EQ(Resolve("[::1]:80", true)->front().ToString(), "[::1]:80");
+  EXPECT_FALSE(Resolve("localhost:80", true).ok());
+}
+
+TEST(SocketTransportOptionsTest, EachFieldIsChecked) {
+  EXPECT_TRUE(SocketTransportOptions().Validate().ok());
+  const auto message = [](auto change) {
+    SocketTransportOptions options;
+    change(options);
+    return std::string(SocketTransport::Start(options).status().message());
+  };
+  EXPECT_THAT(message([](auto& o) { o.host = ""; }), HasSubstr("host"));
+  EXPECT_THAT(message([](auto& o) { o.port = 65536; }), HasSubstr("65536"));
+  EXPECT_THAT(message([](auto& o) { o.handshakes_max = 0; }),
+              HasSubstr("handshakes_max"));
+  EXPECT_THAT(message([](auto& o) { o.handshake_timeout = {}; }),
+              HasSubstr("handshake_timeout"));
+  EXPECT_THAT(message([](auto& o) { o.closing_timeout = {}; }),
+              HasSubstr("closing_timeout"));
+}
+
+TEST(PreambleTest, IsReadBack) {
+  for (const Preamble& preamble :
+       {Preamble{kShard0, 1}, Preamble{PeerId::Worker(65535), ~uint64_t{0}}}) {
+    const auto read = DecodePreamble(EncodePreamble(preamble));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(*read, preamble);
+  }
+  EXPECT_FALSE(DecodePreamble(EncodePreamble({PeerId::Worker(-1), 1})).ok());
+  EXPECT_FALSE(DecodePreamble(EncodePreamble({PeerId::Worker(65536), 1})).ok());
+  // No other byte may have another value.
+  for (size_t i = 0; i < 12; ++i) {
+    PreambleBytes bytes = EncodePreamble({kShard0, 1});
+    bytes[i] ^= 0x10;
+    EXPECT_FALSE(DecodePreamble(bytes).ok()) << i;
+  }
+}
+
+}  // namespace
+}  // namespace nereus

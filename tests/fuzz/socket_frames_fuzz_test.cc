@@ -1,0 +1,167 @@
+// Hostile bytes against the reader of a socket, cut anywhere. Two seconds for
+// each test by default; NEREUS_FUZZ_SECONDS for longer, NEREUS_TEST_SEED to
+// replay.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/crc32c.h"
+#include "common/base/random.h"
+#include "common/transport/frame_reader.h"
+#include "common/transport/frame_writer.h"
+#include "common/transport/socket.h"
+#include "tests/testing/fuzz_budget.h"
+#include "tests/testing/mutation.h"
+#include "tests/testing/test_seed.h"
+
+namespace nereus {
+namespace {
+
+std::pair<Descriptor, Descriptor> Pair() {
+  int ends[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+std::vector<Frame> SomeFrames(Random& random) {
+  std::vector<Frame> frames(1 + random.Below(8));
+  for (size_t i = 0; i < frames.size(); ++i) {
+    Frame& frame = frames[i];
+    const int64_t bytes = static_cast<int64_t>(
+        random.Chance(0.2) ? random.Below(kFramePayloadBytesMax + 1)
+                           : random.Below(3000));
+    frame.header.kind = FrameKind::kContribution;
+    frame.header.layer = static_cast<uint32_t>(i);
+    frame.payload = Buffer::Allocate(bytes);
+    for (int64_t at = 0; at < bytes; ++at) {
+      frame.payload.data()[at] = static_cast<uint8_t>(random.Below(256));
+    }
+    frame.header.payload_bytes = static_cast<uint32_t>(bytes);
+    frame.rank = 0;
+  }
+  return frames;
+}
+
+// All that comes out until there is no more, an error ends it, or `most` frames
+// have; payloads go to scratch, or nowhere.
+struct ReadOut {
+  std::vector<std::pair<uint32_t, std::string>> frames;
+  absl::Status status;
+};
+void ReadAll(FrameReader& reader, int fd, Random& random, Buffer& scratch,
+             ReadOut& out) {
+  using Next = FrameReader::Next;
+  while (out.status.ok()) {
+    const auto next = reader.Read(fd);
+    out.status = next.status();
+    if (!next.ok() || *next == Next::kNothing || *next == Next::kEnd) return;
+    if (*next == Next::kHeader) {
+      ASSERT_LE(reader.header().payload_bytes, kFramePayloadBytesMax);
+      scratch = random.Chance(0.1) ? Buffer()
+                                   : Buffer::Allocate(kFramePayloadBytesMax);
+      reader.Land(scratch.data());
+      continue;
+    }
+    const size_t bytes = reader.header().payload_bytes;
+    if (scratch.data() == nullptr) {
+      out.frames.emplace_back(reader.header().layer, "dropped");
+      continue;
+    }
+    if (reader.payload_crc() != Crc32c(scratch.data(), bytes)) {
+      out.status = absl::InternalError("another checksum");
+      return;
+    }
+    out.frames.emplace_back(
+        reader.header().layer,
+        std::string(reinterpret_cast<const char*>(scratch.data()), bytes));
+  }
+}
+
+// Whatever the kernel takes at a time, and wherever it cuts.
+TEST(SocketFramesFuzzTest, WhatIsWrittenIsRead) {
+  FuzzBudget budget;
+  while (budget.Next()) {
+    SCOPED_TRACE(ReplayHint(budget.seed()));
+    Random random(budget.seed());
+    auto [here, there] = Pair();
+    const int space = 4096 << random.Below(8);
+    setsockopt(here.get(), SOL_SOCKET, SO_SNDBUF, &space, sizeof(space));
+    const std::vector<Frame> frames = SomeFrames(random);
+    size_t written = 0;
+    FrameWriter writer([&](const FrameHeader&) { ++written; });
+    for (const Frame& frame : frames) writer.Push(frame);
+    FrameReader reader;
+    Buffer scratch;
+    ReadOut out;
+    for (int turn = 0; out.frames.size() < frames.size() && turn < 100000;
+         ++turn) {
+      const auto all = writer.Write(here.get());
+      ASSERT_TRUE(all.ok()) << all.status();
+      ReadAll(reader, there.get(), random, scratch, out);
+      ASSERT_TRUE(out.status.ok()) << out.status;
+    }
+    EXPECT_TRUE(writer.empty());
+    EXPECT_EQ(written, frames.size());
+    ASSERT_EQ(out.frames.size(), frames.size());
+    for (size_t i = 0; i < frames.size(); ++i) {
+      EXPECT_EQ(out.frames[i].first, i);
+      if (out.frames[i].second == "dropped") continue;
+      const Buffer& payload = frames[i].payload;
+      EXPECT_EQ(out.frames[i].second,
+                std::string(reinterpret_cast<const char*>(payload.data()),
+                            static_cast<size_t>(payload.bytes())));
+    }
+  }
+}
+
+TEST(SocketFramesFuzzTest, AnyBytesAreReadOrRefused) {
+  int refused = 0;
+  int read = 0;
+  FuzzBudget budget;
+  while (budget.Next()) {
+    SCOPED_TRACE(ReplayHint(budget.seed()));
+    Random random(budget.seed());
+    std::string bytes;
+    for (Frame& frame : SomeFrames(random)) {
+      frame.header.payload_crc = Crc32c(
+          frame.payload.data(), static_cast<size_t>(frame.payload.bytes()));
+      std::string header(kFrameHeaderBytes, '\0');
+      EncodeFrameHeader(frame.header,
+                        reinterpret_cast<uint8_t*>(header.data()));
+      bytes += header;
+      bytes.append(reinterpret_cast<const char*>(frame.payload.data()),
+                   static_cast<size_t>(frame.payload.bytes()));
+    }
+    Mutate(random, bytes);
+    auto [here, there] = Pair();
+    FrameReader reader;
+    Buffer scratch;
+    ReadOut out;
+    size_t sent = 0;
+    while (sent < bytes.size() && out.status.ok()) {
+      const size_t most =
+          std::min<size_t>(bytes.size() - sent, 1 + random.Below(20000));
+      const ssize_t more =
+          send(here.get(), bytes.data() + sent, most, MSG_NOSIGNAL);
+      if (more > 0) sent += static_cast<size_t>(more);
+      ReadAll(reader, there.get(), random, scratch, out);
+    }
+    here.Close();
+    if (out.status.ok()) ReadAll(reader, there.get(), random, scratch, out);
+    ++(out.status.ok() ? read : refused);
+    EXPECT_FALSE(absl::IsInternal(out.status)) << out.status;
+  }
+  if (TriesAllSeeds()) {
+    EXPECT_GT(refused, 0);
+    EXPECT_GT(read, 0);
+  }
+}
+
+}  // namespace
+}  // namespace nereus
