@@ -83,11 +83,14 @@ def cases():
              for overlap in ("wfbp", "dear")}, 0),
         "fusion": Case(
             "160 layers of 4 KB", SMALL, 1, 0.002, 0.004,
+            # Where messages cost something, which sockets send in one call.
             {f"{scheme} {fusion}":
-             [f"--scheme={scheme}", f"--fusion={fusion}"]
+             [f"--scheme={scheme}", f"--fusion={fusion}", "--transport=grpc"]
              for scheme in ("server", "ring")
              for fusion in ("off", "0", "16384", "65536", "262144", "1048576",
-                            "auto")}, 0),
+                            "auto")} |
+            {f"{scheme} off, socket": [f"--scheme={scheme}", "--fusion=off"]
+             for scheme in ("server", "ring")}, 0),
         "wire": Case(
             "20 equal layers, little compute", EQUAL, 1, 0.01, 0.02,
             {f"{scheme} {wire}": [f"--scheme={scheme}", f"--wire={wire}"]
@@ -139,6 +142,11 @@ def write_inputs(case, folder):
     return model, trace
 
 
+def of_all_processes(flag):
+    """Whether a flag is of workers as well; none of those is the model's."""
+    return flag.startswith("--transport=")
+
+
 class Job:
     """One run of real processes."""
 
@@ -162,6 +170,7 @@ class Job:
                       f"--batch={case.batch}", f"--replay={trace}",
                       f"--steps={steps}",
                       f"--delay-in-turn={case.delay}"]
+            worker += [flag for flag in flags if of_all_processes(flag)]
             self.workers.append(
                 self._start(hosts.command(host, worker), f"worker{host}"))
 
@@ -227,7 +236,8 @@ def predict(hosts, case, flags, message_time):
                    f"--compute-trace={trace}", "--iterations=8", "--json"]
         if case.delay:
             command.append(f"--delay=turn:{case.delay}s")
-        done = subprocess.run(command + flags, capture_output=True, text=True,
+        command += [flag for flag in flags if not of_all_processes(flag)]
+        done = subprocess.run(command, capture_output=True, text=True,
                               check=False)
         if done.returncode != 0:
             sys.exit(done.stderr)

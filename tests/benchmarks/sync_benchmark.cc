@@ -35,6 +35,8 @@ struct BenchmarkOptions {
   int servers = 2;
   int repeats = 20;
   int warmup = 3;
+  Scheme scheme = Scheme::kServer;
+  TransportType transport = TransportType::kSocket;
   bool json = false;
 };
 
@@ -62,6 +64,8 @@ absl::Status Serve(const BenchmarkOptions& options, int shard,
   server_options.shards = options.servers;
   server_options.workers = options.workers;
   server_options.coordinator_address = coordinator;
+  server_options.transport = options.transport;
+  server_options.rules.forced = options.scheme;
   server_options.job_options.optimizer_place = OptimizerPlace::kWorker;
   NEREUS_ASSIGN_OR_RETURN(const auto server, Server::Start(server_options));
   const int port = server->control_port();
@@ -90,6 +94,7 @@ absl::Status Work(const BenchmarkOptions& options,
       "layer", LayerKind::kConvolution, 1, elements, elements, 1};
   ClientOptions client_options;
   client_options.coordinator_address = coordinator;
+  client_options.transport = options.transport;
   NEREUS_ASSIGN_OR_RETURN(
       auto client,
       Client::Connect(client_options, {{spec, absl::MakeSpan(parameters)}}));
@@ -119,19 +124,24 @@ void Report(const BenchmarkOptions& options, std::vector<double> times) {
   const double bus = algorithm * 2 * (options.workers - 1) / options.workers;
   if (options.json) {
     std::printf(
-        "{\"system\":\"nereus\",\"transport\":\"grpc\",\"processes\":%d,"
-        "\"servers\":%d,\"bytes\":%lld,\"seconds_median\":%.6f,"
-        "\"seconds_min\":%.6f,\"seconds_max\":%.6f}\n",
-        options.workers, options.servers, static_cast<long long>(options.bytes),
-        median, times.front(), times.back());
+        "{\"system\":\"nereus\",\"transport\":\"%s\",\"scheme\":\"%s\","
+        "\"processes\":%d,\"servers\":%d,\"bytes\":%lld,"
+        "\"seconds_median\":%.6f,\"seconds_min\":%.6f,"
+        "\"seconds_max\":%.6f}\n",
+        std::string(TransportTypeName(options.transport)).c_str(),
+        std::string(SchemeName(options.scheme)).c_str(), options.workers,
+        options.servers, static_cast<long long>(options.bytes), median,
+        times.front(), times.back());
     return;
   }
   std::printf(
-      "%d workers, %d servers, %.1f MiB: median %.1f ms (%.1f to %.1f), "
+      "%s, %s, %d workers, %d servers, %.1f MiB: median %.1f ms (%.1f to "
+      "%.1f), "
       "algorithm %.2f GB/s, bus %.2f GB/s\n",
-      options.workers, options.servers,
-      static_cast<double>(options.bytes) / (1 << 20), median * 1e3,
-      times.front() * 1e3, times.back() * 1e3, algorithm, bus);
+      std::string(TransportTypeName(options.transport)).c_str(),
+      std::string(SchemeName(options.scheme)).c_str(), options.workers,
+      options.servers, static_cast<double>(options.bytes) / (1 << 20),
+      median * 1e3, times.front() * 1e3, times.back() * 1e3, algorithm, bus);
 }
 
 // Starts all processes; the times of worker 0 come through `times_pipe`. No
@@ -210,6 +220,10 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 4000));
   AddFlag(app, "warmup", options.warmup, "rounds before those")
       ->check(CLI::Range(1, 4000));
+  AddChoice(app, "scheme", options.scheme,
+            {{"server", Scheme::kServer}, {"ring", Scheme::kRing}},
+            "how the layer travels");
+  AddTransportFlag(app, options.transport);
   AddSwitch(app, "json", options.json, "one JSON object instead of a line");
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
   SetLogLevel(LogLevel::kWarning);

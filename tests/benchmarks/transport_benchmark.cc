@@ -1,7 +1,7 @@
 // How fast a transport moves frames between two processes over loopback.
 //
 //   bazel run -c opt //tests/benchmarks:transport_benchmark
-//   transport_benchmark --frames=2048 --rounds=9
+//   transport_benchmark --frames=2048 --rounds=9 --transport=grpc
 //
 // Unit: MB/s is 10^6 payload bytes per second, from the first Send to the
 // answer that the last frame was checked and delivered; both ways: the sum of
@@ -24,7 +24,7 @@
 #include "common/base/logging.h"
 #include "common/base/version.h"
 #include "common/flags/flags.h"
-#include "common/transport/grpc_transport.h"
+#include "common/transport/start_transport.h"
 
 namespace nereus {
 namespace {
@@ -32,6 +32,7 @@ namespace {
 struct BenchmarkOptions {
   int frames = 2048;  // 512 MiB a round and direction.
   int rounds = 9;
+  TransportType transport = TransportType::kSocket;
 };
 
 constexpr int64_t kBuffers = 64;  // 16 MiB: more than fits a cache.
@@ -128,7 +129,7 @@ class Node final : public FrameHandler {
 
 std::unique_ptr<Node> Start(PeerId self, PeerId peer,
                             const BenchmarkOptions& options) {
-  auto transport = GrpcTransport::Start({});
+  auto transport = StartTransport(options.transport, "127.0.0.1", 0);
   NEREUS_CHECK(transport.ok()) << transport.status();
   return std::make_unique<Node>(*std::move(transport), self, peer,
                                 options.frames);
@@ -214,6 +215,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 1 << 20));
   AddFlag(app, "rounds", options.rounds, "rounds timed, after one that is not")
       ->check(CLI::Range(1, 4000));
+  AddTransportFlag(app, options.transport);
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
   return Run(options);
 }
