@@ -12,10 +12,11 @@ namespace nereus {
 // Where the payload of an announced frame is to be received.
 struct Landing {
   // kScratch: memory of the transport's that is valid while OnFrame runs.
-  // kPlace: `place`, as long as the values are as float32. kDiscard: nowhere,
-  // the frame is a repetition or of an epoch that is over; OnFrame is not
-  // called. kWait: the frame comes too early; the transport keeps it, and all
-  // that follow from the same peer, and announces it again later.
+  // kPlace: `place`, as long as the values are as float32; of a frame that
+  // never becomes whole, part of it may be overwritten. kDiscard: nowhere, the
+  // frame is a repetition or of an epoch that is over; OnFrame is not called.
+  // kWait: the frame comes too early; the transport keeps it, and all that
+  // follow from the same peer, and announces it again later.
   enum class Kind { kScratch, kPlace, kDiscard, kWait };
   Kind kind = Kind::kScratch;
   Buffer place;
