@@ -15,6 +15,12 @@
 #include "common/transport/socket.h"
 
 namespace nereus {
+namespace {
+
+// In one turn: a peer may send faster than it is drained.
+constexpr int kDrainsMax = 64;
+
+}  // namespace
 
 FrameReader::FrameReader() : ahead_(std::make_unique<uint8_t[]>(kAheadBytes)) {}
 
@@ -99,13 +105,14 @@ absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
 
 absl::StatusOr<FrameReader::Next> FrameReader::Drain(int fd) {
   uint8_t bytes[16 * 1024];
-  while (true) {
+  for (int i = 0; i < kDrainsMax; ++i) {
     const ssize_t got = recv(fd, bytes, sizeof(bytes), 0);
     if (got == 0) return Next::kEnd;
     if (got > 0 || errno == EINTR) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return Next::kNothing;
     return LostConnection(errno);
   }
+  return Next::kNothing;
 }
 
 void FrameReader::Land(uint8_t* destination) {

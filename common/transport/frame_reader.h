@@ -36,7 +36,8 @@ class FrameReader {
   // connection is lost, or has ended.
   absl::StatusOr<bool> ReadPreamble(int fd, PreambleBytes& preamble);
 
-  // Reads what comes and forgets it: kNothing or kEnd. Errors: kUnavailable.
+  // Reads some of what comes and forgets it: kNothing, though there may be
+  // more, or kEnd. Errors: kUnavailable.
   static absl::StatusOr<Next> Drain(int fd);
 
   // Of the frame that was announced last.

@@ -219,6 +219,9 @@ void SocketTransport::Refuse(Connection& connection,
 void SocketTransport::BeginEnding(Connection& connection, Frame last) {
   connection.state = Connection::State::kEnding;
   connection.waits = connection.complete = connection.landed = false;
+  // Nothing lands any more, in memory that others have a use for.
+  connection.landing = Landing();
+  GiveScratchBack(connection);
   connection.writer.PushLast(std::move(last));
   MarkDirty(connection);
 }

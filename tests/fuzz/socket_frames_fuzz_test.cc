@@ -83,6 +83,27 @@ void ReadAll(FrameReader& reader, int fd, Random& random, Buffer& scratch,
   }
 }
 
+// One who never stops sending must not keep the reader for itself.
+TEST(SocketFramesTest, DrainingHasAnEnd) {
+  auto [here, there] = Pair();
+  const int space = 8 << 20;
+  setsockopt(here.get(), SOL_SOCKET, SO_SNDBUFFORCE, &space, sizeof(space));
+  const std::string junk(64 * 1024, 'x');
+  int64_t sent = 0;
+  while (true) {
+    const ssize_t more =
+        send(here.get(), junk.data(), junk.size(), MSG_NOSIGNAL);
+    if (more < 0) break;
+    sent += more;
+  }
+  if (sent <= 2 << 20) GTEST_SKIP() << "the kernel holds " << sent << " bytes";
+  const auto next = FrameReader::Drain(there.get());
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(*next, FrameReader::Next::kNothing);
+  char byte = 0;
+  EXPECT_EQ(recv(there.get(), &byte, 1, 0), 1) << "there is more";
+}
+
 // Whatever the kernel takes at a time, and wherever it cuts.
 TEST(SocketFramesFuzzTest, WhatIsWrittenIsRead) {
   FuzzBudget budget;
