@@ -130,6 +130,12 @@ std::string FormatTable(const std::vector<TextRow>& rows) {
   return text;
 }
 
+std::string FusionText(const Plan& plan, const PlanRules& rules) {
+  if (plan.fusion_bytes == kNoFusion) return "off";
+  return absl::StrCat(rules.choose_fusion ? "auto, from " : "",
+                      plan.fusion_bytes, " bytes");
+}
+
 TextRow LayerRow(const PlanReport& report, size_t layer) {
   const LayerSpec& spec = report.layers[layer];
   const RouteExplanation& why = report.plan.explanations[layer];
@@ -239,9 +245,7 @@ std::string FormatPlanText(const PlanReport& report) {
       report.options.rules.scheme_name(), ", cost ",
       CostKindName(report.options.rules.cost), ", wire ",
       report.options.rules.wire_name(), ", fusion ",
-      report.plan.fusion_bytes == kNoFusion
-          ? "off"
-          : absl::StrCat(report.plan.fusion_bytes, " bytes"),
+      FusionText(report.plan, report.options.rules),
       "\nBy servers, factors, ring: elements that a node sends plus receives "
       "per "
       "step for\nthe layer's M x N matrix; the total counts biases too.\n\n",

@@ -207,7 +207,8 @@ class Search {
     }
   }
   bool TryFusions() {
-    if (!among_.choose_fusion || plays_left_ <= 0) return false;
+    if (!among_.choose_fusion) return false;
+    plays_left_ -= kFusionPlays;
     const int64_t before = std::exchange(fusion_, BestFusion(timeline_, best_));
     seconds_ = Play(best_);
     return fusion_ != before;

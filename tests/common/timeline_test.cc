@@ -199,6 +199,32 @@ TEST(TimeCostTest, TheBestFusionIsNoWorseThanAnyOther) {
   EXPECT_EQ(best(model), FusionTuner::kBytesFirst);
 }
 
+// However short the search is: here of a hundred timelines.
+TEST(TimeCostTest, FusionIsChosenWhereASearchIsShort) {
+  std::vector<LayerSpec> layers;
+  for (int i = 0; i < 64; ++i) {
+    layers.push_back(VectorLayer("v" + std::to_string(i), 1024));
+  }
+  constexpr int kNodes = 16384;
+  const ClusterShape cluster = {kNodes, kNodes};
+  const auto placement = Placement::Make(layers, kNodes);
+  ASSERT_TRUE(placement.ok());
+  const TimeModel model =
+      Model(std::vector<LayerTime>(64, Seconds(0.001, 0.01)), 1e9);
+  TimeChoices among;
+  among.choose_fusion = true;
+  const TimeChoice choice =
+      ChooseByTime(layers, *placement, cluster, model, among);
+  std::vector<Route> routes;
+  for (const SchemeChoice& layer : choice.layers) {
+    routes.push_back({layer.scheme, layer.wire});
+  }
+  const Timeline timeline(layers, *placement, cluster, model);
+  const int64_t best = BestFusion(timeline, routes);
+  EXPECT_NE(best, FusionTuner::kBytesFirst) << "there is nothing to choose";
+  EXPECT_EQ(choice.fusion_bytes, best);
+}
+
 // fp32 but where an iteration would wait for it.
 TEST(TimeCostTest, SixteenBitsAreForLayersThatAnIterationWaitsFor) {
   std::vector<LayerSpec> layers;
