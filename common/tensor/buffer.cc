@@ -1,6 +1,9 @@
 #include "common/tensor/buffer.h"
 
+#include <sys/mman.h>
+
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -10,7 +13,25 @@
 namespace nereus {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
+constexpr size_t kAlignment = 64;
+
+// Memory of several huge pages lies in such, where the system has some to give
+// (Linux' transparent_hugepage: "madvise" or "always"): there a tensor that no
+// cache holds costs a translation per 2 MiB, and not per 4 KiB.
+constexpr size_t kHugePage = 2 << 20;
+constexpr size_t kHugeBytes = 4 * kHugePage;
+
+// For std::free.
+uint8_t* AllocateBytes(size_t bytes) {
+  void* data = nullptr;
+  const size_t alignment = bytes >= kHugeBytes ? kHugePage : kAlignment;
+  if (posix_memalign(&data, alignment, bytes) != 0) throw std::bad_alloc();
+  // A wish; without it, the memory is as good as any.
+  if (bytes >= kHugeBytes) {
+    (void)madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+  }
+  return static_cast<uint8_t*>(data);
+}
 
 }  // namespace
 
@@ -27,8 +48,7 @@ Buffer::Buffer(Storage* storage, uint8_t* data, int64_t bytes)
 Buffer Buffer::Allocate(int64_t bytes) {
   NEREUS_CHECK(bytes >= 0) << bytes;
   auto* storage = new Storage;
-  storage->owned = static_cast<uint8_t*>(
-      ::operator new(static_cast<size_t>(bytes), kAlignment));
+  storage->owned = AllocateBytes(static_cast<size_t>(bytes));
   return Buffer(storage, storage->owned, bytes);
 }
 
@@ -80,7 +100,7 @@ Buffer::~Buffer() {
   if (storage_ == nullptr) return;
   if (storage_->references.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   if (storage_->owned != nullptr) {
-    ::operator delete(storage_->owned, kAlignment);
+    std::free(storage_->owned);
   }
   if (storage_->released) storage_->released();
   delete storage_;
