@@ -14,7 +14,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
-#include "common/compute/finite.h"
+#include "common/compute/vectors.h"
 #include "common/protocol/member.h"
 #include "common/protocol/stall_watch.h"
 #include "common/rpc/control_server.h"
@@ -114,6 +114,9 @@ class ClientImpl final : public Client {
   bool Skipped(int64_t step) const override { return rounds_->Skipped(step); }
   bool may_skip() const override { return job_->votes(); }
   bool takes_factors(int layer) const override;
+  absl::Span<const float> Mean(int layer) const override {
+    return rounds_->Mean(layer);
+  }
   bool updates_parameters() const override {
     return job_->options.optimizer_place == OptimizerPlace::kWorker;
   }
@@ -137,7 +140,8 @@ class ClientImpl final : public Client {
   // if it is to end the job, which it does.
   absl::StatusOr<bool> IsFit(int layer, int64_t step, absl::string_view what,
                              absl::Span<const float> values);
-  absl::StatusOr<RoundTable::Pushed> BeginPush(int layer, int64_t step)
+  absl::StatusOr<RoundTable::Pushed> BeginPush(int layer, int64_t step,
+                                               absl::Span<const float> gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Until the caller's values are the job's, also if it goes back meanwhile.
   absl::Status AwaitValues();
@@ -261,8 +265,8 @@ std::unique_ptr<Machine> ClientImpl::MakeMachine(const EpochStart& start,
   }
   std::vector<LayerMemory> memory;
   for (const LayerBinding& layer : layers_) {
-    memory.push_back(
-        {rounds_->Lend(layer.parameters), rounds_->Lend(layer.state)});
+    memory.push_back({rounds_->Lend(layer.parameters),
+                      rounds_->Lend(layer.state), options_.means_in_place});
   }
   auto machine =
       std::make_unique<WorkerMachine>(start.job, rank_, std::move(memory));
@@ -276,7 +280,8 @@ std::unique_ptr<Machine> ClientImpl::MakeMachine(const EpochStart& start,
 void ClientImpl::StartDriver() {
   MachineDriver::Events events;
   events.layer_done = [this](const LayerDone& done) {
-    rounds_->Finish(done.layer, done.round, done.skipped, SteadyNow());
+    rounds_->Finish(done.layer, done.round, done.skipped, SteadyNow(),
+                    done.mean);
     TryBeginAgain();
     ProbeIfQuiet();
   };
@@ -471,9 +476,9 @@ absl::StatusOr<bool> ClientImpl::IsFit(int layer, int64_t step,
   return absl::FailedPreconditionError(reason);
 }
 
-absl::StatusOr<RoundTable::Pushed> ClientImpl::BeginPush(int layer,
-                                                         int64_t step) {
-  auto pushed = rounds_->BeginPush(layer, step, SteadyNow());
+absl::StatusOr<RoundTable::Pushed> ClientImpl::BeginPush(
+    int layer, int64_t step, absl::Span<const float> gradient) {
+  auto pushed = rounds_->BeginPush(layer, step, SteadyNow(), gradient);
   MutexLock lock(&mu_);
   if (pushed.ok()) step_times_.OnPush(layer, SteadyNow());
   return pushed;
@@ -492,7 +497,7 @@ absl::Status ClientImpl::Push(int layer, int64_t step,
   NEREUS_ASSIGN_OR_RETURN(const bool fit,
                           IsFit(layer, step, "the gradient", gradient));
   NEREUS_ASSIGN_OR_RETURN(const RoundTable::Pushed pushed,
-                          BeginPush(layer, step));
+                          BeginPush(layer, step, gradient));
   Buffer buffer = rounds_->Borrow(layer, gradient.data(), gradient.size());
   driver_->Post([this, pushed, layer, step, fit,
                  buffer = std::move(buffer)](Outbox& out) mutable {
@@ -529,7 +534,7 @@ absl::Status ClientImpl::PushFactors(int layer, int64_t step,
                           IsFit(layer, step, "the input", factors.input));
   const bool fit = output_fit && input_fit;
   NEREUS_ASSIGN_OR_RETURN(const RoundTable::Pushed pushed,
-                          BeginPush(layer, step));
+                          BeginPush(layer, step, gradient));
   FactorBuffers buffers{
       rounds_->Borrow(layer, factors.output_gradient.data(),
                       factors.output_gradient.size()),

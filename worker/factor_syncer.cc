@@ -155,7 +155,7 @@ Buffer FactorSyncer::TakeMean(const Round& round, Outbox& out) {
       round.contributors * spec().rows, spec().m, spec().n, has_bias(),
       1.0f / static_cast<float>(round.contributors),
       rows(kOutputGradientMatrix), rows(kInputMatrix), gradient});
-  return gradient;
+  return updates_here() ? gradient : Buffer();
 }
 
 std::vector<std::string> FactorSyncer::MissingPeers(const Round& round) const {

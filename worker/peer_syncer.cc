@@ -183,15 +183,13 @@ void PeerSyncer::FinishIfComplete(Outbox& out) {
   if (!pushed() || held() || !gathers() || round.missing > 0) return;
   const std::optional<bool> skipped = Skipped(round.round);
   if (!skipped.has_value()) return;
-  if (!*skipped) {
-    Buffer mean = TakeMean(round, out);
-    if (updates_here()) Update(round, mean, out);
-  }
+  Buffer mean = *skipped ? Buffer() : TakeMean(round, out);
+  if (updates_here() && !*skipped) Update(round, std::exchange(mean, {}), out);
   const int contributors = round.contributors;
   holder_.reset();
   // Its memory stays as it is until frames of the round after the next come.
   Open(round, round.round + 2);
-  Done(contributors, out);
+  Done(contributors, out, std::move(mean));
 }
 
 void PeerSyncer::Update(const Round& round, const Buffer& mean, Outbox& out) {

@@ -79,7 +79,7 @@ class PeerSyncer : public Syncer {
   // The whole memory, in frames that FindPlace finds there again.
   virtual void SendMemory(const Round& round, PeerId to, Outbox& out) const = 0;
   // The mean gradient of a round whose memory is whole, for the optimizer or
-  // the caller.
+  // the caller; empty: it is in the place of the gradient.
   virtual Buffer TakeMean(const Round& round, Outbox& out) = 0;
   // Who is to send what is missing of the open round.
   virtual std::vector<std::string> MissingPeers(const Round& round) const = 0;

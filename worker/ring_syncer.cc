@@ -126,10 +126,11 @@ void RingSyncer::PassSum(const FrameHeader& header, Outbox& out) {
   FrameHeader sum = header;
   sum.sender = PeerId::Worker(rank_);
   sum.payload_crc = 0;  // The values change.
-  out.Add(AddValues{place.values, OwnValues(round, header)});
-  if (static_cast<int>(header.chunk) == Around(round, 1)) {
-    out.Add(ScaleValues{place.values,
-                        1.0f / static_cast<float>(round.contributors)});
+  const bool last = static_cast<int>(header.chunk) == Around(round, 1);
+  out.Add(
+      AddValues{place.values, OwnValues(round, header),
+                last ? 1.0f / static_cast<float>(round.contributors) : 1.0f});
+  if (last) {
     out.Add(RoundValues{place.values, wire()});  // As the others get it.
     Mark(round, place.index);
     if (gathers()) PassMean(sum, place.values, out);
@@ -254,9 +255,9 @@ void RingSyncer::SendMemory(const Round& round, PeerId to, Outbox& out) const {
 }
 
 Buffer RingSyncer::TakeMean(const Round& round, Outbox& out) {
-  if (updates_here()) return round.memory[0];
+  if (updates_here() || !memory_.means_in_place) return round.memory[0];
   out.Add(CopyValues{gradient_, round.memory[0]});
-  return gradient_;
+  return Buffer();
 }
 
 // A worker that has not pushed stops every sum that comes to it, so the sums of

@@ -119,9 +119,8 @@ absl::Status RoundTable::CheckStep(const Entry& entry, int layer,
                    entry.done, " are done, and they come one by one"));
 }
 
-absl::StatusOr<RoundTable::Pushed> RoundTable::BeginPush(int layer,
-                                                         int64_t step,
-                                                         absl::Time now) {
+absl::StatusOr<RoundTable::Pushed> RoundTable::BeginPush(
+    int layer, int64_t step, absl::Time now, absl::Span<const float> gradient) {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
   MutexLock lock(&mu_);
   NEREUS_RETURN_IF_ERROR(Interruption());
@@ -129,6 +128,8 @@ absl::StatusOr<RoundTable::Pushed> RoundTable::BeginPush(int layer,
   NEREUS_RETURN_IF_ERROR(CheckStep(entry, layer, step));
   entry.pushed = step;
   entry.pushed_at = now;
+  entry.gradient = gradient;
+  entry.mean = Buffer();
   ++layers_pushed_;
   return Pushed{life_, begun_->loss_scale};
 }
@@ -176,8 +177,16 @@ bool RoundTable::Skipped(int64_t step) const {
   return skipped_ == step;
 }
 
-void RoundTable::Finish(int layer, int64_t round, bool skipped,
-                        absl::Time now) {
+absl::Span<const float> RoundTable::Mean(int layer) const {
+  if (!CheckLayer(layer).ok()) return {};
+  MutexLock lock(&mu_);
+  const Entry& entry = entries_[layer];
+  if (entry.mean.bytes() == 0) return entry.gradient;
+  return {entry.mean.floats(), static_cast<size_t>(entry.mean.float_count())};
+}
+
+void RoundTable::Finish(int layer, int64_t round, bool skipped, absl::Time now,
+                        Buffer mean) {
   MutexLock lock(&mu_);
   Entry& entry = entries_[layer];
   if (round <= entry.done) return;  // Fetched again, for another plan.
@@ -195,6 +204,7 @@ void RoundTable::Finish(int layer, int64_t round, bool skipped,
     ++entry.rounds;
   }
   entry.done = round;
+  entry.mean = std::move(mean);
 }
 
 void RoundTable::End(const absl::Status& outcome) {

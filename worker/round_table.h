@@ -70,7 +70,9 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
     int64_t life = 0;
     float loss_scale = 1.0f;
   };
-  absl::StatusOr<Pushed> BeginPush(int layer, int64_t step, absl::Time now)
+  // `gradient`: where the mean is to go, or empty.
+  absl::StatusOr<Pushed> BeginPush(int layer, int64_t step, absl::Time now,
+                                   absl::Span<const float> gradient = {})
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // A reference to the caller's memory, counted until it is dropped. This must
@@ -82,9 +84,13 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // they stay with the client.
   Buffer Lend(absl::Span<float> values) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The machine is done with `round`, which is `skipped` or not.
-  void Finish(int layer, int64_t round, bool skipped, absl::Time now)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  // The machine is done with `round`, which is `skipped` or not, and leaves the
+  // mean gradient in `mean`, unless it is empty.
+  void Finish(int layer, int64_t round, bool skipped, absl::Time now,
+              Buffer mean = Buffer()) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // There, or where it was to go; until the layer is pushed again.
+  absl::Span<const float> Mean(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Whether a step of which some round is done is skipped, if it is the last
   // one that is.
@@ -135,8 +141,10 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   struct Entry {
     int64_t pushed = kFetching;
     int64_t done = kFetching;
-    int64_t rounds = 0;  // Done, of those that were pushed.
-    int borrowed = 0;    // References to the caller's memory.
+    int64_t rounds = 0;                // Done, of those that were pushed.
+    int borrowed = 0;                  // References to the caller's memory.
+    absl::Span<const float> gradient;  // Pushed, or room for it.
+    Buffer mean;                       // Of the round `done`, if elsewhere.
     absl::Time pushed_at;
     absl::Duration latency_total;
   };

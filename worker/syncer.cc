@@ -245,8 +245,9 @@ void Syncer::OnFrame(const FrameHeader& header, Outbox& out) {
   Done(fetched ? 0 : job_->ContributorsOf(header.round), out);
 }
 
-void Syncer::Done(int contributors, Outbox& out) {
+void Syncer::Done(int contributors, Outbox& out, Buffer mean) {
   ++done_round_;
+  mean_ = std::move(mean);
   contributors_ = contributors;
   Release();
   if (sparse_.has_value()) sparse_->End();
@@ -264,7 +265,8 @@ void Syncer::TellIfSettled(Outbox& out) {
   if (!skipped.has_value()) return;
   told_ = true;
   if (layer_ == job_->block_layer) return;  // None of the caller's.
-  out.Add(LayerDone{layer_, done_round_, *skipped});
+  out.Add(
+      LayerDone{layer_, done_round_, *skipped, std::exchange(mean_, Buffer())});
 }
 
 void Syncer::ServeJoiners(Outbox& out) {

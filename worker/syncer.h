@@ -23,6 +23,10 @@ struct LayerMemory {
   // caller's own optimizer runs: arrays of as many values each, one after the
   // other. May be empty.
   Buffer state;
+  // Whether mean gradients for the caller's own optimizer go to where gradients
+  // were pushed from. Else schemes that make them elsewhere leave them there,
+  // as they are until the layer is pushed again.
+  bool means_in_place = true;
 };
 
 // What the caller hands over for one round of a fully connected layer. All
@@ -146,7 +150,8 @@ class Syncer {
   // Whether a round's step is skipped; nothing: there is no verdict yet.
   std::optional<bool> Skipped(int64_t round) const;
 
-  void Done(int contributors, Outbox& out);
+  // `mean`: LayerDone::mean.
+  void Done(int contributors, Outbox& out, Buffer mean = Buffer());
   // Sends `values`, the whole layer, to the shards that own its chunks, but for
   // chunks whose results are in.
   void SendToShards(int64_t round, const Buffer& values, Outbox& out) const;
@@ -207,6 +212,7 @@ class Syncer {
   int contributors_ = 0;
   Verdicts verdicts_;
   bool told_ = true;  // That done_round_ is done.
+  Buffer mean_;       // Until then.
 
   // Of this epoch.
   std::vector<bool> asked_;  // By position: this worker was asked for values.

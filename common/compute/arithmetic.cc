@@ -1,6 +1,5 @@
 #include "common/compute/arithmetic.h"
 
-#include <cstring>
 #include <type_traits>
 #include <variant>
 
@@ -8,34 +7,25 @@
 #include "common/compute/blocks.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/optimizer.h"
+#include "common/compute/vectors.h"
 #include "common/compute/wire_values.h"
 
 namespace nereus {
 namespace {
 
-// Payloads may start anywhere in a message, so loads go through memcpy, which
-// compilers turn into unaligned vector loads.
-float LoadFloat(const uint8_t* from) {
-  float value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
-
 void Run(const CopyValues& copy) {
   NEREUS_CHECK(copy.destination.bytes() == copy.source.bytes())
       << copy.destination.bytes() << " from " << copy.source.bytes();
   if (copy.destination.bytes() == 0) return;
-  std::memcpy(copy.destination.data(), copy.source.data(),
-              static_cast<size_t>(copy.source.bytes()));
+  CopyBytes(copy.source.data(), static_cast<size_t>(copy.source.bytes()),
+            copy.destination.data());
 }
 
 void Run(const AddValues& add) {
   NEREUS_CHECK(add.sum.bytes() == add.addend.bytes())
       << add.sum.bytes() << " plus " << add.addend.bytes();
-  float* __restrict sum = add.sum.floats();
-  const uint8_t* __restrict addend = add.addend.data();
-  const int64_t count = add.sum.float_count();
-  for (int64_t i = 0; i < count; ++i) sum[i] += LoadFloat(addend + 4 * i);
+  AddScaled(add.addend.data(), add.sum.float_count(), add.factor,
+            add.sum.data());
 }
 
 void Run(const ScaleValues& scale) {

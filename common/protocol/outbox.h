@@ -35,10 +35,11 @@ struct CopyValues {
   Buffer source;
 };
 
-// sum += addend; same length.
+// sum = (sum + addend) * factor; same length.
 struct AddValues {
   Buffer sum;
   Buffer addend;
+  float factor = 1.0f;
 };
 
 // values *= factor.
@@ -112,6 +113,9 @@ struct LayerDone {
   // By the vote on its step nothing is to be updated: where the caller's own
   // optimizer runs, it must not. The gradient may be anything.
   bool skipped = false;
+  // The mean gradient, where the caller's own optimizer runs and it is not in
+  // the place of the gradient that was pushed.
+  Buffer mean = Buffer();
 };
 
 // The other side has all of a train of probes.

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/compute/finite.h"
+#include "common/compute/vectors.h"
 #include "common/simulation/simulated_process.h"
 
 namespace nereus {

@@ -43,8 +43,11 @@ TEST_P(AllSchemesTest, ReplicasAreEqualBitForBit) {
   LocalCluster cluster(options);
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
-  const auto results = cluster.RunWorkers(
-      3, [&](int i) { return workers[i].Train(cluster.client_options(), 20); });
+  const auto results = cluster.RunWorkers(3, [&](int i) {
+    ClientOptions client = cluster.client_options();
+    client.means_in_place = i != 1;
+    return workers[i].Train(client, 20);
+  });
   for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
   EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
   EXPECT_EQ(workers[0].parameters(), workers[2].parameters());

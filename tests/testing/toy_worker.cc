@@ -74,8 +74,9 @@ absl::Status ToyWorker::Do(const StepInfo& begun) {
   }
   if (!client_->updates_parameters()) return absl::OkStatus();
   for (size_t i = 0; i < layers_.size(); ++i) {
+    const absl::Span<const float> mean = client_->Mean(static_cast<int>(i));
     for (size_t j = 0; j < parameters_[i].size(); ++j) {
-      parameters_[i][j] -= 0.01f * gradients_[i][j];
+      parameters_[i][j] -= 0.01f * mean[j];
     }
   }
   return absl::OkStatus();
@@ -113,8 +114,9 @@ absl::Status ToyWorker::Push(int layer, int64_t step) {
           static_cast<float>((i * 7 + rank * 3 + step + salt) % 11) - 5.0f;
       values[i] *= scale;
     }
-    if (poisoned_ == std::pair{layer, step}) values[3] = std::nanf("");
-    if (scale > loss_scale_max_) values[3] = HUGE_VALF;
+    float& last_but_two = values[values.size() - 3];
+    if (poisoned_ == std::pair{layer, step}) last_but_two = std::nanf("");
+    if (scale > loss_scale_max_) last_but_two = HUGE_VALF;
   };
   if (layers_[layer].kind != LayerKind::kFullyConnected) {
     fill(gradients_[layer], 0, loss_scale_);

@@ -58,13 +58,15 @@ std::vector<float> Noise(int64_t count, int rank, int64_t round) {
 // come in an order that a seed draws.
 class Ring {
  public:
-  Ring(JobPtr job, uint64_t seed) : job_(std::move(job)), random_(seed) {
+  Ring(JobPtr job, uint64_t seed, bool means_in_place = true)
+      : job_(std::move(job)), random_(seed), means_(job_->workers.size()) {
     for (const WorkerSeat& seat : job_->workers) {
       const int64_t elements = job_->layers[0].parameters;
       parameters_.push_back(Buffer::AllocateZeroed(elements * 4));
       machines_.push_back(std::make_unique<WorkerMachine>(
           job_, seat.rank,
-          std::vector<LayerMemory>{{parameters_.back(), Buffer()}}));
+          std::vector<LayerMemory>{
+              {parameters_.back(), Buffer(), means_in_place}}));
       gradients_.emplace_back();
       bytes_.push_back(0);
       WorkerMachine& machine = *machines_.back();
@@ -113,6 +115,8 @@ class Ring {
   std::vector<float> Parameters(int rank) const {
     return FloatsOf(parameters_[rank]);
   }
+  // LayerDone::mean of the last round.
+  const Buffer& mean(int rank) const { return means_[rank]; }
   WorkerMachine& machine(int rank) { return *machines_[rank]; }
   const Syncer& syncer(int rank) { return machines_[rank]->syncer(0); }
   const Job& job() const { return *job_; }
@@ -121,6 +125,7 @@ class Ring {
 
  private:
   void Post(int from, const Effects& effects) {
+    for (const LayerDone& done : effects.done) means_[from] = done.mean;
     for (const auto& sent : effects.sent) {
       ASSERT_TRUE(sent.to.has_value() && sent.to->role == Role::kWorker);
       const int64_t bytes = kFrameHeaderBytes + sent.frame.payload.bytes();
@@ -136,6 +141,7 @@ class Ring {
   std::vector<Buffer> parameters_;
   std::vector<Buffer> gradients_;
   std::vector<int64_t> bytes_;
+  std::vector<Buffer> means_;
   std::map<std::pair<int, int>, std::deque<Frame>> links_;
 };
 
@@ -183,6 +189,33 @@ TEST(RingSyncerTest, AllHaveTheMeanAndTheSameBits) {
         if (!exact) continue;
         for (float& value : sum) value *= 1.0f / static_cast<float>(workers);
         ASSERT_EQ(ring.Gradient(0), sum);
+      }
+    }
+  }
+}
+
+TEST(RingSyncerTest, MeansMayStayWhereTheyAreUntilTheNextPush) {
+  for (const int64_t elements : kSizes) {
+    for (int workers = 1; workers <= 4; ++workers) {
+      SCOPED_TRACE(absl::StrCat(elements, " elements, ", workers, " workers"));
+      Ring copying(RingJob(workers, elements), /*seed=*/elements);
+      Ring ring(RingJob(workers, elements), /*seed=*/elements, false);
+      for (int64_t round = 0; round < 4; ++round) {
+        for (int rank = 0; rank < workers; ++rank) {
+          const auto before = ring.mean(rank);
+          const auto values = FloatsOf(before);
+          copying.Push(rank, round, Noise(elements, rank, round));
+          // The faster ones are a round ahead.
+          EXPECT_EQ(FloatsOf(before), values);
+          ring.Push(rank, round, Noise(elements, rank, round));
+        }
+        copying.Settle();
+        ring.Settle();
+        for (int rank = 0; rank < workers; ++rank) {
+          EXPECT_EQ(copying.mean(rank).bytes(), 0);
+          ASSERT_EQ(FloatsOf(ring.mean(rank)), copying.Gradient(rank));
+          EXPECT_EQ(ring.Gradient(rank), Noise(elements, rank, round));
+        }
       }
     }
   }

@@ -268,6 +268,28 @@ TEST(RoundTableTest, ABufferKeepsTheTableAlive) {
   EXPECT_TRUE(weak.expired());
 }
 
+TEST(RoundTableTest, MeansAreWhereTheyWereToGoOrWhereTheyWereMade) {
+  const auto table = StartedTable();
+  std::vector<float> gradient = {1, 2};
+  ASSERT_TRUE(table->BeginPush(0, 0, At(0), gradient).ok());
+  table->Finish(0, 0, /*skipped=*/false, At(0));
+  EXPECT_EQ(table->Mean(0).data(), gradient.data());
+  EXPECT_EQ(table->Mean(0).size(), 2u);
+  EXPECT_TRUE(table->Mean(1).empty());
+  EXPECT_TRUE(table->Mean(2).empty());
+
+  table->Begin(Step(1));
+  ASSERT_TRUE(table->BeginPush(0, 1, At(0), gradient).ok());
+  const Buffer mean = Buffer::AllocateZeroed(8);
+  table->Finish(0, 1, /*skipped=*/false, At(0), mean);
+  EXPECT_EQ(table->Mean(0).data(), mean.floats());
+  EXPECT_EQ(table->Mean(0).size(), 2u);
+  EXPECT_FALSE(mean.unique());
+  table->Begin(Step(2));
+  ASSERT_TRUE(table->BeginPush(0, 2, At(0), gradient).ok());
+  EXPECT_TRUE(mean.unique());
+}
+
 TEST(RoundTableTest, TheRoundIsThatOfTheSlowestLayer) {
   const auto table = TwoLayers();
   EXPECT_EQ(table->round(), kInitialRound);

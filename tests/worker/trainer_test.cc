@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -57,6 +58,7 @@ class RecordingClient : public Client {
     pushed_step_ = step;
     EXPECT_EQ(static_cast<int64_t>(gradient.size()),
               layers_[layer].spec.parameters);
+    means_[layer] = gradient;
     return push_status;
   }
 
@@ -69,7 +71,12 @@ class RecordingClient : public Client {
     FactorGradient(spec.rows, spec.m, spec.n, true, 1.0f,
                    factors.output_gradient.data(), factors.input.data(),
                    gradient.data());
+    means_[layer] = gradient;
     return push_status;
+  }
+
+  absl::Span<const float> Mean(int layer) const override {
+    return means_.at(layer);
   }
 
   absl::Status Wait(int /*layer*/, int64_t /*step*/) override {
@@ -100,6 +107,7 @@ class RecordingClient : public Client {
   const int workers_;
   int64_t next_step_ = 0;
   int64_t pushed_step_ = -1;
+  std::map<int, absl::Span<const float>> means_;  // By layer.
   const std::vector<LayerBinding> layers_;
   const OptimizerOptions optimizer_;
 };

@@ -167,15 +167,22 @@ class Client {
   // client and connect again.
   virtual absl::StatusOr<StepInfo> BeginStep() = 0;
 
+  // With `optimizer=worker`, after the Wait for the layer: the mean over the
+  // workers, float32, shape {spec.parameters}, host memory, where it is until
+  // the layer's next Push: in the buffer that was pushed or, with
+  // ClientOptions::means_in_place off, maybe in the client's memory. Any values
+  // if the step is skipped. Otherwise whatever was pushed.
+  virtual absl::Span<const float> Mean(int layer) const = 0;
+
   // Adds `gradient` to round `step` of `layer`; returns at once.
   //
   // `gradient`: float32, shape {spec.parameters}, host memory, of the mean loss
   // over this worker's rows, times StepInfo::loss_scale, by which the client
   // divides it in place. The client reads it, without copying it first, until
-  // the Wait for the layer returns. With `optimizer=worker`, the mean
-  // over the workers replaces it by then, and the caller updates the
-  // parameters. `step`: the one that was begun; each layer is pushed once,
-  // after the Wait for the step before.
+  // the Wait for the layer returns. With `optimizer=worker`, the caller updates
+  // the parameters: by then the mean over the workers is where Mean says, by
+  // default in its place. `step`: the one that was begun; each layer is pushed
+  // once, after the Wait for the step before.
   //
   // Errors: kInvalidArgument, no such layer, wrong size, or another step;
   // kFailedPrecondition, the plan takes this layer's factors (see PushFactors),

@@ -35,6 +35,11 @@ struct ClientOptions {
   // How gradients travel; the same as all others of the job.
   TransportType transport = TransportType::kSocket;
 
+  // With `optimizer=worker`: whether mean gradients replace those that were
+  // pushed. If not, a layer on a ring leaves its mean where it was made, which
+  // saves a copy; Client::Mean says where.
+  bool means_in_place = true;
+
   // How long to look for the coordinator and the peers, retrying with backoff,
   // and how long to go on without a coordinator that was there.
   absl::Duration connect_timeout = absl::Seconds(60);

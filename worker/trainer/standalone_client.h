@@ -36,6 +36,7 @@ class StandaloneClient : public Client {
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
                            absl::Span<float> gradient)
       ABSL_LOCKS_EXCLUDED(mu_) override;
+  absl::Span<const float> Mean(int) const override { return {}; }
   absl::Status Wait(int layer, int64_t step) ABSL_LOCKS_EXCLUDED(mu_) override;
   absl::Status WaitForward(int layer) ABSL_LOCKS_EXCLUDED(mu_) override;
   absl::Status WaitAll(int64_t step) ABSL_LOCKS_EXCLUDED(mu_) override;

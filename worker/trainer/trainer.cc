@@ -234,7 +234,7 @@ void Run::UpdateParameters(int layer) {
   const absl::Span<float> parameters = network_->parameters(layer);
   ApplyOptimizer(client_->optimizer(), *pending_,
                  static_cast<int64_t>(parameters.size()), 1.0f,
-                 network_->gradient(layer).data(), parameters.data(),
+                 client_->Mean(layer).data(), parameters.data(),
                  (*state_)[layer].data(), parameters.data());
 }
 

@@ -67,6 +67,7 @@ struct Flags {
 
 void AddMemberFlags(CLI::App& app, Flags& flags) {
   ClientOptions& client = flags.client;
+  client.means_in_place = false;  // The trainer looks where they are.
   AddFlag(app, "coordinator", client.coordinator_address,
           "HOST:PORT of the coordinator: shard 0's control port");
   AddFlag(app, "job", client.job, "name of the job to join");

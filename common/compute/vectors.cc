@@ -1,0 +1,185 @@
+#include "common/compute/vectors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace nereus {
+namespace {
+
+// Each loop is written once, and compiled for each kind of CPU by being a part
+// of a function that may use its instructions.
+#define NEREUS_LOOP [[gnu::always_inline]] inline
+
+NEREUS_LOOP void AddScaledLoop(const uint8_t* __restrict addend, int64_t count,
+                               float factor, uint8_t* __restrict sum) {
+  // Loads and stores go through memcpy, which compilers turn into unaligned
+  // vector accesses.
+  for (int64_t i = 0; i < count; ++i) {
+    float a;
+    float b;
+    std::memcpy(&a, sum + 4 * i, sizeof(a));
+    std::memcpy(&b, addend + 4 * i, sizeof(b));
+    a = (a + b) * factor;
+    std::memcpy(sum + 4 * i, &a, sizeof(a));
+  }
+}
+
+constexpr uint32_t kExponent = 0x7f800000;
+
+bool IsFinite(float value) {
+  return (std::bit_cast<uint32_t>(value) & kExponent) != kExponent;
+}
+
+// Without a branch per value. The sum of a bit and the exponent's mask carries
+// into the sign's place if all bits are set.
+NEREUS_LOOP bool AllFiniteLoop(const float* values, size_t count) {
+  uint32_t carries = 0;
+  for (size_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, values + i, sizeof(bits));
+    carries |= (bits & kExponent) + 0x00800000;
+  }
+  return (carries & 0x80000000) == 0;
+}
+
+#undef NEREUS_LOOP
+
+struct Plain {
+  static void AddScaled(const uint8_t* addend, int64_t count, float factor,
+                        uint8_t* sum) {
+    AddScaledLoop(addend, count, factor, sum);
+  }
+  static bool AllFinite(const float* values, size_t count) {
+    return AllFiniteLoop(values, count);
+  }
+  static void CopyPastCaches(const uint8_t* source, size_t bytes,
+                             uint8_t* destination) {
+#if defined(__x86_64__)  // All of which have SSE2.
+    for (size_t i = 0; i < bytes; i += 16) {
+      _mm_stream_si128(
+          reinterpret_cast<__m128i*>(destination + i),
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i)));
+    }
+    _mm_sfence();
+#else
+    std::memcpy(destination, source, bytes);
+#endif
+  }
+  static constexpr VectorLoops kLoops = {"plain", AddScaled, AllFinite,
+                                         CopyPastCaches};
+};
+
+#if defined(__x86_64__)
+
+#define NEREUS_AVX2 __attribute__((target("avx2")))
+struct Avx2 {
+  NEREUS_AVX2 static void AddScaled(const uint8_t* addend, int64_t count,
+                                    float factor, uint8_t* sum) {
+    AddScaledLoop(addend, count, factor, sum);
+  }
+  NEREUS_AVX2 static bool AllFinite(const float* values, size_t count) {
+    return AllFiniteLoop(values, count);
+  }
+  NEREUS_AVX2 static void CopyPastCaches(const uint8_t* source, size_t bytes,
+                                         uint8_t* destination) {
+    for (size_t i = 0; i < bytes; i += 32) {
+      _mm256_stream_si256(
+          reinterpret_cast<__m256i*>(destination + i),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + i)));
+    }
+    _mm_sfence();
+  }
+  static constexpr VectorLoops kLoops = {"avx2", AddScaled, AllFinite,
+                                         CopyPastCaches};
+};
+#undef NEREUS_AVX2
+
+#define NEREUS_AVX512 __attribute__((target("avx512f,prefer-vector-width=512")))
+struct Avx512 {
+  NEREUS_AVX512 static void AddScaled(const uint8_t* addend, int64_t count,
+                                      float factor, uint8_t* sum) {
+    AddScaledLoop(addend, count, factor, sum);
+  }
+  NEREUS_AVX512 static bool AllFinite(const float* values, size_t count) {
+    return AllFiniteLoop(values, count);
+  }
+  NEREUS_AVX512 static void CopyPastCaches(const uint8_t* source, size_t bytes,
+                                           uint8_t* destination) {
+    for (size_t i = 0; i < bytes; i += 64) {
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(destination + i),
+                          _mm512_loadu_si512(source + i));
+    }
+    _mm_sfence();
+  }
+  static constexpr VectorLoops kLoops = {"avx512", AddScaled, AllFinite,
+                                         CopyPastCaches};
+};
+#undef NEREUS_AVX512
+
+#endif
+
+std::vector<VectorLoops> FindLoops() {
+  std::vector<VectorLoops> loops;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) loops.push_back(Avx512::kLoops);
+  if (__builtin_cpu_supports("avx2")) loops.push_back(Avx2::kLoops);
+#endif
+  loops.push_back(Plain::kLoops);
+  return loops;
+}
+
+const VectorLoops& Widest() {
+  static const VectorLoops& loops = AvailableVectorLoops().front();
+  return loops;
+}
+
+}  // namespace
+
+absl::Span<const VectorLoops> AvailableVectorLoops() {
+  static const std::vector<VectorLoops>& loops =
+      *new std::vector<VectorLoops>(FindLoops());
+  return loops;
+}
+
+void AddScaled(const uint8_t* addend, int64_t count, float factor,
+               uint8_t* sum) {
+  Widest().add_scaled(addend, count, factor, sum);
+}
+
+int64_t FindNotFinite(const float* values, size_t count) {
+  constexpr size_t kBlock = 4096;
+  const VectorLoops& loops = Widest();
+  for (size_t start = 0; start < count; start += kBlock) {
+    const size_t length = std::min(kBlock, count - start);
+    if (loops.all_finite(values + start, length)) continue;
+    for (size_t i = start; i < start + length; ++i) {
+      if (!IsFinite(values[i])) return static_cast<int64_t>(i);
+    }
+  }
+  return -1;
+}
+
+void CopyBytes(const uint8_t* source, size_t bytes, uint8_t* destination) {
+  // As much as a core's own cache has, or more.
+  constexpr size_t kLong = 1024 * 1024;
+  constexpr size_t kLine = 64;
+  if (bytes < kLong) {
+    std::memcpy(destination, source, bytes);
+    return;
+  }
+  const size_t head =
+      (kLine - reinterpret_cast<uintptr_t>(destination) % kLine) % kLine;
+  const size_t body = (bytes - head) / kLine * kLine;
+  std::memcpy(destination, source, head);
+  Widest().copy_past_caches(source + head, body, destination + head);
+  std::memcpy(destination + head + body, source + head + body,
+              bytes - head - body);
+}
+
+}  // namespace nereus

@@ -1,0 +1,43 @@
+#ifndef NEREUS_COMMON_COMPUTE_VECTORS_H_
+#define NEREUS_COMMON_COMPUTE_VECTORS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace nereus {
+
+// What the data path does to float32 values in host memory, in the widest
+// vectors that this CPU has. Values may start at any byte. Every width gives
+// the same bits.
+
+// sum[i] = (sum[i] + addend[i]) * factor.
+void AddScaled(const uint8_t* addend, int64_t count, float factor,
+               uint8_t* sum);
+
+// The first of `count` values that is NaN or infinite; -1 if none is. Reads
+// each value once.
+int64_t FindNotFinite(const float* values, size_t count);
+
+// As memcpy; what is too long for the caches goes past them, so that the
+// destination need not be read first.
+void CopyBytes(const uint8_t* source, size_t bytes, uint8_t* destination);
+
+// The same in vectors of one width: for tests.
+struct VectorLoops {
+  const char* name;
+  void (*add_scaled)(const uint8_t* addend, int64_t count, float factor,
+                     uint8_t* sum);
+  bool (*all_finite)(const float* values, size_t count);
+  // REQUIRES: `bytes` is a multiple of 64, `destination` aligned to 64.
+  void (*copy_past_caches)(const uint8_t* source, size_t bytes,
+                           uint8_t* destination);
+};
+
+// Those that this CPU can run, the widest first.
+absl::Span<const VectorLoops> AvailableVectorLoops();
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_COMPUTE_VECTORS_H_

@@ -1,0 +1,131 @@
+#include "common/compute/vectors.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+namespace nereus {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+TEST(VectorsTest, FiniteValuesAreNotFound) {
+  EXPECT_EQ(FindNotFinite(nullptr, 0), -1);
+  const std::vector<float> values = {0.0f,
+                                     -0.0f,
+                                     1.0f,
+                                     -1e30f,
+                                     std::numeric_limits<float>::max(),
+                                     std::numeric_limits<float>::lowest(),
+                                     std::numeric_limits<float>::min(),
+                                     std::numeric_limits<float>::denorm_min()};
+  EXPECT_EQ(FindNotFinite(values.data(), values.size()), -1);
+}
+
+TEST(VectorsTest, TheFirstThatIsNotFiniteIsFoundWhereverItIs) {
+  for (const float wrong :
+       {kInfinity, -kInfinity, std::nanf(""), -std::nanf("")}) {
+    for (const size_t count : {1, 7, 8, 4095, 4096, 4097, 9000}) {
+      for (const size_t at : {size_t{0}, count / 2, count - 1}) {
+        std::vector<float> values(count, 3.5f);
+        values[at] = wrong;
+        EXPECT_EQ(FindNotFinite(values.data(), count),
+                  static_cast<int64_t>(at));
+        values.back() = wrong;
+        EXPECT_EQ(FindNotFinite(values.data(), count),
+                  static_cast<int64_t>(at));
+      }
+    }
+  }
+}
+
+TEST(VectorsTest, EveryWidthFindsWhatIsNotFinite) {
+  for (const VectorLoops& loops : AvailableVectorLoops()) {
+    for (const size_t count : {1, 2, 15, 16, 17, 31, 33, 64, 1000}) {
+      std::vector<float> values(count, -std::numeric_limits<float>::max());
+      EXPECT_TRUE(loops.all_finite(values.data(), count)) << loops.name;
+      for (size_t at = 0; at < count; ++at) {
+        for (const float wrong : {kInfinity, -std::nanf("")}) {
+          const float before = std::exchange(values[at], wrong);
+          EXPECT_FALSE(loops.all_finite(values.data(), count))
+              << loops.name << ", " << at << " of " << count;
+          values[at] = before;
+        }
+      }
+    }
+  }
+}
+
+// Values whose sums and products are rounded.
+std::vector<float> Thirds(size_t count, int seed) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<float>(i * 7 + seed) / 3.0f;
+  }
+  return values;
+}
+
+TEST(VectorsTest, EveryWidthAddsToTheSameBitsWhereverValuesLie) {
+  for (const VectorLoops& loops : AvailableVectorLoops()) {
+    for (const size_t count : {0, 1, 3, 8, 15, 16, 17, 63, 64, 65, 1001}) {
+      for (const size_t shift : {0, 1, 4, 6}) {
+        const std::vector<float> a = Thirds(count, 1);
+        const std::vector<float> b = Thirds(count, 5);
+        std::vector<uint8_t> sum(4 * count + shift + 1, 0xab);
+        std::vector<uint8_t> addend(4 * count + shift);
+        if (count > 0) {
+          std::memcpy(sum.data() + shift, a.data(), 4 * count);
+          std::memcpy(addend.data() + shift, b.data(), 4 * count);
+        }
+        loops.add_scaled(addend.data() + shift, static_cast<int64_t>(count),
+                         1.0f / 3.0f, sum.data() + shift);
+        EXPECT_EQ(sum.back(), 0xab);
+        for (size_t i = 0; i < count; ++i) {
+          float got;
+          std::memcpy(&got, sum.data() + shift + 4 * i, 4);
+          ASSERT_EQ(got, (a[i] + b[i]) * (1.0f / 3.0f))
+              << loops.name << ", " << i << " of " << count << " at " << shift;
+        }
+      }
+    }
+  }
+}
+
+TEST(VectorsTest, EveryWidthCopiesPastTheCaches) {
+  for (const VectorLoops& loops : AvailableVectorLoops()) {
+    for (const size_t bytes : {0, 64, 128, 6400}) {
+      std::vector<uint8_t> source(bytes + 1);
+      std::iota(source.begin(), source.end(), uint8_t{1});
+      alignas(64) uint8_t destination[6400 + 1] = {};
+      loops.copy_past_caches(source.data() + 1, bytes, destination);
+      EXPECT_EQ(std::memcmp(source.data() + 1, destination, bytes), 0)
+          << loops.name << ", " << bytes;
+      EXPECT_EQ(destination[bytes], 0) << loops.name << ", " << bytes;
+    }
+  }
+}
+
+TEST(VectorsTest, LongCopiesMayBeginAndEndAnywhere) {
+  constexpr size_t kLong = 1024 * 1024;
+  for (const size_t bytes : {size_t{0}, size_t{5}, kLong, kLong + 77}) {
+    for (const size_t shift : {0, 1, 63}) {
+      std::vector<uint8_t> source(bytes + 3);
+      for (size_t i = 0; i < source.size(); ++i) {
+        source[i] = static_cast<uint8_t>(i * 7 + i / 251);
+      }
+      std::vector<uint8_t> destination(bytes + shift + 1, 0xab);
+      CopyBytes(source.data() + 3, bytes, destination.data() + shift);
+      EXPECT_TRUE(std::equal(source.begin() + 3, source.end(),
+                             destination.begin() + static_cast<long>(shift)))
+          << bytes << " to " << shift;
+      EXPECT_EQ(destination.back(), 0xab);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nereus
