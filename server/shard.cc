@@ -356,6 +356,10 @@ void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
         out);
     return;
   }
+  if (job_->checks_contributions() && frame.header.round != kInitialRound) {
+    out.Add(CheckValues{frame.payload, slot.chunk.layer, frame.header.round,
+                        from.rank, slot.chunk.offset + frame.header.offset});
+  }
   if (job_->partial() && frame.header.round != kInitialRound) {
     return OnPartialFrame(slot, frame, position, out);
   }

@@ -92,6 +92,7 @@ void RingSyncer::SendOwn(Outbox& out) {
             [&](const Frame& frame) {
               const Buffer own = OwnValues(round, frame.header);
               if (!alone) return SendToNext({frame.header, own}, out);
+              CheckContribution(round, position(), frame.header, own, out);
               out.Add(CopyValues{frame.payload, own});
               out.Add(RoundValues{frame.payload, wire()});
               Mark(round, FindPlace(frame.header, round)->index);
@@ -120,6 +121,14 @@ Buffer RingSyncer::OwnValues(const Round& round,
                              : gradient_.Slice(BytesOf(offset), bytes);
 }
 
+void RingSyncer::CheckContribution(const Round& round, int position,
+                                   const FrameHeader& header,
+                                   const Buffer& values, Outbox& out) const {
+  if (!job_->checks_contributions()) return;
+  out.Add(CheckValues{values, layer_, round.round, job_->workers[position].rank,
+                      OffsetOf(round, header)});
+}
+
 void RingSyncer::PassSum(const FrameHeader& header, Outbox& out) {
   Round& round = RoundAt(header.round);
   const Place place = *FindPlace(header, round);
@@ -127,6 +136,11 @@ void RingSyncer::PassSum(const FrameHeader& header, Outbox& out) {
   sum.sender = PeerId::Worker(rank_);
   sum.payload_crc = 0;  // The values change.
   const bool last = static_cast<int>(header.chunk) == Around(round, 1);
+  const int before = Around(round, round.contributors - 1);
+  if (static_cast<int>(header.chunk) == before) {
+    CheckContribution(round, before, header, place.values, out);
+  }
+  CheckContribution(round, position(), header, OwnValues(round, header), out);
   out.Add(
       AddValues{place.values, OwnValues(round, header),
                 last ? 1.0f / static_cast<float>(round.contributors) : 1.0f});

@@ -77,6 +77,11 @@ class RingSyncer final : public PeerSyncer {
                                      const Round& round) const;
 
   absl::Status CheckOnRing(const FrameHeader& header, const Round& round) const;
+  // What is sent first is looked at by the next worker, whose cache it is in by
+  // then anyway.
+  void CheckContribution(const Round& round, int position,
+                         const FrameHeader& header, const Buffer& values,
+                         Outbox& out) const;
   // Adds this worker's gradient to the sum of a frame, and sends it on; the
   // last one makes the mean of it.
   void PassSum(const FrameHeader& header, Outbox& out);

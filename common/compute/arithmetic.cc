@@ -122,4 +122,10 @@ bool ExecuteArithmetic(const Action& action) {
       action);
 }
 
+int64_t FindNotFinite(const CheckValues& check) {
+  if (check.values.data() == nullptr) return -1;
+  return FindNotFinite(check.values.data(),
+                       static_cast<size_t>(check.values.float_count()));
+}
+
 }  // namespace nereus

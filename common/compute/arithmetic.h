@@ -11,6 +11,9 @@ namespace nereus {
 // doing nothing.
 bool ExecuteArithmetic(const Action& action);
 
+// The index in check.values of the first that is NaN or infinite; -1: none is.
+int64_t FindNotFinite(const CheckValues& check);
+
 }  // namespace nereus
 
 #endif  // NEREUS_COMMON_COMPUTE_ARITHMETIC_H_

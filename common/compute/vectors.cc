@@ -1,7 +1,6 @@
 #include "common/compute/vectors.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -32,17 +31,13 @@ NEREUS_LOOP void AddScaledLoop(const uint8_t* __restrict addend, int64_t count,
 
 constexpr uint32_t kExponent = 0x7f800000;
 
-bool IsFinite(float value) {
-  return (std::bit_cast<uint32_t>(value) & kExponent) != kExponent;
-}
-
 // Without a branch per value. The sum of a bit and the exponent's mask carries
 // into the sign's place if all bits are set.
-NEREUS_LOOP bool AllFiniteLoop(const float* values, size_t count) {
+NEREUS_LOOP bool AllFiniteLoop(const uint8_t* values, size_t count) {
   uint32_t carries = 0;
   for (size_t i = 0; i < count; ++i) {
     uint32_t bits;
-    std::memcpy(&bits, values + i, sizeof(bits));
+    std::memcpy(&bits, values + 4 * i, sizeof(bits));
     carries |= (bits & kExponent) + 0x00800000;
   }
   return (carries & 0x80000000) == 0;
@@ -55,7 +50,7 @@ struct Plain {
                         uint8_t* sum) {
     AddScaledLoop(addend, count, factor, sum);
   }
-  static bool AllFinite(const float* values, size_t count) {
+  static bool AllFinite(const uint8_t* values, size_t count) {
     return AllFiniteLoop(values, count);
   }
   static void CopyPastCaches(const uint8_t* source, size_t bytes,
@@ -83,7 +78,7 @@ struct Avx2 {
                                     float factor, uint8_t* sum) {
     AddScaledLoop(addend, count, factor, sum);
   }
-  NEREUS_AVX2 static bool AllFinite(const float* values, size_t count) {
+  NEREUS_AVX2 static bool AllFinite(const uint8_t* values, size_t count) {
     return AllFiniteLoop(values, count);
   }
   NEREUS_AVX2 static void CopyPastCaches(const uint8_t* source, size_t bytes,
@@ -106,7 +101,7 @@ struct Avx512 {
                                       float factor, uint8_t* sum) {
     AddScaledLoop(addend, count, factor, sum);
   }
-  NEREUS_AVX512 static bool AllFinite(const float* values, size_t count) {
+  NEREUS_AVX512 static bool AllFinite(const uint8_t* values, size_t count) {
     return AllFiniteLoop(values, count);
   }
   NEREUS_AVX512 static void CopyPastCaches(const uint8_t* source, size_t bytes,
@@ -152,15 +147,16 @@ void AddScaled(const uint8_t* addend, int64_t count, float factor,
   Widest().add_scaled(addend, count, factor, sum);
 }
 
-int64_t FindNotFinite(const float* values, size_t count) {
+int64_t FindNotFinite(const void* values, size_t count) {
   constexpr size_t kBlock = 4096;
   const VectorLoops& loops = Widest();
+  const auto* const bytes = static_cast<const uint8_t*>(values);
   for (size_t start = 0; start < count; start += kBlock) {
     const size_t length = std::min(kBlock, count - start);
-    if (loops.all_finite(values + start, length)) continue;
-    for (size_t i = start; i < start + length; ++i) {
-      if (!IsFinite(values[i])) return static_cast<int64_t>(i);
-    }
+    if (loops.all_finite(bytes + 4 * start, length)) continue;
+    size_t i = start;
+    while (loops.all_finite(bytes + 4 * i, 1)) ++i;
+    return static_cast<int64_t>(i);
   }
   return -1;
 }

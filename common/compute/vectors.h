@@ -16,9 +16,8 @@ namespace nereus {
 void AddScaled(const uint8_t* addend, int64_t count, float factor,
                uint8_t* sum);
 
-// The first of `count` values that is NaN or infinite; -1 if none is. Reads
-// each value once.
-int64_t FindNotFinite(const float* values, size_t count);
+// The first of `count` values that is NaN or infinite; -1 if none is.
+int64_t FindNotFinite(const void* values, size_t count);
 
 // As memcpy; what is too long for the caches goes past them, so that the
 // destination need not be read first.
@@ -29,7 +28,7 @@ struct VectorLoops {
   const char* name;
   void (*add_scaled)(const uint8_t* addend, int64_t count, float factor,
                      uint8_t* sum);
-  bool (*all_finite)(const float* values, size_t count);
+  bool (*all_finite)(const uint8_t* values, size_t count);
   // REQUIRES: `bytes` is a multiple of 64, `destination` aligned to 64.
   void (*copy_past_caches)(const uint8_t* source, size_t bytes,
                            uint8_t* destination);

@@ -171,6 +171,9 @@ struct Job {
   // Whether workers vote on each step, and nothing is updated before.
   bool votes() const { return options.nan == NanPolicy::kSkip; }
 
+  // Whether whoever adds up gradients looks at them before (CheckValues).
+  bool checks_contributions() const { return options.nan == NanPolicy::kFail; }
+
   // Whether rounds may close without everybody's contributions.
   bool partial() const { return options.quorum != Quorum::kAll; }
   // Whether this one has to wait for everybody nevertheless.

@@ -1,5 +1,6 @@
 #include "common/protocol/member.h"
 
+#include <cstring>
 #include <utility>
 #include <variant>
 
@@ -40,6 +41,18 @@ void Member::OnFailure(const std::string& reason, Outbox& out) {
   if (failure_.has_value()) return;  // What follows is of no interest.
   failure_ = Failure{reason};
   out.Add(SendMessage{*failure_});
+}
+
+void Member::OnNotFinite(const CheckValues& check, int64_t index, Outbox& out) {
+  const LayerSpec& layer = start_->job->layers[check.layer];
+  float value = 0.0f;
+  std::memcpy(&value, check.values.data() + 4 * index, sizeof(value));
+  const PeerId whose = PeerId::Worker(check.worker);
+  OnFailure(absl::StrCat(whose == start_->self ? "" : PeerName(whose) + ": ",
+                         "layer ", layer.name, ", step ", check.round,
+                         ": the gradient has ", value, " at element ",
+                         check.offset + index, " of ", layer.parameters),
+            out);
 }
 
 void Member::OnMessage(const CoordinatorMessage& message, Outbox& out) {

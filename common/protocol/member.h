@@ -44,6 +44,9 @@ class Member {
   // The job must not go on; the coordinator ends it for all.
   void OnFailure(const std::string& reason, Outbox& out);
 
+  // A check has failed, at values[index]: the same.
+  void OnNotFinite(const CheckValues& check, int64_t index, Outbox& out);
+
   // The connection to a peer has ended, without this process's doing.
   void OnLostPeer(PeerId peer, const std::string& reason, Outbox& out);
 

@@ -42,6 +42,18 @@ struct AddValues {
   float factor = 1.0f;
 };
 
+// With NanPolicy::kFail: `values` are some of what `worker` contributes to
+// `round` of `layer`, from element `offset` on. Where one is NaN or infinite,
+// nothing but messages is carried out any more, this outbox's rest with it, and
+// the member hears of it (Member::OnNotFinite).
+struct CheckValues {
+  Buffer values;
+  int32_t layer = 0;
+  int64_t round = 0;
+  int32_t worker = 0;
+  int64_t offset = 0;
+};
+
 // values *= factor.
 struct ScaleValues {
   Buffer values;
@@ -154,8 +166,8 @@ struct EndMembership {
 };
 
 using Action =
-    std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues, ScaleValues,
-                 RoundValues, AddNorm, HoldGradient, ChooseTravellers,
+    std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues, CheckValues,
+                 ScaleValues, RoundValues, AddNorm, HoldGradient, ChooseTravellers,
                  UpdateParameters, MultiplyFactors, LayerDone, ProbeAnswered,
                  SaveCheckpoint, LoadCheckpoint, SendMessage, FollowEpoch,
                  EndMembership>;

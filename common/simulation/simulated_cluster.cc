@@ -264,6 +264,8 @@ bool SimulatedCluster::Deliver(ProcessId from, ProcessId to,
   receiver.member->OnFrame(sender, received, out);
   Execute(receiver, out);
   CheckMemory(receiver);
+  // Nobody hears of what one has that has failed.
+  if (receiver.failed || processes_[from]->failed) return true;
   if (frame.header.kind == FrameKind::kHave && processes_[from]->alive) {
     CheckCopy(*processes_[from], receiver, frame.header);
   }
@@ -276,16 +278,21 @@ bool SimulatedCluster::Deliver(ProcessId from, ProcessId to,
 void SimulatedCluster::Execute(Process& process, Outbox& out) {
   bool entered = false;
   for (const Action& action : out.actions()) {
-    if (ExecuteArithmetic(action)) continue;
-    if (const auto* send = std::get_if<SendFrame>(&action)) {
+    if (const auto* message = std::get_if<SendMessage>(&action)) {
+      ToCoordinator(process.id, message->message);
+    } else if (const auto* end = std::get_if<EndMembership>(&action)) {
+      OnEnd(process, end->outcome);
+    } else if (process.failed || ExecuteArithmetic(action)) {
+      continue;
+    } else if (const auto* send = std::get_if<SendFrame>(&action)) {
       Transmit(process, send->to, send->frame);
     } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
       Broadcast(process, broadcast->frame);
     } else if (const auto* done = std::get_if<LayerDone>(&action)) {
       OnLife(process, absl::ZeroDuration(),
              [this, &process, done = *done] { OnLayerDone(process, done); });
-    } else if (const auto* message = std::get_if<SendMessage>(&action)) {
-      ToCoordinator(process.id, message->message);
+    } else if (const auto* check = std::get_if<CheckValues>(&action)) {
+      Check(process, *check);
     } else if (const auto* follow = std::get_if<FollowEpoch>(&action)) {
       Follow(process, *follow->start);
       entered = true;
@@ -293,8 +300,6 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
       Save(process, *save);
     } else if (const auto* load = std::get_if<LoadCheckpoint>(&action)) {
       Load(process, *load);
-    } else if (const auto* end = std::get_if<EndMembership>(&action)) {
-      OnEnd(process, end->outcome);
     }
   }
   if (entered && process.idle && process.worker != nullptr) TryStep(process);
@@ -302,6 +307,15 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
     process.breaks_now = false;
     BreakConnection(process.id, *std::exchange(process.breaks_after_send, {}));
   }
+}
+
+void SimulatedCluster::Check(Process& process, const CheckValues& check) {
+  const int64_t index = FindNotFinite(check);
+  if (index < 0) return;
+  process.failed = true;
+  Outbox last;
+  process.member->OnNotFinite(check, index, last);
+  Execute(process, last);
 }
 
 void SimulatedCluster::OnEnd(Process& process, const absl::Status& outcome) {
@@ -583,7 +597,7 @@ const WorkerMachine& SimulatedCluster::worker(int rank) const {
 
 absl::Span<const float> SimulatedCluster::mean_gradient(int rank,
                                                         int layer) const {
-  return Floats(FindWorker(rank)->gradients[layer]);
+  return Floats(FindWorker(rank)->means[layer]);
 }
 
 const Shard& SimulatedCluster::shard(int index) const {

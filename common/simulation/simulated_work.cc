@@ -17,7 +17,7 @@ std::unique_ptr<Machine> SimulatedCluster::MakeWorker(Process& process,
   process.rank = start.self.rank;
   for (auto* buffers :
        {&process.parameters, &process.states, &process.gradients,
-        &process.output_gradients, &process.inputs}) {
+        &process.means, &process.output_gradients, &process.inputs}) {
     buffers->clear();
   }
   const bool optimizes =
@@ -30,6 +30,7 @@ std::unique_ptr<Machine> SimulatedCluster::MakeWorker(Process& process,
     process.parameters.push_back(AllocateFloats(layer.parameters));
     process.states.push_back(AllocateFloats(state_count * layer.parameters));
     process.gradients.push_back(AllocateFloats(layer.parameters));
+    process.means.push_back(process.gradients.back());
     const bool factors = GaveFactors(static_cast<int>(i));
     process.output_gradients.push_back(
         AllocateFloats(factors ? layer.rows * layer.m : 0));
@@ -39,7 +40,8 @@ std::unique_ptr<Machine> SimulatedCluster::MakeWorker(Process& process,
     // are replaced.
     workload_.initialize(process.rank, static_cast<int>(i),
                          Floats(process.parameters.back()));
-    memory.push_back({process.parameters.back(), process.states.back()});
+    memory.push_back({process.parameters.back(), process.states.back(),
+                      /*means_in_place=*/process.rank % 2 == 0});
   }
   auto worker = std::make_unique<WorkerMachine>(start.job, process.rank,
                                                 std::move(memory));
@@ -120,6 +122,7 @@ void SimulatedCluster::Forward(Process& process, int layer) {
 
 void SimulatedCluster::Push(Process& process, int layer, Outbox& out) {
   const auto parameters = Floats(process.parameters[layer]);
+  process.means[layer] = process.gradients[layer];
   const int layers = static_cast<int>(workload_.layers.size());
   // In one layer, another one in each step.
   const bool fit = workload_.poisons == nullptr ||
@@ -153,6 +156,7 @@ void SimulatedCluster::OnLayerDone(Process& process, const LayerDone& done) {
       << "layer " << done.layer << " is done with round " << done.round
       << " in step " << process.step;
   process.skipped = done.skipped;
+  if (done.mean.bytes() > 0) process.means[done.layer] = done.mean;
   CheckSkipped(process, done);
   CheckOutcome(process, done);
   if (--process.layers_left == 0) OnStepDone(process);
@@ -210,7 +214,7 @@ void SimulatedCluster::CheckOutcome(const Process& process,
       job.options.optimizer_place == OptimizerPlace::kWorker &&
       done.round > job.workers[job.PositionOf(process.rank)].first_step - 1;
   if (done.skipped && means) return;  // They may be anything.
-  const uint32_t sum = Checksum(means ? process.gradients[done.layer]
+  const uint32_t sum = Checksum(means ? process.means[done.layer]
                                       : process.parameters[done.layer]);
   // Means and parameters of one round are different things.
   const int key = done.layer * 2 + (means ? 1 : 0);
@@ -278,7 +282,7 @@ void SimulatedCluster::UpdateParameters(Process& process) {
   for (size_t i = 0; i < process.parameters.size(); ++i) {
     float* const parameters = process.parameters[i].floats();
     ApplyOptimizer(optimizer, process.step, process.parameters[i].float_count(),
-                   1.0f, process.gradients[i].floats(), parameters,
+                   1.0f, process.means[i].floats(), parameters,
                    process.states[i].floats(), parameters);
     Compare(process, static_cast<int>(i) * 2, process.step,
             Checksum(process.parameters[i]));

@@ -132,30 +132,49 @@ void MachineDriver::OnDisconnected(PeerId peer, const absl::Status& reason) {
 void MachineDriver::Execute() {
   bool entered = false;
   for (const Action& action : outbox_.actions()) {
-    if (ExecuteArithmetic(action)) continue;
-    if (const auto* send = std::get_if<SendFrame>(&action)) {
-      Send(send->to, send->frame);
-    } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
-      Broadcast(broadcast->frame);
-    } else if (const auto* done = std::get_if<LayerDone>(&action)) {
-      events_.layer_done(*done);
-    } else if (const auto* probed = std::get_if<ProbeAnswered>(&action)) {
-      if (events_.probed != nullptr) events_.probed(*probed);
-    } else if (const auto* message = std::get_if<SendMessage>(&action)) {
+    if (const auto* message = std::get_if<SendMessage>(&action)) {
       events_.send_message(message->message);
-    } else if (const auto* follow = std::get_if<FollowEpoch>(&action)) {
-      Follow(follow->start);
-      entered = true;
-    } else if (const auto* save = std::get_if<SaveCheckpoint>(&action)) {
-      events_.save(*save);
-    } else if (const auto* load = std::get_if<LoadCheckpoint>(&action)) {
-      events_.load(*load);
     } else if (const auto* end = std::get_if<EndMembership>(&action)) {
       events_.ended(end->outcome);
+    } else if (!failed_) {
+      CarryOut(action);
+      entered = entered || std::holds_alternative<FollowEpoch>(action);
     }
   }
   outbox_.Clear();
   if (entered) events_.entered(start_);
+}
+
+void MachineDriver::CarryOut(const Action& action) {
+  if (ExecuteArithmetic(action)) return;
+  if (const auto* send = std::get_if<SendFrame>(&action)) {
+    Send(send->to, send->frame);
+  } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
+    Broadcast(broadcast->frame);
+  } else if (const auto* check = std::get_if<CheckValues>(&action)) {
+    Check(*check);
+  } else if (const auto* done = std::get_if<LayerDone>(&action)) {
+    events_.layer_done(*done);
+  } else if (const auto* probed = std::get_if<ProbeAnswered>(&action)) {
+    if (events_.probed != nullptr) events_.probed(*probed);
+  } else if (const auto* follow = std::get_if<FollowEpoch>(&action)) {
+    Follow(follow->start);
+  } else if (const auto* save = std::get_if<SaveCheckpoint>(&action)) {
+    events_.save(*save);
+  } else if (const auto* load = std::get_if<LoadCheckpoint>(&action)) {
+    events_.load(*load);
+  }
+}
+
+void MachineDriver::Check(const CheckValues& check) {
+  const int64_t index = FindNotFinite(check);
+  if (index < 0) return;
+  failed_ = true;
+  Outbox last;
+  member_->OnNotFinite(check, index, last);
+  for (const Action& action : last.actions()) {
+    events_.send_message(std::get<SendMessage>(action).message);
+  }
 }
 
 bool MachineDriver::Dials(const EpochStart& start, PeerId peer) const {

@@ -68,6 +68,8 @@ class MachineDriver final : private FrameHandler {
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   void RunPosted() ABSL_LOCKS_EXCLUDED(mu_);
   void Execute();
+  void CarryOut(const Action& action);
+  void Check(const CheckValues& check);
   void Follow(std::shared_ptr<const EpochStart> start);
   // Whether this process connects to that one.
   bool Dials(const EpochStart& start, PeerId peer) const;
@@ -86,6 +88,7 @@ class MachineDriver final : private FrameHandler {
 
   // The thread's own.
   Outbox outbox_;
+  bool failed_ = false;  // A check has: only messages are carried out.
   const Buffer decoded_ = Buffer::Allocate(2 * kFramePayloadBytesMax);
   std::vector<Event> running_;
   std::shared_ptr<const EpochStart> start_;  // The epoch; null before it.

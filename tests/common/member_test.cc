@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -130,6 +131,24 @@ template <typename T>
 const T& Only(const Effects& effects) {
   EXPECT_EQ(effects.messages.size(), 1u);
   return std::get<T>(effects.messages.at(0));
+}
+
+TEST_F(MemberTest, WhatIsNotFiniteEndsTheJobAndItIsSaidWhoseItIs) {
+  Enter(1);
+  Outbox out;
+  member_.OnNotFinite({FloatBuffer({1, HUGE_VALF}), 0, 7, 0, 5}, 1, out);
+  member_.OnNotFinite({FloatBuffer({NAN}), 0, 8, 0, 0}, 0, out);
+  EXPECT_EQ(Only<Failure>(Carry(out)).reason,
+            "worker 0: layer scale, step 7: the gradient has inf at element 6 "
+            "of 1");
+}
+
+TEST_F(MemberTest, ItsOwnItDoesNotCallSomebodyElses) {
+  Enter(1);
+  Outbox out;
+  member_.OnNotFinite({FloatBuffer({HUGE_VALF}), 0, 7, 1, 0}, 0, out);
+  EXPECT_EQ(Only<Failure>(Carry(out)).reason,
+            "layer scale, step 7: the gradient has inf at element 0 of 1");
 }
 
 TEST_F(MemberTest, ItJoinsInEverySessionUntilItIsAdmitted) {

@@ -13,6 +13,10 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+const uint8_t* BytesOf(const std::vector<float>& values) {
+  return reinterpret_cast<const uint8_t*>(values.data());
+}
+
 TEST(VectorsTest, FiniteValuesAreNotFound) {
   EXPECT_EQ(FindNotFinite(nullptr, 0), -1);
   const std::vector<float> values = {0.0f,
@@ -43,15 +47,22 @@ TEST(VectorsTest, TheFirstThatIsNotFiniteIsFoundWhereverItIs) {
   }
 }
 
+TEST(VectorsTest, ValuesMayStartAtAnyByte) {
+  std::vector<uint8_t> bytes(4 * 5000 + 1);
+  EXPECT_EQ(FindNotFinite(bytes.data() + 1, 5000), -1);
+  std::memcpy(bytes.data() + 1 + 4 * 4321, &kInfinity, sizeof(kInfinity));
+  EXPECT_EQ(FindNotFinite(bytes.data() + 1, 5000), 4321);
+}
+
 TEST(VectorsTest, EveryWidthFindsWhatIsNotFinite) {
   for (const VectorLoops& loops : AvailableVectorLoops()) {
     for (const size_t count : {1, 2, 15, 16, 17, 31, 33, 64, 1000}) {
       std::vector<float> values(count, -std::numeric_limits<float>::max());
-      EXPECT_TRUE(loops.all_finite(values.data(), count)) << loops.name;
+      EXPECT_TRUE(loops.all_finite(BytesOf(values), count)) << loops.name;
       for (size_t at = 0; at < count; ++at) {
         for (const float wrong : {kInfinity, -std::nanf("")}) {
           const float before = std::exchange(values[at], wrong);
-          EXPECT_FALSE(loops.all_finite(values.data(), count))
+          EXPECT_FALSE(loops.all_finite(BytesOf(values), count))
               << loops.name << ", " << at << " of " << count;
           values[at] = before;
         }

@@ -260,27 +260,45 @@ TEST(ClusterTest, MisuseNamesTheLayerAndBothValues) {
 }
 
 TEST(ClusterTest, ANaNEndsTheJobForAllAndSaysWhoseItIs) {
+  for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
+    ServerOptions options = Job(2, 1);
+    options.rules.forced = scheme;
+    LocalCluster cluster(options);
+    const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
+      ToyWorker worker(SmallModel());
+      NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+      NEREUS_RETURN_IF_ERROR(worker.Step(0));
+      if (worker.client()->rank() == 1) worker.Poison(0, 1);
+      return worker.Step(1);
+    });
+    for (const absl::Status& result : results) {
+      EXPECT_EQ(result.code(), absl::StatusCode::kAborted);
+      EXPECT_THAT(std::string(result.message()),
+                  HasSubstr("worker 1: layer conv, step 1: the gradient has "
+                            "nan at element 209997 of 210000"));
+    }
+  }
+}
+
+TEST(ClusterTest, ANaNInFactorsIsFoundByWhoeverPushesThem) {
   LocalCluster cluster(Job(2, 1));
   const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
     ToyWorker worker(SmallModel());
     NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
     NEREUS_RETURN_IF_ERROR(worker.Step(0));
     if (worker.client()->rank() == 0) return worker.Step(1);
-    NEREUS_RETURN_IF_ERROR(worker.client()->BeginStep().status());
-    std::vector<float> gradient(300 * 700, 1.0f);
-    gradient[7] = std::nanf("");
-    const absl::Status refused =
-        worker.client()->Push(0, 1, absl::MakeSpan(gradient));
+    worker.Poison(1, 1);
+    const absl::Status refused = worker.Step(1);
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(refused.message()),
-                HasSubstr("layer conv, step 1: the gradient has nan at "
-                          "element 7 of 210000"));
+                HasSubstr("layer fc, step 1: the output gradient has nan at "
+                          "element 509 of 512"));
     return worker.client()->Leave();
   });
   for (const absl::Status& result : results) {
     EXPECT_EQ(result.code(), absl::StatusCode::kAborted);
     EXPECT_THAT(std::string(result.message()),
-                HasSubstr("worker 1: layer conv, step 1"));
+                HasSubstr("worker 1: layer fc, step 1"));
   }
 }
 

@@ -248,8 +248,11 @@ TEST_F(LocalTest, AJobFinishesWhateverIsKilled) {
   const nlohmann::json checkpoints =
       nlohmann::json::parse(list.output(), nullptr, false);
   ASSERT_TRUE(checkpoints.is_array());
-  ASSERT_GE(checkpoints.size(), 1u);
-  EXPECT_EQ(checkpoints[0].at("usable"), true);
+  // The newest may be one that a process died in.
+  EXPECT_TRUE(std::any_of(
+      checkpoints.begin(), checkpoints.end(),
+      [](const nlohmann::json& each) { return each.at("usable") == true; }))
+      << list.output();
 }
 
 TEST_F(LocalTest, InterruptEndsTheJobAndNoProcessStays) {

@@ -1,7 +1,9 @@
 // Gradients with a NaN, and what becomes of their steps, whatever dies
 // meanwhile: all workers skip a step, or none does.
 
+#include "absl/strings/str_cat.h"
 #include "common/base/random.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/drawn_features.h"
 #include "tests/testing/random_faults.h"
@@ -59,6 +61,34 @@ TEST(NanSimulationTest, NoNanGetsIntoTheParametersWhateverDies) {
     const RandomFaults faults(seed, AllFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(kSteps);
     ASSERT_TRUE(status.ok() || IsLost(status)) << status;
+  }
+}
+
+// Whoever adds it up finds it, before anybody has anything of it.
+TEST(NanSimulationTest, WhereItMayNotBeANanEndsTheJobAndItIsSaidWhoseItIs) {
+  for (const uint64_t seed : TestSeeds(200)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = DrawFeatures(seed);
+    options.job.sparsity = 0;
+    options.job.nan = NanPolicy::kFail;
+    Workload workload = RandomWorkload(MixedLayers(), seed);
+    int64_t step = static_cast<int64_t>(seed % kSteps);
+    const auto layer_at = [&workload](int64_t at) {
+      return workload.layers[static_cast<size_t>(at) % workload.layers.size()];
+    };
+    // Factors are looked at by the client.
+    while (layer_at(step).kind == LayerKind::kFullyConnected) ++step;
+    const int poisoned = static_cast<int>(seed / 3) % options.workers;
+    workload.poisons = [=](int rank, int64_t at, int) {
+      return rank == poisoned && at == step;
+    };
+    SimulatedCluster cluster(options, workload);
+    const absl::Status status = cluster.RunSteps(step + 3);
+    ASSERT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    const std::string expected = absl::StrCat(
+        "worker ", poisoned, ": layer ", layer_at(step).name, ", step ", step,
+        ": the gradient has nan at element 0 of ", layer_at(step).parameters);
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(expected));
   }
 }
 

@@ -185,9 +185,10 @@ class Client {
   // once, after the Wait for the step before.
   //
   // Errors: kInvalidArgument, no such layer, wrong size, or another step;
-  // kFailedPrecondition, the plan takes this layer's factors (see PushFactors),
-  // or a value is NaN or infinite, and that ends the job for all (`--nan`);
-  // any error of the job, once it has failed.
+  // kFailedPrecondition, the plan takes this layer's factors (see PushFactors);
+  // any error of the job, once it has failed. A value that is NaN or infinite
+  // ends the job for all (`--nan=fail`), maybe not before this call has
+  // returned; no Wait for the layer returns OK.
   virtual absl::Status Push(int layer, int64_t step,
                             absl::Span<float> gradient) = 0;
 
