@@ -20,19 +20,29 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(BenchmarksTest, SyncBenchmarkReportsItsRounds) {
-  ProgramRun run({"tests/benchmarks/sync_benchmark", "--bytes=1000000",
-                  "--workers=2", "--servers=2", "--repeats=3", "--warmup=1",
+  ProgramRun run({"tests/benchmarks/sync_benchmark.py", "--bytes=1000000",
+                  "--processes=2", "--repeats=3",
+                  "--systems=nereus-ring,nereus-server,nereus-factor",
                   "--json"});
   ASSERT_EQ(run.Finish(), 0) << run.error();
-  const auto report = nlohmann::json::parse(run.output(), /*cb=*/nullptr,
-                                            /*allow_exceptions=*/false);
-  ASSERT_TRUE(report.is_object()) << run.output();
-  EXPECT_EQ(report.at("processes"), 2);
-  EXPECT_EQ(report.at("servers"), 2);
-  EXPECT_EQ(report.at("bytes"), 1000000);
-  EXPECT_GT(report.at("seconds_min"), 0.0);
-  EXPECT_GE(report.at("seconds_median"), report.at("seconds_min"));
-  EXPECT_GE(report.at("seconds_max"), report.at("seconds_median"));
+  std::vector<std::string> algorithms;
+  for (const auto line :
+       absl::StrSplit(run.output(), '\n', absl::SkipEmpty())) {
+    const auto report = nlohmann::json::parse(line, /*cb=*/nullptr,
+                                              /*allow_exceptions=*/false);
+    ASSERT_TRUE(report.is_object()) << line;
+    algorithms.push_back(report.at("algorithm"));
+    EXPECT_EQ(report.at("system"), "nereus");
+    EXPECT_EQ(report.at("processes"), 2);
+    EXPECT_EQ(report.at("bytes"), 1000000);
+    EXPECT_EQ(report.at("rounds"), 3);
+    EXPECT_GT(report.at("seconds_min"), 0.0);
+    EXPECT_GE(report.at("seconds_median"), report.at("seconds_min"));
+    EXPECT_GE(report.at("seconds_max"), report.at("seconds_median"));
+    EXPECT_GT(report.at("cpu_seconds_per_gb"), 0.0);
+    EXPECT_GT(report.at("peak_bytes"), 1000000);
+  }
+  EXPECT_THAT(algorithms, ElementsAre("ring", "server", "factor"));
 }
 
 TEST(BenchmarksTest, TransportBenchmarkReportsBothDirections) {

@@ -1,0 +1,155 @@
+// One worker of a job that synchronises one layer again and again, for
+// sync_benchmark.py, which starts the servers:
+//
+//   nereus_sync --coordinator=HOST:PORT --bytes=67108864 --repeats=20
+//
+// A round is from Push to the return of Wait. Rounds follow each other without
+// a pause, so that all workers push at about the same time. The first mean is
+// checked. Prints what sync_benchmark.py reads: of each timed round on rank 0
+// "time SECONDS", at the end "process CPU_SECONDS PEAK_BYTES", where the CPU's
+// seconds are of all rounds, those of the warm-up too.
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/flags/flags.h"
+#include "worker/public/client.h"
+
+namespace nereus {
+namespace {
+
+struct Flags {
+  ClientOptions client;
+  int64_t bytes = int64_t{64} << 20;
+  int64_t rows = 0;
+  int warmup = 3;
+  int repeats = 20;
+};
+
+double CpuSeconds() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) /
+             1e6;
+}
+
+int64_t PeakBytes() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+// A vector or, where it is to go by factors, a square matrix of about as many
+// bytes.
+LayerSpec SpecOf(const Flags& flags) {
+  const int64_t elements = flags.bytes / static_cast<int64_t>(sizeof(float));
+  if (flags.rows == 0) {
+    return {"layer", LayerKind::kConvolution, 1, elements, elements, 1};
+  }
+  const auto side =
+      static_cast<int64_t>(std::sqrt(static_cast<double>(elements)));
+  return {"layer",   LayerKind::kFullyConnected, side, side, side * side,
+          flags.rows};
+}
+
+// One layer's values on one worker.
+struct Values {
+  explicit Values(const LayerSpec& spec)
+      : parameters(spec.parameters), gradient(spec.parameters) {}
+  std::vector<float> parameters;
+  std::vector<float> gradient;
+  std::vector<float> output_gradient;
+  std::vector<float> input;
+};
+
+absl::Status Push(Client& client, int64_t step, Values& values) {
+  if (values.input.empty()) {
+    return client.Push(0, step, absl::MakeSpan(values.gradient));
+  }
+  return client.PushFactors(0, step, {values.output_gradient, values.input},
+                            absl::MakeSpan(values.gradient));
+}
+
+// The mean of what the workers push in the first step, if `own` is what this
+// one pushes: rank + 1, or a sum of so many rows of it.
+absl::Status CheckMean(const Flags& flags, int workers,
+                       absl::Span<const float> mean) {
+  const float expected = static_cast<float>(workers + 1) / 2.0f *
+                         static_cast<float>(std::max<int64_t>(flags.rows, 1));
+  for (const float value : mean) {
+    if (value == expected) continue;
+    return absl::InternalError(
+        absl::StrCat("the mean is ", value, ", must be ", expected));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Work(const Flags& flags) {
+  const LayerSpec spec = SpecOf(flags);
+  Values values(spec);
+  ClientOptions options = flags.client;
+  options.means_in_place = false;
+  NEREUS_ASSIGN_OR_RETURN(
+      auto client,
+      Client::Connect(options, {{spec, absl::MakeSpan(values.parameters)}}));
+  const auto own = static_cast<float>(client->rank() + 1);
+  std::fill(values.gradient.begin(), values.gradient.end(), own);
+  values.output_gradient.assign(flags.rows * spec.m, own);
+  values.input.assign(flags.rows * spec.n, 1.0f);
+  double cpu = 0.0;
+  for (int64_t round = 0; round < flags.warmup + flags.repeats; ++round) {
+    NEREUS_ASSIGN_OR_RETURN(const StepInfo step, client->BeginStep());
+    if (round == 0) cpu = CpuSeconds();
+    const absl::Time start = absl::Now();
+    NEREUS_RETURN_IF_ERROR(Push(*client, step.step, values));
+    NEREUS_RETURN_IF_ERROR(client->Wait(0, step.step));
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+    if (round == 0) {
+      NEREUS_RETURN_IF_ERROR(CheckMean(flags, step.workers, client->Mean(0)));
+    }
+    if (client->rank() == 0 && round >= flags.warmup) {
+      std::printf("time %.9f\n", seconds);
+    }
+  }
+  std::printf("process %.6f %lld\n", CpuSeconds() - cpu,
+              static_cast<long long>(PeakBytes()));
+  return client->Leave();
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("One worker of sync_benchmark.py.");
+  AddFlag(app, "coordinator", flags.client.coordinator_address,
+          "HOST:PORT of shard 0's control port");
+  AddFlag(app, "host", flags.client.host, "address to listen at");
+  AddTransportFlag(app, flags.client.transport);
+  AddFlag(app, "bytes", flags.bytes, "bytes of the layer")
+      ->check(CLI::Range(int64_t{4}, int64_t{1} << 32));
+  AddFlag(app, "rows", flags.rows,
+          "a fully connected layer of so many examples; 0: a vector")
+      ->check(CLI::Range(int64_t{0}, int64_t{65536}));
+  AddFlag(app, "warmup", flags.warmup, "rounds before those that are timed")
+      ->check(CLI::Range(1, 4000));
+  AddFlag(app, "repeats", flags.repeats, "rounds timed")
+      ->check(CLI::Range(1, 100000));
+  if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
+  SetLogLevel(LogLevel::kWarning);
+  const absl::Status status = Work(flags);
+  if (!status.ok()) NEREUS_LOG(Error) << status.message();
+  return status.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace nereus
+
+int main(int argc, char** argv) { return nereus::Main(argc, argv); }

@@ -1,0 +1,63 @@
+// One process of an all-reduce by Open MPI, for ../sync_benchmark.py, which
+// starts it by mpirun.
+//
+//   openmpi_sync BYTES WARM_UP REPEATS
+//
+// Prints what the others do: see gloo_sync.cc.
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+static double CpuSeconds(void) {
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+static long long PeakBytes(void) {
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024LL;
+}
+
+int main(int argc, char** argv) {
+  int rank, processes;
+  MPI_Init(&argc, &argv);
+  if (argc != 4) {
+    fprintf(stderr, "usage: see the top of openmpi_sync.c\n");
+    return 2;
+  }
+  const int elements = (int)(strtoull(argv[1], NULL, 10) / sizeof(float));
+  const int warm_up = atoi(argv[2]);
+  const int repeats = atoi(argv[3]);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &processes);
+  float* values = malloc((size_t)elements * sizeof(float));
+  for (int i = 0; i < elements; ++i) values[i] = (float)(rank + 1);
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double cpu = CpuSeconds();
+  for (int round = 0; round < warm_up + repeats; ++round) {
+    const double start = MPI_Wtime();
+    MPI_Allreduce(MPI_IN_PLACE, values, elements, MPI_FLOAT, MPI_SUM,
+                  MPI_COMM_WORLD);
+    const double seconds = MPI_Wtime() - start;
+    if (round == 0) {
+      const float sum = (float)(processes * (processes + 1) / 2);
+      for (int i = 0; i < elements; ++i) {
+        if (values[i] != sum) {
+          fprintf(stderr, "the sum is wrong\n");
+          MPI_Abort(MPI_COMM_WORLD, 1);
+        }
+        // Sums of sums would not be numbers for long.
+        values[i] = 0.0f;
+      }
+    }
+    if (rank == 0 && round >= warm_up) printf("time %.9f\n", seconds);
+  }
+  printf("process %.6f %lld\n", CpuSeconds() - cpu, PeakBytes());
+  MPI_Finalize();
+  return 0;
+}

@@ -1,0 +1,402 @@
+#!/usr/bin/env python3
+"""One synchronisation through Nereus, and the same all-reduce by others.
+
+  bazel build //server:nereus-server //tests/benchmarks:nereus_sync
+  apt-get install libgloo-dev openmpi-bin libopenmpi-dev python3-torch iperf3
+  tests/benchmarks/sync_benchmark.py --processes=2,4 --bytes=64M
+  sudo tests/benchmarks/sync_benchmark.py --rate=1gbit --processes=2,4 --json
+
+Every process sums up (Nereus: averages) one float32 array with all others, again
+and again without a pause: seconds are of one round on rank 0, median, least and
+most. Bandwidths are as nccl-tests has them: algorithm, bytes / seconds; bus,
+that times 2 (P - 1) / P. CPU seconds are of all processes, Nereus' servers with
+them from their start on, per GB of the array; so is peak memory.
+
+All processes are on this machine, over loopback; with --rate each is in a
+network namespace of its own, with such a link (hosts.py), and the share is that
+of what a ring or P servers must send, over what iperf3 gets on that link.
+
+What of the others is not installed is left out, which is said. Everything runs
+in turn, --runs times over; the figures are of all runs.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from hosts import Hosts
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(HERE))
+LIMIT = 600  # Seconds for one run.
+WARM_UP = 3
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+DEFAULT_BYTES = "4K,64K,1M,16M,64M,256M"
+ROWS = 32  # Of each worker's factors.
+
+
+def program(path):
+    """A built program: beside this file's project (a test's files) or in
+    bazel-bin; None if it is not built."""
+    for folder in (TOP, os.path.join(TOP, "bazel-bin")):
+        found = os.path.join(folder, path)
+        if os.path.isfile(found) and os.access(found, os.X_OK):
+            return found
+    return None
+
+
+def size(text):
+    return int(text[:-1]) * UNITS[text[-1]] if text[-1] in UNITS else int(text)
+
+
+class Place:
+    """Where processes run: on this machine, or each on a host of its own."""
+
+    interface = "lo"
+
+    def address(self, _):
+        return "127.0.0.1"
+
+    def command(self, _, arguments):
+        return arguments
+
+    def control_port(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return probe.getsockname()[1]
+
+
+class HostsPlace:
+    interface = "eth0"
+
+    def __init__(self, hosts):
+        self.address = hosts.address
+        self.command = hosts.command
+
+    def control_port(self):
+        return 7700
+
+
+class Run:
+    """The processes of one run. Those of `ranks` say how long it took."""
+
+    def __init__(self):
+        self.servers = []
+        self.ranks = []
+
+    def start(self, command, **environment):
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, **environment}, start_new_session=True)
+
+    def finish(self):
+        """(times, CPU seconds, peak bytes) of all processes."""
+        times, cpu, peak = [], 0.0, 0
+        deadline = time.monotonic() + LIMIT
+        for process in self.ranks:
+            out, err = process.communicate(timeout=deadline - time.monotonic())
+            if process.returncode != 0:
+                raise OSError(f"{process.args}: {err.strip()[-2000:]}")
+            for line in out.splitlines():
+                words = line.split()
+                if words[:1] == ["time"]:
+                    times.append(float(words[1]))
+                elif words[:1] == ["process"]:
+                    cpu += float(words[1])
+                    peak += int(words[2])
+        for process in self.servers:
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            cpu += usage.ru_utime + usage.ru_stime
+            peak += usage.ru_maxrss * 1024
+        return times, cpu, peak
+
+    def stop(self):
+        for process in self.servers + self.ranks:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            process.stdout.close()
+            process.stderr.close()
+
+
+class Nereus:
+    system = "nereus"
+
+    def __init__(self, transport, scheme):
+        self.transport, self.algorithm = transport, scheme
+
+    def missing(self):
+        for path in ("server/nereus-server", "tests/benchmarks/nereus_sync"):
+            if not program(path):
+                return f"{path} is not built"
+        return None
+
+    def prepare(self, _):
+        pass
+
+    def start(self, run, place, processes, count, repeats, _):
+        port = place.control_port()
+        servers = processes if self.algorithm == "server" else 1
+        coordinator = f"--coordinator={place.address(0)}:{port}"
+        common = [f"--transport={self.transport}"]
+        for shard in range(servers):
+            where = ([f"--control-port={port}"] if shard == 0 else
+                     [coordinator])
+            run.servers.append(run.start(place.command(shard, [
+                program("server/nereus-server"), *common, *where,
+                "--log-level=warning",
+                f"--host={place.address(shard)}", f"--shard={shard}",
+                f"--servers={servers}", f"--workers={processes}",
+                f"--scheme={self.algorithm}", "--optimizer=worker"])))
+        rows = ROWS if self.algorithm == "factor" else 0
+        for rank in range(processes):
+            run.ranks.append(run.start(place.command(rank, [
+                program("tests/benchmarks/nereus_sync"), *common, coordinator,
+                f"--host={place.address(rank)}", f"--bytes={count}",
+                f"--rows={rows}", f"--warmup={WARM_UP}",
+                f"--repeats={repeats}"])))
+
+
+class Gloo:
+    system = "gloo"
+    transport = "tcp"
+
+    def __init__(self, algorithm):
+        self.algorithm = algorithm
+
+    def missing(self):
+        found = os.path.exists("/usr/include/gloo/allreduce.h")
+        return None if found else "no libgloo-dev"
+
+    def prepare(self, folder):
+        compile_once(["g++", "-std=c++17", "-O3"], "gloo_sync.cc",
+                     ["-lgloo", "-lpthread"], folder)
+
+    def start(self, run, place, processes, count, repeats, folder):
+        meet = tempfile.mkdtemp(dir=folder)
+        for rank in range(processes):
+            run.ranks.append(run.start(place.command(rank, [
+                os.path.join(folder, "gloo_sync"), str(rank), str(processes),
+                str(count), str(WARM_UP), str(repeats), self.algorithm,
+                place.address(rank), meet])))
+
+
+class OpenMpi:
+    system = "openmpi"
+    algorithm = "allreduce"
+
+    def __init__(self, transport):
+        self.transport = transport
+
+    def missing(self):
+        found = shutil.which("mpicc") and shutil.which("mpirun")
+        return None if found else "no openmpi-bin, libopenmpi-dev"
+
+    def prepare(self, folder):
+        compile_once(["mpicc", "-O3"], "openmpi_sync.c", [], folder)
+
+    def start(self, run, place, processes, count, repeats, folder):
+        layer = {"tcp": "tcp,self", "shm": "vader,self"}[self.transport]
+        run.ranks.append(run.start([
+            "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to",
+            "none", "-np", str(processes), "--mca", "pml", "ob1", "--mca",
+            "btl", layer, "--mca", "btl_tcp_if_include", place.interface,
+            os.path.join(folder, "openmpi_sync"), str(count), str(WARM_UP),
+            str(repeats)]))
+
+
+class Torch:
+    system = "torch"
+    transport = "gloo"
+    algorithm = "all_reduce"
+
+    def missing(self):
+        done = subprocess.run(["/usr/bin/python3", "-c", "import torch"],
+                              capture_output=True, check=False)
+        return None if done.returncode == 0 else "no python3-torch"
+
+    def prepare(self, _):
+        pass
+
+    def start(self, run, place, processes, count, repeats, folder):
+        meet = tempfile.mkdtemp(dir=folder)
+        for rank in range(processes):
+            run.ranks.append(run.start(place.command(rank, [
+                "/usr/bin/python3", os.path.join(HERE, "peers/torch_sync.py"),
+                str(rank), str(processes), str(count), str(WARM_UP),
+                str(repeats), meet]), GLOO_SOCKET_IFNAME=place.interface))
+
+
+def compile_once(compiler, source, libraries, folder):
+    output = os.path.join(folder, os.path.splitext(source)[0])
+    if not os.path.exists(output):
+        subprocess.run([*compiler, os.path.join(HERE, "peers", source), "-o",
+                        output, *libraries], check=True)
+
+
+CONTENDERS = {
+    "nereus-ring": Nereus("socket", "ring"),
+    "nereus-server": Nereus("socket", "server"),
+    "nereus-factor": Nereus("socket", "factor"),
+    "nereus-ring-grpc": Nereus("grpc", "ring"),
+    "nereus-server-grpc": Nereus("grpc", "server"),
+    "gloo-ring-chunked": Gloo("ring-chunked"),
+    "gloo-halving-doubling": Gloo("halving-doubling"),
+    "gloo-allreduce": Gloo("allreduce"),
+    "openmpi-tcp": OpenMpi("tcp"),
+    "openmpi-shm": OpenMpi("shm"),
+    "torch": Torch(),
+}
+
+
+def measure(contender, place, processes, count, repeats, folder):
+    run = Run()
+    try:
+        contender.start(run, place, processes, count, repeats, folder)
+        times, cpu, peak = run.finish()
+    finally:
+        run.stop()
+    if len(times) != repeats:
+        raise OSError(f"{len(times)} times of {repeats}")
+    return times, cpu / ((WARM_UP + repeats) * count / 1e9), peak
+
+
+def summary(contender, processes, count, results, link):
+    times = sorted(t for result in results for t in result[0])
+    median = statistics.median(times)
+    around = 2 * (processes - 1) / processes
+    row = {"system": contender.system, "transport": contender.transport,
+           "algorithm": contender.algorithm, "processes": processes,
+           "bytes": count, "seconds_median": median, "seconds_min": times[0],
+           "seconds_max": times[-1], "rounds": len(times),
+           "algorithm_bytes_per_second": count / median,
+           "bus_bytes_per_second": count / median * around,
+           "cpu_seconds_per_gb": statistics.median(r[1] for r in results),
+           "peak_bytes": int(statistics.median(r[2] for r in results))}
+    if link:
+        row["link_bytes_per_second"] = link
+        if contender.algorithm != "factor":
+            row["link_share"] = row["bus_bytes_per_second"] / link
+    return row
+
+
+def show(row):
+    share = (f", {row['link_share']:6.1%} of the link"
+             if "link_share" in row else "")
+    name = f"{row['system']} {row['transport']} {row['algorithm']}"
+    print(f"{row['processes']} x {row['bytes']:>9} B  {name:26} "
+          f"{row['seconds_median'] * 1e3:10.3f} ms "
+          f"({row['seconds_min'] * 1e3:.3f} to {row['seconds_max'] * 1e3:.3f})"
+          f"  bus {row['bus_bytes_per_second'] / 1e9:6.2f} GB/s"
+          f"  CPU {row['cpu_seconds_per_gb']:5.2f} s/GB"
+          f"  peak {row['peak_bytes'] / 1e6:6.0f} MB{share}", flush=True)
+
+
+def link_rate(hosts):
+    """Bytes of payload a second from host 0 to host 1, by iperf3."""
+    server = subprocess.Popen(hosts.command(1, ["iperf3", "-s", "-1"]),
+                              stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(0.5)
+        done = subprocess.run(
+            hosts.command(0, ["iperf3", "-c", hosts.address(1), "-t", "5", "-O",
+                              "1", "-J"]),
+            capture_output=True, text=True, check=True)
+    finally:
+        server.kill()
+        server.wait()
+    end = json.loads(done.stdout)["end"]
+    return end["sum_received"]["bits_per_second"] / 8
+
+
+def repeats_of(count, given):
+    if given:
+        return given
+    return 500 if count <= 1 << 16 else 100 if count <= 1 << 20 else 20
+
+
+def compare(arguments, contenders, processes, place, link, folder):
+    for count in map(size, arguments.bytes.split(",")):
+        repeats = repeats_of(count, arguments.repeats)
+        results = {name: [] for name in contenders}
+        for _ in range(arguments.runs):
+            for name, contender in contenders.items():
+                results[name].append(measure(contender, place, processes, count,
+                                             repeats, folder))
+        for name, contender in contenders.items():
+            row = summary(contender, processes, count, results[name], link)
+            if arguments.json:
+                print(json.dumps(row), flush=True)
+            else:
+                show(row)
+
+
+def chosen(arguments):
+    names = (arguments.systems.split(",") if arguments.systems else
+             [n for n in CONTENDERS if not n.endswith("-grpc")])
+    contenders = {}
+    for name in names:
+        if name not in CONTENDERS:
+            sys.exit(f"no system {name}; there are: {', '.join(CONTENDERS)}")
+        contender = CONTENDERS[name]
+        missing = contender.missing()
+        if arguments.rate and contender.system == "openmpi":
+            missing = "mpirun starts its processes on one host"
+        if missing and contender.system == "nereus":
+            sys.exit(f"{name}: {missing}: see --help")
+        if missing:
+            print(f"{name} is left out: {missing}", file=sys.stderr)
+        else:
+            contenders[name] = contender
+    return contenders
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", default="2,4,8")
+    parser.add_argument("--bytes", default=DEFAULT_BYTES,
+                        help=f"default: {DEFAULT_BYTES}")
+    parser.add_argument("--systems", help=f"of {', '.join(CONTENDERS)}; "
+                        "default: all but those over gRPC")
+    parser.add_argument("--repeats", type=int, default=0,
+                        help="rounds that are timed; default: 20, of small "
+                        "arrays more")
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--rate", help="of hosts' links, as tc has it: 1gbit")
+    parser.add_argument("--json", action="store_true",
+                        help="one object a line")
+    arguments = parser.parse_args()
+    contenders = chosen(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with tempfile.TemporaryDirectory() as folder:
+        for contender in contenders.values():
+            contender.prepare(folder)
+        for processes in map(int, arguments.processes.split(",")):
+            if not arguments.rate:
+                compare(arguments, contenders, processes, Place(), None, folder)
+                continue
+            with Hosts(processes, arguments.rate) as hosts:
+                compare(arguments, contenders, processes, HostsPlace(hosts),
+                        link_rate(hosts), folder)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (OSError, subprocess.SubprocessError) as error:
+        sys.exit(f"sync_benchmark: {error}")
