@@ -95,7 +95,11 @@ struct Avx2 {
 };
 #undef NEREUS_AVX2
 
+#if defined(__clang__)  // It makes them as wide as it may.
+#define NEREUS_AVX512 __attribute__((target("avx512f")))
+#else
 #define NEREUS_AVX512 __attribute__((target("avx512f,prefer-vector-width=512")))
+#endif
 struct Avx512 {
   NEREUS_AVX512 static void AddScaled(const uint8_t* addend, int64_t count,
                                       float factor, uint8_t* sum) {
@@ -154,9 +158,10 @@ int64_t FindNotFinite(const void* values, size_t count) {
   for (size_t start = 0; start < count; start += kBlock) {
     const size_t length = std::min(kBlock, count - start);
     if (loops.all_finite(bytes + 4 * start, length)) continue;
-    size_t i = start;
-    while (loops.all_finite(bytes + 4 * i, 1)) ++i;
-    return static_cast<int64_t>(i);
+    // None may be found any more, where others write to the memory.
+    for (size_t i = start; i < start + length; ++i) {
+      if (!loops.all_finite(bytes + 4 * i, 1)) return static_cast<int64_t>(i);
+    }
   }
   return -1;
 }

@@ -1,11 +1,14 @@
 #include "common/compute/vectors.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 namespace nereus {
@@ -52,6 +55,34 @@ TEST(VectorsTest, ValuesMayStartAtAnyByte) {
   EXPECT_EQ(FindNotFinite(bytes.data() + 1, 5000), -1);
   std::memcpy(bytes.data() + 1 + 4 * 4321, &kInfinity, sizeof(kInfinity));
   EXPECT_EQ(FindNotFinite(bytes.data() + 1, 5000), 4321);
+}
+
+// Memory of another process: it may change its mind in between.
+TEST(VectorsTest, NothingBeyondTheValuesIsReadWhateverTheyBecome) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "it is a race, and not ours to end";
+#endif
+  constexpr size_t kBytes = 4 * 4096;
+  auto* const memory =
+      static_cast<uint8_t*>(mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  ASSERT_EQ(mprotect(memory + kBytes, kBytes, PROT_NONE), 0);
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    auto* const last = reinterpret_cast<volatile float*>(memory + kBytes - 4);
+    while (!over) {
+      *last = kInfinity;
+      *last = 0.0f;
+    }
+  });
+  for (int i = 0; i < 20'000; ++i) {
+    const int64_t found = FindNotFinite(memory, 4096);
+    EXPECT_TRUE(found == -1 || found == 4095) << found;
+  }
+  over = true;
+  other.join();
+  munmap(memory, 2 * kBytes);
 }
 
 TEST(VectorsTest, EveryWidthFindsWhatIsNotFinite) {
