@@ -356,7 +356,8 @@ void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
         out);
     return;
   }
-  if (job_->checks_contributions() && frame.header.round != kInitialRound) {
+  if (job_->checks_contributions() && frame.header.round != kInitialRound &&
+      slot.chunk.layer != job_->block_layer) {
     out.Add(CheckValues{frame.payload, slot.chunk.layer, frame.header.round,
                         from.rank, slot.chunk.offset + frame.header.offset});
   }
