@@ -119,8 +119,8 @@ absl::Status ServerImpl::Listen() {
     return absl::OkStatus();
   }
   NEREUS_ASSIGN_OR_RETURN(
-      transport_,
-      StartTransport(options_.transport, options_.host, options_.data_port));
+      transport_, StartTransport(options_.transport, options_.shared_memory,
+                                 options_.host, options_.data_port));
   Join();
   return absl::OkStatus();
 }

@@ -31,6 +31,7 @@ struct ServerOptions {
   int control_port = 0;
   int data_port = 0;
   TransportType transport = TransportType::kSocket;
+  bool shared_memory = true;  // With sockets, between processes of one host.
 
   // A folder that all servers share; empty: there are no checkpoints.
   std::string checkpoint_dir;

@@ -54,7 +54,7 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
           "port for control calls, health checks and nereusctl; 0: a free one");
   AddFlag(app, "data-port", options.data_port,
           "port for gradients; 0: a free one");
-  AddTransportFlag(app, options.transport);
+  AddTransportFlags(app, options.transport, options.shared_memory);
 }
 
 void AddDiskFlags(CLI::App& app, ServerOptions& options, JobFlags& job) {

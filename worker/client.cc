@@ -212,8 +212,8 @@ absl::Status ClientImpl::Listen() {
   NEREUS_ASSIGN_OR_RETURN(
       control_, ControlServer::Start(options_.host, options_.control_port, {}));
   NEREUS_ASSIGN_OR_RETURN(
-      transport_,
-      StartTransport(options_.transport, options_.host, options_.data_port));
+      transport_, StartTransport(options_.transport, options_.shared_memory,
+                                 options_.host, options_.data_port));
   NEREUS_LOG(Info) << "listening control="
                    << JoinHostPort(options_.host, control_->port()) << " data="
                    << JoinHostPort(options_.host, transport_->port());

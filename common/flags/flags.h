@@ -73,7 +73,9 @@ void AddOverlapFlag(CLI::App& app, Overlap& overlap);
 void AddQuorumFlags(CLI::App& app, JobOptions& options);
 // --sparsity, --block, --dense-steps.
 void AddSparsityFlags(CLI::App& app, JobOptions& options);
-void AddTransportFlag(CLI::App& app, TransportType& transport);
+// --transport, --shared-memory.
+void AddTransportFlags(CLI::App& app, TransportType& transport,
+                       bool& shared_memory);
 void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune);
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 

@@ -3,12 +3,23 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "common/protocol/peer.h"
 
 namespace nereus {
+
+// Memory for two processes on one host: where the one that has made it has it
+// open, and what it begins with.
+struct SharedMemoryOffer {
+  int32_t process = 0;
+  int32_t descriptor = 0;
+  uint64_t token = 0;
+
+  bool operator==(const SharedMemoryOffer&) const = default;
+};
 
 // The first frame on every data connection, both ways.
 struct Hello {
@@ -20,6 +31,9 @@ struct Hello {
   PeerId self;               // Who sends this.
   uint64_t incarnation = 0;  // Of the sender; unlike any other's with this id.
   PeerId intended;           // Whom it believes it is talking to.
+  // Of the side that connects: what frames may go through instead. Of the
+  // other one: the same, if they will.
+  std::optional<SharedMemoryOffer> shared_memory;
 };
 
 // The members of an epoch, and their incarnations.

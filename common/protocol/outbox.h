@@ -167,10 +167,10 @@ struct EndMembership {
 
 using Action =
     std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues, CheckValues,
-                 ScaleValues, RoundValues, AddNorm, HoldGradient, ChooseTravellers,
-                 UpdateParameters, MultiplyFactors, LayerDone, ProbeAnswered,
-                 SaveCheckpoint, LoadCheckpoint, SendMessage, FollowEpoch,
-                 EndMembership>;
+                 ScaleValues, RoundValues, AddNorm, HoldGradient,
+                 ChooseTravellers, UpdateParameters, MultiplyFactors, LayerDone,
+                 ProbeAnswered, SaveCheckpoint, LoadCheckpoint, SendMessage,
+                 FollowEpoch, EndMembership>;
 
 // The actions of one event, in the order in which they must be carried out.
 // Reused from event to event, so that it does not allocate in the long run.

@@ -53,7 +53,7 @@ struct SimulatedCluster::Process {
   std::vector<Buffer> parameters;  // By layer.
   std::vector<Buffer> states;      // The optimizer's, if it runs here.
   std::vector<Buffer> gradients;
-  std::vector<Buffer> means;  // Of the last round, where they are.
+  std::vector<Buffer> means;             // Of the last round, where they are.
   std::vector<Buffer> output_gradients;  // Fully connected layers.
   std::vector<Buffer> inputs;
   int64_t step = kInitialRound;  // The one under way, or the next.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/base/crc32c.h"
+#include "common/base/status_macros.h"
 #include "common/transport/socket.h"
 
 namespace nereus {
@@ -50,18 +51,38 @@ void FrameWriter::Fail() {
   queue_.TakeAll();
 }
 
+bool FrameWriter::PopInto(Frame& frame) {
+  if (!queue_.empty()) {
+    frame = queue_.Pop();
+    return true;
+  }
+  if (!std::exchange(has_last_, false)) return false;
+  frame = std::exchange(last_, Frame());
+  return true;
+}
+
+absl::StatusOr<bool> FrameWriter::Write(FrameRingWriter& ring) {
+  int64_t turn = 0;
+  while (turn < kTurnBytes) {
+    if (filled_ == 0) {
+      if (!PopInto(slots_[0].frame)) return true;
+      filled_ = 1;
+    }
+    const Slot& slot = slots_[first_];
+    NEREUS_ASSIGN_OR_RETURN(const bool pushed,
+                            ring.Push(slot.frame.header, slot.frame.payload));
+    if (!pushed) return false;
+    turn += slot.bytes();
+    Take(slot.bytes());
+  }
+  return false;
+}
+
 void FrameWriter::Fill() {
   int64_t bytes = 0;
   while (filled_ < kFramesMax && bytes < kBytesMax) {
     Slot& slot = slots_[filled_];
-    if (!queue_.empty()) {
-      slot.frame = queue_.Pop();
-    } else if (has_last_) {
-      slot.frame = std::exchange(last_, Frame());
-      has_last_ = false;
-    } else {
-      return;
-    }
+    if (!PopInto(slot.frame)) return;
     FrameHeader& header = slot.frame.header;
     const Buffer& payload = slot.frame.payload;
     if (header.payload_crc == 0) {

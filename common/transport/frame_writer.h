@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/send_queue.h"
+#include "common/transport/frame_ring.h"
 #include "common/transport/handshake.h"
 
 namespace nereus {
@@ -46,6 +47,9 @@ class FrameWriter {
   // Writes until all is written (true), the kernel takes no more, or the turn
   // is over (false). Errors: kUnavailable, the connection is lost.
   absl::StatusOr<bool> Write(int fd);
+  // The same into memory. Errors: kInvalidArgument, what the other side has
+  // written there. REQUIRES: nothing is under way into a socket.
+  absl::StatusOr<bool> Write(FrameRingWriter& ring);
 
   // Drops what is not under way, so that only the rest of a frame that has
   // begun, and the last one, are still written.
@@ -67,6 +71,7 @@ class FrameWriter {
     int64_t bytes() const { return kFrameHeaderBytes + frame.payload.bytes(); }
   };
 
+  bool PopInto(Frame& frame);
   void Fill();
   void Take(int64_t bytes);
 

@@ -98,6 +98,12 @@ Frame HelloFrame(const Hello& hello) {
   *message.mutable_self() = ToProto(hello.self);
   message.set_incarnation(hello.incarnation);
   *message.mutable_intended() = ToProto(hello.intended);
+  if (hello.shared_memory.has_value()) {
+    v1::SharedMemory& shared = *message.mutable_shared_memory();
+    shared.set_process(hello.shared_memory->process);
+    shared.set_file(hello.shared_memory->descriptor);
+    shared.set_token(hello.shared_memory->token);
+  }
   Frame frame =
       TextFrame(FrameKind::kHello, hello.self, message.SerializeAsString());
   frame.header.job = hello.job;
@@ -133,6 +139,14 @@ absl::StatusOr<Hello> ReadHello(const Frame& frame) {
   NEREUS_ASSIGN_OR_RETURN(hello.self, ReadPeer("self", message.self()));
   NEREUS_ASSIGN_OR_RETURN(hello.intended,
                           ReadPeer("intended", message.intended()));
+  if (!message.has_shared_memory()) return hello;
+  const v1::SharedMemory& shared = message.shared_memory();
+  if (shared.process() < 1 || shared.file() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("hello: shared memory of process ", shared.process(),
+                     ", file ", shared.file()));
+  }
+  hello.shared_memory = {shared.process(), shared.file(), shared.token()};
   return hello;
 }
 

@@ -195,6 +195,23 @@ absl::Status ConnectResult(const Descriptor& socket) {
                     : absl::UnavailableError(ErrnoText(error));
 }
 
+bool IsOnSameHost(const Descriptor& socket) {
+  SocketAddress own;
+  SocketAddress other;
+  own.length = other.length = sizeof(sockaddr_storage);
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own.storage),
+                  &own.length) != 0 ||
+      getpeername(socket.get(), reinterpret_cast<sockaddr*>(&other.storage),
+                  &other.length) != 0) {
+    return false;
+  }
+  const auto host = [](const SocketAddress& address) {
+    std::string text = address.ToString();
+    return text.substr(0, text.rfind(':'));
+  };
+  return host(own) == host(other);
+}
+
 void AbortOnClose(const Descriptor& socket) {
   const linger now = {1, 0};
   (void)setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));

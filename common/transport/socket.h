@@ -76,6 +76,9 @@ Accepted Accept(const Descriptor& listener);
 absl::StatusOr<Descriptor> BeginConnect(const SocketAddress& address);
 absl::Status ConnectResult(const Descriptor& socket);
 
+// Whether the other end has this end's address: then it is on this host.
+bool IsOnSameHost(const Descriptor& socket);
+
 // Closing it drops what the kernel has not sent, and the peer hears that it was
 // reset.
 void AbortOnClose(const Descriptor& socket);

@@ -12,11 +12,31 @@
 #include "common/protocol/peer.h"
 #include "common/tensor/buffer.h"
 #include "common/transport/frame_reader.h"
+#include "common/transport/frame_ring.h"
 #include "common/transport/frame_writer.h"
+#include "common/transport/shared_memory.h"
 #include "common/transport/socket.h"
 #include "common/transport/transport.h"
 
 namespace nereus {
+
+// What two processes on one host exchange frames through; their socket says
+// that there is something to see, and when the other one has gone.
+struct SharedFrames {
+  static constexpr size_t kBytes = 2 * FrameRing::kBytes;
+
+  SharedFrames(SharedMemory new_memory, bool is_creator)
+      : memory(std::move(new_memory)),
+        writer(memory.data() + (is_creator ? 0 : FrameRing::kBytes)),
+        reader(memory.data() + (is_creator ? FrameRing::kBytes : 0)) {}
+
+  SharedMemory memory;
+  FrameRingWriter writer;
+  FrameRingReader reader;
+  bool blocked = false;  // Frames wait for room.
+  // The socket has come to its end, or is lost: why.
+  std::optional<absl::Status> ended;
+};
 
 // One TCP connection of a SocketTransport, and what is under way on it. A
 // struct: the transport, which has all of them, is who acts.
@@ -57,6 +77,8 @@ struct SocketConnection {
 
   FrameReader reader;
   FrameWriter writer;
+  std::unique_ptr<SharedFrames> offered;  // kGreeting: nobody has taken it.
+  std::unique_ptr<SharedFrames> shared;   // From kOpen on, or never.
   uint32_t watched = 0;       // What epoll is asked for; 0: nothing.
   bool preamble_read = true;  // Strangers send one.
   bool counted = false;       // Among the transport's strangers.

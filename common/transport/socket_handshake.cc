@@ -129,7 +129,18 @@ absl::Status SocketTransport::Admit(Connection& connection,
   if (link.connection != nullptr) Close(*link.connection);
   Hello ours = *identity_;
   ours.intended = theirs.self;
+  std::unique_ptr<SharedFrames> shared = TakeOffer(connection, theirs);
+  if (shared != nullptr) ours.shared_memory = theirs.shared_memory;
   connection.writer.Push(HelloFrame(ours));
+  if (shared != nullptr) {
+    // The last thing that goes through the socket, where nothing went before.
+    const auto all = connection.writer.Write(connection.socket.get());
+    if (!all.ok() || !*all) {
+      return absl::UnavailableError(
+          NotReadyReason("its answer did not fit into the socket"));
+    }
+    connection.shared = std::move(shared);
+  }
   Establish(connection, theirs.self);
   return absl::OkStatus();
 }
@@ -153,6 +164,7 @@ absl::Status SocketTransport::Complete(Connection& connection,
                      " was dialled, ", PeerName(theirs.self), " answers"));
   }
   NEREUS_RETURN_IF_ERROR(CheckHello(*identity_, theirs, roster_));
+  NEREUS_RETURN_IF_ERROR(TakeAnswerTo(connection, theirs));
   Establish(connection, *connection.peer);
   return absl::OkStatus();
 }
@@ -172,12 +184,15 @@ void SocketTransport::Establish(Connection& connection, PeerId peer) {
   link.state = Link::State::kUp;
   link.resolving = false;
   link.connection = connections_.at(&connection);
+  if (connection.shared != nullptr) shared_.push_back(link.connection);
   for (Frame& frame : std::exchange(link.waiting, {})) {
     connection.writer.Push(std::move(frame));
   }
   MarkDirty(connection);
   NEREUS_LOG(Debug) << "connected to " << PeerName(peer) << " ("
-                    << connection.address << ")";
+                    << connection.address
+                    << (connection.shared != nullptr ? ", by shared memory)"
+                                                     : ")");
   if (handler_ == nullptr) return;
   ++deliveries_;
   delivered_ = true;

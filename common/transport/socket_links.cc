@@ -193,6 +193,7 @@ void SocketTransport::OnDialled(Connection& connection) {
   }
   Hello hello = *identity_;
   hello.intended = *connection.peer;
+  Offer(connection, hello);
   connection.state = Connection::State::kGreeting;
   connection.writer.PushPreamble(
       EncodePreamble({hello.intended, seat->second}));

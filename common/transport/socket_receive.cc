@@ -34,6 +34,10 @@ void SocketTransport::Receive(Connection& connection) {
       }
       return;
     }
+    if (connection.shared != nullptr &&
+        connection.state == Connection::State::kOpen) {
+      return ReceiveShared(connection);
+    }
     if (connection.state == Connection::State::kEnding) {
       // It must be read, or the peer would not hear the end for the reset.
       const absl::StatusOr<Next> drained = FrameReader::Drain(fd);
@@ -69,7 +73,7 @@ bool SocketTransport::Announce(Connection& connection) {
   const FrameHeader& header = connection.reader.header();
   const bool small = header.kind == FrameKind::kRefusal ||
                      connection.state != Connection::State::kOpen;
-  if (!small) return AnnounceFrame(connection);
+  if (!small) return Land(connection, LandingOf(connection, header));
   if (header.payload_bytes > kSmallBytesMax) {
     Broken(connection, absl::InvalidArgumentError(absl::StrCat(
                            DescribeFrame(header), ": at most ", kSmallBytesMax,
@@ -81,16 +85,14 @@ bool SocketTransport::Announce(Connection& connection) {
   return Land(connection, Landing::Scratch());
 }
 
-bool SocketTransport::AnnounceFrame(Connection& connection) {
-  const FrameHeader& header = connection.reader.header();
-  if (handler_ == nullptr) return Land(connection, Landing::Discard());
+absl::StatusOr<Landing> SocketTransport::LandingOf(const Connection& connection,
+                                                   const FrameHeader& header) {
+  if (handler_ == nullptr) return Landing::Discard();
   if (header.kind == FrameKind::kHello) {
-    Refuse(connection,
-           absl::InvalidArgumentError(absl::StrCat(
-               DescribeFrame(header), ": a second hello on one connection")));
-    return false;
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(header), ": a second hello on one connection"));
   }
-  return Land(connection, handler_->OnHeader(*connection.peer, header));
+  return handler_->OnHeader(*connection.peer, header);
 }
 
 bool SocketTransport::Land(Connection& connection,
@@ -228,6 +230,10 @@ void SocketTransport::RetryWaiting() {
   for (const ConnectionPtr& connection : std::exchange(waiting_, {})) {
     if (connection->state != Connection::State::kOpen) continue;
     connection->waits = false;
+    if (connection->shared != nullptr) {
+      ReceiveShared(*connection);
+      continue;
+    }
     const bool goes_on = std::exchange(connection->complete, false)
                              ? Deliver(*connection)
                              : Announce(*connection);

@@ -159,6 +159,9 @@ void SocketTransport::Turn(absl::Duration timeout) {
   if (due_ != absl::InfiniteFuture()) {
     timeout = std::min(timeout, due_ - absl::Now());
   }
+  if (timeout > absl::ZeroDuration() && !MaySleep()) {
+    timeout = absl::ZeroDuration();
+  }
   std::array<epoll_event, kEventsMax> events;
   const int count = epoll_wait(epoll_.get(), events.data(), kEventsMax,
                                Milliseconds(timeout));
@@ -186,6 +189,7 @@ void SocketTransport::Turn(absl::Duration timeout) {
       if ((events[i].events & EPOLLOUT) != 0) MarkDirty(*connection);
     }
   }
+  RunShared();
   // After what has come in: it may have been in time.
   RunTimers();
   TakeInbox();
@@ -217,6 +221,7 @@ void SocketTransport::Flush(Connection& connection) {
       connection.state == Connection::State::kDialling) {
     return;
   }
+  if (connection.shared != nullptr) return FlushShared(connection);
   const absl::StatusOr<bool> all =
       connection.writer.Write(connection.socket.get());
   if (!all.ok()) {

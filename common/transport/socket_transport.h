@@ -38,6 +38,10 @@ struct SocketTransportOptions {
   // How many strangers may be doing so at a time; more are hung up on.
   int handshakes_max = 256;
 
+  // Peers on the same host exchange frames through memory that both have, if
+  // both are willing.
+  bool shared_memory = true;
+
   // A peer that is told that its connection ends has this long to read it.
   absl::Duration closing_timeout = absl::Seconds(5);
 
@@ -149,7 +153,8 @@ class SocketTransport final : public Transport {
   // What comes in. socket_receive.cc; false: not now, or never.
   void Receive(Connection& connection);
   bool Announce(Connection& connection);
-  bool AnnounceFrame(Connection& connection);
+  absl::StatusOr<Landing> LandingOf(const Connection& connection,
+                                    const FrameHeader& header);
   bool Land(Connection& connection, absl::StatusOr<Landing> landing);
   bool Take(Connection& connection);
   bool TakeSmall(Connection& connection);
@@ -158,6 +163,18 @@ class SocketTransport final : public Transport {
   void Broken(Connection& connection, const absl::Status& reason);
   void Lost(Connection& connection, const absl::Status& reason);
   void Detach(Connection& connection, const absl::Status& reason);
+  // Through memory. socket_shared.cc
+  void Offer(Connection& connection, Hello& hello);
+  absl::Status TakeAnswerTo(Connection& connection, const Hello& theirs);
+  std::unique_ptr<SharedFrames> TakeOffer(const Connection& connection,
+                                          const Hello& theirs) const;
+  void ReceiveShared(Connection& connection);
+  bool TakeShared(Connection& connection, Frame frame);
+  void FlushShared(Connection& connection);
+  // Whether there is nothing to do; else nobody would wake this side.
+  bool MaySleep();
+  void RunShared();
+
   Buffer TakeScratch();
   void GiveScratchBack(Connection& connection);
 
@@ -178,6 +195,7 @@ class SocketTransport final : public Transport {
   std::vector<ConnectionPtr> dirty_;    // With frames to write.
   std::vector<ConnectionPtr> again_;    // With more to read than a turn has.
   std::vector<ConnectionPtr> waiting_;  // With a frame that waits.
+  std::vector<ConnectionPtr> shared_;   // By memory; maybe some that are gone.
   std::vector<Buffer> scratches_;       // Not in use.
   int strangers_ = 0;
   // Nobody is accepted before this: there are no descriptors left.

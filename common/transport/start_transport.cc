@@ -6,7 +6,7 @@
 namespace nereus {
 
 absl::StatusOr<std::unique_ptr<Transport>> StartTransport(
-    TransportType type, const std::string& host, int port) {
+    TransportType type, bool shared_memory, const std::string& host, int port) {
   if (type == TransportType::kGrpc) {
     GrpcTransportOptions options;
     options.host = host;
@@ -16,6 +16,7 @@ absl::StatusOr<std::unique_ptr<Transport>> StartTransport(
   SocketTransportOptions options;
   options.host = host;
   options.port = port;
+  options.shared_memory = shared_memory;
   return SocketTransport::Start(options);
 }
 

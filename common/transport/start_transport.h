@@ -10,9 +10,10 @@
 
 namespace nereus {
 
-// Starts one that listens at `host`:`port`. Errors: as SocketTransport::Start.
+// Starts one that listens at `host`:`port`. `shared_memory`: of kSocket, see
+// SocketTransportOptions. Errors: as SocketTransport::Start.
 absl::StatusOr<std::unique_ptr<Transport>> StartTransport(
-    TransportType type, const std::string& host, int port);
+    TransportType type, bool shared_memory, const std::string& host, int port);
 
 }  // namespace nereus
 

@@ -104,7 +104,7 @@ CLI::App* LocalCommand::Register(CLI::App& app) {
   AddTrainingFlags(*local, options_);
   job_.options = options_.job;
   AddJobFlags(*local, job_);
-  AddTransportFlag(*local, options_.transport);
+  AddTransportFlags(*local, options_.transport, options_.shared_memory);
   AddFaultFlags(*local, options_, job_);
   AddCommonFlags(*local, "nereusctl", options_.log_level);
   AddFlag(*local, "json", json_file_, "file to write the report to");

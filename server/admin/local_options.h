@@ -32,6 +32,7 @@ struct LocalOptions {
   int threads = 1;    // Per worker. The workers share this machine's cores.
 
   TransportType transport = TransportType::kSocket;
+  bool shared_memory = true;
   PlanRules rules;
   JobOptions job = {.optimizer = kReferenceOptimizer};
 

@@ -296,6 +296,7 @@ OrderedJson SettingsJson(const LocalOptions& options) {
       {"limit", options.limit},
       {"threads", options.threads},
       {"transport", std::string(TransportTypeName(options.transport))},
+      {"shared_memory", options.shared_memory},
       {"scheme", options.rules.scheme_name()},
       {"cost", std::string(CostKindName(options.rules.cost))},
       {"wire", options.rules.wire_name()},

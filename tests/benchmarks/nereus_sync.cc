@@ -3,11 +3,12 @@
 //
 //   nereus_sync --coordinator=HOST:PORT --bytes=67108864 --repeats=20
 //
-// A round is from Push to the return of Wait. Rounds follow each other without
-// a pause, so that all workers push at about the same time. The first mean is
-// checked. Prints what sync_benchmark.py reads: of each timed round on rank 0
-// "time SECONDS", at the end "process CPU_SECONDS PEAK_BYTES", where the CPU's
-// seconds are of all rounds, those of the warm-up too.
+// A round is from BeginStep to the return of Wait, when the mean may be read
+// (Client::Mean; with --in-place, where the gradient was). Rounds follow each
+// other without a pause. The first mean is checked. Prints what
+// sync_benchmark.py reads: of each timed round on rank 0 "time SECONDS", at the
+// end "process CPU_SECONDS PEAK_BYTES", where the CPU's seconds are of all
+// rounds, those of the warm-up too.
 
 #include <sys/resource.h>
 
@@ -33,6 +34,7 @@ struct Flags {
   int64_t rows = 0;
   int warmup = 3;
   int repeats = 20;
+  bool in_place = false;
 };
 
 double CpuSeconds() {
@@ -98,7 +100,7 @@ absl::Status Work(const Flags& flags) {
   const LayerSpec spec = SpecOf(flags);
   Values values(spec);
   ClientOptions options = flags.client;
-  options.means_in_place = false;
+  options.means_in_place = flags.in_place;
   NEREUS_ASSIGN_OR_RETURN(
       auto client,
       Client::Connect(options, {{spec, absl::MakeSpan(values.parameters)}}));
@@ -108,9 +110,9 @@ absl::Status Work(const Flags& flags) {
   values.input.assign(flags.rows * spec.n, 1.0f);
   double cpu = 0.0;
   for (int64_t round = 0; round < flags.warmup + flags.repeats; ++round) {
-    NEREUS_ASSIGN_OR_RETURN(const StepInfo step, client->BeginStep());
     if (round == 0) cpu = CpuSeconds();
     const absl::Time start = absl::Now();
+    NEREUS_ASSIGN_OR_RETURN(const StepInfo step, client->BeginStep());
     NEREUS_RETURN_IF_ERROR(Push(*client, step.step, values));
     NEREUS_RETURN_IF_ERROR(client->Wait(0, step.step));
     const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
@@ -132,7 +134,7 @@ int Main(int argc, char** argv) {
   AddFlag(app, "coordinator", flags.client.coordinator_address,
           "HOST:PORT of shard 0's control port");
   AddFlag(app, "host", flags.client.host, "address to listen at");
-  AddTransportFlag(app, flags.client.transport);
+  AddTransportFlags(app, flags.client.transport, flags.client.shared_memory);
   AddFlag(app, "bytes", flags.bytes, "bytes of the layer")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 32));
   AddFlag(app, "rows", flags.rows,
@@ -142,6 +144,8 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 4000));
   AddFlag(app, "repeats", flags.repeats, "rounds timed")
       ->check(CLI::Range(1, 100000));
+  AddSwitch(app, "in-place", flags.in_place,
+            "the mean replaces the gradient that was pushed");
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
   SetLogLevel(LogLevel::kWarning);
   const absl::Status status = Work(flags);

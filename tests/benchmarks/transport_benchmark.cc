@@ -33,6 +33,7 @@ struct BenchmarkOptions {
   int frames = 2048;  // 512 MiB a round and direction.
   int rounds = 9;
   TransportType transport = TransportType::kSocket;
+  bool shared_memory = true;
 };
 
 constexpr int64_t kBuffers = 64;  // 16 MiB: more than fits a cache.
@@ -129,7 +130,8 @@ class Node final : public FrameHandler {
 
 std::unique_ptr<Node> Start(PeerId self, PeerId peer,
                             const BenchmarkOptions& options) {
-  auto transport = StartTransport(options.transport, "127.0.0.1", 0);
+  auto transport =
+      StartTransport(options.transport, options.shared_memory, "127.0.0.1", 0);
   NEREUS_CHECK(transport.ok()) << transport.status();
   return std::make_unique<Node>(*std::move(transport), self, peer,
                                 options.frames);
@@ -215,7 +217,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 1 << 20));
   AddFlag(app, "rounds", options.rounds, "rounds timed, after one that is not")
       ->check(CLI::Range(1, 4000));
-  AddTransportFlag(app, options.transport);
+  AddTransportFlags(app, options.transport, options.shared_memory);
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
   return Run(options);
 }

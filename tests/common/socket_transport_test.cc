@@ -20,6 +20,7 @@
 #include "common/base/crc32c.h"
 #include "common/transport/handshake.h"
 #include "common/transport/socket.h"
+#include "tests/common/socket_peers.h"
 #include "tests/common/transport_contract.h"
 
 namespace nereus {
@@ -34,81 +35,9 @@ const PeerId kWorker0 = PeerId::Worker(0);
 const PeerId kWorker1 = PeerId::Worker(1);
 const PeerId kShard0 = PeerId::Shard(0);
 
-TransportKind SocketKind(SocketTransportOptions options = {}) {
-  return {"socket",
-          [options](int port) {
-            SocketTransportOptions here = options;
-            here.port = port;
-            return SocketTransport::Start(here);
-          },
-          /*has_threads=*/false};
-}
-
 INSTANTIATE_TEST_SUITE_P(Socket, TransportContractTest,
                          testing::Values(SocketKind()),
                          [](const auto& info) { return info.param.name; });
-
-std::string FrameBytes(const Frame& frame) {
-  std::string bytes(kFrameHeaderBytes, '\0');
-  EncodeFrameHeader(frame.header, reinterpret_cast<uint8_t*>(bytes.data()));
-  bytes.append(reinterpret_cast<const char*>(frame.payload.data()),
-               static_cast<size_t>(frame.payload.bytes()));
-  return bytes;
-}
-
-Frame Checked(Frame frame) {
-  frame.header.payload_crc =
-      Crc32c(frame.payload.data(), static_cast<size_t>(frame.payload.bytes()));
-  return frame;
-}
-
-std::string PreambleTo(PeerId peer, uint64_t token) {
-  const PreambleBytes bytes = EncodePreamble({peer, token});
-  return std::string(bytes.begin(), bytes.end());
-}
-
-std::string HelloBytes(PeerId self, PeerId intended) {
-  Hello hello = TestHello(self);
-  hello.intended = intended;
-  return FrameBytes(HelloFrame(hello));
-}
-
-// A client of the port that is not a transport.
-class RawSocket {
- public:
-  explicit RawSocket(const std::string& address)
-      : socket_(*BeginConnect(Resolve(address, true)->front())) {
-    pollfd wanted = {socket_.get(), POLLOUT, 0};
-    poll(&wanted, 1, 10'000);
-  }
-
-  void Write(const std::string& bytes) {
-    size_t sent = 0;
-    while (sent < bytes.size()) {
-      const ssize_t more = send(socket_.get(), bytes.data() + sent,
-                                bytes.size() - sent, MSG_NOSIGNAL);
-      if (more > 0) sent += static_cast<size_t>(more);
-      if (more < 0 && errno != EAGAIN) return;
-    }
-  }
-
-  // All that has come by now; nothing once the other side has closed it.
-  bool Read(std::string& text) {
-    char bytes[4096];
-    while (true) {
-      const ssize_t got = recv(socket_.get(), bytes, sizeof(bytes), 0);
-      if (got == 0 || (got < 0 && errno != EAGAIN)) return false;
-      if (got < 0) return true;
-      text.append(bytes, static_cast<size_t>(got));
-    }
-  }
-
-  void HangUp() { socket_.Close(); }
-  void HangUpWriting() { shutdown(socket_.get(), SHUT_WR); }
-
- private:
-  Descriptor socket_;
-};
 
 // A shard with one good worker, which must not notice what strangers do.
 class SocketStrangerTest : public testing::Test {

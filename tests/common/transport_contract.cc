@@ -56,7 +56,7 @@ TEST_P(TransportContractTest, HeadersArriveFieldByField) {
   FrameHeader expected = frame.header;
   expected.payload_crc = worker->heard[0].header.payload_crc;
   EXPECT_EQ(worker->heard[0].header, expected);
-  EXPECT_NE(expected.payload_crc, 0u);
+  EXPECT_EQ(expected.payload_crc != 0, GetParam().has_checksums);
 }
 
 TEST_P(TransportContractTest, ThousandFramesBothWaysAtOnceKeepTheirOrder) {
@@ -201,6 +201,7 @@ TEST_P(TransportContractTest, RefusedHeaderEndsThatConnectionAlone) {
 }
 
 TEST_P(TransportContractTest, WrongChecksumEndsTheConnection) {
+  if (!GetParam().has_checksums) GTEST_SKIP() << "it has no checksums";
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));

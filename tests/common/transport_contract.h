@@ -29,6 +29,8 @@ struct TransportKind {
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(int port)> start;
   // Whether attempts fail, and frames leave, while nobody is in Poll.
   bool has_threads = true;
+  // Whether payloads travel with checksums.
+  bool has_checksums = true;
 
   friend std::ostream& operator<<(std::ostream& out,
                                   const TransportKind& kind) {

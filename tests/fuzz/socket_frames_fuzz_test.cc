@@ -14,6 +14,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/random.h"
 #include "common/transport/frame_reader.h"
+#include "common/transport/frame_ring.h"
 #include "common/transport/frame_writer.h"
 #include "common/transport/socket.h"
 #include "tests/testing/fuzz_budget.h"
@@ -182,6 +183,59 @@ TEST(SocketFramesFuzzTest, AnyBytesAreReadOrRefused) {
     EXPECT_GT(refused, 0);
     EXPECT_GT(read, 0);
   }
+}
+
+// Whatever the other side writes into its half, at any time: nothing beyond it
+// is read, and what comes out is as a header says.
+TEST(SocketFramesFuzzTest, SharedMemoryMayHoldAnything) {
+  FuzzBudget budget;
+  int64_t found = 0;
+  int64_t refused = 0;
+  while (budget.Next()) {
+    SCOPED_TRACE(ReplayHint(budget.seed()));
+    Random random(budget.seed());
+    const Buffer memory = Buffer::AllocateZeroed(FrameRing::kBytes);
+    FrameRingWriter writer(memory.data());
+    FrameRingReader reader(memory.data());
+    const auto spoil = [&] {
+      auto& control = *reinterpret_cast<FrameRing::Control*>(memory.data());
+      switch (random.Below(4)) {
+        case 0:
+          control.head = random.Chance(0.5) ? random.Below(1 << 21) / 64 * 64
+                                            : random.Next();
+          break;
+        case 1:
+          control.tail = random.Chance(0.5) ? random.Below(1 << 21) / 64 * 64
+                                            : random.Next();
+          break;
+        default:
+          const auto at = static_cast<int64_t>(
+              random.Below(random.Chance(0.5) ? 4096 : FrameRing::kBytes));
+          memory.data()[std::min<int64_t>(at, memory.bytes() - 1)] =
+              static_cast<uint8_t>(random.Below(256));
+      }
+    };
+    for (int i = 0; i < 30; ++i) {
+      for (const Frame& frame : SomeFrames(random)) {
+        const auto pushed = writer.Push(frame.header, frame.payload);
+        if (!pushed.ok() || !*pushed) break;
+      }
+      if (random.Chance(0.7)) spoil();
+      FrameHeader header;
+      Buffer payload;
+      const auto next = reader.Front(header, payload);
+      refused += next.ok() ? 0 : 1;
+      if (!next.ok()) break;
+      if (!*next) continue;
+      ++found;
+      ASSERT_EQ(payload.bytes(), header.payload_bytes);
+      ASSERT_GE(payload.data(), memory.data());
+      ASSERT_LE(payload.data() + payload.bytes(),
+                memory.data() + memory.bytes());
+      if (random.Chance(0.7)) reader.Pop();
+    }
+  }
+  EXPECT_GT(found + refused, 0);
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ TEST_P(AllSchemesTest, ReplicasAreEqualBitForBit) {
   const auto results = cluster.RunWorkers(3, [&](int i) {
     ClientOptions client = cluster.client_options();
     client.means_in_place = i != 1;
+    client.shared_memory = i != 2;
     return workers[i].Train(client, 20);
   });
   for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;

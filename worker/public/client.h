@@ -188,7 +188,7 @@ class Client {
   // kFailedPrecondition, the plan takes this layer's factors (see PushFactors);
   // any error of the job, once it has failed. A value that is NaN or infinite
   // ends the job for all (`--nan=fail`), maybe not before this call has
-  // returned; no Wait for the layer returns OK.
+  // returned; this worker's Wait for it does not return OK.
   virtual absl::Status Push(int layer, int64_t step,
                             absl::Span<float> gradient) = 0;
 

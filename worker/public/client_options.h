@@ -35,6 +35,10 @@ struct ClientOptions {
   // How gradients travel; the same as all others of the job.
   TransportType transport = TransportType::kSocket;
 
+  // With sockets: whether gradients go to processes on the same host through
+  // memory that both have, where those are willing, too.
+  bool shared_memory = true;
+
   // With `optimizer=worker`: whether mean gradients replace those that were
   // pushed. If not, a layer on a ring leaves its mean where it was made, which
   // saves a copy; Client::Mean says where.

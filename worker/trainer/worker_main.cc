@@ -79,7 +79,7 @@ void AddMemberFlags(CLI::App& app, Flags& flags) {
   AddFlag(app, "data-port", client.data_port,
           "port for the other workers; 0: a free one")
       ->check(CLI::Range(0, 65535));
-  AddTransportFlag(app, client.transport);
+  AddTransportFlags(app, client.transport, client.shared_memory);
   AddSwitch(app, "standalone", flags.standalone,
             "train alone, without servers");
 }

@@ -1,0 +1,317 @@
+// Peers on one host, and what they exchange frames through.
+
+#include "common/transport/shared_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "common/transport/frame_ring.h"
+#include "common/transport/handshake.h"
+#include "tests/common/socket_peers.h"
+#include "tests/common/transport_contract.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const PeerId kWorker0 = PeerId::Worker(0);
+const PeerId kShard0 = PeerId::Shard(0);
+
+INSTANTIATE_TEST_SUITE_P(SharedMemory, TransportContractTest,
+                         testing::Values(SharedMemoryKind()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(SharedMemoryTest, BothSeeTheSame) {
+  auto own = SharedMemory::Create(100'000);
+  ASSERT_TRUE(own.ok()) << own.status();
+  auto theirs = SharedMemory::Open(own->offer(), 100'000);
+  ASSERT_TRUE(theirs.ok()) << theirs.status();
+  EXPECT_EQ(theirs->data()[99'999], 0);
+  own->data()[99'999] = 7;
+  EXPECT_EQ(theirs->data()[99'999], 7);
+  // Either may go first.
+  own->Settle();
+  SharedMemory(*std::move(own));
+  EXPECT_EQ(theirs->data()[99'999], 7);
+}
+
+TEST(SharedMemoryTest, WhatIsNotOfferedIsNotOpened) {
+  auto own = SharedMemory::Create(4096);
+  ASSERT_TRUE(own.ok()) << own.status();
+  SharedMemoryOffer offer = own->offer();
+  EXPECT_TRUE(absl::IsInvalidArgument(SharedMemory::Open(offer, 8192).status()))
+      << "another length";
+  offer.token ^= 1;
+  EXPECT_TRUE(absl::IsInvalidArgument(SharedMemory::Open(offer, 4096).status()))
+      << "another token";
+  offer = own->offer();
+  for (const int32_t descriptor : {0, 1, 2, 100'000}) {
+    offer.descriptor = descriptor;
+    EXPECT_TRUE(absl::IsUnavailable(SharedMemory::Open(offer, 4096).status()));
+  }
+  offer = own->offer();
+  offer.process = 1 << 30;
+  EXPECT_TRUE(absl::IsUnavailable(SharedMemory::Open(offer, 4096).status()));
+  offer = own->offer();
+  own->Settle();
+  EXPECT_FALSE(SharedMemory::Open(offer, 4096).ok()) << "it has been taken";
+}
+
+TEST(SharedMemoryTest, AnotherProcessMayOpenItAndDie) {
+  auto own = SharedMemory::Create(4096);
+  ASSERT_TRUE(own.ok()) << own.status();
+  const pid_t child = fork();
+  if (child == 0) {
+    auto theirs = SharedMemory::Open(own->offer(), 4096);
+    if (theirs.ok()) theirs->data()[0] = 42;
+    raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(own->data()[0], 42);
+}
+
+// Two nodes that exchange a few frames; whether they went through sockets,
+// which fill in checksums.
+bool WentThroughSockets(TestNode& worker, TestNode& shard) {
+  EXPECT_TRUE(JoinNodes(worker, shard));
+  for (uint32_t layer = 1; layer <= 20; ++layer) {
+    worker.SendTo(kShard0, layer, 40'000);
+    shard.SendTo(kWorker0, layer, 40'000);
+  }
+  EXPECT_TRUE(PollUntil({&worker, &shard}, [&] {
+    return worker.heard.size() == 20 && shard.heard.size() == 20;
+  }));
+  for (const TestNode* node : {&worker, &shard}) {
+    for (const auto& heard : node->heard) EXPECT_TRUE(heard.intact);
+  }
+  return shard.heard.back().header.payload_crc != 0;
+}
+
+TEST(SharedFramesTest, BothMustBeWilling) {
+  for (const bool dialling : {false, true}) {
+    for (const bool answering : {false, true}) {
+      const auto kind = [](bool willing) {
+        return willing ? SharedMemoryKind() : SocketKind();
+      };
+      auto worker = TestNode::Start(kind(dialling), kWorker0);
+      auto shard = TestNode::Start(kind(answering), kShard0);
+      EXPECT_EQ(WentThroughSockets(*worker, *shard), !(dialling && answering));
+    }
+  }
+}
+
+// One that ends before the other has read that it was let in.
+TEST(SharedFramesTest, WhatWasSentIsHeardThoughTheSenderHasGone) {
+  auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
+  auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
+  worker->Dial(*shard);
+  for (int i = 0; i < 20; ++i) {
+    worker->transport().Poll(absl::Milliseconds(1), *worker);
+  }
+  ASSERT_TRUE(
+      PollUntil({shard.get()}, [&] { return !shard->connected.empty(); }));
+  for (uint32_t layer = 1; layer <= 3; ++layer) {
+    shard->SendTo(kWorker0, layer, 1000);
+  }
+  shard->transport().Shutdown(absl::Milliseconds(300));
+  ASSERT_TRUE(
+      PollUntil({worker.get()}, [&] { return !worker->ended.empty(); }));
+  EXPECT_THAT(worker->heard, SizeIs(3));
+  EXPECT_TRUE(worker->ended[0].reason.ok()) << worker->ended[0].reason;
+}
+
+// What is handed on gets one where it goes through a socket.
+TEST(SharedFramesTest, NobodyIsToldAChecksumThatNobodyHasCompared) {
+  auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
+  auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  Frame frame = TestFrame(kWorker0, 1, TestPayload(1, 9));
+  frame.header.payload_crc = 0x1234;
+  worker->transport().Send(kShard0, frame);
+  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
+                        [&] { return !shard->heard.empty(); }));
+  EXPECT_EQ(shard->heard[0].header.payload_crc, 0u);
+}
+
+TEST(SharedFramesTest, NobodyWaitsForOneThatHasGone) {
+  auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
+  auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
+  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  shard->landing = [](PeerId, const FrameHeader&) { return Landing::Wait(); };
+  worker->SendTo(kShard0, 1, 1000);
+  for (int i = 0; i < 20; ++i) {
+    worker->transport().Poll(absl::Milliseconds(1), *worker);
+    shard->transport().Poll(absl::Milliseconds(1), *shard);
+  }
+  worker->transport().Shutdown(absl::ZeroDuration());
+  worker->Stop();
+  for (int i = 0; i < 20; ++i) {
+    shard->transport().Poll(absl::Milliseconds(1), *shard);
+  }
+  const absl::Time start = absl::Now();
+  shard->transport().Shutdown(kPatience);
+  EXPECT_LT(absl::Now() - start, kPatience / 2);
+}
+
+std::set<std::string> NamesIn(const char* folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.insert(entry.path().filename());
+  }
+  return names;
+}
+
+TEST(SharedFramesTest, ItHasNoNameAndNoDescriptorOnceItIsThere) {
+  const std::set<std::string> before = NamesIn("/dev/shm");
+  auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
+  auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
+  const size_t descriptors = NamesIn("/proc/self/fd").size();
+  EXPECT_FALSE(WentThroughSockets(*worker, *shard));
+  EXPECT_EQ(NamesIn("/dev/shm"), before);
+  // A socket each.
+  EXPECT_EQ(NamesIn("/proc/self/fd").size(), descriptors + 2);
+}
+
+// A peer on the same host that makes its own half of the memory.
+class SharedPeerTest : public testing::Test {
+ protected:
+  SharedPeerTest()
+      : shard_(TestNode::Start(SharedMemoryKind(), kShard0)),
+        peer_(shard_->address()),
+        memory_(*SharedMemory::Create(SharedFrames::kBytes)) {}
+
+  void Greet(const SharedMemoryOffer& offer) {
+    Hello hello = TestHello(kWorker0);
+    hello.intended = kShard0;
+    hello.shared_memory = offer;
+    peer_.Write(PreambleTo(kShard0, TestRoster().at(kShard0)) +
+                FrameBytes(HelloFrame(hello)));
+    ASSERT_TRUE(
+        PollUntil({shard_.get()}, [&] { return !shard_->connected.empty(); }));
+  }
+  std::optional<SharedMemoryOffer> Answer() {
+    std::string answer;
+    EXPECT_TRUE(PollUntil({shard_.get()}, [&] {
+      peer_.Read(answer);
+      return answer.size() > kFrameHeaderBytes;
+    }));
+    Frame frame;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(answer.data());
+    frame.header = *DecodeFrameHeader({bytes, kFrameHeaderBytes});
+    frame.payload = Buffer::View(answer.data() + kFrameHeaderBytes,
+                                 frame.header.payload_bytes);
+    return ReadHello(frame)->shared_memory;
+  }
+  void Turn() {
+    for (int i = 0; i < 10; ++i) {
+      shard_->transport().Poll(absl::Milliseconds(1), *shard_);
+    }
+  }
+  FrameRing::Control& control() {
+    return *reinterpret_cast<FrameRing::Control*>(memory_.data());
+  }
+  uint8_t* data() { return memory_.data() + sizeof(FrameRing::Control); }
+  void ExpectRefused(const char* why) {
+    ASSERT_TRUE(
+        PollUntil({shard_.get()}, [&] { return !shard_->ended.empty(); }));
+    EXPECT_THAT(std::string(shard_->ended[0].reason.message()), HasSubstr(why));
+    EXPECT_THAT(shard_->heard, IsEmpty());
+  }
+
+  std::unique_ptr<TestNode> shard_;
+  RawSocket peer_;
+  SharedMemory memory_;
+};
+
+TEST_F(SharedPeerTest, WhatCannotBeOpenedIsDoneWithout) {
+  SharedMemoryOffer wrong = memory_.offer();
+  wrong.token ^= 1;
+  Greet(wrong);
+  EXPECT_EQ(Answer(), std::nullopt);
+  peer_.Write(FrameBytes(Checked(TestFrame(kWorker0, 1, TestPayload(1, 9)))));
+  EXPECT_TRUE(
+      PollUntil({shard_.get()}, [&] { return shard_->heard.size() == 1; }));
+}
+
+TEST_F(SharedPeerTest, FramesThatAreThereAreHeardThoughThePeerHasGone) {
+  Greet(memory_.offer());
+  EXPECT_EQ(Answer(), memory_.offer());
+  FrameRingWriter writer(memory_.data());
+  for (uint32_t layer = 1; layer <= 3; ++layer) {
+    const Frame frame = TestFrame(kWorker0, layer, TestPayload(layer, 65536));
+    EXPECT_TRUE(*writer.Push(frame.header, frame.payload));
+  }
+  peer_.HangUp();
+  ASSERT_TRUE(
+      PollUntil({shard_.get()}, [&] { return !shard_->ended.empty(); }));
+  ASSERT_THAT(shard_->heard, SizeIs(3));
+  for (const auto& heard : shard_->heard) EXPECT_TRUE(heard.intact);
+  EXPECT_THAT(std::string(shard_->ended[0].reason.message()),
+              HasSubstr("closed without a word"));
+}
+
+// Its socket is reset where it has not read all of it.
+TEST_F(SharedPeerTest, FramesThatAreThereAreHeardThoughItsSocketIsReset) {
+  Greet(memory_.offer());
+  FrameRingWriter writer(memory_.data());
+  const Frame frame = TestFrame(kWorker0, 1, TestPayload(1, 9));
+  EXPECT_TRUE(*writer.Push(frame.header, frame.payload));
+  peer_.Reset();
+  ASSERT_TRUE(
+      PollUntil({shard_.get()}, [&] { return !shard_->ended.empty(); }));
+  EXPECT_THAT(shard_->heard, SizeIs(1));
+}
+
+TEST_F(SharedPeerTest, OnlyItsConnectionEndsIfItWritesNonsense) {
+  Greet(memory_.offer());
+  data()[0] = 1;
+  control().head = 64;
+  ExpectRefused("frame header");
+}
+
+TEST_F(SharedPeerTest, MoreThanThereIsRoomForIsNonsense) {
+  Greet(memory_.offer());
+  control().head = 2 * FrameRing::kCapacity;
+  ExpectRefused("bytes are written and 0 read");
+}
+
+TEST_F(SharedPeerTest, AFrameThatIsNotAllThereIsNonsense) {
+  Greet(memory_.offer());
+  const Frame frame = TestFrame(kWorker0, 1, TestPayload(1, 100));
+  FrameRingWriter writer(memory_.data());
+  ASSERT_TRUE(*writer.Push(frame.header, frame.payload));
+  control().head = 64;
+  ExpectRefused("64 bytes are there");
+}
+
+TEST_F(SharedPeerTest, WhatItSaysItHasReadIsLookedAtBeforeMoreIsWritten) {
+  Greet(memory_.offer());
+  auto& theirs = *reinterpret_cast<FrameRing::Control*>(memory_.data() +
+                                                        FrameRing::kBytes);
+  theirs.tail = 64;
+  shard_->SendTo(kWorker0, 1, 10);
+  ExpectRefused("bytes are written and 64 read");
+}
+
+TEST_F(SharedPeerTest, ARefusalIsReadWhereNobodyCanChangeIt) {
+  Greet(memory_.offer());
+  const Frame refusal = RefusalFrame(kWorker0, "no\x1b[2Jmore");
+  FrameRingWriter writer(memory_.data());
+  ASSERT_TRUE(*writer.Push(refusal.header, refusal.payload));
+  ExpectRefused("no?[2Jmore");
+}
+
+}  // namespace
+}  // namespace nereus
