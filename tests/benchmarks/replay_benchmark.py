@@ -25,19 +25,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 from hosts import Hosts
+from replay_job import Job, Layer, WARM_UP, percentile, program, write_inputs
 
-TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
-CONTROL_PORT = 7700
-WARM_UP = 3  # Steps that do not count.
-TUNING = 400  # The same, where fusion is tuned,
+TUNING = 400  # Steps that do not count, where fusion is tuned,
 PLANNING = 30  # or workers measure first what the plan is made by.
-LIMIT = 300  # Seconds for one run.
-
-# name, kind, m, n, parameters, rows per sample
-Layer = collections.namedtuple("Layer", "name kind m n parameters rows")
 
 # model: layers; batch; seconds of forward and of backward, split evenly over
 # the layers; variants: name to flags of the job; delay: seconds that another
@@ -118,93 +111,16 @@ def cases():
     }
 
 
-def program(path):
-    found = os.path.join(TOP, "bazel-bin", path)
-    if not os.access(found, os.X_OK):
-        sys.exit(f"{path} is not built: see --help")
-    return found
-
-
-def write_inputs(case, folder):
+def write_case(case, folder):
     """The model's table and its times."""
-    model = os.path.join(folder, "model.csv")
-    with open(model, "w", encoding="utf-8") as file:
-        file.write("name,kind,m,n,parameters,rows_per_sample\n")
-        for layer in case.layers:
-            file.write(",".join(map(str, layer)) + "\n")
     count = len(case.layers)
-    trace = os.path.join(folder, "times.json")
-    with open(trace, "w", encoding="utf-8") as file:
-        json.dump({"layers": [{"name": layer.name,
-                               "forward_seconds": case.forward / count,
-                               "backward_seconds": case.backward / count}
-                              for layer in case.layers]}, file)
-    return model, trace
+    times = [(case.forward / count, case.backward / count)] * count
+    return write_inputs(case.layers, times, folder)
 
 
 def of_all_processes(flag):
     """Whether a flag is of workers as well; none of those is the model's."""
     return flag.startswith("--transport=")
-
-
-class Job:
-    """One run of real processes."""
-
-    def __init__(self, hosts, case, flags, steps, folder):
-        model, trace = write_inputs(case, folder)
-        coordinator = f"{hosts.address(0)}:{CONTROL_PORT}"
-        self.processes = []
-        self.workers = []
-        self.folder = folder
-        for host in range(hosts.count):
-            server = [program("server/nereus-server"), f"--shard={host}",
-                      f"--host={hosts.address(host)}",
-                      f"--servers={hosts.count}", f"--workers={hosts.count}"]
-            server += ([f"--control-port={CONTROL_PORT}"] if host == 0 else
-                       [f"--coordinator={coordinator}"])
-            self._start(hosts.command(host, server + flags), f"server{host}")
-        for host in range(hosts.count):
-            worker = [program("worker/trainer/nereus-worker"),
-                      f"--coordinator={coordinator}",
-                      f"--host={hosts.address(host)}", f"--model={model}",
-                      f"--batch={case.batch}", f"--replay={trace}",
-                      f"--steps={steps}",
-                      f"--delay-in-turn={case.delay}"]
-            worker += [flag for flag in flags if of_all_processes(flag)]
-            self.workers.append(
-                self._start(hosts.command(host, worker), f"worker{host}"))
-
-    def _start(self, command, name):
-        log = os.path.join(self.folder, name + ".log")
-        with open(log, "wb") as errors:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE,
-                                       stderr=errors, text=True)
-        process.log = log
-        self.processes.append(process)
-        return process
-
-    def finish(self):
-        """The workers' results."""
-        deadline = time.monotonic() + LIMIT
-        results = []
-        try:
-            for worker in self.workers:
-                left = max(1, deadline - time.monotonic())
-                text, _ = worker.communicate(timeout=left)
-                if worker.returncode != 0:
-                    with open(worker.log, encoding="utf-8") as log:
-                        sys.exit("a worker failed:\n" + log.read()[-2000:])
-                results.append(json.loads(text))
-        except subprocess.TimeoutExpired:
-            sys.exit(f"a run took more than {LIMIT} s")
-        finally:
-            self.kill()
-        return results
-
-    def kill(self):
-        for process in self.processes:
-            process.kill()
-            process.wait()
 
 
 def measure(hosts, case, flags, steps):
@@ -215,11 +131,13 @@ def measure(hosts, case, flags, steps):
             steps += more
             warm_up += more
     with tempfile.TemporaryDirectory() as folder:
-        job = Job(hosts, case, flags, steps, folder)
-        try:
+        model, trace = write_case(case, folder)
+        with Job(hosts, folder) as job:
+            job.start_nereus(
+                model, trace, case.batch, steps, flags,
+                [f"--delay-in-turn={case.delay}",
+                 *(flag for flag in flags if of_all_processes(flag))])
             results = job.finish()
-        finally:
-            job.kill()
     return [seconds for result in results
             for seconds in result["step_seconds"][warm_up:]]
 
@@ -227,7 +145,7 @@ def measure(hosts, case, flags, steps):
 def predict(hosts, case, flags, message_time):
     """Seconds by the simulator."""
     with tempfile.TemporaryDirectory() as folder:
-        model, trace = write_inputs(case, folder)
+        model, trace = write_case(case, folder)
         command = [program("server/admin/nereusctl"), "simulate",
                    f"--model={model}", f"--batch={case.batch}",
                    f"--workers={hosts.count}",
@@ -242,10 +160,6 @@ def predict(hosts, case, flags, message_time):
         if done.returncode != 0:
             sys.exit(done.stderr)
         return json.loads(done.stdout)["iteration_seconds"]
-
-
-def percentile(values, share):
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 def report(name, case, seconds, predicted, args):

@@ -1,0 +1,121 @@
+"""Processes that replay a model on hosts, and what they are told.
+
+For replay_benchmark.py and step_benchmark.py.
+"""
+
+import collections
+import json
+import os
+import subprocess
+import sys
+import time
+
+TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+CONTROL_PORT = 7700
+WARM_UP = 3  # Steps that do not count.
+LIMIT = 300  # Seconds for one run.
+
+# name, kind, m, n, parameters, rows per sample: a line of a model's table.
+Layer = collections.namedtuple("Layer", "name kind m n parameters rows")
+
+
+def program(path):
+    found = os.path.join(TOP, "bazel-bin", path)
+    if not os.access(found, os.X_OK):
+        sys.exit(f"{path} is not built: see --help")
+    return found
+
+
+def write_inputs(layers, times, folder):
+    """The model's table and its times: (forward, backward) of each layer."""
+    model = os.path.join(folder, "model.csv")
+    with open(model, "w", encoding="utf-8") as file:
+        file.write("name,kind,m,n,parameters,rows_per_sample\n")
+        for layer in layers:
+            file.write(",".join(map(str, layer)) + "\n")
+    trace = os.path.join(folder, "times.json")
+    with open(trace, "w", encoding="utf-8") as file:
+        json.dump({"layers": [{"name": layer.name,
+                               "forward_seconds": forward,
+                               "backward_seconds": backward}
+                              for layer, (forward, backward)
+                              in zip(layers, times)]}, file)
+    return model, trace
+
+
+class Job:
+    """Processes of one run, of which the workers print a result each. As a
+    context, it leaves none of them behind."""
+
+    def __init__(self, hosts, folder):
+        self.hosts = hosts
+        self.folder = folder
+        self.processes = []
+        self.workers = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
+            process.stdout.close()
+
+    def start(self, host, name, command, **environment):
+        log = os.path.join(self.folder, f"{name}{host}.log")
+        with open(log, "wb") as errors:
+            process = subprocess.Popen(
+                self.hosts.command(host, command), stdout=subprocess.PIPE,
+                stderr=errors, text=True, env={**os.environ, **environment})
+        process.name, process.log = f"{name} {host}", log
+        self.processes.append(process)
+        return process
+
+    def start_worker(self, host, command, **environment):
+        self.workers.append(self.start(host, "worker", command, **environment))
+
+    def start_nereus(self, model, trace, batch, steps, server_flags,
+                     worker_flags):
+        """A server and a worker on each host."""
+        hosts = self.hosts
+        coordinator = f"--coordinator={hosts.address(0)}:{CONTROL_PORT}"
+        for host in range(hosts.count):
+            self.start(host, "server", [
+                program("server/nereus-server"), f"--shard={host}",
+                f"--host={hosts.address(host)}", f"--servers={hosts.count}",
+                f"--workers={hosts.count}", f"--control-port={CONTROL_PORT}"
+                if host == 0 else coordinator, *server_flags])
+        for host in range(hosts.count):
+            self.start_worker(host, [
+                program("worker/trainer/nereus-worker"), coordinator,
+                f"--host={hosts.address(host)}", f"--model={model}",
+                f"--batch={batch}", f"--replay={trace}", f"--steps={steps}",
+                *worker_flags])
+
+    def finish(self):
+        """The workers' results."""
+        deadline = time.monotonic() + LIMIT
+        results = []
+        for worker in self.workers:
+            text = None
+            while text is None:
+                try:
+                    text, _ = worker.communicate(timeout=1)
+                except subprocess.TimeoutExpired:
+                    if time.monotonic() > deadline:
+                        sys.exit(f"a run took more than {LIMIT} s")
+                self._check()
+            results.append(json.loads(text))
+        return results
+
+    def _check(self):
+        for process in self.processes:
+            if process.poll():
+                with open(process.log, encoding="utf-8") as log:
+                    sys.exit(f"{process.name} failed:\n{log.read()[-2000:]}")
+
+
+def percentile(values, share):
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
