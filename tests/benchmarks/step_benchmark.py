@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Whole iterations with replayed compute: Nereus, and DDP over Gloo.
+
+  bazel build //server:nereus-server //worker/trainer:nereus-worker
+  apt-get install iproute2 python3-torch
+  sudo tests/benchmarks/step_benchmark.py
+  sudo tests/benchmarks/step_benchmark.py --only=vgg19/4 --runs=5 --json
+
+Hosts are network namespaces joined by a bridge (hosts.py; needs root), each
+with a worker, and Nereus' server, of a job of real processes. Workers sleep for
+the layers' times, the same in both systems, and gradients of the real sizes
+travel: nereus-worker --replay, and a module in PyTorch's
+DistributedDataParallel (peers/torch_step.py). An iteration is forward and
+backward, until the parameters are there for the next forward (Nereus, which
+runs the optimizer), or the mean gradients (DDP, which has no optimizer here).
+
+Cases are models of common/plan/models with the sides of every matrix divided,
+a batch of 8 rows a worker. A layer's share of forward and of backward is that
+of its multiply-accumulate operations in the model as it was, by its table:
+m * n * rows_per_sample.
+
+Nereus plans by what its workers measure while they train: a plan changes once
+or twice in the first half minute, which does not count. Variants of it: fp32,
+as it comes; wire=auto, which may send bf16 where that is faster; dear, which
+gathers outcomes in the order of the next forward (--overlap=dear); ring and
+dear-ring, all layers on a ring (--scheme=ring), without a search. Seconds are
+of all steps that count, of all workers and of all runs; variants run in turn.
+CPU seconds are of all processes, Nereus' from their start on, per iteration of
+the whole job. Times faster: DDP's median over a variant's.
+"""
+
+import argparse
+import collections
+import csv
+import json
+import math
+import os
+import resource
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from hosts import Hosts
+from replay_job import (Job, Layer, TOP, WARM_UP, percentile, program,
+                        write_inputs)
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PYTHON = "/usr/bin/python3"  # That python3-torch is for.
+BATCH = 8
+# Seconds in which plans change, where a step is as short as its compute.
+SETTLING = 20
+
+# model: of common/plan/models, whose matrices' sides are divided by `by`;
+# forward, backward: seconds of an iteration.
+Case = collections.namedtuple("Case", "what model by forward backward")
+
+CASES = {
+    "vgg19/4": Case("VGG19, sides divided by 4", "vgg19", 4, 0.04, 0.08),
+    "resnet-50/4": Case("ResNet-50, a quarter of its parameters", "resnet-50",
+                        2, 0.08, 0.16),
+}
+
+
+def divided(case):
+    """The case's layers, and (forward, backward) of each."""
+    path = os.path.join(TOP, "common/plan/models", case.model + ".csv")
+    layers, work = [], []
+    with open(path, encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(line for line in file
+                                  if not line.startswith("#")):
+            m, n, parameters, rows = (int(row[name]) for name in (
+                "m", "n", "parameters", "rows_per_sample"))
+            vectors = (parameters - m * n) // m  # A bias; a scale and a shift.
+            work.append(m * n * rows)
+            m, n = math.ceil(m / case.by), math.ceil(n / case.by)
+            layers.append(Layer(row["name"], row["kind"], m, n,
+                                m * (n + vectors), rows))
+    return layers, [(case.forward * each / sum(work),
+                     case.backward * each / sum(work)) for each in work]
+
+
+class Nereus:
+    system = "nereus"
+    transport = "socket"
+    settling = SETTLING
+
+    def __init__(self, *flags):
+        self.flags = flags
+
+    def start(self, job, model, trace, steps):
+        job.start_nereus(model, trace, BATCH, steps,
+                         ["--log-level=warning", *self.flags],
+                         ["--log-level=warning"])
+
+
+class Torch:
+    system = "torch"
+    transport = "gloo"
+    settling = 0
+
+    def start(self, job, model, trace, steps):
+        for rank in range(job.hosts.count):
+            job.start_worker(rank, [
+                PYTHON, os.path.join(HERE, "peers/torch_step.py"), str(rank),
+                str(job.hosts.count), str(steps), model, trace, job.folder],
+                GLOO_SOCKET_IFNAME="eth0")
+
+
+VARIANTS = {
+    "ddp": Torch(),
+    "fp32": Nereus(),
+    "wire=auto": Nereus("--wire=auto"),
+    "dear": Nereus("--overlap=dear"),
+    "ring": Nereus("--scheme=ring"),
+    "dear-ring": Nereus("--overlap=dear", "--scheme=ring"),
+}
+
+
+def cpu_of_children():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def measure(hosts, case, variant, count):
+    """(seconds of all steps that count, CPU seconds of a step, how many layers
+    travel in which way at the end)."""
+    layers, times = divided(case)
+    first_steps = WARM_UP + math.ceil(variant.settling /
+                                      (case.forward + case.backward))
+    steps = first_steps + count + 1  # The first has no beginning.
+    cpu = cpu_of_children()
+    with tempfile.TemporaryDirectory() as folder:
+        model, trace = write_inputs(layers, times, folder)
+        with Job(hosts, folder) as job:
+            variant.start(job, model, trace, steps)
+            results = job.finish()
+    cpu = (cpu_of_children() - cpu) / steps
+    if "cpu_seconds_per_step" in results[0]:
+        # Without what it takes to load PyTorch.
+        cpu = sum(result["cpu_seconds_per_step"] for result in results)
+    ways = collections.Counter(f"{layer['scheme']} {layer['wire']}"
+                               for layer in results[0].get("layers", []))
+    return ([seconds for result in results
+             for seconds in result["step_seconds"][first_steps:]],
+            cpu, dict(ways))
+
+
+def summary(name, variant, hosts, results):
+    times = sorted(t for result in results for t in result[0])
+    layers, _ = divided(CASES[name])
+    return {"case": name, "system": VARIANTS[variant].system,
+            "variant": variant, "transport": VARIANTS[variant].transport,
+            "processes": hosts.count, "rate": hosts.rate,
+            "bytes": 4 * sum(layer.parameters for layer in layers),
+            "seconds_median": statistics.median(times),
+            "seconds_min": times[0], "seconds_max": times[-1],
+            "seconds_p5": percentile(times, 0.05),
+            "seconds_p95": percentile(times, 0.95), "steps": len(times),
+            "cpu_seconds_per_step": statistics.median(r[1] for r in results),
+            "runs": [{"seconds_median": statistics.median(result[0]),
+                      "schemes": result[2]} for result in results]}
+
+
+def show(row):
+    ways = "; ".join(dict.fromkeys(
+        ", ".join(f"{count} {way}" for way, count in one["schemes"].items())
+        for one in row["runs"]))
+    faster = (f"{row['times_faster']:6.2f}" if "times_faster" in row else
+              " " * 6)
+    print(f"{row['system']:<7} {row['variant']:<10} "
+          f"{row['seconds_median']:8.4f} {row['seconds_p5']:8.4f} "
+          f"{row['seconds_p95']:8.4f} {row['cpu_seconds_per_step']:8.3f} "
+          f"{faster}  {ways}".rstrip(), flush=True)
+
+
+def compare(hosts, name, variants, arguments):
+    results = {variant: [] for variant in variants}
+    for _ in range(arguments.runs):
+        for variant in variants:
+            results[variant].append(measure(
+                hosts, CASES[name], VARIANTS[variant], arguments.steps))
+    rows = [summary(name, variant, hosts, results[variant])
+            for variant in variants]
+    if not arguments.json:
+        print(f"\n{name}: {CASES[name].what}, {rows[0]['bytes'] / 1e6:.1f} MB, "
+              f"forward {CASES[name].forward} s, backward "
+              f"{CASES[name].backward} s\n{'system':<7} {'variant':<10} "
+              f"{'median':>8} {'5 %':>8} {'95 %':>8} {'CPU s':>8}  times "
+              "faster, layers' ways")
+    for row in rows:
+        if rows[0]["system"] == "torch":
+            row["times_faster"] = (rows[0]["seconds_median"] /
+                                   row["seconds_median"])
+        if arguments.json:
+            print(json.dumps(row), flush=True)
+        else:
+            show(row)
+
+
+def available(names):
+    """Those of the variants whose programs are there."""
+    for path in ("server/nereus-server", "worker/trainer/nereus-worker"):
+        program(path)
+    if os.geteuid() != 0:
+        sys.exit("network namespaces need root")
+    if not (shutil.which("ip") and shutil.which("tc")):
+        sys.exit("no iproute2: see --help")
+    has_torch = subprocess.run([PYTHON, "-c", "import torch"], check=False,
+                               capture_output=True).returncode == 0
+    if "ddp" in names and not has_torch:
+        print("ddp is left out: no python3-torch", file=sys.stderr)
+    left = [name for name in VARIANTS if name in names and
+            (has_torch or VARIANTS[name].system != "torch")]
+    return left or sys.exit("nothing to measure")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=CASES, action="append",
+                        help="a case; may be given several times")
+    parser.add_argument("--variants", default=",".join(VARIANTS),
+                        help="default: %(default)s")
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--rate", default="1gbit",
+                        help="of each link, each way, as tc has it: 1gbit")
+    parser.add_argument("--steps", type=int, default=20,
+                        help="of each run that count")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--json", action="store_true",
+                        help="one object a line")
+    arguments = parser.parse_args()
+    for name in ("hosts", "steps", "runs"):
+        if getattr(arguments, name) < 1:
+            sys.exit(f"--{name} must be at least 1")
+    names = arguments.variants.split(",")
+    for name in names:
+        if name not in VARIANTS:
+            sys.exit(f"no variant {name}; there are: {', '.join(VARIANTS)}")
+    variants = available(names)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with Hosts(arguments.hosts, arguments.rate) as hosts:
+        for name in arguments.only or CASES:
+            compare(hosts, name, variants, arguments)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (OSError, subprocess.SubprocessError) as error:
+        sys.exit(f"step_benchmark: {error}")
