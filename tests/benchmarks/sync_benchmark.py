@@ -6,11 +6,17 @@
   tests/benchmarks/sync_benchmark.py --processes=2,4 --bytes=64M
   sudo tests/benchmarks/sync_benchmark.py --rate=1gbit --processes=2,4 --json
 
-Every process sums up (Nereus: averages) one float32 array with all others, again
-and again without a pause: seconds are of one round on rank 0, median, least and
-most. Bandwidths are as nccl-tests has them: algorithm, bytes / seconds; bus,
-that times 2 (P - 1) / P. CPU seconds are of all processes, Nereus' servers with
-them from their start on, per GB of the array; so is peak memory.
+Every process sums up (Nereus: averages) one float32 array with all others,
+again and again without a pause: seconds are of one round on rank 0, median,
+least and most. Bandwidths are as nccl-tests has them: algorithm, bytes / seconds; bus,
+that times 2 (P - 1) / P. CPU seconds are of all processes while there are
+rounds, those before the timed ones too, per GB of the array (of Nereus' servers
+from when they listen). Peak memory is of all processes together, of which 14 MB
+each are this script's, that a child begins with.
+
+Nereus leaves the mean where it was made (Client::Mean); nereus-ring-in-place is
+the same with a copy to where the gradient was. Its data have checksums, but for
+those that go through memory, and are looked through for NaNs.
 
 All processes are on this machine, over loopback; with --rate each is in a
 network namespace of its own, with such a link (hosts.py), and the share is that
@@ -54,6 +60,16 @@ def program(path):
     return None
 
 
+def cpu_seconds(process):
+    """What a child has used by now: Linux' clock of another process."""
+    return time.clock_gettime((~process.pid << 3) | 2)
+
+
+def text_of(file):
+    file.seek(0)
+    return file.read()
+
+
 def size(text):
     return int(text[:-1]) * UNITS[text[-1]] if text[-1] in UNITS else int(text)
 
@@ -87,26 +103,50 @@ class HostsPlace:
 
 
 class Run:
-    """The processes of one run. Those of `ranks` say how long it took."""
+    """The processes of one run, whose output goes to files in `folder`. Those
+    of `ranks` say how long it took."""
 
-    def __init__(self):
+    def __init__(self, folder):
+        self.folder = folder
         self.servers = []
+        self.started = 0.0  # CPU seconds of the servers until they listened.
         self.ranks = []
+        self.deadline = time.monotonic() + LIMIT
+
+    def serve(self, command):
+        server = self.start(command)
+        self.servers.append(server)
+        while not text_of(server.out):
+            self.check(server)
+            time.sleep(0.001)
+        self.started += cpu_seconds(server)
 
     def start(self, command, **environment):
-        return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        files = [tempfile.TemporaryFile(mode="a+", dir=self.folder)
+                 for _ in range(2)]
+        process = subprocess.Popen(
+            command, stdout=files[0], stderr=files[1],
             env={**os.environ, **environment}, start_new_session=True)
+        process.out, process.err = files
+        return process
+
+    def check(self, *processes):
+        """None has failed, and there is time left."""
+        for process in processes:
+            if process.poll() not in (None, 0):
+                raise OSError(f"{process.args}: {text_of(process.err)[-2000:]}")
+        if time.monotonic() > self.deadline:
+            raise OSError(f"{self.ranks[0].args}: not done in {LIMIT} s")
 
     def finish(self):
         """(times, CPU seconds, peak bytes) of all processes."""
-        times, cpu, peak = [], 0.0, 0
-        deadline = time.monotonic() + LIMIT
+        times, cpu, peak = [], -self.started, 0
+        while any(process.poll() is None for process in self.ranks):
+            self.check(*self.ranks)
+            time.sleep(0.01)
+        self.check(*self.ranks)
         for process in self.ranks:
-            out, err = process.communicate(timeout=deadline - time.monotonic())
-            if process.returncode != 0:
-                raise OSError(f"{process.args}: {err.strip()[-2000:]}")
-            for line in out.splitlines():
+            for line in text_of(process.out).splitlines():
                 words = line.split()
                 if words[:1] == ["time"]:
                     times.append(float(words[1]))
@@ -114,27 +154,42 @@ class Run:
                     cpu += float(words[1])
                     peak += int(words[2])
         for process in self.servers:
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
+            usage = self.await_server(process)
             cpu += usage.ru_utime + usage.ru_stime
             peak += usage.ru_maxrss * 1024
         return times, cpu, peak
 
+    def await_server(self, process):
+        while True:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid != 0:
+                process.returncode = os.waitstatus_to_exitcode(status)
+                return usage
+            self.check()
+            time.sleep(0.01)
+
     def stop(self):
+        running = [process for process in self.servers + self.ranks
+                   if process.poll() is None]
+        for end in (signal.SIGTERM, signal.SIGKILL):  # mpirun removes files.
+            for process in running:
+                if process.poll() is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, end)
+            for process in running:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=5)
         for process in self.servers + self.ranks:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            process.stdout.close()
-            process.stderr.close()
+            process.out.close()
+            process.err.close()
 
 
 class Nereus:
     system = "nereus"
 
-    def __init__(self, transport, scheme):
+    def __init__(self, transport, scheme, *flags):
         self.transport, self.algorithm = transport, scheme
+        self.flags = flags
 
     def missing(self):
         for path in ("server/nereus-server", "tests/benchmarks/nereus_sync"):
@@ -149,20 +204,22 @@ class Nereus:
         port = place.control_port()
         servers = processes if self.algorithm == "server" else 1
         coordinator = f"--coordinator={place.address(0)}:{port}"
-        common = [f"--transport={self.transport}"]
+        common = {"socket": ["--shared-memory=off"], "shm": [],
+                  "grpc": ["--transport=grpc"]}[self.transport]
         for shard in range(servers):
             where = ([f"--control-port={port}"] if shard == 0 else
                      [coordinator])
-            run.servers.append(run.start(place.command(shard, [
+            run.serve(place.command(shard, [
                 program("server/nereus-server"), *common, *where,
                 "--log-level=warning",
                 f"--host={place.address(shard)}", f"--shard={shard}",
                 f"--servers={servers}", f"--workers={processes}",
-                f"--scheme={self.algorithm}", "--optimizer=worker"])))
+                f"--scheme={self.algorithm}", "--optimizer=worker"]))
         rows = ROWS if self.algorithm == "factor" else 0
         for rank in range(processes):
             run.ranks.append(run.start(place.command(rank, [
                 program("tests/benchmarks/nereus_sync"), *common, coordinator,
+                *self.flags,
                 f"--host={place.address(rank)}", f"--bytes={count}",
                 f"--rows={rows}", f"--warmup={WARM_UP}",
                 f"--repeats={repeats}"])))
@@ -180,7 +237,7 @@ class Gloo:
         return None if found else "no libgloo-dev"
 
     def prepare(self, folder):
-        compile_once(["g++", "-std=c++17", "-O3"], "gloo_sync.cc",
+        compile_once(["g++", "-std=c++17"], "gloo_sync.cc",
                      ["-lgloo", "-lpthread"], folder)
 
     def start(self, run, place, processes, count, repeats, folder):
@@ -204,7 +261,7 @@ class OpenMpi:
         return None if found else "no openmpi-bin, libopenmpi-dev"
 
     def prepare(self, folder):
-        compile_once(["mpicc", "-O3"], "openmpi_sync.c", [], folder)
+        compile_once(["mpicc"], "openmpi_sync.c", [], folder)
 
     def start(self, run, place, processes, count, repeats, folder):
         layer = {"tcp": "tcp,self", "shm": "vader,self"}[self.transport]
@@ -241,14 +298,19 @@ class Torch:
 def compile_once(compiler, source, libraries, folder):
     output = os.path.join(folder, os.path.splitext(source)[0])
     if not os.path.exists(output):
-        subprocess.run([*compiler, os.path.join(HERE, "peers", source), "-o",
-                        output, *libraries], check=True)
+        subprocess.run([*compiler, "-O3", "-march=native",
+                        os.path.join(HERE, "peers", source), "-o", output,
+                        *libraries], check=True)
 
 
 CONTENDERS = {
     "nereus-ring": Nereus("socket", "ring"),
     "nereus-server": Nereus("socket", "server"),
     "nereus-factor": Nereus("socket", "factor"),
+    "nereus-ring-in-place": Nereus("socket", "ring", "--in-place"),
+    "nereus-ring-shm": Nereus("shm", "ring"),
+    "nereus-server-shm": Nereus("shm", "server"),
+    "nereus-factor-shm": Nereus("shm", "factor"),
     "nereus-ring-grpc": Nereus("grpc", "ring"),
     "nereus-server-grpc": Nereus("grpc", "server"),
     "gloo-ring-chunked": Gloo("ring-chunked"),
@@ -261,7 +323,7 @@ CONTENDERS = {
 
 
 def measure(contender, place, processes, count, repeats, folder):
-    run = Run()
+    run = Run(folder)
     try:
         contender.start(run, place, processes, count, repeats, folder)
         times, cpu, peak = run.finish()
