@@ -35,8 +35,6 @@ int main(int argc, char** argv) {
   const int repeats = atoi(argv[3]);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
-  // mpirun puts what the ranks write together, wherever they stop.
-  setvbuf(stdout, NULL, _IOLBF, 0);
   double* times = malloc((size_t)repeats * sizeof(double));
   float* values = malloc((size_t)elements * sizeof(float));
   for (int i = 0; i < elements; ++i) values[i] = (float)(rank + 1);
@@ -61,8 +59,16 @@ int main(int argc, char** argv) {
     if (round >= warm_up) times[round - warm_up] = seconds;
   }
   const double used = CpuSeconds() - cpu;
-  for (int i = 0; rank == 0 && i < repeats; ++i) printf("time %.9f\n", times[i]);
-  printf("process %.6f %lld\n", used, PeakBytes());
+  // One of them prints: mpirun mixes what several do, wherever it has read to.
+  const double own[2] = {used, (double)PeakBytes()};
+  double* all = malloc(2 * (size_t)processes * sizeof(double));
+  MPI_Gather(own, 2, MPI_DOUBLE, all, 2, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+  for (int i = 0; rank == 0 && i < repeats; ++i) {
+    printf("time %.9f\n", times[i]);
+  }
+  for (int i = 0; rank == 0 && i < processes; ++i) {
+    printf("process %.6f %.0f\n", all[2 * i], all[2 * i + 1]);
+  }
   MPI_Finalize();
   return 0;
 }
