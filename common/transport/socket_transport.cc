@@ -1,5 +1,6 @@
 #include "common/transport/socket_transport.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -20,6 +21,12 @@ namespace nereus {
 namespace {
 
 constexpr int kEventsMax = 64;
+
+// One that was woken so soon the last time looks for so long before it sleeps
+// again: to sleep and to be woken takes as long. Whoever else has something to
+// do on its core goes first.
+constexpr absl::Duration kSoon = absl::Microseconds(200);
+constexpr absl::Duration kLookFor = absl::Microseconds(50);
 
 // Of epoll: for what is not a connection.
 bool IsListener(const epoll_event& event, const Listener& listener) {
@@ -159,12 +166,14 @@ void SocketTransport::Turn(absl::Duration timeout) {
   if (due_ != absl::InfiniteFuture()) {
     timeout = std::min(timeout, due_ - absl::Now());
   }
-  if (timeout > absl::ZeroDuration() && !MaySleep()) {
-    timeout = absl::ZeroDuration();
-  }
+  const bool stays = timeout > absl::ZeroDuration() &&
+                     !(last_sleep_ < kSoon && LookForAWhile()) && MaySleep();
+  if (!stays) timeout = absl::ZeroDuration();
+  const absl::Time from = stays ? absl::Now() : absl::InfinitePast();
   std::array<epoll_event, kEventsMax> events;
   const int count = epoll_wait(epoll_.get(), events.data(), kEventsMax,
                                Milliseconds(timeout));
+  if (stays) last_sleep_ = absl::Now() - from;
   for (const ConnectionPtr& connection : std::exchange(again_, {})) {
     connection->again = false;
     Receive(*connection);
@@ -196,6 +205,22 @@ void SocketTransport::Turn(absl::Duration timeout) {
   FlushDirty();
   // Payloads that are dropped may be answered by Send.
   std::exchange(gone_, {}).clear();
+}
+
+bool SocketTransport::LookForAWhile() {
+  const absl::Time until = absl::Now() + kLookFor;
+  const auto has_frames = [](const ConnectionPtr& connection) {
+    return !connection->waits && !connection->shared->reader.empty();
+  };
+  do {
+    epoll_event event;
+    if (woken_ || std::any_of(shared_.begin(), shared_.end(), has_frames) ||
+        epoll_wait(epoll_.get(), &event, 1, 0) > 0) {
+      return true;
+    }
+    sched_yield();
+  } while (absl::Now() < until);
+  return false;
 }
 
 void SocketTransport::MarkDirty(Connection& connection) {

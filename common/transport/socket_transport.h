@@ -114,6 +114,8 @@ class SocketTransport final : public Transport {
 
   // Once around, for Poll and Shutdown. socket_transport.cc
   void Turn(absl::Duration timeout);
+  // Before it sleeps: whether something has come.
+  bool LookForAWhile();
   void TakeInbox();
   void SendHere(PeerId to, Frame frame);
   void MarkDirty(Connection& connection);
@@ -203,6 +205,7 @@ class SocketTransport final : public Transport {
   int64_t deliveries_ = 0;  // What the handler has been called, or may have.
   absl::Time due_ = absl::InfinitePast();  // Of timers, the first.
   bool delivered_ = false;                 // In this turn.
+  absl::Duration last_sleep_ = absl::InfiniteDuration();  // In epoll.
   bool stopping_ = false;
   bool shut_down_ = false;
 
