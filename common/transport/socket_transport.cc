@@ -210,7 +210,8 @@ void SocketTransport::Turn(absl::Duration timeout) {
 bool SocketTransport::LookForAWhile() {
   const absl::Time until = absl::Now() + kLookFor;
   const auto has_frames = [](const ConnectionPtr& connection) {
-    return !connection->waits && !connection->shared->reader.empty();
+    return connection->state == Connection::State::kOpen &&
+           !connection->waits && !connection->shared->reader.empty();
   };
   do {
     epoll_event event;

@@ -281,6 +281,23 @@ TEST_F(SharedPeerTest, OnlyItsConnectionEndsIfItWritesNonsense) {
   ExpectRefused("frame header");
 }
 
+// Though there is something in its half that nobody will read.
+TEST_F(SharedPeerTest, NobodyLooksForFramesOfOneThatIsShownTheDoor) {
+  Greet(memory_.offer());
+  Turn();
+  peer_.Write("x");  // Sleeps are short now, and looking is worth it.
+  shard_->transport().Poll(absl::Milliseconds(100), *shard_);
+  Frame hello = TestFrame(kWorker0, 1, TestPayload(1, 1));
+  hello.header.kind = FrameKind::kHello;
+  FrameRingWriter writer(memory_.data());
+  ASSERT_TRUE(*writer.Push(hello.header, hello.payload));
+  shard_->transport().Poll(absl::Milliseconds(100), *shard_);
+  ExpectRefused("a second hello");
+  const absl::Time start = absl::Now();
+  shard_->transport().Poll(absl::Milliseconds(100), *shard_);
+  EXPECT_GT(absl::Now() - start, absl::Milliseconds(50));
+}
+
 TEST_F(SharedPeerTest, MoreThanThereIsRoomForIsNonsense) {
   Greet(memory_.offer());
   control().head = 2 * FrameRing::kCapacity;
