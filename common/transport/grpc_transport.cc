@@ -206,28 +206,12 @@ void GrpcTransport::Shutdown(absl::Duration timeout) {
 }
 
 absl::Status GrpcTransportOptions::Validate() const {
-  const auto positive = [](const char* field, auto value,
-                           bool good) -> absl::Status {
-    if (good) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "gRPC transport: ", field, " is ", value, ", it must be positive"));
-  };
-  if (host.empty()) {
-    return absl::InvalidArgumentError("gRPC transport: host is empty");
-  }
-  if (port < 0 || port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "gRPC transport: port is ", port, ", it must be from 0 to 65535"));
-  }
-  NEREUS_RETURN_IF_ERROR(positive("handshake_timeout",
-                                  absl::FormatDuration(handshake_timeout),
-                                  handshake_timeout > absl::ZeroDuration()));
-  NEREUS_RETURN_IF_ERROR(positive("closing_timeout",
-                                  absl::FormatDuration(closing_timeout),
-                                  closing_timeout > absl::ZeroDuration()));
-  NEREUS_RETURN_IF_ERROR(
-      positive("handshakes_max", handshakes_max, handshakes_max > 0));
-  return positive("undelivered_max", undelivered_max, undelivered_max > 0);
+  constexpr absl::string_view kName = "gRPC transport";
+  NEREUS_RETURN_IF_ERROR(TransportOptions::Validate(kName));
+  if (undelivered_max > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(kName, ": undelivered_max is ",
+                                                 undelivered_max,
+                                                 ", it must be positive"));
 }
 
 }  // namespace nereus

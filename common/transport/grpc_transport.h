@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/tensor/buffer.h"
 #include "common/transport/transport.h"
+#include "common/transport/transport_options.h"
 
 namespace nereus {
 
@@ -21,21 +22,7 @@ class IncomingMessage;
 struct GrpcEndpoint;
 struct GrpcEvent;
 
-struct GrpcTransportOptions {
-  // Where to listen. `port` 0: one that is free, see Transport::port.
-  std::string host = "127.0.0.1";
-  int port = 0;
-
-  // A stranger must have introduced itself by then; one attempt to connect
-  // takes no longer either.
-  absl::Duration handshake_timeout = absl::Seconds(10);
-
-  // How many strangers may be doing so at a time; more are told to come again.
-  int handshakes_max = 256;
-
-  // A peer that is told that its connection ends has this long to read it.
-  absl::Duration closing_timeout = absl::Seconds(5);
-
+struct GrpcTransportOptions : TransportOptions {
   // Frames per connection that may wait for Poll; then reading stops.
   int undelivered_max = 4;
 

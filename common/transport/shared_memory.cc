@@ -60,15 +60,6 @@ SharedMemory::SharedMemory(SharedMemory&& other) noexcept
       mapped_(other.mapped_),
       data_(other.data_) {}
 
-SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(offer_, other.offer_);
-  std::swap(mapping_, other.mapping_);
-  std::swap(mapped_, other.mapped_);
-  std::swap(data_, other.data_);
-  return *this;
-}
-
 SharedMemory::~SharedMemory() {
   if (mapping_ != nullptr) munmap(mapping_, mapped_);
 }

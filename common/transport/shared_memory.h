@@ -25,7 +25,7 @@ class SharedMemory {
                                            size_t bytes);
 
   SharedMemory(SharedMemory&& other) noexcept;
-  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) = delete;
   ~SharedMemory();
 
   // For Open, until Settle.

@@ -92,7 +92,14 @@ absl::StatusOr<Landing> SocketTransport::LandingOf(const Connection& connection,
     return absl::InvalidArgumentError(absl::StrCat(
         DescribeFrame(header), ": a second hello on one connection"));
   }
-  return handler_->OnHeader(*connection.peer, header);
+  absl::StatusOr<Landing> landing =
+      handler_->OnHeader(*connection.peer, header);
+  if (landing.ok() && landing->kind == Landing::Kind::kPlace) {
+    NEREUS_CHECK(landing->place.bytes() == header.payload_bytes)
+        << DescribeFrame(header) << ": was given a place of "
+        << landing->place.bytes() << " bytes";
+  }
+  return landing;
 }
 
 bool SocketTransport::Land(Connection& connection,
@@ -113,9 +120,6 @@ bool SocketTransport::Land(Connection& connection,
   connection.landed = true;
   switch (connection.landing.kind) {
     case Landing::Kind::kPlace:
-      NEREUS_CHECK(connection.landing.place.bytes() == header.payload_bytes)
-          << DescribeFrame(header) << ": was given a place of "
-          << connection.landing.place.bytes() << " bytes";
       connection.reader.Land(connection.landing.place.data());
       break;
     case Landing::Kind::kScratch:

@@ -355,27 +355,4 @@ void SocketTransport::CloseAll(absl::Time deadline) {
   gone_.clear();
 }
 
-absl::Status SocketTransportOptions::Validate() const {
-  const auto positive = [](const char* field, auto value,
-                           bool good) -> absl::Status {
-    if (good) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "socket transport: ", field, " is ", value, ", it must be positive"));
-  };
-  if (host.empty()) {
-    return absl::InvalidArgumentError("socket transport: host is empty");
-  }
-  if (port < 0 || port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "socket transport: port is ", port, ", it must be from 0 to 65535"));
-  }
-  NEREUS_RETURN_IF_ERROR(positive("handshake_timeout",
-                                  absl::FormatDuration(handshake_timeout),
-                                  handshake_timeout > absl::ZeroDuration()));
-  NEREUS_RETURN_IF_ERROR(positive("closing_timeout",
-                                  absl::FormatDuration(closing_timeout),
-                                  closing_timeout > absl::ZeroDuration()));
-  return positive("handshakes_max", handshakes_max, handshakes_max > 0);
-}
-
 }  // namespace nereus

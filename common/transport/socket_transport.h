@@ -23,34 +23,24 @@
 #include "common/transport/socket.h"
 #include "common/transport/socket_connection.h"
 #include "common/transport/transport.h"
+#include "common/transport/transport_options.h"
 
 namespace nereus {
 
-struct SocketTransportOptions {
-  // Where to listen. `port` 0: one that is free, see Transport::port.
-  std::string host = "127.0.0.1";
-  int port = 0;
-
-  // A stranger must have introduced itself by then; one attempt to connect
-  // takes no longer either.
-  absl::Duration handshake_timeout = absl::Seconds(10);
-
-  // How many strangers may be doing so at a time; more are hung up on.
-  int handshakes_max = 256;
-
+struct SocketTransportOptions : TransportOptions {
   // Peers on the same host exchange frames through memory that both have, if
   // both are willing.
   bool shared_memory = true;
 
-  // A peer that is told that its connection ends has this long to read it.
-  absl::Duration closing_timeout = absl::Seconds(5);
-
   // OK, or kInvalidArgument with the field and its value.
-  absl::Status Validate() const;
+  absl::Status Validate() const {
+    return TransportOptions::Validate("socket transport");
+  }
 };
 
 // Moves frames over plain TCP connections, one per peer: payloads go from where
-// they lie into the kernel, and from there to where the handler wants them.
+// they lie into the kernel, and from there to where the handler wants them; or,
+// between two processes on one host, through memory (socket_shared.cc).
 //
 // It has no thread: all that goes in and out does in Poll, on the thread that
 // also does the arithmetic, which finds the bytes in its cache. So nothing

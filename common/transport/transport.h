@@ -61,8 +61,9 @@ class Transport {
   // it. From the thread of Poll only.
   virtual void Disconnect(PeerId peer) = 0;
 
-  // Queues `frame` for `to`; kept until there is a connection. The checksum of
-  // the payload is filled in here, unless it is not 0 already.
+  // Queues `frame` for `to`; kept until there is a connection. Where payloads
+  // have checksums (all but those that go through memory), it is filled in
+  // here, unless it is not 0 already.
   virtual void Send(PeerId to, const Frame& frame) = 0;
 
   // Waits until something happened, Wake was called or `timeout` passed; hands

@@ -1,0 +1,28 @@
+#include "common/transport/transport_options.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+
+absl::Status TransportOptions::Validate(absl::string_view transport) const {
+  const auto refuse = [transport](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat(transport, ": ", why...));
+  };
+  if (host.empty()) return refuse("host is empty");
+  if (port < 0 || port > 65535) {
+    return refuse("port is ", port, ", it must be from 0 to 65535");
+  }
+  if (handshake_timeout <= absl::ZeroDuration()) {
+    return refuse("handshake_timeout is ",
+                  absl::FormatDuration(handshake_timeout),
+                  ", it must be positive");
+  }
+  if (closing_timeout <= absl::ZeroDuration()) {
+    return refuse("closing_timeout is ", absl::FormatDuration(closing_timeout),
+                  ", it must be positive");
+  }
+  if (handshakes_max > 0) return absl::OkStatus();
+  return refuse("handshakes_max is ", handshakes_max, ", it must be positive");
+}
+
+}  // namespace nereus

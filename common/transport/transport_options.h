@@ -1,0 +1,34 @@
+#ifndef NEREUS_COMMON_TRANSPORT_TRANSPORT_OPTIONS_H_
+#define NEREUS_COMMON_TRANSPORT_TRANSPORT_OPTIONS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace nereus {
+
+// What every transport between processes is told.
+struct TransportOptions {
+  // Where to listen. `port` 0: one that is free, see Transport::port.
+  std::string host = "127.0.0.1";
+  int port = 0;
+
+  // A stranger must have introduced itself by then; one attempt to connect
+  // takes no longer either.
+  absl::Duration handshake_timeout = absl::Seconds(10);
+
+  // How many strangers may be doing so at a time; more are sent away.
+  int handshakes_max = 256;
+
+  // A peer that is told that its connection ends has this long to read it.
+  absl::Duration closing_timeout = absl::Seconds(5);
+
+  // OK, or kInvalidArgument with `transport`, the field and its value.
+  absl::Status Validate(absl::string_view transport) const;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_TRANSPORT_TRANSPORT_OPTIONS_H_
