@@ -657,8 +657,10 @@ absl::Status ClientImpl::Leave() {
     NEREUS_RETURN_IF_ERROR(WaitForward(static_cast<int>(layer)));
   }
   const int64_t last_step = rounds_->pushed_step();
-  driver_->Post(
-      [this, last_step](Outbox& out) { member_->OnLeave(last_step, out); });
+  driver_->Post([this, last_step](Outbox& out) {
+    machine_->OnLeave(out);
+    member_->OnLeave(last_step, out);
+  });
   // Peers may still need frames of this worker's last round, so the connections
   // stay until the coordinator says otherwise.
   const absl::Status over = rounds_->AwaitOver(options_.round_timeout);

@@ -57,6 +57,7 @@ void Syncer::Adopt(const Syncer& before, Outbox& out) {
   pushed_round_ = done_round_;
   EnterEpoch(out);
   contributors_ = before.contributors_;
+  left_ = before.left_;
 }
 
 void Syncer::Refetch(Outbox& out) {
@@ -112,7 +113,8 @@ void Syncer::OnEpoch(JobPtr job, Outbox& out) {
   joiners_.clear();
   // Again. The caller writes the parameters between a round and its next push,
   // if it updates them.
-  if (updates_here() || (pushed() && !held_)) SaveOwned(done_round_, out);
+  const bool updated = updates_here() || left_ || (pushed() && !held_);
+  if (updated) SaveOwned(done_round_, out);
   EnterEpoch(out);
   if (position() < 0 || !started_) return;
   if (fetching()) {
@@ -197,6 +199,12 @@ void Syncer::Send(Outbox& out, const BlockChoice& choice, const Buffer& norms) {
   Contribute(out);
 }
 
+void Syncer::Leave(Outbox& out) {
+  left_ = true;
+  if (!updates_here()) SaveOwned(done_round_, out);
+  ServeJoiners(out);
+}
+
 void Syncer::Gather(Outbox& out) {
   if (gathers()) return;
   gathered_round_ = done_round_ + 1;
@@ -275,7 +283,7 @@ void Syncer::ServeJoiners(Outbox& out) {
     // Where the caller updates the parameters, they are of a round once the
     // next one is pushed, or the caller has left. They stay so until the joiner
     // has taken part in it.
-    const bool updated = updates_here() || position() < 0;
+    const bool updated = updates_here() || left_;
     const int64_t owned = updated ? done_round_ : pushed_round_ - 1;
     if (owned < joiner.round) {
       waiting.push_back(joiner);
@@ -313,20 +321,23 @@ void Syncer::SaveOwned(int64_t round, Outbox& out) const {
       !job_->IsSaved(round)) {
     return;
   }
-  // A copy: the next update does not wait until the shards have it.
   const int64_t bytes = memory_.parameters.bytes();
+  std::vector<Buffer> arrays = {memory_.parameters};
   const Buffer state = this->state();
-  const Buffer copy =
-      Buffer::AllocateLike(memory_.parameters, bytes + state.bytes());
-  out.Add(CopyValues{copy.Slice(0, bytes), memory_.parameters});
-  if (state.bytes() > 0) {
-    out.Add(CopyValues{copy.Slice(bytes, state.bytes()), state});
+  for (int64_t start = 0; start < state.bytes(); start += bytes) {
+    arrays.push_back(state.Slice(start, bytes));
+  }
+  // Copies: the next update does not wait until the shards have them.
+  for (Buffer& array : arrays) {
+    if (left_) break;
+    const Buffer copy = Buffer::AllocateLike(array, bytes);
+    out.Add(CopyValues{copy, std::exchange(array, copy)});
   }
   for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
     FrameHeader header = Header(FrameKind::kOwned, chunk.index, round);
-    for (int64_t start = 0; start < copy.bytes(); start += bytes) {
+    for (const Buffer& array : arrays) {
       CutIntoFrames(
-          *job_, header, copy.Slice(start + chunk.offset * 4, chunk.length * 4),
+          *job_, header, array.Slice(chunk.offset * 4, chunk.length * 4),
           [&](Frame frame) {
             out.Add(SendFrame{job_->ServerOf(chunk), std::move(frame)});
           });

@@ -84,6 +84,10 @@ class Syncer {
   // has. REQUIRES: waits().
   void Gather(Outbox& out);
 
+  // The caller has done its last step, and updated the layer, if that is its
+  // part.
+  void Leave(Outbox& out);
+
   // The job's next epoch; the layer's route is as it was. What was sent for a
   // checkpoint may have been lost with the old one. What is held stays so.
   void OnEpoch(JobPtr job, Outbox& out);
@@ -204,6 +208,7 @@ class Syncer {
   void SendOwned(const Joiner& joiner, Outbox& out) const;
 
   bool started_ = false;
+  bool left_ = false;  // The values stay as they are.
   // Below kInitialRound while fetching.
   int64_t pushed_round_ = kInitialRound - 1;
   int64_t done_round_ = kInitialRound - 1;

@@ -240,6 +240,11 @@ void WorkerMachine::OnWait(int layer, Outbox& out) {
   SaySettled(out);
 }
 
+void WorkerMachine::OnLeave(Outbox& out) {
+  // What is sent while the machine is frozen is sent again in the next epoch.
+  for (const auto& syncer : syncers_) syncer->Leave(out);
+}
+
 void WorkerMachine::GatherNow(int layer, Outbox& out) {
   if (!syncers_[layer]->waits()) return;
   if (frozen_ || awaits_choice()) {

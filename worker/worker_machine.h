@@ -58,6 +58,9 @@ class WorkerMachine final : public Machine {
   // pushed, a window ahead of what is done.
   void OnWait(int layer, Outbox& out);
 
+  // The caller has done its last step, and what it pushed is done.
+  void OnLeave(Outbox& out);
+
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const override;
   void OnFrame(PeerId from, const Frame& frame, Outbox& out) override;

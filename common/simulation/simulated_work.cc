@@ -67,6 +67,7 @@ void SimulatedCluster::TryStep(Process& process) {
   if (process.leave_soon && !process.left && process.step > kInitialRound) {
     process.left = true;
     Outbox out;
+    process.worker->OnLeave(out);
     process.member->OnLeave(process.step - 1, out);
     Execute(process, out);
   }

@@ -143,6 +143,20 @@ TEST(OwnedCheckpointTest, WhatTheCallerOptimisesIsSentAtTheNextPush) {
   EXPECT_EQ(PartIn(sent, 0, 0, kElements), All(42));
 }
 
+// Nor is there a next push after the last step.
+TEST(OwnedCheckpointTest, WhatTheCallerOptimisesIsSentAsItLeaves) {
+  FactorWorker first(FactorJob(OptimizerPlace::kWorker));
+  first.Start();
+  first.Round(0, 4);
+  std::fill_n(first.worker().parameters().floats(), kElements, 42.0f);
+  Outbox out;
+  first.worker().machine().OnLeave(out);
+  EXPECT_EQ(PartIn(OwnedIn(Carry(out)), 0, 0, kElements), All(42));
+  const Effects entered =
+      first.worker().Enter(EpochAfter(*first.worker().job()));
+  EXPECT_EQ(PartIn(OwnedIn(entered), 0, 0, kElements), All(42));
+}
+
 TEST(OwnedCheckpointTest, ANewEpochAsksForWhatMayHaveBeenLost) {
   FactorWorker first(FactorJob());
   first.Start();

@@ -384,6 +384,9 @@ TEST(ServerSyncerOwnerTest, AnOwnerThatHasLeftServesItsLastRound) {
   Owner owner;
   EpochWorker& worker = owner.worker;
   owner.Update(42);
+  Outbox out;
+  worker.machine().OnLeave(out);
+  EXPECT_THAT(Carry(out).sent, IsEmpty());
   const Effects entered = worker.Enter(EpochAfter(*worker.job(), [](Job& job) {
     job.workers = {{5, 7}};
     job.leavers = {0};

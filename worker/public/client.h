@@ -255,8 +255,11 @@ class Client {
   }
 
   // Leaves the job politely, when all that was pushed is done; returns when the
-  // other workers have left, too, or have gone on and need nothing more of this
-  // one. Every push and wait fails afterwards.
+  // other workers have left, too, and the job's last checkpoint is written, or
+  // when they have gone on and need nothing more of this one. Every push and
+  // wait fails afterwards. A caller with an optimizer of its own
+  // (`optimizer=worker`) has applied it to the last step before, and leaves
+  // parameters and state as they are.
   //
   // Errors: kDeadlineExceeded, others are not done within round_timeout; any
   // error of the job.
