@@ -187,6 +187,10 @@ absl::Status Coordinator::CheckPlace(const JoinRequest& request) const {
       return absl::ResourceExhaustedError(absl::StrCat(
           "job ", options_.job, " has given out all ", kRanksMax, " ranks"));
     }
+    if (job_ != nullptr && AllLeft()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "job ", options_.job, " is finished but for its last checkpoint"));
+    }
     const int most =
         job_ == nullptr ? options_.workers : options_.workers_max();
     if (WorkersHere() < most) return absl::OkStatus();
@@ -508,15 +512,27 @@ void Coordinator::Drop(PeerId id, const std::string& why,
                absl::StrCat(PeerName(id), " was counted as dead: ", why)),
            out);
   }
+  const bool running = state_ == JobState::kRunning;
+  if (running && AllLeft() && member->left.has_value()) {
+    // All work is done, and stays so.
+    members_lost_ = true;
+    member->session.reset();
+    member->told = true;
+    return;
+  }
   const bool shard = id.role == Role::kShard;
   const bool admitted = member->admitted;
   members_.erase(members_.begin() + (member - members_.data()));
   std::erase_if(lost_links_, [&](const auto& entry) {
     return entry.first.first == id || entry.first.second == id;
   });
-  if (!admitted || state_ != JobState::kRunning) return;
+  if (!admitted || !running) return;
   members_lost_ = true;
   if (!shard) return;
+  if (AllLeft()) {
+    shard_lost_ = true;
+    return;
+  }
   if (EveryShardHasHolder()) {
     const bool served = std::any_of(
         job_->holders.begin(), job_->holders.end(),
@@ -542,7 +558,7 @@ void Coordinator::Expire(absl::Time now, CoordinatorOutbox& out) {
   const std::vector<Member> members = members_;  // Drop changes it.
   for (const Member& member : members) {
     if (over()) return;
-    if (!member.admitted) continue;
+    if (!member.admitted || member.told) continue;
     const absl::Duration silence = now - member.heard;
     if (silence > options_.lease) {
       Drop(member.id,
@@ -562,6 +578,7 @@ void Coordinator::NoticePause(absl::Time now) {
     member.missed_after += pause;
   }
   for (auto& [incarnation, until] : released_) until += pause;
+  gives_up_at_ += pause;
 }
 
 void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
@@ -572,7 +589,8 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   const std::string missing = DescribeMissing();
   if (missing.empty()) return;
   for (Member& member : members_) {
-    const bool waits = !member.admitted || target_.has_value();
+    const bool waits =
+        !member.admitted || member.left.has_value() || target_.has_value();
     if (!waits || !member.session.has_value()) continue;
     if (now - member.noticed < options_.waiting_notice_interval) continue;
     member.noticed = now;

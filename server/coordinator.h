@@ -81,6 +81,8 @@ using CoordinatorOutbox = std::vector<CoordinatorAction>;
 //   gathering --all are there--> running --all workers left--> finished
 //                                   '---cannot go on---> failed
 //
+// A job whose last checkpoint is being written is finished when that is whole.
+//
 // While it runs: steady --somebody comes, goes, dies, or two members lost each
 // other--> changing, until all that live have reported --> steady, one epoch
 // on.
@@ -158,7 +160,7 @@ class Coordinator {
     Heartbeat heartbeat;
     absl::Duration stall_told;    // How long its stall was when it was logged.
     bool admitted = false;        // To an epoch.
-    bool told = false;            // That the job is over.
+    bool told = false;            // That the job is over, or it is gone.
     std::optional<int64_t> left;  // Its last step.
     std::optional<EpochReport> said;  // For the change under way.
     bool settled = false;             // In this epoch.
@@ -237,7 +239,12 @@ class Coordinator {
   EpochStart StartFor(const Member& member) const;
   CoordinatorState StateToSave() const;
   void ReleaseLeavers(absl::Time now, CoordinatorOutbox& out);
-  void FinishIfAllLeft(CoordinatorOutbox& out);
+  bool AllLeft() const;
+  void FinishIfAllLeft(absl::Time now, CoordinatorOutbox& out);
+  // What the epoch's workers have done, who all have left; and the last round
+  // that was to be saved, if that may still be whole soon.
+  int64_t LastStep() const;
+  std::optional<int64_t> LastCheckpointToCome() const;
   // What came while this process stood still has not been read yet: that time
   // is nobody's silence.
   void NoticePause(absl::Time now);
@@ -294,6 +301,7 @@ class Coordinator {
   bool restarted_ = false;
 
   absl::Time awake_ = absl::InfinitePast();  // When something happened last.
+  absl::Time gives_up_at_ = absl::InfiniteFuture();  // The last checkpoint.
 
   FusionTuning fusion_;
   Replanner replanner_;
@@ -304,6 +312,7 @@ class Coordinator {
   bool checkpoint_wanted_ = false;
   bool checkpoint_planned_ = false;  // This epoch's job has a round for it.
   std::string checkpoint_failure_;
+  std::set<int64_t> failed_checkpoints_;  // By round.
 };
 
 }  // namespace nereus

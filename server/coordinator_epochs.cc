@@ -12,6 +12,14 @@ namespace {
 
 constexpr uint64_t kFirstEpoch = 1;
 
+// How long a job waits, at most, for its last checkpoint: longer than any disk
+// takes. Where somebody was lost, what others wait for may never come: then a
+// lease.
+const absl::Duration kLastCheckpointTime = absl::Minutes(30);
+
+// Of those that were not written, the latest.
+constexpr size_t kFailedKept = 16;
+
 bool AllCopiesAreWhole(const Job& job) {
   return std::all_of(job.holders.begin(), job.holders.end(),
                      [](const ShardHolders& each) { return each.whole; });
@@ -32,8 +40,7 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
     Admit(now, out);
   }
   if (state_ != JobState::kRunning) return;
-  FinishIfAllLeft(out);
-  if (state_ != JobState::kRunning) return;
+  if (AllLeft()) return FinishIfAllLeft(now, out);
   ReleaseLeavers(now, out);
   if (!target_.has_value() && NeedsChange()) StartChange(now, out);
   if (target_.has_value() && EveryoneIsHere() && EveryoneReported()) {
@@ -248,6 +255,7 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
         out);
   }
   all_afresh_ = restarts;
+  if (restarts) failed_checkpoints_.clear();  // They are tried again.
   const bool had_copies = AllCopiesAreWhole(*job_);
   if (next->job->routes != job_->routes) {
     explanations_ = std::move(better->plan.explanations);
@@ -430,13 +438,50 @@ void Coordinator::ReleaseLeavers(absl::Time now, CoordinatorOutbox& out) {
   }
 }
 
-void Coordinator::FinishIfAllLeft(CoordinatorOutbox& out) {
-  const bool all_left =
-      Count(Role::kWorker) > 0 &&
-      std::all_of(members_.begin(), members_.end(), [](const Member& m) {
-        return m.id.role != Role::kWorker || m.left.has_value();
-      });
-  if (!all_left) return;
+bool Coordinator::AllLeft() const {
+  return Count(Role::kWorker) > 0 &&
+         std::all_of(members_.begin(), members_.end(), [](const Member& m) {
+           return m.id.role != Role::kWorker || m.left.has_value();
+         });
+}
+
+int64_t Coordinator::LastStep() const {
+  std::optional<int64_t> last;
+  for (const Member& member : members_) {
+    // Without one of these no round was done.
+    if (!member.left.has_value() || job_->PositionOf(member.id.rank) < 0) {
+      continue;
+    }
+    const int64_t step = *member.left;
+    last = job_->partial() ? std::max(last.value_or(step), step)
+                           : std::min(last.value_or(step), step);
+  }
+  return last.value_or(kInitialRound);
+}
+
+std::optional<int64_t> Coordinator::LastCheckpointToCome() const {
+  if (!options_.has_checkpoints) return std::nullopt;
+  const std::optional<int64_t> round = job_->LastCheckpoint(LastStep());
+  const auto& newest = checkpoints_.newest();
+  if (!round.has_value() || failed_checkpoints_.contains(*round) ||
+      (newest.has_value() && newest->round >= *round) ||
+      (shard_lost_ && !completing_.contains(*round))) {
+    return std::nullopt;
+  }
+  return round;
+}
+
+void Coordinator::FinishIfAllLeft(absl::Time now, CoordinatorOutbox& out) {
+  const std::optional<int64_t> checkpoint = LastCheckpointToCome();
+  if (checkpoint.has_value()) {
+    const bool lossless = !members_lost_ && !restarted_ &&
+                          !target_.has_value() && new_lost_links_.empty();
+    gives_up_at_ = std::min(
+        gives_up_at_, now + (lossless ? kLastCheckpointTime : options_.lease));
+    if (now < gives_up_at_) return;
+    CheckpointFailed(*checkpoint, "it was not whole long after all had left",
+                     out);
+  }
   state_ = JobState::kFinished;
   out.push_back(SaveState{StateToSave()});
   TellAll(JobOver{state_, ""}, out);
@@ -449,6 +494,10 @@ absl::Status Coordinator::RequestCheckpoint(absl::Time now,
   if (state_ != JobState::kRunning) {
     return absl::FailedPreconditionError(absl::StrCat(
         "job ", options_.job, " is ", JobStateName(state_), ", not running"));
+  }
+  if (AllLeft()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", options_.job, " is finished but for its last checkpoint"));
   }
   if (!options_.has_checkpoints) {
     return absl::FailedPreconditionError(
@@ -507,6 +556,10 @@ void Coordinator::CheckpointFailed(int64_t round, const std::string& why,
   out.push_back(Announce{
       true, absl::StrCat("no checkpoint of round ", round, ": ", why)});
   checkpoint_failure_ = why;
+  failed_checkpoints_.insert(round);
+  if (failed_checkpoints_.size() > kFailedKept) {
+    failed_checkpoints_.erase(failed_checkpoints_.begin());
+  }
   // The one that was asked for may still come.
   if (!checkpoint_planned_ || round < job_->checkpoint_round) return;
   checkpoint_wanted_ = false;

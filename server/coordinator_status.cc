@@ -13,6 +13,14 @@ std::string Coordinator::Describe(const Member& member) const {
 
 std::string Coordinator::DescribeMissing() const {
   if (state_ == JobState::kFinished || state_ == JobState::kFailed) return "";
+  if (state_ == JobState::kRunning && AllLeft()) {
+    const std::optional<int64_t> round = LastCheckpointToCome();
+    if (!round.has_value()) return "";
+    return absl::StrCat("job ", options_.job,
+                        " is done but for its last "
+                        "checkpoint, of round ",
+                        *round, ", which is being written");
+  }
   std::vector<std::string> missing;
   if (state_ == JobState::kRunning) {
     if (!target_.has_value()) return "";

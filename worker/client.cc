@@ -169,7 +169,7 @@ class ClientImpl final : public Client {
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<Transport> transport_;
 
-  // The driver's alone.
+  // Of whoever drives.
   std::unique_ptr<Member> member_;
   WorkerMachine* machine_ = nullptr;  // The member's.
   StepPlan steps_;
@@ -312,6 +312,7 @@ void ClientImpl::StartSession() {
   events.message = [this](const CoordinatorMessage& message) {
     if (const auto* waiting = std::get_if<Waiting>(&message)) {
       NEREUS_LOG(Info) << waiting->text;
+      rounds_->NoteWaiting();
     }
     driver_->Post([this, message](Outbox& out) {
       const auto* set = std::get_if<SetFusion>(&message);
@@ -656,16 +657,19 @@ absl::Status ClientImpl::Leave() {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     NEREUS_RETURN_IF_ERROR(WaitForward(static_cast<int>(layer)));
   }
-  const int64_t last_step = rounds_->pushed_step();
-  driver_->Post([this, last_step](Outbox& out) {
+  NEREUS_ASSIGN_OR_RETURN(const RoundTable::LastStep last,
+                          rounds_->last_step());
+  driver_->Post([this, last](Outbox& out) {
+    if (last.life != life_) return;  // The job has gone back.
     machine_->OnLeave(out);
-    member_->OnLeave(last_step, out);
+    member_->OnLeave(last.step, out);
   });
   // Peers may still need frames of this worker's last round, so the connections
   // stay until the coordinator says otherwise.
   const absl::Status over = rounds_->AwaitOver(options_.round_timeout);
   if (!over.ok() && !absl::IsDeadlineExceeded(over)) return over;
   rounds_->Fail(absl::FailedPreconditionError("this worker has left the job"));
+  driver_->Post([](Outbox&) {});  // A caller that drives is to see it.
   if (over.ok()) return absl::OkStatus();
   return absl::DeadlineExceededError(
       absl::StrCat("left the job, but not all the other workers did within ",

@@ -59,11 +59,14 @@ int64_t RoundTable::next_step() const {
   return begun_.has_value() ? begun_->step + 1 : entries_.front().done + 1;
 }
 
-int64_t RoundTable::pushed_step() const {
+absl::StatusOr<RoundTable::LastStep> RoundTable::last_step() const {
   MutexLock lock(&mu_);
-  int64_t step = kInitialRound;
-  for (const Entry& entry : entries_) step = std::max(step, entry.pushed);
-  return step;
+  NEREUS_RETURN_IF_ERROR(Interruption());
+  LastStep last{kInitialRound, life_};
+  for (const Entry& entry : entries_) {
+    last.step = std::max(last.step, entry.pushed);
+  }
+  return last;
 }
 
 bool RoundTable::HasPushedAll() const {
@@ -213,14 +216,24 @@ void RoundTable::End(const absl::Status& outcome) {
   over_ = true;
 }
 
+void RoundTable::NoteWaiting() {
+  MutexLock lock(&mu_);
+  ++waits_heard_;
+}
+
 absl::Status RoundTable::AwaitOver(absl::Duration timeout) {
   MutexLock lock(&mu_);
-  const bool in_time = mu_.AwaitWithTimeout(
-      [this]()
-          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return over_ || went_back_; },
-      timeout);
-  NEREUS_RETURN_IF_ERROR(Interruption());
-  return in_time ? absl::OkStatus() : absl::DeadlineExceededError("not over");
+  while (true) {
+    const int64_t heard = waits_heard_;
+    const bool in_time = mu_.AwaitWithTimeout(
+        [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+          return !failure_.ok() || over_ || went_back_ || waits_heard_ != heard;
+        },
+        timeout);
+    NEREUS_RETURN_IF_ERROR(Interruption());
+    if (over_) return absl::OkStatus();
+    if (!in_time) return absl::DeadlineExceededError("not over");
+  }
 }
 
 void RoundTable::Fail(const absl::Status& failure) {

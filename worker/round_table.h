@@ -50,8 +50,13 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // The next step that the caller may begin: after the last one that it began,
   // or the first one.
   int64_t next_step() const ABSL_LOCKS_EXCLUDED(mu_);
-  // The last step of which the caller has pushed something.
-  int64_t pushed_step() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The last step of which the caller has pushed something, and in which life.
+  // Errors: kOutOfRange; the failure.
+  struct LastStep {
+    int64_t step = kInitialRound;
+    int64_t life = 0;
+  };
+  absl::StatusOr<LastStep> last_step() const ABSL_LOCKS_EXCLUDED(mu_);
   // Whether the caller has pushed every layer of the step that it has begun.
   bool HasPushedAll() const ABSL_LOCKS_EXCLUDED(mu_);
   // Whether all that the caller has pushed is done.
@@ -104,6 +109,9 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // The membership is over: AwaitOver returns, and if it has failed, so do all
   // other waits.
   void End(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
+  // The coordinator says that it waits for something.
+  void NoteWaiting() ABSL_LOCKS_EXCLUDED(mu_);
+  // For `timeout` after that was said last, at most.
   // Errors: the failure; kOutOfRange; kDeadlineExceeded.
   absl::Status AwaitOver(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -160,6 +168,7 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   int64_t life_ ABSL_GUARDED_BY(mu_) = 0;
   bool went_back_ ABSL_GUARDED_BY(mu_) = false;  // The caller has not heard.
   bool over_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t waits_heard_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<StepInfo> begun_ ABSL_GUARDED_BY(mu_);
   size_t layers_pushed_ ABSL_GUARDED_BY(mu_) = 0;            // Of that step.
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);          // By layer.

@@ -286,6 +286,13 @@ bool Job::IsCheckpoint(int64_t round) const {
   return round == checkpoint_round || (every > 0 && (round + 1) % every == 0);
 }
 
+std::optional<int64_t> Job::LastCheckpoint(int64_t round) const {
+  int64_t last = checkpoint_round <= round ? checkpoint_round : kInitialRound;
+  const int64_t every = options.checkpoint_every;
+  if (every > 0) last = std::max(last, (round + 1) / every * every - 1);
+  return last > kInitialRound ? std::optional(last) : std::nullopt;
+}
+
 bool Job::IsSaved(int64_t round) const {
   return IsCheckpoint(round) || (hands_over() && round == switch_round);
 }

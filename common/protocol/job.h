@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -152,6 +153,8 @@ struct Job {
   // Whether a checkpoint is made of `round`: the shards save what they hold as
   // of it, and the first worker sends them what workers own.
   bool IsCheckpoint(int64_t round) const;
+  // The last one of these up to and with `round`, or one of an epoch before.
+  std::optional<int64_t> LastCheckpoint(int64_t round) const;
 
   // Whether this epoch ends with switch_round, as far as is known.
   bool switches() const { return switch_round != kInitialRound; }

@@ -132,6 +132,9 @@ TEST(JobTest, CheckpointsAreOfEveryNthStepAndOfTheRoundAskedFor) {
     std::vector<int64_t> found;
     for (int64_t round = -2; round < 10; ++round) {
       if (job->IsCheckpoint(round)) found.push_back(round);
+      const std::optional<int64_t> last = job->LastCheckpoint(round);
+      EXPECT_TRUE(found.empty() || last == found.back()) << round;
+      EXPECT_TRUE(!last.has_value() || *last <= round) << round;
     }
     return found;
   };

@@ -176,6 +176,14 @@ Reaction CoordinatorDriver::RequestCheckpoint() {
   });
 }
 
+absl::Status CoordinatorDriver::TryRequestCheckpoint() {
+  absl::Status status;
+  React([&](CoordinatorOutbox& out) {
+    status = coordinator_->RequestCheckpoint(now_, out);
+  });
+  return status;
+}
+
 Reaction CoordinatorDriver::Checkpoint(int64_t round,
                                        const absl::Status& written) {
   return React([&](CoordinatorOutbox& out) {

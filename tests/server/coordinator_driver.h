@@ -97,6 +97,7 @@ class CoordinatorDriver {
   Reaction Tick();
   Reaction Fail(const std::string& reason);
   Reaction RequestCheckpoint();  // Which must be possible.
+  absl::Status TryRequestCheckpoint();
   // The manifest of a checkpoint is on disk, or why it is not.
   Reaction Checkpoint(int64_t round, const absl::Status& written);
   // All shards have written their parts of a round, and the manifest is on

@@ -1,6 +1,9 @@
 // Shards and coordinators that die and are replaced, and disks that fail: laws
 // 1, 4 and 7 of docs/architecture.md, on the production machines.
 
+#include <algorithm>
+#include <vector>
+
 #include "gtest/gtest.h"
 #include "tests/testing/random_faults.h"
 #include "tests/testing/simulated_jobs.h"
@@ -116,6 +119,88 @@ TEST(RestartSimulationTest, ACheckpointThatIsAskedForIsMade) {
     EXPECT_EQ(cluster.checkpoints_made(), 2);
     EXPECT_FALSE(cluster.coordinator()->checkpoint_wanted());
   }
+}
+
+// Whether there is a checkpoint of the last round that was to have one, when
+// workers have done `step`.
+bool LastIsWhole(SimulatedCluster& cluster, int64_t step) {
+  const auto& newest = cluster.coordinator()->checkpoints().newest();
+  return newest.has_value() &&
+         newest->round == cluster.job().LastCheckpoint(step);
+}
+
+TEST(RestartSimulationTest, TheLastCheckpointIsWholeWhenTheJobIsFinished) {
+  for (const uint64_t seed : TestSeeds(60)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = DurableJob(seed);
+    options.rules.cost = CostKind::kBytes;
+    options.disk_time_max = absl::Seconds(2);  // Longer than a step.
+    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    ASSERT_TRUE(cluster.RunSteps(6).ok());
+    for (const ProcessId worker : cluster.live_workers()) {
+      cluster.LeaveSoon(worker);
+    }
+    cluster.AdvanceBy(absl::Seconds(20));
+    ASSERT_EQ(cluster.coordinator()->state(), JobState::kFinished);
+    EXPECT_TRUE(LastIsWhole(cluster, 5));
+  }
+}
+
+bool KnowsThatAllHaveLeft(SimulatedCluster& cluster) {
+  const JobStatus status =
+      cluster.coordinator()->Status(cluster.events().now());
+  return std::all_of(status.members.begin(), status.members.end(),
+                     [](const auto& member) {
+                       return member.id.role != Role::kWorker || member.left;
+                     });
+}
+
+// Whoever dies, the work is done: the job ends as finished, and soon.
+TEST(RestartSimulationTest, NothingThatFailsAfterTheLastStepKeepsTheJobUp) {
+  int whole = 0;
+  constexpr int kFaults = 6;
+  const std::vector<uint64_t> seeds = TestSeeds(120);
+  for (const uint64_t seed : seeds) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = DurableJob(seed);
+    options.disk_time_max = absl::Milliseconds(500);
+    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    ASSERT_TRUE(cluster.RunSteps(6).ok());
+    const std::vector<ProcessId> workers = cluster.live_workers();
+    const ProcessId shard = cluster.shard_process(0);
+    for (const ProcessId worker : workers) cluster.LeaveSoon(worker);
+    while (!KnowsThatAllHaveLeft(cluster)) {
+      cluster.AdvanceBy(absl::Milliseconds(1));
+    }
+    cluster.AdvanceBy(absl::Milliseconds(static_cast<int64_t>(seed % 97)));
+    const ProcessId worker = workers[seed % workers.size()];
+    switch (seed / 2 % kFaults) {
+      case 0:
+        for (const ProcessId each : workers) cluster.Crash(each);
+        break;
+      case 1:
+        cluster.Crash(worker);
+        break;
+      case 2:
+        cluster.Crash(shard);
+        break;
+      case 3:
+        cluster.BreakConnection(worker, shard);
+        break;
+      case 4:
+        cluster.BreakSession(worker);
+        break;
+      default:
+        cluster.CrashCoordinator();
+        cluster.AdvanceBy(absl::Seconds(1));
+        cluster.RestartCoordinator();
+    }
+    cluster.AdvanceBy(2 * options.lease + absl::Seconds(10));
+    ASSERT_NE(cluster.coordinator(), nullptr);
+    EXPECT_EQ(cluster.coordinator()->state(), JobState::kFinished);
+    whole += LastIsWhole(cluster, 5);
+  }
+  EXPECT_GT(whole, static_cast<int>(seeds.size()) / 2);
 }
 
 TEST(RestartSimulationTest, WithoutACheckpointALostShardEndsTheJob) {

@@ -94,7 +94,8 @@ TEST(RoundTableTest, StepsBeginOneAfterTheOther) {
   for (const int layer : {0, 1})
     table->Finish(layer, 6, /*skipped=*/false, At(0));
   EXPECT_EQ(table->next_step(), 7);
-  EXPECT_EQ(table->pushed_step(), 6);
+  EXPECT_EQ(table->last_step()->step, 6);
+  EXPECT_EQ(table->last_step()->life, 0);
   std::thread driver([&] { table->Begin(Step(7)); });
   const absl::StatusOr<StepInfo> begun = table->AwaitBegin(7);
   driver.join();

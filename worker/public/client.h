@@ -261,8 +261,8 @@ class Client {
   // (`optimizer=worker`) has applied it to the last step before, and leaves
   // parameters and state as they are.
   //
-  // Errors: kDeadlineExceeded, others are not done within round_timeout; any
-  // error of the job.
+  // Errors: kDeadlineExceeded, others are not done within round_timeout, nor
+  // has the coordinator said since what it waits for; any error of the job.
   virtual absl::Status Leave() = 0;
 };
 

@@ -1,0 +1,153 @@
+// A job whose workers have all left while its last checkpoint is written.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+
+#include "server/coordinator.h"
+#include "tests/server/coordinator_driver.h"
+
+namespace nereus {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+CoordinatorOptions DurableOptions() {
+  CoordinatorOptions options = OptionsOf(/*workers=*/2, /*shards=*/2);
+  options.has_checkpoints = true;
+  options.job_options.checkpoint_every = 2;
+  return options;
+}
+
+// The workers of a job that saves every second step have done step 3; shard 0
+// has written its part, shard 1 has not.
+struct CoordinatorLastCheckpointTest : testing::Test {
+  CoordinatorLastCheckpointTest() {
+    driver.emplace(DurableOptions());
+    driver->Gather();
+    driver->Say(kShard0, PartOf(0, 3, 1));
+    driver->Say(kWorker0, Leave{3});
+    left = driver->Say(kWorker1, Leave{3});
+  }
+  std::optional<CoordinatorDriver> driver;
+  Reaction left;
+};
+
+TEST_F(CoordinatorLastCheckpointTest, IsWholeBeforeTheJobIsFinished) {
+  EXPECT_THAT(left.sent, IsEmpty());
+  EXPECT_EQ(driver->state(), JobState::kRunning);
+  const Reaction waiting = driver->Pass(absl::Seconds(5));
+  EXPECT_THAT(HearersOf<Waiting>(waiting),
+              testing::IsSupersetOf({kWorker0, kWorker1}));
+  EXPECT_THAT(driver->Status().waiting,
+              HasSubstr("done but for its last checkpoint, of round 3"));
+  driver->Say(kShard1, PartOf(1, 3, 1));
+  EXPECT_EQ(driver->state(), JobState::kRunning);
+  const Reaction whole = driver->Checkpoint(3, absl::OkStatus());
+  EXPECT_EQ(driver->state(), JobState::kFinished);
+  EXPECT_THAT(HearersOf<JobOver>(whole),
+              UnorderedElementsAre(kShard0, kShard1, kWorker0, kWorker1));
+  EXPECT_EQ(whole.saved.back().checkpoints.newest->round, 3);
+}
+
+TEST_F(CoordinatorLastCheckpointTest, IsNotWaitedForOnceItHasFailed) {
+  CheckpointPart failed = PartOf(1, 3, 1);
+  failed.error = "disk is full";
+  driver->Say(kShard1, failed);
+  EXPECT_EQ(driver->state(), JobState::kFinished);
+  EXPECT_EQ(driver->Status().checkpoint_failure,
+            "shard 1 (s1 at s1:1) could not write its part: disk is full");
+}
+
+TEST_F(CoordinatorLastCheckpointTest, IsNotWaitedForWithoutTheShard) {
+  driver->Break(kShard1);
+  EXPECT_EQ(driver->state(), JobState::kRunning);
+  driver->Pass(absl::Seconds(2));
+  EXPECT_EQ(driver->state(), JobState::kFinished);
+}
+
+TEST_F(CoordinatorLastCheckpointTest, OnlyItsManifestNeedsNobodyAnyMore) {
+  driver->Say(kShard1, PartOf(1, 3, 1));
+  for (const SessionId session : {kShard0, kShard1, kWorker0, kWorker1}) {
+    driver->Break(session);
+  }
+  driver->Pass(absl::Seconds(5));
+  EXPECT_EQ(driver->state(), JobState::kRunning);
+  driver->Checkpoint(3, absl::OkStatus());
+  EXPECT_EQ(driver->state(), JobState::kFinished);
+}
+
+TEST_F(CoordinatorLastCheckpointTest, IsWaitedForMinutesAtMost) {
+  driver->Pass(absl::Minutes(29));
+  EXPECT_EQ(driver->state(), JobState::kRunning);
+  const Reaction over = driver->Pass(absl::Minutes(2));
+  EXPECT_EQ(driver->state(), JobState::kFinished);
+  EXPECT_THAT(over.announced,
+              Contains(HasSubstr("no checkpoint of round 3: it was not whole "
+                                 "long after all had left")));
+}
+
+// Their frames may be lost with them, or may have come.
+TEST_F(CoordinatorLastCheckpointTest, MayComeThoughTheWorkersAreGone) {
+  driver->Break(kWorker0);
+  driver->Break(kWorker1);
+  driver->Pass(absl::Seconds(5));
+  EXPECT_EQ(driver->state(), JobState::kRunning);
+  driver->Say(kShard1, PartOf(1, 3, 1));
+  driver->Checkpoint(3, absl::OkStatus());
+  EXPECT_EQ(driver->state(), JobState::kFinished);
+}
+
+TEST_F(CoordinatorLastCheckpointTest, MayNotComeWhereTheWorkersAreGone) {
+  driver->Break(kWorker0);
+  driver->Break(kWorker1);
+  driver->Pass(absl::Minutes(1));
+  EXPECT_EQ(driver->state(), JobState::kFinished);
+}
+
+TEST_F(CoordinatorLastCheckpointTest, MayNotComeWhereAConnectionIsLost) {
+  driver->Say(kWorker0, LostPeer{1, PeerId::Shard(1), "reset"});
+  EXPECT_EQ(driver->state(), JobState::kRunning);
+  driver->Pass(absl::Minutes(1));
+  EXPECT_EQ(driver->state(), JobState::kFinished);
+}
+
+TEST_F(CoordinatorLastCheckpointTest, IsWaitedForByTheNextCoordinator) {
+  driver->Restart(left.saved.back());
+  for (const SessionId old : {kShard0, kShard1, kWorker0, kWorker1}) {
+    driver->ResumeIn(old + 100, old);
+  }
+  driver->Say(kShard0 + 100, PartOf(0, 3, 1));
+  EXPECT_EQ(driver->state(), JobState::kRunning);
+  driver->Say(kShard1 + 100, PartOf(1, 3, 1));
+  driver->Checkpoint(3, absl::OkStatus());
+  EXPECT_EQ(driver->state(), JobState::kFinished);
+}
+
+TEST_F(CoordinatorLastCheckpointTest, NoOtherOneIsMade) {
+  EXPECT_EQ(driver->TryRequestCheckpoint().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+// No round is done without one of the workers.
+TEST_F(CoordinatorLastCheckpointTest, IsOfWhatAllHaveDone) {
+  CoordinatorDriver other(DurableOptions());
+  other.Gather();
+  other.MakeCheckpoint(3);
+  other.Say(kWorker0, Leave{1'000'000});
+  other.Say(kWorker1, Leave{4});
+  EXPECT_EQ(other.state(), JobState::kFinished);
+}
+
+TEST_F(CoordinatorLastCheckpointTest, NobodyJoinsMeanwhile) {
+  EXPECT_THAT(RefusalIn(driver->Say(50, WorkerRequest("new")), 50).message(),
+              HasSubstr("is finished but for its last checkpoint"));
+}
+
+}  // namespace
+}  // namespace nereus
