@@ -86,9 +86,11 @@ std::vector<std::string> NamesOf(const std::vector<LayerBinding>& layers) {
 
 // A worker's side of a job: the machine and what drives it.
 //
-//   caller's threads --Post--> driver's thread (member, machine, arithmetic)
+//   caller's threads --Post--> whoever drives (member, machine, arithmetic)
 //          ^                        |    ^                   |
 //          '------ RoundTable <-----'    session          transport
+//
+// A caller that waits drives itself meanwhile (MachineDriver::DriveUntil).
 class ClientImpl final : public Client {
  public:
   ClientImpl(const ClientOptions& options, std::vector<LayerBinding> layers)
@@ -329,7 +331,10 @@ void ClientImpl::StartSession() {
     heartbeat.stall = stall_;
     return heartbeat;
   };
-  events.failed = [this](const absl::Status& why) { OnEnded(why); };
+  events.failed = [this](const absl::Status& why) {
+    OnEnded(why);
+    driver_->Post([](Outbox&) {});  // A caller that drives is to see it.
+  };
   session_ = std::make_unique<SessionClient>(std::move(session_options),
                                              std::move(events));
   session_->Start();
@@ -371,6 +376,8 @@ absl::StatusOr<StepInfo> ClientImpl::BeginStep() {
     NEREUS_RETURN_IF_ERROR(AwaitValues());
     const int64_t step = rounds_->next_step();
     driver_->Post([this, step](Outbox& out) { TryBegin(step, out); });
+    driver_->DriveUntil([&] { return rounds_->HasBegun(step); },
+                        absl::InfiniteFuture());
     absl::StatusOr<StepInfo> begun = rounds_->AwaitBegin(step);
     if (absl::IsOutOfRange(begun.status())) continue;
     MutexLock lock(&mu_);
@@ -565,8 +572,10 @@ absl::Status ClientImpl::Wait(int layer, int64_t step) {
   if ((job_->decoupled() || may_be_held) && !rounds_->IsDone(layer, step)) {
     driver_->Post([this, layer](Outbox& out) { machine_->OnWait(layer, out); });
   }
+  driver_->DriveUntil([&] { return rounds_->IsSettled(layer, step); },
+                      from + options_.round_timeout);
   const absl::Status status =
-      rounds_->Await(layer, step, options_.round_timeout);
+      rounds_->Await(layer, step, options_.round_timeout, from);
   if (status.ok()) {
     MutexLock lock(&mu_);
     step_times_.OnWait(layer, from, SteadyNow());

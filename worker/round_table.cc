@@ -90,11 +90,20 @@ void RoundTable::Begin(const StepInfo& step) {
 absl::StatusOr<StepInfo> RoundTable::AwaitBegin(int64_t step) const {
   MutexLock lock(&mu_);
   mu_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !failure_.ok() || went_back_ ||
-           (begun_.has_value() && begun_->step >= step);
+    return HasBegunLocked(step);
   });
   NEREUS_RETURN_IF_ERROR(Interruption());
   return *begun_;
+}
+
+bool RoundTable::HasBegunLocked(int64_t step) const {
+  return !failure_.ok() || went_back_ ||
+         (begun_.has_value() && begun_->step >= step);
+}
+
+bool RoundTable::HasBegun(int64_t step) const {
+  MutexLock lock(&mu_);
+  return HasBegunLocked(step);
 }
 
 absl::Status RoundTable::CheckLayer(int layer) const {
@@ -256,8 +265,16 @@ bool RoundTable::IsDone(int layer, int64_t round) const {
   return !CheckLayer(layer).ok() || entries_[layer].done >= round;
 }
 
-absl::Status RoundTable::Await(int layer, int64_t round,
-                               absl::Duration timeout) const {
+bool RoundTable::IsSettled(int layer, int64_t round) const {
+  if (!CheckLayer(layer).ok()) return true;
+  MutexLock lock(&mu_);
+  const Entry& entry = entries_[layer];
+  return !failure_.ok() || went_back_ || round > entry.pushed ||
+         entry.done >= round;
+}
+
+absl::Status RoundTable::Await(int layer, int64_t round, absl::Duration timeout,
+                               absl::Time from) const {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
   MutexLock lock(&mu_);
   NEREUS_RETURN_IF_ERROR(Interruption());
@@ -271,7 +288,7 @@ absl::Status RoundTable::Await(int layer, int64_t round,
     return !failure_.ok() || went_back_ ||
            (entry.done >= round && entry.borrowed == 0);
   };
-  const bool in_time = mu_.AwaitWithTimeout(over, timeout);
+  const bool in_time = mu_.AwaitWithTimeout(over, from + timeout - SteadyNow());
   NEREUS_RETURN_IF_ERROR(Interruption());
   if (in_time) return absl::OkStatus();
   return absl::DeadlineExceededError(

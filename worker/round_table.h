@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/protocol/frame.h"
 #include "common/tensor/buffer.h"
@@ -66,6 +67,8 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // Waits for that. Errors: the failure; kOutOfRange, as above.
   absl::StatusOr<StepInfo> AwaitBegin(int64_t step) const
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether it returns at once.
+  bool HasBegun(int64_t step) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // The caller pushes `step`, in the machine's life that is returned, with the
   // loss scale that the step began with.
@@ -123,10 +126,14 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   int64_t pushed(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
   // Whether a round is done, if there is such a layer.
   bool IsDone(int layer, int64_t round) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until `round` is done and the caller's buffers are free.
+  // Waits until `round` is done and the caller's buffers are free, for
+  // `timeout` after `from` at most.
   // Errors: kInvalidArgument, not pushed; kDeadlineExceeded; the failure.
-  absl::Status Await(int layer, int64_t round, absl::Duration timeout) const
+  absl::Status Await(int layer, int64_t round, absl::Duration timeout,
+                     absl::Time from = SteadyNow()) const
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether it returns at once, but for buffers that others still hold.
+  bool IsSettled(int layer, int64_t round) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Waits until none of the caller's memory is in use any more; false if some
   // still is after `timeout`.
@@ -159,6 +166,8 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
 
   absl::Status CheckStep(const Entry& entry, int layer, int64_t step) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  bool HasBegunLocked(int64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // What the caller must hear before anything else.
   absl::Status Interruption() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
@@ -45,6 +46,7 @@ MachineDriver::MachineDriver(Transport* transport, Member* member, int layers,
       events_(std::move(events)),
       bytes_sent_(layers),
       bytes_received_(layers),
+      turn_([this] { transport_->Wake(); }),
       thread_([this] { Run(); }) {}
 
 MachineDriver::~MachineDriver() { Stop(); }
@@ -52,7 +54,7 @@ MachineDriver::~MachineDriver() { Stop(); }
 void MachineDriver::Stop() {
   if (!thread_.joinable()) return;
   stopping_ = true;
-  transport_->Wake();
+  turn_.Stop();
   thread_.join();
 }
 
@@ -61,14 +63,33 @@ void MachineDriver::Post(Event event) {
     MutexLock lock(&mu_);
     posted_.push_back(std::move(event));
   }
-  transport_->Wake();
+  if (turn_.taken()) transport_->Wake();
 }
 
 void MachineDriver::Run() {
-  while (!stopping_) {
-    transport_->Poll(kPollTimeout, *this);
+  while (turn_.OwnerTakes()) {
+    transport_->MoveToThisThread();
+    RunPosted();
+    while (!turn_.wanted()) {
+      transport_->Poll(kPollTimeout, *this);
+      RunPosted();
+    }
+    turn_.OwnerGives();
+  }
+}
+
+void MachineDriver::DriveUntil(absl::FunctionRef<bool()> done,
+                               absl::Time deadline) {
+  if (done() || !turn_.GuestTakes()) return;
+  transport_->MoveToThisThread();
+  RunPosted();
+  while (!done() && !stopping_) {
+    const absl::Duration left = deadline - SteadyNow();
+    if (left <= absl::ZeroDuration()) break;
+    transport_->Poll(std::min(left, kPollTimeout), *this);
     RunPosted();
   }
+  turn_.GuestGives();
 }
 
 void MachineDriver::RunPosted() {

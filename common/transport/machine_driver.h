@@ -9,19 +9,25 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/protocol/member.h"
+#include "common/transport/driving_turn.h"
 #include "common/transport/transport.h"
 
 namespace nereus {
 
-// The one thread that owns a member and its machine: hands them what the
-// transport brings and what is posted, and carries out their actions,
-// arithmetic on this thread and frames through the transport. In each epoch it
-// connects to the members that this process has something to say to.
+// Drives a member and its machine: hands them what the transport brings and
+// what is posted, and carries out their actions, arithmetic on the driving
+// thread and frames through the transport. In each epoch it connects to the
+// members that this process has something to say to.
+//
+// One thread at a time drives: the driver's own, or, in DriveUntil, another
+// one that has to wait for the machine anyway (DrivingTurn).
 class MachineDriver final : private FrameHandler {
  public:
-  // Called on the driver's thread; none may wait, but `load`.
+  // Called on the thread that drives; none may wait, but `load`.
   struct Events {
     std::function<void(const LayerDone&)> layer_done;
     std::function<void(const MemberMessage&)> send_message;
@@ -43,14 +49,22 @@ class MachineDriver final : private FrameHandler {
 
   ~MachineDriver() override;
 
-  // Stops and joins the thread; nothing posted is run any more. What is queued
-  // in the transport stays there. Called by the destructor too.
+  // Stops and joins the thread, and waits for one that is in DriveUntil;
+  // nothing posted is run any more. What is queued in the transport stays
+  // there. Called by the destructor too.
   void Stop();
 
-  // Runs `event` on the driver's thread, in the order of posting, and carries
-  // out the actions that it leaves. Not run if the driver is stopped before.
+  // Runs `event` on the thread that drives, in the order of posting, and
+  // carries out the actions that it leaves. Not run if the driver is stopped
+  // before.
   using Event = std::function<void(Outbox& out)>;
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The calling thread drives until done(), which only events change, or
+  // `deadline`; or returns at once if another such thread drives. REQUIRES: it
+  // holds nothing that an event waits for.
+  void DriveUntil(absl::FunctionRef<bool()> done, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // Bytes of a layer's frames so far, headers included.
   int64_t bytes_sent(int layer) const { return bytes_sent_[layer]; }
@@ -86,20 +100,21 @@ class MachineDriver final : private FrameHandler {
   const absl::Duration connect_timeout_;
   const Events events_;
 
-  // The thread's own.
+  // Of whoever drives.
   Outbox outbox_;
   bool failed_ = false;  // A check has: only messages are carried out.
   const Buffer decoded_ = Buffer::Allocate(2 * kFramePayloadBytesMax);
   std::vector<Event> running_;
   std::shared_ptr<const EpochStart> start_;  // The epoch; null before it.
 
-  // By layer; written by the thread only.
+  // By layer; written by whoever drives.
   Counters bytes_sent_;
   Counters bytes_received_;
 
   Mutex mu_;
   std::vector<Event> posted_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> stopping_{false};
+  DrivingTurn turn_;
   std::thread thread_;  // Last: uses all of the above.
 };
 

@@ -148,8 +148,12 @@ std::vector<TrafficCount> SocketTransport::traffic() const {
   return counts;
 }
 
-void SocketTransport::Poll(absl::Duration timeout, FrameHandler& handler) {
+void SocketTransport::MoveToThisThread() {
   poll_thread_ = std::this_thread::get_id();
+}
+
+void SocketTransport::Poll(absl::Duration timeout, FrameHandler& handler) {
+  MoveToThisThread();
   handler_ = &handler;
   delivered_ = false;
   ++deliveries_;  // Whatever the owner has done since.
@@ -310,7 +314,7 @@ bool SocketTransport::HasUnsent() const {
 void SocketTransport::Shutdown(absl::Duration timeout) {
   if (std::exchange(shut_down_, true)) return;
   const absl::Time deadline = absl::Now() + timeout;
-  poll_thread_ = std::this_thread::get_id();
+  MoveToThisThread();
   TakeInbox();
   stopping_ = true;
   listener_.socket.Close();

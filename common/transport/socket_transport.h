@@ -68,6 +68,7 @@ class SocketTransport final : public Transport {
                absl::Time deadline) override;
   void Disconnect(PeerId peer) override;
   void Send(PeerId to, const Frame& frame) override;
+  void MoveToThisThread() override;
   void Poll(absl::Duration timeout, FrameHandler& handler) override;
   void Wake() override;
   std::vector<TrafficCount> traffic() const override;

@@ -37,8 +37,8 @@ struct TrafficCounters {
 // slow peer costs no memory here, and its payload stays referenced
 // until the kernel has taken its bytes. What moves may do so in Poll alone.
 //
-// Send, Wake and traffic are thread-safe; Poll belongs to one thread, on which
-// every call of the handler happens.
+// Send, Wake and traffic are thread-safe; Poll belongs to one thread at a time,
+// on which every call of the handler happens.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -65,6 +65,9 @@ class Transport {
   // have checksums (all but those that go through memory), it is filled in
   // here, unless it is not 0 already.
   virtual void Send(PeerId to, const Frame& frame) = 0;
+
+  // From now on this thread calls Poll: what it sends takes the short way.
+  virtual void MoveToThisThread() {}
 
   // Waits until something happened, Wake was called or `timeout` passed; hands
   // all that has arrived to `handler`. For each frame: handler.OnHeader says
