@@ -1,10 +1,12 @@
 #ifndef NEREUS_COMMON_PROTOCOL_SEND_QUEUE_H_
 #define NEREUS_COMMON_PROTOCOL_SEND_QUEUE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <map>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 namespace nereus {
 
@@ -16,22 +18,22 @@ template <typename T>
 class SendQueue {
  public:
   void Push(uint32_t rank, T frame) {
-    by_rank_[rank].push_back(std::move(frame));
+    entries_.push_back({rank, next_++, std::move(frame)});
+    std::push_heap(entries_.begin(), entries_.end(), GoesAfter);
   }
 
   // REQUIRES: !empty().
   T Pop() {
-    const auto first = by_rank_.begin();
-    T frame = std::move(first->second.front());
-    first->second.pop_front();
-    if (first->second.empty()) by_rank_.erase(first);
+    std::pop_heap(entries_.begin(), entries_.end(), GoesAfter);
+    T frame = std::move(entries_.back().frame);
+    entries_.pop_back();
     return frame;
   }
 
   // The next one. REQUIRES: !empty().
-  const T& front() const { return by_rank_.begin()->second.front(); }
+  const T& front() const { return entries_.front().frame; }
 
-  bool empty() const { return by_rank_.empty(); }
+  bool empty() const { return entries_.empty(); }
 
   // Takes all out, in order.
   std::deque<T> TakeAll() {
@@ -41,7 +43,20 @@ class SendQueue {
   }
 
  private:
-  std::map<uint32_t, std::deque<T>> by_rank_;  // None is empty.
+  struct Entry {
+    uint32_t rank = 0;
+    uint64_t number = 0;  // In the order of Push.
+    T frame;
+  };
+
+  static bool GoesAfter(const Entry& entry, const Entry& other) {
+    return std::tie(entry.rank, entry.number) >
+           std::tie(other.rank, other.number);
+  }
+
+  // A heap: it keeps its memory, so that no frame costs an allocation.
+  std::vector<Entry> entries_;
+  uint64_t next_ = 0;
 };
 
 }  // namespace nereus

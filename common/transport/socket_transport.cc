@@ -33,6 +33,16 @@ bool IsListener(const epoll_event& event, const Listener& listener) {
   return event.data.ptr == &listener;
 }
 
+// Calls `each` with those of `list`, which are taken out before: it may add
+// others. Both keep their memory.
+template <typename Pointer, typename Each>
+void ForTaken(std::vector<Pointer>& list, std::vector<Pointer>& taken,
+              Each each) {
+  taken.swap(list);
+  for (const Pointer& pointer : taken) each(*pointer);
+  taken.clear();
+}
+
 int Milliseconds(absl::Duration timeout) {
   if (timeout <= absl::ZeroDuration()) return 0;
   if (timeout > absl::Hours(24)) return -1;
@@ -178,10 +188,10 @@ void SocketTransport::Turn(absl::Duration timeout) {
   const int count = epoll_wait(epoll_.get(), events.data(), kEventsMax,
                                Milliseconds(timeout));
   if (stays) last_sleep_ = absl::Now() - from;
-  for (const ConnectionPtr& connection : std::exchange(again_, {})) {
-    connection->again = false;
-    Receive(*connection);
-  }
+  ForTaken(again_, again_taken_, [this](Connection& connection) {
+    connection.again = false;
+    Receive(connection);
+  });
   for (int i = 0; i < count; ++i) {
     if (IsListener(events[i], listener_)) {
       AcceptAll();
@@ -239,10 +249,10 @@ void SocketTransport::MarkDirty(Connection& connection) {
 void SocketTransport::FlushDirty() {
   // Whoever has a payload back may send the next one.
   while (!dirty_.empty()) {
-    for (const ConnectionPtr& connection : std::exchange(dirty_, {})) {
-      connection->dirty = false;
-      Flush(*connection);
-    }
+    ForTaken(dirty_, dirty_taken_, [this](Connection& connection) {
+      connection.dirty = false;
+      Flush(connection);
+    });
   }
 }
 

@@ -184,9 +184,11 @@ class SocketTransport final : public Transport {
   Roster roster_;
   std::map<PeerId, Link> links_;
   absl::flat_hash_map<Connection*, ConnectionPtr> connections_;
-  std::vector<ConnectionPtr> gone_;     // Destroyed at the end of a turn.
-  std::vector<ConnectionPtr> dirty_;    // With frames to write.
-  std::vector<ConnectionPtr> again_;    // With more to read than a turn has.
+  std::vector<ConnectionPtr> gone_;   // Destroyed at the end of a turn.
+  std::vector<ConnectionPtr> dirty_;  // With frames to write.
+  std::vector<ConnectionPtr> again_;  // With more to read than a turn has.
+  std::vector<ConnectionPtr> dirty_taken_;  // Of the two, under way.
+  std::vector<ConnectionPtr> again_taken_;
   std::vector<ConnectionPtr> waiting_;  // With a frame that waits.
   std::vector<ConnectionPtr> shared_;   // By memory; maybe some that are gone.
   std::vector<Buffer> scratches_;       // Not in use.

@@ -1,0 +1,90 @@
+// Frames cost no allocation in the long run, by socket and through memory.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "tests/common/socket_peers.h"
+#include "tests/common/transport_contract.h"
+#include "tests/testing/allocations.h"
+
+namespace nereus {
+namespace {
+
+const PeerId kWorker = PeerId::Worker(0);
+const PeerId kShard = PeerId::Shard(0);
+constexpr int kFrames = 32;  // Under way at a time.
+constexpr int64_t kFloats = int64_t{16} << 10;
+
+// Sends every frame back that it gets, from where it has landed.
+class Returner final : public FrameHandler {
+ public:
+  Returner(const TransportKind& kind, PeerId self)
+      : transport_(*kind.start(0)), self_(self) {
+    transport_->SetRoster(TestHello(self), TestRoster());
+  }
+
+  Transport& transport() { return *transport_; }
+  int64_t received() const { return received_; }
+  void Poll() { transport_->Poll(absl::Milliseconds(1), *this); }
+  void SendAll(PeerId to) {
+    for (uint32_t layer = 0; layer < kFrames; ++layer) {
+      transport_->Send(to, TestFrame(self_, layer, payload_));
+    }
+  }
+
+ private:
+  absl::StatusOr<Landing> OnHeader(PeerId, const FrameHeader&) override {
+    return Landing::At(payload_);
+  }
+  void OnFrame(PeerId from, const Frame& frame) override {
+    ++received_;
+    transport_->Send(from, TestFrame(self_, frame.header.layer, payload_));
+  }
+  void OnConnected(PeerId) override {}
+  void OnDisconnected(PeerId, const absl::Status& reason) override {
+    ADD_FAILURE() << reason;
+  }
+
+  std::unique_ptr<Transport> transport_;
+  const PeerId self_;
+  const Buffer payload_ = TestPayload(0, kFloats);
+  int64_t received_ = 0;
+};
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportContractTest);
+
+class SocketAllocationTest : public testing::TestWithParam<TransportKind> {};
+
+TEST_P(SocketAllocationTest, FramesCostNone) {
+  Returner worker(GetParam(), kWorker);
+  Returner shard(GetParam(), kShard);
+  worker.transport().Connect(
+      kShard, "127.0.0.1:" + std::to_string(shard.transport().port()),
+      absl::Now() + kPatience);
+  worker.SendAll(kShard);
+  const auto run = [&](int64_t frames) {
+    const int64_t end = worker.received() + frames;
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (worker.received() < end && absl::Now() < deadline) {
+      worker.Poll();
+      shard.Poll();
+    }
+    ASSERT_GE(worker.received(), end);
+  };
+  // Everything grows to what it needs, some of it late.
+  int64_t allocations = 1;
+  for (int i = 0; i < 20 && allocations > 0; ++i) {
+    const int64_t before = Allocations();
+    run(100 * kFrames);
+    allocations = Allocations() - before;
+  }
+  EXPECT_EQ(allocations, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, SocketAllocationTest,
+                         testing::Values(SocketKind(), SharedMemoryKind()),
+                         [](const auto& kind) { return kind.param.name; });
+
+}  // namespace
+}  // namespace nereus
