@@ -29,9 +29,8 @@ void Run(const AddValues& add) {
 }
 
 void Run(const ScaleValues& scale) {
-  float* values = scale.values.floats();
-  const int64_t count = scale.values.float_count();
-  for (int64_t i = 0; i < count; ++i) values[i] *= scale.factor;
+  float* const values = scale.values.floats();
+  ScaleTo(values, scale.values.float_count(), scale.factor, values);
 }
 
 void Run(const RoundValues& round) { RoundToWire(round.wire, round.values); }

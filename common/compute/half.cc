@@ -85,7 +85,6 @@ namespace {
 struct Kernels {
   void (*to)(const float*, int64_t, uint16_t*);
   void (*from)(const uint16_t*, int64_t, float*);
-  void (*add)(const uint16_t*, int64_t, float*);
 };
 
 template <uint16_t (*kTo)(float), float (*kFrom)(uint16_t)>
@@ -96,10 +95,7 @@ struct Plain {
   static void From(const uint16_t* source, int64_t count, float* destination) {
     for (int64_t i = 0; i < count; ++i) destination[i] = kFrom(source[i]);
   }
-  static void Add(const uint16_t* addend, int64_t count, float* sum) {
-    for (int64_t i = 0; i < count; ++i) sum[i] += kFrom(addend[i]);
-  }
-  static constexpr Kernels kKernels = {To, From, Add};
+  static constexpr Kernels kKernels = {To, From};
 };
 using PlainBfloat16 = Plain<scalar::ToBfloat16, scalar::FromBfloat16>;
 using PlainFloat16 = Plain<scalar::ToFloat16, scalar::FromFloat16>;
@@ -168,16 +164,7 @@ struct Avx {
     }
     Rest::From(source + i, count - i, destination + i);
   }
-  NEREUS_AVX2 static void Add(const uint16_t* addend, int64_t count,
-                              float* sum) {
-    int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(sum + i),
-                                              Type::Load(addend + i)));
-    }
-    Rest::Add(addend + i, count - i, sum + i);
-  }
-  static constexpr Kernels kKernels = {To, From, Add};
+  static constexpr Kernels kKernels = {To, From};
 };
 
 #undef NEREUS_AVX2
@@ -213,17 +200,11 @@ void ToBfloat16(const float* source, int64_t count, uint16_t* destination) {
 void FromBfloat16(const uint16_t* source, int64_t count, float* destination) {
   Bfloat16Kernels().from(source, count, destination);
 }
-void AddBfloat16(const uint16_t* addend, int64_t count, float* sum) {
-  Bfloat16Kernels().add(addend, count, sum);
-}
 void ToFloat16(const float* source, int64_t count, uint16_t* destination) {
   Float16Kernels().to(source, count, destination);
 }
 void FromFloat16(const uint16_t* source, int64_t count, float* destination) {
   Float16Kernels().from(source, count, destination);
-}
-void AddFloat16(const uint16_t* addend, int64_t count, float* sum) {
-  Float16Kernels().add(addend, count, sum);
 }
 
 }  // namespace nereus

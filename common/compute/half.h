@@ -19,10 +19,6 @@ void FromBfloat16(const uint16_t* source, int64_t count, float* destination);
 void ToFloat16(const float* source, int64_t count, uint16_t* destination);
 void FromFloat16(const uint16_t* source, int64_t count, float* destination);
 
-// sum += addend.
-void AddBfloat16(const uint16_t* addend, int64_t count, float* sum);
-void AddFloat16(const uint16_t* addend, int64_t count, float* sum);
-
 // The same, one value at a time, without vectors: what those must equal.
 namespace scalar {
 uint16_t ToBfloat16(float value);

@@ -1,6 +1,7 @@
 #include "common/compute/vectors.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -43,6 +44,23 @@ NEREUS_LOOP bool AllFiniteLoop(const uint8_t* values, size_t count) {
   return (carries & 0x80000000) == 0;
 }
 
+// Magnitudes are in the order of their bits.
+NEREUS_LOOP float LargestFiniteLoop(const float* values, int64_t count) {
+  int32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t magnitude = std::bit_cast<int32_t>(values[i]) & 0x7fffffff;
+    const int32_t finite =
+        magnitude < static_cast<int32_t>(kExponent) ? magnitude : 0;
+    largest = std::max(largest, finite);
+  }
+  return std::bit_cast<float>(largest);
+}
+
+NEREUS_LOOP void ScaleLoop(const float* values, int64_t count, float factor,
+                           float* scaled) {
+  for (int64_t i = 0; i < count; ++i) scaled[i] = values[i] * factor;
+}
+
 #undef NEREUS_LOOP
 
 struct Plain {
@@ -52,6 +70,13 @@ struct Plain {
   }
   static bool AllFinite(const uint8_t* values, size_t count) {
     return AllFiniteLoop(values, count);
+  }
+  static float LargestFinite(const float* values, int64_t count) {
+    return LargestFiniteLoop(values, count);
+  }
+  static void Scale(const float* values, int64_t count, float factor,
+                    float* scaled) {
+    ScaleLoop(values, count, factor, scaled);
   }
   static void CopyPastCaches(const uint8_t* source, size_t bytes,
                              uint8_t* destination) {
@@ -66,8 +91,8 @@ struct Plain {
     std::memcpy(destination, source, bytes);
 #endif
   }
-  static constexpr VectorLoops kLoops = {"plain", AddScaled, AllFinite,
-                                         CopyPastCaches};
+  static constexpr VectorLoops kLoops = {
+      "plain", AddScaled, AllFinite, LargestFinite, Scale, CopyPastCaches};
 };
 
 #if defined(__x86_64__)
@@ -81,6 +106,13 @@ struct Avx2 {
   NEREUS_AVX2 static bool AllFinite(const uint8_t* values, size_t count) {
     return AllFiniteLoop(values, count);
   }
+  NEREUS_AVX2 static float LargestFinite(const float* values, int64_t count) {
+    return LargestFiniteLoop(values, count);
+  }
+  NEREUS_AVX2 static void Scale(const float* values, int64_t count,
+                                float factor, float* scaled) {
+    ScaleLoop(values, count, factor, scaled);
+  }
   NEREUS_AVX2 static void CopyPastCaches(const uint8_t* source, size_t bytes,
                                          uint8_t* destination) {
     for (size_t i = 0; i < bytes; i += 32) {
@@ -90,8 +122,8 @@ struct Avx2 {
     }
     _mm_sfence();
   }
-  static constexpr VectorLoops kLoops = {"avx2", AddScaled, AllFinite,
-                                         CopyPastCaches};
+  static constexpr VectorLoops kLoops = {
+      "avx2", AddScaled, AllFinite, LargestFinite, Scale, CopyPastCaches};
 };
 #undef NEREUS_AVX2
 
@@ -108,6 +140,13 @@ struct Avx512 {
   NEREUS_AVX512 static bool AllFinite(const uint8_t* values, size_t count) {
     return AllFiniteLoop(values, count);
   }
+  NEREUS_AVX512 static float LargestFinite(const float* values, int64_t count) {
+    return LargestFiniteLoop(values, count);
+  }
+  NEREUS_AVX512 static void Scale(const float* values, int64_t count,
+                                  float factor, float* scaled) {
+    ScaleLoop(values, count, factor, scaled);
+  }
   NEREUS_AVX512 static void CopyPastCaches(const uint8_t* source, size_t bytes,
                                            uint8_t* destination) {
     for (size_t i = 0; i < bytes; i += 64) {
@@ -116,8 +155,8 @@ struct Avx512 {
     }
     _mm_sfence();
   }
-  static constexpr VectorLoops kLoops = {"avx512", AddScaled, AllFinite,
-                                         CopyPastCaches};
+  static constexpr VectorLoops kLoops = {
+      "avx512", AddScaled, AllFinite, LargestFinite, Scale, CopyPastCaches};
 };
 #undef NEREUS_AVX512
 
@@ -164,6 +203,14 @@ int64_t FindNotFinite(const void* values, size_t count) {
     }
   }
   return -1;
+}
+
+float LargestFinite(const float* values, int64_t count) {
+  return Widest().largest_finite(values, count);
+}
+
+void ScaleTo(const float* values, int64_t count, float factor, float* scaled) {
+  Widest().scale(values, count, factor, scaled);
 }
 
 void CopyBytes(const uint8_t* source, size_t bytes, uint8_t* destination) {

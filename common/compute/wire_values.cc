@@ -6,12 +6,11 @@
 
 #include "common/base/logging.h"
 #include "common/compute/half.h"
+#include "common/compute/vectors.h"
 
 namespace nereus {
 namespace {
 
-constexpr uint32_t kMagnitude = 0x7fffffff;
-constexpr uint32_t kInfinity = 0x7f800000;
 constexpr int kMantissaBits = 23;
 constexpr int kExponentBias = 127;
 
@@ -22,20 +21,9 @@ uint16_t* Halves(const Buffer& payload) {
   return reinterpret_cast<uint16_t*>(payload.data());
 }
 
-// The largest finite magnitude, as bits.
-uint32_t LargestMagnitude(const float* values, int64_t count) {
-  int32_t largest = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & kMagnitude;
-    const uint32_t finite = magnitude < kInfinity ? magnitude : 0;
-    largest = std::max(largest, static_cast<int32_t>(finite));
-  }
-  return static_cast<uint32_t>(largest);
-}
-
 // Of a frame: what its values are divided by is 2 to this.
 int ScaleExponent(const float* values, int64_t count) {
-  const uint32_t largest = LargestMagnitude(values, count);
+  const auto largest = std::bit_cast<uint32_t>(LargestFinite(values, count));
   if (largest == 0) return 0;
   // As it will be rounded to 11 bits, ties to even, so that what is decoded
   // asks for the same exponent.
@@ -51,11 +39,6 @@ float PowerOfTwo(int exponent) {
                               << kMantissaBits);
 }
 
-void Scale(const float* source, int64_t count, float factor,
-           float* destination) {
-  for (int64_t i = 0; i < count; ++i) destination[i] = source[i] * factor;
-}
-
 int EncodeFloat16(const float* values, int64_t count, uint16_t* halves) {
   const int exponent = ScaleExponent(values, count);
   if (exponent == 0) {
@@ -65,7 +48,7 @@ int EncodeFloat16(const float* values, int64_t count, uint16_t* halves) {
   float scaled[kBlock];
   for (int64_t start = 0; start < count; start += kBlock) {
     const int64_t length = std::min(kBlock, count - start);
-    Scale(values + start, length, PowerOfTwo(-exponent), scaled);
+    ScaleTo(values + start, length, PowerOfTwo(-exponent), scaled);
     ToFloat16(scaled, length, halves + start);
   }
   return exponent;
@@ -77,7 +60,7 @@ void DecodeFloat16(const uint16_t* halves, int64_t count, int exponent,
     const int64_t length = std::min(kBlock, count - start);
     FromFloat16(halves + start, length, values + start);
     if (exponent == 0) continue;
-    Scale(values + start, length, PowerOfTwo(exponent), values + start);
+    ScaleTo(values + start, length, PowerOfTwo(exponent), values + start);
   }
 }
 
@@ -123,6 +106,25 @@ void DecodePayload(const FrameHeader& header, const Buffer& payload,
       << DescribeFrame(header) << ", " << count << " values";
   if (values.data() == nullptr || payload.data() == nullptr) return;
   Decode(header.wire, header.exponent, Halves(payload), count, values.floats());
+}
+
+int64_t AddPayload(const FrameHeader& header, const Buffer& payload,
+                   bool checks, const Buffer& sum) {
+  const int64_t count = sum.float_count();
+  NEREUS_CHECK(count * WireBytes(header.wire) == payload.bytes())
+      << DescribeFrame(header) << " to " << count << " values";
+  float values[kBlock];
+  for (int64_t start = 0; start < count; start += kBlock) {
+    const int64_t length = std::min(kBlock, count - start);
+    Decode(header.wire, header.exponent, Halves(payload) + start, length,
+           values);
+    const int64_t found =
+        checks ? FindNotFinite(values, static_cast<size_t>(length)) : -1;
+    if (found >= 0) return start + found;
+    AddScaled(reinterpret_cast<const uint8_t*>(values), length, /*factor=*/1.0f,
+              reinterpret_cast<uint8_t*>(sum.floats() + start));
+  }
+  return -1;
 }
 
 void RoundToWire(WireType wire, const Buffer& values) {

@@ -33,6 +33,12 @@ inline bool IsEncoded(const FrameHeader& header) {
 void DecodePayload(const FrameHeader& header, const Buffer& payload,
                    const Buffer& values);
 
+// The same, and then sum += values, in pieces that stay in the L1 cache. If it
+// `checks`, it returns the index of the first value that is NaN or infinite,
+// and stops there; else, and if there is none, -1.
+int64_t AddPayload(const FrameHeader& header, const Buffer& payload,
+                   bool checks, const Buffer& sum);
+
 // Makes each of `values` what a receiver gets who is sent them in frames from
 // the first one on.
 void RoundToWire(WireType wire, const Buffer& values);

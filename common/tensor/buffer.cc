@@ -115,9 +115,10 @@ Buffer Buffer::Slice(int64_t offset, int64_t bytes) const {
   return slice;
 }
 
-bool Buffer::unique() const {
-  return storage_ != nullptr &&
-         storage_->references.load(std::memory_order_acquire) == 1;
+int64_t Buffer::references() const {
+  return storage_ == nullptr
+             ? 0
+             : storage_->references.load(std::memory_order_acquire);
 }
 
 }  // namespace nereus

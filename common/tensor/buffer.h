@@ -58,9 +58,12 @@ class Buffer {
   // buffer.
   Buffer Slice(int64_t offset, int64_t bytes) const;
 
-  // True if this is the only reference, slices counted too: what other holders
-  // did with the bytes happened before. False for views.
-  bool unique() const;
+  // How many references there are, slices counted too; 0: a view, a size, or
+  // nothing.
+  int64_t references() const;
+  // True if this is the only one: what other holders did with the bytes
+  // happened before.
+  bool unique() const { return references() == 1; }
 
  private:
   struct Storage;

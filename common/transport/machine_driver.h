@@ -90,6 +90,12 @@ class MachineDriver final : private FrameHandler {
   // Hands on a frame of a 16-bit type with its values as float32; false if
   // nobody wants it any more.
   bool Decode(PeerId from, const Frame& frame);
+  // Whether `values` are all of a frame that decoded_ is to have.
+  bool IsDecoded(const Buffer& values) const;
+  // Whether that frame is only added to a sum, and maybe looked through before.
+  bool IsOnlyAdded() const;
+  void AddEncoded(const AddValues& add);
+  void Fail(const CheckValues& check, int64_t index);
   void Send(PeerId to, const Frame& frame);
   void Broadcast(const Frame& frame);
   static void Count(Counters& counters, const Frame& frame);
@@ -104,6 +110,9 @@ class MachineDriver final : private FrameHandler {
   Outbox outbox_;
   bool failed_ = false;  // A check has: only messages are carried out.
   const Buffer decoded_ = Buffer::Allocate(2 * kFramePayloadBytesMax);
+  // Whose values decoded_ stands for without having them.
+  const Frame* encoded_ = nullptr;
+  const CheckValues* looks_ = nullptr;  // Through it, as it is added.
   std::vector<Event> running_;
   std::shared_ptr<const EpochStart> start_;  // The epoch; null before it.
 

@@ -137,6 +137,45 @@ TEST(VectorsTest, EveryWidthAddsToTheSameBitsWhereverValuesLie) {
   }
 }
 
+TEST(VectorsTest, EveryWidthFindsTheLargestFiniteMagnitude) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const VectorLoops& loops : AvailableVectorLoops()) {
+    for (int64_t count = 0; count < 70; ++count) {
+      std::vector<float> values(count);
+      for (int64_t i = 0; i < count; ++i) {
+        values[i] = static_cast<float>(i % 7) - 3.0f;
+      }
+      if (count > 5) values[5] = -kInfinity;
+      if (count > 40) values[40] = std::numeric_limits<float>::quiet_NaN();
+      const float before = count > 0 ? 3.0f : 0.0f;
+      EXPECT_EQ(loops.largest_finite(values.data(), count), before);
+      for (int64_t at = 0; at < count; ++at) {
+        std::vector<float> with = values;
+        with[at] = -1e30f;
+        EXPECT_EQ(loops.largest_finite(with.data(), count), 1e30f)
+            << loops.name << " of " << count << " at " << at;
+      }
+    }
+  }
+}
+
+TEST(VectorsTest, EveryWidthScalesToTheSameBits) {
+  for (const VectorLoops& loops : AvailableVectorLoops()) {
+    for (int64_t count = 0; count < 70; ++count) {
+      std::vector<float> values(count + 1, 7.0f);
+      for (int64_t i = 0; i < count; ++i) {
+        values[i] = 0.1f * static_cast<float>(i);
+      }
+      std::vector<float> scaled(count + 1, 7.0f);
+      loops.scale(values.data(), count, 0.3f, scaled.data());
+      for (int64_t i = 0; i < count; ++i) {
+        EXPECT_EQ(scaled[i], values[i] * 0.3f) << loops.name;
+      }
+      EXPECT_EQ(scaled[count], 7.0f) << loops.name;
+    }
+  }
+}
+
 TEST(VectorsTest, EveryWidthCopiesPastTheCaches) {
   for (const VectorLoops& loops : AvailableVectorLoops()) {
     for (const size_t bytes : {0, 64, 128, 6400}) {

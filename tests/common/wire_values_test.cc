@@ -52,7 +52,8 @@ std::vector<float> Spread(int64_t count, int low, int high, uint64_t seed) {
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() &&
-         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+         (a.empty() ||
+          std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 TEST(WireValuesTest, Float32IsSentAsItIs) {
@@ -144,6 +145,42 @@ TEST(WireValuesTest, TheHighestAndLowestExponents) {
     DecodePayload(header, payload, values);
     EXPECT_EQ(values.floats()[0], std::ldexp(1.5f, exponent));
     EXPECT_EQ(values.floats()[1], std::ldexp(-0.25f, exponent));
+  }
+}
+
+TEST(WireValuesTest, APayloadIsAddedAsIfItWereDecodedFirst) {
+  for (const WireType wire : {WireType::kBfloat16, WireType::kFloat16}) {
+    for (const int64_t count : {0, 1, 1023, 1024, 1025, 65536}) {
+      Frame frame = FrameOf(wire, Spread(count, -30, 20, count));
+      const std::vector<float> decoded =
+          ThereAndBack(wire, FloatsOf(frame.payload));
+      EncodePayload(frame);
+      const std::vector<float> before = Spread(count, -30, 20, count + 1);
+      const Buffer sum = FloatBuffer(before);
+      EXPECT_EQ(AddPayload(frame.header, frame.payload, count % 2 == 0, sum),
+                -1);
+      std::vector<float> expected = before;
+      for (int64_t i = 0; i < count; ++i) expected[i] += decoded[i];
+      EXPECT_TRUE(SameBits(FloatsOf(sum), expected)) << count;
+    }
+  }
+}
+
+TEST(WireValuesTest, TheFirstThatIsNotFiniteIsFoundInAPayload) {
+  for (const WireType wire : {WireType::kBfloat16, WireType::kFloat16}) {
+    for (const int64_t at : {0, 1, 1023, 1024, 3000}) {
+      std::vector<float> values = Spread(3001, -30, 20, at);
+      Frame fit = FrameOf(wire, values);
+      EncodePayload(fit);
+      const Buffer sum = Buffer::AllocateZeroed(3001 * 4);
+      EXPECT_EQ(AddPayload(fit.header, fit.payload, true, sum), -1);
+      values[at] = std::numeric_limits<float>::quiet_NaN();
+      values.back() = -std::numeric_limits<float>::infinity();
+      Frame frame = FrameOf(wire, values);
+      EncodePayload(frame);
+      EXPECT_EQ(AddPayload(frame.header, frame.payload, true, sum), at);
+      EXPECT_EQ(AddPayload(frame.header, frame.payload, false, sum), -1);
+    }
   }
 }
 

@@ -260,9 +260,15 @@ TEST(ClusterTest, MisuseNamesTheLayerAndBothValues) {
 }
 
 TEST(ClusterTest, ANaNEndsTheJobForAllAndSaysWhoseItIs) {
-  for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
+  const std::pair<Scheme, WireType> kRoutes[] = {
+      {Scheme::kServer, WireType::kFloat32},
+      {Scheme::kServer, WireType::kBfloat16},
+      {Scheme::kRing, WireType::kFloat32},
+      {Scheme::kRing, WireType::kFloat16}};
+  for (const auto& [scheme, wire] : kRoutes) {
     ServerOptions options = Job(2, 1);
     options.rules.forced = scheme;
+    options.rules.wire = wire;
     LocalCluster cluster(options);
     const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
       ToyWorker worker(SmallModel());
