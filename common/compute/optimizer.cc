@@ -8,19 +8,6 @@
 namespace nereus {
 namespace {
 
-void ApplySgd(const OptimizerOptions& options, int64_t length,
-              float gradient_scale, const float* gradient,
-              const float* parameters, float* velocity, float* updated) {
-  const float learning_rate = options.learning_rate;
-  const float momentum = options.momentum;
-  const float weight_decay = options.weight_decay;
-  for (int64_t i = 0; i < length; ++i) {
-    const float g = gradient_scale * gradient[i] + weight_decay * parameters[i];
-    velocity[i] = momentum * velocity[i] + g;
-    updated[i] = parameters[i] - learning_rate * velocity[i];
-  }
-}
-
 // base^exponent by repeated squaring: unlike std::pow, the same bits on every
 // machine.
 double Power(double base, int64_t exponent) {
@@ -30,28 +17,6 @@ double Power(double base, int64_t exponent) {
     base *= base;
   }
   return result;
-}
-
-void ApplyAdam(const OptimizerOptions& options, int64_t step, int64_t length,
-               float gradient_scale, const float* gradient,
-               const float* parameters, float* state, float* updated) {
-  float* first = state;
-  float* second = state + length;
-  // Algorithm 1's corrections, folded into two factors as its section 2
-  // suggests.
-  const float step_size = static_cast<float>(
-      options.learning_rate / (1.0 - Power(options.beta1, step + 1)));
-  const float second_scale =
-      static_cast<float>(1.0 / (1.0 - Power(options.beta2, step + 1)));
-  for (int64_t i = 0; i < length; ++i) {
-    const float g =
-        gradient_scale * gradient[i] + options.weight_decay * parameters[i];
-    first[i] = options.beta1 * first[i] + (1.0f - options.beta1) * g;
-    second[i] = options.beta2 * second[i] + (1.0f - options.beta2) * g * g;
-    updated[i] = parameters[i] -
-                 step_size * first[i] /
-                     (std::sqrt(second[i] * second_scale) + options.epsilon);
-  }
 }
 
 absl::Status CheckRange(absl::string_view name, float value, float low,
@@ -94,17 +59,34 @@ absl::string_view OptimizerStateName(UpdateRule rule, int index) {
   return index == 0 ? "first_moment" : "second_moment";
 }
 
+SgdStep SgdStepOf(const OptimizerOptions& options, float gradient_scale) {
+  return {gradient_scale, options.weight_decay, options.momentum,
+          options.learning_rate};
+}
+
+AdamStep AdamStepOf(const OptimizerOptions& options, int64_t step,
+                    float gradient_scale) {
+  return {gradient_scale,
+          options.weight_decay,
+          options.beta1,
+          options.beta2,
+          static_cast<float>(options.learning_rate /
+                             (1.0 - Power(options.beta1, step + 1))),
+          static_cast<float>(1.0 / (1.0 - Power(options.beta2, step + 1))),
+          options.epsilon};
+}
+
 void ApplyOptimizer(const OptimizerOptions& options, int64_t step,
                     int64_t length, float gradient_scale, const float* gradient,
                     const float* parameters, float* state, float* updated) {
   switch (options.rule) {
     case UpdateRule::kSgd:
-      ApplySgd(options, length, gradient_scale, gradient, parameters, state,
-               updated);
+      ApplySgd(SgdStepOf(options, gradient_scale), length, gradient, parameters,
+               state, updated);
       return;
     case UpdateRule::kAdam:
-      ApplyAdam(options, step, length, gradient_scale, gradient, parameters,
-                state, updated);
+      ApplyAdam(AdamStepOf(options, step, gradient_scale), length, gradient,
+                parameters, state, state + length, updated);
       return;
   }
 }

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/compute/update_rules.h"
 
 namespace nereus {
 
@@ -47,20 +48,18 @@ absl::string_view OptimizerStateName(UpdateRule rule, int index);
 // The most that any rule has.
 inline constexpr int kOptimizerStatesMax = 2;
 
-// One step over `length` parameters, all arrays float32 in host memory:
-//   g = gradient_scale * gradient[i] + weight_decay * parameters[i]
-//   sgd:  v = momentum * v + g;  updated = parameters - learning_rate * v
-//   adam: m, v as in Kingma and Ba, "Adam", ICLR 2015, algorithm 1, with its
-//   bias
-//         correction; `step` is its t - 1.
+// The constants of a step. `step`: updates done before it, >= 0.
+SgdStep SgdStepOf(const OptimizerOptions& options, float gradient_scale);
+AdamStep AdamStepOf(const OptimizerOptions& options, int64_t step,
+                    float gradient_scale);
+
+// One step over `length` parameters, all arrays float32 in host memory, by
+// common/compute/update_rules.h.
 //
 //   step        updates done before this one, >= 0; used by adam.
 //   state       {OptimizerStateCount * length}, zero before the first step: the
 //               velocity, or the first moments and then the second moments.
 //   updated     may be `parameters` itself; no other arrays overlap.
-//
-// Element by element and without contraction: the same inputs give the same
-// bits on every machine and for every way of cutting a layer into pieces.
 void ApplyOptimizer(const OptimizerOptions& options, int64_t step,
                     int64_t length, float gradient_scale, const float* gradient,
                     const float* parameters, float* state, float* updated);

@@ -179,7 +179,7 @@ const VectorLoops& Widest() {
 
 }  // namespace
 
-absl::Span<const VectorLoops> AvailableVectorLoops() {
+std::span<const VectorLoops> AvailableVectorLoops() {
   static const std::vector<VectorLoops>& loops =
       *new std::vector<VectorLoops>(FindLoops());
   return loops;

@@ -3,8 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-
-#include "absl/types/span.h"
+#include <span>
 
 namespace nereus {
 
@@ -44,7 +43,7 @@ struct VectorLoops {
 };
 
 // Those that this CPU can run, the widest first.
-absl::Span<const VectorLoops> AvailableVectorLoops();
+std::span<const VectorLoops> AvailableVectorLoops();
 
 }  // namespace nereus
 

@@ -1,73 +1,32 @@
 #include "common/compute/wire_values.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 #include "common/base/logging.h"
+#include "common/compute/frame_halves.h"
 #include "common/compute/half.h"
 #include "common/compute/vectors.h"
 
 namespace nereus {
 namespace {
 
-constexpr int kMantissaBits = 23;
-constexpr int kExponentBias = 127;
-
-// Scaled values are handed on through memory that stays in the L1 cache.
+// Decoded values are handed on through memory that stays in the L1 cache.
 constexpr int64_t kBlock = 1024;
+
+static_assert(kHalfExponentMin == kWireExponentMin &&
+              kHalfExponentMax == kWireExponentMax);
 
 uint16_t* Halves(const Buffer& payload) {
   return reinterpret_cast<uint16_t*>(payload.data());
 }
 
-// Of a frame: what its values are divided by is 2 to this.
-int ScaleExponent(const float* values, int64_t count) {
-  const auto largest = std::bit_cast<uint32_t>(LargestFinite(values, count));
-  if (largest == 0) return 0;
-  // As it will be rounded to 11 bits, ties to even, so that what is decoded
-  // asks for the same exponent.
-  const uint32_t rounded = largest + 0xfff + ((largest >> 13) & 1);
-  const int exponent =
-      static_cast<int>(rounded >> kMantissaBits) - kExponentBias;
-  return std::clamp(exponent - 14, kWireExponentMin, kWireExponentMax);
-}
-
-// 2^exponent. REQUIRES: in [-126, 127].
-float PowerOfTwo(int exponent) {
-  return std::bit_cast<float>(static_cast<uint32_t>(exponent + kExponentBias)
-                              << kMantissaBits);
-}
-
-int EncodeFloat16(const float* values, int64_t count, uint16_t* halves) {
-  const int exponent = ScaleExponent(values, count);
-  if (exponent == 0) {
-    ToFloat16(values, count, halves);
-    return exponent;
-  }
-  float scaled[kBlock];
-  for (int64_t start = 0; start < count; start += kBlock) {
-    const int64_t length = std::min(kBlock, count - start);
-    ScaleTo(values + start, length, PowerOfTwo(-exponent), scaled);
-    ToFloat16(scaled, length, halves + start);
-  }
-  return exponent;
-}
-
-void DecodeFloat16(const uint16_t* halves, int64_t count, int exponent,
-                   float* values) {
-  for (int64_t start = 0; start < count; start += kBlock) {
-    const int64_t length = std::min(kBlock, count - start);
-    FromFloat16(halves + start, length, values + start);
-    if (exponent == 0) continue;
-    ScaleTo(values + start, length, PowerOfTwo(exponent), values + start);
-  }
-}
-
 // Returns FrameHeader::exponent.
 int Encode(WireType wire, const float* values, int64_t count,
            uint16_t* halves) {
-  if (wire == WireType::kFloat16) return EncodeFloat16(values, count, halves);
+  if (wire == WireType::kFloat16) {
+    return EncodeFloat16Frame(values, count, halves);
+  }
   ToBfloat16(values, count, halves);
   return 0;
 }
@@ -75,7 +34,7 @@ int Encode(WireType wire, const float* values, int64_t count,
 void Decode(WireType wire, int exponent, const uint16_t* halves, int64_t count,
             float* values) {
   if (wire == WireType::kFloat16) {
-    DecodeFloat16(halves, count, exponent, values);
+    DecodeFloat16Frame(halves, count, exponent, values);
   } else {
     FromBfloat16(halves, count, values);
   }

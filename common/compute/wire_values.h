@@ -11,12 +11,10 @@ namespace nereus {
 // Machines hand over float32, whatever the frame's wire type; their drivers
 // encode what is sent and decode what has arrived.
 //
-// kFloat16: a frame's values are multiplied by a power of two that brings the
-// largest of them to [2^14, 2^15), and divided by it again on the other side:
-// nothing overflows but what is next to float32's largest number, and what is
-// lost of the smallest is below 2^-39 of the largest. So gradients need no loss
-// scaling for the way. Rounding is idempotent: values that have been decoded
-// are encoded to the same bits, if they are cut into frames at the same places.
+// kFloat16 is scaled frame by frame (common/compute/frame_halves.h), so that
+// gradients need no loss scaling for the way. Rounding is idempotent: values
+// that have been decoded are encoded to the same bits, if they are cut into
+// frames at the same places.
 
 // Makes the payload, float32 values, what header.wire says: memory of its own
 // where that is not float32. Sets header.exponent.
