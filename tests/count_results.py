@@ -16,8 +16,10 @@ import xml.etree.ElementTree
 
 
 def read_events(path):
-    """All test targets asked for, and for each run its status and its XML."""
+    """All test targets asked for, those that are not for this build, and for each
+    run its status and its XML."""
     targets = set()
+    left_out = set()
     runs = []
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -26,6 +28,9 @@ def read_events(path):
             if "targetConfigured" in key and "configured" in event:
                 if "testSize" in event["configured"]:
                     targets.add(key["targetConfigured"]["label"])
+            if "targetCompleted" in key and (
+                    event.get("aborted", {}).get("reason") == "SKIPPED"):
+                left_out.add(key["targetCompleted"]["label"])
             if "testResult" in key and "testResult" in event:
                 result = event["testResult"]
                 xml_uri = next((output["uri"]
@@ -33,7 +38,7 @@ def read_events(path):
                                 if output["name"] == "test.xml"), None)
                 runs.append((key["testResult"]["label"],
                              result.get("status", "NO_STATUS"), xml_uri))
-    return targets, runs
+    return targets, left_out, runs
 
 
 def read_cases(uri):
@@ -60,7 +65,7 @@ def read_cases(uri):
 
 
 def main():
-    targets, runs = read_events(sys.argv[1])
+    targets, left_out, runs = read_events(sys.argv[1])
     passed = 0
     failures = []
     skips = []
@@ -76,7 +81,9 @@ def main():
                 passed += 1
         if status not in ("PASSED", "FLAKY") and failed_here == 0:
             failures.append(f"{label} as a whole: {status}")
-    for label in sorted(targets - {label for label, _, _ in runs}):
+    for label in sorted(targets & left_out):
+        skips.append(f"{label}: not for this configuration (target_compatible_with)")
+    for label in sorted(targets - left_out - {label for label, _, _ in runs}):
         failures.append(f"{label} was not built or not run")
     for skip in skips:
         print(f"skipped: {skip}")

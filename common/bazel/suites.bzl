@@ -2,6 +2,7 @@
 
 # Without a tag of these, a test is a unit test.
 _TAGS = [
+    "gpu",
     "integration",
     "simulation",
 ]

@@ -1,0 +1,79 @@
+"""Code for GPUs. Nothing else of the project is changed by it:
+
+  bazel build --config=cuda //...   with the CUDA Toolkit: builds what is for GPUs, too
+  bazel build //...                 leaves it out
+
+Kernels are tested on the CPU as well, wherever the toolkit's headers are, by an
+emulation (tests/gpu/cuda_emulation.h).
+"""
+
+load("@cuda//:toolkit.bzl", "CUDA_HOME", "HAS_CUDA")
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+# Of the A100 and the H100 families, and what later GPUs compile for themselves.
+# The same arithmetic must give the same bits as on a CPU: so no contraction.
+NVCC_FLAGS = " ".join([
+    "-std=c++20 -O3 --fmad=false --expt-relaxed-constexpr -lineinfo",
+    "-gencode arch=compute_80,code=sm_80",
+    "-gencode arch=compute_90,code=[sm_90,compute_90]",
+    "-Xcompiler=-Wall,-Wextra,-Werror,-ffp-contract=off",
+    "-Xptxas=-warn-spills,-warn-lmem-usage,-Werror",
+])
+
+# Incompatible, and so left out of //..., but with --config=cuda.
+CUDA_ONLY = select({
+    "//common/bazel:with_cuda": [],
+    "//conditions:default": ["@platforms//:incompatible"],
+})
+
+# For code without kernels, which the host's compiler compiles.
+NEEDS_CUDA_HEADERS = [] if HAS_CUDA else ["@platforms//:incompatible"]
+
+def cuda_library(name, src, hdrs, deps = [], **kwargs):
+    """A cc_library of one .cu file, and `name`_emulated, the same for the CPU.
+
+    Args:
+      name: the library, for --config=cuda.
+      src: the .cu file.
+      hdrs: its headers.
+      deps: of both.
+      **kwargs: passed to both.
+    """
+    native.genrule(
+        name = name + "_object",
+        srcs = [src] + native.glob(["*.h"]),
+        outs = [name + ".o"],
+        cmd = "%s/bin/nvcc %s -I. -c $(location %s) -o $@" % (CUDA_HOME, NVCC_FLAGS, src),
+        target_compatible_with = CUDA_ONLY,
+    )
+    cc_library(
+        name = name,
+        srcs = [name + ".o"],
+        hdrs = hdrs,
+        target_compatible_with = CUDA_ONLY,
+        deps = deps + [
+            "//common/bazel:cudart",
+            "@cuda//:headers",
+        ],
+        **kwargs
+    )
+    if not HAS_CUDA:
+        return
+    native.genrule(
+        name = name + "_emulated_source",
+        srcs = [src],
+        outs = [name + "_emulated.cc"],
+        cmd = "cp $(location %s) $@" % src,
+    )
+    cc_library(
+        name = name + "_emulated",
+        testonly = True,
+        srcs = [name + "_emulated.cc"],
+        hdrs = hdrs,
+        copts = [
+            "-include tests/gpu/cuda_emulation.h",
+            "-Wno-unknown-pragmas",
+        ],
+        deps = deps + ["//tests/gpu:cuda_emulation"],
+        **kwargs
+    )

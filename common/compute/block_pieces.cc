@@ -1,0 +1,25 @@
+#include "common/compute/block_pieces.h"
+
+#include <algorithm>
+
+namespace nereus {
+
+void GatherPieces(const BlockPieces& pieces, const int32_t* chosen,
+                  int64_t count, const float* values, float* packed) {
+  for (int64_t i = 0; i < count; ++i) {
+    packed = std::copy(values + pieces.Begin(chosen[i]),
+                       values + pieces.End(chosen[i]), packed);
+  }
+}
+
+void ScatterPieces(const BlockPieces& pieces, const int32_t* chosen,
+                   int64_t count, const float* packed, float* values) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t begin = pieces.Begin(chosen[i]);
+    const int64_t length = pieces.End(chosen[i]) - begin;
+    std::copy(packed, packed + length, values + begin);
+    packed += length;
+  }
+}
+
+}  // namespace nereus

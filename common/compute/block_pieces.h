@@ -1,0 +1,44 @@
+#ifndef NEREUS_COMMON_COMPUTE_BLOCK_PIECES_H_
+#define NEREUS_COMMON_COMPUTE_BLOCK_PIECES_H_
+
+#include <cstdint>
+
+namespace nereus {
+
+// Where the blocks of common/compute/blocks.h lie in one layer's values. Blocks
+// are cut through a model, not a layer: the first one may have begun before it.
+struct BlockPieces {
+  int64_t values = 0;   // Of the layer.
+  int64_t block = 1;    // Values of a whole block, >= 1.
+  int64_t skipped = 0;  // Of the first one, before the layer; < block.
+
+  constexpr int64_t Count() const {
+    return values == 0 ? 0 : (skipped + values + block - 1) / block;
+  }
+  // Of piece `index`, in values of the layer.
+  constexpr int64_t Begin(int64_t index) const {
+    return index == 0 ? 0 : index * block - skipped;
+  }
+  constexpr int64_t End(int64_t index) const {
+    const int64_t end = (index + 1) * block - skipped;
+    return end < values ? end : values;
+  }
+};
+
+// What becomes of a piece in a round.
+enum class PieceUse : uint8_t {
+  kTravels,    // Nothing is held.
+  kHeld,       // HoldBack.
+  kHeldFirst,  // The same, and nothing is held before.
+};
+
+// packed = the pieces `chosen`, {count} of them, one after the other; and back.
+// `packed` has as many values as those have. No array overlaps another.
+void GatherPieces(const BlockPieces& pieces, const int32_t* chosen,
+                  int64_t count, const float* values, float* packed);
+void ScatterPieces(const BlockPieces& pieces, const int32_t* chosen,
+                   int64_t count, const float* packed, float* values);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_COMPUTE_BLOCK_PIECES_H_

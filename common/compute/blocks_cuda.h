@@ -1,0 +1,50 @@
+#ifndef NEREUS_COMMON_COMPUTE_BLOCKS_CUDA_H_
+#define NEREUS_COMMON_COMPUTE_BLOCKS_CUDA_H_
+
+#include <cuda_runtime_api.h>
+
+#include "common/compute/block_pieces.h"
+
+namespace nereus {
+
+// common/compute/blocks.h, and block_pieces.h, on a GPU: one layer at a time,
+// all its pieces in one launch, a block of threads each: for pieces of some ten
+// thousand values, as they are by default.
+//
+// Pointers are of device memory, aligned to their types. Work is queued on
+// `stream`; nothing waits. Errors: what the launch came to.
+
+// norms[k] = SumOfAbsolutes of piece k.
+//
+// Another order of additions than on a CPU, but a fixed one: equal inputs give
+// equal bits. Relative error <= (block / 256 + 9) * 2^-24, for blocks of up to
+// a million values: all terms are positive, and a value passes block / 256
+// additions in its thread and 8 in the tree.
+cudaError_t PieceNormsCuda(const BlockPieces& pieces, const float* values,
+                           float* norms, cudaStream_t stream);
+
+// HoldBack, piece by piece, of those that `uses` has held; norms[k] = the sum
+// of the absolute values of what is held of piece k, with the error above; 0 of
+// one that travels. velocity and held: the same bits as on a CPU.
+//
+//   uses    {Count()}
+//   others  {pieces.values}, norms {Count()}
+cudaError_t HoldPiecesBackCuda(const BlockPieces& pieces, float momentum,
+                               float weight_decay, const PieceUse* uses,
+                               const float* gradient, const float* parameters,
+                               float* velocity, float* held, float* norms,
+                               cudaStream_t stream);
+
+// GatherPieces and ScatterPieces. `chosen` ascends, {count}; so only the first
+// piece of all and the last one may be short, and where a piece goes is known
+// from its number among the chosen.
+cudaError_t GatherPiecesCuda(const BlockPieces& pieces, const int32_t* chosen,
+                             int64_t count, const float* values, float* packed,
+                             cudaStream_t stream);
+cudaError_t ScatterPiecesCuda(const BlockPieces& pieces, const int32_t* chosen,
+                              int64_t count, const float* packed, float* values,
+                              cudaStream_t stream);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_COMPUTE_BLOCKS_CUDA_H_

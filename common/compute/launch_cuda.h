@@ -1,0 +1,101 @@
+#ifndef NEREUS_COMMON_COMPUTE_LAUNCH_CUDA_H_
+#define NEREUS_COMMON_COMPUTE_LAUNCH_CUDA_H_
+
+// For *_cuda.cu alone: how kernels are started. They are compiled by nvcc; or,
+// for tests on machines without a GPU, by the host's compiler with
+// tests/gpu/cuda_emulation.h included before everything else.
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#if !defined(__CUDACC__) && !defined(NEREUS_CUDA_EMULATION)
+#error "a file for nvcc"
+#endif
+
+namespace nereus {
+
+// Of one block of a kernel that treats values one by one; a power of two.
+inline constexpr int kThreads = 256;
+
+// So many values a thread treats at a time, all loaded before any is stored:
+// with fewer bytes under way the memory is not kept busy.
+inline constexpr int kValuesPerThread = 16;
+
+// Queues `kernel` on `stream`: `blocks` of `threads` each. Returns what the
+// launch itself came to; kInvalidConfiguration, more blocks than a grid has.
+template <typename... Parameters>
+cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int threads,
+                   cudaStream_t stream,
+                   std::type_identity_t<Parameters>... arguments) {
+  if (blocks == 0) return cudaSuccess;
+  if (blocks < 0 || blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
+#if defined(__CUDACC__)
+  // Not the <<<>>> way: this returns its own error, and no earlier one.
+  void* pointers[] = {&arguments...};
+  return cudaLaunchKernel(reinterpret_cast<const void*>(kernel),
+                          dim3(static_cast<unsigned>(blocks)),
+                          dim3(static_cast<unsigned>(threads)), pointers,
+                          /*sharedMem=*/0, stream);
+#else
+  return cuda_emulation::Launch(kernel, blocks, threads, stream, arguments...);
+#endif
+}
+
+inline int64_t BlocksFor(int64_t values, int64_t per_block) {
+  return (values + per_block - 1) / per_block;
+}
+
+// Of a kernel that calls ForEachValue.
+inline int64_t BlocksFor(int64_t values) {
+  return BlocksFor(values, int64_t{kThreads} * kValuesPerThread);
+}
+
+// Calls load(i) for this thread's share of [0, count), and then store(i, what
+// load returned) for each of them; i of neighbouring threads are neighbours.
+// REQUIRES: of blocks of kThreads, `block` is number 0 to BlocksFor(count) - 1.
+template <typename Load, typename Store>
+__device__ void ForEachValue(int64_t block, int64_t count, Load load,
+                             Store store) {
+  const int64_t first = block * (kThreads * kValuesPerThread) + threadIdx.x;
+  decltype(load(int64_t{0})) loaded[kValuesPerThread];
+#pragma unroll
+  for (int k = 0; k < kValuesPerThread; ++k) {
+    const int64_t i = first + k * kThreads;
+    if (i < count) loaded[k] = load(i);
+  }
+#pragma unroll
+  for (int k = 0; k < kValuesPerThread; ++k) {
+    const int64_t i = first + k * kThreads;
+    if (i < count) store(i, loaded[k]);
+  }
+}
+
+// Of a kernel that has BlocksFor(count) blocks.
+template <typename Load, typename Store>
+__device__ void ForEachValue(int64_t count, Load load, Store store) {
+  ForEachValue(blockIdx.x, count, load, store);
+}
+
+// What a block treats of an array that is cut into pieces of `length` values,
+// the last maybe short, with as many blocks for each.
+struct Piece {
+  int64_t index = 0;
+  int64_t first = 0;   // Value of the array.
+  int64_t length = 0;  // In values.
+  int64_t block = 0;   // Of the piece's.
+};
+__device__ inline Piece PieceOfBlock(int64_t count, int64_t length,
+                                     int64_t blocks) {
+  Piece piece;
+  piece.index = blockIdx.x / blocks;
+  piece.first = piece.index * length;
+  piece.length = min(length, count - piece.first);
+  piece.block = blockIdx.x % blocks;
+  return piece;
+}
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_COMPUTE_LAUNCH_CUDA_H_

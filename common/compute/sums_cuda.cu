@@ -1,0 +1,54 @@
+#include "common/compute/launch_cuda.h"
+#include "common/compute/sums_cuda.h"
+
+namespace nereus {
+namespace {
+
+struct Pair {
+  float base;
+  float addend;
+};
+
+__global__ void AddScaledKernel(const float* base, const float* addend,
+                                int64_t count, float factor, float* sum) {
+  ForEachValue(
+      count,
+      [=](int64_t i) {
+        return Pair{base[i], addend[i]};
+      },
+      [=](int64_t i, Pair pair) {
+        sum[i] = (pair.base + pair.addend) * factor;
+      });
+}
+
+__global__ void FindNotFiniteKernel(const float* values, int64_t count,
+                                    int64_t* first) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  int64_t found = kAllFinite;
+  ForEachValue(
+      count, [=](int64_t i) { return __float_as_uint(values[i]); },
+      [&](int64_t i, uint32_t bits) {
+        if ((bits & kExponent) == kExponent && i < found) found = i;
+      });
+  // Seldom; and where all values are so, most find that others were first.
+  if (found < kAllFinite && found < *first) {
+    atomicMin(reinterpret_cast<unsigned long long*>(first),
+              static_cast<unsigned long long>(found));
+  }
+}
+
+}  // namespace
+
+cudaError_t AddScaledCuda(const float* base, const float* addend, int64_t count,
+                          float factor, float* sum, cudaStream_t stream) {
+  return Launch(AddScaledKernel, BlocksFor(count), kThreads, stream, base,
+                addend, count, factor, sum);
+}
+
+cudaError_t FindNotFiniteCuda(const float* values, int64_t count,
+                              int64_t* first, cudaStream_t stream) {
+  return Launch(FindNotFiniteKernel, BlocksFor(count), kThreads, stream, values,
+                count, first);
+}
+
+}  // namespace nereus

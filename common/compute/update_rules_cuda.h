@@ -1,0 +1,27 @@
+#ifndef NEREUS_COMMON_COMPUTE_UPDATE_RULES_CUDA_H_
+#define NEREUS_COMMON_COMPUTE_UPDATE_RULES_CUDA_H_
+
+#include <cuda_runtime_api.h>
+
+#include "common/compute/update_rules.h"
+
+namespace nereus {
+
+// common/compute/update_rules.h on a GPU, which gives the same bits, but for
+// what is in a NaN. Every value is read and written once.
+//
+// Pointers are of device memory, aligned to 4 bytes; `updated` may be
+// `parameters`. Work is queued on `stream`; nothing waits. Errors: what the
+// launch came to.
+
+cudaError_t ApplySgdCuda(const SgdStep& step, int64_t length,
+                         const float* gradient, const float* parameters,
+                         float* velocity, float* updated, cudaStream_t stream);
+cudaError_t ApplyAdamCuda(const AdamStep& step, int64_t length,
+                          const float* gradient, const float* parameters,
+                          float* first, float* second, float* updated,
+                          cudaStream_t stream);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_COMPUTE_UPDATE_RULES_CUDA_H_

@@ -1,0 +1,91 @@
+#ifndef NEREUS_TESTS_GPU_DEVICE_ARRAY_H_
+#define NEREUS_TESTS_GPU_DEVICE_ARRAY_H_
+
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace nereus {
+
+// Ends the program, with what went wrong where.
+inline void CheckCuda(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "%s: %s\n", call, cudaGetErrorString(error));
+  std::exit(1);
+}
+#define NEREUS_CUDA(call) ::nereus::CheckCuda(call, #call)
+
+// Why there is no GPU to run anything on; null if there is one.
+inline const char* WhyNoGpu() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess) return count == 0 ? "no device" : nullptr;
+  // With a driver there is something to mend.
+  const bool has_driver = access("/dev/nvidiactl", F_OK) == 0;
+  if (has_driver && error != cudaErrorNoDevice) {
+    CheckCuda(error, "cudaGetDeviceCount");
+  }
+  return cudaGetErrorString(error);
+}
+
+// An array in device memory, between two guards that nobody may write to;
+// without them where NEREUS_GPU_TEST_EXACT is set, for tools that look at every
+// access themselves.
+template <typename T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(const std::vector<T>& values)
+      : count_(values.size()),
+        guard_(std::getenv("NEREUS_GPU_TEST_EXACT") != nullptr ? 0 : 256) {
+    const std::vector<unsigned char> guard(guard_, 0xcd);
+    NEREUS_CUDA(cudaMalloc(reinterpret_cast<void**>(&memory_), bytes()));
+    Copy(memory_, guard.data(), guard_);
+    Copy(memory_ + guard_, values.data(), count_ * sizeof(T));
+    Copy(memory_ + guard_ + count_ * sizeof(T), guard.data(), guard_);
+    // Streams do not wait for what is still on its way from pageable memory.
+    NEREUS_CUDA(cudaStreamSynchronize(nullptr));
+  }
+  ~DeviceArray() { NEREUS_CUDA(cudaFree(memory_)); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  T* data() const { return reinterpret_cast<T*>(memory_ + guard_); }
+
+  // What it has once all work is done; ends the program if a guard has changed.
+  std::vector<T> Read() const {
+    NEREUS_CUDA(cudaStreamSynchronize(nullptr));
+    std::vector<unsigned char> all(bytes());
+    if (!all.empty()) {
+      NEREUS_CUDA(
+          cudaMemcpy(all.data(), memory_, all.size(), cudaMemcpyDeviceToHost));
+    }
+    for (size_t i = 0; i < guard_; ++i) {
+      if (all[i] == 0xcd && all[all.size() - 1 - i] == 0xcd) continue;
+      std::fprintf(stderr, "written beyond an array of %zu\n", count_);
+      std::exit(1);
+    }
+    std::vector<T> values(count_);
+    const auto* const begin = reinterpret_cast<const T*>(all.data() + guard_);
+    std::copy(begin, begin + count_, values.begin());
+    return values;
+  }
+
+ private:
+  size_t bytes() const { return count_ * sizeof(T) + 2 * guard_; }
+  static void Copy(unsigned char* to, const void* from, size_t bytes) {
+    if (bytes == 0) return;
+    NEREUS_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+  }
+
+  const size_t count_;
+  const size_t guard_;  // Bytes of one.
+  unsigned char* memory_ = nullptr;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_GPU_DEVICE_ARRAY_H_

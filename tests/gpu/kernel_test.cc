@@ -1,0 +1,364 @@
+// Every kernel against its reference on the CPU, on a GPU; without one, all
+// tests are skipped. Compiled with cuda_emulation.h it runs them on the CPU.
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "common/compute/block_pieces.h"
+#include "common/compute/blocks.h"
+#include "common/compute/blocks_cuda.h"
+#include "common/compute/frame_halves.h"
+#include "common/compute/frame_halves_cuda.h"
+#include "common/compute/half.h"
+#include "common/compute/sums_cuda.h"
+#include "common/compute/update_rules.h"
+#include "common/compute/update_rules_cuda.h"
+#include "tests/gpu/device_array.h"
+#include "tests/gpu/test_or_shim.h"
+
+namespace nereus {
+namespace {
+
+// Values of the largest arrays: 100 MB, or less where somebody looks closely.
+int64_t Large() {
+#if defined(NEREUS_CUDA_EMULATION)
+  return 70'001;
+#else
+  const char* const values = std::getenv("NEREUS_GPU_TEST_VALUES");
+  return values == nullptr ? 25'000'000 : std::atoll(values);
+#endif
+}
+
+// Around a block's threads, and around what a block treats.
+const std::vector<int64_t> kCounts = {0,    1,    255,  256,    257,
+                                      4095, 4096, 4097, Large()};
+
+struct KernelTest : testing::Test {
+  void SetUp() override {
+    const char* const why = WhyNoGpu();
+    if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
+  }
+};
+
+std::vector<float> Normal(int64_t count, int seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// Any bits at all, and what is special among them.
+std::vector<float> AnyBits(int64_t count, int seed) {
+  std::mt19937 random(seed);
+  const uint32_t kSpecial[] = {0x00000000, 0x80000000, 0x7f800000, 0xff800000,
+                               0x7fc00000, 0x7f800001, 0xffffffff, 0x00000001,
+                               0x33000000, 0x33000001, 0x387fffff, 0x477fefff,
+                               0x477ff000, 0x7f7fffff, 0x3f808000, 0x3f818000};
+  std::vector<float> values(count);
+  for (float& value : values) {
+    const uint32_t bits = random();
+    value =
+        std::bit_cast<float>(bits % 8 == 0 ? kSpecial[(bits >> 3) % 16] : bits);
+  }
+  return values;
+}
+
+template <typename T>
+bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() ||
+          std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+TEST_F(KernelTest, SumsAreScaledInPlaceAndApart) {
+  for (const int64_t count : kCounts) {
+    const std::vector<float> base = Normal(count, 1);
+    const std::vector<float> addend = Normal(count, 2);
+    std::vector<float> expected(count);
+    for (int64_t i = 0; i < count; ++i) {
+      expected[i] = (base[i] + addend[i]) * 0.3f;
+    }
+    const DeviceArray<float> on_base(base);
+    const DeviceArray<float> on_addend(addend);
+    const DeviceArray<float> sum(std::vector<float>(count, -1.0f));
+    NEREUS_CUDA(AddScaledCuda(on_base.data(), on_addend.data(), count, 0.3f,
+                              sum.data(), nullptr));
+    EXPECT_TRUE(SameBits(sum.Read(), expected)) << count;
+    NEREUS_CUDA(AddScaledCuda(on_base.data(), on_addend.data(), count, 0.3f,
+                              on_base.data(), nullptr));
+    EXPECT_TRUE(SameBits(on_base.Read(), expected)) << count << " in place";
+  }
+}
+
+TEST_F(KernelTest, TheFirstThatIsNotFiniteIsFound) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const int64_t count : kCounts) {
+    std::vector<float> values = Normal(count, 3);
+    const auto find = [&] {
+      const DeviceArray<float> on_values(values);
+      const DeviceArray<int64_t> first({kAllFinite});
+      NEREUS_CUDA(
+          FindNotFiniteCuda(on_values.data(), count, first.data(), nullptr));
+      return first.Read()[0];
+    };
+    EXPECT_EQ(find(), kAllFinite) << count;
+    if (count == 0) continue;
+    values[count - 1] = kInfinity;
+    EXPECT_EQ(find(), count - 1) << count;
+    values[count / 2] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_EQ(find(), count / 2) << count;
+    values[0] = -kInfinity;
+    EXPECT_EQ(find(), 0) << count;
+  }
+}
+
+TEST_F(KernelTest, SeveralLooksShareOneAnswer) {
+  std::vector<float> values(5000, 1.0f);
+  values[4000] = std::numeric_limits<float>::infinity();
+  const DeviceArray<float> on_values(values);
+  const DeviceArray<int64_t> first({7});
+  NEREUS_CUDA(FindNotFiniteCuda(on_values.data(), 5000, first.data(), nullptr));
+  EXPECT_EQ(first.Read()[0], 7);
+}
+
+TEST_F(KernelTest, Bfloat16HasTheBitsOfTheReference) {
+  for (const int64_t count : kCounts) {
+    const std::vector<float> values = AnyBits(count, 4);
+    std::vector<uint16_t> expected(count);
+    std::vector<float> back(count);
+    for (int64_t i = 0; i < count; ++i) {
+      expected[i] = scalar::ToBfloat16(values[i]);
+      back[i] = scalar::FromBfloat16(expected[i]);
+    }
+    const DeviceArray<float> on_values(values);
+    const DeviceArray<uint16_t> halves(std::vector<uint16_t>(count, 0xabcd));
+    NEREUS_CUDA(
+        ToBfloat16Cuda(on_values.data(), count, halves.data(), nullptr));
+    EXPECT_TRUE(SameBits(halves.Read(), expected)) << count;
+    NEREUS_CUDA(
+        FromBfloat16Cuda(halves.data(), count, on_values.data(), nullptr));
+    EXPECT_TRUE(SameBits(on_values.Read(), back)) << count << " back";
+  }
+}
+
+// Encodes `values` on both sides, in frames, and decodes them again.
+void CheckFrames(const std::vector<float>& values, int64_t frame) {
+  const auto count = static_cast<int64_t>(values.size());
+  const int64_t frames = (count + frame - 1) / frame;
+  std::vector<uint16_t> expected(count);
+  std::vector<int32_t> exponents(frames);
+  std::vector<float> back(count);
+  for (int64_t k = 0; k < frames; ++k) {
+    const int64_t first = k * frame;
+    const int64_t length = std::min(frame, count - first);
+    exponents[k] = EncodeFloat16Frame(values.data() + first, length,
+                                      expected.data() + first);
+    DecodeFloat16Frame(expected.data() + first, length, exponents[k],
+                       back.data() + first);
+  }
+  const DeviceArray<float> on_values(values);
+  const DeviceArray<uint16_t> halves(std::vector<uint16_t>(count, 0xabcd));
+  const DeviceArray<int32_t> on_exponents(std::vector<int32_t>(frames, 99));
+  NEREUS_CUDA(EncodeFloat16FramesCuda(on_values.data(), count, frame,
+                                      halves.data(), on_exponents.data(),
+                                      nullptr));
+  EXPECT_TRUE(SameBits(on_exponents.Read(), exponents))
+      << count << " in frames of " << frame;
+  EXPECT_TRUE(SameBits(halves.Read(), expected))
+      << count << " in frames of " << frame;
+  NEREUS_CUDA(DecodeFloat16FramesCuda(halves.data(), count, frame,
+                                      on_exponents.data(), on_values.data(),
+                                      nullptr));
+  EXPECT_TRUE(SameBits(on_values.Read(), back))
+      << count << " in frames of " << frame << ", back";
+}
+
+TEST_F(KernelTest, Float16FramesHaveTheBitsOfTheReference) {
+  for (const int64_t count : kCounts) {
+    for (const int64_t frame : {1000, 4096, 65536}) {
+      CheckFrames(Normal(count, 5), frame);
+      CheckFrames(AnyBits(count, 6), frame);
+    }
+  }
+  CheckFrames(Normal(300, 7), 1);
+}
+
+TEST_F(KernelTest, Float16FramesOfEveryMagnitude) {
+  std::vector<float> values;
+  for (int exponent = -149; exponent < 128; ++exponent) {
+    for (const float value : Normal(10, exponent)) {
+      values.push_back(std::ldexp(value, exponent));
+    }
+  }
+  CheckFrames(values, 10);
+  CheckFrames(std::vector<float>(50, 0.0f), 10);
+}
+
+TEST_F(KernelTest, UpdateRulesHaveTheBitsOfTheReference) {
+  const SgdStep sgd = {0.25f, 0.0005f, 0.9f, 0.02f};
+  const AdamStep adam = {0.25f, 0.0005f, 0.9f, 0.999f, 0.01f, 30.0f, 1e-8f};
+  for (const int64_t count : kCounts) {
+    const std::vector<float> gradient = Normal(count, 8);
+    std::vector<float> parameters = Normal(count, 9);
+    std::vector<float> first(count, 0.0f);
+    std::vector<float> second(count, 0.0f);
+    std::vector<float> velocity = Normal(count, 10);
+    std::vector<float> updated(count);
+    const DeviceArray<float> on_gradient(gradient);
+    const DeviceArray<float> on_parameters(parameters);
+    const DeviceArray<float> on_velocity(velocity);
+    const DeviceArray<float> on_first(first);
+    const DeviceArray<float> on_second(second);
+    const DeviceArray<float> on_updated(updated);
+    ApplySgd(sgd, count, gradient.data(), parameters.data(), velocity.data(),
+             updated.data());
+    NEREUS_CUDA(ApplySgdCuda(sgd, count, on_gradient.data(),
+                             on_parameters.data(), on_velocity.data(),
+                             on_updated.data(), nullptr));
+    EXPECT_TRUE(SameBits(on_updated.Read(), updated)) << count;
+    EXPECT_TRUE(SameBits(on_velocity.Read(), velocity)) << count;
+    EXPECT_TRUE(SameBits(on_parameters.Read(), parameters)) << count;
+    for (int step = 0; step < 2; ++step) {  // In place.
+      ApplyAdam(adam, count, gradient.data(), parameters.data(), first.data(),
+                second.data(), parameters.data());
+      NEREUS_CUDA(ApplyAdamCuda(
+          adam, count, on_gradient.data(), on_parameters.data(),
+          on_first.data(), on_second.data(), on_parameters.data(), nullptr));
+    }
+    EXPECT_TRUE(SameBits(on_parameters.Read(), parameters)) << count;
+    EXPECT_TRUE(SameBits(on_first.Read(), first)) << count;
+    EXPECT_TRUE(SameBits(on_second.Read(), second)) << count;
+  }
+}
+
+// Layers whose first block began before them, and whose last goes on after.
+std::vector<BlockPieces> ManyPieces() {
+  std::vector<BlockPieces> all;
+  for (const int64_t count : kCounts) {
+    for (const int64_t block : {1000, 4096, 32768}) {
+      for (const int64_t skipped : {int64_t{0}, int64_t{1}, block - 1}) {
+        all.push_back({count, block, skipped});
+      }
+    }
+  }
+  all.push_back({300, 1, 0});
+  return all;
+}
+
+// Whether norms are what they should be, to the bound of blocks_cuda.h.
+bool IsNear(const BlockPieces& pieces, float norm, double expected) {
+  const double bound =
+      (static_cast<double>(pieces.block) / 256 + 9) * std::ldexp(1.0, -24);
+  return std::fabs(norm - expected) <= bound * expected;
+}
+
+double SumOf(const std::vector<float>& values, int64_t begin, int64_t end) {
+  double sum = 0;
+  for (int64_t i = begin; i < end; ++i) sum += std::fabs(values[i]);
+  return sum;
+}
+
+TEST_F(KernelTest, NormsOfPiecesAreNearAndTheSameEveryTime) {
+  for (const BlockPieces& pieces : ManyPieces()) {
+    const std::vector<float> values = Normal(pieces.values, 11);
+    const DeviceArray<float> on_values(values);
+    std::vector<float> before;
+    for (int run = 0; run < 2; ++run) {
+      const DeviceArray<float> norms(std::vector<float>(pieces.Count(), -1.0f));
+      NEREUS_CUDA(
+          PieceNormsCuda(pieces, on_values.data(), norms.data(), nullptr));
+      const std::vector<float> found = norms.Read();
+      for (int64_t k = 0; k < pieces.Count(); ++k) {
+        const double sum = SumOf(values, pieces.Begin(k), pieces.End(k));
+        EXPECT_TRUE(IsNear(pieces, found[k], sum))
+            << "piece " << k << ": " << found[k] << ", must be " << sum;
+      }
+      EXPECT_TRUE(run == 0 || SameBits(found, before));
+      before = found;
+    }
+  }
+}
+
+TEST_F(KernelTest, WhatIsHeldBackHasTheBitsOfTheReference) {
+  for (const BlockPieces& pieces : ManyPieces()) {
+    const std::vector<float> gradient = Normal(pieces.values, 12);
+    const std::vector<float> parameters = Normal(pieces.values, 13);
+    std::vector<float> velocity = Normal(pieces.values, 14);
+    std::vector<float> held = Normal(pieces.values, 15);
+    std::vector<PieceUse> uses;
+    for (int64_t k = 0; k < pieces.Count(); ++k) {
+      uses.push_back(static_cast<PieceUse>((k + pieces.skipped) % 3));
+    }
+    const DeviceArray<float> on_gradient(gradient);
+    const DeviceArray<float> on_parameters(parameters);
+    const DeviceArray<float> on_velocity(velocity);
+    const DeviceArray<float> on_held(held);
+    const DeviceArray<PieceUse> on_uses(uses);
+    const DeviceArray<float> norms(std::vector<float>(pieces.Count(), -1.0f));
+    NEREUS_CUDA(HoldPiecesBackCuda(pieces, 0.9f, 0.0005f, on_uses.data(),
+                                   on_gradient.data(), on_parameters.data(),
+                                   on_velocity.data(), on_held.data(),
+                                   norms.data(), nullptr));
+    for (int64_t k = 0; k < pieces.Count(); ++k) {
+      if (uses[k] == PieceUse::kTravels) continue;
+      const int64_t begin = pieces.Begin(k);
+      HoldBack(0.9f, 0.0005f, uses[k] == PieceUse::kHeldFirst,
+               pieces.End(k) - begin, gradient.data() + begin,
+               parameters.data() + begin, velocity.data() + begin,
+               held.data() + begin);
+    }
+    EXPECT_TRUE(SameBits(on_velocity.Read(), velocity)) << pieces.values;
+    EXPECT_TRUE(SameBits(on_held.Read(), held)) << pieces.values;
+    const std::vector<float> found = norms.Read();
+    for (int64_t k = 0; k < pieces.Count(); ++k) {
+      const double sum = uses[k] == PieceUse::kTravels
+                             ? 0.0
+                             : SumOf(held, pieces.Begin(k), pieces.End(k));
+      EXPECT_TRUE(IsNear(pieces, found[k], sum)) << "piece " << k;
+    }
+  }
+}
+
+TEST_F(KernelTest, PiecesAreGatheredAndScattered) {
+  for (const BlockPieces& pieces : ManyPieces()) {
+    for (const int every : {1, 2, 5}) {
+      std::vector<int32_t> chosen;
+      int64_t packed_values = 0;
+      for (int64_t k = pieces.block % every; k < pieces.Count(); k += every) {
+        chosen.push_back(static_cast<int32_t>(k));
+        packed_values += pieces.End(k) - pieces.Begin(k);
+      }
+      const auto count = static_cast<int64_t>(chosen.size());
+      const std::vector<float> values = Normal(pieces.values, 16);
+      std::vector<float> packed(packed_values);
+      GatherPieces(pieces, chosen.data(), count, values.data(), packed.data());
+      const DeviceArray<float> on_values(values);
+      const DeviceArray<int32_t> on_chosen(chosen);
+      const DeviceArray<float> on_packed(
+          std::vector<float>(packed_values, 4.0f));
+      NEREUS_CUDA(GatherPiecesCuda(pieces, on_chosen.data(), count,
+                                   on_values.data(), on_packed.data(),
+                                   nullptr));
+      EXPECT_TRUE(SameBits(on_packed.Read(), packed))
+          << pieces.values << " in blocks of " << pieces.block;
+      std::vector<float> scattered(pieces.values, 5.0f);
+      const DeviceArray<float> on_scattered(scattered);
+      ScatterPieces(pieces, chosen.data(), count, packed.data(),
+                    scattered.data());
+      NEREUS_CUDA(ScatterPiecesCuda(pieces, on_chosen.data(), count,
+                                    on_packed.data(), on_scattered.data(),
+                                    nullptr));
+      EXPECT_TRUE(SameBits(on_scattered.Read(), scattered))
+          << pieces.values << " in blocks of " << pieces.block;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nereus
