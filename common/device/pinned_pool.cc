@@ -1,0 +1,146 @@
+#include "common/device/pinned_pool.h"
+
+#include <cuda_runtime_api.h>
+
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/device/cuda_status.h"
+
+namespace nereus {
+namespace {
+
+// Lengths are rounded up to it, so that layers of nearly the same size can
+// follow each other.
+constexpr int64_t kGranule = int64_t{64} << 10;
+
+int64_t RoundedUp(int64_t bytes) {
+  return (bytes + kGranule - 1) / kGranule * kGranule;
+}
+
+}  // namespace
+
+std::shared_ptr<PinnedPool> PinnedPool::Create(int device, int64_t bytes_max) {
+  NEREUS_CHECK(bytes_max >= 0) << bytes_max;
+  return std::shared_ptr<PinnedPool>(new PinnedPool(device, bytes_max));
+}
+
+PinnedPool::~PinnedPool() {
+  for (const auto& [bytes, memory] : free_) {
+    const absl::Status freed =
+        CudaStatus(cudaFreeHost(memory), "staging", "cudaFreeHost", bytes);
+    if (!freed.ok()) NEREUS_LOG(Error) << freed.message();
+  }
+}
+
+int64_t PinnedPool::bytes_pinned() const {
+  MutexLock lock(&mu_);
+  return pinned_;
+}
+
+int64_t PinnedPool::bytes_used() const {
+  MutexLock lock(&mu_);
+  return used_;
+}
+
+PinnedPool::Claim PinnedPool::MakeClaim(int64_t bytes) {
+  Claim claim;
+  // One that is a little too large is better than to pin another.
+  const auto found = free_.lower_bound(bytes);
+  if (found != free_.end() && found->first <= 2 * bytes &&
+      used_ + found->first <= bytes_max_) {
+    claim.bytes = found->first;
+    claim.memory = found->second;
+    free_.erase(found);
+    used_ += claim.bytes;
+    return claim;
+  }
+  claim.bytes = bytes;
+  used_ += bytes;
+  pinned_ += bytes;
+  while (pinned_ > bytes_max_) {
+    // The largest first: the fewest calls.
+    const auto last = std::prev(free_.end());
+    claim.given_up.push_back(*last);
+    pinned_ -= last->first;
+    free_.erase(last);
+  }
+  return claim;
+}
+
+absl::Status PinnedPool::Fulfil(absl::string_view what, Claim& claim) const {
+  if (claim.memory != nullptr) return absl::OkStatus();
+  // Of the device whose copies it is for: memory is pinned by a context.
+  int before = 0;
+  NEREUS_RETURN_IF_ERROR(
+      CudaStatus(cudaGetDevice(&before), what, "cudaGetDevice"));
+  if (before != device_) {
+    NEREUS_RETURN_IF_ERROR(
+        CudaStatus(cudaSetDevice(device_), what, "cudaSetDevice"));
+  }
+  absl::Status status;
+  while (status.ok() && !claim.given_up.empty()) {
+    const auto [freed, memory] = claim.given_up.back();
+    status = CudaStatus(cudaFreeHost(memory), what, "cudaFreeHost", freed);
+    if (status.ok()) claim.given_up.pop_back();
+  }
+  if (status.ok()) {
+    status = CudaStatus(
+        cudaHostAlloc(&claim.memory, static_cast<size_t>(claim.bytes),
+                      cudaHostAllocPortable),
+        what, "cudaHostAlloc", claim.bytes);
+  }
+  if (before != device_) (void)cudaSetDevice(before);
+  return status;
+}
+
+absl::StatusOr<Buffer> PinnedPool::Take(absl::string_view what, int64_t bytes,
+                                        absl::Duration timeout) {
+  if (bytes == 0) return Buffer();
+  const int64_t rounded = RoundedUp(bytes);
+  if (bytes < 0 || rounded > bytes_max_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": ", bytes, " bytes of pinned memory are needed, ",
+                     bytes_max_, " is all that there may be"));
+  }
+  Claim claim;
+  {
+    MutexLock lock(&mu_);
+    const auto has_room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return used_ + rounded <= bytes_max_;
+    };
+    if (!mu_.AwaitWithTimeout(has_room, timeout)) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(what, ": no ", bytes, " bytes of pinned memory after ",
+                       absl::FormatDuration(timeout), ": ", used_, " of ",
+                       bytes_max_, " are in use"));
+    }
+    claim = MakeClaim(rounded);
+  }
+  const absl::Status fulfilled = Fulfil(what, claim);
+  if (!fulfilled.ok()) {
+    MutexLock lock(&mu_);
+    used_ -= claim.bytes;
+    pinned_ -= claim.bytes;
+    for (const auto& kept : claim.given_up) {
+      pinned_ += kept.first;
+      free_.insert(kept);
+    }
+    return fulfilled;
+  }
+  return Buffer::Borrow(
+             claim.memory, claim.bytes,
+             [pool = shared_from_this(), memory = claim.memory,
+              taken = claim.bytes] { pool->GiveBack(memory, taken); })
+      .Slice(0, bytes);
+}
+
+void PinnedPool::GiveBack(void* memory, int64_t bytes) {
+  MutexLock lock(&mu_);
+  used_ -= bytes;
+  free_.emplace(bytes, memory);
+}
+
+}  // namespace nereus

@@ -1,0 +1,246 @@
+// Copies between a GPU and pinned memory: on a GPU, or emulated, where
+// ThreadSanitizer sees what streams and events do not order.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/device/pinned_pool.h"
+#include "common/device/stager.h"
+#include "tests/gpu/device_array.h"
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+struct StagingTest : testing::Test {
+  void SetUp() override {
+    const char* const why = WhyNoGpu();
+    if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
+  }
+};
+
+struct Stream {
+  Stream() {
+    NEREUS_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  }
+  ~Stream() {
+    NEREUS_CUDA(cudaStreamSynchronize(stream));
+    NEREUS_CUDA(cudaStreamDestroy(stream));
+  }
+  cudaStream_t stream = nullptr;
+};
+
+// What keeps a stream from going on until it is let go.
+class Gate {
+ public:
+  explicit Gate(cudaStream_t stream) {
+    NEREUS_CUDA(cudaLaunchHostFunc(
+        stream,
+        [](void* open) {
+          while (!*static_cast<std::atomic<bool>*>(open)) {
+            std::this_thread::yield();
+          }
+        },
+        &open_));
+  }
+  void Open() { open_ = true; }
+
+ private:
+  std::atomic<bool> open_{false};
+};
+
+std::vector<float> Counting(int64_t count, float first) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), first);
+  return values;
+}
+
+std::unique_ptr<Stager> MakeStager(std::shared_ptr<PinnedPool> pool) {
+  auto stager = Stager::Create(0, std::move(pool));
+  EXPECT_TRUE(stager.ok()) << stager.status();
+  return *std::move(stager);
+}
+
+TEST_F(StagingTest, PinnedMemoryIsTakenAgain) {
+  const auto pool = PinnedPool::Create(0, 4 * kMiB);
+  const void* before = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    const auto buffer = pool->Take("it", kMiB, kPatience);
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    EXPECT_EQ(buffer->bytes(), kMiB);
+    EXPECT_EQ(pool->bytes_used(), kMiB);
+    if (before != nullptr) {
+      EXPECT_EQ(buffer->data(), before);
+    }
+    before = buffer->data();
+  }
+  EXPECT_EQ(pool->bytes_used(), 0);
+  EXPECT_EQ(pool->bytes_pinned(), kMiB);
+}
+
+TEST_F(StagingTest, NoMoreIsPinnedThanAllowed) {
+  const auto pool = PinnedPool::Create(0, 4 * kMiB);
+  { const auto first = pool->Take("it", 3 * kMiB, kPatience); }
+  // A little less fits, too.
+  EXPECT_EQ(pool->Take("it", 2 * kMiB, kPatience)->bytes(), 2 * kMiB);
+  EXPECT_EQ(pool->bytes_pinned(), 3 * kMiB);
+  // Much less does not, and takes the place of what nobody uses.
+  const auto one = pool->Take("it", kMiB, kPatience);
+  const auto two = pool->Take("it", kMiB, kPatience);
+  ASSERT_TRUE(one.ok() && two.ok()) << one.status() << two.status();
+  EXPECT_EQ(pool->bytes_pinned(), 2 * kMiB);
+  const auto third =
+      pool->Take("layer fc, gradient", 3 * kMiB, absl::Milliseconds(1));
+  EXPECT_EQ(third.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(third.status().message()),
+              AllOf(HasSubstr("layer fc, gradient"), HasSubstr("3145728"),
+                    HasSubstr("2097152 of 4194304 are in use")));
+  EXPECT_EQ(pool->Take("it", 5 * kMiB, kPatience).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(pool->Take("it", 0, kPatience).ok());
+}
+
+TEST_F(StagingTest, OneWhoFindsTooLittleWaitsUntilItIsGivenBack) {
+  const auto pool = PinnedPool::Create(0, kMiB);
+  auto first = std::make_unique<Buffer>(*pool->Take("it", kMiB, kPatience));
+  std::thread other([&] {
+    absl::SleepFor(absl::Milliseconds(2));
+    first.reset();
+  });
+  EXPECT_TRUE(pool->Take("it", kMiB, kPatience).ok());
+  other.join();
+}
+
+TEST_F(StagingTest, ValuesComeOutWhenWhatMakesThemIsDone) {
+  const auto pool = PinnedPool::Create(0, 16 * kMiB);
+  const auto stager = MakeStager(pool);
+  constexpr int64_t kCount = 3 * kMiB / 4 + 5;
+  const std::vector<float> zeros(kCount, 0.0f);
+  const std::vector<float> made = Counting(kCount, 1.0f);
+  const DeviceArray<float> gradient(zeros);
+  const DeviceArray<float> source(made);
+  Stream compute;
+  Gate gate(compute.stream);
+  NEREUS_CUDA(cudaMemcpyAsync(gradient.data(), source.data(), kCount * 4,
+                              cudaMemcpyDeviceToDevice, compute.stream));
+  auto out =
+      stager->CopyOut("it", gradient.data(), kCount, compute.stream, kPatience);
+  ASSERT_TRUE(out.ok()) << out.status();
+  gate.Open();
+  const float* const values = (*out)->values().floats();
+  ASSERT_TRUE((*out)->Await(kMiB).ok());
+  EXPECT_EQ(std::vector<float>(values, values + kMiB / 4),
+            Counting(kMiB / 4, 1.0f));
+  ASSERT_TRUE((*out)->Await(kCount * 4).ok());
+  EXPECT_EQ(std::vector<float>(values, values + kCount), made);
+}
+
+TEST_F(StagingTest, ValuesGoInBetweenWhatWasQueuedAndWhatIsQueuedNext) {
+  const auto pool = PinnedPool::Create(0, 16 * kMiB);
+  const auto stager = MakeStager(pool);
+  constexpr int64_t kCount = kMiB;
+  const std::vector<float> before = Counting(kCount, 0.0f);
+  const DeviceArray<float> parameters(before);
+  const DeviceArray<float> read(std::vector<float>(kCount, 0.0f));
+  const DeviceArray<float> read_after(std::vector<float>(kCount, 0.0f));
+  Stream compute;
+  Gate gate(compute.stream);
+  const auto copy = [&](const DeviceArray<float>& to) {
+    NEREUS_CUDA(cudaMemcpyAsync(to.data(), parameters.data(), kCount * 4,
+                                cudaMemcpyDeviceToDevice, compute.stream));
+  };
+  copy(read);
+  {
+    const auto values = pool->Take("it", kCount * 4, kPatience);
+    ASSERT_TRUE(values.ok());
+    std::iota(values->floats(), values->floats() + kCount, 7.0f);
+    ASSERT_TRUE(
+        stager->CopyIn("it", *values, parameters.data(), compute.stream).ok());
+  }
+  EXPECT_EQ(pool->bytes_used(), kCount * 4);  // The copy has not begun.
+  copy(read_after);
+  gate.Open();
+  NEREUS_CUDA(cudaStreamSynchronize(compute.stream));
+  EXPECT_EQ(read.Read(), before);
+  EXPECT_EQ(read_after.Read(), Counting(kCount, 7.0f));
+  while (pool->bytes_used() > 0) std::this_thread::yield();
+}
+
+// As a client does, whose layers' rounds overlap.
+TEST_F(StagingTest, LayersGoOutAndInAtOnceFromSeveralThreads) {
+  const auto pool = PinnedPool::Create(0, 8 * kMiB);
+  const auto stager = MakeStager(pool);
+  std::vector<std::thread> layers;
+  for (int layer = 0; layer < 3; ++layer) {
+    layers.emplace_back([&, layer] {
+      const int64_t count = 300'000 + 1000 * layer;
+      const DeviceArray<float> values(Counting(count, 0.0f));
+      Stream compute;
+      for (int round = 0; round < 20; ++round) {
+        const auto out = stager->CopyOut("it", values.data(), count,
+                                         compute.stream, kPatience);
+        ASSERT_TRUE(out.ok()) << out.status();
+        ASSERT_TRUE((*out)->Await(count * 4).ok());
+        const auto in = pool->Take("it", count * 4, kPatience);
+        ASSERT_TRUE(in.ok()) << in.status();
+        for (int64_t i = 0; i < count; ++i) {
+          in->floats()[i] = (*out)->values().floats()[i] + 1.0f;
+        }
+        ASSERT_TRUE(
+            stager->CopyIn("it", *in, values.data(), compute.stream).ok());
+      }
+      NEREUS_CUDA(cudaStreamSynchronize(compute.stream));
+      EXPECT_EQ(values.Read(), Counting(count, 20.0f));
+    });
+  }
+  for (std::thread& layer : layers) layer.join();
+}
+
+TEST_F(StagingTest, NoValuesAreNoCopy) {
+  const auto stager = MakeStager(PinnedPool::Create(0, kMiB));
+  const auto out = stager->CopyOut("it", nullptr, 0, nullptr, kPatience);
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_TRUE((*out)->Await(0).ok());
+}
+
+TEST_F(StagingTest, WrongPointersAreNamed) {
+  const auto stager = MakeStager(PinnedPool::Create(0, kMiB));
+  const std::vector<float> host(100);
+  const DeviceArray<float> device(host);
+  const auto copy = [&](const float* from) {
+    return stager->CopyOut("layer fc, gradient", from, 10, nullptr, kPatience)
+        .status();
+  };
+  EXPECT_TRUE(copy(device.data()).ok());
+  EXPECT_EQ(copy(host.data()).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(copy(host.data()).message()),
+              AllOf(HasSubstr("layer fc, gradient"),
+                    HasSubstr("is not memory of a GPU")));
+  const auto* const bytes = reinterpret_cast<const char*>(device.data());
+  EXPECT_THAT(
+      std::string(copy(reinterpret_cast<const float*>(bytes + 2)).message()),
+      HasSubstr("is not aligned to 4 bytes"));
+}
+
+TEST_F(StagingTest, ADeviceThatIsNotThereIsNamed) {
+  const auto stager = Stager::Create(99, PinnedPool::Create(0, kMiB));
+  EXPECT_EQ(stager.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(stager.status().message()), HasSubstr("GPU 99"));
+}
+
+}  // namespace
+}  // namespace nereus
