@@ -29,7 +29,7 @@ CUDA_ONLY = select({
 # For code without kernels, which the host's compiler compiles.
 NEEDS_CUDA_HEADERS = [] if HAS_CUDA else ["@platforms//:incompatible"]
 
-def cuda_library(name, src, hdrs, deps = [], **kwargs):
+def cuda_library(name, src, hdrs, deps = [], real_deps = [], emulated_deps = [], **kwargs):
     """A cc_library of one .cu file, and `name`_emulated, the same for the CPU.
 
     Args:
@@ -37,6 +37,8 @@ def cuda_library(name, src, hdrs, deps = [], **kwargs):
       src: the .cu file.
       hdrs: its headers.
       deps: of both.
+      real_deps: of the library alone.
+      emulated_deps: of the other one alone.
       **kwargs: passed to both.
     """
     native.genrule(
@@ -51,7 +53,7 @@ def cuda_library(name, src, hdrs, deps = [], **kwargs):
         srcs = [name + ".o"],
         hdrs = hdrs,
         target_compatible_with = CUDA_ONLY,
-        deps = deps + [
+        deps = deps + real_deps + [
             "//common/bazel:cudart",
             "@cuda//:headers",
         ],
@@ -74,6 +76,6 @@ def cuda_library(name, src, hdrs, deps = [], **kwargs):
             "-include tests/gpu/cuda_emulation.h",
             "-Wno-unknown-pragmas",
         ],
-        deps = deps + ["//tests/gpu:cuda_emulation"],
+        deps = deps + emulated_deps + ["//tests/gpu:cuda_emulation"],
         **kwargs
     )

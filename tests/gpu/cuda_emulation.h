@@ -10,7 +10,12 @@
 
 #define NEREUS_CUDA_EMULATION 1
 
-// Before the toolkit's own.
+// In the place of the toolkit's own, whichever comes first.
+#undef __host__
+#undef __device__
+#undef __global__
+#undef __shared__
+#undef __constant__
 #define __host__
 #define __device__
 #define __global__

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Builds the kernels, their tests and their benchmark with nvcc and g++ alone, and
 # runs the tests; for machines that have a GPU but not Bazel or gRPC. Without a GPU
-# the tests say that they are skipped; without nvcc this does.
+# the tests say that they are skipped, and without nvcc this does; a driver that does
+# not work is an error. What needs Abseil, staging_test, runs with Bazel alone.
 #
 #   tests/gpu/run.sh               tests, and compute-sanitizer if it is there
 #   tests/gpu/run.sh --benchmark   the table of docs/benchmarks.md, too
@@ -35,14 +36,17 @@ if [ -z "$build" ]; then
   trap 'rm -rf "$build"' EXIT
 fi
 mkdir -p "$build"
-kernels=(blocks frame_halves sums update_rules)
+kernels=(blocks factor_gradient frame_halves sums update_rules)
+tests=(kernel_test factor_test)
 references=(block_pieces blocks frame_halves half update_rules vectors)
 cxx=(g++ -std=c++20 -O3 -ffp-contract=off -Wall -Wextra -I. -isystem "$cuda/include")
 # As common/bazel/cuda.bzl has them.
-nvcc=("$cuda/bin/nvcc" -std=c++20 -O3 --fmad=false --expt-relaxed-constexpr -lineinfo
+compiler=$cuda/bin/nvcc
+[ -x "$compiler" ] || compiler=$(command -v nvcc || true)
+nvcc=("$compiler" -std=c++20 -O3 --fmad=false --expt-relaxed-constexpr -lineinfo
   -gencode arch=compute_80,code=sm_80
   -gencode "arch=compute_90,code=[sm_90,compute_90]"
-  -Xcompiler=-Wall,-Wextra,-ffp-contract=off -I.)
+  -Xcompiler=-Wall,-Wextra,-ffp-contract=off -Xptxas=-warn-spills,-Werror -I.)
 
 skip() {
   echo "SKIPPED run.sh: $*"
@@ -62,32 +66,38 @@ if $emulated; then
     "${cxx[@]}" -Wno-unknown-pragmas -x c++ -include tests/gpu/cuda_emulation.h \
       -c "common/compute/${name}_cuda.cu" -o "$build/${name}_emulated.o"
   done
-  "${cxx[@]}" -c tests/gpu/emulated_cuda.cc -o "$build/emulated_cuda.o"
-  "${cxx[@]}" -DNEREUS_NO_GTEST -DNEREUS_CUDA_EMULATION tests/gpu/kernel_test.cc \
-    $(objects "${references[@]}" "${kernels[@]/%/_emulated}" emulated_cuda) \
-    -lpthread -o "$build/kernel_emulation_test"
-  "$build/kernel_emulation_test"
+  for name in emulated_cuda emulated_cublas; do
+    "${cxx[@]}" -c "tests/gpu/$name.cc" -o "$build/$name.o"
+  done
+  for test in "${tests[@]}"; do
+    "${cxx[@]}" -DNEREUS_NO_GTEST -DNEREUS_CUDA_EMULATION "tests/gpu/$test.cc" \
+      $(objects "${references[@]}" "${kernels[@]/%/_emulated}") \
+      $(objects emulated_cuda emulated_cublas) -lpthread -o "$build/${test}_emulated"
+    "$build/${test}_emulated"
+  done
   exit
 fi
 
-[ -x "${nvcc[0]}" ] || skip "no nvcc in $cuda/bin"
+[ -n "$compiler" ] || skip "no nvcc in $cuda/bin, nor elsewhere"
 compile_references
 for name in "${kernels[@]}"; do
   echo "compiling common/compute/${name}_cuda.cu"
   "${nvcc[@]}" -c "common/compute/${name}_cuda.cu" -o "$build/${name}_cuda.o"
 done
-for name in kernel_test kernel_benchmark; do
+for name in "${tests[@]}" kernel_benchmark; do
   "${cxx[@]}" -DNEREUS_NO_GTEST -c "tests/gpu/$name.cc" -o "$build/$name.o"
-  "${nvcc[@]}" $(objects "$name" "${references[@]}" "${kernels[@]/%/_cuda}") \
-    -o "$build/$name"
+  "${nvcc[@]}" $(objects "$name" "${references[@]}" "${kernels[@]/%/_cuda}") -lcublas \
+    -Xlinker=-rpath="$cuda/lib64" -o "$build/$name"
 done
-"$build/kernel_test"
+for test in "${tests[@]}"; do "$build/$test"; done
 sanitizer=$(command -v compute-sanitizer || echo "$cuda/bin/compute-sanitizer")
-if [ -x "$sanitizer" ] && nvidia-smi > /dev/null 2>&1; then
+if [ -x "$sanitizer" ] && [ -e /dev/nvidiactl ]; then
   for tool in memcheck racecheck initcheck; do
-    echo "compute-sanitizer --tool=$tool"
-    NEREUS_GPU_TEST_VALUES=1000003 \
-      "$sanitizer" --tool="$tool" --error-exitcode=1 "$build/kernel_test"
+    for test in "${tests[@]}"; do
+      echo "compute-sanitizer --tool=$tool $test"
+      NEREUS_GPU_TEST_EXACT=1 NEREUS_GPU_TEST_VALUES=1000003 \
+        "$sanitizer" --tool="$tool" --error-exitcode=1 "$build/$test"
+    done
   done
 else
   echo "SKIPPED compute-sanitizer: there is none, or no GPU"

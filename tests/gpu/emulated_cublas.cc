@@ -1,0 +1,77 @@
+// The part of cuBLAS that Nereus uses, on the CPU (emulated_cuda.cc).
+
+#include <cublas_v2.h>
+
+#include <cstdint>
+
+#include "tests/gpu/cuda_emulation.h"
+
+struct cublasContext {
+  cudaStream_t stream = nullptr;
+};
+
+namespace {
+
+// Element `index` of a matrix, as float32.
+float Element(const void* matrix, cudaDataType_t type, int64_t index,
+              bool tf32) {
+  if (type == CUDA_R_16BF) {
+    const uint32_t half = static_cast<const uint16_t*>(matrix)[index];
+    return std::bit_cast<float>(half << 16);
+  }
+  const float value = static_cast<const float*>(matrix)[index];
+  if (!tf32) return value;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xffffe000u);
+}
+
+}  // namespace
+
+extern "C" {
+
+cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
+  *handle = new cublasContext();
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
+  handle->stream = stream;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+// Of column-major matrices, with beta 0: c = alpha * op(a) * op(b).
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a,
+                            cublasOperation_t op_b, int m, int n, int k,
+                            const void* alpha, const void* a,
+                            cudaDataType_t a_type, int lda, const void* b,
+                            cudaDataType_t b_type, int ldb, const void* beta,
+                            void* c, cudaDataType_t c_type, int ldc,
+                            cublasComputeType_t compute, cublasGemmAlgo_t) {
+  const bool sensible =
+      m > 0 && n > 0 && k > 0 && lda >= (op_a == CUBLAS_OP_N ? m : k) &&
+      ldb >= (op_b == CUBLAS_OP_N ? k : n) && ldc >= m &&
+      c_type == CUDA_R_32F && *static_cast<const float*>(beta) == 0.0f;
+  if (!sensible) return CUBLAS_STATUS_INVALID_VALUE;
+  const float scale = *static_cast<const float*>(alpha);
+  const bool tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  auto* const out = static_cast<float*>(c);
+  cuda_emulation::Enqueue(handle->stream, [=] {
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t i = 0; i < m; ++i) {
+        float sum = 0.0f;
+        for (int64_t l = 0; l < k; ++l) {
+          const int64_t at_a = op_a == CUBLAS_OP_N ? i + l * lda : l + i * lda;
+          const int64_t at_b = op_b == CUBLAS_OP_N ? l + j * ldb : j + l * ldb;
+          sum +=
+              Element(a, a_type, at_a, tf32) * Element(b, b_type, at_b, tf32);
+        }
+        out[i + j * ldc] = scale * sum;
+      }
+    }
+  });
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+}  // extern "C"

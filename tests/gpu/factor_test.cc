@@ -1,0 +1,134 @@
+// Products of factors by cuBLAS against the reference on the CPU, on a GPU; or
+// emulated.
+
+#include <cublas_v2.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "common/compute/factor_gradient_cuda.h"
+#include "tests/gpu/device_array.h"
+#include "tests/gpu/test_or_shim.h"
+
+namespace nereus {
+namespace {
+
+struct FactorTest : testing::Test {
+  void SetUp() override {
+    const char* const why = WhyNoGpu();
+    if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
+    NEREUS_CUDA(static_cast<cudaError_t>(cublasCreate(&handle)));
+  }
+  ~FactorTest() override {
+    if (handle != nullptr) cublasDestroy(handle);
+  }
+  cublasHandle_t handle = nullptr;
+};
+
+struct Shape {
+  int64_t rows;
+  int64_t m;
+  int64_t n;
+};
+
+const std::vector<Shape> kShapes = {{0, 3, 5},    {1, 1, 1},     {1, 7, 3},
+                                    {32, 64, 48}, {33, 65, 127}, {128, 10, 300},
+                                    {5, 300, 1}};
+
+std::vector<float> Normal(int64_t count, int seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// What an element may be off, of the sum of the absolute products.
+double Bound(FactorPrecision precision, int64_t rows) {
+  const double adding = static_cast<double>(rows + 1) * std::ldexp(1.0, -24);
+  switch (precision) {
+    case FactorPrecision::kFloat32:
+      return adding;
+    case FactorPrecision::kTf32:
+      return (1 + adding) * (1 + std::ldexp(1.0, -9)) - 1 +
+             std::ldexp(1.0, -20);
+    default:
+      return (1 + adding) * (1 + std::ldexp(1.0, -7)) - 1 +
+             std::ldexp(1.0, -16);
+  }
+}
+
+TEST_F(FactorTest, ProductsAreWithinTheBoundAndBiasesHaveTheBits) {
+  for (const Shape& shape : kShapes) {
+    const auto [rows, m, n] = shape;
+    const std::vector<float> output = Normal(rows * m, 1);
+    const std::vector<float> input = Normal(rows * n, 2);
+    const DeviceArray<float> on_output(output);
+    const DeviceArray<float> on_input(input);
+    const DeviceArray<uint16_t> scratch(
+        std::vector<uint16_t>(rows * (m + n), 0));
+    for (const FactorPrecision precision :
+         {FactorPrecision::kFloat32, FactorPrecision::kTf32,
+          FactorPrecision::kBfloat16}) {
+      const DeviceArray<float> gradient(std::vector<float>(m * n + m, -7.0f));
+      const cublasStatus_t status = FactorGradientCuda(
+          handle, precision, rows, m, n, /*bias=*/true, 0.25f, on_output.data(),
+          on_input.data(), scratch.data(), gradient.data(), nullptr);
+      ASSERT_EQ(status, CUBLAS_STATUS_SUCCESS);
+      const std::vector<float> found = gradient.Read();
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          double sum = 0;
+          double magnitude = 0;
+          for (int64_t row = 0; row < rows; ++row) {
+            const double product =
+                double{output[row * m + i]} * double{input[row * n + j]};
+            sum += product;
+            magnitude += std::fabs(product);
+          }
+          EXPECT_LE(std::fabs(found[i * n + j] - 0.25 * sum),
+                    0.25 * magnitude * Bound(precision, rows))
+              << rows << " rows, element " << i << ", " << j;
+        }
+        double bias = 0;
+        for (int64_t row = 0; row < rows; ++row) bias += output[row * m + i];
+        EXPECT_EQ(found[m * n + i], static_cast<float>(0.25 * bias));
+      }
+    }
+  }
+}
+
+TEST_F(FactorTest, WithoutABiasNothingIsWrittenBeyondTheProduct) {
+  const DeviceArray<float> output(Normal(8 * 5, 3));
+  const DeviceArray<float> input(Normal(8 * 6, 4));
+  const DeviceArray<float> gradient(std::vector<float>(5 * 6, 0.0f));
+  EXPECT_EQ(FactorGradientCuda(handle, FactorPrecision::kFloat32, 8, 5, 6,
+                               /*bias=*/false, 1.0f, output.data(),
+                               input.data(), nullptr, gradient.data(), nullptr),
+            CUBLAS_STATUS_SUCCESS);
+  gradient.Read();  // Looks at what is beyond.
+}
+
+TEST_F(FactorTest, TheSameFactorsGiveTheSameBits) {
+  const Shape shape = {96, 130, 70};
+  const DeviceArray<float> output(Normal(shape.rows * shape.m, 5));
+  const DeviceArray<float> input(Normal(shape.rows * shape.n, 6));
+  std::vector<float> before;
+  for (int run = 0; run < 3; ++run) {
+    const DeviceArray<float> gradient(
+        std::vector<float>(shape.m * shape.n, 0.0f));
+    ASSERT_EQ(FactorGradientCuda(handle, FactorPrecision::kFloat32, shape.rows,
+                                 shape.m, shape.n, /*bias=*/false, 1.0f,
+                                 output.data(), input.data(), nullptr,
+                                 gradient.data(), nullptr),
+              CUBLAS_STATUS_SUCCESS);
+    const std::vector<float> found = gradient.Read();
+    EXPECT_TRUE(run == 0 || found == before);
+    before = found;
+  }
+}
+
+}  // namespace
+}  // namespace nereus
