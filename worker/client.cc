@@ -22,19 +22,15 @@
 #include "common/transport/machine_driver.h"
 #include "common/transport/start_transport.h"
 #include "worker/fusion_switch.h"
-#include "worker/link_probe.h"
+#include "worker/meter.h"
 #include "worker/round_table.h"
 #include "worker/step_plan.h"
-#include "worker/step_times.h"
 #include "worker/worker_machine.h"
 
 namespace nereus {
 namespace {
 
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
-
-// How often the coordinator hears what this worker has measured.
-constexpr absl::Duration kMeasuredInterval = absl::Seconds(5);
 
 absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
                          size_t found, int64_t expected) {
@@ -97,7 +93,7 @@ class ClientImpl final : public Client {
       : options_(options),
         layers_(std::move(layers)),
         rounds_(std::make_shared<RoundTable>(NamesOf(layers_))),
-        step_times_(SpecsIn(layers_)) {}
+        meter_(SpecsIn(layers_)) {}
   ~ClientImpl() override;
 
   // Joins and connects; the first values are there when it returns.
@@ -127,7 +123,9 @@ class ClientImpl final : public Client {
   }
   std::vector<LayerReport> layer_reports() const override;
   std::vector<PeerTraffic> traffic() const override;
-  std::optional<Measurements> measurements() const override;
+  std::optional<Measurements> measurements() const override {
+    return meter_.last();
+  }
   absl::Status Leave() override;
 
  private:
@@ -151,12 +149,10 @@ class ClientImpl final : public Client {
   void TryBegin(int64_t step, Outbox& out);
   // If the caller waits for that: something has changed.
   void TryBeginAgain();
-  // Those on other hosts, if there are.
-  std::vector<int32_t> ServersToProbe(const EpochStart& start) const;
   // Sends probes, if nothing else is under way.
   void ProbeIfQuiet();
   // Says now and then what they and the caller's steps have come to.
-  void SayMeasured() ABSL_LOCKS_EXCLUDED(mu_);
+  void SayMeasured();
   // A step has begun, maybe with another threshold.
   void FollowFusion(int64_t step);
   void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
@@ -168,6 +164,7 @@ class ClientImpl final : public Client {
   int rank_ = 0;
   JobPtr job_;
   const std::shared_ptr<RoundTable> rounds_;  // Shared with the buffers lent.
+  Meter meter_;
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<Transport> transport_;
 
@@ -181,9 +178,7 @@ class ClientImpl final : public Client {
   std::optional<int64_t> begins_;  // A step that the caller waits to begin.
   StallWatch stalls_;
   FusionSwitch fusion_;
-  LinkProbe link_;
   std::vector<int32_t> probed_servers_;
-  absl::Time measured_said_ = absl::InfinitePast();
 
   std::unique_ptr<SessionClient> session_;
   std::unique_ptr<MachineDriver> driver_;
@@ -192,8 +187,6 @@ class ClientImpl final : public Client {
   std::optional<Stall> stall_ ABSL_GUARDED_BY(mu_);
   // The epoch's. They change between the caller's steps alone.
   std::shared_ptr<const EpochStart> plan_ ABSL_GUARDED_BY(mu_);
-  StepTimes step_times_ ABSL_GUARDED_BY(mu_);
-  std::optional<Measurements> measurements_ ABSL_GUARDED_BY(mu_);  // The last.
 };
 
 ClientImpl::~ClientImpl() {
@@ -288,7 +281,7 @@ void ClientImpl::StartDriver() {
     ProbeIfQuiet();
   };
   events.probed = [this](const ProbeAnswered& probed) {
-    link_.OnAnswer(probed.train, SteadyNow());
+    meter_.OnAnswer(probed.train);
   };
   events.send_message = [this](const MemberMessage& message) {
     session_->Send(message);
@@ -347,26 +340,13 @@ void ClientImpl::OnEntered(const std::shared_ptr<const EpochStart>& start) {
                    << " position=" << job.PositionOf(start->self.rank)
                    << " first_step=" << job.first_step;
   steps_.Enter(start->job);
-  probed_servers_ = ServersToProbe(*start);
+  probed_servers_ =
+      ShardsToProbe(*start, JoinHostPort(options_.host, transport_->port()));
   {
     MutexLock lock(&mu_);
     plan_ = start;
   }
   TryBeginAgain();
-}
-
-std::vector<int32_t> ClientImpl::ServersToProbe(const EpochStart& start) const {
-  const std::string own = JoinHostPort(options_.host, transport_->port());
-  std::vector<int32_t> near;
-  std::vector<int32_t> far;
-  for (const Seat& seat : start.seats) {
-    if (seat.id.role != Role::kShard) continue;
-    const size_t host_bytes = seat.data_address.rfind(':');
-    const bool here =
-        own.compare(0, own.rfind(':'), seat.data_address, 0, host_bytes) == 0;
-    (here ? near : far).push_back(seat.id.rank);
-  }
-  return far.empty() ? near : far;
 }
 
 void ClientImpl::OnEnded(const absl::Status& outcome) { rounds_->End(outcome); }
@@ -380,8 +360,7 @@ absl::StatusOr<StepInfo> ClientImpl::BeginStep() {
                         absl::InfiniteFuture());
     absl::StatusOr<StepInfo> begun = rounds_->AwaitBegin(step);
     if (absl::IsOutOfRange(begun.status())) continue;
-    MutexLock lock(&mu_);
-    step_times_.OnBegin(SteadyNow());
+    meter_.OnBegin();
     return begun;
   }
 }
@@ -419,7 +398,7 @@ void ClientImpl::TryBegin(int64_t step, Outbox& out) {
 
 void ClientImpl::ProbeIfQuiet() {
   if (!job_->options.measure || !rounds_->IsIdle()) return;
-  const auto train = link_.Next(SteadyNow());
+  const auto train = meter_.NextTrain();
   if (!train.has_value()) return;
   driver_->Post([this, train = *train](Outbox& out) {
     // The workers' servers are different ones, as far as there are so many.
@@ -431,19 +410,9 @@ void ClientImpl::ProbeIfQuiet() {
 }
 
 void ClientImpl::SayMeasured() {
-  const absl::Time now = SteadyNow();
-  const std::optional<LinkSpeed> speed = link_.speed();
-  if (!speed.has_value() || now - measured_said_ < kMeasuredInterval) return;
-  Measurements measured;
-  {
-    MutexLock lock(&mu_);
-    if (!step_times_.enough()) return;
-    measured = {step_times_.times(), step_times_.step_time(), *speed};
-    measurements_ = measured;
-  }
-  measured_said_ = now;
-  session_->Send(
-      Measured{std::move(measured.times), measured.step_time, measured.link});
+  std::optional<Measurements> due = meter_.TakeDue();
+  if (!due.has_value()) return;
+  session_->Send(Measured{std::move(due->times), due->step_time, due->link});
 }
 
 bool ClientImpl::takes_factors(int layer) const {
@@ -487,8 +456,7 @@ absl::StatusOr<bool> ClientImpl::IsFit(int layer, int64_t step,
 absl::StatusOr<RoundTable::Pushed> ClientImpl::BeginPush(
     int layer, int64_t step, absl::Span<const float> gradient) {
   auto pushed = rounds_->BeginPush(layer, step, SteadyNow(), gradient);
-  MutexLock lock(&mu_);
-  if (pushed.ok()) step_times_.OnPush(layer, SteadyNow());
+  if (pushed.ok()) meter_.OnPush(layer);
   return pushed;
 }
 
@@ -576,10 +544,7 @@ absl::Status ClientImpl::Wait(int layer, int64_t step) {
                       from + options_.round_timeout);
   const absl::Status status =
       rounds_->Await(layer, step, options_.round_timeout, from);
-  if (status.ok()) {
-    MutexLock lock(&mu_);
-    step_times_.OnWait(layer, from, SteadyNow());
-  }
+  if (status.ok()) meter_.OnWait(layer, from);
   if (!absl::IsDeadlineExceeded(status)) return status;
   return absl::DeadlineExceededError(
       absl::StrCat(status.message(), "; missing: ", DescribeMissing(layer)));
@@ -654,11 +619,6 @@ std::vector<PeerTraffic> ClientImpl::traffic() const {
                        count.bytes_sent, count.bytes_received});
   }
   return traffic;
-}
-
-std::optional<Measurements> ClientImpl::measurements() const {
-  MutexLock lock(&mu_);
-  return measurements_;
 }
 
 absl::Status ClientImpl::Leave() {
