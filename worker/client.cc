@@ -143,6 +143,8 @@ class ClientImpl final : public Client {
   absl::StatusOr<RoundTable::Pushed> BeginPush(int layer, int64_t step,
                                                absl::Span<const float> gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the job for all; returns the reason, once they hear.
+  absl::Status FailJob(const std::string& reason);
   // Until the caller's values are the job's, also if it goes back meanwhile.
   absl::Status AwaitValues();
   void StartMachine(Outbox& out);
@@ -448,8 +450,16 @@ absl::StatusOr<bool> ClientImpl::IsFit(int layer, int64_t step,
     rounds_->NoteUnfit(step);
     return false;
   }
+  return FailJob(reason);
+}
+
+absl::Status ClientImpl::FailJob(const std::string& reason) {
   driver_->Post(
       [this, reason](Outbox& out) { member_->OnFailure(reason, out); });
+  // The caller may close the client at once: the others are to hear why before.
+  driver_->DriveUntil([this] { return !rounds_->failure().ok(); },
+                      SteadyNow() + kFlushTimeout);
+  rounds_->AwaitOver(kFlushTimeout).IgnoreError();
   return absl::FailedPreconditionError(reason);
 }
 

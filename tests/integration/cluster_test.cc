@@ -286,6 +286,24 @@ TEST(ClusterTest, ANaNEndsTheJobForAllAndSaysWhoseItIs) {
   }
 }
 
+// It closes its client at once, as a program does that ends with an error.
+TEST(ClusterTest, ANaNIsHeardOfThoughWhoPushedItHasGone) {
+  for (int run = 0; run < 5; ++run) {
+    LocalCluster cluster(Job(2, 1));
+    const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
+      ToyWorker worker(SmallModel());
+      NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+      NEREUS_RETURN_IF_ERROR(worker.Step(0));
+      if (worker.client()->rank() == 1) worker.Poison(1, 1);
+      return worker.Step(1);
+    });
+    for (const absl::Status& result : results) {
+      EXPECT_THAT(std::string(result.message()),
+                  HasSubstr("layer fc, step 1: the output gradient has nan"));
+    }
+  }
+}
+
 TEST(ClusterTest, ANaNInFactorsIsFoundByWhoeverPushesThem) {
   LocalCluster cluster(Job(2, 1));
   const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
