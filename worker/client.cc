@@ -356,11 +356,16 @@ void ClientImpl::OnEnded(const absl::Status& outcome) { rounds_->End(outcome); }
 absl::StatusOr<StepInfo> ClientImpl::BeginStep() {
   while (true) {
     NEREUS_RETURN_IF_ERROR(AwaitValues());
-    const int64_t step = rounds_->next_step();
-    driver_->Post([this, step](Outbox& out) { TryBegin(step, out); });
-    driver_->DriveUntil([&] { return rounds_->HasBegun(step); },
+    const auto next = rounds_->NextStep();
+    if (absl::IsOutOfRange(next.status())) continue;
+    NEREUS_RETURN_IF_ERROR(next.status());
+    driver_->Post([this, next = *next](Outbox& out) {
+      // Else the job has gone back: the caller asks again when it knows.
+      if (next.life == life_) TryBegin(next.step, out);
+    });
+    driver_->DriveUntil([&] { return rounds_->HasBegun(next->step); },
                         absl::InfiniteFuture());
-    absl::StatusOr<StepInfo> begun = rounds_->AwaitBegin(step);
+    absl::StatusOr<StepInfo> begun = rounds_->AwaitBegin(next->step);
     if (absl::IsOutOfRange(begun.status())) continue;
     meter_.OnBegin();
     return begun;
@@ -636,7 +641,7 @@ absl::Status ClientImpl::Leave() {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     NEREUS_RETURN_IF_ERROR(WaitForward(static_cast<int>(layer)));
   }
-  NEREUS_ASSIGN_OR_RETURN(const RoundTable::LastStep last,
+  NEREUS_ASSIGN_OR_RETURN(const RoundTable::StepOfLife last,
                           rounds_->last_step());
   driver_->Post([this, last](Outbox& out) {
     if (last.life != life_) return;  // The job has gone back.

@@ -56,13 +56,23 @@ absl::Status RoundTable::AwaitFirstValues() const {
 
 int64_t RoundTable::next_step() const {
   MutexLock lock(&mu_);
+  return NextStepLocked();
+}
+
+absl::StatusOr<RoundTable::StepOfLife> RoundTable::NextStep() const {
+  MutexLock lock(&mu_);
+  NEREUS_RETURN_IF_ERROR(Interruption());
+  return StepOfLife{NextStepLocked(), life_};
+}
+
+int64_t RoundTable::NextStepLocked() const {
   return begun_.has_value() ? begun_->step + 1 : entries_.front().done + 1;
 }
 
-absl::StatusOr<RoundTable::LastStep> RoundTable::last_step() const {
+absl::StatusOr<RoundTable::StepOfLife> RoundTable::last_step() const {
   MutexLock lock(&mu_);
   NEREUS_RETURN_IF_ERROR(Interruption());
-  LastStep last{kInitialRound, life_};
+  StepOfLife last{kInitialRound, life_};
   for (const Entry& entry : entries_) {
     last.step = std::max(last.step, entry.pushed);
   }

@@ -51,13 +51,16 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // The next step that the caller may begin: after the last one that it began,
   // or the first one.
   int64_t next_step() const ABSL_LOCKS_EXCLUDED(mu_);
-  // The last step of which the caller has pushed something, and in which life.
-  // Errors: kOutOfRange; the failure.
-  struct LastStep {
+  // The same for the caller, and in which life. Errors: kOutOfRange; the
+  // failure.
+  struct StepOfLife {
     int64_t step = kInitialRound;
     int64_t life = 0;
   };
-  absl::StatusOr<LastStep> last_step() const ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<StepOfLife> NextStep() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The last step of which the caller has pushed something, and in which life.
+  // Errors: kOutOfRange; the failure.
+  absl::StatusOr<StepOfLife> last_step() const ABSL_LOCKS_EXCLUDED(mu_);
   // Whether the caller has pushed every layer of the step that it has begun.
   bool HasPushedAll() const ABSL_LOCKS_EXCLUDED(mu_);
   // Whether all that the caller has pushed is done.
@@ -168,6 +171,7 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   bool HasBegunLocked(int64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int64_t NextStepLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // What the caller must hear before anything else.
   absl::Status Interruption() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

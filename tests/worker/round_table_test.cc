@@ -137,6 +137,7 @@ TEST(RoundTableTest, AJobThatGoesBackIsHeardFromEveryCallUntilTheCallerKnows) {
   driver.join();
   EXPECT_TRUE(absl::IsOutOfRange(table->BeginPush(1, 0, At(0)).status()));
   EXPECT_TRUE(absl::IsOutOfRange(table->AwaitBegin(1).status()));
+  EXPECT_TRUE(absl::IsOutOfRange(table->NextStep().status()));
   EXPECT_TRUE(absl::IsOutOfRange(table->AwaitFirstValues()));
   EXPECT_TRUE(absl::IsOutOfRange(table->AwaitOver(kLong)));
   // It gets its buffer back before it goes on.
@@ -147,7 +148,9 @@ TEST(RoundTableTest, AJobThatGoesBackIsHeardFromEveryCallUntilTheCallerKnows) {
   for (const int layer : {0, 1})
     table->Finish(layer, 4, /*skipped=*/false, At(0));
   EXPECT_TRUE(table->AwaitFirstValues().ok());
-  EXPECT_EQ(table->next_step(), 5);
+  ASSERT_TRUE(table->NextStep().ok());
+  EXPECT_EQ(table->NextStep()->step, 5);
+  EXPECT_EQ(table->NextStep()->life, 2);
 }
 
 TEST(RoundTableTest, TheEndOfTheMembershipIsAwaited) {
