@@ -354,6 +354,7 @@ void Coordinator::Attach(Member& member, SessionId session, uint64_t epoch,
     member.told = true;
     return;
   }
+  member.told = false;  // It was taken for gone.
   if (!member.admitted) return;
   if (epoch < job_->epoch) {
     out.push_back(SendToMember{session, StartFor(member)});

@@ -356,7 +356,7 @@ void ClientImpl::OnEnded(const absl::Status& outcome) { rounds_->End(outcome); }
 absl::StatusOr<StepInfo> ClientImpl::BeginStep() {
   while (true) {
     NEREUS_RETURN_IF_ERROR(AwaitValues());
-    const auto next = rounds_->NextStep();
+    const auto next = rounds_->step_to_begin();
     if (absl::IsOutOfRange(next.status())) continue;
     NEREUS_RETURN_IF_ERROR(next.status());
     driver_->Post([this, next = *next](Outbox& out) {

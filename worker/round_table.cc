@@ -59,7 +59,7 @@ int64_t RoundTable::next_step() const {
   return NextStepLocked();
 }
 
-absl::StatusOr<RoundTable::StepOfLife> RoundTable::NextStep() const {
+absl::StatusOr<RoundTable::StepOfLife> RoundTable::step_to_begin() const {
   MutexLock lock(&mu_);
   NEREUS_RETURN_IF_ERROR(Interruption());
   return StepOfLife{NextStepLocked(), life_};

@@ -57,7 +57,7 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
     int64_t step = kInitialRound;
     int64_t life = 0;
   };
-  absl::StatusOr<StepOfLife> NextStep() const ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<StepOfLife> step_to_begin() const ABSL_LOCKS_EXCLUDED(mu_);
   // The last step of which the caller has pushed something, and in which life.
   // Errors: kOutOfRange; the failure.
   absl::StatusOr<StepOfLife> last_step() const ABSL_LOCKS_EXCLUDED(mu_);

@@ -59,8 +59,6 @@ def cuda_library(name, src, hdrs, deps = [], real_deps = [], emulated_deps = [],
         ],
         **kwargs
     )
-    if not HAS_CUDA:
-        return
     native.genrule(
         name = name + "_emulated_source",
         srcs = [src],
@@ -76,6 +74,7 @@ def cuda_library(name, src, hdrs, deps = [], real_deps = [], emulated_deps = [],
             "-include tests/gpu/cuda_emulation.h",
             "-Wno-unknown-pragmas",
         ],
+        target_compatible_with = NEEDS_CUDA_HEADERS,
         deps = deps + emulated_deps + ["//tests/gpu:cuda_emulation"],
         **kwargs
     )

@@ -8,6 +8,7 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
+#include "common/device/device_scope.h"
 
 namespace nereus {
 namespace {
@@ -72,14 +73,8 @@ PinnedPool::Claim PinnedPool::MakeClaim(int64_t bytes) {
 
 absl::Status PinnedPool::Fulfil(absl::string_view what, Claim& claim) const {
   if (claim.memory != nullptr) return absl::OkStatus();
-  // Of the device whose copies it is for: memory is pinned by a context.
-  int before = 0;
-  NEREUS_RETURN_IF_ERROR(
-      CudaStatus(cudaGetDevice(&before), what, "cudaGetDevice"));
-  if (before != device_) {
-    NEREUS_RETURN_IF_ERROR(
-        CudaStatus(cudaSetDevice(device_), what, "cudaSetDevice"));
-  }
+  const DeviceScope scope(device_, what);
+  NEREUS_RETURN_IF_ERROR(scope.status());
   absl::Status status;
   while (status.ok() && !claim.given_up.empty()) {
     const auto [freed, memory] = claim.given_up.back();
@@ -92,7 +87,6 @@ absl::Status PinnedPool::Fulfil(absl::string_view what, Claim& claim) const {
                       cudaHostAllocPortable),
         what, "cudaHostAlloc", claim.bytes);
   }
-  if (before != device_) (void)cudaSetDevice(before);
   return status;
 }
 

@@ -7,38 +7,12 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
+#include "common/device/device_scope.h"
 
 namespace nereus {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
-
-// Streams and events are made on the calling thread's device, which is its own
-// affair otherwise. (To go back to a device that nobody has used yet costs it a
-// context: whoever trains on another one than the first says so before.)
-class DeviceScope {
- public:
-  DeviceScope(int device, absl::string_view what) : device_(device) {
-    status_ = CudaStatus(cudaGetDevice(&before_), what, "cudaGetDevice");
-    if (!status_.ok()) {
-      before_ = device_;
-    } else if (before_ != device_) {
-      status_ = CudaStatus(cudaSetDevice(device_), what, "cudaSetDevice");
-    }
-  }
-  ~DeviceScope() {
-    if (before_ != device_) (void)cudaSetDevice(before_);
-  }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-
-  const absl::Status& status() const { return status_; }
-
- private:
-  const int device_;
-  int before_ = 0;
-  absl::Status status_;
-};
 
 }  // namespace
 

@@ -103,6 +103,21 @@ TEST_F(CoordinatorLastCheckpointTest, MayComeThoughTheWorkersAreGone) {
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
+TEST_F(CoordinatorLastCheckpointTest, OneWhoWasTakenForGoneMayComeBack) {
+  driver->Break(kWorker0);
+  driver->Pass(absl::Seconds(5));
+  driver->ResumeIn(60, kWorker0);
+  driver->Break(60);
+  driver->Say(kShard1, PartOf(1, 3, 1));
+  driver->Checkpoint(3, absl::OkStatus());
+  ASSERT_EQ(driver->state(), JobState::kFinished);
+  for (const SessionId session : {kShard0, kShard1, kWorker1}) {
+    driver->Break(session);
+  }
+  // It may come again, to hear it.
+  EXPECT_FALSE(driver->coordinator().everyone_knows());
+}
+
 TEST_F(CoordinatorLastCheckpointTest, MayNotComeWhereTheWorkersAreGone) {
   driver->Break(kWorker0);
   driver->Break(kWorker1);

@@ -137,7 +137,7 @@ TEST(RoundTableTest, AJobThatGoesBackIsHeardFromEveryCallUntilTheCallerKnows) {
   driver.join();
   EXPECT_TRUE(absl::IsOutOfRange(table->BeginPush(1, 0, At(0)).status()));
   EXPECT_TRUE(absl::IsOutOfRange(table->AwaitBegin(1).status()));
-  EXPECT_TRUE(absl::IsOutOfRange(table->NextStep().status()));
+  EXPECT_TRUE(absl::IsOutOfRange(table->step_to_begin().status()));
   EXPECT_TRUE(absl::IsOutOfRange(table->AwaitFirstValues()));
   EXPECT_TRUE(absl::IsOutOfRange(table->AwaitOver(kLong)));
   // It gets its buffer back before it goes on.
@@ -148,9 +148,9 @@ TEST(RoundTableTest, AJobThatGoesBackIsHeardFromEveryCallUntilTheCallerKnows) {
   for (const int layer : {0, 1})
     table->Finish(layer, 4, /*skipped=*/false, At(0));
   EXPECT_TRUE(table->AwaitFirstValues().ok());
-  ASSERT_TRUE(table->NextStep().ok());
-  EXPECT_EQ(table->NextStep()->step, 5);
-  EXPECT_EQ(table->NextStep()->life, 2);
+  ASSERT_TRUE(table->step_to_begin().ok());
+  EXPECT_EQ(table->step_to_begin()->step, 5);
+  EXPECT_EQ(table->step_to_begin()->life, 2);
 }
 
 TEST(RoundTableTest, TheEndOfTheMembershipIsAwaited) {
