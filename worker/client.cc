@@ -22,6 +22,7 @@
 #include "common/transport/machine_driver.h"
 #include "common/transport/start_transport.h"
 #include "worker/fusion_switch.h"
+#include "worker/layer_bindings.h"
 #include "worker/meter.h"
 #include "worker/round_table.h"
 #include "worker/step_plan.h"
@@ -31,54 +32,6 @@ namespace nereus {
 namespace {
 
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
-
-absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
-                         size_t found, int64_t expected) {
-  if (static_cast<int64_t>(found) == expected) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      what, " has ", found, " floats, layer ", layer.name, " has ", expected));
-}
-
-std::vector<LayerSpec> SpecsIn(const std::vector<LayerBinding>& layers) {
-  std::vector<LayerSpec> specs;
-  for (const LayerBinding& layer : layers) specs.push_back(layer.spec);
-  return specs;
-}
-
-absl::StatusOr<std::vector<LayerSpec>> SpecsOf(
-    const std::vector<LayerBinding>& layers) {
-  for (const LayerBinding& layer : layers) {
-    NEREUS_RETURN_IF_ERROR(CheckLength(layer.spec, "the parameter memory",
-                                       layer.parameters.size(),
-                                       layer.spec.parameters));
-    if (layer.spec.parameters > 0 &&
-        layer.state.size() % static_cast<size_t>(layer.spec.parameters) != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the state of layer ", layer.spec.name, " has ",
-                       layer.state.size(), " floats, not a multiple of its ",
-                       layer.spec.parameters, " parameters"));
-    }
-    const LayerBinding& first = layers.front();
-    if (layer.state.size() * first.parameters.size() !=
-        first.state.size() * layer.parameters.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the state of layer ", layer.spec.name, " has ", layer.state.size(),
-          " floats for ", layer.parameters.size(),
-          " parameters, that of layer ", first.spec.name, " ",
-          first.state.size(), " for ", first.parameters.size(),
-          ": all must have as many arrays"));
-    }
-  }
-  std::vector<LayerSpec> specs = SpecsIn(layers);
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
-  return specs;
-}
-
-std::vector<std::string> NamesOf(const std::vector<LayerBinding>& layers) {
-  std::vector<std::string> names;
-  for (const LayerBinding& layer : layers) names.push_back(layer.spec.name);
-  return names;
-}
 
 // A worker's side of a job: the machine and what drives it.
 //
@@ -102,7 +55,11 @@ class ClientImpl final : public Client {
   int rank() const override { return rank_; }
   absl::StatusOr<StepInfo> BeginStep() override;
   absl::Status Push(int layer, int64_t step,
-                    absl::Span<float> gradient) override;
+                    absl::Span<float> gradient) override {
+    return PushArriving(layer, step, gradient, nullptr);
+  }
+  absl::Status PushArriving(int layer, int64_t step, absl::Span<float> gradient,
+                            std::shared_ptr<Arrival> arrival) override;
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
                            absl::Span<float> gradient) override;
   absl::Status Wait(int layer, int64_t step) override;
@@ -145,6 +102,8 @@ class ClientImpl final : public Client {
       ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the job for all; returns the reason, once they hear.
   absl::Status FailJob(const std::string& reason);
+  // Until all of a gradient is there; if it never will be, the job ends.
+  absl::Status AwaitAll(int layer, int64_t step, Arrival& arrival);
   // Until the caller's values are the job's, also if it goes back meanwhile.
   absl::Status AwaitValues();
   void StartMachine(Outbox& out);
@@ -262,8 +221,9 @@ std::unique_ptr<Machine> ClientImpl::MakeMachine(const EpochStart& start,
   }
   std::vector<LayerMemory> memory;
   for (const LayerBinding& layer : layers_) {
-    memory.push_back({rounds_->Lend(layer.parameters),
-                      rounds_->Lend(layer.state), options_.means_in_place});
+    memory.push_back({rounds_->Lend(layer.parameters, layer.arrival),
+                      rounds_->Lend(layer.state, layer.arrival),
+                      options_.means_in_place});
   }
   auto machine =
       std::make_unique<WorkerMachine>(start.job, rank_, std::move(memory));
@@ -277,6 +237,7 @@ std::unique_ptr<Machine> ClientImpl::MakeMachine(const EpochStart& start,
 void ClientImpl::StartDriver() {
   MachineDriver::Events events;
   events.layer_done = [this](const LayerDone& done) {
+    if (options_.done != nullptr) options_.done(done.layer, done.round);
     rounds_->Finish(done.layer, done.round, done.skipped, SteadyNow(),
                     done.mean);
     TryBeginAgain();
@@ -468,6 +429,17 @@ absl::Status ClientImpl::FailJob(const std::string& reason) {
   return absl::FailedPreconditionError(reason);
 }
 
+absl::Status ClientImpl::AwaitAll(int layer, int64_t step, Arrival& arrival) {
+  const LayerSpec& spec = job_->layers[layer];
+  const absl::Status there =
+      arrival.Await(spec.parameters * static_cast<int64_t>(sizeof(float)));
+  if (there.ok()) return there;
+  const std::string reason =
+      absl::StrCat("layer ", spec.name, ", step ", step,
+                   ": the gradient does not come: ", there.message());
+  return FailJob(reason);
+}
+
 absl::StatusOr<RoundTable::Pushed> ClientImpl::BeginPush(
     int layer, int64_t step, absl::Span<const float> gradient) {
   auto pushed = rounds_->BeginPush(layer, step, SteadyNow(), gradient);
@@ -475,8 +447,9 @@ absl::StatusOr<RoundTable::Pushed> ClientImpl::BeginPush(
   return pushed;
 }
 
-absl::Status ClientImpl::Push(int layer, int64_t step,
-                              absl::Span<float> gradient) {
+absl::Status ClientImpl::PushArriving(int layer, int64_t step,
+                                      absl::Span<float> gradient,
+                                      std::shared_ptr<Arrival> arrival) {
   NEREUS_RETURN_IF_ERROR(rounds_->CheckLayer(layer));
   const LayerSpec& spec = job_->layers[layer];
   NEREUS_RETURN_IF_ERROR(
@@ -488,11 +461,15 @@ absl::Status ClientImpl::Push(int layer, int64_t step,
   bool fit = true;
   // Else it is looked at where it is added up: CheckValues.
   if (job_->votes() || job_->options.sparsity > 0) {
+    if (arrival != nullptr) {
+      NEREUS_RETURN_IF_ERROR(AwaitAll(layer, step, *arrival));
+    }
     NEREUS_ASSIGN_OR_RETURN(fit, IsFit(layer, step, "the gradient", gradient));
   }
   NEREUS_ASSIGN_OR_RETURN(const RoundTable::Pushed pushed,
                           BeginPush(layer, step, gradient));
-  Buffer buffer = rounds_->Borrow(layer, gradient.data(), gradient.size());
+  Buffer buffer = rounds_->Borrow(layer, gradient.data(), gradient.size(),
+                                  std::move(arrival));
   driver_->Post([this, pushed, layer, step, fit,
                  buffer = std::move(buffer)](Outbox& out) mutable {
     if (pushed.life != life_) return;  // The job has gone back.
@@ -665,7 +642,8 @@ absl::Status ClientImpl::Leave() {
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
     const ClientOptions& options, std::vector<LayerBinding> layers) {
   NEREUS_RETURN_IF_ERROR(options.Validate());
-  NEREUS_ASSIGN_OR_RETURN(const std::vector<LayerSpec> specs, SpecsOf(layers));
+  NEREUS_ASSIGN_OR_RETURN(const std::vector<LayerSpec> specs,
+                          CheckedSpecsIn(layers));
   auto client = std::make_unique<ClientImpl>(options, std::move(layers));
   NEREUS_RETURN_IF_ERROR(client->Start(specs));
   return client;

@@ -156,32 +156,36 @@ absl::StatusOr<RoundTable::Pushed> RoundTable::BeginPush(
   return Pushed{life_, begun_->loss_scale};
 }
 
-Buffer RoundTable::Borrow(int layer, const float* values, size_t count) {
+Buffer RoundTable::Borrow(int layer, const float* values, size_t count,
+                          std::shared_ptr<Arrival> arrival) {
   if (count == 0) return Buffer();
   {
     MutexLock lock(&mu_);
     ++entries_[layer].borrowed;
   }
-  return Buffer::Borrow(const_cast<float*>(values),
-                        static_cast<int64_t>(count * sizeof(float)),
-                        [table = shared_from_this(), layer] {
-                          MutexLock lock(&table->mu_);
-                          --table->entries_[layer].borrowed;
-                        });
+  return Buffer::Borrow(
+      const_cast<float*>(values), static_cast<int64_t>(count * sizeof(float)),
+      [table = shared_from_this(), layer] {
+        MutexLock lock(&table->mu_);
+        --table->entries_[layer].borrowed;
+      },
+      std::move(arrival));
 }
 
-Buffer RoundTable::Lend(absl::Span<float> values) {
+Buffer RoundTable::Lend(absl::Span<float> values,
+                        std::shared_ptr<Arrival> arrival) {
   if (values.empty()) return Buffer();
   {
     MutexLock lock(&mu_);
     ++lent_;
   }
-  return Buffer::Borrow(values.data(),
-                        static_cast<int64_t>(values.size() * sizeof(float)),
-                        [table = shared_from_this()] {
-                          MutexLock lock(&table->mu_);
-                          --table->lent_;
-                        });
+  return Buffer::Borrow(
+      values.data(), static_cast<int64_t>(values.size() * sizeof(float)),
+      [table = shared_from_this()] {
+        MutexLock lock(&table->mu_);
+        --table->lent_;
+      },
+      std::move(arrival));
 }
 
 void RoundTable::NoteUnfit(int64_t step) {

@@ -88,12 +88,15 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
 
   // A reference to the caller's memory, counted until it is dropped. This must
   // outlive it.
-  Buffer Borrow(int layer, const float* values, size_t count)
+  Buffer Borrow(int layer, const float* values, size_t count,
+                std::shared_ptr<Arrival> arrival = nullptr)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // The same for the caller's parameters and state, which no Await waits for:
   // they stay with the client.
-  Buffer Lend(absl::Span<float> values) ABSL_LOCKS_EXCLUDED(mu_);
+  Buffer Lend(absl::Span<float> values,
+              std::shared_ptr<Arrival> arrival = nullptr)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // The machine is done with `round`, which is `skipped` or not, and leaves the
   // mean gradient in `mean`, unless it is empty.

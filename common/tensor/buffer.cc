@@ -40,6 +40,8 @@ struct Buffer::Storage {
   std::atomic<int64_t> references{1};
   uint8_t* owned = nullptr;
   std::function<void()> released;
+  uint8_t* begin = nullptr;  // Where an arrival begins.
+  std::shared_ptr<Arrival> arrival;
 };
 
 Buffer::Buffer(Storage* storage, uint8_t* data, int64_t bytes)
@@ -62,10 +64,12 @@ Buffer Buffer::AllocateLike(const Buffer& model, int64_t bytes) {
   return model.data() == nullptr ? SizeOnly(bytes) : AllocateZeroed(bytes);
 }
 
-Buffer Buffer::Borrow(void* data, int64_t bytes,
-                      std::function<void()> released) {
+Buffer Buffer::Borrow(void* data, int64_t bytes, std::function<void()> released,
+                      std::shared_ptr<Arrival> arrival) {
   auto* storage = new Storage;
   storage->released = std::move(released);
+  storage->begin = static_cast<uint8_t*>(data);
+  storage->arrival = std::move(arrival);
   return Buffer(storage, static_cast<uint8_t*>(data), bytes);
 }
 
@@ -113,6 +117,18 @@ Buffer Buffer::Slice(int64_t offset, int64_t bytes) const {
   if (slice.data_ != nullptr) slice.data_ += offset;
   slice.bytes_ = bytes;
   return slice;
+}
+
+bool Buffer::IsThere() const {
+  return storage_ == nullptr || storage_->arrival == nullptr || bytes_ == 0 ||
+         storage_->arrival->IsThere(data_ + bytes_ - storage_->begin);
+}
+
+absl::Status Buffer::Await() const {
+  if (storage_ == nullptr || storage_->arrival == nullptr || bytes_ == 0) {
+    return absl::OkStatus();
+  }
+  return storage_->arrival->Await(data_ + bytes_ - storage_->begin);
 }
 
 int64_t Buffer::references() const {

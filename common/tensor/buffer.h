@@ -3,6 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "common/tensor/arrival.h"
 
 namespace nereus {
 
@@ -28,9 +32,11 @@ class Buffer {
   static Buffer AllocateLike(const Buffer& model, int64_t bytes);
 
   // Somebody else's memory. `released` is called once, when the last reference
-  // is gone, on whichever thread that happens.
+  // is gone, on whichever thread that happens. With an `arrival` it is still
+  // being written.
   static Buffer Borrow(void* data, int64_t bytes,
-                       std::function<void()> released);
+                       std::function<void()> released,
+                       std::shared_ptr<Arrival> arrival = nullptr);
 
   // Somebody else's memory, without counting: the caller knows that it outlives
   // every use, as a transport's scratch outlives the call that is given it.
@@ -57,6 +63,11 @@ class Buffer {
   // Bytes [offset, offset + bytes), sharing the count. REQUIRES: inside this
   // buffer.
   Buffer Slice(int64_t offset, int64_t bytes) const;
+
+  // Whether these bytes are there, and not still being written (Borrow).
+  bool IsThere() const;
+  // Waits until they are. Errors: they never will be.
+  absl::Status Await() const;
 
   // How many references there are, slices counted too; 0: a view, a size, or
   // nothing.

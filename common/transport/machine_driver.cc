@@ -1,6 +1,7 @@
 #include "common/transport/machine_driver.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 #include <variant>
@@ -10,6 +11,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "common/base/version.h"
 #include "common/compute/arithmetic.h"
 #include "common/compute/wire_values.h"
@@ -34,6 +36,28 @@ bool ShareShard(const Job& job, int server, int other) {
                        return std::minmax(holders.server, holders.copy) ==
                               std::minmax(server, other);
                      });
+}
+
+// What an action reads of what callers have pushed, which may be on its way.
+auto SourcesOf(const SendFrame& send) {
+  return std::array{&send.frame.payload};
+}
+auto SourcesOf(const BroadcastFrame& broadcast) {
+  return std::array{&broadcast.frame.payload};
+}
+auto SourcesOf(const CopyValues& copy) { return std::array{&copy.source}; }
+auto SourcesOf(const AddValues& add) { return std::array{&add.addend}; }
+auto SourcesOf(const CheckValues& check) { return std::array{&check.values}; }
+auto SourcesOf(const ScaleValues& scale) { return std::array{&scale.values}; }
+auto SourcesOf(const AddNorm& add) { return std::array{&add.values}; }
+auto SourcesOf(const HoldGradient& hold) {
+  return std::array{&hold.gradient, &hold.parameters};
+}
+auto SourcesOf(const UpdateParameters& update) {
+  return std::array{&update.gradient};
+}
+auto SourcesOf(const MultiplyFactors& multiply) {
+  return std::array{&multiply.output_gradient, &multiply.input};
 }
 
 }  // namespace
@@ -199,7 +223,31 @@ void MachineDriver::Execute() {
   if (entered) events_.entered(start_);
 }
 
+bool MachineDriver::AwaitSources(const Action& action) {
+  const absl::Status there = std::visit(
+      [this](const auto& typed) -> absl::Status {
+        if constexpr (requires { SourcesOf(typed); }) {
+          for (const Buffer* source : SourcesOf(typed)) {
+            if (source->IsThere()) continue;
+            transport_->Flush();  // What was there before goes ahead.
+            NEREUS_RETURN_IF_ERROR(source->Await());
+          }
+        }
+        return absl::OkStatus();
+      },
+      action);
+  if (there.ok()) return true;
+  failed_ = true;
+  Outbox last;
+  member_->OnFailure(std::string(there.message()), last);
+  for (const Action& message : last.actions()) {
+    events_.send_message(std::get<SendMessage>(message).message);
+  }
+  return false;
+}
+
 void MachineDriver::CarryOut(const Action& action) {
+  if (!AwaitSources(action)) return;
   const auto* add = std::get_if<AddValues>(&action);
   if (add != nullptr && IsDecoded(add->addend)) return AddEncoded(*add);
   if (ExecuteArithmetic(action)) return;

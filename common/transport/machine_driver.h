@@ -83,6 +83,8 @@ class MachineDriver final : private FrameHandler {
   void RunPosted() ABSL_LOCKS_EXCLUDED(mu_);
   void Execute();
   void CarryOut(const Action& action);
+  // Waits until what `action` reads is there; false if it never will be.
+  bool AwaitSources(const Action& action);
   void Check(const CheckValues& check);
   void Follow(std::shared_ptr<const EpochStart> start);
   // Whether this process connects to that one.

@@ -147,6 +147,25 @@ bool SocketTransport::TakeShared(Connection& connection, Frame frame) {
   return connection.state == Connection::State::kOpen;
 }
 
+void SocketTransport::Flush() {
+  // Also those that wait for room. What came of it, an error too, is dealt with
+  // when the turn goes on, since the handler, which may be what calls this, is
+  // to hear of it.
+  for (const auto& [key, connection] : connections_) {
+    const bool writes = connection->state == Connection::State::kOpen &&
+                        !connection->writer.empty();
+    if (!writes) continue;
+    MarkDirty(*connection);
+    SharedFrames* const shared = connection->shared.get();
+    if (shared == nullptr) {
+      connection->writer.Write(connection->socket.get()).IgnoreError();
+    } else if (connection->writer.Write(shared->writer).ok() &&
+               shared->writer.TakeSleeper()) {
+      WakePeer(connection->socket);
+    }
+  }
+}
+
 void SocketTransport::FlushShared(Connection& connection) {
   SharedFrames& shared = *connection.shared;
   const absl::StatusOr<bool> all = connection.writer.Write(shared.writer);

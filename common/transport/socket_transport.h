@@ -69,6 +69,7 @@ class SocketTransport final : public Transport {
   void Disconnect(PeerId peer) override;
   void Send(PeerId to, const Frame& frame) override;
   void MoveToThisThread() override;
+  void Flush() override;
   void Poll(absl::Duration timeout, FrameHandler& handler) override;
   void Wake() override;
   std::vector<TrafficCount> traffic() const override;

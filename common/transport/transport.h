@@ -77,6 +77,10 @@ class Transport {
   // call, and those behind it wait in the connection.
   virtual void Poll(absl::Duration timeout, FrameHandler& handler) = 0;
 
+  // Hands on what is queued, as far as that goes without waiting, since Poll
+  // will not be called for a while. From its thread, and from the handler.
+  virtual void Flush() {}
+
   virtual void Wake() = 0;
 
   virtual std::vector<TrafficCount> traffic() const = 0;

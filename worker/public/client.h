@@ -15,6 +15,7 @@
 #include "common/plan/compute_times.h"
 #include "common/plan/layer_spec.h"
 #include "common/plan/timeline.h"
+#include "common/tensor/arrival.h"
 #include "worker/public/client_options.h"
 
 namespace nereus {
@@ -36,6 +37,10 @@ struct LayerBinding {
   // May be empty. The client writes it in Connect and BeginStep alone, and
   // reads it between a Push of the layer and the return of the Wait for it.
   absl::Span<float> state = {};
+
+  // With `optimizer=worker`, where both are copies of what lives elsewhere, on
+  // a GPU, say: what the client waits for before it reads them. May be null.
+  std::shared_ptr<Arrival> arrival = nullptr;
 };
 
 // The two matrices whose product is a fully connected layer's weight gradient:
@@ -191,6 +196,19 @@ class Client {
   // returned; this worker's Wait for it does not return OK.
   virtual absl::Status Push(int layer, int64_t step,
                             absl::Span<float> gradient) = 0;
+
+  // The same of a gradient that is still being written, from its first value
+  // on, by a copy from a device: what is there leaves at once, and whoever
+  // comes to the rest too early waits for it. With `--nan=skip`, and in a
+  // sparse job, this call waits until all is there. If it never will be, that
+  // ends the job for all, with the arrival's reason.
+  virtual absl::Status PushArriving(int layer, int64_t step,
+                                    absl::Span<float> gradient,
+                                    std::shared_ptr<Arrival> arrival) {
+    const absl::Status there =
+        arrival->Await(static_cast<int64_t>(gradient.size() * sizeof(float)));
+    return there.ok() ? Push(layer, step, gradient) : there;
+  }
 
   // The same for a fully connected layer, by its factors: without computing the
   // weight gradient. Always allowed for such a layer; where the plan sends it

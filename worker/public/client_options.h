@@ -1,6 +1,8 @@
 #ifndef NEREUS_WORKER_PUBLIC_CLIENT_OPTIONS_H_
 #define NEREUS_WORKER_PUBLIC_CLIENT_OPTIONS_H_
 
+#include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -43,6 +45,11 @@ struct ClientOptions {
   // pushed. If not, a layer on a ring leaves its mean where it was made, which
   // saves a copy; Client::Mean says where.
   bool means_in_place = true;
+
+  // Called when a round of a layer is done, before a Wait for it returns, on
+  // whichever thread that happens: it must neither wait nor call the client.
+  // A layer's first values are the round before this worker's first step.
+  std::function<void(int layer, int64_t step)> done = nullptr;
 
   // How long to look for the coordinator and the peers, retrying with backoff,
   // and how long to go on without a coordinator that was there.

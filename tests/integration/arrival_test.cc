@@ -1,0 +1,188 @@
+// Gradients that are pushed while they are still being written.
+
+#include "common/tensor/arrival.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+#include "tests/testing/local_cluster.h"
+#include "worker/public/client.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kElements = 3 << 20;  // 12 MiB.
+constexpr int64_t kPiece = 1 << 18;
+
+// What a copy from a device does, on a thread.
+class Writer : public Arrival {
+ public:
+  // Writes `value` to all of `gradient`; before the second half it calls
+  // `may_go_on`, and fails if that does.
+  void Start(std::vector<float>& gradient, float value,
+             std::function<absl::Status()> may_go_on) {
+    thread_ = std::thread([this, &gradient, value, may_go_on] {
+      for (int64_t start = 0; start < kElements; start += kPiece) {
+        absl::Status status;
+        if (start == kElements / 2) status = may_go_on();
+        if (status.ok()) {
+          std::fill_n(gradient.begin() + start, kPiece, value);
+        }
+        MutexLock lock(&mu_);
+        failure_ = status;
+        if (!status.ok()) return;
+        there_ = (start + kPiece) * static_cast<int64_t>(sizeof(float));
+      }
+    });
+  }
+  ~Writer() override { thread_.join(); }
+
+  bool IsThere(int64_t bytes) override {
+    MutexLock lock(&mu_);
+    return there_ >= bytes;
+  }
+  absl::Status Await(int64_t bytes) override {
+    MutexLock lock(&mu_);
+    mu_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return there_ >= bytes || !failure_.ok();
+    });
+    return failure_;
+  }
+
+ private:
+  Mutex mu_;
+  int64_t there_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+int64_t BytesSent(const Client& client) {
+  int64_t bytes = 0;
+  for (const PeerTraffic& peer : client.traffic()) bytes += peer.bytes_sent;
+  return bytes;
+}
+
+struct ArrivalCase {
+  std::string name;
+  Scheme scheme;
+  TransportType transport;
+  bool shared_memory;
+  NanPolicy nan = NanPolicy::kFail;
+};
+
+class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
+ protected:
+  ArrivalTest() : cluster_(Options()) {}
+
+  static ServerOptions Options() {
+    ServerOptions options;
+    options.workers = 2;
+    options.rules.forced = GetParam().scheme;
+    options.job_options.optimizer_place = OptimizerPlace::kWorker;
+    options.job_options.nan = GetParam().nan;
+    options.transport = GetParam().transport;
+    options.shared_memory = GetParam().shared_memory;
+    return options;
+  }
+
+  // A worker whose gradient is its rank + 1 everywhere.
+  absl::Status Work(
+      const std::function<absl::Status(const Client&, int64_t)>& may_go_on) {
+    ClientOptions options = cluster_.client_options();
+    options.transport = GetParam().transport;
+    options.shared_memory = GetParam().shared_memory;
+    std::vector<float> parameters(kElements);
+    std::vector<float> gradient(kElements,
+                                std::numeric_limits<float>::quiet_NaN());
+    const LayerSpec layer = {
+        "big", LayerKind::kConvolution, 1, kElements, kElements, 1};
+    auto client =
+        Client::Connect(options, {{layer, absl::MakeSpan(parameters)}});
+    if (!client.ok()) return client.status();
+    // The kernel takes little from a connection that is new.
+    for (int i = 0; i < 2; ++i) {
+      std::vector<float> zeros(kElements);
+      const auto warm_up = (*client)->BeginStep();
+      if (!warm_up.ok()) return warm_up.status();
+      absl::Status done =
+          (*client)->Push(0, warm_up->step, absl::MakeSpan(zeros));
+      if (done.ok()) done = (*client)->Wait(0, warm_up->step);
+      if (!done.ok()) return done;
+    }
+    const auto step = (*client)->BeginStep();
+    if (!step.ok()) return step.status();
+    const int64_t sent = BytesSent(**client);
+    const auto writer = std::make_shared<Writer>();
+    writer->Start(gradient, static_cast<float>((*client)->rank() + 1),
+                  [&] { return may_go_on(**client, sent); });
+    absl::Status status = (*client)->PushArriving(
+        0, step->step, absl::MakeSpan(gradient), writer);
+    if (status.ok()) status = (*client)->Wait(0, step->step);
+    if (!status.ok()) return status;
+    for (const float value : gradient) {
+      if (value != 1.5f) return absl::InternalError("a wrong mean");
+    }
+    return (*client)->Leave();
+  }
+
+  LocalCluster cluster_;
+};
+
+TEST_P(ArrivalTest, WhatIsThereLeavesBeforeTheRestIs) {
+  const auto results = cluster_.RunWorkers(2, [&](int) {
+    return Work([](const Client& client, int64_t before) -> absl::Status {
+      // With votes, the gradient is looked through before any of it leaves; on
+      // a ring the second worker begins with the second half.
+      const bool leaves =
+          GetParam().nan != NanPolicy::kSkip &&
+          (GetParam().scheme != Scheme::kRing || client.rank() == 0);
+      if (!leaves) return absl::OkStatus();
+      const absl::Time deadline = absl::Now() + absl::Seconds(20);
+      while (BytesSent(client) == before) {
+        if (absl::Now() > deadline) return absl::InternalError("nothing left");
+        absl::SleepFor(absl::Microseconds(100));
+      }
+      return absl::OkStatus();
+    });
+  });
+  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+}
+
+TEST_P(ArrivalTest, WhatNeverComesEndsTheJobWithTheReason) {
+  const auto results = cluster_.RunWorkers(2, [&](int) {
+    return Work([](const Client& client, int64_t) {
+      return client.rank() == 0 ? absl::OkStatus()
+                                : absl::DataLossError("the GPU fell off");
+    });
+  });
+  for (const absl::Status& result : results) {
+    EXPECT_THAT(std::string(result.message()), HasSubstr("the GPU fell off"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ArrivalTest,
+    testing::Values(
+        ArrivalCase{"Servers", Scheme::kServer, TransportType::kSocket, false},
+        ArrivalCase{"Ring", Scheme::kRing, TransportType::kSocket, false},
+        ArrivalCase{"RingByMemory", Scheme::kRing, TransportType::kSocket,
+                    true},
+        ArrivalCase{"ServersByGrpc", Scheme::kServer, TransportType::kGrpc,
+                    false},
+        ArrivalCase{"Votes", Scheme::kServer, TransportType::kSocket, false,
+                    NanPolicy::kSkip}),
+    [](const auto& kind) { return kind.param.name; });
+
+}  // namespace
+}  // namespace nereus

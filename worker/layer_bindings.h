@@ -1,0 +1,32 @@
+#ifndef NEREUS_WORKER_LAYER_BINDINGS_H_
+#define NEREUS_WORKER_LAYER_BINDINGS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/plan/layer_spec.h"
+#include "worker/public/client.h"
+
+namespace nereus {
+
+// OK, or kInvalidArgument: `what` of the layer has `found` floats, and should
+// have `expected`.
+absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
+                         size_t found, int64_t expected);
+
+std::vector<LayerSpec> SpecsIn(const std::vector<LayerBinding>& layers);
+std::vector<std::string> NamesOf(const std::vector<LayerBinding>& layers);
+
+// The same specs, if memory and state of every layer fit them.
+// Errors: kInvalidArgument.
+absl::StatusOr<std::vector<LayerSpec>> CheckedSpecsIn(
+    const std::vector<LayerBinding>& layers);
+
+}  // namespace nereus
+
+#endif  // NEREUS_WORKER_LAYER_BINDINGS_H_
