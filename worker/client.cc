@@ -64,6 +64,7 @@ class ClientImpl final : public Client {
                            absl::Span<float> gradient) override;
   absl::Status Wait(int layer, int64_t step) override;
   absl::Status WaitForward(int layer) override;
+  void Hurry(int layer) override;
   absl::Status WaitAll(int64_t step) override;
   bool decoupled() const override { return job_->decoupled(); }
   bool Skipped(int64_t step) const override { return rounds_->Skipped(step); }
@@ -237,7 +238,10 @@ std::unique_ptr<Machine> ClientImpl::MakeMachine(const EpochStart& start,
 void ClientImpl::StartDriver() {
   MachineDriver::Events events;
   events.layer_done = [this](const LayerDone& done) {
-    if (options_.done != nullptr) options_.done(done.layer, done.round);
+    if (options_.done != nullptr && !rounds_->IsDone(done.layer, done.round)) {
+      const bool fetched = rounds_->pushed(done.layer) < kInitialRound;
+      options_.done(done.layer, done.round, fetched);
+    }
     rounds_->Finish(done.layer, done.round, done.skipped, SteadyNow(),
                     done.mean);
     TryBeginAgain();
@@ -526,11 +530,16 @@ absl::Status ClientImpl::WaitForward(int layer) {
   return Wait(layer, rounds_->pushed(layer));
 }
 
+void ClientImpl::Hurry(int layer) {
+  if (!rounds_->CheckLayer(layer).ok()) return;
+  driver_->Post([this, layer](Outbox& out) { machine_->OnWait(layer, out); });
+}
+
 absl::Status ClientImpl::Wait(int layer, int64_t step) {
   const absl::Time from = SteadyNow();
   const bool may_be_held = !rounds_->HasPushedAll();
   if ((job_->decoupled() || may_be_held) && !rounds_->IsDone(layer, step)) {
-    driver_->Post([this, layer](Outbox& out) { machine_->OnWait(layer, out); });
+    Hurry(layer);
   }
   driver_->DriveUntil([&] { return rounds_->IsSettled(layer, step); },
                       from + options_.round_timeout);

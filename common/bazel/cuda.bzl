@@ -29,6 +29,34 @@ CUDA_ONLY = select({
 # For code without kernels, which the host's compiler compiles.
 NEEDS_CUDA_HEADERS = [] if HAS_CUDA else ["@platforms//:incompatible"]
 
+def gpu_library(name, cuda_deps, deps = [], **kwargs):
+    """A cc_library of the host's code that uses a GPU, and `name`_emulated.
+
+    Args:
+      name: the library, for --config=cuda.
+      cuda_deps: those of which there are two, the other one `_emulated`.
+      deps: of both.
+      **kwargs: passed to both.
+    """
+    cc_library(
+        name = name,
+        target_compatible_with = CUDA_ONLY,
+        deps = deps + cuda_deps + [
+            "//common/bazel:cudart",
+            "@cuda//:headers",
+        ],
+        **kwargs
+    )
+    cc_library(
+        name = name + "_emulated",
+        target_compatible_with = NEEDS_CUDA_HEADERS,
+        deps = deps + [dep + "_emulated" for dep in cuda_deps] + [
+            "//tests/gpu:cuda_emulation",
+            "@cuda//:headers",
+        ],
+        **dict(kwargs, testonly = True)
+    )
+
 def cuda_library(name, src, hdrs, deps = [], real_deps = [], emulated_deps = [], **kwargs):
     """A cc_library of one .cu file, and `name`_emulated, the same for the CPU.
 

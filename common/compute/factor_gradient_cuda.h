@@ -6,14 +6,9 @@
 
 #include <cstdint>
 
-namespace nereus {
+#include "common/compute/factor_precision.h"
 
-// What a product of factors is made of; sums are float32 always.
-enum class FactorPrecision {
-  kFloat32,   // As they are.
-  kTf32,      // Their first 11 bits.
-  kBfloat16,  // Rounded to bfloat16.
-};
+namespace nereus {
 
 // FactorGradient (common/compute/factor_gradient.h) on a GPU, by one product of
 // cuBLAS over all rows, those of all workers one after the other:

@@ -13,15 +13,13 @@
 namespace nereus {
 namespace {
 
-// Lengths are rounded up to it, so that layers of nearly the same size can
-// follow each other.
 constexpr int64_t kGranule = int64_t{64} << 10;
 
-int64_t RoundedUp(int64_t bytes) {
+}  // namespace
+
+int64_t PinnedPool::RoundedUp(int64_t bytes) {
   return (bytes + kGranule - 1) / kGranule * kGranule;
 }
-
-}  // namespace
 
 std::shared_ptr<PinnedPool> PinnedPool::Create(int device, int64_t bytes_max) {
   NEREUS_CHECK(bytes_max >= 0) << bytes_max;

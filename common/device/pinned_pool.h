@@ -37,6 +37,10 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   absl::StatusOr<Buffer> Take(absl::string_view what, int64_t bytes,
                               absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // What `bytes` of it take: so layers of nearly the same size can follow each
+  // other.
+  static int64_t RoundedUp(int64_t bytes);
+
   // What is pinned now, in use or not.
   int64_t bytes_pinned() const ABSL_LOCKS_EXCLUDED(mu_);
   int64_t bytes_used() const ABSL_LOCKS_EXCLUDED(mu_);

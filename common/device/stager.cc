@@ -10,14 +10,8 @@
 #include "common/device/device_scope.h"
 
 namespace nereus {
-namespace {
 
-constexpr int64_t kFloatBytes = sizeof(float);
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Stager>> Stager::Create(
-    int device, std::shared_ptr<PinnedPool> pool) {
+absl::StatusOr<std::unique_ptr<Stager>> Stager::Create(int device) {
   const std::string what = absl::StrCat("GPU ", device);
   int count = 0;
   NEREUS_RETURN_IF_ERROR(
@@ -26,7 +20,7 @@ absl::StatusOr<std::unique_ptr<Stager>> Stager::Create(
     return absl::UnavailableError(
         absl::StrCat(what, ": there are ", count, " GPUs, from 0 on"));
   }
-  auto stager = std::unique_ptr<Stager>(new Stager(device, std::move(pool)));
+  auto stager = std::unique_ptr<Stager>(new Stager(device));
   const DeviceScope scope(device, what);
   NEREUS_RETURN_IF_ERROR(scope.status());
   for (cudaStream_t* stream :
@@ -80,13 +74,24 @@ absl::Status Stager::CheckPointer(absl::string_view what,
   return absl::OkStatus();
 }
 
-absl::StatusOr<cudaEvent_t> Stager::TakeEvent(absl::string_view what) {
+Stager::Point& Stager::Point::operator=(Point&& other) noexcept {
+  std::swap(stager_, other.stager_);
+  std::swap(event_, other.event_);
+  other.Reset();
+  return *this;
+}
+
+void Stager::Point::Reset() {
+  if (event_ != nullptr) stager_->GiveEventBack(std::exchange(event_, nullptr));
+}
+
+absl::StatusOr<Stager::Point> Stager::TakePoint(absl::string_view what) {
   {
     MutexLock lock(&mu_);
     if (!events_.empty()) {
       const cudaEvent_t event = events_.back();
       events_.pop_back();
-      return event;
+      return Point(this, event);
     }
   }
   const DeviceScope scope(device_, what);
@@ -97,7 +102,7 @@ absl::StatusOr<cudaEvent_t> Stager::TakeEvent(absl::string_view what) {
       CudaStatus(cudaEventCreateWithFlags(
                      &event, cudaEventDisableTiming | cudaEventBlockingSync),
                  what, "cudaEventCreateWithFlags"));
-  return event;
+  return Point(this, event);
 }
 
 void Stager::GiveEventBack(cudaEvent_t event) {
@@ -105,29 +110,29 @@ void Stager::GiveEventBack(cudaEvent_t event) {
   events_.push_back(event);
 }
 
-absl::Status Stager::WaitFor(absl::string_view what, cudaStream_t stream,
-                             cudaStream_t other) {
-  NEREUS_ASSIGN_OR_RETURN(const cudaEvent_t event, TakeEvent(what));
-  absl::Status status =
-      CudaStatus(cudaEventRecord(event, other), what, "cudaEventRecord");
-  if (status.ok()) {
-    status = CudaStatus(cudaStreamWaitEvent(stream, event, 0), what,
-                        "cudaStreamWaitEvent");
-  }
-  // To record it again does not change what is waited for.
-  GiveEventBack(event);
-  return status;
+absl::StatusOr<Stager::Point> Stager::Mark(absl::string_view what,
+                                           cudaStream_t stream) {
+  NEREUS_ASSIGN_OR_RETURN(Point point, TakePoint(what));
+  NEREUS_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(point.event_, stream), what,
+                                    "cudaEventRecord"));
+  return point;
 }
 
-absl::StatusOr<std::unique_ptr<Stager::Outgoing>> Stager::CopyOut(
-    absl::string_view what, const float* source, int64_t count,
-    cudaStream_t after, absl::Duration timeout) {
-  if (count > 0) NEREUS_RETURN_IF_ERROR(CheckPointer(what, source));
-  NEREUS_ASSIGN_OR_RETURN(Buffer values,
-                          pool_->Take(what, count * kFloatBytes, timeout));
-  auto outgoing = std::unique_ptr<Outgoing>(
-      new Outgoing(this, std::string(what), std::move(values)));
-  NEREUS_RETURN_IF_ERROR(WaitFor(what, out_, after));
+absl::Status Stager::Follow(absl::string_view what, cudaStream_t stream,
+                            const Point& point) const {
+  if (point.event_ == nullptr) return absl::OkStatus();
+  // To record the event again later does not change what is waited for.
+  return CudaStatus(cudaStreamWaitEvent(stream, point.event_, 0), what,
+                    "cudaStreamWaitEvent");
+}
+
+absl::StatusOr<std::shared_ptr<Stager::Outgoing>> Stager::CopyOut(
+    absl::string_view what, const float* source, Buffer values,
+    const Point& after) {
+  if (values.bytes() > 0) NEREUS_RETURN_IF_ERROR(CheckPointer(what, source));
+  auto outgoing = std::shared_ptr<Outgoing>(
+      new Outgoing(std::string(what), std::move(values)));
+  NEREUS_RETURN_IF_ERROR(Follow(what, out_, after));
   const absl::Status queued = QueuePieces(source, *outgoing);
   if (!queued.ok()) {
     // Some may be under way, into memory that is about to be others'.
@@ -142,15 +147,13 @@ absl::Status Stager::QueuePieces(const float* source, Outgoing& outgoing) {
   const auto* const from = reinterpret_cast<const uint8_t*>(source);
   for (int64_t start = 0; start < values.bytes(); start += kPieceBytes) {
     const int64_t bytes = std::min(kPieceBytes, values.bytes() - start);
-    NEREUS_ASSIGN_OR_RETURN(const cudaEvent_t event, TakeEvent(outgoing.what_));
-    outgoing.pieces_.push_back(event);
     NEREUS_RETURN_IF_ERROR(
         CudaStatus(cudaMemcpyAsync(values.data() + start, from + start,
                                    static_cast<size_t>(bytes),
                                    cudaMemcpyDeviceToHost, out_),
                    outgoing.what_, "cudaMemcpyAsync", bytes));
-    NEREUS_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(event, out_),
-                                      outgoing.what_, "cudaEventRecord"));
+    NEREUS_ASSIGN_OR_RETURN(Point piece, Mark(outgoing.what_, out_));
+    outgoing.pieces_.push_back(std::move(piece));
   }
   return absl::OkStatus();
 }
@@ -159,39 +162,49 @@ Stager::Outgoing::~Outgoing() {
   // Its memory may be others' from now on.
   const absl::Status status = Await(values_.bytes());
   if (!status.ok()) NEREUS_LOG(Error) << status.message();
-  for (const cudaEvent_t event : pieces_) stager_->GiveEventBack(event);
 }
 
-absl::Status Stager::Outgoing::Await(int64_t bytes) const {
-  if (bytes <= 0 || pieces_.empty()) return absl::OkStatus();
-  const auto last = static_cast<size_t>((bytes - 1) / kPieceBytes);
+cudaEvent_t Stager::Outgoing::EventOf(int64_t bytes) const {
   NEREUS_CHECK(bytes <= values_.bytes()) << bytes;
-  return CudaStatus(
-      cudaEventSynchronize(pieces_[std::min(last, pieces_.size() - 1)]), what_,
-      "cudaEventSynchronize");
+  const auto piece = static_cast<size_t>((bytes - 1) / kPieceBytes);
+  // Fewer were queued if one could not be.
+  return pieces_[std::min(piece, pieces_.size() - 1)].event_;
 }
 
-absl::Status Stager::CopyIn(absl::string_view what, const Buffer& values,
-                            float* destination, cudaStream_t then) {
-  if (values.bytes() == 0) return absl::OkStatus();
+bool Stager::Outgoing::IsThere(int64_t bytes) {
+  return bytes <= 0 || pieces_.empty() ||
+         cudaEventQuery(EventOf(bytes)) == cudaSuccess;
+}
+
+absl::Status Stager::Outgoing::Await(int64_t bytes) {
+  if (bytes <= 0 || pieces_.empty()) return absl::OkStatus();
+  return CudaStatus(cudaEventSynchronize(EventOf(bytes)), what_,
+                    "cudaEventSynchronize");
+}
+
+absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
+                                             const Buffer& values,
+                                             float* destination,
+                                             const Point& after) {
+  if (values.bytes() == 0) return Point();
   NEREUS_RETURN_IF_ERROR(CheckPointer(what, destination));
-  // So that `then` waits for no other copy that comes after.
-  MutexLock in_order(&in_order_);
-  NEREUS_RETURN_IF_ERROR(WaitFor(what, in_, then));
+  NEREUS_RETURN_IF_ERROR(Follow(what, in_, after));
   absl::Status status =
       CudaStatus(cudaMemcpyAsync(destination, values.data(),
                                  static_cast<size_t>(values.bytes()),
                                  cudaMemcpyHostToDevice, in_),
                  what, "cudaMemcpyAsync", values.bytes());
-  if (status.ok()) status = WaitFor(what, then, in_);
-  if (status.ok()) status = KeepUntilRead(what, values);
+  absl::StatusOr<Point> read = Mark(what, in_);
+  status.Update(read.status());
+  if (status.ok()) status = KeepUntilRead(what, values, *read);
+  if (status.ok()) return read;
   // It may be under way, from memory that is about to be others'.
-  if (!status.ok()) (void)cudaStreamSynchronize(in_);
+  (void)cudaStreamSynchronize(in_);
   return status;
 }
 
-absl::Status Stager::KeepUntilRead(absl::string_view what,
-                                   const Buffer& values) {
+absl::Status Stager::KeepUntilRead(absl::string_view what, const Buffer& values,
+                                   const Point& read) {
   std::list<Incoming> one;
   one.push_back({this, values, one.begin()});
   one.front().self = one.begin();
@@ -201,7 +214,7 @@ absl::Status Stager::KeepUntilRead(absl::string_view what,
     incoming_.splice(incoming_.end(), one);
   }
   // On a stream of its own: other copies need not wait for that.
-  absl::Status status = WaitFor(what, dropping_, in_);
+  absl::Status status = Follow(what, dropping_, read);
   if (status.ok()) {
     status = CudaStatus(cudaLaunchHostFunc(dropping_, &Stager::Drop, incoming),
                         what, "cudaLaunchHostFunc");

@@ -7,14 +7,14 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "common/base/mutex.h"
-#include "common/device/pinned_pool.h"
+#include "common/tensor/arrival.h"
 #include "common/tensor/buffer.h"
 
 namespace nereus {
@@ -29,56 +29,82 @@ class Stager {
   static constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
   // Errors: kUnavailable, no driver or no such device; kResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<Stager>> Create(
-      int device, std::shared_ptr<PinnedPool> pool);
+  static absl::StatusOr<std::unique_ptr<Stager>> Create(int device);
 
   // Waits for what is under way.
   ~Stager();
   Stager(const Stager&) = delete;
   Stager& operator=(const Stager&) = delete;
 
-  // Values on their way to the host.
-  class Outgoing {
+  // A point in a stream: when all is done that was queued there before it.
+  // Others may wait for it. Must not outlive the stager.
+  class Point {
    public:
-    ~Outgoing();
-    Outgoing(const Outgoing&) = delete;
-    Outgoing& operator=(const Outgoing&) = delete;
-
-    // Pinned memory for all of them: what Await has waited for is there. It may
-    // outlive this.
-    const Buffer& values() const { return values_; }
-    // Waits until the first `bytes` are. Errors: what CUDA says of the copy, or
-    // of what it waits for.
-    absl::Status Await(int64_t bytes) const;
+    Point() = default;  // Nothing to wait for.
+    ~Point() { Reset(); }
+    Point(Point&& other) noexcept { *this = std::move(other); }
+    Point& operator=(Point&& other) noexcept;
 
    private:
     friend class Stager;
-    Outgoing(Stager* stager, std::string what, Buffer values)
-        : stager_(stager), what_(std::move(what)), values_(std::move(values)) {}
+    Point(Stager* stager, cudaEvent_t event) : stager_(stager), event_(event) {}
+    void Reset();
 
-    Stager* const stager_;
-    const std::string what_;
-    const Buffer values_;
-    std::vector<cudaEvent_t> pieces_;  // Recorded after each.
+    Stager* stager_ = nullptr;
+    cudaEvent_t event_ = nullptr;
   };
 
-  // Copies `count` float32 at `source`, device memory, when all is done that is
-  // queued on `after` by now. `what`, for messages: "layer conv1, gradient".
-  // `source` must stay as it is until all is there; this must outlive what it
-  // returns. `timeout`: for pinned memory.
+  // `what`, here and below, is for messages: "layer conv1, gradient".
+  absl::StatusOr<Point> Mark(absl::string_view what, cudaStream_t stream)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // What is queued on `stream` from now on waits for `point`.
+  absl::Status Follow(absl::string_view what, cudaStream_t stream,
+                      const Point& point) const;
+
+  // Values on their way to the host. What `values` has is there piece by piece.
+  // An error is what CUDA says of the copy, or of what it waits for.
+  class Outgoing final : public Arrival {
+   public:
+    // Waits until all are there.
+    ~Outgoing() override;
+    Outgoing(const Outgoing&) = delete;
+    Outgoing& operator=(const Outgoing&) = delete;
+
+    // Pinned memory for all of them, which may outlive this.
+    const Buffer& values() const { return values_; }
+
+    bool IsThere(int64_t bytes) override;
+    absl::Status Await(int64_t bytes) override;
+
+   private:
+    friend class Stager;
+    Outgoing(std::string what, Buffer values)
+        : what_(std::move(what)), values_(std::move(values)) {}
+
+    cudaEvent_t EventOf(int64_t bytes) const;
+
+    const std::string what_;
+    const Buffer values_;
+    std::vector<Point> pieces_;  // After each.
+  };
+
+  // Copies float32 at `source`, device memory, as many as `values`, pinned
+  // memory, has room for, once `after` is reached. `source` must stay as it is
+  // until all is there; this must outlive what it returns.
   //
   // Errors: kInvalidArgument, `source` is no memory of this device, or not
-  // aligned to 4 bytes; of PinnedPool::Take; what CUDA says.
-  absl::StatusOr<std::unique_ptr<Outgoing>> CopyOut(
-      absl::string_view what, const float* source, int64_t count,
-      cudaStream_t after, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+  // aligned to 4 bytes; what CUDA says.
+  absl::StatusOr<std::shared_ptr<Outgoing>> CopyOut(absl::string_view what,
+                                                    const float* source,
+                                                    Buffer values,
+                                                    const Point& after)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Copies `values`, of the same pool, to `destination`, device memory for as
-  // many, when all is done that is queued on `then` by now; what is queued
-  // there from now on waits for it. Keeps a reference to `values` until then.
-  // Errors: as above.
-  absl::Status CopyIn(absl::string_view what, const Buffer& values,
-                      float* destination, cudaStream_t then)
+  // Copies `values`, pinned memory, to `destination`, device memory for as
+  // many, once `after` is reached; returns the point at which they are there.
+  // Keeps a reference to `values` until then. Errors: as above.
+  absl::StatusOr<Point> CopyIn(absl::string_view what, const Buffer& values,
+                               float* destination, const Point& after)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Whether `pointer` is memory of this device, aligned to float32.
@@ -92,27 +118,21 @@ class Stager {
     std::list<Incoming>::iterator self;
   };
 
-  Stager(int device, std::shared_ptr<PinnedPool> pool)
-      : device_(device), pool_(std::move(pool)) {}
+  explicit Stager(int device) : device_(device) {}
 
-  absl::StatusOr<cudaEvent_t> TakeEvent(absl::string_view what)
+  absl::StatusOr<Point> TakePoint(absl::string_view what)
       ABSL_LOCKS_EXCLUDED(mu_);
   void GiveEventBack(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mu_);
-  // `stream` waits for what is queued on `other` by now.
-  absl::Status WaitFor(absl::string_view what, cudaStream_t stream,
-                       cudaStream_t other) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status QueuePieces(const float* source, Outgoing& outgoing);
-  absl::Status KeepUntilRead(absl::string_view what, const Buffer& values)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status KeepUntilRead(absl::string_view what, const Buffer& values,
+                             const Point& read) ABSL_LOCKS_EXCLUDED(mu_);
   // On a thread of CUDA's, on which nobody may call it: these have been read.
   static void Drop(void* incoming);
 
   const int device_;
-  const std::shared_ptr<PinnedPool> pool_;
   cudaStream_t out_ = nullptr;
   cudaStream_t in_ = nullptr;
   cudaStream_t dropping_ = nullptr;
-  Mutex in_order_;  // Before mu_.
 
   Mutex mu_;
   std::vector<cudaEvent_t> events_ ABSL_GUARDED_BY(mu_);  // Not in use.

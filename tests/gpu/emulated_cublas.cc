@@ -28,6 +28,13 @@ float Element(const void* matrix, cudaDataType_t type, int64_t index,
 
 extern "C" {
 
+const char* cublasGetStatusName(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_SUCCESS ? "CUBLAS_STATUS_SUCCESS"
+                                         : "emulated error";
+}
+const char* cublasGetStatusString(cublasStatus_t status) {
+  return cublasGetStatusName(status);
+}
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   *handle = new cublasContext();
   return CUBLAS_STATUS_SUCCESS;

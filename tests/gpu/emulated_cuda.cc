@@ -333,6 +333,12 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes,
                             cudaMemcpyKind, cudaStream_t stream) {
   return Enqueue(stream, [=] { std::memcpy(destination, source, bytes); });
 }
+cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) {
+  return cudaMalloc(pointer, bytes);
+}
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
+  return Enqueue(stream, [pointer] { (void)cudaFree(pointer); });
+}
 cudaError_t cudaMemsetAsync(void* destination, int value, size_t bytes,
                             cudaStream_t stream) {
   return Enqueue(stream, [=] { std::memset(destination, value, bytes); });

@@ -69,10 +69,22 @@ std::vector<float> Counting(int64_t count, float first) {
   return values;
 }
 
-std::unique_ptr<Stager> MakeStager(std::shared_ptr<PinnedPool> pool) {
-  auto stager = Stager::Create(0, std::move(pool));
+std::unique_ptr<Stager> MakeStager() {
+  auto stager = Stager::Create(0);
   EXPECT_TRUE(stager.ok()) << stager.status();
   return *std::move(stager);
+}
+
+Buffer Take(PinnedPool& pool, int64_t count) {
+  auto values = pool.Take("it", count * 4, kPatience);
+  EXPECT_TRUE(values.ok()) << values.status();
+  return *std::move(values);
+}
+
+Stager::Point Mark(Stager& stager, cudaStream_t stream) {
+  auto point = stager.Mark("it", stream);
+  EXPECT_TRUE(point.ok()) << point.status();
+  return *std::move(point);
 }
 
 TEST_F(StagingTest, PinnedMemoryIsTakenAgain) {
@@ -127,7 +139,7 @@ TEST_F(StagingTest, OneWhoFindsTooLittleWaitsUntilItIsGivenBack) {
 
 TEST_F(StagingTest, ValuesComeOutWhenWhatMakesThemIsDone) {
   const auto pool = PinnedPool::Create(0, 16 * kMiB);
-  const auto stager = MakeStager(pool);
+  const auto stager = MakeStager();
   constexpr int64_t kCount = 3 * kMiB / 4 + 5;
   const std::vector<float> zeros(kCount, 0.0f);
   const std::vector<float> made = Counting(kCount, 1.0f);
@@ -137,21 +149,23 @@ TEST_F(StagingTest, ValuesComeOutWhenWhatMakesThemIsDone) {
   Gate gate(compute.stream);
   NEREUS_CUDA(cudaMemcpyAsync(gradient.data(), source.data(), kCount * 4,
                               cudaMemcpyDeviceToDevice, compute.stream));
-  auto out =
-      stager->CopyOut("it", gradient.data(), kCount, compute.stream, kPatience);
+  const auto out = stager->CopyOut("it", gradient.data(), Take(*pool, kCount),
+                                   Mark(*stager, compute.stream));
   ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_FALSE((*out)->IsThere(1));
   gate.Open();
   const float* const values = (*out)->values().floats();
   ASSERT_TRUE((*out)->Await(kMiB).ok());
   EXPECT_EQ(std::vector<float>(values, values + kMiB / 4),
             Counting(kMiB / 4, 1.0f));
   ASSERT_TRUE((*out)->Await(kCount * 4).ok());
+  EXPECT_TRUE((*out)->IsThere(kCount * 4));
   EXPECT_EQ(std::vector<float>(values, values + kCount), made);
 }
 
 TEST_F(StagingTest, ValuesGoInBetweenWhatWasQueuedAndWhatIsQueuedNext) {
   const auto pool = PinnedPool::Create(0, 16 * kMiB);
-  const auto stager = MakeStager(pool);
+  const auto stager = MakeStager();
   constexpr int64_t kCount = kMiB;
   const std::vector<float> before = Counting(kCount, 0.0f);
   const DeviceArray<float> parameters(before);
@@ -165,11 +179,12 @@ TEST_F(StagingTest, ValuesGoInBetweenWhatWasQueuedAndWhatIsQueuedNext) {
   };
   copy(read);
   {
-    const auto values = pool->Take("it", kCount * 4, kPatience);
-    ASSERT_TRUE(values.ok());
-    std::iota(values->floats(), values->floats() + kCount, 7.0f);
-    ASSERT_TRUE(
-        stager->CopyIn("it", *values, parameters.data(), compute.stream).ok());
+    const Buffer values = Take(*pool, kCount);
+    std::iota(values.floats(), values.floats() + kCount, 7.0f);
+    const auto in = stager->CopyIn("it", values, parameters.data(),
+                                   Mark(*stager, compute.stream));
+    ASSERT_TRUE(in.ok()) << in.status();
+    ASSERT_TRUE(stager->Follow("it", compute.stream, *in).ok());
   }
   EXPECT_EQ(pool->bytes_used(), kCount * 4);  // The copy has not begun.
   copy(read_after);
@@ -183,7 +198,7 @@ TEST_F(StagingTest, ValuesGoInBetweenWhatWasQueuedAndWhatIsQueuedNext) {
 // As a client does, whose layers' rounds overlap.
 TEST_F(StagingTest, LayersGoOutAndInAtOnceFromSeveralThreads) {
   const auto pool = PinnedPool::Create(0, 8 * kMiB);
-  const auto stager = MakeStager(pool);
+  const auto stager = MakeStager();
   std::vector<std::thread> layers;
   for (int layer = 0; layer < 3; ++layer) {
     layers.emplace_back([&, layer] {
@@ -191,17 +206,19 @@ TEST_F(StagingTest, LayersGoOutAndInAtOnceFromSeveralThreads) {
       const DeviceArray<float> values(Counting(count, 0.0f));
       Stream compute;
       for (int round = 0; round < 20; ++round) {
-        const auto out = stager->CopyOut("it", values.data(), count,
-                                         compute.stream, kPatience);
+        const auto out =
+            stager->CopyOut("it", values.data(), Take(*pool, count),
+                            Mark(*stager, compute.stream));
         ASSERT_TRUE(out.ok()) << out.status();
         ASSERT_TRUE((*out)->Await(count * 4).ok());
-        const auto in = pool->Take("it", count * 4, kPatience);
-        ASSERT_TRUE(in.ok()) << in.status();
+        const Buffer next = Take(*pool, count);
         for (int64_t i = 0; i < count; ++i) {
-          in->floats()[i] = (*out)->values().floats()[i] + 1.0f;
+          next.floats()[i] = (*out)->values().floats()[i] + 1.0f;
         }
-        ASSERT_TRUE(
-            stager->CopyIn("it", *in, values.data(), compute.stream).ok());
+        const auto in = stager->CopyIn("it", next, values.data(),
+                                       Mark(*stager, compute.stream));
+        ASSERT_TRUE(in.ok()) << in.status();
+        ASSERT_TRUE(stager->Follow("it", compute.stream, *in).ok());
       }
       NEREUS_CUDA(cudaStreamSynchronize(compute.stream));
       EXPECT_EQ(values.Read(), Counting(count, 20.0f));
@@ -211,18 +228,19 @@ TEST_F(StagingTest, LayersGoOutAndInAtOnceFromSeveralThreads) {
 }
 
 TEST_F(StagingTest, NoValuesAreNoCopy) {
-  const auto stager = MakeStager(PinnedPool::Create(0, kMiB));
-  const auto out = stager->CopyOut("it", nullptr, 0, nullptr, kPatience);
+  const auto stager = MakeStager();
+  const auto out = stager->CopyOut("it", nullptr, Buffer(), {});
   ASSERT_TRUE(out.ok()) << out.status();
   EXPECT_TRUE((*out)->Await(0).ok());
 }
 
 TEST_F(StagingTest, WrongPointersAreNamed) {
-  const auto stager = MakeStager(PinnedPool::Create(0, kMiB));
+  const auto pool = PinnedPool::Create(0, kMiB);
+  const auto stager = MakeStager();
   const std::vector<float> host(100);
   const DeviceArray<float> device(host);
   const auto copy = [&](const float* from) {
-    return stager->CopyOut("layer fc, gradient", from, 10, nullptr, kPatience)
+    return stager->CopyOut("layer fc, gradient", from, Take(*pool, 10), {})
         .status();
   };
   EXPECT_TRUE(copy(device.data()).ok());
@@ -237,7 +255,7 @@ TEST_F(StagingTest, WrongPointersAreNamed) {
 }
 
 TEST_F(StagingTest, ADeviceThatIsNotThereIsNamed) {
-  const auto stager = Stager::Create(99, PinnedPool::Create(0, kMiB));
+  const auto stager = Stager::Create(99);
   EXPECT_EQ(stager.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(stager.status().message()), HasSubstr("GPU 99"));
 }

@@ -233,6 +233,10 @@ class Client {
   // forward does before it uses the layer.
   virtual absl::Status WaitForward(int layer) = 0;
 
+  // Says that a Wait for the layer is to come: what is held back for it, to go
+  // with other layers or in the order of the forward pass, is not any longer.
+  virtual void Hurry(int /*layer*/) {}
+
   // Wait for every layer.
   virtual absl::Status WaitAll(int64_t step) = 0;
 

@@ -46,10 +46,11 @@ struct ClientOptions {
   // saves a copy; Client::Mean says where.
   bool means_in_place = true;
 
-  // Called when a round of a layer is done, before a Wait for it returns, on
-  // whichever thread that happens: it must neither wait nor call the client.
-  // A layer's first values are the round before this worker's first step.
-  std::function<void(int layer, int64_t step)> done = nullptr;
+  // Called when a round of a layer is done, before a Wait for it returns, or
+  // its parameters were `fetched` in Connect or BeginStep, before that returns;
+  // on whichever thread that happens: it must neither wait nor call the client.
+  // May be empty.
+  std::function<void(int layer, int64_t step, bool fetched)> done = nullptr;
 
   // How long to look for the coordinator and the peers, retrying with backoff,
   // and how long to go on without a coordinator that was there.

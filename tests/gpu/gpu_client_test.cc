@@ -1,0 +1,354 @@
+// Jobs whose workers have their layers in a GPU's memory, with real servers
+// over loopback sockets: on a GPU, or emulated, where ThreadSanitizer sees what
+// streams and events do not order.
+
+#include "worker/public/gpu_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/gpu/device_array.h"
+#include "tests/gpu/gpu_toy_worker.h"
+#include "tests/testing/local_cluster.h"
+#include "tests/testing/toy_worker.h"
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+ServerOptions Job(int workers, int shards) {
+  ServerOptions options;
+  options.workers = workers;
+  options.shards = shards;
+  return options;
+}
+
+template <typename Base>
+struct NeedsGpu : Base {
+  void SetUp() override {
+    const char* const why = WhyNoGpu();
+    if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
+  }
+};
+using GpuClientTest = NeedsGpu<testing::Test>;
+
+struct JobCase {
+  const char* name;
+  std::optional<Scheme> forced;
+  OptimizerPlace place = OptimizerPlace::kServer;
+  Overlap overlap = Overlap::kWaitFree;
+  WireType wire = WireType::kFloat32;
+  int64_t fusion_bytes = kNoFusion;
+  bool scarce = false;  // Pinned memory for little more than the largest layer.
+  double sparsity = 0.0;
+  NanPolicy nan = NanPolicy::kFail;
+};
+
+ServerOptions Options(const JobCase& job) {
+  ServerOptions options = Job(3, 2);
+  options.rules.forced = job.forced;
+  options.rules.wire = job.wire;
+  options.job_options.deterministic = true;
+  options.job_options.optimizer_place = job.place;
+  options.job_options.overlap = job.overlap;
+  options.job_options.fusion_bytes = job.fusion_bytes;
+  options.job_options.nan = job.nan;
+  if (job.sparsity > 0) {
+    options.job_options.sparsity = job.sparsity;
+    options.job_options.block_elements = 256;
+    options.job_options.dense_steps = 3;
+  }
+  return options;
+}
+
+class AllJobsTest : public NeedsGpu<testing::TestWithParam<JobCase>> {};
+
+// All values are whole numbers, so that sums are the same in any order.
+TEST_P(AllJobsTest, GpusComeToTheBitsOfCpus) {
+  const JobCase& job = GetParam();
+  constexpr int64_t kSteps = 10;
+  const bool by_layer = job.overlap == Overlap::kDecoupled &&
+                        job.place == OptimizerPlace::kServer;
+  std::vector<std::vector<std::vector<float>>> replicas;
+  {
+    LocalCluster cluster(Options(job));
+    std::vector<ToyWorker> workers;
+    for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
+    const auto results = cluster.RunWorkers(3, [&](int i) {
+      return by_layer ? workers[i].TrainLayerByLayer(cluster.client_options(),
+                                                     kSteps)
+                      : workers[i].Train(cluster.client_options(), kSteps);
+    });
+    for (const absl::Status& status : results) ASSERT_TRUE(status.ok());
+    replicas.push_back(workers[0].parameters());
+  }
+  GpuOptions gpu;
+  if (job.scarce) gpu.staging_bytes = int64_t{1} << 20;
+  LocalCluster cluster(Options(job));
+  std::vector<GpuToyWorker> workers(3);
+  const auto results = cluster.RunWorkers(3, [&](int i) {
+    return by_layer ? workers[i].TrainLayerByLayer(cluster.client_options(),
+                                                   kSteps, gpu)
+                    : workers[i].Train(cluster.client_options(), kSteps, gpu);
+  });
+  for (const absl::Status& status : results) ASSERT_TRUE(status.ok()) << status;
+  for (const GpuToyWorker& worker : workers) {
+    EXPECT_EQ(worker.parameters(), replicas[0]);
+  }
+  EXPECT_NE(replicas[0][0][0], 1.0f);  // Something was learnt.
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, AllJobsTest,
+    testing::Values(
+        JobCase{"Auto", std::nullopt}, JobCase{"Server", Scheme::kServer},
+        JobCase{"Factor", Scheme::kFactor},
+        JobCase{"FactorWorkersUpdate", Scheme::kFactor,
+                OptimizerPlace::kWorker},
+        JobCase{"Ring", Scheme::kRing},
+        JobCase{"WorkersUpdate", std::nullopt, OptimizerPlace::kWorker},
+        JobCase{"RingWorkersUpdate", Scheme::kRing, OptimizerPlace::kWorker},
+        JobCase{"Dear", std::nullopt, OptimizerPlace::kServer,
+                Overlap::kDecoupled},
+        JobCase{"DearWorkersUpdate", Scheme::kRing, OptimizerPlace::kWorker,
+                Overlap::kDecoupled},
+        JobCase{"Bfloat16", Scheme::kServer, OptimizerPlace::kServer,
+                Overlap::kWaitFree, WireType::kBfloat16},
+        JobCase{"Fused", std::nullopt, OptimizerPlace::kServer,
+                Overlap::kWaitFree, WireType::kFloat32, 1 << 20},
+        JobCase{"Scarce", std::nullopt, OptimizerPlace::kServer,
+                Overlap::kWaitFree, WireType::kFloat32, kNoFusion, true},
+        JobCase{"ScarceFused", std::nullopt, OptimizerPlace::kWorker,
+                Overlap::kWaitFree, WireType::kFloat32, 1 << 22, true},
+        JobCase{"ScarceFactors", Scheme::kFactor, OptimizerPlace::kWorker,
+                Overlap::kDecoupled, WireType::kFloat32, kNoFusion, true},
+        JobCase{"Sparse", Scheme::kServer, OptimizerPlace::kServer,
+                Overlap::kWaitFree, WireType::kFloat32, kNoFusion, false, 0.5},
+        JobCase{"Votes", std::nullopt, OptimizerPlace::kServer,
+                Overlap::kWaitFree, WireType::kFloat32, kNoFusion, false, 0.0,
+                NanPolicy::kSkip}),
+    [](const auto& kind) { return kind.param.name; });
+
+// Keeps a stream from going on until it is let go.
+class Gate {
+ public:
+  explicit Gate(cudaStream_t stream) {
+    NEREUS_CUDA(cudaLaunchHostFunc(
+        stream,
+        [](void* open) {
+          while (!*static_cast<std::atomic<bool>*>(open)) {
+            std::this_thread::yield();
+          }
+        },
+        &open_));
+  }
+  ~Gate() { Open(); }
+  void Open() { open_ = true; }
+
+ private:
+  std::atomic<bool> open_{false};
+};
+
+TEST_F(GpuClientTest, OneReplicaOnAGpuAndOneOnACpu) {
+  for (const OptimizerPlace place :
+       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+    ServerOptions options = Job(2, 1);
+    options.job_options.optimizer_place = place;
+    LocalCluster cluster(options);
+    GpuToyWorker gpu;
+    ToyWorker cpu(SmallModel());
+    const auto results = cluster.RunWorkers(2, [&](int i) {
+      return i == 0 ? gpu.Train(cluster.client_options(), 10)
+                    : cpu.Train(cluster.client_options(), 10);
+    });
+    for (const absl::Status& status : results) {
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    EXPECT_EQ(gpu.parameters(), cpu.parameters());
+  }
+}
+
+// Nobody waits for the GPU: not Push, and not the Wait of another layer.
+TEST_F(GpuClientTest, WhatIsNotMadeYetHoldsUpNothingElse) {
+  LocalCluster cluster(Job(1, 1));
+  GpuToyWorker worker;
+  ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
+  const auto begun = worker.client()->BeginStep(worker.stream());
+  ASSERT_TRUE(begun.ok()) << begun.status();
+  ASSERT_TRUE(worker.Push(2, *begun).ok());
+  Gate gate(worker.stream());
+  ASSERT_TRUE(worker.Push(1, *begun).ok());
+  ASSERT_TRUE(worker.Push(0, *begun).ok());
+  cudaStream_t other = nullptr;
+  NEREUS_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  const absl::Status waited = worker.client()->Wait(2, begun->step, other);
+  EXPECT_TRUE(waited.ok()) << waited;
+  NEREUS_CUDA(cudaStreamSynchronize(other));
+  NEREUS_CUDA(cudaStreamDestroy(other));
+  gate.Open();
+  EXPECT_TRUE(worker.client()->WaitAll(begun->step, worker.stream()).ok());
+}
+
+// It is given parameters and optimizer state that only the GPU has.
+TEST_F(GpuClientTest, AWorkerThatComesIsGivenWhatAGpuHas) {
+  ServerOptions options = Job(1, 1);
+  options.max_workers = 2;
+  options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  LocalCluster cluster(options);
+  GpuToyWorker first;
+  ASSERT_TRUE(first.Connect(cluster.client_options(), {}, true).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(first.NextStep().ok());
+  GpuToyWorker second;
+  std::atomic<bool> joined{false};
+  absl::Status connected;
+  std::thread joins([&] {
+    connected = second.Connect(cluster.client_options(), {}, true);
+    joined = true;
+    for (int i = 0; i < 5 && connected.ok(); ++i) {
+      connected = second.NextStep().status();
+    }
+  });
+  int64_t together = 0;
+  while (together < 5) {
+    const auto begun = first.NextStep();
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    if (begun->workers == 2) ++together;
+  }
+  joins.join();
+  ASSERT_TRUE(connected.ok()) << connected;
+  EXPECT_EQ(first.parameters(), second.parameters());
+  const auto results = cluster.RunWorkers(2, [&](int i) {
+    GpuToyWorker& worker = i == 0 ? first : second;
+    return worker.client()->Leave(worker.stream());
+  });
+  for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(GpuClientTest, AJobThatGoesBackTakesTheGpuAlong) {
+  for (const OptimizerPlace place :
+       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+    ServerOptions options = Job(1, 2);
+    options.job_options.optimizer_place = place;
+    options.job_options.checkpoint_every = 2;
+    options.checkpoint_dir = absl::StrCat(testing::TempDir(), "/gpu_goes_back");
+    std::filesystem::remove_all(options.checkpoint_dir);
+    LocalCluster cluster(options);
+    GpuToyWorker worker;
+    ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
+    std::vector<std::vector<std::vector<float>>> after;
+    for (int i = 0; i < 20; ++i) {
+      const auto begun = worker.NextStep();
+      ASSERT_TRUE(begun.ok()) << begun.status();
+      ASSERT_EQ(begun->step, i);
+      after.push_back(worker.parameters());
+    }
+    cluster.Replace(1);
+    absl::StatusOr<StepInfo> begun;
+    do {
+      begun = worker.NextStep();
+    } while (absl::IsOutOfRange(begun.status()));
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    ASSERT_LT(begun->step, 20);
+    EXPECT_GT(begun->step, 0);
+    EXPECT_EQ(worker.parameters(), after[begun->step]);
+    const absl::Status left = worker.client()->Leave(worker.stream());
+    EXPECT_TRUE(left.ok()) << left;
+  }
+}
+
+TEST_F(GpuClientTest, ANaNOnAGpuIsNamed) {
+  LocalCluster cluster(Job(1, 1));
+  GpuToyWorker worker;
+  ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
+  const auto begun = worker.client()->BeginStep(worker.stream());
+  ASSERT_TRUE(begun.ok()) << begun.status();
+  NEREUS_CUDA(cudaMemsetAsync(worker.gradient(0), 0xff, 300 * 700 * 4,
+                              worker.stream()));
+  ASSERT_TRUE(worker.client()
+                  ->Push(0, begun->step, worker.gradient(0), worker.stream())
+                  .ok());
+  const absl::Status waited =
+      worker.client()->Wait(0, begun->step, worker.stream());
+  EXPECT_THAT(std::string(waited.message()),
+              AllOf(HasSubstr("layer conv"), HasSubstr("nan")));
+}
+
+TEST_F(GpuClientTest, WrongMemoryIsNamed) {
+  LocalCluster cluster(Job(1, 1));
+  GpuToyWorker worker;
+  ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
+  GpuClient& client = *worker.client();
+  const auto begun = client.BeginStep(worker.stream());
+  ASSERT_TRUE(begun.ok()) << begun.status();
+  const auto push = [&](int layer, float* gradient) {
+    const absl::Status pushed =
+        client.Push(layer, begun->step, gradient, worker.stream());
+    EXPECT_EQ(pushed.code(), absl::StatusCode::kInvalidArgument) << pushed;
+    return std::string(pushed.message());
+  };
+  std::vector<float> host(10);
+  EXPECT_THAT(push(0, host.data()), AllOf(HasSubstr("layer conv, gradient"),
+                                          HasSubstr("not memory of a GPU")));
+  EXPECT_THAT(push(0, nullptr), HasSubstr("not memory of a GPU"));
+  EXPECT_THAT(push(0, reinterpret_cast<float*>(
+                          reinterpret_cast<char*>(worker.gradient(0)) + 2)),
+              HasSubstr("not aligned to 4 bytes"));
+  float* freed = nullptr;
+  NEREUS_CUDA(cudaMalloc(reinterpret_cast<void**>(&freed), 1 << 20));
+  NEREUS_CUDA(cudaFree(freed));
+  EXPECT_THAT(push(0, freed), HasSubstr("not memory of a GPU"));
+  EXPECT_THAT(push(3, worker.gradient(0)), HasSubstr("no layer 3"));
+  EXPECT_THAT(
+      std::string(client
+                      .PushFactors(0, begun->step, {host.data(), host.data()},
+                                   worker.gradient(0), worker.stream())
+                      .message()),
+      HasSubstr("has no factors"));
+  // What the client alone can tell comes with the Wait.
+  ASSERT_TRUE(client.Push(0, 7, worker.gradient(0), worker.stream()).ok());
+  EXPECT_THAT(std::string(client.Wait(0, 7, worker.stream()).message()),
+              AllOf(HasSubstr("conv"), HasSubstr("7")));
+}
+
+TEST_F(GpuClientTest, WrongOptionsAreNamed) {
+  LocalCluster cluster(Job(1, 1));
+  GpuToyWorker worker;
+  const auto connect = [&](const GpuOptions& gpu,
+                           std::vector<GpuLayerBinding> layers) {
+    return GpuClient::Connect(cluster.client_options(), gpu, std::move(layers),
+                              worker.stream())
+        .status();
+  };
+  GpuOptions gpu;
+  gpu.device = 99;
+  const absl::Status no_such = connect(gpu, worker.Bindings());
+  EXPECT_EQ(no_such.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(no_such.message()), HasSubstr("GPU 99"));
+  gpu = {};
+  gpu.device = -1;
+  EXPECT_THAT(std::string(connect(gpu, worker.Bindings()).message()),
+              HasSubstr("device is -1"));
+  gpu = {};
+  gpu.staging_bytes = 1000;
+  EXPECT_THAT(std::string(connect(gpu, worker.Bindings()).message()),
+              AllOf(HasSubstr("staging_bytes is 1000"), HasSubstr("needs")));
+  std::vector<float> host(300 * 700);
+  std::vector<GpuLayerBinding> layers = worker.Bindings();
+  layers[0].parameters = host.data();
+  EXPECT_THAT(std::string(connect({}, layers).message()),
+              AllOf(HasSubstr("layer conv, parameters"),
+                    HasSubstr("not memory of a GPU")));
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,188 @@
+#ifndef NEREUS_TESTS_GPU_GPU_TOY_WORKER_H_
+#define NEREUS_TESTS_GPU_GPU_TOY_WORKER_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/status_macros.h"
+#include "common/compute/update_rules_cuda.h"
+#include "tests/gpu/device_array.h"
+#include "tests/testing/toy_worker.h"
+#include "worker/public/gpu_client.h"
+
+namespace nereus {
+
+// A ToyWorker whose layers are in device memory, and whose gradients, the same,
+// are made on a stream. All memory of one step is used again in the next one,
+// as soon as the client's events allow it.
+class GpuToyWorker {
+ public:
+  explicit GpuToyWorker(std::vector<LayerSpec> layers = SmallModel())
+      : layers_(std::move(layers)) {
+    NEREUS_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    for (const LayerSpec& layer : layers_) {
+      const auto array = [&](int64_t count, float value) {
+        return std::make_unique<DeviceArray<float>>(
+            std::vector<float>(count, value));
+      };
+      memory_.push_back(
+          {array(layer.parameters, 1.0f), array(layer.parameters, 0.0f),
+           array(layer.parameters, 0.0f), array(layer.rows * layer.m, 0.0f),
+           array(layer.rows * layer.n, 0.0f)});
+    }
+  }
+  ~GpuToyWorker() {
+    NEREUS_CUDA(cudaStreamSynchronize(stream_));
+    client_.reset();
+    NEREUS_CUDA(cudaStreamDestroy(stream_));
+  }
+
+  GpuToyWorker(const GpuToyWorker&) = delete;
+  GpuToyWorker& operator=(const GpuToyWorker&) = delete;
+
+  std::vector<GpuLayerBinding> Bindings(bool with_state = false) const {
+    std::vector<GpuLayerBinding> bindings;
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      bindings.push_back({layers_[i], memory_[i].parameters->data()});
+      if (!with_state) continue;
+      bindings.back().state = memory_[i].velocity->data();
+      bindings.back().state_arrays = 1;
+    }
+    return bindings;
+  }
+
+  absl::Status Connect(const ClientOptions& options, const GpuOptions& gpu = {},
+                       bool with_state = false) {
+    NEREUS_ASSIGN_OR_RETURN(
+        client_,
+        GpuClient::Connect(options, gpu, Bindings(with_state), stream_));
+    momentum_ = with_state ? 0.5f : 0.0f;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<StepInfo> NextStep() {
+    NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, client_->BeginStep(stream_));
+    for (int i = static_cast<int>(layers_.size()) - 1; i >= 0; --i) {
+      NEREUS_RETURN_IF_ERROR(Push(i, begun));
+    }
+    NEREUS_RETURN_IF_ERROR(client_->WaitAll(begun.step, stream_));
+    const Client& client = client_->client();
+    if (!client.updates_parameters() || client.Skipped(begun.step)) {
+      return begun;
+    }
+    for (size_t i = 0; i < layers_.size(); ++i) Update(i);
+    return begun;
+  }
+
+  absl::Status Train(const ClientOptions& options, int64_t steps,
+                     const GpuOptions& gpu = {}) {
+    NEREUS_RETURN_IF_ERROR(Connect(options, gpu));
+    for (int64_t step = 0; step < steps; ++step) {
+      NEREUS_RETURN_IF_ERROR(NextStep().status());
+    }
+    return client_->Leave(stream_);
+  }
+
+  // ToyWorker's, and in the same order.
+  absl::Status TrainLayerByLayer(const ClientOptions& options, int64_t steps,
+                                 const GpuOptions& gpu = {}) {
+    NEREUS_RETURN_IF_ERROR(Connect(options, gpu));
+    const int layers = static_cast<int>(layers_.size());
+    for (int64_t step = 0; step < steps; ++step) {
+      NEREUS_ASSIGN_OR_RETURN(const StepInfo begun,
+                              client_->BeginStep(stream_));
+      for (int layer = 0; layer < layers; ++layer) {
+        NEREUS_RETURN_IF_ERROR(client_->WaitForward(layer, stream_));
+      }
+      for (int layer = layers - 1; layer >= 0; --layer) {
+        NEREUS_RETURN_IF_ERROR(Push(layer, begun));
+      }
+    }
+    return client_->Leave(stream_);
+  }
+
+  absl::Status Push(int layer, const StepInfo& begun) {
+    const LayerSpec& spec = layers_[layer];
+    const Memory& memory = memory_[layer];
+    if (spec.kind != LayerKind::kFullyConnected) {
+      Fill(*memory.gradient, spec.parameters, begun, 0, begun.loss_scale);
+      return client_->Push(layer, begun.step, memory.gradient->data(), stream_);
+    }
+    Fill(*memory.output_gradient, spec.rows * spec.m, begun, 1,
+         begun.loss_scale);
+    Fill(*memory.input, spec.rows * spec.n, begun, 2, 1.0f);
+    return client_->PushFactors(
+        layer, begun.step,
+        {memory.output_gradient->data(), memory.input->data()},
+        memory.gradient->data(), stream_);
+  }
+
+  // When all is done that is queued.
+  std::vector<std::vector<float>> parameters() const {
+    NEREUS_CUDA(cudaStreamSynchronize(stream_));
+    std::vector<std::vector<float>> parameters;
+    for (const Memory& memory : memory_) {
+      parameters.push_back(memory.parameters->Read());
+    }
+    return parameters;
+  }
+
+  GpuClient* client() { return client_.get(); }
+  cudaStream_t stream() const { return stream_; }
+  float* gradient(int layer) const { return memory_[layer].gradient->data(); }
+
+ private:
+  struct Memory {
+    std::unique_ptr<DeviceArray<float>> parameters;
+    std::unique_ptr<DeviceArray<float>> velocity;
+    std::unique_ptr<DeviceArray<float>> gradient;
+    std::unique_ptr<DeviceArray<float>> output_gradient;
+    std::unique_ptr<DeviceArray<float>> input;
+  };
+
+  // ToyWorker's values come to be there when the stream comes to it.
+  void Fill(const DeviceArray<float>& array, int64_t count,
+            const StepInfo& begun, int salt, float scale) {
+    const int rank = client_->client().rank();
+    auto* const values = new std::vector<float>(count);
+    for (int64_t i = 0; i < count; ++i) {
+      (*values)[i] =
+          static_cast<float>((i * 7 + rank * 3 + begun.step + salt) % 11) -
+          5.0f;
+      (*values)[i] *= scale;
+    }
+    NEREUS_CUDA(cudaMemcpyAsync(array.data(), values->data(), count * 4,
+                                cudaMemcpyHostToDevice, stream_));
+    NEREUS_CUDA(cudaLaunchHostFunc(
+        stream_,
+        [](void* done) { delete static_cast<std::vector<float>*>(done); },
+        values));
+  }
+
+  void Update(size_t layer) {
+    const Memory& memory = memory_[layer];
+    SgdStep sgd;
+    sgd.learning_rate = 0.01f;
+    sgd.momentum = momentum_;
+    NEREUS_CUDA(ApplySgdCuda(sgd, layers_[layer].parameters,
+                             memory.gradient->data(), memory.parameters->data(),
+                             memory.velocity->data(), memory.parameters->data(),
+                             stream_));
+  }
+
+  const std::vector<LayerSpec> layers_;
+  float momentum_ = 0.0f;
+  cudaStream_t stream_ = nullptr;
+  std::vector<Memory> memory_;
+  std::unique_ptr<GpuClient> client_;  // Last: it uses the memory above.
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_GPU_GPU_TOY_WORKER_H_

@@ -1,0 +1,509 @@
+#include "worker/public/gpu_client.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/base/clock.h"
+#include "common/base/logging.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
+#include "common/device/pinned_pool.h"
+#include "common/device/stager.h"
+#include "worker/device_factors.h"
+#include "worker/gpu_mirror.h"
+
+namespace nereus {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+// How often one who waits for pinned memory looks whether all is over.
+constexpr absl::Duration kLookInterval = absl::Milliseconds(1);
+
+int64_t BytesOf(const LayerSpec& spec) { return spec.parameters * kFloatBytes; }
+
+// What its gradient needs, or its factors and the mean of them.
+int64_t PinnedBytesOf(const LayerSpec& spec) {
+  int64_t bytes = PinnedPool::RoundedUp(BytesOf(spec));
+  if (spec.kind == LayerKind::kFullyConnected) {
+    bytes += PinnedPool::RoundedUp(spec.rows * spec.m * kFloatBytes) +
+             PinnedPool::RoundedUp(spec.rows * spec.n * kFloatBytes);
+  }
+  return bytes;
+}
+
+absl::Span<float> FloatsOf(const Buffer& values) {
+  return {values.floats(), static_cast<size_t>(values.float_count())};
+}
+
+// The client's side of what is pushed and not yet waited for.
+//
+//   Push --queue--> staging thread: pinned memory, copy, first piece
+//                      --PushArriving--> Client --done--> copy back --> Wait
+class GpuClientImpl final : public GpuClient {
+ public:
+  GpuClientImpl(ClientOptions options, const GpuOptions& gpu,
+                std::vector<GpuLayerBinding> layers)
+      : options_(std::move(options)),
+        gpu_(gpu),
+        layers_(std::move(layers)),
+        flights_(layers_.size()) {}
+  ~GpuClientImpl() override;
+
+  absl::Status Start(cudaStream_t stream);
+
+  absl::StatusOr<StepInfo> BeginStep(cudaStream_t stream) override;
+  absl::Status Push(int layer, int64_t step, float* gradient,
+                    cudaStream_t stream) override;
+  absl::Status PushFactors(int layer, int64_t step, const GpuFactors& factors,
+                           float* gradient, cudaStream_t stream) override;
+  absl::Status Wait(int layer, int64_t step, cudaStream_t stream) override;
+  absl::Status WaitForward(int layer, cudaStream_t stream) override;
+  absl::Status WaitAll(int64_t step, cudaStream_t stream) override;
+  absl::Status Leave(cudaStream_t stream) override;
+  const Client& client() const override { return *client_; }
+
+ private:
+  // What a caller has pushed of one layer.
+  struct Pushed {
+    int layer = 0;
+    int64_t step = 0;
+    float* gradient = nullptr;
+    GpuFactors factors;  // Null: the gradient.
+    Stager::Point made;  // When they are, on the caller's stream.
+  };
+  // Where the last of them is.
+  struct Flight {
+    int64_t step = -1;       // Below 0: none was pushed.
+    bool handed_on = false;  // To the client, or it has failed.
+    bool done = false;
+    absl::Status failure;
+    float* gradient = nullptr;
+    Buffer values;                // Pinned, where the mean will be.
+    std::vector<Buffer> factors;  // Pinned.
+    absl::StatusOr<Stager::Point> landed = Stager::Point();
+  };
+
+  std::string NameOf(int layer, absl::string_view what) const {
+    return absl::StrCat("layer ", layers_[layer].spec.name, ", ", what);
+  }
+  absl::Status CheckLayers() const;
+  absl::Status CheckLayer(int layer) const;
+  absl::Status CheckGradient(int layer, int64_t step,
+                             const float* gradient) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Queue(Pushed pushed, cudaStream_t stream)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // On the staging thread.
+  void StagePushes() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Stage(const Pushed& pushed) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status StageGradient(const Pushed& pushed) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status StageFactors(const Pushed& pushed) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<Buffer> TakePinned(const std::string& what, int64_t bytes)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Gets back what is no longer needed of it, and has the client finish the
+  // rest.
+  void ReleasePinned() ABSL_LOCKS_EXCLUDED(mu_);
+
+  void OnDone(int layer, int64_t step, bool fetched) ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits until it has been handed on.
+  absl::Status AwaitHandedOn(int layer, int64_t step) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const ClientOptions options_;
+  const GpuOptions gpu_;
+  const std::vector<GpuLayerBinding> layers_;
+  std::unique_ptr<Stager> stager_;
+  std::shared_ptr<PinnedPool> pool_;
+  std::unique_ptr<DeviceFactors> products_;
+  std::vector<std::shared_ptr<GpuMirror>> mirrors_;
+
+  mutable Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool staging_ ABSL_GUARDED_BY(mu_) = false;  // One that is off the queue.
+  std::deque<Pushed> queue_ ABSL_GUARDED_BY(mu_);
+  std::vector<Flight> flights_ ABSL_GUARDED_BY(mu_);
+
+  std::unique_ptr<Client> client_;
+  std::thread thread_;  // Stages.
+};
+
+GpuClientImpl::~GpuClientImpl() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+  client_.reset();
+}
+
+absl::Status GpuClientImpl::CheckLayers() const {
+  int64_t largest = 0;  // What one needs of the pool.
+  for (const GpuLayerBinding& layer : layers_) {
+    if (layer.spec.parameters < 0 || layer.state_arrays < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "layer ", layer.spec.name, " has ", layer.spec.parameters,
+          " parameters and ", layer.state_arrays, " arrays of state"));
+    }
+    largest = std::max(largest, PinnedBytesOf(layer.spec));
+  }
+  if (gpu_.staging_bytes > 0 && gpu_.staging_bytes < largest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("staging_bytes is ", gpu_.staging_bytes,
+                     ", the largest layer needs ", largest));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuClientImpl::Start(cudaStream_t stream) {
+  NEREUS_RETURN_IF_ERROR(CheckLayers());
+  NEREUS_ASSIGN_OR_RETURN(stager_, Stager::Create(gpu_.device));
+  NEREUS_ASSIGN_OR_RETURN(
+      products_, DeviceFactors::Create(gpu_.device, gpu_.factor_precision));
+  int64_t gradients = 0;
+  int64_t values = 0;
+  for (const GpuLayerBinding& layer : layers_) {
+    gradients += PinnedBytesOf(layer.spec);
+    values += PinnedPool::RoundedUp(BytesOf(layer.spec)) +
+              PinnedPool::RoundedUp(BytesOf(layer.spec) * layer.state_arrays);
+  }
+  pool_ = PinnedPool::Create(
+      gpu_.device, gpu_.staging_bytes > 0 ? gpu_.staging_bytes : gradients);
+  const auto own = PinnedPool::Create(gpu_.device, values);
+  std::vector<LayerBinding> bindings;
+  for (const GpuLayerBinding& layer : layers_) {
+    NEREUS_ASSIGN_OR_RETURN(
+        auto mirror, GpuMirror::Create(layer, stager_.get(), *own, stream));
+    bindings.push_back({layer.spec, FloatsOf(mirror->parameters()),
+                        FloatsOf(mirror->state()), mirror});
+    mirrors_.push_back(std::move(mirror));
+  }
+  ClientOptions options = options_;
+  options.means_in_place = true;
+  options.done = [this](int layer, int64_t step, bool fetched) {
+    OnDone(layer, step, fetched);
+    if (options_.done != nullptr) options_.done(layer, step, fetched);
+  };
+  NEREUS_ASSIGN_OR_RETURN(client_,
+                          Client::Connect(options, std::move(bindings)));
+  thread_ = std::thread([this] { StagePushes(); });
+  for (const auto& mirror : mirrors_) {
+    NEREUS_RETURN_IF_ERROR(mirror->Return(stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuClientImpl::CheckLayer(int layer) const {
+  if (layer >= 0 && layer < static_cast<int>(layers_.size())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no layer ", layer, ", the model has ",
+                   layers_.size(), ", from 0 on"));
+}
+
+absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream) {
+  {
+    MutexLock lock(&mu_);
+    mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return queue_.empty() && !staging_;
+    });
+  }
+  NEREUS_ASSIGN_OR_RETURN(const StepInfo info, client_->BeginStep());
+  if (info.went_back) {
+    MutexLock lock(&mu_);
+    for (Flight& flight : flights_) flight = Flight();
+  }
+  for (const auto& mirror : mirrors_) {
+    NEREUS_RETURN_IF_ERROR(mirror->Return(stream));
+  }
+  return info;
+}
+
+absl::Status GpuClientImpl::CheckGradient(int layer, int64_t step,
+                                          const float* gradient) const {
+  NEREUS_RETURN_IF_ERROR(
+      stager_->CheckPointer(NameOf(layer, "gradient"), gradient));
+  MutexLock lock(&mu_);
+  const Flight& before = flights_[layer];
+  if (before.handed_on || before.step < 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("layer ", layers_[layer].spec.name, ": step ", step,
+                   " is pushed before the Wait for step ", before.step));
+}
+
+absl::Status GpuClientImpl::Queue(Pushed pushed, cudaStream_t stream) {
+  const int layer = pushed.layer;
+  NEREUS_ASSIGN_OR_RETURN(pushed.made,
+                          stager_->Mark(NameOf(layer, "gradient"), stream));
+  // The caller has updated them, if that is its part.
+  if (client_->updates_parameters()) {
+    NEREUS_RETURN_IF_ERROR(mirrors_[layer]->Outdate(stream));
+  }
+  MutexLock lock(&mu_);
+  Flight& flight = flights_[layer];
+  flight = Flight();
+  flight.step = pushed.step;
+  flight.gradient = pushed.gradient;
+  queue_.push_back(std::move(pushed));
+  return absl::OkStatus();
+}
+
+absl::Status GpuClientImpl::Push(int layer, int64_t step, float* gradient,
+                                 cudaStream_t stream) {
+  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_RETURN_IF_ERROR(CheckGradient(layer, step, gradient));
+  if (client_->takes_factors(layer)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("layer ", layers_[layer].spec.name,
+                     " goes by factors: push them with PushFactors"));
+  }
+  return Queue({layer, step, gradient, {}, {}}, stream);
+}
+
+absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
+                                        const GpuFactors& factors,
+                                        float* gradient, cudaStream_t stream) {
+  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_RETURN_IF_ERROR(CheckGradient(layer, step, gradient));
+  const LayerSpec& spec = layers_[layer].spec;
+  if (spec.kind != LayerKind::kFullyConnected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer ", DescribeLayer(spec), " has no factors"));
+  }
+  NEREUS_RETURN_IF_ERROR(stager_->CheckPointer(NameOf(layer, "output gradient"),
+                                               factors.output_gradient));
+  NEREUS_RETURN_IF_ERROR(
+      stager_->CheckPointer(NameOf(layer, "input"), factors.input));
+  if (client_->takes_factors(layer)) {
+    return Queue({layer, step, gradient, factors, {}}, stream);
+  }
+  NEREUS_RETURN_IF_ERROR(products_->Multiply(spec, factors, gradient, stream));
+  return Queue({layer, step, gradient, {}, {}}, stream);
+}
+
+void GpuClientImpl::StagePushes() {
+  while (true) {
+    Pushed pushed;
+    {
+      MutexLock lock(&mu_);
+      staging_ = false;
+      mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return stopping_ || !queue_.empty();
+      });
+      if (stopping_) return;
+      pushed = std::move(queue_.front());
+      queue_.pop_front();
+      staging_ = true;
+    }
+    const absl::Status status = Stage(pushed);
+    MutexLock lock(&mu_);
+    Flight& flight = flights_[pushed.layer];
+    flight.failure = status;
+    flight.handed_on = true;
+  }
+}
+
+absl::Status GpuClientImpl::Stage(const Pushed& pushed) {
+  return pushed.factors.input == nullptr ? StageGradient(pushed)
+                                         : StageFactors(pushed);
+}
+
+absl::Status GpuClientImpl::StageGradient(const Pushed& pushed) {
+  const int layer = pushed.layer;
+  const std::string what = NameOf(layer, "gradient");
+  NEREUS_ASSIGN_OR_RETURN(const Buffer values,
+                          TakePinned(what, BytesOf(layers_[layer].spec)));
+  NEREUS_ASSIGN_OR_RETURN(
+      const auto outgoing,
+      stager_->CopyOut(what, pushed.gradient, values, pushed.made));
+  // Whoever drives would do nothing else meanwhile: what comes after it, comes
+  // at the pace of copies.
+  NEREUS_RETURN_IF_ERROR(
+      outgoing->Await(std::min(values.bytes(), Stager::kPieceBytes)));
+  {
+    MutexLock lock(&mu_);
+    flights_[layer].values = values;
+  }
+  return client_->PushArriving(layer, pushed.step, FloatsOf(values), outgoing);
+}
+
+absl::Status GpuClientImpl::StageFactors(const Pushed& pushed) {
+  const int layer = pushed.layer;
+  const LayerSpec& spec = layers_[layer].spec;
+  std::vector<std::shared_ptr<Stager::Outgoing>> copies;
+  const auto copy = [&](absl::string_view name, const float* source,
+                        int64_t count) -> absl::Status {
+    const std::string what = NameOf(layer, name);
+    NEREUS_ASSIGN_OR_RETURN(Buffer values,
+                            TakePinned(what, count * kFloatBytes));
+    NEREUS_ASSIGN_OR_RETURN(
+        copies.emplace_back(),
+        stager_->CopyOut(what, source, std::move(values), pushed.made));
+    return absl::OkStatus();
+  };
+  NEREUS_RETURN_IF_ERROR(copy("output gradient", pushed.factors.output_gradient,
+                              spec.rows * spec.m));
+  NEREUS_RETURN_IF_ERROR(
+      copy("input", pushed.factors.input, spec.rows * spec.n));
+  Buffer mean;
+  if (client_->updates_parameters()) {
+    NEREUS_ASSIGN_OR_RETURN(
+        mean, TakePinned(NameOf(layer, "gradient"), BytesOf(spec)));
+  }
+  std::vector<Buffer> factors;
+  for (const auto& outgoing : copies) {
+    NEREUS_RETURN_IF_ERROR(outgoing->Await(outgoing->values().bytes()));
+    factors.push_back(outgoing->values());
+  }
+  {
+    MutexLock lock(&mu_);
+    flights_[layer].values = mean;
+    flights_[layer].factors = factors;
+  }
+  return client_->PushFactors(layer, pushed.step,
+                              {FloatsOf(factors[0]), FloatsOf(factors[1])},
+                              FloatsOf(mean));
+}
+
+absl::StatusOr<Buffer> GpuClientImpl::TakePinned(const std::string& what,
+                                                 int64_t bytes) {
+  const absl::Time deadline = SteadyNow() + options_.round_timeout;
+  absl::Duration patience = absl::ZeroDuration();
+  while (true) {
+    absl::StatusOr<Buffer> values = pool_->Take(what, bytes, patience);
+    if (!absl::IsDeadlineExceeded(values.status())) return values;
+    {
+      MutexLock lock(&mu_);
+      if (stopping_) return absl::CancelledError("the client is closed");
+    }
+    if (SteadyNow() > deadline) return values.status();
+    ReleasePinned();
+    patience = kLookInterval;
+  }
+}
+
+void GpuClientImpl::ReleasePinned() {
+  for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
+    int64_t done = -1;
+    {
+      MutexLock lock(&mu_);
+      const Flight& flight = flights_[layer];
+      if (!flight.handed_on || !flight.failure.ok()) continue;
+      if (flight.done) done = flight.step;
+    }
+    if (done < 0) {
+      client_->Hurry(layer);
+      continue;
+    }
+    // Others may still be reading them, for a moment.
+    client_->Wait(layer, done).IgnoreError();
+    MutexLock lock(&mu_);
+    flights_[layer].factors.clear();
+  }
+}
+
+void GpuClientImpl::OnDone(int layer, int64_t step, bool fetched) {
+  if (fetched) return mirrors_[layer]->NoteFetched();
+  Buffer mean;
+  float* gradient = nullptr;
+  {
+    MutexLock lock(&mu_);
+    Flight& flight = flights_[layer];
+    if (flight.step != step) return;
+    mean = std::exchange(flight.values, Buffer());
+    gradient = flight.gradient;
+  }
+  auto landed =
+      client_->updates_parameters()
+          ? stager_->CopyIn(NameOf(layer, "mean gradient"), mean, gradient, {})
+          : mirrors_[layer]->Land();
+  MutexLock lock(&mu_);
+  flights_[layer].done = true;
+  flights_[layer].landed = std::move(landed);
+}
+
+absl::Status GpuClientImpl::AwaitHandedOn(int layer, int64_t step) {
+  MutexLock lock(&mu_);
+  const Flight& flight = flights_[layer];
+  if (flight.step != step) return absl::OkStatus();  // The client says why.
+  mu_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return flight.handed_on || stopping_;
+  });
+  return flight.failure;
+}
+
+absl::Status GpuClientImpl::Wait(int layer, int64_t step, cudaStream_t stream) {
+  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_RETURN_IF_ERROR(AwaitHandedOn(layer, step));
+  NEREUS_RETURN_IF_ERROR(client_->Wait(layer, step));
+  MutexLock lock(&mu_);
+  Flight& flight = flights_[layer];
+  if (flight.step != step) return absl::OkStatus();
+  flight.factors.clear();
+  NEREUS_RETURN_IF_ERROR(flight.landed.status());
+  return stager_->Follow(NameOf(layer, "outcome"), stream, *flight.landed);
+}
+
+absl::Status GpuClientImpl::WaitForward(int layer, cudaStream_t stream) {
+  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  int64_t step = 0;
+  {
+    MutexLock lock(&mu_);
+    step = flights_[layer].step;
+  }
+  return step < 0 ? client_->WaitForward(layer) : Wait(layer, step, stream);
+}
+
+absl::Status GpuClientImpl::WaitAll(int64_t step, cudaStream_t stream) {
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    NEREUS_RETURN_IF_ERROR(Wait(static_cast<int>(layer), step, stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuClientImpl::Leave(cudaStream_t stream) {
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    NEREUS_RETURN_IF_ERROR(WaitForward(static_cast<int>(layer), stream));
+    if (client_->updates_parameters()) {
+      NEREUS_RETURN_IF_ERROR(mirrors_[layer]->Outdate(stream));
+    }
+  }
+  return client_->Leave();
+}
+
+}  // namespace
+
+absl::Status GpuOptions::Validate() const {
+  if (device < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device is ", device, ", not a GPU's number"));
+  }
+  if (staging_bytes < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("staging_bytes is ", staging_bytes, ", below 0"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<GpuClient>> GpuClient::Connect(
+    const ClientOptions& options, const GpuOptions& gpu,
+    std::vector<GpuLayerBinding> layers, CUstream_st* stream) {
+  NEREUS_RETURN_IF_ERROR(options.Validate());
+  NEREUS_RETURN_IF_ERROR(gpu.Validate());
+  auto client =
+      std::make_unique<GpuClientImpl>(options, gpu, std::move(layers));
+  NEREUS_RETURN_IF_ERROR(client->Start(stream));
+  return client;
+}
+
+}  // namespace nereus

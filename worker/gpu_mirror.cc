@@ -1,0 +1,90 @@
+#include "worker/gpu_mirror.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+
+GpuMirror::GpuMirror(GpuLayerBinding layer, Stager* stager)
+    : layer_(std::move(layer)),
+      what_(absl::StrCat("layer ", layer_.spec.name, ", parameters")),
+      stager_(stager) {}
+
+absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
+    GpuLayerBinding layer, Stager* stager, PinnedPool& pool,
+    cudaStream_t stream) {
+  auto mirror =
+      std::shared_ptr<GpuMirror>(new GpuMirror(std::move(layer), stager));
+  const GpuLayerBinding& bound = mirror->layer_;
+  const int64_t bytes =
+      bound.spec.parameters * static_cast<int64_t>(sizeof(float));
+  NEREUS_ASSIGN_OR_RETURN(mirror->parameters_, pool.Take(mirror->what_, bytes,
+                                                         absl::ZeroDuration()));
+  NEREUS_ASSIGN_OR_RETURN(mirror->state_,
+                          pool.Take(mirror->what_, bytes * bound.state_arrays,
+                                    absl::ZeroDuration()));
+  NEREUS_RETURN_IF_ERROR(mirror->Outdate(stream));
+  NEREUS_RETURN_IF_ERROR(mirror->Await(bytes));
+  return mirror;
+}
+
+absl::Status GpuMirror::Outdate(cudaStream_t stream) {
+  NEREUS_ASSIGN_OR_RETURN(Stager::Point updated, stager_->Mark(what_, stream));
+  MutexLock lock(&mu_);
+  updated_ = std::move(updated);
+  outdated_ = true;
+  return absl::OkStatus();
+}
+
+bool GpuMirror::IsThere(int64_t) {
+  MutexLock lock(&mu_);
+  return !outdated_;
+}
+
+absl::Status GpuMirror::Await(int64_t) {
+  MutexLock lock(&mu_);
+  if (!outdated_) return absl::OkStatus();
+  NEREUS_ASSIGN_OR_RETURN(
+      const auto parameters,
+      stager_->CopyOut(what_, layer_.parameters, parameters_, updated_));
+  NEREUS_ASSIGN_OR_RETURN(
+      const auto state,
+      stager_->CopyOut(what_, layer_.state, state_, updated_));
+  NEREUS_RETURN_IF_ERROR(parameters->Await(parameters_.bytes()));
+  NEREUS_RETURN_IF_ERROR(state->Await(state_.bytes()));
+  outdated_ = false;
+  return absl::OkStatus();
+}
+
+void GpuMirror::NoteFetched() {
+  MutexLock lock(&mu_);
+  fetched_ = true;
+  outdated_ = false;
+}
+
+absl::Status GpuMirror::Return(cudaStream_t stream) {
+  {
+    MutexLock lock(&mu_);
+    if (!std::exchange(fetched_, false)) return absl::OkStatus();
+  }
+  // What is queued there may still use what the device has.
+  NEREUS_ASSIGN_OR_RETURN(const Stager::Point now,
+                          stager_->Mark(what_, stream));
+  NEREUS_ASSIGN_OR_RETURN(
+      const Stager::Point parameters,
+      stager_->CopyIn(what_, parameters_, layer_.parameters, now));
+  NEREUS_ASSIGN_OR_RETURN(const Stager::Point state,
+                          stager_->CopyIn(what_, state_, layer_.state, now));
+  NEREUS_RETURN_IF_ERROR(stager_->Follow(what_, stream, parameters));
+  return stager_->Follow(what_, stream, state);
+}
+
+absl::StatusOr<Stager::Point> GpuMirror::Land() const {
+  // Whoever has pushed is done with what the device has.
+  return stager_->CopyIn(what_, parameters_, layer_.parameters, {});
+}
+
+}  // namespace nereus

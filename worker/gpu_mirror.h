@@ -1,0 +1,66 @@
+#ifndef NEREUS_WORKER_GPU_MIRROR_H_
+#define NEREUS_WORKER_GPU_MIRROR_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/device/pinned_pool.h"
+#include "common/device/stager.h"
+#include "common/tensor/arrival.h"
+#include "common/tensor/buffer.h"
+#include "worker/public/gpu_client.h"
+
+namespace nereus {
+
+// One layer's parameters and state in pinned memory, for the client to read and
+// write. Where the caller's optimizer updates them on the GPU, they are fetched
+// from there when the client comes to read them, which is seldom. Thread-safe.
+class GpuMirror final : public Arrival {
+ public:
+  // Fetches what the layer has when `stream` has come to this point. `stager`
+  // must outlive it. Errors: of CheckPointer and CopyOut; of `pool`.
+  static absl::StatusOr<std::shared_ptr<GpuMirror>> Create(
+      GpuLayerBinding layer, Stager* stager, PinnedPool& pool,
+      cudaStream_t stream);
+
+  const Buffer& parameters() const { return parameters_; }
+  const Buffer& state() const { return state_; }
+
+  // The GPU has others once it comes to this point of `stream`.
+  absl::Status Outdate(cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The client has written others, which are to go to the GPU.
+  void NoteFetched() ABSL_LOCKS_EXCLUDED(mu_);
+  // What is queued on `stream` from now on finds them there, if there are any.
+  absl::Status Return(cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Copies parameters to the GPU, now; returns when they are there.
+  absl::StatusOr<Stager::Point> Land() const;
+
+  // Of all of them, whatever is asked for.
+  bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Await(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  GpuMirror(GpuLayerBinding layer, Stager* stager);
+
+  const GpuLayerBinding layer_;
+  const std::string what_;
+  Stager* const stager_;
+  Buffer parameters_;
+  Buffer state_;
+
+  Mutex mu_;
+  bool fetched_ ABSL_GUARDED_BY(mu_) = false;
+  bool outdated_ ABSL_GUARDED_BY(mu_) = false;
+  Stager::Point updated_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_WORKER_GPU_MIRROR_H_

@@ -1,0 +1,118 @@
+#ifndef NEREUS_WORKER_PUBLIC_GPU_CLIENT_H_
+#define NEREUS_WORKER_PUBLIC_GPU_CLIENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/compute/factor_precision.h"
+#include "common/plan/layer_spec.h"
+#include "worker/public/client.h"
+#include "worker/public/client_options.h"
+
+struct CUstream_st;  // A cudaStream_t points to one.
+
+namespace nereus {
+
+struct GpuOptions {
+  // As cudaSetDevice numbers them. Workers may share one.
+  int device = 0;
+
+  // How much pinned host memory gradients may pass through; 0: as much as those
+  // of one step need. With less, a gradient waits on the device until others
+  // are done: then all workers must push the layers in the same order.
+  // Parameters have pinned memory of their own, once the model.
+  int64_t staging_bytes = 0;
+
+  // How the client multiplies factors on the GPU: where a layer that is pushed
+  // by its factors goes through the servers after all.
+  FactorPrecision factor_precision = FactorPrecision::kFloat32;
+
+  // OK, or kInvalidArgument that names the field and its value.
+  absl::Status Validate() const;
+};
+
+// LayerBinding for device memory, which must outlive the client, too.
+struct GpuLayerBinding {
+  LayerSpec spec;
+
+  // float32, {spec.parameters}. The client writes it between a Push of the
+  // layer and the point at which the stream given to Wait may read it, and in
+  // Connect and BeginStep.
+  float* parameters = nullptr;
+
+  // With `optimizer=worker`: state_arrays arrays of {spec.parameters}, one
+  // after the other, as LayerBinding::state. May be null.
+  float* state = nullptr;
+  int state_arrays = 0;
+};
+
+// Factors, in device memory.
+struct GpuFactors {
+  const float* output_gradient = nullptr;  // K x M
+  const float* input = nullptr;            // K x N
+};
+
+// A Client for layers that live on a GPU. What is said of Client holds here;
+// what differs is when memory may be used. A stream is given to every call that
+// takes or returns values:
+//
+//   Push(layer, step, gradient, stream)  takes the gradient when all is done
+//                                        that is queued on `stream` by now
+//   Wait(layer, step, stream)            what is queued on `stream` from now on
+//                                        sees the outcome
+//
+// So a program queues its backward pass, pushes, waits and queues its next
+// forward pass, and never waits for the GPU; nor does the client, but for
+// events, on threads of its own. Copies go beside the program's work on streams
+// of their own, and leave for the network piece by piece.
+//
+// Thread-safe. Errors of the GPU name the layer, the call and the bytes. One of
+// a gradient that was pushed comes from the Wait for it.
+class GpuClient {
+ public:
+  // Errors: those of Client::Connect; kUnavailable, no driver, or no such GPU;
+  // kInvalidArgument, memory that is not that GPU's, or not aligned to 4 bytes;
+  // kResourceExhausted, out of device or pinned memory.
+  static absl::StatusOr<std::unique_ptr<GpuClient>> Connect(
+      const ClientOptions& options, const GpuOptions& gpu,
+      std::vector<GpuLayerBinding> layers, CUstream_st* stream);
+
+  // Leaves the job as if this process had died, unless Leave was called.
+  virtual ~GpuClient() = default;
+
+  // What is queued on `stream` from now on finds the job's parameters, if the
+  // job went back. Waits until the GPU has made the first values of all
+  // gradients that are pushed.
+  virtual absl::StatusOr<StepInfo> BeginStep(CUstream_st* stream) = 0;
+
+  // `gradient`: float32, {spec.parameters}, device memory; the client's until
+  // the stream given to Wait has gone on. Returns at once.
+  virtual absl::Status Push(int layer, int64_t step, float* gradient,
+                            CUstream_st* stream) = 0;
+
+  // The same by factors; they and `gradient` are the client's until then. Where
+  // the plan does not take the layer's factors, the client multiplies them on
+  // `stream`.
+  virtual absl::Status PushFactors(int layer, int64_t step,
+                                   const GpuFactors& factors, float* gradient,
+                                   CUstream_st* stream) = 0;
+
+  // Waits until the round is done, but not for the GPU: `stream` does.
+  virtual absl::Status Wait(int layer, int64_t step, CUstream_st* stream) = 0;
+  virtual absl::Status WaitForward(int layer, CUstream_st* stream) = 0;
+  virtual absl::Status WaitAll(int64_t step, CUstream_st* stream) = 0;
+
+  // With `optimizer=worker`, the last update of parameters and state is queued
+  // on `stream`.
+  virtual absl::Status Leave(CUstream_st* stream) = 0;
+
+  // For everything else: what the plan takes, who takes part, what it costs.
+  virtual const Client& client() const = 0;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_WORKER_PUBLIC_GPU_CLIENT_H_
