@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "common/compute/gemm.h"
+#include "tests/worker/host_training.h"
 #include "worker/trainer/idx_file.h"
 #include "worker/trainer/network.h"
 #include "worker/trainer/standalone_client.h"

@@ -12,6 +12,7 @@
 #include "common/base/crc32c.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/gemm.h"
+#include "tests/worker/host_training.h"
 #include "worker/trainer/batches.h"
 #include "worker/trainer/fully_connected.h"
 #include "worker/trainer/loss.h"

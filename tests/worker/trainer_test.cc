@@ -14,6 +14,7 @@
 
 #include "common/compute/factor_gradient.h"
 #include "common/compute/gemm.h"
+#include "tests/worker/host_training.h"
 #include "worker/trainer/standalone_client.h"
 #include "worker/trainer/synthetic.h"
 

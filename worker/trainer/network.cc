@@ -1,6 +1,5 @@
 #include "worker/trainer/network.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -8,11 +7,7 @@
 #include "common/base/logging.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
-#include "worker/trainer/activation.h"
 #include "worker/trainer/convolution.h"
-#include "worker/trainer/fully_connected.h"
-#include "worker/trainer/loss.h"
-#include "worker/trainer/pooling.h"
 
 namespace nereus {
 namespace {
@@ -56,61 +51,73 @@ absl::Status AwaitNothing(int) { return absl::OkStatus(); }
 
 absl::StatusOr<std::unique_ptr<Network>> Network::Create(
     absl::string_view model, const ImageShape& image, int64_t classes,
-    int64_t batch) {
+    int64_t batch, std::shared_ptr<Device> device) {
   if (model != "mlp" && model != "cnn") {
     return absl::InvalidArgumentError(
         absl::StrCat("unknown model \"", model, "\", must be mlp or cnn"));
   }
   absl::Status status = CheckSizes(model, image, classes, batch);
   if (!status.ok()) return status;
-  std::unique_ptr<Network> network(new Network(image, classes, batch));
-  network->images_.resize(batch * image.length());
-  if (model == "mlp") {
-    network->AddMlp();
-  } else {
-    network->AddCnn();
-  }
+  std::unique_ptr<Network> network(
+      new Network(image, classes, batch, std::move(device)));
+  NEREUS_ASSIGN_OR_RETURN(network->images_,
+                          network->device_->Allocate(batch * image.length()));
+  NEREUS_RETURN_IF_ERROR(model == "mlp" ? network->AddMlp()
+                                        : network->AddCnn());
   return network;
 }
 
-void Network::AddMlp() {
+absl::Status Network::AddMlp() {
   const ImageShape hidden1 = {1, 1, 256};
   const ImageShape hidden2 = {1, 1, 128};
-  Add("fc1", std::make_unique<FullyConnected>(image_, hidden1.channels), true);
-  Add("fc2", std::make_unique<FullyConnected>(hidden1, hidden2.channels), true);
-  Add("fc3", std::make_unique<FullyConnected>(hidden2, classes_), false);
+  NEREUS_RETURN_IF_ERROR(
+      Add("fc1", device_->MakeFullyConnected(image_, hidden1.channels), true));
+  NEREUS_RETURN_IF_ERROR(
+      Add("fc2", device_->MakeFullyConnected(hidden1, hidden2.channels), true));
+  return Add("fc3", device_->MakeFullyConnected(hidden2, classes_), false);
 }
 
-void Network::AddCnn() {
+absl::Status Network::AddCnn() {
   const auto add_convolution = [&](const std::string& name,
-                                   const ImageShape& input, int64_t outputs) {
+                                   const ImageShape& input,
+                                   int64_t outputs) -> absl::Status {
     ConvolutionShape shape;
     shape.input = input;
     shape.output_channels = outputs;
     shape.kernel = kCnnKernel;
-    Add(name, std::make_unique<Convolution>(shape, batch_), false);
+    NEREUS_ASSIGN_OR_RETURN(auto convolution,
+                            device_->MakeConvolution(shape, batch_));
+    NEREUS_RETURN_IF_ERROR(Add(name, std::move(convolution), false));
     // The same as a relu before the pool, on a quarter of the elements.
-    Add("", std::make_unique<MaxPooling>(shape.output()), true);
+    return Add("", device_->MakeMaxPooling(shape.output()), true);
   };
-  add_convolution("conv1", image_, 20);
-  add_convolution("conv2", stages_.back().layer->output(), 50);
+  NEREUS_RETURN_IF_ERROR(add_convolution("conv1", image_, 20));
+  NEREUS_RETURN_IF_ERROR(
+      add_convolution("conv2", stages_.back().layer->output(), 50));
   const ImageShape hidden = {1, 1, 500};
-  Add("fc1",
-      std::make_unique<FullyConnected>(stages_.back().layer->output(),
-                                       hidden.channels),
-      true);
-  Add("fc2", std::make_unique<FullyConnected>(hidden, classes_), false);
+  NEREUS_RETURN_IF_ERROR(
+      Add("fc1",
+          device_->MakeFullyConnected(stages_.back().layer->output(),
+                                      hidden.channels),
+          true));
+  return Add("fc2", device_->MakeFullyConnected(hidden, classes_), false);
 }
 
-void Network::Add(const std::string& name, std::unique_ptr<Layer> layer,
-                  bool relu) {
+absl::Status Network::Add(const std::string& name, std::unique_ptr<Layer> layer,
+                          bool relu) {
+  const auto allocate = [this](int64_t count, FloatArray& array) {
+    auto allocated = device_->Allocate(count);
+    if (allocated.ok()) array = *std::move(allocated);
+    return allocated.status();
+  };
   Stage stage;
-  stage.output.resize(batch_ * layer->output().length());
-  stage.output_gradient.resize(stage.output.size());
+  const int64_t outputs = batch_ * layer->output().length();
+  NEREUS_RETURN_IF_ERROR(allocate(outputs, stage.output));
+  NEREUS_RETURN_IF_ERROR(allocate(outputs, stage.output_gradient));
   LayerSpec spec = layer->Spec(batch_);
   if (spec.parameters > 0) {
-    stage.parameters.resize(spec.parameters);
-    stage.gradient.resize(spec.parameters);
+    NEREUS_RETURN_IF_ERROR(allocate(spec.parameters, stage.parameters));
+    NEREUS_RETURN_IF_ERROR(allocate(spec.parameters, stage.gradient));
     stage.index = static_cast<int>(specs_.size());
     stage_of_layer_.push_back(static_cast<int>(stages_.size()));
     spec.name = name;
@@ -119,18 +126,25 @@ void Network::Add(const std::string& name, std::unique_ptr<Layer> layer,
   stage.layer = std::move(layer);
   stage.relu = relu;
   stages_.push_back(std::move(stage));
+  return absl::OkStatus();
 }
 
 absl::Span<float> Network::parameters(int layer) {
-  return absl::MakeSpan(stage(layer).parameters);
+  return stage(layer).parameters.span();
 }
 
 absl::Span<const float> Network::parameters(int layer) const {
-  return stage(layer).parameters;
+  return stage(layer).parameters.span();
+}
+
+std::vector<float> Network::ReadParameters(int layer) const {
+  std::vector<float> values(specs_[layer].parameters);
+  device_->Read(stage(layer).parameters.data(), absl::MakeSpan(values));
+  return values;
 }
 
 absl::Span<float> Network::gradient(int layer) {
-  return absl::MakeSpan(stage(layer).gradient);
+  return stage(layer).gradient.span();
 }
 
 bool Network::has_factors(int layer) const {
@@ -140,23 +154,22 @@ bool Network::has_factors(int layer) const {
 Factors Network::factors(int layer) const {
   NEREUS_CHECK(has_factors(layer)) << specs_[layer].name << " has no factors";
   const int index = stage_of_layer_[layer];
-  const std::vector<float>& input =
-      index == 0 ? images_ : stages_[index - 1].output;
-  return {stages_[index].output_gradient, input};
+  const FloatArray& input = index == 0 ? images_ : stages_[index - 1].output;
+  return {stages_[index].output_gradient.span(), input.span()};
 }
 
 void Network::Initialize(uint64_t seed) {
   Random random(seed);
   for (size_t i = 0; i < specs_.size(); ++i) {
     const LayerSpec& spec = specs_[i];
-    std::vector<float>& parameters = stage(static_cast<int>(i)).parameters;
+    std::vector<float> parameters(spec.parameters);
     // Uniform in [-b, b) has variance b * b / 3.
     const double bound = std::sqrt(3.0 / static_cast<double>(spec.n));
-    std::fill(parameters.begin(), parameters.end(), 0.0f);
     for (int64_t j = 0; j < spec.m * spec.n; ++j) {
       parameters[j] =
           static_cast<float>(bound * (2.0 * random.Uniform() - 1.0));
     }
+    device_->Write(parameters, stage(static_cast<int>(i)).parameters.data());
   }
 }
 
@@ -165,16 +178,18 @@ absl::Status Network::Run(int64_t images, absl::Span<const float> input,
   NEREUS_CHECK(static_cast<int64_t>(input.size()) == images * image_.length())
       << input.size() << " floats for " << images << " images of "
       << image_.length();
-  std::copy(input.begin(), input.end(), images_.begin());
+  device_->Write(input, images_.data());
   const float* in = images_.data();
   for (Stage& stage : stages_) {
     if (stage.index >= 0) NEREUS_RETURN_IF_ERROR(await(stage.index));
     float* out = stage.output.data();
     stage.layer->Forward(images, in, stage.parameters.data(), out);
-    if (stage.relu) ReluForward(images * stage.layer->output().length(), out);
+    if (stage.relu) {
+      device_->ReluForward(images * stage.layer->output().length(), out);
+    }
     in = out;
   }
-  return absl::OkStatus();
+  return device_->status();
 }
 
 float Network::Forward(absl::Span<const float> images,
@@ -193,21 +208,25 @@ absl::StatusOr<float> Network::Forward(
   }
   NEREUS_RETURN_IF_ERROR(Run(batch_, images, await));
   Stage& last = stages_.back();
-  return SoftmaxCrossEntropy(batch_, classes_, last.output.data(),
-                             labels.data(), last.output_gradient.data());
+  const float loss =
+      device_->SoftmaxCrossEntropy(batch_, classes_, last.output.data(),
+                                   labels.data(), last.output_gradient.data());
+  NEREUS_RETURN_IF_ERROR(device_->status());
+  return loss;
 }
 
 absl::Status Network::Backward(absl::FunctionRef<absl::Status(int layer)> ready,
                                float loss_scale) {
   if (loss_scale != 1.0f) {
-    for (float& value : stages_.back().output_gradient) value *= loss_scale;
+    const FloatArray& gradient = stages_.back().output_gradient;
+    device_->Scale(gradient.count, loss_scale, gradient.data());
   }
   for (int i = static_cast<int>(stages_.size()) - 1; i >= 0; --i) {
     Stage& stage = stages_[i];
     float* output_gradient = stage.output_gradient.data();
     if (stage.relu) {
-      ReluBackward(static_cast<int64_t>(stage.output.size()),
-                   stage.output.data(), output_gradient);
+      device_->ReluBackward(stage.output.count, stage.output.data(),
+                            output_gradient);
     }
     // Nobody asks for the gradient by the images.
     const bool first = i == 0;
@@ -216,10 +235,9 @@ absl::Status Network::Backward(absl::FunctionRef<absl::Status(int layer)> ready,
         stage.parameters.data(), output_gradient, stage.gradient.data(),
         first ? nullptr : stages_[i - 1].output_gradient.data());
     if (stage.index < 0) continue;
-    absl::Status status = ready(stage.index);
-    if (!status.ok()) return status;
+    NEREUS_RETURN_IF_ERROR(ready(stage.index));
   }
-  return absl::OkStatus();
+  return device_->status();
 }
 
 void Network::Predict(absl::Span<const float> images,
@@ -228,12 +246,7 @@ void Network::Predict(absl::Span<const float> images,
   NEREUS_CHECK(count <= batch_)
       << "predicting " << count << " images with a batch of " << batch_;
   Run(count, images, AwaitNothing).IgnoreError();
-  const float* logits = stages_.back().output.data();
-  for (int64_t i = 0; i < count; ++i) {
-    const float* row = logits + i * classes_;
-    classes[i] =
-        static_cast<int32_t>(std::max_element(row, row + classes_) - row);
-  }
+  device_->PickLargest(classes_, stages_.back().output.data(), classes);
 }
 
 }  // namespace nereus

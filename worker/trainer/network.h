@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -13,12 +14,13 @@
 #include "absl/types/span.h"
 #include "common/plan/layer_spec.h"
 #include "worker/public/client.h"
+#include "worker/trainer/device.h"
 #include "worker/trainer/layer.h"
 
 namespace nereus {
 
-// A classifier of images: its layers, its parameters and their gradients. All
-// buffers are made once; a step allocates none of its own.
+// A classifier of images: its layers, its parameters and their gradients, on
+// one device. All buffers are made once; a step allocates none of its own.
 //
 //   mlp   fc1 256, relu, fc2 128, relu, fc3 classes
 //   cnn   conv1 20 of 5x5, 2x2 pool, relu, conv2 50 of 5x5, 2x2 pool, relu,
@@ -34,20 +36,25 @@ class Network {
   // Predict. Parameters start as zeros.
   //
   // Errors: kInvalidArgument, with the value: unknown model; images, batch or
-  // classes out of the range below; images too small for the model.
+  // classes out of the range below; images too small for the model. Those of
+  // the device's memory.
   static absl::StatusOr<std::unique_ptr<Network>> Create(
       absl::string_view model, const ImageShape& image, int64_t classes,
-      int64_t batch);
+      int64_t batch, std::shared_ptr<Device> device = MakeCpuDevice());
 
   const ImageShape& image() const { return image_; }
   int64_t classes() const { return classes_; }
   int64_t batch() const { return batch_; }
   const std::vector<LayerSpec>& specs() const { return specs_; }
 
-  // float32, shape {specs()[layer].parameters}: at the same place as long as
-  // the network lives.
+  Device& device() const { return *device_; }
+
+  // float32, shape {specs()[layer].parameters}, the device's memory: at the
+  // same place as long as the network lives.
   absl::Span<float> parameters(int layer);
   absl::Span<const float> parameters(int layer) const;
+  // A copy in the host's.
+  std::vector<float> ReadParameters(int layer) const;
 
   // The same shape. Written by Backward for a layer without factors; for one
   // with them, nothing but the caller writes it.
@@ -56,8 +63,8 @@ class Network {
   // True for a fully connected layer.
   bool has_factors(int layer) const;
 
-  // The factors of such a layer, from Backward's call for it to the next
-  // Forward or Predict.
+  // The factors of such a layer, the device's memory, from Backward's call for
+  // it to the next Forward or Predict.
   Factors factors(int layer) const;
 
   // Weights uniform with variance 1 / N, biases 0, as Caffe's LeNet has them.
@@ -73,17 +80,18 @@ class Network {
                 absl::Span<const int32_t> labels);
 
   // The same; calls `await` for each layer with parameters before it reads
-  // them. Returns the first error of `await`, and then computes no further.
+  // them. Returns the first error of `await`, and then computes no further; or
+  // the device's.
   absl::StatusOr<float> Forward(
       absl::Span<const float> images, absl::Span<const int32_t> labels,
       absl::FunctionRef<absl::Status(int layer)> await);
 
   // Computes the gradients of the last Forward's loss, times `loss_scale`, last
-  // layer first, and calls
-  // `ready` for each layer with parameters the moment its gradient (or its
-  // factors) exists and nothing of this step reads its parameters any more:
-  // they may be overwritten from then on. Returns the first error of `ready`,
-  // and then computes no further.
+  // layer first, and calls `ready` for each layer with parameters the moment
+  // its gradient (or its factors) exists and nothing of this step reads its
+  // parameters any more: they may be overwritten from then on. On a GPU, that
+  // is when all is done that is queued by then. Returns the first error of
+  // `ready`, and then computes no further; or the device's.
   absl::Status Backward(absl::FunctionRef<absl::Status(int layer)> ready,
                         float loss_scale = 1.0f);
 
@@ -96,19 +104,24 @@ class Network {
     std::unique_ptr<Layer> layer;
     bool relu = false;  // Follows the layer, in place.
     int index = -1;     // In specs_, or -1 without parameters.
-    std::vector<float> output;
-    std::vector<float> output_gradient;
-    std::vector<float> parameters;
-    std::vector<float> gradient;
+    FloatArray output;
+    FloatArray output_gradient;
+    FloatArray parameters;
+    FloatArray gradient;
   };
 
-  Network(const ImageShape& image, int64_t classes, int64_t batch)
-      : image_(image), classes_(classes), batch_(batch) {}
+  Network(const ImageShape& image, int64_t classes, int64_t batch,
+          std::shared_ptr<Device> device)
+      : image_(image),
+        classes_(classes),
+        batch_(batch),
+        device_(std::move(device)) {}
 
   // Appends `layer`; `name` is empty for one without parameters.
-  void Add(const std::string& name, std::unique_ptr<Layer> layer, bool relu);
-  void AddMlp();
-  void AddCnn();
+  absl::Status Add(const std::string& name, std::unique_ptr<Layer> layer,
+                   bool relu);
+  absl::Status AddMlp();
+  absl::Status AddCnn();
   absl::Status Run(int64_t images, absl::Span<const float> input,
                    absl::FunctionRef<absl::Status(int layer)> await);
 
@@ -120,10 +133,11 @@ class Network {
   const ImageShape image_;
   const int64_t classes_;
   const int64_t batch_;
+  const std::shared_ptr<Device> device_;
   std::vector<Stage> stages_;
   std::vector<int> stage_of_layer_;
   std::vector<LayerSpec> specs_;
-  std::vector<float> images_;  // Of the last Forward.
+  FloatArray images_;  // Of the last Forward.
 };
 
 // The largest image, channels counted, and the largest batch, in elements of

@@ -41,19 +41,18 @@ absl::Status CheckData(const DataSplit& data, const Network& network) {
 class Run {
  public:
   Run(const TrainerOptions& options, const DataSplit& data, Batches batches,
-      Network* network, OptimizerState* state, Client* client);
+      Replica* replica);
 
   absl::StatusOr<TrainResult> Finish();
 
  private:
   absl::Status Step(const StepInfo& step);
-  absl::Status Push(int64_t step, int layer);
   // Waits until a layer's parameters are those after the step that was pushed,
   // if one is pending.
   absl::Status Await(int layer);
   // The same for all layers, from `begin` on; when it was over.
   absl::StatusOr<absl::Duration> AwaitAll(absl::Duration begin);
-  void UpdateParameters(int layer);
+  absl::Status Update(int layer);
   void CountLoss(int64_t pass, float loss);
   void ReportProgress(absl::Duration now);
   // The pass that a step's first example is of, from 0.
@@ -62,9 +61,9 @@ class Run {
   const TrainerOptions& options_;
   const DataSplit& data_;
   Batches batches_;
-  Network* const network_;
-  OptimizerState* const state_;
-  Client* const client_;
+  Replica* const replica_;
+  Network* const network_;       // The replica's,
+  const Client* const client_;   // and so is it.
   const int64_t images_wanted_;  // Of all workers.
 
   StepInfo step_;  // The last that was begun.
@@ -87,22 +86,22 @@ class Run {
 };
 
 Run::Run(const TrainerOptions& options, const DataSplit& data, Batches batches,
-         Network* network, OptimizerState* state, Client* client)
+         Replica* replica)
     : options_(options),
       data_(data),
       batches_(std::move(batches)),
-      network_(network),
-      state_(state),
-      client_(client),
+      replica_(replica),
+      network_(&replica->network()),
+      client_(&replica->client()),
       images_wanted_(options.epochs * data.train.count()),
-      images_(network->batch() * network->image().length()),
-      labels_(network->batch()) {}
+      images_(network_->batch() * network_->image().length()),
+      labels_(network_->batch()) {}
 
 absl::StatusOr<TrainResult> Run::Finish() {
   const absl::Duration begin = options_.now();
   progress_at_ = begin;
   for (bool ends = false; !ends;) {
-    NEREUS_ASSIGN_OR_RETURN(step_, client_->BeginStep());
+    NEREUS_ASSIGN_OR_RETURN(step_, replica_->BeginStep());
     if (step_.went_back) pending_.reset();
     // One that joins may come too late.
     const bool late =
@@ -156,7 +155,8 @@ absl::Status Run::Step(const StepInfo& step) {
   pending_ = step.step;
   awaited_ = 0;
   NEREUS_RETURN_IF_ERROR(network_->Backward(
-      [&](int layer) { return Push(step.step, layer); }, step.loss_scale));
+      [&](int layer) { return replica_->Push(layer, step.step); },
+      step.loss_scale));
   const absl::Duration backward_end = options_.now();
   result_.forward += forward_end - begin - not_forward;
   result_.backward += backward_end - forward_end;
@@ -175,9 +175,9 @@ absl::Status Run::Step(const StepInfo& step) {
 absl::Status Run::Await(int layer) {
   if (!pending_.has_value()) return absl::OkStatus();
   const absl::Duration begin = options_.now();
-  NEREUS_RETURN_IF_ERROR(client_->WaitForward(layer));
+  NEREUS_RETURN_IF_ERROR(replica_->WaitForward(layer));
   const absl::Duration wait_end = options_.now();
-  UpdateParameters(layer);
+  NEREUS_RETURN_IF_ERROR(Update(layer));
   result_.wait += wait_end - begin;
   result_.backward += options_.now() - wait_end;
   awaited_ = layer + 1;
@@ -192,12 +192,14 @@ absl::Status Run::Await(int layer) {
 absl::StatusOr<absl::Duration> Run::AwaitAll(absl::Duration begin) {
   const int layers = static_cast<int>(network_->specs().size());
   for (int layer = awaited_; layer < layers; ++layer) {
-    NEREUS_RETURN_IF_ERROR(client_->WaitForward(layer));
+    NEREUS_RETURN_IF_ERROR(replica_->WaitForward(layer));
   }
   const absl::Duration wait_end = options_.now();
   absl::Duration end = wait_end;
   if (client_->updates_parameters()) {
-    for (int layer = awaited_; layer < layers; ++layer) UpdateParameters(layer);
+    for (int layer = awaited_; layer < layers; ++layer) {
+      NEREUS_RETURN_IF_ERROR(Update(layer));
+    }
     end = options_.now();
   }
   result_.wait += wait_end - begin;
@@ -219,23 +221,11 @@ void Run::CountLoss(int64_t pass, float loss) {
   ++progress_steps_;
 }
 
-absl::Status Run::Push(int64_t step, int layer) {
-  const absl::Span<float> gradient = network_->gradient(layer);
-  if (!network_->has_factors(layer)) {
-    return client_->Push(layer, step, gradient);
+absl::Status Run::Update(int layer) {
+  if (!client_->updates_parameters() || client_->Skipped(*pending_)) {
+    return absl::OkStatus();
   }
-  return client_->PushFactors(
-      layer, step, network_->factors(layer),
-      client_->updates_parameters() ? gradient : absl::Span<float>());
-}
-
-void Run::UpdateParameters(int layer) {
-  if (!client_->updates_parameters() || client_->Skipped(*pending_)) return;
-  const absl::Span<float> parameters = network_->parameters(layer);
-  ApplyOptimizer(client_->optimizer(), *pending_,
-                 static_cast<int64_t>(parameters.size()), 1.0f,
-                 client_->Mean(layer).data(), parameters.data(),
-                 (*state_)[layer].data(), parameters.data());
+  return replica_->Update(layer, *pending_);
 }
 
 void Run::ReportProgress(absl::Duration now) {
@@ -279,32 +269,18 @@ absl::Status TrainerOptions::Validate() const {
   return absl::OkStatus();
 }
 
-std::vector<LayerBinding> BindLayers(Network* network, OptimizerState* state) {
-  std::vector<LayerBinding> layers;
-  state->clear();
-  for (const LayerSpec& spec : network->specs()) {
-    const int layer = static_cast<int>(layers.size());
-    state->emplace_back(kOptimizerStatesMax * spec.parameters);
-    layers.push_back(
-        {spec, network->parameters(layer), absl::MakeSpan(state->back())});
-  }
-  return layers;
-}
-
 absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
-                                  const DataSplit& data, Network* network,
-                                  OptimizerState* state, Client* client) {
+                                  const DataSplit& data, Replica* replica) {
   NEREUS_RETURN_IF_ERROR(options.Validate());
-  NEREUS_RETURN_IF_ERROR(CheckData(data, *network));
+  NEREUS_RETURN_IF_ERROR(CheckData(data, replica->network()));
   Batches::Options batch_options;
   batch_options.examples = data.train.count();
-  batch_options.batch = network->batch();
+  batch_options.batch = replica->network().batch();
   batch_options.seed = options.seed;
   NEREUS_ASSIGN_OR_RETURN(Batches batches, Batches::Create(batch_options));
   TrainerOptions complete = options;
   if (!complete.now) complete.now = SteadyNow;
-  return Run(complete, data, std::move(batches), network, state, client)
-      .Finish();
+  return Run(complete, data, std::move(batches), replica).Finish();
 }
 
 double Accuracy(const Dataset& dataset, const Normalisation& normalisation,
@@ -333,8 +309,8 @@ double Accuracy(const Dataset& dataset, const Normalisation& normalisation,
 uint32_t ParameterChecksum(const Network& network) {
   uint32_t crc = 0;
   for (size_t i = 0; i < network.specs().size(); ++i) {
-    const absl::Span<const float> parameters =
-        network.parameters(static_cast<int>(i));
+    const std::vector<float> parameters =
+        network.ReadParameters(static_cast<int>(i));
     crc =
         ExtendCrc32c(crc, parameters.data(), parameters.size() * sizeof(float));
   }

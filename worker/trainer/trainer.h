@@ -8,10 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/compute/optimizer.h"
-#include "worker/public/client.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/network.h"
+#include "worker/trainer/replica.h"
 
 namespace nereus {
 
@@ -66,29 +65,19 @@ struct TrainResult {
   absl::Duration wait;
 };
 
-// Of a worker that updates the parameters itself: by layer. Its bytes count for
-// nothing otherwise.
-using OptimizerState = std::vector<std::vector<float>>;
-
-// The layers of `network` for a client, and zeroed state for any optimizer;
-// they point into both.
-std::vector<LayerBinding> BindLayers(Network* network, OptimizerState* state);
-
-// Trains `network` on this worker's share of `data`, by Poseidon's algorithm 2
-// (Zhang et al., USENIX ATC 2017): each layer is pushed as backward produces
-// its gradient, fully connected ones by their factors, and a step ends when all
-// layers are synchronised. It ends with the first step at or after the last
-// example of the last epoch, whoever was there for how long.
+// Trains the replica's network on this worker's share of `data`, by Poseidon's
+// algorithm 2 (Zhang et al., USENIX ATC 2017): each layer is pushed as backward
+// produces its gradient, fully connected ones by their factors, and a step ends
+// when all layers are synchronised. It ends with the first step at or after the
+// last example of the last epoch, whoever was there for how long.
 //
-// `client` has BindLayers(network, state) and is as Connect returned it.
 // Evaluates nothing, and doesn't leave the job.
 //
 // Errors: kInvalidArgument, bad options, or data that don't fit the
 // network; kOutOfRange, a loss that is not a finite number, naming step and
 // epoch; any error of the client, as it is.
 absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
-                                  const DataSplit& data, Network* network,
-                                  OptimizerState* state, Client* client);
+                                  const DataSplit& data, Replica* replica);
 
 // The share of `dataset` that `network` classifies correctly, in [0, 1].
 double Accuracy(const Dataset& dataset, const Normalisation& normalisation,

@@ -141,9 +141,9 @@ absl::Status PrintLine(const std::string& line) {
 
 absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
                                            const DataSplit& data,
-                                           Network* network,
-                                           OptimizerState* state,
-                                           Client* client) {
+                                           Replica* replica) {
+  const Client* const client = &replica->client();
+  Network* const network = &replica->network();
   WorkerReport report;
   report.rank = client->rank();
   report.initial_bytes = TotalBytes(client->traffic());
@@ -166,10 +166,9 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
   };
   absl::Status left;
   do {
-    NEREUS_ASSIGN_OR_RETURN(report.result,
-                            Train(options, data, network, state, client));
+    NEREUS_ASSIGN_OR_RETURN(report.result, Train(options, data, replica));
     // Before the evaluation: the others needn't wait for it.
-    left = client->Leave();
+    left = replica->Leave();
   } while (absl::IsOutOfRange(left));  // The job has gone back meanwhile.
   NEREUS_RETURN_IF_ERROR(left);
   report.workers = report.result.workers;

@@ -1,0 +1,21 @@
+#ifndef NEREUS_TESTS_WORKER_HOST_TRAINING_H_
+#define NEREUS_TESTS_WORKER_HOST_TRAINING_H_
+
+#include "absl/status/statusor.h"
+#include "worker/trainer/replica.h"
+#include "worker/trainer/trainer.h"
+
+namespace nereus {
+
+// Trains a network on the CPU.
+inline absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
+                                         const DataSplit& data,
+                                         Network* network,
+                                         OptimizerState* state,
+                                         Client* client) {
+  return Train(options, data, MakeHostReplica(network, state, client).get());
+}
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_WORKER_HOST_TRAINING_H_

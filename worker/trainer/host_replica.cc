@@ -1,0 +1,69 @@
+#include <cstdint>
+#include <memory>
+
+#include "absl/types/span.h"
+#include "common/compute/optimizer.h"
+#include "worker/trainer/replica.h"
+
+namespace nereus {
+namespace {
+
+class HostReplica final : public Replica {
+ public:
+  HostReplica(Network* network, OptimizerState* state, Client* client)
+      : network_(network), state_(state), client_(client) {}
+
+  Network& network() override { return *network_; }
+  const Client& client() const override { return *client_; }
+  absl::StatusOr<StepInfo> BeginStep() override { return client_->BeginStep(); }
+  absl::Status WaitForward(int layer) override {
+    return client_->WaitForward(layer);
+  }
+  absl::Status Leave() override { return client_->Leave(); }
+
+  absl::Status Push(int layer, int64_t step) override {
+    const absl::Span<float> gradient = network_->gradient(layer);
+    if (!network_->has_factors(layer)) {
+      return client_->Push(layer, step, gradient);
+    }
+    return client_->PushFactors(
+        layer, step, network_->factors(layer),
+        client_->updates_parameters() ? gradient : absl::Span<float>());
+  }
+
+  absl::Status Update(int layer, int64_t step) override {
+    const absl::Span<float> parameters = network_->parameters(layer);
+    ApplyOptimizer(client_->optimizer(), step,
+                   static_cast<int64_t>(parameters.size()), 1.0f,
+                   client_->Mean(layer).data(), parameters.data(),
+                   (*state_)[layer].data(), parameters.data());
+    return absl::OkStatus();
+  }
+
+ private:
+  Network* const network_;
+  OptimizerState* const state_;
+  Client* const client_;
+};
+
+}  // namespace
+
+std::vector<LayerBinding> BindLayers(Network* network, OptimizerState* state) {
+  std::vector<LayerBinding> layers;
+  state->clear();
+  for (const LayerSpec& spec : network->specs()) {
+    const int layer = static_cast<int>(layers.size());
+    state->emplace_back(kOptimizerStatesMax * spec.parameters);
+    layers.push_back(
+        {spec, network->parameters(layer), absl::MakeSpan(state->back())});
+  }
+  return layers;
+}
+
+std::unique_ptr<Replica> MakeHostReplica(Network* network,
+                                         OptimizerState* state,
+                                         Client* client) {
+  return std::make_unique<HostReplica>(network, state, client);
+}
+
+}  // namespace nereus
