@@ -77,6 +77,16 @@ int64_t ConvolutionShape::patch_length() const {
   return kernel * kernel * input.channels;
 }
 
+LayerSpec ConvolutionSpec(const ConvolutionShape& shape, int64_t images) {
+  LayerSpec spec;
+  spec.kind = LayerKind::kConvolution;
+  spec.m = shape.output_channels;
+  spec.n = shape.patch_length();
+  spec.parameters = spec.m * spec.n + spec.m;
+  spec.rows = images * shape.output().height * shape.output().width;
+  return spec;
+}
+
 void ImagesToPatches(const ConvolutionShape& shape, int64_t images,
                      const float* input, float* patches) {
   const ImageShape output = shape.output();
@@ -135,16 +145,6 @@ Convolution::Convolution(const ConvolutionShape& shape, int64_t images_max)
   NEREUS_CHECK(shape.output().height > 0 && shape.output().width > 0)
       << "kernel " << shape.kernel << " on " << shape.input.height << "x"
       << shape.input.width << " padded by " << shape.padding;
-}
-
-LayerSpec Convolution::Spec(int64_t images) const {
-  LayerSpec spec;
-  spec.kind = LayerKind::kConvolution;
-  spec.m = shape_.output_channels;
-  spec.n = shape_.patch_length();
-  spec.parameters = spec.m * spec.n + spec.m;
-  spec.rows = images * positions_;
-  return spec;
 }
 
 void Convolution::Forward(int64_t images, const float* input,

@@ -24,6 +24,9 @@ struct ConvolutionShape {
   int64_t patch_length() const;
 };
 
+// Layer::Spec of such a layer.
+LayerSpec ConvolutionSpec(const ConvolutionShape& shape, int64_t images);
+
 // Writes the inputs of each output position of `images` images beside each
 // other: patches {images * output height * output width, patch_length}. With
 // them, a convolution is a fully connected layer over positions.
@@ -46,7 +49,9 @@ class Convolution : public Layer {
 
   ImageShape input() const override { return shape_.input; }
   ImageShape output() const override { return shape_.output(); }
-  LayerSpec Spec(int64_t images) const override;
+  LayerSpec Spec(int64_t images) const override {
+    return ConvolutionSpec(shape_, images);
+  }
   bool has_factors() const override { return false; }
   void Forward(int64_t images, const float* input, const float* parameters,
                float* output) override;
