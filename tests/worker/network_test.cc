@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -252,6 +253,40 @@ TEST_P(NetworkModelsTest, ParametersMayChangeOnceALayerIsReady) {
                   .ok());
   EXPECT_EQ(when_ready, expected);
   EXPECT_EQ(Gradients(network.get()), expected) << "changed after the call";
+}
+
+// They are the client's until it says that the layer's round is done.
+TEST_P(NetworkModelsTest, FactorsStayUntilTheNextForwardHasAwaitedTheirLayer) {
+  const auto network = MakeNetwork(GetParam(), {16, 16, 1}, 4);
+  network->Initialize(7);
+  const Batch first(*network, 1);
+  const Batch second(*network, 2);
+  network->Forward(first.images, first.labels);
+  ASSERT_TRUE(network->Backward(Ignore).ok());
+  const auto read = [&](int layer) {
+    const Factors factors = network->factors(layer);
+    std::vector<float> values(factors.input.begin(), factors.input.end());
+    values.insert(values.end(), factors.output_gradient.begin(),
+                  factors.output_gradient.end());
+    return values;
+  };
+  std::map<int, std::vector<float>> pushed;
+  for (int layer = 0; layer < static_cast<int>(network->specs().size());
+       ++layer) {
+    if (network->has_factors(layer)) pushed[layer] = read(layer);
+  }
+  int next = 0;
+  const auto loss =
+      network->Forward(second.images, second.labels, [&](int layer) {
+        EXPECT_EQ(layer, next++);
+        for (const auto& [other, values] : pushed) {
+          if (other < layer) continue;
+          EXPECT_EQ(read(other), values) << other;
+        }
+        return absl::OkStatus();
+      });
+  EXPECT_TRUE(loss.ok()) << loss.status();
+  EXPECT_EQ(next, static_cast<int>(network->specs().size()));
 }
 
 TEST_P(NetworkModelsTest, BackwardStopsAtTheFirstError) {

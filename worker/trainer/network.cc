@@ -178,11 +178,26 @@ absl::Status Network::Run(int64_t images, absl::Span<const float> input,
   NEREUS_CHECK(static_cast<int64_t>(input.size()) == images * image_.length())
       << input.size() << " floats for " << images << " images of "
       << image_.length();
+  size_t awaited = 0;
+  // All stages up to `last`. What a stage reads may be a factor of it, which
+  // the client may read, too, until the layer's round is done.
+  const auto await_to = [&](size_t last) {
+    for (; awaited <= last && awaited < stages_.size(); ++awaited) {
+      if (stages_[awaited].index < 0) continue;
+      NEREUS_RETURN_IF_ERROR(await(stages_[awaited].index));
+    }
+    return absl::OkStatus();
+  };
+  const auto is_factor = [this](size_t i) {
+    return i < stages_.size() && stages_[i].layer->has_factors();
+  };
+  if (is_factor(0)) NEREUS_RETURN_IF_ERROR(await_to(0));
   device_->Write(input, images_.data());
   const float* in = images_.data();
-  for (Stage& stage : stages_) {
-    if (stage.index >= 0) NEREUS_RETURN_IF_ERROR(await(stage.index));
-    float* out = stage.output.data();
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    NEREUS_RETURN_IF_ERROR(await_to(is_factor(i + 1) ? i + 1 : i));
+    const Stage& stage = stages_[i];
+    float* const out = stage.output.data();
     stage.layer->Forward(images, in, stage.parameters.data(), out);
     if (stage.relu) {
       device_->ReluForward(images * stage.layer->output().length(), out);
