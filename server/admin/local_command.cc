@@ -61,6 +61,8 @@ void AddTrainingFlags(CLI::App& app, LocalOptions& options) {
   AddFlag(app, "limit", options.limit,
           "use only the first so many images; 0: all");
   AddFlag(app, "threads", options.threads, "computing threads per worker");
+  AddFlag(app, "device", options.device,
+          "what all workers compute on: cpu, or cuda:N");
   AddFlag(app, "delay-in-turn", options.delay_in_turn,
           "seconds that a worker is late, another one in each step: for tests");
 }

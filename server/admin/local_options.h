@@ -30,6 +30,7 @@ struct LocalOptions {
   int64_t seed = 1;
   int64_t limit = 0;  // Use only the first so many images; 0 is all.
   int threads = 1;    // Per worker. The workers share this machine's cores.
+  std::string device = "cpu";  // Or "cuda:0", which they share.
 
   TransportType transport = TransportType::kSocket;
   bool shared_memory = true;

@@ -100,13 +100,14 @@ TEST(LocalOptionsTest, WorkersGetTheirDataAndTheCoordinator) {
   options.data = "/data/digits";
   options.limit = 400;
   options.log_level = LogLevel::kDebug;
-  EXPECT_THAT(WorkerArguments(options, "127.0.0.1:7"),
-              AllOf(Contains("--coordinator=127.0.0.1:7"),
-                    Contains("--model=mlp"), Contains("--data=/data/digits"),
-                    Contains("--limit=400"), Contains("--batch=32"),
-                    Contains("--epochs=8"), Contains("--seed=1"),
-                    Contains("--threads=1"), Contains("--holdout=0.2"),
-                    Contains("--json"), Contains("--log-level=debug")));
+  EXPECT_THAT(
+      WorkerArguments(options, "127.0.0.1:7"),
+      AllOf(Contains("--coordinator=127.0.0.1:7"), Contains("--model=mlp"),
+            Contains("--data=/data/digits"), Contains("--limit=400"),
+            Contains("--batch=32"), Contains("--epochs=8"),
+            Contains("--seed=1"), Contains("--threads=1"),
+            Contains("--device=cpu"), Contains("--holdout=0.2"),
+            Contains("--json"), Contains("--log-level=debug")));
 }
 
 TEST(LocalOptionsTest, WorkersGetTheUpdateRuleOnlyWhenTheyApplyIt) {

@@ -8,13 +8,16 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/compute/gemm.h"
@@ -24,8 +27,11 @@
 #include "common/plan/compute_times.h"
 #include "worker/public/client.h"
 #include "worker/replay/replay.h"
+#include "worker/trainer/device.h"
+#include "worker/trainer/gpu_worker.h"
 #include "worker/trainer/idx_file.h"
 #include "worker/trainer/network.h"
+#include "worker/trainer/replica.h"
 #include "worker/trainer/report.h"
 #include "worker/trainer/standalone_client.h"
 #include "worker/trainer/synthetic.h"
@@ -42,11 +48,24 @@ constexpr int kExitUsage = 2;
 constexpr int64_t kSyntheticCount = 10000;
 constexpr uint64_t kSyntheticSeed = 1;
 
+constexpr char kCpu[] = "cpu";
+
+// Of "cuda:0"; nothing: it is not of that form.
+std::optional<int> GpuNumber(absl::string_view device) {
+  int number = 0;
+  if (!absl::ConsumePrefix(&device, "cuda:") ||
+      !absl::SimpleAtoi(device, &number) || number < 0) {
+    return std::nullopt;
+  }
+  return number;
+}
+
 struct Flags {
   ClientOptions client;
   // For --standalone; a job has its own.
   OptimizerOptions optimizer = kReferenceOptimizer;
   std::string model = "cnn";
+  std::string device = kCpu;
   std::string data;
   LogLevel log_level = LogLevel::kInfo;
   double holdout = 0.2;
@@ -95,8 +114,10 @@ void AddTrainingFlags(CLI::App& app, Flags& flags) {
   AddFlag(app, "seed", flags.seed,
           "of the initial parameters and of the images' order; the same on all "
           "workers");
-  AddFlag(app, "threads", flags.threads, "threads that compute")
+  AddFlag(app, "threads", flags.threads, "threads that compute, on a CPU")
       ->check(CLI::Range(1, 1024));
+  AddFlag(app, "device", flags.device,
+          "cpu, or cuda:N, which several workers may share");
   AddFlag(
       app, "data", flags.data,
       "folder of MNIST's files (IDX, plain or .gz); none: generated images");
@@ -183,9 +204,23 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
   return report;
 }
 
+void SayTraining(const Flags& flags, const DataSplit& data,
+                 const Client& client) {
+  if (!flags.standalone) SetLogName("worker " + std::to_string(client.rank()));
+  NEREUS_LOG(Info) << "training " << flags.model << " on " << data.train.count()
+                   << " images, testing on " << data.test.count() << ", worker "
+                   << client.rank() << " on " << flags.device;
+}
+
 absl::StatusOr<WorkerReport> JoinAndTrain(const Flags& flags,
                                           const DataSplit& data,
                                           Network* network) {
+  if (flags.device != kCpu) {
+    NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Replica> replica,
+                            JoinWithGpu(flags.client, network));
+    SayTraining(flags, data, replica->client());
+    return TrainAndLeave(flags, data, replica.get());
+  }
   OptimizerState state;
   std::vector<LayerBinding> layers = BindLayers(network, &state);
   NEREUS_ASSIGN_OR_RETURN(
@@ -193,11 +228,9 @@ absl::StatusOr<WorkerReport> JoinAndTrain(const Flags& flags,
       flags.standalone
           ? StandaloneClient::Create(flags.optimizer, std::move(layers))
           : Client::Connect(flags.client, std::move(layers)));
-  if (!flags.standalone) SetLogName("worker " + std::to_string(client->rank()));
-  NEREUS_LOG(Info) << "training " << flags.model << " on " << data.train.count()
-                   << " images, testing on " << data.test.count() << ", worker "
-                   << client->rank();
-  return TrainAndLeave(flags, data, network, &state, client.get());
+  SayTraining(flags, data, *client);
+  return TrainAndLeave(flags, data,
+                       MakeHostReplica(network, &state, client.get()).get());
 }
 
 absl::Status RunReplay(const Flags& flags) {
@@ -223,10 +256,14 @@ absl::Status RunReplay(const Flags& flags) {
 absl::Status Run(const Flags& flags) {
   SetGemmThreads(flags.threads);
   if (!flags.replay.empty()) return RunReplay(flags);
+  std::shared_ptr<Device> device = MakeCpuDevice();
+  if (flags.device != kCpu) {
+    NEREUS_ASSIGN_OR_RETURN(device, MakeGpuDevice(*GpuNumber(flags.device)));
+  }
   NEREUS_ASSIGN_OR_RETURN(const DataSplit data, LoadData(flags));
   NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
                           Network::Create(flags.model, data.train.image,
-                                          data.classes(), flags.batch));
+                                          data.classes(), flags.batch, device));
   network->Initialize(flags.seed);
   absl::StatusOr<WorkerReport> report =
       JoinAndTrain(flags, data, network.get());
@@ -270,6 +307,14 @@ int ReadFlags(int argc, char** argv, Flags& flags) {
   if (flags.replay.empty() && flags.model != "mlp" && flags.model != "cnn") {
     status.Update(absl::InvalidArgumentError(
         absl::StrCat("--model: \"", flags.model, "\" is neither mlp nor cnn")));
+  }
+  if (flags.device != kCpu && !GpuNumber(flags.device).has_value()) {
+    status.Update(absl::InvalidArgumentError(absl::StrCat(
+        "--device: \"", flags.device, "\" is neither cpu nor cuda:N")));
+  }
+  if (flags.device != kCpu && flags.standalone) {
+    status.Update(absl::InvalidArgumentError(
+        "--standalone trains on a CPU; a job of one worker may be on a GPU"));
   }
   if (!flags.replay.empty() && flags.standalone) {
     status.Update(absl::InvalidArgumentError(

@@ -1,0 +1,109 @@
+#include "worker/trainer/gpu_worker.h"
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/compute/optimizer.h"
+#include "common/compute/update_rules_cuda.h"
+#include "common/device/cuda_status.h"
+#include "worker/public/gpu_client.h"
+#include "worker/trainer/cuda_device.h"
+
+namespace nereus {
+namespace {
+
+class GpuReplica final : public Replica {
+ public:
+  GpuReplica(CudaDevice* device, Network* network)
+      : device_(*device), network_(*network) {}
+
+  absl::Status Join(const ClientOptions& options);
+
+  Network& network() override { return network_; }
+  const Client& client() const override { return client_->client(); }
+  absl::StatusOr<StepInfo> BeginStep() override {
+    return client_->BeginStep(device_.stream());
+  }
+  absl::Status Push(int layer, int64_t step) override;
+  absl::Status WaitForward(int layer) override {
+    return client_->WaitForward(layer, device_.stream());
+  }
+  absl::Status Update(int layer, int64_t step) override;
+  absl::Status Leave() override { return client_->Leave(device_.stream()); }
+
+ private:
+  CudaDevice& device_;
+  Network& network_;
+  std::vector<FloatArray> state_;      // By layer.
+  std::unique_ptr<GpuClient> client_;  // Last: it uses the memory above.
+};
+
+absl::Status GpuReplica::Join(const ClientOptions& options) {
+  std::vector<GpuLayerBinding> layers;
+  for (const LayerSpec& spec : network_.specs()) {
+    const int layer = static_cast<int>(layers.size());
+    NEREUS_ASSIGN_OR_RETURN(
+        state_.emplace_back(),
+        device_.Allocate(kOptimizerStatesMax * spec.parameters));
+    layers.push_back({spec, network_.parameters(layer).data(),
+                      state_.back().data(), kOptimizerStatesMax});
+  }
+  GpuOptions gpu;
+  gpu.device = device_.number();
+  NEREUS_ASSIGN_OR_RETURN(
+      client_,
+      GpuClient::Connect(options, gpu, std::move(layers), device_.stream()));
+  return absl::OkStatus();
+}
+
+absl::Status GpuReplica::Push(int layer, int64_t step) {
+  float* const gradient = network_.gradient(layer).data();
+  if (!network_.has_factors(layer)) {
+    return client_->Push(layer, step, gradient, device_.stream());
+  }
+  const Factors factors = network_.factors(layer);
+  return client_->PushFactors(
+      layer, step, {factors.output_gradient.data(), factors.input.data()},
+      gradient, device_.stream());
+}
+
+absl::Status GpuReplica::Update(int layer, int64_t step) {
+  const OptimizerOptions& options = client().optimizer();
+  const LayerSpec& spec = network_.specs()[layer];
+  const float* const gradient = network_.gradient(layer).data();
+  float* const parameters = network_.parameters(layer).data();
+  float* const state = state_[layer].data();
+  const cudaError_t error =
+      options.rule == UpdateRule::kSgd
+          ? ApplySgdCuda(SgdStepOf(options, 1.0f), spec.parameters, gradient,
+                         parameters, state, parameters, device_.stream())
+          : ApplyAdamCuda(AdamStepOf(options, step, 1.0f), spec.parameters,
+                          gradient, parameters, state, state + spec.parameters,
+                          parameters, device_.stream());
+  return CudaStatus(error, absl::StrCat("layer ", spec.name), "the optimizer");
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int number) {
+  return CudaDevice::Create(number);
+}
+
+absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
+    const ClientOptions& options, Network* network) {
+  auto* const device = dynamic_cast<CudaDevice*>(&network->device());
+  if (device == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("the network is on ",
+                                                   network->device().name(),
+                                                   ", which is not a GPU"));
+  }
+  auto replica = std::make_unique<GpuReplica>(device, network);
+  NEREUS_RETURN_IF_ERROR(replica->Join(options));
+  return replica;
+}
+
+}  // namespace nereus

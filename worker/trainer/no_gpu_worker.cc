@@ -1,0 +1,24 @@
+#include "absl/status/status.h"
+#include "worker/trainer/gpu_worker.h"
+
+namespace nereus {
+namespace {
+
+absl::Status BuiltWithoutCuda() {
+  return absl::UnimplementedError(
+      "this program was built without CUDA: build it with --config=cuda, or "
+      "use --device=cpu");
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int /*number*/) {
+  return BuiltWithoutCuda();
+}
+
+absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
+    const ClientOptions& /*options*/, Network* /*network*/) {
+  return BuiltWithoutCuda();
+}
+
+}  // namespace nereus
