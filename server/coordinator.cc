@@ -124,6 +124,7 @@ absl::Status Coordinator::CheckModel(const JoinRequest& request) const {
   if (job_ == nullptr && options_.restored.has_value()) {
     NEREUS_RETURN_IF_ERROR(CheckRestored(request));
   }
+  NEREUS_RETURN_IF_ERROR(CheckProducts(request));
   if (job_ != nullptr) {
     return CompareModels(request.layers, job_->model(), "the job");
   }
@@ -131,6 +132,22 @@ absl::Status Coordinator::CheckModel(const JoinRequest& request) const {
     if (member.id.role != Role::kWorker) continue;
     return CompareModels(request.layers, member.request.layers,
                          Describe(member));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::CheckProducts(const JoinRequest& request) const {
+  if (!MayUseFactors(options_.rules, request.layers)) return absl::OkStatus();
+  for (const Member& member : members_) {
+    if (member.id.role != Role::kWorker ||
+        member.request.products == request.products) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        request.name, " multiplies factors on \"", request.products, "\", ",
+        Describe(member), " on \"", member.request.products,
+        "\": their replicas would differ. Let all use the same --device, or "
+        "start the servers with --scheme=server or ring"));
   }
   return absl::OkStatus();
 }
@@ -219,6 +236,7 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
   NEREUS_RETURN_IF_ERROR(CheckName("job", request.job));
   NEREUS_RETURN_IF_ERROR(CheckName("data address", request.data_address));
   NEREUS_RETURN_IF_ERROR(CheckName("transport", request.transport));
+  NEREUS_RETURN_IF_ERROR(CheckName("products", request.products));
   if (request.incarnation == 0) {
     return absl::InvalidArgumentError("a member's incarnation must not be 0");
   }

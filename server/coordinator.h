@@ -208,6 +208,8 @@ class Coordinator {
                   CoordinatorOutbox& out);
   absl::Status CheckJoin(const JoinRequest& request) const;
   absl::Status CheckModel(const JoinRequest& request) const;
+  // Where replicas are made of products, all must make the same.
+  absl::Status CheckProducts(const JoinRequest& request) const;
   absl::Status CheckRestored(const JoinRequest& request) const;
   absl::Status CheckState(const JoinRequest& request) const;
   absl::Status CheckPlace(const JoinRequest& request) const;

@@ -14,6 +14,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/compute/factor_multiplier.h"
 #include "common/compute/vectors.h"
 #include "common/protocol/member.h"
 #include "common/protocol/stall_watch.h"
@@ -203,6 +204,9 @@ void ClientImpl::MakeMember(std::vector<LayerSpec> specs) {
   request.name = options_.name.empty() ? ProcessName() : options_.name;
   request.data_address = JoinHostPort(options_.host, transport_->port());
   request.layers = std::move(specs);
+  if (options_.multiplier != nullptr) {
+    request.products = options_.multiplier->name();
+  }
   const LayerBinding& first = layers_.front();
   request.state_arrays =
       static_cast<int32_t>(first.state.size() / first.parameters.size());
@@ -247,6 +251,11 @@ void ClientImpl::StartDriver() {
     TryBeginAgain();
     ProbeIfQuiet();
   };
+  if (options_.multiplier != nullptr) {
+    events.multiply = [this](const MultiplyFactors& factors) {
+      return options_.multiplier->Multiply(factors);
+    };
+  }
   events.probed = [this](const ProbeAnswered& probed) {
     meter_.OnAnswer(probed.train);
   };

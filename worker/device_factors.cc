@@ -1,51 +1,183 @@
 #include "worker/device_factors.h"
 
-#include <cstdint>
-#include <string>
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/compute/factor_gradient_cuda.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_scope.h"
 
 namespace nereus {
+namespace {
 
-absl::StatusOr<std::unique_ptr<DeviceFactors>> DeviceFactors::Create(
-    int device, FactorPrecision precision) {
-  NEREUS_ASSIGN_OR_RETURN(
-      CublasHandle handle,
-      CublasHandle::Create(device, absl::StrCat("GPU ", device)));
-  return std::unique_ptr<DeviceFactors>(
-      new DeviceFactors(device, precision, std::move(handle)));
+absl::string_view PrecisionName(FactorPrecision precision) {
+  switch (precision) {
+    case FactorPrecision::kFloat32:
+      return "fp32";
+    case FactorPrecision::kTf32:
+      return "tf32";
+    case FactorPrecision::kBfloat16:
+      return "bf16";
+  }
+  return "unknown";
 }
 
-absl::Status DeviceFactors::Multiply(const LayerSpec& spec,
-                                     const GpuFactors& factors, float* gradient,
-                                     cudaStream_t stream) {
+bool IsOnDevice(const void* pointer) {
+  cudaPointerAttributes attributes = {};
+  return cudaPointerGetAttributes(&attributes, pointer) == cudaSuccess &&
+         (attributes.type == cudaMemoryTypeDevice ||
+          attributes.type == cudaMemoryTypeManaged);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<DeviceFactors>> DeviceFactors::Create(
+    int device, FactorPrecision precision) {
+  auto factors =
+      std::shared_ptr<DeviceFactors>(new DeviceFactors(device, precision));
+  NEREUS_RETURN_IF_ERROR(factors->Start());
+  return factors;
+}
+
+absl::Status DeviceFactors::Start() {
+  const std::string what = absl::StrCat("GPU ", device_);
+  const DeviceScope scope(device_, what);
+  NEREUS_RETURN_IF_ERROR(scope.status());
+  {
+    MutexLock lock(&own_mu_);
+    NEREUS_ASSIGN_OR_RETURN(own_, CublasHandle::Create(device_, what));
+  }
+  NEREUS_ASSIGN_OR_RETURN(all_, CublasHandle::Create(device_, what));
+  NEREUS_RETURN_IF_ERROR(
+      CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+                 what, "cudaStreamCreateWithFlags"));
+  NEREUS_RETURN_IF_ERROR(
+      CudaStatus(cudaEventCreateWithFlags(
+                     &copied_, cudaEventDisableTiming | cudaEventBlockingSync),
+                 what, "cudaEventCreateWithFlags"));
+  cudaDeviceProp properties = {};
+  NEREUS_RETURN_IF_ERROR(
+      CudaStatus(cudaGetDeviceProperties(&properties, device_), what,
+                 "cudaGetDeviceProperties"));
+  int version = 0;
+  NEREUS_RETURN_IF_ERROR(CublasStatus(cublasGetVersion(all_.get(), &version),
+                                      what, "cublasGetVersion"));
+  name_ =
+      absl::StrCat(absl::StrReplaceAll(
+                       absl::NullSafeStringView(properties.name).substr(0, 128),
+                       {{" ", "-"}}),
+                   "/cublas-", version, "/", PrecisionName(precision_));
+  return absl::OkStatus();
+}
+
+DeviceFactors::~DeviceFactors() {
+  if (stream_ == nullptr) return;
+  const absl::Status ended = CudaStatus(cudaStreamSynchronize(stream_),
+                                        "factors", "cudaStreamSynchronize");
+  if (!ended.ok()) NEREUS_LOG(Error) << ended.message();
+  (void)cudaFree(scratch_);
+  (void)cudaEventDestroy(copied_);
+  (void)cudaStreamDestroy(stream_);
+}
+
+absl::StatusOr<uint16_t*> DeviceFactors::TakeNarrow(int64_t rows, int64_t m,
+                                                    int64_t n,
+                                                    cudaStream_t stream) const {
+  if (precision_ != FactorPrecision::kBfloat16) return nullptr;
+  void* memory = nullptr;
+  const int64_t bytes = rows * (m + n) * static_cast<int64_t>(sizeof(uint16_t));
+  NEREUS_RETURN_IF_ERROR(
+      CudaStatus(cudaMallocAsync(&memory, static_cast<size_t>(bytes), stream),
+                 "factors as bfloat16", "cudaMallocAsync", bytes));
+  return static_cast<uint16_t*>(memory);
+}
+
+absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
+                                        const GpuFactors& factors,
+                                        float* gradient, cudaStream_t stream) {
   const std::string what =
       absl::StrCat("layer ", spec.name, ", product of factors");
   const DeviceScope scope(device_, what);
   NEREUS_RETURN_IF_ERROR(scope.status());
-  void* scratch = nullptr;
-  if (precision_ == FactorPrecision::kBfloat16) {
-    const int64_t bytes =
-        spec.rows * (spec.m + spec.n) * static_cast<int64_t>(sizeof(uint16_t));
-    NEREUS_RETURN_IF_ERROR(CudaStatus(
-        cudaMallocAsync(&scratch, static_cast<size_t>(bytes), stream), what,
-        "cudaMallocAsync", bytes));
-  }
-  MutexLock lock(&mu_);
+  NEREUS_ASSIGN_OR_RETURN(uint16_t* const narrow,
+                          TakeNarrow(spec.rows, spec.m, spec.n, stream));
+  MutexLock lock(&own_mu_);
   absl::Status status = CublasStatus(
-      FactorGradientCuda(handle_.get(), precision_, spec.rows, spec.m, spec.n,
+      FactorGradientCuda(own_.get(), precision_, spec.rows, spec.m, spec.n,
                          /*bias=*/spec.parameters > spec.m * spec.n,
                          /*scale=*/1.0f, factors.output_gradient, factors.input,
-                         static_cast<uint16_t*>(scratch), gradient, stream),
+                         narrow, gradient, stream),
       what, "cublasGemmEx");
-  if (scratch != nullptr) {
+  if (narrow != nullptr) {
     status.Update(
-        CudaStatus(cudaFreeAsync(scratch, stream), what, "cudaFreeAsync"));
+        CudaStatus(cudaFreeAsync(narrow, stream), what, "cudaFreeAsync"));
   }
+  return status;
+}
+
+absl::StatusOr<float*> DeviceFactors::Scratch(int64_t bytes) {
+  if (bytes > scratch_bytes_) {
+    NEREUS_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream_), "factors",
+                                      "cudaStreamSynchronize"));
+    NEREUS_RETURN_IF_ERROR(CudaStatus(
+        cudaFree(std::exchange(scratch_, nullptr)), "factors", "cudaFree"));
+    scratch_bytes_ = 0;
+    NEREUS_RETURN_IF_ERROR(
+        CudaStatus(cudaMalloc(&scratch_, static_cast<size_t>(bytes)),
+                   "factors of all workers", "cudaMalloc", bytes));
+    scratch_bytes_ = bytes;
+  }
+  return static_cast<float*>(scratch_);
+}
+
+absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
+  constexpr char kWhat[] = "product of all workers' factors";
+  const DeviceScope scope(device_, kWhat);
+  NEREUS_RETURN_IF_ERROR(scope.status());
+  const bool stays = IsOnDevice(factors.gradient.data());
+  const int64_t output_bytes = factors.output_gradient.bytes();
+  const int64_t input_bytes = factors.input.bytes();
+  const int64_t gradient_bytes = factors.gradient.bytes();
+  NEREUS_ASSIGN_OR_RETURN(
+      float* const output,
+      Scratch(output_bytes + input_bytes + (stays ? 0 : gradient_bytes)));
+  float* const input = output + factors.output_gradient.float_count();
+  float* const gradient =
+      stays ? factors.gradient.floats() : input + factors.input.float_count();
+  const auto copy = [&](void* to, const void* from, int64_t bytes) {
+    return CudaStatus(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes),
+                                      cudaMemcpyDefault, stream_),
+                      kWhat, "cudaMemcpyAsync", bytes);
+  };
+  absl::Status status =
+      copy(output, factors.output_gradient.data(), output_bytes);
+  status.Update(copy(input, factors.input.data(), input_bytes));
+  status.Update(
+      CudaStatus(cudaEventRecord(copied_, stream_), kWhat, "cudaEventRecord"));
+  NEREUS_RETURN_IF_ERROR(status);
+  NEREUS_ASSIGN_OR_RETURN(
+      uint16_t* const narrow,
+      TakeNarrow(factors.rows, factors.m, factors.n, stream_));
+  status = CublasStatus(
+      FactorGradientCuda(all_.get(), precision_, factors.rows, factors.m,
+                         factors.n, factors.bias, factors.scale, output, input,
+                         narrow, gradient, stream_),
+      kWhat, "cublasGemmEx");
+  if (narrow != nullptr) {
+    status.Update(
+        CudaStatus(cudaFreeAsync(narrow, stream_), kWhat, "cudaFreeAsync"));
+  }
+  if (!stays) {
+    status.Update(copy(factors.gradient.data(), gradient, gradient_bytes));
+  }
+  // The host's memory may have others next.
+  status.Update(stays ? CudaStatus(cudaEventSynchronize(copied_), kWhat,
+                                   "cudaEventSynchronize")
+                      : CudaStatus(cudaStreamSynchronize(stream_), kWhat,
+                                   "cudaStreamSynchronize"));
   return status;
 }
 

@@ -3,13 +3,15 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <memory>
-#include <utility>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/compute/factor_multiplier.h"
 #include "common/compute/factor_precision.h"
 #include "common/device/cublas_handle.h"
 #include "common/plan/layer_spec.h"
@@ -17,28 +19,54 @@
 
 namespace nereus {
 
-// Multiplies a layer's factors on a GPU. Thread-safe. With products on one
-// stream, the same factors give the same bits.
-class DeviceFactors {
+// Multiplies factors on a GPU: one worker's, which are there, and those of all
+// workers, which the network has brought to the host. Thread-safe.
+class DeviceFactors final : public FactorMultiplier {
  public:
   // Errors: kResourceExhausted; what CUDA or cuBLAS says.
-  static absl::StatusOr<std::unique_ptr<DeviceFactors>> Create(
+  static absl::StatusOr<std::shared_ptr<DeviceFactors>> Create(
       int device, FactorPrecision precision);
+  ~DeviceFactors() override;
 
-  // Queues it on `stream`. `gradient`: {spec.parameters}.
-  // Errors: what CUDA or cuBLAS says, with the layer's name.
-  absl::Status Multiply(const LayerSpec& spec, const GpuFactors& factors,
-                        float* gradient, cudaStream_t stream)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  // Queues the product of a layer's factors on `stream`. `gradient`:
+  // {spec.parameters}. Errors: what CUDA or cuBLAS says, with the layer's name.
+  absl::Status MultiplyOwn(const LayerSpec& spec, const GpuFactors& factors,
+                           float* gradient, cudaStream_t stream)
+      ABSL_LOCKS_EXCLUDED(own_mu_);
+
+  // "NVIDIA-H200/cublas-130000/fp32"
+  std::string name() const override { return name_; }
+  // Queues the product on stream(), if the gradient is in the GPU's memory;
+  // otherwise it is there.
+  absl::Status Multiply(const MultiplyFactors& factors) override;
+  cudaStream_t stream() const { return stream_; }
 
  private:
-  DeviceFactors(int device, FactorPrecision precision, CublasHandle handle)
-      : device_(device), precision_(precision), handle_(std::move(handle)) {}
+  DeviceFactors(int device, FactorPrecision precision)
+      : device_(device), precision_(precision) {}
+
+  absl::Status Start();
+  // Device memory of Multiply's, `bytes` long.
+  absl::StatusOr<float*> Scratch(int64_t bytes);
+  // Scratch memory for the precision, in order on `stream`; may be null.
+  absl::StatusOr<uint16_t*> TakeNarrow(int64_t rows, int64_t m, int64_t n,
+                                       cudaStream_t stream) const;
 
   const int device_;
   const FactorPrecision precision_;
-  Mutex mu_;
-  CublasHandle handle_ ABSL_GUARDED_BY(mu_);
+  std::string name_;
+
+  // Of one's own, each: products on two streams must not share what a handle
+  // has.
+  Mutex own_mu_;
+  CublasHandle own_ ABSL_GUARDED_BY(own_mu_);
+
+  // Of Multiply alone.
+  CublasHandle all_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t copied_ = nullptr;
+  void* scratch_ = nullptr;
+  int64_t scratch_bytes_ = 0;
 };
 
 }  // namespace nereus

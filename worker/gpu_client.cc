@@ -31,14 +31,13 @@ constexpr absl::Duration kLookInterval = absl::Milliseconds(1);
 
 int64_t BytesOf(const LayerSpec& spec) { return spec.parameters * kFloatBytes; }
 
-// What its gradient needs, or its factors and the mean of them.
+// What its gradient needs, or its factors.
 int64_t PinnedBytesOf(const LayerSpec& spec) {
-  int64_t bytes = PinnedPool::RoundedUp(BytesOf(spec));
-  if (spec.kind == LayerKind::kFullyConnected) {
-    bytes += PinnedPool::RoundedUp(spec.rows * spec.m * kFloatBytes) +
-             PinnedPool::RoundedUp(spec.rows * spec.n * kFloatBytes);
-  }
-  return bytes;
+  const int64_t gradient = PinnedPool::RoundedUp(BytesOf(spec));
+  if (spec.kind != LayerKind::kFullyConnected) return gradient;
+  return std::max(gradient,
+                  PinnedPool::RoundedUp(spec.rows * spec.m * kFloatBytes) +
+                      PinnedPool::RoundedUp(spec.rows * spec.n * kFloatBytes));
 }
 
 absl::Span<float> FloatsOf(const Buffer& values) {
@@ -89,7 +88,7 @@ class GpuClientImpl final : public GpuClient {
     absl::Status failure;
     float* gradient = nullptr;
     Buffer values;                // Pinned, where the mean will be.
-    std::vector<Buffer> factors;  // Pinned.
+    std::vector<Buffer> factors;  // Pinned. None: the gradient.
     absl::StatusOr<Stager::Point> landed = Stager::Point();
   };
 
@@ -124,7 +123,7 @@ class GpuClientImpl final : public GpuClient {
   const std::vector<GpuLayerBinding> layers_;
   std::unique_ptr<Stager> stager_;
   std::shared_ptr<PinnedPool> pool_;
-  std::unique_ptr<DeviceFactors> products_;
+  std::shared_ptr<DeviceFactors> products_;
   std::vector<std::shared_ptr<GpuMirror>> mirrors_;
 
   mutable Mutex mu_;
@@ -189,6 +188,7 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   }
   ClientOptions options = options_;
   options.means_in_place = true;
+  options.multiplier = products_;
   options.done = [this](int layer, int64_t step, bool fetched) {
     OnDone(layer, step, fetched);
     if (options_.done != nullptr) options_.done(layer, step, fetched);
@@ -287,7 +287,8 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
   if (client_->takes_factors(layer)) {
     return Queue({layer, step, gradient, factors, {}}, stream);
   }
-  NEREUS_RETURN_IF_ERROR(products_->Multiply(spec, factors, gradient, stream));
+  NEREUS_RETURN_IF_ERROR(
+      products_->MultiplyOwn(spec, factors, gradient, stream));
   return Queue({layer, step, gradient, {}, {}}, stream);
 }
 
@@ -355,11 +356,6 @@ absl::Status GpuClientImpl::StageFactors(const Pushed& pushed) {
                               spec.rows * spec.m));
   NEREUS_RETURN_IF_ERROR(
       copy("input", pushed.factors.input, spec.rows * spec.n));
-  Buffer mean;
-  if (client_->updates_parameters()) {
-    NEREUS_ASSIGN_OR_RETURN(
-        mean, TakePinned(NameOf(layer, "gradient"), BytesOf(spec)));
-  }
   std::vector<Buffer> factors;
   for (const auto& outgoing : copies) {
     NEREUS_RETURN_IF_ERROR(outgoing->Await(outgoing->values().bytes()));
@@ -367,12 +363,16 @@ absl::Status GpuClientImpl::StageFactors(const Pushed& pushed) {
   }
   {
     MutexLock lock(&mu_);
-    flights_[layer].values = mean;
     flights_[layer].factors = factors;
   }
-  return client_->PushFactors(layer, pushed.step,
-                              {FloatsOf(factors[0]), FloatsOf(factors[1])},
-                              FloatsOf(mean));
+  // Where it is, nobody but products_ has to do with the mean gradient.
+  absl::Span<float> mean;
+  if (client_->updates_parameters()) {
+    mean =
+        absl::MakeSpan(pushed.gradient, static_cast<size_t>(spec.parameters));
+  }
+  return client_->PushFactors(
+      layer, pushed.step, {FloatsOf(factors[0]), FloatsOf(factors[1])}, mean);
 }
 
 absl::StatusOr<Buffer> GpuClientImpl::TakePinned(const std::string& what,
@@ -416,17 +416,19 @@ void GpuClientImpl::OnDone(int layer, int64_t step, bool fetched) {
   if (fetched) return mirrors_[layer]->NoteFetched();
   Buffer mean;
   float* gradient = nullptr;
+  bool by_factors = false;
   {
     MutexLock lock(&mu_);
     Flight& flight = flights_[layer];
     if (flight.step != step) return;
     mean = std::exchange(flight.values, Buffer());
     gradient = flight.gradient;
+    by_factors = !flight.factors.empty();
   }
-  auto landed =
-      client_->updates_parameters()
-          ? stager_->CopyIn(NameOf(layer, "mean gradient"), mean, gradient, {})
-          : mirrors_[layer]->Land();
+  const std::string what = NameOf(layer, "mean gradient");
+  auto landed = !client_->updates_parameters() ? mirrors_[layer]->Land()
+                : by_factors ? stager_->Mark(what, products_->stream())
+                             : stager_->CopyIn(what, mean, gradient, {});
   MutexLock lock(&mu_);
   flights_[layer].done = true;
   flights_[layer].landed = std::move(landed);

@@ -1,5 +1,6 @@
 #include "common/plan/planner.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -162,6 +163,16 @@ int64_t FusionFor(absl::Span<const LayerSpec> layers,
   NEREUS_CHECK(placement.ok()) << placement.status();
   return BestFusion(
       Timeline(layers, *placement, options.cluster, *options.time), routes);
+}
+
+bool MayUseFactors(const PlanRules& rules, absl::Span<const LayerSpec> layers) {
+  if (rules.forced.value_or(Scheme::kFactor) != Scheme::kFactor ||
+      !rules.no_factors.empty() || !rules.servers_only.empty()) {
+    return false;
+  }
+  return std::any_of(layers.begin(), layers.end(), [](const LayerSpec& layer) {
+    return SupportsScheme(layer, Scheme::kFactor);
+  });
 }
 
 absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,

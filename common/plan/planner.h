@@ -101,6 +101,9 @@ struct PlanOptions {
   std::optional<TimeModel> time;  // For CostKind::kTime.
 };
 
+// Whether `rules` let any of these layers go by factors.
+bool MayUseFactors(const PlanRules& rules, absl::Span<const LayerSpec> layers);
+
 // Routes for `layers`. With one worker all go through the servers, whatever is
 // forced: it has no peer to send to, and the paper's rule, 0 <= 0, would say
 // factors. Pure: equal arguments give equal plans on every machine.

@@ -55,6 +55,8 @@ struct JoinRequest {
   int32_t state_arrays = 0;
   bool has_checkpoints = false;      // Shards: there is a folder for them.
   std::string transport = "socket";  // What the data port speaks.
+  // Workers: what the bits of their products of factors depend on.
+  std::string products = "cpu";
 };
 
 // A member's session is new, its membership is not.

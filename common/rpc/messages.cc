@@ -43,6 +43,7 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
   message.set_state_arrays(request.state_arrays);
   message.set_has_checkpoints(request.has_checkpoints);
   message.set_transport(TextField(request.transport));
+  message.set_products(TextField(request.products));
   for (const LayerSpec& layer : request.layers) {
     *message.add_layers() = ToProto(layer);
   }
@@ -68,6 +69,7 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   request.state_arrays = message.state_arrays();
   request.has_checkpoints = message.has_checkpoints();
   request.transport = message.transport();
+  request.products = message.products();
   NEREUS_ASSIGN_OR_RETURN(request.layers, LayersFromProto(message.layers()));
   return request;
 }

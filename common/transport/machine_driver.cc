@@ -236,20 +236,29 @@ bool MachineDriver::AwaitSources(const Action& action) {
         return absl::OkStatus();
       },
       action);
-  if (there.ok()) return true;
+  if (!there.ok()) FailFor(there);
+  return there.ok();
+}
+
+void MachineDriver::FailFor(const absl::Status& reason) {
   failed_ = true;
   Outbox last;
-  member_->OnFailure(std::string(there.message()), last);
+  member_->OnFailure(std::string(reason.message()), last);
   for (const Action& message : last.actions()) {
     events_.send_message(std::get<SendMessage>(message).message);
   }
-  return false;
 }
 
 void MachineDriver::CarryOut(const Action& action) {
   if (!AwaitSources(action)) return;
   const auto* add = std::get_if<AddValues>(&action);
   if (add != nullptr && IsDecoded(add->addend)) return AddEncoded(*add);
+  const auto* factors = std::get_if<MultiplyFactors>(&action);
+  if (factors != nullptr && events_.multiply != nullptr) {
+    const absl::Status multiplied = events_.multiply(*factors);
+    if (!multiplied.ok()) FailFor(multiplied);
+    return;
+  }
   if (ExecuteArithmetic(action)) return;
   if (const auto* send = std::get_if<SendFrame>(&action)) {
     Send(send->to, send->frame);

@@ -27,7 +27,7 @@ namespace nereus {
 // one that has to wait for the machine anyway (DrivingTurn).
 class MachineDriver final : private FrameHandler {
  public:
-  // Called on the thread that drives; none may wait, but `load`.
+  // Called on the thread that drives; none may wait, unless it says so.
   struct Events {
     std::function<void(const LayerDone&)> layer_done;
     std::function<void(const MemberMessage&)> send_message;
@@ -35,6 +35,8 @@ class MachineDriver final : private FrameHandler {
     std::function<void(const std::shared_ptr<const EpochStart>&)> entered;
     std::function<void(const absl::Status&)> ended;
     std::function<void(const ProbeAnswered&)> probed = nullptr;  // Workers.
+    // Workers: what multiplies factors in the CPU's place. It may wait.
+    std::function<absl::Status(const MultiplyFactors&)> multiply = nullptr;
     // Shards: what goes to disk and comes from it, see outbox.h. The second one
     // may wait, since nothing can be done before.
     std::function<void(const SaveCheckpoint&)> save;
@@ -85,6 +87,8 @@ class MachineDriver final : private FrameHandler {
   void CarryOut(const Action& action);
   // Waits until what `action` reads is there; false if it never will be.
   bool AwaitSources(const Action& action);
+  // Ends the job with this reason, and carries out nothing more.
+  void FailFor(const absl::Status& reason);
   void Check(const CheckValues& check);
   void Follow(std::shared_ptr<const EpochStart> start);
   // Whether this process connects to that one.

@@ -45,6 +45,8 @@ struct NeedsGpu : Base {
 };
 using GpuClientTest = NeedsGpu<testing::Test>;
 
+constexpr int kWorkers = 4;
+
 struct JobCase {
   const char* name;
   std::optional<Scheme> forced;
@@ -58,7 +60,7 @@ struct JobCase {
 };
 
 ServerOptions Options(const JobCase& job) {
-  ServerOptions options = Job(3, 2);
+  ServerOptions options = Job(kWorkers, 2);
   options.rules.forced = job.forced;
   options.rules.wire = job.wire;
   options.job_options.deterministic = true;
@@ -76,7 +78,8 @@ ServerOptions Options(const JobCase& job) {
 
 class AllJobsTest : public NeedsGpu<testing::TestWithParam<JobCase>> {};
 
-// All values are whole numbers, so that sums are the same in any order.
+// All values are whole numbers, so that sums are the same in any order, and so
+// are means over a power of two.
 TEST_P(AllJobsTest, GpusComeToTheBitsOfCpus) {
   const JobCase& job = GetParam();
   constexpr int64_t kSteps = 10;
@@ -86,8 +89,8 @@ TEST_P(AllJobsTest, GpusComeToTheBitsOfCpus) {
   {
     LocalCluster cluster(Options(job));
     std::vector<ToyWorker> workers;
-    for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
-    const auto results = cluster.RunWorkers(3, [&](int i) {
+    for (int i = 0; i < kWorkers; ++i) workers.emplace_back(SmallModel());
+    const auto results = cluster.RunWorkers(kWorkers, [&](int i) {
       return by_layer ? workers[i].TrainLayerByLayer(cluster.client_options(),
                                                      kSteps)
                       : workers[i].Train(cluster.client_options(), kSteps);
@@ -98,8 +101,8 @@ TEST_P(AllJobsTest, GpusComeToTheBitsOfCpus) {
   GpuOptions gpu;
   if (job.scarce) gpu.staging_bytes = int64_t{1} << 20;
   LocalCluster cluster(Options(job));
-  std::vector<GpuToyWorker> workers(3);
-  const auto results = cluster.RunWorkers(3, [&](int i) {
+  std::vector<GpuToyWorker> workers(kWorkers);
+  const auto results = cluster.RunWorkers(kWorkers, [&](int i) {
     return by_layer ? workers[i].TrainLayerByLayer(cluster.client_options(),
                                                    kSteps, gpu)
                     : workers[i].Train(cluster.client_options(), kSteps, gpu);
@@ -167,6 +170,7 @@ TEST_F(GpuClientTest, OneReplicaOnAGpuAndOneOnACpu) {
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     ServerOptions options = Job(2, 1);
     options.job_options.optimizer_place = place;
+    options.rules.forced = Scheme::kServer;
     LocalCluster cluster(options);
     GpuToyWorker gpu;
     ToyWorker cpu(SmallModel());
@@ -179,6 +183,20 @@ TEST_F(GpuClientTest, OneReplicaOnAGpuAndOneOnACpu) {
     }
     EXPECT_EQ(gpu.parameters(), cpu.parameters());
   }
+}
+
+TEST_F(GpuClientTest, ProductsOfACpuAndOfAGpuDoNotMix) {
+  ServerOptions options = Job(1, 1);
+  options.max_workers = 2;
+  LocalCluster cluster(options);
+  ToyWorker cpu(SmallModel());
+  ASSERT_TRUE(cpu.Connect(cluster.client_options()).ok());
+  GpuToyWorker gpu;
+  const absl::Status refused = gpu.Connect(cluster.client_options());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("multiplies factors on"), HasSubstr("\"cpu\""),
+                    HasSubstr("--scheme=server")));
 }
 
 // Nobody waits for the GPU: not Push, and not the Wait of another layer.

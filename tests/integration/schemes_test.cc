@@ -1,10 +1,17 @@
 // Every scheme and overlap with real servers and clients over loopback sockets,
 // in one process.
 
+#include <atomic>
 #include <map>
+#include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "common/compute/arithmetic.h"
+#include "common/compute/factor_multiplier.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
@@ -173,6 +180,66 @@ TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
       EXPECT_EQ(parameters[0.0], parameters[0.5]);
       EXPECT_NE(parameters[0.0], parameters[0.51]);
     }
+  }
+}
+
+// Multiplies on the CPU, under another name.
+class OtherMultiplier : public FactorMultiplier {
+ public:
+  explicit OtherMultiplier(absl::Status status = absl::OkStatus())
+      : status_(std::move(status)) {}
+  std::string name() const override { return "other"; }
+  absl::Status Multiply(const MultiplyFactors& factors) override {
+    ++products_;
+    EXPECT_TRUE(ExecuteArithmetic(factors));
+    return status_;
+  }
+  int products() const { return products_; }
+
+ private:
+  const absl::Status status_;
+  std::atomic<int> products_{0};
+};
+
+TEST(SchemesTest, FactorsAreMultipliedByWhateverIsGiven) {
+  for (const OptimizerPlace place :
+       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+    ServerOptions options = Job(2, 1);
+    options.rules.forced = Scheme::kFactor;
+    options.job_options.optimizer_place = place;
+    LocalCluster cluster(options);
+    std::vector<ToyWorker> workers;
+    for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
+    const auto multiplier = std::make_shared<OtherMultiplier>();
+    const auto other = std::make_shared<OtherMultiplier>();
+    const auto results = cluster.RunWorkers(2, [&](int i) {
+      ClientOptions client = cluster.client_options();
+      client.multiplier = i == 0 ? multiplier : other;
+      return workers[i].Train(client, 5);
+    });
+    for (const absl::Status& result : results) {
+      ASSERT_TRUE(result.ok()) << result;
+    }
+    EXPECT_EQ(multiplier->products(), 2 * 5);  // Of two layers.
+    EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
+  }
+}
+
+TEST(SchemesTest, AProductThatFailsEndsTheJobWithTheReason) {
+  ServerOptions options = Job(2, 1);
+  options.rules.forced = Scheme::kFactor;
+  LocalCluster cluster(options);
+  std::vector<ToyWorker> workers;
+  for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
+  const auto results = cluster.RunWorkers(2, [&](int i) {
+    ClientOptions client = cluster.client_options();
+    client.multiplier = std::make_shared<OtherMultiplier>(
+        i == 0 ? absl::OkStatus() : absl::InternalError("the GPU is on fire"));
+    return workers[i].Train(client, 5);
+  });
+  for (const absl::Status& result : results) {
+    EXPECT_THAT(std::string(result.message()),
+                testing::HasSubstr("the GPU is on fire"));
   }
 }
 

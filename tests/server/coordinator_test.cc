@@ -305,6 +305,32 @@ TEST(CoordinatorTest, AShardWhoseSessionEndedMayComeAgain) {
   EXPECT_TRUE(RefusalIn(driver.Say(2, ShardRequest(1)), 2).ok());
 }
 
+// Replicas that are made of products have the bits of whatever makes them.
+TEST(CoordinatorTest, WhereLayersMayGoByFactorsAllMultiplyAlike) {
+  JoinRequest with_gpu = WorkerRequest("b");
+  with_gpu.layers = {{"fc", LayerKind::kFullyConnected, 64, 32, 64 * 32, 4}};
+  JoinRequest with_cpu = WorkerRequest("a");
+  with_cpu.layers = with_gpu.layers;
+  with_gpu.products = "gpu/fp32";
+  CoordinatorOptions options = OptionsOf(2, 1);
+  {
+    CoordinatorDriver driver(options);
+    EXPECT_TRUE(RefusalIn(driver.Say(1, with_cpu), 1).ok());
+    const absl::Status refused = RefusalIn(driver.Say(2, with_gpu), 2);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr("b multiplies factors on \"gpu/fp32\""),
+                      HasSubstr("on \"cpu\"")));
+    // They come in its place.
+    driver.Break(1);
+    EXPECT_TRUE(RefusalIn(driver.Say(3, with_gpu), 3).ok());
+  }
+  options.rules.forced = Scheme::kRing;
+  CoordinatorDriver driver(options);
+  EXPECT_TRUE(RefusalIn(driver.Say(1, with_cpu), 1).ok());
+  EXPECT_TRUE(RefusalIn(driver.Say(2, with_gpu), 2).ok());
+}
+
 TEST(CoordinatorTest, WhenTheFirstWorkerIsGoneTheNextOnesModelCounts) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Say(1, WorkerRequest("a"));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -10,6 +11,8 @@
 #include "common/transport/transport_type.h"
 
 namespace nereus {
+
+class FactorMultiplier;  // common/compute/factor_multiplier.h
 
 // Options for Client::Connect. Every field has a working default but
 // `coordinator_address`.
@@ -51,6 +54,9 @@ struct ClientOptions {
   // on whichever thread that happens: it must neither wait nor call the client.
   // May be empty.
   std::function<void(int layer, int64_t step, bool fetched)> done = nullptr;
+
+  // What multiplies the factors of all workers; null: the CPU.
+  std::shared_ptr<FactorMultiplier> multiplier = nullptr;
 
   // How long to look for the coordinator and the peers, retrying with backoff,
   // and how long to go on without a coordinator that was there.

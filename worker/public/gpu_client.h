@@ -26,8 +26,10 @@ struct GpuOptions {
   // Parameters have pinned memory of their own, once the model.
   int64_t staging_bytes = 0;
 
-  // How the client multiplies factors on the GPU: where a layer that is pushed
-  // by its factors goes through the servers after all.
+  // How the client multiplies factors on the GPU, in one product over those of
+  // all workers. Products of different kinds of GPUs, versions of cuBLAS or
+  // precisions have other bits, and those of a CPU, too: a job whose layers may
+  // go by factors refuses workers that do not all have the same.
   FactorPrecision factor_precision = FactorPrecision::kFloat32;
 
   // OK, or kInvalidArgument that names the field and its value.
