@@ -1,0 +1,19 @@
+#!/bin/bash
+# Runs what bundle.sh has packed: the tests that need a GPU, and the main job with four
+# workers on it. Arguments are nereusctl local's. Exits with 0 if all passed, or if
+# there is no GPU, which it says.
+set -euo pipefail
+cd "$(dirname "$0")"
+export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}:/usr/local/cuda/lib64"
+if [ ! -e /dev/nvidiactl ]; then
+  echo "SKIPPED $0: no GPU: there is no /dev/nvidiactl"
+  exit 0
+fi
+failed=0
+for test in tests/gpu/*_test; do
+  "$test" || failed=$((failed + 1))
+done
+server/admin/nereusctl local --workers=4 --servers=2 --device=cuda:0 "$@" ||
+  failed=$((failed + 1))
+echo "$failed failed"
+exit $((failed > 0))
