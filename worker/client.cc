@@ -71,6 +71,7 @@ class ClientImpl final : public Client {
   bool Skipped(int64_t step) const override { return rounds_->Skipped(step); }
   bool may_skip() const override { return job_->votes(); }
   bool takes_factors(int layer) const override;
+  bool takes_bfloat16(int layer) const override;
   absl::Span<const float> Mean(int layer) const override {
     return rounds_->Mean(layer);
   }
@@ -400,6 +401,17 @@ bool ClientImpl::takes_factors(int layer) const {
   if (!rounds_->CheckLayer(layer).ok()) return false;
   MutexLock lock(&mu_);
   return plan_->job->routes[layer].scheme == Scheme::kFactor;
+}
+
+bool ClientImpl::takes_bfloat16(int layer) const {
+  const JobOptions& options = job_->options;
+  if (!rounds_->CheckLayer(layer).ok() || job_->votes() ||
+      options.sparsity > 0 || options.scale_loss) {
+    return false;
+  }
+  MutexLock lock(&mu_);
+  const Route& route = plan_->job->routes[layer];
+  return route.scheme == Scheme::kServer && route.wire == WireType::kBfloat16;
 }
 
 void ClientImpl::TryBeginAgain() {

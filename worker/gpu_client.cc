@@ -17,10 +17,12 @@
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/device/device_scope.h"
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
 #include "worker/device_factors.h"
 #include "worker/gpu_mirror.h"
+#include "worker/narrow_gradient.h"
 
 namespace nereus {
 namespace {
@@ -31,9 +33,10 @@ constexpr absl::Duration kLookInterval = absl::Milliseconds(1);
 
 int64_t BytesOf(const LayerSpec& spec) { return spec.parameters * kFloatBytes; }
 
-// What its gradient needs, or its factors.
+// What its gradient needs, with a copy as bfloat16, or its factors.
 int64_t PinnedBytesOf(const LayerSpec& spec) {
-  const int64_t gradient = PinnedPool::RoundedUp(BytesOf(spec));
+  const int64_t gradient = PinnedPool::RoundedUp(BytesOf(spec)) +
+                           PinnedPool::RoundedUp(BytesOf(spec) / 2);
   if (spec.kind != LayerKind::kFullyConnected) return gradient;
   return std::max(gradient,
                   PinnedPool::RoundedUp(spec.rows * spec.m * kFloatBytes) +
@@ -69,6 +72,9 @@ class GpuClientImpl final : public GpuClient {
   absl::Status WaitForward(int layer, cudaStream_t stream) override;
   absl::Status WaitAll(int64_t step, cudaStream_t stream) override;
   absl::Status Leave(cudaStream_t stream) override;
+  Staged staged() const override {
+    return {stager_->bytes_out(), stager_->bytes_in()};
+  }
   const Client& client() const override { return *client_; }
 
  private:
@@ -107,6 +113,10 @@ class GpuClientImpl final : public GpuClient {
   void StagePushes() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Stage(const Pushed& pushed) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status StageGradient(const Pushed& pushed) ABSL_LOCKS_EXCLUDED(mu_);
+  // To `values`, or as bfloat16; waits for the first piece.
+  absl::StatusOr<std::shared_ptr<Arrival>> CopyOut(const Pushed& pushed,
+                                                   const Buffer& values)
+      ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status StageFactors(const Pushed& pushed) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<Buffer> TakePinned(const std::string& what, int64_t bytes)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -293,6 +303,7 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
 }
 
 void GpuClientImpl::StagePushes() {
+  const DeviceScope scope(gpu_.device, "staging");  // Kernels need it.
   while (true) {
     Pushed pushed;
     {
@@ -319,23 +330,46 @@ absl::Status GpuClientImpl::Stage(const Pushed& pushed) {
                                          : StageFactors(pushed);
 }
 
-absl::Status GpuClientImpl::StageGradient(const Pushed& pushed) {
+absl::StatusOr<std::shared_ptr<Arrival>> GpuClientImpl::CopyOut(
+    const Pushed& pushed, const Buffer& values) {
   const int layer = pushed.layer;
   const std::string what = NameOf(layer, "gradient");
-  NEREUS_ASSIGN_OR_RETURN(const Buffer values,
-                          TakePinned(what, BytesOf(layers_[layer].spec)));
+  // Whoever drives would do nothing else while it waits for the first piece:
+  // what comes after it, comes at the pace of copies.
+  const auto first_of = [](const Buffer& copied) {
+    return std::min(copied.bytes(), Stager::kPieceBytes);
+  };
+  if (client_->takes_bfloat16(layer)) {
+    NEREUS_ASSIGN_OR_RETURN(Buffer halves,
+                            TakePinned(what, values.bytes() / 2));
+    NEREUS_ASSIGN_OR_RETURN(
+        std::shared_ptr<Arrival> narrow,
+        NarrowGradient::CopyOut(stager_.get(), what, pushed.gradient, values,
+                                std::move(halves), pushed.made));
+    const Buffer& copied = *narrow->bfloat16();
+    NEREUS_RETURN_IF_ERROR(copied.Slice(0, first_of(copied)).Await());
+    return narrow;
+  }
   NEREUS_ASSIGN_OR_RETURN(
-      const auto outgoing,
+      std::shared_ptr<Arrival> wide,
       stager_->CopyOut(what, pushed.gradient, values, pushed.made));
-  // Whoever drives would do nothing else meanwhile: what comes after it, comes
-  // at the pace of copies.
-  NEREUS_RETURN_IF_ERROR(
-      outgoing->Await(std::min(values.bytes(), Stager::kPieceBytes)));
+  NEREUS_RETURN_IF_ERROR(wide->Await(first_of(values)));
+  return wide;
+}
+
+absl::Status GpuClientImpl::StageGradient(const Pushed& pushed) {
+  const int layer = pushed.layer;
+  NEREUS_ASSIGN_OR_RETURN(
+      const Buffer values,
+      TakePinned(NameOf(layer, "gradient"), BytesOf(layers_[layer].spec)));
+  NEREUS_ASSIGN_OR_RETURN(std::shared_ptr<Arrival> arrival,
+                          CopyOut(pushed, values));
   {
     MutexLock lock(&mu_);
     flights_[layer].values = values;
   }
-  return client_->PushArriving(layer, pushed.step, FloatsOf(values), outgoing);
+  return client_->PushArriving(layer, pushed.step, FloatsOf(values),
+                               std::move(arrival));
 }
 
 absl::Status GpuClientImpl::StageFactors(const Pushed& pushed) {

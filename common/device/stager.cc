@@ -127,7 +127,7 @@ absl::Status Stager::Follow(absl::string_view what, cudaStream_t stream,
 }
 
 absl::StatusOr<std::shared_ptr<Stager::Outgoing>> Stager::CopyOut(
-    absl::string_view what, const float* source, Buffer values,
+    absl::string_view what, const void* source, Buffer values,
     const Point& after) {
   if (values.bytes() > 0) NEREUS_RETURN_IF_ERROR(CheckPointer(what, source));
   auto outgoing = std::shared_ptr<Outgoing>(
@@ -142,9 +142,9 @@ absl::StatusOr<std::shared_ptr<Stager::Outgoing>> Stager::CopyOut(
   return outgoing;
 }
 
-absl::Status Stager::QueuePieces(const float* source, Outgoing& outgoing) {
+absl::Status Stager::QueuePieces(const void* source, Outgoing& outgoing) {
   const Buffer& values = outgoing.values();
-  const auto* const from = reinterpret_cast<const uint8_t*>(source);
+  const auto* const from = static_cast<const uint8_t*>(source);
   for (int64_t start = 0; start < values.bytes(); start += kPieceBytes) {
     const int64_t bytes = std::min(kPieceBytes, values.bytes() - start);
     NEREUS_RETURN_IF_ERROR(
@@ -154,6 +154,7 @@ absl::Status Stager::QueuePieces(const float* source, Outgoing& outgoing) {
                    outgoing.what_, "cudaMemcpyAsync", bytes));
     NEREUS_ASSIGN_OR_RETURN(Point piece, Mark(outgoing.what_, out_));
     outgoing.pieces_.push_back(std::move(piece));
+    bytes_out_ += bytes;
   }
   return absl::OkStatus();
 }
@@ -197,6 +198,7 @@ absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
   absl::StatusOr<Point> read = Mark(what, in_);
   status.Update(read.status());
   if (status.ok()) status = KeepUntilRead(what, values, *read);
+  bytes_in_ += values.bytes();
   if (status.ok()) return read;
   // It may be under way, from memory that is about to be others'.
   (void)cudaStreamSynchronize(in_);

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -88,17 +89,20 @@ class Stager {
     std::vector<Point> pieces_;  // After each.
   };
 
-  // Copies float32 at `source`, device memory, as many as `values`, pinned
+  // Copies what is at `source`, device memory, as much as `values`, pinned
   // memory, has room for, once `after` is reached. `source` must stay as it is
   // until all is there; this must outlive what it returns.
   //
   // Errors: kInvalidArgument, `source` is no memory of this device, or not
   // aligned to 4 bytes; what CUDA says.
   absl::StatusOr<std::shared_ptr<Outgoing>> CopyOut(absl::string_view what,
-                                                    const float* source,
+                                                    const void* source,
                                                     Buffer values,
                                                     const Point& after)
       ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The stream of CopyOut, for what is to be done before and after its copies.
+  cudaStream_t out() const { return out_; }
 
   // Copies `values`, pinned memory, to `destination`, device memory for as
   // many, once `after` is reached; returns the point at which they are there.
@@ -106,6 +110,10 @@ class Stager {
   absl::StatusOr<Point> CopyIn(absl::string_view what, const Buffer& values,
                                float* destination, const Point& after)
       ABSL_LOCKS_EXCLUDED(mu_);
+
+  // What was copied so far, or is being copied.
+  int64_t bytes_out() const { return bytes_out_; }
+  int64_t bytes_in() const { return bytes_in_; }
 
   // Whether `pointer` is memory of this device, aligned to float32.
   absl::Status CheckPointer(absl::string_view what, const void* pointer) const;
@@ -123,13 +131,15 @@ class Stager {
   absl::StatusOr<Point> TakePoint(absl::string_view what)
       ABSL_LOCKS_EXCLUDED(mu_);
   void GiveEventBack(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status QueuePieces(const float* source, Outgoing& outgoing);
+  absl::Status QueuePieces(const void* source, Outgoing& outgoing);
   absl::Status KeepUntilRead(absl::string_view what, const Buffer& values,
                              const Point& read) ABSL_LOCKS_EXCLUDED(mu_);
   // On a thread of CUDA's, on which nobody may call it: these have been read.
   static void Drop(void* incoming);
 
   const int device_;
+  std::atomic<int64_t> bytes_out_{0};
+  std::atomic<int64_t> bytes_in_{0};
   cudaStream_t out_ = nullptr;
   cudaStream_t in_ = nullptr;
   cudaStream_t dropping_ = nullptr;

@@ -7,6 +7,8 @@
 
 namespace nereus {
 
+class Buffer;
+
 // Bytes that are still being written, from the first to the last: by a copy
 // from a device, say. Thread-safe.
 class Arrival {
@@ -19,6 +21,10 @@ class Arrival {
   // Waits until they are, which is soon: whoever calls it does nothing else
   // meanwhile. Errors: they never will be, and why.
   virtual absl::Status Await(int64_t bytes) = 0;
+
+  // The same values as bfloat16, for float32 that need not be there at all if
+  // they are only sent in this form; null: there are none.
+  virtual const Buffer* bfloat16() const { return nullptr; }
 };
 
 }  // namespace nereus

@@ -131,6 +131,13 @@ absl::Status Buffer::Await() const {
   return storage_->arrival->Await(data_ + bytes_ - storage_->begin);
 }
 
+Buffer Buffer::AsBfloat16() const {
+  if (storage_ == nullptr || storage_->arrival == nullptr) return Buffer();
+  const Buffer* const all = storage_->arrival->bfloat16();
+  return all == nullptr ? Buffer()
+                        : all->Slice((data_ - storage_->begin) / 2, bytes_ / 2);
+}
+
 int64_t Buffer::references() const {
   return storage_ == nullptr
              ? 0

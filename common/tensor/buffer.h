@@ -69,6 +69,10 @@ class Buffer {
   // Waits until they are. Errors: they never will be.
   absl::Status Await() const;
 
+  // Of float32 that arrive as bfloat16, too (Arrival::bfloat16): these values,
+  // with an arrival of their own; otherwise nothing.
+  Buffer AsBfloat16() const;
+
   // How many references there are, slices counted too; 0: a view, a size, or
   // nothing.
   int64_t references() const;

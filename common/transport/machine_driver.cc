@@ -38,26 +38,37 @@ bool ShareShard(const Job& job, int server, int other) {
                      });
 }
 
+// What is sent of a frame: the payload, or what it has arrived as besides, if
+// it is sent in that form.
+Buffer PayloadOf(const Frame& frame) {
+  const bool is_encoded = frame.payload.bytes() == frame.header.payload_bytes;
+  if (frame.header.wire != WireType::kBfloat16 || is_encoded) {
+    return frame.payload;
+  }
+  Buffer narrow = frame.payload.AsBfloat16();
+  return narrow.bytes() > 0 ? narrow : frame.payload;
+}
+
 // What an action reads of what callers have pushed, which may be on its way.
 auto SourcesOf(const SendFrame& send) {
-  return std::array{&send.frame.payload};
+  return std::array{PayloadOf(send.frame)};
 }
 auto SourcesOf(const BroadcastFrame& broadcast) {
-  return std::array{&broadcast.frame.payload};
+  return std::array{PayloadOf(broadcast.frame)};
 }
-auto SourcesOf(const CopyValues& copy) { return std::array{&copy.source}; }
-auto SourcesOf(const AddValues& add) { return std::array{&add.addend}; }
-auto SourcesOf(const CheckValues& check) { return std::array{&check.values}; }
-auto SourcesOf(const ScaleValues& scale) { return std::array{&scale.values}; }
-auto SourcesOf(const AddNorm& add) { return std::array{&add.values}; }
+auto SourcesOf(const CopyValues& copy) { return std::array{copy.source}; }
+auto SourcesOf(const AddValues& add) { return std::array{add.addend}; }
+auto SourcesOf(const CheckValues& check) { return std::array{check.values}; }
+auto SourcesOf(const ScaleValues& scale) { return std::array{scale.values}; }
+auto SourcesOf(const AddNorm& add) { return std::array{add.values}; }
 auto SourcesOf(const HoldGradient& hold) {
-  return std::array{&hold.gradient, &hold.parameters};
+  return std::array{hold.gradient, hold.parameters};
 }
 auto SourcesOf(const UpdateParameters& update) {
-  return std::array{&update.gradient};
+  return std::array{update.gradient};
 }
 auto SourcesOf(const MultiplyFactors& multiply) {
-  return std::array{&multiply.output_gradient, &multiply.input};
+  return std::array{multiply.output_gradient, multiply.input};
 }
 
 }  // namespace
@@ -227,10 +238,10 @@ bool MachineDriver::AwaitSources(const Action& action) {
   const absl::Status there = std::visit(
       [this](const auto& typed) -> absl::Status {
         if constexpr (requires { SourcesOf(typed); }) {
-          for (const Buffer* source : SourcesOf(typed)) {
-            if (source->IsThere()) continue;
+          for (const Buffer& source : SourcesOf(typed)) {
+            if (source.IsThere()) continue;
             transport_->Flush();  // What was there before goes ahead.
-            NEREUS_RETURN_IF_ERROR(source->Await());
+            NEREUS_RETURN_IF_ERROR(source.Await());
           }
         }
         return absl::OkStatus();
@@ -353,7 +364,8 @@ void MachineDriver::Count(Counters& counters, const Frame& frame) {
 
 void MachineDriver::Send(PeerId to, const Frame& frame) {
   Frame ranked = frame;
-  if (frame.payload.bytes() != frame.header.payload_bytes) {
+  ranked.payload = PayloadOf(frame);
+  if (ranked.payload.bytes() != frame.header.payload_bytes) {
     EncodePayload(ranked);
   }
   Count(bytes_sent_, ranked);

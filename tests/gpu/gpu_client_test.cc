@@ -9,9 +9,11 @@
 
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -99,7 +101,7 @@ TEST_P(AllJobsTest, GpusComeToTheBitsOfCpus) {
     replicas.push_back(workers[0].parameters());
   }
   GpuOptions gpu;
-  if (job.scarce) gpu.staging_bytes = int64_t{1} << 20;
+  if (job.scarce) gpu.staging_bytes = int64_t{5} << 18;
   LocalCluster cluster(Options(job));
   std::vector<GpuToyWorker> workers(kWorkers);
   const auto results = cluster.RunWorkers(kWorkers, [&](int i) {
@@ -293,6 +295,34 @@ TEST_F(GpuClientTest, AJobThatGoesBackTakesTheGpuAlong) {
     const absl::Status left = worker.client()->Leave(worker.stream());
     EXPECT_TRUE(left.ok()) << left;
   }
+}
+
+// Half the bytes, where only they are sent.
+TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
+  std::map<std::pair<Scheme, WireType>, int64_t> bytes;
+  for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
+    for (const WireType wire : {WireType::kFloat32, WireType::kBfloat16}) {
+      ServerOptions options = Job(2, 1);
+      options.rules.forced = scheme;
+      options.rules.wire = wire;
+      LocalCluster cluster(options);
+      std::vector<GpuToyWorker> workers(2);
+      const auto results = cluster.RunWorkers(2, [&](int i) {
+        return workers[i].Train(cluster.client_options(), 4);
+      });
+      for (const absl::Status& status : results) {
+        ASSERT_TRUE(status.ok()) << status;
+      }
+      bytes[{scheme, wire}] = workers[0].client()->staged().bytes_out;
+      EXPECT_GT(workers[0].client()->staged().bytes_in, 0);
+    }
+  }
+  int64_t model = 0;
+  for (const LayerSpec& layer : SmallModel()) model += layer.parameters * 4;
+  // The parameters once, and then the gradients.
+  EXPECT_EQ((bytes[{Scheme::kServer, WireType::kFloat32}]), 5 * model);
+  EXPECT_EQ((bytes[{Scheme::kServer, WireType::kBfloat16}]), 3 * model);
+  EXPECT_EQ((bytes[{Scheme::kRing, WireType::kBfloat16}]), 5 * model);
 }
 
 TEST_F(GpuClientTest, ANaNOnAGpuIsNamed) {

@@ -258,6 +258,11 @@ class Client {
   // do. Plans change, but not between a BeginStep and the next.
   virtual bool takes_factors(int layer) const = 0;
 
+  // True if the plan sends the layer's gradients as bfloat16 and nothing else
+  // is done with them here: then they may be pushed in that form alone
+  // (Arrival::bfloat16). Plans change, as above.
+  virtual bool takes_bfloat16(int /*layer*/) const { return false; }
+
   // True if the caller's own optimizer updates the parameters
   // (`optimizer=worker`).
   virtual bool updates_parameters() const = 0;

@@ -111,6 +111,13 @@ class GpuClient {
   // on `stream`.
   virtual absl::Status Leave(CUstream_st* stream) = 0;
 
+  // What was copied between the GPU and the host so far.
+  struct Staged {
+    int64_t bytes_out = 0;  // To the host.
+    int64_t bytes_in = 0;
+  };
+  virtual Staged staged() const = 0;
+
   // For everything else: what the plan takes, who takes part, what it costs.
   virtual const Client& client() const = 0;
 };
