@@ -65,7 +65,11 @@ class ClientImpl final : public Client {
                            absl::Span<float> gradient) override;
   absl::Status Wait(int layer, int64_t step) override;
   absl::Status WaitForward(int layer) override;
-  void Hurry(int layer) override;
+  absl::Status Hurry(int layer) override;
+  absl::Status Interruption() const override { return rounds_->interruption(); }
+  absl::Status Abort(absl::string_view reason) override {
+    return FailJob(std::string(reason));
+  }
   absl::Status WaitAll(int64_t step) override;
   bool decoupled() const override { return job_->decoupled(); }
   bool Skipped(int64_t step) const override { return rounds_->Skipped(step); }
@@ -243,8 +247,10 @@ std::unique_ptr<Machine> ClientImpl::MakeMachine(const EpochStart& start,
 void ClientImpl::StartDriver() {
   MachineDriver::Events events;
   events.layer_done = [this](const LayerDone& done) {
-    if (options_.done != nullptr && !rounds_->IsDone(done.layer, done.round)) {
-      const bool fetched = rounds_->pushed(done.layer) < kInitialRound;
+    if (options_.done != nullptr) {
+      // Again, of what is done: for another plan.
+      const bool fetched = rounds_->pushed(done.layer) < kInitialRound ||
+                           rounds_->IsDone(done.layer, done.round);
       options_.done(done.layer, done.round, fetched);
     }
     rounds_->Finish(done.layer, done.round, done.skipped, SteadyNow(),
@@ -533,8 +539,9 @@ absl::Status ClientImpl::PushFactors(int layer, int64_t step,
                           BeginPush(layer, step, gradient));
   FactorBuffers buffers{
       rounds_->Borrow(layer, factors.output_gradient.data(),
-                      factors.output_gradient.size()),
-      rounds_->Borrow(layer, factors.input.data(), factors.input.size()),
+                      factors.output_gradient.size(), factors.arrival),
+      rounds_->Borrow(layer, factors.input.data(), factors.input.size(),
+                      factors.arrival),
       rounds_->Borrow(layer, gradient.data(), gradient.size())};
   driver_->Post([this, pushed, layer, step, fit,
                  buffers = std::move(buffers)](Outbox& out) mutable {
@@ -551,16 +558,18 @@ absl::Status ClientImpl::WaitForward(int layer) {
   return Wait(layer, rounds_->pushed(layer));
 }
 
-void ClientImpl::Hurry(int layer) {
-  if (!rounds_->CheckLayer(layer).ok()) return;
+absl::Status ClientImpl::Hurry(int layer) {
+  NEREUS_RETURN_IF_ERROR(rounds_->CheckLayer(layer));
+  NEREUS_RETURN_IF_ERROR(Interruption());
   driver_->Post([this, layer](Outbox& out) { machine_->OnWait(layer, out); });
+  return absl::OkStatus();
 }
 
 absl::Status ClientImpl::Wait(int layer, int64_t step) {
   const absl::Time from = SteadyNow();
   const bool may_be_held = !rounds_->HasPushedAll();
   if ((job_->decoupled() || may_be_held) && !rounds_->IsDone(layer, step)) {
-    Hurry(layer);
+    NEREUS_RETURN_IF_ERROR(Hurry(layer));
   }
   driver_->DriveUntil([&] { return rounds_->IsSettled(layer, step); },
                       from + options_.round_timeout);

@@ -25,6 +25,9 @@ absl::string_view PrecisionName(FactorPrecision precision) {
   return "unknown";
 }
 
+// As cudaMalloc aligns.
+int64_t Aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
 bool IsOnDevice(const void* pointer) {
   cudaPointerAttributes attributes = {};
   return cudaPointerGetAttributes(&attributes, pointer) == cudaSuccess &&
@@ -75,6 +78,7 @@ absl::Status DeviceFactors::Start() {
 
 DeviceFactors::~DeviceFactors() {
   if (stream_ == nullptr) return;
+  const DeviceScope scope(device_, "factors");
   const absl::Status ended = CudaStatus(cudaStreamSynchronize(stream_),
                                         "factors", "cudaStreamSynchronize");
   if (!ended.ok()) NEREUS_LOG(Error) << ended.message();
@@ -118,7 +122,7 @@ absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
   return status;
 }
 
-absl::StatusOr<float*> DeviceFactors::Scratch(int64_t bytes) {
+absl::StatusOr<uint8_t*> DeviceFactors::Scratch(int64_t bytes) {
   if (bytes > scratch_bytes_) {
     NEREUS_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream_), "factors",
                                       "cudaStreamSynchronize"));
@@ -130,7 +134,7 @@ absl::StatusOr<float*> DeviceFactors::Scratch(int64_t bytes) {
                    "factors of all workers", "cudaMalloc", bytes));
     scratch_bytes_ = bytes;
   }
-  return static_cast<float*>(scratch_);
+  return static_cast<uint8_t*>(scratch_);
 }
 
 absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
@@ -141,12 +145,13 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   const int64_t output_bytes = factors.output_gradient.bytes();
   const int64_t input_bytes = factors.input.bytes();
   const int64_t gradient_bytes = factors.gradient.bytes();
-  NEREUS_ASSIGN_OR_RETURN(
-      float* const output,
-      Scratch(output_bytes + input_bytes + (stays ? 0 : gradient_bytes)));
-  float* const input = output + factors.output_gradient.float_count();
-  float* const gradient =
-      stays ? factors.gradient.floats() : input + factors.input.float_count();
+  const int64_t input_at = Aligned(output_bytes);
+  const int64_t gradient_at = input_at + Aligned(input_bytes);
+  NEREUS_ASSIGN_OR_RETURN(uint8_t* const memory,
+                          Scratch(gradient_at + gradient_bytes));
+  auto* const output = reinterpret_cast<float*>(memory);
+  auto* const input = reinterpret_cast<float*>(memory + input_at);
+  auto* const gradient = reinterpret_cast<float*>(memory + gradient_at);
   const auto copy = [&](void* to, const void* from, int64_t bytes) {
     return CudaStatus(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes),
                                       cudaMemcpyDefault, stream_),
@@ -157,22 +162,24 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   status.Update(copy(input, factors.input.data(), input_bytes));
   status.Update(
       CudaStatus(cudaEventRecord(copied_, stream_), kWhat, "cudaEventRecord"));
-  NEREUS_RETURN_IF_ERROR(status);
-  NEREUS_ASSIGN_OR_RETURN(
-      uint16_t* const narrow,
-      TakeNarrow(factors.rows, factors.m, factors.n, stream_));
+  absl::StatusOr<uint16_t*> narrow =
+      TakeNarrow(factors.rows, factors.m, factors.n, stream_);
+  status.Update(narrow.status());
+  if (!status.ok()) {
+    // Some may be under way, from memory that may have others next.
+    (void)cudaStreamSynchronize(stream_);
+    return status;
+  }
   status = CublasStatus(
       FactorGradientCuda(all_.get(), precision_, factors.rows, factors.m,
                          factors.n, factors.bias, factors.scale, output, input,
-                         narrow, gradient, stream_),
+                         *narrow, gradient, stream_),
       kWhat, "cublasGemmEx");
-  if (narrow != nullptr) {
+  if (*narrow != nullptr) {
     status.Update(
-        CudaStatus(cudaFreeAsync(narrow, stream_), kWhat, "cudaFreeAsync"));
+        CudaStatus(cudaFreeAsync(*narrow, stream_), kWhat, "cudaFreeAsync"));
   }
-  if (!stays) {
-    status.Update(copy(factors.gradient.data(), gradient, gradient_bytes));
-  }
+  status.Update(copy(factors.gradient.data(), gradient, gradient_bytes));
   // The host's memory may have others next.
   status.Update(stays ? CudaStatus(cudaEventSynchronize(copied_), kWhat,
                                    "cudaEventSynchronize")

@@ -34,10 +34,12 @@ class DeviceFactors final : public FactorMultiplier {
                            float* gradient, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(own_mu_);
 
-  // "NVIDIA-H200/cublas-130000/fp32"
+  // "NVIDIA-H200/sm-90x132/cublas-130000/fp32": what cuBLAS chooses by, beside
+  // shapes, and alignment, which here is always the same.
   std::string name() const override { return name_; }
   // Queues the product on stream(), if the gradient is in the GPU's memory;
-  // otherwise it is there.
+  // otherwise it is there. Has device memory for the factors and the product of
+  // the largest layer.
   absl::Status Multiply(const MultiplyFactors& factors) override;
   cudaStream_t stream() const { return stream_; }
 
@@ -47,7 +49,7 @@ class DeviceFactors final : public FactorMultiplier {
 
   absl::Status Start();
   // Device memory of Multiply's, `bytes` long.
-  absl::StatusOr<float*> Scratch(int64_t bytes);
+  absl::StatusOr<uint8_t*> Scratch(int64_t bytes);
   // Scratch memory for the precision, in order on `stream`; may be null.
   absl::StatusOr<uint16_t*> TakeNarrow(int64_t rows, int64_t m, int64_t n,
                                        cudaStream_t stream) const;

@@ -17,9 +17,10 @@
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
-#include "common/device/device_scope.h"
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
+#include "common/plan/layer_spec.h"
+#include "common/protocol/job.h"
 #include "worker/device_factors.h"
 #include "worker/gpu_mirror.h"
 #include "worker/narrow_gradient.h"
@@ -42,6 +43,17 @@ int64_t PinnedBytesOf(const LayerSpec& spec) {
                   PinnedPool::RoundedUp(spec.rows * spec.m * kFloatBytes) +
                       PinnedPool::RoundedUp(spec.rows * spec.n * kFloatBytes));
 }
+
+// Pinned memory that the client reads, and that is the pool's again after that.
+class Kept final : public Arrival {
+ public:
+  explicit Kept(Buffer memory) : memory_(std::move(memory)) {}
+  bool IsThere(int64_t) override { return true; }
+  absl::Status Await(int64_t) override { return absl::OkStatus(); }
+
+ private:
+  const Buffer memory_;
+};
 
 absl::Span<float> FloatsOf(const Buffer& values) {
   return {values.floats(), static_cast<size_t>(values.float_count())};
@@ -93,8 +105,9 @@ class GpuClientImpl final : public GpuClient {
     bool done = false;
     absl::Status failure;
     float* gradient = nullptr;
-    Buffer values;                // Pinned, where the mean will be.
-    std::vector<Buffer> factors;  // Pinned. None: the gradient.
+    bool by_factors = false;
+    bool hurried = false;
+    Buffer values;  // Pinned, where the mean will be.
     absl::StatusOr<Stager::Point> landed = Stager::Point();
   };
 
@@ -111,18 +124,24 @@ class GpuClientImpl final : public GpuClient {
 
   // On the staging thread.
   void StagePushes() ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status Stage(const Pushed& pushed) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status StageGradient(const Pushed& pushed) ABSL_LOCKS_EXCLUDED(mu_);
-  // To `values`, or as bfloat16; waits for the first piece.
-  absl::StatusOr<std::shared_ptr<Arrival>> CopyOut(const Pushed& pushed,
-                                                   const Buffer& values)
+  // Copies what was pushed, or begins to; the returned function hands it to the
+  // client. An error is the GPU's, or that of the memory.
+  using HandOn = std::function<absl::Status()>;
+  absl::StatusOr<HandOn> Stage(const Pushed& pushed) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<HandOn> StageGradient(const Pushed& pushed)
       ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status StageFactors(const Pushed& pushed) ABSL_LOCKS_EXCLUDED(mu_);
+  // To the begin of `memory`, or as bfloat16 behind that; waits for the first
+  // piece.
+  absl::StatusOr<std::shared_ptr<Arrival>> CopyOut(const Pushed& pushed,
+                                                   const Buffer& memory)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<HandOn> StageFactors(const Pushed& pushed)
+      ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<Buffer> TakePinned(const std::string& what, int64_t bytes)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Gets back what is no longer needed of it, and has the client finish the
-  // rest.
-  void ReleasePinned() ABSL_LOCKS_EXCLUDED(mu_);
+  // Has the client finish what it may hold back in the hope of more. Errors: it
+  // never will, since the job has gone back, or failed.
+  absl::Status HurryAll() ABSL_LOCKS_EXCLUDED(mu_);
 
   void OnDone(int layer, int64_t step, bool fetched) ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until it has been handed on.
@@ -131,10 +150,13 @@ class GpuClientImpl final : public GpuClient {
   const ClientOptions options_;
   const GpuOptions gpu_;
   const std::vector<GpuLayerBinding> layers_;
-  std::unique_ptr<Stager> stager_;
+  // Outlive the stager: its copies have memory of theirs.
   std::shared_ptr<PinnedPool> pool_;
+  std::shared_ptr<PinnedPool> mirror_pool_;
+  std::unique_ptr<Stager> stager_;
   std::shared_ptr<DeviceFactors> products_;
   std::vector<std::shared_ptr<GpuMirror>> mirrors_;
+  bool updates_parameters_ = false;  // Constant after Start.
 
   mutable Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
@@ -156,12 +178,15 @@ GpuClientImpl::~GpuClientImpl() {
 }
 
 absl::Status GpuClientImpl::CheckLayers() const {
+  std::vector<LayerSpec> specs;
+  for (const GpuLayerBinding& layer : layers_) specs.push_back(layer.spec);
+  NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
   int64_t largest = 0;  // What one needs of the pool.
   for (const GpuLayerBinding& layer : layers_) {
-    if (layer.spec.parameters < 0 || layer.state_arrays < 0) {
+    if (layer.state_arrays < 0 || layer.state_arrays > kStateArraysMax) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "layer ", layer.spec.name, " has ", layer.spec.parameters,
-          " parameters and ", layer.state_arrays, " arrays of state"));
+          "layer ", layer.spec.name, " has ", layer.state_arrays,
+          " arrays of state, must be in [0, ", kStateArraysMax, "]"));
     }
     largest = std::max(largest, PinnedBytesOf(layer.spec));
   }
@@ -182,16 +207,16 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   int64_t values = 0;
   for (const GpuLayerBinding& layer : layers_) {
     gradients += PinnedBytesOf(layer.spec);
-    values += PinnedPool::RoundedUp(BytesOf(layer.spec)) +
-              PinnedPool::RoundedUp(BytesOf(layer.spec) * layer.state_arrays);
+    values += PinnedPool::RoundedUp(BytesOf(layer.spec));
   }
   pool_ = PinnedPool::Create(
       gpu_.device, gpu_.staging_bytes > 0 ? gpu_.staging_bytes : gradients);
-  const auto own = PinnedPool::Create(gpu_.device, values);
+  mirror_pool_ = PinnedPool::Create(gpu_.device, values);
   std::vector<LayerBinding> bindings;
   for (const GpuLayerBinding& layer : layers_) {
     NEREUS_ASSIGN_OR_RETURN(
-        auto mirror, GpuMirror::Create(layer, stager_.get(), *own, stream));
+        auto mirror,
+        GpuMirror::Create(layer, stager_.get(), *mirror_pool_, stream));
     bindings.push_back({layer.spec, FloatsOf(mirror->parameters()),
                         FloatsOf(mirror->state()), mirror});
     mirrors_.push_back(std::move(mirror));
@@ -205,6 +230,7 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   };
   NEREUS_ASSIGN_OR_RETURN(client_,
                           Client::Connect(options, std::move(bindings)));
+  updates_parameters_ = client_->updates_parameters();
   thread_ = std::thread([this] { StagePushes(); });
   for (const auto& mirror : mirrors_) {
     NEREUS_RETURN_IF_ERROR(mirror->Return(stream));
@@ -245,7 +271,9 @@ absl::Status GpuClientImpl::CheckGradient(int layer, int64_t step,
       stager_->CheckPointer(NameOf(layer, "gradient"), gradient));
   MutexLock lock(&mu_);
   const Flight& before = flights_[layer];
-  if (before.handed_on || before.step < 0) return absl::OkStatus();
+  if (before.step < 0 || before.done || !before.failure.ok()) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("layer ", layers_[layer].spec.name, ": step ", step,
                    " is pushed before the Wait for step ", before.step));
@@ -256,7 +284,7 @@ absl::Status GpuClientImpl::Queue(Pushed pushed, cudaStream_t stream) {
   NEREUS_ASSIGN_OR_RETURN(pushed.made,
                           stager_->Mark(NameOf(layer, "gradient"), stream));
   // The caller has updated them, if that is its part.
-  if (client_->updates_parameters()) {
+  if (updates_parameters_) {
     NEREUS_RETURN_IF_ERROR(mirrors_[layer]->Outdate(stream));
   }
   MutexLock lock(&mu_);
@@ -264,6 +292,7 @@ absl::Status GpuClientImpl::Queue(Pushed pushed, cudaStream_t stream) {
   flight = Flight();
   flight.step = pushed.step;
   flight.gradient = pushed.gradient;
+  flight.by_factors = pushed.factors.input != nullptr;
   queue_.push_back(std::move(pushed));
   return absl::OkStatus();
 }
@@ -303,7 +332,6 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
 }
 
 void GpuClientImpl::StagePushes() {
-  const DeviceScope scope(gpu_.device, "staging");  // Kernels need it.
   while (true) {
     Pushed pushed;
     {
@@ -317,22 +345,30 @@ void GpuClientImpl::StagePushes() {
       queue_.pop_front();
       staging_ = true;
     }
-    const absl::Status status = Stage(pushed);
+    absl::StatusOr<HandOn> staged = Stage(pushed);
+    absl::Status status = staged.ok() ? (*staged)() : staged.status();
+    const bool goes_on = staged.ok() || absl::IsCancelled(status) ||
+                         !client_->Interruption().ok();
+    // Without this gradient nobody can.
+    if (!goes_on) client_->Abort(status.message()).IgnoreError();
     MutexLock lock(&mu_);
     Flight& flight = flights_[pushed.layer];
-    flight.failure = status;
+    flight.failure = std::move(status);
     flight.handed_on = true;
   }
 }
 
-absl::Status GpuClientImpl::Stage(const Pushed& pushed) {
+absl::StatusOr<GpuClientImpl::HandOn> GpuClientImpl::Stage(
+    const Pushed& pushed) {
   return pushed.factors.input == nullptr ? StageGradient(pushed)
                                          : StageFactors(pushed);
 }
 
 absl::StatusOr<std::shared_ptr<Arrival>> GpuClientImpl::CopyOut(
-    const Pushed& pushed, const Buffer& values) {
+    const Pushed& pushed, const Buffer& memory) {
   const int layer = pushed.layer;
+  const int64_t bytes = BytesOf(layers_[layer].spec);
+  const Buffer values = memory.Slice(0, bytes);
   const std::string what = NameOf(layer, "gradient");
   // Whoever drives would do nothing else while it waits for the first piece:
   // what comes after it, comes at the pace of copies.
@@ -340,73 +376,82 @@ absl::StatusOr<std::shared_ptr<Arrival>> GpuClientImpl::CopyOut(
     return std::min(copied.bytes(), Stager::kPieceBytes);
   };
   if (client_->takes_bfloat16(layer)) {
-    NEREUS_ASSIGN_OR_RETURN(Buffer halves,
-                            TakePinned(what, values.bytes() / 2));
     NEREUS_ASSIGN_OR_RETURN(
         std::shared_ptr<Arrival> narrow,
-        NarrowGradient::CopyOut(stager_.get(), what, pushed.gradient, values,
-                                std::move(halves), pushed.made));
+        NarrowGradient::CopyOut(
+            stager_.get(), what, pushed.gradient, values,
+            memory.Slice(PinnedPool::RoundedUp(bytes), bytes / 2),
+            pushed.made));
     const Buffer& copied = *narrow->bfloat16();
     NEREUS_RETURN_IF_ERROR(copied.Slice(0, first_of(copied)).Await());
     return narrow;
   }
-  NEREUS_ASSIGN_OR_RETURN(
-      std::shared_ptr<Arrival> wide,
-      stager_->CopyOut(what, pushed.gradient, values, pushed.made));
+  NEREUS_ASSIGN_OR_RETURN(std::shared_ptr<Arrival> wide,
+                          stager_->CopyOut(what, pushed.gradient, values,
+                                           pushed.made, stager_->out()));
   NEREUS_RETURN_IF_ERROR(wide->Await(first_of(values)));
   return wide;
 }
 
-absl::Status GpuClientImpl::StageGradient(const Pushed& pushed) {
+absl::StatusOr<GpuClientImpl::HandOn> GpuClientImpl::StageGradient(
+    const Pushed& pushed) {
   const int layer = pushed.layer;
+  const int64_t bytes = BytesOf(layers_[layer].spec);
+  // In one piece: two would wait for each other.
+  const int64_t narrow = client_->takes_bfloat16(layer)
+                             ? PinnedPool::RoundedUp(bytes) - bytes + bytes / 2
+                             : 0;
   NEREUS_ASSIGN_OR_RETURN(
-      const Buffer values,
-      TakePinned(NameOf(layer, "gradient"), BytesOf(layers_[layer].spec)));
+      const Buffer memory,
+      TakePinned(NameOf(layer, "gradient"), bytes + narrow));
   NEREUS_ASSIGN_OR_RETURN(std::shared_ptr<Arrival> arrival,
-                          CopyOut(pushed, values));
+                          CopyOut(pushed, memory));
+  const Buffer values = memory.Slice(0, bytes);
   {
     MutexLock lock(&mu_);
     flights_[layer].values = values;
   }
-  return client_->PushArriving(layer, pushed.step, FloatsOf(values),
-                               std::move(arrival));
+  return
+      [this, layer, step = pushed.step, values, arrival = std::move(arrival)] {
+        return client_->PushArriving(layer, step, FloatsOf(values), arrival);
+      };
 }
 
-absl::Status GpuClientImpl::StageFactors(const Pushed& pushed) {
+absl::StatusOr<GpuClientImpl::HandOn> GpuClientImpl::StageFactors(
+    const Pushed& pushed) {
   const int layer = pushed.layer;
   const LayerSpec& spec = layers_[layer].spec;
-  std::vector<std::shared_ptr<Stager::Outgoing>> copies;
-  const auto copy = [&](absl::string_view name, const float* source,
-                        int64_t count) -> absl::Status {
-    const std::string what = NameOf(layer, name);
-    NEREUS_ASSIGN_OR_RETURN(Buffer values,
-                            TakePinned(what, count * kFloatBytes));
-    NEREUS_ASSIGN_OR_RETURN(
-        copies.emplace_back(),
-        stager_->CopyOut(what, source, std::move(values), pushed.made));
-    return absl::OkStatus();
-  };
-  NEREUS_RETURN_IF_ERROR(copy("output gradient", pushed.factors.output_gradient,
-                              spec.rows * spec.m));
-  NEREUS_RETURN_IF_ERROR(
-      copy("input", pushed.factors.input, spec.rows * spec.n));
-  std::vector<Buffer> factors;
-  for (const auto& outgoing : copies) {
-    NEREUS_RETURN_IF_ERROR(outgoing->Await(outgoing->values().bytes()));
-    factors.push_back(outgoing->values());
-  }
-  {
-    MutexLock lock(&mu_);
-    flights_[layer].factors = factors;
-  }
+  const int64_t output_bytes = spec.rows * spec.m * kFloatBytes;
+  const int64_t input_bytes = spec.rows * spec.n * kFloatBytes;
+  const int64_t input_at = PinnedPool::RoundedUp(output_bytes);
+  NEREUS_ASSIGN_OR_RETURN(
+      const Buffer memory,
+      TakePinned(NameOf(layer, "factors"), input_at + input_bytes));
+  const Buffer output = memory.Slice(0, output_bytes);
+  const Buffer input = memory.Slice(input_at, input_bytes);
+  NEREUS_ASSIGN_OR_RETURN(
+      const auto output_copy,
+      stager_->CopyOut(NameOf(layer, "output gradient"),
+                       pushed.factors.output_gradient, output, pushed.made,
+                       stager_->out()));
+  NEREUS_ASSIGN_OR_RETURN(
+      const auto input_copy,
+      stager_->CopyOut(NameOf(layer, "input"), pushed.factors.input, input,
+                       pushed.made, stager_->out()));
+  NEREUS_RETURN_IF_ERROR(output_copy->Await(output_bytes));
+  NEREUS_RETURN_IF_ERROR(input_copy->Await(input_bytes));
   // Where it is, nobody but products_ has to do with the mean gradient.
   absl::Span<float> mean;
-  if (client_->updates_parameters()) {
+  if (updates_parameters_) {
     mean =
         absl::MakeSpan(pushed.gradient, static_cast<size_t>(spec.parameters));
   }
-  return client_->PushFactors(
-      layer, pushed.step, {FloatsOf(factors[0]), FloatsOf(factors[1])}, mean);
+  return [this, layer, step = pushed.step, output, input, memory, mean] {
+    return client_->PushFactors(
+        layer, step,
+        {FloatsOf(output), FloatsOf(input), std::make_shared<Kept>(memory)},
+        mean);
+  };
 }
 
 absl::StatusOr<Buffer> GpuClientImpl::TakePinned(const std::string& what,
@@ -421,29 +466,24 @@ absl::StatusOr<Buffer> GpuClientImpl::TakePinned(const std::string& what,
       if (stopping_) return absl::CancelledError("the client is closed");
     }
     if (SteadyNow() > deadline) return values.status();
-    ReleasePinned();
+    NEREUS_RETURN_IF_ERROR(HurryAll());
+    stager_->ReleaseRead();
     patience = kLookInterval;
   }
 }
 
-void GpuClientImpl::ReleasePinned() {
+absl::Status GpuClientImpl::HurryAll() {
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
-    int64_t done = -1;
     {
       MutexLock lock(&mu_);
-      const Flight& flight = flights_[layer];
-      if (!flight.handed_on || !flight.failure.ok()) continue;
-      if (flight.done) done = flight.step;
+      Flight& flight = flights_[layer];
+      const bool waits =
+          flight.handed_on && flight.failure.ok() && !flight.done;
+      if (!waits || std::exchange(flight.hurried, true)) continue;
     }
-    if (done < 0) {
-      client_->Hurry(layer);
-      continue;
-    }
-    // Others may still be reading them, for a moment.
-    client_->Wait(layer, done).IgnoreError();
-    MutexLock lock(&mu_);
-    flights_[layer].factors.clear();
+    NEREUS_RETURN_IF_ERROR(client_->Hurry(layer));
   }
+  return client_->Interruption();
 }
 
 void GpuClientImpl::OnDone(int layer, int64_t step, bool fetched) {
@@ -457,11 +497,11 @@ void GpuClientImpl::OnDone(int layer, int64_t step, bool fetched) {
     if (flight.step != step) return;
     mean = std::exchange(flight.values, Buffer());
     gradient = flight.gradient;
-    by_factors = !flight.factors.empty();
+    by_factors = flight.by_factors;
   }
   const std::string what = NameOf(layer, "mean gradient");
-  auto landed = !client_->updates_parameters() ? mirrors_[layer]->Land()
-                : by_factors ? stager_->Mark(what, products_->stream())
+  auto landed = !updates_parameters_ ? mirrors_[layer]->Land()
+                : by_factors         ? stager_->Mark(what, products_->stream())
                              : stager_->CopyIn(what, mean, gradient, {});
   MutexLock lock(&mu_);
   flights_[layer].done = true;
@@ -473,9 +513,9 @@ absl::Status GpuClientImpl::AwaitHandedOn(int layer, int64_t step) {
   const Flight& flight = flights_[layer];
   if (flight.step != step) return absl::OkStatus();  // The client says why.
   mu_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return flight.handed_on || stopping_;
+    return flight.handed_on || flight.step != step || stopping_;
   });
-  return flight.failure;
+  return flight.step == step ? flight.failure : absl::OkStatus();
 }
 
 absl::Status GpuClientImpl::Wait(int layer, int64_t step, cudaStream_t stream) {
@@ -485,7 +525,6 @@ absl::Status GpuClientImpl::Wait(int layer, int64_t step, cudaStream_t stream) {
   MutexLock lock(&mu_);
   Flight& flight = flights_[layer];
   if (flight.step != step) return absl::OkStatus();
-  flight.factors.clear();
   NEREUS_RETURN_IF_ERROR(flight.landed.status());
   return stager_->Follow(NameOf(layer, "outcome"), stream, *flight.landed);
 }
@@ -510,7 +549,7 @@ absl::Status GpuClientImpl::WaitAll(int64_t step, cudaStream_t stream) {
 absl::Status GpuClientImpl::Leave(cudaStream_t stream) {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     NEREUS_RETURN_IF_ERROR(WaitForward(static_cast<int>(layer), stream));
-    if (client_->updates_parameters()) {
+    if (updates_parameters_) {
       NEREUS_RETURN_IF_ERROR(mirrors_[layer]->Outdate(stream));
     }
   }
@@ -536,6 +575,10 @@ absl::StatusOr<std::unique_ptr<GpuClient>> GpuClient::Connect(
     std::vector<GpuLayerBinding> layers, CUstream_st* stream) {
   NEREUS_RETURN_IF_ERROR(options.Validate());
   NEREUS_RETURN_IF_ERROR(gpu.Validate());
+  if (options.multiplier != nullptr) {
+    return absl::InvalidArgumentError(
+        "multiplier: with a GPU, it multiplies the factors");
+  }
   auto client =
       std::make_unique<GpuClientImpl>(options, gpu, std::move(layers));
   NEREUS_RETURN_IF_ERROR(client->Start(stream));

@@ -23,11 +23,15 @@ absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
       bound.spec.parameters * static_cast<int64_t>(sizeof(float));
   NEREUS_ASSIGN_OR_RETURN(mirror->parameters_, pool.Take(mirror->what_, bytes,
                                                          absl::ZeroDuration()));
-  NEREUS_ASSIGN_OR_RETURN(mirror->state_,
-                          pool.Take(mirror->what_, bytes * bound.state_arrays,
-                                    absl::ZeroDuration()));
-  NEREUS_RETURN_IF_ERROR(mirror->Outdate(stream));
-  NEREUS_RETURN_IF_ERROR(mirror->Await(bytes));
+  mirror->state_ = Buffer::AllocateZeroed(bytes * bound.state_arrays);
+  NEREUS_ASSIGN_OR_RETURN(const Stager::Point now,
+                          stager->Mark(mirror->what_, stream));
+  // The state of a new job is zero, and comes with the values of another one.
+  NEREUS_ASSIGN_OR_RETURN(
+      const auto parameters,
+      stager->CopyOut(mirror->what_, bound.parameters, mirror->parameters_, now,
+                      stager->aside()));
+  NEREUS_RETURN_IF_ERROR(parameters->Await(bytes));
   return mirror;
 }
 
@@ -45,16 +49,22 @@ bool GpuMirror::IsThere(int64_t) {
 }
 
 absl::Status GpuMirror::Await(int64_t) {
-  MutexLock lock(&mu_);
-  if (!outdated_) return absl::OkStatus();
-  NEREUS_ASSIGN_OR_RETURN(
-      const auto parameters,
-      stager_->CopyOut(what_, layer_.parameters, parameters_, updated_));
-  NEREUS_ASSIGN_OR_RETURN(
-      const auto state,
-      stager_->CopyOut(what_, layer_.state, state_, updated_));
+  std::shared_ptr<Stager::Outgoing> parameters;
+  std::shared_ptr<Stager::Outgoing> state;
+  {
+    MutexLock lock(&mu_);
+    if (!outdated_) return absl::OkStatus();
+    NEREUS_ASSIGN_OR_RETURN(
+        parameters, stager_->CopyOut(what_, layer_.parameters, parameters_,
+                                     updated_, stager_->aside()));
+    NEREUS_ASSIGN_OR_RETURN(
+        state, stager_->CopyOut(what_, layer_.state, state_, updated_,
+                                stager_->aside()));
+  }
+  // One that outdates it meanwhile need not wait.
   NEREUS_RETURN_IF_ERROR(parameters->Await(parameters_.bytes()));
   NEREUS_RETURN_IF_ERROR(state->Await(state_.bytes()));
+  MutexLock lock(&mu_);
   outdated_ = false;
   return absl::OkStatus();
 }

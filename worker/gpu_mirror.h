@@ -17,9 +17,10 @@
 
 namespace nereus {
 
-// One layer's parameters and state in pinned memory, for the client to read and
-// write. Where the caller's optimizer updates them on the GPU, they are fetched
-// from there when the client comes to read them, which is seldom. Thread-safe.
+// One layer's parameters, in pinned memory, and state, for the client to read
+// and write. Where the caller's optimizer updates them on the GPU, they are
+// fetched from there when the client comes to read them, which is seldom.
+// Thread-safe.
 class GpuMirror final : public Arrival {
  public:
   // Fetches what the layer has when `stream` has come to this point. `stager`

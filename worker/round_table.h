@@ -63,6 +63,12 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   absl::StatusOr<StepOfLife> last_step() const ABSL_LOCKS_EXCLUDED(mu_);
   // Whether the caller has pushed every layer of the step that it has begun.
   bool HasPushedAll() const ABSL_LOCKS_EXCLUDED(mu_);
+  // What the caller must hear before anything else: that the machine has
+  // started afresh (kOutOfRange), or the failure.
+  absl::Status interruption() const ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    return Interruption();
+  }
   // Whether all that the caller has pushed is done.
   bool IsIdle() const ABSL_LOCKS_EXCLUDED(mu_);
   // The machine has let the caller begin it.

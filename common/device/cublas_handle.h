@@ -35,6 +35,7 @@ class CublasHandle {
     const DeviceScope scope(device, what);
     NEREUS_RETURN_IF_ERROR(scope.status());
     CublasHandle handle;
+    handle.device_ = device;
     NEREUS_RETURN_IF_ERROR(
         CublasStatus(cublasCreate(&handle.handle_), what, "cublasCreate"));
     return handle;
@@ -42,10 +43,13 @@ class CublasHandle {
 
   CublasHandle() = default;
   ~CublasHandle() {
-    if (handle_ != nullptr) (void)cublasDestroy(handle_);
+    if (handle_ == nullptr) return;
+    const DeviceScope scope(device_, "cuBLAS");
+    (void)cublasDestroy(handle_);
   }
   CublasHandle(CublasHandle&& other) noexcept { *this = std::move(other); }
   CublasHandle& operator=(CublasHandle&& other) noexcept {
+    std::swap(device_, other.device_);
     std::swap(handle_, other.handle_);
     return *this;
   }
@@ -53,6 +57,7 @@ class CublasHandle {
   cublasHandle_t get() const { return handle_; }
 
  private:
+  int device_ = 0;
   cublasHandle_t handle_ = nullptr;
 };
 

@@ -30,6 +30,8 @@ absl::StatusCode CodeOf(cudaError_t error) {
 absl::Status CudaStatus(cudaError_t error, absl::string_view what,
                         absl::string_view call, int64_t bytes) {
   if (error == cudaSuccess) return absl::OkStatus();
+  // Else a caller who looks for errors of its own finds this one.
+  (void)cudaGetLastError();
   return absl::Status(
       CodeOf(error),
       absl::StrCat(what, what.empty() ? "" : ": ", call,

@@ -23,8 +23,7 @@ absl::StatusOr<std::unique_ptr<Stager>> Stager::Create(int device) {
   auto stager = std::unique_ptr<Stager>(new Stager(device));
   const DeviceScope scope(device, what);
   NEREUS_RETURN_IF_ERROR(scope.status());
-  for (cudaStream_t* stream :
-       {&stager->out_, &stager->in_, &stager->dropping_}) {
+  for (cudaStream_t* stream : {&stager->out_, &stager->in_, &stager->aside_}) {
     // Not ordered with the default stream.
     NEREUS_RETURN_IF_ERROR(
         CudaStatus(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
@@ -34,7 +33,8 @@ absl::StatusOr<std::unique_ptr<Stager>> Stager::Create(int device) {
 }
 
 Stager::~Stager() {
-  for (const cudaStream_t stream : {out_, in_, dropping_}) {
+  const DeviceScope scope(device_, "staging");
+  for (const cudaStream_t stream : {out_, in_, aside_}) {
     if (stream == nullptr) continue;
     absl::Status status = CudaStatus(cudaStreamSynchronize(stream), "staging",
                                      "cudaStreamSynchronize");
@@ -42,14 +42,20 @@ Stager::~Stager() {
         CudaStatus(cudaStreamDestroy(stream), "staging", "cudaStreamDestroy"));
     if (!status.ok()) NEREUS_LOG(Error) << status.message();
   }
-  // If the device has failed, Drop was not called for all.
+  std::deque<Incoming> dropped;
+  {
+    MutexLock lock(&mu_);
+    dropped.swap(incoming_);
+  }
+  dropped.clear();
   MutexLock lock(&mu_);
-  incoming_.clear();
   for (const cudaEvent_t event : events_) (void)cudaEventDestroy(event);
 }
 
 absl::Status Stager::CheckPointer(absl::string_view what,
                                   const void* pointer) const {
+  const DeviceScope scope(device_, what);
+  NEREUS_RETURN_IF_ERROR(scope.status());
   cudaPointerAttributes attributes = {};
   NEREUS_RETURN_IF_ERROR(
       CudaStatus(cudaPointerGetAttributes(&attributes, pointer), what,
@@ -112,6 +118,8 @@ void Stager::GiveEventBack(cudaEvent_t event) {
 
 absl::StatusOr<Stager::Point> Stager::Mark(absl::string_view what,
                                            cudaStream_t stream) {
+  const DeviceScope scope(device_, what);
+  NEREUS_RETURN_IF_ERROR(scope.status());
   NEREUS_ASSIGN_OR_RETURN(Point point, TakePoint(what));
   NEREUS_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(point.event_, stream), what,
                                     "cudaEventRecord"));
@@ -121,6 +129,8 @@ absl::StatusOr<Stager::Point> Stager::Mark(absl::string_view what,
 absl::Status Stager::Follow(absl::string_view what, cudaStream_t stream,
                             const Point& point) const {
   if (point.event_ == nullptr) return absl::OkStatus();
+  const DeviceScope scope(device_, what);
+  NEREUS_RETURN_IF_ERROR(scope.status());
   // To record the event again later does not change what is waited for.
   return CudaStatus(cudaStreamWaitEvent(stream, point.event_, 0), what,
                     "cudaStreamWaitEvent");
@@ -128,21 +138,25 @@ absl::Status Stager::Follow(absl::string_view what, cudaStream_t stream,
 
 absl::StatusOr<std::shared_ptr<Stager::Outgoing>> Stager::CopyOut(
     absl::string_view what, const void* source, Buffer values,
-    const Point& after) {
+    const Point& after, cudaStream_t stream) {
+  ReleaseRead();
+  const DeviceScope scope(device_, what);
+  NEREUS_RETURN_IF_ERROR(scope.status());
   if (values.bytes() > 0) NEREUS_RETURN_IF_ERROR(CheckPointer(what, source));
   auto outgoing = std::shared_ptr<Outgoing>(
-      new Outgoing(std::string(what), std::move(values)));
-  NEREUS_RETURN_IF_ERROR(Follow(what, out_, after));
-  const absl::Status queued = QueuePieces(source, *outgoing);
+      new Outgoing(device_, std::string(what), std::move(values)));
+  NEREUS_RETURN_IF_ERROR(Follow(what, stream, after));
+  const absl::Status queued = QueuePieces(source, stream, *outgoing);
   if (!queued.ok()) {
     // Some may be under way, into memory that is about to be others'.
-    (void)cudaStreamSynchronize(out_);
+    (void)cudaStreamSynchronize(stream);
     return queued;
   }
   return outgoing;
 }
 
-absl::Status Stager::QueuePieces(const void* source, Outgoing& outgoing) {
+absl::Status Stager::QueuePieces(const void* source, cudaStream_t stream,
+                                 Outgoing& outgoing) {
   const Buffer& values = outgoing.values();
   const auto* const from = static_cast<const uint8_t*>(source);
   for (int64_t start = 0; start < values.bytes(); start += kPieceBytes) {
@@ -150,9 +164,9 @@ absl::Status Stager::QueuePieces(const void* source, Outgoing& outgoing) {
     NEREUS_RETURN_IF_ERROR(
         CudaStatus(cudaMemcpyAsync(values.data() + start, from + start,
                                    static_cast<size_t>(bytes),
-                                   cudaMemcpyDeviceToHost, out_),
+                                   cudaMemcpyDeviceToHost, stream),
                    outgoing.what_, "cudaMemcpyAsync", bytes));
-    NEREUS_ASSIGN_OR_RETURN(Point piece, Mark(outgoing.what_, out_));
+    NEREUS_ASSIGN_OR_RETURN(Point piece, Mark(outgoing.what_, stream));
     outgoing.pieces_.push_back(std::move(piece));
     bytes_out_ += bytes;
   }
@@ -173,12 +187,19 @@ cudaEvent_t Stager::Outgoing::EventOf(int64_t bytes) const {
 }
 
 bool Stager::Outgoing::IsThere(int64_t bytes) {
-  return bytes <= 0 || pieces_.empty() ||
-         cudaEventQuery(EventOf(bytes)) == cudaSuccess;
+  if (bytes <= 0 || pieces_.empty()) return true;
+  const DeviceScope scope(device_, what_);
+  if (!scope.status().ok()) return false;  // Await says why.
+  if (cudaEventQuery(EventOf(bytes)) == cudaSuccess) return true;
+  // That it is not is no error of this thread's.
+  (void)cudaGetLastError();
+  return false;
 }
 
 absl::Status Stager::Outgoing::Await(int64_t bytes) {
   if (bytes <= 0 || pieces_.empty()) return absl::OkStatus();
+  const DeviceScope scope(device_, what_);
+  NEREUS_RETURN_IF_ERROR(scope.status());
   return CudaStatus(cudaEventSynchronize(EventOf(bytes)), what_,
                     "cudaEventSynchronize");
 }
@@ -187,53 +208,46 @@ absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
                                              const Buffer& values,
                                              float* destination,
                                              const Point& after) {
+  ReleaseRead();
   if (values.bytes() == 0) return Point();
+  const DeviceScope scope(device_, what);
+  NEREUS_RETURN_IF_ERROR(scope.status());
   NEREUS_RETURN_IF_ERROR(CheckPointer(what, destination));
+  // So that what comes first in incoming_ is there first.
+  MutexLock in_order(&in_order_);
   NEREUS_RETURN_IF_ERROR(Follow(what, in_, after));
   absl::Status status =
       CudaStatus(cudaMemcpyAsync(destination, values.data(),
                                  static_cast<size_t>(values.bytes()),
                                  cudaMemcpyHostToDevice, in_),
                  what, "cudaMemcpyAsync", values.bytes());
-  absl::StatusOr<Point> read = Mark(what, in_);
-  status.Update(read.status());
-  if (status.ok()) status = KeepUntilRead(what, values, *read);
+  absl::StatusOr<Point> there = Mark(what, in_);
+  absl::StatusOr<Point> kept = Mark(what, in_);
+  status.Update(there.status());
+  status.Update(kept.status());
+  if (!status.ok()) {
+    // It may be under way, from memory that is about to be others'.
+    (void)cudaStreamSynchronize(in_);
+    return status;
+  }
   bytes_in_ += values.bytes();
-  if (status.ok()) return read;
-  // It may be under way, from memory that is about to be others'.
-  (void)cudaStreamSynchronize(in_);
-  return status;
+  MutexLock lock(&mu_);
+  incoming_.push_back({values, *std::move(kept)});
+  return there;
 }
 
-absl::Status Stager::KeepUntilRead(absl::string_view what, const Buffer& values,
-                                   const Point& read) {
-  std::list<Incoming> one;
-  one.push_back({this, values, one.begin()});
-  one.front().self = one.begin();
-  Incoming* const incoming = &one.front();
+void Stager::ReleaseRead() {
+  const DeviceScope scope(device_, "staging");
+  std::vector<Incoming> dropped;  // Without the lock, which they take.
   {
     MutexLock lock(&mu_);
-    incoming_.splice(incoming_.end(), one);
+    while (!incoming_.empty() &&
+           cudaEventQuery(incoming_.front().there.event_) == cudaSuccess) {
+      dropped.push_back(std::move(incoming_.front()));
+      incoming_.pop_front();
+    }
   }
-  // On a stream of its own: other copies need not wait for that.
-  absl::Status status = Follow(what, dropping_, read);
-  if (status.ok()) {
-    status = CudaStatus(cudaLaunchHostFunc(dropping_, &Stager::Drop, incoming),
-                        what, "cudaLaunchHostFunc");
-  }
-  if (!status.ok()) {
-    (void)cudaStreamSynchronize(in_);
-    Drop(incoming);
-  }
-  return status;
-}
-
-void Stager::Drop(void* incoming) {
-  Incoming& read = *static_cast<Incoming*>(incoming);
-  std::list<Incoming> dropped;  // Without the lock: it may be the pool's again.
-  MutexLock lock(&read.stager->mu_);
-  std::list<Incoming>& all = read.stager->incoming_;
-  dropped.splice(dropped.end(), all, read.self);
+  (void)cudaGetLastError();  // That one is not there is no error.
 }
 
 }  // namespace nereus

@@ -5,7 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <list>
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -79,11 +79,12 @@ class Stager {
 
    private:
     friend class Stager;
-    Outgoing(std::string what, Buffer values)
-        : what_(std::move(what)), values_(std::move(values)) {}
+    Outgoing(int device, std::string what, Buffer values)
+        : device_(device), what_(std::move(what)), values_(std::move(values)) {}
 
     cudaEvent_t EventOf(int64_t bytes) const;
 
+    const int device_;
     const std::string what_;
     const Buffer values_;
     std::vector<Point> pieces_;  // After each.
@@ -91,18 +92,21 @@ class Stager {
 
   // Copies what is at `source`, device memory, as much as `values`, pinned
   // memory, has room for, once `after` is reached. `source` must stay as it is
-  // until all is there; this must outlive what it returns.
+  // until all is there; this must outlive what it returns. On out(), or on
+  // another stream of this device.
   //
   // Errors: kInvalidArgument, `source` is no memory of this device, or not
   // aligned to 4 bytes; what CUDA says.
-  absl::StatusOr<std::shared_ptr<Outgoing>> CopyOut(absl::string_view what,
-                                                    const void* source,
-                                                    Buffer values,
-                                                    const Point& after)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<std::shared_ptr<Outgoing>> CopyOut(
+      absl::string_view what, const void* source, Buffer values,
+      const Point& after, cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The stream of CopyOut, for what is to be done before and after its copies.
+  int device() const { return device_; }
+
+  // The stream for what leaves in the order of the backward pass, and one for
+  // what must not wait for that.
   cudaStream_t out() const { return out_; }
+  cudaStream_t aside() const { return aside_; }
 
   // Copies `values`, pinned memory, to `destination`, device memory for as
   // many, once `after` is reached; returns the point at which they are there.
@@ -110,6 +114,9 @@ class Stager {
   absl::StatusOr<Point> CopyIn(absl::string_view what, const Buffer& values,
                                float* destination, const Point& after)
       ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Drops the references to what is there by now.
+  void ReleaseRead() ABSL_LOCKS_EXCLUDED(mu_);
 
   // What was copied so far, or is being copied.
   int64_t bytes_out() const { return bytes_out_; }
@@ -119,11 +126,10 @@ class Stager {
   absl::Status CheckPointer(absl::string_view what, const void* pointer) const;
 
  private:
-  // Values on their way to the device, until they have been read.
+  // Values on their way to the device.
   struct Incoming {
-    Stager* stager;
     Buffer values;
-    std::list<Incoming>::iterator self;
+    Point there;
   };
 
   explicit Stager(int device) : device_(device) {}
@@ -131,22 +137,21 @@ class Stager {
   absl::StatusOr<Point> TakePoint(absl::string_view what)
       ABSL_LOCKS_EXCLUDED(mu_);
   void GiveEventBack(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status QueuePieces(const void* source, Outgoing& outgoing);
-  absl::Status KeepUntilRead(absl::string_view what, const Buffer& values,
-                             const Point& read) ABSL_LOCKS_EXCLUDED(mu_);
-  // On a thread of CUDA's, on which nobody may call it: these have been read.
-  static void Drop(void* incoming);
+  absl::Status QueuePieces(const void* source, cudaStream_t stream,
+                           Outgoing& outgoing);
 
   const int device_;
   std::atomic<int64_t> bytes_out_{0};
   std::atomic<int64_t> bytes_in_{0};
   cudaStream_t out_ = nullptr;
   cudaStream_t in_ = nullptr;
-  cudaStream_t dropping_ = nullptr;
+  cudaStream_t aside_ = nullptr;
+
+  Mutex in_order_;  // Before mu_.
 
   Mutex mu_;
   std::vector<cudaEvent_t> events_ ABSL_GUARDED_BY(mu_);  // Not in use.
-  std::list<Incoming> incoming_ ABSL_GUARDED_BY(mu_);
+  std::deque<Incoming> incoming_ ABSL_GUARDED_BY(mu_);    // In order.
 };
 
 }  // namespace nereus

@@ -106,6 +106,8 @@ Buffer::~Buffer() {
   if (storage_->owned != nullptr) {
     std::free(storage_->owned);
   }
+  // What writes to it first: once it is released it may be gone.
+  storage_->arrival.reset();
   if (storage_->released) storage_->released();
   delete storage_;
 }

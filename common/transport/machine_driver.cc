@@ -252,9 +252,13 @@ bool MachineDriver::AwaitSources(const Action& action) {
 }
 
 void MachineDriver::FailFor(const absl::Status& reason) {
-  failed_ = true;
   Outbox last;
   member_->OnFailure(std::string(reason.message()), last);
+  End(last);
+}
+
+void MachineDriver::End(const Outbox& last) {
+  failed_ = true;
   for (const Action& message : last.actions()) {
     events_.send_message(std::get<SendMessage>(message).message);
   }
@@ -299,12 +303,9 @@ void MachineDriver::Check(const CheckValues& check) {
 }
 
 void MachineDriver::Fail(const CheckValues& check, int64_t index) {
-  failed_ = true;
   Outbox last;
   member_->OnNotFinite(check, index, last);
-  for (const Action& action : last.actions()) {
-    events_.send_message(std::get<SendMessage>(action).message);
-  }
+  End(last);
 }
 
 bool MachineDriver::Dials(const EpochStart& start, PeerId peer) const {

@@ -87,8 +87,10 @@ class MachineDriver final : private FrameHandler {
   void CarryOut(const Action& action);
   // Waits until what `action` reads is there; false if it never will be.
   bool AwaitSources(const Action& action);
-  // Ends the job with this reason, and carries out nothing more.
+  // Ends the job with this reason.
   void FailFor(const absl::Status& reason);
+  // Says these last messages, and carries out nothing more.
+  void End(const Outbox& last);
   void Check(const CheckValues& check);
   void Follow(std::shared_ptr<const EpochStart> start);
   // Whether this process connects to that one.

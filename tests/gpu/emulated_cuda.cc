@@ -3,8 +3,12 @@
 // runs at the same time here, and ThreadSanitizer sees what is not ordered by
 // streams and events. Device memory is host memory that is known.
 
+#include "tests/gpu/emulated_cuda.h"
+
+#include <cuda.h>
 #include <ucontext.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/cuda_emulation.h"
@@ -19,7 +24,10 @@
 // A stream: work in order, on a thread.
 struct CUstream_st {
  public:
-  CUstream_st() : thread_([this] { Run(); }) {}
+  const int device;
+
+  explicit CUstream_st(int new_device)
+      : device(new_device), thread_([this] { Run(); }) {}
   ~CUstream_st() {
     {
       const std::lock_guard<std::mutex> lock(mu_);
@@ -99,6 +107,7 @@ struct CUevent_st {
     return last;
   }
 
+  int device = 0;
   std::mutex mu;
   // One that was never recorded holds nobody up.
   std::shared_ptr<Occasion> last = std::make_shared<Occasion>(true);
@@ -166,25 +175,82 @@ thread_local Fibers* Fibers::current_fibers = nullptr;
 // Kernels of two streams would share what is __shared__.
 std::mutex running;
 
+constexpr int kDevices = 2;
+
+// Of the calling thread.
+thread_local bool has_context = false;
+thread_local int current_device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local bool in_host_function = false;
+
+std::atomic<bool> contexts[kDevices];
+std::atomic<int64_t> calls_until_failure{-1};
+
 // What was allocated, by its begin.
+struct Known {
+  size_t bytes = 0;
+  cudaMemoryType type = cudaMemoryTypeUnregistered;
+  int device = 0;
+};
 struct Memory {
   std::mutex mu;
-  std::map<const char*, std::pair<size_t, cudaMemoryType>> known;
+  std::map<const char*, Known> known;
 };
 Memory& TheMemory() {
   static Memory& memory = *new Memory();
   return memory;
 }
 
+// What there is at this place, if all these bytes are known.
+Known Find(const void* pointer, size_t bytes) {
+  const auto* const byte = static_cast<const char*>(pointer);
+  const std::lock_guard<std::mutex> lock(TheMemory().mu);
+  auto after = TheMemory().known.upper_bound(byte);
+  if (after == TheMemory().known.begin()) return {};
+  --after;
+  const auto& [begin, known] = *after;
+  return byte + bytes <= begin + known.bytes ? known : Known();
+}
+
+cudaError_t Result(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+// Begins a call that needs a context: the thread has one from now on.
+cudaError_t Enter() {
+  if (in_host_function) return Result(cudaErrorNotPermitted);
+  has_context = true;
+  contexts[current_device] = true;
+  return cudaSuccess;
+}
+
+// The same of one that may fail when somebody says so (FailCallAfter).
+cudaError_t EnterFallible() {
+  const cudaError_t entered = Enter();
+  if (entered != cudaSuccess) return entered;
+  if (calls_until_failure >= 0 && calls_until_failure-- == 0) {
+    return Result(cudaErrorUnknown);
+  }
+  return cudaSuccess;
+}
+
+#define NEREUS_ENTER(how)                                \
+  if (const cudaError_t entered = cuda_emulation::how(); \
+      entered != cudaSuccess) {                          \
+    return entered;                                      \
+  }
+
 cudaError_t Allocate(void** pointer, size_t bytes, cudaMemoryType type) {
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
   *pointer = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
-  if (*pointer == nullptr) return cudaErrorMemoryAllocation;
+  if (*pointer == nullptr) return Result(cudaErrorMemoryAllocation);
   // As on a device, nobody may count on what is in it.
   std::memset(*pointer, 0xab, bytes);
   const std::lock_guard<std::mutex> lock(TheMemory().mu);
-  TheMemory().known[static_cast<const char*>(*pointer)] = {bytes, type};
+  TheMemory().known[static_cast<const char*>(*pointer)] = {bytes, type,
+                                                           current_device};
   return cudaSuccess;
 }
 
@@ -194,8 +260,8 @@ cudaError_t Free(void* pointer, cudaMemoryType type) {
     const std::lock_guard<std::mutex> lock(TheMemory().mu);
     const auto found =
         TheMemory().known.find(static_cast<const char*>(pointer));
-    if (found == TheMemory().known.end() || found->second.second != type) {
-      return cudaErrorInvalidValue;
+    if (found == TheMemory().known.end() || found->second.type != type) {
+      return Result(cudaErrorInvalidValue);
     }
     TheMemory().known.erase(found);
   }
@@ -204,11 +270,37 @@ cudaError_t Free(void* pointer, cudaMemoryType type) {
 }
 
 CUstream_st& StreamOf(cudaStream_t stream) {
-  static CUstream_st& none = *new CUstream_st();
-  return stream == nullptr ? none : *stream;
+  static CUstream_st* const none[kDevices] = {new CUstream_st(0),
+                                              new CUstream_st(1)};
+  return stream == nullptr ? *none[current_device] : *stream;
+}
+
+void Add(cudaStream_t stream, std::function<void()> work) {
+  StreamOf(stream).Add(std::move(work));
+}
+
+// A context of the driver's interface.
+CUresult GetCurrentContext(CUcontext* context) {
+  *context = has_context
+                 ? reinterpret_cast<CUcontext>(&contexts[current_device])
+                 : nullptr;
+  return CUDA_SUCCESS;
+}
+CUresult SetCurrentContext(CUcontext context) {
+  has_context = context != nullptr;
+  current_device = 0;
+  for (int i = 0; i < kDevices; ++i) {
+    if (context == reinterpret_cast<CUcontext>(&contexts[i])) {
+      current_device = i;
+    }
+  }
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
+
+void FailCallAfter(int64_t calls) { calls_until_failure = calls; }
+bool HasContext(int device) { return contexts[device]; }
 
 void AwaitBlock() { Fibers::current_fibers->Yield(); }
 
@@ -222,33 +314,56 @@ void RunBlocks(int64_t blocks, int threads, const std::function<void()>& body) {
 }
 
 cudaError_t Enqueue(cudaStream_t stream, std::function<void()> work) {
-  StreamOf(stream).Add(std::move(work));
+  NEREUS_ENTER(EnterFallible);
+  if (StreamOf(stream).device != current_device) {
+    return Result(cudaErrorInvalidResourceHandle);
+  }
+  Add(stream, std::move(work));
   return cudaSuccess;
 }
 
 }  // namespace cuda_emulation
 
-using cuda_emulation::Enqueue;
+using cuda_emulation::Add;
+using cuda_emulation::current_device;
+using cuda_emulation::Find;
+using cuda_emulation::kDevices;
+using cuda_emulation::Known;
+using cuda_emulation::Result;
 using cuda_emulation::StreamOf;
-using cuda_emulation::TheMemory;
 
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = kDevices;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+  if (device < 0 || device >= kDevices) return Result(cudaErrorInvalidDevice);
+  current_device = device;
+  NEREUS_ENTER(Enter);
+  return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current_device;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::strcpy(properties->name, "emulation");
   return cudaSuccess;
+}
+cudaError_t cudaGetDriverEntryPointByVersion(
+    const char* name, void** function, unsigned, unsigned long long,
+    cudaDriverEntryPointQueryResult* result) {
+  *result = cudaDriverEntryPointSuccess;
+  *function = std::strcmp(name, "cuCtxGetCurrent") == 0
+                  ? reinterpret_cast<void*>(&cuda_emulation::GetCurrentContext)
+                  : reinterpret_cast<void*>(&cuda_emulation::SetCurrentContext);
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() {
+  return std::exchange(cuda_emulation::last_error, cudaSuccess);
 }
 const char* cudaGetErrorName(cudaError_t error) {
   return error == cudaSuccess ? "cudaSuccess" : "emulated error";
@@ -258,100 +373,135 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  NEREUS_ENTER(EnterFallible);
   return cuda_emulation::Allocate(pointer, bytes, cudaMemoryTypeDevice);
 }
 cudaError_t cudaFree(void* pointer) {
+  NEREUS_ENTER(Enter);
   return cuda_emulation::Free(pointer, cudaMemoryTypeDevice);
 }
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
+  NEREUS_ENTER(EnterFallible);
   return cuda_emulation::Allocate(pointer, bytes, cudaMemoryTypeHost);
 }
 cudaError_t cudaFreeHost(void* pointer) {
+  NEREUS_ENTER(Enter);
   return cuda_emulation::Free(pointer, cudaMemoryTypeHost);
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
                                      const void* pointer) {
+  NEREUS_ENTER(EnterFallible);
   *attributes = {};
-  attributes->type = cudaMemoryTypeUnregistered;
-  attributes->device = -1;
-  const auto* const byte = static_cast<const char*>(pointer);
-  const std::lock_guard<std::mutex> lock(TheMemory().mu);
-  auto after = TheMemory().known.upper_bound(byte);
-  if (after == TheMemory().known.begin()) return cudaSuccess;
-  --after;
-  const auto& [begin, memory] = *after;
-  if (byte >= begin + memory.first) return cudaSuccess;
-  attributes->type = memory.second;
-  attributes->device = 0;
+  const Known known = Find(pointer, 1);
+  attributes->type = known.type;
+  attributes->device =
+      known.type == cudaMemoryTypeUnregistered ? -1 : known.device;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new CUstream_st();
+  NEREUS_ENTER(EnterFallible);
+  *stream = new CUstream_st(current_device);
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   return cudaStreamCreateWithFlags(stream, 0);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  NEREUS_ENTER(Enter);
   delete stream;
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  NEREUS_ENTER(Enter);
   StreamOf(stream).AwaitIdle();
   return cudaSuccess;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  NEREUS_ENTER(EnterFallible);
   *event = new CUevent_st();
+  (*event)->device = current_device;
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  NEREUS_ENTER(Enter);
   delete event;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  NEREUS_ENTER(EnterFallible);
+  if (event->device != StreamOf(stream).device) {
+    return Result(cudaErrorInvalidResourceHandle);
+  }
   const auto occasion = std::make_shared<CUevent_st::Occasion>(false);
   {
     const std::lock_guard<std::mutex> lock(event->mu);
     event->last = occasion;
   }
-  return Enqueue(stream, [occasion] { occasion->Reach(); });
+  Add(stream, [occasion] { occasion->Reach(); });
+  return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return event->Last()->reached() ? cudaSuccess : cudaErrorNotReady;
+  NEREUS_ENTER(Enter);
+  return Result(event->Last()->reached() ? cudaSuccess : cudaErrorNotReady);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  NEREUS_ENTER(Enter);
   event->Last()->Await();
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned) {
-  return Enqueue(stream, [occasion = event->Last()] { occasion->Await(); });
+  NEREUS_ENTER(EnterFallible);
+  Add(stream, [occasion = event->Last()] { occasion->Await(); });
+  return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function,
                                void* data) {
-  return Enqueue(stream, [function, data] { function(data); });
+  NEREUS_ENTER(EnterFallible);
+  Add(stream, [function, data] {
+    cuda_emulation::in_host_function = true;
+    function(data);
+    cuda_emulation::in_host_function = false;
+  });
+  return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes,
-                            cudaMemcpyKind, cudaStream_t stream) {
-  return Enqueue(stream, [=] { std::memcpy(destination, source, bytes); });
+                            cudaMemcpyKind kind, cudaStream_t stream) {
+  NEREUS_ENTER(EnterFallible);
+  const bool from_device = Find(source, bytes).type == cudaMemoryTypeDevice;
+  const bool to_device = Find(destination, bytes).type == cudaMemoryTypeDevice;
+  const bool sensible = bytes == 0 || kind == cudaMemcpyDefault ||
+                        (from_device == (kind == cudaMemcpyDeviceToHost ||
+                                         kind == cudaMemcpyDeviceToDevice) &&
+                         to_device == (kind == cudaMemcpyHostToDevice ||
+                                       kind == cudaMemcpyDeviceToDevice));
+  if (!sensible) return Result(cudaErrorInvalidValue);
+  Add(stream, [=] { std::memcpy(destination, source, bytes); });
+  return cudaSuccess;
 }
 cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) {
   return cudaMalloc(pointer, bytes);
 }
 cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
-  return Enqueue(stream, [pointer] { (void)cudaFree(pointer); });
+  NEREUS_ENTER(Enter);
+  Add(stream,
+      [pointer] { (void)cuda_emulation::Free(pointer, cudaMemoryTypeDevice); });
+  return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* destination, int value, size_t bytes,
                             cudaStream_t stream) {
-  return Enqueue(stream, [=] { std::memset(destination, value, bytes); });
+  NEREUS_ENTER(EnterFallible);
+  Add(stream, [=] { std::memset(destination, value, bytes); });
+  return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* destination, const void* source, size_t bytes,
                        cudaMemcpyKind kind) {
-  cudaMemcpyAsync(destination, source, bytes, kind, nullptr);
-  return cudaStreamSynchronize(nullptr);
+  const cudaError_t error =
+      cudaMemcpyAsync(destination, source, bytes, kind, nullptr);
+  return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
 }
 
 }  // extern "C"

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "absl/time/time.h"
 #include "common/rpc/admin_client.h"
 #include "tests/gpu/device_array.h"
+#include "tests/gpu/emulated_cuda.h"
 #include "tests/gpu/gpu_toy_worker.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
@@ -146,6 +148,13 @@ INSTANTIATE_TEST_SUITE_P(
                 Overlap::kWaitFree, WireType::kFloat32, kNoFusion, false, 0.0,
                 NanPolicy::kSkip}),
     [](const auto& kind) { return kind.param.name; });
+
+std::deque<GpuToyWorker> Workers(int count,
+                                 const std::vector<LayerSpec>& layers) {
+  std::deque<GpuToyWorker> workers;
+  for (int i = 0; i < count; ++i) workers.emplace_back(layers);
+  return workers;
+}
 
 // Keeps a stream from going on until it is let go.
 class Gate {
@@ -408,6 +417,168 @@ TEST_F(GpuClientTest, WrongOptionsAreNamed) {
               AllOf(HasSubstr("layer conv, parameters"),
                     HasSubstr("not memory of a GPU")));
 }
+
+// What it was pushed with is the client's until the outcome is there.
+TEST_F(GpuClientTest, ALayerIsPushedOnceAtATime) {
+  LocalCluster cluster(Job(2, 1));
+  std::vector<GpuToyWorker> workers(2);
+  const auto connected = cluster.RunWorkers(
+      2, [&](int i) { return workers[i].Connect(cluster.client_options()); });
+  for (const absl::Status& status : connected) ASSERT_TRUE(status.ok());
+  GpuToyWorker& worker = workers[0];
+  const auto begun = worker.client()->BeginStep(worker.stream());
+  ASSERT_TRUE(begun.ok()) << begun.status();
+  ASSERT_TRUE(worker.Push(0, *begun).ok());
+  const absl::Status again = worker.Push(0, *begun);
+  EXPECT_EQ(again.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(again.message()),
+              AllOf(HasSubstr("layer conv"), HasSubstr("before the Wait")));
+}
+
+// Callers look for errors of their own work after a call.
+TEST_F(GpuClientTest, NoErrorIsLeftBehind) {
+  LocalCluster cluster(Job(1, 1));
+  GpuToyWorker worker;
+  ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(worker.NextStep().ok());
+  std::vector<float> host(10);
+  EXPECT_FALSE(worker.client()->Push(0, 5, host.data(), worker.stream()).ok());
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+// A gradient that waits for pinned memory hears that it waits in vain.
+TEST_F(GpuClientTest, AJobThatGoesBackFindsNoOneWaitingForMemory) {
+  for (const bool fails : {false, true}) {
+    ServerOptions options = Job(2, 2);
+    options.job_options.checkpoint_every = fails ? 0 : 1;
+    if (!fails) {
+      options.checkpoint_dir =
+          absl::StrCat(testing::TempDir(), "/gpu_scarce_goes_back");
+      std::filesystem::remove_all(options.checkpoint_dir);
+    }
+    LocalCluster cluster(options);
+    GpuOptions gpu;
+    gpu.staging_bytes = int64_t{5} << 18;
+    std::deque<GpuToyWorker> workers =
+        Workers(2, {{"a", LayerKind::kConvolution, 300, 700, 210'000, 1},
+                    {"b", LayerKind::kConvolution, 300, 700, 210'000, 1}});
+    const auto connected = cluster.RunWorkers(2, [&](int i) -> absl::Status {
+      NEREUS_RETURN_IF_ERROR(workers[i].Connect(cluster.client_options(), gpu));
+      for (int step = 0; step < 3; ++step) {
+        NEREUS_RETURN_IF_ERROR(workers[i].NextStep().status());
+      }
+      return absl::OkStatus();
+    });
+    for (const absl::Status& status : connected) {
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    // The other one does not push, so the second waits for the first's memory.
+    GpuToyWorker& worker = workers[0];
+    const auto begun = worker.client()->BeginStep(worker.stream());
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    ASSERT_TRUE(worker.Push(1, *begun).ok());
+    ASSERT_TRUE(worker.Push(0, *begun).ok());
+    absl::SleepFor(absl::Milliseconds(20));
+    cluster.Replace(1);  // Without a checkpoint that is the job's end.
+    const absl::Time before = absl::Now();
+    const absl::Status waited =
+        worker.client()->WaitAll(begun->step, worker.stream());
+    EXPECT_EQ(absl::IsOutOfRange(waited), !fails) << waited;
+    EXPECT_FALSE(waited.ok());
+    if (!fails) {
+      const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
+        absl::StatusOr<StepInfo> next;
+        do {
+          next = workers[i].NextStep();
+        } while (absl::IsOutOfRange(next.status()));
+        return next.status();
+      });
+      for (const absl::Status& status : results) {
+        EXPECT_TRUE(status.ok()) << status;
+      }
+      EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
+    }
+    EXPECT_LT(absl::Now() - before, absl::Seconds(30));
+  }
+}
+
+// With two servers, two workers move less by factors, four through the servers.
+TEST_F(GpuClientTest, PlansChangeWhileAGpuTrains) {
+  for (const OptimizerPlace place :
+       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+    ServerOptions options = Job(2, 2);
+    options.max_workers = 4;
+    options.rules.cost = CostKind::kBytes;
+    options.rules.wire = WireType::kBfloat16;
+    options.job_options.optimizer_place = place;
+    LocalCluster cluster(options);
+    std::deque<GpuToyWorker> workers =
+        Workers(4, {{"conv", LayerKind::kConvolution, 30, 70, 2100, 1},
+                    {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 65, 26}});
+    std::atomic<bool> some_done{false};
+    const auto results = cluster.RunWorkers(4, [&](int i) -> absl::Status {
+      GpuToyWorker& worker = workers[i];
+      // The last two come when the first two are training.
+      while (i >= 2 && !some_done) absl::SleepFor(absl::Milliseconds(5));
+      NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+      EXPECT_TRUE(i >= 2 || worker.client()->client().takes_factors(1));
+      for (int64_t step = 0; step < 200;) {
+        NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, worker.NextStep());
+        step = begun.step;
+        some_done = some_done || step > 3;
+      }
+      EXPECT_FALSE(worker.client()->client().takes_factors(1));
+      return worker.client()->Leave(worker.stream());
+    });
+    for (const absl::Status& status : results) {
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    for (const GpuToyWorker& worker : workers) {
+      EXPECT_EQ(worker.parameters(), workers[0].parameters());
+    }
+  }
+}
+
+#if defined(NEREUS_CUDA_EMULATION)
+
+// Whichever call fails, the job ends, with the reason, or does not notice.
+TEST_F(GpuClientTest, AnyCallMayFail) {
+  for (const OptimizerPlace place :
+       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+    int failed = 0;
+    for (int call = 0; call < 400; call += 3) {
+      ServerOptions options = Job(1, 1);
+      options.job_options.optimizer_place = place;
+      options.rules.wire =
+          call % 2 == 0 ? WireType::kFloat32 : WireType::kBfloat16;
+      LocalCluster cluster(options);
+      GpuToyWorker worker;
+      const absl::Status status = [&]() -> absl::Status {
+        cuda_emulation::FailCallAfter(call);
+        NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+        for (int step = 0; step < 3; ++step) {
+          NEREUS_ASSIGN_OR_RETURN(const StepInfo begun,
+                                  worker.client()->BeginStep(worker.stream()));
+          for (int layer = 2; layer >= 0; --layer) {
+            NEREUS_RETURN_IF_ERROR(worker.client()->Push(
+                layer, begun.step, worker.gradient(layer), worker.stream()));
+          }
+          NEREUS_RETURN_IF_ERROR(
+              worker.client()->WaitAll(begun.step, worker.stream()));
+        }
+        return worker.client()->Leave(worker.stream());
+      }();
+      cuda_emulation::FailCallAfter(-1);
+      if (status.ok()) continue;
+      ++failed;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("emulated error"))
+          << call;
+    }
+    EXPECT_GT(failed, 30);
+  }
+}
+
+#endif
 
 }  // namespace
 }  // namespace nereus

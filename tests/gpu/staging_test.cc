@@ -87,6 +87,15 @@ Stager::Point Mark(Stager& stager, cudaStream_t stream) {
   return *std::move(point);
 }
 
+// Waits for memory that copies into the device have.
+Buffer TakeFrom(PinnedPool& pool, Stager& stager, int64_t count) {
+  while (true) {
+    auto values = pool.Take("it", count * 4, absl::Milliseconds(1));
+    if (values.ok()) return *std::move(values);
+    stager.ReleaseRead();
+  }
+}
+
 TEST_F(StagingTest, PinnedMemoryIsTakenAgain) {
   const auto pool = PinnedPool::Create(0, 4 * kMiB);
   const void* before = nullptr;
@@ -149,8 +158,9 @@ TEST_F(StagingTest, ValuesComeOutWhenWhatMakesThemIsDone) {
   Gate gate(compute.stream);
   NEREUS_CUDA(cudaMemcpyAsync(gradient.data(), source.data(), kCount * 4,
                               cudaMemcpyDeviceToDevice, compute.stream));
-  const auto out = stager->CopyOut("it", gradient.data(), Take(*pool, kCount),
-                                   Mark(*stager, compute.stream));
+  const auto out =
+      stager->CopyOut("it", gradient.data(), Take(*pool, kCount),
+                      Mark(*stager, compute.stream), stager->out());
   ASSERT_TRUE(out.ok()) << out.status();
   EXPECT_FALSE((*out)->IsThere(1));
   gate.Open();
@@ -192,7 +202,8 @@ TEST_F(StagingTest, ValuesGoInBetweenWhatWasQueuedAndWhatIsQueuedNext) {
   NEREUS_CUDA(cudaStreamSynchronize(compute.stream));
   EXPECT_EQ(read.Read(), before);
   EXPECT_EQ(read_after.Read(), Counting(kCount, 7.0f));
-  while (pool->bytes_used() > 0) std::this_thread::yield();
+  stager->ReleaseRead();
+  EXPECT_EQ(pool->bytes_used(), 0);
 }
 
 // As a client does, whose layers' rounds overlap.
@@ -206,12 +217,12 @@ TEST_F(StagingTest, LayersGoOutAndInAtOnceFromSeveralThreads) {
       const DeviceArray<float> values(Counting(count, 0.0f));
       Stream compute;
       for (int round = 0; round < 20; ++round) {
-        const auto out =
-            stager->CopyOut("it", values.data(), Take(*pool, count),
-                            Mark(*stager, compute.stream));
+        const auto out = stager->CopyOut(
+            "it", values.data(), TakeFrom(*pool, *stager, count),
+            Mark(*stager, compute.stream), stager->out());
         ASSERT_TRUE(out.ok()) << out.status();
         ASSERT_TRUE((*out)->Await(count * 4).ok());
-        const Buffer next = Take(*pool, count);
+        const Buffer next = TakeFrom(*pool, *stager, count);
         for (int64_t i = 0; i < count; ++i) {
           next.floats()[i] = (*out)->values().floats()[i] + 1.0f;
         }
@@ -229,7 +240,7 @@ TEST_F(StagingTest, LayersGoOutAndInAtOnceFromSeveralThreads) {
 
 TEST_F(StagingTest, NoValuesAreNoCopy) {
   const auto stager = MakeStager();
-  const auto out = stager->CopyOut("it", nullptr, Buffer(), {});
+  const auto out = stager->CopyOut("it", nullptr, Buffer(), {}, stager->out());
   ASSERT_TRUE(out.ok()) << out.status();
   EXPECT_TRUE((*out)->Await(0).ok());
 }
@@ -240,7 +251,9 @@ TEST_F(StagingTest, WrongPointersAreNamed) {
   const std::vector<float> host(100);
   const DeviceArray<float> device(host);
   const auto copy = [&](const float* from) {
-    return stager->CopyOut("layer fc, gradient", from, Take(*pool, 10), {})
+    return stager
+        ->CopyOut("layer fc, gradient", from, Take(*pool, 10), {},
+                  stager->out())
         .status();
   };
   EXPECT_TRUE(copy(device.data()).ok());

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/compute/optimizer.h"
@@ -52,6 +53,9 @@ struct Factors {
   // K x M, of the mean loss over the K rows, times StepInfo::loss_scale.
   absl::Span<const float> output_gradient;
   absl::Span<const float> input;  // K x N
+
+  // Held as long as the client reads them. May be null.
+  std::shared_ptr<Arrival> arrival = nullptr;
 };
 
 // One step of the job, as a worker takes part in it.
@@ -235,7 +239,7 @@ class Client {
 
   // Says that a Wait for the layer is to come: what is held back for it, to go
   // with other layers or in the order of the forward pass, is not any longer.
-  virtual void Hurry(int /*layer*/) {}
+  virtual absl::Status Hurry(int /*layer*/) { return absl::OkStatus(); }
 
   // Wait for every layer.
   virtual absl::Status WaitAll(int64_t step) = 0;
@@ -279,6 +283,16 @@ class Client {
   // enough, or the planner does not ask (`--cost=time`).
   virtual std::optional<Measurements> measurements() const {
     return std::nullopt;
+  }
+
+  // What every call would say now, if anything: any error of the job, or
+  // kOutOfRange.
+  virtual absl::Status Interruption() const { return absl::OkStatus(); }
+
+  // Ends the job for all with `reason`, since this worker cannot go on, nor can
+  // another one in its place. Returns it, or what ended the job before.
+  virtual absl::Status Abort(absl::string_view reason) {
+    return absl::FailedPreconditionError(reason);
   }
 
   // Leaves the job politely, when all that was pushed is done; returns when the

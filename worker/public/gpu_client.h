@@ -119,6 +119,8 @@ class GpuClient {
   virtual Staged staged() const = 0;
 
   // For everything else: what the plan takes, who takes part, what it costs.
+  // (The mean is not where Client::Mean says, but in the gradient that was
+  // pushed.)
   virtual const Client& client() const = 0;
 };
 

@@ -22,7 +22,8 @@ struct ImageShape {
 // One layer of a network: pure arithmetic on its caller's buffers. Thread-
 // compatible.
 //
-// All buffers are float32, row-major, host memory, not kept after the call:
+// All buffers are float32, row-major, the memory of its device (device.h), not
+// kept after the call:
 //   input, input_gradient     {images, input().length()}
 //   output, output_gradient   {images, output().length()}
 //   parameters, gradient      {parameter_count()}: the weight, row-major M x N,

@@ -201,6 +201,7 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
   if (report.result.position == 0) {
     report.test_accuracy = Accuracy(data.test, data.normalisation, network);
   }
+  NEREUS_RETURN_IF_ERROR(network->device().status());
   return report;
 }
 

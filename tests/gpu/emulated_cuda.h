@@ -1,0 +1,19 @@
+#ifndef NEREUS_TESTS_GPU_EMULATED_CUDA_H_
+#define NEREUS_TESTS_GPU_EMULATED_CUDA_H_
+
+#include <cstdint>
+
+namespace cuda_emulation {
+
+// What tests may ask of emulated_cuda.cc.
+
+// The call after so many others fails, of those that ask a device for
+// something; below 0: none does.
+void FailCallAfter(int64_t calls);
+
+// Whether any thread has made a context on a device, of which there are two.
+bool HasContext(int device);
+
+}  // namespace cuda_emulation
+
+#endif  // NEREUS_TESTS_GPU_EMULATED_CUDA_H_

@@ -1,0 +1,42 @@
+// Jobs on another GPU than the first; emulated, where there are two.
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "tests/gpu/device_array.h"
+#include "tests/gpu/emulated_cuda.h"
+#include "tests/gpu/gpu_toy_worker.h"
+#include "tests/testing/local_cluster.h"
+
+namespace nereus {
+namespace {
+
+// Memory of the first GPU, in every process that uses another one, is a well
+// known way to run out of it.
+TEST(SecondGpuTest, IsTheOnlyOneUsed) {
+  ServerOptions options;
+  options.workers = 2;
+  LocalCluster cluster(options);
+  GpuOptions gpu;
+  gpu.device = 1;
+  std::vector<std::unique_ptr<GpuToyWorker>> workers(2);
+  const auto results = cluster.RunWorkers(2, [&](int i) {
+    NEREUS_CUDA(cudaSetDevice(1));
+    workers[i] = std::make_unique<GpuToyWorker>();
+    return workers[i]->Train(cluster.client_options(), 5, gpu);
+  });
+  for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
+  std::thread([&] {
+    NEREUS_CUDA(cudaSetDevice(1));
+    EXPECT_EQ(workers[0]->parameters(), workers[1]->parameters());
+    workers.clear();
+  }).join();
+  EXPECT_FALSE(cuda_emulation::HasContext(0));
+}
+
+}  // namespace
+}  // namespace nereus
