@@ -116,6 +116,8 @@ class GpuClientImpl final : public GpuClient {
   }
   absl::Status CheckLayers() const;
   absl::Status CheckLayer(int layer) const;
+  absl::Status CheckMemory(int layer, absl::string_view name,
+                           const float* memory) const;
   absl::Status CheckGradient(int layer, int64_t step,
                              const float* gradient) const
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -128,6 +130,7 @@ class GpuClientImpl final : public GpuClient {
   // client. An error is the GPU's, or that of the memory.
   using HandOn = std::function<absl::Status()>;
   absl::StatusOr<HandOn> Stage(const Pushed& pushed) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<HandOn> StageHost(const Pushed& pushed);
   absl::StatusOr<HandOn> StageGradient(const Pushed& pushed)
       ABSL_LOCKS_EXCLUDED(mu_);
   // To the begin of `memory`, or as bfloat16 behind that; waits for the first
@@ -188,6 +191,7 @@ absl::Status GpuClientImpl::CheckLayers() const {
           "layer ", layer.spec.name, " has ", layer.state_arrays,
           " arrays of state, must be in [0, ", kStateArraysMax, "]"));
     }
+    if (layer.on_host) continue;
     largest = std::max(largest, PinnedBytesOf(layer.spec));
   }
   if (gpu_.staging_bytes > 0 && gpu_.staging_bytes < largest) {
@@ -206,6 +210,7 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   int64_t gradients = 0;
   int64_t values = 0;
   for (const GpuLayerBinding& layer : layers_) {
+    if (layer.on_host) continue;
     gradients += PinnedBytesOf(layer.spec);
     values += PinnedPool::RoundedUp(BytesOf(layer.spec));
   }
@@ -265,10 +270,17 @@ absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream) {
   return info;
 }
 
+absl::Status GpuClientImpl::CheckMemory(int layer, absl::string_view name,
+                                        const float* memory) const {
+  const std::string what = NameOf(layer, name);
+  if (!layers_[layer].on_host) return stager_->CheckPointer(what, memory);
+  if (memory != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(what, " is null"));
+}
+
 absl::Status GpuClientImpl::CheckGradient(int layer, int64_t step,
                                           const float* gradient) const {
-  NEREUS_RETURN_IF_ERROR(
-      stager_->CheckPointer(NameOf(layer, "gradient"), gradient));
+  NEREUS_RETURN_IF_ERROR(CheckMemory(layer, "gradient", gradient));
   MutexLock lock(&mu_);
   const Flight& before = flights_[layer];
   if (before.step < 0 || before.done || !before.failure.ok()) {
@@ -319,11 +331,10 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
     return absl::InvalidArgumentError(
         absl::StrCat("layer ", DescribeLayer(spec), " has no factors"));
   }
-  NEREUS_RETURN_IF_ERROR(stager_->CheckPointer(NameOf(layer, "output gradient"),
-                                               factors.output_gradient));
   NEREUS_RETURN_IF_ERROR(
-      stager_->CheckPointer(NameOf(layer, "input"), factors.input));
-  if (client_->takes_factors(layer)) {
+      CheckMemory(layer, "output gradient", factors.output_gradient));
+  NEREUS_RETURN_IF_ERROR(CheckMemory(layer, "input", factors.input));
+  if (client_->takes_factors(layer) || layers_[layer].on_host) {
     return Queue({layer, step, gradient, factors, {}}, stream);
   }
   NEREUS_RETURN_IF_ERROR(
@@ -360,8 +371,35 @@ void GpuClientImpl::StagePushes() {
 
 absl::StatusOr<GpuClientImpl::HandOn> GpuClientImpl::Stage(
     const Pushed& pushed) {
+  if (layers_[pushed.layer].on_host) return StageHost(pushed);
   return pushed.factors.input == nullptr ? StageGradient(pushed)
                                          : StageFactors(pushed);
+}
+
+absl::StatusOr<GpuClientImpl::HandOn> GpuClientImpl::StageHost(
+    const Pushed& pushed) {
+  const int layer = pushed.layer;
+  const LayerSpec& spec = layers_[layer].spec;
+  NEREUS_RETURN_IF_ERROR(
+      stager_->Await(NameOf(layer, "gradient"), pushed.made));
+  const auto gradient =
+      absl::MakeSpan(pushed.gradient, static_cast<size_t>(spec.parameters));
+  const GpuFactors& given = pushed.factors;
+  if (given.input == nullptr) {
+    return [this, layer, step = pushed.step, gradient] {
+      return client_->Push(layer, step, gradient);
+    };
+  }
+  Factors factors;
+  factors.output_gradient = absl::MakeConstSpan(
+      given.output_gradient, static_cast<size_t>(spec.rows * spec.m));
+  factors.input =
+      absl::MakeConstSpan(given.input, static_cast<size_t>(spec.rows * spec.n));
+  return [this, layer, step = pushed.step, factors, gradient] {
+    return client_->PushFactors(
+        layer, step, factors,
+        updates_parameters_ ? gradient : absl::Span<float>());
+  };
 }
 
 absl::StatusOr<std::shared_ptr<Arrival>> GpuClientImpl::CopyOut(

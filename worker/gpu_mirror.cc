@@ -21,6 +21,11 @@ absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
   const GpuLayerBinding& bound = mirror->layer_;
   const int64_t bytes =
       bound.spec.parameters * static_cast<int64_t>(sizeof(float));
+  if (bound.on_host) {
+    mirror->parameters_ = Buffer::View(bound.parameters, bytes);
+    mirror->state_ = Buffer::View(bound.state, bytes * bound.state_arrays);
+    return mirror;
+  }
   NEREUS_ASSIGN_OR_RETURN(mirror->parameters_, pool.Take(mirror->what_, bytes,
                                                          absl::ZeroDuration()));
   mirror->state_ = Buffer::AllocateZeroed(bytes * bound.state_arrays);
@@ -36,6 +41,7 @@ absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
 }
 
 absl::Status GpuMirror::Outdate(cudaStream_t stream) {
+  if (layer_.on_host) return absl::OkStatus();
   NEREUS_ASSIGN_OR_RETURN(Stager::Point updated, stager_->Mark(what_, stream));
   MutexLock lock(&mu_);
   updated_ = std::move(updated);
@@ -78,7 +84,9 @@ void GpuMirror::NoteFetched() {
 absl::Status GpuMirror::Return(cudaStream_t stream) {
   {
     MutexLock lock(&mu_);
-    if (!std::exchange(fetched_, false)) return absl::OkStatus();
+    if (!std::exchange(fetched_, false) || layer_.on_host) {
+      return absl::OkStatus();
+    }
   }
   // What is queued there may still use what the device has.
   NEREUS_ASSIGN_OR_RETURN(const Stager::Point now,
@@ -93,6 +101,7 @@ absl::Status GpuMirror::Return(cudaStream_t stream) {
 }
 
 absl::StatusOr<Stager::Point> GpuMirror::Land() const {
+  if (layer_.on_host) return Stager::Point();
   // Whoever has pushed is done with what the device has.
   return stager_->CopyIn(what_, parameters_, layer_.parameters, {});
 }

@@ -20,7 +20,7 @@ namespace nereus {
 // One layer's parameters, in pinned memory, and state, for the client to read
 // and write. Where the caller's optimizer updates them on the GPU, they are
 // fetched from there when the client comes to read them, which is seldom.
-// Thread-safe.
+// Of a layer on the host it is the caller's memory itself. Thread-safe.
 class GpuMirror final : public Arrival {
  public:
   // Fetches what the layer has when `stream` has come to this point. `stager`

@@ -136,6 +136,14 @@ absl::Status Stager::Follow(absl::string_view what, cudaStream_t stream,
                     "cudaStreamWaitEvent");
 }
 
+absl::Status Stager::Await(absl::string_view what, const Point& point) const {
+  if (point.event_ == nullptr) return absl::OkStatus();
+  const DeviceScope scope(device_, what);
+  NEREUS_RETURN_IF_ERROR(scope.status());
+  return CudaStatus(cudaEventSynchronize(point.event_), what,
+                    "cudaEventSynchronize");
+}
+
 absl::StatusOr<std::shared_ptr<Stager::Outgoing>> Stager::CopyOut(
     absl::string_view what, const void* source, Buffer values,
     const Point& after, cudaStream_t stream) {

@@ -62,6 +62,9 @@ class Stager {
   absl::Status Follow(absl::string_view what, cudaStream_t stream,
                       const Point& point) const;
 
+  // Waits until it is reached. Errors: what CUDA says of what leads to it.
+  absl::Status Await(absl::string_view what, const Point& point) const;
+
   // Values on their way to the host. What `values` has is there piece by piece.
   // An error is what CUDA says of the copy, or of what it waits for.
   class Outgoing final : public Arrival {

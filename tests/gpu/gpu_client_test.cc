@@ -334,6 +334,64 @@ TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
   EXPECT_EQ((bytes[{Scheme::kRing, WireType::kBfloat16}]), 5 * model);
 }
 
+// As one has an embedding that the GPU has no room for.
+TEST_F(GpuClientTest, SomeLayersStayOnTheHost) {
+  const LayerSpec layers[] = {
+      {"embedding", LayerKind::kFullyConnected, 8, 16, 8 * 16, 4},
+      {"rest", LayerKind::kVector, 1, 100, 100, 1}};
+  for (const OptimizerPlace place :
+       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+    for (const Scheme scheme :
+         {Scheme::kServer, Scheme::kFactor, Scheme::kRing}) {
+      ServerOptions options = Job(2, 1);
+      options.rules.forced = scheme;
+      options.job_options.optimizer_place = place;
+      options.job_options.optimizer = {.learning_rate = 1.0f, .momentum = 0.0f};
+      LocalCluster cluster(options);
+      const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
+        std::vector<float> embedding(8 * 16, 1.0f);
+        std::vector<float> gradient(8 * 16);
+        std::vector<float> output_gradient(4 * 8, 0.5f);
+        std::vector<float> input(4 * 16, 1.0f);
+        const DeviceArray<float> rest(std::vector<float>(100, 1.0f));
+        const DeviceArray<float> rest_gradient(std::vector<float>(100, 2.0f));
+        cudaStream_t stream = nullptr;
+        NEREUS_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        NEREUS_ASSIGN_OR_RETURN(
+            const auto client,
+            GpuClient::Connect(cluster.client_options(), {},
+                               {{.spec = layers[0],
+                                 .on_host = true,
+                                 .parameters = embedding.data()},
+                                {.spec = layers[1], .parameters = rest.data()}},
+                               stream));
+        NEREUS_ASSIGN_OR_RETURN(const StepInfo begun,
+                                client->BeginStep(stream));
+        NEREUS_RETURN_IF_ERROR(
+            client->Push(1, begun.step, rest_gradient.data(), stream));
+        NEREUS_RETURN_IF_ERROR(client->PushFactors(
+            0, begun.step, {output_gradient.data(), input.data()},
+            gradient.data(), stream));
+        NEREUS_RETURN_IF_ERROR(client->WaitAll(begun.step, stream));
+        NEREUS_CUDA(cudaStreamSynchronize(stream));
+        if (place == OptimizerPlace::kServer) {
+          EXPECT_EQ(embedding, std::vector<float>(8 * 16, -1.0f));
+          EXPECT_EQ(rest.Read(), std::vector<float>(100, -1.0f));
+        } else {
+          EXPECT_EQ(gradient, std::vector<float>(8 * 16, 2.0f));
+          EXPECT_EQ(rest_gradient.Read(), std::vector<float>(100, 2.0f));
+        }
+        const absl::Status left = client->Leave(stream);
+        NEREUS_CUDA(cudaStreamDestroy(stream));
+        return left;
+      });
+      for (const absl::Status& status : results) {
+        EXPECT_TRUE(status.ok()) << status;
+      }
+    }
+  }
+}
+
 TEST_F(GpuClientTest, ANaNOnAGpuIsNamed) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;

@@ -49,7 +49,9 @@ class GpuToyWorker {
   std::vector<GpuLayerBinding> Bindings(bool with_state = false) const {
     std::vector<GpuLayerBinding> bindings;
     for (size_t i = 0; i < layers_.size(); ++i) {
-      bindings.push_back({layers_[i], memory_[i].parameters->data()});
+      GpuLayerBinding& binding = bindings.emplace_back();
+      binding.spec = layers_[i];
+      binding.parameters = memory_[i].parameters->data();
       if (!with_state) continue;
       bindings.back().state = memory_[i].velocity->data();
       bindings.back().state_arrays = 1;

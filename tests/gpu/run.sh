@@ -2,7 +2,7 @@
 # Builds the kernels, their tests and their benchmark with nvcc and g++ alone, and
 # runs the tests; for machines that have a GPU but not Bazel or gRPC. Without a GPU
 # the tests say that they are skipped, and without nvcc this does; a driver that does
-# not work is an error. What needs Abseil, staging_test, runs with Bazel alone.
+# not work is an error. What needs Abseil or gRPC comes in a bundle (bundle.sh).
 #
 #   tests/gpu/run.sh               tests, and compute-sanitizer if it is there
 #   tests/gpu/run.sh --benchmark   the table of docs/benchmarks.md, too

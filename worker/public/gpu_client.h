@@ -40,6 +40,11 @@ struct GpuOptions {
 struct GpuLayerBinding {
   LayerSpec spec;
 
+  // All that is said of this layer's memory, here and in Push, is the host's:
+  // an embedding that the GPU has no room for, say. Streams count as for
+  // others.
+  bool on_host = false;
+
   // float32, {spec.parameters}. The client writes it between a Push of the
   // layer and the point at which the stream given to Wait may read it, and in
   // Connect and BeginStep.

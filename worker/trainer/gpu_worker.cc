@@ -49,8 +49,10 @@ absl::Status GpuReplica::Join(const ClientOptions& options) {
     NEREUS_ASSIGN_OR_RETURN(
         state_.emplace_back(),
         device_.Allocate(kOptimizerStatesMax * spec.parameters));
-    layers.push_back({spec, network_.parameters(layer).data(),
-                      state_.back().data(), kOptimizerStatesMax});
+    layers.push_back({.spec = spec,
+                      .parameters = network_.parameters(layer).data(),
+                      .state = state_.back().data(),
+                      .state_arrays = kOptimizerStatesMax});
   }
   GpuOptions gpu;
   gpu.device = device_.number();
