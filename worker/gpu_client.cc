@@ -23,6 +23,7 @@
 #include "common/protocol/job.h"
 #include "worker/device_factors.h"
 #include "worker/gpu_mirror.h"
+#include "worker/gpu_timeline.h"
 #include "worker/narrow_gradient.h"
 
 namespace nereus {
@@ -87,6 +88,7 @@ class GpuClientImpl final : public GpuClient {
   Staged staged() const override {
     return {stager_->bytes_out(), stager_->bytes_in()};
   }
+  absl::StatusOr<std::vector<GpuSpan>> Timeline() const override;
   const Client& client() const override { return *client_; }
 
  private:
@@ -113,6 +115,13 @@ class GpuClientImpl final : public GpuClient {
 
   std::string NameOf(int layer, absl::string_view what) const {
     return absl::StrCat("layer ", layers_[layer].spec.name, ", ", what);
+  }
+  // Of the timeline, if there is one.
+  void Begin(GpuSpan::Kind kind, int layer, int64_t step, cudaStream_t stream) {
+    if (timeline_ != nullptr) timeline_->Begin(kind, layer, step, stream);
+  }
+  void End(GpuSpan::Kind kind, int layer, int64_t step, cudaStream_t stream) {
+    if (timeline_ != nullptr) timeline_->End(kind, layer, step, stream);
   }
   absl::Status CheckLayers() const;
   absl::Status CheckLayer(int layer) const;
@@ -157,6 +166,7 @@ class GpuClientImpl final : public GpuClient {
   std::shared_ptr<PinnedPool> pool_;
   std::shared_ptr<PinnedPool> mirror_pool_;
   std::unique_ptr<Stager> stager_;
+  std::unique_ptr<GpuTimeline> timeline_;  // If it is wanted.
   std::shared_ptr<DeviceFactors> products_;
   std::vector<std::shared_ptr<GpuMirror>> mirrors_;
   bool updates_parameters_ = false;  // Constant after Start.
@@ -205,6 +215,7 @@ absl::Status GpuClientImpl::CheckLayers() const {
 absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   NEREUS_RETURN_IF_ERROR(CheckLayers());
   NEREUS_ASSIGN_OR_RETURN(stager_, Stager::Create(gpu_.device));
+  if (gpu_.timeline) timeline_ = std::make_unique<GpuTimeline>(gpu_.device);
   NEREUS_ASSIGN_OR_RETURN(
       products_, DeviceFactors::Create(gpu_.device, gpu_.factor_precision));
   int64_t gradients = 0;
@@ -267,6 +278,7 @@ absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream) {
   for (const auto& mirror : mirrors_) {
     NEREUS_RETURN_IF_ERROR(mirror->Return(stream));
   }
+  Begin(GpuSpan::Kind::kCompute, 0, info.step, stream);
   return info;
 }
 
@@ -293,8 +305,10 @@ absl::Status GpuClientImpl::CheckGradient(int layer, int64_t step,
 
 absl::Status GpuClientImpl::Queue(Pushed pushed, cudaStream_t stream) {
   const int layer = pushed.layer;
+  End(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
   NEREUS_ASSIGN_OR_RETURN(pushed.made,
                           stager_->Mark(NameOf(layer, "gradient"), stream));
+  Begin(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
   // The caller has updated them, if that is its part.
   if (updates_parameters_) {
     NEREUS_RETURN_IF_ERROR(mirrors_[layer]->Outdate(stream));
@@ -413,6 +427,8 @@ absl::StatusOr<std::shared_ptr<Arrival>> GpuClientImpl::CopyOut(
   const auto first_of = [](const Buffer& copied) {
     return std::min(copied.bytes(), Stager::kPieceBytes);
   };
+  NEREUS_RETURN_IF_ERROR(stager_->Follow(what, stager_->out(), pushed.made));
+  Begin(GpuSpan::Kind::kCopyOut, layer, pushed.step, stager_->out());
   if (client_->takes_bfloat16(layer)) {
     NEREUS_ASSIGN_OR_RETURN(
         std::shared_ptr<Arrival> narrow,
@@ -420,6 +436,7 @@ absl::StatusOr<std::shared_ptr<Arrival>> GpuClientImpl::CopyOut(
             stager_.get(), what, pushed.gradient, values,
             memory.Slice(PinnedPool::RoundedUp(bytes), bytes / 2),
             pushed.made));
+    End(GpuSpan::Kind::kCopyOut, layer, pushed.step, stager_->out());
     const Buffer& copied = *narrow->bfloat16();
     NEREUS_RETURN_IF_ERROR(copied.Slice(0, first_of(copied)).Await());
     return narrow;
@@ -427,6 +444,7 @@ absl::StatusOr<std::shared_ptr<Arrival>> GpuClientImpl::CopyOut(
   NEREUS_ASSIGN_OR_RETURN(std::shared_ptr<Arrival> wide,
                           stager_->CopyOut(what, pushed.gradient, values,
                                            pushed.made, stager_->out()));
+  End(GpuSpan::Kind::kCopyOut, layer, pushed.step, stager_->out());
   NEREUS_RETURN_IF_ERROR(wide->Await(first_of(values)));
   return wide;
 }
@@ -538,9 +556,11 @@ void GpuClientImpl::OnDone(int layer, int64_t step, bool fetched) {
     by_factors = flight.by_factors;
   }
   const std::string what = NameOf(layer, "mean gradient");
+  Begin(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
   auto landed = !updates_parameters_ ? mirrors_[layer]->Land()
                 : by_factors         ? stager_->Mark(what, products_->stream())
                              : stager_->CopyIn(what, mean, gradient, {});
+  End(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
   MutexLock lock(&mu_);
   flights_[layer].done = true;
   flights_[layer].landed = std::move(landed);
@@ -582,6 +602,11 @@ absl::Status GpuClientImpl::WaitAll(int64_t step, cudaStream_t stream) {
     NEREUS_RETURN_IF_ERROR(Wait(static_cast<int>(layer), step, stream));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<GpuSpan>> GpuClientImpl::Timeline() const {
+  if (timeline_ != nullptr) return timeline_->Read();
+  return absl::FailedPreconditionError("no timeline is kept: see GpuOptions");
 }
 
 absl::Status GpuClientImpl::Leave(cudaStream_t stream) {

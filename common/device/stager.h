@@ -109,6 +109,7 @@ class Stager {
   // The stream for what leaves in the order of the backward pass, and one for
   // what must not wait for that.
   cudaStream_t out() const { return out_; }
+  cudaStream_t in() const { return in_; }  // CopyIn's.
   cudaStream_t aside() const { return aside_; }
 
   // Copies `values`, pinned memory, to `destination`, device memory for as

@@ -9,6 +9,7 @@
 #include <ucontext.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -84,12 +85,17 @@ struct CUevent_st {
       {
         const std::lock_guard<std::mutex> lock(mu_);
         reached_ = true;
+        at_ = std::chrono::steady_clock::now();
       }
       changed_.notify_all();
     }
     void Await() {
       std::unique_lock<std::mutex> lock(mu_);
       changed_.wait(lock, [this] { return reached_; });
+    }
+    std::chrono::steady_clock::time_point at() {
+      const std::lock_guard<std::mutex> lock(mu_);
+      return at_;
     }
     bool reached() {
       const std::lock_guard<std::mutex> lock(mu_);
@@ -100,6 +106,7 @@ struct CUevent_st {
     std::mutex mu_;
     std::condition_variable changed_;
     bool reached_;
+    std::chrono::steady_clock::time_point at_;
   };
 
   std::shared_ptr<Occasion> Last() {
@@ -449,6 +456,14 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   NEREUS_ENTER(Enter);
   event->Last()->Await();
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin,
+                                 cudaEvent_t end) {
+  NEREUS_ENTER(Enter);
+  *milliseconds = std::chrono::duration<float, std::milli>(end->Last()->at() -
+                                                           begin->Last()->at())
+                      .count();
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,

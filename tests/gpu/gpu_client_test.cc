@@ -392,6 +392,33 @@ TEST_F(GpuClientTest, SomeLayersStayOnTheHost) {
   }
 }
 
+TEST_F(GpuClientTest, ATimelineShowsCopiesBesideTheComputing) {
+  LocalCluster cluster(Job(1, 1));
+  GpuToyWorker worker;
+  GpuOptions gpu;
+  gpu.timeline = true;
+  ASSERT_TRUE(worker.Connect(cluster.client_options(), gpu).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(worker.NextStep().ok());
+  const auto spans = worker.client()->Timeline();
+  ASSERT_TRUE(spans.ok()) << spans.status();
+  std::map<GpuSpan::Kind, std::vector<std::pair<int64_t, int>>> seen;
+  std::map<std::pair<int64_t, int>, absl::Duration> pushed;
+  for (const GpuSpan& span : *spans) {
+    seen[span.kind].push_back({span.step, span.layer});
+    EXPECT_LE(span.begin, span.end);
+    const std::pair<int64_t, int> which = {span.step, span.layer};
+    if (span.kind == GpuSpan::Kind::kCompute) pushed[which] = span.end;
+    if (span.kind == GpuSpan::Kind::kCopyOut) {
+      EXPECT_GE(span.begin, pushed.at(which));
+    }
+  }
+  const std::vector<std::pair<int64_t, int>> all = {
+      {0, 2}, {0, 1}, {0, 0}, {1, 2}, {1, 1}, {1, 0}, {2, 2}, {2, 1}, {2, 0}};
+  EXPECT_EQ(seen[GpuSpan::Kind::kCompute], all);
+  EXPECT_EQ(seen[GpuSpan::Kind::kCopyOut], all);
+  EXPECT_EQ(seen[GpuSpan::Kind::kCopyIn].size(), all.size());
+}
+
 TEST_F(GpuClientTest, ANaNOnAGpuIsNamed) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;

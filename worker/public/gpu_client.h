@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/compute/factor_precision.h"
 #include "common/plan/layer_spec.h"
 #include "worker/public/client.h"
@@ -32,8 +33,26 @@ struct GpuOptions {
   // go by factors refuses workers that do not all have the same.
   FactorPrecision factor_precision = FactorPrecision::kFloat32;
 
+  // Whether the client keeps a timeline (GpuClient::Timeline).
+  bool timeline = false;
+
   // OK, or kInvalidArgument that names the field and its value.
   absl::Status Validate() const;
+};
+
+// What a GPU did, and when, since the timeline began.
+struct GpuSpan {
+  enum class Kind {
+    kCompute,  // The caller's stream, from the step's begin, or the push of
+               // another layer, to this layer's.
+    kCopyOut,
+    kCopyIn,
+  };
+  Kind kind = Kind::kCompute;
+  int layer = 0;
+  int64_t step = 0;
+  absl::Duration begin;
+  absl::Duration end;
 };
 
 // LayerBinding for device memory, which must outlive the client, too.
@@ -122,6 +141,10 @@ class GpuClient {
     int64_t bytes_in = 0;
   };
   virtual Staged staged() const = 0;
+
+  // The first spans, some ten thousand, by kind in order. Waits for the GPU.
+  // Errors: kFailedPrecondition, GpuOptions::timeline is off; the GPU's.
+  virtual absl::StatusOr<std::vector<GpuSpan>> Timeline() const = 0;
 
   // For everything else: what the plan takes, who takes part, what it costs.
   // (The mean is not where Client::Mean says, but in the gradient that was

@@ -21,7 +21,7 @@ class GpuReplica final : public Replica {
   GpuReplica(CudaDevice* device, Network* network)
       : device_(*device), network_(*network) {}
 
-  absl::Status Join(const ClientOptions& options);
+  absl::Status Join(const ClientOptions& options, bool keep_timeline);
 
   Network& network() override { return network_; }
   const Client& client() const override { return client_->client(); }
@@ -34,6 +34,9 @@ class GpuReplica final : public Replica {
   }
   absl::Status Update(int layer, int64_t step) override;
   absl::Status Leave() override { return client_->Leave(device_.stream()); }
+  absl::StatusOr<std::vector<GpuSpan>> Timeline() const override {
+    return client_->Timeline();
+  }
 
  private:
   CudaDevice& device_;
@@ -42,7 +45,8 @@ class GpuReplica final : public Replica {
   std::unique_ptr<GpuClient> client_;  // Last: it uses the memory above.
 };
 
-absl::Status GpuReplica::Join(const ClientOptions& options) {
+absl::Status GpuReplica::Join(const ClientOptions& options,
+                              bool keep_timeline) {
   std::vector<GpuLayerBinding> layers;
   for (const LayerSpec& spec : network_.specs()) {
     const int layer = static_cast<int>(layers.size());
@@ -56,6 +60,7 @@ absl::Status GpuReplica::Join(const ClientOptions& options) {
   }
   GpuOptions gpu;
   gpu.device = device_.number();
+  gpu.timeline = keep_timeline;
   NEREUS_ASSIGN_OR_RETURN(
       client_,
       GpuClient::Connect(options, gpu, std::move(layers), device_.stream()));
@@ -96,7 +101,7 @@ absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int number) {
 }
 
 absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
-    const ClientOptions& options, Network* network) {
+    const ClientOptions& options, Network* network, bool keep_timeline) {
   auto* const device = dynamic_cast<CudaDevice*>(&network->device());
   if (device == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("the network is on ",
@@ -104,7 +109,7 @@ absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
                                                    ", which is not a GPU"));
   }
   auto replica = std::make_unique<GpuReplica>(device, network);
-  NEREUS_RETURN_IF_ERROR(replica->Join(options));
+  NEREUS_RETURN_IF_ERROR(replica->Join(options, keep_timeline));
   return replica;
 }
 

@@ -21,7 +21,7 @@ absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int number);
 // Joins the job with `network`, which is on a device that MakeGpuDevice made
 // and must outlive what is returned. Errors: GpuClient::Connect's.
 absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
-    const ClientOptions& options, Network* network);
+    const ClientOptions& options, Network* network, bool keep_timeline);
 
 }  // namespace nereus
 

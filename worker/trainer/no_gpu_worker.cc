@@ -17,7 +17,8 @@ absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int /*number*/) {
 }
 
 absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
-    const ClientOptions& /*options*/, Network* /*network*/) {
+    const ClientOptions& /*options*/, Network* /*network*/,
+    bool /*keep_timeline*/) {
   return BuiltWithoutCuda();
 }
 

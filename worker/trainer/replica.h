@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/public/client.h"
+#include "worker/public/gpu_client.h"
 #include "worker/trainer/device.h"
 #include "worker/trainer/network.h"
 
@@ -34,6 +35,11 @@ class Replica {
   virtual absl::Status Update(int layer, int64_t step) = 0;
 
   virtual absl::Status Leave() = 0;
+
+  // On a GPU, if JoinWithGpu was told to keep one (GpuClient::Timeline).
+  virtual absl::StatusOr<std::vector<GpuSpan>> Timeline() const {
+    return absl::FailedPreconditionError("a timeline is kept of GPUs alone");
+  }
 };
 
 // Of a worker that updates the parameters itself, by layer. Its bytes count for

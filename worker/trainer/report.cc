@@ -1,5 +1,7 @@
 #include "worker/trainer/report.h"
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -57,6 +59,49 @@ double ImagesPerSecond(const TrainResult& result) {
 }
 
 }  // namespace
+
+std::string TraceJson(absl::Span<const GpuSpan> spans,
+                      absl::Span<const LayerSpec> specs) {
+  constexpr const char* kRows[] = {"compute", "copy out", "copy in"};
+  nlohmann::json events = nlohmann::json::array();
+  for (const GpuSpan& span : spans) {
+    const auto row = static_cast<size_t>(span.kind);
+    events.push_back(
+        {{"name", specs[span.layer].name},
+         {"cat", kRows[row]},
+         {"ph", "X"},
+         {"ts", absl::ToDoubleMicroseconds(span.begin)},
+         {"dur", absl::ToDoubleMicroseconds(span.end - span.begin)},
+         {"pid", 0},
+         {"tid", row},
+         {"args", {{"step", span.step}}}});
+  }
+  for (size_t row = 0; row < std::size(kRows); ++row) {
+    events.push_back({{"name", "thread_name"},
+                      {"ph", "M"},
+                      {"pid", 0},
+                      {"tid", row},
+                      {"args", {{"name", kRows[row]}}}});
+  }
+  return nlohmann::json{{"traceEvents", events}}.dump();
+}
+
+double HiddenShare(absl::Span<const GpuSpan> spans) {
+  absl::Duration all;
+  absl::Duration hidden;
+  for (const GpuSpan& copy : spans) {
+    if (copy.kind == GpuSpan::Kind::kCompute) continue;
+    all += copy.end - copy.begin;
+    // Those follow each other, and so do not overlap.
+    for (const GpuSpan& compute : spans) {
+      if (compute.kind != GpuSpan::Kind::kCompute) continue;
+      hidden += std::max(absl::ZeroDuration(),
+                         std::min(copy.end, compute.end) -
+                             std::max(copy.begin, compute.begin));
+    }
+  }
+  return all > absl::ZeroDuration() ? absl::FDivDuration(hidden, all) : 0.0;
+}
 
 int64_t TotalBytes(const std::vector<PeerTraffic>& traffic) {
   int64_t bytes = 0;

@@ -8,6 +8,7 @@
 
 #include "common/plan/layer_spec.h"
 #include "worker/public/client.h"
+#include "worker/public/gpu_client.h"
 #include "worker/trainer/trainer.h"
 
 namespace nereus {
@@ -29,6 +30,15 @@ struct WorkerReport {
   std::vector<PeerTraffic> traffic;
   std::optional<Measurements> measured;
 };
+
+// A GPU's timeline in the format of Chrome's traces, for Perfetto and the like:
+// a row for the computing, and one for the copies each way.
+std::string TraceJson(absl::Span<const GpuSpan> spans,
+                      absl::Span<const LayerSpec> specs);
+
+// Of the time that copies took, the share in which the GPU computed besides;
+// 0: there are none.
+double HiddenShare(absl::Span<const GpuSpan> spans);
 
 // Sent and received, over all peers.
 int64_t TotalBytes(const std::vector<PeerTraffic>& traffic);

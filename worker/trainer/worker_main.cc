@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,6 +68,7 @@ struct Flags {
   OptimizerOptions optimizer = kReferenceOptimizer;
   std::string model = "cnn";
   std::string device = kCpu;
+  std::string trace;
   std::string data;
   LogLevel log_level = LogLevel::kInfo;
   double holdout = 0.2;
@@ -118,6 +121,9 @@ void AddTrainingFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(1, 1024));
   AddFlag(app, "device", flags.device,
           "cpu, or cuda:N, which several workers may share");
+  AddFlag(app, "trace", flags.trace,
+          "of a GPU: file for a timeline of its first steps, computing and "
+          "copies, in the format of Chrome's traces");
   AddFlag(
       app, "data", flags.data,
       "folder of MNIST's files (IDX, plain or .gz); none: generated images");
@@ -160,6 +166,18 @@ absl::Status PrintLine(const std::string& line) {
   return absl::UnavailableError("cannot write to standard output");
 }
 
+absl::Status WriteTrace(const std::string& path, Replica& replica) {
+  NEREUS_ASSIGN_OR_RETURN(const std::vector<GpuSpan> spans, replica.Timeline());
+  std::ofstream file(path);
+  file << TraceJson(spans, replica.network().specs()) << "\n";
+  file.close();
+  if (!file) return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  NEREUS_LOG(Info) << "timeline: " << path << "; the GPU computed in "
+                   << std::lround(100.0 * HiddenShare(spans))
+                   << " % of the time that copies took";
+  return absl::OkStatus();
+}
+
 absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
                                            const DataSplit& data,
                                            Replica* replica) {
@@ -192,6 +210,9 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
     left = replica->Leave();
   } while (absl::IsOutOfRange(left));  // The job has gone back meanwhile.
   NEREUS_RETURN_IF_ERROR(left);
+  if (!flags.trace.empty()) {
+    NEREUS_RETURN_IF_ERROR(WriteTrace(flags.trace, *replica));
+  }
   report.workers = report.result.workers;
   // Now that the last frames to slower peers are out, too.
   report.layers = client->layer_reports();
@@ -217,8 +238,9 @@ absl::StatusOr<WorkerReport> JoinAndTrain(const Flags& flags,
                                           const DataSplit& data,
                                           Network* network) {
   if (flags.device != kCpu) {
-    NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Replica> replica,
-                            JoinWithGpu(flags.client, network));
+    NEREUS_ASSIGN_OR_RETURN(
+        const std::unique_ptr<Replica> replica,
+        JoinWithGpu(flags.client, network, !flags.trace.empty()));
     SayTraining(flags, data, replica->client());
     return TrainAndLeave(flags, data, replica.get());
   }
@@ -312,6 +334,10 @@ int ReadFlags(int argc, char** argv, Flags& flags) {
   if (flags.device != kCpu && !GpuNumber(flags.device).has_value()) {
     status.Update(absl::InvalidArgumentError(absl::StrCat(
         "--device: \"", flags.device, "\" is neither cpu nor cuda:N")));
+  }
+  if (flags.device == kCpu && !flags.trace.empty()) {
+    status.Update(absl::InvalidArgumentError(
+        "--trace is of a GPU's work: it needs --device=cuda:N"));
   }
   if (flags.device != kCpu && flags.standalone) {
     status.Update(absl::InvalidArgumentError(
