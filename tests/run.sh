@@ -77,7 +77,11 @@ set_clang_flags() {
 # Of the files of standard input those that clang can read: without the CUDA
 # Toolkit not the ones that need its headers.
 readable() {
-  if [[ -d "$cuda/include" ]]; then cat; else grep -v -e ^common/device/ -e ^tests/gpu/; fi
+  if [[ -d "$cuda/include" ]]; then
+    cat
+  else
+    grep -v -E '^(common/device|tests/gpu)/|/(cuda_|gpu_|device_factors|narrow_gradient)'
+  fi
 }
 
 # analyse COMMAND...: runs it for each file of standard input, in the place of
@@ -109,7 +113,7 @@ check_tidy() {
 # For all the GPUs that common/bazel/cuda.bzl names, with no warning, of spilt
 # registers neither.
 check_gpu_code() {
-  bazel build --config=cuda //common/compute/... //common/device/... //tests/gpu/...
+  bazel build --config=cuda //common/... //worker/... //tests/gpu/...
 }
 
 # Bazel hands on no variable that it is not told of. With a sanitizer, training on

@@ -60,7 +60,7 @@ class ClientImpl final : public Client {
     return PushArriving(layer, step, gradient, nullptr);
   }
   absl::Status PushArriving(int layer, int64_t step, absl::Span<float> gradient,
-                            std::shared_ptr<Arrival> arrival) override;
+                            const std::shared_ptr<Arrival>& arrival) override;
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
                            absl::Span<float> gradient) override;
   absl::Status Wait(int layer, int64_t step) override;
@@ -480,7 +480,7 @@ absl::StatusOr<RoundTable::Pushed> ClientImpl::BeginPush(
 
 absl::Status ClientImpl::PushArriving(int layer, int64_t step,
                                       absl::Span<float> gradient,
-                                      std::shared_ptr<Arrival> arrival) {
+                                      const std::shared_ptr<Arrival>& arrival) {
   NEREUS_RETURN_IF_ERROR(rounds_->CheckLayer(layer));
   const LayerSpec& spec = job_->layers[layer];
   NEREUS_RETURN_IF_ERROR(
@@ -499,8 +499,8 @@ absl::Status ClientImpl::PushArriving(int layer, int64_t step,
   }
   NEREUS_ASSIGN_OR_RETURN(const RoundTable::Pushed pushed,
                           BeginPush(layer, step, gradient));
-  Buffer buffer = rounds_->Borrow(layer, gradient.data(), gradient.size(),
-                                  std::move(arrival));
+  Buffer buffer =
+      rounds_->Borrow(layer, gradient.data(), gradient.size(), arrival);
   driver_->Post([this, pushed, layer, step, fit,
                  buffer = std::move(buffer)](Outbox& out) mutable {
     if (pushed.life != life_) return;  // The job has gone back.

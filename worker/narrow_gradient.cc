@@ -9,7 +9,7 @@ namespace nereus {
 
 absl::StatusOr<std::shared_ptr<NarrowGradient>> NarrowGradient::CopyOut(
     Stager* stager, absl::string_view what, const float* source, Buffer values,
-    Buffer halves, const Stager::Point& after) {
+    const Buffer& halves, const Stager::Point& after) {
   NEREUS_RETURN_IF_ERROR(stager->CheckPointer(what, source));
   const DeviceScope scope(stager->device(), what);
   NEREUS_RETURN_IF_ERROR(scope.status());

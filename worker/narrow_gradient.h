@@ -28,7 +28,7 @@ class NarrowGradient final : public Arrival {
   // gone. Errors: of Stager::CopyOut; out of device memory.
   static absl::StatusOr<std::shared_ptr<NarrowGradient>> CopyOut(
       Stager* stager, absl::string_view what, const float* source,
-      Buffer values, Buffer halves, const Stager::Point& after);
+      Buffer values, const Buffer& halves, const Stager::Point& after);
 
   // Of the float32.
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);

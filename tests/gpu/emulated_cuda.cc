@@ -183,6 +183,7 @@ thread_local Fibers* Fibers::current_fibers = nullptr;
 std::mutex running;
 
 constexpr int kDevices = 2;
+constexpr size_t kMemoryMax = size_t{1} << 36;  // At a time.
 
 // Of the calling thread.
 thread_local bool has_context = false;
@@ -251,7 +252,9 @@ cudaError_t EnterFallible() {
 cudaError_t Allocate(void** pointer, size_t bytes, cudaMemoryType type) {
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
-  *pointer = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+  if (bytes < kMemoryMax) {
+    *pointer = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+  }
   if (*pointer == nullptr) return Result(cudaErrorMemoryAllocation);
   // As on a device, nobody may count on what is in it.
   std::memset(*pointer, 0xab, bytes);

@@ -514,7 +514,8 @@ TEST_F(GpuClientTest, ALayerIsPushedOnceAtATime) {
   const auto begun = worker.client()->BeginStep(worker.stream());
   ASSERT_TRUE(begun.ok()) << begun.status();
   ASSERT_TRUE(worker.Push(0, *begun).ok());
-  const absl::Status again = worker.Push(0, *begun);
+  const absl::Status again = worker.client()->Push(
+      0, begun->step, worker.gradient(0), worker.stream());
   EXPECT_EQ(again.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(again.message()),
               AllOf(HasSubstr("layer conv"), HasSubstr("before the Wait")));

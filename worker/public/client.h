@@ -208,7 +208,7 @@ class Client {
   // ends the job for all, with the arrival's reason.
   virtual absl::Status PushArriving(int layer, int64_t step,
                                     absl::Span<float> gradient,
-                                    std::shared_ptr<Arrival> arrival) {
+                                    const std::shared_ptr<Arrival>& arrival) {
     const absl::Status there =
         arrival->Await(static_cast<int64_t>(gradient.size() * sizeof(float)));
     return there.ok() ? Push(layer, step, gradient) : there;

@@ -105,10 +105,10 @@ absl::Status Network::AddCnn() {
 
 absl::Status Network::Add(const std::string& name, std::unique_ptr<Layer> layer,
                           bool relu) {
-  const auto allocate = [this](int64_t count, FloatArray& array) {
-    auto allocated = device_->Allocate(count);
-    if (allocated.ok()) array = *std::move(allocated);
-    return allocated.status();
+  const auto allocate = [this](int64_t count,
+                               FloatArray& array) -> absl::Status {
+    NEREUS_ASSIGN_OR_RETURN(array, device_->Allocate(count));
+    return absl::OkStatus();
   };
   Stage stage;
   const int64_t outputs = batch_ * layer->output().length();
