@@ -485,6 +485,8 @@ absl::Status ClientImpl::PushArriving(int layer, int64_t step,
   const LayerSpec& spec = job_->layers[layer];
   NEREUS_RETURN_IF_ERROR(
       CheckLength(spec, "the gradient", gradient.size(), spec.parameters));
+  // Before the plan, which is another one once the job has gone back.
+  NEREUS_RETURN_IF_ERROR(Interruption());
   if (takes_factors(layer)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "layer ", spec.name, " goes by factors: push them with PushFactors"));

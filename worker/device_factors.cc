@@ -72,7 +72,9 @@ absl::Status DeviceFactors::Start() {
       absl::StrCat(absl::StrReplaceAll(
                        absl::NullSafeStringView(properties.name).substr(0, 128),
                        {{" ", "-"}}),
-                   "/cublas-", version, "/", PrecisionName(precision_));
+                   "/sm-", properties.major, properties.minor, "x",
+                   properties.multiProcessorCount, "/cublas-", version, "/",
+                   PrecisionName(precision_));
   return absl::OkStatus();
 }
 

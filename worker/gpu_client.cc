@@ -17,6 +17,7 @@
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/device/device_memory.h"
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
 #include "common/plan/layer_spec.h"
@@ -71,6 +72,7 @@ class GpuClientImpl final : public GpuClient {
       : options_(std::move(options)),
         gpu_(gpu),
         layers_(std::move(layers)),
+        halves_(layers_.size()),
         flights_(layers_.size()) {}
   ~GpuClientImpl() override;
 
@@ -145,6 +147,7 @@ class GpuClientImpl final : public GpuClient {
   // To the begin of `memory`, or as bfloat16 behind that; waits for the first
   // piece.
   absl::StatusOr<std::shared_ptr<Arrival>> CopyOut(const Pushed& pushed,
+                                                   bool is_narrow,
                                                    const Buffer& memory)
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<HandOn> StageFactors(const Pushed& pushed)
@@ -156,6 +159,9 @@ class GpuClientImpl final : public GpuClient {
   absl::Status HurryAll() ABSL_LOCKS_EXCLUDED(mu_);
 
   void OnDone(int layer, int64_t step, bool fetched) ABSL_LOCKS_EXCLUDED(mu_);
+  // Copies what a round came to back; the point at which it is there.
+  absl::StatusOr<Stager::Point> Land(int layer, int64_t step, bool by_factors,
+                                     const Buffer& mean, float* gradient);
   // Waits until it has been handed on.
   absl::Status AwaitHandedOn(int layer, int64_t step) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -165,6 +171,8 @@ class GpuClientImpl final : public GpuClient {
   // Outlive the stager: its copies have memory of theirs.
   std::shared_ptr<PinnedPool> pool_;
   std::shared_ptr<PinnedPool> mirror_pool_;
+  // By layer, of the staging thread: gradients rounded to bfloat16, if any are.
+  std::vector<DeviceMemory> halves_;
   std::unique_ptr<Stager> stager_;
   std::unique_ptr<GpuTimeline> timeline_;  // If it is wanted.
   std::shared_ptr<DeviceFactors> products_;
@@ -327,6 +335,7 @@ absl::Status GpuClientImpl::Push(int layer, int64_t step, float* gradient,
                                  cudaStream_t stream) {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
   NEREUS_RETURN_IF_ERROR(CheckGradient(layer, step, gradient));
+  NEREUS_RETURN_IF_ERROR(client_->Interruption());
   if (client_->takes_factors(layer)) {
     return absl::FailedPreconditionError(
         absl::StrCat("layer ", layers_[layer].spec.name,
@@ -348,6 +357,7 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
   NEREUS_RETURN_IF_ERROR(
       CheckMemory(layer, "output gradient", factors.output_gradient));
   NEREUS_RETURN_IF_ERROR(CheckMemory(layer, "input", factors.input));
+  NEREUS_RETURN_IF_ERROR(client_->Interruption());
   if (client_->takes_factors(layer) || layers_[layer].on_host) {
     return Queue({layer, step, gradient, factors, {}}, stream);
   }
@@ -417,7 +427,7 @@ absl::StatusOr<GpuClientImpl::HandOn> GpuClientImpl::StageHost(
 }
 
 absl::StatusOr<std::shared_ptr<Arrival>> GpuClientImpl::CopyOut(
-    const Pushed& pushed, const Buffer& memory) {
+    const Pushed& pushed, bool is_narrow, const Buffer& memory) {
   const int layer = pushed.layer;
   const int64_t bytes = BytesOf(layers_[layer].spec);
   const Buffer values = memory.Slice(0, bytes);
@@ -429,13 +439,18 @@ absl::StatusOr<std::shared_ptr<Arrival>> GpuClientImpl::CopyOut(
   };
   NEREUS_RETURN_IF_ERROR(stager_->Follow(what, stager_->out(), pushed.made));
   Begin(GpuSpan::Kind::kCopyOut, layer, pushed.step, stager_->out());
-  if (client_->takes_bfloat16(layer)) {
+  if (is_narrow) {
+    DeviceMemory& rounded = halves_[layer];
+    if (rounded.data() == nullptr) {
+      NEREUS_ASSIGN_OR_RETURN(
+          rounded, DeviceMemory::Allocate(gpu_.device, what, bytes / 2));
+    }
     NEREUS_ASSIGN_OR_RETURN(
         std::shared_ptr<Arrival> narrow,
         NarrowGradient::CopyOut(
-            stager_.get(), what, pushed.gradient, values,
-            memory.Slice(PinnedPool::RoundedUp(bytes), bytes / 2),
-            pushed.made));
+            stager_.get(), what, pushed.gradient,
+            static_cast<uint16_t*>(rounded.data()), values,
+            memory.Slice(PinnedPool::RoundedUp(bytes), bytes / 2)));
     End(GpuSpan::Kind::kCopyOut, layer, pushed.step, stager_->out());
     const Buffer& copied = *narrow->bfloat16();
     NEREUS_RETURN_IF_ERROR(copied.Slice(0, first_of(copied)).Await());
@@ -454,14 +469,15 @@ absl::StatusOr<GpuClientImpl::HandOn> GpuClientImpl::StageGradient(
   const int layer = pushed.layer;
   const int64_t bytes = BytesOf(layers_[layer].spec);
   // In one piece: two would wait for each other.
-  const int64_t narrow = client_->takes_bfloat16(layer)
-                             ? PinnedPool::RoundedUp(bytes) - bytes + bytes / 2
-                             : 0;
+  // Asked once: it may be another plan by the time that there is memory.
+  const bool is_narrow = client_->takes_bfloat16(layer);
+  const int64_t narrow =
+      is_narrow ? PinnedPool::RoundedUp(bytes) - bytes + bytes / 2 : 0;
   NEREUS_ASSIGN_OR_RETURN(
       const Buffer memory,
       TakePinned(NameOf(layer, "gradient"), bytes + narrow));
   NEREUS_ASSIGN_OR_RETURN(std::shared_ptr<Arrival> arrival,
-                          CopyOut(pushed, memory));
+                          CopyOut(pushed, is_narrow, memory));
   const Buffer values = memory.Slice(0, bytes);
   {
     MutexLock lock(&mu_);
@@ -555,15 +571,27 @@ void GpuClientImpl::OnDone(int layer, int64_t step, bool fetched) {
     gradient = flight.gradient;
     by_factors = flight.by_factors;
   }
-  const std::string what = NameOf(layer, "mean gradient");
-  Begin(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
-  auto landed = !updates_parameters_ ? mirrors_[layer]->Land()
-                : by_factors         ? stager_->Mark(what, products_->stream())
-                             : stager_->CopyIn(what, mean, gradient, {});
-  End(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
+  absl::StatusOr<Stager::Point> landed =
+      Land(layer, step, by_factors, mean, gradient);
   MutexLock lock(&mu_);
   flights_[layer].done = true;
   flights_[layer].landed = std::move(landed);
+}
+
+absl::StatusOr<Stager::Point> GpuClientImpl::Land(int layer, int64_t step,
+                                                  bool by_factors,
+                                                  const Buffer& mean,
+                                                  float* gradient) {
+  const std::string what = NameOf(layer, "mean gradient");
+  if (layers_[layer].on_host) return Stager::Point();
+  if (updates_parameters_ && by_factors) {
+    return stager_->Mark(what, products_->stream());
+  }
+  Begin(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
+  auto landed = updates_parameters_ ? stager_->CopyIn(what, mean, gradient, {})
+                                    : mirrors_[layer]->Land();
+  End(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
+  return landed;
 }
 
 absl::Status GpuClientImpl::AwaitHandedOn(int layer, int64_t step) {

@@ -21,6 +21,16 @@ absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
   const GpuLayerBinding& bound = mirror->layer_;
   const int64_t bytes =
       bound.spec.parameters * static_cast<int64_t>(sizeof(float));
+  const bool is_null = bound.parameters == nullptr ||
+                       (bound.state_arrays > 0 && bound.state == nullptr);
+  if (is_null) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer ", bound.spec.name, ", parameters or state: null"));
+  }
+  if (bound.state_arrays > 0 && !bound.on_host) {
+    NEREUS_RETURN_IF_ERROR(stager->CheckPointer(
+        absl::StrCat("layer ", bound.spec.name, ", state"), bound.state));
+  }
   if (bound.on_host) {
     mirror->parameters_ = Buffer::View(bound.parameters, bytes);
     mirror->state_ = Buffer::View(bound.state, bytes * bound.state_arrays);
@@ -45,6 +55,7 @@ absl::Status GpuMirror::Outdate(cudaStream_t stream) {
   NEREUS_ASSIGN_OR_RETURN(Stager::Point updated, stager_->Mark(what_, stream));
   MutexLock lock(&mu_);
   updated_ = std::move(updated);
+  ++updates_;
   outdated_ = true;
   return absl::OkStatus();
 }
@@ -55,23 +66,24 @@ bool GpuMirror::IsThere(int64_t) {
 }
 
 absl::Status GpuMirror::Await(int64_t) {
-  std::shared_ptr<Stager::Outgoing> parameters;
-  std::shared_ptr<Stager::Outgoing> state;
+  int64_t updates = 0;
   {
     MutexLock lock(&mu_);
     if (!outdated_) return absl::OkStatus();
-    NEREUS_ASSIGN_OR_RETURN(
-        parameters, stager_->CopyOut(what_, layer_.parameters, parameters_,
-                                     updated_, stager_->aside()));
-    NEREUS_ASSIGN_OR_RETURN(
-        state, stager_->CopyOut(what_, layer_.state, state_, updated_,
-                                stager_->aside()));
+    updates = updates_;
+    // One that outdates it meanwhile need not wait.
+    NEREUS_RETURN_IF_ERROR(stager_->Follow(what_, stager_->aside(), updated_));
   }
-  // One that outdates it meanwhile need not wait.
+  NEREUS_ASSIGN_OR_RETURN(const auto parameters,
+                          stager_->CopyOut(what_, layer_.parameters,
+                                           parameters_, {}, stager_->aside()));
+  NEREUS_ASSIGN_OR_RETURN(
+      const auto state,
+      stager_->CopyOut(what_, layer_.state, state_, {}, stager_->aside()));
   NEREUS_RETURN_IF_ERROR(parameters->Await(parameters_.bytes()));
   NEREUS_RETURN_IF_ERROR(state->Await(state_.bytes()));
   MutexLock lock(&mu_);
-  outdated_ = false;
+  if (updates_ == updates) outdated_ = false;
   return absl::OkStatus();
 }
 
@@ -96,14 +108,36 @@ absl::Status GpuMirror::Return(cudaStream_t stream) {
       stager_->CopyIn(what_, parameters_, layer_.parameters, now));
   NEREUS_ASSIGN_OR_RETURN(const Stager::Point state,
                           stager_->CopyIn(what_, state_, layer_.state, now));
+  NEREUS_RETURN_IF_ERROR(NoteReading());
   NEREUS_RETURN_IF_ERROR(stager_->Follow(what_, stream, parameters));
   return stager_->Follow(what_, stream, state);
 }
 
-absl::StatusOr<Stager::Point> GpuMirror::Land() const {
-  if (layer_.on_host) return Stager::Point();
+absl::StatusOr<Stager::Point> GpuMirror::Land() {
   // Whoever has pushed is done with what the device has.
-  return stager_->CopyIn(what_, parameters_, layer_.parameters, {});
+  NEREUS_ASSIGN_OR_RETURN(
+      Stager::Point there,
+      stager_->CopyIn(what_, parameters_, layer_.parameters, {}));
+  NEREUS_RETURN_IF_ERROR(NoteReading());
+  return there;
+}
+
+absl::Status GpuMirror::NoteReading() {
+  NEREUS_ASSIGN_OR_RETURN(Stager::Point read,
+                          stager_->Mark(what_, stager_->in()));
+  MutexLock lock(&mu_);
+  read_ = std::move(read);
+  return absl::OkStatus();
+}
+
+void GpuMirror::AwaitUnread() {
+  Stager::Point read;
+  {
+    MutexLock lock(&mu_);
+    read = std::exchange(read_, Stager::Point());
+  }
+  // If it fails, so do the copies, and whoever waits for them hears of it.
+  stager_->Await(what_, read).IgnoreError();
 }
 
 }  // namespace nereus

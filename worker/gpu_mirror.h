@@ -41,14 +41,19 @@ class GpuMirror final : public Arrival {
   absl::Status Return(cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Copies parameters to the GPU, now; returns when they are there.
-  absl::StatusOr<Stager::Point> Land() const;
+  absl::StatusOr<Stager::Point> Land() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Of all of them, whatever is asked for.
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Await(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
+  // By copies to the GPU.
+  void AwaitUnread() override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   GpuMirror(GpuLayerBinding layer, Stager* stager);
+
+  // What is queued on the stager's in() by now reads this.
+  absl::Status NoteReading() ABSL_LOCKS_EXCLUDED(mu_);
 
   const GpuLayerBinding layer_;
   const std::string what_;
@@ -60,6 +65,8 @@ class GpuMirror final : public Arrival {
   bool fetched_ ABSL_GUARDED_BY(mu_) = false;
   bool outdated_ ABSL_GUARDED_BY(mu_) = false;
   Stager::Point updated_ ABSL_GUARDED_BY(mu_);
+  int64_t updates_ ABSL_GUARDED_BY(mu_) = 0;
+  Stager::Point read_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace nereus

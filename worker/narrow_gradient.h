@@ -22,13 +22,14 @@ namespace nereus {
 // Thread-safe.
 class NarrowGradient final : public Arrival {
  public:
-  // Rounds float32 at `source`, device memory, as many as `values` has room
-  // for, on the GPU, and copies them to `halves`, once `after` is reached. Both
-  // are pinned memory; that of the device must stay as it is until this is
-  // gone. Errors: of Stager::CopyOut; out of device memory.
+  // Rounds float32 at `source`, as many as `values` has room for, to `rounded`
+  // and copies that to `halves`, in order with what is queued on the stager's
+  // out(). The first two are device memory, the others pinned; `source` must
+  // stay as it is until this is gone, `rounded` until all halves are there.
+  // Errors: of Stager::CopyOut.
   static absl::StatusOr<std::shared_ptr<NarrowGradient>> CopyOut(
       Stager* stager, absl::string_view what, const float* source,
-      Buffer values, const Buffer& halves, const Stager::Point& after);
+      uint16_t* rounded, Buffer values, const Buffer& halves);
 
   // Of the float32.
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);

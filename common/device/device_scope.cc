@@ -3,6 +3,11 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <map>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
 
@@ -11,37 +16,68 @@ namespace {
 
 // The driver's, which programs do not link: it is not on every machine.
 struct DriverCalls {
+  CUresult (*init)(unsigned) = nullptr;
+  CUresult (*get_device)(CUdevice*, int) = nullptr;
+  CUresult (*retain)(CUcontext*, CUdevice) = nullptr;
   CUresult (*get_current)(CUcontext*) = nullptr;
   CUresult (*set_current)(CUcontext) = nullptr;
 };
 
 template <typename Function>
-absl::Status Find(const char* name, absl::string_view what,
-                  Function& function) {
+absl::Status Find(const char* name, Function& function) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSuccess;
   NEREUS_RETURN_IF_ERROR(CudaStatus(
       cudaGetDriverEntryPointByVersion(name, &found, /*cudaVersion=*/12000,
                                        cudaEnableDefault, &result),
-      what, "cudaGetDriverEntryPointByVersion"));
+      "the GPU's driver", "cudaGetDriverEntryPointByVersion"));
   function = reinterpret_cast<Function>(found);
-  return found != nullptr
-             ? absl::OkStatus()
-             : absl::UnavailableError("the GPU's driver is too old");
+  if (found != nullptr) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("the GPU's driver has no ", name, ": it is too old"));
 }
 
-absl::StatusOr<DriverCalls> FindDriverCalls(absl::string_view what) {
+absl::Status DriverStatus(CUresult result, absl::string_view what,
+                          absl::string_view call) {
+  if (result == CUDA_SUCCESS) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(what, ": ", call, ": error ", static_cast<int>(result)));
+}
+
+absl::StatusOr<DriverCalls> FindDriverCalls() {
   DriverCalls calls;
-  NEREUS_RETURN_IF_ERROR(Find("cuCtxGetCurrent", what, calls.get_current));
-  NEREUS_RETURN_IF_ERROR(Find("cuCtxSetCurrent", what, calls.set_current));
+  NEREUS_RETURN_IF_ERROR(Find("cuInit", calls.init));
+  NEREUS_RETURN_IF_ERROR(Find("cuDeviceGet", calls.get_device));
+  NEREUS_RETURN_IF_ERROR(Find("cuDevicePrimaryCtxRetain", calls.retain));
+  NEREUS_RETURN_IF_ERROR(Find("cuCtxGetCurrent", calls.get_current));
+  NEREUS_RETURN_IF_ERROR(Find("cuCtxSetCurrent", calls.set_current));
+  NEREUS_RETURN_IF_ERROR(
+      DriverStatus(calls.init(0), "the GPU's driver", "cuInit"));
   return calls;
 }
 
 // The same for the whole process, once they are found.
 const absl::StatusOr<DriverCalls>& Driver() {
   static const auto& calls =
-      *new absl::StatusOr<DriverCalls>(FindDriverCalls("the GPU's driver"));
+      *new absl::StatusOr<DriverCalls>(FindDriverCalls());
   return calls;
+}
+
+// The context that all of the process share, the CUDA runtime's, too; kept for
+// good.
+absl::StatusOr<CUcontext> PrimaryContext(int device, absl::string_view what) {
+  static Mutex& mu = *new Mutex();
+  static auto& contexts = *new std::map<int, CUcontext>();
+  MutexLock lock(&mu);
+  CUcontext& context = contexts[device];
+  if (context == nullptr) {
+    CUdevice number = 0;
+    NEREUS_RETURN_IF_ERROR(DriverStatus(Driver()->get_device(&number, device),
+                                        what, "cuDeviceGet"));
+    NEREUS_RETURN_IF_ERROR(DriverStatus(Driver()->retain(&context, number),
+                                        what, "cuDevicePrimaryCtxRetain"));
+  }
+  return context;
 }
 
 }  // namespace
@@ -51,13 +87,13 @@ DeviceScope::DeviceScope(int device, absl::string_view what)
 
 absl::Status DeviceScope::Enter(int device, absl::string_view what) {
   NEREUS_RETURN_IF_ERROR(Driver().status());
-  int current = 0;
+  NEREUS_ASSIGN_OR_RETURN(const CUcontext context,
+                          PrimaryContext(device, what));
   NEREUS_RETURN_IF_ERROR(
-      CudaStatus(cudaGetDevice(&current), what, "cudaGetDevice"));
-  if (Driver()->get_current(&before_) != CUDA_SUCCESS) before_ = nullptr;
-  if (before_ != nullptr && current == device) return absl::OkStatus();
+      DriverStatus(Driver()->get_current(&before_), what, "cuCtxGetCurrent"));
+  if (before_ == context) return absl::OkStatus();
   switched_ = true;
-  return CudaStatus(cudaSetDevice(device), what, "cudaSetDevice");
+  return DriverStatus(Driver()->set_current(context), what, "cuCtxSetCurrent");
 }
 
 DeviceScope::~DeviceScope() {

@@ -27,6 +27,7 @@ std::shared_ptr<PinnedPool> PinnedPool::Create(int device, int64_t bytes_max) {
 }
 
 PinnedPool::~PinnedPool() {
+  const DeviceScope scope(device_, "staging");
   for (const auto& [bytes, memory] : free_) {
     const absl::Status freed =
         CudaStatus(cudaFreeHost(memory), "staging", "cudaFreeHost", bytes);

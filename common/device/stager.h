@@ -94,9 +94,9 @@ class Stager {
   };
 
   // Copies what is at `source`, device memory, as much as `values`, pinned
-  // memory, has room for, once `after` is reached. `source` must stay as it is
-  // until all is there; this must outlive what it returns. On out(), or on
-  // another stream of this device.
+  // memory (with other memory, it waits for it), has room for, once `after` is
+  // reached. `source` must stay as it is until all is there; this must outlive
+  // what it returns. On out(), or on another stream of this device.
   //
   // Errors: kInvalidArgument, `source` is no memory of this device, or not
   // aligned to 4 bytes; what CUDA says.

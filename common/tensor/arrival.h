@@ -22,6 +22,10 @@ class Arrival {
   // meanwhile. Errors: they never will be, and why.
   virtual absl::Status Await(int64_t bytes) = 0;
 
+  // Waits, for a short time too, until whoever has been copying these values
+  // elsewhere is done: they are about to be overwritten.
+  virtual void AwaitUnread() {}
+
   // The same values as bfloat16, for float32 that need not be there at all if
   // they are only sent in this form; null: there are none.
   virtual const Buffer* bfloat16() const { return nullptr; }

@@ -133,6 +133,12 @@ absl::Status Buffer::Await() const {
   return storage_->arrival->Await(data_ + bytes_ - storage_->begin);
 }
 
+void Buffer::AwaitUnread() const {
+  if (storage_ != nullptr && storage_->arrival != nullptr) {
+    storage_->arrival->AwaitUnread();
+  }
+}
+
 Buffer Buffer::AsBfloat16() const {
   if (storage_ == nullptr || storage_->arrival == nullptr) return Buffer();
   const Buffer* const all = storage_->arrival->bfloat16();

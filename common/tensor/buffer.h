@@ -69,6 +69,9 @@ class Buffer {
   // Waits until they are. Errors: they never will be.
   absl::Status Await() const;
 
+  // Waits until they may be overwritten (Arrival::AwaitUnread).
+  void AwaitUnread() const;
+
   // Of float32 that arrive as bfloat16, too (Arrival::bfloat16): these values,
   // with an arrival of their own; otherwise nothing.
   Buffer AsBfloat16() const;

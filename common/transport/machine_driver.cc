@@ -143,6 +143,7 @@ absl::StatusOr<Landing> MachineDriver::OnHeader(PeerId from,
                                                 const FrameHeader& header) {
   absl::StatusOr<Landing> landing = member_->OnHeader(from, header);
   const bool placed = landing.ok() && landing->kind == Landing::Kind::kPlace;
+  if (placed) landing->place.AwaitUnread();
   return placed && IsEncoded(header) ? Landing::Scratch() : landing;
 }
 
@@ -266,6 +267,9 @@ void MachineDriver::End(const Outbox& last) {
 
 void MachineDriver::CarryOut(const Action& action) {
   if (!AwaitSources(action)) return;
+  if (const auto* update = std::get_if<UpdateParameters>(&action)) {
+    update->updated.AwaitUnread();
+  }
   const auto* add = std::get_if<AddValues>(&action);
   if (add != nullptr && IsDecoded(add->addend)) return AddEncoded(*add);
   const auto* factors = std::get_if<MultiplyFactors>(&action);

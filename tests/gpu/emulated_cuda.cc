@@ -16,6 +16,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -187,7 +188,8 @@ constexpr size_t kMemoryMax = size_t{1} << 36;  // At a time.
 
 // Of the calling thread.
 thread_local bool has_context = false;
-thread_local int current_device = 0;
+thread_local int current_device = 0;  // The context's, if there is one.
+thread_local int runtime_device = 0;  // The runtime's, for when there is none.
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local bool in_host_function = false;
 
@@ -298,12 +300,22 @@ CUresult GetCurrentContext(CUcontext* context) {
 }
 CUresult SetCurrentContext(CUcontext context) {
   has_context = context != nullptr;
-  current_device = 0;
+  current_device = runtime_device;
   for (int i = 0; i < kDevices; ++i) {
     if (context == reinterpret_cast<CUcontext>(&contexts[i])) {
       current_device = i;
     }
   }
+  return CUDA_SUCCESS;
+}
+CUresult Init(unsigned) { return CUDA_SUCCESS; }
+CUresult GetDevice(CUdevice* device, int number) {
+  *device = number;
+  return number < kDevices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+CUresult RetainPrimaryContext(CUcontext* context, CUdevice device) {
+  contexts[device] = true;
+  *context = reinterpret_cast<CUcontext>(&contexts[device]);
   return CUDA_SUCCESS;
 }
 
@@ -350,6 +362,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= kDevices) return Result(cudaErrorInvalidDevice);
+  cuda_emulation::runtime_device = device;
   current_device = device;
   NEREUS_ENTER(Enter);
   return cudaSuccess;
@@ -366,10 +379,17 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 cudaError_t cudaGetDriverEntryPointByVersion(
     const char* name, void** function, unsigned, unsigned long long,
     cudaDriverEntryPointQueryResult* result) {
+  const std::map<std::string, void*> functions = {
+      {"cuInit", reinterpret_cast<void*>(&cuda_emulation::Init)},
+      {"cuDeviceGet", reinterpret_cast<void*>(&cuda_emulation::GetDevice)},
+      {"cuDevicePrimaryCtxRetain",
+       reinterpret_cast<void*>(&cuda_emulation::RetainPrimaryContext)},
+      {"cuCtxGetCurrent",
+       reinterpret_cast<void*>(&cuda_emulation::GetCurrentContext)},
+      {"cuCtxSetCurrent",
+       reinterpret_cast<void*>(&cuda_emulation::SetCurrentContext)}};
   *result = cudaDriverEntryPointSuccess;
-  *function = std::strcmp(name, "cuCtxGetCurrent") == 0
-                  ? reinterpret_cast<void*>(&cuda_emulation::GetCurrentContext)
-                  : reinterpret_cast<void*>(&cuda_emulation::SetCurrentContext);
+  *function = functions.at(name);
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() {

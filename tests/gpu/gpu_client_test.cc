@@ -496,7 +496,15 @@ TEST_F(GpuClientTest, WrongOptionsAreNamed) {
   EXPECT_THAT(std::string(connect(gpu, worker.Bindings()).message()),
               AllOf(HasSubstr("staging_bytes is 1000"), HasSubstr("needs")));
   std::vector<float> host(300 * 700);
-  std::vector<GpuLayerBinding> layers = worker.Bindings();
+  std::vector<GpuLayerBinding> layers = worker.Bindings(/*with_state=*/true);
+  layers[0].state = host.data();
+  EXPECT_THAT(
+      std::string(connect({}, layers).message()),
+      AllOf(HasSubstr("layer conv, state"), HasSubstr("not memory of a GPU")));
+  layers[0].state = nullptr;
+  EXPECT_THAT(std::string(connect({}, layers).message()),
+              AllOf(HasSubstr("layer conv"), HasSubstr("null")));
+  layers = worker.Bindings();
   layers[0].parameters = host.data();
   EXPECT_THAT(std::string(connect({}, layers).message()),
               AllOf(HasSubstr("layer conv, parameters"),

@@ -135,6 +135,9 @@ class GpuToyWorker {
     return parameters;
   }
 
+  // The client goes, on whichever thread this is.
+  void Die() { client_.reset(); }
+
   GpuClient* client() { return client_.get(); }
   cudaStream_t stream() const { return stream_; }
   float* gradient(int layer) const { return memory_[layer].gradient->data(); }

@@ -31,6 +31,12 @@ TEST(SecondGpuTest, IsTheOnlyOneUsed) {
   });
   for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
   std::thread([&] {
+    for (const auto& worker : workers) worker->Die();
+    int device = -1;
+    NEREUS_CUDA(cudaGetDevice(&device));
+    EXPECT_EQ(device, 0);  // It was left alone.
+  }).join();
+  std::thread([&] {
     NEREUS_CUDA(cudaSetDevice(1));
     EXPECT_EQ(workers[0]->parameters(), workers[1]->parameters());
     workers.clear();

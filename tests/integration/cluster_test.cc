@@ -239,6 +239,40 @@ TEST(ClusterTest, AWorkerComesWhileTheJobGoesBack) {
   EXPECT_EQ(first.parameters(), second.parameters());
 }
 
+// Whatever else is wrong with it: the plan, say, is not the one that it was
+// made for.
+TEST(ClusterTest, APushIntoAJobThatWentBackHearsThatFirst) {
+  ServerOptions options = Job(2, 2);
+  options.rules.forced = Scheme::kFactor;
+  options.job_options.checkpoint_every = 1;
+  options.checkpoint_dir = absl::StrCat(testing::TempDir(), "/push_back");
+  std::filesystem::remove_all(options.checkpoint_dir);
+  LocalCluster cluster(options);
+  std::vector<ToyWorker> workers;
+  for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
+  const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
+    NEREUS_RETURN_IF_ERROR(workers[i].Connect(cluster.client_options()));
+    return workers[i].Step(0);
+  });
+  for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
+  Client& client = *workers[0].client();
+  ASSERT_TRUE(client.takes_factors(1));
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  for (int64_t saved = -1; saved < 0 && absl::Now() < deadline;) {
+    const auto status =
+        FetchJobStatus(cluster.coordinator_address(), absl::Seconds(10));
+    ASSERT_TRUE(status.ok()) << status.status();
+    saved = status->checkpoint_round;
+  }
+  cluster.Replace(1);
+  while (client.Interruption().ok() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  std::vector<float> gradient(64 * 129);
+  const absl::Status pushed = client.Push(1, 1, absl::MakeSpan(gradient));
+  EXPECT_TRUE(absl::IsOutOfRange(pushed)) << pushed;
+}
+
 TEST(ClusterTest, MisuseNamesTheLayerAndBothValues) {
   LocalCluster cluster(Job(1, 1));
   ToyWorker worker(SmallModel());

@@ -23,8 +23,10 @@ struct GpuOptions {
 
   // How much pinned host memory gradients may pass through; 0: as much as those
   // of one step need. With less, a gradient waits on the device until others
-  // are done: then all workers must push the layers in the same order.
-  // Parameters have pinned memory of their own, once the model.
+  // are done: then all workers must push the layers in the same order, and
+  // where layers differ in size memory is given up and pinned again, which
+  // waits for the GPU. Parameters have pinned memory of their own, once the
+  // model.
   int64_t staging_bytes = 0;
 
   // How the client multiplies factors on the GPU, in one product over those of

@@ -87,17 +87,22 @@ std::string TraceJson(absl::Span<const GpuSpan> spans,
 }
 
 double HiddenShare(absl::Span<const GpuSpan> spans) {
+  std::vector<const GpuSpan*> computing;  // One after the other.
+  for (const GpuSpan& span : spans) {
+    if (span.kind == GpuSpan::Kind::kCompute) computing.push_back(&span);
+  }
   absl::Duration all;
   absl::Duration hidden;
   for (const GpuSpan& copy : spans) {
     if (copy.kind == GpuSpan::Kind::kCompute) continue;
     all += copy.end - copy.begin;
-    // Those follow each other, and so do not overlap.
-    for (const GpuSpan& compute : spans) {
-      if (compute.kind != GpuSpan::Kind::kCompute) continue;
-      hidden += std::max(absl::ZeroDuration(),
-                         std::min(copy.end, compute.end) -
-                             std::max(copy.begin, compute.begin));
+    auto compute = std::partition_point(
+        computing.begin(), computing.end(),
+        [&](const GpuSpan* span) { return span->end <= copy.begin; });
+    for (; compute != computing.end() && (*compute)->begin < copy.end;
+         ++compute) {
+      hidden += std::min(copy.end, (*compute)->end) -
+                std::max(copy.begin, (*compute)->begin);
     }
   }
   return all > absl::ZeroDuration() ? absl::FDivDuration(hidden, all) : 0.0;

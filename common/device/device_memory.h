@@ -1,0 +1,61 @@
+#ifndef NEREUS_COMMON_DEVICE_DEVICE_MEMORY_H_
+#define NEREUS_COMMON_DEVICE_DEVICE_MEMORY_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
+#include "common/device/cuda_status.h"
+#include "common/device/device_scope.h"
+
+namespace nereus {
+
+// Memory of a GPU. Nothing that is queued may still use it when it goes.
+class DeviceMemory {
+ public:
+  // Errors: kResourceExhausted, with the bytes; what CUDA says.
+  static absl::StatusOr<DeviceMemory> Allocate(int device,
+                                               absl::string_view what,
+                                               int64_t bytes) {
+    const DeviceScope scope(device, what);
+    NEREUS_RETURN_IF_ERROR(scope.status());
+    DeviceMemory memory;
+    memory.device_ = device;
+    memory.bytes_ = bytes;
+    NEREUS_RETURN_IF_ERROR(
+        CudaStatus(cudaMalloc(&memory.data_, static_cast<size_t>(bytes)), what,
+                   "cudaMalloc", bytes));
+    return memory;
+  }
+
+  DeviceMemory() = default;
+  ~DeviceMemory() {
+    if (data_ == nullptr) return;
+    const DeviceScope scope(device_, "memory");
+    (void)cudaFree(data_);
+  }
+  DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(data_, other.data_);
+    return *this;
+  }
+
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int device_ = 0;
+  int64_t bytes_ = 0;
+  void* data_ = nullptr;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_DEVICE_DEVICE_MEMORY_H_
