@@ -334,8 +334,8 @@ absl::Status GpuClientImpl::Queue(Pushed pushed, cudaStream_t stream) {
 absl::Status GpuClientImpl::Push(int layer, int64_t step, float* gradient,
                                  cudaStream_t stream) {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
-  NEREUS_RETURN_IF_ERROR(CheckGradient(layer, step, gradient));
   NEREUS_RETURN_IF_ERROR(client_->Interruption());
+  NEREUS_RETURN_IF_ERROR(CheckGradient(layer, step, gradient));
   if (client_->takes_factors(layer)) {
     return absl::FailedPreconditionError(
         absl::StrCat("layer ", layers_[layer].spec.name,
@@ -348,6 +348,7 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
                                         const GpuFactors& factors,
                                         float* gradient, cudaStream_t stream) {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_RETURN_IF_ERROR(client_->Interruption());
   NEREUS_RETURN_IF_ERROR(CheckGradient(layer, step, gradient));
   const LayerSpec& spec = layers_[layer].spec;
   if (spec.kind != LayerKind::kFullyConnected) {
@@ -357,7 +358,6 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
   NEREUS_RETURN_IF_ERROR(
       CheckMemory(layer, "output gradient", factors.output_gradient));
   NEREUS_RETURN_IF_ERROR(CheckMemory(layer, "input", factors.input));
-  NEREUS_RETURN_IF_ERROR(client_->Interruption());
   if (client_->takes_factors(layer) || layers_[layer].on_host) {
     return Queue({layer, step, gradient, factors, {}}, stream);
   }

@@ -434,6 +434,11 @@ TEST_F(GpuClientTest, ANaNOnAGpuIsNamed) {
       worker.client()->Wait(0, begun->step, worker.stream());
   EXPECT_THAT(std::string(waited.message()),
               AllOf(HasSubstr("layer conv"), HasSubstr("nan")));
+  // Nor is another one told anything else.
+  EXPECT_EQ(worker.client()
+                ->Push(0, begun->step, worker.gradient(0), worker.stream())
+                .message(),
+            waited.message());
 }
 
 TEST_F(GpuClientTest, WrongMemoryIsNamed) {
