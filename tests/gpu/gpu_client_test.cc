@@ -22,7 +22,6 @@
 #include "absl/time/time.h"
 #include "common/rpc/admin_client.h"
 #include "tests/gpu/device_array.h"
-#include "tests/gpu/emulated_cuda.h"
 #include "tests/gpu/gpu_toy_worker.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
@@ -637,47 +636,6 @@ TEST_F(GpuClientTest, PlansChangeWhileAGpuTrains) {
     }
   }
 }
-
-#if defined(NEREUS_CUDA_EMULATION)
-
-// Whichever call fails, the job ends, with the reason, or does not notice.
-TEST_F(GpuClientTest, AnyCallMayFail) {
-  for (const OptimizerPlace place :
-       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
-    int failed = 0;
-    for (int call = 0; call < 400; call += 3) {
-      ServerOptions options = Job(1, 1);
-      options.job_options.optimizer_place = place;
-      options.rules.wire =
-          call % 2 == 0 ? WireType::kFloat32 : WireType::kBfloat16;
-      LocalCluster cluster(options);
-      GpuToyWorker worker;
-      const absl::Status status = [&]() -> absl::Status {
-        cuda_emulation::FailCallAfter(call);
-        NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
-        for (int step = 0; step < 3; ++step) {
-          NEREUS_ASSIGN_OR_RETURN(const StepInfo begun,
-                                  worker.client()->BeginStep(worker.stream()));
-          for (int layer = 2; layer >= 0; --layer) {
-            NEREUS_RETURN_IF_ERROR(worker.client()->Push(
-                layer, begun.step, worker.gradient(layer), worker.stream()));
-          }
-          NEREUS_RETURN_IF_ERROR(
-              worker.client()->WaitAll(begun.step, worker.stream()));
-        }
-        return worker.client()->Leave(worker.stream());
-      }();
-      cuda_emulation::FailCallAfter(-1);
-      if (status.ok()) continue;
-      ++failed;
-      EXPECT_THAT(std::string(status.message()), HasSubstr("emulated error"))
-          << call;
-    }
-    EXPECT_GT(failed, 30);
-  }
-}
-
-#endif
 
 }  // namespace
 }  // namespace nereus
