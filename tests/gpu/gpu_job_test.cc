@@ -13,6 +13,11 @@
 #include "tests/gpu/device_array.h"
 #include "tests/testing/program_run.h"
 
+// Another one has an emulated GPU.
+#ifndef NEREUS_GPU_WORKER
+#define NEREUS_GPU_WORKER "worker/trainer/nereus-worker"
+#endif
+
 namespace nereus {
 namespace {
 
