@@ -517,7 +517,9 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes,
                          to_device == (kind == cudaMemcpyHostToDevice ||
                                        kind == cudaMemcpyDeviceToDevice));
   if (!sensible) return Result(cudaErrorInvalidValue);
-  Add(stream, [=] { std::memcpy(destination, source, bytes); });
+  Add(stream, [=] {
+    if (bytes > 0) std::memcpy(destination, source, bytes);
+  });
   return cudaSuccess;
 }
 cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) {
@@ -532,7 +534,9 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
 cudaError_t cudaMemsetAsync(void* destination, int value, size_t bytes,
                             cudaStream_t stream) {
   NEREUS_ENTER(EnterFallible);
-  Add(stream, [=] { std::memset(destination, value, bytes); });
+  Add(stream, [=] {
+    if (bytes > 0) std::memset(destination, value, bytes);
+  });
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* destination, const void* source, size_t bytes,
