@@ -84,7 +84,6 @@ DeviceFactors::~DeviceFactors() {
   const absl::Status ended = CudaStatus(cudaStreamSynchronize(stream_),
                                         "factors", "cudaStreamSynchronize");
   if (!ended.ok()) NEREUS_LOG(Error) << ended.message();
-  (void)cudaFree(scratch_);
   (void)cudaEventDestroy(copied_);
   (void)cudaStreamDestroy(stream_);
 }
@@ -125,18 +124,15 @@ absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
 }
 
 absl::StatusOr<uint8_t*> DeviceFactors::Scratch(int64_t bytes) {
-  if (bytes > scratch_bytes_) {
+  if (bytes > scratch_.bytes()) {
     NEREUS_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream_), "factors",
                                       "cudaStreamSynchronize"));
-    NEREUS_RETURN_IF_ERROR(CudaStatus(
-        cudaFree(std::exchange(scratch_, nullptr)), "factors", "cudaFree"));
-    scratch_bytes_ = 0;
-    NEREUS_RETURN_IF_ERROR(
-        CudaStatus(cudaMalloc(&scratch_, static_cast<size_t>(bytes)),
-                   "factors of all workers", "cudaMalloc", bytes));
-    scratch_bytes_ = bytes;
+    scratch_ = DeviceMemory();
+    NEREUS_ASSIGN_OR_RETURN(
+        scratch_,
+        DeviceMemory::Allocate(device_, "factors of all workers", bytes));
   }
-  return static_cast<uint8_t*>(scratch_);
+  return static_cast<uint8_t*>(scratch_.data());
 }
 
 absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {

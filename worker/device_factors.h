@@ -14,6 +14,7 @@
 #include "common/compute/factor_multiplier.h"
 #include "common/compute/factor_precision.h"
 #include "common/device/cublas_handle.h"
+#include "common/device/device_memory.h"
 #include "common/plan/layer_spec.h"
 #include "worker/public/gpu_client.h"
 
@@ -67,8 +68,7 @@ class DeviceFactors final : public FactorMultiplier {
   CublasHandle all_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t copied_ = nullptr;
-  void* scratch_ = nullptr;
-  int64_t scratch_bytes_ = 0;
+  DeviceMemory scratch_;
 };
 
 }  // namespace nereus

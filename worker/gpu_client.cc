@@ -456,9 +456,9 @@ absl::StatusOr<std::shared_ptr<Arrival>> GpuClientImpl::CopyOut(
     NEREUS_RETURN_IF_ERROR(copied.Slice(0, first_of(copied)).Await());
     return narrow;
   }
-  NEREUS_ASSIGN_OR_RETURN(std::shared_ptr<Arrival> wide,
-                          stager_->CopyOut(what, pushed.gradient, values,
-                                           pushed.made, stager_->out()));
+  NEREUS_ASSIGN_OR_RETURN(
+      std::shared_ptr<Arrival> wide,
+      stager_->CopyOut(what, pushed.gradient, values, {}, stager_->out()));
   End(GpuSpan::Kind::kCopyOut, layer, pushed.step, stager_->out());
   NEREUS_RETURN_IF_ERROR(wide->Await(first_of(values)));
   return wide;
@@ -468,11 +468,11 @@ absl::StatusOr<GpuClientImpl::HandOn> GpuClientImpl::StageGradient(
     const Pushed& pushed) {
   const int layer = pushed.layer;
   const int64_t bytes = BytesOf(layers_[layer].spec);
-  // In one piece: two would wait for each other.
   // Asked once: it may be another plan by the time that there is memory.
   const bool is_narrow = client_->takes_bfloat16(layer);
   const int64_t narrow =
       is_narrow ? PinnedPool::RoundedUp(bytes) - bytes + bytes / 2 : 0;
+  // In one piece: two would wait for each other.
   NEREUS_ASSIGN_OR_RETURN(
       const Buffer memory,
       TakePinned(NameOf(layer, "gradient"), bytes + narrow));

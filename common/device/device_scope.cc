@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <map>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -81,6 +82,16 @@ absl::StatusOr<CUcontext> PrimaryContext(int device, absl::string_view what) {
 }
 
 }  // namespace
+
+absl::Status CheckDevice(int device) {
+  const std::string what = absl::StrCat("GPU ", device);
+  int count = 0;
+  NEREUS_RETURN_IF_ERROR(
+      CudaStatus(cudaGetDeviceCount(&count), what, "cudaGetDeviceCount"));
+  if (device >= 0 && device < count) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(what, ": there are ", count, " GPUs, from 0 on"));
+}
 
 DeviceScope::DeviceScope(int device, absl::string_view what)
     : status_(Enter(device, what)) {}

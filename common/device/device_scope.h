@@ -8,6 +8,9 @@ struct CUctx_st;
 
 namespace nereus {
 
+// OK, or kUnavailable: there is no such GPU, or no driver.
+absl::Status CheckDevice(int device);
+
 // While it exists, the calling thread's device is `device`: streams and events
 // are made on it, kernels run on it, and memory is pinned by its context.
 // Before and after it is the thread's own affair: one that has no context gets

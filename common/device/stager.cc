@@ -13,13 +13,7 @@ namespace nereus {
 
 absl::StatusOr<std::unique_ptr<Stager>> Stager::Create(int device) {
   const std::string what = absl::StrCat("GPU ", device);
-  int count = 0;
-  NEREUS_RETURN_IF_ERROR(
-      CudaStatus(cudaGetDeviceCount(&count), what, "cudaGetDeviceCount"));
-  if (device < 0 || device >= count) {
-    return absl::UnavailableError(
-        absl::StrCat(what, ": there are ", count, " GPUs, from 0 on"));
-  }
+  NEREUS_RETURN_IF_ERROR(CheckDevice(device));
   auto stager = std::unique_ptr<Stager>(new Stager(device));
   const DeviceScope scope(device, what);
   NEREUS_RETURN_IF_ERROR(scope.status());

@@ -25,13 +25,7 @@ cublasOperation_t OperationOf(Transpose transpose) {
 
 absl::StatusOr<std::shared_ptr<CudaDevice>> CudaDevice::Create(int number) {
   const std::string what = absl::StrCat("GPU ", number);
-  int count = 0;
-  NEREUS_RETURN_IF_ERROR(
-      CudaStatus(cudaGetDeviceCount(&count), what, "cudaGetDeviceCount"));
-  if (number < 0 || number >= count) {
-    return absl::UnavailableError(
-        absl::StrCat(what, ": there are ", count, " GPUs, from 0 on"));
-  }
+  NEREUS_RETURN_IF_ERROR(CheckDevice(number));
   // Of this thread, which goes on to use it.
   NEREUS_RETURN_IF_ERROR(
       CudaStatus(cudaSetDevice(number), what, "cudaSetDevice"));
