@@ -1,5 +1,6 @@
 #include "worker/sparse_gradient.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/compute/blocks.h"
@@ -32,11 +33,16 @@ BlockChoice ReadChoice(const Job& job, const Buffer& values, int64_t round) {
       values.floats(), values.floats() + values.float_count());
 }
 
-SparseGradient::SparseGradient(const Job& job, int layer)
-    : grid_(job.layers[layer].parameters, job.block_length,
+SparseGradient::SparseGradient(const Job& job, int layer, bool holds_here)
+    : layer_(layer),
+      grid_(job.layers[layer].parameters, job.block_length,
             job.pool_offsets[layer] % job.block_length),
+      pieces_{job.layers[layer].parameters, job.block_length,
+              job.pool_offsets[layer] % job.block_length},
       first_block_(job.FirstBlock(job.placement.layer_chunks(layer)[0])),
-      holds_(grid_.Count(), false) {}
+      holds_here_(holds_here),
+      holds_(grid_.Count(), false),
+      place_(grid_.Count(), 0) {}
 
 float SparseGradient::ChoiceOf(int64_t frame) const {
   return (*choice_)[BlockOf(frame)];
@@ -50,51 +56,47 @@ bool SparseGradient::resumes(int64_t frame) const {
   return Resumes(ChoiceOf(frame));
 }
 
+std::vector<PieceUse> SparseGradient::PlaceBlocks() {
+  std::vector<PieceUse> uses;
+  int64_t placed = 0;
+  for (int64_t frame = 0; frame < grid_.Count(); ++frame) {
+    const bool held = holds_[frame];
+    holds_[frame] = !travels(frame);
+    if (holds_[frame]) {
+      uses.push_back(held ? PieceUse::kHeld : PieceUse::kHeldFirst);
+      continue;
+    }
+    uses.push_back(held ? PieceUse::kResumes : PieceUse::kTravels);
+    place_[frame] = placed;
+    placed += grid_.Length(frame);
+  }
+  return uses;
+}
+
 void SparseGradient::Begin(const Job& job, BlockChoice choice, Buffer gradient,
                            const Buffer& parameters, const Buffer& norms,
                            Outbox& out) {
   const OptimizerOptions& optimizer = job.options.optimizer;
   choice_ = std::move(choice);
   gradient_ = std::move(gradient);
-  if (held_.data() != nullptr && !held_.unique()) {
-    // Frames of a contribution that was made again are still on their way.
-    const Buffer sent = std::exchange(held_, Buffer::Allocate(held_.bytes()));
-    out.Add(CopyValues{held_, sent});
+  std::vector<PieceUse> uses = PlaceBlocks();
+  const bool holds_some = std::any_of(
+      uses.begin(), uses.end(), [](PieceUse use) { return !Travels(use); });
+  if (holds_some && holds_here_ && held_.bytes() == 0) {
+    held_ = Buffer::AllocateLike(gradient_, gradient_.bytes());
+    velocity_ = Buffer::AllocateLike(gradient_, gradient_.bytes());
   }
-  for (int64_t frame = 0; frame < grid_.Count(); ++frame) {
-    const auto part = [&](const Buffer& values) {
-      return values.Slice(BytesOf(grid_.Offset(frame)),
-                          BytesOf(grid_.Length(frame)));
-    };
-    const Buffer norm = norms.Slice(BytesOf(BlockOf(frame)), BytesOf(1));
-    const bool goes = travels(frame);
-    if (!goes || holds_[frame]) {
-      if (held_.bytes() == 0) {
-        held_ = Buffer::AllocateLike(gradient_, gradient_.bytes());
-        velocity_ = Buffer::AllocateLike(gradient_, gradient_.bytes());
-      }
-      // The update adds the decay of the last of these rounds.
-      out.Add(HoldGradient{optimizer.momentum,
-                           goes ? 0.0f : optimizer.weight_decay, !holds_[frame],
-                           goes ? Buffer() : norm, part(gradient_),
-                           part(parameters), part(velocity_), part(held_)});
-      holds_[frame] = true;
-    }
-    if (goes) out.Add(AddNorm{norm, part(gradient_)});
-  }
-}
-
-void SparseGradient::End() {
-  gradient_ = Buffer();
-  if (choice_ == nullptr) return;
-  for (int64_t frame = 0; frame < grid_.Count(); ++frame) {
-    if (travels(frame)) holds_[frame] = false;
-  }
+  out.Add(
+      SplitGradient{layer_, pieces_, std::move(uses), optimizer.momentum,
+                    optimizer.weight_decay,
+                    norms.Slice(BytesOf(first_block_), BytesOf(grid_.Count())),
+                    parameters, gradient_, velocity_, held_});
 }
 
 Buffer SparseGradient::Contribution(int64_t offset, int64_t length) const {
-  const bool held = holds_[FrameAt(offset)];
-  return (held ? held_ : gradient_).Slice(BytesOf(offset), BytesOf(length));
+  const int64_t frame = FrameAt(offset);
+  const int64_t place = place_[frame] + offset - grid_.Offset(frame);
+  return gradient_.Slice(BytesOf(place), BytesOf(length));
 }
 
 Buffer SparseGradient::held(int64_t frame) const {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/compute/block_pieces.h"
 #include "common/protocol/job.h"
 #include "common/protocol/outbox.h"
 
@@ -22,20 +23,21 @@ BlockChoice ReadChoice(const Job& job, const Buffer& values, int64_t round);
 // is actions.
 //
 // Memory, once something has been held: two arrays of as many values as the
-// layer has.
+// layer has, unless whoever carries out SplitGradient has them.
 class SparseGradient {
  public:
-  SparseGradient(const Job& job, int layer);
+  // `holds_here`: they are here.
+  SparseGradient(const Job& job, int layer, bool holds_here);
 
   // Begins a round: what `choice` has travel of `gradient` and of what is held
-  // is the contribution; the rest is held. `parameters`: the layer's. Adds to
-  // `norms`, a value per block of the model, what the blocks would weigh if
-  // they travelled in the next round. The contribution borrows `gradient`.
+  // is the contribution, which takes the place of `gradient`; the rest is held.
+  // `parameters`: the layer's. Adds to `norms`, a value per block of the model,
+  // what the blocks would weigh if they travelled in the next round.
   void Begin(const Job& job, BlockChoice choice, Buffer gradient,
              const Buffer& parameters, const Buffer& norms, Outbox& out);
 
-  // Ends it: what has travelled is not held any more.
-  void End();
+  // Ends it: `gradient` is free.
+  void End() { gradient_ = Buffer(); }
 
   // Frames of the layer as one, and whether the block of each travels in the
   // round that was begun last.
@@ -48,7 +50,7 @@ class SparseGradient {
   int64_t FrameAt(int64_t offset) const { return grid_.IndexOf(offset); }
 
   // Of the open round: the contribution's values [offset, offset + length), of
-  // one block.
+  // one block, which travels.
   Buffer Contribution(int64_t offset, int64_t length) const;
 
   // What is held of a frame; empty: nothing. For tests.
@@ -56,14 +58,21 @@ class SparseGradient {
 
  private:
   float ChoiceOf(int64_t frame) const;
+  // What becomes of each block in the round, and where it lies in the
+  // contribution, if it travels.
+  std::vector<PieceUse> PlaceBlocks();
 
+  const int layer_;
   const FrameGrid grid_;
+  const BlockPieces pieces_;  // The same.
   const int64_t first_block_;
+  const bool holds_here_;
   BlockChoice choice_;
   Buffer gradient_;
   Buffer velocity_;
   Buffer held_;
-  std::vector<bool> holds_;  // By frame.
+  std::vector<bool> holds_;     // By frame.
+  std::vector<int64_t> place_;  // By frame, in values.
 };
 
 }  // namespace nereus

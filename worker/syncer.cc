@@ -35,7 +35,9 @@ Syncer::Syncer(JobPtr job, int layer, int rank, LayerMemory memory)
       results_(job_, layer),
       asked_(job_->workers.size(), false) {
   verdicts_.Add(job_->verdicts);
-  if (job_->IsSparse(layer)) sparse_.emplace(*job_, layer);
+  if (job_->IsSparse(layer)) {
+    sparse_.emplace(*job_, layer, memory_.holds_here);
+  }
 }
 
 FrameHeader Syncer::Header(FrameKind kind, int64_t chunk, int64_t round) const {

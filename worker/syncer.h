@@ -27,6 +27,9 @@ struct LayerMemory {
   // were pushed from. Else schemes that make them elsewhere leave them there,
   // as they are until the layer is pushed again.
   bool means_in_place = true;
+  // In a sparse job: what is held back is the machine's. Else whoever carries
+  // out SplitGradient has it.
+  bool holds_here = true;
 };
 
 // What the caller hands over for one round of a fully connected layer. All

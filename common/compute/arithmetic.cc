@@ -1,9 +1,12 @@
 #include "common/compute/arithmetic.h"
 
+#include <cstddef>
 #include <type_traits>
 #include <variant>
+#include <vector>
 
 #include "common/base/logging.h"
+#include "common/compute/block_pieces.h"
 #include "common/compute/blocks.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/optimizer.h"
@@ -35,26 +38,32 @@ void Run(const ScaleValues& scale) {
 
 void Run(const RoundValues& round) { RoundToWire(round.wire, round.values); }
 
-void AddTo(const Buffer& norm, float sum) {
-  if (norm.bytes() > 0) *norm.floats() += sum;
-}
-
-void Run(const AddNorm& add) {
-  AddTo(add.norm,
-        SumOfAbsolutes(add.values.float_count(), add.values.floats()));
-}
-
-void Run(const HoldGradient& hold) {
-  const int64_t bytes = hold.gradient.bytes();
-  NEREUS_CHECK(hold.parameters.bytes() == bytes &&
-               hold.velocity.bytes() == bytes && hold.held.bytes() == bytes)
-      << bytes << " of gradient, " << hold.parameters.bytes()
-      << " of parameters, " << hold.velocity.bytes() << " and "
-      << hold.held.bytes() << " held";
-  AddTo(hold.norm, HoldBack(hold.momentum, hold.weight_decay, hold.first,
-                            hold.gradient.float_count(), hold.gradient.floats(),
-                            hold.parameters.floats(), hold.velocity.floats(),
-                            hold.held.floats()));
+void Run(const SplitGradient& split) {
+  const int64_t bytes = split.gradient.bytes();
+  const bool all_travel = split.held.bytes() == 0;
+  std::vector<int32_t> travelling;
+  for (size_t k = 0; k < split.uses.size(); ++k) {
+    const bool as_pushed = split.uses[k] == PieceUse::kTravels;
+    NEREUS_CHECK(as_pushed || !all_travel) << "piece " << k;
+    if (Travels(split.uses[k])) travelling.push_back(static_cast<int32_t>(k));
+  }
+  NEREUS_CHECK(
+      split.gradient.float_count() == split.pieces.values &&
+      split.parameters.bytes() == bytes &&
+      static_cast<int64_t>(split.uses.size()) == split.pieces.Count() &&
+      split.norms.float_count() == split.pieces.Count() &&
+      (all_travel ||
+       (split.velocity.bytes() == bytes && split.held.bytes() == bytes)))
+      << split.pieces.values << " values, " << bytes << " of gradient, "
+      << split.parameters.bytes() << " of parameters, "
+      << split.velocity.bytes() << " and " << split.held.bytes() << " held";
+  float* const gradient = split.gradient.floats();
+  SplitPieces(split.pieces, split.momentum, split.weight_decay,
+              split.uses.data(), split.parameters.floats(), gradient,
+              split.velocity.floats(), split.held.floats(),
+              split.norms.floats());
+  GatherPieces(split.pieces, travelling.data(),
+               static_cast<int64_t>(travelling.size()), gradient, gradient);
 }
 
 void Run(const ChooseTravellers& choose) {
@@ -98,8 +107,7 @@ const Buffer& Target(const CopyValues& copy) { return copy.destination; }
 const Buffer& Target(const AddValues& add) { return add.sum; }
 const Buffer& Target(const ScaleValues& scale) { return scale.values; }
 const Buffer& Target(const RoundValues& round) { return round.values; }
-const Buffer& Target(const AddNorm& add) { return add.norm; }
-const Buffer& Target(const HoldGradient& hold) { return hold.held; }
+const Buffer& Target(const SplitGradient& split) { return split.gradient; }
 const Buffer& Target(const ChooseTravellers& choose) { return choose.after; }
 const Buffer& Target(const UpdateParameters& update) { return update.updated; }
 const Buffer& Target(const MultiplyFactors& multiply) {

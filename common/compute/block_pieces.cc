@@ -1,14 +1,19 @@
 #include "common/compute/block_pieces.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 
 namespace nereus {
 
 void GatherPieces(const BlockPieces& pieces, const int32_t* chosen,
                   int64_t count, const float* values, float* packed) {
   for (int64_t i = 0; i < count; ++i) {
-    packed = std::copy(values + pieces.Begin(chosen[i]),
-                       values + pieces.End(chosen[i]), packed);
+    const int64_t begin = pieces.Begin(chosen[i]);
+    const int64_t length = pieces.End(chosen[i]) - begin;
+    std::memmove(packed, values + begin,
+                 static_cast<size_t>(length) * sizeof(float));
+    packed += length;
   }
 }
 

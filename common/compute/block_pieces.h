@@ -27,13 +27,19 @@ struct BlockPieces {
 
 // What becomes of a piece in a round.
 enum class PieceUse : uint8_t {
-  kTravels,    // Nothing is held.
-  kHeld,       // HoldBack.
-  kHeldFirst,  // The same, and nothing is held before.
+  kTravels,    // Nothing is held of it.
+  kResumes,    // It travels with what is held of it.
+  kHeld,       // It is held, with what is held of it already.
+  kHeldFirst,  // It is held, and nothing before.
 };
 
-// packed = the pieces `chosen`, {count} of them, one after the other; and back.
-// `packed` has as many values as those have. No array overlaps another.
+constexpr bool Travels(PieceUse use) {
+  return use == PieceUse::kTravels || use == PieceUse::kResumes;
+}
+
+// packed = the pieces `chosen`, {count} of them, ascending, one after the
+// other; and back. `packed` has as many values as those have. No array overlaps
+// another, but GatherPieces may gather to the begin of `values` itself.
 void GatherPieces(const BlockPieces& pieces, const int32_t* chosen,
                   int64_t count, const float* values, float* packed);
 void ScatterPieces(const BlockPieces& pieces, const int32_t* chosen,

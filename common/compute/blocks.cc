@@ -65,4 +65,32 @@ float HoldBack(float momentum, float weight_decay, bool first, int64_t length,
   return SumOfAbsolutes(length, held);
 }
 
+void ReleaseHeld(float momentum, int64_t length,
+                 const float* __restrict velocity, const float* __restrict held,
+                 float* __restrict gradient) {
+  for (int64_t i = 0; i < length; ++i) {
+    gradient[i] = held[i] + (momentum * velocity[i] + gradient[i]);
+  }
+}
+
+void SplitPieces(const BlockPieces& pieces, float momentum, float weight_decay,
+                 const PieceUse* uses, const float* parameters, float* gradient,
+                 float* velocity, float* held, float* norms) {
+  for (int64_t k = 0; k < pieces.Count(); ++k) {
+    const int64_t begin = pieces.Begin(k);
+    const int64_t length = pieces.End(k) - begin;
+    if (!Travels(uses[k])) {
+      norms[k] += HoldBack(
+          momentum, weight_decay, uses[k] == PieceUse::kHeldFirst, length,
+          gradient + begin, parameters + begin, velocity + begin, held + begin);
+      continue;
+    }
+    norms[k] += SumOfAbsolutes(length, gradient + begin);
+    if (uses[k] == PieceUse::kResumes) {
+      ReleaseHeld(momentum, length, velocity + begin, held + begin,
+                  gradient + begin);
+    }
+  }
+}
+
 }  // namespace nereus

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "common/compute/block_pieces.h"
+
 namespace nereus {
 
 // Coarse-grained sparse communication: Sun et al., "GradientFlow", section 3.3.
@@ -41,6 +43,23 @@ float SumOfAbsolutes(int64_t length, const float* values);
 float HoldBack(float momentum, float weight_decay, bool first, int64_t length,
                const float* gradient, const float* parameters, float* velocity,
                float* held);
+
+// The gradient of the round in which what is held travels:
+//   gradient += momentum * velocity, gradient += held
+// The update adds the decay.
+void ReleaseHeld(float momentum, int64_t length, const float* velocity,
+                 const float* held, float* gradient);
+
+// What a round makes of a layer's gradient, {pieces.values}, piece by piece:
+// ReleaseHeld, HoldBack, or nothing. Adds to norms[k] what piece k weighs in
+// the choice for the next round: the sum of the absolute values of its gradient
+// as it was, if it travels, or of what is held of it.
+//
+//   uses, norms     {pieces.Count()}
+//   velocity, held  {pieces.values}; not read or written where all travel
+void SplitPieces(const BlockPieces& pieces, float momentum, float weight_decay,
+                 const PieceUse* uses, const float* parameters, float* gradient,
+                 float* velocity, float* held, float* norms);
 
 }  // namespace nereus
 

@@ -4,7 +4,7 @@
 namespace nereus {
 namespace {
 
-// Values a thread holds back at a time.
+// Values a thread treats at a time.
 constexpr int kAtOnce = 8;
 
 // The sum of what the block's threads have, for thread 0.
@@ -19,57 +19,50 @@ __device__ float SumOfThreads(float mine) {
   return sums[0];
 }
 
-// One block per piece. Thread t adds values t, t + 256, ...
-__global__ void PieceNormsKernel(BlockPieces pieces, const float* values,
-                                 float* norms) {
-  const int64_t end = pieces.End(blockIdx.x);
-  float sum = 0.0f;
-#pragma unroll 8
-  for (int64_t i = pieces.Begin(blockIdx.x) + threadIdx.x; i < end;
-       i += kThreads) {
-    sum += fabsf(values[i]);
-  }
-  sum = SumOfThreads(sum);
-  if (threadIdx.x == 0) norms[blockIdx.x] = sum;
-}
-
-__global__ void HoldBackKernel(BlockPieces pieces, float momentum,
-                               float weight_decay, const PieceUse* uses,
-                               const float* __restrict__ gradient,
-                               const float* __restrict__ parameters,
-                               float* __restrict__ velocity,
-                               float* __restrict__ held, float* norms) {
+// One block per piece. Thread t treats values t, t + 256, ...
+__global__ void SplitPiecesKernel(BlockPieces pieces, float momentum,
+                                  float weight_decay, const PieceUse* uses,
+                                  const float* __restrict__ parameters,
+                                  float* __restrict__ gradient,
+                                  float* __restrict__ velocity,
+                                  float* __restrict__ held, float* norms) {
   const PieceUse use = uses[blockIdx.x];
-  if (use == PieceUse::kTravels) {
-    if (threadIdx.x == 0) norms[blockIdx.x] = 0.0f;
-    return;
-  }
-  const bool first = use == PieceUse::kHeldFirst;
+  const bool holds = !Travels(use);
+  const bool has_held = use == PieceUse::kHeld || use == PieceUse::kResumes;
   const int64_t end = pieces.End(blockIdx.x);
   float sum = 0.0f;
   for (int64_t from = pieces.Begin(blockIdx.x) + threadIdx.x; from < end;
        from += kAtOnce * kThreads) {
     // All are loaded before any is stored.
-    float decayed[kAtOnce];
-    float before[kAtOnce];
+    float pushed[kAtOnce];
+    float parameter[kAtOnce];
+    float velocity_before[kAtOnce];
     float held_before[kAtOnce];
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       const int64_t i = from + k * kThreads;
       if (i >= end) break;
-      decayed[k] = gradient[i] + weight_decay * parameters[i];
-      before[k] = first ? 0.0f : velocity[i];
-      held_before[k] = first ? 0.0f : held[i];
+      pushed[k] = gradient[i];
+      parameter[k] = holds ? parameters[i] : 0.0f;
+      velocity_before[k] = has_held ? velocity[i] : 0.0f;
+      held_before[k] = has_held ? held[i] : 0.0f;
     }
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       const int64_t i = from + k * kThreads;
       if (i >= end) break;
-      const float v = first ? decayed[k] : momentum * before[k] + decayed[k];
-      const float h = first ? decayed[k] : held_before[k] + v;
-      velocity[i] = v;
-      held[i] = h;
-      sum += fabsf(h);
+      const float decayed =
+          holds ? pushed[k] + weight_decay * parameter[k] : pushed[k];
+      const float v =
+          has_held ? momentum * velocity_before[k] + decayed : decayed;
+      const float h = has_held ? held_before[k] + v : decayed;
+      if (holds) {
+        velocity[i] = v;
+        held[i] = h;
+      } else if (has_held) {
+        gradient[i] = h;
+      }
+      sum += fabsf(holds ? h : pushed[k]);
     }
   }
   sum = SumOfThreads(sum);
@@ -101,19 +94,13 @@ __global__ void CopyPiecesKernel(BlockPieces pieces, const int32_t* chosen,
 
 }  // namespace
 
-cudaError_t PieceNormsCuda(const BlockPieces& pieces, const float* values,
-                           float* norms, cudaStream_t stream) {
-  return Launch(PieceNormsKernel, pieces.Count(), kThreads, stream, pieces,
-                values, norms);
-}
-
-cudaError_t HoldPiecesBackCuda(const BlockPieces& pieces, float momentum,
-                               float weight_decay, const PieceUse* uses,
-                               const float* gradient, const float* parameters,
-                               float* velocity, float* held, float* norms,
-                               cudaStream_t stream) {
-  return Launch(HoldBackKernel, pieces.Count(), kThreads, stream, pieces,
-                momentum, weight_decay, uses, gradient, parameters, velocity,
+cudaError_t SplitPiecesCuda(const BlockPieces& pieces, float momentum,
+                            float weight_decay, const PieceUse* uses,
+                            const float* parameters, float* gradient,
+                            float* velocity, float* held, float* norms,
+                            cudaStream_t stream) {
+  return Launch(SplitPiecesKernel, pieces.Count(), kThreads, stream, pieces,
+                momentum, weight_decay, uses, parameters, gradient, velocity,
                 held, norms);
 }
 

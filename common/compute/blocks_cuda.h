@@ -14,30 +14,20 @@ namespace nereus {
 // Pointers are of device memory, aligned to their types. Work is queued on
 // `stream`; nothing waits. Errors: what the launch came to.
 
-// norms[k] = SumOfAbsolutes of piece k.
-//
-// Another order of additions than on a CPU, but a fixed one: equal inputs give
-// equal bits. Relative error <= (block / 256 + 9) * 2^-24, for blocks of up to
-// a million values: all terms are positive, and a value passes block / 256
-// additions in its thread and 8 in the tree.
-cudaError_t PieceNormsCuda(const BlockPieces& pieces, const float* values,
-                           float* norms, cudaStream_t stream);
+// SplitPieces, and norms[k] = what that adds. The same bits as on a CPU, but
+// for the norms, which come of another order of additions, though a fixed one:
+// equal inputs give equal bits. Their relative error <= (block / 256 + 9) *
+// 2^-24, for blocks of up to a million values: all terms are positive, and a
+// value passes block / 256 additions in its thread and 8 in the tree.
+cudaError_t SplitPiecesCuda(const BlockPieces& pieces, float momentum,
+                            float weight_decay, const PieceUse* uses,
+                            const float* parameters, float* gradient,
+                            float* velocity, float* held, float* norms,
+                            cudaStream_t stream);
 
-// HoldBack, piece by piece, of those that `uses` has held; norms[k] = the sum
-// of the absolute values of what is held of piece k, with the error above; 0 of
-// one that travels. velocity and held: the same bits as on a CPU.
-//
-//   uses    {Count()}
-//   others  {pieces.values}, norms {Count()}
-cudaError_t HoldPiecesBackCuda(const BlockPieces& pieces, float momentum,
-                               float weight_decay, const PieceUse* uses,
-                               const float* gradient, const float* parameters,
-                               float* velocity, float* held, float* norms,
-                               cudaStream_t stream);
-
-// GatherPieces and ScatterPieces. `chosen` ascends, {count}; so only the first
-// piece of all and the last one may be short, and where a piece goes is known
-// from its number among the chosen.
+// GatherPieces and ScatterPieces. As `chosen` ascends, only the first piece of
+// all and the last one may be short, and where a piece goes is known from its
+// number among the chosen.
 cudaError_t GatherPiecesCuda(const BlockPieces& pieces, const int32_t* chosen,
                              int64_t count, const float* values, float* packed,
                              cudaStream_t stream);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/checkpoint/chunk_values.h"
+#include "common/compute/block_pieces.h"
 #include "common/compute/optimizer.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/membership.h"
@@ -77,21 +78,18 @@ struct UpdateParameters {
   Buffer updated;
 };
 
-// norm += the sum of the absolute values; `norm` is one value.
-struct AddNorm {
-  Buffer norm;
-  Buffer values;
-};
-
-// HoldBack (common/compute/blocks.h); norm, unless it is empty, += what it
-// returns.
-struct HoldGradient {
+// SplitPieces (common/compute/blocks.h) of a layer's gradient; afterwards what
+// travels of it is at its begin, piece by piece, and nothing else is there.
+struct SplitGradient {
+  int32_t layer = 0;
+  BlockPieces pieces;
+  std::vector<PieceUse> uses;  // {pieces}
   float momentum = 0.0f;
   float weight_decay = 0.0f;
-  bool first = false;
-  Buffer norm;
-  Buffer gradient;
+  Buffer norms;  // {pieces}
   Buffer parameters;
+  Buffer gradient;
+  // No bytes: there is nothing held, or it is with whoever carries this out.
   Buffer velocity;
   Buffer held;
 };
@@ -167,10 +165,10 @@ struct EndMembership {
 
 using Action =
     std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues, CheckValues,
-                 ScaleValues, RoundValues, AddNorm, HoldGradient,
-                 ChooseTravellers, UpdateParameters, MultiplyFactors, LayerDone,
-                 ProbeAnswered, SaveCheckpoint, LoadCheckpoint, SendMessage,
-                 FollowEpoch, EndMembership>;
+                 ScaleValues, RoundValues, SplitGradient, ChooseTravellers,
+                 UpdateParameters, MultiplyFactors, LayerDone, ProbeAnswered,
+                 SaveCheckpoint, LoadCheckpoint, SendMessage, FollowEpoch,
+                 EndMembership>;
 
 // The actions of one event, in the order in which they must be carried out.
 // Reused from event to event, so that it does not allocate in the long run.

@@ -60,9 +60,8 @@ auto SourcesOf(const CopyValues& copy) { return std::array{copy.source}; }
 auto SourcesOf(const AddValues& add) { return std::array{add.addend}; }
 auto SourcesOf(const CheckValues& check) { return std::array{check.values}; }
 auto SourcesOf(const ScaleValues& scale) { return std::array{scale.values}; }
-auto SourcesOf(const AddNorm& add) { return std::array{add.values}; }
-auto SourcesOf(const HoldGradient& hold) {
-  return std::array{hold.gradient, hold.parameters};
+auto SourcesOf(const SplitGradient& split) {
+  return std::array{split.gradient, split.parameters};
 }
 auto SourcesOf(const UpdateParameters& update) {
   return std::array{update.gradient};

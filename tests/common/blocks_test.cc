@@ -126,5 +126,39 @@ TEST(BlocksTest, HeldGradientsWeighWhatMomentumWouldHaveGivenThem) {
   }
 }
 
+TEST(BlocksTest, EachPieceOfAGradientGoesItsWay) {
+  // Pieces of 3, 4, 4, 4 and 2 values.
+  const BlockPieces pieces{17, 4, 1};
+  const std::vector<PieceUse> uses = {PieceUse::kTravels, PieceUse::kResumes,
+                                      PieceUse::kHeld, PieceUse::kHeldFirst,
+                                      PieceUse::kTravels};
+  const std::vector<float> parameters(17, 10.0f);
+  std::vector<float> gradient(17, -2.0f);
+  std::vector<float> velocity(17, 4.0f);
+  std::vector<float> held(17, 100.0f);
+  std::vector<float> norms = {0, 0, 0, 0, 7};  // Of another layer, too.
+  SplitPieces(pieces, 0.5f, 0.25f, uses.data(), parameters.data(),
+              gradient.data(), velocity.data(), held.data(), norms.data());
+  const auto part = [&](const std::vector<float>& values, int64_t piece) {
+    return std::vector<float>(values.begin() + pieces.Begin(piece),
+                              values.begin() + pieces.End(piece));
+  };
+  EXPECT_THAT(part(gradient, 0), testing::Each(-2.0f));
+  EXPECT_THAT(part(gradient, 1), testing::Each(100 + (0.5f * 4 - 2)));
+  EXPECT_THAT(part(velocity, 2), testing::Each(0.5f * 4 + (-2 + 2.5f)));
+  EXPECT_THAT(part(held, 2), testing::Each(100 + 2.5f));
+  EXPECT_THAT(part(held, 3), testing::Each(0.5f));
+  EXPECT_THAT(part(velocity, 3), testing::Each(0.5f));
+  EXPECT_THAT(part(gradient, 4), testing::Each(-2.0f));
+  EXPECT_THAT(norms, testing::ElementsAre(6, 8, 4 * 102.5f, 2, 7 + 4));
+  // To its own begin.
+  const std::vector<int32_t> chosen = {1, 2, 4};
+  std::vector<float> packed = {0, 1,  2,  3,  4,  5,  6,  7, 8,
+                               9, 10, 11, 12, 13, 14, 15, 16};
+  GatherPieces(pieces, chosen.data(), 3, packed.data(), packed.data());
+  packed.resize(10);
+  EXPECT_THAT(packed, testing::ElementsAre(3, 4, 5, 6, 7, 8, 9, 10, 15, 16));
+}
+
 }  // namespace
 }  // namespace nereus

@@ -120,20 +120,23 @@ void PrintValues(Table& table, const Arrays& on) {
 void PrintBlocks(Table& table, const Arrays& on) {
   const BlockPieces pieces = {kCount, kBlock, 0};
   const DeviceArray<float> norms(std::vector<float>(pieces.Count(), 0.0f));
-  const DeviceArray<PieceUse> uses(
+  const DeviceArray<PieceUse> held(
       std::vector<PieceUse>(pieces.Count(), PieceUse::kHeld));
+  const DeviceArray<PieceUse> travel(
+      std::vector<PieceUse>(pieces.Count(), PieceUse::kTravels));
   std::vector<int32_t> chosen;
   for (int32_t k = 0; k < pieces.Count(); k += 2) chosen.push_back(k);
   const auto count = static_cast<int64_t>(chosen.size());
   const DeviceArray<int32_t> on_chosen(chosen);
-  table.Row("norms of blocks", kBytes, [&](cudaStream_t stream) {
-    return PieceNormsCuda(pieces, on.b.data(), norms.data(), stream);
-  });
-  table.Row("hold back", 6 * kBytes, [&](cudaStream_t stream) {
-    return HoldPiecesBackCuda(pieces, 0.9f, 0.0005f, uses.data(), on.a.data(),
-                              on.b.data(), on.c.data(), on.d.data(),
-                              norms.data(), stream);
-  });
+  const auto split = [&](const DeviceArray<PieceUse>& uses) {
+    return [&](cudaStream_t stream) {
+      return SplitPiecesCuda(pieces, 0.9f, 0.0005f, uses.data(), on.b.data(),
+                             on.a.data(), on.c.data(), on.d.data(),
+                             norms.data(), stream);
+    };
+  };
+  table.Row("norms of blocks", kBytes, split(travel));
+  table.Row("hold blocks back", 6 * kBytes, split(held));
   table.Row("gather half of the blocks", kBytes, [&](cudaStream_t stream) {
     return GatherPiecesCuda(pieces, on_chosen.data(), count, on.a.data(),
                             on.b.data(), stream);

@@ -264,65 +264,73 @@ double SumOf(const std::vector<float>& values, int64_t begin, int64_t end) {
   return sum;
 }
 
-TEST_F(KernelTest, NormsOfPiecesAreNearAndTheSameEveryTime) {
+// Of a split where every use is somewhere.
+struct Split {
+  explicit Split(const BlockPieces& pieces)
+      : parameters(Normal(pieces.values, 13)),
+        gradient(Normal(pieces.values, 12)),
+        velocity(Normal(pieces.values, 14)),
+        held(Normal(pieces.values, 15)) {
+    for (int64_t k = 0; k < pieces.Count(); ++k) {
+      uses.push_back(static_cast<PieceUse>((k + pieces.skipped) % 4));
+    }
+  }
+  std::vector<PieceUse> uses;
+  std::vector<float> parameters;
+  std::vector<float> gradient;
+  std::vector<float> velocity;
+  std::vector<float> held;
+};
+
+TEST_F(KernelTest, SplitsHaveTheBitsOfTheReferenceButForNearbyNorms) {
   for (const BlockPieces& pieces : ManyPieces()) {
-    const std::vector<float> values = Normal(pieces.values, 11);
-    const DeviceArray<float> on_values(values);
-    std::vector<float> before;
+    const Split before(pieces);
+    Split split = before;
+    std::vector<float> norms(pieces.Count(), 0.0f);
+    SplitPieces(pieces, 0.9f, 0.0005f, split.uses.data(),
+                split.parameters.data(), split.gradient.data(),
+                split.velocity.data(), split.held.data(), norms.data());
+    std::vector<float> norms_before;
     for (int run = 0; run < 2; ++run) {
-      const DeviceArray<float> norms(std::vector<float>(pieces.Count(), -1.0f));
-      NEREUS_CUDA(
-          PieceNormsCuda(pieces, on_values.data(), norms.data(), nullptr));
-      const std::vector<float> found = norms.Read();
+      const DeviceArray<PieceUse> uses(before.uses);
+      const DeviceArray<float> parameters(before.parameters);
+      const DeviceArray<float> gradient(before.gradient);
+      const DeviceArray<float> velocity(before.velocity);
+      const DeviceArray<float> held(before.held);
+      const DeviceArray<float> on_norms(
+          std::vector<float>(pieces.Count(), -1.0f));
+      NEREUS_CUDA(SplitPiecesCuda(pieces, 0.9f, 0.0005f, uses.data(),
+                                  parameters.data(), gradient.data(),
+                                  velocity.data(), held.data(), on_norms.data(),
+                                  nullptr));
+      EXPECT_TRUE(SameBits(gradient.Read(), split.gradient)) << pieces.values;
+      EXPECT_TRUE(SameBits(velocity.Read(), split.velocity)) << pieces.values;
+      EXPECT_TRUE(SameBits(held.Read(), split.held)) << pieces.values;
+      const std::vector<float> found = on_norms.Read();
       for (int64_t k = 0; k < pieces.Count(); ++k) {
-        const double sum = SumOf(values, pieces.Begin(k), pieces.End(k));
+        const double sum =
+            SumOf(Travels(before.uses[k]) ? before.gradient : split.held,
+                  pieces.Begin(k), pieces.End(k));
         EXPECT_TRUE(IsNear(pieces, found[k], sum))
             << "piece " << k << ": " << found[k] << ", must be " << sum;
       }
-      EXPECT_TRUE(run == 0 || SameBits(found, before));
-      before = found;
+      EXPECT_TRUE(run == 0 || SameBits(found, norms_before));
+      norms_before = found;
     }
   }
 }
 
-TEST_F(KernelTest, WhatIsHeldBackHasTheBitsOfTheReference) {
-  for (const BlockPieces& pieces : ManyPieces()) {
-    const std::vector<float> gradient = Normal(pieces.values, 12);
-    const std::vector<float> parameters = Normal(pieces.values, 13);
-    std::vector<float> velocity = Normal(pieces.values, 14);
-    std::vector<float> held = Normal(pieces.values, 15);
-    std::vector<PieceUse> uses;
-    for (int64_t k = 0; k < pieces.Count(); ++k) {
-      uses.push_back(static_cast<PieceUse>((k + pieces.skipped) % 3));
-    }
-    const DeviceArray<float> on_gradient(gradient);
-    const DeviceArray<float> on_parameters(parameters);
-    const DeviceArray<float> on_velocity(velocity);
-    const DeviceArray<float> on_held(held);
-    const DeviceArray<PieceUse> on_uses(uses);
-    const DeviceArray<float> norms(std::vector<float>(pieces.Count(), -1.0f));
-    NEREUS_CUDA(HoldPiecesBackCuda(pieces, 0.9f, 0.0005f, on_uses.data(),
-                                   on_gradient.data(), on_parameters.data(),
-                                   on_velocity.data(), on_held.data(),
-                                   norms.data(), nullptr));
-    for (int64_t k = 0; k < pieces.Count(); ++k) {
-      if (uses[k] == PieceUse::kTravels) continue;
-      const int64_t begin = pieces.Begin(k);
-      HoldBack(0.9f, 0.0005f, uses[k] == PieceUse::kHeldFirst,
-               pieces.End(k) - begin, gradient.data() + begin,
-               parameters.data() + begin, velocity.data() + begin,
-               held.data() + begin);
-    }
-    EXPECT_TRUE(SameBits(on_velocity.Read(), velocity)) << pieces.values;
-    EXPECT_TRUE(SameBits(on_held.Read(), held)) << pieces.values;
-    const std::vector<float> found = norms.Read();
-    for (int64_t k = 0; k < pieces.Count(); ++k) {
-      const double sum = uses[k] == PieceUse::kTravels
-                             ? 0.0
-                             : SumOf(held, pieces.Begin(k), pieces.End(k));
-      EXPECT_TRUE(IsNear(pieces, found[k], sum)) << "piece " << k;
-    }
-  }
+TEST_F(KernelTest, WhereAllTravelsNothingHeldIsTouched) {
+  const BlockPieces pieces{5000, 256, 17};
+  const std::vector<float> values = Normal(pieces.values, 12);
+  const DeviceArray<float> gradient(values);
+  const DeviceArray<PieceUse> uses(
+      std::vector<PieceUse>(pieces.Count(), PieceUse::kTravels));
+  const DeviceArray<float> norms(std::vector<float>(pieces.Count(), 0.0f));
+  NEREUS_CUDA(SplitPiecesCuda(pieces, 0.9f, 0.1f, uses.data(), nullptr,
+                              gradient.data(), nullptr, nullptr, norms.data(),
+                              nullptr));
+  EXPECT_TRUE(SameBits(gradient.Read(), values));
 }
 
 TEST_F(KernelTest, PiecesAreGatheredAndScattered) {

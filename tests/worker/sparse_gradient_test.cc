@@ -5,6 +5,7 @@
 
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "common/compute/blocks.h"
@@ -44,7 +45,7 @@ Buffer Filled(float value) {
 
 TEST(SparseGradientTest, WhatTravelsIsTheGradientAndWhatWasHeldOfIt) {
   const JobPtr job = SparseJob(1);
-  SparseGradient sparse(*job, 0);
+  SparseGradient sparse(*job, 0, /*holds_here=*/true);
   const Buffer parameters = Filled(0.0f);
   const auto begin = [&](const BlockChoice& choice, const Buffer& gradient) {
     const Buffer norms = FloatBuffer({0, 0, 0});
@@ -78,26 +79,47 @@ TEST(SparseGradientTest, WhatTravelsIsTheGradientAndWhatWasHeldOfIt) {
   EXPECT_THAT(FloatsOf(sparse.Contribution(0, kBlock)), Each(4.0f));
 }
 
-// Its frames may be on their way yet.
-TEST(SparseGradientTest, WhatSomebodyReadsIsNotOverwritten) {
+// Whatever lies between them.
+TEST(SparseGradientTest, WhatTravelsLiesTogetherWhereTheGradientWas) {
   const JobPtr job = SparseJob(1);
-  SparseGradient sparse(*job, 0);
-  const Buffer parameters = Filled(0.0f);
+  SparseGradient sparse(*job, 0, /*holds_here=*/true);
+  const Buffer gradient = FloatBuffer(IntegerValues(kElements, 3));
+  const std::vector<float> before = FloatsOf(gradient);
+  Outbox out;
+  sparse.Begin(*job, Choice({0, 1, 1}), gradient, Filled(0.0f),
+               FloatBuffer({0, 0, 0}), out);
+  Carry(out);
+  EXPECT_EQ(sparse.Contribution(kBlock, kBlock).data(), gradient.data());
+  const auto part = [&](int64_t begin, int64_t end) {
+    return std::vector<float>(before.begin() + begin, before.begin() + end);
+  };
+  EXPECT_EQ(FloatsOf(sparse.Contribution(256, 256)), part(256, 512));
+  EXPECT_EQ(FloatsOf(sparse.Contribution(512, 88)), part(512, 600));
+  EXPECT_EQ(FloatsOf(sparse.Contribution(520, 80)), part(520, 600));
+  EXPECT_EQ(FloatsOf(sparse.held(0)), part(0, 256));
+}
+
+TEST(SparseGradientTest, OthersMayHaveWhatIsHeld) {
+  const JobPtr job = SparseJob(1);
+  SparseGradient sparse(*job, 0, /*holds_here=*/false);
   const auto begin = [&](const BlockChoice& choice) {
     Outbox out;
-    sparse.Begin(*job, choice, Filled(2.0f), parameters, FloatBuffer({0, 0, 0}),
-                 out);
-    Carry(out);
+    sparse.Begin(*job, choice, Filled(1.0f), Filled(0.0f),
+                 FloatBuffer({0, 0, 0}), out);
+    sparse.End();
+    const auto split = std::get<SplitGradient>(out.actions().front());
+    EXPECT_EQ(split.held.bytes() + split.velocity.bytes(), 0);
+    return split.uses;
   };
-  begin(Choice({0, 0, 1}));
-  sparse.End();
-  begin(Choice({2, -1, 1}));
-  const Buffer sent = sparse.Contribution(0, kBlock);
-  sparse.End();
-  begin(Choice({0, -2, 1}));
-  EXPECT_THAT(FloatsOf(sent), Each(5.0f));
-  EXPECT_THAT(FloatsOf(sparse.held(0)), Each(2.0f));
-  EXPECT_THAT(FloatsOf(sparse.held(1)), Each(2 + 3 + 3.5f));
+  EXPECT_THAT(begin(Choice({0, 1, 1})),
+              ElementsAre(PieceUse::kHeldFirst, PieceUse::kTravels,
+                          PieceUse::kTravels));
+  EXPECT_THAT(
+      begin(Choice({-1, 1, 0})),
+      ElementsAre(PieceUse::kHeld, PieceUse::kTravels, PieceUse::kHeldFirst));
+  EXPECT_THAT(
+      begin(Choice({3, 0, -1})),
+      ElementsAre(PieceUse::kResumes, PieceUse::kHeldFirst, PieceUse::kHeld));
 }
 
 TEST(SparseGradientTest, WhereThereAreOnlySizesBlocksTakeTurns) {

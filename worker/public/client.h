@@ -190,8 +190,9 @@ class Client {
   // divides it in place. The client reads it, without copying it first, until
   // the Wait for the layer returns. With `optimizer=worker`, the caller updates
   // the parameters: by then the mean over the workers is where Mean says, by
-  // default in its place. `step`: the one that was begun; each layer is pushed
-  // once, after the Wait for the step before.
+  // default in its place. A sparse job leaves nothing of it. `step`: the one
+  // that was begun; each layer is pushed once, after the Wait for the step
+  // before.
   //
   // Errors: kInvalidArgument, no such layer, wrong size, or another step;
   // kFailedPrecondition, the plan takes this layer's factors (see PushFactors);
