@@ -15,7 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
 #include "common/compute/factor_multiplier.h"
-#include "common/compute/vectors.h"
+#include "common/compute/gradient_splitter.h"
 #include "common/protocol/member.h"
 #include "common/protocol/stall_watch.h"
 #include "common/rpc/control_server.h"
@@ -23,6 +23,7 @@
 #include "common/transport/machine_driver.h"
 #include "common/transport/start_transport.h"
 #include "worker/fusion_switch.h"
+#include "worker/gradient_look.h"
 #include "worker/layer_bindings.h"
 #include "worker/meter.h"
 #include "worker/round_table.h"
@@ -72,6 +73,7 @@ class ClientImpl final : public Client {
   }
   absl::Status WaitAll(int64_t step) override;
   bool decoupled() const override { return job_->decoupled(); }
+  bool sparse() const override { return job_->options.sparsity > 0; }
   bool Skipped(int64_t step) const override { return rounds_->Skipped(step); }
   bool may_skip() const override { return job_->votes(); }
   bool takes_factors(int layer) const override;
@@ -101,16 +103,15 @@ class ClientImpl final : public Client {
   void OnEntered(const std::shared_ptr<const EpochStart>& start);
   void OnEnded(const absl::Status& outcome);
   // False if a value is NaN or infinite, and that is to cost the step; an error
-  // if it is to end the job, which it does.
+  // if it is to end the job, which it does, or never will be there. Waits until
+  // all are there, or found fit by whoever makes them.
   absl::StatusOr<bool> IsFit(int layer, int64_t step, absl::string_view what,
-                             absl::Span<const float> values);
+                             absl::Span<const float> values, Arrival* arrival);
   absl::StatusOr<RoundTable::Pushed> BeginPush(int layer, int64_t step,
                                                absl::Span<const float> gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the job for all; returns the reason, once they hear.
   absl::Status FailJob(const std::string& reason);
-  // Until all of a gradient is there; if it never will be, the job ends.
-  absl::Status AwaitAll(int layer, int64_t step, Arrival& arrival);
   // Until the caller's values are the job's, also if it goes back meanwhile.
   absl::Status AwaitValues();
   void StartMachine(Outbox& out);
@@ -233,7 +234,7 @@ std::unique_ptr<Machine> ClientImpl::MakeMachine(const EpochStart& start,
   for (const LayerBinding& layer : layers_) {
     memory.push_back({rounds_->Lend(layer.parameters, layer.arrival),
                       rounds_->Lend(layer.state, layer.arrival),
-                      options_.means_in_place});
+                      options_.means_in_place, layer.splitter == nullptr});
   }
   auto machine =
       std::make_unique<WorkerMachine>(start.job, rank_, std::move(memory));
@@ -263,6 +264,7 @@ void ClientImpl::StartDriver() {
       return options_.multiplier->Multiply(factors);
     };
   }
+  events.splitter = [this](int layer) { return layers_[layer].splitter.get(); };
   events.probed = [this](const ProbeAnswered& probed) {
     meter_.OnAnswer(probed.train);
   };
@@ -435,16 +437,26 @@ void ClientImpl::FollowFusion(int64_t step) {
 
 absl::StatusOr<bool> ClientImpl::IsFit(int layer, int64_t step,
                                        absl::string_view what,
-                                       absl::Span<const float> values) {
+                                       absl::Span<const float> values,
+                                       Arrival* arrival) {
   if (job_->options.nan == NanPolicy::kIgnore) return true;
-  const int64_t element = FindNotFinite(values.data(), values.size());
-  if (element < 0) return true;
-  const std::string reason = absl::StrCat(
-      "layer ", job_->layers[layer].name, ", step ", step, ": ", what, " has ",
-      values[element], " at element ", element, " of ", values.size());
+  const std::string name = absl::StrCat("layer ", job_->layers[layer].name,
+                                        ", step ", step, ": ", what);
+  const absl::StatusOr<NotFinite> found = FindNotFinite(values, arrival);
+  if (!found.ok()) {
+    return FailJob(
+        absl::StrCat(name, " does not come: ", found.status().message()));
+  }
+  if (found->index < 0) return true;
+  const std::string reason =
+      absl::StrCat(name, " has ", found->value, " at element ", found->index,
+                   " of ", values.size());
   if (job_->options.nan == NanPolicy::kSkip) {
     NEREUS_LOG(Warning) << reason << ": all workers skip the step";
     rounds_->NoteUnfit(step);
+    // Zeros may take the place of what is still coming.
+    const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
+    if (arrival != nullptr) arrival->Await(bytes).IgnoreError();
     return false;
   }
   return FailJob(reason);
@@ -458,17 +470,6 @@ absl::Status ClientImpl::FailJob(const std::string& reason) {
                       SteadyNow() + kFlushTimeout);
   rounds_->AwaitOver(kFlushTimeout).IgnoreError();
   return absl::FailedPreconditionError(reason);
-}
-
-absl::Status ClientImpl::AwaitAll(int layer, int64_t step, Arrival& arrival) {
-  const LayerSpec& spec = job_->layers[layer];
-  const absl::Status there =
-      arrival.Await(spec.parameters * static_cast<int64_t>(sizeof(float)));
-  if (there.ok()) return there;
-  const std::string reason =
-      absl::StrCat("layer ", spec.name, ", step ", step,
-                   ": the gradient does not come: ", there.message());
-  return FailJob(reason);
 }
 
 absl::StatusOr<RoundTable::Pushed> ClientImpl::BeginPush(
@@ -494,10 +495,8 @@ absl::Status ClientImpl::PushArriving(int layer, int64_t step,
   bool fit = true;
   // Else it is looked at where it is added up: CheckValues.
   if (job_->votes() || job_->options.sparsity > 0) {
-    if (arrival != nullptr) {
-      NEREUS_RETURN_IF_ERROR(AwaitAll(layer, step, *arrival));
-    }
-    NEREUS_ASSIGN_OR_RETURN(fit, IsFit(layer, step, "the gradient", gradient));
+    NEREUS_ASSIGN_OR_RETURN(
+        fit, IsFit(layer, step, "the gradient", gradient, arrival.get()));
   }
   NEREUS_ASSIGN_OR_RETURN(const RoundTable::Pushed pushed,
                           BeginPush(layer, step, gradient));
@@ -518,24 +517,15 @@ absl::Status ClientImpl::PushFactors(int layer, int64_t step,
                                      absl::Span<float> gradient) {
   NEREUS_RETURN_IF_ERROR(rounds_->CheckLayer(layer));
   const LayerSpec& spec = job_->layers[layer];
-  if (spec.kind != LayerKind::kFullyConnected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer ", DescribeLayer(spec), " has no factors"));
-  }
-  NEREUS_RETURN_IF_ERROR(CheckLength(spec, "the output gradient",
-                                     factors.output_gradient.size(),
-                                     spec.rows * spec.m));
   NEREUS_RETURN_IF_ERROR(
-      CheckLength(spec, "the input", factors.input.size(), spec.rows * spec.n));
-  if (updates_parameters() || !gradient.empty()) {
-    NEREUS_RETURN_IF_ERROR(
-        CheckLength(spec, "the gradient", gradient.size(), spec.parameters));
-  }
+      CheckFactors(spec, factors, gradient, updates_parameters()));
   NEREUS_ASSIGN_OR_RETURN(
       const bool output_fit,
-      IsFit(layer, step, "the output gradient", factors.output_gradient));
-  NEREUS_ASSIGN_OR_RETURN(const bool input_fit,
-                          IsFit(layer, step, "the input", factors.input));
+      IsFit(layer, step, "the output gradient", factors.output_gradient,
+            /*arrival=*/nullptr));
+  NEREUS_ASSIGN_OR_RETURN(
+      const bool input_fit,
+      IsFit(layer, step, "the input", factors.input, /*arrival=*/nullptr));
   const bool fit = output_fit && input_fit;
   NEREUS_ASSIGN_OR_RETURN(const RoundTable::Pushed pushed,
                           BeginPush(layer, step, gradient));

@@ -17,15 +17,17 @@
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
-#include "common/device/device_memory.h"
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
 #include "common/plan/layer_spec.h"
 #include "common/protocol/job.h"
+#include "common/tensor/value_range.h"
 #include "worker/device_factors.h"
+#include "worker/device_look.h"
 #include "worker/gpu_mirror.h"
+#include "worker/gpu_splitter.h"
 #include "worker/gpu_timeline.h"
-#include "worker/narrow_gradient.h"
+#include "worker/push_stager.h"
 
 namespace nereus {
 namespace {
@@ -35,27 +37,6 @@ constexpr int64_t kFloatBytes = sizeof(float);
 constexpr absl::Duration kLookInterval = absl::Milliseconds(1);
 
 int64_t BytesOf(const LayerSpec& spec) { return spec.parameters * kFloatBytes; }
-
-// What its gradient needs, with a copy as bfloat16, or its factors.
-int64_t PinnedBytesOf(const LayerSpec& spec) {
-  const int64_t gradient = PinnedPool::RoundedUp(BytesOf(spec)) +
-                           PinnedPool::RoundedUp(BytesOf(spec) / 2);
-  if (spec.kind != LayerKind::kFullyConnected) return gradient;
-  return std::max(gradient,
-                  PinnedPool::RoundedUp(spec.rows * spec.m * kFloatBytes) +
-                      PinnedPool::RoundedUp(spec.rows * spec.n * kFloatBytes));
-}
-
-// Pinned memory that the client reads, and that is the pool's again after that.
-class Kept final : public Arrival {
- public:
-  explicit Kept(Buffer memory) : memory_(std::move(memory)) {}
-  bool IsThere(int64_t) override { return true; }
-  absl::Status Await(int64_t) override { return absl::OkStatus(); }
-
- private:
-  const Buffer memory_;
-};
 
 absl::Span<float> FloatsOf(const Buffer& values) {
   return {values.floats(), static_cast<size_t>(values.float_count())};
@@ -72,7 +53,6 @@ class GpuClientImpl final : public GpuClient {
       : options_(std::move(options)),
         gpu_(gpu),
         layers_(std::move(layers)),
-        halves_(layers_.size()),
         flights_(layers_.size()) {}
   ~GpuClientImpl() override;
 
@@ -94,15 +74,7 @@ class GpuClientImpl final : public GpuClient {
   const Client& client() const override { return *client_; }
 
  private:
-  // What a caller has pushed of one layer.
-  struct Pushed {
-    int layer = 0;
-    int64_t step = 0;
-    float* gradient = nullptr;
-    GpuFactors factors;  // Null: the gradient.
-    Stager::Point made;  // When they are, on the caller's stream.
-  };
-  // Where the last of them is.
+  // Where a layer's last push is.
   struct Flight {
     int64_t step = -1;       // Below 0: none was pushed.
     bool handed_on = false;  // To the client, or it has failed.
@@ -118,13 +90,9 @@ class GpuClientImpl final : public GpuClient {
   std::string NameOf(int layer, absl::string_view what) const {
     return absl::StrCat("layer ", layers_[layer].spec.name, ", ", what);
   }
-  // Of the timeline, if there is one.
-  void Begin(GpuSpan::Kind kind, int layer, int64_t step, cudaStream_t stream) {
-    if (timeline_ != nullptr) timeline_->Begin(kind, layer, step, stream);
-  }
-  void End(GpuSpan::Kind kind, int layer, int64_t step, cudaStream_t stream) {
-    if (timeline_ != nullptr) timeline_->End(kind, layer, step, stream);
-  }
+  void MakePools();
+  // What `stream` has come to by now is where parameters start from.
+  absl::StatusOr<std::vector<LayerBinding>> Bind(cudaStream_t stream);
   absl::Status CheckLayers() const;
   absl::Status CheckLayer(int layer) const;
   absl::Status CheckMemory(int layer, absl::string_view name,
@@ -132,26 +100,11 @@ class GpuClientImpl final : public GpuClient {
   absl::Status CheckGradient(int layer, int64_t step,
                              const float* gradient) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status Queue(Pushed pushed, cudaStream_t stream)
+  absl::Status Queue(GpuPush pushed, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // On the staging thread.
   void StagePushes() ABSL_LOCKS_EXCLUDED(mu_);
-  // Copies what was pushed, or begins to; the returned function hands it to the
-  // client. An error is the GPU's, or that of the memory.
-  using HandOn = std::function<absl::Status()>;
-  absl::StatusOr<HandOn> Stage(const Pushed& pushed) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<HandOn> StageHost(const Pushed& pushed);
-  absl::StatusOr<HandOn> StageGradient(const Pushed& pushed)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  // To the begin of `memory`, or as bfloat16 behind that; waits for the first
-  // piece.
-  absl::StatusOr<std::shared_ptr<Arrival>> CopyOut(const Pushed& pushed,
-                                                   bool is_narrow,
-                                                   const Buffer& memory)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<HandOn> StageFactors(const Pushed& pushed)
-      ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<Buffer> TakePinned(const std::string& what, int64_t bytes)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Has the client finish what it may hold back in the hope of more. Errors: it
@@ -162,6 +115,8 @@ class GpuClientImpl final : public GpuClient {
   // Copies what a round came to back; the point at which it is there.
   absl::StatusOr<Stager::Point> Land(int layer, int64_t step, bool by_factors,
                                      const Buffer& mean, float* gradient);
+  // What the last round has changed of a layer's parameters.
+  std::vector<ValueRange> Updated(int layer) const;
   // Waits until it has been handed on.
   absl::Status AwaitHandedOn(int layer, int64_t step) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -170,19 +125,24 @@ class GpuClientImpl final : public GpuClient {
   const std::vector<GpuLayerBinding> layers_;
   // Outlive the stager: its copies have memory of theirs.
   std::shared_ptr<PinnedPool> pool_;
-  std::shared_ptr<PinnedPool> mirror_pool_;
-  // By layer, of the staging thread: gradients rounded to bfloat16, if any are.
-  std::vector<DeviceMemory> halves_;
+  std::shared_ptr<PinnedPool> own_pool_;
+  // The staging thread's.
+  std::unique_ptr<PushStager> pushes_;
   std::unique_ptr<Stager> stager_;
-  std::unique_ptr<GpuTimeline> timeline_;  // If it is wanted.
+  std::unique_ptr<GpuTimeline> timeline_;
+  std::unique_ptr<DeviceLook> look_;
   std::shared_ptr<DeviceFactors> products_;
+  // By layer.
   std::vector<std::shared_ptr<GpuMirror>> mirrors_;
-  bool updates_parameters_ = false;  // Constant after Start.
+  std::vector<std::shared_ptr<GpuSplitter>> splitters_;  // Null: on the host.
+  // Constant after Start.
+  bool updates_parameters_ = false;
+  bool is_sparse_ = false;
 
   mutable Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool staging_ ABSL_GUARDED_BY(mu_) = false;  // One that is off the queue.
-  std::deque<Pushed> queue_ ABSL_GUARDED_BY(mu_);
+  std::deque<GpuPush> queue_ ABSL_GUARDED_BY(mu_);
   std::vector<Flight> flights_ ABSL_GUARDED_BY(mu_);
 
   std::unique_ptr<Client> client_;
@@ -210,7 +170,7 @@ absl::Status GpuClientImpl::CheckLayers() const {
           " arrays of state, must be in [0, ", kStateArraysMax, "]"));
     }
     if (layer.on_host) continue;
-    largest = std::max(largest, PinnedBytesOf(layer.spec));
+    largest = std::max(largest, PushStager::PinnedBytesOf(layer.spec));
   }
   if (gpu_.staging_bytes > 0 && gpu_.staging_bytes < largest) {
     return absl::InvalidArgumentError(
@@ -220,31 +180,49 @@ absl::Status GpuClientImpl::CheckLayers() const {
   return absl::OkStatus();
 }
 
-absl::Status GpuClientImpl::Start(cudaStream_t stream) {
-  NEREUS_RETURN_IF_ERROR(CheckLayers());
-  NEREUS_ASSIGN_OR_RETURN(stager_, Stager::Create(gpu_.device));
-  if (gpu_.timeline) timeline_ = std::make_unique<GpuTimeline>(gpu_.device);
-  NEREUS_ASSIGN_OR_RETURN(
-      products_, DeviceFactors::Create(gpu_.device, gpu_.factor_precision));
+void GpuClientImpl::MakePools() {
   int64_t gradients = 0;
-  int64_t values = 0;
+  int64_t own = PinnedPool::RoundedUp(DeviceLook::kPinnedBytes);
   for (const GpuLayerBinding& layer : layers_) {
     if (layer.on_host) continue;
-    gradients += PinnedBytesOf(layer.spec);
-    values += PinnedPool::RoundedUp(BytesOf(layer.spec));
+    gradients += PushStager::PinnedBytesOf(layer.spec);
+    own += PinnedPool::RoundedUp(BytesOf(layer.spec)) +
+           PinnedPool::RoundedUp(GpuSplitter::PinnedBytesOf(layer.spec));
   }
   pool_ = PinnedPool::Create(
       gpu_.device, gpu_.staging_bytes > 0 ? gpu_.staging_bytes : gradients);
-  mirror_pool_ = PinnedPool::Create(gpu_.device, values);
+  own_pool_ = PinnedPool::Create(gpu_.device, own);
+}
+
+absl::StatusOr<std::vector<LayerBinding>> GpuClientImpl::Bind(
+    cudaStream_t stream) {
   std::vector<LayerBinding> bindings;
   for (const GpuLayerBinding& layer : layers_) {
-    NEREUS_ASSIGN_OR_RETURN(
-        auto mirror,
-        GpuMirror::Create(layer, stager_.get(), *mirror_pool_, stream));
+    NEREUS_ASSIGN_OR_RETURN(auto mirror, GpuMirror::Create(layer, stager_.get(),
+                                                           *own_pool_, stream));
+    std::shared_ptr<GpuSplitter> splitter;
+    if (!layer.on_host) {
+      splitter = std::make_shared<GpuSplitter>(
+          static_cast<int>(bindings.size()), layer.spec, layer.parameters,
+          stager_.get(), own_pool_.get(), timeline_.get());
+    }
     bindings.push_back({layer.spec, FloatsOf(mirror->parameters()),
-                        FloatsOf(mirror->state()), mirror});
+                        FloatsOf(mirror->state()), mirror, splitter});
     mirrors_.push_back(std::move(mirror));
+    splitters_.push_back(std::move(splitter));
   }
+  return bindings;
+}
+
+absl::Status GpuClientImpl::Start(cudaStream_t stream) {
+  NEREUS_RETURN_IF_ERROR(CheckLayers());
+  NEREUS_ASSIGN_OR_RETURN(stager_, Stager::Create(gpu_.device));
+  timeline_ = std::make_unique<GpuTimeline>(gpu_.device, gpu_.timeline);
+  NEREUS_ASSIGN_OR_RETURN(
+      products_, DeviceFactors::Create(gpu_.device, gpu_.factor_precision));
+  MakePools();
+  NEREUS_ASSIGN_OR_RETURN(look_, DeviceLook::Create(stager_.get(), *own_pool_));
+  NEREUS_ASSIGN_OR_RETURN(std::vector<LayerBinding> bindings, Bind(stream));
   ClientOptions options = options_;
   options.means_in_place = true;
   options.multiplier = products_;
@@ -255,6 +233,13 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   NEREUS_ASSIGN_OR_RETURN(client_,
                           Client::Connect(options, std::move(bindings)));
   updates_parameters_ = client_->updates_parameters();
+  is_sparse_ = client_->sparse();
+  pushes_ = std::make_unique<PushStager>(
+      PushStager::Parts{&layers_, stager_.get(), timeline_.get(), look_.get(),
+                        client_.get(), &splitters_},
+      [this](const std::string& what, int64_t bytes) {
+        return TakePinned(what, bytes);
+      });
   thread_ = std::thread([this] { StagePushes(); });
   for (const auto& mirror : mirrors_) {
     NEREUS_RETURN_IF_ERROR(mirror->Return(stream));
@@ -286,7 +271,7 @@ absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream) {
   for (const auto& mirror : mirrors_) {
     NEREUS_RETURN_IF_ERROR(mirror->Return(stream));
   }
-  Begin(GpuSpan::Kind::kCompute, 0, info.step, stream);
+  timeline_->Begin(GpuSpan::Kind::kCompute, 0, info.step, stream);
   return info;
 }
 
@@ -311,12 +296,12 @@ absl::Status GpuClientImpl::CheckGradient(int layer, int64_t step,
                    " is pushed before the Wait for step ", before.step));
 }
 
-absl::Status GpuClientImpl::Queue(Pushed pushed, cudaStream_t stream) {
+absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
   const int layer = pushed.layer;
-  End(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
+  timeline_->End(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
   NEREUS_ASSIGN_OR_RETURN(pushed.made,
                           stager_->Mark(NameOf(layer, "gradient"), stream));
-  Begin(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
+  timeline_->Begin(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
   // The caller has updated them, if that is its part.
   if (updates_parameters_) {
     NEREUS_RETURN_IF_ERROR(mirrors_[layer]->Outdate(stream));
@@ -368,7 +353,7 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
 
 void GpuClientImpl::StagePushes() {
   while (true) {
-    Pushed pushed;
+    GpuPush pushed;
     {
       MutexLock lock(&mu_);
       staging_ = false;
@@ -380,150 +365,26 @@ void GpuClientImpl::StagePushes() {
       queue_.pop_front();
       staging_ = true;
     }
-    absl::StatusOr<HandOn> staged = Stage(pushed);
-    absl::Status status = staged.ok() ? (*staged)() : staged.status();
+    const int layer = pushed.layer;
+    absl::StatusOr<PushStager::Staged> staged =
+        pushes_->Stage(std::move(pushed));
+    absl::Status status = staged.status();
+    if (staged.ok()) {
+      {
+        MutexLock lock(&mu_);
+        flights_[layer].values = std::move(staged->values);
+      }
+      status = staged->hand_on();
+    }
     const bool goes_on = staged.ok() || absl::IsCancelled(status) ||
                          !client_->Interruption().ok();
     // Without this gradient nobody can.
     if (!goes_on) client_->Abort(status.message()).IgnoreError();
     MutexLock lock(&mu_);
-    Flight& flight = flights_[pushed.layer];
+    Flight& flight = flights_[layer];
     flight.failure = std::move(status);
     flight.handed_on = true;
   }
-}
-
-absl::StatusOr<GpuClientImpl::HandOn> GpuClientImpl::Stage(
-    const Pushed& pushed) {
-  if (layers_[pushed.layer].on_host) return StageHost(pushed);
-  return pushed.factors.input == nullptr ? StageGradient(pushed)
-                                         : StageFactors(pushed);
-}
-
-absl::StatusOr<GpuClientImpl::HandOn> GpuClientImpl::StageHost(
-    const Pushed& pushed) {
-  const int layer = pushed.layer;
-  const LayerSpec& spec = layers_[layer].spec;
-  NEREUS_RETURN_IF_ERROR(
-      stager_->Await(NameOf(layer, "gradient"), pushed.made));
-  const auto gradient =
-      absl::MakeSpan(pushed.gradient, static_cast<size_t>(spec.parameters));
-  const GpuFactors& given = pushed.factors;
-  if (given.input == nullptr) {
-    return [this, layer, step = pushed.step, gradient] {
-      return client_->Push(layer, step, gradient);
-    };
-  }
-  Factors factors;
-  factors.output_gradient = absl::MakeConstSpan(
-      given.output_gradient, static_cast<size_t>(spec.rows * spec.m));
-  factors.input =
-      absl::MakeConstSpan(given.input, static_cast<size_t>(spec.rows * spec.n));
-  return [this, layer, step = pushed.step, factors, gradient] {
-    return client_->PushFactors(
-        layer, step, factors,
-        updates_parameters_ ? gradient : absl::Span<float>());
-  };
-}
-
-absl::StatusOr<std::shared_ptr<Arrival>> GpuClientImpl::CopyOut(
-    const Pushed& pushed, bool is_narrow, const Buffer& memory) {
-  const int layer = pushed.layer;
-  const int64_t bytes = BytesOf(layers_[layer].spec);
-  const Buffer values = memory.Slice(0, bytes);
-  const std::string what = NameOf(layer, "gradient");
-  // Whoever drives would do nothing else while it waits for the first piece:
-  // what comes after it, comes at the pace of copies.
-  const auto first_of = [](const Buffer& copied) {
-    return std::min(copied.bytes(), Stager::kPieceBytes);
-  };
-  NEREUS_RETURN_IF_ERROR(stager_->Follow(what, stager_->out(), pushed.made));
-  Begin(GpuSpan::Kind::kCopyOut, layer, pushed.step, stager_->out());
-  if (is_narrow) {
-    DeviceMemory& rounded = halves_[layer];
-    if (rounded.data() == nullptr) {
-      NEREUS_ASSIGN_OR_RETURN(
-          rounded, DeviceMemory::Allocate(gpu_.device, what, bytes / 2));
-    }
-    NEREUS_ASSIGN_OR_RETURN(
-        std::shared_ptr<Arrival> narrow,
-        NarrowGradient::CopyOut(
-            stager_.get(), what, pushed.gradient,
-            static_cast<uint16_t*>(rounded.data()), values,
-            memory.Slice(PinnedPool::RoundedUp(bytes), bytes / 2)));
-    End(GpuSpan::Kind::kCopyOut, layer, pushed.step, stager_->out());
-    const Buffer& copied = *narrow->bfloat16();
-    NEREUS_RETURN_IF_ERROR(copied.Slice(0, first_of(copied)).Await());
-    return narrow;
-  }
-  NEREUS_ASSIGN_OR_RETURN(
-      std::shared_ptr<Arrival> wide,
-      stager_->CopyOut(what, pushed.gradient, values, {}, stager_->out()));
-  End(GpuSpan::Kind::kCopyOut, layer, pushed.step, stager_->out());
-  NEREUS_RETURN_IF_ERROR(wide->Await(first_of(values)));
-  return wide;
-}
-
-absl::StatusOr<GpuClientImpl::HandOn> GpuClientImpl::StageGradient(
-    const Pushed& pushed) {
-  const int layer = pushed.layer;
-  const int64_t bytes = BytesOf(layers_[layer].spec);
-  // Asked once: it may be another plan by the time that there is memory.
-  const bool is_narrow = client_->takes_bfloat16(layer);
-  const int64_t narrow =
-      is_narrow ? PinnedPool::RoundedUp(bytes) - bytes + bytes / 2 : 0;
-  // In one piece: two would wait for each other.
-  NEREUS_ASSIGN_OR_RETURN(
-      const Buffer memory,
-      TakePinned(NameOf(layer, "gradient"), bytes + narrow));
-  NEREUS_ASSIGN_OR_RETURN(std::shared_ptr<Arrival> arrival,
-                          CopyOut(pushed, is_narrow, memory));
-  const Buffer values = memory.Slice(0, bytes);
-  {
-    MutexLock lock(&mu_);
-    flights_[layer].values = values;
-  }
-  return
-      [this, layer, step = pushed.step, values, arrival = std::move(arrival)] {
-        return client_->PushArriving(layer, step, FloatsOf(values), arrival);
-      };
-}
-
-absl::StatusOr<GpuClientImpl::HandOn> GpuClientImpl::StageFactors(
-    const Pushed& pushed) {
-  const int layer = pushed.layer;
-  const LayerSpec& spec = layers_[layer].spec;
-  const int64_t output_bytes = spec.rows * spec.m * kFloatBytes;
-  const int64_t input_bytes = spec.rows * spec.n * kFloatBytes;
-  const int64_t input_at = PinnedPool::RoundedUp(output_bytes);
-  NEREUS_ASSIGN_OR_RETURN(
-      const Buffer memory,
-      TakePinned(NameOf(layer, "factors"), input_at + input_bytes));
-  const Buffer output = memory.Slice(0, output_bytes);
-  const Buffer input = memory.Slice(input_at, input_bytes);
-  NEREUS_ASSIGN_OR_RETURN(
-      const auto output_copy,
-      stager_->CopyOut(NameOf(layer, "output gradient"),
-                       pushed.factors.output_gradient, output, pushed.made,
-                       stager_->out()));
-  NEREUS_ASSIGN_OR_RETURN(
-      const auto input_copy,
-      stager_->CopyOut(NameOf(layer, "input"), pushed.factors.input, input,
-                       pushed.made, stager_->out()));
-  NEREUS_RETURN_IF_ERROR(output_copy->Await(output_bytes));
-  NEREUS_RETURN_IF_ERROR(input_copy->Await(input_bytes));
-  // Where it is, nobody but products_ has to do with the mean gradient.
-  absl::Span<float> mean;
-  if (updates_parameters_) {
-    mean =
-        absl::MakeSpan(pushed.gradient, static_cast<size_t>(spec.parameters));
-  }
-  return [this, layer, step = pushed.step, output, input, memory, mean] {
-    return client_->PushFactors(
-        layer, step,
-        {FloatsOf(output), FloatsOf(input), std::make_shared<Kept>(memory)},
-        mean);
-  };
 }
 
 absl::StatusOr<Buffer> GpuClientImpl::TakePinned(const std::string& what,
@@ -587,11 +448,16 @@ absl::StatusOr<Stager::Point> GpuClientImpl::Land(int layer, int64_t step,
   if (updates_parameters_ && by_factors) {
     return stager_->Mark(what, products_->stream());
   }
-  Begin(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
+  timeline_->Begin(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
   auto landed = updates_parameters_ ? stager_->CopyIn(what, mean, gradient, {})
-                                    : mirrors_[layer]->Land();
-  End(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
+                                    : mirrors_[layer]->Land(Updated(layer));
+  timeline_->End(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
   return landed;
+}
+
+std::vector<ValueRange> GpuClientImpl::Updated(int layer) const {
+  if (is_sparse_) return splitters_[layer]->Travelled();
+  return {{0, layers_[layer].spec.parameters}};
 }
 
 absl::Status GpuClientImpl::AwaitHandedOn(int layer, int64_t step) {
@@ -633,8 +499,7 @@ absl::Status GpuClientImpl::WaitAll(int64_t step, cudaStream_t stream) {
 }
 
 absl::StatusOr<std::vector<GpuSpan>> GpuClientImpl::Timeline() const {
-  if (timeline_ != nullptr) return timeline_->Read();
-  return absl::FailedPreconditionError("no timeline is kept: see GpuOptions");
+  return timeline_->Read();
 }
 
 absl::Status GpuClientImpl::Leave(cudaStream_t stream) {

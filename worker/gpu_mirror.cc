@@ -113,12 +113,20 @@ absl::Status GpuMirror::Return(cudaStream_t stream) {
   return stager_->Follow(what_, stream, state);
 }
 
-absl::StatusOr<Stager::Point> GpuMirror::Land() {
+absl::StatusOr<Stager::Point> GpuMirror::Land(
+    absl::Span<const ValueRange> changed) {
+  const ValueRange all = {0, parameters_.float_count()};
+  {
+    MutexLock lock(&mu_);
+    if (std::exchange(is_behind_, true)) changed = {&all, 1};
+  }
   // Whoever has pushed is done with what the device has.
   NEREUS_ASSIGN_OR_RETURN(
       Stager::Point there,
-      stager_->CopyIn(what_, parameters_, layer_.parameters, {}));
+      stager_->CopyIn(what_, parameters_, changed, layer_.parameters, {}));
   NEREUS_RETURN_IF_ERROR(NoteReading());
+  MutexLock lock(&mu_);
+  is_behind_ = false;
   return there;
 }
 

@@ -8,11 +8,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/base/mutex.h"
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
 #include "common/tensor/arrival.h"
 #include "common/tensor/buffer.h"
+#include "common/tensor/value_range.h"
 #include "worker/public/gpu_client.h"
 
 namespace nereus {
@@ -40,8 +42,10 @@ class GpuMirror final : public Arrival {
   // What is queued on `stream` from now on finds them there, if there are any.
   absl::Status Return(cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Copies parameters to the GPU, now; returns when they are there.
-  absl::StatusOr<Stager::Point> Land() ABSL_LOCKS_EXCLUDED(mu_);
+  // Copies the parameters that have changed to the GPU, now; returns when they
+  // are there. Errors: of Stager::CopyIn; then all have changed for the next.
+  absl::StatusOr<Stager::Point> Land(absl::Span<const ValueRange> changed)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // Of all of them, whatever is asked for.
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
@@ -67,6 +71,7 @@ class GpuMirror final : public Arrival {
   Stager::Point updated_ ABSL_GUARDED_BY(mu_);
   int64_t updates_ ABSL_GUARDED_BY(mu_) = 0;
   Stager::Point read_ ABSL_GUARDED_BY(mu_);
+  bool is_behind_ ABSL_GUARDED_BY(mu_) = false;  // The GPU; Land has failed.
 };
 
 }  // namespace nereus

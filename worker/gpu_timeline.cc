@@ -35,6 +35,9 @@ void GpuTimeline::Note(GpuSpan::Kind kind, int layer, int64_t step, bool begins,
 }
 
 absl::StatusOr<std::vector<GpuSpan>> GpuTimeline::Read() const {
+  if (!is_kept_) {
+    return absl::FailedPreconditionError("no timeline is kept: see GpuOptions");
+  }
   const DeviceScope scope(device_, kWhat);
   NEREUS_RETURN_IF_ERROR(scope.status());
   MutexLock lock(&mu_);

@@ -16,7 +16,8 @@ namespace nereus {
 // When a GPU did what, by events that streams come to. Thread-safe.
 class GpuTimeline {
  public:
-  explicit GpuTimeline(int device) : device_(device) {}
+  // `is_kept`: else it notes nothing.
+  GpuTimeline(int device, bool is_kept) : device_(device), is_kept_(is_kept) {}
   ~GpuTimeline();
   GpuTimeline(const GpuTimeline&) = delete;
   GpuTimeline& operator=(const GpuTimeline&) = delete;
@@ -25,15 +26,16 @@ class GpuTimeline {
   // of a kind follow each other. Errors end the timeline, and are Read's.
   void Begin(GpuSpan::Kind kind, int layer, int64_t step, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(mu_) {
-    Note(kind, layer, step, /*begins=*/true, stream);
+    if (is_kept_) Note(kind, layer, step, /*begins=*/true, stream);
   }
   void End(GpuSpan::Kind kind, int layer, int64_t step, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(mu_) {
-    Note(kind, layer, step, /*begins=*/false, stream);
+    if (is_kept_) Note(kind, layer, step, /*begins=*/false, stream);
   }
 
   // The first spans, some ten thousand, since the first began, once the GPU has
-  // come to the ends of all; by kind, in order.
+  // come to the ends of all; by kind, in order. Errors: kFailedPrecondition, it
+  // is not kept; what CUDA says.
   absl::StatusOr<std::vector<GpuSpan>> Read() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -49,6 +51,7 @@ class GpuTimeline {
             cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
   const int device_;
+  const bool is_kept_;
   mutable Mutex mu_;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   std::vector<Moment> moments_ ABSL_GUARDED_BY(mu_);

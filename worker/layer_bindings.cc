@@ -12,6 +12,22 @@ absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
       what, " has ", found, " floats, layer ", layer.name, " has ", expected));
 }
 
+absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
+                          absl::Span<const float> gradient,
+                          bool needs_gradient) {
+  if (layer.kind != LayerKind::kFullyConnected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer ", DescribeLayer(layer), " has no factors"));
+  }
+  NEREUS_RETURN_IF_ERROR(CheckLength(layer, "the output gradient",
+                                     factors.output_gradient.size(),
+                                     layer.rows * layer.m));
+  NEREUS_RETURN_IF_ERROR(CheckLength(layer, "the input", factors.input.size(),
+                                     layer.rows * layer.n));
+  if (!needs_gradient && gradient.empty()) return absl::OkStatus();
+  return CheckLength(layer, "the gradient", gradient.size(), layer.parameters);
+}
+
 std::vector<LayerSpec> SpecsIn(const std::vector<LayerBinding>& layers) {
   std::vector<LayerSpec> specs;
   for (const LayerBinding& layer : layers) specs.push_back(layer.spec);

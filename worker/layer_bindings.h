@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/plan/layer_spec.h"
 #include "worker/public/client.h"
 
@@ -18,6 +19,12 @@ namespace nereus {
 // have `expected`.
 absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
                          size_t found, int64_t expected);
+
+// OK, or kInvalidArgument: the layer has no factors, or they are of other
+// sizes, or `gradient` is; that may be empty if it is not needed.
+absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
+                          absl::Span<const float> gradient,
+                          bool needs_gradient);
 
 std::vector<LayerSpec> SpecsIn(const std::vector<LayerBinding>& layers);
 std::vector<std::string> NamesOf(const std::vector<LayerBinding>& layers);

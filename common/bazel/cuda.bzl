@@ -57,6 +57,31 @@ def gpu_library(name, cuda_deps, deps = [], **kwargs):
         **dict(kwargs, testonly = True)
     )
 
+def gpu_test(name, cuda_deps = [], deps = [], tags = [], **kwargs):
+    """A cc_test on a GPU, skipped where there is none, and the same emulated.
+
+    Args:
+      name: X_test; the other one is X_emulation_test.
+      cuda_deps: those of which there are two, the other one `_emulated`.
+      deps: of both.
+      tags: of both.
+      **kwargs: passed to both.
+    """
+    native.cc_test(
+        name = name,
+        tags = tags + ["gpu"],
+        target_compatible_with = CUDA_ONLY,
+        deps = deps + cuda_deps + ["//common/bazel:cudart"],
+        **kwargs
+    )
+    native.cc_test(
+        name = name.replace("_test", "_emulation_test"),
+        tags = tags,
+        target_compatible_with = NEEDS_CUDA_HEADERS,
+        deps = deps + [dep + "_emulated" for dep in cuda_deps] + ["//tests/gpu:cuda_emulation"],
+        **kwargs
+    )
+
 def cuda_library(name, src, hdrs, deps = [], real_deps = [], emulated_deps = [], **kwargs):
     """A cc_library of one .cu file, and `name`_emulated, the same for the CPU.
 

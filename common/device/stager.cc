@@ -206,8 +206,25 @@ absl::Status Stager::Outgoing::Await(int64_t bytes) {
                     "cudaEventSynchronize");
 }
 
+absl::Status Stager::QueueParts(absl::string_view what, const Buffer& values,
+                                absl::Span<const ValueRange> parts,
+                                float* destination) {
+  for (const ValueRange& part : parts) {
+    const int64_t bytes =
+        (part.end - part.begin) * static_cast<int64_t>(sizeof(float));
+    NEREUS_RETURN_IF_ERROR(CudaStatus(
+        cudaMemcpyAsync(destination + part.begin, values.floats() + part.begin,
+                        static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
+                        in_),
+        what, "cudaMemcpyAsync", bytes));
+    bytes_in_ += bytes;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
                                              const Buffer& values,
+                                             absl::Span<const ValueRange> parts,
                                              float* destination,
                                              const Point& after) {
   ReleaseRead();
@@ -218,24 +235,26 @@ absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
   // So that what comes first in incoming_ is there first.
   MutexLock in_order(&in_order_);
   NEREUS_RETURN_IF_ERROR(Follow(what, in_, after));
-  absl::Status status =
-      CudaStatus(cudaMemcpyAsync(destination, values.data(),
-                                 static_cast<size_t>(values.bytes()),
-                                 cudaMemcpyHostToDevice, in_),
-                 what, "cudaMemcpyAsync", values.bytes());
+  absl::Status status = QueueParts(what, values, parts, destination);
   absl::StatusOr<Point> there = Mark(what, in_);
   absl::StatusOr<Point> kept = Mark(what, in_);
   status.Update(there.status());
   status.Update(kept.status());
   if (!status.ok()) {
-    // It may be under way, from memory that is about to be others'.
+    // Some may be under way, from memory that is about to be others'.
     (void)cudaStreamSynchronize(in_);
     return status;
   }
-  bytes_in_ += values.bytes();
   MutexLock lock(&mu_);
   incoming_.push_back({values, *std::move(kept)});
   return there;
+}
+
+absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
+                                             const Buffer& values,
+                                             float* destination,
+                                             const Point& after) {
+  return CopyIn(what, values, {{0, values.float_count()}}, destination, after);
 }
 
 void Stager::ReleaseRead() {

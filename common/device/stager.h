@@ -14,9 +14,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/base/mutex.h"
 #include "common/tensor/arrival.h"
 #include "common/tensor/buffer.h"
+#include "common/tensor/value_range.h"
 
 namespace nereus {
 
@@ -112,9 +114,15 @@ class Stager {
   cudaStream_t in() const { return in_; }  // CopyIn's.
   cudaStream_t aside() const { return aside_; }
 
-  // Copies `values`, pinned memory, to `destination`, device memory for as
-  // many, once `after` is reached; returns the point at which they are there.
-  // Keeps a reference to `values` until then. Errors: as above.
+  // Copies these parts of `values`, pinned memory, to the same parts of
+  // `destination`, device memory for as many, once `after` is reached; returns
+  // the point at which they are there. Keeps a reference to `values` until
+  // then. Errors: as above; nothing is under way then.
+  absl::StatusOr<Point> CopyIn(absl::string_view what, const Buffer& values,
+                               absl::Span<const ValueRange> parts,
+                               float* destination, const Point& after)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // All of them.
   absl::StatusOr<Point> CopyIn(absl::string_view what, const Buffer& values,
                                float* destination, const Point& after)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -141,6 +149,9 @@ class Stager {
   absl::StatusOr<Point> TakePoint(absl::string_view what)
       ABSL_LOCKS_EXCLUDED(mu_);
   void GiveEventBack(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status QueueParts(absl::string_view what, const Buffer& values,
+                          absl::Span<const ValueRange> parts,
+                          float* destination);
   absl::Status QueuePieces(const void* source, cudaStream_t stream,
                            Outgoing& outgoing);
 

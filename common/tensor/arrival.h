@@ -4,10 +4,17 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace nereus {
 
 class Buffer;
+
+// A float32 that is NaN or infinite.
+struct NotFinite {
+  int64_t index = -1;  // Below 0: there is none.
+  float value = 0.0f;
+};
 
 // Bytes that are still being written, from the first to the last: by a copy
 // from a device, say. Thread-safe.
@@ -21,6 +28,14 @@ class Arrival {
   // Waits until they are, which is soon: whoever calls it does nothing else
   // meanwhile. Errors: they never will be, and why.
   virtual absl::Status Await(int64_t bytes) = 0;
+
+  // The first of all float32 that is NaN or infinite, for one who need not read
+  // them otherwise; waits until they are made. kUnimplemented: he who wants to
+  // know reads them. Other errors: they never will be there, and why.
+  virtual absl::StatusOr<NotFinite> FindNotFinite() {
+    return absl::UnimplementedError(
+        "these values are looked at where they are");
+  }
 
   // Waits, for a short time too, until whoever has been copying these values
   // elsewhere is done: they are about to be overwritten.

@@ -264,7 +264,19 @@ void MachineDriver::End(const Outbox& last) {
   }
 }
 
+bool MachineDriver::IsSplitElsewhere(const SplitGradient& split) {
+  if (events_.splitter == nullptr) return false;
+  GradientSplitter* const splitter = events_.splitter(split.layer);
+  if (splitter == nullptr) return false;
+  transport_->Flush();  // What was there before goes ahead.
+  const absl::Status done = splitter->Split(split);
+  if (!done.ok()) FailFor(done);
+  return true;
+}
+
 void MachineDriver::CarryOut(const Action& action) {
+  const auto* split = std::get_if<SplitGradient>(&action);
+  if (split != nullptr && IsSplitElsewhere(*split)) return;
   if (!AwaitSources(action)) return;
   if (const auto* update = std::get_if<UpdateParameters>(&action)) {
     update->updated.AwaitUnread();

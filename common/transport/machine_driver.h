@@ -12,6 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/compute/gradient_splitter.h"
 #include "common/protocol/member.h"
 #include "common/transport/driving_turn.h"
 #include "common/transport/transport.h"
@@ -37,6 +38,9 @@ class MachineDriver final : private FrameHandler {
     std::function<void(const ProbeAnswered&)> probed = nullptr;  // Workers.
     // Workers: what multiplies factors in the CPU's place. It may wait.
     std::function<absl::Status(const MultiplyFactors&)> multiply = nullptr;
+    // Workers: what splits a layer's gradients in the CPU's place, and awaits
+    // what it reads; nullptr: nobody. It may wait.
+    std::function<GradientSplitter*(int layer)> splitter = nullptr;
     // Shards: what goes to disk and comes from it, see outbox.h. The second one
     // may wait, since nothing can be done before.
     std::function<void(const SaveCheckpoint&)> save;
@@ -87,6 +91,9 @@ class MachineDriver final : private FrameHandler {
   void CarryOut(const Action& action);
   // Waits until what `action` reads is there; false if it never will be.
   bool AwaitSources(const Action& action);
+  // Whether somebody else has carried it out, or tried to; see
+  // Events::splitter.
+  bool IsSplitElsewhere(const SplitGradient& split);
   // Ends the job with this reason.
   void FailFor(const absl::Status& reason);
   // Says these last messages, and carries out nothing more.

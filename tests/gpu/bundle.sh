@@ -19,7 +19,7 @@ file=$(realpath -m "$1")
 cd "$(dirname "$0")/../.."
 
 programs=(server/nereus-server server/admin/nereusctl worker/trainer/nereus-worker)
-tests=(staging_test device_network_test gpu_client_test gpu_job_test)
+tests=(staging_test device_network_test gpu_client_test gpu_job_kinds_test gpu_job_test)
 built=("${programs[@]}" "${tests[@]/#/tests/gpu/}")
 bazel build --config=cuda --config=static \
   $(printf '//%s\n' "${built[@]}" | sed 's|/\([^/]*\)$|:\1|')

@@ -39,12 +39,23 @@ TEST(GpuClientErrorsTest, MemoryOfAnotherGpuIsNamed) {
 
 // Whichever call fails, the job ends, with the reason, or does not notice.
 TEST(GpuClientErrorsTest, AnyCallMayFail) {
-  for (const OptimizerPlace place :
-       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+  struct Kind {
+    OptimizerPlace place = OptimizerPlace::kServer;
+    double sparsity = 0.0;
+    NanPolicy nan = NanPolicy::kFail;
+  };
+  for (const Kind& kind :
+       {Kind{}, Kind{OptimizerPlace::kWorker},
+        Kind{OptimizerPlace::kServer, 0.5},
+        Kind{OptimizerPlace::kServer, 0.0, NanPolicy::kSkip}}) {
     int failed = 0;
     for (int call = 0; call < 400; call += 3) {
       ServerOptions options;
-      options.job_options.optimizer_place = place;
+      options.job_options.optimizer_place = kind.place;
+      options.job_options.sparsity = kind.sparsity;
+      options.job_options.block_elements = 32768;
+      options.job_options.dense_steps = 1;
+      options.job_options.nan = kind.nan;
       options.rules.wire =
           call % 2 == 0 ? WireType::kFloat32 : WireType::kBfloat16;
       LocalCluster cluster(options);

@@ -2,6 +2,7 @@
 #define NEREUS_TESTS_GPU_GPU_TOY_WORKER_H_
 
 #include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
 
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,15 @@
 #include "worker/public/gpu_client.h"
 
 namespace nereus {
+
+// Of tests that are skipped where there is no GPU, nor an emulated one.
+template <typename Base>
+struct NeedsGpu : Base {
+  void SetUp() override {
+    const char* const why = WhyNoGpu();
+    if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
+  }
+};
 
 // A ToyWorker whose layers are in device memory, and whose gradients, the same,
 // are made on a stream. All memory of one step is used again in the next one,

@@ -67,6 +67,14 @@ class Writer : public Arrival {
   std::thread thread_;
 };
 
+// The device has found it not to be fit before it is here.
+class UnfitWriter final : public Writer {
+ public:
+  absl::StatusOr<NotFinite> FindNotFinite() override {
+    return NotFinite{7, std::numeric_limits<float>::infinity()};
+  }
+};
+
 int64_t BytesSent(const Client& client) {
   int64_t bytes = 0;
   for (const PeerTraffic& peer : client.traffic()) bytes += peer.bytes_sent;
@@ -169,6 +177,36 @@ TEST_P(ArrivalTest, WhatNeverComesEndsTheJobWithTheReason) {
   for (const absl::Status& result : results) {
     EXPECT_THAT(std::string(result.message()), HasSubstr("the GPU fell off"));
   }
+}
+
+// Or what comes later could take the place of the zeros that take its place.
+TEST(UnfitArrivalTest, WhatCostsTheStepIsAllThereOncePushed) {
+  ServerOptions options;
+  options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  options.job_options.nan = NanPolicy::kSkip;
+  LocalCluster cluster(options);
+  std::vector<float> parameters(kElements);
+  std::vector<float> gradient(kElements);
+  const LayerSpec layer = {
+      "big", LayerKind::kConvolution, 1, kElements, kElements, 1};
+  auto client = Client::Connect(cluster.client_options(),
+                                {{layer, absl::MakeSpan(parameters)}});
+  ASSERT_TRUE(client.ok()) << client.status();
+  const auto step = (*client)->BeginStep();
+  ASSERT_TRUE(step.ok()) << step.status();
+  const auto writer = std::make_shared<UnfitWriter>();
+  writer->Start(gradient, 1.0f, [] {
+    absl::SleepFor(absl::Milliseconds(50));
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(
+      (*client)
+          ->PushArriving(0, step->step, absl::MakeSpan(gradient), writer)
+          .ok());
+  EXPECT_TRUE(writer->IsThere(kElements * 4));
+  ASSERT_TRUE((*client)->Wait(0, step->step).ok());
+  EXPECT_TRUE((*client)->Skipped(step->step));
+  EXPECT_TRUE((*client)->Leave().ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(

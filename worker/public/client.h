@@ -21,6 +21,8 @@
 
 namespace nereus {
 
+class GradientSplitter;  // common/compute/gradient_splitter.h
+
 // One layer of the caller's model and the memory that holds its parameters.
 struct LayerBinding {
   LayerSpec spec;
@@ -42,6 +44,10 @@ struct LayerBinding {
   // With `optimizer=worker`, where both are copies of what lives elsewhere, on
   // a GPU, say: what the client waits for before it reads them. May be null.
   std::shared_ptr<Arrival> arrival = nullptr;
+
+  // In a sparse job: what splits its gradients in the CPU's place, and keeps
+  // what is held back. May be null.
+  std::shared_ptr<GradientSplitter> splitter = nullptr;
 };
 
 // The two matrices whose product is a fully connected layer's weight gradient:
@@ -205,8 +211,9 @@ class Client {
   // The same of a gradient that is still being written, from its first value
   // on, by a copy from a device: what is there leaves at once, and whoever
   // comes to the rest too early waits for it. With `--nan=skip`, and in a
-  // sparse job, this call waits until all is there. If it never will be, that
-  // ends the job for all, with the arrival's reason.
+  // sparse job, this call waits until all is there, or known to be finite
+  // (Arrival::FindNotFinite). If it never will be, that ends the job for all,
+  // with the arrival's reason.
   virtual absl::Status PushArriving(int layer, int64_t step,
                                     absl::Span<float> gradient,
                                     const std::shared_ptr<Arrival>& arrival) {
@@ -267,6 +274,9 @@ class Client {
   // is done with them here: then they may be pushed in that form alone
   // (Arrival::bfloat16). Plans change, as above.
   virtual bool takes_bfloat16(int /*layer*/) const { return false; }
+
+  // True if only a part of the gradients travels in a round (`--sparsity`).
+  virtual bool sparse() const { return false; }
 
   // True if the caller's own optimizer updates the parameters
   // (`optimizer=worker`).

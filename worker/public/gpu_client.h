@@ -97,6 +97,11 @@ struct GpuFactors {
 // events, on threads of its own. Copies go beside the program's work on streams
 // of their own, and leave for the network piece by piece.
 //
+// In a sparse job (`--sparsity`) what is held back stays on the GPU, in three
+// times the model's memory, and only what travels is copied, both ways; the
+// gradient is changed. With `--nan=skip`, and in a sparse job, the GPU looks
+// for NaNs.
+//
 // Thread-safe. Errors of the GPU name the layer, the call and the bytes. One of
 // a gradient that was pushed comes from the Wait for it.
 class GpuClient {
@@ -113,7 +118,7 @@ class GpuClient {
 
   // What is queued on `stream` from now on finds the job's parameters, if the
   // job went back. Waits until the GPU has made the first values of all
-  // gradients that are pushed.
+  // gradients that are pushed; with `--nan=skip`, and in a sparse job, all.
   virtual absl::StatusOr<StepInfo> BeginStep(CUstream_st* stream) = 0;
 
   // `gradient`: float32, {spec.parameters}, device memory; the client's until
@@ -137,7 +142,7 @@ class GpuClient {
   // on `stream`.
   virtual absl::Status Leave(CUstream_st* stream) = 0;
 
-  // What was copied between the GPU and the host so far.
+  // What was copied between the GPU and the host so far, of layers' values.
   struct Staged {
     int64_t bytes_out = 0;  // To the host.
     int64_t bytes_in = 0;

@@ -1,0 +1,127 @@
+// All kinds of jobs on GPUs come to what they come to on CPUs.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tests/gpu/gpu_toy_worker.h"
+#include "tests/testing/local_cluster.h"
+#include "tests/testing/toy_worker.h"
+
+namespace nereus {
+namespace {
+
+constexpr int kWorkers = 4;
+
+struct JobCase {
+  const char* name;
+  std::optional<Scheme> forced;
+  OptimizerPlace place = OptimizerPlace::kServer;
+  Overlap overlap = Overlap::kWaitFree;
+  WireType wire = WireType::kFloat32;
+  int64_t fusion_bytes = kNoFusion;
+  bool scarce = false;  // Pinned memory for little more than the largest layer.
+  double sparsity = 0.0;
+  NanPolicy nan = NanPolicy::kFail;
+};
+
+ServerOptions Options(const JobCase& job) {
+  ServerOptions options;
+  options.workers = kWorkers;
+  options.shards = 2;
+  options.rules.forced = job.forced;
+  options.rules.wire = job.wire;
+  options.job_options.deterministic = true;
+  options.job_options.optimizer_place = job.place;
+  options.job_options.overlap = job.overlap;
+  options.job_options.fusion_bytes = job.fusion_bytes;
+  options.job_options.nan = job.nan;
+  if (job.sparsity > 0) {
+    options.job_options.sparsity = job.sparsity;
+    options.job_options.block_elements = 4096;
+    options.job_options.dense_steps = 3;
+    // So that norms are the same in any order, too.
+    options.job_options.optimizer.momentum = 0.5f;
+  }
+  return options;
+}
+
+class AllJobsTest : public NeedsGpu<testing::TestWithParam<JobCase>> {};
+
+// All values are whole numbers, so that sums are the same in any order, and so
+// are means over a power of two.
+TEST_P(AllJobsTest, GpusComeToTheBitsOfCpus) {
+  const JobCase& job = GetParam();
+  constexpr int64_t kSteps = 10;
+  const bool by_layer = job.overlap == Overlap::kDecoupled &&
+                        job.place == OptimizerPlace::kServer;
+  std::vector<std::vector<std::vector<float>>> replicas;
+  {
+    LocalCluster cluster(Options(job));
+    std::vector<ToyWorker> workers;
+    for (int i = 0; i < kWorkers; ++i) workers.emplace_back(SmallModel());
+    const auto results = cluster.RunWorkers(kWorkers, [&](int i) {
+      return by_layer ? workers[i].TrainLayerByLayer(cluster.client_options(),
+                                                     kSteps)
+                      : workers[i].Train(cluster.client_options(), kSteps);
+    });
+    for (const absl::Status& status : results) ASSERT_TRUE(status.ok());
+    replicas.push_back(workers[0].parameters());
+  }
+  GpuOptions gpu;
+  if (job.scarce) gpu.staging_bytes = int64_t{5} << 18;
+  LocalCluster cluster(Options(job));
+  std::vector<GpuToyWorker> workers(kWorkers);
+  const auto results = cluster.RunWorkers(kWorkers, [&](int i) {
+    return by_layer ? workers[i].TrainLayerByLayer(cluster.client_options(),
+                                                   kSteps, gpu)
+                    : workers[i].Train(cluster.client_options(), kSteps, gpu);
+  });
+  for (const absl::Status& status : results) ASSERT_TRUE(status.ok()) << status;
+  for (const GpuToyWorker& worker : workers) {
+    EXPECT_EQ(worker.parameters(), replicas[0]);
+  }
+  EXPECT_NE(replicas[0][0][0], 1.0f);  // Something was learnt.
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, AllJobsTest,
+    testing::Values(
+        JobCase{"Auto", std::nullopt}, JobCase{"Server", Scheme::kServer},
+        JobCase{"Factor", Scheme::kFactor},
+        JobCase{"FactorWorkersUpdate", Scheme::kFactor,
+                OptimizerPlace::kWorker},
+        JobCase{"Ring", Scheme::kRing},
+        JobCase{"WorkersUpdate", std::nullopt, OptimizerPlace::kWorker},
+        JobCase{"RingWorkersUpdate", Scheme::kRing, OptimizerPlace::kWorker},
+        JobCase{"Dear", std::nullopt, OptimizerPlace::kServer,
+                Overlap::kDecoupled},
+        JobCase{"DearWorkersUpdate", Scheme::kRing, OptimizerPlace::kWorker,
+                Overlap::kDecoupled},
+        JobCase{"Bfloat16", Scheme::kServer, OptimizerPlace::kServer,
+                Overlap::kWaitFree, WireType::kBfloat16},
+        JobCase{"Fused", std::nullopt, OptimizerPlace::kServer,
+                Overlap::kWaitFree, WireType::kFloat32, 1 << 20},
+        JobCase{"Scarce", std::nullopt, OptimizerPlace::kServer,
+                Overlap::kWaitFree, WireType::kFloat32, kNoFusion, true},
+        JobCase{"ScarceFused", std::nullopt, OptimizerPlace::kWorker,
+                Overlap::kWaitFree, WireType::kFloat32, 1 << 22, true},
+        JobCase{"ScarceFactors", Scheme::kFactor, OptimizerPlace::kWorker,
+                Overlap::kDecoupled, WireType::kFloat32, kNoFusion, true},
+        JobCase{"Sparse", Scheme::kServer, OptimizerPlace::kServer,
+                Overlap::kWaitFree, WireType::kFloat32, kNoFusion, false, 0.5},
+        JobCase{"SparseRing", Scheme::kRing, OptimizerPlace::kServer,
+                Overlap::kWaitFree, WireType::kFloat32, kNoFusion, false, 0.7},
+        JobCase{"SparseDearScarce", Scheme::kServer, OptimizerPlace::kServer,
+                Overlap::kDecoupled, WireType::kFloat32, kNoFusion, true, 0.9},
+        JobCase{"SparseFused", std::nullopt, OptimizerPlace::kServer,
+                Overlap::kWaitFree, WireType::kBfloat16, 1 << 20, false, 0.8},
+        JobCase{"Votes", std::nullopt, OptimizerPlace::kServer,
+                Overlap::kWaitFree, WireType::kFloat32, kNoFusion, false, 0.0,
+                NanPolicy::kSkip}),
+    [](const auto& kind) { return kind.param.name; });
+
+}  // namespace
+}  // namespace nereus
