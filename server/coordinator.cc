@@ -57,6 +57,7 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
     Member member;
     member.id = saved.id;
     member.request = std::move(saved.request);
+    member.spoke = now;
     member.heard = now;
     member.missed_after = now + options_.lease;
     member.noticed = now;
@@ -296,6 +297,7 @@ void Coordinator::OnMessage(SessionId session, const MemberMessage& message,
   } else if (const auto* resume = std::get_if<Resume>(&message)) {
     OnResume(session, *resume, now, out);
   } else if (Member* member = Find(session); member != nullptr) {
+    member->spoke = now;
     member->heard = now;
     if (!over()) OnMemberMessage(*member, message, now, out);
   } else if (!begun && !begins) {
@@ -316,12 +318,29 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
     members_.erase(members_.begin() + (twice - members_.data()));
     return Refuse(session, why, out);
   }
+  const auto is_its = [&](const Claim& c) { return c.session == session; };
+  if (std::erase_if(claims_, is_its) > 0) {
+    return Refuse(session, absl::InvalidArgumentError("a session joins once"),
+                  out);
+  }
   // A member whose session broke before it heard that it is one.
   for (Member& member : members_) {
     if (member.request.incarnation != request.incarnation) continue;
     return Attach(member, session, /*epoch=*/0, now, out);
   }
   absl::Status status = CheckJoin(request);
+  if (absl::IsAlreadyExists(status)) {
+    out.push_back(SendToMember{
+        session, Waiting{absl::StrCat(status.message(),
+                                      ": waiting whether that is dead")}});
+    // The process itself, whose session broke before.
+    const auto is_same = [&](const Claim& claim) {
+      return claim.request.incarnation == request.incarnation;
+    };
+    std::erase_if(claims_, is_same);
+    claims_.push_back({session, request, now});
+    return;
+  }
   // One that has lost its session, and is back before that counts as its death.
   const Member* const before = Find(PeerId::Shard(request.shard));
   if (status.ok() && request.role == Role::kShard && before != nullptr) {
@@ -334,6 +353,7 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   member.id = PeerId::Shard(request.shard);
   if (request.role == Role::kWorker) member.id = PeerId::Worker(FreeRank());
   member.session = session;
+  member.spoke = now;
   member.heard = now;
   member.noticed = absl::InfinitePast();
   members_.push_back(std::move(member));
@@ -341,6 +361,7 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
 
 void Coordinator::OnResume(SessionId session, const Resume& resume,
                            absl::Time now, CoordinatorOutbox& out) {
+  std::erase_if(claims_, [&](const Claim& c) { return c.session == session; });
   Member* member = Find(resume.member);
   if (resume.job == options_.job_id && released_.contains(resume.incarnation)) {
     out.push_back(SendToMember{session, JobOver{JobState::kFinished, ""}});
@@ -365,6 +386,7 @@ void Coordinator::Attach(Member& member, SessionId session, uint64_t epoch,
     out.push_back(EndSession{*member.session});
   }
   member.session = session;
+  member.spoke = now;
   member.heard = now;
   if (over()) {
     out.push_back(SendToMember{session, JobOver{state_, reason_}});
@@ -509,6 +531,7 @@ void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
                                CoordinatorOutbox& out) {
   NoticePause(now);
   spoken_.erase(session);
+  std::erase_if(claims_, [&](const Claim& c) { return c.session == session; });
   Member* member = Find(session);
   if (member == nullptr) return;
   member->session.reset();
@@ -596,6 +619,8 @@ void Coordinator::NoticePause(absl::Time now) {
     member.heard += pause;
     member.missed_after += pause;
   }
+  // What is heard now may have been said before the pause.
+  for (Claim& claim : claims_) claim.since += pause;
   for (auto& [incarnation, until] : released_) until += pause;
   gives_up_at_ += pause;
 }

@@ -154,7 +154,8 @@ class Coordinator {
     PeerId id;
     JoinRequest request;
     std::optional<SessionId> session;
-    absl::Time heard;         // From it, whatever it was.
+    absl::Time spoke;         // It said something last.
+    absl::Time heard;         // The same; or its lease began anew.
     absl::Time missed_after;  // If there is none: then it is dead.
     absl::Time noticed;       // It was told for whom it waits.
     Heartbeat heartbeat;
@@ -175,6 +176,16 @@ class Coordinator {
 
   void OnJoin(SessionId session, const JoinRequest& request, absl::Time now,
               CoordinatorOutbox& out);
+  // A server that is a shard's, of which there is one that may be dead, though
+  // its session is there: whose host has gone, or that was killed just now.
+  struct Claim {
+    SessionId session = 0;
+    JoinRequest request;
+    absl::Time since;
+  };
+  // Lets those join whose place is free by now, and refuses those whose place
+  // has one that lives: it has said something that is not from before it died.
+  void SettleClaims(absl::Time now, CoordinatorOutbox& out);
   void OnResume(SessionId session, const Resume& resume, absl::Time now,
                 CoordinatorOutbox& out);
   // A member speaks in a new session, and knows of its epochs up to this one.
@@ -274,6 +285,7 @@ class Coordinator {
   JobState state_ = JobState::kGathering;
   std::string reason_;
   std::vector<Member> members_;  // In the order of joining.
+  std::vector<Claim> claims_;    // The same.
   std::set<SessionId> spoken_;   // Sessions that have begun, and are not over.
   // Incarnations of workers that have left for good, and until when they may
   // ask whether they may go.

@@ -28,6 +28,7 @@ bool AllCopiesAreWhole(const Job& job) {
 }  // namespace
 
 void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
+  SettleClaims(now, out);
   if (state_ == JobState::kGathering &&
       Count(Role::kWorker) == options_.workers &&
       Count(Role::kShard) == options_.shards) {
@@ -45,6 +46,23 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   if (!target_.has_value() && NeedsChange()) StartChange(now, out);
   if (target_.has_value() && EveryoneIsHere() && EveryoneReported()) {
     FinishChange(now, out);
+  }
+}
+
+void Coordinator::SettleClaims(absl::Time now, CoordinatorOutbox& out) {
+  for (Claim& claim : std::exchange(claims_, {})) {
+    absl::Status status = CheckJoin(claim.request);
+    if (!absl::IsAlreadyExists(status)) {
+      OnJoin(claim.session, claim.request, now, out);
+      // It may be dead itself by now.
+      Member* const joined = Find(claim.session);
+      if (joined != nullptr) joined->spoke = claim.since;
+    } else if (Find(PeerId::Shard(claim.request.shard))->spoke >
+               claim.since + kHeartbeatInterval) {
+      Refuse(claim.session, std::move(status), out);
+    } else {
+      claims_.push_back(std::move(claim));
+    }
   }
 }
 

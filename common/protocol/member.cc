@@ -12,6 +12,7 @@ Member::Member(JoinRequest request, MakeMachine make_machine)
     : request_(std::move(request)), make_machine_(std::move(make_machine)) {}
 
 void Member::OnSession(Outbox& out) {
+  if (over_) return;  // One that is refused is not to join after all.
   if (start_ == nullptr) {
     out.Add(SendMessage{request_});
   } else {

@@ -363,6 +363,8 @@ TEST_F(MemberTest, ARefusalIsItsEnd) {
   EXPECT_EQ(refused.ended[0].code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(refused.ended[0].message(), "another model");
   EXPECT_TRUE(member_.over());
+  // It would be taken for one that hears what it is told.
+  EXPECT_THAT(Session().messages, IsEmpty());
 }
 
 TEST_F(MemberTest, ItEndsWithTheJob) {

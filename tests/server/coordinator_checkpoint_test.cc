@@ -18,6 +18,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 using testing::UnorderedElementsAre;
 
@@ -340,11 +341,85 @@ TEST_F(LostShardTest, AnotherOneTakesItsPlaceAtOnceWhileItsSessionIsBroken) {
   EXPECT_EQ(RefusalIn(back, kNew).code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(LostShardTest, WhileItsSessionIsThereNobodyTakesItsPlace) {
+// As where a server is killed and started again, and its end is heard late.
+TEST_F(LostShardTest, AnotherOneWaitsForItsPlaceUntilItsSessionIsBroken) {
   const Reaction joined = driver_.Say(kNewShard, AnotherShard());
-  EXPECT_EQ(RefusalIn(joined, kNewShard).code(),
-            absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(joined.sent, SizeIs(1));
+  EXPECT_THAT(HearersOf<Waiting>(joined), ElementsAre(kNewShard));
+  // What it had sent before.
+  driver_.Beat(kShard1, 5, 4);
+  const Reaction broken = driver_.Break(kShard1);
+  EXPECT_THAT(broken.announced, Contains(HasSubstr("comes in its place")));
+  ExpectRestarted(driver_.ReportAll(6),
+                  {kShard0, kWorker0, kWorker1, kNewShard});
+}
+
+// As where its host has gone.
+TEST_F(LostShardTest, AnotherOneWaitsForItsPlaceUntilItCountsAsDead) {
+  driver_.Say(kNewShard, AnotherShard());
+  Reaction lost;
+  for (int i = 0; i < 40 && lost.announced.empty(); ++i) {
+    lost = driver_.Pass(absl::Seconds(0.5), {kShard1});
+    EXPECT_THAT(HearersOf<Refusal>(lost), Not(Contains(kNewShard)));
+  }
+  EXPECT_THAT(lost.announced, Contains(HasSubstr("shard 1")));
+  ExpectRestarted(driver_.ReportAll(6),
+                  {kShard0, kWorker0, kWorker1, kNewShard});
+}
+
+// What the coordinator missed, nobody has said.
+TEST_F(LostShardTest, AnotherOneWaitsWhileTheCoordinatorStandsStill) {
+  driver_.Say(kNewShard, AnotherShard());
+  driver_.StandStill(absl::Seconds(3));
+  EXPECT_THAT(HearersOf<Refusal>(driver_.Tick()), IsEmpty());
+  driver_.StandStill(absl::Seconds(3));
+  // Sent before.
+  EXPECT_THAT(HearersOf<Refusal>(driver_.Beat(kShard1, 5, 4)), IsEmpty());
+  EXPECT_THAT(driver_.Break(kShard1).announced,
+              Contains(HasSubstr("comes in its place")));
+}
+
+// And so may the first of two that wait.
+TEST_F(LostShardTest, OfTwoThatWaitTheFirstIsNext) {
+  JoinRequest third = AnotherShard();
+  third.incarnation = 100;
+  driver_.Say(kNewShard, AnotherShard());
+  driver_.Say(kNew, third);
+  Reaction lost;
+  for (int i = 0; i < 40 && lost.announced.empty(); ++i) {
+    lost = driver_.Pass(absl::Seconds(0.5), {kShard1});
+  }
+  EXPECT_THAT(HearersOf<Refusal>(lost), Not(Contains(kNew)));
+  EXPECT_THAT(HearersOf<Refusal>(driver_.Break(kNewShard)), IsEmpty());
+  ExpectRestarted(driver_.ReportAll(6), {kShard0, kWorker0, kWorker1, kNew});
+}
+
+TEST_F(LostShardTest, OneThatWaitsMayComeInANewSession) {
+  driver_.Say(kNewShard, AnotherShard());
+  driver_.Say(kNew, AnotherShard());
+  EXPECT_THAT(driver_.Break(kShard1).announced,
+              Contains(HasSubstr("comes in its place")));
+  EXPECT_THAT(HearersOf<Refusal>(driver_.Break(kNewShard)), IsEmpty());
+  ExpectRestarted(driver_.ReportAll(6), {kShard0, kWorker0, kWorker1, kNew});
+}
+
+TEST_F(LostShardTest, OneThatWaitedForItsPlaceAndHasGoneIsForgotten) {
+  driver_.Say(kNewShard, AnotherShard());
+  driver_.Break(kNewShard);
+  const Reaction broken = LoseShard();
+  EXPECT_THAT(broken.announced, Not(Contains(HasSubstr("comes in its place"))));
+  ExpectRestarted(
+      [&] {
+        driver_.Say(kNew, AnotherShard());
+        return driver_.ReportAll(6);
+      }(),
+      {kShard0, kWorker0, kWorker1, kNew});
+}
+
+TEST_F(LostShardTest, WhoWaitsForItsPlaceJoinsOnce) {
+  driver_.Say(kNewShard, AnotherShard());
+  EXPECT_EQ(RefusalIn(driver_.Say(kNewShard, AnotherShard()), kNewShard).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(LostShardTest, TheNewestCheckpointIsWhereItGoesBackTo) {

@@ -206,10 +206,6 @@ INSTANTIATE_TEST_SUITE_P(
                 [](auto& r) { r.layers[0].n = -1; },
                 absl::StatusCode::kInvalidArgument,
                 {"layer scale has n -1"}},
-        Refused{"ShardTwice",
-                [](auto& r) { BecomeShard(r, 1); },
-                absl::StatusCode::kAlreadyExists,
-                {"b says it is shard 1", "s1 at s1:1"}},
         Refused{"ShardAfterTheLast",
                 [](auto& r) { BecomeShard(r, 2); },
                 absl::StatusCode::kInvalidArgument,
@@ -262,10 +258,32 @@ TEST(CoordinatorTest, OneWorkerTooManyIsRefusedBeforeAndAfterTheStart) {
   driver.Say(3, ShardRequest(0));
   EXPECT_EQ(driver.state(), JobState::kRunning);
   refused(4);
-  JoinRequest other = ShardRequest(0);
-  other.incarnation = 99;
-  EXPECT_EQ(RefusalIn(driver.Say(5, other), 5).code(),
-            absl::StatusCode::kAlreadyExists);
+}
+
+// Not at once: the one that is there may be dead.
+TEST(CoordinatorTest, AShardThatLivesIsNotTakenFromItsServer) {
+  for (const bool runs : {false, true}) {
+    CoordinatorDriver driver(OptionsOf(1, 1));
+    if (runs) driver.Say(1, WorkerRequest("a"));
+    driver.Say(3, ShardRequest(0));
+    JoinRequest other = ShardRequest(0);
+    other.incarnation = 99;
+    other.name = "other";
+    const Reaction told = driver.Say(5, other);
+    EXPECT_THAT(told.sent, SizeIs(1));
+    EXPECT_THAT(Heard<Waiting>(told, 5).text,
+                AllOf(HasSubstr("other says it is shard 0, which is s0"),
+                      HasSubstr("waiting whether that is dead")));
+    // What had been on its way says nothing.
+    EXPECT_THAT(HearersOf<Refusal>(driver.Pass(absl::Seconds(1))), IsEmpty());
+    Reaction refused = driver.Pass(absl::Seconds(1));
+    if (!runs) refused = driver.Say(3, Heartbeat());
+    const absl::Status status = RefusalIn(refused, 5);
+    EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("other says it is shard 0, which is s0"));
+    EXPECT_EQ(driver.Status().members.size(), runs ? 2u : 1u);
+  }
 }
 
 TEST(CoordinatorTest, MoreWorkersThanTheJobStartsWithComeAfterItsStart) {
