@@ -74,14 +74,15 @@ set_clang_flags() {
     -isystem "$cuda/include")
 }
 
-# Of the files of standard input those that clang can read: without the CUDA
-# Toolkit not the ones that need its headers.
+# Of the files of standard input those that clang can read: not the other
+# systems' side of the benchmarks, which needs these systems; nor, without the
+# CUDA Toolkit, what needs its headers.
 readable() {
-  if [[ -d "$cuda/include" ]]; then
-    cat
-  else
-    grep -v -E '^(common/device|tests/gpu)/|/(cuda_|gpu_|device_factors|narrow_gradient)'
+  local left_out='^tests/benchmarks/peers/'
+  if [[ ! -d "$cuda/include" ]]; then
+    left_out+='|^(common/device|tests/gpu)/|/(cuda_|gpu_|device_|narrow_gradient|push_stager)'
   fi
+  grep -v -E "$left_out"
 }
 
 # analyse COMMAND...: runs it for each file of standard input, in the place of
