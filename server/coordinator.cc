@@ -334,10 +334,11 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
         session, Waiting{absl::StrCat(status.message(),
                                       ": waiting whether that is dead")}});
     // The process itself, whose session broke before.
-    const auto is_same = [&](const Claim& claim) {
-      return claim.request.incarnation == request.incarnation;
-    };
-    std::erase_if(claims_, is_same);
+    std::erase_if(claims_, [&](const Claim& claim) {
+      if (claim.request.incarnation != request.incarnation) return false;
+      out.push_back(EndSession{claim.session});
+      return true;
+    });
     claims_.push_back({session, request, now});
     return;
   }

@@ -1,7 +1,6 @@
 #include "worker/device_gradient.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 
 namespace nereus {
 
@@ -18,8 +17,6 @@ absl::Status DeviceGradient::Await(int64_t bytes) {
 }
 
 absl::StatusOr<NotFinite> DeviceGradient::FindNotFinite() {
-  // Not by the stream that looks: others would wait there, too.
-  NEREUS_RETURN_IF_ERROR(stager_->Await(what_, made_));
   return look_->FindNotFinite(what_, values_, staged_.float_count());
 }
 

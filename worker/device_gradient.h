@@ -21,17 +21,14 @@ namespace nereus {
 // of it comes to the host. Thread-safe.
 class DeviceGradient final : public Arrival {
  public:
-  // `what`: for messages. `values`: float32, as many as `staged`, pinned
-  // memory, has room for, once `made` is reached. Stager and look must outlive
-  // it.
-  DeviceGradient(std::string what, Stager* stager, DeviceLook* look,
-                 float* values, Buffer staged, Stager::Point made)
+  // `what`: for messages. `values`: float32, which are made, as many as
+  // `staged`, pinned memory, has room for. `look` must outlive it.
+  DeviceGradient(std::string what, DeviceLook* look, float* values,
+                 Buffer staged)
       : what_(std::move(what)),
-        stager_(stager),
         look_(look),
         values_(values),
-        staged_(std::move(staged)),
-        made_(std::move(made)) {}
+        staged_(std::move(staged)) {}
 
   float* values() const { return values_; }
   const Buffer& staged() const { return staged_; }
@@ -47,7 +44,7 @@ class DeviceGradient final : public Arrival {
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Await(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Where it is made.
+  // Where it is.
   absl::StatusOr<NotFinite> FindNotFinite() override;
 
  private:
@@ -57,11 +54,9 @@ class DeviceGradient final : public Arrival {
   }
 
   const std::string what_;
-  Stager* const stager_;
   DeviceLook* const look_;
   float* const values_;
   const Buffer staged_;
-  const Stager::Point made_;
 
   mutable Mutex mu_;
   std::shared_ptr<Stager::Outgoing> copy_ ABSL_GUARDED_BY(mu_);

@@ -366,8 +366,7 @@ void GpuClientImpl::StagePushes() {
       staging_ = true;
     }
     const int layer = pushed.layer;
-    absl::StatusOr<PushStager::Staged> staged =
-        pushes_->Stage(std::move(pushed));
+    absl::StatusOr<PushStager::Staged> staged = pushes_->Stage(pushed);
     absl::Status status = staged.status();
     if (staged.ok()) {
       {

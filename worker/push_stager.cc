@@ -59,9 +59,9 @@ std::string PushStager::NameOf(const GpuPush& push,
   return absl::StrCat("layer ", SpecOf(push).name, ", ", what);
 }
 
-absl::StatusOr<PushStager::Staged> PushStager::Stage(GpuPush push) {
+absl::StatusOr<PushStager::Staged> PushStager::Stage(const GpuPush& push) {
   if ((*parts_.layers)[push.layer].on_host) return StageHost(push);
-  return push.factors.input == nullptr ? StageGradient(std::move(push))
+  return push.factors.input == nullptr ? StageGradient(push)
                                        : StageFactors(push);
 }
 
@@ -108,7 +108,7 @@ absl::StatusOr<std::shared_ptr<Arrival>> PushStager::CopyNarrow(
 }
 
 absl::StatusOr<std::shared_ptr<Arrival>> PushStager::CopyOut(
-    GpuPush push, bool is_narrow, const Buffer& memory) {
+    const GpuPush& push, bool is_narrow, const Buffer& memory) {
   const int64_t bytes = BytesOf(SpecOf(push));
   const Buffer values = memory.Slice(0, bytes);
   const std::string what = NameOf(push, "gradient");
@@ -134,13 +134,14 @@ absl::StatusOr<std::shared_ptr<Arrival>> PushStager::CopyOut(
   end();
   NEREUS_RETURN_IF_ERROR(wide->Await(FirstOf(values)));
   if (!parts_.client->may_skip()) return wide;
-  auto looked_through = std::make_shared<DeviceGradient>(
-      what, stager, parts_.look, push.gradient, values, std::move(push.made));
+  auto looked_through = std::make_shared<DeviceGradient>(what, parts_.look,
+                                                         push.gradient, values);
   looked_through->SetCopy(std::move(wide));
   return looked_through;
 }
 
-absl::StatusOr<PushStager::Staged> PushStager::StageGradient(GpuPush push) {
+absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
+    const GpuPush& push) {
   const int layer = push.layer;
   const int64_t step = push.step;
   const std::string what = NameOf(push, "gradient");
@@ -156,16 +157,14 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(GpuPush push) {
   const Buffer values = memory.Slice(0, bytes);
   std::shared_ptr<Arrival> arrival;
   if (client->sparse()) {
-    // Whoever drives is to find it made.
+    // Not by a stream: what others queue there would wait, too.
     NEREUS_RETURN_IF_ERROR(parts_.stager->Await(what, push.made));
-    auto gradient = std::make_shared<DeviceGradient>(
-        what, parts_.stager, parts_.look, push.gradient, values,
-        std::move(push.made));
+    auto gradient = std::make_shared<DeviceGradient>(what, parts_.look,
+                                                     push.gradient, values);
     (*parts_.splitters)[layer]->Take(step, gradient);
     arrival = std::move(gradient);
   } else {
-    NEREUS_ASSIGN_OR_RETURN(arrival,
-                            CopyOut(std::move(push), is_narrow, memory));
+    NEREUS_ASSIGN_OR_RETURN(arrival, CopyOut(push, is_narrow, memory));
   }
   return Staged{
       values, [client, layer, step, values, arrival = std::move(arrival)] {

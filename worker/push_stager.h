@@ -60,7 +60,7 @@ class PushStager {
   };
   // Copies what was pushed, or begins to. An error is the GPU's, or that of the
   // memory.
-  absl::StatusOr<Staged> Stage(GpuPush push);
+  absl::StatusOr<Staged> Stage(const GpuPush& push);
 
  private:
   const LayerSpec& SpecOf(const GpuPush& push) const {
@@ -68,10 +68,11 @@ class PushStager {
   }
   std::string NameOf(const GpuPush& push, absl::string_view what) const;
   absl::StatusOr<Staged> StageHost(const GpuPush& push);
-  absl::StatusOr<Staged> StageGradient(GpuPush push);
+  absl::StatusOr<Staged> StageGradient(const GpuPush& push);
   absl::StatusOr<Staged> StageFactors(const GpuPush& push);
   // To the begin of `memory`, or as bfloat16 behind that.
-  absl::StatusOr<std::shared_ptr<Arrival>> CopyOut(GpuPush push, bool is_narrow,
+  absl::StatusOr<std::shared_ptr<Arrival>> CopyOut(const GpuPush& push,
+                                                   bool is_narrow,
                                                    const Buffer& memory);
   absl::StatusOr<std::shared_ptr<Arrival>> CopyNarrow(const GpuPush& push,
                                                       const Buffer& memory);

@@ -264,6 +264,7 @@ TEST_F(GpuClientTest, WhatIsHeldOnAGpuHasTheBitsOfACpu) {
   ServerOptions options = Job(1, 1);
   options.job_options.sparsity = 0.7;
   options.job_options.block_elements = kBlock;
+  options.job_options.dense_steps = 2;
   options.job_options.optimizer = {.momentum = 0.9f, .weight_decay = 0.01f};
   const LayerSpec layer = {"v", LayerKind::kVector, 1, kElements, kElements, 1};
   const auto gradient_of = [](int64_t step) {

@@ -286,6 +286,20 @@ TEST(CoordinatorTest, AShardThatLivesIsNotTakenFromItsServer) {
   }
 }
 
+// That its lease begins anew as the job starts is nothing that it has said.
+TEST(CoordinatorTest, AShardThatDiedBeforeTheStartIsTakenFromItsServer) {
+  CoordinatorDriver driver(OptionsOf(1, 1));
+  driver.Say(3, ShardRequest(0));
+  JoinRequest other = ShardRequest(0);
+  other.incarnation = 99;
+  driver.Say(5, other);
+  driver.Pass(absl::Seconds(2));
+  driver.Say(1, WorkerRequest("a"));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  const Reaction later = driver.Pass(absl::Seconds(2), {3});
+  EXPECT_THAT(HearersOf<Refusal>(later), IsEmpty());
+}
+
 TEST(CoordinatorTest, MoreWorkersThanTheJobStartsWithComeAfterItsStart) {
   CoordinatorOptions options = OptionsOf(1, 1);
   options.max_workers = 2;
