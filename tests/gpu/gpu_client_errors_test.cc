@@ -4,13 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "common/base/status_macros.h"
+#include "common/device/pinned_pool.h"
+#include "common/device/stager.h"
+#include "common/tensor/value_range.h"
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/emulated_cuda.h"
 #include "tests/gpu/gpu_toy_worker.h"
 #include "tests/testing/local_cluster.h"
+#include "worker/gpu_mirror.h"
 #include "worker/public/gpu_client.h"
 
 namespace nereus {
@@ -83,6 +89,36 @@ TEST(GpuClientErrorsTest, AnyCallMayFail) {
     }
     EXPECT_GT(failed, 30);
   }
+}
+
+// What the GPU was not given in one round, it is given in the next.
+TEST(GpuClientErrorsTest, ACopyOfParametersThatFailsIsMadeUpFor) {
+  const auto stager = Stager::Create(0);
+  ASSERT_TRUE(stager.ok()) << stager.status();
+  const auto pool = PinnedPool::Create(0, 1 << 20);
+  const DeviceArray<float> on_gpu(std::vector<float>(100, 1.0f));
+  GpuLayerBinding layer;
+  layer.spec = {"v", LayerKind::kVector, 1, 100, 100, 1};
+  layer.parameters = on_gpu.data();
+  const auto mirror = GpuMirror::Create(layer, stager->get(), *pool, nullptr);
+  ASSERT_TRUE(mirror.ok()) << mirror.status();
+  std::fill_n((*mirror)->parameters().floats(), 100, 2.0f);
+  cuda_emulation::FailCallAfter(0);
+  const ValueRange first = {0, 50};
+  EXPECT_FALSE((*mirror)->Land({&first, 1}).ok());
+  cuda_emulation::FailCallAfter(-1);
+  const ValueRange last = {90, 100};
+  const auto landed = (*mirror)->Land({&last, 1});
+  ASSERT_TRUE(landed.ok()) << landed.status();
+  ASSERT_TRUE((*stager)->Await("v", *landed).ok());
+  EXPECT_EQ(on_gpu.Read(), std::vector<float>(100, 2.0f));
+  // And then what has changed alone.
+  std::fill_n((*mirror)->parameters().floats(), 100, 3.0f);
+  const auto again = (*mirror)->Land({&last, 1});
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_TRUE((*stager)->Await("v", *again).ok());
+  EXPECT_EQ(on_gpu.Read()[89], 2.0f);
+  EXPECT_EQ(on_gpu.Read()[90], 3.0f);
 }
 
 }  // namespace
