@@ -64,8 +64,10 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
 
 std::string DescribeModelFlag() {
   return absl::StrCat("a known model (", absl::StrJoin(ModelNames(), ", "),
-                      ") or a table of layers: a file ending in .csv or with "
-                      "a / in its name");
+                      ") or a table of layers, a file ending in .csv or with "
+                      "a / in its name: the line "
+                      "name,kind,m,n,parameters,rows_per_sample and a line for "
+                      "each layer, as docs/models.md has it");
 }
 
 }  // namespace nereus

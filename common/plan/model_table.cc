@@ -22,6 +22,10 @@ enum Column { kName, kKind, kM, kN, kParameters, kRowsPerSample, kColumns };
 constexpr std::array<const char*, kColumns> kColumnNames = {
     "name", "kind", "m", "n", "parameters", "rows_per_sample"};
 
+// A fully connected layer that has its matrix in common with another layer, so
+// that its gradient is more than a product of factors.
+constexpr absl::string_view kTiedKind = "fc-tied";
+
 // A field or line as messages show it: it may be anything.
 std::string Quote(absl::string_view text) {
   constexpr size_t kShownBytesMax = 80;
@@ -79,11 +83,16 @@ class Row {
     layer.name = std::string(field(kName));
     const absl::Status named = ValidateLayerName(layer.name);
     if (!named.ok()) return ColumnError(line_, kName, named.message());
-    const absl::StatusOr<LayerKind> kind = ParseLayerKind(field(kKind));
+    const bool tied = field(kKind) == kTiedKind;
+    const absl::StatusOr<LayerKind> kind =
+        tied ? LayerKind::kFullyConnected : ParseLayerKind(field(kKind));
     if (!kind.ok()) {
-      return ColumnError(line_, kKind, kind.status().message());
+      return ColumnError(
+          line_, kKind,
+          absl::StrCat(kind.status().message(), ", ", kTiedKind));
     }
     layer.kind = *kind;
+    layer.has_factors = *kind == LayerKind::kFullyConnected && !tied;
     NEREUS_ASSIGN_OR_RETURN(layer.m, Count(kM, kLayerParametersMax));
     NEREUS_ASSIGN_OR_RETURN(layer.n, Count(kN, kLayerParametersMax));
     NEREUS_ASSIGN_OR_RETURN(layer.parameters,

@@ -32,10 +32,12 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModel(absl::string_view name,
 //   name,kind,m,n,parameters,rows_per_sample
 //
 // and each further line is a layer, in forward order. Fields are LayerSpec's,
-// with rows = rows_per_sample * batch. rows_per_sample is 1 for a fully
-// connected layer of an image network, the sequence length in a transformer; of
-// layers without factors it decides nothing. No quoting, no spaces around
-// fields; lines may end in CR LF.
+// with rows = rows_per_sample * batch. Kinds are ParseLayerKind's, and fc-tied:
+// a fully connected layer that has its matrix in common with another layer, and
+// so no factors. docs/models.md is for those who write tables. rows_per_sample
+// is 1 for a fully connected layer of an image network, the sequence length in
+// a transformer; of layers without factors it decides nothing. No quoting, no
+// spaces around fields; lines may end in CR LF.
 //
 // Errors: kInvalidArgument, with the line and the column ("line 3, column 4
 // (n): ..."), or for the model as a whole what ValidateLayers says.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/plan/fusion.h"
+#include "common/plan/layer_groups.h"
 #include "common/plan/scheme.h"
 #include "common/plan/time_cost.h"
 #include "common/plan/wire_type.h"
@@ -35,6 +36,7 @@ PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model) {
   PlanForecast forecast;
   forecast.model = model;
   forecast.iteration_seconds = played.seconds;
+  forecast.compute_seconds = played.compute_seconds;
   const int64_t best = BestFusion(timeline, routes);
   forecast.fusion = {timeline.Play(routes, kNoFusion), best,
                      timeline.Play(routes, best)};
@@ -53,10 +55,12 @@ PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model) {
 }
 
 std::string FormatForecastText(const PlanReport& report,
-                               const PlanForecast& forecast) {
+                               const PlanForecast& forecast, bool all_layers) {
+  const std::vector<LayerGroup> groups =
+      GroupLayers(report.layers, report.plan.routes, all_layers);
   size_t width = 5;
-  for (const LayerSpec& layer : report.layers) {
-    width = std::max(width, layer.name.size());
+  for (const LayerGroup& group : groups) {
+    width = std::max(width, group.name.size());
   }
   const auto column = static_cast<int>(width);
   const LinkSpeed& link = forecast.model.link;
@@ -78,22 +82,37 @@ std::string FormatForecastText(const PlanReport& report,
       &text, ".\nFusion: ",
       fusion_bytes == kNoFusion ? "off" : absl::StrCat(fusion_bytes, " bytes"),
       ". An iteration without: ", Milliseconds(fusion.without_seconds),
-      " ms; with the best, ", fusion.best_bytes,
-      " bytes: ", Milliseconds(fusion.best_seconds), " ms");
+      " ms; ");
+  if (fusion.best_seconds < fusion.without_seconds) {
+    absl::StrAppend(&text, "with the best, ", fusion.best_bytes,
+                    " bytes: ", Milliseconds(fusion.best_seconds), " ms");
+  } else {
+    absl::StrAppend(&text, "with any, no less");
+  }
   absl::StrAppend(&text,
                   ".\nBy servers, factors, ring: milliseconds of an iteration "
                   "if this layer alone\nwent that way. Sync: from its gradient "
-                  "to the outcome, predicted and measured.\n\n");
+                  "to the outcome, predicted and measured.");
+  if (groups.size() < forecast.layers.size()) {
+    absl::StrAppend(&text,
+                    " Of layers like\neach other, the one with the "
+                    "longest sync is shown.");
+  }
+  absl::StrAppend(&text, "\n\n");
   absl::StrAppendFormat(&text,
                         "%-*s  %-6s  %-4s  %10s  %10s  %10s  %10s  %10s\n",
                         column, "layer", "scheme", "wire", "by servers",
                         "by factors", "by ring", "sync", "measured");
-  for (size_t i = 0; i < forecast.layers.size(); ++i) {
+  for (const LayerGroup& group : groups) {
+    const size_t i = *std::max_element(
+        group.layers.begin(), group.layers.end(), [&](size_t a, size_t b) {
+          return forecast.layers[a].sync_seconds <
+                 forecast.layers[b].sync_seconds;
+        });
     const PlanForecast::Layer& layer = forecast.layers[i];
     absl::StrAppendFormat(
         &text, "%-*s  %-6s  %-4s  %10s  %10s  %10s  %10s  %10s\n", column,
-        report.layers[i].name,
-        std::string(SchemeName(report.plan.routes[i].scheme)),
+        group.name, std::string(SchemeName(report.plan.routes[i].scheme)),
         std::string(WireTypeName(report.plan.routes[i].wire)),
         Milliseconds(layer.by_server), Milliseconds(layer.by_factor),
         Milliseconds(layer.by_ring), Milliseconds(layer.sync_seconds),

@@ -31,6 +31,7 @@ struct PlanForecast {
   };
   TimeModel model;
   double iteration_seconds = 0;
+  double compute_seconds = 0;  // Of that, with products of factors.
   std::optional<double> iteration_seconds_measured;
   Fusion fusion;
   std::vector<Layer> layers;
@@ -39,9 +40,12 @@ struct PlanForecast {
 // REQUIRES: `model` is valid for the report's layers.
 PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model);
 
-// An aligned table for people, lines ended by '\n'.
+// An aligned table for people, lines ended by '\n'. Of layers that differ in
+// nothing but their names and shares of time, the table has the one whose
+// outcome takes longest, unless `all_layers`.
 std::string FormatForecastText(const PlanReport& report,
-                               const PlanForecast& forecast);
+                               const PlanForecast& forecast,
+                               bool all_layers = false);
 
 // For programs:
 //   {"link": {"bytes_per_second", "latency_seconds", "message_seconds"},

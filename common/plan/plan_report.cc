@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/fusion.h"
+#include "common/plan/layer_groups.h"
 #include "common/plan/scheme.h"
 #include "common/plan/traffic.h"
 #include "common/plan/wide_integer.h"
@@ -136,19 +137,22 @@ std::string FusionText(const Plan& plan, const PlanRules& rules) {
                       plan.fusion_bytes, " bytes");
 }
 
-TextRow LayerRow(const PlanReport& report, size_t layer) {
+TextRow GroupRow(const PlanReport& report, const LayerGroup& group) {
+  const size_t layer = group.layers.front();
   const LayerSpec& spec = report.layers[layer];
   const RouteExplanation& why = report.plan.explanations[layer];
-  return {spec.name,
+  const auto count = static_cast<int64_t>(group.layers.size());
+  return {group.name,
           std::string(LayerKindName(spec.kind)),
           absl::StrCat(spec.m, " x ", spec.n),
           why.factor_elements.has_value() ? WithSeparators(spec.rows) : "-",
-          WithSeparators(spec.parameters),
-          WithSeparators(report.placement.layer_chunks(layer).size()),
-          WithSeparators(why.server_elements),
-          why.factor_elements.has_value() ? WithSeparators(*why.factor_elements)
-                                          : "-",
-          WithSeparators(why.ring_elements),
+          WithSeparators(count * spec.parameters),
+          WithSeparators(count * report.placement.layer_chunks(layer).size()),
+          WithSeparators(count * why.server_elements),
+          why.factor_elements.has_value()
+              ? WithSeparators(count * *why.factor_elements)
+              : "-",
+          WithSeparators(count * why.ring_elements),
           std::string(SchemeName(report.plan.routes[layer].scheme)),
           std::string(WireTypeName(report.plan.routes[layer].wire))};
 }
@@ -227,13 +231,15 @@ absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
   return report;
 }
 
-std::string FormatPlanText(const PlanReport& report) {
+std::string FormatPlanText(const PlanReport& report, bool all_layers) {
   const ClusterShape& cluster = report.options.cluster;
   std::vector<TextRow> rows = {{"layer", "kind", "M x N", "K", "parameters",
                                 "chunks", "by servers", "by factors", "by ring",
                                 "scheme", "wire"}};
-  for (size_t i = 0; i < report.layers.size(); ++i) {
-    rows.push_back(LayerRow(report, i));
+  const std::vector<LayerGroup> groups =
+      GroupLayers(report.layers, report.plan.routes, all_layers);
+  for (const LayerGroup& group : groups) {
+    rows.push_back(GroupRow(report, group));
   }
   rows.push_back({"total", "", "", "", WithSeparators(report.totals.parameters),
                   WithSeparators(report.totals.chunks),
@@ -251,11 +257,12 @@ std::string FormatPlanText(const PlanReport& report) {
       "step for\nthe layer's M x N matrix; the total counts biases too.\n\n",
       FormatTable(rows), "\n", FormatTotals(report));
   text += "\nLayers that could go by factors:\n";
-  for (size_t i = 0; i < report.layers.size(); ++i) {
-    if (!SupportsScheme(report.layers[i], Scheme::kFactor)) continue;
-    absl::StrAppend(&text, "  ", report.layers[i].name, ": ",
-                    SchemeName(report.plan.routes[i].scheme), ", because ",
-                    report.plan.explanations[i].reason, "\n");
+  for (const LayerGroup& group : groups) {
+    const size_t layer = group.layers.front();
+    if (!SupportsScheme(report.layers[layer], Scheme::kFactor)) continue;
+    absl::StrAppend(&text, "  ", group.name, ": ",
+                    SchemeName(report.plan.routes[layer].scheme), ", because ",
+                    report.plan.explanations[layer].reason, "\n");
   }
   return text;
 }

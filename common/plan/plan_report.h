@@ -60,7 +60,9 @@ absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
                                           Plan plan);
 
 // An aligned table for people, with totals and reasons, lines ended by '\n'.
-std::string FormatPlanText(const PlanReport& report);
+// Layers that differ in nothing but their names share a line, with their sums,
+// unless `all_layers`.
+std::string FormatPlanText(const PlanReport& report, bool all_layers = false);
 
 // The same for programs, indented, without a final newline:
 //   {"model", "workers", "servers", "batch", "cost",

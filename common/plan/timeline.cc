@@ -39,6 +39,7 @@ class Player {
         done_(layers.size(), 0.0),
         ready_(layers.size(), 0.0) {}
 
+  double ComputeSeconds() const;
   double Play();
   // After that.
   std::vector<double> SyncSeconds() const {
@@ -332,6 +333,16 @@ void Player::Gather(double now) {
   }
 }
 
+double Player::ComputeSeconds() const {
+  double seconds = absl::ToDoubleSeconds(TotalTime(model_.times));
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    if (routes_[layer].scheme == Scheme::kFactor) {
+      seconds += product_seconds(layer);
+    }
+  }
+  return seconds;
+}
+
 double Player::Play() {
   ring_reduced_.assign(layers_.size(), 0.0);
   if (!model_.decoupled) {
@@ -390,6 +401,7 @@ Timeline::Played Timeline::PlayLayers(absl::Span<const Route> routes,
   Player player(layers_, placement_, cluster_, model_, routes, fusion_bytes);
   Played played;
   played.seconds = player.Play();
+  played.compute_seconds = player.ComputeSeconds();
   played.sync_seconds = player.SyncSeconds();
   return played;
 }

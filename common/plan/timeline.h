@@ -69,10 +69,12 @@ class Timeline {
     return PlayLayers(routes, fusion_bytes).seconds;
   }
 
-  // The same, and for each layer the seconds from its gradient to what its
-  // round came to.
+  // The same; of that, what the device computes: all layers, and products of
+  // factors; and for each layer the seconds from its gradient to what its round
+  // came to.
   struct Played {
     double seconds = 0;
+    double compute_seconds = 0;
     std::vector<double> sync_seconds;
   };
   Played PlayLayers(absl::Span<const Route> routes, int64_t fusion_bytes) const;

@@ -19,7 +19,11 @@
 namespace nereus {
 namespace {
 
-constexpr int64_t kWarmUpIterations = 1;
+// WhatIf::iterations of 0.
+constexpr int kIterationsFirst = 8;
+constexpr int kIterationsMax = 128;
+constexpr double kIterationsDiffer = 0.005;
+
 constexpr int64_t kEventsPerProgress = int64_t{1} << 14;
 constexpr int64_t kWindowBytesMin = int64_t{1} << 20;
 
@@ -74,7 +78,9 @@ int64_t FramesPerStep(const Job& job) {
 // The machines of a cluster, and the network between them.
 class IterationSimulation : public SimulatedTrainer::Driver {
  public:
-  IterationSimulation(const WhatIf& what_if, JobPtr job);
+  // Measures so many iterations, after the first `warm_up` of them.
+  IterationSimulation(const WhatIf& what_if, JobPtr job, int warm_up,
+                      int iterations);
 
   // Until every worker has done all steps.
   void Run(const WhatIfProgress& progress);
@@ -106,6 +112,8 @@ class IterationSimulation : public SimulatedTrainer::Driver {
   double Done() const;
 
   const JobPtr job_;
+  const int warm_up_;
+  const int iterations_;
   const int nodes_;
   const TrainerProgram program_;
   EventQueue events_;
@@ -124,11 +132,13 @@ class IterationSimulation : public SimulatedTrainer::Driver {
   std::vector<int64_t> bytes_;        // By node and layer, of the last step.
 };
 
-IterationSimulation::IterationSimulation(const WhatIf& what_if, JobPtr job)
+IterationSimulation::IterationSimulation(const WhatIf& what_if, JobPtr job,
+                                         int warm_up, int iterations)
     : job_(std::move(job)),
+      warm_up_(warm_up),
+      iterations_(iterations),
       nodes_(std::max(job_->worker_count(), job_->shards())),
-      program_{job_, what_if.times, kWarmUpIterations + what_if.iterations,
-               CopyRate(what_if)},
+      program_{job_, what_if.times, warm_up + iterations, CopyRate(what_if)},
       network_(MakeNetworkOptions(what_if), what_if.seed, &events_,
                [this](ProcessId, ProcessId to, const Frame& frame) {
                  Deliver(PeerOf(to), frame);
@@ -257,8 +267,9 @@ void IterationSimulation::Run(const WhatIfProgress& progress) {
 
 IterationResult IterationSimulation::Result(const WhatIf& what_if) const {
   IterationResult result;
-  const absl::Time warm = ended_at_[kWarmUpIterations - 1];
-  result.iteration = (ended_at_.back() - warm) / what_if.iterations;
+  const absl::Time warm = ended_at_[warm_up_ - 1];
+  result.iteration = (ended_at_.back() - warm) / iterations_;
+  result.iterations = iterations_;
   result.compute = compute_;
   result.single_node = TotalTime(what_if.times);
   result.network_exposed = result.iteration - result.compute;
@@ -284,10 +295,25 @@ IterationResult IterationSimulation::Result(const WhatIf& what_if) const {
 absl::StatusOr<IterationResult> SimulateWith(const WhatIf& what_if,
                                              const Plan& plan,
                                              const WhatIfProgress& progress) {
-  NEREUS_ASSIGN_OR_RETURN(JobPtr job, MakeSimulatedJob(what_if, plan));
-  IterationSimulation simulation(what_if, std::move(job));
-  simulation.Run(progress);
-  IterationResult result = simulation.Result(what_if);
+  NEREUS_ASSIGN_OR_RETURN(const JobPtr job, MakeSimulatedJob(what_if, plan));
+  const auto simulate = [&](int warm_up, int iterations) {
+    IterationSimulation simulation(what_if, job, warm_up, iterations);
+    simulation.Run(progress);
+    return simulation.Result(what_if);
+  };
+  IterationResult result =
+      simulate(/*warm_up=*/1, std::max(what_if.iterations, 1));
+  if (what_if.iterations == 0 && what_if.varies()) {
+    absl::Duration before;
+    int iterations = kIterationsFirst;
+    do {
+      before = result.iteration;
+      result = simulate(/*warm_up=*/iterations, iterations);
+      iterations *= 2;
+    } while (absl::AbsDuration(result.iteration - before) >
+                 kIterationsDiffer * before &&
+             iterations <= kIterationsMax);
+  }
   result.plan = plan;
   result.fusion_bytes = what_if.job.fusion_bytes;
   return result;
@@ -339,25 +365,35 @@ absl::Status WhatIf::Validate() const {
           ", must be from 0 to ", absl::FormatDuration(kComputeTimeMax)));
     }
   }
-  if (iterations < 1) {
+  if (iterations < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("iterations is ", iterations, ", must be at least 1"));
+        absl::StrCat("iterations is ", iterations, ", must not be below 0"));
   }
   return absl::OkStatus();
+}
+
+bool WhatIf::varies() const {
+  return !delays.empty() || delay_in_turn > absl::ZeroDuration() ||
+         jitter > absl::ZeroDuration();
+}
+
+absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if) {
+  NEREUS_RETURN_IF_ERROR(what_if.job.Validate());
+  PlanOptions options = what_if.plan;
+  options.rules = RulesFor(what_if.job, options.rules);
+  options.time =
+      TimeModel{what_if.times,
+                {what_if.node_rate, what_if.latency, what_if.message_time},
+                what_if.job.overlap == Overlap::kDecoupled,
+                1 - what_if.job.sparsity};
+  return options;
 }
 
 absl::StatusOr<IterationResult> SimulateIterations(
     const WhatIf& what_if, const WhatIfProgress& progress) {
   NEREUS_RETURN_IF_ERROR(what_if.Validate());
-  PlanOptions plan_options = what_if.plan;
-  plan_options.rules = RulesFor(what_if.job, plan_options.rules);
-  plan_options.time =
-      TimeModel{what_if.times,
-                {what_if.node_rate, what_if.latency, what_if.message_time},
-                what_if.job.overlap == Overlap::kDecoupled,
-                1 - what_if.job.sparsity};
-  NEREUS_ASSIGN_OR_RETURN(const Plan plan,
-                          MakePlan(what_if.layers, plan_options));
+  NEREUS_ASSIGN_OR_RETURN(const PlanOptions options, PlanOptionsOf(what_if));
+  NEREUS_ASSIGN_OR_RETURN(const Plan plan, MakePlan(what_if.layers, options));
   if (!what_if.job.tune_fusion) return SimulateWith(what_if, plan, progress);
   WhatIf trial = what_if;
   FusionTuner tuner(plan.fusion_bytes);

@@ -44,8 +44,14 @@ struct WhatIf {
   // The same of one worker at a time: worker s modulo `workers` in step s.
   absl::Duration delay_in_turn;
 
-  int iterations = 1;  // That are measured, after one that is not; >= 1.
-  uint64_t seed = 0;   // Of the jitter.
+  // That are measured, after one that is not. 0: one, or, where they may differ
+  // from each other, twice as many as before, after as many that are not, until
+  // that changes their mean by half a per cent at most, or there are 128.
+  int iterations = 0;
+  uint64_t seed = 0;  // Of the jitter.
+
+  // Whether iterations may differ: a worker is late, or there is jitter.
+  bool varies() const;
 
   // OK, or kInvalidArgument that names the field and its value.
   absl::Status Validate() const;
@@ -55,6 +61,10 @@ struct WhatIf {
 // takes memory.
 inline constexpr int64_t kSimulatedNodesMax = 4096;
 
+// How MakePlan and Timeline see it.
+// Errors: kInvalidArgument, the job's options do not go together.
+absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if);
+
 // What one iteration came to. An iteration is over when its last worker has the
 // outcome of every layer; with Overlap::kDecoupled the next one is under way by
 // then, and what counts is the time from one backward's end to the next one's.
@@ -62,7 +72,8 @@ struct IterationResult {
   Plan plan;
   int64_t fusion_bytes = kNoFusion;  // As asked for, or as tuned.
 
-  absl::Duration iteration;  // The mean of those that were measured.
+  absl::Duration iteration;  // The mean of those that were measured,
+  int iterations = 0;        // which were so many.
   // Of that, what the device of the worker that had most to do was computing:
   // what one node alone takes, and products of factors.
   absl::Duration compute;

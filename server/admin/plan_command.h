@@ -1,15 +1,13 @@
 #ifndef NEREUS_SERVER_ADMIN_PLAN_COMMAND_H_
 #define NEREUS_SERVER_ADMIN_PLAN_COMMAND_H_
 
-#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "common/flags/flags.h"
 #include "server/admin/command.h"
 #include "server/admin/run_file.h"
-#include "server/admin/time_flags.h"
+#include "server/admin/verdict.h"
+#include "server/admin/what_if_flags.h"
 
 namespace nereus {
 
@@ -25,18 +23,15 @@ class PlanCommand : public Command {
   int Run(std::ostream& out, std::ostream& err) override;
 
  private:
-  absl::StatusOr<PlanOptions> MakeOptions(
-      absl::Span<const LayerSpec> layers) const;
-  // By the flags, or of the run.
-  absl::StatusOr<ExplainedPlan> Explain() const;
+  struct Answer {
+    ExplainedPlan plan;
+    Verdict verdict;
+  };
 
-  std::string model_;
-  int64_t workers_ = 0;
-  int64_t servers_ = 0;  // 0: as many as workers.
-  int64_t batch_ = 32;
-  PlanRules rules_;
-  TimeFlags times_;
-  Overlap overlap_ = Overlap::kWaitFree;
+  // Of the run, or by the flags.
+  absl::StatusOr<Answer> MakeAnswer() const;
+
+  WhatIfFlags question_;
   bool explain_ = false;
   std::string run_file_;   // Empty: of no run.
   std::string json_file_;  // Empty: standard output.

@@ -185,19 +185,17 @@ absl::StatusOr<ExplainedPlan> ExplainRun(absl::string_view json) {
       PlanReport report,
       MakePlanReport(settings.model, settings.batch, std::move(layers), options,
                      std::move(plan)));
-  ExplainedPlan explained{std::move(report), std::nullopt};
-  explained.forecast = MakeForecast(explained.report, *options.time);
-  SetMeasured(workers, *explained.forecast);
-  return explained;
+  PlanForecast forecast = MakeForecast(report, *options.time);
+  SetMeasured(workers, forecast);
+  return ExplainedPlan{std::move(report), std::move(forecast)};
 }
 
-std::string FormatExplainedJson(const ExplainedPlan& plan) {
+std::string FormatExplainedJson(const ExplainedPlan& plan,
+                                const Verdict& verdict) {
   Json json = Json::parse(FormatPlanJson(plan.report), /*cb=*/nullptr,
                           /*allow_exceptions=*/false);
-  json["time"] = nullptr;
-  if (plan.forecast.has_value()) {
-    json["time"] = ForecastJson(plan.report, *plan.forecast);
-  }
+  json["time"] = ForecastJson(plan.report, plan.forecast);
+  json["verdict"] = VerdictJson(verdict);
   return json.dump(2, ' ', /*ensure_ascii=*/false,
                    Json::error_handler_t::replace);
 }

@@ -1,21 +1,21 @@
 #ifndef NEREUS_SERVER_ADMIN_RUN_FILE_H_
 #define NEREUS_SERVER_ADMIN_RUN_FILE_H_
 
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/plan/plan_forecast.h"
 #include "common/plan/plan_report.h"
+#include "server/admin/verdict.h"
 #include "server/admin/worker_event.h"
 
 namespace nereus {
 
-// A plan, and what it should take in time, if that is known.
+// A plan, and what it should take in time.
 struct ExplainedPlan {
   PlanReport report;
-  std::optional<PlanForecast> forecast;
+  PlanForecast forecast;
 };
 
 // The plan with which a run ended, and what its workers measured: of layers and
@@ -26,8 +26,9 @@ struct ExplainedPlan {
 // workers have measured nothing (`--cost=time`).
 absl::StatusOr<ExplainedPlan> ExplainRun(absl::string_view json);
 
-// FormatPlanJson's, with "time": ForecastJson's, or null.
-std::string FormatExplainedJson(const ExplainedPlan& plan);
+// FormatPlanJson's, with "time": ForecastJson's, and "verdict": VerdictJson's.
+std::string FormatExplainedJson(const ExplainedPlan& plan,
+                                const Verdict& verdict);
 
 }  // namespace nereus
 

@@ -12,17 +12,16 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
+#include "common/flags/flags.h"
 #include "common/flags/model_file.h"
-#include "common/plan/compute_times.h"
-#include "common/plan/cost_model.h"
-#include "common/plan/model_table.h"
 #include "server/admin/quantity.h"
 #include "server/admin/simulate_report.h"
+#include "server/admin/time_flags.h"
+#include "server/admin/verdict.h"
 
 namespace nereus {
 namespace {
 
-constexpr char kColocated[] = "colocated";
 constexpr int kIterationsMax = 1000;
 constexpr absl::Duration kProgressInterval = absl::Seconds(2);
 
@@ -60,9 +59,9 @@ CLI::App* SimulateCommand::Register(CLI::App& app) {
       "simulate",
       "Says what an iteration would take on a cluster: runs the protocol "
       "itself on a modelled network");
-  AddFlag(*subcommand_, "model", model_, DescribeModelFlag())->required();
-  AddClusterFlags();
-  times_.AddComputeFlags(*subcommand_);
+  question_.Register(*subcommand_);
+  AddFlag(*subcommand_, "jitter", jitter_,
+          "up to this more latency, by chance");
   subcommand_
       ->add_option("--delay", delays_,
                    "WORKER:SECONDS: before each forward of that worker; may be "
@@ -75,50 +74,16 @@ CLI::App* SimulateCommand::Register(CLI::App& app) {
           "what copying all gradients to host memory and all parameters back "
           "takes if nothing overlaps");
   AddFlag(*subcommand_, "iterations", iterations_,
-          "iterations to measure, after one that warms up")
-      ->check(CLI::Range(1, kIterationsMax));
+          "iterations to measure, after one that warms up; 0: one, or, with "
+          "--delay or --jitter, as many as it takes until more of them change "
+          "their mean by half a per cent at most")
+      ->check(CLI::Range(0, kIterationsMax));
   AddFlag(*subcommand_, "seed", seed_, "of the jitter");
   subcommand_
       ->add_option("--json", json_file_,
                    "prints JSON; with =FILE, writes it to that file")
       ->expected(0, 1);
   return subcommand_;
-}
-
-void SimulateCommand::AddClusterFlags() {
-  AddFlag(*subcommand_, "workers", workers_, "machines with a worker")
-      ->check(CLI::Range(int64_t{1}, kSimulatedNodesMax))
-      ->required();
-  AddFlag(*subcommand_, "servers", servers_,
-          "server shards: a number of them, on the first machines, or "
-          "colocated: one on each worker's machine");
-  AddFlag(*subcommand_, "batch", batch_, "samples per worker and step")
-      ->check(CLI::Range(int64_t{1}, kBatchMax));
-  times_.AddLinkFlags(*subcommand_);
-  AddFlag(*subcommand_, "jitter", jitter_,
-          "up to this more latency, by chance");
-  rules_.cost = CostKind::kTime;
-  AddPlanFlags(*subcommand_, rules_, /*knows_times=*/true);
-  AddOverlapFlag(*subcommand_, job_.overlap);
-  AddFusionFlag(*subcommand_, job_.fusion_bytes, job_.tune_fusion);
-  AddQuorumFlags(*subcommand_, job_);
-  job_.dense_steps = 0;
-  AddSparsityFlags(*subcommand_, job_);
-}
-
-absl::Status SimulateCommand::SetPlan(WhatIf& what_if) const {
-  what_if.plan.cluster = {workers_, workers_};
-  if (servers_ != kColocated) {
-    int64_t& servers = what_if.plan.cluster.servers;
-    if (!absl::SimpleAtoi(servers_, &servers) || servers < 1 ||
-        servers > kSimulatedNodesMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--servers: \"", servers_, "\" is neither ", kColocated,
-                       " nor a number from 1 to ", kSimulatedNodesMax));
-    }
-  }
-  what_if.plan.rules = rules_;
-  return absl::OkStatus();
 }
 
 absl::Status SimulateCommand::SetDelays(WhatIf& what_if) const {
@@ -142,20 +107,12 @@ absl::Status SimulateCommand::SetDelays(WhatIf& what_if) const {
 }
 
 absl::StatusOr<WhatIf> SimulateCommand::MakeWhatIf() const {
-  WhatIf what_if;
-  NEREUS_RETURN_IF_ERROR(SetPlan(what_if));
-  NEREUS_ASSIGN_OR_RETURN(what_if.layers, LoadModelOrFile(model_, batch_));
-  NEREUS_ASSIGN_OR_RETURN(what_if.times, times_.Times(what_if.layers));
+  NEREUS_ASSIGN_OR_RETURN(WhatIf what_if, question_.Make(/*needs_times=*/true));
   NEREUS_RETURN_IF_ERROR(SetDelays(what_if));
-  NEREUS_ASSIGN_OR_RETURN(const LinkSpeed link, times_.Link());
-  what_if.node_rate = link.rate;
-  what_if.latency = link.latency;
-  what_if.message_time = link.message_time;
   NEREUS_ASSIGN_OR_RETURN(what_if.jitter,
                           FlagValue("jitter", ParseTime(jitter_)));
   NEREUS_ASSIGN_OR_RETURN(what_if.host_copy,
                           FlagValue("host-copy", ParseTime(host_copy_)));
-  what_if.job = job_;
   what_if.iterations = iterations_;
   what_if.seed = seed_;
   return what_if;
@@ -168,8 +125,10 @@ int SimulateCommand::Run(std::ostream& out, std::ostream& err) {
   absl::StatusOr<IterationResult> result = SimulateIterations(
       *what_if, [&progress](double done) { progress.Show(done); });
   if (!result.ok()) return Fail(result.status(), err);
-  const SimulateReport report{model_, batch_, *std::move(what_if),
-                              *std::move(result)};
+  std::vector<Verdict::Advice> advice = FindAdvice(*what_if);
+  const SimulateReport report{question_.model(),   question_.batch(),
+                              *std::move(what_if), *std::move(result),
+                              std::move(advice),   question_.all_layers()};
 
   if (subcommand_ == nullptr || subcommand_->count("--json") == 0) {
     out << FormatSimulateText(report);

@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/flags/flags.h"
 #include "common/simulation/simulated_iteration.h"
 #include "server/admin/command.h"
-#include "server/admin/time_flags.h"
+#include "server/admin/what_if_flags.h"
 
 namespace nereus {
 
@@ -25,22 +24,14 @@ class SimulateCommand : public Command {
   int Run(std::ostream& out, std::ostream& err) override;
 
  private:
-  void AddClusterFlags();
   absl::StatusOr<WhatIf> MakeWhatIf() const;
-  absl::Status SetPlan(WhatIf& what_if) const;
   absl::Status SetDelays(WhatIf& what_if) const;
 
-  std::string model_;
-  int64_t workers_ = 0;
-  std::string servers_ = "colocated";
-  int64_t batch_ = 32;
-  TimeFlags times_;
+  WhatIfFlags question_;
   std::string jitter_ = "0s";
   std::string host_copy_ = "0s";
   std::vector<std::string> delays_;  // "WORKER:SECONDS"
-  PlanRules rules_;
-  JobOptions job_;
-  int iterations_ = 1;
+  int iterations_ = 0;               // WhatIf::iterations
   uint64_t seed_ = 0;
   std::string json_file_;  // Empty: standard output.
   CLI::App* subcommand_ = nullptr;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/plan/layer_groups.h"
 #include "common/plan/scheme.h"
 #include "nlohmann/json.hpp"
 #include "server/admin/quantity.h"
@@ -64,23 +65,48 @@ std::string FormatQuestion(const SimulateReport& report) {
   return text + "\n";
 }
 
+Verdict VerdictOn(const SimulateReport& report) {
+  const WhatIf& asked = report.what_if;
+  const IterationResult& result = report.result;
+  absl::Duration delay = asked.delay_in_turn;
+  for (const auto& [worker, of_worker] : asked.delays) {
+    delay = std::max(delay, of_worker);
+  }
+  Verdict verdict;
+  verdict.workers = asked.plan.cluster.workers;
+  verdict.iteration_seconds = absl::ToDoubleSeconds(result.iteration);
+  verdict.compute_seconds = absl::ToDoubleSeconds(result.compute);
+  verdict.single_node_seconds = absl::ToDoubleSeconds(result.single_node);
+  verdict.delay_seconds =
+      absl::ToDoubleSeconds(std::min(delay, result.network_exposed));
+  verdict.advice = report.advice;
+  return verdict;
+}
+
 std::string FormatLayers(const SimulateReport& report) {
+  const std::vector<LayerGroup> groups = GroupLayers(
+      report.what_if.layers, report.result.plan.routes, report.all_layers);
   size_t width = 5;
-  for (const LayerSpec& layer : report.what_if.layers) {
-    width = std::max(width, layer.name.size());
+  for (const LayerGroup& group : groups) {
+    width = std::max(width, group.name.size());
   }
   const auto name_width = static_cast<int>(width);
   std::string text = absl::StrFormat("%-*s  %-6s  %-4s  %12s  %12s  %14s\n",
                                      name_width, "layer", "scheme", "wire",
                                      "forward", "backward", "busiest node");
-  for (size_t i = 0; i < report.what_if.layers.size(); ++i) {
-    const LayerTime& time = report.what_if.times[i];
-    const Route& route = report.result.plan.routes[i];
+  for (const LayerGroup& group : groups) {
+    LayerTime time;
+    int64_t bytes = 0;
+    for (const size_t layer : group.layers) {
+      time.forward += report.what_if.times[layer].forward;
+      time.backward += report.what_if.times[layer].backward;
+      bytes += report.result.layer_bytes[layer];
+    }
+    const Route& route = report.result.plan.routes[group.layers.front()];
     absl::StrAppendFormat(&text, "%-*s  %-6s  %-4s  %12s  %12s  %14s\n",
-                          name_width, report.what_if.layers[i].name,
-                          SchemeName(route.scheme), WireTypeName(route.wire),
-                          Seconds(time.forward), Seconds(time.backward),
-                          Megabytes(report.result.layer_bytes[i]));
+                          name_width, group.name, SchemeName(route.scheme),
+                          WireTypeName(route.wire), Seconds(time.forward),
+                          Seconds(time.backward), Megabytes(bytes));
   }
   return text;
 }
@@ -110,11 +136,12 @@ std::string FormatSimulateText(const SimulateReport& report) {
   const auto mean =
       static_cast<int64_t>(sum / static_cast<double>(bytes.size()));
   return absl::StrCat(
-      FormatQuestion(report), "\n", FormatLayers(report), "\n",
-      "one node alone            ", Seconds(result.single_node), "\n",
-      "one iteration             ", Seconds(result.iteration), "\n",
-      "  of that computing       ", Seconds(result.compute), "\n",
-      "  exposed to the network  ", Seconds(result.network_exposed), "\n",
+      FormatVerdict(VerdictOn(report)), "\n", FormatQuestion(report), "\n",
+      FormatLayers(report), "\n", "one node alone            ",
+      Seconds(result.single_node), "\n", "one iteration             ",
+      Seconds(result.iteration), "\n", "  of that computing       ",
+      Seconds(result.compute), "\n", "  exposed to the network  ",
+      Seconds(result.network_exposed), "\n",
       absl::StrFormat("speed-up over one node    %.2f of %d\n", result.speedup,
                       report.what_if.plan.cluster.workers),
       absl::StrFormat("samples per second        %.1f\n",
@@ -158,7 +185,8 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"message_seconds", absl::ToDoubleSeconds(asked.message_time)},
       {"delay_seconds", std::move(delays)},
       {"delay_in_turn_seconds", absl::ToDoubleSeconds(asked.delay_in_turn)},
-      {"iterations", asked.iterations},
+      {"iterations", result.iterations},
+      {"verdict", VerdictJson(VerdictOn(report))},
       {"single_node_seconds", absl::ToDoubleSeconds(result.single_node)},
       {"iteration_seconds", absl::ToDoubleSeconds(result.iteration)},
       {"compute_seconds", absl::ToDoubleSeconds(result.compute)},

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/simulation/simulated_iteration.h"
+#include "server/admin/verdict.h"
 
 namespace nereus {
 
@@ -14,9 +16,11 @@ struct SimulateReport {
   int64_t batch = 0;
   WhatIf what_if;
   IterationResult result;
+  std::vector<Verdict::Advice> advice;
+  bool all_layers = false;  // In text, a line for each.
 };
 
-// A table of the layers and the figures, for people.
+// The verdict, a table of the layers and the figures, for people.
 std::string FormatSimulateText(const SimulateReport& report);
 
 // The same for programs, without a final newline:
@@ -25,7 +29,7 @@ std::string FormatSimulateText(const SimulateReport& report);
 //    "fusion_bytes": or null, "bandwidth_bits_per_second": or null,
 //    "latency_seconds", "jitter_seconds", "host_copy_seconds",
 //    "message_seconds", "delay_seconds": {worker: seconds},
-//    "delay_in_turn_seconds", "iterations",
+//    "delay_in_turn_seconds", "iterations", "verdict": VerdictJson's,
 //    "single_node_seconds", "iteration_seconds", "compute_seconds",
 //    "network_exposed_seconds", "speedup", "samples_per_second",
 //    "node_bytes": of the busiest node per iteration, "busiest_node",

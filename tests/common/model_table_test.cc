@@ -296,5 +296,24 @@ INSTANTIATE_TEST_SUITE_P(
                  "the model has 1099511627777 parameters with layer b"}),
     [](const auto& info) { return info.param.name; });
 
+TEST(ModelTableTest, ATiedLayerMultipliesAndHasNoFactors) {
+  const auto layers = ParseModelTable(
+      "name,kind,m,n,parameters,rows_per_sample\n"
+      "head,fc-tied,100,8,800,4\n",
+      2);
+  ASSERT_TRUE(layers.ok()) << layers.status();
+  EXPECT_EQ(layers->at(0).kind, LayerKind::kFullyConnected);
+  EXPECT_FALSE(layers->at(0).has_factors);
+  EXPECT_EQ(layers->at(0).rows, 8);
+}
+
+TEST(ModelTableTest, AnUnknownKindIsToldTheKnownOnes) {
+  const auto layers = ParseModelTable(
+      "name,kind,m,n,parameters,rows_per_sample\nhead,lstm,1,1,1,1\n", 2);
+  EXPECT_THAT(std::string(layers.status().message()),
+              HasSubstr("line 2, column 2 (kind): unknown layer kind \"lstm\", "
+                        "known are fc, conv, embedding, vector, fc-tied"));
+}
+
 }  // namespace
 }  // namespace nereus

@@ -63,8 +63,8 @@ TEST(SimulateTest, AnswersInJson) {
   EXPECT_EQ(json.at("layers").back().at("scheme"), "factor");
   EXPECT_EQ(json.at("bandwidth_bits_per_second"), 10e9);
 
-  ProgramRun plan(
-      {kProgram, "plan", "--model=vgg19-22k", "--workers=16", "--json"});
+  ProgramRun plan({kProgram, "plan", "--model=vgg19-22k", "--workers=16",
+                   "--cost=bytes", "--json"});
   ASSERT_EQ(plan.Finish(), 0) << plan.error();
   // The plan counts no headers: 64 bytes for each frame, 256 KiB at most, and
   // smaller ones at the ends of layers.
@@ -84,6 +84,54 @@ TEST(SimulateTest, ARingNeedsNoServersBandwidth) {
   for (const auto& bytes : json["bytes_by_node"]) {
     EXPECT_NEAR(bytes.get<double>(), 4 * 0.75 * 4 * 143667240.0, 2e6);
   }
+}
+
+// The same flags, without one that says how it is to be planned.
+TEST(SimulateTest, PlanHasTheSameAnswer) {
+  const std::vector<std::string> question = {
+      "--model=bert-base", "--workers=8",   "--batch=8",
+      "--compute=0.1s",    "--latency=1ms", "--json"};
+  const Result simulated = Simulate(question);
+  ASSERT_EQ(simulated.exit_code, 0) << simulated.error;
+  std::vector<std::string> arguments = {kProgram, "plan"};
+  arguments.insert(arguments.end(), question.begin(), question.end());
+  ProgramRun run(arguments);
+  ASSERT_EQ(run.Finish(), 0) << run.error();
+  const auto simulation = nlohmann::json::parse(simulated.output);
+  const auto plan = nlohmann::json::parse(run.output());
+  EXPECT_EQ(simulation["cost"], plan["cost"]);
+  for (size_t i = 0; i < plan["layers"].size(); ++i) {
+    EXPECT_EQ(simulation["layers"][i]["scheme"], plan["layers"][i]["scheme"]);
+    EXPECT_EQ(simulation["layers"][i]["reason"], plan["layers"][i]["reason"]);
+  }
+  EXPECT_EQ(simulation["verdict"], plan["verdict"]);
+  const double seconds = simulation["iteration_seconds"];
+  EXPECT_NEAR(plan["time"]["iteration_seconds"].get<double>() / seconds, 1,
+              0.06);
+}
+
+TEST(SimulateTest, IterationsAreMeasuredUntilTheyRepeat) {
+  const auto seconds = [](const std::string& iterations) {
+    const Result result =
+        Simulate({"--model=resnet-50", "--workers=8", "--compute=0.1s",
+                  "--delay=3:0.05s", "--iterations=" + iterations, "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    return nlohmann::json::parse(result.output)["iteration_seconds"]
+        .get<double>();
+  };
+  const double steady = seconds("100");
+  EXPECT_NEAR(seconds("0"), steady, 0.01 * steady);
+  EXPECT_GT(std::abs(seconds("1") - steady), 0.02 * steady);
+}
+
+TEST(SimulateTest, SaysFirstWhatLimitsAnIteration) {
+  const Result late =
+      Simulate({"--model=alexnet", "--workers=4", "--bandwidth=unlimited",
+                "--compute=0.1", "--delay=2:310ms"});
+  EXPECT_THAT(late.output,
+              testing::StartsWith("An iteration takes 0.4100 s; 4 machines are "
+                                  "SLOWER than one, 0.98 of its speed: "));
+  EXPECT_THAT(late.output, HasSubstr("limited by late workers, who add 0.3"));
 }
 
 TEST(SimulateTest, DelaysWorkers) {

@@ -65,7 +65,7 @@ TEST(RunFileTest, SaysWhatWasPredictedAndMeasured) {
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->report.plan.routes[0].scheme, Scheme::kServer);
   EXPECT_EQ(run->report.plan.routes[1].scheme, Scheme::kRing);
-  const PlanForecast& forecast = *run->forecast;
+  const PlanForecast& forecast = run->forecast;
   // The slowest worker's figures.
   EXPECT_EQ(forecast.model.link.rate, 1e6);
   EXPECT_EQ(forecast.model.times[0].forward, absl::Milliseconds(2));
@@ -77,7 +77,7 @@ TEST(RunFileTest, SaysWhatWasPredictedAndMeasured) {
   EXPECT_EQ(forecast.layers[1].by_ring, forecast.iteration_seconds);
   EXPECT_THAT(FormatForecastText(run->report, forecast),
               HasSubstr("11.000 ms measured"));
-  const Json json = Json::parse(FormatExplainedJson(*run));
+  const Json json = Json::parse(FormatExplainedJson(*run, Verdict()));
   EXPECT_EQ(json["time"]["layers"][1]["iteration_seconds"]["ring"],
             forecast.iteration_seconds);
   EXPECT_TRUE(
@@ -91,10 +91,10 @@ TEST(RunFileTest, AJobThatTunedFusionIsPredictedWithTheBest) {
   run["settings"]["tune_fusion"] = true;
   const auto explained = ExplainRun(run.dump());
   ASSERT_TRUE(explained.ok()) << explained.status();
-  const PlanForecast& forecast = *explained->forecast;
+  const PlanForecast& forecast = explained->forecast;
   EXPECT_EQ(explained->report.plan.fusion_bytes, forecast.fusion.best_bytes);
   EXPECT_EQ(forecast.iteration_seconds, forecast.fusion.best_seconds);
-  const Json json = Json::parse(FormatExplainedJson(*explained));
+  const Json json = Json::parse(FormatExplainedJson(*explained, Verdict()));
   EXPECT_EQ(json["time"]["fusion"]["bytes"], forecast.fusion.best_bytes);
 }
 
@@ -104,7 +104,7 @@ TEST(RunFileTest, WireTypesAreThoseOfTheRun) {
   for (Json& worker : run["workers"]) worker["layers"][1]["wire"] = "bf16";
   const auto explained = ExplainRun(run.dump());
   ASSERT_TRUE(explained.ok()) << explained.status();
-  const Json json = Json::parse(FormatExplainedJson(*explained));
+  const Json json = Json::parse(FormatExplainedJson(*explained, Verdict()));
   EXPECT_EQ(json["wire"], "auto");
   EXPECT_EQ(json["time"]["layers"][0]["wire"], "fp32");
   EXPECT_EQ(json["time"]["layers"][1]["wire"], "bf16");
@@ -153,7 +153,7 @@ TEST(RunFileTest, AnyTextIsReadOrRefused) {
     const auto explained = ExplainRun(text);
     read += explained.ok();
     if (!explained.ok()) continue;
-    const PlanForecast& forecast = *explained->forecast;
+    const PlanForecast& forecast = explained->forecast;
     ASSERT_EQ(forecast.layers.size(), explained->report.layers.size());
     ASSERT_GE(forecast.iteration_seconds, 0);
   }

@@ -283,7 +283,7 @@ TEST(SimulatedIterationTest, ImpossibleQuestionsAreRefused) {
                  "jitter is inf");
   expect_refused([](WhatIf& w) { w.host_copy = -absl::Seconds(1); },
                  "host_copy is -1s");
-  expect_refused([](WhatIf& w) { w.iterations = 0; }, "iterations is 0");
+  expect_refused([](WhatIf& w) { w.iterations = -1; }, "iterations is -1");
 }
 
 }  // namespace

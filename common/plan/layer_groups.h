@@ -1,0 +1,28 @@
+#ifndef NEREUS_COMMON_PLAN_LAYER_GROUPS_H_
+#define NEREUS_COMMON_PLAN_LAYER_GROUPS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/plan/layer_spec.h"
+#include "common/plan/route.h"
+
+namespace nereus {
+
+// Layers that a report shows in one line.
+struct LayerGroup {
+  std::vector<size_t> layers;  // Ascending, at least one.
+  std::string name;            // "conv1", or "conv1 and 11 like it".
+};
+
+// Layers that differ in nothing but their names, and travel the same way, are
+// one group; or, with `each_alone`, each layer is. Ordered by the groups' first
+// layers. `routes`: by layer.
+std::vector<LayerGroup> GroupLayers(absl::Span<const LayerSpec> layers,
+                                    absl::Span<const Route> routes,
+                                    bool each_alone);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_PLAN_LAYER_GROUPS_H_
