@@ -117,6 +117,46 @@ check_gpu_code() {
   bazel build --config=cuda //common/... //worker/... //tests/gpu/...
 }
 
+# A program in a workspace of its own, built as docs/client.md says, with its
+# files, trains with the server that is built here.
+check_outside_workspace() {
+  local outside="$scratch/outside" file
+  mkdir -p "$outside"
+  for file in WORKSPACE .bazelrc BUILD; do
+    sed -n "/^\`\`\`$file\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" docs/client.md |
+      sed "s|/path/to/nereus|$PWD|" >"$outside/$file"
+    [[ -s "$outside/$file" ]] || { echo "docs/client.md has no $file"; return 1; }
+  done
+  cp worker/examples/own_loop.cc "$outside/train.cc"
+  bazel build //server:nereus-server || return 1
+  local bazel=(bazel "--output_user_root=$scratch/outside_bazel")
+  (cd "$outside" && "${bazel[@]}" build --jobs=2 --spawn_strategy=local \
+    --noshow_progress //:train)
+  local status=$?
+  if [[ $status -eq 0 ]]; then
+    train_outside "$outside"
+    status=$?
+  fi
+  (cd "$outside" && "${bazel[@]}" shutdown)
+  chmod -R u+w "$scratch/outside_bazel"
+  return $status
+}
+
+train_outside() {
+  bazel-bin/server/nereus-server --servers=1 --workers=1 \
+    >"$1/server" 2>&1 &
+  local server=$! control=""
+  while [[ -z "$control" ]]; do
+    kill -0 "$server" || return 1
+    sleep 0.1
+    control="$(sed -n 's/.*listening.*control=\([^ ]*\).*/\1/p' "$1/server")"
+  done
+  "$1/bazel-bin/train" "$control" | tee "$1/output"
+  kill "$server" 2>/dev/null
+  wait "$server"
+  grep -q '^y = 3.00 x + 1.00$' "$1/output"
+}
+
 # Bazel hands on no variable that it is not told of. With a sanitizer, training on
 # MNIST would take longer than all the rest.
 mnist=()
@@ -163,6 +203,7 @@ else
   set_clang_flags
   check "clang -Wthread-safety" check_thread_safety
   check "clang-tidy" check_tidy
+  check "use from another workspace" check_outside_workspace
   if [[ -x "$cuda/bin/nvcc" ]]; then
     check "code for GPUs" check_gpu_code
   else

@@ -9,6 +9,7 @@ emulation (tests/gpu/cuda_emulation.h).
 
 load("@cuda//:toolkit.bzl", "CUDA_HOME", "HAS_CUDA")
 load("@rules_cc//cc:defs.bzl", "cc_library")
+load(":grpc.bzl", "source_root")
 
 # Of the A100 and the H100 families, and what later GPUs compile for themselves.
 # The same arithmetic must give the same bits as on a CPU: so no contraction.
@@ -98,7 +99,12 @@ def cuda_library(name, src, hdrs, deps = [], real_deps = [], emulated_deps = [],
         name = name + "_object",
         srcs = [src] + native.glob(["*.h"]),
         outs = [name + ".o"],
-        cmd = "%s/bin/nvcc %s -I. -c $(location %s) -o $@" % (CUDA_HOME, NVCC_FLAGS, src),
+        cmd = "%s/bin/nvcc %s -I%s -c $(location %s) -o $@" % (
+            CUDA_HOME,
+            NVCC_FLAGS,
+            source_root(),
+            src,
+        ),
         target_compatible_with = CUDA_ONLY,
     )
     cc_library(

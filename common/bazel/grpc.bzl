@@ -2,6 +2,11 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
+def source_root():
+    """Where this repository's files are for a genrule: not at the top in a workspace that uses it."""
+    name = native.repository_name()
+    return "." if name == "@" else "external/" + name[1:]
+
 def proto_cc_library(name, src, deps = [], grpc = False, **kwargs):
     """A cc_library of `src`'s messages, and of its services if `grpc`.
 
@@ -14,10 +19,12 @@ def proto_cc_library(name, src, deps = [], grpc = False, **kwargs):
     """
     stem = src[:-len(".proto")]
     outs = [stem + ".pb.h", stem + ".pb.cc"]
-    command = "protoc -I. --cpp_out=$(GENDIR) $(location %s)" % src
+    root = source_root()
+    target = "$(GENDIR)/" + root
+    command = "protoc -I%s --cpp_out=%s $(location %s)" % (root, target, src)
     if grpc:
         outs += [stem + ".grpc.pb.h", stem + ".grpc.pb.cc"]
-        command += " --grpc_out=$(GENDIR) --plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin"
+        command += " --grpc_out=" + target + " --plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin"
     native.filegroup(
         name = name + "_proto",
         srcs = [src] + [dep + "_proto" for dep in deps],

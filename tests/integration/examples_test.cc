@@ -1,0 +1,89 @@
+// The programs of worker/examples, as docs/client.md says to run them.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/script_run.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class ExamplesTest : public ScriptRun, public testing::Test {};
+
+TEST_F(ExamplesTest, ALoopOfOnesOwnFitsTheLine) {
+  EXPECT_EQ(RunScript(R"(
+start_server --servers=1 --workers=2
+$examples/own_loop $control > $dir/first & first=$!
+$examples/own_loop $control > $dir/second || exit
+wait $first || exit
+cat $dir/second
+tail -n 1 $dir/first > $dir/a; tail -n 1 $dir/second > $dir/b; cmp $dir/a $dir/b
+)"),
+            0)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("step 800: loss "));
+  EXPECT_THAT(output(), HasSubstr("y = 3.00 x + 1.00\n"));
+}
+
+// The velocity is in the checkpoint: half and half is the whole, bit by bit.
+TEST_F(ExamplesTest, AnOptimizerOfOnesOwnGoesOnAfterARestart) {
+  EXPECT_EQ(RunScript(R"(
+run() {
+  start_server --servers=1 --workers=2 --optimizer=worker --deterministic $1
+  $examples/own_optimizer $control $2 > $dir/first & first=$!
+  $examples/own_optimizer $control $2 > $dir/second || exit
+  wait $first || exit
+  cat $dir/first
+}
+run "" 23
+run "--checkpoint-dir=$dir/ck --restore=latest" 9
+run "--checkpoint-dir=$dir/ck --restore=latest" 23
+)"),
+            0)
+      << output();
+  const std::string whole = "after 23 steps: y = ";
+  EXPECT_THAT(output(), HasSubstr("after 9 steps: y = "));
+  const size_t first = output().find(whole);
+  const size_t second = output().rfind(whole);
+  ASSERT_NE(first, second);
+  EXPECT_EQ(output().substr(first, output().find('\n', first) - first),
+            output().substr(second, output().find('\n', second) - second));
+}
+
+TEST_F(ExamplesTest, AnOptimizerOfOnesOwnIsRefusedWhereTheServersRunIt) {
+  EXPECT_EQ(RunScript("start_server --servers=1 --workers=1\n"
+                      "$examples/own_optimizer $control 3"),
+            1)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("--optimizer=worker"));
+}
+
+TEST_F(ExamplesTest, ALoopThatRunsNoOptimizerIsRefusedWhereWorkersDo) {
+  EXPECT_EQ(RunScript("start_server --servers=1 --workers=1 "
+                      "--optimizer=worker\n"
+                      "$examples/own_loop $control"),
+            1)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("--optimizer=server"));
+}
+
+TEST_F(ExamplesTest, TwoLayersLearnByTheirFactorsWhateverThePlan) {
+  for (const char* scheme : {"factor", "server", "ring"}) {
+    EXPECT_EQ(RunScript(std::string("scheme=") + scheme + R"(
+start_server --servers=1 --workers=2 --learning-rate=0.1 --scheme=$scheme
+$examples/two_layers $control > $dir/first & first=$!
+$examples/two_layers $control || exit
+wait $first
+)"),
+              0)
+        << scheme << output();
+    EXPECT_THAT(output(), HasSubstr("step 300: loss 0.0")) << scheme;
+    EXPECT_THAT(output(), Not(HasSubstr("step 0: loss 0.0"))) << scheme;
+  }
+}
+
+}  // namespace
+}  // namespace nereus

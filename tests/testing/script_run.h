@@ -1,0 +1,35 @@
+#ifndef NEREUS_TESTS_TESTING_SCRIPT_RUN_H_
+#define NEREUS_TESTS_TESTING_SCRIPT_RUN_H_
+
+#include <string>
+
+namespace nereus {
+
+// A test's shell scripts, which start programs as users do.
+class ScriptRun {
+ public:
+  // Runs `script` in sh and returns its exit code. The script has the paths of
+  // the programs in $server, $worker, $ctl and $examples, an empty folder in
+  // $dir, and
+  //
+  //   start_server FLAGS    starts a server in the background; its ports'
+  //   addresses
+  //                         are then in $control and $data, its log in
+  //                         $dir/server.log
+  //   await TEXT FILE       waits until the file has the text, for 60 s
+  //
+  // Processes in the background end with the script. Fails the test if it takes
+  // more than two minutes.
+  int RunScript(const std::string& script);
+
+  // What the last script has written, to standard output and then to standard
+  // error.
+  const std::string& output() const { return output_; }
+
+ private:
+  std::string output_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_TESTS_TESTING_SCRIPT_RUN_H_

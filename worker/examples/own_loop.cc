@@ -1,0 +1,87 @@
+// A training loop of your own: fits y = 3 x + 1. The servers run the optimizer.
+//
+//   nereus-server --servers=1 --workers=2 --control-port=7000 &
+//   own_loop 127.0.0.1:7000 & own_loop 127.0.0.1:7000
+
+#include <cstdint>
+#include <iomanip>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/base/status_macros.h"
+#include "worker/public/client.h"
+
+namespace {
+
+constexpr int64_t kSteps = 1000;
+constexpr int64_t kBatch = 4;
+
+absl::Status Train(const char* coordinator) {
+  // The model: y = line[0] * x + line[1]. Declared before the client, which
+  // writes the parameters and reads the gradient.
+  std::vector<float> line = {0.0f, 0.0f};
+  std::vector<float> gradient(line.size());
+
+  nereus::LayerSpec layer;
+  layer.name = "line";
+  layer.kind = nereus::LayerKind::kVector;
+  layer.m = 1;
+  layer.n = 2;
+  layer.parameters = 2;
+  layer.rows = kBatch;
+
+  nereus::ClientOptions options;
+  options.coordinator_address = coordinator;
+  options.settings = {{"batch", std::to_string(kBatch)}};
+  NEREUS_ASSIGN_OR_RETURN(
+      const auto client,
+      nereus::Client::Connect(options, {{layer, absl::MakeSpan(line)}}));
+
+  for (;;) {
+    NEREUS_ASSIGN_OR_RETURN(const nereus::StepInfo step, client->BeginStep());
+    if (step.step >= kSteps) break;
+
+    // Each worker takes its own part of the examples.
+    const int64_t first = (step.contributions_before + step.position) * kBatch;
+    float loss = 0.0f;
+    gradient = {0.0f, 0.0f};
+    for (int64_t i = first; i < first + kBatch; ++i) {
+      const float x = static_cast<float>(i % 7) - 3.0f;
+      const float error = line[0] * x + line[1] - (3.0f * x + 1.0f);
+      loss += error * error / 2 / kBatch;
+      gradient[0] += error * x / kBatch;
+      gradient[1] += error / kBatch;
+    }
+    if (step.step % 200 == 0) {
+      std::cout << "step " << step.step << ": loss " << loss << std::endl;
+    }
+
+    absl::Status status =
+        client->Push(/*layer=*/0, step.step, absl::MakeSpan(gradient));
+    if (status.ok()) status = client->WaitAll(step.step);
+    // The job lost a server and went back to its last checkpoint: BeginStep
+    // fills in the parameters of that step.
+    if (absl::IsOutOfRange(status)) continue;
+    NEREUS_RETURN_IF_ERROR(status);
+  }
+  NEREUS_RETURN_IF_ERROR(client->Leave());
+  std::cout << std::fixed << std::setprecision(2) << "y = " << line[0]
+            << " x + " << line[1] << std::endl;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "Usage: own_loop COORDINATOR_HOST:PORT" << std::endl;
+    return 2;
+  }
+  const absl::Status status = Train(argv[1]);
+  if (status.ok()) return 0;
+  std::cerr << status << std::endl;
+  return 1;
+}

@@ -1,0 +1,94 @@
+// An optimizer of your own, SGD with momentum, which goes on after a restart
+// where it was: the velocity is part of the job's state.
+//
+//   nereus-server --servers=1 --workers=2 --control-port=7000
+//       --optimizer=worker --checkpoint-dir=line --restore=latest &
+//   own_optimizer 127.0.0.1:7000 200 & own_optimizer 127.0.0.1:7000 200
+
+#include <cstdint>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/types/span.h"
+#include "common/base/status_macros.h"
+#include "worker/public/client.h"
+
+namespace {
+
+constexpr float kLearningRate = 0.02f;
+constexpr float kMomentum = 0.9f;
+
+absl::Status Train(const char* coordinator, int64_t steps) {
+  std::vector<float> line = {0.0f, 0.0f};  // y = line[0] * x + line[1]
+  std::vector<float> velocity(line.size(), 0.0f);
+  std::vector<float> gradient(line.size());
+
+  nereus::LayerSpec layer;
+  layer.name = "line";
+  layer.kind = nereus::LayerKind::kVector;
+  layer.m = 1;
+  layer.n = 2;
+  layer.parameters = 2;
+  layer.rows = 1;
+
+  nereus::ClientOptions options;
+  options.coordinator_address = coordinator;
+  // Connect fails if the servers were told to run the optimizer.
+  options.optimizer = nereus::OptimizerPlace::kWorker;
+  // What equal workers need, and only this program knows.
+  options.settings = {{"learning-rate", std::to_string(kLearningRate)},
+                      {"momentum", std::to_string(kMomentum)}};
+  nereus::LayerBinding binding;
+  binding.spec = layer;
+  binding.parameters = absl::MakeSpan(line);
+  // A worker that joins later, and every worker after a restart, is given it.
+  binding.state = absl::MakeSpan(velocity);
+  NEREUS_ASSIGN_OR_RETURN(const auto client,
+                          nereus::Client::Connect(options, {binding}));
+
+  for (;;) {
+    NEREUS_ASSIGN_OR_RETURN(const nereus::StepInfo step, client->BeginStep());
+    if (step.step >= steps) break;
+
+    const int64_t example = step.contributions_before + step.position;
+    const float x = static_cast<float>(example % 7) - 3.0f;
+    const float error = line[0] * x + line[1] - (3.0f * x + 1.0f);
+    gradient = {error * x, error};
+
+    absl::Status status =
+        client->Push(/*layer=*/0, step.step, absl::MakeSpan(gradient));
+    if (status.ok()) status = client->WaitAll(step.step);
+    if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
+    NEREUS_RETURN_IF_ERROR(status);
+    if (client->Skipped(step.step)) continue;
+
+    // The same update on every worker, of the same mean: equal replicas.
+    const absl::Span<const float> mean = client->Mean(/*layer=*/0);
+    for (size_t i = 0; i < line.size(); ++i) {
+      velocity[i] = kMomentum * velocity[i] + mean[i];
+      line[i] -= kLearningRate * velocity[i];
+    }
+  }
+  NEREUS_RETURN_IF_ERROR(client->Leave());
+  std::cout << "after " << steps << " steps: y = " << line[0] << " x + "
+            << line[1] << std::endl;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int64_t steps = 0;
+  if (argc != 3 || !absl::SimpleAtoi(argv[2], &steps) || steps < 1) {
+    std::cerr << "Usage: own_optimizer COORDINATOR_HOST:PORT STEPS"
+              << std::endl;
+    return 2;
+  }
+  const absl::Status status = Train(argv[1], steps);
+  if (status.ok()) return 0;
+  std::cerr << status << std::endl;
+  return 1;
+}

@@ -1,0 +1,142 @@
+// A network of two fully connected layers that are pushed by their factors: the
+// output gradient and the input. No weight gradient is computed here; the
+// client does it where the plan asks for one.
+//
+//   nereus-server --servers=1 --workers=2 --control-port=7000
+//       --learning-rate=0.1 &
+//   two_layers 127.0.0.1:7000 & two_layers 127.0.0.1:7000
+
+#include <cmath>
+#include <cstdint>
+#include <iostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/base/status_macros.h"
+#include "worker/public/client.h"
+
+namespace {
+
+constexpr int64_t kSteps = 400;
+constexpr int64_t kRows = 16;  // Examples of one worker in one step.
+constexpr int64_t kInputs = 2;
+constexpr int64_t kHidden = 32;
+
+// One layer: output = input * weight^T + bias, row-major.
+struct Layer {
+  Layer(const std::string& name, int64_t outputs, int64_t inputs)
+      : output_gradient(kRows * outputs), input(kRows * inputs) {
+    spec.name = name;
+    spec.kind = nereus::LayerKind::kFullyConnected;
+    spec.m = outputs;
+    spec.n = inputs;
+    spec.parameters = outputs * inputs + outputs;  // The weight, then the bias.
+    spec.rows = kRows;
+    spec.has_factors = true;  // PushFactors in every step.
+    // The initial values count on the first worker that joins alone.
+    std::minstd_rand random(7);
+    std::uniform_real_distribution<float> values(-1.0f, 1.0f);
+    for (int64_t i = 0; i < outputs * inputs; ++i) {
+      parameters.push_back(values(random) / std::sqrt(float(inputs)));
+    }
+    parameters.resize(spec.parameters, 0.0f);
+  }
+
+  void Forward(std::vector<float>& output) const {
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t i = 0; i < spec.m; ++i) {
+        float sum = parameters[spec.m * spec.n + i];
+        for (int64_t j = 0; j < spec.n; ++j) {
+          sum += parameters[i * spec.n + j] * input[row * spec.n + j];
+        }
+        output[row * spec.m + i] = sum;
+      }
+    }
+  }
+
+  nereus::LayerSpec spec;
+  std::vector<float> parameters;
+  std::vector<float> output_gradient;  // K x M
+  std::vector<float> input;            // K x N
+};
+
+absl::Status Train(const char* coordinator) {
+  Layer hidden("hidden", kHidden, kInputs);
+  Layer output("output", 1, kHidden);
+  std::vector<float> predicted(kRows);
+
+  nereus::ClientOptions options;
+  options.coordinator_address = coordinator;
+  NEREUS_ASSIGN_OR_RETURN(
+      const auto client,
+      nereus::Client::Connect(
+          options, {{hidden.spec, absl::MakeSpan(hidden.parameters)},
+                    {output.spec, absl::MakeSpan(output.parameters)}}));
+
+  for (;;) {
+    NEREUS_ASSIGN_OR_RETURN(const nereus::StepInfo step, client->BeginStep());
+    if (step.step >= kSteps) break;
+
+    // Forward: y = tanh(input * hidden) * output, to learn a product, a * b.
+    std::vector<float> expected(kRows);
+    const int64_t first = (step.contributions_before + step.position) * kRows;
+    for (int64_t row = 0; row < kRows; ++row) {
+      const float a = std::sin(static_cast<float>(first + row));
+      const float b = std::cos(2.0f * static_cast<float>(first + row));
+      hidden.input[row * kInputs] = a;
+      hidden.input[row * kInputs + 1] = b;
+      expected[row] = a * b;
+    }
+    hidden.Forward(output.input);
+    for (float& value : output.input) value = std::tanh(value);
+    output.Forward(predicted);
+
+    // Backward: gradients of the mean loss over the rows, the last layer first.
+    float loss = 0.0f;
+    for (int64_t row = 0; row < kRows; ++row) {
+      const float error = predicted[row] - expected[row];
+      loss += error * error / 2 / kRows;
+      output.output_gradient[row] = error / kRows;
+    }
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t j = 0; j < kHidden; ++j) {
+        const float activation = output.input[row * kHidden + j];
+        hidden.output_gradient[row * kHidden + j] =
+            output.output_gradient[row] * output.parameters[j] *
+            (1 - activation * activation);
+      }
+    }
+    if (step.step % 100 == 0) {
+      std::cout << "step " << step.step << ": loss " << loss << std::endl;
+    }
+
+    // The third argument's place is for the mean gradient, where the caller
+    // runs the optimizer; the servers run it here.
+    absl::Status status = client->PushFactors(
+        1, step.step, {output.output_gradient, output.input}, /*gradient=*/{});
+    if (status.ok()) {
+      status = client->PushFactors(0, step.step,
+                                   {hidden.output_gradient, hidden.input}, {});
+    }
+    if (status.ok()) status = client->WaitAll(step.step);
+    if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
+    NEREUS_RETURN_IF_ERROR(status);
+  }
+  return client->Leave();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "Usage: two_layers COORDINATOR_HOST:PORT" << std::endl;
+    return 2;
+  }
+  const absl::Status status = Train(argv[1]);
+  if (status.ok()) return 0;
+  std::cerr << status << std::endl;
+  return 1;
+}
