@@ -1,6 +1,7 @@
 #ifndef NEREUS_SERVER_CHECKPOINT_COLLECTOR_H_
 #define NEREUS_SERVER_CHECKPOINT_COLLECTOR_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -29,6 +30,10 @@ class CheckpointCollector {
 
   // Forgets what is not complete.
   void Clear() { open_.clear(); }
+
+  // `round` is to be collected, though it may have been before, for another
+  // use.
+  void Reopen(int64_t round) { last_round_ = std::min(last_round_, round - 1); }
 
   // All of a round, by slot.
   struct Collected {

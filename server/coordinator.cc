@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
-#include "common/base/version.h"
+#include "server/join_rules.h"
 
 namespace nereus {
 namespace {
@@ -57,7 +57,7 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
     Member member;
     member.id = saved.id;
     member.request = std::move(saved.request);
-    member.spoke = now;
+    member.last_message_at = now;
     member.heard = now;
     member.missed_after = now + options_.lease;
     member.noticed = now;
@@ -119,84 +119,15 @@ Coordinator::Member* Coordinator::Find(PeerId id) {
   return nullptr;
 }
 
-absl::Status Coordinator::CheckModel(const JoinRequest& request) const {
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(request.layers));
-  NEREUS_RETURN_IF_ERROR(CheckState(request));
-  if (job_ == nullptr && options_.restored.has_value()) {
-    NEREUS_RETURN_IF_ERROR(CheckRestored(request));
-  }
-  NEREUS_RETURN_IF_ERROR(CheckProducts(request));
-  if (job_ != nullptr) {
-    return CompareModels(request.layers, job_->model(), "the job");
-  }
-  for (const Member& member : members_) {
-    if (member.id.role != Role::kWorker) continue;
-    return CompareModels(request.layers, member.request.layers,
-                         Describe(member));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Coordinator::CheckProducts(const JoinRequest& request) const {
-  if (!MayUseFactors(options_.rules, request.layers)) return absl::OkStatus();
-  for (const Member& member : members_) {
-    if (member.id.role != Role::kWorker ||
-        member.request.products == request.products) {
-      continue;
+Coordinator::Member* Coordinator::FindHolder(const JoinRequest& request) {
+  if (request.role == Role::kShard) return Find(PeerId::Shard(request.shard));
+  for (Member& member : members_) {
+    if (member.id.role == Role::kWorker && !member.left.has_value() &&
+        member.request.name == request.name) {
+      return &member;
     }
-    return absl::FailedPreconditionError(absl::StrCat(
-        request.name, " multiplies factors on \"", request.products, "\", ",
-        Describe(member), " on \"", member.request.products,
-        "\": their replicas would differ. Let all use the same --device, or "
-        "start the servers with --scheme=server or ring"));
   }
-  return absl::OkStatus();
-}
-
-absl::Status Coordinator::CheckRestored(const JoinRequest& request) const {
-  // Batches may have another size.
-  std::vector<LayerSpec> layers = request.layers;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    if (i >= options_.restored_layers.size()) break;
-    layers[i].rows = options_.restored_layers[i].rows;
-  }
-  return CompareModels(
-      layers, options_.restored_layers,
-      absl::StrCat("the checkpoint of round ", options_.restored->round));
-}
-
-absl::Status Coordinator::CheckState(const JoinRequest& request) const {
-  if (request.state_arrays < 0 || request.state_arrays > kStateArraysMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        request.name, " keeps ", request.state_arrays,
-        " arrays of optimizer state, must be in [0, ", kStateArraysMax, "]"));
-  }
-  if (options_.job_options.optimizer_place == OptimizerPlace::kServer) {
-    return absl::OkStatus();
-  }
-  if (job_ != nullptr && job_->state_arrays != request.state_arrays) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        request.name, " keeps ", request.state_arrays,
-        " arrays of optimizer state, the job ", job_->state_arrays));
-  }
-  if (job_ == nullptr && options_.restored.has_value() &&
-      options_.restored_state_arrays != request.state_arrays) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        request.name, " keeps ", request.state_arrays,
-        " arrays of optimizer state, the checkpoint of round ",
-        options_.restored->round, " has ", options_.restored_state_arrays));
-  }
-  for (const Member& member : members_) {
-    if (member.id.role != Role::kWorker ||
-        member.request.state_arrays == request.state_arrays) {
-      continue;
-    }
-    return absl::FailedPreconditionError(
-        absl::StrCat(request.name, " keeps ", request.state_arrays,
-                     " arrays of optimizer state, ", Describe(member), " ",
-                     member.request.state_arrays));
-  }
-  return absl::OkStatus();
+  return nullptr;
 }
 
 absl::Status Coordinator::CheckPlace(const JoinRequest& request) const {
@@ -209,9 +140,16 @@ absl::Status Coordinator::CheckPlace(const JoinRequest& request) const {
       return absl::FailedPreconditionError(absl::StrCat(
           "job ", options_.job, " is finished but for its last checkpoint"));
     }
+    const Member* const holder = FindHolder(request);
+    if (holder != nullptr && !IsAway(*holder)) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          request.name, " is the name of a worker at ",
+          holder->request.data_address, "; --name gives each worker its own"));
+    }
     const int most =
         job_ == nullptr ? options_.workers : options_.workers_max();
-    if (WorkersHere() < most) return absl::OkStatus();
+    const int others = WorkersHere() - (holder != nullptr ? 1 : 0);
+    if (others < most) return absl::OkStatus();
     return absl::ResourceExhaustedError(
         absl::StrCat("job ", options_.job, " has all its ", most, " workers; ",
                      request.name, " would be one too many"));
@@ -221,32 +159,17 @@ absl::Status Coordinator::CheckPlace(const JoinRequest& request) const {
         absl::StrCat(request.name, " says it is shard ", request.shard,
                      " of a job with ", options_.shards, " shards"));
   }
-  for (const Member& member : members_) {
-    if (member.id != PeerId::Shard(request.shard) || IsAway(member)) continue;
-    return absl::AlreadyExistsError(absl::StrCat(
-        request.name, " says it is shard ", request.shard, ", which is ",
-        member.request.name, " at ", member.request.data_address));
-  }
-  return absl::OkStatus();
+  const Member* const holder = FindHolder(request);
+  if (holder == nullptr || IsAway(*holder)) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      request.name, " says it is shard ", request.shard, ", which is ",
+      holder->request.name, " at ", holder->request.data_address));
 }
 
 absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
   // First of all, since messages repeat them.
-  NEREUS_RETURN_IF_ERROR(CheckName("name", request.name));
-  NEREUS_RETURN_IF_ERROR(CheckName("build", request.build));
-  NEREUS_RETURN_IF_ERROR(CheckName("job", request.job));
-  NEREUS_RETURN_IF_ERROR(CheckName("data address", request.data_address));
-  NEREUS_RETURN_IF_ERROR(CheckName("transport", request.transport));
-  NEREUS_RETURN_IF_ERROR(CheckName("products", request.products));
-  if (request.incarnation == 0) {
-    return absl::InvalidArgumentError("a member's incarnation must not be 0");
-  }
-  if (request.protocol_version != kProtocolVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "protocol version differs: ", request.name, " (build ", request.build,
-        ") speaks ", request.protocol_version, ", the coordinator (build ",
-        kVersion, ") speaks ", kProtocolVersion));
-  }
+  NEREUS_RETURN_IF_ERROR(CheckTexts(request));
+  NEREUS_RETURN_IF_ERROR(CheckBuild(request));
   if (request.job != options_.job) {
     return absl::NotFoundError(
         absl::StrCat(request.name, " asks for job \"", request.job,
@@ -260,22 +183,15 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", options_.job, " is finished"));
   }
-  if (request.transport != options_.transport) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(request.name, "'s --transport is ", request.transport,
-                     ", the job's ", options_.transport));
+  JoinRules rules{options_, job_.get(), {}};
+  for (const Member& member : members_) {
+    if (member.id.role != Role::kWorker) continue;
+    rules.workers.push_back({NameOf(member), &member.request});
   }
+  NEREUS_RETURN_IF_ERROR(rules.CheckSettings(request));
   NEREUS_RETURN_IF_ERROR(CheckPlace(request));
-  if (request.role == Role::kWorker) return CheckModel(request);
-  if (options_.has_checkpoints == request.has_checkpoints) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat(request.name, ", shard ", request.shard, ", has ",
-                   request.has_checkpoints ? "a" : "no",
-                   " --checkpoint-dir, the coordinator",
-                   options_.has_checkpoints ? " has" : " has not",
-                   ": it must be one folder that all servers share"));
+  return request.role == Role::kWorker ? rules.CheckModel(request)
+                                       : rules.CheckFolder(request);
 }
 
 void Coordinator::Refuse(SessionId session, absl::Status why,
@@ -297,7 +213,7 @@ void Coordinator::OnMessage(SessionId session, const MemberMessage& message,
   } else if (const auto* resume = std::get_if<Resume>(&message)) {
     OnResume(session, *resume, now, out);
   } else if (Member* member = Find(session); member != nullptr) {
-    member->spoke = now;
+    member->last_message_at = now;
     member->heard = now;
     if (!over()) OnMemberMessage(*member, message, now, out);
   } else if (!begun && !begins) {
@@ -332,7 +248,8 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   if (absl::IsAlreadyExists(status)) {
     out.push_back(SendToMember{
         session, Waiting{absl::StrCat(status.message(),
-                                      ": waiting whether that is dead")}});
+                                      ": waiting to see if that process is "
+                                      "dead")}});
     // The process itself, whose session broke before.
     std::erase_if(claims_, [&](const Claim& claim) {
       if (claim.request.incarnation != request.incarnation) return false;
@@ -343,8 +260,8 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
     return;
   }
   // One that has lost its session, and is back before that counts as its death.
-  const Member* const before = Find(PeerId::Shard(request.shard));
-  if (status.ok() && request.role == Role::kShard && before != nullptr) {
+  const Member* const before = FindHolder(request);
+  if (status.ok() && before != nullptr) {
     Drop(before->id, "another process comes in its place", out);
     status = CheckJoin(request);  // The job may have failed with that.
   }
@@ -354,7 +271,7 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   member.id = PeerId::Shard(request.shard);
   if (request.role == Role::kWorker) member.id = PeerId::Worker(FreeRank());
   member.session = session;
-  member.spoke = now;
+  member.last_message_at = now;
   member.heard = now;
   member.noticed = absl::InfinitePast();
   members_.push_back(std::move(member));
@@ -369,15 +286,43 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
     out.push_back(EndSession{session});
     return;
   }
-  if (resume.job != options_.job_id || member == nullptr ||
-      member->request.incarnation != resume.incarnation || !member->admitted) {
+  // Not kCancelled: a process that joined again would begin the job anew.
+  if (resume.job != options_.job_id) {
+    return Refuse(
+        session,
+        absl::FailedPreconditionError(absl::StrCat(
+            "this coordinator does not know the job that this process is a "
+            "member of: it was started without the job's --state=FILE and "
+            "would begin job ",
+            options_.job,
+            " anew. The progress of the old job is lost but for its "
+            "checkpoints: start all processes again, the coordinator with "
+            "--state=FILE, and with --restore=latest if there is a "
+            "--checkpoint-dir")),
+        out);
+  }
+  if (member == nullptr || member->request.incarnation != resume.incarnation ||
+      !member->admitted) {
     return Refuse(session,
                   absl::CancelledError(absl::StrCat(
-                      PeerName(resume.member), " of job ", resume.job,
-                      " was counted as dead: it was not heard from in time")),
+                      "this process was counted as dead: it was not heard from "
+                      "within ",
+                      absl::FormatDuration(options_.lease))),
                   out);
   }
+  if (resume.epoch > job_->epoch) return OnNewerMember(resume.epoch, out);
   Attach(*member, session, resume.epoch, now, out);
+}
+
+void Coordinator::OnNewerMember(uint64_t epoch, CoordinatorOutbox& out) {
+  Fail(absl::StrCat(
+           "the coordinator was started with a state of epoch ", job_->epoch,
+           ", and a member is in epoch ", epoch,
+           ": the --state file is older than the job. Start all processes "
+           "again without it",
+           checkpoints_.newest().has_value() ? ", and with --restore=latest"
+                                             : ""),
+       out);
 }
 
 void Coordinator::Attach(Member& member, SessionId session, uint64_t epoch,
@@ -387,10 +332,12 @@ void Coordinator::Attach(Member& member, SessionId session, uint64_t epoch,
     out.push_back(EndSession{*member.session});
   }
   member.session = session;
-  member.spoke = now;
+  member.told_last.reset();
+  member.last_message_at = now;
   member.heard = now;
   if (over()) {
-    out.push_back(SendToMember{session, JobOver{state_, reason_}});
+    out.push_back(
+        SendToMember{session, JobOver{state_, reason_, saved_round()}});
     out.push_back(EndSession{session});
     member.told = true;
     return;
@@ -404,6 +351,7 @@ void Coordinator::Attach(Member& member, SessionId session, uint64_t epoch,
     out.push_back(SendToMember{session, *fusion_.told()});
   }
   if (target_.has_value()) {
+    member.asked_at = now;
     out.push_back(SendToMember{session, PrepareEpoch{*target_}});
   }
 }
@@ -432,7 +380,7 @@ void Coordinator::OnMemberMessage(Member& member, const MemberMessage& message,
     member.left = leave->last_step;
     out.push_back(SaveState{StateToSave()});
     out.push_back(Announce{
-        false, absl::StrCat(PeerName(member.id), " has left, its work done")});
+        false, absl::StrCat(NameOf(member), " has left, its work done")});
   } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
     OnPart(member, *part, out);
   } else if (const auto* timed = std::get_if<FusionTimed>(&message)) {
@@ -444,15 +392,36 @@ void Coordinator::OnMemberMessage(Member& member, const MemberMessage& message,
     if (job_ == nullptr || !member.admitted) return;
     status = Replanner::Check(*measured, *job_);
     if (status.ok()) OnMeasured(member, *measured, now, out);
+  } else if (std::holds_alternative<WantCheckpoint>(message)) {
+    if (member.admitted) RequestCheckpoint(now, out).IgnoreError();
+    return;  // The members may have changed.
+  } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
+    return OnChecksums(member, *sums, out);
   } else if (const auto* failure = std::get_if<Failure>(&message);
              failure != nullptr && member.admitted) {
-    Fail(absl::StrCat(
-             PeerName(member.id), ": ",
-             absl::CHexEscape(failure->reason.substr(0, kTextBytesMax))),
+    Fail(absl::StrCat(NameOf(member), ": ",
+                      Printable(failure->reason.substr(0, kTextBytesMax))),
          out);
   }
   if (status.ok()) return;
   Drop(member.id, std::string(status.message()), out);
+}
+
+void Coordinator::OnChecksums(const Member& member,
+                              const ReplicaChecksums& checksums,
+                              CoordinatorOutbox& out) {
+  // Of another epoch: some rounds may have been done again since.
+  if (state_ != JobState::kRunning || member.id.role != Role::kWorker ||
+      !member.admitted || checksums.epoch != job_->epoch) {
+    return;
+  }
+  const absl::Status same =
+      replicas_.OnChecksums(NameOf(member), checksums, *job_);
+  if (absl::IsInvalidArgument(same)) {
+    Drop(member.id, std::string(same.message()), out);
+  } else if (!same.ok()) {
+    Fail(std::string(same.message()), out);
+  }
 }
 
 absl::Status Coordinator::CheckStall(const Heartbeat& heartbeat) const {
@@ -484,12 +453,11 @@ void Coordinator::OnHeartbeat(Member& member, const Heartbeat& heartbeat,
     return;
   }
   member.stall_told = stall.waited;
-  out.push_back(
-      Announce{true, absl::StrCat("layer ", job_->layers[stall.layer].name,
-                                  ", round ", stall.round, " has waited ",
-                                  absl::FormatDuration(stall.waited), " at ",
-                                  PeerName(member.id), " for ",
-                                  absl::CHexEscape(stall.missing))});
+  out.push_back(Announce{
+      true, absl::StrCat("layer ", job_->layers[stall.layer].name, ", round ",
+                         stall.round, " has waited ",
+                         absl::FormatDuration(stall.waited), " at ",
+                         NameOf(member), " for ", Printable(stall.missing))});
 }
 
 void Coordinator::OnLostPeer(const Member& member, const LostPeer& lost,
@@ -502,9 +470,8 @@ void Coordinator::OnLostPeer(const Member& member, const LostPeer& lost,
   // Those in this epoch have made a new one, or will lose theirs in it too.
   if (lost.epoch != job_->epoch) return;
   out.push_back(Announce{
-      true,
-      absl::StrCat(PeerName(member.id), " lost its connection to ",
-                   Describe(*peer), ": ", absl::CHexEscape(lost.reason))});
+      true, absl::StrCat(NameOf(member), " lost its connection to ",
+                         Describe(*peer), ": ", Printable(lost.reason))});
   const Link link = std::minmax(member.id, lost.peer);
   if (std::count(new_lost_links_.begin(), new_lost_links_.end(), link) > 0) {
     return;
@@ -517,15 +484,30 @@ void Coordinator::OnLostPeer(const Member& member, const LostPeer& lost,
       losses.end());
   losses.push_back(now);
   if (losses.size() < kLossesMax) return;
-  // One of the two must go: a worker rather than a shard, the younger of two.
-  const PeerId goes =
-      link.second.role == Role::kWorker ? link.second : link.first;
+  const PeerId goes = WorseOf(link);
   lost_links_.erase(link);
-  Drop(goes,
-       absl::StrCat("it and ",
-                    PeerName(goes == link.first ? link.second : link.first),
-                    " cannot keep a connection"),
-       out);
+  Drop(
+      goes,
+      absl::StrCat("it and ",
+                   NameOf(*Find(goes == link.first ? link.second : link.first)),
+                   " cannot keep a connection"),
+      out);
+}
+
+PeerId Coordinator::WorseOf(const Link& link) const {
+  if (link.first.role != link.second.role) return link.first;  // The worker.
+  const PeerId own = PeerId::Shard(options_.own_shard);
+  if (link.first == own) return link.second;
+  if (link.second == own) return link.first;
+  const auto losses_of = [&](PeerId id) {
+    size_t losses = 0;
+    for (const auto& [ends, times] : lost_links_) {
+      if (ends.first == id || ends.second == id) losses += times.size();
+    }
+    return losses;
+  };
+  return losses_of(link.first) > losses_of(link.second) ? link.first
+                                                        : link.second;
 }
 
 void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
@@ -552,10 +534,14 @@ void Coordinator::Drop(PeerId id, const std::string& why,
   if (member->session.has_value()) {
     Refuse(*member->session,
            absl::CancelledError(
-               absl::StrCat(PeerName(id), " was counted as dead: ", why)),
+               absl::StrCat(NameOf(*member), " was counted as dead: ", why)),
            out);
   }
   const bool running = state_ == JobState::kRunning;
+  if (running && member->admitted) {
+    lost_.try_emplace(NameOf(*member), member->last_message_at);
+    away_.insert(NameOf(*member));
+  }
   if (running && AllLeft() && member->left.has_value()) {
     // All work is done, and stays so.
     members_lost_ = true;
@@ -607,6 +593,13 @@ void Coordinator::Expire(absl::Time now, CoordinatorOutbox& out) {
       Drop(member.id,
            absl::StrCat("not heard from for ", absl::FormatDuration(silence)),
            out);
+    } else if (target_.has_value() && !member.said.has_value() &&
+               !member.heartbeat.busy &&
+               now - member.asked_at > options_.lease) {
+      Drop(member.id,
+           absl::StrCat("it has not reported for the next epoch within ",
+                        absl::FormatDuration(options_.lease)),
+           out);
     } else if (!member.session.has_value() && now > member.missed_after) {
       Drop(member.id, "its session to the coordinator has ended", out);
     }
@@ -619,6 +612,7 @@ void Coordinator::NoticePause(absl::Time now) {
   for (Member& member : members_) {
     member.heard += pause;
     member.missed_after += pause;
+    member.asked_at += pause;
   }
   // What is heard now may have been said before the pause.
   for (Claim& claim : claims_) claim.since += pause;
@@ -631,6 +625,7 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   if (state_ == JobState::kRunning) Expire(now, out);
   if (over()) GiveUpOnTheSilent(now);
   Advance(now, out);
+  NoteRate(now);
   const std::string missing = DescribeMissing();
   if (missing.empty()) return;
   for (Member& member : members_) {
@@ -640,6 +635,19 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
     if (now - member.noticed < options_.waiting_notice_interval) continue;
     member.noticed = now;
     out.push_back(SendToMember{*member.session, Waiting{missing}});
+  }
+}
+
+void Coordinator::NoteRate(absl::Time now) {
+  if (job_ == nullptr) return;
+  const int64_t begun_step = BegunStep();
+  // The job has gone back.
+  if (!begun_steps_.empty() && begun_steps_.back().second > begun_step) {
+    begun_steps_.clear();
+  }
+  begun_steps_.emplace_back(now, begun_step);
+  while (now - begun_steps_.front().first > kRateWindow) {
+    begun_steps_.pop_front();
   }
 }
 
@@ -673,7 +681,7 @@ void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out) {
   state_ = JobState::kFailed;
   reason_ = reason;  // The first cause; what follows are its symptoms.
   if (job_ != nullptr) out.push_back(SaveState{StateToSave()});
-  TellAll(JobOver{state_, reason_}, out);
+  TellAll(JobOver{state_, reason_, saved_round()}, out);
 }
 
 bool Coordinator::everyone_knows() const {

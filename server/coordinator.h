@@ -2,6 +2,7 @@
 #define NEREUS_SERVER_COORDINATOR_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -18,6 +19,7 @@
 #include "server/epoch_change.h"
 #include "server/fusion_tuning.h"
 #include "server/replanner.h"
+#include "server/replica_check.h"
 
 namespace nereus {
 
@@ -124,6 +126,11 @@ class Coordinator {
   // last one that failed did.
   bool checkpoint_wanted() const { return checkpoint_wanted_; }
   const std::string& checkpoint_failure() const { return checkpoint_failure_; }
+  // True if `round` was to be saved and could not be: a write failed, or a
+  // server was lost with its part.
+  bool HasFailedToSave(int64_t round) const {
+    return failed_checkpoints_.contains(round) || shard_lost_;
+  }
 
   // Checkpoints of this job, complete and under way.
   const CheckpointLedger& checkpoints() const { return checkpoints_; }
@@ -154,7 +161,7 @@ class Coordinator {
     PeerId id;
     JoinRequest request;
     std::optional<SessionId> session;
-    absl::Time spoke;         // It said something last.
+    absl::Time last_message_at;
     absl::Time heard;         // The same; or its lease began anew.
     absl::Time missed_after;  // If there is none: then it is dead.
     absl::Time noticed;       // It was told for whom it waits.
@@ -163,10 +170,13 @@ class Coordinator {
     bool admitted = false;        // To an epoch.
     bool told = false;            // That the job is over, or it is gone.
     std::optional<int64_t> left;  // Its last step.
-    std::optional<EpochReport> said;  // For the change under way.
-    bool settled = false;             // In this epoch.
+    std::optional<EpochReport> said;    // For the change under way,
+    absl::Time asked_at;                // which was asked for then.
+    std::optional<SaveLast> told_last;  // In this session.
+    bool settled = false;               // In this epoch.
   };
-  // A process that comes as the same shard takes its place.
+  // True if the member has lost its session: a process that asks for the same
+  // place gets it.
   static bool IsAway(const Member& member) {
     return member.admitted && !member.session.has_value();
   }
@@ -176,8 +186,9 @@ class Coordinator {
 
   void OnJoin(SessionId session, const JoinRequest& request, absl::Time now,
               CoordinatorOutbox& out);
-  // A server that is a shard's, of which there is one that may be dead, though
-  // its session is there: whose host has gone, or that was killed just now.
+  // A process that asks for a place that a member has: the same shard, or the
+  // same name of a worker. The session of that member is open, but the member
+  // may be dead: its host is gone, or it was killed a moment ago.
   struct Claim {
     SessionId session = 0;
     JoinRequest request;
@@ -188,6 +199,8 @@ class Coordinator {
   void SettleClaims(absl::Time now, CoordinatorOutbox& out);
   void OnResume(SessionId session, const Resume& resume, absl::Time now,
                 CoordinatorOutbox& out);
+  // A member is in an epoch that this coordinator does not know.
+  void OnNewerMember(uint64_t epoch, CoordinatorOutbox& out);
   // A member speaks in a new session, and knows of its epochs up to this one.
   void Attach(Member& member, SessionId session, uint64_t epoch, absl::Time now,
               CoordinatorOutbox& out);
@@ -206,6 +219,8 @@ class Coordinator {
   // No worker has begun a later step, as far as is known; the epoch's first
   // one, if none has begun.
   int64_t BegunStep() const;
+  // The same, with what members have reported for the change under way.
+  int64_t LastBegunStep() const;
   // Whether there is a better one, and the job may change to it.
   bool WantsAnotherPlan();
   // From where the figures say that it is best, if that is elsewhere.
@@ -213,16 +228,13 @@ class Coordinator {
   void OnFusionTimed(const Member& member, const FusionTimed& timed,
                      CoordinatorOutbox& out);
   void TellWorkers(const SetFusion& set, CoordinatorOutbox& out) const;
+  void OnChecksums(const Member& member, const ReplicaChecksums& checksums,
+                   CoordinatorOutbox& out);
   void OnPart(const Member& member, const CheckpointPart& part,
               CoordinatorOutbox& out);
   void OnLostPeer(const Member& member, const LostPeer& lost, absl::Time now,
                   CoordinatorOutbox& out);
   absl::Status CheckJoin(const JoinRequest& request) const;
-  absl::Status CheckModel(const JoinRequest& request) const;
-  // Where replicas are made of products, all must make the same.
-  absl::Status CheckProducts(const JoinRequest& request) const;
-  absl::Status CheckRestored(const JoinRequest& request) const;
-  absl::Status CheckState(const JoinRequest& request) const;
   absl::Status CheckPlace(const JoinRequest& request) const;
 
   // Looks whether there is something to do, and does it.
@@ -254,13 +266,26 @@ class Coordinator {
   void ReleaseLeavers(absl::Time now, CoordinatorOutbox& out);
   bool AllLeft() const;
   void FinishIfAllLeft(absl::Time now, CoordinatorOutbox& out);
-  // What the epoch's workers have done, who all have left; and the last round
-  // that was to be saved, if that may still be whole soon.
+  // The last step of the epoch's workers, which have all left; and its round,
+  // as long as its checkpoint may become whole soon.
   int64_t LastStep() const;
   std::optional<int64_t> LastCheckpointToCome() const;
+  // Asks all members to save the last step, unless they have been asked.
+  void AskForLast(int64_t round, CoordinatorOutbox& out);
+  int64_t saved_round() const {
+    return checkpoints_.newest().has_value() ? checkpoints_.newest()->round
+                                             : kInitialRound;
+  }
+  // Of two members that cannot keep a connection, the one that has to go.
+  PeerId WorseOf(const Link& link) const;
+  // Says that the job goes on, and what the loss has cost.
+  void TellRecovery(bool was_restarted, int64_t begun_step, absl::Time now,
+                    CoordinatorOutbox& out);
   // What came while this process stood still has not been read yet: that time
   // is nobody's silence.
   void NoticePause(absl::Time now);
+  // Remembers how far the job is, for its rate.
+  void NoteRate(absl::Time now);
   void GiveUpOnTheSilent(absl::Time now);
   void Expire(absl::Time now, CoordinatorOutbox& out);
   void Drop(PeerId id, const std::string& why, CoordinatorOutbox& out);
@@ -269,6 +294,12 @@ class Coordinator {
 
   Member* Find(SessionId session);
   Member* Find(PeerId id);
+  // Returns the member that has the place `request` asks for: that shard, or
+  // the worker of that name, unless it has left. Null if there is none.
+  Member* FindHolder(const JoinRequest& request);
+  const Member* FindHolder(const JoinRequest& request) const {
+    return const_cast<Coordinator*>(this)->FindHolder(request);
+  }
   const Member* Find(PeerId id) const {
     return const_cast<Coordinator*>(this)->Find(id);
   }
@@ -277,7 +308,12 @@ class Coordinator {
   int FreeRank();
   int Count(Role role) const;
   std::string DescribeMissing() const;
+  // "worker NAME", or "shard 2".
+  std::string NameOf(const Member& member) const;
+  // The same, and where the process is.
   std::string Describe(const Member& member) const;
+  // Names of all workers, by rank.
+  std::map<int32_t, std::string> WorkerNames() const;
 
   // Constant after construction.
   const CoordinatorOptions options_;
@@ -299,6 +335,10 @@ class Coordinator {
   uint64_t last_target_ = 0;
   bool members_lost_ = false;  // Since this epoch began.
   bool shard_lost_ = false;    // The same: with what it held.
+  // Members that were lost since this epoch began, and when each was last heard
+  // from; and those in whose place nobody has come.
+  std::map<std::string, absl::Time> lost_;
+  std::set<std::string> away_;
   std::map<Link, std::vector<absl::Time>> lost_links_;  // When, of late.
   std::vector<Link> new_lost_links_;  // Since this epoch began.
   // Who was there when this epoch began: members come and go before the next.
@@ -317,7 +357,11 @@ class Coordinator {
   absl::Time awake_ = absl::InfinitePast();  // When something happened last.
   absl::Time gives_up_at_ = absl::InfiniteFuture();  // The last checkpoint.
 
+  // Steps begun, as of when, over the last kRateWindow.
+  std::deque<std::pair<absl::Time, int64_t>> begun_steps_;
+
   FusionTuning fusion_;
+  ReplicaCheck replicas_;
   Replanner replanner_;
   bool better_plan_ = false;  // There is one, since this epoch began.
   CheckpointLedger checkpoints_;

@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "server/coordinator.h"
 
@@ -56,8 +57,8 @@ void Coordinator::SettleClaims(absl::Time now, CoordinatorOutbox& out) {
       OnJoin(claim.session, claim.request, now, out);
       // It may be dead itself by now.
       Member* const joined = Find(claim.session);
-      if (joined != nullptr) joined->spoke = claim.since;
-    } else if (Find(PeerId::Shard(claim.request.shard))->spoke >
+      if (joined != nullptr) joined->last_message_at = claim.since;
+    } else if (FindHolder(claim.request)->last_message_at >
                claim.since + kHeartbeatInterval) {
       Refuse(claim.session, std::move(status), out);
     } else {
@@ -88,10 +89,12 @@ absl::Status Coordinator::StartJob() {
   job.id = options_.job_id;
   job.epoch = kFirstEpoch;
   job.workers = FirstWorkers(next_rank_);
+  job.worker_names = WorkerNames();
   job.layers = layers;
   job.routes = std::move(plan->routes);
   job.options = options_.job_options;
   job.options.measure = replanner_.measures(options_.job_options);
+  job.options.has_checkpoints = options_.has_checkpoints;
   job.state_arrays = worker->request.state_arrays;
   // A shard may die early: there should be something to go back to.
   if (options_.has_checkpoints) job.checkpoint_round = 0;
@@ -155,6 +158,7 @@ void Coordinator::StartChange(absl::Time now, CoordinatorOutbox& out) {
   target_ = ++last_target_;
   for (Member& member : members_) {
     member.said.reset();
+    member.asked_at = now;
     // Mostly all is settled long before a notice is due.
     member.noticed = now;
     if (!member.admitted || !member.session.has_value()) continue;
@@ -223,6 +227,15 @@ bool Coordinator::SomeLeave() const {
                      [](const Member& m) { return m.left.has_value(); });
 }
 
+std::map<int32_t, std::string> Coordinator::WorkerNames() const {
+  std::map<int32_t, std::string> names;
+  for (const Member& member : members_) {
+    if (member.id.role != Role::kWorker) continue;
+    names[member.id.rank] = member.request.name;
+  }
+  return names;
+}
+
 EpochChange Coordinator::GatherReports() const {
   EpochChange change;
   for (const Member& member : members_) {
@@ -240,6 +253,7 @@ EpochChange Coordinator::GatherReports() const {
   for (int shard = 0; shard < options_.shards; ++shard) {
     if (CopyIsWhole(shard)) change.whole_copies.push_back(shard);
   }
+  change.worker_names = WorkerNames();
   change.checkpoint = checkpoint_wanted_;
   change.fusion_bytes = fusion_.bytes();
   return change;
@@ -256,6 +270,7 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
   absl::StatusOr<NextEpoch> next =
       shard_lost_ ? absl::AbortedError("a shard is gone, with what it held")
                   : MakeNextEpoch(*job_, *target_, change);
+  const int64_t begun_step = LastBegunStep();
   const bool restarts = !next.ok();
   // A checkpoint that is nearly there is what the job goes back to.
   if (restarts && !completing_.empty()) return;
@@ -284,7 +299,8 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
   whole_copies_.clear();
   members_lost_ = false;
   shard_lost_ = false;
-  restarted_ = false;
+  const bool was_restarted = std::exchange(restarted_, false);
+  if (all_afresh_ || !afresh_.empty()) replicas_.Clear();
   // What could not be asked for yet has to come.
   better_plan_ = (SomeLeave() || restarts) && WantsAnotherPlan();
   checkpoint_planned_ = checkpoint_wanted_;
@@ -302,14 +318,58 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
       false,
       absl::StrCat("epoch ", job_->epoch, " with ", job_->worker_count(),
                    " workers, from step ", job_->first_step,
-                   all_afresh_ ? ", which is where the last checkpoint is" : "",
                    job_->routes != before->routes
                        ? absl::StrCat(", with another plan: ", better->why)
                        : "")});
+  TellRecovery(was_restarted, begun_step, now, out);
   if (!had_copies && AllCopiesAreWhole(*job_)) {
     out.push_back(Announce{false, "every shard has its copy again"});
   }
   Admit(now, out);
+}
+
+void Coordinator::TellRecovery(bool was_restarted, int64_t begun_step,
+                               absl::Time now, CoordinatorOutbox& out) {
+  std::vector<std::string> back;
+  if (was_restarted) back.push_back("the coordinator");
+  for (const Member& member : members_) {
+    const bool joins = !member.admitted;
+    if (joins && away_.erase(NameOf(member)) > 0)
+      back.push_back(NameOf(member));
+  }
+  const auto lost = std::exchange(lost_, {});
+  if (lost.empty() && back.empty()) return;
+  std::string text = absl::StrCat("epoch ", job_->epoch, ": the job goes on");
+  absl::Time first = now;
+  std::vector<std::string> names;
+  for (const auto& [name, heard_at] : lost) {
+    names.push_back(name);
+    first = std::min(first, heard_at);
+  }
+  if (!names.empty()) {
+    absl::StrAppend(
+        &text, " ",
+        absl::StrFormat("%.1f s", absl::ToDoubleSeconds(now - first)),
+        " after it heard from ", absl::StrJoin(names, ", "), " last");
+  }
+  if (!back.empty()) {
+    absl::StrAppend(&text, "; ", absl::StrJoin(back, ", "),
+                    back.size() == 1 ? " is back" : " are back");
+  }
+  absl::StrAppend(&text, "; ", job_->worker_count(), " of ", options_.workers,
+                  " workers, ", Count(Role::kShard), " of ", options_.shards,
+                  " servers; ");
+  if (all_afresh_) {
+    const int64_t again =
+        std::max<int64_t>(0, begun_step - job_->first_step + 1);
+    absl::StrAppend(&text, "back to the checkpoint of round ", job_->base_round,
+                    ": step ", job_->first_step, " is next, ", again,
+                    again == 1 ? " step is" : " steps are", " done again");
+  } else {
+    absl::StrAppend(&text, "no step is lost, step ", job_->first_step,
+                    " is next");
+  }
+  out.push_back(Announce{true, std::move(text)});
 }
 
 void Coordinator::Admit(absl::Time now, CoordinatorOutbox& out) {
@@ -343,6 +403,15 @@ bool Coordinator::IsSafeToChangePlan() const {
       job_->routes.begin(), job_->routes.end(),
       [](const Route& route) { return PassesServers(route.scheme); });
   return !job_->options.backup || options_.has_checkpoints || !hands_over;
+}
+
+int64_t Coordinator::LastBegunStep() const {
+  int64_t begun_step = BegunStep();
+  for (const Member& member : members_) {
+    if (!member.said.has_value()) continue;
+    begun_step = std::max(begun_step, member.said->report.begun_step);
+  }
+  return begun_step;
 }
 
 int64_t Coordinator::BegunStep() const {
@@ -448,8 +517,8 @@ void Coordinator::ReleaseLeavers(absl::Time now, CoordinatorOutbox& out) {
     // It may have to be told again.
     released_[leaver->request.incarnation] = now + options_.lease;
     if (leaver->session.has_value()) {
-      out.push_back(
-          SendToMember{*leaver->session, JobOver{JobState::kFinished, ""}});
+      out.push_back(SendToMember{
+          *leaver->session, JobOver{JobState::kFinished, "", saved_round()}});
       out.push_back(EndSession{*leaver->session});
     }
     members_.erase(members_.begin() + (leaver - members_.data()));
@@ -479,14 +548,35 @@ int64_t Coordinator::LastStep() const {
 
 std::optional<int64_t> Coordinator::LastCheckpointToCome() const {
   if (!options_.has_checkpoints) return std::nullopt;
-  const std::optional<int64_t> round = job_->LastCheckpoint(LastStep());
+  const int64_t round = LastStep();
   const auto& newest = checkpoints_.newest();
-  if (!round.has_value() || failed_checkpoints_.contains(*round) ||
-      (newest.has_value() && newest->round >= *round) ||
-      (shard_lost_ && !completing_.contains(*round))) {
+  if (round <= kInitialRound || failed_checkpoints_.contains(round) ||
+      (newest.has_value() && newest->round >= round) ||
+      (shard_lost_ && !completing_.contains(round))) {
     return std::nullopt;
   }
   return round;
+}
+
+void Coordinator::AskForLast(int64_t round, CoordinatorOutbox& out) {
+  SaveLast last{job_->epoch, round, -1};
+  for (const Member& member : members_) {
+    if (member.id.role != Role::kWorker || member.told) continue;
+    const int position = job_->PositionOf(member.id.rank);
+    if (position < 0 || job_->workers[position].first_step > round) continue;
+    last.sender = member.id.rank;
+    break;
+  }
+  // Without any worker, layers that workers own are lost, others are not.
+  if (last.sender == -1) last.sender = job_->workers.front().rank;
+  for (Member& member : members_) {
+    if (!member.session.has_value() || !member.admitted ||
+        member.told_last == last) {
+      continue;
+    }
+    member.told_last = last;
+    out.push_back(SendToMember{*member.session, last});
+  }
 }
 
 void Coordinator::FinishIfAllLeft(absl::Time now, CoordinatorOutbox& out) {
@@ -496,13 +586,27 @@ void Coordinator::FinishIfAllLeft(absl::Time now, CoordinatorOutbox& out) {
                           !target_.has_value() && new_lost_links_.empty();
     gives_up_at_ = std::min(
         gives_up_at_, now + (lossless ? kLastCheckpointTime : options_.lease));
-    if (now < gives_up_at_) return;
+    if (now < gives_up_at_) return AskForLast(*checkpoint, out);
     CheckpointFailed(*checkpoint, "it was not whole long after all had left",
                      out);
   }
   state_ = JobState::kFinished;
+  const int64_t saved = saved_round();
+  const std::string kept =
+      !options_.has_checkpoints
+          ? "its parameters are not saved: --checkpoint-dir=DIR keeps them"
+      : saved >= LastStep()
+          ? absl::StrCat("its parameters are in the checkpoint of round ",
+                         saved)
+      : saved > kInitialRound
+          ? absl::StrCat("its last checkpoint is of round ", saved)
+          : "it has no checkpoint";
+  out.push_back(
+      Announce{saved < LastStep(),
+               absl::StrCat("job ", options_.job, " is finished after step ",
+                            LastStep(), "; ", kept)});
   out.push_back(SaveState{StateToSave()});
-  TellAll(JobOver{state_, ""}, out);
+  TellAll(JobOver{state_, "", saved}, out);
 }
 
 // Checkpoints.
@@ -538,8 +642,8 @@ void Coordinator::OnPart(const Member& member, const CheckpointPart& part,
   if (!part.error.empty()) {
     return CheckpointFailed(
         part.round,
-        absl::StrCat(Describe(member), " could not write its part: ",
-                     absl::CHexEscape(part.error)),
+        absl::StrCat(Describe(member),
+                     " could not write its part: ", Printable(part.error)),
         out);
   }
   std::optional<CheckpointRecord> record = checkpoints_.OnPart(*job_, part);

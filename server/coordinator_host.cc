@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint_files.h"
 
@@ -24,8 +27,19 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
     return absl::InvalidArgumentError(absl::StrCat(
         "restore is \"", options.restore, "\", must be latest or a round"));
   }
-  NEREUS_ASSIGN_OR_RETURN(FoundCheckpoint found, FindRound(storage, round));
-  return found;
+  absl::StatusOr<FoundCheckpoint> found = FindRound(storage, round);
+  if (found.ok()) return std::optional(*std::move(found));
+  if (!absl::IsNotFound(found.status())) return found.status();
+  NEREUS_ASSIGN_OR_RETURN(const CheckpointList list, ListCheckpoints(storage));
+  std::vector<int64_t> rounds;
+  for (const Manifest& manifest : list.complete) {
+    rounds.push_back(manifest.round);
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "--restore=", round, ": ", options.checkpoint_dir,
+      rounds.empty() ? " has no checkpoint"
+                     : absl::StrCat(" has the checkpoints of rounds ",
+                                    absl::StrJoin(rounds, ", "))));
 }
 
 absl::Status CheckNothingIsOverwritten(const ServerOptions& options,
@@ -108,7 +122,29 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
   return absl::OkStatus();
 }
 
+// What is in force, for the first line of the coordinator's log.
+std::string DescribeJob(const ServerOptions& options) {
+  std::string text = absl::StrCat(
+      "coordinates job ", options.job, ": ", options.workers, " workers, ",
+      options.shards, " servers, scheme ", options.rules.scheme_name(),
+      ", cost ", CostKindName(options.rules.cost), ", wire ",
+      options.rules.wire_name(), ", ", DescribeOptions(options.job_options));
+  absl::StrAppend(&text, "; ",
+                  options.checkpoint_dir.empty()
+                      ? "nothing is saved (--checkpoint-dir)"
+                      : absl::StrCat("checkpoints in ", options.checkpoint_dir),
+                  "; ",
+                  options.state_file.empty()
+                      ? "a coordinator that dies ends the job (--state)"
+                      : absl::StrCat("state in ", options.state_file));
+  return text;
+}
+
 }  // namespace
+
+std::vector<Setting> ServerSettings(const ServerOptions& options) {
+  return {{"--servers", absl::StrCat(options.shards)}};
+}
 
 CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
   CoordinatorOptions made;
@@ -117,6 +153,8 @@ CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
   made.job_id = DrawUniqueId();
   made.workers = options.workers;
   made.shards = options.shards;
+  made.own_shard = options.coordinate_only ? -1 : options.shard;
+  made.server_settings = ServerSettings(options);
   made.rules = options.rules;
   made.job_options = options.job_options;
   made.lease = options.lease;
@@ -128,6 +166,7 @@ CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     const ServerOptions& options, Storage* storage) {
+  NEREUS_LOG(Info) << DescribeJob(options);
   auto host = std::make_unique<CoordinatorHost>();
   CoordinatorOptions made = MakeCoordinatorOptions(options);
   std::optional<CoordinatorState> saved;

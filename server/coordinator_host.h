@@ -30,6 +30,9 @@ class CoordinatorHost {
   std::unique_ptr<CoordinatorService> service_;  // Uses the store.
 };
 
+// What all servers of a job must have in common, by the names of their flags.
+std::vector<Setting> ServerSettings(const ServerOptions& options);
+
 // As far as flags say it. Errors: kInvalidArgument.
 CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 
 namespace nereus {
@@ -22,6 +23,13 @@ absl::Status CheckAtLeast(absl::string_view name, int value, int low,
       name, " is ", value, ", must be in [", low, ", ", high, "]"));
 }
 
+// A text that was refused: itself, or, if it is long, its length.
+std::string Shown(absl::string_view text) {
+  constexpr size_t kShownBytesMax = 64;
+  if (text.size() > kShownBytesMax) return absl::StrCat(text.size());
+  return absl::StrCat("\"", Printable(text), "\"");
+}
+
 }  // namespace
 
 absl::Status CheckName(absl::string_view what, const std::string& text) {
@@ -32,7 +40,34 @@ absl::Status CheckName(absl::string_view what, const std::string& text) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("a member's ", what, " must be 1 to ", kNameBytesMax,
-                   " printable characters without spaces, not ", text.size()));
+                   " printable characters without spaces, not ", Shown(text)));
+}
+
+absl::Status CheckText(absl::string_view what, const std::string& text) {
+  const bool printable = std::all_of(
+      text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (text.size() <= kNameBytesMax && printable) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a member's ", what, " must be at most ", kNameBytesMax,
+                   " printable characters, not ", Shown(text)));
+}
+
+absl::Status CompareSettings(absl::string_view our_name,
+                             const std::vector<Setting>& ours,
+                             absl::string_view their_name,
+                             const std::vector<Setting>& theirs) {
+  for (const Setting& setting : ours) {
+    const auto same_name = [&](const Setting& each) {
+      return each.name == setting.name;
+    };
+    const auto found = std::find_if(theirs.begin(), theirs.end(), same_name);
+    if (found != theirs.end() && found->value == setting.value) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        setting.name, " differs: ", our_name, " has ", setting.value, ", ",
+        their_name, " has ", found == theirs.end() ? "none" : found->value,
+        "; all of a job must have the same"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckStep(absl::string_view what, int64_t step) {

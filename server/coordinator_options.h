@@ -22,10 +22,18 @@ struct CoordinatorOptions {
   int workers = 1;      // The job starts when so many are there.
   int shards = 1;
 
+  // The shard whose process is the coordinator's too; -1: the coordinator is a
+  // process of its own. It is never the one to go where two servers cannot
+  // keep a connection.
+  int own_shard = -1;
+
   // The job goes on with so many workers, and waits with fewer.
   int min_workers = 1;
   // So many may be there at a time; 0: `workers`.
   int max_workers = 0;
+
+  // Settings that servers must have too, if they say what they have.
+  std::vector<Setting> server_settings;
 
   // What the members' data ports speak.
   std::string transport = "socket";
@@ -61,8 +69,17 @@ struct CoordinatorOptions {
 // What members say of themselves comes over the network. OK, or
 // kInvalidArgument that names the field and its value.
 absl::Status CheckName(absl::string_view what, const std::string& text);
+// The same for texts that may be empty or have spaces.
+absl::Status CheckText(absl::string_view what, const std::string& text);
 absl::Status CheckStep(absl::string_view what, int64_t step);
 absl::Status CheckReport(const MachineReport& report);
+
+// OK if all of our settings that they have too are the same, and they lack
+// none of them. Errors: kFailedPrecondition, with the name and both values.
+absl::Status CompareSettings(absl::string_view our_name,
+                             const std::vector<Setting>& ours,
+                             absl::string_view their_name,
+                             const std::vector<Setting>& theirs);
 
 }  // namespace nereus
 

@@ -22,6 +22,7 @@
 #include "proto/admin.grpc.pb.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "server/checkpoint_files.h"
+#include "server/save_first.h"
 
 namespace nereus {
 namespace {
@@ -111,6 +112,7 @@ struct CoordinatorService::Impl final {
        const CoordinatorDisk& disk)
       : disk(disk),
         job_name(options.job),
+        lease(options.lease),
         coordinator(saved.has_value()
                         ? Coordinator(options, *std::move(saved), SteadyNow())
                         : Coordinator(options)),
@@ -146,13 +148,19 @@ struct CoordinatorService::Impl final {
       ABSL_LOCKS_EXCLUDED(mu);
   void SessionEnded(SessionId session) ABSL_LOCKS_EXCLUDED(mu);
   void RunTicks() ABSL_LOCKS_EXCLUDED(mu);
-  void Carry(const CoordinatorOutbox& out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void Save(const CoordinatorState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Carry(CoordinatorOutbox out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void CarryOut(const CoordinatorAction& action)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  absl::Status Save(const CoordinatorState& state)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Ends this process's part if no state could be saved for a lease.
+  void GiveUpIfNothingIsSaved(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void CompleteCheckpoints() ABSL_LOCKS_EXCLUDED(mu);
   void LogState() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   const CoordinatorDisk disk;
   const std::string job_name;
+  const absl::Duration lease;
 
   Mutex mu;
   Coordinator coordinator ABSL_GUARDED_BY(mu);
@@ -160,6 +168,10 @@ struct CoordinatorService::Impl final {
   SessionId next_session ABSL_GUARDED_BY(mu) = 0;
   std::map<SessionId, SessionCall*> calls ABSL_GUARDED_BY(mu);
   bool stopping ABSL_GUARDED_BY(mu) = false;
+  SaveFirst actions ABSL_GUARDED_BY(mu);
+  std::function<void(const absl::Status&)> on_failure ABSL_GUARDED_BY(mu);
+  bool save_complained ABSL_GUARDED_BY(mu) = false;
+  absl::Status failure ABSL_GUARDED_BY(mu);  // Not OK: nothing is saved.
   std::deque<CompleteCheckpoint> complete ABSL_GUARDED_BY(mu);
 
   CoordinatorRpc coordinator_rpc;
@@ -202,7 +214,7 @@ void CoordinatorService::Impl::Hear(SessionId session,
   }
   CoordinatorOutbox out;
   coordinator.OnMessage(session, *message, SteadyNow(), out);
-  Carry(out);
+  Carry(std::move(out));
 }
 
 void CoordinatorService::Impl::SessionEnded(SessionId session) {
@@ -210,7 +222,7 @@ void CoordinatorService::Impl::SessionEnded(SessionId session) {
   calls.erase(session);
   CoordinatorOutbox out;
   coordinator.OnSessionEnd(session, SteadyNow(), out);
-  Carry(out);
+  Carry(std::move(out));
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::GetStatus(
@@ -233,22 +245,34 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::RequestCheckpoint(
     MutexLock lock(&impl->mu);
     CoordinatorOutbox out;
     status = impl->coordinator.RequestCheckpoint(SteadyNow(), out);
-    impl->Carry(out);
+    impl->Carry(std::move(out));
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }
 
-void CoordinatorService::Impl::Save(const CoordinatorState& state) {
-  if (disk.jobs == nullptr) return;
-  // The job is not worth less for it; only this process's death is.
-  const absl::Status status = disk.jobs->Save(job_name, state);
-  if (!status.ok()) {
-    NEREUS_LOG(Error) << "the job is not saved, and will be lost if this "
-                         "coordinator dies: "
-                      << status.message();
+absl::Status CoordinatorService::Impl::Save(const CoordinatorState& state) {
+  if (disk.jobs == nullptr) return absl::OkStatus();
+  absl::Status saved = disk.jobs->Save(job_name, state);
+  if (!saved.ok() && !save_complained) {
+    NEREUS_LOG(Error) << "the job's state cannot be saved, and nothing of the "
+                         "job changes until it can: "
+                      << saved.message();
+  } else if (saved.ok() && save_complained) {
+    NEREUS_LOG(Warning) << "the job's state is saved again";
   }
+  save_complained = !saved.ok();
+  return saved;
+}
+
+void CoordinatorService::Impl::GiveUpIfNothingIsSaved(absl::Time now) {
+  if (actions.failing_for(now) <= lease || !failure.ok()) return;
+  failure = absl::UnavailableError(absl::StrCat(
+      "the job's state could not be saved for ", absl::FormatDuration(lease),
+      ": ", actions.failure().message(),
+      ". This coordinator ends, so that one that can save takes its place"));
+  if (on_failure != nullptr) on_failure(failure);
 }
 
 void CoordinatorService::Impl::CompleteCheckpoints() {
@@ -276,40 +300,43 @@ void CoordinatorService::Impl::CompleteCheckpoints() {
     MutexLock lock(&mu);
     CoordinatorOutbox out;
     coordinator.OnCheckpoint(next->record.round, written, SteadyNow(), out);
-    Carry(out);
+    Carry(std::move(out));
   }
 }
 
-void CoordinatorService::Impl::Carry(const CoordinatorOutbox& out) {
-  for (const CoordinatorAction& action : out) {
-    if (const auto* announce = std::get_if<Announce>(&action)) {
-      if (announce->bad) {
-        NEREUS_LOG(Warning) << announce->text;
-      } else {
-        NEREUS_LOG(Info) << announce->text;
-      }
-      continue;
-    }
-    if (const auto* save = std::get_if<SaveState>(&action)) {
-      Save(save->state);
-      continue;
-    }
-    if (const auto* whole = std::get_if<CompleteCheckpoint>(&action)) {
-      complete.push_back(*whole);
-      continue;
-    }
-    const auto* send = std::get_if<SendToMember>(&action);
-    const SessionId session =
-        send != nullptr ? send->session : std::get<EndSession>(action).session;
-    const auto found = calls.find(session);
-    if (found == calls.end()) continue;  // Its end is on its way.
-    if (send != nullptr) {
-      found->second->Write(ToProto(send->message));
-    } else {
-      found->second->End(grpc::Status::OK);
-    }
-  }
+void CoordinatorService::Impl::Carry(CoordinatorOutbox out) {
+  actions.CarryOut(
+      std::move(out), SteadyNow(),
+      [this](const CoordinatorState& state)
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return Save(state); },
+      [this](const CoordinatorAction& action)
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { CarryOut(action); });
   LogState();
+}
+
+void CoordinatorService::Impl::CarryOut(const CoordinatorAction& action) {
+  if (const auto* announce = std::get_if<Announce>(&action)) {
+    if (announce->bad) {
+      NEREUS_LOG(Warning) << announce->text;
+    } else {
+      NEREUS_LOG(Info) << announce->text;
+    }
+    return;
+  }
+  if (const auto* whole = std::get_if<CompleteCheckpoint>(&action)) {
+    complete.push_back(*whole);
+    return;
+  }
+  const auto* send = std::get_if<SendToMember>(&action);
+  const SessionId session =
+      send != nullptr ? send->session : std::get<EndSession>(action).session;
+  const auto found = calls.find(session);
+  if (found == calls.end()) return;  // Its end is on its way.
+  if (send != nullptr) {
+    found->second->Write(ToProto(send->message));
+  } else {
+    found->second->End(grpc::Status::OK);
+  }
 }
 
 void CoordinatorService::Impl::LogState() {
@@ -327,8 +354,10 @@ void CoordinatorService::Impl::RunTicks() {
         [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return stopping; },
         kTickInterval);
     CoordinatorOutbox out;
-    coordinator.OnTick(SteadyNow(), out);
-    Carry(out);
+    const absl::Time now = SteadyNow();
+    coordinator.OnTick(now, out);
+    Carry(std::move(out));
+    GiveUpIfNothingIsSaved(now);
   }
 }
 
@@ -346,13 +375,20 @@ CoordinatorService::~CoordinatorService() {
 absl::Status CoordinatorService::AwaitEnd() {
   MutexLock lock(&impl_->mu);
   impl_->mu.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mu) {
-    return impl_->coordinator.over();
+    return impl_->coordinator.over() || !impl_->failure.ok();
   });
+  if (!impl_->failure.ok()) return impl_->failure;
   if (impl_->coordinator.state() == JobState::kFinished) {
     return absl::OkStatus();
   }
   return absl::AbortedError(
       absl::StrCat("the job failed: ", impl_->coordinator.reason()));
+}
+
+void CoordinatorService::set_on_failure(
+    std::function<void(const absl::Status&)> on_failure) {
+  MutexLock lock(&impl_->mu);
+  impl_->on_failure = std::move(on_failure);
 }
 
 std::vector<grpc::Service*> CoordinatorService::services() {

@@ -1,6 +1,7 @@
 #ifndef NEREUS_SERVER_COORDINATOR_SERVICE_H_
 #define NEREUS_SERVER_COORDINATOR_SERVICE_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -41,8 +42,14 @@ class CoordinatorService {
   void EndSessions();
 
   // Blocks until the job is over: OK if every worker has left politely. Errors:
-  // kAborted, it failed, with the reason.
+  // kAborted, it failed, with the reason; kUnavailable, its state could not be
+  // saved for longer than a lease: this process must go, and members will find
+  // the coordinator that is started again as of the last state that was saved.
   absl::Status AwaitEnd();
+
+  // Called once on a thread of this object's when AwaitEnd would return
+  // kUnavailable. To be set before services() are served.
+  void set_on_failure(std::function<void(const absl::Status&)> on_failure);
 
   // Waits until every member's session is over, once the job is; `timeout` at
   // most.

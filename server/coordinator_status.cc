@@ -5,9 +5,30 @@
 #include "server/coordinator.h"
 
 namespace nereus {
+namespace {
+
+std::string DescribePlan(const Job& job) {
+  std::map<Scheme, int> layers;
+  for (size_t layer = 0; layer < job.model().size(); ++layer) {
+    ++layers[job.routes[layer].scheme];
+  }
+  return absl::StrJoin(layers, ", ", [](std::string* out, const auto& entry) {
+    absl::StrAppend(out, entry.second, " by ", SchemeName(entry.first));
+  });
+}
+
+}  // namespace
+
+std::string Coordinator::NameOf(const Member& member) const {
+  return member.id.role == Role::kShard
+             ? PeerName(member.id)
+             : absl::StrCat("worker ", member.request.name);
+}
 
 std::string Coordinator::Describe(const Member& member) const {
-  return absl::StrCat(PeerName(member.id), " (", member.request.name, " at ",
+  const bool is_shard = member.id.role == Role::kShard;
+  return absl::StrCat(NameOf(member), " (",
+                      is_shard ? member.request.name + " " : "", "at ",
                       member.request.data_address, ")");
 }
 
@@ -62,6 +83,17 @@ JobStatus Coordinator::Status(absl::Time now) const {
   status.epoch = job_ == nullptr ? 0 : job_->epoch;
   status.state = state_;
   status.reason = reason_;
+  if (job_ != nullptr) {
+    status.step = BegunStep();
+    status.plan = DescribePlan(*job_);
+    status.partial = job_->partial();
+  }
+  if (begun_steps_.size() > 1) {
+    const auto& [from, first] = begun_steps_.front();
+    const auto& [to, last] = begun_steps_.back();
+    status.steps_per_second =
+        static_cast<double>(last - first) / absl::ToDoubleSeconds(to - from);
+  }
   status.waiting = DescribeMissing();
   status.workers = options_.workers;
   status.shards = options_.shards;

@@ -324,6 +324,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
   made.verdicts = AllVerdicts(change);
   if (change.checkpoint) made.checkpoint_round = made.first_step;
 
+  made.worker_names = change.worker_names;
   made.workers.clear();
   made.leavers.clear();
   for (const EpochChange::Worker& worker : change.workers) {
@@ -379,6 +380,7 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
   made.switch_round = kInitialRound;
   made.finished_rounds.clear();
   made.verdicts.clear();
+  made.worker_names = change.worker_names;
   made.leavers.clear();
   made.workers.clear();
   for (const EpochChange::Worker& worker : change.workers) {

@@ -2,6 +2,9 @@
 #define NEREUS_SERVER_EPOCH_CHANGE_H_
 
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -33,6 +36,8 @@ struct EpochChange {
   // A better plan: the next one, if nothing is under way; otherwise the next
   // epoch's steps end so that it can be.
   std::optional<std::vector<Route>> routes = {};  // By layer of the model.
+  // Names of all workers, by rank.
+  std::map<int32_t, std::string> worker_names = {};
 };
 
 // Who holds each shard next. Its copy takes over from a server that is gone,

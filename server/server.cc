@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "common/base/address.h"
 #include "common/base/clock.h"
+#include "common/base/descriptor_limit.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
@@ -35,12 +36,12 @@ namespace {
 // How long a coordinator stays for members that have not heard the end.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
 
-std::string DescribeWorkers(const std::vector<int>& ranks) {
+std::string DescribeWorkers(const Job& job, const std::vector<int>& ranks) {
   constexpr size_t kNamedMax = 8;
   std::string text;
   for (size_t i = 0; i < ranks.size() && i < kNamedMax; ++i) {
     absl::StrAppend(&text, i == 0 ? "" : ", ",
-                    PeerName(PeerId::Worker(ranks[i])));
+                    job.NameOf(PeerId::Worker(ranks[i])));
   }
   if (ranks.size() > kNamedMax) {
     absl::StrAppend(&text, " and ", ranks.size() - kNamedMax, " others");
@@ -48,8 +49,10 @@ std::string DescribeWorkers(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string DescribeMissing(const Shard::OpenRound& open) {
-  if (open.missing_copy == -1) return DescribeWorkers(open.missing_workers);
+std::string DescribeMissing(const Job& job, const Shard::OpenRound& open) {
+  if (open.missing_copy == -1) {
+    return DescribeWorkers(job, open.missing_workers);
+  }
   return absl::StrCat(PeerName(PeerId::Shard(open.missing_copy)), "'s copy");
 }
 
@@ -58,12 +61,7 @@ class ServerImpl final : public Server {
   explicit ServerImpl(const ServerOptions& options) : options_(options) {}
 
   ~ServerImpl() override {
-    // The session posts to the driver, and the driver sends in the session.
-    if (driver_ != nullptr) driver_->Stop();
-    writer_.reset();
-    session_.reset();
-    driver_.reset();
-    if (transport_ != nullptr) transport_->Shutdown(absl::ZeroDuration());
+    Leave();
     if (coordinator_ != nullptr) coordinator_->service().EndSessions();
     control_.reset();
   }
@@ -71,14 +69,17 @@ class ServerImpl final : public Server {
   absl::Status Listen();
 
   int control_port() const override { return control_->port(); }
-  int data_port() const override {
-    return transport_ == nullptr ? 0 : transport_->port();
-  }
+  int data_port() const override { return data_port_; }
   absl::Status AwaitEnd() override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   absl::Status Serve();
-  void Join();
+  // Asks to be this shard, with a membership and connections of its own; and
+  // ends both.
+  absl::Status Join(int data_port);
+  void Leave();
+  // The same again: this process was counted as dead, and lives.
+  absl::Status JoinAgain(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   void StartDriver();
   void StartSession();
   void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
@@ -94,6 +95,7 @@ class ServerImpl final : public Server {
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<Transport> transport_;
   std::string coordinator_address_;
+  int data_port_ = 0;
 
   std::unique_ptr<Member> member_;    // The driver's alone.
   ServerMachine* machine_ = nullptr;  // The member's.
@@ -105,23 +107,40 @@ class ServerImpl final : public Server {
   Mutex mu_;
   Heartbeat heartbeat_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status coordinator_failure_ ABSL_GUARDED_BY(mu_);
   absl::Status outcome_ ABSL_GUARDED_BY(mu_);
 };
 
+// Two connections a worker, one to each other server, and what else a process
+// has open.
+absl::Status CheckDescriptors(const ServerOptions& options) {
+  const int workers = std::max(options.workers, options.max_workers);
+  const int64_t needed = 2 * int64_t{workers} + 2 * options.shards + 64;
+  if (needed <= DescriptorLimit()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("workers is ", workers, ": this process needs ", needed,
+                   " file descriptors for them, and may have ",
+                   DescriptorLimit(), "; raise its limit (ulimit -n)"));
+}
+
 absl::Status ServerImpl::Listen() {
+  NEREUS_RETURN_IF_ERROR(CheckDescriptors(options_));
   if (!options_.checkpoint_dir.empty()) {
-    NEREUS_ASSIGN_OR_RETURN(storage_,
-                            FileStorage::Open(options_.checkpoint_dir));
+    auto storage = FileStorage::Open(options_.checkpoint_dir);
+    if (!storage.ok()) {
+      return absl::Status(
+          storage.status().code(),
+          absl::StrCat("--checkpoint-dir: ", storage.status().message()));
+    }
+    storage_ = *std::move(storage);
   }
   NEREUS_RETURN_IF_ERROR(Serve());
   if (options_.coordinate_only) {
     control_->SetReady(true);
     return absl::OkStatus();
   }
-  NEREUS_ASSIGN_OR_RETURN(
-      transport_, StartTransport(options_.transport, options_.shared_memory,
-                                 options_.host, options_.data_port));
-  Join();
+  NEREUS_RETURN_IF_ERROR(Join(options_.data_port));
+  data_port_ = transport_->port();
   return absl::OkStatus();
 }
 
@@ -132,6 +151,13 @@ absl::Status ServerImpl::Serve() {
   if (coordinates) {
     NEREUS_ASSIGN_OR_RETURN(coordinator_,
                             CoordinatorHost::Start(options_, storage_.get()));
+    coordinator_->service().set_on_failure([this](const absl::Status& why) {
+      {
+        MutexLock lock(&mu_);
+        coordinator_failure_ = why;
+      }
+      End(why);
+    });
     services = coordinator_->service().services();
   } else {
     redirect_ = std::make_unique<RedirectService>(options_.coordinator_address);
@@ -146,7 +172,10 @@ absl::Status ServerImpl::Serve() {
   return absl::OkStatus();
 }
 
-void ServerImpl::Join() {
+absl::Status ServerImpl::Join(int data_port) {
+  NEREUS_ASSIGN_OR_RETURN(
+      transport_, StartTransport(options_.transport, options_.shared_memory,
+                                 options_.host, data_port));
   JoinRequest request;
   request.protocol_version = kProtocolVersion;
   request.build = kVersion;
@@ -158,6 +187,7 @@ void ServerImpl::Join() {
   request.name = ProcessName();
   request.data_address = JoinHostPort(options_.host, transport_->port());
   request.has_checkpoints = storage_ != nullptr;
+  request.settings = ServerSettings(options_);
   member_ = std::make_unique<Member>(
       std::move(request), [this](const EpochStart& start, Outbox& out) {
         auto machine =
@@ -175,6 +205,19 @@ void ServerImpl::Join() {
   }
   StartDriver();
   StartSession();
+  return absl::OkStatus();
+}
+
+void ServerImpl::Leave() {
+  // The session posts to the driver, and the driver sends in the session.
+  if (driver_ != nullptr) driver_->Stop();
+  writer_.reset();
+  session_.reset();
+  driver_.reset();
+  if (transport_ != nullptr) transport_->Shutdown(absl::ZeroDuration());
+  transport_.reset();
+  machine_ = nullptr;
+  member_.reset();
 }
 
 void ServerImpl::StartDriver() {
@@ -212,10 +255,14 @@ void ServerImpl::StartSession() {
     driver_->Post(
         [this, message](Outbox& out) { member_->OnMessage(message, out); });
   };
-  events.heartbeat = [this] {
-    driver_->Post([this](Outbox&) { TakeStock(); });
+  events.heartbeat = [this]() -> std::optional<Heartbeat> {
+    const Pulse::Beat beat =
+        driver_->OnHeartbeatDue([this](Outbox&) { TakeStock(); });
+    if (!beat.is_alive) return std::nullopt;
     MutexLock lock(&mu_);
-    return heartbeat_;
+    Heartbeat heartbeat = heartbeat_;
+    heartbeat.busy = beat.is_busy;
+    return heartbeat;
   };
   events.failed = [this](const absl::Status& why) { End(why); };
   session_ = std::make_unique<SessionClient>(std::move(session_options),
@@ -232,7 +279,8 @@ void ServerImpl::TakeStock() {
   heartbeat.whole_copies = machine_->whole_copies();
   std::optional<Stall> waiting;
   if (const auto open = machine_->oldest_open_round()) {
-    waiting = Stall{open->layer, open->round, DescribeMissing(*open),
+    waiting = Stall{open->layer, open->round,
+                    DescribeMissing(*member_->start()->job, *open),
                     absl::ZeroDuration()};
   }
   heartbeat.stall =
@@ -274,6 +322,18 @@ void ServerImpl::End(const absl::Status& outcome) {
   outcome_ = outcome;
 }
 
+absl::Status ServerImpl::JoinAgain(const absl::Status& why) {
+  NEREUS_LOG(Warning) << why.message() << "; joining again";
+  Leave();
+  {
+    MutexLock lock(&mu_);
+    if (!coordinator_failure_.ok()) return coordinator_failure_;
+    ended_ = false;
+    heartbeat_ = Heartbeat();
+  }
+  return Join(data_port_);
+}
+
 absl::Status ServerImpl::AwaitEnd() {
   absl::Status outcome;
   if (options_.coordinate_only) {
@@ -282,14 +342,17 @@ absl::Status ServerImpl::AwaitEnd() {
     coordinator_->service().AwaitEveryoneKnows(kFarewellTimeout);
     return outcome;
   }
-  {
-    MutexLock lock(&mu_);
-    mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_; });
-    outcome = outcome_;
-  }
-  control_->SetReady(false);
+  do {
+    {
+      MutexLock lock(&mu_);
+      mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_; });
+      outcome = outcome_;
+    }
+    control_->SetReady(false);
+    // It stood still for too long, and the others went on.
+  } while (absl::IsCancelled(outcome) && JoinAgain(outcome).ok());
   // Ends the session: that tells the coordinator that this member knows.
-  session_->Stop();
+  if (session_ != nullptr) session_->Stop();
   if (coordinator_ != nullptr) {
     coordinator_->service().AwaitEveryoneKnows(kFarewellTimeout);
   }
@@ -309,6 +372,10 @@ absl::Status ServerOptions::Validate() const {
     return absl::InvalidArgumentError(
         "coordinator_address is empty; every shard but 0 needs it");
   }
+  if (!coordinator_address.empty()) {
+    NEREUS_RETURN_IF_ERROR(
+        CheckHostPort("coordinator_address", coordinator_address));
+  }
   if (coordinate_only && !coordinator_address.empty()) {
     return absl::InvalidArgumentError(
         "coordinator_address is given to a process that coordinates");
@@ -326,7 +393,8 @@ absl::Status ServerOptions::Validate() const {
   if (coordinates && checkpoint_dir.empty() &&
       (job_options.checkpoint_every > 0 || !restore.empty())) {
     return absl::InvalidArgumentError(
-        "checkpoint_dir is empty, and checkpoints are to be made or restored");
+        "checkpoint_dir is not given: checkpoints can neither be made "
+        "(checkpoint_every) nor restored");
   }
   NEREUS_RETURN_IF_ERROR(CheckHost(host));
   NEREUS_RETURN_IF_ERROR(CheckPort("control_port", control_port));

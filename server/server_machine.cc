@@ -147,6 +147,10 @@ void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
   SaySettled(out);
 }
 
+void ServerMachine::SaveLast(int64_t round, int32_t sender, Outbox& out) {
+  for (auto& [index, shard] : shards_) shard.SaveLast(round, sender, out);
+}
+
 int64_t ServerMachine::stored_bytes() const {
   int64_t bytes = 0;
   for (const auto& [index, shard] : shards_) bytes += shard.stored_bytes();

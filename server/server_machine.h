@@ -30,6 +30,7 @@ class ServerMachine final : public Machine {
   void Freeze() override;
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
+  void SaveLast(int64_t round, int32_t sender, Outbox& out) override;
 
   // Parameters and optimizer state held, copies included, in bytes.
   int64_t stored_bytes() const;

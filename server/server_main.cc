@@ -12,10 +12,13 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/address.h"
+#include "common/base/descriptor_limit.h"
 #include "common/base/logging.h"
 #include "common/base/version.h"
 #include "common/flags/flags.h"
@@ -39,11 +42,6 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
             "be the job's coordinator and no shard; shards then need "
             "--coordinator, shard 0 too");
   AddFlag(app, "servers", options.shards, "shards of the job");
-  AddFlag(app, "workers", options.workers, "workers of the job");
-  AddFlag(app, "min-workers", options.min_workers,
-          "the job goes on with so many workers, and waits with fewer");
-  AddFlag(app, "max-workers", options.max_workers,
-          "so many workers may be there at a time; 0: as many as --workers");
   AddFlag(app, "job", options.job, "name of the job");
   AddFlag(app, "coordinator", options.coordinator_address,
           "HOST:PORT of the coordinator's control port; shard 0 without it "
@@ -57,39 +55,79 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
   AddTransportFlags(app, options.transport, options.shared_memory);
 }
 
-void AddDiskFlags(CLI::App& app, ServerOptions& options, JobFlags& job) {
-  AddFlag(app, "checkpoint-dir", options.checkpoint_dir,
-          "a folder for checkpoints, shared by all servers");
-  AddFlag(app, "checkpoint-every", job.options.checkpoint_every,
-          "make a checkpoint every so many steps; 0: when asked to");
+// Of the job, beside AddJobFlags.
+void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
+  AddFlag(app, "workers", options.workers, "workers of the job");
+  AddFlag(app, "min-workers", options.min_workers,
+          "the job goes on with so many workers, and waits with fewer");
+  AddFlag(app, "max-workers", options.max_workers,
+          "most workers at a time; 0: as many as --workers");
+  AddFlag(app, "checkpoint-every", options.job_options.checkpoint_every,
+          "make a checkpoint every so many steps, beside the last one; 0: when "
+          "asked to");
   AddFlag(app, "checkpoints-kept", options.checkpoints_kept,
-          "so many checkpoints are kept, the newest");
+          "number of checkpoints to keep, the newest");
   AddFlag(app, "restore", options.restore,
           "go on from a checkpoint: latest (or begin anew where there is "
           "none), or its round");
   AddFlag(app, "state", options.state_file,
           "a SQLite file in which a coordinator that is started again finds "
-          "its job");
+          "its job; without it, such a job is lost");
+}
+
+// Fields whose flags have other names, for messages.
+const std::map<std::string, std::string> kFlagsOfFields = {
+    {"coordinator_address", "--coordinator"},
+    {"shards", "--servers"},
+    {"stall_threshold", "--stall-after"},
+    {"state_file", "--state"},
+    {"fusion_bytes", "--fusion"},
+    {"resync_every", "--resync"},
+    {"block_elements", "--block"},
+};
+
+// OK if the flags make sense, alone and together.
+absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
+                        const ServerOptions& options,
+                        const std::vector<std::string>& coordinators_flags) {
+  absl::Status status;
+  if (!options.coordinator_address.empty()) {
+    status.Update(RefuseFlags(app, argc, argv, coordinators_flags,
+                              "with --coordinator: that process decides it"));
+  }
+  if (options.coordinate_only) {
+    status.Update(RefuseFlags(
+        app, argc, argv,
+        {"--shard", "--data-port", "--shared-memory", "--stall-after"},
+        "with --coordinate-only: the process is no shard"));
+  }
+  status.Update(options.Validate());
+  return status;
 }
 
 int Main(int argc, char** argv) {
   ShareArenas();
   CLI::App app(
       "One shard of a job's parameter servers, or the job's coordinator, or "
-      "both. The coordinator's flags decide for all.");
+      "both. The coordinator's flags decide for all.",
+      "nereus-server");
   ServerOptions options;
   JobFlags job;
   LogLevel log_level = LogLevel::kInfo;
   AddCommonFlags(app, "nereus-server", log_level);
   AddServerFlags(app, options);
-  AddJobFlags(app, job);
   double lease_seconds = absl::ToDoubleSeconds(options.lease);
-  AddFlag(app, "lease", lease_seconds,
-          "seconds of silence after which a member counts as dead");
+  const std::vector<std::string> coordinators_flags = FlagsAddedBy(app, [&] {
+    AddCoordinatorFlags(app, options);
+    AddJobFlags(app, job);
+    AddFlag(app, "lease", lease_seconds,
+            "seconds of silence after which a member counts as dead");
+  });
   double stall_seconds = absl::ToDoubleSeconds(options.stall_threshold);
   AddFlag(app, "stall-after", stall_seconds,
-          "seconds after which it is said for whom a round waits");
-  AddDiskFlags(app, options, job);
+          "seconds after which a round that waits is reported, and for whom");
+  AddFlag(app, "checkpoint-dir", options.checkpoint_dir,
+          "a folder for checkpoints, shared by all servers");
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
 
   SetLogLevel(log_level);
@@ -98,12 +136,16 @@ int Main(int argc, char** argv) {
   options.lease = absl::Seconds(lease_seconds);
   options.stall_threshold = absl::Seconds(stall_seconds);
   options.rules = job.rules;
+  job.options.checkpoint_every = options.job_options.checkpoint_every;
   options.job_options = job.options;
-  if (const absl::Status status = options.Validate(); !status.ok()) {
-    std::fprintf(stderr, "nereus-server: %s\n",
-                 std::string(status.message()).c_str());
+  const absl::Status status =
+      CheckFlags(app, argc, argv, options, coordinators_flags);
+  if (!status.ok()) {
+    std::fprintf(stderr, "nereus-server: %s\nRun with --help for the flags.\n",
+                 WithFlagNames(app, status.message(), kFlagsOfFields).c_str());
     return 2;
   }
+  RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);
   signal(SIGINT, ExitOnSignal);
   signal(SIGTERM, ExitOnSignal);

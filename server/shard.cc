@@ -121,6 +121,7 @@ void Shard::Enter(Outbox& out) {
 void Shard::OnEpoch(JobPtr job, Outbox& out) {
   const bool served = serves();
   const JobPtr before = std::exchange(job_, std::move(job));
+  last_sender_ = -1;
   frozen_ = false;
   verdicts_.Add(job_->verdicts);
   if (serves() != served) collector_.Clear();
@@ -130,6 +131,32 @@ void Shard::OnEpoch(JobPtr job, Outbox& out) {
   copying_ = false;
   for (Slot& slot : slots_) Reopen(slot);
   Enter(out);
+}
+
+void Shard::SaveLast(int64_t round, int32_t sender, Outbox& out) {
+  if (!serves()) return;
+  last_sender_ = sender;
+  if (saved_round_ == round) return;  // As a checkpoint that was due.
+  if (!job_->IsCheckpoint(round)) {
+    auto job = std::make_shared<Job>(*job_);
+    job->checkpoint_round = round;
+    job_ = std::move(job);
+  }
+  collector_.Reopen(round);
+  for (size_t index = 0; index < slots_.size(); ++index) {
+    const Slot& slot = slots_[index];
+    if (slot.chunk.layer == job_->block_layer) continue;
+    // The shards have all layers as of the base round. With a partial quorum
+    // the last round may stay open for a worker that has left; then what is
+    // here is what the job has come to.
+    const bool is_here =
+        round == job_->base_round ||
+        (updates_here(slot) && (job_->partial() || slot.round == round + 1));
+    if (!is_here) continue;
+    OnCollected(collector_.Add(static_cast<int>(index), round, slot.parameters,
+                               slot.state),
+                out);
+  }
 }
 
 void Shard::Reroute(const Job& before) {
@@ -204,7 +231,14 @@ absl::StatusOr<int> Shard::FindSlot(const FrameHeader& header) const {
 absl::StatusOr<Landing> Shard::OnOwnedHeader(const Slot& slot,
                                              const FrameHeader& header,
                                              int position) const {
-  if (updates_here(slot) || position != 0 || !job_->IsSaved(header.round) ||
+  // The coordinator may tell the sender of the last round before this shard;
+  // and another one, if the first is gone.
+  const bool is_early = last_sender_ == -1 && job_->options.has_checkpoints &&
+                        header.round > job_->base_round &&
+                        (position != 0 || !job_->IsSaved(header.round));
+  if (is_early && !updates_here(slot)) return Landing::Wait();
+  const bool is_senders = position == 0 || last_sender_ != -1;
+  if (updates_here(slot) || !is_senders || !job_->IsSaved(header.round) ||
       header.part >= collector_.parts()) {
     return Refuse(header,
                   "the first worker sends layers that workers own, as of the "
@@ -538,7 +572,8 @@ void Shard::Collect(const Slot& slot, int64_t round, Outbox& out) {
 void Shard::OnCollected(std::optional<CheckpointCollector::Collected> collected,
                         Outbox& out) {
   if (!collected.has_value()) return;
-  if (job_->IsCheckpoint(collected->round)) {
+  if (job_->IsCheckpoint(collected->round) || last_sender_ != -1) {
+    saved_round_ = collected->round;
     out.Add(SaveCheckpoint{index_, collected->round, collected->values});
   }
   if (!job_->hands_over() || collected->round != job_->switch_round) return;

@@ -86,6 +86,7 @@ class Shard final : public Machine {
   void Freeze() override { frozen_ = true; }
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
+  void SaveLast(int64_t round, int32_t sender, Outbox& out) override;
   // Its server's votes on a step are all in.
   void OnVerdict(const StepVerdict& verdict, Outbox& out);
 
@@ -318,6 +319,10 @@ class Shard final : public Machine {
       slot_of_chunk_;  // By position in placement; -1: another shard's.
 
   JobPtr job_;
+  // The rank of a worker that sends what workers own as of the last round of
+  // all; -1: there is none yet.
+  int32_t last_sender_ = -1;
+  int64_t saved_round_ = kInitialRound;  // Of the last checkpoint that is.
   Verdicts verdicts_;
   bool frozen_ = false;
   std::vector<Slot> slots_;

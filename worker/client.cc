@@ -6,7 +6,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/address.h"
 #include "common/base/clock.h"
 #include "common/base/identity.h"
@@ -24,6 +23,7 @@
 #include "common/transport/start_transport.h"
 #include "worker/fusion_switch.h"
 #include "worker/gradient_look.h"
+#include "worker/job_notes.h"
 #include "worker/layer_bindings.h"
 #include "worker/meter.h"
 #include "worker/round_table.h"
@@ -55,11 +55,10 @@ class ClientImpl final : public Client {
   absl::Status Start(const std::vector<LayerSpec>& specs);
 
   int rank() const override { return rank_; }
+  absl::Status WaitAll(int64_t step) override;
   absl::StatusOr<StepInfo> BeginStep() override;
   absl::Status Push(int layer, int64_t step,
-                    absl::Span<float> gradient) override {
-    return PushArriving(layer, step, gradient, nullptr);
-  }
+                    absl::Span<float> gradient) override;
   absl::Status PushArriving(int layer, int64_t step, absl::Span<float> gradient,
                             const std::shared_ptr<Arrival>& arrival) override;
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
@@ -71,7 +70,6 @@ class ClientImpl final : public Client {
   absl::Status Abort(absl::string_view reason) override {
     return FailJob(std::string(reason));
   }
-  absl::Status WaitAll(int64_t step) override;
   bool decoupled() const override { return job_->decoupled(); }
   bool sparse() const override { return job_->options.sparsity > 0; }
   bool Skipped(int64_t step) const override { return rounds_->Skipped(step); }
@@ -92,6 +90,8 @@ class ClientImpl final : public Client {
   std::optional<Measurements> measurements() const override {
     return meter_.last();
   }
+  absl::Status Checkpoint() override;
+  std::optional<int64_t> saved_round() const override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Leave() override;
 
  private:
@@ -101,7 +101,6 @@ class ClientImpl final : public Client {
   void StartDriver();
   void StartSession();
   void OnEntered(const std::shared_ptr<const EpochStart>& start);
-  void OnEnded(const absl::Status& outcome);
   // False if a value is NaN or infinite, and that is to cost the step; an error
   // if it is to end the job, which it does, or never will be there. Waits until
   // all are there, or found fit by whoever makes them.
@@ -125,6 +124,10 @@ class ClientImpl final : public Client {
   // A step has begun, maybe with another threshold.
   void FollowFusion(int64_t step);
   void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
+  std::shared_ptr<const EpochStart> Plan() const ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    return plan_;
+  }
   std::string DescribeMissing(int layer);
 
   // Constant after Start: model and options are the same in all epochs.
@@ -154,6 +157,7 @@ class ClientImpl final : public Client {
 
   mutable Mutex mu_;
   std::optional<Stall> stall_ ABSL_GUARDED_BY(mu_);
+  std::optional<int64_t> saved_round_ ABSL_GUARDED_BY(mu_);
   // The epoch's. They change between the caller's steps alone.
   std::shared_ptr<const EpochStart> plan_ ABSL_GUARDED_BY(mu_);
 };
@@ -178,9 +182,9 @@ absl::Status ClientImpl::Listen() {
   NEREUS_ASSIGN_OR_RETURN(
       transport_, StartTransport(options_.transport, options_.shared_memory,
                                  options_.host, options_.data_port));
-  NEREUS_LOG(Info) << "listening control="
-                   << JoinHostPort(options_.host, control_->port()) << " data="
-                   << JoinHostPort(options_.host, transport_->port());
+  const auto at = [&](int port) { return JoinHostPort(options_.host, port); };
+  NEREUS_LOG(Info) << "listening control=" << at(control_->port())
+                   << " data=" << at(transport_->port());
   return absl::OkStatus();
 }
 
@@ -196,6 +200,7 @@ absl::Status ClientImpl::Start(const std::vector<LayerSpec>& specs) {
         "joined with");
   }
   control_->SetReady(true);
+  LogJoined(options_.job, job_->options, !layers_.front().state.empty());
   return absl::OkStatus();
 }
 
@@ -207,7 +212,9 @@ void ClientImpl::MakeMember(std::vector<LayerSpec> specs) {
   request.role = Role::kWorker;
   request.incarnation = DrawUniqueId();
   request.transport = std::string(TransportTypeName(options_.transport));
-  request.name = options_.name.empty() ? ProcessName() : options_.name;
+  request.name = options_.name.empty() ? UniqueName() : options_.name;
+  request.settings = options_.settings;
+  request.optimizer = options_.optimizer;
   request.data_address = JoinHostPort(options_.host, transport_->port());
   request.layers = std::move(specs);
   if (options_.multiplier != nullptr) {
@@ -274,17 +281,16 @@ void ClientImpl::StartDriver() {
   events.entered = [this](const std::shared_ptr<const EpochStart>& start) {
     OnEntered(start);
   };
-  events.ended = [this](const absl::Status& outcome) { OnEnded(outcome); };
+  events.ended = [this](const absl::Status& outcome) { rounds_->End(outcome); };
   driver_ = std::make_unique<MachineDriver>(
       transport_.get(), member_.get(), static_cast<int>(layers_.size()),
       options_.connect_timeout, std::move(events));
 }
 
 void ClientImpl::StartSession() {
-  SessionClientOptions session_options;
-  session_options.coordinator_address = options_.coordinator_address;
-  session_options.connect_timeout = options_.connect_timeout;
-  session_options.patience = options_.connect_timeout;
+  const SessionClientOptions session_options = {options_.coordinator_address,
+                                                options_.connect_timeout,
+                                                options_.connect_timeout};
   SessionClient::Events events;
   events.opened = [this] {
     driver_->Post([this](Outbox& out) { member_->OnSession(out); });
@@ -294,27 +300,34 @@ void ClientImpl::StartSession() {
       NEREUS_LOG(Info) << waiting->text;
       rounds_->NoteWaiting();
     }
+    if (const auto* over = std::get_if<JobOver>(&message)) {
+      MutexLock lock(&mu_);
+      if (over->saved_round > kInitialRound) saved_round_ = over->saved_round;
+    }
     driver_->Post([this, message](Outbox& out) {
       const auto* set = std::get_if<SetFusion>(&message);
       if (set != nullptr) return fusion_.OnSet(*set);
       member_->OnMessage(message, out);
     });
   };
-  events.heartbeat = [this] {
+  events.heartbeat = [this]() -> std::optional<Heartbeat> {
+    const Pulse::Beat beat =
+        driver_->OnHeartbeatDue([this](Outbox&) { TakeStock(); });
+    if (!beat.is_alive) return std::nullopt;
     Heartbeat heartbeat;
     heartbeat.begun_step = std::max(rounds_->next_step() - 1, kInitialRound);
     heartbeat.round = rounds_->round();
-    driver_->Post([this](Outbox&) { TakeStock(); });
+    heartbeat.busy = beat.is_busy;
     MutexLock lock(&mu_);
     heartbeat.stall = stall_;
     return heartbeat;
   };
   events.failed = [this](const absl::Status& why) {
-    OnEnded(why);
+    rounds_->End(why);
     driver_->Post([](Outbox&) {});  // A caller that drives is to see it.
   };
-  session_ = std::make_unique<SessionClient>(std::move(session_options),
-                                             std::move(events));
+  session_ =
+      std::make_unique<SessionClient>(session_options, std::move(events));
   session_->Start();
 }
 
@@ -334,9 +347,8 @@ void ClientImpl::OnEntered(const std::shared_ptr<const EpochStart>& start) {
   TryBeginAgain();
 }
 
-void ClientImpl::OnEnded(const absl::Status& outcome) { rounds_->End(outcome); }
-
 absl::StatusOr<StepInfo> ClientImpl::BeginStep() {
+  NEREUS_RETURN_IF_ERROR(rounds_->CheckComplete(/*or_untouched=*/false));
   while (true) {
     NEREUS_RETURN_IF_ERROR(AwaitValues());
     const auto next = rounds_->step_to_begin();
@@ -407,8 +419,7 @@ void ClientImpl::SayMeasured() {
 
 bool ClientImpl::takes_factors(int layer) const {
   if (!rounds_->CheckLayer(layer).ok()) return false;
-  MutexLock lock(&mu_);
-  return plan_->job->routes[layer].scheme == Scheme::kFactor;
+  return Plan()->job->routes[layer].scheme == Scheme::kFactor;
 }
 
 bool ClientImpl::takes_bfloat16(int layer) const {
@@ -417,8 +428,7 @@ bool ClientImpl::takes_bfloat16(int layer) const {
       options.sparsity > 0 || options.scale_loss) {
     return false;
   }
-  MutexLock lock(&mu_);
-  const Route& route = plan_->job->routes[layer];
+  const Route route = Plan()->job->routes[layer];
   return route.scheme == Scheme::kServer && route.wire == WireType::kBfloat16;
 }
 
@@ -479,6 +489,13 @@ absl::StatusOr<RoundTable::Pushed> ClientImpl::BeginPush(
   return pushed;
 }
 
+absl::Status ClientImpl::Push(int layer, int64_t step,
+                              absl::Span<float> gradient) {
+  NEREUS_RETURN_IF_ERROR(rounds_->CheckLayer(layer));
+  NEREUS_RETURN_IF_ERROR(CheckHasNoFactors(job_->layers[layer]));
+  return PushArriving(layer, step, gradient, nullptr);
+}
+
 absl::Status ClientImpl::PushArriving(int layer, int64_t step,
                                       absl::Span<float> gradient,
                                       const std::shared_ptr<Arrival>& arrival) {
@@ -488,10 +505,7 @@ absl::Status ClientImpl::PushArriving(int layer, int64_t step,
       CheckLength(spec, "the gradient", gradient.size(), spec.parameters));
   // Before the plan, which is another one once the job has gone back.
   NEREUS_RETURN_IF_ERROR(Interruption());
-  if (takes_factors(layer)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "layer ", spec.name, " goes by factors: push them with PushFactors"));
-  }
+  if (takes_factors(layer)) return CheckHasNoFactors(spec);
   bool fit = true;
   // Else it is looked at where it is added up: CheckValues.
   if (job_->votes() || job_->options.sparsity > 0) {
@@ -575,20 +589,8 @@ absl::Status ClientImpl::Wait(int layer, int64_t step) {
 
 void ClientImpl::TakeStock() {
   if (machine_ == nullptr) return;
-  std::optional<Stall> waiting;
-  for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
-    const Syncer& syncer = machine_->syncer(layer);
-    const int64_t round = syncer.done_round() + 1;
-    std::string missing = machine_->Missing(layer);
-    const bool own = syncer.held() && missing.empty();
-    const bool waits = syncer.waits() && syncer.gathers() && !own;
-    if (!waits || (waiting.has_value() && waiting->round <= round)) {
-      continue;
-    }
-    waiting = Stall{layer, round, std::move(missing), absl::ZeroDuration()};
-  }
-  std::optional<Stall> stall =
-      stalls_.Watch(std::move(waiting), SteadyNow(), options_.stall_threshold);
+  std::optional<Stall> stall = stalls_.Watch(
+      machine_->OldestWait(), SteadyNow(), options_.stall_threshold);
   MutexLock lock(&mu_);
   stall_ = std::move(stall);
 }
@@ -616,11 +618,7 @@ absl::Status ClientImpl::WaitAll(int64_t step) {
 }
 
 std::vector<LayerReport> ClientImpl::layer_reports() const {
-  std::shared_ptr<const EpochStart> plan;
-  {
-    MutexLock lock(&mu_);
-    plan = plan_;
-  }
+  const auto plan = Plan();
   std::vector<LayerReport> reports;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const int layer = static_cast<int>(i);
@@ -644,8 +642,26 @@ std::vector<PeerTraffic> ClientImpl::traffic() const {
   return traffic;
 }
 
+absl::Status ClientImpl::Checkpoint() {
+  NEREUS_RETURN_IF_ERROR(rounds_->failure());
+  if (!job_->options.has_checkpoints) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", options_.job,
+                     " has no folder for checkpoints: start its servers with "
+                     "--checkpoint-dir"));
+  }
+  driver_->Post([this](Outbox& out) { member_->WantCheckpoint(out); });
+  return absl::OkStatus();
+}
+
+std::optional<int64_t> ClientImpl::saved_round() const {
+  MutexLock lock(&mu_);
+  return saved_round_;
+}
+
 absl::Status ClientImpl::Leave() {
   NEREUS_RETURN_IF_ERROR(rounds_->failure());
+  NEREUS_RETURN_IF_ERROR(rounds_->CheckComplete(/*or_untouched=*/true));
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     NEREUS_RETURN_IF_ERROR(WaitForward(static_cast<int>(layer)));
   }
@@ -675,6 +691,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
   NEREUS_RETURN_IF_ERROR(options.Validate());
   NEREUS_ASSIGN_OR_RETURN(const std::vector<LayerSpec> specs,
                           CheckedSpecsIn(layers));
+  NEREUS_RETURN_IF_ERROR(CheckState(layers, options.optimizer));
   auto client = std::make_unique<ClientImpl>(options, std::move(layers));
   NEREUS_RETURN_IF_ERROR(client->Start(specs));
   return client;

@@ -16,11 +16,12 @@ absl::Status CheckPositive(absl::string_view name, absl::Duration duration) {
 
 absl::Status ClientOptions::Validate() const {
   absl::Status status;
-  if (coordinator_address.empty()) {
-    status.Update(absl::InvalidArgumentError(
-        "coordinator_address is empty, must be host:port"));
-  }
+  status.Update(CheckHostPort("coordinator_address", coordinator_address));
   if (job.empty()) status.Update(absl::InvalidArgumentError("job is empty"));
+  if (settings.size() > kSettingsMax) {
+    status.Update(absl::InvalidArgumentError(absl::StrCat(
+        "settings has ", settings.size(), ", at most ", kSettingsMax)));
+  }
   status.Update(CheckHost(host));
   status.Update(CheckPort("control_port", control_port));
   status.Update(CheckPort("data_port", data_port));

@@ -163,7 +163,8 @@ std::vector<std::string> FactorSyncer::MissingPeers(const Round& round) const {
   for (int position = 0; position < round.contributors; ++position) {
     const auto first = round.arrived.begin() + position * frames_per_worker_;
     if (std::count(first, first + frames_per_worker_, false) > 0) {
-      peers.push_back(PeerName(PeerId::Worker(job_->workers[position].rank)));
+      peers.push_back(
+          job_->NameOf(PeerId::Worker(job_->workers[position].rank)));
     }
   }
   return peers;

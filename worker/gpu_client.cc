@@ -27,6 +27,7 @@
 #include "worker/gpu_mirror.h"
 #include "worker/gpu_splitter.h"
 #include "worker/gpu_timeline.h"
+#include "worker/layer_bindings.h"
 #include "worker/push_stager.h"
 
 namespace nereus {
@@ -321,11 +322,7 @@ absl::Status GpuClientImpl::Push(int layer, int64_t step, float* gradient,
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
   NEREUS_RETURN_IF_ERROR(client_->Interruption());
   NEREUS_RETURN_IF_ERROR(CheckGradient(layer, step, gradient));
-  if (client_->takes_factors(layer)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("layer ", layers_[layer].spec.name,
-                     " goes by factors: push them with PushFactors"));
-  }
+  NEREUS_RETURN_IF_ERROR(CheckHasNoFactors(layers_[layer].spec));
   return Queue({layer, step, gradient, {}, {}}, stream);
 }
 
@@ -336,7 +333,7 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
   NEREUS_RETURN_IF_ERROR(client_->Interruption());
   NEREUS_RETURN_IF_ERROR(CheckGradient(layer, step, gradient));
   const LayerSpec& spec = layers_[layer].spec;
-  if (spec.kind != LayerKind::kFullyConnected) {
+  if (!spec.has_factors) {
     return absl::InvalidArgumentError(
         absl::StrCat("layer ", DescribeLayer(spec), " has no factors"));
   }

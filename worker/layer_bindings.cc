@@ -15,9 +15,10 @@ absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
 absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
                           absl::Span<const float> gradient,
                           bool needs_gradient) {
-  if (layer.kind != LayerKind::kFullyConnected) {
+  if (!layer.has_factors) {
     return absl::InvalidArgumentError(
-        absl::StrCat("layer ", DescribeLayer(layer), " has no factors"));
+        absl::StrCat("layer ", DescribeLayer(layer),
+                     ", has no factors: its LayerSpec::has_factors is false"));
   }
   NEREUS_RETURN_IF_ERROR(CheckLength(layer, "the output gradient",
                                      factors.output_gradient.size(),
@@ -26,6 +27,28 @@ absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
                                      layer.rows * layer.n));
   if (!needs_gradient && gradient.empty()) return absl::OkStatus();
   return CheckLength(layer, "the gradient", gradient.size(), layer.parameters);
+}
+
+absl::Status CheckHasNoFactors(const LayerSpec& layer) {
+  if (!layer.has_factors) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "layer ", layer.name,
+      " is pushed by its factors in every step (LayerSpec::has_factors): call "
+      "PushFactors"));
+}
+
+absl::Status CheckState(const std::vector<LayerBinding>& layers,
+                        std::optional<OptimizerPlace> optimizer) {
+  if (optimizer != OptimizerPlace::kServer) return absl::OkStatus();
+  for (const LayerBinding& layer : layers) {
+    if (layer.state.empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layer ", layer.spec.name, " has ", layer.state.size(),
+        " floats of optimizer state, which the job would ignore: its servers "
+        "run the optimizer. Set ClientOptions::optimizer to kWorker, or leave "
+        "LayerBinding::state empty"));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<LayerSpec> SpecsIn(const std::vector<LayerBinding>& layers) {

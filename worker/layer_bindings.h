@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/compute/optimizer.h"
 #include "common/plan/layer_spec.h"
 #include "worker/public/client.h"
 
@@ -25,6 +27,14 @@ absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
 absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
                           absl::Span<const float> gradient,
                           bool needs_gradient);
+
+// OK, or kFailedPrecondition: the layer is pushed by its factors.
+absl::Status CheckHasNoFactors(const LayerSpec& layer);
+
+// OK if the caller keeps optimizer state only where it may run the optimizer.
+// Errors: kInvalidArgument.
+absl::Status CheckState(const std::vector<LayerBinding>& layers,
+                        std::optional<OptimizerPlace> optimizer);
 
 std::vector<LayerSpec> SpecsIn(const std::vector<LayerBinding>& layers);
 std::vector<std::string> NamesOf(const std::vector<LayerBinding>& layers);

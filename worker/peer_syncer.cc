@@ -227,7 +227,7 @@ void PeerSyncer::LeaveOut(Round& round) {
 
 std::string PeerSyncer::Missing() const {
   if (results_.open()) return Syncer::Missing();
-  if (recovers()) return PeerName(*holder_);
+  if (recovers()) return job_->NameOf(*holder_);
   if (position() < 0) return "";  // It has left.
   return absl::StrJoin(MissingPeers(RoundAt(next_round())), ", ");
 }

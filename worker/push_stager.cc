@@ -48,7 +48,7 @@ PushStager::PushStager(Parts parts, TakePinned take_pinned)
 int64_t PushStager::PinnedBytesOf(const LayerSpec& spec) {
   const int64_t gradient = PinnedPool::RoundedUp(BytesOf(spec)) +
                            PinnedPool::RoundedUp(BytesOf(spec) / 2);
-  if (spec.kind != LayerKind::kFullyConnected) return gradient;
+  if (!spec.has_factors) return gradient;
   return std::max(gradient,
                   PinnedPool::RoundedUp(spec.rows * spec.m * kFloatBytes) +
                       PinnedPool::RoundedUp(spec.rows * spec.n * kFloatBytes));

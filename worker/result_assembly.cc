@@ -136,7 +136,7 @@ bool ResultAssembly::Complete(const Chunk& chunk) const {
 
 std::string ResultAssembly::Missing() const {
   if (!open()) return "";
-  if (owner_.has_value()) return PeerName(*owner_);
+  if (owner_.has_value()) return job_->NameOf(*owner_);
   std::map<int, std::vector<int>> chunks_of_shard;
   for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
     if (Complete(chunk)) continue;

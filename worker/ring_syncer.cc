@@ -287,10 +287,10 @@ std::vector<std::string> RingSyncer::MissingPeers(const Round& round) const {
                     complete && sums[FindPlace(frame.header, round)->index];
               });
     if (complete) continue;
-    return {PeerName(PeerId::Worker(job_->workers[index].rank))};
+    return {job_->NameOf(PeerId::Worker(job_->workers[index].rank))};
   }
   const int before = Around(round, round.contributors - 1);
-  return {PeerName(PeerId::Worker(job_->workers[before].rank))};
+  return {job_->NameOf(PeerId::Worker(job_->workers[before].rank))};
 }
 
 }  // namespace nereus

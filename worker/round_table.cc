@@ -188,6 +188,22 @@ Buffer RoundTable::Lend(absl::Span<float> values,
       std::move(arrival));
 }
 
+absl::Status RoundTable::CheckComplete(bool or_untouched) const {
+  MutexLock lock(&mu_);
+  const bool complete = !begun_.has_value() ||
+                        layers_pushed_ == layers_.size() ||
+                        (or_untouched && layers_pushed_ == 0);
+  if (complete || went_back_ || !failure_.ok()) return absl::OkStatus();
+  std::string missing;
+  for (size_t layer = 0; layer < entries_.size(); ++layer) {
+    if (entries_[layer].pushed == begun_->step) continue;
+    absl::StrAppend(&missing, missing.empty() ? "" : ", ", layers_[layer]);
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "step ", begun_->step, " is not complete: no gradient was pushed of ",
+      missing, ". Push every layer in each step; a frozen layer pushes zeros"));
+}
+
 void RoundTable::NoteUnfit(int64_t step) {
   MutexLock lock(&mu_);
   unfit_step_ = step;

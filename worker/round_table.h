@@ -104,6 +104,10 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
               std::shared_ptr<Arrival> arrival = nullptr)
       ABSL_LOCKS_EXCLUDED(mu_);
 
+  // OK if all layers of the step that was begun are pushed; or none of them, if
+  // `or_untouched`. Errors: kFailedPrecondition, naming those that are not.
+  absl::Status CheckComplete(bool or_untouched) const ABSL_LOCKS_EXCLUDED(mu_);
+
   // The machine is done with `round`, which is `skipped` or not, and leaves the
   // mean gradient in `mean`, unless it is empty.
   void Finish(int layer, int64_t round, bool skipped, absl::Time now,

@@ -116,7 +116,7 @@ void Syncer::OnEpoch(JobPtr job, Outbox& out) {
   // Again. The caller writes the parameters between a round and its next push,
   // if it updates them.
   const bool updated = updates_here() || left_ || (pushed() && !held_);
-  if (updated) SaveOwned(done_round_, out);
+  if (updated) OnValuesOf(done_round_, /*last=*/left_, out);
   EnterEpoch(out);
   if (position() < 0 || !started_) return;
   if (fetching()) {
@@ -197,13 +197,16 @@ void Syncer::Send(Outbox& out, const BlockChoice& choice, const Buffer& norms) {
     sparse_->Begin(*job_, choice, kept(), memory_.parameters, norms, out);
   }
   // The caller has updated the parameters, if that is its part.
-  if (!updates_here()) SaveOwned(done_round_, out);
+  if (!updates_here()) OnValuesOf(done_round_, /*last=*/false, out);
   Contribute(out);
 }
 
 void Syncer::Leave(Outbox& out) {
   left_ = true;
-  if (!updates_here()) SaveOwned(done_round_, out);
+  // Where servers update the parameters, a checkpoint has been sent them.
+  if (!updates_here() || !job_->IsSaved(done_round_)) {
+    OnValuesOf(done_round_, /*last=*/true, out);
+  }
   ServeJoiners(out);
 }
 
@@ -261,7 +264,7 @@ void Syncer::Done(int contributors, Outbox& out, Buffer mean) {
   contributors_ = contributors;
   Release();
   if (sparse_.has_value()) sparse_->End();
-  if (updates_here()) SaveOwned(done_round_, out);
+  if (updates_here()) OnValuesOf(done_round_, /*last=*/false, out);
   told_ = false;
   TellIfSettled(out);
   ServeJoiners(out);
@@ -317,12 +320,28 @@ void Syncer::SendOwned(const Joiner& joiner, Outbox& out) const {
   }
 }
 
-void Syncer::SaveOwned(int64_t round, Outbox& out) const {
-  const bool fetched = contributors_ == 0;
-  if (!job_->WorkersOwn(layer_) || position() != 0 || fetched ||
-      !job_->IsSaved(round)) {
-    return;
+void Syncer::OnValuesOf(int64_t round, bool last, Outbox& out) const {
+  // What was fetched is as others have it.
+  if (contributors_ == 0 || position() < 0) return;
+  const bool is_saved = job_->IsSaved(round);
+  const bool is_replica = !job_->partial() && layer_ != job_->block_layer;
+  if (is_replica && (last || job_->IsCheckpoint(round))) {
+    out.Add(ChecksumValues{layer_, round, memory_.parameters});
   }
+  if (is_saved && position() == 0) SendToCheckpoint(round, out);
+}
+
+void Syncer::SaveLast(int64_t round, Outbox& out) const {
+  if (round == job_->base_round) return;  // The shards have all layers.
+  // The first worker has sent it already if it is a checkpoint's, unless it was
+  // given the values when the others had them. Seed 225.
+  const bool is_sent =
+      job_->IsSaved(round) && position() == 0 && contributors_ > 0;
+  if (left_ && done_round_ == round && !is_sent) SendToCheckpoint(round, out);
+}
+
+void Syncer::SendToCheckpoint(int64_t round, Outbox& out) const {
+  if (!job_->WorkersOwn(layer_)) return;
   const int64_t bytes = memory_.parameters.bytes();
   std::vector<Buffer> arrays = {memory_.parameters};
   const Buffer state = this->state();

@@ -91,6 +91,10 @@ class Syncer {
   // part.
   void Leave(Outbox& out);
 
+  // This worker is to send the shards what workers own of the layer, as of
+  // `round`, after which all have left.
+  void SaveLast(int64_t round, Outbox& out) const;
+
   // The job's next epoch; the layer's route is as it was. What was sent for a
   // checkpoint may have been lost with the old one. What is held stays so.
   void OnEpoch(JobPtr job, Outbox& out);
@@ -205,9 +209,12 @@ class Syncer {
   // Asks for what is missing of this worker's first values.
   void Fetch(Outbox& out);
   void ServeJoiners(Outbox& out);
-  // Sends the layer to the shards, if this worker is the one that saves it and
-  // a checkpoint is made of `round`, as of which the layer is now.
-  void SaveOwned(int64_t round, Outbox& out) const;
+  // The layer is as of `round`, and stays so until the outbox is carried out.
+  // Where a checkpoint is made of it, or if it is the `last` one, asks for its
+  // checksum; and sends the layer to the shards, if this worker saves it.
+  void OnValuesOf(int64_t round, bool last, Outbox& out) const;
+  // Sends the layer as of `round` to the shards, if workers own it.
+  void SendToCheckpoint(int64_t round, Outbox& out) const;
   void SendOwned(const Joiner& joiner, Outbox& out) const;
 
   bool started_ = false;

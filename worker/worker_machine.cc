@@ -210,6 +210,20 @@ std::string WorkerMachine::Missing(int layer) const {
                       missing.empty() ? "the servers" : missing);
 }
 
+std::optional<Stall> WorkerMachine::OldestWait() const {
+  std::optional<Stall> oldest;
+  for (int layer = 0; layer < static_cast<int>(job_->model().size()); ++layer) {
+    const Syncer& syncer = *syncers_[layer];
+    const int64_t round = syncer.done_round() + 1;
+    std::string missing = Missing(layer);
+    const bool is_own = syncer.held() && missing.empty();
+    const bool waits = syncer.waits() && syncer.gathers() && !is_own;
+    if (!waits || (oldest.has_value() && oldest->round <= round)) continue;
+    oldest = Stall{layer, round, std::move(missing), absl::ZeroDuration()};
+  }
+  return oldest;
+}
+
 void WorkerMachine::TakeChoice(Outbox& out) {
   const int64_t step = syncers_[job_->block_layer]->done_round() + 1;
   choice_ = ReadChoice(*job_, choices_, step);
@@ -367,6 +381,25 @@ void WorkerMachine::OnFrame(PeerId, const Frame& frame, Outbox& out) {
   SaySettled(out);
 }
 
+void WorkerMachine::SaveLast(int64_t round, int32_t sender, Outbox& out) {
+  if (sender != rank_) return;
+  for (const auto& syncer : syncers_) syncer->SaveLast(round, out);
+}
+
+std::optional<ReplicaChecksums> WorkerMachine::OnChecksum(int layer,
+                                                          int64_t round,
+                                                          uint32_t crc) {
+  std::map<int, uint32_t>& known = checksums_[round];
+  known[layer] = crc;
+  if (known.size() < job_->model().size()) return std::nullopt;
+  ReplicaChecksums all;
+  all.round = round;
+  for (const auto& [index, each] : known) all.layers.push_back(each);
+  // Of an older round, the rest will not come any more.
+  checksums_.erase(checksums_.begin(), checksums_.upper_bound(round));
+  return all;
+}
+
 MachineReport WorkerMachine::Report() const {
   MachineReport report;
   report.begun_step = begun_step_;
@@ -391,6 +424,7 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   }
   frozen_ = false;
   settled_said_ = false;
+  checksums_.clear();
   verdicts_.Add(job_->verdicts);
   for (int layer = 0; layer < static_cast<int>(syncers_.size()); ++layer) {
     if (job_->routes[layer] == before->routes[layer]) {

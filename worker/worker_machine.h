@@ -2,7 +2,9 @@
 #define NEREUS_WORKER_WORKER_MACHINE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,12 +69,18 @@ class WorkerMachine final : public Machine {
   void Freeze() override { frozen_ = true; }
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
+  void SaveLast(int64_t round, int32_t sender, Outbox& out) override;
+  std::optional<ReplicaChecksums> OnChecksum(int layer, int64_t round,
+                                             uint32_t crc) override;
 
   // Of the model's layers, and last, in a sparse job, the block layer.
   const Syncer& syncer(int layer) const { return *syncers_[layer]; }
   // What a layer that the caller has pushed waits for, for messages; empty: for
   // nothing, or this worker's own backward.
   std::string Missing(int layer) const;
+  // The oldest round that waits for another member, without the time; nothing:
+  // none does.
+  std::optional<Stall> OldestWait() const;
   bool frozen() const { return frozen_; }
 
  private:
@@ -141,6 +149,9 @@ class WorkerMachine final : public Machine {
   Verdicts verdicts_;
 
   Buffer probe_payload_;  // Zeros.
+
+  // Checksums of the replica by round, and by layer as far as they are known.
+  std::map<int64_t, std::map<int, uint32_t>> checksums_;
 
   // In a sparse job.
   Buffer choices_;      // The block layer's values.

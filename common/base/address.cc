@@ -1,5 +1,9 @@
 #include "common/base/address.h"
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace nereus {
@@ -20,6 +24,25 @@ absl::Status CheckHost(const std::string& host) {
                      "which they reach this machine"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckHostPort(absl::string_view name, absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  const absl::string_view host = address.substr(0, colon);
+  int port = 0;
+  const bool is_bare_ipv6 =
+      absl::StrContains(host, ':') &&
+      !(absl::StartsWith(host, "[") && absl::EndsWith(host, "]"));
+  const bool is_valid =
+      colon != absl::string_view::npos && !host.empty() && !is_bare_ipv6 &&
+      !absl::StrContains(host, '/') &&
+      absl::c_all_of(host, [](char c) { return c > ' ' && c <= '~'; }) &&
+      absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 &&
+      port <= 65535;
+  if (is_valid) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is \"", absl::CHexEscape(address.substr(0, 200)),
+                   "\", must be HOST:PORT, as 10.0.0.1:7000 or [::1]:7000"));
 }
 
 absl::Status CheckPort(absl::string_view name, int port) {

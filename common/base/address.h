@@ -15,6 +15,10 @@ std::string JoinHostPort(const std::string& host, int port);
 // each. Errors: kInvalidArgument.
 absl::Status CheckHost(const std::string& host);
 
+// OK if `address` is "host:port", with a port from 1 to 65535. Errors:
+// kInvalidArgument, naming the field and its value.
+absl::Status CheckHostPort(absl::string_view name, absl::string_view address);
+
 // Errors: kInvalidArgument, naming the field and its value.
 absl::Status CheckPort(absl::string_view name, int port);
 

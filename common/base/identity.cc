@@ -3,6 +3,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 
@@ -13,6 +15,12 @@ std::string ProcessName() {
   if (gethostname(host, sizeof(host)) != 0) host[0] = '\0';
   host[sizeof(host) - 1] = '\0';
   return absl::StrCat(host[0] == '\0' ? "localhost" : host, ":", getpid());
+}
+
+std::string UniqueName() {
+  static std::atomic<int> count{0};
+  const int number = ++count;
+  return number == 1 ? ProcessName() : absl::StrCat(ProcessName(), ".", number);
 }
 
 uint64_t DrawUniqueId() {

@@ -25,7 +25,7 @@ constexpr int64_t kCallBytesMax = int64_t{1} << 30;
 
 absl::Status ErrorOf(int error, absl::string_view action,
                      absl::string_view path) {
-  const std::string text = absl::StrCat("can't ", action, " ", path, ": ",
+  const std::string text = absl::StrCat("cannot ", action, " ", path, ": ",
                                         std::generic_category().message(error));
   switch (error) {
     case ENOENT:
@@ -84,7 +84,7 @@ absl::Status WriteAll(int fd, const Buffer& piece, const std::string& path) {
     if (written < 0) return ErrorOf(errno, "write", path);
     if (written == 0) {
       return absl::UnavailableError(
-          absl::StrCat("can't write ", path, ": ", done, " of ", piece.bytes(),
+          absl::StrCat("cannot write ", path, ": ", done, " of ", piece.bytes(),
                        " bytes were taken, then none"));
     }
     done += written;

@@ -39,6 +39,18 @@ absl::StatusOr<UpdateRule> ParseUpdateRule(absl::string_view name) {
       absl::StrCat("unknown update rule \"", name, "\", must be sgd or adam"));
 }
 
+absl::string_view OptimizerPlaceName(OptimizerPlace place) {
+  return place == OptimizerPlace::kServer ? "server" : "worker";
+}
+
+absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name) {
+  if (name == "server") return OptimizerPlace::kServer;
+  if (name == "worker") return OptimizerPlace::kWorker;
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown place for the optimizer \"", name,
+                   "\", must be server or worker"));
+}
+
 absl::Status OptimizerOptions::Validate() const {
   absl::Status status =
       CheckRange("learning_rate", learning_rate, 0.0f, INFINITY);

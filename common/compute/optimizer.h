@@ -17,6 +17,15 @@ enum class UpdateRule {
 absl::string_view UpdateRuleName(UpdateRule rule);
 absl::StatusOr<UpdateRule> ParseUpdateRule(absl::string_view name);
 
+// Where the optimizer runs.
+enum class OptimizerPlace {
+  kServer,  // "server": parameters and optimizer state live on the shards.
+  kWorker,  // "worker": the shards only average; the caller's optimizer runs.
+};
+
+absl::string_view OptimizerPlaceName(OptimizerPlace place);
+absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name);
+
 // What a closed round does to the parameters. One for the whole job.
 struct OptimizerOptions {
   UpdateRule rule = UpdateRule::kSgd;

@@ -1,9 +1,12 @@
 #include "common/flags/flags.h"
 
 #include <cctype>
+#include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/version.h"
 #include "common/plan/fusion_tuner.h"
 
@@ -15,6 +18,27 @@ std::string FlagVariable(const std::string& name) {
     variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
   }
   return variable;
+}
+
+CLI::Option* AddNamedChoice(CLI::App& app, const std::string& name,
+                            const std::vector<std::string>& choices,
+                            const std::string& value,
+                            std::function<void(const std::string&)> set,
+                            const std::string& help) {
+  const std::string flag = "--" + name;
+  return app
+      .add_option_function<std::string>(
+          flag,
+          [flag, choices, set = std::move(set)](const std::string& given) {
+            if (absl::c_linear_search(choices, given)) return set(given);
+            throw CLI::ValidationError(
+                flag, absl::StrCat("\"", given, "\" is not one of ",
+                                   absl::StrJoin(choices, ", ")));
+          },
+          help)
+      ->envname(FlagVariable(name))
+      ->type_name(absl::StrJoin(choices, "|"))
+      ->default_str(value);
 }
 
 void AddCommonFlags(CLI::App& app, const std::string& program,
@@ -42,19 +66,14 @@ void AddUpdateFlags(CLI::App& app, OptimizerOptions& options) {
 }
 
 void AddPlanFlags(CLI::App& app, PlanRules& rules, bool knows_times) {
-  app.add_option_function<std::string>(
-         "--scheme",
-         [&rules](const std::string& name) {
-           const auto scheme = ParseScheme(name);
-           rules.forced = scheme.ok() ? std::optional(*scheme) : std::nullopt;
-         },
-         "how layers travel: auto (the cheapest each), or server, factor or "
-         "ring for all that can")
-      ->envname(FlagVariable("scheme"))
-      ->check(
-          CLI::IsMember({"auto", "server", "factor", "ring"}).description(""))
-      ->type_name("NAME")
-      ->default_str(rules.scheme_name());
+  AddNamedChoice(
+      app, "scheme", {"auto", "server", "factor", "ring"}, rules.scheme_name(),
+      [&rules](const std::string& name) {
+        const auto scheme = ParseScheme(name);
+        rules.forced = scheme.ok() ? std::optional(*scheme) : std::nullopt;
+      },
+      "how layers travel: auto (the cheapest each), or server, factor or ring "
+      "for all that can");
   std::map<std::string, CostKind> costs = {{"bytes", CostKind::kBytes}};
   std::string what = "what auto minimises: bytes (Poseidon's rule)";
   if (knows_times) {
@@ -64,20 +83,16 @@ void AddPlanFlags(CLI::App& app, PlanRules& rules, bool knows_times) {
         "or said to be";
   }
   AddChoice(app, "cost", rules.cost, costs, what);
-  app.add_option_function<std::string>(
-         "--wire",
-         [&rules](const std::string& name) {
-           const auto wire = ParseWireType(name);
-           rules.choose_wire = !wire.ok();
-           rules.wire = wire.value_or(WireType::kFloat32);
-         },
-         "how gradients and parameters travel: fp32, bf16, fp16, or auto: bf16 "
-         "for layers where that makes an iteration shorter (--cost=time); they "
-         "are added up and updated as fp32 in any case")
-      ->envname(FlagVariable("wire"))
-      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16"}).description(""))
-      ->type_name("NAME")
-      ->default_str(rules.wire_name());
+  AddNamedChoice(
+      app, "wire", {"auto", "fp32", "bf16", "fp16"}, rules.wire_name(),
+      [&rules](const std::string& name) {
+        const auto wire = ParseWireType(name);
+        rules.choose_wire = !wire.ok();
+        rules.wire = wire.value_or(WireType::kFloat32);
+      },
+      "how gradients and parameters travel: fp32, bf16, fp16, or auto: bf16 "
+      "for layers where that makes an iteration shorter (--cost=time); they "
+      "are added up and updated as fp32 in any case");
 }
 
 void AddOverlapFlag(CLI::App& app, Overlap& overlap) {
@@ -198,15 +213,6 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
             "dynamic: workers scale their losses by as much as does not "
             "overflow, for gradients that are computed in fp16; needs "
             "--nan=skip");
-}
-
-int ParseFlags(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  return -1;
 }
 
 }  // namespace nereus

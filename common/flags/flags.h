@@ -2,9 +2,13 @@
 #define NEREUS_COMMON_FLAGS_FLAGS_H_
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "common/base/logging.h"
 #include "common/compute/optimizer.h"
 #include "common/plan/planner.h"
@@ -36,20 +40,29 @@ inline CLI::Option* AddSwitch(CLI::App& app, const std::string& name,
   return app.add_flag("--" + name, value, help)->envname(FlagVariable(name));
 }
 
-// The same for one of a few named values.
+// Adds --`name`, which takes one of `choices`, and hands the one that is given
+// to `set`. `value`: the default, for --help.
+CLI::Option* AddNamedChoice(CLI::App& app, const std::string& name,
+                            const std::vector<std::string>& choices,
+                            const std::string& value,
+                            std::function<void(const std::string&)> set,
+                            const std::string& help);
+
+// The same for named values.
 template <typename T>
 CLI::Option* AddChoice(CLI::App& app, const std::string& name, T& value,
                        const std::map<std::string, T>& names,
                        const std::string& help) {
   std::string given;
+  std::vector<std::string> choices;
   for (const auto& [text, each] : names) {
     if (each == value) given = text;
+    choices.push_back(text);
   }
-  return app.add_option("--" + name, value, help)
-      ->envname(FlagVariable(name))
-      ->transform(CLI::CheckedTransformer(names).description(""))
-      ->type_name(help.empty() ? "" : "NAME")
-      ->default_str(given);
+  return AddNamedChoice(
+      app, name, choices, given,
+      [&value, names](const std::string& text) { value = names.at(text); },
+      help);
 }
 
 // --version and --log-level.
@@ -63,10 +76,11 @@ void AddUpdateFlags(CLI::App& app, OptimizerOptions& options);
 // `knows_times`: the plan may be made by what an iteration takes.
 void AddPlanFlags(CLI::App& app, PlanRules& rules, bool knows_times = false);
 
-// What the job's owner decides: the above, --optimizer, --update, ...
+// What the job's owner decides: the above, --optimizer, --update, ... With the
+// defaults of all programs.
 struct JobFlags {
   PlanRules rules;
-  JobOptions options;
+  JobOptions options = {.optimizer = kReferenceOptimizer};
 };
 void AddOverlapFlag(CLI::App& app, Overlap& overlap);
 // --quorum, --staleness, --resync.
@@ -80,9 +94,29 @@ void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune);
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 
 // Parses; -1: go on. Otherwise the program is to exit with this code: 0 after
-// --help or
-// --version, 2 after a usage error, each printed.
+// --help or --version, 2 after a usage error, each printed. An error names the
+// flag as it was typed, or the variable that the value came from, and what may
+// have been meant. Warns of variables NEREUS_* that no program of ours has, and
+// of empty ones.
 int ParseFlags(CLI::App& app, int argc, char** argv);
+
+// The names of the flags that `add` adds to `app`.
+std::vector<std::string> FlagsAddedBy(CLI::App& app,
+                                      const std::function<void()>& add);
+
+// OK unless the command line, which has been parsed, gives one of `flags`.
+// `why` says why they do not count: "with --standalone". Variables are often
+// set for several programs: of those, only a line is logged.
+// Errors: kInvalidArgument.
+absl::Status RefuseFlags(const CLI::App& app, int argc, char** argv,
+                         const std::vector<std::string>& flags,
+                         const std::string& why);
+
+// `message` with the names of fields as those of flags: "control_port" as
+// "--control-port", where `app` has such a flag. `others`: fields whose flags
+// have other names.
+std::string WithFlagNames(const CLI::App& app, absl::string_view message,
+                          const std::map<std::string, std::string>& others);
 
 }  // namespace nereus
 

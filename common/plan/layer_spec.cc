@@ -81,7 +81,8 @@ absl::StatusOr<LayerKind> ParseLayerKind(absl::string_view name) {
 std::string DescribeLayer(const LayerSpec& layer) {
   return absl::StrCat(PrintableName(layer.name), " ", LayerKindName(layer.kind),
                       " ", layer.m, "x", layer.n, ", ", layer.parameters,
-                      " parameters, ", layer.rows, " rows");
+                      " parameters, ", layer.rows, " rows",
+                      layer.has_factors ? ", with factors" : "");
 }
 
 absl::Status ValidateLayerName(absl::string_view name) {
@@ -130,6 +131,11 @@ absl::Status ValidateLayer(const LayerSpec& layer) {
         " parameters, its matrix ", layer.m, "x", layer.n, " ",
         layer.m * layer.n, ", with a bias ", layer.m * layer.n + layer.m));
   }
+  if (layer.has_factors && layer.kind != LayerKind::kFullyConnected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer ", DescribeLayer(layer),
+                     ": only fully connected layers have factors"));
+  }
   return absl::OkStatus();
 }
 
@@ -166,6 +172,7 @@ uint64_t ModelSignature(absl::Span<const LayerSpec> layers) {
     fingerprint.Add(layer.n);
     fingerprint.Add(layer.parameters);
     fingerprint.Add(layer.rows);
+    fingerprint.Add(static_cast<int64_t>(layer.has_factors));
   }
   return fingerprint.value();
 }

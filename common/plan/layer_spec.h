@@ -12,7 +12,8 @@
 namespace nereus {
 
 enum class LayerKind {
-  kFullyConnected,  // "fc": y = x W^T + b; its weight gradient has factors.
+  kFullyConnected,  // "fc": y = x W^T + b; its weight gradient may have
+                    // factors.
   kConvolution,     // "conv"
   kEmbedding,       // "embedding"
   kVector,          // "vector": normalisation scales and shifts, lone biases.
@@ -44,6 +45,11 @@ struct LayerSpec {
   // K of the papers: rows of the layer's input on one worker in one step. The
   // batch for a network of images, batch * sequence length in a transformer.
   int64_t rows = 0;
+
+  // True if every worker pushes this layer by its factors in every step, so
+  // that a plan may send them instead of the gradient. Fully connected layers
+  // only.
+  bool has_factors = false;
 
   bool operator==(const LayerSpec&) const = default;
 };

@@ -27,7 +27,7 @@ absl::StatusOr<Scheme> ParseScheme(absl::string_view name) {
 }
 
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme) {
-  return scheme != Scheme::kFactor || layer.kind == LayerKind::kFullyConnected;
+  return scheme != Scheme::kFactor || layer.has_factors;
 }
 
 }  // namespace nereus

@@ -30,10 +30,10 @@ absl::Status CheckRing(const LayerSpec& layer) {
 }
 
 absl::Status CheckFactors(const LayerSpec& layer) {
-  if (layer.kind != LayerKind::kFullyConnected) {
+  if (!layer.has_factors) {
     return absl::InvalidArgumentError(
         absl::StrCat("the plan sends ", DescribeLayer(layer),
-                     " by factors, which only fc layers have"));
+                     " by factors, which it does not have"));
   }
   const int64_t rows_max = kOffsetMax / std::max(layer.m, layer.n);
   if (layer.rows <= rows_max) return absl::OkStatus();
@@ -243,6 +243,13 @@ FrameGrid Job::GridOf(const Chunk& chunk) const {
 
 int64_t Job::FirstBlock(const Chunk& chunk) const {
   return (pool_offsets[chunk.layer] + chunk.offset) / block_length;
+}
+
+std::string Job::NameOf(PeerId member) const {
+  if (member.role == Role::kShard) return PeerName(member);
+  const auto found = worker_names.find(member.rank);
+  return found == worker_names.end() ? PeerName(member)
+                                     : absl::StrCat("worker ", found->second);
 }
 
 bool Job::Holds(int server) const {

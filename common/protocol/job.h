@@ -2,8 +2,10 @@
 #define NEREUS_COMMON_PROTOCOL_JOB_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -74,6 +76,8 @@ struct Job {
   // Ranks of workers that have left, ascending; they stay until nobody needs
   // what they hold.
   std::vector<int32_t> leavers;
+  // Names of both, by rank, as messages show them. May lack some.
+  std::map<int32_t, std::string> worker_names;
 
   std::vector<LayerSpec> layers;  // In forward order.
   std::vector<Route> routes;      // By layer.
@@ -129,6 +133,10 @@ struct Job {
 
   int shards() const { return placement.shards(); }
   int worker_count() const { return static_cast<int>(workers.size()); }
+
+  // Name of a member for messages: "worker NAME", or "shard 2". A worker
+  // without a name is shown with its rank.
+  std::string NameOf(PeerId member) const;
 
   // The member to which a chunk's frames go.
   PeerId ServerOf(const Chunk& chunk) const {

@@ -95,18 +95,6 @@ absl::Status CheckStep(absl::string_view name, int64_t step, int64_t min) {
       name, " is ", step, ", must be in [", min, ", ", kStepMax, "]"));
 }
 
-absl::string_view OptimizerPlaceName(OptimizerPlace place) {
-  return place == OptimizerPlace::kServer ? "server" : "worker";
-}
-
-absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name) {
-  if (name == "server") return OptimizerPlace::kServer;
-  if (name == "worker") return OptimizerPlace::kWorker;
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown place for the optimizer \"", name,
-                   "\", must be server or worker"));
-}
-
 absl::string_view NanPolicyName(NanPolicy policy) {
   switch (policy) {
     case NanPolicy::kFail:
@@ -167,6 +155,47 @@ absl::Status JobOptions::Validate() const {
                      NanPolicyName(nan), ", must be skip"));
   }
   return absl::OkStatus();
+}
+
+std::string DescribeOptimizer(const OptimizerOptions& optimizer) {
+  std::string text = absl::StrCat(UpdateRuleName(optimizer.rule),
+                                  ", learning rate ", optimizer.learning_rate);
+  if (optimizer.rule == UpdateRule::kSgd) {
+    absl::StrAppend(&text, ", momentum ", optimizer.momentum);
+  } else {
+    absl::StrAppend(&text, ", beta1 ", optimizer.beta1, ", beta2 ",
+                    optimizer.beta2, ", epsilon ", optimizer.epsilon);
+  }
+  absl::StrAppend(&text, ", weight decay ", optimizer.weight_decay);
+  return text;
+}
+
+std::string DescribeOptions(const JobOptions& options) {
+  std::string text = absl::StrCat(
+      "optimizer on the ", OptimizerPlaceName(options.optimizer_place), "s (",
+      DescribeOptimizer(options.optimizer), "), overlap ",
+      OverlapName(options.overlap), ", quorum ", QuorumName(options.quorum));
+  if (options.quorum != Quorum::kAll) {
+    absl::StrAppend(&text, " with staleness ", options.staleness,
+                    " and resync ", options.resync_every);
+  }
+  if (options.fusion_bytes != kNoFusion) {
+    absl::StrAppend(&text, ", fusion ", options.fusion_bytes, " bytes",
+                    options.tune_fusion ? " at first" : "");
+  }
+  if (options.sparsity > 0) {
+    absl::StrAppend(&text, ", sparsity ", options.sparsity, " after ",
+                    options.dense_steps, " dense steps");
+  }
+  absl::StrAppend(&text, ", nan ", NanPolicyName(options.nan),
+                  options.scale_loss ? ", dynamic loss scale" : "",
+                  options.deterministic ? ", deterministic" : "", ", backup ",
+                  options.backup ? 1 : 0);
+  if (options.checkpoint_every > 0) {
+    absl::StrAppend(&text, ", a checkpoint every ", options.checkpoint_every,
+                    " steps");
+  }
+  return text;
 }
 
 PlanRules RulesFor(const JobOptions& options, PlanRules rules) {

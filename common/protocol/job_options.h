@@ -2,6 +2,7 @@
 #define NEREUS_COMMON_PROTOCOL_JOB_OPTIONS_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -17,15 +18,6 @@ inline constexpr int64_t kStepMax = int64_t{1} << 46;
 
 // OK if min <= step <= kStepMax, or kInvalidArgument, with `name` and both.
 absl::Status CheckStep(absl::string_view name, int64_t step, int64_t min);
-
-// Where the optimizer runs.
-enum class OptimizerPlace {
-  kServer,  // "server": parameters and optimizer state live on the shards.
-  kWorker,  // "worker": the shards only average; the caller's optimizer runs.
-};
-
-absl::string_view OptimizerPlaceName(OptimizerPlace place);
-absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name);
 
 // What is done about a gradient that has a NaN or an infinity.
 enum class NanPolicy {
@@ -117,6 +109,9 @@ struct JobOptions {
   // lost. Needs two shards.
   bool backup = false;
 
+  // There is a folder for checkpoints.
+  bool has_checkpoints = false;
+
   // A checkpoint is made of every round in whose step this many steps end; 0:
   // of none.
   int64_t checkpoint_every = 0;
@@ -131,6 +126,11 @@ struct JobOptions {
 
   bool operator==(const JobOptions&) const = default;
 };
+
+// The options in force, for logs: "sgd on the servers, learning rate 0.02,
+// ...".
+std::string DescribeOptions(const JobOptions& options);
+std::string DescribeOptimizer(const OptimizerOptions& optimizer);
 
 // `rules`, and what `options` ask of every plan.
 PlanRules RulesFor(const JobOptions& options, PlanRules rules);

@@ -1,9 +1,13 @@
 #ifndef NEREUS_COMMON_PROTOCOL_MACHINE_H_
 #define NEREUS_COMMON_PROTOCOL_MACHINE_H_
 
+#include <cstdint>
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/job.h"
+#include "common/protocol/membership.h"
 #include "common/protocol/outbox.h"
 #include "common/protocol/peer.h"
 
@@ -69,6 +73,18 @@ class Machine {
   // The job's next epoch; same model and shards. What is under way is
   // done again in it.
   virtual void OnEpoch(JobPtr job, Outbox& out) = 0;
+
+  // All workers have left after `round`, which is saved: each shard saves what
+  // it has as of it, and worker `sender` sends what workers own.
+  virtual void SaveLast(int64_t round, int32_t sender, Outbox& out) = 0;
+
+  // The checksum that ChecksumValues asked for. Returns those of all layers
+  // once they are known.
+  virtual std::optional<ReplicaChecksums> OnChecksum(int /*layer*/,
+                                                     int64_t /*round*/,
+                                                     uint32_t /*crc*/) {
+    return std::nullopt;
+  }
 };
 
 }  // namespace nereus

@@ -22,6 +22,8 @@ void Member::OnSession(Outbox& out) {
     if (machine_->Report().settled) {
       out.Add(SendMessage{Settled{start_->job->epoch}});
     }
+    if (wants_checkpoint_) out.Add(SendMessage{nereus::WantCheckpoint()});
+    if (checksums_.has_value()) out.Add(SendMessage{*checksums_});
     if (leave_.has_value()) out.Add(SendMessage{*leave_});
     for (const auto& [shard, part] : parts_) out.Add(SendMessage{part});
     if (failure_.has_value()) out.Add(SendMessage{*failure_});
@@ -31,6 +33,21 @@ void Member::OnSession(Outbox& out) {
 void Member::OnLeave(int64_t last_step, Outbox& out) {
   leave_ = Leave{last_step};
   out.Add(SendMessage{*leave_});
+}
+
+void Member::WantCheckpoint(Outbox& out) {
+  wants_checkpoint_ = true;
+  out.Add(SendMessage{nereus::WantCheckpoint()});
+}
+
+void Member::OnChecksum(const ChecksumValues& checked, uint32_t crc,
+                        Outbox& out) {
+  std::optional<ReplicaChecksums> all =
+      machine_->OnChecksum(checked.layer, checked.round, crc);
+  if (!all.has_value()) return;
+  all->epoch = start_->job->epoch;
+  checksums_ = *all;
+  out.Add(SendMessage{*std::move(all)});
 }
 
 void Member::OnPart(const CheckpointPart& part, Outbox& out) {
@@ -49,10 +66,11 @@ void Member::OnNotFinite(const CheckValues& check, int64_t index, Outbox& out) {
   float value = 0.0f;
   std::memcpy(&value, check.values.data() + 4 * index, sizeof(value));
   const PeerId whose = PeerId::Worker(check.worker);
-  OnFailure(absl::StrCat(whose == start_->self ? "" : PeerName(whose) + ": ",
-                         "layer ", layer.name, ", step ", check.round,
-                         ": the gradient has ", value, " at element ",
-                         check.offset + index, " of ", layer.parameters),
+  OnFailure(absl::StrCat(
+                whose == start_->self ? "" : start_->job->NameOf(whose) + ": ",
+                "layer ", layer.name, ", step ", check.round,
+                ": the gradient has ", value, " at element ",
+                check.offset + index, " of ", layer.parameters),
             out);
 }
 
@@ -66,6 +84,10 @@ void Member::OnMessage(const CoordinatorMessage& message, Outbox& out) {
     machine_->Freeze();
     out.Add(SendMessage{
         EpochReport{prepare->target, start_->job->epoch, machine_->Report()}});
+  } else if (const auto* last = std::get_if<SaveLast>(&message)) {
+    const bool is_current =
+        machine_ != nullptr && last->epoch == start_->job->epoch;
+    if (is_current) machine_->SaveLast(last->round, last->sender, out);
   } else if (const auto* refusal = std::get_if<Refusal>(&message)) {
     End(refusal->why, out);
   } else if (const auto* job_over = std::get_if<JobOver>(&message)) {
@@ -82,6 +104,8 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   if (start_ != nullptr && start.job->epoch <= start_->job->epoch) return;
   start_ = std::make_shared<const EpochStart>(start);
   frozen_ = false;
+  wants_checkpoint_ = false;
+  checksums_.reset();
   lost_peers_.clear();
   out.Add(FollowEpoch{start_});
   if (start.fresh) {

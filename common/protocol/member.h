@@ -44,6 +44,12 @@ class Member {
   // The job must not go on; the coordinator ends it for all.
   void OnFailure(const std::string& reason, Outbox& out);
 
+  // The caller asks for a checkpoint.
+  void WantCheckpoint(Outbox& out);
+
+  // What an action asked for has come to `crc`.
+  void OnChecksum(const ChecksumValues& checked, uint32_t crc, Outbox& out);
+
   // A check has failed, at values[index]: the same.
   void OnNotFinite(const CheckValues& check, int64_t index, Outbox& out);
 
@@ -73,6 +79,8 @@ class Member {
 
   // What a session's end may have lost on its way: said again in the next one.
   std::optional<Leave> leave_;
+  std::optional<ReplicaChecksums> checksums_;  // The last ones of this epoch.
+  bool wants_checkpoint_ = false;              // Since this epoch began.
   std::optional<Failure> failure_;
   std::map<int32_t, CheckpointPart> parts_;  // The last one of each shard.
   std::vector<LostPeer> lost_peers_;         // Of this epoch.

@@ -16,6 +16,7 @@
 #include "common/plan/timeline.h"
 #include "common/protocol/job.h"
 #include "common/protocol/peer.h"
+#include "common/protocol/setting.h"
 
 namespace nereus {
 
@@ -36,7 +37,10 @@ namespace nereus {
 //     FusionTimed             -->
 //     Measured                -->   with JobOptions::measure
 //     Settled                 -->   Job::switch_round is done
+//     WantCheckpoint          -->   a caller asks for one
+//     ReplicaChecksums        -->   of a round that is saved, or the last one
 //     Leave                   -->
+//                             <--   SaveLast, when all workers have left
 //                             <--   JobOver
 
 // A process asks to become a member of a job.
@@ -46,10 +50,19 @@ struct JoinRequest {
   std::string job;    // The name that the user gave.
   Role role = Role::kWorker;
   int shard = 0;  // Shards say which one they are; workers are given a rank.
-  uint64_t incarnation = 0;       // Drawn, not 0: unlike any other process's.
-  std::string name;               // For messages: "host:pid".
-  std::string data_address;       // "host:port" where peers reach it.
+  uint64_t incarnation = 0;  // Drawn, not 0: unlike any other process's.
+  // Workers: what the user and all messages call this one. No two live workers
+  // of a job share a name; a process that comes with the name of a dead worker
+  // takes its place. Shards: "host:pid", for messages.
+  std::string name;
+  std::string data_address;  // "host:port" where peers reach it.
+  // Values that must be the same on all members of a role, each with the name
+  // by which the user knows it: {"--batch", "32"}. At most kSettingsMax.
+  std::vector<Setting> settings;
   std::vector<LayerSpec> layers;  // Workers: the model.
+  // Workers: where this one's caller takes the optimizer to run; none: it
+  // follows the job.
+  std::optional<OptimizerPlace> optimizer;
   // Workers: arrays of optimizer state, of as many values as a layer has
   // parameters each, that the caller keeps if its own optimizer runs.
   int32_t state_arrays = 0;
@@ -87,6 +100,8 @@ struct Heartbeat {
   // Servers: the shards served whose copy is whole, as of this epoch.
   uint64_t epoch = 0;
   std::vector<int32_t> whole_copies;
+  // The member does long work, and answers nothing until it is done.
+  bool busy = false;
 };
 
 // The connection to a peer ended, as of `epoch`.
@@ -171,9 +186,22 @@ struct Measured {
   LinkSpeed link;
 };
 
+// A worker's caller asks for a checkpoint of the next round that no worker has
+// begun.
+struct WantCheckpoint {};
+
+// CRC-32C of a worker's parameters as of `round`, by layer of the model: the
+// same on all workers, as replicas are equal.
+struct ReplicaChecksums {
+  uint64_t epoch = 0;  // That the worker is in.
+  int64_t round = 0;
+  std::vector<uint32_t> layers;
+};
+
 using MemberMessage =
     std::variant<JoinRequest, Resume, Heartbeat, LostPeer, EpochReport, Leave,
-                 CheckpointPart, Failure, FusionTimed, Settled, Measured>;
+                 CheckpointPart, Failure, FusionTimed, Settled, Measured,
+                 WantCheckpoint, ReplicaChecksums>;
 
 // Who is missing, for people.
 struct Waiting {
@@ -199,6 +227,16 @@ struct SetFusion {
   int32_t steps = 0;
 
   bool operator==(const SetFusion&) const = default;
+};
+
+// All workers have left after `round`: each shard saves what it has as of it,
+// and worker `sender` sends the shards the layers that workers own.
+struct SaveLast {
+  uint64_t epoch = 0;
+  int64_t round = 0;
+  int32_t sender = 0;
+
+  bool operator==(const SaveLast&) const = default;
 };
 
 // One member of an epoch, as its peers see it.
@@ -236,10 +274,15 @@ absl::string_view JobStateName(JobState state);
 struct JobOver {
   JobState state = JobState::kFinished;  // Or kFailed.
   std::string reason;                    // Why it failed.
+  // Round of the newest checkpoint; kInitialRound: there is none.
+  int64_t saved_round = kInitialRound;
 };
 
-using CoordinatorMessage = std::variant<Waiting, Refusal, PrepareEpoch,
-                                        EpochStart, JobOver, SetFusion>;
+using CoordinatorMessage =
+    std::variant<Waiting, Refusal, PrepareEpoch, EpochStart, JobOver, SetFusion,
+                 SaveLast>;
+
+inline constexpr absl::Duration kRateWindow = absl::Seconds(10);
 
 // A coordinator's view, for `nereusctl status`.
 struct JobStatus {
@@ -259,6 +302,14 @@ struct JobStatus {
   uint64_t id = 0;
   uint64_t epoch = 0;
   JobState state = JobState::kGathering;
+  // The last step that any worker has begun, and how many steps a second the
+  // job does, over the last kRateWindow; 0: not known.
+  int64_t step = kInitialRound;
+  double steps_per_second = 0;
+  // How many layers go by which scheme, for people: "3 by server, 1 by ring".
+  std::string plan;
+  // True if workers may be several steps apart (--quorum).
+  bool partial = false;
   std::string reason;   // Why it failed.
   std::string waiting;  // Who is missing, while gathering.
   int workers = 0;

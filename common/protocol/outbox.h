@@ -55,6 +55,14 @@ struct CheckValues {
   int64_t offset = 0;
 };
 
+// Compute the CRC-32C of a layer's parameters, `values`, as of `round`, and
+// tell the member (Member::OnChecksum), before the actions that follow.
+struct ChecksumValues {
+  int32_t layer = 0;
+  int64_t round = 0;
+  Buffer values;
+};
+
 // values *= factor.
 struct ScaleValues {
   Buffer values;
@@ -165,10 +173,10 @@ struct EndMembership {
 
 using Action =
     std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues, CheckValues,
-                 ScaleValues, RoundValues, SplitGradient, ChooseTravellers,
-                 UpdateParameters, MultiplyFactors, LayerDone, ProbeAnswered,
-                 SaveCheckpoint, LoadCheckpoint, SendMessage, FollowEpoch,
-                 EndMembership>;
+                 ChecksumValues, ScaleValues, RoundValues, SplitGradient,
+                 ChooseTravellers, UpdateParameters, MultiplyFactors, LayerDone,
+                 ProbeAnswered, SaveCheckpoint, LoadCheckpoint, SendMessage,
+                 FollowEpoch, EndMembership>;
 
 // The actions of one event, in the order in which they must be carried out.
 // Reused from event to event, so that it does not allocate in the long run.

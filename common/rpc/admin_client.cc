@@ -20,8 +20,10 @@ absl::StatusOr<JobStatus> FetchJobStatus(const std::string& address,
   const absl::Status status = FromGrpcStatus(
       stub->GetStatus(&context, v1::GetStatusRequest(), &response));
   if (!status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat(address, ": ", status.message()));
+    return absl::Status(
+        status.code(),
+        absl::StrCat(address, ": ",
+                     ExplainCall(std::string(status.message()))));
   }
   return FromProto(response);
 }
@@ -35,8 +37,9 @@ absl::Status RequestCheckpoint(const std::string& address,
   const absl::Status status = FromGrpcStatus(stub->RequestCheckpoint(
       &context, v1::RequestCheckpointRequest(), &response));
   if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat(address, ": ", status.message()));
+  return absl::Status(
+      status.code(),
+      absl::StrCat(address, ": ", ExplainCall(std::string(status.message()))));
 }
 
 }  // namespace nereus

@@ -1,10 +1,30 @@
 #include "common/rpc/control_channel.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
+
+#include "absl/strings/match.h"
+#include "common/base/logging.h"
 
 namespace nereus {
 
+void QuietGrpc() {
+  gpr_set_log_function([](gpr_log_func_args* args) {
+    NEREUS_LOG(Debug) << "gRPC: " << args->message;
+  });
+}
+
+std::string ExplainCall(const std::string& message) {
+  const bool is_other_protocol =
+      absl::StrContains(message, "Failed parsing HTTP/2") ||
+      absl::StrContains(message, "http1.x server");
+  return is_other_protocol
+             ? "what listens there is not a control port; is it a --data-port?"
+             : message;
+}
+
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address) {
+  QuietGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(kControlMessageBytesMax);

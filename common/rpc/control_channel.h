@@ -17,6 +17,13 @@ inline constexpr int kControlMessageBytesMax = 64 << 20;
 // In the headers with which a coordinator accepts a session, value "open".
 inline constexpr char kSessionHeader[] = "nereus-session";
 
+// gRPC's own log lines go to ours, at level debug: what matters of them is in
+// the statuses of calls.
+void QuietGrpc();
+
+// The message of a call that has failed, in our words where gRPC's mislead.
+std::string ExplainCall(const std::string& message);
+
 // A channel to the control port at `address` ("host:port").
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address);
 

@@ -6,9 +6,9 @@
 
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/base/address.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/acceptor.h"
 #include "common/rpc/control_channel.h"
 
 namespace nereus {
@@ -18,6 +18,7 @@ namespace {
 constexpr absl::Duration kGrace = absl::Seconds(1);
 
 void EnablePluginsOnce() {
+  QuietGrpc();
   static const bool done = [] {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -29,12 +30,15 @@ void EnablePluginsOnce() {
 }  // namespace
 
 struct ControlServer::Impl {
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<Acceptor> acceptor;
 };
 
 ControlServer::ControlServer() : impl_(std::make_unique<Impl>()) {}
 
 ControlServer::~ControlServer() {
+  impl_->acceptor.reset();
   if (impl_->server != nullptr) Shutdown(absl::Now() + kGrace);
 }
 
@@ -44,22 +48,29 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
   EnablePluginsOnce();
   std::unique_ptr<ControlServer> control(new ControlServer);
   grpc::ServerBuilder builder;
-  // Two processes on one port would share its connections; we want an error.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(kControlMessageBytesMax);
   // Members that wait ping (session_client.cc), and should not be cut off
   // for it.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-  const std::string address = JoinHostPort(host, port);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(),
-                           &control->port_);
+  control->impl_
+      ->connections = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
   for (grpc::Service* service : services) builder.RegisterService(service);
   control->impl_->server = builder.BuildAndStart();
-  if (control->impl_->server == nullptr || control->port_ == 0) {
-    return absl::UnavailableError(absl::StrCat(
-        "cannot listen for control calls at ", address,
-        ": the port is in use, or the address is not this machine's"));
+  if (control->impl_->server == nullptr) {
+    return absl::UnavailableError("cannot start the control server");
   }
+  auto* const connections = control->impl_->connections.get();
+  NEREUS_ASSIGN_OR_RETURN(
+      control->impl_->acceptor,
+      Acceptor::Start(host, port, [connections](Descriptor socket) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
+            parameters;
+        parameters.fd = socket.Release();
+        connections->HandleNewConnection(&parameters);
+      }));
+  control->port_ = control->impl_->acceptor->port();
   control->SetReady(false);
   control->impl_->server->GetHealthCheckService()->SetServingStatus("liveness",
                                                                     true);

@@ -47,6 +47,7 @@ v1::LayerSpec ToProto(const LayerSpec& layer) {
   message.set_n(layer.n);
   message.set_parameters(layer.parameters);
   message.set_rows(layer.rows);
+  message.set_has_factors(layer.has_factors);
   return message;
 }
 
@@ -73,6 +74,7 @@ absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message) {
   layer.n = message.n();
   layer.parameters = message.parameters();
   layer.rows = message.rows();
+  layer.has_factors = message.has_factors();
   return layer;
 }
 
@@ -177,9 +179,7 @@ v1::Optimizer OptimizerToProto(const JobOptions& options) {
   message.set_beta1(optimizer.beta1);
   message.set_beta2(optimizer.beta2);
   message.set_epsilon(optimizer.epsilon);
-  message.set_place(options.optimizer_place == OptimizerPlace::kServer
-                        ? v1::Optimizer::PLACE_SERVER
-                        : v1::Optimizer::PLACE_WORKER);
+  message.set_place(ToProto(options.optimizer_place));
   return message;
 }
 
@@ -199,13 +199,7 @@ absl::StatusOr<JobOptions> OptimizerFromProto(const v1::Optimizer& message) {
   optimizer.beta1 = message.beta1();
   optimizer.beta2 = message.beta2();
   optimizer.epsilon = message.epsilon();
-  if (message.place() == v1::Optimizer::PLACE_SERVER) {
-    options.optimizer_place = OptimizerPlace::kServer;
-  } else if (message.place() == v1::Optimizer::PLACE_WORKER) {
-    options.optimizer_place = OptimizerPlace::kWorker;
-  } else {
-    return UnknownEnum("the optimizer's place", message.place());
-  }
+  NEREUS_ASSIGN_OR_RETURN(options.optimizer_place, FromProto(message.place()));
   return options;
 }
 
@@ -337,6 +331,17 @@ ShardHolders FromProto(const v1::ShardHolders& message) {
   return {message.server(), message.copy(), message.whole()};
 }
 
+v1::Optimizer::Place ToProto(OptimizerPlace place) {
+  return place == OptimizerPlace::kServer ? v1::Optimizer::PLACE_SERVER
+                                          : v1::Optimizer::PLACE_WORKER;
+}
+
+absl::StatusOr<OptimizerPlace> FromProto(v1::Optimizer::Place place) {
+  if (place == v1::Optimizer::PLACE_SERVER) return OptimizerPlace::kServer;
+  if (place == v1::Optimizer::PLACE_WORKER) return OptimizerPlace::kWorker;
+  return UnknownEnum("the optimizer's place", place);
+}
+
 v1::Job ToProto(const Job& job,
                 absl::Span<const RouteExplanation> explanations) {
   v1::Job message;
@@ -346,6 +351,9 @@ v1::Job ToProto(const Job& job,
     v1::Job::WorkerSeat* added = message.add_workers();
     added->set_rank(seat.rank);
     added->set_first_step(seat.first_step);
+  }
+  for (const auto& [rank, name] : job.worker_names) {
+    (*message.mutable_worker_names())[rank] = TextField(name);
   }
   message.set_shards(job.shards());
   for (size_t i = 0; i < job.model().size(); ++i) {
@@ -381,6 +389,7 @@ v1::Job ToProto(const Job& job,
   for (const StepVerdict& verdict : job.verdicts) {
     *message.add_verdicts() = ToProto(verdict);
   }
+  message.set_has_checkpoints(job.options.has_checkpoints);
   message.set_checkpoint_every(job.options.checkpoint_every);
   message.set_checkpoint_round(job.checkpoint_round);
   message.set_switch_round(job.switch_round);
@@ -400,6 +409,8 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   for (const v1::Job::WorkerSeat& seat : message.workers()) {
     job.workers.push_back({seat.rank(), seat.first_step()});
   }
+  job.worker_names.insert(message.worker_names().begin(),
+                          message.worker_names().end());
   NEREUS_ASSIGN_OR_RETURN(job.layers, LayersFromProto(message.layers()));
   for (const v1::Route& route : message.routes()) {
     NEREUS_ASSIGN_OR_RETURN(job.routes.emplace_back(), RouteFromProto(route));
@@ -440,6 +451,7 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   for (const v1::StepVerdict& verdict : message.verdicts()) {
     job.verdicts.push_back(FromProto(verdict));
   }
+  job.options.has_checkpoints = message.has_checkpoints();
   job.options.checkpoint_every = message.checkpoint_every();
   job.checkpoint_round = message.checkpoint_round();
   job.switch_round = message.switch_round();

@@ -44,6 +44,14 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
   message.set_has_checkpoints(request.has_checkpoints);
   message.set_transport(TextField(request.transport));
   message.set_products(TextField(request.products));
+  for (const Setting& setting : request.settings) {
+    v1::Setting* added = message.add_settings();
+    added->set_name(TextField(setting.name));
+    added->set_value(TextField(setting.value));
+  }
+  if (request.optimizer.has_value()) {
+    message.set_optimizer(ToProto(*request.optimizer));
+  }
   for (const LayerSpec& layer : request.layers) {
     *message.add_layers() = ToProto(layer);
   }
@@ -70,6 +78,12 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   request.has_checkpoints = message.has_checkpoints();
   request.transport = message.transport();
   request.products = message.products();
+  for (const v1::Setting& setting : message.settings()) {
+    request.settings.push_back({setting.name(), setting.value()});
+  }
+  if (message.optimizer() != v1::Optimizer::PLACE_UNSPECIFIED) {
+    NEREUS_ASSIGN_OR_RETURN(request.optimizer, FromProto(message.optimizer()));
+  }
   NEREUS_ASSIGN_OR_RETURN(request.layers, LayersFromProto(message.layers()));
   return request;
 }
@@ -120,6 +134,7 @@ v1::Heartbeat HeartbeatToProto(const Heartbeat& beat) {
   message.set_epoch(beat.epoch);
   message.mutable_whole_copies()->Add(beat.whole_copies.begin(),
                                       beat.whole_copies.end());
+  message.set_busy(beat.busy);
   return message;
 }
 
@@ -133,6 +148,7 @@ Heartbeat HeartbeatFromProto(const v1::Heartbeat& message) {
   beat.epoch = message.epoch();
   beat.whole_copies.assign(message.whole_copies().begin(),
                            message.whole_copies().end());
+  beat.busy = message.busy();
   return beat;
 }
 
@@ -346,6 +362,13 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     proto.mutable_settled()->set_epoch(settled->epoch);
   } else if (const auto* measured = std::get_if<Measured>(&message)) {
     *proto.mutable_measured() = MeasuredToProto(*measured);
+  } else if (std::holds_alternative<WantCheckpoint>(message)) {
+    proto.mutable_want_checkpoint();
+  } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
+    proto.mutable_replica_checksums()->set_epoch(sums->epoch);
+    proto.mutable_replica_checksums()->set_round(sums->round);
+    proto.mutable_replica_checksums()->mutable_layers()->Add(
+        sums->layers.begin(), sums->layers.end());
   }
   return proto;
 }
@@ -387,6 +410,14 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
       return Settled{message.settled().epoch()};
     case v1::MemberMessage::kMeasured:
       return MeasuredFromProto(message.measured());
+    case v1::MemberMessage::kWantCheckpoint:
+      return WantCheckpoint();
+    case v1::MemberMessage::kReplicaChecksums: {
+      const v1::ReplicaChecksums& sums = message.replica_checksums();
+      return ReplicaChecksums{sums.epoch(),
+                              sums.round(),
+                              {sums.layers().begin(), sums.layers().end()}};
+    }
     case v1::MemberMessage::MESSAGE_NOT_SET:
       break;
   }
@@ -407,11 +438,16 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
   } else if (const auto* over = std::get_if<JobOver>(&message)) {
     proto.mutable_job_over()->set_state(ToProto(over->state));
     proto.mutable_job_over()->set_reason(TextField(over->reason));
+    proto.mutable_job_over()->set_saved_rounds(over->saved_round + 1);
   } else if (const auto* set = std::get_if<SetFusion>(&message)) {
     proto.mutable_set_fusion()->set_trial(set->trial);
     proto.mutable_set_fusion()->set_bytes(set->bytes);
     proto.mutable_set_fusion()->set_from_step(set->from_step);
     proto.mutable_set_fusion()->set_steps(set->steps);
+  } else if (const auto* last = std::get_if<SaveLast>(&message)) {
+    proto.mutable_save_last()->set_epoch(last->epoch);
+    proto.mutable_save_last()->set_round(last->round);
+    proto.mutable_save_last()->set_sender(last->sender);
   }
   return proto;
 }
@@ -436,7 +472,9 @@ absl::StatusOr<CoordinatorMessage> FromProto(
     case v1::CoordinatorMessage::kJobOver: {
       NEREUS_ASSIGN_OR_RETURN(const JobState state,
                               FromProto(message.job_over().state()));
-      return JobOver{state, message.job_over().reason()};
+      const int64_t saved_rounds = message.job_over().saved_rounds();
+      NEREUS_RETURN_IF_ERROR(CheckAtLeast("saved rounds", saved_rounds, 0));
+      return JobOver{state, message.job_over().reason(), saved_rounds - 1};
     }
     case v1::CoordinatorMessage::kSetFusion: {
       const v1::SetFusion& set = message.set_fusion();
@@ -446,6 +484,12 @@ absl::StatusOr<CoordinatorMessage> FromProto(
             " steps: up to ", kFusionBytesMax, ", and no less than 0"));
       }
       return SetFusion{set.trial(), set.bytes(), set.from_step(), set.steps()};
+    }
+    case v1::CoordinatorMessage::kSaveLast: {
+      const v1::SaveLast& last = message.save_last();
+      NEREUS_RETURN_IF_ERROR(CheckAtLeast("the last round", last.round(), 0));
+      NEREUS_RETURN_IF_ERROR(CheckAtLeast("the sender", last.sender(), 0));
+      return SaveLast{last.epoch(), last.round(), last.sender()};
     }
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       break;
@@ -461,6 +505,10 @@ v1::GetStatusResponse ToProto(const JobStatus& status) {
   message.set_id(status.id);
   message.set_epoch(status.epoch);
   message.set_state(ToProto(status.state));
+  message.set_step(status.step);
+  message.set_steps_per_second(status.steps_per_second);
+  message.set_plan(TextField(status.plan));
+  message.set_partial(status.partial);
   message.set_reason(TextField(status.reason));
   message.set_waiting(TextField(status.waiting));
   message.set_workers(status.workers);
@@ -496,6 +544,10 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
   status.id = message.id();
   status.epoch = message.epoch();
   NEREUS_ASSIGN_OR_RETURN(status.state, FromProto(message.state()));
+  status.step = message.step();
+  status.steps_per_second = message.steps_per_second();
+  status.plan = message.plan();
+  status.partial = message.partial();
   status.reason = message.reason();
   status.waiting = message.waiting();
   status.workers = message.workers();

@@ -131,16 +131,17 @@ absl::Status SessionClient::Impl::Judge(const absl::Status& status) {
                                         : status.message()));
   }
   const absl::Time now = SteadyNow();
+  const std::string why = ExplainCall(std::string(status.message()));
   const absl::Duration limit =
       answered ? options.patience : options.connect_timeout;
   if (now - last_answer > limit) {
     return absl::UnavailableError(
         absl::StrCat("no coordinator answers at ", address, " for ",
-                     absl::FormatDuration(limit), ": ", status.message()));
+                     absl::FormatDuration(limit), ": ", why));
   }
   if (now - last_answer > kComplainInterval && now > complain_at) {
     NEREUS_LOG(Warning) << "no coordinator answers at " << address
-                        << " yet, trying on: " << status.message();
+                        << " yet, trying on: " << why;
     complain_at = now + kComplainInterval;
   }
   return absl::OkStatus();
@@ -215,7 +216,9 @@ void SessionClient::Impl::Write(Stream* stream) {
     if (!message.has_value()) {
       beat_at = SteadyNow() + kHeartbeatInterval;
       if (silent) continue;
-      message = ToProto(MemberMessage(events.heartbeat()));
+      const std::optional<Heartbeat> heartbeat = events.heartbeat();
+      if (!heartbeat.has_value()) continue;
+      message = ToProto(MemberMessage(*heartbeat));
     }
     stream->Write(*message);  // If it fails, so does reading.
   }

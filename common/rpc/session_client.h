@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -29,8 +30,8 @@ class SessionClient {
     // A session is open: what is sent from now on is for it.
     std::function<void()> opened;
     std::function<void(const CoordinatorMessage& message)> message;
-    // What to say about once a second.
-    std::function<Heartbeat()> heartbeat;
+    // What to say about once a second; nothing: the member does not work.
+    std::function<std::optional<Heartbeat>()> heartbeat;
     // There will be no further session. kUnavailable: nobody answers at the
     // address, or not any more; else what the process there said.
     std::function<void(const absl::Status& why)> failed;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/version.h"
@@ -21,7 +22,6 @@ constexpr absl::Duration kStartSpread = absl::Milliseconds(50);
 // What a step takes at most, with all that a fault costs beside a lease: the
 // grace of a session, another shard's start, values that are sent again.
 constexpr absl::Duration kRecovery = absl::Seconds(4);
-constexpr absl::Duration kReplacementDelay = absl::Seconds(1);
 
 }  // namespace
 
@@ -32,6 +32,7 @@ CoordinatorOptions SimulatedCluster::CoordinatorOptionsOf() const {
   made.job_id = options.seed + 1;
   made.workers = options.workers;
   made.shards = options.shards;
+  made.own_shard = options.coordinator_is_shard_0 ? 0 : -1;
   made.min_workers = options.min_workers;
   made.max_workers = options.max_workers;
   made.rules = options.rules;
@@ -78,7 +79,7 @@ JoinRequest SimulatedCluster::RequestOf(Role role, int shard) const {
   request.shard = shard;
   request.incarnation = id + 1;
   request.name = absl::StrCat("p", id);
-  request.data_address = request.name;
+  request.data_address = absl::StrCat("p", id);
   request.has_checkpoints = role == Role::kShard && options_.has_disk;
   if (role == Role::kWorker) {
     request.layers = workload_.layers;
@@ -94,6 +95,7 @@ SimulatedCluster::Process& SimulatedCluster::Launch(JoinRequest request) {
   process.id = id;
   process.role = request.role;
   process.index = request.shard;
+  process.name = request.name;
   disturbed_at_ = events_.now();
   network_.SetRate(id, options_.node_rate);
   process.member = std::make_unique<Member>(
@@ -101,12 +103,18 @@ SimulatedCluster::Process& SimulatedCluster::Launch(JoinRequest request) {
         return MakeMachine(id, start, out);
       });
   OnProcess(id, Draw(kStartSpread), [this, id] { OpenSession(id); });
-  OnProcess(id, kHeartbeatInterval, [this, id] { Beat(id); });
+  events_.After(kHeartbeatInterval, [this, id] { Beat(id); });
   return process;
 }
 
-ProcessId SimulatedCluster::StartWorker() {
-  return Launch(RequestOf(Role::kWorker, 0)).id;
+ProcessId SimulatedCluster::StartWorker(const std::string& name) {
+  JoinRequest request = RequestOf(Role::kWorker, 0);
+  if (!name.empty()) request.name = name;
+  return Launch(std::move(request)).id;
+}
+
+const std::string& SimulatedCluster::name_of(ProcessId worker) const {
+  return processes_[worker]->name;
 }
 
 ProcessId SimulatedCluster::StartStranger() {
@@ -174,7 +182,7 @@ void SimulatedCluster::OnLife(Process& process, absl::Duration delay,
 void SimulatedCluster::RunTask(ProcessId process, const Task& task) {
   Process& target = *processes_[process];
   if (!target.alive) return;
-  if (target.paused) {
+  if (target.paused || target.stalled) {
     target.deferred.push_back(task);
   } else {
     task();
@@ -218,7 +226,8 @@ bool SimulatedCluster::Deliver(ProcessId from, ProcessId to,
                                const Frame& frame) {
   Process& receiver = *processes_[to];
   if (!receiver.alive) return true;
-  if (receiver.paused || Separated(from, to)) return false;
+  const bool stands_still = receiver.paused || receiver.stalled;
+  if (stands_still || Separated(from, to)) return false;
   const PeerId sender = frame.header.sender;
   const auto landing = receiver.member->OnHeader(sender, frame.header);
   if (!landing.ok()) {
@@ -293,6 +302,10 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
              [this, &process, done = *done] { OnLayerDone(process, done); });
     } else if (const auto* check = std::get_if<CheckValues>(&action)) {
       Check(process, *check);
+    } else if (const auto* sum = std::get_if<ChecksumValues>(&action)) {
+      Outbox more;
+      process.member->OnChecksum(*sum, Checksum(sum->values), more);
+      Execute(process, more);
     } else if (const auto* follow = std::get_if<FollowEpoch>(&action)) {
       Follow(process, *follow->start);
       entered = true;
@@ -326,6 +339,11 @@ void SimulatedCluster::OnEnd(Process& process, const absl::Status& outcome) {
              !process.stranger) {
     failure_.Update(outcome);
   }
+  if (options_.coordinator_is_shard_0 && process.role == Role::kShard &&
+      process.index == 0 &&
+      absl::StrContains(outcome.message(), "cannot keep a connection")) {
+    failure_.Update(absl::InternalError("the coordinator had itself go"));
+  }
   if (process.stranger && outcome.message().empty()) {
     failure_.Update(absl::InternalError("a stranger was not told why"));
   }
@@ -334,7 +352,7 @@ void SimulatedCluster::OnEnd(Process& process, const absl::Status& outcome) {
   const bool again = !outcome.ok() && process.worker != nullptr;
   OnProcess(process.id, absl::ZeroDuration(), [this, &process, again] {
     Crash(process.id);
-    if (again) StartWorker();
+    if (again) StartWorker(process.name);
     if (process.role == Role::kShard && !process.stranger) {
       ReplaceShard(process.index);
     }
@@ -412,7 +430,9 @@ bool SimulatedCluster::AllDone(int64_t steps) const {
 
 bool SimulatedCluster::MustWait() const {
   const auto here = [&](ProcessId id) {
-    return alive(id) && !processes_[id]->paused && !far_.contains(id);
+    const Process& process = *processes_[id];
+    return process.alive && !process.paused && !process.stalled &&
+           !far_.contains(id);
   };
   if (coordinator_ == nullptr || !begun()) return true;
   bool all_here = true;
@@ -535,7 +555,8 @@ absl::Status SimulatedCluster::RunSteps(int64_t steps) {
   progress_at_ = events_.now();
   for (const ProcessId id : live_workers()) {
     Process& process = *processes_[id];
-    if (process.idle && process.worker != nullptr && !process.paused) {
+    if (process.idle && process.worker != nullptr && !process.paused &&
+        !process.stalled) {
       TryStep(process);
     }
   }
@@ -545,6 +566,34 @@ absl::Status SimulatedCluster::RunSteps(int64_t steps) {
     if (!waits.ok()) return waits;
   }
   return failure_;
+}
+
+absl::Status SimulatedCluster::Finish() {
+  last_step_ = kInitialRound;
+  for (const ProcessId id : live_workers()) LeaveSoon(id);
+  const absl::Time limit = events_.now() + patience_;
+  while (failure_.ok() && (coordinator_ == nullptr || !coordinator_->over())) {
+    if (!RunNext() || events_.now() > limit) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("the job does not end; ", DescribeWaits()));
+    }
+  }
+  if (!failure_.ok() || coordinator_->state() != JobState::kFinished) {
+    return failure_;
+  }
+  const auto newest = FindNewest(disk_);
+  const int64_t saved = newest.ok() && newest->has_value()
+                            ? (*newest)->record.round
+                            : kInitialRound;
+  const bool may_fail =
+      !options_.has_disk || options_.disk.failure_probability > 0;
+  if (may_fail || saved >= last_step_ ||
+      coordinator_->HasFailedToSave(last_step_)) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrCat("the job ended after step ",
+                                          last_step_, ", round ", saved,
+                                          " is its newest checkpoint"));
 }
 
 void SimulatedCluster::AdvanceBy(absl::Duration time) {
@@ -562,8 +611,8 @@ std::string SimulatedCluster::DescribeWaits() const {
       absl::StrAppend(&text, "; process ", id, " has not been admitted");
       continue;
     }
-    if (process.paused) {
-      absl::StrAppend(&text, "; worker ", process.rank, " is paused");
+    if (process.paused || process.stalled) {
+      absl::StrAppend(&text, "; worker ", process.rank, " stands still");
     }
     for (size_t layer = 0; layer < workload_.layers.size(); ++layer) {
       const Syncer& syncer = process.worker->syncer(static_cast<int>(layer));

@@ -22,6 +22,7 @@
 #include "common/simulation/simulated_network.h"
 #include "common/simulation/simulated_storage.h"
 #include "server/coordinator.h"
+#include "server/save_first.h"
 #include "server/server_machine.h"
 #include "worker/worker_machine.h"
 
@@ -68,6 +69,9 @@ struct SimulatedClusterOptions {
   NetworkOptions network;
   NodeRate node_rate;  // Each process runs on a node of its own.
   absl::Duration lease = absl::Seconds(4);
+  // The coordinator is a part of shard 0's process, which is never to be the
+  // one that has to go where a connection does not hold.
+  bool coordinator_is_shard_0 = false;
 
   // Backprop takes a time drawn evenly from [0, this] for each layer and
   // worker.
@@ -123,7 +127,9 @@ class SimulatedCluster {
   // is dead for ever; `StartWorker` starts another, and returns its number.
   void At(absl::Duration time, Task fault);  // From the start of the first run.
   void Crash(ProcessId process);
-  ProcessId StartWorker();
+  // `name`: empty, one of its own; or that of a worker whose place it takes.
+  ProcessId StartWorker(const std::string& name = "");
+  const std::string& name_of(ProcessId worker) const;
   // One that has no business here: of another version, job or model, or a shard
   // too many. It is checked that it is told so, and never let in (law 5).
   ProcessId StartStranger();
@@ -131,6 +137,8 @@ class SimulatedCluster {
   ProcessId StartShard(int shard);
   void Pause(ProcessId process);
   void Resume(ProcessId process);
+  // Its driver stands still, and its session goes on; until Resume.
+  void StallDriver(ProcessId process);
   // It computes, sends and receives so many times slower; 1: as before.
   void SlowDown(ProcessId process, double factor);
   // A worker leaves politely once it has done the step under way.
@@ -145,6 +153,11 @@ class SimulatedCluster {
   // Its process stands still for so long: what comes meanwhile waits.
   void PauseCoordinator(absl::Duration time) {
     coordinator_awake_ = events_.now() + time;
+  }
+
+  // For so long, no state of the coordinator can be saved.
+  void FailSavesFor(absl::Duration time) {
+    saves_fail_until_ = events_.now() + time;
   }
 
   // A shard dies in the middle of the next file that it writes.
@@ -192,6 +205,10 @@ class SimulatedCluster {
 
   // Runs for so long, whatever happens.
   void AdvanceBy(absl::Duration time);
+
+  // All workers leave, and the job ends. Errors: those of RunSteps; kInternal,
+  // there is a disk that does not fail, and the last step is not saved.
+  absl::Status Finish();
 
   // Whether the job has.
   bool begun() const {
@@ -246,7 +263,8 @@ class SimulatedCluster {
   void ToMember(ProcessId process, Task task);
   void Hear(ProcessId process, SessionId session,
             const CoordinatorMessage& message);
-  void Carry(const CoordinatorOutbox& out);
+  void Carry(CoordinatorOutbox out);
+  void CarryOut(const CoordinatorAction& action);
   void Keep(const CoordinatorState& state);
   void EndAtMember(ProcessId process, SessionId session);
   void EndAtCoordinator(SessionId session);
@@ -329,6 +347,8 @@ class SimulatedCluster {
   int coordinator_life_ = 0;
   absl::Time coordinator_awake_ = absl::InfinitePast();  // Not before.
   bool crash_at_save_ = false;
+  absl::Time saves_fail_until_ = absl::InfinitePast();
+  SaveFirst actions_;
   std::vector<Task> at_next_epoch_;
   std::optional<CoordinatorState> saved_;
   SimulatedStorage disk_;
@@ -347,6 +367,7 @@ class SimulatedCluster {
   std::map<std::pair<ProcessId, ProcessId>, int> cut_in_frame_;
   std::vector<int64_t> node_bytes_;
   int64_t steps_wanted_ = 0;
+  int64_t last_step_ = kInitialRound;  // The last that any worker left after.
   absl::Duration patience_ = absl::Seconds(30);
   absl::Duration wait_max_;
   absl::Time progress_at_;   // A worker finished a step.

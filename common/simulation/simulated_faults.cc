@@ -39,10 +39,16 @@ void SimulatedCluster::Pause(ProcessId process) {
   processes_[process]->paused = true;
 }
 
+void SimulatedCluster::StallDriver(ProcessId process) {
+  disturbed_at_ = events_.now();
+  processes_[process]->stalled = true;
+}
+
 void SimulatedCluster::Resume(ProcessId process) {
   disturbed_at_ = events_.now();
   Process& target = *processes_[process];
   target.paused = false;
+  target.stalled = false;
   for (const Task& task : std::exchange(target.deferred, {})) {
     RunTask(process, task);
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/types/span.h"
 #include "common/base/crc32c.h"
+#include "common/protocol/pulse.h"
 #include "common/simulation/simulated_cluster.h"
 
 namespace nereus {
@@ -20,16 +21,22 @@ namespace nereus {
 
 inline constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
 
+// Another process comes in the place of one that has ended by itself.
+inline constexpr absl::Duration kReplacementDelay = absl::Seconds(1);
+
 // Where a process would be in questions of who is separated.
 inline constexpr ProcessId kCoordinator = -1;
 
 struct SimulatedCluster::Process {
   ProcessId id = 0;
   Role role = Role::kWorker;
-  int index = 0;  // Shards: which one.
+  int index = 0;     // Shards: which one.
+  std::string name;  // As it said at joining.
   bool alive = true;
   bool stranger = false;
   bool paused = false;
+  bool stalled = false;  // Its driver is; its session goes on.
+  Pulse pulse;
   bool failed = false;  // A check has: it only sends messages.
   double slowness = 1;
   bool loses_answer = false;  // To its next message to the coordinator.

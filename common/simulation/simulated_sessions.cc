@@ -66,7 +66,7 @@ void SimulatedCluster::Tell(SessionId session, const MemberMessage& message) {
   if (lost) BreakSession(process);
   CoordinatorOutbox out;
   coordinator_->OnMessage(session, message, events_.now(), out);
-  Carry(out);
+  Carry(std::move(out));
 }
 
 void SimulatedCluster::ToMember(ProcessId process, Task task) {
@@ -91,41 +91,44 @@ void SimulatedCluster::Hear(ProcessId process, SessionId session,
   });
 }
 
-void SimulatedCluster::Carry(const CoordinatorOutbox& out) {
-  for (const CoordinatorAction& action : out) {
-    if (const auto* save = std::get_if<SaveState>(&action)) {
-      const bool dies = std::exchange(crash_at_save_, false);
-      // Before it is on disk, or after.
-      if (!dies || random_.Chance(0.5)) Keep(save->state);
-      if (!dies) continue;
-      CrashCoordinator();
-      return;
-    }
-    if (const auto* complete = std::get_if<CompleteCheckpoint>(&action)) {
-      Complete(*complete);
-      continue;
-    }
-    if (const auto* send = std::get_if<SendToMember>(&action)) {
-      const SessionId session = send->session;
-      const auto found = sessions_.find(session);
-      if (found == sessions_.end() || cut_.contains(session)) continue;
-      const ProcessId process = found->second;
-      const auto read = FromProto(ToProto(send->message));
-      failure_.Update(read.status());
-      if (!read.ok()) return;
-      ToMember(process, [this, process, session, message = *read] {
-        Hear(process, session, message);
-      });
-    } else if (const auto* end = std::get_if<EndSession>(&action)) {
-      const SessionId session = end->session;
-      const auto found = sessions_.find(session);
-      if (found == sessions_.end()) continue;
-      const ProcessId process = found->second;
-      ToMember(process,
-               [this, process, session] { EndAtMember(process, session); });
-      events_.After(Draw(options_.network.delay_max),
-                    [this, session] { EndAtCoordinator(session); });
-    }
+void SimulatedCluster::Carry(CoordinatorOutbox out) {
+  actions_.CarryOut(
+      std::move(out), events_.now(),
+      [this](const CoordinatorState& state) {
+        const bool dies = std::exchange(crash_at_save_, false);
+        const bool fails = events_.now() < saves_fail_until_;
+        // Before it is on disk, or after.
+        if (!fails && (!dies || random_.Chance(0.5))) Keep(state);
+        if (dies) CrashCoordinator();
+        return fails || dies ? absl::UnavailableError("the disk is gone")
+                             : absl::OkStatus();
+      },
+      [this](const CoordinatorAction& action) { CarryOut(action); });
+}
+
+void SimulatedCluster::CarryOut(const CoordinatorAction& action) {
+  if (const auto* complete = std::get_if<CompleteCheckpoint>(&action)) {
+    Complete(*complete);
+  } else if (const auto* send = std::get_if<SendToMember>(&action)) {
+    const SessionId session = send->session;
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end() || cut_.contains(session)) return;
+    const ProcessId process = found->second;
+    const auto read = FromProto(ToProto(send->message));
+    failure_.Update(read.status());
+    if (!read.ok()) return;
+    ToMember(process, [this, process, session, message = *read] {
+      Hear(process, session, message);
+    });
+  } else if (const auto* end = std::get_if<EndSession>(&action)) {
+    const SessionId session = end->session;
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end()) return;
+    const ProcessId process = found->second;
+    ToMember(process,
+             [this, process, session] { EndAtMember(process, session); });
+    events_.After(Draw(options_.network.delay_max),
+                  [this, session] { EndAtCoordinator(session); });
   }
 }
 
@@ -170,7 +173,7 @@ void SimulatedCluster::EndAtCoordinator(SessionId session) {
   if (sessions_.erase(session) == 0 || coordinator_ == nullptr) return;
   CoordinatorOutbox out;
   coordinator_->OnSessionEnd(session, events_.now(), out);
-  Carry(out);
+  Carry(std::move(out));
 }
 
 void SimulatedCluster::BreakSession(ProcessId process) {
@@ -203,7 +206,13 @@ void SimulatedCluster::Tick() {
   if (coordinator_ != nullptr) {
     CoordinatorOutbox out;
     coordinator_->OnTick(events_.now(), out);
-    Carry(out);
+    Carry(std::move(out));
+  }
+  if (coordinator_ != nullptr &&
+      actions_.failing_for(events_.now()) > options_.lease) {
+    // It ends, and something starts it again.
+    CrashCoordinator();
+    events_.After(kReplacementDelay, [this] { RestartCoordinator(); });
   }
   if (MustWait()) disturbed_at_ = events_.now();
   events_.After(kTickInterval, [this] { Tick(); });
@@ -222,7 +231,15 @@ Measured SimulatedCluster::DrawMeasured() {
 }
 
 void SimulatedCluster::Beat(ProcessId process) {
-  const Process& beating = *processes_[process];
+  Process& beating = *processes_[process];
+  if (!beating.alive) return;
+  events_.After(kHeartbeatInterval, [this, process] { Beat(process); });
+  if (beating.paused) return;
+  const Pulse::Beat beat = beating.pulse.OnDue();
+  if (beat.asks) {
+    RunTask(process, [this, process] { processes_[process]->pulse.Answer(); });
+  }
+  if (!beat.is_alive || beating.member->start() == nullptr) return;
   Heartbeat heartbeat;
   if (beating.worker != nullptr) {
     heartbeat.begun_step = beating.worker->Report().begun_step;
@@ -232,8 +249,7 @@ void SimulatedCluster::Beat(ProcessId process) {
     heartbeat.epoch = beating.member->start()->job->epoch;
     heartbeat.whole_copies = beating.server->whole_copies();
   }
-  if (beating.member->start() != nullptr) ToCoordinator(process, heartbeat);
-  OnProcess(process, kHeartbeatInterval, [this, process] { Beat(process); });
+  ToCoordinator(process, heartbeat);
 }
 
 // The coordinator's life.
@@ -246,6 +262,7 @@ void SimulatedCluster::CrashCoordinator(bool halfway) {
   }
   disturbed_at_ = events_.now();
   coordinator_.reset();
+  actions_.Clear();
   coordinator_awake_ = absl::InfinitePast();
   ++coordinator_life_;
   for (const auto& [session, process] : std::exchange(sessions_, {})) {
@@ -257,6 +274,7 @@ void SimulatedCluster::CrashCoordinator(bool halfway) {
 void SimulatedCluster::RestartCoordinator() {
   if (coordinator_ != nullptr) return;
   disturbed_at_ = events_.now();
+  actions_.Clear();
   if (!saved_.has_value()) {
     coordinator_ = std::make_unique<Coordinator>(CoordinatorOptionsOf());
     return;
@@ -278,7 +296,7 @@ absl::Status SimulatedCluster::RequestCheckpoint() {
   CoordinatorOutbox out;
   const absl::Status status =
       coordinator_->RequestCheckpoint(events_.now(), out);
-  Carry(out);
+  Carry(std::move(out));
   return status;
 }
 

@@ -57,7 +57,7 @@ absl::Status SimulatedStorage::BeginChange(const std::string& name) {
   }
   if (random_.Chance(options_.failure_probability)) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("can't change ", name, ": the simulated disk is full"));
+        absl::StrCat("cannot change ", name, ": the simulated disk is full"));
   }
   return absl::OkStatus();
 }

@@ -59,13 +59,13 @@ std::unique_ptr<Machine> SimulatedCluster::MakeWorker(Process& process,
 // What a trainer does.
 
 bool SimulatedCluster::GaveFactors(int layer) const {
-  return workload_.factors != nullptr &&
-         workload_.layers[layer].kind == LayerKind::kFullyConnected;
+  return workload_.factors != nullptr && workload_.layers[layer].has_factors;
 }
 
 void SimulatedCluster::TryStep(Process& process) {
   if (process.leave_soon && !process.left && process.step > kInitialRound) {
     process.left = true;
+    last_step_ = std::max(last_step_, process.step - 1);
     Outbox out;
     process.worker->OnLeave(out);
     process.member->OnLeave(process.step - 1, out);

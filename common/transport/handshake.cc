@@ -16,6 +16,9 @@ namespace {
 constexpr size_t kBuildBytesMax = 256;
 constexpr absl::string_view kNotReady = "not ready";
 
+// What a client of gRPC sends first.
+constexpr char kHttp2Preface[] = "PRI * HTTP/2.0";
+
 // The last one is the version.
 constexpr uint8_t kPreambleMagic[] = {'N', 'E', 'R', 'E', 'U', 'S', 0, 1};
 constexpr size_t kPreambleRoleAt = 8;
@@ -81,11 +84,17 @@ absl::StatusOr<Preamble> DecodePreamble(const PreambleBytes& bytes) {
                      preamble.intended.role == Role::kShard;
   const bool in_range =
       preamble.intended.rank >= 0 && preamble.intended.rank < kRanksMax;
+  if (std::memcmp(bytes.data(), kHttp2Preface, sizeof(kHttp2Preface) - 1) ==
+      0) {
+    return absl::InvalidArgumentError(
+        "handshake: a gRPC client has connected to this data port; control "
+        "calls go to the --control-port");
+  }
   // Nothing else in it has another value.
   if (known && in_range && EncodePreamble(preamble) == bytes) return preamble;
   return absl::InvalidArgumentError(
       "handshake: these are not the first bytes of a Nereus socket of this "
-      "version; does it run with another --transport?");
+      "version");
 }
 
 Frame HelloFrame(const Hello& hello) {

@@ -59,6 +59,7 @@ auto SourcesOf(const BroadcastFrame& broadcast) {
 auto SourcesOf(const CopyValues& copy) { return std::array{copy.source}; }
 auto SourcesOf(const AddValues& add) { return std::array{add.addend}; }
 auto SourcesOf(const CheckValues& check) { return std::array{check.values}; }
+auto SourcesOf(const ChecksumValues& check) { return std::array{check.values}; }
 auto SourcesOf(const ScaleValues& scale) { return std::array{scale.values}; }
 auto SourcesOf(const SplitGradient& split) {
   return std::array{split.gradient, split.parameters};
@@ -98,6 +99,33 @@ void MachineDriver::Post(Event event) {
     posted_.push_back(std::move(event));
   }
   if (turn_.taken()) transport_->Wake();
+}
+
+Pulse::Beat MachineDriver::OnHeartbeatDue(Event answer) {
+  Pulse::Beat beat;
+  {
+    MutexLock lock(&mu_);
+    beat = pulse_.OnDue();
+  }
+  if (!beat.asks) return beat;
+  Post([this, answer = std::move(answer)](Outbox& out) {
+    {
+      MutexLock lock(&mu_);
+      pulse_.Answer();
+    }
+    answer(out);
+  });
+  return beat;
+}
+
+void MachineDriver::CarryOutBusy(absl::FunctionRef<void()> work) {
+  const auto set_busy = [this](bool is_busy) {
+    MutexLock lock(&mu_);
+    pulse_.SetBusy(is_busy);
+  };
+  set_busy(true);
+  work();
+  set_busy(false);
 }
 
 void MachineDriver::Run() {
@@ -206,14 +234,14 @@ void MachineDriver::AddEncoded(const AddValues& add) {
 }
 
 void MachineDriver::OnConnected(PeerId peer) {
-  NEREUS_LOG(Debug) << PeerName(peer) << " is connected";
+  NEREUS_LOG(Debug) << start_->job->NameOf(peer) << " is connected";
 }
 
 void MachineDriver::OnDisconnected(PeerId peer, const absl::Status& reason) {
   // Not yet a failure: the coordinator knows whether the peer has left.
   const std::string text(reason.ok() ? "closed by the peer" : reason.message());
-  NEREUS_LOG(Info) << "no connection to " << PeerName(peer)
-                   << " any more: " << text;
+  NEREUS_LOG(Info) << "the connection to " << start_->job->NameOf(peer)
+                   << " is lost: " << text;
   member_->OnLostPeer(peer, text, outbox_);
   Execute();
 }
@@ -259,9 +287,7 @@ void MachineDriver::FailFor(const absl::Status& reason) {
 
 void MachineDriver::End(const Outbox& last) {
   failed_ = true;
-  for (const Action& message : last.actions()) {
-    events_.send_message(std::get<SendMessage>(message).message);
-  }
+  SendMessages(last);
 }
 
 bool MachineDriver::IsSplitElsewhere(const SplitGradient& split) {
@@ -289,6 +315,9 @@ void MachineDriver::CarryOut(const Action& action) {
     if (!multiplied.ok()) FailFor(multiplied);
     return;
   }
+  if (factors != nullptr) {
+    return CarryOutBusy([&] { ExecuteArithmetic(action); });
+  }
   if (ExecuteArithmetic(action)) return;
   if (const auto* send = std::get_if<SendFrame>(&action)) {
     Send(send->to, send->frame);
@@ -296,6 +325,8 @@ void MachineDriver::CarryOut(const Action& action) {
     Broadcast(broadcast->frame);
   } else if (const auto* check = std::get_if<CheckValues>(&action)) {
     Check(*check);
+  } else if (const auto* sum = std::get_if<ChecksumValues>(&action)) {
+    Sum(*sum);
   } else if (const auto* done = std::get_if<LayerDone>(&action)) {
     events_.layer_done(*done);
   } else if (const auto* probed = std::get_if<ProbeAnswered>(&action)) {
@@ -305,7 +336,7 @@ void MachineDriver::CarryOut(const Action& action) {
   } else if (const auto* save = std::get_if<SaveCheckpoint>(&action)) {
     events_.save(*save);
   } else if (const auto* load = std::get_if<LoadCheckpoint>(&action)) {
-    events_.load(*load);
+    CarryOutBusy([&] { events_.load(*load); });
   }
 }
 
@@ -314,6 +345,20 @@ void MachineDriver::Check(const CheckValues& check) {
     looks_ = &check;
   } else if (const int64_t index = FindNotFinite(check); index >= 0) {
     Fail(check, index);
+  }
+}
+
+void MachineDriver::Sum(const ChecksumValues& check) {
+  const uint32_t crc =
+      Crc32c(check.values.data(), static_cast<size_t>(check.values.bytes()));
+  Outbox more;
+  member_->OnChecksum(check, crc, more);
+  SendMessages(more);
+}
+
+void MachineDriver::SendMessages(const Outbox& out) {
+  for (const Action& message : out.actions()) {
+    events_.send_message(std::get<SendMessage>(message).message);
   }
 }
 

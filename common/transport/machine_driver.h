@@ -14,6 +14,7 @@
 #include "common/base/mutex.h"
 #include "common/compute/gradient_splitter.h"
 #include "common/protocol/member.h"
+#include "common/protocol/pulse.h"
 #include "common/transport/driving_turn.h"
 #include "common/transport/transport.h"
 
@@ -72,6 +73,10 @@ class MachineDriver final : private FrameHandler {
   void DriveUntil(absl::FunctionRef<bool()> done, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
 
+  // A heartbeat is due: returns whether this driver lets it be sent, and runs
+  // `answer` in the driver's turn if the last one was answered.
+  Pulse::Beat OnHeartbeatDue(Event answer) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Bytes of a layer's frames so far, headers included.
   int64_t bytes_sent(int layer) const { return bytes_sent_[layer]; }
   int64_t bytes_received(int layer) const { return bytes_received_[layer]; }
@@ -99,6 +104,10 @@ class MachineDriver final : private FrameHandler {
   // Says these last messages, and carries out nothing more.
   void End(const Outbox& last);
   void Check(const CheckValues& check);
+  void Sum(const ChecksumValues& check);
+  void SendMessages(const Outbox& out);
+  // Work that may take long, and surely ends.
+  void CarryOutBusy(absl::FunctionRef<void()> work) ABSL_LOCKS_EXCLUDED(mu_);
   void Follow(std::shared_ptr<const EpochStart> start);
   // Whether this process connects to that one.
   bool Dials(const EpochStart& start, PeerId peer) const;
@@ -137,6 +146,7 @@ class MachineDriver final : private FrameHandler {
 
   Mutex mu_;
   std::vector<Event> posted_ ABSL_GUARDED_BY(mu_);
+  Pulse pulse_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> stopping_{false};
   DrivingTurn turn_;
   std::thread thread_;  // Last: uses all of the above.

@@ -150,7 +150,7 @@ absl::StatusOr<Listener> Listen(const std::string& host, int port) {
   };
   absl::StatusOr<Listener> made = listener();
   if (made.ok()) return made;
-  return absl::UnavailableError(absl::StrCat("cannot listen for data at ",
+  return absl::UnavailableError(absl::StrCat("cannot listen at ",
                                              JoinHostPort(host, port), ": ",
                                              made.status().message()));
 }

@@ -27,6 +27,8 @@ class Descriptor {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  // Gives the descriptor away: the caller closes it.
+  int Release() { return std::exchange(fd_, -1); }
   void Close();
 
  private:

@@ -225,10 +225,9 @@ void SocketTransport::AttemptOver(PeerId peer, const absl::Status& reason) {
 void SocketTransport::GiveUp(PeerId peer, const absl::Status& reason) {
   Link& link = links_[peer];
   const absl::Status named(
-      reason.code(), absl::StrCat(PeerName(peer), " at ", link.address, ": ",
-                                  reason.message()));
+      reason.code(),
+      absl::StrCat("cannot connect to ", link.address, ": ", reason.message()));
   StopConnecting(link);
-  NEREUS_LOG(Warning) << "cannot connect to " << named.message();
   if (handler_ == nullptr) return;
   ++deliveries_;
   delivered_ = true;

@@ -279,11 +279,6 @@ void SocketTransport::Broken(Connection& connection,
 }
 
 void SocketTransport::Lost(Connection& connection, const absl::Status& reason) {
-  if (!reason.ok()) {
-    NEREUS_LOG(Warning) << "the connection to " << PeerName(*connection.peer)
-                        << " (" << connection.address
-                        << ") has ended: " << reason.message();
-  }
   const ConnectionPtr kept = connections_.at(&connection);
   Close(connection);
   Detach(connection, reason);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/base/address.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_layout.h"
@@ -69,6 +70,9 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const std::string& folder,
   struct stat found = {};
   if (stat(folder.c_str(), &found) != 0) {
     return absl::NotFoundError(absl::StrCat(folder, ": ", strerror(errno)));
+  }
+  if (!S_ISDIR(found.st_mode)) {
+    return absl::NotFoundError(absl::StrCat(folder, " is not a folder"));
   }
   NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<FileStorage> storage,
                           FileStorage::Open(folder));
@@ -132,7 +136,10 @@ CLI::App* CheckpointCommand::Register(CLI::App& app) {
       "checkpoint", "Makes a checkpoint of a running job, and waits for it");
   AddFlag(*subcommand, "server", server_,
           "HOST:PORT of the coordinator's control port")
-      ->required();
+      ->required()
+      ->check([](const std::string& address) {
+        return std::string(CheckHostPort("it", address).message());
+      });
   AddFlag(*subcommand, "timeout", timeout_seconds_, "Seconds to wait for it")
       ->check(CLI::Range(0.001, 86400.0));
   AddSwitch(*subcommand, "json", json_, "Prints JSON");

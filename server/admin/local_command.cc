@@ -16,8 +16,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/file_storage.h"
 #include "server/admin/local_report.h"
 #include "server/admin/progress_display.h"
+#include "server/checkpoint_files.h"
 
 namespace nereus {
 namespace {
@@ -80,6 +83,26 @@ void AddFaultFlags(CLI::App& app, LocalOptions& options, JobFlags& job) {
           "so many checkpoints are kept, the newest");
   AddFlag(app, "restore", options.restore,
           "go on from a checkpoint: latest, or its round");
+}
+
+// Where the trained model is, or how to keep it.
+std::string DescribeModel(const LocalOptions& options) {
+  if (options.checkpoint_dir.empty()) {
+    return "model          not saved; --checkpoint-dir=DIR keeps it\n";
+  }
+  const auto storage = FileStorage::Open(options.checkpoint_dir);
+  const auto newest = storage.ok() ? FindNewest(**storage) : storage.status();
+  if (!newest.ok() || !newest->has_value()) {
+    return absl::StrCat("model          not saved: ",
+                        newest.ok() ? "there is no whole checkpoint in " +
+                                          options.checkpoint_dir
+                                    : std::string(newest.status().message()),
+                        "\n");
+  }
+  return absl::StrCat("model          ", options.checkpoint_dir, "/",
+                      CheckpointFolder((*newest)->record.round),
+                      "; nereusctl export ", options.checkpoint_dir,
+                      " --out=model.safetensors writes it to one file\n");
 }
 
 const char* SignalVerb(int signal) {
@@ -148,9 +171,10 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
   }
 
   const absl::StatusOr<LocalReport> report =
-      MakeLocalReport(options_, std::move(outcome->workers), outcome->restarts);
+      MakeLocalReport(options_, std::move(outcome->workers),
+                      {outcome->restarts, outcome->lost});
   if (!report.ok()) return fail(report.status(), kExitFailed);
-  out << FormatLocalText(*report) << std::flush;
+  out << FormatLocalText(*report) << DescribeModel(options_) << std::flush;
   if (!json_file_.empty()) {
     std::ofstream json(json_file_);
     json << FormatLocalJson(*report) << std::endl;

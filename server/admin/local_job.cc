@@ -87,21 +87,24 @@ absl::StatusOr<LocalOutcome> LocalJob::RunProcesses() {
                 absl::Now() + kListenTimeout,
                 absl::StrCat(members_[0].name, " does not listen after ",
                              absl::FormatDuration(kListenTimeout))));
-  if (signal != 0) return LocalOutcome{signal, restarts_, {}};
+  if (signal != 0) return LocalOutcome{signal, restarts_, lost_, {}};
+  display_->PrintLine(absl::StrCat(
+      "coordinator at ", coordinator_->control,
+      "; nereusctl status --server=", coordinator_->control, " shows the job"));
   NEREUS_RETURN_IF_ERROR(StartOthers());
 
   NEREUS_ASSIGN_OR_RETURN(signal,
                           WaitUntil([this] { return WorkersHaveEnded(); },
                                     absl::InfiniteFuture(), ""));
-  if (signal != 0) return LocalOutcome{signal, restarts_, {}};
+  if (signal != 0) return LocalOutcome{signal, restarts_, lost_, {}};
   NEREUS_ASSIGN_OR_RETURN(
       signal, WaitUntil([this] { return group_->running() == 0; },
                         absl::Now() + kServerEndTimeout,
                         absl::StrCat("all workers are done, but ",
                                      absl::FormatDuration(kServerEndTimeout),
                                      " later a server still runs")));
-  if (signal != 0) return LocalOutcome{signal, restarts_, {}};
-  return LocalOutcome{0, restarts_, std::move(results_)};
+  if (signal != 0) return LocalOutcome{signal, restarts_, lost_, {}};
+  return LocalOutcome{0, restarts_, lost_, std::move(results_)};
 }
 
 absl::Status LocalJob::StartCoordinator() {
@@ -136,9 +139,9 @@ absl::Status LocalJob::StartOthers() {
   }
   for (int worker = 0; worker < options_.workers; ++worker) {
     Member member;
-    member.name = absl::StrCat("worker process ", worker);
+    member.name = absl::StrCat("worker ", worker);
     member.slot = worker;
-    member.arguments = WorkerArguments(options_, coordinator);
+    member.arguments = WorkerArguments(options_, worker, coordinator);
     NEREUS_RETURN_IF_ERROR(StartProcess(std::move(member)));
   }
   return absl::OkStatus();
@@ -202,12 +205,61 @@ absl::Status LocalJob::ReplaceTheDead() {
   return absl::OkStatus();
 }
 
+bool LocalJob::IsToBeMissed(const Member& member) const {
+  const bool was_killed = member.exit.has_value() && member.exit->signal != 0;
+  if (options_.restarts > 0 || member.is_server || member.is_done ||
+      !was_killed || !member.mistake.empty()) {
+    return false;
+  }
+  // Before the job runs, it waits for all of them.
+  const bool runs =
+      std::any_of(progress_.begin(), progress_.end(),
+                  [](const auto& each) { return each.has_value(); });
+  return runs &&
+         std::any_of(members_.begin(), members_.end(), [](const Member& other) {
+           return !other.is_server && !other.exit.has_value();
+         });
+}
+
+void LocalJob::MissTheDead() {
+  for (Member& member : members_) {
+    if (member.is_missed || !IsToBeMissed(member)) continue;
+    member.is_missed = true;
+    ++lost_;
+    progress_[member.slot].reset();
+    display_->PrintLine(absl::StrCat(DescribeFailure(member),
+                                     "; the job goes on without it. ",
+                                     Hint(member)));
+  }
+}
+
+std::string LocalJob::Hint(const Member& member) const {
+  if (!member.mistake.empty() || !member.exit.has_value()) return "";
+  if (options_.restarts > 0 && restarts_ >= options_.restarts) {
+    return absl::StrCat("all ", options_.restarts,
+                        " restarts are used: --restarts=N allows more");
+  }
+  if (member.exit->signal == 0) return "";
+  if (options_.restarts == 0) {
+    return absl::StrCat(
+        "--restarts=N starts processes that die again",
+        member.is_server ? ", --backup=1 keeps a copy of each shard" : "");
+  }
+  const bool is_shard = member.is_server && member.name != kCoordinator;
+  if (is_shard && !options_.job.backup && options_.checkpoint_dir.empty()) {
+    return "--backup=1 keeps a copy of each shard, --checkpoint-dir=DIR what "
+           "to go back to";
+  }
+  return "";
+}
+
 template <typename Predicate>
 absl::StatusOr<int> LocalJob::WaitUntil(const Predicate& is_done,
                                         absl::Time deadline,
                                         const std::string& deadline_message) {
   while (true) {
     NEREUS_RETURN_IF_ERROR(ReplaceTheDead());
+    MissTheDead();
     if (AnyHasFailed()) return Failure();
     if (is_done()) return 0;
     const absl::Time now = absl::Now();
@@ -237,12 +289,6 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
 
 absl::Status LocalJob::ReadWorkerLine(Member& member, const std::string& line) {
   NEREUS_ASSIGN_OR_RETURN(WorkerEvent event, ParseWorkerEvent(line));
-  const int rank = std::visit([](const auto& e) { return e.rank; }, event);
-  if (rank >= options_.workers && options_.restarts == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "its rank is ", rank, ", the job has ", options_.workers, " workers"));
-  }
-  member.rank = rank;
   if (auto* progress = std::get_if<WorkerProgress>(&event)) {
     progress_[member.slot] = *progress;
     return absl::OkStatus();
@@ -250,6 +296,7 @@ absl::Status LocalJob::ReadWorkerLine(Member& member, const std::string& line) {
   if (member.is_done) return absl::InvalidArgumentError("it was done twice");
   member.is_done = true;
   results_.push_back(std::get<WorkerResult>(std::move(event)));
+  results_.back().name = member.name;
   return absl::OkStatus();
 }
 
@@ -271,7 +318,7 @@ void LocalJob::OnExit(int process, const ProcessExit& exit) {
 }
 
 bool LocalJob::HasFailed(const Member& member) const {
-  if (member.is_replaced) return false;
+  if (member.is_replaced || member.is_missed) return false;
   if (!member.mistake.empty()) return true;
   if (!member.exit.has_value()) return false;
   const bool is_early =
@@ -295,9 +342,6 @@ bool LocalJob::WorkersHaveEnded() const {
 
 std::string LocalJob::DescribeFailure(const Member& member) const {
   std::string text = member.name;
-  if (member.rank.has_value()) {
-    absl::StrAppend(&text, " (rank ", *member.rank, ")");
-  }
   if (!member.mistake.empty()) {
     absl::StrAppend(&text, " wrote what is not understood: ", member.mistake);
   } else {
@@ -322,7 +366,8 @@ absl::Status LocalJob::Failure() {
   }
   for (const int process : exits_) {
     const Member& member = members_[process];
-    if (member.mistake.empty() && HasFailed(member)) failed.push_back(&member);
+    const bool counts = HasFailed(member) || member.is_missed;
+    if (member.mistake.empty() && counts) failed.push_back(&member);
   }
   // No process of ours kills another, so a killed one is the cause even if its
   // end was seen after those of its peers.
@@ -341,6 +386,15 @@ absl::Status LocalJob::Failure() {
   }
   for (size_t i = 1; i < failed.size(); ++i) {
     absl::StrAppend(&message, "\nand then ", DescribeFailure(*failed[i]));
+  }
+  absl::StrAppend(&message, "\nthe job failed: ", DescribeFailure(*failed[0]));
+  // The first one that says something: what ended the job may be another end
+  // than the first.
+  for (const Member* member : failed) {
+    const std::string hint = Hint(*member);
+    if (hint.empty()) continue;
+    absl::StrAppend(&message, "; ", hint);
+    break;
   }
   return absl::AbortedError(message);
 }

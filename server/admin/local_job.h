@@ -45,8 +45,10 @@ struct LocalOutcome {
   int signal = 0;
 
   int restarts = 0;  // Processes that were started again.
+  int lost = 0;      // Workers that the job has gone on without.
 
-  // One per worker in the order of their ends, if `signal` is 0.
+  // One per worker that was not lost, in the order of their ends, if `signal`
+  // is 0.
   std::vector<WorkerResult> workers;
 };
 
@@ -70,12 +72,12 @@ class LocalJob : private ProcessEvents {
  private:
   // What is known about one process.
   struct Member {
-    std::string name;  // "coordinator", "shard 0", "worker process 2"
+    std::string name;  // "coordinator", "shard 0", "worker 2"
     bool is_server = false;
     std::vector<std::string> arguments;
     int slot = 0;                         // Among the workers.
     bool is_replaced = false;             // Another one was started for it.
-    std::optional<int> rank;              // A worker's, once it told.
+    bool is_missed = false;               // The job goes on without it.
     std::deque<std::string> error_lines;  // The last ones.
     std::optional<ProcessExit> exit;
     absl::Time exited_at;
@@ -96,6 +98,12 @@ class LocalJob : private ProcessEvents {
   bool JobHasFailed() const;
   // Starts those that have died again, as long as that is allowed.
   absl::Status ReplaceTheDead();
+  // Notes the workers that were killed, where restarts are not asked for: the
+  // others go on.
+  void MissTheDead();
+  bool IsToBeMissed(const Member& member) const;
+  // What would have helped against this end of a process; empty: nothing.
+  std::string Hint(const Member& member) const;
   absl::Status ReadWorkerLine(Member& member, const std::string& line);
 
   // Runs the loop until `is_done` holds, or a signal came (then it is returned,
@@ -124,6 +132,7 @@ class LocalJob : private ProcessEvents {
   std::vector<int> exits_;       // Process indices, in the order of their ends.
   std::optional<ServerAddresses> coordinator_;
   int restarts_ = 0;
+  int lost_ = 0;
   std::string state_file_;  // The coordinator's, if it is to be restarted.
   std::vector<std::optional<WorkerProgress>> progress_;  // By slot.
   std::vector<WorkerResult> results_;

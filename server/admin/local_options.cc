@@ -46,19 +46,29 @@ void Append(const std::vector<std::string>& more,
 }
 
 // What all servers are told alike.
-std::vector<std::string> JobArguments(const LocalOptions& options) {
+std::vector<std::string> SharedArguments(const LocalOptions& options) {
   std::vector<std::string> arguments = {
       absl::StrCat("--servers=", options.servers),
+      absl::StrCat("--transport=", TransportTypeName(options.transport)),
+      absl::StrCat("--log-level=", ChildLogLevel(options.log_level)),
+  };
+  if (!options.checkpoint_dir.empty()) {
+    arguments.push_back(
+        absl::StrCat("--checkpoint-dir=", options.checkpoint_dir));
+  }
+  return arguments;
+}
+
+// What the server is told that coordinates.
+std::vector<std::string> JobArguments(const LocalOptions& options) {
+  std::vector<std::string> arguments = {
       absl::StrCat("--workers=", options.workers),
       absl::StrCat("--scheme=", options.rules.scheme_name()),
       absl::StrCat("--cost=", CostKindName(options.rules.cost)),
       absl::StrCat("--wire=", options.rules.wire_name()),
-      absl::StrCat("--transport=", TransportTypeName(options.transport)),
-      absl::StrCat("--shared-memory=", options.shared_memory ? "auto" : "off"),
       absl::StrCat("--optimizer=",
                    OptimizerPlaceName(options.job.optimizer_place)),
       absl::StrCat("--lease=", options.lease_seconds),
-      absl::StrCat("--log-level=", ChildLogLevel(options.log_level)),
   };
   Append(UpdateArguments(options.job.optimizer), arguments);
   if (options.job.deterministic) arguments.push_back("--deterministic");
@@ -85,15 +95,13 @@ std::vector<std::string> JobArguments(const LocalOptions& options) {
            arguments);
   }
   if (options.job.backup) arguments.push_back("--backup=1");
-  if (options.restarts > 0) {
-    // A successor may come before its predecessor counts as dead.
-    arguments.push_back(absl::StrCat("--max-workers=", 2 * options.workers));
-  }
   if (options.checkpoint_dir.empty()) return arguments;
-  Append({absl::StrCat("--checkpoint-dir=", options.checkpoint_dir),
-          absl::StrCat("--checkpoint-every=", options.job.checkpoint_every),
+  Append({absl::StrCat("--checkpoint-every=", options.job.checkpoint_every),
           absl::StrCat("--checkpoints-kept=", options.checkpoints_kept)},
          arguments);
+  if (!options.restore.empty()) {
+    arguments.push_back(absl::StrCat("--restore=", options.restore));
+  }
   return arguments;
 }
 
@@ -136,13 +144,14 @@ absl::Status LocalOptions::Validate() const {
 
 std::vector<std::string> ServerArguments(const LocalOptions& options, int shard,
                                          absl::string_view coordinator) {
-  std::vector<std::string> arguments = {absl::StrCat("--shard=", shard),
-                                        "--control-port=0", "--data-port=0"};
-  Append(JobArguments(options), arguments);
-  if (!coordinator.empty()) {
+  std::vector<std::string> arguments = {
+      absl::StrCat("--shard=", shard), "--control-port=0", "--data-port=0",
+      absl::StrCat("--shared-memory=", options.shared_memory ? "auto" : "off")};
+  Append(SharedArguments(options), arguments);
+  if (coordinator.empty()) {
+    Append(JobArguments(options), arguments);
+  } else {
     arguments.push_back(absl::StrCat("--coordinator=", coordinator));
-  } else if (!options.restore.empty()) {
-    arguments.push_back(absl::StrCat("--restore=", options.restore));
   }
   return arguments;
 }
@@ -153,16 +162,15 @@ std::vector<std::string> CoordinatorArguments(const LocalOptions& options,
   std::vector<std::string> arguments = {"--coordinate-only",
                                         absl::StrCat("--control-port=", port),
                                         absl::StrCat("--state=", state)};
+  Append(SharedArguments(options), arguments);
   Append(JobArguments(options), arguments);
-  if (!options.restore.empty()) {
-    arguments.push_back(absl::StrCat("--restore=", options.restore));
-  }
   return arguments;
 }
 
-std::vector<std::string> WorkerArguments(const LocalOptions& options,
+std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
                                          absl::string_view coordinator) {
   std::vector<std::string> arguments = {
+      absl::StrCat("--name=", index),
       absl::StrCat("--coordinator=", coordinator),
       "--control-port=0",
       "--data-port=0",
@@ -185,9 +193,6 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options,
   if (options.delay_in_turn > 0) {
     arguments.push_back(
         absl::StrCat("--delay-in-turn=", Exact(options.delay_in_turn)));
-  }
-  if (options.job.optimizer_place == OptimizerPlace::kWorker) {
-    Append(UpdateArguments(options.job.optimizer), arguments);
   }
   return arguments;
 }

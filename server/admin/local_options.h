@@ -72,8 +72,8 @@ std::vector<std::string> CoordinatorArguments(const LocalOptions& options,
                                               const std::string& state,
                                               int port);
 
-// The same for a worker; all are alike, their ranks are given to them.
-std::vector<std::string> WorkerArguments(const LocalOptions& options,
+// The same for the worker that all call "worker `index`".
+std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
                                          absl::string_view coordinator);
 
 }  // namespace nereus

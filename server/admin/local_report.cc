@@ -18,17 +18,25 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Puts the results into the order of their ranks and checks that together they
-// are one job.
-absl::Status SortAndCheck(const LocalOptions& options, int restarts,
-                          std::vector<WorkerResult>& workers) {
-  if (static_cast<int>(workers.size()) != options.workers) {
+// Puts the results into the order of their ranks, or of their names if the job
+// was disturbed, and checks that together they are one job.
+absl::Status SortAndCheck(const LocalOptions& options, bool is_disturbed,
+                          int lost, std::vector<WorkerResult>& workers) {
+  if (workers.empty() ||
+      static_cast<int>(workers.size()) != options.workers - lost) {
     return absl::InternalError(absl::StrCat(
-        workers.size(), " workers reported, the job has ", options.workers));
+        workers.size(), " workers reported, the job has ", options.workers,
+        lost > 0 ? absl::StrCat(" and lost ", lost) : ""));
+  }
+  if (is_disturbed) {
+    std::sort(workers.begin(), workers.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.name.size(), a.name) <
+             std::pair(b.name.size(), b.name);
+    });
+    return absl::OkStatus();
   }
   std::sort(workers.begin(), workers.end(),
             [](const auto& a, const auto& b) { return a.rank < b.rank; });
-  if (restarts > 0) return absl::OkStatus();
   for (int rank = 0; rank < options.workers; ++rank) {
     const WorkerResult& worker = workers[rank];
     if (worker.rank != rank || worker.workers != options.workers) {
@@ -240,17 +248,17 @@ std::string FormatReplicas(const LocalReport& report) {
           : absl::StrCat("different, as they may be with quorum ",
                          QuorumName(quorum), ":");
   for (const WorkerResult& worker : report.workers) {
-    absl::StrAppend(&text, &worker == report.workers.data() ? "" : ",",
-                    " worker ", worker.rank, " has ",
-                    worker.parameter_checksum);
+    absl::StrAppend(&text, &worker == report.workers.data() ? " " : ", ",
+                    worker.name, " has ", worker.parameter_checksum);
   }
   return text;
 }
 
 std::string FormatTraffic(const LocalReport& report) {
-  if (report.restarts > 0) {
-    return absl::StrCat("not measured, as ", report.restarts,
-                        " processes were started again");
+  if (report.is_disturbed()) {
+    return absl::StrCat("not measured: ", report.restarts,
+                        " processes were started again, ", report.rejoins,
+                        " workers joined again, ", report.lost, " were lost");
   }
   const int64_t measured = report.busiest_bytes_measured();
   if (const std::string why = WhyNotPredicted(report.options); !why.empty()) {
@@ -340,8 +348,12 @@ int64_t LocalReport::busiest_bytes_predicted() const {
 
 absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
                                             std::vector<WorkerResult> workers,
-                                            int restarts) {
-  NEREUS_RETURN_IF_ERROR(SortAndCheck(options, restarts, workers));
+                                            const LocalEvents& events) {
+  int rejoins = 0;
+  for (const WorkerResult& worker : workers) rejoins += worker.joins - 1;
+  NEREUS_RETURN_IF_ERROR(SortAndCheck(
+      options, events.restarts > 0 || events.lost > 0 || rejoins > 0,
+      events.lost, workers));
   NEREUS_ASSIGN_OR_RETURN(std::vector<LayerSpec> layers, AgreedLayers(workers));
   NEREUS_ASSIGN_OR_RETURN(PlanReport plan, PlanOf(options, layers, workers));
   NEREUS_RETURN_IF_ERROR(CheckRoutes(plan, workers));
@@ -352,9 +364,11 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
       report.test_accuracy = worker.test_accuracy;
     }
   }
-  report.restarts = restarts;
+  report.restarts = events.restarts;
+  report.lost = events.lost;
+  report.rejoins = rejoins;
   SetMeans(report);
-  if (restarts > 0) return report;
+  if (report.is_disturbed()) return report;
   report.node_bytes_measured = MeasuredBytes(report);
   if (WhyNotPredicted(options).empty()) {
     report.node_bytes_predicted = PredictedBytes(report);
@@ -411,6 +425,8 @@ std::string FormatLocalJson(const LocalReport& report) {
   }
   const OrderedJson json = {
       {"restarts", report.restarts},
+      {"rejoins", report.rejoins},
+      {"lost", report.lost},
       {"test_accuracy", accuracy},
       {"replicas_equal", report.replicas_equal},
       {"images_per_second", report.images_per_second},

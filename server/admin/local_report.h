@@ -18,13 +18,18 @@ namespace nereus {
 struct LocalReport {
   LocalOptions options;
   PlanReport plan;
-  std::vector<WorkerResult> workers;  // By rank.
+  std::vector<WorkerResult> workers;  // By rank; by name if disturbed.
 
   std::optional<double> test_accuracy = std::nullopt;
 
-  // Processes that were started again. Then the workers did not all do the
-  // same, and bytes are not compared with the prediction.
+  // Processes that were started again, and workers that were counted as dead
+  // and joined again. With any of these, workers did not all do the same, and
+  // bytes are not compared with the prediction.
   int restarts = 0;
+  int rejoins = 0;
+  int lost =
+      0;  // Workers that were killed, and that the others went on without.
+  bool is_disturbed() const { return restarts > 0 || rejoins > 0 || lost > 0; }
 
   // Whether all workers ended with the same parameters, bit for bit.
   bool replicas_equal = false;
@@ -49,24 +54,29 @@ struct LocalReport {
   int64_t busiest_bytes_predicted() const;
 };
 
-// `workers`: one result per worker, in any order.
+// What happened to the job's processes on the way.
+struct LocalEvents {
+  int restarts = 0;
+  int lost = 0;
+};
+
+// `workers`: one result for each worker that was not lost, in any order.
 //
 // Errors: kInternal where the results contradict each other, the options or the
 // plan, naming both values: a bug of ours, or processes of different builds.
 absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
                                             std::vector<WorkerResult> workers,
-                                            int restarts = 0);
+                                            const LocalEvents& events = {});
 
 // For people: the plan, what each layer cost, and the figures above. Lines
 // ended by '\n'.
 std::string FormatLocalText(const LocalReport& report);
 
 // For programs, indented, without a final newline:
-//   {"restarts", "test_accuracy": or null, "replicas_equal",
-//   "images_per_second",
-//    "seconds", "node_bytes_measured", "node_bytes_predicted",
-//    "phases": {"forward_seconds", "backward_seconds", "wait_seconds"},
-//    "nodes": [{"bytes_measured", "bytes_predicted"}],
+//   {"restarts", "rejoins", "lost", "test_accuracy": or null, "replicas_equal",
+//    "images_per_second", "seconds", "node_bytes_measured",
+//    "node_bytes_predicted", "phases": {"forward_seconds", "backward_seconds",
+//    "wait_seconds"}, "nodes": [{"bytes_measured", "bytes_predicted"}],
 //    "workers": [the workers' own reports],
 //    "plan": FormatPlanJson's, "settings": {the options}}
 // The two node_bytes are the busiest node's; what is predicted is null with

@@ -8,8 +8,10 @@
 
 #include "CLI/CLI.hpp"
 #include "common/base/version.h"
+#include "common/flags/flags.h"
 #include "server/admin/checkpoint_command.h"
 #include "server/admin/command.h"
+#include "server/admin/export_command.h"
 #include "server/admin/local_command.h"
 #include "server/admin/plan_command.h"
 #include "server/admin/simulate_command.h"
@@ -22,6 +24,7 @@ int main(int argc, char** argv) {
   commands.push_back(std::make_unique<nereus::StatusCommand>());
   commands.push_back(std::make_unique<nereus::CheckpointCommand>());
   commands.push_back(std::make_unique<nereus::CheckpointsCommand>());
+  commands.push_back(std::make_unique<nereus::ExportCommand>());
   commands.push_back(std::make_unique<nereus::LocalCommand>());
 
   CLI::App app("Plans, runs and inspects Nereus jobs", "nereusctl");
@@ -32,12 +35,8 @@ int main(int argc, char** argv) {
   for (const auto& command : commands) {
     subcommands.emplace_back(command->Register(app), command.get());
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    // Also --help and --version: CLI11 prints them here, with code 0.
-    return app.exit(error) == 0 ? nereus::kExitDone : nereus::kExitUsage;
-  }
+  const int exit_code = nereus::ParseFlags(app, argc, argv);
+  if (exit_code >= 0) return exit_code;
   for (const auto& [subcommand, command] : subcommands) {
     if (subcommand->parsed()) return command->Run(std::cout, std::cerr);
   }

@@ -1,5 +1,6 @@
 #include "server/admin/status_command.h"
 
+#include "common/base/address.h"
 #include "common/flags/flags.h"
 #include "common/rpc/admin_client.h"
 #include "server/admin/status_report.h"
@@ -11,7 +12,10 @@ CLI::App* StatusCommand::Register(CLI::App& app) {
       "status", "Shows a running job, its workers and its shards");
   AddFlag(*subcommand, "server", server_,
           "HOST:PORT of the coordinator's control port")
-      ->required();
+      ->required()
+      ->check([](const std::string& address) {
+        return std::string(CheckHostPort("it", address).message());
+      });
   AddFlag(*subcommand, "timeout", timeout_seconds_,
           "Seconds to wait for the answer")
       ->check(CLI::Range(0.001, 3600.0));

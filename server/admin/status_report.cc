@@ -1,5 +1,6 @@
 #include "server/admin/status_report.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -9,8 +10,22 @@
 namespace nereus {
 namespace {
 
-std::string Round(int64_t round) {
-  return round <= kInitialRound ? "-" : absl::StrCat(round);
+std::string NameOf(const JobStatus::Member& member) {
+  return member.id.role == Role::kShard ? PeerName(member.id)
+                                        : absl::StrCat("worker ", member.name);
+}
+
+std::string Rate(double steps_per_second) {
+  return steps_per_second > 0
+             ? absl::StrFormat("%.3g a second", steps_per_second)
+             : "rate not known yet";
+}
+
+// How far a worker is behind the first, in steps. Where rounds wait for all,
+// workers are in one step, and what they have said last is only older or newer.
+std::string Behind(const JobStatus& status, const JobStatus::Member& member) {
+  if (!status.partial || member.round <= kInitialRound) return "-";
+  return absl::StrCat(std::max<int64_t>(0, status.step - 1 - member.round));
 }
 
 }  // namespace
@@ -20,9 +35,13 @@ std::string StatusTable(const JobStatus& status) {
                                      status.epoch, JobStateName(status.state));
   if (!status.reason.empty()) absl::StrAppend(&text, ": ", status.reason);
   absl::StrAppend(&text, "\n");
+  if (status.step > kInitialRound) {
+    absl::StrAppendFormat(&text, "step %d, %s; layers: %s\n", status.step,
+                          Rate(status.steps_per_second), status.plan);
+  }
   if (!status.waiting.empty()) absl::StrAppend(&text, status.waiting, "\n");
-  absl::StrAppendFormat(&text, "%-11s %-24s %-22s %8s %10s %12s %7s\n",
-                        "member", "name", "address", "round", "heartbeat",
+  absl::StrAppendFormat(&text, "%-16s %-20s %-22s %7s %10s %12s %7s\n",
+                        "member", "process", "address", "behind", "heartbeat",
                         "bytes", "chunks");
   for (const JobStatus::Member& member : status.members) {
     const bool shard = member.id.role == Role::kShard;
@@ -31,15 +50,16 @@ std::string StatusTable(const JobStatus& status) {
             ? "left"
             : absl::StrFormat("%.1f s ago",
                               absl::ToDoubleSeconds(member.since_heartbeat));
-    absl::StrAppendFormat(&text, "%-11s %-24s %-22s %8s %10s %12s %7s\n",
-                          PeerName(member.id), member.name, member.data_address,
-                          shard ? "-" : Round(member.round), heartbeat,
-                          shard ? absl::StrCat(member.stored_bytes) : "-",
-                          shard ? absl::StrCat(member.chunks) : "-");
+    absl::StrAppendFormat(
+        &text, "%-16s %-20s %-22s %7s %10s %12s %7s\n", NameOf(member),
+        shard ? member.name : absl::StrCat("rank ", member.id.rank),
+        member.data_address, shard ? "-" : Behind(status, member), heartbeat,
+        shard ? absl::StrCat(member.stored_bytes) : "-",
+        shard ? absl::StrCat(member.chunks) : "-");
   }
   for (const JobStatus::Member& member : status.members) {
     if (!member.stall.has_value()) continue;
-    absl::StrAppend(&text, PeerName(member.id), " has waited ",
+    absl::StrAppend(&text, NameOf(member), " has waited ",
                     absl::FormatDuration(member.stall->waited), " for ",
                     member.stall->missing, " in round ", member.stall->round,
                     " of layer ", member.stalled_layer, "\n");
@@ -72,6 +92,9 @@ std::string StatusJson(const JobStatus& status) {
   json["epoch"] = status.epoch;
   json["state"] = std::string(JobStateName(status.state));
   json["reason"] = status.reason;
+  json["step"] = status.step;
+  json["steps_per_second"] = status.steps_per_second;
+  json["plan"] = status.plan;
   json["waiting"] = status.waiting;
   json["workers_expected"] = status.workers;
   json["shards_expected"] = status.shards;

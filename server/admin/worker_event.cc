@@ -50,6 +50,16 @@ class FieldReader {
 
   int64_t Count(const char* name) { return Integer(name, 0, kCountMax); }
 
+  bool Flag(const char* name) {
+    const Json* field = Find(name);
+    if (field == nullptr) return false;
+    if (!field->is_boolean()) {
+      Fail(absl::StrCat(name, " is ", field->type_name(), ", not a boolean"));
+      return false;
+    }
+    return field->get<bool>();
+  }
+
   // A finite number, or null where `null_value` is given.
   double Number(const char* name,
                 std::optional<double> null_value = std::nullopt) {
@@ -160,6 +170,7 @@ absl::StatusOr<WorkerLayer> ParseLayer(const Json& object, bool measured) {
   layer.spec.n = fields.Count("n");
   layer.spec.parameters = fields.Count("parameters");
   layer.spec.rows = fields.Count("rows");
+  layer.spec.has_factors = fields.Flag("has_factors");
   const std::string scheme = fields.Text("scheme");
   const std::string wire = fields.Text("wire");
   layer.reason = fields.Text("reason");
@@ -177,7 +188,7 @@ absl::StatusOr<WorkerLayer> ParseLayer(const Json& object, bool measured) {
   NEREUS_ASSIGN_OR_RETURN(layer.wire, ParseWireType(wire));
   if (!SupportsScheme(layer.spec, layer.scheme)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "layer ", DescribeLayer(layer.spec), " can't go by scheme ", scheme));
+        "layer ", DescribeLayer(layer.spec), " cannot go by scheme ", scheme));
   }
   return layer;
 }
@@ -203,6 +214,7 @@ absl::StatusOr<WorkerEvent> ParseResult(const Json& object) {
   FieldReader fields(object, "done event");
   WorkerResult result;
   result.rank = static_cast<int>(fields.Integer("rank", 0, kRankMax));
+  result.joins = static_cast<int>(fields.Integer("joins", 1, kRankMax));
   result.workers = static_cast<int>(fields.Integer("workers", 1, kWorkersMax));
   result.steps = fields.Count("steps");
   result.skipped_steps = fields.Count("skipped_steps");

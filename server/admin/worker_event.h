@@ -53,7 +53,9 @@ struct WorkerTraffic {
 
 // What a worker writes at its end.
 struct WorkerResult {
+  std::string name;  // "worker 2"; set by the reader.
   int rank = 0;
+  int joins = 1;  // How often this process has joined the job.
   int workers = 0;
   int64_t steps = 0;
   int64_t skipped_steps = 0;  // Of these: dropped by all, for a NaN.

@@ -42,6 +42,7 @@ class Worker {
       : rounds_(flags.rounds),
         values_(layers, std::vector<float>(flags.elements)),
         gradients_(values_) {
+    options_.optimizer = std::nullopt;  // As the job's.
     options_.coordinator_address = coordinator;
     for (int i = 0; i < layers; ++i) {
       specs_.push_back({absl::StrCat("layer", i), LayerKind::kConvolution, 1,

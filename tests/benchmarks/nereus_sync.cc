@@ -60,8 +60,9 @@ LayerSpec SpecOf(const Flags& flags) {
   }
   const auto side =
       static_cast<int64_t>(std::sqrt(static_cast<double>(elements)));
-  return {"layer",   LayerKind::kFullyConnected, side, side, side * side,
-          flags.rows};
+  return {
+      "layer", LayerKind::kFullyConnected, side, side, side * side, flags.rows,
+      true};
 }
 
 // One layer's values on one worker.
@@ -101,6 +102,7 @@ absl::Status Work(const Flags& flags) {
   Values values(spec);
   ClientOptions options = flags.client;
   options.means_in_place = flags.in_place;
+  options.optimizer = OptimizerPlace::kWorker;
   NEREUS_ASSIGN_OR_RETURN(
       auto client,
       Client::Connect(options, {{spec, absl::MakeSpan(values.parameters)}}));

@@ -119,12 +119,12 @@ class Cluster:
         self.environment = {k: v for k, v in os.environ.items()
                             if not k.startswith("NEREUS_")}
         self.backup = options.backup
-        self.job = [f"--servers={options.servers}", "--cost=bytes",
-                    f"--backup={options.backup}",
+        self.shared = [f"--servers={options.servers}",
+                       f"--checkpoint-dir={self.folder}/checkpoints"]
+        self.job = ["--cost=bytes", f"--backup={options.backup}",
                     f"--workers={options.workers}",
                     f"--max-workers={2 * options.workers}",
-                    f"--lease={options.lease}",
-                    f"--checkpoint-dir={self.folder}/checkpoints"]
+                    f"--lease={options.lease}"]
         self.model = [f"--layers={options.layers}",
                       f"--parameters={options.parameters}"]
         self.server_count = options.servers
@@ -137,7 +137,7 @@ class Cluster:
         self.coordinator = Process(self, "coordinator", [
             self.server_program, "--coordinate-only", "--control-port=0",
             f"--state={self.folder}/state.sqlite", "--checkpoint-every=20",
-            *self.job, *EXACT_UPDATES])
+            *self.shared, *self.job, *EXACT_UPDATES])
         try:
             self.coordinator.start()
             self.wait(lambda: self.coordinator.address, 30, "the coordinator")
@@ -146,7 +146,8 @@ class Cluster:
             for i in range(self.server_count):
                 self.servers.append(Process(self, f"server{i}", [
                     self.server_program, f"--shard={i}",
-                    f"--coordinator={self.coordinator.address}", *self.job]))
+                    f"--coordinator={self.coordinator.address}",
+                    *self.shared]))
                 self.servers[i].start()
         except BaseException as error:
             self.__exit__(type(error), error, None)

@@ -72,7 +72,8 @@ class Model {
       specs_.push_back(
           {absl::StrCat("layer", i),
            is_last ? LayerKind::kFullyConnected : LayerKind::kConvolution,
-           outputs_, kInputs, length, kRows});
+           outputs_, kInputs, length, kRows,
+           /*has_factors=*/is_last});
       parameters_.emplace_back(length, 0.0f);
       gradients_.emplace_back(length, 1.0f);
     }

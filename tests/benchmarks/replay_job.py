@@ -85,8 +85,11 @@ class Job:
             self.start(host, "server", [
                 program("server/nereus-server"), f"--shard={host}",
                 f"--host={hosts.address(host)}", f"--servers={hosts.count}",
-                f"--workers={hosts.count}", f"--control-port={CONTROL_PORT}"
-                if host == 0 else coordinator, *server_flags])
+                *([f"--workers={hosts.count}",
+                   f"--control-port={CONTROL_PORT}", *server_flags]
+                  if host == 0 else
+                  [coordinator, *(flag for flag in server_flags if
+                                  flag.startswith("--transport="))])])
         for host in range(hosts.count):
             self.start_worker(host, [
                 program("worker/trainer/nereus-worker"), coordinator,

@@ -60,7 +60,7 @@ TEST(CheckpointReaderTest, LargeFilesAreReadInBlocks) {
   TestCheckpoint checkpoint = SomeCheckpoint();
   checkpoint.chunk_elements = 300'000;
   checkpoint.layers = {
-      {"large", LayerKind::kFullyConnected, 1000, 701, 701'000, 1}};
+      {"large", LayerKind::kFullyConnected, 1000, 701, 701'000, 1, true}};
   const auto manifest = WriteTestCheckpoint(storage, checkpoint);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   ASSERT_GT(manifest->files[0].bytes, 2 * CheckpointReader::kReadBlockBytes);

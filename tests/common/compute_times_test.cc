@@ -17,7 +17,7 @@ using testing::HasSubstr;
 std::vector<LayerSpec> Layers() {
   return {{"conv", LayerKind::kConvolution, 64, 27, 1792, 100},
           {"norm", LayerKind::kVector, 1, 64, 128, 1},
-          {"fc", LayerKind::kFullyConnected, 10, 64, 650, 20}};
+          {"fc", LayerKind::kFullyConnected, 10, 64, 650, 20, true}};
 }
 
 TEST(ComputeTimesTest, TimeGoesWithTheOperationsOfEachLayer) {

@@ -10,7 +10,7 @@ namespace nereus {
 namespace {
 
 LayerSpec Fc(int64_t m, int64_t n, int64_t k) {
-  return {"fc", LayerKind::kFullyConnected, m, n, m * n, k};
+  return {"fc", LayerKind::kFullyConnected, m, n, m * n, k, true};
 }
 
 struct Case {
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Table, CostModelTest,
                              Case{"beyond_int64_is_the_largest",
                                   {"fc", LayerKind::kFullyConnected,
                                    kLayerParametersMax, 1, kLayerParametersMax,
-                                   kLayerRowsMax},
+                                   kLayerRowsMax, true},
                                   {kWorkersMax, 1},
                                   int64_t{1} << 57,
                                   int64_t{1} << 41,

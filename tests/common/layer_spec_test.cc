@@ -14,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 
 LayerSpec Fc6() {
-  return {"fc6", LayerKind::kFullyConnected, 4096, 25088, 102764544, 32};
+  return {"fc6", LayerKind::kFullyConnected, 4096, 25088, 102764544, 32, true};
 }
 LayerSpec Conv1() {
   return {"conv1", LayerKind::kConvolution, 64, 27, 1792, 50176};
@@ -40,7 +40,7 @@ TEST(LayerKindTest, UnknownNameIsRefusedWithTheKnownOnes) {
 
 TEST(LayerSpecTest, DescriptionHoldsEveryField) {
   EXPECT_EQ(DescribeLayer(Fc6()),
-            "fc6 fc 4096x25088, 102764544 parameters, 32 rows");
+            "fc6 fc 4096x25088, 102764544 parameters, 32 rows, with factors");
 }
 
 TEST(LayerSpecTest, DescriptionOfHostileNameIsShortAndPrintable) {
@@ -181,6 +181,15 @@ TEST(CompareModelsTest, EqualModelsAreOk) {
   EXPECT_TRUE(CompareModels({Conv1(), Fc6()}, {Conv1(), Fc6()}, "w").ok());
 }
 
+TEST(ValidateLayerTest, OnlyFullyConnectedLayersHaveFactors) {
+  LayerSpec layer = Fc6();
+  layer.kind = LayerKind::kEmbedding;
+  EXPECT_THAT(std::string(ValidateLayer(layer).message()),
+              HasSubstr("only fully connected layers have factors"));
+  layer.has_factors = false;
+  EXPECT_TRUE(ValidateLayer(layer).ok());
+}
+
 TEST(CompareModelsTest, FirstDifferenceIsNamedWithBothShapes) {
   LayerSpec theirs = Fc6();
   theirs.n = 9216;
@@ -190,7 +199,8 @@ TEST(CompareModelsTest, FirstDifferenceIsNamedWithBothShapes) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(std::string(status.message()),
             "layer 1 of worker 3 is fc6 fc 4096x9216, 37752832 parameters, 32 "
-            "rows; ours is fc6 fc 4096x25088, 102764544 parameters, 32 rows");
+            "rows, with factors; ours is fc6 fc 4096x25088, 102764544 "
+            "parameters, 32 rows, with factors");
 }
 
 TEST(CompareModelsTest, MissingLayerIsNamed) {
@@ -198,7 +208,7 @@ TEST(CompareModelsTest, MissingLayerIsNamed) {
       std::string(
           CompareModels({Conv1(), Fc6()}, {Conv1()}, "worker 3").message()),
       "worker 3 has 1 layers, we have 2; it lacks layer 1, fc6 fc "
-      "4096x25088, 102764544 parameters, 32 rows");
+      "4096x25088, 102764544 parameters, 32 rows, with factors");
   EXPECT_EQ(std::string(
                 CompareModels({Fc6()}, {Fc6(), Conv1()}, "shard 0").message()),
             "shard 0 has 2 layers, we have 1; we lack layer 1, conv1 conv "

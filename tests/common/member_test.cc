@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -51,6 +53,14 @@ class FakeMachine final : public Machine {
     report.begun_step = 40 + number_;
     report.settled = log_->settled;
     return report;
+  }
+  void SaveLast(int64_t round, int32_t sender, Outbox&) override {
+    Note("save last by " + std::to_string(sender), round);
+  }
+  std::optional<ReplicaChecksums> OnChecksum(int layer, int64_t round,
+                                             uint32_t crc) override {
+    if (layer != 0) return std::nullopt;  // More are to come.
+    return ReplicaChecksums{/*epoch=*/0, round, {crc}};
   }
   void OnEpoch(JobPtr job, Outbox& out) override {
     job_ = std::move(job);
@@ -105,6 +115,12 @@ class MemberTest : public testing::Test {
   Effects Lose(PeerId peer) {
     Outbox out;
     member_.OnLostPeer(peer, "reset", out);
+    return Carry(out);
+  }
+  // The checksum of a layer as of `round` is known.
+  Effects Sum(int layer, int64_t round, uint32_t crc) {
+    Outbox out;
+    member_.OnChecksum({layer, round, Buffer()}, crc, out);
     return Carry(out);
   }
   Frame FrameOf(uint64_t epoch) const {
@@ -340,6 +356,40 @@ TEST_F(MemberTest, WhatCameOfACheckpointIsSaidAgainUntilItStartsAfresh) {
   start.fresh = true;
   Hear(start);
   EXPECT_EQ(Session().messages.size(), 1u);
+}
+
+TEST_F(MemberTest, AReplicasChecksumsAreSaidWithTheEpochOnceAllAreKnown) {
+  Enter(3);
+  EXPECT_THAT(Sum(1, 7, 0xa).messages, IsEmpty());
+  const ReplicaChecksums sums = Only<ReplicaChecksums>(Sum(0, 7, 0xb));
+  EXPECT_EQ(sums.epoch, 3u);
+  EXPECT_EQ(sums.round, 7);
+  EXPECT_THAT(sums.layers, ElementsAre(0xb));
+}
+
+TEST_F(MemberTest, TheLastChecksumsAreSaidAgainUntilTheNextEpoch) {
+  Enter(3);
+  EXPECT_THAT(Session().messages, SizeIs(1));
+  Sum(0, 7, 0xa);
+  Sum(0, 8, 0xb);
+  const Effects resumed = Session();
+  ASSERT_THAT(resumed.messages, SizeIs(2));
+  EXPECT_EQ(std::get<ReplicaChecksums>(resumed.messages[1]).round, 8);
+  Enter(4);
+  EXPECT_THAT(Session().messages, SizeIs(1));
+}
+
+// A job may be finished with the last worker's leave: checksums that come later
+// are compared with nothing.
+TEST_F(MemberTest, ChecksumsAreSaidAgainBeforeThatItLeaves) {
+  Enter(3);
+  Sum(0, 7, 0xa);
+  Outbox out;
+  member_.OnLeave(7, out);
+  const Effects resumed = Session();
+  ASSERT_THAT(resumed.messages, SizeIs(3));
+  EXPECT_TRUE(std::holds_alternative<ReplicaChecksums>(resumed.messages[1]));
+  EXPECT_TRUE(std::holds_alternative<Leave>(resumed.messages[2]));
 }
 
 TEST_F(MemberTest, ThatItLeavesIsSaidAgainInANewSession) {

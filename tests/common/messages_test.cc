@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <string>
 #include <variant>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 
 namespace nereus {
@@ -87,6 +90,61 @@ TEST(MessagesTest, ADurationThatIsReadIsNoLongerThanThat) {
     waited.set_nanos(c.nanos);
     EXPECT_EQ(WaitedIn(message), c.read);
   }
+}
+
+// `message`, as another process reads it.
+template <typename T>
+T Received(const T& message) {
+  v1::MemberMessage received;
+  EXPECT_TRUE(received.ParseFromString(
+      ToProto(MemberMessage(message)).SerializeAsString()));
+  const absl::StatusOr<MemberMessage> read = FromProto(received);
+  EXPECT_TRUE(read.ok()) << read.status();
+  return std::get<T>(*read);
+}
+
+TEST(MessagesTest, SettingsArriveInTheirOrderWithTheirValues) {
+  JoinRequest request;
+  request.settings = {
+      {"--seed", "1"}, {"--data", "200 images"}, {"--trace", ""}};
+  EXPECT_EQ(Received(request).settings, request.settings);
+  request.settings.clear();
+  EXPECT_EQ(Received(request).settings, request.settings);
+}
+
+TEST(MessagesTest, WhereAnOptimizerRunsArrivesAndSoDoesThatItFollowsTheJob) {
+  for (const std::optional<OptimizerPlace> place :
+       {std::optional(OptimizerPlace::kServer),
+        std::optional(OptimizerPlace::kWorker),
+        std::optional<OptimizerPlace>()}) {
+    JoinRequest request;
+    request.optimizer = place;
+    EXPECT_EQ(Received(request).optimizer, place);
+  }
+}
+
+TEST(MessagesTest, APlaceForTheOptimizerThatIsNotKnownIsRefused) {
+  v1::MemberMessage message = ToProto(MemberMessage(JoinRequest()));
+  message.mutable_join()->set_optimizer(static_cast<v1::Optimizer::Place>(77));
+  const absl::Status status = FromProto(message).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(status.message()).find("77"), std::string::npos)
+      << status;
+}
+
+TEST(MessagesTest, AReplicasChecksumsArriveWithTheirRoundAndEpoch) {
+  const ReplicaChecksums sent = {7, int64_t{1} << 40, {0, 1, 0xffffffff}};
+  const ReplicaChecksums received = Received(sent);
+  EXPECT_EQ(received.epoch, 7u);
+  EXPECT_EQ(received.round, int64_t{1} << 40);
+  EXPECT_EQ(received.layers, sent.layers);
+}
+
+TEST(MessagesTest, ThatAMemberIsBusyArrives) {
+  Heartbeat heartbeat;
+  EXPECT_FALSE(Received(heartbeat).busy);
+  heartbeat.busy = true;
+  EXPECT_TRUE(Received(heartbeat).busy);
 }
 
 }  // namespace

@@ -218,7 +218,7 @@ TEST(ParseModelTableTest, SkipsCommentsAndBlankLinesAndTakesCrLf) {
       10);
   ASSERT_TRUE(layers.ok()) << layers.status();
   EXPECT_THAT(*layers,
-              ElementsAre(LayerSpec{"a b", kFc, 2, 3, 8, 50},
+              ElementsAre(LayerSpec{"a b", kFc, 2, 3, 8, 50, true},
                           LayerSpec{"c", LayerKind::kVector, 2, 1, 2, 10}));
 }
 

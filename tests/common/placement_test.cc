@@ -22,7 +22,7 @@ using testing::HasSubstr;
 constexpr int64_t kFull = kChunkElementsMax;
 
 LayerSpec Fc(const std::string& name, int64_t elements) {
-  return {name, LayerKind::kFullyConnected, 1, elements, elements, 1};
+  return {name, LayerKind::kFullyConnected, 1, elements, elements, 1, true};
 }
 LayerSpec Conv(const std::string& name, int64_t elements) {
   return {name, LayerKind::kConvolution, 1, elements, elements, 1};

@@ -152,7 +152,8 @@ TEST(PlanReportTest, JsonNamesTheForcedScheme) {
   options.cluster = {2, 1};
   options.rules.forced = Scheme::kFactor;
   const absl::StatusOr<PlanReport> report = MakePlanReport(
-      "tiny", 4, {{"fc", LayerKind::kFullyConnected, 2, 2, 4, 4}}, options);
+      "tiny", 4, {{"fc", LayerKind::kFullyConnected, 2, 2, 4, 4, true}},
+      options);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(nlohmann::json::parse(FormatPlanJson(*report))["scheme"], "factor");
 }
@@ -171,7 +172,7 @@ TEST(PlanReportTest, TextIsAnAlignedTableWithTotalsAndReasons) {
   const absl::StatusOr<PlanReport> report = MakePlanReport(
       "tiny", 32,
       {{"convolution", LayerKind::kConvolution, 64, 27, 1792, 100},
-       {"fc", LayerKind::kFullyConnected, 4096, 4096, 16781312, 32}},
+       {"fc", LayerKind::kFullyConnected, 4096, 4096, 16781312, 32, true}},
       options);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(

@@ -89,7 +89,7 @@ TEST(PlannerTest, OtherLayersAlwaysUseTheServers) {
       const Plan plan = PlanFor(layers, Nodes(2, forced));
       ASSERT_EQ(plan.routes.size(), layers.size());
       for (size_t i = 0; i < layers.size(); ++i) {
-        if (layers[i].kind == LayerKind::kFullyConnected) continue;
+        if (layers[i].has_factors) continue;
         EXPECT_EQ(plan.routes[i].scheme, Scheme::kServer)
             << model << " " << layers[i].name;
       }
@@ -142,8 +142,9 @@ TEST(PlannerTest, ForcedSchemeAppliesToEveryLayerThatSupportsIt) {
 TEST(PlannerTest, ExplanationHoldsBothFigures) {
   const std::vector<LayerSpec> layers = {
       {"conv", LayerKind::kConvolution, 64, 27, 1792, 100},
-      {"fc", LayerKind::kFullyConnected, 4096, 4096, 4096 * 4096 + 4096, 32},
-      {"thin", LayerKind::kFullyConnected, 10, 10, 100, 64}};
+      {"fc", LayerKind::kFullyConnected, 4096, 4096, 4096 * 4096 + 4096, 32,
+       true},
+      {"thin", LayerKind::kFullyConnected, 10, 10, 100, 64, true}};
   const Plan plan = PlanFor(layers, Nodes(8));
   ASSERT_EQ(plan.explanations.size(), 3u);
 
@@ -170,7 +171,7 @@ TEST(PlannerTest, UnequalNumbersOfWorkersAndServersCount) {
   // (4 + P2 - 2) / P2, more whatever P2 is. A 64 x 64 layer with 16 rows: 12288
   // by factors; by 1 server 24576, by 2 16384, by 4 12288, by 5 11468.8.
   const std::vector<LayerSpec> layers = {
-      {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 64, 16}};
+      {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 64, 16, true}};
   const struct {
     int64_t servers;
     Scheme scheme;

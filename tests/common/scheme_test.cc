@@ -24,17 +24,13 @@ TEST(SchemeTest, UnknownNameIsRefusedWithTheKnownOnes) {
       testing::HasSubstr("\"carrier pigeon\", known are server, factor, ring"));
 }
 
-TEST(SchemeTest, OnlyFullyConnectedLayersHaveFactors) {
+TEST(SchemeTest, OnlyLayersWithFactorsGoByThem) {
   LayerSpec layer = {"l", LayerKind::kFullyConnected, 2, 3, 6, 1};
-  EXPECT_TRUE(SupportsScheme(layer, Scheme::kFactor));
-  EXPECT_TRUE(SupportsScheme(layer, Scheme::kServer));
-  for (const LayerKind kind :
-       {LayerKind::kConvolution, LayerKind::kEmbedding, LayerKind::kVector}) {
-    layer.kind = kind;
-    EXPECT_FALSE(SupportsScheme(layer, Scheme::kFactor))
-        << DescribeLayer(layer);
-    EXPECT_TRUE(SupportsScheme(layer, Scheme::kServer)) << DescribeLayer(layer);
-    EXPECT_TRUE(SupportsScheme(layer, Scheme::kRing)) << DescribeLayer(layer);
+  for (const bool has_factors : {false, true}) {
+    layer.has_factors = has_factors;
+    EXPECT_EQ(SupportsScheme(layer, Scheme::kFactor), has_factors);
+    EXPECT_TRUE(SupportsScheme(layer, Scheme::kServer));
+    EXPECT_TRUE(SupportsScheme(layer, Scheme::kRing));
   }
 }
 

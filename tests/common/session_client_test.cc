@@ -375,7 +375,9 @@ TEST(SessionClientTest, EndOfTheClientEndsTheMembership) {
   TestCoordinator coordinator(options);
   TestMember shard(coordinator.address(), ShardJoin());
   TestMember stays(coordinator.address(), WorkerJoin());
-  auto goes = std::make_unique<TestMember>(coordinator.address(), WorkerJoin());
+  JoinRequest another = WorkerJoin();
+  another.name = "worker:2";
+  auto goes = std::make_unique<TestMember>(coordinator.address(), another);
   for (TestMember* member : {&shard, &stays, goes.get()}) member->Start();
   ASSERT_TRUE(goes->AwaitMessage<EpochStart>().has_value());
   const auto start = stays.AwaitMessage<EpochStart>();
@@ -407,11 +409,13 @@ TEST_F(SessionTest, RefusalsArriveWithTheirCode) {
       {absl::StatusCode::kAlreadyExists, "says it is shard 0, which is shard:1",
        ShardJoin()},
       {absl::StatusCode::kResourceExhausted, "has all its 1 workers",
+       other([](auto& request) { request.name = "worker:2"; })},
+      {absl::StatusCode::kAlreadyExists, "is the name of a worker at",
        WorkerJoin()},
+      {absl::StatusCode::kFailedPrecondition, "does not know the job",
+       Resume{76, PeerId::Worker(0), 1, 1}},
       {absl::StatusCode::kCancelled, "counted as dead",
        Resume{77, PeerId::Worker(0), 12345, 1}},
-      {absl::StatusCode::kCancelled, "counted as dead",
-       Resume{76, PeerId::Worker(0), 1, 1}},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.text);

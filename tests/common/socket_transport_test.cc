@@ -104,11 +104,13 @@ TEST_F(SocketStrangerTest, WhoDoesNotKnowTheTokenIsNotListenedTo) {
 TEST_F(SocketStrangerTest, WhatIsNoPreambleIsRefused) {
   Join();
   for (const std::string& bytes :
-       {std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-        std::string("GET / HTTP/1.1\r\nHost: here\r\n\r\n"),
+       {std::string("GET / HTTP/1.1\r\nHost: here\r\n\r\n"),
         std::string(64, '\xff'), HelloBytes(kWorker1, kShard0)}) {
-    EXPECT_THAT(RefusalIn(AnswerTo(bytes)), HasSubstr("--transport"));
+    EXPECT_THAT(RefusalIn(AnswerTo(bytes)),
+                HasSubstr("not the first bytes of a Nereus socket"));
   }
+  EXPECT_THAT(RefusalIn(AnswerTo("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")),
+              HasSubstr("go to the --control-port"));
   ExpectNobodyNoticed();
 }
 

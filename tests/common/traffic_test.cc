@@ -21,7 +21,7 @@ using testing::ElementsAre;
 constexpr int64_t kFrameMax = 64 << 10;  // Elements.
 
 LayerSpec Fc(int64_t m, int64_t n, int64_t k) {
-  return {"fc", LayerKind::kFullyConnected, m, n, m * n, k};
+  return {"fc", LayerKind::kFullyConnected, m, n, m * n, k, true};
 }
 
 Placement Place(const std::vector<LayerSpec>& layers, int shards) {

@@ -23,7 +23,7 @@ const std::vector<LayerSpec>& Layers() {
   static const auto* const layers = new std::vector<LayerSpec>{
       {"conv", LayerKind::kConvolution, 64, 27, 1792, 100},
       {"norm", LayerKind::kVector, 1, 64, 128, 1},
-      {"fc", LayerKind::kFullyConnected, 10, 64, 650, 20}};
+      {"fc", LayerKind::kFullyConnected, 10, 64, 650, 20, true}};
   return *layers;
 }
 

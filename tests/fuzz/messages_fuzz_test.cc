@@ -151,6 +151,12 @@ void CheckConverted(const Settled&) {}
 void CheckConverted(const Measured&) {}
 void CheckConverted(const CheckpointPart&) {}
 void CheckConverted(const Failure&) {}
+void CheckConverted(const WantCheckpoint&) {}
+void CheckConverted(const ReplicaChecksums&) {}  // ReplicaCheck::OnChecksums.
+void CheckConverted(const SaveLast& last) {
+  ASSERT_GE(last.round, 0);
+  ASSERT_GE(last.sender, 0);
+}
 void CheckConverted(const FusionTimed&) {}  // FusionTuning::Check.
 void CheckConverted(const SetFusion& set) {
   ASSERT_GE(set.bytes, 0);
@@ -163,6 +169,7 @@ void CheckConverted(const PrepareEpoch&) {}
 void CheckConverted(const Refusal& refusal) { ASSERT_FALSE(refusal.why.ok()); }
 void CheckConverted(const JobOver& over) {
   ASSERT_NE(JobStateName(over.state), "unknown");
+  ASSERT_GE(over.saved_round, kInitialRound);
 }
 void CheckConverted(const EpochStart& start) {
   const Job& job = *start.job;

@@ -307,7 +307,7 @@ TEST_F(GpuClientTest, WhatIsHeldOnAGpuHasTheBitsOfACpu) {
 // As one has an embedding that the GPU has no room for.
 TEST_F(GpuClientTest, SomeLayersStayOnTheHost) {
   const LayerSpec layers[] = {
-      {"embedding", LayerKind::kFullyConnected, 8, 16, 8 * 16, 4},
+      {"embedding", LayerKind::kFullyConnected, 8, 16, 8 * 16, 4, true},
       {"rest", LayerKind::kVector, 1, 100, 100, 1}};
   struct Kind {
     OptimizerPlace place;
@@ -636,9 +636,9 @@ TEST_F(GpuClientTest, PlansChangeWhileAGpuTrains) {
     options.rules.wire = WireType::kBfloat16;
     options.job_options.optimizer_place = place;
     LocalCluster cluster(options);
-    std::deque<GpuToyWorker> workers =
-        Workers(4, {{"conv", LayerKind::kConvolution, 30, 70, 2100, 1},
-                    {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 65, 26}});
+    std::deque<GpuToyWorker> workers = Workers(
+        4, {{"conv", LayerKind::kConvolution, 30, 70, 2100, 1},
+            {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 65, 26, true}});
     std::atomic<bool> some_done{false};
     const auto results = cluster.RunWorkers(4, [&](int i) -> absl::Status {
       GpuToyWorker& worker = workers[i];

@@ -122,16 +122,24 @@ class GpuToyWorker {
   absl::Status Push(int layer, const StepInfo& begun) {
     const LayerSpec& spec = layers_[layer];
     const Memory& memory = memory_[layer];
-    if (spec.kind != LayerKind::kFullyConnected) {
+    if (spec.has_factors) {
+      Fill(*memory.output_gradient, spec.rows * spec.m, begun, 1,
+           begun.loss_scale);
+      Fill(*memory.input, spec.rows * spec.n, begun, 2, 1.0f);
+    } else {
       Fill(*memory.gradient, spec.parameters, begun, 0, begun.loss_scale);
-      return client_->Push(layer, begun.step, memory.gradient->data(), stream_);
     }
-    Fill(*memory.output_gradient, spec.rows * spec.m, begun, 1,
-         begun.loss_scale);
-    Fill(*memory.input, spec.rows * spec.n, begun, 2, 1.0f);
+    return PushAsItIs(layer, begun.step);
+  }
+
+  // Pushes what is in the layer's memory, without a CUDA call of its own.
+  absl::Status PushAsItIs(int layer, int64_t step) {
+    const Memory& memory = memory_[layer];
+    if (!layers_[layer].has_factors) {
+      return client_->Push(layer, step, memory.gradient->data(), stream_);
+    }
     return client_->PushFactors(
-        layer, begun.step,
-        {memory.output_gradient->data(), memory.input->data()},
+        layer, step, {memory.output_gradient->data(), memory.input->data()},
         memory.gradient->data(), stream_);
   }
 

@@ -27,7 +27,6 @@
 #include "common/rpc/admin_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/integration/minimal_client.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/mutation.h"
 #include "tests/testing/toy_worker.h"
@@ -44,23 +43,6 @@ ServerOptions Job(int workers, int shards) {
   options.workers = workers;
   options.shards = shards;
   return options;
-}
-
-TEST(ClusterTest, MinimalClientFitsItsLine) {
-  ServerOptions options = Job(2, 1);
-  options.job_options.optimizer.learning_rate = 0.05f;
-  options.job_options.optimizer.momentum = 0.0f;
-  LocalCluster cluster(options);
-  std::vector<std::vector<float>> lines(2);
-  const auto results = cluster.RunWorkers(2, [&](int i) {
-    NEREUS_ASSIGN_OR_RETURN(lines[i],
-                            FitLine(cluster.coordinator_address(), 400));
-    return absl::OkStatus();
-  });
-  for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
-  EXPECT_EQ(lines[0], lines[1]);
-  EXPECT_NEAR(lines[0][0], 3.0f, 0.05f);
-  EXPECT_NEAR(lines[0][1], 1.0f, 0.15f);
 }
 
 TEST(ClusterTest, WorkerWithAnotherModelHearsTheLayerAndBothShapes) {
@@ -268,8 +250,11 @@ TEST(ClusterTest, APushIntoAJobThatWentBackHearsThatFirst) {
   while (client.Interruption().ok() && absl::Now() < deadline) {
     absl::SleepFor(absl::Milliseconds(5));
   }
-  std::vector<float> gradient(64 * 129);
-  const absl::Status pushed = client.Push(1, 1, absl::MakeSpan(gradient));
+  const LayerSpec fc = SmallModel()[1];
+  const std::vector<float> output_gradient(fc.rows * fc.m);
+  const std::vector<float> input(fc.rows * fc.n);
+  const absl::Status pushed =
+      client.PushFactors(1, 1, {output_gradient, input}, /*gradient=*/{});
   EXPECT_TRUE(absl::IsOutOfRange(pushed)) << pushed;
 }
 
@@ -293,6 +278,13 @@ TEST(ClusterTest, MisuseNamesTheLayerAndBothValues) {
   EXPECT_TRUE(worker.Step(0).ok());
 }
 
+// Options for the worker with the name w`index`.
+ClientOptions Named(const LocalCluster& cluster, int index) {
+  ClientOptions options = cluster.client_options();
+  options.name = absl::StrCat("w", index);
+  return options;
+}
+
 TEST(ClusterTest, ANaNEndsTheJobForAllAndSaysWhoseItIs) {
   const std::pair<Scheme, WireType> kRoutes[] = {
       {Scheme::kServer, WireType::kFloat32},
@@ -304,17 +296,17 @@ TEST(ClusterTest, ANaNEndsTheJobForAllAndSaysWhoseItIs) {
     options.rules.forced = scheme;
     options.rules.wire = wire;
     LocalCluster cluster(options);
-    const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
+    const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
       ToyWorker worker(SmallModel());
-      NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+      NEREUS_RETURN_IF_ERROR(worker.Connect(Named(cluster, index)));
       NEREUS_RETURN_IF_ERROR(worker.Step(0));
-      if (worker.client()->rank() == 1) worker.Poison(0, 1);
+      if (index == 1) worker.Poison(0, 1);
       return worker.Step(1);
     });
     for (const absl::Status& result : results) {
       EXPECT_EQ(result.code(), absl::StatusCode::kAborted);
       EXPECT_THAT(std::string(result.message()),
-                  HasSubstr("worker 1: layer conv, step 1: the gradient has "
+                  HasSubstr("worker w1: layer conv, step 1: the gradient has "
                             "nan at element 209997 of 210000"));
     }
   }
@@ -340,11 +332,11 @@ TEST(ClusterTest, ANaNIsHeardOfThoughWhoPushedItHasGone) {
 
 TEST(ClusterTest, ANaNInFactorsIsFoundByWhoeverPushesThem) {
   LocalCluster cluster(Job(2, 1));
-  const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
+  const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
     ToyWorker worker(SmallModel());
-    NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+    NEREUS_RETURN_IF_ERROR(worker.Connect(Named(cluster, index)));
     NEREUS_RETURN_IF_ERROR(worker.Step(0));
-    if (worker.client()->rank() == 0) return worker.Step(1);
+    if (index == 0) return worker.Step(1);
     worker.Poison(1, 1);
     const absl::Status refused = worker.Step(1);
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
@@ -356,7 +348,7 @@ TEST(ClusterTest, ANaNInFactorsIsFoundByWhoeverPushesThem) {
   for (const absl::Status& result : results) {
     EXPECT_EQ(result.code(), absl::StatusCode::kAborted);
     EXPECT_THAT(std::string(result.message()),
-                HasSubstr("worker 1: layer fc, step 1"));
+                HasSubstr("worker w1: layer fc, step 1"));
   }
 }
 
@@ -408,10 +400,10 @@ TEST(ClusterTest, ARoundThatWaitsSaysForWhom) {
   ServerOptions options = Job(2, 1);
   options.stall_threshold = absl::Milliseconds(500);
   LocalCluster cluster(options);
-  const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
+  const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
     ToyWorker worker(SmallModel());
-    NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
-    if (worker.client()->rank() == 1) {
+    NEREUS_RETURN_IF_ERROR(worker.Connect(Named(cluster, index)));
+    if (index == 1) {
       // It dawdles until it is seen.
       const absl::Time deadline = absl::Now() + absl::Seconds(20);
       std::string seen;
@@ -427,7 +419,7 @@ TEST(ClusterTest, ARoundThatWaitsSaysForWhom) {
         }
         absl::SleepFor(absl::Milliseconds(20));
       }
-      EXPECT_EQ(seen, "worker 1");
+      EXPECT_EQ(seen, "worker w1");
     }
     NEREUS_RETURN_IF_ERROR(worker.Step(0));
     return worker.client()->Leave();

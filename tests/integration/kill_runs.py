@@ -5,13 +5,16 @@
       //worker/trainer:nereus-worker
   tests/integration/kill_runs.py --data=DIR [--runs=20] [--backup=1]
   tests/integration/kill_runs.py --data=DIR --stop-seconds=10
+  tests/integration/kill_runs.py --data=DIR --mixed --runs=50
 
 Each run is `nereusctl local` with 4 workers and 2 servers. At random moments a
 worker, then a server, then the coordinator is killed by SIGKILL, and started
-again by nereusctl; with --stop-seconds each is stopped for so long instead. A
-run is good if it ends by itself with equal replicas and, within half a percent,
-the accuracy of a run without faults. Without --backup the servers have
-checkpoints to go back to, and with it none.
+again by nereusctl; with --stop-seconds each is stopped for so long instead; with
+--mixed the order is drawn, and for each whether it is killed or stopped for half
+as long again as the lease. A run is good if it ends by itself with a complete
+report, equal replicas and, within half a percent, the accuracy of a run without
+faults. Without --backup the servers have checkpoints to go back to, and with it
+none.
 
 Prints a line for each run, and at last how many were good; exits 0 if all were.
 """
@@ -30,6 +33,9 @@ import time
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 ACCURACY_MARGIN = 0.005
 LIMIT = 240  # Seconds for one run.
+# What a report has of every run.
+REPORTED = ["test_accuracy", "replicas_equal", "images_per_second", "seconds",
+            "node_bytes_measured", "phases", "plan", "settings", "workers"]
 
 
 def find_nereusctl():
@@ -66,21 +72,24 @@ def children(parent):
 
 
 def strike(local, kind, chance, options):
-    """Kills or stops one process of `kind`; says whether there was one."""
+    """Kills or stops one process of `kind`; which, or nothing if none runs."""
     victims = [pid for pid, its in children(local.pid) if its == kind]
     if not victims:
-        return False
+        return ""
     victim = chance.choice(victims)
+    stop_seconds = options.stop_seconds
+    if options.mixed and chance.random() < 0.5:
+        stop_seconds = 1.5 * options.lease
     try:
-        if options.stop_seconds == 0:
+        if stop_seconds == 0:
             os.kill(victim, signal.SIGKILL)
-            return True
+            return "killed"
         os.kill(victim, signal.SIGSTOP)
-        time.sleep(options.stop_seconds)
+        time.sleep(stop_seconds)
         os.kill(victim, signal.SIGCONT)
     except ProcessLookupError:
-        return False
-    return True
+        return ""
+    return "stopped"
 
 
 def train(folder, kinds, chance, options):
@@ -101,8 +110,9 @@ def train(folder, kinds, chance, options):
         try:
             for kind in kinds:
                 time.sleep(chance.uniform(1.5, 4))
-                if strike(local, kind, chance, options):
-                    struck.append(kind)
+                how = strike(local, kind, chance, options)
+                if how:
+                    struck.append(f"{kind} {how}")
             code = local.wait(timeout=LIMIT)
         except subprocess.TimeoutExpired:
             return f"not over after {LIMIT} s", struck
@@ -120,6 +130,9 @@ def describe_fault(result, expected):
     """What is wrong with a run; nothing if it is good."""
     if isinstance(result, str):
         return result
+    missing = [name for name in REPORTED if result.get(name) is None]
+    if missing or len(result["workers"]) != 4:
+        return f"the report lacks {missing} or workers"
     if not result["replicas_equal"]:
         return "replicas differ"
     if result["test_accuracy"] < expected - ACCURACY_MARGIN:
@@ -132,6 +145,8 @@ def run_once(number, kinds, expected, options):
     folder = tempfile.mkdtemp(prefix="nereus-kill-")
     chance = random.Random(options.seed + number)
     begun = time.monotonic()
+    if options.mixed:
+        kinds = chance.sample(kinds, len(kinds))
     result, struck = train(folder, kinds, chance, options)
     fault = describe_fault(result, expected)
     seconds = time.monotonic() - begun
@@ -151,6 +166,7 @@ def parse_arguments():
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--backup", type=int, choices=(0, 1), default=0)
     parser.add_argument("--stop-seconds", type=float, default=0)
+    parser.add_argument("--mixed", action="store_true")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--lease", type=float, default=4)
     parser.add_argument("--seed", type=int, default=1)

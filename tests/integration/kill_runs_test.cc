@@ -26,10 +26,12 @@ TEST_P(KillRunsTest, TheJobEndsAsWithoutFaults) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, KillRunsTest,
-                         testing::Values("--backup=0", "--backup=1"),
+                         testing::Values("--backup=0", "--backup=1", "--mixed"),
                          [](const auto& kind) {
-                           return std::string("Backup") +
-                                  std::string(kind.param).back();
+                           const std::string flag = kind.param;
+                           return flag == "--mixed"
+                                      ? "Mixed"
+                                      : std::string("Backup") + flag.back();
                          });
 
 }  // namespace

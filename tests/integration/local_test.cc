@@ -20,6 +20,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "tests/testing/program_run.h"
 
@@ -28,6 +29,14 @@ namespace {
 
 using testing::HasSubstr;
 using testing::SizeIs;
+
+// Enough for all that happens here, a step taking thirty times as long under
+// ThreadSanitizer.
+#if defined(__SANITIZE_THREAD__)
+constexpr int kEpochs = 100;
+#else
+constexpr int kEpochs = 400;
+#endif
 
 struct ProcessInfo {
   pid_t pid = 0;
@@ -183,12 +192,99 @@ TEST_F(LocalTest, MovesExactlyThePredictedBytes) {
   }
 }
 
-TEST_F(LocalTest, KilledWorkerEndsTheJobWithTheReasonAndNoProcessStays) {
-  ASSERT_NO_FATAL_FAILURE(StartLongJob(/*processes=*/4));
-  ASSERT_EQ(kill(FindChild("nereus-worker"), SIGKILL), 0);
-  EXPECT_EQ(run_->Finish(), 1);
-  EXPECT_THAT(run_->error(), HasSubstr("was killed by signal 9 (Killed)"));
-  ExpectChildrenGone();
+TEST_F(LocalTest, TheJobGoesOnWithoutAWorkerThatIsKilled) {
+  Start({"--workers=3", "--servers=2", "--model=mlp", "--limit=1000",
+         absl::StrCat("--epochs=", kEpochs), "--lease=4",
+         absl::StrCat("--json=", json_)});
+  ASSERT_TRUE(run_->WaitUntil([this] {
+    return run_->exit().has_value() ||
+           absl::StrContains(run_->error(), "epoch ");
+  })) << run_->error();
+  ASSERT_EQ(kill(FindRunning("--name=1"), SIGKILL), 0);
+  EXPECT_EQ(run_->Finish(absl::Minutes(10)), 0) << run_->error();
+  EXPECT_THAT(run_->error(),
+              HasSubstr("worker 1 was killed by signal 9 (Killed); the job "
+                        "goes on without it. --restarts=N"));
+  EXPECT_THAT(run_->error(), HasSubstr("worker 1 (at 127.0.0.1:"));
+  EXPECT_THAT(run_->error(), HasSubstr("2 of 3 workers"));
+  const nlohmann::json report = ReadReport();
+  ASSERT_TRUE(report.is_object());
+  EXPECT_EQ(report.at("lost"), 1);
+  EXPECT_EQ(report.at("workers").size(), 2u);
+  EXPECT_EQ(report.at("replicas_equal"), true);
+}
+
+// Stands still for longer than the lease, and goes on.
+class LocalStallTest : public LocalTest,
+                       public testing::WithParamInterface<const char*> {};
+
+TEST_P(LocalStallTest, AProcessThatIsCountedAsDeadJoinsAgain) {
+  Start({"--workers=2", "--servers=2", "--backup=1", "--model=mlp",
+         "--limit=1000", absl::StrCat("--epochs=", kEpochs), "--lease=3",
+         absl::StrCat("--json=", json_)});
+  ASSERT_TRUE(run_->WaitUntil([this] {
+    return run_->exit().has_value() ||
+           absl::StrContains(run_->error(), "epoch ");
+  })) << run_->error();
+  const pid_t victim = FindRunning(GetParam());
+  ASSERT_EQ(kill(victim, SIGSTOP), 0);
+  ASSERT_TRUE(run_->WaitUntil([this] {
+    return run_->exit().has_value() ||
+           absl::StrContains(run_->error(), "not heard from for");
+  })) << run_->error();
+  ASSERT_EQ(kill(victim, SIGCONT), 0);
+  ASSERT_TRUE(run_->WaitUntil([this] {
+    return run_->exit().has_value() ||
+           absl::StrContains(run_->error(), " is back; ");
+  })) << run_->error();
+  EXPECT_EQ(run_->Finish(absl::Minutes(10)), 0) << run_->error();
+  EXPECT_THAT(run_->error(), HasSubstr("joining again"));
+  EXPECT_THAT(run_->error(), HasSubstr(" is back; 2 of 2 workers, 2 of 2 "
+                                       "servers; no step is lost"));
+  const nlohmann::json report = ReadReport();
+  ASSERT_TRUE(report.is_object());
+  EXPECT_EQ(report.at("replicas_equal"), true);
+  EXPECT_EQ(report.at("restarts"), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Processes, LocalStallTest,
+                         testing::Values("--name=1", "--shard=1"));
+
+TEST_F(LocalTest, TheTrainedModelIsKeptAndExported) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/kept");
+  std::filesystem::remove_all(folder);
+  Start({"--workers=2", "--servers=2", "--model=mlp", "--limit=500",
+         "--epochs=3", absl::StrCat("--checkpoint-dir=", folder),
+         absl::StrCat("--json=", json_)});
+  ASSERT_EQ(run_->Finish(), 0) << run_->error();
+  const int64_t steps = ReadReport().at("workers").at(0).at("steps");
+  EXPECT_THAT(run_->output(),
+              HasSubstr(absl::StrFormat("model          %s/round-%012d", folder,
+                                        steps - 1)));
+  run_.reset();
+  const std::string file = folder + "/model.safetensors";
+  ProgramRun exported(
+      {"server/admin/nereusctl", "export", folder, "--out=" + file});
+  ASSERT_EQ(exported.Finish(), 0) << exported.error();
+  std::ifstream model(file, std::ios::binary);
+  uint64_t header_bytes = 0;
+  model.read(reinterpret_cast<char*>(&header_bytes), sizeof(header_bytes));
+  ASSERT_LT(header_bytes, 100000u);
+  std::string text(header_bytes, ' ');
+  model.read(text.data(), static_cast<std::streamsize>(header_bytes));
+  const nlohmann::json header = nlohmann::json::parse(text, nullptr, false);
+  ASSERT_TRUE(header.is_object()) << text;
+  EXPECT_EQ(header.at("fc1.weight").at("shape").dump(), "[256,784]");
+  EXPECT_EQ(header.at("fc1.bias").at("shape").dump(), "[256]");
+  EXPECT_EQ(header.at("__metadata__").at("round"), absl::StrCat(steps - 1));
+}
+
+TEST_F(LocalTest, WithoutAFolderTheEndSaysHowToKeepTheModel) {
+  Start({"--workers=1", "--servers=1", "--model=mlp", "--limit=200",
+         "--epochs=1"});
+  ASSERT_EQ(run_->Finish(), 0) << run_->error();
+  EXPECT_THAT(run_->output(),
+              HasSubstr("not saved; --checkpoint-dir=DIR keeps it"));
 }
 
 TEST_F(LocalTest, KilledServerEndsTheJobWithTheReasonAndNoProcessStays) {
@@ -199,14 +295,6 @@ TEST_F(LocalTest, KilledServerEndsTheJobWithTheReasonAndNoProcessStays) {
   EXPECT_THAT(run_->error(), HasSubstr("was killed by signal 9 (Killed)"));
   ExpectChildrenGone();
 }
-
-// Enough for all that happens here, a step taking thirty times as long under
-// ThreadSanitizer.
-#if defined(__SANITIZE_THREAD__)
-constexpr int kEpochs = 100;
-#else
-constexpr int kEpochs = 400;
-#endif
 
 // A worker, a server and the coordinator die, one after the other; each is
 // started again, and the job ends as if nothing had happened.

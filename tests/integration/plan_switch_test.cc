@@ -22,7 +22,7 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 // With two servers, two workers move less by factors, four through the servers.
 std::vector<LayerSpec> UndecidedModel() {
   return {{"conv", LayerKind::kConvolution, 30, 70, 2100, 1},
-          {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 65, 26}};
+          {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 65, 26, true}};
 }
 
 struct SwitchCase {

@@ -39,7 +39,9 @@ struct CoordinatorLastCheckpointTest : testing::Test {
 };
 
 TEST_F(CoordinatorLastCheckpointTest, IsWholeBeforeTheJobIsFinished) {
-  EXPECT_THAT(left.sent, IsEmpty());
+  EXPECT_THAT(HearersOf<SaveLast>(left),
+              UnorderedElementsAre(kShard0, kShard1, kWorker0, kWorker1));
+  EXPECT_EQ(Heard<SaveLast>(left, kShard0), (SaveLast{1, 3, 0}));
   EXPECT_EQ(driver->state(), JobState::kRunning);
   const Reaction waiting = driver->Pass(absl::Seconds(5));
   EXPECT_THAT(HearersOf<Waiting>(waiting),
@@ -155,8 +157,58 @@ TEST_F(CoordinatorLastCheckpointTest, IsOfWhatAllHaveDone) {
   other.Gather();
   other.MakeCheckpoint(3);
   other.Say(kWorker0, Leave{1'000'000});
-  other.Say(kWorker1, Leave{4});
+  other.Say(kWorker1, Leave{3});
   EXPECT_EQ(other.state(), JobState::kFinished);
+}
+
+// A job whose last step is not one of those that are saved anyway.
+struct CoordinatorLastStepTest : testing::Test {
+  CoordinatorLastStepTest() : driver(DurableOptions()) {
+    driver.Gather();
+    driver.MakeCheckpoint(3);
+    driver.Say(kWorker0, Leave{4});
+    left = driver.Say(kWorker1, Leave{4});
+  }
+  CoordinatorDriver driver;
+  Reaction left;
+};
+
+TEST_F(CoordinatorLastStepTest, IsSavedThoughNoCheckpointWasDue) {
+  EXPECT_EQ(Heard<SaveLast>(left, kShard1), (SaveLast{1, 4, 0}));
+  EXPECT_EQ(Heard<SaveLast>(left, kWorker1), (SaveLast{1, 4, 0}));
+  driver.Say(kShard0, PartOf(0, 4, 1));
+  driver.Say(kShard1, PartOf(1, 4, 1));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  const Reaction whole = driver.Checkpoint(4, absl::OkStatus());
+  EXPECT_EQ(driver.state(), JobState::kFinished);
+  EXPECT_EQ(Heard<JobOver>(whole, kWorker0).saved_round, 4);
+  EXPECT_THAT(whole.announced,
+              Contains(HasSubstr("its parameters are in the checkpoint of "
+                                 "round 4")));
+}
+
+TEST_F(CoordinatorLastStepTest, AnotherWorkerSendsItWhereTheFirstIsGone) {
+  driver.Break(kWorker0);
+  const Reaction gone = driver.Pass(absl::Seconds(2));
+  EXPECT_EQ(Heard<SaveLast>(gone, kShard0), (SaveLast{1, 4, 1}));
+}
+
+TEST_F(CoordinatorLastStepTest, AMemberThatComesBackIsAskedAgain) {
+  driver.Break(kShard1);
+  const Reaction back = driver.ResumeIn(50, kShard1);
+  EXPECT_EQ(Heard<SaveLast>(back, 50), (SaveLast{1, 4, 0}));
+  EXPECT_THAT(HearersOf<SaveLast>(back), testing::ElementsAre(50));
+}
+
+TEST_F(CoordinatorLastStepTest, TheEndSaysThatNothingIsSavedWithoutAFolder) {
+  CoordinatorDriver other(OptionsOf(1, 1));
+  other.Gather();
+  const Reaction over = other.Say(kWorker0, Leave{4});
+  EXPECT_EQ(other.state(), JobState::kFinished);
+  EXPECT_EQ(Heard<JobOver>(over, kWorker0).saved_round, kInitialRound);
+  EXPECT_THAT(over.announced,
+              Contains(HasSubstr("its parameters are not saved: "
+                                 "--checkpoint-dir=DIR keeps them")));
 }
 
 TEST_F(CoordinatorLastCheckpointTest, NobodyJoinsMeanwhile) {

@@ -31,12 +31,12 @@ TEST(CoordinatorEpochTest, ASilentWorkerIsGoneAfterTheLease) {
   EXPECT_THAT(driver.Pass(absl::Seconds(10), {kWorker1}).sent, IsEmpty());
   const Reaction gone = driver.Pass(absl::Seconds(0.5), {kWorker1});
   EXPECT_THAT(gone.announced,
-              Contains(HasSubstr("worker 1 (w1 at w1:1) is gone: not heard "
+              Contains(HasSubstr("worker w1 (at w1:1) is gone: not heard "
                                  "from for 10.5s")));
   const absl::Status why = RefusalIn(gone, kWorker1);
   EXPECT_EQ(why.code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(std::string(why.message()),
-              HasSubstr("worker 1 was counted as dead: not heard from"));
+              HasSubstr("worker w1 was counted as dead: not heard from"));
   EXPECT_THAT(HearersOf<PrepareEpoch>(gone),
               UnorderedElementsAre(kShard0, kWorker0));
   const Reaction on = driver.ReportAll(4);
@@ -86,7 +86,7 @@ TEST(CoordinatorEpochTest, AWorkerWhoseSessionEndedIsGoneAfterTheGrace) {
   EXPECT_THAT(driver.Pass(absl::Seconds(1)).sent, IsEmpty());
   const Reaction gone = driver.Pass(absl::Seconds(0.5));
   EXPECT_THAT(gone.announced,
-              Contains(AllOf(HasSubstr("worker 1 (w1 at w1:1) is gone"),
+              Contains(AllOf(HasSubstr("worker w1 (at w1:1) is gone"),
                              HasSubstr("session"))));
   EXPECT_THAT(HearersOf<PrepareEpoch>(gone),
               UnorderedElementsAre(kShard0, kWorker0));
@@ -184,7 +184,7 @@ TEST(CoordinatorEpochTest, WhoHasLeftIsNotHereForAJobThatWaits) {
   driver.Pass(absl::Seconds(1.5));
   EXPECT_THAT(driver.Status().waiting,
               HasSubstr("1 of 2 workers; here: shard 0 (s0 at s0:1), "
-                        "worker 2 (w2 at w2:1)"));
+                        "worker w2 (at w2:1)"));
 }
 
 TEST(CoordinatorEpochTest, BelowMinWorkersTheJobWaits) {
@@ -296,8 +296,8 @@ TEST(CoordinatorEpochTest, AJoinerHearsForWhomItWaits) {
               UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
   EXPECT_THAT(
       Heard<Waiting>(told, kNew).text,
-      AllOf(HasSubstr("waits for the report of worker 0 (w0 at w0:1); here: "),
-            HasSubstr("worker 2 (new at new:1)")));
+      AllOf(HasSubstr("waits for the report of worker w0 (at w0:1); here: "),
+            HasSubstr("worker new (at new:1)")));
   EXPECT_EQ(driver.Status().waiting, Heard<Waiting>(told, kNew).text);
 }
 
@@ -351,7 +351,7 @@ TEST(CoordinatorEpochTest, ReportsOfAnotherTargetOrEpochAreIgnored) {
             .sent,
         IsEmpty())
         << target << " " << epoch;
-    EXPECT_THAT(driver.Status().waiting, HasSubstr("the report of worker 0"));
+    EXPECT_THAT(driver.Status().waiting, HasSubstr("the report of worker w0"));
   }
   driver.Say(kWorker0, EpochReport{3, 2, report});
   EXPECT_EQ(driver.job().epoch, 3u);

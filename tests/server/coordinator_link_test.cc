@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "server/coordinator.h"
 #include "tests/server/coordinator_driver.h"
@@ -30,7 +31,7 @@ TEST(CoordinatorLinkTest, ALostLinkIsOneChangeWhoeverReportsIt) {
   EXPECT_THAT(HearersOf<PrepareEpoch>(asked),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1));
   EXPECT_THAT(asked.announced,
-              ElementsAre("worker 0 lost its connection to shard 0 (s0 at "
+              ElementsAre("worker w0 lost its connection to shard 0 (s0 at "
                           "s0:1): reset"));
   EXPECT_THAT(Lose(driver, kShard0, PeerId::Worker(0)).sent, IsEmpty());
   const Reaction on = driver.ReportAll(4);
@@ -99,6 +100,11 @@ TEST(CoordinatorLinkTest, ReportsAboutNobodyAndItselfAreIgnored) {
               IsEmpty());
 }
 
+std::string NameOf(PeerId member) {
+  return member.role == Role::kShard ? PeerName(member)
+                                     : "worker w" + std::to_string(member.rank);
+}
+
 struct Pairing {
   const char* name;
   SessionId reporter;
@@ -136,7 +142,7 @@ TEST_P(CoordinatorLinkLossTest, TheThirdWithinAMinuteParts) {
   const SessionId session = kWorker0 + GetParam().goes.rank;
   EXPECT_EQ(RefusalIn(gone, session).code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(std::string(RefusalIn(gone, session).message()),
-              HasSubstr("it and " + PeerName(GetParam().stays) +
+              HasSubstr("it and " + NameOf(GetParam().stays) +
                         " cannot keep a connection"));
   EXPECT_EQ(driver.state(), JobState::kRunning);
   EXPECT_EQ(driver.job().epoch, 4u);
@@ -186,6 +192,110 @@ TEST(CoordinatorLinkTest, LossesCountByLink) {
   }
   EXPECT_EQ(driver.job().epoch, 7u);
   EXPECT_EQ(driver.job().workers, FirstWorkers(3));
+}
+
+// Worker w1 has lost another connection before, and has the lower rank.
+TEST(CoordinatorLinkTest, TheEndWithMoreLossesGoes) {
+  CoordinatorDriver driver(OptionsOf(3, 1));
+  driver.Gather();
+  Lose(driver, kWorker1, PeerId::Worker(0));
+  driver.ReportAll(4);
+  Reaction last;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    ASSERT_EQ(driver.job().worker_count(), 3);
+    last = Lose(driver, kWorker2, PeerId::Worker(1));
+    driver.ReportAll(4);
+  }
+  EXPECT_THAT(std::string(RefusalIn(last, kWorker1).message()),
+              HasSubstr("it and worker w2 cannot keep a connection"));
+  EXPECT_EQ(driver.job().PositionOf(1), -1);
+  EXPECT_EQ(driver.job().worker_count(), 2);
+}
+
+// Two servers with copies of each other's shards, one of them in the
+// coordinator's process, which would end with it.
+class CoordinatorOwnShardTest : public testing::TestWithParam<int> {
+ protected:
+  static CoordinatorOptions Options(int own_shard) {
+    CoordinatorOptions options = OptionsOf(2, 2);
+    options.job_options.backup = true;
+    options.own_shard = own_shard;
+    return options;
+  }
+  // Every server reports the rounds of both shards.
+  static void ReportAll(CoordinatorDriver& driver,
+                        const std::vector<SessionId>& servers) {
+    MachineReport report;
+    report.closed_rounds = {{0, 3}, {1, 3}};
+    for (const SessionId server : servers) driver.Report(server, report);
+    driver.ReportAll(4);
+  }
+  // `reporter` says that it has lost the other server, until one is gone.
+  // Returns what the last report led to.
+  static Reaction LoseUntilOneGoes(CoordinatorDriver& driver, int reporter) {
+    for (int repeat = 1;; ++repeat) {
+      Reaction reaction =
+          Lose(driver, kShard0 + reporter, PeerId::Shard(1 - reporter));
+      if (!reaction.ended.empty()) {
+        EXPECT_EQ(repeat, 3);
+        return reaction;
+      }
+      if (repeat > 3) return reaction;
+      ReportAll(driver, {kShard0, kShard1});
+    }
+  }
+};
+
+TEST_P(CoordinatorOwnShardTest, IsNeverTheServerThatGoes) {
+  const int own = GetParam();
+  for (const int reporter : {0, 1}) {
+    SCOPED_TRACE(reporter);
+    CoordinatorDriver driver(Options(own));
+    driver.Gather();
+    const Reaction gone = LoseUntilOneGoes(driver, reporter);
+    EXPECT_THAT(gone.ended, ElementsAre(kShard0 + 1 - own));
+    EXPECT_THAT(std::string(RefusalIn(gone, kShard0 + 1 - own).message()),
+                HasSubstr("it and shard " + std::to_string(own) +
+                          " cannot keep a connection"));
+    ReportAll(driver, {kShard0 + own});
+    EXPECT_EQ(driver.state(), JobState::kRunning);
+    EXPECT_EQ(driver.job().holders[1 - own].server, own);
+  }
+}
+
+// The own shard's server has lost a worker's connection as well.
+TEST_P(CoordinatorOwnShardTest, StaysThoughItHasLostMoreConnections) {
+  const int own = GetParam();
+  CoordinatorDriver driver(Options(own));
+  driver.Gather();
+  Lose(driver, kWorker0, PeerId::Shard(own));
+  ReportAll(driver, {kShard0, kShard1});
+  EXPECT_THAT(LoseUntilOneGoes(driver, /*reporter=*/0).ended,
+              ElementsAre(kShard0 + 1 - own));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, CoordinatorOwnShardTest, testing::Values(0, 1),
+                         testing::PrintToStringParamName());
+
+// A coordinator that is a process of its own has no such shard.
+TEST(CoordinatorLinkTest, OfTwoServersTheOneWithMoreLossesGoes) {
+  for (const int worse : {0, 1}) {
+    CoordinatorOptions options = OptionsOf(2, 2);
+    options.job_options.backup = true;
+    ASSERT_EQ(options.own_shard, -1);
+    CoordinatorDriver driver(options);
+    driver.Gather();
+    MachineReport report;
+    report.closed_rounds = {{0, 3}, {1, 3}};
+    Reaction last = Lose(driver, kWorker0, PeerId::Shard(worse));
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      driver.Report(kShard0, report);
+      driver.Report(kShard1, report);
+      driver.ReportAll(4);
+      last = Lose(driver, kShard1, PeerId::Shard(0));
+    }
+    EXPECT_THAT(last.ended, ElementsAre(kShard0 + worse));
+  }
 }
 
 }  // namespace

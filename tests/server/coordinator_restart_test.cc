@@ -12,6 +12,7 @@
 namespace nereus {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -125,11 +126,11 @@ TEST_F(CoordinatorRestartTest, WhoMissedItsEpochHearsOfThoseWhoHaveDiedInIt) {
 TEST_F(CoordinatorRestartTest, WhoDoesNotComeBackWithinTheLeaseIsDead) {
   driver_.Restart(saved_);
   ResumeAll({kShard0, kWorker0});
+  driver_.ReportAll(5);
   EXPECT_THAT(driver_.Pass(absl::Seconds(9)).announced, IsEmpty());
   const Reaction gone = driver_.Pass(absl::Seconds(1.5));
-  EXPECT_THAT(gone.announced, Contains(HasSubstr("worker 1 (w1 at w1:1) is "
+  EXPECT_THAT(gone.announced, Contains(HasSubstr("worker w1 (at w1:1) is "
                                                  "gone")));
-  driver_.ReportAll(5);
   EXPECT_EQ(driver_.job().epoch, 2u);
   EXPECT_THAT(driver_.job().workers, ElementsAre(WorkerSeat{0, 0}));
   // It comes too late.
@@ -141,13 +142,13 @@ TEST_F(CoordinatorRestartTest, WhoDoesNotComeBackWithinTheLeaseIsDead) {
 TEST_F(CoordinatorRestartTest, AShardThatDoesNotComeBackIsLost) {
   driver_.Restart(saved_);
   ResumeAll({kWorker0, kWorker1});
+  driver_.ReportAll(7);
   driver_.Pass(absl::Seconds(10.5));
   EXPECT_EQ(driver_.state(), JobState::kRunning);
   JoinRequest another = ShardRequest(0);
   another.incarnation = 99;
   another.has_checkpoints = true;
   driver_.Say(50, another);
-  driver_.ReportAll(7);
   EXPECT_EQ(driver_.job().base_round, 3);
   EXPECT_EQ(driver_.job().contributions_before, 8);
 }
@@ -185,10 +186,11 @@ TEST_F(CoordinatorRestartTest, RanksAndEpochsGoOnAscending) {
     driver_.Restart(saved_);
     ResumeAll({kShard0 + static_cast<SessionId>(life) * kBack,
                kWorker0 + static_cast<SessionId>(life) * kBack});
-    driver_.Pass(absl::Seconds(10.5));
+    driver_.Pass(absl::Seconds(9));
     const SessionId joins = 2000 + static_cast<SessionId>(life);
     driver_.Say(joins, WorkerRequest("new" + std::to_string(life)));
     Note(driver_.ReportAll(static_cast<int64_t>(5 + life)));
+    Note(driver_.Pass(absl::Seconds(1.5)));
     EXPECT_EQ(driver_.job().epoch, 2 + life);
     EXPECT_EQ(driver_.job().workers.back().rank, static_cast<int>(2 + life));
   }
@@ -210,6 +212,7 @@ TEST_F(CoordinatorRestartTest, ALeaverIsOneStill) {
 TEST_F(CoordinatorRestartTest, TheEndIsToldToThoseWhoComeBackForIt) {
   driver_.Say(kWorker0, Leave{5});
   Note(driver_.Say(kWorker1, Leave{5}));
+  Note(driver_.MakeCheckpoint(5));
   ASSERT_EQ(saved_.state, JobState::kFinished);
   driver_.Restart(saved_);
   EXPECT_FALSE(driver_.coordinator().everyone_knows());
@@ -279,6 +282,28 @@ TEST_F(CoordinatorRestartTest, AnEpochThatBeganAfreshDoesSoForLateComers) {
   shard.epoch = 1;
   EXPECT_TRUE(
       Heard<EpochStart>(driver_.Say(kBack + 1, shard), kBack + 1).fresh);
+}
+
+// The coordinator was started with an older state than the last one.
+TEST_F(CoordinatorRestartTest, AMemberOfANewerEpochFailsTheJob) {
+  const CoordinatorState old = saved_;
+  driver_.Say(50, WorkerRequest("new"));
+  Note(driver_.ReportAll(5));
+  ASSERT_EQ(saved_.job->epoch, 2u);
+  driver_.Restart(old);
+  // A member that has missed epoch 2 does not know of it.
+  Resume resume = driver_.ResumeOf(kWorker1);
+  resume.epoch = 1;
+  driver_.Say(kBack + kWorker1, resume);
+  EXPECT_EQ(driver_.state(), JobState::kRunning);
+  const Reaction back = driver_.ResumeIn(kBack + kWorker0, kWorker0);
+  EXPECT_EQ(driver_.state(), JobState::kFailed);
+  EXPECT_THAT(Heard<JobOver>(back, kBack + kWorker1).reason,
+              AllOf(HasSubstr("a state of epoch 1, and a member is in epoch 2"),
+                    HasSubstr("the --state file is older than the job"),
+                    HasSubstr("with --restore=latest")));
+  ASSERT_THAT(back.saved, SizeIs(1));
+  EXPECT_EQ(back.saved[0].state, JobState::kFailed);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 namespace nereus {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -133,13 +134,40 @@ TEST(CoordinatorSessionTest, OnlyMembersResume) {
   for (int i = 0; i < 4; ++i) {
     const Reaction refused = driver.Say(kNew + i, wrong[i]);
     const absl::Status why = RefusalIn(refused, kNew + i);
-    EXPECT_EQ(why.code(), absl::StatusCode::kCancelled) << i;
-    EXPECT_THAT(std::string(why.message()),
-                HasSubstr(PeerName(wrong[i].member)));
+    // A process of another job must not join this one, as one that was counted
+    // as dead does.
+    EXPECT_EQ(why.code(), i == 0 ? absl::StatusCode::kFailedPrecondition
+                                 : absl::StatusCode::kCancelled)
+        << i;
+    EXPECT_THAT(
+        std::string(why.message()),
+        HasSubstr(i == 0 ? "does not know the job" : "was counted as dead"));
     EXPECT_THAT(refused.sent, SizeIs(1));
   }
   // All are still members in the sessions in which they were.
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
+}
+
+// A coordinator that was started again without the job's state has drawn
+// another job. A member that joined it would train from the beginning.
+TEST(CoordinatorSessionTest, AMemberOfAnotherJobHearsHowToStartAgain) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  Resume resume{kTestJobId + 1, PeerId::Worker(0),
+                WorkerRequest("w0").incarnation, 7};
+  const Reaction refused = driver.Say(kNew, resume);
+  const absl::Status why = RefusalIn(refused, kNew);
+  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(why.message()),
+              AllOf(HasSubstr("does not know the job"),
+                    HasSubstr("would begin job training anew"),
+                    HasSubstr("--state=FILE"), HasSubstr("--restore=latest")));
+  // Nor does a member of a newer epoch of that job end this one.
+  EXPECT_EQ(driver.state(), JobState::kGathering);
+  driver.Gather();
+  resume.epoch = 2;
+  EXPECT_EQ(RefusalIn(driver.Say(kNew + 1, resume), kNew + 1).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(driver.state(), JobState::kRunning);
 }
 
 TEST(CoordinatorSessionTest, WhoWasCountedAsDeadDoesNotResume) {
@@ -150,7 +178,7 @@ TEST(CoordinatorSessionTest, WhoWasCountedAsDeadDoesNotResume) {
   const absl::Status why = RefusalIn(driver.ResumeIn(kNew, kWorker1), kNew);
   EXPECT_EQ(why.code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(std::string(why.message()),
-              HasSubstr("worker 1 of job 4711 was counted as dead"));
+              HasSubstr("this process was counted as dead"));
 }
 
 TEST(CoordinatorSessionTest, WhoResumesAfterTheEndHearsOfIt) {
@@ -230,7 +258,7 @@ TEST(CoordinatorSessionTest, WhatWasReadBeforeTheFirstTickIsNoPause) {
   driver.Pass(absl::Seconds(1));
   EXPECT_EQ(driver.Status().members.size(), 3u);
   EXPECT_THAT(driver.Pass(absl::Seconds(0.5)).announced,
-              ElementsAre(HasSubstr("worker 1 (w1 at w1:1) is gone")));
+              ElementsAre(HasSubstr("worker w1 (at w1:1) is gone")));
 }
 
 // It was silent for half a lease before, and is for more than that after.
@@ -241,7 +269,7 @@ TEST(CoordinatorSessionTest, TheDeadAreDeadAfterAPauseToo) {
   driver.StandStill(absl::Minutes(2));
   EXPECT_THAT(driver.Pass(absl::Seconds(5), {kWorker1}).announced, IsEmpty());
   EXPECT_THAT(driver.Pass(absl::Seconds(1), {kWorker1}).announced,
-              Contains(HasSubstr("worker 1 (w1 at w1:1) is gone")));
+              Contains(HasSubstr("worker w1 (at w1:1) is gone")));
 }
 
 }  // namespace

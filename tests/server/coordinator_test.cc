@@ -98,11 +98,11 @@ TEST(CoordinatorTest, ThoseWhoWaitHearWhoIsMissingAndWhoIsHere) {
   const Reaction told = driver.Tick();
   EXPECT_THAT(HearersOf<Waiting>(told), ElementsAre(1, 2));
   EXPECT_THAT(told.sent, SizeIs(2));
-  EXPECT_THAT(Heard<Waiting>(told, 2).text,
-              AllOf(HasSubstr("job training waits for 3 of 4 workers"),
-                    HasSubstr("shard 0 of 2"), Not(HasSubstr("shard 1 of 2")),
-                    HasSubstr("worker 0 (a at a:1)"),
-                    HasSubstr("shard 1 (s1 at s1:1)")));
+  EXPECT_THAT(
+      Heard<Waiting>(told, 2).text,
+      AllOf(HasSubstr("job training waits for 3 of 4 workers"),
+            HasSubstr("shard 0 of 2"), Not(HasSubstr("shard 1 of 2")),
+            HasSubstr("worker a (at a:1)"), HasSubstr("shard 1 (s1 at s1:1)")));
 }
 
 TEST(CoordinatorTest, NoticesComeAtTheirInterval) {
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"Version",
                 [](auto& r) { r.protocol_version = 9; },
                 absl::StatusCode::kFailedPrecondition,
-                {"b (build test) speaks 9", "speaks 4"}},
+                {"b (build test) speaks 9", "speaks 5"}},
         Refused{"Job",
                 [](auto& r) { r.job = "other"; },
                 absl::StatusCode::kNotFound,
@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
             "Shape",
             [](auto& r) { r.layers[1] = FactorLayer("fc", 64, 65, true, 2); },
             absl::StatusCode::kFailedPrecondition,
-            {"layer 1", "worker 0 (a at a:1)", "fc fc 64x65", "fc fc 64x64"}},
+            {"layer 1", "worker a", "fc fc 64x65", "fc fc 64x64"}},
         Refused{"Rows",
                 [](auto& r) { r.layers[1].rows = 3; },
                 absl::StatusCode::kFailedPrecondition,
@@ -217,7 +217,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"NoName",
                 [](auto& r) { r.name.clear(); },
                 absl::StatusCode::kInvalidArgument,
-                {"name", "not 0"}},
+                {"name", "not \"\""}},
         Refused{"LongName",
                 [](auto& r) { r.name.assign(257, 'x'); },
                 absl::StatusCode::kInvalidArgument,
@@ -273,7 +273,7 @@ TEST(CoordinatorTest, AShardThatLivesIsNotTakenFromItsServer) {
     EXPECT_THAT(told.sent, SizeIs(1));
     EXPECT_THAT(Heard<Waiting>(told, 5).text,
                 AllOf(HasSubstr("other says it is shard 0, which is s0"),
-                      HasSubstr("waiting whether that is dead")));
+                      HasSubstr("waiting to see if that process is dead")));
     // What had been on its way says nothing.
     EXPECT_THAT(HearersOf<Refusal>(driver.Pass(absl::Seconds(1))), IsEmpty());
     Reaction refused = driver.Pass(absl::Seconds(1));
@@ -340,7 +340,8 @@ TEST(CoordinatorTest, AShardWhoseSessionEndedMayComeAgain) {
 // Replicas that are made of products have the bits of whatever makes them.
 TEST(CoordinatorTest, WhereLayersMayGoByFactorsAllMultiplyAlike) {
   JoinRequest with_gpu = WorkerRequest("b");
-  with_gpu.layers = {{"fc", LayerKind::kFullyConnected, 64, 32, 64 * 32, 4}};
+  with_gpu.layers = {
+      {"fc", LayerKind::kFullyConnected, 64, 32, 64 * 32, 4, true}};
   JoinRequest with_cpu = WorkerRequest("a");
   with_cpu.layers = with_gpu.layers;
   with_gpu.products = "gpu/fp32";

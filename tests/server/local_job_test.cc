@@ -17,6 +17,7 @@
 namespace nereus {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
@@ -103,12 +104,14 @@ progress_event() {
 \"step\":5,\"steps\":10,\"loss\":0.5,\"images_per_second\":100,\"bytes\":1}"
 }
 done_event() {
-  echo "{\"event\":\"done\",\"rank\":$rank,\"workers\":2,\"steps\":10,\
+  echo "{\"event\":\"done\",\"rank\":$rank,\"joins\":1,\
+\"workers\":2,\"steps\":10,\
 \"skipped_steps\":0,\"train_loss\":0.1,\"test_accuracy\":null,\
 \"images\":40,\"seconds\":1,\
 \"forward_seconds\":0,\"backward_seconds\":0,\"wait_seconds\":0,\
 \"parameter_checksum\":\"00\",\"layers\":[{\"name\":\"fc\",\"kind\":\"fc\",\
-\"m\":2,\"n\":3,\"parameters\":8,\"rows\":4,\"scheme\":\"server\",\
+\"m\":2,\"n\":3,\"parameters\":8,\"rows\":4,\
+\"has_factors\":false,\"scheme\":\"server\",\
 \"wire\":\"fp32\",\
 \"reason\":\"\",\"rounds\":10,\"bytes_sent\":0,\"bytes_received\":0,\
 \"latency_seconds_mean\":0}],\"traffic\":[]}"
@@ -168,7 +171,7 @@ TEST_F(LocalJobTest, ShowsProgressAndTheLinesThatMatter) {
       "echo '12:00:00.000 WARNING [worker] slow' >&2\n"
       "sleep 0.5; done_event; touch $dir/worker$rank.done");
   ASSERT_TRUE(Run().ok());
-  EXPECT_THAT(shown_.str(), HasSubstr("worker process 0: 12:00:00.000 WARNING "
+  EXPECT_THAT(shown_.str(), HasSubstr("worker 0: 12:00:00.000 WARNING "
                                       "[worker] slow\n"));
   EXPECT_THAT(shown_.str(), Not(HasSubstr("quiet")));
   EXPECT_THAT(shown_.str(), HasSubstr("starting\n"));
@@ -189,9 +192,13 @@ TEST_F(LocalJobTest, KilledWorkerIsTheCauseThoughOthersEndToo) {
       "progress_event; echo last words >&2\n"
       "if [ $rank = 1 ]; then touch $dir/killed; kill -9 $$; fi; sleep 60");
   const std::string message = FailureMessage(absl::StatusCode::kAborted);
-  EXPECT_THAT(message, HasSubstr("(rank 1) was killed by signal 9 (Killed); "
-                                 "its last lines:\n  last words"));
+  EXPECT_THAT(message, HasSubstr("was killed by signal 9 (Killed); its last "
+                                 "lines:\n  last words"));
   EXPECT_THAT(message, HasSubstr("and then shard 0 exited with code 1"));
+  // The reason comes last, with the flag that would have helped.
+  EXPECT_THAT(message.substr(message.rfind('\n')),
+              AllOf(HasSubstr("was killed by signal 9 (Killed)"),
+                    HasSubstr("--restarts=N starts processes that die again")));
   ExpectNoProcess();
 }
 
@@ -216,10 +223,43 @@ TEST_F(LocalJobTest, WorkerThatWritesNonsenseHasFailed) {
   ExpectNoProcess();
 }
 
-TEST_F(LocalJobTest, RankBeyondTheJobHasFailed) {
-  SetWorker("rank=2; progress_event; sleep 60");
-  EXPECT_THAT(FailureMessage(absl::StatusCode::kAborted),
-              HasSubstr("its rank is 2, the job has 2 workers"));
+// A worker that stood still for too long joins again, with another rank.
+TEST_F(LocalJobTest, AWorkerMayJoinAgainWithAnotherRank) {
+  SetWorker(
+      "name=$rank; progress_event; if [ $rank = 1 ]; then rank=2; fi\n"
+      "progress_event; done_event; touch $dir/worker$name.done");
+  const auto outcome = Run();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_THAT(outcome->workers, SizeIs(2));
+}
+
+TEST_F(LocalJobTest, TheJobGoesOnWithoutAWorkerThatWasKilled) {
+  SetServer("wait_for worker0.done");
+  SetWorker(
+      "progress_event; if [ $rank = 1 ]; then sleep 0.2; kill -9 $$; fi\n"
+      "sleep 1; done_event; touch $dir/worker0.done");
+  const auto outcome = Run();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_THAT(outcome->workers, SizeIs(1));
+  EXPECT_EQ(outcome->lost, 1);
+  EXPECT_THAT(shown_.str(), HasSubstr("the job goes on without it"));
+  EXPECT_THAT(shown_.str(), HasSubstr("--restarts=N"));
+  ExpectNoProcess();
+}
+
+TEST_F(LocalJobTest, SaysFirstWhereTheCoordinatorIs) {
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(shown_.str(),
+              testing::StartsWith("starting\ncoordinator at h:1"));
+}
+
+TEST_F(LocalJobTest, SaysWhenRestartsAreUsedUp) {
+  options_.restarts = 1;
+  SetServer("wait_for killed; sleep 60");
+  SetWorker("progress_event; touch $dir/killed; sleep 0.3; kill -9 $$");
+  const std::string message = FailureMessage(absl::StatusCode::kAborted);
+  EXPECT_THAT(message.substr(message.rfind('\n')),
+              HasSubstr("all 1 restarts are used: --restarts=N allows more"));
 }
 
 TEST_F(LocalJobTest, ServerThatEndsBeforeItListensHasFailed) {

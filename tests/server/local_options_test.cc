@@ -90,7 +90,7 @@ TEST(LocalOptionsTest, ServersKeepCopiesIfTheyAreTo) {
   options.job.backup = true;
   EXPECT_TRUE(options.Validate().ok()) << options.Validate();
   EXPECT_THAT(ServerArguments(options, 0, ""), Contains("--backup=1"));
-  EXPECT_THAT(WorkerArguments(options, "h:1"),
+  EXPECT_THAT(WorkerArguments(options, 3, "h:1"),
               Not(Contains(StartsWith("--backup"))));
 }
 
@@ -101,7 +101,7 @@ TEST(LocalOptionsTest, WorkersGetTheirDataAndTheCoordinator) {
   options.limit = 400;
   options.log_level = LogLevel::kDebug;
   EXPECT_THAT(
-      WorkerArguments(options, "127.0.0.1:7"),
+      WorkerArguments(options, 3, "127.0.0.1:7"),
       AllOf(Contains("--coordinator=127.0.0.1:7"), Contains("--model=mlp"),
             Contains("--data=/data/digits"), Contains("--limit=400"),
             Contains("--batch=32"), Contains("--epochs=8"),
@@ -110,16 +110,12 @@ TEST(LocalOptionsTest, WorkersGetTheirDataAndTheCoordinator) {
             Contains("--json"), Contains("--log-level=debug")));
 }
 
-TEST(LocalOptionsTest, WorkersGetTheUpdateRuleOnlyWhenTheyApplyIt) {
+TEST(LocalOptionsTest, WorkersTakeTheUpdateRuleFromTheJob) {
   LocalOptions options;
-  EXPECT_THAT(WorkerArguments(options, "h:1"),
-              Not(Contains(StartsWith("--learning-rate"))));
-  EXPECT_THAT(WorkerArguments(options, "h:1"),
-              Not(Contains(StartsWith("--data="))));
   options.job.optimizer_place = OptimizerPlace::kWorker;
-  EXPECT_THAT(WorkerArguments(options, "h:1"),
-              AllOf(Contains(StartsWith("--learning-rate=")),
-                    Contains("--update=sgd")));
+  EXPECT_THAT(WorkerArguments(options, 3, "h:1"),
+              Not(Contains(StartsWith("--learning-rate="))));
+  EXPECT_THAT(WorkerArguments(options, 3, "h:1"), Contains("--name=3"));
 }
 
 }  // namespace

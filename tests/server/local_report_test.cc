@@ -37,7 +37,7 @@ std::vector<WorkerLayer> Layers() {
   conv.bytes_received = 500;
   conv.latency_seconds_mean = 0.002;
   WorkerLayer fc;
-  fc.spec = {"fc", LayerKind::kFullyConnected, 10, 64, 650, 4};
+  fc.spec = {"fc", LayerKind::kFullyConnected, 10, 64, 650, 4, true};
   fc.scheme = Scheme::kFactor;
   fc.rounds = 10;
   return {conv, fc};
@@ -49,6 +49,7 @@ std::vector<WorkerLayer> Layers() {
 //   fc, either worker, a step: 4 x 10 and 4 x 64 floats: 1312 out, 1312 in
 std::vector<WorkerResult> Results() {
   WorkerResult first;
+  first.name = "worker 0";
   first.rank = 0;
   first.workers = 2;
   first.steps = 10;
@@ -64,6 +65,7 @@ std::vector<WorkerResult> Results() {
   first.json = R"({"event":"done","rank":0})";
 
   WorkerResult second = first;
+  second.name = "worker 1";
   second.rank = 1;
   second.test_accuracy = std::nullopt;
   second.seconds = 5;

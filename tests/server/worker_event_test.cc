@@ -21,11 +21,13 @@ constexpr char kProgress[] =
     R"("steps":620,"loss":0.25,"images_per_second":812.5,"bytes":123456})";
 
 constexpr char kDone[] =
-    R"({"event":"done","rank":0,"workers":4,"steps":620,"skipped_steps":3,)"
+    R"({"event":"done","rank":0,"joins":2,"workers":4,"steps":620,)"
+    R"("skipped_steps":3,)"
     R"("train_loss":0.02,"test_accuracy":0.985,"images":79360,"seconds":41.5,)"
     R"("forward_seconds":10.5,"backward_seconds":20.25,"wait_seconds":8.0,)"
     R"("parameter_checksum":"9ae0daaf","layers":[{"name":"fc1","kind":"fc",)"
-    R"("m":10,"n":64,"parameters":650,"rows":32,"scheme":"factor",)"
+    R"("m":10,"n":64,"parameters":650,"rows":32,"has_factors":true,)"
+    R"("scheme":"factor",)"
     R"("wire":"bf16",)"
     R"("reason":"fewer","rounds":620,"bytes_sent":100,"bytes_received":200,)"
     R"("latency_seconds_mean":0.004}],"traffic":[{"peer":"shard","rank":1,)"
@@ -51,6 +53,7 @@ TEST(WorkerEventTest, ReadsTheResult) {
   ASSERT_TRUE(event.ok()) << event.status();
   const auto& result = std::get<WorkerResult>(*event);
   EXPECT_EQ(result.rank, 0);
+  EXPECT_EQ(result.joins, 2);
   EXPECT_EQ(result.workers, 4);
   EXPECT_EQ(result.steps, 620);
   EXPECT_EQ(result.skipped_steps, 3);
@@ -65,7 +68,8 @@ TEST(WorkerEventTest, ReadsTheResult) {
 
   ASSERT_THAT(result.layers, SizeIs(1));
   const WorkerLayer& layer = result.layers[0];
-  const LayerSpec spec = {"fc1", LayerKind::kFullyConnected, 10, 64, 650, 32};
+  const LayerSpec spec = {"fc1", LayerKind::kFullyConnected, 10, 64, 650, 32,
+                          true};
   EXPECT_EQ(layer.spec, spec);
   EXPECT_EQ(layer.scheme, Scheme::kFactor);
   EXPECT_EQ(layer.wire, WireType::kBfloat16);
@@ -136,8 +140,8 @@ constexpr BadCase kBadCases[] = {
      "layer of the done event"},
     {"UnknownKind", kDone, "\"fc\"", "\"lstm\"", "lstm"},
     {"UnknownScheme", kDone, "\"factor\"", "\"pigeon\"", "pigeon"},
-    {"SchemeThatTheLayerHasNot", kDone, "\"kind\":\"fc\"", "\"kind\":\"conv\"",
-     "can't go by scheme factor"},
+    {"SchemeThatTheLayerHasNot", kDone, "\"has_factors\":true",
+     "\"has_factors\":false", "cannot go by scheme factor"},
     {"ImpossibleShape", kDone, "\"m\":10", "\"m\":11", "fc1"},
     {"UnknownPeer", kDone, "\"peer\":\"worker\"", "\"peer\":\"cat\"",
      "peer is cat"},

@@ -77,7 +77,7 @@ TEST(NanSimulationTest, WhereItMayNotBeANanEndsTheJobAndItIsSaidWhoseItIs) {
       return workload.layers[static_cast<size_t>(at) % workload.layers.size()];
     };
     // Factors are looked at by the client.
-    while (layer_at(step).kind == LayerKind::kFullyConnected) ++step;
+    while (layer_at(step).has_factors) ++step;
     const int poisoned = static_cast<int>(seed / 3) % options.workers;
     workload.poisons = [=](int rank, int64_t at, int) {
       return rank == poisoned && at == step;
@@ -86,7 +86,8 @@ TEST(NanSimulationTest, WhereItMayNotBeANanEndsTheJobAndItIsSaidWhoseItIs) {
     const absl::Status status = cluster.RunSteps(step + 3);
     ASSERT_EQ(status.code(), absl::StatusCode::kAborted) << status;
     const std::string expected = absl::StrCat(
-        "worker ", poisoned, ": layer ", layer_at(step).name, ", step ", step,
+        "worker ", cluster.job().worker_names.at(poisoned), ": layer ",
+        layer_at(step).name, ", step ", step,
         ": the gradient has nan at element 0 of ", layer_at(step).parameters);
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr(expected));
   }

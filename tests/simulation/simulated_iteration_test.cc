@@ -25,8 +25,8 @@ std::vector<LayerSpec> Layers() {
   return {{"conv1", LayerKind::kConvolution, 64, 576, 36928, 5000},
           {"norm", LayerKind::kVector, 1, 64, 128, 1},
           {"conv2", LayerKind::kConvolution, 512, 4608, 2359808, 500},
-          {"fc1", LayerKind::kFullyConnected, 2000, 3000, 6002000, 8},
-          {"fc2", LayerKind::kFullyConnected, 500, 2000, 1000500, 8}};
+          {"fc1", LayerKind::kFullyConnected, 2000, 3000, 6002000, 8, true},
+          {"fc2", LayerKind::kFullyConnected, 500, 2000, 1000500, 8, true}};
 }
 
 WhatIf Question(int workers, int servers) {

@@ -85,7 +85,7 @@ class SwarmRun {
       return absl::InternalError(
           "the checkpoint that was asked for is missing");
     }
-    return absl::OkStatus();
+    return cluster_.Finish();
   }
 
   const SimulatedClusterOptions options_;

@@ -122,8 +122,7 @@ class OneMachine {
   void Step(int64_t step, const std::vector<Route>& routes) {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const int layer = static_cast<int>(i);
-      const bool factors =
-          workload_.layers[i].kind == LayerKind::kFullyConnected;
+      const bool factors = workload_.layers[i].has_factors;
       float scale = 1.0f / static_cast<float>(workers_);
       std::vector<float> gradient;
       if (factors && routes[i].scheme == Scheme::kFactor) {

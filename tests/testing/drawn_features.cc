@@ -41,6 +41,7 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
 
   options.lease = absl::Milliseconds(2500 + random.Below(2500));
   options.job.backup = options.shards > 1 && random.Chance(0.5);
+  options.coordinator_is_shard_0 = random.Chance(0.5);
 
   // Rounds that close without everybody, and what does not go with them.
   if (random.Chance(0.2)) {

@@ -39,7 +39,8 @@ LayerSpec FactorLayer(std::string name, int64_t m, int64_t n, bool bias,
           m,
           n,
           m * n + (bias ? m : 0),
-          rows};
+          rows,
+          true};
 }
 
 JobPtr TestJob(int workers, int shards, std::vector<LayerSpec> layers,
@@ -126,6 +127,10 @@ Effects Carry(Outbox& out) {
   for (const Action& action : out.actions()) {
     if (ExecuteArithmetic(action)) continue;
     if (std::holds_alternative<CheckValues>(action)) continue;
+    if (const auto* sum = std::get_if<ChecksumValues>(&action)) {
+      effects.checksums.push_back(*sum);
+      continue;
+    }
     if (const auto* send = std::get_if<SendFrame>(&action)) {
       effects.sent.push_back({send->to, Encoded(send->frame)});
     } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {

@@ -63,6 +63,7 @@ struct Effects {
   std::vector<LayerDone> done;
   std::vector<SaveCheckpoint> saves;
   std::vector<LoadCheckpoint> loads;
+  std::vector<ChecksumValues> checksums;
 
   // Of a member.
   std::vector<MemberMessage> messages;

@@ -13,12 +13,14 @@ constexpr Fault kAll[] = {Fault::kWorkerDies,
                           Fault::kWorkerLeaves,
                           Fault::kWorkerPauses,
                           Fault::kWorkerSlows,
+                          Fault::kDriverStalls,
                           Fault::kStrangerComes,
                           Fault::kWorkersDisconnect,
                           Fault::kShardDisconnects,
                           Fault::kConnectionBreaksInFrame,
                           Fault::kResultIsLost,
                           Fault::kLinkSlows,
+                          Fault::kLinkFlaps,
                           Fault::kSessionBreaks,
                           Fault::kSessionEndsOneSided,
                           Fault::kAnswerIsLost,
@@ -32,9 +34,10 @@ constexpr Fault kAll[] = {Fault::kWorkerDies,
                           Fault::kCoordinatorDies,
                           Fault::kCoordinatorDiesHalfway,
                           Fault::kCoordinatorDiesInFile,
+                          Fault::kSavesFail,
                           Fault::kCheckpointIsAskedFor,
                           Fault::kWriteFails};
-constexpr size_t kWorkerKinds = 15;
+constexpr size_t kWorkerKinds = 17;
 static_assert(kAll[kWorkerKinds] == Fault::kShardDies);
 
 constexpr double kSlowness = 10;
@@ -158,7 +161,11 @@ bool RandomFaults::StrikeWorker(Fault fault) {
     case Fault::kWorkerDies:
       if (live < 2) return false;
       cluster_->Crash(victim);
-      if (random_.Chance(0.5)) cluster_->StartWorker();
+      // Some come in the place of the dead one, before it counts as dead.
+      if (random_.Chance(0.5)) {
+        cluster_->StartWorker(random_.Chance(0.5) ? cluster_->name_of(victim)
+                                                  : "");
+      }
       return true;
     case Fault::kWorkerComes:
       cluster_->StartWorker();
@@ -171,6 +178,11 @@ bool RandomFaults::StrikeWorker(Fault fault) {
       return live > 1 && PauseFor(victim);
     case Fault::kWorkerSlows:
       return SlowFor(victim);
+    case Fault::kDriverStalls:
+      if (shards_may_die_ && random_.Chance(0.5)) {
+        return StallFor(cluster_->shard_process(AnyShard()));
+      }
+      return live > 1 && StallFor(victim);
     default:
       cluster_->StartStranger();
       return true;
@@ -198,6 +210,8 @@ bool RandomFaults::StrikeConnection(Fault fault) {
       return true;
     case Fault::kLinkSlows:
       return SlowLinkFor(victim, other, absl::Milliseconds(100));
+    case Fault::kLinkFlaps:
+      return Flap(victim, other);
     case Fault::kSessionBreaks:
       cluster_->BreakSession(AnyProcess());
       return true;
@@ -244,6 +258,14 @@ bool RandomFaults::StrikeServer(Fault fault) {
       cluster_->CrashInManifest(static_cast<int>(random_.Below(3)));
       cluster_->RequestCheckpoint().IgnoreError();
       RestartCoordinatorSoon();
+      return true;
+    case Fault::kSavesFail:
+      cluster_->FailSavesFor(random_.Uniform() * absl::Seconds(6));
+      if (random_.Chance(0.5)) {
+        After(random_.Uniform() * absl::Seconds(3),
+              [this] { cluster_->CrashCoordinator(); });
+        RestartCoordinatorSoon();
+      }
       return true;
     case Fault::kCheckpointIsAskedFor:
       // It may be away, or the job over.
@@ -298,6 +320,29 @@ bool RandomFaults::PauseFor(ProcessId victim) {
       random_.Chance(0.2) ? absl::Seconds(30) : absl::Seconds(8);
   UndoAfter(random_.Uniform() * most,
             [this, victim] { cluster_->Resume(victim); });
+  return true;
+}
+
+bool RandomFaults::StallFor(ProcessId victim) {
+  cluster_->StallDriver(victim);
+  UndoAfter(random_.Uniform() * absl::Seconds(12),
+            [this, victim] { cluster_->Resume(victim); });
+  return true;
+}
+
+bool RandomFaults::Flap(ProcessId a, ProcessId b) {
+  // Where shards must not die, the coordinator must not have one go.
+  const bool is_fatal = !shards_may_die_ || a == b;
+  if (is_fatal) return false;
+  absl::Duration at;
+  for (int i = 0; i < 4; ++i) {
+    After(at, [this, a, b] {
+      if (cluster_->alive(a) && cluster_->alive(b)) {
+        cluster_->BreakConnection(a, b);
+      }
+    });
+    at += absl::Milliseconds(500) + random_.Uniform() * absl::Seconds(4);
+  }
   return true;
 }
 

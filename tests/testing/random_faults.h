@@ -18,6 +18,7 @@ enum class Fault {
   kWorkerLeaves,
   kWorkerPauses,  // For shorter or longer than the lease.
   kWorkerSlows,
+  kDriverStalls,  // Of any process, while its session goes on.
   kStrangerComes,
   // What joins processes.
   kWorkersDisconnect,
@@ -25,6 +26,7 @@ enum class Fault {
   kConnectionBreaksInFrame,
   kResultIsLost,
   kLinkSlows,
+  kLinkFlaps,  // It breaks again and again.
   kSessionBreaks,
   kSessionEndsOneSided,
   kAnswerIsLost,
@@ -39,6 +41,7 @@ enum class Fault {
   kCoordinatorDies,  // And comes back.
   kCoordinatorDiesHalfway,
   kCoordinatorDiesInFile,
+  kSavesFail,  // And maybe the coordinator dies meanwhile.
   kCheckpointIsAskedFor,
   kWriteFails,
 };
@@ -76,6 +79,8 @@ class RandomFaults {
   bool Part();
   bool CutSession(ProcessId victim);
   bool PauseFor(ProcessId victim);
+  bool StallFor(ProcessId victim);
+  bool Flap(ProcessId a, ProcessId b);
   bool SlowFor(ProcessId victim);
   bool SlowLinkFor(ProcessId a, ProcessId b, absl::Duration delay_max);
   ProcessId AnyWorker();

@@ -17,8 +17,8 @@ float Noise(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
 }
 
 LayerSpec FullyConnected(const char* name, int64_t m, int64_t n, bool bias) {
-  return {name, LayerKind::kFullyConnected, m,
-          n,    m * n + (bias ? m : 0),     kRows};
+  return {name, LayerKind::kFullyConnected, m, n, m * n + (bias ? m : 0), kRows,
+          true};
 }
 
 LayerSpec Vector(const char* name, LayerKind kind, int64_t m, int64_t n) {

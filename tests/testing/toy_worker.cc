@@ -14,7 +14,7 @@ LayerSpec Conv(const char* name, int64_t m, int64_t n) {
 }
 
 LayerSpec FullyConnected(const char* name, int64_t m, int64_t n, int64_t rows) {
-  return {name, LayerKind::kFullyConnected, m, n, m * n + m, rows};
+  return {name, LayerKind::kFullyConnected, m, n, m * n + m, rows, true};
 }
 
 }  // namespace
@@ -118,7 +118,7 @@ absl::Status ToyWorker::Push(int layer, int64_t step) {
     if (poisoned_ == std::pair{layer, step}) last_but_two = std::nanf("");
     if (scale > loss_scale_max_) last_but_two = HUGE_VALF;
   };
-  if (layers_[layer].kind != LayerKind::kFullyConnected) {
+  if (!layers_[layer].has_factors) {
     fill(gradients_[layer], 0, loss_scale_);
     return client_->Push(layer, step, absl::MakeSpan(gradients_[layer]));
   }

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nereus {
@@ -71,6 +73,25 @@ TEST(DatasetTest, SplitRefusesWhatLeavesASideEmpty) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.message;
     EXPECT_THAT(std::string(status.message()), HasSubstr(c.message));
   }
+}
+
+TEST(DatasetTest, EqualExamplesHaveOneChecksumAndOthersHaveAnother) {
+  const uint32_t checksum = ChecksumOf(Numbered(4));
+  EXPECT_EQ(ChecksumOf(Numbered(4)), checksum);
+  EXPECT_NE(ChecksumOf(Numbered(5)), checksum);
+  Dataset pixel = Numbered(4);
+  pixel.pixels[3] ^= 1;
+  EXPECT_NE(ChecksumOf(pixel), checksum);
+  Dataset label = Numbered(4);
+  label.labels[3] ^= 1;
+  EXPECT_NE(ChecksumOf(label), checksum);
+  Dataset order = Numbered(4);
+  std::swap(order.pixels[0], order.pixels[2]);
+  EXPECT_NE(ChecksumOf(order), checksum);
+  // The same bytes, as images of another shape.
+  Dataset shape = Numbered(4);
+  shape.image = {2, 1, 1};
+  EXPECT_NE(ChecksumOf(shape), checksum);
 }
 
 TEST(DatasetTest, TruncateKeepsTheFirst) {

@@ -58,7 +58,7 @@ TEST(FullyConnectedTest, GradientsAreExact) {
 TEST(FullyConnectedTest, SpecHasTheBatchAsRows) {
   const FullyConnected layer({4, 4, 50}, 500);
   const LayerSpec expected = {
-      "", LayerKind::kFullyConnected, 500, 800, 500 * 800 + 500, 32};
+      "", LayerKind::kFullyConnected, 500, 800, 500 * 800 + 500, 32, true};
   EXPECT_EQ(layer.Spec(32), expected);
 }
 

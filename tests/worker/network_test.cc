@@ -69,9 +69,9 @@ std::vector<std::vector<float>> Gradients(Network* network) {
 TEST(NetworkTest, MlpHasThreeFullyConnectedLayers) {
   const auto network = MakeNetwork("mlp", {28, 28, 1}, 32);
   const std::vector<LayerSpec> expected = {
-      {"fc1", LayerKind::kFullyConnected, 256, 784, 256 * 784 + 256, 32},
-      {"fc2", LayerKind::kFullyConnected, 128, 256, 128 * 256 + 128, 32},
-      {"fc3", LayerKind::kFullyConnected, 10, 128, 10 * 128 + 10, 32},
+      {"fc1", LayerKind::kFullyConnected, 256, 784, 256 * 784 + 256, 32, true},
+      {"fc2", LayerKind::kFullyConnected, 128, 256, 128 * 256 + 128, 32, true},
+      {"fc3", LayerKind::kFullyConnected, 10, 128, 10 * 128 + 10, 32, true},
   };
   EXPECT_EQ(network->specs(), expected);
   EXPECT_TRUE(ValidateLayers(network->specs()).ok());
@@ -82,8 +82,8 @@ TEST(NetworkTest, CnnHasTheSizesOfLeNet) {
   const std::vector<LayerSpec> expected = {
       {"conv1", LayerKind::kConvolution, 20, 25, 520, 32 * 24 * 24},
       {"conv2", LayerKind::kConvolution, 50, 500, 25050, 32 * 8 * 8},
-      {"fc1", LayerKind::kFullyConnected, 500, 800, 400500, 32},
-      {"fc2", LayerKind::kFullyConnected, 10, 500, 5010, 32},
+      {"fc1", LayerKind::kFullyConnected, 500, 800, 400500, 32, true},
+      {"fc2", LayerKind::kFullyConnected, 10, 500, 5010, 32, true},
   };
   EXPECT_EQ(network->specs(), expected);
   EXPECT_TRUE(ValidateLayers(network->specs()).ok());

@@ -27,7 +27,7 @@ WorkerReport MakeReport() {
   report.result.wait = absl::Seconds(5);
   report.parameter_checksum = 0x00ab12cd;
   report.initial_bytes = 77;
-  report.specs = {{"fc1", LayerKind::kFullyConnected, 2, 3, 8, 32}};
+  report.specs = {{"fc1", LayerKind::kFullyConnected, 2, 3, 8, 32, true}};
   LayerReport layer;
   layer.name = "fc1";
   layer.scheme = "factor";
@@ -94,14 +94,15 @@ TEST(ReportTest, WhatWasMeasuredIsSaid) {
 
 TEST(ReportTest, DoneHasEveryField) {
   const json expected = json::parse(R"({
-      "event": "done", "rank": 1, "workers": 4, "steps": 620,
+      "event": "done", "rank": 1, "joins": 1, "workers": 4, "steps": 620,
       "skipped_steps": 0, "train_loss": 0.5,
       "test_accuracy": null, "images": 19840,
       "seconds": 40.0, "forward_seconds": 10.0, "backward_seconds": 20.0,
       "wait_seconds": 5.0, "parameter_checksum": "00ab12cd",
       "initial_bytes": 77, "measured": null,
       "layers": [{"name": "fc1", "kind": "fc", "m": 2, "n": 3,
-                  "parameters": 8, "rows": 32, "scheme": "factor",
+                  "parameters": 8, "rows": 32, "has_factors": true,
+                  "scheme": "factor",
                   "wire": "fp32",
                   "reason": "12 < 34", "rounds": 4, "bytes_sent": 100,
                   "bytes_received": 200, "latency_seconds_mean": 0.005}],

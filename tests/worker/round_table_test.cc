@@ -338,5 +338,74 @@ TEST(RoundTableTest, CostIsFromPushToDone) {
   EXPECT_EQ(table->cost(1).rounds, 0);
 }
 
+// A layer that is left out of a step would stop all workers.
+
+void ExpectIncomplete(const absl::Status& status, const std::string& message) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+}
+
+TEST(RoundTableTest, AStepOfWhichALayerWasNotPushedIsRefusedByItsName) {
+  const auto table = StartedTable();
+  ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
+  for (const bool or_untouched : {false, true}) {
+    const absl::Status status = table->CheckComplete(or_untouched);
+    ExpectIncomplete(status,
+                     "step 0 is not complete: no gradient was pushed of "
+                     "second. Push every layer in each step");
+    EXPECT_THAT(std::string(status.message()),
+                testing::Not(HasSubstr("first")));
+  }
+  ASSERT_TRUE(table->BeginPush(1, 0, At(0)).ok());
+  for (const bool or_untouched : {false, true}) {
+    EXPECT_TRUE(table->CheckComplete(or_untouched).ok());
+  }
+}
+
+TEST(RoundTableTest, AStepOfWhichNothingWasPushedIsCompleteForALeaverAlone) {
+  const auto table = StartedTable();
+  EXPECT_TRUE(table->CheckComplete(/*or_untouched=*/true).ok());
+  ExpectIncomplete(table->CheckComplete(/*or_untouched=*/false),
+                   "no gradient was pushed of first, second.");
+}
+
+TEST(RoundTableTest, ALaterStepIsCheckedForItselfWhateverWasPushedBefore) {
+  const auto table = StartedTable();
+  for (const int layer : {0, 1}) {
+    ASSERT_TRUE(table->BeginPush(layer, 0, At(0)).ok());
+    table->Finish(layer, 0, /*skipped=*/false, At(0));
+  }
+  EXPECT_TRUE(table->CheckComplete(/*or_untouched=*/false).ok());
+  table->Begin(Step(1));
+  ASSERT_TRUE(table->BeginPush(1, 1, At(0)).ok());
+  ExpectIncomplete(table->CheckComplete(/*or_untouched=*/true),
+                   "step 1 is not complete: no gradient was pushed of first.");
+}
+
+TEST(RoundTableTest, BeforeTheFirstStepNothingIsIncomplete) {
+  const auto table = TwoLayers();
+  EXPECT_TRUE(table->CheckComplete(/*or_untouched=*/false).ok());
+}
+
+// The caller's next call tells it that instead.
+TEST(RoundTableTest, AStepIsNotIncompleteWhereTheJobHasGoneBackOrFailed) {
+  {
+    const auto table = TwoLayers();
+    table->Restart();
+    for (const int layer : {0, 1}) {
+      table->Finish(layer, kInitialRound, /*skipped=*/false, At(0));
+    }
+    table->Begin(Step(0));
+    ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
+    ASSERT_FALSE(table->CheckComplete(/*or_untouched=*/false).ok());
+    table->Restart();
+    EXPECT_TRUE(table->CheckComplete(/*or_untouched=*/false).ok());
+  }
+  const auto table = StartedTable();
+  ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
+  table->Fail(absl::AbortedError("gone"));
+  EXPECT_TRUE(table->CheckComplete(/*or_untouched=*/false).ok());
+}
+
 }  // namespace
 }  // namespace nereus

@@ -19,7 +19,8 @@ class StandaloneClientTest : public testing::Test {
   void SetUp() override {
     bindings_ = {
         {{"bias", LayerKind::kVector, 2, 1, 2, 1}, absl::MakeSpan(bias_)},
-        {{"fc", LayerKind::kFullyConnected, 1, 2, 3, 2}, absl::MakeSpan(fc_)}};
+        {{"fc", LayerKind::kFullyConnected, 1, 2, 3, 2, true},
+         absl::MakeSpan(fc_)}};
     optimizer_.learning_rate = 0.5f;
     optimizer_.momentum = 0.5f;
     absl::StatusOr<std::unique_ptr<Client>> client =

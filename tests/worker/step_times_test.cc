@@ -19,7 +19,7 @@ std::vector<LayerSpec> SomeLayers() {
   std::vector<LayerSpec> layers;
   for (const int64_t m : {100, 200, 300}) {
     layers.push_back({absl::StrCat("fc", m), LayerKind::kFullyConnected, m, 100,
-                      m * 100, 100});
+                      m * 100, 100, true});
   }
   return layers;
 }

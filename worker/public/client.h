@@ -176,6 +176,12 @@ class Client {
   // Begins the next step: the one after the last that this worker began, or the
   // one at which it joined. Waits while the job goes on to another epoch.
   //
+  // Every step that is begun needs a push of every layer. The last one may be
+  // left untouched: a worker that leaves then has done the steps before it.
+  //
+  // Errors: kFailedPrecondition, the step before is not complete: names the
+  // layers that were not pushed.
+  //
   // Errors, of this and the calls below: any error of the job; kOutOfRange (but
   // not of this one), the job has gone back, see above; kCancelled, this
   // process was counted as dead, having been silent for too long: destroy the
@@ -200,11 +206,13 @@ class Client {
   // that was begun; each layer is pushed once, after the Wait for the step
   // before.
   //
+  // Works whatever the plan, for every layer that has no factors.
+  //
   // Errors: kInvalidArgument, no such layer, wrong size, or another step;
-  // kFailedPrecondition, the plan takes this layer's factors (see PushFactors);
-  // any error of the job, once it has failed. A value that is NaN or infinite
-  // ends the job for all (`--nan=fail`), maybe not before this call has
-  // returned; this worker's Wait for it does not return OK.
+  // kFailedPrecondition, the layer has factors (LayerSpec::has_factors), which
+  // PushFactors takes; any error of the job, once it has failed. A value that
+  // is NaN or infinite ends the job for all (`--nan=fail`), maybe not before
+  // this call has returned; this worker's Wait for it does not return OK.
   virtual absl::Status Push(int layer, int64_t step,
                             absl::Span<float> gradient) = 0;
 
@@ -213,7 +221,8 @@ class Client {
   // comes to the rest too early waits for it. With `--nan=skip`, and in a
   // sparse job, this call waits until all is there, or known to be finite
   // (Arrival::FindNotFinite). If it never will be, that ends the job for all,
-  // with the arrival's reason.
+  // with the arrival's reason. A layer that has factors is taken too, unless it
+  // goes by them (takes_factors): who has multiplied them himself pushes so.
   virtual absl::Status PushArriving(int layer, int64_t step,
                                     absl::Span<float> gradient,
                                     const std::shared_ptr<Arrival>& arrival) {
@@ -222,10 +231,10 @@ class Client {
     return there.ok() ? Push(layer, step, gradient) : there;
   }
 
-  // The same for a fully connected layer, by its factors: without computing the
-  // weight gradient. Always allowed for such a layer; where the plan sends it
-  // through the servers, the client multiplies the factors itself, off the
-  // caller's thread. The factors are read until the Wait for the layer returns.
+  // The same for a layer that has factors (LayerSpec::has_factors): without
+  // computing the weight gradient. Where the plan sends such a layer another
+  // way, the client multiplies the factors itself, off the caller's thread. The
+  // factors are read until the Wait for the layer returns.
   //
   // `gradient`: where the mean gradient goes with `optimizer=worker`, shape
   // {spec.parameters}; otherwise may be empty.
@@ -306,6 +315,20 @@ class Client {
     return absl::FailedPreconditionError(reason);
   }
 
+  // Asks for a checkpoint of the next step that no worker has begun, and
+  // returns at once. The job's last step is saved without being asked for,
+  // where there is a folder.
+  //
+  // Errors: kFailedPrecondition, the servers have no --checkpoint-dir; any
+  // error of the job.
+  virtual absl::Status Checkpoint() {
+    return absl::FailedPreconditionError("there is no job to save");
+  }
+
+  // The newest checkpoint when this worker left: the round that it is of, the
+  // last step's as a rule. Nothing: there is none, or this worker has not left.
+  virtual std::optional<int64_t> saved_round() const { return std::nullopt; }
+
   // Leaves the job politely, when all that was pushed is done; returns when the
   // other workers have left, too, and the job's last checkpoint is written, or
   // when they have gone on and need nothing more of this one. Every push and
@@ -313,8 +336,9 @@ class Client {
   // (`optimizer=worker`) has applied it to the last step before, and leaves
   // parameters and state as they are.
   //
-  // Errors: kDeadlineExceeded, others are not done within round_timeout, nor
-  // has the coordinator said since what it waits for; any error of the job.
+  // Errors: kFailedPrecondition, the last step is not complete (see BeginStep);
+  // kDeadlineExceeded, others are not done within round_timeout, nor has the
+  // coordinator said since what it waits for; any error of the job.
   virtual absl::Status Leave() = 0;
 };
 

@@ -4,10 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/compute/optimizer.h"
+#include "common/protocol/setting.h"
 #include "common/transport/transport_type.h"
 
 namespace nereus {
@@ -25,8 +29,22 @@ struct ClientOptions {
   // another.
   std::string job = "default";
 
-  // What messages call this worker until it has a rank. Empty: "host:pid".
+  // What all messages of the job call this worker: "worker NAME". No two live
+  // workers of a job may share a name; a process with the name of a dead worker
+  // takes its place. At most 256 printable characters without spaces. Empty:
+  // "host:pid", and "host:pid.2" for the second client of a process.
   std::string name;
+
+  // Where the caller takes the job's optimizer to run. Connect fails if it runs
+  // elsewhere. With kServer, the job updates the parameters. With kWorker, the
+  // caller does, with the mean gradients (Client::Mean). Absent: the caller
+  // does as Client::updates_parameters says.
+  std::optional<OptimizerPlace> optimizer = OptimizerPlace::kServer;
+
+  // Values that must be the same on all workers of the job, each with a name
+  // that users know: {"--batch", "32"}. Connect fails with the name and both
+  // values where another worker's differ. At most kSettingsMax.
+  std::vector<Setting> settings;
 
   // Address that this process listens at and that its peers are told to use.
   // Between machines, one that the others can reach.

@@ -73,7 +73,7 @@ absl::Status ReplayOptions::Validate() const {
 Replay::Replay(ReplayOptions options) : options_(std::move(options)) {
   Random random(/*seed=*/1);
   for (const LayerSpec& layer : options_.layers) {
-    const bool factors = layer.kind == LayerKind::kFullyConnected;
+    const bool factors = layer.has_factors;
     parameters_.emplace_back(layer.parameters, 0.0f);
     gradients_.emplace_back(layer.parameters, kValue);
     Vary(random, gradients_.back());

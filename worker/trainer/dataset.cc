@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
 #include "common/base/logging.h"
 
 namespace nereus {
@@ -77,6 +78,15 @@ absl::StatusOr<DataSplit> Split(Dataset dataset, double holdout) {
   Truncate(train_count, &split.train);
   split.normalisation = NormalisationOf(split.train);
   return split;
+}
+
+uint32_t ChecksumOf(const Dataset& dataset) {
+  const int32_t size[] = {static_cast<int32_t>(dataset.image.height),
+                          static_cast<int32_t>(dataset.image.width),
+                          static_cast<int32_t>(dataset.image.channels)};
+  uint32_t crc = Crc32c(size, sizeof(size));
+  crc = ExtendCrc32c(crc, dataset.pixels.data(), dataset.pixels.size());
+  return ExtendCrc32c(crc, dataset.labels.data(), dataset.labels.size());
 }
 
 void Truncate(int64_t limit, Dataset* dataset) {

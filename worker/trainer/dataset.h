@@ -44,6 +44,10 @@ void CopyExamples(const Dataset& dataset, const Normalisation& normalisation,
                   absl::Span<const uint32_t> indices, absl::Span<float> images,
                   absl::Span<int32_t> labels);
 
+// CRC-32C of the images' size, pixels and labels: the same for two processes
+// that have the same examples in the same order.
+uint32_t ChecksumOf(const Dataset& dataset);
+
 // What to train on and what to measure accuracy on.
 struct DataSplit {
   Dataset train;

@@ -9,6 +9,7 @@ namespace nereus {
 LayerSpec FullyConnected::Spec(int64_t images) const {
   LayerSpec spec;
   spec.kind = LayerKind::kFullyConnected;
+  spec.has_factors = true;
   spec.m = outputs_;
   spec.n = input_.length();
   spec.parameters = spec.m * spec.n + spec.m;

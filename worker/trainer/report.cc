@@ -34,6 +34,7 @@ Json LayerJson(const LayerSpec& spec, const LayerReport& layer) {
       {"n", spec.n},
       {"parameters", spec.parameters},
       {"rows", spec.rows},
+      {"has_factors", spec.has_factors},
       {"scheme", layer.scheme},
       {"wire", layer.wire},
       {"reason", layer.reason},
@@ -139,6 +140,7 @@ std::string DoneJson(const WorkerReport& report) {
   Json json = {
       {"event", "done"},
       {"rank", report.rank},
+      {"joins", report.joins},
       {"workers", report.workers},
       {"steps", result.steps},
       {"skipped_steps", result.skipped},

@@ -20,6 +20,7 @@ namespace nereus {
 // Everything about one finished training run.
 struct WorkerReport {
   int rank = 0;
+  int joins = 1;  // How often this process has joined the job.
   int workers = 0;
   TrainResult result;
   std::optional<double> test_accuracy;  // Where this worker measured it.

@@ -19,7 +19,7 @@ absl::Status CheckLength(absl::string_view what, int64_t have,
 }
 
 absl::Status CheckFactors(const Factors& factors, const LayerSpec& layer) {
-  if (layer.kind != LayerKind::kFullyConnected) {
+  if (!layer.has_factors) {
     return absl::InvalidArgumentError(
         absl::StrCat("layer ", layer.name, " is of kind ",
                      std::string(LayerKindName(layer.kind)),

@@ -20,6 +20,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/descriptor_limit.h"
+#include "common/base/identity.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/compute/gemm.h"
@@ -89,10 +91,14 @@ struct Flags {
 
 void AddMemberFlags(CLI::App& app, Flags& flags) {
   ClientOptions& client = flags.client;
-  client.means_in_place = false;  // The trainer looks where they are.
+  client.means_in_place = false;    // The trainer looks where they are.
+  client.optimizer = std::nullopt;  // It does what the job says.
   AddFlag(app, "coordinator", client.coordinator_address,
           "HOST:PORT of the coordinator: shard 0's control port");
   AddFlag(app, "job", client.job, "name of the job to join");
+  AddFlag(app, "name", client.name,
+          "what messages call this worker; empty: HOST:PID. A worker with the "
+          "name of a dead one takes its place");
   AddFlag(app, "host", client.host,
           "address to listen at, and that the others are told");
   AddFlag(app, "control-port", client.control_port,
@@ -102,8 +108,6 @@ void AddMemberFlags(CLI::App& app, Flags& flags) {
           "port for the other workers; 0: a free one")
       ->check(CLI::Range(0, 65535));
   AddTransportFlags(app, client.transport, client.shared_memory);
-  AddSwitch(app, "standalone", flags.standalone,
-            "train alone, without servers");
 }
 
 void AddTrainingFlags(CLI::App& app, Flags& flags) {
@@ -112,13 +116,19 @@ void AddTrainingFlags(CLI::App& app, Flags& flags) {
       "network to train: mlp or cnn; with --replay, " + DescribeModelFlag());
   AddFlag(app, "batch", flags.batch, "images of this worker in a step")
       ->check(CLI::Range(int64_t{1}, kBatchLengthMax));
+  AddFlag(app, "threads", flags.threads, "threads that compute, on a CPU")
+      ->check(CLI::Range(1, 1024));
+  AddSwitch(app, "json", flags.json,
+            "report as JSON objects, a line each, on standard output");
+}
+
+// Of training, as a replay does none.
+void AddDataFlags(CLI::App& app, Flags& flags) {
   AddFlag(app, "epochs", flags.epochs, "passes over the training images")
       ->check(CLI::Range(int64_t{1}, kEpochsMax));
   AddFlag(app, "seed", flags.seed,
           "of the initial parameters and of the images' order; the same on all "
           "workers");
-  AddFlag(app, "threads", flags.threads, "threads that compute, on a CPU")
-      ->check(CLI::Range(1, 1024));
   AddFlag(app, "device", flags.device,
           "cpu, or cuda:N, which several workers may share");
   AddFlag(app, "trace", flags.trace,
@@ -131,8 +141,6 @@ void AddTrainingFlags(CLI::App& app, Flags& flags) {
           "share of the images to test with, where there is one set alone");
   AddFlag(app, "limit", flags.limit, "use the first images alone; 0: all")
       ->check(CLI::Range(int64_t{0}, kIdxBytesMax));
-  AddSwitch(app, "json", flags.json,
-            "report as JSON objects, a line each, on standard output");
 }
 
 void AddReplayFlags(CLI::App& app, Flags& flags) {
@@ -228,10 +236,11 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
 
 void SayTraining(const Flags& flags, const DataSplit& data,
                  const Client& client) {
-  if (!flags.standalone) SetLogName("worker " + std::to_string(client.rank()));
   NEREUS_LOG(Info) << "training " << flags.model << " on " << data.train.count()
-                   << " images, testing on " << data.test.count() << ", worker "
-                   << client.rank() << " on " << flags.device;
+                   << " images, testing on " << data.test.count()
+                   << ", on device " << flags.device << "; batch "
+                   << flags.batch << ", epochs " << flags.epochs << ", seed "
+                   << flags.seed << ", rank " << client.rank();
 }
 
 absl::StatusOr<WorkerReport> JoinAndTrain(const Flags& flags,
@@ -256,6 +265,23 @@ absl::StatusOr<WorkerReport> JoinAndTrain(const Flags& flags,
                        MakeHostReplica(network, &state, client.get()).get());
 }
 
+// What all workers of the job must have in common, so that together they train
+// one model on shares of one set of images.
+std::vector<Setting> TrainingSettings(const Flags& flags,
+                                      const DataSplit& data) {
+  return {
+      {"--model", flags.model},
+      {"--batch", absl::StrCat(flags.batch)},
+      {"--epochs", absl::StrCat(flags.epochs)},
+      {"--seed", absl::StrCat(flags.seed)},
+      {"--limit", absl::StrCat(flags.limit)},
+      {"--holdout", absl::StrCat(flags.holdout)},
+      {"--data",
+       absl::StrCat(data.train.count(), " images with checksum ",
+                    absl::Hex(ChecksumOf(data.train), absl::kZeroPad8))},
+  };
+}
+
 absl::Status RunReplay(const Flags& flags) {
   ReplayOptions options;
   NEREUS_ASSIGN_OR_RETURN(options.layers,
@@ -268,15 +294,18 @@ absl::Status RunReplay(const Flags& flags) {
   options.delay_in_turn = absl::Seconds(flags.delay_in_turn_seconds);
   NEREUS_RETURN_IF_ERROR(options.Validate());
   Replay replay(std::move(options));
+  ClientOptions client_options = flags.client;
+  client_options.settings = {{"--model", flags.model},
+                             {"--batch", absl::StrCat(flags.batch)},
+                             {"--steps", absl::StrCat(flags.steps)}};
   NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
-                          Client::Connect(flags.client, replay.Bindings()));
-  SetLogName("worker " + std::to_string(client->rank()));
+                          Client::Connect(client_options, replay.Bindings()));
   NEREUS_ASSIGN_OR_RETURN(const ReplayResult result, replay.Run(client.get()));
   return PrintLine(ReplayJson(client->rank(), result, client->layer_reports(),
                               client->traffic()));
 }
 
-absl::Status Run(const Flags& flags) {
+absl::Status Run(Flags flags) {
   SetGemmThreads(flags.threads);
   if (!flags.replay.empty()) return RunReplay(flags);
   std::shared_ptr<Device> device = MakeCpuDevice();
@@ -284,6 +313,7 @@ absl::Status Run(const Flags& flags) {
     NEREUS_ASSIGN_OR_RETURN(device, MakeGpuDevice(*GpuNumber(flags.device)));
   }
   NEREUS_ASSIGN_OR_RETURN(const DataSplit data, LoadData(flags));
+  flags.client.settings = TrainingSettings(flags, data);
   NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
                           Network::Create(flags.model, data.train.image,
                                           data.classes(), flags.batch, device));
@@ -292,11 +322,14 @@ absl::Status Run(const Flags& flags) {
       JoinAndTrain(flags, data, network.get());
   // It stood still for too long, and the others went on: so does it, as a new
   // worker.
+  int joins = 1;
   while (absl::IsCancelled(report.status())) {
     NEREUS_LOG(Warning) << report.status().message() << "; joining again";
+    ++joins;
     report = JoinAndTrain(flags, data, network.get());
   }
   if (!report.ok()) return report.status();
+  report->joins = joins;
   if (flags.json) return PrintLine(DoneJson(*report));
   for (const std::string& line : DoneText(*report)) NEREUS_LOG(Info) << line;
   return absl::OkStatus();
@@ -318,14 +351,37 @@ void InstallSignalHandlers() {
 
 // The exit code if the program ends here, or -1.
 int ReadFlags(int argc, char** argv, Flags& flags) {
-  CLI::App app("Trains a classifier of images as one worker of a Nereus job.");
+  CLI::App app("Trains a classifier of images as one worker of a Nereus job.",
+               "nereus-worker");
   AddCommonFlags(app, "nereus-worker", flags.log_level);
-  AddMemberFlags(app, flags);
+  const auto member_flags =
+      FlagsAddedBy(app, [&] { AddMemberFlags(app, flags); });
+  AddSwitch(app, "standalone", flags.standalone,
+            "train alone, without servers");
   AddTrainingFlags(app, flags);
+  const auto data_flags = FlagsAddedBy(app, [&] { AddDataFlags(app, flags); });
   AddReplayFlags(app, flags);
-  AddUpdateFlags(app, flags.optimizer);
+  const auto update_flags =
+      FlagsAddedBy(app, [&] { AddUpdateFlags(app, flags.optimizer); });
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
-  absl::Status status = flags.optimizer.Validate();
+  const auto refuse = [&](const std::vector<std::string>& names,
+                          const std::string& why) {
+    return RefuseFlags(app, argc, argv, names, why);
+  };
+  absl::Status status;
+  if (flags.standalone) {
+    status.Update(refuse(member_flags, "with --standalone: there is no job"));
+  } else {
+    status.Update(refuse(update_flags,
+                         "in a job: its coordinator's flags decide how "
+                         "parameters are updated"));
+  }
+  if (flags.replay.empty()) {
+    status.Update(refuse({"--steps"}, "without --replay: see --epochs"));
+  } else {
+    status.Update(refuse(data_flags, "with --replay: nothing is trained"));
+  }
+  status.Update(flags.optimizer.Validate());
   if (!flags.standalone) status.Update(flags.client.Validate());
   if (flags.replay.empty() && flags.model != "mlp" && flags.model != "cnn") {
     status.Update(absl::InvalidArgumentError(
@@ -349,7 +405,9 @@ int ReadFlags(int argc, char** argv, Flags& flags) {
   }
   if (status.ok()) return -1;
   std::fprintf(stderr, "nereus-worker: %s\nRun with --help for the flags.\n",
-               std::string(status.message()).c_str());
+               WithFlagNames(app, status.message(),
+                             {{"coordinator_address", "--coordinator"}})
+                   .c_str());
   return kExitUsage;
 }
 
@@ -357,13 +415,16 @@ int ReadFlags(int argc, char** argv, Flags& flags) {
 }  // namespace nereus
 
 int main(int argc, char** argv) {
+  nereus::RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);  // Its reader may go; the job goes on.
   nereus::InstallSignalHandlers();
   nereus::Flags flags;
   const int exit_code = nereus::ReadFlags(argc, argv, flags);
   if (exit_code >= 0) return exit_code;
   nereus::SetLogLevel(flags.log_level);
-  nereus::SetLogName(flags.standalone ? "standalone" : "worker");
+  if (flags.client.name.empty()) flags.client.name = nereus::ProcessName();
+  nereus::SetLogName(flags.standalone ? "standalone"
+                                      : "worker " + flags.client.name);
   const absl::Status status = nereus::Run(flags);
   if (status.ok()) return 0;
   NEREUS_LOG(Error) << status.ToString();

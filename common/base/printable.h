@@ -1,0 +1,28 @@
+#ifndef NEREUS_COMMON_BASE_PRINTABLE_H_
+#define NEREUS_COMMON_BASE_PRINTABLE_H_
+
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/string_view.h"
+
+namespace nereus {
+
+// Text from another process, for messages: bytes that are not printable ASCII
+// become \n, \x1f and so on, and all others stay as they are.
+inline std::string Printable(absl::string_view text) {
+  std::string printable;
+  for (const char& byte : text) {
+    if (absl::ascii_isprint(static_cast<unsigned char>(byte))) {
+      printable.push_back(byte);
+    } else {
+      printable += absl::CHexEscape(absl::string_view(&byte, 1));
+    }
+  }
+  return printable;
+}
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_BASE_PRINTABLE_H_

@@ -1,0 +1,73 @@
+#include "common/rpc/acceptor.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/descriptor_limit.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+// Until the next try, where there are no descriptors.
+constexpr int kPauseMs = 200;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Start(
+    const std::string& host, int port,
+    std::function<void(Descriptor)> accepted) {
+  NEREUS_ASSIGN_OR_RETURN(Listener listener, Listen(host, port));
+  Descriptor stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stop.valid()) {
+    return absl::UnavailableError(absl::StrCat("eventfd: ", strerror(errno)));
+  }
+  return std::unique_ptr<Acceptor>(
+      new Acceptor(std::move(listener), std::move(stop), std::move(accepted)));
+}
+
+Acceptor::Acceptor(Listener listener, Descriptor stop,
+                   std::function<void(Descriptor)> accepted)
+    : listener_(std::move(listener)),
+      stop_(std::move(stop)),
+      accepted_(std::move(accepted)),
+      thread_([this] { Run(); }) {}
+
+Acceptor::~Acceptor() {
+  const uint64_t one = 1;
+  (void)!write(stop_.get(), &one, sizeof(one));
+  thread_.join();
+}
+
+void Acceptor::Run() {
+  bool complained = false;
+  bool pauses = false;
+  for (;;) {
+    pollfd watched[] = {{stop_.get(), POLLIN, 0},
+                        {listener_.socket.get(), POLLIN, 0}};
+    if (poll(watched, pauses ? 1 : 2, pauses ? kPauseMs : -1) < 0) continue;
+    if (watched[0].revents != 0) return;
+    Accepted next = Accept(listener_.socket);
+    pauses = next.exhausted;
+    const bool is_reserve = next.socket.valid() &&
+                            next.socket.get() >= DescriptorLimit() - kReserve;
+    if ((pauses || is_reserve) && !std::exchange(complained, true)) {
+      NEREUS_LOG(Warning) << "control connections are turned away: all but "
+                          << kReserve << " of this process's "
+                          << DescriptorLimit()
+                          << " file descriptors are in use (ulimit -n)";
+    }
+    if (!next.socket.valid() || is_reserve) continue;
+    complained = false;
+    accepted_(std::move(next.socket));
+  }
+}
+
+}  // namespace nereus

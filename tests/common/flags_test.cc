@@ -1,0 +1,480 @@
+// What programs say of command lines and variables that make no sense. Each
+// command line is parsed in a child process (EXPECT_EXIT), with variables
+// of its own; gtest compares what the child writes to standard error.
+
+#include "common/flags/flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+
+extern char** environ;
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+// Variables with their values: "NEREUS_BATCH=3".
+using Variables = std::vector<std::string>;
+
+// Sets these variables, and removes all others whose names begin with NEREUS.
+void SetVariables(const Variables& variables) {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!absl::StartsWith(*entry, "NEREUS")) continue;
+    names.push_back(
+        std::string(*entry).substr(0, std::string(*entry).find('=')));
+  }
+  for (const std::string& name : names) unsetenv(name.c_str());
+  for (const std::string& variable : variables) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(variable, absl::MaxSplits('=', 1));
+    setenv(parts.first.c_str(), parts.second.c_str(), /*overwrite=*/1);
+  }
+}
+
+// A program with a few flags, and a command with one of its own.
+struct Program {
+  Program() {
+    app.require_subcommand(0, 1);
+    AddFlag(app, "batch", batch, "images of a step")
+        ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+    AddFlag(app, "batch-limit", batch_limit, "another flag");
+    AddFlag(app, "seed", seed, "any number");
+    AddFlag(app, "learning-rate", learning_rate, "step size");
+    AddFlag(app, "beta1", beta1, "of adam");
+    AddFlag(app, "beta2", beta2, "of adam");
+    AddSwitch(app, "json", json, "report as JSON");
+    AddChoice(app, "optimizer", place,
+              {{"server", OptimizerPlace::kServer},
+               {"worker", OptimizerPlace::kWorker}},
+              "where it runs");
+    AddChoice(app, "update", rule,
+              {{"sgd", UpdateRule::kSgd}, {"adam", UpdateRule::kAdam}},
+              "the rule");
+    CLI::App* const plan = app.add_subcommand("plan", "makes a plan");
+    AddFlag(*plan, "workers", workers, "how many");
+  }
+
+  int64_t batch = 32;
+  int64_t batch_limit = 0;
+  int64_t seed = 1;
+  double learning_rate = 0.02;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  bool json = false;
+  OptimizerPlace place = OptimizerPlace::kServer;
+  UpdateRule rule = UpdateRule::kSgd;
+  int workers = 1;
+  CLI::App app{"Tests flags.", "tester"};
+};
+
+// A command line, as main gets it.
+class CommandLine {
+ public:
+  explicit CommandLine(const std::vector<std::string>& arguments)
+      : texts_(arguments) {
+    texts_.insert(texts_.begin(), "tester");
+    for (std::string& text : texts_) pointers_.push_back(text.data());
+    pointers_.push_back(nullptr);
+  }
+  int argc() const { return static_cast<int>(texts_.size()); }
+  char** argv() { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> texts_;
+  std::vector<char*> pointers_;
+};
+
+// Exit code of a child process whose flags are good.
+constexpr int kGoesOn = 77;
+
+int ExitCodeOf(int parsed) { return parsed == -1 ? kGoesOn : parsed; }
+
+int Parse(Program& program, const std::vector<std::string>& arguments) {
+  CommandLine line(arguments);
+  return ParseFlags(program.app, line.argc(), line.argv());
+}
+
+// Parses, and ends the process with what ParseFlags returns.
+[[noreturn]] void ParseAndExit(const std::vector<std::string>& arguments,
+                               const Variables& variables = {}) {
+  SetVariables(variables);
+  Program program;
+  std::exit(ExitCodeOf(Parse(program, arguments)));
+}
+
+struct Mistake {
+  const char* name;
+  std::vector<std::string> arguments;
+  Variables variables;
+  std::string says;
+  std::string says_not = "no text has this";
+};
+
+class FlagsDeathTest : public testing::TestWithParam<Mistake> {};
+
+TEST_P(FlagsDeathTest, EndsTheProgramWithWhatIsWrong) {
+  const Mistake& mistake = GetParam();
+  EXPECT_EXIT(ParseAndExit(mistake.arguments, mistake.variables),
+              testing::ExitedWithCode(2),
+              AllOf(HasSubstr("tester: "), HasSubstr(mistake.says),
+                    Not(HasSubstr(mistake.says_not)),
+                    HasSubstr("Run with --help for the flags.")));
+}
+
+std::string NameOf(const testing::TestParamInfo<Mistake>& info) {
+  return info.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    UnknownFlag, FlagsDeathTest,
+    testing::Values(
+        Mistake{"LikeNoOther",
+                {"--frobnicate=1"},
+                {},
+                "unknown flag or argument --frobnicate\n",
+                "did you mean"},
+        Mistake{"WithALetterTooMany",
+                {"--battch=1"},
+                {},
+                "unknown flag or argument --battch; did you mean --batch?"},
+        Mistake{"WithALetterMissing",
+                {"--bach=1"},
+                {},
+                "--bach; did you mean --batch?"},
+        Mistake{"WithAnotherLetter",
+                {"--botch=1"},
+                {},
+                "--botch; did you mean --batch?"},
+        Mistake{"WithTwoLettersSwapped",
+                {"--bacth=1"},
+                {},
+                "--bacth; did you mean --batch?"},
+        Mistake{"WithTwoPairsSwapped",
+                {"--laerning-rtae=1"},
+                {},
+                "--laerning-rtae; did you mean --learning-rate?"},
+        Mistake{"WithTwoTypos",
+                {"--lerning-rat=1"},
+                {},
+                "--lerning-rat; did you mean --learning-rate?"},
+        Mistake{"WithThreeTypos",
+                {"--lernin-rat=1"},
+                {},
+                "unknown flag or argument --lernin-rat\n",
+                "did you mean"},
+        // --beta2 differs by one letter, --beta1 by two.
+        Mistake{"LikeTwoOthers", {"--beta22=1"}, {}, "did you mean --beta2?"},
+        Mistake{"WithoutDashes", {"fly"}, {}, "unknown flag or argument fly\n"},
+        Mistake{"OfACommand",
+                {"plan", "--wrokers=3"},
+                {},
+                "--wrokers; did you mean --workers?"},
+        Mistake{"OfACommandThatIsNotGiven",
+                {"--wrokers=3"},
+                {},
+                "unknown flag or argument --wrokers\n",
+                "did you mean"}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    BadValue, FlagsDeathTest,
+    testing::Values(
+        Mistake{"NoNumber",
+                {"--seed=abc"},
+                {},
+                "tester: --seed is \"abc\", which is no value for it: see "
+                "--help"},
+        Mistake{
+            "NoNumberAfterASpace", {"--seed", "abc"}, {}, "--seed is \"abc\""},
+        Mistake{"NoInteger", {"--seed=1.5"}, {}, "--seed is \"1.5\""},
+        Mistake{"NoNumberInARange",
+                {"--batch=abc"},
+                {},
+                "--batch: Value abc not in range 1 to 4096"},
+        Mistake{"OutOfRange", {"--batch=0"}, {}, "tester: --batch: Value 0"},
+        Mistake{"NoSuchChoice",
+                {"--update=rms"},
+                {},
+                "--update: \"rms\" is not one of adam, sgd\n",
+                "did you mean"},
+        Mistake{"ChoiceOfAnotherFlag",
+                {"--optimizer=adam"},
+                {},
+                "--optimizer: \"adam\" is not one of server, worker; did you "
+                "mean --update=adam?"},
+        Mistake{"Twice",
+                {"--batch=1", "--batch=2"},
+                {},
+                "--batch is given more than once"},
+        Mistake{"Missing", {"--batch"}, {}, "--batch needs a value"},
+        Mistake{"OfACommandsFlag",
+                {"plan", "--workers=many"},
+                {},
+                "--workers is \"many\""}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    BadVariable, FlagsDeathTest,
+    testing::Values(
+        Mistake{"NoNumber",
+                {},
+                {"NEREUS_SEED=abc"},
+                "tester: the variable NEREUS_SEED is \"abc\", which is no "
+                "value for it"},
+        Mistake{"OutOfRange",
+                {},
+                {"NEREUS_BATCH=0"},
+                "tester: the variable NEREUS_BATCH: Value 0"},
+        Mistake{"NoSuchChoice",
+                {},
+                {"NEREUS_UPDATE=rms"},
+                "the variable NEREUS_UPDATE: \"rms\" is not one of adam, sgd"},
+        Mistake{"OfANameWithADash",
+                {},
+                {"NEREUS_LEARNING_RATE=fast"},
+                "the variable NEREUS_LEARNING_RATE is \"fast\""},
+        // The command line replaces the variable.
+        Mistake{"BesideAFlagThatIsBadToo",
+                {"--seed=abc"},
+                {"NEREUS_SEED=32"},
+                "tester: --seed is \"abc\"",
+                "variable"}),
+    NameOf);
+
+// Variables that a program does not know may be another one's.
+struct Notice {
+  const char* name;
+  std::string variable;
+  std::string says;
+  std::string says_not = "no text has this";
+};
+
+class VariableDeathTest : public testing::TestWithParam<Notice> {};
+
+TEST_P(VariableDeathTest, IsSaidAndTheProgramGoesOn) {
+  const Notice& notice = GetParam();
+  EXPECT_EXIT(ParseAndExit({}, {notice.variable}),
+              testing::ExitedWithCode(kGoesOn),
+              AllOf(HasSubstr("WARNING"), HasSubstr(notice.says),
+                    Not(HasSubstr(notice.says_not))));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, VariableDeathTest,
+    testing::Values(
+        Notice{"LikeNoOther", "NEREUS_FROBNICATE=1",
+               "the variable NEREUS_FROBNICATE has no meaning\n",
+               "did you mean"},
+        Notice{"LikeOneOfThisProgram", "NEREUS_BACTH=1",
+               "the variable NEREUS_BACTH has no meaning; did you mean "
+               "NEREUS_BATCH?"},
+        Notice{"LikeOneOfAnotherProgram", "NEREUS_STALNESS=1",
+               "did you mean NEREUS_STALENESS?"},
+        Notice{"OfALowerCaseName", "NEREUS_batch=1",
+               "the variable NEREUS_batch has no meaning"},
+        Notice{"Empty", "NEREUS_BATCH=",
+               "the variable NEREUS_BATCH is empty and does not count"},
+        Notice{"EmptyAndOfAnotherProgram", "NEREUS_STALENESS=",
+               "the variable NEREUS_STALENESS is empty and does not count"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(FlagsDeathTest, VariablesWithAMeaningAreNotSpokenOf) {
+  EXPECT_EXIT(ParseAndExit({}, {"NEREUS_BATCH=3", "NEREUS_STALENESS=4",
+                                "NEREUSX=5", "NEREUS=6"}),
+              testing::ExitedWithCode(kGoesOn), IsEmpty());
+}
+
+// A shell sets them for servers, workers and nereusctl alike.
+TEST(FlagsDeathTest, VariablesOfEveryJobsFlagAreKnownToEveryProgram) {
+  EXPECT_EXIT(
+      {
+        CLI::App other("Has the flags of a job.", "other");
+        LogLevel log_level = LogLevel::kInfo;
+        JobFlags job;
+        TransportType transport = TransportType::kSocket;
+        bool shared_memory = true;
+        const std::vector<std::string> flags = FlagsAddedBy(other, [&] {
+          AddCommonFlags(other, "other", log_level);
+          AddJobFlags(other, job);
+          AddTransportFlags(other, transport, shared_memory);
+        });
+        Variables variables;
+        for (const std::string& flag : flags) {
+          if (flag == "--version") continue;  // No variable sets it.
+          variables.push_back(FlagVariable(flag.substr(2)) + "=1");
+        }
+        SetVariables(variables);
+        CLI::App app("Has no flag of its own.", "tester");
+        CommandLine line({});
+        const int code = ParseFlags(app, line.argc(), line.argv());
+        std::exit(variables.size() > 20 ? ExitCodeOf(code) : 1);
+      },
+      testing::ExitedWithCode(kGoesOn), IsEmpty());
+}
+
+TEST(FlagsDeathTest, HelpAndVersionAreNoMistakes) {
+  EXPECT_EXIT(ParseAndExit({"--help"}), testing::ExitedWithCode(0), IsEmpty());
+  EXPECT_EXIT(
+      {
+        SetVariables({});
+        Program program;
+        LogLevel log_level = LogLevel::kInfo;
+        AddCommonFlags(program.app, "tester", log_level);
+        std::exit(ExitCodeOf(Parse(program, {"--version"})));
+      },
+      testing::ExitedWithCode(0), IsEmpty());
+}
+
+// Ends the process, with kGoesOn if `what` is true.
+[[noreturn]] void ExitWith(bool what) { std::exit(what ? kGoesOn : 1); }
+
+TEST(FlagsDeathTest, AVariableSetsAFlagAndTheCommandLineWins) {
+  EXPECT_EXIT(
+      {
+        SetVariables({"NEREUS_BATCH=64", "NEREUS_LEARNING_RATE=0.5",
+                      "NEREUS_JSON=true"});
+        Program program;
+        const int code = Parse(program, {"--batch=128"});
+        ExitWith(code == -1 && program.batch == 128 &&
+                 program.learning_rate == 0.5 && program.json);
+      },
+      testing::ExitedWithCode(kGoesOn), IsEmpty());
+}
+
+TEST(FlagsDeathTest, AnEmptyVariableLeavesTheDefault) {
+  EXPECT_EXIT(
+      {
+        SetVariables({"NEREUS_BATCH="});
+        Program program;
+        const int code = Parse(program, {});
+        ExitWith(code == -1 && program.batch == 32);
+      },
+      testing::ExitedWithCode(kGoesOn), HasSubstr("does not count"));
+}
+
+// A wrong variable does not matter where the command line has the flag.
+TEST(FlagsDeathTest, AVariableThatTheCommandLineReplacesMayBeWrong) {
+  EXPECT_EXIT(ParseAndExit({"--batch=64"}, {"NEREUS_BATCH=abc"}),
+              testing::ExitedWithCode(kGoesOn), IsEmpty());
+}
+
+TEST(FlagsTest, AVariableHasTheNameOfItsFlag) {
+  EXPECT_EQ(FlagVariable("batch"), "NEREUS_BATCH");
+  EXPECT_EQ(FlagVariable("learning-rate"), "NEREUS_LEARNING_RATE");
+  EXPECT_EQ(FlagVariable("beta1"), "NEREUS_BETA1");
+}
+
+TEST(FlagsTest, FlagsThatAreAddedAreNamedInTheirOrder) {
+  Program program;
+  bool first = false;
+  int second = 0;
+  EXPECT_THAT(FlagsAddedBy(program.app, [] {}), IsEmpty());
+  EXPECT_THAT(FlagsAddedBy(program.app,
+                           [&] {
+                             AddSwitch(program.app, "zebra", first, "");
+                             AddFlag(program.app, "ape", second, "");
+                           }),
+              ElementsAre("--zebra", "--ape"));
+}
+
+// Flags that do not count.
+
+absl::Status RefuseBatchAndJson(const std::vector<std::string>& arguments,
+                                const Variables& variables = {}) {
+  SetVariables(variables);
+  Program program;
+  CommandLine line(arguments);
+  EXPECT_EQ(ParseFlags(program.app, line.argc(), line.argv()), -1);
+  return RefuseFlags(program.app, line.argc(), line.argv(),
+                     {"--batch", "--json"}, "with --replay");
+}
+
+TEST(FlagsTest, AFlagThatDoesNotCountIsRefusedByItsNameAndWhy) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{
+           {"--batch=3"}, {"--batch", "3"}, {"--beta1=0", "--batch=3"}}) {
+    const absl::Status status = RefuseBatchAndJson(arguments);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), "--batch does not count with --replay");
+  }
+  EXPECT_EQ(RefuseBatchAndJson({"--json"}).message(),
+            "--json does not count with --replay");
+}
+
+TEST(FlagsTest, OtherFlagsAreNotRefused) {
+  EXPECT_TRUE(RefuseBatchAndJson({}).ok());
+  EXPECT_TRUE(RefuseBatchAndJson({"--beta1=0", "--update=adam"}).ok());
+  EXPECT_TRUE(RefuseBatchAndJson({"--batch-limit=3"}).ok());
+}
+
+TEST(FlagsDeathTest, AVariableThatDoesNotCountIsSaidAndNotRefused) {
+  EXPECT_EXIT(ExitWith(RefuseBatchAndJson({}, {"NEREUS_BATCH=3"}).ok()),
+              testing::ExitedWithCode(kGoesOn),
+              HasSubstr("the variable NEREUS_BATCH does not count with "
+                        "--replay"));
+}
+
+TEST(FlagsDeathTest, AVariableThatIsNotSetIsNotSpokenOf) {
+  EXPECT_EXIT(ExitWith(RefuseBatchAndJson({}).ok()),
+              testing::ExitedWithCode(kGoesOn), IsEmpty());
+}
+
+// Fields of options as flags.
+
+struct Renaming {
+  const char* name;
+  std::string message;
+  std::string shown;
+};
+
+class FlagNamesTest : public testing::TestWithParam<Renaming> {};
+
+TEST_P(FlagNamesTest, AreThoseThatWereTyped) {
+  Program program;
+  EXPECT_EQ(WithFlagNames(program.app, GetParam().message,
+                          {{"coordinator_address", "--coordinator"},
+                           {"period", "--every"}}),
+            GetParam().shown);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, FlagNamesTest,
+    testing::Values(
+        Renaming{"AFieldAtTheBegin", "learning_rate is -1, must be > 0",
+                 "--learning-rate is -1, must be > 0"},
+        Renaming{"AFieldOfOneWordAtTheBegin", "batch is 0", "--batch is 0"},
+        Renaming{"AWordAfterTheBegin", "the batch is too large for json",
+                 "the batch is too large for json"},
+        Renaming{"AFieldInTheMiddle", "0 is no learning_rate.",
+                 "0 is no --learning-rate."},
+        Renaming{"TheLastWord", "needs learning_rate", "needs --learning-rate"},
+        Renaming{"AFieldWithAnotherName", "coordinator_address is empty",
+                 "--coordinator is empty"},
+        Renaming{"AWordWithAnotherName", "period is 0; the period counts",
+                 "--every is 0; the period counts"},
+        Renaming{"AFlag", "--batch is 0", "--batch is 0"},
+        Renaming{"AFieldWithoutAFlag", "lease_seconds is 0",
+                 "lease_seconds is 0"},
+        Renaming{"Nothing", "", ""}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,71 @@
+#include "common/base/identity.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+namespace {
+
+using testing::EndsWith;
+using testing::SizeIs;
+using testing::StartsWith;
+
+TEST(IdentityTest, AProcessIsNamedByItsHostAndItsNumber) {
+  EXPECT_THAT(ProcessName(), EndsWith(absl::StrCat(":", getpid())));
+  EXPECT_EQ(ProcessName().find(':'), ProcessName().rfind(':'));
+  EXPECT_NE(ProcessName().front(), ':');
+  EXPECT_EQ(ProcessName(), ProcessName());
+}
+
+// The child process has asked for no name before.
+TEST(IdentityDeathTest, TheFirstNameIsTheProcesssAndLaterOnesHaveNumbers) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const bool as_said = UniqueName() == ProcessName() &&
+                             UniqueName() == ProcessName() + ".2" &&
+                             UniqueName() == ProcessName() + ".3";
+        std::exit(as_said ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST(IdentityTest, NamesOfOneProcessDifferOnAllThreads) {
+  constexpr int kThreads = 4;
+  constexpr int kNames = 500;
+  std::vector<std::vector<std::string>> names(kThreads);
+  std::vector<std::thread> threads;
+  for (std::vector<std::string>& own : names) {
+    threads.emplace_back([&own] {
+      for (int i = 0; i < kNames; ++i) own.push_back(UniqueName());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::set<std::string> all;
+  for (const std::vector<std::string>& own : names) {
+    for (const std::string& name : own) {
+      EXPECT_THAT(name, StartsWith(ProcessName()));
+      all.insert(name);
+    }
+  }
+  EXPECT_THAT(all, SizeIs(kThreads * kNames));
+}
+
+TEST(IdentityTest, NumbersThatAreDrawnDiffer) {
+  std::set<uint64_t> drawn;
+  for (int i = 0; i < 1000; ++i) drawn.insert(DrawUniqueId());
+  EXPECT_THAT(drawn, SizeIs(1000));
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,274 @@
+// What the programs say of mistakes, as users make them: real processes, one
+// row for each mistake. A message names the flag or variable, the value, and
+// what to do.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/testing/script_run.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+
+struct Mistake {
+  const char* name;
+  // A command line for sh, with $server, $worker and $ctl.
+  const char* command;
+  int exit_code;
+  std::vector<const char*> says;
+};
+
+std::string NameOf(const testing::TestParamInfo<Mistake>& info) {
+  return info.param.name;
+}
+
+class MistakeTest : public ScriptRun, public testing::TestWithParam<Mistake> {};
+
+TEST_P(MistakeTest, IsAnsweredWithWhatToDo) {
+  EXPECT_EQ(RunScript(GetParam().command), GetParam().exit_code) << output();
+  for (const char* text : GetParam().says) {
+    EXPECT_THAT(output(), HasSubstr(text));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Flags, MistakeTest,
+    testing::Values(
+        Mistake{"UnknownFlag",
+                "$worker --wrokers=3",
+                2,
+                {"unknown flag or argument --wrokers"}},
+        Mistake{"Typo",
+                "$server --wrokers=3",
+                2,
+                {"--wrokers", "did you mean --workers?"}},
+        Mistake{"NoSuchChoice",
+                "$server --scheme=foo",
+                2,
+                {"--scheme: \"foo\" is not one of auto, server, factor, ring"}},
+        Mistake{"ChoiceOfAnotherFlag",
+                "$server --optimizer=adam",
+                2,
+                {"--optimizer: \"adam\" is not one of server, worker",
+                 "did you mean --update=adam?"}},
+        Mistake{"Backup",
+                "$server --backup=2",
+                2,
+                {"--backup: \"2\" is not one of 0, 1"}},
+        Mistake{"LogLevel",
+                "$worker --log-level=loud",
+                2,
+                {"--log-level: \"loud\" is not one of debug"}},
+        Mistake{"NotANumber",
+                "$server --workers=abc",
+                2,
+                {"--workers is \"abc\", which is no value for it"}},
+        Mistake{"Twice",
+                "$server --workers=1 --workers=2",
+                2,
+                {"--workers is given more than once"}},
+        Mistake{"RangeNamesTheFlag",
+                "$server --momentum=1.5",
+                2,
+                {"--momentum is 1.5, must be in [0, 1)"}},
+        Mistake{"PortNamesTheFlag",
+                "$server --control-port=70000",
+                2,
+                {"--control-port is 70000"}},
+        Mistake{"ShardNamesTheFlag",
+                "$server --shard=2 --servers=2",
+                2,
+                {"--shard is 2, must be in [0, 2)"}},
+        Mistake{"LeaseNamesTheFlag", "$server --lease=-1", 2, {"--lease is"}},
+        Mistake{"RestoreWithoutAFolder",
+                "$server --restore=latest",
+                2,
+                {"--checkpoint-dir is not given"}},
+        Mistake{"AddressWithoutAPort",
+                "$worker --coordinator=127.0.0.1",
+                2,
+                {"--coordinator is \"127.0.0.1\", must be HOST:PORT"}},
+        Mistake{"AddressWithAScheme",
+                "$worker --coordinator=http://h:1",
+                2,
+                {"--coordinator is \"http://h:1\", must be HOST:PORT"}},
+        Mistake{"StatusAddress",
+                "$ctl status --server=127.0.0.1",
+                2,
+                {"--server", "must be HOST:PORT"}},
+        Mistake{"UpdateFlagsInAJob",
+                "$worker --coordinator=h:1 --learning-rate=5",
+                2,
+                {"--learning-rate does not count in a job"}},
+        Mistake{"StandaloneAndCoordinator",
+                "$worker --standalone --coordinator=h:1",
+                2,
+                {"--coordinator does not count with --standalone"}},
+        Mistake{"StepsWithoutReplay",
+                "$worker --coordinator=h:1 --steps=3",
+                2,
+                {"--steps does not count without --replay"}},
+        Mistake{"SchemeOfAShardWithACoordinator",
+                "$server --shard=1 --servers=2 --coordinator=h:1 --scheme=ring",
+                2,
+                {"--scheme does not count with --coordinator"}},
+        Mistake{"ChecksOfAFileThatIsNoFolder",
+                "$ctl checkpoints /etc/passwd",
+                1,
+                {"/etc/passwd is not a folder"}},
+        Mistake{"ExportOfNothing",
+                "$ctl export $dir --out=$dir/m",
+                1,
+                {"there is no whole checkpoint in"}}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Variables, MistakeTest,
+    testing::Values(Mistake{"NoNumber",
+                            "NEREUS_WORKERS=abc $server",
+                            2,
+                            {"the variable NEREUS_WORKERS is \"abc\""}},
+                    Mistake{"Unknown",
+                            "NEREUS_WROKERS=3 $server --shard=3",
+                            2,
+                            {"the variable NEREUS_WROKERS has no meaning",
+                             "did you mean NEREUS_WORKERS?"}},
+                    Mistake{"Empty",
+                            "NEREUS_MOMENTUM= $server --shard=3",
+                            2,
+                            {"the variable NEREUS_MOMENTUM is empty"}}),
+    NameOf);
+
+// A server for two workers; the first one joins, the second makes the mistake.
+constexpr char kTwoWorkers[] = R"(
+start_server --shard=0 --servers=1 --workers=2
+$worker --coordinator=$control --name=first --limit=200 2> $dir/first.log &
+until grep -q 'waits for 1 of 2' $dir/first.log; do sleep 0.05; done
+)";
+
+class SecondWorkerTest : public ScriptRun,
+                         public testing::TestWithParam<Mistake> {};
+
+TEST_P(SecondWorkerTest, IsRefusedByTheNameOfTheFlag) {
+  EXPECT_EQ(
+      RunScript(absl::StrCat(kTwoWorkers, "$worker --coordinator=$control ",
+                             GetParam().command)),
+      GetParam().exit_code)
+      << output();
+  for (const char* text : GetParam().says) {
+    EXPECT_THAT(output(), HasSubstr(text));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Flags, SecondWorkerTest,
+    testing::Values(
+        Mistake{"Model",
+                "--name=b --limit=200 --model=mlp",
+                1,
+                {"--model differs: worker b has mlp, worker first has cnn"}},
+        Mistake{"Batch",
+                "--name=b --limit=200 --batch=64",
+                1,
+                {"--batch differs: worker b has 64, worker first has 32"}},
+        Mistake{"Epochs",
+                "--name=b --limit=200 --epochs=3",
+                1,
+                {"--epochs differs: worker b has 3, worker first has 8"}},
+        Mistake{"Seed",
+                "--name=b --limit=200 --seed=7",
+                1,
+                {"--seed differs: worker b has 7, worker first has 1"}},
+        Mistake{"Limit",
+                "--name=b --limit=300",
+                1,
+                {"--limit differs: worker b has 300, worker first has 200"}},
+        Mistake{"Job",
+                "--name=b --limit=200 --job=other",
+                1,
+                {"asks for job \"other\", this coordinator serves job"}},
+        Mistake{"Name",
+                "--name=first --limit=200",
+                1,
+                {"first is the name of a worker at", "--name gives each"}}),
+    NameOf);
+
+class WrongAddressTest : public ScriptRun, public testing::Test {};
+
+TEST_F(WrongAddressTest, AStatusOfADataPortSaysSo) {
+  EXPECT_EQ(RunScript("start_server --shard=0 --servers=1 --workers=1\n"
+                      "$ctl status --server=$data --timeout=3; code=$?\n"
+                      "cat $dir/server.log >&2; exit $code"),
+            1)
+      << output();
+  EXPECT_THAT(output(),
+              HasSubstr("is not a control port; is it a --data-port"));
+  EXPECT_THAT(output(), HasSubstr("a gRPC client has connected to this data "
+                                  "port"));
+}
+
+TEST_F(WrongAddressTest, APortThatIsTakenIsNamedWithTheReason) {
+  EXPECT_EQ(RunScript("start_server --shard=0 --servers=1 --workers=1\n"
+                      "$server --shard=0 --servers=1 --workers=1 "
+                      "--control-port=${control##*:}"),
+            1)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("cannot listen at 127.0.0.1:"));
+  EXPECT_THAT(output(), HasSubstr("Address already in use"));
+}
+
+// The process lives on after it was out of descriptors, and answers.
+TEST_F(WrongAddressTest, AControlPortAnswersAgainAfterALackOfDescriptors) {
+  EXPECT_EQ(
+      RunScript("ulimit -n 128\n"
+                "start_server --shard=0 --servers=1 --workers=1\n"
+                "port=${control##*:} python3 - <<'END'\n"
+                "import os, socket, time\n"
+                "port = int(os.environ['port'])\n"
+                "kept = []\n"
+                "for _ in range(100):\n"
+                "  kept.append(socket.create_connection(('127.0.0.1', port)))\n"
+                "pid = os.fork()\n"
+                "if pid == 0:\n"
+                "  more = [socket.create_connection(('127.0.0.1', port))\n"
+                "          for _ in range(20)]\n"
+                "  time.sleep(1)\n"
+                "  os._exit(0)\n"
+                "os.waitpid(pid, 0)\n"
+                "END\n"
+                "cat $dir/server.log >&2\n"
+                "$ctl status --server=$control --timeout=20"),
+      0)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("control connections are turned away"));
+  EXPECT_THAT(output(), HasSubstr("waits for 1 of 1 workers"));
+}
+
+// A coordinator that is started again without what it knew must not take its
+// old members for new ones, and train from the beginning.
+TEST_F(WrongAddressTest, ACoordinatorWithoutItsStateRefusesItsOldMembers) {
+  EXPECT_EQ(
+      RunScript("start_server --shard=0 --servers=1 --workers=1; first=$!\n"
+                "port=${control##*:}\n"
+                "$worker --coordinator=$control --limit=200 --epochs=1000000 "
+                "2> $dir/worker.log & worker=$!\n"
+                "until grep -q 'step ' $dir/worker.log; do sleep 0.05; done\n"
+                "kill -9 $first; wait $first 2>/dev/null\n"
+                "start_server --shard=0 --servers=1 --workers=1 "
+                "--control-port=$port\n"
+                "wait $worker; code=$?; tail -n 2 $dir/worker.log >&2\n"
+                "exit $code"),
+      1)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("does not know the job"));
+  EXPECT_THAT(output(), HasSubstr("--state=FILE"));
+}
+
+}  // namespace
+}  // namespace nereus

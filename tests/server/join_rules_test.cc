@@ -1,0 +1,455 @@
+// Rules for a process that joins a job, one by one.
+// coordinator_test.cc checks that a coordinator applies the rules.
+
+#include "server/join_rules.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tests/server/coordinator_driver.h"
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// A job before it runs: worker "first" is there, and worker "second" and
+// shard 1 ask to join. Tests change what differs.
+struct Newcomers {
+  CoordinatorOptions options = OptionsOf(/*workers=*/2, /*shards=*/2);
+  JoinRequest first = WorkerRequest("first");
+  JoinRequest second = WorkerRequest("second");
+  JoinRequest shard = ShardRequest(1);
+
+  JoinRules Rules(const Job* job = nullptr) const {
+    return {options, job, {{"worker first", &first}}};
+  }
+};
+
+void ExpectRefused(const absl::Status& status, absl::StatusCode code,
+                   const std::string& message) {
+  EXPECT_EQ(status.code(), code) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+}
+
+void ExpectUnlike(const absl::Status& status, const std::string& message) {
+  ExpectRefused(status, absl::StatusCode::kFailedPrecondition, message);
+}
+
+TEST(JoinRulesTest, AWorkerLikeTheFirstOneMayJoin) {
+  const Newcomers all;
+  EXPECT_TRUE(CheckTexts(all.second).ok()) << CheckTexts(all.second);
+  EXPECT_TRUE(CheckBuild(all.second).ok()) << CheckBuild(all.second);
+  EXPECT_TRUE(all.Rules().CheckSettings(all.second).ok());
+  EXPECT_TRUE(all.Rules().CheckModel(all.second).ok());
+  EXPECT_TRUE(all.Rules().CheckSettings(all.shard).ok());
+  EXPECT_TRUE(all.Rules().CheckFolder(all.shard).ok());
+}
+
+// Texts and versions.
+
+struct BadText {
+  const char* name;
+  std::function<void(JoinRequest&)> spoil;
+  const char* message;
+};
+
+class JoinRulesTextTest : public testing::TestWithParam<BadText> {};
+
+TEST_P(JoinRulesTextTest, IsRefusedByTheNameOfTheField) {
+  JoinRequest request = WorkerRequest("second");
+  GetParam().spoil(request);
+  ExpectRefused(CheckTexts(request), absl::StatusCode::kInvalidArgument,
+                GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, JoinRulesTextTest,
+    testing::Values(
+        BadText{"Name", [](auto& r) { r.name = "a b"; }, "a member's name"},
+        BadText{"Build", [](auto& r) { r.build = "\n"; }, "a member's build"},
+        BadText{"Job", [](auto& r) { r.job = ""; }, "a member's job"},
+        BadText{"Address", [](auto& r) { r.data_address = ""; },
+                "a member's data address"},
+        BadText{"Transport", [](auto& r) { r.transport = ""; },
+                "a member's transport"},
+        BadText{"Products", [](auto& r) { r.products = "g p u"; },
+                "a member's products"},
+        BadText{"SettingName",
+                [](auto& r) {
+                  r.settings = {{"--batch size", "32"}};
+                },
+                "a member's setting's name"},
+        BadText{"SettingWithoutAName",
+                [](auto& r) {
+                  r.settings = {{"", "32"}};
+                },
+                "a member's setting's name"},
+        BadText{"SettingValue",
+                [](auto& r) {
+                  r.settings = {{"--batch", "32\nforged"}};
+                },
+                "a member's setting's value"},
+        BadText{"LongSettingValue",
+                [](auto& r) {
+                  r.settings = {{"--data", std::string(257, 'x')}};
+                },
+                "at most 256 printable characters, not 257"},
+        BadText{"TooManySettings",
+                [](auto& r) { r.settings.resize(kSettingsMax + 1); },
+                "second has 65 settings, at most 64"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// The trainer's value of --data has spaces.
+TEST(JoinRulesTest, ASettingsValueMayHaveSpacesAndMayBeEmpty) {
+  JoinRequest request = WorkerRequest("second");
+  request.settings = {{"--data", "9 images, checksum 7"}, {"--trace", ""}};
+  EXPECT_TRUE(CheckTexts(request).ok()) << CheckTexts(request);
+  request.settings.assign(kSettingsMax, {"--batch", "32"});
+  EXPECT_TRUE(CheckTexts(request).ok()) << CheckTexts(request);
+}
+
+TEST(JoinRulesTest, AnotherProtocolVersionIsRefusedWithBothVersions) {
+  JoinRequest request = WorkerRequest("second");
+  const uint32_t ours = request.protocol_version;
+  request.protocol_version = ours + 1;
+  request.build = "9.9.9";
+  ExpectUnlike(CheckBuild(request),
+               absl::StrCat("second (build 9.9.9) speaks ", ours + 1,
+                            ", the coordinator (build "));
+  EXPECT_THAT(std::string(CheckBuild(request).message()),
+              testing::EndsWith(absl::StrCat(" speaks ", ours)));
+}
+
+TEST(JoinRulesTest, AProcessWithoutAnIncarnationIsRefused) {
+  JoinRequest request = WorkerRequest("second");
+  request.incarnation = 0;
+  ExpectRefused(CheckBuild(request), absl::StatusCode::kInvalidArgument,
+                "incarnation must not be 0");
+}
+
+// Settings.
+
+struct Difference {
+  const char* name;
+  Setting firsts;
+  Setting seconds;
+  const char* message;
+};
+
+class JoinRulesSettingTest : public testing::TestWithParam<Difference> {
+ protected:
+  JoinRulesSettingTest() {
+    // All others are equal.
+    all_.first.settings = {{"--model", "cnn"}, {"--limit", "0"}};
+    all_.second.settings = all_.first.settings;
+    all_.first.settings.push_back(GetParam().firsts);
+    all_.second.settings.push_back(GetParam().seconds);
+  }
+  Newcomers all_;
+};
+
+TEST_P(JoinRulesSettingTest, IsRefusedByTheNameOfTheFlagWithBothValues) {
+  ExpectUnlike(all_.Rules().CheckSettings(all_.second), GetParam().message);
+}
+
+TEST_P(JoinRulesSettingTest, PassesWhereItIsTheSame) {
+  all_.second.settings.back() = GetParam().firsts;
+  EXPECT_TRUE(all_.Rules().CheckSettings(all_.second).ok())
+      << all_.Rules().CheckSettings(all_.second);
+}
+
+// Shards compute nothing, and have no such settings.
+TEST_P(JoinRulesSettingTest, IsNoneOfAShardsSettings) {
+  all_.shard.settings.clear();
+  EXPECT_TRUE(all_.Rules().CheckSettings(all_.shard).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Flags, JoinRulesSettingTest,
+    testing::Values(
+        Difference{"Batch",
+                   {"--batch", "32"},
+                   {"--batch", "64"},
+                   "--batch differs: worker second has 64, worker first has "
+                   "32; all of a job must have the same"},
+        Difference{"Seed",
+                   {"--seed", "1"},
+                   {"--seed", "7"},
+                   "--seed differs: worker second has 7, worker first has 1"},
+        Difference{"Epochs",
+                   {"--epochs", "8"},
+                   {"--epochs", "3"},
+                   "--epochs differs: worker second has 3, worker first has 8"},
+        Difference{"Data",
+                   {"--data", "200 images with checksum 00ab12cd"},
+                   {"--data", "200 images with checksum 00ab12ce"},
+                   "--data differs: worker second has 200 images with checksum "
+                   "00ab12ce, worker first has 200 images with checksum "
+                   "00ab12cd"},
+        // Two programs that have different flags.
+        Difference{"OneThatTheOtherLacks",
+                   {"--schedule", "cosine"},
+                   {"--warmup", "5"},
+                   "--warmup differs: worker second has 5, worker first has "
+                   "none"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(JoinRulesTest, SettingsMayComeInAnyOrder) {
+  Newcomers all;
+  all.first.settings = {{"--batch", "32"}, {"--seed", "1"}};
+  all.second.settings = {{"--seed", "1"}, {"--batch", "32"}};
+  EXPECT_TRUE(all.Rules().CheckSettings(all.second).ok());
+}
+
+TEST(JoinRulesTest, TheFirstWorkersSettingsAreTheJobs) {
+  Newcomers all;
+  all.first.settings = {{"--batch", "32"}};
+  JoinRules rules = all.Rules();
+  rules.workers.clear();
+  EXPECT_TRUE(rules.CheckSettings(all.first).ok());
+}
+
+TEST(JoinRulesTest, AServersSettingThatDiffersFromTheCoordinatorsIsRefused) {
+  Newcomers all;
+  all.options.server_settings = {{"--servers", "2"}, {"--backup", "1"}};
+  all.shard.settings = {{"--servers", "2"}, {"--backup", "0"}};
+  ExpectUnlike(all.Rules().CheckSettings(all.shard),
+               "--backup differs: s1 has 0, the coordinator has 1");
+  all.shard.settings = all.options.server_settings;
+  EXPECT_TRUE(all.Rules().CheckSettings(all.shard).ok());
+  // A server may say nothing of its settings.
+  all.shard.settings.clear();
+  EXPECT_TRUE(all.Rules().CheckSettings(all.shard).ok());
+}
+
+TEST(JoinRulesTest, AnotherTransportIsRefusedWithBoth) {
+  Newcomers all;
+  all.options.transport = "grpc";
+  ExpectUnlike(all.Rules().CheckSettings(all.second),
+               "second's --transport is socket, the job's grpc");
+  ExpectUnlike(all.Rules().CheckSettings(all.shard),
+               "s1's --transport is socket, the job's grpc");
+}
+
+// Where the optimizer runs.
+
+TEST(JoinRulesTest, AWorkerWhoseOptimizerWouldUpdateTwiceIsRefused) {
+  Newcomers all;
+  all.options.job_options.optimizer_place = OptimizerPlace::kServer;
+  all.second.optimizer = OptimizerPlace::kWorker;
+  const absl::Status status = all.Rules().CheckSettings(all.second);
+  ExpectUnlike(status,
+               "worker second has optimizer=worker, the job server: both would "
+               "update the parameters");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--optimizer=worker"));
+}
+
+TEST(JoinRulesTest, AWorkerWhoseParametersNothingWouldUpdateIsRefused) {
+  Newcomers all;
+  all.options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  all.second.optimizer = OptimizerPlace::kServer;
+  const absl::Status status = all.Rules().CheckSettings(all.second);
+  ExpectUnlike(status,
+               "worker second has optimizer=server, the job worker: nobody "
+               "would update the parameters");
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("ClientOptions::optimizer"),
+            HasSubstr("--optimizer=server"), Not(HasSubstr("both would"))));
+}
+
+TEST(JoinRulesTest, AWorkerThatFollowsTheJobTakesItsOptimizerAnywhere) {
+  for (const OptimizerPlace place :
+       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+    Newcomers all;
+    all.options.job_options.optimizer_place = place;
+    all.second.optimizer = place;
+    EXPECT_TRUE(all.Rules().CheckSettings(all.second).ok());
+    all.second.optimizer = std::nullopt;
+    EXPECT_TRUE(all.Rules().CheckSettings(all.second).ok());
+    // A shard runs what the coordinator says.
+    EXPECT_TRUE(all.Rules().CheckSettings(all.shard).ok());
+  }
+}
+
+// The model.
+
+TEST(JoinRulesTest, AnotherModelIsRefusedWithTheLayerAndBothShapes) {
+  Newcomers all;
+  all.second.layers[1] = FactorLayer("fc", 64, 65, true, 2);
+  ExpectUnlike(all.Rules().CheckModel(all.second),
+               "layer 1 of worker first is fc fc 64x64, 4160 parameters, 2 "
+               "rows, with factors; ours is fc fc 64x65, 4224 parameters");
+}
+
+TEST(JoinRulesTest, ALayerWithFactorsIsNotOneWithout) {
+  Newcomers all;
+  all.second.layers[1].has_factors = false;
+  ExpectUnlike(all.Rules().CheckModel(all.second),
+               "2 rows, with factors; ours is fc fc 64x64, 4160 parameters, 2 "
+               "rows");
+}
+
+TEST(JoinRulesTest, AModelThatIsNoneIsRefusedAsThat) {
+  Newcomers all;
+  all.second.layers.clear();
+  ExpectRefused(all.Rules().CheckModel(all.second),
+                absl::StatusCode::kInvalidArgument, "0 layers");
+}
+
+TEST(JoinRulesTest, ARunningJobsModelCountsAndNotTheWorkers) {
+  Newcomers all;
+  const JobPtr job = TestJob(1, 2, {VectorLayer("other", 3)});
+  ExpectUnlike(all.Rules(job.get()).CheckModel(all.second),
+               "layer 0 of the job is other vector 1x3");
+  all.second.layers = job->layers;
+  EXPECT_TRUE(all.Rules(job.get()).CheckModel(all.second).ok());
+}
+
+// A sparse job has one more layer, which says which blocks travel.
+TEST(JoinRulesTest, ASparseJobsModelIsTheWorkersModel) {
+  Newcomers all;
+  JobOptions options;
+  options.sparsity = 0.5;
+  options.block_elements = kBlockElementsMin;
+  all.second.layers = {VectorLayer("large", 4096)};
+  const JobPtr job = TestJob(1, 2, all.second.layers, options);
+  ASSERT_EQ(job->layers.size(), 2u);
+  EXPECT_TRUE(all.Rules(job.get()).CheckModel(all.second).ok())
+      << all.Rules(job.get()).CheckModel(all.second);
+}
+
+// Products.
+
+TEST(JoinRulesTest, WorkersThatMultiplyUnlikeEachOtherAreRefusedWithBoth) {
+  Newcomers all;
+  all.second.products = "gpu/fp32";
+  const absl::Status status = all.Rules().CheckModel(all.second);
+  ExpectUnlike(status,
+               "second multiplies factors on \"gpu/fp32\", worker first on "
+               "\"cpu\"");
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("--device"), HasSubstr("--scheme=server")));
+}
+
+TEST(JoinRulesTest, ProductsMayDifferWhereNoLayerGoesByFactors) {
+  {
+    Newcomers all;
+    all.second.products = "gpu/fp32";
+    all.options.rules.forced = Scheme::kServer;
+    EXPECT_TRUE(all.Rules().CheckModel(all.second).ok());
+  }
+  Newcomers all;
+  all.second.products = "gpu/fp32";
+  all.first.layers[1].has_factors = false;
+  all.second.layers[1].has_factors = false;
+  EXPECT_TRUE(all.Rules().CheckModel(all.second).ok());
+}
+
+// Optimizer state.
+
+TEST(JoinRulesTest, OptimizerStateOutOfRangeIsRefusedWithTheRange) {
+  for (const int32_t arrays : {-1, kStateArraysMax + 1}) {
+    Newcomers all;
+    all.second.state_arrays = arrays;
+    ExpectRefused(all.Rules().CheckModel(all.second),
+                  absl::StatusCode::kInvalidArgument,
+                  absl::StrCat("second keeps ", arrays,
+                               " arrays of optimizer state, must be in [0, "));
+  }
+}
+
+TEST(JoinRulesTest, OptimizerStateThatDiffersIsRefusedWhereWorkersUpdate) {
+  Newcomers all;
+  all.options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  all.first.state_arrays = 2;
+  all.second.state_arrays = 1;
+  ExpectUnlike(all.Rules().CheckModel(all.second),
+               "second keeps 1 arrays of optimizer state, worker first 2");
+  JobOptions options;
+  options.optimizer_place = OptimizerPlace::kWorker;
+  const JobPtr job = EpochAfter(*TestJob(1, 2, all.first.layers, options),
+                                [](Job& next) { next.state_arrays = 3; });
+  ExpectUnlike(all.Rules(job.get()).CheckModel(all.second),
+               "second keeps 1 arrays of optimizer state, the job 3");
+  // The servers' state is not the workers'.
+  all.options.job_options.optimizer_place = OptimizerPlace::kServer;
+  EXPECT_TRUE(all.Rules().CheckModel(all.second).ok());
+}
+
+// A checkpoint.
+
+struct RestoredJob : Newcomers {
+  RestoredJob() {
+    options.restored = CheckpointRecord{/*round=*/12, /*contributions=*/26, {}};
+    options.restored_layers = first.layers;
+  }
+  // Rules for the first worker that comes.
+  JoinRules EmptyRules() const { return {options, nullptr, {}}; }
+};
+
+TEST(JoinRulesTest, AModelThatIsNotTheCheckpointsIsRefusedWithItsRound) {
+  RestoredJob all;
+  all.second.layers[0] = VectorLayer("scale", 9);
+  ExpectUnlike(all.EmptyRules().CheckModel(all.second),
+               "layer 0 of the checkpoint of round 12 is scale vector 1x8");
+}
+
+TEST(JoinRulesTest, ACheckpointMayGoOnWithOtherBatchesAndWithoutFactors) {
+  RestoredJob all;
+  all.second.layers[1].rows = 77;
+  all.second.layers[1].has_factors = false;
+  EXPECT_TRUE(all.EmptyRules().CheckModel(all.second).ok())
+      << all.EmptyRules().CheckModel(all.second);
+}
+
+TEST(JoinRulesTest, ACheckpointWithOtherOptimizerStateIsRefusedWithBoth) {
+  RestoredJob all;
+  all.options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  all.options.restored_state_arrays = 2;
+  all.second.state_arrays = 1;
+  ExpectUnlike(all.EmptyRules().CheckModel(all.second),
+               "second keeps 1 arrays of optimizer state, the checkpoint of "
+               "round 12 has 2");
+}
+
+TEST(JoinRulesTest, ARunningJobIsNotComparedWithItsCheckpointAgain) {
+  RestoredJob all;
+  const JobPtr job = TestJob(1, 2, all.second.layers);
+  all.options.restored_layers = {VectorLayer("other", 3)};
+  EXPECT_TRUE(all.Rules(job.get()).CheckModel(all.second).ok());
+}
+
+// The folder.
+
+TEST(JoinRulesTest, AShardWithoutTheJobsFolderIsRefused) {
+  Newcomers all;
+  all.options.has_checkpoints = true;
+  ExpectUnlike(all.Rules().CheckFolder(all.shard),
+               "s1, shard 1, has no --checkpoint-dir, the coordinator has: it "
+               "must be one folder that all servers share");
+  all.shard.has_checkpoints = true;
+  EXPECT_TRUE(all.Rules().CheckFolder(all.shard).ok());
+}
+
+TEST(JoinRulesTest, AShardWithAFolderThatTheJobHasNotIsRefused) {
+  Newcomers all;
+  all.shard.has_checkpoints = true;
+  ExpectUnlike(all.Rules().CheckFolder(all.shard),
+               "s1, shard 1, has a --checkpoint-dir, the coordinator has not: "
+               "it must be one folder that all servers share");
+}
+
+}  // namespace
+}  // namespace nereus

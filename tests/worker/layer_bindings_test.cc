@@ -1,0 +1,218 @@
+#include "worker/layer_bindings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+void ExpectRefused(const absl::Status& status, absl::StatusCode code,
+                   const std::string& message) {
+  EXPECT_EQ(status.code(), code) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+}
+
+void ExpectInvalid(const absl::Status& status, const std::string& message) {
+  ExpectRefused(status, absl::StatusCode::kInvalidArgument, message);
+}
+
+// A caller's layers, each with memory of its own: "scale" with 3 parameters and
+// "fc", 2 x 3 with a bias.
+class LayerBindingsTest : public testing::Test {
+ protected:
+  LayerBindingsTest() {
+    layers_ = {{VectorLayer("scale", 3), Memory(3)},
+               {FactorLayer("fc", 2, 3, true, 4), Memory(8)}};
+  }
+  // Returns memory for `count` floats, which no other layer has.
+  absl::Span<float> Memory(size_t count) {
+    memory_.push_back(std::vector<float>(count));
+    return absl::MakeSpan(memory_.back());
+  }
+  absl::Status Checked() const { return CheckedSpecsIn(layers_).status(); }
+
+  std::vector<std::vector<float>> memory_;
+  std::vector<LayerBinding> layers_;
+};
+
+TEST_F(LayerBindingsTest, LayersThatFitTheirMemoryAreReturnedInOrder) {
+  const auto specs = CheckedSpecsIn(layers_);
+  ASSERT_TRUE(specs.ok()) << specs.status();
+  EXPECT_THAT(*specs, ElementsAre(layers_[0].spec, layers_[1].spec));
+  EXPECT_EQ(SpecsIn(layers_), *specs);
+  EXPECT_THAT(NamesOf(layers_), ElementsAre("scale", "fc"));
+}
+
+TEST_F(LayerBindingsTest, MemoryOfAnotherLengthIsRefusedWithBoth) {
+  for (const size_t count : {0, 7, 9}) {
+    layers_[1].parameters = Memory(count);
+    ExpectInvalid(Checked(), "the parameter memory has " +
+                                 std::to_string(count) +
+                                 " floats, layer fc has 8");
+  }
+}
+
+TEST_F(LayerBindingsTest, AModelThatIsNoneIsRefused) {
+  layers_[1].spec.name = "scale";
+  ExpectInvalid(Checked(), "two layers have the name scale");
+  layers_.clear();
+  ExpectInvalid(Checked(), "0 layers");
+}
+
+TEST_F(LayerBindingsTest, StateIsWholeArrays) {
+  layers_[0].state = Memory(6);
+  layers_[1].state = Memory(16);
+  EXPECT_TRUE(Checked().ok()) << Checked();
+  layers_[1].state = Memory(15);
+  ExpectInvalid(Checked(),
+                "the state of layer fc has 15 floats, not a multiple of its 8 "
+                "parameters");
+}
+
+TEST_F(LayerBindingsTest, AllLayersHaveAsManyArraysOfState) {
+  layers_[0].state = Memory(6);
+  layers_[1].state = Memory(8);
+  ExpectInvalid(Checked(),
+                "the state of layer fc has 8 floats for 8 parameters, that of "
+                "layer scale 6 for 3: all must have as many arrays");
+  layers_[1].state = {};
+  ExpectInvalid(Checked(), "the state of layer fc has 0 floats");
+}
+
+// CheckState.
+
+TEST_F(LayerBindingsTest, StateIsRefusedWhereTheServersRunTheOptimizer) {
+  layers_[1].state = Memory(8);
+  const absl::Status status = CheckState(layers_, OptimizerPlace::kServer);
+  ExpectInvalid(status,
+                "layer fc has 8 floats of optimizer state, which the job would "
+                "ignore");
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("ClientOptions::optimizer to kWorker"),
+                    HasSubstr("LayerBinding::state empty")));
+}
+
+TEST_F(LayerBindingsTest, StateIsTakenWhereTheCallerMayRunTheOptimizer) {
+  layers_[1].state = Memory(8);
+  EXPECT_TRUE(CheckState(layers_, OptimizerPlace::kWorker).ok());
+  EXPECT_TRUE(CheckState(layers_, std::nullopt).ok());
+}
+
+TEST_F(LayerBindingsTest, LayersWithoutStateGoWithAnyOptimizer) {
+  for (const std::optional<OptimizerPlace> place :
+       {std::optional(OptimizerPlace::kServer),
+        std::optional(OptimizerPlace::kWorker),
+        std::optional<OptimizerPlace>()}) {
+    EXPECT_TRUE(CheckState(layers_, place).ok());
+  }
+  EXPECT_TRUE(CheckState({}, OptimizerPlace::kServer).ok());
+}
+
+// CheckHasNoFactors.
+
+TEST_F(LayerBindingsTest, ALayerWithFactorsIsNotPushedWithoutThem) {
+  ExpectRefused(CheckHasNoFactors(layers_[1].spec),
+                absl::StatusCode::kFailedPrecondition,
+                "layer fc is pushed by its factors in every step "
+                "(LayerSpec::has_factors): call PushFactors");
+}
+
+TEST_F(LayerBindingsTest, ALayerWithoutFactorsIsPushedAsAGradient) {
+  EXPECT_TRUE(CheckHasNoFactors(layers_[0].spec).ok());
+  LayerSpec dense = layers_[1].spec;
+  dense.has_factors = false;
+  EXPECT_TRUE(CheckHasNoFactors(dense).ok());
+}
+
+// CheckFactors.
+
+struct FactorCase {
+  const char* name;
+  size_t output_gradient = 4 * 2;
+  size_t input = 4 * 3;
+  size_t gradient = 0;
+  bool needs_gradient = false;
+  const char* message = nullptr;  // Null: it is good.
+};
+
+class CheckFactorsTest : public testing::TestWithParam<FactorCase> {};
+
+// Layer "fc" is 2 x 3 with a bias, and has 4 rows.
+TEST_P(CheckFactorsTest, ComparesEveryLengthWithTheLayers) {
+  const FactorCase& sizes = GetParam();
+  const std::vector<float> values(100);
+  const auto some = [&](size_t count) {
+    return absl::MakeConstSpan(values).first(count);
+  };
+  const absl::Status status =
+      CheckFactors(FactorLayer("fc", 2, 3, true, 4),
+                   {some(sizes.output_gradient), some(sizes.input)},
+                   some(sizes.gradient), sizes.needs_gradient);
+  if (sizes.message == nullptr) {
+    EXPECT_TRUE(status.ok()) << status;
+  } else {
+    ExpectInvalid(status, sizes.message);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, CheckFactorsTest,
+    testing::Values(
+        FactorCase{.name = "Good"},
+        FactorCase{.name = "GoodWithRoomForTheMean",
+                   .gradient = 8,
+                   .needs_gradient = true},
+        FactorCase{.name = "RoomThatIsNotNeeded", .gradient = 8},
+        FactorCase{.name = "ShortOutputGradient",
+                   .output_gradient = 7,
+                   .message = "the output gradient has 7 floats, layer fc has "
+                              "8"},
+        FactorCase{.name = "LongOutputGradient",
+                   .output_gradient = 9,
+                   .message = "the output gradient has 9 floats, layer fc has "
+                              "8"},
+        FactorCase{.name = "ShortInput",
+                   .input = 11,
+                   .message = "the input has 11 floats, layer fc has 12"},
+        FactorCase{.name = "NoInput",
+                   .input = 0,
+                   .message = "the input has 0 floats, layer fc has 12"},
+        FactorCase{.name = "NoRoomForTheMean",
+                   .needs_gradient = true,
+                   .message = "the gradient has 0 floats, layer fc has 8"},
+        FactorCase{.name = "RoomForTheMatrixAlone",
+                   .gradient = 6,
+                   .needs_gradient = true,
+                   .message = "the gradient has 6 floats, layer fc has 8"},
+        FactorCase{.name = "WrongRoomThatIsNotNeeded",
+                   .gradient = 6,
+                   .message = "the gradient has 6 floats, layer fc has 8"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(LayerBindingsTest, FactorsOfALayerWithoutThemAreRefused) {
+  LayerSpec dense = layers_[1].spec;
+  dense.has_factors = false;
+  const std::vector<float> output_gradient(8);
+  const std::vector<float> input(12);
+  ExpectInvalid(CheckFactors(dense, {output_gradient, input}, {},
+                             /*needs_gradient=*/false),
+                "layer fc fc 2x3, 8 parameters, 4 rows, has no factors: its "
+                "LayerSpec::has_factors is false");
+}
+
+}  // namespace
+}  // namespace nereus

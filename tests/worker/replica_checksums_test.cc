@@ -1,0 +1,225 @@
+// Checksums of a worker's replica: which rounds and values they are of, and
+// when the worker reports them. replica_check_test.cc tests how the coordinator
+// compares them.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tests/testing/machine_harness.h"
+#include "tests/worker/epoch_worker.h"
+#include "worker/worker_machine.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr int64_t kElements = 6;
+
+std::vector<float> All(float value) {
+  return std::vector<float>(kElements, value);
+}
+
+JobOptions SaveEvery(int64_t steps,
+                     OptimizerPlace place = OptimizerPlace::kServer) {
+  JobOptions options;
+  options.checkpoint_every = steps;
+  options.optimizer_place = place;
+  return options;
+}
+
+// A worker of two whose layer "scale" goes through the server; its parameters
+// become `round + 1` by each round.
+class ChecksumWorker {
+ public:
+  explicit ChecksumWorker(const JobOptions& options, int rank = 0)
+      : worker_(TestJob(2, 1, {VectorLayer("scale", kElements)}, options),
+                rank) {
+    worker_.Start();
+    worker_.ReceiveResults(kInitialRound, All(0));
+  }
+  std::vector<ChecksumValues> Push(int64_t round) {
+    return worker_.Push(round, FloatBuffer(All(1))).checksums;
+  }
+  std::vector<ChecksumValues> Receive(int64_t round) {
+    const std::vector<float> values = All(static_cast<float>(round + 1));
+    std::vector<ChecksumValues> checksums;
+    for (const Frame& frame : worker_.ResultFrames(0, round, values)) {
+      const auto delivery =
+          Deliver(worker_.machine(), worker_.ShardOf(0), frame);
+      EXPECT_TRUE(delivery.ok()) << delivery.status();
+      if (!delivery.ok()) continue;
+      const auto& found = delivery->effects.checksums;
+      checksums.insert(checksums.end(), found.begin(), found.end());
+    }
+    return checksums;
+  }
+  // Pushes and receives; returns the checksums that either asks for.
+  std::vector<ChecksumValues> Round(int64_t round) {
+    std::vector<ChecksumValues> checksums = Push(round);
+    const auto more = Receive(round);
+    checksums.insert(checksums.end(), more.begin(), more.end());
+    return checksums;
+  }
+  std::vector<ChecksumValues> Leave() {
+    Outbox out;
+    worker_.machine().OnLeave(out);
+    return Carry(out).checksums;
+  }
+  // Changes the parameters, as the caller's own optimizer does.
+  void Update(float value) {
+    std::fill_n(worker_.parameters().floats(), kElements, value);
+  }
+  EpochWorker& worker() { return worker_; }
+
+ private:
+  EpochWorker worker_;
+};
+
+// Expects one checksum, which is of all parameters of the layer.
+void ExpectChecksum(const std::vector<ChecksumValues>& checksums, int64_t round,
+                    float value) {
+  ASSERT_THAT(checksums, SizeIs(1));
+  EXPECT_EQ(checksums[0].layer, 0);
+  EXPECT_EQ(checksums[0].round, round);
+  EXPECT_EQ(FloatsOf(checksums[0].values), All(value));
+}
+
+TEST(ReplicaChecksumsTest, EveryWorkerSumsUpEachRoundThatIsSaved) {
+  for (const int rank : {0, 1}) {
+    ChecksumWorker worker(SaveEvery(1), rank);
+    for (int64_t round = 0; round < 3; ++round) {
+      ExpectChecksum(worker.Round(round), round, static_cast<float>(round + 1));
+    }
+  }
+}
+
+TEST(ReplicaChecksumsTest, OtherRoundsAreNotSummedUp) {
+  ChecksumWorker worker(SaveEvery(3));
+  std::vector<int64_t> rounds;
+  for (int64_t round = 0; round < 7; ++round) {
+    for (const ChecksumValues& sum : worker.Round(round)) {
+      rounds.push_back(sum.round);
+    }
+  }
+  EXPECT_THAT(rounds, ElementsAre(2, 5));
+}
+
+TEST(ReplicaChecksumsTest, TheLastRoundIsSummedUpAsTheWorkerLeaves) {
+  ChecksumWorker worker(SaveEvery(0));
+  EXPECT_THAT(worker.Round(0), IsEmpty());
+  EXPECT_THAT(worker.Round(1), IsEmpty());
+  ExpectChecksum(worker.Leave(), 1, 2);
+}
+
+TEST(ReplicaChecksumsTest, ALastRoundThatIsSavedIsSummedUpOnce) {
+  ChecksumWorker worker(SaveEvery(1));
+  ExpectChecksum(worker.Round(0), 0, 1);
+  EXPECT_THAT(worker.Leave(), IsEmpty());
+}
+
+// The caller updates the parameters between a round and its next push.
+TEST(ReplicaChecksumsTest, WhatTheCallerUpdatesIsSummedUpAtTheNextPush) {
+  ChecksumWorker worker(SaveEvery(1, OptimizerPlace::kWorker));
+  EXPECT_THAT(worker.Round(0), IsEmpty());
+  worker.Update(42);
+  ExpectChecksum(worker.Push(1), 0, 42);
+  EXPECT_THAT(worker.Receive(1), IsEmpty());
+  worker.Update(43);
+  ExpectChecksum(worker.Leave(), 1, 43);
+}
+
+// The worker that these values came from has reported them.
+TEST(ReplicaChecksumsTest, ValuesThatWereFetchedAreNotSummedUp) {
+  ChecksumWorker worker(SaveEvery(1));
+  EXPECT_THAT(worker.Leave(), IsEmpty());
+}
+
+// Workers may be several steps apart.
+TEST(ReplicaChecksumsTest, ReplicasThatMayDifferAreNotSummedUp) {
+  JobOptions options = SaveEvery(1);
+  options.quorum = Quorum::kSolo;
+  ChecksumWorker worker(options);
+  EXPECT_THAT(worker.Round(0), IsEmpty());
+  EXPECT_THAT(worker.Leave(), IsEmpty());
+}
+
+// The report may have been lost with the epoch before.
+TEST(ReplicaChecksumsTest, ANewEpochSumsUpTheRoundAgain) {
+  ChecksumWorker worker(SaveEvery(1));
+  worker.Round(0);
+  ExpectChecksum(
+      worker.worker().Enter(EpochAfter(*worker.worker().job())).checksums, 0,
+      1);
+}
+
+// What the checksums come to.
+
+struct ThreeLayerMachine {
+  static JobPtr MakeTestJob() {
+    return TestJob(
+        2, 1, {VectorLayer("a", 1), VectorLayer("b", 1), VectorLayer("c", 1)});
+  }
+  ThreeLayerMachine() {
+    std::vector<LayerMemory> memory;
+    for (int layer = 0; layer < 3; ++layer) {
+      memory.push_back({Buffer::AllocateZeroed(4), Buffer()});
+    }
+    machine.emplace(job, 0, std::move(memory));
+  }
+  JobPtr job = MakeTestJob();
+  std::optional<WorkerMachine> machine;
+};
+
+TEST(ReplicaChecksumsTest, ARoundIsReportedOnceTheLastLayerIsKnown) {
+  ThreeLayerMachine three;
+  EXPECT_EQ(three.machine->OnChecksum(2, 7, 12), std::nullopt);
+  EXPECT_EQ(three.machine->OnChecksum(0, 7, 10), std::nullopt);
+  const auto all = three.machine->OnChecksum(1, 7, 11);
+  ASSERT_TRUE(all.has_value());
+  EXPECT_EQ(all->round, 7);
+  EXPECT_THAT(all->layers, ElementsAre(10, 11, 12));
+  // The next round begins with none.
+  EXPECT_EQ(three.machine->OnChecksum(0, 7, 10), std::nullopt);
+}
+
+TEST(ReplicaChecksumsTest, RoundsAreKeptApart) {
+  ThreeLayerMachine three;
+  three.machine->OnChecksum(0, 7, 10);
+  three.machine->OnChecksum(0, 8, 20);
+  three.machine->OnChecksum(1, 7, 11);
+  three.machine->OnChecksum(1, 8, 21);
+  EXPECT_THAT(three.machine->OnChecksum(2, 7, 12)->layers,
+              ElementsAre(10, 11, 12));
+  EXPECT_THAT(three.machine->OnChecksum(2, 8, 22)->layers,
+              ElementsAre(20, 21, 22));
+}
+
+// The other checksums of that round do not come any more.
+TEST(ReplicaChecksumsTest, AnOlderRoundThatIsNotWholeIsForgotten) {
+  ThreeLayerMachine three;
+  three.machine->OnChecksum(0, 7, 10);
+  three.machine->OnChecksum(1, 7, 11);
+  for (const int layer : {0, 1, 2}) three.machine->OnChecksum(layer, 8, 20);
+  EXPECT_EQ(three.machine->OnChecksum(2, 7, 12), std::nullopt);
+}
+
+TEST(ReplicaChecksumsTest, ANewEpochBeginsWithNone) {
+  ThreeLayerMachine three;
+  three.machine->OnChecksum(0, 7, 10);
+  three.machine->OnChecksum(1, 7, 11);
+  Outbox out;
+  three.machine->OnEpoch(EpochAfter(*three.job), out);
+  EXPECT_EQ(three.machine->OnChecksum(2, 7, 12), std::nullopt);
+}
+
+}  // namespace
+}  // namespace nereus
