@@ -258,6 +258,7 @@ void ServerImpl::StartSession() {
   events.heartbeat = [this]() -> std::optional<Heartbeat> {
     const Pulse::Beat beat =
         driver_->OnHeartbeatDue([this](Outbox&) { TakeStock(); });
+    control_->SetAlive(beat.is_alive);
     if (!beat.is_alive) return std::nullopt;
     MutexLock lock(&mu_);
     Heartbeat heartbeat = heartbeat_;

@@ -313,6 +313,7 @@ void ClientImpl::StartSession() {
   events.heartbeat = [this]() -> std::optional<Heartbeat> {
     const Pulse::Beat beat =
         driver_->OnHeartbeatDue([this](Outbox&) { TakeStock(); });
+    control_->SetAlive(beat.is_alive);
     if (!beat.is_alive) return std::nullopt;
     Heartbeat heartbeat;
     heartbeat.begun_step = std::max(rounds_->next_step() - 1, kInitialRound);
@@ -540,7 +541,6 @@ absl::Status ClientImpl::PushFactors(int layer, int64_t step,
   NEREUS_ASSIGN_OR_RETURN(
       const bool input_fit,
       IsFit(layer, step, "the input", factors.input, /*arrival=*/nullptr));
-  const bool fit = output_fit && input_fit;
   NEREUS_ASSIGN_OR_RETURN(const RoundTable::Pushed pushed,
                           BeginPush(layer, step, gradient));
   FactorBuffers buffers{
@@ -549,7 +549,7 @@ absl::Status ClientImpl::PushFactors(int layer, int64_t step,
       rounds_->Borrow(layer, factors.input.data(), factors.input.size(),
                       factors.arrival),
       rounds_->Borrow(layer, gradient.data(), gradient.size())};
-  driver_->Post([this, pushed, layer, step, fit,
+  driver_->Post([this, pushed, layer, step, fit = output_fit && input_fit,
                  buffers = std::move(buffers)](Outbox& out) mutable {
     if (pushed.life != life_) return;
     const absl::Status status = machine_->OnPushFactors(

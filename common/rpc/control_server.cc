@@ -72,13 +72,16 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
       }));
   control->port_ = control->impl_->acceptor->port();
   control->SetReady(false);
-  control->impl_->server->GetHealthCheckService()->SetServingStatus("liveness",
-                                                                    true);
+  control->SetAlive(true);
   return control;
 }
 
 void ControlServer::SetReady(bool ready) {
   impl_->server->GetHealthCheckService()->SetServingStatus("readiness", ready);
+}
+
+void ControlServer::SetAlive(bool alive) {
+  impl_->server->GetHealthCheckService()->SetServingStatus("liveness", alive);
 }
 
 void ControlServer::Shutdown(absl::Time deadline) {

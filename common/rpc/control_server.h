@@ -29,9 +29,13 @@ class ControlServer {
 
   int port() const { return port_; }
 
-  // What health checks of the service "readiness" hear; of "" and "liveness" it
-  // is always SERVING. Starts as not ready.
+  // What health checks of the service "readiness" hear; of "" it is always
+  // SERVING. Starts as not ready.
   void SetReady(bool ready);
+
+  // What health checks of the service "liveness" hear: whether the process does
+  // its work (Pulse). Starts as alive.
+  void SetAlive(bool alive);
 
   // Ends open calls at `deadline`, new ones at once.
   void Shutdown(absl::Time deadline);
