@@ -105,19 +105,28 @@ std::string FlagWithChoice(const CLI::App& app, const std::string& value) {
   return "";
 }
 
-std::string ExplainUnexpected(const CLI::App& app, const std::string& message) {
-  const std::string given = message.substr(message.rfind(": ") + 2);
-  const std::string first =
-      std::vector<std::string>(absl::StrSplit(given, ' '))[0];
-  const std::string name =
-      std::vector<std::string>(absl::StrSplit(first, '='))[0];
-  return absl::StrCat("unknown flag or argument ", name,
-                      Suggest(name, FlagsOf(app)));
+// `message` lists what was not expected, the last first, with the values of
+// unknown flags: so the command line is searched for the first flag that is
+// unknown.
+std::string ExplainUnexpected(const CLI::App& app, const std::string& message,
+                              int argc, char** argv) {
+  const std::vector<std::string> flags = FlagsOf(app);
+  for (int i = 1; i < argc; ++i) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(argv[i], absl::MaxSplits('=', 1));
+    const std::string& name = parts.first;
+    if (!absl::StartsWith(name, "--") || absl::c_linear_search(flags, name)) {
+      continue;
+    }
+    return absl::StrCat("unknown flag ", name, Suggest(name, flags));
+  }
+  return absl::StrCat("unknown argument ",
+                      message.substr(message.find(": ") + 2));
 }
 
 // The value in "... = abc" or "\"abc\" is not ...".
 std::string ValueIn(const std::string& message) {
-  if (const size_t at = message.rfind(" = "); at != std::string::npos) {
+  if (const size_t at = message.find(" = "); at != std::string::npos) {
     return message.substr(at + 3);
   }
   const std::vector<std::string> parts = absl::StrSplit(message, '"');
@@ -129,7 +138,7 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
   const std::string message = error.what();
   if (absl::StrContains(message, "was not expected") ||
       absl::StrContains(message, "were not expected")) {
-    return ExplainUnexpected(app, message);
+    return ExplainUnexpected(app, message, argc, argv);
   }
   const std::string flag = FlagIn(message);
   if (flag.empty()) return message;

@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"UnknownFlag",
                 "$worker --wrokers=3",
                 2,
-                {"unknown flag or argument --wrokers"}},
+                {"unknown flag --wrokers"}},
         Mistake{"Typo",
                 "$server --wrokers=3",
                 2,
