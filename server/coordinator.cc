@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
@@ -196,8 +197,9 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
 
 void Coordinator::Refuse(SessionId session, absl::Status why,
                          CoordinatorOutbox& out) {
-  out.push_back(
-      Announce{true, absl::StrCat("refused a process: ", why.message())});
+  // Of one that was counted as dead it was said then.
+  out.push_back(Announce{!absl::IsCancelled(why),
+                         absl::StrCat("refused a process: ", why.message())});
   out.push_back(SendToMember{session, Refusal{std::move(why)}});
   out.push_back(EndSession{session});
 }
@@ -310,7 +312,7 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
                       absl::FormatDuration(options_.lease))),
                   out);
   }
-  if (resume.epoch > job_->epoch) return OnNewerMember(resume.epoch, out);
+  if (resume.epoch > job_->epoch) OnNewerMember(resume.epoch, out);
   Attach(*member, session, resume.epoch, now, out);
 }
 
@@ -469,9 +471,10 @@ void Coordinator::OnLostPeer(const Member& member, const LostPeer& lost,
   }
   // Those in this epoch have made a new one, or will lose theirs in it too.
   if (lost.epoch != job_->epoch) return;
+  // If that is not the peer's death, the next epoch's line says so.
   out.push_back(Announce{
-      true, absl::StrCat(NameOf(member), " lost its connection to ",
-                         Describe(*peer), ": ", Printable(lost.reason))});
+      false, absl::StrCat(NameOf(member), " lost its connection to ",
+                          Describe(*peer), ": ", Printable(lost.reason))});
   const Link link = std::minmax(member.id, lost.peer);
   if (std::count(new_lost_links_.begin(), new_lost_links_.end(), link) > 0) {
     return;
@@ -484,7 +487,7 @@ void Coordinator::OnLostPeer(const Member& member, const LostPeer& lost,
       losses.end());
   losses.push_back(now);
   if (losses.size() < kLossesMax) return;
-  const PeerId goes = WorseOf(link);
+  const PeerId goes = WorseOf(link, now);
   lost_links_.erase(link);
   Drop(
       goes,
@@ -494,15 +497,18 @@ void Coordinator::OnLostPeer(const Member& member, const LostPeer& lost,
       out);
 }
 
-PeerId Coordinator::WorseOf(const Link& link) const {
+PeerId Coordinator::WorseOf(const Link& link, absl::Time now) const {
   if (link.first.role != link.second.role) return link.first;  // The worker.
   const PeerId own = PeerId::Shard(options_.own_shard);
   if (link.first == own) return link.second;
   if (link.second == own) return link.first;
   const auto losses_of = [&](PeerId id) {
-    size_t losses = 0;
+    int64_t losses = 0;
     for (const auto& [ends, times] : lost_links_) {
-      if (ends.first == id || ends.second == id) losses += times.size();
+      if (ends.first != id && ends.second != id) continue;
+      losses += std::count_if(times.begin(), times.end(), [&](absl::Time at) {
+        return now - at <= kLossWindow;
+      });
     }
     return losses;
   };
@@ -591,7 +597,8 @@ void Coordinator::Expire(absl::Time now, CoordinatorOutbox& out) {
     const absl::Duration silence = now - member.heard;
     if (silence > options_.lease) {
       Drop(member.id,
-           absl::StrCat("not heard from for ", absl::FormatDuration(silence)),
+           absl::StrFormat("not heard from for %.1f s",
+                           absl::ToDoubleSeconds(silence)),
            out);
     } else if (target_.has_value() && !member.said.has_value() &&
                !member.heartbeat.busy &&

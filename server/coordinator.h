@@ -277,7 +277,7 @@ class Coordinator {
                                              : kInitialRound;
   }
   // Of two members that cannot keep a connection, the one that has to go.
-  PeerId WorseOf(const Link& link) const;
+  PeerId WorseOf(const Link& link, absl::Time now) const;
   // Says that the job goes on, and what the loss has cost.
   void TellRecovery(bool was_restarted, int64_t begun_step, absl::Time now,
                     CoordinatorOutbox& out);

@@ -338,7 +338,19 @@ void Coordinator::TellRecovery(bool was_restarted, int64_t begun_step,
       back.push_back(NameOf(member));
   }
   const auto lost = std::exchange(lost_, {});
-  if (lost.empty() && back.empty()) return;
+  // Between members that both were there all the time.
+  const auto stayed = [&](const Member* member) {
+    return member != nullptr && lost.count(NameOf(*member)) == 0 &&
+           std::count(back.begin(), back.end(), NameOf(*member)) == 0;
+  };
+  std::vector<std::string> links;
+  for (const Link& link : reset_links_) {
+    const Member* const first = Find(link.first);
+    const Member* const second = Find(link.second);
+    if (!stayed(first) || !stayed(second)) continue;
+    links.push_back(absl::StrCat(NameOf(*first), " and ", NameOf(*second)));
+  }
+  if (lost.empty() && back.empty() && links.empty()) return;
   std::string text = absl::StrCat("epoch ", job_->epoch, ": the job goes on");
   absl::Time first = now;
   std::vector<std::string> names;
@@ -355,6 +367,10 @@ void Coordinator::TellRecovery(bool was_restarted, int64_t begun_step,
   if (!back.empty()) {
     absl::StrAppend(&text, "; ", absl::StrJoin(back, ", "),
                     back.size() == 1 ? " is back" : " are back");
+  }
+  if (!links.empty()) {
+    absl::StrAppend(&text, "; ", absl::StrJoin(links, ", "),
+                    " lost their connection, and make another");
   }
   absl::StrAppend(&text, "; ", job_->worker_count(), " of ", options_.workers,
                   " workers, ", Count(Role::kShard), " of ", options_.shards,

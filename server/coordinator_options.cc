@@ -67,6 +67,15 @@ absl::Status CompareSettings(absl::string_view our_name,
         their_name, " has ", found == theirs.end() ? "none" : found->value,
         "; all of a job must have the same"));
   }
+  for (const Setting& setting : theirs) {
+    const bool is_ours = std::any_of(
+        ours.begin(), ours.end(),
+        [&](const Setting& each) { return each.name == setting.name; });
+    if (is_ours) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        setting.name, " differs: ", our_name, " has none, ", their_name,
+        " has ", setting.value, "; all of a job must have the same"));
+  }
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 namespace nereus {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -35,6 +36,9 @@ TEST(CoordinatorLinkTest, ALostLinkIsOneChangeWhoeverReportsIt) {
                           "s0:1): reset"));
   EXPECT_THAT(Lose(driver, kShard0, PeerId::Worker(0)).sent, IsEmpty());
   const Reaction on = driver.ReportAll(4);
+  EXPECT_THAT(on.announced,
+              Contains(HasSubstr("the job goes on; worker w0 and shard 0 lost "
+                                 "their connection, and make another; ")));
   EXPECT_EQ(driver.job().workers, FirstWorkers(2));
   for (const SessionId session : {kShard0, kWorker0, kWorker1}) {
     EXPECT_THAT(Heard<EpochStart>(on, session).lost_links,
@@ -209,6 +213,21 @@ TEST(CoordinatorLinkTest, TheEndWithMoreLossesGoes) {
   EXPECT_THAT(std::string(RefusalIn(last, kWorker1).message()),
               HasSubstr("it and worker w2 cannot keep a connection"));
   EXPECT_EQ(driver.job().PositionOf(1), -1);
+  EXPECT_EQ(driver.job().worker_count(), 2);
+}
+
+// A loss of an hour ago says nothing of today's links.
+TEST(CoordinatorLinkTest, LossesOfLongAgoDoNotCount) {
+  CoordinatorDriver driver(OptionsOf(3, 1));
+  driver.Gather();
+  Lose(driver, kWorker1, PeerId::Worker(0));
+  driver.ReportAll(4);
+  driver.Pass(absl::Hours(1));
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    Lose(driver, kWorker2, PeerId::Worker(1));
+    driver.ReportAll(4);
+  }
+  EXPECT_EQ(driver.job().PositionOf(2), -1);
   EXPECT_EQ(driver.job().worker_count(), 2);
 }
 

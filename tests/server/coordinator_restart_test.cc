@@ -285,6 +285,19 @@ TEST_F(CoordinatorRestartTest, AnEpochThatBeganAfreshDoesSoForLateComers) {
 }
 
 // The coordinator was started with an older state than the last one.
+TEST_F(CoordinatorRestartTest, AMemberOfANewerEpochHearsThatTheJobHasFailed) {
+  const CoordinatorState old = saved_;
+  driver_.Say(50, WorkerRequest("new"));
+  Note(driver_.ReportAll(5));
+  driver_.Restart(old);
+  const Reaction back = driver_.ResumeIn(kBack + kWorker0, kWorker0);
+  EXPECT_EQ(HearersOf<JobOver>(back),
+            (std::vector<SessionId>{kBack + kWorker0}));
+  const Reaction next = driver_.ResumeIn(kBack + kWorker1, kWorker1);
+  EXPECT_EQ(HearersOf<JobOver>(next),
+            (std::vector<SessionId>{kBack + kWorker1}));
+}
+
 TEST_F(CoordinatorRestartTest, AMemberOfANewerEpochFailsTheJob) {
   const CoordinatorState old = saved_;
   driver_.Say(50, WorkerRequest("new"));

@@ -212,6 +212,14 @@ TEST(JoinRulesTest, SettingsMayComeInAnyOrder) {
   EXPECT_TRUE(all.Rules().CheckSettings(all.second).ok());
 }
 
+TEST(JoinRulesTest, ASettingThatOnlyTheFirstWorkerHasIsMissed) {
+  Newcomers all;
+  all.first.settings = {{"--batch", "32"}};
+  all.second.settings = {};
+  ExpectUnlike(all.Rules().CheckSettings(all.second),
+               "--batch differs: second has none, worker first has 32");
+}
+
 TEST(JoinRulesTest, TheFirstWorkersSettingsAreTheJobs) {
   Newcomers all;
   all.first.settings = {{"--batch", "32"}};
@@ -228,9 +236,9 @@ TEST(JoinRulesTest, AServersSettingThatDiffersFromTheCoordinatorsIsRefused) {
                "--backup differs: s1 has 0, the coordinator has 1");
   all.shard.settings = all.options.server_settings;
   EXPECT_TRUE(all.Rules().CheckSettings(all.shard).ok());
-  // A server may say nothing of its settings.
-  all.shard.settings.clear();
-  EXPECT_TRUE(all.Rules().CheckSettings(all.shard).ok());
+  all.shard.settings = {{"--servers", "2"}};
+  ExpectUnlike(all.Rules().CheckSettings(all.shard),
+               "--backup differs: s1 has none, the coordinator has 1");
 }
 
 TEST(JoinRulesTest, AnotherTransportIsRefusedWithBoth) {
