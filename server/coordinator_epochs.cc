@@ -328,66 +328,6 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
   Admit(now, out);
 }
 
-void Coordinator::TellRecovery(bool was_restarted, int64_t begun_step,
-                               absl::Time now, CoordinatorOutbox& out) {
-  std::vector<std::string> back;
-  if (was_restarted) back.push_back("the coordinator");
-  for (const Member& member : members_) {
-    const bool joins = !member.admitted;
-    if (joins && away_.erase(NameOf(member)) > 0)
-      back.push_back(NameOf(member));
-  }
-  const auto lost = std::exchange(lost_, {});
-  // Between members that both were there all the time.
-  const auto stayed = [&](const Member* member) {
-    return member != nullptr && lost.count(NameOf(*member)) == 0 &&
-           std::count(back.begin(), back.end(), NameOf(*member)) == 0;
-  };
-  std::vector<std::string> links;
-  for (const Link& link : reset_links_) {
-    const Member* const first = Find(link.first);
-    const Member* const second = Find(link.second);
-    if (!stayed(first) || !stayed(second)) continue;
-    links.push_back(absl::StrCat(NameOf(*first), " and ", NameOf(*second)));
-  }
-  if (lost.empty() && back.empty() && links.empty()) return;
-  std::string text = absl::StrCat("epoch ", job_->epoch, ": the job goes on");
-  absl::Time first = now;
-  std::vector<std::string> names;
-  for (const auto& [name, heard_at] : lost) {
-    names.push_back(name);
-    first = std::min(first, heard_at);
-  }
-  if (!names.empty()) {
-    absl::StrAppend(
-        &text, " ",
-        absl::StrFormat("%.1f s", absl::ToDoubleSeconds(now - first)),
-        " after it heard from ", absl::StrJoin(names, ", "), " last");
-  }
-  if (!back.empty()) {
-    absl::StrAppend(&text, "; ", absl::StrJoin(back, ", "),
-                    back.size() == 1 ? " is back" : " are back");
-  }
-  if (!links.empty()) {
-    absl::StrAppend(&text, "; ", absl::StrJoin(links, ", "),
-                    " lost their connection, and make another");
-  }
-  absl::StrAppend(&text, "; ", job_->worker_count(), " of ", options_.workers,
-                  " workers, ", Count(Role::kShard), " of ", options_.shards,
-                  " servers; ");
-  if (all_afresh_) {
-    const int64_t again =
-        std::max<int64_t>(0, begun_step - job_->first_step + 1);
-    absl::StrAppend(&text, "back to the checkpoint of round ", job_->base_round,
-                    ": step ", job_->first_step, " is next, ", again,
-                    again == 1 ? " step is" : " steps are", " done again");
-  } else {
-    absl::StrAppend(&text, "no step is lost, step ", job_->first_step,
-                    " is next");
-  }
-  out.push_back(Announce{true, std::move(text)});
-}
-
 void Coordinator::Admit(absl::Time now, CoordinatorOutbox& out) {
   seats_.clear();
   for (Member& member : members_) {

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -17,10 +18,8 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_layout.h"
-#include "common/checkpoint/file_storage.h"
 #include "server/admin/local_report.h"
 #include "server/admin/progress_display.h"
-#include "server/checkpoint_files.h"
 
 namespace nereus {
 namespace {
@@ -86,22 +85,22 @@ void AddFaultFlags(CLI::App& app, LocalOptions& options, JobFlags& job) {
 }
 
 // Where the trained model is, or how to keep it.
-std::string DescribeModel(const LocalOptions& options) {
-  if (options.checkpoint_dir.empty()) {
+std::string DescribeModel(const LocalReport& report) {
+  const std::string& folder = report.options.checkpoint_dir;
+  if (folder.empty()) {
     return "model          not saved; --checkpoint-dir=DIR keeps it\n";
   }
-  const auto storage = FileStorage::Open(options.checkpoint_dir);
-  const auto newest = storage.ok() ? FindNewest(**storage) : storage.status();
-  if (!newest.ok() || !newest->has_value()) {
-    return absl::StrCat("model          not saved: ",
-                        newest.ok() ? "there is no whole checkpoint in " +
-                                          options.checkpoint_dir
-                                    : std::string(newest.status().message()),
-                        "\n");
+  if (report.saved_round < report.last_step) {
+    return absl::StrCat(
+        "model          NOT SAVED as of the last step, ", report.last_step,
+        report.saved_round < 0 ? ": there is no checkpoint in "
+                               : absl::StrCat("; round ", report.saved_round,
+                                              " is the newest in "),
+        folder, "; the log says why\n");
   }
-  return absl::StrCat("model          ", options.checkpoint_dir, "/",
-                      CheckpointFolder((*newest)->record.round),
-                      "; nereusctl export ", options.checkpoint_dir,
+  return absl::StrCat("model          ", folder, "/",
+                      CheckpointFolder(report.saved_round),
+                      "; nereusctl export ", folder,
                       " --out=model.safetensors writes it to one file\n");
 }
 
@@ -174,7 +173,7 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
       MakeLocalReport(options_, std::move(outcome->workers),
                       {outcome->restarts, outcome->lost});
   if (!report.ok()) return fail(report.status(), kExitFailed);
-  out << FormatLocalText(*report) << DescribeModel(options_) << std::flush;
+  out << FormatLocalText(*report) << DescribeModel(*report) << std::flush;
   if (!json_file_.empty()) {
     std::ofstream json(json_file_);
     json << FormatLocalJson(*report) << std::endl;
@@ -190,6 +189,11 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
     return fail(
         absl::InternalError("the workers ended with different parameters"),
         kExitFailed);
+  }
+  if (!options_.checkpoint_dir.empty() &&
+      report->saved_round < report->last_step) {
+    return fail(absl::DataLossError("the trained model was not saved"),
+                kExitFailed);
   }
   return kExitDone;
 }

@@ -367,6 +367,10 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
   report.restarts = events.restarts;
   report.lost = events.lost;
   report.rejoins = rejoins;
+  for (const WorkerResult& worker : report.workers) {
+    report.last_step = std::max(report.last_step, worker.last_step);
+    report.saved_round = std::max(report.saved_round, worker.saved_round);
+  }
   SetMeans(report);
   if (report.is_disturbed()) return report;
   report.node_bytes_measured = MeasuredBytes(report);
@@ -426,6 +430,10 @@ std::string FormatLocalJson(const LocalReport& report) {
   const OrderedJson json = {
       {"restarts", report.restarts},
       {"rejoins", report.rejoins},
+      {"last_step", report.last_step},
+      {"saved_round", report.saved_round < 0
+                          ? nlohmann::ordered_json()
+                          : nlohmann::ordered_json(report.saved_round)},
       {"lost", report.lost},
       {"test_accuracy", accuracy},
       {"replicas_equal", report.replicas_equal},

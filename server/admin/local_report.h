@@ -31,6 +31,11 @@ struct LocalReport {
       0;  // Workers that were killed, and that the others went on without.
   bool is_disturbed() const { return restarts > 0 || rejoins > 0 || lost > 0; }
 
+  // The last step, and the newest checkpoint, as the workers know them; -1:
+  // none.
+  int64_t last_step = -1;
+  int64_t saved_round = -1;
+
   // Whether all workers ended with the same parameters, bit for bit.
   bool replicas_equal = false;
 

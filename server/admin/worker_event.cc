@@ -217,6 +217,11 @@ absl::StatusOr<WorkerEvent> ParseResult(const Json& object) {
   result.joins = static_cast<int>(fields.Integer("joins", 1, kRankMax));
   result.workers = static_cast<int>(fields.Integer("workers", 1, kWorkersMax));
   result.steps = fields.Count("steps");
+  result.last_step = fields.Integer("last_step", -1, kCountMax);
+  if (const auto saved = object.find("saved_round");
+      saved != object.end() && !saved->is_null()) {
+    result.saved_round = fields.Count("saved_round");
+  }
   result.skipped_steps = fields.Count("skipped_steps");
   result.train_loss = fields.Number("train_loss", kNan);
   const double accuracy = fields.Number("test_accuracy", kNan);

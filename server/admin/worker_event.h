@@ -58,6 +58,8 @@ struct WorkerResult {
   int joins = 1;  // How often this process has joined the job.
   int workers = 0;
   int64_t steps = 0;
+  int64_t last_step = -1;     // The job's number of the last of these.
+  int64_t saved_round = -1;   // The newest checkpoint as it left; -1: none.
   int64_t skipped_steps = 0;  // Of these: dropped by all, for a NaN.
   double train_loss = 0;
   std::optional<double> test_accuracy;  // Absent where it was not measured.

@@ -35,7 +35,7 @@ ACCURACY_MARGIN = 0.005
 LIMIT = 240  # Seconds for one run.
 # What a report has of every run.
 REPORTED = ["test_accuracy", "replicas_equal", "images_per_second", "seconds",
-            "node_bytes_measured", "phases", "plan", "settings", "workers"]
+            "last_step", "phases", "plan", "settings", "workers"]
 
 
 def find_nereusctl():
@@ -126,13 +126,15 @@ def train(folder, kinds, chance, options):
         return json.load(file), struck
 
 
-def describe_fault(result, expected):
+def describe_fault(result, expected, options):
     """What is wrong with a run; nothing if it is good."""
     if isinstance(result, str):
         return result
     missing = [name for name in REPORTED if result.get(name) is None]
     if missing or len(result["workers"]) != 4:
         return f"the report lacks {missing} or workers"
+    if not options.backup and result["saved_round"] != result["last_step"]:
+        return f"round {result['saved_round']} is saved, not the last step"
     if not result["replicas_equal"]:
         return "replicas differ"
     if result["test_accuracy"] < expected - ACCURACY_MARGIN:
@@ -148,7 +150,7 @@ def run_once(number, kinds, expected, options):
     if options.mixed:
         kinds = chance.sample(kinds, len(kinds))
     result, struck = train(folder, kinds, chance, options)
-    fault = describe_fault(result, expected)
+    fault = describe_fault(result, expected, options)
     seconds = time.monotonic() - begun
     print(f"run {number}: {seconds:.1f} s, struck {', '.join(struck) or 'none'}"
           f", {fault + ', see ' + folder if fault else 'good'}", flush=True)

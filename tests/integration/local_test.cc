@@ -287,6 +287,27 @@ TEST_F(LocalTest, WithoutAFolderTheEndSaysHowToKeepTheModel) {
               HasSubstr("not saved; --checkpoint-dir=DIR keeps it"));
 }
 
+// The folder is gone at the end: the job has trained, and its model is lost.
+TEST_F(LocalTest, AModelThatCouldNotBeSavedIsAFailure) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/lost");
+  std::filesystem::remove_all(folder);
+  std::filesystem::remove_all(folder + ".away");
+  Start({"--workers=1", "--servers=1", "--model=mlp", "--limit=400",
+         "--epochs=40", "--log-level=info",
+         absl::StrCat("--checkpoint-dir=", folder)});
+  ASSERT_TRUE(run_->WaitUntil([&] {
+    return run_->exit().has_value() ||
+           absl::StrContains(run_->error(), "checkpoint of round 0");
+  })) << run_->error();
+  std::filesystem::rename(folder, folder + ".away");
+  std::ofstream(folder) << "no folder";
+  EXPECT_EQ(run_->Finish(), 1);
+  EXPECT_THAT(run_->output(), HasSubstr("NOT SAVED as of the last step"));
+  EXPECT_THAT(run_->error(), HasSubstr("could not write its part"));
+  EXPECT_THAT(run_->error(), HasSubstr("the trained model was not saved"));
+  std::filesystem::remove_all(folder);
+}
+
 TEST_F(LocalTest, KilledServerEndsTheJobWithTheReasonAndNoProcessStays) {
   ASSERT_NO_FATAL_FAILURE(StartLongJob(/*processes=*/4));
   ASSERT_EQ(kill(FindChild("nereus-server"), SIGKILL), 0);

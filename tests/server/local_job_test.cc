@@ -106,6 +106,7 @@ progress_event() {
 done_event() {
   echo "{\"event\":\"done\",\"rank\":$rank,\"joins\":1,\
 \"workers\":2,\"steps\":10,\
+\"last_step\":9,\"saved_round\":9,\
 \"skipped_steps\":0,\"train_loss\":0.1,\"test_accuracy\":null,\
 \"images\":40,\"seconds\":1,\
 \"forward_seconds\":0,\"backward_seconds\":0,\"wait_seconds\":0,\

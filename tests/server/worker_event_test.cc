@@ -22,7 +22,7 @@ constexpr char kProgress[] =
 
 constexpr char kDone[] =
     R"({"event":"done","rank":0,"joins":2,"workers":4,"steps":620,)"
-    R"("skipped_steps":3,)"
+    R"("last_step":619,"saved_round":599,"skipped_steps":3,)"
     R"("train_loss":0.02,"test_accuracy":0.985,"images":79360,"seconds":41.5,)"
     R"("forward_seconds":10.5,"backward_seconds":20.25,"wait_seconds":8.0,)"
     R"("parameter_checksum":"9ae0daaf","layers":[{"name":"fc1","kind":"fc",)"

@@ -19,6 +19,7 @@ WorkerReport MakeReport() {
   report.rank = 1;
   report.workers = 4;
   report.result.steps = 620;
+  report.result.last_step = 619;
   report.result.images = 19840;
   report.result.train_loss = 0.5;
   report.result.total = absl::Seconds(40);
@@ -95,6 +96,7 @@ TEST(ReportTest, WhatWasMeasuredIsSaid) {
 TEST(ReportTest, DoneHasEveryField) {
   const json expected = json::parse(R"({
       "event": "done", "rank": 1, "joins": 1, "workers": 4, "steps": 620,
+      "last_step": 619, "saved_round": null,
       "skipped_steps": 0, "train_loss": 0.5,
       "test_accuracy": null, "images": 19840,
       "seconds": 40.0, "forward_seconds": 10.0, "backward_seconds": 20.0,

@@ -166,6 +166,7 @@ absl::Status Run::Step(const StepInfo& step) {
   }
   result_.images += network_->batch();
   ++result_.steps;
+  result_.last_step = step.step;
   result_.workers = step.workers;
   if (std::isfinite(loss)) CountLoss(PassOf(step), loss);
   ReportProgress(end);

@@ -50,6 +50,7 @@ struct TrainerOptions {
 
 struct TrainResult {
   int64_t steps = 0;
+  int64_t last_step = -1;   // The job's number of the last of them.
   int64_t skipped = 0;      // Steps that the votes on NaN have dropped.
   int64_t images = 0;       // Of this worker.
   int workers = 0;          // In the last step,

@@ -222,6 +222,7 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
     NEREUS_RETURN_IF_ERROR(WriteTrace(flags.trace, *replica));
   }
   report.workers = report.result.workers;
+  report.saved_round = client->saved_round();
   // Now that the last frames to slower peers are out, too.
   report.layers = client->layer_reports();
   report.measured = client->measurements();
