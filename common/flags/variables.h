@@ -94,11 +94,8 @@ inline const std::string kVariables[] = {
 
 // Names of variables of tests, which programs may inherit.
 inline const std::string kTestVariables[] = {
-    "NEREUS_FUZZ_SECONDS",
-    "NEREUS_MNIST_DIR",
-    "NEREUS_TEST_SEED",
-    "NEREUS_TEST_SEEDS",
-    "NEREUS_TEST_SEEDS_MAX",
+    "NEREUS_FUZZ_SECONDS", "NEREUS_MNIST_DIR",      "NEREUS_TEST_SEED",
+    "NEREUS_TEST_SEEDS",   "NEREUS_TEST_SEEDS_MAX",
 };
 
 }  // namespace nereus

@@ -88,8 +88,7 @@ class Row {
         tied ? LayerKind::kFullyConnected : ParseLayerKind(field(kKind));
     if (!kind.ok()) {
       return ColumnError(
-          line_, kKind,
-          absl::StrCat(kind.status().message(), ", ", kTiedKind));
+          line_, kKind, absl::StrCat(kind.status().message(), ", ", kTiedKind));
     }
     layer.kind = *kind;
     layer.has_factors = *kind == LayerKind::kFullyConnected && !tied;
