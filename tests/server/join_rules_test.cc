@@ -217,7 +217,7 @@ TEST(JoinRulesTest, ASettingThatOnlyTheFirstWorkerHasIsMissed) {
   all.first.settings = {{"--batch", "32"}};
   all.second.settings = {};
   ExpectUnlike(all.Rules().CheckSettings(all.second),
-               "--batch differs: second has none, worker first has 32");
+               "--batch differs: worker second has none, worker first has 32");
 }
 
 TEST(JoinRulesTest, TheFirstWorkersSettingsAreTheJobs) {
