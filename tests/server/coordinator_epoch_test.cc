@@ -32,7 +32,7 @@ TEST(CoordinatorEpochTest, ASilentWorkerIsGoneAfterTheLease) {
   const Reaction gone = driver.Pass(absl::Seconds(0.5), {kWorker1});
   EXPECT_THAT(gone.announced,
               Contains(HasSubstr("worker w1 (at w1:1) is gone: not heard "
-                                 "from for 10.5s")));
+                                 "from for 10.5 s")));
   const absl::Status why = RefusalIn(gone, kWorker1);
   EXPECT_EQ(why.code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(std::string(why.message()),
