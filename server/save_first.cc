@@ -25,6 +25,7 @@ void SaveFirst::CarryOut(
   while (!held_.empty()) {
     if (const auto* state = std::get_if<SaveState>(&held_.front())) {
       absl::Status saved = save(state->state);
+      if (held_.empty()) return;  // The owner has cleared it.
       if (!saved.ok()) {
         if (!failing_since_.has_value()) failing_since_ = now;
         tried_at_ = now;
@@ -33,7 +34,7 @@ void SaveFirst::CarryOut(
       }
       failing_since_.reset();
     }
-    // The owner may clear the queue meanwhile.
+    // Out of the queue first: the owner may clear it meanwhile.
     const CoordinatorAction action = std::move(held_.front());
     held_.pop_front();
     if (!std::holds_alternative<SaveState>(action)) carry_out(action);

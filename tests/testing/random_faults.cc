@@ -325,7 +325,10 @@ bool RandomFaults::PauseFor(ProcessId victim) {
 
 bool RandomFaults::StallFor(ProcessId victim) {
   cluster_->StallDriver(victim);
-  UndoAfter(random_.Uniform() * absl::Seconds(12),
+  // Half of them for so long that the others cannot wait for its end.
+  const absl::Duration most =
+      random_.Chance(0.5) ? absl::Seconds(30) : absl::Seconds(8);
+  UndoAfter(random_.Uniform() * most,
             [this, victim] { cluster_->Resume(victim); });
   return true;
 }
