@@ -106,6 +106,37 @@ TEST(ScriptedSimulationTest, WhoIsCutOffForLongCountsAsDeadAndComesBack) {
   }
 }
 
+// Its session goes on to say that it lives.
+TEST(ScriptedSimulationTest, AWorkerWhoseDriverStandsStillCountsAsDead) {
+  SimulatedCluster cluster(ThreeWorkers(), SignedWorkload());
+  cluster.At(absl::Seconds(2), [&] { cluster.StallDriver(kWorker1); });
+  cluster.At(absl::Seconds(40), [&] { cluster.Resume(kWorker1); });
+  const absl::Status status = cluster.RunSteps(60);
+  EXPECT_TRUE(status.ok()) << status;
+  // It came back as another one.
+  EXPECT_EQ(cluster.job().worker_count(), 3);
+  EXPECT_EQ(cluster.job().PositionOf(1), -1);
+}
+
+// Two servers cannot keep the connection between them; the coordinator is in
+// the first one's process.
+TEST(ScriptedSimulationTest, ALinkThatFlapsDoesNotCostTheCoordinator) {
+  SimulatedClusterOptions options = ThreeWorkersAndCopies(/*seed=*/1);
+  options.layer_time_max = absl::Milliseconds(250);
+  options.coordinator_is_shard_0 = true;
+  SimulatedCluster cluster(options, SignedWorkload());
+  for (const int at : {2, 4, 6}) {
+    cluster.At(absl::Seconds(at), [&] {
+      cluster.BreakConnection(cluster.shard_process(0),
+                              cluster.shard_process(1));
+    });
+  }
+  const absl::Status status = cluster.RunSteps(30);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(cluster.shard_process(0), kShard0);
+  EXPECT_NE(cluster.shard_process(1), kShard1);
+}
+
 TEST(ScriptedSimulationTest, AFrameThatIsCutShortCountsForNothing) {
   for (int frames = 0; frames < 12; ++frames) {
     SCOPED_TRACE(frames);

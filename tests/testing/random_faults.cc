@@ -84,6 +84,15 @@ RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
     cluster_->At(absl::Milliseconds(60 + random_.Below(60)),
                  [this] { StrikeWith(Fault::kShardDiesAgain); });
   }
+  // Short jobs are over before most of what may strike, and these faults show
+  // only if nothing else begins an epoch meanwhile.
+  for (const Fault fault : {Fault::kDriverStalls, Fault::kLinkFlaps}) {
+    const bool may_strike = std::count(kinds.begin(), kinds.end(), fault) > 0 &&
+                            random_.Chance(0.1);
+    if (!may_strike) continue;
+    cluster_->At(absl::Milliseconds(60 + random_.Below(60)),
+                 [this, fault] { StrikeWith(fault); });
+  }
   // Somebody sees to it that the job can go on.
   for (int i = 1; i < kTended; ++i) {
     cluster_->At(absl::Seconds(i), [this] { Tend(); });
@@ -325,26 +334,35 @@ bool RandomFaults::PauseFor(ProcessId victim) {
 
 bool RandomFaults::StallFor(ProcessId victim) {
   cluster_->StallDriver(victim);
-  // Half of them for so long that the others cannot wait for its end.
-  const absl::Duration most =
-      random_.Chance(0.5) ? absl::Seconds(30) : absl::Seconds(8);
-  UndoAfter(random_.Uniform() * most,
+  // Most of them for longer than a step may take with all that faults cost.
+  const absl::Duration least =
+      random_.Chance(0.7) ? absl::Seconds(12) : absl::ZeroDuration();
+  UndoAfter(least + random_.Uniform() * absl::Seconds(8),
             [this, victim] { cluster_->Resume(victim); });
   return true;
 }
 
 bool RandomFaults::Flap(ProcessId a, ProcessId b) {
   // Where shards must not die, the coordinator must not have one go.
-  const bool is_fatal = !shards_may_die_ || a == b;
-  if (is_fatal) return false;
+  if (!shards_may_die_) return false;
+  const int shards = cluster_->job().shards();
+  if (shards > 1 && random_.Chance(0.7)) {
+    // The coordinator's own process may be one of the two.
+    a = cluster_->shard_process(0);
+    b = cluster_->shard_process(1 +
+                                static_cast<int>(random_.Below(shards - 1)));
+  }
+  if (a == b) return false;
   absl::Duration at;
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 6; ++i) {
     After(at, [this, a, b] {
       if (cluster_->alive(a) && cluster_->alive(b)) {
         cluster_->BreakConnection(a, b);
       }
     });
-    at += absl::Milliseconds(500) + random_.Uniform() * absl::Seconds(4);
+    at += absl::Milliseconds(20) +
+          random_.Uniform() * (random_.Chance(0.5) ? absl::Milliseconds(200)
+                                                   : absl::Seconds(4));
   }
   return true;
 }
