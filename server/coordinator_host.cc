@@ -13,6 +13,7 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/folder_id.h"
 #include "server/checkpoint_files.h"
 
 namespace nereus {
@@ -142,8 +143,15 @@ std::string DescribeJob(const ServerOptions& options) {
 
 }  // namespace
 
-std::vector<Setting> ServerSettings(const ServerOptions& options) {
-  return {{"--servers", absl::StrCat(options.shards)}};
+absl::StatusOr<std::vector<Setting>> ServerSettings(
+    const ServerOptions& options) {
+  std::vector<Setting> settings = {{"--servers", absl::StrCat(options.shards)}};
+  if (!options.checkpoint_dir.empty()) {
+    NEREUS_ASSIGN_OR_RETURN(const std::string id,
+                            FolderId(options.checkpoint_dir));
+    settings.push_back({"--checkpoint-dir", "the folder " + id});
+  }
+  return settings;
 }
 
 CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
@@ -154,7 +162,6 @@ CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
   made.workers = options.workers;
   made.shards = options.shards;
   made.own_shard = options.coordinate_only ? -1 : options.shard;
-  made.server_settings = ServerSettings(options);
   made.rules = options.rules;
   made.job_options = options.job_options;
   made.lease = options.lease;
@@ -165,13 +172,20 @@ CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
 }
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
-    const ServerOptions& options, Storage* storage) {
+    const ServerOptions& options, Storage* storage,
+    std::vector<Setting> settings) {
   NEREUS_LOG(Info) << DescribeJob(options);
   auto host = std::make_unique<CoordinatorHost>();
   CoordinatorOptions made = MakeCoordinatorOptions(options);
+  made.server_settings = std::move(settings);
   std::optional<CoordinatorState> saved;
   if (!options.state_file.empty()) {
-    NEREUS_ASSIGN_OR_RETURN(host->store_, JobStore::Open(options.state_file));
+    auto store = JobStore::Open(options.state_file);
+    if (!store.ok()) {
+      return absl::Status(store.status().code(),
+                          absl::StrCat("--state=", store.status().message()));
+    }
+    host->store_ = *std::move(store);
     NEREUS_ASSIGN_OR_RETURN(saved, host->store_->Load(options.job));
   }
   if (saved.has_value() && saved->state == JobState::kRunning) {

@@ -21,7 +21,8 @@ class CoordinatorHost {
   // kInvalidArgument, flags that do not fit each other; kFailedPrecondition,
   // nor what is on disk; those of JobStore and of the storage.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(
-      const ServerOptions& options, Storage* storage);
+      const ServerOptions& options, Storage* storage,
+      std::vector<Setting> settings);
 
   CoordinatorService& service() { return *service_; }
 
@@ -31,7 +32,9 @@ class CoordinatorHost {
 };
 
 // What all servers of a job must have in common, by the names of their flags.
-std::vector<Setting> ServerSettings(const ServerOptions& options);
+// Errors: those of FolderId.
+absl::StatusOr<std::vector<Setting>> ServerSettings(
+    const ServerOptions& options);
 
 // As far as flags say it. Errors: kInvalidArgument.
 CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options);

@@ -89,7 +89,8 @@ class ServerImpl final : public Server {
 
   // Constant after Listen.
   const ServerOptions options_;
-  std::unique_ptr<FileStorage> storage_;          // Of checkpoints.
+  std::unique_ptr<FileStorage> storage_;  // Of checkpoints.
+  std::vector<Setting> settings_;         // Those that all servers have.
   std::unique_ptr<CoordinatorHost> coordinator_;  // If it coordinates.
   std::unique_ptr<RedirectService> redirect_;     // If it does not.
   std::unique_ptr<ControlServer> control_;
@@ -134,6 +135,7 @@ absl::Status ServerImpl::Listen() {
     }
     storage_ = *std::move(storage);
   }
+  NEREUS_ASSIGN_OR_RETURN(settings_, ServerSettings(options_));
   NEREUS_RETURN_IF_ERROR(Serve());
   if (options_.coordinate_only) {
     control_->SetReady(true);
@@ -149,8 +151,9 @@ absl::Status ServerImpl::Serve() {
       options_.coordinate_only || options_.coordinator_address.empty();
   std::vector<grpc::Service*> services;
   if (coordinates) {
-    NEREUS_ASSIGN_OR_RETURN(coordinator_,
-                            CoordinatorHost::Start(options_, storage_.get()));
+    NEREUS_ASSIGN_OR_RETURN(
+        coordinator_,
+        CoordinatorHost::Start(options_, storage_.get(), settings_));
     coordinator_->service().set_on_failure([this](const absl::Status& why) {
       {
         MutexLock lock(&mu_);
@@ -187,7 +190,7 @@ absl::Status ServerImpl::Join(int data_port) {
   request.name = ProcessName();
   request.data_address = JoinHostPort(options_.host, transport_->port());
   request.has_checkpoints = storage_ != nullptr;
-  request.settings = ServerSettings(options_);
+  request.settings = settings_;
   member_ = std::make_unique<Member>(
       std::move(request), [this](const EpochStart& start, Outbox& out) {
         auto machine =

@@ -44,7 +44,7 @@ class CoordinatorHostTest : public testing::Test {
       EXPECT_TRUE(opened.ok()) << opened.status();
       storage = *std::move(opened);
     }
-    return CoordinatorHost::Start(options_, storage.get()).status();
+    return CoordinatorHost::Start(options_, storage.get(), {}).status();
   }
   void ExpectRefusal(const std::string& why) {
     const absl::Status status = Start();

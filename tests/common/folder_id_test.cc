@@ -1,0 +1,65 @@
+#include "common/checkpoint/folder_id.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+namespace {
+
+std::string NewFolder(const std::string& name) {
+  const std::string folder =
+      absl::StrCat(testing::TempDir(), "/folder_id_", getpid(), "_", name);
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
+TEST(FolderIdTest, OneFolderHasOneIdByAnyPath) {
+  const std::string folder = NewFolder("one");
+  const auto first = FolderId(folder);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->size(), 16u);
+  const std::string link = folder + "_link";
+  std::filesystem::remove(link);
+  std::filesystem::create_symlink(folder, link);
+  EXPECT_EQ(*FolderId(link), *first);
+}
+
+TEST(FolderIdTest, TwoFoldersHaveTwo) {
+  EXPECT_NE(*FolderId(NewFolder("a")), *FolderId(NewFolder("b")));
+}
+
+TEST(FolderIdTest, ProcessesThatAskAtOnceGetTheSame) {
+  const std::string folder = NewFolder("raced");
+  std::vector<std::string> ids(8);
+  std::vector<std::thread> threads;
+  for (std::string& id : ids) {
+    threads.emplace_back([&] { id = FolderId(folder).value_or("none"); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& id : ids) EXPECT_EQ(id, ids[0]);
+  EXPECT_NE(ids[0], "none");
+}
+
+TEST(FolderIdTest, AFileOfSomethingElseIsRefused) {
+  const std::string folder = NewFolder("other");
+  std::ofstream(folder + "/nereus-folder-id") << "this is no identity";
+  EXPECT_THAT(std::string(FolderId(folder).status().message()),
+              testing::HasSubstr("nereus-folder-id is not a folder's id"));
+}
+
+TEST(FolderIdTest, AFolderThatIsNotThereIsAnError) {
+  EXPECT_FALSE(FolderId(NewFolder("x") + "/missing").ok());
+}
+
+}  // namespace
+}  // namespace nereus
