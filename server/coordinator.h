@@ -145,6 +145,10 @@ class Coordinator {
     return state_ == JobState::kFinished || state_ == JobState::kFailed;
   }
 
+  // Whether it is finished, but what its last step came to is not in its folder
+  // for checkpoints.
+  bool lacks_last_checkpoint() const { return lacks_last_checkpoint_; }
+
   // Whether every member has heard that the job is over, so that the
   // coordinator may go.
   bool everyone_knows() const;
@@ -353,6 +357,7 @@ class Coordinator {
   // The job has been restored from what was saved: the next epoch makes sure
   // that all its members are there.
   bool restarted_ = false;
+  bool lacks_last_checkpoint_ = false;
 
   absl::Time awake_ = absl::InfinitePast();  // When something happened last.
   absl::Time gives_up_at_ = absl::InfiniteFuture();  // The last checkpoint.

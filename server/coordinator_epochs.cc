@@ -548,15 +548,19 @@ void Coordinator::FinishIfAllLeft(absl::Time now, CoordinatorOutbox& out) {
   }
   state_ = JobState::kFinished;
   const int64_t saved = saved_round();
+  lacks_last_checkpoint_ = options_.has_checkpoints && saved < LastStep();
   const std::string kept =
       !options_.has_checkpoints
           ? "its parameters are not saved: --checkpoint-dir=DIR keeps them"
-      : saved >= LastStep()
+      : !lacks_last_checkpoint_
           ? absl::StrCat("its parameters are in the checkpoint of round ",
                          saved)
       : saved > kInitialRound
-          ? absl::StrCat("its last checkpoint is of round ", saved)
-          : "it has no checkpoint";
+          ? absl::StrCat(
+                "its parameters are NOT SAVED; the last checkpoint that "
+                "was made is of round ",
+                saved)
+          : "its parameters are NOT SAVED; no checkpoint was made";
   out.push_back(
       Announce{saved < LastStep(),
                absl::StrCat("job ", options_.job, " is finished after step ",

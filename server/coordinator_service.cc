@@ -403,6 +403,11 @@ void CoordinatorService::EndSessions() {
   }
 }
 
+bool CoordinatorService::lacks_last_checkpoint() const {
+  MutexLock lock(&impl_->mu);
+  return impl_->coordinator.lacks_last_checkpoint();
+}
+
 void CoordinatorService::AwaitEveryoneKnows(absl::Duration timeout) {
   MutexLock lock(&impl_->mu);
   const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mu) {

@@ -55,6 +55,9 @@ class CoordinatorService {
   // most.
   void AwaitEveryoneKnows(absl::Duration timeout);
 
+  // Of a job that is over: Coordinator::lacks_last_checkpoint.
+  bool lacks_last_checkpoint() const;
+
  private:
   struct Impl;
   const std::unique_ptr<Impl> impl_;

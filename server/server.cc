@@ -71,6 +71,10 @@ class ServerImpl final : public Server {
   int control_port() const override { return control_->port(); }
   int data_port() const override { return data_port_; }
   absl::Status AwaitEnd() override ABSL_LOCKS_EXCLUDED(mu_);
+  bool lacks_last_checkpoint() const override {
+    return coordinator_ != nullptr &&
+           coordinator_->service().lacks_last_checkpoint();
+  }
 
  private:
   absl::Status Serve();

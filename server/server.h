@@ -79,6 +79,10 @@ class Server {
   // Errors: kAborted, the job failed, with the reason; kUnavailable, the
   // coordinator is gone; else why this shard could not join.
   virtual absl::Status AwaitEnd() = 0;
+
+  // Whether this process coordinates a job that is finished, but has not saved
+  // what its last step came to in its folder for checkpoints.
+  virtual bool lacks_last_checkpoint() const = 0;
 };
 
 }  // namespace nereus

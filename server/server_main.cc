@@ -22,6 +22,7 @@
 #include "common/base/logging.h"
 #include "common/base/version.h"
 #include "common/flags/flags.h"
+#include "server/exit_codes.h"
 #include "server/server.h"
 
 namespace nereus {
@@ -143,7 +144,7 @@ int Main(int argc, char** argv) {
   if (!status.ok()) {
     std::fprintf(stderr, "nereus-server: %s\nRun with --help for the flags.\n",
                  WithFlagNames(app, status.message(), kFlagsOfFields).c_str());
-    return 2;
+    return kExitUsage;
   }
   RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);
@@ -152,7 +153,7 @@ int Main(int argc, char** argv) {
   const auto server = Server::Start(options);
   if (!server.ok()) {
     NEREUS_LOG(Error) << server.status().message();
-    return 1;
+    return kExitFailed;
   }
   const std::string data =
       options.coordinate_only
@@ -163,9 +164,11 @@ int Main(int argc, char** argv) {
               data.c_str());
   std::fflush(stdout);
   const absl::Status outcome = (*server)->AwaitEnd();
-  if (outcome.ok()) return 0;
+  if (outcome.ok()) {
+    return (*server)->lacks_last_checkpoint() ? kExitNotSaved : kExitDone;
+  }
   NEREUS_LOG(Error) << outcome.message();
-  return 1;
+  return kExitFailed;
 }
 
 }  // namespace

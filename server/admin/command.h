@@ -3,16 +3,14 @@
 
 #include <ostream>
 
+#include "absl/status/status.h"
+#include "server/exit_codes.h"
+
 namespace CLI {
 class App;
 }  // namespace CLI
 
 namespace nereus {
-
-// Exit codes of nereusctl.
-inline constexpr int kExitDone = 0;
-inline constexpr int kExitFailed = 1;  // The operation did not succeed.
-inline constexpr int kExitUsage = 2;   // The command line makes no sense.
 
 // One subcommand of nereusctl: its flags, and what it does. main registers each
 // one, parses the command line, and runs the one that was named.

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "server/admin/local_report.h"
+#include "server/exit_codes.h"
 
 namespace nereus {
 namespace {
@@ -313,6 +314,10 @@ void LocalJob::OnErrorLine(int process, const std::string& line) {
 
 void LocalJob::OnExit(int process, const ProcessExit& exit) {
   members_[process].exit = exit;
+  // The report says so.
+  if (members_[process].is_server && exit.code == kExitNotSaved) {
+    members_[process].exit = ProcessExit();
+  }
   members_[process].exited_at = absl::Now();
   exits_.push_back(process);
 }

@@ -55,6 +55,7 @@ TEST_F(CoordinatorLastCheckpointTest, IsWholeBeforeTheJobIsFinished) {
   EXPECT_THAT(HearersOf<JobOver>(whole),
               UnorderedElementsAre(kShard0, kShard1, kWorker0, kWorker1));
   EXPECT_EQ(whole.saved.back().checkpoints.newest->round, 3);
+  EXPECT_FALSE(driver->coordinator().lacks_last_checkpoint());
 }
 
 TEST_F(CoordinatorLastCheckpointTest, IsNotWaitedForOnceItHasFailed) {
@@ -64,6 +65,7 @@ TEST_F(CoordinatorLastCheckpointTest, IsNotWaitedForOnceItHasFailed) {
   EXPECT_EQ(driver->state(), JobState::kFinished);
   EXPECT_EQ(driver->Status().checkpoint_failure,
             "shard 1 (s1 at s1:1) could not write its part: disk is full");
+  EXPECT_TRUE(driver->coordinator().lacks_last_checkpoint());
 }
 
 TEST_F(CoordinatorLastCheckpointTest, IsNotWaitedForWithoutTheShard) {
