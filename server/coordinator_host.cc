@@ -68,6 +68,36 @@ absl::Status CheckOptimizer(absl::string_view what, OptimizerPlace place,
                    UpdateRuleName(flags.optimizer.rule)));
 }
 
+template <typename Value>
+Setting MakeSetting(std::string flag, Value value) {
+  return {std::move(flag), absl::StrCat(value)};
+}
+
+// What a running job keeps, by the names of its flags.
+std::vector<Setting> SettingsOf(const JobOptions& options) {
+  const OptimizerOptions& optimizer = options.optimizer;
+  return {
+      MakeSetting("--learning-rate", optimizer.learning_rate),
+      MakeSetting("--momentum", optimizer.momentum),
+      MakeSetting("--weight-decay", optimizer.weight_decay),
+      MakeSetting("--beta1", optimizer.beta1),
+      MakeSetting("--beta2", optimizer.beta2),
+      MakeSetting("--epsilon", optimizer.epsilon),
+      MakeSetting("--deterministic", options.deterministic ? "on" : "off"),
+      MakeSetting("--nan", NanPolicyName(options.nan)),
+      MakeSetting("--loss-scale", options.scale_loss ? "dynamic" : "none"),
+      MakeSetting("--overlap", OverlapName(options.overlap)),
+      MakeSetting("--quorum", QuorumName(options.quorum)),
+      MakeSetting("--staleness", options.staleness),
+      MakeSetting("--resync", options.resync_every),
+      MakeSetting("--sparsity", options.sparsity),
+      MakeSetting("--block", options.block_elements),
+      MakeSetting("--dense-steps", options.dense_steps),
+      MakeSetting("--backup", options.backup ? 1 : 0),
+      MakeSetting("--checkpoint-every", options.checkpoint_every),
+  };
+}
+
 // A job goes on as it was begun, or not at all.
 absl::Status CheckSaved(const ServerOptions& options,
                         const CoordinatorState& saved) {
@@ -82,6 +112,9 @@ absl::Status CheckSaved(const ServerOptions& options,
   NEREUS_RETURN_IF_ERROR(CheckOptimizer(what, job.options.optimizer_place,
                                         job.options.optimizer.rule,
                                         options.job_options));
+  NEREUS_RETURN_IF_ERROR(CompareSettings("the coordinator that is started",
+                                         SettingsOf(options.job_options), what,
+                                         SettingsOf(job.options)));
   const bool had_folder =
       saved.checkpoints.newest.has_value() ||
       std::any_of(saved.members.begin(), saved.members.end(),

@@ -78,6 +78,23 @@ TEST_F(CoordinatorHostTest, RefusesAnotherOptimizer) {
   ExpectRefusal("--update=sgd, the job's flags say worker and adam");
 }
 
+TEST_F(CoordinatorHostTest, RefusesOptionsThatTheJobDoesNotHave) {
+  options_.job_options.optimizer.learning_rate = 0.5F;
+  ExpectRefusal("--learning-rate differs: the coordinator that is started has "
+                "0.5, job training in ");
+  options_.job_options = state_.job->options;
+  options_.job_options.checkpoint_every += 1;
+  ExpectRefusal("--checkpoint-every differs");
+}
+
+// The job may have found a better one.
+TEST_F(CoordinatorHostTest, GoesOnWithTheFusionThatTheJobHas) {
+  options_.job_options.tune_fusion = true;
+  options_.job_options.fusion_bytes = 1 << 16;
+  const absl::Status status = Start();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST_F(CoordinatorHostTest, RefusesToLoseTheFolderForCheckpoints) {
   options_.checkpoint_dir.clear();
   ExpectRefusal("has a folder for checkpoints, and --checkpoint-dir is empty");
