@@ -373,8 +373,9 @@ absl::Status ServerOptions::Validate() const {
   const ClusterShape cluster{workers, shards};
   NEREUS_RETURN_IF_ERROR(cluster.Validate());
   if (shard < 0 || shard >= shards) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shard is ", shard, ", must be in [0, ", shards, ")"));
+    return absl::InvalidArgumentError(absl::StrCat("shard is ", shard,
+                                                   ", must be in [0, ", shards,
+                                                   "), of --servers=", shards));
   }
   if (shard > 0 && coordinator_address.empty() && !coordinate_only) {
     return absl::InvalidArgumentError(
@@ -407,6 +408,11 @@ absl::Status ServerOptions::Validate() const {
   NEREUS_RETURN_IF_ERROR(CheckHost(host));
   NEREUS_RETURN_IF_ERROR(CheckPort("control_port", control_port));
   NEREUS_RETURN_IF_ERROR(CheckPort("data_port", data_port));
+  if (control_port == data_port && control_port != 0 && !coordinate_only) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("control_port is ", control_port,
+                     ", which data_port is too: they are two ports"));
+  }
   return MakeCoordinatorOptions(*this).Validate();
 }
 

@@ -102,6 +102,7 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
         {"--shard", "--data-port", "--shared-memory", "--stall-after"},
         "with --coordinate-only: the process is no shard"));
   }
+  status.Update(RefuseIdleJobFlags(app, argc, argv, options.job_options));
   status.Update(options.Validate());
   return status;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <numeric>
 #include <optional>
@@ -105,6 +106,14 @@ std::string FlagWithChoice(const CLI::App& app, const std::string& value) {
   return "";
 }
 
+// Those of AddJobFlags.
+std::vector<std::string> FlagsOfJob() {
+  CLI::App app;
+  JobFlags job;
+  AddJobFlags(app, job);
+  return FlagsOf(app);
+}
+
 // `message` lists what was not expected, the last first, with the values of
 // unknown flags: so the command line is searched for the first flag that is
 // unknown.
@@ -118,7 +127,11 @@ std::string ExplainUnexpected(const CLI::App& app, const std::string& message,
     if (!absl::StartsWith(name, "--") || absl::c_linear_search(flags, name)) {
       continue;
     }
-    return absl::StrCat("unknown flag ", name, Suggest(name, flags));
+    const bool is_jobs = absl::c_linear_search(FlagsOfJob(), name);
+    return absl::StrCat("unknown flag ", name,
+                        is_jobs ? ", which is the coordinator's alone: "
+                                  "nereus-server, or nereusctl local"
+                                : Suggest(name, flags));
   }
   return absl::StrCat("unknown argument ",
                       message.substr(message.find(": ") + 2));
@@ -157,6 +170,15 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
   if (absl::StrContains(message, "required") &&
       absl::StrContains(message, "missing")) {
     return absl::StrCat(source, " needs a value");
+  }
+  // "--flag: Value abc not in range 1 to 9".
+  const size_t range = message.find(" not in range ");
+  const size_t value = message.find(": Value ");
+  if (range != std::string::npos && value != std::string::npos) {
+    const size_t begin = value + strlen(": Value ");
+    return absl::StrCat(source, " is \"", message.substr(begin, range - begin),
+                        "\", must be a number from ",
+                        message.substr(range + strlen(" not in range ")));
   }
   // "--flag: text".
   const size_t colon = message.find(": ");

@@ -215,4 +215,26 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
             "--nan=skip");
 }
 
+absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
+                                const JobOptions& options) {
+  const auto refuse = [&](const std::vector<std::string>& flags,
+                          const std::string& why) {
+    return RefuseFlags(app, argc, argv, flags, why);
+  };
+  absl::Status status;
+  if (options.optimizer.rule == UpdateRule::kSgd) {
+    status.Update(
+        refuse({"--beta1", "--beta2", "--epsilon"}, "with --update=sgd"));
+  } else {
+    status.Update(refuse({"--momentum"}, "with --update=adam"));
+  }
+  if (options.quorum == Quorum::kAll) {
+    status.Update(refuse({"--staleness", "--resync"}, "with --quorum=all"));
+  }
+  if (options.sparsity == 0) {
+    status.Update(refuse({"--block", "--dense-steps"}, "without --sparsity"));
+  }
+  return status;
+}
+
 }  // namespace nereus

@@ -91,6 +91,11 @@ void AddSparsityFlags(CLI::App& app, JobOptions& options);
 void AddTransportFlags(CLI::App& app, TransportType& transport,
                        bool& shared_memory);
 void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune);
+// OK, or kInvalidArgument: a flag was typed that does not count with the
+// others, such as --beta1 with --update=sgd.
+absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
+                                const JobOptions& options);
+
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 
 // Parses; -1: go on. Otherwise the program is to exit with this code: 0 after

@@ -18,8 +18,11 @@ std::string ExplainCall(const std::string& message) {
   const bool is_other_protocol =
       absl::StrContains(message, "Failed parsing HTTP/2") ||
       absl::StrContains(message, "http1.x server");
-  return is_other_protocol
-             ? "what listens there is not a control port; is it a --data-port?"
+  if (is_other_protocol) {
+    return "what listens there is not a control port; is it a --data-port?";
+  }
+  return absl::StrContains(message, "DNS resolution failed")
+             ? "no host of this name is known"
              : message;
 }
 

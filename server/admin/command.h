@@ -22,6 +22,14 @@ class Command {
   // the flags into this object, which must live as long as `app`.
   virtual CLI::App* Register(CLI::App& app) = 0;
 
+  // Of a parsed command line: kInvalidArgument with the flag that is typed but
+  // does not count with the others.
+  virtual absl::Status RefuseIdleFlags(const CLI::App& subcommand, int argc,
+                                       char** argv) const {
+    (void)subcommand, (void)argc, (void)argv;
+    return absl::OkStatus();
+  }
+
   // Does the work once the flags are parsed: results to `out`, trouble to
   // `err`. Returns the exit code.
   virtual int Run(std::ostream& out, std::ostream& err) = 0;

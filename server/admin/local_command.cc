@@ -123,20 +123,30 @@ absl::StatusOr<LocalPrograms> FindPrograms(const std::string& server,
 }
 
 CLI::App* LocalCommand::Register(CLI::App& app) {
-  CLI::App* local = app.add_subcommand(
+  subcommand_ = app.add_subcommand(
       "local", "Trains a model with several processes on this machine");
-  AddTrainingFlags(*local, options_);
+  AddTrainingFlags(*subcommand_, options_);
   job_.options = options_.job;
-  AddJobFlags(*local, job_);
-  AddTransportFlags(*local, options_.transport, options_.shared_memory);
-  AddFaultFlags(*local, options_, job_);
-  AddCommonFlags(*local, "nereusctl", options_.log_level);
-  AddFlag(*local, "json", json_file_, "file to write the report to");
-  AddFlag(*local, "server-binary", server_binary_,
+  AddJobFlags(*subcommand_, job_);
+  AddTransportFlags(*subcommand_, options_.transport, options_.shared_memory);
+  AddFaultFlags(*subcommand_, options_, job_);
+  AddCommonFlags(*subcommand_, "nereusctl", options_.log_level);
+  AddFlag(*subcommand_, "json", json_file_, "file to write the report to");
+  AddFlag(*subcommand_, "server-binary", server_binary_,
           "path of nereus-server; without it, found beside this program");
-  AddFlag(*local, "worker-binary", worker_binary_,
+  AddFlag(*subcommand_, "worker-binary", worker_binary_,
           "path of nereus-worker; without it, found beside this program");
-  return local;
+  return subcommand_;
+}
+
+absl::Status LocalCommand::RefuseIdleFlags(const CLI::App& subcommand, int argc,
+                                           char** argv) const {
+  NEREUS_RETURN_IF_ERROR(
+      RefuseIdleJobFlags(subcommand, argc, argv, job_.options));
+  if (!options_.checkpoint_dir.empty()) return absl::OkStatus();
+  return RefuseFlags(subcommand, argc, argv,
+                     {"--checkpoint-every", "--checkpoints-kept", "--restore"},
+                     "without --checkpoint-dir");
 }
 
 int LocalCommand::Run(std::ostream& out, std::ostream& err) {
@@ -147,7 +157,11 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
   options_.rules = job_.rules;
   options_.job = job_.options;
   const absl::Status valid = options_.Validate();
-  if (!valid.ok()) return fail(valid, kExitUsage);
+  if (!valid.ok()) {
+    return fail(absl::InvalidArgumentError(WithFlagNames(
+                    *subcommand_, valid.message(), /*others=*/{})),
+                kExitUsage);
+  }
   const absl::StatusOr<LocalPrograms> programs =
       FindPrograms(server_binary_, worker_binary_);
   if (!programs.ok()) return fail(programs.status(), kExitFailed);

@@ -22,6 +22,8 @@ absl::StatusOr<LocalPrograms> FindPrograms(const std::string& server,
 class LocalCommand : public Command {
  public:
   CLI::App* Register(CLI::App& app) override;
+  absl::Status RefuseIdleFlags(const CLI::App& subcommand, int argc,
+                               char** argv) const override;
 
   // kExitUsage for options that make no sense; kExitFailed if a process failed,
   // the workers' parameters differ at the end, or the report can't be written;
@@ -34,6 +36,7 @@ class LocalCommand : public Command {
   std::string json_file_;
   std::string server_binary_;
   std::string worker_binary_;
+  CLI::App* subcommand_ = nullptr;
 };
 
 }  // namespace nereus

@@ -29,15 +29,19 @@ std::string ChildLogLevel(LogLevel level) {
 }
 
 std::vector<std::string> UpdateArguments(const OptimizerOptions& update) {
-  return {
+  std::vector<std::string> arguments = {
       absl::StrCat("--update=", UpdateRuleName(update.rule)),
       absl::StrCat("--learning-rate=", Exact(update.learning_rate)),
-      absl::StrCat("--momentum=", Exact(update.momentum)),
       absl::StrCat("--weight-decay=", Exact(update.weight_decay)),
-      absl::StrCat("--beta1=", Exact(update.beta1)),
-      absl::StrCat("--beta2=", Exact(update.beta2)),
-      absl::StrCat("--epsilon=", Exact(update.epsilon)),
   };
+  if (update.rule == UpdateRule::kSgd) {
+    arguments.push_back(absl::StrCat("--momentum=", Exact(update.momentum)));
+    return arguments;
+  }
+  arguments.push_back(absl::StrCat("--beta1=", Exact(update.beta1)));
+  arguments.push_back(absl::StrCat("--beta2=", Exact(update.beta2)));
+  arguments.push_back(absl::StrCat("--epsilon=", Exact(update.epsilon)));
+  return arguments;
 }
 
 void Append(const std::vector<std::string>& more,
@@ -129,10 +133,14 @@ absl::Status LocalOptions::Validate() const {
     return absl::InvalidArgumentError(
         absl::StrCat("backup is 1, servers ", servers, ": it needs 2 or more"));
   }
-  if (checkpoint_dir.empty() &&
-      (job.checkpoint_every > 0 || !restore.empty())) {
+  if (checkpoint_dir.empty() && job.checkpoint_every > 0) {
     return absl::InvalidArgumentError(
-        "checkpoint_every or restore is given without checkpoint_dir");
+        absl::StrCat("checkpoint_every is ", job.checkpoint_every,
+                     ", and checkpoint_dir is not given"));
+  }
+  if (checkpoint_dir.empty() && !restore.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "restore is ", restore, ", and checkpoint_dir is not given"));
   }
   if (!(holdout >= 0 && holdout < 1)) {
     return absl::InvalidArgumentError(

@@ -38,7 +38,13 @@ int main(int argc, char** argv) {
   const int exit_code = nereus::ParseFlags(app, argc, argv);
   if (exit_code >= 0) return exit_code;
   for (const auto& [subcommand, command] : subcommands) {
-    if (subcommand->parsed()) return command->Run(std::cout, std::cerr);
+    if (!subcommand->parsed()) continue;
+    const absl::Status status =
+        command->RefuseIdleFlags(*subcommand, argc, argv);
+    if (status.ok()) return command->Run(std::cout, std::cerr);
+    std::cerr << "nereusctl " << subcommand->get_name() << ": "
+              << std::string(status.message()) << std::endl;
+    return nereus::kExitUsage;
   }
   return nereus::kExitUsage;
 }

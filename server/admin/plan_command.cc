@@ -40,7 +40,8 @@ Verdict VerdictOn(const ExplainedPlan& plan) {
 CLI::App* PlanCommand::Register(CLI::App& app) {
   subcommand_ = app.add_subcommand(
       "plan", "Shows how each layer of a model would travel, and why");
-  question_.Register(*subcommand_);
+  question_flags_ =
+      FlagsAddedBy(*subcommand_, [this] { question_.Register(*subcommand_); });
   AddSwitch(*subcommand_, "explain", explain_,
             "says what each layer would cost in time by each scheme");
   AddFlag(*subcommand_, "run", run_file_,
@@ -75,6 +76,15 @@ absl::StatusOr<PlanCommand::Answer> PlanCommand::MakeAnswer() const {
   Verdict verdict = VerdictOn(plan);
   verdict.advice = FindAdvice(what_if);
   return Answer{std::move(plan), std::move(verdict)};
+}
+
+absl::Status PlanCommand::RefuseIdleFlags(const CLI::App& subcommand, int argc,
+                                          char** argv) const {
+  if (!run_file_.empty()) {
+    return RefuseFlags(subcommand, argc, argv, question_flags_,
+                       "with --run, which has its own");
+  }
+  return RefuseIdleJobFlags(subcommand, argc, argv, question_.job());
 }
 
 int PlanCommand::Run(std::ostream& out, std::ostream& err) {

@@ -2,6 +2,7 @@
 #define NEREUS_SERVER_ADMIN_PLAN_COMMAND_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/admin/command.h"
@@ -17,6 +18,8 @@ namespace nereus {
 class PlanCommand : public Command {
  public:
   CLI::App* Register(CLI::App& app) override;
+  absl::Status RefuseIdleFlags(const CLI::App& subcommand, int argc,
+                               char** argv) const override;
 
   // kExitUsage for an unknown model or impossible sizes, kExitFailed for a file
   // that cannot be read, understood or written.
@@ -32,6 +35,7 @@ class PlanCommand : public Command {
   absl::StatusOr<Answer> MakeAnswer() const;
 
   WhatIfFlags question_;
+  std::vector<std::string> question_flags_;
   bool explain_ = false;
   std::string run_file_;   // Empty: of no run.
   std::string json_file_;  // Empty: standard output.

@@ -118,6 +118,11 @@ absl::StatusOr<WhatIf> SimulateCommand::MakeWhatIf() const {
   return what_if;
 }
 
+absl::Status SimulateCommand::RefuseIdleFlags(const CLI::App& subcommand,
+                                              int argc, char** argv) const {
+  return RefuseIdleJobFlags(subcommand, argc, argv, question_.job());
+}
+
 int SimulateCommand::Run(std::ostream& out, std::ostream& err) {
   absl::StatusOr<WhatIf> what_if = MakeWhatIf();
   if (!what_if.ok()) return Fail(what_if.status(), err);

@@ -18,6 +18,8 @@ namespace nereus {
 class SimulateCommand : public Command {
  public:
   CLI::App* Register(CLI::App& app) override;
+  absl::Status RefuseIdleFlags(const CLI::App& subcommand, int argc,
+                               char** argv) const override;
 
   // kExitUsage for an unknown model or impossible values, kExitFailed for a
   // file that cannot be read, understood or written.

@@ -37,7 +37,10 @@ absl::StatusOr<std::vector<LayerTime>> TimeFlags::Times(
     absl::Span<const LayerSpec> layers) const {
   if (compute_.empty() == compute_trace_.empty()) {
     return absl::InvalidArgumentError(
-        "one of --compute and --compute-trace is needed");
+        compute_.empty()
+            ? "--compute=TIME of one machine's step is not given, nor "
+              "--compute-trace=FILE with each layer's times"
+            : "--compute and --compute-trace are both given: leave one out");
   }
   if (compute_trace_.empty()) {
     NEREUS_ASSIGN_OR_RETURN(const absl::Duration compute,

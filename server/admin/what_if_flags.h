@@ -29,6 +29,7 @@ class WhatIfFlags {
 
   const std::string& model() const { return model_; }
   int64_t batch() const { return batch_; }
+  const JobOptions& job() const { return job_; }
   bool has_times() const { return times_.has_times(); }
   // Whether reports have a line for each layer, equal or not.
   bool all_layers() const { return all_layers_; }

@@ -85,6 +85,52 @@ INSTANTIATE_TEST_SUITE_P(
                 "$server --shard=2 --servers=2",
                 2,
                 {"--shard is 2, must be in [0, 2)"}},
+        Mistake{"IdleFlagOfAnOptimizer",
+                "$server --beta1=0.8",
+                2,
+                {"--beta1 does not count with --update=sgd"}},
+        Mistake{"IdleFlagOfAQuorum",
+                "$server --staleness=2",
+                2,
+                {"--staleness does not count with --quorum=all"}},
+        Mistake{"IdleFlagOfSparsity",
+                "$server --block=1024",
+                2,
+                {"--block does not count without --sparsity"}},
+        Mistake{"IdleFlagOfALocalJob",
+                "$ctl local --beta1=0.8",
+                2,
+                {"--beta1 does not count with --update=sgd"}},
+        Mistake{"IdleFlagOfASimulation",
+                "$ctl simulate --model=vgg19 --workers=2 --compute=1s "
+                "--block=1024",
+                2,
+                {"--block does not count without --sparsity"}},
+        Mistake{"IdleFlagOfAPlan",
+                "$ctl plan --model=vgg19 --workers=2 --staleness=1",
+                2,
+                {"--staleness does not count with --quorum=all"}},
+        Mistake{"RestoreOfALocalJobWithoutAFolder",
+                "$ctl local --restore=latest",
+                2,
+                {"--restore does not count without --checkpoint-dir"}},
+        Mistake{"FlagOfTheCoordinatorAtAWorker",
+                "$worker --scheme=ring",
+                2,
+                {"unknown flag --scheme, which is the coordinator's alone"}},
+        Mistake{"OnePortForTwo",
+                "$server --control-port=7000 --data-port=7000",
+                2,
+                {"--control-port is 7000, which --data-port is too"}},
+        Mistake{"TextForANumberInARange",
+                "$worker --batch=abc",
+                2,
+                {"--batch is \"abc\", must be a number from 1 to"}},
+        Mistake{"TimesGivenTwice",
+                "$ctl simulate --model=vgg19 --workers=2 --compute=1s "
+                "--compute-trace=f",
+                2,
+                {"--compute and --compute-trace are both given"}},
         Mistake{"LeaseNamesTheFlag", "$server --lease=-1", 2, {"--lease is"}},
         Mistake{"RestoreWithoutAFolder",
                 "$server --restore=latest",
@@ -198,6 +244,34 @@ INSTANTIATE_TEST_SUITE_P(
                 1,
                 {"first is the name of a worker at", "--name gives each"}}),
     NameOf);
+
+class FolderTest : public ScriptRun, public testing::Test {};
+
+// Each would write its part where the other does not look.
+TEST_F(FolderTest, ServersWithTwoFoldersAreRefused) {
+  EXPECT_EQ(RunScript("start_server --servers=2 --workers=1 "
+                      "--checkpoint-dir=$dir/one\n"
+                      "$server --shard=1 --servers=2 --coordinator=$control "
+                      "--checkpoint-dir=$dir/two"),
+            1)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("--checkpoint-dir differs: "));
+}
+
+// What is trained goes nowhere: the coordinator says so, and by its exit code.
+TEST_F(FolderTest, ARunWhoseFolderIsGoneDoesNotEndAsIfAllWereWell) {
+  EXPECT_EQ(RunScript("start_server --workers=1 --checkpoint-dir=$dir/gone "
+                      "--checkpoint-every=10; server=$!\n"
+                      "$worker --coordinator=$control --limit=2000 --epochs=4 "
+                      "2> $dir/worker.log & worker=$!\n"
+                      "await 'step ' $dir/worker.log\n"
+                      "rm -rf $dir/gone\n"
+                      "wait $server; code=$?; cat $dir/server.log >&2\n"
+                      "wait $worker; exit $code"),
+            3)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("NOT SAVED"));
+}
 
 class WrongAddressTest : public ScriptRun, public testing::Test {};
 

@@ -260,7 +260,9 @@ TEST(SimulateTest, SaysWhatIsWrong) {
     const char* error;
   } cases[] = {
       {{}, 2, "--model is required"},
-      {{"--model=vgg19", "--workers=2"}, 2, "--compute-trace is needed"},
+      {{"--model=vgg19", "--workers=2"},
+       2,
+       "--compute=TIME of one machine's step is not given"},
       {{"--model=vgg19", "--workers=2", "--compute=1", "--scheme=x"}, 2, "x"},
       {{"--model=vgg19", "--workers=5000", "--compute=1"}, 2, "5000"},
       {{"--model=vgg19", "--workers=2", "--compute=1", "--servers=some"},
