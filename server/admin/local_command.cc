@@ -91,12 +91,13 @@ std::string DescribeModel(const LocalReport& report) {
     return "model          not saved; --checkpoint-dir=DIR keeps it\n";
   }
   if (report.saved_round < report.last_step) {
-    return absl::StrCat(
-        "model          NOT SAVED as of the last step, ", report.last_step,
-        report.saved_round < 0 ? ": there is no checkpoint in "
-                               : absl::StrCat("; round ", report.saved_round,
-                                              " is the newest in "),
-        folder, "; the log says why\n");
+    return absl::StrCat("model          NOT SAVED as of the last step, ",
+                        report.last_step, ", in ", folder,
+                        report.saved_round < 0
+                            ? "; no checkpoint was made"
+                            : absl::StrCat("; the last one made was of round ",
+                                           report.saved_round),
+                        "; the log says why\n");
   }
   return absl::StrCat("model          ", folder, "/",
                       CheckpointFolder(report.saved_round),
@@ -150,7 +151,12 @@ absl::Status LocalCommand::RefuseIdleFlags(const CLI::App& subcommand, int argc,
 }
 
 int LocalCommand::Run(std::ostream& out, std::ostream& err) {
-  const auto fail = [&err](const absl::Status& status, int code) {
+  const auto fail = [&](const absl::Status& status, int code) {
+    // Of a run that failed there is no report, nor an empty one.
+    std::error_code error;
+    if (std::filesystem::file_size(json_file_, error) == 0 && !error) {
+      std::filesystem::remove(json_file_, error);
+    }
     err << "nereusctl local: " << std::string(status.message()) << std::endl;
     return code;
   };

@@ -35,6 +35,9 @@ constexpr absl::Duration kSettleTime = absl::Seconds(1);
 constexpr absl::Duration kDisplayPeriod = absl::Milliseconds(200);
 constexpr size_t kErrorLinesMax = 12;
 constexpr char kCoordinator[] = "coordinator";
+constexpr char kKeepsShards[] =
+    "--backup=1 keeps a copy of each shard, --checkpoint-dir=DIR what to go "
+    "back to";
 constexpr size_t kShownLineBytesMax = 2000;
 
 }  // namespace
@@ -168,10 +171,16 @@ bool LocalJob::JobHasFailed() const {
   });
 }
 
+bool LocalJob::JobIsFinished() const {
+  return std::any_of(members_.begin(), members_.end(), [](const Member& m) {
+    return m.name == kCoordinator && m.exit.has_value() && m.exit->ok();
+  });
+}
+
 bool LocalJob::IsToBeReplaced(const Member& member, absl::Time now) const {
   if (!HasFailed(member) || !member.mistake.empty() ||
       restarts_ >= options_.restarts || !coordinator_.has_value() ||
-      JobHasFailed()) {
+      JobHasFailed() || JobIsFinished()) {
     return false;
   }
   return member.exit->signal != 0 || now - member.exited_at > kSettleTime;
@@ -207,6 +216,11 @@ absl::Status LocalJob::ReplaceTheDead() {
 }
 
 bool LocalJob::IsToBeMissed(const Member& member) const {
+  // It died as the job ended, which it has found no more.
+  if (JobIsFinished() && !member.is_server && HasFailed(member) &&
+      member.mistake.empty()) {
+    return true;
+  }
   const bool was_killed = member.exit.has_value() && member.exit->signal != 0;
   if (options_.restarts > 0 || member.is_server || member.is_done ||
       !was_killed || !member.mistake.empty()) {
@@ -228,9 +242,12 @@ void LocalJob::MissTheDead() {
     member.is_missed = true;
     ++lost_;
     progress_[member.slot].reset();
-    display_->PrintLine(absl::StrCat(DescribeFailure(member),
-                                     "; the job goes on without it. ",
-                                     Hint(member)));
+    display_->PrintLine(JobIsFinished()
+                            ? absl::StrCat(DescribeFailure(member),
+                                           "; the job was finished without it")
+                            : absl::StrCat(DescribeFailure(member),
+                                           "; the job goes on without it. ",
+                                           Hint(member)));
   }
 }
 
@@ -242,14 +259,14 @@ std::string LocalJob::Hint(const Member& member) const {
   }
   if (member.exit->signal == 0) return "";
   if (options_.restarts == 0) {
-    return absl::StrCat(
-        "--restarts=N starts processes that die again",
-        member.is_server ? ", --backup=1 keeps a copy of each shard" : "");
+    return absl::StrCat("--restarts=N starts processes that die again",
+                        member.is_server && !options_.job.backup
+                            ? ", --backup=1 keeps a copy of each shard"
+                            : "");
   }
   const bool is_shard = member.is_server && member.name != kCoordinator;
   if (is_shard && !options_.job.backup && options_.checkpoint_dir.empty()) {
-    return "--backup=1 keeps a copy of each shard, --checkpoint-dir=DIR what "
-           "to go back to";
+    return kKeepsShards;
   }
   return "";
 }
@@ -359,6 +376,21 @@ std::string LocalJob::DescribeFailure(const Member& member) const {
   return text;
 }
 
+std::string LocalJob::ReasonIn(const std::vector<const Member*>& failed) {
+  const std::string of_the_job = "the job failed: ";
+  for (const Member* member : failed) {
+    for (const std::string& line : member->error_lines) {
+      const size_t at = line.find(of_the_job);
+      if (at != std::string::npos) return line.substr(at + of_the_job.size());
+    }
+  }
+  const auto& lines = failed[0]->error_lines;
+  if (lines.empty() || !absl::StrContains(lines.back(), " ERROR ")) return "";
+  const size_t end_of_tag = lines.back().find("] ");
+  return end_of_tag == std::string::npos ? ""
+                                         : lines.back().substr(end_of_tag + 2);
+}
+
 absl::Status LocalJob::Failure() {
   const absl::Time deadline = absl::Now() + kSettleTime;
   while (group_->running() > 0 && absl::Now() < deadline) {
@@ -392,7 +424,13 @@ absl::Status LocalJob::Failure() {
   for (size_t i = 1; i < failed.size(); ++i) {
     absl::StrAppend(&message, "\nand then ", DescribeFailure(*failed[i]));
   }
-  absl::StrAppend(&message, "\nthe job failed: ", DescribeFailure(*failed[0]));
+  const std::string reason = ReasonIn(failed);
+  absl::StrAppend(&message, "\nthe job failed: ", DescribeFailure(*failed[0]),
+                  reason.empty() ? "" : ": ", reason);
+  if (absl::StrContains(reason, "there is no checkpoint to go on from")) {
+    absl::StrAppend(&message, "; ", kKeepsShards);
+    return absl::AbortedError(message);
+  }
   // The first one that says something: what ended the job may be another end
   // than the first.
   for (const Member* member : failed) {

@@ -102,6 +102,8 @@ class LocalJob : private ProcessEvents {
   // others go on.
   void MissTheDead();
   bool IsToBeMissed(const Member& member) const;
+  // A coordinator of its own has said that all workers have left.
+  bool JobIsFinished() const;
   // What would have helped against this end of a process; empty: nothing.
   std::string Hint(const Member& member) const;
   absl::Status ReadWorkerLine(Member& member, const std::string& line);
@@ -117,6 +119,8 @@ class LocalJob : private ProcessEvents {
   bool AnyHasFailed() const;
   bool WorkersHaveEnded() const;
   std::string DescribeFailure(const Member& member) const;
+  // What the first of them that knows it has said last; empty: nothing.
+  static std::string ReasonIn(const std::vector<const Member*>& failed);
 
   // Waits a moment for the failures that follow from the first one, and names
   // the cause.

@@ -221,7 +221,7 @@ std::string FormatLayers(const LocalReport& report) {
       latency += layer.latency_seconds_mean;
     }
     latency /= static_cast<double>(report.workers.size());
-    const WorkerLayer& layer = report.workers[0].layers[i];
+    const WorkerLayer& layer = report.longest().layers[i];
     absl::StrAppendFormat(&text, "%-*s  %-6s  %-4s  %8d  %16s  %13.3f ms\n",
                           column, layer.spec.name,
                           std::string(SchemeName(layer.scheme)),
@@ -346,6 +346,12 @@ int64_t LocalReport::busiest_bytes_predicted() const {
                            node_bytes_predicted.end());
 }
 
+const WorkerResult& LocalReport::longest() const {
+  return *std::max_element(
+      workers.begin(), workers.end(),
+      [](const auto& a, const auto& b) { return a.steps < b.steps; });
+}
+
 absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
                                             std::vector<WorkerResult> workers,
                                             const LocalEvents& events) {
@@ -381,6 +387,7 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
 }
 
 std::string FormatLocalText(const LocalReport& report) {
+  const WorkerResult& longest = report.longest();
   double seconds = 0;
   for (const WorkerResult& worker : report.workers) {
     seconds += worker.seconds / static_cast<double>(report.workers.size());
@@ -394,10 +401,10 @@ std::string FormatLocalText(const LocalReport& report) {
       "\nimages/s       ",
       absl::StrFormat("%.1f by %d workers, %.2f s, %d steps",
                       report.images_per_second, report.options.workers,
-                      report.seconds, report.workers[0].steps),
-      report.workers[0].skipped_steps == 0
+                      report.seconds, longest.steps),
+      longest.skipped_steps == 0
           ? ""
-          : absl::StrCat(", of which ", report.workers[0].skipped_steps,
+          : absl::StrCat(", of which ", longest.skipped_steps,
                          " were skipped for a NaN"),
       "\ntime           ",
       FormatPhase("forward", report.forward_seconds, seconds), ", ",
@@ -439,7 +446,7 @@ std::string FormatLocalJson(const LocalReport& report) {
       {"replicas_equal", report.replicas_equal},
       {"images_per_second", report.images_per_second},
       {"seconds", report.seconds},
-      {"skipped_steps", report.workers[0].skipped_steps},
+      {"skipped_steps", report.longest().skipped_steps},
       {"node_bytes_measured", report.busiest_bytes_measured()},
       {"node_bytes_predicted", std::move(predicted)},
       {"phases",

@@ -31,6 +31,9 @@ struct LocalReport {
       0;  // Workers that were killed, and that the others went on without.
   bool is_disturbed() const { return restarts > 0 || rejoins > 0 || lost > 0; }
 
+  // The one that did most steps: where processes died, others did fewer.
+  const WorkerResult& longest() const;
+
   // The last step, and the newest checkpoint, as the workers know them; -1:
   // none.
   int64_t last_step = -1;

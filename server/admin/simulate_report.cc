@@ -135,13 +135,20 @@ std::string FormatSimulateText(const SimulateReport& report) {
   const double sum = std::accumulate(bytes.begin(), bytes.end(), 0.0);
   const auto mean =
       static_cast<int64_t>(sum / static_cast<double>(bytes.size()));
+  const Verdict verdict = VerdictOn(report);
+  const std::string late =
+      verdict.delay_seconds > 0
+          ? absl::StrCat("  late workers            ",
+                         Seconds(absl::Seconds(verdict.delay_seconds)), "\n")
+          : "";
   return absl::StrCat(
-      FormatVerdict(VerdictOn(report)), "\n", FormatQuestion(report), "\n",
+      FormatVerdict(verdict), "\n", FormatQuestion(report), "\n",
       FormatLayers(report), "\n", "one node alone            ",
       Seconds(result.single_node), "\n", "one iteration             ",
       Seconds(result.iteration), "\n", "  of that computing       ",
-      Seconds(result.compute), "\n", "  exposed to the network  ",
-      Seconds(result.network_exposed), "\n",
+      Seconds(result.compute), "\n", late, "  exposed to the network  ",
+      Seconds(result.network_exposed - absl::Seconds(verdict.delay_seconds)),
+      "\n",
       absl::StrFormat("speed-up over one node    %.2f of %d\n", result.speedup,
                       report.what_if.plan.cluster.workers),
       absl::StrFormat("samples per second        %.1f\n",

@@ -105,7 +105,11 @@ std::string LimitText(const Verdict& verdict) {
   switch (LimitOf(verdict)) {
     case Limit::kNetwork:
       return absl::StrCat("limited by the network, which adds ", network,
-                          " to ", compute, " of computing");
+                          " to ", compute, " of computing",
+                          verdict.delay_seconds > 0
+                              ? absl::StrCat("; late workers add ",
+                                             Seconds(verdict.delay_seconds))
+                              : "");
     case Limit::kLateWorkers:
       return absl::StrCat("limited by late workers, who add ",
                           Seconds(verdict.delay_seconds), " to ", compute,

@@ -215,7 +215,7 @@ absl::StatusOr<WorkerEvent> ParseResult(const Json& object) {
   WorkerResult result;
   result.rank = static_cast<int>(fields.Integer("rank", 0, kRankMax));
   result.joins = static_cast<int>(fields.Integer("joins", 1, kRankMax));
-  result.workers = static_cast<int>(fields.Integer("workers", 1, kWorkersMax));
+  result.workers = static_cast<int>(fields.Integer("workers", 0, kWorkersMax));
   result.steps = fields.Count("steps");
   result.last_step = fields.Integer("last_step", -1, kCountMax);
   if (const auto saved = object.find("saved_round");

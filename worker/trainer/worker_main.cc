@@ -262,8 +262,14 @@ absl::StatusOr<WorkerReport> JoinAndTrain(const Flags& flags,
           ? StandaloneClient::Create(flags.optimizer, std::move(layers))
           : Client::Connect(flags.client, std::move(layers)));
   SayTraining(flags, data, *client);
-  return TrainAndLeave(flags, data,
-                       MakeHostReplica(network, &state, client.get()).get());
+  absl::StatusOr<WorkerReport> report = TrainAndLeave(
+      flags, data, MakeHostReplica(network, &state, client.get()).get());
+  // A loss that is no number would be the same for any worker that comes.
+  if (absl::IsFailedPrecondition(report.status()) &&
+      client->Interruption().ok()) {
+    return client->Abort(report.status().message());
+  }
+  return report;
 }
 
 // What all workers of the job must have in common, so that together they train
