@@ -123,7 +123,7 @@ TEST(ReportTest, AccuracyIsANumberWhereItWasMeasured) {
   EXPECT_EQ(json::parse(DoneJson(report))["test_accuracy"], 0.985);
   EXPECT_THAT(DoneText(report)[0], HasSubstr("test accuracy 0.9850"));
   EXPECT_THAT(DoneText(MakeReport())[0],
-              HasSubstr("test accuracy measured by another worker"));
+              HasSubstr("test accuracy not measured"));
 }
 
 TEST(ReportTest, TextHasALinePerLayer) {

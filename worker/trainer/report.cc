@@ -211,7 +211,7 @@ std::vector<std::string> DoneText(const WorkerReport& report) {
       result.train_loss,
       report.test_accuracy.has_value()
           ? absl::StrFormat("%.4f", *report.test_accuracy)
-          : "measured by another worker",
+          : "not measured",
       report.parameter_checksum));
   for (const LayerReport& layer : report.layers) {
     lines.push_back(absl::StrFormat(

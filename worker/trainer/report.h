@@ -24,7 +24,7 @@ struct WorkerReport {
   int workers = 0;
   TrainResult result;
   std::optional<int64_t> saved_round;   // Client::saved_round
-  std::optional<double> test_accuracy;  // Where this worker measured it.
+  std::optional<double> test_accuracy;  // Absent without images for it.
   uint32_t parameter_checksum = 0;
   int64_t initial_bytes = 0;  // Exchanged before the first step.
   std::vector<LayerSpec> specs;

@@ -120,7 +120,6 @@ absl::StatusOr<TrainResult> Run::Finish() {
     NEREUS_RETURN_IF_ERROR(status);
   }
   result_.total = options_.now() - begin;
-  result_.position = step_.position;
   result_.train_loss =
       loss_steps_ > 0 ? loss_sum_ / static_cast<double>(loss_steps_) : 0.0;
   return result_;

@@ -53,8 +53,7 @@ struct TrainResult {
   int64_t last_step = -1;   // The job's number of the last of them.
   int64_t skipped = 0;      // Steps that the votes on NaN have dropped.
   int64_t images = 0;       // Of this worker.
-  int workers = 0;          // In the last step,
-  int position = 0;         // and this one's place among them.
+  int workers = 0;          // In the last step.
   double train_loss = 0.0;  // This worker's mean over the last epoch.
 
   // From the first step's start to the last one's end, and its parts. Forward

@@ -228,7 +228,8 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
   report.measured = client->measurements();
   report.traffic = client->traffic();
   report.parameter_checksum = ParameterChecksum(*network);
-  if (report.result.position == 0) {
+  // Each one, since any of them may die on the way.
+  if (data.test.count() > 0) {
     report.test_accuracy = Accuracy(data.test, data.normalisation, network);
   }
   NEREUS_RETURN_IF_ERROR(network->device().status());
@@ -334,6 +335,11 @@ absl::Status Run(Flags flags) {
     NEREUS_LOG(Warning) << report.status().message() << "; joining again";
     ++joins;
     report = JoinAndTrain(flags, data, network.get());
+  }
+  if (joins > 1 && absl::IsOutOfRange(report.status())) {
+    NEREUS_LOG(Warning) << report.status().message()
+                        << ": the others have ended it without this worker";
+    return absl::OkStatus();
   }
   if (!report.ok()) return report.status();
   report->joins = joins;
