@@ -181,7 +181,7 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
         absl::StrCat("job ", options_.job, " has failed: ", reason_));
   }
   if (state_ == JobState::kFinished) {
-    return absl::FailedPreconditionError(
+    return absl::OutOfRangeError(
         absl::StrCat("job ", options_.job, " is finished"));
   }
   JoinRules rules{options_, job_.get(), {}};
@@ -198,8 +198,9 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
 void Coordinator::Refuse(SessionId session, absl::Status why,
                          CoordinatorOutbox& out) {
   // Of one that was counted as dead it was said then.
-  out.push_back(Announce{!absl::IsCancelled(why),
-                         absl::StrCat("refused a process: ", why.message())});
+  const bool is_bad = !absl::IsCancelled(why) && !absl::IsOutOfRange(why);
+  out.push_back(
+      Announce{is_bad, absl::StrCat("refused a process: ", why.message())});
   out.push_back(SendToMember{session, Refusal{std::move(why)}});
   out.push_back(EndSession{session});
 }
@@ -241,6 +242,7 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
     return Refuse(session, absl::InvalidArgumentError("a session joins once"),
                   out);
   }
+  std::erase(silent_, request.name);
   // A member whose session broke before it heard that it is one.
   for (Member& member : members_) {
     if (member.request.incarnation != request.incarnation) continue;
@@ -596,6 +598,7 @@ void Coordinator::Expire(absl::Time now, CoordinatorOutbox& out) {
     if (!member.admitted || member.told) continue;
     const absl::Duration silence = now - member.heard;
     if (silence > options_.lease) {
+      silent_.push_back(member.request.name);
       Drop(member.id,
            absl::StrFormat("not heard from for %.1f s",
                            absl::ToDoubleSeconds(silence)),
@@ -692,9 +695,10 @@ void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out) {
 }
 
 bool Coordinator::everyone_knows() const {
-  return std::none_of(members_.begin(), members_.end(), [](const Member& m) {
-    return m.session.has_value() || (m.admitted && !m.told);
-  });
+  return silent_.empty() &&
+         std::none_of(members_.begin(), members_.end(), [](const Member& m) {
+           return m.session.has_value() || (m.admitted && !m.told);
+         });
 }
 
 }  // namespace nereus

@@ -150,7 +150,7 @@ class Coordinator {
   bool lacks_last_checkpoint() const { return lacks_last_checkpoint_; }
 
   // Whether every member has heard that the job is over, so that the
-  // coordinator may go.
+  // coordinator may go; and every process that stood still for too long.
   bool everyone_knows() const;
 
   JobStatus Status(absl::Time now) const;
@@ -357,6 +357,10 @@ class Coordinator {
   // The job has been restored from what was saved: the next epoch makes sure
   // that all its members are there.
   bool restarted_ = false;
+
+  // Names of processes that were counted as dead for their silence, and have
+  // not come again: they may live, and not know that the job is over.
+  std::vector<std::string> silent_;
   bool lacks_last_checkpoint_ = false;
 
   absl::Time awake_ = absl::InfinitePast();  // When something happened last.

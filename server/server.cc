@@ -350,7 +350,8 @@ absl::Status ServerImpl::AwaitEnd() {
     coordinator_->service().AwaitEveryoneKnows(kFarewellTimeout);
     return outcome;
   }
-  do {
+  bool joined_again = false;
+  while (true) {
     {
       MutexLock lock(&mu_);
       mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_; });
@@ -358,7 +359,13 @@ absl::Status ServerImpl::AwaitEnd() {
     }
     control_->SetReady(false);
     // It stood still for too long, and the others went on.
-  } while (absl::IsCancelled(outcome) && JoinAgain(outcome).ok());
+    if (!absl::IsCancelled(outcome) || !JoinAgain(outcome).ok()) break;
+    joined_again = true;
+  }
+  if (joined_again && absl::IsOutOfRange(outcome)) {
+    NEREUS_LOG(Warning) << outcome.message() << ": without this server";
+    outcome = absl::OkStatus();
+  }
   // Ends the session: that tells the coordinator that this member knows.
   if (session_ != nullptr) session_->Stop();
   if (coordinator_ != nullptr) {

@@ -101,12 +101,15 @@ absl::StatusOr<LocalOutcome> LocalJob::RunProcesses() {
                           WaitUntil([this] { return WorkersHaveEnded(); },
                                     absl::InfiniteFuture(), ""));
   if (signal != 0) return LocalOutcome{signal, restarts_, lost_, {}};
-  NEREUS_ASSIGN_OR_RETURN(
-      signal, WaitUntil([this] { return group_->running() == 0; },
-                        absl::Now() + kServerEndTimeout,
-                        absl::StrCat("all workers are done, but ",
-                                     absl::FormatDuration(kServerEndTimeout),
-                                     " later a server still runs")));
+  const absl::StatusOr<int> servers_end =
+      WaitUntil([this] { return group_->running() == 0; },
+                absl::Now() + kServerEndTimeout,
+                absl::StrCat("all workers are done, but ",
+                             absl::FormatDuration(kServerEndTimeout),
+                             " later a server still runs"));
+  // One that stood still at the end may not know it yet, and is stopped.
+  if (!servers_end.ok() && !JobIsFinished()) return servers_end.status();
+  signal = servers_end.value_or(0);
   if (signal != 0) return LocalOutcome{signal, restarts_, lost_, {}};
   return LocalOutcome{0, restarts_, lost_, std::move(results_)};
 }
@@ -343,6 +346,7 @@ bool LocalJob::HasFailed(const Member& member) const {
   if (member.is_replaced || member.is_missed) return false;
   if (!member.mistake.empty()) return true;
   if (!member.exit.has_value()) return false;
+  if (member.is_server && JobIsFinished()) return false;
   const bool is_early =
       member.is_server ? !coordinator_.has_value() : !member.is_done;
   return !member.exit->ok() || is_early;

@@ -96,6 +96,25 @@ TEST_F(CoordinatorLastCheckpointTest, IsWaitedForMinutesAtMost) {
                                  "long after all had left")));
 }
 
+// It may go on, and must not look for a coordinator that has gone.
+TEST(CoordinatorEndingTest, WhoStoodStillHearsThatTheJobIsFinished) {
+  CoordinatorDriver driver(OptionsOf(/*workers=*/2, /*shards=*/1));
+  driver.Gather();
+  driver.Pass(absl::Seconds(12), /*silent=*/{kWorker1});
+  driver.ReportAll(0);
+  driver.Say(kWorker0, Leave{3});
+  ASSERT_EQ(driver.state(), JobState::kFinished);
+  driver.Break(kWorker0);
+  driver.Break(kShard0);
+  EXPECT_FALSE(driver.coordinator().everyone_knows());
+  JoinRequest request = WorkerRequest("w1");
+  request.incarnation += 1;
+  const Reaction refused = driver.Say(60, request);
+  EXPECT_EQ(RefusalIn(refused, 60).code(), absl::StatusCode::kOutOfRange);
+  driver.Break(60);
+  EXPECT_TRUE(driver.coordinator().everyone_knows());
+}
+
 // Their frames may be lost with them, or may have come.
 TEST_F(CoordinatorLastCheckpointTest, MayComeThoughTheWorkersAreGone) {
   driver->Break(kWorker0);

@@ -458,7 +458,7 @@ TEST(CoordinatorLeaveTest, TheJobIsFinishedWhenAllWorkersHaveLeft) {
   EXPECT_EQ(driver.state(), JobState::kFinished);
   EXPECT_EQ(driver.coordinator().reason(), "");
   EXPECT_EQ(RefusalIn(driver.Say(kNew, WorkerRequest("late")), kNew).code(),
-            absl::StatusCode::kFailedPrecondition);
+            absl::StatusCode::kOutOfRange);
 }
 
 TEST(CoordinatorLeaveTest, OneWhoLeavesStaysUntilAnotherGoesOn) {

@@ -163,7 +163,7 @@ class Client {
   // coordinator at that address within connect_timeout; kFailedPrecondition,
   // another protocol version or another model than the job's (names the layer
   // and both shapes); kNotFound, another job; kResourceExhausted, the job has
-  // all its workers.
+  // all its workers; kOutOfRange, the job is finished.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(
       const ClientOptions& options, std::vector<LayerBinding> layers);
 
