@@ -39,7 +39,10 @@ absl::Status SortAndCheck(const LocalOptions& options, bool is_disturbed,
             [](const auto& a, const auto& b) { return a.rank < b.rank; });
   for (int rank = 0; rank < options.workers; ++rank) {
     const WorkerResult& worker = workers[rank];
-    if (worker.rank != rank || worker.workers != options.workers) {
+    // None, if there was no step to do.
+    const bool is_whole =
+        worker.workers == options.workers || worker.steps == 0;
+    if (worker.rank != rank || !is_whole) {
       return absl::InternalError(absl::StrCat(
           "a worker reported as ", worker.rank, " of ", worker.workers,
           ", expected ", rank, " of ", options.workers));
@@ -332,6 +335,18 @@ OrderedJson SettingsJson(const LocalOptions& options) {
   };
 }
 
+// The job's, where all are known; which its workers did again, having gone
+// back.
+std::string FormatSteps(const LocalReport& report) {
+  const int64_t done = report.longest().steps;
+  const int64_t steps =
+      report.options.restore.empty() ? report.last_step + 1 : done;
+  return absl::StrCat(
+      steps, " steps",
+      done > steps ? absl::StrCat(" and ", done - steps, " of them again")
+                   : "");
+}
+
 }  // namespace
 
 int64_t LocalReport::busiest_bytes_measured() const {
@@ -399,9 +414,9 @@ std::string FormatLocalText(const LocalReport& report) {
           ? absl::StrFormat("%.4f", *report.test_accuracy)
           : "not measured",
       "\nimages/s       ",
-      absl::StrFormat("%.1f by %d workers, %.2f s, %d steps",
+      absl::StrFormat("%.1f by %d workers, %.2f s, %s",
                       report.images_per_second, report.options.workers,
-                      report.seconds, longest.steps),
+                      report.seconds, FormatSteps(report)),
       longest.skipped_steps == 0
           ? ""
           : absl::StrCat(", of which ", longest.skipped_steps,

@@ -312,6 +312,26 @@ TEST(ClusterTest, ANaNEndsTheJobForAllAndSaysWhoseItIs) {
   }
 }
 
+TEST(ClusterTest, AReplicaThatDiffersEndsTheJobByTheLayersName) {
+  ServerOptions options = Job(2, 1);
+  options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  LocalCluster cluster(options);
+  const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
+    ToyWorker worker(SmallModel());
+    NEREUS_RETURN_IF_ERROR(worker.Connect(Named(cluster, index)));
+    NEREUS_RETURN_IF_ERROR(worker.Step(0));
+    if (index == 1) worker.Spoil(1);
+    NEREUS_RETURN_IF_ERROR(worker.Step(1));
+    return worker.client()->Leave();
+  });
+  for (const absl::Status& result : results) {
+    EXPECT_EQ(result.code(), absl::StatusCode::kAborted);
+    EXPECT_THAT(std::string(result.message()),
+                AllOf(HasSubstr("replicas differ after step 1"),
+                      HasSubstr("layer fc"), HasSubstr("w0"), HasSubstr("w1")));
+  }
+}
+
 // It closes its client at once, as a program does that ends with an error.
 TEST(ClusterTest, ANaNIsHeardOfThoughWhoPushedItHasGone) {
   for (int run = 0; run < 5; ++run) {

@@ -279,6 +279,22 @@ TEST_F(LocalTest, TheTrainedModelIsKeptAndExported) {
   EXPECT_EQ(header.at("__metadata__").at("round"), absl::StrCat(steps - 1));
 }
 
+// There is nothing left to do, and that is no failure.
+TEST_F(LocalTest, AFinishedJobThatIsRestoredEndsAtOnce) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/finished");
+  std::filesystem::remove_all(folder);
+  const std::vector<std::string> arguments = {
+      "--workers=2",  "--servers=1",
+      "--model=mlp",  "--limit=500",
+      "--epochs=2",   absl::StrCat("--checkpoint-dir=", folder),
+      "--restarts=2", "--restore=latest"};
+  Start(arguments);
+  ASSERT_EQ(run_->Finish(), 0) << run_->error();
+  Start(arguments);
+  ASSERT_EQ(run_->Finish(), 0) << run_->error();
+  EXPECT_THAT(run_->output(), HasSubstr("model          " + folder));
+}
+
 TEST_F(LocalTest, WithoutAFolderTheEndSaysHowToKeepTheModel) {
   Start({"--workers=1", "--servers=1", "--model=mlp", "--limit=200",
          "--epochs=1"});

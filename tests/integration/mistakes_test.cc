@@ -265,12 +265,35 @@ TEST_F(FolderTest, ARunWhoseFolderIsGoneDoesNotEndAsIfAllWereWell) {
                       "$worker --coordinator=$control --limit=2000 --epochs=4 "
                       "2> $dir/worker.log & worker=$!\n"
                       "await 'step ' $dir/worker.log\n"
-                      "rm -rf $dir/gone\n"
+                      "mv $dir/gone $dir/away && touch $dir/gone\n"
                       "wait $server; code=$?; cat $dir/server.log >&2\n"
                       "wait $worker; exit $code"),
             3)
       << output();
   EXPECT_THAT(output(), HasSubstr("NOT SAVED"));
+}
+
+// Members are told nothing that is not saved, so it has to go.
+TEST_F(FolderTest, ACoordinatorThatCannotSaveTheJobEndsAndSaysWhy) {
+  EXPECT_EQ(
+      RunScript(
+          "mkfifo $dir/errors; cat $dir/errors > $dir/server.log &\n"
+          "sh -c 'trap \"\" XFSZ; exec \"$@\"' sh $server --workers=1 "
+          "--max-workers=2 --lease=3 --state=$dir/state "
+          "> $dir/listening 2> $dir/errors & server=$!\n"
+          "await listening $dir/listening\n"
+          "control=$(sed 's/.*control=\\([^ ]*\\).*/\\1/' "
+          "$dir/listening)\n"
+          "join='$worker --coordinator=$control --limit=200 "
+          "--epochs=1000000'\n"
+          "eval $join 2> $dir/worker.log & await 'step ' $dir/worker.log\n"
+          "prlimit --pid=$server --fsize=0\n"
+          "eval $join 2> $dir/second.log &\n"
+          "wait $server; code=$?; sleep 0.2; cat $dir/server.log >&2\n"
+          "exit $code"),
+      1)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("the job's state could not be saved for 3s"));
 }
 
 class WrongAddressTest : public ScriptRun, public testing::Test {};

@@ -248,6 +248,42 @@ TEST_F(LocalJobTest, TheJobGoesOnWithoutAWorkerThatWasKilled) {
   ExpectNoProcess();
 }
 
+// It finds no coordinator any more, and that is no reason to start it again.
+TEST_F(LocalJobTest, AWorkerThatDiesAsTheJobEndsIsMissed) {
+  options_.restarts = 5;
+  SetServer("wait_for worker0.done");
+  SetWorker(
+      "if [ $rank = 1 ]; then wait_for worker0.done; sleep 0.5; kill -9 $$; "
+      "fi\n"
+      "progress_event; done_event; touch $dir/worker0.done; sleep 1");
+  const auto outcome = Run();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_THAT(outcome->workers, SizeIs(1));
+  EXPECT_EQ(outcome->lost, 1);
+  EXPECT_EQ(outcome->restarts, 0);
+  EXPECT_THAT(shown_.str(), HasSubstr("the job was finished without it"));
+}
+
+// That is for the report to say, which there is.
+TEST_F(LocalJobTest, ACoordinatorThatHasNotSavedTheModelHasNotFailed) {
+  SetServer("wait_for worker0.done; wait_for worker1.done; exit 3");
+  const auto outcome = Run();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_THAT(outcome->workers, SizeIs(2));
+}
+
+TEST_F(LocalJobTest, TheLastLineHasTheReasonThatTheCoordinatorGave) {
+  SetServer(
+      "wait_for worker0.pid\n"
+      "echo '12:00:00.000 ERROR [shard 0] the job failed: fc has a NaN' >&2\n"
+      "exit 1");
+  SetWorker("sleep 60");
+  const std::string message = FailureMessage(absl::StatusCode::kAborted);
+  EXPECT_THAT(message.substr(message.rfind('\n')),
+              AllOf(HasSubstr("the job failed: shard "),
+                    HasSubstr("exited with code 1: fc has a NaN")));
+}
+
 TEST_F(LocalJobTest, SaysFirstWhereTheCoordinatorIs) {
   ASSERT_TRUE(Run().ok());
   EXPECT_THAT(shown_.str(),

@@ -54,6 +54,7 @@ std::vector<WorkerResult> Results() {
   first.workers = 2;
   first.steps = 10;
   first.test_accuracy = 0.75;
+  first.last_step = 9;
   first.images = 40;
   first.seconds = 4;
   first.forward_seconds = 1;

@@ -35,6 +35,8 @@ class ToyWorker {
 
   // This worker's gradient of `layer` has a NaN in this step.
   void Poison(int layer, int64_t step) { poisoned_ = {layer, step}; }
+  // From now on its replica of `layer` is not that of the others.
+  void Spoil(int layer) { parameters_[layer][0] += 1; }
   // Its gradients overflow if the loss is multiplied by more than this.
   void set_loss_scale_max(float scale) { loss_scale_max_ = scale; }
   const std::vector<int64_t>& skipped() const { return skipped_; }
