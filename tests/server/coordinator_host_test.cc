@@ -80,8 +80,9 @@ TEST_F(CoordinatorHostTest, RefusesAnotherOptimizer) {
 
 TEST_F(CoordinatorHostTest, RefusesOptionsThatTheJobDoesNotHave) {
   options_.job_options.optimizer.learning_rate = 0.5F;
-  ExpectRefusal("--learning-rate differs: the coordinator that is started has "
-                "0.5, job training in ");
+  ExpectRefusal(
+      "--learning-rate differs: the coordinator that is started has "
+      "0.5, job training in ");
   options_.job_options = state_.job->options;
   options_.job_options.checkpoint_every += 1;
   ExpectRefusal("--checkpoint-every differs");
