@@ -694,11 +694,4 @@ void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out) {
   TellAll(JobOver{state_, reason_, saved_round()}, out);
 }
 
-bool Coordinator::everyone_knows() const {
-  return silent_.empty() &&
-         std::none_of(members_.begin(), members_.end(), [](const Member& m) {
-           return m.session.has_value() || (m.admitted && !m.told);
-         });
-}
-
 }  // namespace nereus

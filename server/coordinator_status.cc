@@ -182,4 +182,11 @@ void Coordinator::TellRecovery(bool was_restarted, int64_t begun_step,
   out.push_back(Announce{true, std::move(text)});
 }
 
+bool Coordinator::everyone_knows() const {
+  return silent_.empty() &&
+         std::none_of(members_.begin(), members_.end(), [](const Member& m) {
+           return m.session.has_value() || (m.admitted && !m.told);
+         });
+}
+
 }  // namespace nereus
