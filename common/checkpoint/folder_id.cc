@@ -5,57 +5,64 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "common/base/identity.h"
 
 namespace nereus {
 namespace {
 
 constexpr size_t kDigits = 16;
-// Whoever has made the file is about to write it.
-constexpr int kReadsMax = 100;
-constexpr absl::Duration kReadInterval = absl::Milliseconds(20);
 
-// True if the file was made here and has the id.
-absl::StatusOr<bool> Make(const std::string& path, const std::string& id) {
+absl::Status Write(const std::string& path, const std::string& id) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644);
-  if (fd < 0 && errno == EEXIST) return false;
-  const bool written = fd >= 0 && write(fd, id.data(), id.size()) ==
-                                      static_cast<ssize_t>(id.size());
+  const bool written = fd >= 0 &&
+                       write(fd, id.data(), id.size()) ==
+                           static_cast<ssize_t>(id.size()) &&
+                       fsync(fd) == 0;
   const int error = errno;
   if (fd >= 0) close(fd);
-  if (written) return true;
+  if (written) return absl::OkStatus();
+  if (fd >= 0) unlink(path.c_str());
   return absl::UnavailableError(
       absl::StrCat("cannot write ", path, ": ", strerror(error)));
+}
+
+// Under its name the file is whole from the beginning, and the first one stays.
+absl::Status MakeUnlessThere(const std::string& path) {
+  if (access(path.c_str(), F_OK) == 0) return absl::OkStatus();
+  const std::string id =
+      absl::StrCat(absl::Hex(DrawUniqueId(), absl::kZeroPad16));
+  const std::string draft = absl::StrCat(path, ".", id);
+  if (absl::Status status = Write(draft, id); !status.ok()) return status;
+  int result = link(draft.c_str(), path.c_str());
+  if (result != 0 && errno != EEXIST) {
+    // A file system without links.
+    result = rename(draft.c_str(), path.c_str());
+  }
+  const int error = errno;
+  unlink(draft.c_str());
+  if (result == 0 || error == EEXIST) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot make ", path, ": ", strerror(error)));
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> FolderId(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/nereus-folder-id");
-  const std::string id =
-      absl::StrCat(absl::Hex(DrawUniqueId(), absl::kZeroPad16));
-  const absl::StatusOr<bool> made = Make(path, id);
-  if (!made.ok()) return made.status();
-  if (*made) return id;
-  std::string found;
-  for (int i = 0; i < kReadsMax; ++i) {
-    std::ifstream file(path);
-    found.clear();
-    if (file >> found && found.size() >= kDigits) break;
-    absl::SleepFor(kReadInterval);
-  }
-  const bool is_id =
-      found.size() == kDigits &&
-      std::all_of(found.begin(), found.end(), absl::ascii_isxdigit);
-  if (is_id) return found;
+  if (absl::Status made = MakeUnlessThere(path); !made.ok()) return made;
+  std::ifstream file(path);
+  std::string id;
+  file >> id;
+  const bool is_id = id.size() == kDigits &&
+                     std::all_of(id.begin(), id.end(), absl::ascii_isxdigit);
+  if (is_id) return id;
   return absl::DataLossError(
       absl::StrCat(path, " is not a folder's id: remove it"));
 }

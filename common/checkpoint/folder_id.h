@@ -10,7 +10,8 @@ namespace nereus {
 // Returns what tells a folder from any other: 16 hexadecimal digits in its file
 // `nereus-folder-id`, which the first process that asks makes. Processes that
 // name one folder by different paths, or from different hosts, get the same;
-// those that name two folders by one path do not.
+// those that name two folders by one path do not. A copy of a folder has the
+// same.
 //
 // Errors: kUnavailable, the file can neither be made nor read; kDataLoss, it
 // has something else.

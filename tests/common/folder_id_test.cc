@@ -50,6 +50,18 @@ TEST(FolderIdTest, ProcessesThatAskAtOnceGetTheSame) {
   EXPECT_NE(ids[0], "none");
 }
 
+TEST(FolderIdTest, NothingElseIsLeftInTheFolder) {
+  const std::string folder = NewFolder("clean");
+  ASSERT_TRUE(FolderId(folder).ok());
+  ASSERT_TRUE(FolderId(folder).ok());
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    EXPECT_EQ(entry.path().filename(), "nereus-folder-id");
+    ++files;
+  }
+  EXPECT_EQ(files, 1);
+}
+
 TEST(FolderIdTest, AFileOfSomethingElseIsRefused) {
   const std::string folder = NewFolder("other");
   std::ofstream(folder + "/nereus-folder-id") << "this is no identity";
