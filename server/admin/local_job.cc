@@ -23,6 +23,8 @@ namespace {
 constexpr absl::Duration kListenTimeout = absl::Seconds(30);
 
 // From the last worker's end to the last server's.
+// After the job: for the evaluation of what was trained.
+constexpr absl::Duration kWorkerEndTimeout = absl::Minutes(10);
 constexpr absl::Duration kServerEndTimeout = absl::Seconds(15);
 
 // For the processes to end by themselves once they are asked to.
@@ -35,6 +37,7 @@ constexpr absl::Duration kSettleTime = absl::Seconds(1);
 constexpr absl::Duration kDisplayPeriod = absl::Milliseconds(200);
 constexpr size_t kErrorLinesMax = 12;
 constexpr char kCoordinator[] = "coordinator";
+constexpr char kFirstShard[] = "shard 0";  // Coordinates without restarts.
 constexpr char kKeepsShards[] =
     "--backup=1 keeps a copy of each shard, --checkpoint-dir=DIR what to go "
     "back to";
@@ -118,7 +121,7 @@ absl::Status LocalJob::StartCoordinator() {
   Member member;
   member.is_server = true;
   if (options_.restarts == 0) {
-    member.name = "shard 0";
+    member.name = kFirstShard;
     member.arguments = ServerArguments(options_, 0, "");
     return StartProcess(std::move(member));
   }
@@ -174,10 +177,17 @@ bool LocalJob::JobHasFailed() const {
   });
 }
 
-bool LocalJob::JobIsFinished() const {
-  return std::any_of(members_.begin(), members_.end(), [](const Member& m) {
-    return m.name == kCoordinator && m.exit.has_value() && m.exit->ok();
-  });
+std::optional<absl::Time> LocalJob::FinishedAt() const {
+  if (!coordinator_.has_value()) return std::nullopt;
+  const absl::string_view coordinator =
+      options_.restarts == 0 ? kFirstShard : kCoordinator;
+  for (const Member& member : members_) {
+    if (member.name == coordinator && member.exit.has_value() &&
+        member.exit->ok()) {
+      return member.exited_at;
+    }
+  }
+  return std::nullopt;
 }
 
 bool LocalJob::IsToBeReplaced(const Member& member, absl::Time now) const {
@@ -219,10 +229,12 @@ absl::Status LocalJob::ReplaceTheDead() {
 }
 
 bool LocalJob::IsToBeMissed(const Member& member) const {
-  // It died as the job ended, which it has found no more.
-  if (JobIsFinished() && !member.is_server && HasFailed(member) &&
-      member.mistake.empty()) {
-    return true;
+  // It died as the job ended, which it has found no more; or stands still.
+  if (JobIsFinished() && !member.is_server && member.mistake.empty() &&
+      !member.is_done) {
+    const bool is_late = !member.exit.has_value() &&
+                         absl::Now() - *FinishedAt() > kWorkerEndTimeout;
+    return is_late || HasFailed(member);
   }
   const bool was_killed = member.exit.has_value() && member.exit->signal != 0;
   if (options_.restarts > 0 || member.is_server || member.is_done ||
@@ -245,12 +257,14 @@ void LocalJob::MissTheDead() {
     member.is_missed = true;
     ++lost_;
     progress_[member.slot].reset();
-    display_->PrintLine(JobIsFinished()
-                            ? absl::StrCat(DescribeFailure(member),
-                                           "; the job was finished without it")
-                            : absl::StrCat(DescribeFailure(member),
-                                           "; the job goes on without it. ",
-                                           Hint(member)));
+    const std::string what = member.exit.has_value()
+                                 ? DescribeFailure(member)
+                                 : member.name + " does not end";
+    display_->PrintLine(
+        JobIsFinished()
+            ? absl::StrCat(what, "; the job was finished without it")
+            : absl::StrCat(what, "; the job goes on without it. ",
+                           Hint(member)));
   }
 }
 
@@ -346,7 +360,7 @@ bool LocalJob::HasFailed(const Member& member) const {
   if (member.is_replaced || member.is_missed) return false;
   if (!member.mistake.empty()) return true;
   if (!member.exit.has_value()) return false;
-  if (member.is_server && JobIsFinished()) return false;
+  if ((member.is_server || member.is_done) && JobIsFinished()) return false;
   const bool is_early =
       member.is_server ? !coordinator_.has_value() : !member.is_done;
   return !member.exit->ok() || is_early;
@@ -362,7 +376,7 @@ bool LocalJob::AnyHasFailed() const {
 
 bool LocalJob::WorkersHaveEnded() const {
   return std::all_of(members_.begin(), members_.end(), [](const Member& m) {
-    return m.is_server || m.exit.has_value();
+    return m.is_server || m.is_missed || m.exit.has_value();
   });
 }
 

@@ -102,8 +102,9 @@ class LocalJob : private ProcessEvents {
   // others go on.
   void MissTheDead();
   bool IsToBeMissed(const Member& member) const;
-  // A coordinator of its own has said that all workers have left.
-  bool JobIsFinished() const;
+  // When the coordinator ended because all workers had left.
+  std::optional<absl::Time> FinishedAt() const;
+  bool JobIsFinished() const { return FinishedAt().has_value(); }
   // What would have helped against this end of a process; empty: nothing.
   std::string Hint(const Member& member) const;
   absl::Status ReadWorkerLine(Member& member, const std::string& line);

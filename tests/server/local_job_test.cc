@@ -238,7 +238,7 @@ TEST_F(LocalJobTest, TheJobGoesOnWithoutAWorkerThatWasKilled) {
   SetServer("wait_for worker0.done");
   SetWorker(
       "progress_event; if [ $rank = 1 ]; then sleep 0.2; kill -9 $$; fi\n"
-      "sleep 1; done_event; touch $dir/worker0.done");
+      "sleep 4; done_event; touch $dir/worker0.done");
   const auto outcome = Run();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_THAT(outcome->workers, SizeIs(1));
