@@ -286,7 +286,15 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
   std::erase_if(claims_, [&](const Claim& c) { return c.session == session; });
   Member* member = Find(resume.member);
   if (resume.job == options_.job_id && released_.contains(resume.incarnation)) {
-    out.push_back(SendToMember{session, JobOver{JobState::kFinished, ""}});
+    out.push_back(
+        SendToMember{session, JobOver{JobState::kFinished, "", saved_round()}});
+    out.push_back(EndSession{session});
+    return;
+  }
+  if (const auto& past = options_.past_job;
+      past.has_value() && resume.job == past->id) {
+    out.push_back(SendToMember{
+        session, JobOver{past->state, past->reason, past->saved_round}});
     out.push_back(EndSession{session});
     return;
   }
@@ -308,10 +316,9 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
   if (member == nullptr || member->request.incarnation != resume.incarnation ||
       !member->admitted) {
     return Refuse(session,
-                  absl::CancelledError(absl::StrCat(
-                      "this process was counted as dead: it was not heard from "
-                      "within ",
-                      absl::FormatDuration(options_.lease))),
+                  absl::CancelledError(
+                      "this process was counted as dead, and the job goes on "
+                      "without it"),
                   out);
   }
   if (resume.epoch > job_->epoch) OnNewerMember(resume.epoch, out);

@@ -16,10 +16,20 @@
 
 namespace nereus {
 
+// A job that was over when its coordinator was started again.
+struct PastJob {
+  uint64_t id = 0;
+  JobState state = JobState::kFinished;
+  std::string reason;
+  int64_t saved_round = kInitialRound;
+};
+
 struct CoordinatorOptions {
   std::string job = "default";
   uint64_t job_id = 0;  // Unlike any other run's; drawn by the driver.
-  int workers = 1;      // The job starts when so many are there.
+  // Its members may not have heard its end yet.
+  std::optional<PastJob> past_job;
+  int workers = 1;  // The job starts when so many are there.
   int shards = 1;
 
   // The shard whose process is the coordinator's too; -1: the coordinator is a

@@ -170,6 +170,18 @@ TEST(CoordinatorSessionTest, AMemberOfAnotherJobHearsHowToStartAgain) {
   EXPECT_EQ(driver.state(), JobState::kRunning);
 }
 
+// It was started again once all was done, and one has not heard so.
+TEST(CoordinatorSessionTest, AMemberOfAJobThatIsOverHearsItsEnd) {
+  CoordinatorOptions options = OptionsOf(2, 1);
+  options.past_job = PastJob{kTestJobId + 1, JobState::kFinished, "", 41};
+  CoordinatorDriver driver(options);
+  const Resume resume{kTestJobId + 1, PeerId::Worker(0),
+                      WorkerRequest("w0").incarnation, 7};
+  const JobOver over = Heard<JobOver>(driver.Say(kNew, resume), kNew);
+  EXPECT_EQ(over.state, JobState::kFinished);
+  EXPECT_EQ(over.saved_round, 41);
+}
+
 TEST(CoordinatorSessionTest, WhoWasCountedAsDeadDoesNotResume) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
