@@ -100,6 +100,7 @@ std::vector<Setting> SettingsOf(const JobOptions& options) {
 
 // A job goes on as it was begun, or not at all.
 absl::Status CheckSaved(const ServerOptions& options,
+                        const std::vector<Setting>& settings,
                         const CoordinatorState& saved) {
   const Job& job = *saved.job;
   const std::string what =
@@ -119,7 +120,16 @@ absl::Status CheckSaved(const ServerOptions& options,
       saved.checkpoints.newest.has_value() ||
       std::any_of(saved.members.begin(), saved.members.end(),
                   [](const auto& m) { return m.request.has_checkpoints; });
-  if (had_folder == !options.checkpoint_dir.empty()) return absl::OkStatus();
+  if (had_folder == !options.checkpoint_dir.empty()) {
+    for (const CoordinatorState::Member& member : saved.members) {
+      if (member.id.role != Role::kShard) continue;
+      NEREUS_RETURN_IF_ERROR(
+          CompareSettings("the coordinator that is started", settings,
+                          absl::StrCat(PeerName(member.id), " of ", what),
+                          member.request.settings));
+    }
+    return absl::OkStatus();
+  }
   return absl::FailedPreconditionError(
       had_folder ? absl::StrCat(what,
                                 " has a folder for checkpoints, and "
@@ -210,7 +220,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
   NEREUS_LOG(Info) << DescribeJob(options);
   auto host = std::make_unique<CoordinatorHost>();
   CoordinatorOptions made = MakeCoordinatorOptions(options);
-  made.server_settings = std::move(settings);
+  made.server_settings = settings;
   std::optional<CoordinatorState> saved;
   if (!options.state_file.empty()) {
     auto store = JobStore::Open(options.state_file);
@@ -222,7 +232,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     NEREUS_ASSIGN_OR_RETURN(saved, host->store_->Load(options.job));
   }
   if (saved.has_value() && saved->state == JobState::kRunning) {
-    NEREUS_RETURN_IF_ERROR(CheckSaved(options, *saved));
+    NEREUS_RETURN_IF_ERROR(CheckSaved(options, settings, *saved));
     NEREUS_LOG(Info) << "going on with job " << options.job << " in epoch "
                      << saved->job->epoch << " from " << options.state_file;
     made.job_id = saved->job->id;
@@ -230,9 +240,17 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
       // It may have died between a checkpoint's manifest and saying so.
       NEREUS_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> newest,
                               FindNewest(*storage));
-      if (newest.has_value()) saved->checkpoints.newest = newest->record;
+      if (newest.has_value() && newest->manifest.job == options.job) {
+        saved->checkpoints.newest = newest->record;
+      }
     }
   } else {
+    if (saved.has_value() && saved->job != nullptr) {
+      made.past_job = PastJob{saved->job->id, saved->state, saved->reason,
+                              saved->checkpoints.newest.has_value()
+                                  ? saved->checkpoints.newest->round
+                                  : kInitialRound};
+    }
     saved.reset();
     if (storage != nullptr) {
       NEREUS_RETURN_IF_ERROR(Restore(options, *storage, made));

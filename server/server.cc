@@ -36,6 +36,10 @@ namespace {
 // How long a coordinator stays for members that have not heard the end.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
 
+// Between two joins of one process that is counted as dead again and again:
+// each costs the others an epoch.
+constexpr absl::Duration kRejoinPause = absl::Seconds(5);
+
 std::string DescribeWorkers(const Job& job, const std::vector<int>& ranks) {
   constexpr size_t kNamedMax = 8;
   std::string text;
@@ -358,8 +362,14 @@ absl::Status ServerImpl::AwaitEnd() {
       outcome = outcome_;
     }
     control_->SetReady(false);
+    if (!absl::IsCancelled(outcome)) break;
     // It stood still for too long, and the others went on.
-    if (!absl::IsCancelled(outcome) || !JoinAgain(outcome).ok()) break;
+    if (joined_again) absl::SleepFor(kRejoinPause);
+    const absl::Status joined = JoinAgain(outcome);
+    if (!joined.ok()) {
+      outcome = joined;
+      break;
+    }
     joined_again = true;
   }
   if (joined_again && absl::IsOutOfRange(outcome)) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/file_storage.h"
@@ -44,7 +45,7 @@ class CoordinatorHostTest : public testing::Test {
       EXPECT_TRUE(opened.ok()) << opened.status();
       storage = *std::move(opened);
     }
-    return CoordinatorHost::Start(options_, storage.get(), {}).status();
+    return CoordinatorHost::Start(options_, storage.get(), settings_).status();
   }
   void ExpectRefusal(const std::string& why) {
     const absl::Status status = Start();
@@ -56,6 +57,7 @@ class CoordinatorHostTest : public testing::Test {
   const std::string folder_ = absl::StrCat(testing::TempDir(), "/host");
   CoordinatorState state_ = SomeState();
   ServerOptions options_;
+  std::vector<Setting> settings_;
 };
 
 TEST_F(CoordinatorHostTest, GoesOnWithTheSameFlags) {
@@ -86,6 +88,14 @@ TEST_F(CoordinatorHostTest, RefusesOptionsThatTheJobDoesNotHave) {
   options_.job_options = state_.job->options;
   options_.job_options.checkpoint_every += 1;
   ExpectRefusal("--checkpoint-every differs");
+}
+
+TEST_F(CoordinatorHostTest, RefusesAFolderThatIsNotTheServers) {
+  for (auto& member : state_.members) {
+    member.request.settings = {{"--checkpoint-dir", "the folder a"}};
+  }
+  settings_ = {{"--checkpoint-dir", "the folder b"}};
+  ExpectRefusal("--checkpoint-dir differs: ");
 }
 
 // The job may have found a better one.
