@@ -20,9 +20,8 @@ constexpr size_t kTextBytesMax = 4096;
 constexpr size_t kLossesMax = 3;
 const absl::Duration kLossWindow = absl::Minutes(1);
 
-// Nothing happens for so long only if this process stands still: ticks come
-// more often.
-const absl::Duration kPauseMin = absl::Seconds(1);
+// How long a coordinator that ends has in mind who stood still.
+const absl::Duration kSilentKept = absl::Minutes(1);
 
 }  // namespace
 
@@ -242,7 +241,6 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
     return Refuse(session, absl::InvalidArgumentError("a session joins once"),
                   out);
   }
-  std::erase(silent_, request.name);
   // A member whose session broke before it heard that it is one.
   for (Member& member : members_) {
     if (member.request.incarnation != request.incarnation) continue;
@@ -268,6 +266,15 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   if (status.ok() && before != nullptr) {
     Drop(before->id, "another process comes in its place", out);
     status = CheckJoin(request);  // The job may have failed with that.
+  }
+  if (status.ok() || absl::IsOutOfRange(status)) {
+    std::erase_if(silent_, [&](const auto& entry) {
+      const Member& silent = entry.first;
+      return request.role == Role::kShard
+                 ? silent.id == PeerId::Shard(request.shard)
+                 : silent.id.role == request.role &&
+                       silent.request.name == request.name;
+    });
   }
   if (!status.ok()) return Refuse(session, std::move(status), out);
   Member member;
@@ -599,13 +606,16 @@ void Coordinator::Drop(PeerId id, const std::string& why,
 void Coordinator::Expire(absl::Time now, CoordinatorOutbox& out) {
   std::erase_if(released_,
                 [&](const auto& entry) { return now > entry.second; });
+  std::erase_if(silent_, [&](const auto& entry) {
+    return now - entry.second > kSilentKept;
+  });
   const std::vector<Member> members = members_;  // Drop changes it.
   for (const Member& member : members) {
     if (over()) return;
     if (!member.admitted || member.told) continue;
     const absl::Duration silence = now - member.heard;
     if (silence > options_.lease) {
-      silent_.push_back(member.request.name);
+      silent_.emplace_back(member, now);
       Drop(member.id,
            absl::StrFormat("not heard from for %.1f s",
                            absl::ToDoubleSeconds(silence)),
@@ -621,20 +631,6 @@ void Coordinator::Expire(absl::Time now, CoordinatorOutbox& out) {
       Drop(member.id, "its session to the coordinator has ended", out);
     }
   }
-}
-
-void Coordinator::NoticePause(absl::Time now) {
-  const absl::Duration pause = now - std::exchange(awake_, now);
-  if (pause < kPauseMin) return;
-  for (Member& member : members_) {
-    member.heard += pause;
-    member.missed_after += pause;
-    member.asked_at += pause;
-  }
-  // What is heard now may have been said before the pause.
-  for (Claim& claim : claims_) claim.since += pause;
-  for (auto& [incarnation, until] : released_) until += pause;
-  gives_up_at_ += pause;
 }
 
 void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {

@@ -135,6 +135,10 @@ class Coordinator {
   // Checkpoints of this job, complete and under way.
   const CheckpointLedger& checkpoints() const { return checkpoints_; }
 
+  // What had to wait since no state could be saved has gone out now: members
+  // are asked only since then.
+  void OnSavedAgain(absl::Time now);
+
   // Ends the job with a reason, which all members hear.
   void Fail(const std::string& reason, CoordinatorOutbox& out);
 
@@ -274,6 +278,11 @@ class Coordinator {
   // as long as its checkpoint may become whole soon.
   int64_t LastStep() const;
   std::optional<int64_t> LastCheckpointToCome() const;
+  // The worker that sends shards what they save of layers that workers own;
+  // none: all workers are gone.
+  std::optional<int32_t> LastSender(int64_t round) const;
+  // Whether some of it may have been lost on its way, and comes never.
+  bool LastCheckpointMayBeLost(int64_t round) const;
   // Asks all members to save the last step, unless they have been asked.
   void AskForLast(int64_t round, CoordinatorOutbox& out);
   int64_t saved_round() const {
@@ -358,9 +367,10 @@ class Coordinator {
   // that all its members are there.
   bool restarted_ = false;
 
-  // Names of processes that were counted as dead for their silence, and have
-  // not come again: they may live, and not know that the job is over.
-  std::vector<std::string> silent_;
+  // Members that were counted as dead for their silence in the last
+  // kSilentKept, and when, and have not come again: they may live, and not know
+  // that the job is over.
+  std::vector<std::pair<Member, absl::Time>> silent_;
   bool lacks_last_checkpoint_ = false;
 
   absl::Time awake_ = absl::InfinitePast();  // When something happened last.
@@ -377,6 +387,8 @@ class Coordinator {
   // Whose manifests are being written, by round.
   std::map<int64_t, CheckpointRecord> completing_;
   bool checkpoint_wanted_ = false;
+  // Another one, once the one that is wanted is there.
+  bool checkpoint_wanted_again_ = false;
   bool checkpoint_planned_ = false;  // This epoch's job has a round for it.
   std::string checkpoint_failure_;
   std::set<int64_t> failed_checkpoints_;  // By round.

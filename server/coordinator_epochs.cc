@@ -514,17 +514,33 @@ std::optional<int64_t> Coordinator::LastCheckpointToCome() const {
   return round;
 }
 
-void Coordinator::AskForLast(int64_t round, CoordinatorOutbox& out) {
-  SaveLast last{job_->epoch, round, -1};
+std::optional<int32_t> Coordinator::LastSender(int64_t round) const {
   for (const Member& member : members_) {
     if (member.id.role != Role::kWorker || member.told) continue;
     const int position = job_->PositionOf(member.id.rank);
     if (position < 0 || job_->workers[position].first_step > round) continue;
-    last.sender = member.id.rank;
-    break;
+    return member.id.rank;
   }
+  return std::nullopt;
+}
+
+bool Coordinator::LastCheckpointMayBeLost(int64_t round) const {
+  if (restarted_ || target_.has_value()) return true;
+  if (job_->partial() && members_lost_) return true;
+  const std::optional<int32_t> sender = LastSender(round);
+  if (!sender.has_value()) return true;
+  const PeerId worker = PeerId::Worker(*sender);
+  return std::any_of(
+      new_lost_links_.begin(), new_lost_links_.end(), [&](const Link& link) {
+        return (link.first == worker && link.second.role == Role::kShard) ||
+               (link.second == worker && link.first.role == Role::kShard);
+      });
+}
+
+void Coordinator::AskForLast(int64_t round, CoordinatorOutbox& out) {
   // Without any worker, layers that workers own are lost, others are not.
-  if (last.sender == -1) last.sender = job_->workers.front().rank;
+  const SaveLast last{job_->epoch, round,
+                      LastSender(round).value_or(job_->workers.front().rank)};
   for (Member& member : members_) {
     if (!member.session.has_value() || !member.admitted ||
         member.told_last == last) {
@@ -538,10 +554,10 @@ void Coordinator::AskForLast(int64_t round, CoordinatorOutbox& out) {
 void Coordinator::FinishIfAllLeft(absl::Time now, CoordinatorOutbox& out) {
   const std::optional<int64_t> checkpoint = LastCheckpointToCome();
   if (checkpoint.has_value()) {
-    const bool lossless = !members_lost_ && !restarted_ &&
-                          !target_.has_value() && new_lost_links_.empty();
-    gives_up_at_ = std::min(
-        gives_up_at_, now + (lossless ? kLastCheckpointTime : options_.lease));
+    gives_up_at_ =
+        std::min(gives_up_at_, now + (LastCheckpointMayBeLost(*checkpoint)
+                                          ? options_.lease
+                                          : kLastCheckpointTime));
     if (now < gives_up_at_) return AskForLast(*checkpoint, out);
     CheckpointFailed(*checkpoint, "it was not whole long after all had left",
                      out);
@@ -586,6 +602,12 @@ absl::Status Coordinator::RequestCheckpoint(absl::Time now,
         absl::StrCat("job ", options_.job,
                      " has no folder for checkpoints: --checkpoint-dir"));
   }
+  // One whose step has begun may be of parameters before this call.
+  const bool has_begun =
+      std::any_of(members_.begin(), members_.end(), [&](const Member& m) {
+        return m.heartbeat.begun_step >= job_->checkpoint_round;
+      });
+  checkpoint_wanted_again_ |= checkpoint_planned_ && has_begun;
   if (!std::exchange(checkpoint_wanted_, true)) {
     out.push_back(SaveState{StateToSave()});
   }
@@ -622,7 +644,7 @@ void Coordinator::OnCheckpoint(int64_t round, const absl::Status& written,
   } else {
     checkpoints_.OnComplete(record);
     if (checkpoint_planned_ && round >= job_->checkpoint_round) {
-      checkpoint_wanted_ = false;
+      checkpoint_wanted_ = std::exchange(checkpoint_wanted_again_, false);
       checkpoint_planned_ = false;
     }
     out.push_back(Announce{
@@ -644,7 +666,7 @@ void Coordinator::CheckpointFailed(int64_t round, const std::string& why,
   }
   // The one that was asked for may still come.
   if (!checkpoint_planned_ || round < job_->checkpoint_round) return;
-  checkpoint_wanted_ = false;
+  checkpoint_wanted_ = std::exchange(checkpoint_wanted_again_, false);
   checkpoint_planned_ = false;
   out.push_back(SaveState{StateToSave()});
 }

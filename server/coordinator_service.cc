@@ -305,12 +305,14 @@ void CoordinatorService::Impl::CompleteCheckpoints() {
 }
 
 void CoordinatorService::Impl::Carry(CoordinatorOutbox out) {
+  const bool was_held = !actions.empty();
   actions.CarryOut(
       std::move(out), SteadyNow(),
       [this](const CoordinatorState& state)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return Save(state); },
       [this](const CoordinatorAction& action)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { CarryOut(action); });
+  if (was_held && actions.empty()) coordinator.OnSavedAgain(SteadyNow());
   LogState();
 }
 
@@ -375,7 +377,9 @@ CoordinatorService::~CoordinatorService() {
 absl::Status CoordinatorService::AwaitEnd() {
   MutexLock lock(&impl_->mu);
   impl_->mu.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mu) {
-    return impl_->coordinator.over() || !impl_->failure.ok();
+    // Nobody has heard of an end that is not saved.
+    const bool over = impl_->coordinator.over() && impl_->actions.empty();
+    return over || !impl_->failure.ok();
   });
   if (!impl_->failure.ok()) return impl_->failure;
   if (impl_->coordinator.state() == JobState::kFinished) {

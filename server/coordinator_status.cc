@@ -9,6 +9,10 @@
 namespace nereus {
 namespace {
 
+// Nothing happens for so long only if this process stands still: ticks come
+// more often.
+const absl::Duration kPauseMin = absl::Seconds(1);
+
 std::string DescribePlan(const Job& job) {
   std::map<Scheme, int> layers;
   for (size_t layer = 0; layer < job.model().size(); ++layer) {
@@ -187,6 +191,26 @@ bool Coordinator::everyone_knows() const {
          std::none_of(members_.begin(), members_.end(), [](const Member& m) {
            return m.session.has_value() || (m.admitted && !m.told);
          });
+}
+
+void Coordinator::NoticePause(absl::Time now) {
+  const absl::Duration pause = now - std::exchange(awake_, now);
+  if (pause < kPauseMin) return;
+  for (Member& member : members_) {
+    member.heard += pause;
+    member.missed_after += pause;
+    member.asked_at += pause;
+  }
+  // What is heard now may have been said before the pause.
+  for (Claim& claim : claims_) claim.since += pause;
+  for (auto& [incarnation, until] : released_) until += pause;
+  gives_up_at_ += pause;
+}
+
+void Coordinator::OnSavedAgain(absl::Time now) {
+  for (Member& member : members_) {
+    member.asked_at = std::max(member.asked_at, now);
+  }
 }
 
 }  // namespace nereus

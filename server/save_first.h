@@ -32,6 +32,9 @@ class SaveFirst {
   // Forgets what is held back: the coordinator is gone.
   void Clear();
 
+  // Whether nothing is held back.
+  bool empty() const { return held_.empty(); }
+
   // Time since the first of the saves that failed; zero if none does now.
   absl::Duration failing_for(absl::Time now) const;
   const absl::Status& failure() const { return failure_; }

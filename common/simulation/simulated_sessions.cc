@@ -92,6 +92,7 @@ void SimulatedCluster::Hear(ProcessId process, SessionId session,
 }
 
 void SimulatedCluster::Carry(CoordinatorOutbox out) {
+  const bool was_held = !actions_.empty();
   actions_.CarryOut(
       std::move(out), events_.now(),
       [this](const CoordinatorState& state) {
@@ -104,6 +105,9 @@ void SimulatedCluster::Carry(CoordinatorOutbox out) {
                              : absl::OkStatus();
       },
       [this](const CoordinatorAction& action) { CarryOut(action); });
+  if (was_held && actions_.empty() && coordinator_ != nullptr) {
+    coordinator_->OnSavedAgain(events_.now());
+  }
 }
 
 void SimulatedCluster::CarryOut(const CoordinatorAction& action) {

@@ -262,7 +262,7 @@ TEST_F(FolderTest, ServersWithTwoFoldersAreRefused) {
 TEST_F(FolderTest, ARunWhoseFolderIsGoneDoesNotEndAsIfAllWereWell) {
   EXPECT_EQ(RunScript("start_server --workers=1 --checkpoint-dir=$dir/gone "
                       "--checkpoint-every=10; server=$!\n"
-                      "$worker --coordinator=$control --limit=2000 --epochs=4 "
+                      "$worker --coordinator=$control --limit=2000 --epochs=20 "
                       "2> $dir/worker.log & worker=$!\n"
                       "await 'step ' $dir/worker.log\n"
                       "mv $dir/gone $dir/away && touch $dir/gone\n"
@@ -273,25 +273,51 @@ TEST_F(FolderTest, ARunWhoseFolderIsGoneDoesNotEndAsIfAllWereWell) {
   EXPECT_THAT(output(), HasSubstr("NOT SAVED"));
 }
 
-// Members are told nothing that is not saved, so it has to go.
+// Members are told nothing that is not saved: a coordinator that cannot save
+// has to go. $1: more of its flags. Its disk is full once the job runs.
+constexpr char kFullDisk[] = R"(
+start_on_full_disk() {
+  mkfifo $dir/errors
+  cat $dir/errors > $dir/server.log & log=$!
+  sh -c 'trap "" XFSZ; exec "$@"' sh $server --workers=1 --max-workers=2 \
+    --lease=3 --state=$dir/state $1 > $dir/listening 2> $dir/errors & pid=$!
+  await listening $dir/listening
+  control=$(sed 's/.*control=\([^ ]*\).*/\1/' $dir/listening)
+}
+train() { $worker --coordinator=$control --limit=200 --epochs=$1; }
+fill_disk() {
+  await 'step ' $dir/worker.log
+  prlimit --pid=$pid --fsize=0
+}
+end_as_server() {
+  wait $pid; code=$?
+  wait $log; cat $dir/server.log >&2
+  exit $code
+}
+)";
+
 TEST_F(FolderTest, ACoordinatorThatCannotSaveTheJobEndsAndSaysWhy) {
-  EXPECT_EQ(
-      RunScript(
-          "mkfifo $dir/errors; cat $dir/errors > $dir/server.log &\n"
-          "sh -c 'trap \"\" XFSZ; exec \"$@\"' sh $server --workers=1 "
-          "--max-workers=2 --lease=3 --state=$dir/state "
-          "> $dir/listening 2> $dir/errors & server=$!\n"
-          "await listening $dir/listening\n"
-          "control=$(sed 's/.*control=\\([^ ]*\\).*/\\1/' "
-          "$dir/listening)\n"
-          "join='$worker --coordinator=$control --limit=200 "
-          "--epochs=1000000'\n"
-          "eval $join 2> $dir/worker.log & await 'step ' $dir/worker.log\n"
-          "prlimit --pid=$server --fsize=0\n"
-          "eval $join 2> $dir/second.log &\n"
-          "wait $server; code=$?; sleep 0.2; cat $dir/server.log >&2\n"
-          "exit $code"),
-      1)
+  EXPECT_EQ(RunScript(absl::StrCat(kFullDisk,
+                                   "start_on_full_disk\n"
+                                   "train 1000000 2> $dir/worker.log &\n"
+                                   "fill_disk\n"
+                                   "train 1000000 2> $dir/second.log &\n"
+                                   "end_as_server")),
+            1)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("the job's state could not be saved for 3s"));
+}
+
+// It has no member of its own that would wait for the end.
+TEST_F(FolderTest, AnEndThatCannotBeSavedIsNoGoodEnd) {
+  EXPECT_EQ(RunScript(absl::StrCat(
+                kFullDisk,
+                "start_on_full_disk --coordinate-only\n"
+                "$server --coordinator=$control 2> $dir/shard.log &\n"
+                "train 100 2> $dir/worker.log &\n"
+                "fill_disk\n"
+                "end_as_server")),
+            1)
       << output();
   EXPECT_THAT(output(), HasSubstr("the job's state could not be saved for 3s"));
 }

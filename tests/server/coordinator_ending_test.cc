@@ -126,6 +126,21 @@ TEST_F(CoordinatorLastCheckpointTest, MayComeThoughTheWorkersAreGone) {
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
+// What it would have sent, another worker sends.
+TEST_F(CoordinatorLastCheckpointTest, MayTakeLongThoughOneWorkerIsGone) {
+  const Reaction asked = [&] {
+    driver->Break(kWorker0);
+    return driver->Pass(absl::Seconds(2));
+  }();
+  EXPECT_EQ(Heard<SaveLast>(asked, kShard1), (SaveLast{1, 3, 1}));
+  driver->Pass(absl::Minutes(5));
+  ASSERT_EQ(driver->state(), JobState::kRunning);
+  driver->Say(kShard1, PartOf(1, 3, 1));
+  driver->Checkpoint(3, absl::OkStatus());
+  EXPECT_EQ(driver->state(), JobState::kFinished);
+  EXPECT_FALSE(driver->coordinator().lacks_last_checkpoint());
+}
+
 TEST_F(CoordinatorLastCheckpointTest, OneWhoWasTakenForGoneMayComeBack) {
   driver->Break(kWorker0);
   driver->Pass(absl::Seconds(5));
