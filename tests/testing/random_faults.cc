@@ -103,7 +103,8 @@ void RandomFaults::Tend() {
   const Coordinator* coordinator = cluster_->coordinator();
   const size_t live = cluster_->live_workers().size();
   const auto needed = static_cast<size_t>(cluster_->options().min_workers);
-  if (coordinator != nullptr && !coordinator->over() && live < needed) {
+  if (coordinator != nullptr && !coordinator->over() && live < needed &&
+      starts_workers_) {
     cluster_->StartWorker();
   }
   // It may have died of its own, halfway or in a file, long after the fault.

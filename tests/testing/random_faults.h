@@ -63,6 +63,9 @@ class RandomFaults {
   // No more of them, and what they did comes to its end, but for the dead.
   void Stop();
 
+  // Starts no worker any more, not even in the place of one that has left.
+  void StartNobody() { starts_workers_ = false; }
+
   // How often each has struck.
   const std::map<Fault, int>& strikes() const { return strikes_; }
 
@@ -95,6 +98,7 @@ class RandomFaults {
   std::vector<Fault> kinds_;
   bool shards_may_die_ = false;
   bool stopped_ = false;
+  bool starts_workers_ = true;
   std::vector<std::function<void()>> undo_;
   std::map<Fault, int> strikes_;
 };
