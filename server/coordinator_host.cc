@@ -43,6 +43,20 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
                                     absl::StrJoin(rounds, ", "))));
 }
 
+// "", or the checkpoints beside that of `round`.
+std::string OthersThan(int64_t round, Storage& storage) {
+  const absl::StatusOr<CheckpointList> list = ListCheckpoints(storage);
+  std::vector<int64_t> others;
+  if (list.ok()) {
+    for (const Manifest& manifest : list->complete) {
+      if (manifest.round != round) others.push_back(manifest.round);
+    }
+  }
+  return others.empty() ? ""
+                        : absl::StrCat("; --restore=ROUND takes another one: ",
+                                       absl::StrJoin(others, ", "));
+}
+
 absl::Status CheckNothingIsOverwritten(const ServerOptions& options,
                                        Storage& storage) {
   NEREUS_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found,
@@ -159,7 +173,12 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
   // Values are read later, by shards that then have nothing to go back to.
   NEREUS_LOG(Info) << "verifying the checkpoint of round " << manifest.round
                    << ", " << found->record.bytes() << " bytes";
-  NEREUS_RETURN_IF_ERROR(VerifyCheckpoint(storage, manifest));
+  if (const absl::Status whole = VerifyCheckpoint(storage, manifest);
+      !whole.ok()) {
+    return absl::Status(
+        whole.code(),
+        absl::StrCat(whole.message(), OthersThan(manifest.round, storage)));
+  }
   made.restored = std::move(found->record);
   made.restored_state_arrays = manifest.state_arrays;
   made.restored_layers = std::move(found->manifest.layers);

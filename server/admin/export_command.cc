@@ -119,6 +119,11 @@ absl::StatusOr<std::string> Export(const std::string& folder,
 
 absl::Status ExportModel(Storage* storage, const Manifest& manifest,
                          const std::string& file) {
+  struct stat found = {};
+  if (stat(file.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, " is there, and is no regular file"));
+  }
   NEREUS_ASSIGN_OR_RETURN(CheckpointReader reader,
                           CheckpointReader::Open(storage, manifest));
   const std::string temporary = file + ".tmp";

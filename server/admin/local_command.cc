@@ -105,6 +105,14 @@ std::string DescribeModel(const LocalReport& report) {
                       " --out=model.safetensors writes it to one file\n");
 }
 
+// Of a run that did not end well there is no report, nor an empty one.
+void RemoveIfEmpty(const std::string& file) {
+  std::error_code error;
+  if (std::filesystem::file_size(file, error) == 0 && !error) {
+    std::filesystem::remove(file, error);
+  }
+}
+
 const char* SignalVerb(int signal) {
   return signal == SIGINT ? "interrupted" : "asked to end";
 }
@@ -152,11 +160,7 @@ absl::Status LocalCommand::RefuseIdleFlags(const CLI::App& subcommand, int argc,
 
 int LocalCommand::Run(std::ostream& out, std::ostream& err) {
   const auto fail = [&](const absl::Status& status, int code) {
-    // Of a run that failed there is no report, nor an empty one.
-    std::error_code error;
-    if (std::filesystem::file_size(json_file_, error) == 0 && !error) {
-      std::filesystem::remove(json_file_, error);
-    }
+    RemoveIfEmpty(json_file_);
     err << "nereusctl local: " << std::string(status.message()) << std::endl;
     return code;
   };
@@ -184,8 +188,14 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
   absl::StatusOr<LocalOutcome> outcome = job.Run();
   if (!outcome.ok()) return fail(outcome.status(), kExitFailed);
   if (outcome->signal != 0) {
+    RemoveIfEmpty(json_file_);
     err << "nereusctl local: " << SignalVerb(outcome->signal)
-        << ", all processes are stopped" << std::endl;
+        << ", all processes are stopped";
+    if (!options_.checkpoint_dir.empty()) {
+      err << "; --restore=latest goes on from the last checkpoint in "
+          << options_.checkpoint_dir;
+    }
+    err << std::endl;
     return kExitSignalBase + outcome->signal;
   }
 

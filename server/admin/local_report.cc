@@ -341,6 +341,7 @@ std::string FormatSteps(const LocalReport& report) {
   const int64_t done = report.longest().steps;
   const int64_t steps =
       report.options.restore.empty() ? report.last_step + 1 : done;
+  if (done == 0) return "0 steps: all had been done before";
   return absl::StrCat(
       steps, " steps",
       done > steps ? absl::StrCat(" and ", done - steps, " of them again")

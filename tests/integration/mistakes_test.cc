@@ -247,6 +247,18 @@ INSTANTIATE_TEST_SUITE_P(
 
 class FolderTest : public ScriptRun, public testing::Test {};
 
+// Neither a device nor a folder gives way to a file.
+TEST_F(FolderTest, AnExportReplacesNoDevice) {
+  EXPECT_EQ(RunScript("$ctl local --workers=1 --servers=1 --model=mlp "
+                      "--limit=200 --epochs=1 --checkpoint-dir=$dir/model "
+                      "> $dir/log 2>&1\n"
+                      "mkfifo $dir/pipe\n"
+                      "$ctl export $dir/model --out=$dir/pipe"),
+            1)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("pipe is there, and is no regular file"));
+}
+
 // Each would write its part where the other does not look.
 TEST_F(FolderTest, ServersWithTwoFoldersAreRefused) {
   EXPECT_EQ(RunScript("start_server --servers=2 --workers=1 "

@@ -138,22 +138,6 @@ TEST(CoordinatorRequestTest, BringsAnEpochWhoseFirstStepIsSaved) {
   EXPECT_THAT(driver.RequestCheckpoint().sent, SizeIs(3));
 }
 
-TEST(CoordinatorRequestTest, OneThatHasBegunIsFollowedByAnother) {
-  CoordinatorDriver driver(DurableOptions(2, 1));
-  driver.Gather();
-  driver.RequestCheckpoint();
-  driver.ReportAll(6);
-  ASSERT_EQ(driver.job().checkpoint_round, 7);
-  driver.Say(kWorker0, HeartbeatOf(/*begun_step=*/8, /*round=*/7));
-  EXPECT_THAT(driver.RequestCheckpoint().sent, IsEmpty());
-  driver.MakeCheckpoint(7);
-  EXPECT_TRUE(driver.Status().checkpoint_wanted);
-  driver.ReportAll(8);
-  EXPECT_EQ(driver.job().checkpoint_round, 9);
-  driver.MakeCheckpoint(9);
-  EXPECT_FALSE(driver.Status().checkpoint_wanted);
-}
-
 TEST(CoordinatorRequestTest, AFailureEndsItWithTheReason) {
   CoordinatorDriver driver(DurableOptions(2, 2));
   driver.Gather();

@@ -205,5 +205,25 @@ TEST(CoordinatorRegressionTest, OneWhoHasLeftIsNotBehind) {
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_THAT(next->afresh, IsEmpty());
 }
+
+// Its parameters are older than the call.
+TEST(CoordinatorRegressionTest, OneThatHasBegunIsFollowedByAnother) {
+  CoordinatorOptions options = OptionsOf(/*workers=*/2, /*shards=*/1);
+  options.has_checkpoints = true;
+  CoordinatorDriver driver(options);
+  driver.Gather();
+  driver.RequestCheckpoint();
+  driver.ReportAll(6);
+  ASSERT_EQ(driver.job().checkpoint_round, 7);
+  driver.Say(kWorker0, HeartbeatOf(/*begun_step=*/8, /*round=*/7));
+  EXPECT_THAT(driver.RequestCheckpoint().sent, IsEmpty());
+  driver.MakeCheckpoint(7);
+  EXPECT_TRUE(driver.Status().checkpoint_wanted);
+  driver.ReportAll(8);
+  EXPECT_EQ(driver.job().checkpoint_round, 9);
+  driver.MakeCheckpoint(9);
+  EXPECT_FALSE(driver.Status().checkpoint_wanted);
+}
+
 }  // namespace
 }  // namespace nereus
