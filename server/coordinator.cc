@@ -163,7 +163,8 @@ absl::Status Coordinator::CheckPlace(const JoinRequest& request) const {
   if (holder == nullptr || IsAway(*holder)) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(
       request.name, " says it is shard ", request.shard, ", which is ",
-      holder->request.name, " at ", holder->request.data_address));
+      holder->request.name, " at ", holder->request.data_address,
+      "; --shard gives each server its own"));
 }
 
 absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {

@@ -211,7 +211,8 @@ absl::StatusOr<std::vector<Setting>> ServerSettings(
   if (!options.checkpoint_dir.empty()) {
     NEREUS_ASSIGN_OR_RETURN(const std::string id,
                             FolderId(options.checkpoint_dir));
-    settings.push_back({"--checkpoint-dir", "the folder " + id});
+    settings.push_back(
+        {"--checkpoint-dir", "the folder whose nereus-folder-id is " + id});
   }
   return settings;
 }

@@ -21,10 +21,10 @@ constexpr size_t kDigits = 16;
 
 absl::Status Write(const std::string& path, const std::string& id) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644);
-  const bool written = fd >= 0 &&
-                       write(fd, id.data(), id.size()) ==
-                           static_cast<ssize_t>(id.size()) &&
-                       fsync(fd) == 0;
+  const bool written =
+      fd >= 0 &&
+      write(fd, id.data(), id.size()) == static_cast<ssize_t>(id.size()) &&
+      fsync(fd) == 0;
   const int error = errno;
   if (fd >= 0) close(fd);
   if (written) return absl::OkStatus();

@@ -20,10 +20,8 @@ absl::StatusOr<JobStatus> FetchJobStatus(const std::string& address,
   const absl::Status status = FromGrpcStatus(
       stub->GetStatus(&context, v1::GetStatusRequest(), &response));
   if (!status.ok()) {
-    return absl::Status(
-        status.code(),
-        absl::StrCat(address, ": ",
-                     ExplainCall(std::string(status.message()))));
+    return absl::Status(status.code(),
+                        absl::StrCat(address, ": ", ExplainCall(status)));
   }
   return FromProto(response);
 }
@@ -37,9 +35,8 @@ absl::Status RequestCheckpoint(const std::string& address,
   const absl::Status status = FromGrpcStatus(stub->RequestCheckpoint(
       &context, v1::RequestCheckpointRequest(), &response));
   if (status.ok()) return status;
-  return absl::Status(
-      status.code(),
-      absl::StrCat(address, ": ", ExplainCall(std::string(status.message()))));
+  return absl::Status(status.code(),
+                      absl::StrCat(address, ": ", ExplainCall(status)));
 }
 
 }  // namespace nereus

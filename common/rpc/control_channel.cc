@@ -14,7 +14,11 @@ void QuietGrpc() {
   });
 }
 
-std::string ExplainCall(const std::string& message) {
+std::string ExplainCall(const absl::Status& status) {
+  if (absl::IsUnimplemented(status)) {
+    return "this is no coordinator's control port";
+  }
+  const std::string message(status.message());
   const bool is_other_protocol =
       absl::StrContains(message, "Failed parsing HTTP/2") ||
       absl::StrContains(message, "http1.x server");

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
+
 namespace grpc {
 class Channel;
 }  // namespace grpc
@@ -22,7 +24,7 @@ inline constexpr char kSessionHeader[] = "nereus-session";
 void QuietGrpc();
 
 // The message of a call that has failed, in our words where gRPC's mislead.
-std::string ExplainCall(const std::string& message);
+std::string ExplainCall(const absl::Status& status);
 
 // A channel to the control port at `address` ("host:port").
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address);

@@ -122,16 +122,19 @@ void SessionClient::Impl::Run() {
 
 absl::Status SessionClient::Impl::Judge(const absl::Status& status) {
   const std::string& address = options.coordinator_address;
+  if (absl::IsUnimplemented(status)) {
+    return absl::Status(status.code(),
+                        absl::StrCat("no coordinator is at ", address, ": ",
+                                     ExplainCall(status)));
+  }
   if (!status.ok() && !absl::IsUnavailable(status) &&
       !absl::IsCancelled(status)) {
-    return absl::Status(
-        status.code(), absl::StrCat("the coordinator at ", address, " says: ",
-                                    absl::IsUnimplemented(status)
-                                        ? "this is not a port for control calls"
-                                        : status.message()));
+    return absl::Status(status.code(),
+                        absl::StrCat("the coordinator at ", address,
+                                     " says: ", status.message()));
   }
   const absl::Time now = SteadyNow();
-  const std::string why = ExplainCall(std::string(status.message()));
+  const std::string why = ExplainCall(status);
   const absl::Duration limit =
       answered ? options.patience : options.connect_timeout;
   if (now - last_answer > limit) {

@@ -514,7 +514,7 @@ TEST(SessionClientTest, DataPortIsRecognised) {
   EXPECT_EQ(why.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(why.message()),
               AllOf(HasSubstr(address),
-                    HasSubstr("this is not a port for control calls")));
+                    HasSubstr("this is no coordinator's control port")));
   EXPECT_EQ(member.opened(), 1) << "trying again would not help";
 }
 

@@ -44,6 +44,8 @@
 namespace nereus {
 namespace {
 
+// Of a run that may have learnt something in spite of NaNs.
+constexpr double kSkippedShareMax = 0.1;
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 
@@ -321,6 +323,11 @@ absl::Status Run(Flags flags) {
     NEREUS_ASSIGN_OR_RETURN(device, MakeGpuDevice(*GpuNumber(flags.device)));
   }
   NEREUS_ASSIGN_OR_RETURN(const DataSplit data, LoadData(flags));
+  if (flags.batch > data.train.count()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--batch is ", flags.batch, ", must be at most ", data.train.count(),
+        ", the number of images to train with"));
+  }
   flags.client.settings = TrainingSettings(flags, data);
   NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
                           Network::Create(flags.model, data.train.image,
@@ -343,6 +350,13 @@ absl::Status Run(Flags flags) {
   }
   if (!report.ok()) return report.status();
   report->joins = joins;
+  if (report->result.skipped >
+      kSkippedShareMax * static_cast<double>(report->result.steps)) {
+    NEREUS_LOG(Warning) << report->result.skipped << " of "
+                        << report->result.steps
+                        << " steps were skipped for a NaN: is --learning-rate "
+                           "too high?";
+  }
   if (flags.json) return PrintLine(DoneJson(*report));
   for (const std::string& line : DoneText(*report)) NEREUS_LOG(Info) << line;
   return absl::OkStatus();
