@@ -170,6 +170,16 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
   NEREUS_RETURN_IF_ERROR(CheckOptimizer(
       absl::StrCat("the checkpoint of round ", manifest.round),
       manifest.optimizer_place, manifest.optimizer.rule, options.job_options));
+  if (manifest.job != options.job) {
+    NEREUS_LOG(Warning) << "job " << options.job << " goes on from a checkpoint"
+                        << " of job " << manifest.job;
+  }
+  const std::string before = DescribeOptimizer(manifest.optimizer);
+  const std::string now = DescribeOptimizer(options.job_options.optimizer);
+  if (before != now) {
+    NEREUS_LOG(Warning) << "updates go on with " << now
+                        << "; the checkpoint was made with " << before;
+  }
   // Values are read later, by shards that then have nothing to go back to.
   NEREUS_LOG(Info) << "verifying the checkpoint of round " << manifest.round
                    << ", " << found->record.bytes() << " bytes";
