@@ -213,4 +213,14 @@ void Coordinator::OnSavedAgain(absl::Time now) {
   }
 }
 
+void Coordinator::Refuse(SessionId session, absl::Status why,
+                         CoordinatorOutbox& out) {
+  // Of one that was counted as dead it was said then.
+  const bool is_bad = !absl::IsCancelled(why) && !absl::IsOutOfRange(why);
+  out.push_back(
+      Announce{is_bad, absl::StrCat("refused a process: ", why.message())});
+  out.push_back(SendToMember{session, Refusal{std::move(why)}});
+  out.push_back(EndSession{session});
+}
+
 }  // namespace nereus
