@@ -246,7 +246,7 @@ CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     const ServerOptions& options, Storage* storage,
-    std::vector<Setting> settings) {
+    const std::vector<Setting>& settings) {
   NEREUS_LOG(Info) << DescribeJob(options);
   auto host = std::make_unique<CoordinatorHost>();
   CoordinatorOptions made = MakeCoordinatorOptions(options);

@@ -22,7 +22,7 @@ class CoordinatorHost {
   // nor what is on disk; those of JobStore and of the storage.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(
       const ServerOptions& options, Storage* storage,
-      std::vector<Setting> settings);
+      const std::vector<Setting>& settings);
 
   CoordinatorService& service() { return *service_; }
 
