@@ -251,6 +251,16 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
   auto host = std::make_unique<CoordinatorHost>();
   CoordinatorOptions made = MakeCoordinatorOptions(options);
   made.server_settings = settings;
+  if (!settings.empty() && !options.checkpoint_dir.empty()) {
+    absl::StatusOr<FolderLock> folder =
+        FolderLock::Take(options.checkpoint_dir);
+    if (!folder.ok()) {
+      return absl::Status(
+          folder.status().code(),
+          absl::StrCat("--checkpoint-dir: ", folder.status().message()));
+    }
+    host->folder_.emplace(*std::move(folder));
+  }
   std::optional<CoordinatorState> saved;
   if (!options.state_file.empty()) {
     auto store = JobStore::Open(options.state_file);

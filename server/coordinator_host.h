@@ -2,10 +2,12 @@
 #define NEREUS_SERVER_COORDINATOR_HOST_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/checkpoint/folder_id.h"
 #include "common/checkpoint/storage.h"
 #include "server/coordinator_service.h"
 #include "server/job_store.h"
@@ -27,6 +29,7 @@ class CoordinatorHost {
   CoordinatorService& service() { return *service_; }
 
  private:
+  std::optional<FolderLock> folder_;
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<CoordinatorService> service_;  // Uses the store.
 };

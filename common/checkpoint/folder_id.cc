@@ -1,6 +1,7 @@
 #include "common/checkpoint/folder_id.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 namespace nereus {
 namespace {
 
+constexpr char kFile[] = "/nereus-folder-id";
 constexpr size_t kDigits = 16;
 
 absl::Status Write(const std::string& path, const std::string& id) {
@@ -55,7 +57,7 @@ absl::Status MakeUnlessThere(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::string> FolderId(const std::string& folder) {
-  const std::string path = absl::StrCat(folder, "/nereus-folder-id");
+  const std::string path = absl::StrCat(folder, kFile);
   if (absl::Status made = MakeUnlessThere(path); !made.ok()) return made;
   std::ifstream file(path);
   std::string id;
@@ -65,6 +67,25 @@ absl::StatusOr<std::string> FolderId(const std::string& folder) {
   if (is_id) return id;
   return absl::DataLossError(
       absl::StrCat(path, " is not a folder's id: remove it"));
+}
+
+absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, kFile);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot open ", path, ": ", strerror(errno)));
+  }
+  FolderLock lock(fd);
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the coordinator of another job has ", folder, ": give each its own"));
+  }
+  return lock;
+}
+
+FolderLock::~FolderLock() {
+  if (fd_ >= 0) close(fd_);
 }
 
 }  // namespace nereus

@@ -2,6 +2,7 @@
 #define NEREUS_COMMON_CHECKPOINT_FOLDER_ID_H_
 
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -16,6 +17,24 @@ namespace nereus {
 // Errors: kUnavailable, the file can neither be made nor read; kDataLoss, it
 // has something else.
 absl::StatusOr<std::string> FolderId(const std::string& folder);
+
+// A folder that has an ID, kept by one process alone until this is destroyed or
+// the process ends. Where the file system knows no locks, it keeps nobody out.
+class FolderLock {
+ public:
+  // Errors: kFailedPrecondition, another process has it; kUnavailable, the file
+  // of the ID cannot be opened.
+  static absl::StatusOr<FolderLock> Take(const std::string& folder);
+
+  FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FolderLock& operator=(FolderLock&& other) = delete;
+  ~FolderLock();
+
+ private:
+  explicit FolderLock(int fd) : fd_(fd) {}
+
+  int fd_;
+};
 
 }  // namespace nereus
 

@@ -62,6 +62,20 @@ TEST(FolderIdTest, NothingElseIsLeftInTheFolder) {
   EXPECT_EQ(files, 1);
 }
 
+TEST(FolderLockTest, KeepsASecondOneOutUntilItIsGone) {
+  const std::string folder = NewFolder("locked");
+  ASSERT_TRUE(FolderId(folder).ok());
+  {
+    const auto first = FolderLock::Take(folder);
+    ASSERT_TRUE(first.ok()) << first.status();
+    const auto second = FolderLock::Take(folder);
+    EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(second.status().message()),
+                testing::HasSubstr(folder));
+  }
+  EXPECT_TRUE(FolderLock::Take(folder).ok());
+}
+
 TEST(FolderIdTest, AFileOfSomethingElseIsRefused) {
   const std::string folder = NewFolder("other");
   std::ofstream(folder + "/nereus-folder-id") << "this is no identity";

@@ -270,6 +270,15 @@ TEST_F(FolderTest, ServersWithTwoFoldersAreRefused) {
   EXPECT_THAT(output(), HasSubstr("--checkpoint-dir differs: "));
 }
 
+// They would remove each other's checkpoints.
+TEST_F(FolderTest, TwoJobsInOneFolderAreRefused) {
+  EXPECT_EQ(RunScript("start_server --checkpoint-dir=$dir/ck\n"
+                      "$server --checkpoint-dir=$dir/ck --restore=latest"),
+            1)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("the coordinator of another job has"));
+}
+
 // What is trained goes nowhere: the coordinator says so, and by its exit code.
 TEST_F(FolderTest, ARunWhoseFolderIsGoneDoesNotEndAsIfAllWereWell) {
   EXPECT_EQ(RunScript("start_server --workers=1 --checkpoint-dir=$dir/gone "
