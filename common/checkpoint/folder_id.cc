@@ -71,6 +71,7 @@ absl::StatusOr<std::string> FolderId(const std::string& folder) {
 
 absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder) {
   const std::string path = absl::StrCat(folder, kFile);
+  if (absl::Status made = MakeUnlessThere(path); !made.ok()) return made;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     return absl::UnavailableError(

@@ -18,12 +18,12 @@ namespace nereus {
 // has something else.
 absl::StatusOr<std::string> FolderId(const std::string& folder);
 
-// A folder that has an ID, kept by one process alone until this is destroyed or
-// the process ends. Where the file system knows no locks, it keeps nobody out.
+// A folder kept by one process alone, until this is destroyed or the process
+// ends. Where the file system knows no locks, it keeps nobody out.
 class FolderLock {
  public:
   // Errors: kFailedPrecondition, another process has it; kUnavailable, the file
-  // of the ID cannot be opened.
+  // of the folder's ID cannot be made or opened.
   static absl::StatusOr<FolderLock> Take(const std::string& folder);
 
   FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
