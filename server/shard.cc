@@ -146,17 +146,26 @@ void Shard::SaveLast(int64_t round, int32_t sender, Outbox& out) {
   for (size_t index = 0; index < slots_.size(); ++index) {
     const Slot& slot = slots_[index];
     if (slot.chunk.layer == job_->block_layer) continue;
-    // The shards have all layers as of the base round. With a partial quorum
-    // the last round may stay open for a worker that has left; then what is
-    // here is what the job has come to.
-    const bool is_here =
-        round == job_->base_round ||
-        (updates_here(slot) && (job_->partial() || slot.round == round + 1));
-    if (!is_here) continue;
-    OnCollected(collector_.Add(static_cast<int>(index), round, slot.parameters,
-                               slot.state),
-                out);
+    if (IsHereAsOf(round, slot)) {
+      OnCollected(collector_.Add(static_cast<int>(index), round,
+                                 slot.parameters, slot.state),
+                  out);
+    } else if (handed_over_.has_value() && handed_over_->round == round) {
+      // It does not come twice.
+      const ChunkValues& owned = handed_over_->values[index];
+      OnCollected(collector_.Add(static_cast<int>(index), round,
+                                 owned.parameters, owned.state),
+                  out);
+    }
   }
+}
+
+bool Shard::IsHereAsOf(int64_t round, const Slot& slot) const {
+  // The shards have all layers as of the base round.
+  if (round == job_->base_round) return true;
+  // With a partial quorum the last round may stay open for a worker that has
+  // left; then what is here is what the job has come to.
+  return updates_here(slot) && (job_->partial() || slot.round == round + 1);
 }
 
 void Shard::Reroute(const Job& before) {

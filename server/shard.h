@@ -305,6 +305,9 @@ class Shard final : public Machine {
   // kInvalidArgument.
   absl::StatusOr<int> FindSlot(const FrameHeader& header) const;
   const Slot& SlotOf(int layer, int chunk) const;
+  // Whether a slot's parameters and state are those after `round`, if nobody
+  // begins a later one.
+  bool IsHereAsOf(int64_t round, const Slot& slot) const;
   // Whether rounds change the parameters held here.
   bool updates_here(const Slot& slot) const {
     return !job_->WorkersOwn(slot.chunk.layer);

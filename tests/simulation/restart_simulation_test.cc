@@ -146,6 +146,34 @@ TEST(RestartSimulationTest, TheLastCheckpointIsWholeWhenTheJobIsFinished) {
   }
 }
 
+// Also where it is the last one of a plan, so that workers have sent the shards
+// what they own for the next plan.
+TEST(RestartSimulationTest, TheLastStepIsSavedWhateverThePlanIs) {
+  int last_of_plan = 0;
+  for (const uint64_t seed : TestSeeds(120)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = DurableJob(seed);
+    options.job.checkpoint_every = 0;
+    options.rules = {};
+    options.rules.cost = CostKind::kTime;
+    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    const auto steps = static_cast<int64_t>(1 + seed % 8);
+    ASSERT_TRUE(cluster.RunSteps(steps).ok());
+    for (const ProcessId worker : cluster.live_workers()) {
+      cluster.LeaveSoon(worker);
+    }
+    cluster.AdvanceBy(absl::Seconds(10));
+    ASSERT_EQ(cluster.coordinator()->state(), JobState::kFinished);
+    last_of_plan += cluster.job().switch_round == steps - 1;
+    const auto& newest = cluster.coordinator()->checkpoints().newest();
+    ASSERT_TRUE(newest.has_value());
+    EXPECT_EQ(newest->round, steps - 1);
+  }
+  if (TriesAllSeeds()) {
+    EXPECT_GT(last_of_plan, 0);
+  }
+}
+
 bool KnowsThatAllHaveLeft(SimulatedCluster& cluster) {
   const JobStatus status =
       cluster.coordinator()->Status(cluster.events().now());
