@@ -93,8 +93,13 @@ absl::Status JobStore::Error(const char* what) const {
 }
 
 absl::Status JobStore::Execute(const char* sql) {
-  if (sqlite3_exec(database_, sql, nullptr, nullptr, nullptr) == SQLITE_OK) {
-    return absl::OkStatus();
+  const int result = sqlite3_exec(database_, sql, nullptr, nullptr, nullptr);
+  if (result == SQLITE_OK) return absl::OkStatus();
+  if (result == SQLITE_BUSY) {
+    return absl::UnavailableError(absl::StrCat(
+        path_,
+        " is open in another process, maybe this job's coordinator: stop that "
+        "one first, or give this one another file"));
   }
   return Error("open it");
 }

@@ -135,6 +135,12 @@ absl::Status RoundTable::CheckStep(const Entry& entry, int layer,
   if (entry.pushed == entry.done && step == entry.done + 1) {
     return absl::OkStatus();
   }
+  if (entry.pushed > entry.done && step == entry.pushed + 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layer ", layers_[layer], ": step ", step, " is pushed, but step ",
+        entry.pushed,
+        " is not waited for: Wait or WaitAll comes before the next push"));
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("layer ", layers_[layer], ": step ", step,
                    " is pushed after step ", entry.pushed, "; steps up to ",

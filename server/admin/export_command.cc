@@ -94,7 +94,11 @@ absl::StatusOr<FoundCheckpoint> Find(Storage& storage,
     return absl::InvalidArgumentError(
         absl::StrCat("--round is \"", round, "\", must be latest or a number"));
   }
-  return FindRound(storage, number);
+  absl::StatusOr<FoundCheckpoint> found = FindRound(storage, number);
+  if (!absl::IsNotFound(found.status())) return found;
+  return absl::NotFoundError(absl::StrCat(
+      "there is no whole checkpoint of round ", number, " in ", folder,
+      "; `nereusctl checkpoints ", folder, "` shows what there is"));
 }
 
 absl::StatusOr<std::string> Export(const std::string& folder,

@@ -18,8 +18,10 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/file_storage.h"
 #include "server/admin/local_report.h"
 #include "server/admin/progress_display.h"
+#include "server/checkpoint_files.h"
 
 namespace nereus {
 namespace {
@@ -158,6 +160,17 @@ absl::Status LocalCommand::RefuseIdleFlags(const CLI::App& subcommand, int argc,
                      "without --checkpoint-dir");
 }
 
+std::string LocalCommand::HowToGoOn() const {
+  if (!std::filesystem::is_directory(options_.checkpoint_dir)) return "";
+  const auto storage = FileStorage::Open(options_.checkpoint_dir);
+  if (!storage.ok()) return "";
+  const auto newest = FindNewest(**storage);
+  if (!newest.ok() || !newest->has_value()) return "";
+  return absl::StrCat(
+      "; --restore=latest goes on from the checkpoint of round ",
+      (*newest)->record.round, " in ", options_.checkpoint_dir);
+}
+
 int LocalCommand::Run(std::ostream& out, std::ostream& err) {
   const auto fail = [&](const absl::Status& status, int code) {
     RemoveIfEmpty(json_file_);
@@ -186,16 +199,16 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
   ProgressDisplay display(&err, isatty(STDERR_FILENO) != 0);
   LocalJob job(options_, *programs, &display);
   absl::StatusOr<LocalOutcome> outcome = job.Run();
-  if (!outcome.ok()) return fail(outcome.status(), kExitFailed);
+  if (!outcome.ok()) {
+    return fail(absl::Status(outcome.status().code(),
+                             absl::StrCat(outcome.status().message(),
+                                          job.has_run() ? HowToGoOn() : "")),
+                kExitFailed);
+  }
   if (outcome->signal != 0) {
     RemoveIfEmpty(json_file_);
     err << "nereusctl local: " << SignalVerb(outcome->signal)
-        << ", all processes are stopped";
-    if (!options_.checkpoint_dir.empty()) {
-      err << "; --restore=latest goes on from the last checkpoint in "
-          << options_.checkpoint_dir;
-    }
-    err << std::endl;
+        << ", all processes are stopped" << HowToGoOn() << std::endl;
     return kExitSignalBase + outcome->signal;
   }
 

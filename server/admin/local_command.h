@@ -31,6 +31,10 @@ class LocalCommand : public Command {
   int Run(std::ostream& out, std::ostream& err) override;
 
  private:
+  // What a job that ended early can be gone on from, for the end of a message;
+  // empty: nothing.
+  std::string HowToGoOn() const;
+
   LocalOptions options_;
   JobFlags job_;
   std::string json_file_;

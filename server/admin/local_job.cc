@@ -326,6 +326,7 @@ absl::Status LocalJob::ReadWorkerLine(Member& member, const std::string& line) {
   NEREUS_ASSIGN_OR_RETURN(WorkerEvent event, ParseWorkerEvent(line));
   if (auto* progress = std::get_if<WorkerProgress>(&event)) {
     progress_[member.slot] = *progress;
+    has_run_ = true;
     return absl::OkStatus();
   }
   if (member.is_done) return absl::InvalidArgumentError("it was done twice");

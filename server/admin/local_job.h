@@ -69,6 +69,9 @@ class LocalJob : private ProcessEvents {
   // kDeadlineExceeded, a server did not listen or end in time.
   absl::StatusOr<LocalOutcome> Run();
 
+  // Whether a worker has said that it trains.
+  bool has_run() const { return has_run_; }
+
  private:
   // What is known about one process.
   struct Member {
@@ -136,6 +139,7 @@ class LocalJob : private ProcessEvents {
   std::vector<Member> members_;  // By process index.
   std::vector<int> exits_;       // Process indices, in the order of their ends.
   std::optional<ServerAddresses> coordinator_;
+  bool has_run_ = false;
   int restarts_ = 0;
   int lost_ = 0;
   std::string state_file_;  // The coordinator's, if it is to be restarted.

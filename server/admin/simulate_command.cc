@@ -32,6 +32,17 @@ int Fail(const absl::Status& status, std::ostream& err) {
   return usage ? kExitUsage : kExitFailed;
 }
 
+bool IsDelayed(const WhatIf& what_if) {
+  return what_if.delay_in_turn > absl::ZeroDuration() ||
+         !what_if.delays.empty();
+}
+
+WhatIf WithoutDelays(WhatIf what_if) {
+  what_if.delay_in_turn = absl::ZeroDuration();
+  what_if.delays.clear();
+  return what_if;
+}
+
 // Says every kProgressInterval how far a run is; nothing for short ones.
 class Progress {
  public:
@@ -127,13 +138,36 @@ int SimulateCommand::Run(std::ostream& out, std::ostream& err) {
   absl::StatusOr<WhatIf> what_if = MakeWhatIf();
   if (!what_if.ok()) return Fail(what_if.status(), err);
   Progress progress(err);
-  absl::StatusOr<IterationResult> result = SimulateIterations(
-      *what_if, [&progress](double done) { progress.Show(done); });
+  const auto simulate = [&progress](const WhatIf& asked) {
+    return SimulateIterations(
+        asked, [&progress](double done) { progress.Show(done); });
+  };
+  absl::StatusOr<IterationResult> result = simulate(*what_if);
   if (!result.ok()) return Fail(result.status(), err);
   std::vector<Verdict::Advice> advice = FindAdvice(*what_if);
-  const SimulateReport report{question_.model(),   question_.batch(),
-                              *std::move(what_if), *std::move(result),
-                              std::move(advice),   question_.all_layers()};
+  absl::Duration late = absl::ZeroDuration();
+  if (IsDelayed(*what_if)) {
+    // What the delays add shows in the iteration without them.
+    const auto punctual = simulate(WithoutDelays(*what_if));
+    if (!punctual.ok()) return Fail(punctual.status(), err);
+    late = std::max(late, result->iteration - punctual->iteration);
+    if (what_if->job.quorum == Quorum::kAll) {
+      WhatIf partial = *what_if;
+      partial.job.quorum = Quorum::kMajority;
+      const auto other = simulate(partial);
+      if (other.ok()) {
+        AddAdvice("--quorum=majority", result->iteration, other->iteration,
+                  advice);
+      }
+    }
+  }
+  const SimulateReport report{question_.model(),
+                              question_.batch(),
+                              *std::move(what_if),
+                              *std::move(result),
+                              late,
+                              std::move(advice),
+                              question_.all_layers()};
 
   if (subcommand_ == nullptr || subcommand_->count("--json") == 0) {
     out << FormatSimulateText(report);

@@ -66,19 +66,13 @@ std::string FormatQuestion(const SimulateReport& report) {
 }
 
 Verdict VerdictOn(const SimulateReport& report) {
-  const WhatIf& asked = report.what_if;
   const IterationResult& result = report.result;
-  absl::Duration delay = asked.delay_in_turn;
-  for (const auto& [worker, of_worker] : asked.delays) {
-    delay = std::max(delay, of_worker);
-  }
   Verdict verdict;
-  verdict.workers = asked.plan.cluster.workers;
+  verdict.workers = report.what_if.plan.cluster.workers;
   verdict.iteration_seconds = absl::ToDoubleSeconds(result.iteration);
   verdict.compute_seconds = absl::ToDoubleSeconds(result.compute);
   verdict.single_node_seconds = absl::ToDoubleSeconds(result.single_node);
-  verdict.delay_seconds =
-      absl::ToDoubleSeconds(std::min(delay, result.network_exposed));
+  verdict.delay_seconds = absl::ToDoubleSeconds(report.late);
   verdict.advice = report.advice;
   return verdict;
 }
@@ -199,6 +193,7 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"compute_seconds", absl::ToDoubleSeconds(result.compute)},
       {"network_exposed_seconds",
        absl::ToDoubleSeconds(result.network_exposed)},
+      {"late_seconds", absl::ToDoubleSeconds(report.late)},
       {"speedup", result.speedup},
       {"samples_per_second", SamplesPerSecond(report)},
       {"node_bytes", result.node_bytes[result.busiest_node]},

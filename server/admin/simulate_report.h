@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/simulation/simulated_iteration.h"
 #include "server/admin/verdict.h"
 
@@ -16,6 +17,8 @@ struct SimulateReport {
   int64_t batch = 0;
   WhatIf what_if;
   IterationResult result;
+  // What the workers that are delayed add to the iteration.
+  absl::Duration late;
   std::vector<Verdict::Advice> advice;
   bool all_layers = false;  // In text, a line for each.
 };
@@ -31,7 +34,8 @@ std::string FormatSimulateText(const SimulateReport& report);
 //    "message_seconds", "delay_seconds": {worker: seconds},
 //    "delay_in_turn_seconds", "iterations", "verdict": VerdictJson's,
 //    "single_node_seconds", "iteration_seconds", "compute_seconds",
-//    "network_exposed_seconds", "speedup", "samples_per_second",
+//    "network_exposed_seconds", "late_seconds": what delayed workers add,
+//    "speedup", "samples_per_second",
 //    "node_bytes": of the busiest node per iteration, "busiest_node",
 //    "bytes_by_node": [...],
 //    "layers": [{"name", "kind", "scheme", "reason", "forward_seconds",

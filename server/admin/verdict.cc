@@ -132,14 +132,21 @@ std::vector<Verdict::Advice> FindAdvice(const WhatIf& what_if) {
     change.make(other);
     const absl::StatusOr<double> seconds = PredictIteration(other);
     if (!seconds.ok()) continue;  // It does not go with the other flags.
-    const double saved = *as_it_is - *seconds;
-    if (saved > kShareMin * *as_it_is) advice.push_back({change.flag, saved});
+    AddAdvice(change.flag, absl::Seconds(*as_it_is), absl::Seconds(*seconds),
+              advice);
   }
+  return advice;
+}
+
+void AddAdvice(const std::string& flag, absl::Duration without,
+               absl::Duration with, std::vector<Verdict::Advice>& advice) {
+  const absl::Duration saved = without - with;
+  if (saved <= kShareMin * without) return;
+  advice.push_back({flag, absl::ToDoubleSeconds(saved)});
   std::stable_sort(advice.begin(), advice.end(),
                    [](const auto& a, const auto& b) {
                      return a.saved_seconds > b.saved_seconds;
                    });
-  return advice;
 }
 
 std::string FormatVerdict(const Verdict& verdict) {

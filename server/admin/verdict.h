@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/simulation/simulated_iteration.h"
 #include "nlohmann/json_fwd.hpp"
 
@@ -33,6 +34,10 @@ struct Verdict {
 // Flags that would save at least a twentieth of an iteration each, as Timeline
 // has it. None if no plan can be made.
 std::vector<Verdict::Advice> FindAdvice(const WhatIf& what_if);
+
+// Adds a flag that makes an iteration shorter, if by a twentieth of it.
+void AddAdvice(const std::string& flag, absl::Duration without,
+               absl::Duration with, std::vector<Verdict::Advice>& advice);
 
 // Two lines at most, each ended by '\n'.
 std::string FormatVerdict(const Verdict& verdict);

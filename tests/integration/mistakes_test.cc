@@ -171,7 +171,12 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"ExportOfNothing",
                 "$ctl export $dir --out=$dir/m",
                 1,
-                {"there is no whole checkpoint in"}}),
+                {"there is no whole checkpoint in"}},
+        Mistake{"ExportOfARoundThatIsNotThere",
+                "$ctl export $dir --round=7 --out=$dir/m",
+                1,
+                {"there is no whole checkpoint of round 7 in",
+                 "nereusctl checkpoints"}}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -277,6 +282,14 @@ TEST_F(FolderTest, TwoJobsInOneFolderAreRefused) {
             1)
       << output();
   EXPECT_THAT(output(), HasSubstr("the coordinator of another job has"));
+}
+
+TEST_F(FolderTest, TwoCoordinatorsWithOneStateAreRefused) {
+  EXPECT_EQ(RunScript("start_server --state=$dir/state\n"
+                      "$server --state=$dir/state"),
+            1)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("is open in another process"));
 }
 
 // What is trained goes nowhere: the coordinator says so, and by its exit code.

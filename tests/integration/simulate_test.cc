@@ -134,6 +134,29 @@ TEST(SimulateTest, SaysFirstWhatLimitsAnIteration) {
   EXPECT_THAT(late.output, HasSubstr("limited by late workers, who add 0.3"));
 }
 
+// Rounds that do not wait for all hide some of it.
+TEST(SimulateTest, LateWorkersAddWhatIsShorterWithoutThem) {
+  const std::vector<std::string> question = {"--model=resnet-50", "--workers=4",
+                                             "--compute=0.1s", "--json",
+                                             "--bandwidth=20Gbit"};
+  const auto ask = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = question;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Result result = Simulate(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    return nlohmann::json::parse(result.output);
+  };
+  const auto punctual = ask({});
+  const auto late = ask({"--delay=turn:0.3s"});
+  EXPECT_NEAR(late["late_seconds"].get<double>(),
+              late["iteration_seconds"].get<double>() -
+                  punctual["iteration_seconds"].get<double>(),
+              1e-9);
+  EXPECT_EQ(late["verdict"]["advice"][0]["flag"], "--quorum=majority");
+  const auto partial = ask({"--delay=turn:0.3s", "--quorum=majority"});
+  EXPECT_LT(partial["late_seconds"], late["late_seconds"]);
+}
+
 TEST(SimulateTest, DelaysWorkers) {
   const Result result =
       Simulate({"--model=alexnet", "--workers=4", "--bandwidth=unlimited",

@@ -78,6 +78,9 @@ TEST(RoundTableTest, StepsComeOneByOneAndTheErrorNamesTheLayer) {
   // Step 0 of it is not done.
   const absl::Status early = table->BeginPush(0, 1, At(0)).status();
   EXPECT_EQ(early.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(early.message()),
+              HasSubstr("step 0 is not waited for: Wait or WaitAll comes "
+                        "before the next push"));
 }
 
 TEST(RoundTableTest, AStepIsBegunBeforeItIsPushed) {
