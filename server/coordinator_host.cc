@@ -229,7 +229,6 @@ absl::StatusOr<std::vector<Setting>> ServerSettings(
 
 CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
   CoordinatorOptions made;
-  made.transport = std::string(TransportTypeName(options.transport));
   made.job = options.job;
   made.job_id = DrawUniqueId();
   made.workers = options.workers;

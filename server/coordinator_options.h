@@ -45,9 +45,6 @@ struct CoordinatorOptions {
   // Settings that servers must have too, if they say what they have.
   std::vector<Setting> server_settings;
 
-  // What the members' data ports speak.
-  std::string transport = "socket";
-
   // There is a folder for checkpoints; shards must have it too.
   bool has_checkpoints = false;
   // Where the job goes on from, instead of the first worker's parameters.

@@ -11,7 +11,6 @@ absl::Status CheckTexts(const JoinRequest& request) {
   NEREUS_RETURN_IF_ERROR(CheckName("build", request.build));
   NEREUS_RETURN_IF_ERROR(CheckName("job", request.job));
   NEREUS_RETURN_IF_ERROR(CheckName("data address", request.data_address));
-  NEREUS_RETURN_IF_ERROR(CheckName("transport", request.transport));
   NEREUS_RETURN_IF_ERROR(CheckName("products", request.products));
   if (request.settings.size() > kSettingsMax) {
     return absl::InvalidArgumentError(
@@ -115,11 +114,6 @@ absl::Status JoinRules::CheckState(const JoinRequest& request) const {
 }
 
 absl::Status JoinRules::CheckSettings(const JoinRequest& request) const {
-  if (request.transport != options.transport) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(request.name, "'s --transport is ", request.transport,
-                     ", the job's ", options.transport));
-  }
   if (request.role == Role::kShard) {
     return CompareSettings(request.name, request.settings, "the coordinator",
                            options.server_settings);

@@ -32,7 +32,7 @@ struct JoinRules {
   const Job* job = nullptr;  // Null before the job runs.
   std::vector<JoinedWorker> workers;
 
-  // The transport, the settings, and where the optimizer runs.
+  // The settings, and where the optimizer runs.
   absl::Status CheckSettings(const JoinRequest& request) const;
 
   // Of a worker: layers, optimizer state, and what multiplies factors.

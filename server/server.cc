@@ -23,7 +23,7 @@
 #include "common/rpc/control_server.h"
 #include "common/rpc/session_client.h"
 #include "common/transport/machine_driver.h"
-#include "common/transport/start_transport.h"
+#include "common/transport/socket_transport.h"
 #include "server/checkpoint_files.h"
 #include "server/checkpoint_writer.h"
 #include "server/coordinator_host.h"
@@ -185,8 +185,10 @@ absl::Status ServerImpl::Serve() {
 
 absl::Status ServerImpl::Join(int data_port) {
   NEREUS_ASSIGN_OR_RETURN(
-      transport_, StartTransport(options_.transport, options_.shared_memory,
-                                 options_.host, data_port));
+      transport_,
+      SocketTransport::Start({.host = options_.host,
+                              .port = data_port,
+                              .shared_memory = options_.shared_memory}));
   JoinRequest request;
   request.protocol_version = kProtocolVersion;
   request.build = kVersion;
@@ -194,7 +196,6 @@ absl::Status ServerImpl::Join(int data_port) {
   request.role = Role::kShard;
   request.shard = options_.shard;
   request.incarnation = DrawUniqueId();
-  request.transport = std::string(TransportTypeName(options_.transport));
   request.name = ProcessName();
   request.data_address = JoinHostPort(options_.host, transport_->port());
   request.has_checkpoints = storage_ != nullptr;

@@ -9,7 +9,6 @@
 #include "absl/time/time.h"
 #include "common/plan/planner.h"
 #include "common/protocol/job.h"
-#include "common/transport/transport_type.h"
 
 namespace nereus {
 
@@ -30,8 +29,7 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   int control_port = 0;
   int data_port = 0;
-  TransportType transport = TransportType::kSocket;
-  bool shared_memory = true;  // With sockets, between processes of one host.
+  bool shared_memory = true;  // Between processes of one host.
 
   // A folder that all servers share; empty: there are no checkpoints.
   std::string checkpoint_dir;

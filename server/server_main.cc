@@ -53,7 +53,7 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
           "port for control calls, health checks and nereusctl; 0: a free one");
   AddFlag(app, "data-port", options.data_port,
           "port for gradients; 0: a free one");
-  AddTransportFlags(app, options.transport, options.shared_memory);
+  AddSharedMemoryFlag(app, options.shared_memory);
 }
 
 // Of the job, beside AddJobFlags.

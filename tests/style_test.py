@@ -20,7 +20,6 @@ COLUMNS_MAX = {".cc": 80, ".h": 80, ".cu": 80, ".proto": 100, ".py": 100,
 # parts decide.
 GRPC_FILES = [
     "common/rpc/*",
-    "common/transport/grpc_*",
     "server/*_service.*",
     "tests/*",
 ]

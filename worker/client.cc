@@ -20,7 +20,7 @@
 #include "common/rpc/control_server.h"
 #include "common/rpc/session_client.h"
 #include "common/transport/machine_driver.h"
-#include "common/transport/start_transport.h"
+#include "common/transport/socket_transport.h"
 #include "worker/fusion_switch.h"
 #include "worker/gradient_look.h"
 #include "worker/job_notes.h"
@@ -180,8 +180,10 @@ absl::Status ClientImpl::Listen() {
   NEREUS_ASSIGN_OR_RETURN(
       control_, ControlServer::Start(options_.host, options_.control_port, {}));
   NEREUS_ASSIGN_OR_RETURN(
-      transport_, StartTransport(options_.transport, options_.shared_memory,
-                                 options_.host, options_.data_port));
+      transport_,
+      SocketTransport::Start({.host = options_.host,
+                              .port = options_.data_port,
+                              .shared_memory = options_.shared_memory}));
   const auto at = [&](int port) { return JoinHostPort(options_.host, port); };
   NEREUS_LOG(Info) << "listening control=" << at(control_->port())
                    << " data=" << at(transport_->port());
@@ -211,7 +213,6 @@ void ClientImpl::MakeMember(std::vector<LayerSpec> specs) {
   request.job = options_.job;
   request.role = Role::kWorker;
   request.incarnation = DrawUniqueId();
-  request.transport = std::string(TransportTypeName(options_.transport));
   request.name = options_.name.empty() ? UniqueName() : options_.name;
   request.settings = options_.settings;
   request.optimizer = options_.optimizer;

@@ -143,19 +143,12 @@ void AddSparsityFlags(CLI::App& app, JobOptions& options) {
       ->check(CLI::Range(int64_t{0}, kStepMax));
 }
 
-void AddTransportFlags(CLI::App& app, TransportType& transport,
-                       bool& shared_memory) {
-  AddChoice(
-      app, "transport", transport,
-      {{"socket", TransportType::kSocket}, {"grpc", TransportType::kGrpc}},
-      "how gradients travel, the same for all of a job: socket: over TCP "
-      "connections; grpc: in gRPC streams, slower, where only HTTP/2 may "
-      "pass");
+void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory) {
   AddChoice(app, "shared-memory", shared_memory,
             {{"auto", true}, {"off", false}},
-            "with sockets, auto: processes on one host exchange gradients "
-            "through memory that both have, where both are willing and able; "
-            "off: this process is not");
+            "auto: processes on one host exchange gradients through memory "
+            "that both have, where both are willing and able; off: this "
+            "process is not");
 }
 
 void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune) {

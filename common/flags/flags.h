@@ -13,7 +13,6 @@
 #include "common/compute/optimizer.h"
 #include "common/plan/planner.h"
 #include "common/protocol/job.h"
-#include "common/transport/transport_type.h"
 
 // What the command lines of all binaries share. For main files and commands
 // alone.
@@ -87,9 +86,7 @@ void AddOverlapFlag(CLI::App& app, Overlap& overlap);
 void AddQuorumFlags(CLI::App& app, JobOptions& options);
 // --sparsity, --block, --dense-steps.
 void AddSparsityFlags(CLI::App& app, JobOptions& options);
-// --transport, --shared-memory.
-void AddTransportFlags(CLI::App& app, TransportType& transport,
-                       bool& shared_memory);
+void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory);
 void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune);
 // OK, or kInvalidArgument: a flag was typed that does not count with the
 // others, such as --beta1 with --update=sgd.

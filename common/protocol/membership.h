@@ -66,8 +66,7 @@ struct JoinRequest {
   // Workers: arrays of optimizer state, of as many values as a layer has
   // parameters each, that the caller keeps if its own optimizer runs.
   int32_t state_arrays = 0;
-  bool has_checkpoints = false;      // Shards: there is a folder for them.
-  std::string transport = "socket";  // What the data port speaks.
+  bool has_checkpoints = false;  // Shards: there is a folder for them.
   // Workers: what the bits of their products of factors depend on.
   std::string products = "cpu";
 };

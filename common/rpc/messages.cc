@@ -42,7 +42,6 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
   message.set_data_address(TextField(request.data_address));
   message.set_state_arrays(request.state_arrays);
   message.set_has_checkpoints(request.has_checkpoints);
-  message.set_transport(TextField(request.transport));
   message.set_products(TextField(request.products));
   for (const Setting& setting : request.settings) {
     v1::Setting* added = message.add_settings();
@@ -76,7 +75,6 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   request.data_address = message.data_address();
   request.state_arrays = message.state_arrays();
   request.has_checkpoints = message.has_checkpoints();
-  request.transport = message.transport();
   request.products = message.products();
   for (const v1::Setting& setting : message.settings()) {
     request.settings.push_back({setting.name(), setting.value()});

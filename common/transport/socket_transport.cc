@@ -52,7 +52,7 @@ int Milliseconds(absl::Duration timeout) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> SocketTransport::Start(
-    const SocketTransportOptions& options) {
+    const TransportOptions& options) {
   NEREUS_RETURN_IF_ERROR(options.Validate());
   NEREUS_ASSIGN_OR_RETURN(Listener listener,
                           Listen(options.host, options.port));
@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Transport>> SocketTransport::Start(
       options, std::move(listener), std::move(epoll), std::move(wake)));
 }
 
-SocketTransport::SocketTransport(const SocketTransportOptions& options,
+SocketTransport::SocketTransport(const TransportOptions& options,
                                  Listener listener, Descriptor epoll,
                                  Descriptor wake)
     : options_(options),

@@ -27,17 +27,6 @@
 
 namespace nereus {
 
-struct SocketTransportOptions : TransportOptions {
-  // Peers on the same host exchange frames through memory that both have, if
-  // both are willing.
-  bool shared_memory = true;
-
-  // OK, or kInvalidArgument with the field and its value.
-  absl::Status Validate() const {
-    return TransportOptions::Validate("socket transport");
-  }
-};
-
 // Moves frames over plain TCP connections, one per peer: payloads go from where
 // they lie into the kernel, and from there to where the handler wants them; or,
 // between two processes on one host, through memory (socket_shared.cc).
@@ -57,7 +46,7 @@ class SocketTransport final : public Transport {
   // Errors: kInvalidArgument, bad options; kUnavailable, the port is in use or
   // the host not of this machine, with "host:port".
   static absl::StatusOr<std::unique_ptr<Transport>> Start(
-      const SocketTransportOptions& options);
+      const TransportOptions& options);
 
   // Without a Shutdown before, as Shutdown(0).
   ~SocketTransport() override;
@@ -101,7 +90,7 @@ class SocketTransport final : public Transport {
     std::vector<SocketAddress> found;  // Of `address`, not tried yet.
   };
 
-  SocketTransport(const SocketTransportOptions& options, Listener listener,
+  SocketTransport(const TransportOptions& options, Listener listener,
                   Descriptor epoll, Descriptor wake);
 
   // Once around, for Poll and Shutdown. socket_transport.cc
@@ -172,7 +161,7 @@ class SocketTransport final : public Transport {
   Buffer TakeScratch();
   void GiveScratchBack(Connection& connection);
 
-  const SocketTransportOptions options_;
+  const TransportOptions options_;
   Listener listener_;
   const Descriptor epoll_;
   const Descriptor wake_;  // Readable: look at the inbox.

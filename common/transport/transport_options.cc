@@ -4,9 +4,9 @@
 
 namespace nereus {
 
-absl::Status TransportOptions::Validate(absl::string_view transport) const {
-  const auto refuse = [transport](const auto&... why) {
-    return absl::InvalidArgumentError(absl::StrCat(transport, ": ", why...));
+absl::Status TransportOptions::Validate() const {
+  const auto refuse = [](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat("transport: ", why...));
   };
   if (host.empty()) return refuse("host is empty");
   if (port < 0 || port > 65535) {

@@ -4,12 +4,10 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace nereus {
 
-// What every transport between processes is told.
 struct TransportOptions {
   // Where to listen. `port` 0: one that is free, see Transport::port.
   std::string host = "127.0.0.1";
@@ -25,8 +23,12 @@ struct TransportOptions {
   // A peer that is told that its connection ends has this long to read it.
   absl::Duration closing_timeout = absl::Seconds(5);
 
-  // OK, or kInvalidArgument with `transport`, the field and its value.
-  absl::Status Validate(absl::string_view transport) const;
+  // Peers on the same host exchange frames through memory that both have, if
+  // both are willing.
+  bool shared_memory = true;
+
+  // OK, or kInvalidArgument with the field and its value.
+  absl::Status Validate() const;
 };
 
 }  // namespace nereus

@@ -139,7 +139,7 @@ CLI::App* LocalCommand::Register(CLI::App& app) {
   AddTrainingFlags(*subcommand_, options_);
   job_.options = options_.job;
   AddJobFlags(*subcommand_, job_);
-  AddTransportFlags(*subcommand_, options_.transport, options_.shared_memory);
+  AddSharedMemoryFlag(*subcommand_, options_.shared_memory);
   AddFaultFlags(*subcommand_, options_, job_);
   AddCommonFlags(*subcommand_, "nereusctl", options_.log_level);
   AddFlag(*subcommand_, "json", json_file_, "file to write the report to");

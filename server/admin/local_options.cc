@@ -53,7 +53,6 @@ void Append(const std::vector<std::string>& more,
 std::vector<std::string> SharedArguments(const LocalOptions& options) {
   std::vector<std::string> arguments = {
       absl::StrCat("--servers=", options.servers),
-      absl::StrCat("--transport=", TransportTypeName(options.transport)),
       absl::StrCat("--log-level=", ChildLogLevel(options.log_level)),
   };
   if (!options.checkpoint_dir.empty()) {
@@ -182,7 +181,6 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
       absl::StrCat("--coordinator=", coordinator),
       "--control-port=0",
       "--data-port=0",
-      absl::StrCat("--transport=", TransportTypeName(options.transport)),
       absl::StrCat("--shared-memory=", options.shared_memory ? "auto" : "off"),
       absl::StrCat("--model=", options.model),
       absl::StrCat("--batch=", options.batch),

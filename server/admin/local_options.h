@@ -13,7 +13,6 @@
 #include "common/plan/planner.h"
 #include "common/plan/scheme.h"
 #include "common/protocol/job.h"
-#include "common/transport/transport_type.h"
 
 namespace nereus {
 
@@ -32,7 +31,6 @@ struct LocalOptions {
   int threads = 1;    // Per worker. The workers share this machine's cores.
   std::string device = "cpu";  // Or "cuda:0", which they share.
 
-  TransportType transport = TransportType::kSocket;
   bool shared_memory = true;
   PlanRules rules;
   JobOptions job = {.optimizer = kReferenceOptimizer};

@@ -306,7 +306,6 @@ OrderedJson SettingsJson(const LocalOptions& options) {
       {"seed", options.seed},
       {"limit", options.limit},
       {"threads", options.threads},
-      {"transport", std::string(TransportTypeName(options.transport))},
       {"shared_memory", options.shared_memory},
       {"scheme", options.rules.scheme_name()},
       {"cost", std::string(CostKindName(options.rules.cost))},

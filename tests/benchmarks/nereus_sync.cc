@@ -136,7 +136,7 @@ int Main(int argc, char** argv) {
   AddFlag(app, "coordinator", flags.client.coordinator_address,
           "HOST:PORT of shard 0's control port");
   AddFlag(app, "host", flags.client.host, "address to listen at");
-  AddTransportFlags(app, flags.client.transport, flags.client.shared_memory);
+  AddSharedMemoryFlag(app, flags.client.shared_memory);
   AddFlag(app, "bytes", flags.bytes, "bytes of the layer")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 32));
   AddFlag(app, "rows", flags.rows,

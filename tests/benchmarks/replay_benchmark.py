@@ -76,14 +76,11 @@ def cases():
              for overlap in ("wfbp", "dear")}, 0),
         "fusion": Case(
             "160 layers of 4 KB", SMALL, 1, 0.002, 0.004,
-            # Where messages cost something, which sockets send in one call.
             {f"{scheme} {fusion}":
-             [f"--scheme={scheme}", f"--fusion={fusion}", "--transport=grpc"]
+             [f"--scheme={scheme}", f"--fusion={fusion}"]
              for scheme in ("server", "ring")
              for fusion in ("off", "0", "16384", "65536", "262144", "1048576",
-                            "auto")} |
-            {f"{scheme} off, socket": [f"--scheme={scheme}", "--fusion=off"]
-             for scheme in ("server", "ring")}, 0),
+                            "auto")}, 0),
         "wire": Case(
             "20 equal layers, little compute", EQUAL, 1, 0.01, 0.02,
             {f"{scheme} {wire}": [f"--scheme={scheme}", f"--wire={wire}"]
@@ -118,11 +115,6 @@ def write_case(case, folder):
     return write_inputs(case.layers, times, folder)
 
 
-def of_all_processes(flag):
-    """Whether a flag is of workers as well; none of those is the model's."""
-    return flag.startswith("--transport=")
-
-
 def measure(hosts, case, flags, steps):
     """Seconds of all steps that count."""
     warm_up = WARM_UP
@@ -135,8 +127,7 @@ def measure(hosts, case, flags, steps):
         with Job(hosts, folder) as job:
             job.start_nereus(
                 model, trace, case.batch, steps, flags,
-                [f"--delay-in-turn={case.delay}",
-                 *(flag for flag in flags if of_all_processes(flag))])
+                [f"--delay-in-turn={case.delay}"])
             results = job.finish()
     return [seconds for result in results
             for seconds in result["step_seconds"][warm_up:]]
@@ -154,7 +145,7 @@ def predict(hosts, case, flags, message_time):
                    f"--compute-trace={trace}", "--iterations=8", "--json"]
         if case.delay:
             command.append(f"--delay=turn:{case.delay}s")
-        command += [flag for flag in flags if not of_all_processes(flag)]
+        command += flags
         done = subprocess.run(command, capture_output=True, text=True,
                               check=False)
         if done.returncode != 0:

@@ -88,8 +88,7 @@ class Job:
                 *([f"--workers={hosts.count}",
                    f"--control-port={CONTROL_PORT}", *server_flags]
                   if host == 0 else
-                  [coordinator, *(flag for flag in server_flags if
-                                  flag.startswith("--transport="))])])
+                  [coordinator])])
         for host in range(hosts.count):
             self.start_worker(host, [
                 program("worker/trainer/nereus-worker"), coordinator,

@@ -204,8 +204,8 @@ class Nereus:
         port = place.control_port()
         servers = processes if self.algorithm == "server" else 1
         coordinator = f"--coordinator={place.address(0)}:{port}"
-        common = {"socket": ["--shared-memory=off"], "shm": [],
-                  "grpc": ["--transport=grpc"]}[self.transport]
+        common = {"socket": ["--shared-memory=off"],
+                  "shm": []}[self.transport]
         for shard in range(servers):
             where = ([f"--control-port={port}", f"--workers={processes}",
                       f"--scheme={self.algorithm}", "--optimizer=worker"]
@@ -311,8 +311,6 @@ CONTENDERS = {
     "nereus-ring-shm": Nereus("shm", "ring"),
     "nereus-server-shm": Nereus("shm", "server"),
     "nereus-factor-shm": Nereus("shm", "factor"),
-    "nereus-ring-grpc": Nereus("grpc", "ring"),
-    "nereus-server-grpc": Nereus("grpc", "server"),
     "gloo-ring-chunked": Gloo("ring-chunked"),
     "gloo-halving-doubling": Gloo("halving-doubling"),
     "gloo-allreduce": Gloo("allreduce"),
@@ -406,7 +404,7 @@ def compare(arguments, contenders, processes, place, link, folder):
 
 def chosen(arguments):
     names = (arguments.systems.split(",") if arguments.systems else
-             [n for n in CONTENDERS if not n.endswith("-grpc")])
+             CONTENDERS)
     contenders = {}
     for name in names:
         if name not in CONTENDERS:

@@ -1,7 +1,7 @@
 // How fast a transport moves frames between two processes over loopback.
 //
 //   bazel run -c opt //tests/benchmarks:transport_benchmark
-//   transport_benchmark --frames=2048 --rounds=9 --transport=grpc
+//   transport_benchmark --frames=2048 --rounds=9 --shared-memory=off
 //
 // Unit: MB/s is 10^6 payload bytes per second, from the first Send to the
 // answer that the last frame was checked and delivered; both ways: the sum of
@@ -24,7 +24,7 @@
 #include "common/base/logging.h"
 #include "common/base/version.h"
 #include "common/flags/flags.h"
-#include "common/transport/start_transport.h"
+#include "common/transport/socket_transport.h"
 
 namespace nereus {
 namespace {
@@ -32,7 +32,6 @@ namespace {
 struct BenchmarkOptions {
   int frames = 2048;  // 512 MiB a round and direction.
   int rounds = 9;
-  TransportType transport = TransportType::kSocket;
   bool shared_memory = true;
 };
 
@@ -131,7 +130,7 @@ class Node final : public FrameHandler {
 std::unique_ptr<Node> Start(PeerId self, PeerId peer,
                             const BenchmarkOptions& options) {
   auto transport =
-      StartTransport(options.transport, options.shared_memory, "127.0.0.1", 0);
+      SocketTransport::Start({.shared_memory = options.shared_memory});
   NEREUS_CHECK(transport.ok()) << transport.status();
   return std::make_unique<Node>(*std::move(transport), self, peer,
                                 options.frames);
@@ -217,7 +216,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 1 << 20));
   AddFlag(app, "rounds", options.rounds, "rounds timed, after one that is not")
       ->check(CLI::Range(1, 4000));
-  AddTransportFlags(app, options.transport, options.shared_memory);
+  AddSharedMemoryFlag(app, options.shared_memory);
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
   return Run(options);
 }

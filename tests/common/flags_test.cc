@@ -325,12 +325,11 @@ TEST(FlagsDeathTest, VariablesOfEveryJobsFlagAreKnownToEveryProgram) {
         CLI::App other("Has the flags of a job.", "other");
         LogLevel log_level = LogLevel::kInfo;
         JobFlags job;
-        TransportType transport = TransportType::kSocket;
         bool shared_memory = true;
         const std::vector<std::string> flags = FlagsAddedBy(other, [&] {
           AddCommonFlags(other, "other", log_level);
           AddJobFlags(other, job);
-          AddTransportFlags(other, transport, shared_memory);
+          AddSharedMemoryFlag(other, shared_memory);
         });
         Variables variables;
         for (const std::string& flag : flags) {

@@ -22,7 +22,6 @@
 #include "common/base/version.h"
 #include "common/rpc/admin_client.h"
 #include "common/rpc/control_server.h"
-#include "common/transport/grpc_transport.h"
 #include "server/coordinator_service.h"
 #include "server/redirect_service.h"
 #include "tests/testing/machine_harness.h"
@@ -504,10 +503,10 @@ TEST(SessionClientTest, CoordinatorThatStartsLateIsFound) {
   EXPECT_TRUE(shard.AwaitMessage<EpochStart>().has_value());
 }
 
-TEST(SessionClientTest, DataPortIsRecognised) {
-  const auto transport = GrpcTransport::Start({});
-  ASSERT_TRUE(transport.ok()) << transport.status();
-  const std::string address = absl::StrCat("127.0.0.1:", (*transport)->port());
+TEST(SessionClientTest, AControlPortWithoutACoordinatorIsRecognised) {
+  const auto server = ControlServer::Start("127.0.0.1", 0, {});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string address = absl::StrCat("127.0.0.1:", (*server)->port());
   TestMember member(address, WorkerJoin());
   member.Start();
   const absl::Status why = member.AwaitFailure();

@@ -18,21 +18,21 @@ namespace nereus {
 
 // For tests of SocketTransport: its kinds, and peers that are not one.
 
-inline TransportKind KindOf(std::string name, SocketTransportOptions options,
+inline TransportKind KindOf(std::string name, TransportOptions options,
                             bool has_checksums) {
   return {std::move(name),
           [options](int port) {
-            SocketTransportOptions here = options;
+            TransportOptions here = options;
             here.port = port;
             return SocketTransport::Start(here);
           },
-          /*has_threads=*/false, has_checksums};
+          has_checksums};
 }
-inline TransportKind SocketKind(SocketTransportOptions options = {}) {
+inline TransportKind SocketKind(TransportOptions options = {}) {
   options.shared_memory = false;
   return KindOf("socket", options, /*has_checksums=*/true);
 }
-inline TransportKind SharedMemoryKind(SocketTransportOptions options = {}) {
+inline TransportKind SharedMemoryKind(TransportOptions options = {}) {
   return KindOf("shared_memory", options, /*has_checksums=*/false);
 }
 

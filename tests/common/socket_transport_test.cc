@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Socket, TransportContractTest,
 // A shard with one good worker, which must not notice what strangers do.
 class SocketStrangerTest : public testing::Test {
  protected:
-  void Join(SocketTransportOptions options = {}) {
+  void Join(TransportOptions options = {}) {
     shard_ = TestNode::Start(SocketKind(options), kShard0);
     worker_ = TestNode::Start(SocketKind(), kWorker0);
     ASSERT_TRUE(JoinNodes(*worker_, *shard_));
@@ -132,7 +132,7 @@ TEST_F(SocketStrangerTest, ItMustBeginWithAHello) {
 }
 
 TEST_F(SocketStrangerTest, OneThatSaysNothingIsHungUpOn) {
-  SocketTransportOptions options;
+  TransportOptions options;
   options.handshake_timeout = absl::Milliseconds(200);
   Join(options);
   EXPECT_EQ(AnswerTo(""), "");
@@ -141,7 +141,7 @@ TEST_F(SocketStrangerTest, OneThatSaysNothingIsHungUpOn) {
 }
 
 TEST_F(SocketStrangerTest, ThereMayBeSoManyOfThem) {
-  SocketTransportOptions options;
+  TransportOptions options;
   options.handshakes_max = 3;
   options.handshake_timeout = absl::Hours(1);
   Join(options);
@@ -161,7 +161,7 @@ TEST_F(SocketStrangerTest, ThereMayBeSoManyOfThem) {
 
 // One that is refused is a stranger until it has gone.
 TEST_F(SocketStrangerTest, ThoseWhoAreRefusedCount) {
-  SocketTransportOptions options;
+  TransportOptions options;
   options.handshakes_max = 3;
   options.handshake_timeout = options.closing_timeout = absl::Hours(1);
   Join(options);
@@ -418,10 +418,10 @@ TEST(SocketAddressTest, IsSplitAndShown) {
   EXPECT_FALSE(Resolve("localhost:80", true).ok());
 }
 
-TEST(SocketTransportOptionsTest, EachFieldIsChecked) {
-  EXPECT_TRUE(SocketTransportOptions().Validate().ok());
+TEST(TransportOptionsTest, EachFieldIsChecked) {
+  EXPECT_TRUE(TransportOptions().Validate().ok());
   const auto message = [](auto change) {
-    SocketTransportOptions options;
+    TransportOptions options;
     change(options);
     return std::string(SocketTransport::Start(options).status().message());
   };

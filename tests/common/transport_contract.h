@@ -27,8 +27,6 @@ struct TransportKind {
   std::string name;
   // Starts one that listens at 127.0.0.1:`port`; 0 is a free port.
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(int port)> start;
-  // Whether attempts fail, and frames leave, while nobody is in Poll.
-  bool has_threads = true;
   // Whether payloads travel with checksums.
   bool has_checksums = true;
 

@@ -221,19 +221,6 @@ TEST_P(TransportContractTest, DisconnectEndsAnAttempt) {
   EXPECT_TRUE(PollUntil({worker.get()}, [&] { return released == 1; }));
   PollForAWhile({worker.get()});  // Beyond the deadline.
   EXPECT_THAT(worker->ended, IsEmpty());
-
-  if (!GetParam().has_threads) return;
-  // One that has failed, which the owner has not heard yet: the end of the
-  // frame says so. Another node's Poll passes the time.
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  send();
-  worker->transport().Connect(kShard0, nowhere, absl::Now());
-  ASSERT_TRUE(PollUntil({shard.get()}, [&] { return released == 2; }));
-  worker->transport().Disconnect(kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
-  PollForAWhile({worker.get(), shard.get()});
-  EXPECT_THAT(worker->ended, IsEmpty());
-  EXPECT_THAT(shard->heard, IsEmpty()) << "what was queued is dropped";
 }
 
 TEST_P(TransportContractTest, FrameThatComesTooEarlyWaitsAndThoseBehindIt) {

@@ -84,7 +84,6 @@ int64_t BytesSent(const Client& client) {
 struct ArrivalCase {
   std::string name;
   Scheme scheme;
-  TransportType transport;
   bool shared_memory;
   NanPolicy nan = NanPolicy::kFail;
 };
@@ -99,7 +98,6 @@ class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
     options.rules.forced = GetParam().scheme;
     options.job_options.optimizer_place = OptimizerPlace::kWorker;
     options.job_options.nan = GetParam().nan;
-    options.transport = GetParam().transport;
     options.shared_memory = GetParam().shared_memory;
     return options;
   }
@@ -108,7 +106,6 @@ class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
   absl::Status Work(
       const std::function<absl::Status(const Client&, int64_t)>& may_go_on) {
     ClientOptions options = cluster_.client_options();
-    options.transport = GetParam().transport;
     options.shared_memory = GetParam().shared_memory;
     std::vector<float> parameters(kElements);
     std::vector<float> gradient(kElements,
@@ -211,15 +208,11 @@ TEST(UnfitArrivalTest, WhatCostsTheStepIsAllThereOncePushed) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, ArrivalTest,
-    testing::Values(
-        ArrivalCase{"Servers", Scheme::kServer, TransportType::kSocket, false},
-        ArrivalCase{"Ring", Scheme::kRing, TransportType::kSocket, false},
-        ArrivalCase{"RingByMemory", Scheme::kRing, TransportType::kSocket,
-                    true},
-        ArrivalCase{"ServersByGrpc", Scheme::kServer, TransportType::kGrpc,
-                    false},
-        ArrivalCase{"Votes", Scheme::kServer, TransportType::kSocket, false,
-                    NanPolicy::kSkip}),
+    testing::Values(ArrivalCase{"Servers", Scheme::kServer, false},
+                    ArrivalCase{"Ring", Scheme::kRing, false},
+                    ArrivalCase{"RingByMemory", Scheme::kRing, true},
+                    ArrivalCase{"Votes", Scheme::kServer, false,
+                                NanPolicy::kSkip}),
     [](const auto& kind) { return kind.param.name; });
 
 }  // namespace

@@ -81,8 +81,6 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"Job", [](auto& r) { r.job = ""; }, "a member's job"},
         BadText{"Address", [](auto& r) { r.data_address = ""; },
                 "a member's data address"},
-        BadText{"Transport", [](auto& r) { r.transport = ""; },
-                "a member's transport"},
         BadText{"Products", [](auto& r) { r.products = "g p u"; },
                 "a member's products"},
         BadText{"SettingName",
@@ -239,15 +237,6 @@ TEST(JoinRulesTest, AServersSettingThatDiffersFromTheCoordinatorsIsRefused) {
   all.shard.settings = {{"--servers", "2"}};
   ExpectUnlike(all.Rules().CheckSettings(all.shard),
                "--backup differs: s1 has none, the coordinator has 1");
-}
-
-TEST(JoinRulesTest, AnotherTransportIsRefusedWithBoth) {
-  Newcomers all;
-  all.options.transport = "grpc";
-  ExpectUnlike(all.Rules().CheckSettings(all.second),
-               "second's --transport is socket, the job's grpc");
-  ExpectUnlike(all.Rules().CheckSettings(all.shard),
-               "s1's --transport is socket, the job's grpc");
 }
 
 // Where the optimizer runs.

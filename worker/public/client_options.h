@@ -12,7 +12,6 @@
 #include "absl/time/time.h"
 #include "common/compute/optimizer.h"
 #include "common/protocol/setting.h"
-#include "common/transport/transport_type.h"
 
 namespace nereus {
 
@@ -55,10 +54,7 @@ struct ClientOptions {
   int control_port = 0;
   int data_port = 0;
 
-  // How gradients travel; the same as all others of the job.
-  TransportType transport = TransportType::kSocket;
-
-  // With sockets: whether gradients go to processes on the same host through
+  // Whether gradients go to processes on the same host through
   // memory that both have, where those are willing, too.
   bool shared_memory = true;
 

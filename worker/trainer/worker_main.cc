@@ -109,7 +109,7 @@ void AddMemberFlags(CLI::App& app, Flags& flags) {
   AddFlag(app, "data-port", client.data_port,
           "port for the other workers; 0: a free one")
       ->check(CLI::Range(0, 65535));
-  AddTransportFlags(app, client.transport, client.shared_memory);
+  AddSharedMemoryFlag(app, client.shared_memory);
 }
 
 void AddTrainingFlags(CLI::App& app, Flags& flags) {
