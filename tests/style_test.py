@@ -16,83 +16,59 @@ FUNCTION_LINES_MAX = 70
 COLUMNS_MAX = {".cc": 80, ".h": 80, ".cu": 80, ".proto": 100, ".py": 100,
                ".sh": 100}
 
-# The only files that may know gRPC: drivers, which carry out what the pure
-# parts decide.
-GRPC_FILES = [
-    "common/rpc/*",
-    "server/*_service.*",
-    "tests/*",
-]
-
-# The protocol and what decides: no threads, clocks, sockets, files, nor
-# randomness without a seed.
-PURE_FILES = [
-    "common/checkpoint/checkpoint*",
-    "common/checkpoint/chunk_values.h",
-    "common/checkpoint/manifest.*",
-    "common/checkpoint/safetensors.*",
-    "common/checkpoint/shard_writer.*",
-    "common/checkpoint/shown_name.h",
-    "common/checkpoint/storage.*",
-    "common/checkpoint/tensor_name.*",
-    "common/compute/blocks.*",
-    "common/plan/*",
-    "common/protocol/*",
-    "common/rpc/job_messages.*",
-    "common/rpc/messages.*",
-    "common/simulation/*",
-    "server/aggregation_round.*",
-    "server/checkpoint_collector.*",
-    "server/checkpoint_ledger.*",
-    "server/chunk_copy.*",
-    "server/coordinator.*",
-    "server/coordinator_epochs.*",
-    "server/coordinator_options.*",
-    "server/coordinator_status.*",
-    "server/epoch_change.*",
-    "server/fusion_tuning.*",
-    "server/job_state.*",
-    "server/join_rules.*",
-    "server/partial_sum.*",
-    "server/replanner.*",
-    "server/replica_check.*",
-    "server/save_first.*",
-    "server/server_machine.*",
-    "server/shard.*",
-    "server/shard_copy.*",
-    "server/shard_partial.*",
-    "server/shard_sparse.*",
-    "server/votes.*",
-    "worker/factor_syncer.*",
-    "worker/fusion_switch.h",
-    "worker/loss_scale.h",
-    "worker/peer_syncer.*",
-    "worker/result_assembly.*",
-    "worker/ring_syncer.*",
-    "worker/server_syncer.*",
-    "worker/sparse_gradient.*",
-    "worker/step_plan.*",
-    "worker/syncer.*",
-    "worker/worker_machine.*",
-]
+# Folder by folder: what a file there may include of the project, beside its own
+# folder and common/base. Of the marks in front, "pure" forbids threads, clocks,
+# sockets, files, and randomness without a seed: such a folder decides, and its
+# callers act. "grpc" allows gRPC's headers.
+FOLDERS = {
+    "common/base": "",
+    "common/tensor": "",
+    "common/compute": "pure",
+    "common/plan": "pure",
+    "common/protocol": "pure common/compute common/plan common/tensor",
+    "common/messages": "pure common/plan common/protocol proto",
+    "common/network": "pure common/protocol",
+    "common/transport": "pure common/messages common/protocol common/tensor proto",
+    "common/transport/memory": "common/protocol common/tensor",
+    "common/transport/socket": "common/protocol common/tensor common/transport "
+                               "common/transport/memory",
+    "common/driver": "common/compute common/plan common/protocol common/tensor "
+                     "common/transport",
+    "common/device": "common/tensor",
+    "common/checkpoint": "common/compute common/plan common/protocol common/tensor",
+    "common/rpc": "grpc common/messages common/plan common/protocol proto",
+    "common/flags": "common/compute common/plan common/protocol",
+    "server/shard": "pure common/compute common/plan common/protocol common/tensor",
+    "server/coordinator": "pure common/messages common/plan common/protocol proto",
+    "server/process": "grpc common/checkpoint common/driver common/flags "
+                      "common/messages common/plan common/protocol common/rpc "
+                      "common/transport common/transport/socket proto "
+                      "server/coordinator server/shard",
+    "server/admin": "common/checkpoint common/compute common/flags common/plan "
+                    "common/protocol common/rpc server/admin/simulate server/process",
+    "server/admin/simulate": "pure common/network common/plan common/protocol "
+                             "server/shard worker/machine",
+    "worker/public": "common/compute common/plan common/protocol common/tensor",
+    "worker/machine": "pure common/compute common/plan common/protocol worker/public",
+    "worker/measure": "common/plan common/protocol worker/public",
+    "worker/client": "common/compute common/driver common/messages common/plan "
+                     "common/protocol common/rpc common/tensor common/transport "
+                     "common/transport/socket worker/machine worker/measure "
+                     "worker/public",
+    "worker/gpu": "common/compute common/device common/driver common/plan "
+                  "common/protocol common/tensor worker/client worker/public",
+    "worker/replay": "common/plan worker/public",
+    "worker/trainer": "common/compute common/device common/flags common/plan "
+                      "worker/public worker/replay",
+    "worker/examples": "worker/public",
+}
 IMPURE = re.compile(
     r"#include [<\"](thread|mutex|shared_mutex|condition_variable|future|chrono"
     r"|ctime|time\.h|fstream|filesystem|cstdio|stdio\.h|fcntl\.h|unistd\.h"
     r"|poll\.h|netdb\.h|sys/.*|netinet/.*|arpa/.*|absl/synchronization/.*"
-    r"|absl/time/clock\.h|common/base/(clock|identity|mutex)\.h"
-    r"|common/(transport|simulation)/.*|common/rpc/(?!(job_)?messages\.h).*)[>\"]"
+    r"|absl/time/clock\.h|common/base/(clock|identity|mutex|socket)\.h)[>\"]"
     r"|std::random_device|std::getenv|\bgetenv\(")
-
-# Who may include what: (files, forbidden start of a path, but these files may).
-LAYERS = [
-    ("server/*", "worker/", ["server/admin/*"]),
-    ("worker/*", "server/", []),
-    ("common/*", "server/", ["common/simulation/*"]),
-    ("common/*", "worker/", ["common/simulation/*"]),
-    ("common/*", "tests/", []),
-    ("server/*", "tests/", []),
-    ("worker/*", "tests/", []),
-]
+GRPC = re.compile(r"#include ([<\"](grpc|grpcpp)/|.*\.grpc\.pb\.h)")
 
 # Paths of somebody's machine. Cut in two so that this line is not one.
 MACHINE_PATH = re.compile(
@@ -182,21 +158,29 @@ def check_functions(lines):
                 first, "\n".join(lines[first:index + 1]))
 
 
+def check_includes(folder, lines):
+    """What FOLDERS allows; tests may include everything."""
+    if folder.startswith("tests"):
+        return
+    if folder not in FOLDERS:
+        yield 1, f"FOLDERS does not say what {folder} may include"
+        return
+    allowed = FOLDERS[folder].split()
+    for number, line in enumerate(lines, 1):
+        if "pure" in allowed and IMPURE.search(line):
+            yield number, "not in a pure folder: " + line.strip()
+        if "grpc" not in allowed and GRPC.match(line):
+            yield number, "gRPC is for the folders that FOLDERS marks so"
+        included = re.match(r'#include "((?:common|server|worker|tests|proto)/.*)/', line)
+        if included and included[1] not in [folder, "common/base", *allowed]:
+            yield number, f"{folder} must not include {included[1]}"
+
+
 def check_cpp(path, lines):
     for number, line in enumerate(lines, 1):
         if CODE_COMMENT.match(line):
             yield number, "code in a comment: " + line.strip()
-        if re.match(r"#include [<\"](grpc|grpcpp)/", line) or re.match(
-                r"#include .*\.grpc\.pb\.h", line):
-            if not matches(path, GRPC_FILES):
-                yield number, "gRPC is for the drivers only (GRPC_FILES)"
-        own = path.startswith("common/simulation/") and "common/simulation/" in line
-        if matches(path, PURE_FILES) and IMPURE.search(line) and not own:
-            yield number, "not in a pure file: " + line.strip()
-        for files, start, excepted in LAYERS:
-            if (line.startswith(f'#include "{start}') and matches(path, [files])
-                    and not matches(path, excepted)):
-                yield number, f"{files} must not include {start}"
+    yield from check_includes(os.path.dirname(path), lines)
     if path.endswith(".h"):
         guard = "NEREUS_" + re.sub(r"[/.\-]", "_", path).upper() + "_"
         text = "\n".join(lines)
@@ -210,9 +194,11 @@ def check_targets(path, read):
     """A source file that no target has is never compiled."""
     folder, name = os.path.split(path)
     build = os.path.join(folder, "BUILD")
+    stem, suffix = os.path.splitext(name)
     if not os.path.isfile(build):
         yield 1, f"there is no {build}"
-    elif f'"{name}"' not in read(build):
+    elif not any(text in read(build) for text in
+                 (f'"{name}"', f'"{stem}"', f'["*{suffix}"]')):
         yield 1, f"no target of {build} has it"
 
 
@@ -223,7 +209,7 @@ def check_suites(files, read):
         if not fnmatch.fnmatchcase(path, "tests/*/BUILD"):
             continue
         text = read(path)
-        if "cc_test(" not in text and "sh_test(" not in text:
+        if "cc_test(" not in text and "nereus_tests(" not in text:
             continue
         label = f"//{os.path.dirname(path)}"
         if "\ntest_suites()\n" not in text:

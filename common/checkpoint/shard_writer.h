@@ -6,10 +6,10 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/checkpoint_layout.h"
-#include "common/checkpoint/chunk_values.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/storage.h"
 #include "common/plan/layer_spec.h"
+#include "common/protocol/chunk_values.h"
 
 namespace nereus {
 

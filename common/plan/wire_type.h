@@ -9,7 +9,7 @@
 namespace nereus {
 
 // How a float32 value travels. Arithmetic is float32 everywhere: the 16-bit
-// types are for the way alone (common/compute/wire_values.h).
+// types are for the way alone (common/driver/wire_values.h).
 enum class WireType : uint8_t {
   kNone = 0,      // No values: hello, refusal, pull.
   kFloat32 = 1,   // "fp32"

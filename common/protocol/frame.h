@@ -118,7 +118,7 @@ struct FrameHeader {
 struct Frame {
   FrameHeader header;
   // header.payload_bytes long on the wire. Between machines and drivers, always
-  // float32 (common/compute/wire_values.h).
+  // float32 (common/driver/wire_values.h).
   Buffer payload;
   // Not on the wire. Frames of a lower rank go first (SendQueue). Fused ones
   // share a message with others that wait for the same peer, as long as it has

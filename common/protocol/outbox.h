@@ -7,9 +7,9 @@
 #include <variant>
 #include <vector>
 
-#include "common/checkpoint/chunk_values.h"
 #include "common/compute/block_pieces.h"
 #include "common/compute/optimizer.h"
+#include "common/protocol/chunk_values.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/membership.h"
 #include "common/protocol/peer.h"
@@ -18,7 +18,7 @@
 namespace nereus {
 
 // What machines ask of their drivers. All values are float32 in host memory,
-// those of frames too: drivers encode them (common/compute/wire_values.h).
+// those of frames too: drivers encode them (common/driver/wire_values.h).
 
 struct SendFrame {
   PeerId to;
@@ -69,7 +69,7 @@ struct ScaleValues {
   float factor = 1.0f;
 };
 
-// RoundToWire (common/compute/wire_values.h).
+// RoundToWire (common/driver/wire_values.h).
 struct RoundValues {
   Buffer values;
   WireType wire = WireType::kFloat32;

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "common/transport/socket.h"
+#include "common/base/socket.h"
 
 namespace nereus {
 

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/messages/messages.h"
 #include "common/rpc/control_channel.h"
-#include "common/rpc/messages.h"
 #include "common/rpc/rpc_status.h"
 #include "proto/admin.grpc.pb.h"
 

@@ -14,8 +14,8 @@
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
+#include "common/messages/messages.h"
 #include "common/rpc/control_channel.h"
-#include "common/rpc/messages.h"
 #include "common/rpc/rpc_status.h"
 #include "proto/coordinator.grpc.pb.h"
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
-#include "common/rpc/job_messages.h"
+#include "common/messages/job_messages.h"
 #include "proto/data.pb.h"
 
 namespace nereus {

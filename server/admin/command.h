@@ -4,7 +4,7 @@
 #include <ostream>
 
 #include "absl/status/status.h"
-#include "server/exit_codes.h"
+#include "server/process/exit_codes.h"
 
 namespace CLI {
 class App;

@@ -19,7 +19,7 @@
 #include "common/checkpoint/file_storage.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/flags/flags.h"
-#include "server/checkpoint_files.h"
+#include "server/process/checkpoint_files.h"
 
 namespace nereus {
 namespace {

@@ -21,7 +21,7 @@
 #include "common/checkpoint/file_storage.h"
 #include "server/admin/local_report.h"
 #include "server/admin/progress_display.h"
-#include "server/checkpoint_files.h"
+#include "server/process/checkpoint_files.h"
 
 namespace nereus {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "server/admin/local_report.h"
-#include "server/exit_codes.h"
+#include "server/process/exit_codes.h"
 
 namespace nereus {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/simulation/simulated_iteration.h"
 #include "server/admin/command.h"
+#include "server/admin/simulate/simulated_iteration.h"
 #include "server/admin/what_if_flags.h"
 
 namespace nereus {

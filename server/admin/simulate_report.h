@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/simulation/simulated_iteration.h"
+#include "server/admin/simulate/simulated_iteration.h"
 #include "server/admin/verdict.h"
 
 namespace nereus {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/simulation/simulated_iteration.h"
 #include "nlohmann/json_fwd.hpp"
+#include "server/admin/simulate/simulated_iteration.h"
 
 namespace nereus {
 

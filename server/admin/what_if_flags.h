@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "common/plan/planner.h"
 #include "common/protocol/job_options.h"
-#include "common/simulation/simulated_iteration.h"
+#include "server/admin/simulate/simulated_iteration.h"
 #include "server/admin/time_flags.h"
 
 namespace nereus {

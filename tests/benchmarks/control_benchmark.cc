@@ -20,7 +20,7 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/flags/flags.h"
-#include "server/server.h"
+#include "server/process/server.h"
 #include "worker/public/client.h"
 
 namespace nereus {

@@ -24,7 +24,7 @@
 #include "common/base/logging.h"
 #include "common/base/version.h"
 #include "common/flags/flags.h"
-#include "common/transport/socket_transport.h"
+#include "common/transport/socket/socket_transport.h"
 
 namespace nereus {
 namespace {

@@ -24,7 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
-#include "common/transport/socket.h"
+#include "common/base/socket.h"
 
 namespace nereus {
 namespace {

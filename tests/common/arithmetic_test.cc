@@ -1,4 +1,4 @@
-#include "common/compute/arithmetic.h"
+#include "common/driver/arithmetic.h"
 
 #include <gtest/gtest.h>
 

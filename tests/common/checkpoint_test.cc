@@ -12,7 +12,7 @@
 #include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/shard_writer.h"
-#include "common/simulation/simulated_storage.h"
+#include "tests/simulation/simulated_storage.h"
 #include "tests/testing/test_checkpoint.h"
 
 namespace nereus {

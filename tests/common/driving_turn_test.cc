@@ -1,4 +1,4 @@
-#include "common/transport/driving_turn.h"
+#include "common/driver/driving_turn.h"
 
 #include <gtest/gtest.h>
 

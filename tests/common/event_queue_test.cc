@@ -1,4 +1,4 @@
-#include "common/simulation/event_queue.h"
+#include "common/network/event_queue.h"
 
 #include <gtest/gtest.h>
 

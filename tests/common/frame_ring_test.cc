@@ -1,4 +1,4 @@
-#include "common/transport/frame_ring.h"
+#include "common/transport/memory/frame_ring.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "common/rpc/messages.h"
+#include "common/messages/messages.h"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/simulation/event_queue.h"
-#include "common/simulation/simulated_network.h"
+#include "common/network/event_queue.h"
+#include "common/network/simulated_network.h"
 #include "tests/testing/test_seed.h"
 
 namespace nereus {

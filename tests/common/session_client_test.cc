@@ -22,8 +22,8 @@
 #include "common/base/version.h"
 #include "common/rpc/admin_client.h"
 #include "common/rpc/control_server.h"
-#include "server/coordinator_service.h"
-#include "server/redirect_service.h"
+#include "server/process/coordinator_service.h"
+#include "server/process/redirect_service.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/tcp_relay.h"
 

@@ -18,7 +18,7 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/file_storage.h"
 #include "common/checkpoint/safetensors.h"
-#include "common/simulation/simulated_storage.h"
+#include "tests/simulation/simulated_storage.h"
 #include "tests/testing/test_checkpoint.h"
 
 namespace nereus {

@@ -1,6 +1,6 @@
 // Peers on one host, and what they exchange frames through.
 
-#include "common/transport/shared_memory.h"
+#include "common/transport/memory/shared_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include <set>
 #include <string>
 
-#include "common/transport/frame_ring.h"
 #include "common/transport/handshake.h"
+#include "common/transport/memory/frame_ring.h"
 #include "tests/common/socket_peers.h"
 #include "tests/common/transport_contract.h"
 

@@ -1,4 +1,4 @@
-#include "common/simulation/simulated_network.h"
+#include "common/network/simulated_network.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/simulation/simulated_storage.h"
+#include "tests/simulation/simulated_storage.h"
 
 #include <gtest/gtest.h>
 

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "common/base/crc32c.h"
+#include "common/base/socket.h"
 #include "common/transport/handshake.h"
-#include "common/transport/socket.h"
-#include "common/transport/socket_transport.h"
+#include "common/transport/socket/socket_transport.h"
 #include "tests/common/transport_contract.h"
 
 namespace nereus {

@@ -1,7 +1,7 @@
 // TCP connections between processes: the contract of transports, and what is
 // theirs alone: strangers, frames that come in pieces, names.
 
-#include "common/transport/socket_transport.h"
+#include "common/transport/socket/socket_transport.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/crc32c.h"
+#include "common/base/socket.h"
 #include "common/transport/handshake.h"
-#include "common/transport/socket.h"
 #include "tests/common/socket_peers.h"
 #include "tests/common/transport_contract.h"
 

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/file_storage.h"
-#include "common/simulation/simulated_storage.h"
+#include "tests/simulation/simulated_storage.h"
 
 namespace nereus {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/compute/wire_values.h"
+#include "common/driver/wire_values.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -19,11 +19,11 @@
 #include "common/base/crc32c.h"
 #include "common/base/random.h"
 #include "common/protocol/frame.h"
-#include "server/shard.h"
+#include "server/shard/shard.h"
 #include "tests/testing/fuzz_budget.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/mutation.h"
-#include "worker/worker_machine.h"
+#include "worker/machine/worker_machine.h"
 
 namespace nereus {
 namespace {

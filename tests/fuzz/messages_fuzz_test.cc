@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "common/rpc/job_messages.h"
-#include "common/rpc/messages.h"
+#include "common/messages/job_messages.h"
+#include "common/messages/messages.h"
 #include "tests/testing/fuzz_budget.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/mutation.h"

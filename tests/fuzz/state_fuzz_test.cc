@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "server/job_state.h"
+#include "server/coordinator/job_state.h"
 #include "tests/testing/fuzz_budget.h"
 #include "tests/testing/mutation.h"
 #include "tests/testing/some_state.h"

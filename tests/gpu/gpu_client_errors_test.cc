@@ -16,7 +16,7 @@
 #include "tests/gpu/emulated_cuda.h"
 #include "tests/gpu/gpu_toy_worker.h"
 #include "tests/testing/local_cluster.h"
-#include "worker/gpu_mirror.h"
+#include "worker/gpu/gpu_mirror.h"
 #include "worker/public/gpu_client.h"
 
 namespace nereus {

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "common/compute/arithmetic.h"
-#include "common/compute/factor_multiplier.h"
+#include "common/driver/arithmetic.h"
+#include "common/driver/factor_multiplier.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
-#include "worker/loss_scale.h"
+#include "worker/machine/loss_scale.h"
 
 namespace nereus {
 namespace {

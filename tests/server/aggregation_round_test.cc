@@ -1,4 +1,4 @@
-#include "server/aggregation_round.h"
+#include "server/shard/aggregation_round.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

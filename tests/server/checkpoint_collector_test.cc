@@ -1,4 +1,4 @@
-#include "server/checkpoint_collector.h"
+#include "server/shard/checkpoint_collector.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "server/checkpoint_ledger.h"
+#include "server/coordinator/checkpoint_ledger.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "server/chunk_copy.h"
+#include "server/shard/chunk_copy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

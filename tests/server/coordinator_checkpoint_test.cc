@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "tests/server/coordinator_driver.h"
 
 namespace nereus {

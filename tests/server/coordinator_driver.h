@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 
 namespace nereus {
 

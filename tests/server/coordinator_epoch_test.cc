@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "tests/server/coordinator_driver.h"
 
 namespace nereus {

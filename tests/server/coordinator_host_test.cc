@@ -1,6 +1,6 @@
 // A coordinator's process that is started again, with these flags or others.
 
-#include "server/coordinator_host.h"
+#include "server/process/coordinator_host.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

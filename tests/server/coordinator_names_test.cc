@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "tests/server/coordinator_driver.h"
 
 namespace nereus {

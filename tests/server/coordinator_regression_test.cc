@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/coordinator.h"
-#include "server/epoch_change.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/epoch_change.h"
 #include "tests/server/coordinator_driver.h"
 #include "tests/testing/machine_harness.h"
 

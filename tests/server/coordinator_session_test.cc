@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "tests/server/coordinator_driver.h"
 
 namespace nereus {

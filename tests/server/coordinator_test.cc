@@ -1,4 +1,4 @@
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

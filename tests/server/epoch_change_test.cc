@@ -1,4 +1,4 @@
-#include "server/epoch_change.h"
+#include "server/coordinator/epoch_change.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // The tuning of fusion, both sides: FusionTuning, the coordinator around it,
 // and the workers' FusionSwitch.
 
-#include "server/fusion_tuning.h"
+#include "server/coordinator/fusion_tuning.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/server/coordinator_driver.h"
-#include "worker/fusion_switch.h"
+#include "worker/machine/fusion_switch.h"
 
 namespace nereus {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/job_store.h"
+#include "server/process/job_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/job_state.h"
+#include "server/coordinator/job_state.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/some_state.h"
 

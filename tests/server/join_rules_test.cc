@@ -1,7 +1,7 @@
 // Rules for a process that joins a job, one by one.
 // coordinator_test.cc checks that a coordinator applies the rules.
 
-#include "server/join_rules.h"
+#include "server/coordinator/join_rules.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

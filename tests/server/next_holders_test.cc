@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/epoch_change.h"
+#include "server/coordinator/epoch_change.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {

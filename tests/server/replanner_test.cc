@@ -1,4 +1,4 @@
-#include "server/replanner.h"
+#include "server/coordinator/replanner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "server/replica_check.h"
+#include "server/coordinator/replica_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

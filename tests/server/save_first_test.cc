@@ -1,4 +1,4 @@
-#include "server/save_first.h"
+#include "server/coordinator/save_first.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "server/server_machine.h"
+#include "server/shard/server_machine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "server/epoch_change.h"
+#include "server/coordinator/epoch_change.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/test_seed.h"
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/shard.h"
+#include "server/shard/shard.h"
 #include "tests/server/shard_pair.h"
 #include "tests/testing/machine_harness.h"
 

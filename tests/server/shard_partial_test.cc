@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/shard.h"
+#include "server/shard/shard.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {

@@ -10,7 +10,7 @@
 
 #include "common/base/crc32c.h"
 #include "common/compute/blocks.h"
-#include "server/shard.h"
+#include "server/shard/shard.h"
 #include "tests/server/shard_pair.h"
 #include "tests/testing/machine_harness.h"
 

@@ -1,4 +1,4 @@
-#include "server/shard.h"
+#include "server/shard/shard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "server/votes.h"
+#include "server/shard/votes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

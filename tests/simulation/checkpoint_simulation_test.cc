@@ -11,7 +11,7 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/checkpoint_reader.h"
-#include "common/simulation/simulated_storage.h"
+#include "tests/simulation/simulated_storage.h"
 #include "tests/testing/test_checkpoint.h"
 #include "tests/testing/test_seed.h"
 

@@ -1,11 +1,11 @@
 // Workers that die, stall, come and leave, and connections that break: laws 1,
 // 2 and 4 of docs/architecture.md, on the production machines.
 
-#include "common/simulation/simulated_cluster.h"
 #include "gtest/gtest.h"
-#include "tests/testing/contribution_check.h"
-#include "tests/testing/random_faults.h"
-#include "tests/testing/simulated_jobs.h"
+#include "tests/simulation/contribution_check.h"
+#include "tests/simulation/random_faults.h"
+#include "tests/simulation/simulated_cluster.h"
+#include "tests/simulation/simulated_jobs.h"
 #include "tests/testing/test_seed.h"
 
 namespace nereus {

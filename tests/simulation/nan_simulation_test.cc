@@ -5,9 +5,9 @@
 #include "common/base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/drawn_features.h"
-#include "tests/testing/random_faults.h"
-#include "tests/testing/simulated_jobs.h"
+#include "tests/simulation/drawn_features.h"
+#include "tests/simulation/random_faults.h"
+#include "tests/simulation/simulated_jobs.h"
 #include "tests/testing/test_seed.h"
 
 namespace nereus {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "common/simulation/simulated_cluster.h"
 #include "gtest/gtest.h"
-#include "tests/testing/random_faults.h"
-#include "tests/testing/simulated_jobs.h"
+#include "tests/simulation/random_faults.h"
+#include "tests/simulation/simulated_cluster.h"
+#include "tests/simulation/simulated_jobs.h"
 #include "tests/testing/test_seed.h"
 
 namespace nereus {

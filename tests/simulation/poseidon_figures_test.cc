@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/plan/model_table.h"
-#include "common/simulation/simulated_iteration.h"
+#include "server/admin/simulate/simulated_iteration.h"
 
 namespace nereus {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/testing/random_faults.h"
-#include "tests/testing/simulated_jobs.h"
+#include "tests/simulation/random_faults.h"
+#include "tests/simulation/simulated_jobs.h"
 #include "tests/testing/test_seed.h"
 
 namespace nereus {

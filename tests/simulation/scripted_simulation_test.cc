@@ -4,10 +4,10 @@
 #include <functional>
 
 #include "common/checkpoint/checkpoint_layout.h"
-#include "common/simulation/simulated_cluster.h"
 #include "gtest/gtest.h"
-#include "tests/testing/contribution_check.h"
-#include "tests/testing/simulated_jobs.h"
+#include "tests/simulation/contribution_check.h"
+#include "tests/simulation/simulated_cluster.h"
+#include "tests/simulation/simulated_jobs.h"
 
 namespace nereus {
 namespace {

@@ -1,7 +1,7 @@
 // What `nereusctl simulate` answers, against what can be said without a
 // simulation.
 
-#include "common/simulation/simulated_iteration.h"
+#include "server/admin/simulate/simulated_iteration.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

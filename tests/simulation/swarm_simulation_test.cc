@@ -6,12 +6,12 @@
 #include <memory>
 #include <set>
 
-#include "common/simulation/simulated_cluster.h"
 #include "gtest/gtest.h"
-#include "tests/testing/contribution_check.h"
-#include "tests/testing/drawn_features.h"
-#include "tests/testing/random_faults.h"
-#include "tests/testing/simulated_jobs.h"
+#include "tests/simulation/contribution_check.h"
+#include "tests/simulation/drawn_features.h"
+#include "tests/simulation/random_faults.h"
+#include "tests/simulation/simulated_cluster.h"
+#include "tests/simulation/simulated_jobs.h"
 #include "tests/testing/test_seed.h"
 
 namespace nereus {

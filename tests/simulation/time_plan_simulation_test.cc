@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/plan/model_table.h"
-#include "common/simulation/simulated_iteration.h"
 #include "gtest/gtest.h"
+#include "server/admin/simulate/simulated_iteration.h"
 
 namespace nereus {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/plan/traffic.h"
-#include "common/simulation/simulated_cluster.h"
 #include "gtest/gtest.h"
-#include "tests/testing/simulated_jobs.h"
+#include "tests/simulation/simulated_cluster.h"
+#include "tests/simulation/simulated_jobs.h"
 
 namespace nereus {
 namespace {

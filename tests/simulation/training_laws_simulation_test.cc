@@ -8,9 +8,9 @@
 #include "common/compute/factor_gradient.h"
 #include "common/compute/optimizer.h"
 #include "common/plan/ring_segments.h"
-#include "common/simulation/simulated_cluster.h"
 #include "gtest/gtest.h"
-#include "tests/testing/simulated_jobs.h"
+#include "tests/simulation/simulated_cluster.h"
+#include "tests/simulation/simulated_jobs.h"
 #include "tests/testing/test_seed.h"
 
 namespace nereus {

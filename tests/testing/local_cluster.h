@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/server.h"
+#include "server/process/server.h"
 #include "worker/public/client.h"
 
 namespace nereus {

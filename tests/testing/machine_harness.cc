@@ -8,8 +8,8 @@
 
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
-#include "common/compute/arithmetic.h"
-#include "common/compute/wire_values.h"
+#include "common/driver/arithmetic.h"
+#include "common/driver/wire_values.h"
 
 namespace nereus {
 namespace {

@@ -1,7 +1,7 @@
 #ifndef NEREUS_TESTS_TESTING_SOME_STATE_H_
 #define NEREUS_TESTS_TESTING_SOME_STATE_H_
 
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 
 namespace nereus {
 

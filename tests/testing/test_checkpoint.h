@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/checkpoint/chunk_values.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/storage.h"
 #include "common/checkpoint/tensor_name.h"
 #include "common/compute/optimizer.h"
 #include "common/plan/layer_spec.h"
+#include "common/protocol/chunk_values.h"
 
 namespace nereus {
 

@@ -1,4 +1,4 @@
-#include "worker/factor_syncer.h"
+#include "worker/machine/factor_syncer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "common/compute/factor_gradient.h"
 #include "tests/testing/machine_harness.h"
-#include "worker/worker_machine.h"
+#include "worker/machine/worker_machine.h"
 
 namespace nereus {
 namespace {

@@ -1,7 +1,7 @@
 // What a worker says as it joins. Each case is a child process (EXPECT_EXIT),
 // whose standard error gtest compares.
 
-#include "worker/job_notes.h"
+#include "worker/client/job_notes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

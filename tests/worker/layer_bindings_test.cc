@@ -1,4 +1,4 @@
-#include "worker/layer_bindings.h"
+#include "worker/client/layer_bindings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

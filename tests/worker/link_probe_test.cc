@@ -1,4 +1,4 @@
-#include "worker/link_probe.h"
+#include "worker/measure/link_probe.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "worker/loss_scale.h"
+#include "worker/machine/loss_scale.h"
 
 #include <gtest/gtest.h>
 

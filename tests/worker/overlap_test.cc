@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/testing/machine_harness.h"
-#include "worker/worker_machine.h"
+#include "worker/machine/worker_machine.h"
 
 namespace nereus {
 namespace {

@@ -19,7 +19,7 @@
 #include "common/plan/ring_segments.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/worker/epoch_worker.h"
-#include "worker/peer_syncer.h"
+#include "worker/machine/peer_syncer.h"
 
 namespace nereus {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "tests/testing/machine_harness.h"
 #include "tests/worker/epoch_worker.h"
-#include "worker/worker_machine.h"
+#include "worker/machine/worker_machine.h"
 
 namespace nereus {
 namespace {

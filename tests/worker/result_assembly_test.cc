@@ -1,4 +1,4 @@
-#include "worker/result_assembly.h"
+#include "worker/machine/result_assembly.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "worker/ring_syncer.h"
+#include "worker/machine/ring_syncer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 #include "common/plan/ring_segments.h"
 #include "common/plan/traffic.h"
 #include "tests/testing/machine_harness.h"
-#include "worker/worker_machine.h"
+#include "worker/machine/worker_machine.h"
 
 namespace nereus {
 namespace {

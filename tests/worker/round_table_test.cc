@@ -1,4 +1,4 @@
-#include "worker/round_table.h"
+#include "worker/client/round_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 
 #include "tests/testing/machine_harness.h"
 #include "tests/worker/epoch_worker.h"
-#include "worker/server_syncer.h"
+#include "worker/machine/server_syncer.h"
 
 namespace nereus {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/server_syncer.h"
+#include "worker/machine/server_syncer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "common/compute/factor_gradient.h"
 #include "tests/testing/machine_harness.h"
-#include "worker/worker_machine.h"
+#include "worker/machine/worker_machine.h"
 
 namespace nereus {
 namespace {

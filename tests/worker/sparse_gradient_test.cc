@@ -1,4 +1,4 @@
-#include "worker/sparse_gradient.h"
+#include "worker/machine/sparse_gradient.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "common/compute/blocks.h"
 #include "tests/testing/machine_harness.h"
-#include "worker/worker_machine.h"
+#include "worker/machine/worker_machine.h"
 
 namespace nereus {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/step_times.h"
+#include "worker/measure/step_times.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "worker/worker_machine.h"
+#include "worker/machine/worker_machine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -21,7 +21,7 @@
 
 namespace nereus {
 
-class GradientSplitter;  // common/compute/gradient_splitter.h
+class GradientSplitter;  // common/driver/gradient_splitter.h
 
 // One layer of the caller's model and the memory that holds its parameters.
 struct LayerBinding {

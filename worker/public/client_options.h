@@ -15,7 +15,7 @@
 
 namespace nereus {
 
-class FactorMultiplier;  // common/compute/factor_multiplier.h
+class FactorMultiplier;  // common/driver/factor_multiplier.h
 
 // Options for Client::Connect. Every field has a working default but
 // `coordinator_address`.

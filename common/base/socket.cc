@@ -1,0 +1,225 @@
+#include "common/base/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/address.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+// What may lie unsent in the kernel, where nothing overtakes it: as much as
+// keeps a fast link busy until this process has its turn again.
+constexpr int kUnsentBytesMax = 512 * 1024;
+
+// A machine that lost its power closes no socket: seconds until it is asked,
+// between questions, and how many go unanswered. (No TCP_USER_TIMEOUT: it would
+// end the connection to a peer that lives and does not read for a while.)
+constexpr int kKeepaliveIdle = 30;
+constexpr int kKeepaliveInterval = 5;
+constexpr int kKeepaliveProbes = 4;
+
+constexpr int kBacklog = 512;
+
+std::string ErrnoText(int error) { return std::strerror(error); }
+
+void SetOption(int fd, int level, int option, int value) {
+  // Without them a connection works, only not as well.
+  (void)setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+void TuneConnection(int fd) {
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytesMax);
+  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdle);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveInterval);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
+}
+
+absl::StatusOr<std::vector<SocketAddress>> Lookup(const std::string& host,
+                                                  const std::string& port,
+                                                  int flags) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) {
+    return absl::UnavailableError(absl::StrCat(
+        host, ": ",
+        error == EAI_SYSTEM ? ErrnoText(errno) : gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found,
+                                                             freeaddrinfo);
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    SocketAddress address;
+    if (each->ai_addrlen > sizeof(address.storage)) continue;
+    std::memcpy(&address.storage, each->ai_addr, each->ai_addrlen);
+    address.length = each->ai_addrlen;
+    addresses.push_back(address);
+  }
+  return addresses;
+}
+
+absl::StatusOr<Listener> ListenAt(const SocketAddress& address) {
+  Descriptor socket(::socket(address.storage.ss_family,
+                             SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return absl::UnavailableError(ErrnoText(errno));
+  // One whose last connections have only just ended.
+  SetOption(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  const auto* name = reinterpret_cast<const sockaddr*>(&address.storage);
+  if (bind(socket.get(), name, address.length) != 0 ||
+      listen(socket.get(), kBacklog) != 0) {
+    return absl::UnavailableError(ErrnoText(errno));
+  }
+  sockaddr_storage bound = {};
+  socklen_t length = sizeof(bound);
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) !=
+      0) {
+    return absl::UnavailableError(ErrnoText(errno));
+  }
+  // At the same place in sockaddr_in and sockaddr_in6.
+  const auto* inet = reinterpret_cast<const sockaddr_in*>(&bound);
+  return Listener{std::move(socket), ntohs(inet->sin_port)};
+}
+
+}  // namespace
+
+void Descriptor::Close() {
+  if (fd_ >= 0) close(std::exchange(fd_, -1));
+}
+
+std::string SocketAddress::ToString() const {
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  const auto* name = reinterpret_cast<const sockaddr*>(&storage);
+  if (getnameinfo(name, length, host, sizeof(host), port, sizeof(port),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "an unknown address";
+  }
+  return storage.ss_family == AF_INET6 ? absl::StrCat("[", host, "]:", port)
+                                       : absl::StrCat(host, ":", port);
+}
+
+absl::StatusOr<std::pair<std::string, std::string>> SplitHostPort(
+    absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == absl::string_view::npos || colon == 0 ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 ||
+      port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", address, "\" is not HOST:PORT"));
+  }
+  absl::string_view host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  return std::pair(std::string(host), absl::StrCat(port));
+}
+
+absl::StatusOr<std::vector<SocketAddress>> Resolve(absl::string_view address,
+                                                   bool numeric_only) {
+  NEREUS_ASSIGN_OR_RETURN(const auto parts, SplitHostPort(address));
+  return Lookup(parts.first, parts.second,
+                numeric_only ? AI_NUMERICHOST : AI_ADDRCONFIG);
+}
+
+absl::StatusOr<Listener> Listen(const std::string& host, int port) {
+  const auto listener = [&]() -> absl::StatusOr<Listener> {
+    NEREUS_ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses,
+                            Lookup(host, absl::StrCat(port), AI_PASSIVE));
+    absl::StatusOr<Listener> made = absl::UnavailableError("no address");
+    for (const SocketAddress& address : addresses) {
+      made = ListenAt(address);
+      if (made.ok()) break;
+    }
+    return made;
+  };
+  absl::StatusOr<Listener> made = listener();
+  if (made.ok()) return made;
+  return absl::UnavailableError(absl::StrCat("cannot listen at ",
+                                             JoinHostPort(host, port), ": ",
+                                             made.status().message()));
+}
+
+Accepted Accept(const Descriptor& listener) {
+  SocketAddress from;
+  from.length = sizeof(from.storage);
+  Accepted accepted;
+  accepted.socket = Descriptor(
+      accept4(listener.get(), reinterpret_cast<sockaddr*>(&from.storage),
+              &from.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!accepted.socket.valid()) {
+    accepted.exhausted = errno == EMFILE || errno == ENFILE ||
+                         errno == ENOBUFS || errno == ENOMEM;
+    return accepted;
+  }
+  TuneConnection(accepted.socket.get());
+  accepted.address = from.ToString();
+  return accepted;
+}
+
+absl::StatusOr<Descriptor> BeginConnect(const SocketAddress& address) {
+  Descriptor socket(::socket(address.storage.ss_family,
+                             SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return absl::UnavailableError(ErrnoText(errno));
+  TuneConnection(socket.get());
+  const auto* name = reinterpret_cast<const sockaddr*>(&address.storage);
+  if (connect(socket.get(), name, address.length) != 0 &&
+      errno != EINPROGRESS) {
+    return absl::UnavailableError(ErrnoText(errno));
+  }
+  return socket;
+}
+
+absl::Status ConnectResult(const Descriptor& socket) {
+  int error = 0;
+  socklen_t length = sizeof(error);
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
+    error = errno;
+  }
+  return error == 0 ? absl::OkStatus()
+                    : absl::UnavailableError(ErrnoText(error));
+}
+
+bool IsOnSameHost(const Descriptor& socket) {
+  SocketAddress own;
+  SocketAddress other;
+  own.length = other.length = sizeof(sockaddr_storage);
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own.storage),
+                  &own.length) != 0 ||
+      getpeername(socket.get(), reinterpret_cast<sockaddr*>(&other.storage),
+                  &other.length) != 0) {
+    return false;
+  }
+  const auto host = [](const SocketAddress& address) {
+    std::string text = address.ToString();
+    return text.substr(0, text.rfind(':'));
+  };
+  return host(own) == host(other);
+}
+
+void AbortOnClose(const Descriptor& socket) {
+  const linger now = {1, 0};
+  (void)setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
+absl::Status LostConnection(int error) {
+  return absl::UnavailableError(
+      absl::StrCat("the connection was lost: ", ErrnoText(error)));
+}
+
+}  // namespace nereus

@@ -1,0 +1,92 @@
+#include "common/driver/driving_turn.h"
+
+#include "common/base/clock.h"
+
+namespace nereus {
+namespace {
+
+// A guest that drives for longer wakes the owner when it is done: to look
+// again and again would cost more.
+constexpr int kLooksMax = 20;
+
+}  // namespace
+
+bool DrivingTurn::OwnerTakes() {
+  Lock lock(mu_);
+  looks_ = 0;
+  while (!stopped_) {
+    const bool left_to_guest =
+        guest_ || (comes_back_ && SteadyNow() < given_at_ + kPause);
+    if (!left_to_guest) {
+      owner_ = true;
+      taken_ = true;
+      return true;
+    }
+    Doze(lock);
+  }
+  return false;
+}
+
+void DrivingTurn::Doze(Lock& lock) {
+  if (guest_ && looks_ == kLooksMax) {
+    sleeps_ = true;
+    back_.wait(lock, [this] { return stopped_ || !guest_; });
+    sleeps_ = false;
+    looks_ = 0;
+    return;
+  }
+  ++looks_;
+  const absl::Duration rest =
+      guest_ ? kPause : given_at_ + kPause - SteadyNow();
+  back_.wait_for(lock, absl::ToChronoNanoseconds(rest));
+}
+
+void DrivingTurn::OwnerGives() {
+  {
+    Lock lock(mu_);
+    owner_ = false;
+    taken_ = guest_;
+  }
+  given_.notify_all();
+}
+
+bool DrivingTurn::GuestTakes() {
+  Lock lock(mu_);
+  if (guest_ || stopped_) return false;
+  guest_ = true;
+  comes_back_ = SteadyNow() - given_at_ < kSoon;
+  if (owner_) {
+    wanted_ = true;
+    lock.unlock();
+    interrupt_();
+    lock.lock();
+    given_.wait(lock, [this] { return !owner_; });
+    wanted_ = stopped_;
+  }
+  taken_ = true;
+  return true;
+}
+
+void DrivingTurn::GuestGives() {
+  // All while it is locked: once it is not, whoever has called Stop may destroy
+  // this.
+  Lock lock(mu_);
+  guest_ = false;
+  taken_ = false;
+  given_at_ = SteadyNow();
+  if (sleeps_ || !comes_back_) back_.notify_one();
+  if (stopped_) given_.notify_all();
+}
+
+void DrivingTurn::Stop() {
+  Lock lock(mu_);
+  stopped_ = true;
+  wanted_ = true;
+  lock.unlock();
+  interrupt_();
+  back_.notify_one();
+  lock.lock();
+  given_.wait(lock, [this] { return !guest_; });
+}
+
+}  // namespace nereus

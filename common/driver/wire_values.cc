@@ -1,0 +1,102 @@
+#include "common/driver/wire_values.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "common/base/logging.h"
+#include "common/compute/frame_halves.h"
+#include "common/compute/half.h"
+#include "common/compute/vectors.h"
+
+namespace nereus {
+namespace {
+
+// Decoded values are handed on through memory that stays in the L1 cache.
+constexpr int64_t kBlock = 1024;
+
+static_assert(kHalfExponentMin == kWireExponentMin &&
+              kHalfExponentMax == kWireExponentMax);
+
+uint16_t* Halves(const Buffer& payload) {
+  return reinterpret_cast<uint16_t*>(payload.data());
+}
+
+// Returns FrameHeader::exponent.
+int Encode(WireType wire, const float* values, int64_t count,
+           uint16_t* halves) {
+  if (wire == WireType::kFloat16) {
+    return EncodeFloat16Frame(values, count, halves);
+  }
+  ToBfloat16(values, count, halves);
+  return 0;
+}
+
+void Decode(WireType wire, int exponent, const uint16_t* halves, int64_t count,
+            float* values) {
+  if (wire == WireType::kFloat16) {
+    DecodeFloat16Frame(halves, count, exponent, values);
+  } else {
+    FromBfloat16(halves, count, values);
+  }
+}
+
+}  // namespace
+
+void EncodePayload(Frame& frame) {
+  FrameHeader& header = frame.header;
+  if (!IsEncoded(header)) return;
+  const int64_t count = frame.payload.float_count();
+  NEREUS_CHECK(count * WireBytes(header.wire) == header.payload_bytes)
+      << DescribeFrame(header) << ", " << count << " values";
+  if (frame.payload.data() == nullptr) {
+    frame.payload = Buffer::SizeOnly(header.payload_bytes);
+    return;
+  }
+  const Buffer encoded = Buffer::Allocate(header.payload_bytes);
+  header.exponent = static_cast<int8_t>(
+      Encode(header.wire, frame.payload.floats(), count, Halves(encoded)));
+  frame.payload = encoded;
+}
+
+void DecodePayload(const FrameHeader& header, const Buffer& payload,
+                   const Buffer& values) {
+  const int64_t count = values.float_count();
+  NEREUS_CHECK(count * WireBytes(header.wire) == payload.bytes())
+      << DescribeFrame(header) << ", " << count << " values";
+  if (values.data() == nullptr || payload.data() == nullptr) return;
+  Decode(header.wire, header.exponent, Halves(payload), count, values.floats());
+}
+
+int64_t AddPayload(const FrameHeader& header, const Buffer& payload,
+                   bool checks, const Buffer& sum) {
+  const int64_t count = sum.float_count();
+  NEREUS_CHECK(count * WireBytes(header.wire) == payload.bytes())
+      << DescribeFrame(header) << " to " << count << " values";
+  float values[kBlock];
+  for (int64_t start = 0; start < count; start += kBlock) {
+    const int64_t length = std::min(kBlock, count - start);
+    Decode(header.wire, header.exponent, Halves(payload) + start, length,
+           values);
+    const int64_t found =
+        checks ? FindNotFinite(values, static_cast<size_t>(length)) : -1;
+    if (found >= 0) return start + found;
+    AddScaled(reinterpret_cast<const uint8_t*>(values), length, /*factor=*/1.0f,
+              reinterpret_cast<uint8_t*>(sum.floats() + start));
+  }
+  return -1;
+}
+
+void RoundToWire(WireType wire, const Buffer& values) {
+  if (wire == WireType::kFloat32 || values.data() == nullptr) return;
+  const int64_t elements = values.float_count();
+  const Buffer halves =
+      Buffer::Allocate(std::min(elements, kFrameElementsMax) * WireBytes(wire));
+  for (int64_t index = 0; index < FrameCount(elements); ++index) {
+    float* const frame = values.floats() + index * kFrameElementsMax;
+    const int64_t count = FrameGrid(elements).Length(index);
+    const int exponent = Encode(wire, frame, count, Halves(halves));
+    Decode(wire, exponent, Halves(halves), count, frame);
+  }
+}
+
+}  // namespace nereus

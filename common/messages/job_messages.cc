@@ -1,0 +1,466 @@
+#include "common/messages/job_messages.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+template <typename Enum>
+absl::Status UnknownEnum(absl::string_view field, Enum value) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " has the unknown value ", static_cast<int>(value)));
+}
+
+}  // namespace
+
+std::string TextField(absl::string_view text) {
+  const bool ascii = absl::c_all_of(text, absl::ascii_isascii);
+  return ascii ? std::string(text) : absl::CHexEscape(text);
+}
+
+v1::LayerSpec ToProto(const LayerSpec& layer) {
+  v1::LayerSpec message;
+  message.set_name(layer.name);
+  switch (layer.kind) {
+    case LayerKind::kFullyConnected:
+      message.set_kind(v1::LayerSpec::KIND_FULLY_CONNECTED);
+      break;
+    case LayerKind::kConvolution:
+      message.set_kind(v1::LayerSpec::KIND_CONVOLUTION);
+      break;
+    case LayerKind::kEmbedding:
+      message.set_kind(v1::LayerSpec::KIND_EMBEDDING);
+      break;
+    case LayerKind::kVector:
+      message.set_kind(v1::LayerSpec::KIND_VECTOR);
+      break;
+  }
+  message.set_m(layer.m);
+  message.set_n(layer.n);
+  message.set_parameters(layer.parameters);
+  message.set_rows(layer.rows);
+  message.set_has_factors(layer.has_factors);
+  return message;
+}
+
+absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message) {
+  LayerSpec layer;
+  layer.name = message.name();
+  switch (message.kind()) {
+    case v1::LayerSpec::KIND_FULLY_CONNECTED:
+      layer.kind = LayerKind::kFullyConnected;
+      break;
+    case v1::LayerSpec::KIND_CONVOLUTION:
+      layer.kind = LayerKind::kConvolution;
+      break;
+    case v1::LayerSpec::KIND_EMBEDDING:
+      layer.kind = LayerKind::kEmbedding;
+      break;
+    case v1::LayerSpec::KIND_VECTOR:
+      layer.kind = LayerKind::kVector;
+      break;
+    default:
+      return UnknownEnum("a layer's kind", message.kind());
+  }
+  layer.m = message.m();
+  layer.n = message.n();
+  layer.parameters = message.parameters();
+  layer.rows = message.rows();
+  layer.has_factors = message.has_factors();
+  return layer;
+}
+
+absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
+    const google::protobuf::RepeatedPtrField<v1::LayerSpec>& messages) {
+  if (messages.size() > kLayersMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        messages.size(), " layers, at most ", kLayersMax, " are allowed"));
+  }
+  std::vector<LayerSpec> layers;
+  for (const v1::LayerSpec& message : messages) {
+    NEREUS_ASSIGN_OR_RETURN(LayerSpec layer, FromProto(message));
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+namespace {
+
+v1::Route::Scheme SchemeToProto(Scheme scheme) {
+  switch (scheme) {
+    case Scheme::kServer:
+      return v1::Route::SCHEME_SERVER;
+    case Scheme::kFactor:
+      return v1::Route::SCHEME_FACTOR;
+    case Scheme::kRing:
+      return v1::Route::SCHEME_RING;
+  }
+  return v1::Route::SCHEME_UNSPECIFIED;
+}
+
+v1::Route::Wire WireToProto(WireType wire) {
+  switch (wire) {
+    case WireType::kFloat32:
+      return v1::Route::WIRE_FLOAT32;
+    case WireType::kBfloat16:
+      return v1::Route::WIRE_BFLOAT16;
+    case WireType::kFloat16:
+      return v1::Route::WIRE_FLOAT16;
+    case WireType::kNone:
+      break;
+  }
+  return v1::Route::WIRE_UNSPECIFIED;
+}
+
+absl::StatusOr<WireType> WireFromProto(v1::Route::Wire wire) {
+  switch (wire) {
+    case v1::Route::WIRE_FLOAT32:
+      return WireType::kFloat32;
+    case v1::Route::WIRE_BFLOAT16:
+      return WireType::kBfloat16;
+    case v1::Route::WIRE_FLOAT16:
+      return WireType::kFloat16;
+    default:
+      return UnknownEnum("a route's wire type", wire);
+  }
+}
+
+v1::Route RouteToProto(const Route& route,
+                       const RouteExplanation& explanation) {
+  v1::Route message;
+  message.set_scheme(SchemeToProto(route.scheme));
+  message.set_wire(WireToProto(route.wire));
+  message.set_server_elements(explanation.server_elements);
+  message.set_ring_elements(explanation.ring_elements);
+  if (explanation.factor_elements.has_value()) {
+    message.set_factor_elements(*explanation.factor_elements);
+  }
+  message.set_reason(TextField(explanation.reason));
+  return message;
+}
+
+absl::StatusOr<Scheme> SchemeFromProto(v1::Route::Scheme scheme) {
+  switch (scheme) {
+    case v1::Route::SCHEME_SERVER:
+      return Scheme::kServer;
+    case v1::Route::SCHEME_FACTOR:
+      return Scheme::kFactor;
+    case v1::Route::SCHEME_RING:
+      return Scheme::kRing;
+    default:
+      return UnknownEnum("a route's scheme", scheme);
+  }
+}
+
+absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
+  Route route;
+  NEREUS_ASSIGN_OR_RETURN(route.scheme, SchemeFromProto(message.scheme()));
+  NEREUS_ASSIGN_OR_RETURN(route.wire, WireFromProto(message.wire()));
+  return route;
+}
+
+v1::Optimizer OptimizerToProto(const JobOptions& options) {
+  const OptimizerOptions& optimizer = options.optimizer;
+  v1::Optimizer message;
+  message.set_rule(optimizer.rule == UpdateRule::kSgd
+                       ? v1::Optimizer::RULE_SGD
+                       : v1::Optimizer::RULE_ADAM);
+  message.set_learning_rate(optimizer.learning_rate);
+  message.set_momentum(optimizer.momentum);
+  message.set_weight_decay(optimizer.weight_decay);
+  message.set_beta1(optimizer.beta1);
+  message.set_beta2(optimizer.beta2);
+  message.set_epsilon(optimizer.epsilon);
+  message.set_place(ToProto(options.optimizer_place));
+  return message;
+}
+
+absl::StatusOr<JobOptions> OptimizerFromProto(const v1::Optimizer& message) {
+  JobOptions options;
+  OptimizerOptions& optimizer = options.optimizer;
+  if (message.rule() == v1::Optimizer::RULE_SGD) {
+    optimizer.rule = UpdateRule::kSgd;
+  } else if (message.rule() == v1::Optimizer::RULE_ADAM) {
+    optimizer.rule = UpdateRule::kAdam;
+  } else {
+    return UnknownEnum("the optimizer's rule", message.rule());
+  }
+  optimizer.learning_rate = message.learning_rate();
+  optimizer.momentum = message.momentum();
+  optimizer.weight_decay = message.weight_decay();
+  optimizer.beta1 = message.beta1();
+  optimizer.beta2 = message.beta2();
+  optimizer.epsilon = message.epsilon();
+  NEREUS_ASSIGN_OR_RETURN(options.optimizer_place, FromProto(message.place()));
+  return options;
+}
+
+v1::NanPolicy NanToProto(NanPolicy policy) {
+  switch (policy) {
+    case NanPolicy::kFail:
+      return v1::NAN_POLICY_FAIL;
+    case NanPolicy::kSkip:
+      return v1::NAN_POLICY_SKIP;
+    case NanPolicy::kIgnore:
+      return v1::NAN_POLICY_IGNORE;
+  }
+  return v1::NAN_POLICY_UNSPECIFIED;
+}
+
+absl::StatusOr<NanPolicy> NanFromProto(v1::NanPolicy policy) {
+  switch (policy) {
+    case v1::NAN_POLICY_FAIL:
+      return NanPolicy::kFail;
+    case v1::NAN_POLICY_SKIP:
+      return NanPolicy::kSkip;
+    case v1::NAN_POLICY_IGNORE:
+      return NanPolicy::kIgnore;
+    default:
+      return UnknownEnum("the policy for NaN", policy);
+  }
+}
+
+v1::Quorum QuorumToProto(Quorum quorum) {
+  switch (quorum) {
+    case Quorum::kAll:
+      return v1::QUORUM_ALL;
+    case Quorum::kMajority:
+      return v1::QUORUM_MAJORITY;
+    case Quorum::kSolo:
+      return v1::QUORUM_SOLO;
+    case Quorum::kEach:
+      return v1::QUORUM_EACH;
+  }
+  return v1::QUORUM_UNSPECIFIED;
+}
+
+absl::StatusOr<Quorum> QuorumFromProto(v1::Quorum quorum) {
+  switch (quorum) {
+    case v1::QUORUM_ALL:
+      return Quorum::kAll;
+    case v1::QUORUM_MAJORITY:
+      return Quorum::kMajority;
+    case v1::QUORUM_SOLO:
+      return Quorum::kSolo;
+    case v1::QUORUM_EACH:
+      return Quorum::kEach;
+    default:
+      return UnknownEnum("the quorum", quorum);
+  }
+}
+
+v1::Overlap OverlapToProto(Overlap overlap) {
+  switch (overlap) {
+    case Overlap::kNone:
+      return v1::OVERLAP_NONE;
+    case Overlap::kWaitFree:
+      return v1::OVERLAP_WAIT_FREE;
+    case Overlap::kDecoupled:
+      return v1::OVERLAP_DECOUPLED;
+  }
+  return v1::OVERLAP_UNSPECIFIED;
+}
+
+absl::StatusOr<Overlap> OverlapFromProto(v1::Overlap overlap) {
+  switch (overlap) {
+    case v1::OVERLAP_NONE:
+      return Overlap::kNone;
+    case v1::OVERLAP_WAIT_FREE:
+      return Overlap::kWaitFree;
+    case v1::OVERLAP_DECOUPLED:
+      return Overlap::kDecoupled;
+    default:
+      return UnknownEnum("the overlap", overlap);
+  }
+}
+
+}  // namespace
+
+v1::Member ToProto(PeerId peer) {
+  v1::Member message;
+  message.set_role(peer.role == Role::kWorker ? v1::Member::ROLE_WORKER
+                                              : v1::Member::ROLE_SHARD);
+  message.set_rank(peer.rank);
+  return message;
+}
+
+absl::StatusOr<PeerId> FromProto(const v1::Member& message) {
+  if (message.rank() < 0 || message.rank() >= kRanksMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a member's rank is ", message.rank(), ", must be in [0, ",
+                     kRanksMax, ")"));
+  }
+  switch (message.role()) {
+    case v1::Member::ROLE_WORKER:
+      return PeerId::Worker(message.rank());
+    case v1::Member::ROLE_SHARD:
+      return PeerId::Shard(message.rank());
+    default:
+      return UnknownEnum("a member's role", message.role());
+  }
+}
+
+v1::StepVerdict ToProto(const StepVerdict& verdict) {
+  v1::StepVerdict message;
+  message.set_step(verdict.step);
+  message.set_skipped(verdict.skipped);
+  return message;
+}
+
+StepVerdict FromProto(const v1::StepVerdict& message) {
+  return {message.step(), message.skipped()};
+}
+
+v1::ShardHolders ToProto(const ShardHolders& holders) {
+  v1::ShardHolders message;
+  message.set_server(holders.server);
+  message.set_copy(holders.copy);
+  message.set_whole(holders.whole);
+  return message;
+}
+
+ShardHolders FromProto(const v1::ShardHolders& message) {
+  return {message.server(), message.copy(), message.whole()};
+}
+
+v1::Optimizer::Place ToProto(OptimizerPlace place) {
+  return place == OptimizerPlace::kServer ? v1::Optimizer::PLACE_SERVER
+                                          : v1::Optimizer::PLACE_WORKER;
+}
+
+absl::StatusOr<OptimizerPlace> FromProto(v1::Optimizer::Place place) {
+  if (place == v1::Optimizer::PLACE_SERVER) return OptimizerPlace::kServer;
+  if (place == v1::Optimizer::PLACE_WORKER) return OptimizerPlace::kWorker;
+  return UnknownEnum("the optimizer's place", place);
+}
+
+v1::Job ToProto(const Job& job,
+                absl::Span<const RouteExplanation> explanations) {
+  v1::Job message;
+  message.set_id(job.id);
+  message.set_epoch(job.epoch);
+  for (const WorkerSeat& seat : job.workers) {
+    v1::Job::WorkerSeat* added = message.add_workers();
+    added->set_rank(seat.rank);
+    added->set_first_step(seat.first_step);
+  }
+  for (const auto& [rank, name] : job.worker_names) {
+    (*message.mutable_worker_names())[rank] = TextField(name);
+  }
+  message.set_shards(job.shards());
+  for (size_t i = 0; i < job.model().size(); ++i) {
+    *message.add_layers() = ToProto(job.layers[i]);
+    *message.add_routes() = RouteToProto(job.routes[i], explanations[i]);
+  }
+  *message.mutable_optimizer() = OptimizerToProto(job.options);
+  message.set_deterministic(job.options.deterministic);
+  message.mutable_leavers()->Add(job.leavers.begin(), job.leavers.end());
+  message.set_base_round(job.base_round);
+  message.set_first_step(job.first_step);
+  message.set_contributions_before(job.contributions_before);
+  for (const FinishedRound& finished : job.finished_rounds) {
+    v1::Job::FinishedRound* added = message.add_finished_rounds();
+    added->set_layer(finished.layer);
+    added->set_round(finished.round);
+    added->set_holder(finished.holder);
+    added->set_contributors(finished.contributors);
+  }
+  message.set_owner(job.owner);
+  message.set_state_arrays(job.state_arrays);
+  message.set_nan(NanToProto(job.options.nan));
+  message.set_overlap(OverlapToProto(job.options.overlap));
+  message.set_fusion_bytes(job.options.fusion_bytes);
+  message.set_tune_fusion(job.options.tune_fusion);
+  message.set_quorum(QuorumToProto(job.options.quorum));
+  message.set_staleness(job.options.staleness);
+  message.set_resync_every(job.options.resync_every);
+  message.set_scale_loss(job.options.scale_loss);
+  message.set_sparsity(job.options.sparsity);
+  message.set_block_elements(job.options.block_elements);
+  message.set_dense_steps(job.options.dense_steps);
+  for (const StepVerdict& verdict : job.verdicts) {
+    *message.add_verdicts() = ToProto(verdict);
+  }
+  message.set_has_checkpoints(job.options.has_checkpoints);
+  message.set_checkpoint_every(job.options.checkpoint_every);
+  message.set_checkpoint_round(job.checkpoint_round);
+  message.set_switch_round(job.switch_round);
+  message.set_measure(job.options.measure);
+  message.set_backup(job.options.backup);
+  for (const ShardHolders& holders : job.holders) {
+    *message.add_holders() = ToProto(holders);
+  }
+  return message;
+}
+
+absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
+                                 std::vector<RouteExplanation>& explanations) {
+  Job job;
+  job.id = message.id();
+  job.epoch = message.epoch();
+  for (const v1::Job::WorkerSeat& seat : message.workers()) {
+    job.workers.push_back({seat.rank(), seat.first_step()});
+  }
+  job.worker_names.insert(message.worker_names().begin(),
+                          message.worker_names().end());
+  NEREUS_ASSIGN_OR_RETURN(job.layers, LayersFromProto(message.layers()));
+  for (const v1::Route& route : message.routes()) {
+    NEREUS_ASSIGN_OR_RETURN(job.routes.emplace_back(), RouteFromProto(route));
+    RouteExplanation explanation;
+    explanation.server_elements = route.server_elements();
+    explanation.ring_elements = route.ring_elements();
+    explanation.reason = route.reason();
+    if (route.has_factor_elements()) {
+      explanation.factor_elements = route.factor_elements();
+    }
+    explanations.push_back(std::move(explanation));
+  }
+  NEREUS_ASSIGN_OR_RETURN(job.options, OptimizerFromProto(message.optimizer()));
+  job.options.deterministic = message.deterministic();
+  job.leavers.assign(message.leavers().begin(), message.leavers().end());
+  job.base_round = message.base_round();
+  job.first_step = message.first_step();
+  job.contributions_before = message.contributions_before();
+  for (const v1::Job::FinishedRound& finished : message.finished_rounds()) {
+    job.finished_rounds.push_back({finished.layer(), finished.round(),
+                                   finished.holder(), finished.contributors()});
+  }
+  job.owner = message.owner();
+  job.state_arrays = message.state_arrays();
+  NEREUS_ASSIGN_OR_RETURN(job.options.nan, NanFromProto(message.nan()));
+  NEREUS_ASSIGN_OR_RETURN(job.options.overlap,
+                          OverlapFromProto(message.overlap()));
+  job.options.fusion_bytes = message.fusion_bytes();
+  job.options.tune_fusion = message.tune_fusion();
+  NEREUS_ASSIGN_OR_RETURN(job.options.quorum,
+                          QuorumFromProto(message.quorum()));
+  job.options.staleness = message.staleness();
+  job.options.resync_every = message.resync_every();
+  job.options.scale_loss = message.scale_loss();
+  job.options.sparsity = message.sparsity();
+  job.options.block_elements = message.block_elements();
+  job.options.dense_steps = message.dense_steps();
+  for (const v1::StepVerdict& verdict : message.verdicts()) {
+    job.verdicts.push_back(FromProto(verdict));
+  }
+  job.options.has_checkpoints = message.has_checkpoints();
+  job.options.checkpoint_every = message.checkpoint_every();
+  job.checkpoint_round = message.checkpoint_round();
+  job.switch_round = message.switch_round();
+  job.options.measure = message.measure();
+  job.options.backup = message.backup();
+  for (const v1::ShardHolders& holders : message.holders()) {
+    job.holders.push_back(FromProto(holders));
+  }
+  return MakeJob(std::move(job), message.shards());
+}
+
+}  // namespace nereus

@@ -1,0 +1,576 @@
+#include "common/messages/messages.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/version.h"
+#include "common/messages/job_messages.h"
+
+namespace nereus {
+namespace {
+
+absl::Status CheckAtLeast(absl::string_view field, int64_t value,
+                          int64_t minimum) {
+  if (value >= minimum) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", value, ", must be ", minimum, " or more"));
+}
+
+template <typename Enum>
+absl::Status UnknownEnum(absl::string_view field, Enum value) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " has the unknown value ", static_cast<int>(value)));
+}
+
+v1::JoinRequest JoinToProto(const JoinRequest& request) {
+  v1::JoinRequest message;
+  message.set_protocol_version(request.protocol_version);
+  message.set_build(request.build);
+  message.set_job(TextField(request.job));
+  message.set_role(request.role == Role::kWorker ? v1::Member::ROLE_WORKER
+                                                 : v1::Member::ROLE_SHARD);
+  message.set_shard(request.shard);
+  message.set_incarnation(request.incarnation);
+  message.set_name(TextField(request.name));
+  message.set_data_address(TextField(request.data_address));
+  message.set_state_arrays(request.state_arrays);
+  message.set_has_checkpoints(request.has_checkpoints);
+  message.set_products(TextField(request.products));
+  for (const Setting& setting : request.settings) {
+    v1::Setting* added = message.add_settings();
+    added->set_name(TextField(setting.name));
+    added->set_value(TextField(setting.value));
+  }
+  if (request.optimizer.has_value()) {
+    message.set_optimizer(ToProto(*request.optimizer));
+  }
+  for (const LayerSpec& layer : request.layers) {
+    *message.add_layers() = ToProto(layer);
+  }
+  return message;
+}
+
+absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
+  JoinRequest request;
+  request.protocol_version = message.protocol_version();
+  request.build = message.build();
+  request.job = message.job();
+  if (message.role() == v1::Member::ROLE_WORKER) {
+    request.role = Role::kWorker;
+  } else if (message.role() == v1::Member::ROLE_SHARD) {
+    request.role = Role::kShard;
+  } else {
+    return UnknownEnum("the role", message.role());
+  }
+  request.shard = message.shard();
+  request.incarnation = message.incarnation();
+  request.name = message.name();
+  request.data_address = message.data_address();
+  request.state_arrays = message.state_arrays();
+  request.has_checkpoints = message.has_checkpoints();
+  request.products = message.products();
+  for (const v1::Setting& setting : message.settings()) {
+    request.settings.push_back({setting.name(), setting.value()});
+  }
+  if (message.optimizer() != v1::Optimizer::PLACE_UNSPECIFIED) {
+    NEREUS_ASSIGN_OR_RETURN(request.optimizer, FromProto(message.optimizer()));
+  }
+  NEREUS_ASSIGN_OR_RETURN(request.layers, LayersFromProto(message.layers()));
+  return request;
+}
+
+// 10,000 years: what google::protobuf::Duration allows.
+absl::Duration Bounded(absl::Duration duration) {
+  const absl::Duration longest = absl::Seconds(315576000000);
+  return std::clamp(duration, -longest, longest);
+}
+
+google::protobuf::Duration DurationToProto(absl::Duration duration) {
+  duration = Bounded(duration);
+  google::protobuf::Duration message;
+  message.set_seconds(
+      absl::IDivDuration(duration, absl::Seconds(1), &duration));
+  message.set_nanos(static_cast<int>(absl::ToInt64Nanoseconds(duration)));
+  return message;
+}
+
+absl::Duration DurationFromProto(const google::protobuf::Duration& message) {
+  return Bounded(absl::Seconds(message.seconds()) +
+                 absl::Nanoseconds(message.nanos()));
+}
+
+v1::Stall StallToProto(const Stall& stall) {
+  v1::Stall message;
+  message.set_layer(stall.layer);
+  message.set_round(stall.round);
+  message.set_missing(TextField(stall.missing));
+  *message.mutable_waited() = DurationToProto(stall.waited);
+  return message;
+}
+
+Stall StallFromProto(const v1::Stall& message) {
+  return {message.layer(), message.round(), message.missing(),
+          DurationFromProto(message.waited())};
+}
+
+v1::Heartbeat HeartbeatToProto(const Heartbeat& beat) {
+  v1::Heartbeat message;
+  message.set_begun_step(beat.begun_step);
+  message.set_round(beat.round);
+  message.set_stored_bytes(beat.stored_bytes);
+  message.set_chunks(beat.chunks);
+  if (beat.stall.has_value()) {
+    *message.mutable_stall() = StallToProto(*beat.stall);
+  }
+  message.set_epoch(beat.epoch);
+  message.mutable_whole_copies()->Add(beat.whole_copies.begin(),
+                                      beat.whole_copies.end());
+  message.set_busy(beat.busy);
+  return message;
+}
+
+Heartbeat HeartbeatFromProto(const v1::Heartbeat& message) {
+  Heartbeat beat;
+  beat.begun_step = message.begun_step();
+  beat.round = message.round();
+  beat.stored_bytes = message.stored_bytes();
+  beat.chunks = message.chunks();
+  if (message.has_stall()) beat.stall = StallFromProto(message.stall());
+  beat.epoch = message.epoch();
+  beat.whole_copies.assign(message.whole_copies().begin(),
+                           message.whole_copies().end());
+  beat.busy = message.busy();
+  return beat;
+}
+
+v1::CheckpointPart PartToProto(const CheckpointPart& part) {
+  v1::CheckpointPart message;
+  message.set_epoch(part.epoch);
+  message.set_round(part.round);
+  message.set_file(part.file);
+  message.set_bytes(part.bytes);
+  message.set_crc(part.crc);
+  message.set_error(TextField(part.error));
+  message.set_shard(part.shard);
+  return message;
+}
+
+v1::EpochReport ReportToProto(const EpochReport& report) {
+  v1::EpochReport message;
+  message.set_target(report.target);
+  message.set_epoch(report.epoch);
+  message.set_begun_step(report.report.begun_step);
+  message.set_fetching(report.report.fetching);
+  for (const MachineReport::PeerLayer& layer : report.report.peer_layers) {
+    v1::EpochReport::PeerLayer* added = message.add_peer_layers();
+    added->set_layer(layer.layer);
+    added->set_done_round(layer.done_round);
+    added->set_contributors(layer.contributors);
+  }
+  message.mutable_closed_rounds()->insert(report.report.closed_rounds.begin(),
+                                          report.report.closed_rounds.end());
+  for (const StepVerdict& verdict : report.report.verdicts) {
+    *message.add_verdicts() = ToProto(verdict);
+  }
+  message.set_settled(report.report.settled);
+  return message;
+}
+
+EpochReport ReportFromProto(const v1::EpochReport& message) {
+  EpochReport report;
+  report.target = message.target();
+  report.epoch = message.epoch();
+  report.report.begun_step = message.begun_step();
+  report.report.fetching = message.fetching();
+  for (const v1::EpochReport::PeerLayer& layer : message.peer_layers()) {
+    report.report.peer_layers.push_back(
+        {layer.layer(), layer.done_round(), layer.contributors()});
+  }
+  report.report.closed_rounds.insert(message.closed_rounds().begin(),
+                                     message.closed_rounds().end());
+  for (const v1::StepVerdict& verdict : message.verdicts()) {
+    report.report.verdicts.push_back(FromProto(verdict));
+  }
+  report.report.settled = message.settled();
+  return report;
+}
+
+v1::Measured MeasuredToProto(const Measured& measured) {
+  v1::Measured message;
+  for (const LayerTime& time : measured.times) {
+    v1::Measured::LayerTime* added = message.add_times();
+    *added->mutable_forward() = DurationToProto(time.forward);
+    *added->mutable_backward() = DurationToProto(time.backward);
+  }
+  *message.mutable_step_time() = DurationToProto(measured.step_time);
+  message.set_rate(measured.link.rate);
+  *message.mutable_latency() = DurationToProto(measured.link.latency);
+  *message.mutable_message_time() = DurationToProto(measured.link.message_time);
+  return message;
+}
+
+Measured MeasuredFromProto(const v1::Measured& message) {
+  Measured measured;
+  for (const v1::Measured::LayerTime& time : message.times()) {
+    measured.times.push_back({DurationFromProto(time.forward()),
+                              DurationFromProto(time.backward())});
+  }
+  measured.step_time = DurationFromProto(message.step_time());
+  measured.link = {message.rate(), DurationFromProto(message.latency()),
+                   DurationFromProto(message.message_time())};
+  return measured;
+}
+
+v1::EpochStart StartToProto(const EpochStart& start) {
+  v1::EpochStart message;
+  *message.mutable_self() = ToProto(start.self);
+  message.set_fresh(start.fresh);
+  *message.mutable_job() = ToProto(*start.job, start.explanations);
+  for (const Seat& seat : start.seats) {
+    *message.add_seats() = ToProto(seat);
+  }
+  for (const auto& [first, second] : start.lost_links) {
+    v1::EpochStart::Link* added = message.add_lost_links();
+    *added->mutable_first() = ToProto(first);
+    *added->mutable_second() = ToProto(second);
+  }
+  return message;
+}
+
+absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
+  EpochStart start;
+  NEREUS_ASSIGN_OR_RETURN(start.self, FromProto(message.self()));
+  start.fresh = message.fresh();
+  NEREUS_ASSIGN_OR_RETURN(start.job,
+                          FromProto(message.job(), start.explanations));
+  NEREUS_ASSIGN_OR_RETURN(start.seats,
+                          SeatsFromProto(message.seats(), *start.job));
+  for (const v1::EpochStart::Link& link : message.lost_links()) {
+    NEREUS_ASSIGN_OR_RETURN(const PeerId first, FromProto(link.first()));
+    NEREUS_ASSIGN_OR_RETURN(const PeerId second, FromProto(link.second()));
+    start.lost_links.emplace_back(first, second);
+  }
+  const bool seated =
+      std::any_of(start.seats.begin(), start.seats.end(),
+                  [&](const Seat& seat) { return seat.id == start.self; });
+  if (seated) return start;
+  return absl::InvalidArgumentError(
+      absl::StrCat(PeerName(start.self), " is told of an epoch without it"));
+}
+
+}  // namespace
+
+v1::EpochStart::Seat ToProto(const Seat& seat) {
+  v1::EpochStart::Seat message;
+  *message.mutable_member() = ToProto(seat.id);
+  message.set_incarnation(seat.incarnation);
+  message.set_data_address(TextField(seat.data_address));
+  return message;
+}
+
+absl::StatusOr<std::vector<Seat>> SeatsFromProto(
+    const google::protobuf::RepeatedPtrField<v1::EpochStart::Seat>& seats,
+    const Job& job) {
+  std::vector<Seat> read;
+  std::set<PeerId> seated;
+  for (const v1::EpochStart::Seat& seat : seats) {
+    NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(seat.member()));
+    read.push_back({id, seat.incarnation(), seat.data_address()});
+    seated.insert(id);
+  }
+  std::set<PeerId> members;
+  for (const WorkerSeat& worker : job.workers) {
+    members.insert(PeerId::Worker(worker.rank));
+  }
+  for (const int32_t rank : job.leavers) members.insert(PeerId::Worker(rank));
+  for (const ShardHolders& holders : job.holders) {
+    members.insert(PeerId::Shard(holders.server));
+    if (holders.copy != -1) members.insert(PeerId::Shard(holders.copy));
+  }
+  if (seated == members && read.size() == members.size()) return read;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the epoch has ", read.size(), " seats, not one for each of its ",
+      members.size(), " members"));
+}
+
+v1::JobState ToProto(JobState state) {
+  switch (state) {
+    case JobState::kGathering:
+      return v1::JOB_STATE_GATHERING;
+    case JobState::kRunning:
+      return v1::JOB_STATE_RUNNING;
+    case JobState::kFinished:
+      return v1::JOB_STATE_FINISHED;
+    case JobState::kFailed:
+      return v1::JOB_STATE_FAILED;
+  }
+  return v1::JOB_STATE_UNSPECIFIED;
+}
+
+absl::StatusOr<JobState> FromProto(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_GATHERING:
+      return JobState::kGathering;
+    case v1::JOB_STATE_RUNNING:
+      return JobState::kRunning;
+    case v1::JOB_STATE_FINISHED:
+      return JobState::kFinished;
+    case v1::JOB_STATE_FAILED:
+      return JobState::kFailed;
+    default:
+      return UnknownEnum("the job's state", state);
+  }
+}
+
+v1::MemberMessage ToProto(const MemberMessage& message) {
+  v1::MemberMessage proto;
+  if (const auto* join = std::get_if<JoinRequest>(&message)) {
+    *proto.mutable_join() = JoinToProto(*join);
+  } else if (const auto* resume = std::get_if<Resume>(&message)) {
+    proto.mutable_resume()->set_job(resume->job);
+    *proto.mutable_resume()->mutable_member() = ToProto(resume->member);
+    proto.mutable_resume()->set_incarnation(resume->incarnation);
+    proto.mutable_resume()->set_epoch(resume->epoch);
+  } else if (const auto* beat = std::get_if<Heartbeat>(&message)) {
+    *proto.mutable_heartbeat() = HeartbeatToProto(*beat);
+  } else if (const auto* lost = std::get_if<LostPeer>(&message)) {
+    proto.mutable_lost_peer()->set_epoch(lost->epoch);
+    *proto.mutable_lost_peer()->mutable_peer() = ToProto(lost->peer);
+    proto.mutable_lost_peer()->set_reason(TextField(lost->reason));
+  } else if (const auto* report = std::get_if<EpochReport>(&message)) {
+    *proto.mutable_epoch_report() = ReportToProto(*report);
+  } else if (const auto* leave = std::get_if<Leave>(&message)) {
+    proto.mutable_leave()->set_last_step(leave->last_step);
+  } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
+    *proto.mutable_checkpoint_part() = PartToProto(*part);
+  } else if (const auto* failure = std::get_if<Failure>(&message)) {
+    proto.set_failure(TextField(failure->reason));
+  } else if (const auto* timed = std::get_if<FusionTimed>(&message)) {
+    proto.mutable_fusion_timed()->set_trial(timed->trial);
+    proto.mutable_fusion_timed()->set_begun_step(timed->begun_step);
+    proto.mutable_fusion_timed()->set_step_seconds(timed->step_seconds);
+  } else if (const auto* settled = std::get_if<Settled>(&message)) {
+    proto.mutable_settled()->set_epoch(settled->epoch);
+  } else if (const auto* measured = std::get_if<Measured>(&message)) {
+    *proto.mutable_measured() = MeasuredToProto(*measured);
+  } else if (std::holds_alternative<WantCheckpoint>(message)) {
+    proto.mutable_want_checkpoint();
+  } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
+    proto.mutable_replica_checksums()->set_epoch(sums->epoch);
+    proto.mutable_replica_checksums()->set_round(sums->round);
+    proto.mutable_replica_checksums()->mutable_layers()->Add(
+        sums->layers.begin(), sums->layers.end());
+  }
+  return proto;
+}
+
+absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
+  switch (message.message_case()) {
+    case v1::MemberMessage::kJoin:
+      return JoinFromProto(message.join());
+    case v1::MemberMessage::kResume: {
+      const v1::Resume& resume = message.resume();
+      NEREUS_ASSIGN_OR_RETURN(const PeerId member, FromProto(resume.member()));
+      return Resume{resume.job(), member, resume.incarnation(), resume.epoch()};
+    }
+    case v1::MemberMessage::kHeartbeat:
+      return HeartbeatFromProto(message.heartbeat());
+    case v1::MemberMessage::kLostPeer: {
+      const v1::LostPeer& lost = message.lost_peer();
+      NEREUS_ASSIGN_OR_RETURN(const PeerId peer, FromProto(lost.peer()));
+      return LostPeer{lost.epoch(), peer, lost.reason()};
+    }
+    case v1::MemberMessage::kEpochReport:
+      return ReportFromProto(message.epoch_report());
+    case v1::MemberMessage::kLeave:
+      return Leave{message.leave().last_step()};
+    case v1::MemberMessage::kCheckpointPart: {
+      const v1::CheckpointPart& part = message.checkpoint_part();
+      return CheckpointPart{part.epoch(), part.shard(), part.round(),
+                            part.file(),  part.bytes(), part.crc(),
+                            part.error()};
+    }
+    case v1::MemberMessage::kFailure:
+      return Failure{message.failure()};
+    case v1::MemberMessage::kFusionTimed: {
+      const v1::FusionTimed& timed = message.fusion_timed();
+      return FusionTimed{timed.trial(), timed.begun_step(),
+                         timed.step_seconds()};
+    }
+    case v1::MemberMessage::kSettled:
+      return Settled{message.settled().epoch()};
+    case v1::MemberMessage::kMeasured:
+      return MeasuredFromProto(message.measured());
+    case v1::MemberMessage::kWantCheckpoint:
+      return WantCheckpoint();
+    case v1::MemberMessage::kReplicaChecksums: {
+      const v1::ReplicaChecksums& sums = message.replica_checksums();
+      return ReplicaChecksums{sums.epoch(),
+                              sums.round(),
+                              {sums.layers().begin(), sums.layers().end()}};
+    }
+    case v1::MemberMessage::MESSAGE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("a member's message is empty or unknown");
+}
+
+v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
+  v1::CoordinatorMessage proto;
+  if (const auto* waiting = std::get_if<Waiting>(&message)) {
+    proto.set_waiting(TextField(waiting->text));
+  } else if (const auto* refusal = std::get_if<Refusal>(&message)) {
+    proto.mutable_refusal()->set_code(static_cast<int>(refusal->why.code()));
+    proto.mutable_refusal()->set_text(TextField(refusal->why.message()));
+  } else if (const auto* prepare = std::get_if<PrepareEpoch>(&message)) {
+    proto.mutable_prepare_epoch()->set_target(prepare->target);
+  } else if (const auto* start = std::get_if<EpochStart>(&message)) {
+    *proto.mutable_epoch_start() = StartToProto(*start);
+  } else if (const auto* over = std::get_if<JobOver>(&message)) {
+    proto.mutable_job_over()->set_state(ToProto(over->state));
+    proto.mutable_job_over()->set_reason(TextField(over->reason));
+    proto.mutable_job_over()->set_saved_rounds(over->saved_round + 1);
+  } else if (const auto* set = std::get_if<SetFusion>(&message)) {
+    proto.mutable_set_fusion()->set_trial(set->trial);
+    proto.mutable_set_fusion()->set_bytes(set->bytes);
+    proto.mutable_set_fusion()->set_from_step(set->from_step);
+    proto.mutable_set_fusion()->set_steps(set->steps);
+  } else if (const auto* last = std::get_if<SaveLast>(&message)) {
+    proto.mutable_save_last()->set_epoch(last->epoch);
+    proto.mutable_save_last()->set_round(last->round);
+    proto.mutable_save_last()->set_sender(last->sender);
+  }
+  return proto;
+}
+
+absl::StatusOr<CoordinatorMessage> FromProto(
+    const v1::CoordinatorMessage& message) {
+  switch (message.message_case()) {
+    case v1::CoordinatorMessage::kWaiting:
+      return Waiting{message.waiting()};
+    case v1::CoordinatorMessage::kRefusal: {
+      const auto code = static_cast<absl::StatusCode>(message.refusal().code());
+      if (absl::Status(code, "").code() != code ||
+          code == absl::StatusCode::kOk) {
+        return UnknownEnum("a refusal's code", message.refusal().code());
+      }
+      return Refusal{absl::Status(code, message.refusal().text())};
+    }
+    case v1::CoordinatorMessage::kPrepareEpoch:
+      return PrepareEpoch{message.prepare_epoch().target()};
+    case v1::CoordinatorMessage::kEpochStart:
+      return StartFromProto(message.epoch_start());
+    case v1::CoordinatorMessage::kJobOver: {
+      NEREUS_ASSIGN_OR_RETURN(const JobState state,
+                              FromProto(message.job_over().state()));
+      const int64_t saved_rounds = message.job_over().saved_rounds();
+      NEREUS_RETURN_IF_ERROR(CheckAtLeast("saved rounds", saved_rounds, 0));
+      return JobOver{state, message.job_over().reason(), saved_rounds - 1};
+    }
+    case v1::CoordinatorMessage::kSetFusion: {
+      const v1::SetFusion& set = message.set_fusion();
+      if (set.bytes() < 0 || set.bytes() > kFusionBytesMax || set.steps() < 0) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "fusion of ", set.bytes(), " bytes, measured for ", set.steps(),
+            " steps: up to ", kFusionBytesMax, ", and no less than 0"));
+      }
+      return SetFusion{set.trial(), set.bytes(), set.from_step(), set.steps()};
+    }
+    case v1::CoordinatorMessage::kSaveLast: {
+      const v1::SaveLast& last = message.save_last();
+      NEREUS_RETURN_IF_ERROR(CheckAtLeast("the last round", last.round(), 0));
+      NEREUS_RETURN_IF_ERROR(CheckAtLeast("the sender", last.sender(), 0));
+      return SaveLast{last.epoch(), last.round(), last.sender()};
+    }
+    case v1::CoordinatorMessage::MESSAGE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      "a coordinator's message is empty or unknown");
+}
+
+v1::GetStatusResponse ToProto(const JobStatus& status) {
+  v1::GetStatusResponse message;
+  message.set_build(kVersion);
+  message.set_job(TextField(status.job));
+  message.set_id(status.id);
+  message.set_epoch(status.epoch);
+  message.set_state(ToProto(status.state));
+  message.set_step(status.step);
+  message.set_steps_per_second(status.steps_per_second);
+  message.set_plan(TextField(status.plan));
+  message.set_partial(status.partial);
+  message.set_reason(TextField(status.reason));
+  message.set_waiting(TextField(status.waiting));
+  message.set_workers(status.workers);
+  message.set_shards(status.shards);
+  for (const JobStatus::Member& member : status.members) {
+    auto* added = message.add_members();
+    *added->mutable_member() = ToProto(member.id);
+    added->set_name(TextField(member.name));
+    added->set_data_address(TextField(member.data_address));
+    added->set_round(member.round);
+    *added->mutable_since_heartbeat() = DurationToProto(member.since_heartbeat);
+    added->set_left(member.left);
+    added->set_stored_bytes(member.stored_bytes);
+    added->set_chunks(member.chunks);
+    if (!member.stall.has_value()) continue;
+    *added->mutable_stall() = StallToProto(*member.stall);
+    added->set_stalled_layer(member.stalled_layer);
+  }
+  message.set_checkpoint_round(status.checkpoint_round);
+  message.set_checkpoint_contributions(status.checkpoint_contributions);
+  message.set_checkpoint_bytes(status.checkpoint_bytes);
+  message.set_checkpoint_wanted(status.checkpoint_wanted);
+  message.set_checkpoint_failure(status.checkpoint_failure);
+  for (const ShardHolders& holders : status.holders) {
+    *message.add_holders() = ToProto(holders);
+  }
+  return message;
+}
+
+absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
+  JobStatus status;
+  status.job = message.job();
+  status.id = message.id();
+  status.epoch = message.epoch();
+  NEREUS_ASSIGN_OR_RETURN(status.state, FromProto(message.state()));
+  status.step = message.step();
+  status.steps_per_second = message.steps_per_second();
+  status.plan = message.plan();
+  status.partial = message.partial();
+  status.reason = message.reason();
+  status.waiting = message.waiting();
+  status.workers = message.workers();
+  status.shards = message.shards();
+  NEREUS_RETURN_IF_ERROR(CheckAtLeast("the workers", status.workers, 0));
+  NEREUS_RETURN_IF_ERROR(CheckAtLeast("the shards", status.shards, 0));
+  for (const auto& member : message.members()) {
+    NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(member.member()));
+    status.members.push_back(
+        {id, member.name(), member.data_address(), member.round(),
+         DurationFromProto(member.since_heartbeat()), member.left(),
+         member.stored_bytes(), member.chunks(), std::nullopt,
+         member.stalled_layer()});
+    if (!member.has_stall()) continue;
+    status.members.back().stall = StallFromProto(member.stall());
+  }
+  status.checkpoint_round = message.checkpoint_round();
+  status.checkpoint_contributions = message.checkpoint_contributions();
+  status.checkpoint_bytes = message.checkpoint_bytes();
+  status.checkpoint_wanted = message.checkpoint_wanted();
+  status.checkpoint_failure = message.checkpoint_failure();
+  for (const v1::ShardHolders& holders : message.holders()) {
+    status.holders.push_back(FromProto(holders));
+  }
+  return status;
+}
+
+}  // namespace nereus

@@ -1,0 +1,41 @@
+#ifndef NEREUS_COMMON_MESSAGES_MESSAGES_H_
+#define NEREUS_COMMON_MESSAGES_MESSAGES_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/protocol/membership.h"
+#include "google/protobuf/repeated_ptr_field.h"
+#include "proto/admin.pb.h"
+#include "proto/coordinator.pb.h"
+
+namespace nereus {
+
+// The plain structs of common/protocol/membership.h as Protobuf messages and
+// back. Whatever comes back has passed the structs' own checks: enums are
+// known, counts in range, an epoch has a seat for each of its members.
+//
+// Errors of all From...: kInvalidArgument, naming the field and its value.
+
+v1::MemberMessage ToProto(const MemberMessage& message);
+absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message);
+
+v1::CoordinatorMessage ToProto(const CoordinatorMessage& message);
+absl::StatusOr<CoordinatorMessage> FromProto(
+    const v1::CoordinatorMessage& message);
+
+v1::EpochStart::Seat ToProto(const Seat& seat);
+// The seats of `job`'s epoch: one for each of its members.
+absl::StatusOr<std::vector<Seat>> SeatsFromProto(
+    const google::protobuf::RepeatedPtrField<v1::EpochStart::Seat>& seats,
+    const Job& job);
+
+v1::JobState ToProto(JobState state);
+absl::StatusOr<JobState> FromProto(v1::JobState state);
+
+v1::GetStatusResponse ToProto(const JobStatus& status);
+absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message);
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_MESSAGES_MESSAGES_H_

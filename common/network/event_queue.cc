@@ -1,0 +1,31 @@
+#include "common/network/event_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/logging.h"
+
+namespace nereus {
+
+void EventQueue::After(absl::Duration delay, Event event) {
+  NEREUS_CHECK(delay >= absl::ZeroDuration()) << absl::FormatDuration(delay);
+  At(now_ + delay, std::move(event));
+}
+
+void EventQueue::At(absl::Time time, Event event) {
+  entries_.push(
+      Entry{std::max(time, now_), next_sequence_++, std::move(event)});
+}
+
+bool EventQueue::RunNext() {
+  if (entries_.empty()) return false;
+  // top() is const only to protect the order, which the pop below ends.
+  Entry entry = std::move(const_cast<Entry&>(entries_.top()));
+  entries_.pop();
+  now_ = entry.time;
+  ++events_run_;
+  entry.event();
+  return true;
+}
+
+}  // namespace nereus

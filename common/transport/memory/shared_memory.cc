@@ -1,0 +1,121 @@
+#include "common/transport/memory/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+constexpr char kName[] = "nereus";  // In /proc, for people.
+constexpr size_t kPage = 4096;
+// Nobody can cut off what is mapped.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+absl::Status Cannot(absl::string_view what) {
+  return absl::UnavailableError(
+      absl::StrCat("shared memory: ", what, ": ", std::strerror(errno)));
+}
+
+uint64_t DrawToken() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+// Whether it is one of ours, as far as names say.
+bool IsNamedSo(const std::string& path) {
+  std::array<char, 64> target = {};
+  const ssize_t length =
+      readlink(path.c_str(), target.data(), target.size() - 1);
+  return length > 0 &&
+         absl::StartsWith(target.data(), absl::StrCat("/memfd:", kName));
+}
+
+}  // namespace
+
+SharedMemory::SharedMemory(Descriptor descriptor, uint8_t* mapping,
+                           size_t mapped, const SharedMemoryOffer& offer)
+    : descriptor_(std::move(descriptor)),
+      offer_(offer),
+      mapping_(mapping),
+      mapped_(mapped),
+      data_(mapping + kPage) {}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : descriptor_(std::move(other.descriptor_)),
+      offer_(other.offer_),
+      mapping_(std::exchange(other.mapping_, nullptr)),
+      mapped_(other.mapped_),
+      data_(other.data_) {}
+
+SharedMemory::~SharedMemory() {
+  if (mapping_ != nullptr) munmap(mapping_, mapped_);
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::Map(Descriptor descriptor,
+                                               size_t bytes,
+                                               const SharedMemoryOffer& offer) {
+  void* const mapping = mmap(nullptr, kPage + bytes, PROT_READ | PROT_WRITE,
+                             MAP_SHARED, descriptor.get(), 0);
+  if (mapping == MAP_FAILED) return Cannot("mmap");
+  return SharedMemory(std::move(descriptor), static_cast<uint8_t*>(mapping),
+                      kPage + bytes, offer);
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::Create(size_t bytes) {
+  Descriptor descriptor(memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!descriptor.valid()) return Cannot("memfd_create");
+  const auto length = static_cast<off_t>(kPage + bytes);
+  if (ftruncate(descriptor.get(), length) != 0) return Cannot("ftruncate");
+  if (fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0) return Cannot("seal");
+  const SharedMemoryOffer offer = {getpid(), descriptor.get(), DrawToken()};
+  NEREUS_ASSIGN_OR_RETURN(SharedMemory memory,
+                          Map(std::move(descriptor), bytes, offer));
+  std::memcpy(memory.mapping_, &offer.token, sizeof(offer.token));
+  return memory;
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryOffer& offer,
+                                                size_t bytes) {
+  const std::string path =
+      absl::StrCat("/proc/", offer.process, "/fd/", offer.descriptor);
+  // Opening may do things, if it is something else.
+  if (!IsNamedSo(path)) {
+    return absl::UnavailableError(absl::StrCat(
+        "shared memory: ", path, " is not to be seen from here, or not ours"));
+  }
+  Descriptor descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  if (!descriptor.valid()) return Cannot(path);
+  struct stat found = {};
+  if (fstat(descriptor.get(), &found) != 0) return Cannot(path);
+  const int seals = fcntl(descriptor.get(), F_GET_SEALS);
+  if (found.st_size != static_cast<off_t>(kPage + bytes) || seals < 0 ||
+      (seals & kSeals) != kSeals) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shared memory: ", path, " has ", found.st_size, " bytes and seals ",
+        seals, ", must have ", kPage + bytes, " and ", kSeals));
+  }
+  NEREUS_ASSIGN_OR_RETURN(SharedMemory memory,
+                          Map(std::move(descriptor), bytes, offer));
+  uint64_t token = 0;
+  std::memcpy(&token, memory.mapping_, sizeof(token));
+  if (token != offer.token) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shared memory: ", path, " is another offer's"));
+  }
+  return memory;
+}
+
+}  // namespace nereus

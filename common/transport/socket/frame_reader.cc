@@ -1,0 +1,143 @@
+#include "common/transport/socket/frame_reader.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/base/crc32c.h"
+#include "common/base/socket.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+// In one turn: a peer may send faster than it is drained.
+constexpr int kDrainsMax = 64;
+
+}  // namespace
+
+FrameReader::FrameReader() : ahead_(std::make_unique<uint8_t[]>(kAheadBytes)) {}
+
+absl::StatusOr<FrameReader::Next> FrameReader::Receive(int fd, uint8_t* place,
+                                                       size_t bytes,
+                                                       size_t& placed) {
+  // What is not placed is read ahead, behind what is there already.
+  iovec pieces[2] = {{place, bytes}, {ahead_.get() + end_, kAheadBytes - end_}};
+  msghdr message = {};
+  message.msg_iov = bytes > 0 ? pieces : pieces + 1;
+  message.msg_iovlen = bytes > 0 ? 2 : 1;
+  ssize_t got = 0;
+  do {
+    got = recvmsg(fd, &message, 0);
+  } while (got < 0 && errno == EINTR);
+  if (got == 0) return Next::kEnd;
+  if (got < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return Next::kNothing;
+    return LostConnection(errno);
+  }
+  placed = std::min(static_cast<size_t>(got), bytes);
+  end_ += static_cast<size_t>(got) - placed;
+  return Next::kFrame;
+}
+
+absl::StatusOr<bool> FrameReader::ReadPreamble(int fd,
+                                               PreambleBytes& preamble) {
+  while (ahead() < preamble.size()) {
+    size_t placed = 0;
+    NEREUS_ASSIGN_OR_RETURN(const Next next, Receive(fd, nullptr, 0, placed));
+    if (next == Next::kNothing) return false;
+    if (next == Next::kEnd) {
+      return absl::UnavailableError("it closed the connection");
+    }
+  }
+  std::memcpy(preamble.data(), ahead_.get() + begin_, preamble.size());
+  begin_ += preamble.size();
+  return true;
+}
+
+absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
+  while (true) {
+    if (state_ == State::kAnnounced) return Next::kHeader;
+    size_t wanted = 0;
+    if (state_ == State::kPayload) {
+      TakeAhead();
+      wanted = header_.payload_bytes - received_;
+      if (wanted == 0) {
+        state_ = State::kHeader;
+        return Next::kFrame;
+      }
+    } else if (ahead() >= kFrameHeaderBytes) {
+      NEREUS_ASSIGN_OR_RETURN(
+          header_, DecodeFrameHeader(absl::MakeConstSpan(ahead_.get() + begin_,
+                                                         kFrameHeaderBytes)));
+      begin_ += kFrameHeaderBytes;
+      state_ = State::kAnnounced;
+      continue;
+    }
+    // Room for what is read ahead.
+    if (begin_ > 0) {
+      std::memmove(ahead_.get(), ahead_.get() + begin_, ahead());
+      end_ -= std::exchange(begin_, 0);
+    }
+    const bool dropped = wanted > 0 && destination_ == nullptr;
+    uint8_t* const place = dropped ? nullptr : destination_ + received_;
+    size_t placed = 0;
+    NEREUS_ASSIGN_OR_RETURN(const Next next,
+                            Receive(fd, place, dropped ? 0 : wanted, placed));
+    if (next == Next::kNothing) return next;
+    if (next == Next::kEnd) {
+      if (state_ == State::kHeader && ahead() == 0) return next;
+      return absl::UnavailableError(
+          "the connection was lost: it ended within a frame");
+    }
+    if (placed > 0) {
+      crc_ = ExtendCrc32c(crc_, place, placed);
+      received_ += placed;
+    }
+  }
+}
+
+absl::StatusOr<FrameReader::Next> FrameReader::Drain(int fd) {
+  uint8_t bytes[16 * 1024];
+  for (int i = 0; i < kDrainsMax; ++i) {
+    const ssize_t got = recv(fd, bytes, sizeof(bytes), 0);
+    if (got == 0) return Next::kEnd;
+    if (got > 0 || errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return Next::kNothing;
+    return LostConnection(errno);
+  }
+  return Next::kNothing;
+}
+
+void FrameReader::Land(uint8_t* destination) {
+  destination_ = destination;
+  received_ = 0;
+  crc_ = 0;
+  state_ = State::kPayload;
+}
+
+void FrameReader::LandElsewhere(uint8_t* destination) {
+  std::memcpy(destination, destination_, received_);
+  destination_ = destination;
+}
+
+void FrameReader::TakeAhead() {
+  const size_t bytes =
+      std::min<size_t>(ahead(), header_.payload_bytes - received_);
+  if (bytes == 0) return;
+  const uint8_t* const from = ahead_.get() + begin_;
+  if (destination_ != nullptr) {
+    std::memcpy(destination_ + received_, from, bytes);
+    crc_ = ExtendCrc32c(crc_, from, bytes);
+  }
+  received_ += bytes;
+  begin_ += bytes;
+}
+
+}  // namespace nereus

@@ -1,0 +1,63 @@
+#include "common/transport/socket/resolver.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace nereus {
+
+// Shared with the thread, which may outlive the resolver while a name server
+// keeps silent.
+struct Resolver::State {
+  std::mutex mu;
+  std::condition_variable asked_changed;
+  std::function<void()> found;  // The rest is guarded by mu.
+  std::deque<std::string> asked;
+  std::vector<Answer> answers;
+  bool started = false;
+  bool stopped = false;
+
+  void Run() {
+    std::unique_lock<std::mutex> lock(mu);
+    while (true) {
+      asked_changed.wait(lock, [this] { return stopped || !asked.empty(); });
+      if (stopped) return;
+      const std::string address = std::move(asked.front());
+      asked.pop_front();
+      lock.unlock();
+      auto addresses = Resolve(address, /*numeric_only=*/false);
+      lock.lock();
+      if (stopped) return;
+      answers.push_back({address, std::move(addresses)});
+      found();
+    }
+  }
+};
+
+Resolver::Resolver(std::function<void()> found)
+    : state_(std::make_shared<State>()) {
+  state_->found = std::move(found);
+}
+
+Resolver::~Resolver() {
+  std::lock_guard<std::mutex> lock(state_->mu);
+  state_->stopped = true;
+  state_->asked_changed.notify_all();
+}
+
+void Resolver::Ask(const std::string& address) {
+  std::lock_guard<std::mutex> lock(state_->mu);
+  state_->asked.push_back(address);
+  state_->asked_changed.notify_all();
+  if (std::exchange(state_->started, true)) return;
+  std::thread([state = state_] { state->Run(); }).detach();
+}
+
+std::vector<Resolver::Answer> Resolver::Take() {
+  std::lock_guard<std::mutex> lock(state_->mu);
+  return std::exchange(state_->answers, {});
+}
+
+}  // namespace nereus

@@ -1,0 +1,139 @@
+#include "server/coordinator/coordinator_options.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+// A heartbeat may come late, and one may be lost.
+const absl::Duration kLeaseMin = 3 * kHeartbeatInterval;
+
+// What a member may call itself and where it may be reached, for the log's
+// sake.
+constexpr size_t kNameBytesMax = 256;
+
+absl::Status CheckAtLeast(absl::string_view name, int value, int low,
+                          int high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " is ", value, ", must be in [", low, ", ", high, "]"));
+}
+
+// A text that was refused: itself, or, if it is long, its length.
+std::string Shown(absl::string_view text) {
+  constexpr size_t kShownBytesMax = 64;
+  if (text.size() > kShownBytesMax) return absl::StrCat(text.size());
+  return absl::StrCat("\"", Printable(text), "\"");
+}
+
+}  // namespace
+
+absl::Status CheckName(absl::string_view what, const std::string& text) {
+  const bool printable = std::all_of(
+      text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (!text.empty() && text.size() <= kNameBytesMax && printable) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("a member's ", what, " must be 1 to ", kNameBytesMax,
+                   " printable characters without spaces, not ", Shown(text)));
+}
+
+absl::Status CheckText(absl::string_view what, const std::string& text) {
+  const bool printable = std::all_of(
+      text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (text.size() <= kNameBytesMax && printable) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a member's ", what, " must be at most ", kNameBytesMax,
+                   " printable characters, not ", Shown(text)));
+}
+
+absl::Status CompareSettings(absl::string_view our_name,
+                             const std::vector<Setting>& ours,
+                             absl::string_view their_name,
+                             const std::vector<Setting>& theirs) {
+  for (const Setting& setting : ours) {
+    const auto same_name = [&](const Setting& each) {
+      return each.name == setting.name;
+    };
+    const auto found = std::find_if(theirs.begin(), theirs.end(), same_name);
+    if (found != theirs.end() && found->value == setting.value) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        setting.name, " differs: ", our_name, " has ", setting.value, ", ",
+        their_name, " has ", found == theirs.end() ? "none" : found->value,
+        "; all of a job must have the same"));
+  }
+  for (const Setting& setting : theirs) {
+    const bool is_ours = std::any_of(
+        ours.begin(), ours.end(),
+        [&](const Setting& each) { return each.name == setting.name; });
+    if (is_ours) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        setting.name, " differs: ", our_name, " has none, ", their_name,
+        " has ", setting.value, "; all of a job must have the same"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckStep(absl::string_view what, int64_t step) {
+  if (step >= kInitialRound && step <= kStepMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a member reports ", what, " ", step, ", must be in [",
+                   kInitialRound, ", ", kStepMax, "]"));
+}
+
+absl::Status CheckReport(const MachineReport& report) {
+  NEREUS_RETURN_IF_ERROR(CheckStep("the step", report.begun_step));
+  for (const auto& [shard, round] : report.closed_rounds) {
+    NEREUS_RETURN_IF_ERROR(CheckAtLeast("shard", shard, 0, kServersMax - 1));
+    NEREUS_RETURN_IF_ERROR(CheckStep("the round", round));
+  }
+  NEREUS_RETURN_IF_ERROR(CheckAtLeast(
+      "verdicts", static_cast<int>(report.verdicts.size()), 0, kVerdictsMax));
+  for (const StepVerdict& verdict : report.verdicts) {
+    NEREUS_RETURN_IF_ERROR(CheckStep("the step before", verdict.step - 1));
+  }
+  for (const MachineReport::PeerLayer& layer : report.peer_layers) {
+    NEREUS_RETURN_IF_ERROR(CheckStep("the round", layer.done_round));
+    NEREUS_RETURN_IF_ERROR(
+        CheckAtLeast("contributors", layer.contributors, 0, kWorkersMax));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CoordinatorOptions::Validate() const {
+  const ClusterShape cluster{workers, shards};
+  NEREUS_RETURN_IF_ERROR(cluster.Validate());
+  NEREUS_RETURN_IF_ERROR(CheckName("job name", job));
+  NEREUS_RETURN_IF_ERROR(CheckAtLeast("min_workers", min_workers, 1, workers));
+  if (max_workers != 0) {
+    NEREUS_RETURN_IF_ERROR(
+        CheckAtLeast("max_workers", max_workers, workers, kWorkersMax));
+  }
+  if (lease < kLeaseMin) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lease is ", absl::FormatDuration(lease), ", must be ",
+                     absl::FormatDuration(kLeaseMin), " or more"));
+  }
+  if (reconnect_grace <= absl::ZeroDuration() || reconnect_grace > lease) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "reconnect_grace is ", absl::FormatDuration(reconnect_grace),
+        ", must be positive and at most the lease"));
+  }
+  if (waiting_notice_interval <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("waiting_notice_interval must be > 0");
+  }
+  if (job_options.backup && shards < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("backup needs 2 shards or more, there is ", shards,
+                     ": a shard's copy is on another server"));
+  }
+  NEREUS_RETURN_IF_ERROR(job_options.Validate());
+  return RulesFor(job_options, rules).Validate();
+}
+
+}  // namespace nereus

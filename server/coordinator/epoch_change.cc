@@ -1,0 +1,398 @@
+#include "server/coordinator/epoch_change.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/protocol/verdicts.h"
+
+namespace nereus {
+namespace {
+
+// One layer on one worker.
+struct Progress {
+  int32_t rank = 0;
+  bool done = false;  // It has left, with all rounds that it took part in.
+  MachineReport::PeerLayer layer;
+};
+
+std::vector<Progress> ProgressOf(int layer, const EpochChange& change) {
+  std::vector<Progress> progress;
+  for (const EpochChange::Worker& worker : change.workers) {
+    for (const auto& reported : worker.report.peer_layers) {
+      if (reported.layer != layer) continue;
+      const bool done =
+          worker.leaves && reported.done_round >= worker.report.begun_step;
+      progress.push_back({worker.rank, done, reported});
+    }
+  }
+  return progress;
+}
+
+// The round of a layer that some have finished and others have not, if any.
+std::optional<FinishedRound> FindFinished(int layer,
+                                          const EpochChange& change) {
+  const std::vector<Progress> progress = ProgressOf(layer, change);
+  if (progress.empty()) return std::nullopt;
+  const auto fastest = std::max_element(
+      progress.begin(), progress.end(), [](const auto& a, const auto& b) {
+        return a.layer.done_round < b.layer.done_round;
+      });
+  const bool lacking =
+      std::any_of(progress.begin(), progress.end(), [&](const auto& each) {
+        return !each.done && each.layer.done_round < fastest->layer.done_round;
+      });
+  if (!lacking) return std::nullopt;
+  for (const Progress& each : progress) {
+    if (each.layer.done_round != fastest->layer.done_round) continue;
+    if (each.layer.contributors == 0) continue;  // It was given the values.
+    return FinishedRound{layer, each.layer.done_round, each.rank,
+                         each.layer.contributors};
+  }
+  return std::nullopt;
+}
+
+// Those who were given the values of a round that others have not finished,
+// where nobody has its factors.
+std::vector<int32_t> FindMisled(int layer, const EpochChange& change) {
+  int64_t first = std::numeric_limits<int64_t>::max();
+  int64_t last = std::numeric_limits<int64_t>::min();
+  std::vector<int32_t> given;
+  bool held = false;
+  for (const Progress& each : ProgressOf(layer, change)) {
+    const int64_t done = each.layer.done_round;
+    if (!each.done) first = std::min(first, done);
+    if (done > last) {
+      last = done;
+      held = false;
+      given.clear();
+    }
+    if (done < last) continue;
+    given.push_back(each.rank);
+    held = held || each.layer.contributors > 0;
+  }
+  return held || first >= last ? std::vector<int32_t>() : given;
+}
+
+// Those who were misled in some layer, from now on as if they had nothing yet.
+std::vector<int32_t> ForgetMisled(const Job& job, EpochChange& change) {
+  std::vector<int32_t> all;
+  for (size_t layer = 0; layer < job.layers.size(); ++layer) {
+    for (const int32_t rank : FindMisled(static_cast<int>(layer), change)) {
+      if (std::count(all.begin(), all.end(), rank) == 0) all.push_back(rank);
+    }
+  }
+  for (EpochChange::Worker& worker : change.workers) {
+    if (std::count(all.begin(), all.end(), worker.rank) == 0) continue;
+    worker.report.fetching = true;
+    worker.report.peer_layers.clear();
+  }
+  return all;
+}
+
+const EpochChange::Server* FindServer(const EpochChange& change, int rank) {
+  for (const EpochChange::Server& server : change.servers) {
+    if (server.rank == rank) return &server;
+  }
+  return nullptr;
+}
+
+// One that has what the shards' rounds left with it.
+bool Lives(const EpochChange& change, int rank) {
+  const EpochChange::Server* server = FindServer(change, rank);
+  return server != nullptr && !server->joins;
+}
+
+// The last round that is closed for all chunks that take rounds, as those who
+// serve the shards next have it.
+std::optional<int64_t> ClosedRound(const Job& job, const EpochChange& change) {
+  std::optional<int64_t> closed;
+  const auto holders = NextHolders(job, change);
+  if (!holders.ok()) return closed;
+  for (int shard = 0; shard < job.shards(); ++shard) {
+    const auto* server = FindServer(change, (*holders)[shard].server);
+    const auto found = server->report.closed_rounds.find(shard);
+    if (found == server->report.closed_rounds.end()) continue;
+    closed = std::min(closed.value_or(found->second), found->second);
+  }
+  return closed;
+}
+
+// A worker that goes on and has the values of all layers, if any.
+const EpochChange::Worker* FindOwner(const EpochChange& change) {
+  for (const EpochChange::Worker& worker : change.workers) {
+    if (!worker.report.fetching && !worker.leaves) return &worker;
+  }
+  return nullptr;
+}
+
+// The same among those who leave: one that has all layers as of its last step,
+// while nobody can have got further than that but for a round that is open.
+const EpochChange::Worker* FindLeaver(const Job& job,
+                                      const EpochChange& change) {
+  const std::optional<int64_t> closed = ClosedRound(job, change);
+  for (const EpochChange::Worker& worker : change.workers) {
+    const int64_t last = worker.report.begun_step;
+    if (!worker.leaves || worker.report.fetching) continue;
+    const bool done = std::all_of(
+        worker.report.peer_layers.begin(), worker.report.peer_layers.end(),
+        [&](const auto& layer) { return layer.done_round == last; });
+    const bool latest =
+        closed.has_value() ? *closed == last : job.PositionOf(worker.rank) >= 0;
+    if (done && latest) return &worker;
+  }
+  return nullptr;
+}
+
+// The first step that no worker has begun.
+int64_t FirstFreeStep(const Job& job, const EpochChange& change) {
+  int64_t step = job.first_step;
+  for (const EpochChange::Worker& worker : change.workers) {
+    step = std::max(step, worker.report.begun_step + 1);
+  }
+  return step;
+}
+
+// The same where nobody is left who has begun anything. A chunk's open round
+// may be this step's or the next one's; where it is closed already, the new
+// workers' contributions are answered with the result.
+int64_t FirstOpenStep(const Job& job, const EpochChange& change) {
+  return std::max(ClosedRound(job, change).value_or(job.base_round),
+                  job.base_round) +
+         1;
+}
+
+// Whether one lives without whom nobody can have finished the first round.
+bool AtBase(const Job& job, const EpochChange& change) {
+  return std::any_of(
+      change.workers.begin(), change.workers.end(), [&](const auto& worker) {
+        const int position = job.PositionOf(worker.rank);
+        return position >= 0 && worker.report.begun_step <= job.base_round &&
+               job.workers[position].first_step == job.base_round + 1;
+      });
+}
+
+absl::Status CheckOwned(const Job& job) {
+  for (size_t layer = 0; layer < job.layers.size(); ++layer) {
+    if (!job.WorkersOwn(static_cast<int>(layer))) continue;
+    return absl::AbortedError(
+        absl::StrCat("all workers are gone, and with them layer ",
+                     job.layers[layer].name, ", which they update themselves"));
+  }
+  return absl::OkStatus();
+}
+
+// Where the workers begin: with the values that `owner` has, or the shards.
+struct Start {
+  int32_t owner = -1;
+  int64_t first_step = 0;
+  bool all_afresh = false;
+};
+
+absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
+  if (const auto* owner = FindOwner(change)) {
+    return Start{owner->rank, FirstFreeStep(job, change), false};
+  }
+  if (const auto* leaver = FindLeaver(job, change)) {
+    return Start{leaver->rank, leaver->report.begun_step + 1, true};
+  }
+  const int64_t step = FirstOpenStep(job, change);
+  // Where no shard has rounds, only workers knew how far they were.
+  const bool known =
+      ClosedRound(job, change).has_value() || AtBase(job, change);
+  if (!known || step > job.base_round + 1) {
+    NEREUS_RETURN_IF_ERROR(CheckOwned(job));
+  }
+  return Start{-1, step, true};
+}
+
+std::vector<StepVerdict> AllVerdicts(const EpochChange& change) {
+  Verdicts all;
+  for (const auto& worker : change.workers) all.Add(worker.report.verdicts);
+  for (const auto& server : change.servers) all.Add(server.report.verdicts);
+  return all.all();
+}
+
+// All have a shard's values from the checkpoint, the copy too.
+absl::StatusOr<std::vector<ShardHolders>> FreshHolders(
+    const Job& job, const EpochChange& change) {
+  std::vector<ShardHolders> all =
+      FirstHolders(job.shards(), job.options.backup);
+  for (int shard = 0; shard < job.shards(); ++shard) {
+    ShardHolders& holders = all[shard];
+    if (FindServer(change, holders.server) == nullptr) {
+      std::swap(holders.server, holders.copy);
+    }
+    if (FindServer(change, holders.server) == nullptr) {
+      return absl::AbortedError(
+          absl::StrCat("shard ", shard, " is gone, and neither server ", shard,
+                       job.options.backup ? " nor the next one" : " nor a copy",
+                       " is there"));
+    }
+    if (FindServer(change, holders.copy) != nullptr) continue;
+    holders.copy = -1;
+    holders.whole = false;
+  }
+  return all;
+}
+
+// Whether all have all that the plan's last round comes to, and nothing more.
+bool AllSettled(const Job& job, const EpochChange& change,
+                const std::vector<ShardHolders>& holders) {
+  if (!job.switches()) return false;
+  const bool workers = std::all_of(
+      change.workers.begin(), change.workers.end(), [&](const auto& worker) {
+        return worker.report.settled && !worker.leaves &&
+               worker.report.begun_step == job.switch_round &&
+               job.PositionOf(worker.rank) >= 0;
+      });
+  if (!workers || change.workers.empty()) return false;
+  for (size_t shard = 0; shard < holders.size(); ++shard) {
+    const int server = holders[shard].server;
+    const bool stays = server == job.holders[shard].server;
+    if (!stays || !FindServer(change, server)->report.settled) return false;
+  }
+  return true;
+}
+
+// `made` is another epoch of `job` by now, with the same plan.
+void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
+  std::copy(routes.begin(), routes.end(), made.routes.begin());
+  made.finished_rounds.clear();
+  // Copies do not have what workers have handed over.
+  for (const Chunk& chunk : job.placement.chunks()) {
+    if (!PassesServers(job.routes[chunk.layer].scheme)) continue;
+    made.holders[chunk.shard].whole = false;
+  }
+  if (job.options.optimizer_place == OptimizerPlace::kWorker) return;
+  made.base_round = job.switch_round;
+  for (WorkerSeat& seat : made.workers) seat.first_step = made.first_step;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ShardHolders>> NextHolders(
+    const Job& job, const EpochChange& change) {
+  const std::vector<ShardHolders> first =
+      FirstHolders(job.shards(), job.options.backup);
+  std::vector<ShardHolders> next = job.holders;
+  for (int shard = 0; shard < job.shards(); ++shard) {
+    ShardHolders& holders = next[shard];
+    const auto& became = change.whole_copies;
+    const bool whole =
+        holders.whole || std::count(became.begin(), became.end(), shard) > 0;
+    const bool copied = Lives(change, holders.copy);
+    // The server's own place is that of its rank: it goes back there.
+    const bool moves =
+        !Lives(change, holders.server) || holders.copy == first[shard].server;
+    if (copied && whole && moves) std::swap(holders.server, holders.copy);
+    if (!Lives(change, holders.server)) {
+      return absl::AbortedError(
+          absl::StrCat("shard ", shard, " is gone, with what it held"));
+    }
+    holders.whole = whole && Lives(change, holders.copy);
+    if (Lives(change, holders.copy)) continue;
+    holders.copy = first[shard].server == holders.server ? first[shard].copy
+                                                         : first[shard].server;
+    if (FindServer(change, holders.copy) == nullptr) holders.copy = -1;
+  }
+  return next;
+}
+
+absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
+                                        const EpochChange& reported) {
+  EpochChange change = reported;
+  NEREUS_ASSIGN_OR_RETURN(const auto holders, NextHolders(job, change));
+  const std::vector<int32_t> misled = ForgetMisled(job, change);
+  NEREUS_ASSIGN_OR_RETURN(const Start start, FindStart(job, change));
+  NextEpoch next;
+  Job made = job;
+  made.options.fusion_bytes =
+      change.fusion_bytes.value_or(job.options.fusion_bytes);
+  made.epoch = epoch;
+  made.owner = start.owner;
+  made.first_step = start.first_step;
+  // All steps since the old epoch's first one were begun by its workers.
+  made.contributions_before = std::max<int64_t>(
+      0, job.contributions_before +
+             (made.first_step - job.first_step) * job.worker_count());
+
+  made.holders = holders;
+  made.verdicts = AllVerdicts(change);
+  if (change.checkpoint) made.checkpoint_round = made.first_step;
+
+  made.worker_names = change.worker_names;
+  made.workers.clear();
+  made.leavers.clear();
+  for (const EpochChange::Worker& worker : change.workers) {
+    const int position = job.PositionOf(worker.rank);
+    if (worker.leaves || position < 0) {
+      made.leavers.push_back(worker.rank);
+      continue;
+    }
+    WorkerSeat seat = job.workers[position];
+    if (start.all_afresh) seat.first_step = made.first_step;
+    made.workers.push_back(seat);
+    if (start.all_afresh ||
+        std::count(misled.begin(), misled.end(), worker.rank) > 0) {
+      next.afresh.push_back(worker.rank);
+    }
+  }
+  for (const int32_t rank : change.joiners) {
+    made.workers.push_back({rank, made.first_step});
+  }
+
+  made.finished_rounds.clear();
+  for (size_t layer = 0; layer < job.layers.size(); ++layer) {
+    if (!PassesServers(job.routes[layer].scheme)) continue;
+    const auto finished = FindFinished(static_cast<int>(layer), change);
+    if (finished.has_value()) made.finished_rounds.push_back(*finished);
+  }
+  made.switch_round = kInitialRound;
+  if (change.routes.has_value()) {
+    if (next.afresh.empty() && AllSettled(job, change, holders)) {
+      ChangePlan(job, *change.routes, made);
+    } else if (job.MaySwitchAfter(made.first_step)) {
+      made.switch_round = made.first_step;
+    }
+  }
+  NEREUS_ASSIGN_OR_RETURN(next.job, MakeJob(std::move(made), job.shards()));
+  return next;
+}
+
+absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
+                                             const RestartPoint& point,
+                                             const EpochChange& change) {
+  NextEpoch next;
+  Job made = job;
+  made.options.fusion_bytes =
+      change.fusion_bytes.value_or(job.options.fusion_bytes);
+  made.epoch = epoch;
+  NEREUS_ASSIGN_OR_RETURN(made.holders, FreshHolders(job, change));
+  made.base_round = point.round;
+  made.first_step = point.round + 1;
+  made.contributions_before = point.contributions;
+  made.owner = -1;
+  made.checkpoint_round = change.checkpoint ? made.first_step : kInitialRound;
+  made.switch_round = kInitialRound;
+  made.finished_rounds.clear();
+  made.verdicts.clear();
+  made.worker_names = change.worker_names;
+  made.leavers.clear();
+  made.workers.clear();
+  for (const EpochChange::Worker& worker : change.workers) {
+    // Those who have left are back: they have not done what is done again.
+    made.workers.push_back({worker.rank, made.first_step});
+    next.afresh.push_back(worker.rank);
+  }
+  for (const int32_t rank : change.joiners) {
+    made.workers.push_back({rank, made.first_step});
+  }
+  NEREUS_ASSIGN_OR_RETURN(next.job, MakeJob(std::move(made), job.shards()));
+  return next;
+}
+
+}  // namespace nereus

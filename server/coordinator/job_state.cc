@@ -1,0 +1,142 @@
+#include "server/coordinator/job_state.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/messages/job_messages.h"
+#include "common/messages/messages.h"
+#include "proto/state.pb.h"
+
+namespace nereus {
+namespace {
+
+void CheckpointsToProto(const CheckpointLedger::State& checkpoints,
+                        v1::CoordinatorState& message) {
+  for (const auto& stretch : checkpoints.stretches) {
+    auto* added = message.add_stretches();
+    added->set_first_step(stretch.first_step);
+    added->set_contributions_before(stretch.contributions_before);
+    added->set_workers(stretch.workers);
+  }
+  message.set_restarted_in(checkpoints.restarted_in);
+  if (!checkpoints.newest.has_value()) return;
+  v1::CoordinatorState::Checkpoint& newest = *message.mutable_newest();
+  newest.set_round(checkpoints.newest->round);
+  newest.set_contributions(checkpoints.newest->contributions);
+  for (const CheckpointFile& file : checkpoints.newest->files) {
+    auto* added = newest.add_files();
+    added->set_name(file.name);
+    added->set_bytes(file.bytes);
+    added->set_crc(file.crc);
+  }
+}
+
+CheckpointLedger::State CheckpointsFromProto(
+    const v1::CoordinatorState& message) {
+  CheckpointLedger::State checkpoints;
+  for (const auto& stretch : message.stretches()) {
+    checkpoints.stretches.push_back({stretch.first_step(),
+                                     stretch.contributions_before(),
+                                     stretch.workers()});
+  }
+  checkpoints.restarted_in = message.restarted_in();
+  if (!message.has_newest()) return checkpoints;
+  CheckpointRecord& newest = checkpoints.newest.emplace();
+  newest.round = message.newest().round();
+  newest.contributions = message.newest().contributions();
+  for (const auto& file : message.newest().files()) {
+    newest.files.push_back({file.name(), file.bytes(), file.crc()});
+  }
+  return checkpoints;
+}
+
+// Members are the epoch's, each once: the coordinator counts on it.
+absl::Status CheckMembers(const CoordinatorState& state) {
+  const Job& job = *state.job;
+  std::set<PeerId> seen;
+  for (const CoordinatorState::Member& member : state.members) {
+    const PeerId id = member.id;
+    const bool known =
+        id.role == Role::kShard
+            ? id.rank < job.shards()
+            : job.PositionOf(id.rank) >= 0 ||
+                  std::count(job.leavers.begin(), job.leavers.end(), id.rank);
+    if (known && seen.insert(id).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        PeerName(id), " is saved twice, or is no member of epoch ", job.epoch));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string EncodeState(const CoordinatorState& state) {
+  v1::CoordinatorState message;
+  message.set_state(ToProto(state.state));
+  message.set_reason(TextField(state.reason));
+  *message.mutable_job() = ToProto(*state.job, state.explanations);
+  for (const CoordinatorState::Member& member : state.members) {
+    auto* added = message.add_members();
+    *added->mutable_member() = ToProto(member.id);
+    *added->mutable_request() =
+        std::move(*ToProto(MemberMessage(member.request)).mutable_join());
+    if (member.left) added->set_left(member.last_step);
+  }
+  message.set_next_rank(state.next_rank);
+  message.set_all_afresh(state.all_afresh);
+  message.mutable_afresh()->Add(state.afresh.begin(), state.afresh.end());
+  for (const auto& [first, second] : state.reset_links) {
+    auto* added = message.add_reset_links();
+    *added->mutable_first() = ToProto(first);
+    *added->mutable_second() = ToProto(second);
+  }
+  for (const Seat& seat : state.seats) {
+    *message.add_seats() = ToProto(seat);
+  }
+  CheckpointsToProto(state.checkpoints, message);
+  message.set_checkpoint_wanted(state.checkpoint_wanted);
+  return message.SerializeAsString();
+}
+
+absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
+  v1::CoordinatorState message;
+  if (!message.ParseFromString(bytes)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        bytes.size(), " bytes that are not a coordinator's state"));
+  }
+  CoordinatorState state;
+  NEREUS_ASSIGN_OR_RETURN(state.state, FromProto(message.state()));
+  state.reason = message.reason();
+  NEREUS_ASSIGN_OR_RETURN(state.job,
+                          FromProto(message.job(), state.explanations));
+  for (auto& saved : *message.mutable_members()) {
+    CoordinatorState::Member member;
+    NEREUS_ASSIGN_OR_RETURN(member.id, FromProto(saved.member()));
+    v1::MemberMessage join;
+    *join.mutable_join() = std::move(*saved.mutable_request());
+    NEREUS_ASSIGN_OR_RETURN(MemberMessage request, FromProto(join));
+    member.request = std::get<JoinRequest>(std::move(request));
+    member.left = saved.has_left();
+    if (member.left) member.last_step = saved.left();
+    state.members.push_back(std::move(member));
+  }
+  NEREUS_RETURN_IF_ERROR(CheckMembers(state));
+  state.next_rank = message.next_rank();
+  state.all_afresh = message.all_afresh();
+  state.afresh.assign(message.afresh().begin(), message.afresh().end());
+  for (const auto& link : message.reset_links()) {
+    NEREUS_ASSIGN_OR_RETURN(const PeerId first, FromProto(link.first()));
+    NEREUS_ASSIGN_OR_RETURN(const PeerId second, FromProto(link.second()));
+    state.reset_links.emplace_back(first, second);
+  }
+  NEREUS_ASSIGN_OR_RETURN(state.seats,
+                          SeatsFromProto(message.seats(), *state.job));
+  state.checkpoints = CheckpointsFromProto(message);
+  state.checkpoint_wanted = message.checkpoint_wanted();
+  return state;
+}
+
+}  // namespace nereus

@@ -1,0 +1,18 @@
+#ifndef NEREUS_SERVER_COORDINATOR_JOB_STATE_H_
+#define NEREUS_SERVER_COORDINATOR_JOB_STATE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/coordinator/coordinator.h"
+
+namespace nereus {
+
+// What a coordinator must find again after it dies, as bytes, and back: what
+// JobStore keeps. Errors: kInvalidArgument, with the field and its value.
+std::string EncodeState(const CoordinatorState& state);
+absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes);
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_COORDINATOR_JOB_STATE_H_

@@ -1,0 +1,232 @@
+#include "server/coordinator/replanner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+// A plan that gains less is not worth what a change of plans costs, nor is it
+// certain that it does: predictions are as good as that.
+constexpr double kGainMin = 0.05;
+
+// Float32 where 16 bits are no shorter any more may cost so much.
+constexpr double kWideningCostMax = 0.01;
+
+// What was measured has changed if it has by so much.
+constexpr double kChangeMin = 0.2;
+// What links may carry, in bytes a second.
+constexpr double kRateMin = 1;
+constexpr double kRateMax = 1e13;
+
+// Looks at the plan become rarer up to so many times by half.
+constexpr int kChangesMax = 8;
+
+// Differences below this are nobody's bottleneck.
+constexpr absl::Duration kTimeChangeMin = absl::Microseconds(100);
+
+bool Differs(double a, double b) {
+  return std::abs(a - b) > kChangeMin * std::max(a, b);
+}
+
+bool Differs(absl::Duration a, absl::Duration b) {
+  return absl::AbsDuration(a - b) > kTimeChangeMin &&
+         Differs(absl::ToDoubleSeconds(a), absl::ToDoubleSeconds(b));
+}
+
+bool Differs(const Measured& a, const Measured& b) {
+  return Differs(a.link.rate, b.link.rate) ||
+         Differs(a.link.latency, b.link.latency) ||
+         Differs(a.link.message_time, b.link.message_time) ||
+         Differs(TotalTime(a.times), TotalTime(b.times));
+}
+
+// Whether some layers get float32 instead of 16 bits, and nothing else changes.
+bool Widens(absl::Span<const Route> before, absl::Span<const Route> after) {
+  for (size_t layer = 0; layer < before.size(); ++layer) {
+    const bool wider = after[layer].wire == WireType::kFloat32;
+    if (before[layer].scheme != after[layer].scheme ||
+        (before[layer].wire != after[layer].wire && !wider)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::vector<Route> RoutesOf(const Job& job) {
+  return {job.routes.begin(), job.routes.begin() + job.model().size()};
+}
+
+}  // namespace
+
+bool Replanner::chooses(const JobOptions& options) const {
+  // In another scheme sums are made in another order, and another wire type
+  // rounds otherwise.
+  return rules_.choose() && !options.deterministic;
+}
+
+absl::StatusOr<Plan> Replanner::FirstPlan(absl::Span<const LayerSpec> layers,
+                                          const ClusterShape& cluster) const {
+  PlanOptions options;
+  options.cluster = cluster;
+  options.rules = rules_;
+  options.rules.cost = CostKind::kBytes;
+  options.rules.choose_wire = false;
+  return MakePlan(layers, options);
+}
+
+absl::Status Replanner::Check(const Measured& measured, const Job& job) {
+  TimeModel model;
+  model.times = measured.times;
+  model.link = measured.link;
+  NEREUS_RETURN_IF_ERROR(model.Validate(job.model()));
+  if (!(measured.link.rate >= kRateMin && measured.link.rate <= kRateMax)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a worker has measured that its link's rate is ", measured.link.rate,
+        ", not from ", kRateMin, " to ", kRateMax));
+  }
+  for (const LayerTime& time : measured.times) {
+    for (const absl::Duration each : {time.forward, time.backward}) {
+      if (each >= absl::ZeroDuration() && each <= kComputeTimeMax) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("a worker has measured that a layer computes for ",
+                       absl::FormatDuration(each)));
+    }
+  }
+  if (measured.step_time > absl::ZeroDuration() &&
+      measured.step_time <= kComputeTimeMax) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("a worker has measured that an iteration takes ",
+                   absl::FormatDuration(measured.step_time)));
+}
+
+Measured Replanner::Slowest() const {
+  Measured slowest;
+  for (const auto& [worker, measured] : measured_) {
+    if (slowest.times.empty()) {
+      slowest = measured;
+      continue;
+    }
+    for (size_t layer = 0; layer < slowest.times.size(); ++layer) {
+      LayerTime& time = slowest.times[layer];
+      const LayerTime& other = measured.times[layer];
+      time.forward = std::max(time.forward, other.forward);
+      time.backward = std::max(time.backward, other.backward);
+    }
+    slowest.step_time = std::max(slowest.step_time, measured.step_time);
+    LinkSpeed& link = slowest.link;
+    link.rate = std::min(link.rate, measured.link.rate);
+    link.latency = std::max(link.latency, measured.link.latency);
+    link.message_time = std::max(link.message_time, measured.link.message_time);
+  }
+  return slowest;
+}
+
+bool Replanner::OnMeasured(int32_t worker, const Measured& measured,
+                           const Job& job, absl::Time now) {
+  if (rules_.cost != CostKind::kTime || job.PositionOf(worker) < 0) {
+    return false;
+  }
+  const auto [known, first] = measured_.try_emplace(worker, measured);
+  known->second.step_time = measured.step_time;
+  if (first || Differs(known->second, measured)) {
+    known->second = measured;
+    news_ = true;
+  }
+  const bool all = known_.has_value() || measured_.size() >= job.workers.size();
+  if (!all || !news_ || now < not_before_) return false;
+  news_ = false;
+  Measured slowest = Slowest();
+  const bool looks = !known_.has_value() || Differs(*known_, slowest);
+  if (!looks) return false;
+  known_ = std::move(slowest);
+  asked_.reset();
+  not_before_ = now + interval_ * static_cast<double>(int64_t{1} << changes_);
+  return true;
+}
+
+void Replanner::OnEpoch(const Job& job, bool changed) {
+  const auto gone = std::erase_if(measured_, [&](const auto& entry) {
+    return job.PositionOf(entry.first) < 0;
+  });
+  news_ = news_ || gone > 0;
+  if (changed) changes_ = std::min(changes_ + 1, kChangesMax);
+}
+
+PlanOptions Replanner::OptionsFor(const Job& job, int workers) const {
+  PlanOptions options;
+  options.cluster = {workers, job.shards()};
+  options.rules = rules_;
+  if (!known_.has_value()) return options;
+  options.time = TimeModel{known_->times, known_->link, job.decoupled(),
+                           1 - job.options.sparsity};
+  return options;
+}
+
+const std::optional<Replanner::BetterPlan>& Replanner::Better(const Job& job,
+                                                              int workers) {
+  Asked asked{RoutesOf(job), workers};
+  if (asked_ != asked) {
+    better_ = FindBetter(job, workers);
+    asked_ = std::move(asked);
+  }
+  return better_;
+}
+
+std::optional<Replanner::BetterPlan> Replanner::FindBetter(const Job& job,
+                                                           int workers) const {
+  const bool known = rules_.cost == CostKind::kBytes || known_.has_value();
+  if (!chooses(job.options) || workers < 2 || !known) return std::nullopt;
+  const PlanOptions options = OptionsFor(job, workers);
+  absl::StatusOr<Plan> plan = MakePlan(job.model(), options);
+  if (!plan.ok()) return std::nullopt;
+  const std::vector<Route> now = RoutesOf(job);
+  if (plan->routes == now) return std::nullopt;
+  const double before = PlanCost(job.model(), options, now);
+  const double after = PlanCost(job.model(), options, plan->routes);
+  const bool gains = after < before * (1 - kGainMin);
+  const bool widens = rules_.choose_wire && Widens(now, plan->routes) &&
+                      after < before * (1 + kWideningCostMax);
+  if (!gains && !widens) return std::nullopt;
+  const bool time = rules_.cost == CostKind::kTime;
+  return BetterPlan{
+      *std::move(plan),
+      absl::StrFormat("%.4g %s with %d workers instead of %.4g", after,
+                      time ? "s an iteration" : "bytes a node and step",
+                      workers, before)};
+}
+
+std::optional<Replanner::BetterFusion> Replanner::FindBetterFusion(
+    const Job& job, int64_t bytes) const {
+  if (!job.options.tune_fusion || !known_.has_value()) return std::nullopt;
+  PlanOptions options = OptionsFor(job, job.worker_count());
+  const std::vector<Route> routes = RoutesOf(job);
+  const int64_t best = FusionFor(job.model(), options, routes);
+  const double after = PlanCost(job.model(), options, routes);
+  options.rules.choose_fusion = false;
+  options.rules.fusion_bytes = bytes;
+  const double before = PlanCost(job.model(), options, routes);
+  if (!(after < before * (1 - kGainMin))) return std::nullopt;
+  return BetterFusion{best, absl::StrFormat("%.4g s an iteration predicted, "
+                                            "with %d bytes %.4g",
+                                            after, bytes, before)};
+}
+
+std::optional<Replanner::Known> Replanner::known(
+    const Job& job, std::optional<int64_t> fusion_bytes) const {
+  if (!known_.has_value()) return std::nullopt;
+  PlanOptions options = OptionsFor(job, job.worker_count());
+  options.rules.choose_fusion = false;
+  if (fusion_bytes.has_value()) options.rules.fusion_bytes = *fusion_bytes;
+  return Known{*known_,
+               absl::Seconds(PlanCost(job.model(), options, RoutesOf(job)))};
+}
+
+}  // namespace nereus

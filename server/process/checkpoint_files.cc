@@ -1,0 +1,100 @@
+#include "server/process/checkpoint_files.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/shard_writer.h"
+#include "common/checkpoint/tensor_name.h"
+
+namespace nereus {
+namespace {
+
+FoundCheckpoint Found(Manifest manifest) {
+  FoundCheckpoint found;
+  found.manifest = std::move(manifest);
+  found.record.round = found.manifest.round;
+  found.record.contributions = found.manifest.contributions_before;
+  for (const ManifestFile& file : found.manifest.files) {
+    found.record.files.push_back({file.name, file.bytes, file.crc32c});
+  }
+  return found;
+}
+
+}  // namespace
+
+CheckpointPart WritePart(Storage& storage, const Job& job,
+                         const SaveCheckpoint& save) {
+  CheckpointPart part;
+  part.epoch = job.epoch;
+  part.shard = save.shard;
+  part.round = save.round;
+  const std::vector<std::string> states =
+      StateNames(job.options.optimizer_place, job.options.optimizer.rule,
+                 job.state_arrays);
+  const absl::StatusOr<ManifestFile> written =
+      WriteShard(storage, {save.round, save.shard, job.shards(), job.epoch},
+                 job.model(), states, save.values);
+  if (!written.ok()) {
+    part.error = std::string(written.status().message());
+    return part;
+  }
+  part.file = written->name;
+  part.bytes = written->bytes;
+  part.crc = written->crc32c;
+  return part;
+}
+
+absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load) {
+  NEREUS_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(storage, load.round));
+  NEREUS_ASSIGN_OR_RETURN(
+      CheckpointReader reader,
+      CheckpointReader::Open(&storage, std::move(manifest)));
+  for (const ChunkValues& wanted : load.values) {
+    const int arrays =
+        static_cast<int>(wanted.state.bytes() / wanted.parameters.bytes());
+    NEREUS_ASSIGN_OR_RETURN(
+        const ChunkValues read,
+        reader.ReadValues(wanted.layer, wanted.offset, wanted.length, arrays));
+    std::memcpy(wanted.parameters.data(), read.parameters.data(),
+                static_cast<size_t>(wanted.parameters.bytes()));
+    if (arrays == 0) continue;
+    std::memcpy(wanted.state.data(), read.state.data(),
+                static_cast<size_t>(wanted.state.bytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteWhole(Storage& storage, const std::string& job_name,
+                        const CompleteCheckpoint& complete) {
+  const Job& job = *complete.job;
+  Manifest manifest;
+  manifest.job = job_name;
+  manifest.round = complete.record.round;
+  manifest.contributions_before = complete.record.contributions;
+  manifest.optimizer = job.options.optimizer;
+  manifest.optimizer_place = job.options.optimizer_place;
+  manifest.state_arrays = job.state_arrays;
+  manifest.layers.assign(job.model().begin(), job.model().end());
+  for (const CheckpointFile& file : complete.record.files) {
+    manifest.files.push_back({file.name, file.bytes, file.crc});
+  }
+  return WriteManifest(storage, manifest);
+}
+
+absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage) {
+  NEREUS_ASSIGN_OR_RETURN(CheckpointList list, ListCheckpoints(storage));
+  if (list.complete.empty()) return std::nullopt;
+  return Found(std::move(list.complete.front()));
+}
+
+absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round) {
+  NEREUS_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(storage, round));
+  return Found(std::move(manifest));
+}
+
+}  // namespace nereus

@@ -1,0 +1,62 @@
+#include "server/process/checkpoint_writer.h"
+
+#include <utility>
+
+#include "server/process/checkpoint_files.h"
+
+namespace nereus {
+
+CheckpointWriter::CheckpointWriter(
+    Storage* storage, std::function<void(const CheckpointPart&)> written)
+    : storage_(storage),
+      written_(std::move(written)),
+      thread_([this] { Run(); }) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void CheckpointWriter::Save(JobPtr job, SaveCheckpoint save) {
+  std::optional<Task> given_up;
+  {
+    MutexLock lock(&mu_);
+    const int shard = save.shard;
+    if (const auto waiting = next_.extract(shard); !waiting.empty()) {
+      given_up = std::move(waiting.mapped());
+    }
+    next_.emplace(shard, Task{std::move(job), std::move(save)});
+  }
+  if (!given_up.has_value()) return;
+  CheckpointPart part;
+  part.epoch = given_up->job->epoch;
+  part.shard = given_up->save.shard;
+  part.round = given_up->save.round;
+  part.error =
+      "the disk is too slow: two later checkpoints have come before it";
+  written_(part);
+}
+
+void CheckpointWriter::Run() {
+  const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return stopping_ || !next_.empty();
+  };
+  while (true) {
+    std::optional<Task> task;
+    {
+      MutexLock lock(&mu_);
+      mu_.Await(due);
+      if (stopping_) return;
+      task = std::move(next_.extract(next_.begin()).mapped());
+    }
+    const CheckpointPart part = WritePart(*storage_, *task->job, task->save);
+    // Before anybody hears of it: the shard need not copy what it updates.
+    task.reset();
+    written_(part);
+  }
+}
+
+}  // namespace nereus

@@ -1,0 +1,304 @@
+#include "server/process/coordinator_host.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/identity.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/folder_id.h"
+#include "server/process/checkpoint_files.h"
+
+namespace nereus {
+namespace {
+
+// The checkpoint that --restore means; none for "latest" where there is none.
+absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
+    const ServerOptions& options, Storage& storage) {
+  if (options.restore == "latest") return FindNewest(storage);
+  int64_t round = 0;
+  if (!absl::SimpleAtoi(options.restore, &round)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "restore is \"", options.restore, "\", must be latest or a round"));
+  }
+  absl::StatusOr<FoundCheckpoint> found = FindRound(storage, round);
+  if (found.ok()) return std::optional(*std::move(found));
+  if (!absl::IsNotFound(found.status())) return found.status();
+  NEREUS_ASSIGN_OR_RETURN(const CheckpointList list, ListCheckpoints(storage));
+  std::vector<int64_t> rounds;
+  for (const Manifest& manifest : list.complete) {
+    rounds.push_back(manifest.round);
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "--restore=", round, ": ", options.checkpoint_dir,
+      rounds.empty() ? " has no checkpoint"
+                     : absl::StrCat(" has the checkpoints of rounds ",
+                                    absl::StrJoin(rounds, ", "))));
+}
+
+// "", or the checkpoints beside that of `round`.
+std::string OthersThan(int64_t round, Storage& storage) {
+  const absl::StatusOr<CheckpointList> list = ListCheckpoints(storage);
+  std::vector<int64_t> others;
+  if (list.ok()) {
+    for (const Manifest& manifest : list->complete) {
+      if (manifest.round != round) others.push_back(manifest.round);
+    }
+  }
+  return others.empty() ? ""
+                        : absl::StrCat("; --restore=ROUND takes another one: ",
+                                       absl::StrJoin(others, ", "));
+}
+
+absl::Status CheckNothingIsOverwritten(const ServerOptions& options,
+                                       Storage& storage) {
+  NEREUS_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found,
+                          FindNewest(storage));
+  if (!found.has_value()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      options.checkpoint_dir, " has a checkpoint of round ",
+      found->record.round, " of job ", found->manifest.job,
+      ": go on from it with --restore=latest, or give another --checkpoint-dir "
+      "to begin anew"));
+}
+
+// `what` was made with this rule, in this place.
+absl::Status CheckOptimizer(absl::string_view what, OptimizerPlace place,
+                            UpdateRule rule, const JobOptions& flags) {
+  if (rule == flags.optimizer.rule && place == flags.optimizer_place) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, " is of --optimizer=", OptimizerPlaceName(place),
+                   " --update=", UpdateRuleName(rule), ", the job's flags say ",
+                   OptimizerPlaceName(flags.optimizer_place), " and ",
+                   UpdateRuleName(flags.optimizer.rule)));
+}
+
+template <typename Value>
+Setting MakeSetting(std::string flag, Value value) {
+  return {std::move(flag), absl::StrCat(value)};
+}
+
+// What a running job keeps, by the names of its flags.
+std::vector<Setting> SettingsOf(const JobOptions& options) {
+  const OptimizerOptions& optimizer = options.optimizer;
+  return {
+      MakeSetting("--learning-rate", optimizer.learning_rate),
+      MakeSetting("--momentum", optimizer.momentum),
+      MakeSetting("--weight-decay", optimizer.weight_decay),
+      MakeSetting("--beta1", optimizer.beta1),
+      MakeSetting("--beta2", optimizer.beta2),
+      MakeSetting("--epsilon", optimizer.epsilon),
+      MakeSetting("--deterministic", options.deterministic ? "on" : "off"),
+      MakeSetting("--nan", NanPolicyName(options.nan)),
+      MakeSetting("--loss-scale", options.scale_loss ? "dynamic" : "none"),
+      MakeSetting("--overlap", OverlapName(options.overlap)),
+      MakeSetting("--quorum", QuorumName(options.quorum)),
+      MakeSetting("--staleness", options.staleness),
+      MakeSetting("--resync", options.resync_every),
+      MakeSetting("--sparsity", options.sparsity),
+      MakeSetting("--block", options.block_elements),
+      MakeSetting("--dense-steps", options.dense_steps),
+      MakeSetting("--backup", options.backup ? 1 : 0),
+      MakeSetting("--checkpoint-every", options.checkpoint_every),
+  };
+}
+
+// A job goes on as it was begun, or not at all.
+absl::Status CheckSaved(const ServerOptions& options,
+                        const std::vector<Setting>& settings,
+                        const CoordinatorState& saved) {
+  const Job& job = *saved.job;
+  const std::string what =
+      absl::StrCat("job ", options.job, " in ", options.state_file);
+  if (job.shards() != options.shards) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " has ", job.shards(), " servers, --servers says ",
+                     options.shards));
+  }
+  NEREUS_RETURN_IF_ERROR(CheckOptimizer(what, job.options.optimizer_place,
+                                        job.options.optimizer.rule,
+                                        options.job_options));
+  NEREUS_RETURN_IF_ERROR(CompareSettings("the coordinator that is started",
+                                         SettingsOf(options.job_options), what,
+                                         SettingsOf(job.options)));
+  const bool had_folder =
+      saved.checkpoints.newest.has_value() ||
+      std::any_of(saved.members.begin(), saved.members.end(),
+                  [](const auto& m) { return m.request.has_checkpoints; });
+  if (had_folder == !options.checkpoint_dir.empty()) {
+    for (const CoordinatorState::Member& member : saved.members) {
+      if (member.id.role != Role::kShard) continue;
+      NEREUS_RETURN_IF_ERROR(
+          CompareSettings("the coordinator that is started", settings,
+                          absl::StrCat(PeerName(member.id), " of ", what),
+                          member.request.settings));
+    }
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      had_folder ? absl::StrCat(what,
+                                " has a folder for checkpoints, and "
+                                "--checkpoint-dir is empty")
+                 : absl::StrCat(what,
+                                " has no folder for checkpoints, "
+                                "--checkpoint-dir says ",
+                                options.checkpoint_dir));
+}
+
+absl::Status Restore(const ServerOptions& options, Storage& storage,
+                     CoordinatorOptions& made) {
+  if (options.restore.empty()) {
+    return CheckNothingIsOverwritten(options, storage);
+  }
+  NEREUS_ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> found,
+                          FindRestored(options, storage));
+  if (!found.has_value()) {
+    NEREUS_LOG(Info) << options.checkpoint_dir
+                     << " has no checkpoint: the job begins anew";
+    return absl::OkStatus();
+  }
+  const Manifest& manifest = found->manifest;
+  NEREUS_RETURN_IF_ERROR(CheckOptimizer(
+      absl::StrCat("the checkpoint of round ", manifest.round),
+      manifest.optimizer_place, manifest.optimizer.rule, options.job_options));
+  if (manifest.job != options.job) {
+    NEREUS_LOG(Warning) << "job " << options.job << " goes on from a checkpoint"
+                        << " of job " << manifest.job;
+  }
+  const std::string before = DescribeOptimizer(manifest.optimizer);
+  const std::string now = DescribeOptimizer(options.job_options.optimizer);
+  if (before != now) {
+    NEREUS_LOG(Warning) << "updates go on with " << now
+                        << "; the checkpoint was made with " << before;
+  }
+  // Values are read later, by shards that then have nothing to go back to.
+  NEREUS_LOG(Info) << "verifying the checkpoint of round " << manifest.round
+                   << ", " << found->record.bytes() << " bytes";
+  if (const absl::Status whole = VerifyCheckpoint(storage, manifest);
+      !whole.ok()) {
+    return absl::Status(
+        whole.code(),
+        absl::StrCat(whole.message(), OthersThan(manifest.round, storage)));
+  }
+  made.restored = std::move(found->record);
+  made.restored_state_arrays = manifest.state_arrays;
+  made.restored_layers = std::move(found->manifest.layers);
+  return absl::OkStatus();
+}
+
+// What is in force, for the first line of the coordinator's log.
+std::string DescribeJob(const ServerOptions& options) {
+  std::string text = absl::StrCat(
+      "coordinates job ", options.job, ": ", options.workers, " workers, ",
+      options.shards, " servers, scheme ", options.rules.scheme_name(),
+      ", cost ", CostKindName(options.rules.cost), ", wire ",
+      options.rules.wire_name(), ", ", DescribeOptions(options.job_options));
+  absl::StrAppend(&text, "; ",
+                  options.checkpoint_dir.empty()
+                      ? "nothing is saved (--checkpoint-dir)"
+                      : absl::StrCat("checkpoints in ", options.checkpoint_dir),
+                  "; ",
+                  options.state_file.empty()
+                      ? "a coordinator that dies ends the job (--state)"
+                      : absl::StrCat("state in ", options.state_file));
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Setting>> ServerSettings(
+    const ServerOptions& options) {
+  std::vector<Setting> settings = {{"--servers", absl::StrCat(options.shards)}};
+  if (!options.checkpoint_dir.empty()) {
+    NEREUS_ASSIGN_OR_RETURN(const std::string id,
+                            FolderId(options.checkpoint_dir));
+    settings.push_back(
+        {"--checkpoint-dir", "the folder whose nereus-folder-id is " + id});
+  }
+  return settings;
+}
+
+CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
+  CoordinatorOptions made;
+  made.job = options.job;
+  made.job_id = DrawUniqueId();
+  made.workers = options.workers;
+  made.shards = options.shards;
+  made.own_shard = options.coordinate_only ? -1 : options.shard;
+  made.rules = options.rules;
+  made.job_options = options.job_options;
+  made.lease = options.lease;
+  made.min_workers = options.min_workers;
+  made.max_workers = options.max_workers;
+  made.has_checkpoints = !options.checkpoint_dir.empty();
+  return made;
+}
+
+absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
+    const ServerOptions& options, Storage* storage,
+    const std::vector<Setting>& settings) {
+  NEREUS_LOG(Info) << DescribeJob(options);
+  auto host = std::make_unique<CoordinatorHost>();
+  CoordinatorOptions made = MakeCoordinatorOptions(options);
+  made.server_settings = settings;
+  if (!settings.empty() && !options.checkpoint_dir.empty()) {
+    absl::StatusOr<FolderLock> folder =
+        FolderLock::Take(options.checkpoint_dir);
+    if (!folder.ok()) {
+      return absl::Status(
+          folder.status().code(),
+          absl::StrCat("--checkpoint-dir: ", folder.status().message()));
+    }
+    host->folder_.emplace(*std::move(folder));
+  }
+  std::optional<CoordinatorState> saved;
+  if (!options.state_file.empty()) {
+    auto store = JobStore::Open(options.state_file);
+    if (!store.ok()) {
+      return absl::Status(store.status().code(),
+                          absl::StrCat("--state=", store.status().message()));
+    }
+    host->store_ = *std::move(store);
+    NEREUS_ASSIGN_OR_RETURN(saved, host->store_->Load(options.job));
+  }
+  if (saved.has_value() && saved->state == JobState::kRunning) {
+    NEREUS_RETURN_IF_ERROR(CheckSaved(options, settings, *saved));
+    NEREUS_LOG(Info) << "going on with job " << options.job << " in epoch "
+                     << saved->job->epoch << " from " << options.state_file;
+    made.job_id = saved->job->id;
+    if (storage != nullptr) {
+      // It may have died between a checkpoint's manifest and saying so.
+      NEREUS_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> newest,
+                              FindNewest(*storage));
+      if (newest.has_value() && newest->manifest.job == options.job) {
+        saved->checkpoints.newest = newest->record;
+      }
+    }
+  } else {
+    if (saved.has_value() && saved->job != nullptr) {
+      made.past_job = PastJob{saved->job->id, saved->state, saved->reason,
+                              saved->checkpoints.newest.has_value()
+                                  ? saved->checkpoints.newest->round
+                                  : kInitialRound};
+    }
+    saved.reset();
+    if (storage != nullptr) {
+      NEREUS_RETURN_IF_ERROR(Restore(options, *storage, made));
+    }
+  }
+  host->service_ = std::make_unique<CoordinatorService>(
+      made, std::move(saved),
+      CoordinatorDisk{storage, host->store_.get(), options.checkpoints_kept});
+  return host;
+}
+
+}  // namespace nereus

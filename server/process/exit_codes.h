@@ -1,0 +1,16 @@
+#ifndef NEREUS_SERVER_PROCESS_EXIT_CODES_H_
+#define NEREUS_SERVER_PROCESS_EXIT_CODES_H_
+
+namespace nereus {
+
+// Exit codes of nereus-server and nereusctl.
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;  // The operation did not succeed.
+inline constexpr int kExitUsage = 2;   // The command line makes no sense.
+// Of a coordinator: the job is finished, but its folder for checkpoints lacks
+// what its last step came to.
+inline constexpr int kExitNotSaved = 3;
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_PROCESS_EXIT_CODES_H_

@@ -1,0 +1,165 @@
+#include "server/process/job_store.h"
+
+#include <sqlite3.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "server/coordinator/job_state.h"
+
+namespace nereus {
+namespace {
+
+// In the file's header, so that no other program's file is taken for ours.
+constexpr char kSchema[] =
+    "PRAGMA application_id = 0x4e455245;"
+    "PRAGMA user_version = 1;"
+    "CREATE TABLE IF NOT EXISTS jobs ("
+    "  name TEXT PRIMARY KEY,"
+    "  state BLOB NOT NULL"
+    ") WITHOUT ROWID;";
+constexpr int kApplication = 0x4e455245;
+constexpr int kVersionHere = 1;
+
+absl::StatusCode CodeOf(int result) {
+  switch (result & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return absl::StatusCode::kUnavailable;
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+      return absl::StatusCode::kInvalidArgument;
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+    case SQLITE_AUTH:
+      return absl::StatusCode::kPermissionDenied;
+    case SQLITE_FULL:
+      return absl::StatusCode::kResourceExhausted;
+    default:
+      return absl::StatusCode::kUnknown;
+  }
+}
+
+// A statement that is finalized whatever happens.
+class Statement {
+ public:
+  Statement(sqlite3* database, const char* sql) {
+    result_ = sqlite3_prepare_v2(database, sql, -1, &statement_, nullptr);
+  }
+  ~Statement() { sqlite3_finalize(statement_); }
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  void BindText(int index, const std::string& text) {
+    if (result_ != SQLITE_OK) return;
+    result_ = sqlite3_bind_text(statement_, index, text.data(),
+                                static_cast<int>(text.size()), SQLITE_STATIC);
+  }
+  void BindBlob(int index, const std::string& bytes) {
+    if (result_ != SQLITE_OK) return;
+    result_ = sqlite3_bind_blob64(statement_, index, bytes.data(), bytes.size(),
+                                  SQLITE_STATIC);
+  }
+  // SQLITE_ROW, SQLITE_DONE, or what went wrong, now or before.
+  int Step() {
+    return result_ == SQLITE_OK ? sqlite3_step(statement_) : result_;
+  }
+  std::string Blob(int column) const {
+    const void* bytes = sqlite3_column_blob(statement_, column);
+    const int length = sqlite3_column_bytes(statement_, column);
+    return {static_cast<const char*>(bytes), static_cast<size_t>(length)};
+  }
+  int Integer(int column) const {
+    return sqlite3_column_int(statement_, column);
+  }
+
+ private:
+  sqlite3_stmt* statement_ = nullptr;
+  int result_ = SQLITE_OK;
+};
+
+int ReadPragma(sqlite3* database, const char* sql) {
+  Statement pragma(database, sql);
+  return pragma.Step() == SQLITE_ROW ? pragma.Integer(0) : -1;
+}
+
+}  // namespace
+
+absl::Status JobStore::Error(const char* what) const {
+  return absl::Status(
+      CodeOf(sqlite3_errcode(database_)),
+      absl::StrCat(path_, ": cannot ", what, ": ", sqlite3_errmsg(database_)));
+}
+
+absl::Status JobStore::Execute(const char* sql) {
+  const int result = sqlite3_exec(database_, sql, nullptr, nullptr, nullptr);
+  if (result == SQLITE_OK) return absl::OkStatus();
+  if (result == SQLITE_BUSY) {
+    return absl::UnavailableError(absl::StrCat(
+        path_,
+        " is open in another process, maybe this job's coordinator: stop that "
+        "one first, or give this one another file"));
+  }
+  return Error("open it");
+}
+
+absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(
+    const std::string& path) {
+  sqlite3* database = nullptr;
+  const int opened =
+      sqlite3_open_v2(path.c_str(), &database,
+                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
+  auto store = std::unique_ptr<JobStore>(new JobStore(path, database));
+  if (opened != SQLITE_OK) return store->Error("open it");
+  // Locked as long as it is open; flushed to disk with every change.
+  NEREUS_RETURN_IF_ERROR(
+      store->Execute("PRAGMA locking_mode = EXCLUSIVE;"
+                     "PRAGMA synchronous = FULL;"
+                     "BEGIN EXCLUSIVE; COMMIT;"));
+  const int tables = ReadPragma(database, "SELECT count(*) FROM sqlite_master");
+  const int application = ReadPragma(database, "PRAGMA application_id");
+  const int version = ReadPragma(database, "PRAGMA user_version");
+  if (tables > 0 && (application != kApplication || version != kVersionHere)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is a SQLite file of application ", application,
+                     ", version ", version, "; a coordinator's has ",
+                     kApplication, " and ", kVersionHere));
+  }
+  NEREUS_RETURN_IF_ERROR(store->Execute(kSchema));
+  return store;
+}
+
+JobStore::~JobStore() { sqlite3_close(database_); }
+
+absl::StatusOr<std::optional<CoordinatorState>> JobStore::Load(
+    const std::string& name) {
+  Statement select(database_, "SELECT state FROM jobs WHERE name = ?1");
+  select.BindText(1, name);
+  const int result = select.Step();
+  if (result == SQLITE_DONE) return std::nullopt;
+  if (result != SQLITE_ROW) return Error("read the job");
+  absl::StatusOr<CoordinatorState> state = DecodeState(select.Blob(0));
+  if (state.ok()) return *std::move(state);
+  return absl::DataLossError(
+      absl::StrCat(path_, ": job ", name, ": ", state.status().message()));
+}
+
+absl::Status JobStore::Save(const std::string& name,
+                            const CoordinatorState& state) {
+  const std::string bytes = EncodeState(state);
+  Statement replace(database_, "REPLACE INTO jobs VALUES (?1, ?2)");
+  replace.BindText(1, name);
+  replace.BindBlob(2, bytes);
+  return replace.Step() == SQLITE_DONE ? absl::OkStatus()
+                                       : Error("save the job");
+}
+
+absl::Status JobStore::Remove(const std::string& name) {
+  Statement remove(database_, "DELETE FROM jobs WHERE name = ?1");
+  remove.BindText(1, name);
+  return remove.Step() == SQLITE_DONE ? absl::OkStatus()
+                                      : Error("remove the job");
+}
+
+}  // namespace nereus

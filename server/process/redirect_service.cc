@@ -1,0 +1,82 @@
+#include "server/process/redirect_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/rpc/rpc_status.h"
+#include "proto/admin.grpc.pb.h"
+#include "proto/coordinator.grpc.pb.h"
+
+namespace nereus {
+namespace {
+
+grpc::Status Elsewhere(const std::string& coordinator_address) {
+  return ToGrpcStatus(absl::FailedPreconditionError(absl::StrCat(
+      "this shard does not coordinate the job: ask ", coordinator_address)));
+}
+
+class AdminRedirect final : public v1::Admin::CallbackService {
+ public:
+  explicit AdminRedirect(const std::string& address) : address_(address) {}
+
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest*,
+                                      v1::GetStatusResponse*) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(Elsewhere(address_));
+    return reactor;
+  }
+  grpc::ServerUnaryReactor* RequestCheckpoint(
+      grpc::CallbackServerContext* context, const v1::RequestCheckpointRequest*,
+      v1::RequestCheckpointResponse*) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(Elsewhere(address_));
+    return reactor;
+  }
+
+ private:
+  const std::string address_;
+};
+
+class RefusedSession final
+    : public grpc::ServerBidiReactor<v1::MemberMessage,
+                                     v1::CoordinatorMessage> {
+ public:
+  explicit RefusedSession(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+class SessionRedirect final : public v1::Coordinator::CallbackService {
+ public:
+  explicit SessionRedirect(const std::string& address) : address_(address) {}
+
+  grpc::ServerBidiReactor<v1::MemberMessage, v1::CoordinatorMessage>* Attend(
+      grpc::CallbackServerContext*) override {
+    return new RefusedSession(Elsewhere(address_));
+  }
+
+ private:
+  const std::string address_;
+};
+
+}  // namespace
+
+struct RedirectService::Impl final {
+  explicit Impl(const std::string& address)
+      : admin(address), sessions(address) {}
+
+  AdminRedirect admin;
+  SessionRedirect sessions;
+};
+
+RedirectService::RedirectService(const std::string& coordinator_address)
+    : impl_(std::make_unique<Impl>(coordinator_address)) {}
+
+RedirectService::~RedirectService() = default;
+
+std::vector<grpc::Service*> RedirectService::services() {
+  return {&impl_->admin, &impl_->sessions};
+}
+
+}  // namespace nereus

@@ -1,0 +1,445 @@
+#include "server/process/server.h"
+
+#include <malloc.h>
+
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/address.h"
+#include "common/base/clock.h"
+#include "common/base/descriptor_limit.h"
+#include "common/base/identity.h"
+#include "common/base/logging.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
+#include "common/base/version.h"
+#include "common/checkpoint/file_storage.h"
+#include "common/driver/machine_driver.h"
+#include "common/protocol/member.h"
+#include "common/protocol/stall_watch.h"
+#include "common/rpc/control_server.h"
+#include "common/rpc/session_client.h"
+#include "common/transport/socket/socket_transport.h"
+#include "server/process/checkpoint_files.h"
+#include "server/process/checkpoint_writer.h"
+#include "server/process/coordinator_host.h"
+#include "server/process/redirect_service.h"
+#include "server/shard/server_machine.h"
+
+namespace nereus {
+namespace {
+
+// How long a coordinator stays for members that have not heard the end.
+constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
+
+// Between two joins of one process that is counted as dead again and again:
+// each costs the others an epoch.
+constexpr absl::Duration kRejoinPause = absl::Seconds(5);
+
+std::string DescribeWorkers(const Job& job, const std::vector<int>& ranks) {
+  constexpr size_t kNamedMax = 8;
+  std::string text;
+  for (size_t i = 0; i < ranks.size() && i < kNamedMax; ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ",
+                    job.NameOf(PeerId::Worker(ranks[i])));
+  }
+  if (ranks.size() > kNamedMax) {
+    absl::StrAppend(&text, " and ", ranks.size() - kNamedMax, " others");
+  }
+  return text;
+}
+
+std::string DescribeMissing(const Job& job, const Shard::OpenRound& open) {
+  if (open.missing_copy == -1) {
+    return DescribeWorkers(job, open.missing_workers);
+  }
+  return absl::StrCat(PeerName(PeerId::Shard(open.missing_copy)), "'s copy");
+}
+
+class ServerImpl final : public Server {
+ public:
+  explicit ServerImpl(const ServerOptions& options) : options_(options) {}
+
+  ~ServerImpl() override {
+    Leave();
+    if (coordinator_ != nullptr) coordinator_->service().EndSessions();
+    control_.reset();
+  }
+
+  absl::Status Listen();
+
+  int control_port() const override { return control_->port(); }
+  int data_port() const override { return data_port_; }
+  absl::Status AwaitEnd() override ABSL_LOCKS_EXCLUDED(mu_);
+  bool lacks_last_checkpoint() const override {
+    return coordinator_ != nullptr &&
+           coordinator_->service().lacks_last_checkpoint();
+  }
+
+ private:
+  absl::Status Serve();
+  // Asks to be this shard, with a membership and connections of its own; and
+  // ends both.
+  absl::Status Join(int data_port);
+  void Leave();
+  // The same again: this process was counted as dead, and lives.
+  absl::Status JoinAgain(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
+  void StartDriver();
+  void StartSession();
+  void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
+  void Load(const LoadCheckpoint& load);
+  void OnEntered(const EpochStart& start);
+  void End(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Constant after Listen.
+  const ServerOptions options_;
+  std::unique_ptr<FileStorage> storage_;  // Of checkpoints.
+  std::vector<Setting> settings_;         // Those that all servers have.
+  std::unique_ptr<CoordinatorHost> coordinator_;  // If it coordinates.
+  std::unique_ptr<RedirectService> redirect_;     // If it does not.
+  std::unique_ptr<ControlServer> control_;
+  std::unique_ptr<Transport> transport_;
+  std::string coordinator_address_;
+  int data_port_ = 0;
+
+  std::unique_ptr<Member> member_;    // The driver's alone.
+  ServerMachine* machine_ = nullptr;  // The member's.
+  std::unique_ptr<SessionClient> session_;
+  std::unique_ptr<MachineDriver> driver_;
+  std::unique_ptr<CheckpointWriter> writer_;
+  StallWatch stalls_;  // The driver's alone.
+
+  Mutex mu_;
+  Heartbeat heartbeat_ ABSL_GUARDED_BY(mu_);
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status coordinator_failure_ ABSL_GUARDED_BY(mu_);
+  absl::Status outcome_ ABSL_GUARDED_BY(mu_);
+};
+
+// Two connections a worker, one to each other server, and what else a process
+// has open.
+absl::Status CheckDescriptors(const ServerOptions& options) {
+  const int workers = std::max(options.workers, options.max_workers);
+  const int64_t needed = 2 * int64_t{workers} + 2 * options.shards + 64;
+  if (needed <= DescriptorLimit()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("workers is ", workers, ": this process needs ", needed,
+                   " file descriptors for them, and may have ",
+                   DescriptorLimit(), "; raise its limit (ulimit -n)"));
+}
+
+absl::Status ServerImpl::Listen() {
+  NEREUS_RETURN_IF_ERROR(CheckDescriptors(options_));
+  if (!options_.checkpoint_dir.empty()) {
+    auto storage = FileStorage::Open(options_.checkpoint_dir);
+    if (!storage.ok()) {
+      return absl::Status(
+          storage.status().code(),
+          absl::StrCat("--checkpoint-dir: ", storage.status().message()));
+    }
+    storage_ = *std::move(storage);
+  }
+  NEREUS_ASSIGN_OR_RETURN(settings_, ServerSettings(options_));
+  NEREUS_RETURN_IF_ERROR(Serve());
+  if (options_.coordinate_only) {
+    control_->SetReady(true);
+    return absl::OkStatus();
+  }
+  NEREUS_RETURN_IF_ERROR(Join(options_.data_port));
+  data_port_ = transport_->port();
+  return absl::OkStatus();
+}
+
+absl::Status ServerImpl::Serve() {
+  const bool coordinates =
+      options_.coordinate_only || options_.coordinator_address.empty();
+  std::vector<grpc::Service*> services;
+  if (coordinates) {
+    NEREUS_ASSIGN_OR_RETURN(
+        coordinator_,
+        CoordinatorHost::Start(options_, storage_.get(), settings_));
+    coordinator_->service().set_on_failure([this](const absl::Status& why) {
+      {
+        MutexLock lock(&mu_);
+        coordinator_failure_ = why;
+      }
+      End(why);
+    });
+    services = coordinator_->service().services();
+  } else {
+    redirect_ = std::make_unique<RedirectService>(options_.coordinator_address);
+    services = redirect_->services();
+  }
+  NEREUS_ASSIGN_OR_RETURN(
+      control_,
+      ControlServer::Start(options_.host, options_.control_port, services));
+  coordinator_address_ = coordinates
+                             ? JoinHostPort(options_.host, control_->port())
+                             : options_.coordinator_address;
+  return absl::OkStatus();
+}
+
+absl::Status ServerImpl::Join(int data_port) {
+  NEREUS_ASSIGN_OR_RETURN(
+      transport_,
+      SocketTransport::Start({.host = options_.host,
+                              .port = data_port,
+                              .shared_memory = options_.shared_memory}));
+  JoinRequest request;
+  request.protocol_version = kProtocolVersion;
+  request.build = kVersion;
+  request.job = options_.job;
+  request.role = Role::kShard;
+  request.shard = options_.shard;
+  request.incarnation = DrawUniqueId();
+  request.name = ProcessName();
+  request.data_address = JoinHostPort(options_.host, transport_->port());
+  request.has_checkpoints = storage_ != nullptr;
+  request.settings = settings_;
+  member_ = std::make_unique<Member>(
+      std::move(request), [this](const EpochStart& start, Outbox& out) {
+        auto machine =
+            std::make_unique<ServerMachine>(start.job, start.self.rank);
+        machine_ = machine.get();
+        machine->Start(out);
+        return machine;
+      });
+  if (storage_ != nullptr) {
+    writer_ = std::make_unique<CheckpointWriter>(
+        storage_.get(), [this](const CheckpointPart& part) {
+          driver_->Post(
+              [this, part](Outbox& out) { member_->OnPart(part, out); });
+        });
+  }
+  StartDriver();
+  StartSession();
+  return absl::OkStatus();
+}
+
+void ServerImpl::Leave() {
+  // The session posts to the driver, and the driver sends in the session.
+  if (driver_ != nullptr) driver_->Stop();
+  writer_.reset();
+  session_.reset();
+  driver_.reset();
+  if (transport_ != nullptr) transport_->Shutdown(absl::ZeroDuration());
+  transport_.reset();
+  machine_ = nullptr;
+  member_.reset();
+}
+
+void ServerImpl::StartDriver() {
+  MachineDriver::Events events;
+  events.layer_done = [](const LayerDone&) {};
+  events.send_message = [this](const MemberMessage& message) {
+    session_->Send(message);
+  };
+  events.entered = [this](const std::shared_ptr<const EpochStart>& start) {
+    OnEntered(*start);
+  };
+  events.ended = [this](const absl::Status& outcome) { End(outcome); };
+  events.save = [this](const SaveCheckpoint& save) {
+    if (writer_ != nullptr) writer_->Save(member_->start()->job, save);
+  };
+  events.load = [this](const LoadCheckpoint& load) { Load(load); };
+  driver_ = std::make_unique<MachineDriver>(
+      transport_.get(), member_.get(), /*layers=*/0, options_.connect_timeout,
+      std::move(events));
+}
+
+void ServerImpl::StartSession() {
+  SessionClientOptions session_options;
+  session_options.coordinator_address = coordinator_address_;
+  session_options.connect_timeout = options_.connect_timeout;
+  session_options.patience = options_.connect_timeout;
+  SessionClient::Events events;
+  events.opened = [this] {
+    driver_->Post([this](Outbox& out) { member_->OnSession(out); });
+  };
+  events.message = [this](const CoordinatorMessage& message) {
+    if (const auto* waiting = std::get_if<Waiting>(&message)) {
+      NEREUS_LOG(Info) << waiting->text;
+    }
+    driver_->Post(
+        [this, message](Outbox& out) { member_->OnMessage(message, out); });
+  };
+  events.heartbeat = [this]() -> std::optional<Heartbeat> {
+    const Pulse::Beat beat =
+        driver_->OnHeartbeatDue([this](Outbox&) { TakeStock(); });
+    control_->SetAlive(beat.is_alive);
+    if (!beat.is_alive) return std::nullopt;
+    MutexLock lock(&mu_);
+    Heartbeat heartbeat = heartbeat_;
+    heartbeat.busy = beat.is_busy;
+    return heartbeat;
+  };
+  events.failed = [this](const absl::Status& why) { End(why); };
+  session_ = std::make_unique<SessionClient>(std::move(session_options),
+                                             std::move(events));
+  session_->Start();
+}
+
+void ServerImpl::TakeStock() {
+  if (machine_ == nullptr) return;
+  Heartbeat heartbeat;
+  heartbeat.stored_bytes = machine_->stored_bytes();
+  heartbeat.chunks = machine_->chunk_count();
+  heartbeat.epoch = member_->start()->job->epoch;
+  heartbeat.whole_copies = machine_->whole_copies();
+  std::optional<Stall> waiting;
+  if (const auto open = machine_->oldest_open_round()) {
+    waiting = Stall{open->layer, open->round,
+                    DescribeMissing(*member_->start()->job, *open),
+                    absl::ZeroDuration()};
+  }
+  heartbeat.stall =
+      stalls_.Watch(std::move(waiting), SteadyNow(), options_.stall_threshold);
+  MutexLock lock(&mu_);
+  heartbeat_ = heartbeat;
+}
+
+void ServerImpl::Load(const LoadCheckpoint& load) {
+  NEREUS_LOG(Info) << "restoring " << load.values.size()
+                   << " chunks as of round " << load.round;
+  const absl::Status status =
+      storage_ == nullptr
+          ? absl::FailedPreconditionError("this server has no --checkpoint-dir")
+          : ReadPart(*storage_, load);
+  if (!status.ok()) {
+    End(absl::Status(status.code(),
+                     absl::StrCat("cannot restore the checkpoint of round ",
+                                  load.round, ": ", status.message())));
+  }
+}
+
+void ServerImpl::OnEntered(const EpochStart& start) {
+  control_->SetReady(true);
+  NEREUS_LOG(Info) << "epoch " << start.job->epoch
+                   << ": workers=" << start.job->worker_count()
+                   << " shards=" << start.job->shards()
+                   << " layers=" << start.job->model().size()
+                   << " chunks_here=" << machine_->chunk_count();
+  // What malloc keeps of connections that are gone would add up, however often
+  // members come and go.
+  malloc_trim(0);
+}
+
+void ServerImpl::End(const absl::Status& outcome) {
+  MutexLock lock(&mu_);
+  if (ended_) return;
+  ended_ = true;
+  outcome_ = outcome;
+}
+
+absl::Status ServerImpl::JoinAgain(const absl::Status& why) {
+  NEREUS_LOG(Warning) << why.message() << "; joining again";
+  Leave();
+  {
+    MutexLock lock(&mu_);
+    if (!coordinator_failure_.ok()) return coordinator_failure_;
+    ended_ = false;
+    heartbeat_ = Heartbeat();
+  }
+  return Join(data_port_);
+}
+
+absl::Status ServerImpl::AwaitEnd() {
+  absl::Status outcome;
+  if (options_.coordinate_only) {
+    outcome = coordinator_->service().AwaitEnd();
+    control_->SetReady(false);
+    coordinator_->service().AwaitEveryoneKnows(kFarewellTimeout);
+    return outcome;
+  }
+  bool joined_again = false;
+  while (true) {
+    {
+      MutexLock lock(&mu_);
+      mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_; });
+      outcome = outcome_;
+    }
+    control_->SetReady(false);
+    if (!absl::IsCancelled(outcome)) break;
+    // It stood still for too long, and the others went on.
+    if (joined_again) absl::SleepFor(kRejoinPause);
+    const absl::Status joined = JoinAgain(outcome);
+    if (!joined.ok()) {
+      outcome = joined;
+      break;
+    }
+    joined_again = true;
+  }
+  if (joined_again && absl::IsOutOfRange(outcome)) {
+    NEREUS_LOG(Warning) << outcome.message() << ": without this server";
+    outcome = absl::OkStatus();
+  }
+  // Ends the session: that tells the coordinator that this member knows.
+  if (session_ != nullptr) session_->Stop();
+  if (coordinator_ != nullptr) {
+    coordinator_->service().AwaitEveryoneKnows(kFarewellTimeout);
+  }
+  return outcome;
+}
+
+}  // namespace
+
+absl::Status ServerOptions::Validate() const {
+  const ClusterShape cluster{workers, shards};
+  NEREUS_RETURN_IF_ERROR(cluster.Validate());
+  if (shard < 0 || shard >= shards) {
+    return absl::InvalidArgumentError(absl::StrCat("shard is ", shard,
+                                                   ", must be in [0, ", shards,
+                                                   "), of --servers=", shards));
+  }
+  if (shard > 0 && coordinator_address.empty() && !coordinate_only) {
+    return absl::InvalidArgumentError(
+        "coordinator_address is empty; every shard but 0 needs it");
+  }
+  if (!coordinator_address.empty()) {
+    NEREUS_RETURN_IF_ERROR(
+        CheckHostPort("coordinator_address", coordinator_address));
+  }
+  if (coordinate_only && !coordinator_address.empty()) {
+    return absl::InvalidArgumentError(
+        "coordinator_address is given to a process that coordinates");
+  }
+  if (checkpoints_kept < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "checkpoints_kept is ", checkpoints_kept, ", must be 1 or more"));
+  }
+  if (stall_threshold <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stall_threshold is ",
+                     absl::FormatDuration(stall_threshold), ", must be > 0"));
+  }
+  const bool coordinates = coordinate_only || coordinator_address.empty();
+  if (coordinates && checkpoint_dir.empty() &&
+      (job_options.checkpoint_every > 0 || !restore.empty())) {
+    return absl::InvalidArgumentError(
+        "checkpoint_dir is not given: checkpoints can neither be made "
+        "(checkpoint_every) nor restored");
+  }
+  NEREUS_RETURN_IF_ERROR(CheckHost(host));
+  NEREUS_RETURN_IF_ERROR(CheckPort("control_port", control_port));
+  NEREUS_RETURN_IF_ERROR(CheckPort("data_port", data_port));
+  if (control_port == data_port && control_port != 0 && !coordinate_only) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("control_port is ", control_port,
+                     ", which data_port is too: they are two ports"));
+  }
+  return MakeCoordinatorOptions(*this).Validate();
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(
+    const ServerOptions& options) {
+  NEREUS_RETURN_IF_ERROR(options.Validate());
+  auto server = std::make_unique<ServerImpl>(options);
+  NEREUS_RETURN_IF_ERROR(server->Listen());
+  return server;
+}
+
+}  // namespace nereus

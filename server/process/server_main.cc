@@ -1,0 +1,178 @@
+// nereus-server: one shard of a job's parameter servers; shard 0 also
+// coordinates.
+//
+//   nereus-server --shard=0 --servers=2 --workers=4 --control-port=7000
+//   nereus-server --shard=1 --servers=2 --workers=4
+//   --coordinator=127.0.0.1:7000
+//   nereus-server --coordinate-only --servers=2 --workers=4 --control-port=7000
+
+#include <malloc.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/address.h"
+#include "common/base/descriptor_limit.h"
+#include "common/base/logging.h"
+#include "common/base/version.h"
+#include "common/flags/flags.h"
+#include "server/process/exit_codes.h"
+#include "server/process/server.h"
+
+namespace nereus {
+namespace {
+
+// A server holds nothing that outlives it, so a signal may end it anywhere: its
+// connections close, and the others hear of it by that.
+void ExitOnSignal(int signal_number) { _exit(128 + signal_number); }
+
+// A payload's memory is taken by one thread and given back by another. With an
+// arena for each, the process grows for thousands of rounds until all of them
+// have kept some (docs/benchmarks.md, memory).
+void ShareArenas() { mallopt(M_ARENA_MAX, 2); }
+
+void AddServerFlags(CLI::App& app, ServerOptions& options) {
+  AddFlag(app, "shard", options.shard, "which shard this is, from 0");
+  AddSwitch(app, "coordinate-only", options.coordinate_only,
+            "be the job's coordinator and no shard; shards then need "
+            "--coordinator, shard 0 too");
+  AddFlag(app, "servers", options.shards, "shards of the job");
+  AddFlag(app, "job", options.job, "name of the job");
+  AddFlag(app, "coordinator", options.coordinator_address,
+          "HOST:PORT of the coordinator's control port; shard 0 without it "
+          "coordinates");
+  AddFlag(app, "host", options.host,
+          "address to listen at, and that the others are told");
+  AddFlag(app, "control-port", options.control_port,
+          "port for control calls, health checks and nereusctl; 0: a free one");
+  AddFlag(app, "data-port", options.data_port,
+          "port for gradients; 0: a free one");
+  AddSharedMemoryFlag(app, options.shared_memory);
+}
+
+// Of the job, beside AddJobFlags.
+void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
+  AddFlag(app, "workers", options.workers, "workers of the job");
+  AddFlag(app, "min-workers", options.min_workers,
+          "the job goes on with so many workers, and waits with fewer");
+  AddFlag(app, "max-workers", options.max_workers,
+          "most workers at a time; 0: as many as --workers");
+  AddFlag(app, "checkpoint-every", options.job_options.checkpoint_every,
+          "make a checkpoint every so many steps, beside the last one; 0: when "
+          "asked to");
+  AddFlag(app, "checkpoints-kept", options.checkpoints_kept,
+          "number of checkpoints to keep, the newest");
+  AddFlag(app, "restore", options.restore,
+          "go on from a checkpoint: latest (or begin anew where there is "
+          "none), or its round");
+  AddFlag(app, "state", options.state_file,
+          "a SQLite file in which a coordinator that is started again finds "
+          "its job; without it, such a job is lost");
+}
+
+// Fields whose flags have other names, for messages.
+const std::map<std::string, std::string> kFlagsOfFields = {
+    {"coordinator_address", "--coordinator"},
+    {"shards", "--servers"},
+    {"stall_threshold", "--stall-after"},
+    {"state_file", "--state"},
+    {"fusion_bytes", "--fusion"},
+    {"resync_every", "--resync"},
+    {"block_elements", "--block"},
+};
+
+// OK if the flags make sense, alone and together.
+absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
+                        const ServerOptions& options,
+                        const std::vector<std::string>& coordinators_flags) {
+  absl::Status status;
+  if (!options.coordinator_address.empty()) {
+    status.Update(RefuseFlags(app, argc, argv, coordinators_flags,
+                              "with --coordinator: that process decides it"));
+  }
+  if (options.coordinate_only) {
+    status.Update(RefuseFlags(
+        app, argc, argv,
+        {"--shard", "--data-port", "--shared-memory", "--stall-after"},
+        "with --coordinate-only: the process is no shard"));
+  }
+  status.Update(RefuseIdleJobFlags(app, argc, argv, options.job_options));
+  status.Update(options.Validate());
+  return status;
+}
+
+int Main(int argc, char** argv) {
+  ShareArenas();
+  CLI::App app(
+      "One shard of a job's parameter servers, or the job's coordinator, or "
+      "both. The coordinator's flags decide for all.",
+      "nereus-server");
+  ServerOptions options;
+  JobFlags job;
+  LogLevel log_level = LogLevel::kInfo;
+  AddCommonFlags(app, "nereus-server", log_level);
+  AddServerFlags(app, options);
+  double lease_seconds = absl::ToDoubleSeconds(options.lease);
+  const std::vector<std::string> coordinators_flags = FlagsAddedBy(app, [&] {
+    AddCoordinatorFlags(app, options);
+    AddJobFlags(app, job);
+    AddFlag(app, "lease", lease_seconds,
+            "seconds of silence after which a member counts as dead");
+  });
+  double stall_seconds = absl::ToDoubleSeconds(options.stall_threshold);
+  AddFlag(app, "stall-after", stall_seconds,
+          "seconds after which a round that waits is reported, and for whom");
+  AddFlag(app, "checkpoint-dir", options.checkpoint_dir,
+          "a folder for checkpoints, shared by all servers");
+  if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
+
+  SetLogLevel(log_level);
+  SetLogName(options.coordinate_only ? "coordinator"
+                                     : absl::StrCat("shard ", options.shard));
+  options.lease = absl::Seconds(lease_seconds);
+  options.stall_threshold = absl::Seconds(stall_seconds);
+  options.rules = job.rules;
+  job.options.checkpoint_every = options.job_options.checkpoint_every;
+  options.job_options = job.options;
+  const absl::Status status =
+      CheckFlags(app, argc, argv, options, coordinators_flags);
+  if (!status.ok()) {
+    std::fprintf(stderr, "nereus-server: %s\nRun with --help for the flags.\n",
+                 WithFlagNames(app, status.message(), kFlagsOfFields).c_str());
+    return kExitUsage;
+  }
+  RaiseDescriptorLimit();
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGINT, ExitOnSignal);
+  signal(SIGTERM, ExitOnSignal);
+  const auto server = Server::Start(options);
+  if (!server.ok()) {
+    NEREUS_LOG(Error) << server.status().message();
+    return kExitFailed;
+  }
+  const std::string data =
+      options.coordinate_only
+          ? "none"
+          : JoinHostPort(options.host, (*server)->data_port());
+  std::printf("listening control=%s data=%s\n",
+              JoinHostPort(options.host, (*server)->control_port()).c_str(),
+              data.c_str());
+  std::fflush(stdout);
+  const absl::Status outcome = (*server)->AwaitEnd();
+  if (outcome.ok()) {
+    return (*server)->lacks_last_checkpoint() ? kExitNotSaved : kExitDone;
+  }
+  NEREUS_LOG(Error) << outcome.message();
+  return kExitFailed;
+}
+
+}  // namespace
+}  // namespace nereus
+
+int main(int argc, char** argv) { return nereus::Main(argc, argv); }

@@ -1,0 +1,167 @@
+#include "server/shard/aggregation_round.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+int64_t BytesOf(int64_t elements) {
+  return elements * static_cast<int64_t>(sizeof(float));
+}
+
+// In simulations that model sizes only, there are no values to add.
+Buffer AllocateLike(const Buffer& payload, int64_t bytes) {
+  return payload.data() == nullptr ? Buffer::SizeOnly(bytes)
+                                   : Buffer::Allocate(bytes);
+}
+
+absl::Status Refuse(const FrameHeader& header, absl::string_view why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(DescribeFrame(header), ": ", why));
+}
+
+}  // namespace
+
+AggregationRound::AggregationRound(int contributors, FrameGrid grid,
+                                   SumOrder order)
+    : grid_(grid), order_(order) {
+  Reopen(contributors, /*sparse=*/false);
+}
+
+void AggregationRound::Reopen(int contributors, bool sparse) {
+  NEREUS_CHECK(contributors >= 1 && grid_.elements() >= 1)
+      << contributors << " contributors, " << grid_.elements() << " elements";
+  contributors_ = contributors;
+  sparse_ = sparse;
+  held_.clear();
+  const int64_t frames = grid_.Count();
+  arrived_.assign(frames * contributors_, false);
+  folded_.assign(frames, 0);
+  chosen_.assign(sparse ? frames : 0, false);
+  resumed_.assign(sparse ? frames : 0, false);
+  chosen_count_ = 0;
+  frames_ = sparse ? kUnknown : frames;
+  left_.assign(contributors_, frames_);
+  incomplete_ = contributors_;
+  started_ = false;
+}
+
+int64_t AggregationRound::held_bytes() const {
+  int64_t bytes = sum_.bytes();
+  for (const auto& held : held_) bytes += held.second.bytes();
+  return bytes;
+}
+
+Buffer AggregationRound::ExchangeSum(Buffer memory) {
+  return std::exchange(sum_, std::move(memory));
+}
+
+absl::StatusOr<int64_t> AggregationRound::Find(
+    const FrameHeader& header) const {
+  const bool none = sparse_ && header.payload_bytes == 0 && header.offset == 0;
+  return none ? kNoFrame : FrameIndex(header, grid_);
+}
+
+absl::Status AggregationRound::Check(int contributor, int64_t frame,
+                                     const FrameHeader& header) const {
+  const bool none = frame == kNoFrame;
+  if (!sparse_) {
+    if (header.part != kValuesPart) return Refuse(header, "the part must be 0");
+    if (header.frames == 0) return absl::OkStatus();
+    return Refuse(header, absl::StrCat("one of ", header.frames,
+                                       " frames, in a round of all"));
+  }
+  if (none != (header.frames == 0) || header.frames > grid_.Count() ||
+      header.part > kResumedPart) {
+    return Refuse(header, absl::StrCat("one of ", header.frames, " frames, of ",
+                                       grid_.Count(), " that there are"));
+  }
+  if (frames_ != kUnknown && header.frames != frames_) {
+    return Refuse(
+        header, absl::StrCat("one of ", header.frames, " frames, and ", frames_,
+                             " are in the round"));
+  }
+  if (none || Has(contributor, frame)) return absl::OkStatus();
+  return CheckChosen(contributor, frame, header);
+}
+
+absl::Status AggregationRound::CheckChosen(int contributor, int64_t frame,
+                                           const FrameHeader& header) const {
+  if (left_[contributor] == 0) {
+    return Refuse(header, absl::StrCat("all ", frames_, " frames are here"));
+  }
+  if (!chosen_[frame]) {
+    if (chosen_count_ < header.frames) return absl::OkStatus();
+    return Refuse(header,
+                  absl::StrCat("the round has ", frames_, " other frames"));
+  }
+  if (resumed_[frame] == (header.part == kResumedPart)) return absl::OkStatus();
+  return Refuse(header, "others say otherwise about its momentum");
+}
+
+bool AggregationRound::Has(int contributor, int64_t frame) const {
+  if (frame == kNoFrame) return left_[contributor] == 0;
+  return arrived_[frame * contributors_ + contributor];
+}
+
+void AggregationRound::Add(int contributor, const FrameHeader& header,
+                           const Buffer& payload, Outbox& out) {
+  int64_t& left = left_[contributor];
+  if (left == kUnknown) left = header.frames;
+  frames_ = sparse_ ? header.frames : frames_;
+  if (sparse_ && header.payload_bytes == 0) {
+    --incomplete_;
+    return;
+  }
+  const int64_t frame = grid_.IndexOf(header.offset);
+  NEREUS_CHECK(!Has(contributor, frame))
+      << "contributor " << contributor << " frame " << frame;
+  arrived_[frame * contributors_ + contributor] = true;
+  if (sparse_ && !chosen_[frame]) {
+    chosen_[frame] = true;
+    resumed_[frame] = header.part == kResumedPart;
+    ++chosen_count_;
+  }
+  if (--left == 0) --incomplete_;
+  if (!started_ && !sum_.unique()) {
+    sum_ = AllocateLike(payload, BytesOf(grid_.elements()));
+  }
+  started_ = true;
+  if (order_ == SumOrder::kArrival || contributor == folded_[frame]) {
+    Fold(frame, payload, out);
+  } else {
+    Buffer copy = AllocateLike(payload, payload.bytes());
+    out.Add(CopyValues{copy, payload});
+    held_.emplace(std::make_pair(frame, contributor), std::move(copy));
+  }
+  // Those whose turn has come.
+  for (auto next = held_.find({frame, folded_[frame]}); next != held_.end();
+       next = held_.find({frame, folded_[frame]})) {
+    Fold(frame, next->second, out);
+    held_.erase(next);
+  }
+}
+
+void AggregationRound::Fold(int64_t frame, const Buffer& payload, Outbox& out) {
+  Buffer part = sum_.Slice(BytesOf(grid_.Offset(frame)), payload.bytes());
+  if (folded_[frame] == 0) {
+    out.Add(CopyValues{std::move(part), payload});
+  } else {
+    out.Add(AddValues{std::move(part), payload});
+  }
+  ++folded_[frame];
+}
+
+std::vector<int> AggregationRound::MissingContributors() const {
+  std::vector<int> missing;
+  for (int contributor = 0; contributor < contributors_; ++contributor) {
+    if (left_[contributor] != 0) missing.push_back(contributor);
+  }
+  return missing;
+}
+
+}  // namespace nereus

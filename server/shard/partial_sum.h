@@ -1,0 +1,81 @@
+#ifndef NEREUS_SERVER_SHARD_PARTIAL_SUM_H_
+#define NEREUS_SERVER_SHARD_PARTIAL_SUM_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "common/protocol/job.h"
+#include "common/protocol/outbox.h"
+#include "common/tensor/buffer.h"
+
+namespace nereus {
+
+// One chunk's contributions where rounds close without all of them
+// (Quorum::kSolo and so on): whatever has come since the last round closed is
+// in the open sum, of whichever step it is. A worker's contributions come step
+// by step, each in frames; a frame is counted once, in whatever round is open
+// then.
+//
+// What is counted stays so when an epoch ends: workers send again what they
+// have not been answered, and what was counted of that is known.
+//
+// Plain bookkeeping: the sums are actions for the driver. Memory: the sum.
+class PartialSum {
+ public:
+  // `elements`: float32 values, >= 1.
+  explicit PartialSum(int64_t elements) : elements_(elements) {}
+
+  // An epoch's workers: of others nothing more will come.
+  void SetWorkers(const std::vector<WorkerSeat>& workers);
+
+  // The last step of which all of a worker's contribution is counted.
+  // REQUIRES: one of the epoch's workers, here and below.
+  int64_t counted(int rank) const { return progress_.at(rank).counted; }
+
+  // Whether a frame is counted. REQUIRES: step <= counted(rank) + 1.
+  bool Has(int rank, int64_t step, int64_t frame) const;
+
+  // Counts a frame; `payload` need only live until the actions have been
+  // carried out. True if it was the contribution's last one. REQUIRES: step ==
+  // counted(rank) + 1, !Has(rank, step, frame).
+  bool Add(int rank, int64_t step, int64_t frame, const Buffer& payload,
+           Outbox& out);
+
+  // What has come since the last Clear, and whether that completed a
+  // contribution. Frames that nothing has come of have any values, until Settle
+  // makes them 0.
+  const Buffer& sum() const { return sum_; }
+  bool whole() const { return whole_; }
+  void Settle(Outbox& out);
+  // Whether a frame of the sum has anything: for tests.
+  bool begun(int64_t frame) const {
+    return frame < static_cast<int64_t>(begun_.size()) && begun_[frame];
+  }
+
+  // The sum has been used. Whoever still reads it keeps it.
+  void Clear() {
+    begun_.assign(begun_.size(), false);
+    whole_ = false;
+  }
+
+  int64_t held_bytes() const { return sum_.bytes(); }
+
+ private:
+  struct Progress {
+    int64_t first_step = kInitialRound;  // Of its seat.
+    int64_t counted = kInitialRound;
+    std::vector<bool> arrived;  // By frame, of step counted + 1.
+    int64_t missing = 0;        // Count of false in arrived.
+  };
+
+  int64_t elements_;
+  Buffer sum_;
+  std::vector<bool> begun_;  // By frame: it has been added to.
+  bool whole_ = false;
+  std::map<int, Progress> progress_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_SHARD_PARTIAL_SUM_H_

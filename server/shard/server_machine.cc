@@ -1,0 +1,201 @@
+#include "server/shard/server_machine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+// Of a worker that are answered in an epoch: one a second for some hours.
+constexpr int64_t kProbesMax = 65536;
+
+}  // namespace
+
+ServerMachine::ServerMachine(JobPtr job, int server)
+    : server_(server), job_(std::move(job)), votes_(job_) {
+  for (int index = 0; index < job_->shards(); ++index) {
+    if (!Holds(index)) continue;
+    shards_.try_emplace(index, job_, index, PeerId::Shard(server_));
+  }
+}
+
+bool ServerMachine::Holds(int shard) const {
+  const ShardHolders& holders = job_->holders[shard];
+  return holders.server == server_ || holders.copy == server_;
+}
+
+void ServerMachine::Start(Outbox& out) {
+  for (auto& [index, shard] : shards_) shard.Start(out);
+  SaySettled(out);
+}
+
+bool ServerMachine::settled() const {
+  return job_->switches() &&
+         std::all_of(shards_.begin(), shards_.end(), [](const auto& held) {
+           return !held.second.serves() || held.second.settled();
+         });
+}
+
+void ServerMachine::SaySettled(Outbox& out) {
+  if (settled_said_ || !settled()) return;
+  settled_said_ = true;
+  out.Add(SendMessage{Settled{job_->epoch}});
+}
+
+absl::StatusOr<Landing> ServerMachine::OnHeader(
+    PeerId from, const FrameHeader& header) const {
+  NEREUS_RETURN_IF_ERROR(CheckFrame(*job_, from, header));
+  if (header.kind == FrameKind::kVote) return votes_.OnHeader(from, header);
+  if (header.kind == FrameKind::kProbe) return OnProbeHeader(from, header);
+  NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(*job_, header));
+  const auto held = shards_.find(chunk.shard);
+  if (held != shards_.end()) return held->second.OnHeader(from, header);
+  return absl::InvalidArgumentError(absl::StrCat(
+      DescribeFrame(header), ": the chunk is ", PeerName(job_->ServerOf(chunk)),
+      "'s, this is ", PeerName(PeerId::Shard(server_))));
+}
+
+absl::StatusOr<Landing> ServerMachine::OnProbeHeader(
+    PeerId from, const FrameHeader& header) const {
+  if (job_->options.measure && from.role == Role::kWorker &&
+      header.layer == 0 && header.chunk == 0 && header.offset == 0 &&
+      header.part <= kLastOfTrain) {
+    return Landing::Scratch();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(DescribeFrame(header),
+                   ": workers that measure send probes, of layer, chunk and "
+                   "offset 0 and part 0 or 1"));
+}
+
+void ServerMachine::OnProbe(PeerId from, const FrameHeader& header,
+                            Outbox& out) {
+  // One that only asked would fill the queue of what it is owed.
+  const bool answers =
+      header.part == kLastOfTrain && ++probes_[from.rank] <= kProbesMax;
+  if (!answers) return;
+  out.Add(
+      SendFrame{from,
+                {MakeHeader(*job_, PeerId::Shard(server_), FrameKind::kProbe,
+                            /*layer=*/0, /*chunk=*/0, header.round),
+                 {}}});
+}
+
+void ServerMachine::OnVote(PeerId from, const FrameHeader& header,
+                           Outbox& out) {
+  const std::optional<StepVerdict> verdict = votes_.OnFrame(from, header);
+  if (!verdict.has_value()) return;
+  for (auto& [index, shard] : shards_) shard.OnVerdict(*verdict, out);
+  // One server's word is enough for the workers.
+  if (job_->holders.front().server != server_) return;
+  FrameHeader word =
+      MakeHeader(*job_, PeerId::Shard(server_), FrameKind::kVerdict,
+                 /*layer=*/0, /*chunk=*/0, verdict->step);
+  word.part = verdict->skipped ? kSkipped : kGood;
+  out.Add(BroadcastFrame{{word, {}}});
+}
+
+void ServerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
+  if (frame.header.kind == FrameKind::kVote) {
+    OnVote(from, frame.header, out);
+  } else if (frame.header.kind == FrameKind::kProbe) {
+    OnProbe(from, frame.header, out);
+  } else {
+    const auto chunk = FindChunk(*job_, frame.header);
+    NEREUS_CHECK(chunk.ok()) << chunk.status();
+    shards_.at(chunk->shard).OnFrame(from, frame, out);
+  }
+  SaySettled(out);
+}
+
+void ServerMachine::Freeze() {
+  votes_.Freeze();
+  for (auto& [index, shard] : shards_) shard.Freeze();
+}
+
+MachineReport ServerMachine::Report() const {
+  MachineReport report;
+  report.verdicts = votes_.verdicts().all();
+  report.settled = settled();
+  for (const auto& [index, shard] : shards_) {
+    report.closed_rounds.merge(shard.Report().closed_rounds);
+  }
+  return report;
+}
+
+void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
+  job_ = std::move(job);
+  settled_said_ = false;
+  probes_.clear();
+  votes_.OnEpoch(job_);
+  for (int index = 0; index < job_->shards(); ++index) {
+    if (!Holds(index)) {
+      shards_.erase(index);
+    } else if (const auto held = shards_.find(index); held != shards_.end()) {
+      held->second.OnEpoch(job_, out);
+    } else {
+      const auto made =
+          shards_.try_emplace(index, job_, index, PeerId::Shard(server_));
+      made.first->second.Start(out);
+    }
+  }
+  SaySettled(out);
+}
+
+void ServerMachine::SaveLast(int64_t round, int32_t sender, Outbox& out) {
+  for (auto& [index, shard] : shards_) shard.SaveLast(round, sender, out);
+}
+
+int64_t ServerMachine::stored_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [index, shard] : shards_) bytes += shard.stored_bytes();
+  return bytes;
+}
+
+int64_t ServerMachine::held_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [index, shard] : shards_) bytes += shard.held_bytes();
+  return bytes;
+}
+
+int64_t ServerMachine::chunk_count() const {
+  int64_t chunks = 0;
+  for (const auto& [index, shard] : shards_) chunks += shard.chunk_count();
+  return chunks;
+}
+
+std::optional<Shard::OpenRound> ServerMachine::oldest_open_round() const {
+  std::optional<Shard::OpenRound> oldest;
+  for (const auto& [index, shard] : shards_) {
+    if (!shard.serves()) continue;
+    std::optional<Shard::OpenRound> open = shard.oldest_open_round();
+    if (!open.has_value()) continue;
+    if (!oldest.has_value() || open->round < oldest->round) oldest = open;
+  }
+  // It has all contributions, and not all votes.
+  if (oldest.has_value() && oldest->missing_workers.empty() &&
+      oldest->missing_copy == -1) {
+    oldest->missing_workers = votes_.Missing(oldest->round);
+  }
+  return oldest;
+}
+
+std::vector<int32_t> ServerMachine::whole_copies() const {
+  std::vector<int32_t> whole;
+  for (const auto& [index, shard] : shards_) {
+    if (shard.copy_is_whole()) whole.push_back(index);
+  }
+  return whole;
+}
+
+const Shard* ServerMachine::shard(int index) const {
+  const auto found = shards_.find(index);
+  return found == shards_.end() ? nullptr : &found->second;
+}
+
+}  // namespace nereus

@@ -1,0 +1,76 @@
+#include "server/shard/votes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+
+Votes::Votes(JobPtr job) { OnEpoch(std::move(job)); }
+
+void Votes::OnEpoch(JobPtr job) {
+  job_ = std::move(job);
+  frozen_ = false;
+  verdicts_.Add(job_->verdicts);
+  open_.clear();
+}
+
+int64_t Votes::settled() const {
+  return verdicts_.all().empty()
+             ? job_->base_round
+             : std::max(job_->base_round, verdicts_.all().back().step);
+}
+
+absl::StatusOr<Landing> Votes::OnHeader(PeerId from,
+                                        const FrameHeader& header) const {
+  const int position =
+      from.role == Role::kWorker ? job_->PositionOf(from.rank) : -1;
+  // A worker that has heard a verdict may be a step ahead of this server.
+  if (!job_->votes() || position < 0 || header.layer != 0 ||
+      header.chunk != 0 || header.offset != 0 || header.payload_bytes != 0 ||
+      header.part > kSkipped || header.round < 0 ||
+      header.round > settled() + 2 ||
+      position >= job_->ContributorsOf(header.round)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(DescribeFrame(header),
+                     ": contributors vote, one by one, on the steps "
+                     "after step ",
+                     settled(), ", which has its verdict"));
+  }
+  if (frozen_ || header.round <= settled()) return Landing::Discard();
+  const auto count = open_.find(header.round);
+  const bool repeated = count != open_.end() && count->second.voted[position];
+  return repeated ? Landing::Discard() : Landing::Scratch();
+}
+
+std::vector<int> Votes::Missing(int64_t step) const {
+  std::vector<int> missing;
+  if (!job_->votes() || verdicts_.Skipped(step).has_value()) return missing;
+  const auto count = open_.find(step);
+  for (int position = 0; position < job_->ContributorsOf(step); ++position) {
+    if (count != open_.end() && count->second.voted[position]) continue;
+    missing.push_back(job_->workers[position].rank);
+  }
+  return missing;
+}
+
+std::optional<StepVerdict> Votes::OnFrame(PeerId from,
+                                          const FrameHeader& header) {
+  const auto [entry, begins] = open_.try_emplace(header.round);
+  Count& count = entry->second;
+  if (begins) {
+    count.missing = job_->ContributorsOf(header.round);
+    count.voted.assign(count.missing, false);
+  }
+  count.voted[job_->PositionOf(from.rank)] = true;
+  count.skipped |= header.part == kSkipped;
+  if (--count.missing > 0) return std::nullopt;
+  const StepVerdict verdict{header.round, count.skipped};
+  open_.erase(entry);
+  verdicts_.Add({&verdict, 1});
+  return verdict;
+}
+
+}  // namespace nereus

@@ -1,0 +1,72 @@
+#include "tests/simulation/drawn_features.h"
+
+#include "common/base/random.h"
+#include "tests/simulation/simulated_jobs.h"
+
+namespace nereus {
+
+SimulatedClusterOptions DrawFeatures(uint64_t seed) {
+  Random random(seed ^ 0x2545f491);
+  // Members, scheme, optimizer and its place, order of sums, delays, repeated
+  // frames.
+  SimulatedClusterOptions options = RandomJob(seed);
+
+  // Fewer may go on, more may come.
+  options.min_workers = 1 + static_cast<int>(random.Below(options.workers));
+  options.max_workers = options.workers + static_cast<int>(random.Below(4));
+
+  // Updates that are exact enough to tell whose gradients are in them.
+  if (random.Chance(0.5)) {
+    options.job.optimizer = ExactSgd();
+    options.rules.wire = WireType::kFloat32;
+    options.rules.choose_wire = false;
+  }
+
+  // Bytes take time.
+  if (random.Chance(0.5)) {
+    const double rate = 30e6 + random.Uniform() * 1e9;
+    options.node_rate = {rate, rate};
+    options.network.window_bytes = int64_t{1} << (16 + random.Below(5));
+  }
+  options.layer_time_max = absl::Microseconds(100 + random.Below(5000));
+
+  // Checkpoints, regular ones or only those that are asked for.
+  options.has_disk = random.Chance(0.8);
+  if (options.has_disk) {
+    options.job.checkpoint_every = static_cast<int64_t>(random.Below(4));
+    options.checkpoints_kept = 1 + static_cast<int>(random.Below(3));
+    options.disk_time_max = absl::Milliseconds(1 + random.Below(60));
+    if (random.Chance(0.2)) options.disk.failure_probability = 0.1;
+  }
+
+  options.lease = absl::Milliseconds(2500 + random.Below(2500));
+  options.job.backup = options.shards > 1 && random.Chance(0.5);
+  options.coordinator_is_shard_0 = random.Chance(0.5);
+
+  // Rounds that close without everybody, and what does not go with them.
+  if (random.Chance(0.2)) {
+    constexpr Quorum kQuorums[] = {Quorum::kMajority, Quorum::kSolo,
+                                   Quorum::kEach};
+    constexpr int64_t kStaleness[] = {0, 1, 5, kStalenessMax};
+    options.job.quorum = kQuorums[random.Below(3)];
+    options.job.staleness = kStaleness[random.Below(4)];
+    options.job.optimizer_place = OptimizerPlace::kServer;
+    options.job.deterministic = false;
+    options.job.backup = false;
+    options.rules.forced.reset();
+    options.rules.choose_wire = false;
+  } else if (random.Chance(0.25)) {
+    constexpr double kSparsity[] = {0.3, 0.9, 0.99};
+    constexpr int64_t kBlocks[] = {256, 5000, 65536};
+    options.job.sparsity = kSparsity[random.Below(3)];
+    options.job.block_elements = kBlocks[random.Below(3)];
+    options.job.dense_steps = static_cast<int64_t>(random.Below(5));
+    options.job.optimizer.rule = UpdateRule::kSgd;
+    options.job.optimizer_place = OptimizerPlace::kServer;
+    if (options.rules.cost == CostKind::kTime) return options;
+    options.rules.forced = random.Chance(0.5) ? Scheme::kServer : Scheme::kRing;
+  }
+  return options;
+}
+
+}  // namespace nereus

@@ -1,0 +1,434 @@
+#include "tests/simulation/random_faults.h"
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+
+namespace nereus {
+namespace {
+
+constexpr Fault kAll[] = {Fault::kWorkerDies,
+                          Fault::kWorkerComes,
+                          Fault::kWorkerLeaves,
+                          Fault::kWorkerPauses,
+                          Fault::kWorkerSlows,
+                          Fault::kDriverStalls,
+                          Fault::kStrangerComes,
+                          Fault::kWorkersDisconnect,
+                          Fault::kShardDisconnects,
+                          Fault::kConnectionBreaksInFrame,
+                          Fault::kResultIsLost,
+                          Fault::kLinkSlows,
+                          Fault::kLinkFlaps,
+                          Fault::kSessionBreaks,
+                          Fault::kSessionEndsOneSided,
+                          Fault::kAnswerIsLost,
+                          Fault::kPartition,
+                          Fault::kShardDies,
+                          Fault::kShardDiesAsEpochBegins,
+                          Fault::kShardDiesAgain,
+                          Fault::kShardDiesInFile,
+                          Fault::kShardPauses,
+                          Fault::kShardSlows,
+                          Fault::kCoordinatorDies,
+                          Fault::kCoordinatorDiesHalfway,
+                          Fault::kCoordinatorDiesInFile,
+                          Fault::kSavesFail,
+                          Fault::kCheckpointIsAskedFor,
+                          Fault::kWriteFails};
+constexpr size_t kWorkerKinds = 17;
+static_assert(kAll[kWorkerKinds] == Fault::kShardDies);
+
+constexpr double kSlowness = 10;
+constexpr int kTended = 120;  // Seconds.
+
+}  // namespace
+
+absl::Span<const Fault> AllFaults() { return kAll; }
+absl::Span<const Fault> HarmlessFaults() {
+  static constexpr Fault kFaults[] = {
+      Fault::kWorkerSlows,      Fault::kWorkersDisconnect,
+      Fault::kShardDisconnects, Fault::kConnectionBreaksInFrame,
+      Fault::kResultIsLost,     Fault::kLinkSlows,
+      Fault::kSessionBreaks,    Fault::kSessionEndsOneSided,
+      Fault::kAnswerIsLost,     Fault::kShardSlows};
+  return kFaults;
+}
+
+absl::Span<const Fault> WorkerFaults() {
+  return absl::MakeConstSpan(kAll).subspan(0, kWorkerKinds);
+}
+
+RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
+                           SimulatedCluster* cluster)
+    : random_(seed ^ 0x7f4a7c15), cluster_(cluster) {
+  // From one kind to about half of them.
+  const double share = 0.5 * random_.Uniform();
+  for (const Fault kind : kinds) {
+    if (random_.Chance(share)) kinds_.push_back(kind);
+    shards_may_die_ = shards_may_die_ || kind == Fault::kShardDies;
+  }
+  if (kinds_.empty()) kinds_.push_back(kinds[random_.Below(kinds.size())]);
+  const int count = 1 + static_cast<int>(random_.Below(6));
+  absl::Duration at = absl::Milliseconds(60);
+  for (int i = 0; i < count; ++i) {
+    // In the middle of what the last one did, or after it.
+    at += random_.Uniform() *
+          (random_.Chance(0.6) ? absl::Milliseconds(60) : absl::Seconds(4));
+    cluster_->At(at, [this] { Strike(); });
+  }
+  // This one takes a few epochs, which few jobs have left when it is drawn.
+  const bool early = shards_may_die_ && cluster_->options().job.backup;
+  if (early && random_.Chance(0.5)) {
+    cluster_->At(absl::Milliseconds(60 + random_.Below(60)),
+                 [this] { StrikeWith(Fault::kShardDiesAgain); });
+  }
+  // Short jobs are over before most of what may strike, and these faults show
+  // only if nothing else begins an epoch meanwhile.
+  for (const Fault fault : {Fault::kDriverStalls, Fault::kLinkFlaps}) {
+    const bool may_strike = std::count(kinds.begin(), kinds.end(), fault) > 0 &&
+                            random_.Chance(0.1);
+    if (!may_strike) continue;
+    cluster_->At(absl::Milliseconds(60 + random_.Below(60)),
+                 [this, fault] { StrikeWith(fault); });
+  }
+  // Somebody sees to it that the job can go on.
+  for (int i = 1; i < kTended; ++i) {
+    cluster_->At(absl::Seconds(i), [this] { Tend(); });
+  }
+}
+
+void RandomFaults::Tend() {
+  const Coordinator* coordinator = cluster_->coordinator();
+  const size_t live = cluster_->live_workers().size();
+  const auto needed = static_cast<size_t>(cluster_->options().min_workers);
+  if (coordinator != nullptr && !coordinator->over() && live < needed &&
+      starts_workers_) {
+    cluster_->StartWorker();
+  }
+  // It may have died of its own, halfway or in a file, long after the fault.
+  if (coordinator == nullptr && (stopped_ || random_.Chance(0.2))) {
+    cluster_->RestartCoordinator();
+  }
+}
+
+void RandomFaults::Stop() {
+  stopped_ = true;
+  for (const auto& undo : std::exchange(undo_, {})) undo();
+}
+
+void RandomFaults::After(absl::Duration delay, std::function<void()> what) {
+  cluster_->At(cluster_->events().now() - absl::UnixEpoch() + delay,
+               [this, what = std::move(what)] {
+                 if (!stopped_) what();
+               });
+}
+
+void RandomFaults::UndoAfter(absl::Duration delay, std::function<void()> what) {
+  After(delay, what);
+  undo_.push_back(std::move(what));
+}
+
+ProcessId RandomFaults::AnyWorker() {
+  const std::vector<ProcessId> live = cluster_->live_workers();
+  return live[random_.Below(live.size())];
+}
+
+int RandomFaults::AnyShard() {
+  return static_cast<int>(random_.Below(cluster_->job().shards()));
+}
+
+ProcessId RandomFaults::AnyProcess() {
+  return random_.Chance(0.5) ? AnyWorker()
+                             : cluster_->shard_process(AnyShard());
+}
+
+void RandomFaults::Strike() {
+  StrikeWith(kinds_[random_.Below(kinds_.size())]);
+}
+
+void RandomFaults::StrikeWith(Fault fault) {
+  // Before the job has begun, there is nothing to lose.
+  if (stopped_ || cluster_->live_workers().empty() || !cluster_->begun()) {
+    return;
+  }
+  bool struck = false;
+  if (fault < Fault::kWorkersDisconnect) {
+    struck = StrikeWorker(fault);
+  } else if (fault < Fault::kShardDies) {
+    struck = StrikeConnection(fault);
+  } else {
+    struck = StrikeServer(fault);
+  }
+  if (struck) ++strikes_[fault];
+}
+
+bool RandomFaults::StrikeWorker(Fault fault) {
+  const size_t live = cluster_->live_workers().size();
+  const ProcessId victim = AnyWorker();
+  switch (fault) {
+    case Fault::kWorkerDies:
+      if (live < 2) return false;
+      cluster_->Crash(victim);
+      // Some come in the place of the dead one, before it counts as dead.
+      if (random_.Chance(0.5)) {
+        cluster_->StartWorker(random_.Chance(0.5) ? cluster_->name_of(victim)
+                                                  : "");
+      }
+      return true;
+    case Fault::kWorkerComes:
+      cluster_->StartWorker();
+      return true;
+    case Fault::kWorkerLeaves:
+      if (live < 2) return false;
+      cluster_->LeaveSoon(victim);
+      return true;
+    case Fault::kWorkerPauses:
+      return live > 1 && PauseFor(victim);
+    case Fault::kWorkerSlows:
+      return SlowFor(victim);
+    case Fault::kDriverStalls:
+      if (shards_may_die_ && random_.Chance(0.5)) {
+        return StallFor(cluster_->shard_process(AnyShard()));
+      }
+      return live > 1 && StallFor(victim);
+    default:
+      cluster_->StartStranger();
+      return true;
+  }
+}
+
+bool RandomFaults::StrikeConnection(Fault fault) {
+  const ProcessId victim = AnyProcess();
+  const ProcessId other = AnyProcess();
+  const bool outward = random_.Chance(0.5);
+  const ProcessId from = outward ? victim : other;
+  const ProcessId to = outward ? other : victim;
+  switch (fault) {
+    case Fault::kWorkersDisconnect:
+      cluster_->BreakConnection(victim, AnyWorker());
+      return true;
+    case Fault::kShardDisconnects:
+      cluster_->BreakConnection(victim, cluster_->shard_process(AnyShard()));
+      return true;
+    case Fault::kConnectionBreaksInFrame:
+      cluster_->BreakInFrame(from, to, static_cast<int>(random_.Below(6)));
+      return true;
+    case Fault::kResultIsLost:
+      cluster_->BreakAfterSend(from, to);
+      return true;
+    case Fault::kLinkSlows:
+      return SlowLinkFor(victim, other, absl::Milliseconds(100));
+    case Fault::kLinkFlaps:
+      return Flap(victim, other);
+    case Fault::kSessionBreaks:
+      cluster_->BreakSession(AnyProcess());
+      return true;
+    case Fault::kSessionEndsOneSided:
+      return CutSession(shards_may_die_ ? AnyProcess() : AnyWorker());
+    case Fault::kAnswerIsLost:
+      cluster_->LoseNextAnswer(AnyProcess());
+      return true;
+    default:
+      return Part();
+  }
+}
+
+bool RandomFaults::StrikeServer(Fault fault) {
+  const int shard = AnyShard();
+  const ProcessId victim = cluster_->shard_process(shard);
+  switch (fault) {
+    case Fault::kShardDies:
+      return KillShard(shard, absl::Seconds(2));
+    case Fault::kShardDiesAsEpochBegins:
+      cluster_->AtNextEpoch([this] {
+        if (stopped_) return;
+        After(random_.Uniform() * absl::Milliseconds(40),
+              [this] { StrikeServer(Fault::kShardDies); });
+      });
+      return true;
+    case Fault::kShardDiesAgain:
+      if (!KillShard(shard, absl::Milliseconds(500))) return false;
+      KillOnceItServes(shard);
+      return true;
+    case Fault::kShardDiesInFile:
+      cluster_->CrashInNextFile();
+      return true;
+    case Fault::kShardPauses:
+      return PauseFor(victim);
+    case Fault::kShardSlows:
+      return SlowFor(victim);
+    case Fault::kCoordinatorDies:
+    case Fault::kCoordinatorDiesHalfway:
+      cluster_->CrashCoordinator(fault == Fault::kCoordinatorDiesHalfway);
+      RestartCoordinatorSoon();
+      return true;
+    case Fault::kCoordinatorDiesInFile:
+      cluster_->CrashInManifest(static_cast<int>(random_.Below(3)));
+      cluster_->RequestCheckpoint().IgnoreError();
+      RestartCoordinatorSoon();
+      return true;
+    case Fault::kSavesFail:
+      cluster_->FailSavesFor(random_.Uniform() * absl::Seconds(6));
+      if (random_.Chance(0.5)) {
+        After(random_.Uniform() * absl::Seconds(3),
+              [this] { cluster_->CrashCoordinator(); });
+        RestartCoordinatorSoon();
+      }
+      return true;
+    case Fault::kCheckpointIsAskedFor:
+      // It may be away, or the job over.
+      return cluster_->RequestCheckpoint().ok();
+    default:
+      cluster_->disk().FailNext(
+          absl::ResourceExhaustedError("no space left on device"));
+      return true;
+  }
+}
+
+bool RandomFaults::KillShard(int shard, absl::Duration away_max) {
+  const ProcessId victim = cluster_->shard_process(shard);
+  if (!cluster_->alive(victim)) return false;
+  cluster_->Crash(victim);
+  UndoAfter(random_.Uniform() * away_max, [this, shard] {
+    if (cluster_->alive(cluster_->shard_process(shard))) return;
+    cluster_->StartShard(shard);
+  });
+  return true;
+}
+
+void RandomFaults::KillOnceItServes(int shard) {
+  cluster_->AtNextEpoch([this, shard] {
+    if (stopped_) return;
+    const Job& job = cluster_->job();
+    if (job.holders[shard].server != shard) {
+      // It is away, or the copy. Some of what goes between it and the server
+      // should be under way when they change places.
+      SlowLinkFor(cluster_->shard_process(shard),
+                  cluster_->shard_process(job.holders[shard].server),
+                  absl::Milliseconds(300));
+      return KillOnceItServes(shard);
+    }
+    After(random_.Uniform() * absl::Milliseconds(200),
+          [this, shard] { KillShard(shard, absl::Seconds(2)); });
+  });
+}
+
+void RandomFaults::RestartCoordinatorSoon() {
+  const auto restart = [this] { cluster_->RestartCoordinator(); };
+  // If it dies later, it comes back then.
+  for (int i = 1; i < 20; ++i) {
+    After(random_.Uniform() * absl::Seconds(i), restart);
+  }
+  undo_.push_back(restart);
+}
+
+bool RandomFaults::PauseFor(ProcessId victim) {
+  cluster_->Pause(victim);
+  const absl::Duration most =
+      random_.Chance(0.2) ? absl::Seconds(30) : absl::Seconds(8);
+  UndoAfter(random_.Uniform() * most,
+            [this, victim] { cluster_->Resume(victim); });
+  return true;
+}
+
+bool RandomFaults::StallFor(ProcessId victim) {
+  cluster_->StallDriver(victim);
+  // Most of them for longer than a step may take with all that faults cost.
+  const absl::Duration least =
+      random_.Chance(0.7) ? absl::Seconds(12) : absl::ZeroDuration();
+  UndoAfter(least + random_.Uniform() * absl::Seconds(8),
+            [this, victim] { cluster_->Resume(victim); });
+  return true;
+}
+
+bool RandomFaults::Flap(ProcessId a, ProcessId b) {
+  // Where shards must not die, the coordinator must not have one go.
+  if (!shards_may_die_) return false;
+  const int shards = cluster_->job().shards();
+  if (shards > 1 && random_.Chance(0.7)) {
+    // The coordinator's own process may be one of the two.
+    a = cluster_->shard_process(0);
+    b = cluster_->shard_process(1 +
+                                static_cast<int>(random_.Below(shards - 1)));
+  }
+  if (a == b) return false;
+  absl::Duration at;
+  for (int i = 0; i < 6; ++i) {
+    After(at, [this, a, b] {
+      if (cluster_->alive(a) && cluster_->alive(b)) {
+        cluster_->BreakConnection(a, b);
+      }
+    });
+    at += absl::Milliseconds(20) +
+          random_.Uniform() * (random_.Chance(0.5) ? absl::Milliseconds(200)
+                                                   : absl::Seconds(4));
+  }
+  return true;
+}
+
+bool RandomFaults::SlowFor(ProcessId victim) {
+  cluster_->SlowDown(victim, kSlowness);
+  UndoAfter(random_.Uniform() * absl::Seconds(4),
+            [this, victim] { cluster_->SlowDown(victim, 1); });
+  return true;
+}
+
+bool RandomFaults::SlowLinkFor(ProcessId a, ProcessId b,
+                               absl::Duration delay_max) {
+  if (a == b) return false;
+  Link slow;
+  if (random_.Chance(0.5)) slow.rate = 10e6;
+  slow.extra_delay = random_.Uniform() * delay_max;
+  cluster_->SetLink(a, b, slow);
+  UndoAfter(random_.Uniform() * absl::Seconds(4),
+            [this, a, b] { cluster_->SetLink(a, b, Link()); });
+  return true;
+}
+
+bool RandomFaults::CutSession(ProcessId victim) {
+  // One end hears at once, or both after a while, in which all is lost; the
+  // other one after up to more than a lease.
+  const absl::Duration early = random_.Chance(0.5)
+                                   ? random_.Uniform() * absl::Seconds(1)
+                                   : absl::ZeroDuration();
+  const absl::Duration late =
+      early + random_.Uniform() * (random_.Chance(0.5) ? absl::Milliseconds(100)
+                                                       : absl::Seconds(6));
+  if (random_.Chance(0.5)) {
+    cluster_->BreakSession(victim, late, early);
+  } else {
+    cluster_->BreakSession(victim, early, late);
+  }
+  return true;
+}
+
+bool RandomFaults::Part() {
+  std::set<ProcessId> far;
+  for (const ProcessId worker : cluster_->live_workers()) {
+    if (random_.Chance(0.4)) far.insert(worker);
+  }
+  for (int shard = 0; shards_may_die_ && shard < cluster_->job().shards();
+       ++shard) {
+    if (random_.Chance(0.2)) far.insert(cluster_->shard_process(shard));
+  }
+  if (far.empty()) return false;
+  cluster_->Partition(std::move(far));
+  const absl::Duration length =
+      random_.Uniform() *
+      (random_.Chance(0.5) ? absl::Seconds(1) : absl::Seconds(10));
+  if (random_.Chance(0.7)) {
+    After(random_.Uniform() * length, [this] { cluster_->BreakAcross(); });
+  }
+  UndoAfter(length, [this] { cluster_->Heal(); });
+  return true;
+}
+
+bool IsLost(const absl::Status& status) {
+  return absl::IsAborted(status) &&
+         (absl::StrContains(status.message(), "all workers are gone") ||
+          absl::StrContains(status.message(), "there is no checkpoint"));
+}
+
+}  // namespace nereus

@@ -1,0 +1,168 @@
+#include "tests/simulation/simulated_jobs.h"
+
+#include <utility>
+
+#include "common/base/random.h"
+
+namespace nereus {
+namespace {
+
+constexpr int64_t kRows = 4;
+
+// A float in [-1, 1) from a few numbers, the same on every machine.
+float Noise(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+  Random random(a * 0x9e3779b97f4a7c15 ^ b * 0xc2b2ae3d27d4eb4f ^
+                c * 0x165667b19e3779f9 ^ d);
+  return static_cast<float>(random.Uniform() * 2.0 - 1.0);
+}
+
+LayerSpec FullyConnected(const char* name, int64_t m, int64_t n, bool bias) {
+  return {name, LayerKind::kFullyConnected, m, n, m * n + (bias ? m : 0), kRows,
+          true};
+}
+
+LayerSpec Vector(const char* name, LayerKind kind, int64_t m, int64_t n) {
+  return {name, kind, m, n, m * n, kRows};
+}
+
+}  // namespace
+
+SimulatedClusterOptions RandomJob(uint64_t seed) {
+  Random random(seed ^ 0x5bd1e995);
+  SimulatedClusterOptions options;
+  options.seed = seed;
+  options.workers = 1 + static_cast<int>(random.Below(5));
+  options.shards = 1 + static_cast<int>(random.Below(4));
+  const uint64_t scheme = random.Below(4);
+  if (scheme < 3) options.rules.forced = kSchemes[scheme];
+  options.job.optimizer.rule =
+      random.Chance(0.5) ? UpdateRule::kSgd : UpdateRule::kAdam;
+  options.job.optimizer.weight_decay = random.Chance(0.5) ? 0.001f : 0.0f;
+  options.job.optimizer_place =
+      random.Chance(0.3) ? OptimizerPlace::kWorker : OptimizerPlace::kServer;
+  options.job.deterministic = random.Chance(0.5);
+  options.disk.tears = true;
+  options.network.delay_max = absl::Microseconds(20 + random.Below(20000));
+  options.network.repeat_probability = random.Chance(0.5) ? 0.1 : 0.0;
+  constexpr Overlap kOverlaps[] = {Overlap::kNone, Overlap::kWaitFree,
+                                   Overlap::kDecoupled};
+  options.job.overlap = kOverlaps[random.Below(3)];
+  constexpr int64_t kFusion[] = {kNoFusion, 0, 1000, 300000};
+  options.job.fusion_bytes = kFusion[random.Below(4)];
+  options.job.tune_fusion =
+      options.job.fusion_bytes != kNoFusion && random.Chance(0.3);
+  if (random.Chance(0.4)) options.rules.wire = kWireTypes[random.Below(3)];
+  if (random.Chance(0.3)) {
+    // Plans change, as workers say that they have measured this and that.
+    options.rules.forced.reset();
+    options.rules.cost = CostKind::kTime;
+    if (options.rules.wire == WireType::kBfloat16) {
+      options.rules.wire = WireType::kFloat32;
+      options.rules.choose_wire = true;
+      options.job.deterministic = false;
+    }
+  }
+  return options;
+}
+
+std::vector<LayerSpec> MixedLayers() {
+  return {
+      Vector("conv1", LayerKind::kConvolution, 8, 9),
+      Vector("scale", LayerKind::kVector, 1, 1),
+      Vector("conv2", LayerKind::kConvolution, 256, 256),  // One frame.
+      Vector("conv3", LayerKind::kConvolution, 1, 65537),  // One and a bit.
+      FullyConnected("fc1", 33, 47, true),
+      FullyConnected("fc2", 40, 40, false),
+      FullyConnected("fc3", 1, 3, true),
+  };
+}
+
+Workload RandomWorkload(std::vector<LayerSpec> layers, uint64_t seed) {
+  Workload workload;
+  workload.initialize = [seed](int rank, int layer, absl::Span<float> values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = Noise(seed + 100 + rank, layer, i, 1);
+    }
+  };
+  workload.gradient = [seed](int rank, int64_t step, int layer,
+                             absl::Span<const float> parameters,
+                             absl::Span<float> gradient) {
+    const float noise = Noise(seed, rank, step, layer);
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] = 0.1f * parameters[i] + noise * static_cast<float>(i % 7);
+    }
+  };
+  workload.factors = [seed](int rank, int64_t step, int layer,
+                            absl::Span<const float> parameters,
+                            absl::Span<float> output_gradient,
+                            absl::Span<float> input) {
+    for (size_t i = 0; i < output_gradient.size(); ++i) {
+      output_gradient[i] =
+          Noise(seed + rank, step, layer, i) + 0.1f * parameters[0];
+    }
+    for (size_t i = 0; i < input.size(); ++i) {
+      input[i] = Noise(seed + rank, step, layer, i + 1000000);
+    }
+  };
+  workload.layers = std::move(layers);
+  return workload;
+}
+
+float IntegerGradient(int rank, int64_t step, int layer, int64_t element) {
+  return static_cast<float>((rank * 7 + step * 3 + layer + element) % 16 - 8);
+}
+
+OptimizerOptions ExactSgd() {
+  OptimizerOptions optimizer;
+  optimizer.learning_rate = 0.5f;
+  optimizer.momentum = 0.0f;
+  return optimizer;
+}
+
+Workload IntegerWorkload(std::vector<LayerSpec> layers) {
+  Workload workload;
+  workload.initialize = [](int, int, absl::Span<float> values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(i % 5);
+    }
+  };
+  workload.gradient = [](int rank, int64_t step, int layer,
+                         absl::Span<const float>, absl::Span<float> gradient) {
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] = IntegerGradient(rank, step, layer, static_cast<int64_t>(i));
+    }
+  };
+  workload.layers = std::move(layers);
+  return workload;
+}
+
+Workload RegressionWorkload(int64_t m, int64_t n, int64_t global_rows,
+                            int workers) {
+  const int64_t rows = global_rows / workers;
+  LayerSpec layer = FullyConnected("regression", m, n, true);
+  layer.rows = rows;
+  Workload workload;
+  workload.layers = {layer};
+  workload.initialize = [](int, int, absl::Span<float> values) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] = Noise(7, i, 0, 0);
+  };
+  workload.factors =
+      [=](int rank, int64_t step, int, absl::Span<const float> parameters,
+          absl::Span<float> output_gradient, absl::Span<float> input) {
+        for (int64_t row = 0; row < rows; ++row) {
+          const int64_t sample = rank * rows + row;
+          float* x = input.data() + row * n;
+          for (int64_t j = 0; j < n; ++j) x[j] = Noise(1, step, sample, j);
+          for (int64_t i = 0; i < m; ++i) {
+            double y = parameters[m * n + i];
+            for (int64_t j = 0; j < n; ++j) y += parameters[i * n + j] * x[j];
+            const double error = y - Noise(2, step, sample, i);
+            output_gradient[row * m + i] =
+                static_cast<float>(error / static_cast<double>(rows));
+          }
+        }
+      };
+  return workload;
+}
+
+}  // namespace nereus

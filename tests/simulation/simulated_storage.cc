@@ -1,0 +1,247 @@
+#include "tests/simulation/simulated_storage.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+absl::Status CrashedError() {
+  return absl::UnavailableError("the simulated machine has crashed");
+}
+
+absl::Status NoSuchFile(const std::string& name) {
+  return absl::NotFoundError(absl::StrCat("there is no ", name));
+}
+
+// Smaller than a disk's, so that a manifest has many.
+constexpr size_t kBlockBytes = 64;
+
+std::string LastPart(const std::string& name) {
+  return name.substr(name.rfind('/') + 1);  // All of it, if there is no slash.
+}
+
+}  // namespace
+
+SimulatedStorage::SimulatedStorage(uint64_t seed,
+                                   SimulatedStorageOptions options)
+    : options_(options), random_(seed) {}
+
+void SimulatedStorage::Restart() {
+  crashed_ = false;
+  steps_to_crash_.reset();
+  next_failure_ = absl::OkStatus();
+}
+
+std::string& SimulatedStorage::Contents(const std::string& name) {
+  const auto found = files_.find(name);
+  NEREUS_CHECK(found != files_.end()) << name;
+  return found->second;
+}
+
+absl::Status SimulatedStorage::Begin(const std::string& name) const {
+  if (crashed_) return CrashedError();
+  return ValidateStorageName(name);
+}
+
+absl::Status SimulatedStorage::BeginChange(const std::string& name) {
+  NEREUS_RETURN_IF_ERROR(Begin(name));
+  if (!next_failure_.ok()) {
+    return std::exchange(next_failure_, absl::OkStatus());
+  }
+  if (random_.Chance(options_.failure_probability)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot change ", name, ": the simulated disk is full"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SimulatedStorage::Step() {
+  if (steps_to_crash_ == 0 || random_.Chance(options_.crash_probability)) {
+    Crash();
+    return CrashedError();
+  }
+  if (steps_to_crash_.has_value()) --*steps_to_crash_;
+  ++steps_;
+  return absl::OkStatus();
+}
+
+void SimulatedStorage::Crash() {
+  crashed_ = true;
+  if (!options_.lies) return;
+  for (const std::string& name : unflushed_) {
+    const auto file = files_.find(name);
+    if (file == files_.end() || random_.Chance(0.5)) continue;
+    const std::string whole = file->second;
+    file->second.resize(random_.Below(whole.size() + 1));
+    if (random_.Chance(0.5)) file->second.resize(whole.size(), '\0');
+    if (file->second != whole) torn_.insert(name);
+  }
+  unflushed_.clear();
+}
+
+absl::Status SimulatedStorage::WriteFile(const std::string& name,
+                                         absl::Span<const Buffer> pieces) {
+  NEREUS_RETURN_IF_ERROR(BeginChange(name));
+  std::string contents;
+  for (const Buffer& piece : pieces) {
+    if (piece.bytes() == 0) continue;
+    contents.append(reinterpret_cast<const char*>(piece.data()), piece.bytes());
+  }
+  const absl::Status written = WriteInSteps(name, contents);
+  if (crashed_ && options_.tears && random_.Chance(0.75)) Tear(name, contents);
+  return written;
+}
+
+absl::Status SimulatedStorage::WriteInSteps(const std::string& name,
+                                            const std::string& contents) {
+  NEREUS_RETURN_IF_ERROR(Step());
+  MakeFolders(name);
+  const std::string temporary =
+      absl::StrCat(name, ".", random_.Below(1000000), kTemporarySuffix);
+  files_[temporary] = contents.substr(0, random_.Below(contents.size() + 1));
+  NEREUS_RETURN_IF_ERROR(Step());
+  files_[temporary] = contents;
+  NEREUS_RETURN_IF_ERROR(Step());
+  files_.erase(temporary);
+  files_[name] = contents;
+  torn_.erase(name);
+  unflushed_.push_back(name);
+  if (unflushed_.size() > static_cast<size_t>(options_.unflushed_files_max)) {
+    unflushed_.pop_front();
+  }
+  // The rename is there, and nobody has been told so.
+  return Step();
+}
+
+void SimulatedStorage::MakeFolders(const std::string& name) {
+  for (size_t slash = name.find('/'); slash != std::string::npos;
+       slash = name.find('/', slash + 1)) {
+    folders_.insert(name.substr(0, slash));
+  }
+}
+
+std::string SimulatedStorage::BytesBefore(const std::string& name) const {
+  const std::string part = LastPart(name);
+  std::string before;
+  for (const auto& [other, bytes] : files_) {
+    if (other != name && LastPart(other) == part) before = bytes;
+  }
+  return before;
+}
+
+void SimulatedStorage::Tear(const std::string& name,
+                            const std::string& contents) {
+  std::string left = contents;
+  const size_t bytes = contents.size();
+  const size_t begin = random_.Below(bytes + 1) / kBlockBytes * kBlockBytes;
+  switch (random_.Below(3)) {
+    case 0:
+      left.resize(begin);
+      break;
+    case 1: {
+      std::string before = BytesBefore(name);
+      before.resize(bytes, '\0');
+      const size_t blocks = 1 + random_.Below(bytes / kBlockBytes + 1);
+      left.replace(begin, blocks * kBlockBytes, before, begin,
+                   blocks * kBlockBytes);
+      break;
+    }
+    default:
+      const size_t digit = left.find_first_of("0123456789", begin);
+      if (digit != std::string::npos) left[digit] ^= 1;
+  }
+  MakeFolders(name);
+  torn_.erase(name);
+  if (left != contents) torn_.insert(name);
+  files_[name] = std::move(left);
+}
+
+absl::Status SimulatedStorage::ReadFile(const std::string& name, int64_t offset,
+                                        const Buffer& into) {
+  NEREUS_RETURN_IF_ERROR(Begin(name));
+  const auto file = files_.find(name);
+  if (file == files_.end()) return NoSuchFile(name);
+  const auto bytes = static_cast<int64_t>(file->second.size());
+  if (offset < 0 || into.bytes() > bytes - offset) {
+    return absl::OutOfRangeError(
+        absl::StrCat(name, " ends at byte ", bytes, ", bytes up to ",
+                     offset + into.bytes(), " were to be read"));
+  }
+  if (into.bytes() > 0) {
+    std::copy_n(file->second.data() + offset, into.bytes(), into.data());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> SimulatedStorage::FileBytes(const std::string& name) {
+  NEREUS_RETURN_IF_ERROR(Begin(name));
+  const auto file = files_.find(name);
+  if (file == files_.end()) return NoSuchFile(name);
+  return static_cast<int64_t>(file->second.size());
+}
+
+absl::StatusOr<std::vector<StorageEntry>> SimulatedStorage::List(
+    const std::string& folder) {
+  if (crashed_) return CrashedError();
+  if (!folder.empty()) {
+    NEREUS_RETURN_IF_ERROR(ValidateStorageName(folder));
+    if (!folders_.contains(folder)) return NoSuchFile(folder);
+  }
+  const std::string prefix = folder.empty() ? "" : absl::StrCat(folder, "/");
+  const auto is_direct = [&](const std::string& name) {
+    return absl::StartsWith(name, prefix) &&
+           name.find('/', prefix.size()) == std::string::npos;
+  };
+  std::vector<StorageEntry> entries;
+  for (const std::string& name : folders_) {
+    if (!is_direct(name)) continue;
+    entries.push_back({name.substr(prefix.size()), true, 0});
+  }
+  for (const auto& [name, contents] : files_) {
+    if (!is_direct(name)) continue;
+    entries.push_back({name.substr(prefix.size()), false,
+                       static_cast<int64_t>(contents.size())});
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  return entries;
+}
+
+absl::Status SimulatedStorage::RemoveFile(const std::string& name) {
+  NEREUS_RETURN_IF_ERROR(BeginChange(name));
+  if (!files_.contains(name)) return NoSuchFile(name);
+  NEREUS_RETURN_IF_ERROR(Step());
+  files_.erase(name);
+  return Step();
+}
+
+absl::Status SimulatedStorage::RemoveTree(const std::string& folder) {
+  NEREUS_RETURN_IF_ERROR(BeginChange(folder));
+  if (!folders_.contains(folder)) return NoSuchFile(folder);
+  const std::string prefix = absl::StrCat(folder, "/");
+  std::vector<std::string> names;
+  for (const auto& [name, contents] : files_) {
+    if (absl::StartsWith(name, prefix)) names.push_back(name);
+  }
+  for (size_t i = names.size(); i > 1; --i) {
+    std::swap(names[i - 1], names[random_.Below(i)]);
+  }
+  for (const std::string& name : names) {
+    NEREUS_RETURN_IF_ERROR(Step());
+    files_.erase(name);
+  }
+  NEREUS_RETURN_IF_ERROR(Step());
+  std::erase_if(folders_, [&](const std::string& name) {
+    return name == folder || absl::StartsWith(name, prefix);
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace nereus

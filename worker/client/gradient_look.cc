@@ -1,0 +1,22 @@
+#include "worker/client/gradient_look.h"
+
+#include <cstdint>
+
+#include "common/base/status_macros.h"
+#include "common/compute/vectors.h"
+
+namespace nereus {
+
+absl::StatusOr<NotFinite> FindNotFinite(absl::Span<const float> values,
+                                        Arrival* arrival) {
+  if (arrival != nullptr) {
+    absl::StatusOr<NotFinite> found = arrival->FindNotFinite();
+    if (!absl::IsUnimplemented(found.status())) return found;
+    NEREUS_RETURN_IF_ERROR(
+        arrival->Await(static_cast<int64_t>(values.size() * sizeof(float))));
+  }
+  const int64_t index = FindNotFinite(values.data(), values.size());
+  return index < 0 ? NotFinite() : NotFinite{index, values[index]};
+}
+
+}  // namespace nereus

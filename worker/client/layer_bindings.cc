@@ -1,0 +1,95 @@
+#include "worker/client/layer_bindings.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+
+absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
+                         size_t found, int64_t expected) {
+  if (static_cast<int64_t>(found) == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " has ", found, " floats, layer ", layer.name, " has ", expected));
+}
+
+absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
+                          absl::Span<const float> gradient,
+                          bool needs_gradient) {
+  if (!layer.has_factors) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer ", DescribeLayer(layer),
+                     ", has no factors: its LayerSpec::has_factors is false"));
+  }
+  NEREUS_RETURN_IF_ERROR(CheckLength(layer, "the output gradient",
+                                     factors.output_gradient.size(),
+                                     layer.rows * layer.m));
+  NEREUS_RETURN_IF_ERROR(CheckLength(layer, "the input", factors.input.size(),
+                                     layer.rows * layer.n));
+  if (!needs_gradient && gradient.empty()) return absl::OkStatus();
+  return CheckLength(layer, "the gradient", gradient.size(), layer.parameters);
+}
+
+absl::Status CheckHasNoFactors(const LayerSpec& layer) {
+  if (!layer.has_factors) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "layer ", layer.name,
+      " is pushed by its factors in every step (LayerSpec::has_factors): call "
+      "PushFactors"));
+}
+
+absl::Status CheckState(const std::vector<LayerBinding>& layers,
+                        std::optional<OptimizerPlace> optimizer) {
+  if (optimizer != OptimizerPlace::kServer) return absl::OkStatus();
+  for (const LayerBinding& layer : layers) {
+    if (layer.state.empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layer ", layer.spec.name, " has ", layer.state.size(),
+        " floats of optimizer state, which the job would ignore: its servers "
+        "run the optimizer. Set ClientOptions::optimizer to kWorker, or leave "
+        "LayerBinding::state empty"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<LayerSpec> SpecsIn(const std::vector<LayerBinding>& layers) {
+  std::vector<LayerSpec> specs;
+  for (const LayerBinding& layer : layers) specs.push_back(layer.spec);
+  return specs;
+}
+
+absl::StatusOr<std::vector<LayerSpec>> CheckedSpecsIn(
+    const std::vector<LayerBinding>& layers) {
+  for (const LayerBinding& layer : layers) {
+    NEREUS_RETURN_IF_ERROR(CheckLength(layer.spec, "the parameter memory",
+                                       layer.parameters.size(),
+                                       layer.spec.parameters));
+    if (layer.spec.parameters > 0 &&
+        layer.state.size() % static_cast<size_t>(layer.spec.parameters) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the state of layer ", layer.spec.name, " has ",
+                       layer.state.size(), " floats, not a multiple of its ",
+                       layer.spec.parameters, " parameters"));
+    }
+    const LayerBinding& first = layers.front();
+    if (layer.state.size() * first.parameters.size() !=
+        first.state.size() * layer.parameters.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the state of layer ", layer.spec.name, " has ", layer.state.size(),
+          " floats for ", layer.parameters.size(),
+          " parameters, that of layer ", first.spec.name, " ",
+          first.state.size(), " for ", first.parameters.size(),
+          ": all must have as many arrays"));
+    }
+  }
+  std::vector<LayerSpec> specs = SpecsIn(layers);
+  NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
+  return specs;
+}
+
+std::vector<std::string> NamesOf(const std::vector<LayerBinding>& layers) {
+  std::vector<std::string> names;
+  for (const LayerBinding& layer : layers) names.push_back(layer.spec.name);
+  return names;
+}
+
+}  // namespace nereus

@@ -1,0 +1,76 @@
+#ifndef NEREUS_WORKER_GPU_DEVICE_FACTORS_H_
+#define NEREUS_WORKER_GPU_DEVICE_FACTORS_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/compute/factor_precision.h"
+#include "common/device/cublas_handle.h"
+#include "common/device/device_memory.h"
+#include "common/driver/factor_multiplier.h"
+#include "common/plan/layer_spec.h"
+#include "worker/public/gpu_client.h"
+
+namespace nereus {
+
+// Multiplies factors on a GPU: one worker's, which are there, and those of all
+// workers, which the network has brought to the host. Thread-safe.
+class DeviceFactors final : public FactorMultiplier {
+ public:
+  // Errors: kResourceExhausted; what CUDA or cuBLAS says.
+  static absl::StatusOr<std::shared_ptr<DeviceFactors>> Create(
+      int device, FactorPrecision precision);
+  ~DeviceFactors() override;
+
+  // Queues the product of a layer's factors on `stream`. `gradient`:
+  // {spec.parameters}. Errors: what CUDA or cuBLAS says, with the layer's name.
+  absl::Status MultiplyOwn(const LayerSpec& spec, const GpuFactors& factors,
+                           float* gradient, cudaStream_t stream)
+      ABSL_LOCKS_EXCLUDED(own_mu_);
+
+  // "NVIDIA-H200/sm-90x132/cublas-130000/fp32": what cuBLAS chooses by, beside
+  // shapes, and alignment, which here is always the same.
+  std::string name() const override { return name_; }
+  // Queues the product on stream(), if the gradient is in the GPU's memory;
+  // otherwise it is there. Has device memory for the factors and the product of
+  // the largest layer.
+  absl::Status Multiply(const MultiplyFactors& factors) override;
+  cudaStream_t stream() const { return stream_; }
+
+ private:
+  DeviceFactors(int device, FactorPrecision precision)
+      : device_(device), precision_(precision) {}
+
+  absl::Status Start();
+  // Device memory of Multiply's, `bytes` long.
+  absl::StatusOr<uint8_t*> Scratch(int64_t bytes);
+  // Scratch memory for the precision, in order on `stream`; may be null.
+  absl::StatusOr<uint16_t*> TakeNarrow(int64_t rows, int64_t m, int64_t n,
+                                       cudaStream_t stream) const;
+
+  const int device_;
+  const FactorPrecision precision_;
+  std::string name_;
+
+  // Of one's own, each: products on two streams must not share what a handle
+  // has.
+  Mutex own_mu_;
+  CublasHandle own_ ABSL_GUARDED_BY(own_mu_);
+
+  // Of Multiply alone.
+  CublasHandle all_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t copied_ = nullptr;
+  DeviceMemory scratch_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_WORKER_GPU_DEVICE_FACTORS_H_

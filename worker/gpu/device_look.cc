@@ -1,0 +1,74 @@
+#include "worker/gpu/device_look.h"
+
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/compute/sums_cuda.h"
+#include "common/device/cuda_status.h"
+#include "common/device/device_scope.h"
+
+namespace nereus {
+
+absl::StatusOr<std::unique_ptr<DeviceLook>> DeviceLook::Create(
+    Stager* stager, PinnedPool& pool) {
+  constexpr absl::string_view kWhat = "search for NaNs";
+  NEREUS_ASSIGN_OR_RETURN(
+      DeviceMemory first,
+      DeviceMemory::Allocate(stager->device(), kWhat, sizeof(int64_t)));
+  NEREUS_ASSIGN_OR_RETURN(Buffer found,
+                          pool.Take(kWhat, kPinnedBytes, absl::ZeroDuration()));
+  return std::unique_ptr<DeviceLook>(
+      new DeviceLook(stager, std::move(first), std::move(found)));
+}
+
+absl::Status DeviceLook::Copy(absl::string_view what, const void* source,
+                              int64_t bytes, void* destination,
+                              cudaMemcpyKind kind) {
+  return CudaStatus(
+      cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes), kind,
+                      stager_->aside()),
+      what, "cudaMemcpyAsync", bytes);
+}
+
+absl::Status DeviceLook::Await(absl::string_view what) {
+  NEREUS_ASSIGN_OR_RETURN(const Stager::Point done,
+                          stager_->Mark(what, stager_->aside()));
+  return stager_->Await(what, done);
+}
+
+absl::Status DeviceLook::Find(absl::string_view what, const float* values,
+                              int64_t count, Found& found) {
+  found = {kAllFinite, 0.0f};
+  auto* const first = static_cast<int64_t*>(first_.data());
+  NEREUS_RETURN_IF_ERROR(Copy(what, &found.index, sizeof(found.index), first,
+                              cudaMemcpyHostToDevice));
+  NEREUS_RETURN_IF_ERROR(
+      CudaStatus(FindNotFiniteCuda(values, count, first, stager_->aside()),
+                 what, "FindNotFiniteCuda"));
+  NEREUS_RETURN_IF_ERROR(Copy(what, first, sizeof(found.index), &found.index,
+                              cudaMemcpyDeviceToHost));
+  NEREUS_RETURN_IF_ERROR(Await(what));
+  if (found.index >= count) return absl::OkStatus();
+  NEREUS_RETURN_IF_ERROR(Copy(what, values + found.index, sizeof(found.value),
+                              &found.value, cudaMemcpyDeviceToHost));
+  return Await(what);
+}
+
+absl::StatusOr<NotFinite> DeviceLook::FindNotFinite(absl::string_view what,
+                                                    const float* values,
+                                                    int64_t count) {
+  const DeviceScope scope(stager_->device(), what);
+  NEREUS_RETURN_IF_ERROR(scope.status());
+  MutexLock lock(&mu_);
+  auto& found = *reinterpret_cast<Found*>(memory_.data());
+  const absl::Status status = Find(what, values, count, found);
+  if (!status.ok()) {
+    // Nothing that was queued may come to memory that others have by then.
+    (void)cudaStreamSynchronize(stager_->aside());
+    return status;
+  }
+  return found.index < count ? NotFinite{found.index, found.value}
+                             : NotFinite();
+}
+
+}  // namespace nereus

@@ -1,0 +1,151 @@
+#include "worker/gpu/gpu_mirror.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+
+GpuMirror::GpuMirror(GpuLayerBinding layer, Stager* stager)
+    : layer_(std::move(layer)),
+      what_(absl::StrCat("layer ", layer_.spec.name, ", parameters")),
+      stager_(stager) {}
+
+absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
+    GpuLayerBinding layer, Stager* stager, PinnedPool& pool,
+    cudaStream_t stream) {
+  auto mirror =
+      std::shared_ptr<GpuMirror>(new GpuMirror(std::move(layer), stager));
+  const GpuLayerBinding& bound = mirror->layer_;
+  const int64_t bytes =
+      bound.spec.parameters * static_cast<int64_t>(sizeof(float));
+  const bool is_null = bound.parameters == nullptr ||
+                       (bound.state_arrays > 0 && bound.state == nullptr);
+  if (is_null) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer ", bound.spec.name, ", parameters or state: null"));
+  }
+  if (bound.state_arrays > 0 && !bound.on_host) {
+    NEREUS_RETURN_IF_ERROR(stager->CheckPointer(
+        absl::StrCat("layer ", bound.spec.name, ", state"), bound.state));
+  }
+  if (bound.on_host) {
+    mirror->parameters_ = Buffer::View(bound.parameters, bytes);
+    mirror->state_ = Buffer::View(bound.state, bytes * bound.state_arrays);
+    return mirror;
+  }
+  NEREUS_ASSIGN_OR_RETURN(mirror->parameters_, pool.Take(mirror->what_, bytes,
+                                                         absl::ZeroDuration()));
+  mirror->state_ = Buffer::AllocateZeroed(bytes * bound.state_arrays);
+  NEREUS_ASSIGN_OR_RETURN(const Stager::Point now,
+                          stager->Mark(mirror->what_, stream));
+  // The state of a new job is zero, and comes with the values of another one.
+  NEREUS_ASSIGN_OR_RETURN(
+      const auto parameters,
+      stager->CopyOut(mirror->what_, bound.parameters, mirror->parameters_, now,
+                      stager->aside()));
+  NEREUS_RETURN_IF_ERROR(parameters->Await(bytes));
+  return mirror;
+}
+
+absl::Status GpuMirror::Outdate(cudaStream_t stream) {
+  if (layer_.on_host) return absl::OkStatus();
+  NEREUS_ASSIGN_OR_RETURN(Stager::Point updated, stager_->Mark(what_, stream));
+  MutexLock lock(&mu_);
+  updated_ = std::move(updated);
+  ++updates_;
+  outdated_ = true;
+  return absl::OkStatus();
+}
+
+bool GpuMirror::IsThere(int64_t) {
+  MutexLock lock(&mu_);
+  return !outdated_;
+}
+
+absl::Status GpuMirror::Await(int64_t) {
+  int64_t updates = 0;
+  {
+    MutexLock lock(&mu_);
+    if (!outdated_) return absl::OkStatus();
+    updates = updates_;
+    // One that outdates it meanwhile need not wait.
+    NEREUS_RETURN_IF_ERROR(stager_->Follow(what_, stager_->aside(), updated_));
+  }
+  NEREUS_ASSIGN_OR_RETURN(const auto parameters,
+                          stager_->CopyOut(what_, layer_.parameters,
+                                           parameters_, {}, stager_->aside()));
+  NEREUS_ASSIGN_OR_RETURN(
+      const auto state,
+      stager_->CopyOut(what_, layer_.state, state_, {}, stager_->aside()));
+  NEREUS_RETURN_IF_ERROR(parameters->Await(parameters_.bytes()));
+  NEREUS_RETURN_IF_ERROR(state->Await(state_.bytes()));
+  MutexLock lock(&mu_);
+  if (updates_ == updates) outdated_ = false;
+  return absl::OkStatus();
+}
+
+void GpuMirror::NoteFetched() {
+  MutexLock lock(&mu_);
+  fetched_ = true;
+  outdated_ = false;
+}
+
+absl::Status GpuMirror::Return(cudaStream_t stream) {
+  {
+    MutexLock lock(&mu_);
+    if (!std::exchange(fetched_, false) || layer_.on_host) {
+      return absl::OkStatus();
+    }
+  }
+  // What is queued there may still use what the device has.
+  NEREUS_ASSIGN_OR_RETURN(const Stager::Point now,
+                          stager_->Mark(what_, stream));
+  NEREUS_ASSIGN_OR_RETURN(
+      const Stager::Point parameters,
+      stager_->CopyIn(what_, parameters_, layer_.parameters, now));
+  NEREUS_ASSIGN_OR_RETURN(const Stager::Point state,
+                          stager_->CopyIn(what_, state_, layer_.state, now));
+  NEREUS_RETURN_IF_ERROR(NoteReading());
+  NEREUS_RETURN_IF_ERROR(stager_->Follow(what_, stream, parameters));
+  return stager_->Follow(what_, stream, state);
+}
+
+absl::StatusOr<Stager::Point> GpuMirror::Land(
+    absl::Span<const ValueRange> changed) {
+  const ValueRange all = {0, parameters_.float_count()};
+  {
+    MutexLock lock(&mu_);
+    if (std::exchange(is_behind_, true)) changed = {&all, 1};
+  }
+  // Whoever has pushed is done with what the device has.
+  NEREUS_ASSIGN_OR_RETURN(
+      Stager::Point there,
+      stager_->CopyIn(what_, parameters_, changed, layer_.parameters, {}));
+  NEREUS_RETURN_IF_ERROR(NoteReading());
+  MutexLock lock(&mu_);
+  is_behind_ = false;
+  return there;
+}
+
+absl::Status GpuMirror::NoteReading() {
+  NEREUS_ASSIGN_OR_RETURN(Stager::Point read,
+                          stager_->Mark(what_, stager_->in()));
+  MutexLock lock(&mu_);
+  read_ = std::move(read);
+  return absl::OkStatus();
+}
+
+void GpuMirror::AwaitUnread() {
+  Stager::Point read;
+  {
+    MutexLock lock(&mu_);
+    read = std::exchange(read_, Stager::Point());
+  }
+  // If it fails, so do the copies, and whoever waits for them hears of it.
+  stager_->Await(what_, read).IgnoreError();
+}
+
+}  // namespace nereus

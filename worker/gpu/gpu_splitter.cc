@@ -1,0 +1,185 @@
+#include "worker/gpu/gpu_splitter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/compute/blocks_cuda.h"
+#include "common/device/cuda_status.h"
+#include "common/device/device_scope.h"
+#include "common/protocol/job_options.h"
+
+namespace nereus {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+
+// What a list has for each piece.
+constexpr int64_t kListBytes =
+    sizeof(float) + sizeof(int32_t) + sizeof(PieceUse);
+
+// A guess: to queue a copy takes as long as to copy so many values.
+constexpr int64_t kGapMax = 16 << 10;
+
+}  // namespace
+
+GpuSplitter::GpuSplitter(int layer, const LayerSpec& spec,
+                         const float* parameters, Stager* stager,
+                         PinnedPool* pool, GpuTimeline* timeline)
+    : layer_(layer),
+      what_(absl::StrCat("layer ", spec.name, ", gradient")),
+      parameters_(parameters),
+      stager_(stager),
+      pool_(pool),
+      timeline_(timeline) {}
+
+GpuSplitter::~GpuSplitter() { stager_->Await(what_, copied_).IgnoreError(); }
+
+int64_t GpuSplitter::PinnedBytesOf(const LayerSpec& spec) {
+  const int64_t pieces = spec.parameters / kBlockElementsMin + 2;
+  return pieces * kListBytes;
+}
+
+GpuSplitter::Lists GpuSplitter::ListsAt(void* memory, int64_t pieces) {
+  Lists lists;
+  lists.norms = static_cast<float*>(memory);
+  lists.chosen = reinterpret_cast<int32_t*>(lists.norms + pieces);
+  lists.uses = reinterpret_cast<PieceUse*>(lists.chosen + pieces);
+  return lists;
+}
+
+void GpuSplitter::Take(int64_t step,
+                       const std::shared_ptr<DeviceGradient>& gradient) {
+  MutexLock lock(&mu_);
+  taken_ = {step, gradient};
+}
+
+absl::Status GpuSplitter::Split(const SplitGradient& split) {
+  Taken taken;
+  {
+    MutexLock lock(&mu_);
+    taken = taken_;
+  }
+  const std::shared_ptr<DeviceGradient> gradient = taken.gradient.lock();
+  if (gradient == nullptr ||
+      gradient->staged().data() != split.gradient.data()) {
+    return absl::InternalError(
+        absl::StrCat(what_, ": another one is to be split"));
+  }
+  const DeviceScope scope(stager_->device(), what_);
+  NEREUS_RETURN_IF_ERROR(scope.status());
+  const absl::Status status = TrySplit(split, taken.step, *gradient);
+  // Nothing that was queued may come to memory that others have by then.
+  if (!status.ok()) (void)cudaStreamSynchronize(stager_->aside());
+  return status;
+}
+
+absl::Status GpuSplitter::TrySplit(const SplitGradient& split, int64_t step,
+                                   DeviceGradient& gradient) {
+  pieces_ = split.pieces;
+  uses_ = split.uses;
+  NEREUS_RETURN_IF_ERROR(Reserve());
+  const Lists lists = ListsAt(host_lists_.data(), pieces_.Count());
+  int64_t chosen = 0;
+  int64_t travelling = 0;  // Values.
+  for (int64_t k = 0; k < pieces_.Count(); ++k) {
+    lists.uses[k] = uses_[k];
+    if (!Travels(uses_[k])) continue;
+    lists.chosen[chosen++] = static_cast<int32_t>(k);
+    travelling += pieces_.End(k) - pieces_.Begin(k);
+  }
+  const bool all = travelling == pieces_.values;
+  float* const source = all ? gradient.values() : PackedMemory();
+  // What travelled last may still leave from there, if the job has gone back.
+  NEREUS_RETURN_IF_ERROR(stager_->Await(what_, copied_));
+  NEREUS_RETURN_IF_ERROR(
+      QueueSplit(split, all ? 0 : chosen, gradient.values()));
+  NEREUS_ASSIGN_OR_RETURN(const Stager::Point done,
+                          stager_->Mark(what_, stager_->aside()));
+  NEREUS_RETURN_IF_ERROR(stager_->Await(what_, done));
+  for (int64_t k = 0; k < pieces_.Count(); ++k) {
+    split.norms.floats()[k] += lists.norms[k];
+  }
+  return CopyOut(step, gradient, source, travelling);
+}
+
+absl::Status GpuSplitter::Reserve() {
+  const int64_t list_bytes = pieces_.Count() * kListBytes;
+  if (lists_.data() == nullptr) {
+    NEREUS_ASSIGN_OR_RETURN(
+        host_lists_, pool_->Take(what_, list_bytes, absl::ZeroDuration()));
+    NEREUS_ASSIGN_OR_RETURN(
+        lists_, DeviceMemory::Allocate(stager_->device(), what_, list_bytes));
+  }
+  const bool holds_some = std::any_of(
+      uses_.begin(), uses_.end(), [](PieceUse use) { return !Travels(use); });
+  if (!holds_some || held_.data() != nullptr) return absl::OkStatus();
+  NEREUS_ASSIGN_OR_RETURN(
+      held_, DeviceMemory::Allocate(stager_->device(), what_,
+                                    3 * pieces_.values * kFloatBytes));
+  return absl::OkStatus();
+}
+
+absl::Status GpuSplitter::QueueSplit(const SplitGradient& split, int64_t chosen,
+                                     float* gradient) {
+  const cudaStream_t stream = stager_->aside();
+  const int64_t count = pieces_.Count();
+  const Lists host = ListsAt(host_lists_.data(), count);
+  const Lists device = ListsAt(lists_.data(), count);
+  const auto copy = [&](const void* source, int64_t bytes, void* destination,
+                        cudaMemcpyKind kind) {
+    return CudaStatus(cudaMemcpyAsync(destination, source,
+                                      static_cast<size_t>(bytes), kind, stream),
+                      what_, "cudaMemcpyAsync", bytes);
+  };
+  // The second and the third list, which are side by side.
+  NEREUS_RETURN_IF_ERROR(
+      copy(host.chosen,
+           count * static_cast<int64_t>(sizeof(int32_t) + sizeof(PieceUse)),
+           device.chosen, cudaMemcpyHostToDevice));
+  NEREUS_RETURN_IF_ERROR(CudaStatus(
+      SplitPiecesCuda(pieces_, split.momentum, split.weight_decay, device.uses,
+                      parameters_, gradient, VelocityMemory(), HeldMemory(),
+                      device.norms, stream),
+      what_, "SplitPiecesCuda"));
+  NEREUS_RETURN_IF_ERROR(
+      CudaStatus(GatherPiecesCuda(pieces_, device.chosen, chosen, gradient,
+                                  PackedMemory(), stream),
+                 what_, "GatherPiecesCuda"));
+  return copy(device.norms, count * kFloatBytes, host.norms,
+              cudaMemcpyDeviceToHost);
+}
+
+absl::Status GpuSplitter::CopyOut(int64_t step, DeviceGradient& gradient,
+                                  const float* source, int64_t count) {
+  if (count == 0) return absl::OkStatus();
+  const cudaStream_t stream = stager_->out();
+  timeline_->Begin(GpuSpan::Kind::kCopyOut, layer_, step, stream);
+  NEREUS_ASSIGN_OR_RETURN(
+      auto copy,
+      stager_->CopyOut(what_, source,
+                       gradient.staged().Slice(0, count * kFloatBytes), {},
+                       stream));
+  timeline_->End(GpuSpan::Kind::kCopyOut, layer_, step, stream);
+  gradient.SetCopy(std::move(copy));
+  NEREUS_ASSIGN_OR_RETURN(copied_, stager_->Mark(what_, stream));
+  return absl::OkStatus();
+}
+
+std::vector<ValueRange> GpuSplitter::Travelled() const {
+  std::vector<ValueRange> ranges;
+  for (int64_t k = 0; k < pieces_.Count(); ++k) {
+    if (!Travels(uses_[k])) continue;
+    const bool is_near =
+        !ranges.empty() && pieces_.Begin(k) - ranges.back().end <= kGapMax;
+    if (is_near) {
+      ranges.back().end = pieces_.End(k);
+    } else {
+      ranges.push_back({pieces_.Begin(k), pieces_.End(k)});
+    }
+  }
+  return ranges;
+}
+
+}  // namespace nereus

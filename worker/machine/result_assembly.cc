@@ -1,0 +1,153 @@
+#include "worker/machine/result_assembly.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+
+ResultAssembly::ResultAssembly(JobPtr job, int layer)
+    : job_(std::move(job)), layer_(layer) {
+  for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
+    first_frame_.push_back(frames_per_part_);
+    frames_per_part_ += FramesOf(chunk);
+  }
+  arrived_.assign(frames_per_part_, true);
+}
+
+void ResultAssembly::Expect(int64_t round, Buffer values, Buffer state,
+                            std::optional<PeerId> owner,
+                            const SparseGradient* sparse) {
+  const bool same = open() && round == round_;
+  if (same && owner == owner_) return;
+  NEREUS_CHECK(!open() || same) << "round " << round_ << " of layer " << layer_;
+  owner_ = owner;
+  round_ = round;
+  parts_ = 1 + static_cast<int>(state.bytes() / values.bytes());
+  values_ = std::move(values);
+  state_ = std::move(state);
+  arrived_.assign(parts_ * frames_per_part_, false);
+  missing_ = parts_ * frames_per_part_;
+  if (sparse != nullptr) {
+    LeaveOut(*sparse);
+  } else if (job_->IsSparse(layer_)) {
+    for (int part = 0; part < parts_; ++part) {
+      for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
+        arrived_[Position(chunk, part, FramesOf(chunk) - 1)] = true;
+        --missing_;
+      }
+    }
+  }
+}
+
+int64_t ResultAssembly::FramesOf(const Chunk& chunk) const {
+  return job_->GridOf(chunk).Count() + (job_->IsSparse(layer_) ? 1 : 0);
+}
+
+void ResultAssembly::LeaveOut(const SparseGradient& sparse) {
+  for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
+    const int64_t first = sparse.FrameAt(chunk.offset);
+    bool any = false;
+    for (int64_t frame = 0; frame < FramesOf(chunk); ++frame) {
+      const bool last = frame == FramesOf(chunk) - 1;
+      const bool comes = last ? !any : sparse.travels(first + frame);
+      any = any || comes;
+      if (comes) continue;
+      arrived_[Position(chunk, kValuesPart, frame)] = true;
+      --missing_;
+    }
+  }
+}
+
+absl::StatusOr<int64_t> ResultAssembly::FindFrame(
+    const Chunk& chunk, const FrameHeader& header) const {
+  const bool empty = job_->IsSparse(layer_) && header.payload_bytes == 0 &&
+                     header.offset == 0 && header.part == kValuesPart;
+  if (empty) return FramesOf(chunk) - 1;
+  return FrameIndex(header, job_->GridOf(chunk));
+}
+
+int64_t ResultAssembly::Position(const Chunk& chunk, int part,
+                                 int64_t frame) const {
+  return part * frames_per_part_ + first_frame_[chunk.index] + frame;
+}
+
+absl::Status ResultAssembly::CheckSender(const Chunk& chunk,
+                                         const FrameHeader& header) const {
+  if (header.sender.role == Role::kShard) {
+    const PeerId server = job_->ServerOf(chunk);
+    if (header.sender == server) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(header), ": the chunk is ", PeerName(server), "'s"));
+  }
+  if (header.round < round_ || header.sender == owner_) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(DescribeFrame(header), ": this worker did not ask for it"));
+}
+
+absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
+  NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(*job_, header));
+  NEREUS_ASSIGN_OR_RETURN(const int64_t frame, FindFrame(chunk, header));
+  NEREUS_RETURN_IF_ERROR(CheckSender(chunk, header));
+  if (header.round < kInitialRound || header.round > round_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(header), ": this worker is at round ", round_));
+  }
+  // A shard's average is for those who took part, not for one who fetches the
+  // layer from its owner.
+  const bool unasked = owner_.has_value() && header.sender.role == Role::kShard;
+  if (header.round < round_ || unasked) return Landing::Discard();
+  if (header.part >= parts_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(header), ": ", parts_, " parts are expected"));
+  }
+  if (arrived_[Position(chunk, header.part, frame)]) return Landing::Discard();
+  if (header.payload_bytes == 0) return Landing::Scratch();
+  const int64_t offset = (chunk.offset + header.offset) * 4;
+  if (header.part == kValuesPart) {
+    return Landing::At(values_.Slice(offset, FloatBytes(header)));
+  }
+  const int64_t part_offset = (header.part - 1) * values_.bytes();
+  return Landing::At(state_.Slice(part_offset + offset, FloatBytes(header)));
+}
+
+bool ResultAssembly::Count(const FrameHeader& header) {
+  const Chunk& chunk = job_->placement.layer_chunks(layer_)[header.chunk];
+  arrived_[Position(chunk, header.part, *FindFrame(chunk, header))] = true;
+  if (--missing_ > 0) return false;
+  values_ = Buffer();
+  state_ = Buffer();
+  return true;
+}
+
+bool ResultAssembly::Complete(const Chunk& chunk) const {
+  for (int part = 0; part < parts_; ++part) {
+    for (int64_t frame = 0; frame < FramesOf(chunk); ++frame) {
+      if (!arrived_[Position(chunk, part, frame)]) return false;
+    }
+  }
+  return true;
+}
+
+std::string ResultAssembly::Missing() const {
+  if (!open()) return "";
+  if (owner_.has_value()) return job_->NameOf(*owner_);
+  std::map<int, std::vector<int>> chunks_of_shard;
+  for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
+    if (Complete(chunk)) continue;
+    chunks_of_shard[job_->ServerOf(chunk).rank].push_back(chunk.index);
+  }
+  return absl::StrJoin(
+      chunks_of_shard, ", ", [](std::string* out, const auto& entry) {
+        absl::StrAppend(out, "shard ", entry.first,
+                        entry.second.size() == 1 ? " (chunk " : " (chunks ",
+                        absl::StrJoin(entry.second, ", "), ")");
+      });
+}
+
+}  // namespace nereus

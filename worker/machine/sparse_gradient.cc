@@ -1,0 +1,108 @@
+#include "worker/machine/sparse_gradient.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/compute/blocks.h"
+
+namespace nereus {
+namespace {
+
+int64_t BytesOf(int64_t elements) {
+  return elements * static_cast<int64_t>(sizeof(float));
+}
+
+// `count` of `blocks`, evenly spread, others in each round.
+std::vector<float> TakeTurns(int64_t blocks, int64_t count, int64_t round) {
+  std::vector<float> choice(blocks, 0.0f);
+  for (int64_t i = 0; i < count; ++i) {
+    choice[(i * blocks / count + round) % blocks] =
+        count == blocks ? kFirstChoice : kFirstChoice + 1;
+  }
+  return choice;
+}
+
+}  // namespace
+
+BlockChoice ReadChoice(const Job& job, const Buffer& values, int64_t round) {
+  if (values.data() == nullptr) {
+    return std::make_shared<const std::vector<float>>(
+        TakeTurns(job.block_count(), job.BlocksIn(round), round));
+  }
+  return std::make_shared<const std::vector<float>>(
+      values.floats(), values.floats() + values.float_count());
+}
+
+SparseGradient::SparseGradient(const Job& job, int layer, bool holds_here)
+    : layer_(layer),
+      grid_(job.layers[layer].parameters, job.block_length,
+            job.pool_offsets[layer] % job.block_length),
+      pieces_{job.layers[layer].parameters, job.block_length,
+              job.pool_offsets[layer] % job.block_length},
+      first_block_(job.FirstBlock(job.placement.layer_chunks(layer)[0])),
+      holds_here_(holds_here),
+      holds_(grid_.Count(), false),
+      place_(grid_.Count(), 0) {}
+
+float SparseGradient::ChoiceOf(int64_t frame) const {
+  return (*choice_)[BlockOf(frame)];
+}
+
+bool SparseGradient::travels(int64_t frame) const {
+  return Travels(ChoiceOf(frame));
+}
+
+bool SparseGradient::resumes(int64_t frame) const {
+  return Resumes(ChoiceOf(frame));
+}
+
+std::vector<PieceUse> SparseGradient::PlaceBlocks() {
+  std::vector<PieceUse> uses;
+  int64_t placed = 0;
+  for (int64_t frame = 0; frame < grid_.Count(); ++frame) {
+    const bool held = holds_[frame];
+    holds_[frame] = !travels(frame);
+    if (holds_[frame]) {
+      uses.push_back(held ? PieceUse::kHeld : PieceUse::kHeldFirst);
+      continue;
+    }
+    uses.push_back(held ? PieceUse::kResumes : PieceUse::kTravels);
+    place_[frame] = placed;
+    placed += grid_.Length(frame);
+  }
+  return uses;
+}
+
+void SparseGradient::Begin(const Job& job, BlockChoice choice, Buffer gradient,
+                           const Buffer& parameters, const Buffer& norms,
+                           Outbox& out) {
+  const OptimizerOptions& optimizer = job.options.optimizer;
+  choice_ = std::move(choice);
+  gradient_ = std::move(gradient);
+  std::vector<PieceUse> uses = PlaceBlocks();
+  const bool holds_some = std::any_of(
+      uses.begin(), uses.end(), [](PieceUse use) { return !Travels(use); });
+  if (holds_some && holds_here_ && held_.bytes() == 0) {
+    held_ = Buffer::AllocateLike(gradient_, gradient_.bytes());
+    velocity_ = Buffer::AllocateLike(gradient_, gradient_.bytes());
+  }
+  out.Add(
+      SplitGradient{layer_, pieces_, std::move(uses), optimizer.momentum,
+                    optimizer.weight_decay,
+                    norms.Slice(BytesOf(first_block_), BytesOf(grid_.Count())),
+                    parameters, gradient_, velocity_, held_});
+}
+
+Buffer SparseGradient::Contribution(int64_t offset, int64_t length) const {
+  const int64_t frame = FrameAt(offset);
+  const int64_t place = place_[frame] + offset - grid_.Offset(frame);
+  return gradient_.Slice(BytesOf(place), BytesOf(length));
+}
+
+Buffer SparseGradient::held(int64_t frame) const {
+  if (!holds_[frame]) return {};
+  return held_.Slice(BytesOf(grid_.Offset(frame)),
+                     BytesOf(grid_.Length(frame)));
+}
+
+}  // namespace nereus

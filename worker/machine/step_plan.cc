@@ -1,0 +1,30 @@
+#include "worker/machine/step_plan.h"
+
+#include <utility>
+
+#include "common/base/logging.h"
+
+namespace nereus {
+
+void StepPlan::Enter(JobPtr job) { epochs_.push_back(std::move(job)); }
+
+StepInfo StepPlan::InfoOf(int64_t step, int rank) {
+  // The last epoch that had begun by then, of those that this worker was in.
+  size_t index = epochs_.size() - 1;
+  while (index > 0 && epochs_[index]->first_step > step &&
+         epochs_[index - 1]->PositionOf(rank) >= 0) {
+    --index;
+  }
+  epochs_.erase(epochs_.begin(), epochs_.begin() + index);
+  const Job& job = *epochs_.front();
+  StepInfo info;
+  info.step = step;
+  info.position = job.PositionOf(rank);
+  info.workers = job.worker_count();
+  info.contributions_before =
+      job.contributions_before + (step - job.first_step) * info.workers;
+  NEREUS_CHECK(info.position >= 0) << "step " << step << " of worker " << rank;
+  return info;
+}
+
+}  // namespace nereus

@@ -1,0 +1,93 @@
+#include "worker/measure/link_probe.h"
+
+#include <algorithm>
+
+#include "common/protocol/frame.h"
+
+namespace nereus {
+namespace {
+
+constexpr int kSeveralFrames = 16;
+constexpr int kLargeFramesMin = 4;
+constexpr int kLargeFramesMax = 32;
+constexpr double kAtOnceSeconds = 0.02;
+
+// Of each kind: so many at once, and so many are kept.
+constexpr int64_t kEagerMin = 4;
+constexpr size_t kKept = 9;
+constexpr absl::Duration kInterval = absl::Seconds(1);
+
+// An answer that takes longer does not come, because an epoch has ended.
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+constexpr double kRateMax = 1e12;
+
+}  // namespace
+
+LinkProbe::LinkProbe() : large_frames_(kLargeFramesMin) {}
+
+int LinkProbe::FramesOf(Kind kind) const {
+  switch (kind) {
+    case kOne:
+      return 1;
+    case kSeveral:
+      return kSeveralFrames;
+    case kLarge:
+      break;
+  }
+  return large_frames_;
+}
+
+std::optional<LinkProbe::Train> LinkProbe::Next(absl::Time now) {
+  if (under_way_ > 0 && now - sent_ < kPatience) return std::nullopt;
+  const bool eager = next_id_ < kEagerMin * kKinds;
+  if (!eager && now - sent_ < kInterval) return std::nullopt;
+  const Kind kind = static_cast<Kind>(next_id_ % kKinds);
+  sent_ = now;
+  under_way_ = FramesOf(kind);
+  return Train{next_id_++, under_way_,
+               kind == kLarge ? kFramePayloadBytesMax : 0};
+}
+
+void LinkProbe::OnAnswer(int64_t id, absl::Time now) {
+  if (id != next_id_ - 1 || under_way_ == 0) return;
+  const Kind kind = static_cast<Kind>(id % kKinds);
+  std::deque<Sample>& samples = samples_[kind];
+  samples.push_back({under_way_, absl::ToDoubleSeconds(now - sent_)});
+  if (samples.size() > kKept) samples.pop_front();
+  under_way_ = 0;
+  if (kind != kLarge || samples.back().seconds > kAtOnceSeconds) return;
+  large_frames_ = std::min(2 * large_frames_, kLargeFramesMax);
+}
+
+double LinkProbe::FastestOf(Kind kind) const {
+  double fastest = samples_[kind].front().seconds;
+  for (const Sample& sample : samples_[kind]) {
+    fastest = std::min(fastest, sample.seconds);
+  }
+  return fastest;
+}
+
+std::optional<LinkSpeed> LinkProbe::speed() const {
+  const bool enough = std::all_of(
+      samples_.begin(), samples_.end(),
+      [](const auto& samples) { return samples.size() >= kEagerMin; });
+  if (!enough) return std::nullopt;
+  const double one = FastestOf(kOne);
+  LinkSpeed speed;
+  speed.latency = absl::Seconds(one / 2);
+  const double message =
+      std::max(0.0, FastestOf(kSeveral) - one) / (kSeveralFrames - 1);
+  speed.message_time = absl::Seconds(message);
+  for (const Sample& sample : samples_[kLarge]) {
+    const double bytes =
+        sample.frames * static_cast<double>(kFramePayloadBytesMax);
+    const double carrying =
+        sample.seconds - one - message * (sample.frames - 1);
+    speed.rate =
+        std::max(speed.rate, bytes / std::max(carrying, bytes / kRateMax));
+  }
+  return speed;
+}
+
+}  // namespace nereus

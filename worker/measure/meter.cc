@@ -1,0 +1,71 @@
+#include "worker/measure/meter.h"
+
+#include "common/base/clock.h"
+
+namespace nereus {
+namespace {
+
+// How often the coordinator hears what this worker has measured.
+constexpr absl::Duration kSaidInterval = absl::Seconds(5);
+
+}  // namespace
+
+Meter::Meter(absl::Span<const LayerSpec> layers) : steps_(layers) {}
+
+void Meter::OnBegin() {
+  MutexLock lock(&mu_);
+  steps_.OnBegin(SteadyNow());
+}
+
+void Meter::OnPush(int layer) {
+  MutexLock lock(&mu_);
+  steps_.OnPush(layer, SteadyNow());
+}
+
+void Meter::OnWait(int layer, absl::Time from) {
+  MutexLock lock(&mu_);
+  steps_.OnWait(layer, from, SteadyNow());
+}
+
+std::optional<LinkProbe::Train> Meter::NextTrain() {
+  MutexLock lock(&mu_);
+  return link_.Next(SteadyNow());
+}
+
+void Meter::OnAnswer(int64_t train) {
+  MutexLock lock(&mu_);
+  link_.OnAnswer(train, SteadyNow());
+}
+
+std::optional<Measurements> Meter::TakeDue() {
+  const absl::Time now = SteadyNow();
+  MutexLock lock(&mu_);
+  const std::optional<LinkSpeed> speed = link_.speed();
+  if (!speed.has_value() || !steps_.enough() || now - said_ < kSaidInterval) {
+    return std::nullopt;
+  }
+  said_ = now;
+  last_ = Measurements{steps_.times(), steps_.step_time(), *speed};
+  return last_;
+}
+
+std::optional<Measurements> Meter::last() const {
+  MutexLock lock(&mu_);
+  return last_;
+}
+
+std::vector<int32_t> ShardsToProbe(const EpochStart& start,
+                                   const std::string& own) {
+  std::vector<int32_t> near;
+  std::vector<int32_t> far;
+  for (const Seat& seat : start.seats) {
+    if (seat.id.role != Role::kShard) continue;
+    const size_t host_bytes = seat.data_address.rfind(':');
+    const bool here =
+        own.compare(0, own.rfind(':'), seat.data_address, 0, host_bytes) == 0;
+    (here ? near : far).push_back(seat.id.rank);
+  }
+  return far.empty() ? near : far;
+}
+
+}  // namespace nereus

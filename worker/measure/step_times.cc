@@ -1,0 +1,127 @@
+#include "worker/measure/step_times.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace nereus {
+namespace {
+
+// Of a step's computing, where nothing else is known.
+constexpr double kBackwardShare = 2.0 / 3;
+
+template <typename Get>
+absl::Duration MedianOf(size_t count, Get get) {
+  std::vector<absl::Duration> values;
+  values.reserve(count);
+  for (size_t i = 0; i < count; ++i) values.push_back(get(i));
+  const auto middle = values.begin() + static_cast<int64_t>(count / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+StepTimes::StepTimes(absl::Span<const LayerSpec> layers)
+    : layers_(layers.size()) {
+  for (const LayerTime& time :
+       SplitCompute(layers, absl::Seconds(1), /*backward_share=*/1)) {
+    operations_.push_back(absl::ToDoubleSeconds(time.backward));
+  }
+}
+
+void StepTimes::OnBegin(absl::Time now) {
+  if (step_.has_value() && step_->pushed == layers_) {
+    step_->took = now - step_->began;
+    if (++ignored_ > kStepsIgnored) {
+      Resolve(*step_);
+      steps_.push_back(*std::move(step_));
+      if (steps_.size() > kStepsMax) steps_.pop_front();
+    }
+  }
+  step_.emplace();
+  step_->began = now;
+  step_->mark = now;
+  step_->times.resize(layers_);
+}
+
+void StepTimes::OnWait(int layer, absl::Time from, absl::Time to) {
+  if (!step_.has_value() || step_->pushed == layers_) return;
+  // Of several threads one may wait while another computes.
+  if (from < step_->mark) return;
+  const absl::Duration computed = from - step_->mark;
+  step_->mark = to;
+  if (step_->first_pushed.has_value()) {
+    step_->before += computed;
+    return;
+  }
+  // What came before the first wait is part of what comes after it.
+  const int whose = step_->layer.value_or(layer);
+  step_->times[whose].forward += computed;
+  step_->layer = layer;
+}
+
+void StepTimes::OnPush(int layer, absl::Time now) {
+  if (!step_.has_value() || step_->pushed == layers_) return;
+  const absl::Duration computed =
+      std::exchange(step_->before, absl::ZeroDuration()) +
+      std::max(now - step_->mark, absl::ZeroDuration());
+  step_->mark = std::max(now, step_->mark);
+  ++step_->pushed;
+  if (step_->first_pushed.has_value()) {
+    step_->times[layer].backward = computed;
+  } else {
+    step_->first_pushed = layer;
+    step_->first_interval = computed;
+  }
+}
+
+void StepTimes::Resolve(TimedStep& step) const {
+  absl::Duration forward;
+  absl::Duration backward;
+  for (const LayerTime& time : step.times) {
+    forward += time.forward;
+    backward += time.backward;
+  }
+  const absl::Duration both = step.first_interval;
+  absl::Duration& first = step.times[*step.first_pushed].backward;
+  if (step.layer.has_value()) {
+    const absl::Duration known = forward + backward;
+    const double share = known > absl::ZeroDuration()
+                             ? absl::FDivDuration(backward, known)
+                             : kBackwardShare;
+    first = both * share;
+    step.times[*step.layer].forward += both - first;
+    return;
+  }
+  const double operations = operations_[*step.first_pushed];
+  const double others = 1 - operations;
+  first = others > 0 ? std::min(both, backward * (operations / others))
+                     : both * kBackwardShare;
+  forward = both - first;
+  backward += first;
+  for (LayerTime& time : step.times) {
+    time.forward = backward > absl::ZeroDuration()
+                       ? forward * absl::FDivDuration(time.backward, backward)
+                       : forward / static_cast<int64_t>(layers_);
+  }
+}
+
+std::vector<LayerTime> StepTimes::times() const {
+  std::vector<LayerTime> times(layers_);
+  for (size_t layer = 0; layer < layers_; ++layer) {
+    times[layer].forward = MedianOf(steps_.size(), [&](size_t step) {
+      return steps_[step].times[layer].forward;
+    });
+    times[layer].backward = MedianOf(steps_.size(), [&](size_t step) {
+      return steps_[step].times[layer].backward;
+    });
+  }
+  return times;
+}
+
+absl::Duration StepTimes::step_time() const {
+  return MedianOf(steps_.size(),
+                  [&](size_t step) { return steps_[step].took; });
+}
+
+}  // namespace nereus
