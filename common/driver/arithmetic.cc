@@ -66,7 +66,7 @@ void Run(const SplitGradient& split) {
                static_cast<int64_t>(travelling.size()), gradient, gradient);
 }
 
-void Run(const ChooseTravellers& choose) {
+void Run(const SelectBlocks& choose) {
   ChooseBlocks(choose.count, choose.norms.float_count(), choose.norms.floats(),
                choose.before.floats(), choose.after.floats());
 }
@@ -108,7 +108,7 @@ const Buffer& Target(const AddValues& add) { return add.sum; }
 const Buffer& Target(const ScaleValues& scale) { return scale.values; }
 const Buffer& Target(const RoundValues& round) { return round.values; }
 const Buffer& Target(const SplitGradient& split) { return split.gradient; }
-const Buffer& Target(const ChooseTravellers& choose) { return choose.after; }
+const Buffer& Target(const SelectBlocks& choose) { return choose.after; }
 const Buffer& Target(const UpdateParameters& update) { return update.updated; }
 const Buffer& Target(const MultiplyFactors& multiply) {
   return multiply.gradient;

@@ -31,9 +31,9 @@ bool WorkersOwnSome(const Job& job) {
 }
 
 bool ShareShard(const Job& job, int server, int other) {
-  return std::any_of(job.holders.begin(), job.holders.end(),
-                     [&](const auto& holders) {
-                       return std::minmax(holders.server, holders.copy) ==
+  return std::any_of(job.shard_servers.begin(), job.shard_servers.end(),
+                     [&](const auto& servers) {
+                       return std::minmax(servers.primary, servers.backup) ==
                               std::minmax(server, other);
                      });
 }
@@ -384,16 +384,17 @@ void MachineDriver::Follow(std::shared_ptr<const EpochStart> start) {
   const std::shared_ptr<const EpochStart> before =
       std::exchange(start_, std::move(start));
   Roster roster;
-  for (const Seat& seat : start_->seats) roster[seat.id] = seat.incarnation;
+  for (const EpochMember& each : start_->epoch_members)
+    roster[each.id] = each.incarnation;
   if (before != nullptr) {
-    for (const Seat& seat : before->seats) {
-      const auto found = roster.find(seat.id);
+    for (const EpochMember& each : before->epoch_members) {
+      const auto found = roster.find(each.id);
       const bool stays =
-          found != roster.end() && found->second == seat.incarnation;
-      if (!stays) transport_->Disconnect(seat.id);
+          found != roster.end() && found->second == each.incarnation;
+      if (!stays) transport_->Disconnect(each.id);
     }
   }
-  for (const auto& [first, second] : start_->lost_links) {
+  for (const auto& [first, second] : start_->broken_links) {
     if (first == start_->self) transport_->Disconnect(second);
     if (second == start_->self) transport_->Disconnect(first);
   }
@@ -407,9 +408,9 @@ void MachineDriver::Follow(std::shared_ptr<const EpochStart> start) {
   hello.incarnation = roster[start_->self];
   transport_->SetRoster(hello, std::move(roster));
   const absl::Time deadline = absl::Now() + connect_timeout_;
-  for (const Seat& seat : start_->seats) {
-    if (seat.id == start_->self || !Dials(*start_, seat.id)) continue;
-    transport_->Connect(seat.id, seat.data_address, deadline);
+  for (const EpochMember& each : start_->epoch_members) {
+    if (each.id == start_->self || !Dials(*start_, each.id)) continue;
+    transport_->Connect(each.id, each.data_address, deadline);
   }
 }
 
@@ -430,7 +431,7 @@ void MachineDriver::Send(PeerId to, const Frame& frame) {
     EncodePayload(ranked);
   }
   Count(bytes_sent_, ranked);
-  ranked.rank = start_->job->SendRank(frame.header);
+  ranked.priority = start_->job->SendPriority(frame.header);
   ranked.fused = start_->job->fuses();
   transport_->Send(to, ranked);
 }
@@ -441,8 +442,8 @@ void MachineDriver::Broadcast(const Frame& frame) {
   EncodePayload(checked);
   checked.header.payload_crc = Crc32c(
       checked.payload.data(), static_cast<size_t>(checked.payload.bytes()));
-  for (const WorkerSeat& seat : start_->job->workers) {
-    const PeerId to = PeerId::Worker(seat.rank);
+  for (const EpochWorker& each : start_->job->workers) {
+    const PeerId to = PeerId::Worker(each.rank);
     if (to != start_->self) Send(to, checked);
   }
 }

@@ -319,16 +319,16 @@ StepVerdict FromProto(const v1::StepVerdict& message) {
   return {message.step(), message.skipped()};
 }
 
-v1::ShardHolders ToProto(const ShardHolders& holders) {
-  v1::ShardHolders message;
-  message.set_server(holders.server);
-  message.set_copy(holders.copy);
-  message.set_whole(holders.whole);
+v1::ShardServers ToProto(const ShardServers& servers) {
+  v1::ShardServers message;
+  message.set_primary(servers.primary);
+  message.set_backup(servers.backup);
+  message.set_backup_is_current(servers.backup_is_current);
   return message;
 }
 
-ShardHolders FromProto(const v1::ShardHolders& message) {
-  return {message.server(), message.copy(), message.whole()};
+ShardServers FromProto(const v1::ShardServers& message) {
+  return {message.primary(), message.backup(), message.backup_is_current()};
 }
 
 v1::Optimizer::Place ToProto(OptimizerPlace place) {
@@ -347,10 +347,10 @@ v1::Job ToProto(const Job& job,
   v1::Job message;
   message.set_id(job.id);
   message.set_epoch(job.epoch);
-  for (const WorkerSeat& seat : job.workers) {
-    v1::Job::WorkerSeat* added = message.add_workers();
-    added->set_rank(seat.rank);
-    added->set_first_step(seat.first_step);
+  for (const EpochWorker& each : job.workers) {
+    v1::Job::EpochWorker* added = message.add_workers();
+    added->set_rank(each.rank);
+    added->set_first_step(each.first_step);
   }
   for (const auto& [rank, name] : job.worker_names) {
     (*message.mutable_worker_names())[rank] = TextField(name);
@@ -362,7 +362,8 @@ v1::Job ToProto(const Job& job,
   }
   *message.mutable_optimizer() = OptimizerToProto(job.options);
   message.set_deterministic(job.options.deterministic);
-  message.mutable_leavers()->Add(job.leavers.begin(), job.leavers.end());
+  message.mutable_left_workers()->Add(job.left_workers.begin(),
+                                      job.left_workers.end());
   message.set_base_round(job.base_round);
   message.set_first_step(job.first_step);
   message.set_contributions_before(job.contributions_before);
@@ -370,10 +371,10 @@ v1::Job ToProto(const Job& job,
     v1::Job::FinishedRound* added = message.add_finished_rounds();
     added->set_layer(finished.layer);
     added->set_round(finished.round);
-    added->set_holder(finished.holder);
+    added->set_source(finished.source);
     added->set_contributors(finished.contributors);
   }
-  message.set_owner(job.owner);
+  message.set_donor(job.donor);
   message.set_state_arrays(job.state_arrays);
   message.set_nan(NanToProto(job.options.nan));
   message.set_overlap(OverlapToProto(job.options.overlap));
@@ -395,8 +396,8 @@ v1::Job ToProto(const Job& job,
   message.set_switch_round(job.switch_round);
   message.set_measure(job.options.measure);
   message.set_backup(job.options.backup);
-  for (const ShardHolders& holders : job.holders) {
-    *message.add_holders() = ToProto(holders);
+  for (const ShardServers& servers : job.shard_servers) {
+    *message.add_shard_servers() = ToProto(servers);
   }
   return message;
 }
@@ -406,8 +407,8 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   Job job;
   job.id = message.id();
   job.epoch = message.epoch();
-  for (const v1::Job::WorkerSeat& seat : message.workers()) {
-    job.workers.push_back({seat.rank(), seat.first_step()});
+  for (const v1::Job::EpochWorker& each : message.workers()) {
+    job.workers.push_back({each.rank(), each.first_step()});
   }
   job.worker_names.insert(message.worker_names().begin(),
                           message.worker_names().end());
@@ -425,15 +426,16 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   }
   NEREUS_ASSIGN_OR_RETURN(job.options, OptimizerFromProto(message.optimizer()));
   job.options.deterministic = message.deterministic();
-  job.leavers.assign(message.leavers().begin(), message.leavers().end());
+  job.left_workers.assign(message.left_workers().begin(),
+                          message.left_workers().end());
   job.base_round = message.base_round();
   job.first_step = message.first_step();
   job.contributions_before = message.contributions_before();
   for (const v1::Job::FinishedRound& finished : message.finished_rounds()) {
     job.finished_rounds.push_back({finished.layer(), finished.round(),
-                                   finished.holder(), finished.contributors()});
+                                   finished.source(), finished.contributors()});
   }
-  job.owner = message.owner();
+  job.donor = message.donor();
   job.state_arrays = message.state_arrays();
   NEREUS_ASSIGN_OR_RETURN(job.options.nan, NanFromProto(message.nan()));
   NEREUS_ASSIGN_OR_RETURN(job.options.overlap,
@@ -457,8 +459,8 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   job.switch_round = message.switch_round();
   job.options.measure = message.measure();
   job.options.backup = message.backup();
-  for (const v1::ShardHolders& holders : message.holders()) {
-    job.holders.push_back(FromProto(holders));
+  for (const v1::ShardServers& servers : message.shard_servers()) {
+    job.shard_servers.push_back(FromProto(servers));
   }
   return MakeJob(std::move(job), message.shards());
 }

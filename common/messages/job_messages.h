@@ -38,8 +38,8 @@ absl::StatusOr<OptimizerPlace> FromProto(v1::Optimizer::Place place);
 v1::StepVerdict ToProto(const StepVerdict& verdict);
 StepVerdict FromProto(const v1::StepVerdict& message);
 
-v1::ShardHolders ToProto(const ShardHolders& holders);
-ShardHolders FromProto(const v1::ShardHolders& message);
+v1::ShardServers ToProto(const ShardServers& servers);
+ShardServers FromProto(const v1::ShardServers& message);
 
 // With the reasons for the routes, by layer.
 v1::Job ToProto(const Job& job,

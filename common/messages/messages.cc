@@ -130,8 +130,8 @@ v1::Heartbeat HeartbeatToProto(const Heartbeat& beat) {
     *message.mutable_stall() = StallToProto(*beat.stall);
   }
   message.set_epoch(beat.epoch);
-  message.mutable_whole_copies()->Add(beat.whole_copies.begin(),
-                                      beat.whole_copies.end());
+  message.mutable_current_backups()->Add(beat.current_backups.begin(),
+                                         beat.current_backups.end());
   message.set_busy(beat.busy);
   return message;
 }
@@ -144,8 +144,8 @@ Heartbeat HeartbeatFromProto(const v1::Heartbeat& message) {
   beat.chunks = message.chunks();
   if (message.has_stall()) beat.stall = StallFromProto(message.stall());
   beat.epoch = message.epoch();
-  beat.whole_copies.assign(message.whole_copies().begin(),
-                           message.whole_copies().end());
+  beat.current_backups.assign(message.current_backups().begin(),
+                              message.current_backups().end());
   beat.busy = message.busy();
   return beat;
 }
@@ -179,7 +179,7 @@ v1::EpochReport ReportToProto(const EpochReport& report) {
   for (const StepVerdict& verdict : report.report.verdicts) {
     *message.add_verdicts() = ToProto(verdict);
   }
-  message.set_settled(report.report.settled);
+  message.set_drained(report.report.drained);
   return message;
 }
 
@@ -198,7 +198,7 @@ EpochReport ReportFromProto(const v1::EpochReport& message) {
   for (const v1::StepVerdict& verdict : message.verdicts()) {
     report.report.verdicts.push_back(FromProto(verdict));
   }
-  report.report.settled = message.settled();
+  report.report.drained = message.drained();
   return report;
 }
 
@@ -231,13 +231,13 @@ Measured MeasuredFromProto(const v1::Measured& message) {
 v1::EpochStart StartToProto(const EpochStart& start) {
   v1::EpochStart message;
   *message.mutable_self() = ToProto(start.self);
-  message.set_fresh(start.fresh);
+  message.set_from_base(start.from_base);
   *message.mutable_job() = ToProto(*start.job, start.explanations);
-  for (const Seat& seat : start.seats) {
-    *message.add_seats() = ToProto(seat);
+  for (const EpochMember& each : start.epoch_members) {
+    *message.add_epoch_members() = ToProto(each);
   }
-  for (const auto& [first, second] : start.lost_links) {
-    v1::EpochStart::Link* added = message.add_lost_links();
+  for (const auto& [first, second] : start.broken_links) {
+    v1::EpochStart::Link* added = message.add_broken_links();
     *added->mutable_first() = ToProto(first);
     *added->mutable_second() = ToProto(second);
   }
@@ -247,19 +247,20 @@ v1::EpochStart StartToProto(const EpochStart& start) {
 absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
   EpochStart start;
   NEREUS_ASSIGN_OR_RETURN(start.self, FromProto(message.self()));
-  start.fresh = message.fresh();
+  start.from_base = message.from_base();
   NEREUS_ASSIGN_OR_RETURN(start.job,
                           FromProto(message.job(), start.explanations));
-  NEREUS_ASSIGN_OR_RETURN(start.seats,
-                          SeatsFromProto(message.seats(), *start.job));
-  for (const v1::EpochStart::Link& link : message.lost_links()) {
+  NEREUS_ASSIGN_OR_RETURN(
+      start.epoch_members,
+      EpochMembersFromProto(message.epoch_members(), *start.job));
+  for (const v1::EpochStart::Link& link : message.broken_links()) {
     NEREUS_ASSIGN_OR_RETURN(const PeerId first, FromProto(link.first()));
     NEREUS_ASSIGN_OR_RETURN(const PeerId second, FromProto(link.second()));
-    start.lost_links.emplace_back(first, second);
+    start.broken_links.emplace_back(first, second);
   }
-  const bool seated =
-      std::any_of(start.seats.begin(), start.seats.end(),
-                  [&](const Seat& seat) { return seat.id == start.self; });
+  const bool seated = std::any_of(
+      start.epoch_members.begin(), start.epoch_members.end(),
+      [&](const EpochMember& each) { return each.id == start.self; });
   if (seated) return start;
   return absl::InvalidArgumentError(
       absl::StrCat(PeerName(start.self), " is told of an epoch without it"));
@@ -267,36 +268,38 @@ absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
 
 }  // namespace
 
-v1::EpochStart::Seat ToProto(const Seat& seat) {
-  v1::EpochStart::Seat message;
-  *message.mutable_member() = ToProto(seat.id);
-  message.set_incarnation(seat.incarnation);
-  message.set_data_address(TextField(seat.data_address));
+v1::EpochStart::EpochMember ToProto(const EpochMember& each) {
+  v1::EpochStart::EpochMember message;
+  *message.mutable_member() = ToProto(each.id);
+  message.set_incarnation(each.incarnation);
+  message.set_data_address(TextField(each.data_address));
   return message;
 }
 
-absl::StatusOr<std::vector<Seat>> SeatsFromProto(
-    const google::protobuf::RepeatedPtrField<v1::EpochStart::Seat>& seats,
+absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
+    const google::protobuf::RepeatedPtrField<v1::EpochStart::EpochMember>&
+        epoch_members,
     const Job& job) {
-  std::vector<Seat> read;
+  std::vector<EpochMember> read;
   std::set<PeerId> seated;
-  for (const v1::EpochStart::Seat& seat : seats) {
-    NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(seat.member()));
-    read.push_back({id, seat.incarnation(), seat.data_address()});
+  for (const v1::EpochStart::EpochMember& each : epoch_members) {
+    NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(each.member()));
+    read.push_back({id, each.incarnation(), each.data_address()});
     seated.insert(id);
   }
   std::set<PeerId> members;
-  for (const WorkerSeat& worker : job.workers) {
+  for (const EpochWorker& worker : job.workers) {
     members.insert(PeerId::Worker(worker.rank));
   }
-  for (const int32_t rank : job.leavers) members.insert(PeerId::Worker(rank));
-  for (const ShardHolders& holders : job.holders) {
-    members.insert(PeerId::Shard(holders.server));
-    if (holders.copy != -1) members.insert(PeerId::Shard(holders.copy));
+  for (const int32_t rank : job.left_workers)
+    members.insert(PeerId::Worker(rank));
+  for (const ShardServers& servers : job.shard_servers) {
+    members.insert(PeerId::Shard(servers.primary));
+    if (servers.backup != -1) members.insert(PeerId::Shard(servers.backup));
   }
   if (seated == members && read.size() == members.size()) return read;
   return absl::InvalidArgumentError(absl::StrCat(
-      "the epoch has ", read.size(), " seats, not one for each of its ",
+      "the epoch has ", read.size(), " epoch_members, not one for each of its ",
       members.size(), " members"));
 }
 
@@ -356,8 +359,8 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     proto.mutable_fusion_timed()->set_trial(timed->trial);
     proto.mutable_fusion_timed()->set_begun_step(timed->begun_step);
     proto.mutable_fusion_timed()->set_step_seconds(timed->step_seconds);
-  } else if (const auto* settled = std::get_if<Settled>(&message)) {
-    proto.mutable_settled()->set_epoch(settled->epoch);
+  } else if (const auto* drained = std::get_if<Drained>(&message)) {
+    proto.mutable_drained()->set_epoch(drained->epoch);
   } else if (const auto* measured = std::get_if<Measured>(&message)) {
     *proto.mutable_measured() = MeasuredToProto(*measured);
   } else if (std::holds_alternative<WantCheckpoint>(message)) {
@@ -404,8 +407,8 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
       return FusionTimed{timed.trial(), timed.begun_step(),
                          timed.step_seconds()};
     }
-    case v1::MemberMessage::kSettled:
-      return Settled{message.settled().epoch()};
+    case v1::MemberMessage::kDrained:
+      return Drained{message.drained().epoch()};
     case v1::MemberMessage::kMeasured:
       return MeasuredFromProto(message.measured());
     case v1::MemberMessage::kWantCheckpoint:
@@ -530,8 +533,8 @@ v1::GetStatusResponse ToProto(const JobStatus& status) {
   message.set_checkpoint_bytes(status.checkpoint_bytes);
   message.set_checkpoint_wanted(status.checkpoint_wanted);
   message.set_checkpoint_failure(status.checkpoint_failure);
-  for (const ShardHolders& holders : status.holders) {
-    *message.add_holders() = ToProto(holders);
+  for (const ShardServers& servers : status.shard_servers) {
+    *message.add_shard_servers() = ToProto(servers);
   }
   return message;
 }
@@ -567,8 +570,8 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
   status.checkpoint_bytes = message.checkpoint_bytes();
   status.checkpoint_wanted = message.checkpoint_wanted();
   status.checkpoint_failure = message.checkpoint_failure();
-  for (const v1::ShardHolders& holders : message.holders()) {
-    status.holders.push_back(FromProto(holders));
+  for (const v1::ShardServers& servers : message.shard_servers()) {
+    status.shard_servers.push_back(FromProto(servers));
   }
   return status;
 }

@@ -13,7 +13,7 @@ namespace nereus {
 
 // The plain structs of common/protocol/membership.h as Protobuf messages and
 // back. Whatever comes back has passed the structs' own checks: enums are
-// known, counts in range, an epoch has a seat for each of its members.
+// known, counts in range, an epoch has a each for each of its members.
 //
 // Errors of all From...: kInvalidArgument, naming the field and its value.
 
@@ -24,10 +24,11 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message);
 absl::StatusOr<CoordinatorMessage> FromProto(
     const v1::CoordinatorMessage& message);
 
-v1::EpochStart::Seat ToProto(const Seat& seat);
-// The seats of `job`'s epoch: one for each of its members.
-absl::StatusOr<std::vector<Seat>> SeatsFromProto(
-    const google::protobuf::RepeatedPtrField<v1::EpochStart::Seat>& seats,
+v1::EpochStart::EpochMember ToProto(const EpochMember& each);
+// The epoch_members of `job`'s epoch: one for each of its members.
+absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
+    const google::protobuf::RepeatedPtrField<v1::EpochStart::EpochMember>&
+        epoch_members,
     const Job& job);
 
 v1::JobState ToProto(JobState state);

@@ -91,7 +91,8 @@ void SimulatedNetwork::Enqueue(LaneIndex index, const Frame& frame) {
   Lane& lane = lanes_[index];
   const FramePool::Index added = frames_.Add(frame);
   const bool empty = lane.oldest == kNone;
-  const FramePool::Index before = empty ? kNone : PlaceBehind(lane, frame.rank);
+  const FramePool::Index before =
+      empty ? kNone : PlaceBehind(lane, frame.priority);
   if (before == kNone) {
     frames_.next(added) = lane.oldest;
     lane.oldest = added;
@@ -112,9 +113,9 @@ void SimulatedNetwork::Enqueue(LaneIndex index, const Frame& frame) {
 }
 
 FramePool::Index SimulatedNetwork::PlaceBehind(const Lane& lane,
-                                               uint32_t rank) {
+                                               uint32_t priority) {
   const auto goes_before = [&](FramePool::Index other) {
-    return rank < frames_.frame(other).rank;
+    return priority < frames_.frame(other).priority;
   };
   if (lane.leaving == kNone || !goes_before(lane.newest)) return lane.newest;
   FramePool::Index before = lane.left;

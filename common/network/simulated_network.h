@@ -63,7 +63,7 @@ struct Link {
 };
 
 // An in-memory network on virtual time: frames between two processes go by
-// Frame::rank, as in SendQueue, and keep their order once they have left,
+// Frame::priority, as in SendQueue, and keep their order once they have left,
 // frames of different pairs overtake each other. Connections break, and are
 // made again.
 //
@@ -181,7 +181,7 @@ class SimulatedNetwork {
   void Enqueue(LaneIndex index, const Frame& frame);
   // The frame of a lane behind which one of this rank goes, as in SendQueue;
   // kNone: it is the first.
-  FramePool::Index PlaceBehind(const Lane& lane, uint32_t rank);
+  FramePool::Index PlaceBehind(const Lane& lane, uint32_t priority);
   void TakeTurnToLeave(LaneIndex index);
   bool MayLeave(const Lane& lane) const;
   void ServeEgress(NodeId node);

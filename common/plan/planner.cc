@@ -132,7 +132,7 @@ absl::Status PlanRules::Validate() const {
     return absl::InvalidArgumentError(
         absl::StrCat("wire auto has nothing to choose: ", why));
   }
-  const bool fits = !forced.has_value() || !PassesServers(*forced);
+  const bool fits = !forced.has_value() || UsesServers(*forced);
   if (!no_factors.empty() && forced == Scheme::kFactor) {
     return absl::InvalidArgumentError(
         absl::StrCat("scheme factor is forced: ", no_factors));

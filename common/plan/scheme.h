@@ -33,11 +33,10 @@ absl::StatusOr<Scheme> ParseScheme(absl::string_view name);
 // gradient has factors (Poseidon, algorithm 1); the other ways take everything.
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme);
 
-// Whether a layer's rounds go between the workers, past the servers, which hold
-// it as of the start and of checkpoints.
-constexpr bool PassesServers(Scheme scheme) {
-  return scheme != Scheme::kServer;
-}
+// True if the servers aggregate the gradients of a layer. Otherwise its rounds
+// go from worker to worker, and the servers have the layer as of the start and
+// of checkpoints only.
+constexpr bool UsesServers(Scheme scheme) { return scheme == Scheme::kServer; }
 
 }  // namespace nereus
 

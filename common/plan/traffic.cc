@@ -157,7 +157,7 @@ std::vector<int64_t> PredictInitialBytes(absl::Span<const Route> routes,
   NodeBytes nodes(workers, placement.shards());
   for (const Chunk& chunk : placement.chunks()) {
     const Route& route = routes[chunk.layer];
-    const bool owned = !servers_update || PassesServers(route.scheme);
+    const bool owned = !servers_update || !UsesServers(route.scheme);
     nodes.AddFirstWorkerWithShard(
         chunk.shard, framing.Bytes(chunk.length, WireType::kFloat32));
     nodes.AddAllWorkersWithShard(

@@ -120,10 +120,10 @@ struct Frame {
   // header.payload_bytes long on the wire. Between machines and drivers, always
   // float32 (common/driver/wire_values.h).
   Buffer payload;
-  // Not on the wire. Frames of a lower rank go first (SendQueue). Fused ones
-  // share a message with others that wait for the same peer, as long as it has
-  // at most kMessageBytesMax.
-  uint32_t rank = 0;
+  // Not on the wire. Frames of a lower priority value go first (SendQueue).
+  // Fused ones share a message with others that wait for the same peer, as long
+  // as it has at most kMessageBytesMax.
+  uint32_t priority = 0;
   bool fused = false;
 };
 

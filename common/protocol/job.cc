@@ -64,37 +64,38 @@ absl::Status CheckCount(absl::string_view name, int64_t count, int64_t max) {
       absl::StrCat(name, " is ", count, ", must be in [1, ", max, "]"));
 }
 
-bool IsWorkerOrLeaver(const Job& job, int rank) {
+bool IsWorkerOrLeft(const Job& job, int rank) {
   return job.PositionOf(rank) >= 0 ||
-         std::binary_search(job.leavers.begin(), job.leavers.end(), rank);
+         std::binary_search(job.left_workers.begin(), job.left_workers.end(),
+                            rank);
 }
 
 bool IsMember(const Job& job, PeerId peer) {
   return peer.role == Role::kShard ? job.Holds(peer.rank)
-                                   : IsWorkerOrLeaver(job, peer.rank);
+                                   : IsWorkerOrLeft(job, peer.rank);
 }
 
 absl::Status CheckWorkers(const Job& job) {
   NEREUS_RETURN_IF_ERROR(
       CheckCount("workers", job.worker_count(), kWorkersMax));
-  WorkerSeat before = {-1, 0};
-  for (const WorkerSeat& seat : job.workers) {
-    NEREUS_RETURN_IF_ERROR(CheckStep("a first step", seat.first_step, 0));
-    if (seat.rank <= before.rank || seat.rank >= kRanksMax ||
-        seat.first_step < before.first_step) {
+  EpochWorker before = {-1, 0};
+  for (const EpochWorker& each : job.workers) {
+    NEREUS_RETURN_IF_ERROR(CheckStep("a first step", each.first_step, 0));
+    if (each.rank <= before.rank || each.rank >= kRanksMax ||
+        each.first_step < before.first_step) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "worker ", seat.rank, " from step ", seat.first_step,
+          "worker ", each.rank, " from step ", each.first_step,
           " comes after worker ", before.rank, " from step ", before.first_step,
           ": both must ascend, ranks below ", kRanksMax));
     }
-    before = seat;
+    before = each;
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckLeavers(const Job& job) {
   int32_t before = -1;
-  for (const int32_t rank : job.leavers) {
+  for (const int32_t rank : job.left_workers) {
     if (rank <= before || rank >= kRanksMax) {
       return absl::InvalidArgumentError(
           absl::StrCat("worker ", rank, ", who has left, comes after worker ",
@@ -141,15 +142,15 @@ absl::Status CheckVerdicts(const Job& job) {
 absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
   const bool layer_known = finished.layer >= 0 &&
                            finished.layer < static_cast<int>(job.layers.size());
-  if (layer_known && IsWorkerOrLeaver(job, finished.holder) &&
+  if (layer_known && IsWorkerOrLeft(job, finished.source) &&
       finished.round >= 0 && finished.round <= kStepMax &&
       finished.contributors >= 1 && finished.contributors <= kWorkersMax &&
-      PassesServers(job.routes[finished.layer].scheme)) {
+      !UsesServers(job.routes[finished.layer].scheme)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "round ", finished.round, " of layer ", finished.layer,
-      " is held by worker ", finished.holder, " with ", finished.contributors,
+      " is held by worker ", finished.source, " with ", finished.contributors,
       " contributors: no such layer between workers, or no such worker"));
 }
 
@@ -158,20 +159,21 @@ absl::Status CheckHolders(const Job& job, int shards) {
     return absl::InvalidArgumentError(
         "backup needs 2 shards or more: a copy is on another server");
   }
-  if (static_cast<int>(job.holders.size()) != shards) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(job.holders.size(), " shards have holders, of ", shards));
+  if (static_cast<int>(job.shard_servers.size()) != shards) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        job.shard_servers.size(), " shards have shard_servers, of ", shards));
   }
-  for (const ShardHolders& holders : job.holders) {
-    const bool copied = holders.copy != -1;
-    if (holders.server >= 0 && holders.server < shards && holders.copy >= -1 &&
-        holders.copy < shards && holders.copy != holders.server &&
-        (job.options.backup || !copied) && (copied || !holders.whole)) {
+  for (const ShardServers& servers : job.shard_servers) {
+    const bool copied = servers.backup != -1;
+    if (servers.primary >= 0 && servers.primary < shards &&
+        servers.backup >= -1 && servers.backup < shards &&
+        servers.backup != servers.primary && (job.options.backup || !copied) &&
+        (copied || !servers.backup_is_current)) {
       continue;
     }
     return absl::InvalidArgumentError(
-        absl::StrCat("a shard of ", shards, " is served by ", holders.server,
-                     " and copied by ", holders.copy));
+        absl::StrCat("a shard of ", shards, " is served by ", servers.primary,
+                     " and copied by ", servers.backup));
   }
   return absl::OkStatus();
 }
@@ -253,16 +255,17 @@ std::string Job::NameOf(PeerId member) const {
 }
 
 bool Job::Holds(int server) const {
-  const auto holds = [&](const ShardHolders& each) {
-    return each.server == server || each.copy == server;
+  const auto holds = [&](const ShardServers& each) {
+    return each.primary == server || each.backup == server;
   };
-  return server >= 0 && std::any_of(holders.begin(), holders.end(), holds);
+  return server >= 0 &&
+         std::any_of(shard_servers.begin(), shard_servers.end(), holds);
 }
 
 int Job::PositionOf(int rank) const {
   const auto found = std::lower_bound(
       workers.begin(), workers.end(), rank,
-      [](const WorkerSeat& seat, int wanted) { return seat.rank < wanted; });
+      [](const EpochWorker& each, int wanted) { return each.rank < wanted; });
   if (found == workers.end() || found->rank != rank) return -1;
   return static_cast<int>(found - workers.begin());
 }
@@ -270,8 +273,8 @@ int Job::PositionOf(int rank) const {
 int Job::ContributorsOf(int64_t round) const {
   const auto first_later =
       std::upper_bound(workers.begin(), workers.end(), round,
-                       [](int64_t wanted, const WorkerSeat& seat) {
-                         return wanted < seat.first_step;
+                       [](int64_t wanted, const EpochWorker& each) {
+                         return wanted < each.first_step;
                        });
   return static_cast<int>(first_later - workers.begin());
 }
@@ -342,26 +345,27 @@ WireType Job::WireOf(const FrameHeader& header) const {
   return WireType::kNone;
 }
 
-std::vector<WorkerSeat> FirstWorkers(int count) {
-  std::vector<WorkerSeat> workers;
+std::vector<EpochWorker> FirstWorkers(int count) {
+  std::vector<EpochWorker> workers;
   for (int rank = 0; rank < count; ++rank) workers.push_back({rank, 0});
   return workers;
 }
 
-std::vector<ShardHolders> FirstHolders(int shards, bool backup) {
-  std::vector<ShardHolders> holders;
+std::vector<ShardServers> FirstShardServers(int shards, bool backup) {
+  std::vector<ShardServers> shard_servers;
   for (int shard = 0; shard < shards; ++shard) {
-    holders.push_back({shard, backup ? (shard + 1) % shards : -1, backup});
+    shard_servers.push_back(
+        {shard, backup ? (shard + 1) % shards : -1, backup});
   }
-  return holders;
+  return shard_servers;
 }
 
 absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
   NEREUS_RETURN_IF_ERROR(CheckWorkers(job));
   NEREUS_RETURN_IF_ERROR(CheckLeavers(job));
   NEREUS_RETURN_IF_ERROR(CheckCount("shards", shards, kServersMax));
-  if (job.holders.empty()) {
-    job.holders = FirstHolders(shards, job.options.backup);
+  if (job.shard_servers.empty()) {
+    job.shard_servers = FirstShardServers(shards, job.options.backup);
   }
   NEREUS_RETURN_IF_ERROR(CheckHolders(job, shards));
   if (std::exchange(job.block_layer, -1) >= 0) {
@@ -379,7 +383,7 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
     NEREUS_RETURN_IF_ERROR(CheckRoute(job.layers[i], job.routes[i]));
   }
   for (size_t i = 0; i < job.layers.size() && job.partial(); ++i) {
-    if (!PassesServers(job.routes[i].scheme)) continue;
+    if (UsesServers(job.routes[i].scheme)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "the plan sends ", DescribeLayer(job.layers[i]), " by ",
         SchemeName(job.routes[i].scheme), ", past the servers: ",
@@ -393,9 +397,9 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
         absl::StrCat("state_arrays is ", job.state_arrays, ", must be in [0, ",
                      kStateArraysMax, "]"));
   }
-  if (job.owner != -1 && !IsWorkerOrLeaver(job, job.owner)) {
+  if (job.donor != -1 && !IsWorkerOrLeft(job, job.donor)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the owner is worker ", job.owner, ", who is no member"));
+        absl::StrCat("the owner is worker ", job.donor, ", who is no member"));
   }
   int before = -1;
   for (const FinishedRound& finished : job.finished_rounds) {

@@ -22,12 +22,12 @@
 namespace nereus {
 
 // A worker of an epoch.
-struct WorkerSeat {
+struct EpochWorker {
   int32_t rank = 0;
   // The first step, and round of every layer, that it takes part in.
   int64_t first_step = 0;
 
-  bool operator==(const WorkerSeat&) const = default;
+  bool operator==(const EpochWorker&) const = default;
 };
 
 // What the votes on a step came to, with NanPolicy::kSkip.
@@ -41,23 +41,23 @@ struct StepVerdict {
 // As many are kept: workers are at most a step apart.
 inline constexpr int kVerdictsMax = 4;
 
-// Who holds a shard's chunks, by the ranks of servers.
-struct ShardHolders {
-  int32_t server = 0;  // Runs their rounds.
-  int32_t copy = -1;   // Follows each round; -1: nobody does.
-  // Nothing has come out of the server that the copy has not: it can take over.
-  bool whole = false;
+// Servers that have a shard's chunks, by rank.
+struct ShardServers {
+  int32_t primary = 0;  // Runs the rounds of the chunks.
+  int32_t backup = -1;  // Follows each round; -1: there is no backup.
+  // True if the backup has all that ever left the primary: it can take over.
+  bool backup_is_current = false;
 
-  bool operator==(const ShardHolders&) const = default;
+  bool operator==(const ShardServers&) const = default;
 };
 
 // A round of a layer between workers that some have finished and others have
-// not, when an epoch ends: those get all that it came to from `holder`, and so
+// not, when an epoch ends: those get all that it came to from `source`, and so
 // the same as everybody.
 struct FinishedRound {
   int32_t layer = 0;
   int64_t round = 0;
-  int32_t holder = 0;        // The rank of a worker that has finished it.
+  int32_t source = 0;        // Rank of a worker that has finished it.
   int32_t contributors = 0;  // How many workers' gradients it has.
 
   bool operator==(const FinishedRound&) const = default;
@@ -72,10 +72,10 @@ struct Job {
   // Ranks ascend and are never given twice, so that they are higher for those
   // who join later, and first steps ascend with them. A worker's place in here
   // is its position.
-  std::vector<WorkerSeat> workers;
+  std::vector<EpochWorker> workers;
   // Ranks of workers that have left, ascending; they stay until nobody needs
   // what they hold.
-  std::vector<int32_t> leavers;
+  std::vector<int32_t> left_workers;
   // Names of both, by rank, as messages show them. May lack some.
   std::map<int32_t, std::string> worker_names;
 
@@ -115,11 +115,11 @@ struct Job {
 
   // By shard. With all servers there, server i serves shard i, and keeps the
   // copy of the shard before it, if there are copies.
-  std::vector<ShardHolders> holders;
+  std::vector<ShardServers> shard_servers;
 
   // The rank of the worker that gives others the layers that workers own; -1:
   // none has to.
-  int32_t owner = -1;
+  int32_t donor = -1;
 
   // A checkpoint of this round was asked for; kInitialRound: of none.
   int64_t checkpoint_round = kInitialRound;
@@ -140,7 +140,7 @@ struct Job {
 
   // The member to which a chunk's frames go.
   PeerId ServerOf(const Chunk& chunk) const {
-    return PeerId::Shard(holders[chunk.shard].server);
+    return PeerId::Shard(shard_servers[chunk.shard].primary);
   }
 
   // Whether a server holds something, so that it is a member.
@@ -219,7 +219,7 @@ struct Job {
   // Frame::rank of a frame: with decoupled rounds, layers that the next forward
   // needs first go first. Without, a step waits for all of them, and the order
   // in which backward makes them keeps both ways of the network busy.
-  uint32_t SendRank(const FrameHeader& header) const {
+  uint32_t SendPriority(const FrameHeader& header) const {
     return decoupled() ? header.layer : 0;
   }
 
@@ -232,7 +232,7 @@ struct Job {
   // and the shards hold them as of base_round.
   bool WorkersOwn(int layer) const {
     return options.optimizer_place == OptimizerPlace::kWorker ||
-           PassesServers(routes[layer].scheme);
+           !UsesServers(routes[layer].scheme);
   }
 };
 
@@ -240,18 +240,18 @@ struct Job {
 using JobPtr = std::shared_ptr<const Job>;
 
 // Workers 0 to `count` - 1, all from step 0.
-std::vector<WorkerSeat> FirstWorkers(int count);
+std::vector<EpochWorker> FirstWorkers(int count);
 
 // As it is while all servers are there.
-std::vector<ShardHolders> FirstHolders(int shards, bool backup);
+std::vector<ShardServers> FirstShardServers(int shards, bool backup);
 
 // The most arrays of state that an optimizer may have.
 inline constexpr int kStateArraysMax = 8;
 
 // Checks a job whose parts came over the network, places its chunks on `shards`
-// shards, which have their FirstHolders if it names none, and counts the state
-// of an optimizer of ours. Errors: kInvalidArgument, naming the field and its
-// value.
+// shards, which have their FirstShardServers if it names none, and counts the
+// state of an optimizer of ours. Errors: kInvalidArgument, naming the field and
+// its value.
 absl::StatusOr<JobPtr> MakeJob(Job job, int shards);
 
 // A header of this job: everything but kind, layer, chunk, round and the

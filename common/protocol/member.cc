@@ -19,8 +19,8 @@ void Member::OnSession(Outbox& out) {
     out.Add(SendMessage{Resume{start_->job->id, start_->self,
                                request_.incarnation, start_->job->epoch}});
     for (const LostPeer& lost : lost_peers_) out.Add(SendMessage{lost});
-    if (machine_->Report().settled) {
-      out.Add(SendMessage{Settled{start_->job->epoch}});
+    if (machine_->Report().drained) {
+      out.Add(SendMessage{Drained{start_->job->epoch}});
     }
     if (wants_checkpoint_) out.Add(SendMessage{nereus::WantCheckpoint()});
     if (checksums_.has_value()) out.Add(SendMessage{*checksums_});
@@ -108,11 +108,11 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   checksums_.reset();
   lost_peers_.clear();
   out.Add(FollowEpoch{start_});
-  if (start.fresh) {
+  if (start.from_base) {
     leave_.reset();
     parts_.clear();
   }
-  if (machine_ == nullptr || start.fresh) {
+  if (machine_ == nullptr || start.from_base) {
     machine_ = make_machine_(*start_, out);
   } else {
     machine_->OnEpoch(start_->job, out);

@@ -36,7 +36,7 @@ namespace nereus {
 //                             <--   SetFusion, with JobOptions::tune_fusion
 //     FusionTimed             -->
 //     Measured                -->   with JobOptions::measure
-//     Settled                 -->   Job::switch_round is done
+//     Drained                 -->   Job::switch_round is done
 //     WantCheckpoint          -->   a caller asks for one
 //     ReplicaChecksums        -->   of a round that is saved, or the last one
 //     Leave                   -->
@@ -98,7 +98,7 @@ struct Heartbeat {
   std::optional<Stall> stall;     // The one that has waited longest.
   // Servers: the shards served whose copy is whole, as of this epoch.
   uint64_t epoch = 0;
-  std::vector<int32_t> whole_copies;
+  std::vector<int32_t> current_backups;
   // The member does long work, and answers nothing until it is done.
   bool busy = false;
 };
@@ -135,7 +135,7 @@ struct MachineReport {
   std::vector<StepVerdict> verdicts;
 
   // All that Job::switch_round comes to is here: nothing is under way.
-  bool settled = false;
+  bool drained = false;
 };
 
 // The answer to PrepareEpoch.
@@ -173,8 +173,8 @@ struct FusionTimed {
   double step_seconds = 0;
 };
 
-// MachineReport::settled is true from now on, until this epoch's end.
-struct Settled {
+// MachineReport::drained is true from now on, until this epoch's end.
+struct Drained {
   uint64_t epoch = 0;
 };
 
@@ -199,7 +199,7 @@ struct ReplicaChecksums {
 
 using MemberMessage =
     std::variant<JoinRequest, Resume, Heartbeat, LostPeer, EpochReport, Leave,
-                 CheckpointPart, Failure, FusionTimed, Settled, Measured,
+                 CheckpointPart, Failure, FusionTimed, Drained, Measured,
                  WantCheckpoint, ReplicaChecksums>;
 
 // Who is missing, for people.
@@ -239,12 +239,12 @@ struct SaveLast {
 };
 
 // One member of an epoch, as its peers see it.
-struct Seat {
+struct EpochMember {
   PeerId id;
   uint64_t incarnation = 0;
   std::string data_address;  // "host:port".
 
-  bool operator==(const Seat&) const = default;
+  bool operator==(const EpochMember&) const = default;
 };
 
 // An epoch begins.
@@ -252,12 +252,12 @@ struct EpochStart {
   PeerId self;
   // This member starts afresh, from the job's base round: what it has is of
   // no use.
-  bool fresh = false;
+  bool from_base = false;
   JobPtr job;
   std::vector<RouteExplanation> explanations;  // By layer.
-  std::vector<Seat> seats;                     // All members.
+  std::vector<EpochMember> epoch_members;      // All members.
   // Pairs that reported the end of their connection, and make a new one.
-  std::vector<std::pair<PeerId, PeerId>> lost_links;
+  std::vector<std::pair<PeerId, PeerId>> broken_links;
 };
 
 enum class JobState {
@@ -313,8 +313,9 @@ struct JobStatus {
   std::string waiting;  // Who is missing, while gathering.
   int workers = 0;
   int shards = 0;
-  std::vector<Member> members;        // Workers by rank, then shards by index.
-  std::vector<ShardHolders> holders;  // Once it runs, if shards have copies.
+  std::vector<Member> members;  // Workers by rank, then shards by index.
+  std::vector<ShardServers>
+      shard_servers;  // Once it runs, if shards have copies.
 
   // The newest checkpoint that is whole, and where in its examples the job was
   // after it; kInitialRound: there is none.

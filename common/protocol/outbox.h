@@ -103,7 +103,7 @@ struct SplitGradient {
 };
 
 // ChooseBlocks (the same). `after` may be `before`.
-struct ChooseTravellers {
+struct SelectBlocks {
   int64_t count = 0;
   Buffer norms;
   Buffer before;
@@ -174,7 +174,7 @@ struct EndMembership {
 using Action =
     std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues, CheckValues,
                  ChecksumValues, ScaleValues, RoundValues, SplitGradient,
-                 ChooseTravellers, UpdateParameters, MultiplyFactors, LayerDone,
+                 SelectBlocks, UpdateParameters, MultiplyFactors, LayerDone,
                  ProbeAnswered, SaveCheckpoint, LoadCheckpoint, SendMessage,
                  FollowEpoch, EndMembership>;
 

@@ -10,15 +10,15 @@
 
 namespace nereus {
 
-// Frames that wait for one peer: the lowest Frame::rank goes first, whatever
-// came before it, and frames of one rank keep their order. So a small layer
-// that is urgent waits for one frame of a large one, and not for all of it.
-// `T`: how a frame is held.
+// Frames that wait for one peer: the lowest Frame::priority goes first,
+// whatever came before it, and frames of one priority keep their order. So a
+// small layer that is urgent waits for one frame of a large one, and not for
+// all of it. `T`: how a frame is held.
 template <typename T>
 class SendQueue {
  public:
-  void Push(uint32_t rank, T frame) {
-    entries_.push_back({rank, next_++, std::move(frame)});
+  void Push(uint32_t priority, T frame) {
+    entries_.push_back({priority, next_++, std::move(frame)});
     std::push_heap(entries_.begin(), entries_.end(), GoesAfter);
   }
 
@@ -44,14 +44,14 @@ class SendQueue {
 
  private:
   struct Entry {
-    uint32_t rank = 0;
+    uint32_t priority = 0;
     uint64_t number = 0;  // In the order of Push.
     T frame;
   };
 
   static bool GoesAfter(const Entry& entry, const Entry& other) {
-    return std::tie(entry.rank, entry.number) >
-           std::tie(other.rank, other.number);
+    return std::tie(entry.priority, entry.number) >
+           std::tie(other.priority, other.number);
   }
 
   // A heap: it keeps its memory, so that no frame costs an allocation.

@@ -79,7 +79,7 @@ class Buffer {
   // How many references there are, slices counted too; 0: a view, a size, or
   // nothing.
   int64_t references() const;
-  // True if this is the only one: what other holders did with the bytes
+  // True if this is the only one: what other shard_servers did with the bytes
   // happened before.
   bool unique() const { return references() == 1; }
 

@@ -64,16 +64,17 @@ std::string StatusTable(const JobStatus& status) {
                     member.stall->missing, " in round ", member.stall->round,
                     " of layer ", member.stalled_layer, "\n");
   }
-  for (size_t shard = 0; shard < status.holders.size(); ++shard) {
-    const ShardHolders& holders = status.holders[shard];
-    const bool away = holders.server != static_cast<int>(shard);
+  for (size_t shard = 0; shard < status.shard_servers.size(); ++shard) {
+    const ShardServers& servers = status.shard_servers[shard];
+    const bool away = servers.primary != static_cast<int>(shard);
     if (away) {
       absl::StrAppend(&text, "the chunks of shard ", shard, " are served by ",
-                      "shard ", holders.server, "\n");
+                      "shard ", servers.primary, "\n");
     }
-    if (holders.whole) continue;
+    if (servers.backup_is_current) continue;
     absl::StrAppend(&text, "the chunks of shard ", shard, " have no ",
-                    holders.copy == -1 ? "copy" : "whole copy yet", "\n");
+                    servers.backup == -1 ? "backup" : "current backup yet",
+                    "\n");
   }
   if (status.checkpoint_round > kInitialRound) {
     absl::StrAppend(&text, "newest checkpoint: round ", status.checkpoint_round,
@@ -125,13 +126,14 @@ std::string StatusJson(const JobStatus& status) {
     }
     json[shard ? "shards" : "workers"].push_back(std::move(entry));
   }
-  json["holders"] = nlohmann::ordered_json::array();
-  for (const ShardHolders& holders : status.holders) {
-    nlohmann::ordered_json entry = {{"server", holders.server},
-                                    {"copy", nullptr},
-                                    {"whole", holders.whole}};
-    if (holders.copy != -1) entry["copy"] = holders.copy;
-    json["holders"].push_back(std::move(entry));
+  json["shard_servers"] = nlohmann::ordered_json::array();
+  for (const ShardServers& servers : status.shard_servers) {
+    nlohmann::ordered_json entry = {
+        {"primary", servers.primary},
+        {"backup", nullptr},
+        {"backup_is_current", servers.backup_is_current}};
+    if (servers.backup != -1) entry["backup"] = servers.backup;
+    json["shard_servers"].push_back(std::move(entry));
   }
   json["checkpoint"] = nullptr;
   if (status.checkpoint_round > kInitialRound) {

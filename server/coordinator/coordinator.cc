@@ -41,10 +41,10 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       job_(std::move(state.job)),
       explanations_(std::move(state.explanations)),
       last_target_(job_->epoch),
-      seats_(std::move(state.seats)),
+      epoch_members_(std::move(state.epoch_members)),
       reset_links_(std::move(state.reset_links)),
-      afresh_(std::move(state.afresh)),
-      all_afresh_(state.all_afresh),
+      workers_from_base_(std::move(state.workers_from_base)),
+      all_from_base_(state.all_from_base),
       restarted_(true),
       awake_(now),
       fusion_(options_.job_options.tune_fusion,
@@ -83,9 +83,9 @@ CoordinatorState Coordinator::StateToSave() const {
     state.members.push_back(std::move(saved));
   }
   state.next_rank = next_rank_;
-  state.seats = seats_;
-  state.all_afresh = all_afresh_;
-  state.afresh = afresh_;
+  state.epoch_members = epoch_members_;
+  state.all_from_base = all_from_base_;
+  state.workers_from_base = workers_from_base_;
   state.reset_links = reset_links_;
   state.checkpoints = checkpoints_.state();
   state.checkpoint_wanted = checkpoint_wanted_;
@@ -395,8 +395,8 @@ void Coordinator::OnMemberMessage(Member& member, const MemberMessage& message,
   } else if (const auto* timed = std::get_if<FusionTimed>(&message)) {
     status = FusionTuning::Check(*timed);
     if (status.ok()) OnFusionTimed(member, *timed, out);
-  } else if (const auto* settled = std::get_if<Settled>(&message)) {
-    if (job_ != nullptr && settled->epoch == job_->epoch) member.settled = true;
+  } else if (const auto* drained = std::get_if<Drained>(&message)) {
+    if (job_ != nullptr && drained->epoch == job_->epoch) member.drained = true;
   } else if (const auto* measured = std::get_if<Measured>(&message)) {
     if (job_ == nullptr || !member.admitted) return;
     status = Replanner::Check(*measured, *job_);
@@ -483,10 +483,11 @@ void Coordinator::OnLostPeer(const Member& member, const LostPeer& lost,
       false, absl::StrCat(NameOf(member), " lost its connection to ",
                           Describe(*peer), ": ", Printable(lost.reason))});
   const Link link = std::minmax(member.id, lost.peer);
-  if (std::count(new_lost_links_.begin(), new_lost_links_.end(), link) > 0) {
+  if (std::count(new_broken_links_.begin(), new_broken_links_.end(), link) >
+      0) {
     return;
   }
-  new_lost_links_.push_back(link);
+  new_broken_links_.push_back(link);
   std::vector<absl::Time>& losses = lost_links_[link];
   losses.erase(
       std::remove_if(losses.begin(), losses.end(),
@@ -577,8 +578,8 @@ void Coordinator::Drop(PeerId id, const std::string& why,
   }
   if (EveryShardHasHolder()) {
     const bool served = std::any_of(
-        job_->holders.begin(), job_->holders.end(),
-        [&](const auto& holders) { return holders.server == id.rank; });
+        job_->shard_servers.begin(), job_->shard_servers.end(),
+        [&](const auto& servers) { return servers.primary == id.rank; });
     if (!served) return;
     return out.push_back(Announce{
         false,

@@ -55,9 +55,9 @@ struct CoordinatorState {
   std::vector<Member> members;  // Of the job's epoch.
   int next_rank = 0;
   // Of the epoch's start.
-  std::vector<Seat> seats;
-  bool all_afresh = false;
-  std::vector<int32_t> afresh;
+  std::vector<EpochMember> epoch_members;
+  bool all_from_base = false;
+  std::vector<int32_t> workers_from_base;
   std::vector<std::pair<PeerId, PeerId>> reset_links;
   CheckpointLedger::State checkpoints;
   bool checkpoint_wanted = false;  // By request, and still to come.
@@ -181,7 +181,7 @@ class Coordinator {
     std::optional<EpochReport> said;    // For the change under way,
     absl::Time asked_at;                // which was asked for then.
     std::optional<SaveLast> told_last;  // In this session.
-    bool settled = false;               // In this epoch.
+    bool drained = false;               // In this epoch.
   };
   // True if the member has lost its session: a process that asks for the same
   // place gets it.
@@ -353,15 +353,15 @@ class Coordinator {
   std::map<std::string, absl::Time> lost_;
   std::set<std::string> away_;
   std::map<Link, std::vector<absl::Time>> lost_links_;  // When, of late.
-  std::vector<Link> new_lost_links_;  // Since this epoch began.
+  std::vector<Link> new_broken_links_;  // Since this epoch began.
   // Who was there when this epoch began: members come and go before the next.
-  std::vector<Seat> seats_;
-  std::vector<Link> reset_links_;  // Of this epoch's start.
-  std::vector<int32_t> afresh_;    // The same: ranks of workers.
-  bool all_afresh_ = false;        // The same: shards too.
+  std::vector<EpochMember> epoch_members_;
+  std::vector<Link> reset_links_;           // Of this epoch's start.
+  std::vector<int32_t> workers_from_base_;  // The same: ranks of workers.
+  bool all_from_base_ = false;              // The same: shards too.
   // Shards whose servers, which may be lost by now, have said in this epoch
   // that their copies are whole.
-  std::set<int32_t> whole_copies_;
+  std::set<int32_t> current_backups_;
 
   // The job has been restored from what was saved: the next epoch makes sure
   // that all its members are there.

@@ -22,8 +22,9 @@ const absl::Duration kLastCheckpointTime = absl::Minutes(30);
 constexpr size_t kFailedKept = 16;
 
 bool AllCopiesAreWhole(const Job& job) {
-  return std::all_of(job.holders.begin(), job.holders.end(),
-                     [](const ShardHolders& each) { return each.whole; });
+  return std::all_of(
+      job.shard_servers.begin(), job.shard_servers.end(),
+      [](const ShardServers& each) { return each.backup_is_current; });
 }
 
 }  // namespace
@@ -103,7 +104,7 @@ absl::Status Coordinator::StartJob() {
     job.first_step = job.base_round + 1;
     job.contributions_before = options_.restored->contributions;
     job.checkpoint_round = kInitialRound;
-    for (WorkerSeat& seat : job.workers) seat.first_step = job.first_step;
+    for (EpochWorker& each : job.workers) each.first_step = job.first_step;
     checkpoints_.OnComplete(*options_.restored);
   }
   NEREUS_ASSIGN_OR_RETURN(job_, MakeJob(std::move(job), options_.shards));
@@ -145,13 +146,14 @@ bool Coordinator::NeedsChange() const {
     }
   }
   // A member without a session may be dead: that is settled first.
-  return std::any_of(
-      new_lost_links_.begin(), new_lost_links_.end(), [&](const Link& link) {
-        const Member* first = Find(link.first);
-        const Member* second = Find(link.second);
-        return first != nullptr && second != nullptr &&
-               first->session.has_value() && second->session.has_value();
-      });
+  return std::any_of(new_broken_links_.begin(), new_broken_links_.end(),
+                     [&](const Link& link) {
+                       const Member* first = Find(link.first);
+                       const Member* second = Find(link.second);
+                       return first != nullptr && second != nullptr &&
+                              first->session.has_value() &&
+                              second->session.has_value();
+                     });
 }
 
 void Coordinator::StartChange(absl::Time now, CoordinatorOutbox& out) {
@@ -177,22 +179,24 @@ void Coordinator::NoteWholeCopies(const Member& member,
     return;
   }
   for (int shard = 0; shard < options_.shards; ++shard) {
-    const ShardHolders& holders = job_->holders[shard];
-    const auto& whole = heartbeat.whole_copies;
-    if (member.id == PeerId::Shard(holders.server) && holders.copy != -1 &&
+    const ShardServers& servers = job_->shard_servers[shard];
+    const auto& whole = heartbeat.current_backups;
+    if (member.id == PeerId::Shard(servers.primary) && servers.backup != -1 &&
         std::count(whole.begin(), whole.end(), shard) > 0) {
-      whole_copies_.insert(shard);
+      current_backups_.insert(shard);
     }
   }
 }
 
 bool Coordinator::CopyIsWhole(int shard) const {
-  return job_->holders[shard].whole || whole_copies_.contains(shard);
+  return job_->shard_servers[shard].backup_is_current ||
+         current_backups_.contains(shard);
 }
 
 bool Coordinator::ACopyBecameWhole() const {
   for (int shard = 0; shard < options_.shards; ++shard) {
-    if (!job_->holders[shard].whole && CopyIsWhole(shard)) return true;
+    if (!job_->shard_servers[shard].backup_is_current && CopyIsWhole(shard))
+      return true;
   }
   return false;
 }
@@ -203,9 +207,9 @@ bool Coordinator::EveryShardHasHolder() const {
     return member != nullptr && member->admitted;
   };
   for (int shard = 0; shard < options_.shards; ++shard) {
-    const ShardHolders& holders = job_->holders[shard];
-    if (lives(holders.server)) continue;
-    if (!lives(holders.copy) || !CopyIsWhole(shard)) return false;
+    const ShardServers& servers = job_->shard_servers[shard];
+    if (lives(servers.primary)) continue;
+    if (!lives(servers.backup) || !CopyIsWhole(shard)) return false;
   }
   return true;
 }
@@ -218,7 +222,7 @@ bool Coordinator::EveryoneReported() const {
 
 bool Coordinator::EveryoneSettled() const {
   return std::all_of(members_.begin(), members_.end(), [](const Member& m) {
-    return !m.admitted || m.left.has_value() || m.settled;
+    return !m.admitted || m.left.has_value() || m.drained;
   });
 }
 
@@ -251,7 +255,7 @@ EpochChange Coordinator::GatherReports() const {
     }
   }
   for (int shard = 0; shard < options_.shards; ++shard) {
-    if (CopyIsWhole(shard)) change.whole_copies.push_back(shard);
+    if (CopyIsWhole(shard)) change.current_backups.push_back(shard);
   }
   change.worker_names = WorkerNames();
   change.checkpoint = checkpoint_wanted_;
@@ -287,25 +291,25 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
                          : ", and there is no checkpoint to go on from"),
         out);
   }
-  all_afresh_ = restarts;
+  all_from_base_ = restarts;
   if (restarts) failed_checkpoints_.clear();  // They are tried again.
   const bool had_copies = AllCopiesAreWhole(*job_);
   if (next->job->routes != job_->routes) {
     explanations_ = std::move(better->plan.explanations);
   }
   const JobPtr before = std::exchange(job_, next->job);
-  afresh_ = std::move(next->afresh);
+  workers_from_base_ = std::move(next->workers_from_base);
   target_.reset();
-  whole_copies_.clear();
+  current_backups_.clear();
   members_lost_ = false;
   shard_lost_ = false;
   const bool was_restarted = std::exchange(restarted_, false);
-  if (all_afresh_ || !afresh_.empty()) replicas_.Clear();
+  if (all_from_base_ || !workers_from_base_.empty()) replicas_.Clear();
   // What could not be asked for yet has to come.
   better_plan_ = (SomeLeave() || restarts) && WantsAnotherPlan();
   checkpoint_planned_ = checkpoint_wanted_;
-  reset_links_ = std::exchange(new_lost_links_, {});
-  checkpoints_.OnEpoch(*job_, all_afresh_);
+  reset_links_ = std::exchange(new_broken_links_, {});
+  checkpoints_.OnEpoch(*job_, all_from_base_);
   const bool changes_plan = job_->routes != before->routes;
   replanner_.OnEpoch(*job_, changes_plan);
   if (changes_plan && fusion_.bytes().has_value()) {
@@ -329,18 +333,18 @@ void Coordinator::FinishChange(absl::Time now, CoordinatorOutbox& out) {
 }
 
 void Coordinator::Admit(absl::Time now, CoordinatorOutbox& out) {
-  seats_.clear();
+  epoch_members_.clear();
   for (Member& member : members_) {
-    seats_.push_back(
+    epoch_members_.push_back(
         {member.id, member.request.incarnation, member.request.data_address});
-    if (all_afresh_) member.left.reset();
-    if (!member.admitted || all_afresh_) {
+    if (all_from_base_) member.left.reset();
+    if (!member.admitted || all_from_base_) {
       member.heartbeat.begun_step = job_->first_step - 1;
       member.heartbeat.round = job_->base_round;
     }
     member.admitted = true;
     member.said.reset();
-    member.settled = false;
+    member.drained = false;
     member.heard = now;
   }
   out.push_back(SaveState{StateToSave()});
@@ -349,7 +353,7 @@ void Coordinator::Admit(absl::Time now, CoordinatorOutbox& out) {
     out.push_back(SendToMember{*member.session, StartFor(member)});
   }
   std::vector<int32_t> workers;
-  for (const WorkerSeat& seat : job_->workers) workers.push_back(seat.rank);
+  for (const EpochWorker& each : job_->workers) workers.push_back(each.rank);
   const auto set = fusion_.OnEpoch(std::move(workers), job_->first_step - 1);
   if (set.has_value()) TellWorkers(*set, out);
 }
@@ -357,7 +361,7 @@ void Coordinator::Admit(absl::Time now, CoordinatorOutbox& out) {
 bool Coordinator::IsSafeToChangePlan() const {
   const bool hands_over = std::any_of(
       job_->routes.begin(), job_->routes.end(),
-      [](const Route& route) { return PassesServers(route.scheme); });
+      [](const Route& route) { return !UsesServers(route.scheme); });
   return !job_->options.backup || options_.has_checkpoints || !hands_over;
 }
 
@@ -444,13 +448,14 @@ void Coordinator::TellWorkers(const SetFusion& set,
 EpochStart Coordinator::StartFor(const Member& member) const {
   EpochStart start;
   start.self = member.id;
-  start.fresh = all_afresh_ || (member.id.role == Role::kWorker &&
-                                std::count(afresh_.begin(), afresh_.end(),
-                                           member.id.rank) > 0);
+  start.from_base = all_from_base_ ||
+                    (member.id.role == Role::kWorker &&
+                     std::count(workers_from_base_.begin(),
+                                workers_from_base_.end(), member.id.rank) > 0);
   start.job = job_;
   start.explanations = explanations_;
-  start.seats = seats_;
-  start.lost_links = reset_links_;
+  start.epoch_members = epoch_members_;
+  start.broken_links = reset_links_;
   return start;
 }
 
@@ -531,7 +536,8 @@ bool Coordinator::LastCheckpointMayBeLost(int64_t round) const {
   if (!sender.has_value()) return true;
   const PeerId worker = PeerId::Worker(*sender);
   return std::any_of(
-      new_lost_links_.begin(), new_lost_links_.end(), [&](const Link& link) {
+      new_broken_links_.begin(), new_broken_links_.end(),
+      [&](const Link& link) {
         return (link.first == worker && link.second.role == Role::kShard) ||
                (link.second == worker && link.first.role == Role::kShard);
       });

@@ -118,7 +118,8 @@ JobStatus Coordinator::Status(absl::Time now) const {
     status.checkpoint_contributions = checkpoints_.newest()->contributions;
     status.checkpoint_bytes = checkpoints_.newest()->bytes();
   }
-  if (job_ != nullptr && job_->options.backup) status.holders = job_->holders;
+  if (job_ != nullptr && job_->options.backup)
+    status.shard_servers = job_->shard_servers;
   status.checkpoint_wanted = checkpoint_wanted_;
   status.checkpoint_failure = checkpoint_failure_;
   std::sort(status.members.begin(), status.members.end(),
@@ -173,7 +174,7 @@ void Coordinator::TellRecovery(bool was_restarted, int64_t begun_step,
   absl::StrAppend(&text, "; ", job_->worker_count(), " of ", options_.workers,
                   " workers, ", Count(Role::kShard), " of ", options_.shards,
                   " servers; ");
-  if (all_afresh_) {
+  if (all_from_base_) {
     const int64_t again =
         std::max<int64_t>(0, begun_step - job_->first_step + 1);
     absl::StrAppend(&text, "back to the checkpoint of round ", job_->base_round,

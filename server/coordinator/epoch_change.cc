@@ -110,10 +110,10 @@ bool Lives(const EpochChange& change, int rank) {
 // serve the shards next have it.
 std::optional<int64_t> ClosedRound(const Job& job, const EpochChange& change) {
   std::optional<int64_t> closed;
-  const auto holders = NextHolders(job, change);
-  if (!holders.ok()) return closed;
+  const auto shard_servers = NextHolders(job, change);
+  if (!shard_servers.ok()) return closed;
   for (int shard = 0; shard < job.shards(); ++shard) {
-    const auto* server = FindServer(change, (*holders)[shard].server);
+    const auto* server = FindServer(change, (*shard_servers)[shard].primary);
     const auto found = server->report.closed_rounds.find(shard);
     if (found == server->report.closed_rounds.end()) continue;
     closed = std::min(closed.value_or(found->second), found->second);
@@ -122,7 +122,7 @@ std::optional<int64_t> ClosedRound(const Job& job, const EpochChange& change) {
 }
 
 // A worker that goes on and has the values of all layers, if any.
-const EpochChange::Worker* FindOwner(const EpochChange& change) {
+const EpochChange::Worker* FindDonor(const EpochChange& change) {
   for (const EpochChange::Worker& worker : change.workers) {
     if (!worker.report.fetching && !worker.leaves) return &worker;
   }
@@ -185,16 +185,16 @@ absl::Status CheckOwned(const Job& job) {
   return absl::OkStatus();
 }
 
-// Where the workers begin: with the values that `owner` has, or the shards.
+// Where the workers begin: with the values that `donor` has, or the shards.
 struct Start {
-  int32_t owner = -1;
+  int32_t donor = -1;
   int64_t first_step = 0;
-  bool all_afresh = false;
+  bool all_from_base = false;
 };
 
 absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
-  if (const auto* owner = FindOwner(change)) {
-    return Start{owner->rank, FirstFreeStep(job, change), false};
+  if (const auto* donor = FindDonor(change)) {
+    return Start{donor->rank, FirstFreeStep(job, change), false};
   }
   if (const auto* leaver = FindLeaver(job, change)) {
     return Start{leaver->rank, leaver->report.begun_step + 1, true};
@@ -217,43 +217,43 @@ std::vector<StepVerdict> AllVerdicts(const EpochChange& change) {
 }
 
 // All have a shard's values from the checkpoint, the copy too.
-absl::StatusOr<std::vector<ShardHolders>> FreshHolders(
+absl::StatusOr<std::vector<ShardServers>> FreshHolders(
     const Job& job, const EpochChange& change) {
-  std::vector<ShardHolders> all =
-      FirstHolders(job.shards(), job.options.backup);
+  std::vector<ShardServers> all =
+      FirstShardServers(job.shards(), job.options.backup);
   for (int shard = 0; shard < job.shards(); ++shard) {
-    ShardHolders& holders = all[shard];
-    if (FindServer(change, holders.server) == nullptr) {
-      std::swap(holders.server, holders.copy);
+    ShardServers& servers = all[shard];
+    if (FindServer(change, servers.primary) == nullptr) {
+      std::swap(servers.primary, servers.backup);
     }
-    if (FindServer(change, holders.server) == nullptr) {
+    if (FindServer(change, servers.primary) == nullptr) {
       return absl::AbortedError(
           absl::StrCat("shard ", shard, " is gone, and neither server ", shard,
                        job.options.backup ? " nor the next one" : " nor a copy",
                        " is there"));
     }
-    if (FindServer(change, holders.copy) != nullptr) continue;
-    holders.copy = -1;
-    holders.whole = false;
+    if (FindServer(change, servers.backup) != nullptr) continue;
+    servers.backup = -1;
+    servers.backup_is_current = false;
   }
   return all;
 }
 
 // Whether all have all that the plan's last round comes to, and nothing more.
 bool AllSettled(const Job& job, const EpochChange& change,
-                const std::vector<ShardHolders>& holders) {
+                const std::vector<ShardServers>& shard_servers) {
   if (!job.switches()) return false;
   const bool workers = std::all_of(
       change.workers.begin(), change.workers.end(), [&](const auto& worker) {
-        return worker.report.settled && !worker.leaves &&
+        return worker.report.drained && !worker.leaves &&
                worker.report.begun_step == job.switch_round &&
                job.PositionOf(worker.rank) >= 0;
       });
   if (!workers || change.workers.empty()) return false;
-  for (size_t shard = 0; shard < holders.size(); ++shard) {
-    const int server = holders[shard].server;
-    const bool stays = server == job.holders[shard].server;
-    if (!stays || !FindServer(change, server)->report.settled) return false;
+  for (size_t shard = 0; shard < shard_servers.size(); ++shard) {
+    const int server = shard_servers[shard].primary;
+    const bool stays = server == job.shard_servers[shard].primary;
+    if (!stays || !FindServer(change, server)->report.drained) return false;
   }
   return true;
 }
@@ -264,40 +264,41 @@ void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
   made.finished_rounds.clear();
   // Copies do not have what workers have handed over.
   for (const Chunk& chunk : job.placement.chunks()) {
-    if (!PassesServers(job.routes[chunk.layer].scheme)) continue;
-    made.holders[chunk.shard].whole = false;
+    if (UsesServers(job.routes[chunk.layer].scheme)) continue;
+    made.shard_servers[chunk.shard].backup_is_current = false;
   }
   if (job.options.optimizer_place == OptimizerPlace::kWorker) return;
   made.base_round = job.switch_round;
-  for (WorkerSeat& seat : made.workers) seat.first_step = made.first_step;
+  for (EpochWorker& each : made.workers) each.first_step = made.first_step;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<ShardHolders>> NextHolders(
+absl::StatusOr<std::vector<ShardServers>> NextHolders(
     const Job& job, const EpochChange& change) {
-  const std::vector<ShardHolders> first =
-      FirstHolders(job.shards(), job.options.backup);
-  std::vector<ShardHolders> next = job.holders;
+  const std::vector<ShardServers> first =
+      FirstShardServers(job.shards(), job.options.backup);
+  std::vector<ShardServers> next = job.shard_servers;
   for (int shard = 0; shard < job.shards(); ++shard) {
-    ShardHolders& holders = next[shard];
-    const auto& became = change.whole_copies;
-    const bool whole =
-        holders.whole || std::count(became.begin(), became.end(), shard) > 0;
-    const bool copied = Lives(change, holders.copy);
+    ShardServers& servers = next[shard];
+    const auto& became = change.current_backups;
+    const bool whole = servers.backup_is_current ||
+                       std::count(became.begin(), became.end(), shard) > 0;
+    const bool copied = Lives(change, servers.backup);
     // The server's own place is that of its rank: it goes back there.
-    const bool moves =
-        !Lives(change, holders.server) || holders.copy == first[shard].server;
-    if (copied && whole && moves) std::swap(holders.server, holders.copy);
-    if (!Lives(change, holders.server)) {
+    const bool moves = !Lives(change, servers.primary) ||
+                       servers.backup == first[shard].primary;
+    if (copied && whole && moves) std::swap(servers.primary, servers.backup);
+    if (!Lives(change, servers.primary)) {
       return absl::AbortedError(
           absl::StrCat("shard ", shard, " is gone, with what it held"));
     }
-    holders.whole = whole && Lives(change, holders.copy);
-    if (Lives(change, holders.copy)) continue;
-    holders.copy = first[shard].server == holders.server ? first[shard].copy
-                                                         : first[shard].server;
-    if (FindServer(change, holders.copy) == nullptr) holders.copy = -1;
+    servers.backup_is_current = whole && Lives(change, servers.backup);
+    if (Lives(change, servers.backup)) continue;
+    servers.backup = first[shard].primary == servers.primary
+                         ? first[shard].backup
+                         : first[shard].primary;
+    if (FindServer(change, servers.backup) == nullptr) servers.backup = -1;
   }
   return next;
 }
@@ -305,7 +306,7 @@ absl::StatusOr<std::vector<ShardHolders>> NextHolders(
 absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
                                         const EpochChange& reported) {
   EpochChange change = reported;
-  NEREUS_ASSIGN_OR_RETURN(const auto holders, NextHolders(job, change));
+  NEREUS_ASSIGN_OR_RETURN(const auto shard_servers, NextHolders(job, change));
   const std::vector<int32_t> misled = ForgetMisled(job, change);
   NEREUS_ASSIGN_OR_RETURN(const Start start, FindStart(job, change));
   NextEpoch next;
@@ -313,32 +314,32 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
   made.options.fusion_bytes =
       change.fusion_bytes.value_or(job.options.fusion_bytes);
   made.epoch = epoch;
-  made.owner = start.owner;
+  made.donor = start.donor;
   made.first_step = start.first_step;
   // All steps since the old epoch's first one were begun by its workers.
   made.contributions_before = std::max<int64_t>(
       0, job.contributions_before +
              (made.first_step - job.first_step) * job.worker_count());
 
-  made.holders = holders;
+  made.shard_servers = shard_servers;
   made.verdicts = AllVerdicts(change);
   if (change.checkpoint) made.checkpoint_round = made.first_step;
 
   made.worker_names = change.worker_names;
   made.workers.clear();
-  made.leavers.clear();
+  made.left_workers.clear();
   for (const EpochChange::Worker& worker : change.workers) {
     const int position = job.PositionOf(worker.rank);
     if (worker.leaves || position < 0) {
-      made.leavers.push_back(worker.rank);
+      made.left_workers.push_back(worker.rank);
       continue;
     }
-    WorkerSeat seat = job.workers[position];
-    if (start.all_afresh) seat.first_step = made.first_step;
-    made.workers.push_back(seat);
-    if (start.all_afresh ||
+    EpochWorker each = job.workers[position];
+    if (start.all_from_base) each.first_step = made.first_step;
+    made.workers.push_back(each);
+    if (start.all_from_base ||
         std::count(misled.begin(), misled.end(), worker.rank) > 0) {
-      next.afresh.push_back(worker.rank);
+      next.workers_from_base.push_back(worker.rank);
     }
   }
   for (const int32_t rank : change.joiners) {
@@ -347,13 +348,14 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
 
   made.finished_rounds.clear();
   for (size_t layer = 0; layer < job.layers.size(); ++layer) {
-    if (!PassesServers(job.routes[layer].scheme)) continue;
+    if (UsesServers(job.routes[layer].scheme)) continue;
     const auto finished = FindFinished(static_cast<int>(layer), change);
     if (finished.has_value()) made.finished_rounds.push_back(*finished);
   }
   made.switch_round = kInitialRound;
   if (change.routes.has_value()) {
-    if (next.afresh.empty() && AllSettled(job, change, holders)) {
+    if (next.workers_from_base.empty() &&
+        AllSettled(job, change, shard_servers)) {
       ChangePlan(job, *change.routes, made);
     } else if (job.MaySwitchAfter(made.first_step)) {
       made.switch_round = made.first_step;
@@ -371,22 +373,22 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
   made.options.fusion_bytes =
       change.fusion_bytes.value_or(job.options.fusion_bytes);
   made.epoch = epoch;
-  NEREUS_ASSIGN_OR_RETURN(made.holders, FreshHolders(job, change));
+  NEREUS_ASSIGN_OR_RETURN(made.shard_servers, FreshHolders(job, change));
   made.base_round = point.round;
   made.first_step = point.round + 1;
   made.contributions_before = point.contributions;
-  made.owner = -1;
+  made.donor = -1;
   made.checkpoint_round = change.checkpoint ? made.first_step : kInitialRound;
   made.switch_round = kInitialRound;
   made.finished_rounds.clear();
   made.verdicts.clear();
   made.worker_names = change.worker_names;
-  made.leavers.clear();
+  made.left_workers.clear();
   made.workers.clear();
   for (const EpochChange::Worker& worker : change.workers) {
     // Those who have left are back: they have not done what is done again.
     made.workers.push_back({worker.rank, made.first_step});
-    next.afresh.push_back(worker.rank);
+    next.workers_from_base.push_back(worker.rank);
   }
   for (const int32_t rank : change.joiners) {
     made.workers.push_back({rank, made.first_step});

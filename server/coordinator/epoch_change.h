@@ -27,11 +27,11 @@ struct EpochChange {
     bool joins = false;  // It has nothing yet.
     MachineReport report;
   };
-  std::vector<Worker> workers;        // By rank.
-  std::vector<Server> servers;        // The same.
-  std::vector<int32_t> whole_copies;  // Shards whose copies became whole.
-  std::vector<int32_t> joiners;       // Ranks of those who come, ascending.
-  bool checkpoint = false;            // One is to be made as soon as it can.
+  std::vector<Worker> workers;           // By rank.
+  std::vector<Server> servers;           // The same.
+  std::vector<int32_t> current_backups;  // Shards whose copies became whole.
+  std::vector<int32_t> joiners;          // Ranks of those who come, ascending.
+  bool checkpoint = false;               // One is to be made as soon as it can.
   std::optional<int64_t> fusion_bytes = {};  // What tuning has come to.
   // A better plan: the next one, if nothing is under way; otherwise the next
   // epoch's steps end so that it can be.
@@ -44,7 +44,7 @@ struct EpochChange {
 // and gives it back when the server is there again and has become the copy.
 //
 // Errors: kAborted, a shard is gone, with what it held.
-absl::StatusOr<std::vector<ShardHolders>> NextHolders(
+absl::StatusOr<std::vector<ShardServers>> NextHolders(
     const Job& job, const EpochChange& change);
 
 // The epoch after `job`: who takes part from which step on, and who holds what
@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<ShardHolders>> NextHolders(
 // gets its state there.
 struct NextEpoch {
   JobPtr job;
-  std::vector<int32_t> afresh;  // Ranks of workers of both epochs.
+  std::vector<int32_t> workers_from_base;  // Ranks of workers of both epochs.
 };
 absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
                                         const EpochChange& change);

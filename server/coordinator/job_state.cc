@@ -59,11 +59,11 @@ absl::Status CheckMembers(const CoordinatorState& state) {
   std::set<PeerId> seen;
   for (const CoordinatorState::Member& member : state.members) {
     const PeerId id = member.id;
-    const bool known =
-        id.role == Role::kShard
-            ? id.rank < job.shards()
-            : job.PositionOf(id.rank) >= 0 ||
-                  std::count(job.leavers.begin(), job.leavers.end(), id.rank);
+    const bool known = id.role == Role::kShard
+                           ? id.rank < job.shards()
+                           : job.PositionOf(id.rank) >= 0 ||
+                                 std::count(job.left_workers.begin(),
+                                            job.left_workers.end(), id.rank);
     if (known && seen.insert(id).second) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         PeerName(id), " is saved twice, or is no member of epoch ", job.epoch));
@@ -86,15 +86,16 @@ std::string EncodeState(const CoordinatorState& state) {
     if (member.left) added->set_left(member.last_step);
   }
   message.set_next_rank(state.next_rank);
-  message.set_all_afresh(state.all_afresh);
-  message.mutable_afresh()->Add(state.afresh.begin(), state.afresh.end());
+  message.set_all_afresh(state.all_from_base);
+  message.mutable_workers_from_base()->Add(state.workers_from_base.begin(),
+                                           state.workers_from_base.end());
   for (const auto& [first, second] : state.reset_links) {
     auto* added = message.add_reset_links();
     *added->mutable_first() = ToProto(first);
     *added->mutable_second() = ToProto(second);
   }
-  for (const Seat& seat : state.seats) {
-    *message.add_seats() = ToProto(seat);
+  for (const EpochMember& each : state.epoch_members) {
+    *message.add_epoch_members() = ToProto(each);
   }
   CheckpointsToProto(state.checkpoints, message);
   message.set_checkpoint_wanted(state.checkpoint_wanted);
@@ -125,15 +126,17 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
   }
   NEREUS_RETURN_IF_ERROR(CheckMembers(state));
   state.next_rank = message.next_rank();
-  state.all_afresh = message.all_afresh();
-  state.afresh.assign(message.afresh().begin(), message.afresh().end());
+  state.all_from_base = message.all_from_base();
+  state.workers_from_base.assign(message.workers_from_base().begin(),
+                                 message.workers_from_base().end());
   for (const auto& link : message.reset_links()) {
     NEREUS_ASSIGN_OR_RETURN(const PeerId first, FromProto(link.first()));
     NEREUS_ASSIGN_OR_RETURN(const PeerId second, FromProto(link.second()));
     state.reset_links.emplace_back(first, second);
   }
-  NEREUS_ASSIGN_OR_RETURN(state.seats,
-                          SeatsFromProto(message.seats(), *state.job));
+  NEREUS_ASSIGN_OR_RETURN(
+      state.epoch_members,
+      EpochMembersFromProto(message.epoch_members(), *state.job));
   state.checkpoints = CheckpointsFromProto(message);
   state.checkpoint_wanted = message.checkpoint_wanted();
   return state;

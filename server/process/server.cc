@@ -289,7 +289,7 @@ void ServerImpl::TakeStock() {
   heartbeat.stored_bytes = machine_->stored_bytes();
   heartbeat.chunks = machine_->chunk_count();
   heartbeat.epoch = member_->start()->job->epoch;
-  heartbeat.whole_copies = machine_->whole_copies();
+  heartbeat.current_backups = machine_->current_backups();
   std::optional<Stall> waiting;
   if (const auto open = machine_->oldest_open_round()) {
     waiting = Stall{open->layer, open->round,

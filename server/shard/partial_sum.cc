@@ -8,18 +8,18 @@
 
 namespace nereus {
 
-void PartialSum::SetWorkers(const std::vector<WorkerSeat>& workers) {
+void PartialSum::SetWorkers(const std::vector<EpochWorker>& workers) {
   std::map<int, Progress> before = std::exchange(progress_, {});
   const int64_t frames = FrameCount(elements_);
   begun_.resize(frames, false);
-  for (const WorkerSeat& seat : workers) {
-    Progress& progress = progress_[seat.rank];
-    progress = std::move(before[seat.rank]);
-    // One that has a new seat begins with that, also before where it was to
+  for (const EpochWorker& each : workers) {
+    Progress& progress = progress_[each.rank];
+    progress = std::move(before[each.rank]);
+    // One that has a new each begins with that, also before where it was to
     // begin.
-    if (progress.first_step == seat.first_step) continue;
-    progress.first_step = seat.first_step;
-    progress.counted = seat.first_step - 1;
+    if (progress.first_step == each.first_step) continue;
+    progress.first_step = each.first_step;
+    progress.counted = each.first_step - 1;
     progress.arrived.assign(frames, false);
     progress.missing = frames;
   }

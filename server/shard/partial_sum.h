@@ -27,7 +27,7 @@ class PartialSum {
   explicit PartialSum(int64_t elements) : elements_(elements) {}
 
   // An epoch's workers: of others nothing more will come.
-  void SetWorkers(const std::vector<WorkerSeat>& workers);
+  void SetWorkers(const std::vector<EpochWorker>& workers);
 
   // The last step of which all of a worker's contribution is counted.
   // REQUIRES: one of the epoch's workers, here and below.
@@ -63,7 +63,7 @@ class PartialSum {
 
  private:
   struct Progress {
-    int64_t first_step = kInitialRound;  // Of its seat.
+    int64_t first_step = kInitialRound;  // Of its each.
     int64_t counted = kInitialRound;
     std::vector<bool> arrived;  // By frame, of step counted + 1.
     int64_t missing = 0;        // Count of false in arrived.

@@ -25,8 +25,8 @@ ServerMachine::ServerMachine(JobPtr job, int server)
 }
 
 bool ServerMachine::Holds(int shard) const {
-  const ShardHolders& holders = job_->holders[shard];
-  return holders.server == server_ || holders.copy == server_;
+  const ShardServers& servers = job_->shard_servers[shard];
+  return servers.primary == server_ || servers.backup == server_;
 }
 
 void ServerMachine::Start(Outbox& out) {
@@ -34,17 +34,17 @@ void ServerMachine::Start(Outbox& out) {
   SaySettled(out);
 }
 
-bool ServerMachine::settled() const {
+bool ServerMachine::drained() const {
   return job_->switches() &&
          std::all_of(shards_.begin(), shards_.end(), [](const auto& held) {
-           return !held.second.serves() || held.second.settled();
+           return !held.second.serves() || held.second.drained();
          });
 }
 
 void ServerMachine::SaySettled(Outbox& out) {
-  if (settled_said_ || !settled()) return;
-  settled_said_ = true;
-  out.Add(SendMessage{Settled{job_->epoch}});
+  if (drained_said_ || !drained()) return;
+  drained_said_ = true;
+  out.Add(SendMessage{Drained{job_->epoch}});
 }
 
 absl::StatusOr<Landing> ServerMachine::OnHeader(
@@ -92,7 +92,7 @@ void ServerMachine::OnVote(PeerId from, const FrameHeader& header,
   if (!verdict.has_value()) return;
   for (auto& [index, shard] : shards_) shard.OnVerdict(*verdict, out);
   // One server's word is enough for the workers.
-  if (job_->holders.front().server != server_) return;
+  if (job_->shard_servers.front().primary != server_) return;
   FrameHeader word =
       MakeHeader(*job_, PeerId::Shard(server_), FrameKind::kVerdict,
                  /*layer=*/0, /*chunk=*/0, verdict->step);
@@ -121,7 +121,7 @@ void ServerMachine::Freeze() {
 MachineReport ServerMachine::Report() const {
   MachineReport report;
   report.verdicts = votes_.verdicts().all();
-  report.settled = settled();
+  report.drained = drained();
   for (const auto& [index, shard] : shards_) {
     report.closed_rounds.merge(shard.Report().closed_rounds);
   }
@@ -130,7 +130,7 @@ MachineReport ServerMachine::Report() const {
 
 void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
   job_ = std::move(job);
-  settled_said_ = false;
+  drained_said_ = false;
   probes_.clear();
   votes_.OnEpoch(job_);
   for (int index = 0; index < job_->shards(); ++index) {
@@ -185,7 +185,7 @@ std::optional<Shard::OpenRound> ServerMachine::oldest_open_round() const {
   return oldest;
 }
 
-std::vector<int32_t> ServerMachine::whole_copies() const {
+std::vector<int32_t> ServerMachine::current_backups() const {
   std::vector<int32_t> whole;
   for (const auto& [index, shard] : shards_) {
     if (shard.copy_is_whole()) whole.push_back(index);

@@ -42,7 +42,7 @@ class ServerMachine final : public Machine {
   std::optional<Shard::OpenRound> oldest_open_round() const;
 
   // The shards that it serves whose copies are whole.
-  std::vector<int32_t> whole_copies() const;
+  std::vector<int32_t> current_backups() const;
 
   // One that it holds; null if it does not. Valid until the next epoch.
   const Shard* shard(int index) const;
@@ -50,7 +50,7 @@ class ServerMachine final : public Machine {
  private:
   bool Holds(int shard) const;
   // Whether all shards that it serves are; says so, once.
-  bool settled() const;
+  bool drained() const;
   void SaySettled(Outbox& out);
   absl::StatusOr<Landing> OnProbeHeader(PeerId from,
                                         const FrameHeader& header) const;
@@ -59,7 +59,7 @@ class ServerMachine final : public Machine {
 
   const int server_;  // Its rank.
   JobPtr job_;
-  bool settled_said_ = false;      // In this epoch.
+  bool drained_said_ = false;      // In this epoch.
   std::map<int, int64_t> probes_;  // By worker: answered in this epoch.
   Votes votes_;
   std::map<int, Shard> shards_;  // By index: those that it holds.

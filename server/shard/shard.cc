@@ -52,7 +52,7 @@ Shard::Shard(JobPtr job, int index, PeerId self)
 
 void Shard::Start(Outbox& out) {
   // A copy that is not whole yet is sent everything.
-  const bool has_base = serves() || holders().whole;
+  const bool has_base = serves() || servers().backup_is_current;
   if (has_base && job_->base_round != kInitialRound) Load(out);
   Enter(out);
 }
@@ -84,7 +84,7 @@ std::optional<int64_t> Shard::closed_round() const {
   for (const Slot& slot : slots_) {
     // Workers are done with a step before all have said what is to travel next.
     const bool counts = slot.chunk.layer != job_->block_layer &&
-                        !PassesServers(job_->routes[slot.chunk.layer].scheme);
+                        UsesServers(job_->routes[slot.chunk.layer].scheme);
     if (!counts) continue;
     const int64_t last = std::max(slot.round - 1, kInitialRound);
     closed = std::min(closed.value_or(last), last);
@@ -92,11 +92,11 @@ std::optional<int64_t> Shard::closed_round() const {
   return closed;
 }
 
-bool Shard::settled() const {
+bool Shard::drained() const {
   if (!job_->switches()) return false;
   bool all_owned_here = true;
   for (const Slot& slot : slots_) {
-    const bool rounds = !PassesServers(job_->routes[slot.chunk.layer].scheme);
+    const bool rounds = UsesServers(job_->routes[slot.chunk.layer].scheme);
     if (rounds && slot.round <= job_->switch_round) return false;
     all_owned_here = all_owned_here && updates_here(slot);
   }
@@ -173,8 +173,8 @@ void Shard::Reroute(const Job& before) {
   for (size_t index = 0; index < slots_.size(); ++index) {
     Slot& slot = slots_[index];
     const int layer = slot.chunk.layer;
-    const bool passed = PassesServers(before.routes[layer].scheme);
-    const bool passes = PassesServers(job_->routes[layer].scheme);
+    const bool passed = !UsesServers(before.routes[layer].scheme);
+    const bool passes = !UsesServers(job_->routes[layer].scheme);
     if (moves && passed && handed_over_.has_value()) {
       slot.parameters = std::move(handed_over_->values[index].parameters);
       slot.state = std::move(handed_over_->values[index].state);
@@ -217,7 +217,7 @@ int Shard::ContributorsOf(const Slot& slot) const {
   // no other round here, and may outlive all who took part in it; so has a
   // partial quorum, whose sum is elsewhere.
   const bool initial = slot.round == kInitialRound || job_->partial() ||
-                       PassesServers(job_->routes[slot.chunk.layer].scheme);
+                       !UsesServers(job_->routes[slot.chunk.layer].scheme);
   return initial || !serves() ? 1 : job_->ContributorsOf(slot.round);
 }
 
@@ -272,7 +272,7 @@ absl::Status Shard::CheckContribution(const Slot& slot,
     return Refuse(header, absl::StrCat("the initial parameters are worker ",
                                        job_->workers.front().rank, "'s"));
   }
-  if (PassesServers(job_->routes[header.layer].scheme)) {
+  if (!UsesServers(job_->routes[header.layer].scheme)) {
     return Refuse(header,
                   absl::StrCat("layer ", job_->layers[header.layer].name,
                                " goes between the workers"));
@@ -309,10 +309,9 @@ absl::StatusOr<Landing> Shard::OnPullHeader(const Slot& slot,
 
 bool Shard::MayGather(const Slot& slot, const FrameHeader& header,
                       int position) const {
-  const bool takes_part =
-      job_->decoupled() &&
-      !PassesServers(job_->routes[slot.chunk.layer].scheme) &&
-      header.round >= job_->workers[position].first_step;
+  const bool takes_part = job_->decoupled() &&
+                          UsesServers(job_->routes[slot.chunk.layer].scheme) &&
+                          header.round >= job_->workers[position].first_step;
   if (job_->partial()) {
     // It may ask before all of its contribution is here.
     return takes_part && header.round <= CountedOf(slot, position) + 1;
@@ -333,7 +332,7 @@ absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
 
 absl::StatusOr<Landing> Shard::FindLanding(PeerId from, const Slot& slot,
                                            const FrameHeader& header) const {
-  if (from.role == Role::kShard && holders().copy != -1) {
+  if (from.role == Role::kShard && servers().backup != -1) {
     return OnServerHeader(from, slot, header);
   }
   const int position =
@@ -620,14 +619,14 @@ std::optional<Shard::OpenRound> Shard::oldest_open_round() const {
   for (const Slot& slot : slots_) {
     const bool takes_rounds =
         slot.round == kInitialRound ||
-        !PassesServers(job_->routes[slot.chunk.layer].scheme);
+        UsesServers(job_->routes[slot.chunk.layer].scheme);
     if (takes_rounds && (oldest == nullptr || slot.round < oldest->round)) {
       oldest = &slot;
     }
   }
   if (oldest == nullptr) return std::nullopt;
   OpenRound open{oldest->chunk.layer, oldest->round, {}};
-  if (oldest->closing) open.missing_copy = holders().copy;
+  if (oldest->closing) open.missing_copy = servers().backup;
   const bool partial = job_->partial() && oldest->round != kInitialRound;
   for (const int position : partial
                                 ? AwaitedFor(*oldest)

@@ -72,7 +72,7 @@ class Shard final : public Machine {
 
   // The same, of the server that serves it.
   Shard(const JobPtr& job, int index)
-      : Shard(job, index, PeerId::Shard(job->holders[index].server)) {}
+      : Shard(job, index, PeerId::Shard(job->shard_servers[index].primary)) {}
 
   // Once, at first: loads the values of the base round, if the job goes on from
   // a checkpoint.
@@ -92,14 +92,16 @@ class Shard final : public Machine {
 
   int index() const { return index_; }
   // Whether this is the shard itself, and not the copy.
-  bool serves() const { return job_->holders[index_].server == self_.rank; }
+  bool serves() const {
+    return job_->shard_servers[index_].primary == self_.rank;
+  }
 
   // The last round that is closed for every chunk of the model that takes
   // rounds; none if there is no such chunk.
   std::optional<int64_t> closed_round() const;
 
   // Whether all that the plan's last round comes to is here.
-  bool settled() const;
+  bool drained() const;
 
   // Whether the copy has all that workers have seen of this shard.
   bool copy_is_whole() const;
@@ -279,8 +281,8 @@ class Shard final : public Machine {
   }
 
   // With the copy, on either side (shard_copy.cc).
-  const ShardHolders& holders() const { return job_->holders[index_]; }
-  bool has_copy() const { return serves() && holders().copy != -1; }
+  const ShardServers& servers() const { return job_->shard_servers[index_]; }
+  bool has_copy() const { return serves() && servers().backup != -1; }
   // Whether the round that is closing has to wait for the copy.
   bool AwaitsCopy(const Slot& slot) const;
   // Whether workers may see what is here: the copy has it too.

@@ -21,12 +21,13 @@ absl::Status Refuse(const FrameHeader& header, absl::string_view why) {
 bool Shard::AwaitsCopy(const Slot& slot) const {
   if (!has_copy()) return false;
   // One that is not whole yet does not hold up what it does not have.
-  return holders().whole || slot.copy == CopyState::kSent ||
+  return servers().backup_is_current || slot.copy == CopyState::kSent ||
          slot.copy == CopyState::kWhole;
 }
 
 bool Shard::MayShow(const Slot& slot) const {
-  return !has_copy() || !holders().whole || slot.copy == CopyState::kWhole;
+  return !has_copy() || !servers().backup_is_current ||
+         slot.copy == CopyState::kWhole;
 }
 
 bool Shard::copy_is_whole() const {
@@ -40,11 +41,11 @@ bool Shard::copy_is_whole() const {
 
 absl::StatusOr<Landing> Shard::OnServerHeader(PeerId from, const Slot& slot,
                                               const FrameHeader& header) const {
-  const int other = serves() ? holders().copy : holders().server;
+  const int other = serves() ? servers().backup : servers().primary;
   if (from.rank != other) {
     return Refuse(header, absl::StrCat("shard ", index_, " is served by ",
-                                       holders().server, " and copied by ",
-                                       holders().copy));
+                                       servers().primary, " and copied by ",
+                                       servers().backup));
   }
   return serves() ? OnHaveHeader(slot, header) : OnCopyHeader(slot, header);
 }
@@ -93,7 +94,7 @@ absl::StatusOr<Landing> Shard::OnCopyHeader(const Slot& slot,
                               : FrameIndex(header, slot.chunk.length));
   if (header.round < slot.round) return Landing::Discard();
   if (header.kind == FrameKind::kAggregate) {
-    const bool passes = PassesServers(job_->routes[slot.chunk.layer].scheme);
+    const bool passes = !UsesServers(job_->routes[slot.chunk.layer].scheme);
     if (header.round != kInitialRound && passes) {
       return Refuse(header, "the layer goes between the workers");
     }
@@ -176,7 +177,7 @@ void Shard::OfferMean(Slot& slot, Outbox& out) const {
   if (slot.skipped) {
     header.kind = FrameKind::kVerdict;
     header.part = kSkipped;
-    out.Add(SendFrame{PeerId::Shard(holders().copy), {header, {}}});
+    out.Add(SendFrame{PeerId::Shard(servers().backup), {header, {}}});
     return;
   }
   const FrameGrid grid = job_->GridOf(slot.chunk);
@@ -186,7 +187,7 @@ void Shard::OfferMean(Slot& slot, Outbox& out) const {
     if (round.has(index)) frames.push_back(index);
   }
   if (round.sparse()) header.frames = static_cast<uint16_t>(frames.size());
-  const PeerId copy = PeerId::Shard(holders().copy);
+  const PeerId copy = PeerId::Shard(servers().backup);
   for (const int64_t index : frames) {
     header.part = round.resumed(index) ? kResumedPart : kValuesPart;
     out.Add(SendFrame{copy, CutFrame(*job_, header, grid, index, round.sum())});
@@ -214,7 +215,7 @@ void Shard::SendCopy(const Slot& slot, Outbox& out) const {
                                   slot.chunk.layer, slot.chunk.index, round);
   const auto send = [&](const Buffer& values) {
     CutIntoFrames(*job_, header, values, [&](Frame frame) {
-      out.Add(SendFrame{PeerId::Shard(holders().copy), std::move(frame)});
+      out.Add(SendFrame{PeerId::Shard(servers().backup), std::move(frame)});
     });
     ++header.part;
   };
@@ -229,7 +230,7 @@ void Shard::SendCopy(const Slot& slot, Outbox& out) const {
 // On the copy.
 
 void Shard::SayWhatIsHere(const Slot& slot, Outbox& out) const {
-  out.Add(SendFrame{PeerId::Shard(holders().server),
+  out.Add(SendFrame{PeerId::Shard(servers().primary),
                     {MakeHeader(*job_, self_, FrameKind::kHave,
                                 slot.chunk.layer, slot.chunk.index, slot.round),
                      {}}});
@@ -240,7 +241,7 @@ ChunkCopy Shard::MakeCopy(const Slot& slot, int64_t round) const {
   const bool has_state = updates_here(slot) || restored;
   const bool has_average =
       job_->options.optimizer_place == OptimizerPlace::kWorker &&
-      !PassesServers(job_->routes[slot.chunk.layer].scheme) &&
+      UsesServers(job_->routes[slot.chunk.layer].scheme) &&
       round > job_->base_round;
   return ChunkCopy(round, slot.chunk.length, has_state ? job_->state_arrays : 0,
                    has_average);

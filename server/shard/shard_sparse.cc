@@ -14,8 +14,8 @@ void Shard::UpdateFromRound(Slot& slot, Outbox& out) {
     return Update(slot, slot.round, slot.aggregation.sum(), slot.scale, out);
   }
   Buffer chosen = RoomForUpdate(slot, out);
-  out.Add(ChooseTravellers{job_->BlocksIn(slot.round + 1),
-                           slot.aggregation.sum(), slot.parameters, chosen});
+  out.Add(SelectBlocks{job_->BlocksIn(slot.round + 1), slot.aggregation.sum(),
+                       slot.parameters, chosen});
   slot.parameters = std::move(chosen);
 }
 

@@ -17,7 +17,7 @@ void Votes::OnEpoch(JobPtr job) {
   open_.clear();
 }
 
-int64_t Votes::settled() const {
+int64_t Votes::decided_step() const {
   return verdicts_.all().empty()
              ? job_->base_round
              : std::max(job_->base_round, verdicts_.all().back().step);
@@ -31,15 +31,15 @@ absl::StatusOr<Landing> Votes::OnHeader(PeerId from,
   if (!job_->votes() || position < 0 || header.layer != 0 ||
       header.chunk != 0 || header.offset != 0 || header.payload_bytes != 0 ||
       header.part > kSkipped || header.round < 0 ||
-      header.round > settled() + 2 ||
+      header.round > decided_step() + 2 ||
       position >= job_->ContributorsOf(header.round)) {
     return absl::InvalidArgumentError(
         absl::StrCat(DescribeFrame(header),
                      ": contributors vote, one by one, on the steps "
                      "after step ",
-                     settled(), ", which has its verdict"));
+                     decided_step(), ", which has its verdict"));
   }
-  if (frozen_ || header.round <= settled()) return Landing::Discard();
+  if (frozen_ || header.round <= decided_step()) return Landing::Discard();
   const auto count = open_.find(header.round);
   const bool repeated = count != open_.end() && count->second.voted[position];
   return repeated ? Landing::Discard() : Landing::Scratch();

@@ -45,7 +45,7 @@ class Votes {
   };
 
   // The last step that has a verdict, or was there before the job.
-  int64_t settled() const;
+  int64_t decided_step() const;
 
   JobPtr job_;
   bool frozen_ = false;

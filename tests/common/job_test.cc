@@ -36,11 +36,11 @@ absl::StatusOr<JobPtr> Make(const Parts& parts) {
 Parts LateParts() {
   Parts parts;
   parts.job.workers = {{0, 0}, {3, 0}, {4, 10}, {7, 12}};
-  parts.job.leavers = {2};
+  parts.job.left_workers = {2};
   parts.job.base_round = 4;
   parts.job.first_step = 12;
   parts.job.contributions_before = 30;
-  parts.job.owner = 0;
+  parts.job.donor = 0;
   parts.job.finished_rounds = {{0, 11, 2, 3}};
   return parts;
 }
@@ -76,7 +76,7 @@ TEST(JobTest, HoldsItsParts) {
   EXPECT_EQ((*job)->base_round, kInitialRound);
   EXPECT_EQ((*job)->first_step, 0);
   EXPECT_EQ((*job)->contributions_before, 0);
-  EXPECT_EQ((*job)->owner, -1);
+  EXPECT_EQ((*job)->donor, -1);
 }
 
 TEST(JobTest, HoldsThePartsOfALaterEpoch) {
@@ -84,11 +84,11 @@ TEST(JobTest, HoldsThePartsOfALaterEpoch) {
   const auto job = Make(parts);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ((*job)->workers, parts.job.workers);
-  EXPECT_EQ((*job)->leavers, parts.job.leavers);
+  EXPECT_EQ((*job)->left_workers, parts.job.left_workers);
   EXPECT_EQ((*job)->base_round, 4);
   EXPECT_EQ((*job)->first_step, 12);
   EXPECT_EQ((*job)->contributions_before, 30);
-  EXPECT_EQ((*job)->owner, 0);
+  EXPECT_EQ((*job)->donor, 0);
   EXPECT_EQ((*job)->finished_rounds, parts.job.finished_rounds);
 }
 
@@ -284,24 +284,24 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"TooManyVerdicts", [](Parts& p) { p.job.verdicts.resize(5); },
                "5 verdicts, at most 4"},
         BadJob{"HoldersOfOtherShards",
-               [](Parts& p) { p.job.holders.resize(p.shards + 1); },
-               "shards have holders, of "},
+               [](Parts& p) { p.job.shard_servers.resize(p.shards + 1); },
+               "shards have shard_servers, of "},
         BadJob{"AServerThatIsNone",
                [](Parts& p) {
-                 p.job.holders = FirstHolders(p.shards, false);
-                 p.job.holders[0].server = p.shards;
+                 p.job.shard_servers = FirstShardServers(p.shards, false);
+                 p.job.shard_servers[0].primary = p.shards;
                },
                "is served by"},
-        BadJob{"LeaverIsAWorker", [](Parts& p) { p.job.leavers = {3}; },
+        BadJob{"LeaverIsAWorker", [](Parts& p) { p.job.left_workers = {3}; },
                "worker 3 has left, and is a worker"},
-        BadJob{"NegativeLeaver", [](Parts& p) { p.job.leavers = {-1}; },
+        BadJob{"NegativeLeaver", [](Parts& p) { p.job.left_workers = {-1}; },
                "worker -1, who has left, comes after worker -1"},
         BadJob{"SameLeaver",
                [](Parts& p) {
-                 p.job.leavers = {5, 5};
+                 p.job.left_workers = {5, 5};
                },
                "worker 5, who has left, comes after worker 5"},
-        BadJob{"HighLeaver", [](Parts& p) { p.job.leavers = {65536}; },
+        BadJob{"HighLeaver", [](Parts& p) { p.job.left_workers = {65536}; },
                "worker 65536, who has left"}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -319,9 +319,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"NegativeContributions",
                [](Parts& p) { p.job.contributions_before = -1; },
                "contributions_before is -1"},
-        BadJob{"UnknownOwner", [](Parts& p) { p.job.owner = 1; },
+        BadJob{"UnknownOwner", [](Parts& p) { p.job.donor = 1; },
                "the owner is worker 1, who is no member"},
-        BadJob{"OwnerBelowNobody", [](Parts& p) { p.job.owner = -2; },
+        BadJob{"OwnerBelowNobody", [](Parts& p) { p.job.donor = -2; },
                "the owner is worker -2"}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -344,7 +344,7 @@ INSTANTIATE_TEST_SUITE_P(
                [](Parts& p) { p.job.finished_rounds[0].round = INT64_MAX; },
                "round 9223372036854775807"},
         BadJob{"UnknownHolder",
-               [](Parts& p) { p.job.finished_rounds[0].holder = 1; },
+               [](Parts& p) { p.job.finished_rounds[0].source = 1; },
                "held by worker 1"},
         BadJob{"NoContributors",
                [](Parts& p) { p.job.finished_rounds[0].contributors = 0; },
@@ -356,8 +356,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(JobTest, ALeaverMayBeOwnerAndHolder) {
   Parts parts = LateParts();
-  parts.job.owner = 2;
-  parts.job.finished_rounds[0].holder = 2;
+  parts.job.donor = 2;
+  parts.job.finished_rounds[0].source = 2;
   EXPECT_TRUE(Make(parts).ok()) << Make(parts).status();
 }
 

@@ -26,7 +26,7 @@ using testing::SizeIs;
 struct Log {
   std::vector<std::string> entries;
   int machines = 0;
-  bool settled = false;  // What machines report.
+  bool drained = false;  // What machines report.
 };
 
 // A machine that writes down what it is told.
@@ -51,7 +51,7 @@ class FakeMachine final : public Machine {
   MachineReport Report() const override {
     MachineReport report;
     report.begun_step = 40 + number_;
-    report.settled = log_->settled;
+    report.drained = log_->drained;
     return report;
   }
   void SaveLast(int64_t round, int32_t sender, Outbox&) override {
@@ -225,7 +225,7 @@ TEST_F(MemberTest, AnEpochThatIsSaidAgainIsNoNewOne) {
 TEST_F(MemberTest, WhoStartsAfreshGetsANewMachine) {
   Enter(3);
   EpochStart start = StartOf(4);
-  start.fresh = true;
+  start.from_base = true;
   Hear(start);
   EXPECT_THAT(log_.entries, ElementsAre("machine 1 made 3", "machine 2 made 4",
                                         "machine 1 gone 3"));
@@ -269,10 +269,10 @@ TEST_F(MemberTest, InANewSessionItResumes) {
 TEST_F(MemberTest, ThatAllIsSettledIsSaidAgainInANewSession) {
   Enter(5);
   EXPECT_THAT(Session().messages, SizeIs(1));
-  log_.settled = true;
+  log_.drained = true;
   const Effects resumed = Session();
   ASSERT_THAT(resumed.messages, SizeIs(2));
-  EXPECT_EQ(std::get<Settled>(resumed.messages[1]).epoch, 5u);
+  EXPECT_EQ(std::get<Drained>(resumed.messages[1]).epoch, 5u);
 }
 
 TEST_F(MemberTest, FramesWaitForTheFirstEpoch) {
@@ -353,7 +353,7 @@ TEST_F(MemberTest, WhatCameOfACheckpointIsSaidAgainUntilItStartsAfresh) {
   ASSERT_EQ(resumed.messages.size(), 2u);  // The last one alone.
   EXPECT_EQ(std::get<CheckpointPart>(resumed.messages[1]).round, 6);
   EpochStart start = StartOf(2);
-  start.fresh = true;
+  start.from_base = true;
   Hear(start);
   EXPECT_EQ(Session().messages.size(), 1u);
 }

@@ -56,7 +56,7 @@ class RatedNetwork {
               int64_t payload_bytes = kFramePayloadBytesMax,
               bool fused = false) {
     Frame frame;
-    frame.rank = rank;
+    frame.priority = rank;
     frame.fused = fused;
     frame.payload = Buffer::SizeOnly(payload_bytes);
     frame.header.payload_bytes = static_cast<uint32_t>(payload_bytes);

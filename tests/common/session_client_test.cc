@@ -265,11 +265,11 @@ TEST_F(SessionTest, MembersJoinAndGetTheEpoch) {
   EXPECT_EQ(start->job->epoch, 1u);
   EXPECT_EQ(start->job->layers, WorkerJoin().layers);
   EXPECT_EQ(start->explanations.size(), 1u);
-  ASSERT_EQ(start->seats.size(), 2u);
-  for (const Seat& seat : start->seats) {
-    const bool worker = seat.id == PeerId::Worker(0);
-    EXPECT_TRUE(worker || seat.id == PeerId::Shard(0));
-    EXPECT_EQ(seat.data_address, worker ? "127.0.0.1:1001" : "127.0.0.1:1002");
+  ASSERT_EQ(start->epoch_members.size(), 2u);
+  for (const EpochMember& each : start->epoch_members) {
+    const bool worker = each.id == PeerId::Worker(0);
+    EXPECT_TRUE(worker || each.id == PeerId::Shard(0));
+    EXPECT_EQ(each.data_address, worker ? "127.0.0.1:1001" : "127.0.0.1:1002");
   }
   EXPECT_EQ(shard_->AwaitMessage<EpochStart>()->self, PeerId::Shard(0));
   EXPECT_EQ(coordinator_.Status().state, JobState::kRunning);

@@ -73,7 +73,7 @@ inline Frame TestFrame(PeerId sender, uint32_t layer, Buffer payload) {
   frame.header.sender = sender;
   frame.header.payload_bytes = static_cast<uint32_t>(payload.bytes());
   frame.payload = std::move(payload);
-  frame.rank = layer;
+  frame.priority = layer;
   frame.fused = layer % 3 != 0;
   return frame;
 }

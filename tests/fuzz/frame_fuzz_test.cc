@@ -67,12 +67,12 @@ JobPtr CopiedJob(Random& random) {
 PeerId AnySender(Random& random, const Job& job) {
   if (random.Chance(0.3)) return PeerId::Shard(0);
   const auto all = static_cast<uint64_t>(job.worker_count()) +
-                   static_cast<uint64_t>(job.leavers.size());
+                   static_cast<uint64_t>(job.left_workers.size());
   const uint64_t index = random.Below(all);
   if (index < job.workers.size()) {
     return PeerId::Worker(job.workers[index].rank);
   }
-  return PeerId::Worker(job.leavers[index - job.workers.size()]);
+  return PeerId::Worker(job.left_workers[index - job.workers.size()]);
 }
 
 FrameKind AnyKind(Random& random, PeerId sender) {
@@ -378,26 +378,26 @@ TEST(FrameFuzzTest, AWorkerDigestsWhateverItAccepts) {
 // stays for ever; ranks from kWorkers on are joiners.
 JobPtr RandomEpoch(Random& random, const Job& job) {
   return EpochAfter(job, [&](Job& next) {
-    std::vector<WorkerSeat> stay;
-    for (const WorkerSeat& seat : next.workers) {
-      if (seat.rank == 0 || random.Chance(0.8)) {
-        stay.push_back(seat);
+    std::vector<EpochWorker> stay;
+    for (const EpochWorker& each : next.workers) {
+      if (each.rank == 0 || random.Chance(0.8)) {
+        stay.push_back(each);
       } else if (random.Chance(0.5)) {
-        next.leavers.push_back(seat.rank);
-        std::sort(next.leavers.begin(), next.leavers.end());
+        next.left_workers.push_back(each.rank);
+        std::sort(next.left_workers.begin(), next.left_workers.end());
       }
     }
-    const int last = std::max(
-        job.workers.back().rank,
-        job.leavers.empty()
-            ? 0
-            : *std::max_element(job.leavers.begin(), job.leavers.end()));
+    const int last = std::max(job.workers.back().rank,
+                              job.left_workers.empty()
+                                  ? 0
+                                  : *std::max_element(job.left_workers.begin(),
+                                                      job.left_workers.end()));
     next.first_step += static_cast<int64_t>(random.Below(2));
     next.workers = stay;
     if (random.Chance(0.5)) {
       next.workers.push_back({last + 1, next.first_step});
     }
-    next.owner = random.Chance(0.5) ? 0 : next.workers.back().rank;
+    next.donor = random.Chance(0.5) ? 0 : next.workers.back().rank;
     next.finished_rounds.clear();
     if (random.Chance(0.5)) {
       const auto holder = next.workers[random.Below(next.workers.size())].rank;
@@ -487,13 +487,13 @@ class FuzzedPair {
     job_ = EpochAfter(*RandomEpoch(random_, *job_), [&](Job& next) {
       const auto server = static_cast<int32_t>(random_.Below(2));
       const bool copied = random_.Chance(0.8);
-      next.holders[0] = {server, copied ? 1 - server : -1,
-                         copied && random_.Chance(0.5)};
+      next.shard_servers[0] = {server, copied ? 1 - server : -1,
+                               copied && random_.Chance(0.5)};
     });
     for (const int rank : {0, 1}) {
       wire_[rank].clear();
-      const ShardHolders& holders = job_->holders[0];
-      if (rank != holders.server && rank != holders.copy) {
+      const ShardServers& servers = job_->shard_servers[0];
+      if (rank != servers.primary && rank != servers.backup) {
         shards_[rank].reset();
       } else if (!shards_[rank].has_value()) {
         Make(rank);
@@ -583,13 +583,14 @@ TEST(FrameFuzzTest, AWorkerDigestsEpochsAndWhateverItAccepts) {
       job = EpochAfter(*job, [](Job& late) {
         late.workers = {{0, 0}, {1, 2}};
         late.first_step = 2;
-        late.owner = 0;
+        late.donor = 0;
       });
     }
     FuzzedWorker worker(job);
     const auto member = [&] {
       return job->PositionOf(1) >= 0 ||
-             std::count(job->leavers.begin(), job->leavers.end(), 1) > 0;
+             std::count(job->left_workers.begin(), job->left_workers.end(), 1) >
+                 0;
     };
     for (int epoch = 0; epoch < 8 && member(); ++epoch) {
       for (int i = 0; i < 3; ++i) {

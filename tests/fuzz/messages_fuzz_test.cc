@@ -71,7 +71,7 @@ EpochReport SomeReport() {
   report.report.peer_layers = {{1, 11, 2}};
   report.report.closed_rounds = {{0, 11}, {3, 12}};
   report.report.verdicts = {{11, true}, {12, false}};
-  report.report.settled = true;
+  report.report.drained = true;
   return report;
 }
 
@@ -79,31 +79,32 @@ EpochReport SomeReport() {
 EpochStart SomeStart() {
   EpochStart start;
   start.self = PeerId::Worker(1);
-  start.fresh = true;
+  start.from_base = true;
   const JobPtr first = TestJob(2, 2, SomeLayers(), {}, Scheme::kFactor);
   start.job = EpochAfter(*first, [](Job& job) {
     job.workers = {{1, 0}, {4, 20}};
-    job.leavers = {0};
+    job.left_workers = {0};
     job.first_step = 21;
     job.contributions_before = 40;
     job.finished_rounds = {{1, 19, 0, 2}};
-    job.owner = 1;
+    job.donor = 1;
     job.options.checkpoint_every = 5;
     job.checkpoint_round = 22;
     job.switch_round = 23;
     job.options.measure = true;
     job.options.backup = true;
-    job.holders = {{1, 0, false}, {1, 0, true}};
+    job.shard_servers = {{1, 0, false}, {1, 0, true}};
   });
   start.explanations = {{10, 15, std::nullopt, "no factors"},
                         {20, 25, 30, "fewer"}};
   uint64_t incarnation = 0;
-  for (const PeerId id :
-       {PeerId::Worker(0), PeerId::Worker(1), PeerId::Worker(4),
-        PeerId::Shard(0), PeerId::Shard(1)}) {
-    start.seats.push_back({id, ++incarnation, "a:1"});
+  const std::vector<PeerId> members = {PeerId::Worker(0), PeerId::Worker(1),
+                                       PeerId::Worker(4), PeerId::Shard(0),
+                                       PeerId::Shard(1)};
+  for (const PeerId id : members) {
+    start.epoch_members.push_back({id, ++incarnation, "a:1"});
   }
-  start.lost_links = {{PeerId::Worker(1), PeerId::Shard(0)}};
+  start.broken_links = {{PeerId::Worker(1), PeerId::Shard(0)}};
   return start;
 }
 
@@ -128,7 +129,7 @@ v1::GetStatusResponse SomeStatus() {
   status.checkpoint_bytes = 1234;
   status.checkpoint_wanted = true;
   status.checkpoint_failure = "the disk is full";
-  status.holders = {{1, -1, false}, {1, 0, true}};
+  status.shard_servers = {{1, -1, false}, {1, 0, true}};
   return ToProto(status);
 }
 
@@ -147,7 +148,7 @@ void CheckConverted(const LostPeer& lost) { ExpectRank(lost.peer); }
 void CheckConverted(const Heartbeat&) {}
 void CheckConverted(const EpochReport&) {}
 void CheckConverted(const Leave&) {}
-void CheckConverted(const Settled&) {}
+void CheckConverted(const Drained&) {}
 void CheckConverted(const Measured&) {}
 void CheckConverted(const CheckpointPart&) {}
 void CheckConverted(const Failure&) {}
@@ -187,41 +188,42 @@ void CheckConverted(const EpochStart& start) {
   for (const Chunk& chunk : job.placement.chunks()) {
     ASSERT_LT(chunk.shard, job.shards());
   }
-  // One seat for each member, among them the receiver.
+  // One each for each member, among them the receiver.
   std::set<PeerId> members;
   for (int position = 0; position < job.worker_count(); ++position) {
     members.insert(PeerId::Worker(job.workers[position].rank));
     ASSERT_EQ(job.PositionOf(job.workers[position].rank), position);
   }
-  for (const int32_t rank : job.leavers) members.insert(PeerId::Worker(rank));
-  ASSERT_EQ(job.holders.size(), static_cast<size_t>(job.shards()));
-  for (const ShardHolders& holders : job.holders) {
-    ASSERT_LT(std::max(holders.server, holders.copy), job.shards());
-    ASSERT_NE(holders.server, holders.copy);
-    members.insert(PeerId::Shard(holders.server));
-    if (holders.copy == -1) {
-      ASSERT_FALSE(holders.whole);
+  for (const int32_t rank : job.left_workers)
+    members.insert(PeerId::Worker(rank));
+  ASSERT_EQ(job.shard_servers.size(), static_cast<size_t>(job.shards()));
+  for (const ShardServers& servers : job.shard_servers) {
+    ASSERT_LT(std::max(servers.primary, servers.backup), job.shards());
+    ASSERT_NE(servers.primary, servers.backup);
+    members.insert(PeerId::Shard(servers.primary));
+    if (servers.backup == -1) {
+      ASSERT_FALSE(servers.backup_is_current);
     } else {
       ASSERT_TRUE(job.options.backup);
-      members.insert(PeerId::Shard(holders.copy));
+      members.insert(PeerId::Shard(servers.backup));
     }
   }
-  ASSERT_EQ(start.seats.size(), members.size());
-  for (const Seat& seat : start.seats) {
-    ExpectRank(seat.id);
-    ASSERT_TRUE(members.contains(seat.id)) << PeerName(seat.id);
+  ASSERT_EQ(start.epoch_members.size(), members.size());
+  for (const EpochMember& each : start.epoch_members) {
+    ExpectRank(each.id);
+    ASSERT_TRUE(members.contains(each.id)) << PeerName(each.id);
   }
   ASSERT_TRUE(members.contains(start.self));
-  for (const auto& [first, second] : start.lost_links) {
+  for (const auto& [first, second] : start.broken_links) {
     ExpectRank(first);
     ExpectRank(second);
   }
   for (const FinishedRound& finished : job.finished_rounds) {
-    ASSERT_TRUE(PassesServers(job.routes.at(finished.layer).scheme));
-    ASSERT_TRUE(members.contains(PeerId::Worker(finished.holder)));
+    ASSERT_TRUE(!UsesServers(job.routes.at(finished.layer).scheme));
+    ASSERT_TRUE(members.contains(PeerId::Worker(finished.source)));
   }
-  if (job.owner != -1) {
-    ASSERT_TRUE(members.contains(PeerId::Worker(job.owner)));
+  if (job.donor != -1) {
+    ASSERT_TRUE(members.contains(PeerId::Worker(job.donor)));
   }
 }
 void CheckConverted(const JobStatus& status) {
@@ -305,7 +307,7 @@ TEST(MessagesFuzzTest, LostPeer) {
   FuzzMember(LostPeer{5, PeerId::Worker(0), "reset"});
 }
 TEST(MessagesFuzzTest, EpochReport) { FuzzMember(SomeReport()); }
-TEST(MessagesFuzzTest, Settled) { FuzzMember(Settled{5}); }
+TEST(MessagesFuzzTest, Drained) { FuzzMember(Drained{5}); }
 TEST(MessagesFuzzTest, Measured) { FuzzMember(SomeMeasured()); }
 TEST(MessagesFuzzTest, Leave) { FuzzMember(Leave{12}); }
 
@@ -324,31 +326,32 @@ TEST(MessagesFuzzTest, Status) { Fuzz(SomeStatus()); }
 void SetNumber(Random& random, uint64_t value, v1::EpochStart& start) {
   v1::Job& job = *start.mutable_job();
   v1::LayerSpec& layer = *job.mutable_layers(random.Below(2));
-  v1::Job::WorkerSeat& worker = *job.mutable_workers(random.Below(2));
+  v1::Job::EpochWorker& worker = *job.mutable_workers(random.Below(2));
   v1::Job::FinishedRound& finished = *job.mutable_finished_rounds(0);
-  v1::EpochStart::Seat& seat = *start.mutable_seats(random.Below(5));
+  v1::EpochStart::EpochMember& each =
+      *start.mutable_epoch_members(random.Below(5));
   const auto number = static_cast<int64_t>(value);
   const auto word = static_cast<int32_t>(value);
   const std::vector<std::function<void()>> settings = {
       [&] { start.mutable_self()->set_rank(word); },
-      [&] { seat.mutable_member()->set_rank(word); },
+      [&] { each.mutable_member()->set_rank(word); },
       [&] {
-        seat.mutable_member()->set_role(static_cast<v1::Member::Role>(word));
+        each.mutable_member()->set_role(static_cast<v1::Member::Role>(word));
       },
-      [&] { start.mutable_lost_links(0)->mutable_first()->set_rank(word); },
+      [&] { start.mutable_broken_links(0)->mutable_first()->set_rank(word); },
       [&] { worker.set_rank(word); },
       [&] { worker.set_first_step(number); },
-      [&] { job.set_leavers(0, word); },
+      [&] { job.set_left_workers(0, word); },
       [&] { job.set_base_round(number); },
       [&] { job.set_first_step(number); },
       [&] { job.set_contributions_before(number); },
-      [&] { job.set_owner(word); },
+      [&] { job.set_donor(word); },
       [&] { job.set_state_arrays(word); },
       [&] { job.set_checkpoint_every(number); },
       [&] { job.set_checkpoint_round(number); },
       [&] { finished.set_layer(word); },
       [&] { finished.set_round(number); },
-      [&] { finished.set_holder(word); },
+      [&] { finished.set_source(word); },
       [&] { finished.set_contributors(word); },
       [&] { job.set_shards(word); },
       [&] { layer.set_m(number); },
@@ -431,14 +434,20 @@ TEST(MessagesTest, EverySeatIsAMembersAndEveryMemberHasOne) {
     const char* text;
     std::function<void(EpochStart&)> change;
   } kCases[] = {
-      {"has 4 seats, not one for each of its 5 members",
-       [](EpochStart& start) { start.seats.pop_back(); }},
-      {"has 6 seats",
-       [](EpochStart& start) { start.seats.push_back(start.seats[0]); }},
-      {"has 5 seats",
-       [](EpochStart& start) { start.seats[1].id = start.seats[0].id; }},
-      {"has 5 seats",
-       [](EpochStart& start) { start.seats[0].id = PeerId::Worker(2); }},
+      {"has 4 epoch_members, not one for each of its 5 members",
+       [](EpochStart& start) { start.epoch_members.pop_back(); }},
+      {"has 6 epoch_members",
+       [](EpochStart& start) {
+         start.epoch_members.push_back(start.epoch_members[0]);
+       }},
+      {"has 5 epoch_members",
+       [](EpochStart& start) {
+         start.epoch_members[1].id = start.epoch_members[0].id;
+       }},
+      {"has 5 epoch_members",
+       [](EpochStart& start) {
+         start.epoch_members[0].id = PeerId::Worker(2);
+       }},
       {"worker 2 is told of an epoch without it",
        [](EpochStart& start) { start.self = PeerId::Worker(2); }},
   };
@@ -455,7 +464,7 @@ TEST(MessagesTest, EverySeatIsAMembersAndEveryMemberHasOne) {
 TEST(MessagesTest, WhatAPlanNeedsSurvives) {
   const auto report = FromProto(ToProto(MemberMessage(SomeReport())));
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_TRUE(std::get<EpochReport>(*report).report.settled);
+  EXPECT_TRUE(std::get<EpochReport>(*report).report.drained);
 
   const auto measured = FromProto(ToProto(MemberMessage(SomeMeasured())));
   ASSERT_TRUE(measured.ok()) << measured.status();
@@ -479,7 +488,7 @@ TEST(MessagesTest, NewFieldsAreThereAgain) {
   EXPECT_EQ(stall->missing, "worker 1");
   EXPECT_EQ(stall->waited, absl::Seconds(12.5));
   EXPECT_EQ(std::get<Heartbeat>(*beat).epoch, 5u);
-  EXPECT_EQ(std::get<Heartbeat>(*beat).whole_copies,
+  EXPECT_EQ(std::get<Heartbeat>(*beat).current_backups,
             std::vector<int32_t>({0, 2}));
   const auto calm = FromProto(ToProto(MemberMessage(Heartbeat())));
   EXPECT_FALSE(std::get<Heartbeat>(*calm).stall.has_value());
@@ -503,7 +512,7 @@ TEST(MessagesTest, NewFieldsAreThereAgain) {
   EXPECT_EQ(job.switch_round, 23);
   EXPECT_TRUE(job.options.measure);
   EXPECT_TRUE(job.options.backup);
-  EXPECT_EQ(job.holders, SomeStart().job->holders);
+  EXPECT_EQ(job.shard_servers, SomeStart().job->shard_servers);
 
   JobOptions sparse;
   sparse.sparsity = 0.51234567890123;
@@ -512,8 +521,8 @@ TEST(MessagesTest, NewFieldsAreThereAgain) {
   EpochStart sparse_start = SomeStart();
   sparse_start.job = TestJob(2, 2, {VectorLayer("a", 5000)}, sparse);
   sparse_start.explanations = {{10, 15, std::nullopt, "no factors"}};
-  std::erase_if(sparse_start.seats,
-                [](const auto& seat) { return seat.id == PeerId::Worker(4); });
+  std::erase_if(sparse_start.epoch_members,
+                [](const auto& each) { return each.id == PeerId::Worker(4); });
   const auto again = FromProto(ToProto(CoordinatorMessage(sparse_start)));
   ASSERT_TRUE(again.ok()) << again.status();
   const Job& same = *std::get<EpochStart>(*again).job;
@@ -529,8 +538,8 @@ TEST(MessagesTest, NewFieldsAreThereAgain) {
   EXPECT_EQ(status->checkpoint_contributions, 26);
   EXPECT_EQ(status->checkpoint_bytes, 1234);
   EXPECT_TRUE(status->checkpoint_wanted);
-  EXPECT_EQ(status->holders,
-            (std::vector<ShardHolders>{{1, -1, false}, {1, 0, true}}));
+  EXPECT_EQ(status->shard_servers,
+            (std::vector<ShardServers>{{1, -1, false}, {1, 0, true}}));
   EXPECT_EQ(status->checkpoint_failure, "the disk is full");
 }
 

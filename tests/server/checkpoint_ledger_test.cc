@@ -149,7 +149,7 @@ TEST(CheckpointLedgerTest, TheLastEpochFromAStepOnCounts) {
   const JobPtr first = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*first, false);
-  const auto next = [&](const Job& before, std::vector<WorkerSeat> workers) {
+  const auto next = [&](const Job& before, std::vector<EpochWorker> workers) {
     const JobPtr job = EpochAfter(before, [&](Job& made) {
       made.workers = std::move(workers);
       made.first_step = 10;

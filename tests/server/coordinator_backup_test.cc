@@ -42,7 +42,7 @@ JoinRequest Another(int shard, bool has_checkpoints = false) {
 Heartbeat WholeBeat(uint64_t epoch, std::vector<int32_t> whole) {
   Heartbeat heartbeat;
   heartbeat.epoch = epoch;
-  heartbeat.whole_copies = std::move(whole);
+  heartbeat.current_backups = std::move(whole);
   return heartbeat;
 }
 
@@ -76,10 +76,10 @@ void ReplaceServer0(CoordinatorDriver& driver) {
 
 TEST(CoordinatorBackupTest, BeginsWithACopyOfEachShard) {
   CoordinatorDriver driver(BackupOptions());
-  EXPECT_THAT(driver.Status().holders, IsEmpty());
+  EXPECT_THAT(driver.Status().shard_servers, IsEmpty());
   driver.Gather();
-  EXPECT_EQ(driver.job().holders, FirstHolders(2, true));
-  EXPECT_EQ(driver.Status().holders, FirstHolders(2, true));
+  EXPECT_EQ(driver.job().shard_servers, FirstShardServers(2, true));
+  EXPECT_EQ(driver.Status().shard_servers, FirstShardServers(2, true));
 }
 
 TEST(CoordinatorBackupTest, NeedsTwoShards) {
@@ -102,8 +102,9 @@ TEST(CoordinatorBackupTest, TheCopyOfALostShardTakesOverAtOnce) {
   EXPECT_EQ(driver.job().epoch, 2u);
   EXPECT_EQ(driver.job().base_round, kInitialRound);
   EXPECT_EQ(driver.job().workers, FirstWorkers(2));
-  EXPECT_THAT(driver.job().holders, ElementsAre(ShardHolders{1, -1, false},
-                                                ShardHolders{1, -1, false}));
+  EXPECT_THAT(
+      driver.job().shard_servers,
+      ElementsAre(ShardServers{1, -1, false}, ShardServers{1, -1, false}));
   // It waits for nobody.
   EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
 }
@@ -111,17 +112,18 @@ TEST(CoordinatorBackupTest, TheCopyOfALostShardTakesOverAtOnce) {
 TEST(CoordinatorBackupTest, AnotherServerBecomesTheCopyAndThenServes) {
   CoordinatorDriver driver(BackupOptions());
   ReplaceServer0(driver);
-  EXPECT_THAT(driver.job().holders, ElementsAre(ShardHolders{1, 0, false},
-                                                ShardHolders{1, 0, false}));
+  EXPECT_THAT(
+      driver.job().shard_servers,
+      ElementsAre(ShardServers{1, 0, false}, ShardServers{1, 0, false}));
   // One is whole, then both.
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Say(kShard1, WholeBeat(3, {1}))),
               SizeIs(4));
   ReportAll(driver, 7, {kShard1, kNewShard});
-  EXPECT_THAT(driver.job().holders,
-              ElementsAre(ShardHolders{1, 0, false}, ShardHolders{1, 0, true}));
+  EXPECT_THAT(driver.job().shard_servers,
+              ElementsAre(ShardServers{1, 0, false}, ShardServers{1, 0, true}));
   driver.Say(kShard1, WholeBeat(4, {0, 1}));
   ReportAll(driver, 7, {kShard1, kNewShard});
-  EXPECT_EQ(driver.job().holders, FirstHolders(2, true));
+  EXPECT_EQ(driver.job().shard_servers, FirstShardServers(2, true));
   EXPECT_EQ(driver.job().epoch, 5u);
   driver.Say(kNewShard, WholeBeat(5, {0}));
   driver.Say(kShard1, WholeBeat(5, {1}));
@@ -170,8 +172,9 @@ TEST(CoordinatorBackupTest, ACopyThatHasJustBecomeWholeTakesOver) {
     ASSERT_EQ(driver.state(), JobState::kRunning);
     ReportAll(driver, 7, {kNewShard});
     EXPECT_EQ(driver.job().epoch, 4u);
-    EXPECT_THAT(driver.job().holders, ElementsAre(ShardHolders{0, -1, false},
-                                                  ShardHolders{0, -1, false}));
+    EXPECT_THAT(
+        driver.job().shard_servers,
+        ElementsAre(ShardServers{0, -1, false}, ShardServers{0, -1, false}));
   }
 }
 
@@ -214,7 +217,7 @@ TEST(CoordinatorBackupTest, BothLostWaitForOthersAndGoBack) {
   driver.Say(kNewShard + 1, Another(1, true));
   driver.ReportAll(5);
   EXPECT_EQ(driver.job().base_round, 3);
-  EXPECT_EQ(driver.job().holders, FirstHolders(2, true));
+  EXPECT_EQ(driver.job().shard_servers, FirstShardServers(2, true));
 }
 
 TEST(CoordinatorBackupTest, OfThreeServersTheNeighbourIsTheCopy) {
@@ -223,9 +226,9 @@ TEST(CoordinatorBackupTest, OfThreeServersTheNeighbourIsTheCopy) {
   driver.Break(kShard0 + 2);
   driver.Pass(absl::Seconds(1.5));
   ReportAll(driver, 5, {kShard0, kShard1});
-  EXPECT_THAT(driver.job().holders,
-              ElementsAre(ShardHolders{0, 1, true}, ShardHolders{1, -1, false},
-                          ShardHolders{0, -1, false}));
+  EXPECT_THAT(driver.job().shard_servers,
+              ElementsAre(ShardServers{0, 1, true}, ShardServers{1, -1, false},
+                          ShardServers{0, -1, false}));
   // Server 1 has the only copy of nothing that is left; but its own chunks are
   // its alone.
   driver.Break(kShard1);
@@ -242,8 +245,9 @@ TEST(CoordinatorBackupTest, AServerThatOnlyHasCopiesMayGo) {
   // There is nothing to take over.
   EXPECT_THAT(gone.announced, Not(Contains(HasSubstr("take over"))));
   ReportAll(driver, 7, {kShard1});
-  EXPECT_THAT(driver.job().holders, ElementsAre(ShardHolders{1, -1, false},
-                                                ShardHolders{1, -1, false}));
+  EXPECT_THAT(
+      driver.job().shard_servers,
+      ElementsAre(ShardServers{1, -1, false}, ShardServers{1, -1, false}));
 }
 
 // A coordinator that finds a job, one of whose servers a copy serves for.
@@ -278,8 +282,9 @@ TEST_F(BackupRestartTest, GoesOnWithoutTheServerThatACopyServesFor) {
   EXPECT_EQ(driver_.state(), JobState::kRunning);
   EXPECT_EQ(driver_.job().epoch, 3u);
   EXPECT_EQ(driver_.job().base_round, kInitialRound);
-  EXPECT_THAT(driver_.job().holders, ElementsAre(ShardHolders{1, -1, false},
-                                                 ShardHolders{1, -1, false}));
+  EXPECT_THAT(
+      driver_.job().shard_servers,
+      ElementsAre(ShardServers{1, -1, false}, ShardServers{1, -1, false}));
 }
 
 TEST_F(BackupRestartTest, TheLastOneThatHasAShardMustComeBack) {
@@ -296,8 +301,9 @@ TEST_F(BackupRestartTest, AServerThatDoesNotComeBackHasACopy) {
   ResumeAll({kShard1, kWorker0, kWorker1});
   driver_.Say(kNewShard, Another(0));
   ReportAll(driver_, 6, {kBack + kShard1});
-  EXPECT_THAT(driver_.job().holders, ElementsAre(ShardHolders{1, 0, false},
-                                                 ShardHolders{1, 0, false}));
+  EXPECT_THAT(
+      driver_.job().shard_servers,
+      ElementsAre(ShardServers{1, 0, false}, ShardServers{1, 0, false}));
 }
 
 }  // namespace

@@ -238,13 +238,13 @@ class LostShardTest : public testing::Test {
     EXPECT_THAT(HearersOf<EpochStart>(on),
                 testing::UnorderedElementsAreArray(all));
     for (const SessionId session : all) {
-      EXPECT_TRUE(Heard<EpochStart>(on, session).fresh) << session;
+      EXPECT_TRUE(Heard<EpochStart>(on, session).from_base) << session;
     }
     EXPECT_EQ(driver_.job().base_round, 3);
     EXPECT_EQ(driver_.job().first_step, 4);
     EXPECT_EQ(driver_.job().contributions_before, 8);
-    for (const WorkerSeat& seat : driver_.job().workers) {
-      EXPECT_EQ(seat.first_step, 4);
+    for (const EpochWorker& each : driver_.job().workers) {
+      EXPECT_EQ(each.first_step, 4);
     }
   }
   CoordinatorDriver driver_;
@@ -310,7 +310,7 @@ TEST_F(LostShardTest, AllStartAfreshWithAnotherOne) {
   ExpectRestarted(on, {kShard0, kWorker0, kWorker1, kNewShard});
   EXPECT_EQ(driver_.job().epoch, 2u);
   EXPECT_THAT(driver_.job().workers,
-              ElementsAre(WorkerSeat{0, 4}, WorkerSeat{1, 4}));
+              ElementsAre(EpochWorker{0, 4}, EpochWorker{1, 4}));
   EXPECT_THAT(
       on.announced,
       Contains(HasSubstr("shard 1 is back; 2 of 2 workers, 2 of 2 servers; "
@@ -319,7 +319,7 @@ TEST_F(LostShardTest, AllStartAfreshWithAnotherOne) {
   // Only that epoch.
   driver_.Say(kNew, WorkerRequest("new"));
   const Reaction next = driver_.ReportAll(5);
-  EXPECT_FALSE(Heard<EpochStart>(next, kWorker0).fresh);
+  EXPECT_FALSE(Heard<EpochStart>(next, kWorker0).from_base);
   EXPECT_EQ(driver_.job().base_round, 3);
   EXPECT_EQ(driver_.job().contributions_before, 8 + 2 * 2);
 }
@@ -475,7 +475,7 @@ TEST_F(LostShardTest, MembersThatMissItHearOfItWhenTheyResume) {
   Resume resume = driver_.ResumeOf(kWorker1);
   resume.epoch = 1;
   const Reaction back = driver_.Say(kNew, resume);
-  EXPECT_TRUE(Heard<EpochStart>(back, kNew).fresh);
+  EXPECT_TRUE(Heard<EpochStart>(back, kNew).from_base);
   EXPECT_EQ(Heard<EpochStart>(back, kNew).job->base_round, 3);
 }
 
@@ -495,9 +495,9 @@ TEST(CoordinatorCheckpointRestartTest, WhatOnlyTheDeadHadIsInTheCheckpoint) {
   EXPECT_THAT(HearersOf<EpochStart>(driver.Say(kNew, WorkerRequest("new"))),
               IsEmpty());
   const Reaction on = driver.Checkpoint(4, absl::OkStatus());
-  EXPECT_TRUE(Heard<EpochStart>(on, kShard0).fresh);
+  EXPECT_TRUE(Heard<EpochStart>(on, kShard0).from_base);
   EXPECT_EQ(driver.job().base_round, 4);
-  EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{2, 5}));
+  EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{2, 5}));
   EXPECT_EQ(driver.job().contributions_before, 10);
 }
 
@@ -512,7 +512,7 @@ TEST(CoordinatorCheckpointRestartTest, AJobMayBeginWithACheckpoint) {
   EXPECT_EQ(driver.job().first_step, 9);
   EXPECT_EQ(driver.job().contributions_before, 31);
   EXPECT_THAT(driver.job().workers,
-              ElementsAre(WorkerSeat{0, 9}, WorkerSeat{1, 9}));
+              ElementsAre(EpochWorker{0, 9}, EpochWorker{1, 9}));
   EXPECT_EQ(driver.Status().checkpoint_round, 8);
   EXPECT_EQ(driver.Status().checkpoint_contributions, 31);
   driver.MakeCheckpoint(10);

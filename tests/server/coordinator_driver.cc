@@ -87,7 +87,8 @@ absl::Status RefusalIn(const Reaction& reaction, SessionId session) {
 
 std::vector<PeerId> SeatsOf(const EpochStart& start) {
   std::vector<PeerId> members;
-  for (const Seat& seat : start.seats) members.push_back(seat.id);
+  for (const EpochMember& each : start.epoch_members)
+    members.push_back(each.id);
   return members;
 }
 
@@ -208,8 +209,8 @@ Resume CoordinatorDriver::ResumeOf(SessionId old) const {
   Resume resume;
   resume.job = start.job->id;
   resume.member = start.self;
-  for (const Seat& seat : start.seats) {
-    if (seat.id == start.self) resume.incarnation = seat.incarnation;
+  for (const EpochMember& each : start.epoch_members) {
+    if (each.id == start.self) resume.incarnation = each.incarnation;
   }
   resume.epoch = start.job->epoch;
   return resume;

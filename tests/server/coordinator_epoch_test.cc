@@ -49,7 +49,7 @@ TEST(CoordinatorEpochTest, ASilentWorkerIsGoneAfterTheLease) {
   EXPECT_EQ(start.job->epoch, 2u);
   EXPECT_EQ(start.job->first_step, 5);
   EXPECT_EQ(start.job->contributions_before, 10);
-  EXPECT_THAT(start.job->workers, ElementsAre(WorkerSeat{0, 0}));
+  EXPECT_THAT(start.job->workers, ElementsAre(EpochWorker{0, 0}));
   EXPECT_THAT(start.explanations, SizeIs(2));
   EXPECT_THAT(SeatsOf(start),
               UnorderedElementsAre(PeerId::Shard(0), PeerId::Worker(0)));
@@ -92,7 +92,7 @@ TEST(CoordinatorEpochTest, AWorkerWhoseSessionEndedIsGoneAfterTheGrace) {
               UnorderedElementsAre(kShard0, kWorker0));
   EXPECT_THAT(gone.sent, SizeIs(2));
   driver.ReportAll(4);
-  EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{0, 0}));
+  EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
 }
 
 TEST(CoordinatorEpochTest, AShardsDeathFailsTheJob) {
@@ -138,7 +138,7 @@ TEST(CoordinatorEpochTest, WhoDiesInAChangeNeedNotReport) {
   EXPECT_THAT(HearersOf<EpochStart>(gone),
               UnorderedElementsAre(kShard0, kWorker0));
   EXPECT_THAT(gone.sent, SizeIs(2));
-  EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{0, 0}));
+  EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
@@ -152,7 +152,7 @@ TEST(CoordinatorEpochTest, WhoReportsAndThenDiesIsNotInTheNextEpoch) {
   driver.Break(kWorker2);
   driver.Pass(absl::Seconds(1.5));
   driver.Report(kShard0, 4);
-  EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{0, 0}));
+  EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
   EXPECT_EQ(driver.job().first_step, 5);
 }
 
@@ -166,12 +166,12 @@ TEST(CoordinatorEpochTest, WhoseDeathIsNotedLateIsInOneMoreEpoch) {
   driver.ReportAll(4);
   EXPECT_EQ(driver.job().epoch, 2u);
   EXPECT_THAT(driver.job().workers,
-              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{2, 0}));
+              ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 0}));
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Pass(absl::Seconds(1.5))),
               UnorderedElementsAre(kShard0, kWorker0));
   driver.ReportAll(5);
   EXPECT_EQ(driver.job().epoch, 3u);
-  EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{0, 0}));
+  EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
 }
 
 TEST(CoordinatorEpochTest, WhoHasLeftIsNotHereForAJobThatWaits) {
@@ -210,7 +210,7 @@ TEST(CoordinatorEpochTest, BelowMinWorkersTheJobWaits) {
   EXPECT_THAT(HearersOf<EpochStart>(on),
               UnorderedElementsAre(kShard0, kWorker0, kNew));
   EXPECT_THAT(driver.job().workers,
-              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{2, 5}));
+              ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 5}));
   EXPECT_EQ(driver.Status().waiting, "");
 }
 
@@ -246,12 +246,12 @@ TEST(CoordinatorEpochTest, AJoinerBringsAChange) {
               UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
   const EpochStart start = Heard<EpochStart>(on, kNew);
   EXPECT_EQ(start.self, PeerId::Worker(2));
-  EXPECT_FALSE(start.fresh);
+  EXPECT_FALSE(start.from_base);
   EXPECT_EQ(start.job->epoch, 2u);
-  EXPECT_EQ(start.job->owner, 0);
+  EXPECT_EQ(start.job->donor, 0);
   EXPECT_THAT(
       start.job->workers,
-      ElementsAre(WorkerSeat{0, 0}, WorkerSeat{1, 0}, WorkerSeat{2, 6}));
+      ElementsAre(EpochWorker{0, 0}, EpochWorker{1, 0}, EpochWorker{2, 6}));
   EXPECT_THAT(SeatsOf(start),
               UnorderedElementsAre(PeerId::Shard(0), PeerId::Worker(0),
                                    PeerId::Worker(1), PeerId::Worker(2)));
@@ -267,8 +267,8 @@ TEST(CoordinatorEpochTest, WhoeverJoinsInAChangeIsInTheSameEpoch) {
   const Reaction on = driver.ReportAll(4);
   EXPECT_THAT(HearersOf<EpochStart>(on), SizeIs(5));
   EXPECT_THAT(driver.job().workers,
-              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{1, 0}, WorkerSeat{2, 5},
-                          WorkerSeat{3, 5}));
+              ElementsAre(EpochWorker{0, 0}, EpochWorker{1, 0},
+                          EpochWorker{2, 5}, EpochWorker{3, 5}));
 }
 
 TEST(CoordinatorEpochTest, AJoinerThatGoesInTheChangeIsNotInTheEpoch) {
@@ -282,7 +282,7 @@ TEST(CoordinatorEpochTest, AJoinerThatGoesInTheChangeIsNotInTheEpoch) {
   // Its place is free, its rank is not given again.
   driver.Say(kNew + 1, WorkerRequest("newer"));
   driver.ReportAll(4);
-  EXPECT_EQ(driver.job().workers.back(), (WorkerSeat{3, 5}));
+  EXPECT_EQ(driver.job().workers.back(), (EpochWorker{3, 5}));
 }
 
 TEST(CoordinatorEpochTest, AJoinerHearsForWhomItWaits) {
@@ -325,7 +325,7 @@ TEST(CoordinatorEpochTest, ADeadWorkersPlaceIsFreeAndItsRankIsNot) {
   const Reaction on = driver.ReportAll(4);
   EXPECT_EQ(Heard<EpochStart>(on, kNew + 1).self, PeerId::Worker(2));
   EXPECT_THAT(driver.job().workers,
-              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{2, 5}));
+              ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 5}));
 }
 
 TEST(CoordinatorEpochTest, ReportsOfAnotherTargetOrEpochAreIgnored) {
@@ -409,7 +409,7 @@ TEST_P(CoordinatorNonsenseTest, CostsItsSenderItsMembership) {
   driver.ReportAll(4);
   EXPECT_EQ(driver.state(), JobState::kRunning);
   EXPECT_THAT(driver.job().workers,
-              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{2, 5}));
+              ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 5}));
 }
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
@@ -478,8 +478,8 @@ TEST(CoordinatorLeaveTest, OneWhoLeavesStaysUntilAnotherGoesOn) {
   EXPECT_THAT(HearersOf<EpochStart>(driver.Report(kWorker2, 8)),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1, kWorker2));
   EXPECT_THAT(driver.job().workers,
-              ElementsAre(WorkerSeat{1, 0}, WorkerSeat{2, 0}));
-  EXPECT_THAT(driver.job().leavers, ElementsAre(0));
+              ElementsAre(EpochWorker{1, 0}, EpochWorker{2, 0}));
+  EXPECT_THAT(driver.job().left_workers, ElementsAre(0));
 
   // Worker 1 may need what it has for round 7.
   EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
@@ -502,7 +502,7 @@ TEST(CoordinatorLeaveTest, OneWhoLeavesStaysUntilAJoinerHasItsValues) {
   driver.Say(kWorker0, Leave{7});
   driver.Say(kNew, WorkerRequest("new"));
   driver.ReportAll(7);
-  EXPECT_THAT(driver.job().leavers, ElementsAre(0));
+  EXPECT_THAT(driver.job().left_workers, ElementsAre(0));
   EXPECT_THAT(driver.Beat(kNew, 7, -1).sent, IsEmpty());
   EXPECT_THAT(HearersOf<JobOver>(driver.Beat(kNew, 8, 7)),
               ElementsAre(kWorker0));
@@ -525,9 +525,9 @@ TEST(CoordinatorLeaveTest, OneWhoLeavesMakesWayForAJoiner) {
   const Reaction on = driver.ReportAll(7);
   EXPECT_THAT(HearersOf<EpochStart>(on),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
-  EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{2, 8}));
-  EXPECT_THAT(driver.job().leavers, ElementsAre(0, 1));
-  EXPECT_EQ(driver.job().owner, 0);
+  EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{2, 8}));
+  EXPECT_THAT(driver.job().left_workers, ElementsAre(0, 1));
+  EXPECT_EQ(driver.job().donor, 0);
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
   // They have it.
   EXPECT_THAT(HearersOf<JobOver>(driver.Beat(kNew, 8, 7)),
@@ -543,12 +543,12 @@ TEST(CoordinatorLeaveTest, AJoinerDoesNotWaitForOneWhoHasLeft) {
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
   driver.ReportAll(7);
-  ASSERT_EQ(driver.job().workers.back(), (WorkerSeat{2, 8}));
+  ASSERT_EQ(driver.job().workers.back(), (EpochWorker{2, 8}));
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Say(kWorker0, Leave{7})),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
   driver.ReportAll(7);
   EXPECT_THAT(driver.job().workers,
-              ElementsAre(WorkerSeat{1, 0}, WorkerSeat{2, 8}));
+              ElementsAre(EpochWorker{1, 0}, EpochWorker{2, 8}));
 }
 
 TEST(CoordinatorLeaveTest, OneWhoHasLeftCanDie) {
@@ -559,7 +559,7 @@ TEST(CoordinatorLeaveTest, OneWhoHasLeftCanDie) {
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Pass(absl::Seconds(1.5))),
               UnorderedElementsAre(kShard0, kWorker1, kWorker2));
   driver.ReportAll(7);
-  EXPECT_THAT(driver.job().leavers, IsEmpty());
+  EXPECT_THAT(driver.job().left_workers, IsEmpty());
 }
 
 TEST(CoordinatorLeaveTest, OneWhoHasLeftSaysSoAgainInANewSession) {

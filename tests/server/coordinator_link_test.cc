@@ -41,13 +41,13 @@ TEST(CoordinatorLinkTest, ALostLinkIsOneChangeWhoeverReportsIt) {
                                  "their connection, and make another; ")));
   EXPECT_EQ(driver.job().workers, FirstWorkers(2));
   for (const SessionId session : {kShard0, kWorker0, kWorker1}) {
-    EXPECT_THAT(Heard<EpochStart>(on, session).lost_links,
+    EXPECT_THAT(Heard<EpochStart>(on, session).broken_links,
                 ElementsAre(Pair(PeerId::Worker(0), PeerId::Shard(0))));
   }
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
   // The next change has others.
   Lose(driver, kWorker1, PeerId::Worker(0));
-  EXPECT_THAT(Heard<EpochStart>(driver.ReportAll(4), kWorker0).lost_links,
+  EXPECT_THAT(Heard<EpochStart>(driver.ReportAll(4), kWorker0).broken_links,
               ElementsAre(Pair(PeerId::Worker(0), PeerId::Worker(1))));
 }
 
@@ -57,7 +57,7 @@ TEST(CoordinatorLinkTest, WhatIsLostInAChangeIsMadeAgainInItsEpoch) {
   driver.Say(kNew, WorkerRequest("new"));
   Lose(driver, kWorker1, PeerId::Shard(0));
   const Reaction on = driver.ReportAll(4);
-  EXPECT_THAT(Heard<EpochStart>(on, kNew).lost_links,
+  EXPECT_THAT(Heard<EpochStart>(on, kNew).broken_links,
               ElementsAre(Pair(PeerId::Worker(1), PeerId::Shard(0))));
   EXPECT_THAT(HearersOf<PrepareEpoch>(on), IsEmpty());
   EXPECT_EQ(driver.job().epoch, 2u);
@@ -71,7 +71,7 @@ TEST(CoordinatorLinkTest, ALinkToOneWithoutASessionWaits) {
   EXPECT_THAT(driver.Pass(absl::Seconds(1)).sent, IsEmpty());
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.ResumeIn(kNew, kWorker1)),
               UnorderedElementsAre(kShard0, kWorker0, kNew));
-  EXPECT_THAT(Heard<EpochStart>(driver.ReportAll(4), kNew).lost_links,
+  EXPECT_THAT(Heard<EpochStart>(driver.ReportAll(4), kNew).broken_links,
               ElementsAre(Pair(PeerId::Worker(0), PeerId::Worker(1))));
 }
 
@@ -83,7 +83,7 @@ TEST(CoordinatorLinkTest, ALinkToOneThatHasDiedIsItsDeath) {
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Pass(absl::Seconds(1.5))),
               UnorderedElementsAre(kShard0, kWorker0));
   driver.ReportAll(4);
-  EXPECT_THAT(driver.job().workers, ElementsAre(WorkerSeat{0, 0}));
+  EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
   // Reports that come later are of nobody.
   EXPECT_THAT(Lose(driver, kShard0, PeerId::Worker(1)).sent, IsEmpty());
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
@@ -100,7 +100,7 @@ TEST(CoordinatorLinkTest, ReportsAboutNobodyAndItselfAreIgnored) {
   driver.Say(kNew, WorkerRequest("new"));
   Lose(driver, kWorker0, PeerId::Worker(2));
   Lose(driver, kNew, PeerId::Worker(0));
-  EXPECT_THAT(Heard<EpochStart>(driver.ReportAll(4), kNew).lost_links,
+  EXPECT_THAT(Heard<EpochStart>(driver.ReportAll(4), kNew).broken_links,
               IsEmpty());
 }
 
@@ -278,7 +278,7 @@ TEST_P(CoordinatorOwnShardTest, IsNeverTheServerThatGoes) {
                           " cannot keep a connection"));
     ReportAll(driver, {kShard0 + own});
     EXPECT_EQ(driver.state(), JobState::kRunning);
-    EXPECT_EQ(driver.job().holders[1 - own].server, own);
+    EXPECT_EQ(driver.job().shard_servers[1 - own].primary, own);
   }
 }
 

@@ -55,7 +55,7 @@ class CoordinatorPlanTest : public testing::Test {
     Reaction last;
     for (const SessionId session : {kShard0, kShard1, kWorker0, kWorker1}) {
       if (session == silent) continue;
-      last = driver_.Say(session, Settled{driver_.job().epoch});
+      last = driver_.Say(session, Drained{driver_.job().epoch});
     }
     return last;
   }
@@ -64,7 +64,7 @@ class CoordinatorPlanTest : public testing::Test {
     Reaction last;
     for (const SessionId session : {kShard0, kShard1, kWorker0, kWorker1}) {
       MachineReport report;
-      report.settled = true;
+      report.drained = true;
       if (session < kWorker0) {
         report.closed_rounds[static_cast<int>(session)] = round;
       } else {
@@ -147,8 +147,8 @@ TEST_F(CoordinatorPlanTest, TheLastOneToSettleIsWaitedFor) {
   driver_.ReportAll(3);
   EXPECT_THAT(HearersOf<PrepareEpoch>(Settle(/*silent=*/kShard1)), IsEmpty());
   // That of another epoch does not count.
-  EXPECT_THAT(driver_.Say(kShard1, Settled{1}).sent, IsEmpty());
-  EXPECT_THAT(HearersOf<PrepareEpoch>(driver_.Say(kShard1, Settled{2})),
+  EXPECT_THAT(driver_.Say(kShard1, Drained{1}).sent, IsEmpty());
+  EXPECT_THAT(HearersOf<PrepareEpoch>(driver_.Say(kShard1, Drained{2})),
               SizeIs(4));
 }
 

@@ -182,7 +182,7 @@ TEST(CoordinatorRegressionTest, OneWhoHasLeftIsNotBehind) {
                Scheme::kFactor),
       [](Job& late) {
         late.workers = {{1, 0}, {2, 9}};
-        late.leavers = {0};
+        late.left_workers = {0};
         late.first_step = 9;
       });
   EpochChange change;
@@ -203,7 +203,7 @@ TEST(CoordinatorRegressionTest, OneWhoHasLeftIsNotBehind) {
   }
   const auto next = MakeNextEpoch(*job, 7, change);
   ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_THAT(next->afresh, IsEmpty());
+  EXPECT_THAT(next->workers_from_base, IsEmpty());
 }
 
 // Its parameters are older than the call.

@@ -84,7 +84,7 @@ TEST_F(CoordinatorRestartTest, MembersOfItsEpochHearOfTheNextOne) {
   EXPECT_EQ(driver_.job().epoch, 2u);
   EXPECT_EQ(driver_.job().workers, FirstWorkers(2));
   EXPECT_EQ(driver_.job().base_round, kInitialRound);
-  EXPECT_FALSE(Heard<EpochStart>(on, kBack + kWorker0).fresh);
+  EXPECT_FALSE(Heard<EpochStart>(on, kBack + kWorker0).from_base);
   // That is all.
   EXPECT_THAT(driver_.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
@@ -99,8 +99,8 @@ TEST_F(CoordinatorRestartTest, WhoMissedItsEpochHearsOfThatFirst) {
   resume.epoch = 1;
   const Reaction back = driver_.Say(kBack, resume);
   EXPECT_EQ(Heard<EpochStart>(back, kBack).job->epoch, 2u);
-  EXPECT_FALSE(Heard<EpochStart>(back, kBack).fresh);
-  EXPECT_THAT(Heard<EpochStart>(back, kBack).seats, SizeIs(4));
+  EXPECT_FALSE(Heard<EpochStart>(back, kBack).from_base);
+  EXPECT_THAT(Heard<EpochStart>(back, kBack).epoch_members, SizeIs(4));
   EXPECT_EQ(Heard<PrepareEpoch>(back, kBack).target, 3u);
   // One that had joined, and was told nothing, asks again to join.
   const Reaction joined = driver_.Say(kBack + 1, WorkerRequest("new"));
@@ -132,7 +132,7 @@ TEST_F(CoordinatorRestartTest, WhoDoesNotComeBackWithinTheLeaseIsDead) {
   EXPECT_THAT(gone.announced, Contains(HasSubstr("worker w1 (at w1:1) is "
                                                  "gone")));
   EXPECT_EQ(driver_.job().epoch, 2u);
-  EXPECT_THAT(driver_.job().workers, ElementsAre(WorkerSeat{0, 0}));
+  EXPECT_THAT(driver_.job().workers, ElementsAre(EpochWorker{0, 0}));
   // It comes too late.
   const Reaction late = driver_.ResumeIn(kBack + kWorker1, kWorker1);
   EXPECT_EQ(RefusalIn(late, kBack + kWorker1).code(),
@@ -205,8 +205,8 @@ TEST_F(CoordinatorRestartTest, ALeaverIsOneStill) {
   driver_.Restart(saved_);
   ResumeAll({kShard0, kWorker0, kWorker1});
   driver_.ReportAll(5);
-  EXPECT_THAT(driver_.job().workers, ElementsAre(WorkerSeat{0, 0}));
-  EXPECT_THAT(driver_.job().leavers, ElementsAre(1));
+  EXPECT_THAT(driver_.job().workers, ElementsAre(EpochWorker{0, 0}));
+  EXPECT_THAT(driver_.job().left_workers, ElementsAre(1));
 }
 
 TEST_F(CoordinatorRestartTest, TheEndIsToldToThoseWhoComeBackForIt) {
@@ -273,15 +273,15 @@ TEST_F(CoordinatorRestartTest, AnEpochThatBeganAfreshDoesSoForLateComers) {
   driver_.Say(50, another);
   Note(driver_.ReportAll(7));
   ASSERT_EQ(saved_.job->base_round, 3);
-  EXPECT_TRUE(saved_.all_afresh);
+  EXPECT_TRUE(saved_.all_from_base);
   driver_.Restart(saved_);
   Resume resume = driver_.ResumeOf(kWorker0);
   resume.epoch = 1;
-  EXPECT_TRUE(Heard<EpochStart>(driver_.Say(kBack, resume), kBack).fresh);
+  EXPECT_TRUE(Heard<EpochStart>(driver_.Say(kBack, resume), kBack).from_base);
   Resume shard = driver_.ResumeOf(50);
   shard.epoch = 1;
   EXPECT_TRUE(
-      Heard<EpochStart>(driver_.Say(kBack + 1, shard), kBack + 1).fresh);
+      Heard<EpochStart>(driver_.Say(kBack + 1, shard), kBack + 1).from_base);
 }
 
 // The coordinator was started with an older state than the last one.

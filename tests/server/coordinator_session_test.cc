@@ -78,9 +78,10 @@ TEST(CoordinatorSessionTest, TheMissedStartSaysWhoIsFresh) {
   driver.Break(kWorker1);
   driver.Report(kShard0, -1);
   const Reaction on = driver.Report(kWorker0, fetching);
-  EXPECT_TRUE(Heard<EpochStart>(on, kWorker0).fresh);
-  EXPECT_FALSE(Heard<EpochStart>(on, kShard0).fresh);
-  EXPECT_TRUE(Heard<EpochStart>(driver.ResumeIn(kNew, kWorker1), kNew).fresh);
+  EXPECT_TRUE(Heard<EpochStart>(on, kWorker0).from_base);
+  EXPECT_FALSE(Heard<EpochStart>(on, kShard0).from_base);
+  EXPECT_TRUE(
+      Heard<EpochStart>(driver.ResumeIn(kNew, kWorker1), kNew).from_base);
 }
 
 TEST(CoordinatorSessionTest, WhoResumesInAChangeIsAsked) {

@@ -41,18 +41,18 @@ TEST(CoordinatorTest, TheLastMemberStartsTheJobForAll) {
   for (const auto& [session, self] : expected) {
     const EpochStart start = Heard<EpochStart>(started, session);
     EXPECT_EQ(start.self, self);
-    EXPECT_FALSE(start.fresh);
+    EXPECT_FALSE(start.from_base);
     EXPECT_EQ(start.job, driver.coordinator().job());
     EXPECT_THAT(start.explanations, SizeIs(2));
-    EXPECT_THAT(start.lost_links, IsEmpty());
-    ASSERT_THAT(start.seats, SizeIs(4));
-    for (const Seat& seat : start.seats) {
-      const bool shard = seat.id.role == Role::kShard;
+    EXPECT_THAT(start.broken_links, IsEmpty());
+    ASSERT_THAT(start.epoch_members, SizeIs(4));
+    for (const EpochMember& each : start.epoch_members) {
+      const bool shard = each.id.role == Role::kShard;
       const JoinRequest request =
-          shard ? ShardRequest(seat.id.rank)
-                : WorkerRequest(seat.id.rank == 0 ? "a" : "b");
-      EXPECT_EQ(seat.incarnation, request.incarnation);
-      EXPECT_EQ(seat.data_address, request.data_address);
+          shard ? ShardRequest(each.id.rank)
+                : WorkerRequest(each.id.rank == 0 ? "a" : "b");
+      EXPECT_EQ(each.incarnation, request.incarnation);
+      EXPECT_EQ(each.data_address, request.data_address);
     }
   }
   EXPECT_THAT(SeatsOf(Heard<EpochStart>(started, 4)),

@@ -112,14 +112,14 @@ TEST(EpochChangeTest, WhatTheJobIsStays) {
   EXPECT_EQ(next.job->options, job->options);
   EXPECT_EQ(next.job->shards(), job->shards());
   EXPECT_EQ(next.job->base_round, job->base_round);
-  EXPECT_THAT(next.job->leavers, IsEmpty());
-  EXPECT_THAT(next.afresh, IsEmpty());
+  EXPECT_THAT(next.job->left_workers, IsEmpty());
+  EXPECT_THAT(next.workers_from_base, IsEmpty());
 }
 
 TEST(EpochChangeTest, TheDeadAreNotInIt) {
   const NextEpoch next = Next(*MixedJob(4), ChangeOf({At(1, 4), At(3, 4)}));
   EXPECT_THAT(next.job->workers,
-              ElementsAre(WorkerSeat{1, 0}, WorkerSeat{3, 0}));
+              ElementsAre(EpochWorker{1, 0}, EpochWorker{3, 0}));
 }
 
 TEST(EpochChangeTest, JoinersBeginWithTheStepThatNoneHasBegun) {
@@ -127,16 +127,17 @@ TEST(EpochChangeTest, JoinersBeginWithTheStepThatNoneHasBegun) {
       Next(*MixedJob(2), ChangeOf({At(0, 4), At(1, 5)}, /*joiners=*/{2, 5}));
   EXPECT_EQ(next.job->first_step, 6);
   EXPECT_THAT(next.job->workers,
-              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{1, 0}, WorkerSeat{2, 6},
-                          WorkerSeat{5, 6}));
+              ElementsAre(EpochWorker{0, 0}, EpochWorker{1, 0},
+                          EpochWorker{2, 6}, EpochWorker{5, 6}));
 }
 
 TEST(EpochChangeTest, BeforeTheFirstStepJoinersBeginWithAllOthers) {
   const NextEpoch next =
       Next(*MixedJob(2), ChangeOf({At(0, -1), At(1, -1)}, {2}));
   EXPECT_EQ(next.job->first_step, 0);
-  EXPECT_THAT(next.job->workers, ElementsAre(WorkerSeat{0, 0}, WorkerSeat{1, 0},
-                                             WorkerSeat{2, 0}));
+  EXPECT_THAT(
+      next.job->workers,
+      ElementsAre(EpochWorker{0, 0}, EpochWorker{1, 0}, EpochWorker{2, 0}));
 }
 
 // Whoever had begun it has died, and its contribution may be counted.
@@ -148,7 +149,7 @@ TEST(EpochChangeTest, TheFirstFreeStepNeverGoesBack) {
   const NextEpoch next = Next(*job, ChangeOf({At(0, 7)}, {3}));
   EXPECT_EQ(next.job->first_step, 9);
   EXPECT_THAT(next.job->workers,
-              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{3, 9}));
+              ElementsAre(EpochWorker{0, 0}, EpochWorker{3, 9}));
 }
 
 TEST(EpochChangeTest, WhoCameLaterKeepsItsFirstStep) {
@@ -165,16 +166,16 @@ TEST(EpochChangeTest, LeaversAreNoWorkersAndAreRemembered) {
   NextEpoch next =
       Next(*job, ChangeOf({At(0, 4), Leaving(At(1, 3)), At(2, 4)}));
   EXPECT_THAT(next.job->workers,
-              ElementsAre(WorkerSeat{0, 0}, WorkerSeat{2, 0}));
-  EXPECT_THAT(next.job->leavers, ElementsAre(1));
+              ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 0}));
+  EXPECT_THAT(next.job->left_workers, ElementsAre(1));
   // They stay such for as long as they are there.
   job = next.job;
   next = Next(*job, ChangeOf({At(0, 5), Leaving(At(1, 3)), Leaving(At(2, 4))}));
-  EXPECT_THAT(next.job->workers, ElementsAre(WorkerSeat{0, 0}));
-  EXPECT_THAT(next.job->leavers, ElementsAre(1, 2));
+  EXPECT_THAT(next.job->workers, ElementsAre(EpochWorker{0, 0}));
+  EXPECT_THAT(next.job->left_workers, ElementsAre(1, 2));
   job = next.job;
   next = Next(*job, ChangeOf({At(0, 5), Leaving(At(2, 4))}));
-  EXPECT_THAT(next.job->leavers, ElementsAre(2));
+  EXPECT_THAT(next.job->left_workers, ElementsAre(2));
 }
 
 TEST(EpochChangeTest, ContributionsCountThoseOfEveryStepBefore) {
@@ -197,14 +198,14 @@ TEST(EpochChangeTest, ContributionsCountThoseOfEveryStepBefore) {
 
 TEST(EpochChangeTest, TheFirstWorkerThatHasAllIsTheOwner) {
   const JobPtr job = MixedJob(3);
-  EXPECT_EQ(Next(*job, ChangeOf({At(0, 4), At(1, 4)}, {3})).job->owner, 0);
-  EXPECT_EQ(Next(*job, ChangeOf({At(1, 4), At(2, 4)}, {3})).job->owner, 1);
+  EXPECT_EQ(Next(*job, ChangeOf({At(0, 4), At(1, 4)}, {3})).job->donor, 0);
+  EXPECT_EQ(Next(*job, ChangeOf({At(1, 4), At(2, 4)}, {3})).job->donor, 1);
   // One that fetches yet has nothing to give.
-  EXPECT_EQ(Next(*job, ChangeOf({Fetching(0, 0), At(2, 4)}, {3})).job->owner,
+  EXPECT_EQ(Next(*job, ChangeOf({Fetching(0, 0), At(2, 4)}, {3})).job->donor,
             2);
   // One that leaves is not asked where another one is.
   EXPECT_EQ(
-      Next(*job, ChangeOf({Leaving(Done(0, 8, 8)), At(1, 4)}, {3})).job->owner,
+      Next(*job, ChangeOf({Leaving(Done(0, 8, 8)), At(1, 4)}, {3})).job->donor,
       1);
 }
 
@@ -218,26 +219,26 @@ TEST(EpochChangeTest, OneWhoLeavesGivesItsLastValuesIfNobodyElseHasThem) {
   const NextEpoch next =
       Next(*job, ChangeOf({Leaving(Done(0, 8, 8)), Fetching(1, 9)}, {2},
                           /*closed=*/8));
-  EXPECT_EQ(next.job->owner, 0);
+  EXPECT_EQ(next.job->donor, 0);
   EXPECT_EQ(next.job->first_step, 9);
   EXPECT_EQ(next.job->contributions_before, 9);
-  EXPECT_THAT(next.job->leavers, ElementsAre(0));
+  EXPECT_THAT(next.job->left_workers, ElementsAre(0));
   EXPECT_THAT(next.job->workers,
-              ElementsAre(WorkerSeat{1, 9}, WorkerSeat{2, 9}));
-  EXPECT_THAT(next.afresh, ElementsAre(1));
+              ElementsAre(EpochWorker{1, 9}, EpochWorker{2, 9}));
+  EXPECT_THAT(next.workers_from_base, ElementsAre(1));
 }
 
 // Others went on without it, and have died.
 TEST(EpochChangeTest, OneWhoHasLeftLongAgoHasNothingToGive) {
   const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
     late.workers = {{1, 0}};
-    late.leavers = {0};
+    late.left_workers = {0};
     late.first_step = 10;
   });
   const EpochChange::Worker leaver = Leaving(Done(0, 8, 8));
   // They had not finished another round: its values are the latest.
   const NextEpoch next = Next(*job, ChangeOf({leaver}, {2}, /*closed=*/8));
-  EXPECT_EQ(next.job->owner, 0);
+  EXPECT_EQ(next.job->donor, 0);
   EXPECT_EQ(next.job->first_step, 9);
   // They had; or nobody knows.
   for (const std::optional<int64_t> closed :
@@ -316,13 +317,13 @@ TEST(EpochChangeTest, BeforeTheFirstValuesAllStartAfresh) {
   for (const JobPtr& job : {MixedJob(3), ServerJob(3)}) {
     const NextEpoch next =
         Next(*job, ChangeOf({Fetching(1, 0), Fetching(2, 0)}, {3}));
-    EXPECT_THAT(next.afresh, ElementsAre(1, 2));
-    EXPECT_EQ(next.job->owner, -1);
+    EXPECT_THAT(next.workers_from_base, ElementsAre(1, 2));
+    EXPECT_EQ(next.job->donor, -1);
     EXPECT_EQ(next.job->first_step, 0);
     EXPECT_EQ(next.job->contributions_before, 0);
     EXPECT_THAT(
         next.job->workers,
-        ElementsAre(WorkerSeat{1, 0}, WorkerSeat{2, 0}, WorkerSeat{3, 0}));
+        ElementsAre(EpochWorker{1, 0}, EpochWorker{2, 0}, EpochWorker{3, 0}));
   }
 }
 
@@ -336,10 +337,10 @@ TEST(EpochChangeTest, WhereTheShardsHaveAllNewWorkersGoOn) {
   // One shard's chunk lags by a round.
   change.servers = Closed({8, 9});
   const NextEpoch next = Next(*job, change);
-  EXPECT_THAT(next.afresh, ElementsAre(2));
+  EXPECT_THAT(next.workers_from_base, ElementsAre(2));
   EXPECT_EQ(next.job->first_step, 9);
   EXPECT_THAT(next.job->workers,
-              ElementsAre(WorkerSeat{2, 9}, WorkerSeat{3, 9}));
+              ElementsAre(EpochWorker{2, 9}, EpochWorker{3, 9}));
   EXPECT_EQ(next.job->contributions_before, 12 + 3 * 3);
 }
 
@@ -378,7 +379,7 @@ TEST(EpochChangeTest, WithAllLayersByFactorsTheDeadMayHaveBeenFar) {
   change.workers = {Fetching(1, 0)};
   const NextEpoch next = Next(*job, change);
   EXPECT_EQ(next.job->first_step, 0);
-  EXPECT_THAT(next.afresh, ElementsAre(1));
+  EXPECT_THAT(next.workers_from_base, ElementsAre(1));
   // But without one that came later.
   const JobPtr late = EpochAfter(*job, [](Job& epoch) {
     epoch.workers = {{0, 0}, {1, 6}};
@@ -398,7 +399,7 @@ TEST(EpochChangeTest, AsOfTheBaseRoundTheShardsHaveAll) {
   });
   const NextEpoch next =
       Next(*job, ChangeOf({Fetching(5, 7)}, {6}, /*closed=*/6));
-  EXPECT_THAT(next.afresh, ElementsAre(5));
+  EXPECT_THAT(next.workers_from_base, ElementsAre(5));
   EXPECT_EQ(next.job->first_step, 7);
   EXPECT_EQ(next.job->contributions_before, 14);
   EXPECT_EQ(next.job->base_round, 6);
@@ -416,24 +417,24 @@ TEST(EpochChangeTest, WhoWasGivenARoundThatIsDoneAgainStartsAfresh) {
   EpochChange change =
       ChangeOf({Done(1, 7, 7), Done(2, 8, 8, 0), Fetching(3, 9)}, {4});
   NextEpoch next = Next(*job, change);
-  EXPECT_THAT(next.afresh, ElementsAre(2));
+  EXPECT_THAT(next.workers_from_base, ElementsAre(2));
   EXPECT_THAT(next.job->finished_rounds, IsEmpty());
-  EXPECT_EQ(next.job->owner, 1);
+  EXPECT_EQ(next.job->donor, 1);
   // It takes part from the same step on.
   EXPECT_THAT(next.job->workers,
-              ElementsAre(WorkerSeat{1, 0}, WorkerSeat{2, 9}, WorkerSeat{3, 9},
-                          WorkerSeat{4, 9}));
+              ElementsAre(EpochWorker{1, 0}, EpochWorker{2, 9},
+                          EpochWorker{3, 9}, EpochWorker{4, 9}));
 
   // In one layer of two, and not all is there yet.
   change.workers[1].report.peer_layers = {{2, 8, 0}};
   change.workers[1].report.fetching = true;
   next = Next(*job, change);
-  EXPECT_THAT(next.afresh, ElementsAre(2));
+  EXPECT_THAT(next.workers_from_base, ElementsAre(2));
 
   // Another one has the factors, of that layer too.
   change.workers.insert(change.workers.begin(), Done(0, 8, 8));
   next = Next(*job, change);
-  EXPECT_THAT(next.afresh, IsEmpty());
+  EXPECT_THAT(next.workers_from_base, IsEmpty());
   EXPECT_THAT(
       next.job->finished_rounds,
       ElementsAre(FinishedRound{0, 8, 0, 4}, FinishedRound{2, 8, 0, 4}));
@@ -446,14 +447,14 @@ TEST(EpochChangeTest, WhatOneWhoIsGoneGaveIsGoodIfNobodyDoesItAgain) {
   });
   const NextEpoch next =
       Next(*job, ChangeOf({Done(2, 8, 8, 0), Fetching(3, 9)}));
-  EXPECT_THAT(next.afresh, IsEmpty());
-  EXPECT_EQ(next.job->owner, 2);
+  EXPECT_THAT(next.workers_from_base, IsEmpty());
+  EXPECT_EQ(next.job->donor, 2);
 }
 
 TEST(EpochChangeTest, WhoLeavesDoesNotStartAfresh) {
   EXPECT_THAT(
       Next(*ServerJob(2), ChangeOf({Leaving(Fetching(0, 0)), Fetching(1, 0)}))
-          .afresh,
+          .workers_from_base,
       ElementsAre(1));
 }
 
@@ -493,11 +494,11 @@ class RestartedEpochTest : public testing::Test {
   RestartedEpochTest()
       : job_(EpochAfter(*MixedJob(3), [](Job& late) {
           late.workers = {{0, 0}, {2, 9}};
-          late.leavers = {1};
+          late.left_workers = {1};
           late.first_step = 9;
           late.contributions_before = 27;
           late.finished_rounds = {{0, 8, 1, 3}};
-          late.owner = 0;
+          late.donor = 0;
           late.checkpoint_round = 12;
         })) {}
   NextEpoch Restarted(const EpochChange& change) {
@@ -514,16 +515,17 @@ TEST_F(RestartedEpochTest, EverybodyBeginsAfterTheCheckpoint) {
   EXPECT_EQ(next.job->base_round, 5);
   EXPECT_EQ(next.job->first_step, 6);
   EXPECT_EQ(next.job->contributions_before, 18);
-  EXPECT_THAT(next.job->workers, ElementsAre(WorkerSeat{0, 6}, WorkerSeat{2, 6},
-                                             WorkerSeat{5, 6}));
-  EXPECT_THAT(next.afresh, ElementsAre(0, 2));
+  EXPECT_THAT(
+      next.job->workers,
+      ElementsAre(EpochWorker{0, 6}, EpochWorker{2, 6}, EpochWorker{5, 6}));
+  EXPECT_THAT(next.workers_from_base, ElementsAre(0, 2));
 }
 
 TEST_F(RestartedEpochTest, NothingOfTheLifeBeforeIsLeft) {
   const NextEpoch next = Restarted(ChangeOf({At(0, 14)}));
   EXPECT_THAT(next.job->finished_rounds, IsEmpty());
-  EXPECT_THAT(next.job->leavers, IsEmpty());
-  EXPECT_EQ(next.job->owner, -1);
+  EXPECT_THAT(next.job->left_workers, IsEmpty());
+  EXPECT_EQ(next.job->donor, -1);
   EXPECT_EQ(next.job->checkpoint_round, kInitialRound);
   EXPECT_EQ(next.job->layers, job_->layers);
   EXPECT_EQ(next.job->options, job_->options);
@@ -534,9 +536,10 @@ TEST_F(RestartedEpochTest, NothingOfTheLifeBeforeIsLeft) {
 TEST_F(RestartedEpochTest, ThoseWhoHaveLeftAreBack) {
   const NextEpoch next =
       Restarted(ChangeOf({At(0, 14), Leaving(At(1, 8)), Leaving(At(2, 14))}));
-  EXPECT_THAT(next.job->workers, ElementsAre(WorkerSeat{0, 6}, WorkerSeat{1, 6},
-                                             WorkerSeat{2, 6}));
-  EXPECT_THAT(next.afresh, ElementsAre(0, 1, 2));
+  EXPECT_THAT(
+      next.job->workers,
+      ElementsAre(EpochWorker{0, 6}, EpochWorker{1, 6}, EpochWorker{2, 6}));
+  EXPECT_THAT(next.workers_from_base, ElementsAre(0, 1, 2));
 }
 
 TEST_F(RestartedEpochTest, ACheckpointIsOfItsFirstStep) {
@@ -549,7 +552,7 @@ TEST_F(RestartedEpochTest, NeedsAWorker) {
   const auto next = MakeRestartedEpoch(*job_, 7, {5, 18}, ChangeOf({}));
   EXPECT_EQ(next.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Restarted(ChangeOf({}, {4})).job->workers,
-              ElementsAre(WorkerSeat{4, 6}));
+              ElementsAre(EpochWorker{4, 6}));
 }
 
 }  // namespace

@@ -181,7 +181,7 @@ TEST(JobStateTest, EveryFieldIsThereAgain) {
   EXPECT_EQ(job.id, before.job->id);
   EXPECT_EQ(job.epoch, before.job->epoch);
   EXPECT_EQ(job.workers, before.job->workers);
-  EXPECT_EQ(job.leavers, before.job->leavers);
+  EXPECT_EQ(job.left_workers, before.job->left_workers);
   EXPECT_EQ(job.layers, before.job->layers);
   EXPECT_EQ(job.routes, before.job->routes);
   EXPECT_EQ(job.options, before.job->options);
@@ -191,25 +191,26 @@ TEST(JobStateTest, EveryFieldIsThereAgain) {
   EXPECT_EQ(job.first_step, 21);
   EXPECT_EQ(job.contributions_before, 42);
   EXPECT_EQ(job.finished_rounds, before.job->finished_rounds);
-  EXPECT_EQ(job.owner, 1);
+  EXPECT_EQ(job.donor, 1);
   EXPECT_EQ(job.checkpoint_round, 22);
   ASSERT_THAT(after->explanations, SizeIs(2));
   EXPECT_EQ(after->explanations[1].factor_elements, 30);
   EXPECT_EQ(after->explanations[0].reason, "no factors");
   EXPECT_EQ(after->next_rank, 5);
-  EXPECT_EQ(after->seats, before.seats);
-  EXPECT_TRUE(after->all_afresh);
-  EXPECT_EQ(after->afresh, before.afresh);
+  EXPECT_EQ(after->epoch_members, before.epoch_members);
+  EXPECT_TRUE(after->all_from_base);
+  EXPECT_EQ(after->workers_from_base, before.workers_from_base);
   EXPECT_EQ(after->reset_links, before.reset_links);
   EXPECT_TRUE(after->checkpoint_wanted);
 }
 
 TEST(JobStateTest, AnEpochWithoutASeatForEachMemberIsRefused) {
   CoordinatorState state = SomeState();
-  state.seats.pop_back();
+  state.epoch_members.pop_back();
   const auto read = DecodeState(EncodeState(state));
   EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(read.status().message()), HasSubstr("has 4 seats"));
+  EXPECT_THAT(std::string(read.status().message()),
+              HasSubstr("has 4 epoch_members"));
 }
 
 TEST(JobStateTest, EveryMemberIsThereAgain) {

@@ -15,14 +15,15 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-JobPtr BackedUp(int shards, std::vector<ShardHolders> holders = {}) {
+JobPtr BackedUp(int shards, std::vector<ShardServers> shard_servers = {}) {
   JobOptions options;
   options.backup = true;
   const JobPtr job = TestJob(
       2, shards,
       {VectorLayer("a", 2), VectorLayer("b", 2), VectorLayer("c", 2)}, options);
-  if (holders.empty()) return job;
-  return EpochAfter(*job, [&](Job& next) { next.holders = holders; });
+  if (shard_servers.empty()) return job;
+  return EpochAfter(*job,
+                    [&](Job& next) { next.shard_servers = shard_servers; });
 }
 
 // Servers that live, and those that have come.
@@ -32,16 +33,16 @@ EpochChange Servers(const std::vector<int>& live,
   EpochChange change;
   for (const int rank : live) change.servers.push_back({rank, false, {}});
   for (const int rank : come) change.servers.push_back({rank, true, {}});
-  change.whole_copies = whole;
+  change.current_backups = whole;
   return change;
 }
 
 struct Case {
   std::string name;
   int shards = 2;
-  std::vector<ShardHolders> now;  // Empty: as at first.
+  std::vector<ShardServers> now;  // Empty: as at first.
   EpochChange change;
-  std::vector<ShardHolders> next;  // Empty: a shard is lost.
+  std::vector<ShardServers> next;  // Empty: a shard is lost.
 };
 
 class NextHoldersTest : public testing::TestWithParam<Case> {};
@@ -165,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(NextHoldersTest, WithoutCopiesEveryServerIsNeeded) {
   const JobPtr job = TestJob(2, 2, {VectorLayer("a", 2), VectorLayer("b", 2)});
   EXPECT_EQ(*NextHolders(*job, Servers({0, 1}, {}, {0, 1})),
-            FirstHolders(2, false));
+            FirstShardServers(2, false));
   for (const EpochChange& change : {Servers({0}), Servers({0}, {1})}) {
     EXPECT_THAT(std::string(NextHolders(*job, change).status().message()),
                 HasSubstr("shard 1 is gone"));
@@ -182,7 +183,7 @@ TEST(NextHoldersTest, AreThoseOfTheNextEpoch) {
   change.workers = {worker};
   const auto next = MakeNextEpoch(*job, 6, change);
   ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_EQ(next->job->holders, *NextHolders(*job, change));
+  EXPECT_EQ(next->job->shard_servers, *NextHolders(*job, change));
   EXPECT_FALSE(next->job->Holds(0));
   EXPECT_TRUE(next->job->Holds(1));
   change.servers.clear();
@@ -201,7 +202,7 @@ TEST(NextHoldersTest, NewWorkersGoOnWhereThoseWhoServeAre) {
   change.joiners = {5};
   const auto next = MakeNextEpoch(*job, 7, change);
   ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_THAT(next->job->workers, ElementsAre(WorkerSeat{5, 8}));
+  EXPECT_THAT(next->job->workers, ElementsAre(EpochWorker{5, 8}));
 }
 
 // All who are there have the shards' files.
@@ -217,13 +218,13 @@ TEST(FreshHoldersTest, AreAsAtFirstWithThoseWhoAreThere) {
        {Servers({0, 1, 2}), Servers({1}, {0, 2}), Servers({}, {0, 1, 2})}) {
     const auto next = restarted(all);
     ASSERT_TRUE(next.ok()) << next.status();
-    EXPECT_EQ(next->job->holders, FirstHolders(3, true));
+    EXPECT_EQ(next->job->shard_servers, FirstShardServers(3, true));
   }
   const auto two = restarted(Servers({1}, {2}));
   ASSERT_TRUE(two.ok()) << two.status();
-  EXPECT_THAT(two->job->holders,
-              ElementsAre(ShardHolders{1, -1, false}, ShardHolders{1, 2, true},
-                          ShardHolders{2, -1, false}));
+  EXPECT_THAT(two->job->shard_servers,
+              ElementsAre(ShardServers{1, -1, false}, ShardServers{1, 2, true},
+                          ShardServers{2, -1, false}));
   const auto one = restarted(Servers({1}));
   EXPECT_EQ(one.status().code(), absl::StatusCode::kAborted);
   EXPECT_THAT(
@@ -241,7 +242,7 @@ TEST(FreshHoldersTest, WithoutCopiesAllAreNeeded) {
   change.joiners = {5};
   const auto next = MakeRestartedEpoch(*job, 7, {5, 18}, change);
   ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_EQ(next->job->holders, FirstHolders(2, false));
+  EXPECT_EQ(next->job->shard_servers, FirstShardServers(2, false));
 }
 
 }  // namespace

@@ -36,14 +36,14 @@ EpochChange SettledChange() {
     worker.rank = rank;
     worker.report.begun_step = 7;
     worker.report.peer_layers = {{0, 7, 3}};
-    worker.report.settled = true;
+    worker.report.drained = true;
     change.workers.push_back(worker);
   }
   for (const int32_t rank : {0, 1}) {
     EpochChange::Server server;
     server.rank = rank;
     server.report.closed_rounds[rank] = 7;
-    server.report.settled = true;
+    server.report.drained = true;
     change.servers.push_back(server);
   }
   change.routes = {kByServers, kByRing};
@@ -53,7 +53,7 @@ EpochChange SettledChange() {
 JobPtr Next(const Job& job, const EpochChange& change) {
   const auto next = MakeNextEpoch(job, job.epoch + 1, change);
   EXPECT_TRUE(next.ok()) << next.status();
-  EXPECT_TRUE(next->afresh.empty());
+  EXPECT_TRUE(next->workers_from_base.empty());
   return next->job;
 }
 
@@ -64,7 +64,7 @@ TEST(PlanChangeTest, WhenAllIsSettledTheShardsHaveTheBaseOfTheNextPlan) {
   EXPECT_EQ(next->first_step, 8);
   EXPECT_EQ(next->contributions_before, 24);
   EXPECT_FALSE(next->switches());
-  for (const WorkerSeat& seat : next->workers) EXPECT_EQ(seat.first_step, 8);
+  for (const EpochWorker& each : next->workers) EXPECT_EQ(each.first_step, 8);
 }
 
 TEST(PlanChangeTest, WhereWorkersUpdateNothingMoves) {
@@ -73,7 +73,7 @@ TEST(PlanChangeTest, WhereWorkersUpdateNothingMoves) {
   const JobPtr next = Next(*EndingJob(options), SettledChange());
   EXPECT_EQ(next->routes, (std::vector<Route>{kByServers, kByRing}));
   EXPECT_EQ(next->base_round, kInitialRound);
-  for (const WorkerSeat& seat : next->workers) EXPECT_EQ(seat.first_step, 0);
+  for (const EpochWorker& each : next->workers) EXPECT_EQ(each.first_step, 0);
 }
 
 TEST(PlanChangeTest, WhoComesBeginsWithTheNewPlan) {
@@ -81,7 +81,7 @@ TEST(PlanChangeTest, WhoComesBeginsWithTheNewPlan) {
   change.joiners = {3};
   const JobPtr next = Next(*EndingJob(), change);
   EXPECT_EQ(next->base_round, 7);
-  EXPECT_EQ(next->workers.back(), (WorkerSeat{3, 8}));
+  EXPECT_EQ(next->workers.back(), (EpochWorker{3, 8}));
 }
 
 // That the plan is to change is said first; the steps after the next one wait.
@@ -107,11 +107,11 @@ TEST(PlanChangeTest, WithoutABetterPlanStepsGoOn) {
 
 TEST(PlanChangeTest, UntilAllIsSettledThePlanStays) {
   EpochChange worker = SettledChange();
-  worker.workers[1].report.settled = false;
+  worker.workers[1].report.drained = false;
   ExpectAnnounced(*EndingJob(), worker);
 
   EpochChange server = SettledChange();
-  server.servers[1].report.settled = false;
+  server.servers[1].report.drained = false;
   ExpectAnnounced(*EndingJob(), server);
 
   EpochChange leaver = SettledChange();
@@ -127,7 +127,8 @@ JobPtr JobWithCopies() {
   JobOptions options;
   options.backup = true;
   return EpochAfter(*EndingJob(options), [](Job& job) {
-    for (ShardHolders& holders : job.holders) holders.whole = true;
+    for (ShardServers& servers : job.shard_servers)
+      servers.backup_is_current = true;
   });
 }
 
@@ -143,8 +144,8 @@ TEST(PlanChangeTest, CopiesAreSentWhatWorkersHandOver) {
   const JobPtr next = Next(*job, SettledChange());
   // Those of shards that nothing was handed over to are as they were.
   const int shard = job->placement.layer_chunks(0)[0].shard;
-  EXPECT_FALSE(next->holders[shard].whole);
-  EXPECT_TRUE(next->holders[1 - shard].whole);
+  EXPECT_FALSE(next->shard_servers[shard].backup_is_current);
+  EXPECT_TRUE(next->shard_servers[1 - shard].backup_is_current);
 }
 
 TEST(PlanChangeTest, WhatIsHeldBackOfASparseLayerStaysWithItsRoute) {

@@ -48,7 +48,7 @@ TEST(ServerMachineTest, HoldsItsShardAndTheCopyOfTheOneBefore) {
   EXPECT_EQ(machine.shard(3), nullptr);
   EXPECT_EQ(machine.chunk_count(), 2);
   EXPECT_EQ(machine.stored_bytes(), 0);
-  EXPECT_THAT(machine.whole_copies(), IsEmpty());
+  EXPECT_THAT(machine.current_backups(), IsEmpty());
   EXPECT_THAT(
       machine.Report().closed_rounds,
       ElementsAre(std::pair(0, kInitialRound), std::pair(1, kInitialRound)));
@@ -243,14 +243,14 @@ TEST(ServerMachineTest, AnEpochMakesAndDropsWhatItHolds) {
   EXPECT_THAT(SentTo(Carry(out).sent, PeerId::Shard(0)), SizeIs(1));
   // Server 2 is gone, and had the copy of shard 1.
   const JobPtr without = EpochAfter(*job, [](Job& next) {
-    next.holders = {{0, 1, true}, {1, -1, false}, {0, -1, false}};
+    next.shard_servers = {{0, 1, true}, {1, -1, false}, {0, -1, false}};
   });
   machine.OnEpoch(without, out);
   EXPECT_EQ(machine.shard(2), nullptr);
   EXPECT_THAT(SentTo(Carry(out).sent, PeerId::Shard(0)), SizeIs(1));
   // Server 0 is gone.
   const JobPtr alone = EpochAfter(*without, [](Job& next) {
-    next.holders = {{1, -1, false}, {1, 2, false}, {2, 1, false}};
+    next.shard_servers = {{1, -1, false}, {1, 2, false}, {2, 1, false}};
   });
   machine.OnEpoch(alone, out);
   EXPECT_TRUE(machine.shard(0)->serves());
@@ -258,7 +258,7 @@ TEST(ServerMachineTest, AnEpochMakesAndDropsWhatItHolds) {
   EXPECT_FALSE(machine.shard(2)->serves());
   EXPECT_THAT(SentTo(Carry(out).sent, PeerId::Shard(2)), SizeIs(1));
   const JobPtr back = EpochAfter(*alone, [](Job& next) {
-    next.holders = {{0, -1, false}, {1, 2, false}, {2, 0, false}};
+    next.shard_servers = {{0, -1, false}, {1, 2, false}, {2, 0, false}};
   });
   machine.OnEpoch(back, out);
   EXPECT_EQ(machine.shard(0), nullptr);
@@ -311,9 +311,9 @@ class Turmoil {
   void Change() {
     EpochChange change;
     for (const auto& [rank, machine] : servers_) {
-      const auto whole = machine.whole_copies();
-      change.whole_copies.insert(change.whole_copies.end(), whole.begin(),
-                                 whole.end());
+      const auto whole = machine.current_backups();
+      change.current_backups.insert(change.current_backups.end(), whole.begin(),
+                                    whole.end());
     }
     for (int rank = 0; rank < job_->shards(); ++rank) {
       const auto found = servers_.find(rank);
@@ -323,10 +323,11 @@ class Turmoil {
         change.servers.push_back({rank, true, {}});
       }
     }
-    const auto holders = NextHolders(*job_, change);
-    if (!holders.ok()) return;
+    const auto shard_servers = NextHolders(*job_, change);
+    if (!shard_servers.ok()) return;
     wire_.clear();
-    job_ = EpochAfter(*job_, [&](Job& next) { next.holders = *holders; });
+    job_ = EpochAfter(*job_,
+                      [&](Job& next) { next.shard_servers = *shard_servers; });
     std::set<int> stay;
     for (const EpochChange::Server& server : change.servers) {
       if (!server.joins) stay.insert(server.rank);

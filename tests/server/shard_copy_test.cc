@@ -394,7 +394,7 @@ class RestoredCopyTest : public testing::Test {
           job.base_round = 6;
           job.first_step = 7;
           job.state_arrays = 2;
-          for (WorkerSeat& seat : job.workers) seat.first_step = 7;
+          for (EpochWorker& each : job.workers) each.first_step = 7;
         })) {}
   static JobOptions Options() { return PlainSgd(OptimizerPlace::kWorker); }
   // What the files have for one server.
@@ -519,7 +519,7 @@ TEST(ShardCopyTest, OnlyTheTwoHaveToDoWithEachOther) {
   }
   // Without a copy, no server has to.
   const JobPtr alone = EpochAfter(
-      *job, [](Job& next) { next.holders[0] = Holders(0, -1, false); });
+      *job, [](Job& next) { next.shard_servers[0] = Holders(0, -1, false); });
   Outbox out;
   server.OnEpoch(alone, out);
   header = MakeHeader(*alone, PeerId::Shard(1), FrameKind::kHave, 0, 0,
@@ -659,8 +659,8 @@ TEST(ShardCopyTest, SizesAreCopiedWithoutValues) {
   contribute(0);
   EXPECT_EQ(server.closed_round(), 0);
   EXPECT_EQ(copy->stored_bytes(), 3 * 70000 * 4);
-  job = EpochAfter(*job,
-                   [](Job& next) { next.holders[0] = Holders(0, 1, false); });
+  job = EpochAfter(
+      *job, [](Job& next) { next.shard_servers[0] = Holders(0, 1, false); });
   copy.emplace(job, 0, ends()[1]);
   server.OnEpoch(job, out);
   copy->Start(out);

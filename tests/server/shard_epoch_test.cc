@@ -49,7 +49,7 @@ class EpochShard {
     EXPECT_TRUE(out.empty());
   }
   // The same, with these workers.
-  void EnterWith(const std::vector<WorkerSeat>& workers) {
+  void EnterWith(const std::vector<EpochWorker>& workers) {
     Enter([&](Job& job) { job.workers = workers; });
   }
 
@@ -303,7 +303,7 @@ TEST(ShardEpochTest, AveragesAreNotGivenToJoiners) {
   running.Contribute(0, 0, {1});
   running.Enter([](Job& job) {
     job.workers = {{0, 0}, {1, 1}};
-    job.owner = 0;
+    job.donor = 0;
   });
   EXPECT_THAT(
       std::string(running.Refusal(1, running.PullOf(1, 0).header).message()),
@@ -363,7 +363,7 @@ TEST(ShardEpochTest, WhoIsNotAWorkerOfTheEpochIsRefused) {
   EpochShard running({0}, 3);
   running.Enter([](Job& job) {
     job.workers = {{0, 0}};
-    job.leavers = {1};
+    job.left_workers = {1};
   });
   EXPECT_THAT(
       std::string(running.Refusal(1, running.Contribution(1, 0, {1})[0].header)

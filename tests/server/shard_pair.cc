@@ -22,7 +22,7 @@ std::vector<LayerSpec> PairLayers() {
   return {VectorLayer("a", 2), VectorLayer("b", 2), VectorLayer("c", 2)};
 }
 
-ShardHolders Holders(int server, int copy, bool whole) {
+ShardServers Holders(int server, int copy, bool whole) {
   return {server, copy, whole};
 }
 
@@ -55,16 +55,16 @@ void ShardPair::Take(Effects effects, Effects& all) {
   for (LoadCheckpoint& load : effects.loads) loads_.push_back(std::move(load));
 }
 
-Effects ShardPair::Enter(const ShardHolders& holders,
+Effects ShardPair::Enter(const ShardServers& servers,
                          const std::function<void(Job&)>& edit) {
   wire_.clear();
   job_ = EpochAfter(*job_, [&](Job& job) {
-    job.holders[0] = holders;
+    job.shard_servers[0] = servers;
     if (edit) edit(job);
   });
   Effects all;
   for (const int rank : {0, 1}) {
-    if (rank != holders.server && rank != holders.copy) {
+    if (rank != servers.primary && rank != servers.backup) {
       shards_.erase(rank);
     } else if (shards_.count(rank) == 0) {
       Make(rank);
@@ -124,10 +124,10 @@ void ShardPair::Begin(const std::vector<float>& initial) {
 Effects ShardPair::Round(int64_t round, const std::vector<float>& values) {
   Effects all;
   for (const int layer : {0, 2}) {
-    for (const WorkerSeat& seat : job_->workers) {
+    for (const EpochWorker& each : job_->workers) {
       std::vector<float> scaled = values;
-      for (float& value : scaled) value *= static_cast<float>(1 + seat.rank);
-      Take(Contribute(seat.rank, layer, round, scaled), all);
+      for (float& value : scaled) value *= static_cast<float>(1 + each.rank);
+      Take(Contribute(each.rank, layer, round, scaled), all);
     }
   }
   Take(Arrive(), all);

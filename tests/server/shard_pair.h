@@ -22,7 +22,7 @@ JobOptions PlainSgd(OptimizerPlace place = OptimizerPlace::kServer);
 // Three layers of two values, of which 0 and 2 are shard 0's.
 std::vector<LayerSpec> PairLayers();
 
-ShardHolders Holders(int server, int copy, bool whole);
+ShardServers Holders(int server, int copy, bool whole);
 
 // Shard 0 on servers 0 and 1, and the network between them, which carries a
 // frame when it is told to.
@@ -33,8 +33,8 @@ class ShardPair {
 
   const Job& job() const { return *job_; }
   Shard& at(int rank) { return shards_.at(rank); }
-  Shard& server() { return at(job_->holders[0].server); }
-  Shard& copy() { return at(job_->holders[0].copy); }
+  Shard& server() { return at(job_->shard_servers[0].primary); }
+  Shard& copy() { return at(job_->shard_servers[0].backup); }
   std::vector<float> parameters(int rank, int layer = 0) const;
 
   // Frames on their way; what the two have saved and loaded.
@@ -44,7 +44,7 @@ class ShardPair {
 
   // The next epoch; who holds the shard no more is gone, and who is new has
   // nothing. Frames on their way are lost.
-  Effects Enter(const ShardHolders& holders,
+  Effects Enter(const ShardServers& servers,
                 const std::function<void(Job&)>& edit = {});
 
   // All of these return what workers are sent.

@@ -275,7 +275,7 @@ TEST(ShardPartialTest, AnInitiatorThatIsGoneIsDrawnAnew) {
   }
   shard.Enter([&](Job& next) {
     std::erase_if(next.workers,
-                  [&](const WorkerSeat& seat) { return seat.rank == gone; });
+                  [&](const EpochWorker& each) { return each.rank == gone; });
   });
   // Whoever is drawn now has contributed already.
   EXPECT_EQ(shard.round(), 1);

@@ -17,40 +17,42 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-JobStatus Running(std::vector<ShardHolders> holders) {
+JobStatus Running(std::vector<ShardServers> shard_servers) {
   JobStatus status;
   status.job = "training";
   status.epoch = 3;
   status.state = JobState::kRunning;
   status.workers = 1;
   status.shards = 2;
-  status.holders = std::move(holders);
+  status.shard_servers = std::move(shard_servers);
   return status;
 }
 
 TEST(StatusReportTest, WithWholeCopiesThereIsNothingToSay) {
-  for (const auto& holders :
-       {FirstHolders(2, true), std::vector<ShardHolders>()}) {
-    EXPECT_THAT(StatusTable(Running(holders)), Not(HasSubstr("the chunks of")));
+  for (const auto& servers :
+       {FirstShardServers(2, true), std::vector<ShardServers>()}) {
+    EXPECT_THAT(StatusTable(Running(servers)), Not(HasSubstr("the chunks of")));
   }
 }
 
 TEST(StatusReportTest, SaysWhichShardsHaveNoCopyAndWhoServesThem) {
-  EXPECT_THAT(StatusTable(Running({{1, -1, false}, {1, 0, false}})),
-              AllOf(HasSubstr("the chunks of shard 0 are served by shard 1\n"),
-                    HasSubstr("the chunks of shard 0 have no copy\n"),
-                    HasSubstr("the chunks of shard 1 have no whole copy yet\n"),
-                    Not(HasSubstr("the chunks of shard 1 are served"))));
+  EXPECT_THAT(
+      StatusTable(Running({{1, -1, false}, {1, 0, false}})),
+      AllOf(HasSubstr("the chunks of shard 0 are served by shard 1\n"),
+            HasSubstr("the chunks of shard 0 have no backup\n"),
+            HasSubstr("the chunks of shard 1 have no current backup yet\n"),
+            Not(HasSubstr("the chunks of shard 1 are served"))));
 }
 
 TEST(StatusReportTest, JsonHasTheHoldersByShard) {
   const auto json = nlohmann::json::parse(
       StatusJson(Running({{1, -1, false}, {1, 0, true}})));
-  EXPECT_EQ(json["holders"].dump(),
-            R"([{"copy":null,"server":1,"whole":false},)"
-            R"({"copy":0,"server":1,"whole":true}])");
-  EXPECT_EQ(nlohmann::json::parse(StatusJson(Running({})))["holders"].dump(),
-            "[]");
+  EXPECT_EQ(json["shard_servers"].dump(),
+            R"([{"backup":null,"backup_is_current":false,"primary":1},)"
+            R"({"backup":0,"backup_is_current":true,"primary":1}])");
+  EXPECT_EQ(
+      nlohmann::json::parse(StatusJson(Running({})))["shard_servers"].dump(),
+      "[]");
 }
 
 }  // namespace

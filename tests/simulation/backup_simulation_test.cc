@@ -24,9 +24,9 @@ SimulatedClusterOptions JobWithCopies(uint64_t seed) {
 }
 
 bool AllAreBack(const SimulatedCluster& cluster) {
-  const std::vector<ShardHolders> first =
-      FirstHolders(cluster.job().shards(), /*backup=*/true);
-  return cluster.job().holders == first;
+  const std::vector<ShardServers> first =
+      FirstShardServers(cluster.job().shards(), /*backup=*/true);
+  return cluster.job().shard_servers == first;
 }
 
 // But where a plan has just changed: until the copies have what the workers
@@ -73,8 +73,8 @@ TEST(BackupSimulationTest, OneServerIsEnoughUntilAnotherOneComes) {
     ASSERT_TRUE(status.ok()) << status;
     // Where all layers go around a ring, nobody else misses a server so soon.
     cluster.AdvanceBy(absl::Seconds(2));
-    for (const ShardHolders& holders : cluster.job().holders) {
-      EXPECT_EQ(holders, (ShardHolders{1 - lost, -1, false}));
+    for (const ShardServers& servers : cluster.job().shard_servers) {
+      EXPECT_EQ(servers, (ShardServers{1 - lost, -1, false}));
     }
     cluster.StartShard(lost);
     cluster.AdvanceBy(absl::Seconds(4));

@@ -302,11 +302,11 @@ void RandomFaults::KillOnceItServes(int shard) {
   cluster_->AtNextEpoch([this, shard] {
     if (stopped_) return;
     const Job& job = cluster_->job();
-    if (job.holders[shard].server != shard) {
+    if (job.shard_servers[shard].primary != shard) {
       // It is away, or the copy. Some of what goes between it and the server
       // should be under way when they change places.
       SlowLinkFor(cluster_->shard_process(shard),
-                  cluster_->shard_process(job.holders[shard].server),
+                  cluster_->shard_process(job.shard_servers[shard].primary),
                   absl::Milliseconds(300));
       return KillOnceItServes(shard);
     }

@@ -334,7 +334,7 @@ TEST(ScriptedSimulationTest, AServerMayDieAgainAsSoonAsItIsBack) {
     const ProcessId back = cluster.StartShard(1);
     cluster.SetLink(back, kShard0, {.extra_delay = absl::Milliseconds(100)});
     const std::function<void()> die_again = [&] {
-      if (cluster.job().holders[1].server != 1) {
+      if (cluster.job().shard_servers[1].primary != 1) {
         return cluster.AtNextEpoch(die_again);
       }
       const absl::Duration now = cluster.events().now() - absl::UnixEpoch();

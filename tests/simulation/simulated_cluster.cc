@@ -211,7 +211,7 @@ std::unique_ptr<Machine> SimulatedCluster::MakeMachine(ProcessId id,
 }
 
 void SimulatedCluster::Follow(Process& process, const EpochStart& start) {
-  for (const auto& [first, second] : start.lost_links) {
+  for (const auto& [first, second] : start.broken_links) {
     if (first != start.self && second != start.self) continue;
     const auto peer = FindProcess(start, first == start.self ? second : first);
     if (!peer.has_value()) continue;
@@ -367,8 +367,8 @@ void SimulatedCluster::ReplaceShard(int shard) {
 
 void SimulatedCluster::Broadcast(Process& from, const Frame& frame) {
   const EpochStart& start = *from.member->start();
-  for (const WorkerSeat& seat : start.job->workers) {
-    const PeerId to = PeerId::Worker(seat.rank);
+  for (const EpochWorker& each : start.job->workers) {
+    const PeerId to = PeerId::Worker(each.rank);
     if (to != start.self) Transmit(from, to, frame);
   }
 }
@@ -390,7 +390,7 @@ void SimulatedCluster::Transmit(Process& from, PeerId to, const Frame& frame) {
   if (sent.header.payload_crc == 0) {
     sent.header.payload_crc = Checksum(sent.payload);
   }
-  sent.rank = start.job->SendRank(frame.header);
+  sent.priority = start.job->SendPriority(frame.header);
   sent.fused = start.job->fuses();
   network_.Send(from.id, *receiver, sent);
   from.breaks_now = from.breaks_now || from.breaks_after_send == receiver;
@@ -444,9 +444,9 @@ bool SimulatedCluster::MustWait() const {
     const ProcessId id = shard_process(server);
     return here(id) && processes_[id]->server != nullptr;
   };
-  for (const ShardHolders& holders : job().holders) {
-    const bool held =
-        holds(holders.server) || (holders.whole && holds(holders.copy));
+  for (const ShardServers& servers : job().shard_servers) {
+    const bool held = holds(servers.primary) ||
+                      (servers.backup_is_current && holds(servers.backup));
     // All are needed to go back to a checkpoint.
     if (!held && !all_here) return true;
   }
@@ -479,9 +479,9 @@ void SimulatedCluster::CheckMemory(const Process& process) {
   const Job& job = *process.member->start()->job;
   int64_t values = 0;
   for (const Chunk& chunk : job.placement.chunks()) {
-    const ShardHolders& holders = job.holders[chunk.shard];
+    const ShardServers& servers = job.shard_servers[chunk.shard];
     const bool held =
-        holders.server == process.index || holders.copy == process.index;
+        servers.primary == process.index || servers.backup == process.index;
     if (held) values += chunk.length;
   }
   // The parameters with the optimizer's state, and two checkpoints of them or
@@ -527,9 +527,9 @@ void SimulatedCluster::CheckShown(const Process& worker,
   const auto layer = static_cast<int>(header.layer);
   const auto chunk = static_cast<int>(header.chunk);
   const int index = start.job->placement.layer_chunks(layer)[chunk].shard;
-  const ShardHolders& holders = start.job->holders[index];
-  if (!holders.whole) return;
-  const auto copy = FindProcess(start, PeerId::Shard(holders.copy));
+  const ShardServers& servers = start.job->shard_servers[index];
+  if (!servers.backup_is_current) return;
+  const auto copy = FindProcess(start, PeerId::Shard(servers.backup));
   if (!copy.has_value() || !alive(*copy)) return;
   const Process& holder = *processes_[*copy];
   // It may be in the next epoch already, with other roles.
@@ -650,7 +650,7 @@ absl::Span<const float> SimulatedCluster::mean_gradient(int rank,
 }
 
 const Shard& SimulatedCluster::shard(int index) const {
-  const ProcessId server = shard_process(job().holders[index].server);
+  const ProcessId server = shard_process(job().shard_servers[index].primary);
   return *processes_[server]->server->shard(index);
 }
 

@@ -170,9 +170,9 @@ TEST(SimulatedIterationTest, WaitFreeSendsAsBackwardMakesLayers) {
   Job job;
   FrameHeader header;
   header.layer = 7;
-  EXPECT_EQ(job.SendRank(header), 0u);
+  EXPECT_EQ(job.SendPriority(header), 0u);
   job.options.overlap = Overlap::kDecoupled;
-  EXPECT_EQ(job.SendRank(header), 7u);
+  EXPECT_EQ(job.SendPriority(header), 7u);
 }
 
 TEST(SimulatedIterationTest, DecoupledRoundsCostNothingWhereNothingIsExposed) {

@@ -89,10 +89,10 @@ inline uint32_t Checksum(const Buffer& buffer) {
 // Where a peer is; data addresses are the numbers of processes: "p7".
 inline std::optional<ProcessId> FindProcess(const EpochStart& start,
                                             PeerId peer) {
-  for (const Seat& seat : start.seats) {
+  for (const EpochMember& each : start.epoch_members) {
     ProcessId process = 0;
-    if (seat.id == peer &&
-        absl::SimpleAtoi(seat.data_address.substr(1), &process)) {
+    if (each.id == peer &&
+        absl::SimpleAtoi(each.data_address.substr(1), &process)) {
       return process;
     }
   }

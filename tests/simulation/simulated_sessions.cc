@@ -149,10 +149,11 @@ void SimulatedCluster::Keep(const CoordinatorState& state) {
   Note(state.job->epoch, static_cast<uint64_t>(state.job->first_step));
   // The whole job goes back; or what some have come to is not what the others
   // will.
-  if (state.all_afresh) ForgetAfter(state.job->base_round);
+  if (state.all_from_base) ForgetAfter(state.job->base_round);
   std::erase_if(outcomes_, [&](const auto& outcome) {
     const int rank = processes_[outcome.second.by]->rank;
-    return std::count(state.afresh.begin(), state.afresh.end(), rank) > 0;
+    return std::count(state.workers_from_base.begin(),
+                      state.workers_from_base.end(), rank) > 0;
   });
 }
 
@@ -251,7 +252,7 @@ void SimulatedCluster::Beat(ProcessId process) {
   }
   if (beating.server != nullptr) {
     heartbeat.epoch = beating.member->start()->job->epoch;
-    heartbeat.whole_copies = beating.server->whole_copies();
+    heartbeat.current_backups = beating.server->current_backups();
   }
   ToCoordinator(process, heartbeat);
 }

@@ -51,18 +51,18 @@ CoordinatorState SomeState() {
   state.reason = "worker 2 is gone";
   state.job = EpochAfter(*first, [](Job& job) {
     job.workers = {{1, 9}, {4, 21}};
-    job.leavers = {0};
+    job.left_workers = {0};
     job.state_arrays = 3;
     job.base_round = 8;
     job.first_step = 21;
     job.contributions_before = 42;
     job.finished_rounds = {{1, 20, 0, 2}};
-    job.owner = 1;
+    job.donor = 1;
     job.checkpoint_round = 22;
     job.options.backup = true;
     job.options.nan = NanPolicy::kSkip;
     job.verdicts = {{20, false}, {21, true}};
-    job.holders = {{1, 0, false}, {1, 0, true}};
+    job.shard_servers = {{1, 0, false}, {1, 0, true}};
   });
   state.explanations = {{10, 15, std::nullopt, "no factors"},
                         {20, 25, 30, "fewer"}};
@@ -71,14 +71,14 @@ CoordinatorState SomeState() {
     state.members.push_back(MemberOf(id));
   }
   for (const CoordinatorState::Member& member : state.members) {
-    state.seats.push_back(
+    state.epoch_members.push_back(
         {member.id, member.request.incarnation, member.request.data_address});
   }
   state.members[2].left = true;
   state.members[2].last_step = 20;
   state.next_rank = 5;
-  state.all_afresh = true;
-  state.afresh = {1};
+  state.all_from_base = true;
+  state.workers_from_base = {1};
   state.reset_links = {{PeerId::Worker(1), PeerId::Shard(0)}};
   state.checkpoints = SomeCheckpoints();
   state.checkpoint_wanted = true;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/testing/machine_harness.h"
-#include "tests/worker/epoch_worker.h"
+#include "tests/worker/worker_under_test.h"
 
 namespace nereus {
 namespace {
@@ -79,10 +79,10 @@ class FactorWorker {
     EXPECT_THAT(effects.done, SizeIs(1)) << "round " << round;
     return effects;
   }
-  EpochWorker& worker() { return worker_; }
+  WorkerUnderTest& worker() { return worker_; }
 
  private:
-  EpochWorker worker_;
+  WorkerUnderTest worker_;
 };
 
 JobPtr FactorJob(OptimizerPlace place = OptimizerPlace::kServer) {
@@ -191,7 +191,7 @@ TEST(OwnedCheckpointTest, OnlyRoundsOfCheckpointsAreSent) {
 TEST(OwnedCheckpointTest, ALayerThatTheShardsUpdateIsNotSent) {
   const JobPtr job = TestJob(1, 1, {VectorLayer("scale", kElements)},
                              EveryRound(OptimizerPlace::kServer));
-  EpochWorker worker(job, 0);
+  WorkerUnderTest worker(job, 0);
   worker.Start();
   worker.ReceiveResults(kInitialRound, All(0));
   EXPECT_THAT(OwnedIn(worker.Push(0, FloatBuffer(All(1)))), IsEmpty());
@@ -237,7 +237,7 @@ class CallerTest : public testing::TestWithParam<int64_t> {
       EXPECT_EQ(found, Values(round * 10 + part)) << "part " << part;
     }
   }
-  EpochWorker worker_;
+  WorkerUnderTest worker_;
 };
 
 TEST_P(CallerTest, EveryLayerIsSentWhenTheNextStepIsPushed) {
@@ -256,9 +256,9 @@ TEST_P(CallerTest, WhatWasFetchedIsNotSent) {
   const JobPtr job = EpochAfter(*worker_.job(), [](Job& restored) {
     restored.workers = {{0, 5}};
     restored.first_step = 5;
-    restored.owner = 0;
+    restored.donor = 0;
   });
-  EpochWorker joined(job, 0, /*state_arrays=*/2);
+  WorkerUnderTest joined(job, 0, /*state_arrays=*/2);
   joined.Start();
   // Round 4, of a checkpoint: the one whose values these are has sent them.
   for (const int part : {0, 1, 2}) {

@@ -18,7 +18,7 @@
 #include "common/base/random.h"
 #include "common/plan/ring_segments.h"
 #include "tests/testing/machine_harness.h"
-#include "tests/worker/epoch_worker.h"
+#include "tests/worker/worker_under_test.h"
 #include "worker/machine/peer_syncer.h"
 
 namespace nereus {
@@ -70,7 +70,7 @@ std::vector<float> Noise(int64_t count, int rank, int64_t round, int matrix) {
 class Cluster {
  public:
   explicit Cluster(JobPtr job) : job_(std::move(job)) {
-    for (const WorkerSeat& seat : job_->workers) Add(seat.rank);
+    for (const EpochWorker& each : job_->workers) Add(each.rank);
   }
 
   // Runs the first values of a new job.
@@ -83,10 +83,10 @@ class Cluster {
   }
 
   void Add(int rank) {
-    workers_[rank] = std::make_unique<EpochWorker>(job_, rank);
+    workers_[rank] = std::make_unique<WorkerUnderTest>(job_, rank);
   }
   void Kill(int rank) { workers_.erase(rank); }
-  EpochWorker& worker(int rank) { return *workers_.at(rank); }
+  WorkerUnderTest& worker(int rank) { return *workers_.at(rank); }
 
   // Enters an epoch with all that live and are in it, and returns what each
   // asked for then, undelivered.
@@ -134,15 +134,15 @@ class Cluster {
   // Brings what `from` sent to all it is for, and what they answer too.
   void Bring(int from, const Effects& effects, const Loses& lost = {}) {
     for (const auto& sent : effects.sent) {
-      for (const WorkerSeat& seat : job_->workers) {
-        const PeerId to = PeerId::Worker(seat.rank);
-        if (seat.rank == from || sent.to.value_or(to) != to ||
-            (lost && lost(sent.frame, seat.rank))) {
+      for (const WorkerUnderTest& each : job_->workers) {
+        const PeerId to = PeerId::Worker(each.rank);
+        if (each.rank == from || sent.to.value_or(to) != to ||
+            (lost && lost(sent.frame, each.rank))) {
           continue;
         }
-        BringOne(from, seat.rank, sent.frame, lost);
+        BringOne(from, each.rank, sent.frame, lost);
       }
-      for (const int32_t leaver : job_->leavers) {
+      for (const int32_t leaver : job_->left_workers) {
         if (sent.to == PeerId::Worker(leaver)) {
           BringOne(from, leaver, sent.frame, lost);
         }
@@ -176,7 +176,7 @@ class Cluster {
   }
 
   JobPtr job_;
-  std::map<int, std::unique_ptr<EpochWorker>> workers_;
+  std::map<int, std::unique_ptr<WorkerUnderTest>> workers_;
   std::map<int, Buffer> gradients_;
 };
 
@@ -212,7 +212,7 @@ Cluster HalfFinished(const Case& c) {
 
 void WithoutTwo(Job& job) {
   job.workers = {{0, 0}, {1, 0}};
-  job.finished_rounds = {{0, 1, /*holder=*/0, /*contributors=*/3}};
+  job.finished_rounds = {{0, 1, /*source=*/0, /*contributors=*/3}};
 }
 
 TEST_P(PeerEpochTest, ReportsSayHowFarTheLayerIs) {
@@ -334,7 +334,7 @@ TEST_P(PeerEpochTest, AHolderThatLeavesServesToo) {
   Cluster cluster = HalfFinished(GetParam());
   auto entered = cluster.Enter([](Job& job) {
     job.workers = {{1, 0}};
-    job.leavers = {0};
+    job.left_workers = {0};
     job.finished_rounds = {{0, 1, 0, 3}};
   });
   const std::vector<float> expected = cluster.Outcome(0);
@@ -352,7 +352,7 @@ TEST_P(PeerEpochTest, OneThatHasLeftWaitsForNobody) {
   cluster.Kill(2);
   cluster.Enter([](Job& job) {
     job.workers = {{1, 0}};
-    job.leavers = {0};
+    job.left_workers = {0};
   });
   EXPECT_EQ(cluster.worker(0).syncer().Missing(), "");
 }
@@ -438,7 +438,7 @@ TEST_P(PeerEpochTest, AJoinerHasTheBitsOfAllOthers) {
   cluster.Enter([](Job& job) {
     job.workers.push_back({7, 2});
     job.first_step = 2;
-    job.owner = 1;
+    job.donor = 1;
   });
   cluster.Add(7);
   const Effects started = cluster.worker(7).Start();
@@ -468,7 +468,7 @@ TEST_P(PeerEpochTest, ARoundBeforeTheJoinersFirstGoesOnWithoutIt) {
   auto entered = cluster.Enter([](Job& job) {
     job.workers.push_back({7, 3});
     job.first_step = 3;
-    job.owner = 0;
+    job.donor = 0;
   });
   cluster.Add(7);
   // It asks before the round is done.
@@ -491,7 +491,7 @@ TEST_P(PeerEpochTest, OneWhoHasLeftTakesNoRounds) {
   cluster.Push(1, 0);
   cluster.Enter([](Job& job) {
     job.workers = {{0, 0}};
-    job.leavers = {1};
+    job.left_workers = {1};
   });
   cluster.Push(0, 0);
   const absl::Status status =

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/testing/machine_harness.h"
-#include "tests/worker/epoch_worker.h"
+#include "tests/worker/worker_under_test.h"
 #include "worker/machine/worker_machine.h"
 
 namespace nereus {
@@ -78,10 +78,10 @@ class ChecksumWorker {
   void Update(float value) {
     std::fill_n(worker_.parameters().floats(), kElements, value);
   }
-  EpochWorker& worker() { return worker_; }
+  WorkerUnderTest& worker() { return worker_; }
 
  private:
-  EpochWorker worker_;
+  WorkerUnderTest worker_;
 };
 
 // Expects one checksum, which is of all parameters of the layer.

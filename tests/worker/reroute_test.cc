@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/testing/machine_harness.h"
-#include "tests/worker/epoch_worker.h"
+#include "tests/worker/worker_under_test.h"
 
 namespace nereus {
 namespace {
@@ -50,12 +50,12 @@ class RerouteTest : public testing::Test {
   }
 
   // Does step 0, the plan's last.
-  static Effects DoStep(EpochWorker& worker) {
+  static Effects DoStep(WorkerUnderTest& worker) {
     worker.Start();
     worker.ReceiveResults(kInitialRound, Values());
     EXPECT_TRUE(Begin(worker, 0).begun);
     worker.Push(0, FloatBuffer(std::vector<float>(kElements, 0)));
-    EXPECT_FALSE(worker.machine().Report().settled);
+    EXPECT_FALSE(worker.machine().Report().drained);
     return worker.ReceiveResults(0, Values());
   }
 
@@ -63,7 +63,7 @@ class RerouteTest : public testing::Test {
     bool begun = false;
     Effects effects;
   };
-  static Begun Begin(EpochWorker& worker, int64_t step) {
+  static Begun Begin(WorkerUnderTest& worker, int64_t step) {
     Outbox out;
     const bool begun = worker.machine().BeginStep(step, out);
     return {begun, Carry(out)};
@@ -71,22 +71,22 @@ class RerouteTest : public testing::Test {
 };
 
 TEST_F(RerouteTest, ThePlansLastStepIsTheLast) {
-  EpochWorker worker(EndingJob(OptimizerPlace::kServer), 0);
+  WorkerUnderTest worker(EndingJob(OptimizerPlace::kServer), 0);
   const Effects done = DoStep(worker);
   ASSERT_THAT(done.messages, SizeIs(1));
-  EXPECT_EQ(std::get<Settled>(done.messages[0]).epoch, worker.job()->epoch);
-  EXPECT_TRUE(worker.machine().Report().settled);
+  EXPECT_EQ(std::get<Drained>(done.messages[0]).epoch, worker.job()->epoch);
+  EXPECT_TRUE(worker.machine().Report().drained);
   EXPECT_FALSE(Begin(worker, 1).begun);
 }
 
 TEST_F(RerouteTest, WhatTheServersUpdatedIsFetchedAsTheNextStepBegins) {
-  EpochWorker worker(EndingJob(OptimizerPlace::kServer), 0);
+  WorkerUnderTest worker(EndingJob(OptimizerPlace::kServer), 0);
   DoStep(worker);
   // The caller may be using its values.
   const Effects entered = worker.Enter(Rerouted(*worker.job(), /*moves=*/true));
   EXPECT_THAT(entered.sent, IsEmpty());
   EXPECT_FALSE(worker.machine().Report().fetching);
-  EXPECT_FALSE(worker.machine().Report().settled);
+  EXPECT_FALSE(worker.machine().Report().drained);
 
   const Begun first = Begin(worker, 1);
   EXPECT_FALSE(first.begun);
@@ -116,7 +116,7 @@ TEST_F(RerouteTest, WhatTheServersUpdatedIsFetchedAsTheNextStepBegins) {
 }
 
 TEST_F(RerouteTest, WhereTheCallerUpdatesNothingIsFetched) {
-  EpochWorker worker(EndingJob(OptimizerPlace::kWorker), 0);
+  WorkerUnderTest worker(EndingJob(OptimizerPlace::kWorker), 0);
   DoStep(worker);
   EXPECT_THAT(worker.Enter(Rerouted(*worker.job(), /*moves=*/false)).sent,
               IsEmpty());
@@ -129,7 +129,7 @@ TEST_F(RerouteTest, WhereTheCallerUpdatesNothingIsFetched) {
 TEST_F(RerouteTest, ACheckpointOfThePlansLastRoundIsMadeByTheNextPlan) {
   JobPtr job = EndingJob(OptimizerPlace::kWorker);
   job = EpochAfter(*job, [](Job& next) { next.checkpoint_round = 0; });
-  EpochWorker worker(job, 0);
+  WorkerUnderTest worker(job, 0);
   EXPECT_THAT(Kind(DoStep(worker), FrameKind::kOwned), IsEmpty());
   worker.Enter(Rerouted(*worker.job(), /*moves=*/false));
   Begin(worker, 1);

@@ -248,9 +248,9 @@ TEST(ResultAssemblyTest, TheSameRoundAgainGoesOnWithWhatHasCome) {
 }
 
 // Of the smaller layer, 3 elements: the frames of one part, from a worker.
-std::vector<Frame> OwnedFrames(const Job& job, int owner, uint8_t part,
+std::vector<Frame> OwnedFrames(const Job& job, int donor, uint8_t part,
                                int64_t salt) {
-  return FramesOf(job, PeerId::Worker(owner), FrameKind::kResult, 0, 0, 6,
+  return FramesOf(job, PeerId::Worker(donor), FrameKind::kResult, 0, 0, 6,
                   IntegerValues(3, salt), part);
 }
 

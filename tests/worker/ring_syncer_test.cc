@@ -60,11 +60,11 @@ class Ring {
  public:
   Ring(JobPtr job, uint64_t seed, bool means_in_place = true)
       : job_(std::move(job)), random_(seed), means_(job_->workers.size()) {
-    for (const WorkerSeat& seat : job_->workers) {
+    for (const EpochWorker& each : job_->workers) {
       const int64_t elements = job_->layers[0].parameters;
       parameters_.push_back(Buffer::AllocateZeroed(elements * 4));
       machines_.push_back(std::make_unique<WorkerMachine>(
-          job_, seat.rank,
+          job_, each.rank,
           std::vector<LayerMemory>{
               {parameters_.back(), Buffer(), means_in_place}}));
       gradients_.emplace_back();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/testing/machine_harness.h"
-#include "tests/worker/epoch_worker.h"
+#include "tests/worker/worker_under_test.h"
 #include "worker/machine/server_syncer.h"
 
 namespace nereus {
@@ -55,7 +55,7 @@ std::string PlaceName(const testing::TestParamInfo<OptimizerPlace>& info) {
 }
 
 TEST_P(PlacesTest, OnlyChunksWithoutTheirResultAreContributedAgain) {
-  EpochWorker worker(LargeJob(GetParam()), 1);
+  WorkerUnderTest worker(LargeJob(GetParam()), 1);
   worker.Start();
   worker.ReceiveResults(kInitialRound, IntegerValues(kElements, 0));
   const auto gradient = IntegerValues(kElements, 1);
@@ -95,7 +95,7 @@ TEST_P(PlacesTest, OnlyChunksWithoutTheirResultAreContributedAgain) {
 }
 
 TEST_P(PlacesTest, ARoundThatIsDoneIsNotContributedAgain) {
-  EpochWorker worker(SmallJob(GetParam()), 1);
+  WorkerUnderTest worker(SmallJob(GetParam()), 1);
   worker.Start();
   worker.ReceiveResults(kInitialRound, {0, 0, 0});
   EXPECT_THAT(worker.Enter(EpochAfter(*worker.job())).sent, IsEmpty());
@@ -106,7 +106,7 @@ TEST_P(PlacesTest, ARoundThatIsDoneIsNotContributedAgain) {
 }
 
 TEST_P(PlacesTest, FrozenAWorkerHoldsWhatIsPushedUntilTheNextEpoch) {
-  EpochWorker worker(SmallJob(GetParam()), 0);
+  WorkerUnderTest worker(SmallJob(GetParam()), 0);
   worker.Start();
   worker.ReceiveResults(kInitialRound, {0, 0, 0});
   worker.machine().Freeze();
@@ -119,7 +119,7 @@ TEST_P(PlacesTest, FrozenAWorkerHoldsWhatIsPushedUntilTheNextEpoch) {
 }
 
 TEST_P(PlacesTest, FrozenAWorkerStillTakesResults) {
-  EpochWorker worker(SmallJob(GetParam()), 0);
+  WorkerUnderTest worker(SmallJob(GetParam()), 0);
   worker.Start();
   worker.ReceiveResults(kInitialRound, {0, 0, 0});
   worker.Push(0, FloatBuffer({1, 2, 3}));
@@ -130,7 +130,7 @@ TEST_P(PlacesTest, FrozenAWorkerStillTakesResults) {
 
 TEST_P(PlacesTest, InitialValuesThatAreMissingAreAskedForAgain) {
   for (const int rank : {0, 1}) {
-    EpochWorker worker(LargeJob(GetParam()), rank);
+    WorkerUnderTest worker(LargeJob(GetParam()), rank);
     worker.Start();
     const auto initial = IntegerValues(kElements, 5);
     worker.ReceiveChunk(1, kInitialRound, initial);
@@ -146,7 +146,7 @@ TEST_P(PlacesTest, InitialValuesThatAreMissingAreAskedForAgain) {
 }
 
 TEST_P(PlacesTest, TheNextWorkerInLineGivesTheInitialValues) {
-  EpochWorker worker(SmallJob(GetParam(), 3), 1);
+  WorkerUnderTest worker(SmallJob(GetParam(), 3), 1);
   EXPECT_THAT(ChunksIn(worker.Start(), FrameKind::kContribution), IsEmpty());
   const Effects first = worker.Enter(EpochAfter(*worker.job(), [](Job& job) {
     job.workers = {{1, 0}, {2, 0}};
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(All, PlacesTest,
 TEST(ServerSyncerEpochTest, FramesSentAgainKeepTheProductOfTheirFactors) {
   // 300 x 300 values: two frames.
   const JobPtr job = TestJob(2, 1, {FactorLayer("fc", 300, 300, false, 1)}, {});
-  EpochWorker worker(job, 1);
+  WorkerUnderTest worker(job, 1);
   worker.Start();
   worker.ReceiveResults(kInitialRound, IntegerValues(90000, 0));
   const auto factors = [](float value) {
@@ -188,12 +188,12 @@ JobPtr WithJoiner(OptimizerPlace place, int owner = 0) {
   return EpochAfter(*SmallJob(place), [&](Job& job) {
     job.workers = {{0, 0}, {1, 0}, {5, 8}};
     job.first_step = 8;
-    job.owner = owner;
+    job.donor = owner;
   });
 }
 
 TEST(ServerSyncerJoinTest, TheShardsGiveWhatTheyUpdate) {
-  EpochWorker worker(WithJoiner(OptimizerPlace::kServer), 5);
+  WorkerUnderTest worker(WithJoiner(OptimizerPlace::kServer), 5);
   const Effects started = worker.Start();
   ASSERT_EQ(started.sent.size(), 1u);
   EXPECT_EQ(started.sent[0].to, PeerId::Shard(0));
@@ -217,8 +217,8 @@ TEST(ServerSyncerJoinTest, TheShardsGiveWhatTheyUpdate) {
 }
 
 TEST(ServerSyncerJoinTest, TheOwnerGivesWhatWorkersUpdateWithItsState) {
-  EpochWorker worker(WithJoiner(OptimizerPlace::kWorker), 5,
-                     /*state_arrays=*/2);
+  WorkerUnderTest worker(WithJoiner(OptimizerPlace::kWorker), 5,
+                         /*state_arrays=*/2);
   const Effects started = worker.Start();
   ASSERT_EQ(started.sent.size(), 1u);
   EXPECT_EQ(started.sent[0].to, PeerId::Worker(0));
@@ -243,13 +243,13 @@ TEST(ServerSyncerJoinTest, TheOwnerGivesWhatWorkersUpdateWithItsState) {
 }
 
 TEST(ServerSyncerJoinTest, WhenTheOwnerDiesTheNextOneIsAsked) {
-  EpochWorker worker(WithJoiner(OptimizerPlace::kWorker), 5,
-                     /*state_arrays=*/1);
+  WorkerUnderTest worker(WithJoiner(OptimizerPlace::kWorker), 5,
+                         /*state_arrays=*/1);
   worker.Start();
   worker.ReceiveOwned(0, 7, {{1, 2, 3}});
   const Effects entered = worker.Enter(EpochAfter(*worker.job(), [](Job& job) {
     job.workers = {{1, 0}, {5, 8}};
-    job.owner = 1;
+    job.donor = 1;
   }));
   ASSERT_EQ(entered.sent.size(), 1u);
   EXPECT_EQ(entered.sent[0].to, PeerId::Worker(1));
@@ -260,7 +260,7 @@ TEST(ServerSyncerJoinTest, WhenTheOwnerDiesTheNextOneIsAsked) {
 
 // The report said that it has nothing yet.
 TEST(ServerSyncerJoinTest, FrozenItTakesNothingFromTheOwner) {
-  EpochWorker worker(WithJoiner(OptimizerPlace::kWorker), 5);
+  WorkerUnderTest worker(WithJoiner(OptimizerPlace::kWorker), 5);
   worker.Start();
   worker.machine().Freeze();
   EXPECT_TRUE(worker.machine().Report().fetching);
@@ -279,7 +279,7 @@ TEST(ServerSyncerJoinTest, TheShardsGiveTheBaseRoundWhoeverOwnsTheLayer) {
         restored.base_round = 4;
       });
   for (const int rank : {3, 4}) {
-    EpochWorker worker(job, rank);
+    WorkerUnderTest worker(job, rank);
     const Effects started = worker.Start();
     ASSERT_EQ(started.sent.size(), 1u);
     EXPECT_EQ(started.sent[0].to, PeerId::Shard(0));
@@ -307,14 +307,14 @@ struct Owner {
       worker.state().floats()[i] = value + 100;
     }
   }
-  EpochWorker worker;
+  WorkerUnderTest worker;
 };
 
 // Where the caller updates the parameters, they are of a round once the next
 // one is pushed.
 TEST(ServerSyncerOwnerTest, AJoinerIsServedWhenTheNextStepIsPushed) {
   Owner owner;
-  EpochWorker& worker = owner.worker;
+  WorkerUnderTest& worker = owner.worker;
   worker.Push(7, FloatBuffer({1, 1, 1}));
   EXPECT_EQ(worker.Enter(WithJoiner(OptimizerPlace::kWorker)).sent.size(), 1u);
   auto pulled = worker.Pull(5, 7);
@@ -344,7 +344,7 @@ TEST(ServerSyncerOwnerTest, AJoinerIsServedWhenTheNextStepIsPushed) {
 
 TEST(ServerSyncerOwnerTest, FrozenItServesOnlyInTheNextEpoch) {
   Owner owner;
-  EpochWorker& worker = owner.worker;
+  WorkerUnderTest& worker = owner.worker;
   worker.Push(7, FloatBuffer({1, 1, 1}));
   worker.Enter(WithJoiner(OptimizerPlace::kWorker));
   worker.machine().Freeze();
@@ -355,7 +355,7 @@ TEST(ServerSyncerOwnerTest, FrozenItServesOnlyInTheNextEpoch) {
 
 TEST(ServerSyncerOwnerTest, WhoMayNotAskIsRefused) {
   Owner owner;
-  EpochWorker& worker = owner.worker;
+  WorkerUnderTest& worker = owner.worker;
   worker.Enter(WithJoiner(OptimizerPlace::kWorker));
   const auto refused = [&](int rank, int64_t round) {
     const absl::Status status = worker.Pull(rank, round).status();
@@ -366,12 +366,12 @@ TEST(ServerSyncerOwnerTest, WhoMayNotAskIsRefused) {
   refused(1, kInitialRound);  // The shards have it.
   refused(1, 7);              // It does not join.
   // Another one is the owner now.
-  worker.Enter(EpochAfter(*worker.job(), [](Job& job) { job.owner = 1; }));
+  worker.Enter(EpochAfter(*worker.job(), [](Job& job) { job.donor = 1; }));
   refused(5, 7);
 }
 
 TEST(ServerSyncerOwnerTest, OfLayersThatShardsUpdateThereIsNoOwner) {
-  EpochWorker worker(SmallJob(OptimizerPlace::kServer), 0);
+  WorkerUnderTest worker(SmallJob(OptimizerPlace::kServer), 0);
   worker.Start();
   worker.ReceiveResults(kInitialRound, {0, 0, 0});
   worker.Enter(WithJoiner(OptimizerPlace::kServer));
@@ -382,16 +382,16 @@ TEST(ServerSyncerOwnerTest, OfLayersThatShardsUpdateThereIsNoOwner) {
 // The last worker leaves just as another one comes: it pushes no more.
 TEST(ServerSyncerOwnerTest, AnOwnerThatHasLeftServesItsLastRound) {
   Owner owner;
-  EpochWorker& worker = owner.worker;
+  WorkerUnderTest& worker = owner.worker;
   owner.Update(42);
   Outbox out;
   worker.machine().OnLeave(out);
   EXPECT_THAT(Carry(out).sent, IsEmpty());
   const Effects entered = worker.Enter(EpochAfter(*worker.job(), [](Job& job) {
     job.workers = {{5, 7}};
-    job.leavers = {0};
+    job.left_workers = {0};
     job.first_step = 7;
-    job.owner = 0;
+    job.donor = 0;
   }));
   EXPECT_THAT(entered.sent, IsEmpty());
   const auto pulled = worker.Pull(5, 6);
@@ -403,7 +403,7 @@ TEST(ServerSyncerOwnerTest, AnOwnerThatHasLeftServesItsLastRound) {
 }
 
 TEST(ServerSyncerOwnerTest, OneWhoLeftWithARoundOpenContributesNoMore) {
-  EpochWorker worker(SmallJob(OptimizerPlace::kServer), 1);
+  WorkerUnderTest worker(SmallJob(OptimizerPlace::kServer), 1);
   worker.Start();
   worker.ReceiveResults(kInitialRound, {0, 0, 0});
   worker.Push(0, FloatBuffer({1, 1, 1}));
@@ -411,7 +411,7 @@ TEST(ServerSyncerOwnerTest, OneWhoLeftWithARoundOpenContributesNoMore) {
                   .Enter(EpochAfter(*worker.job(),
                                     [](Job& job) {
                                       job.workers = {{0, 0}};
-                                      job.leavers = {1};
+                                      job.left_workers = {1};
                                     }))
                   .sent,
               IsEmpty());

@@ -65,7 +65,7 @@ void PeerSyncer::Open(Round& round, int64_t number) {
 }
 
 void PeerSyncer::EnterEpoch(Outbox& out) {
-  holder_.reset();
+  source_.reset();
   served_.assign(job_->workers.size(), false);
   KeepFinished();
   if (position() < 0) return;
@@ -90,14 +90,14 @@ void PeerSyncer::KeepFinished() {
 }
 
 void PeerSyncer::Recover(const FinishedRound& finished, Outbox& out) {
-  holder_ = PeerId::Worker(finished.holder);
+  source_ = PeerId::Worker(finished.source);
   Round& round = RoundAt(finished.round);
   Reserve(round, finished.contributors);
   round.contributors = finished.contributors;
   round.missing = MemoryFrames(finished.contributors);
   round.arrived.assign(round.missing, false);
   LeaveOut(round);
-  out.Add(SendFrame{*holder_,
+  out.Add(SendFrame{*source_,
                     {Header(FrameKind::kPullRound, 0, finished.round), {}}});
 }
 
@@ -131,9 +131,9 @@ absl::StatusOr<Landing> PeerSyncer::OnRoundHeader(
   }
   if (header.round < next) return Landing::Discard();
   if (!recovers() || header.round > next) return PlaceFrame(header);
-  if (header.sender != *holder_ || header.kind != memory_kind()) {
+  if (header.sender != *source_ || header.kind != memory_kind()) {
     return Refuse(header, absl::StrCat("the round comes whole from ",
-                                       PeerName(*holder_)));
+                                       PeerName(*source_)));
   }
   const Round& round = RoundAt(next);
   NEREUS_ASSIGN_OR_RETURN(const Place place, FindPlace(header, round));
@@ -146,7 +146,7 @@ bool PeerSyncer::Holds(int64_t round) const {
                      [&](const FinishedRound& finished) {
                        return finished.layer == layer_ &&
                               finished.round == round &&
-                              finished.holder == rank_;
+                              finished.source == rank_;
                      });
 }
 
@@ -186,7 +186,7 @@ void PeerSyncer::FinishIfComplete(Outbox& out) {
   Buffer mean = *skipped ? Buffer() : TakeMean(round, out);
   if (updates_here() && !*skipped) Update(round, std::exchange(mean, {}), out);
   const int contributors = round.contributors;
-  holder_.reset();
+  source_.reset();
   // Its memory stays as it is until frames of the round after the next come.
   Open(round, round.round + 2);
   Done(contributors, out, std::move(mean));
@@ -227,7 +227,7 @@ void PeerSyncer::LeaveOut(Round& round) {
 
 std::string PeerSyncer::Missing() const {
   if (results_.open()) return Syncer::Missing();
-  if (recovers()) return job_->NameOf(*holder_);
+  if (recovers()) return job_->NameOf(*source_);
   if (position() < 0) return "";  // It has left.
   return absl::StrJoin(MissingPeers(RoundAt(next_round())), ", ");
 }

@@ -64,7 +64,7 @@ class PeerSyncer : public Syncer {
   // What was put off until this worker gathers.
   virtual void GatherOwn(Outbox&) {}
   // A frame of the open round or the one after it, but for those that the
-  // holder sends.
+  // source sends.
   virtual absl::StatusOr<Landing> PlaceFrame(
       const FrameHeader& header) const = 0;
   virtual void TakeFrame(const FrameHeader& header, Outbox& out) = 0;
@@ -92,8 +92,8 @@ class PeerSyncer : public Syncer {
 
   Round& RoundAt(int64_t round) { return rounds_[round % 2]; }
   const Round& RoundAt(int64_t round) const { return rounds_[round % 2]; }
-  // Whether the open round comes whole from a holder.
-  bool recovers() const { return holder_.has_value(); }
+  // Whether the open round comes whole from a source.
+  bool recovers() const { return source_.has_value(); }
   void Mark(Round& round, int64_t index) {
     round.arrived[index] = true;
     --round.missing;
@@ -129,7 +129,7 @@ class PeerSyncer : public Syncer {
   Buffer state_;  // Of the optimizer, if it runs here.
 
   // Of this epoch.
-  std::optional<PeerId> holder_;  // Sends the memory of next_round().
+  std::optional<PeerId> source_;  // Sends the memory of next_round().
   std::vector<bool> served_;      // By position: was sent finished_.
 
   // Of done_round() when this epoch began, for those who lack it.

@@ -21,12 +21,12 @@ ResultAssembly::ResultAssembly(JobPtr job, int layer)
 }
 
 void ResultAssembly::Expect(int64_t round, Buffer values, Buffer state,
-                            std::optional<PeerId> owner,
+                            std::optional<PeerId> donor,
                             const SparseGradient* sparse) {
   const bool same = open() && round == round_;
-  if (same && owner == owner_) return;
+  if (same && donor == donor_) return;
   NEREUS_CHECK(!open() || same) << "round " << round_ << " of layer " << layer_;
-  owner_ = owner;
+  donor_ = donor;
   round_ = round;
   parts_ = 1 + static_cast<int>(state.bytes() / values.bytes());
   values_ = std::move(values);
@@ -85,7 +85,7 @@ absl::Status ResultAssembly::CheckSender(const Chunk& chunk,
     return absl::InvalidArgumentError(absl::StrCat(
         DescribeFrame(header), ": the chunk is ", PeerName(server), "'s"));
   }
-  if (header.round < round_ || header.sender == owner_) return absl::OkStatus();
+  if (header.round < round_ || header.sender == donor_) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(DescribeFrame(header), ": this worker did not ask for it"));
 }
@@ -99,8 +99,8 @@ absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
         DescribeFrame(header), ": this worker is at round ", round_));
   }
   // A shard's average is for those who took part, not for one who fetches the
-  // layer from its owner.
-  const bool unasked = owner_.has_value() && header.sender.role == Role::kShard;
+  // layer from its donor.
+  const bool unasked = donor_.has_value() && header.sender.role == Role::kShard;
   if (header.round < round_ || unasked) return Landing::Discard();
   if (header.part >= parts_) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -136,7 +136,7 @@ bool ResultAssembly::Complete(const Chunk& chunk) const {
 
 std::string ResultAssembly::Missing() const {
   if (!open()) return "";
-  if (owner_.has_value()) return job_->NameOf(*owner_);
+  if (donor_.has_value()) return job_->NameOf(*donor_);
   std::map<int, std::vector<int>> chunks_of_shard;
   for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
     if (Complete(chunk)) continue;

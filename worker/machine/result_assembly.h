@@ -24,15 +24,15 @@ class ResultAssembly {
 
   // Expects round `round`, part 0 into `values`, float32 of the whole layer,
   // and parts 1, 2, ... into `state`, which has as many values for each of
-  // them, or none. From the shards that own the chunks, or all from `owner`.
+  // them, or none. From the shards that own the chunks, or all from `donor`.
   // The same round again from the same one goes on with what has come. From
-  // another owner it starts over: the one before may have died with a round
+  // another donor it starts over: the one before may have died with a round
   // that the others did again without it.
   //
   // Of a sparse round, `sparse`, only what travels comes, and where nothing of
   // a chunk does, a frame without payload.
   void Expect(int64_t round, Buffer values, Buffer state,
-              std::optional<PeerId> owner,
+              std::optional<PeerId> donor,
               const SparseGradient* sparse = nullptr);
 
   // The job's next epoch; what has come stays.
@@ -75,7 +75,7 @@ class ResultAssembly {
   Buffer values_;
   Buffer state_;
   int parts_ = 1;
-  std::optional<PeerId> owner_;
+  std::optional<PeerId> donor_;
   std::vector<bool> arrived_;  // By position.
   int64_t missing_ = 0;        // Count of false in arrived_.
 };

@@ -83,9 +83,9 @@ void Syncer::Fetch(Outbox& out) {
     AskShards(round, out);
     return;
   }
-  const PeerId owner = PeerId::Worker(job_->owner);
-  results_.Expect(round, memory_.parameters, state(), owner);
-  out.Add(SendFrame{owner, {Header(FrameKind::kPull, 0, round), {}}});
+  const PeerId donor = PeerId::Worker(job_->donor);
+  results_.Expect(round, memory_.parameters, state(), donor);
+  out.Add(SendFrame{donor, {Header(FrameKind::kPull, 0, round), {}}});
 }
 
 void Syncer::AskShards(int64_t round, Outbox& out) const {
@@ -231,14 +231,14 @@ absl::StatusOr<Landing> Syncer::OnHeader(const FrameHeader& header) const {
 
 absl::StatusOr<Landing> Syncer::OnPullHeader(const FrameHeader& header) const {
   const int asking = job_->PositionOf(header.sender.rank);
-  if (asking < 0 || rank_ != job_->owner || !job_->WorkersOwn(layer_) ||
+  if (asking < 0 || rank_ != job_->donor || !job_->WorkersOwn(layer_) ||
       header.payload_bytes != 0 || header.offset != 0 || header.chunk != 0 ||
       header.part != kValuesPart ||
       header.round != job_->workers[asking].first_step - 1 ||
       header.round == job_->base_round) {
     return absl::InvalidArgumentError(
         absl::StrCat(DescribeFrame(header),
-                     ": a worker that joins asks the owner, once, for "
+                     ": a worker that joins asks the donor, once, for "
                      "a layer that workers own"));
   }
   return asked_[asking] ? Landing::Discard() : Landing::Scratch();

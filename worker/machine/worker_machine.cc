@@ -96,7 +96,7 @@ bool WorkerMachine::BeginStep(int64_t step, Outbox& out) {
   return true;
 }
 
-bool WorkerMachine::settled() const {
+bool WorkerMachine::drained() const {
   return job_->switches() && !syncers_.empty() &&
          std::all_of(syncers_.begin(), syncers_.end(), [&](const auto& syncer) {
            return syncer->done_round() >= job_->switch_round && syncer->told();
@@ -104,9 +104,9 @@ bool WorkerMachine::settled() const {
 }
 
 void WorkerMachine::SaySettled(Outbox& out) {
-  if (settled_said_ || !settled()) return;
-  settled_said_ = true;
-  out.Add(SendMessage{Settled{job_->epoch}});
+  if (drained_said_ || !drained()) return;
+  drained_said_ = true;
+  out.Add(SendMessage{Drained{job_->epoch}});
 }
 
 void WorkerMachine::Reroute(int layer, Outbox& out) {
@@ -299,8 +299,8 @@ void WorkerMachine::Vote(Outbox& out) const {
                                 /*layer=*/0, /*chunk=*/0, pushed_.step);
   vote.part = pushed_.fit ? kGood : kSkipped;
   std::set<int32_t> servers;
-  for (const ShardHolders& holders : job_->holders) {
-    servers.insert(holders.server);
+  for (const ShardServers& each : job_->shard_servers) {
+    servers.insert(each.primary);
   }
   for (const int32_t server : servers) {
     out.Add(SendFrame{PeerId::Shard(server), {vote, {}}});
@@ -309,7 +309,8 @@ void WorkerMachine::Vote(Outbox& out) const {
 
 absl::StatusOr<Landing> WorkerMachine::OnVerdictHeader(
     PeerId from, const FrameHeader& header) const {
-  if (!job_->votes() || from != PeerId::Shard(job_->holders.front().server) ||
+  if (!job_->votes() ||
+      from != PeerId::Shard(job_->shard_servers.front().primary) ||
       header.layer != 0 || header.chunk != 0 || header.offset != 0 ||
       header.payload_bytes != 0 || header.part > kSkipped || header.round < 0 ||
       header.round > begun_step_) {
@@ -404,11 +405,11 @@ MachineReport WorkerMachine::Report() const {
   MachineReport report;
   report.begun_step = begun_step_;
   report.verdicts = verdicts_.all();
-  report.settled = settled();
+  report.drained = drained();
   for (size_t layer = 0; layer < syncers_.size(); ++layer) {
     const Syncer& syncer = *syncers_[layer];
     report.fetching |= syncer.fetching();
-    const bool passes = PassesServers(job_->routes[layer].scheme);
+    const bool passes = !UsesServers(job_->routes[layer].scheme);
     if (!passes || syncer.fetching()) continue;
     report.peer_layers.push_back({static_cast<int32_t>(layer),
                                   syncer.done_round(), syncer.contributors()});
@@ -423,7 +424,7 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
     fusion_bytes_ = job_->options.fusion_bytes;
   }
   frozen_ = false;
-  settled_said_ = false;
+  drained_said_ = false;
   checksums_.clear();
   verdicts_.Add(job_->verdicts);
   for (int layer = 0; layer < static_cast<int>(syncers_.size()); ++layer) {

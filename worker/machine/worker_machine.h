@@ -85,7 +85,7 @@ class WorkerMachine final : public Machine {
 
  private:
   // Whether all layers are done with the plan's last round; says so, once.
-  bool settled() const;
+  bool drained() const;
   void SaySettled(Outbox& out);
   // Goes on with this layer by another route; where servers run the optimizer,
   // from the next step on, with what the shards have of it.
@@ -126,7 +126,7 @@ class WorkerMachine final : public Machine {
   std::vector<int> rerouted_;  // Layers whose values are to be asked for.
   int64_t begun_step_;
   bool frozen_ = false;
-  bool settled_said_ = false;  // In this epoch.
+  bool drained_said_ = false;  // In this epoch.
 
   // The last step of which something was pushed.
   struct Pushed {

@@ -58,12 +58,12 @@ std::vector<int32_t> ShardsToProbe(const EpochStart& start,
                                    const std::string& own) {
   std::vector<int32_t> near;
   std::vector<int32_t> far;
-  for (const Seat& seat : start.seats) {
-    if (seat.id.role != Role::kShard) continue;
-    const size_t host_bytes = seat.data_address.rfind(':');
+  for (const EpochMember& each : start.epoch_members) {
+    if (each.id.role != Role::kShard) continue;
+    const size_t host_bytes = each.data_address.rfind(':');
     const bool here =
-        own.compare(0, own.rfind(':'), seat.data_address, 0, host_bytes) == 0;
-    (here ? near : far).push_back(seat.id.rank);
+        own.compare(0, own.rfind(':'), each.data_address, 0, host_bytes) == 0;
+    (here ? near : far).push_back(each.id.rank);
   }
   return far.empty() ? near : far;
 }

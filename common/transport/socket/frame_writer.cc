@@ -20,8 +20,8 @@ void FrameWriter::PushPreamble(const PreambleBytes& preamble) {
 
 void FrameWriter::Push(Frame frame) {
   if (ended_) return;
-  const uint32_t rank = frame.rank;
-  queue_.Push(rank, std::move(frame));
+  const uint32_t priority = frame.priority;
+  queue_.Push(priority, std::move(frame));
 }
 
 void FrameWriter::PushLast(Frame frame) {

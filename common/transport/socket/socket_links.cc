@@ -186,8 +186,8 @@ void SocketTransport::TakeAnswers() {
 void SocketTransport::OnDialled(Connection& connection) {
   const absl::Status result = ConnectResult(connection.socket);
   if (!result.ok()) return AttemptFailed(connection, result);
-  const auto seat = roster_.find(*connection.peer);
-  if (seat == roster_.end()) {
+  const auto each = roster_.find(*connection.peer);
+  if (each == roster_.end()) {
     return AttemptFailed(
         connection, absl::UnavailableError("it has no place in the job yet"));
   }
@@ -196,7 +196,7 @@ void SocketTransport::OnDialled(Connection& connection) {
   Offer(connection, hello);
   connection.state = Connection::State::kGreeting;
   connection.writer.PushPreamble(
-      EncodePreamble({hello.intended, seat->second}));
+      EncodePreamble({hello.intended, each->second}));
   connection.writer.Push(HelloFrame(hello));
   MarkDirty(connection);
 }

@@ -195,7 +195,7 @@ void IterationSimulation::Send(PeerId from, PeerId to, const Frame& frame) {
     bytes_[to.rank * layers + frame.header.layer] += bytes;
   }
   Frame ranked = frame;
-  ranked.rank = job_->SendRank(frame.header);
+  ranked.priority = job_->SendPriority(frame.header);
   ranked.fused = job_->fuses();
   network_.Send(ProcessOf(from), ProcessOf(to), ranked);
 }

@@ -1,5 +1,5 @@
-#ifndef NEREUS_TESTS_WORKER_EPOCH_WORKER_H_
-#define NEREUS_TESTS_WORKER_EPOCH_WORKER_H_
+#ifndef NEREUS_TESTS_WORKER_WORKER_UNDER_TEST_H_
+#define NEREUS_TESTS_WORKER_WORKER_UNDER_TEST_H_
 
 #include <gtest/gtest.h>
 
@@ -13,10 +13,10 @@
 namespace nereus {
 
 // A worker with one layer, through several epochs.
-class EpochWorker {
+class WorkerUnderTest {
  public:
   // `state_arrays`: of the caller's own optimizer.
-  EpochWorker(JobPtr job, int rank, int state_arrays = 0)
+  WorkerUnderTest(JobPtr job, int rank, int state_arrays = 0)
       : rank_(rank),
         job_(std::move(job)),
         elements_(job_->layers[0].parameters),
@@ -111,4 +111,4 @@ class EpochWorker {
 
 }  // namespace nereus
 
-#endif  // NEREUS_TESTS_WORKER_EPOCH_WORKER_H_
+#endif  // NEREUS_TESTS_WORKER_WORKER_UNDER_TEST_H_
