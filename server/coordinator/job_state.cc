@@ -86,7 +86,7 @@ std::string EncodeState(const CoordinatorState& state) {
     if (member.left) added->set_left(member.last_step);
   }
   message.set_next_rank(state.next_rank);
-  message.set_all_afresh(state.all_from_base);
+  message.set_all_from_base(state.all_from_base);
   message.mutable_workers_from_base()->Add(state.workers_from_base.begin(),
                                            state.workers_from_base.end());
   for (const auto& [first, second] : state.reset_links) {
