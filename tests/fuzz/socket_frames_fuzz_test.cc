@@ -44,7 +44,7 @@ std::vector<Frame> SomeFrames(Random& random) {
       frame.payload.data()[at] = static_cast<uint8_t>(random.Below(256));
     }
     frame.header.payload_bytes = static_cast<uint32_t>(bytes);
-    frame.rank = 0;
+    frame.priority = 0;
   }
   return frames;
 }

@@ -134,7 +134,7 @@ class Cluster {
   // Brings what `from` sent to all it is for, and what they answer too.
   void Bring(int from, const Effects& effects, const Loses& lost = {}) {
     for (const auto& sent : effects.sent) {
-      for (const WorkerUnderTest& each : job_->workers) {
+      for (const EpochWorker& each : job_->workers) {
         const PeerId to = PeerId::Worker(each.rank);
         if (each.rank == from || sent.to.value_or(to) != to ||
             (lost && lost(sent.frame, each.rank))) {
