@@ -83,7 +83,6 @@ inline const std::string kVariables[] = {
     "NEREUS_THREADS",
     "NEREUS_TIMEOUT",
     "NEREUS_TRACE",
-    "NEREUS_TRANSPORT",
     "NEREUS_UPDATE",
     "NEREUS_VERIFY",
     "NEREUS_WEIGHT_DECAY",
