@@ -17,14 +17,4 @@ void GatherPieces(const BlockPieces& pieces, const int32_t* chosen,
   }
 }
 
-void ScatterPieces(const BlockPieces& pieces, const int32_t* chosen,
-                   int64_t count, const float* packed, float* values) {
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t begin = pieces.Begin(chosen[i]);
-    const int64_t length = pieces.End(chosen[i]) - begin;
-    std::copy(packed, packed + length, values + begin);
-    packed += length;
-  }
-}
-
 }  // namespace nereus

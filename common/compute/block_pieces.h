@@ -37,13 +37,11 @@ constexpr bool Travels(PieceUse use) {
   return use == PieceUse::kTravels || use == PieceUse::kResumes;
 }
 
-// packed = the pieces `chosen`, {count} of them, ascending, one after the
-// other; and back. `packed` has as many values as those have. No array overlaps
-// another, but GatherPieces may gather to the begin of `values` itself.
+// Copies the pieces `chosen`, {count} numbers in ascending order, one after the
+// other to `packed`, which has as many values as they have. The arrays do not
+// overlap, except that `packed` may begin where `values` begins.
 void GatherPieces(const BlockPieces& pieces, const int32_t* chosen,
                   int64_t count, const float* values, float* packed);
-void ScatterPieces(const BlockPieces& pieces, const int32_t* chosen,
-                   int64_t count, const float* packed, float* values);
 
 }  // namespace nereus
 

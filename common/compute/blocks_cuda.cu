@@ -76,19 +76,16 @@ __device__ int64_t PackedBegin(const BlockPieces& pieces, int64_t index,
   return index * pieces.block - (index > 0 && first == 0 ? pieces.skipped : 0);
 }
 
-template <bool kGathers>
-__global__ void CopyPiecesKernel(BlockPieces pieces, const int32_t* chosen,
-                                 const float* __restrict__ source,
-                                 float* __restrict__ destination) {
+__global__ void GatherPiecesKernel(BlockPieces pieces, const int32_t* chosen,
+                                   const float* __restrict__ values,
+                                   float* __restrict__ destination) {
   const int32_t piece = chosen[blockIdx.x];
   const int64_t begin = pieces.Begin(piece);
   const int64_t length = pieces.End(piece) - begin;
   const int64_t packed = PackedBegin(pieces, blockIdx.x, chosen[0]);
-  const int64_t from = kGathers ? begin : packed;
-  const int64_t to = kGathers ? packed : begin;
 #pragma unroll 8
   for (int64_t i = threadIdx.x; i < length; i += kThreads) {
-    destination[to + i] = source[from + i];
+    destination[packed + i] = values[begin + i];
   }
 }
 
@@ -107,15 +104,8 @@ cudaError_t SplitPiecesCuda(const BlockPieces& pieces, float momentum,
 cudaError_t GatherPiecesCuda(const BlockPieces& pieces, const int32_t* chosen,
                              int64_t count, const float* values, float* packed,
                              cudaStream_t stream) {
-  return Launch(CopyPiecesKernel<true>, count, kThreads, stream, pieces, chosen,
+  return Launch(GatherPiecesKernel, count, kThreads, stream, pieces, chosen,
                 values, packed);
-}
-
-cudaError_t ScatterPiecesCuda(const BlockPieces& pieces, const int32_t* chosen,
-                              int64_t count, const float* packed, float* values,
-                              cudaStream_t stream) {
-  return Launch(CopyPiecesKernel<false>, count, kThreads, stream, pieces,
-                chosen, packed, values);
 }
 
 }  // namespace nereus

@@ -25,15 +25,12 @@ cudaError_t SplitPiecesCuda(const BlockPieces& pieces, float momentum,
                             float* velocity, float* held, float* norms,
                             cudaStream_t stream);
 
-// GatherPieces and ScatterPieces. As `chosen` ascends, only the first piece of
-// all and the last one may be short, and where a piece goes is known from its
-// number among the chosen.
+// GatherPieces on a GPU. As `chosen` ascends, only the first piece of all and
+// the last one may be short, so the place of a piece follows from its number
+// among the chosen.
 cudaError_t GatherPiecesCuda(const BlockPieces& pieces, const int32_t* chosen,
                              int64_t count, const float* values, float* packed,
                              cudaStream_t stream);
-cudaError_t ScatterPiecesCuda(const BlockPieces& pieces, const int32_t* chosen,
-                              int64_t count, const float* packed, float* values,
-                              cudaStream_t stream);
 
 }  // namespace nereus
 

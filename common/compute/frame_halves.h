@@ -7,12 +7,13 @@
 
 namespace nereus {
 
-// fp16 with an exponent per frame: a frame's values are divided by 2^exponent,
-// which brings the largest of them to [2^14, 2^15), so that nothing overflows
-// but what is next to float32's largest number, and what is lost of the
-// smallest is below 2^-39 of the largest.
+// fp16 with one exponent for each frame. Encoding divides a frame's values by
+// 2^exponent, which brings the largest magnitude to [2^14, 2^15). So only a
+// value next to float32's largest number overflows, and the smallest values
+// lose less than 2^-39 of the largest.
 
-// What FrameHeader::exponent may be.
+// The range of a frame's exponent (FrameHeader::exponent): 2^exponent and
+// 2^-exponent are normal numbers.
 inline constexpr int kHalfExponentMin = -112;
 inline constexpr int kHalfExponentMax = 113;
 

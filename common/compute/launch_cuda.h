@@ -53,12 +53,12 @@ inline int64_t BlocksFor(int64_t values) {
 }
 
 // Calls load(i) for this thread's share of [0, count), and then store(i, what
-// load returned) for each of them; i of neighbouring threads are neighbours.
-// REQUIRES: of blocks of kThreads, `block` is number 0 to BlocksFor(count) - 1.
+// load returned) for each of them; neighbouring threads have neighbouring i.
+// REQUIRES: the kernel runs with BlocksFor(count) blocks of kThreads.
 template <typename Load, typename Store>
-__device__ void ForEachValue(int64_t block, int64_t count, Load load,
-                             Store store) {
-  const int64_t first = block * (kThreads * kValuesPerThread) + threadIdx.x;
+__device__ void ForEachValue(int64_t count, Load load, Store store) {
+  const int64_t first =
+      int64_t{blockIdx.x} * (kThreads * kValuesPerThread) + threadIdx.x;
   decltype(load(int64_t{0})) loaded[kValuesPerThread];
 #pragma unroll
   for (int k = 0; k < kValuesPerThread; ++k) {
@@ -70,30 +70,6 @@ __device__ void ForEachValue(int64_t block, int64_t count, Load load,
     const int64_t i = first + k * kThreads;
     if (i < count) store(i, loaded[k]);
   }
-}
-
-// Of a kernel that has BlocksFor(count) blocks.
-template <typename Load, typename Store>
-__device__ void ForEachValue(int64_t count, Load load, Store store) {
-  ForEachValue(blockIdx.x, count, load, store);
-}
-
-// What a block treats of an array that is cut into pieces of `length` values,
-// the last maybe short, with as many blocks for each.
-struct Piece {
-  int64_t index = 0;
-  int64_t first = 0;   // Value of the array.
-  int64_t length = 0;  // In values.
-  int64_t block = 0;   // Of the piece's.
-};
-__device__ inline Piece PieceOfBlock(int64_t count, int64_t length,
-                                     int64_t blocks) {
-  Piece piece;
-  piece.index = blockIdx.x / blocks;
-  piece.first = piece.index * length;
-  piece.length = min(length, count - piece.first);
-  piece.block = blockIdx.x % blocks;
-  return piece;
 }
 
 }  // namespace nereus

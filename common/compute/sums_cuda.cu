@@ -4,23 +4,6 @@
 namespace nereus {
 namespace {
 
-struct Pair {
-  float base;
-  float addend;
-};
-
-__global__ void AddScaledKernel(const float* base, const float* addend,
-                                int64_t count, float factor, float* sum) {
-  ForEachValue(
-      count,
-      [=](int64_t i) {
-        return Pair{base[i], addend[i]};
-      },
-      [=](int64_t i, Pair pair) {
-        sum[i] = (pair.base + pair.addend) * factor;
-      });
-}
-
 __global__ void FindNotFiniteKernel(const float* values, int64_t count,
                                     int64_t* first) {
   constexpr uint32_t kExponent = 0x7f800000;
@@ -38,12 +21,6 @@ __global__ void FindNotFiniteKernel(const float* values, int64_t count,
 }
 
 }  // namespace
-
-cudaError_t AddScaledCuda(const float* base, const float* addend, int64_t count,
-                          float factor, float* sum, cudaStream_t stream) {
-  return Launch(AddScaledKernel, BlocksFor(count), kThreads, stream, base,
-                addend, count, factor, sum);
-}
 
 cudaError_t FindNotFiniteCuda(const float* values, int64_t count,
                               int64_t* first, cudaStream_t stream) {

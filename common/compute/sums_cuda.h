@@ -13,11 +13,6 @@ namespace nereus {
 // Pointers are of device memory, aligned to 4 bytes. Work is queued on
 // `stream`; nothing waits. Errors: what the launch came to.
 
-// sum[i] = (base[i] + addend[i]) * factor, i < count. `sum` may be `base` or
-// `addend`.
-cudaError_t AddScaledCuda(const float* base, const float* addend, int64_t count,
-                          float factor, float* sum, cudaStream_t stream);
-
 // *first = min(*first, the index of the first of `count` values that is NaN or
 // infinite). So the caller sets it to kAllFinite before, and several calls may
 // share it. int64, aligned to 8 bytes.

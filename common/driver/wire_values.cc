@@ -14,9 +14,6 @@ namespace {
 // Decoded values are handed on through memory that stays in the L1 cache.
 constexpr int64_t kBlock = 1024;
 
-static_assert(kHalfExponentMin == kWireExponentMin &&
-              kHalfExponentMax == kWireExponentMax);
-
 uint16_t* Halves(const Buffer& payload) {
   return reinterpret_cast<uint16_t*>(payload.data());
 }

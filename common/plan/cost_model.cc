@@ -40,16 +40,6 @@ absl::Status ClusterShape::Validate() const {
   return absl::OkStatus();
 }
 
-int64_t ServerSchemeServerElements(int64_t elements,
-                                   const ClusterShape& cluster) {
-  return SaturateToInt64(2 * WideInteger{elements} * cluster.workers /
-                         cluster.servers);
-}
-
-int64_t ServerSchemeWorkerElements(int64_t elements) {
-  return SaturateToInt64(2 * WideInteger{elements});
-}
-
 int64_t ServerSchemeBothElements(int64_t elements,
                                  const ClusterShape& cluster) {
   return SaturateToInt64(ServerSchemeBothTimesServers(elements, cluster) /
@@ -64,22 +54,6 @@ int64_t FactorSchemeElements(const LayerSpec& layer,
 int64_t RingSchemeElements(int64_t elements, const ClusterShape& cluster) {
   return SaturateToInt64(4 * WideInteger{elements} * (cluster.workers - 1) /
                          cluster.workers);
-}
-
-int64_t AdamSchemeServerElements(const LayerSpec& layer,
-                                 const ClusterShape& cluster) {
-  return SaturateToInt64(cluster.workers *
-                         (MatrixElements(layer) + FactorElements(layer)));
-}
-
-int64_t AdamSchemeWorkerElements(const LayerSpec& layer) {
-  return SaturateToInt64(MatrixElements(layer) + FactorElements(layer));
-}
-
-int64_t AdamSchemeBothElements(const LayerSpec& layer,
-                               const ClusterShape& cluster) {
-  return SaturateToInt64((cluster.workers - 1) *
-                         (MatrixElements(layer) + FactorElements(layer)));
 }
 
 bool FactorsMoveNoMore(const LayerSpec& layer, const ClusterShape& cluster) {

@@ -34,20 +34,10 @@ struct ClusterShape {
 // division at the end, which rounds down; a figure beyond int64_t is given as
 // its largest value.
 
-// Scheme::kServer, of a layer of `elements` elements (the table's M N; or the
-// layer's `parameters`, to count what travels with the matrix).
-//
-// A node with a server alone: 2 P1 M N / P2. It receives and sends its part of
-// the layer, M N / P2, once per worker.
-int64_t ServerSchemeServerElements(int64_t elements,
-                                   const ClusterShape& cluster);
-
-// A node with a worker alone: 2 M N. It sends the gradient, and receives the
-// result.
-int64_t ServerSchemeWorkerElements(int64_t elements);
-
-// A node with both: 2 M N (P1 + P2 - 2) / P2. What the worker and the server of
-// one node give each other crosses no network.
+// Scheme::kServer, a node with a worker and a server, for a layer of `elements`
+// elements, which is the table's M N, or the layer's `parameters` if its bias
+// counts: 2 M N (P1 + P2 - 2) / P2. Frames between the worker and the server of
+// one node cross no network.
 int64_t ServerSchemeBothElements(int64_t elements, const ClusterShape& cluster);
 
 // Scheme::kFactor, any node with a worker: 2 K (P1 - 1) (M + N). Each worker
@@ -60,21 +50,6 @@ int64_t FactorSchemeElements(const LayerSpec& layer,
 // layer twice, for reduce-scatter and for all-gather. The usual all-reduce
 // (Patarasuk and Yuan, JPDC 2009).
 int64_t RingSchemeElements(int64_t elements, const ClusterShape& cluster);
-
-// Project Adam's scheme, for comparison: factors go to the server that owns the
-// layer, the whole matrix comes back. The largest of the nodes, which is the
-// owner, or the node of the owner and a worker.
-//
-// A node with the owner alone: P1 M N + P1 K (M + N).
-int64_t AdamSchemeServerElements(const LayerSpec& layer,
-                                 const ClusterShape& cluster);
-
-// A node with a worker alone: K (M + N) + M N.
-int64_t AdamSchemeWorkerElements(const LayerSpec& layer);
-
-// The node with the owner and a worker: (P1 - 1) (M N + K M + K N).
-int64_t AdamSchemeBothElements(const LayerSpec& layer,
-                               const ClusterShape& cluster);
 
 // Poseidon's test, algorithm 1, compared without dividing and so without
 // rounding: 2 K (P1 - 1) (M + N) <= 2 M N (P1 + P2 - 2) / P2. A tie is true.

@@ -8,6 +8,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
 #include "common/base/version.h"
+#include "common/compute/frame_halves.h"
 
 namespace nereus {
 namespace {
@@ -143,8 +144,8 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes) {
   }
   const auto exponent = Load<int16_t>(bytes, kExponentAt);
   const bool scaled = wire == static_cast<uint8_t>(WireType::kFloat16);
-  if (exponent < (scaled ? kWireExponentMin : 0) ||
-      exponent > (scaled ? kWireExponentMax : 0)) {
+  if (exponent < (scaled ? kHalfExponentMin : 0) ||
+      exponent > (scaled ? kHalfExponentMax : 0)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "frame header: exponent is ", exponent, " with wire type ", wire));
   }

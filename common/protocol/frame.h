@@ -19,11 +19,6 @@ namespace nereus {
 
 inline constexpr int64_t kFrameHeaderBytes = 64;
 
-// The range of FrameHeader::exponent: 2 to it, and to minus it, are normal
-// numbers.
-inline constexpr int kWireExponentMin = -112;
-inline constexpr int kWireExponentMax = 113;
-
 // A payload fits a scratch that stays in the L2 cache: received whole, its
 // checksum verified, then touched once by arithmetic.
 inline constexpr int64_t kFramePayloadBytesMax = 256 * 1024;

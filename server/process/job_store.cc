@@ -155,11 +155,4 @@ absl::Status JobStore::Save(const std::string& name,
                                        : Error("save the job");
 }
 
-absl::Status JobStore::Remove(const std::string& name) {
-  Statement remove(database_, "DELETE FROM jobs WHERE name = ?1");
-  remove.BindText(1, name);
-  return remove.Step() == SQLITE_DONE ? absl::OkStatus()
-                                      : Error("remove the job");
-}
-
 }  // namespace nereus

@@ -33,9 +33,6 @@ class JobStore {
   // Replaces it. Once OK is returned it survives a crash of the machine.
   absl::Status Save(const std::string& name, const CoordinatorState& state);
 
-  // Forgets it.
-  absl::Status Remove(const std::string& name);
-
  private:
   JobStore(std::string path, sqlite3* database)
       : path_(std::move(path)), database_(database) {}

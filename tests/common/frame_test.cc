@@ -12,6 +12,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/random.h"
 #include "common/base/version.h"
+#include "common/compute/frame_halves.h"
 #include "tests/testing/test_seed.h"
 
 namespace nereus {
@@ -354,15 +355,15 @@ INSTANTIATE_TEST_SUITE_P(
 // Bytes 6 and 56: the wire type, and its exponent.
 TEST(FrameHeaderTest, Float16HasAnExponentInItsRange) {
   for (const int exponent :
-       {kWireExponentMin - 1, kWireExponentMin, -1, 0, 1, kWireExponentMax,
-        kWireExponentMax + 1, 255, 256}) {
+       {kHalfExponentMin - 1, kHalfExponentMin, -1, 0, 1, kHalfExponentMax,
+        kHalfExponentMax + 1, 255, 256}) {
     HeaderBytes bytes = kGolden;
     bytes[6] = static_cast<uint8_t>(WireType::kFloat16);
     const auto stored = static_cast<int16_t>(exponent);
     std::memcpy(bytes.data() + 56, &stored, sizeof(stored));
     Seal(bytes);
     const auto header = DecodeFrameHeader(bytes);
-    if (exponent < kWireExponentMin || exponent > kWireExponentMax) {
+    if (exponent < kHalfExponentMin || exponent > kHalfExponentMax) {
       EXPECT_THAT(std::string(header.status().message()),
                   HasSubstr("exponent is " + std::to_string(exponent)));
       continue;

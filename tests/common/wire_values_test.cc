@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/compute/frame_halves.h"
 #include "common/compute/half.h"
 #include "tests/testing/machine_harness.h"
 
@@ -132,7 +133,7 @@ TEST(WireValuesTest, ZerosStayZerosAndWhatIsNotFiniteStaysThat) {
 
 // Every exponent that a header may have can be decoded.
 TEST(WireValuesTest, TheHighestAndLowestExponents) {
-  for (const int exponent : {kWireExponentMin, 0, kWireExponentMax}) {
+  for (const int exponent : {kHalfExponentMin, 0, kHalfExponentMax}) {
     FrameHeader header;
     header.wire = WireType::kFloat16;
     header.exponent = static_cast<int8_t>(exponent);

@@ -10,22 +10,6 @@ struct cublasContext {
   cudaStream_t stream = nullptr;
 };
 
-namespace {
-
-// Element `index` of a matrix, as float32.
-float Element(const void* matrix, cudaDataType_t type, int64_t index,
-              bool tf32) {
-  if (type == CUDA_R_16BF) {
-    const uint32_t half = static_cast<const uint16_t*>(matrix)[index];
-    return std::bit_cast<float>(half << 16);
-  }
-  const float value = static_cast<const float*>(matrix)[index];
-  if (!tf32) return value;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xffffe000u);
-}
-
-}  // namespace
-
 extern "C" {
 
 const char* cublasGetStatusName(cublasStatus_t status) {
@@ -63,10 +47,13 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a,
   const bool sensible =
       m > 0 && n > 0 && k > 0 && lda >= (op_a == CUBLAS_OP_N ? m : k) &&
       ldb >= (op_b == CUBLAS_OP_N ? k : n) && ldc >= m &&
-      c_type == CUDA_R_32F && *static_cast<const float*>(beta) == 0.0f;
+      a_type == CUDA_R_32F && b_type == CUDA_R_32F && c_type == CUDA_R_32F &&
+      compute == CUBLAS_COMPUTE_32F_PEDANTIC &&
+      *static_cast<const float*>(beta) == 0.0f;
   if (!sensible) return CUBLAS_STATUS_INVALID_VALUE;
   const float scale = *static_cast<const float*>(alpha);
-  const bool tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  const auto* const left = static_cast<const float*>(a);
+  const auto* const right = static_cast<const float*>(b);
   auto* const out = static_cast<float*>(c);
   cuda_emulation::Enqueue(handle->stream, [=] {
     for (int64_t j = 0; j < n; ++j) {
@@ -75,8 +62,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a,
         for (int64_t l = 0; l < k; ++l) {
           const int64_t at_a = op_a == CUBLAS_OP_N ? i + l * lda : l + i * lda;
           const int64_t at_b = op_b == CUBLAS_OP_N ? l + j * ldb : j + l * ldb;
-          sum +=
-              Element(a, a_type, at_a, tf32) * Element(b, b_type, at_b, tf32);
+          sum += left[at_a] * right[at_b];
         }
         out[i + j * ldc] = scale * sum;
       }

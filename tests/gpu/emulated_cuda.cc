@@ -522,15 +522,6 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes,
   });
   return cudaSuccess;
 }
-cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) {
-  return cudaMalloc(pointer, bytes);
-}
-cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
-  NEREUS_ENTER(Enter);
-  Add(stream,
-      [pointer] { (void)cuda_emulation::Free(pointer, cudaMemoryTypeDevice); });
-  return cudaSuccess;
-}
 cudaError_t cudaMemsetAsync(void* destination, int value, size_t bytes,
                             cudaStream_t stream) {
   NEREUS_ENTER(EnterFallible);

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "common/compute/bfloat16_cuda.h"
 #include "common/compute/blocks_cuda.h"
-#include "common/compute/frame_halves_cuda.h"
 #include "common/compute/sums_cuda.h"
 #include "common/compute/update_rules_cuda.h"
 #include "tests/gpu/device_array.h"
@@ -87,33 +87,16 @@ struct Arrays {
   DeviceArray<float> c{std::vector<float>(kCount, 0.5f)};
   DeviceArray<float> d{std::vector<float>(kCount, 0.25f)};
   DeviceArray<uint16_t> halves{std::vector<uint16_t>(kCount, 0)};
-  DeviceArray<int32_t> exponents{std::vector<int32_t>(kCount / kFrame + 1, 0)};
+};
 };
 
 void PrintValues(Table& table, const Arrays& on) {
   const DeviceArray<int64_t> first({kAllFinite});
-  table.Row("sum, scaled", 3 * kBytes, [&](cudaStream_t stream) {
-    return AddScaledCuda(on.a.data(), on.b.data(), kCount, 0.5f, on.a.data(),
-                         stream);
-  });
   table.Row("look for NaNs", kBytes, [&](cudaStream_t stream) {
     return FindNotFiniteCuda(on.b.data(), kCount, first.data(), stream);
   });
   table.Row("to bf16", 1.5 * kBytes, [&](cudaStream_t stream) {
     return ToBfloat16Cuda(on.b.data(), kCount, on.halves.data(), stream);
-  });
-  table.Row("from bf16", 1.5 * kBytes, [&](cudaStream_t stream) {
-    return FromBfloat16Cuda(on.halves.data(), kCount, on.b.data(), stream);
-  });
-  // It has to read the values twice: for the largest, and to encode them.
-  table.Row("to fp16 frames", 2.5 * kBytes, [&](cudaStream_t stream) {
-    return EncodeFloat16FramesCuda(on.b.data(), kCount, kFrame,
-                                   on.halves.data(), on.exponents.data(),
-                                   stream);
-  });
-  table.Row("from fp16 frames", 1.5 * kBytes, [&](cudaStream_t stream) {
-    return DecodeFloat16FramesCuda(on.halves.data(), kCount, kFrame,
-                                   on.exponents.data(), on.b.data(), stream);
   });
 }
 
@@ -140,10 +123,6 @@ void PrintBlocks(Table& table, const Arrays& on) {
   table.Row("gather half of the blocks", kBytes, [&](cudaStream_t stream) {
     return GatherPiecesCuda(pieces, on_chosen.data(), count, on.a.data(),
                             on.b.data(), stream);
-  });
-  table.Row("scatter half of the blocks", kBytes, [&](cudaStream_t stream) {
-    return ScatterPiecesCuda(pieces, on_chosen.data(), count, on.b.data(),
-                             on.a.data(), stream);
   });
 }
 

@@ -9,11 +9,11 @@
 #include <random>
 #include <vector>
 
+#include "common/compute/bfloat16_cuda.h"
 #include "common/compute/block_pieces.h"
 #include "common/compute/blocks.h"
 #include "common/compute/blocks_cuda.h"
 #include "common/compute/frame_halves.h"
-#include "common/compute/frame_halves_cuda.h"
 #include "common/compute/half.h"
 #include "common/compute/sums_cuda.h"
 #include "common/compute/update_rules.h"
@@ -76,26 +76,6 @@ bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
           std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-TEST_F(KernelTest, SumsAreScaledInPlaceAndApart) {
-  for (const int64_t count : kCounts) {
-    const std::vector<float> base = Normal(count, 1);
-    const std::vector<float> addend = Normal(count, 2);
-    std::vector<float> expected(count);
-    for (int64_t i = 0; i < count; ++i) {
-      expected[i] = (base[i] + addend[i]) * 0.3f;
-    }
-    const DeviceArray<float> on_base(base);
-    const DeviceArray<float> on_addend(addend);
-    const DeviceArray<float> sum(std::vector<float>(count, -1.0f));
-    NEREUS_CUDA(AddScaledCuda(on_base.data(), on_addend.data(), count, 0.3f,
-                              sum.data(), nullptr));
-    EXPECT_TRUE(SameBits(sum.Read(), expected)) << count;
-    NEREUS_CUDA(AddScaledCuda(on_base.data(), on_addend.data(), count, 0.3f,
-                              on_base.data(), nullptr));
-    EXPECT_TRUE(SameBits(on_base.Read(), expected)) << count << " in place";
-  }
-}
-
 TEST_F(KernelTest, TheFirstThatIsNotFiniteIsFound) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const int64_t count : kCounts) {
@@ -131,73 +111,15 @@ TEST_F(KernelTest, Bfloat16HasTheBitsOfTheReference) {
   for (const int64_t count : kCounts) {
     const std::vector<float> values = AnyBits(count, 4);
     std::vector<uint16_t> expected(count);
-    std::vector<float> back(count);
     for (int64_t i = 0; i < count; ++i) {
       expected[i] = scalar::ToBfloat16(values[i]);
-      back[i] = scalar::FromBfloat16(expected[i]);
     }
     const DeviceArray<float> on_values(values);
     const DeviceArray<uint16_t> halves(std::vector<uint16_t>(count, 0xabcd));
     NEREUS_CUDA(
         ToBfloat16Cuda(on_values.data(), count, halves.data(), nullptr));
     EXPECT_TRUE(SameBits(halves.Read(), expected)) << count;
-    NEREUS_CUDA(
-        FromBfloat16Cuda(halves.data(), count, on_values.data(), nullptr));
-    EXPECT_TRUE(SameBits(on_values.Read(), back)) << count << " back";
   }
-}
-
-// Encodes `values` on both sides, in frames, and decodes them again.
-void CheckFrames(const std::vector<float>& values, int64_t frame) {
-  const auto count = static_cast<int64_t>(values.size());
-  const int64_t frames = (count + frame - 1) / frame;
-  std::vector<uint16_t> expected(count);
-  std::vector<int32_t> exponents(frames);
-  std::vector<float> back(count);
-  for (int64_t k = 0; k < frames; ++k) {
-    const int64_t first = k * frame;
-    const int64_t length = std::min(frame, count - first);
-    exponents[k] = EncodeFloat16Frame(values.data() + first, length,
-                                      expected.data() + first);
-    DecodeFloat16Frame(expected.data() + first, length, exponents[k],
-                       back.data() + first);
-  }
-  const DeviceArray<float> on_values(values);
-  const DeviceArray<uint16_t> halves(std::vector<uint16_t>(count, 0xabcd));
-  const DeviceArray<int32_t> on_exponents(std::vector<int32_t>(frames, 99));
-  NEREUS_CUDA(EncodeFloat16FramesCuda(on_values.data(), count, frame,
-                                      halves.data(), on_exponents.data(),
-                                      nullptr));
-  EXPECT_TRUE(SameBits(on_exponents.Read(), exponents))
-      << count << " in frames of " << frame;
-  EXPECT_TRUE(SameBits(halves.Read(), expected))
-      << count << " in frames of " << frame;
-  NEREUS_CUDA(DecodeFloat16FramesCuda(halves.data(), count, frame,
-                                      on_exponents.data(), on_values.data(),
-                                      nullptr));
-  EXPECT_TRUE(SameBits(on_values.Read(), back))
-      << count << " in frames of " << frame << ", back";
-}
-
-TEST_F(KernelTest, Float16FramesHaveTheBitsOfTheReference) {
-  for (const int64_t count : kCounts) {
-    for (const int64_t frame : {1000, 4096, 65536}) {
-      CheckFrames(Normal(count, 5), frame);
-      CheckFrames(AnyBits(count, 6), frame);
-    }
-  }
-  CheckFrames(Normal(300, 7), 1);
-}
-
-TEST_F(KernelTest, Float16FramesOfEveryMagnitude) {
-  std::vector<float> values;
-  for (int exponent = -149; exponent < 128; ++exponent) {
-    for (const float value : Normal(10, exponent)) {
-      values.push_back(std::ldexp(value, exponent));
-    }
-  }
-  CheckFrames(values, 10);
-  CheckFrames(std::vector<float>(50, 0.0f), 10);
 }
 
 TEST_F(KernelTest, UpdateRulesHaveTheBitsOfTheReference) {
@@ -333,7 +255,7 @@ TEST_F(KernelTest, WhereAllTravelsNothingHeldIsTouched) {
   EXPECT_TRUE(SameBits(gradient.Read(), values));
 }
 
-TEST_F(KernelTest, PiecesAreGatheredAndScattered) {
+TEST_F(KernelTest, PiecesAreGathered) {
   for (const BlockPieces& pieces : ManyPieces()) {
     for (const int every : {1, 2, 5}) {
       std::vector<int32_t> chosen;
@@ -354,15 +276,6 @@ TEST_F(KernelTest, PiecesAreGatheredAndScattered) {
                                    on_values.data(), on_packed.data(),
                                    nullptr));
       EXPECT_TRUE(SameBits(on_packed.Read(), packed))
-          << pieces.values << " in blocks of " << pieces.block;
-      std::vector<float> scattered(pieces.values, 5.0f);
-      const DeviceArray<float> on_scattered(scattered);
-      ScatterPieces(pieces, chosen.data(), count, packed.data(),
-                    scattered.data());
-      NEREUS_CUDA(ScatterPiecesCuda(pieces, on_chosen.data(), count,
-                                    on_packed.data(), on_scattered.data(),
-                                    nullptr));
-      EXPECT_TRUE(SameBits(on_scattered.Read(), scattered))
           << pieces.values << " in blocks of " << pieces.block;
     }
   }

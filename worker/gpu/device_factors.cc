@@ -13,18 +13,6 @@
 namespace nereus {
 namespace {
 
-absl::string_view PrecisionName(FactorPrecision precision) {
-  switch (precision) {
-    case FactorPrecision::kFloat32:
-      return "fp32";
-    case FactorPrecision::kTf32:
-      return "tf32";
-    case FactorPrecision::kBfloat16:
-      return "bf16";
-  }
-  return "unknown";
-}
-
 // As cudaMalloc aligns.
 int64_t Aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -38,9 +26,8 @@ bool IsOnDevice(const void* pointer) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<DeviceFactors>> DeviceFactors::Create(
-    int device, FactorPrecision precision) {
-  auto factors =
-      std::shared_ptr<DeviceFactors>(new DeviceFactors(device, precision));
+    int device) {
+  auto factors = std::shared_ptr<DeviceFactors>(new DeviceFactors(device));
   NEREUS_RETURN_IF_ERROR(factors->Start());
   return factors;
 }
@@ -73,8 +60,7 @@ absl::Status DeviceFactors::Start() {
                        absl::NullSafeStringView(properties.name).substr(0, 128),
                        {{" ", "-"}}),
                    "/sm-", properties.major, properties.minor, "x",
-                   properties.multiProcessorCount, "/cublas-", version, "/",
-                   PrecisionName(precision_));
+                   properties.multiProcessorCount, "/cublas-", version);
   return absl::OkStatus();
 }
 
@@ -88,18 +74,6 @@ DeviceFactors::~DeviceFactors() {
   (void)cudaStreamDestroy(stream_);
 }
 
-absl::StatusOr<uint16_t*> DeviceFactors::TakeNarrow(int64_t rows, int64_t m,
-                                                    int64_t n,
-                                                    cudaStream_t stream) const {
-  if (precision_ != FactorPrecision::kBfloat16) return nullptr;
-  void* memory = nullptr;
-  const int64_t bytes = rows * (m + n) * static_cast<int64_t>(sizeof(uint16_t));
-  NEREUS_RETURN_IF_ERROR(
-      CudaStatus(cudaMallocAsync(&memory, static_cast<size_t>(bytes), stream),
-                 "factors as bfloat16", "cudaMallocAsync", bytes));
-  return static_cast<uint16_t*>(memory);
-}
-
 absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
                                         const GpuFactors& factors,
                                         float* gradient, cudaStream_t stream) {
@@ -107,20 +81,13 @@ absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
       absl::StrCat("layer ", spec.name, ", product of factors");
   const DeviceScope scope(device_, what);
   NEREUS_RETURN_IF_ERROR(scope.status());
-  NEREUS_ASSIGN_OR_RETURN(uint16_t* const narrow,
-                          TakeNarrow(spec.rows, spec.m, spec.n, stream));
   MutexLock lock(&own_mu_);
-  absl::Status status = CublasStatus(
-      FactorGradientCuda(own_.get(), precision_, spec.rows, spec.m, spec.n,
+  return CublasStatus(
+      FactorGradientCuda(own_.get(), spec.rows, spec.m, spec.n,
                          /*bias=*/spec.parameters > spec.m * spec.n,
                          /*scale=*/1.0f, factors.output_gradient, factors.input,
-                         narrow, gradient, stream),
+                         gradient, stream),
       what, "cublasGemmEx");
-  if (narrow != nullptr) {
-    status.Update(
-        CudaStatus(cudaFreeAsync(narrow, stream), what, "cudaFreeAsync"));
-  }
-  return status;
 }
 
 absl::StatusOr<uint8_t*> DeviceFactors::Scratch(int64_t bytes) {
@@ -160,23 +127,16 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   status.Update(copy(input, factors.input.data(), input_bytes));
   status.Update(
       CudaStatus(cudaEventRecord(copied_, stream_), kWhat, "cudaEventRecord"));
-  absl::StatusOr<uint16_t*> narrow =
-      TakeNarrow(factors.rows, factors.m, factors.n, stream_);
-  status.Update(narrow.status());
   if (!status.ok()) {
-    // Some may be under way, from memory that may have others next.
+    // A copy may be under way from memory that its owner uses next.
     (void)cudaStreamSynchronize(stream_);
     return status;
   }
-  status = CublasStatus(
-      FactorGradientCuda(all_.get(), precision_, factors.rows, factors.m,
-                         factors.n, factors.bias, factors.scale, output, input,
-                         *narrow, gradient, stream_),
-      kWhat, "cublasGemmEx");
-  if (*narrow != nullptr) {
-    status.Update(
-        CudaStatus(cudaFreeAsync(*narrow, stream_), kWhat, "cudaFreeAsync"));
-  }
+  status =
+      CublasStatus(FactorGradientCuda(all_.get(), factors.rows, factors.m,
+                                      factors.n, factors.bias, factors.scale,
+                                      output, input, gradient, stream_),
+                   kWhat, "cublasGemmEx");
   status.Update(copy(factors.gradient.data(), gradient, gradient_bytes));
   // The host's memory may have others next.
   status.Update(stays ? CudaStatus(cudaEventSynchronize(copied_), kWhat,

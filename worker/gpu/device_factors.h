@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
-#include "common/compute/factor_precision.h"
 #include "common/device/cublas_handle.h"
 #include "common/device/device_memory.h"
 #include "common/driver/factor_multiplier.h"
@@ -25,8 +24,7 @@ namespace nereus {
 class DeviceFactors final : public FactorMultiplier {
  public:
   // Errors: kResourceExhausted; what CUDA or cuBLAS says.
-  static absl::StatusOr<std::shared_ptr<DeviceFactors>> Create(
-      int device, FactorPrecision precision);
+  static absl::StatusOr<std::shared_ptr<DeviceFactors>> Create(int device);
   ~DeviceFactors() override;
 
   // Queues the product of a layer's factors on `stream`. `gradient`:
@@ -35,7 +33,7 @@ class DeviceFactors final : public FactorMultiplier {
                            float* gradient, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(own_mu_);
 
-  // "NVIDIA-H200/sm-90x132/cublas-130000/fp32": what cuBLAS chooses by, beside
+  // "NVIDIA-H200/sm-90x132/cublas-130000": what cuBLAS chooses by, beside
   // shapes, and alignment, which here is always the same.
   std::string name() const override { return name_; }
   // Queues the product on stream(), if the gradient is in the GPU's memory;
@@ -45,18 +43,13 @@ class DeviceFactors final : public FactorMultiplier {
   cudaStream_t stream() const { return stream_; }
 
  private:
-  DeviceFactors(int device, FactorPrecision precision)
-      : device_(device), precision_(precision) {}
+  explicit DeviceFactors(int device) : device_(device) {}
 
   absl::Status Start();
   // Device memory of Multiply's, `bytes` long.
   absl::StatusOr<uint8_t*> Scratch(int64_t bytes);
-  // Scratch memory for the precision, in order on `stream`; may be null.
-  absl::StatusOr<uint16_t*> TakeNarrow(int64_t rows, int64_t m, int64_t n,
-                                       cudaStream_t stream) const;
 
   const int device_;
-  const FactorPrecision precision_;
   std::string name_;
 
   // Of one's own, each: products on two streams must not share what a handle

@@ -219,8 +219,7 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   NEREUS_RETURN_IF_ERROR(CheckLayers());
   NEREUS_ASSIGN_OR_RETURN(stager_, Stager::Create(gpu_.device));
   timeline_ = std::make_unique<GpuTimeline>(gpu_.device, gpu_.timeline);
-  NEREUS_ASSIGN_OR_RETURN(
-      products_, DeviceFactors::Create(gpu_.device, gpu_.factor_precision));
+  NEREUS_ASSIGN_OR_RETURN(products_, DeviceFactors::Create(gpu_.device));
   MakePools();
   NEREUS_ASSIGN_OR_RETURN(look_, DeviceLook::Create(stager_.get(), *own_pool_));
   NEREUS_ASSIGN_OR_RETURN(std::vector<LayerBinding> bindings, Bind(stream));

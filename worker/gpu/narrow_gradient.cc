@@ -1,7 +1,7 @@
 #include "worker/gpu/narrow_gradient.h"
 
 #include "common/base/status_macros.h"
-#include "common/compute/frame_halves_cuda.h"
+#include "common/compute/bfloat16_cuda.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_scope.h"
 

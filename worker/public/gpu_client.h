@@ -8,7 +8,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/compute/factor_precision.h"
 #include "common/plan/layer_spec.h"
 #include "worker/public/client.h"
 #include "worker/public/client_options.h"
@@ -28,12 +27,6 @@ struct GpuOptions {
   // waits for the GPU. Parameters have pinned memory of their own, once the
   // model.
   int64_t staging_bytes = 0;
-
-  // How the client multiplies factors on the GPU, in one product over those of
-  // all workers. Products of different kinds of GPUs, versions of cuBLAS or
-  // precisions have other bits, and those of a CPU, too: a job whose layers may
-  // go by factors refuses workers that do not all have the same.
-  FactorPrecision factor_precision = FactorPrecision::kFloat32;
 
   // Whether the client keeps a timeline (GpuClient::Timeline).
   bool timeline = false;

@@ -195,9 +195,9 @@ void CudaDevice::Multiply(Transpose transpose_a, Transpose transpose_b,
 void CudaDevice::MultiplyFactors(int64_t rows, int64_t m, int64_t n,
                                  const float* output_gradient,
                                  const float* input, float* gradient) {
-  Note(FactorGradientCuda(cublas_.get(), FactorPrecision::kFloat32, rows, m, n,
+  Note(FactorGradientCuda(cublas_.get(), rows, m, n,
                           /*bias=*/true, /*scale=*/1.0f, output_gradient, input,
-                          /*scratch=*/nullptr, gradient, stream_),
+                          gradient, stream_),
        "FactorGradientCuda");
 }
 
