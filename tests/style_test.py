@@ -32,8 +32,8 @@ FOLDERS = {
     "common/transport/memory": "common/protocol common/tensor",
     "common/transport/socket": "common/protocol common/tensor common/transport "
                                "common/transport/memory",
-    "common/driver": "common/compute common/plan common/protocol common/tensor "
-                     "common/transport",
+    "common/driver": "common/compute common/plan common/protocol common/rpc "
+                     "common/tensor common/transport common/transport/socket",
     "common/device": "common/tensor",
     "common/checkpoint": "common/compute common/plan common/protocol common/tensor",
     "common/rpc": "grpc common/messages common/plan common/protocol proto",

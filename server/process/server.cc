@@ -16,14 +16,10 @@
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
-#include "common/base/version.h"
 #include "common/checkpoint/file_storage.h"
-#include "common/driver/machine_driver.h"
-#include "common/protocol/member.h"
+#include "common/driver/member_process.h"
 #include "common/protocol/stall_watch.h"
 #include "common/rpc/control_server.h"
-#include "common/rpc/session_client.h"
-#include "common/transport/socket/socket_transport.h"
 #include "server/process/checkpoint_files.h"
 #include "server/process/checkpoint_writer.h"
 #include "server/process/coordinator_host.h"
@@ -82,14 +78,13 @@ class ServerImpl final : public Server {
 
  private:
   absl::Status Serve();
-  // Asks to be this shard, with a membership and connections of its own; and
-  // ends both.
+  // Asks the coordinator to take this process in as its shard; and ends that
+  // membership.
   absl::Status Join(int data_port);
   void Leave();
-  // The same again: this process was counted as dead, and lives.
+  // Joins again after this process was counted as dead.
   absl::Status JoinAgain(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
-  void StartDriver();
-  void StartSession();
+  MemberProcess::Events MakeEvents();
   void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
   void Load(const LoadCheckpoint& load);
   void OnEntered(const EpochStart& start);
@@ -102,22 +97,22 @@ class ServerImpl final : public Server {
   std::unique_ptr<CoordinatorHost> coordinator_;  // If it coordinates.
   std::unique_ptr<RedirectService> redirect_;     // If it does not.
   std::unique_ptr<ControlServer> control_;
-  std::unique_ptr<Transport> transport_;
   std::string coordinator_address_;
   int data_port_ = 0;
 
-  std::unique_ptr<Member> member_;    // The driver's alone.
-  ServerMachine* machine_ = nullptr;  // The member's.
-  std::unique_ptr<SessionClient> session_;
-  std::unique_ptr<MachineDriver> driver_;
-  std::unique_ptr<CheckpointWriter> writer_;
-  StallWatch stalls_;  // The driver's alone.
+  // The driver thread's.
+  ServerMachine* machine_ = nullptr;  // Owned by the member.
+  StallWatch stalls_;                 // Notices rounds that stand still.
 
   Mutex mu_;
   Heartbeat heartbeat_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status coordinator_failure_ ABSL_GUARDED_BY(mu_);
   absl::Status outcome_ ABSL_GUARDED_BY(mu_);
+
+  // Last: their threads use the above. The writer posts to the process.
+  std::unique_ptr<MemberProcess> process_;
+  std::unique_ptr<CheckpointWriter> writer_;
 };
 
 // Two connections a worker, one to each other server, and what else a process
@@ -150,7 +145,7 @@ absl::Status ServerImpl::Listen() {
     return absl::OkStatus();
   }
   NEREUS_RETURN_IF_ERROR(Join(options_.data_port));
-  data_port_ = transport_->port();
+  data_port_ = process_->port();
   return absl::OkStatus();
 }
 
@@ -184,103 +179,66 @@ absl::Status ServerImpl::Serve() {
 }
 
 absl::Status ServerImpl::Join(int data_port) {
+  MemberProcess::Options options;
+  options.transport = {.host = options_.host,
+                       .port = data_port,
+                       .shared_memory = options_.shared_memory};
+  options.coordinator_address = coordinator_address_;
+  options.connect_timeout = options_.connect_timeout;
   NEREUS_ASSIGN_OR_RETURN(
-      transport_,
-      SocketTransport::Start({.host = options_.host,
-                              .port = data_port,
-                              .shared_memory = options_.shared_memory}));
-  JoinRequest request;
-  request.protocol_version = kProtocolVersion;
-  request.build = kVersion;
-  request.job = options_.job;
-  request.role = Role::kShard;
-  request.shard = options_.shard;
-  request.incarnation = DrawUniqueId();
-  request.name = ProcessName();
-  request.data_address = JoinHostPort(options_.host, transport_->port());
-  request.has_checkpoints = storage_ != nullptr;
-  request.settings = settings_;
-  member_ = std::make_unique<Member>(
-      std::move(request), [this](const EpochStart& start, Outbox& out) {
-        auto machine =
-            std::make_unique<ServerMachine>(start.job, start.self.rank);
-        machine_ = machine.get();
-        machine->Start(out);
-        return machine;
-      });
+      process_, MemberProcess::Listen(std::move(options), control_.get()));
   if (storage_ != nullptr) {
     writer_ = std::make_unique<CheckpointWriter>(
         storage_.get(), [this](const CheckpointPart& part) {
-          driver_->Post(
-              [this, part](Outbox& out) { member_->OnPart(part, out); });
+          process_->Post([this, part](Outbox& out) {
+            process_->member().OnPart(part, out);
+          });
         });
   }
-  StartDriver();
-  StartSession();
+  JoinRequest request;
+  request.job = options_.job;
+  request.role = Role::kShard;
+  request.shard = options_.shard;
+  request.name = ProcessName();
+  request.has_checkpoints = storage_ != nullptr;
+  request.settings = settings_;
+  process_->Join(std::move(request), MakeEvents());
   return absl::OkStatus();
 }
 
 void ServerImpl::Leave() {
-  // The session posts to the driver, and the driver sends in the session.
-  if (driver_ != nullptr) driver_->Stop();
+  // The driver hands the writer what to save, until it stops.
+  if (process_ != nullptr) process_->StopDriving();
   writer_.reset();
-  session_.reset();
-  driver_.reset();
-  if (transport_ != nullptr) transport_->Shutdown(absl::ZeroDuration());
-  transport_.reset();
+  process_.reset();
   machine_ = nullptr;
-  member_.reset();
 }
 
-void ServerImpl::StartDriver() {
-  MachineDriver::Events events;
-  events.layer_done = [](const LayerDone&) {};
-  events.send_message = [this](const MemberMessage& message) {
-    session_->Send(message);
+MemberProcess::Events ServerImpl::MakeEvents() {
+  MemberProcess::Events events;
+  events.make_machine = [this](const EpochStart& start, Outbox& out) {
+    auto machine = std::make_unique<ServerMachine>(start.job, start.self.rank);
+    machine_ = machine.get();
+    machine->Start(out);
+    return machine;
   };
-  events.entered = [this](const std::shared_ptr<const EpochStart>& start) {
-    OnEntered(*start);
+  events.driver.layer_done = [](const LayerDone&) {};
+  events.driver.entered =
+      [this](const std::shared_ptr<const EpochStart>& start) {
+        OnEntered(*start);
+      };
+  events.driver.ended = [this](const absl::Status& outcome) { End(outcome); };
+  events.driver.save = [this](const SaveCheckpoint& save) {
+    if (writer_ == nullptr) return;
+    writer_->Save(process_->member().start()->job, save);
   };
-  events.ended = [this](const absl::Status& outcome) { End(outcome); };
-  events.save = [this](const SaveCheckpoint& save) {
-    if (writer_ != nullptr) writer_->Save(member_->start()->job, save);
-  };
-  events.load = [this](const LoadCheckpoint& load) { Load(load); };
-  driver_ = std::make_unique<MachineDriver>(
-      transport_.get(), member_.get(), /*layers=*/0, options_.connect_timeout,
-      std::move(events));
-}
-
-void ServerImpl::StartSession() {
-  SessionClientOptions session_options;
-  session_options.coordinator_address = coordinator_address_;
-  session_options.connect_timeout = options_.connect_timeout;
-  session_options.patience = options_.connect_timeout;
-  SessionClient::Events events;
-  events.opened = [this] {
-    driver_->Post([this](Outbox& out) { member_->OnSession(out); });
-  };
-  events.message = [this](const CoordinatorMessage& message) {
-    if (const auto* waiting = std::get_if<Waiting>(&message)) {
-      NEREUS_LOG(Info) << waiting->text;
-    }
-    driver_->Post(
-        [this, message](Outbox& out) { member_->OnMessage(message, out); });
-  };
-  events.heartbeat = [this]() -> std::optional<Heartbeat> {
-    const Pulse::Beat beat =
-        driver_->OnHeartbeatDue([this](Outbox&) { TakeStock(); });
-    control_->SetAlive(beat.is_alive);
-    if (!beat.is_alive) return std::nullopt;
+  events.driver.load = [this](const LoadCheckpoint& load) { Load(load); };
+  events.take_stock = [this] { TakeStock(); };
+  events.heartbeat = [this] {
     MutexLock lock(&mu_);
-    Heartbeat heartbeat = heartbeat_;
-    heartbeat.busy = beat.is_busy;
-    return heartbeat;
+    return heartbeat_;
   };
-  events.failed = [this](const absl::Status& why) { End(why); };
-  session_ = std::make_unique<SessionClient>(std::move(session_options),
-                                             std::move(events));
-  session_->Start();
+  return events;
 }
 
 void ServerImpl::TakeStock() {
@@ -288,12 +246,12 @@ void ServerImpl::TakeStock() {
   Heartbeat heartbeat;
   heartbeat.stored_bytes = machine_->stored_bytes();
   heartbeat.chunks = machine_->chunk_count();
-  heartbeat.epoch = member_->start()->job->epoch;
+  heartbeat.epoch = process_->member().start()->job->epoch;
   heartbeat.current_backups = machine_->current_backups();
   std::optional<Stall> waiting;
   if (const auto open = machine_->oldest_open_round()) {
     waiting = Stall{open->layer, open->round,
-                    DescribeMissing(*member_->start()->job, *open),
+                    DescribeMissing(*process_->member().start()->job, *open),
                     absl::ZeroDuration()};
   }
   heartbeat.stall =
@@ -378,7 +336,7 @@ absl::Status ServerImpl::AwaitEnd() {
     outcome = absl::OkStatus();
   }
   // Ends the session: that tells the coordinator that this member knows.
-  if (session_ != nullptr) session_->Stop();
+  if (process_ != nullptr) process_->StopSession();
   if (coordinator_ != nullptr) {
     coordinator_->service().AwaitEveryoneKnows(kFarewellTimeout);
   }

@@ -106,7 +106,7 @@ absl::Status Work(const Flags& flags) {
   NEREUS_ASSIGN_OR_RETURN(
       auto client,
       Client::Connect(options, {{spec, absl::MakeSpan(values.parameters)}}));
-  const auto own = static_cast<float>(client->rank() + 1);
+  const auto own = static_cast<float>(client->traits().rank + 1);
   std::fill(values.gradient.begin(), values.gradient.end(), own);
   values.output_gradient.assign(flags.rows * spec.m, own);
   values.input.assign(flags.rows * spec.n, 1.0f);
@@ -121,7 +121,7 @@ absl::Status Work(const Flags& flags) {
     if (round == 0) {
       NEREUS_RETURN_IF_ERROR(CheckMean(flags, step.workers, client->Mean(0)));
     }
-    if (client->rank() == 0 && round >= flags.warmup) {
+    if (client->traits().rank == 0 && round >= flags.warmup) {
       std::printf("time %.9f\n", seconds);
     }
   }

@@ -151,8 +151,9 @@ absl::Status JoinAndWork(const WorkerOptions& options) {
   Model model(options);
   NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
                           Client::Connect(options.client, model.Bind()));
-  SetLogName(absl::StrCat("worker ", client->rank()));
-  std::printf("joined rank=%d seconds=%.6f\n", client->rank(), Seconds());
+  SetLogName(absl::StrCat("worker ", client->traits().rank));
+  std::printf("joined rank=%d seconds=%.6f\n", client->traits().rank,
+              Seconds());
   std::fflush(stdout);
   absl::Status status;
   do {

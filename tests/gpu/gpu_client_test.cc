@@ -645,13 +645,13 @@ TEST_F(GpuClientTest, PlansChangeWhileAGpuTrains) {
       // The last two come when the first two are training.
       while (i >= 2 && !some_done) absl::SleepFor(absl::Milliseconds(5));
       NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
-      EXPECT_TRUE(i >= 2 || worker.client()->client().takes_factors(1));
+      EXPECT_TRUE(i >= 2 || worker.scheme(1) == "factor");
       for (int64_t step = 0; step < 200;) {
         NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, worker.NextStep());
         step = begun.step;
         some_done = some_done || step > 3;
       }
-      EXPECT_FALSE(worker.client()->client().takes_factors(1));
+      EXPECT_NE(worker.scheme(1), "factor");
       return worker.client()->Leave(worker.stream());
     });
     for (const absl::Status& status : results) {

@@ -85,7 +85,7 @@ class GpuToyWorker {
     }
     NEREUS_RETURN_IF_ERROR(client_->WaitAll(begun.step, stream_));
     const Client& client = client_->client();
-    if (!client.updates_parameters() || client.Skipped(begun.step)) {
+    if (!client.traits().updates_parameters || client.Skipped(begun.step)) {
       return begun;
     }
     for (size_t i = 0; i < layers_.size(); ++i) Update(i);
@@ -157,6 +157,10 @@ class GpuToyWorker {
   void Die() { client_.reset(); }
 
   GpuClient* client() { return client_.get(); }
+  // Returns the scheme of a layer in the latest plan.
+  std::string scheme(int layer) const {
+    return client_->client().Report().layers[layer].scheme;
+  }
   cudaStream_t stream() const { return stream_; }
   float* gradient(int layer) const { return memory_[layer].gradient->data(); }
 
@@ -172,7 +176,7 @@ class GpuToyWorker {
   // ToyWorker's values come to be there when the stream comes to it.
   void Fill(const DeviceArray<float>& array, int64_t count,
             const StepInfo& begun, int salt, float scale) {
-    const int rank = client_->client().rank();
+    const int rank = client_->client().traits().rank;
     auto* const values = new std::vector<float>(count);
     for (int64_t i = 0; i < count; ++i) {
       (*values)[i] =

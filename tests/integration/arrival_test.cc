@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "tests/testing/local_cluster.h"
-#include "worker/public/client.h"
+#include "worker/client/host_client.h"
 
 namespace nereus {
 namespace {
@@ -77,7 +77,8 @@ class UnfitWriter final : public Writer {
 
 int64_t BytesSent(const Client& client) {
   int64_t bytes = 0;
-  for (const PeerTraffic& peer : client.traffic()) bytes += peer.bytes_sent;
+  for (const PeerTraffic& peer : client.Report().peers)
+    bytes += peer.bytes_sent;
   return bytes;
 }
 
@@ -112,8 +113,8 @@ class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
                                 std::numeric_limits<float>::quiet_NaN());
     const LayerSpec layer = {
         "big", LayerKind::kConvolution, 1, kElements, kElements, 1};
-    auto client =
-        Client::Connect(options, {{layer, absl::MakeSpan(parameters)}});
+    auto client = HostClient::Connect({.client = options},
+                                      {{{layer, absl::MakeSpan(parameters)}}});
     if (!client.ok()) return client.status();
     // The kernel takes little from a connection that is new.
     for (int i = 0; i < 2; ++i) {
@@ -129,7 +130,7 @@ class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
     if (!step.ok()) return step.status();
     const int64_t sent = BytesSent(**client);
     const auto writer = std::make_shared<Writer>();
-    writer->Start(gradient, static_cast<float>((*client)->rank() + 1),
+    writer->Start(gradient, static_cast<float>((*client)->traits().rank + 1),
                   [&] { return may_go_on(**client, sent); });
     absl::Status status = (*client)->PushArriving(
         0, step->step, absl::MakeSpan(gradient), writer);
@@ -151,7 +152,7 @@ TEST_P(ArrivalTest, WhatIsThereLeavesBeforeTheRestIs) {
       // a ring the second worker begins with the second half.
       const bool leaves =
           GetParam().nan != NanPolicy::kSkip &&
-          (GetParam().scheme != Scheme::kRing || client.rank() == 0);
+          (GetParam().scheme != Scheme::kRing || client.traits().rank == 0);
       if (!leaves) return absl::OkStatus();
       const absl::Time deadline = absl::Now() + absl::Seconds(20);
       while (BytesSent(client) == before) {
@@ -167,7 +168,7 @@ TEST_P(ArrivalTest, WhatIsThereLeavesBeforeTheRestIs) {
 TEST_P(ArrivalTest, WhatNeverComesEndsTheJobWithTheReason) {
   const auto results = cluster_.RunWorkers(2, [&](int) {
     return Work([](const Client& client, int64_t) {
-      return client.rank() == 0 ? absl::OkStatus()
+      return client.traits().rank == 0 ? absl::OkStatus()
                                 : absl::DataLossError("the GPU fell off");
     });
   });
@@ -186,8 +187,8 @@ TEST(UnfitArrivalTest, WhatCostsTheStepIsAllThereOncePushed) {
   std::vector<float> gradient(kElements);
   const LayerSpec layer = {
       "big", LayerKind::kConvolution, 1, kElements, kElements, 1};
-  auto client = Client::Connect(cluster.client_options(),
-                                {{layer, absl::MakeSpan(parameters)}});
+  auto client = HostClient::Connect({.client = cluster.client_options()},
+                                    {{{layer, absl::MakeSpan(parameters)}}});
   ASSERT_TRUE(client.ok()) << client.status();
   const auto step = (*client)->BeginStep();
   ASSERT_TRUE(step.ok()) << step.status();

@@ -152,7 +152,7 @@ TEST(ClusterTest, TheOthersGoOnWithoutADeadWorkerAndWithItsSuccessor) {
       for (int64_t step = 0; step < 3; ++step) {
         NEREUS_RETURN_IF_ERROR(worker.Step(step));
       }
-      if (worker.client()->rank() == 1) {
+      if (worker.client()->traits().rank == 1) {
         worker.Die();
         dead = true;
         return absl::OkStatus();
@@ -167,7 +167,7 @@ TEST(ClusterTest, TheOthersGoOnWithoutADeadWorkerAndWithItsSuccessor) {
       joined = worker.Connect(cluster.client_options());
     } while (absl::IsResourceExhausted(joined));
     NEREUS_RETURN_IF_ERROR(joined);
-    EXPECT_EQ(worker.client()->rank(), 3);
+    EXPECT_EQ(worker.client()->traits().rank, 3);
     return worker.client()->Leave();
   });
   for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
@@ -237,7 +237,7 @@ TEST(ClusterTest, APushIntoAJobThatWentBackHearsThatFirst) {
     return workers[i].Step(0);
   });
   for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
-  Client& client = *workers[0].client();
+  HostClient& client = *workers[0].client();
   ASSERT_TRUE(client.takes_factors(1));
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   for (int64_t saved = -1; saved < 0 && absl::Now() < deadline;) {
@@ -340,7 +340,7 @@ TEST(ClusterTest, ANaNIsHeardOfThoughWhoPushedItHasGone) {
       ToyWorker worker(SmallModel());
       NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
       NEREUS_RETURN_IF_ERROR(worker.Step(0));
-      if (worker.client()->rank() == 1) worker.Poison(1, 1);
+      if (worker.client()->traits().rank == 1) worker.Poison(1, 1);
       return worker.Step(1);
     });
     for (const absl::Status& result : results) {
@@ -387,7 +387,7 @@ TEST_P(SkipTest, ANaNCostsAllWorkersTheStep) {
     NEREUS_RETURN_IF_ERROR(worker.Step(0));
     const auto before = worker.parameters();
     // In a layer of each kind, and of one that has the other's factors.
-    const int rank = worker.client()->rank();
+    const int rank = worker.client()->traits().rank;
     if (rank == 1) worker.Poison(0, 1);
     NEREUS_RETURN_IF_ERROR(worker.Step(1));
     EXPECT_EQ(worker.parameters(), before);

@@ -32,8 +32,9 @@ absl::StatusOr<ReplayResult> RunReplay(const ReplayOptions& options,
   NEREUS_ASSIGN_OR_RETURN(const auto client,
                           Client::Connect(client_options, replay.Bindings()));
   NEREUS_ASSIGN_OR_RETURN(ReplayResult result, replay.Run(client.get()));
-  const auto json = nlohmann::json::parse(ReplayJson(
-      client->rank(), result, client->layer_reports(), client->traffic()));
+  const auto json = nlohmann::json::parse(
+      ReplayJson(client->traits().rank, result, client->Report().layers,
+                 client->Report().peers));
   EXPECT_EQ(json["event"], "replayed");
   EXPECT_EQ(json["step_seconds"].size(), result.steps.size());
   EXPECT_EQ(json["layers"].size(), options.layers.size());

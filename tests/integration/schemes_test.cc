@@ -213,9 +213,8 @@ TEST(SchemesTest, FactorsAreMultipliedByWhateverIsGiven) {
     const auto multiplier = std::make_shared<OtherMultiplier>();
     const auto other = std::make_shared<OtherMultiplier>();
     const auto results = cluster.RunWorkers(2, [&](int i) {
-      ClientOptions client = cluster.client_options();
-      client.multiplier = i == 0 ? multiplier : other;
-      return workers[i].Train(client, 5);
+      workers[i].set_multiplier(i == 0 ? multiplier : other);
+      return workers[i].Train(cluster.client_options(), 5);
     });
     for (const absl::Status& result : results) {
       ASSERT_TRUE(result.ok()) << result;
@@ -232,10 +231,9 @@ TEST(SchemesTest, AProductThatFailsEndsTheJobWithTheReason) {
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
   const auto results = cluster.RunWorkers(2, [&](int i) {
-    ClientOptions client = cluster.client_options();
-    client.multiplier = std::make_shared<OtherMultiplier>(
-        i == 0 ? absl::OkStatus() : absl::InternalError("the GPU is on fire"));
-    return workers[i].Train(client, 5);
+    workers[i].set_multiplier(std::make_shared<OtherMultiplier>(
+        i == 0 ? absl::OkStatus() : absl::InternalError("the GPU is on fire")));
+    return workers[i].Train(cluster.client_options(), 5);
   });
   for (const absl::Status& result : results) {
     EXPECT_THAT(std::string(result.message()),

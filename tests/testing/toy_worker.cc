@@ -34,11 +34,14 @@ ToyWorker::ToyWorker(std::vector<LayerSpec> layers) : layers_(layers) {
 }
 
 absl::Status ToyWorker::Connect(const ClientOptions& options) {
-  std::vector<LayerBinding> bindings;
+  std::vector<HostLayerBinding> bindings;
   for (size_t i = 0; i < layers_.size(); ++i) {
-    bindings.push_back({layers_[i], absl::MakeSpan(parameters_[i])});
+    bindings.push_back({{layers_[i], absl::MakeSpan(parameters_[i])}});
   }
-  NEREUS_ASSIGN_OR_RETURN(client_, Client::Connect(options, bindings));
+  NEREUS_ASSIGN_OR_RETURN(
+      client_,
+      HostClient::Connect({.client = options, .multiplier = multiplier_},
+                          std::move(bindings)));
   return absl::OkStatus();
 }
 
@@ -55,7 +58,7 @@ absl::StatusOr<int64_t> ToyWorker::NextStep() {
   NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, client_->BeginStep());
   NEREUS_RETURN_IF_ERROR(Do(begun));
   schemes_.clear();
-  for (const LayerReport& layer : client_->layer_reports()) {
+  for (const LayerReport& layer : client_->Report().layers) {
     schemes_.push_back(layer.scheme);
   }
   return begun.step;
@@ -72,7 +75,7 @@ absl::Status ToyWorker::Do(const StepInfo& begun) {
     skipped_.push_back(step);
     return absl::OkStatus();
   }
-  if (!client_->updates_parameters()) return absl::OkStatus();
+  if (!client_->traits().updates_parameters) return absl::OkStatus();
   for (size_t i = 0; i < layers_.size(); ++i) {
     const absl::Span<const float> mean = client_->Mean(static_cast<int>(i));
     for (size_t j = 0; j < parameters_[i].size(); ++j) {
@@ -107,7 +110,7 @@ absl::Status ToyWorker::TrainLayerByLayer(const ClientOptions& options,
 }
 
 absl::Status ToyWorker::Push(int layer, int64_t step) {
-  const int rank = client_->rank();
+  const int rank = client_->traits().rank;
   const auto fill = [&](std::vector<float>& values, int salt, float scale) {
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] =

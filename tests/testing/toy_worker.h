@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/driver/factor_multiplier.h"
 #include "common/plan/layer_spec.h"
+#include "worker/client/host_client.h"
 #include "worker/public/client.h"
 
 namespace nereus {
@@ -33,6 +35,10 @@ class ToyWorker {
   // at all. Where the client updates the parameters.
   absl::Status TrainLayerByLayer(const ClientOptions& options, int64_t steps);
 
+  // Multiplies the factors of all workers from Connect on.
+  void set_multiplier(std::shared_ptr<FactorMultiplier> multiplier) {
+    multiplier_ = std::move(multiplier);
+  }
   // This worker's gradient of `layer` has a NaN in this step.
   void Poison(int layer, int64_t step) { poisoned_ = {layer, step}; }
   // From now on its replica of `layer` is not that of the others.
@@ -43,7 +49,7 @@ class ToyWorker {
   // How the layer went when the last step was done.
   const std::string& last_scheme(int layer) const { return schemes_[layer]; }
 
-  Client* client() { return client_.get(); }
+  HostClient* client() { return client_.get(); }
   void Die() { client_.reset(); }
   const std::vector<std::vector<float>>& parameters() const {
     return parameters_;
@@ -54,6 +60,7 @@ class ToyWorker {
   absl::Status Do(const StepInfo& step);
 
   const std::vector<LayerSpec> layers_;
+  std::shared_ptr<FactorMultiplier> multiplier_;
   std::pair<int, int64_t> poisoned_ = {-1, -1};
   float loss_scale_max_ = std::numeric_limits<float>::infinity();
   float loss_scale_ = 1.0f;  // Of the step.
@@ -63,7 +70,7 @@ class ToyWorker {
   std::vector<std::vector<float>> gradients_;
   std::vector<std::vector<float>> output_gradients_;
   std::vector<std::vector<float>> inputs_;
-  std::unique_ptr<Client> client_;  // Last: it uses the memory above.
+  std::unique_ptr<HostClient> client_;  // Last: it uses the memory above.
 };
 
 }  // namespace nereus

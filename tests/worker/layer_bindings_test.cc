@@ -53,8 +53,7 @@ TEST_F(LayerBindingsTest, LayersThatFitTheirMemoryAreReturnedInOrder) {
   const auto specs = CheckedSpecsIn(layers_);
   ASSERT_TRUE(specs.ok()) << specs.status();
   EXPECT_THAT(*specs, ElementsAre(layers_[0].spec, layers_[1].spec));
-  EXPECT_EQ(SpecsIn(layers_), *specs);
-  EXPECT_THAT(NamesOf(layers_), ElementsAre("scale", "fc"));
+  EXPECT_THAT(NamesOf(*specs), ElementsAre("scale", "fc"));
 }
 
 TEST_F(LayerBindingsTest, MemoryOfAnotherLengthIsRefusedWithBoth) {

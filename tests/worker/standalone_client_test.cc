@@ -46,10 +46,9 @@ void ExpectInvalid(const absl::Status& status, const std::string& message) {
 }
 
 TEST_F(StandaloneClientTest, IsOneWorkerOfOne) {
-  EXPECT_EQ(client_->rank(), 0);
-  EXPECT_FALSE(client_->updates_parameters());
-  EXPECT_FALSE(client_->takes_factors(1));
-  EXPECT_TRUE(client_->traffic().empty());
+  EXPECT_EQ(client_->traits().rank, 0);
+  EXPECT_FALSE(client_->traits().updates_parameters);
+  EXPECT_TRUE(client_->Report().peers.empty());
 }
 
 TEST_F(StandaloneClientTest, EachStepHasOneContribution) {
@@ -132,7 +131,7 @@ TEST_F(StandaloneClientTest, WaitAllNeedsEveryLayer) {
   ExpectInvalid(client_->WaitAll(0), "layer fc and step 0");
   ASSERT_TRUE(client_->PushFactors(1, 0, factors_, {}).ok());
   ASSERT_TRUE(client_->WaitAll(0).ok());
-  const std::vector<LayerReport> reports = client_->layer_reports();
+  const std::vector<LayerReport> reports = client_->Report().layers;
   ASSERT_EQ(reports.size(), 2u);
   EXPECT_EQ(reports[1].name, "fc");
   EXPECT_EQ(reports[1].rounds, 1);

@@ -30,12 +30,13 @@ class RecordingClient : public Client {
  public:
   RecordingClient(int rank, int workers, std::vector<LayerBinding> layers,
                   const OptimizerOptions& optimizer = {})
-      : rank_(rank),
-        workers_(workers),
-        layers_(std::move(layers)),
-        optimizer_(optimizer) {}
+      : rank_(rank), workers_(workers), layers_(std::move(layers)) {
+    job.rank = rank;
+    job.optimizer = optimizer;
+    job.updates_parameters = true;
+  }
 
-  int rank() const override { return rank_; }
+  const JobTraits& traits() const override { return job; }
   absl::StatusOr<StepInfo> BeginStep() override {
     StepInfo info;
     info.step = next_step_++;
@@ -44,13 +45,14 @@ class RecordingClient : public Client {
     info.contributions_before = info.step * workers_;
     return info;
   }
-  bool Skipped(int64_t /*step*/) const override { return skips; }
-  bool may_skip() const override { return skips; }
-  bool takes_factors(int /*layer*/) const override { return false; }
-  bool updates_parameters() const override { return true; }
-  const OptimizerOptions& optimizer() const override { return optimizer_; }
-  std::vector<LayerReport> layer_reports() const override { return {}; }
-  std::vector<PeerTraffic> traffic() const override { return {}; }
+  bool Skipped(int64_t /*step*/) const override { return job.may_skip; }
+  absl::Status Checkpoint() override {
+    return absl::UnimplementedError("the trainer asks for no checkpoint");
+  }
+  ClientReport Report() const override { return {}; }
+  absl::Status Abort(absl::string_view reason) override {
+    return absl::FailedPreconditionError(reason);
+  }
   absl::Status Leave() override { return absl::OkStatus(); }
 
   absl::Status Push(int layer, int64_t step,
@@ -91,13 +93,11 @@ class RecordingClient : public Client {
     calls.push_back("wait " + Describe(layer, pushed_step_));
     return wait_status;
   }
-  bool decoupled() const override { return is_decoupled; }
 
   std::vector<std::string> calls;
   absl::Status push_status;
   absl::Status wait_status;
-  bool skips = false;
-  bool is_decoupled = false;
+  JobTraits job;
 
  private:
   std::string Describe(int layer, int64_t step) const {
@@ -110,7 +110,6 @@ class RecordingClient : public Client {
   int64_t pushed_step_ = -1;
   std::map<int, absl::Span<const float>> means_;  // By layer.
   const std::vector<LayerBinding> layers_;
-  const OptimizerOptions optimizer_;
 };
 
 class TrainerTest : public testing::Test {
@@ -166,7 +165,7 @@ TEST_F(TrainerTest, WaitsInTheNextForwardWhereThatIsBest) {
   for (const bool decoupled : {false, true}) {
     const auto network = MakeNetwork("cnn", 40);
     RecordingClient client(0, 1, BindLayers(network.get(), &state_));
-    client.is_decoupled = decoupled;
+    client.job.decoupled = decoupled;
     const auto result = Train(options_, data_, network.get(), &state_, &client);
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->steps, 6);
@@ -312,7 +311,7 @@ TEST_F(TrainerTest, StepsThatAreSkippedChangeNothing) {
   for (const bool skips : {false, true}) {
     const auto network = MakeNetwork("mlp", 40);
     RecordingClient client(0, 1, BindLayers(network.get(), &state_));
-    client.skips = skips;
+    client.job.may_skip = skips;
     const auto parameters = network->parameters(0);
     const std::vector<float> before(parameters.begin(), parameters.end());
     const auto result = Train(options_, data_, network.get(), &state_, &client);

@@ -51,12 +51,6 @@ absl::Status CheckState(const std::vector<LayerBinding>& layers,
   return absl::OkStatus();
 }
 
-std::vector<LayerSpec> SpecsIn(const std::vector<LayerBinding>& layers) {
-  std::vector<LayerSpec> specs;
-  for (const LayerBinding& layer : layers) specs.push_back(layer.spec);
-  return specs;
-}
-
 absl::StatusOr<std::vector<LayerSpec>> CheckedSpecsIn(
     const std::vector<LayerBinding>& layers) {
   for (const LayerBinding& layer : layers) {
@@ -81,14 +75,15 @@ absl::StatusOr<std::vector<LayerSpec>> CheckedSpecsIn(
           ": all must have as many arrays"));
     }
   }
-  std::vector<LayerSpec> specs = SpecsIn(layers);
+  std::vector<LayerSpec> specs;
+  for (const LayerBinding& layer : layers) specs.push_back(layer.spec);
   NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
   return specs;
 }
 
-std::vector<std::string> NamesOf(const std::vector<LayerBinding>& layers) {
+std::vector<std::string> NamesOf(const std::vector<LayerSpec>& specs) {
   std::vector<std::string> names;
-  for (const LayerBinding& layer : layers) names.push_back(layer.spec.name);
+  for (const LayerSpec& spec : specs) names.push_back(spec.name);
   return names;
 }
 

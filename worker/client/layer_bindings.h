@@ -36,10 +36,10 @@ absl::Status CheckHasNoFactors(const LayerSpec& layer);
 absl::Status CheckState(const std::vector<LayerBinding>& layers,
                         std::optional<OptimizerPlace> optimizer);
 
-std::vector<LayerSpec> SpecsIn(const std::vector<LayerBinding>& layers);
-std::vector<std::string> NamesOf(const std::vector<LayerBinding>& layers);
+// Returns the layers' names.
+std::vector<std::string> NamesOf(const std::vector<LayerSpec>& specs);
 
-// The same specs, if memory and state of every layer fit them.
+// Returns the layers' specs if memory and state of every layer fit them.
 // Errors: kInvalidArgument.
 absl::StatusOr<std::vector<LayerSpec>> CheckedSpecsIn(
     const std::vector<LayerBinding>& layers);

@@ -93,7 +93,7 @@ class GpuClientImpl final : public GpuClient {
   }
   void MakePools();
   // What `stream` has come to by now is where parameters start from.
-  absl::StatusOr<std::vector<LayerBinding>> Bind(cudaStream_t stream);
+  absl::StatusOr<std::vector<HostLayerBinding>> Bind(cudaStream_t stream);
   absl::Status CheckLayers() const;
   absl::Status CheckLayer(int layer) const;
   absl::Status CheckMemory(int layer, absl::string_view name,
@@ -146,7 +146,7 @@ class GpuClientImpl final : public GpuClient {
   std::deque<GpuPush> queue_ ABSL_GUARDED_BY(mu_);
   std::vector<Flight> flights_ ABSL_GUARDED_BY(mu_);
 
-  std::unique_ptr<Client> client_;
+  std::unique_ptr<HostClient> client_;
   std::thread thread_;  // Stages.
 };
 
@@ -195,9 +195,9 @@ void GpuClientImpl::MakePools() {
   own_pool_ = PinnedPool::Create(gpu_.device, own);
 }
 
-absl::StatusOr<std::vector<LayerBinding>> GpuClientImpl::Bind(
+absl::StatusOr<std::vector<HostLayerBinding>> GpuClientImpl::Bind(
     cudaStream_t stream) {
-  std::vector<LayerBinding> bindings;
+  std::vector<HostLayerBinding> bindings;
   for (const GpuLayerBinding& layer : layers_) {
     NEREUS_ASSIGN_OR_RETURN(auto mirror, GpuMirror::Create(layer, stager_.get(),
                                                            *own_pool_, stream));
@@ -207,8 +207,10 @@ absl::StatusOr<std::vector<LayerBinding>> GpuClientImpl::Bind(
           static_cast<int>(bindings.size()), layer.spec, layer.parameters,
           stager_.get(), own_pool_.get(), timeline_.get());
     }
-    bindings.push_back({layer.spec, FloatsOf(mirror->parameters()),
-                        FloatsOf(mirror->state()), mirror, splitter});
+    bindings.push_back({{layer.spec, FloatsOf(mirror->parameters()),
+                         FloatsOf(mirror->state())},
+                        mirror,
+                        splitter});
     mirrors_.push_back(std::move(mirror));
     splitters_.push_back(std::move(splitter));
   }
@@ -222,18 +224,16 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   NEREUS_ASSIGN_OR_RETURN(products_, DeviceFactors::Create(gpu_.device));
   MakePools();
   NEREUS_ASSIGN_OR_RETURN(look_, DeviceLook::Create(stager_.get(), *own_pool_));
-  NEREUS_ASSIGN_OR_RETURN(std::vector<LayerBinding> bindings, Bind(stream));
-  ClientOptions options = options_;
-  options.means_in_place = true;
-  options.multiplier = products_;
+  NEREUS_ASSIGN_OR_RETURN(std::vector<HostLayerBinding> bindings, Bind(stream));
+  HostClientOptions options = {.client = options_, .multiplier = products_};
+  options.client.means_in_place = true;
   options.done = [this](int layer, int64_t step, bool fetched) {
     OnDone(layer, step, fetched);
-    if (options_.done != nullptr) options_.done(layer, step, fetched);
   };
-  NEREUS_ASSIGN_OR_RETURN(client_,
-                          Client::Connect(options, std::move(bindings)));
-  updates_parameters_ = client_->updates_parameters();
-  is_sparse_ = client_->sparse();
+  NEREUS_ASSIGN_OR_RETURN(
+      client_, HostClient::Connect(std::move(options), std::move(bindings)));
+  updates_parameters_ = client_->traits().updates_parameters;
+  is_sparse_ = client_->traits().sparse;
   pushes_ = std::make_unique<PushStager>(
       PushStager::Parts{&layers_, stager_.get(), timeline_.get(), look_.get(),
                         client_.get(), &splitters_},
@@ -526,10 +526,6 @@ absl::StatusOr<std::unique_ptr<GpuClient>> GpuClient::Connect(
     std::vector<GpuLayerBinding> layers, CUstream_st* stream) {
   NEREUS_RETURN_IF_ERROR(options.Validate());
   NEREUS_RETURN_IF_ERROR(gpu.Validate());
-  if (options.multiplier != nullptr) {
-    return absl::InvalidArgumentError(
-        "multiplier: with a GPU, it multiplies the factors");
-  }
   auto client =
       std::make_unique<GpuClientImpl>(options, gpu, std::move(layers));
   NEREUS_RETURN_IF_ERROR(client->Start(stream));

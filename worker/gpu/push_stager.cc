@@ -72,7 +72,7 @@ absl::StatusOr<PushStager::Staged> PushStager::StageHost(const GpuPush& push) {
   const auto gradient =
       absl::MakeSpan(push.gradient, static_cast<size_t>(spec.parameters));
   const GpuFactors& given = push.factors;
-  Client* const client = parts_.client;
+  HostClient* const client = parts_.client;
   if (given.input == nullptr) {
     return Staged{{}, [client, layer = push.layer, step = push.step, gradient] {
                     return client->Push(layer, step, gradient);
@@ -84,7 +84,7 @@ absl::StatusOr<PushStager::Staged> PushStager::StageHost(const GpuPush& push) {
   factors.input =
       absl::MakeConstSpan(given.input, static_cast<size_t>(spec.rows * spec.n));
   const auto mean =
-      client->updates_parameters() ? gradient : absl::Span<float>();
+      client->traits().updates_parameters ? gradient : absl::Span<float>();
   return Staged{{},
                 [client, layer = push.layer, step = push.step, factors, mean] {
                   return client->PushFactors(layer, step, factors, mean);
@@ -133,7 +133,7 @@ absl::StatusOr<std::shared_ptr<Arrival>> PushStager::CopyOut(
       stager->CopyOut(what, push.gradient, values, {}, stager->out()));
   end();
   NEREUS_RETURN_IF_ERROR(wide->Await(FirstOf(values)));
-  if (!parts_.client->may_skip()) return wide;
+  if (!parts_.client->traits().may_skip) return wide;
   auto looked_through = std::make_shared<DeviceGradient>(what, parts_.look,
                                                          push.gradient, values);
   looked_through->SetCopy(std::move(wide));
@@ -146,7 +146,7 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
   const int64_t step = push.step;
   const std::string what = NameOf(push, "gradient");
   const int64_t bytes = BytesOf(SpecOf(push));
-  Client* const client = parts_.client;
+  HostClient* const client = parts_.client;
   // Asked once: it may be another plan by the time that there is memory.
   const bool is_narrow = client->takes_bfloat16(layer);
   const int64_t narrow =
@@ -156,7 +156,7 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
                           take_pinned_(what, bytes + narrow));
   const Buffer values = memory.Slice(0, bytes);
   std::shared_ptr<Arrival> arrival;
-  if (client->sparse()) {
+  if (client->traits().sparse) {
     // Not by a stream: what others queue there would wait, too.
     NEREUS_RETURN_IF_ERROR(parts_.stager->Await(what, push.made));
     auto gradient = std::make_shared<DeviceGradient>(what, parts_.look,
@@ -194,19 +194,18 @@ absl::StatusOr<PushStager::Staged> PushStager::StageFactors(
                       push.made, stager->out()));
   NEREUS_RETURN_IF_ERROR(output_copy->Await(output_bytes));
   NEREUS_RETURN_IF_ERROR(input_copy->Await(input_bytes));
-  Client* const client = parts_.client;
+  HostClient* const client = parts_.client;
   // Where it is, nobody but DeviceFactors has to do with the mean gradient.
   absl::Span<float> mean;
-  if (client->updates_parameters()) {
+  if (client->traits().updates_parameters) {
     mean = absl::MakeSpan(push.gradient, static_cast<size_t>(spec.parameters));
   }
   return Staged{{},
                 [client, layer = push.layer, step = push.step, output, input,
                  memory, mean] {
-                  return client->PushFactors(layer, step,
-                                             {FloatsOf(output), FloatsOf(input),
-                                              std::make_shared<Kept>(memory)},
-                                             mean);
+                  return client->PushArrivingFactors(
+                      layer, step, {FloatsOf(output), FloatsOf(input)}, mean,
+                      std::make_shared<Kept>(memory));
                 }};
 }
 

@@ -15,6 +15,7 @@
 #include "common/plan/layer_spec.h"
 #include "common/tensor/arrival.h"
 #include "common/tensor/buffer.h"
+#include "worker/client/host_client.h"
 #include "worker/gpu/device_look.h"
 #include "worker/gpu/gpu_splitter.h"
 #include "worker/gpu/gpu_timeline.h"
@@ -41,7 +42,7 @@ class PushStager {
     Stager* stager = nullptr;
     GpuTimeline* timeline = nullptr;
     DeviceLook* look = nullptr;
-    Client* client = nullptr;
+    HostClient* client = nullptr;
     // By layer; null: it is on the host.
     const std::vector<std::shared_ptr<GpuSplitter>>* splitters = nullptr;
   };

@@ -122,12 +122,12 @@ absl::Status Replay::Backward(Client* client, int64_t step) {
 
 absl::Status Replay::Push(Client* client, int layer, int64_t step) {
   const absl::Span<float> gradient = absl::MakeSpan(gradients_[layer]);
-  if (!client->takes_factors(layer)) {
+  if (!options_.layers[layer].has_factors) {
     return client->Push(layer, step, gradient);
   }
   return client->PushFactors(
       layer, step, {output_gradients_[layer], inputs_[layer]},
-      client->updates_parameters() ? gradient : absl::Span<float>());
+      client->traits().updates_parameters ? gradient : absl::Span<float>());
 }
 
 absl::StatusOr<ReplayResult> Replay::Run(Client* client) {
@@ -141,7 +141,8 @@ absl::StatusOr<ReplayResult> Replay::Run(Client* client) {
     absl::Status status = Forward(client, begun);
     if (status.ok()) status = Backward(client, step);
     const absl::Time end = SteadyNow();
-    if (status.ok() && !client->decoupled()) status = client->WaitAll(step);
+    if (status.ok() && !client->traits().decoupled)
+      status = client->WaitAll(step);
     if (status.ok() && step + 1 == options_.steps) status = client->Leave();
     if (absl::IsOutOfRange(status)) {  // The job has gone back.
       step = -1;

@@ -79,7 +79,7 @@ absl::Status GpuReplica::Push(int layer, int64_t step) {
 }
 
 absl::Status GpuReplica::Update(int layer, int64_t step) {
-  const OptimizerOptions& options = client().optimizer();
+  const OptimizerOptions& options = client().traits().optimizer;
   const LayerSpec& spec = network_.specs()[layer];
   const float* const gradient = network_.gradient(layer).data();
   float* const parameters = network_.parameters(layer).data();

@@ -28,12 +28,12 @@ class HostReplica final : public Replica {
     }
     return client_->PushFactors(
         layer, step, network_->factors(layer),
-        client_->updates_parameters() ? gradient : absl::Span<float>());
+        client_->traits().updates_parameters ? gradient : absl::Span<float>());
   }
 
   absl::Status Update(int layer, int64_t step) override {
     const absl::Span<float> parameters = network_->parameters(layer);
-    ApplyOptimizer(client_->optimizer(), step,
+    ApplyOptimizer(client_->traits().optimizer, step,
                    static_cast<int64_t>(parameters.size()), 1.0f,
                    client_->Mean(layer).data(), parameters.data(),
                    (*state_)[layer].data(), parameters.data());

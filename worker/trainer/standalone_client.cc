@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Client>> StandaloneClient::Create(
 
 StandaloneClient::StandaloneClient(const OptimizerOptions& optimizer,
                                    std::vector<LayerBinding> layers)
-    : optimizer_(optimizer) {
+    : traits_{.optimizer = optimizer} {
   MutexLock lock(&mu_);
   for (LayerBinding& layer : layers) {
     LayerState state;
@@ -81,9 +81,9 @@ absl::StatusOr<StandaloneClient::LayerState*> StandaloneClient::StartPush(
 
 void StandaloneClient::FinishPush(const float* gradient, LayerState* state) {
   float* parameters = state->binding.parameters.data();
-  ApplyOptimizer(optimizer_, state->pushed, state->binding.spec.parameters,
-                 1.0f, gradient, parameters, state->optimizer_state.data(),
-                 parameters);
+  ApplyOptimizer(traits_.optimizer, state->pushed,
+                 state->binding.spec.parameters, 1.0f, gradient, parameters,
+                 state->optimizer_state.data(), parameters);
   ++state->pushed;
 }
 
@@ -159,18 +159,27 @@ absl::Status StandaloneClient::WaitLocked(int layer, int64_t step) {
   return absl::OkStatus();
 }
 
-std::vector<LayerReport> StandaloneClient::layer_reports() const {
+absl::Status StandaloneClient::Checkpoint() {
+  return absl::FailedPreconditionError(
+      "a worker alone has no servers that would write a checkpoint");
+}
+
+ClientReport StandaloneClient::Report() const {
   MutexLock lock(&mu_);
-  std::vector<LayerReport> reports;
+  ClientReport report;
   for (const LayerState& state : layers_) {
-    LayerReport report;
-    report.name = state.binding.spec.name;
-    report.scheme = "none";
-    report.reason = "one worker alone has nobody to synchronise with";
-    report.rounds = state.waited;
-    reports.push_back(std::move(report));
+    LayerReport layer;
+    layer.name = state.binding.spec.name;
+    layer.scheme = "none";
+    layer.reason = "one worker alone has no other to synchronise with";
+    layer.rounds = state.waited;
+    report.layers.push_back(std::move(layer));
   }
-  return reports;
+  return report;
+}
+
+absl::Status StandaloneClient::Abort(absl::string_view reason) {
+  return absl::FailedPreconditionError(reason);
 }
 
 absl::Status StandaloneClient::Leave() {

@@ -28,7 +28,7 @@ class StandaloneClient : public Client {
   static absl::StatusOr<std::unique_ptr<Client>> Create(
       const OptimizerOptions& optimizer, std::vector<LayerBinding> layers);
 
-  int rank() const override { return 0; }
+  const JobTraits& traits() const override { return traits_; }
   absl::StatusOr<StepInfo> BeginStep() ABSL_LOCKS_EXCLUDED(mu_) override;
 
   absl::Status Push(int layer, int64_t step, absl::Span<float> gradient)
@@ -40,17 +40,12 @@ class StandaloneClient : public Client {
   absl::Status Wait(int layer, int64_t step) ABSL_LOCKS_EXCLUDED(mu_) override;
   absl::Status WaitForward(int layer) ABSL_LOCKS_EXCLUDED(mu_) override;
   absl::Status WaitAll(int64_t step) ABSL_LOCKS_EXCLUDED(mu_) override;
-  bool decoupled() const override { return false; }
   bool Skipped(int64_t /*step*/) const override { return false; }
-  bool may_skip() const override { return false; }
-  bool takes_factors(int /*layer*/) const override { return false; }
-  bool updates_parameters() const override { return false; }
-  const OptimizerOptions& optimizer() const override { return optimizer_; }
-
-  // No bytes and no latency, but the rounds.
-  std::vector<LayerReport> layer_reports() const
-      ABSL_LOCKS_EXCLUDED(mu_) override;
-  std::vector<PeerTraffic> traffic() const override { return {}; }
+  // Returns kFailedPrecondition: there are no servers, so no checkpoints.
+  absl::Status Checkpoint() override;
+  // Reports the layers' rounds. There are no bytes and no latencies.
+  ClientReport Report() const ABSL_LOCKS_EXCLUDED(mu_) override;
+  absl::Status Abort(absl::string_view reason) override;
   absl::Status Leave() ABSL_LOCKS_EXCLUDED(mu_) override;
 
  private:
@@ -72,7 +67,7 @@ class StandaloneClient : public Client {
   absl::Status WaitLocked(int layer, int64_t step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const OptimizerOptions optimizer_;
+  const JobTraits traits_;
 
   mutable Mutex mu_;
   std::vector<LayerState> layers_ ABSL_GUARDED_BY(mu_);

@@ -143,7 +143,7 @@ absl::Status Run::Step(const StepInfo& step) {
                           network_->Forward(images_, labels_, [&](int layer) {
                             return Await(layer);
                           }));
-  if (!std::isfinite(loss) && !client_->may_skip()) {
+  if (!std::isfinite(loss) && !client_->traits().may_skip) {
     return absl::FailedPreconditionError(
         absl::StrCat("the loss is ", loss, " in step ", step.step, " (epoch ",
                      PassOf(step) + 1, " of ", options_.epochs,
@@ -160,7 +160,7 @@ absl::Status Run::Step(const StepInfo& step) {
   result_.forward += forward_end - begin - not_forward;
   result_.backward += backward_end - forward_end;
   absl::Duration end = backward_end;
-  if (!client_->decoupled()) {
+  if (!client_->traits().decoupled) {
     NEREUS_ASSIGN_OR_RETURN(end, AwaitAll(backward_end));
   }
   result_.images += network_->batch();
@@ -196,7 +196,7 @@ absl::StatusOr<absl::Duration> Run::AwaitAll(absl::Duration begin) {
   }
   const absl::Duration wait_end = options_.now();
   absl::Duration end = wait_end;
-  if (client_->updates_parameters()) {
+  if (client_->traits().updates_parameters) {
     for (int layer = awaited_; layer < layers; ++layer) {
       NEREUS_RETURN_IF_ERROR(Update(layer));
     }
@@ -222,7 +222,7 @@ void Run::CountLoss(int64_t pass, float loss) {
 }
 
 absl::Status Run::Update(int layer) {
-  if (!client_->updates_parameters() || client_->Skipped(*pending_)) {
+  if (!client_->traits().updates_parameters || client_->Skipped(*pending_)) {
     return absl::OkStatus();
   }
   return replica_->Update(layer, *pending_);

@@ -194,8 +194,8 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
   const Client* const client = &replica->client();
   Network* const network = &replica->network();
   WorkerReport report;
-  report.rank = client->rank();
-  report.initial_bytes = TotalBytes(client->traffic());
+  report.rank = client->traits().rank;
+  report.initial_bytes = TotalBytes(client->Report().peers);
   report.specs = network->specs();
 
   TrainerOptions options;
@@ -204,11 +204,11 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
   options.delay = absl::Seconds(flags.delay_seconds);
   options.delay_in_turn = absl::Seconds(flags.delay_in_turn_seconds);
   options.progress = [&](const TrainProgress& progress) {
-    const int64_t bytes = TotalBytes(client->traffic());
+    const int64_t bytes = TotalBytes(client->Report().peers);
     if (flags.json) {
       // A reader that went away doesn't stop the job's training; the last line
       // below does report it.
-      PrintLine(ProgressJson(client->rank(), progress, bytes)).IgnoreError();
+      PrintLine(ProgressJson(report.rank, progress, bytes)).IgnoreError();
     } else {
       NEREUS_LOG(Info) << ProgressText(progress, bytes);
     }
@@ -224,11 +224,12 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const Flags& flags,
     NEREUS_RETURN_IF_ERROR(WriteTrace(flags.trace, *replica));
   }
   report.workers = report.result.workers;
-  report.saved_round = client->saved_round();
   // Now that the last frames to slower peers are out, too.
-  report.layers = client->layer_reports();
-  report.measured = client->measurements();
-  report.traffic = client->traffic();
+  ClientReport costs = client->Report();
+  report.saved_round = costs.saved_round;
+  report.layers = std::move(costs.layers);
+  report.measured = std::move(costs.measured);
+  report.traffic = std::move(costs.peers);
   report.parameter_checksum = ParameterChecksum(*network);
   // Each one, since any of them may die on the way.
   if (data.test.count() > 0) {
@@ -244,7 +245,7 @@ void SayTraining(const Flags& flags, const DataSplit& data,
                    << " images, testing on " << data.test.count()
                    << ", on device " << flags.device << "; batch "
                    << flags.batch << ", epochs " << flags.epochs << ", seed "
-                   << flags.seed << ", rank " << client.rank();
+                   << flags.seed << ", rank " << client.traits().rank;
 }
 
 absl::StatusOr<WorkerReport> JoinAndTrain(const Flags& flags,
@@ -268,8 +269,7 @@ absl::StatusOr<WorkerReport> JoinAndTrain(const Flags& flags,
   absl::StatusOr<WorkerReport> report = TrainAndLeave(
       flags, data, MakeHostReplica(network, &state, client.get()).get());
   // A loss that is no number would be the same for any worker that comes.
-  if (absl::IsFailedPrecondition(report.status()) &&
-      client->Interruption().ok()) {
+  if (absl::IsFailedPrecondition(report.status())) {
     return client->Abort(report.status().message());
   }
   return report;
@@ -311,8 +311,9 @@ absl::Status RunReplay(const Flags& flags) {
   NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
                           Client::Connect(client_options, replay.Bindings()));
   NEREUS_ASSIGN_OR_RETURN(const ReplayResult result, replay.Run(client.get()));
-  return PrintLine(ReplayJson(client->rank(), result, client->layer_reports(),
-                              client->traffic()));
+  const ClientReport costs = client->Report();
+  return PrintLine(
+      ReplayJson(client->traits().rank, result, costs.layers, costs.peers));
 }
 
 absl::Status Run(Flags flags) {

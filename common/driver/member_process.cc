@@ -1,0 +1,91 @@
+#include "common/driver/member_process.h"
+
+#include <utility>
+#include <variant>
+
+#include "common/base/address.h"
+#include "common/base/identity.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/base/version.h"
+#include "common/transport/socket/socket_transport.h"
+
+namespace nereus {
+
+absl::StatusOr<std::unique_ptr<MemberProcess>> MemberProcess::Listen(
+    Options options, ControlServer* control) {
+  NEREUS_ASSIGN_OR_RETURN(auto transport,
+                          SocketTransport::Start(options.transport));
+  return std::unique_ptr<MemberProcess>(
+      new MemberProcess(std::move(options), control, std::move(transport)));
+}
+
+MemberProcess::MemberProcess(Options options, ControlServer* control,
+                             std::unique_ptr<Transport> transport)
+    : options_(std::move(options)),
+      control_(control),
+      transport_(std::move(transport)) {}
+
+MemberProcess::~MemberProcess() {
+  // The session posts to the driver, and the driver sends in the session.
+  if (driver_ != nullptr) driver_->Stop();
+  session_.reset();
+  driver_.reset();
+  transport_->Shutdown(absl::ZeroDuration());
+}
+
+std::string MemberProcess::data_address() const {
+  return JoinHostPort(options_.transport.host, transport_->port());
+}
+
+void MemberProcess::Join(JoinRequest request, Events events) {
+  events_ = std::move(events);
+  request.protocol_version = kProtocolVersion;
+  request.build = kVersion;
+  request.incarnation = DrawUniqueId();
+  request.data_address = data_address();
+  member_ = std::make_unique<Member>(std::move(request), events_.make_machine);
+  MachineDriver::Events driver = events_.driver;
+  driver.send_message = [this](const MemberMessage& message) {
+    session_->Send(message);
+  };
+  driver_ = std::make_unique<MachineDriver>(
+      transport_.get(), member_.get(), options_.layers,
+      options_.connect_timeout, std::move(driver));
+  session_ = std::make_unique<SessionClient>(
+      SessionClientOptions{options_.coordinator_address,
+                           options_.connect_timeout, options_.connect_timeout},
+      SessionEvents());
+  session_->Start();
+}
+
+SessionClient::Events MemberProcess::SessionEvents() {
+  SessionClient::Events events;
+  events.opened = [this] {
+    driver_->Post([this](Outbox& out) { member_->OnSession(out); });
+  };
+  events.message = [this](const CoordinatorMessage& message) {
+    if (const auto* waiting = std::get_if<Waiting>(&message)) {
+      NEREUS_LOG(Info) << waiting->text;
+    }
+    if (events_.heard != nullptr) events_.heard(message);
+    driver_->Post(
+        [this, message](Outbox& out) { member_->OnMessage(message, out); });
+  };
+  events.heartbeat = [this]() -> std::optional<Heartbeat> {
+    const Pulse::Beat beat =
+        driver_->OnHeartbeatDue([this](Outbox&) { events_.take_stock(); });
+    control_->SetAlive(beat.is_alive);
+    if (!beat.is_alive) return std::nullopt;
+    Heartbeat heartbeat = events_.heartbeat();
+    heartbeat.busy = beat.is_busy;
+    return heartbeat;
+  };
+  events.failed = [this](const absl::Status& why) {
+    events_.driver.ended(why);
+    driver_->Post([](Outbox&) {});  // Wakes a caller that drives.
+  };
+  return events;
+}
+
+}  // namespace nereus

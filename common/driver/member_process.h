@@ -1,0 +1,109 @@
+#ifndef NEREUS_COMMON_DRIVER_MEMBER_PROCESS_H_
+#define NEREUS_COMMON_DRIVER_MEMBER_PROCESS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/driver/machine_driver.h"
+#include "common/protocol/member.h"
+#include "common/protocol/membership.h"
+#include "common/rpc/control_server.h"
+#include "common/rpc/session_client.h"
+#include "common/transport/transport.h"
+#include "common/transport/transport_options.h"
+
+namespace nereus {
+
+// All that a process runs for its membership in a job, be it a worker or a
+// server: the transport to its peers, the member with its machine, the driver
+// thread, and the session to the coordinator.
+//
+//   session --messages--> driver thread (member, machine) <--frames-->
+//   transport
+//
+// Owned by the client or the server. A server that was counted as dead destroys
+// its MemberProcess and makes another one. Thread-safe after Join.
+class MemberProcess {
+ public:
+  struct Options {
+    TransportOptions transport;
+    std::string coordinator_address;  // "host:port".
+    // Longest time to look for the coordinator and for peers.
+    absl::Duration connect_timeout = absl::Seconds(60);
+    int layers = 0;  // Layers whose bytes are counted; 0: none are.
+  };
+
+  // The owner's part. The driver's events run on the driver thread, the others
+  // on a thread of the session. None may wait.
+  struct Events {
+    // Makes the machine for the first epoch.
+    Member::MakeMachine make_machine;
+    // The driver's events. MemberProcess sets send_message itself, and calls
+    // `ended` also when the session has failed, on the session's thread.
+    MachineDriver::Events driver;
+    // A message has come from the coordinator; the member gets it afterwards.
+    // Optional.
+    std::function<void(const CoordinatorMessage&)> heard = nullptr;
+    // A heartbeat is due: takes stock of the machine, on the driver thread.
+    std::function<void()> take_stock;
+    // Returns the heartbeat to send, of which `busy` is set by this class.
+    std::function<Heartbeat()> heartbeat;
+  };
+
+  // Listens for peers. `control` hears whether the process is alive; it is not
+  // owned and must outlive this. Errors: those of SocketTransport::Start.
+  static absl::StatusOr<std::unique_ptr<MemberProcess>> Listen(
+      Options options, ControlServer* control);
+
+  // Ends the session, the driver and all connections, in this order.
+  ~MemberProcess();
+
+  int port() const { return transport_->port(); }
+  // "host:port" that peers are told.
+  std::string data_address() const;
+
+  // Asks the coordinator to take this process in, in the background. Fills in
+  // the request's version, build, incarnation and data address. Once.
+  void Join(JoinRequest request, Events events);
+
+  // See MachineDriver. REQUIRES: Join was called.
+  void Post(MachineDriver::Event event) { driver_->Post(std::move(event)); }
+  void DriveUntil(absl::FunctionRef<bool()> done, absl::Time deadline) {
+    driver_->DriveUntil(done, deadline);
+  }
+
+  // Stops the driver thread: no event of the driver comes any more.
+  void StopDriving() { driver_->Stop(); }
+
+  // Sends a message to the coordinator, if a session is open.
+  void Send(const MemberMessage& message) { session_->Send(message); }
+  // Opens no further session: the coordinator sees that this process has ended.
+  void StopSession() { session_->Stop(); }
+
+  // The member, for events on the driver thread.
+  Member& member() { return *member_; }
+  const MachineDriver& driver() const { return *driver_; }
+  const Transport& transport() const { return *transport_; }
+
+ private:
+  MemberProcess(Options options, ControlServer* control,
+                std::unique_ptr<Transport> transport);
+  SessionClient::Events SessionEvents();
+
+  const Options options_;
+  ControlServer* const control_;
+  const std::unique_ptr<Transport> transport_;
+  Events events_;                          // Constant after Join.
+  std::unique_ptr<Member> member_;         // Called by the driver thread alone.
+  std::unique_ptr<MachineDriver> driver_;  // Uses member and transport.
+  std::unique_ptr<SessionClient> session_;  // Posts to the driver.
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_COMMON_DRIVER_MEMBER_PROCESS_H_

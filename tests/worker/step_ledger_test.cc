@@ -1,0 +1,279 @@
+#include "worker/machine/step_ledger.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using Done = StepLedger::Done;
+
+StepInfo Step(int64_t step) {
+  StepInfo info;
+  info.step = step;
+  return info;
+}
+
+StepLedger TwoLayers() { return StepLedger({"first", "second"}); }
+
+void FinishBoth(StepLedger& ledger, int64_t round) {
+  for (const int layer : {0, 1}) {
+    ledger.Finish(layer, round, /*skipped=*/false);
+  }
+}
+
+// Both layers have their initial parameters, and step 0 has begun.
+StepLedger Started() {
+  StepLedger ledger = TwoLayers();
+  ledger.Restart();
+  FinishBoth(ledger, kInitialRound);
+  ledger.Begin(Step(0));
+  return ledger;
+}
+
+std::string RefusedPush(StepLedger& ledger, int layer, int64_t step) {
+  const absl::Status status = ledger.BeginPush(layer, step).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  return std::string(status.message());
+}
+
+TEST(StepLedgerTest, LayersOutsideTheModelAreRefused) {
+  StepLedger ledger = Started();
+  for (const int layer : {-1, 2, 1 << 30}) {
+    for (const absl::Status& status :
+         {ledger.CheckLayer(layer), ledger.BeginPush(layer, 0).status(),
+          ledger.CheckAwaited(layer, 0)}) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(status.message()),
+                  AllOf(HasSubstr("layer " + std::to_string(layer)),
+                        HasSubstr("the model has 2")));
+    }
+  }
+  EXPECT_TRUE(ledger.CheckLayer(0).ok());
+  EXPECT_TRUE(ledger.CheckLayer(1).ok());
+}
+
+TEST(StepLedgerTest, ALayerIsPushedOnceInEachStepAndTheErrorNamesIt) {
+  StepLedger ledger = Started();
+  const auto refused = [&](int64_t step) {
+    EXPECT_THAT(RefusedPush(ledger, 1, step),
+                AllOf(HasSubstr("layer second"),
+                      HasSubstr("step " + std::to_string(step))));
+  };
+  for (const int64_t step : {-2, -1, 1, 5}) refused(step);
+  ASSERT_TRUE(ledger.BeginPush(1, 0).ok());
+  for (const int64_t step : {0, 1}) refused(step);
+  EXPECT_EQ(ledger.Finish(1, 0, /*skipped=*/false), Done::kRound);
+  for (const int64_t step : {-1, 0, 1, 2}) refused(step);
+  EXPECT_TRUE(ledger.BeginPush(0, 0).ok());
+}
+
+TEST(StepLedgerTest, APushBeforeTheWaitForTheLastOneSaysThatAWaitIsMissing) {
+  StepLedger ledger = Started();
+  ASSERT_TRUE(ledger.BeginPush(0, 0).ok());
+  ledger.Begin(Step(1));
+  EXPECT_THAT(RefusedPush(ledger, 0, 1),
+              HasSubstr("step 0 is not waited for: Wait or WaitAll comes "
+                        "before the next push"));
+}
+
+TEST(StepLedgerTest, NothingIsPushedBeforeAStepHasBegun) {
+  StepLedger ledger = TwoLayers();
+  EXPECT_THAT(RefusedPush(ledger, 0, 0), HasSubstr("none was begun"));
+  FinishBoth(ledger, kInitialRound);
+  EXPECT_THAT(RefusedPush(ledger, 0, 0),
+              AllOf(HasSubstr("layer first"), HasSubstr("none was begun")));
+}
+
+TEST(StepLedgerTest, StepsBeginOneAfterTheOther) {
+  StepLedger ledger = TwoLayers();
+  ledger.Restart();
+  FinishBoth(ledger, 6);
+  EXPECT_EQ(ledger.next_step(), 7);
+  EXPECT_EQ(ledger.LastPushed()->step, 6);
+  EXPECT_EQ(ledger.LastPushed()->life, 1);
+  EXPECT_FALSE(ledger.HasBegun(7));
+  ledger.Begin(Step(7));
+  EXPECT_TRUE(ledger.HasBegun(7));
+  EXPECT_EQ(ledger.StepToBegin()->step, 8);
+}
+
+TEST(StepLedgerTest, ARoundThatWasNotPushedIsNotAwaited) {
+  const StepLedger ledger = Started();
+  const absl::Status status = ledger.CheckAwaited(1, 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("layer second"), HasSubstr("step 0"),
+                    HasSubstr("step -1")));
+  EXPECT_TRUE(ledger.CheckAwaited(1, kInitialRound).ok());
+}
+
+TEST(StepLedgerTest, AJobThatGoesBackInterruptsEveryCallUntilAcknowledged) {
+  StepLedger ledger = Started();
+  ASSERT_TRUE(ledger.BeginPush(0, 0).ok());
+  EXPECT_EQ(ledger.Restart(), 2);
+  EXPECT_TRUE(absl::IsOutOfRange(ledger.BeginPush(1, 0).status()));
+  EXPECT_TRUE(absl::IsOutOfRange(ledger.StepToBegin().status()));
+  EXPECT_TRUE(absl::IsOutOfRange(ledger.LastPushed().status()));
+  EXPECT_TRUE(absl::IsOutOfRange(ledger.CheckAwaited(0, 0)));
+  EXPECT_TRUE(ledger.IsAnswered(0, 0));
+  ledger.Acknowledge();
+  EXPECT_TRUE(ledger.Interruption().ok());
+  EXPECT_FALSE(ledger.HasFirstValues());
+  FinishBoth(ledger, 4);
+  EXPECT_TRUE(ledger.HasFirstValues());
+  EXPECT_EQ(ledger.StepToBegin()->step, 5);
+  EXPECT_EQ(ledger.StepToBegin()->life, 2);
+}
+
+TEST(StepLedgerTest, TheFirstFailureCounts) {
+  StepLedger ledger = Started();
+  ledger.Fail(absl::OkStatus());
+  EXPECT_FALSE(ledger.is_interrupted());
+  ledger.Fail(absl::AbortedError("the cause"));
+  ledger.Fail(absl::UnavailableError("a symptom"));
+  ledger.End(absl::OkStatus());
+  EXPECT_EQ(ledger.failure(), absl::AbortedError("the cause"));
+  EXPECT_EQ(ledger.BeginPush(1, 0).status(), ledger.failure());
+  EXPECT_TRUE(ledger.is_over());
+}
+
+TEST(StepLedgerTest, AWaitIsAnsweredByTheRoundOrWhereNoneWillCome) {
+  StepLedger ledger = Started();
+  EXPECT_TRUE(ledger.IsAnswered(0, 0));
+  ASSERT_TRUE(ledger.BeginPush(0, 0).ok());
+  EXPECT_FALSE(ledger.IsAnswered(0, 0));
+  EXPECT_FALSE(ledger.IsIdle());
+  ledger.Finish(0, 0, /*skipped=*/false);
+  EXPECT_TRUE(ledger.IsAnswered(0, 0));
+  EXPECT_TRUE(ledger.IsIdle());
+  EXPECT_TRUE(ledger.IsAnswered(7, 0));
+}
+
+TEST(StepLedgerTest, TheRoundIsThatOfTheSlowestLayer) {
+  StepLedger ledger = TwoLayers();
+  EXPECT_EQ(ledger.round(), kInitialRound);
+  EXPECT_EQ(ledger.Finish(0, kInitialRound, /*skipped=*/false), Done::kFirst);
+  EXPECT_EQ(ledger.round(), kInitialRound);
+  ledger.Finish(1, kInitialRound, /*skipped=*/false);
+  ledger.Finish(1, 0, /*skipped=*/false);
+  EXPECT_EQ(ledger.round(), kInitialRound);
+  ledger.Finish(0, 0, /*skipped=*/false);
+  EXPECT_EQ(ledger.round(), 0);
+}
+
+TEST(StepLedgerTest, ARoundThatIsFetchedAgainForAnotherPlanChangesNothing) {
+  StepLedger ledger = Started();
+  ASSERT_TRUE(ledger.BeginPush(0, 0).ok());
+  EXPECT_EQ(ledger.Finish(0, 0, /*skipped=*/true), Done::kRound);
+  EXPECT_EQ(ledger.Finish(0, 0, /*skipped=*/false), Done::kAgain);
+  EXPECT_TRUE(ledger.Skipped(0));
+}
+
+TEST(StepLedgerTest, AStepThatIsDoneAgainMayHaveAnotherOutcome) {
+  StepLedger ledger = Started();
+  ASSERT_TRUE(ledger.BeginPush(0, 0).ok());
+  ledger.Finish(0, 0, /*skipped=*/true);
+  ledger.Restart();
+  ledger.Acknowledge();
+  FinishBoth(ledger, kInitialRound);
+  ledger.Begin(Step(0));
+  ASSERT_TRUE(ledger.BeginPush(0, 0).ok());
+  ledger.Finish(0, 0, /*skipped=*/false);
+  EXPECT_FALSE(ledger.Skipped(0));
+}
+
+TEST(StepLedgerTest, AnOverflowOfItsOwnHalvesAWorkersLossScale) {
+  StepLedger ledger = Started();
+  EXPECT_EQ(ledger.loss_scale(), LossScale::kFirst);
+  ASSERT_TRUE(ledger.BeginPush(0, 0).ok());
+  ledger.NoteUnfit(0);
+  ledger.Finish(0, 0, /*skipped=*/true);
+  EXPECT_EQ(ledger.loss_scale(), LossScale::kFirst / 2);
+  ledger.Begin(Step(1));
+  ASSERT_TRUE(ledger.BeginPush(0, 1).ok());
+  ledger.Finish(0, 1, /*skipped=*/true);  // Another worker's overflow.
+  EXPECT_EQ(ledger.loss_scale(), LossScale::kFirst / 2);
+}
+
+TEST(StepLedgerTest, APushHasTheLossScaleThatItsStepBeganWith) {
+  StepLedger ledger = TwoLayers();
+  EXPECT_EQ(ledger.Restart(), 1);
+  FinishBoth(ledger, kInitialRound);
+  StepInfo info = Step(0);
+  info.loss_scale = 8;
+  ledger.Begin(info);
+  const auto pushed = ledger.BeginPush(0, 0);
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  EXPECT_EQ(pushed->loss_scale, 8);
+  EXPECT_EQ(pushed->life, 1);
+}
+
+// A layer that is left out of a step would stop all workers.
+
+void ExpectIncomplete(const absl::Status& status, const std::string& message) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+}
+
+TEST(StepLedgerTest, AStepWithALayerThatWasNotPushedIsRefusedByItsName) {
+  StepLedger ledger = Started();
+  ASSERT_TRUE(ledger.BeginPush(0, 0).ok());
+  for (const bool or_untouched : {false, true}) {
+    const absl::Status status = ledger.CheckComplete(or_untouched);
+    ExpectIncomplete(status,
+                     "step 0 is not complete: no gradient was pushed of "
+                     "second. Push every layer in each step");
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("first")));
+  }
+  EXPECT_FALSE(ledger.HasPushedAll());
+  ASSERT_TRUE(ledger.BeginPush(1, 0).ok());
+  EXPECT_TRUE(ledger.HasPushedAll());
+  for (const bool or_untouched : {false, true}) {
+    EXPECT_TRUE(ledger.CheckComplete(or_untouched).ok());
+  }
+}
+
+TEST(StepLedgerTest, AStepWithoutAnyPushIsCompleteOnlyForAWorkerThatLeaves) {
+  const StepLedger ledger = Started();
+  EXPECT_TRUE(ledger.CheckComplete(/*or_untouched=*/true).ok());
+  ExpectIncomplete(ledger.CheckComplete(/*or_untouched=*/false),
+                   "no gradient was pushed of first, second.");
+}
+
+TEST(StepLedgerTest, EachStepIsCheckedByItself) {
+  StepLedger ledger = Started();
+  for (const int layer : {0, 1}) {
+    ASSERT_TRUE(ledger.BeginPush(layer, 0).ok());
+    ledger.Finish(layer, 0, /*skipped=*/false);
+  }
+  EXPECT_TRUE(ledger.CheckComplete(/*or_untouched=*/false).ok());
+  ledger.Begin(Step(1));
+  ASSERT_TRUE(ledger.BeginPush(1, 1).ok());
+  ExpectIncomplete(ledger.CheckComplete(/*or_untouched=*/true),
+                   "step 1 is not complete: no gradient was pushed of first.");
+}
+
+TEST(StepLedgerTest, BeforeTheFirstStepNothingIsIncomplete) {
+  EXPECT_TRUE(TwoLayers().CheckComplete(/*or_untouched=*/false).ok());
+}
+
+// The caller's next call says that the job has gone back, or failed.
+TEST(StepLedgerTest, AStepThatWasInterruptedIsNotIncomplete) {
+  StepLedger ledger = Started();
+  ASSERT_TRUE(ledger.BeginPush(0, 0).ok());
+  ASSERT_FALSE(ledger.CheckComplete(/*or_untouched=*/false).ok());
+  StepLedger failed = ledger;
+  failed.Fail(absl::AbortedError("gone"));
+  EXPECT_TRUE(failed.CheckComplete(/*or_untouched=*/false).ok());
+  ledger.Restart();
+  EXPECT_TRUE(ledger.CheckComplete(/*or_untouched=*/false).ok());
+}
+
+}  // namespace
+}  // namespace nereus

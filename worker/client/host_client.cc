@@ -1,0 +1,403 @@
+// The caller's threads' side of a client. Each call checks its arguments and
+// the ledger under the RoundTable's lock, hands the work to the driver thread
+// (WorkerProcess), and, if it waits, drives meanwhile.
+
+#include "worker/client/host_client.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "worker/client/gradient_look.h"
+#include "worker/client/job_notes.h"
+#include "worker/client/layer_bindings.h"
+#include "worker/client/round_table.h"
+#include "worker/client/worker_process.h"
+
+namespace nereus {
+namespace {
+
+// Longest time to wait for what surely comes: buffers that are closed
+// connections', or word that the other workers know of a failure.
+constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
+
+class HostClientImpl final : public HostClient {
+  // Calls `use` with the ledger, under its lock.
+  template <typename F>
+  auto Ledger(F&& use) const {
+    return std::as_const(*rounds_).Use(std::forward<F>(use));
+  }
+
+ public:
+  HostClientImpl(HostClientOptions options,
+                 std::vector<HostLayerBinding> layers,
+                 std::vector<LayerSpec> specs)
+      : options_(std::move(options)),
+        layers_(std::move(layers)),
+        specs_(std::move(specs)),
+        rounds_(std::make_shared<RoundTable>(NamesOf(specs_))),
+        process_(std::make_unique<WorkerProcess>(options_, layers_, specs_,
+                                                 rounds_)) {}
+  ~HostClientImpl() override;
+
+  // Joins the job; returns when the first values have come.
+  absl::Status Start();
+
+  const JobTraits& traits() const override { return traits_; }
+  absl::StatusOr<StepInfo> BeginStep() override;
+  absl::Status Push(int layer, int64_t step,
+                    absl::Span<float> gradient) override;
+  absl::Status PushArriving(int layer, int64_t step, absl::Span<float> gradient,
+                            const std::shared_ptr<Arrival>& arrival) override;
+  absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
+                           absl::Span<float> gradient) override {
+    return PushArrivingFactors(layer, step, factors, gradient, nullptr);
+  }
+  absl::Status PushArrivingFactors(
+      int layer, int64_t step, const Factors& factors,
+      absl::Span<float> gradient,
+      const std::shared_ptr<Arrival>& arrival) override;
+  absl::Status Wait(int layer, int64_t step) override;
+  absl::Status WaitForward(int layer) override;
+  absl::Status WaitAll(int64_t step) override;
+  absl::Status Hurry(int layer) override;
+  absl::Span<const float> Mean(int layer) const override {
+    return rounds_->Mean(layer);
+  }
+  bool Skipped(int64_t step) const override {
+    return Ledger(
+        [&](const StepLedger& ledger) { return ledger.Skipped(step); });
+  }
+  bool takes_factors(int layer) const override;
+  bool takes_bfloat16(int layer) const override;
+  absl::Status Checkpoint() override;
+  ClientReport Report() const override { return process_->Report(); }
+  absl::Status Interruption() const override {
+    return Ledger(
+        [](const StepLedger& ledger) { return ledger.Interruption(); });
+  }
+  absl::Status Abort(absl::string_view reason) override {
+    NEREUS_RETURN_IF_ERROR(failure());
+    return FailJob(std::string(reason));
+  }
+  absl::Status Leave() override;
+
+ private:
+  absl::Status CheckLayer(int layer) const {
+    return Ledger(
+        [&](const StepLedger& ledger) { return ledger.CheckLayer(layer); });
+  }
+  absl::Status failure() const {
+    return Ledger([](const StepLedger& ledger) { return ledger.failure(); });
+  }
+  const JobOptions& job_options() const { return process_->job().options; }
+
+  // Waits until the caller's values are the job's, also if the job goes back
+  // meanwhile.
+  absl::Status AwaitValues();
+  // True if all values are finite; false if the step is to be skipped for them.
+  // Waits until all values have come, or the arrival has looked through them.
+  // Errors: a value ends the job, or the values will not come.
+  absl::StatusOr<bool> IsFit(int layer, int64_t step, absl::string_view what,
+                             absl::Span<const float> values, Arrival* arrival);
+  absl::StatusOr<StepLedger::Pushed> BeginPush(
+      int layer, int64_t step, absl::Span<const float> gradient);
+  // Ends the job for all workers. Returns `reason`, once they know.
+  absl::Status FailJob(const std::string& reason);
+
+  const HostClientOptions options_;
+  const std::vector<HostLayerBinding> layers_;
+  const std::vector<LayerSpec> specs_;  // The layers', in the same order.
+  JobTraits traits_;                    // Constant after Start.
+  // Shared with the buffers that it has borrowed.
+  const std::shared_ptr<RoundTable> rounds_;
+  std::unique_ptr<WorkerProcess> process_;
+};
+
+HostClientImpl::~HostClientImpl() {
+  process_.reset();
+  if (!rounds_->AwaitReturned(kFlushTimeout)) {
+    NEREUS_LOG(Error) << "the caller's memory is still in use after closing "
+                         "all connections";
+  }
+}
+
+absl::Status HostClientImpl::Start() {
+  NEREUS_RETURN_IF_ERROR(process_->Join(specs_));
+  NEREUS_RETURN_IF_ERROR(AwaitValues());
+  const Job& job = process_->job();
+  if (job.model() != absl::MakeConstSpan(specs_)) {
+    return absl::InternalError(
+        "the coordinator started an epoch with another model than this worker "
+        "joined with");
+  }
+  traits_.rank = process_->rank();
+  traits_.optimizer = job.options.optimizer;
+  traits_.updates_parameters =
+      job.options.optimizer_place == OptimizerPlace::kWorker;
+  traits_.decoupled = job.decoupled();
+  traits_.may_skip = job.votes();
+  traits_.sparse = job.options.sparsity > 0;
+  process_->SetReady();
+  LogJoined(options_.client.job, job.options,
+            !layers_.front().layer.state.empty());
+  return absl::OkStatus();
+}
+
+absl::Status HostClientImpl::AwaitValues() {
+  while (true) {
+    const absl::Status fetched = rounds_->AwaitFirstValues();
+    if (!absl::IsOutOfRange(fetched)) return fetched;
+    // The job has gone back. The caller is here, so it uses no values now.
+    NEREUS_RETURN_IF_ERROR(rounds_->Acknowledge());
+    process_->FreeValues();
+  }
+}
+
+absl::StatusOr<StepInfo> HostClientImpl::BeginStep() {
+  NEREUS_RETURN_IF_ERROR(Ledger([](const StepLedger& ledger) {
+    return ledger.CheckComplete(/*or_untouched=*/false);
+  }));
+  while (true) {
+    NEREUS_RETURN_IF_ERROR(AwaitValues());
+    const auto next =
+        Ledger([](const StepLedger& ledger) { return ledger.StepToBegin(); });
+    if (absl::IsOutOfRange(next.status())) continue;
+    NEREUS_RETURN_IF_ERROR(next.status());
+    process_->BeginStep(*next);
+    process_->DriveUntil(
+        [&] {
+          return Ledger([&](const StepLedger& ledger) {
+            return ledger.HasBegun(next->step);
+          });
+        },
+        absl::InfiniteFuture());
+    absl::StatusOr<StepInfo> begun = rounds_->AwaitBegin(next->step);
+    if (absl::IsOutOfRange(begun.status())) continue;
+    process_->meter().OnBegin();
+    return begun;
+  }
+}
+
+absl::StatusOr<bool> HostClientImpl::IsFit(int layer, int64_t step,
+                                           absl::string_view what,
+                                           absl::Span<const float> values,
+                                           Arrival* arrival) {
+  const NanPolicy policy = job_options().nan;
+  if (policy == NanPolicy::kIgnore) return true;
+  const std::string name =
+      absl::StrCat("layer ", specs_[layer].name, ", step ", step, ": ", what);
+  const absl::StatusOr<NotFinite> found = FindNotFinite(values, arrival);
+  if (!found.ok()) {
+    return FailJob(
+        absl::StrCat(name, " does not come: ", found.status().message()));
+  }
+  if (found->index < 0) return true;
+  const std::string reason =
+      absl::StrCat(name, " has ", found->value, " at element ", found->index,
+                   " of ", values.size());
+  if (policy != NanPolicy::kSkip) return FailJob(reason);
+  NEREUS_LOG(Warning) << reason << ": all workers skip the step";
+  rounds_->Use([&](StepLedger& ledger) { ledger.NoteUnfit(step); });
+  // The machine puts zeros in the place of the values: none may still come.
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
+  if (arrival != nullptr) arrival->Await(bytes).IgnoreError();
+  return false;
+}
+
+absl::Status HostClientImpl::FailJob(const std::string& reason) {
+  process_->Fail(reason);
+  // The caller may destroy the client at once. The others hear why before.
+  process_->DriveUntil([this] { return !failure().ok(); },
+                       SteadyNow() + kFlushTimeout);
+  rounds_->AwaitOver(kFlushTimeout).IgnoreError();
+  return absl::FailedPreconditionError(reason);
+}
+
+absl::StatusOr<StepLedger::Pushed> HostClientImpl::BeginPush(
+    int layer, int64_t step, absl::Span<const float> gradient) {
+  auto pushed = rounds_->BeginPush(layer, step, SteadyNow(), gradient);
+  if (pushed.ok()) process_->meter().OnPush(layer);
+  return pushed;
+}
+
+absl::Status HostClientImpl::Push(int layer, int64_t step,
+                                  absl::Span<float> gradient) {
+  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_RETURN_IF_ERROR(CheckHasNoFactors(specs_[layer]));
+  return PushArriving(layer, step, gradient, nullptr);
+}
+
+absl::Status HostClientImpl::PushArriving(
+    int layer, int64_t step, absl::Span<float> gradient,
+    const std::shared_ptr<Arrival>& arrival) {
+  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  const LayerSpec& spec = specs_[layer];
+  NEREUS_RETURN_IF_ERROR(
+      CheckLength(spec, "the gradient", gradient.size(), spec.parameters));
+  // Before the plan is read, which is another one once the job has gone back.
+  NEREUS_RETURN_IF_ERROR(Interruption());
+  if (takes_factors(layer)) return CheckHasNoFactors(spec);
+  bool is_fit = true;
+  // In other jobs the receiver looks at the values as it adds them.
+  if (traits_.may_skip || traits_.sparse) {
+    NEREUS_ASSIGN_OR_RETURN(
+        is_fit, IsFit(layer, step, "the gradient", gradient, arrival.get()));
+  }
+  NEREUS_ASSIGN_OR_RETURN(const StepLedger::Pushed pushed,
+                          BeginPush(layer, step, gradient));
+  process_->Push(
+      layer, step, pushed, is_fit,
+      rounds_->Borrow(layer, gradient.data(), gradient.size(), arrival));
+  return absl::OkStatus();
+}
+
+absl::Status HostClientImpl::PushArrivingFactors(
+    int layer, int64_t step, const Factors& factors, absl::Span<float> gradient,
+    const std::shared_ptr<Arrival>& arrival) {
+  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_RETURN_IF_ERROR(CheckFactors(specs_[layer], factors, gradient,
+                                      traits_.updates_parameters));
+  NEREUS_ASSIGN_OR_RETURN(
+      const bool output_is_fit,
+      IsFit(layer, step, "the output gradient", factors.output_gradient,
+            /*arrival=*/nullptr));
+  NEREUS_ASSIGN_OR_RETURN(
+      const bool input_is_fit,
+      IsFit(layer, step, "the input", factors.input, /*arrival=*/nullptr));
+  NEREUS_ASSIGN_OR_RETURN(const StepLedger::Pushed pushed,
+                          BeginPush(layer, step, gradient));
+  const auto borrow = [&](absl::Span<const float> values) {
+    return rounds_->Borrow(layer, values.data(), values.size(), arrival);
+  };
+  process_->PushFactors(
+      layer, step, pushed, output_is_fit && input_is_fit,
+      {borrow(factors.output_gradient), borrow(factors.input),
+       rounds_->Borrow(layer, gradient.data(), gradient.size())});
+  return absl::OkStatus();
+}
+
+absl::Status HostClientImpl::WaitForward(int layer) {
+  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  return Wait(layer, Ledger([&](const StepLedger& ledger) {
+                return ledger.pushed(layer);
+              }));
+}
+
+absl::Status HostClientImpl::Hurry(int layer) {
+  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_RETURN_IF_ERROR(Interruption());
+  process_->Wait(layer);
+  return absl::OkStatus();
+}
+
+absl::Status HostClientImpl::Wait(int layer, int64_t step) {
+  const absl::Time from = SteadyNow();
+  const absl::Duration timeout = options_.client.round_timeout;
+  const bool may_be_held_back = Ledger([&](const StepLedger& ledger) {
+    return (traits_.decoupled || !ledger.HasPushedAll()) &&
+           !ledger.IsDone(layer, step);
+  });
+  if (may_be_held_back) NEREUS_RETURN_IF_ERROR(Hurry(layer));
+  process_->DriveUntil(
+      [&] {
+        return Ledger([&](const StepLedger& ledger) {
+          return ledger.IsAnswered(layer, step);
+        });
+      },
+      from + timeout);
+  const absl::Status status = rounds_->Await(layer, step, timeout, from);
+  if (status.ok()) process_->meter().OnWait(layer, from);
+  if (!absl::IsDeadlineExceeded(status)) return status;
+  return absl::DeadlineExceededError(absl::StrCat(
+      status.message(), "; missing: ", process_->DescribeMissing(layer)));
+}
+
+absl::Status HostClientImpl::WaitAll(int64_t step) {
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    NEREUS_RETURN_IF_ERROR(Wait(static_cast<int>(layer), step));
+  }
+  return absl::OkStatus();
+}
+
+bool HostClientImpl::takes_factors(int layer) const {
+  if (!CheckLayer(layer).ok()) return false;
+  return process_->epoch()->job->routes[layer].scheme == Scheme::kFactor;
+}
+
+bool HostClientImpl::takes_bfloat16(int layer) const {
+  if (!CheckLayer(layer).ok() || traits_.may_skip || traits_.sparse ||
+      job_options().scale_loss) {
+    return false;
+  }
+  const Route route = process_->epoch()->job->routes[layer];
+  return route.scheme == Scheme::kServer && route.wire == WireType::kBfloat16;
+}
+
+absl::Status HostClientImpl::Checkpoint() {
+  NEREUS_RETURN_IF_ERROR(failure());
+  if (!job_options().has_checkpoints) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", options_.client.job,
+                     " has no folder for checkpoints: start its servers with "
+                     "--checkpoint-dir"));
+  }
+  process_->WantCheckpoint();
+  return absl::OkStatus();
+}
+
+absl::Status HostClientImpl::Leave() {
+  NEREUS_RETURN_IF_ERROR(failure());
+  NEREUS_RETURN_IF_ERROR(Ledger([](const StepLedger& ledger) {
+    return ledger.CheckComplete(/*or_untouched=*/true);
+  }));
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    NEREUS_RETURN_IF_ERROR(WaitForward(static_cast<int>(layer)));
+  }
+  NEREUS_ASSIGN_OR_RETURN(
+      const StepLedger::Call last,
+      Ledger([](const StepLedger& ledger) { return ledger.LastPushed(); }));
+  process_->Leave(last);
+  // Peers may still need frames of this worker's last round. So the connections
+  // stay until the coordinator says that the membership is over.
+  const absl::Duration timeout = options_.client.round_timeout;
+  const absl::Status over = rounds_->AwaitOver(timeout);
+  if (!over.ok() && !absl::IsDeadlineExceeded(over)) return over;
+  rounds_->Use([](StepLedger& ledger) {
+    ledger.Fail(absl::FailedPreconditionError("this worker has left the job"));
+  });
+  process_->Wake();
+  if (over.ok()) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      absl::StrCat("left the job, but not all the other workers did within ",
+                   absl::FormatDuration(timeout)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HostClient>> HostClient::Connect(
+    HostClientOptions options, std::vector<HostLayerBinding> layers) {
+  NEREUS_RETURN_IF_ERROR(options.client.Validate());
+  std::vector<LayerBinding> bindings;
+  for (const HostLayerBinding& layer : layers) bindings.push_back(layer.layer);
+  NEREUS_ASSIGN_OR_RETURN(std::vector<LayerSpec> specs,
+                          CheckedSpecsIn(bindings));
+  NEREUS_RETURN_IF_ERROR(CheckState(bindings, options.client.optimizer));
+  auto client = std::make_unique<HostClientImpl>(
+      std::move(options), std::move(layers), std::move(specs));
+  NEREUS_RETURN_IF_ERROR(client->Start());
+  return client;
+}
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
+    const ClientOptions& options, std::vector<LayerBinding> layers) {
+  std::vector<HostLayerBinding> bindings;
+  for (LayerBinding& layer : layers) bindings.push_back({std::move(layer)});
+  return HostClient::Connect({.client = options}, std::move(bindings));
+}
+
+}  // namespace nereus

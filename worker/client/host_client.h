@@ -1,0 +1,92 @@
+#ifndef NEREUS_WORKER_CLIENT_HOST_CLIENT_H_
+#define NEREUS_WORKER_CLIENT_HOST_CLIENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/driver/factor_multiplier.h"
+#include "common/driver/gradient_splitter.h"
+#include "common/tensor/arrival.h"
+#include "worker/public/client.h"
+
+namespace nereus {
+
+// A layer in host memory whose values may live elsewhere, on a GPU, say.
+struct HostLayerBinding {
+  LayerBinding layer;
+
+  // With `optimizer=worker`: what the client awaits before it reads parameters
+  // and state, which are copies. Null: they are there.
+  std::shared_ptr<Arrival> arrival = nullptr;
+
+  // In a sparse job: splits the layer's gradients, and keeps the parts that are
+  // held back. Null: the CPU does.
+  std::shared_ptr<GradientSplitter> splitter = nullptr;
+};
+
+struct HostClientOptions {
+  ClientOptions client;
+
+  // Called when a round of a layer is done, before the Wait for it returns.
+  // With `fetched`, the layer's parameters were fetched in Connect or
+  // BeginStep, and it is called before that returns. Called on any thread: it
+  // must neither wait nor call the client. May be empty.
+  std::function<void(int layer, int64_t step, bool fetched)> done = nullptr;
+
+  // Multiplies the factors of all workers. Null: the CPU does.
+  std::shared_ptr<FactorMultiplier> multiplier = nullptr;
+};
+
+// The client of a worker on host memory, with the hooks that clients for other
+// memory are built on: GpuClient, and packages for other languages. Callers in
+// C++ use Client, which is this class without the hooks. Thread-safe.
+class HostClient : public Client {
+ public:
+  // Connects as Client::Connect does, with the same errors.
+  static absl::StatusOr<std::unique_ptr<HostClient>> Connect(
+      HostClientOptions options, std::vector<HostLayerBinding> layers);
+
+  // Pushes a gradient that a copy from a device is still writing, from its
+  // first value on. Values that have come leave at once; the client awaits
+  // `arrival` for the others. With `--nan=skip`, and in a sparse job, the call
+  // waits until all values have come, or are known to be finite
+  // (Arrival::FindNotFinite). An arrival that fails ends the job for all
+  // workers, with its error.
+  //
+  // Takes also layers that have factors, where the plan does not send factors
+  // (takes_factors): for a caller that has multiplied them.
+  virtual absl::Status PushArriving(
+      int layer, int64_t step, absl::Span<float> gradient,
+      const std::shared_ptr<Arrival>& arrival) = 0;
+
+  // Pushes factors that are still being written. The client holds `arrival` as
+  // long as it reads them.
+  virtual absl::Status PushArrivingFactors(
+      int layer, int64_t step, const Factors& factors,
+      absl::Span<float> gradient, const std::shared_ptr<Arrival>& arrival) = 0;
+
+  // Announces a Wait for a layer: frames that the client holds back, for fusion
+  // or for the order of the forward pass, leave now.
+  virtual absl::Status Hurry(int layer) = 0;
+
+  // The error that every call would return now: the job's, or kOutOfRange.
+  virtual absl::Status Interruption() const = 0;
+
+  // True if the plan sends the layer's factors, so that only PushFactors will
+  // do. Plans change, but not between a BeginStep and the next.
+  virtual bool takes_factors(int layer) const = 0;
+
+  // True if the plan sends the layer's gradients as bfloat16, and the client
+  // needs them in no other form: then they may be pushed so
+  // (Arrival::bfloat16). Changes when plans do.
+  virtual bool takes_bfloat16(int layer) const = 0;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_WORKER_CLIENT_HOST_CLIENT_H_

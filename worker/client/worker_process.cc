@@ -1,0 +1,348 @@
+// The driver thread's side of a client. Read in this order: Join and what it
+// starts; the caller's calls, each of which posts an event; and the events that
+// the machine, the coordinator and the clock bring (OnLayerDone and below).
+//
+// A call carries the life of the machine in which the caller made it. The job
+// may have gone back by the time that the driver thread runs it: then the
+// machine is another one, and the call is dropped. The caller hears kOutOfRange
+// from its next call.
+
+#include "worker/client/worker_process.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "common/base/address.h"
+#include "common/base/clock.h"
+#include "common/base/identity.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+// Longest time that a description of what is missing may take.
+constexpr absl::Duration kDescribeTimeout = absl::Seconds(5);
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(const HostClientOptions& options,
+                             const std::vector<HostLayerBinding>& layers,
+                             const std::vector<LayerSpec>& specs,
+                             std::shared_ptr<RoundTable> rounds)
+    : options_(options),
+      layers_(layers),
+      rounds_(std::move(rounds)),
+      meter_(specs) {}
+
+WorkerProcess::~WorkerProcess() = default;
+
+absl::Status WorkerProcess::Join(std::vector<LayerSpec> specs) {
+  const ClientOptions& client = options_.client;
+  NEREUS_ASSIGN_OR_RETURN(
+      control_, ControlServer::Start(client.host, client.control_port, {}));
+  MemberProcess::Options options;
+  options.transport = {.host = client.host,
+                       .port = client.data_port,
+                       .shared_memory = client.shared_memory};
+  options.coordinator_address = client.coordinator_address;
+  options.connect_timeout = client.connect_timeout;
+  options.layers = static_cast<int>(layers_.size());
+  NEREUS_ASSIGN_OR_RETURN(
+      process_, MemberProcess::Listen(std::move(options), control_.get()));
+  NEREUS_LOG(Info) << "listening control="
+                   << JoinHostPort(client.host, control_->port())
+                   << " data=" << process_->data_address();
+  process_->Join(MakeRequest(std::move(specs)), MakeEvents());
+  return absl::OkStatus();
+}
+
+JoinRequest WorkerProcess::MakeRequest(std::vector<LayerSpec> specs) const {
+  const ClientOptions& client = options_.client;
+  const LayerBinding& first = layers_.front().layer;
+  JoinRequest request;
+  request.job = client.job;
+  request.role = Role::kWorker;
+  request.name = client.name.empty() ? UniqueName() : client.name;
+  request.settings = client.settings;
+  request.optimizer = client.optimizer;
+  request.layers = std::move(specs);
+  request.state_arrays =
+      static_cast<int32_t>(first.state.size() / first.parameters.size());
+  if (options_.multiplier != nullptr) {
+    request.products = options_.multiplier->name();
+  }
+  return request;
+}
+
+MemberProcess::Events WorkerProcess::MakeEvents() {
+  MemberProcess::Events events;
+  events.make_machine = [this](const EpochStart& start, Outbox& out) {
+    return MakeMachine(start, out);
+  };
+  events.driver.layer_done = [this](const LayerDone& done) {
+    OnLayerDone(done);
+  };
+  if (options_.multiplier != nullptr) {
+    events.driver.multiply = [this](const MultiplyFactors& factors) {
+      return options_.multiplier->Multiply(factors);
+    };
+  }
+  events.driver.splitter = [this](int layer) {
+    return layers_[layer].splitter.get();
+  };
+  events.driver.probed = [this](const ProbeAnswered& probed) {
+    meter_.OnAnswer(probed.train);
+  };
+  events.driver.entered =
+      [this](const std::shared_ptr<const EpochStart>& start) {
+        OnEntered(start);
+      };
+  events.driver.ended = [this](const absl::Status& outcome) {
+    rounds_->Use([&](StepLedger& ledger) { ledger.End(outcome); });
+  };
+  events.heard = [this](const CoordinatorMessage& message) {
+    OnHeard(message);
+  };
+  events.take_stock = [this] { TakeStock(); };
+  events.heartbeat = [this] { return MakeHeartbeat(); };
+  return events;
+}
+
+std::unique_ptr<Machine> WorkerProcess::MakeMachine(const EpochStart& start,
+                                                    Outbox& out) {
+  const int64_t life =
+      rounds_->Use([](StepLedger& ledger) { return ledger.Restart(); });
+  if (job_ == nullptr) {
+    rank_ = start.self.rank;
+    job_ = start.job;
+  }
+  std::vector<LayerMemory> memory;
+  for (const HostLayerBinding& binding : layers_) {
+    const LayerBinding& layer = binding.layer;
+    memory.push_back({rounds_->BorrowForLife(layer.parameters, binding.arrival),
+                      rounds_->BorrowForLife(layer.state, binding.arrival),
+                      options_.client.means_in_place,
+                      binding.splitter == nullptr});
+  }
+  auto machine =
+      std::make_unique<WorkerMachine>(start.job, rank_, std::move(memory));
+  caller_.OnMachine(machine.get(), life, out);
+  return machine;
+}
+
+// ---- The caller's calls.
+
+void WorkerProcess::FreeValues() {
+  process_->Post([this](Outbox& out) { caller_.OnValuesFree(out); });
+}
+
+void WorkerProcess::BeginStep(const StepLedger::Call& call) {
+  process_->Post([this, call](Outbox& out) {
+    TellBegun(caller_.OnBegin(call, rank_, out));
+  });
+}
+
+void WorkerProcess::Push(int layer, int64_t step,
+                         const StepLedger::Pushed& pushed, bool is_fit,
+                         Buffer gradient) {
+  process_->Post([this, layer, step, pushed, is_fit,
+                  gradient = std::move(gradient)](Outbox& out) mutable {
+    WorkerMachine* const machine = caller_.machine(pushed.life);
+    if (machine == nullptr) return;
+    const absl::Status status = machine->OnPush(
+        layer, step, std::move(gradient), out, is_fit, pushed.loss_scale);
+    NEREUS_CHECK(status.ok()) << status;
+  });
+}
+
+void WorkerProcess::PushFactors(int layer, int64_t step,
+                                const StepLedger::Pushed& pushed, bool is_fit,
+                                FactorBuffers factors) {
+  process_->Post([this, layer, step, pushed, is_fit,
+                  factors = std::move(factors)](Outbox& out) mutable {
+    WorkerMachine* const machine = caller_.machine(pushed.life);
+    if (machine == nullptr) return;
+    const absl::Status status = machine->OnPushFactors(
+        layer, step, std::move(factors), out, is_fit, pushed.loss_scale);
+    NEREUS_CHECK(status.ok()) << status;
+  });
+}
+
+void WorkerProcess::Wait(int layer) {
+  process_->Post(
+      [this, layer](Outbox& out) { caller_.machine()->OnWait(layer, out); });
+}
+
+void WorkerProcess::WantCheckpoint() {
+  process_->Post(
+      [this](Outbox& out) { process_->member().WantCheckpoint(out); });
+}
+
+void WorkerProcess::Fail(const std::string& reason) {
+  process_->Post([this, reason](Outbox& out) {
+    process_->member().OnFailure(reason, out);
+  });
+}
+
+void WorkerProcess::Leave(const StepLedger::Call& last) {
+  process_->Post([this, last](Outbox& out) {
+    WorkerMachine* const machine = caller_.machine(last.life);
+    if (machine == nullptr) return;
+    machine->OnLeave(out);
+    process_->member().OnLeave(last.step, out);
+  });
+}
+
+void WorkerProcess::Wake() {
+  process_->Post([](Outbox&) {});
+}
+
+std::shared_ptr<const EpochStart> WorkerProcess::epoch() const {
+  MutexLock lock(&mu_);
+  return epoch_;
+}
+
+std::string WorkerProcess::DescribeMissing(int layer) {
+  // Shared with the event, which may run after this call has given up.
+  auto missing = std::make_shared<std::string>();
+  auto is_told = std::make_shared<absl::Notification>();
+  process_->Post([this, layer, missing, is_told](Outbox&) {
+    *missing = caller_.machine()->Missing(layer);
+    is_told->Notify();
+  });
+  if (!is_told->WaitForNotificationWithTimeout(kDescribeTimeout)) {
+    return "unknown, this worker's driver is busy";
+  }
+  return missing->empty() ? "nothing any more" : *missing;
+}
+
+ClientReport WorkerProcess::Report() const {
+  const auto start = epoch();
+  const MachineDriver& driver = process_->driver();
+  ClientReport report;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const int layer = static_cast<int>(i);
+    const Route& route = start->job->routes[i];
+    const RoundTable::Cost cost = rounds_->cost(layer);
+    report.layers.push_back(
+        {layers_[i].layer.spec.name, std::string(SchemeName(route.scheme)),
+         std::string(WireTypeName(route.wire)), start->explanations[i].reason,
+         cost.rounds, driver.bytes_sent(layer), driver.bytes_received(layer),
+         cost.latency_total});
+  }
+  for (const TrafficCount& count : process_->transport().traffic()) {
+    report.peers.push_back({count.peer.role == Role::kShard, count.peer.rank,
+                            count.bytes_sent, count.bytes_received});
+  }
+  report.measured = meter_.last();
+  MutexLock lock(&mu_);
+  report.saved_round = saved_round_;
+  return report;
+}
+
+// ---- Events.
+
+void WorkerProcess::OnLayerDone(const LayerDone& done) {
+  if (options_.done != nullptr) {
+    // Before the ledger knows: a Wait that returns must find that it was
+    // called.
+    const bool is_fetched = rounds_->Use([&](const StepLedger& ledger) {
+      return ledger.pushed(done.layer) < kInitialRound ||
+             ledger.IsDone(done.layer, done.round);
+    });
+    options_.done(done.layer, done.round, is_fetched);
+  }
+  rounds_->Finish(done.layer, done.round, done.skipped, SteadyNow(), done.mean);
+  RetryBegin();
+  ProbeIfIdle();
+}
+
+void WorkerProcess::OnEntered(const std::shared_ptr<const EpochStart>& start) {
+  const Job& job = *start->job;
+  NEREUS_LOG(Info) << "epoch " << job.epoch
+                   << ": workers=" << job.worker_count()
+                   << " position=" << job.PositionOf(start->self.rank)
+                   << " first_step=" << job.first_step;
+  caller_.OnEntered(start->job);
+  probed_servers_ = ShardsToProbe(*start, process_->data_address());
+  {
+    MutexLock lock(&mu_);
+    epoch_ = start;
+  }
+  RetryBegin();
+}
+
+void WorkerProcess::OnHeard(const CoordinatorMessage& message) {
+  if (std::holds_alternative<Waiting>(message)) rounds_->NoteWaiting();
+  if (const auto* over = std::get_if<JobOver>(&message)) {
+    MutexLock lock(&mu_);
+    if (over->saved_round > kInitialRound) saved_round_ = over->saved_round;
+  }
+  if (const auto* set = std::get_if<SetFusion>(&message)) {
+    process_->Post([this, set = *set](Outbox&) { caller_.OnSetFusion(set); });
+  }
+}
+
+void WorkerProcess::TakeStock() {
+  if (caller_.machine() == nullptr) return;
+  std::optional<Stall> stall =
+      stalls_.Watch(caller_.machine()->OldestWait(), SteadyNow(),
+                    options_.client.stall_threshold);
+  MutexLock lock(&mu_);
+  stall_ = std::move(stall);
+}
+
+Heartbeat WorkerProcess::MakeHeartbeat() {
+  Heartbeat heartbeat;
+  rounds_->Use([&](const StepLedger& ledger) {
+    heartbeat.begun_step = std::max(ledger.next_step() - 1, kInitialRound);
+    heartbeat.round = ledger.round();
+  });
+  MutexLock lock(&mu_);
+  heartbeat.stall = stall_;
+  return heartbeat;
+}
+
+void WorkerProcess::TellBegun(std::optional<StepInfo> begun) {
+  if (!begun.has_value()) return;
+  if (const auto timed = caller_.TimeFusion(begun->step, SteadyNow())) {
+    process_->Send(*timed);
+  }
+  if (job_->options.measure) {
+    if (auto due = meter_.TakeDue()) {
+      process_->Send(
+          Measured{std::move(due->times), due->step_time, due->link});
+    }
+  }
+  rounds_->Use([&](StepLedger& ledger) {
+    if (job_->options.scale_loss) begun->loss_scale = ledger.loss_scale();
+    ledger.Begin(*begun);
+  });
+}
+
+void WorkerProcess::RetryBegin() {
+  if (!caller_.is_waiting()) return;
+  process_->Post(
+      [this](Outbox& out) { TellBegun(caller_.OnRetry(rank_, out)); });
+}
+
+void WorkerProcess::ProbeIfIdle() {
+  const bool is_idle =
+      rounds_->Use([](const StepLedger& ledger) { return ledger.IsIdle(); });
+  if (!job_->options.measure || !is_idle) return;
+  const auto train = meter_.NextTrain();
+  if (!train.has_value()) return;
+  process_->Post([this, train = *train](Outbox& out) {
+    // Workers probe different servers, as far as there are so many.
+    const auto position =
+        static_cast<size_t>(process_->member().start()->job->PositionOf(rank_));
+    caller_.machine()->Probe(probed_servers_[position % probed_servers_.size()],
+                             train.id, train.frames, train.payload_bytes, out);
+  });
+}
+
+}  // namespace nereus

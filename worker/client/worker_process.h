@@ -1,0 +1,130 @@
+#ifndef NEREUS_WORKER_CLIENT_WORKER_PROCESS_H_
+#define NEREUS_WORKER_CLIENT_WORKER_PROCESS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+#include "common/driver/member_process.h"
+#include "common/protocol/job.h"
+#include "common/protocol/stall_watch.h"
+#include "common/rpc/control_server.h"
+#include "worker/client/host_client.h"
+#include "worker/client/round_table.h"
+#include "worker/machine/caller.h"
+#include "worker/machine/worker_machine.h"
+#include "worker/measure/meter.h"
+
+namespace nereus {
+
+// The driver thread's side of a client: the worker's machine, which it makes
+// anew whenever the job goes back, and what the coordinator hears of it. A call
+// of the caller's threads is posted to the driver thread; its outcome comes
+// back through the RoundTable.
+//
+//   caller's threads --Push, Wait ...--> driver thread: Caller, WorkerMachine
+//          ^                                  |              |
+//          '------- RoundTable <--------------'        MemberProcess
+//
+// Owned by the client. Thread-safe after Join.
+class WorkerProcess {
+ public:
+  // `specs` are the layers' specs. `options` and `layers` must outlive this.
+  WorkerProcess(const HostClientOptions& options,
+                const std::vector<HostLayerBinding>& layers,
+                const std::vector<LayerSpec>& specs,
+                std::shared_ptr<RoundTable> rounds);
+  ~WorkerProcess();
+
+  // Listens, and asks the coordinator to take the worker in; the RoundTable
+  // tells when the first values have come. Errors: the ports are in use.
+  absl::Status Join(std::vector<LayerSpec> specs);
+  // Tells health checks that the worker is ready.
+  void SetReady() { control_->SetReady(true); }
+
+  // ---- The caller's calls.
+
+  // Lets a machine that waits for it write the caller's values.
+  void FreeValues();
+  void BeginStep(const StepLedger::Call& call);
+  // `is_fit`: the gradient, or the factors, have neither NaN nor infinity.
+  void Push(int layer, int64_t step, const StepLedger::Pushed& pushed,
+            bool is_fit, Buffer gradient);
+  void PushFactors(int layer, int64_t step, const StepLedger::Pushed& pushed,
+                   bool is_fit, FactorBuffers factors);
+  void Wait(int layer);
+  void WantCheckpoint();
+  // Ends the job for all workers.
+  void Fail(const std::string& reason);
+  void Leave(const StepLedger::Call& last);
+  // Wakes a thread in DriveUntil.
+  void Wake();
+  // Has the calling thread drive meanwhile (MachineDriver::DriveUntil).
+  void DriveUntil(absl::FunctionRef<bool()> done, absl::Time deadline) {
+    process_->DriveUntil(done, deadline);
+  }
+
+  // ---- State.
+
+  // The job as of the first epoch, and this worker's rank. Options and model
+  // never change. REQUIRES: the first values have come.
+  const Job& job() const { return *job_; }
+  int rank() const { return rank_; }
+  // The current epoch. It changes between the caller's steps alone.
+  std::shared_ptr<const EpochStart> epoch() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Describes what a layer waits for, for messages.
+  std::string DescribeMissing(int layer);
+  // Costs, traffic and measurements; `model`: of the layers.
+  ClientReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
+  Meter& meter() { return meter_; }
+
+ private:
+  MemberProcess::Events MakeEvents();
+  JoinRequest MakeRequest(std::vector<LayerSpec> specs) const;
+  std::unique_ptr<Machine> MakeMachine(const EpochStart& start, Outbox& out);
+  void OnLayerDone(const LayerDone& done);
+  void OnEntered(const std::shared_ptr<const EpochStart>& start)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void OnHeard(const CoordinatorMessage& message) ABSL_LOCKS_EXCLUDED(mu_);
+  void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
+  Heartbeat MakeHeartbeat() ABSL_LOCKS_EXCLUDED(mu_);
+  // Tells the caller that a step has begun, if it has.
+  void TellBegun(std::optional<StepInfo> begun);
+  // Tries again to begin the step that the caller waits for, if it waits.
+  void RetryBegin();
+  // Sends probes to a server if no round is open.
+  void ProbeIfIdle();
+
+  const HostClientOptions& options_;
+  const std::vector<HostLayerBinding>& layers_;
+  const std::shared_ptr<RoundTable> rounds_;
+  Meter meter_;                             // Times the caller's steps.
+  std::unique_ptr<ControlServer> control_;  // Answers health checks.
+
+  // Constant once the first machine is made.
+  int rank_ = 0;
+  JobPtr job_;
+
+  // The driver thread's.
+  Caller caller_;
+  StallWatch stalls_;                    // Notices rounds that stand still.
+  std::vector<int32_t> probed_servers_;  // Ranks of the shards to probe.
+
+  mutable Mutex mu_;
+  std::optional<Stall> stall_ ABSL_GUARDED_BY(mu_);
+  std::optional<int64_t> saved_round_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const EpochStart> epoch_ ABSL_GUARDED_BY(mu_);
+
+  std::unique_ptr<MemberProcess> process_;  // Last: its threads use the above.
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_WORKER_CLIENT_WORKER_PROCESS_H_

@@ -1,0 +1,172 @@
+#include "worker/machine/step_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+
+StepLedger::StepLedger(std::vector<std::string> layers) {
+  for (std::string& name : layers) layers_.push_back({std::move(name)});
+}
+
+int64_t StepLedger::Restart() {
+  went_back_ = life_ > 0;
+  begun_.reset();
+  unfit_step_ = kInitialRound;
+  loss_scale_.OnRestart();
+  for (Layer& layer : layers_) {
+    layer.pushed = kFetching;
+    layer.done = kFetching;
+  }
+  return ++life_;
+}
+
+void StepLedger::Begin(const StepInfo& step) {
+  begun_ = step;
+  pushed_count_ = 0;
+}
+
+StepLedger::Done StepLedger::Finish(int layer, int64_t round, bool skipped) {
+  Layer& finished = layers_[layer];
+  if (round <= finished.done) return Done::kAgain;
+  // A job that went back may come to another outcome of the same step.
+  if (skipped) {
+    skipped_step_ = round;
+  } else if (skipped_step_ == round) {
+    skipped_step_ = kInitialRound;
+  }
+  const bool is_first = std::exchange(finished.done, round) == kFetching;
+  if (is_first) {
+    finished.pushed = round;
+    return Done::kFirst;
+  }
+  loss_scale_.OnStep(round, skipped, unfit_step_ == round);
+  return Done::kRound;
+}
+
+void StepLedger::End(const absl::Status& outcome) {
+  failure_.Update(outcome);
+  over_ = true;
+}
+
+absl::StatusOr<StepLedger::Call> StepLedger::StepToBegin() const {
+  NEREUS_RETURN_IF_ERROR(Interruption());
+  return Call{next_step(), life_};
+}
+
+absl::StatusOr<StepLedger::Pushed> StepLedger::BeginPush(int layer,
+                                                         int64_t step) {
+  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_RETURN_IF_ERROR(Interruption());
+  NEREUS_RETURN_IF_ERROR(CheckNext(layers_[layer], step));
+  layers_[layer].pushed = step;
+  ++pushed_count_;
+  return Pushed{life_, begun_->loss_scale};
+}
+
+absl::Status StepLedger::CheckNext(const Layer& layer, int64_t step) const {
+  const auto refuse = [&](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layer ", layer.name, ": step ", step, " is pushed", why...));
+  };
+  if (!begun_.has_value()) return refuse(", none was begun");
+  if (step != begun_->step) {
+    return refuse(", step ", begun_->step, " was begun");
+  }
+  const bool is_idle = layer.pushed == layer.done;
+  if (is_idle && step == layer.done + 1) return absl::OkStatus();
+  if (!is_idle && step == layer.pushed + 1) {
+    return refuse(", but step ", layer.pushed,
+                  " is not waited for: Wait or WaitAll comes before the next "
+                  "push");
+  }
+  return refuse(" after step ", layer.pushed, "; steps up to ", layer.done,
+                " are done, and they come one by one");
+}
+
+absl::Status StepLedger::CheckLayer(int layer) const {
+  if (layer >= 0 && layer < static_cast<int>(layers_.size())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("no layer ", layer, ": the model has ", layers_.size()));
+}
+
+absl::Status StepLedger::CheckComplete(bool or_untouched) const {
+  const bool is_complete = !begun_.has_value() || HasPushedAll() ||
+                           (or_untouched && pushed_count_ == 0);
+  // The next call tells the caller of an interruption.
+  if (is_complete || is_interrupted()) return absl::OkStatus();
+  std::string missing;
+  for (const Layer& layer : layers_) {
+    if (layer.pushed == begun_->step) continue;
+    absl::StrAppend(&missing, missing.empty() ? "" : ", ", layer.name);
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "step ", begun_->step, " is not complete: no gradient was pushed of ",
+      missing, ". Push every layer in each step; a frozen layer pushes zeros"));
+}
+
+absl::Status StepLedger::CheckAwaited(int layer, int64_t round) const {
+  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_RETURN_IF_ERROR(Interruption());
+  if (round <= layers_[layer].pushed) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "layer ", layers_[layer].name, ": step ", round, " is waited for, step ",
+      layers_[layer].pushed, " was the last to be pushed"));
+}
+
+absl::Status StepLedger::Interruption() const {
+  if (!failure_.ok() || !went_back_) return failure_;
+  return absl::OutOfRangeError(
+      "the job went back to an earlier step: call BeginStep, and do the step "
+      "that it says");
+}
+
+absl::StatusOr<StepLedger::Call> StepLedger::LastPushed() const {
+  NEREUS_RETURN_IF_ERROR(Interruption());
+  Call last{kInitialRound, life_};
+  for (const Layer& layer : layers_) {
+    last.step = std::max(last.step, layer.pushed);
+  }
+  return last;
+}
+
+bool StepLedger::IsDone(int layer, int64_t round) const {
+  return !CheckLayer(layer).ok() || layers_[layer].done >= round;
+}
+
+bool StepLedger::IsAnswered(int layer, int64_t round) const {
+  return is_interrupted() || IsDone(layer, round) ||
+         round > layers_[layer].pushed;
+}
+
+bool StepLedger::HasFirstValues() const {
+  return std::all_of(layers_.begin(), layers_.end(),
+                     [](const Layer& layer) { return layer.done > kFetching; });
+}
+
+bool StepLedger::HasBegun(int64_t step) const {
+  return is_interrupted() || (begun_.has_value() && begun_->step >= step);
+}
+
+bool StepLedger::IsIdle() const {
+  return std::all_of(layers_.begin(), layers_.end(), [](const Layer& layer) {
+    return layer.done == layer.pushed;
+  });
+}
+
+int64_t StepLedger::round() const {
+  int64_t round = layers_.front().done;
+  for (const Layer& layer : layers_) round = std::min(round, layer.done);
+  return std::max(round, kInitialRound);
+}
+
+int64_t StepLedger::next_step() const {
+  return begun_.has_value() ? begun_->step + 1 : layers_.front().done + 1;
+}
+
+}  // namespace nereus

@@ -1,0 +1,157 @@
+#ifndef NEREUS_WORKER_MACHINE_STEP_LEDGER_H_
+#define NEREUS_WORKER_MACHINE_STEP_LEDGER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/protocol/frame.h"
+#include "worker/machine/loss_scale.h"
+#include "worker/public/client.h"
+
+namespace nereus {
+
+// Account of what the caller of a worker has begun and pushed, and of what the
+// worker's machine has done, layer by layer. Decides which call the caller may
+// make next, and what an interrupted call says. Pure; the client holds a lock
+// around it (RoundTable), and the simulated caller uses it as it is.
+//
+// Without it two mistakes would go unseen: a layer that is pushed twice, or not
+// at all, in one step would stop all workers of the job; and a caller that had
+// not heard that the job went back would push gradients of a model that is
+// gone.
+class StepLedger {
+ public:
+  // `layers`: the layers' names, for messages.
+  explicit StepLedger(std::vector<std::string> layers);
+
+  // A step, and the life of the machine in which the caller means it. A call
+  // that was made in an earlier life is dropped: the job has gone back since.
+  struct Call {
+    int64_t step = kInitialRound;
+    int64_t life = 0;
+  };
+
+  // ---- Events of the machine.
+
+  // Begins the next life of the machine: the layers' first values are to come.
+  // Returns the number of the life, from 1. From the second life on, the
+  // caller's calls fail with kOutOfRange until Acknowledge.
+  int64_t Restart();
+
+  // Notes that the machine has let the caller begin a step.
+  void Begin(const StepInfo& step);
+
+  // Notes that the machine is done with `round` of a layer.
+  enum class Done {
+    kFirst,  // The layer's first values have come.
+    kRound,  // The round of the caller's last push is done.
+    kAgain,  // The round was done before, under another plan.
+  };
+  Done Finish(int layer, int64_t round, bool skipped);
+
+  // Notes that the membership is over, as a failure if `outcome` is an error.
+  void End(const absl::Status& outcome);
+
+  // Notes that the job cannot go on. The first failure counts.
+  void Fail(const absl::Status& failure) { failure_.Update(failure); }
+
+  // ---- Calls of the caller.
+
+  // Notes that the caller knows that the job has gone back.
+  void Acknowledge() { went_back_ = false; }
+
+  // Returns the next step that the caller may begin: the step after the last
+  // that it began, or its first one. Errors: Interruption's.
+  absl::StatusOr<Call> StepToBegin() const;
+
+  // Notes that the caller pushes `layer` in `step`. Returns the life of the
+  // machine and the loss scale that the step began with.
+  // Errors: kInvalidArgument, no such layer, a step that was not begun, or not
+  // the layer's next one; Interruption's.
+  struct Pushed {
+    int64_t life = 0;
+    float loss_scale = 1.0f;
+  };
+  absl::StatusOr<Pushed> BeginPush(int layer, int64_t step);
+
+  // Notes that a gradient of the caller's in `step` has a NaN or an infinity.
+  void NoteUnfit(int64_t step) { unfit_step_ = step; }
+
+  // ---- State.
+
+  // OK, or kInvalidArgument: there is no such layer.
+  absl::Status CheckLayer(int layer) const;
+  // OK if every layer of the step that was begun is pushed or, with
+  // `or_untouched`, none of them. Errors: kFailedPrecondition, with the names
+  // of the layers that are not pushed.
+  absl::Status CheckComplete(bool or_untouched) const;
+  // OK if the caller may wait for `round` of a layer. Errors: kInvalidArgument,
+  // no such layer, or a round that was not pushed; Interruption's.
+  absl::Status CheckAwaited(int layer, int64_t round) const;
+  // The reason why every call of the caller fails now: the job's failure, or
+  // kOutOfRange, the job has gone back.
+  absl::Status Interruption() const;
+
+  // Returns the last step in which the caller pushed a layer. Errors:
+  // Interruption's.
+  absl::StatusOr<Call> LastPushed() const;
+  int64_t pushed(int layer) const { return layers_[layer].pushed; }
+  const std::string& name(int layer) const { return layers_[layer].name; }
+  // True if `round` of the layer is done; true also if there is no such layer.
+  bool IsDone(int layer, int64_t round) const;
+  // True if nothing is left to wait for: the round is done, was never pushed,
+  // or will not come.
+  bool IsAnswered(int layer, int64_t round) const;
+  // True if the first values of every layer have come.
+  bool HasFirstValues() const;
+  // True if the caller has begun `step`, or never will in this life.
+  bool HasBegun(int64_t step) const;
+  // True if the caller has pushed every layer of the step that it has begun.
+  bool HasPushedAll() const { return pushed_count_ == layers_.size(); }
+  // True if every round that the caller has pushed is done.
+  bool IsIdle() const;
+  // True if step `step` is the last skipped one.
+  bool Skipped(int64_t step) const { return skipped_step_ == step; }
+  bool is_interrupted() const { return went_back_ || !failure_.ok(); }
+  bool is_over() const { return over_; }
+  const absl::Status& failure() const { return failure_; }
+  const std::optional<StepInfo>& begun() const { return begun_; }
+  // The loss scale of the next step that begins.
+  float loss_scale() const { return loss_scale_.value(); }
+  // The last round that every layer has done; kInitialRound before it.
+  int64_t round() const;
+  // The step after the last that the caller has begun, or its first one.
+  int64_t next_step() const;
+
+ private:
+  // The `done` of a layer whose first values have not come.
+  static constexpr int64_t kFetching = kInitialRound - 1;
+
+  struct Layer {
+    std::string name;
+    int64_t pushed = kFetching;  // The last round that the caller pushed.
+    int64_t done = kFetching;    // The last round that the machine has done.
+  };
+
+  absl::Status CheckNext(const Layer& layer, int64_t step) const;
+
+  std::vector<Layer> layers_;
+  int64_t life_ = 0;        // Number of the machine's life.
+  bool went_back_ = false;  // The caller has not acknowledged a new life.
+  bool over_ = false;       // The membership has ended.
+  absl::Status failure_;    // The first failure of the job.
+  std::optional<StepInfo> begun_;         // The last step begun.
+  size_t pushed_count_ = 0;               // Layers pushed in that step.
+  int64_t skipped_step_ = kInitialRound;  // The last step that was skipped.
+  int64_t unfit_step_ = kInitialRound;    // The last step of NoteUnfit.
+  LossScale loss_scale_;                  // Follows the steps' outcomes.
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_WORKER_MACHINE_STEP_LEDGER_H_
