@@ -52,9 +52,10 @@ TEST(TrafficTest, EvenPlacementMovesWhatTheCostModelSays) {
       for (int64_t i = 0; i < static_cast<int64_t>(nodes.size()); ++i) {
         const bool both = i < workers && i < servers;
         const int64_t expected =
-            both          ? ServerSchemeBothElements(elements, cluster)
-            : i < workers ? ServerSchemeWorkerElements(elements)
-                          : ServerSchemeServerElements(elements, cluster);
+            both ? ServerSchemeBothElements(elements, cluster)
+            // Poseidon's table 1, nodes with a worker or a server alone.
+            : i < workers ? 2 * elements
+                          : 2 * elements * workers / servers;
         EXPECT_EQ(nodes[i], 4 * expected)
             << "node " << i << " of " << workers << " workers and " << servers
             << " servers";
