@@ -168,8 +168,9 @@ TEST_P(ArrivalTest, WhatIsThereLeavesBeforeTheRestIs) {
 TEST_P(ArrivalTest, WhatNeverComesEndsTheJobWithTheReason) {
   const auto results = cluster_.RunWorkers(2, [&](int) {
     return Work([](const Client& client, int64_t) {
-      return client.traits().rank == 0 ? absl::OkStatus()
-                                : absl::DataLossError("the GPU fell off");
+      return client.traits().rank == 0
+                 ? absl::OkStatus()
+                 : absl::DataLossError("the GPU fell off");
     });
   });
   for (const absl::Status& result : results) {
