@@ -25,7 +25,6 @@ namespace {
 
 constexpr int64_t kCount = 25'000'000;
 constexpr double kBytes = kCount * sizeof(float);
-constexpr int64_t kFrame = 65536;
 constexpr int64_t kBlock = 32768;
 constexpr int kWarmUp = 3;
 constexpr int kRepeats = 20;
@@ -87,7 +86,6 @@ struct Arrays {
   DeviceArray<float> c{std::vector<float>(kCount, 0.5f)};
   DeviceArray<float> d{std::vector<float>(kCount, 0.25f)};
   DeviceArray<uint16_t> halves{std::vector<uint16_t>(kCount, 0)};
-};
 };
 
 void PrintValues(Table& table, const Arrays& on) {
