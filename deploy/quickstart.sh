@@ -23,23 +23,17 @@ TEXT
   exit 0
 done
 
-find_cuda() {
-  local compiler
-  compiler="$(command -v nvcc || true)"
-  if [[ -z "$compiler" && -x /usr/local/cuda/bin/nvcc ]]; then
-    compiler=/usr/local/cuda/bin/nvcc
-  fi
-  if [[ -n "$compiler" ]]; then
-    echo "cuda: found at $(dirname "$(dirname "$compiler")"), not used: this" \
-      "version's reference trainer computes on the CPU"
-  else
-    echo "cuda: not found, and not needed"
-  fi
+say_how_to_use_gpus() {
+  local cuda="${CUDA_HOME:-/usr/local/cuda}"
+  [[ -x "$cuda/bin/nvcc" ]] || return 0
+  echo "The CUDA Toolkit is in $cuda. This script builds for CPUs; for GPUs:"
+  echo "  bazel build --config=cuda //server:nereus-server //worker/trainer:nereus-worker"
+  echo "  bazel-bin/worker/trainer/nereus-worker --device=cuda:0 ..."
 }
 
 echo "== 1/3 packages (about a GB of disk, once)"
 "$root/deploy/install_packages.sh"
-find_cuda
+say_how_to_use_gpus
 
 echo "== 2/3 build (minutes the first time, seconds after that)"
 (cd "$root" && bazel build //server:nereus-server \
