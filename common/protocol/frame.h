@@ -139,6 +139,9 @@ absl::Status CheckPayload(const FrameHeader& header, const Buffer& payload);
 // worker 1".
 std::string DescribeFrame(const FrameHeader& header);
 
+// Returns the error that refuses a frame: kInvalidArgument, "DESCRIPTION: WHY".
+absl::Status RefuseFrame(const FrameHeader& header, absl::string_view why);
+
 // How values are cut into frames: at multiples of kFrameElementsMax, or at the
 // boundaries of blocks that go on from one chunk and layer to the next
 // (JobOptions::sparsity).

@@ -244,7 +244,7 @@ TEST(FrameFuzzTest, AShardsRoundsSurviveHostileHeaders) {
         // As the optimizer does it: g = scale * sum, v = g, p - v.
         parameters[i] = parameters[i] - job->MeanScale(round) * sum[i];
       }
-      ASSERT_EQ(FloatsOf(shard.parameters(0, 0)), parameters);
+      ASSERT_EQ(FloatsOf(shard.chunk(0, 0).held().parameters), parameters);
     }
   }
 }

@@ -145,7 +145,7 @@ class VotingServerTest : public testing::Test {
                       {{vote, {}}});
   }
   std::vector<float> parameters() const {
-    return FloatsOf(servers_.at(0).shard(0)->parameters(0, 0));
+    return FloatsOf(servers_.at(0).shard(0)->chunk(0, 0).held().parameters);
   }
 
   const JobPtr job_;
@@ -225,7 +225,7 @@ TEST(ServerMachineTest, RefusesChunksThatItDoesNotHold) {
     const auto landing = machine.OnHeader(PeerId::Worker(0), frame.header);
     return std::string(landing.status().message());
   };
-  EXPECT_THAT(refusal(0), HasSubstr("this is the shard's copy"));
+  EXPECT_THAT(refusal(0), HasSubstr("this is the shard's backup"));
   EXPECT_EQ(refusal(1), "");
   EXPECT_THAT(refusal(2), HasSubstr("the chunk is shard 2's, this is shard 1"));
   FrameHeader header =

@@ -125,8 +125,8 @@ TEST_F(ShardCheckpointTest, TheNextRoundsAreThoseWithoutACheckpoint) {
       held.push_back(save);
     }
     nereus::Contribute(other, *plain, 0, 0, round, {value});
-    EXPECT_EQ(FloatsOf(shard_.parameters(0, 0)),
-              FloatsOf(other.parameters(0, 0)))
+    EXPECT_EQ(FloatsOf(shard_.chunk(0, 0).held().parameters),
+              FloatsOf(other.chunk(0, 0).held().parameters))
         << round;
   }
   EXPECT_THAT(held, SizeIs(3));
@@ -146,9 +146,9 @@ TEST_F(ShardCheckpointTest, AChunkMayBeARoundAhead) {
 
 TEST_F(ShardCheckpointTest, NothingIsKeptOfRoundsWithoutOne) {
   Contribute(0, 0, 1);
-  EXPECT_TRUE(shard_.parameters(0, 0).unique());
+  EXPECT_TRUE(shard_.chunk(0, 0).held().parameters.unique());
   Contribute(0, 1, 1);
-  EXPECT_FALSE(shard_.parameters(0, 0).unique());
+  EXPECT_FALSE(shard_.chunk(0, 0).held().parameters.unique());
 }
 
 class OwnedFrameTest : public ShardCheckpointTest {
@@ -295,7 +295,7 @@ TEST(ShardRestoreTest, LoadsAllChunksWithTheirState) {
     EXPECT_EQ(values.parameters.float_count(), values.length);
     EXPECT_EQ(values.state.float_count(), values.length);
   }
-  EXPECT_EQ(FloatsOf(shard.parameters(0, 0)), OnDisk(0, 0, 1));
+  EXPECT_EQ(FloatsOf(shard.chunk(0, 0).held().parameters), OnDisk(0, 0, 1));
   EXPECT_EQ(shard.closed_round(), 8);
 }
 

@@ -85,7 +85,7 @@ class EpochShard {
     return ValuesIn(effects.sent, FrameKind::kResult, 0, 0, round, elements_);
   }
   std::vector<float> parameters() const {
-    return FloatsOf(shard_.parameters(0, 0));
+    return FloatsOf(shard_.chunk(0, 0).held().parameters);
   }
 
  private:
@@ -121,7 +121,7 @@ TEST(ShardEpochTest, NoRoundGetsFurtherAfterTheReport) {
   running.shard().OnFrame(PeerId::Worker(1),
                           running.Contribution(1, 0, {3}).front(), out);
   EXPECT_TRUE(out.empty());
-  EXPECT_EQ(running.shard().open_round(0, 0), 0);
+  EXPECT_EQ(running.shard().chunk(0, 0).round(), 0);
   EXPECT_THAT(running.Result(running.Pull(1, kInitialRound), kInitialRound),
               ElementsAre(10));
   running.Enter();
@@ -356,7 +356,8 @@ TEST(ShardEpochTest, WhenTheFirstWorkerDiesTheNextOneGivesTheInitialValues) {
                               .message()),
               HasSubstr("the initial parameters are worker 1's"));
   DeliverAll(shard, PeerId::Worker(1), frames(1));
-  EXPECT_EQ(FloatsOf(shard.parameters(0, 0)), IntegerValues(65537, 11));
+  EXPECT_EQ(FloatsOf(shard.chunk(0, 0).held().parameters),
+            IntegerValues(65537, 11));
 }
 
 TEST(ShardEpochTest, WhoIsNotAWorkerOfTheEpochIsRefused) {
@@ -397,7 +398,7 @@ TEST(ShardEpochTest, ALayerByFactorsOutlivesAllWorkersOfItsFirstRound) {
   const JobPtr next = EpochAfter(*job, [](Job& j) { j.workers = {{3, 10}}; });
   Outbox out;
   shard.OnEpoch(next, out);
-  EXPECT_EQ(FloatsOf(shard.parameters(0, 0)), IntegerValues(4, 0));
+  EXPECT_EQ(FloatsOf(shard.chunk(0, 0).held().parameters), IntegerValues(4, 0));
 }
 
 TEST(ShardReportTest, TheOldestClosedRoundCounts) {

@@ -135,7 +135,7 @@ Effects ShardPair::Round(int64_t round, const std::vector<float>& values) {
 }
 
 std::vector<float> ShardPair::parameters(int rank, int layer) const {
-  return FloatsOf(shards_.at(rank).parameters(layer, 0));
+  return FloatsOf(shards_.at(rank).chunk(layer, 0).held().parameters);
 }
 
 void ShardPair::ExpectEqual() {

@@ -69,12 +69,14 @@ class PartialShard {
         .status();
   }
 
-  float parameter() const { return shard_.parameters(0, 0).floats()[77]; }
+  float parameter() const {
+    return shard_.chunk(0, 0).held().parameters.floats()[77];
+  }
   // What is in the open sum, everywhere.
   float open_sum(int64_t element = 77) const {
-    return shard_.partial_sum(0, 0).sum().floats()[element];
+    return shard_.chunk(0, 0).partial().sum().floats()[element];
   }
-  int64_t round() const { return shard_.open_round(0, 0); }
+  int64_t round() const { return shard_.chunk(0, 0).round(); }
   const Shard& shard() const { return shard_; }
   const Job& job() const { return *job_; }
 
@@ -224,17 +226,17 @@ TEST(ShardPartialTest, AContributionThatIsUnderWayMayBeSplit) {
   PartialShard shard(PartialJob(2, Partial(Quorum::kSolo)));
   shard.PushHalf(1, 0);
   EXPECT_EQ(shard.open_sum(), G(1, 0));
-  EXPECT_EQ(shard.shard().partial_sum(0, 0).begun(1), false);
+  EXPECT_EQ(shard.shard().chunk(0, 0).partial().begun(1), false);
   Outbox out;
   const auto frames =
       FramesOf(shard.job(), PeerId::Worker(0), FrameKind::kContribution, 0, 0,
                0, std::vector<float>(kElements, G(0, 0)));
   DeliverAll(const_cast<Shard&>(shard.shard()), PeerId::Worker(0), frames);
   EXPECT_EQ(shard.round(), 1);
-  const auto* values = shard.shard().parameters(0, 0).floats();
+  const auto* values = shard.shard().chunk(0, 0).held().parameters.floats();
   EXPECT_EQ(values[0], -(G(0, 0) + G(1, 0)) / 2);
   EXPECT_EQ(values[kElements - 1], -G(0, 0) / 2);
-  EXPECT_FALSE(shard.shard().partial_sum(0, 0).whole());
+  EXPECT_FALSE(shard.shard().chunk(0, 0).partial().whole());
 }
 
 // Its first half was in the round before: nothing of that is counted again.
@@ -243,7 +245,7 @@ TEST(ShardPartialTest, TheOtherHalfMayCloseARound) {
   shard.PushHalf(1, 0);
   shard.Push(0, 0);
   EXPECT_EQ(shard.Push(1, 0).size(), 1u);
-  const auto* values = shard.shard().parameters(0, 0).floats();
+  const auto* values = shard.shard().chunk(0, 0).held().parameters.floats();
   EXPECT_EQ(values[0], -(G(0, 0) + G(1, 0)) / 2);
   EXPECT_EQ(values[kElements - 1], -(G(0, 0) + G(1, 0)) / 2);
 }

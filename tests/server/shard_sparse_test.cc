@@ -95,7 +95,7 @@ class ShardSparseTest : public testing::Test {
   }
   // The first values of the three frames.
   std::vector<float> Parameters() const {
-    const float* values = shard_.parameters(0, 0).floats();
+    const float* values = shard_.chunk(0, 0).held().parameters.floats();
     return {values[0], values[212], values[468]};
   }
   static std::vector<uint32_t> Offsets(const Effects& effects) {
@@ -128,14 +128,14 @@ TEST_F(ShardSparseTest, WhatTravelsIsUpdatedAndSentBack) {
   const Effects effects = PushBoth(0, {{0, false}, {2, false}}, 3.0f);
   EXPECT_THAT(Parameters(), ElementsAre(-3, 0, -3));
   EXPECT_THAT(Offsets(effects), ElementsAre(0, 468));
-  EXPECT_EQ(shard_.open_round(0, 0), 1);
+  EXPECT_EQ(shard_.chunk(0, 0).round(), 1);
 }
 
 TEST_F(ShardSparseTest, WhereNothingTravelsAnEmptyFrameClosesTheRound) {
   const Effects effects = PushBoth(0, {}, 0.0f);
   ASSERT_THAT(effects.sent, SizeIs(1));
   EXPECT_EQ(effects.sent[0].frame.payload.bytes(), 0);
-  EXPECT_EQ(shard_.open_round(0, 0), 1);
+  EXPECT_EQ(shard_.chunk(0, 0).round(), 1);
   EXPECT_THAT(Parameters(), Each(0.0f));
 }
 
@@ -248,7 +248,7 @@ TEST_F(ShardSparseTest, TheChoiceIsNoPartOfWhatIsClosed) {
     none.wire = job_->WireOf(none);
     DeliverAll(shard_, PeerId::Worker(rank), {{none, Buffer()}});
   }
-  EXPECT_EQ(shard_.open_round(2, 0), 0);
+  EXPECT_EQ(shard_.chunk(2, 0).round(), 0);
   EXPECT_EQ(shard_.closed_round(), 0);
 }
 
@@ -259,7 +259,7 @@ TEST_F(ShardSparseTest, WithNobodyLeftToSayTheChoiceStaysAsItWas) {
   DeliverAll(shard_, PeerId::Worker(0),
              FramesOf(*job_, PeerId::Worker(0), FrameKind::kContribution, 2, 0,
                       kInitialRound, choice));
-  EXPECT_EQ(shard_.open_round(2, 0), 0);
+  EXPECT_EQ(shard_.chunk(2, 0).round(), 0);
   PushBoth(0, {}, 0.0f);
   job_ = EpochAfter(*job_, [](Job& job) {
     job.workers = {{2, 1}};

@@ -70,7 +70,8 @@ TEST(ShardTest, LifeOfAChunk) {
   // Round -1: worker 0's values, as they are; nobody has asked for them yet.
   Effects effects = Contribute(shard, *job, 0, kInitialRound, {1, 2, 3});
   EXPECT_THAT(effects.sent, IsEmpty());
-  EXPECT_THAT(FloatsOf(shard.parameters(0, 0)), ElementsAre(1, 2, 3));
+  EXPECT_THAT(FloatsOf(shard.chunk(0, 0).held().parameters),
+              ElementsAre(1, 2, 3));
 
   // Both workers pull.
   for (const int worker : {1, 0}) {
@@ -96,7 +97,8 @@ TEST(ShardTest, LifeOfAChunk) {
   effects = Contribute(shard, *job, 1, 1, {1, 1, 1});
   EXPECT_THAT(ValuesIn(effects.sent, FrameKind::kResult, 0, 0, 1, 3),
               ElementsAre(-1, -1, -2));
-  EXPECT_THAT(FloatsOf(shard.parameters(0, 0)), ElementsAre(-1, -1, -2));
+  EXPECT_THAT(FloatsOf(shard.chunk(0, 0).held().parameters),
+              ElementsAre(-1, -1, -2));
 }
 
 TEST(ShardTest, ResultFramesSayWhatEveryMemberChecks) {
@@ -187,16 +189,18 @@ TEST(ShardTest, ASlowReaderKeepsTheResultItWasSent) {
         ValuesIn(pulled.sent, FrameKind::kResult, 0, 0, kInitialRound, 2),
         ElementsAre(10, 20));
   }
-  EXPECT_THAT(FloatsOf(running.shard.parameters(0, 0)), ElementsAre(2, 12));
+  EXPECT_THAT(FloatsOf(running.shard.chunk(0, 0).held().parameters),
+              ElementsAre(2, 12));
 }
 
 TEST(ShardTest, WithoutReadersTheParametersStayInTheirMemory) {
   RunningShard running({10, 20});
-  const uint8_t* const memory = running.shard.parameters(0, 0).data();
+  const uint8_t* const memory =
+      running.shard.chunk(0, 0).held().parameters.data();
   for (int64_t round = 0; round < 3; ++round) {
     Contribute(running.shard, *running.job, 1, round, {1, 1});
     Contribute(running.shard, *running.job, 0, round, {1, 1});
-    EXPECT_EQ(running.shard.parameters(0, 0).data(), memory);
+    EXPECT_EQ(running.shard.chunk(0, 0).held().parameters.data(), memory);
   }
 }
 
@@ -208,7 +212,8 @@ TEST(ShardTest, OptimizerStateIsKeptFromRoundToRound) {
   Contribute(running.shard, *running.job, 0, 1, {0});
   Contribute(running.shard, *running.job, 0, 2, {0});
   // Velocities 8, 4 and 2.
-  EXPECT_THAT(FloatsOf(running.shard.parameters(0, 0)), ElementsAre(-14));
+  EXPECT_THAT(FloatsOf(running.shard.chunk(0, 0).held().parameters),
+              ElementsAre(-14));
 }
 
 TEST(ShardTest, AdamCountsItsSteps) {
@@ -222,7 +227,7 @@ TEST(ShardTest, AdamCountsItsSteps) {
     Contribute(running.shard, *running.job, 0, round, {gradient});
     ApplyOptimizer(options.optimizer, round, 1, 1.0f, &gradient, &parameter,
                    state, &parameter);
-    EXPECT_THAT(FloatsOf(running.shard.parameters(0, 0)),
+    EXPECT_THAT(FloatsOf(running.shard.chunk(0, 0).held().parameters),
                 ElementsAre(parameter));
   }
 }
@@ -249,7 +254,8 @@ TEST(ShardTest, OptimizerAtTheWorkersGivesMeans) {
   // ones.
   EXPECT_THAT(ValuesIn(held.sent, FrameKind::kResult, 0, 0, 0, 2),
               ElementsAre(1.5f, 4));
-  EXPECT_THAT(FloatsOf(running.shard.parameters(0, 0)), ElementsAre(5, 5));
+  EXPECT_THAT(FloatsOf(running.shard.chunk(0, 0).held().parameters),
+              ElementsAre(5, 5));
 }
 
 TEST(ShardTest, DeterministicSumsAreByRank) {
@@ -341,16 +347,18 @@ TEST(ShardTest, ChunksOfAllShardsTogetherAreTheModel) {
                              {VectorLayer("large", 2 * kChunkElementsMax + 9),
                               VectorLayer("small", 5)},
                              PlainSgd());
-  std::vector<Shard> shards = {Shard(job, 0), Shard(job, 1)};
+  std::deque<Shard> shards;
+  for (const int index : {0, 1}) shards.emplace_back(job, index);
   int64_t chunks = 0;
   int64_t bytes = 0;
   for (const Chunk& chunk : job->placement.chunks()) {
     DeliverAll(shards[chunk.shard], kWorker0,
                Contribution(*job, 0, chunk.layer, chunk.index, kInitialRound,
                             IntegerValues(chunk.length, chunk.index)));
-    EXPECT_EQ(
-        FloatsOf(shards[chunk.shard].parameters(chunk.layer, chunk.index)),
-        IntegerValues(chunk.length, chunk.index));
+    const HeldChunk& held =
+        shards[chunk.shard].chunk(chunk.layer, chunk.index).held();
+    EXPECT_EQ(FloatsOf(held.parameters),
+              IntegerValues(chunk.length, chunk.index));
   }
   for (const Shard& shard : shards) {
     chunks += shard.chunk_count();

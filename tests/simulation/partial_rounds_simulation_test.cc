@@ -58,8 +58,9 @@ void ExpectNothingLost(const SimulatedCluster& cluster,
   const int workers = job.worker_count();
   for (const Chunk& chunk : job.placement.chunks()) {
     const Shard& shard = cluster.shard(chunk.shard);
-    const float* now = shard.parameters(chunk.layer, chunk.index).floats();
-    const PartialSum& open = shard.partial_sum(chunk.layer, chunk.index);
+    const ChunkRounds& rounds = shard.chunk(chunk.layer, chunk.index);
+    const float* now = rounds.held().parameters.floats();
+    const PartialRound& open = rounds.partial();
     std::vector<float> first(workload.layers[chunk.layer].parameters);
     workload.initialize(0, chunk.layer, absl::MakeSpan(first));
     for (int64_t i = 0; i < chunk.length; ++i) {

@@ -506,14 +506,14 @@ void SimulatedCluster::CheckCopy(const Process& copy, const Process& server,
   const int index = job().placement.layer_chunks(layer)[chunk].shard;
   const Shard* here = server.server->shard(index);
   const Shard* there = copy.server->shard(index);
-  if (here == nullptr || there == nullptr ||
-      here->open_round(layer, chunk) != there->open_round(layer, chunk)) {
-    return;
-  }
-  const bool same = Checksum(here->parameters(layer, chunk)) ==
-                        Checksum(there->parameters(layer, chunk)) &&
-                    Checksum(here->state(layer, chunk)) ==
-                        Checksum(there->state(layer, chunk));
+  if (here == nullptr || there == nullptr) return;
+  const ChunkRounds& primary = here->chunk(layer, chunk);
+  const ChunkRounds& backup = there->chunk(layer, chunk);
+  if (primary.round() != backup.round()) return;
+  const bool same =
+      Checksum(primary.held().parameters) ==
+          Checksum(backup.held().parameters) &&
+      Checksum(primary.held().state) == Checksum(backup.held().state);
   if (same) return;
   failure_.Update(absl::InternalError(
       absl::StrCat("process ", copy.id, "'s copy of layer ", layer, ", chunk ",
@@ -537,7 +537,7 @@ void SimulatedCluster::CheckShown(const Process& worker,
       holder.member->start()->job->epoch > start.job->epoch) {
     return;
   }
-  const int64_t open = holder.server->shard(index)->open_round(layer, chunk);
+  const int64_t open = holder.server->shard(index)->chunk(layer, chunk).round();
   if (open > header.round) return;
   failure_.Update(absl::InternalError(
       absl::StrCat("worker ", worker.rank, " was shown round ", header.round,

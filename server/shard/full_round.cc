@@ -1,4 +1,4 @@
-#include "server/shard/aggregation_round.h"
+#include "server/shard/full_round.h"
 
 #include <utility>
 
@@ -19,20 +19,14 @@ Buffer AllocateLike(const Buffer& payload, int64_t bytes) {
                                    : Buffer::Allocate(bytes);
 }
 
-absl::Status Refuse(const FrameHeader& header, absl::string_view why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(DescribeFrame(header), ": ", why));
-}
-
 }  // namespace
 
-AggregationRound::AggregationRound(int contributors, FrameGrid grid,
-                                   SumOrder order)
+FullRound::FullRound(int contributors, FrameGrid grid, SumOrder order)
     : grid_(grid), order_(order) {
   Reopen(contributors, /*sparse=*/false);
 }
 
-void AggregationRound::Reopen(int contributors, bool sparse) {
+void FullRound::Reopen(int contributors, bool sparse) {
   NEREUS_CHECK(contributors >= 1 && grid_.elements() >= 1)
       << contributors << " contributors, " << grid_.elements() << " elements";
   contributors_ = contributors;
@@ -50,38 +44,39 @@ void AggregationRound::Reopen(int contributors, bool sparse) {
   started_ = false;
 }
 
-int64_t AggregationRound::held_bytes() const {
+int64_t FullRound::held_bytes() const {
   int64_t bytes = sum_.bytes();
   for (const auto& held : held_) bytes += held.second.bytes();
   return bytes;
 }
 
-Buffer AggregationRound::ExchangeSum(Buffer memory) {
+Buffer FullRound::ExchangeSum(Buffer memory) {
   return std::exchange(sum_, std::move(memory));
 }
 
-absl::StatusOr<int64_t> AggregationRound::Find(
-    const FrameHeader& header) const {
+absl::StatusOr<int64_t> FullRound::Find(const FrameHeader& header) const {
   const bool none = sparse_ && header.payload_bytes == 0 && header.offset == 0;
   return none ? kNoFrame : FrameIndex(header, grid_);
 }
 
-absl::Status AggregationRound::Check(int contributor, int64_t frame,
-                                     const FrameHeader& header) const {
+absl::Status FullRound::Check(int contributor, int64_t frame,
+                              const FrameHeader& header) const {
   const bool none = frame == kNoFrame;
   if (!sparse_) {
-    if (header.part != kValuesPart) return Refuse(header, "the part must be 0");
+    if (header.part != kValuesPart)
+      return RefuseFrame(header, "the part must be 0");
     if (header.frames == 0) return absl::OkStatus();
-    return Refuse(header, absl::StrCat("one of ", header.frames,
-                                       " frames, in a round of all"));
+    return RefuseFrame(header, absl::StrCat("one of ", header.frames,
+                                            " frames, in a round of all"));
   }
   if (none != (header.frames == 0) || header.frames > grid_.Count() ||
       header.part > kResumedPart) {
-    return Refuse(header, absl::StrCat("one of ", header.frames, " frames, of ",
-                                       grid_.Count(), " that there are"));
+    return RefuseFrame(header,
+                       absl::StrCat("one of ", header.frames, " frames, of ",
+                                    grid_.Count(), " that there are"));
   }
   if (frames_ != kUnknown && header.frames != frames_) {
-    return Refuse(
+    return RefuseFrame(
         header, absl::StrCat("one of ", header.frames, " frames, and ", frames_,
                              " are in the round"));
   }
@@ -89,27 +84,28 @@ absl::Status AggregationRound::Check(int contributor, int64_t frame,
   return CheckChosen(contributor, frame, header);
 }
 
-absl::Status AggregationRound::CheckChosen(int contributor, int64_t frame,
-                                           const FrameHeader& header) const {
+absl::Status FullRound::CheckChosen(int contributor, int64_t frame,
+                                    const FrameHeader& header) const {
   if (left_[contributor] == 0) {
-    return Refuse(header, absl::StrCat("all ", frames_, " frames are here"));
+    return RefuseFrame(header,
+                       absl::StrCat("all ", frames_, " frames are here"));
   }
   if (!chosen_[frame]) {
     if (chosen_count_ < header.frames) return absl::OkStatus();
-    return Refuse(header,
-                  absl::StrCat("the round has ", frames_, " other frames"));
+    return RefuseFrame(
+        header, absl::StrCat("the round has ", frames_, " other frames"));
   }
   if (resumed_[frame] == (header.part == kResumedPart)) return absl::OkStatus();
-  return Refuse(header, "others say otherwise about its momentum");
+  return RefuseFrame(header, "others say otherwise about its momentum");
 }
 
-bool AggregationRound::Has(int contributor, int64_t frame) const {
+bool FullRound::Has(int contributor, int64_t frame) const {
   if (frame == kNoFrame) return left_[contributor] == 0;
   return arrived_[frame * contributors_ + contributor];
 }
 
-void AggregationRound::Add(int contributor, const FrameHeader& header,
-                           const Buffer& payload, Outbox& out) {
+void FullRound::Add(int contributor, const FrameHeader& header,
+                    const Buffer& payload, Outbox& out) {
   int64_t& left = left_[contributor];
   if (left == kUnknown) left = header.frames;
   frames_ = sparse_ ? header.frames : frames_;
@@ -146,7 +142,7 @@ void AggregationRound::Add(int contributor, const FrameHeader& header,
   }
 }
 
-void AggregationRound::Fold(int64_t frame, const Buffer& payload, Outbox& out) {
+void FullRound::Fold(int64_t frame, const Buffer& payload, Outbox& out) {
   Buffer part = sum_.Slice(BytesOf(grid_.Offset(frame)), payload.bytes());
   if (folded_[frame] == 0) {
     out.Add(CopyValues{std::move(part), payload});
@@ -156,7 +152,20 @@ void AggregationRound::Fold(int64_t frame, const Buffer& payload, Outbox& out) {
   ++folded_[frame];
 }
 
-std::vector<int> AggregationRound::MissingContributors() const {
+void FullRound::Scale(float factor, Outbox& out) const {
+  if (!sparse_) {
+    out.Add(ScaleValues{sum_, factor});
+    return;
+  }
+  for (int64_t index = 0; index < grid_.Count(); ++index) {
+    if (!has(index)) continue;
+    const Buffer block =
+        sum_.Slice(BytesOf(grid_.Offset(index)), BytesOf(grid_.Length(index)));
+    out.Add(ScaleValues{block, factor});
+  }
+}
+
+std::vector<int> FullRound::MissingContributors() const {
   std::vector<int> missing;
   for (int contributor = 0; contributor < contributors_; ++contributor) {
     if (left_[contributor] != 0) missing.push_back(contributor);

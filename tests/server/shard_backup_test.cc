@@ -34,7 +34,7 @@ std::vector<FrameKind> KindsOn(const std::deque<Frame>& wire) {
   return kinds;
 }
 
-TEST(ShardCopyTest, TheInitialValuesAreShownWhenTheCopyHasThem) {
+TEST(ShardBackupTest, TheInitialValuesAreShownWhenTheCopyHasThem) {
   ShardPair pair;
   EXPECT_THAT(KindsOn(pair.wire()),
               ElementsAre(FrameKind::kHave, FrameKind::kHave));
@@ -108,7 +108,7 @@ TEST_P(ShardCopyPlaceTest, RepeatedFramesAreDiscarded) {
   pair.ExpectEqual();
 }
 
-TEST(ShardCopyTest, StatesAreBitEqualWhoeverServes) {
+TEST(ShardBackupTest, StatesAreBitEqualWhoeverServes) {
   for (const bool deterministic : {false, true}) {
     JobOptions options = PlainSgd();
     options.deterministic = deterministic;
@@ -220,7 +220,7 @@ TEST_P(ShardCopyPlaceTest, AClosingRoundOutlivesSeveralEpochs) {
 
 // Those who are new when a round has all its contributions begin with what it
 // comes to, whoever of them asks first.
-TEST(ShardCopyTest, NewWorkersBeginWithWhatAClosingRoundComesTo) {
+TEST(ShardBackupTest, NewWorkersBeginWithWhatAClosingRoundComesTo) {
   ShardPair pair;
   pair.Begin({10, 20});
   for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
@@ -268,7 +268,7 @@ TEST_P(ShardCopyPlaceTest, AServerThatIsBehindItsCopyCatchesUpWhenRolesSwap) {
   pair.ExpectEqual();
 }
 
-TEST(ShardCopyTest, PullsWaitUntilTheCopyHasSaidWhatItHas) {
+TEST(ShardBackupTest, PullsWaitUntilTheCopyHasSaidWhatItHas) {
   ShardPair pair;
   pair.Begin({10, 20});
   pair.Round(0, {2, 2});
@@ -320,7 +320,7 @@ TEST_P(ShardCopyPlaceTest, ANewCopyGetsChunkAfterChunkWhileOthersGoOn) {
   EXPECT_THAT(pair.Contribute(0, sent, 3 - sent / 2, {9, 9}).sent, SizeIs(1));
 }
 
-TEST(ShardCopyTest, AnEpochInTheMiddleOfACopyBeginsItAgain) {
+TEST(ShardBackupTest, AnEpochInTheMiddleOfACopyBeginsItAgain) {
   constexpr int64_t kElements = 2 * kFrameElementsMax + 7;
   JobOptions options = PlainSgd();
   options.optimizer.rule = UpdateRule::kAdam;
@@ -359,7 +359,7 @@ TEST(ShardCopyTest, AnEpochInTheMiddleOfACopyBeginsItAgain) {
 }
 
 // What workers own is held as of the base round, and never changes.
-TEST(ShardCopyTest, LayersByFactorsAreCopiedAsTheyAre) {
+TEST(ShardBackupTest, LayersByFactorsAreCopiedAsTheyAre) {
   const JobPtr job = TestJob(2, 2, {FactorLayer("fc", 2, 3, true, 4)},
                              PlainSgd(), Scheme::kFactor);
   ASSERT_EQ(job->routes[0].scheme, Scheme::kFactor);
@@ -457,7 +457,7 @@ TEST_F(RestoredCopyTest, ANewCopyIsSentBaseAndAverage) {
   EXPECT_THAT(pair_.Contribute(0, 0, 8, {9, 9}).sent, IsEmpty());
 }
 
-TEST(ShardCopyTest, TheCopySavesNothingUntilItServes) {
+TEST(ShardBackupTest, TheCopySavesNothingUntilItServes) {
   JobOptions options = PlainSgd();
   options.checkpoint_every = 1;
   ShardPair pair(options);
@@ -483,7 +483,7 @@ TEST(ShardCopyTest, TheCopySavesNothingUntilItServes) {
               ElementsAre(3, 10));
 }
 
-TEST(ShardCopyTest, WhatIsStillToBeWrittenIsNotTouched) {
+TEST(ShardBackupTest, WhatIsStillToBeWrittenIsNotTouched) {
   JobOptions options = PlainSgd();
   options.checkpoint_every = 1;
   ShardPair pair(options);
@@ -495,17 +495,17 @@ TEST(ShardCopyTest, WhatIsStillToBeWrittenIsNotTouched) {
               ElementsAre(7, 14));
 }
 
-TEST(ShardCopyTest, TheCopyTakesNoWorkersFrames) {
+TEST(ShardBackupTest, TheCopyTakesNoWorkersFrames) {
   ShardPair pair;
   const auto frames = pair.Contribution(0, 0, kInitialRound, {1, 2});
   const absl::Status status =
       pair.copy().OnHeader(PeerId::Worker(0), frames[0].header).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("this is the shard's copy"));
+              HasSubstr("this is the shard's backup"));
 }
 
-TEST(ShardCopyTest, OnlyTheTwoHaveToDoWithEachOther) {
+TEST(ShardBackupTest, OnlyTheTwoHaveToDoWithEachOther) {
   const JobPtr job = TestJob(2, 3, PairLayers(), PlainSgd());
   Shard server(job, 0, PeerId::Shard(0));
   Shard copy(job, 0, PeerId::Shard(1));
@@ -514,8 +514,10 @@ TEST(ShardCopyTest, OnlyTheTwoHaveToDoWithEachOther) {
   for (const Shard* shard : {&server, &copy}) {
     const absl::Status status = shard->OnHeader(header.sender, header).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr("shard 0 is served by 0 and copied by 1"));
+    EXPECT_THAT(
+        std::string(status.message()),
+        HasSubstr(
+            "server 0 is the primary of shard 0 and server 1 its backup"));
   }
   // Without a copy, no server has to.
   const JobPtr alone = EpochAfter(
@@ -529,7 +531,7 @@ TEST(ShardCopyTest, OnlyTheTwoHaveToDoWithEachOther) {
       HasSubstr("must be a worker's"));
 }
 
-TEST(ShardCopyTest, TheServerRefusesWhatNoCopySays) {
+TEST(ShardBackupTest, TheServerRefusesWhatNoCopySays) {
   ShardPair pair;
   pair.Begin({10, 20});
   Frame have = pair.Between(FrameKind::kHave, 1, 0);
@@ -540,7 +542,7 @@ TEST(ShardCopyTest, TheServerRefusesWhatNoCopySays) {
   have.header.part = 1;
   pair.ExpectRefused(have, "with no payload");
   for (const FrameKind kind : {FrameKind::kAggregate, FrameKind::kCopy}) {
-    pair.ExpectRefused(pair.Between(kind, 1, 0), "a copy says what it has");
+    pair.ExpectRefused(pair.Between(kind, 1, 0), "a backup says what it has");
   }
   for (const int64_t round : {int64_t{1}, int64_t{2}, kStepMax}) {
     pair.ExpectRefused(pair.Between(FrameKind::kHave, 1, round),
@@ -549,7 +551,7 @@ TEST(ShardCopyTest, TheServerRefusesWhatNoCopySays) {
 }
 
 // Nobody can have what was never sent.
-TEST(ShardCopyTest, ACopyCannotHaveAMeanThatItWasNotSent) {
+TEST(ShardBackupTest, ACopyCannotHaveAMeanThatItWasNotSent) {
   ShardPair pair;
   pair.Begin({10, 20});
   pair.Enter(Holders(0, 1, true));
@@ -557,17 +559,17 @@ TEST(ShardCopyTest, ACopyCannotHaveAMeanThatItWasNotSent) {
   pair.ExpectRefused(pair.Between(FrameKind::kHave, 1, 1), "round 0 is open");
 }
 
-TEST(ShardCopyTest, TheCopyRefusesWhatNoServerSends) {
+TEST(ShardBackupTest, TheCopyRefusesWhatNoServerSends) {
   ShardPair pair;
   pair.Begin({10, 20});
   pair.ExpectRefused(pair.Between(FrameKind::kHave, 0, 0),
-                     "copies take aggregates, verdicts and copies");
+                     "backups take means, verdicts and copies");
   pair.ExpectRefused(pair.Between(FrameKind::kAggregate, 0, 1),
-                     "the copy follows round 0");
+                     "the backup follows round 0");
   pair.ExpectDiscarded(pair.Between(FrameKind::kAggregate, 0, kInitialRound));
   Frame mean = pair.Between(FrameKind::kAggregate, 0, 0);
   mean.header.part = 1;
-  pair.ExpectRefused(mean, "the copy follows round 0");
+  pair.ExpectRefused(mean, "the backup follows round 0");
   mean.header.part = 0;
   mean.header.payload_bytes = 4;
   pair.ExpectRefused(mean, "payload");
@@ -582,7 +584,7 @@ TEST(ShardCopyTest, TheCopyRefusesWhatNoServerSends) {
                      "rounds are in [-1, ");
 }
 
-TEST(ShardCopyTest, ACopyThatIsBeingMadeIsOfOneRound) {
+TEST(ShardBackupTest, ACopyThatIsBeingMadeIsOfOneRound) {
   constexpr int64_t kElements = kFrameElementsMax + 1;
   ShardPair pair(TestJob(1, 2, {VectorLayer("large", kElements)}, PlainSgd()));
   pair.Arrive();
@@ -595,16 +597,16 @@ TEST(ShardCopyTest, ACopyThatIsBeingMadeIsOfOneRound) {
   pair.Arrive(1);
   Frame other = pair.wire().front();
   other.header.round = 0;
-  pair.ExpectRefused(other, "as of round -1 is being made");
+  pair.ExpectRefused(other, "as of round -1 is on its way");
   other = pair.wire().front();
   other.header.part = 2;
   pair.ExpectRefused(other, "a copy of 2 parts");
   other = pair.wire().front();
   other.header.kind = FrameKind::kAggregate;
-  pair.ExpectRefused(other, "and is being made");
+  pair.ExpectRefused(other, "and a copy is on its way");
 }
 
-TEST(ShardCopyTest, ARoundThatWaitsForTheCopySaysSo) {
+TEST(ShardBackupTest, ARoundThatWaitsForTheCopySaysSo) {
   ShardPair pair;
   pair.Begin({10, 20});
   EXPECT_EQ(pair.server().oldest_open_round()->missing_copy, -1);
@@ -616,7 +618,7 @@ TEST(ShardCopyTest, ARoundThatWaitsForTheCopySaysSo) {
 }
 
 // In simulations there may be no values.
-TEST(ShardCopyTest, SizesAreCopiedWithoutValues) {
+TEST(ShardBackupTest, SizesAreCopiedWithoutValues) {
   JobOptions options = PlainSgd();
   options.optimizer.rule = UpdateRule::kAdam;
   JobPtr job = TestJob(1, 2, {VectorLayer("large", 70000)}, options);

@@ -1,5 +1,5 @@
-#ifndef NEREUS_SERVER_SHARD_AGGREGATION_ROUND_H_
-#define NEREUS_SERVER_SHARD_AGGREGATION_ROUND_H_
+#ifndef NEREUS_SERVER_SHARD_FULL_ROUND_H_
+#define NEREUS_SERVER_SHARD_FULL_ROUND_H_
 
 #include <cstdint>
 #include <map>
@@ -27,11 +27,11 @@ enum class SumOrder {
 // bookkeeping: the sums are actions for the driver.
 //
 // Memory: the sum; with SumOrder::kRank, in addition, the frames that are held.
-class AggregationRound {
+class FullRound {
  public:
   // `contributors` >= 1: ranks [0, contributors). `grid`: of the chunk, which
   // has a value.
-  AggregationRound(int contributors, FrameGrid grid, SumOrder order);
+  FullRound(int contributors, FrameGrid grid, SumOrder order);
 
   // The frame that a header means, or kNoFrame: that its sender has none in
   // this round. Errors: kInvalidArgument, no such frame.
@@ -70,7 +70,13 @@ class AggregationRound {
   bool has(int64_t frame) const { return !sparse_ || chosen_[frame]; }
   bool resumed(int64_t frame) const { return sparse_ && resumed_[frame]; }
 
-  // The sum, and the frames that are held.
+  // Frames that a sparse round has; empty for another round.
+  const std::vector<bool>& chosen_frames() const { return chosen_; }
+
+  // Multiplies the sum by `factor`.
+  void Scale(float factor, Outbox& out) const;
+
+  // Memory of the sum and of the frames that are held, in bytes.
   int64_t held_bytes() const;
 
   // The sum, for as long as the caller likes; the next round is summed up in
@@ -112,4 +118,4 @@ class AggregationRound {
 
 }  // namespace nereus
 
-#endif  // NEREUS_SERVER_SHARD_AGGREGATION_ROUND_H_
+#endif  // NEREUS_SERVER_SHARD_FULL_ROUND_H_

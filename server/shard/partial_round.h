@@ -1,11 +1,13 @@
-#ifndef NEREUS_SERVER_SHARD_PARTIAL_SUM_H_
-#define NEREUS_SERVER_SHARD_PARTIAL_SUM_H_
+#ifndef NEREUS_SERVER_SHARD_PARTIAL_ROUND_H_
+#define NEREUS_SERVER_SHARD_PARTIAL_ROUND_H_
 
 #include <cstdint>
 #include <map>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/protocol/job.h"
+#include "common/protocol/machine.h"
 #include "common/protocol/outbox.h"
 #include "common/tensor/buffer.h"
 
@@ -21,10 +23,10 @@ namespace nereus {
 // have not been answered, and what was counted of that is known.
 //
 // Plain bookkeeping: the sums are actions for the driver. Memory: the sum.
-class PartialSum {
+class PartialRound {
  public:
   // `elements`: float32 values, >= 1.
-  explicit PartialSum(int64_t elements) : elements_(elements) {}
+  explicit PartialRound(int64_t elements) : elements_(elements) {}
 
   // An epoch's workers: of others nothing more will come.
   void SetWorkers(const std::vector<EpochWorker>& workers);
@@ -32,6 +34,15 @@ class PartialSum {
   // The last step of which all of a worker's contribution is counted.
   // REQUIRES: one of the epoch's workers, here and below.
   int64_t counted(int rank) const { return progress_.at(rank).counted; }
+
+  // Checks a contribution from the worker at `position`. `repeated`: the last
+  // round whose answer that worker has asked for again.
+  absl::StatusOr<Landing> OnHeader(const Job& job, const FrameHeader& header,
+                                   int position, int64_t repeated) const;
+
+  // Positions of the workers whose contributions `round` waits for; none if it
+  // may close (JobOptions::quorum, staleness and resync_every).
+  std::vector<int> Awaited(const Job& job, int64_t round) const;
 
   // Whether a frame is counted. REQUIRES: step <= counted(rank) + 1.
   bool Has(int rank, int64_t step, int64_t frame) const;
@@ -63,7 +74,7 @@ class PartialSum {
 
  private:
   struct Progress {
-    int64_t first_step = kInitialRound;  // Of its each.
+    int64_t first_step = kInitialRound;  // First step that it takes part in.
     int64_t counted = kInitialRound;
     std::vector<bool> arrived;  // By frame, of step counted + 1.
     int64_t missing = 0;        // Count of false in arrived.
@@ -78,4 +89,4 @@ class PartialSum {
 
 }  // namespace nereus
 
-#endif  // NEREUS_SERVER_SHARD_PARTIAL_SUM_H_
+#endif  // NEREUS_SERVER_SHARD_PARTIAL_ROUND_H_

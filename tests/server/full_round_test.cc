@@ -1,4 +1,4 @@
-#include "server/shard/aggregation_round.h"
+#include "server/shard/full_round.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ FrameHeader HeaderOf(int64_t frame) {
 
 // Adds one frame of `values`, a contributor's whole chunk, as a driver does:
 // from a scratch that is spoilt afterwards.
-void AddFrame(AggregationRound& round, int contributor, int64_t frame,
+void AddFrame(FullRound& round, int contributor, int64_t frame,
               const std::vector<float>& values) {
   const int64_t begin = frame * kFrameElementsMax;
   const auto elements = static_cast<int64_t>(values.size());
@@ -43,7 +43,7 @@ void AddFrame(AggregationRound& round, int contributor, int64_t frame,
               std::numeric_limits<float>::quiet_NaN());
 }
 
-void AddAll(AggregationRound& round, int contributor,
+void AddAll(FullRound& round, int contributor,
             const std::vector<float>& values) {
   const auto elements = static_cast<int64_t>(values.size());
   for (int64_t frame = 0; frame < FrameCount(elements); ++frame) {
@@ -51,11 +51,11 @@ void AddAll(AggregationRound& round, int contributor,
   }
 }
 
-class AggregationRoundTest : public testing::TestWithParam<SumOrder> {};
+class FullRoundTest : public testing::TestWithParam<SumOrder> {};
 
-TEST_P(AggregationRoundTest, SumsAllContributionsWhateverTheLength) {
+TEST_P(FullRoundTest, SumsAllContributionsWhateverTheLength) {
   for (const int64_t elements : {1, 2, 65535, 65536, 65537, 131073}) {
-    AggregationRound round(3, FrameGrid(elements), GetParam());
+    FullRound round(3, FrameGrid(elements), GetParam());
     std::vector<float> expected(elements, 0.0f);
     for (const int contributor : {2, 0, 1}) {
       EXPECT_FALSE(round.complete());
@@ -69,15 +69,15 @@ TEST_P(AggregationRoundTest, SumsAllContributionsWhateverTheLength) {
   }
 }
 
-TEST_P(AggregationRoundTest, OneContributorIsTakenAsItIs) {
-  AggregationRound round(1, FrameGrid(3), GetParam());
+TEST_P(FullRoundTest, OneContributorIsTakenAsItIs) {
+  FullRound round(1, FrameGrid(3), GetParam());
   AddAll(round, 0, {1, -0.0f, 3});
   ASSERT_TRUE(round.complete());
   EXPECT_EQ(FloatsOf(round.sum()), (std::vector<float>{1, -0.0f, 3}));
 }
 
-TEST_P(AggregationRoundTest, CountsEachFrameOfEachContributor) {
-  AggregationRound round(2, FrameGrid(65537), GetParam());
+TEST_P(FullRoundTest, CountsEachFrameOfEachContributor) {
+  FullRound round(2, FrameGrid(65537), GetParam());
   const auto values = IntegerValues(65537, 0);
   for (const auto& [contributor, frame] :
        std::vector<std::pair<int, int64_t>>{{0, 1}, {1, 0}, {1, 1}, {0, 0}}) {
@@ -89,8 +89,8 @@ TEST_P(AggregationRoundTest, CountsEachFrameOfEachContributor) {
   EXPECT_TRUE(round.complete());
 }
 
-TEST_P(AggregationRoundTest, NamesThoseWhoAreMissing) {
-  AggregationRound round(4, FrameGrid(65537), GetParam());
+TEST_P(FullRoundTest, NamesThoseWhoAreMissing) {
+  FullRound round(4, FrameGrid(65537), GetParam());
   const auto values = IntegerValues(65537, 0);
   EXPECT_THAT(round.MissingContributors(), ElementsAre(0, 1, 2, 3));
   AddAll(round, 2, values);
@@ -104,8 +104,8 @@ TEST_P(AggregationRoundTest, NamesThoseWhoAreMissing) {
   EXPECT_THAT(round.MissingContributors(), IsEmpty());
 }
 
-TEST_P(AggregationRoundTest, ReopenedItStartsOverInTheSameMemory) {
-  AggregationRound round(2, FrameGrid(5), GetParam());
+TEST_P(FullRoundTest, ReopenedItStartsOverInTheSameMemory) {
+  FullRound round(2, FrameGrid(5), GetParam());
   AddAll(round, 0, {1, 1, 1, 1, 1});
   AddAll(round, 1, {2, 2, 2, 2, 2});
   const float* const memory = round.sum().floats();
@@ -119,8 +119,8 @@ TEST_P(AggregationRoundTest, ReopenedItStartsOverInTheSameMemory) {
   EXPECT_EQ(FloatsOf(round.sum()), std::vector<float>(5, 30.0f));
 }
 
-TEST_P(AggregationRoundTest, AReaderOfTheOldSumKeepsIt) {
-  AggregationRound round(2, FrameGrid(2), GetParam());
+TEST_P(FullRoundTest, AReaderOfTheOldSumKeepsIt) {
+  FullRound round(2, FrameGrid(2), GetParam());
   AddAll(round, 0, {1, 2});
   AddAll(round, 1, {10, 20});
   {
@@ -141,8 +141,8 @@ TEST_P(AggregationRoundTest, AReaderOfTheOldSumKeepsIt) {
 
 // A reader that comes and goes within a round, between frames, must not lose
 // what is in already.
-TEST_P(AggregationRoundTest, AReaderOfAPartialSumDoesNotDisturbIt) {
-  AggregationRound round(2, FrameGrid(2), GetParam());
+TEST_P(FullRoundTest, AReaderOfAPartialRoundDoesNotDisturbIt) {
+  FullRound round(2, FrameGrid(2), GetParam());
   AddAll(round, 0, {1, 2});
   const Buffer reader = round.sum();
   AddAll(round, 1, {10, 20});
@@ -150,8 +150,8 @@ TEST_P(AggregationRoundTest, AReaderOfAPartialSumDoesNotDisturbIt) {
 }
 
 // An epoch ends in the middle of a round.
-TEST_P(AggregationRoundTest, ReopenedForOthersItForgetsWhatWasIn) {
-  AggregationRound round(3, FrameGrid(65537), GetParam());
+TEST_P(FullRoundTest, ReopenedForOthersItForgetsWhatWasIn) {
+  FullRound round(3, FrameGrid(65537), GetParam());
   const auto stale = IntegerValues(65537, 9);
   AddAll(round, 2, stale);  // By rank, this is held.
   AddFrame(round, 0, 1, stale);
@@ -175,8 +175,8 @@ TEST_P(AggregationRoundTest, ReopenedForOthersItForgetsWhatWasIn) {
   }
 }
 
-TEST_P(AggregationRoundTest, TheSumIsTheCallersInExchangeForMemory) {
-  AggregationRound round(1, FrameGrid(2), GetParam());
+TEST_P(FullRoundTest, TheSumIsTheCallersInExchangeForMemory) {
+  FullRound round(1, FrameGrid(2), GetParam());
   AddAll(round, 0, {1, 2});
   const float* const first_memory = round.sum().floats();
   Buffer first = round.ExchangeSum(Buffer());
@@ -196,8 +196,8 @@ TEST_P(AggregationRoundTest, TheSumIsTheCallersInExchangeForMemory) {
   EXPECT_EQ(FloatsOf(second), (std::vector<float>{3, 4}));
 }
 
-TEST_P(AggregationRoundTest, SizesWithoutBytesStayThat) {
-  AggregationRound round(2, FrameGrid(65537), GetParam());
+TEST_P(FullRoundTest, SizesWithoutBytesStayThat) {
+  FullRound round(2, FrameGrid(65537), GetParam());
   for (int repeat = 0; repeat < 2; ++repeat) {
     for (const int contributor : {1, 0}) {
       for (const int64_t frame : {1, 0}) {
@@ -214,7 +214,7 @@ TEST_P(AggregationRoundTest, SizesWithoutBytesStayThat) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Orders, AggregationRoundTest,
+INSTANTIATE_TEST_SUITE_P(Orders, FullRoundTest,
                          testing::Values(SumOrder::kArrival, SumOrder::kRank),
                          [](const auto& info) {
                            return std::string(info.param == SumOrder::kRank
@@ -230,7 +230,7 @@ const std::vector<std::vector<float>>& OrderTells() {
 }
 
 float SumIn(SumOrder order, const std::vector<int>& arrivals) {
-  AggregationRound round(3, FrameGrid(1), order);
+  FullRound round(3, FrameGrid(1), order);
   for (const int contributor : arrivals) {
     AddAll(round, contributor, OrderTells()[contributor]);
   }
@@ -258,8 +258,7 @@ TEST(SumOrderTest, ByRankIsThePlainSumUnderAnyInterleaving) {
   for (const uint64_t seed : TestSeeds(3)) {
     SCOPED_TRACE(ReplayHint(seed));
     Random random(seed);
-    AggregationRound round(kContributors, FrameGrid(kElements),
-                           SumOrder::kRank);
+    FullRound round(kContributors, FrameGrid(kElements), SumOrder::kRank);
     for (int repeat = 0; repeat < 2; ++repeat) {
       std::vector<std::vector<float>> values;
       std::vector<float> expected(kElements, 0.0f);
@@ -288,14 +287,13 @@ TEST(SumOrderTest, ByRankIsThePlainSumUnderAnyInterleaving) {
   }
 }
 
-TEST(AggregationRoundDeathTest, AFrameMayBeAddedOnceOnly) {
-  AggregationRound round(2, FrameGrid(1), SumOrder::kArrival);
+TEST(FullRoundDeathTest, AFrameMayBeAddedOnceOnly) {
+  FullRound round(2, FrameGrid(1), SumOrder::kArrival);
   AddAll(round, 1, {1});
   EXPECT_DEATH(AddAll(round, 1, {1}), "contributor 1 frame 0");
-  EXPECT_DEATH(AggregationRound(0, FrameGrid(1), SumOrder::kArrival),
+  EXPECT_DEATH(FullRound(0, FrameGrid(1), SumOrder::kArrival),
                "0 contributors");
-  EXPECT_DEATH(AggregationRound(1, FrameGrid(0), SumOrder::kArrival),
-               "0 elements");
+  EXPECT_DEATH(FullRound(1, FrameGrid(0), SumOrder::kArrival), "0 elements");
   EXPECT_DEATH(round.Reopen(0, /*sparse=*/false), "0 contributors");
 }
 

@@ -1,0 +1,463 @@
+// Read in this order: headers of workers are checked (OnWorkerHeader), their
+// frames count (OnWorkerFrame), a complete round closes (CompleteIfSettled,
+// CloseUnlessAwaited, Close, OpenNext), workers are answered (Answer). The
+// parts for the backup, for partial rounds and for new epochs follow.
+//
+// The state diagram is in the header. Every transition of `phase_` is in
+// CompleteIfSettled, CloseUnlessAwaited, OpenNext or Reopen.
+
+#include "server/shard/chunk_rounds.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/compute/blocks.h"
+
+namespace nereus {
+namespace {
+
+SumOrder SumOrderOf(const Job& job) {
+  return job.options.deterministic ? SumOrder::kRank : SumOrder::kArrival;
+}
+
+}  // namespace
+
+ChunkRounds::ChunkRounds(const ShardEpoch* epoch, RoundSaver* saver, int index,
+                         const Chunk& chunk)
+    : epoch_(*epoch),
+      saver_(*saver),
+      index_(index),
+      held_{chunk, {}, {}, {}},
+      full_(/*contributors=*/1, epoch->job->GridOf(chunk),
+            SumOrderOf(*epoch->job)),
+      partial_(chunk.length),
+      replies_(epoch, &held_),
+      backup_(epoch),
+      follower_(epoch, &held_) {
+  Reopen();
+}
+
+// Headers of workers.
+
+absl::StatusOr<Landing> ChunkRounds::OnWorkerHeader(const FrameHeader& header,
+                                                    int position) const {
+  if (header.kind == FrameKind::kPull) return OnPullHeader(header, position);
+  if (header.kind == FrameKind::kOwned) {
+    return saver_.OnOwnedHeader(index_, held_, header, position);
+  }
+  if (header.kind != FrameKind::kContribution) {
+    return RefuseFrame(header,
+                       "shards take contributions, pulls and owned layers");
+  }
+  if (epoch_.IsPartial(header.round)) {
+    return partial_.OnHeader(*epoch_.job, header, position,
+                             replies_.repeated(position));
+  }
+  NEREUS_RETURN_IF_ERROR(CheckContribution(header, position));
+  NEREUS_ASSIGN_OR_RETURN(const int64_t frame, full_.Find(header));
+  if (AsksAgain(header, position)) return Landing::Scratch();
+  if (header.round < round_ || phase_ != Phase::kCollecting) {
+    return Landing::Discard();
+  }
+  NEREUS_RETURN_IF_ERROR(full_.Check(position, frame, header));
+  return full_.Has(position, frame) ? Landing::Discard() : Landing::Scratch();
+}
+
+absl::Status ChunkRounds::CheckContribution(const FrameHeader& header,
+                                            int position) const {
+  const Job& job = *epoch_.job;
+  if (header.round > round_) {
+    return RefuseFrame(header, absl::StrCat("round ", round_, " is open"));
+  }
+  if (header.round == kInitialRound) {
+    if (position == 0) return absl::OkStatus();
+    return RefuseFrame(header,
+                       absl::StrCat("the initial parameters are worker ",
+                                    job.workers.front().rank, "'s"));
+  }
+  if (!uses_servers()) {
+    return RefuseFrame(header,
+                       absl::StrCat("layer ", job.layers[header.layer].name,
+                                    " goes between the workers"));
+  }
+  if (position >= job.ContributorsOf(header.round)) {
+    return RefuseFrame(header,
+                       absl::StrCat("this worker takes part from round ",
+                                    job.workers[position].first_step, " on"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
+                                                  int position) const {
+  const Job& job = *epoch_.job;
+  if (header.payload_bytes != 0 || header.offset != 0 ||
+      header.part != kValuesPart) {
+    return RefuseFrame(header, "a pull has no payload, no offset and part 0");
+  }
+  if (header.round <= replies_.pulled(position)) return Landing::Discard();
+  const auto& [rank, first_step] = job.workers[position];
+  if (job.decoupled() && uses_servers() && header.round >= first_step) {
+    // A worker may ask for the last closed round and for the open one. In
+    // partial rounds it may ask before all of its contribution is here.
+    const bool may_ask =
+        job.partial() ? header.round <= partial_.counted(rank) + 1
+                      : header.round == round_ - 1 || header.round == round_;
+    if (may_ask) return Landing::Scratch();
+  }
+  if (header.round != first_step - 1) {
+    return RefuseFrame(
+        header, absl::StrCat("this worker takes part from round ", first_step,
+                             " on, round ", round_, " is open"));
+  }
+  if (epoch_.Updates(layer()) || header.round == job.base_round) {
+    return Landing::Scratch();
+  }
+  return RefuseFrame(header, absl::StrCat("the values held here are of round ",
+                                          job.base_round));
+}
+
+bool ChunkRounds::AsksAgain(const FrameHeader& header, int position) const {
+  const Job& job = *epoch_.job;
+  const bool closed_before =
+      header.round == round_ - 1 && replies_.closed_in() < job.epoch;
+  const bool closing = header.round == round_ && phase_ != Phase::kCollecting &&
+                       completed_in_ < job.epoch;
+  // The first frame asks; of a sparse layer any frame may be the first.
+  const bool is_first = header.offset == 0 || job.IsSparse(layer());
+  return !job.decoupled() && (closed_before || closing) && is_first &&
+         header.round > replies_.repeated(position);
+}
+
+// Frames of workers.
+
+void ChunkRounds::OnWorkerFrame(const Frame& frame, int position, Outbox& out) {
+  const Job& job = *epoch_.job;
+  const FrameHeader& header = frame.header;
+  const int rank = job.workers[position].rank;
+  if (header.kind == FrameKind::kPull) {
+    replies_.pulled(position) = header.round;
+    return Answer({rank, header.round}, out);
+  }
+  if (header.kind == FrameKind::kOwned) {
+    return saver_.OnOwnedFrame(index_, frame, out);
+  }
+  if (job.checks_contributions() && header.round != kInitialRound &&
+      !is_block_layer()) {
+    out.Add(CheckValues{frame.payload, layer(), header.round, rank,
+                        held_.chunk.offset + header.offset});
+  }
+  if (epoch_.IsPartial(header.round))
+    return OnPartialFrame(frame, position, out);
+  if (header.round < round_ || phase_ != Phase::kCollecting) {
+    replies_.repeated(position) = header.round;
+    return Answer({rank, header.round}, out);
+  }
+  full_.Add(position, header, frame.payload, out);
+  CompleteIfSettled(out);
+}
+
+// Closing.
+
+void ChunkRounds::CompleteIfSettled(Outbox& out) {
+  if (phase_ != Phase::kCollecting || !full_.complete()) return;
+  const Job& job = *epoch_.job;
+  const bool update = epoch_.serves() && round_ != kInitialRound;
+  if (update && job.votes()) {
+    const std::optional<bool> skipped = epoch_.verdicts.Skipped(round_);
+    if (!skipped.has_value()) return;
+    skipped_ =
+        *skipped && job.options.optimizer_place == OptimizerPlace::kServer;
+  }
+  phase_ = Phase::kClosing;
+  completed_in_ = job.epoch;
+  scale_ = update ? job.MeanScale(round_) : 1.0f;
+  if (epoch_.has_backup() && scale_ != 1.0f) {
+    // The backup need not know how many workers contributed.
+    full_.Scale(scale_, out);
+    scale_ = 1.0f;
+  }
+  CloseUnlessAwaited(out);
+}
+
+void ChunkRounds::CloseUnlessAwaited(Outbox& out) {
+  if (phase_ == Phase::kCollecting) return;
+  if (!backup_.DelaysClosing()) return Close(out);
+  if (backup_.state() != ChunkBackup::State::kCurrent ||
+      phase_ == Phase::kOffered) {
+    return;
+  }
+  phase_ = Phase::kOffered;
+  backup_.SendMean(held_, round_, full_, skipped_, out);
+}
+
+void ChunkRounds::Close(Outbox& out) {
+  const Job& job = *epoch_.job;
+  if (round_ == kInitialRound) {
+    held_.Begin(full_.ExchangeSum(Buffer()),
+                epoch_.Updates(layer())
+                    ? OptimizerStateCount(job.options.optimizer.rule)
+                    : 0);
+    return OpenNext(out);
+  }
+  Buffer result;
+  replies_.NoteFrames(full_.chosen_frames());
+  if (job.options.optimizer_place == OptimizerPlace::kServer) {
+    if (!skipped_) held_.UpdateFrom(job, round_, full_, scale_, out);
+    result = held_.parameters;
+  } else {
+    result = full_.ExchangeSum(std::move(held_.mean));
+    held_.mean = result;
+    if (scale_ != 1.0f) out.Add(ScaleValues{result, scale_});
+  }
+  // Its contributors wait for the result, unless they are those of an earlier
+  // epoch: in this epoch, workers ask.
+  if (epoch_.serves() && completed_in_ == job.epoch && !job.decoupled()) {
+    replies_.Broadcast(round_, result, out);
+    // A worker that joins wants a sparse layer whole.
+    if (!full_.sparse()) replies_.DropWaiting();
+  }
+  if (epoch_.serves() && epoch_.Updates(layer())) {
+    saver_.Collect(index_, round_, held_, out);
+  }
+  OpenNext(out);
+}
+
+void ChunkRounds::OpenNext(Outbox& out) {
+  replies_.NoteClosed(completed_in_);
+  phase_ = Phase::kCollecting;
+  skipped_ = false;
+  ++round_;
+  ReopenRound();
+  AnswerWaiting(out);
+}
+
+// Answers.
+
+void ChunkRounds::Answer(PullRequest request, Outbox& out) {
+  const Job& job = *epoch_.job;
+  const int64_t steps_ahead =
+      job.options.quorum == Quorum::kEach ? job.options.staleness : 0;
+  const bool is_closed =
+      round_ > kInitialRound && request.round - steps_ahead < round_;
+  // In partial rounds the worker's own contribution must count first: the
+  // worker sends no more of a step that is done.
+  const int position = job.PositionOf(request.rank);
+  const bool counts = !job.partial() ||
+                      request.round < job.workers[position].first_step ||
+                      partial_.counted(request.rank) >= request.round;
+  // A round that was complete in an earlier epoch closes soon. Then no worker
+  // needs the values before it, and all that begin get the same.
+  const bool closes_soon =
+      phase_ != Phase::kCollecting && completed_in_ < job.epoch;
+  if (is_closed && counts && !closes_soon && backup_.AllowsShowing()) {
+    replies_.SendValues(request, out);
+  } else {
+    replies_.Wait(request);
+  }
+}
+
+void ChunkRounds::AnswerWaiting(Outbox& out) {
+  for (const PullRequest& request : replies_.TakeWaiting()) {
+    Answer(request, out);
+  }
+}
+
+// The other server.
+
+absl::StatusOr<Landing> ChunkRounds::OnServerHeader(
+    const FrameHeader& header) const {
+  if (!epoch_.serves()) return follower_.OnHeader(header, round_, full_);
+  const bool offered = phase_ == Phase::kOffered;
+  const bool may_close = phase_ != Phase::kCollecting &&
+                         (offered || completed_in_ < epoch_.job->epoch);
+  return backup_.OnHaveHeader(header, round_, may_close, offered);
+}
+
+void ChunkRounds::OnServerFrame(const Frame& frame, Outbox& out) {
+  const FrameHeader& header = frame.header;
+  if (header.kind == FrameKind::kHave) return OnHave(header.round, out);
+  if (header.kind == FrameKind::kVerdict) {
+    skipped_ = true;
+    completed_in_ = epoch_.job->epoch;
+    Close(out);
+  } else if (header.kind == FrameKind::kAggregate) {
+    full_.Add(0, header, frame.payload, out);
+    if (!full_.complete()) return;
+    CompleteIfSettled(out);
+  } else {
+    const std::optional<ChunkCopy> copy = follower_.OnCopyFrame(frame, out);
+    if (!copy.has_value()) return;
+    held_.parameters = copy->parameters();
+    held_.state = copy->state();
+    held_.mean = copy->average();
+    round_ = copy->round() + 1;
+    replies_.NoteClosed(epoch_.job->epoch);
+    ReopenRound();
+  }
+  follower_.SayHave(round_, out);
+}
+
+void ChunkRounds::OnHave(int64_t round, Outbox& out) {
+  backup_.OnHave(round, round_);
+  if (backup_.state() != ChunkBackup::State::kCurrent) return;
+  const bool closed = round > round_;
+  // These workers asked for the round before; or, if the open round is of an
+  // earlier epoch, they get it as Close makes it.
+  AnswerWaiting(out);
+  if (closed) {
+    Close(out);
+  } else {
+    CloseUnlessAwaited(out);
+  }
+}
+
+void ChunkRounds::SendToBackup(Outbox& out) {
+  backup_.SendChunk(held_, round_, out);
+}
+
+// Partial rounds.
+
+void ChunkRounds::OnPartialFrame(const Frame& frame, int position,
+                                 Outbox& out) {
+  const int rank = epoch_.job->workers[position].rank;
+  const int64_t step = frame.header.round;
+  if (step > partial_.counted(rank)) {
+    const bool whole =
+        partial_.Add(rank, step, frame.header.offset / kFrameElementsMax,
+                     frame.payload, out);
+    if (!whole) return;
+    AdvancePartial(out);
+  }
+  if (epoch_.job->decoupled()) return;  // Workers ask.
+  replies_.repeated(position) = step;
+  Answer({rank, step}, out);
+}
+
+void ChunkRounds::AdvancePartial(Outbox& out) {
+  if (round_ == kInitialRound || epoch_.frozen) return;
+  const Job& job = *epoch_.job;
+  const bool each = job.options.quorum == Quorum::kEach;
+  const auto update = [&] {
+    partial_.Settle(out);
+    held_.Update(job.options.optimizer, partial_updates_++, partial_.sum(),
+                 each ? 1.0f / static_cast<float>(job.worker_count())
+                      : job.MeanScale(round_),
+                 out);
+    partial_.Clear();
+  };
+  const auto advance = [&] {
+    saver_.Collect(index_, round_, held_, out);
+    ++round_;
+  };
+  if (each && partial_.whole()) update();
+  // All workers that have taken part in these rounds are gone.
+  while (round_ < job.workers.front().first_step) advance();
+  while (partial_.Awaited(job, round_).empty()) {
+    if (!each) update();
+    advance();
+  }
+  AnswerWaiting(out);
+}
+
+// Epochs.
+
+bool ChunkRounds::Restore() {
+  const Job& job = *epoch_.job;
+  held_.Allocate(job.state_arrays);
+  round_ = job.base_round + 1;
+  partial_updates_ = round_;
+  Reopen();
+  if (!is_block_layer()) return true;
+  std::fill_n(held_.parameters.floats(), held_.chunk.length, kFirstChoice);
+  std::fill_n(held_.state.floats(), held_.state.float_count(), 0.0f);
+  return false;
+}
+
+void ChunkRounds::Reroute(const Job& before) {
+  const bool moves = epoch_.job->base_round == before.switch_round;
+  const bool used = UsesServers(before.routes[layer()].scheme);
+  const bool uses = uses_servers();
+  auto& handed_over = saver_.handed_over();
+  if (moves && !used && handed_over.has_value()) {
+    held_.parameters = std::move(handed_over->values[index_].parameters);
+    held_.state = std::move(handed_over->values[index_].state);
+  }
+  // The backup is sent what changes so.
+  if (!used && (moves || uses)) round_ = before.switch_round + 1;
+  if (used == uses) return;
+  // Without a move, all workers have the last mean.
+  held_.mean = !uses || moves ? Buffer()
+                              : Buffer::AllocateLike(held_.parameters,
+                                                     held_.parameters.bytes());
+}
+
+void ChunkRounds::Reopen() {
+  const Job& job = *epoch_.job;
+  // A server that has become the backup may be told other contributions.
+  const bool stays = phase_ != Phase::kCollecting && epoch_.serves();
+  phase_ = stays ? Phase::kClosing : Phase::kCollecting;
+  if (!stays) {
+    // Where all workers are gone that were to choose the next blocks, the
+    // choice stays as it was.
+    if (epoch_.serves() && is_block_layer() && round_ != kInitialRound &&
+        !job.workers.empty()) {
+      round_ = std::max(round_, job.workers.front().first_step);
+    }
+    ReopenRound();
+  }
+  backup_.Reset();
+  follower_.Reset();
+  replies_.Reset();
+  if (job.partial()) partial_.SetWorkers(job.workers);
+}
+
+void ChunkRounds::Enter(Outbox& out) {
+  if (!epoch_.serves()) follower_.SayHave(round_, out);
+  CloseUnlessAwaited(out);
+  if (epoch_.job->partial()) AdvancePartial(out);
+}
+
+void ChunkRounds::ReopenRound() {
+  const Job& job = *epoch_.job;
+  // The initial parameters come from one worker. Layers between workers have
+  // no other round here, and may outlive all workers that took part in it; so
+  // may the initial round before partial ones. A backup hears one server.
+  const bool one = round_ == kInitialRound || job.partial() ||
+                   !uses_servers() || !epoch_.serves();
+  full_.Reopen(one ? 1 : job.ContributorsOf(round_),
+               round_ != kInitialRound && job.IsSparse(layer()));
+}
+
+void ChunkRounds::SaveLast(int64_t round, Outbox& out) {
+  const Job& job = *epoch_.job;
+  // The shards have all layers as of the base round. With a partial quorum the
+  // last round may stay open for a worker that has left: what is here is what
+  // the job has come to.
+  const bool is_here =
+      round == job.base_round ||
+      (epoch_.Updates(layer()) && (job.partial() || round_ == round + 1));
+  if (is_here) {
+    saver_.Collect(index_, round, held_, out);
+  } else if (!is_block_layer()) {
+    saver_.CollectHandedOver(index_, round, out);
+  }
+}
+
+// Descriptions.
+
+std::vector<int> ChunkRounds::MissingWorkers() const {
+  return epoch_.IsPartial(round_) ? partial_.Awaited(*epoch_.job, round_)
+                                  : full_.MissingContributors();
+}
+
+int64_t ChunkRounds::held_bytes() const {
+  return held_.stored_bytes() + held_.mean.bytes() + full_.held_bytes() +
+         partial_.held_bytes() + follower_.held_bytes();
+}
+
+}  // namespace nereus

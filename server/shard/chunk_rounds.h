@@ -1,0 +1,140 @@
+#ifndef NEREUS_SERVER_SHARD_CHUNK_ROUNDS_H_
+#define NEREUS_SERVER_SHARD_CHUNK_ROUNDS_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/protocol/machine.h"
+#include "server/shard/chunk_backup.h"
+#include "server/shard/chunk_follower.h"
+#include "server/shard/chunk_replies.h"
+#include "server/shard/full_round.h"
+#include "server/shard/held_chunk.h"
+#include "server/shard/partial_round.h"
+#include "server/shard/round_saver.h"
+#include "server/shard/shard_epoch.h"
+
+namespace nereus {
+
+// Rounds of one chunk, on its primary or on its backup.
+//
+// The first round, kInitialRound, has the initial parameters of worker 0; a
+// chunk from a checkpoint begins with the round after the checkpoint's. In each
+// later round every worker contributes its gradient. The round then closes: the
+// optimizer updates the parameters once, the result goes to all workers, and
+// the next round opens.
+//
+//   collecting --all contributed, verdict known--> closing
+//   closing ----no backup, or it lacks the chunk----------> next round
+//   closing ----mean sent to the backup--> offered
+//   offered ----the backup has the round------------------> next round
+//
+// So the backup has every result that a worker has seen, to the last bit. A
+// round that is closing stays so in later epochs, whatever workers they have.
+// A new epoch drops the contributions of a round that is collecting, and the
+// workers contribute again: a dead worker's gradient is in the open round for
+// no worker, and in a closed round for all.
+//
+// With a partial quorum (Job::partial), rounds after the initial one close by
+// PartialRound's rule, and need no backup. Contributions to closed rounds count
+// in the open one, and their workers are answered with the current parameters.
+class ChunkRounds {
+ public:
+  enum class Phase {
+    kCollecting,  // Contributions are missing, or the verdict on the step.
+    kClosing,     // All is here; the backup must have the mean first.
+    kOffered,     // The backup was sent the mean in this epoch.
+  };
+
+  // `epoch` and `saver` are borrowed and must outlive this. `index`: position
+  // of the chunk among the shard's.
+  ChunkRounds(const ShardEpoch* epoch, RoundSaver* saver, int index,
+              const Chunk& chunk);
+  ChunkRounds(const ChunkRounds&) = delete;
+  ChunkRounds& operator=(const ChunkRounds&) = delete;
+
+  // Allocates the values as of the base round, which the caller loads. Returns
+  // false if there is nothing to load: the block layer begins with all blocks.
+  bool Restore();
+
+  // Starts an epoch: routes that changed (primary only), then the open round,
+  // then, once all chunks have reopened, the frames and rounds that follow.
+  void Reroute(const Job& before);
+  void Reopen();
+  void Enter(Outbox& out);
+
+  // Frames of a worker, which is at `position`, and of the other server.
+  absl::StatusOr<Landing> OnWorkerHeader(const FrameHeader& header,
+                                         int position) const;
+  void OnWorkerFrame(const Frame& frame, int position, Outbox& out);
+  absl::StatusOr<Landing> OnServerHeader(const FrameHeader& header) const;
+  void OnServerFrame(const Frame& frame, Outbox& out);
+
+  // Starts to close the open round if all is there that it needs.
+  void CompleteIfSettled(Outbox& out);
+  // Sends the whole chunk to the backup.
+  void SendToBackup(Outbox& out);
+
+  // Gives the saver the values as of `round`, the last of all.
+  void SaveLast(int64_t round, Outbox& out);
+
+  const HeldChunk& held() const { return held_; }
+  int64_t round() const { return round_; }  // Open round.
+  int layer() const { return held_.chunk.layer; }
+  bool is_block_layer() const { return layer() == epoch_.job->block_layer; }
+  bool uses_servers() const { return epoch_.UsesServers(layer()); }
+  bool waits_for_backup() const { return phase_ != Phase::kCollecting; }
+  ChunkBackup::State backup_state() const { return backup_.state(); }
+  const PartialRound& partial() const { return partial_; }
+
+  // Positions of the workers that the open round waits for.
+  std::vector<int> MissingWorkers() const;
+  // Memory of the values and of the open round, in bytes.
+  int64_t held_bytes() const;
+
+ private:
+  absl::Status CheckContribution(const FrameHeader& header, int position) const;
+  absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header,
+                                       int position) const;
+  // True if a contribution to a round that was complete in an earlier epoch
+  // asks for the round's result.
+  bool AsksAgain(const FrameHeader& header, int position) const;
+
+  // Answers a request at once, or when the round it names is closed.
+  void Answer(PullRequest request, Outbox& out);
+  void AnswerWaiting(Outbox& out);
+
+  // Opens the round `round_`, or begins it again.
+  void ReopenRound();
+  // Closes a complete round, unless the backup must have it first.
+  void CloseUnlessAwaited(Outbox& out);
+  void Close(Outbox& out);
+  void OpenNext(Outbox& out);
+  void OnHave(int64_t round, Outbox& out);
+
+  void OnPartialFrame(const Frame& frame, int position, Outbox& out);
+  // Closes the partial rounds that may close.
+  void AdvancePartial(Outbox& out);
+
+  const ShardEpoch& epoch_;
+  RoundSaver& saver_;
+  const int index_;
+  HeldChunk held_;
+  int64_t round_ = kInitialRound;  // Open round.
+  Phase phase_ = Phase::kCollecting;
+  FullRound full_;        // Contributions to the open round.
+  PartialRound partial_;  // Instead, after the initial round, if partial.
+  int64_t partial_updates_ = 0;  // Optimizer steps made by partial rounds.
+  uint64_t completed_in_ = 0;    // Epoch in which the open round was complete.
+  bool skipped_ = false;         // The round that closes makes no update.
+  float scale_ = 1.0f;           // Factor from the sum to the mean.
+  ChunkReplies replies_;
+  ChunkBackup backup_;
+  ChunkFollower follower_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_SHARD_CHUNK_ROUNDS_H_

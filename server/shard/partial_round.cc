@@ -1,0 +1,115 @@
+#include "server/shard/partial_round.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/protocol/frame.h"
+
+namespace nereus {
+
+void PartialRound::SetWorkers(const std::vector<EpochWorker>& workers) {
+  std::map<int, Progress> before = std::exchange(progress_, {});
+  const int64_t frames = FrameCount(elements_);
+  begun_.resize(frames, false);
+  for (const EpochWorker& each : workers) {
+    Progress& progress = progress_[each.rank];
+    progress = std::move(before[each.rank]);
+    // One that has a new each begins with that, also before where it was to
+    // begin.
+    if (progress.first_step == each.first_step) continue;
+    progress.first_step = each.first_step;
+    progress.counted = each.first_step - 1;
+    progress.arrived.assign(frames, false);
+    progress.missing = frames;
+  }
+}
+
+absl::StatusOr<Landing> PartialRound::OnHeader(const Job& job,
+                                               const FrameHeader& header,
+                                               int position,
+                                               int64_t repeated) const {
+  const int rank = job.workers[position].rank;
+  const int64_t next = counted(rank) + 1;
+  if (header.part != kValuesPart || header.round > next || header.round < 0) {
+    return RefuseFrame(header, absl::StrCat("step ", next,
+                                            " of this worker is next, "
+                                            "and the part must be 0"));
+  }
+  NEREUS_ASSIGN_OR_RETURN(const int64_t frame, FrameIndex(header, elements_));
+  // The answer may have been lost with the last epoch.
+  const bool asks_again = header.round < next && header.offset == 0 &&
+                          header.round > repeated && !job.decoupled();
+  if (asks_again) return Landing::Scratch();
+  return Has(rank, header.round, frame) ? Landing::Discard()
+                                        : Landing::Scratch();
+}
+
+std::vector<int> PartialRound::Awaited(const Job& job, int64_t round) const {
+  const JobOptions& options = job.options;
+  const int contributors = job.ContributorsOf(round);
+  const bool all = options.quorum == Quorum::kEach || job.IsResync(round);
+  std::vector<int> awaited;
+  bool one_is_here = false;
+  for (int position = 0; position < contributors; ++position) {
+    const int64_t last = counted(job.workers[position].rank);
+    one_is_here = one_is_here || last >= round;
+    const bool initiates = options.quorum == Quorum::kMajority &&
+                           position == job.InitiatorOf(round);
+    const int64_t wanted = all || initiates ? round : round - options.staleness;
+    if (last < wanted) awaited.push_back(position);
+  }
+  if (one_is_here || !awaited.empty()) return awaited;
+  for (int position = 0; position < contributors; ++position) {
+    awaited.push_back(position);
+  }
+  return awaited;
+}
+
+bool PartialRound::Has(int rank, int64_t step, int64_t frame) const {
+  const Progress& progress = progress_.at(rank);
+  return step <= progress.counted || progress.arrived[frame];
+}
+
+bool PartialRound::Add(int rank, int64_t step, int64_t frame,
+                       const Buffer& payload, Outbox& out) {
+  Progress& progress = progress_.at(rank);
+  NEREUS_CHECK(step == progress.counted + 1 && !progress.arrived[frame])
+      << "step " << step << " of worker " << rank << ", frame " << frame;
+  const bool none_begun = std::none_of(begun_.begin(), begun_.end(),
+                                       [](bool each) { return each; });
+  if (none_begun && !sum_.unique()) {
+    sum_ = Buffer::AllocateLike(
+        payload, elements_ * static_cast<int64_t>(sizeof(float)));
+  }
+  Buffer part = sum_.Slice(frame * kFramePayloadBytesMax, payload.bytes());
+  if (begun_[frame]) {
+    out.Add(AddValues{std::move(part), payload});
+  } else {
+    out.Add(CopyValues{std::move(part), payload});
+  }
+  begun_[frame] = true;
+  progress.arrived[frame] = true;
+  if (--progress.missing > 0) return false;
+  whole_ = true;
+  ++progress.counted;
+  progress.missing = FrameCount(elements_);
+  progress.arrived.assign(progress.missing, false);
+  return true;
+}
+
+void PartialRound::Settle(Outbox& out) {
+  for (size_t frame = 0; frame < begun_.size(); ++frame) {
+    if (begun_[frame]) continue;
+    const auto index = static_cast<int64_t>(frame);
+    const Buffer part = sum_.Slice(index * kFramePayloadBytesMax,
+                                   FrameGrid(elements_).Length(index) *
+                                       static_cast<int64_t>(sizeof(float)));
+    out.Add(CopyValues{part, Buffer::AllocateLike(sum_, part.bytes())});
+    begun_[frame] = true;
+  }
+}
+
+}  // namespace nereus

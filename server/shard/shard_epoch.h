@@ -1,0 +1,44 @@
+#ifndef NEREUS_SERVER_SHARD_SHARD_EPOCH_H_
+#define NEREUS_SERVER_SHARD_SHARD_EPOCH_H_
+
+#include "common/protocol/job.h"
+#include "common/protocol/peer.h"
+#include "common/protocol/verdicts.h"
+
+namespace nereus {
+
+// State of one shard in the current epoch that all its chunks read.
+//
+// Shard owns it and changes it between events. The chunks borrow it, so that a
+// chunk never works with the job of an epoch that is over.
+struct ShardEpoch {
+  JobPtr job;
+  int shard = 0;        // Index of the shard among job->shards().
+  PeerId self;          // This server: the shard's primary or its backup.
+  Verdicts verdicts;    // Verdicts on the last steps, with NanPolicy::kSkip.
+  bool frozen = false;  // True while no round may advance: the epoch is ending.
+
+  const ShardServers& servers() const { return job->shard_servers[shard]; }
+  // True if this server runs the shard's rounds; false on its backup.
+  bool serves() const { return servers().primary == self.rank; }
+  // True if this server runs the rounds and another server follows them.
+  bool has_backup() const { return serves() && servers().backup != -1; }
+
+  PeerId primary() const { return PeerId::Shard(servers().primary); }
+  PeerId backup() const { return PeerId::Shard(servers().backup); }
+
+  // True if the servers aggregate the gradients of `layer`.
+  bool UsesServers(int layer) const {
+    return nereus::UsesServers(job->routes[layer].scheme);
+  }
+  // True if `round` may close without all contributions.
+  bool IsPartial(int64_t round) const {
+    return job->partial() && round != kInitialRound;
+  }
+  // True if the shard's own rounds change the parameters of `layer`.
+  bool Updates(int layer) const { return !job->WorkersOwn(layer); }
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_SHARD_SHARD_EPOCH_H_
