@@ -269,6 +269,11 @@ enum class JobState {
 
 absl::string_view JobStateName(JobState state);
 
+// True if the job is finished, or has failed.
+inline bool IsOver(JobState state) {
+  return state == JobState::kFinished || state == JobState::kFailed;
+}
+
 // The job is over for this member.
 struct JobOver {
   JobState state = JobState::kFinished;  // Or kFailed.

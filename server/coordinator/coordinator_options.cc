@@ -16,6 +16,9 @@ const absl::Duration kLeaseMin = 3 * kHeartbeatInterval;
 // sake.
 constexpr size_t kNameBytesMax = 256;
 
+// Text of a stall.
+constexpr size_t kStallBytesMax = 4096;
+
 absl::Status CheckAtLeast(absl::string_view name, int value, int low,
                           int high) {
   if (value >= low && value <= high) return absl::OkStatus();
@@ -50,6 +53,24 @@ absl::Status CheckText(absl::string_view what, const std::string& text) {
   return absl::InvalidArgumentError(
       absl::StrCat("a member's ", what, " must be at most ", kNameBytesMax,
                    " printable characters, not ", Shown(text)));
+}
+
+absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job) {
+  NEREUS_RETURN_IF_ERROR(CheckStep("the step", heartbeat.begun_step));
+  NEREUS_RETURN_IF_ERROR(CheckStep("the round", heartbeat.round));
+  if (!heartbeat.stall.has_value()) return absl::OkStatus();
+  const Stall& stall = *heartbeat.stall;
+  NEREUS_RETURN_IF_ERROR(CheckStep("the stalled round", stall.round));
+  if (job != nullptr && stall.layer >= 0 &&
+      stall.layer < static_cast<int64_t>(job->layers.size()) &&
+      stall.missing.size() <= kStallBytesMax &&
+      stall.waited > absl::ZeroDuration()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a member reports that layer ", stall.layer, " has waited ",
+      absl::FormatDuration(stall.waited), ": no such layer, no time, or ",
+      stall.missing.size(), " bytes of why"));
 }
 
 absl::Status CompareSettings(absl::string_view our_name,

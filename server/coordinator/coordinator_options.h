@@ -80,6 +80,8 @@ absl::Status CheckName(absl::string_view what, const std::string& text);
 absl::Status CheckText(absl::string_view what, const std::string& text);
 absl::Status CheckStep(absl::string_view what, int64_t step);
 absl::Status CheckReport(const MachineReport& report);
+// `job`: null before it runs.
+absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job);
 
 // OK if all of our settings that they have too are the same, and they lack
 // none of them. Errors: kFailedPrecondition, with the name and both values.

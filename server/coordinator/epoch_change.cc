@@ -258,6 +258,20 @@ bool AllSettled(const Job& job, const EpochChange& change,
   return true;
 }
 
+// Returns `job` as of the next epoch, without what the change decides.
+Job NextJob(const Job& job, uint64_t epoch, const EpochChange& change) {
+  Job made = job;
+  made.epoch = epoch;
+  made.options.fusion_bytes =
+      change.fusion_bytes.value_or(job.options.fusion_bytes);
+  made.worker_names = change.worker_names;
+  made.workers.clear();
+  made.left_workers.clear();
+  made.finished_rounds.clear();
+  made.switch_round = kInitialRound;
+  return made;
+}
+
 // `made` is another epoch of `job` by now, with the same plan.
 void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
   std::copy(routes.begin(), routes.end(), made.routes.begin());
@@ -310,10 +324,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
   const std::vector<int32_t> misled = ForgetMisled(job, change);
   NEREUS_ASSIGN_OR_RETURN(const Start start, FindStart(job, change));
   NextEpoch next;
-  Job made = job;
-  made.options.fusion_bytes =
-      change.fusion_bytes.value_or(job.options.fusion_bytes);
-  made.epoch = epoch;
+  Job made = NextJob(job, epoch, change);
   made.donor = start.donor;
   made.first_step = start.first_step;
   // All steps since the old epoch's first one were begun by its workers.
@@ -325,9 +336,6 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
   made.verdicts = AllVerdicts(change);
   if (change.checkpoint) made.checkpoint_round = made.first_step;
 
-  made.worker_names = change.worker_names;
-  made.workers.clear();
-  made.left_workers.clear();
   for (const EpochChange::Worker& worker : change.workers) {
     const int position = job.PositionOf(worker.rank);
     if (worker.leaves || position < 0) {
@@ -346,13 +354,11 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
     made.workers.push_back({rank, made.first_step});
   }
 
-  made.finished_rounds.clear();
   for (size_t layer = 0; layer < job.layers.size(); ++layer) {
     if (UsesServers(job.routes[layer].scheme)) continue;
     const auto finished = FindFinished(static_cast<int>(layer), change);
     if (finished.has_value()) made.finished_rounds.push_back(*finished);
   }
-  made.switch_round = kInitialRound;
   if (change.routes.has_value()) {
     if (next.workers_from_base.empty() &&
         AllSettled(job, change, shard_servers)) {
@@ -369,22 +375,14 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
                                              const RestartPoint& point,
                                              const EpochChange& change) {
   NextEpoch next;
-  Job made = job;
-  made.options.fusion_bytes =
-      change.fusion_bytes.value_or(job.options.fusion_bytes);
-  made.epoch = epoch;
+  Job made = NextJob(job, epoch, change);
   NEREUS_ASSIGN_OR_RETURN(made.shard_servers, FreshHolders(job, change));
   made.base_round = point.round;
   made.first_step = point.round + 1;
   made.contributions_before = point.contributions;
   made.donor = -1;
   made.checkpoint_round = change.checkpoint ? made.first_step : kInitialRound;
-  made.switch_round = kInitialRound;
-  made.finished_rounds.clear();
   made.verdicts.clear();
-  made.worker_names = change.worker_names;
-  made.left_workers.clear();
-  made.workers.clear();
   for (const EpochChange::Worker& worker : change.workers) {
     // Those who have left are back: they have not done what is done again.
     made.workers.push_back({worker.rank, made.first_step});

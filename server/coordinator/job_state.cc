@@ -55,7 +55,7 @@ CheckpointLedger::State CheckpointsFromProto(
 
 // Members are the epoch's, each once: the coordinator counts on it.
 absl::Status CheckMembers(const CoordinatorState& state) {
-  const Job& job = *state.job;
+  const Job& job = *state.epoch.job;
   std::set<PeerId> seen;
   for (const CoordinatorState::Member& member : state.members) {
     const PeerId id = member.id;
@@ -77,7 +77,7 @@ std::string EncodeState(const CoordinatorState& state) {
   v1::CoordinatorState message;
   message.set_state(ToProto(state.state));
   message.set_reason(TextField(state.reason));
-  *message.mutable_job() = ToProto(*state.job, state.explanations);
+  *message.mutable_job() = ToProto(*state.epoch.job, state.epoch.explanations);
   for (const CoordinatorState::Member& member : state.members) {
     auto* added = message.add_members();
     *added->mutable_member() = ToProto(member.id);
@@ -86,15 +86,16 @@ std::string EncodeState(const CoordinatorState& state) {
     if (member.left) added->set_left(member.last_step);
   }
   message.set_next_rank(state.next_rank);
-  message.set_all_from_base(state.all_from_base);
-  message.mutable_workers_from_base()->Add(state.workers_from_base.begin(),
-                                           state.workers_from_base.end());
-  for (const auto& [first, second] : state.reset_links) {
-    auto* added = message.add_reset_links();
+  message.set_all_from_base(state.epoch.all_from_base);
+  message.mutable_workers_from_base()->Add(
+      state.epoch.workers_from_base.begin(),
+      state.epoch.workers_from_base.end());
+  for (const auto& [first, second] : state.epoch.broken_links) {
+    auto* added = message.add_broken_links();
     *added->mutable_first() = ToProto(first);
     *added->mutable_second() = ToProto(second);
   }
-  for (const EpochMember& each : state.epoch_members) {
+  for (const EpochMember& each : state.epoch.members) {
     *message.add_epoch_members() = ToProto(each);
   }
   CheckpointsToProto(state.checkpoints, message);
@@ -111,8 +112,8 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
   CoordinatorState state;
   NEREUS_ASSIGN_OR_RETURN(state.state, FromProto(message.state()));
   state.reason = message.reason();
-  NEREUS_ASSIGN_OR_RETURN(state.job,
-                          FromProto(message.job(), state.explanations));
+  NEREUS_ASSIGN_OR_RETURN(state.epoch.job,
+                          FromProto(message.job(), state.epoch.explanations));
   for (auto& saved : *message.mutable_members()) {
     CoordinatorState::Member member;
     NEREUS_ASSIGN_OR_RETURN(member.id, FromProto(saved.member()));
@@ -126,17 +127,17 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
   }
   NEREUS_RETURN_IF_ERROR(CheckMembers(state));
   state.next_rank = message.next_rank();
-  state.all_from_base = message.all_from_base();
-  state.workers_from_base.assign(message.workers_from_base().begin(),
-                                 message.workers_from_base().end());
-  for (const auto& link : message.reset_links()) {
+  state.epoch.all_from_base = message.all_from_base();
+  state.epoch.workers_from_base.assign(message.workers_from_base().begin(),
+                                       message.workers_from_base().end());
+  for (const auto& link : message.broken_links()) {
     NEREUS_ASSIGN_OR_RETURN(const PeerId first, FromProto(link.first()));
     NEREUS_ASSIGN_OR_RETURN(const PeerId second, FromProto(link.second()));
-    state.reset_links.emplace_back(first, second);
+    state.epoch.broken_links.emplace_back(first, second);
   }
   NEREUS_ASSIGN_OR_RETURN(
-      state.epoch_members,
-      EpochMembersFromProto(message.epoch_members(), *state.job));
+      state.epoch.members,
+      EpochMembersFromProto(message.epoch_members(), *state.epoch.job));
   state.checkpoints = CheckpointsFromProto(message);
   state.checkpoint_wanted = message.checkpoint_wanted();
   return state;

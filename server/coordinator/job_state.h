@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_outbox.h"
 
 namespace nereus {
 

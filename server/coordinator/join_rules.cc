@@ -1,11 +1,16 @@
 #include "server/coordinator/join_rules.h"
 
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
 
 namespace nereus {
+namespace {
 
+// Messages repeat these texts.
 absl::Status CheckTexts(const JoinRequest& request) {
   NEREUS_RETURN_IF_ERROR(CheckName("name", request.name));
   NEREUS_RETURN_IF_ERROR(CheckName("build", request.build));
@@ -37,88 +42,30 @@ absl::Status CheckBuild(const JoinRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status JoinRules::CheckModel(const JoinRequest& request) const {
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(request.layers));
-  NEREUS_RETURN_IF_ERROR(CheckState(request));
-  if (job == nullptr && options.restored.has_value()) {
-    NEREUS_RETURN_IF_ERROR(CheckRestored(request));
+absl::Status CheckPhase(const JoinRequest& request, const JobToJoin& to) {
+  const std::string& name = to.options.job;
+  if (request.job != name) {
+    return absl::NotFoundError(
+        absl::StrCat(request.name, " asks for job \"", request.job,
+                     "\", this coordinator serves job \"", name, "\""));
   }
-  NEREUS_RETURN_IF_ERROR(CheckProducts(request));
-  if (job != nullptr) {
-    return CompareModels(request.layers, job->model(), "the job");
+  if (to.state == JobState::kFailed) {
+    return absl::AbortedError(
+        absl::StrCat("job ", name, " has failed: ", to.reason));
   }
-  for (const JoinedWorker& worker : workers) {
-    return CompareModels(request.layers, worker.request->layers, worker.name);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status JoinRules::CheckProducts(const JoinRequest& request) const {
-  if (!MayUseFactors(options.rules, request.layers)) return absl::OkStatus();
-  for (const JoinedWorker& worker : workers) {
-    if (worker.request->products == request.products) {
-      continue;
-    }
-    return absl::FailedPreconditionError(absl::StrCat(
-        request.name, " multiplies factors on \"", request.products, "\", ",
-        worker.name, " on \"", worker.request->products,
-        "\": their replicas would differ. Let all use the same --device, or "
-        "start the servers with --scheme=server or ring"));
+  if (to.state == JobState::kFinished) {
+    return absl::OutOfRangeError(absl::StrCat("job ", name, " is finished"));
   }
   return absl::OkStatus();
 }
 
-absl::Status JoinRules::CheckRestored(const JoinRequest& request) const {
-  // Batches may have another size, and layers may travel another way.
-  std::vector<LayerSpec> restored = options.restored_layers;
-  for (size_t i = 0; i < restored.size() && i < request.layers.size(); ++i) {
-    restored[i].has_factors = request.layers[i].has_factors;
-    restored[i].rows = request.layers[i].rows;
-  }
-  return CompareModels(
-      request.layers, restored,
-      absl::StrCat("the checkpoint of round ", options.restored->round));
-}
-
-absl::Status JoinRules::CheckState(const JoinRequest& request) const {
-  if (request.state_arrays < 0 || request.state_arrays > kStateArraysMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        request.name, " keeps ", request.state_arrays,
-        " arrays of optimizer state, must be in [0, ", kStateArraysMax, "]"));
-  }
-  if (options.job_options.optimizer_place == OptimizerPlace::kServer) {
-    return absl::OkStatus();
-  }
-  if (job != nullptr && job->state_arrays != request.state_arrays) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        request.name, " keeps ", request.state_arrays,
-        " arrays of optimizer state, the job ", job->state_arrays));
-  }
-  if (job == nullptr && options.restored.has_value() &&
-      options.restored_state_arrays != request.state_arrays) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        request.name, " keeps ", request.state_arrays,
-        " arrays of optimizer state, the checkpoint of round ",
-        options.restored->round, " has ", options.restored_state_arrays));
-  }
-  for (const JoinedWorker& worker : workers) {
-    if (worker.request->state_arrays == request.state_arrays) {
-      continue;
-    }
-    return absl::FailedPreconditionError(
-        absl::StrCat(request.name, " keeps ", request.state_arrays,
-                     " arrays of optimizer state, ", worker.name, " ",
-                     worker.request->state_arrays));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status JoinRules::CheckSettings(const JoinRequest& request) const {
+// Who updates the parameters, and the settings that all must have in common.
+absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
   if (request.role == Role::kShard) {
     return CompareSettings(request.name, request.settings, "the coordinator",
-                           options.server_settings);
+                           to.options.server_settings);
   }
-  const OptimizerPlace place = options.job_options.optimizer_place;
+  const OptimizerPlace place = to.options.job_options.optimizer_place;
   if (request.optimizer.value_or(place) != place) {
     const bool servers_update = place == OptimizerPlace::kServer;
     return absl::FailedPreconditionError(absl::StrCat(
@@ -132,24 +79,149 @@ absl::Status JoinRules::CheckSettings(const JoinRequest& request) const {
               "optimizer (ClientOptions::optimizer), or start the coordinator "
               "with --optimizer=server"));
   }
-  for (const JoinedWorker& worker : workers) {
+  for (const MemberRecord& member : to.roster.members()) {
+    if (!member.is_worker()) continue;
     return CompareSettings(absl::StrCat("worker ", request.name),
-                           request.settings, worker.name,
-                           worker.request->settings);
+                           request.settings, member.Name(),
+                           member.request.settings);
   }
   return absl::OkStatus();
 }
 
-absl::Status JoinRules::CheckFolder(const JoinRequest& request) const {
-  if (options.has_checkpoints == request.has_checkpoints) {
+absl::Status CheckWorkersPlace(const JoinRequest& request,
+                               const JobToJoin& to) {
+  const CoordinatorOptions& options = to.options;
+  if (to.roster.next_rank() >= kRanksMax) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "job ", options.job, " has given out all ", kRanksMax, " ranks"));
+  }
+  if (to.job != nullptr && to.roster.AllLeft()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", options.job, " is finished but for its last checkpoint"));
+  }
+  const MemberRecord* const holder = to.roster.FindHolder(request);
+  if (holder != nullptr && !holder->is_away()) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        request.name, " is the name of a worker at ",
+        holder->request.data_address, "; --name gives each worker its own"));
+  }
+  const int most = to.job == nullptr ? options.workers : options.workers_max();
+  const int others = to.roster.WorkersHere() - (holder != nullptr ? 1 : 0);
+  if (others < most) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("job ", options.job, " has all its ", most, " workers; ",
+                   request.name, " would be one too many"));
+}
+
+absl::Status CheckShardsPlace(const JoinRequest& request, const JobToJoin& to) {
+  if (request.shard < 0 || request.shard >= to.options.shards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(request.name, " says it is shard ", request.shard,
+                     " of a job with ", to.options.shards, " shards"));
+  }
+  const MemberRecord* const holder = to.roster.FindHolder(request);
+  if (holder == nullptr || holder->is_away()) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      request.name, " says it is shard ", request.shard, ", which is ",
+      holder->request.name, " at ", holder->request.data_address,
+      "; --shard gives each server its own"));
+}
+
+absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
+  const int32_t arrays = request.state_arrays;
+  if (arrays < 0 || arrays > kStateArraysMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        request.name, " keeps ", arrays,
+        " arrays of optimizer state, must be in [0, ", kStateArraysMax, "]"));
+  }
+  const CoordinatorOptions& options = to.options;
+  if (options.job_options.optimizer_place == OptimizerPlace::kServer) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat(request.name, ", shard ", request.shard, ", has ",
-                   request.has_checkpoints ? "a" : "no",
-                   " --checkpoint-dir, the coordinator",
-                   options.has_checkpoints ? " has" : " has not",
-                   ": it must be one folder that all servers share"));
+  std::vector<std::pair<std::string, int32_t>> others;
+  if (to.job != nullptr) others.emplace_back("the job", to.job->state_arrays);
+  if (to.job == nullptr && options.restored.has_value()) {
+    others.emplace_back(absl::StrCat("the checkpoint of round ",
+                                     options.restored->round, " has"),
+                        options.restored_state_arrays);
+  }
+  for (const MemberRecord& member : to.roster.members()) {
+    if (!member.is_worker()) continue;
+    others.emplace_back(member.Name(), member.request.state_arrays);
+  }
+  for (const auto& [whose, theirs] : others) {
+    if (theirs == arrays) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(request.name, " keeps ", arrays,
+                     " arrays of optimizer state, ", whose, " ", theirs));
+  }
+  return absl::OkStatus();
+}
+
+// Where replicas are made of products, all workers must make the same.
+absl::Status CheckProducts(const JoinRequest& request, const JobToJoin& to) {
+  if (!MayUseFactors(to.options.rules, request.layers)) return absl::OkStatus();
+  for (const MemberRecord& member : to.roster.members()) {
+    if (!member.is_worker() || member.request.products == request.products) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        request.name, " multiplies factors on \"", request.products, "\", ",
+        member.Name(), " on \"", member.request.products,
+        "\": their replicas would differ. Let all use the same --device, or "
+        "start the servers with --scheme=server or ring"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLayers(const JoinRequest& request, const JobToJoin& to) {
+  if (to.job != nullptr) {
+    return CompareModels(request.layers, to.job->model(), "the job");
+  }
+  if (to.options.restored.has_value()) {
+    // Batches may have another size, and layers may travel another way.
+    std::vector<LayerSpec> restored = to.options.restored_layers;
+    for (size_t i = 0; i < restored.size() && i < request.layers.size(); ++i) {
+      restored[i].has_factors = request.layers[i].has_factors;
+      restored[i].rows = request.layers[i].rows;
+    }
+    NEREUS_RETURN_IF_ERROR(CompareModels(
+        request.layers, restored,
+        absl::StrCat("the checkpoint of round ", to.options.restored->round)));
+  }
+  for (const MemberRecord& member : to.roster.members()) {
+    if (!member.is_worker()) continue;
+    return CompareModels(request.layers, member.request.layers, member.Name());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFolder(const JoinRequest& request, const JobToJoin& to) {
+  const bool has_folder = to.options.has_checkpoints;
+  if (has_folder == request.has_checkpoints) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      request.name, ", shard ", request.shard, ", has ",
+      request.has_checkpoints ? "a" : "no",
+      " --checkpoint-dir, the coordinator", has_folder ? " has" : " has not",
+      ": it must be one folder that all servers share"));
+}
+
+}  // namespace
+
+absl::Status CheckJoin(const JoinRequest& request, const JobToJoin& job) {
+  NEREUS_RETURN_IF_ERROR(CheckTexts(request));
+  NEREUS_RETURN_IF_ERROR(CheckBuild(request));
+  NEREUS_RETURN_IF_ERROR(CheckPhase(request, job));
+  NEREUS_RETURN_IF_ERROR(CheckSettings(request, job));
+  if (request.role == Role::kShard) {
+    NEREUS_RETURN_IF_ERROR(CheckShardsPlace(request, job));
+    return CheckFolder(request, job);
+  }
+  NEREUS_RETURN_IF_ERROR(CheckWorkersPlace(request, job));
+  NEREUS_RETURN_IF_ERROR(ValidateLayers(request.layers));
+  NEREUS_RETURN_IF_ERROR(CheckStateArrays(request, job));
+  NEREUS_RETURN_IF_ERROR(CheckProducts(request, job));
+  return CheckLayers(request, job);
 }
 
 }  // namespace nereus

@@ -7,7 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_outbox.h"
 
 namespace nereus {
 

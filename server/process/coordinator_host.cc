@@ -116,7 +116,7 @@ std::vector<Setting> SettingsOf(const JobOptions& options) {
 absl::Status CheckSaved(const ServerOptions& options,
                         const std::vector<Setting>& settings,
                         const CoordinatorState& saved) {
-  const Job& job = *saved.job;
+  const Job& job = *saved.epoch.job;
   const std::string what =
       absl::StrCat("job ", options.job, " in ", options.state_file);
   if (job.shards() != options.shards) {
@@ -273,8 +273,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
   if (saved.has_value() && saved->state == JobState::kRunning) {
     NEREUS_RETURN_IF_ERROR(CheckSaved(options, settings, *saved));
     NEREUS_LOG(Info) << "going on with job " << options.job << " in epoch "
-                     << saved->job->epoch << " from " << options.state_file;
-    made.job_id = saved->job->id;
+                     << saved->epoch.job->epoch << " from " << options.state_file;
+    made.job_id = saved->epoch.job->id;
     if (storage != nullptr) {
       // It may have died between a checkpoint's manifest and saying so.
       NEREUS_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> newest,
@@ -284,8 +284,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
       }
     }
   } else {
-    if (saved.has_value() && saved->job != nullptr) {
-      made.past_job = PastJob{saved->job->id, saved->state, saved->reason,
+    if (saved.has_value() && saved->epoch.job != nullptr) {
+      made.past_job = PastJob{saved->epoch.job->id, saved->state, saved->reason,
                               saved->checkpoints.newest.has_value()
                                   ? saved->checkpoints.newest->round
                                   : kInitialRound};

@@ -27,8 +27,8 @@ namespace {
 void RunWith(CoordinatorState state) {
   CoordinatorOptions options;
   options.job = "training";
-  options.job_id = state.job->id;
-  options.shards = state.job->shards();
+  options.job_id = state.epoch.job->id;
+  options.shards = state.epoch.job->shards();
   options.has_checkpoints = true;
   const std::vector<CoordinatorState::Member> members = state.members;
   absl::Time now = absl::UnixEpoch();
@@ -71,7 +71,7 @@ TEST(StateFuzzTest, WhatIsReadIsWrittenAgainAndGoneOnWith) {
         continue;
       }
       ++accepted;
-      ASSERT_NE(state->job, nullptr);
+      ASSERT_NE(state->epoch.job, nullptr);
       const std::string again = EncodeState(*state);
       const auto decoded = DecodeState(again);
       ASSERT_TRUE(decoded.ok()) << decoded.status();

@@ -193,24 +193,21 @@ TEST(CoordinatorRequestTest, IsRepeatedInTheNextEpochUntilItIsMade) {
 }
 
 TEST(CoordinatorRequestTest, NeedsARunningJobWithAFolder) {
-  const auto request = [](const Coordinator& coordinator) {
-    Coordinator copy = coordinator;
-    CoordinatorOutbox out;
-    const absl::Status status = copy.RequestCheckpoint(absl::UnixEpoch(), out);
+  const auto request = [](CoordinatorDriver& driver) {
+    const absl::Status status = driver.TryRequestCheckpoint();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(out, IsEmpty());
-    EXPECT_FALSE(copy.checkpoint_wanted());
+    EXPECT_FALSE(driver.coordinator().checkpoints().wanted());
     return std::string(status.message());
   };
   CoordinatorDriver driver(DurableOptions(1, 1));
-  EXPECT_THAT(request(driver.coordinator()),
+  EXPECT_THAT(request(driver),
               HasSubstr("job training is gathering, not running"));
   driver.Gather();
   driver.Fail("no reason");
-  EXPECT_THAT(request(driver.coordinator()), HasSubstr("failed, not running"));
+  EXPECT_THAT(request(driver), HasSubstr("failed, not running"));
   CoordinatorDriver without(OptionsOf(1, 1));
   without.Gather();
-  EXPECT_THAT(request(without.coordinator()), HasSubstr("--checkpoint-dir"));
+  EXPECT_THAT(request(without), HasSubstr("--checkpoint-dir"));
 }
 
 // Two workers, two shards, and a checkpoint of round 3 when shard 1 dies in

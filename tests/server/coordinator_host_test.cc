@@ -29,7 +29,7 @@ class CoordinatorHostTest : public testing::Test {
     options_.job = "training";
     options_.shards = 2;
     options_.workers = 2;
-    options_.job_options = state_.job->options;
+    options_.job_options = state_.epoch.job->options;
     options_.checkpoint_dir = absl::StrCat(folder_, "/checkpoints");
     options_.state_file = absl::StrCat(folder_, "/state.db");
   }
@@ -75,7 +75,7 @@ TEST_F(CoordinatorHostTest, RefusesAnotherNumberOfServers) {
 TEST_F(CoordinatorHostTest, RefusesAnotherOptimizer) {
   options_.job_options.optimizer_place = OptimizerPlace::kServer;
   ExpectRefusal("is of --optimizer=worker");
-  options_.job_options = state_.job->options;
+  options_.job_options = state_.epoch.job->options;
   options_.job_options.optimizer.rule = UpdateRule::kAdam;
   ExpectRefusal("--update=sgd, the job's flags say worker and adam");
 }
@@ -85,7 +85,7 @@ TEST_F(CoordinatorHostTest, RefusesOptionsThatTheJobDoesNotHave) {
   ExpectRefusal(
       "--learning-rate differs: the coordinator that is started has "
       "0.5, job training in ");
-  options_.job_options = state_.job->options;
+  options_.job_options = state_.epoch.job->options;
   options_.job_options.checkpoint_every += 1;
   ExpectRefusal("--checkpoint-every differs");
 }

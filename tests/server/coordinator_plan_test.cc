@@ -104,8 +104,8 @@ TEST_F(CoordinatorPlanTest, GoesFromMeasuringToAnotherPlan) {
   EXPECT_THAT(start.explanations[1].reason, HasSubstr("s an iteration"));
   // What a coordinator finds that starts anew.
   ASSERT_THAT(changed.saved, SizeIs(1));
-  EXPECT_EQ(changed.saved[0].job->routes, driver_.job().routes);
-  EXPECT_EQ(changed.saved[0].explanations[1].reason,
+  EXPECT_EQ(changed.saved[0].epoch.job->routes, driver_.job().routes);
+  EXPECT_EQ(changed.saved[0].epoch.explanations[1].reason,
             start.explanations[1].reason);
 }
 

@@ -52,8 +52,8 @@ class CoordinatorRestartTest : public testing::Test {
 
 TEST_F(CoordinatorRestartTest, SavesWhatTheJobIs) {
   EXPECT_EQ(saved_.state, JobState::kRunning);
-  EXPECT_EQ(saved_.job, driver_.coordinator().job());
-  EXPECT_THAT(saved_.explanations, SizeIs(2));
+  EXPECT_EQ(saved_.epoch.job, driver_.coordinator().job());
+  EXPECT_THAT(saved_.epoch.explanations, SizeIs(2));
   ASSERT_THAT(saved_.members, SizeIs(3));
   EXPECT_EQ(saved_.members[0].id, PeerId::Shard(0));
   EXPECT_EQ(saved_.members[2].id, PeerId::Worker(1));
@@ -93,7 +93,7 @@ TEST_F(CoordinatorRestartTest, WhoMissedItsEpochHearsOfThatFirst) {
   // It dies when it has saved epoch 2, and has told nobody.
   driver_.Say(50, WorkerRequest("new"));
   Note(driver_.ReportAll(5));
-  ASSERT_EQ(saved_.job->epoch, 2u);
+  ASSERT_EQ(saved_.epoch.job->epoch, 2u);
   driver_.Restart(saved_);
   Resume resume = driver_.ResumeOf(kWorker0);
   resume.epoch = 1;
@@ -112,7 +112,7 @@ TEST_F(CoordinatorRestartTest, WhoMissedItsEpochHearsOfThoseWhoHaveDiedInIt) {
   Note(driver_.ReportAll(5));
   driver_.Say(kWorker1, HeartbeatOf(INT64_MAX, 0));  // It is dropped for that.
   Note(driver_.RequestCheckpoint());
-  ASSERT_EQ(saved_.job->epoch, 2u);
+  ASSERT_EQ(saved_.epoch.job->epoch, 2u);
   ASSERT_THAT(saved_.members, SizeIs(3));
   driver_.Restart(saved_);
   Resume resume = driver_.ResumeOf(kWorker0);
@@ -240,7 +240,7 @@ TEST_F(CoordinatorRestartTest, ACheckpointThatWasAskedForStillComes) {
   // Planned before it died or not, it is planned again.
   for (const int64_t step : {5, 9}) {
     driver_.Restart(saved_);
-    EXPECT_TRUE(driver_.coordinator().checkpoint_wanted());
+    EXPECT_TRUE(driver_.coordinator().checkpoints().wanted());
     const SessionId back = step == 5 ? kBack : 2 * kBack;
     driver_.ResumeIn(back, step == 5 ? kShard0 : kBack);
     driver_.ResumeIn(back + 10, step == 5 ? kWorker0 : kBack + 10);
@@ -260,7 +260,7 @@ TEST_F(CoordinatorRestartTest, ACheckpointThatFailedIsNotWantedAnyMore) {
   CheckpointPart failed = PartOf(0, 6, driver_.job().epoch);
   failed.error = "no space";
   Note(driver_.Say(kShard0, failed));
-  EXPECT_FALSE(driver_.coordinator().checkpoint_wanted());
+  EXPECT_FALSE(driver_.coordinator().checkpoints().wanted());
   EXPECT_FALSE(saved_.checkpoint_wanted);
 }
 
@@ -272,8 +272,8 @@ TEST_F(CoordinatorRestartTest, AnEpochThatBeganAfreshDoesSoForLateComers) {
   another.has_checkpoints = true;
   driver_.Say(50, another);
   Note(driver_.ReportAll(7));
-  ASSERT_EQ(saved_.job->base_round, 3);
-  EXPECT_TRUE(saved_.all_from_base);
+  ASSERT_EQ(saved_.epoch.job->base_round, 3);
+  EXPECT_TRUE(saved_.epoch.all_from_base);
   driver_.Restart(saved_);
   Resume resume = driver_.ResumeOf(kWorker0);
   resume.epoch = 1;
@@ -302,7 +302,7 @@ TEST_F(CoordinatorRestartTest, AMemberOfANewerEpochFailsTheJob) {
   const CoordinatorState old = saved_;
   driver_.Say(50, WorkerRequest("new"));
   Note(driver_.ReportAll(5));
-  ASSERT_EQ(saved_.job->epoch, 2u);
+  ASSERT_EQ(saved_.epoch.job->epoch, 2u);
   driver_.Restart(old);
   // A member that has missed epoch 2 does not know of it.
   Resume resume = driver_.ResumeOf(kWorker1);

@@ -172,36 +172,36 @@ TEST(JobStateTest, EveryFieldIsThereAgain) {
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_EQ(after->state, before.state);
   EXPECT_EQ(after->reason, before.reason);
-  const Job& job = *after->job;
-  EXPECT_EQ(job.id, before.job->id);
-  EXPECT_EQ(job.epoch, before.job->epoch);
-  EXPECT_EQ(job.workers, before.job->workers);
-  EXPECT_EQ(job.left_workers, before.job->left_workers);
-  EXPECT_EQ(job.layers, before.job->layers);
-  EXPECT_EQ(job.routes, before.job->routes);
-  EXPECT_EQ(job.options, before.job->options);
-  EXPECT_EQ(job.shards(), before.job->shards());
+  const Job& job = *after->epoch.job;
+  EXPECT_EQ(job.id, before.epoch.job->id);
+  EXPECT_EQ(job.epoch, before.epoch.job->epoch);
+  EXPECT_EQ(job.workers, before.epoch.job->workers);
+  EXPECT_EQ(job.left_workers, before.epoch.job->left_workers);
+  EXPECT_EQ(job.layers, before.epoch.job->layers);
+  EXPECT_EQ(job.routes, before.epoch.job->routes);
+  EXPECT_EQ(job.options, before.epoch.job->options);
+  EXPECT_EQ(job.shards(), before.epoch.job->shards());
   EXPECT_EQ(job.state_arrays, 3);
   EXPECT_EQ(job.base_round, 8);
   EXPECT_EQ(job.first_step, 21);
   EXPECT_EQ(job.contributions_before, 42);
-  EXPECT_EQ(job.finished_rounds, before.job->finished_rounds);
+  EXPECT_EQ(job.finished_rounds, before.epoch.job->finished_rounds);
   EXPECT_EQ(job.donor, 1);
   EXPECT_EQ(job.checkpoint_round, 22);
-  ASSERT_THAT(after->explanations, SizeIs(2));
-  EXPECT_EQ(after->explanations[1].factor_elements, 30);
-  EXPECT_EQ(after->explanations[0].reason, "no factors");
+  ASSERT_THAT(after->epoch.explanations, SizeIs(2));
+  EXPECT_EQ(after->epoch.explanations[1].factor_elements, 30);
+  EXPECT_EQ(after->epoch.explanations[0].reason, "no factors");
   EXPECT_EQ(after->next_rank, 5);
-  EXPECT_EQ(after->epoch_members, before.epoch_members);
-  EXPECT_TRUE(after->all_from_base);
-  EXPECT_EQ(after->workers_from_base, before.workers_from_base);
-  EXPECT_EQ(after->reset_links, before.reset_links);
+  EXPECT_EQ(after->epoch.members, before.epoch.members);
+  EXPECT_TRUE(after->epoch.all_from_base);
+  EXPECT_EQ(after->epoch.workers_from_base, before.epoch.workers_from_base);
+  EXPECT_EQ(after->epoch.broken_links, before.epoch.broken_links);
   EXPECT_TRUE(after->checkpoint_wanted);
 }
 
 TEST(JobStateTest, AnEpochWithoutASeatForEachMemberIsRefused) {
   CoordinatorState state = SomeState();
-  state.epoch_members.pop_back();
+  state.epoch.members.pop_back();
   const auto read = DecodeState(EncodeState(state));
   EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(read.status().message()),

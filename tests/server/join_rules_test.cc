@@ -31,8 +31,19 @@ struct Newcomers {
   JoinRequest second = WorkerRequest("second");
   JoinRequest shard = ShardRequest(1);
 
-  JoinRules Rules(const Job* job = nullptr) const {
-    return {options, job, {{"worker first", &first}}};
+  // What `request` is told as the first worker.
+  absl::Status CheckFirst(const JoinRequest& request) const {
+    return CheckJoin(
+        request, {options, JobState::kGathering, "", nullptr, MemberList()});
+  }
+  // What it is told after the first worker. `job`: null before it runs.
+  absl::Status Check(const JoinRequest& request,
+                     const Job* job = nullptr) const {
+    MemberList roster;
+    roster.Add(first, /*session=*/0, /*running=*/false, absl::UnixEpoch());
+    const JobState state =
+        job == nullptr ? JobState::kGathering : JobState::kRunning;
+    return CheckJoin(request, {options, state, "", job, roster});
   }
 };
 
@@ -48,12 +59,14 @@ void ExpectUnlike(const absl::Status& status, const std::string& message) {
 
 TEST(JoinRulesTest, AWorkerLikeTheFirstOneMayJoin) {
   const Newcomers all;
-  EXPECT_TRUE(CheckTexts(all.second).ok()) << CheckTexts(all.second);
-  EXPECT_TRUE(CheckBuild(all.second).ok()) << CheckBuild(all.second);
-  EXPECT_TRUE(all.Rules().CheckSettings(all.second).ok());
-  EXPECT_TRUE(all.Rules().CheckModel(all.second).ok());
-  EXPECT_TRUE(all.Rules().CheckSettings(all.shard).ok());
-  EXPECT_TRUE(all.Rules().CheckFolder(all.shard).ok());
+  EXPECT_TRUE(Newcomers().Check(all.second).ok())
+      << Newcomers().Check(all.second);
+  EXPECT_TRUE(Newcomers().Check(all.second).ok())
+      << Newcomers().Check(all.second);
+  EXPECT_TRUE(all.Check(all.second).ok());
+  EXPECT_TRUE(all.Check(all.second).ok());
+  EXPECT_TRUE(all.Check(all.shard).ok());
+  EXPECT_TRUE(all.Check(all.shard).ok());
 }
 
 // Texts and versions.
@@ -69,7 +82,7 @@ class JoinRulesTextTest : public testing::TestWithParam<BadText> {};
 TEST_P(JoinRulesTextTest, IsRefusedByTheNameOfTheField) {
   JoinRequest request = WorkerRequest("second");
   GetParam().spoil(request);
-  ExpectRefused(CheckTexts(request), absl::StatusCode::kInvalidArgument,
+  ExpectRefused(Newcomers().Check(request), absl::StatusCode::kInvalidArgument,
                 GetParam().message);
 }
 
@@ -112,9 +125,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(JoinRulesTest, ASettingsValueMayHaveSpacesAndMayBeEmpty) {
   JoinRequest request = WorkerRequest("second");
   request.settings = {{"--data", "9 images, checksum 7"}, {"--trace", ""}};
-  EXPECT_TRUE(CheckTexts(request).ok()) << CheckTexts(request);
+  EXPECT_TRUE(Newcomers().CheckFirst(request).ok()) << Newcomers().CheckFirst(request);
   request.settings.assign(kSettingsMax, {"--batch", "32"});
-  EXPECT_TRUE(CheckTexts(request).ok()) << CheckTexts(request);
+  EXPECT_TRUE(Newcomers().CheckFirst(request).ok()) << Newcomers().CheckFirst(request);
 }
 
 TEST(JoinRulesTest, AnotherProtocolVersionIsRefusedWithBothVersions) {
@@ -122,17 +135,17 @@ TEST(JoinRulesTest, AnotherProtocolVersionIsRefusedWithBothVersions) {
   const uint32_t ours = request.protocol_version;
   request.protocol_version = ours + 1;
   request.build = "9.9.9";
-  ExpectUnlike(CheckBuild(request),
+  ExpectUnlike(Newcomers().Check(request),
                absl::StrCat("second (build 9.9.9) speaks ", ours + 1,
                             ", the coordinator (build "));
-  EXPECT_THAT(std::string(CheckBuild(request).message()),
+  EXPECT_THAT(std::string(Newcomers().Check(request).message()),
               testing::EndsWith(absl::StrCat(" speaks ", ours)));
 }
 
 TEST(JoinRulesTest, AProcessWithoutAnIncarnationIsRefused) {
   JoinRequest request = WorkerRequest("second");
   request.incarnation = 0;
-  ExpectRefused(CheckBuild(request), absl::StatusCode::kInvalidArgument,
+  ExpectRefused(Newcomers().Check(request), absl::StatusCode::kInvalidArgument,
                 "incarnation must not be 0");
 }
 
@@ -158,19 +171,18 @@ class JoinRulesSettingTest : public testing::TestWithParam<Difference> {
 };
 
 TEST_P(JoinRulesSettingTest, IsRefusedByTheNameOfTheFlagWithBothValues) {
-  ExpectUnlike(all_.Rules().CheckSettings(all_.second), GetParam().message);
+  ExpectUnlike(all_.Check(all_.second), GetParam().message);
 }
 
 TEST_P(JoinRulesSettingTest, PassesWhereItIsTheSame) {
   all_.second.settings.back() = GetParam().firsts;
-  EXPECT_TRUE(all_.Rules().CheckSettings(all_.second).ok())
-      << all_.Rules().CheckSettings(all_.second);
+  EXPECT_TRUE(all_.Check(all_.second).ok()) << all_.Check(all_.second);
 }
 
 // Shards compute nothing, and have no such settings.
 TEST_P(JoinRulesSettingTest, IsNoneOfAShardsSettings) {
   all_.shard.settings.clear();
-  EXPECT_TRUE(all_.Rules().CheckSettings(all_.shard).ok());
+  EXPECT_TRUE(all_.Check(all_.shard).ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -207,35 +219,33 @@ TEST(JoinRulesTest, SettingsMayComeInAnyOrder) {
   Newcomers all;
   all.first.settings = {{"--batch", "32"}, {"--seed", "1"}};
   all.second.settings = {{"--seed", "1"}, {"--batch", "32"}};
-  EXPECT_TRUE(all.Rules().CheckSettings(all.second).ok());
+  EXPECT_TRUE(all.Check(all.second).ok());
 }
 
 TEST(JoinRulesTest, ASettingThatOnlyTheFirstWorkerHasIsMissed) {
   Newcomers all;
   all.first.settings = {{"--batch", "32"}};
   all.second.settings = {};
-  ExpectUnlike(all.Rules().CheckSettings(all.second),
+  ExpectUnlike(all.Check(all.second),
                "--batch differs: worker second has none, worker first has 32");
 }
 
 TEST(JoinRulesTest, TheFirstWorkersSettingsAreTheJobs) {
   Newcomers all;
   all.first.settings = {{"--batch", "32"}};
-  JoinRules rules = all.Rules();
-  rules.workers.clear();
-  EXPECT_TRUE(rules.CheckSettings(all.first).ok());
+  EXPECT_TRUE(all.CheckFirst(all.first).ok());
 }
 
 TEST(JoinRulesTest, AServersSettingThatDiffersFromTheCoordinatorsIsRefused) {
   Newcomers all;
   all.options.server_settings = {{"--servers", "2"}, {"--backup", "1"}};
   all.shard.settings = {{"--servers", "2"}, {"--backup", "0"}};
-  ExpectUnlike(all.Rules().CheckSettings(all.shard),
+  ExpectUnlike(all.Check(all.shard),
                "--backup differs: s1 has 0, the coordinator has 1");
   all.shard.settings = all.options.server_settings;
-  EXPECT_TRUE(all.Rules().CheckSettings(all.shard).ok());
+  EXPECT_TRUE(all.Check(all.shard).ok());
   all.shard.settings = {{"--servers", "2"}};
-  ExpectUnlike(all.Rules().CheckSettings(all.shard),
+  ExpectUnlike(all.Check(all.shard),
                "--backup differs: s1 has none, the coordinator has 1");
 }
 
@@ -245,7 +255,7 @@ TEST(JoinRulesTest, AWorkerWhoseOptimizerWouldUpdateTwiceIsRefused) {
   Newcomers all;
   all.options.job_options.optimizer_place = OptimizerPlace::kServer;
   all.second.optimizer = OptimizerPlace::kWorker;
-  const absl::Status status = all.Rules().CheckSettings(all.second);
+  const absl::Status status = all.Check(all.second);
   ExpectUnlike(status,
                "worker second has optimizer=worker, the job server: both would "
                "update the parameters");
@@ -256,7 +266,7 @@ TEST(JoinRulesTest, AWorkerWhoseParametersNothingWouldUpdateIsRefused) {
   Newcomers all;
   all.options.job_options.optimizer_place = OptimizerPlace::kWorker;
   all.second.optimizer = OptimizerPlace::kServer;
-  const absl::Status status = all.Rules().CheckSettings(all.second);
+  const absl::Status status = all.Check(all.second);
   ExpectUnlike(status,
                "worker second has optimizer=server, the job worker: nobody "
                "would update the parameters");
@@ -272,11 +282,11 @@ TEST(JoinRulesTest, AWorkerThatFollowsTheJobTakesItsOptimizerAnywhere) {
     Newcomers all;
     all.options.job_options.optimizer_place = place;
     all.second.optimizer = place;
-    EXPECT_TRUE(all.Rules().CheckSettings(all.second).ok());
+    EXPECT_TRUE(all.Check(all.second).ok());
     all.second.optimizer = std::nullopt;
-    EXPECT_TRUE(all.Rules().CheckSettings(all.second).ok());
+    EXPECT_TRUE(all.Check(all.second).ok());
     // A shard runs what the coordinator says.
-    EXPECT_TRUE(all.Rules().CheckSettings(all.shard).ok());
+    EXPECT_TRUE(all.Check(all.shard).ok());
   }
 }
 
@@ -285,7 +295,7 @@ TEST(JoinRulesTest, AWorkerThatFollowsTheJobTakesItsOptimizerAnywhere) {
 TEST(JoinRulesTest, AnotherModelIsRefusedWithTheLayerAndBothShapes) {
   Newcomers all;
   all.second.layers[1] = FactorLayer("fc", 64, 65, true, 2);
-  ExpectUnlike(all.Rules().CheckModel(all.second),
+  ExpectUnlike(all.Check(all.second),
                "layer 1 of worker first is fc fc 64x64, 4160 parameters, 2 "
                "rows, with factors; ours is fc fc 64x65, 4224 parameters");
 }
@@ -293,7 +303,7 @@ TEST(JoinRulesTest, AnotherModelIsRefusedWithTheLayerAndBothShapes) {
 TEST(JoinRulesTest, ALayerWithFactorsIsNotOneWithout) {
   Newcomers all;
   all.second.layers[1].has_factors = false;
-  ExpectUnlike(all.Rules().CheckModel(all.second),
+  ExpectUnlike(all.Check(all.second),
                "2 rows, with factors; ours is fc fc 64x64, 4160 parameters, 2 "
                "rows");
 }
@@ -301,17 +311,17 @@ TEST(JoinRulesTest, ALayerWithFactorsIsNotOneWithout) {
 TEST(JoinRulesTest, AModelThatIsNoneIsRefusedAsThat) {
   Newcomers all;
   all.second.layers.clear();
-  ExpectRefused(all.Rules().CheckModel(all.second),
-                absl::StatusCode::kInvalidArgument, "0 layers");
+  ExpectRefused(all.Check(all.second), absl::StatusCode::kInvalidArgument,
+                "0 layers");
 }
 
 TEST(JoinRulesTest, ARunningJobsModelCountsAndNotTheWorkers) {
   Newcomers all;
   const JobPtr job = TestJob(1, 2, {VectorLayer("other", 3)});
-  ExpectUnlike(all.Rules(job.get()).CheckModel(all.second),
+  ExpectUnlike(all.Check(all.second, job.get()),
                "layer 0 of the job is other vector 1x3");
   all.second.layers = job->layers;
-  EXPECT_TRUE(all.Rules(job.get()).CheckModel(all.second).ok());
+  EXPECT_TRUE(all.Check(all.second, job.get()).ok());
 }
 
 // A sparse job has one more layer, which says which blocks travel.
@@ -323,8 +333,8 @@ TEST(JoinRulesTest, ASparseJobsModelIsTheWorkersModel) {
   all.second.layers = {VectorLayer("large", 4096)};
   const JobPtr job = TestJob(1, 2, all.second.layers, options);
   ASSERT_EQ(job->layers.size(), 2u);
-  EXPECT_TRUE(all.Rules(job.get()).CheckModel(all.second).ok())
-      << all.Rules(job.get()).CheckModel(all.second);
+  EXPECT_TRUE(all.Check(all.second, job.get()).ok())
+      << all.Check(all.second, job.get());
 }
 
 // Products.
@@ -332,7 +342,7 @@ TEST(JoinRulesTest, ASparseJobsModelIsTheWorkersModel) {
 TEST(JoinRulesTest, WorkersThatMultiplyUnlikeEachOtherAreRefusedWithBoth) {
   Newcomers all;
   all.second.products = "gpu/fp32";
-  const absl::Status status = all.Rules().CheckModel(all.second);
+  const absl::Status status = all.Check(all.second);
   ExpectUnlike(status,
                "second multiplies factors on \"gpu/fp32\", worker first on "
                "\"cpu\"");
@@ -345,13 +355,13 @@ TEST(JoinRulesTest, ProductsMayDifferWhereNoLayerGoesByFactors) {
     Newcomers all;
     all.second.products = "gpu/fp32";
     all.options.rules.forced = Scheme::kServer;
-    EXPECT_TRUE(all.Rules().CheckModel(all.second).ok());
+    EXPECT_TRUE(all.Check(all.second).ok());
   }
   Newcomers all;
   all.second.products = "gpu/fp32";
   all.first.layers[1].has_factors = false;
   all.second.layers[1].has_factors = false;
-  EXPECT_TRUE(all.Rules().CheckModel(all.second).ok());
+  EXPECT_TRUE(all.Check(all.second).ok());
 }
 
 // Optimizer state.
@@ -360,8 +370,7 @@ TEST(JoinRulesTest, OptimizerStateOutOfRangeIsRefusedWithTheRange) {
   for (const int32_t arrays : {-1, kStateArraysMax + 1}) {
     Newcomers all;
     all.second.state_arrays = arrays;
-    ExpectRefused(all.Rules().CheckModel(all.second),
-                  absl::StatusCode::kInvalidArgument,
+    ExpectRefused(all.Check(all.second), absl::StatusCode::kInvalidArgument,
                   absl::StrCat("second keeps ", arrays,
                                " arrays of optimizer state, must be in [0, "));
   }
@@ -372,17 +381,17 @@ TEST(JoinRulesTest, OptimizerStateThatDiffersIsRefusedWhereWorkersUpdate) {
   all.options.job_options.optimizer_place = OptimizerPlace::kWorker;
   all.first.state_arrays = 2;
   all.second.state_arrays = 1;
-  ExpectUnlike(all.Rules().CheckModel(all.second),
+  ExpectUnlike(all.Check(all.second),
                "second keeps 1 arrays of optimizer state, worker first 2");
   JobOptions options;
   options.optimizer_place = OptimizerPlace::kWorker;
   const JobPtr job = EpochAfter(*TestJob(1, 2, all.first.layers, options),
                                 [](Job& next) { next.state_arrays = 3; });
-  ExpectUnlike(all.Rules(job.get()).CheckModel(all.second),
+  ExpectUnlike(all.Check(all.second, job.get()),
                "second keeps 1 arrays of optimizer state, the job 3");
   // The servers' state is not the workers'.
   all.options.job_options.optimizer_place = OptimizerPlace::kServer;
-  EXPECT_TRUE(all.Rules().CheckModel(all.second).ok());
+  EXPECT_TRUE(all.Check(all.second).ok());
 }
 
 // A checkpoint.
@@ -392,14 +401,12 @@ struct RestoredJob : Newcomers {
     options.restored = CheckpointRecord{/*round=*/12, /*contributions=*/26, {}};
     options.restored_layers = first.layers;
   }
-  // Rules for the first worker that comes.
-  JoinRules EmptyRules() const { return {options, nullptr, {}}; }
 };
 
 TEST(JoinRulesTest, AModelThatIsNotTheCheckpointsIsRefusedWithItsRound) {
   RestoredJob all;
   all.second.layers[0] = VectorLayer("scale", 9);
-  ExpectUnlike(all.EmptyRules().CheckModel(all.second),
+  ExpectUnlike(all.CheckFirst(all.second),
                "layer 0 of the checkpoint of round 12 is scale vector 1x8");
 }
 
@@ -407,8 +414,7 @@ TEST(JoinRulesTest, ACheckpointMayGoOnWithOtherBatchesAndWithoutFactors) {
   RestoredJob all;
   all.second.layers[1].rows = 77;
   all.second.layers[1].has_factors = false;
-  EXPECT_TRUE(all.EmptyRules().CheckModel(all.second).ok())
-      << all.EmptyRules().CheckModel(all.second);
+  EXPECT_TRUE(all.CheckFirst(all.second).ok()) << all.CheckFirst(all.second);
 }
 
 TEST(JoinRulesTest, ACheckpointWithOtherOptimizerStateIsRefusedWithBoth) {
@@ -416,7 +422,7 @@ TEST(JoinRulesTest, ACheckpointWithOtherOptimizerStateIsRefusedWithBoth) {
   all.options.job_options.optimizer_place = OptimizerPlace::kWorker;
   all.options.restored_state_arrays = 2;
   all.second.state_arrays = 1;
-  ExpectUnlike(all.EmptyRules().CheckModel(all.second),
+  ExpectUnlike(all.CheckFirst(all.second),
                "second keeps 1 arrays of optimizer state, the checkpoint of "
                "round 12 has 2");
 }
@@ -425,7 +431,7 @@ TEST(JoinRulesTest, ARunningJobIsNotComparedWithItsCheckpointAgain) {
   RestoredJob all;
   const JobPtr job = TestJob(1, 2, all.second.layers);
   all.options.restored_layers = {VectorLayer("other", 3)};
-  EXPECT_TRUE(all.Rules(job.get()).CheckModel(all.second).ok());
+  EXPECT_TRUE(all.Check(all.second, job.get()).ok());
 }
 
 // The folder.
@@ -433,17 +439,17 @@ TEST(JoinRulesTest, ARunningJobIsNotComparedWithItsCheckpointAgain) {
 TEST(JoinRulesTest, AShardWithoutTheJobsFolderIsRefused) {
   Newcomers all;
   all.options.has_checkpoints = true;
-  ExpectUnlike(all.Rules().CheckFolder(all.shard),
+  ExpectUnlike(all.Check(all.shard),
                "s1, shard 1, has no --checkpoint-dir, the coordinator has: it "
                "must be one folder that all servers share");
   all.shard.has_checkpoints = true;
-  EXPECT_TRUE(all.Rules().CheckFolder(all.shard).ok());
+  EXPECT_TRUE(all.Check(all.shard).ok());
 }
 
 TEST(JoinRulesTest, AShardWithAFolderThatTheJobHasNotIsRefused) {
   Newcomers all;
   all.shard.has_checkpoints = true;
-  ExpectUnlike(all.Rules().CheckFolder(all.shard),
+  ExpectUnlike(all.Check(all.shard),
                "s1, shard 1, has a --checkpoint-dir, the coordinator has not: "
                "it must be one folder that all servers share");
 }

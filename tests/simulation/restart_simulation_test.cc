@@ -117,7 +117,7 @@ TEST(RestartSimulationTest, ACheckpointThatIsAskedForIsMade) {
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     cluster.AdvanceBy(absl::Seconds(1));
     EXPECT_EQ(cluster.checkpoints_made(), 2);
-    EXPECT_FALSE(cluster.coordinator()->checkpoint_wanted());
+    EXPECT_FALSE(cluster.coordinator()->checkpoints().wanted());
   }
 }
 

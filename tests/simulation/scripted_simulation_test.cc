@@ -233,7 +233,7 @@ TEST(ScriptedSimulationTest, ACheckpointSurvivesTheLossOfAShardsWord) {
   cluster.AdvanceBy(absl::Seconds(5));
   EXPECT_EQ(cluster.job().epoch, 2u);
   EXPECT_EQ(cluster.checkpoints_made(), 2);
-  EXPECT_FALSE(cluster.coordinator()->checkpoint_wanted());
+  EXPECT_FALSE(cluster.coordinator()->checkpoints().wanted());
 }
 
 // A checkpoint that was whole counted as failed when an older one could not be

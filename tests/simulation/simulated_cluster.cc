@@ -588,7 +588,8 @@ absl::Status SimulatedCluster::Finish() {
   const bool may_fail =
       !options_.has_disk || options_.disk.failure_probability > 0;
   if (may_fail || saved >= last_step_ ||
-      coordinator_->HasFailedToSave(last_step_)) {
+      (coordinator_->checkpoints().HasFailed(last_step_) ||
+       coordinator_->epochs().Has(ChangeReason::kShardLost))) {
     return absl::OkStatus();
   }
   return absl::InternalError(absl::StrCat("the job ended after step ",

@@ -218,7 +218,7 @@ class SimulatedCluster {
   // The epoch's, as the coordinator has it, or had. REQUIRES: the job has
   // begun.
   const Job& job() const {
-    return coordinator_ != nullptr ? *coordinator_->job() : *saved_->job;
+    return coordinator_ != nullptr ? *coordinator_->job() : *saved_->epoch.job;
   }
   // Null while it is dead.
   const Coordinator* coordinator() const { return coordinator_.get(); }

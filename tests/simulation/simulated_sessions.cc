@@ -138,7 +138,7 @@ void SimulatedCluster::CarryOut(const CoordinatorAction& action) {
 
 void SimulatedCluster::Keep(const CoordinatorState& state) {
   const bool begins =
-      !saved_.has_value() || saved_->job->epoch != state.job->epoch;
+      !saved_.has_value() || saved_->epoch.job->epoch != state.epoch.job->epoch;
   // As it is on disk: what the next coordinator reads from there.
   absl::StatusOr<CoordinatorState> kept = DecodeState(EncodeState(state));
   failure_.Update(kept.status());
@@ -146,14 +146,15 @@ void SimulatedCluster::Keep(const CoordinatorState& state) {
   saved_ = *std::move(kept);
   if (!begins) return;
   for (const Task& fault : std::exchange(at_next_epoch_, {})) fault();
-  Note(state.job->epoch, static_cast<uint64_t>(state.job->first_step));
+  Note(state.epoch.job->epoch,
+       static_cast<uint64_t>(state.epoch.job->first_step));
   // The whole job goes back; or what some have come to is not what the others
   // will.
-  if (state.all_from_base) ForgetAfter(state.job->base_round);
+  if (state.epoch.all_from_base) ForgetAfter(state.epoch.job->base_round);
   std::erase_if(outcomes_, [&](const auto& outcome) {
     const int rank = processes_[outcome.second.by]->rank;
-    return std::count(state.workers_from_base.begin(),
-                      state.workers_from_base.end(), rank) > 0;
+    return std::count(state.epoch.workers_from_base.begin(),
+                      state.epoch.workers_from_base.end(), rank) > 0;
   });
 }
 

@@ -65,7 +65,7 @@ class SwarmRun {
     // is of a later round. Seed 1568.
     const auto wanted = [&] {
       return cluster_.coordinator() != nullptr &&
-             cluster_.coordinator()->checkpoint_wanted();
+             cluster_.coordinator()->checkpoints().wanted();
     };
     for (int i = 0; i < 2 || (i < 4 && wanted()); ++i) {
       steps += kQuietSteps;

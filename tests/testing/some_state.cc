@@ -49,7 +49,7 @@ CoordinatorState SomeState() {
   CoordinatorState state;
   state.state = JobState::kFailed;
   state.reason = "worker 2 is gone";
-  state.job = EpochAfter(*first, [](Job& job) {
+  state.epoch.job = EpochAfter(*first, [](Job& job) {
     job.workers = {{1, 9}, {4, 21}};
     job.left_workers = {0};
     job.state_arrays = 3;
@@ -64,22 +64,22 @@ CoordinatorState SomeState() {
     job.verdicts = {{20, false}, {21, true}};
     job.shard_servers = {{1, 0, false}, {1, 0, true}};
   });
-  state.explanations = {{10, 15, std::nullopt, "no factors"},
+  state.epoch.explanations = {{10, 15, std::nullopt, "no factors"},
                         {20, 25, 30, "fewer"}};
   for (const PeerId id : {PeerId::Shard(0), PeerId::Shard(1), PeerId::Worker(0),
                           PeerId::Worker(1), PeerId::Worker(4)}) {
     state.members.push_back(MemberOf(id));
   }
   for (const CoordinatorState::Member& member : state.members) {
-    state.epoch_members.push_back(
+    state.epoch.members.push_back(
         {member.id, member.request.incarnation, member.request.data_address});
   }
   state.members[2].left = true;
   state.members[2].last_step = 20;
   state.next_rank = 5;
-  state.all_from_base = true;
-  state.workers_from_base = {1};
-  state.reset_links = {{PeerId::Worker(1), PeerId::Shard(0)}};
+  state.epoch.all_from_base = true;
+  state.epoch.workers_from_base = {1};
+  state.epoch.broken_links = {{PeerId::Worker(1), PeerId::Shard(0)}};
   state.checkpoints = SomeCheckpoints();
   state.checkpoint_wanted = true;
   return state;

@@ -1,0 +1,59 @@
+#include "server/coordinator/broken_links.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace nereus {
+namespace {
+
+// Two members that lose each other so often in this time are not both kept.
+constexpr size_t kLossesMax = 3;
+const absl::Duration kLossWindow = absl::Minutes(1);
+
+bool Ends(const PeerPair& link, PeerId member) {
+  return link.first == member || link.second == member;
+}
+
+}  // namespace
+
+std::optional<PeerId> BrokenLinks::Note(PeerId one, PeerId other,
+                                        absl::Time now) {
+  const PeerPair link = std::minmax(one, other);
+  // The other end may have reported it already.
+  if (std::count(of_epoch_.begin(), of_epoch_.end(), link) > 0) {
+    return std::nullopt;
+  }
+  of_epoch_.push_back(link);
+  std::vector<absl::Time>& losses = losses_[link];
+  std::erase_if(losses, [&](absl::Time at) { return now - at > kLossWindow; });
+  losses.push_back(now);
+  if (losses.size() < kLossesMax) return std::nullopt;
+  const PeerId worse = WorseOf(link, now);
+  losses_.erase(link);
+  return worse;
+}
+
+void BrokenLinks::Forget(PeerId member) {
+  std::erase_if(losses_,
+                [&](const auto& entry) { return Ends(entry.first, member); });
+}
+
+PeerId BrokenLinks::WorseOf(const PeerPair& link, absl::Time now) const {
+  if (link.first.role != link.second.role) return link.first;  // The worker.
+  if (link.first == own_) return link.second;
+  if (link.second == own_) return link.first;
+  const auto losses_of = [&](PeerId member) {
+    int64_t losses = 0;
+    for (const auto& [ends, times] : losses_) {
+      if (!Ends(ends, member)) continue;
+      losses += std::count_if(times.begin(), times.end(), [&](absl::Time at) {
+        return now - at <= kLossWindow;
+      });
+    }
+    return losses;
+  };
+  return losses_of(link.first) > losses_of(link.second) ? link.first
+                                                        : link.second;
+}
+
+}  // namespace nereus

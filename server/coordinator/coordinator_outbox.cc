@@ -1,0 +1,32 @@
+#include "server/coordinator/coordinator_outbox.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+
+EpochStart EpochInForce::StartFor(PeerId member) const {
+  EpochStart start;
+  start.self = member;
+  start.from_base =
+      all_from_base || (member.role == Role::kWorker &&
+                        std::count(workers_from_base.begin(),
+                                   workers_from_base.end(), member.rank) > 0);
+  start.job = job;
+  start.explanations = explanations;
+  start.epoch_members = members;
+  start.broken_links = broken_links;
+  return start;
+}
+
+void Refuse(SessionId session, absl::Status why, CoordinatorOutbox& out) {
+  // A member that was counted as dead was announced then.
+  const bool is_bad = !absl::IsCancelled(why) && !absl::IsOutOfRange(why);
+  out.push_back(
+      Announce{is_bad, absl::StrCat("refused a process: ", why.message())});
+  out.push_back(SendToMember{session, Refusal{std::move(why)}});
+  out.push_back(EndSession{session});
+}
+
+}  // namespace nereus

@@ -1,0 +1,90 @@
+#ifndef NEREUS_SERVER_COORDINATOR_COORDINATOR_OUTBOX_H_
+#define NEREUS_SERVER_COORDINATOR_COORDINATOR_OUTBOX_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/protocol/membership.h"
+#include "server/coordinator/checkpoint_ledger.h"
+
+namespace nereus {
+
+// Number of one open session; the driver gives it out.
+using SessionId = int64_t;
+
+// Two members, in order: the ends of a connection.
+using PeerPair = std::pair<PeerId, PeerId>;
+
+// The epoch that all members have been told, but for what differs from member
+// to member.
+struct EpochInForce {
+  JobPtr job;                                  // Null before the first epoch.
+  std::vector<RouteExplanation> explanations;  // By layer.
+  // Members at the start of the epoch. Others come and go before the next one.
+  std::vector<EpochMember> members;
+  std::vector<PeerPair> broken_links;  // Connections that are made anew.
+  // Members that discard what they have, and start from the job's base round:
+  // the workers of these ranks, or all members.
+  std::vector<int32_t> workers_from_base;
+  bool all_from_base = false;
+
+  EpochStart StartFor(PeerId member) const;
+};
+
+// State that a coordinator must find again when it is started anew. Between two
+// saves nothing happens that the members would not say again.
+struct CoordinatorState {
+  struct Member {
+    PeerId id;
+    JoinRequest request;  // Without the layers, which are the job's.
+    bool left = false;
+    int64_t last_step = kInitialRound;  // If it has left.
+  };
+  JobState state = JobState::kGathering;
+  std::string reason;  // Why the job failed.
+  EpochInForce epoch;
+  std::vector<Member> members;  // Of the epoch.
+  int next_rank = 0;
+  CheckpointLedger::State checkpoints;
+  bool checkpoint_wanted = false;  // Requested, and not made yet.
+};
+
+// Actions.
+
+struct SendToMember {
+  SessionId session;
+  CoordinatorMessage message;
+};
+// Nothing more is sent in the session.
+struct EndSession {
+  SessionId session;
+};
+// A line for the log.
+struct Announce {
+  bool bad = false;  // True for a warning.
+  std::string text;
+};
+// The state must be on disk before the actions that follow.
+struct SaveState {
+  CoordinatorState state;
+};
+// All shards have written their parts. The driver writes the manifest, removes
+// checkpoints that are too old, and calls OnCheckpoint.
+struct CompleteCheckpoint {
+  JobPtr job;
+  CheckpointRecord record;
+};
+using CoordinatorAction = std::variant<SendToMember, EndSession, Announce,
+                                       SaveState, CompleteCheckpoint>;
+using CoordinatorOutbox = std::vector<CoordinatorAction>;
+
+// Logs that a process is refused, tells the process, and ends its session.
+void Refuse(SessionId session, absl::Status why, CoordinatorOutbox& out);
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_COORDINATOR_COORDINATOR_OUTBOX_H_

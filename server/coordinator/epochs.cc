@@ -1,0 +1,423 @@
+// Read in this order: a job starts (StartJob), something happens that needs
+// another epoch (the On... methods, NeedsChange), all members are asked for a
+// report (StartChange), all have answered (FinishChange), and the next epoch is
+// in force (Enter, AdmitAll, TellAll).
+
+#include "server/coordinator/epochs.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+constexpr uint64_t kFirstEpoch = 1;
+
+bool AllBackupsAreCurrent(const Job& job) {
+  return std::all_of(
+      job.shard_servers.begin(), job.shard_servers.end(),
+      [](const ShardServers& each) { return each.backup_is_current; });
+}
+
+// True if a worker takes part in a later step than `step`.
+bool GoesBeyond(const Job& job, const MemberList& roster, int64_t step) {
+  return std::any_of(roster.members().begin(), roster.members().end(),
+                     [&](const MemberRecord& member) {
+                       if (!member.is_worker()) return false;
+                       // A worker that joins may wait for the one that has left
+                       // to begin that step.
+                       const int position = job.PositionOf(member.id.rank);
+                       const bool joins =
+                           position >= 0 &&
+                           job.workers[position].first_step > step;
+                       return joins || member.heartbeat.begun_step > step;
+                     });
+}
+
+}  // namespace
+
+Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
+               CheckpointRequests* checkpoints)
+    : options_(*options),
+      roster_(*roster),
+      checkpoints_(*checkpoints),
+      links_(options->own_shard),
+      plan_(*options) {}
+
+Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
+               CheckpointRequests* checkpoints, EpochInForce saved)
+    : Epochs(options, roster, checkpoints) {
+  in_force_ = std::move(saved);
+  last_target_ = job()->epoch;
+  reasons_.insert(ChangeReason::kCoordinatorRestarted);
+  if (!HasEveryShard()) reasons_.insert(ChangeReason::kShardLost);
+}
+
+absl::Status Epochs::StartJob() {
+  const auto worker =
+      std::find_if(roster_.members().begin(), roster_.members().end(),
+                   [](const MemberRecord& m) { return m.is_worker(); });
+  const std::vector<LayerSpec>& layers = worker->request.layers;
+  absl::StatusOr<Plan> plan =
+      plan_.replanner().FirstPlan(layers, {options_.workers, options_.shards});
+  if (!plan.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no plan: ", plan.status().message()));
+  }
+  roster_.NumberWorkers();
+  Job job;
+  job.id = options_.job_id;
+  job.epoch = kFirstEpoch;
+  job.workers = FirstWorkers(options_.workers);
+  job.worker_names = roster_.WorkerNames();
+  job.layers = layers;
+  job.routes = std::move(plan->routes);
+  job.options = options_.job_options;
+  job.options.measure = plan_.replanner().measures(options_.job_options);
+  job.options.has_checkpoints = options_.has_checkpoints;
+  job.state_arrays = worker->request.state_arrays;
+  // A shard may die early: there should be something to go back to.
+  if (options_.has_checkpoints) job.checkpoint_round = 0;
+  if (options_.restored.has_value()) {
+    job.base_round = options_.restored->round;
+    job.first_step = job.base_round + 1;
+    job.contributions_before = options_.restored->contributions;
+    job.checkpoint_round = kInitialRound;
+    for (EpochWorker& each : job.workers) each.first_step = job.first_step;
+    checkpoints_.OnRestored(*options_.restored);
+  }
+  NEREUS_ASSIGN_OR_RETURN(in_force_.job,
+                          MakeJob(std::move(job), options_.shards));
+  in_force_.explanations = std::move(plan->explanations);
+  last_target_ = kFirstEpoch;
+  checkpoints_.OnEpoch(*this->job(), options_.restored.has_value());
+  return absl::OkStatus();
+}
+
+// Events.
+
+void Epochs::OnHeartbeat(const MemberRecord& member,
+                         const Heartbeat& heartbeat) {
+  if (job() == nullptr || heartbeat.epoch != job()->epoch || !member.admitted) {
+    return;
+  }
+  const auto& current = heartbeat.current_backups;
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    const ShardServers& servers = job()->shard_servers[shard];
+    if (member.id == PeerId::Shard(servers.primary) && servers.backup != -1 &&
+        std::count(current.begin(), current.end(), shard) > 0) {
+      current_backups_.insert(shard);
+    }
+  }
+}
+
+void Epochs::OnReport(MemberRecord& member, const EpochReport& report) const {
+  const bool is_current = report.target == target_ && job() != nullptr &&
+                          report.epoch == job()->epoch;
+  if (is_current) member.report = report;
+}
+
+void Epochs::OnMeasured(const MemberRecord& member, const Measured& measured,
+                        absl::Time now, CoordinatorOutbox& out) {
+  if (!plan_.OnMeasured(member.id.rank, measured, *job(), now, out)) return;
+  if (WantsAnotherPlan()) {
+    reasons_.insert(ChangeReason::kBetterPlan);
+    return;
+  }
+  reasons_.erase(ChangeReason::kBetterPlan);
+  plan_.TuneFusionAnew(*job(), BegunStep(), roster_, out);
+}
+
+void Epochs::OnFusionTimed(const MemberRecord& member, const FusionTimed& timed,
+                           CoordinatorOutbox& out) {
+  plan_.OnFusionTimed(member.id.rank, timed, roster_, out);
+}
+
+std::optional<PeerId> Epochs::OnLostPeer(const MemberRecord& member,
+                                         const LostPeer& lost, absl::Time now,
+                                         CoordinatorOutbox& out) {
+  const MemberRecord* const peer = roster_.Find(lost.peer);
+  if (peer == nullptr || lost.peer == member.id || !peer->admitted) {
+    return std::nullopt;
+  }
+  // Members of this epoch have made a new connection, or will lose theirs too.
+  if (lost.epoch != job()->epoch) return std::nullopt;
+  // If that is not the peer's death, the next epoch's line says so.
+  out.push_back(Announce{
+      false, absl::StrCat(member.Name(), " lost its connection to ",
+                          peer->Describe(), ": ", Printable(lost.reason))});
+  return links_.Note(member.id, lost.peer, now);
+}
+
+bool Epochs::OnShardLost(PeerId shard, CoordinatorOutbox& out) {
+  if (roster_.AllLeft()) {
+    reasons_.insert(ChangeReason::kShardLost);
+    return true;
+  }
+  if (HasEveryShard()) {
+    const auto& all = job()->shard_servers;
+    if (std::any_of(all.begin(), all.end(), [&](const auto& servers) {
+          return servers.primary == shard.rank;
+        })) {
+      out.push_back(
+          Announce{false, absl::StrCat("the copies of ", PeerName(shard),
+                                       "'s chunks take over")});
+    }
+    return true;
+  }
+  if (!checkpoints_.newest().has_value() && !checkpoints_.is_completing()) {
+    return false;
+  }
+  reasons_.insert(ChangeReason::kShardLost);
+  out.push_back(Announce{
+      true, absl::StrCat("the job waits for another ", PeerName(shard),
+                         ", and then goes back to its last checkpoint")});
+  return true;
+}
+
+// The change.
+
+absl::StatusOr<bool> Epochs::Advance(absl::Time now, CoordinatorOutbox& out) {
+  if (!target_.has_value() && NeedsChange()) StartChange(now, out);
+  if (!target_.has_value() || !IsComplete() || !roster_.AllReported()) {
+    return false;
+  }
+  return FinishChange(now, out);
+}
+
+bool Epochs::NeedsChange() const {
+  if (Has(ChangeReason::kMemberLost) ||
+      Has(ChangeReason::kCoordinatorRestarted) || HasNewBackup() ||
+      checkpoints_.needs_round() || WorkersWantChange()) {
+    return true;
+  }
+  if (job()->switches()
+          ? roster_.AllDrained()
+          : Has(ChangeReason::kBetterPlan) && !roster_.SomeLeave()) {
+    return true;
+  }
+  // A member without a session may be dead: that is settled first.
+  const auto is_here = [&](PeerId id) {
+    const MemberRecord* const member = roster_.Find(id);
+    return member != nullptr && member->session.has_value();
+  };
+  const std::vector<PeerPair>& broken = links_.of_epoch();
+  return std::any_of(broken.begin(), broken.end(), [&](const PeerPair& link) {
+    return is_here(link.first) && is_here(link.second);
+  });
+}
+
+bool Epochs::WorkersWantChange() const {
+  for (const MemberRecord& member : roster_.members()) {
+    if (!member.admitted && member.session.has_value()) return true;
+    if (!member.has_left()) continue;
+    // The others go on without a worker that has left. Until one of them wants
+    // to, they may all be about to leave; where rounds do not wait for all,
+    // some may be long before that.
+    if (job()->PositionOf(member.id.rank) >= 0 &&
+        (job()->partial() || GoesBeyond(*job(), roster_, *member.last_step))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void Epochs::StartChange(absl::Time now, CoordinatorOutbox& out) {
+  target_ = ++last_target_;
+  for (MemberRecord& member : roster_.members()) {
+    member.report.reset();
+    member.times.asked_at = now;
+    // Mostly all is settled long before a notice is due.
+    member.times.notified_at = now;
+    if (!member.admitted || !member.session.has_value()) continue;
+    out.push_back(SendToMember{*member.session, PrepareEpoch{*target_}});
+  }
+}
+
+bool Epochs::IsComplete() const {
+  const bool has_shards = !Has(ChangeReason::kShardLost) ||
+                          roster_.Count(Role::kShard) == options_.shards;
+  return has_shards && roster_.WorkersHere() >= options_.min_workers;
+}
+
+EpochChange Epochs::GatherReports() const {
+  EpochChange change;
+  for (const MemberRecord& member : roster_.members()) {
+    if (!member.is_worker()) {
+      change.servers.push_back(
+          {member.id.rank, !member.admitted,
+           member.admitted ? member.report->report : MachineReport()});
+    } else if (member.admitted) {
+      change.workers.push_back(
+          {member.id.rank, member.has_left(), member.report->report});
+    } else {
+      change.joiners.push_back(member.id.rank);
+    }
+  }
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    if (IsBackupCurrent(shard)) change.current_backups.push_back(shard);
+  }
+  change.worker_names = roster_.WorkerNames();
+  change.checkpoint = checkpoints_.wanted();
+  change.fusion_bytes = plan_.fusion_bytes();
+  return change;
+}
+
+absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
+                                          CoordinatorOutbox& out) {
+  EpochChange change = GatherReports();
+  const bool lost = Has(ChangeReason::kShardLost);
+  std::optional<Replanner::BetterPlan> better;
+  if (!lost) better = plan_.Better(*job(), roster_.WorkersHere());
+  // A worker that leaves would have to be told of the plan, for nothing.
+  if (better.has_value() && !roster_.SomeLeave() && IsSafeToChangePlan()) {
+    change.routes = better->plan.routes;
+  }
+  absl::StatusOr<NextEpoch> next =
+      lost ? absl::AbortedError("a shard is gone, with what it held")
+           : MakeNextEpoch(*job(), *target_, change);
+  const bool restarts = !next.ok();
+  // The job goes back to a checkpoint that is nearly complete.
+  if (restarts && checkpoints_.is_completing()) return false;
+  const auto& newest = checkpoints_.newest();
+  if (restarts && newest.has_value()) {
+    next = MakeRestartedEpoch(*job(), *target_,
+                              {newest->round, newest->contributions}, change);
+  }
+  if (!next.ok()) {
+    return absl::AbortedError(absl::StrCat(
+        next.status().message(),
+        newest.has_value() ? ""
+                           : ", and there is no checkpoint to go on from"));
+  }
+  Enter(*std::move(next), restarts, better, now, out);
+  return true;
+}
+
+void Epochs::Enter(NextEpoch next, bool restarts,
+                   const std::optional<Replanner::BetterPlan>& better,
+                   absl::Time now, CoordinatorOutbox& out) {
+  int64_t begun_step = BegunStep();
+  for (const MemberRecord& member : roster_.members()) {
+    if (!member.report.has_value()) continue;
+    begun_step = std::max(begun_step, member.report->report.begun_step);
+  }
+  const JobPtr before = std::exchange(in_force_.job, next.job);
+  const bool changes_plan = job()->routes != before->routes;
+  if (changes_plan) in_force_.explanations = better->plan.explanations;
+  in_force_.workers_from_base = std::move(next.workers_from_base);
+  in_force_.all_from_base = restarts;
+  in_force_.broken_links = links_.Take();
+  target_.reset();
+  current_backups_.clear();
+  const bool was_restarted = Has(ChangeReason::kCoordinatorRestarted);
+  reasons_.clear();
+  // A plan that could not be asked for now has to come.
+  if ((roster_.SomeLeave() || restarts) && WantsAnotherPlan()) {
+    reasons_.insert(ChangeReason::kBetterPlan);
+  }
+  checkpoints_.OnEpoch(*job(), restarts);
+  plan_.OnEpoch(*job(), changes_plan ? &better->plan : nullptr, BegunStep());
+  out.push_back(Announce{
+      false,
+      absl::StrCat("epoch ", job()->epoch, " with ", job()->worker_count(),
+                   " workers, from step ", job()->first_step,
+                   changes_plan
+                       ? absl::StrCat(", with another plan: ", better->why)
+                       : "")});
+  std::string recovery =
+      recovery_.OnEpoch(in_force_, roster_, was_restarted, begun_step,
+                        options_.workers, options_.shards, now);
+  if (!recovery.empty()) out.push_back(Announce{true, std::move(recovery)});
+  if (!AllBackupsAreCurrent(*before) && AllBackupsAreCurrent(*job())) {
+    out.push_back(Announce{false, "every shard has its copy again"});
+  }
+}
+
+void Epochs::AdmitAll(absl::Time now) {
+  in_force_.members.clear();
+  const bool from_base = in_force_.all_from_base;
+  for (MemberRecord& member : roster_.members()) {
+    in_force_.members.push_back(
+        {member.id, member.request.incarnation, member.request.data_address});
+    if (from_base) member.last_step.reset();
+    if (!member.admitted || from_base) {
+      member.heartbeat.begun_step = job()->first_step - 1;
+      member.heartbeat.round = job()->base_round;
+    }
+    member.admitted = true;
+    member.report.reset();
+    member.drained = false;
+    member.times.heard_at = now;
+  }
+}
+
+void Epochs::TellAll(CoordinatorOutbox& out) {
+  for (const MemberRecord& member : roster_.members()) {
+    // A member without a session is told when it resumes.
+    if (!member.session.has_value()) continue;
+    out.push_back(SendToMember{*member.session, in_force_.StartFor(member.id)});
+  }
+  plan_.TellFusion(*job(), roster_, out);
+}
+
+void Epochs::Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
+                   CoordinatorOutbox& out) const {
+  if (epoch < job()->epoch) {
+    out.push_back(SendToMember{*member.session, in_force_.StartFor(member.id)});
+  }
+  if (plan_.fusion_told().has_value() && member.is_worker()) {
+    out.push_back(SendToMember{*member.session, *plan_.fusion_told()});
+  }
+  if (target_.has_value()) {
+    member.times.asked_at = now;
+    out.push_back(SendToMember{*member.session, PrepareEpoch{*target_}});
+  }
+}
+
+// Plans and backups.
+
+bool Epochs::IsSafeToChangePlan() const {
+  const bool hands_over = std::any_of(
+      job()->routes.begin(), job()->routes.end(),
+      [](const Route& route) { return !UsesServers(route.scheme); });
+  return !job()->options.backup || options_.has_checkpoints || !hands_over;
+}
+
+bool Epochs::WantsAnotherPlan() {
+  return job()->MaySwitchAfter(BegunStep() + 1) && IsSafeToChangePlan() &&
+         plan_.Better(*job(), roster_.WorkersHere()).has_value();
+}
+
+bool Epochs::IsBackupCurrent(int shard) const {
+  return job()->shard_servers[shard].backup_is_current ||
+         current_backups_.contains(shard);
+}
+
+bool Epochs::HasNewBackup() const {
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    if (job()->shard_servers[shard].backup_is_current) continue;
+    if (IsBackupCurrent(shard)) return true;
+  }
+  return false;
+}
+
+bool Epochs::HasEveryShard() const {
+  const auto lives = [&](int server) {
+    const MemberRecord* const member = roster_.Find(PeerId::Shard(server));
+    return member != nullptr && member->admitted;
+  };
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    const ShardServers& servers = job()->shard_servers[shard];
+    if (lives(servers.primary)) continue;
+    if (!lives(servers.backup) || !IsBackupCurrent(shard)) return false;
+  }
+  return true;
+}
+
+}  // namespace nereus

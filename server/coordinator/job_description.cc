@@ -1,0 +1,129 @@
+#include "server/coordinator/job_description.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace nereus {
+namespace {
+
+std::string DescribePlan(const Job& job) {
+  std::map<Scheme, int> layers;
+  for (size_t layer = 0; layer < job.model().size(); ++layer) {
+    ++layers[job.routes[layer].scheme];
+  }
+  return absl::StrJoin(layers, ", ", [](std::string* out, const auto& entry) {
+    absl::StrAppend(out, entry.second, " by ", SchemeName(entry.first));
+  });
+}
+
+std::vector<std::string> MissingMembers(const JobView& view) {
+  const CoordinatorOptions& options = view.options;
+  const MemberList& roster = view.roster;
+  const bool runs = view.state == JobState::kRunning;
+  std::vector<std::string> missing;
+  for (const MemberRecord& member : roster.members()) {
+    if (!runs || !member.admitted || member.report.has_value()) continue;
+    missing.push_back(absl::StrCat("the report of ", member.Describe()));
+  }
+  const int wanted = runs ? options.min_workers : options.workers;
+  if (roster.WorkersHere() < wanted) {
+    missing.push_back(absl::StrCat(wanted - roster.WorkersHere(), " of ",
+                                   wanted, " workers"));
+  }
+  // A shard that is not here may have a backup that serves for it.
+  const bool needs_all = !runs || view.epochs.Has(ChangeReason::kShardLost);
+  for (int shard = 0; needs_all && shard < options.shards; ++shard) {
+    if (roster.Find(PeerId::Shard(shard)) != nullptr) continue;
+    missing.push_back(absl::StrCat("shard ", shard, " of ", options.shards));
+  }
+  return missing;
+}
+
+}  // namespace
+
+std::string DescribeMissing(const JobView& view) {
+  if (IsOver(view.state)) return "";
+  const bool runs = view.state == JobState::kRunning;
+  if (runs && view.roster.AllLeft()) {
+    const std::optional<int64_t> round = view.last.AwaitedRound();
+    if (!round.has_value()) return "";
+    return absl::StrCat("job ", view.options.job,
+                        " is done but for its last checkpoint, of round ",
+                        *round, ", which is being written");
+  }
+  if (runs && !view.epochs.target().has_value()) return "";
+  const std::vector<std::string> missing = MissingMembers(view);
+  if (missing.empty()) return "";
+  std::vector<std::string> here;
+  for (const MemberRecord& member : view.roster.members()) {
+    if (!member.has_left()) here.push_back(member.Describe());
+  }
+  return absl::StrCat(
+      "job ", view.options.job, " waits for ", absl::StrJoin(missing, ", "),
+      "; here: ", here.empty() ? "nobody" : absl::StrJoin(here, ", "));
+}
+
+std::string DescribeEnd(const CoordinatorOptions& options, int64_t last_step,
+                        int64_t saved_round) {
+  const std::string end =
+      absl::StrCat("job ", options.job, " is finished after step ", last_step,
+                   "; its parameters are ");
+  if (!options.has_checkpoints) {
+    return absl::StrCat(end, "not saved: --checkpoint-dir=DIR keeps them");
+  }
+  if (saved_round >= last_step) {
+    return absl::StrCat(end, "in the checkpoint of round ", saved_round);
+  }
+  return absl::StrCat(end, "NOT SAVED; ",
+                      saved_round > kInitialRound
+                          ? absl::StrCat("the last checkpoint that was made is "
+                                         "of round ",
+                                         saved_round)
+                          : "no checkpoint was made");
+}
+
+JobStatus DescribeJob(const JobView& view, absl::Time now) {
+  JobStatus status;
+  status.job = view.options.job;
+  status.id = view.options.job_id;
+  status.state = view.state;
+  status.reason = view.reason;
+  const Job* const job = view.epochs.job().get();
+  if (job != nullptr) {
+    status.epoch = job->epoch;
+    status.step = view.epochs.BegunStep();
+    status.plan = DescribePlan(*job);
+    status.partial = job->partial();
+    if (job->options.backup) status.shard_servers = job->shard_servers;
+  }
+  status.waiting = DescribeMissing(view);
+  status.workers = view.options.workers;
+  status.shards = view.options.shards;
+  for (const MemberRecord& member : view.roster.members()) {
+    const Heartbeat& last = member.heartbeat;
+    status.members.push_back({member.id, member.request.name,
+                              member.request.data_address, last.round,
+                              now - member.times.heard_at, member.has_left(),
+                              last.stored_bytes, last.chunks, last.stall, ""});
+    if (!last.stall.has_value()) continue;
+    status.members.back().stalled_layer = job->layers[last.stall->layer].name;
+  }
+  std::sort(status.members.begin(), status.members.end(),
+            [](const auto& a, const auto& b) { return a.id < b.id; });
+  const CheckpointRequests& checkpoints = view.checkpoints;
+  if (checkpoints.newest().has_value()) {
+    status.checkpoint_round = checkpoints.newest()->round;
+    status.checkpoint_contributions = checkpoints.newest()->contributions;
+    status.checkpoint_bytes = checkpoints.newest()->bytes();
+  }
+  status.checkpoint_wanted = checkpoints.wanted();
+  status.checkpoint_failure = checkpoints.failure();
+  return status;
+}
+
+}  // namespace nereus

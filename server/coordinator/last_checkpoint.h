@@ -1,0 +1,57 @@
+#ifndef NEREUS_SERVER_COORDINATOR_LAST_CHECKPOINT_H_
+#define NEREUS_SERVER_COORDINATOR_LAST_CHECKPOINT_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "server/coordinator/checkpoint_requests.h"
+#include "server/coordinator/coordinator_options.h"
+#include "server/coordinator/epochs.h"
+#include "server/coordinator/member_list.h"
+
+namespace nereus {
+
+// Checkpoint of the last round of all: once all workers have left, the members
+// are asked to save it, and the job is over when it is complete, or when it has
+// taken too long.
+class LastCheckpoint {
+ public:
+  // All are borrowed and must outlive this.
+  LastCheckpoint(const CoordinatorOptions* options, MemberList* roster,
+                 const Epochs* epochs, const CheckpointRequests* checkpoints)
+      : options_(*options),
+        roster_(*roster),
+        epochs_(*epochs),
+        checkpoints_(*checkpoints) {}
+
+  // Last step of the epoch's workers, which have all left.
+  int64_t LastStep() const;
+
+  // Its round, while the checkpoint may still be made.
+  std::optional<int64_t> AwaitedRound() const;
+
+  // Asks all members to save `round`, unless they have been asked. Returns
+  // false once that has taken too long.
+  bool Ask(int64_t round, absl::Time now, CoordinatorOutbox& out);
+
+  // Adds a time in which this process stood still.
+  void Delay(absl::Duration pause) { gives_up_at_ += pause; }
+
+ private:
+  // Worker that sends the shards the layers that workers own; none: all workers
+  // are gone.
+  std::optional<int32_t> Sender(int64_t round) const;
+  // True if a part may have been lost on its way, so that it never comes.
+  bool MayBeLost(int64_t round) const;
+
+  const CoordinatorOptions& options_;
+  MemberList& roster_;
+  const Epochs& epochs_;
+  const CheckpointRequests& checkpoints_;
+  absl::Time gives_up_at_ = absl::InfiniteFuture();
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_COORDINATOR_LAST_CHECKPOINT_H_

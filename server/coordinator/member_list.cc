@@ -1,0 +1,248 @@
+#include "server/coordinator/member_list.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/printable.h"
+
+namespace nereus {
+namespace {
+
+// Ticks come more often. Nothing happens for so long only if this process
+// stands still.
+const absl::Duration kPauseMin = absl::Seconds(1);
+
+}  // namespace
+
+std::string MemberRecord::Name() const {
+  return is_worker() ? absl::StrCat("worker ", request.name) : PeerName(id);
+}
+
+std::string MemberRecord::Describe() const {
+  return absl::StrCat(Name(), " (", is_worker() ? "" : request.name + " ",
+                      "at ", request.data_address, ")");
+}
+
+std::string MemberRecord::NoteHeartbeat(const Heartbeat& last, const Job* job) {
+  const std::optional<Stall> before = std::exchange(heartbeat, last).stall;
+  if (!last.stall.has_value()) return "";
+  const Stall& stall = *last.stall;
+  if (before.has_value() && before->layer == stall.layer &&
+      before->round == stall.round && stall.waited < stall_logged * 2) {
+    return "";
+  }
+  stall_logged = stall.waited;
+  return absl::StrCat("layer ", job->layers[stall.layer].name, ", round ",
+                      stall.round, " has waited ",
+                      absl::FormatDuration(stall.waited), " at ", Name(),
+                      " for ", Printable(stall.missing));
+}
+
+MemberList::MemberList(const CoordinatorState& saved, absl::Time now,
+                       absl::Duration lease)
+    : next_rank_(saved.next_rank), awake_at_(now) {
+  for (const CoordinatorState::Member& each : saved.members) {
+    MemberRecord member;
+    member.id = each.id;
+    member.request = each.request;
+    member.times.last_message_at = now;
+    member.times.heard_at = now;
+    member.times.dead_after = now + lease;
+    member.times.notified_at = now;
+    member.admitted = true;
+    if (each.left) member.last_step = each.last_step;
+    members_.push_back(std::move(member));
+  }
+}
+
+std::vector<CoordinatorState::Member> MemberList::Saved() const {
+  std::vector<CoordinatorState::Member> saved;
+  for (const MemberRecord& member : members_) {
+    if (!member.admitted) continue;
+    saved.push_back({member.id, member.request, member.has_left(),
+                     member.last_step.value_or(kInitialRound)});
+    saved.back().request.layers.clear();
+  }
+  return saved;
+}
+
+MemberRecord* MemberList::Find(SessionId session) {
+  for (MemberRecord& member : members_) {
+    if (member.session == session) return &member;
+  }
+  return nullptr;
+}
+
+MemberRecord* MemberList::Find(PeerId id) {
+  for (MemberRecord& member : members_) {
+    if (member.id == id) return &member;
+  }
+  return nullptr;
+}
+
+const MemberRecord* MemberList::Find(PeerId id) const {
+  return const_cast<MemberList*>(this)->Find(id);
+}
+
+MemberRecord* MemberList::FindIncarnation(uint64_t incarnation) {
+  for (MemberRecord& member : members_) {
+    if (member.request.incarnation == incarnation) return &member;
+  }
+  return nullptr;
+}
+
+MemberRecord* MemberList::FindHolder(const JoinRequest& request) {
+  if (request.role == Role::kShard) return Find(PeerId::Shard(request.shard));
+  for (MemberRecord& member : members_) {
+    if (member.is_worker() && !member.has_left() &&
+        member.request.name == request.name) {
+      return &member;
+    }
+  }
+  return nullptr;
+}
+
+const MemberRecord* MemberList::FindHolder(const JoinRequest& request) const {
+  return const_cast<MemberList*>(this)->FindHolder(request);
+}
+
+void MemberList::Add(const JoinRequest& request, SessionId session,
+                     bool running, absl::Time now) {
+  MemberRecord member;
+  member.id = PeerId::Shard(request.shard);
+  if (request.role == Role::kWorker) {
+    int rank = running ? next_rank_++ : 0;
+    while (Find(PeerId::Worker(rank)) != nullptr) ++rank;
+    member.id = PeerId::Worker(rank);
+  }
+  member.request = request;
+  member.session = session;
+  member.times.last_message_at = now;
+  member.times.heard_at = now;
+  member.times.notified_at = absl::InfinitePast();
+  members_.push_back(std::move(member));
+}
+
+void MemberList::Remove(PeerId id) {
+  std::erase_if(members_,
+                [&](const MemberRecord& member) { return member.id == id; });
+}
+
+void MemberList::NumberWorkers() {
+  next_rank_ = 0;
+  for (MemberRecord& member : members_) {
+    if (member.is_worker()) member.id = PeerId::Worker(next_rank_++);
+  }
+}
+
+absl::Duration MemberList::NoticePause(absl::Time now) {
+  const absl::Duration pause = now - std::exchange(awake_at_, now);
+  if (pause < kPauseMin) return absl::ZeroDuration();
+  for (MemberRecord& member : members_) {
+    member.times.heard_at += pause;
+    member.times.dead_after += pause;
+    member.times.asked_at += pause;
+  }
+  return pause;
+}
+
+int MemberList::Count(Role role) const {
+  return static_cast<int>(
+      std::count_if(members_.begin(), members_.end(),
+                    [&](const auto& m) { return m.id.role == role; }));
+}
+
+int MemberList::WorkersHere() const {
+  return static_cast<int>(std::count_if(
+      members_.begin(), members_.end(),
+      [](const auto& m) { return m.is_worker() && !m.has_left(); }));
+}
+
+bool MemberList::AllLeft() const {
+  return Count(Role::kWorker) > 0 && WorkersHere() == 0;
+}
+
+bool MemberList::SomeLeave() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const auto& m) { return m.has_left(); });
+}
+
+int64_t MemberList::BegunStep(int64_t from) const {
+  for (const MemberRecord& member : members_) {
+    from = std::max(from, member.heartbeat.begun_step);
+  }
+  return from;
+}
+
+std::map<int32_t, std::string> MemberList::WorkerNames() const {
+  std::map<int32_t, std::string> names;
+  for (const MemberRecord& member : members_) {
+    if (member.is_worker()) names[member.id.rank] = member.request.name;
+  }
+  return names;
+}
+
+std::vector<MemberList::Overdue> MemberList::FindOverdue(absl::Duration lease,
+                                                         bool reports_due,
+                                                         absl::Time now) const {
+  std::vector<Overdue> overdue;
+  for (const MemberRecord& member : members_) {
+    if (!member.admitted || member.told_over) continue;
+    const absl::Duration silence = now - member.times.heard_at;
+    const bool owes_report =
+        reports_due && !member.report.has_value() && !member.heartbeat.busy;
+    std::string why;
+    if (silence > lease) {
+      why = absl::StrFormat("not heard from for %.1f s",
+                            absl::ToDoubleSeconds(silence));
+    } else if (owes_report && now - member.times.asked_at > lease) {
+      why = absl::StrCat("it has not reported for the next epoch within ",
+                         absl::FormatDuration(lease));
+    } else if (!member.session.has_value() && now > member.times.dead_after) {
+      why = "its session to the coordinator has ended";
+    } else {
+      continue;
+    }
+    overdue.push_back({member.id, std::move(why), silence > lease});
+  }
+  return overdue;
+}
+
+bool MemberList::AllReported() const {
+  return std::all_of(members_.begin(), members_.end(), [](const auto& m) {
+    return !m.admitted || m.report.has_value();
+  });
+}
+
+bool MemberList::AllDrained() const {
+  return std::all_of(members_.begin(), members_.end(), [](const auto& m) {
+    return !m.admitted || m.has_left() || m.drained;
+  });
+}
+
+bool MemberList::AllToldOver() const {
+  return std::none_of(members_.begin(), members_.end(), [](const auto& m) {
+    return m.session.has_value() || (m.admitted && !m.told_over);
+  });
+}
+
+void MemberList::TellWorkers(const CoordinatorMessage& message,
+                             CoordinatorOutbox& out) const {
+  for (const MemberRecord& member : members_) {
+    if (!member.is_worker() || !member.session.has_value()) continue;
+    out.push_back(SendToMember{*member.session, message});
+  }
+}
+
+void MemberList::TellOver(const JobOver& over, CoordinatorOutbox& out) {
+  for (MemberRecord& member : members_) {
+    if (!member.session.has_value()) continue;
+    member.told_over = true;
+    out.push_back(SendToMember{*member.session, over});
+    out.push_back(EndSession{*member.session});
+  }
+}
+
+}  // namespace nereus

@@ -1,0 +1,76 @@
+#include "server/coordinator/recovery_log.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace nereus {
+
+void RecoveryLog::NoteLost(const MemberRecord& member) {
+  lost_.try_emplace(member.Name(), member.times.last_message_at);
+  away_.insert(member.Name());
+}
+
+std::string RecoveryLog::OnEpoch(const EpochInForce& epoch,
+                                 const MemberList& roster, bool was_restarted,
+                                 int64_t begun_step, int workers, int shards,
+                                 absl::Time now) {
+  const Job& job = *epoch.job;
+  std::vector<std::string> back;
+  if (was_restarted) back.push_back("the coordinator");
+  for (const MemberRecord& member : roster.members()) {
+    const bool joins = !member.admitted;
+    if (joins && away_.erase(member.Name()) > 0) back.push_back(member.Name());
+  }
+  const auto lost = std::exchange(lost_, {});
+  const auto stayed = [&](const MemberRecord* member) {
+    return member != nullptr && lost.count(member->Name()) == 0 &&
+           std::count(back.begin(), back.end(), member->Name()) == 0;
+  };
+  std::vector<std::string> links;
+  for (const PeerPair& link : epoch.broken_links) {
+    const MemberRecord* const first = roster.Find(link.first);
+    const MemberRecord* const second = roster.Find(link.second);
+    if (!stayed(first) || !stayed(second)) continue;
+    links.push_back(absl::StrCat(first->Name(), " and ", second->Name()));
+  }
+  if (lost.empty() && back.empty() && links.empty()) return "";
+  std::string text = absl::StrCat("epoch ", job.epoch, ": the job goes on");
+  absl::Time first = now;
+  std::vector<std::string> names;
+  for (const auto& [name, heard_at] : lost) {
+    names.push_back(name);
+    first = std::min(first, heard_at);
+  }
+  if (!names.empty()) {
+    absl::StrAppend(
+        &text, " ",
+        absl::StrFormat("%.1f s", absl::ToDoubleSeconds(now - first)),
+        " after it heard from ", absl::StrJoin(names, ", "), " last");
+  }
+  if (!back.empty()) {
+    absl::StrAppend(&text, "; ", absl::StrJoin(back, ", "),
+                    back.size() == 1 ? " is back" : " are back");
+  }
+  if (!links.empty()) {
+    absl::StrAppend(&text, "; ", absl::StrJoin(links, ", "),
+                    " lost their connection, and make another");
+  }
+  absl::StrAppend(&text, "; ", job.worker_count(), " of ", workers,
+                  " workers, ", roster.Count(Role::kShard), " of ", shards,
+                  " servers; ");
+  if (!epoch.all_from_base) {
+    return absl::StrCat(text, "no step is lost, step ", job.first_step,
+                        " is next");
+  }
+  const int64_t again = std::max<int64_t>(0, begun_step - job.first_step + 1);
+  return absl::StrCat(text, "back to the checkpoint of round ", job.base_round,
+                      ": step ", job.first_step, " is next, ", again,
+                      again == 1 ? " step is" : " steps are", " done again");
+}
+
+}  // namespace nereus

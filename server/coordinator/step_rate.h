@@ -1,0 +1,37 @@
+#ifndef NEREUS_SERVER_COORDINATOR_STEP_RATE_H_
+#define NEREUS_SERVER_COORDINATOR_STEP_RATE_H_
+
+#include <cstdint>
+#include <deque>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "common/protocol/membership.h"
+
+namespace nereus {
+
+// How many steps a second the job begins, over the last kRateWindow.
+class StepRate {
+ public:
+  // Notes the last step that was begun. A job that goes back starts anew.
+  void Note(absl::Time now, int64_t begun_step) {
+    if (!begun_.empty() && begun_.back().second > begun_step) begun_.clear();
+    begun_.emplace_back(now, begun_step);
+    while (now - begun_.front().first > kRateWindow) begun_.pop_front();
+  }
+
+  // Steps per second; 0: not known.
+  double PerSecond() const {
+    if (begun_.size() < 2) return 0;
+    const auto& [from, first] = begun_.front();
+    const auto& [to, last] = begun_.back();
+    return static_cast<double>(last - first) / absl::ToDoubleSeconds(to - from);
+  }
+
+ private:
+  std::deque<std::pair<absl::Time, int64_t>> begun_;
+};
+
+}  // namespace nereus
+
+#endif  // NEREUS_SERVER_COORDINATOR_STEP_RATE_H_
