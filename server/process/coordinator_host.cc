@@ -273,7 +273,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
   if (saved.has_value() && saved->state == JobState::kRunning) {
     NEREUS_RETURN_IF_ERROR(CheckSaved(options, settings, *saved));
     NEREUS_LOG(Info) << "going on with job " << options.job << " in epoch "
-                     << saved->epoch.job->epoch << " from " << options.state_file;
+                     << saved->epoch.job->epoch << " from "
+                     << options.state_file;
     made.job_id = saved->epoch.job->id;
     if (storage != nullptr) {
       // It may have died between a checkpoint's manifest and saying so.

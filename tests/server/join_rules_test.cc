@@ -125,9 +125,11 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(JoinRulesTest, ASettingsValueMayHaveSpacesAndMayBeEmpty) {
   JoinRequest request = WorkerRequest("second");
   request.settings = {{"--data", "9 images, checksum 7"}, {"--trace", ""}};
-  EXPECT_TRUE(Newcomers().CheckFirst(request).ok()) << Newcomers().CheckFirst(request);
+  EXPECT_TRUE(Newcomers().CheckFirst(request).ok())
+      << Newcomers().CheckFirst(request);
   request.settings.assign(kSettingsMax, {"--batch", "32"});
-  EXPECT_TRUE(Newcomers().CheckFirst(request).ok()) << Newcomers().CheckFirst(request);
+  EXPECT_TRUE(Newcomers().CheckFirst(request).ok())
+      << Newcomers().CheckFirst(request);
 }
 
 TEST(JoinRulesTest, AnotherProtocolVersionIsRefusedWithBothVersions) {
