@@ -11,7 +11,7 @@ inline constexpr char kVersion[] = "0.1.0";
 // Changes whenever two builds could not train together: frames, control
 // messages, or what a machine does with either. Compared at registration and on
 // every connection.
-inline constexpr uint32_t kProtocolVersion = 5;
+inline constexpr uint32_t kProtocolVersion = 6;
 
 }  // namespace nereus
 

@@ -46,20 +46,6 @@ size_t Typos(absl::string_view a, absl::string_view b) {
   return typos[a.size()][b.size()];
 }
 
-// "; did you mean X?", if one of `names` is like `given`.
-std::string Suggest(absl::string_view given,
-                    const std::vector<std::string>& names) {
-  std::string best;
-  size_t fewest = kTyposMax + 1;
-  for (const std::string& name : names) {
-    const size_t typos = Typos(given, name);
-    if (typos >= fewest) continue;
-    fewest = typos;
-    best = name;
-  }
-  return best.empty() ? "" : absl::StrCat("; did you mean ", best, "?");
-}
-
 // Those of `app` and of the subcommand that was named.
 std::vector<const CLI::Option*> OptionsOf(const CLI::App& app) {
   std::vector<const CLI::Option*> options = app.get_options();
@@ -106,14 +92,6 @@ std::string FlagWithChoice(const CLI::App& app, const std::string& value) {
   return "";
 }
 
-// Those of AddJobFlags.
-std::vector<std::string> FlagsOfJob() {
-  CLI::App app;
-  JobFlags job;
-  AddJobFlags(app, job);
-  return FlagsOf(app);
-}
-
 // `message` lists what was not expected, the last first, with the values of
 // unknown flags: so the command line is searched for the first flag that is
 // unknown.
@@ -127,7 +105,7 @@ std::string ExplainUnexpected(const CLI::App& app, const std::string& message,
     if (!absl::StartsWith(name, "--") || absl::c_linear_search(flags, name)) {
       continue;
     }
-    const bool is_jobs = absl::c_linear_search(FlagsOfJob(), name);
+    const bool is_jobs = FindJobOption(name.substr(2)) != nullptr;
     return absl::StrCat("unknown flag ", name,
                         is_jobs ? ", which is the coordinator's alone: "
                                   "nereus-server, or nereusctl local"
@@ -198,6 +176,9 @@ void WarnOfVariables(const CLI::App& app) {
   for (const std::string& flag : FlagsOf(app)) {
     known.push_back(FlagVariable(flag.substr(2)));
   }
+  for (const JobOption& option : JobOptionTable()) {
+    known.push_back(FlagVariable(option.name));
+  }
   known.insert(known.end(), std::begin(kVariables), std::end(kVariables));
   known.insert(known.end(), std::begin(kTestVariables),
                std::end(kTestVariables));
@@ -217,6 +198,19 @@ void WarnOfVariables(const CLI::App& app) {
 }
 
 }  // namespace
+
+std::string Suggest(absl::string_view given,
+                    const std::vector<std::string>& names) {
+  std::string best;
+  size_t fewest = kTyposMax + 1;
+  for (const std::string& name : names) {
+    const size_t typos = Typos(given, name);
+    if (typos >= fewest) continue;
+    fewest = typos;
+    best = name;
+  }
+  return best.empty() ? "" : absl::StrCat("; did you mean ", best, "?");
+}
 
 int ParseFlags(CLI::App& app, int argc, char** argv) {
   try {

@@ -1,14 +1,15 @@
 #include "common/flags/flags.h"
 
 #include <cctype>
+#include <memory>
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 #include "common/base/version.h"
-#include "common/plan/fusion_tuner.h"
+#include "common/flags/job_file.h"
 
 namespace nereus {
 
@@ -52,97 +53,6 @@ void AddCommonFlags(CLI::App& app, const std::string& program,
             "least level of lines to log: debug, info, warning or error");
 }
 
-void AddUpdateFlags(CLI::App& app, OptimizerOptions& options) {
-  AddChoice(app, "update", options.rule,
-            {{"sgd", UpdateRule::kSgd}, {"adam", UpdateRule::kAdam}},
-            "the optimizer's rule: sgd (with momentum) or adam");
-  AddFlag(app, "learning-rate", options.learning_rate, "step size");
-  AddFlag(app, "momentum", options.momentum, "of sgd, in [0, 1)");
-  AddFlag(app, "weight-decay", options.weight_decay,
-          "added to the gradient, times the parameter");
-  AddFlag(app, "beta1", options.beta1, "of adam: decay of the first moment");
-  AddFlag(app, "beta2", options.beta2, "of adam: decay of the second moment");
-  AddFlag(app, "epsilon", options.epsilon, "of adam: added to the divisor");
-}
-
-void AddPlanFlags(CLI::App& app, PlanRules& rules, bool knows_times) {
-  AddNamedChoice(
-      app, "scheme", {"auto", "server", "factor", "ring"}, rules.scheme_name(),
-      [&rules](const std::string& name) {
-        const auto scheme = ParseScheme(name);
-        rules.forced = scheme.ok() ? std::optional(*scheme) : std::nullopt;
-      },
-      "how layers travel: auto (the cheapest each), or server, factor or ring "
-      "for all that can");
-  std::map<std::string, CostKind> costs = {{"bytes", CostKind::kBytes}};
-  std::string what = "what auto minimises: bytes (Poseidon's rule)";
-  if (knows_times) {
-    costs["time"] = CostKind::kTime;
-    what +=
-        ", or time: that of an iteration, as links and layers are measured "
-        "or said to be";
-  }
-  AddChoice(app, "cost", rules.cost, costs, what);
-  AddNamedChoice(
-      app, "wire", {"auto", "fp32", "bf16", "fp16"}, rules.wire_name(),
-      [&rules](const std::string& name) {
-        const auto wire = ParseWireType(name);
-        rules.choose_wire = !wire.ok();
-        rules.wire = wire.value_or(WireType::kFloat32);
-      },
-      "how gradients and parameters travel: fp32, bf16, fp16, or auto: bf16 "
-      "for layers where that makes an iteration shorter (--cost=time); they "
-      "are added up and updated as fp32 in any case");
-}
-
-void AddOverlapFlag(CLI::App& app, Overlap& overlap) {
-  AddChoice(app, "overlap", overlap,
-            {{"none", Overlap::kNone},
-             {"wfbp", Overlap::kWaitFree},
-             {"dear", Overlap::kDecoupled}},
-            "what is sent while workers compute: wfbp: a layer, once its "
-            "backward is over (wait-free backpropagation), and its outcome at "
-            "once; dear: outcomes come in the order of the next forward, while "
-            "it is under way; none: nothing before the whole backward is over");
-}
-
-void AddQuorumFlags(CLI::App& app, JobOptions& options) {
-  AddChoice(app, "quorum", options.quorum,
-            {{"all", Quorum::kAll},
-             {"majority", Quorum::kMajority},
-             {"solo", Quorum::kSolo},
-             {"each", Quorum::kEach}},
-            "whose gradients close a round: all; solo: the first one's, and "
-            "majority: those of a worker drawn for each round, where late ones "
-            "count in a later round (eager-SGD); each: every gradient is an "
-            "update by itself (SSP)");
-  AddFlag(app, "staleness", options.staleness,
-          "with any quorum but all: how many steps a worker may be ahead of "
-          "the slowest one")
-      ->check(CLI::Range(int64_t{0}, kStalenessMax));
-  AddFlag(app, "resync", options.resync_every,
-          "with quorum majority or solo: every so many rounds, one waits for "
-          "all; 0: never")
-      ->check(CLI::Range(int64_t{0}, kStepMax));
-}
-
-void AddSparsityFlags(CLI::App& app, JobOptions& options) {
-  AddFlag(app, "sparsity", options.sparsity,
-          "how much of the gradients is held back in each round, from 0 to "
-          "below 1: of blocks of them, the same on all workers, the largest "
-          "travel, with what was held back of them before (GradientFlow's "
-          "coarse-grained sparse communication)")
-      ->check(CLI::Range(0.0, 1.0));
-  AddFlag(app, "block", options.block_elements,
-          "with --sparsity: how many values a block has; 0: a thousandth of "
-          "the model, but at most 32768")
-      ->check(CLI::Range(kBlockElementsMin, kFrameElementsMax) |
-              CLI::IsMember({kBlockAuto}));
-  AddFlag(app, "dense-steps", options.dense_steps,
-          "with --sparsity: in so many first steps all blocks travel")
-      ->check(CLI::Range(int64_t{0}, kStepMax));
-}
-
 void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory) {
   AddChoice(app, "shared-memory", shared_memory,
             {{"auto", true}, {"off", false}},
@@ -151,83 +61,67 @@ void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory) {
             "process is not");
 }
 
-void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune) {
-  app.add_option_function<std::string>(
-         "--fusion",
-         [&bytes, &tune](const std::string& text) {
-           tune = text == "auto";
-           if (tune) {
-             bytes = FusionTuner::kBytesFirst;
-           } else if (text == "off") {
-             bytes = kNoFusion;
-           } else if (!absl::SimpleAtoi(text, &bytes) || bytes < 0 ||
-                      bytes > kFusionBytesMax) {
-             throw CLI::ValidationError(
-                 "--fusion",
-                 absl::StrCat("\"", text, "\" is neither off, auto nor ",
-                              "bytes from 0 to ", kFusionBytesMax));
-           }
-         },
-         "a number of bytes: small layers share messages, and wait for each "
-         "other until so many bytes of them can go; auto: the number is tuned "
-         "while training; off: each goes by itself")
-      ->envname(FlagVariable("fusion"))
-      ->type_name("BYTES")
-      ->default_str(bytes == kNoFusion ? "off" : std::to_string(bytes));
+namespace {
+
+// The flag of one option, which sets it in `spec`.
+void AddJobOption(CLI::App& app, const JobOption& option, JobSpec& spec) {
+  const bool is_switch = option.values == "off|on";
+  auto given = std::make_shared<std::string>();
+  CLI::Option* const flag =
+      is_switch ? app.add_flag(option.flag() + "{on}", *given, option.help)
+                : app.add_option(option.flag(), *given, option.help);
+  flag->check([&option, &spec, given](const std::string& text) {
+        return std::string(option.set(text, spec).message());
+      })
+      ->envname(FlagVariable(option.name))
+      ->default_str(option.get(spec))
+      ->group("Options of the job, which --job=FILE sets too");
+  if (!is_switch) flag->type_name(option.values);
+}
+
+}  // namespace
+
+void AddJobOptions(CLI::App& app, JobSpec& spec,
+                   const std::vector<std::string>& names) {
+  for (const JobOption& option : JobOptionTable()) {
+    if (!names.empty() && !absl::c_linear_search(names, option.name)) continue;
+    AddJobOption(app, option, spec);
+  }
 }
 
 void AddJobFlags(CLI::App& app, JobFlags& flags) {
-  flags.rules.cost = CostKind::kTime;
-  AddPlanFlags(app, flags.rules, /*knows_times=*/true);
-  AddOverlapFlag(app, flags.options.overlap);
-  AddFusionFlag(app, flags.options.fusion_bytes, flags.options.tune_fusion);
-  AddQuorumFlags(app, flags.options);
-  AddSparsityFlags(app, flags.options);
-  AddChoice(app, "optimizer", flags.options.optimizer_place,
-            {{"server", OptimizerPlace::kServer},
-             {"worker", OptimizerPlace::kWorker}},
-            "where the optimizer runs: server, or worker (servers only "
-            "average)");
-  AddUpdateFlags(app, flags.options.optimizer);
-  AddSwitch(app, "deterministic", flags.options.deterministic,
-            "sum gradients in the order of ranks: the same bits every run");
-  AddChoice(app, "backup", flags.options.backup, {{"0", false}, {"1", true}},
-            "copies of each shard on other servers: with 1, a server that is "
-            "lost costs no step");
-  AddChoice(app, "nan", flags.options.nan,
-            {{"fail", NanPolicy::kFail},
-             {"skip", NanPolicy::kSkip},
-             {"ignore", NanPolicy::kIgnore}},
-            "a gradient with a NaN or an infinity: fail ends the job and says "
-            "whose it is, skip drops the step on all workers, ignore does not "
-            "look");
-  AddChoice(app, "loss-scale", flags.options.scale_loss,
-            {{"off", false}, {"dynamic", true}},
-            "dynamic: workers scale their losses by as much as does not "
-            "overflow, for gradients that are computed in fp16; needs "
-            "--nan=skip");
+  // First of all: what comes later wins.
+  app.add_option_function<std::string>(
+         "--job",
+         [&flags](const std::string& path) {
+           flags.file = path;
+           auto names = ReadJobFile(path, flags.spec);
+           if (!names.ok()) {
+             throw CLI::ValidationError("--job",
+                                        std::string(names.status().message()));
+           }
+           flags.file_options = *std::move(names);
+         },
+         "a file with options of the job, each as NAME = VALUE in a line, by "
+         "the names of the flags below; flags and variables win")
+      ->envname(FlagVariable("job"))
+      ->type_name("FILE");
+  AddJobOptions(app, flags.spec);
 }
 
 absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
-                                const JobOptions& options) {
-  const auto refuse = [&](const std::vector<std::string>& flags,
-                          const std::string& why) {
-    return RefuseFlags(app, argc, argv, flags, why);
-  };
-  absl::Status status;
-  if (options.optimizer.rule == UpdateRule::kSgd) {
-    status.Update(
-        refuse({"--beta1", "--beta2", "--epsilon"}, "with --update=sgd"));
-  } else {
-    status.Update(refuse({"--momentum"}, "with --update=adam"));
+                                const JobSpec& spec,
+                                const std::vector<std::string>& file_options) {
+  for (const JobOption& option : JobOptionTable()) {
+    const std::string why = option.WhyIdle(spec);
+    if (why.empty()) continue;
+    NEREUS_RETURN_IF_ERROR(RefuseFlags(app, argc, argv, {option.flag()}, why));
+    if (absl::c_linear_search(file_options, option.name)) {
+      NEREUS_LOG(Info) << option.name << " of the job file does not count "
+                       << why;
+    }
   }
-  if (options.quorum == Quorum::kAll) {
-    status.Update(refuse({"--staleness", "--resync"}, "with --quorum=all"));
-  }
-  if (options.sparsity == 0) {
-    status.Update(refuse({"--block", "--dense-steps"}, "without --sparsity"));
-  }
-  return status;
+  return absl::OkStatus();
 }
 
 }  // namespace nereus

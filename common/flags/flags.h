@@ -10,9 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/base/logging.h"
-#include "common/compute/optimizer.h"
-#include "common/plan/planner.h"
-#include "common/protocol/job.h"
+#include "common/protocol/job_spec.h"
 
 // What the command lines of all binaries share. For main files and commands
 // alone.
@@ -68,32 +66,29 @@ CLI::Option* AddChoice(CLI::App& app, const std::string& name, T& value,
 void AddCommonFlags(CLI::App& app, const std::string& program,
                     LogLevel& log_level);
 
-// --update, --learning-rate, ...
-void AddUpdateFlags(CLI::App& app, OptimizerOptions& options);
-
-// --scheme, --cost, --wire.
-// `knows_times`: the plan may be made by what an iteration takes.
-void AddPlanFlags(CLI::App& app, PlanRules& rules, bool knows_times = false);
-
-// What the job's owner decides: the above, --optimizer, --update, ... With the
-// defaults of all programs.
-struct JobFlags {
-  PlanRules rules;
-  JobOptions options = {.optimizer = kReferenceOptimizer};
-};
-void AddOverlapFlag(CLI::App& app, Overlap& overlap);
-// --quorum, --staleness, --resync.
-void AddQuorumFlags(CLI::App& app, JobOptions& options);
-// --sparsity, --block, --dense-steps.
-void AddSparsityFlags(CLI::App& app, JobOptions& options);
 void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory);
-void AddFusionFlag(CLI::App& app, int64_t& bytes, bool& tune);
-// OK, or kInvalidArgument: a flag was typed that does not count with the
-// others, such as --beta1 with --update=sgd.
-absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
-                                const JobOptions& options);
 
+// Adds a flag for each of these options of a job; for all if `names` is empty.
+// `spec` has the defaults, and is where the values go.
+void AddJobOptions(CLI::App& app, JobSpec& spec,
+                   const std::vector<std::string>& names = {});
+
+// A job as a program is told it: what the command line says, what the
+// environment, what the file of --job=FILE, what the defaults are, in this
+// order of precedence.
+struct JobFlags {
+  JobSpec spec;
+  std::string file;                       // Of --job.
+  std::vector<std::string> file_options;  // Names of options that it sets.
+};
 void AddJobFlags(CLI::App& app, JobFlags& flags);
+
+// OK, or kInvalidArgument: the flag of an option was typed that does not count
+// beside the others, such as --beta1 with --update=sgd. Where a variable or the
+// job file sets such an option, only a line is logged.
+absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
+                                const JobSpec& spec,
+                                const std::vector<std::string>& file_options);
 
 // Parses; -1: go on. Otherwise the program is to exit with this code: 0 after
 // --help or --version, 2 after a usage error, each printed. An error names the
@@ -101,6 +96,10 @@ void AddJobFlags(CLI::App& app, JobFlags& flags);
 // have been meant. Warns of variables NEREUS_* that no program of ours has, and
 // of empty ones.
 int ParseFlags(CLI::App& app, int argc, char** argv);
+
+// "; did you mean X?", if one of `names` is like `given`; otherwise "".
+std::string Suggest(absl::string_view given,
+                    const std::vector<std::string>& names);
 
 // The names of the flags that `add` adds to `app`.
 std::vector<std::string> FlagsAddedBy(CLI::App& app,

@@ -8,7 +8,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/protocol/job_spec.h"
 
 namespace nereus {
 namespace {
@@ -167,119 +169,41 @@ absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
   return route;
 }
 
-v1::Optimizer OptimizerToProto(const JobOptions& options) {
-  const OptimizerOptions& optimizer = options.optimizer;
-  v1::Optimizer message;
-  message.set_rule(optimizer.rule == UpdateRule::kSgd
-                       ? v1::Optimizer::RULE_SGD
-                       : v1::Optimizer::RULE_ADAM);
-  message.set_learning_rate(optimizer.learning_rate);
-  message.set_momentum(optimizer.momentum);
-  message.set_weight_decay(optimizer.weight_decay);
-  message.set_beta1(optimizer.beta1);
-  message.set_beta2(optimizer.beta2);
-  message.set_epsilon(optimizer.epsilon);
-  message.set_place(ToProto(options.optimizer_place));
-  return message;
+// Options that all members are told, by the names of the flags.
+void OptionsToProto(const JobOptions& options, v1::JobOptions& message) {
+  JobSpec spec;
+  spec.options = options;
+  for (const JobOption& option : JobOptionTable()) {
+    if (!option.is_told) continue;
+    v1::Setting* const added = message.add_settings();
+    added->set_name(option.name);
+    added->set_value(option.get(spec));
+  }
+  message.set_fusion_bytes(options.fusion_bytes);
+  message.set_measure(options.measure);
+  message.set_has_checkpoints(options.has_checkpoints);
 }
 
-absl::StatusOr<JobOptions> OptimizerFromProto(const v1::Optimizer& message) {
-  JobOptions options;
-  OptimizerOptions& optimizer = options.optimizer;
-  if (message.rule() == v1::Optimizer::RULE_SGD) {
-    optimizer.rule = UpdateRule::kSgd;
-  } else if (message.rule() == v1::Optimizer::RULE_ADAM) {
-    optimizer.rule = UpdateRule::kAdam;
-  } else {
-    return UnknownEnum("the optimizer's rule", message.rule());
+absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
+  JobSpec spec;
+  for (const v1::Setting& setting : message.settings()) {
+    const JobOption* const option = FindJobOption(setting.name());
+    if (option == nullptr || !option->is_told) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", Printable(setting.name().substr(0, 64)),
+                       "\" is no option that members are told"));
+    }
+    const absl::Status set = option->set(setting.value(), spec);
+    if (!set.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the job's ", option->name, ": ", set.message()));
+    }
   }
-  optimizer.learning_rate = message.learning_rate();
-  optimizer.momentum = message.momentum();
-  optimizer.weight_decay = message.weight_decay();
-  optimizer.beta1 = message.beta1();
-  optimizer.beta2 = message.beta2();
-  optimizer.epsilon = message.epsilon();
-  NEREUS_ASSIGN_OR_RETURN(options.optimizer_place, FromProto(message.place()));
-  return options;
-}
-
-v1::NanPolicy NanToProto(NanPolicy policy) {
-  switch (policy) {
-    case NanPolicy::kFail:
-      return v1::NAN_POLICY_FAIL;
-    case NanPolicy::kSkip:
-      return v1::NAN_POLICY_SKIP;
-    case NanPolicy::kIgnore:
-      return v1::NAN_POLICY_IGNORE;
-  }
-  return v1::NAN_POLICY_UNSPECIFIED;
-}
-
-absl::StatusOr<NanPolicy> NanFromProto(v1::NanPolicy policy) {
-  switch (policy) {
-    case v1::NAN_POLICY_FAIL:
-      return NanPolicy::kFail;
-    case v1::NAN_POLICY_SKIP:
-      return NanPolicy::kSkip;
-    case v1::NAN_POLICY_IGNORE:
-      return NanPolicy::kIgnore;
-    default:
-      return UnknownEnum("the policy for NaN", policy);
-  }
-}
-
-v1::Quorum QuorumToProto(Quorum quorum) {
-  switch (quorum) {
-    case Quorum::kAll:
-      return v1::QUORUM_ALL;
-    case Quorum::kMajority:
-      return v1::QUORUM_MAJORITY;
-    case Quorum::kSolo:
-      return v1::QUORUM_SOLO;
-    case Quorum::kEach:
-      return v1::QUORUM_EACH;
-  }
-  return v1::QUORUM_UNSPECIFIED;
-}
-
-absl::StatusOr<Quorum> QuorumFromProto(v1::Quorum quorum) {
-  switch (quorum) {
-    case v1::QUORUM_ALL:
-      return Quorum::kAll;
-    case v1::QUORUM_MAJORITY:
-      return Quorum::kMajority;
-    case v1::QUORUM_SOLO:
-      return Quorum::kSolo;
-    case v1::QUORUM_EACH:
-      return Quorum::kEach;
-    default:
-      return UnknownEnum("the quorum", quorum);
-  }
-}
-
-v1::Overlap OverlapToProto(Overlap overlap) {
-  switch (overlap) {
-    case Overlap::kNone:
-      return v1::OVERLAP_NONE;
-    case Overlap::kWaitFree:
-      return v1::OVERLAP_WAIT_FREE;
-    case Overlap::kDecoupled:
-      return v1::OVERLAP_DECOUPLED;
-  }
-  return v1::OVERLAP_UNSPECIFIED;
-}
-
-absl::StatusOr<Overlap> OverlapFromProto(v1::Overlap overlap) {
-  switch (overlap) {
-    case v1::OVERLAP_NONE:
-      return Overlap::kNone;
-    case v1::OVERLAP_WAIT_FREE:
-      return Overlap::kWaitFree;
-    case v1::OVERLAP_DECOUPLED:
-      return Overlap::kDecoupled;
-    default:
-      return UnknownEnum("the overlap", overlap);
-  }
+  // A job that tunes fusion is at another threshold by now.
+  spec.options.fusion_bytes = message.fusion_bytes();
+  spec.options.measure = message.measure();
+  spec.options.has_checkpoints = message.has_checkpoints();
+  return spec.options;
 }
 
 }  // namespace
@@ -331,14 +255,14 @@ ShardServers FromProto(const v1::ShardServers& message) {
   return {message.primary(), message.backup(), message.backup_is_current()};
 }
 
-v1::Optimizer::Place ToProto(OptimizerPlace place) {
-  return place == OptimizerPlace::kServer ? v1::Optimizer::PLACE_SERVER
-                                          : v1::Optimizer::PLACE_WORKER;
+v1::OptimizerPlace ToProto(OptimizerPlace place) {
+  return place == OptimizerPlace::kServer ? v1::OPTIMIZER_PLACE_SERVER
+                                          : v1::OPTIMIZER_PLACE_WORKER;
 }
 
-absl::StatusOr<OptimizerPlace> FromProto(v1::Optimizer::Place place) {
-  if (place == v1::Optimizer::PLACE_SERVER) return OptimizerPlace::kServer;
-  if (place == v1::Optimizer::PLACE_WORKER) return OptimizerPlace::kWorker;
+absl::StatusOr<OptimizerPlace> FromProto(v1::OptimizerPlace place) {
+  if (place == v1::OPTIMIZER_PLACE_SERVER) return OptimizerPlace::kServer;
+  if (place == v1::OPTIMIZER_PLACE_WORKER) return OptimizerPlace::kWorker;
   return UnknownEnum("the optimizer's place", place);
 }
 
@@ -360,8 +284,7 @@ v1::Job ToProto(const Job& job,
     *message.add_layers() = ToProto(job.layers[i]);
     *message.add_routes() = RouteToProto(job.routes[i], explanations[i]);
   }
-  *message.mutable_optimizer() = OptimizerToProto(job.options);
-  message.set_deterministic(job.options.deterministic);
+  OptionsToProto(job.options, *message.mutable_options());
   message.mutable_left_workers()->Add(job.left_workers.begin(),
                                       job.left_workers.end());
   message.set_base_round(job.base_round);
@@ -376,26 +299,11 @@ v1::Job ToProto(const Job& job,
   }
   message.set_donor(job.donor);
   message.set_state_arrays(job.state_arrays);
-  message.set_nan(NanToProto(job.options.nan));
-  message.set_overlap(OverlapToProto(job.options.overlap));
-  message.set_fusion_bytes(job.options.fusion_bytes);
-  message.set_tune_fusion(job.options.tune_fusion);
-  message.set_quorum(QuorumToProto(job.options.quorum));
-  message.set_staleness(job.options.staleness);
-  message.set_resync_every(job.options.resync_every);
-  message.set_scale_loss(job.options.scale_loss);
-  message.set_sparsity(job.options.sparsity);
-  message.set_block_elements(job.options.block_elements);
-  message.set_dense_steps(job.options.dense_steps);
   for (const StepVerdict& verdict : job.verdicts) {
     *message.add_verdicts() = ToProto(verdict);
   }
-  message.set_has_checkpoints(job.options.has_checkpoints);
-  message.set_checkpoint_every(job.options.checkpoint_every);
   message.set_checkpoint_round(job.checkpoint_round);
   message.set_switch_round(job.switch_round);
-  message.set_measure(job.options.measure);
-  message.set_backup(job.options.backup);
   for (const ShardServers& servers : job.shard_servers) {
     *message.add_shard_servers() = ToProto(servers);
   }
@@ -424,8 +332,7 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
     }
     explanations.push_back(std::move(explanation));
   }
-  NEREUS_ASSIGN_OR_RETURN(job.options, OptimizerFromProto(message.optimizer()));
-  job.options.deterministic = message.deterministic();
+  NEREUS_ASSIGN_OR_RETURN(job.options, OptionsFromProto(message.options()));
   job.left_workers.assign(message.left_workers().begin(),
                           message.left_workers().end());
   job.base_round = message.base_round();
@@ -437,28 +344,11 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   }
   job.donor = message.donor();
   job.state_arrays = message.state_arrays();
-  NEREUS_ASSIGN_OR_RETURN(job.options.nan, NanFromProto(message.nan()));
-  NEREUS_ASSIGN_OR_RETURN(job.options.overlap,
-                          OverlapFromProto(message.overlap()));
-  job.options.fusion_bytes = message.fusion_bytes();
-  job.options.tune_fusion = message.tune_fusion();
-  NEREUS_ASSIGN_OR_RETURN(job.options.quorum,
-                          QuorumFromProto(message.quorum()));
-  job.options.staleness = message.staleness();
-  job.options.resync_every = message.resync_every();
-  job.options.scale_loss = message.scale_loss();
-  job.options.sparsity = message.sparsity();
-  job.options.block_elements = message.block_elements();
-  job.options.dense_steps = message.dense_steps();
   for (const v1::StepVerdict& verdict : message.verdicts()) {
     job.verdicts.push_back(FromProto(verdict));
   }
-  job.options.has_checkpoints = message.has_checkpoints();
-  job.options.checkpoint_every = message.checkpoint_every();
   job.checkpoint_round = message.checkpoint_round();
   job.switch_round = message.switch_round();
-  job.options.measure = message.measure();
-  job.options.backup = message.backup();
   for (const v1::ShardServers& servers : message.shard_servers()) {
     job.shard_servers.push_back(FromProto(servers));
   }

@@ -32,8 +32,8 @@ absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message);
 absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
     const google::protobuf::RepeatedPtrField<v1::LayerSpec>& messages);
 
-v1::Optimizer::Place ToProto(OptimizerPlace place);
-absl::StatusOr<OptimizerPlace> FromProto(v1::Optimizer::Place place);
+v1::OptimizerPlace ToProto(OptimizerPlace place);
+absl::StatusOr<OptimizerPlace> FromProto(v1::OptimizerPlace place);
 
 v1::StepVerdict ToProto(const StepVerdict& verdict);
 StepVerdict FromProto(const v1::StepVerdict& message);

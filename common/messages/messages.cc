@@ -79,7 +79,7 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   for (const v1::Setting& setting : message.settings()) {
     request.settings.push_back({setting.name(), setting.value()});
   }
-  if (message.optimizer() != v1::Optimizer::PLACE_UNSPECIFIED) {
+  if (message.optimizer() != v1::OPTIMIZER_PLACE_UNSPECIFIED) {
     NEREUS_ASSIGN_OR_RETURN(request.optimizer, FromProto(message.optimizer()));
   }
   NEREUS_ASSIGN_OR_RETURN(request.layers, LayersFromProto(message.layers()));

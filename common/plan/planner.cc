@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
@@ -111,15 +110,6 @@ absl::string_view CostKindName(CostKind kind) {
       return "time";
   }
   return "unknown";
-}
-
-absl::StatusOr<CostKind> ParseCostKind(absl::string_view name) {
-  for (const CostKind kind : {CostKind::kBytes, CostKind::kTime}) {
-    if (name == CostKindName(kind)) return kind;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown cost \"", absl::CHexEscape(name.substr(0, 64)),
-                   "\", known are bytes and time"));
 }
 
 absl::Status PlanRules::Validate() const {

@@ -30,9 +30,6 @@ enum class CostKind {
 
 absl::string_view CostKindName(CostKind kind);
 
-// Errors: kInvalidArgument, with the name and the known ones.
-absl::StatusOr<CostKind> ParseCostKind(absl::string_view name);
-
 // Why.
 struct RouteExplanation {
   // What a node that is worker and server sends plus receives per step for the

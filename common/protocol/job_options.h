@@ -127,9 +127,7 @@ struct JobOptions {
   bool operator==(const JobOptions&) const = default;
 };
 
-// The options in force, for logs: "sgd on the servers, learning rate 0.02,
-// ...".
-std::string DescribeOptions(const JobOptions& options);
+// "sgd, learning rate 0.02, ...", for messages.
 std::string DescribeOptimizer(const OptimizerOptions& optimizer);
 
 // `rules`, and what `options` ask of every plan.

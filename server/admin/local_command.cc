@@ -52,38 +52,40 @@ absl::StatusOr<std::string> FindProgram(const std::string& given,
 }
 
 void AddTrainingFlags(CLI::App& app, LocalOptions& options) {
-  AddFlag(app, "workers", options.workers, "worker processes");
-  AddFlag(app, "servers", options.servers, "server processes (shards)");
-  AddFlag(app, "model", options.model, "what to train: mlp or cnn");
-  AddFlag(app, "data", options.data,
+  AddFlag(app, "model", options.training.model, "what to train: mlp or cnn");
+  AddFlag(app, "data", options.training.data,
           "folder of images; without it, they are generated");
-  AddFlag(app, "holdout", options.holdout,
+  AddFlag(app, "holdout", options.training.holdout,
           "share of the images kept for the test");
-  AddFlag(app, "batch", options.batch, "images per worker and step");
-  AddFlag(app, "epochs", options.epochs, "passes over the images");
-  AddFlag(app, "seed", options.seed, "of weights, order and generated images");
-  AddFlag(app, "limit", options.limit,
+  AddFlag(app, "batch", options.training.batch, "images per worker and step");
+  AddFlag(app, "epochs", options.training.epochs, "passes over the images");
+  AddFlag(app, "seed", options.training.seed,
+          "of weights, order and generated images");
+  AddFlag(app, "limit", options.training.limit,
           "use only the first so many images; 0: all");
-  AddFlag(app, "threads", options.threads, "computing threads per worker");
-  AddFlag(app, "device", options.device,
+  AddFlag(app, "threads", options.training.threads,
+          "computing threads per worker");
+  AddFlag(app, "device", options.training.device,
           "what all workers compute on: cpu, or cuda:N");
-  AddFlag(app, "delay-in-turn", options.delay_in_turn,
+  AddFlag(app, "delay-in-turn", options.training.delay_in_turn,
           "seconds that a worker is late, another one in each step: for tests");
 }
 
-void AddFaultFlags(CLI::App& app, LocalOptions& options, JobFlags& job) {
+void AddFaultFlags(CLI::App& app, LocalOptions& options) {
   AddFlag(app, "restarts", options.restarts,
           "start so many processes that die again, instead of ending the job");
-  AddFlag(app, "lease", options.lease_seconds,
-          "seconds of silence after which a process counts as dead");
   AddFlag(app, "checkpoint-dir", options.checkpoint_dir,
           "folder for checkpoints");
-  AddFlag(app, "checkpoint-every", job.options.checkpoint_every,
-          "make a checkpoint every so many steps");
-  AddFlag(app, "checkpoints-kept", options.checkpoints_kept,
-          "so many checkpoints are kept, the newest");
   AddFlag(app, "restore", options.restore,
           "go on from a checkpoint: latest, or its round");
+}
+
+// The processes get the job from its file. Otherwise a variable that a flag of
+// this program overrides would count for them.
+void UnsetJobVariables() {
+  for (const JobOption& option : JobOptionTable()) {
+    unsetenv(FlagVariable(option.name).c_str());
+  }
 }
 
 // Where the trained model is, or how to keep it.
@@ -137,10 +139,10 @@ CLI::App* LocalCommand::Register(CLI::App& app) {
   subcommand_ = app.add_subcommand(
       "local", "Trains a model with several processes on this machine");
   AddTrainingFlags(*subcommand_, options_);
-  job_.options = options_.job;
+  job_.spec = options_.spec;
   AddJobFlags(*subcommand_, job_);
   AddSharedMemoryFlag(*subcommand_, options_.shared_memory);
-  AddFaultFlags(*subcommand_, options_, job_);
+  AddFaultFlags(*subcommand_, options_);
   AddCommonFlags(*subcommand_, "nereusctl", options_.log_level);
   AddFlag(*subcommand_, "json", json_file_, "file to write the report to");
   AddFlag(*subcommand_, "server-binary", server_binary_,
@@ -153,7 +155,7 @@ CLI::App* LocalCommand::Register(CLI::App& app) {
 absl::Status LocalCommand::RefuseIdleFlags(const CLI::App& subcommand, int argc,
                                            char** argv) const {
   NEREUS_RETURN_IF_ERROR(
-      RefuseIdleJobFlags(subcommand, argc, argv, job_.options));
+      RefuseIdleJobFlags(subcommand, argc, argv, job_.spec, job_.file_options));
   if (!options_.checkpoint_dir.empty()) return absl::OkStatus();
   return RefuseFlags(subcommand, argc, argv,
                      {"--checkpoint-every", "--checkpoints-kept", "--restore"},
@@ -177,8 +179,7 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
     err << "nereusctl local: " << std::string(status.message()) << std::endl;
     return code;
   };
-  options_.rules = job_.rules;
-  options_.job = job_.options;
+  options_.spec = job_.spec;
   const absl::Status valid = options_.Validate();
   if (!valid.ok()) {
     return fail(absl::InvalidArgumentError(WithFlagNames(
@@ -196,6 +197,7 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
                                                     ": ", strerror(errno))),
                 kExitFailed);
   }
+  UnsetJobVariables();
   ProgressDisplay display(&err, isatty(STDERR_FILENO) != 0);
   LocalJob job(options_, *programs, &display);
   absl::StatusOr<LocalOutcome> outcome = job.Run();
@@ -227,7 +229,7 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
     }
   }
   // What was late counts, but not everybody has seen it.
-  const bool may_differ = options_.job.quorum != Quorum::kAll;
+  const bool may_differ = options_.spec.options.quorum != Quorum::kAll;
   if (!report->replicas_equal && !may_differ) {
     return fail(
         absl::InternalError("the workers ended with different parameters"),

@@ -14,6 +14,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
+#include "common/flags/job_file.h"
+#include "common/flags/model_file.h"
 #include "server/admin/local_report.h"
 #include "server/process/exit_codes.h"
 
@@ -73,16 +75,14 @@ bool IsLineShown(absl::string_view line, LogLevel level) {
 
 absl::StatusOr<LocalOutcome> LocalJob::Run() {
   NEREUS_ASSIGN_OR_RETURN(group_, ProcessGroup::Create(this));
-  progress_.resize(options_.workers);
+  progress_.resize(options_.spec.workers);
   absl::StatusOr<LocalOutcome> outcome = RunProcesses();
   display_->Clear();
   group_->Stop(kStopGrace);
   group_.reset();
-  if (!state_file_.empty()) {
-    std::error_code ignored;
-    std::filesystem::remove_all(
-        std::filesystem::path(state_file_).parent_path(), ignored);
-  }
+  std::error_code ignored;
+  std::filesystem::remove_all(std::filesystem::path(files_.job).parent_path(),
+                              ignored);
   return outcome;
 }
 
@@ -118,36 +118,34 @@ absl::StatusOr<LocalOutcome> LocalJob::RunProcesses() {
 }
 
 absl::Status LocalJob::StartCoordinator() {
-  Member member;
-  member.is_server = true;
-  if (options_.restarts == 0) {
-    member.name = kFirstShard;
-    member.arguments = ServerArguments(options_, 0, "");
-    return StartProcess(std::move(member));
-  }
   std::string folder =
       (std::filesystem::temp_directory_path() / "nereus-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) {
     return absl::UnavailableError(
         absl::StrCat("cannot make ", folder, ": ", strerror(errno)));
   }
-  state_file_ = folder + "/coordinator.sqlite";
-  member.name = kCoordinator;
-  member.arguments = CoordinatorArguments(options_, state_file_, /*port=*/0);
+  files_ = {folder + "/job.conf", folder + "/coordinator.sqlite"};
+  NEREUS_RETURN_IF_ERROR(WriteTextFile(files_.job, JobText(options_.spec)));
+  Member member;
+  member.is_server = true;
+  const bool hosts = options_.restarts == 0;
+  member.name = hosts ? kFirstShard : kCoordinator;
+  member.arguments = hosts ? ServerArguments(options_, files_, 0, "")
+                           : CoordinatorArguments(options_, files_, /*port=*/0);
   return StartProcess(std::move(member));
 }
 
 absl::Status LocalJob::StartOthers() {
   const std::string& coordinator = coordinator_->control;
   const int first_shard = options_.restarts == 0 ? 1 : 0;
-  for (int shard = first_shard; shard < options_.servers; ++shard) {
+  for (int shard = first_shard; shard < options_.spec.shards; ++shard) {
     Member member;
     member.name = absl::StrCat("shard ", shard);
     member.is_server = true;
-    member.arguments = ServerArguments(options_, shard, coordinator);
+    member.arguments = ServerArguments(options_, files_, shard, coordinator);
     NEREUS_RETURN_IF_ERROR(StartProcess(std::move(member)));
   }
-  for (int worker = 0; worker < options_.workers; ++worker) {
+  for (int worker = 0; worker < options_.spec.workers; ++worker) {
     Member member;
     member.name = absl::StrCat("worker ", worker);
     member.slot = worker;
@@ -221,7 +219,7 @@ absl::Status LocalJob::ReplaceTheDead() {
       if (!absl::SimpleAtoi(control.substr(control.rfind(':') + 1), &port)) {
         return absl::InternalError(absl::StrCat("no port in ", control));
       }
-      next.arguments = CoordinatorArguments(options_, state_file_, port);
+      next.arguments = CoordinatorArguments(options_, files_, port);
     }
     NEREUS_RETURN_IF_ERROR(StartProcess(std::move(next)));
   }
@@ -277,12 +275,13 @@ std::string LocalJob::Hint(const Member& member) const {
   if (member.exit->signal == 0) return "";
   if (options_.restarts == 0) {
     return absl::StrCat("--restarts=N starts processes that die again",
-                        member.is_server && !options_.job.backup
+                        member.is_server && !options_.spec.options.backup
                             ? ", --backup=1 keeps a copy of each shard"
                             : "");
   }
   const bool is_shard = member.is_server && member.name != kCoordinator;
-  if (is_shard && !options_.job.backup && options_.checkpoint_dir.empty()) {
+  if (is_shard && !options_.spec.options.backup &&
+      options_.checkpoint_dir.empty()) {
     return kKeepsShards;
   }
   return "";

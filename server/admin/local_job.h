@@ -142,7 +142,7 @@ class LocalJob : private ProcessEvents {
   bool has_run_ = false;
   int restarts_ = 0;
   int lost_ = 0;
-  std::string state_file_;  // The coordinator's, if it is to be restarted.
+  LocalFiles files_;  // In a folder that Run makes and removes.
   std::vector<std::optional<WorkerProgress>> progress_;  // By slot.
   std::vector<WorkerResult> results_;
 };

@@ -28,22 +28,6 @@ std::string ChildLogLevel(LogLevel level) {
   return level == LogLevel::kDebug ? "debug" : "info";
 }
 
-std::vector<std::string> UpdateArguments(const OptimizerOptions& update) {
-  std::vector<std::string> arguments = {
-      absl::StrCat("--update=", UpdateRuleName(update.rule)),
-      absl::StrCat("--learning-rate=", Exact(update.learning_rate)),
-      absl::StrCat("--weight-decay=", Exact(update.weight_decay)),
-  };
-  if (update.rule == UpdateRule::kSgd) {
-    arguments.push_back(absl::StrCat("--momentum=", Exact(update.momentum)));
-    return arguments;
-  }
-  arguments.push_back(absl::StrCat("--beta1=", Exact(update.beta1)));
-  arguments.push_back(absl::StrCat("--beta2=", Exact(update.beta2)));
-  arguments.push_back(absl::StrCat("--epsilon=", Exact(update.epsilon)));
-  return arguments;
-}
-
 void Append(const std::vector<std::string>& more,
             std::vector<std::string>& arguments) {
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -52,7 +36,6 @@ void Append(const std::vector<std::string>& more,
 // What all servers are told alike.
 std::vector<std::string> SharedArguments(const LocalOptions& options) {
   std::vector<std::string> arguments = {
-      absl::StrCat("--servers=", options.servers),
       absl::StrCat("--log-level=", ChildLogLevel(options.log_level)),
   };
   if (!options.checkpoint_dir.empty()) {
@@ -63,45 +46,9 @@ std::vector<std::string> SharedArguments(const LocalOptions& options) {
 }
 
 // What the server is told that coordinates.
-std::vector<std::string> JobArguments(const LocalOptions& options) {
-  std::vector<std::string> arguments = {
-      absl::StrCat("--workers=", options.workers),
-      absl::StrCat("--scheme=", options.rules.scheme_name()),
-      absl::StrCat("--cost=", CostKindName(options.rules.cost)),
-      absl::StrCat("--wire=", options.rules.wire_name()),
-      absl::StrCat("--optimizer=",
-                   OptimizerPlaceName(options.job.optimizer_place)),
-      absl::StrCat("--lease=", options.lease_seconds),
-  };
-  Append(UpdateArguments(options.job.optimizer), arguments);
-  if (options.job.deterministic) arguments.push_back("--deterministic");
-  arguments.push_back(absl::StrCat("--nan=", NanPolicyName(options.job.nan)));
-  if (options.job.scale_loss) arguments.push_back("--loss-scale=dynamic");
-  arguments.push_back(
-      absl::StrCat("--overlap=", OverlapName(options.job.overlap)));
-  if (options.job.fusion_bytes != kNoFusion) {
-    arguments.push_back(
-        options.job.tune_fusion
-            ? "--fusion=auto"
-            : absl::StrCat("--fusion=", options.job.fusion_bytes));
-  }
-  if (options.job.quorum != Quorum::kAll) {
-    Append({absl::StrCat("--quorum=", QuorumName(options.job.quorum)),
-            absl::StrCat("--staleness=", options.job.staleness),
-            absl::StrCat("--resync=", options.job.resync_every)},
-           arguments);
-  }
-  if (options.job.sparsity > 0) {
-    Append({absl::StrCat("--sparsity=", Exact(options.job.sparsity)),
-            absl::StrCat("--block=", options.job.block_elements),
-            absl::StrCat("--dense-steps=", options.job.dense_steps)},
-           arguments);
-  }
-  if (options.job.backup) arguments.push_back("--backup=1");
-  if (options.checkpoint_dir.empty()) return arguments;
-  Append({absl::StrCat("--checkpoint-every=", options.job.checkpoint_every),
-          absl::StrCat("--checkpoints-kept=", options.checkpoints_kept)},
-         arguments);
+std::vector<std::string> JobArguments(const LocalOptions& options,
+                                      const LocalFiles& files) {
+  std::vector<std::string> arguments = {absl::StrCat("--job=", files.job)};
   if (!options.restore.empty()) {
     arguments.push_back(absl::StrCat("--restore=", options.restore));
   }
@@ -110,67 +57,70 @@ std::vector<std::string> JobArguments(const LocalOptions& options) {
 
 }  // namespace
 
+JobSpec LocalSpec() {
+  JobSpec spec;
+  spec.workers = 4;
+  spec.shards = 2;
+  return spec;
+}
+
 absl::Status LocalOptions::Validate() const {
   constexpr int64_t kLarge = int64_t{1} << 40;
-  NEREUS_RETURN_IF_ERROR(CheckRange("workers", workers, 1, kLocalProcessesMax));
-  NEREUS_RETURN_IF_ERROR(CheckRange("servers", servers, 1, kLocalProcessesMax));
-  NEREUS_RETURN_IF_ERROR(CheckRange("batch", batch, 1, 65536));
-  if (!(delay_in_turn >= 0 && delay_in_turn <= 3600)) {
+  NEREUS_RETURN_IF_ERROR(
+      CheckRange("workers", spec.workers, 1, kLocalProcessesMax));
+  NEREUS_RETURN_IF_ERROR(
+      CheckRange("servers", spec.shards, 1, kLocalProcessesMax));
+  NEREUS_RETURN_IF_ERROR(CheckRange("batch", training.batch, 1, 65536));
+  if (!(training.delay_in_turn >= 0 && training.delay_in_turn <= 3600)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "delay_in_turn is ", delay_in_turn, ", not from 0 to 3600"));
+        "delay_in_turn is ", training.delay_in_turn, ", not from 0 to 3600"));
   }
-  NEREUS_RETURN_IF_ERROR(CheckRange("epochs", epochs, 1, 1000000));
-  NEREUS_RETURN_IF_ERROR(CheckRange("seed", seed, 0, kLarge));
-  NEREUS_RETURN_IF_ERROR(CheckRange("limit", limit, 0, kLarge));
-  NEREUS_RETURN_IF_ERROR(CheckRange("threads", threads, 1, 1024));
+  NEREUS_RETURN_IF_ERROR(CheckRange("epochs", training.epochs, 1, 1000000));
+  NEREUS_RETURN_IF_ERROR(CheckRange("seed", training.seed, 0, kLarge));
+  NEREUS_RETURN_IF_ERROR(CheckRange("limit", training.limit, 0, kLarge));
+  NEREUS_RETURN_IF_ERROR(CheckRange("threads", training.threads, 1, 1024));
   NEREUS_RETURN_IF_ERROR(CheckRange("restarts", restarts, 0, 1000));
-  NEREUS_RETURN_IF_ERROR(
-      CheckRange("checkpoint_every", job.checkpoint_every, 0, kLarge));
-  NEREUS_RETURN_IF_ERROR(
-      CheckRange("checkpoints_kept", checkpoints_kept, 1, 1000));
-  if (job.backup && servers < 2) {
+  if (checkpoint_dir.empty() && spec.options.checkpoint_every > 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("backup is 1, servers ", servers, ": it needs 2 or more"));
-  }
-  if (checkpoint_dir.empty() && job.checkpoint_every > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("checkpoint_every is ", job.checkpoint_every,
+        absl::StrCat("checkpoint_every is ", spec.options.checkpoint_every,
                      ", and checkpoint_dir is not given"));
   }
   if (checkpoint_dir.empty() && !restore.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "restore is ", restore, ", and checkpoint_dir is not given"));
   }
-  if (!(holdout >= 0 && holdout < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("holdout is ", holdout, ", not from 0 to below 1"));
+  if (!(training.holdout >= 0 && training.holdout < 1)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "holdout is ", training.holdout, ", not from 0 to below 1"));
   }
-  NEREUS_RETURN_IF_ERROR(job.Validate());
-  return RulesFor(job, rules).Validate();
+  return spec.Validate();
 }
 
-std::vector<std::string> ServerArguments(const LocalOptions& options, int shard,
+std::vector<std::string> ServerArguments(const LocalOptions& options,
+                                         const LocalFiles& files, int shard,
                                          absl::string_view coordinator) {
   std::vector<std::string> arguments = {
       absl::StrCat("--shard=", shard), "--control-port=0", "--data-port=0",
       absl::StrCat("--shared-memory=", options.shared_memory ? "auto" : "off")};
   Append(SharedArguments(options), arguments);
   if (coordinator.empty()) {
-    Append(JobArguments(options), arguments);
-  } else {
-    arguments.push_back(absl::StrCat("--coordinator=", coordinator));
+    Append(JobArguments(options, files), arguments);
+    return arguments;
   }
+  Append({absl::StrCat("--job-name=", options.spec.name),
+          absl::StrCat("--coordinator=", coordinator)},
+         arguments);
   return arguments;
 }
 
 std::vector<std::string> CoordinatorArguments(const LocalOptions& options,
-                                              const std::string& state,
+                                              const LocalFiles& files,
                                               int port) {
   std::vector<std::string> arguments = {"--coordinate-only",
                                         absl::StrCat("--control-port=", port),
-                                        absl::StrCat("--state=", state)};
+                                        absl::StrCat("--state=", files.state)};
   Append(SharedArguments(options), arguments);
-  Append(JobArguments(options), arguments);
+  Append(JobArguments(options, files), arguments);
   return arguments;
 }
 
@@ -178,27 +128,28 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
                                          absl::string_view coordinator) {
   std::vector<std::string> arguments = {
       absl::StrCat("--name=", index),
+      absl::StrCat("--job-name=", options.spec.name),
       absl::StrCat("--coordinator=", coordinator),
       "--control-port=0",
       "--data-port=0",
       absl::StrCat("--shared-memory=", options.shared_memory ? "auto" : "off"),
-      absl::StrCat("--model=", options.model),
-      absl::StrCat("--batch=", options.batch),
-      absl::StrCat("--epochs=", options.epochs),
-      absl::StrCat("--seed=", options.seed),
-      absl::StrCat("--threads=", options.threads),
-      absl::StrCat("--device=", options.device),
-      absl::StrCat("--holdout=", Exact(options.holdout)),
-      absl::StrCat("--limit=", options.limit),
+      absl::StrCat("--model=", options.training.model),
+      absl::StrCat("--batch=", options.training.batch),
+      absl::StrCat("--epochs=", options.training.epochs),
+      absl::StrCat("--seed=", options.training.seed),
+      absl::StrCat("--threads=", options.training.threads),
+      absl::StrCat("--device=", options.training.device),
+      absl::StrCat("--holdout=", Exact(options.training.holdout)),
+      absl::StrCat("--limit=", options.training.limit),
       "--json",
       absl::StrCat("--log-level=", ChildLogLevel(options.log_level)),
   };
-  if (!options.data.empty()) {
-    arguments.push_back(absl::StrCat("--data=", options.data));
+  if (!options.training.data.empty()) {
+    arguments.push_back(absl::StrCat("--data=", options.training.data));
   }
-  if (options.delay_in_turn > 0) {
-    arguments.push_back(
-        absl::StrCat("--delay-in-turn=", Exact(options.delay_in_turn)));
+  if (options.training.delay_in_turn > 0) {
+    arguments.push_back(absl::StrCat("--delay-in-turn=",
+                                     Exact(options.training.delay_in_turn)));
   }
   return arguments;
 }

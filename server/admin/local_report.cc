@@ -1,12 +1,11 @@
 #include "server/admin/local_report.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "common/plan/traffic.h"
 #include "common/plan/wide_integer.h"
@@ -23,9 +22,9 @@ using OrderedJson = nlohmann::ordered_json;
 absl::Status SortAndCheck(const LocalOptions& options, bool is_disturbed,
                           int lost, std::vector<WorkerResult>& workers) {
   if (workers.empty() ||
-      static_cast<int>(workers.size()) != options.workers - lost) {
+      static_cast<int>(workers.size()) != options.spec.workers - lost) {
     return absl::InternalError(absl::StrCat(
-        workers.size(), " workers reported, the job has ", options.workers,
+        workers.size(), " workers reported, the job has ", options.spec.workers,
         lost > 0 ? absl::StrCat(" and lost ", lost) : ""));
   }
   if (is_disturbed) {
@@ -37,15 +36,15 @@ absl::Status SortAndCheck(const LocalOptions& options, bool is_disturbed,
   }
   std::sort(workers.begin(), workers.end(),
             [](const auto& a, const auto& b) { return a.rank < b.rank; });
-  for (int rank = 0; rank < options.workers; ++rank) {
+  for (int rank = 0; rank < options.spec.workers; ++rank) {
     const WorkerResult& worker = workers[rank];
     // None, if there was no step to do.
     const bool is_whole =
-        worker.workers == options.workers || worker.steps == 0;
+        worker.workers == options.spec.workers || worker.steps == 0;
     if (worker.rank != rank || !is_whole) {
       return absl::InternalError(absl::StrCat(
           "a worker reported as ", worker.rank, " of ", worker.workers,
-          ", expected ", rank, " of ", options.workers));
+          ", expected ", rank, " of ", options.spec.workers));
     }
     if (worker.steps != workers[0].steps) {
       return absl::InternalError(
@@ -53,7 +52,8 @@ absl::Status SortAndCheck(const LocalOptions& options, bool is_disturbed,
                        " steps, worker 0 did ", workers[0].steps));
     }
     for (const WorkerTraffic& traffic : worker.traffic) {
-      const int ranks = traffic.is_shard ? options.servers : options.workers;
+      const int ranks =
+          traffic.is_shard ? options.spec.shards : options.spec.workers;
       if (traffic.rank >= ranks) {
         return absl::InternalError(
             absl::StrCat("worker ", rank, " reported traffic with ",
@@ -104,14 +104,14 @@ absl::Status CheckRoutes(const PlanReport& plan,
 
 // Whether the job's plan follows what its workers measure.
 bool PlansByTime(const LocalOptions& options) {
-  const PlanRules rules = RulesFor(options.job, options.rules);
+  const PlanRules rules = RulesFor(options.spec.options, options.spec.rules);
   return rules.cost == CostKind::kTime && rules.choose() &&
-         !options.job.deterministic;
+         !options.spec.options.deterministic;
 }
 
 // Empty: the bytes are predicted.
 std::string WhyNotPredicted(const LocalOptions& options) {
-  if (options.job.sparsity > 0) {
+  if (options.spec.options.sparsity > 0) {
     return "where the blocks lie that travel is not known beforehand";
   }
   if (PlansByTime(options)) {
@@ -124,27 +124,27 @@ absl::StatusOr<PlanReport> PlanOf(const LocalOptions& options,
                                   const std::vector<LayerSpec>& layers,
                                   const std::vector<WorkerResult>& workers) {
   PlanOptions plan_options;
-  plan_options.cluster = {options.workers, options.servers};
-  plan_options.rules = RulesFor(options.job, options.rules);
+  plan_options.cluster = {options.spec.workers, options.spec.shards};
+  plan_options.rules = RulesFor(options.spec.options, options.spec.rules);
   // The first plan of any job.
   plan_options.rules.cost = CostKind::kBytes;
   plan_options.rules.choose_wire = false;
   NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(layers, plan_options));
-  plan_options.rules.cost = options.rules.cost;
-  plan_options.rules.choose_wire = options.rules.choose_wire;
+  plan_options.rules.cost = options.spec.rules.cost;
+  plan_options.rules.choose_wire = options.spec.rules.choose_wire;
   if (PlansByTime(options)) {
     for (size_t i = 0; i < layers.size(); ++i) {
       plan.routes[i] = {workers[0].layers[i].scheme, workers[0].layers[i].wire};
       plan.explanations[i].reason = workers[0].layers[i].reason;
     }
   }
-  return MakePlanReport(options.model, options.batch, layers, plan_options,
-                        std::move(plan));
+  return MakePlanReport(options.training.model, options.training.batch, layers,
+                        plan_options, std::move(plan));
 }
 
 std::vector<int64_t> MeasuredBytes(const LocalReport& report) {
   std::vector<WideInteger> nodes(
-      std::max(report.options.workers, report.options.servers));
+      std::max(report.options.spec.workers, report.options.spec.shards));
   for (const WorkerResult& worker : report.workers) {
     for (const WorkerTraffic& traffic : worker.traffic) {
       if (traffic.is_shard && traffic.rank == worker.rank) continue;
@@ -163,14 +163,15 @@ std::vector<int64_t> MeasuredBytes(const LocalReport& report) {
 
 std::vector<int64_t> PredictedBytes(const LocalReport& report) {
   const PlanReport& plan = report.plan;
-  const int64_t workers = report.options.workers;
+  const int64_t workers = report.options.spec.workers;
   const std::vector<int64_t> initial = PredictInitialBytes(
       plan.plan.routes, plan.placement, workers, kFrameHeaderBytes,
       kFrameElementsMax,
-      report.options.job.optimizer_place == OptimizerPlace::kServer);
+      report.options.spec.options.optimizer_place == OptimizerPlace::kServer);
   const std::vector<int64_t> step = PredictNodeBytes(
       plan.layers, plan.plan.routes, plan.placement, workers, kFrameHeaderBytes,
-      kFrameElementsMax, report.options.job.overlap == Overlap::kDecoupled);
+      kFrameElementsMax,
+      report.options.spec.options.overlap == Overlap::kDecoupled);
   std::vector<int64_t> bytes;
   bytes.reserve(initial.size());
   for (size_t i = 0; i < initial.size(); ++i) {
@@ -244,7 +245,7 @@ std::string FormatReplicas(const LocalReport& report) {
     return absl::StrCat("equal, checksum ",
                         report.workers[0].parameter_checksum);
   }
-  const Quorum quorum = report.options.job.quorum;
+  const Quorum quorum = report.options.spec.options.quorum;
   std::string text =
       quorum == Quorum::kAll
           ? "DIFFERENT:"
@@ -270,7 +271,7 @@ std::string FormatTraffic(const LocalReport& report) {
   const int64_t predicted = report.busiest_bytes_predicted();
   std::string text =
       absl::StrCat(measured, " bytes measured, ", predicted, " predicted");
-  if (report.options.job.checkpoint_every > 0) {
+  if (report.options.spec.options.checkpoint_every > 0) {
     absl::StrAppend(&text, " without checkpoints");
   }
   if (predicted > 0) {
@@ -279,59 +280,36 @@ std::string FormatTraffic(const LocalReport& report) {
         100 * (static_cast<double>(measured) / static_cast<double>(predicted) -
                1));
   }
-  if (report.options.job.backup) {
+  if (report.options.spec.options.backup) {
     absl::StrAppend(&text, "; shards' copies are not measured");
   }
   return text;
 }
 
-// The double with the fewest digits that is the float: 0.01f as 0.01, not as
-// 0.0099999998.
-double Shortest(float value) {
-  char digits[32] = {};
-  std::to_chars(digits, digits + sizeof(digits), value);
-  return std::strtod(digits, nullptr);
+// A number as that, everything else as text.
+OrderedJson ValueJson(const std::string& text) {
+  OrderedJson json =
+      OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
+  return json.is_number() ? json : OrderedJson(text);
 }
 
 OrderedJson SettingsJson(const LocalOptions& options) {
-  const OptimizerOptions& update = options.job.optimizer;
-  return {
-      {"workers", options.workers},
-      {"servers", options.servers},
-      {"model", options.model},
-      {"data", options.data},
-      {"holdout", options.holdout},
-      {"batch", options.batch},
-      {"epochs", options.epochs},
-      {"seed", options.seed},
-      {"limit", options.limit},
-      {"threads", options.threads},
+  const TrainingOptions& training = options.training;
+  OrderedJson json = {
+      {"model", training.model},
+      {"data", training.data},
+      {"holdout", training.holdout},
+      {"batch", training.batch},
+      {"epochs", training.epochs},
+      {"seed", training.seed},
+      {"limit", training.limit},
+      {"threads", training.threads},
       {"shared_memory", options.shared_memory},
-      {"scheme", options.rules.scheme_name()},
-      {"cost", std::string(CostKindName(options.rules.cost))},
-      {"wire", options.rules.wire_name()},
-      {"optimizer",
-       std::string(OptimizerPlaceName(options.job.optimizer_place))},
-      {"update", std::string(UpdateRuleName(update.rule))},
-      {"learning_rate", Shortest(update.learning_rate)},
-      {"momentum", Shortest(update.momentum)},
-      {"weight_decay", Shortest(update.weight_decay)},
-      {"beta1", Shortest(update.beta1)},
-      {"beta2", Shortest(update.beta2)},
-      {"epsilon", Shortest(update.epsilon)},
-      {"deterministic", options.job.deterministic},
-      {"nan", std::string(NanPolicyName(options.job.nan))},
-      {"overlap", std::string(OverlapName(options.job.overlap))},
-      {"fusion_bytes", options.job.fusion_bytes},
-      {"tune_fusion", options.job.tune_fusion},
-      {"quorum", std::string(QuorumName(options.job.quorum))},
-      {"staleness", options.job.staleness},
-      {"resync_every", options.job.resync_every},
-      {"sparsity", options.job.sparsity},
-      {"block_elements", options.job.block_elements},
-      {"dense_steps", options.job.dense_steps},
-      {"backup", options.job.backup},
   };
+  for (const JobOption& option : JobOptionTable()) {
+    json[JsonName(option)] = ValueJson(option.get(options.spec));
+  }
+  return json;
 }
 
 // The job's, where all are known; which its workers did again, having gone
@@ -348,6 +326,10 @@ std::string FormatSteps(const LocalReport& report) {
 }
 
 }  // namespace
+
+std::string JsonName(const JobOption& option) {
+  return absl::StrReplaceAll(option.name, {{"-", "_"}});
+}
 
 int64_t LocalReport::busiest_bytes_measured() const {
   if (node_bytes_measured.empty()) return 0;
@@ -415,7 +397,7 @@ std::string FormatLocalText(const LocalReport& report) {
           : "not measured",
       "\nimages/s       ",
       absl::StrFormat("%.1f by %d workers, %.2f s, %s",
-                      report.images_per_second, report.options.workers,
+                      report.images_per_second, report.options.spec.workers,
                       report.seconds, FormatSteps(report)),
       longest.skipped_steps == 0
           ? ""

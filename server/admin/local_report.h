@@ -14,6 +14,9 @@
 
 namespace nereus {
 
+// Name of an option of the job in reports: "learning_rate".
+std::string JsonName(const JobOption& option);
+
 // What a finished job on this machine came to.
 struct LocalReport {
   LocalOptions options;

@@ -84,7 +84,7 @@ absl::Status PlanCommand::RefuseIdleFlags(const CLI::App& subcommand, int argc,
     return RefuseFlags(subcommand, argc, argv, question_flags_,
                        "with --run, which has its own");
   }
-  return RefuseIdleJobFlags(subcommand, argc, argv, question_.job());
+  return RefuseIdleJobFlags(subcommand, argc, argv, question_.spec(), {});
 }
 
 int PlanCommand::Run(std::ostream& out, std::ostream& err) {

@@ -7,7 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/protocol/job_spec.h"
 #include "nlohmann/json.hpp"
+#include "server/admin/local_report.h"
 
 namespace nereus {
 namespace {
@@ -34,6 +36,26 @@ absl::StatusOr<Json> FieldOf(const Json& object, const char* name,
       absl::StrCat("\"", name, "\" is missing, or of another type"));
 }
 
+// The job's options, which are there by their names.
+absl::StatusOr<JobSpec> ReadSpec(const Json& job) {
+  JobSpec spec;
+  for (const JobOption& option : JobOptionTable()) {
+    const std::string name = JsonName(option);
+    const auto found = job.find(name);
+    if (found == job.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", name, "\" is missing"));
+    }
+    const absl::Status set = option.set(
+        found->is_string() ? found->get<std::string>() : found->dump(), spec);
+    if (!set.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", name, "\": ", set.message()));
+    }
+  }
+  return spec;
+}
+
 absl::StatusOr<Settings> ReadSettings(const Json& run) {
   NEREUS_ASSIGN_OR_RETURN(const Json plan,
                           FieldOf(run, "plan", &Json::is_object));
@@ -52,33 +74,10 @@ absl::StatusOr<Settings> ReadSettings(const Json& run) {
   NEREUS_ASSIGN_OR_RETURN(settings.cluster.workers, integer("workers"));
   NEREUS_ASSIGN_OR_RETURN(settings.cluster.servers, integer("servers"));
   NEREUS_RETURN_IF_ERROR(settings.cluster.Validate());
-  NEREUS_ASSIGN_OR_RETURN(const Json cost,
-                          FieldOf(plan, "cost", &Json::is_string));
-  NEREUS_ASSIGN_OR_RETURN(settings.rules.cost,
-                          ParseCostKind(cost.get<std::string>()));
-  NEREUS_ASSIGN_OR_RETURN(const Json wire,
-                          FieldOf(plan, "wire", &Json::is_string));
-  settings.rules.choose_wire = wire == "auto";
-  if (wire != "auto") {
-    NEREUS_ASSIGN_OR_RETURN(settings.rules.wire,
-                            ParseWireType(wire.get<std::string>()));
-  }
-  NEREUS_ASSIGN_OR_RETURN(const Json overlap,
-                          FieldOf(job, "overlap", &Json::is_string));
-  settings.decoupled = overlap == "dear";
-  NEREUS_ASSIGN_OR_RETURN(const Json sparsity,
-                          FieldOf(job, "sparsity", &Json::is_number));
-  settings.sparsity = sparsity.get<double>();
-  NEREUS_ASSIGN_OR_RETURN(const Json fusion, FieldOf(job, "fusion_bytes",
-                                                     &Json::is_number_integer));
-  NEREUS_ASSIGN_OR_RETURN(const Json tuned,
-                          FieldOf(job, "tune_fusion", &Json::is_boolean));
-  if (fusion < kNoFusion || fusion > kFusionBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"fusion_bytes\" is ", fusion.dump()));
-  }
-  settings.rules.fusion_bytes = fusion.get<int64_t>();
-  settings.rules.choose_fusion = tuned.get<bool>();
+  NEREUS_ASSIGN_OR_RETURN(const JobSpec spec, ReadSpec(job));
+  settings.rules = RulesFor(spec.options, spec.rules);
+  settings.decoupled = spec.options.overlap == Overlap::kDecoupled;
+  settings.sparsity = spec.options.sparsity;
   return settings;
 }
 

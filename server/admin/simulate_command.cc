@@ -131,7 +131,7 @@ absl::StatusOr<WhatIf> SimulateCommand::MakeWhatIf() const {
 
 absl::Status SimulateCommand::RefuseIdleFlags(const CLI::App& subcommand,
                                               int argc, char** argv) const {
-  return RefuseIdleJobFlags(subcommand, argc, argv, question_.job());
+  return RefuseIdleJobFlags(subcommand, argc, argv, question_.spec(), {});
 }
 
 int SimulateCommand::Run(std::ostream& out, std::ostream& err) {

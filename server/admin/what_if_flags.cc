@@ -29,15 +29,11 @@ void WhatIfFlags::Register(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, kBatchMax));
   times_.AddLinkFlags(app);
   times_.AddComputeFlags(app);
-  // As nereus-server has it.
-  rules_.cost = CostKind::kTime;
-  AddPlanFlags(app, rules_, /*knows_times=*/true);
-  AddOverlapFlag(app, job_.overlap);
-  AddFusionFlag(app, job_.fusion_bytes, job_.tune_fusion);
-  AddQuorumFlags(app, job_);
   // A job's first steps are not what one asks for.
-  job_.dense_steps = 0;
-  AddSparsityFlags(app, job_);
+  spec_.options.dense_steps = 0;
+  AddJobOptions(app, spec_,
+                {"scheme", "cost", "wire", "overlap", "fusion", "quorum",
+                 "staleness", "resync", "sparsity", "block", "dense-steps"});
   AddSwitch(app, "all-layers", all_layers_,
             "shows each layer in a line of its own, not equal layers in one");
 }
@@ -59,8 +55,8 @@ absl::StatusOr<WhatIf> WhatIfFlags::Make(bool needs_times) const {
   if (workers_ == 0) return absl::InvalidArgumentError("--workers is required");
   WhatIf what_if;
   NEREUS_ASSIGN_OR_RETURN(what_if.plan.cluster, Cluster());
-  what_if.plan.rules = rules_;
-  what_if.job = job_;
+  what_if.plan.rules = spec_.rules;
+  what_if.job = spec_.options;
   NEREUS_ASSIGN_OR_RETURN(what_if.layers, LoadModelOrFile(model_, batch_));
   if (needs_times || has_times()) {
     NEREUS_ASSIGN_OR_RETURN(what_if.times, times_.Times(what_if.layers));

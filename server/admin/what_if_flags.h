@@ -6,8 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
-#include "common/plan/planner.h"
-#include "common/protocol/job_options.h"
+#include "common/protocol/job_spec.h"
 #include "server/admin/simulate/simulated_iteration.h"
 #include "server/admin/time_flags.h"
 
@@ -29,7 +28,7 @@ class WhatIfFlags {
 
   const std::string& model() const { return model_; }
   int64_t batch() const { return batch_; }
-  const JobOptions& job() const { return job_; }
+  const JobSpec& spec() const { return spec_; }
   bool has_times() const { return times_.has_times(); }
   // Whether reports have a line for each layer, equal or not.
   bool all_layers() const { return all_layers_; }
@@ -41,8 +40,7 @@ class WhatIfFlags {
   int64_t workers_ = 0;
   std::string servers_ = "colocated";
   int64_t batch_ = 32;
-  PlanRules rules_;
-  JobOptions job_;
+  JobSpec spec_;
   TimeFlags times_;
   bool all_layers_ = false;
 };

@@ -32,7 +32,7 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
     : options_(std::move(options)),
       state_(state.state),
       reason_(std::move(state.reason)),
-      roster_(state, now, options_.lease),
+      roster_(state, now, options_.lease()),
       checkpoints_(std::move(state.checkpoints), state.checkpoint_wanted),
       epochs_(&options_, &roster_, &checkpoints_, std::move(state.epoch)),
       last_(&options_, &roster_, &epochs_, &checkpoints_) {}
@@ -155,7 +155,7 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
             "this coordinator does not know the job that this process is a "
             "member of: it was started without the job's --state=FILE and "
             "would begin job ",
-            options_.job,
+            options_.spec.name,
             " anew. The progress of the old job is lost but for its "
             "checkpoints: start all processes again, the coordinator with "
             "--state=FILE, and with --restore=latest if there is a "
@@ -235,7 +235,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
          out);
   } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
     const bool has_part = !member.is_worker() && part->shard >= 0 &&
-                          part->shard < options_.shards;
+                          part->shard < options_.spec.shards;
     if (has_part && checkpoints_.OnPart(job(), *part, member.Describe(), out)) {
       Save(out);
     }
@@ -305,8 +305,8 @@ void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
 void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   SettleClaims(now, out);
   if (state_ == JobState::kGathering &&
-      roster_.Count(Role::kWorker) == options_.workers &&
-      roster_.Count(Role::kShard) == options_.shards) {
+      roster_.Count(Role::kWorker) == options_.spec.workers &&
+      roster_.Count(Role::kShard) == options_.spec.shards) {
     const absl::Status started = epochs_.StartJob();
     if (!started.ok()) return Fail(std::string(started.message()), out);
     state_ = JobState::kRunning;
@@ -315,7 +315,7 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   if (state_ != JobState::kRunning) return;
   if (roster_.AllLeft()) return FinishIfSaved(now, out);
   departures_.ReleaseLeavers(*job(), checkpoints_.saved_round(),
-                             now + options_.lease, roster_, out);
+                             now + options_.lease(), roster_, out);
   const absl::StatusOr<bool> begins = epochs_.Advance(now, out);
   if (!begins.ok()) return Fail(std::string(begins.status().message()), out);
   if (*begins) BeginEpoch(now, out);
@@ -353,7 +353,7 @@ void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
 
 absl::Status Coordinator::RequestCheckpoint(absl::Time now,
                                             CoordinatorOutbox& out) {
-  const std::string& name = options_.job;
+  const std::string& name = options_.spec.name;
   if (state_ != JobState::kRunning) {
     return absl::FailedPreconditionError(absl::StrCat(
         "job ", name, " is ", JobStateName(state_), ", not running"));
@@ -430,8 +430,8 @@ void Coordinator::OnSavedAgain(absl::Time now) {
 
 void Coordinator::DropOverdueMembers(absl::Time now, CoordinatorOutbox& out) {
   departures_.Forget(now);
-  for (const MemberList::Overdue& each :
-       roster_.FindOverdue(options_.lease, epochs_.target().has_value(), now)) {
+  for (const MemberList::Overdue& each : roster_.FindOverdue(
+           options_.lease(), epochs_.target().has_value(), now)) {
     const MemberRecord* const member = roster_.Find(each.id);
     if (over() || member == nullptr) return;
     if (each.is_silent) {

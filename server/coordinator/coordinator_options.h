@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/plan/planner.h"
 #include "common/protocol/job.h"
+#include "common/protocol/job_spec.h"
 #include "common/protocol/membership.h"
 #include "server/coordinator/checkpoint_ledger.h"
 
@@ -25,22 +26,15 @@ struct PastJob {
 };
 
 struct CoordinatorOptions {
-  std::string job = "default";
+  JobSpec spec;
   uint64_t job_id = 0;  // Unlike any other run's; drawn by the driver.
   // Its members may not have heard its end yet.
   std::optional<PastJob> past_job;
-  int workers = 1;  // The job starts when so many are there.
-  int shards = 1;
 
   // The shard whose process is the coordinator's too; -1: the coordinator is a
   // process of its own. It is never the one to go where two servers cannot
   // keep a connection.
   int own_shard = -1;
-
-  // The job goes on with so many workers, and waits with fewer.
-  int min_workers = 1;
-  // So many may be there at a time; 0: `workers`.
-  int max_workers = 0;
 
   // Settings that servers must have too, if they say what they have.
   std::vector<Setting> server_settings;
@@ -52,23 +46,18 @@ struct CoordinatorOptions {
   std::vector<LayerSpec> restored_layers;  // Its model.
   int32_t restored_state_arrays = 0;       // Of each layer's optimizer state.
 
-  PlanRules rules;
-  JobOptions job_options;
-
   // How often, at most, what workers measure leads to a look at the plan.
   absl::Duration replan_interval = absl::Seconds(10);
 
-  // How long a member may be silent before the job counts it as dead.
-  absl::Duration lease = absl::Seconds(10);
-
-  // The same for one whose session has ended: a process that is gone is noticed
-  // at once, one that only lost its connection is back by then.
+  // The lease of a member whose session has ended: a process that is gone is
+  // noticed at once, one that only lost its connection is back by then.
   absl::Duration reconnect_grace = absl::Seconds(1);
 
   // How often those who wait hear for whom.
   absl::Duration waiting_notice_interval = absl::Seconds(3);
 
-  int workers_max() const { return max_workers > 0 ? max_workers : workers; }
+  // How long a member may be silent before the job counts it as dead.
+  absl::Duration lease() const { return absl::Seconds(spec.lease_seconds); }
 
   absl::Status Validate() const;
 };

@@ -63,8 +63,8 @@ absl::Status Epochs::StartJob() {
       std::find_if(roster_.members().begin(), roster_.members().end(),
                    [](const MemberRecord& m) { return m.is_worker(); });
   const std::vector<LayerSpec>& layers = worker->request.layers;
-  absl::StatusOr<Plan> plan =
-      plan_.replanner().FirstPlan(layers, {options_.workers, options_.shards});
+  absl::StatusOr<Plan> plan = plan_.replanner().FirstPlan(
+      layers, {options_.spec.workers, options_.spec.shards});
   if (!plan.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("no plan: ", plan.status().message()));
@@ -73,12 +73,12 @@ absl::Status Epochs::StartJob() {
   Job job;
   job.id = options_.job_id;
   job.epoch = kFirstEpoch;
-  job.workers = FirstWorkers(options_.workers);
+  job.workers = FirstWorkers(options_.spec.workers);
   job.worker_names = roster_.WorkerNames();
   job.layers = layers;
   job.routes = std::move(plan->routes);
-  job.options = options_.job_options;
-  job.options.measure = plan_.replanner().measures(options_.job_options);
+  job.options = options_.spec.options;
+  job.options.measure = plan_.replanner().measures(options_.spec.options);
   job.options.has_checkpoints = options_.has_checkpoints;
   job.state_arrays = worker->request.state_arrays;
   // A shard may die early: there should be something to go back to.
@@ -92,7 +92,7 @@ absl::Status Epochs::StartJob() {
     checkpoints_.OnRestored(*options_.restored);
   }
   NEREUS_ASSIGN_OR_RETURN(in_force_.job,
-                          MakeJob(std::move(job), options_.shards));
+                          MakeJob(std::move(job), options_.spec.shards));
   in_force_.explanations = std::move(plan->explanations);
   last_target_ = kFirstEpoch;
   checkpoints_.OnEpoch(*this->job(), options_.restored.has_value());
@@ -107,7 +107,7 @@ void Epochs::OnHeartbeat(const MemberRecord& member,
     return;
   }
   const auto& current = heartbeat.current_backups;
-  for (int shard = 0; shard < options_.shards; ++shard) {
+  for (int shard = 0; shard < options_.spec.shards; ++shard) {
     const ShardServers& servers = job()->shard_servers[shard];
     if (member.id == PeerId::Shard(servers.primary) && servers.backup != -1 &&
         std::count(current.begin(), current.end(), shard) > 0) {
@@ -241,8 +241,8 @@ void Epochs::StartChange(absl::Time now, CoordinatorOutbox& out) {
 
 bool Epochs::IsComplete() const {
   const bool has_shards = !Has(ChangeReason::kShardLost) ||
-                          roster_.Count(Role::kShard) == options_.shards;
-  return has_shards && roster_.WorkersHere() >= options_.min_workers;
+                          roster_.Count(Role::kShard) == options_.spec.shards;
+  return has_shards && roster_.WorkersHere() >= options_.spec.min_workers;
 }
 
 EpochChange Epochs::GatherReports() const {
@@ -259,7 +259,7 @@ EpochChange Epochs::GatherReports() const {
       change.joiners.push_back(member.id.rank);
     }
   }
-  for (int shard = 0; shard < options_.shards; ++shard) {
+  for (int shard = 0; shard < options_.spec.shards; ++shard) {
     if (IsBackupCurrent(shard)) change.current_backups.push_back(shard);
   }
   change.worker_names = roster_.WorkerNames();
@@ -332,7 +332,7 @@ void Epochs::Enter(NextEpoch next, bool restarts,
                        : "")});
   std::string recovery =
       recovery_.OnEpoch(in_force_, roster_, was_restarted, begun_step,
-                        options_.workers, options_.shards, now);
+                        options_.spec.workers, options_.spec.shards, now);
   if (!recovery.empty()) out.push_back(Announce{true, std::move(recovery)});
   if (!AllBackupsAreCurrent(*before) && AllBackupsAreCurrent(*job())) {
     out.push_back(Announce{false, "every shard has its copy again"});
@@ -400,7 +400,7 @@ bool Epochs::IsBackupCurrent(int shard) const {
 }
 
 bool Epochs::HasNewBackup() const {
-  for (int shard = 0; shard < options_.shards; ++shard) {
+  for (int shard = 0; shard < options_.spec.shards; ++shard) {
     if (job()->shard_servers[shard].backup_is_current) continue;
     if (IsBackupCurrent(shard)) return true;
   }
@@ -412,7 +412,7 @@ bool Epochs::HasEveryShard() const {
     const MemberRecord* const member = roster_.Find(PeerId::Shard(server));
     return member != nullptr && member->admitted;
   };
-  for (int shard = 0; shard < options_.shards; ++shard) {
+  for (int shard = 0; shard < options_.spec.shards; ++shard) {
     const ShardServers& servers = job()->shard_servers[shard];
     if (lives(servers.primary)) continue;
     if (!lives(servers.backup) || !IsBackupCurrent(shard)) return false;

@@ -30,16 +30,17 @@ std::vector<std::string> MissingMembers(const JobView& view) {
     if (!runs || !member.admitted || member.report.has_value()) continue;
     missing.push_back(absl::StrCat("the report of ", member.Describe()));
   }
-  const int wanted = runs ? options.min_workers : options.workers;
+  const int wanted = runs ? options.spec.min_workers : options.spec.workers;
   if (roster.WorkersHere() < wanted) {
     missing.push_back(absl::StrCat(wanted - roster.WorkersHere(), " of ",
                                    wanted, " workers"));
   }
   // A shard that is not here may have a backup that serves for it.
   const bool needs_all = !runs || view.epochs.Has(ChangeReason::kShardLost);
-  for (int shard = 0; needs_all && shard < options.shards; ++shard) {
+  for (int shard = 0; needs_all && shard < options.spec.shards; ++shard) {
     if (roster.Find(PeerId::Shard(shard)) != nullptr) continue;
-    missing.push_back(absl::StrCat("shard ", shard, " of ", options.shards));
+    missing.push_back(
+        absl::StrCat("shard ", shard, " of ", options.spec.shards));
   }
   return missing;
 }
@@ -52,7 +53,7 @@ std::string DescribeMissing(const JobView& view) {
   if (runs && view.roster.AllLeft()) {
     const std::optional<int64_t> round = view.last.AwaitedRound();
     if (!round.has_value()) return "";
-    return absl::StrCat("job ", view.options.job,
+    return absl::StrCat("job ", view.options.spec.name,
                         " is done but for its last checkpoint, of round ",
                         *round, ", which is being written");
   }
@@ -63,16 +64,16 @@ std::string DescribeMissing(const JobView& view) {
   for (const MemberRecord& member : view.roster.members()) {
     if (!member.has_left()) here.push_back(member.Describe());
   }
-  return absl::StrCat(
-      "job ", view.options.job, " waits for ", absl::StrJoin(missing, ", "),
-      "; here: ", here.empty() ? "nobody" : absl::StrJoin(here, ", "));
+  return absl::StrCat("job ", view.options.spec.name, " waits for ",
+                      absl::StrJoin(missing, ", "), "; here: ",
+                      here.empty() ? "nobody" : absl::StrJoin(here, ", "));
 }
 
 std::string DescribeEnd(const CoordinatorOptions& options, int64_t last_step,
                         int64_t saved_round) {
   const std::string end =
-      absl::StrCat("job ", options.job, " is finished after step ", last_step,
-                   "; its parameters are ");
+      absl::StrCat("job ", options.spec.name, " is finished after step ",
+                   last_step, "; its parameters are ");
   if (!options.has_checkpoints) {
     return absl::StrCat(end, "not saved: --checkpoint-dir=DIR keeps them");
   }
@@ -89,7 +90,7 @@ std::string DescribeEnd(const CoordinatorOptions& options, int64_t last_step,
 
 JobStatus DescribeJob(const JobView& view, absl::Time now) {
   JobStatus status;
-  status.job = view.options.job;
+  status.job = view.options.spec.name;
   status.id = view.options.job_id;
   status.state = view.state;
   status.reason = view.reason;
@@ -102,8 +103,8 @@ JobStatus DescribeJob(const JobView& view, absl::Time now) {
     if (job->options.backup) status.shard_servers = job->shard_servers;
   }
   status.waiting = DescribeMissing(view);
-  status.workers = view.options.workers;
-  status.shards = view.options.shards;
+  status.workers = view.options.spec.workers;
+  status.shards = view.options.spec.shards;
   for (const MemberRecord& member : view.roster.members()) {
     const Heartbeat& last = member.heartbeat;
     status.members.push_back({member.id, member.request.name,

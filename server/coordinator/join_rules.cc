@@ -43,7 +43,7 @@ absl::Status CheckBuild(const JoinRequest& request) {
 }
 
 absl::Status CheckPhase(const JoinRequest& request, const JobToJoin& to) {
-  const std::string& name = to.options.job;
+  const std::string& name = to.options.spec.name;
   if (request.job != name) {
     return absl::NotFoundError(
         absl::StrCat(request.name, " asks for job \"", request.job,
@@ -65,7 +65,7 @@ absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
     return CompareSettings(request.name, request.settings, "the coordinator",
                            to.options.server_settings);
   }
-  const OptimizerPlace place = to.options.job_options.optimizer_place;
+  const OptimizerPlace place = to.options.spec.options.optimizer_place;
   if (request.optimizer.value_or(place) != place) {
     const bool servers_update = place == OptimizerPlace::kServer;
     return absl::FailedPreconditionError(absl::StrCat(
@@ -93,11 +93,11 @@ absl::Status CheckWorkersPlace(const JoinRequest& request,
   const CoordinatorOptions& options = to.options;
   if (to.roster.next_rank() >= kRanksMax) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "job ", options.job, " has given out all ", kRanksMax, " ranks"));
+        "job ", options.spec.name, " has given out all ", kRanksMax, " ranks"));
   }
   if (to.job != nullptr && to.roster.AllLeft()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "job ", options.job, " is finished but for its last checkpoint"));
+        "job ", options.spec.name, " is finished but for its last checkpoint"));
   }
   const MemberRecord* const holder = to.roster.FindHolder(request);
   if (holder != nullptr && !holder->is_away()) {
@@ -105,19 +105,20 @@ absl::Status CheckWorkersPlace(const JoinRequest& request,
         request.name, " is the name of a worker at ",
         holder->request.data_address, "; --name gives each worker its own"));
   }
-  const int most = to.job == nullptr ? options.workers : options.workers_max();
+  const int most =
+      to.job == nullptr ? options.spec.workers : options.spec.workers_max();
   const int others = to.roster.WorkersHere() - (holder != nullptr ? 1 : 0);
   if (others < most) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("job ", options.job, " has all its ", most, " workers; ",
-                   request.name, " would be one too many"));
+      absl::StrCat("job ", options.spec.name, " has all its ", most,
+                   " workers; ", request.name, " would be one too many"));
 }
 
 absl::Status CheckShardsPlace(const JoinRequest& request, const JobToJoin& to) {
-  if (request.shard < 0 || request.shard >= to.options.shards) {
+  if (request.shard < 0 || request.shard >= to.options.spec.shards) {
     return absl::InvalidArgumentError(
         absl::StrCat(request.name, " says it is shard ", request.shard,
-                     " of a job with ", to.options.shards, " shards"));
+                     " of a job with ", to.options.spec.shards, " shards"));
   }
   const MemberRecord* const holder = to.roster.FindHolder(request);
   if (holder == nullptr || holder->is_away()) return absl::OkStatus();
@@ -135,7 +136,7 @@ absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
         " arrays of optimizer state, must be in [0, ", kStateArraysMax, "]"));
   }
   const CoordinatorOptions& options = to.options;
-  if (options.job_options.optimizer_place == OptimizerPlace::kServer) {
+  if (options.spec.options.optimizer_place == OptimizerPlace::kServer) {
     return absl::OkStatus();
   }
   std::vector<std::pair<std::string, int32_t>> others;
@@ -160,7 +161,8 @@ absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
 
 // Where replicas are made of products, all workers must make the same.
 absl::Status CheckProducts(const JoinRequest& request, const JobToJoin& to) {
-  if (!MayUseFactors(to.options.rules, request.layers)) return absl::OkStatus();
+  if (!MayUseFactors(to.options.spec.rules, request.layers))
+    return absl::OkStatus();
   for (const MemberRecord& member : to.roster.members()) {
     if (!member.is_worker() || member.request.products == request.products) {
       continue;

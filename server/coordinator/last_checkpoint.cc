@@ -66,8 +66,8 @@ bool LastCheckpoint::MayBeLost(int64_t round) const {
 
 bool LastCheckpoint::Ask(int64_t round, absl::Time now,
                          CoordinatorOutbox& out) {
-  gives_up_at_ = std::min(gives_up_at_,
-                          now + (MayBeLost(round) ? options_.lease : kTimeMax));
+  gives_up_at_ = std::min(
+      gives_up_at_, now + (MayBeLost(round) ? options_.lease() : kTimeMax));
   if (now >= gives_up_at_) return false;
   const Job& job = *epochs_.job();
   // Without any worker, layers that workers own are lost, others are not.

@@ -18,10 +18,10 @@ namespace nereus {
 class PlanKeeper {
  public:
   explicit PlanKeeper(const CoordinatorOptions& options)
-      : replanner_(RulesFor(options.job_options, options.rules),
+      : replanner_(RulesFor(options.spec.options, options.spec.rules),
                    options.replan_interval),
-        fusion_(options.job_options.tune_fusion,
-                options.job_options.fusion_bytes) {}
+        fusion_(options.spec.options.tune_fusion,
+                options.spec.options.fusion_bytes) {}
 
   // Finds the first plan of a job, of which nothing is known yet, and whether
   // its workers must measure.

@@ -82,34 +82,15 @@ absl::Status CheckOptimizer(absl::string_view what, OptimizerPlace place,
                    UpdateRuleName(flags.optimizer.rule)));
 }
 
-template <typename Value>
-Setting MakeSetting(std::string flag, Value value) {
-  return {std::move(flag), absl::StrCat(value)};
-}
-
 // What a running job keeps, by the names of its flags.
 std::vector<Setting> SettingsOf(const JobOptions& options) {
-  const OptimizerOptions& optimizer = options.optimizer;
-  return {
-      MakeSetting("--learning-rate", optimizer.learning_rate),
-      MakeSetting("--momentum", optimizer.momentum),
-      MakeSetting("--weight-decay", optimizer.weight_decay),
-      MakeSetting("--beta1", optimizer.beta1),
-      MakeSetting("--beta2", optimizer.beta2),
-      MakeSetting("--epsilon", optimizer.epsilon),
-      MakeSetting("--deterministic", options.deterministic ? "on" : "off"),
-      MakeSetting("--nan", NanPolicyName(options.nan)),
-      MakeSetting("--loss-scale", options.scale_loss ? "dynamic" : "none"),
-      MakeSetting("--overlap", OverlapName(options.overlap)),
-      MakeSetting("--quorum", QuorumName(options.quorum)),
-      MakeSetting("--staleness", options.staleness),
-      MakeSetting("--resync", options.resync_every),
-      MakeSetting("--sparsity", options.sparsity),
-      MakeSetting("--block", options.block_elements),
-      MakeSetting("--dense-steps", options.dense_steps),
-      MakeSetting("--backup", options.backup ? 1 : 0),
-      MakeSetting("--checkpoint-every", options.checkpoint_every),
-  };
+  JobSpec spec;
+  spec.options = options;
+  std::vector<Setting> settings;
+  for (const JobOption& option : JobOptionTable()) {
+    if (option.is_kept) settings.push_back({option.flag(), option.get(spec)});
+  }
+  return settings;
 }
 
 // A job goes on as it was begun, or not at all.
@@ -118,17 +99,17 @@ absl::Status CheckSaved(const ServerOptions& options,
                         const CoordinatorState& saved) {
   const Job& job = *saved.epoch.job;
   const std::string what =
-      absl::StrCat("job ", options.job, " in ", options.state_file);
-  if (job.shards() != options.shards) {
+      absl::StrCat("job ", options.spec.name, " in ", options.state_file);
+  if (job.shards() != options.spec.shards) {
     return absl::FailedPreconditionError(
         absl::StrCat(what, " has ", job.shards(), " servers, --servers says ",
-                     options.shards));
+                     options.spec.shards));
   }
   NEREUS_RETURN_IF_ERROR(CheckOptimizer(what, job.options.optimizer_place,
                                         job.options.optimizer.rule,
-                                        options.job_options));
+                                        options.spec.options));
   NEREUS_RETURN_IF_ERROR(CompareSettings("the coordinator that is started",
-                                         SettingsOf(options.job_options), what,
+                                         SettingsOf(options.spec.options), what,
                                          SettingsOf(job.options)));
   const bool had_folder =
       saved.checkpoints.newest.has_value() ||
@@ -169,13 +150,14 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
   const Manifest& manifest = found->manifest;
   NEREUS_RETURN_IF_ERROR(CheckOptimizer(
       absl::StrCat("the checkpoint of round ", manifest.round),
-      manifest.optimizer_place, manifest.optimizer.rule, options.job_options));
-  if (manifest.job != options.job) {
-    NEREUS_LOG(Warning) << "job " << options.job << " goes on from a checkpoint"
+      manifest.optimizer_place, manifest.optimizer.rule, options.spec.options));
+  if (manifest.job != options.spec.name) {
+    NEREUS_LOG(Warning) << "job " << options.spec.name
+                        << " goes on from a checkpoint"
                         << " of job " << manifest.job;
   }
   const std::string before = DescribeOptimizer(manifest.optimizer);
-  const std::string now = DescribeOptimizer(options.job_options.optimizer);
+  const std::string now = DescribeOptimizer(options.spec.options.optimizer);
   if (before != now) {
     NEREUS_LOG(Warning) << "updates go on with " << now
                         << "; the checkpoint was made with " << before;
@@ -197,11 +179,9 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
 
 // What is in force, for the first line of the coordinator's log.
 std::string DescribeJob(const ServerOptions& options) {
-  std::string text = absl::StrCat(
-      "coordinates job ", options.job, ": ", options.workers, " workers, ",
-      options.shards, " servers, scheme ", options.rules.scheme_name(),
-      ", cost ", CostKindName(options.rules.cost), ", wire ",
-      options.rules.wire_name(), ", ", DescribeOptions(options.job_options));
+  std::string text =
+      absl::StrCat("coordinates job ", options.spec.name, ": ",
+                   DescribeJobSpec(options.spec, /*told=*/false));
   absl::StrAppend(&text, "; ",
                   options.checkpoint_dir.empty()
                       ? "nothing is saved (--checkpoint-dir)"
@@ -217,7 +197,7 @@ std::string DescribeJob(const ServerOptions& options) {
 
 absl::StatusOr<std::vector<Setting>> ServerSettings(
     const ServerOptions& options) {
-  std::vector<Setting> settings = {{"--servers", absl::StrCat(options.shards)}};
+  std::vector<Setting> settings;
   if (!options.checkpoint_dir.empty()) {
     NEREUS_ASSIGN_OR_RETURN(const std::string id,
                             FolderId(options.checkpoint_dir));
@@ -229,16 +209,9 @@ absl::StatusOr<std::vector<Setting>> ServerSettings(
 
 CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
   CoordinatorOptions made;
-  made.job = options.job;
+  made.spec = options.spec;
   made.job_id = DrawUniqueId();
-  made.workers = options.workers;
-  made.shards = options.shards;
   made.own_shard = options.coordinate_only ? -1 : options.shard;
-  made.rules = options.rules;
-  made.job_options = options.job_options;
-  made.lease = options.lease;
-  made.min_workers = options.min_workers;
-  made.max_workers = options.max_workers;
   made.has_checkpoints = !options.checkpoint_dir.empty();
   return made;
 }
@@ -268,19 +241,19 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
                           absl::StrCat("--state=", store.status().message()));
     }
     host->store_ = *std::move(store);
-    NEREUS_ASSIGN_OR_RETURN(saved, host->store_->Load(options.job));
+    NEREUS_ASSIGN_OR_RETURN(saved, host->store_->Load(options.spec.name));
   }
   if (saved.has_value() && saved->state == JobState::kRunning) {
     NEREUS_RETURN_IF_ERROR(CheckSaved(options, settings, *saved));
-    NEREUS_LOG(Info) << "going on with job " << options.job << " in epoch "
-                     << saved->epoch.job->epoch << " from "
+    NEREUS_LOG(Info) << "going on with job " << options.spec.name
+                     << " in epoch " << saved->epoch.job->epoch << " from "
                      << options.state_file;
     made.job_id = saved->epoch.job->id;
     if (storage != nullptr) {
       // It may have died between a checkpoint's manifest and saying so.
       NEREUS_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> newest,
                               FindNewest(*storage));
-      if (newest.has_value() && newest->manifest.job == options.job) {
+      if (newest.has_value() && newest->manifest.job == options.spec.name) {
         saved->checkpoints.newest = newest->record;
       }
     }
@@ -298,7 +271,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
   }
   host->service_ = std::make_unique<CoordinatorService>(
       made, std::move(saved),
-      CoordinatorDisk{storage, host->store_.get(), options.checkpoints_kept});
+      CoordinatorDisk{storage, host->store_.get(),
+                      options.spec.checkpoints_kept});
   return host;
 }
 

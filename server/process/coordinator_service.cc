@@ -111,8 +111,8 @@ struct CoordinatorService::Impl final {
   Impl(const CoordinatorOptions& options, std::optional<CoordinatorState> saved,
        const CoordinatorDisk& disk)
       : disk(disk),
-        job_name(options.job),
-        lease(options.lease),
+        job_name(options.spec.name),
+        lease(options.lease()),
         coordinator(saved.has_value()
                         ? Coordinator(options, *std::move(saved), SteadyNow())
                         : Coordinator(options)),

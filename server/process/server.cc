@@ -118,8 +118,8 @@ class ServerImpl final : public Server {
 // Two connections a worker, one to each other server, and what else a process
 // has open.
 absl::Status CheckDescriptors(const ServerOptions& options) {
-  const int workers = std::max(options.workers, options.max_workers);
-  const int64_t needed = 2 * int64_t{workers} + 2 * options.shards + 64;
+  const int workers = options.spec.workers_max();
+  const int64_t needed = 2 * int64_t{workers} + 2 * options.spec.shards + 64;
   if (needed <= DescriptorLimit()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("workers is ", workers, ": this process needs ", needed,
@@ -196,7 +196,7 @@ absl::Status ServerImpl::Join(int data_port) {
         });
   }
   JoinRequest request;
-  request.job = options_.job;
+  request.job = options_.spec.name;
   request.role = Role::kShard;
   request.shard = options_.shard;
   request.name = ProcessName();
@@ -346,12 +346,11 @@ absl::Status ServerImpl::AwaitEnd() {
 }  // namespace
 
 absl::Status ServerOptions::Validate() const {
-  const ClusterShape cluster{workers, shards};
-  NEREUS_RETURN_IF_ERROR(cluster.Validate());
-  if (shard < 0 || shard >= shards) {
-    return absl::InvalidArgumentError(absl::StrCat("shard is ", shard,
-                                                   ", must be in [0, ", shards,
-                                                   "), of --servers=", shards));
+  const bool coordinates = coordinate_only || coordinator_address.empty();
+  if (shard < 0 || (coordinates && shard >= spec.shards)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shard is ", shard, ", must be in [0, ", spec.shards,
+                     "), of --servers=", spec.shards));
   }
   if (shard > 0 && coordinator_address.empty() && !coordinate_only) {
     return absl::InvalidArgumentError(
@@ -365,18 +364,13 @@ absl::Status ServerOptions::Validate() const {
     return absl::InvalidArgumentError(
         "coordinator_address is given to a process that coordinates");
   }
-  if (checkpoints_kept < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "checkpoints_kept is ", checkpoints_kept, ", must be 1 or more"));
-  }
   if (stall_threshold <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat("stall_threshold is ",
                      absl::FormatDuration(stall_threshold), ", must be > 0"));
   }
-  const bool coordinates = coordinate_only || coordinator_address.empty();
   if (coordinates && checkpoint_dir.empty() &&
-      (job_options.checkpoint_every > 0 || !restore.empty())) {
+      (spec.options.checkpoint_every > 0 || !restore.empty())) {
     return absl::InvalidArgumentError(
         "checkpoint_dir is not given: checkpoints can neither be made "
         "(checkpoint_every) nor restored");

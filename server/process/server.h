@@ -7,19 +7,19 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/plan/planner.h"
-#include "common/protocol/job.h"
+#include "common/protocol/job_spec.h"
 
 namespace nereus {
 
 struct ServerOptions {
-  // Which shard this is, and how many of each there are. With
-  // `coordinate_only` none: the process is the job's coordinator alone.
+  // Which shard this is. With `coordinate_only` none: the process is the job's
+  // coordinator alone.
   bool coordinate_only = false;
   int shard = 0;
-  int shards = 1;
-  int workers = 1;
-  std::string job = "default";
+
+  // The job. Counts in the coordinator's process alone, but for its name: all
+  // others are told.
+  JobSpec spec;
 
   // "host:port" of the coordinator's control port. Shard 0 without it
   // coordinates.
@@ -37,13 +37,6 @@ struct ServerOptions {
   // How long a round may wait for somebody before it is said.
   absl::Duration stall_threshold = absl::Seconds(5);
 
-  // Of the whole job; the coordinator's count.
-  PlanRules rules;
-  JobOptions job_options;
-  absl::Duration lease = absl::Seconds(10);
-  int min_workers = 1;  // The job goes on with so many, and waits with fewer.
-  int max_workers = 0;  // So many may be there at a time; 0: `workers`.
-  int checkpoints_kept = 3;
   // "latest", which may be none, or a round: the checkpoint to go on from.
   std::string restore;
   // A SQLite file in which the coordinator finds its job when it is started

@@ -2,8 +2,7 @@
 // coordinates.
 //
 //   nereus-server --shard=0 --servers=2 --workers=4 --control-port=7000
-//   nereus-server --shard=1 --servers=2 --workers=4
-//   --coordinator=127.0.0.1:7000
+//   nereus-server --shard=1 --coordinator=127.0.0.1:7000
 //   nereus-server --coordinate-only --servers=2 --workers=4 --control-port=7000
 
 #include <malloc.h>
@@ -42,8 +41,6 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
   AddSwitch(app, "coordinate-only", options.coordinate_only,
             "be the job's coordinator and no shard; shards then need "
             "--coordinator, shard 0 too");
-  AddFlag(app, "servers", options.shards, "shards of the job");
-  AddFlag(app, "job", options.job, "name of the job");
   AddFlag(app, "coordinator", options.coordinator_address,
           "HOST:PORT of the coordinator's control port; shard 0 without it "
           "coordinates");
@@ -56,18 +53,8 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
   AddSharedMemoryFlag(app, options.shared_memory);
 }
 
-// Of the job, beside AddJobFlags.
+// Flags of the process that coordinates.
 void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
-  AddFlag(app, "workers", options.workers, "workers of the job");
-  AddFlag(app, "min-workers", options.min_workers,
-          "the job goes on with so many workers, and waits with fewer");
-  AddFlag(app, "max-workers", options.max_workers,
-          "most workers at a time; 0: as many as --workers");
-  AddFlag(app, "checkpoint-every", options.job_options.checkpoint_every,
-          "make a checkpoint every so many steps, beside the last one; 0: when "
-          "asked to");
-  AddFlag(app, "checkpoints-kept", options.checkpoints_kept,
-          "number of checkpoints to keep, the newest");
   AddFlag(app, "restore", options.restore,
           "go on from a checkpoint: latest (or begin anew where there is "
           "none), or its round");
@@ -79,17 +66,13 @@ void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
 // Fields whose flags have other names, for messages.
 const std::map<std::string, std::string> kFlagsOfFields = {
     {"coordinator_address", "--coordinator"},
-    {"shards", "--servers"},
     {"stall_threshold", "--stall-after"},
     {"state_file", "--state"},
-    {"fusion_bytes", "--fusion"},
-    {"resync_every", "--resync"},
-    {"block_elements", "--block"},
 };
 
 // OK if the flags make sense, alone and together.
 absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
-                        const ServerOptions& options,
+                        const ServerOptions& options, const JobFlags& job,
                         const std::vector<std::string>& coordinators_flags) {
   absl::Status status;
   if (!options.coordinator_address.empty()) {
@@ -102,7 +85,8 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
         {"--shard", "--data-port", "--shared-memory", "--stall-after"},
         "with --coordinate-only: the process is no shard"));
   }
-  status.Update(RefuseIdleJobFlags(app, argc, argv, options.job_options));
+  status.Update(
+      RefuseIdleJobFlags(app, argc, argv, job.spec, job.file_options));
   status.Update(options.Validate());
   return status;
 }
@@ -118,13 +102,11 @@ int Main(int argc, char** argv) {
   LogLevel log_level = LogLevel::kInfo;
   AddCommonFlags(app, "nereus-server", log_level);
   AddServerFlags(app, options);
-  double lease_seconds = absl::ToDoubleSeconds(options.lease);
-  const std::vector<std::string> coordinators_flags = FlagsAddedBy(app, [&] {
+  std::vector<std::string> coordinators_flags = FlagsAddedBy(app, [&] {
     AddCoordinatorFlags(app, options);
     AddJobFlags(app, job);
-    AddFlag(app, "lease", lease_seconds,
-            "seconds of silence after which a member counts as dead");
   });
+  std::erase(coordinators_flags, "--job-name");  // Shards say it too.
   double stall_seconds = absl::ToDoubleSeconds(options.stall_threshold);
   AddFlag(app, "stall-after", stall_seconds,
           "seconds after which a round that waits is reported, and for whom");
@@ -135,13 +117,10 @@ int Main(int argc, char** argv) {
   SetLogLevel(log_level);
   SetLogName(options.coordinate_only ? "coordinator"
                                      : absl::StrCat("shard ", options.shard));
-  options.lease = absl::Seconds(lease_seconds);
   options.stall_threshold = absl::Seconds(stall_seconds);
-  options.rules = job.rules;
-  job.options.checkpoint_every = options.job_options.checkpoint_every;
-  options.job_options = job.options;
+  options.spec = job.spec;
   const absl::Status status =
-      CheckFlags(app, argc, argv, options, coordinators_flags);
+      CheckFlags(app, argc, argv, options, job, coordinators_flags);
   if (!status.ok()) {
     std::fprintf(stderr, "nereus-server: %s\nRun with --help for the flags.\n",
                  WithFlagNames(app, status.message(), kFlagsOfFields).c_str());

@@ -97,9 +97,10 @@ absl::StatusOr<std::vector<std::unique_ptr<Server>>> StartServers(
   std::vector<std::unique_ptr<Server>> servers;
   for (int shard = 0; shard < flags.servers; ++shard) {
     ServerOptions options;
+    options.spec.rules.cost = CostKind::kBytes;
     options.shard = shard;
-    options.shards = flags.servers;
-    options.workers = flags.clients;
+    options.spec.shards = flags.servers;
+    options.spec.workers = flags.clients;
     if (shard > 0) {
       options.coordinator_address =
           absl::StrCat("127.0.0.1:", servers[0]->control_port());

@@ -119,9 +119,8 @@ class Cluster:
         self.environment = {k: v for k, v in os.environ.items()
                             if not k.startswith("NEREUS_")}
         self.backup = options.backup
-        self.shared = [f"--servers={options.servers}",
-                       f"--checkpoint-dir={self.folder}/checkpoints"]
-        self.job = ["--cost=bytes", f"--backup={options.backup}",
+        self.shared = [f"--checkpoint-dir={self.folder}/checkpoints"]
+        self.job = [f"--servers={options.servers}", "--cost=bytes", f"--backup={options.backup}",
                     f"--workers={options.workers}",
                     f"--max-workers={2 * options.workers}",
                     f"--lease={options.lease}"]

@@ -84,8 +84,8 @@ class Job:
         for host in range(hosts.count):
             self.start(host, "server", [
                 program("server/nereus-server"), f"--shard={host}",
-                f"--host={hosts.address(host)}", f"--servers={hosts.count}",
-                *([f"--workers={hosts.count}",
+                f"--host={hosts.address(host)}",
+                *([f"--servers={hosts.count}", f"--workers={hosts.count}",
                    f"--control-port={CONTROL_PORT}", *server_flags]
                   if host == 0 else
                   [coordinator])])

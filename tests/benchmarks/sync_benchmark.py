@@ -208,13 +208,13 @@ class Nereus:
                   "shm": []}[self.transport]
         for shard in range(servers):
             where = ([f"--control-port={port}", f"--workers={processes}",
+                      f"--servers={servers}",
                       f"--scheme={self.algorithm}", "--optimizer=worker"]
                      if shard == 0 else [coordinator])
             run.serve(place.command(shard, [
                 program("server/nereus-server"), *common, *where,
                 "--log-level=warning",
-                f"--host={place.address(shard)}", f"--shard={shard}",
-                f"--servers={servers}"]))
+                f"--host={place.address(shard)}", f"--shard={shard}"]))
         rows = ROWS if self.algorithm == "factor" else 0
         for rank in range(processes):
             run.ranks.append(run.start(place.command(rank, [

@@ -42,7 +42,7 @@ FrameHeader SomeHeader() {
 // without the version.
 constexpr HeaderBytes kGolden = {
     0x4e, 0x52, 0x53, 0x31,                          // "NRS1"
-    0x05,                                            // version
+    0x06,                                            // version
     0x04,                                            // kind: result
     0x01,                                            // wire: float32
     0x00,                                            // part
@@ -57,7 +57,7 @@ constexpr HeaderBytes kGolden = {
     0x83, 0x92, 0x06, 0xe3,                          // payload CRC-32C
     0x00, 0x00,                                      // exponent
     0x00, 0x00,                                      // frames
-    0xb5, 0xc9, 0x1c, 0x23,                          // CRC-32C of the above
+    0x4c, 0xd9, 0x2f, 0x84,                          // CRC-32C of the above
 };
 
 HeaderBytes Encode(const FrameHeader& header) {
@@ -72,12 +72,12 @@ void Seal(HeaderBytes& bytes) {
   std::memcpy(bytes.data() + 60, &crc, sizeof(crc));
 }
 
-TEST(FrameHeaderTest, HasTheBytesOfVersion5) {
-  ASSERT_EQ(kProtocolVersion, 5u) << "a new version needs new golden bytes";
+TEST(FrameHeaderTest, HasTheBytesOfVersion6) {
+  ASSERT_EQ(kProtocolVersion, 6u) << "a new version needs new golden bytes";
   EXPECT_EQ(Encode(SomeHeader()), kGolden);
 }
 
-TEST(FrameHeaderTest, BytesOfVersion5AreReadBack) {
+TEST(FrameHeaderTest, BytesOfVersion6AreReadBack) {
   const auto header = DecodeFrameHeader(kGolden);
   ASSERT_TRUE(header.ok()) << header.status();
   EXPECT_EQ(*header, SomeHeader());
@@ -183,8 +183,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, BadFieldTest,
     testing::Values(
         BadField{"Magic", 0, {'N', 'R', 'S', '2'}, "magic is 844321358"},
-        BadField{"OlderVersion", 4, {4}, "protocol version is 4, expected 5"},
-        BadField{"NewerVersion", 4, {6}, "protocol version is 6, expected 5"},
+        BadField{"OlderVersion", 4, {5}, "protocol version is 5, expected 6"},
+        BadField{"NewerVersion", 4, {7}, "protocol version is 7, expected 6"},
         BadField{"KindZero", 5, {0}, "kind is 0"},
         BadField{"KindAfterTheLast", 5, {17}, "kind is 17"},
         BadField{"KindHighest", 5, {255}, "kind is 255"},

@@ -221,12 +221,12 @@ INSTANTIATE_TEST_SUITE_P(
                "state_arrays is 9, must be in [0, 8]"},
         BadJob{"NegativeCheckpointEvery",
                [](Parts& p) { p.job.options.checkpoint_every = -1; },
-               "checkpoint_every is -1"},
+               "--checkpoint-every: \"-1\" is not"},
         BadJob{"LargeCheckpointEvery",
                [](Parts& p) {
                  p.job.options.checkpoint_every = (int64_t{1} << 46) + 1;
                },
-               "checkpoint_every is 70368744177665"},
+               "--checkpoint-every: \"70368744177665\" is not"},
         BadJob{"NegativeCheckpointRound",
                [](Parts& p) { p.job.checkpoint_round = -2; },
                "checkpoint_round is -2"},
@@ -237,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(
                "checkpoint_round is 9223372036854775807"},
         BadJob{"Optimizer",
                [](Parts& p) { p.job.options.optimizer.momentum = 1.0f; },
-               "momentum is 1"}),
+               "--momentum: \"1\" is not"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // Of LateParts.
@@ -384,7 +384,7 @@ TEST(JobOptionsTest, LossScalingNeedsStepsThatMayBeSkipped) {
     const absl::Status status = options.Validate();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr(absl::StrCat("nan is ", NanPolicyName(nan))));
+                HasSubstr(absl::StrCat("--nan=", NanPolicyName(nan))));
   }
   options.nan = NanPolicy::kSkip;
   EXPECT_TRUE(options.Validate().ok());
@@ -403,10 +403,10 @@ TEST(JobOptionsTest, WhatDoesNotGoWithPartialRoundsIsRefusedWithTheReason) {
   EXPECT_THAT(refusal([](JobOptions& options) {
                 options.optimizer_place = OptimizerPlace::kWorker;
               }),
-              HasSubstr("optimizer worker does not go with quorum solo"));
+              HasSubstr("--optimizer=worker does not go with --quorum=solo"));
   EXPECT_THAT(
       refusal([](JobOptions& options) { options.nan = NanPolicy::kSkip; }),
-      HasSubstr("nan skip"));
+      HasSubstr("--nan=skip"));
   EXPECT_THAT(
       refusal([](JobOptions& options) { options.deterministic = true; }),
       HasSubstr("deterministic"));
@@ -416,9 +416,9 @@ TEST(JobOptionsTest, WhatDoesNotGoWithPartialRoundsIsRefusedWithTheReason) {
                 options.quorum = Quorum::kEach;
                 options.resync_every = 4;
               }),
-              HasSubstr("resync does not go with quorum each"));
+              HasSubstr("--resync=4 does not go with --quorum=each"));
   EXPECT_THAT(refusal([](JobOptions& options) { options.staleness = -1; }),
-              HasSubstr("staleness is -1"));
+              HasSubstr("--staleness: \"-1\" is not"));
 }
 
 TEST(JobOptionsTest, WhatDoesNotGoWithSparsityIsRefusedWithTheReason) {
@@ -434,29 +434,29 @@ TEST(JobOptionsTest, WhatDoesNotGoWithSparsityIsRefusedWithTheReason) {
   EXPECT_THAT(refusal([](JobOptions& options) {
                 options.optimizer_place = OptimizerPlace::kWorker;
               }),
-              HasSubstr("optimizer worker does not go with sparsity 0.9"));
+              HasSubstr("--optimizer=worker does not go with --sparsity=0.9"));
   EXPECT_THAT(refusal([](JobOptions& options) {
                 options.optimizer.rule = UpdateRule::kAdam;
               }),
-              HasSubstr("optimizer adam"));
+              HasSubstr("--update=adam"));
   EXPECT_THAT(
       refusal([](JobOptions& options) { options.nan = NanPolicy::kSkip; }),
-      HasSubstr("nan skip"));
+      HasSubstr("--nan=skip"));
   EXPECT_THAT(
       refusal([](JobOptions& options) { options.quorum = Quorum::kSolo; }),
-      HasSubstr("quorum solo"));
+      HasSubstr("--quorum=solo"));
   for (const double wrong : {-0.1, 1.0, 2.0}) {
     EXPECT_THAT(refusal([&](JobOptions& options) { options.sparsity = wrong; }),
-                HasSubstr("must be from 0 to below 1"));
+                HasSubstr("is not a number from 0 to below 1"));
   }
   EXPECT_THAT(
       refusal([](JobOptions& options) { options.block_elements = 255; }),
-      HasSubstr("block_elements is 255"));
+      HasSubstr("--block: \"255\" is not"));
   EXPECT_THAT(
       refusal([](JobOptions& options) { options.block_elements = 65537; }),
-      HasSubstr("block_elements is 65537"));
+      HasSubstr("--block: \"65537\" is not"));
   EXPECT_THAT(refusal([](JobOptions& options) { options.dense_steps = -1; }),
-              HasSubstr("dense_steps is -1"));
+              HasSubstr("--dense-steps: \"-1\" is not"));
 }
 
 TEST(JobTest, FactorsHaveNoBlocks) {

@@ -125,7 +125,7 @@ TEST(MessagesTest, WhereAnOptimizerRunsArrivesAndSoDoesThatItFollowsTheJob) {
 
 TEST(MessagesTest, APlaceForTheOptimizerThatIsNotKnownIsRefused) {
   v1::MemberMessage message = ToProto(MemberMessage(JoinRequest()));
-  message.mutable_join()->set_optimizer(static_cast<v1::Optimizer::Place>(77));
+  message.mutable_join()->set_optimizer(static_cast<v1::OptimizerPlace>(77));
   const absl::Status status = FromProto(message).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(std::string(status.message()).find("77"), std::string::npos)

@@ -248,14 +248,5 @@ TEST(PlannerTest, WireAndFusionAreChosenByTime) {
   EXPECT_FALSE(MakePlan(layers, options).ok());
 }
 
-TEST(CostKindTest, NameIsParsedBack) {
-  const absl::StatusOr<CostKind> kind =
-      ParseCostKind(CostKindName(CostKind::kBytes));
-  ASSERT_TRUE(kind.ok()) << kind.status();
-  EXPECT_EQ(*kind, CostKind::kBytes);
-  EXPECT_THAT(std::string(ParseCostKind("love").status().message()),
-              HasSubstr("unknown cost \"love\", known are bytes and time"));
-}
-
 }  // namespace
 }  // namespace nereus

@@ -61,9 +61,9 @@ JoinRequest ShardJoin() {
 
 CoordinatorOptions TestOptions() {
   CoordinatorOptions options;
-  options.job = "digits";
+  options.spec.name = "digits";
   options.job_id = 77;
-  options.lease = absl::Seconds(4);
+  options.spec.lease_seconds = 4;
   options.reconnect_grace = absl::Seconds(4);
   return options;
 }
@@ -284,7 +284,7 @@ TEST_F(SessionTest, MembersJoinAndGetTheEpoch) {
 
 TEST(SessionClientTest, WhoWaitsHearsForWhom) {
   CoordinatorOptions options = TestOptions();
-  options.workers = 2;
+  options.spec.workers = 2;
   options.waiting_notice_interval = absl::Milliseconds(100);
   TestCoordinator coordinator(options);
   TestMember shard(coordinator.address(), ShardJoin());
@@ -368,8 +368,8 @@ TEST_F(SessionTest, CoordinatorThatIsGoneIsGivenUpAfterThePatience) {
 // A process that dies is noticed by its session's end, not by its lease.
 TEST(SessionClientTest, EndOfTheClientEndsTheMembership) {
   CoordinatorOptions options = TestOptions();
-  options.workers = 2;
-  options.lease = absl::Hours(1);
+  options.spec.workers = 2;
+  options.spec.lease_seconds = 3600;
   options.reconnect_grace = absl::Milliseconds(100);
   TestCoordinator coordinator(options);
   TestMember shard(coordinator.address(), ShardJoin());

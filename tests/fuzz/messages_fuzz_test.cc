@@ -347,7 +347,12 @@ void SetNumber(Random& random, uint64_t value, v1::EpochStart& start) {
       [&] { job.set_contributions_before(number); },
       [&] { job.set_donor(word); },
       [&] { job.set_state_arrays(word); },
-      [&] { job.set_checkpoint_every(number); },
+      [&] {
+        v1::JobOptions& options = *job.mutable_options();
+        options.mutable_settings(random.Below(options.settings_size()))
+            ->set_value(std::to_string(number));
+      },
+      [&] { job.mutable_options()->set_fusion_bytes(number); },
       [&] { job.set_checkpoint_round(number); },
       [&] { finished.set_layer(word); },
       [&] { finished.set_round(number); },

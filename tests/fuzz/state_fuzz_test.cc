@@ -26,9 +26,9 @@ namespace {
 // everybody.
 void RunWith(CoordinatorState state) {
   CoordinatorOptions options;
-  options.job = "training";
+  options.spec.name = "training";
   options.job_id = state.epoch.job->id;
-  options.shards = state.epoch.job->shards();
+  options.spec.shards = state.epoch.job->shards();
   options.has_checkpoints = true;
   const std::vector<CoordinatorState::Member> members = state.members;
   absl::Time now = absl::UnixEpoch();

@@ -56,13 +56,13 @@ TEST(GpuClientErrorsTest, AnyCallMayFail) {
         Kind{OptimizerPlace::kServer, 0.0, NanPolicy::kSkip}}) {
     int failed = 0;
     for (int call = 0; call < 400; call += 3) {
-      ServerOptions options;
-      options.job_options.optimizer_place = kind.place;
-      options.job_options.sparsity = kind.sparsity;
-      options.job_options.block_elements = 32768;
-      options.job_options.dense_steps = 1;
-      options.job_options.nan = kind.nan;
-      options.rules.wire =
+      ServerOptions options = PlainServerOptions();
+      options.spec.options.optimizer_place = kind.place;
+      options.spec.options.sparsity = kind.sparsity;
+      options.spec.options.block_elements = 32768;
+      options.spec.options.dense_steps = 1;
+      options.spec.options.nan = kind.nan;
+      options.spec.rules.wire =
           call % 2 == 0 ? WireType::kFloat32 : WireType::kBfloat16;
       LocalCluster cluster(options);
       GpuToyWorker worker;

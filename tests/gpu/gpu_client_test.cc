@@ -34,9 +34,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 ServerOptions Job(int workers, int shards) {
-  ServerOptions options;
-  options.workers = workers;
-  options.shards = shards;
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = workers;
+  options.spec.shards = shards;
   return options;
 }
 
@@ -73,8 +73,8 @@ TEST_F(GpuClientTest, OneReplicaOnAGpuAndOneOnACpu) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     ServerOptions options = Job(2, 1);
-    options.job_options.optimizer_place = place;
-    options.rules.forced = Scheme::kServer;
+    options.spec.options.optimizer_place = place;
+    options.spec.rules.forced = Scheme::kServer;
     LocalCluster cluster(options);
     GpuToyWorker gpu;
     ToyWorker cpu(SmallModel());
@@ -91,7 +91,7 @@ TEST_F(GpuClientTest, OneReplicaOnAGpuAndOneOnACpu) {
 
 TEST_F(GpuClientTest, ProductsOfACpuAndOfAGpuDoNotMix) {
   ServerOptions options = Job(1, 1);
-  options.max_workers = 2;
+  options.spec.max_workers = 2;
   LocalCluster cluster(options);
   ToyWorker cpu(SmallModel());
   ASSERT_TRUE(cpu.Connect(cluster.client_options()).ok());
@@ -127,8 +127,8 @@ TEST_F(GpuClientTest, WhatIsNotMadeYetHoldsUpNothingElse) {
 // It is given parameters and optimizer state that only the GPU has.
 TEST_F(GpuClientTest, AWorkerThatComesIsGivenWhatAGpuHas) {
   ServerOptions options = Job(1, 1);
-  options.max_workers = 2;
-  options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  options.spec.max_workers = 2;
+  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   LocalCluster cluster(options);
   GpuToyWorker first;
   ASSERT_TRUE(first.Connect(cluster.client_options(), {}, true).ok());
@@ -163,8 +163,8 @@ TEST_F(GpuClientTest, AJobThatGoesBackTakesTheGpuAlong) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     ServerOptions options = Job(1, 2);
-    options.job_options.optimizer_place = place;
-    options.job_options.checkpoint_every = 7;
+    options.spec.options.optimizer_place = place;
+    options.spec.options.checkpoint_every = 7;
     options.checkpoint_dir = absl::StrCat(testing::TempDir(), "/gpu_goes_back");
     std::filesystem::remove_all(options.checkpoint_dir);
     LocalCluster cluster(options);
@@ -205,8 +205,8 @@ TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
   for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
     for (const WireType wire : {WireType::kFloat32, WireType::kBfloat16}) {
       ServerOptions options = Job(2, 1);
-      options.rules.forced = scheme;
-      options.rules.wire = wire;
+      options.spec.rules.forced = scheme;
+      options.spec.rules.wire = wire;
       LocalCluster cluster(options);
       std::vector<GpuToyWorker> workers(2);
       const auto results = cluster.RunWorkers(2, [&](int i) {
@@ -235,10 +235,10 @@ TEST_F(GpuClientTest, OnlyWhatTravelsLeavesTheGpu) {
       {"v", LayerKind::kVector, 1, 16 * kBlock, 16 * kBlock, 1}};
   for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
     ServerOptions options = Job(2, 1);
-    options.rules.forced = scheme;
-    options.job_options.sparsity = 0.75;
-    options.job_options.block_elements = kBlock;
-    options.job_options.dense_steps = 2;
+    options.spec.rules.forced = scheme;
+    options.spec.options.sparsity = 0.75;
+    options.spec.options.block_elements = kBlock;
+    options.spec.options.dense_steps = 2;
     LocalCluster cluster(options);
     GpuToyWorker gpu(layers);
     ToyWorker cpu(layers);
@@ -262,10 +262,10 @@ TEST_F(GpuClientTest, WhatIsHeldOnAGpuHasTheBitsOfACpu) {
   constexpr int64_t kBlock = 1000;
   constexpr int64_t kElements = 7 * kBlock + 500;
   ServerOptions options = Job(1, 1);
-  options.job_options.sparsity = 0.7;
-  options.job_options.block_elements = kBlock;
-  options.job_options.dense_steps = 2;
-  options.job_options.optimizer = {.momentum = 0.9f, .weight_decay = 0.01f};
+  options.spec.options.sparsity = 0.7;
+  options.spec.options.block_elements = kBlock;
+  options.spec.options.dense_steps = 2;
+  options.spec.options.optimizer = {.momentum = 0.9f, .weight_decay = 0.01f};
   const LayerSpec layer = {"v", LayerKind::kVector, 1, kElements, kElements, 1};
   const auto gradient_of = [](int64_t step) {
     std::vector<float> gradient(kElements);
@@ -323,10 +323,10 @@ TEST_F(GpuClientTest, SomeLayersStayOnTheHost) {
         Kind{kServer, Scheme::kServer, 0.5},
         Kind{kServer, Scheme::kRing, 0.5}}) {
     ServerOptions options = Job(2, 1);
-    options.rules.forced = scheme;
-    options.job_options.optimizer_place = place;
-    options.job_options.sparsity = sparsity;
-    options.job_options.optimizer = {.learning_rate = 1.0f, .momentum = 0.0f};
+    options.spec.rules.forced = scheme;
+    options.spec.options.optimizer_place = place;
+    options.spec.options.sparsity = sparsity;
+    options.spec.options.optimizer = {.learning_rate = 1.0f, .momentum = 0.0f};
     LocalCluster cluster(options);
     const auto results =
         cluster.RunWorkers(2, [&, place = place](int) -> absl::Status {
@@ -404,7 +404,7 @@ TEST_F(GpuClientTest, ATimelineShowsCopiesBesideTheComputing) {
 TEST_F(GpuClientTest, ANaNOnAGpuIsNamed) {
   for (const double sparsity : {0.0, 0.5}) {
     ServerOptions options = Job(1, 1);
-    options.job_options.sparsity = sparsity;
+    options.spec.options.sparsity = sparsity;
     LocalCluster cluster(options);
     GpuToyWorker worker;
     ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
@@ -431,7 +431,7 @@ TEST_F(GpuClientTest, ANaNOnAGpuIsNamed) {
 
 TEST_F(GpuClientTest, AnInfinityOnAGpuCostsAllTheStep) {
   ServerOptions options = Job(2, 1);
-  options.job_options.nan = NanPolicy::kSkip;
+  options.spec.options.nan = NanPolicy::kSkip;
   LocalCluster cluster(options);
   const std::vector<LayerSpec> layers = {
       {"v", LayerKind::kVector, 1, 5000, 5000, 1}};
@@ -571,10 +571,10 @@ TEST_F(GpuClientTest, AJobThatGoesBackFindsNoOneWaitingForMemory) {
   for (const auto& [fails, sparsity] :
        {Kind{false}, Kind{true}, Kind{false, 0.5}}) {
     ServerOptions options = Job(2, 2);
-    options.job_options.checkpoint_every = fails ? 0 : 1;
-    options.job_options.sparsity = sparsity;
-    options.job_options.block_elements = 32768;
-    options.job_options.dense_steps = 1;
+    options.spec.options.checkpoint_every = fails ? 0 : 1;
+    options.spec.options.sparsity = sparsity;
+    options.spec.options.block_elements = 32768;
+    options.spec.options.dense_steps = 1;
     if (!fails) {
       options.checkpoint_dir =
           absl::StrCat(testing::TempDir(), "/gpu_scarce_goes_back");
@@ -631,10 +631,10 @@ TEST_F(GpuClientTest, PlansChangeWhileAGpuTrains) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     ServerOptions options = Job(2, 2);
-    options.max_workers = 4;
-    options.rules.cost = CostKind::kBytes;
-    options.rules.wire = WireType::kBfloat16;
-    options.job_options.optimizer_place = place;
+    options.spec.max_workers = 4;
+    options.spec.rules.cost = CostKind::kBytes;
+    options.spec.rules.wire = WireType::kBfloat16;
+    options.spec.options.optimizer_place = place;
     LocalCluster cluster(options);
     std::deque<GpuToyWorker> workers = Workers(
         4, {{"conv", LayerKind::kConvolution, 30, 70, 2100, 1},

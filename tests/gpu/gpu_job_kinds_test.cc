@@ -28,22 +28,22 @@ struct JobCase {
 };
 
 ServerOptions Options(const JobCase& job) {
-  ServerOptions options;
-  options.workers = kWorkers;
-  options.shards = 2;
-  options.rules.forced = job.forced;
-  options.rules.wire = job.wire;
-  options.job_options.deterministic = true;
-  options.job_options.optimizer_place = job.place;
-  options.job_options.overlap = job.overlap;
-  options.job_options.fusion_bytes = job.fusion_bytes;
-  options.job_options.nan = job.nan;
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = kWorkers;
+  options.spec.shards = 2;
+  options.spec.rules.forced = job.forced;
+  options.spec.rules.wire = job.wire;
+  options.spec.options.deterministic = true;
+  options.spec.options.optimizer_place = job.place;
+  options.spec.options.overlap = job.overlap;
+  options.spec.options.fusion_bytes = job.fusion_bytes;
+  options.spec.options.nan = job.nan;
   if (job.sparsity > 0) {
-    options.job_options.sparsity = job.sparsity;
-    options.job_options.block_elements = 4096;
-    options.job_options.dense_steps = 3;
+    options.spec.options.sparsity = job.sparsity;
+    options.spec.options.block_elements = 4096;
+    options.spec.options.dense_steps = 3;
     // So that norms are the same in any order, too.
-    options.job_options.optimizer.momentum = 0.5f;
+    options.spec.options.optimizer.momentum = 0.5f;
   }
   return options;
 }

@@ -18,8 +18,8 @@ namespace {
 // Memory of the first GPU, in every process that uses another one, is a well
 // known way to run out of it.
 TEST(SecondGpuTest, IsTheOnlyOneUsed) {
-  ServerOptions options;
-  options.workers = 2;
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = 2;
   LocalCluster cluster(options);
   GpuOptions gpu;
   gpu.device = 1;

@@ -94,11 +94,11 @@ class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
   ArrivalTest() : cluster_(Options()) {}
 
   static ServerOptions Options() {
-    ServerOptions options;
-    options.workers = 2;
-    options.rules.forced = GetParam().scheme;
-    options.job_options.optimizer_place = OptimizerPlace::kWorker;
-    options.job_options.nan = GetParam().nan;
+    ServerOptions options = PlainServerOptions();
+    options.spec.workers = 2;
+    options.spec.rules.forced = GetParam().scheme;
+    options.spec.options.optimizer_place = OptimizerPlace::kWorker;
+    options.spec.options.nan = GetParam().nan;
     options.shared_memory = GetParam().shared_memory;
     return options;
   }
@@ -180,9 +180,9 @@ TEST_P(ArrivalTest, WhatNeverComesEndsTheJobWithTheReason) {
 
 // Or what comes later could take the place of the zeros that take its place.
 TEST(UnfitArrivalTest, WhatCostsTheStepIsAllThereOncePushed) {
-  ServerOptions options;
-  options.job_options.optimizer_place = OptimizerPlace::kWorker;
-  options.job_options.nan = NanPolicy::kSkip;
+  ServerOptions options = PlainServerOptions();
+  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
+  options.spec.options.nan = NanPolicy::kSkip;
   LocalCluster cluster(options);
   std::vector<float> parameters(kElements);
   std::vector<float> gradient(kElements);

@@ -39,9 +39,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 ServerOptions Job(int workers, int shards) {
-  ServerOptions options;
-  options.workers = workers;
-  options.shards = shards;
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = workers;
+  options.spec.shards = shards;
   return options;
 }
 
@@ -179,9 +179,9 @@ TEST(ClusterTest, TheOthersGoOnWithoutADeadWorkerAndWithItsSuccessor) {
 // a shard is lost.
 TEST(ClusterTest, AWorkerComesWhileTheJobGoesBack) {
   ServerOptions options = Job(1, 2);
-  options.max_workers = 2;
-  options.job_options.optimizer_place = OptimizerPlace::kWorker;
-  options.job_options.checkpoint_every = 1;
+  options.spec.max_workers = 2;
+  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
+  options.spec.options.checkpoint_every = 1;
   options.checkpoint_dir = absl::StrCat(testing::TempDir(), "/goes_back");
   std::filesystem::remove_all(options.checkpoint_dir);
   LocalCluster cluster(options);
@@ -225,8 +225,8 @@ TEST(ClusterTest, AWorkerComesWhileTheJobGoesBack) {
 // made for.
 TEST(ClusterTest, APushIntoAJobThatWentBackHearsThatFirst) {
   ServerOptions options = Job(2, 2);
-  options.rules.forced = Scheme::kFactor;
-  options.job_options.checkpoint_every = 1;
+  options.spec.rules.forced = Scheme::kFactor;
+  options.spec.options.checkpoint_every = 1;
   options.checkpoint_dir = absl::StrCat(testing::TempDir(), "/push_back");
   std::filesystem::remove_all(options.checkpoint_dir);
   LocalCluster cluster(options);
@@ -293,8 +293,8 @@ TEST(ClusterTest, ANaNEndsTheJobForAllAndSaysWhoseItIs) {
       {Scheme::kRing, WireType::kFloat16}};
   for (const auto& [scheme, wire] : kRoutes) {
     ServerOptions options = Job(2, 1);
-    options.rules.forced = scheme;
-    options.rules.wire = wire;
+    options.spec.rules.forced = scheme;
+    options.spec.rules.wire = wire;
     LocalCluster cluster(options);
     const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
       ToyWorker worker(SmallModel());
@@ -314,7 +314,7 @@ TEST(ClusterTest, ANaNEndsTheJobForAllAndSaysWhoseItIs) {
 
 TEST(ClusterTest, AReplicaThatDiffersEndsTheJobByTheLayersName) {
   ServerOptions options = Job(2, 1);
-  options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   LocalCluster cluster(options);
   const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
     ToyWorker worker(SmallModel());
@@ -376,8 +376,8 @@ class SkipTest : public testing::TestWithParam<OptimizerPlace> {};
 
 TEST_P(SkipTest, ANaNCostsAllWorkersTheStep) {
   ServerOptions options = Job(3, 2);
-  options.job_options.nan = NanPolicy::kSkip;
-  options.job_options.optimizer_place = GetParam();
+  options.spec.options.nan = NanPolicy::kSkip;
+  options.spec.options.optimizer_place = GetParam();
   LocalCluster cluster(options);
   std::mutex mu;
   std::vector<std::vector<std::vector<float>>> replicas;
@@ -562,7 +562,7 @@ class NoiseMaker {
 std::vector<std::vector<float>> TrainDeterministically(
     const std::function<bool()>& ready) {
   ServerOptions options = Job(2, 2);
-  options.job_options.deterministic = true;
+  options.spec.options.deterministic = true;
   LocalCluster cluster(options);
   std::vector<ToyWorker> workers;
   workers.emplace_back(SmallModel());

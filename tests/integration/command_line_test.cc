@@ -3,12 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <iterator>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/flags/flags.h"
 #include "common/flags/variables.h"
 #include "tests/testing/program_run.h"
 
@@ -45,9 +50,42 @@ TEST(CommandLineTest, TheVariablesOfAllFlagsAreKnown) {
       offered.insert(at->str());
     }
   }
-  const std::set<std::string> known(std::begin(kVariables),
-                                    std::end(kVariables));
+  std::set<std::string> known(std::begin(kVariables), std::end(kVariables));
+  for (const JobOption& option : JobOptionTable()) {
+    known.insert(FlagVariable(option.name));
+  }
   EXPECT_EQ(offered, known);
+}
+
+// The flags of the process itself, beside those of its job.
+TEST(CommandLineTest, AServerHasFewFlagsOfItsOwn) {
+  const std::string help = HelpOf({"server/nereus-server"});
+  const std::string own =
+      help.substr(0, help.find("Options of the job, which --job=FILE"));
+  int flags = 0;
+  for (size_t at = own.find("\n  -"); at != std::string::npos;
+       at = own.find("\n  -", at + 1)) {
+    ++flags;
+  }
+  EXPECT_GT(flags, 10);
+  EXPECT_LE(flags, 24);
+}
+
+// A row of the table in docs/operating.md.
+std::string RowOf(const JobOption& option) {
+  return absl::StrCat("| `", option.name, "` | ",
+                      absl::StrReplaceAll(option.values, {{"|", ", "}}), " | ",
+                      option.get(JobSpec()), " | ",
+                      absl::StrReplaceAll(option.help, {{"|", "\\|"}}), " |\n");
+}
+
+TEST(CommandLineTest, TheManualHasEachOptionOfAJob) {
+  std::ifstream file("docs/operating.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  std::string table;
+  for (const JobOption& option : JobOptionTable()) table += RowOf(option);
+  EXPECT_THAT(text.str(), testing::HasSubstr(table));
 }
 
 TEST(CommandLineTest, EachCommandOfNereusctlIsTestedHere) {

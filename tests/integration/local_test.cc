@@ -405,7 +405,7 @@ TEST_F(LocalTest, MissingFolderOfImagesIsNamed) {
 TEST_F(LocalTest, ImpossibleOptionIsAUsageError) {
   Start({"--workers=0"});
   EXPECT_EQ(run_->Finish(), 2);
-  EXPECT_THAT(run_->error(), HasSubstr("workers is 0"));
+  EXPECT_THAT(run_->error(), HasSubstr("--workers: \"0\" is not a number"));
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"NotANumber",
                 "$server --workers=abc",
                 2,
-                {"--workers is \"abc\", which is no value for it"}},
+                {"--workers: \"abc\" is not a number from 1 to 65536"}},
         Mistake{"Twice",
                 "$server --workers=1 --workers=2",
                 2,
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"RangeNamesTheFlag",
                 "$server --momentum=1.5",
                 2,
-                {"--momentum is 1.5, must be in [0, 1)"}},
+                {"--momentum: \"1.5\" is not a number from 0 to below 1"}},
         Mistake{"PortNamesTheFlag",
                 "$server --control-port=70000",
                 2,
@@ -131,7 +131,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "--compute-trace=f",
                 2,
                 {"--compute and --compute-trace are both given"}},
-        Mistake{"LeaseNamesTheFlag", "$server --lease=-1", 2, {"--lease is"}},
+        Mistake{"LeaseNamesTheFlag",
+                "$server --lease=-1",
+                2,
+                {"--lease: \"-1\" is not a number from 3 to"}},
         Mistake{"RestoreWithoutAFolder",
                 "$server --restore=latest",
                 2,
@@ -161,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(
                 2,
                 {"--steps does not count without --replay"}},
         Mistake{"SchemeOfAShardWithACoordinator",
-                "$server --shard=1 --servers=2 --coordinator=h:1 --scheme=ring",
+                "$server --shard=1 --coordinator=h:1 --scheme=ring",
                 2,
                 {"--scheme does not count with --coordinator"}},
         Mistake{"ChecksOfAFileThatIsNoFolder",
@@ -181,19 +184,20 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Variables, MistakeTest,
-    testing::Values(Mistake{"NoNumber",
-                            "NEREUS_WORKERS=abc $server",
-                            2,
-                            {"the variable NEREUS_WORKERS is \"abc\""}},
-                    Mistake{"Unknown",
-                            "NEREUS_WROKERS=3 $server --shard=3",
-                            2,
-                            {"the variable NEREUS_WROKERS has no meaning",
-                             "did you mean NEREUS_WORKERS?"}},
-                    Mistake{"Empty",
-                            "NEREUS_MOMENTUM= $server --shard=3",
-                            2,
-                            {"the variable NEREUS_MOMENTUM is empty"}}),
+    testing::Values(
+        Mistake{"NoNumber",
+                "NEREUS_WORKERS=abc $server",
+                2,
+                {"the variable NEREUS_WORKERS: \"abc\" is not a number"}},
+        Mistake{"Unknown",
+                "NEREUS_WROKERS=3 $server --shard=3",
+                2,
+                {"the variable NEREUS_WROKERS has no meaning",
+                 "did you mean NEREUS_WORKERS?"}},
+        Mistake{"Empty",
+                "NEREUS_MOMENTUM= $server --shard=3",
+                2,
+                {"the variable NEREUS_MOMENTUM is empty"}}),
     NameOf);
 
 // A server for two workers; the first one joins, the second makes the mistake.
@@ -241,7 +245,7 @@ INSTANTIATE_TEST_SUITE_P(
                 1,
                 {"--limit differs: worker b has 300, worker first has 200"}},
         Mistake{"Job",
-                "--name=b --limit=200 --job=other",
+                "--name=b --limit=200 --job-name=other",
                 1,
                 {"asks for job \"other\", this coordinator serves job"}},
         Mistake{"Name",
@@ -251,6 +255,20 @@ INSTANTIATE_TEST_SUITE_P(
     NameOf);
 
 class FolderTest : public ScriptRun, public testing::Test {};
+
+// A flag wins over a variable in each process of the job, not only in the one
+// that was told both.
+TEST_F(FolderTest, AVariableThatAFlagOverridesCountsForNoProcess) {
+  EXPECT_EQ(RunScript("NEREUS_WORKERS=1 NEREUS_JOB_NAME=other "
+                      "NEREUS_SCHEME=ring $ctl local --workers=2 --servers=1 "
+                      "--job-name=mine --scheme=server --model=mlp --limit=200 "
+                      "--epochs=1 --json=$dir/run.json && "
+                      "cat $dir/run.json"),
+            0)
+      << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr("\"job_name\": \"mine\""),
+                              HasSubstr("\"scheme\": \"server\"")));
+}
 
 // Neither a device nor a folder gives way to a file.
 TEST_F(FolderTest, AnExportReplacesNoDevice) {
@@ -268,7 +286,7 @@ TEST_F(FolderTest, AnExportReplacesNoDevice) {
 TEST_F(FolderTest, ServersWithTwoFoldersAreRefused) {
   EXPECT_EQ(RunScript("start_server --servers=2 --workers=1 "
                       "--checkpoint-dir=$dir/one\n"
-                      "$server --shard=1 --servers=2 --coordinator=$control "
+                      "$server --shard=1 --coordinator=$control "
                       "--checkpoint-dir=$dir/two"),
             1)
       << output();

@@ -36,14 +36,14 @@ struct SwitchCase {
 class PlanSwitchTest : public testing::TestWithParam<SwitchCase> {};
 
 TEST_P(PlanSwitchTest, AsWorkersComeLayersGoAnotherWay) {
-  ServerOptions options;
-  options.workers = 2;
-  options.max_workers = 4;
-  options.shards = 2;
-  options.job_options.optimizer_place = GetParam().place;
-  options.job_options.optimizer.rule = GetParam().rule;
-  options.job_options.overlap = GetParam().overlap;
-  options.rules.wire = GetParam().wire;
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = 2;
+  options.spec.max_workers = 4;
+  options.spec.shards = 2;
+  options.spec.options.optimizer_place = GetParam().place;
+  options.spec.options.optimizer.rule = GetParam().rule;
+  options.spec.options.overlap = GetParam().overlap;
+  options.spec.rules.wire = GetParam().wire;
   LocalCluster cluster(options);
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 4; ++i) workers.emplace_back(UndecidedModel());

@@ -46,10 +46,10 @@ absl::StatusOr<ReplayResult> RunReplay(const ReplayOptions& options,
 class ReplayTest : public testing::TestWithParam<Overlap> {};
 
 TEST_P(ReplayTest, TakesAllStepsAndNoLessThanTheirTime) {
-  ServerOptions options;
-  options.workers = 2;
-  options.shards = 2;
-  options.job_options.overlap = GetParam();
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = 2;
+  options.spec.shards = 2;
+  options.spec.options.overlap = GetParam();
   LocalCluster cluster(options);
   const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
     NEREUS_ASSIGN_OR_RETURN(const ReplayResult result,
@@ -73,11 +73,11 @@ INSTANTIATE_TEST_SUITE_P(Overlaps, ReplayTest,
 
 // With everything that tuning needs: the coordinator, sessions, and clients.
 TEST(ReplayTuningTest, TrialsComeToTheirEnd) {
-  ServerOptions options;
-  options.workers = 2;
-  options.shards = 1;
-  options.job_options.fusion_bytes = 1 << 16;
-  options.job_options.tune_fusion = true;
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = 2;
+  options.spec.shards = 1;
+  options.spec.options.fusion_bytes = 1 << 16;
+  options.spec.options.tune_fusion = true;
   LocalCluster cluster(options);
   ReplayOptions replay = Options(600);
   for (LayerTime& time : replay.times) time = {};

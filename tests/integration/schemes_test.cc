@@ -21,9 +21,9 @@ namespace nereus {
 namespace {
 
 ServerOptions Job(int workers, int shards) {
-  ServerOptions options;
-  options.workers = workers;
-  options.shards = shards;
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = workers;
+  options.spec.shards = shards;
   return options;
 }
 
@@ -41,12 +41,12 @@ class AllSchemesTest : public testing::TestWithParam<SchemeCase> {};
 
 TEST_P(AllSchemesTest, ReplicasAreEqualBitForBit) {
   ServerOptions options = Job(3, 2);
-  options.rules.forced = GetParam().forced;
-  options.job_options.optimizer_place = GetParam().place;
-  options.job_options.optimizer.rule = GetParam().rule;
-  options.job_options.overlap = GetParam().overlap;
-  options.rules.wire = GetParam().wire;
-  options.job_options.fusion_bytes = GetParam().fusion_bytes;
+  options.spec.rules.forced = GetParam().forced;
+  options.spec.options.optimizer_place = GetParam().place;
+  options.spec.options.optimizer.rule = GetParam().rule;
+  options.spec.options.overlap = GetParam().overlap;
+  options.spec.rules.wire = GetParam().wire;
+  options.spec.options.fusion_bytes = GetParam().fusion_bytes;
   LocalCluster cluster(options);
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
@@ -107,9 +107,9 @@ TEST(SchemesTest, LayerByLayerItComesToTheSameBits) {
     for (const Overlap overlap :
          {Overlap::kWaitFree, Overlap::kDecoupled, Overlap::kNone}) {
       ServerOptions options = Job(3, 2);
-      options.rules.forced = forced;
-      options.job_options.deterministic = true;
-      options.job_options.overlap = overlap;
+      options.spec.rules.forced = forced;
+      options.spec.options.deterministic = true;
+      options.spec.options.overlap = overlap;
       LocalCluster cluster(options);
       std::vector<ToyWorker> workers;
       for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
@@ -133,10 +133,10 @@ TEST(SchemesTest, PartialRoundsEndWithEqualReplicasIfTheyAreToldTo) {
   for (const Quorum quorum : {Quorum::kMajority, Quorum::kSolo}) {
     for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
       ServerOptions options = Job(3, 2);
-      options.job_options.quorum = quorum;
-      options.job_options.staleness = 3;
-      options.job_options.resync_every = 20;
-      options.job_options.overlap = overlap;
+      options.spec.options.quorum = quorum;
+      options.spec.options.staleness = 3;
+      options.spec.options.resync_every = 20;
+      options.spec.options.overlap = overlap;
       LocalCluster cluster(options);
       std::vector<ToyWorker> workers;
       for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
@@ -160,11 +160,11 @@ TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
       std::map<double, std::vector<std::vector<float>>> parameters;
       for (const double sparsity : {0.0, 0.5, 0.51}) {
         ServerOptions options = Job(2, 2);
-        options.rules.forced = forced;
-        options.job_options.overlap = overlap;
-        options.job_options.sparsity = sparsity;
-        options.job_options.block_elements = 256;
-        options.job_options.dense_steps = sparsity == 0.5 ? 20 : 5;
+        options.spec.rules.forced = forced;
+        options.spec.options.overlap = overlap;
+        options.spec.options.sparsity = sparsity;
+        options.spec.options.block_elements = 256;
+        options.spec.options.dense_steps = sparsity == 0.5 ? 20 : 5;
         LocalCluster cluster(options);
         std::vector<ToyWorker> workers;
         for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
@@ -205,8 +205,8 @@ TEST(SchemesTest, FactorsAreMultipliedByWhateverIsGiven) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     ServerOptions options = Job(2, 1);
-    options.rules.forced = Scheme::kFactor;
-    options.job_options.optimizer_place = place;
+    options.spec.rules.forced = Scheme::kFactor;
+    options.spec.options.optimizer_place = place;
     LocalCluster cluster(options);
     std::vector<ToyWorker> workers;
     for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
@@ -226,7 +226,7 @@ TEST(SchemesTest, FactorsAreMultipliedByWhateverIsGiven) {
 
 TEST(SchemesTest, AProductThatFailsEndsTheJobWithTheReason) {
   ServerOptions options = Job(2, 1);
-  options.rules.forced = Scheme::kFactor;
+  options.spec.rules.forced = Scheme::kFactor;
   LocalCluster cluster(options);
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
@@ -243,8 +243,8 @@ TEST(SchemesTest, AProductThatFailsEndsTheJobWithTheReason) {
 
 TEST(SchemesTest, EachContributionByItself) {
   ServerOptions options = Job(3, 2);
-  options.job_options.quorum = Quorum::kEach;
-  options.job_options.staleness = 2;
+  options.spec.options.quorum = Quorum::kEach;
+  options.spec.options.staleness = 2;
   LocalCluster cluster(options);
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
@@ -263,10 +263,10 @@ TEST(SchemesTest, ScaledLossesComeToTheSameBits) {
     std::vector<std::vector<std::vector<float>>> parameters;
     for (const bool scaled : {false, true}) {
       ServerOptions options = Job(3, 2);
-      options.rules.forced = forced;
-      options.job_options.deterministic = true;
-      options.job_options.nan = NanPolicy::kSkip;
-      options.job_options.scale_loss = scaled;
+      options.spec.rules.forced = forced;
+      options.spec.options.deterministic = true;
+      options.spec.options.nan = NanPolicy::kSkip;
+      options.spec.options.scale_loss = scaled;
       LocalCluster cluster(options);
       std::vector<ToyWorker> workers;
       for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());

@@ -238,7 +238,7 @@ TEST(SimulateTest, WhatDoesNotGoTogetherIsRefusedWithTheReason) {
   const Result fusion = Simulate(
       {"--model=alexnet", "--workers=4", "--compute=0.1s", "--fusion=some"});
   EXPECT_EQ(fusion.exit_code, 2);
-  EXPECT_THAT(fusion.error, HasSubstr("neither off, auto nor bytes"));
+  EXPECT_THAT(fusion.error, HasSubstr("is not off, auto or a number"));
 }
 
 TEST(SimulateTest, PrintsATableAndWritesJsonToAFile) {

@@ -26,7 +26,7 @@ constexpr SessionId kBack = 100;
 
 CoordinatorOptions BackupOptions(int shards = 2, bool has_checkpoints = false) {
   CoordinatorOptions options = OptionsOf(2, shards);
-  options.job_options.backup = true;
+  options.spec.options.backup = true;
   options.has_checkpoints = has_checkpoints;
   return options;
 }
@@ -83,8 +83,9 @@ TEST(CoordinatorBackupTest, BeginsWithACopyOfEachShard) {
 }
 
 TEST(CoordinatorBackupTest, NeedsTwoShards) {
-  EXPECT_THAT(std::string(BackupOptions(1).Validate().message()),
-              HasSubstr("backup needs 2 shards or more, there is 1"));
+  EXPECT_THAT(
+      std::string(BackupOptions(1).Validate().message()),
+      HasSubstr("--backup=1 needs two servers or more: --servers is 1"));
   EXPECT_TRUE(BackupOptions(2).Validate().ok());
 }
 

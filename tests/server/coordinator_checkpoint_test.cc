@@ -479,7 +479,7 @@ TEST_F(LostShardTest, MembersThatMissItHearOfItWhenTheyResume) {
 // All workers die, with what only they had.
 TEST(CoordinatorCheckpointRestartTest, WhatOnlyTheDeadHadIsInTheCheckpoint) {
   CoordinatorOptions options = DurableOptions(2, 1);
-  options.rules.forced = Scheme::kFactor;
+  options.spec.rules.forced = Scheme::kFactor;
   CoordinatorDriver driver(options);
   driver.Gather();
   driver.MakeCheckpoint(3);
@@ -534,7 +534,7 @@ TEST(CoordinatorCheckpointRestartTest, ItsModelIsTheCheckpointsButForItsRows) {
 
 TEST(CoordinatorCheckpointRestartTest, WorkersKeepTheStateThatItHas) {
   CoordinatorOptions options = DurableOptions(1, 1);
-  options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   options.restored = CheckpointRecord{8, 31, {{"file", 5, 7}}};
   options.restored_layers = WorkerRequest("w").layers;
   options.restored_state_arrays = 2;
@@ -577,7 +577,7 @@ JoinRequest Keeping(const std::string& name, int arrays) {
 
 TEST(CoordinatorCheckpointJoinTest, WorkersKeepTheSameStateWhereTheyOptimise) {
   CoordinatorOptions options = OptionsOf(2, 1);
-  options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   CoordinatorDriver driver(options);
   driver.Say(1, Keeping("a", 2));
   const absl::Status why = RefusalIn(driver.Say(2, Keeping("b", 1)), 2);
@@ -593,7 +593,7 @@ TEST(CoordinatorCheckpointJoinTest, WorkersKeepTheSameStateWhereTheyOptimise) {
 // Nobody is there to compare with.
 TEST(CoordinatorCheckpointJoinTest, AndAfterAllOfThemHaveDied) {
   CoordinatorOptions options = OptionsOf(1, 1);
-  options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   CoordinatorDriver driver(options);
   driver.Say(1, Keeping("a", 2));
   driver.Say(2, ShardRequest(0));

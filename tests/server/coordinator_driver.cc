@@ -28,11 +28,13 @@ void Append(const Reaction& more, Reaction& reaction) {
 
 CoordinatorOptions OptionsOf(int workers, int shards, int max_workers) {
   CoordinatorOptions options;
-  options.job = "training";
+  options.spec.name = "training";
+  options.spec.rules = PlanRules();
+  options.spec.options = JobOptions();
   options.job_id = kTestJobId;
-  options.workers = workers;
-  options.shards = shards;
-  options.max_workers = max_workers;
+  options.spec.workers = workers;
+  options.spec.shards = shards;
+  options.spec.max_workers = max_workers;
   return options;
 }
 
@@ -134,12 +136,12 @@ void CoordinatorDriver::Note(const SendToMember& send) {
 
 Reaction CoordinatorDriver::Gather() {
   Reaction last;
-  for (int shard = 0; shard < options_.shards; ++shard) {
+  for (int shard = 0; shard < options_.spec.shards; ++shard) {
     JoinRequest request = ShardRequest(shard);
     request.has_checkpoints = options_.has_checkpoints;
     last = Say(kShard0 + shard, request);
   }
-  for (int worker = 0; worker < options_.workers; ++worker) {
+  for (int worker = 0; worker < options_.spec.workers; ++worker) {
     last = Say(kWorker0 + worker, WorkerRequest("w" + std::to_string(worker)));
   }
   EXPECT_EQ(state(), JobState::kRunning);
@@ -193,7 +195,7 @@ Reaction CoordinatorDriver::Checkpoint(int64_t round,
 }
 
 Reaction CoordinatorDriver::MakeCheckpoint(int64_t round) {
-  for (int shard = 0; shard < options_.shards; ++shard) {
+  for (int shard = 0; shard < options_.spec.shards; ++shard) {
     Say(kShard0 + shard, PartOf(shard, round, job().epoch));
   }
   return Checkpoint(round, absl::OkStatus());

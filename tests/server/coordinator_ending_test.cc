@@ -20,7 +20,7 @@ using testing::UnorderedElementsAre;
 CoordinatorOptions DurableOptions() {
   CoordinatorOptions options = OptionsOf(/*workers=*/2, /*shards=*/2);
   options.has_checkpoints = true;
-  options.job_options.checkpoint_every = 2;
+  options.spec.options.checkpoint_every = 2;
   return options;
 }
 

@@ -176,7 +176,7 @@ TEST(CoordinatorEpochTest, WhoseDeathIsNotedLateIsInOneMoreEpoch) {
 
 TEST(CoordinatorEpochTest, WhoHasLeftIsNotHereForAJobThatWaits) {
   CoordinatorOptions options = OptionsOf(3, 1);
-  options.min_workers = 2;
+  options.spec.min_workers = 2;
   CoordinatorDriver driver(options);
   driver.Gather();
   driver.Say(kWorker0, Leave{4});
@@ -189,7 +189,7 @@ TEST(CoordinatorEpochTest, WhoHasLeftIsNotHereForAJobThatWaits) {
 
 TEST(CoordinatorEpochTest, BelowMinWorkersTheJobWaits) {
   CoordinatorOptions options = OptionsOf(2, 1);
-  options.min_workers = 2;
+  options.spec.min_workers = 2;
   CoordinatorDriver driver(options);
   driver.Gather();
   driver.Break(kWorker1);
@@ -216,7 +216,7 @@ TEST(CoordinatorEpochTest, BelowMinWorkersTheJobWaits) {
 
 TEST(CoordinatorEpochTest, WhatOnlyTheDeadHadFailsTheJob) {
   CoordinatorOptions options = OptionsOf(2, 1);
-  options.rules.forced = Scheme::kFactor;
+  options.spec.rules.forced = Scheme::kFactor;
   CoordinatorDriver driver(options);
   driver.Gather();
   driver.Break(kWorker0);
@@ -599,7 +599,7 @@ TEST(CoordinatorLeaveTest, AShardDoesNotLeave) {
 TEST(CoordinatorEpochTest, WithAPartialQuorumALeaverNeedNotWait) {
   for (const Quorum quorum : {Quorum::kAll, Quorum::kSolo}) {
     CoordinatorOptions options = OptionsOf(2, 1);
-    options.job_options.quorum = quorum;
+    options.spec.options.quorum = quorum;
     CoordinatorDriver driver(options);
     driver.Gather();
     driver.Beat(kWorker0, 9, 9);

@@ -26,10 +26,10 @@ class CoordinatorHostTest : public testing::Test {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
     state_.state = JobState::kRunning;
-    options_.job = "training";
-    options_.shards = 2;
-    options_.workers = 2;
-    options_.job_options = state_.epoch.job->options;
+    options_.spec.name = "training";
+    options_.spec.shards = 2;
+    options_.spec.workers = 2;
+    options_.spec.options = state_.epoch.job->options;
     options_.checkpoint_dir = absl::StrCat(folder_, "/checkpoints");
     options_.state_file = absl::StrCat(folder_, "/state.db");
   }
@@ -37,7 +37,7 @@ class CoordinatorHostTest : public testing::Test {
     {
       auto store = JobStore::Open(options_.state_file);
       EXPECT_TRUE(store.ok()) << store.status();
-      EXPECT_TRUE((*store)->Save(options_.job, state_).ok());
+      EXPECT_TRUE((*store)->Save(options_.spec.name, state_).ok());
     }
     std::unique_ptr<Storage> storage;
     if (!options_.checkpoint_dir.empty()) {
@@ -66,27 +66,27 @@ TEST_F(CoordinatorHostTest, GoesOnWithTheSameFlags) {
 }
 
 TEST_F(CoordinatorHostTest, RefusesAnotherNumberOfServers) {
-  options_.shards = 1;
+  options_.spec.shards = 1;
   ExpectRefusal("has 2 servers, --servers says 1");
-  options_.shards = 3;
+  options_.spec.shards = 3;
   ExpectRefusal("has 2 servers, --servers says 3");
 }
 
 TEST_F(CoordinatorHostTest, RefusesAnotherOptimizer) {
-  options_.job_options.optimizer_place = OptimizerPlace::kServer;
+  options_.spec.options.optimizer_place = OptimizerPlace::kServer;
   ExpectRefusal("is of --optimizer=worker");
-  options_.job_options = state_.epoch.job->options;
-  options_.job_options.optimizer.rule = UpdateRule::kAdam;
+  options_.spec.options = state_.epoch.job->options;
+  options_.spec.options.optimizer.rule = UpdateRule::kAdam;
   ExpectRefusal("--update=sgd, the job's flags say worker and adam");
 }
 
 TEST_F(CoordinatorHostTest, RefusesOptionsThatTheJobDoesNotHave) {
-  options_.job_options.optimizer.learning_rate = 0.5F;
+  options_.spec.options.optimizer.learning_rate = 0.5F;
   ExpectRefusal(
       "--learning-rate differs: the coordinator that is started has "
       "0.5, job training in ");
-  options_.job_options = state_.epoch.job->options;
-  options_.job_options.checkpoint_every += 1;
+  options_.spec.options = state_.epoch.job->options;
+  options_.spec.options.checkpoint_every += 1;
   ExpectRefusal("--checkpoint-every differs");
 }
 
@@ -100,8 +100,8 @@ TEST_F(CoordinatorHostTest, RefusesAFolderThatIsNotTheServers) {
 
 // The job may have found a better one.
 TEST_F(CoordinatorHostTest, GoesOnWithTheFusionThatTheJobHas) {
-  options_.job_options.tune_fusion = true;
-  options_.job_options.fusion_bytes = 1 << 16;
+  options_.spec.options.tune_fusion = true;
+  options_.spec.options.fusion_bytes = 1 << 16;
   const absl::Status status = Start();
   EXPECT_TRUE(status.ok()) << status;
 }
@@ -122,7 +122,7 @@ TEST_F(CoordinatorHostTest, RefusesAFolderThatTheShardsDoNotHave) {
 
 TEST_F(CoordinatorHostTest, AJobThatIsOverBindsNobody) {
   state_.state = JobState::kFinished;
-  options_.shards = 1;
+  options_.spec.shards = 1;
   const absl::Status status = Start();
   EXPECT_TRUE(status.ok()) << status;
 }

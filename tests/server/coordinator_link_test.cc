@@ -237,7 +237,7 @@ class CoordinatorOwnShardTest : public testing::TestWithParam<int> {
  protected:
   static CoordinatorOptions Options(int own_shard) {
     CoordinatorOptions options = OptionsOf(2, 2);
-    options.job_options.backup = true;
+    options.spec.options.backup = true;
     options.own_shard = own_shard;
     return options;
   }
@@ -300,7 +300,7 @@ INSTANTIATE_TEST_SUITE_P(Shards, CoordinatorOwnShardTest, testing::Values(0, 1),
 TEST(CoordinatorLinkTest, OfTwoServersTheOneWithMoreLossesGoes) {
   for (const int worse : {0, 1}) {
     CoordinatorOptions options = OptionsOf(2, 2);
-    options.job_options.backup = true;
+    options.spec.options.backup = true;
     ASSERT_EQ(options.own_shard, -1);
     CoordinatorDriver driver(options);
     driver.Gather();

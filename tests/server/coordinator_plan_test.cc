@@ -40,7 +40,7 @@ class CoordinatorPlanTest : public testing::Test {
 
   static CoordinatorOptions Options() {
     CoordinatorOptions options = OptionsOf(2, 2, /*max_workers=*/3);
-    options.rules.cost = CostKind::kTime;
+    options.spec.rules.cost = CostKind::kTime;
     return options;
   }
 
@@ -116,8 +116,8 @@ class CoordinatorTunedPlanTest : public CoordinatorPlanTest {
 
   static CoordinatorOptions Tuned() {
     CoordinatorOptions options = Options();
-    options.job_options.fusion_bytes = 1 << 16;
-    options.job_options.tune_fusion = true;
+    options.spec.options.fusion_bytes = 1 << 16;
+    options.spec.options.tune_fusion = true;
     return options;
   }
 };
@@ -175,8 +175,8 @@ TEST_F(CoordinatorPlanTest, OneWhoLeavesIsLetGoFirst) {
 TEST(CoordinatorPlanWithCopiesTest, NeedsACheckpointToGoBackTo) {
   for (const bool has_checkpoints : {false, true}) {
     CoordinatorOptions options = OptionsOf(2, 2);
-    options.rules.cost = CostKind::kTime;
-    options.job_options.backup = true;
+    options.spec.rules.cost = CostKind::kTime;
+    options.spec.options.backup = true;
     options.has_checkpoints = has_checkpoints;
     CoordinatorDriver driver(options);
     driver.Gather();

@@ -103,7 +103,7 @@ TEST(CoordinatorRegressionTest, AStepBeyondAllJobsIsNonsense) {
 
 TEST(CoordinatorRegressionTest, MoreContributorsThanWorkersAreNonsense) {
   CoordinatorOptions options = OptionsOf(2, 1, 3);
-  options.rules.forced = Scheme::kFactor;
+  options.spec.rules.forced = Scheme::kFactor;
   CoordinatorDriver driver(options);
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));

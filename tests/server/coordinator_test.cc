@@ -70,13 +70,13 @@ TEST(CoordinatorTest, TheLastMemberStartsTheJobForAll) {
 TEST(CoordinatorTest, ThePlanFollowsTheOptions) {
   for (const Scheme scheme : {Scheme::kServer, Scheme::kFactor}) {
     CoordinatorOptions options = OptionsOf(2, 1);
-    options.rules.forced = scheme;
-    options.job_options.deterministic = true;
+    options.spec.rules.forced = scheme;
+    options.spec.options.deterministic = true;
     CoordinatorDriver driver(options);
     driver.Gather();
     EXPECT_EQ(driver.job().routes[0].scheme, Scheme::kServer);
     EXPECT_EQ(driver.job().routes[1].scheme, scheme);
-    EXPECT_EQ(driver.job().options, options.job_options);
+    EXPECT_EQ(driver.job().options, options.spec.options);
   }
 }
 
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"Version",
                 [](auto& r) { r.protocol_version = 9; },
                 absl::StatusCode::kFailedPrecondition,
-                {"b (build test) speaks 9", "speaks 5"}},
+                {"b (build test) speaks 9", "speaks 6"}},
         Refused{"Job",
                 [](auto& r) { r.job = "other"; },
                 absl::StatusCode::kNotFound,
@@ -302,7 +302,7 @@ TEST(CoordinatorTest, AShardThatDiedBeforeTheStartIsTakenFromItsServer) {
 
 TEST(CoordinatorTest, MoreWorkersThanTheJobStartsWithComeAfterItsStart) {
   CoordinatorOptions options = OptionsOf(1, 1);
-  options.max_workers = 2;
+  options.spec.max_workers = 2;
   CoordinatorDriver driver(options);
   driver.Say(1, WorkerRequest("a"));
   EXPECT_EQ(RefusalIn(driver.Say(2, WorkerRequest("b")), 2).code(),
@@ -358,7 +358,7 @@ TEST(CoordinatorTest, WhereLayersMayGoByFactorsAllMultiplyAlike) {
     driver.Break(1);
     EXPECT_TRUE(RefusalIn(driver.Say(3, with_gpu), 3).ok());
   }
-  options.rules.forced = Scheme::kRing;
+  options.spec.rules.forced = Scheme::kRing;
   CoordinatorDriver driver(options);
   EXPECT_TRUE(RefusalIn(driver.Say(1, with_cpu), 1).ok());
   EXPECT_TRUE(RefusalIn(driver.Say(2, with_gpu), 2).ok());
@@ -536,24 +536,28 @@ TEST_P(CoordinatorOptionsTest, IsRefusedWithItsValue) {
 INSTANTIATE_TEST_SUITE_P(
     Fields, CoordinatorOptionsTest,
     testing::Values(
-        BadOptions{"Job", [](auto& o) { o.job = "a b"; }, "job name"},
-        BadOptions{"NoJob", [](auto& o) { o.job.clear(); }, "job name"},
-        BadOptions{"Workers", [](auto& o) { o.workers = 0; }, "workers is 0"},
-        BadOptions{"TooManyWorkers", [](auto& o) { o.workers = 65537; },
-                   "workers is 65537"},
-        BadOptions{"Shards", [](auto& o) { o.shards = -1; }, "servers is -1"},
-        BadOptions{"NoMinWorkers", [](auto& o) { o.min_workers = 0; },
-                   "min_workers is 0, must be in [1, 2]"},
-        BadOptions{"MinWorkers", [](auto& o) { o.min_workers = 3; },
-                   "min_workers is 3, must be in [1, 2]"},
-        BadOptions{"FewMaxWorkers", [](auto& o) { o.max_workers = 1; },
-                   "max_workers is 1, must be in [2, 65536]"},
-        BadOptions{"NegativeMaxWorkers", [](auto& o) { o.max_workers = -1; },
-                   "max_workers is -1"},
-        BadOptions{"ManyMaxWorkers", [](auto& o) { o.max_workers = 65537; },
-                   "max_workers is 65537"},
-        BadOptions{"Lease", [](auto& o) { o.lease = absl::Milliseconds(2999); },
-                   "lease is 2.999s, must be 3s or more"},
+        BadOptions{"Job", [](auto& o) { o.spec.name = "a b"; }, "job name"},
+        BadOptions{"NoJob", [](auto& o) { o.spec.name.clear(); }, "job name"},
+        BadOptions{"Workers", [](auto& o) { o.spec.workers = 0; },
+                   "--workers: \"0\" is not a number from 1 to 65536"},
+        BadOptions{"TooManyWorkers", [](auto& o) { o.spec.workers = 65537; },
+                   "--workers: \"65537\" is not"},
+        BadOptions{"Shards", [](auto& o) { o.spec.shards = -1; },
+                   "--servers: \"-1\" is not"},
+        BadOptions{"NoMinWorkers", [](auto& o) { o.spec.min_workers = 0; },
+                   "--min-workers: \"0\" is not"},
+        BadOptions{"MinWorkers", [](auto& o) { o.spec.min_workers = 3; },
+                   "--min-workers is 3, --workers only 2"},
+        BadOptions{"FewMaxWorkers", [](auto& o) { o.spec.max_workers = 1; },
+                   "--max-workers is 1, --workers is 2"},
+        BadOptions{"NegativeMaxWorkers",
+                   [](auto& o) { o.spec.max_workers = -1; },
+                   "--max-workers: \"-1\" is not"},
+        BadOptions{"ManyMaxWorkers",
+                   [](auto& o) { o.spec.max_workers = 65537; },
+                   "--max-workers: \"65537\" is not"},
+        BadOptions{"Lease", [](auto& o) { o.spec.lease_seconds = 2.999; },
+                   "--lease: \"2.999\" is not a number from 3 to"},
         BadOptions{"NoGrace",
                    [](auto& o) { o.reconnect_grace = absl::ZeroDuration(); },
                    "reconnect_grace is 0"},
@@ -565,8 +569,8 @@ INSTANTIATE_TEST_SUITE_P(
             [](auto& o) { o.waiting_notice_interval = absl::ZeroDuration(); },
             "waiting_notice_interval"},
         BadOptions{"Optimizer",
-                   [](auto& o) { o.job_options.optimizer.beta1 = 2.0f; },
-                   "beta1 is 2"}),
+                   [](auto& o) { o.spec.options.optimizer.beta1 = 2.0f; },
+                   "--beta1: \"2\" is not"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -136,8 +136,8 @@ TEST(FusionTuningTest, ImpossibleTimesAreRefused) {
 
 CoordinatorOptions TunedOptions() {
   CoordinatorOptions options = OptionsOf(2, 1, /*max_workers=*/3);
-  options.job_options.fusion_bytes = FusionTuner::kBytesFirst;
-  options.job_options.tune_fusion = true;
+  options.spec.options.fusion_bytes = FusionTuner::kBytesFirst;
+  options.spec.options.tune_fusion = true;
   return options;
 }
 
@@ -169,8 +169,8 @@ TEST(CoordinatorFusionTest, WorkersAreToldUntilTheBestIsFound) {
 
 TEST(CoordinatorFusionTest, ItBeginsAnewWhereTheFiguresSayThatItIsBest) {
   CoordinatorOptions options = TunedOptions();
-  options.rules.cost = CostKind::kTime;
-  options.rules.forced = Scheme::kRing;
+  options.spec.rules.cost = CostKind::kTime;
+  options.spec.rules.forced = Scheme::kRing;
   CoordinatorDriver driver(options);
   const SetFusion first = Heard<SetFusion>(driver.Gather(), kWorker0);
   EXPECT_EQ(first.bytes, FusionTuner::kBytesFirst);

@@ -255,7 +255,7 @@ TEST(JoinRulesTest, AServersSettingThatDiffersFromTheCoordinatorsIsRefused) {
 
 TEST(JoinRulesTest, AWorkerWhoseOptimizerWouldUpdateTwiceIsRefused) {
   Newcomers all;
-  all.options.job_options.optimizer_place = OptimizerPlace::kServer;
+  all.options.spec.options.optimizer_place = OptimizerPlace::kServer;
   all.second.optimizer = OptimizerPlace::kWorker;
   const absl::Status status = all.Check(all.second);
   ExpectUnlike(status,
@@ -266,7 +266,7 @@ TEST(JoinRulesTest, AWorkerWhoseOptimizerWouldUpdateTwiceIsRefused) {
 
 TEST(JoinRulesTest, AWorkerWhoseParametersNothingWouldUpdateIsRefused) {
   Newcomers all;
-  all.options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   all.second.optimizer = OptimizerPlace::kServer;
   const absl::Status status = all.Check(all.second);
   ExpectUnlike(status,
@@ -282,7 +282,7 @@ TEST(JoinRulesTest, AWorkerThatFollowsTheJobTakesItsOptimizerAnywhere) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     Newcomers all;
-    all.options.job_options.optimizer_place = place;
+    all.options.spec.options.optimizer_place = place;
     all.second.optimizer = place;
     EXPECT_TRUE(all.Check(all.second).ok());
     all.second.optimizer = std::nullopt;
@@ -356,7 +356,7 @@ TEST(JoinRulesTest, ProductsMayDifferWhereNoLayerGoesByFactors) {
   {
     Newcomers all;
     all.second.products = "gpu/fp32";
-    all.options.rules.forced = Scheme::kServer;
+    all.options.spec.rules.forced = Scheme::kServer;
     EXPECT_TRUE(all.Check(all.second).ok());
   }
   Newcomers all;
@@ -380,7 +380,7 @@ TEST(JoinRulesTest, OptimizerStateOutOfRangeIsRefusedWithTheRange) {
 
 TEST(JoinRulesTest, OptimizerStateThatDiffersIsRefusedWhereWorkersUpdate) {
   Newcomers all;
-  all.options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   all.first.state_arrays = 2;
   all.second.state_arrays = 1;
   ExpectUnlike(all.Check(all.second),
@@ -392,7 +392,7 @@ TEST(JoinRulesTest, OptimizerStateThatDiffersIsRefusedWhereWorkersUpdate) {
   ExpectUnlike(all.Check(all.second, job.get()),
                "second keeps 1 arrays of optimizer state, the job 3");
   // The servers' state is not the workers'.
-  all.options.job_options.optimizer_place = OptimizerPlace::kServer;
+  all.options.spec.options.optimizer_place = OptimizerPlace::kServer;
   EXPECT_TRUE(all.Check(all.second).ok());
 }
 
@@ -421,7 +421,7 @@ TEST(JoinRulesTest, ACheckpointMayGoOnWithOtherBatchesAndWithoutFactors) {
 
 TEST(JoinRulesTest, ACheckpointWithOtherOptimizerStateIsRefusedWithBoth) {
   RestoredJob all;
-  all.options.job_options.optimizer_place = OptimizerPlace::kWorker;
+  all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   all.options.restored_state_arrays = 2;
   all.second.state_arrays = 1;
   ExpectUnlike(all.CheckFirst(all.second),

@@ -71,8 +71,8 @@ class LocalJobTest : public testing::Test {
     std::string name = absl::StrCat(testing::TempDir(), "/local_job_XXXXXX");
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;
-    options_.workers = 2;
-    options_.servers = 2;
+    options_.spec.workers = 2;
+    options_.spec.shards = 2;
     SetServer("wait_for worker0.done; wait_for worker1.done");
     SetWorker("done_event; touch $dir/worker$rank.done");
   }

@@ -32,73 +32,68 @@ TEST_P(BadLocalOptionsTest, AreRefusedByTheFieldsName) {
 }
 
 constexpr BadCase kBadCases[] = {
-    {"NoWorkers", [](LocalOptions& o) { o.workers = 0; }, "workers is 0"},
-    {"TooManyWorkers", [](LocalOptions& o) { o.workers = 65; },
+    {"NoWorkers", [](LocalOptions& o) { o.spec.workers = 0; }, "workers is 0"},
+    {"TooManyWorkers", [](LocalOptions& o) { o.spec.workers = 65; },
      "workers is 65"},
-    {"NoServers", [](LocalOptions& o) { o.servers = 0; }, "servers is 0"},
-    {"TooManyServers", [](LocalOptions& o) { o.servers = 65; },
+    {"NoServers", [](LocalOptions& o) { o.spec.shards = 0; }, "servers is 0"},
+    {"TooManyServers", [](LocalOptions& o) { o.spec.shards = 65; },
      "servers is 65"},
-    {"NoBatch", [](LocalOptions& o) { o.batch = 0; }, "batch is 0"},
-    {"NoEpochs", [](LocalOptions& o) { o.epochs = 0; }, "epochs is 0"},
-    {"NegativeSeed", [](LocalOptions& o) { o.seed = -1; }, "seed is -1"},
-    {"NegativeLimit", [](LocalOptions& o) { o.limit = -1; }, "limit is -1"},
-    {"NoThreads", [](LocalOptions& o) { o.threads = 0; }, "threads is 0"},
-    {"NegativeHoldout", [](LocalOptions& o) { o.holdout = -0.5; },
+    {"NoBatch", [](LocalOptions& o) { o.training.batch = 0; }, "batch is 0"},
+    {"NoEpochs", [](LocalOptions& o) { o.training.epochs = 0; }, "epochs is 0"},
+    {"NegativeSeed", [](LocalOptions& o) { o.training.seed = -1; },
+     "seed is -1"},
+    {"NegativeLimit", [](LocalOptions& o) { o.training.limit = -1; },
+     "limit is -1"},
+    {"NoThreads", [](LocalOptions& o) { o.training.threads = 0; },
+     "threads is 0"},
+    {"NegativeHoldout", [](LocalOptions& o) { o.training.holdout = -0.5; },
      "holdout is -0.5"},
-    {"NothingToTrainOn", [](LocalOptions& o) { o.holdout = 1; },
+    {"NothingToTrainOn", [](LocalOptions& o) { o.training.holdout = 1; },
      "holdout is 1"},
     {"BackupWithoutAnotherServer",
      [](LocalOptions& o) {
-       o.job.backup = true;
-       o.servers = 1;
+       o.spec.options.backup = true;
+       o.spec.shards = 1;
      },
-     "backup is 1, servers 1: it needs 2 or more"},
+     "--backup=1 needs two servers or more: --servers is 1"},
     {"NegativeLearningRate",
-     [](LocalOptions& o) { o.job.optimizer.learning_rate = -1; },
-     "learning_rate"},
+     [](LocalOptions& o) { o.spec.options.optimizer.learning_rate = -1; },
+     "--learning-rate"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Table, BadLocalOptionsTest,
                          testing::ValuesIn(kBadCases),
                          [](const auto& info) { return info.param.name; });
 
+const LocalFiles kFiles = {"job.conf", "state.sqlite"};
+
 TEST(LocalOptionsTest, FirstShardHostsTheCoordinatorAndTheOthersFindIt) {
   LocalOptions options;
-  options.workers = 3;
-  options.servers = 2;
-  options.rules.forced = Scheme::kFactor;
-  options.job.deterministic = true;
-  options.job.optimizer.learning_rate = 0.1f;
-  EXPECT_THAT(ServerArguments(options, 0, ""),
-              AllOf(Contains("--shard=0"), Contains("--servers=2"),
-                    Contains("--workers=3"), Contains("--control-port=0"),
-                    Contains("--data-port=0"), Contains("--scheme=factor"),
-                    Contains("--optimizer=server"), Contains("--update=sgd"),
-                    Contains("--deterministic"), Contains("--log-level=info"),
-                    Contains("--learning-rate=0.1"),
+  options.restore = "latest";
+  EXPECT_THAT(ServerArguments(options, kFiles, 0, ""),
+              AllOf(Contains("--shard=0"), Contains("--job=job.conf"),
+                    Contains("--restore=latest"), Contains("--control-port=0"),
+                    Contains("--data-port=0"), Contains("--log-level=info"),
                     Not(Contains(StartsWith("--coordinator")))));
   EXPECT_THAT(
-      ServerArguments(options, 1, "127.0.0.1:7"),
-      AllOf(Contains("--shard=1"), Contains("--coordinator=127.0.0.1:7")));
+      ServerArguments(options, kFiles, 1, "127.0.0.1:7"),
+      AllOf(Contains("--shard=1"), Contains("--coordinator=127.0.0.1:7"),
+            Contains("--job-name=default"), Not(Contains(StartsWith("--job="))),
+            Not(Contains(StartsWith("--restore")))));
 }
 
-TEST(LocalOptionsTest, ServersKeepCopiesIfTheyAreTo) {
-  LocalOptions options;
-  options.servers = 2;
-  EXPECT_THAT(ServerArguments(options, 0, ""),
-              Not(Contains(StartsWith("--backup"))));
-  options.job.backup = true;
-  EXPECT_TRUE(options.Validate().ok()) << options.Validate();
-  EXPECT_THAT(ServerArguments(options, 0, ""), Contains("--backup=1"));
-  EXPECT_THAT(WorkerArguments(options, 3, "h:1"),
-              Not(Contains(StartsWith("--backup"))));
+TEST(LocalOptionsTest, ACoordinatorThatMayDieKeepsItsJobInAFile) {
+  EXPECT_THAT(
+      CoordinatorArguments(LocalOptions(), kFiles, 7),
+      AllOf(Contains("--coordinate-only"), Contains("--control-port=7"),
+            Contains("--job=job.conf"), Contains("--state=state.sqlite")));
 }
 
 TEST(LocalOptionsTest, WorkersGetTheirDataAndTheCoordinator) {
   LocalOptions options;
-  options.model = "mlp";
-  options.data = "/data/digits";
-  options.limit = 400;
+  options.training.model = "mlp";
+  options.training.data = "/data/digits";
+  options.training.limit = 400;
   options.log_level = LogLevel::kDebug;
   EXPECT_THAT(
       WorkerArguments(options, 3, "127.0.0.1:7"),
@@ -112,7 +107,7 @@ TEST(LocalOptionsTest, WorkersGetTheirDataAndTheCoordinator) {
 
 TEST(LocalOptionsTest, WorkersTakeTheUpdateRuleFromTheJob) {
   LocalOptions options;
-  options.job.optimizer_place = OptimizerPlace::kWorker;
+  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   EXPECT_THAT(WorkerArguments(options, 3, "h:1"),
               Not(Contains(StartsWith("--learning-rate="))));
   EXPECT_THAT(WorkerArguments(options, 3, "h:1"), Contains("--name=3"));

@@ -19,10 +19,11 @@ using testing::HasSubstr;
 // Two workers and one shard, which is in the node of worker 0; ten steps.
 LocalOptions Options() {
   LocalOptions options;
-  options.workers = 2;
-  options.servers = 1;
-  options.model = "tiny";
-  options.batch = 4;
+  options.spec.workers = 2;
+  options.spec.shards = 1;
+  options.spec.rules.cost = CostKind::kBytes;
+  options.training.model = "tiny";
+  options.training.batch = 4;
   return options;
 }
 
@@ -119,8 +120,8 @@ TEST(LocalReportTest, MeasuresEachNodeWithoutWhatStaysInside) {
 
 TEST(LocalReportTest, ShardWithoutAWorkerIsANodeOfItsOwn) {
   LocalOptions options = Options();
-  options.workers = 1;
-  options.servers = 2;
+  options.spec.workers = 1;
+  options.spec.shards = 2;
   WorkerResult only = Results()[1];
   only.workers = 1;
   only.layers[1].scheme = Scheme::kServer;  // It has no peer.
@@ -230,8 +231,8 @@ TEST(LocalReportTest, TextHasThePlanTheCostsAndTheFigures) {
 
 TEST(LocalReportTest, TextSaysWhatTheFiguresLeaveOut) {
   LocalOptions options = Options();
-  options.job.checkpoint_every = 10;
-  options.job.backup = true;
+  options.spec.options.checkpoint_every = 10;
+  options.spec.options.backup = true;
   EXPECT_THAT(FormatLocalText(MakeReport(options, Results())),
               HasSubstr("31048 predicted without checkpoints (+0.00%); shards' "
                         "copies are not measured"));

@@ -8,6 +8,8 @@
 #include <string>
 
 #include "common/base/random.h"
+#include "common/protocol/job_spec.h"
+#include "server/admin/local_report.h"
 #include "tests/testing/fuzz_budget.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/mutation.h"
@@ -45,6 +47,10 @@ Json SomeRun() {
     }
     workers.push_back(Json::parse(DoneJson(report)));
   }
+  Json settings;
+  for (const JobOption& option : JobOptionTable()) {
+    settings[JsonName(option)] = option.get(JobSpec());
+  }
   return {{"plan",
            {{"model", "some"},
             {"batch", 4},
@@ -52,11 +58,7 @@ Json SomeRun() {
             {"servers", 1},
             {"cost", "time"},
             {"wire", "fp32"}}},
-          {"settings",
-           {{"overlap", "wfbp"},
-            {"sparsity", 0},
-            {"fusion_bytes", -1},
-            {"tune_fusion", false}}},
+          {"settings", std::move(settings)},
           {"workers", std::move(workers)}};
 }
 
@@ -87,8 +89,7 @@ TEST(RunFileTest, SaysWhatWasPredictedAndMeasured) {
 // As it was tuned is not known: as it should be.
 TEST(RunFileTest, AJobThatTunedFusionIsPredictedWithTheBest) {
   Json run = SomeRun();
-  run["settings"]["fusion_bytes"] = 65536;
-  run["settings"]["tune_fusion"] = true;
+  run["settings"]["fusion"] = "auto";
   const auto explained = ExplainRun(run.dump());
   ASSERT_TRUE(explained.ok()) << explained.status();
   const PlanForecast& forecast = explained->forecast;
@@ -101,6 +102,7 @@ TEST(RunFileTest, AJobThatTunedFusionIsPredictedWithTheBest) {
 TEST(RunFileTest, WireTypesAreThoseOfTheRun) {
   Json run = SomeRun();
   run["plan"]["wire"] = "auto";
+  run["settings"]["wire"] = "auto";
   for (Json& worker : run["workers"]) worker["layers"][1]["wire"] = "bf16";
   const auto explained = ExplainRun(run.dump());
   ASSERT_TRUE(explained.ok()) << explained.status();
@@ -124,8 +126,8 @@ TEST(RunFileTest, WhatIsMissingIsNamed) {
               HasSubstr("\"workers\" is missing, or of another type"));
   EXPECT_THAT(refusal([](Json& run) { run["plan"]["workers"] = 0; }),
               HasSubstr("workers is 0"));
-  EXPECT_THAT(refusal([](Json& run) { run["settings"]["fusion_bytes"] = -2; }),
-              HasSubstr("\"fusion_bytes\" is -2"));
+  EXPECT_THAT(refusal([](Json& run) { run["settings"]["fusion"] = -2; }),
+              HasSubstr("\"fusion\": \"-2\" is not off, auto or"));
   EXPECT_THAT(refusal([](Json& run) { run["workers"].clear(); }),
               HasSubstr("no worker says how it has ended"));
   EXPECT_THAT(

@@ -8,10 +8,17 @@
 
 namespace nereus {
 
+ServerOptions PlainServerOptions() {
+  ServerOptions options;
+  options.spec.rules = PlanRules();
+  options.spec.options = JobOptions();
+  return options;
+}
+
 LocalCluster::LocalCluster(ServerOptions options)
     : options_(std::move(options)) {
-  servers_.resize(options_.shards);
-  for (int shard = 0; shard < options_.shards; ++shard) Start(shard);
+  servers_.resize(options_.spec.shards);
+  for (int shard = 0; shard < options_.spec.shards; ++shard) Start(shard);
 }
 
 void LocalCluster::Start(int shard) {

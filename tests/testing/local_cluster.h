@@ -12,12 +12,16 @@
 
 namespace nereus {
 
+// Servers of a job that plans by bytes, with the plain optimizer of
+// OptimizerOptions: the same plan in every run.
+ServerOptions PlainServerOptions();
+
 // Real servers in this process, on free loopback ports, for tests with real
 // sockets.
 class LocalCluster {
  public:
-  // Starts `options.shards` servers; `options` is shard 0's, the others get
-  // what is theirs. Fails the test if one does not start.
+  // Starts `options.spec.shards` servers; `options` is shard 0's, the others
+  // get what is theirs. Fails the test if one does not start.
   explicit LocalCluster(ServerOptions options);
   ~LocalCluster();
 

@@ -37,7 +37,7 @@ TEST(JobNotesDeathTest, AWorkerSaysWhichJobItHasJoinedAndItsOptions) {
                  /*keeps_state=*/false),
       testing::ExitedWithCode(0),
       AllOf(HasSubstr("INFO"), HasSubstr("joined job training: "),
-            HasSubstr("optimizer on the servers (sgd"),
+            HasSubstr("optimizer server, update sgd"),
             HasSubstr("momentum 0.5"), HasSubstr("nan fail")));
 }
 

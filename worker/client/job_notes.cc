@@ -1,12 +1,16 @@
 #include "worker/client/job_notes.h"
 
 #include "common/base/logging.h"
+#include "common/protocol/job_spec.h"
 
 namespace nereus {
 
 void LogJoined(const std::string& job, const JobOptions& options,
                bool keeps_state) {
-  NEREUS_LOG(Info) << "joined job " << job << ": " << DescribeOptions(options);
+  JobSpec spec;
+  spec.options = options;
+  NEREUS_LOG(Info) << "joined job " << job << ": "
+                   << DescribeJobSpec(spec, /*told=*/true);
   const bool has_state = options.optimizer.rule == UpdateRule::kAdam ||
                          options.optimizer.momentum > 0;
   if (options.optimizer_place != OptimizerPlace::kWorker || keeps_state ||

@@ -69,7 +69,7 @@ std::optional<int> GpuNumber(absl::string_view device) {
 struct Flags {
   ClientOptions client;
   // For --standalone; a job has its own.
-  OptimizerOptions optimizer = kReferenceOptimizer;
+  JobSpec spec;  // Its optimizer: --standalone has no job to ask.
   std::string model = "cnn";
   std::string device = kCpu;
   std::string trace;
@@ -97,7 +97,7 @@ void AddMemberFlags(CLI::App& app, Flags& flags) {
   client.optimizer = std::nullopt;  // It does what the job says.
   AddFlag(app, "coordinator", client.coordinator_address,
           "HOST:PORT of the coordinator: shard 0's control port");
-  AddFlag(app, "job", client.job, "name of the job to join");
+  AddFlag(app, "job-name", client.job, "name of the job to join");
   AddFlag(app, "name", client.name,
           "what messages call this worker; empty: HOST:PID. A worker with the "
           "name of a dead one takes its place");
@@ -262,9 +262,9 @@ absl::StatusOr<WorkerReport> JoinAndTrain(const Flags& flags,
   std::vector<LayerBinding> layers = BindLayers(network, &state);
   NEREUS_ASSIGN_OR_RETURN(
       const std::unique_ptr<Client> client,
-      flags.standalone
-          ? StandaloneClient::Create(flags.optimizer, std::move(layers))
-          : Client::Connect(flags.client, std::move(layers)));
+      flags.standalone ? StandaloneClient::Create(flags.spec.options.optimizer,
+                                                  std::move(layers))
+                       : Client::Connect(flags.client, std::move(layers)));
   SayTraining(flags, data, *client);
   absl::StatusOr<WorkerReport> report = TrainAndLeave(
       flags, data, MakeHostReplica(network, &state, client.get()).get());
@@ -389,8 +389,11 @@ int ReadFlags(int argc, char** argv, Flags& flags) {
   AddTrainingFlags(app, flags);
   const auto data_flags = FlagsAddedBy(app, [&] { AddDataFlags(app, flags); });
   AddReplayFlags(app, flags);
-  const auto update_flags =
-      FlagsAddedBy(app, [&] { AddUpdateFlags(app, flags.optimizer); });
+  const auto update_flags = FlagsAddedBy(app, [&] {
+    AddJobOptions(app, flags.spec,
+                  {"update", "learning-rate", "momentum", "weight-decay",
+                   "beta1", "beta2", "epsilon"});
+  });
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
   const auto refuse = [&](const std::vector<std::string>& names,
                           const std::string& why) {
@@ -409,7 +412,6 @@ int ReadFlags(int argc, char** argv, Flags& flags) {
   } else {
     status.Update(refuse(data_flags, "with --replay: nothing is trained"));
   }
-  status.Update(flags.optimizer.Validate());
   if (!flags.standalone) status.Update(flags.client.Validate());
   if (flags.replay.empty() && flags.model != "mlp" && flags.model != "cnn") {
     status.Update(absl::InvalidArgumentError(

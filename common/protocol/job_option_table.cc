@@ -1,0 +1,430 @@
+// The rows of JobOptionTable, in the order in which they are shown.
+
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/printable.h"
+#include "common/plan/cost_model.h"
+#include "common/plan/fusion_tuner.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/job_spec.h"
+
+namespace nereus {
+namespace {
+
+// Where an option's value is in a spec.
+template <typename T>
+using Field = T& (*)(JobSpec&);
+
+template <typename T>
+const T& In(Field<T> field, const JobSpec& spec) {
+  return field(const_cast<JobSpec&>(spec));
+}
+
+absl::Status NoValue(absl::string_view text, absl::string_view what) {
+  constexpr size_t kShownBytesMax = 64;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", Printable(text.substr(0, kShownBytesMax)), "\" is not ", what));
+}
+
+bool Parse(absl::string_view text, int& value) {
+  return absl::SimpleAtoi(text, &value);
+}
+bool Parse(absl::string_view text, int64_t& value) {
+  return absl::SimpleAtoi(text, &value);
+}
+bool Parse(absl::string_view text, float& value) {
+  return absl::SimpleAtof(text, &value);
+}
+bool Parse(absl::string_view text, double& value) {
+  return absl::SimpleAtod(text, &value);
+}
+
+// A text that gives the same number, for people: 0.0005, not 5e-04.
+template <typename T>
+std::string Exact(T value) {
+  const std::string text = absl::StrCat(value);
+  T parsed{};
+  if (Parse(text, parsed) && parsed == value) return text;
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof(digits), value);
+  return std::string(digits, end.ptr);
+}
+
+enum class Top { kIncluded, kExcluded };
+
+template <typename T>
+JobOption Number(std::string name, Field<T> field, T low, T high, Top top,
+                 std::string help) {
+  const std::string range =
+      absl::StrCat("a number from ", Exact(low),
+                   top == Top::kExcluded ? " to below " : " to ", Exact(high));
+  JobOption option;
+  option.name = std::move(name);
+  option.values = std::is_integral_v<T> ? "INT" : "FLOAT";
+  option.help = std::move(help);
+  option.get = [field](const JobSpec& spec) { return Exact(In(field, spec)); };
+  option.set = [=](absl::string_view text, JobSpec& spec) {
+    T value{};
+    // Not NaN either.
+    const bool fits =
+        Parse(text, value) && value >= low &&
+        (value < high || (value == high && top == Top::kIncluded));
+    if (!fits) return NoValue(text, range);
+    field(spec) = value;
+    return absl::OkStatus();
+  };
+  return option;
+}
+
+template <typename T>
+JobOption Choice(std::string name, Field<T> field,
+                 std::vector<std::pair<std::string, T>> choices,
+                 std::string help) {
+  JobOption option;
+  option.name = std::move(name);
+  const auto first = [](std::string* out, const auto& choice) {
+    out->append(choice.first);
+  };
+  option.values = absl::StrJoin(choices, "|", first);
+  option.help = std::move(help);
+  option.get = [field, choices](const JobSpec& spec) {
+    for (const auto& [text, value] : choices) {
+      if (value == In(field, spec)) return text;
+    }
+    return std::string("unknown");
+  };
+  option.set = [=](absl::string_view text, JobSpec& spec) {
+    for (const auto& [choice, value] : choices) {
+      if (choice != text) continue;
+      field(spec) = value;
+      return absl::OkStatus();
+    }
+    return NoValue(
+        text, absl::StrCat("one of ", absl::StrJoin(choices, ", ", first)));
+  };
+  return option;
+}
+
+JobOption Name() {
+  JobOption option;
+  option.name = "job-name";
+  option.values = "NAME";
+  option.help = "name of the job";
+  option.get = [](const JobSpec& spec) { return spec.name; };
+  option.set = [](absl::string_view text, JobSpec& spec) {
+    spec.name = std::string(text);
+    return absl::OkStatus();
+  };
+  return option;
+}
+
+JobOption SchemeOption() {
+  JobOption option;
+  option.name = "scheme";
+  option.values = "auto|server|factor|ring";
+  option.help =
+      "how layers travel: auto (the cheapest each), or server, factor or ring "
+      "for all that can";
+  option.get = [](const JobSpec& spec) { return spec.rules.scheme_name(); };
+  option.set = [](absl::string_view text, JobSpec& spec) {
+    const auto scheme = ParseScheme(text);
+    if (!scheme.ok() && text != "auto") {
+      return NoValue(text, "one of auto, server, factor, ring");
+    }
+    spec.rules.forced = scheme.ok() ? std::optional(*scheme) : std::nullopt;
+    return absl::OkStatus();
+  };
+  return option;
+}
+
+JobOption WireOption() {
+  JobOption option;
+  option.name = "wire";
+  option.values = "auto|fp32|bf16|fp16";
+  option.help =
+      "how gradients and parameters travel: fp32, bf16, fp16, or auto: bf16 "
+      "for layers where that makes an iteration shorter (--cost=time); they "
+      "are added up and updated as fp32 in any case";
+  option.get = [](const JobSpec& spec) { return spec.rules.wire_name(); };
+  option.set = [](absl::string_view text, JobSpec& spec) {
+    const auto wire = ParseWireType(text);
+    if (!wire.ok() && text != "auto") {
+      return NoValue(text, "one of auto, fp32, bf16, fp16");
+    }
+    spec.rules.choose_wire = !wire.ok();
+    spec.rules.wire = wire.value_or(WireType::kFloat32);
+    return absl::OkStatus();
+  };
+  return option;
+}
+
+JobOption FusionOption() {
+  JobOption option;
+  option.name = "fusion";
+  option.values = "off|auto|BYTES";
+  option.help =
+      "a number of bytes: small layers share messages, and wait for each other "
+      "until so many bytes of them can go; auto: the number is tuned while "
+      "training; off: each goes by itself";
+  option.get = [](const JobSpec& spec) {
+    if (spec.options.tune_fusion) return std::string("auto");
+    const int64_t bytes = spec.options.fusion_bytes;
+    return bytes == kNoFusion ? "off" : absl::StrCat(bytes);
+  };
+  option.set = [](absl::string_view text, JobSpec& spec) {
+    int64_t bytes = kNoFusion;
+    if (text == "auto") {
+      bytes = FusionTuner::kBytesFirst;
+    } else if (text != "off" && (!absl::SimpleAtoi(text, &bytes) || bytes < 0 ||
+                                 bytes > kFusionBytesMax)) {
+      return NoValue(text, absl::StrCat("off, auto or a number from 0 to ",
+                                        kFusionBytesMax));
+    }
+    spec.options.fusion_bytes = bytes;
+    spec.options.tune_fusion = text == "auto";
+    return absl::OkStatus();
+  };
+  return option;
+}
+
+JobOption BlockOption() {
+  JobOption option = Number<int64_t>(
+      "block", [](JobSpec & s) -> auto& { return s.options.block_elements; },
+      kBlockElementsMin, kFrameElementsMax, Top::kIncluded,
+      "with --sparsity: how many values a block has; 0: a thousandth of the "
+      "model, but at most 32768");
+  const auto set = option.set;
+  option.set = [set](absl::string_view text, JobSpec& spec) {
+    if (text != "0") return set(text, spec);
+    spec.options.block_elements = kBlockAuto;
+    return absl::OkStatus();
+  };
+  return option;
+}
+
+std::string UnlessSgd(const JobSpec& spec) {
+  return spec.options.optimizer.rule == UpdateRule::kSgd ? ""
+                                                         : "with --update=adam";
+}
+
+std::string UnlessAdam(const JobSpec& spec) {
+  return spec.options.optimizer.rule == UpdateRule::kAdam ? ""
+                                                          : "with --update=sgd";
+}
+
+std::string UnlessPartial(const JobSpec& spec) {
+  return spec.options.quorum == Quorum::kAll ? "with --quorum=all" : "";
+}
+
+std::string UnlessSparse(const JobSpec& spec) {
+  return spec.options.sparsity == 0 ? "without --sparsity" : "";
+}
+
+JobOption If(std::string (*idle)(const JobSpec&), JobOption option) {
+  option.idle = idle;
+  return option;
+}
+
+// Options of the coordinator alone.
+std::vector<JobOption> OwnersOptions() {
+  return {
+      Name(),
+      Number<int>(
+          "workers", [](JobSpec & s) -> auto& { return s.workers; }, 1,
+          kWorkersMax, Top::kIncluded,
+          "workers of the job, which starts when they are there"),
+      Number<int>(
+          "min-workers", [](JobSpec & s) -> auto& { return s.min_workers; }, 1,
+          kWorkersMax, Top::kIncluded,
+          "the job goes on with so many workers, and waits with fewer"),
+      Number<int>(
+          "max-workers", [](JobSpec & s) -> auto& { return s.max_workers; }, 0,
+          kWorkersMax, Top::kIncluded,
+          "most workers at a time; 0: as many as --workers"),
+      Number<int>(
+          "servers", [](JobSpec & s) -> auto& { return s.shards; }, 1,
+          kServersMax, Top::kIncluded, "servers of the job, one per shard"),
+      SchemeOption(),
+      Choice<CostKind>(
+          "cost", [](JobSpec & s) -> auto& { return s.rules.cost; },
+          {{"bytes", CostKind::kBytes}, {"time", CostKind::kTime}},
+          "what auto minimises: bytes (Poseidon's rule), or time: that of an "
+          "iteration, as links and layers are measured or said to be"),
+      WireOption(),
+      Number<int>(
+          "checkpoints-kept",
+          [](JobSpec & s) -> auto& { return s.checkpoints_kept; }, 1, 1000000,
+          Top::kIncluded, "number of checkpoints to keep, the newest"),
+      Number<double>(
+          "lease", [](JobSpec & s) -> auto& { return s.lease_seconds; }, 3.0,
+          1e6, Top::kIncluded,
+          "seconds of silence after which a member counts as dead"),
+  };
+}
+
+// Options of the optimizer.
+std::vector<JobOption> OptimizerTable() {
+  constexpr float kLarge = 1e30F;
+  return {
+      Choice<OptimizerPlace>(
+          "optimizer",
+          [](JobSpec & s) -> auto& { return s.options.optimizer_place; },
+          {{"server", OptimizerPlace::kServer},
+           {"worker", OptimizerPlace::kWorker}},
+          "where the optimizer runs: server, or worker (servers only average)"),
+      Choice<UpdateRule>(
+          "update",
+          [](JobSpec & s) -> auto& { return s.options.optimizer.rule; },
+          {{"sgd", UpdateRule::kSgd}, {"adam", UpdateRule::kAdam}},
+          "the optimizer's rule: sgd (with momentum) or adam"),
+      Number<float>(
+          "learning-rate", [](JobSpec & s) -> auto& {
+            return s.options.optimizer.learning_rate;
+          },
+          0, kLarge, Top::kIncluded, "step size"),
+      If(UnlessSgd, Number<float>(
+                        "momentum", [](JobSpec & s) -> auto& {
+                          return s.options.optimizer.momentum;
+                        },
+                        0, 1, Top::kExcluded, "of sgd")),
+      Number<float>(
+          "weight-decay",
+          [](JobSpec & s) -> auto& { return s.options.optimizer.weight_decay; },
+          0, kLarge, Top::kIncluded,
+          "added to the gradient, times the parameter"),
+      If(UnlessAdam,
+         Number<float>(
+             "beta1",
+             [](JobSpec & s) -> auto& { return s.options.optimizer.beta1; }, 0,
+             1, Top::kExcluded, "of adam: decay of the first moment")),
+      If(UnlessAdam,
+         Number<float>(
+             "beta2",
+             [](JobSpec & s) -> auto& { return s.options.optimizer.beta2; }, 0,
+             1, Top::kExcluded, "of adam: decay of the second moment")),
+      If(UnlessAdam,
+         Number<float>(
+             "epsilon",
+             [](JobSpec & s) -> auto& { return s.options.optimizer.epsilon; },
+             1e-30F, kLarge, Top::kIncluded, "of adam: added to the divisor")),
+  };
+}
+
+// Options of rounds.
+std::vector<JobOption> RoundsTable() {
+  return {
+      Choice<Overlap>(
+          "overlap", [](JobSpec & s) -> auto& { return s.options.overlap; },
+          {{"none", Overlap::kNone},
+           {"wfbp", Overlap::kWaitFree},
+           {"dear", Overlap::kDecoupled}},
+          "what is sent while workers compute: wfbp: a layer, once its "
+          "backward is over (wait-free backpropagation), and its outcome at "
+          "once; dear: outcomes come in the order of the next forward, while "
+          "it is under way; none: nothing before the whole backward is over"),
+      FusionOption(),
+      Choice<Quorum>(
+          "quorum", [](JobSpec & s) -> auto& { return s.options.quorum; },
+          {{"all", Quorum::kAll},
+           {"majority", Quorum::kMajority},
+           {"solo", Quorum::kSolo},
+           {"each", Quorum::kEach}},
+          "whose gradients close a round: all; solo: the first one's, and "
+          "majority: those of a worker drawn for each round, where late ones "
+          "count in a later round (eager-SGD); each: every gradient is an "
+          "update by itself (SSP)"),
+      If(UnlessPartial,
+         Number<int64_t>(
+             "staleness",
+             [](JobSpec & s) -> auto& { return s.options.staleness; }, 0,
+             kStalenessMax, Top::kIncluded,
+             "with any quorum but all: how many steps a worker may be ahead of "
+             "the slowest one")),
+      If(UnlessPartial,
+         Number<int64_t>(
+             "resync",
+             [](JobSpec & s) -> auto& { return s.options.resync_every; }, 0,
+             kStepMax, Top::kIncluded,
+             "with quorum majority or solo: every so many rounds, one waits "
+             "for all; 0: never")),
+      Number<double>(
+          "sparsity", [](JobSpec & s) -> auto& { return s.options.sparsity; },
+          0, 1, Top::kExcluded,
+          "how much of the gradients is held back in each round: of blocks of "
+          "them, the same on all workers, the largest travel, with what was "
+          "held back of them before (GradientFlow's coarse-grained sparse "
+          "communication)"),
+      If(UnlessSparse, BlockOption()),
+      If(UnlessSparse,
+         Number<int64_t>(
+             "dense-steps",
+             [](JobSpec & s) -> auto& { return s.options.dense_steps; }, 0,
+             kStepMax, Top::kIncluded,
+             "with --sparsity: in so many first steps all blocks travel")),
+  };
+}
+
+// Options for runs that must be exact, or must not end.
+std::vector<JobOption> SafetyTable() {
+  return {
+      Choice<bool>(
+          "deterministic",
+          [](JobSpec & s) -> auto& { return s.options.deterministic; },
+          {{"off", false}, {"on", true}},
+          "on: sum gradients in the order of ranks: the same bits every run"),
+      Choice<bool>(
+          "backup", [](JobSpec & s) -> auto& { return s.options.backup; },
+          {{"0", false}, {"1", true}},
+          "copies of each shard on other servers: with 1, a server that is "
+          "lost costs no step"),
+      Choice<NanPolicy>(
+          "nan", [](JobSpec & s) -> auto& { return s.options.nan; },
+          {{"fail", NanPolicy::kFail},
+           {"skip", NanPolicy::kSkip},
+           {"ignore", NanPolicy::kIgnore}},
+          "a gradient with a NaN or an infinity: fail ends the job and says "
+          "whose it is, skip drops the step on all workers, ignore does not "
+          "look"),
+      Choice<bool>(
+          "loss-scale",
+          [](JobSpec & s) -> auto& { return s.options.scale_loss; },
+          {{"off", false}, {"dynamic", true}},
+          "dynamic: workers scale their losses by as much as does not "
+          "overflow, for gradients that are computed in fp16; needs "
+          "--nan=skip"),
+      Number<int64_t>(
+          "checkpoint-every",
+          [](JobSpec & s) -> auto& { return s.options.checkpoint_every; }, 0,
+          kStepMax, Top::kIncluded,
+          "make a checkpoint every so many steps, beside the last one; 0: when "
+          "asked to"),
+  };
+}
+
+std::vector<JobOption> MakeTable() {
+  std::vector<JobOption> table = OwnersOptions();
+  for (auto* const part : {OptimizerTable, RoundsTable, SafetyTable}) {
+    for (JobOption& option : part()) {
+      option.is_told = true;
+      // Restore compares where and how the optimizer runs, and says more.
+      option.is_kept = option.name != "optimizer" && option.name != "update" &&
+                       option.name != "fusion";
+      table.push_back(std::move(option));
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+const std::vector<JobOption>& JobOptionTable() {
+  static const auto* const table = new std::vector<JobOption>(MakeTable());
+  return *table;
+}
+
+}  // namespace nereus
