@@ -11,8 +11,37 @@ import re
 import subprocess
 import sys
 
+from cpp_classes import class_sizes
+
 FILE_LINES_MAX = 700
+PRODUCT_FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
+PRODUCT_FUNCTION_LINES_MAX = 60
+CLASS_FIELDS_MAX = 15
+CLASS_METHODS_MAX = 35
+# Classes that are larger, with the fields and methods that they may have. None
+# may be added.
+LARGE_CLASSES = {
+    ("common/driver/machine_driver.h", "MachineDriver"): (19, 35),
+    ("common/plan/timeline.cc", "Player"): (22, 35),
+    ("common/protocol/job.h", "Job"): (22, 35),
+    ("common/protocol/job_options.h", "JobOptions"): (18, 35),
+    ("common/protocol/membership.h", "JobStatus"): (19, 35),
+    ("common/transport/socket/socket_connection.h", "SocketConnection"): (23, 35),
+    ("common/transport/socket/socket_transport.h", "SocketTransport"): (34, 67),
+    ("server/admin/local_report.h", "LocalReport"): (17, 35),
+    ("server/admin/simulate/simulated_iteration.cc", "IterationSimulation"): (17, 35),
+    ("server/admin/simulate/simulated_trainer.h", "SimulatedTrainer"): (16, 35),
+    ("server/admin/worker_event.h", "WorkerResult"): (20, 35),
+    ("server/process/coordinator_service.cc", "CoordinatorService::Impl"): (19, 35),
+    ("server/process/server.cc", "ServerImpl"): (17, 35),
+    ("worker/gpu/gpu_client.cc", "GpuClientImpl"): (21, 35),
+    ("worker/machine/peer_syncer.h", "PeerSyncer"): (15, 39),
+    ("worker/machine/syncer.h", "Syncer"): (18, 58),
+    ("worker/machine/worker_machine.h", "WorkerMachine"): (20, 37),
+    ("worker/trainer/trainer.cc", "Run"): (19, 35),
+    ("worker/trainer/worker_main.cc", "Flags"): (19, 35),
+}
 COLUMNS_MAX = {".cc": 80, ".h": 80, ".cu": 80, ".proto": 100, ".py": 100,
                ".sh": 100}
 
@@ -123,10 +152,29 @@ def check_width(lines, limit):
             yield number, f"{len(line)} columns, the limit is {limit}"
 
 
-def check_length(lines):
-    if len(lines) > FILE_LINES_MAX:
-        yield len(lines), (f"{len(lines)} lines, the limit is "
-                           f"{FILE_LINES_MAX}: cut the file in two")
+def is_product(path):
+    return path.startswith(("common/", "server/", "worker/"))
+
+
+def check_length(path, lines):
+    limit = PRODUCT_FILE_LINES_MAX if is_product(path) else FILE_LINES_MAX
+    if len(lines) > limit:
+        yield len(lines), (f"{len(lines)} lines, the limit is {limit}: give a "
+                           "part of it a class and a file of its own")
+
+
+def check_classes(path, text):
+    """Tests may have large fixtures."""
+    if not is_product(path):
+        return
+    for name, line, fields, methods in class_sizes(text):
+        limits = LARGE_CLASSES.get((path, name),
+                                   (CLASS_FIELDS_MAX, CLASS_METHODS_MAX))
+        for what, count, limit in (("fields", fields, limits[0]),
+                                   ("methods", methods, limits[1])):
+            if count > limit:
+                yield line, (f"{name} has {count} {what}, the limit is {limit}: "
+                             "give a part of it a class of its own")
 
 
 def statement_start(lines, index):
@@ -139,18 +187,19 @@ def statement_start(lines, index):
     return index
 
 
-def check_functions(lines):
+def check_functions(path, lines):
     """Finds blocks by their indentation, which clang-format keeps right."""
+    limit = PRODUCT_FUNCTION_LINES_MAX if is_product(path) else FUNCTION_LINES_MAX
     opened = {}  # Indentation -> (first line, text of the statement).
     for index, line in enumerate(lines):
         indent = len(line) - len(line.lstrip())
         if line.lstrip().startswith("}") and indent in opened:
             first, text = opened.pop(indent)
             length = index - first + 1
-            if (length > FUNCTION_LINES_MAX
+            if (length > limit
                     and not BLOCK_WITHOUT_LIMIT.search(text)):
                 yield first + 1, (f"a function of {length} lines, the limit is "
-                                  f"{FUNCTION_LINES_MAX}")
+                                  f"{limit}")
         if line.endswith("{"):
             first = statement_start(lines, index)
             start = lines[first]
@@ -182,12 +231,9 @@ def check_cpp(path, lines):
             yield number, "code in a comment: " + line.strip()
     yield from check_includes(os.path.dirname(path), lines)
     if path.endswith(".h"):
-        guard = "NEREUS_" + re.sub(r"[/.\-]", "_", path).upper() + "_"
-        text = "\n".join(lines)
-        if (f"#ifndef {guard}\n#define {guard}\n" not in text
-                or not text.rstrip().endswith(f"#endif  // {guard}")):
-            yield 1, f"the header guard is not {guard}"
-    yield from check_functions(lines)
+        if "#pragma once" not in lines:
+            yield 1, "there is no #pragma once"
+    yield from check_functions(path, lines)
 
 
 def check_targets(path, read):
@@ -230,9 +276,10 @@ def check_file(path, read):
     suffix = os.path.splitext(path)[1]
     if suffix in COLUMNS_MAX:
         yield from check_width(lines, COLUMNS_MAX[suffix])
-        yield from check_length(lines)
+        yield from check_length(path, lines)
     if suffix in (".cc", ".h", ".cu"):
         yield from check_cpp(path, lines)
+        yield from check_classes(path, text)
     if suffix in (".cc", ".h", ".proto"):
         yield from check_targets(path, read)
 

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_BASE_ADDRESS_H_
-#define NEREUS_COMMON_BASE_ADDRESS_H_
+#pragma once
 
 #include <string>
 
@@ -23,5 +22,3 @@ absl::Status CheckHostPort(absl::string_view name, absl::string_view address);
 absl::Status CheckPort(absl::string_view name, int port);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_BASE_ADDRESS_H_

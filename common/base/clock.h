@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_BASE_CLOCK_H_
-#define NEREUS_COMMON_BASE_CLOCK_H_
+#pragma once
 
 #include <chrono>
 
@@ -15,5 +14,3 @@ inline absl::Time SteadyNow() {
 }
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_BASE_CLOCK_H_

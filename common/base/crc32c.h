@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_BASE_CRC32C_H_
-#define NEREUS_COMMON_BASE_CRC32C_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -13,5 +12,3 @@ uint32_t Crc32c(const void* data, size_t bytes);
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t bytes);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_BASE_CRC32C_H_

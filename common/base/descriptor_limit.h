@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_BASE_DESCRIPTOR_LIMIT_H_
-#define NEREUS_COMMON_BASE_DESCRIPTOR_LIMIT_H_
+#pragma once
 
 namespace nereus {
 
@@ -10,5 +9,3 @@ int DescriptorLimit();
 void RaiseDescriptorLimit();
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_BASE_DESCRIPTOR_LIMIT_H_

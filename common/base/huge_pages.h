@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_BASE_HUGE_PAGES_H_
-#define NEREUS_COMMON_BASE_HUGE_PAGES_H_
+#pragma once
 
 #include <cstddef>
 #include <new>
@@ -46,5 +45,3 @@ class HugePageAllocator {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_BASE_HUGE_PAGES_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_BASE_IDENTITY_H_
-#define NEREUS_COMMON_BASE_IDENTITY_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -17,5 +16,3 @@ std::string UniqueName();
 uint64_t DrawUniqueId();
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_BASE_IDENTITY_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_BASE_LOGGING_H_
-#define NEREUS_COMMON_BASE_LOGGING_H_
+#pragma once
 
 #include <sstream>
 #include <string>
@@ -66,5 +65,3 @@ struct Voidify {
       : ::nereus::internal::Voidify() &                                      \
             ::nereus::internal::CheckFailure(__FILE__, __LINE__, #condition) \
                 .stream()
-
-#endif  // NEREUS_COMMON_BASE_LOGGING_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_BASE_MUTEX_H_
-#define NEREUS_COMMON_BASE_MUTEX_H_
+#pragma once
 
 #include <algorithm>
 #include <condition_variable>
@@ -105,5 +104,3 @@ class Notification {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_BASE_MUTEX_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_BASE_PRINTABLE_H_
-#define NEREUS_COMMON_BASE_PRINTABLE_H_
+#pragma once
 
 #include <string>
 
@@ -24,5 +23,3 @@ inline std::string Printable(absl::string_view text) {
 }
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_BASE_PRINTABLE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_BASE_RANDOM_H_
-#define NEREUS_COMMON_BASE_RANDOM_H_
+#pragma once
 
 #include <cstdint>
 
@@ -36,5 +35,3 @@ class Random {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_BASE_RANDOM_H_

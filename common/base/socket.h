@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_BASE_SOCKET_H_
-#define NEREUS_COMMON_BASE_SOCKET_H_
+#pragma once
 
 #include <sys/socket.h>
 
@@ -89,5 +88,3 @@ void AbortOnClose(const Descriptor& socket);
 absl::Status LostConnection(int error);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_BASE_SOCKET_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_BASE_STATUS_MACROS_H_
-#define NEREUS_COMMON_BASE_STATUS_MACROS_H_
+#pragma once
 
 #include <utility>
 
@@ -25,5 +24,3 @@
   auto result = (expression);                                     \
   if (!result.ok()) return std::move(result).status();            \
   target = *std::move(result)
-
-#endif  // NEREUS_COMMON_BASE_STATUS_MACROS_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_BASE_VERSION_H_
-#define NEREUS_COMMON_BASE_VERSION_H_
+#pragma once
 
 #include <cstdint>
 
@@ -14,5 +13,3 @@ inline constexpr char kVersion[] = "0.1.0";
 inline constexpr uint32_t kProtocolVersion = 6;
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_BASE_VERSION_H_

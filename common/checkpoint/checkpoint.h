@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_CHECKPOINT_CHECKPOINT_H_
-#define NEREUS_COMMON_CHECKPOINT_CHECKPOINT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -60,5 +59,3 @@ absl::Status RemoveCheckpoint(Storage& storage, int64_t round);
 absl::Status KeepLast(Storage& storage, int count);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_CHECKPOINT_CHECKPOINT_H_

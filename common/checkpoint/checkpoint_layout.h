@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_CHECKPOINT_CHECKPOINT_LAYOUT_H_
-#define NEREUS_COMMON_CHECKPOINT_CHECKPOINT_LAYOUT_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -41,5 +40,3 @@ struct ShardFile {
 std::string ShardFileName(const ShardFile& file);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_CHECKPOINT_CHECKPOINT_LAYOUT_H_

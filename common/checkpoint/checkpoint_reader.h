@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_CHECKPOINT_CHECKPOINT_READER_H_
-#define NEREUS_COMMON_CHECKPOINT_CHECKPOINT_READER_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -102,5 +101,3 @@ class CheckpointReader {
 absl::Status VerifyCheckpoint(Storage& storage, const Manifest& manifest);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_CHECKPOINT_CHECKPOINT_READER_H_

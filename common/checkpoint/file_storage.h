@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_CHECKPOINT_FILE_STORAGE_H_
-#define NEREUS_COMMON_CHECKPOINT_FILE_STORAGE_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -47,5 +46,3 @@ class FileStorage : public Storage {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_CHECKPOINT_FILE_STORAGE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_CHECKPOINT_FOLDER_ID_H_
-#define NEREUS_COMMON_CHECKPOINT_FOLDER_ID_H_
+#pragma once
 
 #include <string>
 #include <utility>
@@ -37,5 +36,3 @@ class FolderLock {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_CHECKPOINT_FOLDER_ID_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_CHECKPOINT_MANIFEST_H_
-#define NEREUS_COMMON_CHECKPOINT_MANIFEST_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -66,5 +65,3 @@ absl::StatusOr<std::string> EncodeManifest(const Manifest& manifest);
 absl::StatusOr<Manifest> DecodeManifest(absl::string_view text);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_CHECKPOINT_MANIFEST_H_

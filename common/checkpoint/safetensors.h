@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_CHECKPOINT_SAFETENSORS_H_
-#define NEREUS_COMMON_CHECKPOINT_SAFETENSORS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -73,5 +72,3 @@ absl::StatusOr<SafetensorsHeader> DecodeSafetensorsHeader(
     absl::string_view header, int64_t file_bytes);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_CHECKPOINT_SAFETENSORS_H_

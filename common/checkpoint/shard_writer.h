@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_CHECKPOINT_SHARD_WRITER_H_
-#define NEREUS_COMMON_CHECKPOINT_SHARD_WRITER_H_
+#pragma once
 
 #include <string>
 
@@ -34,5 +33,3 @@ absl::StatusOr<ManifestFile> WriteShard(Storage& storage, const ShardFile& file,
                                         absl::Span<const ChunkValues> chunks);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_CHECKPOINT_SHARD_WRITER_H_

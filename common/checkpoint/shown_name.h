@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_CHECKPOINT_SHOWN_NAME_H_
-#define NEREUS_COMMON_CHECKPOINT_SHOWN_NAME_H_
+#pragma once
 
 #include <string>
 
@@ -18,5 +17,3 @@ inline std::string ShownName(absl::string_view name) {
 }
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_CHECKPOINT_SHOWN_NAME_H_

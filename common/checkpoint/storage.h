@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_CHECKPOINT_STORAGE_H_
-#define NEREUS_COMMON_CHECKPOINT_STORAGE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -86,5 +85,3 @@ class Storage {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_CHECKPOINT_STORAGE_H_

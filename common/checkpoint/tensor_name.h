@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_CHECKPOINT_TENSOR_NAME_H_
-#define NEREUS_COMMON_CHECKPOINT_TENSOR_NAME_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -42,5 +41,3 @@ std::string EncodeTensorName(const TensorName& name);
 absl::StatusOr<TensorName> DecodeTensorName(absl::string_view text);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_CHECKPOINT_TENSOR_NAME_H_

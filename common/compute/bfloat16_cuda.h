@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_BFLOAT16_CUDA_H_
-#define NEREUS_COMMON_COMPUTE_BFLOAT16_CUDA_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -19,5 +18,3 @@ cudaError_t ToBfloat16Cuda(const float* values, int64_t count, uint16_t* halves,
                            cudaStream_t stream);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_BFLOAT16_CUDA_H_

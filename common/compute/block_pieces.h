@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_BLOCK_PIECES_H_
-#define NEREUS_COMMON_COMPUTE_BLOCK_PIECES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -44,5 +43,3 @@ void GatherPieces(const BlockPieces& pieces, const int32_t* chosen,
                   int64_t count, const float* values, float* packed);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_BLOCK_PIECES_H_

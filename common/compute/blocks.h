@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_BLOCKS_H_
-#define NEREUS_COMMON_COMPUTE_BLOCKS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -62,5 +61,3 @@ void SplitPieces(const BlockPieces& pieces, float momentum, float weight_decay,
                  float* velocity, float* held, float* norms);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_BLOCKS_H_

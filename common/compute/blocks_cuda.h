@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_BLOCKS_CUDA_H_
-#define NEREUS_COMMON_COMPUTE_BLOCKS_CUDA_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -33,5 +32,3 @@ cudaError_t GatherPiecesCuda(const BlockPieces& pieces, const int32_t* chosen,
                              cudaStream_t stream);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_BLOCKS_CUDA_H_

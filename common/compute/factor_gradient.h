@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_FACTOR_GRADIENT_H_
-#define NEREUS_COMMON_COMPUTE_FACTOR_GRADIENT_H_
+#pragma once
 
 #include <cstdint>
 
@@ -32,5 +31,3 @@ void FactorGradientReference(int64_t rows, int64_t m, int64_t n, bool bias,
                              const float* input, float* gradient);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_FACTOR_GRADIENT_H_

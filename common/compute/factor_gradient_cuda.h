@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_FACTOR_GRADIENT_CUDA_H_
-#define NEREUS_COMMON_COMPUTE_FACTOR_GRADIENT_CUDA_H_
+#pragma once
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
@@ -39,5 +38,3 @@ cudaError_t ColumnSumsCuda(int64_t rows, int64_t columns, float scale,
                            cudaStream_t stream);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_FACTOR_GRADIENT_CUDA_H_

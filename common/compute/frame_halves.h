@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_FRAME_HALVES_H_
-#define NEREUS_COMMON_COMPUTE_FRAME_HALVES_H_
+#pragma once
 
 #include <algorithm>
 #include <bit>
@@ -41,5 +40,3 @@ void DecodeFloat16Frame(const uint16_t* halves, int64_t count, int exponent,
                         float* values);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_FRAME_HALVES_H_

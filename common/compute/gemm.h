@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_GEMM_H_
-#define NEREUS_COMMON_COMPUTE_GEMM_H_
+#pragma once
 
 #include <cstdint>
 
@@ -20,5 +19,3 @@ void Gemm(Transpose transpose_a, Transpose transpose_b, int64_t rows,
 void SetGemmThreads(int threads);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_GEMM_H_

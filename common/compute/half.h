@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_HALF_H_
-#define NEREUS_COMMON_COMPUTE_HALF_H_
+#pragma once
 
 #include <cstdint>
 
@@ -28,5 +27,3 @@ float FromFloat16(uint16_t bits);
 }  // namespace scalar
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_HALF_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_LAUNCH_CUDA_H_
-#define NEREUS_COMMON_COMPUTE_LAUNCH_CUDA_H_
+#pragma once
 
 // For *_cuda.cu alone: how kernels are started. They are compiled by nvcc; or,
 // for tests on machines without a GPU, by the host's compiler with
@@ -73,5 +72,3 @@ __device__ void ForEachValue(int64_t count, Load load, Store store) {
 }
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_LAUNCH_CUDA_H_

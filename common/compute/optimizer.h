@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_OPTIMIZER_H_
-#define NEREUS_COMMON_COMPUTE_OPTIMIZER_H_
+#pragma once
 
 #include <cstdint>
 
@@ -74,5 +73,3 @@ void ApplyOptimizer(const OptimizerOptions& options, int64_t step,
                     const float* parameters, float* state, float* updated);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_OPTIMIZER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_SUMS_CUDA_H_
-#define NEREUS_COMMON_COMPUTE_SUMS_CUDA_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -21,5 +20,3 @@ cudaError_t FindNotFiniteCuda(const float* values, int64_t count,
                               int64_t* first, cudaStream_t stream);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_SUMS_CUDA_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_UPDATE_RULES_H_
-#define NEREUS_COMMON_COMPUTE_UPDATE_RULES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -47,5 +46,3 @@ void ApplyAdam(const AdamStep& step, int64_t length, const float* gradient,
                float* updated);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_UPDATE_RULES_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_UPDATE_RULES_CUDA_H_
-#define NEREUS_COMMON_COMPUTE_UPDATE_RULES_CUDA_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -23,5 +22,3 @@ cudaError_t ApplyAdamCuda(const AdamStep& step, int64_t length,
                           cudaStream_t stream);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_UPDATE_RULES_CUDA_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_COMPUTE_VECTORS_H_
-#define NEREUS_COMMON_COMPUTE_VECTORS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -46,5 +45,3 @@ struct VectorLoops {
 std::span<const VectorLoops> AvailableVectorLoops();
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_COMPUTE_VECTORS_H_

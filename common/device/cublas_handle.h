@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_DEVICE_CUBLAS_HANDLE_H_
-#define NEREUS_COMMON_DEVICE_CUBLAS_HANDLE_H_
+#pragma once
 
 #include <cublas_v2.h>
 
@@ -62,5 +61,3 @@ class CublasHandle {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_DEVICE_CUBLAS_HANDLE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_DEVICE_CUDA_STATUS_H_
-#define NEREUS_COMMON_DEVICE_CUDA_STATUS_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -21,5 +20,3 @@ absl::Status CudaStatus(cudaError_t error, absl::string_view what,
                         absl::string_view call, int64_t bytes = -1);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_DEVICE_CUDA_STATUS_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_DEVICE_DEVICE_MEMORY_H_
-#define NEREUS_COMMON_DEVICE_DEVICE_MEMORY_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -57,5 +56,3 @@ class DeviceMemory {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_DEVICE_DEVICE_MEMORY_H_

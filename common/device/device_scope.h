@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_DEVICE_DEVICE_SCOPE_H_
-#define NEREUS_COMMON_DEVICE_DEVICE_SCOPE_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -34,5 +33,3 @@ class DeviceScope {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_DEVICE_DEVICE_SCOPE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_DEVICE_PINNED_POOL_H_
-#define NEREUS_COMMON_DEVICE_PINNED_POOL_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -69,5 +68,3 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_DEVICE_PINNED_POOL_H_

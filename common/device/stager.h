@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_DEVICE_STAGER_H_
-#define NEREUS_COMMON_DEVICE_STAGER_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -170,5 +169,3 @@ class Stager {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_DEVICE_STAGER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_DRIVER_ARITHMETIC_H_
-#define NEREUS_COMMON_DRIVER_ARITHMETIC_H_
+#pragma once
 
 #include "common/protocol/outbox.h"
 
@@ -15,5 +14,3 @@ bool ExecuteArithmetic(const Action& action);
 int64_t FindNotFinite(const CheckValues& check);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_DRIVER_ARITHMETIC_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_DRIVER_DRIVING_TURN_H_
-#define NEREUS_COMMON_DRIVER_DRIVING_TURN_H_
+#pragma once
 
 #include <atomic>
 #include <condition_variable>
@@ -71,5 +70,3 @@ class DrivingTurn {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_DRIVER_DRIVING_TURN_H_

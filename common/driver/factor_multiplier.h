@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_DRIVER_FACTOR_MULTIPLIER_H_
-#define NEREUS_COMMON_DRIVER_FACTOR_MULTIPLIER_H_
+#pragma once
 
 #include <string>
 
@@ -25,5 +24,3 @@ class FactorMultiplier {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_DRIVER_FACTOR_MULTIPLIER_H_

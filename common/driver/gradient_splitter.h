@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_DRIVER_GRADIENT_SPLITTER_H_
-#define NEREUS_COMMON_DRIVER_GRADIENT_SPLITTER_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "common/protocol/outbox.h"
@@ -18,5 +17,3 @@ class GradientSplitter {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_DRIVER_GRADIENT_SPLITTER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_DRIVER_MACHINE_DRIVER_H_
-#define NEREUS_COMMON_DRIVER_MACHINE_DRIVER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -153,5 +152,3 @@ class MachineDriver final : private FrameHandler {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_DRIVER_MACHINE_DRIVER_H_

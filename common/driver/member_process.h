@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_DRIVER_MEMBER_PROCESS_H_
-#define NEREUS_COMMON_DRIVER_MEMBER_PROCESS_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -105,5 +104,3 @@ class MemberProcess {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_DRIVER_MEMBER_PROCESS_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_DRIVER_WIRE_VALUES_H_
-#define NEREUS_COMMON_DRIVER_WIRE_VALUES_H_
+#pragma once
 
 #include "common/plan/wire_type.h"
 #include "common/protocol/frame.h"
@@ -42,5 +41,3 @@ int64_t AddPayload(const FrameHeader& header, const Buffer& payload,
 void RoundToWire(WireType wire, const Buffer& values);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_DRIVER_WIRE_VALUES_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_FLAGS_FLAGS_H_
-#define NEREUS_COMMON_FLAGS_FLAGS_H_
+#pragma once
 
 #include <CLI/CLI.hpp>
 #include <functional>
@@ -120,5 +119,3 @@ std::string WithFlagNames(const CLI::App& app, absl::string_view message,
                           const std::map<std::string, std::string>& others);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_FLAGS_FLAGS_H_

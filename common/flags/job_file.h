@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_FLAGS_JOB_FILE_H_
-#define NEREUS_COMMON_FLAGS_JOB_FILE_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -31,5 +30,3 @@ absl::StatusOr<std::vector<std::string>> ReadJobFile(const std::string& path,
 std::string JobText(const JobSpec& spec);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_FLAGS_JOB_FILE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_FLAGS_MODEL_FILE_H_
-#define NEREUS_COMMON_FLAGS_MODEL_FILE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -33,5 +32,3 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
 std::string DescribeModelFlag();
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_FLAGS_MODEL_FILE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_FLAGS_VARIABLES_H_
-#define NEREUS_COMMON_FLAGS_VARIABLES_H_
+#pragma once
 
 #include <string>
 
@@ -69,5 +68,3 @@ inline const std::string kTestVariables[] = {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_FLAGS_VARIABLES_H_

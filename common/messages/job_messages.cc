@@ -3,48 +3,19 @@
 #include <string>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/messages/enums.h"
+#include "common/messages/fields.h"
 #include "common/protocol/job_spec.h"
 
 namespace nereus {
-namespace {
-
-template <typename Enum>
-absl::Status UnknownEnum(absl::string_view field, Enum value) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " has the unknown value ", static_cast<int>(value)));
-}
-
-}  // namespace
-
-std::string TextField(absl::string_view text) {
-  const bool ascii = absl::c_all_of(text, absl::ascii_isascii);
-  return ascii ? std::string(text) : absl::CHexEscape(text);
-}
-
 v1::LayerSpec ToProto(const LayerSpec& layer) {
   v1::LayerSpec message;
   message.set_name(layer.name);
-  switch (layer.kind) {
-    case LayerKind::kFullyConnected:
-      message.set_kind(v1::LayerSpec::KIND_FULLY_CONNECTED);
-      break;
-    case LayerKind::kConvolution:
-      message.set_kind(v1::LayerSpec::KIND_CONVOLUTION);
-      break;
-    case LayerKind::kEmbedding:
-      message.set_kind(v1::LayerSpec::KIND_EMBEDDING);
-      break;
-    case LayerKind::kVector:
-      message.set_kind(v1::LayerSpec::KIND_VECTOR);
-      break;
-  }
+  message.set_kind(EnumToProto(layer.kind));
   message.set_m(layer.m);
   message.set_n(layer.n);
   message.set_parameters(layer.parameters);
@@ -56,22 +27,8 @@ v1::LayerSpec ToProto(const LayerSpec& layer) {
 absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message) {
   LayerSpec layer;
   layer.name = message.name();
-  switch (message.kind()) {
-    case v1::LayerSpec::KIND_FULLY_CONNECTED:
-      layer.kind = LayerKind::kFullyConnected;
-      break;
-    case v1::LayerSpec::KIND_CONVOLUTION:
-      layer.kind = LayerKind::kConvolution;
-      break;
-    case v1::LayerSpec::KIND_EMBEDDING:
-      layer.kind = LayerKind::kEmbedding;
-      break;
-    case v1::LayerSpec::KIND_VECTOR:
-      layer.kind = LayerKind::kVector;
-      break;
-    default:
-      return UnknownEnum("a layer's kind", message.kind());
-  }
+  NEREUS_ASSIGN_OR_RETURN(
+      layer.kind, EnumFromProto<LayerKind>("a layer's kind", message.kind()));
   layer.m = message.m();
   layer.n = message.n();
   layer.parameters = message.parameters();
@@ -96,50 +53,19 @@ absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
 
 namespace {
 
-v1::Route::Scheme SchemeToProto(Scheme scheme) {
-  switch (scheme) {
-    case Scheme::kServer:
-      return v1::Route::SCHEME_SERVER;
-    case Scheme::kFactor:
-      return v1::Route::SCHEME_FACTOR;
-    case Scheme::kRing:
-      return v1::Route::SCHEME_RING;
-  }
-  return v1::Route::SCHEME_UNSPECIFIED;
-}
-
-v1::Route::Wire WireToProto(WireType wire) {
-  switch (wire) {
-    case WireType::kFloat32:
-      return v1::Route::WIRE_FLOAT32;
-    case WireType::kBfloat16:
-      return v1::Route::WIRE_BFLOAT16;
-    case WireType::kFloat16:
-      return v1::Route::WIRE_FLOAT16;
-    case WireType::kNone:
-      break;
-  }
-  return v1::Route::WIRE_UNSPECIFIED;
-}
-
 absl::StatusOr<WireType> WireFromProto(v1::Route::Wire wire) {
-  switch (wire) {
-    case v1::Route::WIRE_FLOAT32:
-      return WireType::kFloat32;
-    case v1::Route::WIRE_BFLOAT16:
-      return WireType::kBfloat16;
-    case v1::Route::WIRE_FLOAT16:
-      return WireType::kFloat16;
-    default:
-      return UnknownEnum("a route's wire type", wire);
+  const auto type = static_cast<WireType>(wire);
+  for (const WireType each : kWireTypes) {
+    if (each == type) return type;
   }
+  return UnknownEnum("a route's wire type", wire);
 }
 
 v1::Route RouteToProto(const Route& route,
                        const RouteExplanation& explanation) {
   v1::Route message;
-  message.set_scheme(SchemeToProto(route.scheme));
-  message.set_wire(WireToProto(route.wire));
+  message.set_scheme(EnumToProto(route.scheme));
+  message.set_wire(static_cast<v1::Route::Wire>(route.wire));
   message.set_server_elements(explanation.server_elements);
   message.set_ring_elements(explanation.ring_elements);
   if (explanation.factor_elements.has_value()) {
@@ -149,22 +75,11 @@ v1::Route RouteToProto(const Route& route,
   return message;
 }
 
-absl::StatusOr<Scheme> SchemeFromProto(v1::Route::Scheme scheme) {
-  switch (scheme) {
-    case v1::Route::SCHEME_SERVER:
-      return Scheme::kServer;
-    case v1::Route::SCHEME_FACTOR:
-      return Scheme::kFactor;
-    case v1::Route::SCHEME_RING:
-      return Scheme::kRing;
-    default:
-      return UnknownEnum("a route's scheme", scheme);
-  }
-}
-
 absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
   Route route;
-  NEREUS_ASSIGN_OR_RETURN(route.scheme, SchemeFromProto(message.scheme()));
+  NEREUS_ASSIGN_OR_RETURN(
+      route.scheme,
+      EnumFromProto<Scheme>("a route's scheme", message.scheme()));
   NEREUS_ASSIGN_OR_RETURN(route.wire, WireFromProto(message.wire()));
   return route;
 }
@@ -210,8 +125,7 @@ absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
 
 v1::Member ToProto(PeerId peer) {
   v1::Member message;
-  message.set_role(peer.role == Role::kWorker ? v1::Member::ROLE_WORKER
-                                              : v1::Member::ROLE_SHARD);
+  message.set_role(EnumToProto(peer.role));
   message.set_rank(peer.rank);
   return message;
 }
@@ -222,14 +136,9 @@ absl::StatusOr<PeerId> FromProto(const v1::Member& message) {
         absl::StrCat("a member's rank is ", message.rank(), ", must be in [0, ",
                      kRanksMax, ")"));
   }
-  switch (message.role()) {
-    case v1::Member::ROLE_WORKER:
-      return PeerId::Worker(message.rank());
-    case v1::Member::ROLE_SHARD:
-      return PeerId::Shard(message.rank());
-    default:
-      return UnknownEnum("a member's role", message.role());
-  }
+  NEREUS_ASSIGN_OR_RETURN(
+      const Role role, EnumFromProto<Role>("a member's role", message.role()));
+  return PeerId{role, message.rank()};
 }
 
 v1::StepVerdict ToProto(const StepVerdict& verdict) {
@@ -253,17 +162,6 @@ v1::ShardServers ToProto(const ShardServers& servers) {
 
 ShardServers FromProto(const v1::ShardServers& message) {
   return {message.primary(), message.backup(), message.backup_is_current()};
-}
-
-v1::OptimizerPlace ToProto(OptimizerPlace place) {
-  return place == OptimizerPlace::kServer ? v1::OPTIMIZER_PLACE_SERVER
-                                          : v1::OPTIMIZER_PLACE_WORKER;
-}
-
-absl::StatusOr<OptimizerPlace> FromProto(v1::OptimizerPlace place) {
-  if (place == v1::OPTIMIZER_PLACE_SERVER) return OptimizerPlace::kServer;
-  if (place == v1::OPTIMIZER_PLACE_WORKER) return OptimizerPlace::kWorker;
-  return UnknownEnum("the optimizer's place", place);
 }
 
 v1::Job ToProto(const Job& job,

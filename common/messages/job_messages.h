@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_MESSAGES_JOB_MESSAGES_H_
-#define NEREUS_COMMON_MESSAGES_JOB_MESSAGES_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -20,10 +19,6 @@ namespace nereus {
 //
 // Errors of all From...: kInvalidArgument, naming the field and its value.
 
-// `text` for a message's string, which has to be UTF-8, or its receiver refuses
-// the message: escaped where it is not ASCII.
-std::string TextField(absl::string_view text);
-
 v1::Member ToProto(PeerId peer);
 absl::StatusOr<PeerId> FromProto(const v1::Member& message);
 
@@ -31,9 +26,6 @@ v1::LayerSpec ToProto(const LayerSpec& layer);
 absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message);
 absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
     const google::protobuf::RepeatedPtrField<v1::LayerSpec>& messages);
-
-v1::OptimizerPlace ToProto(OptimizerPlace place);
-absl::StatusOr<OptimizerPlace> FromProto(v1::OptimizerPlace place);
 
 v1::StepVerdict ToProto(const StepVerdict& verdict);
 StepVerdict FromProto(const v1::StepVerdict& message);
@@ -48,5 +40,3 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
                                  std::vector<RouteExplanation>& explanations);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_MESSAGES_JOB_MESSAGES_H_

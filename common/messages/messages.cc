@@ -11,31 +11,19 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/messages/enums.h"
+#include "common/messages/fields.h"
 #include "common/messages/job_messages.h"
 
 namespace nereus {
 namespace {
-
-absl::Status CheckAtLeast(absl::string_view field, int64_t value,
-                          int64_t minimum) {
-  if (value >= minimum) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is ", value, ", must be ", minimum, " or more"));
-}
-
-template <typename Enum>
-absl::Status UnknownEnum(absl::string_view field, Enum value) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " has the unknown value ", static_cast<int>(value)));
-}
 
 v1::JoinRequest JoinToProto(const JoinRequest& request) {
   v1::JoinRequest message;
   message.set_protocol_version(request.protocol_version);
   message.set_build(request.build);
   message.set_job(TextField(request.job));
-  message.set_role(request.role == Role::kWorker ? v1::Member::ROLE_WORKER
-                                                 : v1::Member::ROLE_SHARD);
+  message.set_role(EnumToProto(request.role));
   message.set_shard(request.shard);
   message.set_incarnation(request.incarnation);
   message.set_name(TextField(request.name));
@@ -49,7 +37,7 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
     added->set_value(TextField(setting.value));
   }
   if (request.optimizer.has_value()) {
-    message.set_optimizer(ToProto(*request.optimizer));
+    message.set_optimizer(EnumToProto(*request.optimizer));
   }
   for (const LayerSpec& layer : request.layers) {
     *message.add_layers() = ToProto(layer);
@@ -62,13 +50,8 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   request.protocol_version = message.protocol_version();
   request.build = message.build();
   request.job = message.job();
-  if (message.role() == v1::Member::ROLE_WORKER) {
-    request.role = Role::kWorker;
-  } else if (message.role() == v1::Member::ROLE_SHARD) {
-    request.role = Role::kShard;
-  } else {
-    return UnknownEnum("the role", message.role());
-  }
+  NEREUS_ASSIGN_OR_RETURN(request.role,
+                          EnumFromProto<Role>("the role", message.role()));
   request.shard = message.shard();
   request.incarnation = message.incarnation();
   request.name = message.name();
@@ -80,44 +63,12 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
     request.settings.push_back({setting.name(), setting.value()});
   }
   if (message.optimizer() != v1::OPTIMIZER_PLACE_UNSPECIFIED) {
-    NEREUS_ASSIGN_OR_RETURN(request.optimizer, FromProto(message.optimizer()));
+    NEREUS_ASSIGN_OR_RETURN(request.optimizer,
+                            EnumFromProto<OptimizerPlace>(
+                                "the optimizer's place", message.optimizer()));
   }
   NEREUS_ASSIGN_OR_RETURN(request.layers, LayersFromProto(message.layers()));
   return request;
-}
-
-// 10,000 years: what google::protobuf::Duration allows.
-absl::Duration Bounded(absl::Duration duration) {
-  const absl::Duration longest = absl::Seconds(315576000000);
-  return std::clamp(duration, -longest, longest);
-}
-
-google::protobuf::Duration DurationToProto(absl::Duration duration) {
-  duration = Bounded(duration);
-  google::protobuf::Duration message;
-  message.set_seconds(
-      absl::IDivDuration(duration, absl::Seconds(1), &duration));
-  message.set_nanos(static_cast<int>(absl::ToInt64Nanoseconds(duration)));
-  return message;
-}
-
-absl::Duration DurationFromProto(const google::protobuf::Duration& message) {
-  return Bounded(absl::Seconds(message.seconds()) +
-                 absl::Nanoseconds(message.nanos()));
-}
-
-v1::Stall StallToProto(const Stall& stall) {
-  v1::Stall message;
-  message.set_layer(stall.layer);
-  message.set_round(stall.round);
-  message.set_missing(TextField(stall.missing));
-  *message.mutable_waited() = DurationToProto(stall.waited);
-  return message;
-}
-
-Stall StallFromProto(const v1::Stall& message) {
-  return {message.layer(), message.round(), message.missing(),
-          DurationFromProto(message.waited())};
 }
 
 v1::Heartbeat HeartbeatToProto(const Heartbeat& beat) {
@@ -303,35 +254,6 @@ absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
       members.size(), " members"));
 }
 
-v1::JobState ToProto(JobState state) {
-  switch (state) {
-    case JobState::kGathering:
-      return v1::JOB_STATE_GATHERING;
-    case JobState::kRunning:
-      return v1::JOB_STATE_RUNNING;
-    case JobState::kFinished:
-      return v1::JOB_STATE_FINISHED;
-    case JobState::kFailed:
-      return v1::JOB_STATE_FAILED;
-  }
-  return v1::JOB_STATE_UNSPECIFIED;
-}
-
-absl::StatusOr<JobState> FromProto(v1::JobState state) {
-  switch (state) {
-    case v1::JOB_STATE_GATHERING:
-      return JobState::kGathering;
-    case v1::JOB_STATE_RUNNING:
-      return JobState::kRunning;
-    case v1::JOB_STATE_FINISHED:
-      return JobState::kFinished;
-    case v1::JOB_STATE_FAILED:
-      return JobState::kFailed;
-    default:
-      return UnknownEnum("the job's state", state);
-  }
-}
-
 v1::MemberMessage ToProto(const MemberMessage& message) {
   v1::MemberMessage proto;
   if (const auto* join = std::get_if<JoinRequest>(&message)) {
@@ -437,7 +359,7 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
   } else if (const auto* start = std::get_if<EpochStart>(&message)) {
     *proto.mutable_epoch_start() = StartToProto(*start);
   } else if (const auto* over = std::get_if<JobOver>(&message)) {
-    proto.mutable_job_over()->set_state(ToProto(over->state));
+    proto.mutable_job_over()->set_state(EnumToProto(over->state));
     proto.mutable_job_over()->set_reason(TextField(over->reason));
     proto.mutable_job_over()->set_saved_rounds(over->saved_round + 1);
   } else if (const auto* set = std::get_if<SetFusion>(&message)) {
@@ -471,8 +393,10 @@ absl::StatusOr<CoordinatorMessage> FromProto(
     case v1::CoordinatorMessage::kEpochStart:
       return StartFromProto(message.epoch_start());
     case v1::CoordinatorMessage::kJobOver: {
-      NEREUS_ASSIGN_OR_RETURN(const JobState state,
-                              FromProto(message.job_over().state()));
+      NEREUS_ASSIGN_OR_RETURN(
+          const JobState state,
+          EnumFromProto<JobState>("the job's state",
+                                  message.job_over().state()));
       const int64_t saved_rounds = message.job_over().saved_rounds();
       NEREUS_RETURN_IF_ERROR(CheckAtLeast("saved rounds", saved_rounds, 0));
       return JobOver{state, message.job_over().reason(), saved_rounds - 1};
@@ -497,83 +421,6 @@ absl::StatusOr<CoordinatorMessage> FromProto(
   }
   return absl::InvalidArgumentError(
       "a coordinator's message is empty or unknown");
-}
-
-v1::GetStatusResponse ToProto(const JobStatus& status) {
-  v1::GetStatusResponse message;
-  message.set_build(kVersion);
-  message.set_job(TextField(status.job));
-  message.set_id(status.id);
-  message.set_epoch(status.epoch);
-  message.set_state(ToProto(status.state));
-  message.set_step(status.step);
-  message.set_steps_per_second(status.steps_per_second);
-  message.set_plan(TextField(status.plan));
-  message.set_partial(status.partial);
-  message.set_reason(TextField(status.reason));
-  message.set_waiting(TextField(status.waiting));
-  message.set_workers(status.workers);
-  message.set_shards(status.shards);
-  for (const JobStatus::Member& member : status.members) {
-    auto* added = message.add_members();
-    *added->mutable_member() = ToProto(member.id);
-    added->set_name(TextField(member.name));
-    added->set_data_address(TextField(member.data_address));
-    added->set_round(member.round);
-    *added->mutable_since_heartbeat() = DurationToProto(member.since_heartbeat);
-    added->set_left(member.left);
-    added->set_stored_bytes(member.stored_bytes);
-    added->set_chunks(member.chunks);
-    if (!member.stall.has_value()) continue;
-    *added->mutable_stall() = StallToProto(*member.stall);
-    added->set_stalled_layer(member.stalled_layer);
-  }
-  message.set_checkpoint_round(status.checkpoint_round);
-  message.set_checkpoint_contributions(status.checkpoint_contributions);
-  message.set_checkpoint_bytes(status.checkpoint_bytes);
-  message.set_checkpoint_wanted(status.checkpoint_wanted);
-  message.set_checkpoint_failure(status.checkpoint_failure);
-  for (const ShardServers& servers : status.shard_servers) {
-    *message.add_shard_servers() = ToProto(servers);
-  }
-  return message;
-}
-
-absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
-  JobStatus status;
-  status.job = message.job();
-  status.id = message.id();
-  status.epoch = message.epoch();
-  NEREUS_ASSIGN_OR_RETURN(status.state, FromProto(message.state()));
-  status.step = message.step();
-  status.steps_per_second = message.steps_per_second();
-  status.plan = message.plan();
-  status.partial = message.partial();
-  status.reason = message.reason();
-  status.waiting = message.waiting();
-  status.workers = message.workers();
-  status.shards = message.shards();
-  NEREUS_RETURN_IF_ERROR(CheckAtLeast("the workers", status.workers, 0));
-  NEREUS_RETURN_IF_ERROR(CheckAtLeast("the shards", status.shards, 0));
-  for (const auto& member : message.members()) {
-    NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(member.member()));
-    status.members.push_back(
-        {id, member.name(), member.data_address(), member.round(),
-         DurationFromProto(member.since_heartbeat()), member.left(),
-         member.stored_bytes(), member.chunks(), std::nullopt,
-         member.stalled_layer()});
-    if (!member.has_stall()) continue;
-    status.members.back().stall = StallFromProto(member.stall());
-  }
-  status.checkpoint_round = message.checkpoint_round();
-  status.checkpoint_contributions = message.checkpoint_contributions();
-  status.checkpoint_bytes = message.checkpoint_bytes();
-  status.checkpoint_wanted = message.checkpoint_wanted();
-  status.checkpoint_failure = message.checkpoint_failure();
-  for (const v1::ShardServers& servers : message.shard_servers()) {
-    status.shard_servers.push_back(FromProto(servers));
-  }
-  return status;
 }
 
 }  // namespace nereus

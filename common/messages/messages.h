@@ -1,12 +1,10 @@
-#ifndef NEREUS_COMMON_MESSAGES_MESSAGES_H_
-#define NEREUS_COMMON_MESSAGES_MESSAGES_H_
+#pragma once
 
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/protocol/membership.h"
 #include "google/protobuf/repeated_ptr_field.h"
-#include "proto/admin.pb.h"
 #include "proto/coordinator.pb.h"
 
 namespace nereus {
@@ -31,12 +29,4 @@ absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
         epoch_members,
     const Job& job);
 
-v1::JobState ToProto(JobState state);
-absl::StatusOr<JobState> FromProto(v1::JobState state);
-
-v1::GetStatusResponse ToProto(const JobStatus& status);
-absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message);
-
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_MESSAGES_MESSAGES_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_NETWORK_EVENT_QUEUE_H_
-#define NEREUS_COMMON_NETWORK_EVENT_QUEUE_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -46,5 +45,3 @@ class EventQueue {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_NETWORK_EVENT_QUEUE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_NETWORK_FRAME_POOL_H_
-#define NEREUS_COMMON_NETWORK_FRAME_POOL_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -68,5 +67,3 @@ class FramePool {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_NETWORK_FRAME_POOL_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_NETWORK_SIMULATED_NETWORK_H_
-#define NEREUS_COMMON_NETWORK_SIMULATED_NETWORK_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -216,5 +215,3 @@ class SimulatedNetwork {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_NETWORK_SIMULATED_NETWORK_H_

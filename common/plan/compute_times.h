@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_COMPUTE_TIMES_H_
-#define NEREUS_COMMON_PLAN_COMPUTE_TIMES_H_
+#pragma once
 
 #include <vector>
 
@@ -51,5 +50,3 @@ absl::StatusOr<std::vector<LayerTime>> ParseComputeTrace(
 absl::Duration TotalTime(absl::Span<const LayerTime> times);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_COMPUTE_TIMES_H_

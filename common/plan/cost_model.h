@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_COST_MODEL_H_
-#define NEREUS_COMMON_PLAN_COST_MODEL_H_
+#pragma once
 
 #include <cstdint>
 
@@ -56,5 +55,3 @@ int64_t RingSchemeElements(int64_t elements, const ClusterShape& cluster);
 bool FactorsMoveNoMore(const LayerSpec& layer, const ClusterShape& cluster);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_COST_MODEL_H_

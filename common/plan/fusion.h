@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_FUSION_H_
-#define NEREUS_COMMON_PLAN_FUSION_H_
+#pragma once
 
 #include <cstdint>
 
@@ -12,5 +11,3 @@ inline constexpr int64_t kNoFusion = -1;
 inline constexpr int64_t kFusionBytesMax = int64_t{1} << 30;
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_FUSION_H_

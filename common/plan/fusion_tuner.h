@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_FUSION_TUNER_H_
-#define NEREUS_COMMON_PLAN_FUSION_TUNER_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -62,5 +61,3 @@ class FusionTuner {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_FUSION_TUNER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_LAYER_GROUPS_H_
-#define NEREUS_COMMON_PLAN_LAYER_GROUPS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -24,5 +23,3 @@ std::vector<LayerGroup> GroupLayers(absl::Span<const LayerSpec> layers,
                                     bool each_alone);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_LAYER_GROUPS_H_

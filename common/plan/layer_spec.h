@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_LAYER_SPEC_H_
-#define NEREUS_COMMON_PLAN_LAYER_SPEC_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -89,5 +88,3 @@ absl::Status CompareModels(absl::Span<const LayerSpec> ours,
                            absl::string_view theirs_name);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_LAYER_SPEC_H_

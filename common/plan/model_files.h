@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_MODEL_FILES_H_
-#define NEREUS_COMMON_PLAN_MODEL_FILES_H_
+#pragma once
 
 #include "absl/types/span.h"
 
@@ -16,5 +15,3 @@ struct ModelFile {
 absl::Span<const ModelFile> ModelFiles();
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_MODEL_FILES_H_

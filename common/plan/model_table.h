@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_MODEL_TABLE_H_
-#define NEREUS_COMMON_PLAN_MODEL_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -45,5 +44,3 @@ absl::StatusOr<std::vector<LayerSpec>> ParseModelTable(absl::string_view text,
                                                        int64_t batch);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_MODEL_TABLE_H_

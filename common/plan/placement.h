@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_PLACEMENT_H_
-#define NEREUS_COMMON_PLAN_PLACEMENT_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -64,5 +63,3 @@ class Placement {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_PLACEMENT_H_

@@ -25,6 +25,38 @@ nlohmann::ordered_json OrNull(const std::optional<double>& value) {
                            : nlohmann::ordered_json();
 }
 
+// What limits an iteration, and what fusion is worth.
+std::string FormatSummary(const PlanReport& report,
+                          const PlanForecast& forecast) {
+  const LinkSpeed& link = forecast.model.link;
+  std::string text = absl::StrFormat(
+      "By time: links of %.4g bytes/s, %s a frame and %s more for each in a "
+      "row;\n%s computing a step.\nAn iteration: %s ms predicted",
+      link.rate, absl::FormatDuration(link.latency),
+      absl::FormatDuration(link.message_time),
+      absl::FormatDuration(TotalTime(forecast.model.times)),
+      Milliseconds(forecast.iteration_seconds));
+  if (forecast.iteration_seconds_measured.has_value()) {
+    absl::StrAppend(&text, ", ",
+                    Milliseconds(forecast.iteration_seconds_measured),
+                    " ms measured");
+  }
+  const PlanForecast::Fusion& fusion = forecast.fusion;
+  const int64_t fusion_bytes = report.plan.fusion_bytes;
+  absl::StrAppend(
+      &text, ".\nFusion: ",
+      fusion_bytes == kNoFusion ? "off" : absl::StrCat(fusion_bytes, " bytes"),
+      ". An iteration without: ", Milliseconds(fusion.without_seconds),
+      " ms; ");
+  if (fusion.best_seconds < fusion.without_seconds) {
+    absl::StrAppend(&text, "with the best, ", fusion.best_bytes,
+                    " bytes: ", Milliseconds(fusion.best_seconds), " ms");
+  } else {
+    absl::StrAppend(&text, "with any, no less");
+  }
+  return text;
+}
+
 }  // namespace
 
 PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model) {
@@ -63,32 +95,7 @@ std::string FormatForecastText(const PlanReport& report,
     width = std::max(width, group.name.size());
   }
   const auto column = static_cast<int>(width);
-  const LinkSpeed& link = forecast.model.link;
-  std::string text = absl::StrFormat(
-      "By time: links of %.4g bytes/s, %s a frame and %s more for each in a "
-      "row;\n%s computing a step.\nAn iteration: %s ms predicted",
-      link.rate, absl::FormatDuration(link.latency),
-      absl::FormatDuration(link.message_time),
-      absl::FormatDuration(TotalTime(forecast.model.times)),
-      Milliseconds(forecast.iteration_seconds));
-  if (forecast.iteration_seconds_measured.has_value()) {
-    absl::StrAppend(&text, ", ",
-                    Milliseconds(forecast.iteration_seconds_measured),
-                    " ms measured");
-  }
-  const PlanForecast::Fusion& fusion = forecast.fusion;
-  const int64_t fusion_bytes = report.plan.fusion_bytes;
-  absl::StrAppend(
-      &text, ".\nFusion: ",
-      fusion_bytes == kNoFusion ? "off" : absl::StrCat(fusion_bytes, " bytes"),
-      ". An iteration without: ", Milliseconds(fusion.without_seconds),
-      " ms; ");
-  if (fusion.best_seconds < fusion.without_seconds) {
-    absl::StrAppend(&text, "with the best, ", fusion.best_bytes,
-                    " bytes: ", Milliseconds(fusion.best_seconds), " ms");
-  } else {
-    absl::StrAppend(&text, "with any, no less");
-  }
+  std::string text = FormatSummary(report, forecast);
   absl::StrAppend(&text,
                   ".\nBy servers, factors, ring: milliseconds of an iteration "
                   "if this layer alone\nwent that way. Sync: from its gradient "

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_PLAN_FORECAST_H_
-#define NEREUS_COMMON_PLAN_PLAN_FORECAST_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -61,5 +60,3 @@ nlohmann::ordered_json ForecastJson(const PlanReport& report,
                                     const PlanForecast& forecast);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_PLAN_FORECAST_H_

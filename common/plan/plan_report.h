@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_PLAN_REPORT_H_
-#define NEREUS_COMMON_PLAN_PLAN_REPORT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -80,5 +79,3 @@ std::string FormatPlanText(const PlanReport& report, bool all_layers = false);
 std::string FormatPlanJson(const PlanReport& report);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_PLAN_REPORT_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_PLANNER_H_
-#define NEREUS_COMMON_PLAN_PLANNER_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -126,5 +125,3 @@ int64_t FusionFor(absl::Span<const LayerSpec> layers,
                   const PlanOptions& options, absl::Span<const Route> routes);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_PLANNER_H_

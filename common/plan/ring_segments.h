@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_RING_SEGMENTS_H_
-#define NEREUS_COMMON_PLAN_RING_SEGMENTS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -40,5 +39,3 @@ class RingSegments {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_RING_SEGMENTS_H_

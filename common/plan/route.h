@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_ROUTE_H_
-#define NEREUS_COMMON_PLAN_ROUTE_H_
+#pragma once
 
 #include <string>
 
@@ -24,5 +23,3 @@ struct SchemeChoice {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_ROUTE_H_

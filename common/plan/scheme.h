@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_SCHEME_H_
-#define NEREUS_COMMON_PLAN_SCHEME_H_
+#pragma once
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -39,5 +38,3 @@ bool SupportsScheme(const LayerSpec& layer, Scheme scheme);
 constexpr bool UsesServers(Scheme scheme) { return scheme == Scheme::kServer; }
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_SCHEME_H_

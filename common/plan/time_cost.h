@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_TIME_COST_H_
-#define NEREUS_COMMON_PLAN_TIME_COST_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -48,5 +47,3 @@ TimeChoice ChooseByTime(absl::Span<const LayerSpec> layers,
 int64_t BestFusion(const Timeline& timeline, absl::Span<const Route> routes);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_TIME_COST_H_

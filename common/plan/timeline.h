@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_TIMELINE_H_
-#define NEREUS_COMMON_PLAN_TIMELINE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -87,5 +86,3 @@ class Timeline {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_TIMELINE_H_

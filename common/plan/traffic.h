@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_TRAFFIC_H_
-#define NEREUS_COMMON_PLAN_TRAFFIC_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -49,5 +48,3 @@ std::vector<int64_t> PredictInitialBytes(absl::Span<const Route> routes,
                                          bool servers_update);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_TRAFFIC_H_

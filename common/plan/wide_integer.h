@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_WIDE_INTEGER_H_
-#define NEREUS_COMMON_PLAN_WIDE_INTEGER_H_
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -20,5 +19,3 @@ inline int64_t SaturateToInt64(WideInteger value) {
 }
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_WIDE_INTEGER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PLAN_WIRE_TYPE_H_
-#define NEREUS_COMMON_PLAN_WIRE_TYPE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -41,5 +40,3 @@ constexpr int64_t WireBytes(WireType wire) {
 }
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PLAN_WIRE_TYPE_H_

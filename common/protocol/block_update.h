@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_BLOCK_UPDATE_H_
-#define NEREUS_COMMON_PROTOCOL_BLOCK_UPDATE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -17,5 +16,3 @@ void AddBlockUpdate(const Job& job, int64_t round, bool resumed, float scale,
                     const Buffer& state, Outbox& out);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_BLOCK_UPDATE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_CHUNK_VALUES_H_
-#define NEREUS_COMMON_PROTOCOL_CHUNK_VALUES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -22,5 +21,3 @@ struct ChunkValues {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_CHUNK_VALUES_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_FRAME_H_
-#define NEREUS_COMMON_PROTOCOL_FRAME_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -199,5 +198,3 @@ inline absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
 }
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_FRAME_H_

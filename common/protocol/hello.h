@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_HELLO_H_
-#define NEREUS_COMMON_PROTOCOL_HELLO_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -46,5 +45,3 @@ absl::Status CheckHello(const Hello& ours, const Hello& theirs,
                         const Roster& roster);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_HELLO_H_

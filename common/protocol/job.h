@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_JOB_H_
-#define NEREUS_COMMON_PROTOCOL_JOB_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -292,5 +291,3 @@ absl::Status CheckFrame(const Job& job, PeerId from, const FrameHeader& header);
 absl::StatusOr<Chunk> FindChunk(const Job& job, const FrameHeader& header);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_JOB_H_

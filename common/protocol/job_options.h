@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_JOB_OPTIONS_H_
-#define NEREUS_COMMON_PROTOCOL_JOB_OPTIONS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -134,5 +133,3 @@ std::string DescribeOptimizer(const OptimizerOptions& optimizer);
 PlanRules RulesFor(const JobOptions& options, PlanRules rules);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_JOB_OPTIONS_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_JOB_SPEC_H_
-#define NEREUS_COMMON_PROTOCOL_JOB_SPEC_H_
+#pragma once
 
 #include <functional>
 #include <string>
@@ -75,5 +74,3 @@ const JobOption* FindJobOption(absl::string_view name);
 std::string DescribeJobSpec(const JobSpec& spec, bool told);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_JOB_SPEC_H_

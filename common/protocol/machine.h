@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_MACHINE_H_
-#define NEREUS_COMMON_PROTOCOL_MACHINE_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -88,5 +87,3 @@ class Machine {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_MACHINE_H_

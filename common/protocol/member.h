@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_MEMBER_H_
-#define NEREUS_COMMON_PROTOCOL_MEMBER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -87,5 +86,3 @@ class Member {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_MEMBER_H_

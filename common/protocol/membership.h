@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_MEMBERSHIP_H_
-#define NEREUS_COMMON_PROTOCOL_MEMBERSHIP_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -332,5 +331,3 @@ struct JobStatus {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_MEMBERSHIP_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_OUTBOX_H_
-#define NEREUS_COMMON_PROTOCOL_OUTBOX_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -195,5 +194,3 @@ class Outbox {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_OUTBOX_H_

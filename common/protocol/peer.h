@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_PEER_H_
-#define NEREUS_COMMON_PROTOCOL_PEER_H_
+#pragma once
 
 #include <compare>
 #include <cstdint>
@@ -37,5 +36,3 @@ inline std::string PeerName(PeerId peer) {
 inline constexpr int kRanksMax = 65536;
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_PEER_H_

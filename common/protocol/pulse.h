@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_PULSE_H_
-#define NEREUS_COMMON_PROTOCOL_PULSE_H_
+#pragma once
 
 #include <utility>
 
@@ -40,5 +39,3 @@ class Pulse {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_PULSE_H_

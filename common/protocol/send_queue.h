@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_SEND_QUEUE_H_
-#define NEREUS_COMMON_PROTOCOL_SEND_QUEUE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -60,5 +59,3 @@ class SendQueue {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_SEND_QUEUE_H_

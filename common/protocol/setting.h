@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_SETTING_H_
-#define NEREUS_COMMON_PROTOCOL_SETTING_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -19,5 +18,3 @@ struct Setting {
 inline constexpr size_t kSettingsMax = 64;
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_SETTING_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_STALL_WATCH_H_
-#define NEREUS_COMMON_PROTOCOL_STALL_WATCH_H_
+#pragma once
 
 #include <optional>
 #include <utility>
@@ -33,5 +32,3 @@ class StallWatch {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_STALL_WATCH_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_PROTOCOL_VERDICTS_H_
-#define NEREUS_COMMON_PROTOCOL_VERDICTS_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -28,5 +27,3 @@ class Verdicts {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_PROTOCOL_VERDICTS_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_RPC_ACCEPTOR_H_
-#define NEREUS_COMMON_RPC_ACCEPTOR_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -46,5 +45,3 @@ class Acceptor {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_RPC_ACCEPTOR_H_

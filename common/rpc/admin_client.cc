@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/messages/messages.h"
+#include "common/messages/status_messages.h"
 #include "common/rpc/control_channel.h"
 #include "common/rpc/rpc_status.h"
 #include "proto/admin.grpc.pb.h"

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_RPC_ADMIN_CLIENT_H_
-#define NEREUS_COMMON_RPC_ADMIN_CLIENT_H_
+#pragma once
 
 #include <string>
 
@@ -23,5 +22,3 @@ absl::Status RequestCheckpoint(const std::string& address,
                                absl::Duration timeout);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_RPC_ADMIN_CLIENT_H_

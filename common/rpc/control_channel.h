@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_RPC_CONTROL_CHANNEL_H_
-#define NEREUS_COMMON_RPC_CONTROL_CHANNEL_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -30,5 +29,3 @@ std::string ExplainCall(const absl::Status& status);
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_RPC_CONTROL_CHANNEL_H_

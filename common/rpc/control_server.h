@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_RPC_CONTROL_SERVER_H_
-#define NEREUS_COMMON_RPC_CONTROL_SERVER_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -49,5 +48,3 @@ class ControlServer {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_RPC_CONTROL_SERVER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_RPC_RPC_STATUS_H_
-#define NEREUS_COMMON_RPC_RPC_STATUS_H_
+#pragma once
 
 #include <grpcpp/support/status.h>
 
@@ -19,5 +18,3 @@ inline absl::Status FromGrpcStatus(const grpc::Status& status) {
 }
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_RPC_RPC_STATUS_H_

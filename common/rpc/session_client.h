@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_RPC_SESSION_CLIENT_H_
-#define NEREUS_COMMON_RPC_SESSION_CLIENT_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -59,5 +58,3 @@ class SessionClient {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_RPC_SESSION_CLIENT_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_TENSOR_ARRIVAL_H_
-#define NEREUS_COMMON_TENSOR_ARRIVAL_H_
+#pragma once
 
 #include <cstdint>
 
@@ -47,5 +46,3 @@ class Arrival {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_TENSOR_ARRIVAL_H_

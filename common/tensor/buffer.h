@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_TENSOR_BUFFER_H_
-#define NEREUS_COMMON_TENSOR_BUFFER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -94,5 +93,3 @@ class Buffer {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_TENSOR_BUFFER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_TENSOR_VALUE_RANGE_H_
-#define NEREUS_COMMON_TENSOR_VALUE_RANGE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -12,5 +11,3 @@ struct ValueRange {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_TENSOR_VALUE_RANGE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_TRANSPORT_HANDSHAKE_H_
-#define NEREUS_COMMON_TRANSPORT_HANDSHAKE_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -66,5 +65,3 @@ std::string NotReadyReason(absl::string_view why);
 absl::Status RefusalStatus(const std::string& reason);
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_TRANSPORT_HANDSHAKE_H_

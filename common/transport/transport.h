@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_TRANSPORT_TRANSPORT_H_
-#define NEREUS_COMMON_TRANSPORT_TRANSPORT_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -92,5 +91,3 @@ class Transport {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_TRANSPORT_TRANSPORT_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_TRANSPORT_TRANSPORT_OPTIONS_H_
-#define NEREUS_COMMON_TRANSPORT_TRANSPORT_OPTIONS_H_
+#pragma once
 
 #include <string>
 
@@ -32,5 +31,3 @@ struct TransportOptions {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_TRANSPORT_TRANSPORT_OPTIONS_H_

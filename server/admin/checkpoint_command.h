@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_CHECKPOINT_COMMAND_H_
-#define NEREUS_SERVER_ADMIN_CHECKPOINT_COMMAND_H_
+#pragma once
 
 #include <string>
 
@@ -36,5 +35,3 @@ class CheckpointsCommand : public Command {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_CHECKPOINT_COMMAND_H_

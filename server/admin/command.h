@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_COMMAND_H_
-#define NEREUS_SERVER_ADMIN_COMMAND_H_
+#pragma once
 
 #include <ostream>
 
@@ -36,5 +35,3 @@ class Command {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_COMMAND_H_

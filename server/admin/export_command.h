@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_EXPORT_COMMAND_H_
-#define NEREUS_SERVER_ADMIN_EXPORT_COMMAND_H_
+#pragma once
 
 #include <string>
 
@@ -33,5 +32,3 @@ class ExportCommand final : public Command {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_EXPORT_COMMAND_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_LINE_BUFFER_H_
-#define NEREUS_SERVER_ADMIN_LINE_BUFFER_H_
+#pragma once
 
 #include <cstddef>
 #include <optional>
@@ -33,5 +32,3 @@ class LineBuffer {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_LINE_BUFFER_H_

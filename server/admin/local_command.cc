@@ -219,28 +219,29 @@ int LocalCommand::Run(std::ostream& out, std::ostream& err) {
                       {outcome->restarts, outcome->lost});
   if (!report.ok()) return fail(report.status(), kExitFailed);
   out << FormatLocalText(*report) << DescribeModel(*report) << std::flush;
+  const absl::Status kept = CheckOutcome(*report);
+  return kept.ok() ? kExitDone : fail(kept, kExitFailed);
+}
+
+absl::Status LocalCommand::CheckOutcome(const LocalReport& report) const {
   if (!json_file_.empty()) {
     std::ofstream json(json_file_);
-    json << FormatLocalJson(*report) << std::endl;
+    json << FormatLocalJson(report) << std::endl;
     if (!json) {
-      return fail(
-          absl::UnavailableError(absl::StrCat("cannot write ", json_file_)),
-          kExitFailed);
+      return absl::UnavailableError(absl::StrCat("cannot write ", json_file_));
     }
   }
-  // What was late counts, but not everybody has seen it.
+  // With another quorum, late gradients count, but not every worker has seen
+  // them.
   const bool may_differ = options_.spec.options.quorum != Quorum::kAll;
-  if (!report->replicas_equal && !may_differ) {
-    return fail(
-        absl::InternalError("the workers ended with different parameters"),
-        kExitFailed);
+  if (!report.replicas_equal && !may_differ) {
+    return absl::InternalError("the workers ended with different parameters");
   }
   if (!options_.checkpoint_dir.empty() &&
-      report->saved_round < report->last_step) {
-    return fail(absl::DataLossError("the trained model was not saved"),
-                kExitFailed);
+      report.saved_round < report.last_step) {
+    return absl::DataLossError("the trained model was not saved");
   }
-  return kExitDone;
+  return absl::OkStatus();
 }
 
 }  // namespace nereus

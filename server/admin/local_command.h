@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_LOCAL_COMMAND_H_
-#define NEREUS_SERVER_ADMIN_LOCAL_COMMAND_H_
+#pragma once
 
 #include <string>
 
@@ -8,6 +7,7 @@
 #include "server/admin/command.h"
 #include "server/admin/local_job.h"
 #include "server/admin/local_options.h"
+#include "server/admin/local_report.h"
 
 namespace nereus {
 
@@ -34,6 +34,9 @@ class LocalCommand : public Command {
   // What a job that ended early can be gone on from, for the end of a message;
   // empty: nothing.
   std::string HowToGoOn() const;
+  // Writes the report to its file. Errors: it cannot be written, or the job has
+  // not come to what it was to: replicas differ, or the model is not saved.
+  absl::Status CheckOutcome(const LocalReport& report) const;
 
   LocalOptions options_;
   JobFlags job_;
@@ -44,5 +47,3 @@ class LocalCommand : public Command {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_LOCAL_COMMAND_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_LOCAL_JOB_H_
-#define NEREUS_SERVER_ADMIN_LOCAL_JOB_H_
+#pragma once
 
 #include <deque>
 #include <memory>
@@ -148,5 +147,3 @@ class LocalJob : private ProcessEvents {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_LOCAL_JOB_H_

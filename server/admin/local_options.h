@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_LOCAL_OPTIONS_H_
-#define NEREUS_SERVER_ADMIN_LOCAL_OPTIONS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -77,5 +76,3 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
                                          absl::string_view coordinator);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_LOCAL_OPTIONS_H_

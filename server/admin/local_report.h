@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_LOCAL_REPORT_H_
-#define NEREUS_SERVER_ADMIN_LOCAL_REPORT_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -101,5 +100,3 @@ std::string FormatProgress(
     absl::Span<const std::optional<WorkerProgress>> latest);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_LOCAL_REPORT_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_PLAN_COMMAND_H_
-#define NEREUS_SERVER_ADMIN_PLAN_COMMAND_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -43,5 +42,3 @@ class PlanCommand : public Command {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_PLAN_COMMAND_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_PROCESS_H_
-#define NEREUS_SERVER_ADMIN_PROCESS_H_
+#pragma once
 
 #include <signal.h>
 #include <sys/types.h>
@@ -121,5 +120,3 @@ class ProcessGroup {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_PROCESS_H_

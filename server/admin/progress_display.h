@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_PROGRESS_DISPLAY_H_
-#define NEREUS_SERVER_ADMIN_PROGRESS_DISPLAY_H_
+#pragma once
 
 #include <ostream>
 #include <string>
@@ -37,5 +36,3 @@ class ProgressDisplay {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_PROGRESS_DISPLAY_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_QUANTITY_H_
-#define NEREUS_SERVER_ADMIN_QUANTITY_H_
+#pragma once
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -20,5 +19,3 @@ std::string FormatBitRate(double bits_per_second);
 absl::StatusOr<absl::Duration> ParseTime(absl::string_view text);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_QUANTITY_H_

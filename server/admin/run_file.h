@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_RUN_FILE_H_
-#define NEREUS_SERVER_ADMIN_RUN_FILE_H_
+#pragma once
 
 #include <string>
 
@@ -31,5 +30,3 @@ std::string FormatExplainedJson(const ExplainedPlan& plan,
                                 const Verdict& verdict);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_RUN_FILE_H_

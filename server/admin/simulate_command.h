@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_SIMULATE_COMMAND_H_
-#define NEREUS_SERVER_ADMIN_SIMULATE_COMMAND_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -40,5 +39,3 @@ class SimulateCommand : public Command {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_SIMULATE_COMMAND_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_SIMULATE_REPORT_H_
-#define NEREUS_SERVER_ADMIN_SIMULATE_REPORT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -46,5 +45,3 @@ std::string FormatSimulateText(const SimulateReport& report);
 std::string FormatSimulateJson(const SimulateReport& report);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_SIMULATE_REPORT_H_

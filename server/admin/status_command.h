@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_STATUS_COMMAND_H_
-#define NEREUS_SERVER_ADMIN_STATUS_COMMAND_H_
+#pragma once
 
 #include <string>
 
@@ -22,5 +21,3 @@ class StatusCommand : public Command {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_STATUS_COMMAND_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_STATUS_REPORT_H_
-#define NEREUS_SERVER_ADMIN_STATUS_REPORT_H_
+#pragma once
 
 #include <string>
 
@@ -18,5 +17,3 @@ std::string StatusTable(const JobStatus& status);
 std::string StatusJson(const JobStatus& status);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_STATUS_REPORT_H_

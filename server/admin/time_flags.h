@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_TIME_FLAGS_H_
-#define NEREUS_SERVER_ADMIN_TIME_FLAGS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -51,5 +50,3 @@ absl::StatusOr<T> FlagValue(const char* name, absl::StatusOr<T> value) {
 }
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_TIME_FLAGS_H_

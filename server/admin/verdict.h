@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_VERDICT_H_
-#define NEREUS_SERVER_ADMIN_VERDICT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -47,5 +46,3 @@ std::string FormatVerdict(const Verdict& verdict);
 nlohmann::ordered_json VerdictJson(const Verdict& verdict);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_VERDICT_H_

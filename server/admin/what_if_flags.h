@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_WHAT_IF_FLAGS_H_
-#define NEREUS_SERVER_ADMIN_WHAT_IF_FLAGS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -46,5 +45,3 @@ class WhatIfFlags {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_WHAT_IF_FLAGS_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_WORKER_EVENT_H_
-#define NEREUS_SERVER_ADMIN_WORKER_EVENT_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -90,5 +89,3 @@ using WorkerEvent = std::variant<WorkerProgress, WorkerResult>;
 absl::StatusOr<WorkerEvent> ParseWorkerEvent(absl::string_view line);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_WORKER_EVENT_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_BROKEN_LINKS_H_
-#define NEREUS_SERVER_COORDINATOR_BROKEN_LINKS_H_
+#pragma once
 
 #include <map>
 #include <optional>
@@ -40,5 +39,3 @@ class BrokenLinks {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_BROKEN_LINKS_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_CHECKPOINT_LEDGER_H_
-#define NEREUS_SERVER_COORDINATOR_CHECKPOINT_LEDGER_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -73,5 +72,3 @@ class CheckpointLedger {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_CHECKPOINT_LEDGER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_CHECKPOINT_REQUESTS_H_
-#define NEREUS_SERVER_COORDINATOR_CHECKPOINT_REQUESTS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -91,5 +90,3 @@ class CheckpointRequests {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_CHECKPOINT_REQUESTS_H_

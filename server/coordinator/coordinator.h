@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_COORDINATOR_H_
-#define NEREUS_SERVER_COORDINATOR_COORDINATOR_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -142,5 +141,3 @@ class Coordinator {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_COORDINATOR_H_

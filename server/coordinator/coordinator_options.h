@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_COORDINATOR_OPTIONS_H_
-#define NEREUS_SERVER_COORDINATOR_COORDINATOR_OPTIONS_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -80,5 +79,3 @@ absl::Status CompareSettings(absl::string_view our_name,
                              const std::vector<Setting>& theirs);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_COORDINATOR_OPTIONS_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_COORDINATOR_OUTBOX_H_
-#define NEREUS_SERVER_COORDINATOR_COORDINATOR_OUTBOX_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -86,5 +85,3 @@ using CoordinatorOutbox = std::vector<CoordinatorAction>;
 void Refuse(SessionId session, absl::Status why, CoordinatorOutbox& out);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_COORDINATOR_OUTBOX_H_

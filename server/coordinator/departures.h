@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_DEPARTURES_H_
-#define NEREUS_SERVER_COORDINATOR_DEPARTURES_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -50,5 +49,3 @@ class Departures {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_DEPARTURES_H_

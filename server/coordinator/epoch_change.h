@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_EPOCH_CHANGE_H_
-#define NEREUS_SERVER_COORDINATOR_EPOCH_CHANGE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -84,5 +83,3 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
                                              const EpochChange& change);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_EPOCH_CHANGE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_EPOCHS_H_
-#define NEREUS_SERVER_COORDINATOR_EPOCHS_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -133,5 +132,3 @@ class Epochs {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_EPOCHS_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_FUSION_TUNING_H_
-#define NEREUS_SERVER_COORDINATOR_FUSION_TUNING_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -72,5 +71,3 @@ class FusionTuning {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_FUSION_TUNING_H_

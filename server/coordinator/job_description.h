@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_JOB_DESCRIPTION_H_
-#define NEREUS_SERVER_COORDINATOR_JOB_DESCRIPTION_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -38,5 +37,3 @@ std::string DescribeEnd(const CoordinatorOptions& options, int64_t last_step,
 JobStatus DescribeJob(const JobView& view, absl::Time now);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_JOB_DESCRIPTION_H_

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/messages/enums.h"
+#include "common/messages/fields.h"
 #include "common/messages/job_messages.h"
 #include "common/messages/messages.h"
 #include "proto/state.pb.h"
@@ -75,7 +77,7 @@ absl::Status CheckMembers(const CoordinatorState& state) {
 
 std::string EncodeState(const CoordinatorState& state) {
   v1::CoordinatorState message;
-  message.set_state(ToProto(state.state));
+  message.set_state(EnumToProto(state.state));
   message.set_reason(TextField(state.reason));
   *message.mutable_job() = ToProto(*state.epoch.job, state.epoch.explanations);
   for (const CoordinatorState::Member& member : state.members) {
@@ -110,7 +112,8 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
         bytes.size(), " bytes that are not a coordinator's state"));
   }
   CoordinatorState state;
-  NEREUS_ASSIGN_OR_RETURN(state.state, FromProto(message.state()));
+  NEREUS_ASSIGN_OR_RETURN(
+      state.state, EnumFromProto<JobState>("the job's state", message.state()));
   state.reason = message.reason();
   NEREUS_ASSIGN_OR_RETURN(state.epoch.job,
                           FromProto(message.job(), state.epoch.explanations));

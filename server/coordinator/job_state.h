@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_JOB_STATE_H_
-#define NEREUS_SERVER_COORDINATOR_JOB_STATE_H_
+#pragma once
 
 #include <string>
 
@@ -14,5 +13,3 @@ std::string EncodeState(const CoordinatorState& state);
 absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_JOB_STATE_H_

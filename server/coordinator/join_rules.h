@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_JOIN_RULES_H_
-#define NEREUS_SERVER_COORDINATOR_JOIN_RULES_H_
+#pragma once
 
 #include <string>
 
@@ -28,5 +27,3 @@ struct JobToJoin {
 absl::Status CheckJoin(const JoinRequest& request, const JobToJoin& job);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_JOIN_RULES_H_

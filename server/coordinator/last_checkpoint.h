@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_LAST_CHECKPOINT_H_
-#define NEREUS_SERVER_COORDINATOR_LAST_CHECKPOINT_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -53,5 +52,3 @@ class LastCheckpoint {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_LAST_CHECKPOINT_H_

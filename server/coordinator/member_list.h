@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_MEMBER_LIST_H_
-#define NEREUS_SERVER_COORDINATOR_MEMBER_LIST_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -144,5 +143,3 @@ class MemberList {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_MEMBER_LIST_H_

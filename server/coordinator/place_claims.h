@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_PLACE_CLAIMS_H_
-#define NEREUS_SERVER_COORDINATOR_PLACE_CLAIMS_H_
+#pragma once
 
 #include <utility>
 #include <vector>
@@ -41,5 +40,3 @@ class PlaceClaims {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_PLACE_CLAIMS_H_

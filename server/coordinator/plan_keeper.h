@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_PLAN_KEEPER_H_
-#define NEREUS_SERVER_COORDINATOR_PLAN_KEEPER_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -66,5 +65,3 @@ class PlanKeeper {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_PLAN_KEEPER_H_

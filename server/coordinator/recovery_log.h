@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_RECOVERY_LOG_H_
-#define NEREUS_SERVER_COORDINATOR_RECOVERY_LOG_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -34,5 +33,3 @@ class RecoveryLog {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_RECOVERY_LOG_H_

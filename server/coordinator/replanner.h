@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_REPLANNER_H_
-#define NEREUS_SERVER_COORDINATOR_REPLANNER_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -113,5 +112,3 @@ class Replanner {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_REPLANNER_H_

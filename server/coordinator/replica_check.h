@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_REPLICA_CHECK_H_
-#define NEREUS_SERVER_COORDINATOR_REPLICA_CHECK_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -38,5 +37,3 @@ class ReplicaCheck {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_REPLICA_CHECK_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_SAVE_FIRST_H_
-#define NEREUS_SERVER_COORDINATOR_SAVE_FIRST_H_
+#pragma once
 
 #include <deque>
 #include <optional>
@@ -47,5 +46,3 @@ class SaveFirst {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_SAVE_FIRST_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_COORDINATOR_STEP_RATE_H_
-#define NEREUS_SERVER_COORDINATOR_STEP_RATE_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -33,5 +32,3 @@ class StepRate {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_COORDINATOR_STEP_RATE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_PROCESS_CHECKPOINT_FILES_H_
-#define NEREUS_SERVER_PROCESS_CHECKPOINT_FILES_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -43,5 +42,3 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage);
 absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_PROCESS_CHECKPOINT_FILES_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_PROCESS_CHECKPOINT_WRITER_H_
-#define NEREUS_SERVER_PROCESS_CHECKPOINT_WRITER_H_
+#pragma once
 
 #include <functional>
 #include <map>
@@ -48,5 +47,3 @@ class CheckpointWriter {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_PROCESS_CHECKPOINT_WRITER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_PROCESS_COORDINATOR_HOST_H_
-#define NEREUS_SERVER_PROCESS_COORDINATOR_HOST_H_
+#pragma once
 
 #include <memory>
 #include <optional>
@@ -43,5 +42,3 @@ absl::StatusOr<std::vector<Setting>> ServerSettings(
 CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_PROCESS_COORDINATOR_HOST_H_

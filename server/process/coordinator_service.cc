@@ -17,6 +17,7 @@
 #include "common/base/mutex.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/messages/messages.h"
+#include "common/messages/status_messages.h"
 #include "common/rpc/control_channel.h"
 #include "common/rpc/rpc_status.h"
 #include "proto/admin.grpc.pb.h"

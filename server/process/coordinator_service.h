@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_PROCESS_COORDINATOR_SERVICE_H_
-#define NEREUS_SERVER_PROCESS_COORDINATOR_SERVICE_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -64,5 +63,3 @@ class CoordinatorService {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_PROCESS_COORDINATOR_SERVICE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_PROCESS_EXIT_CODES_H_
-#define NEREUS_SERVER_PROCESS_EXIT_CODES_H_
+#pragma once
 
 namespace nereus {
 
@@ -12,5 +11,3 @@ inline constexpr int kExitUsage = 2;   // The command line makes no sense.
 inline constexpr int kExitNotSaved = 3;
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_PROCESS_EXIT_CODES_H_

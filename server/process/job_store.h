@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_PROCESS_JOB_STORE_H_
-#define NEREUS_SERVER_PROCESS_JOB_STORE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -45,5 +44,3 @@ class JobStore {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_PROCESS_JOB_STORE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_PROCESS_REDIRECT_SERVICE_H_
-#define NEREUS_SERVER_PROCESS_REDIRECT_SERVICE_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -27,5 +26,3 @@ class RedirectService {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_PROCESS_REDIRECT_SERVICE_H_

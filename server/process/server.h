@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_PROCESS_SERVER_H_
-#define NEREUS_SERVER_PROCESS_SERVER_H_
+#pragma once
 
 #include <memory>
 #include <optional>
@@ -77,5 +76,3 @@ class Server {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_PROCESS_SERVER_H_

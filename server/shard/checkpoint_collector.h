@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_CHECKPOINT_COLLECTOR_H_
-#define NEREUS_SERVER_SHARD_CHECKPOINT_COLLECTOR_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -82,5 +81,3 @@ class CheckpointCollector {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_CHECKPOINT_COLLECTOR_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_CHUNK_BACKUP_H_
-#define NEREUS_SERVER_SHARD_CHUNK_BACKUP_H_
+#pragma once
 
 #include <cstdint>
 
@@ -61,5 +60,3 @@ class ChunkBackup {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_CHUNK_BACKUP_H_

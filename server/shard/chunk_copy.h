@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_CHUNK_COPY_H_
-#define NEREUS_SERVER_SHARD_CHUNK_COPY_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -59,5 +58,3 @@ class ChunkCopy {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_CHUNK_COPY_H_

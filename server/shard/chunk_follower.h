@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_CHUNK_FOLLOWER_H_
-#define NEREUS_SERVER_SHARD_CHUNK_FOLLOWER_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -54,5 +53,3 @@ class ChunkFollower {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_CHUNK_FOLLOWER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_CHUNK_REPLIES_H_
-#define NEREUS_SERVER_SHARD_CHUNK_REPLIES_H_
+#pragma once
 
 #include <cstdint>
 #include <utility>
@@ -78,5 +77,3 @@ class ChunkReplies {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_CHUNK_REPLIES_H_

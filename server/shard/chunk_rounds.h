@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_CHUNK_ROUNDS_H_
-#define NEREUS_SERVER_SHARD_CHUNK_ROUNDS_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -136,5 +135,3 @@ class ChunkRounds {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_CHUNK_ROUNDS_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_FULL_ROUND_H_
-#define NEREUS_SERVER_SHARD_FULL_ROUND_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -117,5 +116,3 @@ class FullRound {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_FULL_ROUND_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_HELD_CHUNK_H_
-#define NEREUS_SERVER_SHARD_HELD_CHUNK_H_
+#pragma once
 
 #include <cstdint>
 
@@ -52,5 +51,3 @@ struct HeldChunk {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_HELD_CHUNK_H_

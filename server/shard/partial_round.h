@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_PARTIAL_ROUND_H_
-#define NEREUS_SERVER_SHARD_PARTIAL_ROUND_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -88,5 +87,3 @@ class PartialRound {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_PARTIAL_ROUND_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_ROUND_SAVER_H_
-#define NEREUS_SERVER_SHARD_ROUND_SAVER_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -64,5 +63,3 @@ class RoundSaver {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_ROUND_SAVER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_SERVER_MACHINE_H_
-#define NEREUS_SERVER_SHARD_SERVER_MACHINE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -66,5 +65,3 @@ class ServerMachine final : public Machine {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_SERVER_MACHINE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_SHARD_H_
-#define NEREUS_SERVER_SHARD_SHARD_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -121,5 +120,3 @@ class Shard final : public Machine {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_SHARD_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_SHARD_EPOCH_H_
-#define NEREUS_SERVER_SHARD_SHARD_EPOCH_H_
+#pragma once
 
 #include "common/protocol/job.h"
 #include "common/protocol/peer.h"
@@ -40,5 +39,3 @@ struct ShardEpoch {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_SHARD_EPOCH_H_

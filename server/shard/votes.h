@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_SHARD_VOTES_H_
-#define NEREUS_SERVER_SHARD_VOTES_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -54,5 +53,3 @@ class Votes {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_SHARD_VOTES_H_

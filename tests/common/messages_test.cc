@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/messages/status_messages.h"
 
 namespace nereus {
 namespace {

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_COMMON_SOCKET_PEERS_H_
-#define NEREUS_TESTS_COMMON_SOCKET_PEERS_H_
+#pragma once
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -103,5 +102,3 @@ class RawSocket {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_COMMON_SOCKET_PEERS_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_COMMON_TRANSPORT_CONTRACT_H_
-#define NEREUS_TESTS_COMMON_TRANSPORT_CONTRACT_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -187,5 +186,3 @@ inline bool JoinNodes(TestNode& dialler, TestNode& other) {
 }
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_COMMON_TRANSPORT_CONTRACT_H_

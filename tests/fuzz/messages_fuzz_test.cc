@@ -22,6 +22,7 @@
 #include "common/base/random.h"
 #include "common/messages/job_messages.h"
 #include "common/messages/messages.h"
+#include "common/messages/status_messages.h"
 #include "tests/testing/fuzz_budget.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/mutation.h"

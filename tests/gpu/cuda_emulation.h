@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_GPU_CUDA_EMULATION_H_
-#define NEREUS_TESTS_GPU_CUDA_EMULATION_H_
+#pragma once
 
 // Runs kernels on the CPU, for tests on machines without a GPU: the host's
 // compiler compiles *_cuda.cu with this file included before everything else
@@ -95,5 +94,3 @@ T atomicMax(T* address, T value) {
   *address = std::max(before, value);
   return before;
 }
-
-#endif  // NEREUS_TESTS_GPU_CUDA_EMULATION_H_

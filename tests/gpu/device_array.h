@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_GPU_DEVICE_ARRAY_H_
-#define NEREUS_TESTS_GPU_DEVICE_ARRAY_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <unistd.h>
@@ -87,5 +86,3 @@ class DeviceArray {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_GPU_DEVICE_ARRAY_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_GPU_EMULATED_CUDA_H_
-#define NEREUS_TESTS_GPU_EMULATED_CUDA_H_
+#pragma once
 
 #include <cstdint>
 
@@ -15,5 +14,3 @@ void FailCallAfter(int64_t calls);
 bool HasContext(int device);
 
 }  // namespace cuda_emulation
-
-#endif  // NEREUS_TESTS_GPU_EMULATED_CUDA_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_GPU_GPU_TOY_WORKER_H_
-#define NEREUS_TESTS_GPU_GPU_TOY_WORKER_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -211,5 +210,3 @@ class GpuToyWorker {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_GPU_GPU_TOY_WORKER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_GPU_TEST_OR_SHIM_H_
-#define NEREUS_TESTS_GPU_TEST_OR_SHIM_H_
+#pragma once
 
 // GoogleTest; or, on a machine that has nothing but compilers, as much of it as
 // kernel_test.cc needs.
@@ -117,5 +116,3 @@ int main() {
 }
 
 #endif
-
-#endif  // NEREUS_TESTS_GPU_TEST_OR_SHIM_H_

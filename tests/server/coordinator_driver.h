@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_SERVER_COORDINATOR_DRIVER_H_
-#define NEREUS_TESTS_SERVER_COORDINATOR_DRIVER_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -152,5 +151,3 @@ class CoordinatorDriver {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_SERVER_COORDINATOR_DRIVER_H_

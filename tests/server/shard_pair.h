@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_SERVER_SHARD_PAIR_H_
-#define NEREUS_TESTS_SERVER_SHARD_PAIR_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -85,5 +84,3 @@ class ShardPair {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_SERVER_SHARD_PAIR_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_SIMULATION_CONTRIBUTION_CHECK_H_
-#define NEREUS_TESTS_SIMULATION_CONTRIBUTION_CHECK_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -51,5 +50,3 @@ class ContributionCheck {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_SIMULATION_CONTRIBUTION_CHECK_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_SIMULATION_DRAWN_FEATURES_H_
-#define NEREUS_TESTS_SIMULATION_DRAWN_FEATURES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -12,5 +11,3 @@ namespace nereus {
 SimulatedClusterOptions DrawFeatures(uint64_t seed);
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_SIMULATION_DRAWN_FEATURES_H_

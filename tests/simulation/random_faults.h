@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_SIMULATION_RANDOM_FAULTS_H_
-#define NEREUS_TESTS_SIMULATION_RANDOM_FAULTS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -108,5 +107,3 @@ class RandomFaults {
 bool IsLost(const absl::Status& status);
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_SIMULATION_RANDOM_FAULTS_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_SIMULATION_SIMULATED_CLUSTER_H_
-#define NEREUS_TESTS_SIMULATION_SIMULATED_CLUSTER_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -399,5 +398,3 @@ class SimulatedCluster {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_SIMULATION_SIMULATED_CLUSTER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_SIMULATION_SIMULATED_JOBS_H_
-#define NEREUS_TESTS_SIMULATION_SIMULATED_JOBS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -35,5 +34,3 @@ Workload RegressionWorkload(int64_t m, int64_t n, int64_t global_rows,
                             int workers);
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_SIMULATION_SIMULATED_JOBS_H_

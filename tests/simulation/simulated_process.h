@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_SIMULATION_SIMULATED_PROCESS_H_
-#define NEREUS_TESTS_SIMULATION_SIMULATED_PROCESS_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -100,5 +99,3 @@ inline std::optional<ProcessId> FindProcess(const EpochStart& start,
 }
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_SIMULATION_SIMULATED_PROCESS_H_

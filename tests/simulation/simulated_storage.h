@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_SIMULATION_SIMULATED_STORAGE_H_
-#define NEREUS_TESTS_SIMULATION_SIMULATED_STORAGE_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -111,5 +110,3 @@ class SimulatedStorage : public Storage {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_SIMULATION_SIMULATED_STORAGE_H_

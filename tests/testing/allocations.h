@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_TESTING_ALLOCATIONS_H_
-#define NEREUS_TESTS_TESTING_ALLOCATIONS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -10,5 +9,3 @@ namespace nereus {
 int64_t Allocations();
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_TESTING_ALLOCATIONS_H_

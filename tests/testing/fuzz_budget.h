@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_TESTING_FUZZ_BUDGET_H_
-#define NEREUS_TESTS_TESTING_FUZZ_BUDGET_H_
+#pragma once
 
 #include <cstdint>
 #include <cstdlib>
@@ -56,5 +55,3 @@ class FuzzBudget {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_TESTING_FUZZ_BUDGET_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_TESTING_LOCAL_CLUSTER_H_
-#define NEREUS_TESTS_TESTING_LOCAL_CLUSTER_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -54,5 +53,3 @@ class LocalCluster {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_TESTING_LOCAL_CLUSTER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_TESTING_MACHINE_HARNESS_H_
-#define NEREUS_TESTS_TESTING_MACHINE_HARNESS_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -100,5 +99,3 @@ std::vector<Effects::Sent> SentTo(const std::vector<Effects::Sent>& sent,
                                   PeerId peer);
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_TESTING_MACHINE_HARNESS_H_

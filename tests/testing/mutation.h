@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_TESTING_MUTATION_H_
-#define NEREUS_TESTS_TESTING_MUTATION_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -24,5 +23,3 @@ uint64_t EdgeNumber(Random& random);
 void MutateHeader(Random& random, FrameHeader& header);
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_TESTING_MUTATION_H_

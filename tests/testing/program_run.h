@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_TESTING_PROGRAM_RUN_H_
-#define NEREUS_TESTS_TESTING_PROGRAM_RUN_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -52,5 +51,3 @@ class ProgramRun final : private ProcessEvents {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_TESTING_PROGRAM_RUN_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_TESTING_SCRIPT_RUN_H_
-#define NEREUS_TESTS_TESTING_SCRIPT_RUN_H_
+#pragma once
 
 #include <string>
 
@@ -31,5 +30,3 @@ class ScriptRun {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_TESTING_SCRIPT_RUN_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_TESTING_SOME_STATE_H_
-#define NEREUS_TESTS_TESTING_SOME_STATE_H_
+#pragma once
 
 #include "server/coordinator/coordinator.h"
 
@@ -10,5 +9,3 @@ namespace nereus {
 CoordinatorState SomeState();
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_TESTING_SOME_STATE_H_

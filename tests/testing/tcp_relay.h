@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_TESTING_TCP_RELAY_H_
-#define NEREUS_TESTS_TESTING_TCP_RELAY_H_
+#pragma once
 
 #include <memory>
 
@@ -26,5 +25,3 @@ class TcpRelay {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_TESTING_TCP_RELAY_H_

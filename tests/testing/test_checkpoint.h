@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_TESTING_TEST_CHECKPOINT_H_
-#define NEREUS_TESTS_TESTING_TEST_CHECKPOINT_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -63,5 +62,3 @@ absl::Status CheckTestCheckpoint(Storage& storage, const Manifest& manifest,
                                  const TestCheckpoint& checkpoint);
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_TESTING_TEST_CHECKPOINT_H_

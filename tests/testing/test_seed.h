@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_TESTING_TEST_SEED_H_
-#define NEREUS_TESTS_TESTING_TEST_SEED_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -49,5 +48,3 @@ inline std::string ReplayHint(uint64_t seed) {
 }
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_TESTING_TEST_SEED_H_

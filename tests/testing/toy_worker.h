@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_TESTING_TOY_WORKER_H_
-#define NEREUS_TESTS_TESTING_TOY_WORKER_H_
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -74,5 +73,3 @@ class ToyWorker {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_TESTING_TOY_WORKER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_WORKER_HOST_TRAINING_H_
-#define NEREUS_TESTS_WORKER_HOST_TRAINING_H_
+#pragma once
 
 #include "absl/status/statusor.h"
 #include "worker/trainer/replica.h"
@@ -17,5 +16,3 @@ inline absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
 }
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_WORKER_HOST_TRAINING_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_WORKER_LAYER_CHECKS_H_
-#define NEREUS_TESTS_WORKER_LAYER_CHECKS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -30,5 +29,3 @@ void ExpectExactGradients(int64_t images, const std::vector<float>& input,
                           Random* random, Layer* layer);
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_WORKER_LAYER_CHECKS_H_

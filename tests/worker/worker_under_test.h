@@ -1,5 +1,4 @@
-#ifndef NEREUS_TESTS_WORKER_WORKER_UNDER_TEST_H_
-#define NEREUS_TESTS_WORKER_WORKER_UNDER_TEST_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -110,5 +109,3 @@ class WorkerUnderTest {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_TESTS_WORKER_WORKER_UNDER_TEST_H_

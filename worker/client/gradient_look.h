@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_CLIENT_GRADIENT_LOOK_H_
-#define NEREUS_WORKER_CLIENT_GRADIENT_LOOK_H_
+#pragma once
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -13,5 +12,3 @@ absl::StatusOr<NotFinite> FindNotFinite(absl::Span<const float> values,
                                         Arrival* arrival);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_CLIENT_GRADIENT_LOOK_H_

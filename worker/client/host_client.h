@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_CLIENT_HOST_CLIENT_H_
-#define NEREUS_WORKER_CLIENT_HOST_CLIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -88,5 +87,3 @@ class HostClient : public Client {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_CLIENT_HOST_CLIENT_H_

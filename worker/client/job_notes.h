@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_CLIENT_JOB_NOTES_H_
-#define NEREUS_WORKER_CLIENT_JOB_NOTES_H_
+#pragma once
 
 #include <string>
 
@@ -14,5 +13,3 @@ void LogJoined(const std::string& job, const JobOptions& options,
                bool keeps_state);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_CLIENT_JOB_NOTES_H_

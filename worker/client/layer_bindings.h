@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_CLIENT_LAYER_BINDINGS_H_
-#define NEREUS_WORKER_CLIENT_LAYER_BINDINGS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -45,5 +44,3 @@ absl::StatusOr<std::vector<LayerSpec>> CheckedSpecsIn(
     const std::vector<LayerBinding>& layers);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_CLIENT_LAYER_BINDINGS_H_

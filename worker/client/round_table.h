@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_CLIENT_ROUND_TABLE_H_
-#define NEREUS_WORKER_CLIENT_ROUND_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -129,5 +128,3 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_CLIENT_ROUND_TABLE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_CLIENT_WORKER_PROCESS_H_
-#define NEREUS_WORKER_CLIENT_WORKER_PROCESS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -126,5 +125,3 @@ class WorkerProcess {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_CLIENT_WORKER_PROCESS_H_

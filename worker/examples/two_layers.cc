@@ -63,6 +63,42 @@ struct Layer {
   std::vector<float> input;            // K x N
 };
 
+// Sets the inputs of rows from `first` on. Returns what the network is to learn
+// of them: a product, a * b.
+std::vector<float> MakeRows(int64_t first, Layer& hidden) {
+  std::vector<float> expected(kRows);
+  for (int64_t row = 0; row < kRows; ++row) {
+    const float a = std::sin(static_cast<float>(first + row));
+    const float b = std::cos(2.0f * static_cast<float>(first + row));
+    hidden.input[row * kInputs] = a;
+    hidden.input[row * kInputs + 1] = b;
+    expected[row] = a * b;
+  }
+  return expected;
+}
+
+// Makes the gradients of the mean loss over the rows, the last layer first.
+// Returns the loss.
+float Backward(const std::vector<float>& predicted,
+               const std::vector<float>& expected, Layer& hidden,
+               Layer& output) {
+  float loss = 0.0f;
+  for (int64_t row = 0; row < kRows; ++row) {
+    const float error = predicted[row] - expected[row];
+    loss += error * error / 2 / kRows;
+    output.output_gradient[row] = error / kRows;
+  }
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t j = 0; j < kHidden; ++j) {
+      const float activation = output.input[row * kHidden + j];
+      hidden.output_gradient[row * kHidden + j] = output.output_gradient[row] *
+                                                  output.parameters[j] *
+                                                  (1 - activation * activation);
+    }
+  }
+  return loss;
+}
+
 absl::Status Train(const char* coordinator) {
   Layer hidden("hidden", kHidden, kInputs);
   Layer output("output", 1, kHidden);
@@ -80,35 +116,14 @@ absl::Status Train(const char* coordinator) {
     NEREUS_ASSIGN_OR_RETURN(const nereus::StepInfo step, client->BeginStep());
     if (step.step >= kSteps) break;
 
-    // Forward: y = tanh(input * hidden) * output, to learn a product, a * b.
-    std::vector<float> expected(kRows);
-    const int64_t first = (step.contributions_before + step.position) * kRows;
-    for (int64_t row = 0; row < kRows; ++row) {
-      const float a = std::sin(static_cast<float>(first + row));
-      const float b = std::cos(2.0f * static_cast<float>(first + row));
-      hidden.input[row * kInputs] = a;
-      hidden.input[row * kInputs + 1] = b;
-      expected[row] = a * b;
-    }
+    // Forward: y = tanh(input * hidden) * output.
+    const std::vector<float> expected =
+        MakeRows((step.contributions_before + step.position) * kRows, hidden);
     hidden.Forward(output.input);
     for (float& value : output.input) value = std::tanh(value);
     output.Forward(predicted);
 
-    // Backward: gradients of the mean loss over the rows, the last layer first.
-    float loss = 0.0f;
-    for (int64_t row = 0; row < kRows; ++row) {
-      const float error = predicted[row] - expected[row];
-      loss += error * error / 2 / kRows;
-      output.output_gradient[row] = error / kRows;
-    }
-    for (int64_t row = 0; row < kRows; ++row) {
-      for (int64_t j = 0; j < kHidden; ++j) {
-        const float activation = output.input[row * kHidden + j];
-        hidden.output_gradient[row * kHidden + j] =
-            output.output_gradient[row] * output.parameters[j] *
-            (1 - activation * activation);
-      }
-    }
+    const float loss = Backward(predicted, expected, hidden, output);
     if (step.step % 100 == 0) {
       std::cout << "step " << step.step << ": loss " << loss << std::endl;
     }

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_GPU_DEVICE_FACTORS_H_
-#define NEREUS_WORKER_GPU_DEVICE_FACTORS_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -65,5 +64,3 @@ class DeviceFactors final : public FactorMultiplier {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_GPU_DEVICE_FACTORS_H_

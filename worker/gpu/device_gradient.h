@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_GPU_DEVICE_GRADIENT_H_
-#define NEREUS_WORKER_GPU_DEVICE_GRADIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -63,5 +62,3 @@ class DeviceGradient final : public Arrival {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_GPU_DEVICE_GRADIENT_H_

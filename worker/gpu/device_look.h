@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_GPU_DEVICE_LOOK_H_
-#define NEREUS_WORKER_GPU_DEVICE_LOOK_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -61,5 +60,3 @@ class DeviceLook {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_GPU_DEVICE_LOOK_H_

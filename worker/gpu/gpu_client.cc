@@ -17,7 +17,6 @@
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
-#include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
 #include "common/plan/layer_spec.h"
 #include "common/protocol/job.h"
@@ -26,6 +25,7 @@
 #include "worker/gpu/device_factors.h"
 #include "worker/gpu/device_look.h"
 #include "worker/gpu/gpu_mirror.h"
+#include "worker/gpu/gpu_pools.h"
 #include "worker/gpu/gpu_splitter.h"
 #include "worker/gpu/gpu_timeline.h"
 #include "worker/gpu/push_stager.h"
@@ -91,10 +91,8 @@ class GpuClientImpl final : public GpuClient {
   std::string NameOf(int layer, absl::string_view what) const {
     return absl::StrCat("layer ", layers_[layer].spec.name, ", ", what);
   }
-  void MakePools();
   // What `stream` has come to by now is where parameters start from.
   absl::StatusOr<std::vector<HostLayerBinding>> Bind(cudaStream_t stream);
-  absl::Status CheckLayers() const;
   absl::Status CheckLayer(int layer) const;
   absl::Status CheckMemory(int layer, absl::string_view name,
                            const float* memory) const;
@@ -125,8 +123,7 @@ class GpuClientImpl final : public GpuClient {
   const GpuOptions gpu_;
   const std::vector<GpuLayerBinding> layers_;
   // Outlive the stager: its copies have memory of theirs.
-  std::shared_ptr<PinnedPool> pool_;
-  std::shared_ptr<PinnedPool> own_pool_;
+  GpuPools pools_;
   // The staging thread's.
   std::unique_ptr<PushStager> pushes_;
   std::unique_ptr<Stager> stager_;
@@ -159,53 +156,18 @@ GpuClientImpl::~GpuClientImpl() {
   client_.reset();
 }
 
-absl::Status GpuClientImpl::CheckLayers() const {
-  std::vector<LayerSpec> specs;
-  for (const GpuLayerBinding& layer : layers_) specs.push_back(layer.spec);
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
-  int64_t largest = 0;  // What one needs of the pool.
-  for (const GpuLayerBinding& layer : layers_) {
-    if (layer.state_arrays < 0 || layer.state_arrays > kStateArraysMax) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "layer ", layer.spec.name, " has ", layer.state_arrays,
-          " arrays of state, must be in [0, ", kStateArraysMax, "]"));
-    }
-    if (layer.on_host) continue;
-    largest = std::max(largest, PushStager::PinnedBytesOf(layer.spec));
-  }
-  if (gpu_.staging_bytes > 0 && gpu_.staging_bytes < largest) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("staging_bytes is ", gpu_.staging_bytes,
-                     ", the largest layer needs ", largest));
-  }
-  return absl::OkStatus();
-}
-
-void GpuClientImpl::MakePools() {
-  int64_t gradients = 0;
-  int64_t own = PinnedPool::RoundedUp(DeviceLook::kPinnedBytes);
-  for (const GpuLayerBinding& layer : layers_) {
-    if (layer.on_host) continue;
-    gradients += PushStager::PinnedBytesOf(layer.spec);
-    own += PinnedPool::RoundedUp(BytesOf(layer.spec)) +
-           PinnedPool::RoundedUp(GpuSplitter::PinnedBytesOf(layer.spec));
-  }
-  pool_ = PinnedPool::Create(
-      gpu_.device, gpu_.staging_bytes > 0 ? gpu_.staging_bytes : gradients);
-  own_pool_ = PinnedPool::Create(gpu_.device, own);
-}
-
 absl::StatusOr<std::vector<HostLayerBinding>> GpuClientImpl::Bind(
     cudaStream_t stream) {
   std::vector<HostLayerBinding> bindings;
   for (const GpuLayerBinding& layer : layers_) {
-    NEREUS_ASSIGN_OR_RETURN(auto mirror, GpuMirror::Create(layer, stager_.get(),
-                                                           *own_pool_, stream));
+    NEREUS_ASSIGN_OR_RETURN(
+        auto mirror,
+        GpuMirror::Create(layer, stager_.get(), *pools_.own, stream));
     std::shared_ptr<GpuSplitter> splitter;
     if (!layer.on_host) {
       splitter = std::make_shared<GpuSplitter>(
           static_cast<int>(bindings.size()), layer.spec, layer.parameters,
-          stager_.get(), own_pool_.get(), timeline_.get());
+          stager_.get(), pools_.own.get(), timeline_.get());
     }
     bindings.push_back({{layer.spec, FloatsOf(mirror->parameters()),
                          FloatsOf(mirror->state())},
@@ -218,12 +180,13 @@ absl::StatusOr<std::vector<HostLayerBinding>> GpuClientImpl::Bind(
 }
 
 absl::Status GpuClientImpl::Start(cudaStream_t stream) {
-  NEREUS_RETURN_IF_ERROR(CheckLayers());
+  NEREUS_RETURN_IF_ERROR(CheckGpuLayers(layers_, gpu_));
   NEREUS_ASSIGN_OR_RETURN(stager_, Stager::Create(gpu_.device));
   timeline_ = std::make_unique<GpuTimeline>(gpu_.device, gpu_.timeline);
   NEREUS_ASSIGN_OR_RETURN(products_, DeviceFactors::Create(gpu_.device));
-  MakePools();
-  NEREUS_ASSIGN_OR_RETURN(look_, DeviceLook::Create(stager_.get(), *own_pool_));
+  pools_ = MakeGpuPools(layers_, gpu_);
+  NEREUS_ASSIGN_OR_RETURN(look_,
+                          DeviceLook::Create(stager_.get(), *pools_.own));
   NEREUS_ASSIGN_OR_RETURN(std::vector<HostLayerBinding> bindings, Bind(stream));
   HostClientOptions options = {.client = options_, .multiplier = products_};
   options.client.means_in_place = true;
@@ -387,7 +350,8 @@ absl::StatusOr<Buffer> GpuClientImpl::TakePinned(const std::string& what,
   const absl::Time deadline = SteadyNow() + options_.round_timeout;
   absl::Duration patience = absl::ZeroDuration();
   while (true) {
-    absl::StatusOr<Buffer> values = pool_->Take(what, bytes, patience);
+    absl::StatusOr<Buffer> values =
+        pools_.gradients->Take(what, bytes, patience);
     if (!absl::IsDeadlineExceeded(values.status())) return values;
     {
       MutexLock lock(&mu_);

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_GPU_GPU_MIRROR_H_
-#define NEREUS_WORKER_GPU_GPU_MIRROR_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -75,5 +74,3 @@ class GpuMirror final : public Arrival {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_GPU_GPU_MIRROR_H_

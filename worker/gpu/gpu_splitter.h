@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_GPU_GPU_SPLITTER_H_
-#define NEREUS_WORKER_GPU_GPU_SPLITTER_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -105,5 +104,3 @@ class GpuSplitter final : public GradientSplitter {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_GPU_GPU_SPLITTER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_GPU_GPU_TIMELINE_H_
-#define NEREUS_WORKER_GPU_GPU_TIMELINE_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -58,5 +57,3 @@ class GpuTimeline {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_GPU_GPU_TIMELINE_H_

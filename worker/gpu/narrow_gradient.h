@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_GPU_NARROW_GRADIENT_H_
-#define NEREUS_WORKER_GPU_NARROW_GRADIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -56,5 +55,3 @@ class NarrowGradient final : public Arrival {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_GPU_NARROW_GRADIENT_H_

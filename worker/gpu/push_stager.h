@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_GPU_PUSH_STAGER_H_
-#define NEREUS_WORKER_GPU_PUSH_STAGER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -85,5 +84,3 @@ class PushStager {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_GPU_PUSH_STAGER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MACHINE_CALLER_H_
-#define NEREUS_WORKER_MACHINE_CALLER_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -76,5 +75,3 @@ class Caller {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MACHINE_CALLER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MACHINE_FACTOR_SYNCER_H_
-#define NEREUS_WORKER_MACHINE_FACTOR_SYNCER_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -58,5 +57,3 @@ class FactorSyncer final : public PeerSyncer {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MACHINE_FACTOR_SYNCER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MACHINE_FUSION_SWITCH_H_
-#define NEREUS_WORKER_MACHINE_FUSION_SWITCH_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -76,5 +75,3 @@ class FusionSwitch {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MACHINE_FUSION_SWITCH_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MACHINE_LOSS_SCALE_H_
-#define NEREUS_WORKER_MACHINE_LOSS_SCALE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -45,5 +44,3 @@ class LossScale {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MACHINE_LOSS_SCALE_H_

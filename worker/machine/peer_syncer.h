@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MACHINE_PEER_SYNCER_H_
-#define NEREUS_WORKER_MACHINE_PEER_SYNCER_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -137,5 +136,3 @@ class PeerSyncer : public Syncer {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MACHINE_PEER_SYNCER_H_

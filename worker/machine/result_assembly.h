@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MACHINE_RESULT_ASSEMBLY_H_
-#define NEREUS_WORKER_MACHINE_RESULT_ASSEMBLY_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -81,5 +80,3 @@ class ResultAssembly {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MACHINE_RESULT_ASSEMBLY_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MACHINE_RING_SYNCER_H_
-#define NEREUS_WORKER_MACHINE_RING_SYNCER_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -101,5 +100,3 @@ class RingSyncer final : public PeerSyncer {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MACHINE_RING_SYNCER_H_

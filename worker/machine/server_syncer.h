@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MACHINE_SERVER_SYNCER_H_
-#define NEREUS_WORKER_MACHINE_SERVER_SYNCER_H_
+#pragma once
 
 #include "worker/machine/syncer.h"
 
@@ -33,5 +32,3 @@ class ServerSyncer final : public Syncer {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MACHINE_SERVER_SYNCER_H_

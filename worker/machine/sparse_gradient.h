@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MACHINE_SPARSE_GRADIENT_H_
-#define NEREUS_WORKER_MACHINE_SPARSE_GRADIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -76,5 +75,3 @@ class SparseGradient {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MACHINE_SPARSE_GRADIENT_H_

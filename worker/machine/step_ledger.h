@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MACHINE_STEP_LEDGER_H_
-#define NEREUS_WORKER_MACHINE_STEP_LEDGER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -153,5 +152,3 @@ class StepLedger {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MACHINE_STEP_LEDGER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MACHINE_STEP_PLAN_H_
-#define NEREUS_WORKER_MACHINE_STEP_PLAN_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -25,5 +24,3 @@ class StepPlan {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MACHINE_STEP_PLAN_H_

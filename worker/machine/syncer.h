@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MACHINE_SYNCER_H_
-#define NEREUS_WORKER_MACHINE_SYNCER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -235,5 +234,3 @@ class Syncer {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MACHINE_SYNCER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MACHINE_WORKER_MACHINE_H_
-#define NEREUS_WORKER_MACHINE_WORKER_MACHINE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -160,5 +159,3 @@ class WorkerMachine final : public Machine {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MACHINE_WORKER_MACHINE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MEASURE_LINK_PROBE_H_
-#define NEREUS_WORKER_MEASURE_LINK_PROBE_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -59,5 +58,3 @@ class LinkProbe {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MEASURE_LINK_PROBE_H_

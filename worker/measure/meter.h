@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MEASURE_METER_H_
-#define NEREUS_WORKER_MEASURE_METER_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -52,5 +51,3 @@ std::vector<int32_t> ShardsToProbe(const EpochStart& start,
                                    const std::string& own);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MEASURE_METER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_MEASURE_STEP_TIMES_H_
-#define NEREUS_WORKER_MEASURE_STEP_TIMES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -72,5 +71,3 @@ class StepTimes {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_MEASURE_STEP_TIMES_H_

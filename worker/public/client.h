@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_PUBLIC_CLIENT_H_
-#define NEREUS_WORKER_PUBLIC_CLIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -256,5 +255,3 @@ class Client {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_PUBLIC_CLIENT_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_PUBLIC_CLIENT_OPTIONS_H_
-#define NEREUS_WORKER_PUBLIC_CLIENT_OPTIONS_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -76,5 +75,3 @@ struct ClientOptions {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_PUBLIC_CLIENT_OPTIONS_H_

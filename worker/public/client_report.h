@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_PUBLIC_CLIENT_REPORT_H_
-#define NEREUS_WORKER_PUBLIC_CLIENT_REPORT_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -52,5 +51,3 @@ struct ClientReport {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_PUBLIC_CLIENT_REPORT_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_PUBLIC_GPU_CLIENT_H_
-#define NEREUS_WORKER_PUBLIC_GPU_CLIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -153,5 +152,3 @@ class GpuClient {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_PUBLIC_GPU_CLIENT_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_REPLAY_REPLAY_H_
-#define NEREUS_WORKER_REPLAY_REPLAY_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -71,5 +70,3 @@ std::string ReplayJson(int rank, const ReplayResult& result,
                        const std::vector<PeerTraffic>& traffic);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_REPLAY_REPLAY_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_ACTIVATION_H_
-#define NEREUS_WORKER_TRAINER_ACTIVATION_H_
+#pragma once
 
 #include <cstdint>
 
@@ -12,5 +11,3 @@ void ReluForward(int64_t length, float* values);
 void ReluBackward(int64_t length, const float* values, float* gradient);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_ACTIVATION_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_BATCHES_H_
-#define NEREUS_WORKER_TRAINER_BATCHES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -43,5 +42,3 @@ class Batches {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_BATCHES_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_CONVOLUTION_H_
-#define NEREUS_WORKER_TRAINER_CONVOLUTION_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -68,5 +67,3 @@ class Convolution : public Layer {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_CONVOLUTION_H_

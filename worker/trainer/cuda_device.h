@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_CUDA_DEVICE_H_
-#define NEREUS_WORKER_TRAINER_CUDA_DEVICE_H_
+#pragma once
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
@@ -76,5 +75,3 @@ class CudaDevice final : public Device {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_CUDA_DEVICE_H_

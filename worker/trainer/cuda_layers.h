@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_CUDA_LAYERS_H_
-#define NEREUS_WORKER_TRAINER_CUDA_LAYERS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -75,5 +74,3 @@ class CudaMaxPooling final : public MaxPooling {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_CUDA_LAYERS_H_

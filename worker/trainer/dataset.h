@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_DATASET_H_
-#define NEREUS_WORKER_TRAINER_DATASET_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -68,5 +67,3 @@ absl::StatusOr<DataSplit> Split(Dataset dataset, double holdout);
 void Truncate(int64_t limit, Dataset* dataset);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_DATASET_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_DEVICE_H_
-#define NEREUS_WORKER_TRAINER_DEVICE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -75,5 +74,3 @@ class Device {
 std::shared_ptr<Device> MakeCpuDevice();
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_DEVICE_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_FULLY_CONNECTED_H_
-#define NEREUS_WORKER_TRAINER_FULLY_CONNECTED_H_
+#pragma once
 
 #include <cstdint>
 
@@ -33,5 +32,3 @@ class FullyConnected : public Layer {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_FULLY_CONNECTED_H_

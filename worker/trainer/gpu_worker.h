@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_GPU_WORKER_H_
-#define NEREUS_WORKER_TRAINER_GPU_WORKER_H_
+#pragma once
 
 #include <memory>
 
@@ -24,5 +23,3 @@ absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
     const ClientOptions& options, Network* network, bool keep_timeline);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_GPU_WORKER_H_

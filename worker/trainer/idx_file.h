@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_IDX_FILE_H_
-#define NEREUS_WORKER_TRAINER_IDX_FILE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -43,5 +42,3 @@ absl::StatusOr<DataSplit> LoadDirectory(const std::string& directory,
                                         double holdout, int64_t limit);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_IDX_FILE_H_

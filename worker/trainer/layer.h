@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_LAYER_H_
-#define NEREUS_WORKER_TRAINER_LAYER_H_
+#pragma once
 
 #include <cstdint>
 
@@ -57,5 +56,3 @@ class Layer {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_LAYER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_LAYERS_CUDA_H_
-#define NEREUS_WORKER_TRAINER_LAYERS_CUDA_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -64,5 +63,3 @@ cudaError_t PickLargestCuda(int64_t rows, int64_t columns, const float* values,
                             int32_t* picked, cudaStream_t stream);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_LAYERS_CUDA_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_LOSS_H_
-#define NEREUS_WORKER_TRAINER_LOSS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -18,5 +17,3 @@ float SoftmaxCrossEntropy(int64_t rows, int64_t classes, const float* logits,
                           const int32_t* labels, float* gradient);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_LOSS_H_

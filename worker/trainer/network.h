@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_NETWORK_H_
-#define NEREUS_WORKER_TRAINER_NETWORK_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -147,5 +146,3 @@ inline constexpr int64_t kBatchLengthMax = int64_t{1} << 22;
 inline constexpr int64_t kClassesMax = 1000;
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_NETWORK_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_POOLING_H_
-#define NEREUS_WORKER_TRAINER_POOLING_H_
+#pragma once
 
 #include <cstdint>
 
@@ -31,5 +30,3 @@ class MaxPooling : public Layer {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_POOLING_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_REPLICA_H_
-#define NEREUS_WORKER_TRAINER_REPLICA_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -56,5 +55,3 @@ std::unique_ptr<Replica> MakeHostReplica(Network* network,
                                          OptimizerState* state, Client* client);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_REPLICA_H_

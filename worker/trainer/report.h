@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_REPORT_H_
-#define NEREUS_WORKER_TRAINER_REPORT_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -60,5 +59,3 @@ std::string ProgressText(const TrainProgress& progress, int64_t bytes);
 std::vector<std::string> DoneText(const WorkerReport& report);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_REPORT_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_STANDALONE_CLIENT_H_
-#define NEREUS_WORKER_TRAINER_STANDALONE_CLIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -77,5 +76,3 @@ class StandaloneClient : public Client {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_STANDALONE_CLIENT_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_SYNTHETIC_H_
-#define NEREUS_WORKER_TRAINER_SYNTHETIC_H_
+#pragma once
 
 #include <cstdint>
 
@@ -19,5 +18,3 @@ namespace nereus {
 Dataset GenerateSynthetic(uint64_t seed, int64_t count);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_SYNTHETIC_H_

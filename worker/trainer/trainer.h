@@ -1,5 +1,4 @@
-#ifndef NEREUS_WORKER_TRAINER_TRAINER_H_
-#define NEREUS_WORKER_TRAINER_TRAINER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -88,5 +87,3 @@ double Accuracy(const Dataset& dataset, const Normalisation& normalisation,
 uint32_t ParameterChecksum(const Network& network);
 
 }  // namespace nereus
-
-#endif  // NEREUS_WORKER_TRAINER_TRAINER_H_

@@ -377,40 +377,32 @@ void InstallSignalHandlers() {
   sigaction(SIGINT, &action, nullptr);
 }
 
-// The exit code if the program ends here, or -1.
-int ReadFlags(int argc, char** argv, Flags& flags) {
-  CLI::App app("Trains a classifier of images as one worker of a Nereus job.",
-               "nereus-worker");
-  AddCommonFlags(app, "nereus-worker", flags.log_level);
-  const auto member_flags =
-      FlagsAddedBy(app, [&] { AddMemberFlags(app, flags); });
-  AddSwitch(app, "standalone", flags.standalone,
-            "train alone, without servers");
-  AddTrainingFlags(app, flags);
-  const auto data_flags = FlagsAddedBy(app, [&] { AddDataFlags(app, flags); });
-  AddReplayFlags(app, flags);
-  const auto update_flags = FlagsAddedBy(app, [&] {
-    AddJobOptions(app, flags.spec,
-                  {"update", "learning-rate", "momentum", "weight-decay",
-                   "beta1", "beta2", "epsilon"});
-  });
-  if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
+// Names of flags that count together, or not at all.
+struct FlagGroups {
+  std::vector<std::string> member;
+  std::vector<std::string> data;
+  std::vector<std::string> update;
+};
+
+// OK if the flags make sense, alone and together.
+absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
+                        const Flags& flags, const FlagGroups& groups) {
   const auto refuse = [&](const std::vector<std::string>& names,
                           const std::string& why) {
     return RefuseFlags(app, argc, argv, names, why);
   };
   absl::Status status;
   if (flags.standalone) {
-    status.Update(refuse(member_flags, "with --standalone: there is no job"));
+    status.Update(refuse(groups.member, "with --standalone: there is no job"));
   } else {
-    status.Update(refuse(update_flags,
+    status.Update(refuse(groups.update,
                          "in a job: its coordinator's flags decide how "
                          "parameters are updated"));
   }
   if (flags.replay.empty()) {
     status.Update(refuse({"--steps"}, "without --replay: see --epochs"));
   } else {
-    status.Update(refuse(data_flags, "with --replay: nothing is trained"));
+    status.Update(refuse(groups.data, "with --replay: nothing is trained"));
   }
   if (!flags.standalone) status.Update(flags.client.Validate());
   if (flags.replay.empty() && flags.model != "mlp" && flags.model != "cnn") {
@@ -433,6 +425,29 @@ int ReadFlags(int argc, char** argv, Flags& flags) {
     status.Update(absl::InvalidArgumentError(
         "--replay is of a job's network: it does nothing --standalone"));
   }
+  return status;
+}
+
+// The exit code if the program ends here, or -1.
+int ReadFlags(int argc, char** argv, Flags& flags) {
+  CLI::App app("Trains a classifier of images as one worker of a Nereus job.",
+               "nereus-worker");
+  AddCommonFlags(app, "nereus-worker", flags.log_level);
+  const auto member_flags =
+      FlagsAddedBy(app, [&] { AddMemberFlags(app, flags); });
+  AddSwitch(app, "standalone", flags.standalone,
+            "train alone, without servers");
+  AddTrainingFlags(app, flags);
+  const auto data_flags = FlagsAddedBy(app, [&] { AddDataFlags(app, flags); });
+  AddReplayFlags(app, flags);
+  const auto update_flags = FlagsAddedBy(app, [&] {
+    AddJobOptions(app, flags.spec,
+                  {"update", "learning-rate", "momentum", "weight-decay",
+                   "beta1", "beta2", "epsilon"});
+  });
+  if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
+  const absl::Status status = CheckFlags(
+      app, argc, argv, flags, {member_flags, data_flags, update_flags});
   if (status.ok()) return -1;
   std::fprintf(stderr, "nereus-worker: %s\nRun with --help for the flags.\n",
                WithFlagNames(app, status.message(),

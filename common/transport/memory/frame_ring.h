@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_TRANSPORT_MEMORY_FRAME_RING_H_
-#define NEREUS_COMMON_TRANSPORT_MEMORY_FRAME_RING_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -100,5 +99,3 @@ class FrameRingReader : private FrameRing {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_TRANSPORT_MEMORY_FRAME_RING_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_TRANSPORT_MEMORY_SHARED_MEMORY_H_
-#define NEREUS_COMMON_TRANSPORT_MEMORY_SHARED_MEMORY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -50,5 +49,3 @@ class SharedMemory {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_TRANSPORT_MEMORY_SHARED_MEMORY_H_

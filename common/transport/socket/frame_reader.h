@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_TRANSPORT_SOCKET_FRAME_READER_H_
-#define NEREUS_COMMON_TRANSPORT_SOCKET_FRAME_READER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -76,5 +75,3 @@ class FrameReader {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_TRANSPORT_SOCKET_FRAME_READER_H_

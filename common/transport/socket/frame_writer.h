@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_TRANSPORT_SOCKET_FRAME_WRITER_H_
-#define NEREUS_COMMON_TRANSPORT_SOCKET_FRAME_WRITER_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -90,5 +89,3 @@ class FrameWriter {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_TRANSPORT_SOCKET_FRAME_WRITER_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_TRANSPORT_SOCKET_RESOLVER_H_
-#define NEREUS_COMMON_TRANSPORT_SOCKET_RESOLVER_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -37,5 +36,3 @@ class Resolver {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_TRANSPORT_SOCKET_RESOLVER_H_

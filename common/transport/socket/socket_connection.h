@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_TRANSPORT_SOCKET_SOCKET_CONNECTION_H_
-#define NEREUS_COMMON_TRANSPORT_SOCKET_SOCKET_CONNECTION_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -100,5 +99,3 @@ struct SocketConnection {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_TRANSPORT_SOCKET_SOCKET_CONNECTION_H_

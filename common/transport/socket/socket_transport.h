@@ -1,5 +1,4 @@
-#ifndef NEREUS_COMMON_TRANSPORT_SOCKET_SOCKET_TRANSPORT_H_
-#define NEREUS_COMMON_TRANSPORT_SOCKET_SOCKET_TRANSPORT_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -204,5 +203,3 @@ class SocketTransport final : public Transport {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_COMMON_TRANSPORT_SOCKET_SOCKET_TRANSPORT_H_

@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_SIMULATE_SIMULATED_ITERATION_H_
-#define NEREUS_SERVER_ADMIN_SIMULATE_SIMULATED_ITERATION_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -108,5 +107,3 @@ absl::StatusOr<IterationResult> SimulateIterations(
     const WhatIf& what_if, const WhatIfProgress& progress = nullptr);
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_SIMULATE_SIMULATED_ITERATION_H_

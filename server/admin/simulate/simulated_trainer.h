@@ -1,5 +1,4 @@
-#ifndef NEREUS_SERVER_ADMIN_SIMULATE_SIMULATED_TRAINER_H_
-#define NEREUS_SERVER_ADMIN_SIMULATE_SIMULATED_TRAINER_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -136,5 +135,3 @@ class SimulatedTrainer {
 };
 
 }  // namespace nereus
-
-#endif  // NEREUS_SERVER_ADMIN_SIMULATE_SIMULATED_TRAINER_H_

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/protocol/job_options.h"
+#include "common/plan/route.h"
+#include "common/protocol/membership.h"
+#include "proto/coordinator.pb.h"
+#include "proto/plan.pb.h"
+
+namespace nereus {
+
+// Enums in Protobuf have the values of ours, in the same order, from 1 on: 0 is
+// a field that the sender has not set. For each of them, its Protobuf type and
+// our last value.
+template <typename Enum>
+struct ProtoEnum;
+template <>
+struct ProtoEnum<LayerKind> {
+  using Type = v1::LayerSpec::Kind;
+  static constexpr LayerKind kLast = LayerKind::kVector;
+};
+template <>
+struct ProtoEnum<Scheme> {
+  using Type = v1::Route::Scheme;
+  static constexpr Scheme kLast = Scheme::kRing;
+};
+template <>
+struct ProtoEnum<Role> {
+  using Type = v1::Member::Role;
+  static constexpr Role kLast = Role::kShard;
+};
+template <>
+struct ProtoEnum<OptimizerPlace> {
+  using Type = v1::OptimizerPlace;
+  static constexpr OptimizerPlace kLast = OptimizerPlace::kWorker;
+};
+template <>
+struct ProtoEnum<JobState> {
+  using Type = v1::JobState;
+  static constexpr JobState kLast = JobState::kFailed;
+};
+
+template <typename Enum>
+typename ProtoEnum<Enum>::Type EnumToProto(Enum value) {
+  return static_cast<typename ProtoEnum<Enum>::Type>(static_cast<int>(value) +
+                                                     1);
+}
+
+inline absl::Status UnknownEnum(absl::string_view field, int value) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " has the unknown value ", value));
+}
+
+// Errors: kInvalidArgument, with the name of the field.
+template <typename Enum>
+absl::StatusOr<Enum> EnumFromProto(absl::string_view field,
+                                   typename ProtoEnum<Enum>::Type value) {
+  const int number = static_cast<int>(value);
+  if (number < 1 || number > static_cast<int>(ProtoEnum<Enum>::kLast) + 1) {
+    return UnknownEnum(field, number);
+  }
+  return static_cast<Enum>(number - 1);
+}
+
+static_assert(static_cast<int>(LayerKind::kEmbedding) + 1 ==
+              v1::LayerSpec::KIND_EMBEDDING);
+static_assert(static_cast<int>(Scheme::kFactor) + 1 ==
+              v1::Route::SCHEME_FACTOR);
+static_assert(static_cast<int>(JobState::kFinished) + 1 ==
+              v1::JOB_STATE_FINISHED);
+
+}  // namespace nereus

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/protocol/membership.h"
+#include "google/protobuf/duration.pb.h"
+#include "proto/coordinator.pb.h"
+
+namespace nereus {
+
+// A text for a Protobuf string, which must be UTF-8: bytes that are not ASCII
+// are escaped.
+std::string TextField(absl::string_view text);
+
+// OK, or kInvalidArgument, with the name of the field and both values.
+absl::Status CheckAtLeast(absl::string_view field, int64_t value,
+                          int64_t minimum);
+
+google::protobuf::Duration DurationToProto(absl::Duration duration);
+absl::Duration DurationFromProto(const google::protobuf::Duration& message);
+
+v1::Stall StallToProto(const Stall& stall);
+Stall StallFromProto(const v1::Stall& message);
+
+}  // namespace nereus

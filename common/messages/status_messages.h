@@ -1,0 +1,14 @@
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "common/protocol/membership.h"
+#include "proto/admin.pb.h"
+
+namespace nereus {
+
+// A job's status as nereusctl gets it. Errors: kInvalidArgument, with the field
+// and its value.
+v1::GetStatusResponse ToProto(const JobStatus& status);
+absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message);
+
+}  // namespace nereus

@@ -1,0 +1,59 @@
+#include "worker/gpu/gpu_pools.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/plan/layer_spec.h"
+#include "common/protocol/job.h"
+#include "worker/gpu/device_look.h"
+#include "worker/gpu/gpu_splitter.h"
+#include "worker/gpu/push_stager.h"
+
+namespace nereus {
+namespace {
+
+constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
+
+}  // namespace
+
+absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
+                            const GpuOptions& options) {
+  std::vector<LayerSpec> specs;
+  for (const GpuLayerBinding& layer : layers) specs.push_back(layer.spec);
+  NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
+  int64_t largest = 0;  // What one needs of the pool.
+  for (const GpuLayerBinding& layer : layers) {
+    if (layer.state_arrays < 0 || layer.state_arrays > kStateArraysMax) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "layer ", layer.spec.name, " has ", layer.state_arrays,
+          " arrays of state, must be in [0, ", kStateArraysMax, "]"));
+    }
+    if (layer.on_host) continue;
+    largest = std::max(largest, PushStager::PinnedBytesOf(layer.spec));
+  }
+  if (options.staging_bytes > 0 && options.staging_bytes < largest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("staging_bytes is ", options.staging_bytes,
+                     ", the largest layer needs ", largest));
+  }
+  return absl::OkStatus();
+}
+
+GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
+                      const GpuOptions& options) {
+  int64_t gradients = 0;
+  int64_t own = PinnedPool::RoundedUp(DeviceLook::kPinnedBytes);
+  for (const GpuLayerBinding& layer : layers) {
+    if (layer.on_host) continue;
+    gradients += PushStager::PinnedBytesOf(layer.spec);
+    own += PinnedPool::RoundedUp(layer.spec.parameters * kFloatBytes) +
+           PinnedPool::RoundedUp(GpuSplitter::PinnedBytesOf(layer.spec));
+  }
+  if (options.staging_bytes > 0) gradients = options.staging_bytes;
+  return {PinnedPool::Create(options.device, gradients),
+          PinnedPool::Create(options.device, own)};
+}
+
+}  // namespace nereus
