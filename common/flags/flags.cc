@@ -94,7 +94,6 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
   app.add_option_function<std::string>(
          "--job",
          [&flags](const std::string& path) {
-           flags.file = path;
            auto names = ReadJobFile(path, flags.spec);
            if (!names.ok()) {
              throw CLI::ValidationError("--job",

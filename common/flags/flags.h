@@ -72,12 +72,10 @@ void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory);
 void AddJobOptions(CLI::App& app, JobSpec& spec,
                    const std::vector<std::string>& names = {});
 
-// A job as a program is told it: what the command line says, what the
-// environment, what the file of --job=FILE, what the defaults are, in this
-// order of precedence.
+// A job as a program is told it. A flag wins over a variable, a variable over
+// the file of --job=FILE, and the file over the default.
 struct JobFlags {
   JobSpec spec;
-  std::string file;                       // Of --job.
   std::vector<std::string> file_options;  // Names of options that it sets.
 };
 void AddJobFlags(CLI::App& app, JobFlags& flags);

@@ -22,7 +22,8 @@ namespace nereus {
 absl::StatusOr<std::vector<std::string>> ParseJobText(absl::string_view text,
                                                       JobSpec& spec);
 
-// The same for a file. Errors: in addition kUnavailable, it cannot be read.
+// Reads the file `path` as ParseJobText reads a text. Errors: in addition
+// kUnavailable, the file cannot be read.
 absl::StatusOr<std::vector<std::string>> ReadJobFile(const std::string& path,
                                                      JobSpec& spec);
 

@@ -1,5 +1,6 @@
 #include "common/messages/job_messages.h"
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -101,6 +102,7 @@ void OptionsToProto(const JobOptions& options, v1::JobOptions& message) {
 
 absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
   JobSpec spec;
+  std::set<std::string> seen;
   for (const v1::Setting& setting : message.settings()) {
     const JobOption* const option = FindJobOption(setting.name());
     if (option == nullptr || !option->is_told) {
@@ -108,11 +110,20 @@ absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
           absl::StrCat("\"", Printable(setting.name().substr(0, 64)),
                        "\" is no option that members are told"));
     }
+    if (!seen.insert(option->name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the job's ", option->name, " is given twice"));
+    }
     const absl::Status set = option->set(setting.value(), spec);
     if (!set.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("the job's ", option->name, ": ", set.message()));
     }
+  }
+  for (const JobOption& option : JobOptionTable()) {
+    if (!option.is_told || seen.contains(option.name)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job's ", option.name, " is missing"));
   }
   // A job that tunes fusion is at another threshold by now.
   spec.options.fusion_bytes = message.fusion_bytes();

@@ -25,7 +25,7 @@ nlohmann::ordered_json OrNull(const std::optional<double>& value) {
                            : nlohmann::ordered_json();
 }
 
-// What limits an iteration, and what fusion is worth.
+// The links, the iteration predicted and measured, and the effect of fusion.
 std::string FormatSummary(const PlanReport& report,
                           const PlanForecast& forecast) {
   const LinkSpeed& link = forecast.model.link;

@@ -12,11 +12,15 @@
 #include "common/plan/fusion_tuner.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/job_spec.h"
+#include "common/protocol/membership.h"
 
 namespace nereus {
 namespace {
 
-// Where an option's value is in a spec.
+// A heartbeat may come late, and one may be lost.
+const double kLeaseMin = 3 * absl::ToDoubleSeconds(kHeartbeatInterval);
+
+// Returns an option's value in a spec.
 template <typename T>
 using Field = T& (*)(JobSpec&);
 
@@ -118,25 +122,6 @@ JobOption Name() {
   option.get = [](const JobSpec& spec) { return spec.name; };
   option.set = [](absl::string_view text, JobSpec& spec) {
     spec.name = std::string(text);
-    return absl::OkStatus();
-  };
-  return option;
-}
-
-JobOption SchemeOption() {
-  JobOption option;
-  option.name = "scheme";
-  option.values = "auto|server|factor|ring";
-  option.help =
-      "how layers travel: auto (the cheapest each), or server, factor or ring "
-      "for all that can";
-  option.get = [](const JobSpec& spec) { return spec.rules.scheme_name(); };
-  option.set = [](absl::string_view text, JobSpec& spec) {
-    const auto scheme = ParseScheme(text);
-    if (!scheme.ok() && text != "auto") {
-      return NoValue(text, "one of auto, server, factor, ring");
-    }
-    spec.rules.forced = scheme.ok() ? std::optional(*scheme) : std::nullopt;
     return absl::OkStatus();
   };
   return option;
@@ -249,7 +234,14 @@ std::vector<JobOption> OwnersOptions() {
       Number<int>(
           "servers", [](JobSpec & s) -> auto& { return s.shards; }, 1,
           kServersMax, Top::kIncluded, "servers of the job, one per shard"),
-      SchemeOption(),
+      Choice<std::optional<Scheme>>(
+          "scheme", [](JobSpec & s) -> auto& { return s.rules.forced; },
+          {{"auto", std::nullopt},
+           {"server", Scheme::kServer},
+           {"factor", Scheme::kFactor},
+           {"ring", Scheme::kRing}},
+          "how layers travel: auto (the cheapest each), or server, factor or "
+          "ring for all that can"),
       Choice<CostKind>(
           "cost", [](JobSpec & s) -> auto& { return s.rules.cost; },
           {{"bytes", CostKind::kBytes}, {"time", CostKind::kTime}},
@@ -261,8 +253,8 @@ std::vector<JobOption> OwnersOptions() {
           [](JobSpec & s) -> auto& { return s.checkpoints_kept; }, 1, 1000000,
           Top::kIncluded, "number of checkpoints to keep, the newest"),
       Number<double>(
-          "lease", [](JobSpec & s) -> auto& { return s.lease_seconds; }, 3.0,
-          1e6, Top::kIncluded,
+          "lease", [](JobSpec & s) -> auto& { return s.lease_seconds; },
+          kLeaseMin, 1e6, Top::kIncluded,
           "seconds of silence after which a member counts as dead"),
   };
 }

@@ -18,7 +18,7 @@ inline PlanRules DefaultRules() {
   return rules;
 }
 
-// What the owner of a job decides about it, before it runs.
+// Decisions of a job's owner, made before the job runs.
 struct JobSpec {
   std::string name = "default";
   int workers = 1;  // The job starts when so many are there.
@@ -43,7 +43,7 @@ struct JobSpec {
 // lines, job files, messages, documents and checks have in common.
 struct JobOption {
   std::string name;  // "learning-rate": of its flag, and of its key in a file.
-  std::string values;  // What it takes, for --help: "sgd|adam", "NUMBER".
+  std::string values;  // Values that it takes, for --help: "sgd|adam", "INT".
   std::string help;
   bool is_told = false;  // True if all members are told it (JobOptions).
   bool is_kept = false;  // True if a job that runs keeps it.

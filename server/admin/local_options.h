@@ -11,7 +11,7 @@
 
 namespace nereus {
 
-// What every worker of a local job trains.
+// The training that all workers of a local job do.
 struct TrainingOptions {
   std::string model = "cnn";
   std::string data;      // A folder of images; empty: generated ones.
@@ -66,7 +66,8 @@ std::vector<std::string> ServerArguments(const LocalOptions& options,
                                          const LocalFiles& files, int shard,
                                          absl::string_view coordinator);
 
-// The same for a process that only coordinates. `port`: 0, a free one.
+// The arguments of a process that only coordinates. `port`: its control port;
+// 0: a free one.
 std::vector<std::string> CoordinatorArguments(const LocalOptions& options,
                                               const LocalFiles& files,
                                               int port);

@@ -81,7 +81,8 @@ class CheckpointRequests {
   void EndPlanned();
 
   CheckpointLedger ledger_;
-  std::map<int64_t, CheckpointRecord> completing_;  // By round.
+  // Checkpoints whose manifests are being written, by round.
+  std::map<int64_t, CheckpointRecord> completing_;
   bool wanted_ = false;
   bool wanted_again_ = false;  // Another one, after the planned one.
   bool planned_ = false;       // The epoch has a round for the one wanted.

@@ -87,11 +87,12 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
 void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
                          absl::Time now, CoordinatorOutbox& out) {
   const MemberRecord* const twice = roster_.Find(session);
-  if (twice != nullptr && twice->admitted) {
+  const bool has_joined = twice != nullptr;
+  if (has_joined && twice->admitted) {
     return Drop(twice->id, "a session joins once", out);
   }
-  if (twice != nullptr) roster_.Remove(PeerId(twice->id));
-  if (twice != nullptr || claims_.End(session)) {
+  if (has_joined) roster_.Remove(PeerId(twice->id));
+  if (has_joined || claims_.End(session)) {
     return Refuse(session, absl::InvalidArgumentError("a session joins once"),
                   out);
   }
@@ -223,8 +224,14 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
     epochs_.OnReport(member, *report);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     return OnLeave(member, *leave, out);
+  } else if (const auto* timed = std::get_if<FusionTimed>(&message)) {
+    NEREUS_RETURN_IF_ERROR(FusionTuning::Check(*timed));
+    if (member.is_worker()) epochs_.OnFusionTimed(member, *timed, out);
   } else if (state_ != JobState::kRunning || !member.admitted) {
     return absl::OkStatus();
+  } else if (const auto* measured = std::get_if<Measured>(&message)) {
+    NEREUS_RETURN_IF_ERROR(Replanner::Check(*measured, *job()));
+    if (member.is_worker()) epochs_.OnMeasured(member, *measured, now, out);
   } else if (const auto* lost = std::get_if<LostPeer>(&message)) {
     const auto goes = epochs_.OnLostPeer(member, *lost, now, out);
     if (!goes.has_value()) return absl::OkStatus();
@@ -247,29 +254,22 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
     Fail(absl::StrCat(member.Name(), ": ",
                       Printable(failure->reason.substr(0, kTextBytesMax))),
          out);
-  } else if (member.is_worker()) {
-    return OnWorkerMessage(member, message, now, out);
+  } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
+    return OnChecksums(member, *sums, out);
   }
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::OnWorkerMessage(const MemberRecord& worker,
-                                          const MemberMessage& message,
-                                          absl::Time now,
-                                          CoordinatorOutbox& out) {
-  if (const auto* timed = std::get_if<FusionTimed>(&message)) {
-    NEREUS_RETURN_IF_ERROR(FusionTuning::Check(*timed));
-    epochs_.OnFusionTimed(worker, *timed, out);
-  } else if (const auto* measured = std::get_if<Measured>(&message)) {
-    NEREUS_RETURN_IF_ERROR(Replanner::Check(*measured, *job()));
-    epochs_.OnMeasured(worker, *measured, now, out);
-  } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
-    // In another epoch some rounds may have been done again since.
-    if (sums->epoch != job()->epoch) return absl::OkStatus();
-    absl::Status same = replicas_.OnChecksums(worker.Name(), *sums, *job());
-    if (same.ok() || absl::IsInvalidArgument(same)) return same;
-    Fail(std::string(same.message()), out);
+absl::Status Coordinator::OnChecksums(const MemberRecord& member,
+                                      const ReplicaChecksums& checksums,
+                                      CoordinatorOutbox& out) {
+  // In another epoch some rounds may have been done again since.
+  if (!member.is_worker() || checksums.epoch != job()->epoch) {
+    return absl::OkStatus();
   }
+  absl::Status same = replicas_.OnChecksums(member.Name(), checksums, *job());
+  if (same.ok() || absl::IsInvalidArgument(same)) return same;
+  Fail(std::string(same.message()), out);
   return absl::OkStatus();
 }
 
@@ -300,7 +300,7 @@ void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
   Advance(now, out);
 }
 
-// What follows.
+// Actions after an event.
 
 void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   SettleClaims(now, out);
@@ -433,7 +433,8 @@ void Coordinator::DropOverdueMembers(absl::Time now, CoordinatorOutbox& out) {
   for (const MemberList::Overdue& each : roster_.FindOverdue(
            options_.lease(), epochs_.target().has_value(), now)) {
     const MemberRecord* const member = roster_.Find(each.id);
-    if (over() || member == nullptr) return;
+    if (over()) return;
+    if (member == nullptr) continue;
     if (each.is_silent) {
       departures_.NoteSilent(each.id, member->request.name, now);
     }

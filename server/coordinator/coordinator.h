@@ -108,9 +108,9 @@ class Coordinator {
   absl::Status OnMemberMessage(MemberRecord& member,
                                const MemberMessage& message, absl::Time now,
                                CoordinatorOutbox& out);
-  absl::Status OnWorkerMessage(const MemberRecord& worker,
-                               const MemberMessage& message, absl::Time now,
-                               CoordinatorOutbox& out);
+  absl::Status OnChecksums(const MemberRecord& member,
+                           const ReplicaChecksums& checksums,
+                           CoordinatorOutbox& out);
   absl::Status OnLeave(MemberRecord& member, const Leave& leave,
                        CoordinatorOutbox& out);
 

@@ -46,7 +46,7 @@ struct CoordinatorState {
   JobState state = JobState::kGathering;
   std::string reason;  // Why the job failed.
   EpochInForce epoch;
-  std::vector<Member> members;  // Of the epoch.
+  std::vector<Member> members;  // Members that the epoch has.
   int next_rank = 0;
   CheckpointLedger::State checkpoints;
   bool checkpoint_wanted = false;  // Requested, and not made yet.

@@ -44,7 +44,8 @@ class Departures {
     std::string name;
     absl::Time since;
   };
-  std::map<uint64_t, absl::Time> released_;  // By incarnation: kept until when.
+  // Time until which a released worker may ask, by its incarnation.
+  std::map<uint64_t, absl::Time> released_;
   std::vector<Silent> silent_;
 };
 

@@ -174,7 +174,7 @@ TEST_P(ExclusionTest, IsRefusedWithBothValuesAndTheReason) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
 }
 
-TEST_P(ExclusionTest, EachOfThePairIsAllowedByItself) {
+TEST_P(ExclusionTest, WithoutOneOfThemTheOthersAreAllowed) {
   for (size_t i = 0; i < GetParam().options.size(); ++i) {
     auto others = GetParam().options;
     others.erase(others.begin() + static_cast<int64_t>(i));
