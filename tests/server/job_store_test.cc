@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/state.pb.h"
 #include "server/coordinator/job_state.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/some_state.h"
@@ -263,6 +264,24 @@ TEST(JobStateTest, NoCheckpointIsNotOneOfRoundZero) {
   CoordinatorState state = SomeState();
   state.checkpoints.newest.reset();
   EXPECT_FALSE(DecodeState(EncodeState(state))->checkpoints.newest.has_value());
+}
+
+TEST(JobStateTest, AStateWithoutAnOptionOfTheJobIsRefusedByItsName) {
+  v1::CoordinatorState message;
+  ASSERT_TRUE(message.ParseFromString(EncodeState(SomeState())));
+  auto& settings =
+      *message.mutable_job()->mutable_options()->mutable_settings();
+  const v1::Setting last = *settings.rbegin();
+  settings.RemoveLast();
+  absl::Status status = DecodeState(message.SerializeAsString()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()),
+            "the job's " + last.name() + " is missing");
+  *settings.Add() = last;
+  *settings.Add() = last;
+  status = DecodeState(message.SerializeAsString()).status();
+  EXPECT_EQ(std::string(status.message()),
+            "the job's " + last.name() + " is given twice");
 }
 
 }  // namespace
