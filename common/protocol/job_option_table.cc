@@ -132,9 +132,9 @@ JobOption WireOption() {
   option.name = "wire";
   option.values = "auto|fp32|bf16|fp16";
   option.help =
-      "how gradients and parameters travel: fp32, bf16, fp16, or auto: bf16 "
-      "for layers where that makes an iteration shorter (--cost=time); they "
-      "are added up and updated as fp32 in any case";
+      "number format of gradients and parameters on the network: fp32, bf16, "
+      "fp16, or auto (with --cost=time: bf16 for layers where that shortens an "
+      "iteration); sums and updates use fp32 in any case";
   option.get = [](const JobSpec& spec) { return spec.rules.wire_name(); };
   option.set = [](absl::string_view text, JobSpec& spec) {
     const auto wire = ParseWireType(text);
@@ -153,9 +153,8 @@ JobOption FusionOption() {
   option.name = "fusion";
   option.values = "off|auto|BYTES";
   option.help =
-      "a number of bytes: small layers share messages, and wait for each other "
-      "until so many bytes of them can go; auto: the number is tuned while "
-      "training; off: each goes by itself";
+      "bytes of small layers that a worker collects and then sends together; "
+      "auto: tune this number while training; off: send each layer by itself";
   option.get = [](const JobSpec& spec) {
     if (spec.options.tune_fusion) return std::string("auto");
     const int64_t bytes = spec.options.fusion_bytes;
@@ -181,8 +180,8 @@ JobOption BlockOption() {
   JobOption option = Number<int64_t>(
       "block", [](JobSpec & s) -> auto& { return s.options.block_elements; },
       kBlockElementsMin, kFrameElementsMax, Top::kIncluded,
-      "with --sparsity: how many values a block has; 0: a thousandth of the "
-      "model, but at most 32768");
+      "values per block, with --sparsity; 0: a thousandth of the model, at "
+      "most 32768");
   const auto set = option.set;
   option.set = [set](absl::string_view text, JobSpec& spec) {
     if (text != "0") return set(text, spec);
@@ -222,36 +221,38 @@ std::vector<JobOption> OwnersOptions() {
       Number<int>(
           "workers", [](JobSpec & s) -> auto& { return s.workers; }, 1,
           kWorkersMax, Top::kIncluded,
-          "workers of the job, which starts when they are there"),
+          "number of workers; the job starts when all have joined"),
       Number<int>(
           "min-workers", [](JobSpec & s) -> auto& { return s.min_workers; }, 1,
           kWorkersMax, Top::kIncluded,
-          "the job goes on with so many workers, and waits with fewer"),
+          "smallest number of workers with which the job goes on; with fewer "
+          "it waits"),
       Number<int>(
           "max-workers", [](JobSpec & s) -> auto& { return s.max_workers; }, 0,
           kWorkersMax, Top::kIncluded,
-          "most workers at a time; 0: as many as --workers"),
+          "largest number of workers at a time; 0: the number of --workers"),
       Number<int>(
           "servers", [](JobSpec & s) -> auto& { return s.shards; }, 1,
-          kServersMax, Top::kIncluded, "servers of the job, one per shard"),
+          kServersMax, Top::kIncluded, "number of servers, one for each shard"),
       Choice<std::optional<Scheme>>(
           "scheme", [](JobSpec & s) -> auto& { return s.rules.forced; },
           {{"auto", std::nullopt},
            {"server", Scheme::kServer},
            {"factor", Scheme::kFactor},
            {"ring", Scheme::kRing}},
-          "how layers travel: auto (the cheapest each), or server, factor or "
-          "ring for all that can"),
+          "how layers travel: by servers, by factors or around a ring, for all "
+          "layers that can; auto: the cheapest scheme for each layer"),
       Choice<CostKind>(
           "cost", [](JobSpec & s) -> auto& { return s.rules.cost; },
           {{"bytes", CostKind::kBytes}, {"time", CostKind::kTime}},
-          "what auto minimises: bytes (Poseidon's rule), or time: that of an "
-          "iteration, as links and layers are measured or said to be"),
+          "what --scheme=auto minimises: bytes (Poseidon's rule), or the time "
+          "of an iteration, from the speed of links and layers, measured or "
+          "given"),
       WireOption(),
       Number<int>(
           "checkpoints-kept",
           [](JobSpec & s) -> auto& { return s.checkpoints_kept; }, 1, 1000000,
-          Top::kIncluded, "number of checkpoints to keep, the newest"),
+          Top::kIncluded, "number of checkpoints to keep, the newest ones"),
       Number<double>(
           "lease", [](JobSpec & s) -> auto& { return s.lease_seconds; },
           kLeaseMin, 1e6, Top::kIncluded,
@@ -268,42 +269,44 @@ std::vector<JobOption> OptimizerTable() {
           [](JobSpec & s) -> auto& { return s.options.optimizer_place; },
           {{"server", OptimizerPlace::kServer},
            {"worker", OptimizerPlace::kWorker}},
-          "where the optimizer runs: server, or worker (servers only average)"),
+          "place of the optimizer: server, or worker (the servers only "
+          "average)"),
       Choice<UpdateRule>(
           "update",
           [](JobSpec & s) -> auto& { return s.options.optimizer.rule; },
           {{"sgd", UpdateRule::kSgd}, {"adam", UpdateRule::kAdam}},
-          "the optimizer's rule: sgd (with momentum) or adam"),
+          "rule of the optimizer: sgd (with momentum) or adam"),
       Number<float>(
           "learning-rate", [](JobSpec & s) -> auto& {
             return s.options.optimizer.learning_rate;
           },
-          0, kLarge, Top::kIncluded, "step size"),
+          0, kLarge, Top::kIncluded, "step size of the optimizer"),
       If(UnlessSgd, Number<float>(
                         "momentum", [](JobSpec & s) -> auto& {
                           return s.options.optimizer.momentum;
                         },
-                        0, 1, Top::kExcluded, "of sgd")),
+                        0, 1, Top::kExcluded, "momentum of sgd")),
       Number<float>(
           "weight-decay",
           [](JobSpec & s) -> auto& { return s.options.optimizer.weight_decay; },
           0, kLarge, Top::kIncluded,
-          "added to the gradient, times the parameter"),
-      If(UnlessAdam,
-         Number<float>(
-             "beta1",
-             [](JobSpec & s) -> auto& { return s.options.optimizer.beta1; }, 0,
-             1, Top::kExcluded, "of adam: decay of the first moment")),
+          "share of a parameter that is added to its gradient"),
+      If(UnlessAdam, Number<float>(
+                         "beta1", [](JobSpec & s) -> auto& {
+                           return s.options.optimizer.beta1;
+                         },
+                         0, 1, Top::kExcluded, "decay of adam's first moment")),
       If(UnlessAdam,
          Number<float>(
              "beta2",
              [](JobSpec & s) -> auto& { return s.options.optimizer.beta2; }, 0,
-             1, Top::kExcluded, "of adam: decay of the second moment")),
-      If(UnlessAdam,
-         Number<float>(
-             "epsilon",
-             [](JobSpec & s) -> auto& { return s.options.optimizer.epsilon; },
-             1e-30F, kLarge, Top::kIncluded, "of adam: added to the divisor")),
+             1, Top::kExcluded, "decay of adam's second moment")),
+      If(UnlessAdam, Number<float>(
+                         "epsilon", [](JobSpec & s) -> auto& {
+                           return s.options.optimizer.epsilon;
+                         },
+                         1e-30F, kLarge, Top::kIncluded,
+                         "number that adam adds to its divisor")),
   };
 }
 
@@ -315,10 +318,11 @@ std::vector<JobOption> RoundsTable() {
           {{"none", Overlap::kNone},
            {"wfbp", Overlap::kWaitFree},
            {"dear", Overlap::kDecoupled}},
-          "what is sent while workers compute: wfbp: a layer, once its "
-          "backward is over (wait-free backpropagation), and its outcome at "
-          "once; dear: outcomes come in the order of the next forward, while "
-          "it is under way; none: nothing before the whole backward is over"),
+          "what travels while workers compute: wfbp: each layer once its "
+          "backward is over, and its result at once (wait-free "
+          "backpropagation); dear: as wfbp, but results come during the next "
+          "forward, in its order; none: nothing before the whole backward is "
+          "over"),
       FusionOption(),
       Choice<Quorum>(
           "quorum", [](JobSpec & s) -> auto& { return s.options.quorum; },
@@ -326,38 +330,39 @@ std::vector<JobOption> RoundsTable() {
            {"majority", Quorum::kMajority},
            {"solo", Quorum::kSolo},
            {"each", Quorum::kEach}},
-          "whose gradients close a round: all; solo: the first one's, and "
-          "majority: those of a worker drawn for each round, where late ones "
-          "count in a later round (eager-SGD); each: every gradient is an "
-          "update by itself (SSP)"),
-      If(UnlessPartial,
-         Number<int64_t>(
-             "staleness",
-             [](JobSpec & s) -> auto& { return s.options.staleness; }, 0,
-             kStalenessMax, Top::kIncluded,
-             "with any quorum but all: how many steps a worker may be ahead of "
-             "the slowest one")),
+          "gradients that close a round: all: those of all workers; solo: the "
+          "first one; majority: that of a worker drawn for each round; each: "
+          "every gradient is an update by itself (SSP). With solo and "
+          "majority, late gradients count in a later round (eager-SGD)"),
+      If(UnlessPartial, Number<int64_t>(
+                            "staleness", [](JobSpec & s) -> auto& {
+                              return s.options.staleness;
+                            },
+                            0, kStalenessMax, Top::kIncluded,
+                            "number of steps that a worker may be ahead of the "
+                            "slowest one, with any --quorum but all")),
       If(UnlessPartial,
          Number<int64_t>(
              "resync",
              [](JobSpec & s) -> auto& { return s.options.resync_every; }, 0,
              kStepMax, Top::kIncluded,
-             "with quorum majority or solo: every so many rounds, one waits "
-             "for all; 0: never")),
+             "number of rounds after which one waits for all workers, with "
+             "--quorum=majority or solo; 0: none waits")),
       Number<double>(
           "sparsity", [](JobSpec & s) -> auto& { return s.options.sparsity; },
           0, 1, Top::kExcluded,
-          "how much of the gradients is held back in each round: of blocks of "
-          "them, the same on all workers, the largest travel, with what was "
-          "held back of them before (GradientFlow's coarse-grained sparse "
-          "communication)"),
+          "share of the gradients that is not sent in a round: only the "
+          "largest blocks are, the same blocks on all workers; each worker "
+          "keeps the rest and adds it later (GradientFlow's coarse-grained "
+          "sparse communication)"),
       If(UnlessSparse, BlockOption()),
-      If(UnlessSparse,
-         Number<int64_t>(
-             "dense-steps",
-             [](JobSpec & s) -> auto& { return s.options.dense_steps; }, 0,
-             kStepMax, Top::kIncluded,
-             "with --sparsity: in so many first steps all blocks travel")),
+      If(UnlessSparse, Number<int64_t>(
+                           "dense-steps", [](JobSpec & s) -> auto& {
+                             return s.options.dense_steps;
+                           },
+                           0, kStepMax, Top::kIncluded,
+                           "number of first steps in which all blocks are "
+                           "sent, with --sparsity")),
   };
 }
 
@@ -368,33 +373,34 @@ std::vector<JobOption> SafetyTable() {
           "deterministic",
           [](JobSpec & s) -> auto& { return s.options.deterministic; },
           {{"off", false}, {"on", true}},
-          "on: sum gradients in the order of ranks: the same bits every run"),
+          "on: sum gradients in the order of ranks, which gives the same bits "
+          "in every run"),
       Choice<bool>(
           "backup", [](JobSpec & s) -> auto& { return s.options.backup; },
           {{"0", false}, {"1", true}},
-          "copies of each shard on other servers: with 1, a server that is "
-          "lost costs no step"),
+          "number of backups of each shard on other servers; with 1, the loss "
+          "of a server costs no step"),
       Choice<NanPolicy>(
           "nan", [](JobSpec & s) -> auto& { return s.options.nan; },
           {{"fail", NanPolicy::kFail},
            {"skip", NanPolicy::kSkip},
            {"ignore", NanPolicy::kIgnore}},
-          "a gradient with a NaN or an infinity: fail ends the job and says "
-          "whose it is, skip drops the step on all workers, ignore does not "
-          "look"),
+          "effect of a gradient with a NaN or an infinity: fail: the job ends "
+          "and names the worker and the layer; skip: all workers drop the "
+          "step; ignore: gradients are not checked"),
       Choice<bool>(
           "loss-scale",
           [](JobSpec & s) -> auto& { return s.options.scale_loss; },
           {{"off", false}, {"dynamic", true}},
-          "dynamic: workers scale their losses by as much as does not "
-          "overflow, for gradients that are computed in fp16; needs "
-          "--nan=skip"),
+          "dynamic: workers multiply their losses by the largest power of two "
+          "with which no gradient overflows, for gradients that are computed "
+          "in fp16; needs --nan=skip"),
       Number<int64_t>(
           "checkpoint-every",
           [](JobSpec & s) -> auto& { return s.options.checkpoint_every; }, 0,
           kStepMax, Top::kIncluded,
-          "make a checkpoint every so many steps, beside the last one; 0: when "
-          "asked to"),
+          "number of steps between checkpoints; 0: only the first and the last "
+          "step, and on request"),
   };
 }
 

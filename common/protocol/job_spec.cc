@@ -25,31 +25,37 @@ bool Skips(const JobOptions& o) { return o.nan == NanPolicy::kSkip; }
 
 constexpr Exclusion kExclusions[] = {
     {"optimizer", WorkersUpdate, "quorum", IsPartial,
-     "a worker that misses a round's mean would drift from the others"},
+     "a worker that misses the mean of a round would drift away from the "
+     "others"},
     {"nan", Skips, "quorum", IsPartial,
-     "a step's verdict waits for everybody's vote"},
+     "the verdict on a step needs the votes of all workers"},
     {"deterministic", [](const JobOptions& o) { return o.deterministic; },
-     "quorum", IsPartial, "who is in a round depends on when it came"},
+     "quorum", IsPartial,
+     "the time of arrival decides which gradients a round has"},
     {"backup", [](const JobOptions& o) { return o.backup; }, "quorum",
      IsPartial,
-     "a backup follows whole rounds, and has no part in the sum that is open"},
+     "a backup follows complete rounds, and does not have the sum of an open "
+     "one"},
     {"resync", [](const JobOptions& o) { return o.resync_every > 0; }, "quorum",
      [](const JobOptions& o) { return o.quorum == Quorum::kEach; },
-     "no round waits for anybody but by staleness"},
+     "then a round waits for other workers only because of --staleness"},
     {"optimizer", WorkersUpdate, "sparsity", IsSparse,
-     "it would go on moving, by their momentum, parameters whose gradients are "
-     "held back"},
+     "momentum in the workers would go on moving parameters whose gradients "
+     "are not sent"},
     {"update",
      [](const JobOptions& o) { return o.optimizer.rule != UpdateRule::kSgd; },
-     "sparsity", IsSparse, "what is held back is corrected for sgd's momentum"},
+     "sparsity", IsSparse,
+     "the correction of gradients that are sent later knows only the momentum "
+     "of sgd"},
     {"nan", Skips, "sparsity", IsSparse,
-     "what is held back has a step's gradient before its verdict"},
+     "gradients that are sent later have the step's gradient before its "
+     "verdict is known"},
     {"quorum", IsPartial, "sparsity", IsSparse,
-     "late contributions have other blocks than the round's"},
+     "a late contribution has other blocks than the round"},
     {"loss-scale", [](const JobOptions& o) { return o.scale_loss; }, "nan",
      [](const JobOptions& o) { return !Skips(o); },
-     "it looks for the scale at which gradients overflow, which must cost a "
-     "step and not the job: --nan=skip"},
+     "the search for the scale makes gradients overflow, which must cost a "
+     "step and not the job: use --nan=skip"},
 };
 
 // OK if each option that `counts` is in its range, and no two that all members

@@ -192,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(
              "--optimizer=worker does not go with --quorum=solo: a worker"},
         Pair{"SkippedStepsAndQuorum",
              {{"nan", "skip"}, {"quorum", "majority"}},
-             "--nan=skip does not go with --quorum=majority: a step's verdict"},
+             "--nan=skip does not go with --quorum=majority: the verdict"},
         Pair{"DeterministicAndQuorum",
              {{"deterministic", "on"}, {"quorum", "solo"}},
              "--deterministic=on does not go with --quorum=solo"},
