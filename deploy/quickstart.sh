@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a fresh clone to a model trained by several workers and servers on this
+# Takes a fresh clone to a model that several workers and servers train on this
 # machine. All arguments go to `nereusctl local`. Safe to run again: each step
 # does only what is not done yet.
 set -euo pipefail
