@@ -1,8 +1,7 @@
 #include "common/driver/arithmetic.h"
 
 #include <cstddef>
-#include <type_traits>
-#include <variant>
+#include <cstring>
 #include <vector>
 
 #include "common/base/logging.h"
@@ -16,29 +15,77 @@
 namespace nereus {
 namespace {
 
-void Run(const CopyValues& copy) {
-  NEREUS_CHECK(copy.destination.bytes() == copy.source.bytes())
-      << copy.destination.bytes() << " from " << copy.source.bytes();
-  if (copy.destination.bytes() == 0) return;
-  CopyBytes(copy.source.data(), static_cast<size_t>(copy.source.bytes()),
-            copy.destination.data());
+NotFinite FirstNotFinite(const Buffer& values) {
+  NotFinite found;
+  found.index =
+      FindNotFinite(values.data(), static_cast<size_t>(values.float_count()));
+  if (found.index >= 0) {
+    // Values of a frame may start at any byte.
+    std::memcpy(&found.value, values.data() + sizeof(float) * found.index,
+                sizeof(found.value));
+  }
+  return found;
 }
 
-void Run(const AddValues& add) {
-  NEREUS_CHECK(add.sum.bytes() == add.addend.bytes())
-      << add.sum.bytes() << " plus " << add.addend.bytes();
-  AddScaled(add.addend.data(), add.sum.float_count(), add.factor,
-            add.sum.data());
+void Copy(const Buffer& source, const Buffer& destination) {
+  NEREUS_CHECK(destination.bytes() == source.bytes())
+      << destination.bytes() << " from " << source.bytes();
+  if (source.bytes() == 0) return;
+  CopyBytes(source.data(), static_cast<size_t>(source.bytes()),
+            destination.data());
 }
 
-void Run(const ScaleValues& scale) {
+void Add(const Buffer& addend, float factor, const Buffer& sum) {
+  NEREUS_CHECK(sum.bytes() == addend.bytes())
+      << sum.bytes() << " plus " << addend.bytes();
+  AddScaled(addend.data(), sum.float_count(), factor, sum.data());
+}
+
+}  // namespace
+
+// A frame of float32 is checked first and then added, two passes over memory
+// that is in the L2 cache. An encoded one takes one pass (AccumulatePayload).
+NotFinite ExecuteArithmetic(const Accumulate& accumulate) {
+  const Addend& addend = accumulate.addend;
+  const Buffer& sum = accumulate.sum;
+  if (sum.data() == nullptr) return {};
+  if (IsEncoded(addend.wire)) return AccumulatePayload(accumulate);
+  if (addend.check.has_value()) {
+    const NotFinite found = FirstNotFinite(addend.payload);
+    if (found.index >= 0) return found;
+  }
+  if (!accumulate.replaces) {
+    Add(addend.payload, accumulate.factor, sum);
+    return {};
+  }
+  Copy(addend.payload, sum);
+  ExecuteArithmetic(ScaleValues{sum, accumulate.factor});
+  return {};
+}
+
+NotFinite ExecuteArithmetic(const CheckValues& check) {
+  if (check.values.data() == nullptr) return {};
+  return FirstNotFinite(check.values);
+}
+
+void ExecuteArithmetic(const CopyValues& copy) {
+  if (copy.destination.data() == nullptr) return;
+  Copy(copy.source, copy.destination);
+}
+
+void ExecuteArithmetic(const ScaleValues& scale) {
+  if (scale.values.data() == nullptr) return;
+  if (scale.factor == 1.0f) return;
   float* const values = scale.values.floats();
   ScaleTo(values, scale.values.float_count(), scale.factor, values);
 }
 
-void Run(const RoundValues& round) { RoundToWire(round.wire, round.values); }
+void ExecuteArithmetic(const RoundValues& round) {
+  RoundToWire(round.wire, round.values);
+}
 
-void Run(const SplitGradient& split) {
+void ExecuteArithmetic(const SplitGradient& split) {
+  if (split.gradient.data() == nullptr) return;
   const int64_t bytes = split.gradient.bytes();
   const bool all_travel = split.held.bytes() == 0;
   std::vector<int32_t> travelling;
@@ -66,12 +113,14 @@ void Run(const SplitGradient& split) {
                static_cast<int64_t>(travelling.size()), gradient, gradient);
 }
 
-void Run(const SelectBlocks& choose) {
-  ChooseBlocks(choose.count, choose.norms.float_count(), choose.norms.floats(),
-               choose.before.floats(), choose.after.floats());
+void ExecuteArithmetic(const SelectBlocks& select) {
+  if (select.after.data() == nullptr) return;
+  ChooseBlocks(select.count, select.norms.float_count(), select.norms.floats(),
+               select.before.floats(), select.after.floats());
 }
 
-void Run(const UpdateParameters& update) {
+void ExecuteArithmetic(const UpdateParameters& update) {
+  if (update.updated.data() == nullptr) return;
   const int64_t bytes = update.parameters.bytes();
   NEREUS_CHECK(update.gradient.bytes() == bytes &&
                update.updated.bytes() == bytes &&
@@ -86,7 +135,8 @@ void Run(const UpdateParameters& update) {
                  update.updated.floats());
 }
 
-void Run(const MultiplyFactors& multiply) {
+void ExecuteArithmetic(const MultiplyFactors& multiply) {
+  if (multiply.gradient.data() == nullptr) return;
   const int64_t m = multiply.m;
   const int64_t n = multiply.n;
   NEREUS_CHECK(multiply.output_gradient.float_count() == multiply.rows * m &&
@@ -100,39 +150,6 @@ void Run(const MultiplyFactors& multiply) {
   FactorGradient(multiply.rows, multiply.m, multiply.n, multiply.bias,
                  multiply.scale, multiply.output_gradient.floats(),
                  multiply.input.floats(), multiply.gradient.floats());
-}
-
-// The buffer that says whether an action has values at all.
-const Buffer& Target(const CopyValues& copy) { return copy.destination; }
-const Buffer& Target(const AddValues& add) { return add.sum; }
-const Buffer& Target(const ScaleValues& scale) { return scale.values; }
-const Buffer& Target(const RoundValues& round) { return round.values; }
-const Buffer& Target(const SplitGradient& split) { return split.gradient; }
-const Buffer& Target(const SelectBlocks& choose) { return choose.after; }
-const Buffer& Target(const UpdateParameters& update) { return update.updated; }
-const Buffer& Target(const MultiplyFactors& multiply) {
-  return multiply.gradient;
-}
-
-}  // namespace
-
-bool ExecuteArithmetic(const Action& action) {
-  return std::visit(
-      [](const auto& typed) {
-        if constexpr (requires { Run(typed); }) {
-          if (Target(typed).data() != nullptr) Run(typed);
-          return true;
-        } else {
-          return false;
-        }
-      },
-      action);
-}
-
-int64_t FindNotFinite(const CheckValues& check) {
-  if (check.values.data() == nullptr) return -1;
-  return FindNotFinite(check.values.data(),
-                       static_cast<size_t>(check.values.float_count()));
 }
 
 }  // namespace nereus

@@ -1,3 +1,14 @@
+// Read in this order: which thread drives (Run, DriveUntil, RunPosted); what
+// the transport brings (OnHeader and below); how actions are carried out
+// (Execute, CarryOut, and one function for each kind that takes more than a
+// line).
+//
+//   driver thread --turn_--> Poll --> OnFrame ---.
+//   caller in DriveUntil      '-----> RunPosted --+--> outbox_ --> Execute
+//
+// Whichever thread has the turn runs events and actions, so the members below
+// "Used by the driving thread only" need no lock.
+
 #include "common/driver/machine_driver.h"
 
 #include <algorithm>
@@ -15,31 +26,18 @@
 #include "common/base/version.h"
 #include "common/driver/arithmetic.h"
 #include "common/driver/wire_values.h"
+#include "common/protocol/action_visitor.h"
+#include "common/protocol/connections.h"
 
 namespace nereus {
 namespace {
 
-// Poll returns on every event; this only bounds how long a lost wake-up could
-// last.
+// Longest time in Poll. Poll returns on every event; this bounds how long a
+// lost wake-up could last.
 constexpr absl::Duration kPollTimeout = absl::Seconds(1);
 
-bool WorkersOwnSome(const Job& job) {
-  for (size_t layer = 0; layer < job.layers.size(); ++layer) {
-    if (job.WorkersOwn(static_cast<int>(layer))) return true;
-  }
-  return false;
-}
-
-bool ShareShard(const Job& job, int server, int other) {
-  return std::any_of(job.shard_servers.begin(), job.shard_servers.end(),
-                     [&](const auto& servers) {
-                       return std::minmax(servers.primary, servers.backup) ==
-                              std::minmax(server, other);
-                     });
-}
-
-// What is sent of a frame: the payload, or what it has arrived as besides, if
-// it is sent in that form.
+// Returns the values of a frame to send. A gradient that arrives from a device
+// as bfloat16 too is sent in that form, if that is its wire type.
 Buffer PayloadOf(const Frame& frame) {
   const bool is_encoded = frame.payload.bytes() == frame.header.payload_bytes;
   if (frame.header.wire != WireType::kBfloat16 || is_encoded) {
@@ -49,7 +47,8 @@ Buffer PayloadOf(const Frame& frame) {
   return narrow.bytes() > 0 ? narrow : frame.payload;
 }
 
-// What an action reads of what callers have pushed, which may be on its way.
+// Each returns the buffers that an action reads. They may be a caller's, which
+// a copy from a device is still writing.
 auto SourcesOf(const SendFrame& send) {
   return std::array{PayloadOf(send.frame)};
 }
@@ -57,7 +56,9 @@ auto SourcesOf(const BroadcastFrame& broadcast) {
   return std::array{PayloadOf(broadcast.frame)};
 }
 auto SourcesOf(const CopyValues& copy) { return std::array{copy.source}; }
-auto SourcesOf(const AddValues& add) { return std::array{add.addend}; }
+auto SourcesOf(const Accumulate& accumulate) {
+  return std::array{accumulate.addend.payload};
+}
 auto SourcesOf(const CheckValues& check) { return std::array{check.values}; }
 auto SourcesOf(const ChecksumValues& check) { return std::array{check.values}; }
 auto SourcesOf(const ScaleValues& scale) { return std::array{scale.values}; }
@@ -71,6 +72,19 @@ auto SourcesOf(const MultiplyFactors& multiply) {
   return std::array{multiply.output_gradient, multiply.input};
 }
 
+// Introduces this process to the peers that it connects to.
+Hello HelloOf(const EpochStart& start, const Roster& roster) {
+  Hello hello;
+  hello.protocol_version = kProtocolVersion;
+  hello.build = kVersion;
+  hello.job = start.job->id;
+  hello.epoch = start.job->epoch;
+  hello.model_signature = ModelSignature(start.job->layers);
+  hello.self = start.self;
+  hello.incarnation = roster.at(start.self);
+  return hello;
+}
+
 }  // namespace
 
 MachineDriver::MachineDriver(Transport* transport, Member* member, int layers,
@@ -79,8 +93,7 @@ MachineDriver::MachineDriver(Transport* transport, Member* member, int layers,
       member_(member),
       connect_timeout_(connect_timeout),
       events_(std::move(events)),
-      bytes_sent_(layers),
-      bytes_received_(layers),
+      traffic_(layers),
       turn_([this] { transport_->Wake(); }),
       thread_([this] { Run(); }) {}
 
@@ -116,16 +129,6 @@ Pulse::Beat MachineDriver::OnHeartbeatDue(Event answer) {
     answer(out);
   });
   return beat;
-}
-
-void MachineDriver::CarryOutBusy(absl::FunctionRef<void()> work) {
-  const auto set_busy = [this](bool is_busy) {
-    MutexLock lock(&mu_);
-    pulse_.SetBusy(is_busy);
-  };
-  set_busy(true);
-  work();
-  set_busy(false);
 }
 
 void MachineDriver::Run() {
@@ -166,6 +169,8 @@ void MachineDriver::RunPosted() {
   running_.clear();
 }
 
+// A payload that must be decoded lands in scratch first, wherever its values go
+// in the end.
 absl::StatusOr<Landing> MachineDriver::OnHeader(PeerId from,
                                                 const FrameHeader& header) {
   absl::StatusOr<Landing> landing = member_->OnHeader(from, header);
@@ -175,62 +180,25 @@ absl::StatusOr<Landing> MachineDriver::OnHeader(PeerId from,
 }
 
 void MachineDriver::OnFrame(PeerId from, const Frame& frame) {
-  Count(bytes_received_, frame);
-  if (!IsEncoded(frame.header)) {
+  traffic_.CountReceived(frame);
+  if (IsEncoded(frame.header)) {
+    OnEncodedFrame(from, frame);
+  } else {
     member_->OnFrame(from, frame, outbox_);
-  } else if (!Decode(from, frame)) {
-    return;
   }
   Execute();
-  encoded_ = nullptr;
-  looks_ = nullptr;
 }
 
-bool MachineDriver::Decode(PeerId from, const Frame& frame) {
+void MachineDriver::OnEncodedFrame(PeerId from, const Frame& frame) {
+  // Asked again, since the member may have changed after OnHeader.
   const auto landing = member_->OnHeader(from, frame.header);
-  if (!landing.ok()) return false;
+  if (!landing.ok()) return;
   if (landing->kind == Landing::Kind::kPlace) {
     DecodePayload(frame.header, frame.payload, landing->place);
     member_->OnFrame(from, {frame.header, landing->place}, outbox_);
-    return true;
+  } else if (landing->kind == Landing::Kind::kScratch) {
+    member_->OnFrame(from, frame, outbox_);  // Accumulate decodes it.
   }
-  if (landing->kind != Landing::Kind::kScratch) return false;
-  encoded_ = &frame;
-  member_->OnFrame(from,
-                   {frame.header, decoded_.Slice(0, FloatBytes(frame.header))},
-                   outbox_);
-  if (!IsOnlyAdded()) {
-    encoded_ = nullptr;
-    DecodePayload(frame.header, frame.payload,
-                  decoded_.Slice(0, FloatBytes(frame.header)));
-  }
-  return true;
-}
-
-bool MachineDriver::IsDecoded(const Buffer& values) const {
-  return encoded_ != nullptr && values.data() == decoded_.data() &&
-         values.bytes() == FloatBytes(encoded_->header);
-}
-
-bool MachineDriver::IsOnlyAdded() const {
-  int adds = 0;
-  int checks = 0;
-  for (const Action& action : outbox_.actions()) {
-    const auto* add = std::get_if<AddValues>(&action);
-    const auto* check = std::get_if<CheckValues>(&action);
-    if (add != nullptr && add->factor == 1.0f && IsDecoded(add->addend)) ++adds;
-    // Not one that comes after the sum.
-    if (check != nullptr && adds == 0 && IsDecoded(check->values)) ++checks;
-  }
-  return adds == 1 && checks <= 1 && decoded_.references() == 1 + adds + checks;
-}
-
-void MachineDriver::AddEncoded(const AddValues& add) {
-  const int64_t index = AddPayload(encoded_->header, encoded_->payload,
-                                   /*checks=*/looks_ != nullptr, add.sum);
-  if (index < 0) return;
-  DecodePayload(encoded_->header, encoded_->payload, looks_->values);
-  Fail(*looks_, index);
 }
 
 void MachineDriver::OnConnected(PeerId peer) {
@@ -249,202 +217,154 @@ void MachineDriver::OnDisconnected(PeerId peer, const absl::Status& reason) {
 void MachineDriver::Execute() {
   bool entered = false;
   for (const Action& action : outbox_.actions()) {
-    if (const auto* message = std::get_if<SendMessage>(&action)) {
-      events_.send_message(message->message);
-    } else if (const auto* end = std::get_if<EndMembership>(&action)) {
-      events_.ended(end->outcome);
-    } else if (!failed_) {
-      CarryOut(action);
-      entered = entered || std::holds_alternative<FollowEpoch>(action);
-    }
+    if (ended_ && !IsMessage(action)) continue;
+    CarryOut(action);
+    entered = entered || std::holds_alternative<FollowEpoch>(action);
   }
   outbox_.Clear();
+  // Only now has the machine entered the epoch as well.
   if (entered) events_.entered(start_);
 }
 
+void MachineDriver::CarryOut(const Action& action) {
+  if (!AwaitSources(action)) return;
+  std::visit(
+      ActionVisitor{
+          [&](const SendFrame& send) { Send(send.to, send.frame); },
+          [&](const BroadcastFrame& all) { Broadcast(all.frame); },
+          [&](const CheckingAction auto& checking) {
+            const NotFinite found = ExecuteArithmetic(checking);
+            if (found.index < 0) return;
+            Outbox last;
+            member_->OnNotFinite(CheckOf(checking), found, last);
+            End(last);
+          },
+          [&](const ArithmeticAction auto& arithmetic) {
+            ExecuteArithmetic(arithmetic);
+          },
+          [&](const SplitGradient& split) { Split(split); },
+          [&](const MultiplyFactors& factors) { Multiply(factors); },
+          [&](const UpdateParameters& update) {
+            update.updated.AwaitUnread();
+            ExecuteArithmetic(update);
+          },
+          [&](const ChecksumValues& values) { Checksum(values); },
+          [&](const LayerDone& done) { events_.layer_done(done); },
+          [&](const ProbeAnswered& probed) {
+            if (events_.probed != nullptr) events_.probed(probed);
+          },
+          [&](const SaveCheckpoint& save) { events_.save(save); },
+          [&](const LoadCheckpoint& load) {
+            CarryOutBusy([&] { events_.load(load); });
+          },
+          [&](const SendMessage& send) { events_.send_message(send.message); },
+          [&](const FollowEpoch& follow) { Follow(follow.start); },
+          [&](const EndMembership& end) { events_.ended(end.outcome); },
+      },
+      action);
+}
+
+bool MachineDriver::SplitsOnDevice(const SplitGradient& split) const {
+  return events_.device != nullptr && events_.device->Splits(split.layer);
+}
+
 bool MachineDriver::AwaitSources(const Action& action) {
-  const absl::Status there = std::visit(
+  const auto* split = std::get_if<SplitGradient>(&action);
+  if (split != nullptr && SplitsOnDevice(*split)) {
+    return true;  // The device waits itself.
+  }
+  const absl::Status arrived = std::visit(
       [this](const auto& typed) -> absl::Status {
         if constexpr (requires { SourcesOf(typed); }) {
           for (const Buffer& source : SourcesOf(typed)) {
             if (source.IsThere()) continue;
-            transport_->Flush();  // What was there before goes ahead.
+            transport_->Flush();  // Earlier frames need not wait.
             NEREUS_RETURN_IF_ERROR(source.Await());
           }
         }
         return absl::OkStatus();
       },
       action);
-  if (!there.ok()) FailFor(there);
-  return there.ok();
+  EndUnlessOk(arrived);
+  return arrived.ok();
 }
 
-void MachineDriver::FailFor(const absl::Status& reason) {
+void MachineDriver::Split(const SplitGradient& split) {
+  if (!SplitsOnDevice(split)) return ExecuteArithmetic(split);
+  transport_->Flush();  // Earlier frames need not wait.
+  EndUnlessOk(events_.device->Split(split));
+}
+
+void MachineDriver::Multiply(const MultiplyFactors& factors) {
+  if (events_.device != nullptr) {
+    return EndUnlessOk(events_.device->Multiply(factors));
+  }
+  CarryOutBusy([&] { ExecuteArithmetic(factors); });
+}
+
+void MachineDriver::Checksum(const ChecksumValues& values) {
+  const uint32_t crc =
+      Crc32c(values.values.data(), static_cast<size_t>(values.values.bytes()));
+  Outbox messages;
+  member_->OnChecksum(values, crc, messages);
+  for (const Action& message : messages.actions()) CarryOut(message);
+}
+
+void MachineDriver::EndUnlessOk(const absl::Status& status) {
+  if (status.ok()) return;
   Outbox last;
-  member_->OnFailure(std::string(reason.message()), last);
+  member_->OnFailure(std::string(status.message()), last);
   End(last);
 }
 
 void MachineDriver::End(const Outbox& last) {
-  failed_ = true;
-  SendMessages(last);
+  ended_ = true;
+  for (const Action& message : last.actions()) CarryOut(message);
 }
 
-bool MachineDriver::IsSplitElsewhere(const SplitGradient& split) {
-  if (events_.splitter == nullptr) return false;
-  GradientSplitter* const splitter = events_.splitter(split.layer);
-  if (splitter == nullptr) return false;
-  transport_->Flush();  // What was there before goes ahead.
-  const absl::Status done = splitter->Split(split);
-  if (!done.ok()) FailFor(done);
-  return true;
-}
-
-void MachineDriver::CarryOut(const Action& action) {
-  const auto* split = std::get_if<SplitGradient>(&action);
-  if (split != nullptr && IsSplitElsewhere(*split)) return;
-  if (!AwaitSources(action)) return;
-  if (const auto* update = std::get_if<UpdateParameters>(&action)) {
-    update->updated.AwaitUnread();
-  }
-  const auto* add = std::get_if<AddValues>(&action);
-  if (add != nullptr && IsDecoded(add->addend)) return AddEncoded(*add);
-  const auto* factors = std::get_if<MultiplyFactors>(&action);
-  if (factors != nullptr && events_.multiply != nullptr) {
-    const absl::Status multiplied = events_.multiply(*factors);
-    if (!multiplied.ok()) FailFor(multiplied);
-    return;
-  }
-  if (factors != nullptr) {
-    return CarryOutBusy([&] { ExecuteArithmetic(action); });
-  }
-  if (ExecuteArithmetic(action)) return;
-  if (const auto* send = std::get_if<SendFrame>(&action)) {
-    Send(send->to, send->frame);
-  } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
-    Broadcast(broadcast->frame);
-  } else if (const auto* check = std::get_if<CheckValues>(&action)) {
-    Check(*check);
-  } else if (const auto* sum = std::get_if<ChecksumValues>(&action)) {
-    Sum(*sum);
-  } else if (const auto* done = std::get_if<LayerDone>(&action)) {
-    events_.layer_done(*done);
-  } else if (const auto* probed = std::get_if<ProbeAnswered>(&action)) {
-    if (events_.probed != nullptr) events_.probed(*probed);
-  } else if (const auto* follow = std::get_if<FollowEpoch>(&action)) {
-    Follow(follow->start);
-  } else if (const auto* save = std::get_if<SaveCheckpoint>(&action)) {
-    events_.save(*save);
-  } else if (const auto* load = std::get_if<LoadCheckpoint>(&action)) {
-    CarryOutBusy([&] { events_.load(*load); });
-  }
-}
-
-void MachineDriver::Check(const CheckValues& check) {
-  if (IsDecoded(check.values)) {
-    looks_ = &check;
-  } else if (const int64_t index = FindNotFinite(check); index >= 0) {
-    Fail(check, index);
-  }
-}
-
-void MachineDriver::Sum(const ChecksumValues& check) {
-  const uint32_t crc =
-      Crc32c(check.values.data(), static_cast<size_t>(check.values.bytes()));
-  Outbox more;
-  member_->OnChecksum(check, crc, more);
-  SendMessages(more);
-}
-
-void MachineDriver::SendMessages(const Outbox& out) {
-  for (const Action& message : out.actions()) {
-    events_.send_message(std::get<SendMessage>(message).message);
-  }
-}
-
-void MachineDriver::Fail(const CheckValues& check, int64_t index) {
-  Outbox last;
-  member_->OnNotFinite(check, index, last);
-  End(last);
-}
-
-bool MachineDriver::Dials(const EpochStart& start, PeerId peer) const {
-  // Of two servers, one keeps a copy of the other's shard.
-  if (start.self.role == Role::kShard) {
-    return peer.role == Role::kShard && start.self.rank > peer.rank &&
-           ShareShard(*start.job, start.self.rank, peer.rank);
-  }
-  if (peer.role == Role::kShard) return true;
-  // Workers have nothing to say to each other but for layers that they own. Of
-  // two, the one with the higher rank connects.
-  return start.self.rank > peer.rank && WorkersOwnSome(*start.job);
+void MachineDriver::CarryOutBusy(absl::FunctionRef<void()> work) {
+  const auto set_busy = [this](bool is_busy) {
+    MutexLock lock(&mu_);
+    pulse_.SetBusy(is_busy);
+  };
+  set_busy(true);
+  work();
+  set_busy(false);
 }
 
 void MachineDriver::Follow(std::shared_ptr<const EpochStart> start) {
   const std::shared_ptr<const EpochStart> before =
       std::exchange(start_, std::move(start));
-  Roster roster;
-  for (const EpochMember& each : start_->epoch_members)
-    roster[each.id] = each.incarnation;
-  if (before != nullptr) {
-    for (const EpochMember& each : before->epoch_members) {
-      const auto found = roster.find(each.id);
-      const bool stays =
-          found != roster.end() && found->second == each.incarnation;
-      if (!stays) transport_->Disconnect(each.id);
-    }
-  }
-  for (const auto& [first, second] : start_->broken_links) {
-    if (first == start_->self) transport_->Disconnect(second);
-    if (second == start_->self) transport_->Disconnect(first);
-  }
-  Hello hello;
-  hello.protocol_version = kProtocolVersion;
-  hello.build = kVersion;
-  hello.job = start_->job->id;
-  hello.epoch = start_->job->epoch;
-  hello.model_signature = ModelSignature(start_->job->layers);
-  hello.self = start_->self;
-  hello.incarnation = roster[start_->self];
+  const Connections connections = ConnectionsOf(*start_, before.get());
+  for (const PeerId peer : connections.dropped) transport_->Disconnect(peer);
+  Roster roster = RosterOf(*start_);
+  const Hello hello = HelloOf(*start_, roster);
   transport_->SetRoster(hello, std::move(roster));
   const absl::Time deadline = absl::Now() + connect_timeout_;
-  for (const EpochMember& each : start_->epoch_members) {
-    if (each.id == start_->self || !Dials(*start_, each.id)) continue;
-    transport_->Connect(each.id, each.data_address, deadline);
+  for (const EpochMember& member : connections.dialled) {
+    transport_->Connect(member.id, member.data_address, deadline);
   }
-}
-
-void MachineDriver::Count(Counters& counters, const Frame& frame) {
-  const bool counts = frame.header.layer < counters.size() &&
-                      frame.header.kind != FrameKind::kProbe;
-  if (!counts) return;
-  std::atomic<int64_t>& counter = counters[frame.header.layer];
-  counter.store(counter.load(std::memory_order_relaxed) + kFrameHeaderBytes +
-                    frame.payload.bytes(),
-                std::memory_order_relaxed);
 }
 
 void MachineDriver::Send(PeerId to, const Frame& frame) {
-  Frame ranked = frame;
-  ranked.payload = PayloadOf(frame);
-  if (ranked.payload.bytes() != frame.header.payload_bytes) {
-    EncodePayload(ranked);
-  }
-  Count(bytes_sent_, ranked);
-  ranked.priority = start_->job->SendPriority(frame.header);
-  ranked.fused = start_->job->fuses();
-  transport_->Send(to, ranked);
+  Frame sent = frame;
+  sent.payload = PayloadOf(frame);
+  if (sent.payload.bytes() != frame.header.payload_bytes) EncodePayload(sent);
+  traffic_.CountSent(sent);
+  sent.priority = start_->job->SendPriority(frame.header);
+  sent.fused = start_->job->fuses();
+  transport_->Send(to, sent);
 }
 
 void MachineDriver::Broadcast(const Frame& frame) {
   // One encoding and one checksum serve all receivers.
-  Frame checked = frame;
-  EncodePayload(checked);
-  checked.header.payload_crc = Crc32c(
-      checked.payload.data(), static_cast<size_t>(checked.payload.bytes()));
-  for (const EpochWorker& each : start_->job->workers) {
-    const PeerId to = PeerId::Worker(each.rank);
-    if (to != start_->self) Send(to, checked);
+  Frame encoded = frame;
+  EncodePayload(encoded);
+  encoded.header.payload_crc = Crc32c(
+      encoded.payload.data(), static_cast<size_t>(encoded.payload.bytes()));
+  for (const EpochWorker& worker : start_->job->workers) {
+    const PeerId to = PeerId::Worker(worker.rank);
+    if (to != start_->self) Send(to, encoded);
   }
 }
 

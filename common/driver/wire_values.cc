@@ -11,14 +11,15 @@
 namespace nereus {
 namespace {
 
-// Decoded values are handed on through memory that stays in the L1 cache.
+// Number of values that are decoded at a time, so that they stay in the L1
+// cache.
 constexpr int64_t kBlock = 1024;
 
 uint16_t* Halves(const Buffer& payload) {
   return reinterpret_cast<uint16_t*>(payload.data());
 }
 
-// Returns FrameHeader::exponent.
+// Encodes `count` values, and returns FrameHeader::exponent.
 int Encode(WireType wire, const float* values, int64_t count,
            uint16_t* halves) {
   if (wire == WireType::kFloat16) {
@@ -64,23 +65,31 @@ void DecodePayload(const FrameHeader& header, const Buffer& payload,
   Decode(header.wire, header.exponent, Halves(payload), count, values.floats());
 }
 
-int64_t AddPayload(const FrameHeader& header, const Buffer& payload,
-                   bool checks, const Buffer& sum) {
-  const int64_t count = sum.float_count();
-  NEREUS_CHECK(count * WireBytes(header.wire) == payload.bytes())
-      << DescribeFrame(header) << " to " << count << " values";
-  float values[kBlock];
+NotFinite AccumulatePayload(const Accumulate& accumulate) {
+  const Addend& addend = accumulate.addend;
+  float* const sum = accumulate.sum.floats();
+  const int64_t count = accumulate.sum.float_count();
+  NEREUS_CHECK(count * WireBytes(addend.wire) == addend.payload.bytes())
+      << addend.payload.bytes() << " bytes to " << count << " values";
+  float decoded[kBlock];
   for (int64_t start = 0; start < count; start += kBlock) {
     const int64_t length = std::min(kBlock, count - start);
-    Decode(header.wire, header.exponent, Halves(payload) + start, length,
+    // The first addend needs no copy: it is decoded where the sum will be.
+    float* const values = accumulate.replaces ? sum + start : decoded;
+    Decode(addend.wire, addend.exponent, Halves(addend.payload) + start, length,
            values);
-    const int64_t found =
-        checks ? FindNotFinite(values, static_cast<size_t>(length)) : -1;
-    if (found >= 0) return start + found;
-    AddScaled(reinterpret_cast<const uint8_t*>(values), length, /*factor=*/1.0f,
-              reinterpret_cast<uint8_t*>(sum.floats() + start));
+    if (addend.check.has_value()) {
+      const int64_t found = FindNotFinite(values, static_cast<size_t>(length));
+      if (found >= 0) return {start + found, values[found]};
+    }
+    if (!accumulate.replaces) {
+      AddScaled(reinterpret_cast<const uint8_t*>(values), length,
+                accumulate.factor, reinterpret_cast<uint8_t*>(sum + start));
+    } else if (accumulate.factor != 1.0f) {
+      ScaleTo(values, length, accumulate.factor, values);
+    }
   }
-  return -1;
+  return {};
 }
 
 void RoundToWire(WireType wire, const Buffer& values) {

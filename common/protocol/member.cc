@@ -1,6 +1,5 @@
 #include "common/protocol/member.h"
 
-#include <cstring>
 #include <utility>
 #include <variant>
 
@@ -61,16 +60,15 @@ void Member::OnFailure(const std::string& reason, Outbox& out) {
   out.Add(SendMessage{*failure_});
 }
 
-void Member::OnNotFinite(const CheckValues& check, int64_t index, Outbox& out) {
+void Member::OnNotFinite(const GradientCheck& check, const NotFinite& found,
+                         Outbox& out) {
   const LayerSpec& layer = start_->job->layers[check.layer];
-  float value = 0.0f;
-  std::memcpy(&value, check.values.data() + 4 * index, sizeof(value));
   const PeerId whose = PeerId::Worker(check.worker);
   OnFailure(absl::StrCat(
                 whose == start_->self ? "" : start_->job->NameOf(whose) + ": ",
                 "layer ", layer.name, ", step ", check.round,
-                ": the gradient has ", value, " at element ",
-                check.offset + index, " of ", layer.parameters),
+                ": the gradient has ", found.value, " at element ",
+                check.offset + found.index, " of ", layer.parameters),
             out);
 }
 

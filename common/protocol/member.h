@@ -12,6 +12,7 @@
 #include "common/protocol/machine.h"
 #include "common/protocol/membership.h"
 #include "common/protocol/outbox.h"
+#include "common/tensor/arrival.h"
 
 namespace nereus {
 
@@ -49,8 +50,9 @@ class Member {
   // What an action asked for has come to `crc`.
   void OnChecksum(const ChecksumValues& checked, uint32_t crc, Outbox& out);
 
-  // A check has failed, at values[index]: the same.
-  void OnNotFinite(const CheckValues& check, int64_t index, Outbox& out);
+  // Ends the job, since a check has found a value that is NaN or infinite.
+  void OnNotFinite(const GradientCheck& check, const NotFinite& found,
+                   Outbox& out);
 
   // The connection to a peer has ended, without this process's doing.
   void OnLostPeer(PeerId peer, const std::string& reason, Outbox& out);

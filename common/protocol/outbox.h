@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -16,65 +17,97 @@
 
 namespace nereus {
 
-// What machines ask of their drivers. All values are float32 in host memory,
-// those of frames too: drivers encode them (common/driver/wire_values.h).
+// Actions that machines ask of their drivers. Values are float32 in host
+// memory, except in two places: a frame that is sent has float32 values, and
+// its driver encodes them (common/driver/wire_values.h); a frame that is
+// received into scratch has the bytes of the wire, which Accumulate decodes.
 
+// Sends a frame to one peer.
 struct SendFrame {
   PeerId to;
   Frame frame;
 };
 
-// To every worker of the epoch but the sender.
+// Sends a frame to every worker of the epoch but this process.
 struct BroadcastFrame {
   Frame frame;
 };
 
-// destination = source; same length.
+// Names the gradient that some values are part of, for a check that none of
+// them is NaN or infinite: with NanPolicy::kFail, such a value ends the job.
+struct GradientCheck {
+  int32_t layer = 0;
+  int64_t round = 0;
+  int32_t worker = 0;  // Rank of the worker that computed the gradient.
+  int64_t offset = 0;  // Position of the first value in the layer, in elements.
+};
+
+// Values to add to a sum: float32, or a frame's payload as it came over the
+// wire.
+struct Addend {
+  // Float32 values.
+  // NOLINTNEXTLINE(google-explicit-constructor): a buffer is an addend.
+  Addend(Buffer values) : payload(std::move(values)) {}
+  // Payload of a frame that was received into scratch.
+  explicit Addend(const Frame& received)
+      : payload(received.payload),
+        wire(received.header.wire),
+        exponent(received.header.exponent) {}
+
+  Buffer payload;
+  WireType wire = WireType::kFloat32;
+  int8_t exponent = 0;                 // FrameHeader::exponent.
+  std::optional<GradientCheck> check;  // Absent: the values are not checked.
+};
+
+// Adds an addend to a sum: sum = (sum + addend) * factor, or, with `replaces`,
+// sum = addend * factor. Decodes and checks the addend in the same pass.
+// Lengths must agree. A failed check leaves the sum undefined and ends the
+// member's work, as CheckValues does.
+struct Accumulate {
+  Buffer sum;
+  Addend addend;
+  bool replaces = false;
+  float factor = 1.0f;
+};
+
+// Copies values between two buffers of the same length.
 struct CopyValues {
   Buffer destination;
   Buffer source;
 };
 
-// sum = (sum + addend) * factor; same length.
-struct AddValues {
-  Buffer sum;
-  Buffer addend;
-  float factor = 1.0f;
-};
-
-// With NanPolicy::kFail: `values` are some of what `worker` contributes to
-// `round` of `layer`, from element `offset` on. Where one is NaN or infinite,
-// nothing but messages is carried out any more, this outbox's rest with it, and
-// the member hears of it (Member::OnNotFinite).
+// Checks that no value is NaN or infinite. If a value is, the driver tells the
+// member (Member::OnNotFinite), and from then on carries out messages only: the
+// rest of this outbox is dropped, and so is all of later ones.
 struct CheckValues {
   Buffer values;
-  int32_t layer = 0;
-  int64_t round = 0;
-  int32_t worker = 0;
-  int64_t offset = 0;
+  GradientCheck check;
 };
 
-// Compute the CRC-32C of a layer's parameters, `values`, as of `round`, and
-// tell the member (Member::OnChecksum), before the actions that follow.
+// Computes the CRC-32C of a layer's parameters, `values`, as of `round`, and
+// tells the member (Member::OnChecksum), before the actions that follow.
 struct ChecksumValues {
   int32_t layer = 0;
   int64_t round = 0;
   Buffer values;
 };
 
-// values *= factor.
+// Multiplies values by a factor, in place.
 struct ScaleValues {
   Buffer values;
   float factor = 1.0f;
 };
 
-// RoundToWire (common/driver/wire_values.h).
+// Rounds values, in place, to those that a receiver of this wire type gets
+// (RoundToWire in common/driver/wire_values.h).
 struct RoundValues {
   Buffer values;
   WireType wire = WireType::kFloat32;
 };
 
-// ApplyOptimizer (common/compute/optimizer.h). `updated` may be `parameters`.
+// Makes one step of the optimizer (ApplyOptimizer in
+// common/compute/optimizer.h). `updated` may be `parameters`.
 struct UpdateParameters {
   OptimizerOptions optimizer;
   int64_t step = 0;
@@ -85,8 +118,9 @@ struct UpdateParameters {
   Buffer updated;
 };
 
-// SplitPieces (common/compute/blocks.h) of a layer's gradient; afterwards what
-// travels of it is at its begin, piece by piece, and nothing else is there.
+// Splits a layer's gradient into the blocks that are sent and the residual
+// (SplitPieces in common/compute/blocks.h). Afterwards the blocks to send are
+// packed at the start of `gradient`; the rest of `gradient` is undefined.
 struct SplitGradient {
   int32_t layer = 0;
   BlockPieces pieces;
@@ -96,12 +130,13 @@ struct SplitGradient {
   Buffer norms;  // {pieces}
   Buffer parameters;
   Buffer gradient;
-  // No bytes: there is nothing held, or it is with whoever carries this out.
+  // Momentum and residual. Empty: there is no residual, or a Device has it.
   Buffer velocity;
   Buffer held;
 };
 
-// ChooseBlocks (the same). `after` may be `before`.
+// Selects the blocks to send in the next round (ChooseBlocks in
+// common/compute/blocks.h). `after` may be `before`.
 struct SelectBlocks {
   int64_t count = 0;
   Buffer norms;
@@ -109,8 +144,8 @@ struct SelectBlocks {
   Buffer after;
 };
 
-// FactorGradient (common/compute/factor_gradient.h): gradient = scale *
-// factors' product.
+// Multiplies the factors of a gradient: gradient = scale * product
+// (FactorGradient in common/compute/factor_gradient.h).
 struct MultiplyFactors {
   int64_t rows = 0;
   int64_t m = 0;
@@ -122,63 +157,64 @@ struct MultiplyFactors {
   Buffer gradient;         // m * n, or m * n + m with the bias
 };
 
-// Round `round` of `layer` is done on this worker; kInitialRound: its
-// parameters are the job's initial ones.
+// Tells the caller that round `round` of `layer` is done on this worker. With
+// kInitialRound, the layer's parameters are the job's initial ones.
 struct LayerDone {
   int32_t layer = 0;
   int64_t round = 0;
-  // By the vote on its step nothing is to be updated: where the caller's own
-  // optimizer runs, it must not. The gradient may be anything.
+  // True if the verdict skips the step: a caller that runs the optimizer must
+  // not run it, and the gradient has undefined values.
   bool skipped = false;
-  // The mean gradient, where the caller's own optimizer runs and it is not in
-  // the place of the gradient that was pushed.
+  // Mean gradient, if the caller runs the optimizer and the mean is not in the
+  // memory of the gradient that was pushed.
   Buffer mean = Buffer();
 };
 
-// The other side has all of a train of probes.
+// Tells the caller that the other side has received a whole train of probes.
 struct ProbeAnswered {
   int64_t train = 0;
 };
 
-// Write a checkpoint's share of this shard to disk, in the background, and tell
-// the coordinator what came of it (CheckpointPart).
+// Writes a shard's part of a checkpoint to disk, in the background, and tells
+// the coordinator the outcome (CheckpointPart).
 struct SaveCheckpoint {
   int32_t shard = 0;
   int64_t round = 0;
   std::vector<ChunkValues> values;
 };
 
-// Read these values, as of `round`, from its checkpoint into the buffers given.
-// A process that cannot ends with the reason.
+// Reads these values, as of `round`, from a checkpoint into the buffers given.
+// A process that cannot read them ends with the reason.
 struct LoadCheckpoint {
   int64_t round = 0;
   std::vector<ChunkValues> values;
 };
 
-// To the coordinator; dropped if there is no session.
+// Sends a message to the coordinator; dropped if no session is open.
 struct SendMessage {
   MemberMessage message;
 };
 
-// This process is in a new epoch: connect to its members, and to no others.
+// Connects to the members of a new epoch, and to no others (ConnectionsOf in
+// common/protocol/connections.h).
 struct FollowEpoch {
   std::shared_ptr<const EpochStart> start;
 };
 
-// The membership is over: OK if the job is finished.
+// Ends the membership: OK if the job is finished.
 struct EndMembership {
   absl::Status outcome;
 };
 
 using Action =
-    std::variant<SendFrame, BroadcastFrame, CopyValues, AddValues, CheckValues,
+    std::variant<SendFrame, BroadcastFrame, Accumulate, CopyValues, CheckValues,
                  ChecksumValues, ScaleValues, RoundValues, SplitGradient,
                  SelectBlocks, UpdateParameters, MultiplyFactors, LayerDone,
                  ProbeAnswered, SaveCheckpoint, LoadCheckpoint, SendMessage,
                  FollowEpoch, EndMembership>;
 
-// The actions of one event, in the order in which they must be carried out.
-// Reused from event to event, so that it does not allocate in the long run.
+// Actions of one event, in the order in which they must be carried out. Reused
+// from event to event, so that it does not allocate in the long run.
 class Outbox {
  public:
   template <typename T>

@@ -146,19 +146,25 @@ void ChunkRounds::OnWorkerFrame(const Frame& frame, int position, Outbox& out) {
   if (header.kind == FrameKind::kOwned) {
     return saver_.OnOwnedFrame(index_, frame, out);
   }
-  if (job.checks_contributions() && header.round != kInitialRound &&
-      !is_block_layer()) {
-    out.Add(CheckValues{frame.payload, layer(), header.round, rank,
-                        held_.chunk.offset + header.offset});
-  }
   if (epoch_.IsPartial(header.round))
     return OnPartialFrame(frame, position, out);
   if (header.round < round_ || phase_ != Phase::kCollecting) {
     replies_.repeated(position) = header.round;
     return Answer({rank, header.round}, out);
   }
-  full_.Add(position, header, frame.payload, out);
+  full_.Add(position, header, AddendOf(frame, rank), out);
   CompleteIfSettled(out);
+}
+
+Addend ChunkRounds::AddendOf(const Frame& frame, int rank) const {
+  const FrameHeader& header = frame.header;
+  Addend addend(frame);
+  if (epoch_.job->checks_contributions() && header.round != kInitialRound &&
+      !is_block_layer()) {
+    addend.check = GradientCheck{layer(), header.round, rank,
+                                 held_.chunk.offset + header.offset};
+  }
+  return addend;
 }
 
 // Closing.
@@ -286,7 +292,7 @@ void ChunkRounds::OnServerFrame(const Frame& frame, Outbox& out) {
     completed_in_ = epoch_.job->epoch;
     Close(out);
   } else if (header.kind == FrameKind::kAggregate) {
-    full_.Add(0, header, frame.payload, out);
+    full_.Add(0, header, Addend(frame), out);
     if (!full_.complete()) return;
     CompleteIfSettled(out);
   } else {
@@ -329,7 +335,7 @@ void ChunkRounds::OnPartialFrame(const Frame& frame, int position,
   if (step > partial_.counted(rank)) {
     const bool whole =
         partial_.Add(rank, step, frame.header.offset / kFrameElementsMax,
-                     frame.payload, out);
+                     AddendOf(frame, rank), out);
     if (!whole) return;
     AdvancePartial(out);
   }

@@ -113,6 +113,9 @@ class ChunkRounds {
   void OpenNext(Outbox& out);
   void OnHave(int64_t round, Outbox& out);
 
+  // Returns a contribution from the worker `rank`, with the check that the job
+  // asks for.
+  Addend AddendOf(const Frame& frame, int rank) const;
   void OnPartialFrame(const Frame& frame, int position, Outbox& out);
   // Closes the partial rounds that may close.
   void AdvancePartial(Outbox& out);

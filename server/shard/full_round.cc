@@ -104,8 +104,8 @@ bool FullRound::Has(int contributor, int64_t frame) const {
   return arrived_[frame * contributors_ + contributor];
 }
 
-void FullRound::Add(int contributor, const FrameHeader& header,
-                    const Buffer& payload, Outbox& out) {
+void FullRound::Add(int contributor, const FrameHeader& header, Addend addend,
+                    Outbox& out) {
   int64_t& left = left_[contributor];
   if (left == kUnknown) left = header.frames;
   frames_ = sparse_ ? header.frames : frames_;
@@ -124,14 +124,14 @@ void FullRound::Add(int contributor, const FrameHeader& header,
   }
   if (--left == 0) --incomplete_;
   if (!started_ && !sum_.unique()) {
-    sum_ = AllocateLike(payload, BytesOf(grid_.elements()));
+    sum_ = AllocateLike(addend.payload, BytesOf(grid_.elements()));
   }
   started_ = true;
   if (order_ == SumOrder::kArrival || contributor == folded_[frame]) {
-    Fold(frame, payload, out);
+    Fold(frame, std::move(addend), out);
   } else {
-    Buffer copy = AllocateLike(payload, payload.bytes());
-    out.Add(CopyValues{copy, payload});
+    Buffer copy = AllocateLike(addend.payload, BytesOf(grid_.Length(frame)));
+    out.Add(Accumulate{copy, std::move(addend), /*replaces=*/true});
     held_.emplace(std::make_pair(frame, contributor), std::move(copy));
   }
   // Those whose turn has come.
@@ -142,13 +142,11 @@ void FullRound::Add(int contributor, const FrameHeader& header,
   }
 }
 
-void FullRound::Fold(int64_t frame, const Buffer& payload, Outbox& out) {
-  Buffer part = sum_.Slice(BytesOf(grid_.Offset(frame)), payload.bytes());
-  if (folded_[frame] == 0) {
-    out.Add(CopyValues{std::move(part), payload});
-  } else {
-    out.Add(AddValues{std::move(part), payload});
-  }
+void FullRound::Fold(int64_t frame, Addend addend, Outbox& out) {
+  const bool is_first = folded_[frame] == 0;
+  out.Add(Accumulate{
+      sum_.Slice(BytesOf(grid_.Offset(frame)), BytesOf(grid_.Length(frame))),
+      std::move(addend), /*replaces=*/is_first});
   ++folded_[frame];
 }
 

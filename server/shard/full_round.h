@@ -46,10 +46,10 @@ class FullRound {
   // Whether `frame` of this contributor, or that it has none, is in already.
   bool Has(int contributor, int64_t frame) const;
 
-  // Adds the frame that a header means; `payload` need only live until the
+  // Adds the frame that a header means; the addend need only live until the
   // actions have been carried out. REQUIRES: Find and Check are OK, and not
   // Has.
-  void Add(int contributor, const FrameHeader& header, const Buffer& payload,
+  void Add(int contributor, const FrameHeader& header, Addend addend,
            Outbox& out);
 
   bool complete() const { return incomplete_ == 0; }
@@ -94,7 +94,7 @@ class FullRound {
 
   absl::Status CheckChosen(int contributor, int64_t frame,
                            const FrameHeader& header) const;
-  void Fold(int64_t frame, const Buffer& payload, Outbox& out);
+  void Fold(int64_t frame, Addend addend, Outbox& out);
 
   int contributors_ = 0;
   FrameGrid grid_;

@@ -73,8 +73,8 @@ bool PartialRound::Has(int rank, int64_t step, int64_t frame) const {
   return step <= progress.counted || progress.arrived[frame];
 }
 
-bool PartialRound::Add(int rank, int64_t step, int64_t frame,
-                       const Buffer& payload, Outbox& out) {
+bool PartialRound::Add(int rank, int64_t step, int64_t frame, Addend addend,
+                       Outbox& out) {
   Progress& progress = progress_.at(rank);
   NEREUS_CHECK(step == progress.counted + 1 && !progress.arrived[frame])
       << "step " << step << " of worker " << rank << ", frame " << frame;
@@ -82,14 +82,10 @@ bool PartialRound::Add(int rank, int64_t step, int64_t frame,
                                        [](bool each) { return each; });
   if (none_begun && !sum_.unique()) {
     sum_ = Buffer::AllocateLike(
-        payload, elements_ * static_cast<int64_t>(sizeof(float)));
+        addend.payload, elements_ * static_cast<int64_t>(sizeof(float)));
   }
-  Buffer part = sum_.Slice(frame * kFramePayloadBytesMax, payload.bytes());
-  if (begun_[frame]) {
-    out.Add(AddValues{std::move(part), payload});
-  } else {
-    out.Add(CopyValues{std::move(part), payload});
-  }
+  out.Add(Accumulate{FrameOf(frame), std::move(addend),
+                     /*replaces=*/!begun_[frame]});
   begun_[frame] = true;
   progress.arrived[frame] = true;
   if (--progress.missing > 0) return false;
@@ -100,13 +96,16 @@ bool PartialRound::Add(int rank, int64_t step, int64_t frame,
   return true;
 }
 
+Buffer PartialRound::FrameOf(int64_t frame) const {
+  return sum_.Slice(
+      frame * kFramePayloadBytesMax,
+      FrameGrid(elements_).Length(frame) * static_cast<int64_t>(sizeof(float)));
+}
+
 void PartialRound::Settle(Outbox& out) {
   for (size_t frame = 0; frame < begun_.size(); ++frame) {
     if (begun_[frame]) continue;
-    const auto index = static_cast<int64_t>(frame);
-    const Buffer part = sum_.Slice(index * kFramePayloadBytesMax,
-                                   FrameGrid(elements_).Length(index) *
-                                       static_cast<int64_t>(sizeof(float)));
+    const Buffer part = FrameOf(static_cast<int64_t>(frame));
     out.Add(CopyValues{part, Buffer::AllocateLike(sum_, part.bytes())});
     begun_[frame] = true;
   }

@@ -46,11 +46,10 @@ class PartialRound {
   // Whether a frame is counted. REQUIRES: step <= counted(rank) + 1.
   bool Has(int rank, int64_t step, int64_t frame) const;
 
-  // Counts a frame; `payload` need only live until the actions have been
+  // Counts a frame; the addend need only live until the actions have been
   // carried out. True if it was the contribution's last one. REQUIRES: step ==
   // counted(rank) + 1, !Has(rank, step, frame).
-  bool Add(int rank, int64_t step, int64_t frame, const Buffer& payload,
-           Outbox& out);
+  bool Add(int rank, int64_t step, int64_t frame, Addend addend, Outbox& out);
 
   // What has come since the last Clear, and whether that completed a
   // contribution. Frames that nothing has come of have any values, until Settle
@@ -78,6 +77,9 @@ class PartialRound {
     std::vector<bool> arrived;  // By frame, of step counted + 1.
     int64_t missing = 0;        // Count of false in arrived.
   };
+
+  // Returns the part of the sum that a frame is added to.
+  Buffer FrameOf(int64_t frame) const;
 
   int64_t elements_;
   Buffer sum_;

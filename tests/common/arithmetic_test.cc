@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -22,29 +23,60 @@ Buffer UnalignedBuffer(const std::vector<float>& values, int64_t shift) {
   return part;
 }
 
-TEST(ArithmeticTest, WhatIsNotArithmeticIsLeftToTheDriver) {
-  EXPECT_FALSE(ExecuteArithmetic(SendFrame{}));
-  EXPECT_FALSE(ExecuteArithmetic(BroadcastFrame{}));
-  EXPECT_FALSE(ExecuteArithmetic(LayerDone{}));
-  EXPECT_FALSE(ExecuteArithmetic(SendMessage{}));
-  EXPECT_FALSE(ExecuteArithmetic(FollowEpoch{}));
-  EXPECT_FALSE(ExecuteArithmetic(EndMembership{}));
-}
-
 TEST(ArithmeticTest, CopyReplacesTheDestination) {
   const Buffer destination = FloatBuffer({9, 9, 9});
-  EXPECT_TRUE(
-      ExecuteArithmetic(CopyValues{destination, FloatBuffer({1, 2, 3})}));
+  ExecuteArithmetic(CopyValues{destination, FloatBuffer({1, 2, 3})});
   EXPECT_EQ(FloatsOf(destination), (std::vector<float>{1, 2, 3}));
 }
 
 TEST(ArithmeticTest, AddAccumulates) {
   const Buffer sum = FloatBuffer({1, 2, 3});
   const Buffer addend = FloatBuffer({10, 20, 30});
-  EXPECT_TRUE(ExecuteArithmetic(AddValues{sum, addend}));
-  EXPECT_TRUE(ExecuteArithmetic(AddValues{sum, addend}));
+  ExecuteArithmetic(Accumulate{sum, addend});
+  ExecuteArithmetic(Accumulate{sum, addend});
   EXPECT_EQ(FloatsOf(sum), (std::vector<float>{21, 42, 63}));
   EXPECT_EQ(FloatsOf(addend), (std::vector<float>{10, 20, 30}));
+}
+
+TEST(ArithmeticTest, TheFirstAddendReplacesTheSum) {
+  const Buffer sum = FloatBuffer({NAN, 2, 3});
+  ExecuteArithmetic(
+      Accumulate{sum, FloatBuffer({10, 20, 30}), /*replaces=*/true});
+  EXPECT_EQ(FloatsOf(sum), (std::vector<float>{10, 20, 30}));
+  ExecuteArithmetic(Accumulate{sum, FloatBuffer({2, 4, 6}), /*replaces=*/true,
+                               /*factor=*/0.5f});
+  EXPECT_EQ(FloatsOf(sum), (std::vector<float>{1, 2, 3}));
+}
+
+TEST(ArithmeticTest, TheFactorAppliesToTheNewSum) {
+  const Buffer sum = FloatBuffer({1, 2});
+  ExecuteArithmetic(Accumulate{sum, FloatBuffer({3, 6}), /*replaces=*/false,
+                               /*factor=*/0.25f});
+  EXPECT_EQ(FloatsOf(sum), (std::vector<float>{1, 2}));
+}
+
+TEST(ArithmeticTest, AnAddendThatIsNotFiniteIsReportedAndNotAdded) {
+  const Buffer sum = FloatBuffer({1, 2, 3});
+  Accumulate accumulate{sum, UnalignedBuffer({5, HUGE_VALF, NAN}, 1)};
+  EXPECT_LT(ExecuteArithmetic(accumulate).index, 0);  // Not checked.
+  for (const bool replaces : {false, true}) {
+    const Buffer kept = FloatBuffer({1, 2, 3});
+    accumulate.sum = kept;
+    accumulate.replaces = replaces;
+    accumulate.addend.check = GradientCheck();
+    const NotFinite found = ExecuteArithmetic(accumulate);
+    EXPECT_EQ(found.index, 1);
+    EXPECT_EQ(found.value, HUGE_VALF);
+    EXPECT_EQ(FloatsOf(kept), (std::vector<float>{1, 2, 3}));
+  }
+}
+
+TEST(ArithmeticTest, ChecksFindTheFirstValueThatIsNotFinite) {
+  EXPECT_LT(ExecuteArithmetic(CheckValues{FloatBuffer({1, 2}), {}}).index, 0);
+  const NotFinite found =
+      ExecuteArithmetic(CheckValues{FloatBuffer({1, -HUGE_VALF, NAN}), {}});
+  EXPECT_EQ(found.index, 1);
+  EXPECT_EQ(found.value, -HUGE_VALF);
 }
 
 TEST(ArithmeticTest, PayloadMayStartAtAnyByte) {
@@ -52,7 +84,7 @@ TEST(ArithmeticTest, PayloadMayStartAtAnyByte) {
     for (const int64_t count : {1, 7, 8, 9, 1000}) {
       const std::vector<float> values = IntegerValues(count, shift);
       const Buffer sum = FloatBuffer(values);
-      ExecuteArithmetic(AddValues{sum, UnalignedBuffer(values, shift)});
+      ExecuteArithmetic(Accumulate{sum, UnalignedBuffer(values, shift)});
       const Buffer copy = FloatBuffer(std::vector<float>(count, 0.0f));
       ExecuteArithmetic(CopyValues{copy, UnalignedBuffer(values, shift)});
       std::vector<float> doubled = values;
@@ -65,7 +97,7 @@ TEST(ArithmeticTest, PayloadMayStartAtAnyByte) {
 
 TEST(ArithmeticTest, OnlyTheSliceIsTouched) {
   const Buffer whole = FloatBuffer({1, 2, 3, 4});
-  ExecuteArithmetic(AddValues{whole.Slice(4, 8), FloatBuffer({10, 10})});
+  ExecuteArithmetic(Accumulate{whole.Slice(4, 8), FloatBuffer({10, 10})});
   EXPECT_EQ(FloatsOf(whole), (std::vector<float>{1, 12, 13, 4}));
   ExecuteArithmetic(ScaleValues{whole.Slice(12, 4), 0.5f});
   EXPECT_EQ(FloatsOf(whole), (std::vector<float>{1, 12, 13, 2}));
@@ -75,7 +107,7 @@ TEST(ArithmeticTest, OnlyTheSliceIsTouched) {
 
 TEST(ArithmeticTest, ScaleMultiplies) {
   const Buffer values = FloatBuffer({1, -2, 0, 8});
-  EXPECT_TRUE(ExecuteArithmetic(ScaleValues{values, 0.25f}));
+  ExecuteArithmetic(ScaleValues{values, 0.25f});
   EXPECT_EQ(FloatsOf(values), (std::vector<float>{0.25f, -0.5f, 0, 2}));
 }
 
@@ -93,7 +125,7 @@ TEST(ArithmeticTest, UpdateIsTheOptimizers) {
                             FloatBuffer(parameters),
                             FloatBuffer(state),
                             FloatBuffer({0, 0, 0})};
-    EXPECT_TRUE(ExecuteArithmetic(update));
+    ExecuteArithmetic(update);
     EXPECT_EQ(FloatsOf(update.parameters), parameters);
     EXPECT_EQ(FloatsOf(update.gradient), gradient);
     ApplyOptimizer(options, 3, 3, 0.5f, gradient.data(), parameters.data(),
@@ -121,7 +153,7 @@ TEST(ArithmeticTest, FactorsAreMultiplied) {
                                  FloatBuffer(output_gradient),
                                  FloatBuffer(input),
                                  FloatBuffer(std::vector<float>(10, 0.0f))};
-  EXPECT_TRUE(ExecuteArithmetic(multiply));
+  ExecuteArithmetic(multiply);
   std::vector<float> expected(10);
   FactorGradient(3, 2, 4, true, 0.5f, output_gradient.data(), input.data(),
                  expected.data());
@@ -130,28 +162,28 @@ TEST(ArithmeticTest, FactorsAreMultiplied) {
 
 TEST(ArithmeticTest, SizesWithoutBytesAreDoneByDoingNothing) {
   const Buffer size = Buffer::SizeOnly(int64_t{1} << 40);
-  EXPECT_TRUE(ExecuteArithmetic(CopyValues{size, size}));
-  EXPECT_TRUE(ExecuteArithmetic(AddValues{size, size}));
-  EXPECT_TRUE(ExecuteArithmetic(ScaleValues{size, 2.0f}));
-  EXPECT_TRUE(
-      ExecuteArithmetic(UpdateParameters{{}, 0, 1.0f, size, size, size, size}));
-  EXPECT_TRUE(ExecuteArithmetic(MultiplyFactors{1 << 20, 1 << 10, 1 << 10, true,
-                                                1.0f, size, size, size}));
+  ExecuteArithmetic(CopyValues{size, size});
+  ExecuteArithmetic(Accumulate{size, size});
+  EXPECT_LT(ExecuteArithmetic(CheckValues{size, {}}).index, 0);
+  ExecuteArithmetic(ScaleValues{size, 2.0f});
+  ExecuteArithmetic(UpdateParameters{{}, 0, 1.0f, size, size, size, size});
+  ExecuteArithmetic(
+      MultiplyFactors{1 << 20, 1 << 10, 1 << 10, true, 1.0f, size, size, size});
 }
 
 TEST(ArithmeticTest, NoValuesAreFine) {
   const Buffer none = Buffer::Allocate(0);
-  EXPECT_TRUE(ExecuteArithmetic(CopyValues{none, none}));
-  EXPECT_TRUE(ExecuteArithmetic(CopyValues{none, Buffer()}));
-  EXPECT_TRUE(ExecuteArithmetic(AddValues{none, none}));
-  EXPECT_TRUE(ExecuteArithmetic(ScaleValues{none, 2.0f}));
+  ExecuteArithmetic(CopyValues{none, none});
+  ExecuteArithmetic(CopyValues{none, Buffer()});
+  ExecuteArithmetic(Accumulate{none, none});
+  ExecuteArithmetic(ScaleValues{none, 2.0f});
 }
 
 TEST(ArithmeticDeathTest, LengthsMustAgree) {
   const Buffer two = FloatBuffer({1, 2});
   const Buffer three = FloatBuffer({1, 2, 3});
   EXPECT_DEATH(ExecuteArithmetic(CopyValues{two, three}), "8 from 12");
-  EXPECT_DEATH(ExecuteArithmetic(AddValues{three, two}), "12 plus 8");
+  EXPECT_DEATH(ExecuteArithmetic(Accumulate{three, two}), "12 plus 8");
 }
 
 }  // namespace

@@ -152,8 +152,8 @@ const T& Only(const Effects& effects) {
 TEST_F(MemberTest, WhatIsNotFiniteEndsTheJobAndItIsSaidWhoseItIs) {
   Enter(1);
   Outbox out;
-  member_.OnNotFinite({FloatBuffer({1, HUGE_VALF}), 0, 7, 0, 5}, 1, out);
-  member_.OnNotFinite({FloatBuffer({NAN}), 0, 8, 0, 0}, 0, out);
+  member_.OnNotFinite({0, 7, 0, 5}, {1, HUGE_VALF}, out);
+  member_.OnNotFinite({0, 8, 0, 0}, {0, NAN}, out);
   EXPECT_EQ(Only<Failure>(Carry(out)).reason,
             "worker 0: layer scale, step 7: the gradient has inf at element 6 "
             "of 1");
@@ -162,7 +162,7 @@ TEST_F(MemberTest, WhatIsNotFiniteEndsTheJobAndItIsSaidWhoseItIs) {
 TEST_F(MemberTest, ItsOwnItDoesNotCallSomebodyElses) {
   Enter(1);
   Outbox out;
-  member_.OnNotFinite({FloatBuffer({HUGE_VALF}), 0, 7, 1, 0}, 0, out);
+  member_.OnNotFinite({0, 7, 1, 0}, {0, HUGE_VALF}, out);
   EXPECT_EQ(Only<Failure>(Carry(out)).reason,
             "layer scale, step 7: the gradient has inf at element 0 of 1");
 }

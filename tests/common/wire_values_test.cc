@@ -151,36 +151,48 @@ TEST(WireValuesTest, TheHighestAndLowestExponents) {
 
 TEST(WireValuesTest, APayloadIsAddedAsIfItWereDecodedFirst) {
   for (const WireType wire : {WireType::kBfloat16, WireType::kFloat16}) {
-    for (const int64_t count : {0, 1, 1023, 1024, 1025, 65536}) {
+    for (const int64_t count : {1, 1023, 1024, 1025, 65536}) {
       Frame frame = FrameOf(wire, Spread(count, -30, 20, count));
       const std::vector<float> decoded =
           ThereAndBack(wire, FloatsOf(frame.payload));
       EncodePayload(frame);
       const std::vector<float> before = Spread(count, -30, 20, count + 1);
-      const Buffer sum = FloatBuffer(before);
-      EXPECT_EQ(AddPayload(frame.header, frame.payload, count % 2 == 0, sum),
-                -1);
-      std::vector<float> expected = before;
-      for (int64_t i = 0; i < count; ++i) expected[i] += decoded[i];
-      EXPECT_TRUE(SameBits(FloatsOf(sum), expected)) << count;
+      for (const bool replaces : {false, true}) {
+        for (const float factor : {1.0f, 0.3f}) {
+          const Buffer sum = FloatBuffer(before);
+          Addend addend(frame);
+          if (count % 2 == 0) addend.check = GradientCheck();
+          EXPECT_LT(AccumulatePayload({sum, addend, replaces, factor}).index,
+                    0);
+          std::vector<float> expected = replaces ? decoded : before;
+          for (int64_t i = 0; i < count; ++i) {
+            if (!replaces) expected[i] += decoded[i];
+            expected[i] *= factor;
+          }
+          EXPECT_TRUE(SameBits(FloatsOf(sum), expected)) << count;
+        }
+      }
     }
   }
 }
 
-TEST(WireValuesTest, TheFirstThatIsNotFiniteIsFoundInAPayload) {
+TEST(WireValuesTest, TheFirstValueThatIsNotFiniteIsFoundInAPayload) {
   for (const WireType wire : {WireType::kBfloat16, WireType::kFloat16}) {
     for (const int64_t at : {0, 1, 1023, 1024, 3000}) {
       std::vector<float> values = Spread(3001, -30, 20, at);
-      Frame fit = FrameOf(wire, values);
-      EncodePayload(fit);
-      const Buffer sum = Buffer::AllocateZeroed(3001 * 4);
-      EXPECT_EQ(AddPayload(fit.header, fit.payload, true, sum), -1);
-      values[at] = std::numeric_limits<float>::quiet_NaN();
-      values.back() = -std::numeric_limits<float>::infinity();
+      values[at] = -std::numeric_limits<float>::infinity();
+      if (at < 3000) values.back() = std::numeric_limits<float>::quiet_NaN();
       Frame frame = FrameOf(wire, values);
       EncodePayload(frame);
-      EXPECT_EQ(AddPayload(frame.header, frame.payload, true, sum), at);
-      EXPECT_EQ(AddPayload(frame.header, frame.payload, false, sum), -1);
+      for (const bool replaces : {false, true}) {
+        Accumulate accumulate{Buffer::AllocateZeroed(3001 * 4), Addend(frame),
+                              replaces};
+        EXPECT_LT(AccumulatePayload(accumulate).index, 0);  // Not checked.
+        accumulate.addend.check = GradientCheck();
+        const NotFinite found = AccumulatePayload(accumulate);
+        EXPECT_EQ(found.index, at);
+        EXPECT_EQ(found.value, values[at]);
+      }
     }
   }
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/driver/arithmetic.h"
-#include "common/driver/factor_multiplier.h"
+#include "common/driver/device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/local_cluster.h"
@@ -184,14 +184,14 @@ TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
 }
 
 // Multiplies on the CPU, under another name.
-class OtherMultiplier : public FactorMultiplier {
+class OtherDevice : public Device {
  public:
-  explicit OtherMultiplier(absl::Status status = absl::OkStatus())
+  explicit OtherDevice(absl::Status status = absl::OkStatus())
       : status_(std::move(status)) {}
   std::string name() const override { return "other"; }
   absl::Status Multiply(const MultiplyFactors& factors) override {
     ++products_;
-    EXPECT_TRUE(ExecuteArithmetic(factors));
+    ExecuteArithmetic(factors);
     return status_;
   }
   int products() const { return products_; }
@@ -210,16 +210,16 @@ TEST(SchemesTest, FactorsAreMultipliedByWhateverIsGiven) {
     LocalCluster cluster(options);
     std::vector<ToyWorker> workers;
     for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
-    const auto multiplier = std::make_shared<OtherMultiplier>();
-    const auto other = std::make_shared<OtherMultiplier>();
+    const auto device = std::make_shared<OtherDevice>();
+    const auto other = std::make_shared<OtherDevice>();
     const auto results = cluster.RunWorkers(2, [&](int i) {
-      workers[i].set_multiplier(i == 0 ? multiplier : other);
+      workers[i].set_device(i == 0 ? device : other);
       return workers[i].Train(cluster.client_options(), 5);
     });
     for (const absl::Status& result : results) {
       ASSERT_TRUE(result.ok()) << result;
     }
-    EXPECT_EQ(multiplier->products(), 2 * 5);  // Of two layers.
+    EXPECT_EQ(device->products(), 2 * 5);  // Of two layers.
     EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
   }
 }
@@ -231,7 +231,7 @@ TEST(SchemesTest, AProductThatFailsEndsTheJobWithTheReason) {
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
   const auto results = cluster.RunWorkers(2, [&](int i) {
-    workers[i].set_multiplier(std::make_shared<OtherMultiplier>(
+    workers[i].set_device(std::make_shared<OtherDevice>(
         i == 0 ? absl::OkStatus() : absl::InternalError("the GPU is on fire")));
     return workers[i].Train(cluster.client_options(), 5);
   });

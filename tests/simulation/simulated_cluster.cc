@@ -11,6 +11,8 @@
 #include "common/base/version.h"
 #include "common/driver/arithmetic.h"
 #include "common/driver/wire_values.h"
+#include "common/protocol/action_visitor.h"
+#include "common/protocol/connections.h"
 #include "server/process/checkpoint_files.h"
 #include "tests/simulation/simulated_process.h"
 
@@ -211,9 +213,8 @@ std::unique_ptr<Machine> SimulatedCluster::MakeMachine(ProcessId id,
 }
 
 void SimulatedCluster::Follow(Process& process, const EpochStart& start) {
-  for (const auto& [first, second] : start.broken_links) {
-    if (first != start.self && second != start.self) continue;
-    const auto peer = FindProcess(start, first == start.self ? second : first);
+  for (const PeerId dropped : ConnectionsOf(start).dropped) {
+    const auto peer = FindProcess(start, dropped);
     if (!peer.has_value()) continue;
     ++process.renewed[*peer];
     process.lost.insert(*peer);
@@ -262,12 +263,9 @@ bool SimulatedCluster::Deliver(ProcessId from, ProcessId to,
     if (sender_is_here) failure_.Update(intact);
     return true;
   }
-  if (encoded) {
-    const Buffer values = landing->kind == Landing::Kind::kPlace
-                              ? landing->place
-                              : Buffer::Allocate(FloatBytes(frame.header));
-    DecodePayload(frame.header, received.payload, values);
-    received.payload = values;
+  if (encoded && landing->kind == Landing::Kind::kPlace) {
+    DecodePayload(frame.header, received.payload, landing->place);
+    received.payload = landing->place;
   }
   Outbox out;
   receiver.member->OnFrame(sender, received, out);
@@ -286,34 +284,35 @@ bool SimulatedCluster::Deliver(ProcessId from, ProcessId to,
 
 void SimulatedCluster::Execute(Process& process, Outbox& out) {
   bool entered = false;
+  const ActionVisitor carry_out{
+      [&](const SendMessage& send) { ToCoordinator(process.id, send.message); },
+      [&](const EndMembership& end) { OnEnd(process, end.outcome); },
+      [&](const CheckingAction auto& checking) {
+        const NotFinite found = ExecuteArithmetic(checking);
+        if (found.index >= 0) Fail(process, CheckOf(checking), found);
+      },
+      [](const ArithmeticAction auto& action) { ExecuteArithmetic(action); },
+      [&](const SendFrame& send) { Transmit(process, send.to, send.frame); },
+      [&](const BroadcastFrame& all) { Broadcast(process, all.frame); },
+      [&](const LayerDone& done) {
+        OnLife(process, absl::ZeroDuration(),
+               [this, &process, done] { OnLayerDone(process, done); });
+      },
+      [&](const ChecksumValues& sum) {
+        Outbox more;
+        process.member->OnChecksum(sum, Checksum(sum.values), more);
+        Execute(process, more);
+      },
+      [&](const FollowEpoch& follow) {
+        Follow(process, *follow.start);
+        entered = true;
+      },
+      [&](const SaveCheckpoint& save) { Save(process, save); },
+      [&](const LoadCheckpoint& load) { Load(process, load); },
+      [](const ProbeAnswered&) {},  // No worker sends probes here.
+  };
   for (const Action& action : out.actions()) {
-    if (const auto* message = std::get_if<SendMessage>(&action)) {
-      ToCoordinator(process.id, message->message);
-    } else if (const auto* end = std::get_if<EndMembership>(&action)) {
-      OnEnd(process, end->outcome);
-    } else if (process.failed || ExecuteArithmetic(action)) {
-      continue;
-    } else if (const auto* send = std::get_if<SendFrame>(&action)) {
-      Transmit(process, send->to, send->frame);
-    } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
-      Broadcast(process, broadcast->frame);
-    } else if (const auto* done = std::get_if<LayerDone>(&action)) {
-      OnLife(process, absl::ZeroDuration(),
-             [this, &process, done = *done] { OnLayerDone(process, done); });
-    } else if (const auto* check = std::get_if<CheckValues>(&action)) {
-      Check(process, *check);
-    } else if (const auto* sum = std::get_if<ChecksumValues>(&action)) {
-      Outbox more;
-      process.member->OnChecksum(*sum, Checksum(sum->values), more);
-      Execute(process, more);
-    } else if (const auto* follow = std::get_if<FollowEpoch>(&action)) {
-      Follow(process, *follow->start);
-      entered = true;
-    } else if (const auto* save = std::get_if<SaveCheckpoint>(&action)) {
-      Save(process, *save);
-    } else if (const auto* load = std::get_if<LoadCheckpoint>(&action)) {
-      Load(process, *load);
-    }
+    if (!process.failed || IsMessage(action)) std::visit(carry_out, action);
   }
   if (entered && process.idle && process.worker != nullptr) TryStep(process);
   if (process.breaks_now) {
@@ -322,12 +321,11 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
   }
 }
 
-void SimulatedCluster::Check(Process& process, const CheckValues& check) {
-  const int64_t index = FindNotFinite(check);
-  if (index < 0) return;
+void SimulatedCluster::Fail(Process& process, const GradientCheck& check,
+                            const NotFinite& found) {
   process.failed = true;
   Outbox last;
-  process.member->OnNotFinite(check, index, last);
+  process.member->OnNotFinite(check, found, last);
   Execute(process, last);
 }
 

@@ -287,7 +287,8 @@ class SimulatedCluster {
   void Follow(Process& process, const EpochStart& start);
   bool Deliver(ProcessId from, ProcessId to, const Frame& frame);
   void Execute(Process& process, Outbox& out);
-  void Check(Process& process, const CheckValues& check);
+  void Fail(Process& process, const GradientCheck& check,
+            const NotFinite& found);
   void OnEnd(Process& process, const absl::Status& outcome);
   void ReplaceShard(int shard);
   void Transmit(Process& from, PeerId to, const Frame& frame);

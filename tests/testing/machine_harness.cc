@@ -10,6 +10,7 @@
 #include "common/base/logging.h"
 #include "common/driver/arithmetic.h"
 #include "common/driver/wire_values.h"
+#include "common/protocol/action_visitor.h"
 
 namespace nereus {
 namespace {
@@ -124,31 +125,31 @@ Frame PullFrame(const Job& job, PeerId sender, FrameKind kind, int layer,
 
 Effects Carry(Outbox& out) {
   Effects effects;
-  for (const Action& action : out.actions()) {
-    if (ExecuteArithmetic(action)) continue;
-    if (std::holds_alternative<CheckValues>(action)) continue;
-    if (const auto* sum = std::get_if<ChecksumValues>(&action)) {
-      effects.checksums.push_back(*sum);
-      continue;
-    }
-    if (const auto* send = std::get_if<SendFrame>(&action)) {
-      effects.sent.push_back({send->to, Encoded(send->frame)});
-    } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
-      effects.sent.push_back({std::nullopt, Encoded(broadcast->frame)});
-    } else if (const auto* done = std::get_if<LayerDone>(&action)) {
-      effects.done.push_back(*done);
-    } else if (const auto* save = std::get_if<SaveCheckpoint>(&action)) {
-      effects.saves.push_back(*save);
-    } else if (const auto* load = std::get_if<LoadCheckpoint>(&action)) {
-      effects.loads.push_back(*load);
-    } else if (const auto* message = std::get_if<SendMessage>(&action)) {
-      effects.messages.push_back(message->message);
-    } else if (const auto* follow = std::get_if<FollowEpoch>(&action)) {
-      effects.followed.push_back(follow->start);
-    } else {
-      effects.ended.push_back(std::get<EndMembership>(action).outcome);
-    }
-  }
+  const ActionVisitor carry_out{
+      [](const ArithmeticAction auto& action) { ExecuteArithmetic(action); },
+      [](const Accumulate& accumulate) { ExecuteArithmetic(accumulate); },
+      [](const CheckValues&) {
+      },  // Tests of one machine have no member to tell.
+      [&](const ChecksumValues& sum) { effects.checksums.push_back(sum); },
+      [&](const SendFrame& send) {
+        effects.sent.push_back({send.to, Encoded(send.frame)});
+      },
+      [&](const BroadcastFrame& all) {
+        effects.sent.push_back({std::nullopt, Encoded(all.frame)});
+      },
+      [&](const LayerDone& done) { effects.done.push_back(done); },
+      [](const ProbeAnswered&) {},
+      [&](const SaveCheckpoint& save) { effects.saves.push_back(save); },
+      [&](const LoadCheckpoint& load) { effects.loads.push_back(load); },
+      [&](const SendMessage& send) {
+        effects.messages.push_back(send.message);
+      },
+      [&](const FollowEpoch& follow) {
+        effects.followed.push_back(follow.start);
+      },
+      [&](const EndMembership& end) { effects.ended.push_back(end.outcome); },
+  };
+  for (const Action& action : out.actions()) std::visit(carry_out, action);
   out.Clear();
   return effects;
 }
@@ -166,15 +167,16 @@ absl::StatusOr<Delivery> Deliver(Machine& machine, PeerId from,
   NEREUS_CHECK(frame.header.payload_crc == 0 ||
                CheckPayload(frame.header, frame.payload).ok())
       << DescribeFrame(frame.header) << ": a wrong checksum";
-  const int64_t bytes = IsEncoded(frame.header) ? FloatBytes(frame.header)
-                                                : frame.payload.bytes();
-  Frame received{frame.header, landing->place};
   const bool scratch = landing->kind == Landing::Kind::kScratch;
-  if (scratch) received.payload = Buffer::Allocate(bytes);
+  const bool decodes = !scratch && IsEncoded(frame.header);
+  const int64_t bytes =
+      decodes ? FloatBytes(frame.header) : frame.payload.bytes();
+  Frame received{frame.header,
+                 scratch ? Buffer::Allocate(bytes) : landing->place};
   NEREUS_CHECK(received.payload.bytes() == bytes)
       << DescribeFrame(frame.header) << " lands in " << received.payload.bytes()
       << " bytes";
-  if (IsEncoded(frame.header)) {
+  if (decodes) {
     DecodePayload(frame.header, frame.payload, received.payload);
   } else if (bytes > 0) {
     std::memcpy(received.payload.data(), frame.payload.data(),
@@ -183,11 +185,9 @@ absl::StatusOr<Delivery> Deliver(Machine& machine, PeerId from,
   Outbox out;
   machine.OnFrame(from, received, out);
   delivery.effects = Carry(out);
-  if (scratch) {
-    float* const values = received.payload.floats();
-    for (int64_t i = 0; i < received.payload.float_count(); ++i) {
-      values[i] = std::numeric_limits<float>::quiet_NaN();
-    }
+  // In every wire type, NaN.
+  if (scratch && bytes > 0) {
+    std::memset(received.payload.data(), 0xff, static_cast<size_t>(bytes));
   }
   return delivery;
 }

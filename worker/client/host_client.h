@@ -8,8 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/driver/factor_multiplier.h"
-#include "common/driver/gradient_splitter.h"
+#include "common/driver/device.h"
 #include "common/tensor/arrival.h"
 #include "worker/public/client.h"
 
@@ -22,10 +21,6 @@ struct HostLayerBinding {
   // With `optimizer=worker`: what the client awaits before it reads parameters
   // and state, which are copies. Null: they are there.
   std::shared_ptr<Arrival> arrival = nullptr;
-
-  // In a sparse job: splits the layer's gradients, and keeps the parts that are
-  // held back. Null: the CPU does.
-  std::shared_ptr<GradientSplitter> splitter = nullptr;
 };
 
 struct HostClientOptions {
@@ -37,8 +32,10 @@ struct HostClientOptions {
   // must neither wait nor call the client. May be empty.
   std::function<void(int layer, int64_t step, bool fetched)> done = nullptr;
 
-  // Multiplies the factors of all workers. Null: the CPU does.
-  std::shared_ptr<FactorMultiplier> multiplier = nullptr;
+  // Multiplies the factors of all workers and, in a sparse job, splits the
+  // gradients of its layers. Shared with the caller's own use of the device.
+  // Null: the CPU computes.
+  std::shared_ptr<Device> device = nullptr;
 };
 
 // The client of a worker on host memory, with the hooks that clients for other

@@ -72,9 +72,7 @@ JoinRequest WorkerProcess::MakeRequest(std::vector<LayerSpec> specs) const {
   request.layers = std::move(specs);
   request.state_arrays =
       static_cast<int32_t>(first.state.size() / first.parameters.size());
-  if (options_.multiplier != nullptr) {
-    request.products = options_.multiplier->name();
-  }
+  if (options_.device != nullptr) request.products = options_.device->name();
   return request;
 }
 
@@ -86,14 +84,7 @@ MemberProcess::Events WorkerProcess::MakeEvents() {
   events.driver.layer_done = [this](const LayerDone& done) {
     OnLayerDone(done);
   };
-  if (options_.multiplier != nullptr) {
-    events.driver.multiply = [this](const MultiplyFactors& factors) {
-      return options_.multiplier->Multiply(factors);
-    };
-  }
-  events.driver.splitter = [this](int layer) {
-    return layers_[layer].splitter.get();
-  };
+  events.driver.device = options_.device.get();
   events.driver.probed = [this](const ProbeAnswered& probed) {
     meter_.OnAnswer(probed.train);
   };
@@ -121,12 +112,14 @@ std::unique_ptr<Machine> WorkerProcess::MakeMachine(const EpochStart& start,
     job_ = start.job;
   }
   std::vector<LayerMemory> memory;
+  const Device* const device = options_.device.get();
   for (const HostLayerBinding& binding : layers_) {
     const LayerBinding& layer = binding.layer;
+    const auto index = static_cast<int>(memory.size());
     memory.push_back({rounds_->BorrowForLife(layer.parameters, binding.arrival),
                       rounds_->BorrowForLife(layer.state, binding.arrival),
                       options_.client.means_in_place,
-                      binding.splitter == nullptr});
+                      device == nullptr || !device->Splits(index)});
   }
   auto machine =
       std::make_unique<WorkerMachine>(start.job, rank_, std::move(memory));
@@ -222,7 +215,7 @@ std::string WorkerProcess::DescribeMissing(int layer) {
 
 ClientReport WorkerProcess::Report() const {
   const auto start = epoch();
-  const MachineDriver& driver = process_->driver();
+  const LayerTraffic& traffic = process_->driver().traffic();
   ClientReport report;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const int layer = static_cast<int>(i);
@@ -231,7 +224,7 @@ ClientReport WorkerProcess::Report() const {
     report.layers.push_back(
         {layers_[i].layer.spec.name, std::string(SchemeName(route.scheme)),
          std::string(WireTypeName(route.wire)), start->explanations[i].reason,
-         cost.rounds, driver.bytes_sent(layer), driver.bytes_received(layer),
+         cost.rounds, traffic.bytes_sent(layer), traffic.bytes_received(layer),
          cost.latency_total});
   }
   for (const TrafficCount& count : process_->transport().traffic()) {

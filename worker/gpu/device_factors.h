@@ -12,19 +12,19 @@
 #include "common/base/mutex.h"
 #include "common/device/cublas_handle.h"
 #include "common/device/device_memory.h"
-#include "common/driver/factor_multiplier.h"
 #include "common/plan/layer_spec.h"
+#include "common/protocol/outbox.h"
 #include "worker/public/gpu_client.h"
 
 namespace nereus {
 
 // Multiplies factors on a GPU: one worker's, which are there, and those of all
 // workers, which the network has brought to the host. Thread-safe.
-class DeviceFactors final : public FactorMultiplier {
+class DeviceFactors final {
  public:
   // Errors: kResourceExhausted; what CUDA or cuBLAS says.
   static absl::StatusOr<std::shared_ptr<DeviceFactors>> Create(int device);
-  ~DeviceFactors() override;
+  ~DeviceFactors();
 
   // Queues the product of a layer's factors on `stream`. `gradient`:
   // {spec.parameters}. Errors: what CUDA or cuBLAS says, with the layer's name.
@@ -34,11 +34,11 @@ class DeviceFactors final : public FactorMultiplier {
 
   // "NVIDIA-H200/sm-90x132/cublas-130000": what cuBLAS chooses by, beside
   // shapes, and alignment, which here is always the same.
-  std::string name() const override { return name_; }
+  const std::string& name() const { return name_; }
   // Queues the product on stream(), if the gradient is in the GPU's memory;
   // otherwise it is there. Has device memory for the factors and the product of
   // the largest layer.
-  absl::Status Multiply(const MultiplyFactors& factors) override;
+  absl::Status Multiply(const MultiplyFactors& factors);
   cudaStream_t stream() const { return stream_; }
 
  private:

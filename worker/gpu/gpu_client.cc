@@ -24,6 +24,7 @@
 #include "worker/client/layer_bindings.h"
 #include "worker/gpu/device_factors.h"
 #include "worker/gpu/device_look.h"
+#include "worker/gpu/gpu_device.h"
 #include "worker/gpu/gpu_mirror.h"
 #include "worker/gpu/gpu_pools.h"
 #include "worker/gpu/gpu_splitter.h"
@@ -171,8 +172,7 @@ absl::StatusOr<std::vector<HostLayerBinding>> GpuClientImpl::Bind(
     }
     bindings.push_back({{layer.spec, FloatsOf(mirror->parameters()),
                          FloatsOf(mirror->state())},
-                        mirror,
-                        splitter});
+                        mirror});
     mirrors_.push_back(std::move(mirror));
     splitters_.push_back(std::move(splitter));
   }
@@ -188,7 +188,8 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   NEREUS_ASSIGN_OR_RETURN(look_,
                           DeviceLook::Create(stager_.get(), *pools_.own));
   NEREUS_ASSIGN_OR_RETURN(std::vector<HostLayerBinding> bindings, Bind(stream));
-  HostClientOptions options = {.client = options_, .multiplier = products_};
+  HostClientOptions options = {.client = options_};
+  options.device = std::make_shared<GpuDevice>(products_, splitters_);
   options.client.means_in_place = true;
   options.done = [this](int layer, int64_t step, bool fetched) {
     OnDone(layer, step, fetched);

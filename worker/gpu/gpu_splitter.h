@@ -14,8 +14,8 @@
 #include "common/device/device_memory.h"
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
-#include "common/driver/gradient_splitter.h"
 #include "common/plan/layer_spec.h"
+#include "common/protocol/outbox.h"
 #include "common/tensor/buffer.h"
 #include "common/tensor/value_range.h"
 #include "worker/gpu/device_gradient.h"
@@ -27,13 +27,13 @@ namespace nereus {
 // back stays on the GPU, and only what travels comes to the host.
 //
 // Device memory, once something is held: three times the layer.
-class GpuSplitter final : public GradientSplitter {
+class GpuSplitter final {
  public:
   // `layer`: its number. `parameters`: the layer's, in device memory. What is
   // pointed to must outlive it.
   GpuSplitter(int layer, const LayerSpec& spec, const float* parameters,
               Stager* stager, PinnedPool* pool, GpuTimeline* timeline);
-  ~GpuSplitter() override;
+  ~GpuSplitter();
 
   // What it takes of the pool, at most.
   static int64_t PinnedBytesOf(const LayerSpec& spec);
@@ -42,8 +42,8 @@ class GpuSplitter final : public GradientSplitter {
   void Take(int64_t step, const std::shared_ptr<DeviceGradient>& gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  absl::Status Split(const SplitGradient& split) override
-      ABSL_LOCKS_EXCLUDED(mu_);
+  // Carries out `split` on the GPU (Device::Split).
+  absl::Status Split(const SplitGradient& split) ABSL_LOCKS_EXCLUDED(mu_);
 
   // What travelled at the last Split, in order, and with it what is in gaps
   // that are shorter than what another copy costs. REQUIRES: not while Split

@@ -92,8 +92,8 @@ void RingSyncer::SendOwn(Outbox& out) {
             [&](const Frame& frame) {
               const Buffer own = OwnValues(round, frame.header);
               if (!alone) return SendToNext({frame.header, own}, out);
-              CheckContribution(round, position(), frame.header, own, out);
-              out.Add(CopyValues{frame.payload, own});
+              out.Add(Accumulate{frame.payload, OwnAddend(round, frame.header),
+                                 /*replaces=*/true});
               out.Add(RoundValues{frame.payload, wire()});
               Mark(round, FindPlace(frame.header, round)->index);
             });
@@ -121,12 +121,19 @@ Buffer RingSyncer::OwnValues(const Round& round,
                              : gradient_.Slice(BytesOf(offset), bytes);
 }
 
-void RingSyncer::CheckContribution(const Round& round, int position,
-                                   const FrameHeader& header,
-                                   const Buffer& values, Outbox& out) const {
-  if (!job_->checks_contributions()) return;
-  out.Add(CheckValues{values, layer_, round.round, job_->workers[position].rank,
-                      OffsetOf(round, header)});
+GradientCheck RingSyncer::ContributionCheck(const Round& round, int position,
+                                            const FrameHeader& header) const {
+  return {layer_, round.round, job_->workers[position].rank,
+          OffsetOf(round, header)};
+}
+
+Addend RingSyncer::OwnAddend(const Round& round,
+                             const FrameHeader& header) const {
+  Addend own(OwnValues(round, header));
+  if (job_->checks_contributions()) {
+    own.check = ContributionCheck(round, position(), header);
+  }
+  return own;
 }
 
 void RingSyncer::PassSum(const FrameHeader& header, Outbox& out) {
@@ -137,13 +144,14 @@ void RingSyncer::PassSum(const FrameHeader& header, Outbox& out) {
   sum.payload_crc = 0;  // The values change.
   const bool last = static_cast<int>(header.chunk) == Around(round, 1);
   const int before = Around(round, round.contributors - 1);
-  if (static_cast<int>(header.chunk) == before) {
-    CheckContribution(round, before, header, place.values, out);
+  if (static_cast<int>(header.chunk) == before &&
+      job_->checks_contributions()) {
+    out.Add(
+        CheckValues{place.values, ContributionCheck(round, before, header)});
   }
-  CheckContribution(round, position(), header, OwnValues(round, header), out);
   out.Add(
-      AddValues{place.values, OwnValues(round, header),
-                last ? 1.0f / static_cast<float>(round.contributors) : 1.0f});
+      Accumulate{place.values, OwnAddend(round, header), /*replaces=*/false,
+                 last ? 1.0f / static_cast<float>(round.contributors) : 1.0f});
   if (last) {
     out.Add(RoundValues{place.values, wire()});  // As the others get it.
     Mark(round, place.index);

@@ -76,11 +76,14 @@ class RingSyncer final : public PeerSyncer {
                                      const Round& round) const;
 
   absl::Status CheckOnRing(const FrameHeader& header, const Round& round) const;
-  // What is sent first is looked at by the next worker, whose cache it is in by
-  // then anyway.
-  void CheckContribution(const Round& round, int position,
-                         const FrameHeader& header, const Buffer& values,
-                         Outbox& out) const;
+  // Names the contribution of the worker at `position` that a frame carries.
+  // The first sum of a segment is one contribution; the next worker checks it,
+  // since the values are in its cache by then.
+  GradientCheck ContributionCheck(const Round& round, int position,
+                                  const FrameHeader& header) const;
+  // Returns this worker's values for a frame, with the check that the job asks
+  // for.
+  Addend OwnAddend(const Round& round, const FrameHeader& header) const;
   // Adds this worker's gradient to the sum of a frame, and sends it on; the
   // last one makes the mean of it.
   void PassSum(const FrameHeader& header, Outbox& out);

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "common/base/logging.h"
+#include "common/protocol/action_visitor.h"
 
 namespace nereus {
 namespace {
@@ -131,15 +132,18 @@ void SimulatedTrainer::Deliver(const Frame& frame) {
 }
 
 void SimulatedTrainer::Execute() {
-  for (const Action& action : outbox_.actions()) {
-    if (const auto* send = std::get_if<SendFrame>(&action)) {
-      CopyOut({send->to, send->frame});
-    } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
-      CopyOut({std::nullopt, broadcast->frame});
-    } else if (const auto* done = std::get_if<LayerDone>(&action)) {
-      OnReceived(done->layer, done->round);
-    }
-  }
+  const ActionVisitor carry_out{
+      [&](const SendFrame& send) {
+        CopyOut({send.to, send.frame});
+      },
+      [&](const BroadcastFrame& all) {
+        CopyOut({std::nullopt, all.frame});
+      },
+      [&](const LayerDone& done) { OnReceived(done.layer, done.round); },
+      // Buffers have no bytes here, and there is one epoch.
+      [](const auto&) {},
+  };
+  for (const Action& action : outbox_.actions()) std::visit(carry_out, action);
   outbox_.Clear();
 }
 

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/protocol/outbox.h"
+
+namespace nereus {
+
+// A device, such as a GPU, that computes for a worker instead of the CPU: it
+// multiplies factors, and splits the gradients of the layers that it has in its
+// memory. Called by the driver thread, which waits for the calls: a call that
+// takes long holds up all layers. An error ends the job, with its text.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // Returns the name of everything that the bits of products depend on, such as
+  // the model of the GPU and the version of its library. Workers with different
+  // names are refused: their replicas would differ. Not "cpu".
+  virtual std::string name() const = 0;
+
+  // Computes FactorGradient (common/compute/factor_gradient.h). On return the
+  // factors may be overwritten. The gradient is in the memory that was given to
+  // PushFactors, or, for a gradient in host memory, complete on return.
+  virtual absl::Status Multiply(const MultiplyFactors& factors) = 0;
+
+  // True if gradients of `layer` are split by Split, not by the CPU. Such a
+  // device also has the layer's residual.
+  virtual bool Splits(int /*layer*/) const { return false; }
+
+  // Splits a gradient (SplitGradient). Norms are complete on return; blocks to
+  // send may arrive later. REQUIRES: Splits(split.layer).
+  virtual absl::Status Split(const SplitGradient& /*split*/) {
+    return absl::UnimplementedError(name() + " splits no gradients");
+  }
+};
+
+}  // namespace nereus

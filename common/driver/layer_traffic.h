@@ -1,0 +1,44 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "common/protocol/frame.h"
+
+namespace nereus {
+
+// Counts the bytes of each layer's frames, headers included, probes not. One
+// thread at a time counts; any thread may read.
+class LayerTraffic {
+ public:
+  // Counts frames of layers [0, layers); 0 counts nothing.
+  explicit LayerTraffic(int layers) : sent_(layers), received_(layers) {}
+
+  void CountSent(const Frame& frame) { Count(frame, sent_); }
+  void CountReceived(const Frame& frame) { Count(frame, received_); }
+
+  // Bytes so far. REQUIRES: a layer that is counted.
+  int64_t bytes_sent(int layer) const { return sent_[layer]; }
+  int64_t bytes_received(int layer) const { return received_[layer]; }
+
+ private:
+  using Counters = std::vector<std::atomic<int64_t>>;
+
+  static void Count(const Frame& frame, Counters& counters) {
+    const FrameHeader& header = frame.header;
+    if (header.layer >= counters.size() || header.kind == FrameKind::kProbe) {
+      return;
+    }
+    // No other thread writes: an addition need not be atomic as a whole.
+    std::atomic<int64_t>& counter = counters[header.layer];
+    counter.store(counter.load(std::memory_order_relaxed) + kFrameHeaderBytes +
+                      frame.payload.bytes(),
+                  std::memory_order_relaxed);
+  }
+
+  Counters sent_;
+  Counters received_;
+};
+
+}  // namespace nereus

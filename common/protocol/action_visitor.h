@@ -1,0 +1,58 @@
+#pragma once
+
+#include <type_traits>
+#include <variant>
+
+#include "common/protocol/outbox.h"
+
+namespace nereus {
+
+// Cases for the actions that an executor knows, one callable each:
+//
+//   std::visit(ActionVisitor{[&](const SendFrame& send) { ... },
+//                            [&](const ArithmeticAction auto& action) { ... },
+//                            ...},
+//              action);
+//
+// There is no default: an executor without a case for some action does not
+// compile. So a new action cannot be forgotten in one of the executors, where
+// it would be dropped in silence and hang a job. An executor that does nothing
+// for an action has an empty case for it, which says so where it is read.
+template <typename... Cases>
+struct ActionVisitor : Cases... {
+  using Cases::operator()...;
+};
+template <typename... Cases>
+ActionVisitor(Cases...) -> ActionVisitor<Cases...>;
+
+template <typename T, typename... Types>
+concept OneOf = (std::is_same_v<T, Types> || ...);
+
+// Arithmetic on values in host memory, which ExecuteArithmetic
+// (common/driver/arithmetic.h) carries out.
+template <typename T>
+concept ArithmeticAction =
+    OneOf<T, CopyValues, ScaleValues, RoundValues, SplitGradient, SelectBlocks,
+          UpdateParameters, MultiplyFactors>;
+
+// Arithmetic that may find a value that is NaN or infinite. ExecuteArithmetic
+// returns the value.
+template <typename T>
+concept CheckingAction = OneOf<T, Accumulate, CheckValues>;
+
+// Returns the gradient that a failed check of an action names. REQUIRES: the
+// action checks.
+inline const GradientCheck& CheckOf(const Accumulate& accumulate) {
+  return *accumulate.addend.check;
+}
+inline const GradientCheck& CheckOf(const CheckValues& values) {
+  return values.check;
+}
+
+// True if the action is carried out even after a check has failed.
+inline bool IsMessage(const Action& action) {
+  return std::holds_alternative<SendMessage>(action) ||
+         std::holds_alternative<EndMembership>(action);
+}
+
+}  // namespace nereus

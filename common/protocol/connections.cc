@@ -1,0 +1,70 @@
+#include "common/protocol/connections.h"
+
+#include <algorithm>
+
+#include "common/protocol/job.h"
+
+namespace nereus {
+namespace {
+
+bool WorkersOwnAny(const Job& job) {
+  for (size_t layer = 0; layer < job.layers.size(); ++layer) {
+    if (job.WorkersOwn(static_cast<int>(layer))) return true;
+  }
+  return false;
+}
+
+// True if one of two servers is the backup of the other.
+bool ShareShard(const Job& job, int server, int other) {
+  return std::any_of(job.shard_servers.begin(), job.shard_servers.end(),
+                     [&](const ShardServers& servers) {
+                       return std::minmax(servers.primary, servers.backup) ==
+                              std::minmax(server, other);
+                     });
+}
+
+// Workers dial servers. Of two workers or two servers, the one with the higher
+// rank dials, and only if they exchange frames at all.
+bool Dials(const EpochStart& start, PeerId peer) {
+  const PeerId self = start.self;
+  if (peer == self) return false;
+  if (self.role == Role::kShard) {
+    return peer.role == Role::kShard && self.rank > peer.rank &&
+           ShareShard(*start.job, self.rank, peer.rank);
+  }
+  if (peer.role == Role::kShard) return true;
+  return self.rank > peer.rank && WorkersOwnAny(*start.job);
+}
+
+}  // namespace
+
+Roster RosterOf(const EpochStart& start) {
+  Roster roster;
+  for (const EpochMember& member : start.epoch_members) {
+    roster[member.id] = member.incarnation;
+  }
+  return roster;
+}
+
+Connections ConnectionsOf(const EpochStart& start, const EpochStart* before) {
+  Connections connections;
+  if (before != nullptr) {
+    const Roster roster = RosterOf(start);
+    for (const EpochMember& member : before->epoch_members) {
+      const auto found = roster.find(member.id);
+      const bool stays =
+          found != roster.end() && found->second == member.incarnation;
+      if (!stays) connections.dropped.push_back(member.id);
+    }
+  }
+  for (const auto& [first, second] : start.broken_links) {
+    if (first == start.self) connections.dropped.push_back(second);
+    if (second == start.self) connections.dropped.push_back(first);
+  }
+  for (const EpochMember& member : start.epoch_members) {
+    if (Dials(start, member.id)) connections.dialled.push_back(member);
+  }
+  return connections;
+}
+
+}  // namespace nereus

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <vector>
+
+#include "common/protocol/hello.h"
+#include "common/protocol/membership.h"
+#include "common/protocol/peer.h"
+
+namespace nereus {
+
+// Changes that an epoch makes to the connections of one process.
+struct Connections {
+  // Peers whose connection ends, before any new connection is made: members
+  // that have left, members that were replaced by another process, and peers
+  // at the other end of a broken connection.
+  std::vector<PeerId> dropped;
+  // Members to connect to. A member that has a connection keeps it. Of two
+  // linked processes only one dials, so that no link has two connections.
+  std::vector<EpochMember> dialled;
+};
+
+// Returns the members of an epoch with their incarnations.
+Roster RosterOf(const EpochStart& start);
+
+// Returns the changes that `start` makes. `before` is the epoch that the
+// process leaves, null if it enters its first one.
+Connections ConnectionsOf(const EpochStart& start,
+                          const EpochStart* before = nullptr);
+
+}  // namespace nereus

@@ -1,0 +1,112 @@
+#include "common/protocol/connections.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+// An epoch of 3 workers and 3 servers, seen by `self`. Each member's
+// incarnation is its place in the list.
+EpochStart StartOf(PeerId self, JobPtr job) {
+  EpochStart start;
+  start.self = self;
+  start.job = std::move(job);
+  for (int rank = 0; rank < 3; ++rank) {
+    for (const PeerId id : {PeerId::Worker(rank), PeerId::Shard(rank)}) {
+      start.epoch_members.push_back(
+          {id, start.epoch_members.size(), PeerName(id)});
+    }
+  }
+  return start;
+}
+
+JobPtr JobWith(Scheme scheme) {
+  return TestJob(3, 3, {FactorLayer("fc", 4, 4, true, 2)}, {}, scheme);
+}
+
+std::vector<PeerId> DialledBy(PeerId self, const JobPtr& job) {
+  std::vector<PeerId> dialled;
+  for (const EpochMember& member : ConnectionsOf(StartOf(self, job)).dialled) {
+    EXPECT_EQ(member.data_address, PeerName(member.id));
+    dialled.push_back(member.id);
+  }
+  return dialled;
+}
+
+TEST(ConnectionsTest, WorkersDialAllServersAndNoWorkerThatTheySendNothing) {
+  EXPECT_THAT(DialledBy(PeerId::Worker(2), JobWith(Scheme::kServer)),
+              UnorderedElementsAre(PeerId::Shard(0), PeerId::Shard(1),
+                                   PeerId::Shard(2)));
+}
+
+TEST(ConnectionsTest, OfTwoWorkersWithOwnedLayersTheHigherRankDials) {
+  for (const Scheme scheme : {Scheme::kFactor, Scheme::kRing}) {
+    EXPECT_THAT(DialledBy(PeerId::Worker(1), JobWith(scheme)),
+                UnorderedElementsAre(PeerId::Shard(0), PeerId::Shard(1),
+                                     PeerId::Shard(2), PeerId::Worker(0)));
+  }
+}
+
+TEST(ConnectionsTest, ServersWithoutBackupsDialNothing) {
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(DialledBy(PeerId::Shard(rank), JobWith(Scheme::kRing)),
+                IsEmpty());
+  }
+}
+
+TEST(ConnectionsTest, OfAPrimaryAndItsBackupTheHigherRankDials) {
+  const JobPtr job = EpochAfter(*JobWith(Scheme::kServer), [](Job& next) {
+    next.shard_servers = {{0, 2}, {1, -1}, {2, -1}};
+  });
+  EXPECT_THAT(DialledBy(PeerId::Shard(0), job), IsEmpty());
+  EXPECT_THAT(DialledBy(PeerId::Shard(1), job), IsEmpty());
+  EXPECT_THAT(DialledBy(PeerId::Shard(2), job), ElementsAre(PeerId::Shard(0)));
+}
+
+TEST(ConnectionsTest, TheFirstEpochDropsNothing) {
+  const JobPtr job = JobWith(Scheme::kServer);
+  EXPECT_THAT(ConnectionsOf(StartOf(PeerId::Worker(0), job)).dropped,
+              IsEmpty());
+}
+
+TEST(ConnectionsTest, MembersThatLeftOrWereReplacedAreDropped) {
+  const JobPtr job = JobWith(Scheme::kServer);
+  const EpochStart before = StartOf(PeerId::Worker(0), job);
+  EpochStart start = before;
+  std::erase_if(start.epoch_members, [](const EpochMember& member) {
+    return member.id == PeerId::Worker(2);
+  });
+  for (EpochMember& member : start.epoch_members) {
+    if (member.id == PeerId::Shard(1)) member.incarnation = 99;
+  }
+  EXPECT_THAT(ConnectionsOf(start, &before).dropped,
+              UnorderedElementsAre(PeerId::Worker(2), PeerId::Shard(1)));
+  EXPECT_EQ(RosterOf(start).at(PeerId::Shard(1)), 99u);
+  EXPECT_FALSE(RosterOf(start).contains(PeerId::Worker(2)));
+}
+
+TEST(ConnectionsTest, BrokenConnectionsAreDroppedAtBothEndsAlone) {
+  const JobPtr job = JobWith(Scheme::kServer);
+  const auto dropped_by = [&](PeerId self) {
+    const EpochStart before = StartOf(self, job);
+    EpochStart start = before;
+    start.broken_links = {{PeerId::Worker(1), PeerId::Shard(0)}};
+    return ConnectionsOf(start, &before).dropped;
+  };
+  EXPECT_THAT(dropped_by(PeerId::Worker(1)), ElementsAre(PeerId::Shard(0)));
+  EXPECT_THAT(dropped_by(PeerId::Shard(0)), ElementsAre(PeerId::Worker(1)));
+  EXPECT_THAT(dropped_by(PeerId::Worker(0)), IsEmpty());
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,409 @@
+#include "common/driver/machine_driver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Entries by the transport, the machine and the driver's hooks, in order.
+class Log {
+ public:
+  void Add(std::string entry) {
+    MutexLock lock(&mu_);
+    entries_.push_back(std::move(entry));
+  }
+  std::vector<std::string> Take() {
+    MutexLock lock(&mu_);
+    return std::exchange(entries_, {});
+  }
+
+ private:
+  Mutex mu_;
+  std::vector<std::string> entries_;
+};
+
+// Logs calls, and brings the frames that a test delivers.
+class FakeTransport final : public Transport {
+ public:
+  explicit FakeTransport(Log* log) : log_(log) {}
+
+  void Deliver(const Frame& frame) {
+    MutexLock lock(&mu_);
+    incoming_.push_back(frame);
+  }
+
+  int port() const override { return 1; }
+  void SetRoster(const Hello& self, Roster roster) override {
+    log_->Add(absl::StrCat("roster of ", roster.size(), " in epoch ",
+                           self.epoch, " as ", PeerName(self.self)));
+  }
+  void Connect(PeerId peer, const std::string& address, absl::Time) override {
+    log_->Add(absl::StrCat("connect ", PeerName(peer), " at ", address));
+  }
+  void Disconnect(PeerId peer) override {
+    log_->Add("disconnect " + PeerName(peer));
+  }
+  void Send(PeerId to, const Frame& frame) override {
+    std::string values;
+    if (frame.header.wire == WireType::kFloat32) {
+      for (const float value : FloatsOf(frame.payload)) {
+        absl::StrAppend(&values, " ", value);
+      }
+    }
+    log_->Add(absl::StrCat("send to ", PeerName(to), ":", values));
+  }
+  void Poll(absl::Duration timeout, FrameHandler& handler) override {
+    std::deque<Frame> frames;
+    {
+      MutexLock lock(&mu_);
+      mu_.AwaitWithTimeout([this] { return woken_ || !incoming_.empty(); },
+                           timeout);
+      woken_ = false;
+      frames.swap(incoming_);
+    }
+    for (const Frame& frame : frames) Hand(frame, handler);
+  }
+  void Flush() override { log_->Add("flush"); }
+  void Wake() override {
+    MutexLock lock(&mu_);
+    woken_ = true;
+  }
+  std::vector<TrafficCount> traffic() const override { return {}; }
+  void Shutdown(absl::Duration) override {}
+
+ private:
+  static void Hand(const Frame& frame, FrameHandler& handler) {
+    const PeerId from = frame.header.sender;
+    const auto landing = handler.OnHeader(from, frame.header);
+    ASSERT_TRUE(landing.ok()) << landing.status();
+    if (landing->kind == Landing::Kind::kDiscard) return;
+    Frame received = frame;
+    if (landing->kind == Landing::Kind::kPlace) {
+      received.payload = landing->place;
+      std::memcpy(received.payload.data(), frame.payload.data(),
+                  static_cast<size_t>(frame.payload.bytes()));
+    }
+    handler.OnFrame(from, received);
+  }
+
+  Log* const log_;
+  Mutex mu_;
+  bool woken_ = false;
+  std::deque<Frame> incoming_;
+};
+
+// Lands frames at `landing`, and adds what `on_frame` adds.
+struct FakeMachine final : Machine {
+  absl::StatusOr<Landing> OnHeader(PeerId, const FrameHeader&) const override {
+    return landing;
+  }
+  void OnFrame(PeerId, const Frame& frame, Outbox& out) override {
+    on_frame(frame, out);
+  }
+  void Freeze() override {}
+  MachineReport Report() const override { return {}; }
+  void OnEpoch(JobPtr, Outbox& out) override { out.Add(LayerDone{0, 5}); }
+  void SaveLast(int64_t, int32_t, Outbox&) override {}
+  std::optional<ReplicaChecksums> OnChecksum(int, int64_t round,
+                                             uint32_t crc) override {
+    return ReplicaChecksums{0, round, {crc}};
+  }
+
+  Landing landing;
+  std::function<void(const Frame&, Outbox&)> on_frame;
+};
+
+class FakeDevice final : public Device {
+ public:
+  explicit FakeDevice(Log* log) : log_(log) {}
+  std::string name() const override { return "fake"; }
+  absl::Status Multiply(const MultiplyFactors&) override {
+    log_->Add("multiply");
+    return absl::OkStatus();
+  }
+  bool Splits(int layer) const override { return layer == 0; }
+  absl::Status Split(const SplitGradient&) override {
+    log_->Add("split");
+    return absl::InternalError("the device is gone");
+  }
+
+ private:
+  Log* const log_;
+};
+
+// Worker 1 of two, with one server. Layer 0 is sent as bfloat16.
+class MachineDriverTest : public testing::Test {
+ protected:
+  MachineDriverTest()
+      : job_(TestJob(2, 1, {VectorLayer("v", 4)}, {}, Scheme::kServer,
+                     WireType::kBfloat16)),
+        transport_(&log_),
+        member_({},
+                [this](const EpochStart&, Outbox&) {
+                  auto machine = std::make_unique<FakeMachine>();
+                  machine_ = machine.get();
+                  return machine;
+                }),
+        device_(&log_) {
+    Start(nullptr);
+  }
+
+  void Start(Device* device) {
+    MachineDriver::Events events;
+    events.device = device;
+    events.layer_done = [this](const LayerDone& done) {
+      log_.Add(absl::StrCat("done ", done.layer, " ", done.round));
+    };
+    events.send_message = [this](const MemberMessage& message) {
+      const auto* failure = std::get_if<Failure>(&message);
+      log_.Add(failure == nullptr ? "message" : "failure: " + failure->reason);
+    };
+    events.entered = [this](const std::shared_ptr<const EpochStart>& start) {
+      log_.Add(absl::StrCat("entered ", start->job->epoch));
+    };
+    events.ended = [this](const absl::Status&) { log_.Add("ended"); };
+    events.load = [this](const LoadCheckpoint&) {
+      loading_.Notify();
+      loaded_.WaitForNotification();
+    };
+    driver_.reset();
+    driver_ = std::make_unique<MachineDriver>(&transport_, &member_,
+                                              /*layers=*/1, absl::Seconds(1),
+                                              std::move(events));
+    Run([this](Outbox& out) { member_.OnMessage(StartOf(job_), out); });
+  }
+
+  EpochStart StartOf(JobPtr job) const {
+    EpochStart start;
+    start.self = PeerId::Worker(1);
+    start.job = std::move(job);
+    start.epoch_members = {{PeerId::Worker(0), 1, "a"},
+                           {PeerId::Worker(1), 2, "b"},
+                           {PeerId::Shard(0), 3, "c"}};
+    return start;
+  }
+
+  // Runs an event and its actions.
+  void Run(MachineDriver::Event event) {
+    absl::Notification done;
+    driver_->Post(std::move(event));
+    driver_->Post([&](Outbox&) { done.Notify(); });
+    done.WaitForNotification();
+  }
+
+  // Delivers a frame of these values, and waits for its actions.
+  void Deliver(FrameKind kind, const std::vector<float>& values) {
+    for (const Frame& frame :
+         FramesOf(*job_, PeerId::Shard(0), kind, 0, 0, 3, values)) {
+      bytes_ += kFrameHeaderBytes + frame.payload.bytes();
+      transport_.Deliver(frame);
+    }
+    const auto is_counted = [this] {
+      return driver_->traffic().bytes_received(0) == bytes_;
+    };
+    driver_->DriveUntil(is_counted, SteadyNow() + absl::Seconds(30));
+    Run([](Outbox&) {});
+  }
+
+  Frame FloatFrame(const std::vector<float>& values) const {
+    Frame frame;
+    frame.header = MakeHeader(*job_, PeerId::Worker(1), FrameKind::kCopy, 0, 0,
+                              /*round=*/3);
+    frame.header.wire = WireType::kFloat32;
+    frame.payload = FloatBuffer(values);
+    frame.header.payload_bytes = static_cast<uint32_t>(frame.payload.bytes());
+    return frame;
+  }
+
+  const JobPtr job_;
+  Log log_;
+  FakeTransport transport_;
+  Member member_;
+  FakeMachine* machine_ = nullptr;
+  FakeDevice device_;
+  absl::Notification loading_;
+  absl::Notification loaded_;
+  int64_t bytes_ = 0;  // Delivered so far.
+  std::unique_ptr<MachineDriver> driver_;
+};
+
+TEST_F(MachineDriverTest, AnEpochConnectsAndIsEnteredAfterTheMachine) {
+  EXPECT_THAT(log_.Take(), ElementsAre("roster of 3 in epoch 5 as worker 1",
+                                       "connect shard 0 at c", "entered 5"));
+  Run([this](Outbox& out) {
+    EpochStart start = StartOf(EpochAfter(*job_));
+    start.epoch_members[2].incarnation = 9;
+    member_.OnMessage(start, out);
+  });
+  EXPECT_THAT(
+      log_.Take(),
+      ElementsAre("disconnect shard 0", "roster of 3 in epoch 6 as worker 1",
+                  "connect shard 0 at c", "done 0 5", "entered 6"));
+}
+
+TEST_F(MachineDriverTest, ActionsAreCarriedOutInOrder) {
+  log_.Take();
+  const Buffer sum = FloatBuffer({1, 2});
+  Run([&](Outbox& out) {
+    Frame frame = FloatFrame({0, 0});
+    frame.payload = sum;
+    out.Add(Accumulate{sum, FloatBuffer({10, 20})});
+    out.Add(SendFrame{PeerId::Shard(0), frame});
+    out.Add(ScaleValues{sum, 2.0f});
+    out.Add(BroadcastFrame{frame});
+    out.Add(LayerDone{0, 7});
+    out.Add(ChecksumValues{0, 7, sum});
+    out.Add(EndMembership{});
+  });
+  EXPECT_THAT(log_.Take(),
+              ElementsAre("send to shard 0: 11 22", "send to worker 0: 22 44",
+                          "done 0 7", "message", "ended"));
+  EXPECT_EQ(driver_->traffic().bytes_sent(0), 2 * (kFrameHeaderBytes + 8));
+}
+
+TEST_F(MachineDriverTest, AnEncodedFrameInScratchIsDecodedIntoTheSum) {
+  const Buffer sum = FloatBuffer({1, 2, 3, 4});
+  machine_->on_frame = [&](const Frame& frame, Outbox& out) {
+    EXPECT_EQ(frame.payload.bytes(), 8);
+    out.Add(Accumulate{sum, Addend(frame)});
+  };
+  Deliver(FrameKind::kContribution, {10, 20, 30, 40});
+  EXPECT_EQ(FloatsOf(sum), (std::vector<float>{11, 22, 33, 44}));
+}
+
+TEST_F(MachineDriverTest, AnEncodedFrameWithAPlaceIsDecodedThere) {
+  const Buffer place = FloatBuffer({0, 0, 0, 0});
+  std::vector<float> seen;
+  machine_->landing = Landing::At(place);
+  machine_->on_frame = [&](const Frame& frame, Outbox&) {
+    seen = FloatsOf(frame.payload);
+  };
+  Deliver(FrameKind::kResult, {10, 20, 30, 40});
+  EXPECT_EQ(seen, (std::vector<float>{10, 20, 30, 40}));
+  EXPECT_EQ(FloatsOf(place), seen);
+}
+
+TEST_F(MachineDriverTest, AFailedCheckStopsAllButMessages) {
+  log_.Take();
+  const Buffer sum = FloatBuffer({0, 0, 0, 0});
+  const Buffer other = FloatBuffer({1});
+  machine_->on_frame = [&](const Frame& frame, Outbox& out) {
+    Addend addend(frame);
+    addend.check = GradientCheck{0, 3, 0, 0};
+    out.Add(SendFrame{PeerId::Shard(0), FloatFrame({5})});
+    out.Add(Accumulate{sum, addend});
+    out.Add(CopyValues{other, FloatBuffer({2})});
+    out.Add(SendFrame{PeerId::Shard(0), FloatFrame({6})});
+    out.Add(SendMessage{Leave{3}});
+  };
+  Deliver(FrameKind::kContribution, {1, 2, NAN, 4});
+  Run([&](Outbox& out) {
+    out.Add(LayerDone{0, 4});
+    out.Add(SendMessage{Leave{4}});
+  });
+  EXPECT_THAT(log_.Take(),
+              ElementsAre("send to shard 0: 5",
+                          "failure: worker 0: layer v, step 3: the gradient "
+                          "has nan at element 2 of 4",
+                          "message", "message"));
+  EXPECT_EQ(FloatsOf(other), (std::vector<float>{1}));
+}
+
+TEST_F(MachineDriverTest, ADeviceComputesInsteadOfTheCpuAndItsErrorEndsTheJob) {
+  Start(&device_);
+  log_.Take();
+  Run([](Outbox& out) { out.Add(MultiplyFactors{}); });
+  EXPECT_THAT(log_.Take(), ElementsAre("multiply"));
+  Run([](Outbox& out) {
+    out.Add(SplitGradient{});
+    out.Add(LayerDone{0, 4});
+  });
+  EXPECT_THAT(log_.Take(),
+              ElementsAre("flush", "split", "failure: the device is gone"));
+}
+
+TEST_F(MachineDriverTest, DriveUntilRunsEventsOnTheCallingThread) {
+  std::thread::id ran_on;
+  int calls = 0;
+  const auto has_run = [&] {
+    // The first call is made before this thread has the turn.
+    if (++calls == 2) {
+      driver_->Post([&](Outbox&) { ran_on = std::this_thread::get_id(); });
+    }
+    return ran_on != std::thread::id();
+  };
+  driver_->DriveUntil(has_run, SteadyNow() + absl::Seconds(30));
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+}
+
+TEST_F(MachineDriverTest, DriveUntilReturnsAtTheDeadline) {
+  driver_->DriveUntil([] { return false; },
+                      SteadyNow() + absl::Milliseconds(1));
+  bool ran = false;
+  Run([&](Outbox&) { ran = true; });
+  EXPECT_TRUE(ran);
+}
+
+TEST_F(MachineDriverTest, EventsPostedAfterStopAreDropped) {
+  driver_->Stop();
+  log_.Take();
+  bool ran = false;
+  driver_->Post([&](Outbox&) { ran = true; });
+  driver_->DriveUntil([] { return false; }, SteadyNow() + absl::Seconds(30));
+  driver_.reset();
+  EXPECT_FALSE(ran);
+  EXPECT_THAT(log_.Take(), IsEmpty());
+}
+
+TEST_F(MachineDriverTest, ADriverThatStandsStillSendsNoHeartbeat) {
+  absl::Notification blocked;
+  absl::Notification released;
+  EXPECT_TRUE(driver_->OnHeartbeatDue([](Outbox&) {}).is_alive);
+  Run([](Outbox&) {});  // The driver has answered.
+  driver_->Post([&](Outbox&) {
+    blocked.Notify();
+    released.WaitForNotification();
+  });
+  blocked.WaitForNotification();
+  EXPECT_TRUE(driver_->OnHeartbeatDue([](Outbox&) {}).is_alive);
+  EXPECT_FALSE(driver_->OnHeartbeatDue([](Outbox&) {}).is_alive);
+  released.Notify();
+  Run([](Outbox&) {});
+  const Pulse::Beat beat = driver_->OnHeartbeatDue([](Outbox&) {});
+  EXPECT_TRUE(beat.is_alive);
+  EXPECT_FALSE(beat.is_busy);
+}
+
+TEST_F(MachineDriverTest, ADriverThatLoadsValuesIsBusyAndAlive) {
+  driver_->Post([](Outbox& out) { out.Add(LoadCheckpoint{}); });
+  loading_.WaitForNotification();
+  driver_->OnHeartbeatDue([](Outbox&) {});
+  const Pulse::Beat beat = driver_->OnHeartbeatDue([](Outbox&) {});
+  EXPECT_TRUE(beat.is_alive);
+  EXPECT_TRUE(beat.is_busy);
+  loaded_.Notify();
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/driver/device.h"
+#include "worker/gpu/device_factors.h"
+#include "worker/gpu/gpu_splitter.h"
+
+namespace nereus {
+
+// Device of a worker's driver: multiplies factors by cuBLAS, and splits the
+// gradients of layers that are in the GPU's memory. Called by the driver
+// thread.
+class GpuDevice final : public Device {
+ public:
+  // `splitters` has an entry for each layer, null for layers in host memory.
+  GpuDevice(std::shared_ptr<DeviceFactors> products,
+            std::vector<std::shared_ptr<GpuSplitter>> splitters)
+      : products_(std::move(products)), splitters_(std::move(splitters)) {}
+
+  std::string name() const override { return products_->name(); }
+  absl::Status Multiply(const MultiplyFactors& factors) override {
+    return products_->Multiply(factors);
+  }
+  bool Splits(int layer) const override { return splitters_[layer] != nullptr; }
+  absl::Status Split(const SplitGradient& split) override {
+    return splitters_[split.layer]->Split(split);
+  }
+
+ private:
+  // Both are shared with the client, which pushes through them.
+  const std::shared_ptr<DeviceFactors> products_;
+  const std::vector<std::shared_ptr<GpuSplitter>> splitters_;
+};
+
+}  // namespace nereus
