@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "common/base/address.h"
+#include "common/base/clock.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
@@ -72,20 +73,35 @@ SessionClient::Events MemberProcess::SessionEvents() {
     driver_->Post(
         [this, message](Outbox& out) { member_->OnMessage(message, out); });
   };
-  events.heartbeat = [this]() -> std::optional<Heartbeat> {
-    const Pulse::Beat beat =
-        driver_->OnHeartbeatDue([this](Outbox&) { events_.take_stock(); });
-    control_->SetAlive(beat.is_alive);
-    if (!beat.is_alive) return std::nullopt;
-    Heartbeat heartbeat = events_.heartbeat();
-    heartbeat.busy = beat.is_busy;
-    return heartbeat;
-  };
+  events.heartbeat = [this] { return MakeHeartbeat(); };
   events.failed = [this](const absl::Status& why) {
     events_.driver.ended(why);
     driver_->Post([](Outbox&) {});  // Wakes a caller that drives.
   };
   return events;
+}
+
+void MemberProcess::TakeStock() {
+  Heartbeat stock = events_.take_stock();
+  stock.stall = stalls_.Watch(std::move(stock.stall), SteadyNow(),
+                              options_.stall_threshold);
+  MutexLock lock(&mu_);
+  stock_ = std::move(stock);
+}
+
+std::optional<Heartbeat> MemberProcess::MakeHeartbeat() {
+  const Pulse::Beat beat =
+      driver_->OnHeartbeatDue([this](Outbox&) { TakeStock(); });
+  control_->SetAlive(beat.is_alive);
+  if (!beat.is_alive) return std::nullopt;
+  Heartbeat heartbeat;
+  {
+    MutexLock lock(&mu_);
+    heartbeat = stock_;
+  }
+  heartbeat.busy = beat.is_busy;
+  if (events_.heartbeat != nullptr) events_.heartbeat(heartbeat);
+  return heartbeat;
 }
 
 }  // namespace nereus

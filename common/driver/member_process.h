@@ -2,15 +2,19 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/mutex.h"
 #include "common/driver/machine_driver.h"
 #include "common/protocol/member.h"
 #include "common/protocol/membership.h"
+#include "common/protocol/stall_watch.h"
 #include "common/rpc/control_server.h"
 #include "common/rpc/session_client.h"
 #include "common/transport/transport.h"
@@ -35,6 +39,8 @@ class MemberProcess {
     // Longest time to look for the coordinator and for peers.
     absl::Duration connect_timeout = absl::Seconds(60);
     int layers = 0;  // Layers whose bytes are counted; 0: none are.
+    // Time for which a round must have waited to be reported as a stall.
+    absl::Duration stall_threshold = absl::Seconds(5);
   };
 
   // The owner's part. The driver's events run on the driver thread, the others
@@ -48,10 +54,11 @@ class MemberProcess {
     // A message has come from the coordinator; the member gets it afterwards.
     // Optional.
     std::function<void(const CoordinatorMessage&)> heard = nullptr;
-    // A heartbeat is due: takes stock of the machine, on the driver thread.
-    std::function<void()> take_stock;
-    // Returns the heartbeat to send, of which `busy` is set by this class.
-    std::function<Heartbeat()> heartbeat;
+    // Runs on the driver thread before each heartbeat. Returns the state of the
+    // machine for the next one; its `stall` is the oldest round that waits.
+    std::function<Heartbeat()> take_stock;
+    // A heartbeat is about to be sent: updates values in it. Optional.
+    std::function<void(Heartbeat&)> heartbeat = nullptr;
   };
 
   // Listens for peers. `control` hears whether the process is alive; it is not
@@ -93,11 +100,18 @@ class MemberProcess {
   MemberProcess(Options options, ControlServer* control,
                 std::unique_ptr<Transport> transport);
   SessionClient::Events SessionEvents();
+  void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
+  std::optional<Heartbeat> MakeHeartbeat() ABSL_LOCKS_EXCLUDED(mu_);
 
   const Options options_;
   ControlServer* const control_;
   const std::unique_ptr<Transport> transport_;
-  Events events_;                          // Constant after Join.
+  Events events_;      // Constant after Join.
+  StallWatch stalls_;  // Used by the driver thread only.
+
+  Mutex mu_;
+  Heartbeat stock_ ABSL_GUARDED_BY(mu_);  // Last state of the machine.
+
   std::unique_ptr<Member> member_;         // Called by the driver thread alone.
   std::unique_ptr<MachineDriver> driver_;  // Uses member and transport.
   std::unique_ptr<SessionClient> session_;  // Posts to the driver.

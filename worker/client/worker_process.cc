@@ -51,6 +51,7 @@ absl::Status WorkerProcess::Join(std::vector<LayerSpec> specs) {
   options.coordinator_address = client.coordinator_address;
   options.connect_timeout = client.connect_timeout;
   options.layers = static_cast<int>(layers_.size());
+  options.stall_threshold = client.stall_threshold;
   NEREUS_ASSIGN_OR_RETURN(
       process_, MemberProcess::Listen(std::move(options), control_.get()));
   NEREUS_LOG(Info) << "listening control="
@@ -98,8 +99,10 @@ MemberProcess::Events WorkerProcess::MakeEvents() {
   events.heard = [this](const CoordinatorMessage& message) {
     OnHeard(message);
   };
-  events.take_stock = [this] { TakeStock(); };
-  events.heartbeat = [this] { return MakeHeartbeat(); };
+  events.take_stock = [this] { return TakeStock(); };
+  events.heartbeat = [this](Heartbeat& heartbeat) {
+    UpdateHeartbeat(heartbeat);
+  };
   return events;
 }
 
@@ -280,24 +283,19 @@ void WorkerProcess::OnHeard(const CoordinatorMessage& message) {
   }
 }
 
-void WorkerProcess::TakeStock() {
-  if (caller_.machine() == nullptr) return;
-  std::optional<Stall> stall =
-      stalls_.Watch(caller_.machine()->OldestWait(), SteadyNow(),
-                    options_.client.stall_threshold);
-  MutexLock lock(&mu_);
-  stall_ = std::move(stall);
+Heartbeat WorkerProcess::TakeStock() {
+  Heartbeat heartbeat;
+  if (caller_.machine() != nullptr) {
+    heartbeat.stall = caller_.machine()->OldestWait();
+  }
+  return heartbeat;
 }
 
-Heartbeat WorkerProcess::MakeHeartbeat() {
-  Heartbeat heartbeat;
+void WorkerProcess::UpdateHeartbeat(Heartbeat& heartbeat) const {
   rounds_->Use([&](const StepLedger& ledger) {
     heartbeat.begun_step = std::max(ledger.next_step() - 1, kInitialRound);
     heartbeat.round = ledger.round();
   });
-  MutexLock lock(&mu_);
-  heartbeat.stall = stall_;
-  return heartbeat;
 }
 
 void WorkerProcess::TellBegun(std::optional<StepInfo> begun) {

@@ -13,7 +13,6 @@
 #include "common/base/mutex.h"
 #include "common/driver/member_process.h"
 #include "common/protocol/job.h"
-#include "common/protocol/stall_watch.h"
 #include "common/rpc/control_server.h"
 #include "worker/client/host_client.h"
 #include "worker/client/round_table.h"
@@ -92,8 +91,8 @@ class WorkerProcess {
   void OnEntered(const std::shared_ptr<const EpochStart>& start)
       ABSL_LOCKS_EXCLUDED(mu_);
   void OnHeard(const CoordinatorMessage& message) ABSL_LOCKS_EXCLUDED(mu_);
-  void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
-  Heartbeat MakeHeartbeat() ABSL_LOCKS_EXCLUDED(mu_);
+  Heartbeat TakeStock();
+  void UpdateHeartbeat(Heartbeat& heartbeat) const;
   // Tells the caller that a step has begun, if it has.
   void TellBegun(std::optional<StepInfo> begun);
   // Tries again to begin the step that the caller waits for, if it waits.
@@ -113,11 +112,9 @@ class WorkerProcess {
 
   // The driver thread's.
   Caller caller_;
-  StallWatch stalls_;                    // Notices rounds that stand still.
   std::vector<int32_t> probed_servers_;  // Ranks of the shards to probe.
 
   mutable Mutex mu_;
-  std::optional<Stall> stall_ ABSL_GUARDED_BY(mu_);
   std::optional<int64_t> saved_round_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const EpochStart> epoch_ ABSL_GUARDED_BY(mu_);
 

@@ -1,0 +1,148 @@
+#include "server/process/shard_process.h"
+
+#include <malloc.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/identity.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "server/process/checkpoint_files.h"
+
+namespace nereus {
+namespace {
+
+// Names the workers, the first few of many.
+std::string DescribeWorkers(const Job& job, const std::vector<int>& ranks) {
+  constexpr size_t kNamedMax = 8;
+  std::string text;
+  for (size_t i = 0; i < ranks.size() && i < kNamedMax; ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ",
+                    job.NameOf(PeerId::Worker(ranks[i])));
+  }
+  if (ranks.size() > kNamedMax) {
+    absl::StrAppend(&text, " and ", ranks.size() - kNamedMax, " others");
+  }
+  return text;
+}
+
+std::string DescribeMissing(const Job& job, const Shard::OpenRound& open) {
+  if (open.missing_copy == -1) {
+    return DescribeWorkers(job, open.missing_workers);
+  }
+  return absl::StrCat(PeerName(PeerId::Shard(open.missing_copy)), "'s copy");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
+    const ServerOptions& options, const std::string& coordinator_address,
+    int data_port, const std::vector<Setting>& settings, Storage* storage,
+    ControlServer* control, std::function<void(const absl::Status&)> ended) {
+  MemberProcess::Options member;
+  member.transport = {.host = options.host,
+                      .port = data_port,
+                      .shared_memory = options.shared_memory};
+  member.coordinator_address = coordinator_address;
+  member.connect_timeout = options.connect_timeout;
+  member.stall_threshold = options.stall_threshold;
+  std::unique_ptr<ShardProcess> shard(
+      new ShardProcess(storage, control, std::move(ended)));
+  NEREUS_ASSIGN_OR_RETURN(shard->process_,
+                          MemberProcess::Listen(std::move(member), control));
+  JoinRequest request;
+  request.job = options.spec.name;
+  request.role = Role::kShard;
+  request.shard = options.shard;
+  request.name = ProcessName();
+  request.has_checkpoints = storage != nullptr;
+  request.settings = settings;
+  shard->process_->Join(std::move(request), shard->MakeEvents());
+  return shard;
+}
+
+ShardProcess::ShardProcess(Storage* storage, ControlServer* control,
+                           std::function<void(const absl::Status&)> ended)
+    : storage_(storage), control_(control), ended_(std::move(ended)) {
+  if (storage_ == nullptr) return;
+  writer_ = std::make_unique<CheckpointWriter>(
+      storage_, [this](const CheckpointPart& part) {
+        process_->Post([this, part](Outbox& out) {
+          process_->member().OnPart(part, out);
+        });
+      });
+}
+
+ShardProcess::~ShardProcess() {
+  // The driver hands the writer parts to save until it stops, and the writer
+  // posts to the process until it ends.
+  if (process_ != nullptr) process_->StopDriving();
+  writer_.reset();
+}
+
+MemberProcess::Events ShardProcess::MakeEvents() {
+  MemberProcess::Events events;
+  events.make_machine = [this](const EpochStart& start, Outbox& out) {
+    auto machine = std::make_unique<ServerMachine>(start.job, start.self.rank);
+    machine_ = machine.get();
+    machine->Start(out);
+    return machine;
+  };
+  events.driver.layer_done = [](const LayerDone&) {};
+  events.driver.entered =
+      [this](const std::shared_ptr<const EpochStart>& start) {
+        OnEntered(*start);
+      };
+  events.driver.ended = ended_;
+  events.driver.save = [this](const SaveCheckpoint& save) {
+    if (writer_ == nullptr) return;
+    writer_->Save(process_->member().start()->job, save);
+  };
+  events.driver.load = [this](const LoadCheckpoint& load) { Load(load); };
+  events.take_stock = [this] { return TakeStock(); };
+  return events;
+}
+
+Heartbeat ShardProcess::TakeStock() {
+  Heartbeat heartbeat;
+  if (machine_ == nullptr) return heartbeat;
+  const Job& job = *process_->member().start()->job;
+  heartbeat.stored_bytes = machine_->stored_bytes();
+  heartbeat.chunks = machine_->chunk_count();
+  heartbeat.epoch = job.epoch;
+  heartbeat.current_backups = machine_->current_backups();
+  if (const auto open = machine_->oldest_open_round()) {
+    heartbeat.stall =
+        Stall{open->layer, open->round, DescribeMissing(job, *open), {}};
+  }
+  return heartbeat;
+}
+
+void ShardProcess::Load(const LoadCheckpoint& load) {
+  NEREUS_LOG(Info) << "restoring " << load.values.size()
+                   << " chunks as of round " << load.round;
+  const absl::Status status =
+      storage_ == nullptr
+          ? absl::FailedPreconditionError("this server has no --checkpoint-dir")
+          : ReadPart(*storage_, load);
+  if (status.ok()) return;
+  ended_(absl::Status(status.code(),
+                      absl::StrCat("cannot restore the checkpoint of round ",
+                                   load.round, ": ", status.message())));
+}
+
+void ShardProcess::OnEntered(const EpochStart& start) {
+  control_->SetReady(true);
+  NEREUS_LOG(Info) << "epoch " << start.job->epoch
+                   << ": workers=" << start.job->worker_count()
+                   << " shards=" << start.job->shards()
+                   << " layers=" << start.job->model().size()
+                   << " chunks_here=" << machine_->chunk_count();
+  // Members come and go, and malloc keeps memory of their connections: without
+  // this the process would grow with each of them.
+  malloc_trim(0);
+}
+
+}  // namespace nereus

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/checkpoint/storage.h"
+#include "common/driver/member_process.h"
+#include "common/protocol/setting.h"
+#include "common/rpc/control_server.h"
+#include "server/process/checkpoint_writer.h"
+#include "server/process/server.h"
+#include "server/shard/server_machine.h"
+
+namespace nereus {
+
+// One membership of a server process in a job: the machine with its shards, the
+// process around it, and the disk that the machine writes to and reads from.
+//
+//   driver thread: ServerMachine --SaveCheckpoint--> CheckpointWriter --> disk
+//                                <--CheckpointPart--'
+//
+// A server that was counted as dead destroys its ShardProcess and makes another
+// one: nothing of the first membership may reach the second. Thread-safe.
+class ShardProcess {
+ public:
+  // Asks the coordinator, in the background, to take this process in as the
+  // shard that the options name. `storage` is where checkpoints are, null if
+  // there are none. `ended` is called once or more when the membership is over,
+  // on any thread; the first outcome counts. What is passed by pointer or by
+  // reference is borrowed and must outlive this. Errors: those of
+  // MemberProcess::Listen.
+  static absl::StatusOr<std::unique_ptr<ShardProcess>> Join(
+      const ServerOptions& options, const std::string& coordinator_address,
+      int data_port, const std::vector<Setting>& settings, Storage* storage,
+      ControlServer* control, std::function<void(const absl::Status&)> ended);
+
+  // Ends the membership. A checkpoint's file that is being written is finished.
+  ~ShardProcess();
+
+  // Port at which peers connect.
+  int data_port() const { return process_->port(); }
+
+  // Opens no further session: the coordinator sees that this process has ended.
+  void StopSession() { process_->StopSession(); }
+
+ private:
+  ShardProcess(Storage* storage, ControlServer* control,
+               std::function<void(const absl::Status&)> ended);
+
+  MemberProcess::Events MakeEvents();
+  Heartbeat TakeStock();
+  void Load(const LoadCheckpoint& load);
+  void OnEntered(const EpochStart& start);
+
+  Storage* const storage_;        // Checkpoints; may be null.
+  ControlServer* const control_;  // Answers readiness checks.
+  const std::function<void(const absl::Status&)> ended_;
+
+  // Used by the driver thread only; null before the first epoch. Owned by the
+  // member.
+  ServerMachine* machine_ = nullptr;
+
+  // Last: their threads use the above. The writer posts to the process.
+  std::unique_ptr<MemberProcess> process_;
+  std::unique_ptr<CheckpointWriter> writer_;  // Null without checkpoints.
+};
+
+}  // namespace nereus
