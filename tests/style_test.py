@@ -32,7 +32,6 @@ LARGE_CLASSES = {
     ("server/admin/simulate/simulated_iteration.cc", "IterationSimulation"): (17, 35),
     ("server/admin/simulate/simulated_trainer.h", "SimulatedTrainer"): (16, 35),
     ("server/admin/worker_event.h", "WorkerResult"): (20, 35),
-    ("server/process/coordinator_service.cc", "CoordinatorService::Impl"): (19, 35),
     ("worker/gpu/gpu_client.cc", "GpuClientImpl"): (21, 35),
     ("worker/machine/peer_syncer.h", "PeerSyncer"): (15, 39),
     ("worker/machine/syncer.h", "Syncer"): (18, 58),

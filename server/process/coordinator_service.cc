@@ -2,10 +2,9 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -15,95 +14,45 @@
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
-#include "common/checkpoint/checkpoint.h"
 #include "common/messages/messages.h"
 #include "common/messages/status_messages.h"
-#include "common/rpc/control_channel.h"
 #include "common/rpc/rpc_status.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "server/coordinator/save_first.h"
-#include "server/process/checkpoint_files.h"
+#include "server/process/checkpoint_finisher.h"
+#include "server/process/session_calls.h"
 
 namespace nereus {
 namespace {
 
 constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
 
-// One open session: reads and writes messages one after the other, then
-// finishes. gRPC calls OnDone when nothing refers to it any more; then it
-// deletes itself.
-class SessionCall final
-    : public grpc::ServerBidiReactor<v1::MemberMessage,
-                                     v1::CoordinatorMessage> {
+// Saves the job's state, and reports once when that fails and once when it
+// works again: saving is tried several times a second.
+class StateSaver {
  public:
-  // `heard` is called for each message, `ended` when the call is over, whoever
-  // ended it.
-  SessionCall(std::function<void(const v1::MemberMessage&)> heard,
-              std::function<void()> ended)
-      : heard_(std::move(heard)), ended_(std::move(ended)) {}
+  StateSaver(JobStore* jobs, std::string job_name)
+      : jobs_(jobs), job_name_(std::move(job_name)) {}
 
-  // Accepts the session, and reads.
-  void Start() {
-    StartSendInitialMetadata();
-    StartRead(&incoming_);
-  }
-
-  void Write(v1::CoordinatorMessage message) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(&mu_);
-    if (finishing_) return;
-    queue_.push_back(std::move(message));
-    if (queue_.size() == 1) StartWrite(&queue_.front());
-  }
-
-  // Finishes once what is queued has been written.
-  void End(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(&mu_);
-    if (finishing_) return;
-    finishing_ = true;
-    status_ = status;
-    if (queue_.empty()) DoFinish();
+  absl::Status Save(const CoordinatorState& state) {
+    if (jobs_ == nullptr) return absl::OkStatus();
+    absl::Status saved = jobs_->Save(job_name_, state);
+    if (!saved.ok() && !is_failing_) {
+      NEREUS_LOG(Error) << "the job's state cannot be saved, and nothing of "
+                           "the job changes until it can: "
+                        << saved.message();
+    } else if (saved.ok() && is_failing_) {
+      NEREUS_LOG(Warning) << "the job's state is saved again";
+    }
+    is_failing_ = !saved.ok();
+    return saved;
   }
 
  private:
-  void DoFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    finished_ = true;
-    Finish(status_);
-  }
-
-  void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
-    if (!ok) return End(grpc::Status::OK);  // The member has gone.
-    heard_(incoming_);
-    MutexLock lock(&mu_);
-    if (!finished_) StartRead(&incoming_);
-  }
-
-  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(&mu_);
-    queue_.pop_front();
-    if (!ok) queue_.clear();
-    if (!queue_.empty()) {
-      StartWrite(&queue_.front());
-    } else if (finishing_) {
-      DoFinish();
-    }
-  }
-
-  void OnCancel() override { End(grpc::Status::CANCELLED); }
-
-  void OnDone() override {
-    ended_();
-    delete this;
-  }
-
-  const std::function<void(const v1::MemberMessage&)> heard_;
-  const std::function<void()> ended_;
-  v1::MemberMessage incoming_;  // The read's.
-  Mutex mu_;
-  std::deque<v1::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
-  bool finishing_ ABSL_GUARDED_BY(mu_) = false;  // Nothing more is queued.
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;   // gRPC has been told.
-  grpc::Status status_ ABSL_GUARDED_BY(mu_);
+  JobStore* const jobs_;  // Null: nothing is saved.
+  const std::string job_name_;
+  bool is_failing_ = false;  // The last Save failed.
 };
 
 }  // namespace
@@ -111,22 +60,30 @@ class SessionCall final
 struct CoordinatorService::Impl final {
   Impl(const CoordinatorOptions& options, std::optional<CoordinatorState> saved,
        const CoordinatorDisk& disk)
-      : disk(disk),
-        job_name(options.spec.name),
-        lease(options.lease()),
+      : lease(options.lease()),
         coordinator(saved.has_value()
                         ? Coordinator(options, *std::move(saved), SteadyNow())
                         : Coordinator(options)),
+        sessions(
+            [this](SessionId session, const v1::MemberMessage& message) {
+              Hear(session, message);
+            },
+            [this](SessionId session) { SessionEnded(session); }),
+        saver(disk.jobs, options.spec.name),
         coordinator_rpc(this),
         admin_rpc(this),
-        ticker([this] { RunTicks(); }),
-        finisher([this] { CompleteCheckpoints(); }) {}
+        finisher(disk.checkpoints, disk.checkpoints_kept, options.spec.name,
+                 [this](int64_t round, const absl::Status& written) {
+                   OnCheckpoint(round, written);
+                 }),
+        ticker([this] { RunTicks(); }) {}
 
   struct CoordinatorRpc final : v1::Coordinator::CallbackService {
     explicit CoordinatorRpc(Impl* impl) : impl(impl) {}
-    grpc::ServerBidiReactor<v1::MemberMessage, v1::CoordinatorMessage>* Attend(
+    SessionCalls::Reactor* Attend(
         grpc::CallbackServerContext* context) override {
-      return impl->OpenSession(context);
+      MutexLock lock(&impl->mu);
+      return impl->sessions.Open(context);
     }
     Impl* const impl;
   };
@@ -143,8 +100,6 @@ struct CoordinatorService::Impl final {
     Impl* const impl;
   };
 
-  SessionCall* OpenSession(grpc::CallbackServerContext* context)
-      ABSL_LOCKS_EXCLUDED(mu);
   void Hear(SessionId session, const v1::MemberMessage& message)
       ABSL_LOCKS_EXCLUDED(mu);
   void SessionEnded(SessionId session) ABSL_LOCKS_EXCLUDED(mu);
@@ -152,66 +107,41 @@ struct CoordinatorService::Impl final {
   void Carry(CoordinatorOutbox out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void CarryOut(const CoordinatorAction& action)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  absl::Status Save(const CoordinatorState& state)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Ends this process's part if no state could be saved for a lease.
   void GiveUpIfNothingIsSaved(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void CompleteCheckpoints() ABSL_LOCKS_EXCLUDED(mu);
+  void OnCheckpoint(int64_t round, const absl::Status& written)
+      ABSL_LOCKS_EXCLUDED(mu);
   void LogState() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
-  const CoordinatorDisk disk;
-  const std::string job_name;
-  const absl::Duration lease;
+  const absl::Duration lease;  // How long saving may fail.
 
   Mutex mu;
   Coordinator coordinator ABSL_GUARDED_BY(mu);
   JobState logged_state ABSL_GUARDED_BY(mu) = JobState::kGathering;
-  SessionId next_session ABSL_GUARDED_BY(mu) = 0;
-  std::map<SessionId, SessionCall*> calls ABSL_GUARDED_BY(mu);
+  SessionCalls sessions ABSL_GUARDED_BY(mu);
   bool stopping ABSL_GUARDED_BY(mu) = false;
+  // Actions that wait until the state is saved.
   SaveFirst actions ABSL_GUARDED_BY(mu);
+  StateSaver saver ABSL_GUARDED_BY(mu);
   std::function<void(const absl::Status&)> on_failure ABSL_GUARDED_BY(mu);
-  bool save_complained ABSL_GUARDED_BY(mu) = false;
-  absl::Status failure ABSL_GUARDED_BY(mu);  // Not OK: nothing is saved.
-  std::deque<CompleteCheckpoint> complete ABSL_GUARDED_BY(mu);
+  absl::Status failure ABSL_GUARDED_BY(mu);  // Not OK: saving was given up.
 
   CoordinatorRpc coordinator_rpc;
   AdminRpc admin_rpc;
-  std::thread ticker;  // Last, both: they use all of the above.
-  std::thread finisher;
+  CheckpointFinisher finisher;  // Last two: their threads use the above.
+  std::thread ticker;
 };
-
-SessionCall* CoordinatorService::Impl::OpenSession(
-    grpc::CallbackServerContext* context) {
-  MutexLock lock(&mu);
-  const SessionId session = next_session++;
-  auto* call = new SessionCall(
-      [this, session](const v1::MemberMessage& message) {
-        Hear(session, message);
-      },
-      [this, session] { SessionEnded(session); });
-  calls[session] = call;
-  if (stopping) {
-    call->End(ToGrpcStatus(absl::UnavailableError("shutting down")));
-  } else {
-    context->AddInitialMetadata(kSessionHeader, "open");
-    call->Start();
-  }
-  return call;
-}
 
 void CoordinatorService::Impl::Hear(SessionId session,
                                     const v1::MemberMessage& proto) {
   const absl::StatusOr<MemberMessage> message = FromProto(proto);
   MutexLock lock(&mu);
-  const auto found = calls.find(session);
-  if (found == calls.end()) return;
+  if (!sessions.Has(session)) return;
   if (!message.ok()) {
     NEREUS_LOG(Warning) << "ended a session: " << message.status().message();
-    found->second->Write(
-        ToProto(CoordinatorMessage(Refusal{message.status()})));
-    found->second->End(grpc::Status::OK);
-    return;
+    sessions.Write(session,
+                   ToProto(CoordinatorMessage(Refusal{message.status()})));
+    return sessions.End(session);
   }
   CoordinatorOutbox out;
   coordinator.OnMessage(session, *message, SteadyNow(), out);
@@ -220,7 +150,7 @@ void CoordinatorService::Impl::Hear(SessionId session,
 
 void CoordinatorService::Impl::SessionEnded(SessionId session) {
   MutexLock lock(&mu);
-  calls.erase(session);
+  sessions.Forget(session);
   CoordinatorOutbox out;
   coordinator.OnSessionEnd(session, SteadyNow(), out);
   Carry(std::move(out));
@@ -253,20 +183,6 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::RequestCheckpoint(
   return reactor;
 }
 
-absl::Status CoordinatorService::Impl::Save(const CoordinatorState& state) {
-  if (disk.jobs == nullptr) return absl::OkStatus();
-  absl::Status saved = disk.jobs->Save(job_name, state);
-  if (!saved.ok() && !save_complained) {
-    NEREUS_LOG(Error) << "the job's state cannot be saved, and nothing of the "
-                         "job changes until it can: "
-                      << saved.message();
-  } else if (saved.ok() && save_complained) {
-    NEREUS_LOG(Warning) << "the job's state is saved again";
-  }
-  save_complained = !saved.ok();
-  return saved;
-}
-
 void CoordinatorService::Impl::GiveUpIfNothingIsSaved(absl::Time now) {
   if (actions.failing_for(now) <= lease || !failure.ok()) return;
   failure = absl::UnavailableError(absl::StrCat(
@@ -276,33 +192,12 @@ void CoordinatorService::Impl::GiveUpIfNothingIsSaved(absl::Time now) {
   if (on_failure != nullptr) on_failure(failure);
 }
 
-void CoordinatorService::Impl::CompleteCheckpoints() {
-  const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return stopping || !complete.empty();
-  };
-  while (true) {
-    std::optional<CompleteCheckpoint> next;
-    {
-      MutexLock lock(&mu);
-      mu.Await(due);
-      if (complete.empty()) return;
-      next = std::move(complete.front());
-      complete.pop_front();
-    }
-    const absl::Status written = WriteWhole(*disk.checkpoints, job_name, *next);
-    if (written.ok()) {
-      const absl::Status removed =
-          KeepLast(*disk.checkpoints, disk.checkpoints_kept);
-      if (!removed.ok()) {
-        NEREUS_LOG(Warning)
-            << "older checkpoints are not all removed: " << removed.message();
-      }
-    }
-    MutexLock lock(&mu);
-    CoordinatorOutbox out;
-    coordinator.OnCheckpoint(next->record.round, written, SteadyNow(), out);
-    Carry(std::move(out));
-  }
+void CoordinatorService::Impl::OnCheckpoint(int64_t round,
+                                            const absl::Status& written) {
+  MutexLock lock(&mu);
+  CoordinatorOutbox out;
+  coordinator.OnCheckpoint(round, written, SteadyNow(), out);
+  Carry(std::move(out));
 }
 
 void CoordinatorService::Impl::Carry(CoordinatorOutbox out) {
@@ -310,7 +205,7 @@ void CoordinatorService::Impl::Carry(CoordinatorOutbox out) {
   actions.CarryOut(
       std::move(out), SteadyNow(),
       [this](const CoordinatorState& state)
-          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return Save(state); },
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return saver.Save(state); },
       [this](const CoordinatorAction& action)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { CarryOut(action); });
   if (was_held && actions.empty()) coordinator.OnSavedAgain(SteadyNow());
@@ -326,19 +221,12 @@ void CoordinatorService::Impl::CarryOut(const CoordinatorAction& action) {
     }
     return;
   }
-  if (const auto* whole = std::get_if<CompleteCheckpoint>(&action)) {
-    complete.push_back(*whole);
-    return;
-  }
-  const auto* send = std::get_if<SendToMember>(&action);
-  const SessionId session =
-      send != nullptr ? send->session : std::get<EndSession>(action).session;
-  const auto found = calls.find(session);
-  if (found == calls.end()) return;  // Its end is on its way.
-  if (send != nullptr) {
-    found->second->Write(ToProto(send->message));
+  if (const auto* complete = std::get_if<CompleteCheckpoint>(&action)) {
+    finisher.Finish(*complete);
+  } else if (const auto* send = std::get_if<SendToMember>(&action)) {
+    sessions.Write(send->session, ToProto(send->message));
   } else {
-    found->second->End(grpc::Status::OK);
+    sessions.End(std::get<EndSession>(action).session);
   }
 }
 
@@ -372,7 +260,6 @@ CoordinatorService::CoordinatorService(const CoordinatorOptions& options,
 CoordinatorService::~CoordinatorService() {
   EndSessions();
   impl_->ticker.join();
-  impl_->finisher.join();
 }
 
 absl::Status CoordinatorService::AwaitEnd() {
@@ -403,9 +290,7 @@ std::vector<grpc::Service*> CoordinatorService::services() {
 void CoordinatorService::EndSessions() {
   MutexLock lock(&impl_->mu);
   impl_->stopping = true;
-  for (const auto& [session, call] : impl_->calls) {
-    call->End(ToGrpcStatus(absl::UnavailableError("shutting down")));
-  }
+  impl_->sessions.EndAll();
 }
 
 bool CoordinatorService::lacks_last_checkpoint() const {

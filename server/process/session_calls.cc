@@ -1,0 +1,129 @@
+#include "server/process/session_calls.h"
+
+#include <deque>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "common/base/mutex.h"
+#include "common/rpc/control_channel.h"
+#include "common/rpc/rpc_status.h"
+
+namespace nereus {
+
+// The call of one session: reads and writes messages one after the other, then
+// finishes. gRPC calls OnDone when nothing refers to the call any more; the
+// call then deletes itself.
+class SessionCall final : public SessionCalls::Reactor {
+ public:
+  // `heard` is called for each message, `ended` when the call is over.
+  SessionCall(std::function<void(const v1::MemberMessage&)> heard,
+              std::function<void()> ended)
+      : heard_(std::move(heard)), ended_(std::move(ended)) {}
+
+  // Accepts the session, and reads.
+  void Start() {
+    StartSendInitialMetadata();
+    StartRead(&incoming_);
+  }
+
+  void Write(v1::CoordinatorMessage message) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    if (finishing_) return;
+    queue_.push_back(std::move(message));
+    if (queue_.size() == 1) StartWrite(&queue_.front());
+  }
+
+  // Finishes once what is queued has been written.
+  void End(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    if (finishing_) return;
+    finishing_ = true;
+    status_ = status;
+    if (queue_.empty()) DoFinish();
+  }
+
+ private:
+  void DoFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    finished_ = true;
+    Finish(status_);
+  }
+
+  void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
+    if (!ok) return End(grpc::Status::OK);  // The member has gone.
+    heard_(incoming_);
+    MutexLock lock(&mu_);
+    if (!finished_) StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    queue_.pop_front();
+    if (!ok) queue_.clear();
+    if (!queue_.empty()) {
+      StartWrite(&queue_.front());
+    } else if (finishing_) {
+      DoFinish();
+    }
+  }
+
+  void OnCancel() override { End(grpc::Status::CANCELLED); }
+
+  void OnDone() override {
+    ended_();
+    delete this;
+  }
+
+  const std::function<void(const v1::MemberMessage&)> heard_;
+  const std::function<void()> ended_;
+  v1::MemberMessage incoming_;  // Written by the read that is under way.
+  Mutex mu_;
+  // Messages yet to write; the first one is being written.
+  std::deque<v1::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
+  bool finishing_ ABSL_GUARDED_BY(mu_) =
+      false;  // No message is queued any more.
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;  // gRPC has been told to finish.
+  grpc::Status status_ ABSL_GUARDED_BY(mu_);    // Status to finish with.
+};
+
+SessionCalls::SessionCalls(
+    std::function<void(SessionId, const v1::MemberMessage&)> heard,
+    std::function<void(SessionId)> ended)
+    : heard_(std::move(heard)), ended_(std::move(ended)) {}
+
+SessionCalls::Reactor* SessionCalls::Open(
+    grpc::CallbackServerContext* context) {
+  const SessionId session = next_++;
+  auto* call = new SessionCall(
+      [this, session](const v1::MemberMessage& message) {
+        heard_(session, message);
+      },
+      [this, session] { ended_(session); });
+  calls_[session] = call;
+  if (stopping_) {
+    call->End(ToGrpcStatus(absl::UnavailableError("shutting down")));
+  } else {
+    context->AddInitialMetadata(kSessionHeader, "open");
+    call->Start();
+  }
+  return call;
+}
+
+void SessionCalls::Write(SessionId session, v1::CoordinatorMessage message) {
+  const auto found = calls_.find(session);
+  if (found != calls_.end()) found->second->Write(std::move(message));
+}
+
+void SessionCalls::End(SessionId session) {
+  const auto found = calls_.find(session);
+  if (found != calls_.end()) found->second->End(grpc::Status::OK);
+}
+
+void SessionCalls::EndAll() {
+  stopping_ = true;
+  for (const auto& [session, call] : calls_) {
+    call->End(ToGrpcStatus(absl::UnavailableError("shutting down")));
+  }
+}
+
+}  // namespace nereus

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <map>
+
+#include "proto/coordinator.grpc.pb.h"
+#include "server/coordinator/coordinator.h"
+
+namespace nereus {
+
+class SessionCall;
+
+// Sessions of the Coordinator service that are open, each a call of gRPC's.
+//
+// Plain bookkeeping: the owner's lock guards it, and the owner calls Forget
+// from `ended`. A session that has ended but was not forgotten drops what is
+// written to it.
+class SessionCalls {
+ public:
+  using Reactor =
+      grpc::ServerBidiReactor<v1::MemberMessage, v1::CoordinatorMessage>;
+
+  // `heard` is called for each message of a session; `ended` once, when its
+  // call is over, whichever side ended it. Both on threads of gRPC's, without
+  // the owner's lock.
+  SessionCalls(std::function<void(SessionId, const v1::MemberMessage&)> heard,
+               std::function<void(SessionId)> ended);
+
+  // Opens a session, and returns the reactor to give to gRPC. After EndAll the
+  // session ends at once.
+  Reactor* Open(grpc::CallbackServerContext* context);
+
+  bool Has(SessionId session) const { return calls_.contains(session); }
+
+  // Queues a message; dropped if there is no such session.
+  void Write(SessionId session, v1::CoordinatorMessage message);
+  // Ends a session once its messages have been written.
+  void End(SessionId session);
+
+  // Ends all sessions, and those to come: the process shuts down.
+  void EndAll();
+
+  // Removes a session whose call is over.
+  void Forget(SessionId session) { calls_.erase(session); }
+
+ private:
+  const std::function<void(SessionId, const v1::MemberMessage&)> heard_;
+  const std::function<void(SessionId)> ended_;
+  SessionId next_ = 0;  // Id of the next session.
+  // Sessions whose call is not over. A call deletes itself when gRPC has done
+  // with it, after `ended`.
+  std::map<SessionId, SessionCall*> calls_;
+  bool stopping_ = false;  // EndAll was called.
+};
+
+}  // namespace nereus
