@@ -111,6 +111,7 @@ void MachineDriver::Post(Event event) {
     MutexLock lock(&mu_);
     posted_.push_back(std::move(event));
   }
+  // Without a thread that drives, the next one begins with RunPosted.
   if (turn_.taken()) transport_->Wake();
 }
 
@@ -131,6 +132,7 @@ Pulse::Beat MachineDriver::OnHeartbeatDue(Event answer) {
   return beat;
 }
 
+// Driver thread: drives until a caller's thread wants to, and again after that.
 void MachineDriver::Run() {
   while (turn_.OwnerTakes()) {
     transport_->MoveToThisThread();
@@ -159,6 +161,7 @@ void MachineDriver::DriveUntil(absl::FunctionRef<bool()> done,
 
 void MachineDriver::RunPosted() {
   {
+    // Swapped, so that events may post others, and memory is reused.
     MutexLock lock(&mu_);
     running_.swap(posted_);
   }
@@ -190,7 +193,7 @@ void MachineDriver::OnFrame(PeerId from, const Frame& frame) {
 }
 
 void MachineDriver::OnEncodedFrame(PeerId from, const Frame& frame) {
-  // Asked again, since the member may have changed after OnHeader.
+  // Asked again: an event may have changed the member since OnHeader.
   const auto landing = member_->OnHeader(from, frame.header);
   if (!landing.ok()) return;
   if (landing->kind == Landing::Kind::kPlace) {
@@ -265,7 +268,8 @@ void MachineDriver::CarryOut(const Action& action) {
 }
 
 bool MachineDriver::SplitsOnDevice(const SplitGradient& split) const {
-  return events_.device != nullptr && events_.device->Splits(split.layer);
+  return events_.accelerator != nullptr &&
+         events_.accelerator->Splits(split.layer);
 }
 
 bool MachineDriver::AwaitSources(const Action& action) {
@@ -292,12 +296,12 @@ bool MachineDriver::AwaitSources(const Action& action) {
 void MachineDriver::Split(const SplitGradient& split) {
   if (!SplitsOnDevice(split)) return ExecuteArithmetic(split);
   transport_->Flush();  // Earlier frames need not wait.
-  EndUnlessOk(events_.device->Split(split));
+  EndUnlessOk(events_.accelerator->Split(split));
 }
 
 void MachineDriver::Multiply(const MultiplyFactors& factors) {
-  if (events_.device != nullptr) {
-    return EndUnlessOk(events_.device->Multiply(factors));
+  if (events_.accelerator != nullptr) {
+    return EndUnlessOk(events_.accelerator->Multiply(factors));
   }
   CarryOutBusy([&] { ExecuteArithmetic(factors); });
 }
@@ -336,6 +340,7 @@ void MachineDriver::Follow(std::shared_ptr<const EpochStart> start) {
   const std::shared_ptr<const EpochStart> before =
       std::exchange(start_, std::move(start));
   const Connections connections = ConnectionsOf(*start_, before.get());
+  // Before the roster changes: a member that was replaced has the same id.
   for (const PeerId peer : connections.dropped) transport_->Disconnect(peer);
   Roster roster = RosterOf(*start_);
   const Hello hello = HelloOf(*start_, roster);
@@ -357,7 +362,7 @@ void MachineDriver::Send(PeerId to, const Frame& frame) {
 }
 
 void MachineDriver::Broadcast(const Frame& frame) {
-  // One encoding and one checksum serve all receivers.
+  // All receivers get the same encoding and checksum.
   Frame encoded = frame;
   EncodePayload(encoded);
   encoded.header.payload_crc = Crc32c(

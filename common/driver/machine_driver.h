@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
-#include "common/driver/device.h"
+#include "common/driver/accelerator.h"
 #include "common/driver/driving_turn.h"
 #include "common/driver/layer_traffic.h"
 #include "common/protocol/member.h"
@@ -27,9 +27,10 @@ namespace nereus {
 // the transport. In each epoch the driver connects to the members that
 // ConnectionsOf names.
 //
-// One thread at a time drives: the driver's own thread, or a caller's thread in
-// DriveUntil, which has to wait for the machine anyway (DrivingTurn). An event
-// that waits for another event of the same driver therefore hangs for ever.
+// At any time one thread drives: the driver's own thread, or a caller's thread
+// in DriveUntil, which has to wait for the machine anyway (DrivingTurn). An
+// event that waits for another event of the same driver therefore hangs for
+// ever.
 //
 // Post, DriveUntil, OnHeartbeatDue and traffic are thread-safe. Queues of
 // posted events have no limit; each poster waits for an outcome before it posts
@@ -49,7 +50,7 @@ class MachineDriver final : private FrameHandler {
     std::function<void(const ProbeAnswered&)> probed = nullptr;
     // Workers only: device that computes instead of the CPU. Null: the CPU
     // computes. Not owned; must outlive the driver.
-    Device* device = nullptr;
+    Accelerator* accelerator = nullptr;
     // Shards only: write and read parts of checkpoints. `load` may wait, since
     // nothing can be done before the values are there.
     std::function<void(const SaveCheckpoint&)> save;
@@ -58,7 +59,7 @@ class MachineDriver final : private FrameHandler {
 
   // Starts to drive at once. `transport` and `member` are not owned and must
   // outlive this; nothing else may call the member, or the transport's Poll.
-  // `layers` is the number of layers whose bytes are counted.
+  // `layers` is the number of layers that traffic() counts.
   MachineDriver(Transport* transport, Member* member, int layers,
                 absl::Duration connect_timeout, Events events);
 

@@ -130,7 +130,8 @@ struct SplitGradient {
   Buffer norms;  // {pieces}
   Buffer parameters;
   Buffer gradient;
-  // Momentum and residual. Empty: there is no residual, or a Device has it.
+  // Momentum and residual. Empty: there is no residual, or an Accelerator has
+  // it.
   Buffer velocity;
   Buffer held;
 };

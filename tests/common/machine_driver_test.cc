@@ -134,9 +134,9 @@ struct FakeMachine final : Machine {
   std::function<void(const Frame&, Outbox&)> on_frame;
 };
 
-class FakeDevice final : public Device {
+class FakeAccelerator final : public Accelerator {
  public:
-  explicit FakeDevice(Log* log) : log_(log) {}
+  explicit FakeAccelerator(Log* log) : log_(log) {}
   std::string name() const override { return "fake"; }
   absl::Status Multiply(const MultiplyFactors&) override {
     log_->Add("multiply");
@@ -165,13 +165,13 @@ class MachineDriverTest : public testing::Test {
                   machine_ = machine.get();
                   return machine;
                 }),
-        device_(&log_) {
+        accelerator_(&log_) {
     Start(nullptr);
   }
 
-  void Start(Device* device) {
+  void Start(Accelerator* accelerator) {
     MachineDriver::Events events;
-    events.device = device;
+    events.accelerator = accelerator;
     events.layer_done = [this](const LayerDone& done) {
       log_.Add(absl::StrCat("done ", done.layer, " ", done.round));
     };
@@ -241,7 +241,7 @@ class MachineDriverTest : public testing::Test {
   FakeTransport transport_;
   Member member_;
   FakeMachine* machine_ = nullptr;
-  FakeDevice device_;
+  FakeAccelerator accelerator_;
   absl::Notification loading_;
   absl::Notification loaded_;
   int64_t bytes_ = 0;  // Delivered so far.
@@ -330,8 +330,8 @@ TEST_F(MachineDriverTest, AFailedCheckStopsAllButMessages) {
   EXPECT_EQ(FloatsOf(other), (std::vector<float>{1}));
 }
 
-TEST_F(MachineDriverTest, ADeviceComputesInsteadOfTheCpuAndItsErrorEndsTheJob) {
-  Start(&device_);
+TEST_F(MachineDriverTest, AnAcceleratorComputesAndItsErrorEndsTheJob) {
+  Start(&accelerator_);
   log_.Take();
   Run([](Outbox& out) { out.Add(MultiplyFactors{}); });
   EXPECT_THAT(log_.Take(), ElementsAre("multiply"));

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/driver/accelerator.h"
 #include "common/driver/arithmetic.h"
-#include "common/driver/device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/local_cluster.h"
@@ -184,9 +184,9 @@ TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
 }
 
 // Multiplies on the CPU, under another name.
-class OtherDevice : public Device {
+class OtherAccelerator : public Accelerator {
  public:
-  explicit OtherDevice(absl::Status status = absl::OkStatus())
+  explicit OtherAccelerator(absl::Status status = absl::OkStatus())
       : status_(std::move(status)) {}
   std::string name() const override { return "other"; }
   absl::Status Multiply(const MultiplyFactors& factors) override {
@@ -210,16 +210,16 @@ TEST(SchemesTest, FactorsAreMultipliedByWhateverIsGiven) {
     LocalCluster cluster(options);
     std::vector<ToyWorker> workers;
     for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
-    const auto device = std::make_shared<OtherDevice>();
-    const auto other = std::make_shared<OtherDevice>();
+    const auto accelerator = std::make_shared<OtherAccelerator>();
+    const auto other = std::make_shared<OtherAccelerator>();
     const auto results = cluster.RunWorkers(2, [&](int i) {
-      workers[i].set_device(i == 0 ? device : other);
+      workers[i].set_accelerator(i == 0 ? accelerator : other);
       return workers[i].Train(cluster.client_options(), 5);
     });
     for (const absl::Status& result : results) {
       ASSERT_TRUE(result.ok()) << result;
     }
-    EXPECT_EQ(device->products(), 2 * 5);  // Of two layers.
+    EXPECT_EQ(accelerator->products(), 2 * 5);  // Of two layers.
     EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
   }
 }
@@ -231,7 +231,7 @@ TEST(SchemesTest, AProductThatFailsEndsTheJobWithTheReason) {
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
   const auto results = cluster.RunWorkers(2, [&](int i) {
-    workers[i].set_device(std::make_shared<OtherDevice>(
+    workers[i].set_accelerator(std::make_shared<OtherAccelerator>(
         i == 0 ? absl::OkStatus() : absl::InternalError("the GPU is on fire")));
     return workers[i].Train(cluster.client_options(), 5);
   });

@@ -39,8 +39,9 @@ absl::Status ToyWorker::Connect(const ClientOptions& options) {
     bindings.push_back({{layers_[i], absl::MakeSpan(parameters_[i])}});
   }
   NEREUS_ASSIGN_OR_RETURN(
-      client_, HostClient::Connect({.client = options, .device = device_},
-                                   std::move(bindings)));
+      client_,
+      HostClient::Connect({.client = options, .accelerator = accelerator_},
+                          std::move(bindings)));
   return absl::OkStatus();
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/driver/device.h"
+#include "common/driver/accelerator.h"
 #include "common/plan/layer_spec.h"
 #include "worker/client/host_client.h"
 #include "worker/public/client.h"
@@ -34,9 +34,9 @@ class ToyWorker {
   // at all. Where the client updates the parameters.
   absl::Status TrainLayerByLayer(const ClientOptions& options, int64_t steps);
 
-  // Multiplies the factors of all workers on `device` from Connect on.
-  void set_device(std::shared_ptr<Device> device) {
-    device_ = std::move(device);
+  // Multiplies the factors of all workers on `accelerator` from Connect on.
+  void set_accelerator(std::shared_ptr<Accelerator> accelerator) {
+    accelerator_ = std::move(accelerator);
   }
   // This worker's gradient of `layer` has a NaN in this step.
   void Poison(int layer, int64_t step) { poisoned_ = {layer, step}; }
@@ -59,7 +59,7 @@ class ToyWorker {
   absl::Status Do(const StepInfo& step);
 
   const std::vector<LayerSpec> layers_;
-  std::shared_ptr<Device> device_;
+  std::shared_ptr<Accelerator> accelerator_;
   std::pair<int, int64_t> poisoned_ = {-1, -1};
   float loss_scale_max_ = std::numeric_limits<float>::infinity();
   float loss_scale_ = 1.0f;  // Of the step.

@@ -8,23 +8,24 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/driver/device.h"
+#include "common/driver/accelerator.h"
 #include "common/tensor/arrival.h"
 #include "worker/public/client.h"
 
 namespace nereus {
 
-// A layer in host memory whose values may live elsewhere, on a GPU, say.
+// A layer in host memory that may be a copy of a layer on a GPU.
 struct HostLayerBinding {
   LayerBinding layer;
 
-  // With `optimizer=worker`: what the client awaits before it reads parameters
-  // and state, which are copies. Null: they are there.
+  // Arrival of parameters and state, which are copies of a device's memory.
+  // With `optimizer=worker`, the client awaits it before it reads them. Null:
+  // they have arrived.
   std::shared_ptr<Arrival> arrival = nullptr;
 };
 
 struct HostClientOptions {
-  ClientOptions client;
+  ClientOptions client;  // Options of the public client.
 
   // Called when a round of a layer is done, before the Wait for it returns.
   // With `fetched`, the layer's parameters were fetched in Connect or
@@ -35,7 +36,7 @@ struct HostClientOptions {
   // Multiplies the factors of all workers and, in a sparse job, splits the
   // gradients of its layers. Shared with the caller's own use of the device.
   // Null: the CPU computes.
-  std::shared_ptr<Device> device = nullptr;
+  std::shared_ptr<Accelerator> accelerator = nullptr;
 };
 
 // The client of a worker on host memory, with the hooks that clients for other

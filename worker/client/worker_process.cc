@@ -1,6 +1,7 @@
-// The driver thread's side of a client. Read in this order: Join and what it
-// starts; the caller's calls, each of which posts an event; and the events that
-// the machine, the coordinator and the clock bring (OnLayerDone and below).
+// The side of a client that the driver thread runs. Read in this order: Join
+// and what it starts; the caller's calls, each of which posts an event; and the
+// events that the machine, the coordinator and the clock bring (OnLayerDone and
+// below).
 //
 // A call carries the life of the machine in which the caller made it. The job
 // may have gone back by the time that the driver thread runs it: then the
@@ -73,7 +74,9 @@ JoinRequest WorkerProcess::MakeRequest(std::vector<LayerSpec> specs) const {
   request.layers = std::move(specs);
   request.state_arrays =
       static_cast<int32_t>(first.state.size() / first.parameters.size());
-  if (options_.device != nullptr) request.products = options_.device->name();
+  if (options_.accelerator != nullptr) {
+    request.products = options_.accelerator->name();
+  }
   return request;
 }
 
@@ -85,7 +88,7 @@ MemberProcess::Events WorkerProcess::MakeEvents() {
   events.driver.layer_done = [this](const LayerDone& done) {
     OnLayerDone(done);
   };
-  events.driver.device = options_.device.get();
+  events.driver.accelerator = options_.accelerator.get();
   events.driver.probed = [this](const ProbeAnswered& probed) {
     meter_.OnAnswer(probed.train);
   };
@@ -115,14 +118,14 @@ std::unique_ptr<Machine> WorkerProcess::MakeMachine(const EpochStart& start,
     job_ = start.job;
   }
   std::vector<LayerMemory> memory;
-  const Device* const device = options_.device.get();
+  const Accelerator* const accelerator = options_.accelerator.get();
   for (const HostLayerBinding& binding : layers_) {
     const LayerBinding& layer = binding.layer;
     const auto index = static_cast<int>(memory.size());
     memory.push_back({rounds_->BorrowForLife(layer.parameters, binding.arrival),
                       rounds_->BorrowForLife(layer.state, binding.arrival),
                       options_.client.means_in_place,
-                      device == nullptr || !device->Splits(index)});
+                      accelerator == nullptr || !accelerator->Splits(index)});
   }
   auto machine =
       std::make_unique<WorkerMachine>(start.job, rank_, std::move(memory));
@@ -328,7 +331,7 @@ void WorkerProcess::ProbeIfIdle() {
   const auto train = meter_.NextTrain();
   if (!train.has_value()) return;
   process_->Post([this, train = *train](Outbox& out) {
-    // Workers probe different servers, as far as there are so many.
+    // Workers at different positions probe different servers.
     const auto position =
         static_cast<size_t>(process_->member().start()->job->PositionOf(rank_));
     caller_.machine()->Probe(probed_servers_[position % probed_servers_.size()],

@@ -24,7 +24,7 @@
 #include "worker/client/layer_bindings.h"
 #include "worker/gpu/device_factors.h"
 #include "worker/gpu/device_look.h"
-#include "worker/gpu/gpu_device.h"
+#include "worker/gpu/gpu_accelerator.h"
 #include "worker/gpu/gpu_mirror.h"
 #include "worker/gpu/gpu_pools.h"
 #include "worker/gpu/gpu_splitter.h"
@@ -189,7 +189,7 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
                           DeviceLook::Create(stager_.get(), *pools_.own));
   NEREUS_ASSIGN_OR_RETURN(std::vector<HostLayerBinding> bindings, Bind(stream));
   HostClientOptions options = {.client = options_};
-  options.device = std::make_shared<GpuDevice>(products_, splitters_);
+  options.accelerator = std::make_shared<GpuAccelerator>(products_, splitters_);
   options.client.means_in_place = true;
   options.done = [this](int layer, int64_t step, bool fetched) {
     OnDone(layer, step, fetched);

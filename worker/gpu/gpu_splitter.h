@@ -42,7 +42,7 @@ class GpuSplitter final {
   void Take(int64_t step, const std::shared_ptr<DeviceGradient>& gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Carries out `split` on the GPU (Device::Split).
+  // Carries out `split` on the GPU (Accelerator::Split).
   absl::Status Split(const SplitGradient& split) ABSL_LOCKS_EXCLUDED(mu_);
 
   // What travelled at the last Split, in order, and with it what is in gaps

@@ -7,13 +7,13 @@
 
 namespace nereus {
 
-// A device, such as a GPU, that computes for a worker instead of the CPU: it
+// A device, such as a GPU, that computes for a worker instead of the CPU. It
 // multiplies factors, and splits the gradients of the layers that it has in its
 // memory. Called by the driver thread, which waits for the calls: a call that
 // takes long holds up all layers. An error ends the job, with its text.
-class Device {
+class Accelerator {
  public:
-  virtual ~Device() = default;
+  virtual ~Accelerator() = default;
 
   // Returns the name of everything that the bits of products depend on, such as
   // the model of the GPU and the version of its library. Workers with different
@@ -25,8 +25,8 @@ class Device {
   // PushFactors, or, for a gradient in host memory, complete on return.
   virtual absl::Status Multiply(const MultiplyFactors& factors) = 0;
 
-  // True if gradients of `layer` are split by Split, not by the CPU. Such a
-  // device also has the layer's residual.
+  // True if gradients of `layer` are split by Split, not by the CPU. Then the
+  // layer's residual is on the device, too.
   virtual bool Splits(int /*layer*/) const { return false; }
 
   // Splits a gradient (SplitGradient). Norms are complete on return; blocks to

@@ -6,20 +6,20 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/driver/device.h"
+#include "common/driver/accelerator.h"
 #include "worker/gpu/device_factors.h"
 #include "worker/gpu/gpu_splitter.h"
 
 namespace nereus {
 
-// Device of a worker's driver: multiplies factors by cuBLAS, and splits the
-// gradients of layers that are in the GPU's memory. Called by the driver
+// Accelerator of a worker's driver: multiplies factors by cuBLAS, and splits
+// the gradients of layers that are in the GPU's memory. Called by the driver
 // thread.
-class GpuDevice final : public Device {
+class GpuAccelerator final : public Accelerator {
  public:
   // `splitters` has an entry for each layer, null for layers in host memory.
-  GpuDevice(std::shared_ptr<DeviceFactors> products,
-            std::vector<std::shared_ptr<GpuSplitter>> splitters)
+  GpuAccelerator(std::shared_ptr<DeviceFactors> products,
+                 std::vector<std::shared_ptr<GpuSplitter>> splitters)
       : products_(std::move(products)), splitters_(std::move(splitters)) {}
 
   std::string name() const override { return products_->name(); }
