@@ -15,6 +15,8 @@
 namespace nereus {
 namespace {
 
+// Returns the first value that is NaN or infinite; an index below 0 if all are
+// finite.
 NotFinite FirstNotFinite(const Buffer& values) {
   NotFinite found;
   found.index =
@@ -27,6 +29,7 @@ NotFinite FirstNotFinite(const Buffer& values) {
   return found;
 }
 
+// Lengths that do not fit are a machine's mistake: it cut the buffers itself.
 void Copy(const Buffer& source, const Buffer& destination) {
   NEREUS_CHECK(destination.bytes() == source.bytes())
       << destination.bytes() << " from " << source.bytes();
@@ -87,6 +90,7 @@ void ExecuteArithmetic(const RoundValues& round) {
 void ExecuteArithmetic(const SplitGradient& split) {
   if (split.gradient.data() == nullptr) return;
   const int64_t bytes = split.gradient.bytes();
+  // Without memory for a residual, every piece must be sent.
   const bool all_travel = split.held.bytes() == 0;
   std::vector<int32_t> travelling;
   for (size_t k = 0; k < split.uses.size(); ++k) {
@@ -109,6 +113,7 @@ void ExecuteArithmetic(const SplitGradient& split) {
               split.uses.data(), split.parameters.floats(), gradient,
               split.velocity.floats(), split.held.floats(),
               split.norms.floats());
+  // Packs the pieces to send at the start of the gradient.
   GatherPieces(split.pieces, travelling.data(),
                static_cast<int64_t>(travelling.size()), gradient, gradient);
 }
@@ -137,6 +142,7 @@ void ExecuteArithmetic(const UpdateParameters& update) {
 
 void ExecuteArithmetic(const MultiplyFactors& multiply) {
   if (multiply.gradient.data() == nullptr) return;
+  // m, n: rows and columns of the gradient, without the bias.
   const int64_t m = multiply.m;
   const int64_t n = multiply.n;
   NEREUS_CHECK(multiply.output_gradient.float_count() == multiply.rows * m &&

@@ -5,8 +5,9 @@
 namespace nereus {
 namespace {
 
-// A guest that drives for longer wakes the owner when it is done: to look
-// again and again would cost more.
+// Number of times that the owner looks whether the guest has left. After that
+// the owner sleeps until the guest wakes it, which is cheaper for a guest that
+// drives for long.
 constexpr int kLooksMax = 20;
 
 }  // namespace
@@ -16,7 +17,7 @@ bool DrivingTurn::OwnerTakes() {
   looks_ = 0;
   while (!stopped_) {
     const bool left_to_guest =
-        guest_ || (comes_back_ && SteadyNow() < given_at_ + kPause);
+        guest_ || (comes_back_ && SteadyNow() < given_at_ + kOwnerYield);
     if (!left_to_guest) {
       owner_ = true;
       taken_ = true;
@@ -27,6 +28,8 @@ bool DrivingTurn::OwnerTakes() {
   return false;
 }
 
+// Short naps while a guest is likely to leave or return soon: waking the owner
+// costs a guest more than the naps cost the owner.
 void DrivingTurn::Doze(Lock& lock) {
   if (guest_ && looks_ == kLooksMax) {
     sleeps_ = true;
@@ -37,7 +40,7 @@ void DrivingTurn::Doze(Lock& lock) {
   }
   ++looks_;
   const absl::Duration rest =
-      guest_ ? kPause : given_at_ + kPause - SteadyNow();
+      guest_ ? kOwnerYield : given_at_ + kOwnerYield - SteadyNow();
   back_.wait_for(lock, absl::ToChronoNanoseconds(rest));
 }
 
@@ -54,9 +57,10 @@ bool DrivingTurn::GuestTakes() {
   Lock lock(mu_);
   if (guest_ || stopped_) return false;
   guest_ = true;
-  comes_back_ = SteadyNow() - given_at_ < kSoon;
+  comes_back_ = SteadyNow() - given_at_ < kGuestReturnMax;
   if (owner_) {
     wanted_ = true;
+    // Unlocked: the owner may need the lock to answer the interruption.
     lock.unlock();
     interrupt_();
     lock.lock();
@@ -68,8 +72,8 @@ bool DrivingTurn::GuestTakes() {
 }
 
 void DrivingTurn::GuestGives() {
-  // All while it is locked: once it is not, whoever has called Stop may destroy
-  // this.
+  // Locked until the end: once it is unlocked, a thread in Stop may return and
+  // destroy this.
   Lock lock(mu_);
   guest_ = false;
   taken_ = false;

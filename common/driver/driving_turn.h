@@ -9,64 +9,70 @@
 
 namespace nereus {
 
-// Which thread drives a machine: the owner, a thread for nothing else, or a
-// guest, one that has to wait for the machine anyway and does its work itself
-// meanwhile. That saves what it costs to hand over to the owner and back, some
-// ten microseconds, which is all that a small layer takes.
+// Decides which of two threads drives a machine. The owner is a thread that
+// does nothing else. A guest is a caller's thread that has to wait for the
+// machine anyway, and drives it meanwhile. That saves two hand-overs between
+// threads, some ten microseconds, which is as long as a small layer takes.
 //
-// A guest that comes and goes in quick succession finds the turn where it left
-// it: the owner takes it back only when nobody has come for a moment. What is
-// to be done meanwhile waits. Thread-safe.
+//   owner --wanted--> OwnerGives --> guest drives --> GuestGives --> owner
+//
+// A guest that returns soon after it has left finds the turn free: the owner
+// takes the turn back only after kOwnerYield. Events that come meanwhile wait,
+// so a longer kOwnerYield would delay them. Thread-safe.
 class DrivingTurn {
  public:
-  // A guest that was back so soon the last time may be so again...
-  static constexpr absl::Duration kSoon = absl::Microseconds(50);
-  // ... and so long the owner leaves the turn to it.
-  static constexpr absl::Duration kPause = absl::Microseconds(100);
+  // Longest time after which a guest that has returned is expected to return
+  // as soon again.
+  static constexpr absl::Duration kGuestReturnMax = absl::Microseconds(50);
+  // Time for which the owner leaves the turn free for such a guest.
+  static constexpr absl::Duration kOwnerYield = absl::Microseconds(100);
 
-  // `interrupt`: lets an owner that waits for events look whether it is wanted.
+  // `interrupt` makes an owner that waits for events look at wanted().
   explicit DrivingTurn(std::function<void()> interrupt)
       : interrupt_(std::move(interrupt)) {}
 
-  // The owner waits for its turn; false: Stop was called.
+  // Waits until the owner has the turn. False once Stop was called.
   bool OwnerTakes();
-  // A guest waits for it, or the end.
+  // True if the owner must give the turn: a guest waits for it, or Stop was
+  // called.
   bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
+  // Ends the owner's turn.
   void OwnerGives();
 
-  // Waits until the owner gives it. False: another guest has it, or Stop was
-  // called.
+  // Waits until the owner has given the turn to the calling guest. Returns
+  // false at once if another guest has it or waits for it, or after Stop.
   bool GuestTakes();
+  // Ends the guest's turn.
   void GuestGives();
 
-  // Whether somebody drives. If not, whoever is next finds what was left for it
-  // before this call.
+  // True if a thread has the turn. If it is false, the next thread that takes
+  // the turn sees all that was written before this call.
   bool taken() const { return taken_.load(); }
 
-  // The owner is to end. Returns when there is no guest any more.
+  // Ends the owner, and waits until no guest has the turn.
   void Stop();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  // The owner waits until something may have changed.
+  // Makes the owner wait until its chance to take the turn may have come.
   void Doze(Lock& lock);
 
   const std::function<void()> interrupt_;
   std::atomic<bool> wanted_{false};
   std::atomic<bool> taken_{false};
 
-  // Not nereus::Mutex, whose every Unlock would wake the owner.
+  // Not a nereus::Mutex: that one would wake the owner at every Unlock.
   std::mutex mu_;
-  std::condition_variable given_;  // By the owner.
-  std::condition_variable back_;   // The owner is to look.
-  bool owner_ = false;             // Has the turn.
-  bool guest_ = false;             // Has it, or waits for it.
-  bool stopped_ = false;
-  bool comes_back_ = false;  // A guest has, the last time.
-  bool sleeps_ = false;      // The owner does, until it is woken.
-  int looks_ = 0;            // Of the owner, in a row, without its turn.
-  absl::Time given_at_ = absl::InfinitePast();  // By a guest.
+  std::condition_variable given_;  // The owner has given the turn.
+  std::condition_variable back_;   // The owner should look at the turn.
+  bool owner_ = false;             // The owner has the turn.
+  bool guest_ = false;             // A guest has the turn, or waits for it.
+  bool stopped_ = false;           // Stop was called.
+  bool comes_back_ = false;        // The last guest had returned soon.
+  bool sleeps_ = false;            // The owner waits to be woken.
+  int looks_ = 0;  // Times in a row that the owner looked in vain.
+  absl::Time given_at_ = absl::InfinitePast();  // End of the last guest's turn.
 };
 
 }  // namespace nereus

@@ -37,8 +37,8 @@ class LayerTraffic {
                   std::memory_order_relaxed);
   }
 
-  Counters sent_;
-  Counters received_;
+  Counters sent_;      // Bytes sent, by layer.
+  Counters received_;  // Bytes received, by layer.
 };
 
 }  // namespace nereus

@@ -13,6 +13,7 @@
 
 namespace nereus {
 
+// Listens before it joins: the coordinator must be told the port.
 absl::StatusOr<std::unique_ptr<MemberProcess>> MemberProcess::Listen(
     Options options, ControlServer* control) {
   NEREUS_ASSIGN_OR_RETURN(auto transport,
@@ -28,7 +29,8 @@ MemberProcess::MemberProcess(Options options, ControlServer* control,
       transport_(std::move(transport)) {}
 
 MemberProcess::~MemberProcess() {
-  // The session posts to the driver, and the driver sends in the session.
+  // The session posts to the driver, and the driver sends in the session: first
+  // the driver thread ends, then the session, which needs the driver's queue.
   if (driver_ != nullptr) driver_->Stop();
   session_.reset();
   driver_.reset();
@@ -45,6 +47,8 @@ void MemberProcess::Join(JoinRequest request, Events events) {
   request.build = kVersion;
   request.incarnation = DrawUniqueId();
   request.data_address = data_address();
+  // In this order, as each uses those before it. The driver sends no message
+  // until an event has arrived, and the first event comes from the session.
   member_ = std::make_unique<Member>(std::move(request), events_.make_machine);
   MachineDriver::Events driver = events_.driver;
   driver.send_message = [this](const MemberMessage& message) {
@@ -63,6 +67,7 @@ void MemberProcess::Join(JoinRequest request, Events events) {
 SessionClient::Events MemberProcess::SessionEvents() {
   SessionClient::Events events;
   events.opened = [this] {
+    // The member says again what the last session may have lost.
     driver_->Post([this](Outbox& out) { member_->OnSession(out); });
   };
   events.message = [this](const CoordinatorMessage& message) {
@@ -76,11 +81,13 @@ SessionClient::Events MemberProcess::SessionEvents() {
   events.heartbeat = [this] { return MakeHeartbeat(); };
   events.failed = [this](const absl::Status& why) {
     events_.driver.ended(why);
-    driver_->Post([](Outbox&) {});  // Wakes a caller that drives.
+    driver_->Post([](Outbox&) {});  // Wakes a caller's thread that drives.
   };
   return events;
 }
 
+// The driver answers a heartbeat after it was sent, so a heartbeat says how the
+// machine was at the last one.
 void MemberProcess::TakeStock() {
   Heartbeat stock = events_.take_stock();
   stock.stall = stalls_.Watch(std::move(stock.stall), SteadyNow(),

@@ -22,29 +22,32 @@
 
 namespace nereus {
 
-// All that a process runs for its membership in a job, be it a worker or a
-// server: the transport to its peers, the member with its machine, the driver
-// thread, and the session to the coordinator.
+// Everything that a worker or a server runs for its membership in a job: the
+// transport to its peers, the member with its machine, the driver thread, and
+// the session to the coordinator.
 //
 //   session --messages--> driver thread (member, machine) <--frames-->
 //   transport
 //
-// Owned by the client or the server. A server that was counted as dead destroys
-// its MemberProcess and makes another one. Thread-safe after Join.
+// Owned by the client or the server. The parts call each other from their
+// threads, so only this class's order of destruction is safe: a session that
+// outlived the driver would post to freed memory. A server that was counted as
+// dead destroys its MemberProcess and makes another one. Thread-safe after
+// Join.
 class MemberProcess {
  public:
   struct Options {
-    TransportOptions transport;
+    TransportOptions transport;       // Address to listen at for peers.
     std::string coordinator_address;  // "host:port".
     // Longest time to look for the coordinator and for peers.
     absl::Duration connect_timeout = absl::Seconds(60);
-    int layers = 0;  // Layers whose bytes are counted; 0: none are.
+    int layers = 0;  // Number of layers that the driver's traffic() counts.
     // Time for which a round must have waited to be reported as a stall.
     absl::Duration stall_threshold = absl::Seconds(5);
   };
 
-  // The owner's part. The driver's events run on the driver thread, the others
-  // on a thread of the session. None may wait.
+  // Hooks of the owner. The driver's events and take_stock run on the driving
+  // thread, the others on a thread of the session. None may wait.
   struct Events {
     // Makes the machine for the first epoch.
     Member::MakeMachine make_machine;
@@ -61,29 +64,31 @@ class MemberProcess {
     std::function<void(Heartbeat&)> heartbeat = nullptr;
   };
 
-  // Listens for peers. `control` hears whether the process is alive; it is not
-  // owned and must outlive this. Errors: those of SocketTransport::Start.
+  // Listens for peers. Liveness checks at `control` succeed while the driver
+  // works; `control` is not owned and must outlive this. Errors: those of
+  // SocketTransport::Start.
   static absl::StatusOr<std::unique_ptr<MemberProcess>> Listen(
       Options options, ControlServer* control);
 
   // Ends the session, the driver and all connections, in this order.
   ~MemberProcess();
 
+  // Port at which peers connect.
   int port() const { return transport_->port(); }
-  // "host:port" that peers are told.
+  // Address at which peers connect, "host:port".
   std::string data_address() const;
 
-  // Asks the coordinator to take this process in, in the background. Fills in
-  // the request's version, build, incarnation and data address. Once.
+  // Asks the coordinator, in the background, to admit this process. Fills in
+  // the request's version, build, incarnation and data address. Called once.
   void Join(JoinRequest request, Events events);
 
-  // See MachineDriver. REQUIRES: Join was called.
+  // Forward to MachineDriver. REQUIRES: Join was called.
   void Post(MachineDriver::Event event) { driver_->Post(std::move(event)); }
   void DriveUntil(absl::FunctionRef<bool()> done, absl::Time deadline) {
     driver_->DriveUntil(done, deadline);
   }
 
-  // Stops the driver thread: no event of the driver comes any more.
+  // Stops the driver thread: after this, no hook of the driver is called.
   void StopDriving() { driver_->Stop(); }
 
   // Sends a message to the coordinator, if a session is open.
@@ -91,7 +96,7 @@ class MemberProcess {
   // Opens no further session: the coordinator sees that this process has ended.
   void StopSession() { session_->Stop(); }
 
-  // The member, for events on the driver thread.
+  // Member, for events on the driving thread only.
   Member& member() { return *member_; }
   const MachineDriver& driver() const { return *driver_; }
   const Transport& transport() const { return *transport_; }
@@ -100,19 +105,21 @@ class MemberProcess {
   MemberProcess(Options options, ControlServer* control,
                 std::unique_ptr<Transport> transport);
   SessionClient::Events SessionEvents();
+  // Asks the owner for the state of the machine, on the driving thread.
   void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the heartbeat to send; nothing if the driver stands still.
   std::optional<Heartbeat> MakeHeartbeat() ABSL_LOCKS_EXCLUDED(mu_);
 
   const Options options_;
-  ControlServer* const control_;
+  ControlServer* const control_;  // Answers liveness checks.
   const std::unique_ptr<Transport> transport_;
   Events events_;      // Constant after Join.
-  StallWatch stalls_;  // Used by the driver thread only.
+  StallWatch stalls_;  // Used by the driving thread only.
 
   Mutex mu_;
   Heartbeat stock_ ABSL_GUARDED_BY(mu_);  // Last state of the machine.
 
-  std::unique_ptr<Member> member_;         // Called by the driver thread alone.
+  std::unique_ptr<Member> member_;         // Called by the driving thread only.
   std::unique_ptr<MachineDriver> driver_;  // Uses member and transport.
   std::unique_ptr<SessionClient> session_;  // Posts to the driver.
 };

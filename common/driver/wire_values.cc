@@ -29,6 +29,7 @@ int Encode(WireType wire, const float* values, int64_t count,
   return 0;
 }
 
+// Decodes `count` values of a frame with this exponent.
 void Decode(WireType wire, int exponent, const uint16_t* halves, int64_t count,
             float* values) {
   if (wire == WireType::kFloat16) {
@@ -40,12 +41,15 @@ void Decode(WireType wire, int exponent, const uint16_t* halves, int64_t count,
 
 }  // namespace
 
+// The encoding has memory of its own: the values may be the caller's
+// parameters, which other frames send as float32.
 void EncodePayload(Frame& frame) {
   FrameHeader& header = frame.header;
   if (!IsEncoded(header)) return;
   const int64_t count = frame.payload.float_count();
   NEREUS_CHECK(count * WireBytes(header.wire) == header.payload_bytes)
       << DescribeFrame(header) << ", " << count << " values";
+  // A simulation that models sizes only.
   if (frame.payload.data() == nullptr) {
     frame.payload = Buffer::SizeOnly(header.payload_bytes);
     return;
@@ -97,6 +101,7 @@ void RoundToWire(WireType wire, const Buffer& values) {
   const int64_t elements = values.float_count();
   const Buffer halves =
       Buffer::Allocate(std::min(elements, kFrameElementsMax) * WireBytes(wire));
+  // Frame by frame, since each fp16 frame has a scale of its own.
   for (int64_t index = 0; index < FrameCount(elements); ++index) {
     float* const frame = values.floats() + index * kFrameElementsMax;
     const int64_t count = FrameGrid(elements).Length(index);

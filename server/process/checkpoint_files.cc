@@ -14,6 +14,7 @@
 namespace nereus {
 namespace {
 
+// Takes the coordinator's record from a manifest.
 FoundCheckpoint Found(Manifest manifest) {
   FoundCheckpoint found;
   found.manifest = std::move(manifest);
@@ -55,6 +56,7 @@ absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load) {
       CheckpointReader reader,
       CheckpointReader::Open(&storage, std::move(manifest)));
   for (const ChunkValues& wanted : load.values) {
+    // A shard asks for optimizer state only if it runs the optimizer.
     const int arrays =
         static_cast<int>(wanted.state.bytes() / wanted.parameters.bytes());
     NEREUS_ASSIGN_OR_RETURN(
@@ -69,6 +71,8 @@ absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load) {
   return absl::OkStatus();
 }
 
+// The manifest names the files and their checksums. It is written last, so a
+// checkpoint without one is incomplete and is ignored.
 absl::Status WriteWhole(Storage& storage, const std::string& job_name,
                         const CompleteCheckpoint& complete) {
   const Job& job = *complete.job;

@@ -14,31 +14,32 @@
 
 namespace nereus {
 
-// What machines and coordinator ask of the disk; each call blocks as long as
-// that takes, and none keeps anything. Errors of all: those of
-// common/checkpoint.
+// Reads and writes of checkpoints that machines and the coordinator ask for.
+// Each call blocks until the disk has done it, and keeps nothing. All return
+// the errors of common/checkpoint.
 
-// Writes a shard's share. What went wrong is in the part, not a status.
+// Writes a shard's part of a checkpoint. An error is in the part that it
+// returns (CheckpointPart::error), since the coordinator must be told.
 CheckpointPart WritePart(Storage& storage, const Job& job,
                          const SaveCheckpoint& save);
 
-// Reads values into the buffers that the action has.
+// Reads values into the buffers of the action.
 absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load);
 
-// Writes the manifest that makes a checkpoint whole. Then KeepLast: whatever
-// comes of that, this one is there.
+// Writes the manifest that makes a checkpoint complete. The caller removes old
+// checkpoints afterwards (KeepLast): never before the new one counts.
 absl::Status WriteWhole(Storage& storage, const std::string& job_name,
                         const CompleteCheckpoint& complete);
 
-// The newest checkpoint that is whole, with its manifest; nothing if there is
-// none.
+// A complete checkpoint: its manifest, and what the coordinator keeps of it.
 struct FoundCheckpoint {
   Manifest manifest;
   CheckpointRecord record;
 };
+// Returns the newest complete checkpoint; nothing if there is none.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage);
 
-// The one of `round`. Errors: as of ReadManifest.
+// Returns the checkpoint of `round`. Errors: those of ReadManifest.
 absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round);
 
 }  // namespace nereus

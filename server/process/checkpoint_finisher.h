@@ -14,7 +14,7 @@
 
 namespace nereus {
 
-// Finishes checkpoints whose parts are all on disk: writes the manifest that
+// Finishes checkpoints that have all parts on disk: writes the manifest that
 // makes a checkpoint complete, then removes the oldest ones. Works on a thread
 // of its own, one checkpoint at a time, since disks are slow. Thread-safe.
 class CheckpointFinisher {
@@ -33,6 +33,7 @@ class CheckpointFinisher {
   void Finish(CompleteCheckpoint complete) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // Runs on thread_.
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Constant after construction.
@@ -42,7 +43,7 @@ class CheckpointFinisher {
   const std::function<void(int64_t round, const absl::Status&)> written_;
 
   Mutex mu_;
-  std::deque<CompleteCheckpoint> queue_ ABSL_GUARDED_BY(mu_);
+  std::deque<CompleteCheckpoint> queue_ ABSL_GUARDED_BY(mu_);  // Yet to finish.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;  // Last: uses all of the above.
 };

@@ -21,6 +21,8 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::Save(JobPtr job, SaveCheckpoint save) {
+  // Replaces the part that waits, if any. `written_` is called without the
+  // lock.
   std::optional<Task> given_up;
   {
     MutexLock lock(&mu_);
@@ -53,7 +55,8 @@ void CheckpointWriter::Run() {
       task = std::move(next_.extract(next_.begin()).mapped());
     }
     const CheckpointPart part = WritePart(*storage_, *task->job, task->save);
-    // Before anybody hears of it: the shard need not copy what it updates.
+    // Frees the values before the shard hears of it: a shard that holds their
+    // only reference updates them in place.
     task.reset();
     written_(part);
   }

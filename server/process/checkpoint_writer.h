@@ -12,25 +12,29 @@
 
 namespace nereus {
 
-// Writes shards' shares of checkpoints while training goes on: one at a time,
-// on a thread of its own. Thread-safe.
+// Writes shards' parts of checkpoints while training goes on: one at a time, on
+// a thread of its own. Without it, each checkpoint would stop the driver thread
+// for as long as the disk takes. Thread-safe.
 class CheckpointWriter {
  public:
-  // `storage` is not owned and must outlive this. `written` is called on the
-  // thread, once for each Save.
+  // `storage` is not owned and must outlive this. `written` is called once for
+  // each Save, with the outcome: on this object's thread, or in a later Save
+  // that takes its place.
   CheckpointWriter(Storage* storage,
                    std::function<void(const CheckpointPart&)> written);
 
-  // Waits for the file under way; those that wait are not written.
+  // Waits for the file that is being written. Parts that still wait are
+  // dropped, without a call of `written`.
   ~CheckpointWriter();
 
-  // Writes it as soon as those before are written. One of each shard may wait:
-  // the disk is too slow if another one comes, and the older one is given up.
+  // Queues a part. At most one part of each shard may wait: if another one
+  // comes, the disk is too slow, and the older part fails.
   void Save(JobPtr job, SaveCheckpoint save) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // A part that waits to be written.
   struct Task {
-    JobPtr job;
+    JobPtr job;  // Job at the time of the Save.
     SaveCheckpoint save;
   };
 
@@ -41,7 +45,7 @@ class CheckpointWriter {
   const std::function<void(const CheckpointPart&)> written_;
 
   Mutex mu_;
-  std::map<int, Task> next_ ABSL_GUARDED_BY(mu_);  // By shard.
+  std::map<int, Task> next_ ABSL_GUARDED_BY(mu_);  // Parts that wait, by shard.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;  // Last: uses all of the above.
 };

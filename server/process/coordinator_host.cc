@@ -16,10 +16,25 @@
 #include "common/checkpoint/folder_id.h"
 #include "server/process/checkpoint_files.h"
 
+// How a coordinator starts, by what is on disk:
+//
+//   state file has a running job? --yes--> CheckSaved, go on with it
+//            no
+//   --restore given? --no--> CheckNothingIsOverwritten, new job
+//            yes
+//   checkpoint found? --no ("latest" only)--> new job
+//            yes
+//   CheckOptimizer, VerifyCheckpoint, job as of the checkpoint
+//
+// A check that fails refuses to start: nothing on disk is ever overwritten, nor
+// is a job continued with other settings than it began with.
+
 namespace nereus {
 namespace {
 
-// The checkpoint that --restore means; none for "latest" where there is none.
+// Returns the checkpoint that --restore names; nothing if it is "latest" and
+// there is no checkpoint. A round that is not there is an error, which lists
+// the rounds that are.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
     const ServerOptions& options, Storage& storage) {
   if (options.restore == "latest") return FindNewest(storage);
@@ -43,7 +58,8 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
                                     absl::StrJoin(rounds, ", "))));
 }
 
-// "", or the checkpoints beside that of `round`.
+// Returns advice that lists the checkpoints other than that of `round`; "" if
+// there are none.
 std::string OthersThan(int64_t round, Storage& storage) {
   const absl::StatusOr<CheckpointList> list = ListCheckpoints(storage);
   std::vector<int64_t> others;
@@ -57,6 +73,7 @@ std::string OthersThan(int64_t round, Storage& storage) {
                                        absl::StrJoin(others, ", "));
 }
 
+// A new job would remove the checkpoints of an earlier one, in time.
 absl::Status CheckNothingIsOverwritten(const ServerOptions& options,
                                        Storage& storage) {
   NEREUS_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found,
@@ -69,7 +86,8 @@ absl::Status CheckNothingIsOverwritten(const ServerOptions& options,
       "to begin anew"));
 }
 
-// `what` was made with this rule, in this place.
+// Checks that the job's flags name the place and rule of the optimizer with
+// which `what` was made: other optimizers have other state.
 absl::Status CheckOptimizer(absl::string_view what, OptimizerPlace place,
                             UpdateRule rule, const JobOptions& flags) {
   if (rule == flags.optimizer.rule && place == flags.optimizer_place) {
@@ -82,7 +100,7 @@ absl::Status CheckOptimizer(absl::string_view what, OptimizerPlace place,
                    UpdateRuleName(flags.optimizer.rule)));
 }
 
-// What a running job keeps, by the names of its flags.
+// Returns the settings that a running job keeps, by the names of its flags.
 std::vector<Setting> SettingsOf(const JobOptions& options) {
   JobSpec spec;
   spec.options = options;
@@ -93,7 +111,8 @@ std::vector<Setting> SettingsOf(const JobOptions& options) {
   return settings;
 }
 
-// A job goes on as it was begun, or not at all.
+// Checks that the flags agree with a saved job: a job goes on as it was begun,
+// or not at all.
 absl::Status CheckSaved(const ServerOptions& options,
                         const std::vector<Setting>& settings,
                         const CoordinatorState& saved) {
@@ -135,6 +154,7 @@ absl::Status CheckSaved(const ServerOptions& options,
                                 options.checkpoint_dir));
 }
 
+// Fills in the checkpoint with which a job begins, if it begins with one.
 absl::Status Restore(const ServerOptions& options, Storage& storage,
                      CoordinatorOptions& made) {
   if (options.restore.empty()) {
@@ -162,7 +182,8 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
     NEREUS_LOG(Warning) << "updates go on with " << now
                         << "; the checkpoint was made with " << before;
   }
-  // Values are read later, by shards that then have nothing to go back to.
+  // Verified now: shards read the values later, when the coordinator can no
+  // longer choose another checkpoint.
   NEREUS_LOG(Info) << "verifying the checkpoint of round " << manifest.round
                    << ", " << found->record.bytes() << " bytes";
   if (const absl::Status whole = VerifyCheckpoint(storage, manifest);
@@ -177,7 +198,7 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
   return absl::OkStatus();
 }
 
-// What is in force, for the first line of the coordinator's log.
+// Describes the settings in force, for the first line of the coordinator's log.
 std::string DescribeJob(const ServerOptions& options) {
   std::string text =
       absl::StrCat("coordinates job ", options.spec.name, ": ",
@@ -250,7 +271,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
                      << options.state_file;
     made.job_id = saved->epoch.job->id;
     if (storage != nullptr) {
-      // It may have died between a checkpoint's manifest and saying so.
+      // The last coordinator may have died after it wrote a manifest and before
+      // it saved its state.
       NEREUS_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> newest,
                               FindNewest(*storage));
       if (newest.has_value() && newest->manifest.job == options.spec.name) {

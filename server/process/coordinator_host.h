@@ -14,31 +14,36 @@
 
 namespace nereus {
 
-// What a process that coordinates has on disk, and the service on top of it:
-// the job as it was saved, or as of a checkpoint, or a new one.
+// The coordinator of a process with everything that it has on disk. Decides at
+// the start how the job begins: as it was saved in the state file, as of a
+// checkpoint, or as a new job.
 class CoordinatorHost {
  public:
-  // `storage`: of checkpoints, null if there are none; not owned. Errors:
-  // kInvalidArgument, flags that do not fit each other; kFailedPrecondition,
-  // nor what is on disk; those of JobStore and of the storage.
+  // `storage` is where checkpoints are, null if there are none; not owned.
+  // `settings` are those that all servers must share. Errors: kInvalidArgument,
+  // options that contradict each other; kFailedPrecondition, options that
+  // contradict what is on disk; those of JobStore and of the storage.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(
       const ServerOptions& options, Storage* storage,
       const std::vector<Setting>& settings);
 
+  // Service for the control port.
   CoordinatorService& service() { return *service_; }
 
  private:
+  // Keeps another job's coordinator out of the folder for checkpoints.
   std::optional<FolderLock> folder_;
-  std::unique_ptr<JobStore> store_;
+  std::unique_ptr<JobStore> store_;  // State file; null without one.
   std::unique_ptr<CoordinatorService> service_;  // Uses the store.
 };
 
-// What all servers of a job must have in common, by the names of their flags.
-// Errors: those of FolderId.
+// Returns the settings that all servers of a job must share, by the names of
+// their flags. Errors: those of FolderId.
 absl::StatusOr<std::vector<Setting>> ServerSettings(
     const ServerOptions& options);
 
-// As far as flags say it. Errors: kInvalidArgument.
+// Returns the coordinator's options, as far as flags decide them; what is on
+// disk decides the rest (CoordinatorHost::Start).
 CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options);
 
 }  // namespace nereus

@@ -23,9 +23,19 @@
 #include "server/process/checkpoint_finisher.h"
 #include "server/process/session_calls.h"
 
+// Everything is an event for the Coordinator, under one lock: a message of a
+// session (Hear), a session's end (SessionEnded), a call of the Admin service,
+// a checkpoint that was finished (OnCheckpoint), and time (RunTicks). Each ends
+// in Carry, which saves the state and then carries out the actions.
+//
+//   gRPC threads --Hear--> Coordinator --> SaveFirst --> StateSaver
+//   ticker ------OnTick-->     ^               '--> SessionCalls, log lines
+//   CheckpointFinisher --------'               '--> CheckpointFinisher
+
 namespace nereus {
 namespace {
 
+// Time between two calls of Coordinator::OnTick: leases are much longer.
 constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
 
 // Saves the job's state, and reports once when that fails and once when it
@@ -78,6 +88,7 @@ struct CoordinatorService::Impl final {
                  }),
         ticker([this] { RunTicks(); }) {}
 
+  // Coordinator service: one call for each session.
   struct CoordinatorRpc final : v1::Coordinator::CallbackService {
     explicit CoordinatorRpc(Impl* impl) : impl(impl) {}
     SessionCalls::Reactor* Attend(
@@ -88,6 +99,7 @@ struct CoordinatorService::Impl final {
     Impl* const impl;
   };
 
+  // Admin service: questions of nereusctl.
   struct AdminRpc final : v1::Admin::CallbackService {
     explicit AdminRpc(Impl* impl) : impl(impl) {}
     grpc::ServerUnaryReactor* GetStatus(
@@ -104,22 +116,25 @@ struct CoordinatorService::Impl final {
       ABSL_LOCKS_EXCLUDED(mu);
   void SessionEnded(SessionId session) ABSL_LOCKS_EXCLUDED(mu);
   void RunTicks() ABSL_LOCKS_EXCLUDED(mu);
+  // Saves states and carries out actions, in order, as far as saving works.
   void Carry(CoordinatorOutbox out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void CarryOut(const CoordinatorAction& action)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Ends this process's part if no state could be saved for a lease.
+  // Gives up if no state could be saved for longer than a lease: members may
+  // have been counted as dead by then.
   void GiveUpIfNothingIsSaved(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void OnCheckpoint(int64_t round, const absl::Status& written)
       ABSL_LOCKS_EXCLUDED(mu);
+  // Logs the job's state if it has changed.
   void LogState() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
-  const absl::Duration lease;  // How long saving may fail.
+  const absl::Duration lease;  // Longest time for which saving may fail.
 
   Mutex mu;
   Coordinator coordinator ABSL_GUARDED_BY(mu);
   JobState logged_state ABSL_GUARDED_BY(mu) = JobState::kGathering;
   SessionCalls sessions ABSL_GUARDED_BY(mu);
-  bool stopping ABSL_GUARDED_BY(mu) = false;
+  bool stopping ABSL_GUARDED_BY(mu) = false;  // Ends the ticker.
   // Actions that wait until the state is saved.
   SaveFirst actions ABSL_GUARDED_BY(mu);
   StateSaver saver ABSL_GUARDED_BY(mu);
@@ -148,6 +163,7 @@ void CoordinatorService::Impl::Hear(SessionId session,
   Carry(std::move(out));
 }
 
+// The coordinator decides how long the member may be without a session.
 void CoordinatorService::Impl::SessionEnded(SessionId session) {
   MutexLock lock(&mu);
   sessions.Forget(session);
@@ -200,6 +216,8 @@ void CoordinatorService::Impl::OnCheckpoint(int64_t round,
   Carry(std::move(out));
 }
 
+// Members get what was held back only now, so the time that they have to answer
+// starts now (OnSavedAgain).
 void CoordinatorService::Impl::Carry(CoordinatorOutbox out) {
   const bool was_held = !actions.empty();
   actions.CarryOut(
@@ -257,6 +275,7 @@ CoordinatorService::CoordinatorService(const CoordinatorOptions& options,
                                        const CoordinatorDisk& disk)
     : impl_(std::make_unique<Impl>(options, std::move(saved), disk)) {}
 
+// The finisher ends with Impl: it completes checkpoints until then.
 CoordinatorService::~CoordinatorService() {
   EndSessions();
   impl_->ticker.join();
@@ -265,7 +284,7 @@ CoordinatorService::~CoordinatorService() {
 absl::Status CoordinatorService::AwaitEnd() {
   MutexLock lock(&impl_->mu);
   impl_->mu.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mu) {
-    // Nobody has heard of an end that is not saved.
+    // No member has heard of an end that is not saved.
     const bool over = impl_->coordinator.over() && impl_->actions.empty();
     return over || !impl_->failure.ok();
   });
@@ -298,7 +317,7 @@ bool CoordinatorService::lacks_last_checkpoint() const {
   return impl_->coordinator.lacks_last_checkpoint();
 }
 
-void CoordinatorService::AwaitEveryoneKnows(absl::Duration timeout) {
+void CoordinatorService::AwaitMembersKnow(absl::Duration timeout) {
   MutexLock lock(&impl_->mu);
   const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mu) {
     return impl_->coordinator.everyone_knows();

@@ -16,45 +16,50 @@ class Service;
 
 namespace nereus {
 
-// Where a coordinator keeps things; neither is owned, both may be null.
+// Disk of a coordinator. Neither pointer is owned; both may be null.
 struct CoordinatorDisk {
-  Storage* checkpoints = nullptr;
-  JobStore* jobs = nullptr;
-  int checkpoints_kept = 3;
+  Storage* checkpoints = nullptr;  // Null: no checkpoints are made.
+  JobStore* jobs = nullptr;        // Null: no state is saved.
+  int checkpoints_kept = 3;        // Number of complete checkpoints to keep.
 };
 
-// Drives a Coordinator: gives it the sessions of the Coordinator service,
-// Admin's questions and the time, and carries out what it decides. Thread-safe.
+// Drives a Coordinator: hands it the messages of the members' sessions, the
+// calls of the Admin service and the time, and carries out its actions. A state
+// is saved before any member hears of it (SaveFirst). Thread-safe; no call but
+// the Await ones waits for more than the lock and a save.
 class CoordinatorService {
  public:
-  // Goes on with `saved`, if there is something.
+  // Goes on with the `saved` state, or begins a new job if it is absent.
   CoordinatorService(const CoordinatorOptions& options,
                      std::optional<CoordinatorState> saved,
                      const CoordinatorDisk& disk);
-  // The server that serves services() must have been shut down.
+  // REQUIRES: the control server that has services() was shut down.
   ~CoordinatorService();
 
-  // For the control server; valid as long as this is.
+  // Returns services for the control server. They live as long as this.
   std::vector<grpc::Service*> services();
 
-  // Ends all sessions, so that the control server can shut down.
+  // Ends all sessions, and refuses new ones, so that the control server can
+  // shut down.
   void EndSessions();
 
-  // Blocks until the job is over: OK if every worker has left politely. Errors:
-  // kAborted, it failed, with the reason; kUnavailable, its state could not be
-  // saved for longer than a lease: this process must go, and members will find
-  // the coordinator that is started again as of the last state that was saved.
+  // Blocks until the job is over: OK if every worker has left. Errors:
+  // kAborted, the job failed, with the reason; kUnavailable, its state could
+  // not be saved for longer than a lease: this process must end, and a
+  // coordinator that is started again goes on from the last state that was
+  // saved.
   absl::Status AwaitEnd();
 
-  // Called once on a thread of this object's when AwaitEnd would return
-  // kUnavailable. To be set before services() are served.
+  // Sets a function that is called once, on a thread of this object, when
+  // AwaitEnd would return kUnavailable. To be set before services() are served.
   void set_on_failure(std::function<void(const absl::Status&)> on_failure);
 
-  // Waits until every member's session is over, once the job is; `timeout` at
-  // most.
-  void AwaitEveryoneKnows(absl::Duration timeout);
+  // Waits until every member has heard that the job is over, for `timeout` at
+  // most. REQUIRES: the job is over.
+  void AwaitMembersKnow(absl::Duration timeout);
 
-  // Of a job that is over: Coordinator::lacks_last_checkpoint.
+  // True if the job is finished and its last step is in no checkpoint
+  // (Coordinator::lacks_last_checkpoint).
   bool lacks_last_checkpoint() const;
 
  private:

@@ -3,11 +3,11 @@
 namespace nereus {
 
 // Exit codes of nereus-server and nereusctl.
-inline constexpr int kExitDone = 0;
+inline constexpr int kExitDone = 0;    // The operation succeeded.
 inline constexpr int kExitFailed = 1;  // The operation did not succeed.
 inline constexpr int kExitUsage = 2;   // The command line makes no sense.
-// Of a coordinator: the job is finished, but its folder for checkpoints lacks
-// what its last step came to.
+// The job is finished, but its last step is in no checkpoint although it has a
+// folder for them. Of coordinators only.
 inline constexpr int kExitNotSaved = 3;
 
 }  // namespace nereus

@@ -11,7 +11,8 @@
 namespace nereus {
 namespace {
 
-// In the file's header, so that no other program's file is taken for ours.
+// Schema. The application id in the file's header tells our files from those of
+// other programs.
 constexpr char kSchema[] =
     "PRAGMA application_id = 0x4e455245;"
     "PRAGMA user_version = 1;"
@@ -22,6 +23,7 @@ constexpr char kSchema[] =
 constexpr int kApplication = 0x4e455245;
 constexpr int kVersionHere = 1;
 
+// Maps a result of SQLite's to a status code.
 absl::StatusCode CodeOf(int result) {
   switch (result & 0xff) {
     case SQLITE_BUSY:
@@ -41,7 +43,8 @@ absl::StatusCode CodeOf(int result) {
   }
 }
 
-// A statement that is finalized whatever happens.
+// A prepared statement. The first error sticks: later calls do nothing, and
+// Step returns the error.
 class Statement {
  public:
   Statement(sqlite3* database, const char* sql) {
@@ -61,7 +64,7 @@ class Statement {
     result_ = sqlite3_bind_blob64(statement_, index, bytes.data(), bytes.size(),
                                   SQLITE_STATIC);
   }
-  // SQLITE_ROW, SQLITE_DONE, or what went wrong, now or before.
+  // Returns SQLITE_ROW, SQLITE_DONE or the first error.
   int Step() {
     return result_ == SQLITE_OK ? sqlite3_step(statement_) : result_;
   }
@@ -79,6 +82,7 @@ class Statement {
   int result_ = SQLITE_OK;
 };
 
+// Returns the number that a query yields; -1 if it fails.
 int ReadPragma(sqlite3* database, const char* sql) {
   Statement pragma(database, sql);
   return pragma.Step() == SQLITE_ROW ? pragma.Integer(0) : -1;
@@ -92,6 +96,7 @@ absl::Status JobStore::Error(const char* what) const {
       absl::StrCat(path_, ": cannot ", what, ": ", sqlite3_errmsg(database_)));
 }
 
+// Only Open executes statements, so any error means that it cannot open.
 absl::Status JobStore::Execute(const char* sql) {
   const int result = sqlite3_exec(database_, sql, nullptr, nullptr, nullptr);
   if (result == SQLITE_OK) return absl::OkStatus();
@@ -110,9 +115,11 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(
   const int opened =
       sqlite3_open_v2(path.c_str(), &database,
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
+  // Even a failed open yields a handle, which has the error and must be closed.
   auto store = std::unique_ptr<JobStore>(new JobStore(path, database));
   if (opened != SQLITE_OK) return store->Error("open it");
-  // Locked as long as it is open; flushed to disk with every change.
+  // The file is locked as long as it is open, and flushed to disk with every
+  // change. The empty transaction takes the lock now.
   NEREUS_RETURN_IF_ERROR(
       store->Execute("PRAGMA locking_mode = EXCLUSIVE;"
                      "PRAGMA synchronous = FULL;"

@@ -13,34 +13,37 @@ struct sqlite3;
 
 namespace nereus {
 
-// A job as its coordinator last knew it, in a SQLite file, so that a
-// coordinator that dies finds its job as it was. Not thread-safe.
+// Store for the states of coordinators, in a SQLite file: a coordinator that is
+// started again goes on from the last state. Not thread-safe.
 class JobStore {
  public:
-  // Opens the file, and makes it if it is not there. It stays locked: a second
-  // coordinator on the same file is refused.
-  // Errors: kInvalidArgument, no SQLite file of this version; kUnavailable,
-  // another process has it; kPermissionDenied and others of the file system.
+  // Opens the file, or creates it. The file stays locked: a second coordinator
+  // that used it would undo the first one's changes. Errors: kInvalidArgument,
+  // not a SQLite file of this version; kUnavailable, another process has it;
+  // kPermissionDenied and others of the file system.
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(
       const std::string& path);
   ~JobStore();
 
-  // What was saved last of job `name`; nothing if nothing was. Errors:
-  // kDataLoss, what is there makes no sense.
+  // Returns the last state that was saved of job `name`; nothing if none was.
+  // Errors: kDataLoss, the stored state cannot be decoded.
   absl::StatusOr<std::optional<CoordinatorState>> Load(const std::string& name);
 
-  // Replaces it. Once OK is returned it survives a crash of the machine.
+  // Replaces the state of job `name`. Once it returns OK, the state survives a
+  // crash of the host.
   absl::Status Save(const std::string& name, const CoordinatorState& state);
 
  private:
   JobStore(std::string path, sqlite3* database)
       : path_(std::move(path)), database_(database) {}
 
+  // Executes statements without results.
   absl::Status Execute(const char* sql);
+  // Returns SQLite's last error, as "PATH: cannot WHAT: REASON".
   absl::Status Error(const char* what) const;
 
-  const std::string path_;
-  sqlite3* const database_;
+  const std::string path_;   // For messages.
+  sqlite3* const database_;  // Owned.
 };
 
 }  // namespace nereus

@@ -11,11 +11,13 @@
 namespace nereus {
 namespace {
 
+// Returns the error that every call gets.
 grpc::Status Elsewhere(const std::string& coordinator_address) {
   return ToGrpcStatus(absl::FailedPreconditionError(absl::StrCat(
       "this shard does not coordinate the job: ask ", coordinator_address)));
 }
 
+// Admin service that refuses every call.
 class AdminRedirect final : public v1::Admin::CallbackService {
  public:
   explicit AdminRedirect(const std::string& address) : address_(address) {}
@@ -39,6 +41,7 @@ class AdminRedirect final : public v1::Admin::CallbackService {
   const std::string address_;
 };
 
+// A session that ends at once. gRPC's reactors delete themselves.
 class RefusedSession final
     : public grpc::ServerBidiReactor<v1::MemberMessage,
                                      v1::CoordinatorMessage> {
@@ -47,6 +50,7 @@ class RefusedSession final
   void OnDone() override { delete this; }
 };
 
+// Coordinator service that refuses every session.
 class SessionRedirect final : public v1::Coordinator::CallbackService {
  public:
   explicit SessionRedirect(const std::string& address) : address_(address) {}

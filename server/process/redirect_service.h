@@ -10,14 +10,15 @@ class Service;
 
 namespace nereus {
 
-// The Admin service of a shard that does not coordinate: tells an operator whom
-// to ask. Thread-safe.
+// Admin and Coordinator services of a shard that does not coordinate. They
+// refuse every call with the address of the coordinator, so that an operator or
+// member that called the wrong server sees which one to call. Thread-safe.
 class RedirectService {
  public:
   explicit RedirectService(const std::string& coordinator_address);
   ~RedirectService();
 
-  // For the control server; valid as long as this is.
+  // Returns services for the control server. They live as long as this.
   std::vector<grpc::Service*> services();
 
  private:

@@ -19,14 +19,23 @@
 #include "server/process/redirect_service.h"
 #include "server/process/shard_process.h"
 
+// A server process: the control port with the coordinator or a redirect to it
+// (Serve), and, unless it only coordinates, a membership as a shard (Join). The
+// main thread waits in AwaitEnd, and joins again after the process was counted
+// as dead:
+//
+//   Join --> ShardProcess --ended--> outcome --kCancelled--> JoinAgain --> Join
+//                                       '--else--> AwaitEnd returns
+
 namespace nereus {
 namespace {
 
-// How long a coordinator stays for members that have not heard the end.
+// Longest time that a coordinator waits for members that have not heard of the
+// job's end.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
 
-// Between two joins of one process that is counted as dead again and again:
-// each costs the others an epoch.
+// Time between two joins of a process that is counted as dead again and again.
+// Each join costs the other members an epoch.
 constexpr absl::Duration kRejoinPause = absl::Seconds(5);
 
 class ServerImpl final : public Server {
@@ -79,8 +88,9 @@ class ServerImpl final : public Server {
   std::unique_ptr<ShardProcess> shard_;
 };
 
-// Two connections a worker, one to each other server, and what else a process
-// has open.
+// Checks that this process may open as many descriptors as the job needs: two
+// connections to each worker, two to each server, and 64 for all else. A
+// process that ran out of them later would lose workers at random.
 absl::Status CheckDescriptors(const ServerOptions& options) {
   const int workers = options.spec.workers_max();
   const int64_t needed = 2 * int64_t{workers} + 2 * options.spec.shards + 64;
@@ -151,6 +161,7 @@ absl::Status ServerImpl::Join(int data_port) {
   return absl::OkStatus();
 }
 
+// Any thread: the driver's, the session's, or the coordinator's.
 void ServerImpl::End(const absl::Status& outcome) {
   MutexLock lock(&mu_);
   if (!outcome_.has_value()) outcome_ = outcome;
@@ -179,7 +190,7 @@ absl::Status ServerImpl::AwaitEnd() {
   if (options_.coordinate_only) {
     const absl::Status outcome = coordinator_->service().AwaitEnd();
     control_->SetReady(false);
-    coordinator_->service().AwaitEveryoneKnows(kFarewellTimeout);
+    coordinator_->service().AwaitMembersKnow(kFarewellTimeout);
     return outcome;
   }
   absl::Status outcome = AwaitOutcome();
@@ -200,7 +211,7 @@ absl::Status ServerImpl::AwaitEnd() {
   // Ends the session: that tells the coordinator that this member knows.
   if (shard_ != nullptr) shard_->StopSession();
   if (coordinator_ != nullptr) {
-    coordinator_->service().AwaitEveryoneKnows(kFarewellTimeout);
+    coordinator_->service().AwaitMembersKnow(kFarewellTimeout);
   }
   return outcome;
 }

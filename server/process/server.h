@@ -11,67 +11,69 @@
 namespace nereus {
 
 struct ServerOptions {
-  // Which shard this is. With `coordinate_only` none: the process is the job's
-  // coordinator alone.
+  // True for a process that is the job's coordinator and no shard.
   bool coordinate_only = false;
-  int shard = 0;
+  int shard = 0;  // Number of the process's shard.
 
-  // The job. Counts in the coordinator's process alone, but for its name: all
-  // others are told.
+  // The job. Read by the coordinator, which tells the others; they read only
+  // the name.
   JobSpec spec;
 
-  // "host:port" of the coordinator's control port. Shard 0 without it
-  // coordinates.
+  // "host:port" of the coordinator's control port. If it is empty, this process
+  // coordinates: shard 0, or one with coordinate_only.
   std::string coordinator_address;
 
-  // Where to listen and what to tell the others; ports 0 pick free ones.
+  // Address to listen at, which peers are told too. Port 0 picks a free one.
   std::string host = "127.0.0.1";
   int control_port = 0;
   int data_port = 0;
-  bool shared_memory = true;  // Between processes of one host.
+  bool shared_memory = true;  // Use shared memory to peers of the same host.
 
-  // A folder that all servers share; empty: there are no checkpoints.
+  // Folder for checkpoints, which all servers share. Empty: no checkpoints.
   std::string checkpoint_dir;
 
-  // How long a round may wait for somebody before it is said.
+  // Time for which a round must have waited to be reported as a stall.
   absl::Duration stall_threshold = absl::Seconds(5);
 
-  // "latest", which may be none, or a round: the checkpoint to go on from.
+  // Checkpoint to begin with: "latest", which may be none, or a round. Empty:
+  // the job begins anew.
   std::string restore;
-  // A SQLite file in which the coordinator finds its job when it is started
-  // anew; empty: it does not.
+  // SQLite file with the coordinator's state, from which a coordinator that is
+  // started again goes on. Empty: the job ends with its coordinator.
   std::string state_file;
 
-  // How long to look for the coordinator, and to do without one; retrying with
-  // backoff.
+  // Longest time to look for the coordinator, at the start and whenever it is
+  // lost.
   absl::Duration connect_timeout = absl::Seconds(60);
 
   // OK, or kInvalidArgument that names the field and its value.
   absl::Status Validate() const;
 };
 
-// A server process: one shard, the job's coordinator, or both.
-// Listens while it exists. Thread-safe.
+// A server process: one shard, the job's coordinator, or both. Listens while it
+// exists; joins again by itself if it was counted as dead. Thread-safe.
 class Server {
  public:
-  // Listens, and joins the job in the background.
-  // Errors: kInvalidArgument, bad options; kUnavailable, a port is in use.
+  // Listens, and joins the job in the background. Errors: kInvalidArgument, bad
+  // options; kFailedPrecondition, options that contradict what is on disk;
+  // kUnavailable, a port is in use.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options);
 
-  // Ends connections and calls, and stops.
+  // Ends all connections and calls, whatever the state of the job.
   virtual ~Server() = default;
 
+  // Ports that it listens at. data_port() is 0 with coordinate_only.
   virtual int control_port() const = 0;
   virtual int data_port() const = 0;
 
-  // Blocks until the job is over: OK when every worker has left politely.
-  // Errors: kAborted, the job failed, with the reason; kUnavailable, the
-  // coordinator is gone; else why this shard could not join.
+  // Blocks until the job is over: OK when every worker has left. Errors:
+  // kAborted, the job failed, with the reason; kUnavailable, the coordinator is
+  // gone, or cannot save its state; others say why this shard could not join.
   virtual absl::Status AwaitEnd() = 0;
 
-  // Whether this process coordinates a job that is finished, but has not saved
-  // what its last step came to in its folder for checkpoints.
+  // True if this process coordinates a job that is finished, and the job's last
+  // step is in no checkpoint although it has a folder for them.
   virtual bool lacks_last_checkpoint() const = 0;
 };
 

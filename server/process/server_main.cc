@@ -27,13 +27,15 @@
 namespace nereus {
 namespace {
 
-// A server holds nothing that outlives it, so a signal may end it anywhere: its
-// connections close, and the others hear of it by that.
+// Ends the process at once. That is safe anywhere: no state outlives it but
+// files that are written whole or not at all, and peers notice that its
+// connections close.
 void ExitOnSignal(int signal_number) { _exit(128 + signal_number); }
 
-// A payload's memory is taken by one thread and given back by another. With an
-// arena for each, the process grows for thousands of rounds until all of them
-// have kept some (docs/benchmarks.md, memory).
+// Lets all threads share two arenas of malloc. Payloads are allocated by one
+// thread and freed by another: with an arena for each thread, the process would
+// grow for thousands of rounds, until every arena had kept memory
+// (docs/benchmarks.md, memory).
 void ShareArenas() { mallopt(M_ARENA_MAX, 2); }
 
 void AddServerFlags(CLI::App& app, ServerOptions& options) {
@@ -53,7 +55,7 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
   AddSharedMemoryFlag(app, options.shared_memory);
 }
 
-// Flags of the process that coordinates.
+// Adds the flags that only the process that coordinates may have.
 void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
   AddFlag(app, "restore", options.restore,
           "go on from a checkpoint: latest (or begin anew where there is "
@@ -63,14 +65,14 @@ void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
           "its job; without it, such a job is lost");
 }
 
-// Fields whose flags have other names, for messages.
+// Flags of fields that have other names, for messages.
 const std::map<std::string, std::string> kFlagsOfFields = {
     {"coordinator_address", "--coordinator"},
     {"stall_threshold", "--stall-after"},
     {"state_file", "--state"},
 };
 
-// OK if the flags make sense, alone and together.
+// Checks the flags, alone and together.
 absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
                         const ServerOptions& options, const JobFlags& job,
                         const std::vector<std::string>& coordinators_flags) {

@@ -44,6 +44,7 @@ class SessionCall final : public SessionCalls::Reactor {
   }
 
  private:
+  // Tells gRPC to finish the call.
   void DoFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     finished_ = true;
     Finish(status_);
@@ -51,6 +52,8 @@ class SessionCall final : public SessionCalls::Reactor {
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
     if (!ok) return End(grpc::Status::OK);  // The member has gone.
+    // Without the lock: the owner takes its own, under which it writes to
+    // calls.
     heard_(incoming_);
     MutexLock lock(&mu_);
     if (!finished_) StartRead(&incoming_);
@@ -59,7 +62,7 @@ class SessionCall final : public SessionCalls::Reactor {
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     queue_.pop_front();
-    if (!ok) queue_.clear();
+    if (!ok) queue_.clear();  // The call is broken.
     if (!queue_.empty()) {
       StartWrite(&queue_.front());
     } else if (finishing_) {

@@ -14,9 +14,8 @@ class SessionCall;
 
 // Sessions of the Coordinator service that are open, each a call of gRPC's.
 //
-// Plain bookkeeping: the owner's lock guards it, and the owner calls Forget
-// from `ended`. A session that has ended but was not forgotten drops what is
-// written to it.
+// Plain bookkeeping, guarded by the owner's lock; the owner calls Forget from
+// `ended`. Messages to a session that has ended are dropped.
 class SessionCalls {
  public:
   using Reactor =
@@ -32,6 +31,7 @@ class SessionCalls {
   // session ends at once.
   Reactor* Open(grpc::CallbackServerContext* context);
 
+  // True if the session was not forgotten.
   bool Has(SessionId session) const { return calls_.contains(session); }
 
   // Queues a message; dropped if there is no such session.
@@ -42,15 +42,15 @@ class SessionCalls {
   // Ends all sessions, and those to come: the process shuts down.
   void EndAll();
 
-  // Removes a session whose call is over.
+  // Removes a session, as its call is over.
   void Forget(SessionId session) { calls_.erase(session); }
 
  private:
   const std::function<void(SessionId, const v1::MemberMessage&)> heard_;
   const std::function<void(SessionId)> ended_;
   SessionId next_ = 0;  // Id of the next session.
-  // Sessions whose call is not over. A call deletes itself when gRPC has done
-  // with it, after `ended`.
+  // Calls that are not over, by session. A call deletes itself when gRPC has
+  // done with it, after `ended`.
   std::map<SessionId, SessionCall*> calls_;
   bool stopping_ = false;  // EndAll was called.
 };

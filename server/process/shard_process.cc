@@ -28,6 +28,7 @@ std::string DescribeWorkers(const Job& job, const std::vector<int>& ranks) {
   return text;
 }
 
+// Names what an open round waits for: workers, or the backup.
 std::string DescribeMissing(const Job& job, const Shard::OpenRound& open) {
   if (open.missing_copy == -1) {
     return DescribeWorkers(job, open.missing_workers);
@@ -84,6 +85,7 @@ ShardProcess::~ShardProcess() {
 
 MemberProcess::Events ShardProcess::MakeEvents() {
   MemberProcess::Events events;
+  // Each restart from the base round makes a new machine.
   events.make_machine = [this](const EpochStart& start, Outbox& out) {
     auto machine = std::make_unique<ServerMachine>(start.job, start.self.rank);
     machine_ = machine.get();
@@ -105,6 +107,7 @@ MemberProcess::Events ShardProcess::MakeEvents() {
   return events;
 }
 
+// Before the first epoch there is nothing to report.
 Heartbeat ShardProcess::TakeStock() {
   Heartbeat heartbeat;
   if (machine_ == nullptr) return heartbeat;

@@ -17,7 +17,7 @@
 
 namespace nereus {
 
-// One membership of a server process in a job: the machine with its shards, the
+// A membership of a server process in a job: the machine with its shards, the
 // process around it, and the disk that the machine writes to and reads from.
 //
 //   driver thread: ServerMachine --SaveCheckpoint--> CheckpointWriter --> disk
@@ -52,7 +52,10 @@ class ShardProcess {
                std::function<void(const absl::Status&)> ended);
 
   MemberProcess::Events MakeEvents();
+
+  // Events, on the driving thread.
   Heartbeat TakeStock();
+  // Reads values from a checkpoint; a failure ends the membership.
   void Load(const LoadCheckpoint& load);
   void OnEntered(const EpochStart& start);
 

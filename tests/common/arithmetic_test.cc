@@ -111,7 +111,7 @@ TEST(ArithmeticTest, ScaleMultiplies) {
   EXPECT_EQ(FloatsOf(values), (std::vector<float>{0.25f, -0.5f, 0, 2}));
 }
 
-TEST(ArithmeticTest, UpdateIsTheOptimizers) {
+TEST(ArithmeticTest, UpdateParametersRunsTheOptimizer) {
   for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
     OptimizerOptions options;
     options.rule = rule;
@@ -160,7 +160,7 @@ TEST(ArithmeticTest, FactorsAreMultiplied) {
   EXPECT_EQ(FloatsOf(multiply.gradient), expected);
 }
 
-TEST(ArithmeticTest, SizesWithoutBytesAreDoneByDoingNothing) {
+TEST(ArithmeticTest, ActionsOnBuffersWithoutBytesDoNothing) {
   const Buffer size = Buffer::SizeOnly(int64_t{1} << 40);
   ExecuteArithmetic(CopyValues{size, size});
   ExecuteArithmetic(Accumulate{size, size});
@@ -171,7 +171,7 @@ TEST(ArithmeticTest, SizesWithoutBytesAreDoneByDoingNothing) {
       MultiplyFactors{1 << 20, 1 << 10, 1 << 10, true, 1.0f, size, size, size});
 }
 
-TEST(ArithmeticTest, NoValuesAreFine) {
+TEST(ArithmeticTest, EmptyBuffersAreAllowed) {
   const Buffer none = Buffer::Allocate(0);
   ExecuteArithmetic(CopyValues{none, none});
   ExecuteArithmetic(CopyValues{none, Buffer()});

@@ -12,7 +12,7 @@
 namespace nereus {
 namespace {
 
-// An owner as MachineDriver's: it waits for events while it has the turn.
+// Owner like MachineDriver's: it waits for events while it has the turn.
 class Owner {
  public:
   Owner()
@@ -31,7 +31,8 @@ class Owner {
   void AwaitTurns(int count) const {
     while (turns_ < count) absl::SleepFor(absl::Microseconds(20));
   }
-  // What only those who have the turn touch, for ThreadSanitizer too.
+  // Value that only the thread with the turn may touch. ThreadSanitizer checks
+  // that, too.
   int& shared() { return shared_; }
 
  private:
@@ -57,28 +58,28 @@ class Owner {
   std::thread thread_;
 };
 
-TEST(DrivingTurnTest, IsTheOwnersWhenNobodyElseWantsIt) {
+TEST(DrivingTurnTest, TheOwnerHasItUnlessAGuestWantsIt) {
   Owner owner;
   owner.AwaitTurns(1);
   EXPECT_TRUE(owner.turn().taken());
   EXPECT_FALSE(owner.turn().wanted());
 }
 
-TEST(DrivingTurnTest, TheOwnerGivesItToAGuestAndHasItBackAfterwards) {
+TEST(DrivingTurnTest, TheOwnerGivesItToAGuestAndTakesItBack) {
   Owner owner;
   for (int visit = 1; visit <= 20; ++visit) {
     owner.AwaitTurns(visit);
     ASSERT_TRUE(owner.turn().GuestTakes());
     EXPECT_TRUE(owner.turn().taken());
     EXPECT_FALSE(owner.turn().wanted());
-    absl::SleepFor(2 * DrivingTurn::kSoon);
+    absl::SleepFor(2 * DrivingTurn::kGuestReturnMax);
     EXPECT_EQ(owner.turns(), visit);
     owner.turn().GuestGives();
   }
   owner.AwaitTurns(21);
 }
 
-TEST(DrivingTurnTest, TheOwnerComesBackAfterAGuestThatDroveForLong) {
+TEST(DrivingTurnTest, TheOwnerTakesItBackFromAGuestThatDroveForLong) {
   Owner owner;
   owner.AwaitTurns(1);
   // In quick succession, the second for longer than the owner looks.
@@ -86,13 +87,13 @@ TEST(DrivingTurnTest, TheOwnerComesBackAfterAGuestThatDroveForLong) {
   owner.turn().GuestGives();
   ASSERT_TRUE(owner.turn().GuestTakes());
   const int turns = owner.turns();
-  absl::SleepFor(100 * DrivingTurn::kPause);
+  absl::SleepFor(100 * DrivingTurn::kOwnerYield);
   EXPECT_EQ(owner.turns(), turns);
   owner.turn().GuestGives();
   owner.AwaitTurns(turns + 1);
 }
 
-TEST(DrivingTurnTest, ThereIsOneGuestAtATime) {
+TEST(DrivingTurnTest, OnlyOneGuestHasItAtATime) {
   Owner owner;
   ASSERT_TRUE(owner.turn().GuestTakes());
   EXPECT_FALSE(owner.turn().GuestTakes());
@@ -101,13 +102,13 @@ TEST(DrivingTurnTest, ThereIsOneGuestAtATime) {
   owner.turn().GuestGives();
 }
 
-TEST(DrivingTurnTest, NobodyIsAGuestOnceTheOwnerIsToEnd) {
+TEST(DrivingTurnTest, NoGuestTakesItAfterStop) {
   Owner owner;
   owner.turn().Stop();
   EXPECT_FALSE(owner.turn().GuestTakes());
 }
 
-TEST(DrivingTurnTest, OnlyOneThreadHasItWhateverTheOrder) {
+TEST(DrivingTurnTest, OnlyOneThreadHasItUnderContention) {
   Owner owner;
   std::atomic<int> visits{0};
   std::vector<std::thread> guests;
@@ -119,7 +120,7 @@ TEST(DrivingTurnTest, OnlyOneThreadHasItWhateverTheOrder) {
         --owner.shared();
         ++visits;
         owner.turn().GuestGives();
-        if (i % 100 == guest) absl::SleepFor(3 * DrivingTurn::kPause);
+        if (i % 100 == guest) absl::SleepFor(3 * DrivingTurn::kOwnerYield);
       }
     });
   }

@@ -87,7 +87,7 @@ TEST(WireValuesTest, Float16KeepsElevenBitsWhateverTheFramesMagnitude) {
   }
 }
 
-TEST(WireValuesTest, Float16LosesOfSmallValuesLittleOfTheLargest) {
+TEST(WireValuesTest, Float16ErrorsOfSmallValuesAreSmallBesideTheLargest) {
   std::vector<float> values = Spread(3000, -60, -10, 3);
   values[77] = 1.0f;
   const std::vector<float> got = ThereAndBack(WireType::kFloat16, values);
@@ -115,7 +115,7 @@ TEST(WireValuesTest, RoundingIsIdempotent) {
   }
 }
 
-TEST(WireValuesTest, ZerosStayZerosAndWhatIsNotFiniteStaysThat) {
+TEST(WireValuesTest, ZerosAndNonFiniteValuesSurvive) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   for (const WireType wire : {WireType::kBfloat16, WireType::kFloat16}) {
@@ -132,7 +132,7 @@ TEST(WireValuesTest, ZerosStayZerosAndWhatIsNotFiniteStaysThat) {
 }
 
 // Every exponent that a header may have can be decoded.
-TEST(WireValuesTest, TheHighestAndLowestExponents) {
+TEST(WireValuesTest, TheHighestAndLowestExponentsAreDecoded) {
   for (const int exponent : {kHalfExponentMin, 0, kHalfExponentMax}) {
     FrameHeader header;
     header.wire = WireType::kFloat16;
@@ -225,7 +225,7 @@ TEST(WireValuesTest, RoundToWireGivesWhatAReceiverGets) {
   }
 }
 
-TEST(WireValuesTest, SizesWithoutBytesHaveTheSizeOfTheType) {
+TEST(WireValuesTest, BuffersWithoutBytesHaveTheEncodedSize) {
   Frame frame = FrameOf(WireType::kFloat16, {1.0f, 2.0f});
   frame.payload = Buffer::SizeOnly(8);
   EncodePayload(frame);

@@ -90,7 +90,7 @@ TEST_F(CoordinatorHostTest, RefusesOptionsThatTheJobDoesNotHave) {
   ExpectRefusal("--checkpoint-every differs");
 }
 
-TEST_F(CoordinatorHostTest, RefusesAFolderThatIsNotTheServers) {
+TEST_F(CoordinatorHostTest, RefusesAnotherFolderThanTheServersHave) {
   for (auto& member : state_.members) {
     member.request.settings = {{"--checkpoint-dir", "the folder a"}};
   }
@@ -120,7 +120,7 @@ TEST_F(CoordinatorHostTest, RefusesAFolderThatTheShardsDoNotHave) {
                    options_.checkpoint_dir));
 }
 
-TEST_F(CoordinatorHostTest, AJobThatIsOverBindsNobody) {
+TEST_F(CoordinatorHostTest, AJobThatIsOverBindsNoLaterJob) {
   state_.state = JobState::kFinished;
   options_.spec.shards = 1;
   const absl::Status status = Start();

@@ -46,7 +46,7 @@ class JobStoreTest : public testing::Test {
     std::ifstream file(path_, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // As another program would.
+  // Executes SQL as another program would.
   void Execute(const std::string& sql) {
     sqlite3* database = nullptr;
     ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
@@ -61,14 +61,14 @@ class JobStoreTest : public testing::Test {
   const std::string path_ = absl::StrCat(folder_, "/state.db");
 };
 
-TEST_F(JobStoreTest, ANewOneHasNothing) {
+TEST_F(JobStoreTest, ANewStoreIsEmpty) {
   const auto store = Open();
   const auto state = store->Load(kJob);
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_FALSE(state->has_value());
 }
 
-TEST_F(JobStoreTest, WhatIsSavedIsThereWhenItIsOpenedAgain) {
+TEST_F(JobStoreTest, ASavedStateIsLoadedAfterTheStoreIsReopened) {
   ASSERT_TRUE(Open()->Save(kJob, SomeState()).ok());
   const auto store = Open();
   const auto state = store->Load(kJob);
@@ -78,7 +78,7 @@ TEST_F(JobStoreTest, WhatIsSavedIsThereWhenItIsOpenedAgain) {
   EXPECT_FALSE(store->Load("another")->has_value());
 }
 
-TEST_F(JobStoreTest, TheLastOneReplacesTheOneBefore) {
+TEST_F(JobStoreTest, ALaterStateReplacesTheEarlierOne) {
   const auto store = Open();
   ASSERT_TRUE(store->Save(kJob, SomeState()).ok());
   CoordinatorState later = SomeState();
@@ -97,7 +97,7 @@ TEST_F(JobStoreTest, JobsAreKeptApart) {
   EXPECT_EQ((*store->Load("o'ther"))->next_rank, 77);
 }
 
-TEST_F(JobStoreTest, ASecondCoordinatorIsRefusedWhileTheFirstHasIt) {
+TEST_F(JobStoreTest, ASecondCoordinatorIsRefusedWhileTheFirstHasTheStore) {
   auto first = Open();
   for (int attempt = 0; attempt < 2; ++attempt) {
     const auto second = JobStore::Open(path_);
@@ -142,7 +142,7 @@ TEST_F(JobStoreTest, AFolderThatIsNotThereIsAnError) {
   EXPECT_THAT(std::string(store.status().message()), HasSubstr("/none/"));
 }
 
-TEST_F(JobStoreTest, BytesThatMakeNoSenseAreDataLoss) {
+TEST_F(JobStoreTest, AStateThatCannotBeDecodedIsDataLoss) {
   for (const char* blob : {"x'ffffffff'", "x''", "'text'"}) {
     ASSERT_TRUE(Open()->Save(kJob, SomeState()).ok());
     Execute(absl::StrCat("UPDATE jobs SET state = ", blob));
@@ -153,7 +153,7 @@ TEST_F(JobStoreTest, BytesThatMakeNoSenseAreDataLoss) {
   }
 }
 
-TEST_F(JobStoreTest, ATornFileIsNotTakenForANewOne) {
+TEST_F(JobStoreTest, ATornFileIsNotTakenForANewStore) {
   CoordinatorState large = SomeState();
   large.reason.assign(50'000, 'a');
   ASSERT_TRUE(Open()->Save(kJob, large).ok());
@@ -167,7 +167,7 @@ TEST_F(JobStoreTest, ATornFileIsNotTakenForANewOne) {
   }
 }
 
-TEST(JobStateTest, EveryFieldIsThereAgain) {
+TEST(JobStateTest, EveryFieldIsRestored) {
   const CoordinatorState before = SomeState();
   const auto after = DecodeState(EncodeState(before));
   ASSERT_TRUE(after.ok()) << after.status();
@@ -209,7 +209,7 @@ TEST(JobStateTest, AnEpochWithoutASeatForEachMemberIsRefused) {
               HasSubstr("has 4 epoch_members"));
 }
 
-TEST(JobStateTest, EveryMemberIsThereAgain) {
+TEST(JobStateTest, EveryMemberIsRestored) {
   const CoordinatorState before = SomeState();
   const auto after = DecodeState(EncodeState(before));
   ASSERT_TRUE(after.ok()) << after.status();
@@ -231,7 +231,7 @@ TEST(JobStateTest, EveryMemberIsThereAgain) {
   }
 }
 
-TEST(JobStateTest, CheckpointsAreThereAgain) {
+TEST(JobStateTest, CheckpointsAreRestored) {
   const auto after = DecodeState(EncodeState(SomeState()));
   ASSERT_TRUE(after.ok()) << after.status();
   const CheckpointLedger::State& checkpoints = after->checkpoints;
@@ -249,7 +249,7 @@ TEST(JobStateTest, CheckpointsAreThereAgain) {
   EXPECT_EQ(checkpoints.newest->files[0].crc, 0xdeadbeef);
 }
 
-TEST(JobStateTest, MembersAreTheEpochsAndEachIsThereOnce) {
+TEST(JobStateTest, MembersAreThoseOfTheEpochEachOnce) {
   for (const PeerId id :
        {PeerId::Shard(2), PeerId::Worker(2), PeerId::Worker(4)}) {
     CoordinatorState state = SomeState();
@@ -260,7 +260,7 @@ TEST(JobStateTest, MembersAreTheEpochsAndEachIsThereOnce) {
   }
 }
 
-TEST(JobStateTest, NoCheckpointIsNotOneOfRoundZero) {
+TEST(JobStateTest, NoCheckpointIsNotACheckpointOfRoundZero) {
   CoordinatorState state = SomeState();
   state.checkpoints.newest.reset();
   EXPECT_FALSE(DecodeState(EncodeState(state))->checkpoints.newest.has_value());

@@ -1,5 +1,5 @@
-// What a worker says as it joins. Each case is a child process (EXPECT_EXIT),
-// whose standard error gtest compares.
+// Log lines of a worker that joins. Each case is a child process (EXPECT_EXIT);
+// gtest compares its standard error.
 
 #include "worker/client/job_notes.h"
 
@@ -31,7 +31,7 @@ JobOptions OptionsWith(OptimizerPlace place, UpdateRule rule, float momentum) {
   std::exit(0);
 }
 
-TEST(JobNotesDeathTest, AWorkerSaysWhichJobItHasJoinedAndItsOptions) {
+TEST(JobNotesDeathTest, AWorkerLogsItsJobAndTheOptions) {
   EXPECT_EXIT(
       LogAndExit(OptionsWith(OptimizerPlace::kServer, UpdateRule::kSgd, 0.5f),
                  /*keeps_state=*/false),

@@ -65,7 +65,7 @@ TEST_F(LayerBindingsTest, MemoryOfAnotherLengthIsRefusedWithBoth) {
   }
 }
 
-TEST_F(LayerBindingsTest, AModelThatIsNoneIsRefused) {
+TEST_F(LayerBindingsTest, AModelThatIsInvalidIsRefused) {
   layers_[1].spec.name = "scale";
   ExpectInvalid(Checked(), "two layers have the name scale");
   layers_.clear();

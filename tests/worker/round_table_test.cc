@@ -78,7 +78,7 @@ TEST(RoundTableTest,
             5);
 }
 
-TEST(RoundTableTest, AJobThatGoesBackIsHeardFromEveryCallUntilTheCallerKnows) {
+TEST(RoundTableTest, EveryCallReportsThatTheJobWentBackUntilAcknowledged) {
   const auto table = TwoLayers();
   EXPECT_EQ(Restart(*table), 1);
   for (const int layer : {0, 1})
@@ -87,7 +87,7 @@ TEST(RoundTableTest, AJobThatGoesBackIsHeardFromEveryCallUntilTheCallerKnows) {
   const float gradient = 1.0f;
   ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
   auto lent = std::make_unique<Buffer>(table->Borrow(0, &gradient, 1));
-  // Whoever waits hears it, and whoever calls afterwards.
+  // The call that waits returns it, and so do later calls.
   std::thread driver([&] { EXPECT_EQ(Restart(*table), 2); });
   EXPECT_TRUE(absl::IsOutOfRange(table->Await(0, 0, kLong)));
   driver.join();
@@ -96,7 +96,7 @@ TEST(RoundTableTest, AJobThatGoesBackIsHeardFromEveryCallUntilTheCallerKnows) {
   EXPECT_TRUE(absl::IsOutOfRange(ToBegin(*table).status()));
   EXPECT_TRUE(absl::IsOutOfRange(table->AwaitFirstValues()));
   EXPECT_TRUE(absl::IsOutOfRange(table->AwaitOver(kLong)));
-  // It gets its buffer back before it goes on.
+  // The caller gets its buffer back before it goes on.
   std::thread transport([&] { lent.reset(); });
   EXPECT_TRUE(table->Acknowledge().ok());
   transport.join();
@@ -128,7 +128,7 @@ TEST(RoundTableTest, AwaitEndsWhenTheRoundIsDone) {
   EXPECT_TRUE(table->Await(0, kInitialRound, absl::ZeroDuration()).ok());
 }
 
-TEST(RoundTableTest, TimeRunsOutWithTheLayerAndTheStep) {
+TEST(RoundTableTest, ATimeoutNamesTheLayerAndTheStep) {
   const auto table = StartedTable();
   ASSERT_TRUE(table->BeginPush(1, 0, At(0)).ok());
   const absl::Status status = table->Await(1, 0, absl::Milliseconds(1));
@@ -152,7 +152,7 @@ TEST(RoundTableTest, AFailureEndsEveryWaitAndEveryPush) {
   EXPECT_EQ(Failure(*table), status);
 }
 
-TEST(RoundTableTest, AwaitEndsOnlyWhenTheBuffersAreBack) {
+TEST(RoundTableTest, AwaitEndsOnlyWhenTheBuffersAreReturned) {
   const auto table = StartedTable();
   const std::vector<float> values = {1, 2};
   ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
@@ -184,7 +184,7 @@ TEST(RoundTableTest, BuffersAreCountedByLayer) {
   EXPECT_FALSE(table->Await(0, 0, absl::ZeroDuration()).ok());
 }
 
-TEST(RoundTableTest, NothingBorrowedNeedNotComeBack) {
+TEST(RoundTableTest, AnEmptyBufferNeedNotBeReturned) {
   const auto table = StartedTable();
   const Buffer none = table->Borrow(0, nullptr, 0);
   EXPECT_EQ(none.bytes(), 0);
@@ -203,7 +203,7 @@ TEST(RoundTableTest, ABufferKeepsTheTableAlive) {
   EXPECT_TRUE(weak.expired());
 }
 
-TEST(RoundTableTest, MeansAreWhereTheyWereToGoOrWhereTheyWereMade) {
+TEST(RoundTableTest, AMeanIsInTheCallersRoomOrInTheBufferThatHasIt) {
   const auto table = StartedTable();
   std::vector<float> gradient = {1, 2};
   ASSERT_TRUE(table->BeginPush(0, 0, At(0), gradient).ok());
@@ -225,7 +225,7 @@ TEST(RoundTableTest, MeansAreWhereTheyWereToGoOrWhereTheyWereMade) {
   EXPECT_TRUE(mean.unique());
 }
 
-TEST(RoundTableTest, WhatIsFetchedAgainForAnotherPlanChangesNothing) {
+TEST(RoundTableTest, ValuesFetchedAgainForAnotherPlanChangeNothing) {
   const auto table = TwoLayers();
   table->Finish(0, kInitialRound, /*skipped=*/false, At(0));
   Begin(*table, Step(0));

@@ -6,6 +6,7 @@
 namespace nereus {
 namespace {
 
+// Checks an option that must be longer than no time.
 absl::Status CheckPositive(absl::string_view name, absl::Duration duration) {
   if (duration > absl::ZeroDuration()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -15,6 +16,7 @@ absl::Status CheckPositive(absl::string_view name, absl::Duration duration) {
 }  // namespace
 
 absl::Status ClientOptions::Validate() const {
+  // The first error is kept.
   absl::Status status;
   status.Update(CheckHostPort("coordinator_address", coordinator_address));
   if (job.empty()) status.Update(absl::InvalidArgumentError("job is empty"));

@@ -12,6 +12,7 @@ absl::StatusOr<NotFinite> FindNotFinite(absl::Span<const float> values,
   if (arrival != nullptr) {
     absl::StatusOr<NotFinite> found = arrival->FindNotFinite();
     if (!absl::IsUnimplemented(found.status())) return found;
+    // The arrival cannot look through the values.
     NEREUS_RETURN_IF_ERROR(
         arrival->Await(static_cast<int64_t>(values.size() * sizeof(float))));
   }

@@ -6,8 +6,10 @@
 
 namespace nereus {
 
-// The first of `values` that is NaN or infinite, as `arrival` finds it, or else
-// when all are there. `arrival` may be null. Errors: they never will be.
+// Returns the first value that is NaN or infinite; its index is below 0 if all
+// are finite. `arrival`, null for values that have arrived, finds it where the
+// values are, on a device, or else this waits for them. Errors: the values will
+// never arrive.
 absl::StatusOr<NotFinite> FindNotFinite(absl::Span<const float> values,
                                         Arrival* arrival);
 

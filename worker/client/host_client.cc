@@ -1,6 +1,12 @@
-// The caller's threads' side of a client. Each call checks its arguments and
-// the ledger under the RoundTable's lock, hands the work to the driver thread
-// (WorkerProcess), and, if it waits, drives meanwhile.
+// The side of a client that the caller's threads run. Each call checks its
+// arguments and the ledger under the RoundTable's lock, hands the work to the
+// driver thread (WorkerProcess), and, if it waits, drives meanwhile.
+//
+//   BeginStep --> Push or PushFactors of each layer --> Wait of each layer
+//       '------- kOutOfRange from any of them: the job went back --------'
+//
+// A call that waits ends when its outcome is in the ledger, when the job fails,
+// and when the job goes back.
 
 #include "worker/client/host_client.h"
 
@@ -21,8 +27,9 @@
 namespace nereus {
 namespace {
 
-// Longest time to wait for what surely comes: buffers that are closed
-// connections', or word that the other workers know of a failure.
+// Longest time to wait for events that come soon, unless a process hangs:
+// closed connections return their buffers, or the other workers hear of a
+// failure.
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
 
 class HostClientImpl final : public HostClient {
@@ -104,20 +111,22 @@ class HostClientImpl final : public HostClient {
   // Errors: a value ends the job, or the values will not come.
   absl::StatusOr<bool> IsFit(int layer, int64_t step, absl::string_view what,
                              absl::Span<const float> values, Arrival* arrival);
+  // Notes a push in the ledger and in the meter.
   absl::StatusOr<StepLedger::Pushed> BeginPush(
       int layer, int64_t step, absl::Span<const float> gradient);
   // Ends the job for all workers. Returns `reason`, once they know.
   absl::Status FailJob(const std::string& reason);
 
   const HostClientOptions options_;
-  const std::vector<HostLayerBinding> layers_;
-  const std::vector<LayerSpec> specs_;  // The layers', in the same order.
-  JobTraits traits_;                    // Constant after Start.
+  const std::vector<HostLayerBinding> layers_;  // The caller's memory.
+  const std::vector<LayerSpec> specs_;          // Specs of layers_.
+  JobTraits traits_;                            // Constant after Start.
   // Shared with the buffers that it has borrowed.
   const std::shared_ptr<RoundTable> rounds_;
-  std::unique_ptr<WorkerProcess> process_;
+  std::unique_ptr<WorkerProcess> process_;  // The driver thread's side.
 };
 
+// The caller may free its memory afterwards: no connection may still read it.
 HostClientImpl::~HostClientImpl() {
   process_.reset();
   if (!rounds_->AwaitReturned(kFlushTimeout)) {
@@ -162,6 +171,7 @@ absl::StatusOr<StepInfo> HostClientImpl::BeginStep() {
   NEREUS_RETURN_IF_ERROR(Ledger([](const StepLedger& ledger) {
     return ledger.CheckComplete(/*or_untouched=*/false);
   }));
+  // Each time that the job goes back meanwhile, another step is next.
   while (true) {
     NEREUS_RETURN_IF_ERROR(AwaitValues());
     const auto next =
@@ -211,7 +221,8 @@ absl::StatusOr<bool> HostClientImpl::IsFit(int layer, int64_t step,
 
 absl::Status HostClientImpl::FailJob(const std::string& reason) {
   process_->Fail(reason);
-  // The caller may destroy the client at once. The others hear why before.
+  // The caller may destroy the client as soon as this returns: the other
+  // workers must have heard the reason by then.
   process_->DriveUntil([this] { return !failure().ok(); },
                        SteadyNow() + kFlushTimeout);
   rounds_->AwaitOver(kFlushTimeout).IgnoreError();
@@ -243,7 +254,7 @@ absl::Status HostClientImpl::PushArriving(
   NEREUS_RETURN_IF_ERROR(Interruption());
   if (takes_factors(layer)) return CheckHasNoFactors(spec);
   bool is_fit = true;
-  // In other jobs the receiver looks at the values as it adds them.
+  // In other jobs the receiver checks the values as it adds them.
   if (traits_.may_skip || traits_.sparse) {
     NEREUS_ASSIGN_OR_RETURN(
         is_fit, IsFit(layer, step, "the gradient", gradient, arrival.get()));

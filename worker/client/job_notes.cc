@@ -11,6 +11,7 @@ void LogJoined(const std::string& job, const JobOptions& options,
   spec.options = options;
   NEREUS_LOG(Info) << "joined job " << job << ": "
                    << DescribeJobSpec(spec, /*told=*/true);
+  // Workers that join need a copy of such state.
   const bool has_state = options.optimizer.rule == UpdateRule::kAdam ||
                          options.optimizer.momentum > 0;
   if (options.optimizer_place != OptimizerPlace::kWorker || keeps_state ||

@@ -6,9 +6,9 @@
 
 namespace nereus {
 
-// Logs which options are in force in the job that a worker has joined; and
-// warns of an optimizer that may have state, where the worker says that it
-// keeps none (LayerBinding::state).
+// Logs the options of the job that a worker has joined. Warns if the job's
+// optimizer may have state and the worker keeps none (LayerBinding::state): a
+// worker that joins later would begin with other state.
 void LogJoined(const std::string& job, const JobOptions& options,
                bool keeps_state);
 

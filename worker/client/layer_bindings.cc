@@ -25,10 +25,13 @@ absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
                                      layer.rows * layer.m));
   NEREUS_RETURN_IF_ERROR(CheckLength(layer, "the input", factors.input.size(),
                                      layer.rows * layer.n));
+  // Room for the mean gradient.
   if (!needs_gradient && gradient.empty()) return absl::OkStatus();
   return CheckLength(layer, "the gradient", gradient.size(), layer.parameters);
 }
 
+// A layer with factors is never pushed as a gradient, whatever the plan says:
+// plans change, and all workers must push alike.
 absl::Status CheckHasNoFactors(const LayerSpec& layer) {
   if (!layer.has_factors) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -37,6 +40,7 @@ absl::Status CheckHasNoFactors(const LayerSpec& layer) {
       "PushFactors"));
 }
 
+// Servers that run the optimizer would ignore the caller's state.
 absl::Status CheckState(const std::vector<LayerBinding>& layers,
                         std::optional<OptimizerPlace> optimizer) {
   if (optimizer != OptimizerPlace::kServer) return absl::OkStatus();
@@ -51,6 +55,8 @@ absl::Status CheckState(const std::vector<LayerBinding>& layers,
   return absl::OkStatus();
 }
 
+// All layers must have as many state arrays as the first one: the job has one
+// optimizer.
 absl::StatusOr<std::vector<LayerSpec>> CheckedSpecsIn(
     const std::vector<LayerBinding>& layers) {
   for (const LayerBinding& layer : layers) {

@@ -16,22 +16,24 @@
 
 namespace nereus {
 
-// OK, or kInvalidArgument: `what` of the layer has `found` floats, and should
-// have `expected`.
+// Checks that `what` of a layer, of `found` floats, has `expected` floats.
+// Errors: kInvalidArgument.
 absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
                          size_t found, int64_t expected);
 
-// OK, or kInvalidArgument: the layer has no factors, or they are of other
-// sizes, or `gradient` is; that may be empty if it is not needed.
+// Checks that the layer has factors, of these sizes, and that the gradient has
+// the layer's size; the gradient may be empty if it is not needed. Errors:
+// kInvalidArgument.
 absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
                           absl::Span<const float> gradient,
                           bool needs_gradient);
 
-// OK, or kFailedPrecondition: the layer is pushed by its factors.
+// Checks that the layer is not pushed by its factors. Errors:
+// kFailedPrecondition.
 absl::Status CheckHasNoFactors(const LayerSpec& layer);
 
-// OK if the caller keeps optimizer state only where it may run the optimizer.
-// Errors: kInvalidArgument.
+// Checks that the caller keeps optimizer state only if its worker may run the
+// optimizer. Errors: kInvalidArgument.
 absl::Status CheckState(const std::vector<LayerBinding>& layers,
                         std::optional<OptimizerPlace> optimizer);
 

@@ -17,6 +17,7 @@ absl::StatusOr<StepLedger::Pushed> RoundTable::BeginPush(
   auto pushed = ledger_.BeginPush(layer, step);
   if (!pushed.ok()) return pushed;
   Entry& entry = entries_[layer];
+  // The last round's mean is no longer valid.
   entry.pushed_at = now;
   entry.gradient = gradient;
   entry.mean = Buffer();
@@ -27,6 +28,7 @@ StepLedger::Done RoundTable::Finish(int layer, int64_t round, bool skipped,
                                     absl::Time now, Buffer mean) {
   MutexLock lock(&mu_);
   const StepLedger::Done done = ledger_.Finish(layer, round, skipped);
+  // A round that was done before: the caller may already use its mean.
   if (done == StepLedger::Done::kAgain) return done;
   Entry& entry = entries_[layer];
   if (done == StepLedger::Done::kRound) {
@@ -50,6 +52,7 @@ void RoundTable::NoteWaiting() {
   ++waiting_count_;
 }
 
+// Parameters and states are not counted: those are borrowed for life.
 bool RoundTable::IsReturned() const {
   return std::all_of(entries_.begin(), entries_.end(),
                      [](const Entry& entry) { return entry.borrowed == 0; });
@@ -72,6 +75,7 @@ absl::Status RoundTable::AwaitFirstValues() const {
   return ledger_.Interruption();
 }
 
+// HasBegun is also true if the wait is in vain; Interruption says why.
 absl::StatusOr<StepInfo> RoundTable::AwaitBegin(int64_t step) const {
   MutexLock lock(&mu_);
   mu_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -85,6 +89,7 @@ absl::Status RoundTable::Await(int layer, int64_t round, absl::Duration timeout,
                                absl::Time from) const {
   MutexLock lock(&mu_);
   NEREUS_RETURN_IF_ERROR(ledger_.CheckAwaited(layer, round));
+  // A round may be done while a connection still reads the gradient.
   const auto is_over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return ledger_.is_interrupted() ||
            (ledger_.IsDone(layer, round) && entries_[layer].borrowed == 0);
@@ -100,6 +105,7 @@ absl::Status RoundTable::Await(int layer, int64_t round, absl::Duration timeout,
 
 absl::Status RoundTable::AwaitOver(absl::Duration timeout) {
   MutexLock lock(&mu_);
+  // A coordinator that reports what it waits for extends the wait.
   while (true) {
     const int64_t count = waiting_count_;
     const bool in_time = mu_.AwaitWithTimeout(
@@ -148,6 +154,8 @@ Buffer RoundTable::BorrowForLife(absl::Span<float> values,
   return Counted(borrowed, values.data(), values.size(), std::move(arrival));
 }
 
+// The buffer's last reference may be dropped on any thread, after the client is
+// gone: so the buffer keeps the table.
 Buffer RoundTable::Counted(int* borrowed, float* values, size_t count,
                            std::shared_ptr<Arrival> arrival) {
   return Buffer::Borrow(

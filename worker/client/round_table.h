@@ -27,7 +27,7 @@ namespace nereus {
 // its last reference to a buffer a moment after the client has closed it.
 class RoundTable : public std::enable_shared_from_this<RoundTable> {
  public:
-  // `layers`: the layers' names, for messages.
+  // `layers` are the layers' names, for messages.
   explicit RoundTable(const std::vector<std::string>& layers);
 
   // Calls `use` with the ledger, under the lock; returns what it returns.
@@ -58,7 +58,7 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // {parameters}. Valid until the next push of the layer.
   absl::Span<const float> Mean(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Notes that the coordinator has said what it waits for.
+  // Notes that the coordinator has reported what it waits for: it is alive.
   void NoteWaiting() ABSL_LOCKS_EXCLUDED(mu_);
 
   // ---- Waits. Each ends with the ledger's Interruption if there is one.
@@ -118,11 +118,12 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // its last reference is dropped.
   Buffer Counted(int* borrowed, float* values, size_t count,
                  std::shared_ptr<Arrival> arrival);
+  // True if no buffer of a push is borrowed any more.
   bool IsReturned() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;
-  StepLedger ledger_ ABSL_GUARDED_BY(mu_);
-  std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);  // By layer.
+  StepLedger ledger_ ABSL_GUARDED_BY(mu_);           // Steps and rounds.
+  std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);  // Entries of the layers.
   int borrowed_for_life_ ABSL_GUARDED_BY(mu_) = 0;   // Parameters and states.
   int64_t waiting_count_ ABSL_GUARDED_BY(mu_) = 0;   // Calls of NoteWaiting.
 };

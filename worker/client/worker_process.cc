@@ -111,6 +111,7 @@ MemberProcess::Events WorkerProcess::MakeEvents() {
 
 std::unique_ptr<Machine> WorkerProcess::MakeMachine(const EpochStart& start,
                                                     Outbox& out) {
+  // A new machine is a new life: calls of the last one are dropped from now on.
   const int64_t life =
       rounds_->Use([](StepLedger& ledger) { return ledger.Restart(); });
   if (job_ == nullptr) {
@@ -145,6 +146,7 @@ void WorkerProcess::BeginStep(const StepLedger::Call& call) {
   });
 }
 
+// The caller's thread has checked the push, so the machine cannot refuse it.
 void WorkerProcess::Push(int layer, int64_t step,
                          const StepLedger::Pushed& pushed, bool is_fit,
                          Buffer gradient) {
@@ -196,6 +198,7 @@ void WorkerProcess::Leave(const StepLedger::Call& last) {
   });
 }
 
+// Any event wakes the thread, which then looks at its condition again.
 void WorkerProcess::Wake() {
   process_->Post([](Outbox&) {});
 }
@@ -247,8 +250,8 @@ ClientReport WorkerProcess::Report() const {
 
 void WorkerProcess::OnLayerDone(const LayerDone& done) {
   if (options_.done != nullptr) {
-    // Before the ledger knows: a Wait that returns must find that it was
-    // called.
+    // Called before the ledger knows that the round is done: a Wait that
+    // returns must find that it was called.
     const bool is_fetched = rounds_->Use([&](const StepLedger& ledger) {
       return ledger.pushed(done.layer) < kInitialRound ||
              ledger.IsDone(done.layer, done.round);
@@ -301,6 +304,7 @@ void WorkerProcess::UpdateHeartbeat(Heartbeat& heartbeat) const {
   });
 }
 
+// Reports measurements of the steps before, then lets the caller go on.
 void WorkerProcess::TellBegun(std::optional<StepInfo> begun) {
   if (!begun.has_value()) return;
   if (const auto timed = caller_.TimeFusion(begun->step, SteadyNow())) {
@@ -318,12 +322,15 @@ void WorkerProcess::TellBegun(std::optional<StepInfo> begun) {
   });
 }
 
+// Posted, since this runs within an event of the machine.
 void WorkerProcess::RetryBegin() {
   if (!caller_.is_waiting()) return;
   process_->Post(
       [this](Outbox& out) { TellBegun(caller_.OnRetry(rank_, out)); });
 }
 
+// Between rounds the network is free, so that probes measure it and disturb
+// nothing.
 void WorkerProcess::ProbeIfIdle() {
   const bool is_idle =
       rounds_->Use([](const StepLedger& ledger) { return ledger.IsIdle(); });

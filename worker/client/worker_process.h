@@ -22,10 +22,10 @@
 
 namespace nereus {
 
-// The driver thread's side of a client: the worker's machine, which it makes
-// anew whenever the job goes back, and what the coordinator hears of it. A call
-// of the caller's threads is posted to the driver thread; its outcome comes
-// back through the RoundTable.
+// The side of a client that the driver thread runs: the worker's machine, which
+// it makes anew whenever the job goes back, and the reports to the coordinator.
+// A call of the caller's threads is posted to the driver thread; its outcome
+// comes back through the RoundTable.
 //
 //   caller's threads --Push, Wait ...--> driver thread: Caller, WorkerMachine
 //          ^                                  |              |
@@ -51,20 +51,24 @@ class WorkerProcess {
 
   // Lets a machine that waits for it write the caller's values.
   void FreeValues();
+  // Begins a step as soon as the machine can.
   void BeginStep(const StepLedger::Call& call);
-  // `is_fit`: the gradient, or the factors, have neither NaN nor infinity.
+  // Each pushes a layer. `is_fit` is true if all of its values are finite.
   void Push(int layer, int64_t step, const StepLedger::Pushed& pushed,
             bool is_fit, Buffer gradient);
   void PushFactors(int layer, int64_t step, const StepLedger::Pushed& pushed,
                    bool is_fit, FactorBuffers factors);
+  // Makes the machine send what it defers of a layer.
   void Wait(int layer);
+  // Asks the coordinator for a checkpoint.
   void WantCheckpoint();
   // Ends the job for all workers.
   void Fail(const std::string& reason);
+  // Leaves the job after the last step that was pushed.
   void Leave(const StepLedger::Call& last);
   // Wakes a thread in DriveUntil.
   void Wake();
-  // Has the calling thread drive meanwhile (MachineDriver::DriveUntil).
+  // Drives on the calling thread (MachineDriver::DriveUntil).
   void DriveUntil(absl::FunctionRef<bool()> done, absl::Time deadline) {
     process_->DriveUntil(done, deadline);
   }
@@ -79,8 +83,9 @@ class WorkerProcess {
   std::shared_ptr<const EpochStart> epoch() const ABSL_LOCKS_EXCLUDED(mu_);
   // Describes what a layer waits for, for messages.
   std::string DescribeMissing(int layer);
-  // Costs, traffic and measurements; `model`: of the layers.
+  // Returns costs, traffic and measurements of the job so far.
   ClientReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Measures the caller's steps; synchronises itself.
   Meter& meter() { return meter_; }
 
  private:
@@ -91,7 +96,9 @@ class WorkerProcess {
   void OnEntered(const std::shared_ptr<const EpochStart>& start)
       ABSL_LOCKS_EXCLUDED(mu_);
   void OnHeard(const CoordinatorMessage& message) ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the stall to report, if any.
   Heartbeat TakeStock();
+  // Fills in the newest step and round.
   void UpdateHeartbeat(Heartbeat& heartbeat) const;
   // Tells the caller that a step has begun, if it has.
   void TellBegun(std::optional<StepInfo> begun);
@@ -100,22 +107,26 @@ class WorkerProcess {
   // Sends probes to a server if no round is open.
   void ProbeIfIdle();
 
+  // Borrowed from the client.
   const HostClientOptions& options_;
   const std::vector<HostLayerBinding>& layers_;
+  // Shared with the client and with the buffers that it has borrowed.
   const std::shared_ptr<RoundTable> rounds_;
   Meter meter_;                             // Times the caller's steps.
   std::unique_ptr<ControlServer> control_;  // Answers health checks.
 
   // Constant once the first machine is made.
-  int rank_ = 0;
-  JobPtr job_;
+  int rank_ = 0;  // This worker's rank.
+  JobPtr job_;    // The job as of the first epoch.
 
-  // The driver thread's.
-  Caller caller_;
+  // Used by the driving thread only.
+  Caller caller_;                        // The caller's calls, and the machine.
   std::vector<int32_t> probed_servers_;  // Ranks of the shards to probe.
 
   mutable Mutex mu_;
+  // Round of the last checkpoint, once the job is over.
   std::optional<int64_t> saved_round_ ABSL_GUARDED_BY(mu_);
+  // Current epoch; null before the first.
   std::shared_ptr<const EpochStart> epoch_ ABSL_GUARDED_BY(mu_);
 
   std::unique_ptr<MemberProcess> process_;  // Last: its threads use the above.
