@@ -8,7 +8,7 @@
 namespace nereus {
 namespace {
 
-// A chunk may be a round ahead of another one.
+// Number of incomplete rounds: a chunk may be one round ahead of another one.
 constexpr size_t kOpenMax = 2;
 
 }  // namespace
@@ -29,6 +29,9 @@ const CheckpointCollector::Collection* CheckpointCollector::Find(
   return nullptr;
 }
 
+// Rounds are kept in ascending order, so that the front is the oldest one. It
+// is given up when one round too many is open: the worker that owed its frames
+// is gone.
 CheckpointCollector::Collection* CheckpointCollector::Open(int64_t round) {
   if (round <= last_round_) return nullptr;
   if (const Collection* found = Find(round)) {
@@ -65,6 +68,7 @@ std::optional<CheckpointCollector::Collected> CheckpointCollector::Add(
   return TakeIfComplete(*collection);
 }
 
+// A round that is over counts as present, so that its frames are discarded.
 bool CheckpointCollector::Has(int slot, int64_t round, int part,
                               int64_t frame) const {
   if (round <= last_round_) return true;
@@ -75,6 +79,7 @@ bool CheckpointCollector::Has(int slot, int64_t round, int part,
   return !arrived.empty() && arrived[part * FramesOf(slot) + frame];
 }
 
+// The slot gets memory with its first frame, for all of its parts.
 std::optional<CheckpointCollector::Collected> CheckpointCollector::AddFrame(
     int slot, int64_t round, int part, int64_t frame, const Buffer& payload,
     Outbox& out) {

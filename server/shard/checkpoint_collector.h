@@ -12,72 +12,81 @@
 
 namespace nereus {
 
-// What one shard saves in a checkpoint, or hands over to the next plan: the
-// values of all its chunks as of one round, collected chunk by chunk as each
-// gets there, by reference.
+// Collects the values of all chunks of one shard as of one round, for a
+// checkpoint or for the next plan. A slot is the place of one chunk in it.
 //
-// Chunks that workers own come in frames, from the first worker. Should it die
-// before it has sent them, that checkpoint stays incomplete, and is forgotten
-// when the second one after it begins.
+//   begun --a slot's values, or its last frame--> ... --last slot--> complete
+//   begun --the second later round begins--------------------------> forgotten
 //
-// Memory: none, as long as nothing is written over; else as much as the shard's
-// chunks and their state, twice at most.
+// Chunks that the servers update are added whole and by reference, as soon as
+// they reach the round. Chunks that workers own arrive in frames of the first
+// worker. If that worker dies before it has sent all of them, the round stays
+// incomplete, and is forgotten when the second one after it begins.
+//
+// Memory: none while the collected buffers are not written over; otherwise at
+// most twice the shard's chunks and their optimizer state.
 class CheckpointCollector {
  public:
-  // `chunks`: of one shard, in the order of its slots. `state_arrays`: see Job.
+  // `chunks`: chunks of the shard, in the order of the slots. `state_arrays`:
+  // number of arrays of optimizer state, see Job.
   CheckpointCollector(std::vector<Chunk> chunks, int state_arrays);
 
-  // Forgets what is not complete.
+  // Forgets all incomplete rounds.
   void Clear() { open_.clear(); }
 
-  // `round` is to be collected, though it may have been before, for another
-  // use.
+  // Allows `round` to be collected, even if it was collected before for another
+  // purpose.
   void Reopen(int64_t round) { last_round_ = std::min(last_round_, round - 1); }
 
-  // All of a round, by slot.
+  // Values of all slots as of one round.
   struct Collected {
     int64_t round = 0;
     std::vector<ChunkValues> values;
   };
 
-  // The values of a slot as of `round`, which must stay as they are. The whole
-  // if they were the last that were missing.
+  // Adds the values of a slot as of `round`; nothing may write to these buffers
+  // any more. Returns all values of the round if this slot was the last one.
   std::optional<Collected> Add(int slot, int64_t round, Buffer parameters,
                                Buffer state);
 
-  // Whether a frame of a chunk that workers own is in, or of no use any more.
-  // `part`: below parts().
+  // True if a frame of a chunk that workers own has arrived already, or if its
+  // round is over. REQUIRES: `part` < parts().
   bool Has(int slot, int64_t round, int part, int64_t frame) const;
+  // Number of parts that a worker sends of one chunk: the values, and one for
+  // each array of optimizer state.
   int parts() const { return state_arrays_ + 1; }
 
-  // The same for values that come as a frame. REQUIRES: !Has().
+  // Adds one frame of a chunk that workers own. Returns all values of the round
+  // if this frame was the last one. REQUIRES: !Has().
   std::optional<Collected> AddFrame(int slot, int64_t round, int part,
                                     int64_t frame, const Buffer& payload,
                                     Outbox& out);
 
-  // Of what is collected, whoever else holds it.
+  // Bytes of the collected values, including buffers that others share.
   int64_t held_bytes() const;
 
  private:
-  // One round's.
+  // Values of one round that is not complete yet.
   struct Collection {
     int64_t round = 0;
-    std::vector<ChunkValues> values;         // By slot.
-    std::vector<std::vector<bool>> arrived;  // By slot, part and frame.
-    std::vector<int64_t> missing;            // By slot: frames; 0: complete.
-    int64_t slots_missing = 0;
+    std::vector<ChunkValues> values;  // Indexed by slot.
+    // True for each frame that has arrived, by slot, and by part and frame.
+    std::vector<std::vector<bool>> arrived;
+    std::vector<int64_t> missing;  // Frames missing, by slot; 0: complete.
+    int64_t slots_missing = 0;     // Number of slots that are not complete.
   };
 
   int64_t FramesOf(int slot) const;
   const Collection* Find(int64_t round) const;
-  // Begins one if there is none; null if it is over.
+  // Returns the collection of `round`, and begins one if there is none. Returns
+  // null if the round is over.
   Collection* Open(int64_t round);
   std::optional<Collected> TakeIfComplete(Collection& collection);
 
   const std::vector<Chunk> chunks_;
   const int state_arrays_;
-  std::deque<Collection> open_;         // Rounds ascend.
-  int64_t last_round_ = kInitialRound;  // Of those that are over.
+  std::deque<Collection> open_;         // Incomplete rounds, ascending.
+  int64_t last_round_ = kInitialRound;  // Last round that is over.
 };
 
 }  // namespace nereus

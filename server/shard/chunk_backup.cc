@@ -7,12 +7,16 @@
 
 namespace nereus {
 
+// A chunk on its way counts as well: the backup would lack the rounds that
+// close meanwhile.
 bool ChunkBackup::DelaysClosing() const {
   if (!epoch_.has_backup()) return false;
   return epoch_.servers().backup_is_current || state_ == State::kSent ||
          state_ == State::kCurrent;
 }
 
+// A backup that was not current when the epoch began gets the values with the
+// whole chunk, before it becomes current.
 bool ChunkBackup::AllowsShowing() const {
   return !epoch_.has_backup() || !epoch_.servers().backup_is_current ||
          state_ == State::kCurrent;
@@ -39,6 +43,8 @@ void ChunkBackup::OnHave(int64_t round, int64_t open) {
   state_ = round >= open ? State::kCurrent : State::kBehind;
 }
 
+// A mean goes out as one contribution of this server, in the frames that the
+// round has; a round without frames is one frame without payload.
 void ChunkBackup::SendMean(const HeldChunk& held, int64_t round,
                            const FullRound& full, bool skipped,
                            Outbox& out) const {
@@ -67,6 +73,7 @@ void ChunkBackup::SendMean(const HeldChunk& held, int64_t round,
   out.Add(SendFrame{backup, {header, {}}});
 }
 
+// Parts follow each other: parameters, arrays of state, and the last mean.
 void ChunkBackup::SendChunk(const HeldChunk& held, int64_t open, Outbox& out) {
   state_ = State::kSent;
   FrameHeader header = MakeHeader(*epoch_.job, epoch_.self, FrameKind::kCopy,

@@ -31,6 +31,7 @@ class ChunkBackup {
   explicit ChunkBackup(const ShardEpoch* epoch) : epoch_(*epoch) {}
 
   State state() const { return state_; }
+  // Starts an epoch: the backup says again which round it has.
   void Reset() { state_ = State::kUnknown; }
 
   // True if a complete round must go to the backup before it closes. A backup
@@ -56,7 +57,7 @@ class ChunkBackup {
 
  private:
   const ShardEpoch& epoch_;
-  State state_ = State::kUnknown;
+  State state_ = State::kUnknown;  // State in this epoch.
 };
 
 }  // namespace nereus

@@ -17,6 +17,7 @@ bool ChunkCopy::Has(int part, int64_t frame) const {
   return arrived_[part * FrameCount(elements_) + frame];
 }
 
+// Part 0 has the parameters; the mean, if there is one, is the last part.
 Buffer ChunkCopy::Place(int part) const {
   const int64_t bytes = elements_ * static_cast<int64_t>(sizeof(float));
   if (part == kValuesPart) return parameters_;
@@ -27,6 +28,7 @@ Buffer ChunkCopy::Place(int part) const {
 void ChunkCopy::Add(int part, int64_t frame, const Buffer& payload,
                     Outbox& out) {
   NEREUS_CHECK(!Has(part, frame)) << "part " << part << " frame " << frame;
+  // Memory is allocated only now, as it takes after the first payload.
   if (parameters_.bytes() == 0) {
     const int64_t bytes = elements_ * static_cast<int64_t>(sizeof(float));
     parameters_ = Buffer::AllocateLike(payload, bytes);

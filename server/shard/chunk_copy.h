@@ -8,53 +8,63 @@
 
 namespace nereus {
 
-// All that a server has of one chunk, on its way to another one in frames:
-// parameters, arrays of the optimizer's state, and the last round's average
-// where there is one. Copying is an action for the driver.
+// All values of one chunk as they arrive from another server in frames:
+// parameters, arrays of optimizer state, and the mean of the last round if
+// workers run the optimizer.
+//
+//   not begun --first frame--> begun --last frame--> complete
+//
+// Plain bookkeeping: the driver carries out the copying. Memory: the chunk's
+// values, from the first frame on.
 class ChunkCopy {
  public:
-  // Nothing is on its way.
+  // Makes a copy that has not begun: no frame is expected.
   ChunkCopy() = default;
 
-  // `elements` of each part, as of `round`. Like the first payload, memory may
-  // be sizes only.
+  // Makes a copy as of `round` with `elements` values in each part. If the
+  // first payload is a Buffer::SizeOnly, so is the copy's memory.
   ChunkCopy(int64_t round, int64_t elements, int state_arrays,
             bool has_average);
 
   bool begun() const { return !arrived_.empty(); }
   int64_t round() const { return round_; }
+  // Number of parts: the parameters, the arrays of state, the mean.
   int parts() const { return parts_; }
 
-  // Whether a frame of a part is in. REQUIRES: begun(), both in range.
+  // True if a frame of a part has arrived. REQUIRES: begun(), both in range.
   bool Has(int part, int64_t frame) const;
 
-  // Adds a frame; `payload` need only live until the actions have been carried
-  // out. REQUIRES: !Has(part, frame).
+  // Adds a frame. `payload` must live until the actions have been carried out.
+  // REQUIRES: !Has(part, frame).
   void Add(int part, int64_t frame, const Buffer& payload, Outbox& out);
 
+  // Bytes of the values, whether or not they have arrived.
   int64_t held_bytes() const {
     return parameters_.bytes() + state_.bytes() + average_.bytes();
   }
 
+  // True if all frames of all parts have arrived.
   bool complete() const { return begun() && missing_ == 0; }
 
-  // Whole once complete. `state` and `average` may be empty.
+  // Values, of which all have arrived once complete(). `state` and `average`
+  // may be empty.
   const Buffer& parameters() const { return parameters_; }
   const Buffer& state() const { return state_; }
   const Buffer& average() const { return average_; }
 
  private:
+  // Returns the memory of a part.
   Buffer Place(int part) const;
 
-  int64_t round_ = 0;
+  int64_t round_ = 0;  // Last closed round of the values.
   int64_t elements_ = 0;
   int state_arrays_ = 0;
   int parts_ = 0;
-  std::vector<bool> arrived_;  // By part and frame.
+  std::vector<bool> arrived_;  // True for each frame in, by part and frame.
   int64_t missing_ = 0;        // Count of false in arrived_.
   Buffer parameters_;
-  Buffer state_;
-  Buffer average_;
+  Buffer state_;    // Arrays of optimizer state, one after the other.
+  Buffer average_;  // Mean gradient of `round_`.
 };
 
 }  // namespace nereus

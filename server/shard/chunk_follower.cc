@@ -22,6 +22,7 @@ absl::StatusOr<Landing> ChunkFollower::OnHeader(const FrameHeader& header,
   }
 }
 
+// A skipped round has no mean: the verdict closes it.
 absl::StatusOr<Landing> ChunkFollower::OnVerdictHeader(
     const FrameHeader& header, int64_t open) const {
   if (header.round < open) return Landing::Discard();
@@ -35,6 +36,8 @@ absl::StatusOr<Landing> ChunkFollower::OnVerdictHeader(
   return Landing::Scratch();
 }
 
+// While a copy is on its way, the open round is about to change, and takes no
+// mean.
 absl::StatusOr<Landing> ChunkFollower::OnMeanHeader(
     const FrameHeader& header, int64_t open, const FullRound& full) const {
   NEREUS_ASSIGN_OR_RETURN(const int64_t frame, full.Find(header));
@@ -53,6 +56,7 @@ absl::StatusOr<Landing> ChunkFollower::OnMeanHeader(
   return full.Has(0, frame) ? Landing::Discard() : Landing::Scratch();
 }
 
+// The first frame of a copy begins it, whichever part it belongs to.
 absl::StatusOr<Landing> ChunkFollower::OnCopyHeader(const FrameHeader& header,
                                                     int64_t open) const {
   NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
@@ -84,6 +88,8 @@ std::optional<ChunkCopy> ChunkFollower::OnCopyFrame(const Frame& frame,
   return std::exchange(incoming_, ChunkCopy());
 }
 
+// Workers hold the state of layers that they own. The servers have it only as
+// of a checkpoint that the job goes on from.
 ChunkCopy ChunkFollower::BeginCopy(int64_t round) const {
   const Job& job = *epoch_.job;
   const bool restored = job.base_round != kInitialRound;

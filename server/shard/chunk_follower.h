@@ -23,6 +23,7 @@ class ChunkFollower {
   ChunkFollower(const ShardEpoch* epoch, const HeldChunk* held)
       : epoch_(*epoch), held_(*held) {}
 
+  // Starts an epoch: the primary begins a copy again.
   void Reset() { incoming_ = ChunkCopy(); }
 
   // Checks a frame of the primary, while `open` is the open round, summed up in
@@ -38,6 +39,8 @@ class ChunkFollower {
   int64_t held_bytes() const { return incoming_.held_bytes(); }
 
  private:
+  // Check a frame that skips the open round, a frame of its mean, and a frame
+  // of the whole chunk.
   absl::StatusOr<Landing> OnVerdictHeader(const FrameHeader& header,
                                           int64_t open) const;
   absl::StatusOr<Landing> OnMeanHeader(const FrameHeader& header, int64_t open,
@@ -49,7 +52,7 @@ class ChunkFollower {
 
   const ShardEpoch& epoch_;
   const HeldChunk& held_;
-  ChunkCopy incoming_;
+  ChunkCopy incoming_;  // Copy on its way; not begun if there is none.
 };
 
 }  // namespace nereus

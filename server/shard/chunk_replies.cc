@@ -20,6 +20,8 @@ FrameHeader ChunkReplies::ResultHeader(int64_t round) const {
                     held_.chunk.layer, held_.chunk.index, round);
 }
 
+// A sparse result has the frames of its round. A frame without payload follows
+// if there are none, or if all of the chunk was sent.
 template <typename Send>
 void ChunkReplies::CutResult(bool whole, FrameHeader header,
                              const Buffer& values, Send send) const {
@@ -46,6 +48,7 @@ void ChunkReplies::Broadcast(int64_t round, const Buffer& result,
             [&](Frame frame) { out.Add(BroadcastFrame{std::move(frame)}); });
 }
 
+// A worker that joins gets all values; a worker of the round gets its result.
 void ChunkReplies::SendValues(const PullRequest& request, Outbox& out) const {
   const Job& job = *epoch_.job;
   const bool is_mean = job.options.optimizer_place == OptimizerPlace::kWorker &&
@@ -62,7 +65,7 @@ void ChunkReplies::SendValues(const PullRequest& request, Outbox& out) const {
   } else {
     CutIntoFrames(job, header, grid, values, send);
   }
-  // What workers own, and have restored, has a state.
+  // Layers that workers own have a state here once it was restored.
   if (is_mean || epoch_.Updates(held_.chunk.layer)) return;
   const int64_t bytes = held_.parameters.bytes();
   for (int64_t start = 0; start < held_.state.bytes(); start += bytes) {

@@ -12,8 +12,8 @@ namespace nereus {
 
 // Request of a worker for a chunk's values as of a round.
 struct PullRequest {
-  int rank = 0;
-  int64_t round = 0;
+  int rank = 0;       // Rank of the worker.
+  int64_t round = 0;  // Round of the result that it wants.
 };
 
 // Answers of a shard to the workers about one chunk: results, values, and the
@@ -31,8 +31,8 @@ class ChunkReplies {
   // Forgets all requests: a new epoch begins, and workers ask again.
   void Reset();
 
-  // Last round that the worker at `position` has pulled, and last round whose
-  // result it has asked for again.
+  // Last round that the worker at `position` has pulled, and last round of
+  // which it has asked for the result again.
   int64_t& pulled(int position) { return pulled_[position]; }
   int64_t pulled(int position) const { return pulled_[position]; }
   int64_t& repeated(int position) { return repeated_[position]; }
@@ -40,6 +40,7 @@ class ChunkReplies {
 
   // Keeps a request until TakeWaiting, or until DropWaiting.
   void Wait(PullRequest request) { waiting_.push_back(request); }
+  // Returns the waiting requests, and keeps none of them.
   std::vector<PullRequest> TakeWaiting();
   void DropWaiting() { waiting_.clear(); }
 
@@ -49,6 +50,7 @@ class ChunkReplies {
   }
   // Notes that a round has closed that was complete in `epoch`.
   void NoteClosed(uint64_t epoch) { closed_in_ = epoch; }
+  // Epoch in which the last closed round was complete.
   uint64_t closed_in() const { return closed_in_; }
 
   // Sends a worker the chunk's values as of `round`, with the optimizer's state
@@ -68,11 +70,11 @@ class ChunkReplies {
   FrameHeader ResultHeader(int64_t round) const;
 
   const ShardEpoch& epoch_;
-  const HeldChunk& held_;
+  const HeldChunk& held_;   // Values that answers carry.
   uint64_t closed_in_ = 0;  // Epoch in which the last closed round completed.
   std::vector<bool> closed_frames_;   // Frames of that round, if sparse.
-  std::vector<int64_t> pulled_;       // By position of the worker.
-  std::vector<int64_t> repeated_;     // By position of the worker.
+  std::vector<int64_t> pulled_;       // Last rounds, by worker's position.
+  std::vector<int64_t> repeated_;     // Last rounds, by worker's position.
   std::vector<PullRequest> waiting_;  // Requests for rounds still open.
 };
 

@@ -67,6 +67,7 @@ absl::StatusOr<Landing> ChunkRounds::OnWorkerHeader(const FrameHeader& header,
   return full_.Has(position, frame) ? Landing::Discard() : Landing::Scratch();
 }
 
+// A round that is closed may still be contributed to: its result was lost.
 absl::Status ChunkRounds::CheckContribution(const FrameHeader& header,
                                             int position) const {
   const Job& job = *epoch_.job;
@@ -121,6 +122,8 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
                                           job.base_round));
 }
 
+// After an epoch has begun, workers contribute again to rounds without a
+// result. A round that has closed needs no contribution: they get its result.
 bool ChunkRounds::AsksAgain(const FrameHeader& header, int position) const {
   const Job& job = *epoch_.job;
   const bool closed_before =
@@ -190,6 +193,7 @@ void ChunkRounds::CompleteIfSettled(Outbox& out) {
   CloseUnlessAwaited(out);
 }
 
+// Sends the backup the mean once in an epoch, and waits for its kHave.
 void ChunkRounds::CloseUnlessAwaited(Outbox& out) {
   if (phase_ == Phase::kCollecting) return;
   if (!backup_.DelaysClosing()) return Close(out);
@@ -201,6 +205,7 @@ void ChunkRounds::CloseUnlessAwaited(Outbox& out) {
   backup_.SendMean(held_, round_, full_, skipped_, out);
 }
 
+// The initial round has no result: workers pull it.
 void ChunkRounds::Close(Outbox& out) {
   const Job& job = *epoch_.job;
   if (round_ == kInitialRound) {
@@ -224,7 +229,7 @@ void ChunkRounds::Close(Outbox& out) {
   // epoch: in this epoch, workers ask.
   if (epoch_.serves() && completed_in_ == job.epoch && !job.decoupled()) {
     replies_.Broadcast(round_, result, out);
-    // A worker that joins wants a sparse layer whole.
+    // A worker that joins needs all values of a sparse layer.
     if (!full_.sparse()) replies_.DropWaiting();
   }
   if (epoch_.serves() && epoch_.Updates(layer())) {
@@ -312,8 +317,8 @@ void ChunkRounds::OnHave(int64_t round, Outbox& out) {
   backup_.OnHave(round, round_);
   if (backup_.state() != ChunkBackup::State::kCurrent) return;
   const bool closed = round > round_;
-  // These workers asked for the round before; or, if the open round is of an
-  // earlier epoch, they get it as Close makes it.
+  // Waiting workers asked for the round before this one, or, if the open round
+  // was complete in an earlier epoch, for the values that Close makes.
   AnswerWaiting(out);
   if (closed) {
     Close(out);
@@ -344,6 +349,8 @@ void ChunkRounds::OnPartialFrame(const Frame& frame, int position,
   Answer({rank, step}, out);
 }
 
+// With Quorum::kEach each contribution updates the parameters by itself;
+// otherwise a round makes one update.
 void ChunkRounds::AdvancePartial(Outbox& out) {
   if (round_ == kInitialRound || epoch_.frozen) return;
   const Job& job = *epoch_.job;
@@ -372,6 +379,7 @@ void ChunkRounds::AdvancePartial(Outbox& out) {
 
 // Epochs.
 
+// The block layer is not saved: all of its blocks are chosen.
 bool ChunkRounds::Restore() {
   const Job& job = *epoch_.job;
   held_.Allocate(job.state_arrays);
@@ -384,6 +392,8 @@ bool ChunkRounds::Restore() {
   return false;
 }
 
+// Layers that workers owned get the values that the workers have handed over.
+// Layers that leave the servers keep their values as of the switch round.
 void ChunkRounds::Reroute(const Job& before) {
   const bool moves = epoch_.job->base_round == before.switch_round;
   const bool used = UsesServers(before.routes[layer()].scheme);
@@ -393,7 +403,7 @@ void ChunkRounds::Reroute(const Job& before) {
     held_.parameters = std::move(handed_over->values[index_].parameters);
     held_.state = std::move(handed_over->values[index_].state);
   }
-  // The backup is sent what changes so.
+  // The round number tells the backup that it lacks these values.
   if (!used && (moves || uses)) round_ = before.switch_round + 1;
   if (used == uses) return;
   // Without a move, all workers have the last mean.
@@ -408,8 +418,8 @@ void ChunkRounds::Reopen() {
   const bool stays = phase_ != Phase::kCollecting && epoch_.serves();
   phase_ = stays ? Phase::kClosing : Phase::kCollecting;
   if (!stays) {
-    // Where all workers are gone that were to choose the next blocks, the
-    // choice stays as it was.
+    // If all workers that were to choose the next blocks are gone, the choice
+    // stays the last one.
     if (epoch_.serves() && is_block_layer() && round_ != kInitialRound &&
         !job.workers.empty()) {
       round_ = std::max(round_, job.workers.front().first_step);
@@ -442,8 +452,8 @@ void ChunkRounds::ReopenRound() {
 void ChunkRounds::SaveLast(int64_t round, Outbox& out) {
   const Job& job = *epoch_.job;
   // The shards have all layers as of the base round. With a partial quorum the
-  // last round may stay open for a worker that has left: what is here is what
-  // the job has come to.
+  // last round may stay open for a worker that has left; then the values of now
+  // are the last ones.
   const bool is_here =
       round == job.base_round ||
       (epoch_.Updates(layer()) && (job.partial() || round_ == round + 1));

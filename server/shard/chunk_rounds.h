@@ -25,10 +25,16 @@ namespace nereus {
 // optimizer updates the parameters once, the result goes to all workers, and
 // the next round opens.
 //
-//   collecting --all contributed, verdict known--> closing
-//   closing ----no backup, or it lacks the chunk----------> next round
-//   closing ----mean sent to the backup--> offered
-//   offered ----the backup has the round------------------> next round
+// Phases of the open round on the primary (enum Phase):
+//
+//   kCollecting --all have contributed, verdict known--> kClosing
+//   kClosing ----no backup, or it lacks the chunk--------> next round
+//   kClosing ----mean sent to the backup--> kOffered
+//   kOffered ----the backup has the round----------------> next round
+//   kOffered ----new epoch, still primary--> kClosing
+//   any phase ---new epoch, now backup-----> kCollecting, with no contribution
+//
+// A backup collects one contribution to each round: the mean from the primary.
 //
 // So the backup has every result that a worker has seen, to the last bit. A
 // round that is closing stays so in later epochs, whatever workers they have.
@@ -73,17 +79,19 @@ class ChunkRounds {
 
   // Starts to close the open round if all is there that it needs.
   void CompleteIfSettled(Outbox& out);
-  // Sends the whole chunk to the backup.
+  // Sends the whole chunk to the backup, which lacks a round.
   void SendToBackup(Outbox& out);
 
-  // Gives the saver the values as of `round`, the last of all.
+  // Gives the saver the values as of `round`, the last round of the job.
   void SaveLast(int64_t round, Outbox& out);
 
+  // Values as of the last closed round.
   const HeldChunk& held() const { return held_; }
   int64_t round() const { return round_; }  // Open round.
   int layer() const { return held_.chunk.layer; }
   bool is_block_layer() const { return layer() == epoch_.job->block_layer; }
   bool uses_servers() const { return epoch_.UsesServers(layer()); }
+  // True if all contributions are here and the backup must have the mean first.
   bool waits_for_backup() const { return phase_ != Phase::kCollecting; }
   ChunkBackup::State backup_state() const { return backup_.state(); }
   const PartialRound& partial() const { return partial_; }
@@ -94,7 +102,9 @@ class ChunkRounds {
   int64_t held_bytes() const;
 
  private:
+  // Checks the round and the sender of a contribution to a full round.
   absl::Status CheckContribution(const FrameHeader& header, int position) const;
+  // Checks a request for values. Each worker may ask once for each round.
   absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header,
                                        int position) const;
   // True if a contribution to a round that was complete in an earlier epoch
@@ -103,27 +113,31 @@ class ChunkRounds {
 
   // Answers a request at once, or when the round it names is closed.
   void Answer(PullRequest request, Outbox& out);
+  // Answers all waiting requests again; those that must still wait do.
   void AnswerWaiting(Outbox& out);
 
   // Opens the round `round_`, or begins it again.
   void ReopenRound();
   // Closes a complete round, unless the backup must have it first.
   void CloseUnlessAwaited(Outbox& out);
+  // Applies the round, sends the result, and opens the next round.
   void Close(Outbox& out);
   void OpenNext(Outbox& out);
+  // Goes on once the backup has all rounds before `round`.
   void OnHave(int64_t round, Outbox& out);
 
   // Returns a contribution from the worker `rank`, with the check that the job
   // asks for.
   Addend AddendOf(const Frame& frame, int rank) const;
+  // Counts a contribution to a partial round, or answers a repeated one.
   void OnPartialFrame(const Frame& frame, int position, Outbox& out);
   // Closes the partial rounds that may close.
   void AdvancePartial(Outbox& out);
 
   const ShardEpoch& epoch_;
   RoundSaver& saver_;
-  const int index_;
-  HeldChunk held_;
+  const int index_;                // Index of the chunk among the shard's.
+  HeldChunk held_;                 // Values as of the last closed round.
   int64_t round_ = kInitialRound;  // Open round.
   Phase phase_ = Phase::kCollecting;
   FullRound full_;        // Contributions to the open round.
@@ -132,9 +146,9 @@ class ChunkRounds {
   uint64_t completed_in_ = 0;    // Epoch in which the open round was complete.
   bool skipped_ = false;         // The round that closes makes no update.
   float scale_ = 1.0f;           // Factor from the sum to the mean.
-  ChunkReplies replies_;
-  ChunkBackup backup_;
-  ChunkFollower follower_;
+  ChunkReplies replies_;         // Requests of the workers, and their answers.
+  ChunkBackup backup_;           // On the primary: state of the backup.
+  ChunkFollower follower_;       // On the backup: frames of the primary.
 };
 
 }  // namespace nereus

@@ -26,6 +26,7 @@ FullRound::FullRound(int contributors, FrameGrid grid, SumOrder order)
   Reopen(contributors, /*sparse=*/false);
 }
 
+// All vectors keep their memory: this runs once in a round.
 void FullRound::Reopen(int contributors, bool sparse) {
   NEREUS_CHECK(contributors >= 1 && grid_.elements() >= 1)
       << contributors << " contributors, " << grid_.elements() << " elements";
@@ -54,11 +55,14 @@ Buffer FullRound::ExchangeSum(Buffer memory) {
   return std::exchange(sum_, std::move(memory));
 }
 
+// A frame without payload says that its contributor has none in this round.
 absl::StatusOr<int64_t> FullRound::Find(const FrameHeader& header) const {
   const bool none = sparse_ && header.payload_bytes == 0 && header.offset == 0;
   return none ? kNoFrame : FrameIndex(header, grid_);
 }
 
+// The first frame of a sparse round tells how many there are; later frames must
+// agree with it.
 absl::Status FullRound::Check(int contributor, int64_t frame,
                               const FrameHeader& header) const {
   const bool none = frame == kNoFrame;
@@ -84,6 +88,8 @@ absl::Status FullRound::Check(int contributor, int64_t frame,
   return CheckChosen(contributor, frame, header);
 }
 
+// The contributors have chosen the same blocks. A frame of another block, or
+// with another flag, is an error of its sender.
 absl::Status FullRound::CheckChosen(int contributor, int64_t frame,
                                     const FrameHeader& header) const {
   if (left_[contributor] == 0) {
@@ -104,6 +110,7 @@ bool FullRound::Has(int contributor, int64_t frame) const {
   return arrived_[frame * contributors_ + contributor];
 }
 
+// Counts the frame first, then adds it, or holds it until its turn.
 void FullRound::Add(int contributor, const FrameHeader& header, Addend addend,
                     Outbox& out) {
   int64_t& left = left_[contributor];
@@ -134,7 +141,7 @@ void FullRound::Add(int contributor, const FrameHeader& header, Addend addend,
     out.Add(Accumulate{copy, std::move(addend), /*replaces=*/true});
     held_.emplace(std::make_pair(frame, contributor), std::move(copy));
   }
-  // Those whose turn has come.
+  // Held frames of the next contributors follow at once.
   for (auto next = held_.find({frame, folded_[frame]}); next != held_.end();
        next = held_.find({frame, folded_[frame]})) {
     Fold(frame, next->second, out);

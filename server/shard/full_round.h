@@ -12,61 +12,67 @@
 
 namespace nereus {
 
-// In which order a round adds what its contributors send.
+// Order in which a round adds its contributions.
 enum class SumOrder {
-  kArrival,  // Two runs may differ in the last bits.
-  kRank,     // Always the same bits; holds what comes before its turn.
+  kArrival,  // Order of arrival: two runs may differ in the last bits.
+  kRank,     // Order of contributors: equal bits; early frames are held.
 };
 
-// One chunk's contributions to one round: collecting --last frame--> complete.
+// Contributions to one round of one chunk, where the round waits for all of its
+// contributors: collecting --last frame--> complete.
 //
-// Each contributor's chunk comes in frames; a frame is counted once, however
-// often it is added, which makes contributing safe to retry. In a sparse round
-// each sends the same few of them, or none, and says how many with each. Plain
-// bookkeeping: the sums are actions for the driver.
+// A contribution arrives in frames. Each frame counts once, however often it is
+// sent, so that a worker may send its contribution again after a failure. In a
+// sparse round all contributors send the same few frames, or none, and each
+// header says how many. Values that counted twice would be a wrong mean that no
+// later check finds.
 //
-// Memory: the sum; with SumOrder::kRank, in addition, the frames that are held.
+// Plain bookkeeping: the driver carries out the additions. Memory: the sum;
+// with SumOrder::kRank also the frames that are held until their turn.
 class FullRound {
  public:
-  // `contributors` >= 1: ranks [0, contributors). `grid`: of the chunk, which
-  // has a value.
+  // `contributors` >= 1: contributions are numbered [0, contributors). `grid`:
+  // frames of the chunk, which has at least one value.
   FullRound(int contributors, FrameGrid grid, SumOrder order);
 
-  // The frame that a header means, or kNoFrame: that its sender has none in
-  // this round. Errors: kInvalidArgument, no such frame.
+  // Index that stands for "this contributor has no frame in this round".
   static constexpr int64_t kNoFrame = -1;
+  // Returns the index of the frame that a header announces, or kNoFrame.
+  // Errors: kInvalidArgument, the chunk has no such frame.
   absl::StatusOr<int64_t> Find(const FrameHeader& header) const;
 
-  // Whether a frame that was found may be this contributor's. Errors:
-  // kInvalidArgument: in a sparse round, it is not one that others send, or not
-  // of as many as they do.
+  // Checks that `frame`, which Find returned, fits the round. Errors:
+  // kInvalidArgument, a sparse round has other frames, or another number of
+  // them.
   absl::Status Check(int contributor, int64_t frame,
                      const FrameHeader& header) const;
 
-  // Whether `frame` of this contributor, or that it has none, is in already.
+  // True if `frame` of this contributor has arrived. kNoFrame: true if all of
+  // its frames have.
   bool Has(int contributor, int64_t frame) const;
 
-  // Adds the frame that a header means; the addend need only live until the
+  // Adds the frame that a header announces. `addend` must live until the
   // actions have been carried out. REQUIRES: Find and Check are OK, and not
   // Has.
   void Add(int contributor, const FrameHeader& header, Addend addend,
            Outbox& out);
 
+  // True if all frames of all contributors have arrived.
   bool complete() const { return incomplete_ == 0; }
 
-  // Contributors not heard from in full, ascending: for messages.
+  // Contributors with frames that have not arrived, ascending.
   std::vector<int> MissingContributors() const;
 
-  // The sum of all contributions once complete; the first one, until then
-  // partial. Of a sparse round: where has(frame).
+  // Sum of all contributions once complete, and a partial sum before. A sparse
+  // round has values only in frames of which has() is true.
   const Buffer& sum() const { return sum_; }
 
-  // How many frames the round has; below 0: that is not known yet.
+  // Number of frames in the round; below 0: not known yet.
   int64_t frames() const { return frames_; }
   bool sparse() const { return sparse_; }
-  // Whether a frame is in the round, by what has come, and whether its values
-  // have their momentum in them (kResumedPart).
+  // True if `frame` is in the round, as far as frames have arrived.
   bool has(int64_t frame) const { return !sparse_ || chosen_[frame]; }
+  // True if the values of `frame` have their momentum in them (kResumedPart).
   bool resumed(int64_t frame) const { return sparse_ && resumed_[frame]; }
 
   // Frames that a sparse round has; empty for another round.
@@ -75,25 +81,25 @@ class FullRound {
   // Multiplies the sum by `factor`.
   void Scale(float factor, Outbox& out) const;
 
-  // Memory of the sum and of the frames that are held, in bytes.
+  // Bytes of the sum and of the frames that are held.
   int64_t held_bytes() const;
 
-  // The sum, for as long as the caller likes; the next round is summed up in
-  // `memory`, of the same size or empty.
+  // Returns the sum, which the caller may keep. The next round is summed up in
+  // `memory`, which is of the same size or empty.
   Buffer ExchangeSum(Buffer memory);
 
-  // Starts over, for the next round or for the same one with others, in the
-  // same memory, unless somebody still reads the old sum when the first frame
-  // comes: then that reader keeps it. `contributors` as in the constructor.
+  // Starts the next round, or the same round with other contributors. Reuses
+  // the memory of the sum, unless the old sum has another reader when the first
+  // frame arrives. `contributors`: as in the constructor.
   void Reopen(int contributors, bool sparse);
 
  private:
-  // Frames that a contributor is yet to send; in a sparse round, until its
-  // first one, not known.
+  // Number of frames of a contributor to a sparse round before its first frame.
   static constexpr int64_t kUnknown = -1;
 
   absl::Status CheckChosen(int contributor, int64_t frame,
                            const FrameHeader& header) const;
+  // Adds a frame to the sum, or copies it if it is the first one of its index.
   void Fold(int64_t frame, Addend addend, Outbox& out);
 
   int contributors_ = 0;
@@ -101,18 +107,21 @@ class FullRound {
   SumOrder order_;
   bool sparse_ = false;
   Buffer sum_;
-  bool started_ = false;       // A frame of the open round is in.
-  std::vector<bool> arrived_;  // By frame * contributors_ + contributor.
-  std::vector<int> folded_;  // By frame: how many contributions the sum holds.
-  std::map<std::pair<int64_t, int>, Buffer> held_;  // By frame and contributor.
-  std::vector<int64_t> left_;                       // By contributor.
-  int incomplete_ = 0;         // Contributors with some left.
-  int64_t frames_ = kUnknown;  // Of each contributor.
+  bool started_ = false;  // True once a frame of this round has arrived.
+  std::vector<bool>
+      arrived_;              // Indexed by frame * contributors_ + contributor.
+  std::vector<int> folded_;  // Number of contributions in the sum, by frame.
+  std::map<std::pair<int64_t, int>, Buffer>
+      held_;                   // Indexed by frame and contributor.
+  std::vector<int64_t> left_;  // Frames yet to arrive, by contributor.
+  int incomplete_ = 0;         // Number of contributors with frames left.
+  int64_t frames_ = kUnknown;  // Number of frames of each contributor.
 
-  // In a sparse round, by frame: whether anybody has sent it, and its flag.
+  // Frames of a sparse round: whether a contributor has sent the frame, and
+  // whether its values have their momentum in them.
   std::vector<bool> chosen_;
   std::vector<bool> resumed_;
-  int64_t chosen_count_ = 0;
+  int64_t chosen_count_ = 0;  // Count of true in chosen_.
 };
 
 }  // namespace nereus

@@ -38,6 +38,7 @@ void HeldChunk::Update(const OptimizerOptions& optimizer, int64_t step,
   parameters = std::move(updated);
 }
 
+// Dense layers take an optimizer step; the block layer chooses blocks.
 void HeldChunk::UpdateFrom(const Job& job, int64_t round, const FullRound& full,
                            float scale, Outbox& out) {
   if (full.sparse()) return UpdateBlocks(job, round, full, scale, out);
@@ -50,6 +51,8 @@ void HeldChunk::UpdateFrom(const Job& job, int64_t round, const FullRound& full,
   parameters = std::move(chosen);
 }
 
+// Values outside of the blocks keep their old values: new memory gets a copy of
+// them first.
 void HeldChunk::UpdateBlocks(const Job& job, int64_t round,
                              const FullRound& full, float scale, Outbox& out) {
   if (full.frames() == 0) return;

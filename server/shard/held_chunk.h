@@ -17,10 +17,10 @@ namespace nereus {
 // has another reader; an update in place would change a checkpoint that is half
 // written.
 struct HeldChunk {
-  Chunk chunk;
-  Buffer parameters;
-  Buffer state;  // Arrays of the optimizer's state, one after the other.
-  Buffer mean;   // OptimizerPlace::kWorker: mean gradient of the last round.
+  Chunk chunk;        // Range of the layer's values.
+  Buffer parameters;  // Values of the layer's parameters.
+  Buffer state;       // Arrays of the optimizer's state, one after the other.
+  Buffer mean;  // OptimizerPlace::kWorker: mean gradient of the last round.
 
   // Allocates parameters and state, for a checkpoint to be read into.
   void Allocate(int state_arrays);
@@ -33,16 +33,17 @@ struct HeldChunk {
   void Update(const OptimizerOptions& optimizer, int64_t step,
               const Buffer& gradient, float scale, Outbox& out);
 
-  // Applies the outcome of `round`, whose sum times `scale` is the mean: to all
-  // values, or to the blocks that a sparse round has, or, in the block layer,
-  // as the choice of the blocks that travel next.
+  // Applies the outcome of `round`; its sum times `scale` is the mean. It
+  // changes all values, or the blocks that a sparse round has, or, in the block
+  // layer, the choice of the blocks that travel next.
   void UpdateFrom(const Job& job, int64_t round, const FullRound& full,
                   float scale, Outbox& out);
 
-  // Parameters and state, in bytes.
+  // Bytes of parameters and state.
   int64_t stored_bytes() const { return parameters.bytes() + state.bytes(); }
 
  private:
+  // Applies a sparse round to the blocks that it has.
   void UpdateBlocks(const Job& job, int64_t round, const FullRound& full,
                     float scale, Outbox& out);
   // Returns memory for updated parameters, and gives the state memory of its

@@ -17,8 +17,8 @@ void PartialRound::SetWorkers(const std::vector<EpochWorker>& workers) {
   for (const EpochWorker& each : workers) {
     Progress& progress = progress_[each.rank];
     progress = std::move(before[each.rank]);
-    // One that has a new each begins with that, also before where it was to
-    // begin.
+    // A worker with another first step starts there, even if that is before
+    // the first step that it had.
     if (progress.first_step == each.first_step) continue;
     progress.first_step = each.first_step;
     progress.counted = each.first_step - 1;
@@ -47,6 +47,9 @@ absl::StatusOr<Landing> PartialRound::OnHeader(const Job& job,
                                         : Landing::Scratch();
 }
 
+// Each contributor has to have reached some step: this round's if the round
+// waits for all of them or has drawn this one, otherwise `staleness` steps
+// before. Without any contribution to this round it waits for all.
 std::vector<int> PartialRound::Awaited(const Job& job, int64_t round) const {
   const JobOptions& options = job.options;
   const int contributors = job.ContributorsOf(round);
@@ -73,6 +76,7 @@ bool PartialRound::Has(int rank, int64_t step, int64_t frame) const {
   return step <= progress.counted || progress.arrived[frame];
 }
 
+// The sum may still be read by the last update; then it gets new memory.
 bool PartialRound::Add(int rank, int64_t step, int64_t frame, Addend addend,
                        Outbox& out) {
   Progress& progress = progress_.at(rank);

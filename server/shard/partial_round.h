@@ -12,57 +12,60 @@
 
 namespace nereus {
 
-// One chunk's contributions where rounds close without all of them
-// (Quorum::kSolo and so on): whatever has come since the last round closed is
-// in the open sum, of whichever step it is. A worker's contributions come step
-// by step, each in frames; a frame is counted once, in whatever round is open
-// then.
+// Contributions to one chunk in a job with partial rounds: its rounds close
+// without all contributions (JobOptions::quorum). There is one open sum: it has
+// all frames that have arrived since the last round closed, whichever steps
+// they belong to.
 //
-// What is counted stays so when an epoch ends: workers send again what they
-// have not been answered, and what was counted of that is known.
+//   worker's step counted + 1: no frame --> some frames --last frame--> counted
 //
-// Plain bookkeeping: the sums are actions for the driver. Memory: the sum.
+// Each frame counts once, in the round that is open when it arrives. Counted
+// frames stay counted when an epoch ends: workers send unanswered contributions
+// again, and their repeated frames are recognised.
+//
+// Plain bookkeeping: the driver carries out the additions. Memory: the sum.
 class PartialRound {
  public:
-  // `elements`: float32 values, >= 1.
+  // `elements`: number of float32 values of the chunk, >= 1.
   explicit PartialRound(int64_t elements) : elements_(elements) {}
 
-  // An epoch's workers: of others nothing more will come.
+  // Starts an epoch with these workers, and forgets all others.
   void SetWorkers(const std::vector<EpochWorker>& workers);
 
-  // The last step of which all of a worker's contribution is counted.
-  // REQUIRES: one of the epoch's workers, here and below.
+  // Last step of worker `rank` with a contribution that is counted in full.
+  // REQUIRES, here and below: `rank` is a worker of the epoch.
   int64_t counted(int rank) const { return progress_.at(rank).counted; }
 
   // Checks a contribution from the worker at `position`. `repeated`: the last
-  // round whose answer that worker has asked for again.
+  // round of which that worker has asked for the answer again.
   absl::StatusOr<Landing> OnHeader(const Job& job, const FrameHeader& header,
                                    int position, int64_t repeated) const;
 
-  // Positions of the workers whose contributions `round` waits for; none if it
-  // may close (JobOptions::quorum, staleness and resync_every).
+  // Positions of the workers that `round` waits for; none if it may close
+  // (JobOptions::quorum, staleness and resync_every).
   std::vector<int> Awaited(const Job& job, int64_t round) const;
 
-  // Whether a frame is counted. REQUIRES: step <= counted(rank) + 1.
+  // True if a frame is counted. REQUIRES: step <= counted(rank) + 1.
   bool Has(int rank, int64_t step, int64_t frame) const;
 
-  // Counts a frame; the addend need only live until the actions have been
-  // carried out. True if it was the contribution's last one. REQUIRES: step ==
-  // counted(rank) + 1, !Has(rank, step, frame).
+  // Counts a frame. `addend` must live until the actions have been carried out.
+  // Returns true if this frame was the last one of its contribution.
+  // REQUIRES: step == counted(rank) + 1, !Has(rank, step, frame).
   bool Add(int rank, int64_t step, int64_t frame, Addend addend, Outbox& out);
 
-  // What has come since the last Clear, and whether that completed a
-  // contribution. Frames that nothing has come of have any values, until Settle
-  // makes them 0.
+  // Sum of all frames since the last Clear. Frames of which nothing has arrived
+  // have arbitrary values until Settle sets them to 0.
   const Buffer& sum() const { return sum_; }
+  // True if a contribution has become complete since the last Clear.
   bool whole() const { return whole_; }
+  // Sets all values of which nothing has arrived to 0.
   void Settle(Outbox& out);
-  // Whether a frame of the sum has anything: for tests.
+  // True if a value of `frame` has arrived; for tests.
   bool begun(int64_t frame) const {
     return frame < static_cast<int64_t>(begun_.size()) && begun_[frame];
   }
 
-  // The sum has been used. Whoever still reads it keeps it.
+  // Starts the next sum. Another reader of the old sum keeps its memory.
   void Clear() {
     begun_.assign(begun_.size(), false);
     whole_ = false;
@@ -71,11 +74,12 @@ class PartialRound {
   int64_t held_bytes() const { return sum_.bytes(); }
 
  private:
+  // Contributions of one worker.
   struct Progress {
     int64_t first_step = kInitialRound;  // First step that it takes part in.
-    int64_t counted = kInitialRound;
-    std::vector<bool> arrived;  // By frame, of step counted + 1.
-    int64_t missing = 0;        // Count of false in arrived.
+    int64_t counted = kInitialRound;     // Last step counted in full.
+    std::vector<bool> arrived;           // Frames of step counted + 1.
+    int64_t missing = 0;                 // Count of false in arrived.
   };
 
   // Returns the part of the sum that a frame is added to.
@@ -83,9 +87,9 @@ class PartialRound {
 
   int64_t elements_;
   Buffer sum_;
-  std::vector<bool> begun_;  // By frame: it has been added to.
+  std::vector<bool> begun_;  // True for each frame with a value in the sum.
   bool whole_ = false;
-  std::map<int, Progress> progress_;
+  std::map<int, Progress> progress_;  // Indexed by rank.
 };
 
 }  // namespace nereus

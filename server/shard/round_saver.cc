@@ -7,6 +7,7 @@
 namespace nereus {
 namespace {
 
+// The choice of blocks is not saved: a restored job begins with all blocks.
 std::vector<Chunk> SavedChunks(const Job& job, std::vector<Chunk> chunks) {
   std::erase_if(chunks, [&](const Chunk& chunk) {
     return chunk.layer == job.block_layer;
@@ -21,6 +22,7 @@ RoundSaver::RoundSaver(const ShardEpoch* epoch,
     : epoch_(*epoch),
       collector_(SavedChunks(*epoch->job, chunks), epoch->job->state_arrays) {}
 
+// A server that was the backup, or has become it, collects from scratch.
 void RoundSaver::OnEpoch(bool was_serving) {
   last_sender_ = -1;
   handed_over_.reset();
@@ -29,11 +31,13 @@ void RoundSaver::OnEpoch(bool was_serving) {
 
 bool RoundSaver::BeginLast(int64_t round, int32_t sender) {
   last_sender_ = sender;
-  if (saved_round_ == round) return false;  // As a checkpoint that was due.
+  if (saved_round_ == round) return false;  // Saved as a checkpoint.
   collector_.Reopen(round);
   return true;
 }
 
+// Frames that come before the coordinator has named their sender wait for its
+// word. Until then only the first worker sends.
 absl::StatusOr<Landing> RoundSaver::OnOwnedHeader(int index,
                                                   const HeldChunk& held,
                                                   const FrameHeader& header,
@@ -81,6 +85,8 @@ void RoundSaver::CollectHandedOver(int index, int64_t round, Outbox& out) {
   OnCollected(collector_.Add(index, round, owned.parameters, owned.state), out);
 }
 
+// The values of a switch round go to the next plan, and to disk if it is a
+// checkpoint as well.
 void RoundSaver::OnCollected(
     std::optional<CheckpointCollector::Collected> collected, Outbox& out) {
   if (!collected.has_value()) return;

@@ -33,6 +33,7 @@ class RoundSaver {
   absl::StatusOr<Landing> OnOwnedHeader(int index, const HeldChunk& held,
                                         const FrameHeader& header,
                                         int position) const;
+  // Adds the frame to the values that are collected.
   void OnOwnedFrame(int index, const Frame& frame, Outbox& out);
 
   // Takes the values of chunk `index` as of `round`, if that round is saved.
@@ -45,16 +46,20 @@ class RoundSaver {
   std::optional<CheckpointCollector::Collected>& handed_over() {
     return handed_over_;
   }
+  // True if the values that workers own have arrived for the next plan.
   bool has_handed_over() const { return handed_over_.has_value(); }
 
+  // Bytes of the values that are collected or handed over.
   int64_t held_bytes() const;
 
  private:
+  // Saves a round of which all values are here, or keeps them for the next
+  // plan.
   void OnCollected(std::optional<CheckpointCollector::Collected> collected,
                    Outbox& out);
 
   const ShardEpoch& epoch_;
-  CheckpointCollector collector_;
+  CheckpointCollector collector_;  // Rounds that are not complete yet.
   std::optional<CheckpointCollector::Collected> handed_over_;
   // Rank of the worker that sends what workers own as of the last round of all;
   // -1 until the coordinator has named it.

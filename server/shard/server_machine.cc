@@ -1,3 +1,11 @@
+// Read in this order: frames are routed to a shard, or are votes and probes
+// (OnHeader, OnFrame), a probe is answered (OnProbe), the last vote on a step
+// makes the verdict (OnVerdict in Shard), epochs follow (Freeze, Report,
+// OnEpoch), and sums over the shards are reported. Shard has the rounds.
+//
+// A server in one epoch: running --all up to the switch round is done-->
+// drained running, drained --Freeze--> frozen --OnEpoch--> running
+
 #include "server/shard/server_machine.h"
 
 #include <algorithm>
@@ -11,7 +19,7 @@
 namespace nereus {
 namespace {
 
-// Of a worker that are answered in an epoch: one a second for some hours.
+// Number of probes answered to a worker in an epoch: one a second for hours.
 constexpr int64_t kProbesMax = 65536;
 
 }  // namespace
@@ -60,6 +68,8 @@ absl::StatusOr<Landing> ServerMachine::OnHeader(
       "'s, this is ", PeerName(PeerId::Shard(server_))));
 }
 
+// Probes have the layer, chunk and offset of no value, so they are checked
+// here.
 absl::StatusOr<Landing> ServerMachine::OnProbeHeader(
     PeerId from, const FrameHeader& header) const {
   if (job_->options.measure && from.role == Role::kWorker &&
@@ -75,7 +85,7 @@ absl::StatusOr<Landing> ServerMachine::OnProbeHeader(
 
 void ServerMachine::OnProbe(PeerId from, const FrameHeader& header,
                             Outbox& out) {
-  // One that only asked would fill the queue of what it is owed.
+  // A worker that sends nothing but probes would fill the queue of its answers.
   const bool answers =
       header.part == kLastOfTrain && ++probes_[from.rank] <= kProbesMax;
   if (!answers) return;
@@ -86,12 +96,13 @@ void ServerMachine::OnProbe(PeerId from, const FrameHeader& header,
                  {}}});
 }
 
+// The verdict on a step lets rounds of all shards close.
 void ServerMachine::OnVote(PeerId from, const FrameHeader& header,
                            Outbox& out) {
   const std::optional<StepVerdict> verdict = votes_.OnFrame(from, header);
   if (!verdict.has_value()) return;
   for (auto& [index, shard] : shards_) shard.OnVerdict(*verdict, out);
-  // One server's word is enough for the workers.
+  // All servers know the verdict; the workers hear it from one of them.
   if (job_->shard_servers.front().primary != server_) return;
   FrameHeader word =
       MakeHeader(*job_, PeerId::Shard(server_), FrameKind::kVerdict,
@@ -128,6 +139,8 @@ MachineReport ServerMachine::Report() const {
   return report;
 }
 
+// Shards that another server has taken over are forgotten; shards that are new
+// here begin as the job says.
 void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
   job_ = std::move(job);
   drained_said_ = false;
@@ -177,7 +190,7 @@ std::optional<Shard::OpenRound> ServerMachine::oldest_open_round() const {
     if (!open.has_value()) continue;
     if (!oldest.has_value() || open->round < oldest->round) oldest = open;
   }
-  // It has all contributions, and not all votes.
+  // A round with all contributions waits for votes.
   if (oldest.has_value() && oldest->missing_workers.empty() &&
       oldest->missing_copy == -1) {
     oldest->missing_workers = votes_.Missing(oldest->round);

@@ -13,14 +13,19 @@
 
 namespace nereus {
 
-// The machine of one server: the shards that it serves, and its copies of
-// others, as each epoch has them.
+// Machine of one server. It holds the shards of which this server is the
+// primary or the backup in the current epoch, counts the workers' votes, and
+// answers their probes.
+//
+// Frames go to the shard that has their chunk (Shard). Memory: that of the
+// shards, and a counter for each worker.
 class ServerMachine final : public Machine {
  public:
-  // `server`: its rank.
+  // `server`: rank of this server.
   ServerMachine(JobPtr job, int server);
 
-  // Once, at first: as of Shard.
+  // Loads the values of the base round if the job goes on from a checkpoint,
+  // and begins the epoch. Call it once, first.
   void Start(Outbox& out);
 
   absl::StatusOr<Landing> OnHeader(PeerId from,
@@ -31,37 +36,41 @@ class ServerMachine final : public Machine {
   void OnEpoch(JobPtr job, Outbox& out) override;
   void SaveLast(int64_t round, int32_t sender, Outbox& out) override;
 
-  // Parameters and optimizer state held, copies included, in bytes.
+  // Bytes of parameters and optimizer state, as primary and as backup.
   int64_t stored_bytes() const;
+  // Number of chunks, as primary and as backup.
   int64_t chunk_count() const;
-  // The same with all that is under way.
+  // Bytes of stored_bytes(), of open rounds and of checkpoints under way.
   int64_t held_bytes() const;
 
-  // The oldest one of the shards that it serves.
+  // Oldest open round of the shards of which this server is the primary.
   std::optional<Shard::OpenRound> oldest_open_round() const;
 
-  // The shards that it serves whose copies are whole.
+  // Shards with a current backup of which this server is the primary.
   std::vector<int32_t> current_backups() const;
 
-  // One that it holds; null if it does not. Valid until the next epoch.
+  // Returns a shard, or null if this server does not hold it. Valid until the
+  // next epoch.
   const Shard* shard(int index) const;
 
  private:
+  // True if this server is the primary or the backup of `shard`.
   bool Holds(int shard) const;
-  // Whether all shards that it serves are; says so, once.
+  // True if all shards of which this server is the primary are drained.
   bool drained() const;
+  // Tells the coordinator that this server is drained, once in an epoch.
   void SaySettled(Outbox& out);
   absl::StatusOr<Landing> OnProbeHeader(PeerId from,
                                         const FrameHeader& header) const;
   void OnProbe(PeerId from, const FrameHeader& header, Outbox& out);
   void OnVote(PeerId from, const FrameHeader& header, Outbox& out);
 
-  const int server_;  // Its rank.
+  const int server_;  // Rank of this server.
   JobPtr job_;
-  bool drained_said_ = false;      // In this epoch.
-  std::map<int, int64_t> probes_;  // By worker: answered in this epoch.
+  bool drained_said_ = false;      // True once the coordinator was told so.
+  std::map<int, int64_t> probes_;  // Probes answered in this epoch, by worker.
   Votes votes_;
-  std::map<int, Shard> shards_;  // By index: those that it holds.
+  std::map<int, Shard> shards_;  // Shards that this server holds, by index.
 };
 
 }  // namespace nereus

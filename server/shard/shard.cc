@@ -1,3 +1,14 @@
+// Read in this order: a shard is made and begins (constructor, Start, Load), a
+// frame is routed to its chunk (OnHeader, FindLanding, OnFrame), the backup is
+// brought up to date (NoteBackup, SendNextToBackup), an epoch follows another
+// one (OnEpoch, Enter), the last round is saved (SaveLast), and the shard is
+// described. The rounds themselves are in chunk_rounds.cc.
+//
+// The backup of the shard in one epoch, for each chunk that it lacks:
+//
+//   kHave says so (behind_) --no other chunk on its way--> sent (sending_)
+//   sent --kHave: it has the chunk--> current; the next one is sent
+
 #include "server/shard/shard.h"
 
 #include <algorithm>
@@ -40,6 +51,7 @@ void Shard::Start(Outbox& out) {
   Enter(out);
 }
 
+// The driver reads the values into the buffers that the chunks have allocated.
 void Shard::Load(Outbox& out) {
   LoadCheckpoint load;
   load.round = epoch_.job->base_round;
@@ -54,6 +66,7 @@ void Shard::Load(Outbox& out) {
 
 // Frames.
 
+// Chunks are numbered over all layers in the placement, and again in the shard.
 absl::StatusOr<int> Shard::FindIndex(const FrameHeader& header) const {
   const Job& job = *epoch_.job;
   NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(job, header));
@@ -76,6 +89,8 @@ absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
   return landing;
 }
 
+// Workers talk to the primary only, and servers only to the other server of the
+// shard.
 absl::StatusOr<Landing> Shard::FindLanding(PeerId from, int index,
                                            const FrameHeader& header) const {
   const ShardServers& servers = epoch_.servers();
@@ -114,6 +129,7 @@ void Shard::OnVerdict(const StepVerdict& verdict, Outbox& out) {
 
 // The backup.
 
+// Chunks go one at a time, so that rounds of the other chunks close meanwhile.
 void Shard::NoteBackup(int index, Outbox& out) {
   if (sending_ == index) sending_ = -1;
   if (chunks_[index].backup_state() == ChunkBackup::State::kBehind) {
@@ -139,6 +155,8 @@ bool Shard::copy_is_whole() const {
 
 // Epochs.
 
+// Chunks take their new routes while the old round is open, then reopen it, and
+// then go on.
 void Shard::OnEpoch(JobPtr job, Outbox& out) {
   const bool served = serves();
   const JobPtr before = std::exchange(epoch_.job, std::move(job));
@@ -159,6 +177,7 @@ void Shard::Enter(Outbox& out) {
   for (ChunkRounds& chunk : chunks_) chunk.Enter(out);
 }
 
+// The round may be none at which a checkpoint was due; from now on it is one.
 void Shard::SaveLast(int64_t round, int32_t sender, Outbox& out) {
   if (!serves() || !saver_.BeginLast(round, sender)) return;
   if (!epoch_.job->IsCheckpoint(round)) {
@@ -174,7 +193,7 @@ void Shard::SaveLast(int64_t round, int32_t sender, Outbox& out) {
 std::optional<int64_t> Shard::closed_round() const {
   std::optional<int64_t> closed;
   for (const ChunkRounds& chunk : chunks_) {
-    // Workers are done with a step before all have said what is to travel next.
+    // Rounds of the block layer close after the workers are done with the step.
     if (chunk.is_block_layer() || !chunk.uses_servers()) continue;
     const int64_t last = std::max(chunk.round() - 1, kInitialRound);
     closed = std::min(closed.value_or(last), last);
@@ -182,6 +201,7 @@ std::optional<int64_t> Shard::closed_round() const {
   return closed;
 }
 
+// Layers that workers own have arrived in full when the saver has them.
 bool Shard::drained() const {
   const Job& job = *epoch_.job;
   if (!job.switches()) return false;

@@ -16,9 +16,10 @@
 
 namespace nereus {
 
-// One shard of the parameter servers: routes frames to the rounds of its chunks
-// (ChunkRounds), and does what concerns all chunks together. A server holds a
-// shard either as its primary or as its backup.
+// A shard of the parameter servers: routes frames to the rounds of its chunks
+// (ChunkRounds), and does all work that concerns several chunks: epochs,
+// checkpoints, and bringing the backup up to date. A server holds a shard
+// either as its primary or as its backup.
 //
 // Worker 0 contributes the initial parameters, or they are loaded from a
 // checkpoint; every worker pulls them; then rounds follow. Chunks of layers
@@ -34,63 +35,68 @@ namespace nereus {
 // workers (but see JobOptions::deterministic).
 class Shard final : public Machine {
  public:
-  // `index`: this shard among job->shards(). `self`: the server whose it is.
+  // `index`: number of this shard among job->shards(). `self`: this server,
+  // which is the primary or the backup of the shard.
   Shard(JobPtr job, int index, PeerId self);
 
-  // The same, of the server that serves it.
+  // Makes the shard on its primary.
   Shard(const JobPtr& job, int index)
       : Shard(job, index, PeerId::Shard(job->shard_servers[index].primary)) {}
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
-  // Once, at first: loads the values of the base round, if the job goes on from
-  // a checkpoint.
+  // Loads the values of the base round if the job goes on from a checkpoint,
+  // and begins the epoch. Call it once, first.
   void Start(Outbox& out);
 
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const override;
   void OnFrame(PeerId from, const Frame& frame, Outbox& out) override;
-  // No round gets further from now on until OnEpoch, on the server or the copy,
-  // so that what they report stays true.
+  // Stops all rounds until OnEpoch, on the primary or on the backup, so that
+  // their reports stay true.
   void Freeze() override { epoch_.frozen = true; }
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
   void SaveLast(int64_t round, int32_t sender, Outbox& out) override;
-  // Its server's votes on a step are all in.
+  // Notes the verdict on a step, for which rounds may have waited.
   void OnVerdict(const StepVerdict& verdict, Outbox& out);
 
+  // Number of this shard among job->shards().
   int index() const { return epoch_.shard; }
   // True if this server is the shard's primary.
   bool serves() const { return epoch_.serves(); }
 
-  // The last round that is closed for every chunk of the model that takes
-  // rounds; none if there is no such chunk.
+  // Last round that is closed for every chunk that takes rounds. Empty if there
+  // is no such chunk. Chunks of the block layer do not count.
   std::optional<int64_t> closed_round() const;
 
-  // Whether all that the plan's last round comes to is here.
+  // True if all rounds up to the switch round are closed, and the values that
+  // workers own as of it have arrived.
   bool drained() const;
 
-  // Whether the copy has all that workers have seen of this shard.
+  // True on the primary if the backup is current for every chunk: it has all
+  // results that workers have seen of this shard.
   bool copy_is_whole() const;
 
-  // Parameters and optimizer state held, in bytes.
+  // Bytes of parameters and optimizer state.
   int64_t stored_bytes() const;
-  // The same with what open rounds and checkpoints under way hold; twice where
-  // those share it.
+  // Bytes of stored_bytes(), of open rounds and of checkpoints under way.
+  // Memory that two of them share counts twice.
   int64_t held_bytes() const;
   int64_t chunk_count() const { return static_cast<int64_t>(chunks_.size()); }
 
-  // The oldest round that is open on some chunk, and who is missing from it:
-  // for messages. Nothing if the shard has no chunks that take rounds.
+  // Round that is open on some chunk, and the members that it waits for; for
+  // messages.
   struct OpenRound {
     int32_t layer = 0;
     int64_t round = 0;
-    std::vector<int> missing_workers;  // Ranks.
-    int missing_copy = -1;  // The rank of the server that has to have it first.
+    std::vector<int> missing_workers;  // Ranks of workers.
+    int missing_copy = -1;  // Rank of the backup that must have it first.
   };
+  // Returns the oldest one. Empty if the shard has no chunk that takes rounds.
   std::optional<OpenRound> oldest_open_round() const;
 
-  // One chunk of this shard, for tests and tools.
+  // Rounds of one chunk of this shard, for tests and tools.
   const ChunkRounds& chunk(int layer, int chunk) const;
 
  private:
@@ -103,18 +109,22 @@ class Shard final : public Machine {
   // Returns the index into chunks_ of the chunk that a frame means. Errors:
   // kInvalidArgument.
   absl::StatusOr<int> FindIndex(const FrameHeader& header) const;
+  // Asks the chunk where a frame lands, if its sender may send to this server.
   absl::StatusOr<Landing> FindLanding(PeerId from, int index,
                                       const FrameHeader& header) const;
   // Notes whether the backup lacks the chunk, after the backup has said so.
   void NoteBackup(int index, Outbox& out);
+  // Sends the backup the next chunk that it lacks, unless one is on its way.
   void SendNextToBackup(Outbox& out);
+  // Asks the driver for the values of the base round.
   void Load(Outbox& out);
   void Enter(Outbox& out);
 
-  ShardEpoch epoch_;
-  RoundSaver saver_;
-  std::deque<ChunkRounds> chunks_;
-  std::vector<int> index_of_chunk_;  // By position in the placement, or -1.
+  ShardEpoch epoch_;                // Borrowed by saver_ and chunks_.
+  RoundSaver saver_;                // Rounds that are saved.
+  std::deque<ChunkRounds> chunks_;  // A deque: chunks do not move.
+  std::vector<int>
+      index_of_chunk_;    // Indexed by position in the placement; or -1.
   std::set<int> behind_;  // Indexes of the chunks that the backup lacks.
   int sending_ = -1;      // Index of the chunk on its way to it; -1: none.
 };

@@ -11,7 +11,7 @@ namespace nereus {
 // Shard owns it and changes it between events. The chunks borrow it, so that a
 // chunk never works with the job of an epoch that is over.
 struct ShardEpoch {
-  JobPtr job;
+  JobPtr job;           // Job as of the epoch.
   int shard = 0;        // Index of the shard among job->shards().
   PeerId self;          // This server: the shard's primary or its backup.
   Verdicts verdicts;    // Verdicts on the last steps, with NanPolicy::kSkip.
