@@ -6,7 +6,7 @@
 namespace nereus {
 namespace {
 
-// Two members that lose each other so often in this time are not both kept.
+// Number of losses of one connection, within kLossWindow, that is too many.
 constexpr size_t kLossesMax = 3;
 const absl::Duration kLossWindow = absl::Minutes(1);
 
@@ -16,6 +16,7 @@ bool Ends(const PeerPair& link, PeerId member) {
 
 }  // namespace
 
+// Both ends report a loss; it counts once in an epoch.
 std::optional<PeerId> BrokenLinks::Note(PeerId one, PeerId other,
                                         absl::Time now) {
   const PeerPair link = std::minmax(one, other);
@@ -38,6 +39,8 @@ void BrokenLinks::Forget(PeerId member) {
                 [&](const auto& entry) { return Ends(entry.first, member); });
 }
 
+// A worker is easier to replace than a server. Of two equal members, the one
+// with more losses to all others is at fault.
 PeerId BrokenLinks::WorseOf(const PeerPair& link, absl::Time now) const {
   if (link.first.role != link.second.role) return link.first;  // The worker.
   if (link.first == own_) return link.second;

@@ -10,16 +10,19 @@
 
 namespace nereus {
 
-// Connections between members that have ended. Both ends make a new one in the
-// next epoch. Of two members that lose each other too often, one has to go.
+// Connections between members that have ended. Both ends make a new connection
+// in the next epoch. If two members lose each other too often, one of them has
+// to leave the job; otherwise the job would do nothing but change epochs.
+//
+// Plain bookkeeping. Memory: the losses of the last minute, by pair of members.
 class BrokenLinks {
  public:
-  // `own_shard`: the shard in the coordinator's own process, which is never the
-  // one to go; -1: none.
+  // `own_shard`: the shard in the coordinator's own process, which never has to
+  // go; -1: none.
   explicit BrokenLinks(int own_shard) : own_(PeerId::Shard(own_shard)) {}
 
-  // Notes that two members have lost each other. Returns the one that has to
-  // go, if they have done so too often.
+  // Notes that two members have lost each other. Returns the member that has to
+  // go, if they have lost each other too often.
   std::optional<PeerId> Note(PeerId one, PeerId other, absl::Time now);
 
   // Forgets a member that is gone.
@@ -31,11 +34,12 @@ class BrokenLinks {
   std::vector<PeerPair> Take() { return std::exchange(of_epoch_, {}); }
 
  private:
+  // Returns the end of `link` that has lost more connections lately.
   PeerId WorseOf(const PeerPair& link, absl::Time now) const;
 
-  const PeerId own_;
-  std::map<PeerPair, std::vector<absl::Time>> losses_;  // Recent ones.
-  std::vector<PeerPair> of_epoch_;
+  const PeerId own_;  // Shard in the coordinator's own process.
+  std::map<PeerPair, std::vector<absl::Time>> losses_;  // Recent losses.
+  std::vector<PeerPair> of_epoch_;  // Connections that ended in this epoch.
 };
 
 }  // namespace nereus

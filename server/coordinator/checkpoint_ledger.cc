@@ -6,10 +6,10 @@
 namespace nereus {
 namespace {
 
-// Rounds that some shards have not written, and maybe never will.
+// Number of incomplete rounds: some shards may never write their parts.
 constexpr size_t kOpenMax = 8;
 
-// The choice of blocks is not saved.
+// Returns the shards that write a part. The choice of blocks is not saved.
 std::set<int> ShardsWithChunks(const Job& job) {
   std::set<int> shards;
   for (const Chunk& chunk : job.placement.chunks()) {
@@ -26,6 +26,7 @@ int64_t CheckpointRecord::bytes() const {
   return bytes;
 }
 
+// Steps that an epoch does again replace their old stretches.
 void CheckpointLedger::OnEpoch(const Job& job, bool restarted) {
   auto& stretches = state_.stretches;
   if (restarted) {
@@ -38,13 +39,14 @@ void CheckpointLedger::OnEpoch(const Job& job, bool restarted) {
   });
   stretches.push_back(
       {job.first_step, job.contributions_before, job.worker_count()});
-  // Only the newest checkpoint's round and later ones are asked for.
+  // No round before the newest checkpoint is asked for any more.
   const int64_t oldest = state_.newest.has_value() ? state_.newest->round : 0;
   while (stretches.size() > 1 && stretches[1].first_step <= oldest) {
     stretches.erase(stretches.begin());
   }
 }
 
+// All workers of a stretch contribute to each of its steps.
 int64_t CheckpointLedger::ContributionsUpTo(int64_t round) const {
   const auto after = std::find_if(
       state_.stretches.rbegin(), state_.stretches.rend(),
@@ -56,7 +58,7 @@ int64_t CheckpointLedger::ContributionsUpTo(int64_t round) const {
 
 std::optional<CheckpointRecord> CheckpointLedger::OnPart(
     const Job& job, const CheckpointPart& part) {
-  // Written before the job went back to an earlier round, or of no use.
+  // The part is from before a restart, or of a round that is not wanted.
   if (part.epoch < state_.restarted_in || part.epoch > job.epoch ||
       state_.stretches.empty() ||
       part.round < state_.stretches.front().first_step ||
@@ -77,6 +79,7 @@ std::optional<CheckpointRecord> CheckpointLedger::OnPart(
   return record;
 }
 
+// Parts of older rounds are of no use any more.
 void CheckpointLedger::OnComplete(const CheckpointRecord& record) {
   if (state_.newest.has_value() && record.round <= state_.newest->round) return;
   state_.newest = record;

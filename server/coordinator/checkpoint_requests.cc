@@ -9,7 +9,7 @@
 namespace nereus {
 namespace {
 
-// Only the latest failures are kept.
+// Number of failed rounds to remember, the newest ones.
 constexpr size_t kFailedKept = 16;
 
 }  // namespace
@@ -20,11 +20,12 @@ bool CheckpointRequests::Request(bool has_begun) {
 }
 
 void CheckpointRequests::OnEpoch(const Job& job, bool from_base) {
-  if (from_base) failed_rounds_.clear();  // They are tried again.
+  if (from_base) failed_rounds_.clear();  // These rounds come again.
   planned_ = wanted_;
   ledger_.OnEpoch(job, from_base);
 }
 
+// The manifest makes a checkpoint valid, so it is written last.
 bool CheckpointRequests::OnPart(const JobPtr& job, const CheckpointPart& part,
                                 const std::string& member,
                                 CoordinatorOutbox& out) {

@@ -13,13 +13,17 @@
 namespace nereus {
 
 // Checkpoints of the job: which were made, which is being made, and which was
-// requested.
+// requested. A request is in one of three states:
 //
-//   none --Request--> wanted --an epoch has a round for it--> planned --made-->
-//   none
+//   none    --Request----------------------------------> wanted
+//   wanted  --an epoch begins, which has a round for it--> planned
+//   planned --the checkpoint is made, or it fails--------> none
 //
-// A request after that round has begun is for another checkpoint, which is
-// wanted once the planned one is made.
+// A request after the planned round has begun is for another checkpoint, which
+// is wanted once the planned one is made: a caller that asks for a checkpoint
+// must not get parameters from before its call.
+//
+// Plain bookkeeping. Bounded: remembers the last 16 rounds that failed.
 class CheckpointRequests {
  public:
   CheckpointRequests() = default;
@@ -39,12 +43,13 @@ class CheckpointRequests {
   bool wanted() const { return wanted_; }
   // True if the next epoch must have a round for it.
   bool needs_round() const { return wanted_ && !planned_; }
-  // True while a manifest is being written: any one, or that of `round`.
+  // True while a manifest is being written: any manifest, or that of `round`.
   bool is_completing() const { return !completing_.empty(); }
   bool IsCompleting(int64_t round) const { return completing_.contains(round); }
 
-  // Why the last checkpoint that failed did, and whether that of `round` did.
+  // Reason why the last checkpoint that failed did; "" if none has failed.
   const std::string& failure() const { return failure_; }
+  // True if the checkpoint of `round` has failed.
   bool HasFailed(int64_t round) const { return failed_rounds_.contains(round); }
 
   // Requests a checkpoint of a round that no worker has begun. `has_begun`: a
@@ -80,14 +85,14 @@ class CheckpointRequests {
   // The planned checkpoint is made, or failed.
   void EndPlanned();
 
-  CheckpointLedger ledger_;
-  // Checkpoints whose manifests are being written, by round.
+  CheckpointLedger ledger_;  // Checkpoints that were made.
+  // Checkpoints that wait for their manifest, by round.
   std::map<int64_t, CheckpointRecord> completing_;
-  bool wanted_ = false;
+  bool wanted_ = false;        // A request is wanted or planned.
   bool wanted_again_ = false;  // Another one, after the planned one.
   bool planned_ = false;       // The epoch has a round for the one wanted.
-  std::string failure_;
-  std::set<int64_t> failed_rounds_;
+  std::string failure_;        // Reason of the last failure.
+  std::set<int64_t> failed_rounds_;  // Newest rounds that failed.
 };
 
 }  // namespace nereus

@@ -17,7 +17,7 @@
 namespace nereus {
 namespace {
 
-// Text of a failure, for the log's sake.
+// Longest text of a failure that is logged and told to members.
 constexpr size_t kTextBytesMax = 4096;
 
 }  // namespace
@@ -55,6 +55,7 @@ JobStatus Coordinator::Status(absl::Time now) const {
 
 // Joining.
 
+// A member that has sent a message lives, whatever the message says.
 void Coordinator::OnMessage(SessionId session, const MemberMessage& message,
                             absl::Time now, CoordinatorOutbox& out) {
   NoticePause(now);
@@ -84,6 +85,8 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
                            {options_, state_, reason_, job().get(), roster_});
 }
 
+// A session joins once. A process with a known incarnation is a member already.
+// A process that finds its place taken must wait (PlaceClaims).
 void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
                          absl::Time now, CoordinatorOutbox& out) {
   const MemberRecord* const twice = roster_.Find(session);
@@ -96,14 +99,14 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
     return Refuse(session, absl::InvalidArgumentError("a session joins once"),
                   out);
   }
-  // A member whose session broke before it heard that it is one.
+  // The session of this process broke before it heard that it is a member.
   MemberRecord* const known = roster_.FindIncarnation(request.incarnation);
   if (known != nullptr) return Attach(*known, session, /*epoch=*/0, now, out);
   absl::Status status = CheckJoin(request);
   if (absl::IsAlreadyExists(status)) {
     return claims_.Add({session, request, now}, status, out);
   }
-  // A member that has lost its session, and is back before it counts as dead.
+  // A member without a session has the place; the new process replaces it.
   const MemberRecord* const before = roster_.FindHolder(request);
   if (status.ok() && before != nullptr) {
     Drop(before->id, "another process comes in its place", out);
@@ -116,12 +119,14 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   roster_.Add(request, session, /*running=*/job() != nullptr, now);
 }
 
+// The member in the place lives if it has sent a message later than a heartbeat
+// interval after the claim.
 void Coordinator::SettleClaims(absl::Time now, CoordinatorOutbox& out) {
   for (PlaceClaims::Claim& claim : claims_.TakeAll()) {
     absl::Status status = CheckJoin(claim.request);
     if (!absl::IsAlreadyExists(status)) {
       OnJoin(claim.session, claim.request, now, out);
-      // The process may be dead itself by now.
+      // The new process may be dead as well: its silence counts from its claim.
       MemberRecord* const joined = roster_.Find(claim.session);
       if (joined != nullptr) joined->times.last_message_at = claim.since;
     } else if (roster_.FindHolder(claim.request)->times.last_message_at >
@@ -133,6 +138,8 @@ void Coordinator::SettleClaims(absl::Time now, CoordinatorOutbox& out) {
   }
 }
 
+// A process resumes its session with this job, with the job before it, or with
+// a job that this coordinator does not know.
 void Coordinator::OnResume(SessionId session, const Resume& resume,
                            absl::Time now, CoordinatorOutbox& out) {
   claims_.End(session);
@@ -148,7 +155,7 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
     out.push_back(EndSession{session});
     return;
   }
-  // Not kCancelled: a process that joined again would begin the job anew.
+  // Not kCancelled, on which the process would join, and begin the job again.
   if (resume.job != options_.job_id) {
     return Refuse(
         session,
@@ -188,7 +195,7 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
 void Coordinator::Attach(MemberRecord& member, SessionId session,
                          uint64_t epoch, absl::Time now,
                          CoordinatorOutbox& out) {
-  // The session of a member that has heard the end was ended with that.
+  // EndSession was sent with the end of the job to a member that has heard it.
   if (member.session.has_value() && !member.told_over) {
     out.push_back(EndSession{*member.session});
   }
@@ -208,6 +215,8 @@ void Coordinator::Attach(MemberRecord& member, SessionId session,
 
 // Messages of members.
 
+// Heartbeats, reports, departures and answers to trials count in every state of
+// the job; all other messages only of admitted members while it runs.
 absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
                                           const MemberMessage& message,
                                           absl::Time now,
@@ -263,7 +272,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
 absl::Status Coordinator::OnChecksums(const MemberRecord& member,
                                       const ReplicaChecksums& checksums,
                                       CoordinatorOutbox& out) {
-  // In another epoch some rounds may have been done again since.
+  // Rounds of another epoch may have been done again since.
   if (!member.is_worker() || checksums.epoch != job()->epoch) {
     return absl::OkStatus();
   }
@@ -273,9 +282,10 @@ absl::Status Coordinator::OnChecksums(const MemberRecord& member,
   return absl::OkStatus();
 }
 
+// The worker stays a member until no other worker needs it (Departures).
 absl::Status Coordinator::OnLeave(MemberRecord& member, const Leave& leave,
                                   CoordinatorOutbox& out) {
-  if (member.has_left()) return absl::OkStatus();  // Said in a new session.
+  if (member.has_left()) return absl::OkStatus();  // Repeated.
   const absl::Status step = CheckStep("the last step", leave.last_step);
   if (!step.ok() || !member.admitted || !member.is_worker()) {
     return absl::InvalidArgumentError("it left without being a worker");
@@ -287,6 +297,7 @@ absl::Status Coordinator::OnLeave(MemberRecord& member, const Leave& leave,
   return absl::OkStatus();
 }
 
+// The member has reconnect_grace to resume in another session.
 void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
                                CoordinatorOutbox& out) {
   NoticePause(now);
@@ -302,6 +313,7 @@ void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
 
 // Actions after an event.
 
+// Runs after every event: each step may make the next one possible.
 void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   SettleClaims(now, out);
   if (state_ == JobState::kGathering &&
@@ -321,6 +333,7 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   if (*begins) BeginEpoch(now, out);
 }
 
+// The state is saved before any member hears of the epoch.
 void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
   const EpochInForce& epoch = epochs_.in_force();
   if (epoch.all_from_base || !epoch.workers_from_base.empty()) {
@@ -331,6 +344,8 @@ void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
   epochs_.TellAll(out);
 }
 
+// If the last checkpoint does not come, the job is finished without it, and
+// says so.
 void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
   const std::optional<int64_t> awaited = last_.AwaitedRound();
   if (awaited.has_value()) {
@@ -366,7 +381,7 @@ absl::Status Coordinator::RequestCheckpoint(absl::Time now,
     return absl::FailedPreconditionError(absl::StrCat(
         "job ", name, " has no folder for checkpoints: --checkpoint-dir"));
   }
-  // A round that has begun may be of parameters before this call.
+  // A checkpoint of a round that has begun may have parameters from before.
   const bool has_begun =
       roster_.BegunStep(kInitialRound) >= job()->checkpoint_round;
   if (checkpoints_.Request(has_begun)) Save(out);
@@ -384,13 +399,14 @@ void Coordinator::OnCheckpoint(int64_t round, const absl::Status& written,
 void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out) {
   if (over()) return;
   state_ = JobState::kFailed;
-  reason_ = reason;  // The first cause; what follows are its symptoms.
+  reason_ = reason;  // The first reason; later failures follow from it.
   if (job() != nullptr) Save(out);
   roster_.TellOver(JobOver{state_, reason_, checkpoints_.saved_round()}, out);
 }
 
 // Time, and death.
 
+// Without members' messages, only ticks end leases and send notices.
 void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   NoticePause(now);
   if (state_ == JobState::kRunning) DropOverdueMembers(now, out);
@@ -428,6 +444,7 @@ void Coordinator::OnSavedAgain(absl::Time now) {
   }
 }
 
+// A dropped member may end the job, and remove others with it.
 void Coordinator::DropOverdueMembers(absl::Time now, CoordinatorOutbox& out) {
   departures_.Forget(now);
   for (const MemberList::Overdue& each : roster_.FindOverdue(
@@ -442,6 +459,8 @@ void Coordinator::DropOverdueMembers(absl::Time now, CoordinatorOutbox& out) {
   }
 }
 
+// The process is told, removed, and missed by the next epoch. If its shard has
+// no other holder, the job goes back to a checkpoint or fails.
 void Coordinator::Drop(PeerId id, const std::string& why,
                        CoordinatorOutbox& out) {
   MemberRecord* const member = roster_.Find(id);
@@ -457,7 +476,7 @@ void Coordinator::Drop(PeerId id, const std::string& why,
   const bool takes_part = state_ == JobState::kRunning && member->admitted;
   if (takes_part) epochs_.NoteLost(*member);
   if (takes_part && roster_.AllLeft() && member->has_left()) {
-    // All work is done, and stays so.
+    // All workers have left: its work is done, so it stays in the list.
     member->session.reset();
     member->told_over = true;
     return;

@@ -24,16 +24,20 @@ namespace nereus {
 // there, leads it from epoch to epoch as workers come, leave and die (Epochs),
 // and decides when the job is over.
 //
-//   gathering --all are there--> running --all workers left--> finished
-//                                   '---cannot go on---> failed
+//   kGathering --all have joined--> kRunning --all workers left--> kFinished
+//                                      '------cannot go on-------> kFailed
 //
-// A job whose last checkpoint is being written is finished when that is
-// complete.
+// A job that waits for its last checkpoint is finished when the checkpoint is
+// complete. The life of a member is drawn at MemberRecord, the change of epochs
+// at Epochs.
 //
-// The first worker's model is the job's. A worker with another model is
+// The model of the first worker is the job's. A worker with another model is
 // refused, with the difference.
 //
-// Pure: no threads, clocks or RPC. The driver passes the time.
+// Pure: no threads, clocks or RPC. The driver calls it from one thread at a
+// time, passes the time, and carries out the actions in order. It must save a
+// state before it sends what follows (SaveFirst): members of an epoch that no
+// disk has would wait for ever for a coordinator that starts again without it.
 class Coordinator {
  public:
   // REQUIRES: options.Validate() is OK.
@@ -65,14 +69,16 @@ class Coordinator {
   void OnCheckpoint(int64_t round, const absl::Status& written, absl::Time now,
                     CoordinatorOutbox& out);
 
-  // Notes that all actions have been carried out which had to wait while no
-  // state could be saved. Members have been asked for reports only since then.
+  // Notes that states can be saved again, and that all actions which waited for
+  // that are carried out. Members were asked for reports only now, so their
+  // time to report starts now.
   void OnSavedAgain(absl::Time now);
 
   // Ends the job with a reason, which all members are told.
   void Fail(const std::string& reason, CoordinatorOutbox& out);
 
   JobState state() const { return state_; }
+  // Reason why the job has failed; "" otherwise.
   const std::string& reason() const { return reason_; }
   bool over() const { return IsOver(state_); }
   // Job as of the epoch; null before it runs.
@@ -83,28 +89,33 @@ class Coordinator {
   // True if the job is finished, and its last step is not in the folder for
   // checkpoints.
   bool lacks_last_checkpoint() const { return lacks_last_checkpoint_; }
-  // True if every member has heard that the job is over, and every process that
-  // was silent for too long. Then the coordinator may go.
+  // True if every member has heard that the job is over, and no process that
+  // was silent may still ask. Then the coordinator may end.
   bool everyone_knows() const {
     return !departures_.has_silent() && roster_.AllToldOver();
   }
 
+  // Returns the status of the job for `nereusctl status`.
   JobStatus Status(absl::Time now) const;
 
  private:
   void OnJoin(SessionId session, const JoinRequest& request, absl::Time now,
               CoordinatorOutbox& out);
+  // Returns an error if the process may not join now.
   absl::Status CheckJoin(const JoinRequest& request) const;
-  // Admits claims whose place is free by now, and refuses those whose place has
-  // a live member: one that has said something since.
+  // Decides the claims to places that other members have. Admits a process if
+  // the place is free by now. Refuses it if the member there has sent a message
+  // since.
   void SettleClaims(absl::Time now, CoordinatorOutbox& out);
   void OnResume(SessionId session, const Resume& resume, absl::Time now,
                 CoordinatorOutbox& out);
-  // A member speaks in a new session. `epoch`: the last one it has heard of.
+  // Gives a member the session in which it speaks now. `epoch`: the last epoch
+  // that it has heard of.
   void Attach(MemberRecord& member, SessionId session, uint64_t epoch,
               absl::Time now, CoordinatorOutbox& out);
 
-  // Each returns an error if the member must go for what it has said.
+  // Handle a message of a member. Each returns an error if the member has to
+  // leave the job for its message.
   absl::Status OnMemberMessage(MemberRecord& member,
                                const MemberMessage& message, absl::Time now,
                                CoordinatorOutbox& out);
@@ -114,29 +125,35 @@ class Coordinator {
   absl::Status OnLeave(MemberRecord& member, const Leave& leave,
                        CoordinatorOutbox& out);
 
-  // Does what there is to do after an event.
+  // Follows up an event: decides claims, starts the job, changes epochs, and
+  // ends the job.
   void Advance(absl::Time now, CoordinatorOutbox& out);
+  // Admits all members to the epoch that was made, saves it, and tells them.
   void BeginEpoch(absl::Time now, CoordinatorOutbox& out);
+  // Ends the job once its last checkpoint is complete or has taken too long.
   void FinishIfSaved(absl::Time now, CoordinatorOutbox& out);
 
+  // Adds the time that this process stood still to all times that members have.
   void NoticePause(absl::Time now);
+  // Drops members that were silent for too long.
   void DropOverdueMembers(absl::Time now, CoordinatorOutbox& out);
-  // Counts a member as dead.
+  // Counts a member as dead and removes it.
   void Drop(PeerId id, const std::string& why, CoordinatorOutbox& out);
+  // Asks the driver to save the state.
   void Save(CoordinatorOutbox& out) const;
   JobView View() const;
 
   const CoordinatorOptions options_;
   JobState state_ = JobState::kGathering;
-  std::string reason_;
-  MemberList roster_;
-  PlaceClaims claims_;
-  Departures departures_;
-  CheckpointRequests checkpoints_;
-  Epochs epochs_;
-  LastCheckpoint last_;
-  ReplicaCheck replicas_;
-  StepRate rate_;
+  std::string reason_;              // Reason why the job failed.
+  MemberList roster_;               // Processes that have joined.
+  PlaceClaims claims_;              // Processes that ask for a taken place.
+  Departures departures_;           // Processes that were members.
+  CheckpointRequests checkpoints_;  // Checkpoints made and requested.
+  Epochs epochs_;                   // Current epoch, and the next one.
+  LastCheckpoint last_;             // Checkpoint at the end of the job.
+  ReplicaCheck replicas_;           // Comparison of the workers' replicas.
+  StepRate rate_;                   // Steps per second, for the status.
   bool lacks_last_checkpoint_ = false;
 };
 

@@ -9,11 +9,10 @@
 namespace nereus {
 namespace {
 
-// What a member may call itself and where it may be reached, for the log's
-// sake.
+// Longest name or address of a member: logs repeat it.
 constexpr size_t kNameBytesMax = 256;
 
-// Text of a stall.
+// Longest text about a stall.
 constexpr size_t kStallBytesMax = 4096;
 
 absl::Status CheckAtLeast(absl::string_view name, int value, int low,
@@ -23,7 +22,7 @@ absl::Status CheckAtLeast(absl::string_view name, int value, int low,
       name, " is ", value, ", must be in [", low, ", ", high, "]"));
 }
 
-// A text that was refused: itself, or, if it is long, its length.
+// Returns a refused text for a message, or its length if it is long.
 std::string Shown(absl::string_view text) {
   constexpr size_t kShownBytesMax = 64;
   if (text.size() > kShownBytesMax) return absl::StrCat(text.size());
@@ -52,6 +51,7 @@ absl::Status CheckText(absl::string_view what, const std::string& text) {
                    " printable characters, not ", Shown(text)));
 }
 
+// Descriptions use the stalled layer as an index.
 absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job) {
   NEREUS_RETURN_IF_ERROR(CheckStep("the step", heartbeat.begun_step));
   NEREUS_RETURN_IF_ERROR(CheckStep("the round", heartbeat.round));
@@ -70,6 +70,7 @@ absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job) {
       stall.missing.size(), " bytes of why"));
 }
 
+// Settings that only one of the two has differ as well.
 absl::Status CompareSettings(absl::string_view our_name,
                              const std::vector<Setting>& ours,
                              absl::string_view their_name,
@@ -104,6 +105,7 @@ absl::Status CheckStep(absl::string_view what, int64_t step) {
                    kInitialRound, ", ", kStepMax, "]"));
 }
 
+// The next epoch is computed from these numbers.
 absl::Status CheckReport(const MachineReport& report) {
   NEREUS_RETURN_IF_ERROR(CheckStep("the step", report.begun_step));
   for (const auto& [shard, round] : report.closed_rounds) {

@@ -16,7 +16,7 @@
 
 namespace nereus {
 
-// A job that was over when its coordinator was started again.
+// Job that was over when its coordinator was started again.
 struct PastJob {
   uint64_t id = 0;
   JobState state = JobState::kFinished;
@@ -24,55 +24,63 @@ struct PastJob {
   int64_t saved_round = kInitialRound;
 };
 
+// Options of a coordinator. A default is good for every job, except for `spec`
+// and `job_id`.
 struct CoordinatorOptions {
-  JobSpec spec;
-  uint64_t job_id = 0;  // Unlike any other run's; drawn by the driver.
-  // Its members may not have heard its end yet.
+  JobSpec spec;         // Job as its flags describe it.
+  uint64_t job_id = 0;  // Number that no other run has; the driver draws it.
+  // Job that this coordinator led before; its members may not know of its end.
   std::optional<PastJob> past_job;
 
-  // The shard whose process is the coordinator's too; -1: the coordinator is a
-  // process of its own. It is never the one to go where two servers cannot
-  // keep a connection.
+  // Number of the shard in the coordinator's own process; -1: the coordinator
+  // is a process of its own. If two servers cannot keep a connection, the other
+  // server has to go.
   int own_shard = -1;
 
   // Settings that servers must have too, if they say what they have.
   std::vector<Setting> server_settings;
 
-  // There is a folder for checkpoints; shards must have it too.
+  // True if there is a folder for checkpoints; shards must have it too.
   bool has_checkpoints = false;
-  // Where the job goes on from, instead of the first worker's parameters.
+  // Checkpoint that the job goes on from, instead of the first worker's
+  // parameters.
   std::optional<CheckpointRecord> restored;
-  std::vector<LayerSpec> restored_layers;  // Its model.
-  int32_t restored_state_arrays = 0;       // Of each layer's optimizer state.
+  std::vector<LayerSpec> restored_layers;  // Model of that checkpoint.
+  // Number of arrays of optimizer state in that checkpoint.
+  int32_t restored_state_arrays = 0;
 
-  // How often, at most, what workers measure leads to a look at the plan.
+  // Least time between two searches for a better plan after measurements.
   absl::Duration replan_interval = absl::Seconds(10);
 
-  // The lease of a member whose session has ended: a process that is gone is
-  // noticed at once, one that only lost its connection is back by then.
+  // Lease of a member without a session. It is short: a process that has died
+  // is noticed at once, and a process that has lost only its connection is back
+  // within this time.
   absl::Duration reconnect_grace = absl::Seconds(1);
 
-  // How often those who wait hear for whom.
+  // Time between two notices to a waiting member about the missing members.
   absl::Duration waiting_notice_interval = absl::Seconds(3);
 
-  // How long a member may be silent before the job counts it as dead.
+  // Time that a member may be silent before it counts as dead.
   absl::Duration lease() const { return absl::Seconds(spec.lease_seconds); }
 
+  // Errors: kInvalidArgument, with the option and its value.
   absl::Status Validate() const;
 };
 
-// What members say of themselves comes over the network. OK, or
-// kInvalidArgument that names the field and its value.
+// Checks of the values in messages of members, which come over the network.
+// Errors: kInvalidArgument, with the field and its value.
+
+// Checks a text of 1 to 256 printable characters without spaces.
 absl::Status CheckName(absl::string_view what, const std::string& text);
-// The same for texts that may be empty or have spaces.
+// Checks a text that may be empty and may have spaces.
 absl::Status CheckText(absl::string_view what, const std::string& text);
 absl::Status CheckStep(absl::string_view what, int64_t step);
 absl::Status CheckReport(const MachineReport& report);
 // `job`: null before it runs.
 absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job);
 
-// OK if all of our settings that they have too are the same, and they lack
-// none of them. Errors: kFailedPrecondition, with the name and both values.
+// Checks that two members have the same settings with the same values. Errors:
+// kFailedPrecondition, with the setting and both values.
 absl::Status CompareSettings(absl::string_view our_name,
                              const std::vector<Setting>& ours,
                              absl::string_view their_name,

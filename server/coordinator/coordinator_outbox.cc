@@ -21,7 +21,7 @@ EpochStart EpochInForce::StartFor(PeerId member) const {
 }
 
 void Refuse(SessionId session, absl::Status why, CoordinatorOutbox& out) {
-  // A member that was counted as dead was announced then.
+  // A member that counts as dead has been announced already.
   const bool is_bad = !absl::IsCancelled(why) && !absl::IsOutOfRange(why);
   out.push_back(
       Announce{is_bad, absl::StrCat("refused a process: ", why.message())});

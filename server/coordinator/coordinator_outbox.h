@@ -12,17 +12,17 @@
 
 namespace nereus {
 
-// Number of one open session; the driver gives it out.
+// Number of an open session, which the driver gives out.
 using SessionId = int64_t;
 
-// Two members, in order: the ends of a connection.
+// Ends of a connection, in order.
 using PeerPair = std::pair<PeerId, PeerId>;
 
 // The epoch that all members have been told, but for what differs from member
 // to member.
 struct EpochInForce {
   JobPtr job;                                  // Null before the first epoch.
-  std::vector<RouteExplanation> explanations;  // By layer.
+  std::vector<RouteExplanation> explanations;  // Indexed by layer.
   // Members at the start of the epoch. Others come and go before the next one.
   std::vector<EpochMember> members;
   std::vector<PeerPair> broken_links;  // Connections that are made anew.
@@ -31,48 +31,52 @@ struct EpochInForce {
   std::vector<int32_t> workers_from_base;
   bool all_from_base = false;
 
+  // Returns the message that tells `member` of the epoch.
   EpochStart StartFor(PeerId member) const;
 };
 
 // State that a coordinator must find again when it is started anew. Between two
 // saves nothing happens that the members would not say again.
 struct CoordinatorState {
+  // Member that the epoch has.
   struct Member {
     PeerId id;
-    JoinRequest request;  // Without the layers, which are the job's.
-    bool left = false;
-    int64_t last_step = kInitialRound;  // If it has left.
+    JoinRequest request;  // Request without the layers, which are the job's.
+    bool left = false;    // True if it has left.
+    int64_t last_step = kInitialRound;  // Last step, if it has left.
   };
   JobState state = JobState::kGathering;
   std::string reason;  // Why the job failed.
   EpochInForce epoch;
   std::vector<Member> members;  // Members that the epoch has.
-  int next_rank = 0;
+  int next_rank = 0;            // Rank of the next worker that joins.
   CheckpointLedger::State checkpoints;
   bool checkpoint_wanted = false;  // Requested, and not made yet.
 };
 
-// Actions.
+// Actions of a coordinator, which its driver carries out in order.
 
+// Sends a message in a session.
 struct SendToMember {
   SessionId session;
   CoordinatorMessage message;
 };
-// Nothing more is sent in the session.
+// Ends a session after all that was sent in it.
 struct EndSession {
   SessionId session;
 };
-// A line for the log.
+// Writes a line to the log.
 struct Announce {
   bool bad = false;  // True for a warning.
   std::string text;
 };
-// The state must be on disk before the actions that follow.
+// Writes the state to disk, before any action that follows is carried out.
 struct SaveState {
   CoordinatorState state;
 };
-// All shards have written their parts. The driver writes the manifest, removes
-// checkpoints that are too old, and calls OnCheckpoint.
+// Completes a checkpoint of which all shards have written their parts. The
+// driver writes the manifest, removes checkpoints that are too old, and calls
+// Coordinator::OnCheckpoint.
 struct CompleteCheckpoint {
   JobPtr job;
   CheckpointRecord record;

@@ -5,18 +5,20 @@
 namespace nereus {
 namespace {
 
-// A coordinator that ends waits so long for members that were silent.
+// Longest time that a coordinator at the end waits for silent members.
 const absl::Duration kSilentKept = absl::Minutes(1);
 
 }  // namespace
 
+// A worker that is behind may still fetch a round from the leaver. In partial
+// rounds the servers have all values.
 void Departures::ReleaseLeavers(const Job& job, int64_t saved_round,
                                 absl::Time until, MemberList& roster,
                                 CoordinatorOutbox& out) {
   const auto& members = roster.members();
   std::vector<PeerId> leavers;
   for (const MemberRecord& leaver : members) {
-    // Still a worker of the epoch: the others have not gone on without it.
+    // A worker of the epoch: the others have not gone on without it.
     if (!leaver.has_left() || job.PositionOf(leaver.id.rank) >= 0) continue;
     const bool is_needed = std::any_of(
         members.begin(), members.end(), [&](const MemberRecord& other) {

@@ -1,3 +1,14 @@
+// Read in this order: MakeNextEpoch at the end, then its parts: which server
+// has each shard (NextHolders), which workers must discard values
+// (ForgetMisled), where the workers start (FindStart), which rounds some
+// workers have finished and others have not (FindFinished), and whether the
+// plan may change (AllSettled, ChangePlan). MakeRestartedEpoch goes back to a
+// checkpoint.
+//
+// FindStart, in order: a worker that stays has all values --> it is the donor,
+// and all go on; a worker that leaves has them --> all start with its values;
+// else all start with the values of the shards, if workers own no layer.
+
 #include "server/coordinator/epoch_change.h"
 
 #include <algorithm>
@@ -12,13 +23,14 @@
 namespace nereus {
 namespace {
 
-// One layer on one worker.
+// Progress of one worker in one layer that workers exchange.
 struct Progress {
   int32_t rank = 0;
-  bool done = false;  // It has left, with all rounds that it took part in.
+  bool done = false;  // True if it leaves and has done all of its rounds.
   MachineReport::PeerLayer layer;
 };
 
+// Only layers that workers exchange are in the reports.
 std::vector<Progress> ProgressOf(int layer, const EpochChange& change) {
   std::vector<Progress> progress;
   for (const EpochChange::Worker& worker : change.workers) {
@@ -32,7 +44,9 @@ std::vector<Progress> ProgressOf(int layer, const EpochChange& change) {
   return progress;
 }
 
-// The round of a layer that some have finished and others have not, if any.
+// Returns the round of a layer that some workers have finished and others have
+// not, if there is one. The others get it from a worker that has contributions
+// to it: its factors, or its mean.
 std::optional<FinishedRound> FindFinished(int layer,
                                           const EpochChange& change) {
   const std::vector<Progress> progress = ProgressOf(layer, change);
@@ -48,15 +62,16 @@ std::optional<FinishedRound> FindFinished(int layer,
   if (!lacking) return std::nullopt;
   for (const Progress& each : progress) {
     if (each.layer.done_round != fastest->layer.done_round) continue;
-    if (each.layer.contributors == 0) continue;  // It was given the values.
+    if (each.layer.contributors == 0) continue;  // No factors.
     return FinishedRound{layer, each.layer.done_round, each.rank,
                          each.layer.contributors};
   }
   return std::nullopt;
 }
 
-// Those who were given the values of a round that others have not finished,
-// where nobody has its factors.
+// Returns the workers that have the values of the last round of a layer from
+// another worker, if others have not finished that round and no worker has its
+// factors.
 std::vector<int32_t> FindMisled(int layer, const EpochChange& change) {
   int64_t first = std::numeric_limits<int64_t>::max();
   int64_t last = std::numeric_limits<int64_t>::min();
@@ -77,7 +92,8 @@ std::vector<int32_t> FindMisled(int layer, const EpochChange& change) {
   return held || first >= last ? std::vector<int32_t>() : given;
 }
 
-// Those who were misled in some layer, from now on as if they had nothing yet.
+// Returns the ranks of all such workers, and changes their reports as if they
+// had no values yet.
 std::vector<int32_t> ForgetMisled(const Job& job, EpochChange& change) {
   std::vector<int32_t> all;
   for (size_t layer = 0; layer < job.layers.size(); ++layer) {
@@ -100,14 +116,14 @@ const EpochChange::Server* FindServer(const EpochChange& change, int rank) {
   return nullptr;
 }
 
-// One that has what the shards' rounds left with it.
+// True if a server lives and has the values of its shards.
 bool Lives(const EpochChange& change, int rank) {
   const EpochChange::Server* server = FindServer(change, rank);
   return server != nullptr && !server->joins;
 }
 
-// The last round that is closed for all chunks that take rounds, as those who
-// serve the shards next have it.
+// Returns the last round that is closed for all chunks that take rounds, on the
+// servers that are primaries in the next epoch.
 std::optional<int64_t> ClosedRound(const Job& job, const EpochChange& change) {
   std::optional<int64_t> closed;
   const auto shard_servers = NextHolders(job, change);
@@ -121,7 +137,7 @@ std::optional<int64_t> ClosedRound(const Job& job, const EpochChange& change) {
   return closed;
 }
 
-// A worker that goes on and has the values of all layers, if any.
+// Returns a worker that stays and has the values of all layers, or null.
 const EpochChange::Worker* FindDonor(const EpochChange& change) {
   for (const EpochChange::Worker& worker : change.workers) {
     if (!worker.report.fetching && !worker.leaves) return &worker;
@@ -129,8 +145,8 @@ const EpochChange::Worker* FindDonor(const EpochChange& change) {
   return nullptr;
 }
 
-// The same among those who leave: one that has all layers as of its last step,
-// while nobody can have got further than that but for a round that is open.
+// Returns a worker that leaves and has all layers as of its last step, or null.
+// No worker may have finished a later step, though its round may be open.
 const EpochChange::Worker* FindLeaver(const Job& job,
                                       const EpochChange& change) {
   const std::optional<int64_t> closed = ClosedRound(job, change);
@@ -147,7 +163,7 @@ const EpochChange::Worker* FindLeaver(const Job& job,
   return nullptr;
 }
 
-// The first step that no worker has begun.
+// Returns the first step that no worker has begun.
 int64_t FirstFreeStep(const Job& job, const EpochChange& change) {
   int64_t step = job.first_step;
   for (const EpochChange::Worker& worker : change.workers) {
@@ -156,16 +172,18 @@ int64_t FirstFreeStep(const Job& job, const EpochChange& change) {
   return step;
 }
 
-// The same where nobody is left who has begun anything. A chunk's open round
-// may be this step's or the next one's; where it is closed already, the new
-// workers' contributions are answered with the result.
+// Returns the first step of new workers if no worker is left that has begun a
+// step. The open round of a chunk may be this step's or the next step's. In a
+// chunk that has closed this step's round, the contributions of the new workers
+// are answered with its result.
 int64_t FirstOpenStep(const Job& job, const EpochChange& change) {
   return std::max(ClosedRound(job, change).value_or(job.base_round),
                   job.base_round) +
          1;
 }
 
-// Whether one lives without whom nobody can have finished the first round.
+// True if a live worker takes part in the first round and has not begun it.
+// Then no worker can have finished that round.
 bool AtBase(const Job& job, const EpochChange& change) {
   return std::any_of(
       change.workers.begin(), change.workers.end(), [&](const auto& worker) {
@@ -175,6 +193,7 @@ bool AtBase(const Job& job, const EpochChange& change) {
       });
 }
 
+// Returns an error if workers own a layer, of which no copy is left.
 absl::Status CheckOwned(const Job& job) {
   for (size_t layer = 0; layer < job.layers.size(); ++layer) {
     if (!job.WorkersOwn(static_cast<int>(layer))) continue;
@@ -185,11 +204,11 @@ absl::Status CheckOwned(const Job& job) {
   return absl::OkStatus();
 }
 
-// Where the workers begin: with the values that `donor` has, or the shards.
+// Start of the workers in the next epoch.
 struct Start {
-  int32_t donor = -1;
-  int64_t first_step = 0;
-  bool all_from_base = false;
+  int32_t donor = -1;          // Worker with all values; -1: the shards.
+  int64_t first_step = 0;      // First step of joining workers.
+  bool all_from_base = false;  // All workers discard what they have.
 };
 
 absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
@@ -200,7 +219,7 @@ absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
     return Start{leaver->rank, leaver->report.begun_step + 1, true};
   }
   const int64_t step = FirstOpenStep(job, change);
-  // Where no shard has rounds, only workers knew how far they were.
+  // If no shard takes rounds, only the dead workers knew their last step.
   const bool known =
       ClosedRound(job, change).has_value() || AtBase(job, change);
   if (!known || step > job.base_round + 1) {
@@ -209,6 +228,7 @@ absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
   return Start{-1, step, true};
 }
 
+// A verdict that one member knows is the verdict of all.
 std::vector<StepVerdict> AllVerdicts(const EpochChange& change) {
   Verdicts all;
   for (const auto& worker : change.workers) all.Add(worker.report.verdicts);
@@ -216,7 +236,8 @@ std::vector<StepVerdict> AllVerdicts(const EpochChange& change) {
   return all.all();
 }
 
-// All have a shard's values from the checkpoint, the copy too.
+// Returns the primary and the backup of each shard after a restart. Both load
+// the values of the checkpoint. The backup is the primary if the other is gone.
 absl::StatusOr<std::vector<ShardServers>> FreshHolders(
     const Job& job, const EpochChange& change) {
   std::vector<ShardServers> all =
@@ -239,7 +260,8 @@ absl::StatusOr<std::vector<ShardServers>> FreshHolders(
   return all;
 }
 
-// Whether all have all that the plan's last round comes to, and nothing more.
+// True if all members are drained, no worker has begun a later step than the
+// switch round, and no shard changes its primary: then the plan may change.
 bool AllSettled(const Job& job, const EpochChange& change,
                 const std::vector<ShardServers>& shard_servers) {
   if (!job.switches()) return false;
@@ -258,7 +280,8 @@ bool AllSettled(const Job& job, const EpochChange& change,
   return true;
 }
 
-// Returns `job` as of the next epoch, without what the change decides.
+// Returns `job` as of the next epoch, without all that MakeNextEpoch and
+// MakeRestartedEpoch decide.
 Job NextJob(const Job& job, uint64_t epoch, const EpochChange& change) {
   Job made = job;
   made.epoch = epoch;
@@ -272,11 +295,12 @@ Job NextJob(const Job& job, uint64_t epoch, const EpochChange& change) {
   return made;
 }
 
-// `made` is another epoch of `job` by now, with the same plan.
+// Gives `made`, an epoch that follows `job`, other routes. If the servers run
+// the optimizer, its base round is the switch round.
 void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
   std::copy(routes.begin(), routes.end(), made.routes.begin());
   made.finished_rounds.clear();
-  // Copies do not have what workers have handed over.
+  // Backups do not have the values that workers have handed over.
   for (const Chunk& chunk : job.placement.chunks()) {
     if (UsesServers(job.routes[chunk.layer].scheme)) continue;
     made.shard_servers[chunk.shard].backup_is_current = false;
@@ -299,7 +323,7 @@ absl::StatusOr<std::vector<ShardServers>> NextHolders(
     const bool whole = servers.backup_is_current ||
                        std::count(became.begin(), became.end(), shard) > 0;
     const bool copied = Lives(change, servers.backup);
-    // The server's own place is that of its rank: it goes back there.
+    // A shard goes back to the server of its own rank.
     const bool moves = !Lives(change, servers.primary) ||
                        servers.backup == first[shard].primary;
     if (copied && whole && moves) std::swap(servers.primary, servers.backup);
@@ -327,7 +351,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
   Job made = NextJob(job, epoch, change);
   made.donor = start.donor;
   made.first_step = start.first_step;
-  // All steps since the old epoch's first one were begun by its workers.
+  // The workers of the old epoch have contributed to all of its steps.
   made.contributions_before = std::max<int64_t>(
       0, job.contributions_before +
              (made.first_step - job.first_step) * job.worker_count());
@@ -384,7 +408,7 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
   made.checkpoint_round = change.checkpoint ? made.first_step : kInitialRound;
   made.verdicts.clear();
   for (const EpochChange::Worker& worker : change.workers) {
-    // Those who have left are back: they have not done what is done again.
+    // Workers that have left are workers again: their last steps are undone.
     made.workers.push_back({worker.rank, made.first_step});
     next.workers_from_base.push_back(worker.rank);
   }

@@ -12,72 +12,79 @@
 
 namespace nereus {
 
-// What is known when every live member of an epoch has reported.
+// Facts from which the next epoch is made. They are complete once every live
+// member of the old epoch has reported.
 struct EpochChange {
-  // A worker of the old epoch that lives.
+  // Live worker of the old epoch.
   struct Worker {
     int32_t rank = 0;
-    bool leaves = false;
+    bool leaves = false;  // True if it has done all of its steps.
     MachineReport report;
   };
-  // A server that lives.
+  // Live server.
   struct Server {
     int32_t rank = 0;
-    bool joins = false;  // It has nothing yet.
-    MachineReport report;
+    bool joins = false;    // True if it has no values yet.
+    MachineReport report;  // Empty if it joins.
   };
-  std::vector<Worker> workers;           // By rank.
-  std::vector<Server> servers;           // The same.
-  std::vector<int32_t> current_backups;  // Shards whose copies became whole.
-  std::vector<int32_t> joiners;          // Ranks of those who come, ascending.
-  bool checkpoint = false;               // One is to be made as soon as it can.
-  std::optional<int64_t> fusion_bytes = {};  // What tuning has come to.
-  // A better plan: the next one, if nothing is under way; otherwise the next
-  // epoch's steps end so that it can be.
-  std::optional<std::vector<Route>> routes = {};  // By layer of the model.
+  std::vector<Worker> workers;           // Ranks ascend.
+  std::vector<Server> servers;           // Any order.
+  std::vector<int32_t> current_backups;  // Shards with a current backup.
+  std::vector<int32_t> joiners;          // Ranks of joining workers, ascending.
+  bool checkpoint = false;               // True if the epoch must make one.
+  std::optional<int64_t> fusion_bytes = {};  // Threshold of fusion, if tuned.
+  // Routes of a better plan, by layer of the model. The next epoch has them if
+  // all members are drained; otherwise it gets a switch round.
+  std::optional<std::vector<Route>> routes = {};
   // Names of all workers, by rank.
   std::map<int32_t, std::string> worker_names = {};
 };
 
-// Who holds each shard next. Its copy takes over from a server that is gone,
-// and gives it back when the server is there again and has become the copy.
+// Returns the primary and the backup of each shard in the next epoch. A current
+// backup takes over from a primary that is gone. It gives the shard back once
+// the server of the shard's own rank is its current backup.
 //
-// Errors: kAborted, a shard is gone, with what it held.
+// Errors: kAborted, a shard has neither its primary nor a current backup.
 absl::StatusOr<std::vector<ShardServers>> NextHolders(
     const Job& job, const EpochChange& change);
 
-// The epoch after `job`: who takes part from which step on, and who holds what
-// others lack. Every worker that lives keeps its steps; those who come start
-// with the step that none has begun.
-//
-// Some start `afresh`, whatever they have: all, with what the shards or one who
-// leaves have, if nobody goes on who has the values of a step; otherwise those
-// who were given a round's values by one that has died, while nobody has its
-// factors for those who have not finished it. They do it again, without the
-// dead.
-//
-// Errors: kAborted, what only workers had is lost with them, and the job cannot
-// go on.
-//
-// With another plan the shards have all layers as of its last round, which
-// becomes the job's base: who updates a layer from now on, and did not before,
-// gets its state there.
+// Epoch that follows another one.
 struct NextEpoch {
   JobPtr job;
-  std::vector<int32_t> workers_from_base;  // Ranks of workers of both epochs.
+  // Ranks of workers of both epochs that discard what they have, and start with
+  // the values of the donor or of the shards.
+  std::vector<int32_t> workers_from_base;
 };
+
+// Makes the epoch after `job`. Live workers keep their steps. Joining workers
+// take part from the first step that no worker has begun.
+//
+// Some workers discard what they have:
+// - All of them, if no worker that stays has the values of a step. They start
+//   with the values of a worker that leaves, or of the shards.
+// - Workers that a dead worker has sent the values of a round, if no live
+// worker
+//   has the factors of that round. The others could not finish the round, so it
+//   is done again without the dead worker.
+//
+// If the plan changes, the shards have all layers as of the switch round. It
+// becomes the base round, where members that update a layer only from now on
+// find its optimizer state.
+//
+// Errors: kAborted, values that only workers had are lost with them, and the
+// job cannot go on.
 absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
                                         const EpochChange& change);
 
-// Where a job can go on from with nothing but the shards' files.
+// Checkpoint that a job goes back to.
 struct RestartPoint {
-  int64_t round = kInitialRound;  // The shards have all layers as of it.
-  int64_t contributions = 0;      // Up to and with its step.
+  int64_t round = kInitialRound;  // Round of all layers in the checkpoint.
+  int64_t contributions = 0;      // Contributions of all steps up to it.
 };
 
-// The same, from a checkpoint: everybody starts afresh, those who live and
-// those who come. Errors: kInvalidArgument, no worker is there; kAborted, for
-// some shard neither its server nor the next one is.
+// Makes the epoch after `job` from a checkpoint: all members, live and joining
+// ones, discard what they have. Errors: kInvalidArgument, there is no worker;
+// kAborted, a shard has neither the server of its rank nor the one after it.
 absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
                                              const RestartPoint& point,
                                              const EpochChange& change);

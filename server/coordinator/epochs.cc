@@ -29,7 +29,7 @@ bool GoesBeyond(const Job& job, const MemberList& roster, int64_t step) {
   return std::any_of(roster.members().begin(), roster.members().end(),
                      [&](const MemberRecord& member) {
                        if (!member.is_worker()) return false;
-                       // A worker that joins may wait for the one that has left
+                       // A joining worker may wait for a worker that has left
                        // to begin that step.
                        const int position = job.PositionOf(member.id.rank);
                        const bool joins =
@@ -58,6 +58,8 @@ Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
   if (!HasEveryShard()) reasons_.insert(ChangeReason::kShardLost);
 }
 
+// The layers of the first worker are the job's; CheckJoin has compared the
+// others with them.
 absl::Status Epochs::StartJob() {
   const auto worker =
       std::find_if(roster_.members().begin(), roster_.members().end(),
@@ -145,15 +147,17 @@ std::optional<PeerId> Epochs::OnLostPeer(const MemberRecord& member,
   if (peer == nullptr || lost.peer == member.id || !peer->admitted) {
     return std::nullopt;
   }
-  // Members of this epoch have made a new connection, or will lose theirs too.
+  // In this epoch the two have a new connection, or report its loss as well.
   if (lost.epoch != job()->epoch) return std::nullopt;
-  // If that is not the peer's death, the next epoch's line says so.
+  // The line about the next epoch says if the peer lives.
   out.push_back(Announce{
       false, absl::StrCat(member.Name(), " lost its connection to ",
                           peer->Describe(), ": ", Printable(lost.reason))});
   return links_.Note(member.id, lost.peer, now);
 }
 
+// A backup takes over with the next epoch. Otherwise the job waits for another
+// server and goes back to its last checkpoint.
 bool Epochs::OnShardLost(PeerId shard, CoordinatorOutbox& out) {
   if (roster_.AllLeft()) {
     reasons_.insert(ChangeReason::kShardLost);
@@ -182,6 +186,8 @@ bool Epochs::OnShardLost(PeerId shard, CoordinatorOutbox& out) {
 
 // The change.
 
+// Events during a change are part of it: the reports are read only once all are
+// here.
 absl::StatusOr<bool> Epochs::Advance(absl::Time now, CoordinatorOutbox& out) {
   if (!target_.has_value() && NeedsChange()) StartChange(now, out);
   if (!target_.has_value() || !IsComplete() || !roster_.AllReported()) {
@@ -201,7 +207,7 @@ bool Epochs::NeedsChange() const {
           : Has(ChangeReason::kBetterPlan) && !roster_.SomeLeave()) {
     return true;
   }
-  // A member without a session may be dead: that is settled first.
+  // A member without a session may be dead; wait until that is known.
   const auto is_here = [&](PeerId id) {
     const MemberRecord* const member = roster_.Find(id);
     return member != nullptr && member->session.has_value();
@@ -216,9 +222,9 @@ bool Epochs::WorkersWantChange() const {
   for (const MemberRecord& member : roster_.members()) {
     if (!member.admitted && member.session.has_value()) return true;
     if (!member.has_left()) continue;
-    // The others go on without a worker that has left. Until one of them wants
-    // to, they may all be about to leave; where rounds do not wait for all,
-    // some may be long before that.
+    // An epoch without a worker that has left is needed once another worker
+    // goes beyond its last step. Before that all workers may be about to leave.
+    // In partial rounds some may be far from that, so the epoch begins at once.
     if (job()->PositionOf(member.id.rank) >= 0 &&
         (job()->partial() || GoesBeyond(*job(), roster_, *member.last_step))) {
       return true;
@@ -232,19 +238,21 @@ void Epochs::StartChange(absl::Time now, CoordinatorOutbox& out) {
   for (MemberRecord& member : roster_.members()) {
     member.report.reset();
     member.times.asked_at = now;
-    // Mostly all is settled long before a notice is due.
+    // Most changes are over before a notice is due.
     member.times.notified_at = now;
     if (!member.admitted || !member.session.has_value()) continue;
     out.push_back(SendToMember{*member.session, PrepareEpoch{*target_}});
   }
 }
 
+// A lost shard must have a server again, to load the checkpoint.
 bool Epochs::IsComplete() const {
   const bool has_shards = !Has(ChangeReason::kShardLost) ||
                           roster_.Count(Role::kShard) == options_.spec.shards;
   return has_shards && roster_.WorkersHere() >= options_.spec.min_workers;
 }
 
+// All admitted members have reported by now.
 EpochChange Epochs::GatherReports() const {
   EpochChange change;
   for (const MemberRecord& member : roster_.members()) {
@@ -268,13 +276,14 @@ EpochChange Epochs::GatherReports() const {
   return change;
 }
 
+// The next epoch goes on from the reports, or else from the newest checkpoint.
 absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
                                           CoordinatorOutbox& out) {
   EpochChange change = GatherReports();
   const bool lost = Has(ChangeReason::kShardLost);
   std::optional<Replanner::BetterPlan> better;
   if (!lost) better = plan_.Better(*job(), roster_.WorkersHere());
-  // A worker that leaves would have to be told of the plan, for nothing.
+  // While a worker leaves, the plan stays: that worker would need the new one.
   if (better.has_value() && !roster_.SomeLeave() && IsSafeToChangePlan()) {
     change.routes = better->plan.routes;
   }
@@ -282,7 +291,7 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
       lost ? absl::AbortedError("a shard is gone, with what it held")
            : MakeNextEpoch(*job(), *target_, change);
   const bool restarts = !next.ok();
-  // The job goes back to a checkpoint that is nearly complete.
+  // A checkpoint that is nearly complete is better than the newest one.
   if (restarts && checkpoints_.is_completing()) return false;
   const auto& newest = checkpoints_.newest();
   if (restarts && newest.has_value()) {
@@ -317,7 +326,7 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   current_backups_.clear();
   const bool was_restarted = Has(ChangeReason::kCoordinatorRestarted);
   reasons_.clear();
-  // A plan that could not be asked for now has to come.
+  // A better plan that this change could not bring is a reason for the next.
   if ((roster_.SomeLeave() || restarts) && WantsAnotherPlan()) {
     reasons_.insert(ChangeReason::kBetterPlan);
   }
@@ -339,6 +348,8 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   }
 }
 
+// A member that goes back to the base round has begun nothing after it, and has
+// not left.
 void Epochs::AdmitAll(absl::Time now) {
   in_force_.members.clear();
   const bool from_base = in_force_.all_from_base;
@@ -382,6 +393,8 @@ void Epochs::Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
 
 // Plans and backups.
 
+// No backup has the values that workers hand over. The change is safe if there
+// are no backups, if there are checkpoints, or if nothing is handed over.
 bool Epochs::IsSafeToChangePlan() const {
   const bool hands_over = std::any_of(
       job()->routes.begin(), job()->routes.end(),
@@ -407,6 +420,7 @@ bool Epochs::HasNewBackup() const {
   return false;
 }
 
+// A primary has all values; a backup has them if it is current.
 bool Epochs::HasEveryShard() const {
   const auto lives = [&](int server) {
     const MemberRecord* const member = roster_.Find(PeerId::Shard(server));

@@ -18,19 +18,33 @@
 
 namespace nereus {
 
-// What has happened in an epoch so that another one must follow. Other reasons
-// are seen in the members: one comes, one leaves, two have lost each other.
+// Events in an epoch after which another one must follow. Other reasons are
+// read off the members: a process joins, a worker leaves, a connection has
+// ended.
 enum class ChangeReason {
-  kMemberLost,
-  kShardLost,  // With the values that it held.
-  kCoordinatorRestarted,
-  kBetterPlan,
+  kMemberLost,            // A member counts as dead.
+  kShardLost,             // No live member has the values of a shard.
+  kCoordinatorRestarted,  // Members may not know what the coordinator told
+                          // them.
+  kBetterPlan,            // Another plan costs less.
 };
 
-// Epochs of the job: who takes part, and how one epoch follows another.
+// Epochs of the job: the members that take part, and the change from one epoch
+// to the next.
 //
-//   steady --a reason for another epoch--> changing: all members are asked for
-//   a report --all have reported, and nobody is missing--> steady, one epoch on
+//   steady   --a reason for another epoch (NeedsChange)--> changing: every
+//   member
+//              is asked for its report (PrepareEpoch)
+//   changing --all members have reported, enough are here--> steady, in the
+//   next
+//              epoch (EpochStart)
+//   changing --values are lost, and there is no checkpoint--> the job fails
+//
+// Members that die during a change only shrink the set that must report. A
+// member that joins during a change is part of the next epoch.
+//
+// If values are lost, the next epoch goes back to the newest checkpoint. A
+// checkpoint of which the manifest is being written is awaited first.
 class Epochs {
  public:
   // All are borrowed and must outlive this.
@@ -43,12 +57,14 @@ class Epochs {
   Epochs(const Epochs&) = delete;
   Epochs& operator=(const Epochs&) = delete;
 
-  // The job as of the epoch; null before the first one.
+  // Job as of the epoch; null before the first epoch.
   const JobPtr& job() const { return in_force_.job; }
   const EpochInForce& in_force() const { return in_force_; }
   // Number of the next epoch, while all members report for it.
   std::optional<uint64_t> target() const { return target_; }
+  // True if this event has happened since the epoch began.
   bool Has(ChangeReason reason) const { return reasons_.contains(reason); }
+  // Connections that have ended since the epoch began.
   const BrokenLinks& links() const { return links_; }
   // Last step that a member says it has begun.
   int64_t BegunStep() const { return roster_.BegunStep(job()->first_step); }
@@ -61,22 +77,24 @@ class Epochs {
   // have reported. Returns true if an epoch begins; then the caller admits all
   // members, saves the state, and tells them. Errors: the job cannot go on.
   absl::StatusOr<bool> Advance(absl::Time now, CoordinatorOutbox& out);
+  // Makes all processes that have joined members of the epoch.
   void AdmitAll(absl::Time now);
+  // Tells all members with a session of the epoch.
   void TellAll(CoordinatorOutbox& out);
 
-  // Tells a member that speaks in a new session what it may have missed.
-  // `epoch`: the last one that it has heard of.
+  // Sends a member that speaks in a new session the messages that it may have
+  // missed. `epoch`: the last epoch that it has heard of.
   void Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
              CoordinatorOutbox& out) const;
 
-  // Messages of an admitted member while the job runs.
+  // Note messages of an admitted member while the job runs.
   void OnHeartbeat(const MemberRecord& member, const Heartbeat& heartbeat);
   void OnReport(MemberRecord& member, const EpochReport& report) const;
   void OnMeasured(const MemberRecord& member, const Measured& measured,
                   absl::Time now, CoordinatorOutbox& out);
   void OnFusionTimed(const MemberRecord& member, const FusionTimed& timed,
                      CoordinatorOutbox& out);
-  // Returns the member that has to go, if two cannot keep a connection.
+  // Returns the member that has to go, if two members cannot keep a connection.
   std::optional<PeerId> OnLostPeer(const MemberRecord& member,
                                    const LostPeer& lost, absl::Time now,
                                    CoordinatorOutbox& out);
@@ -87,19 +105,25 @@ class Epochs {
     recovery_.NoteLost(member);
   }
   void ForgetLinks(PeerId member) { links_.Forget(member); }
-  // Notes that a shard is gone from the roster. Returns false if nothing is
-  // left to go on with.
+  // Notes that a server is gone from the roster. Returns false if the job has
+  // neither a backup nor a checkpoint to go on with.
   bool OnShardLost(PeerId shard, CoordinatorOutbox& out);
 
  private:
+  // True if there is a reason for another epoch.
   bool NeedsChange() const;
+  // True if a worker joins, or has left and the others go on without it.
   bool WorkersWantChange() const;
+  // Asks all members for their reports.
   void StartChange(absl::Time now, CoordinatorOutbox& out);
+  // Makes the next epoch from the reports. Returns false if it must wait.
   absl::StatusOr<bool> FinishChange(absl::Time now, CoordinatorOutbox& out);
-  // Enters the epoch that was made. `better`: the plan that it may have.
+  // Makes `next` the epoch in force. `restarts`: it goes back to a checkpoint.
+  // `better`: the plan that it may have.
   void Enter(NextEpoch next, bool restarts,
              const std::optional<Replanner::BetterPlan>& better, absl::Time now,
              CoordinatorOutbox& out);
+  // Returns the facts from which the next epoch is made.
   EpochChange GatherReports() const;
   // True if members are enough for the job to go on.
   bool IsComplete() const;
@@ -112,6 +136,7 @@ class Epochs {
 
   // True if the backup of `shard` can take over, as far as is known.
   bool IsBackupCurrent(int shard) const;
+  // True if a backup has become current in this epoch.
   bool HasNewBackup() const;
   // True if a live server has all that workers have seen of each shard.
   bool HasEveryShard() const;
@@ -119,15 +144,15 @@ class Epochs {
   const CoordinatorOptions& options_;
   MemberList& roster_;
   CheckpointRequests& checkpoints_;
-  EpochInForce in_force_;
-  std::set<ChangeReason> reasons_;  // Since the epoch began.
-  std::optional<uint64_t> target_;
-  uint64_t last_target_ = 0;
+  EpochInForce in_force_;           // Current epoch.
+  std::set<ChangeReason> reasons_;  // Events since the epoch began.
+  std::optional<uint64_t> target_;  // Number of the next epoch, in a change.
+  uint64_t last_target_ = 0;        // Largest number that an epoch was given.
   BrokenLinks links_;
   RecoveryLog recovery_;
   PlanKeeper plan_;
-  // Shards whose primaries, which may be dead by now, have said in this epoch
-  // that the backup has all.
+  // Shards with a backup that has become current in this epoch. Their primaries
+  // have said so, and may be dead by now.
   std::set<int32_t> current_backups_;
 };
 

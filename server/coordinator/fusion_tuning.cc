@@ -9,10 +9,11 @@
 namespace nereus {
 namespace {
 
-// That a trial takes, after those that do not count.
+// Number of steps that a trial measures, after those that do not count.
 constexpr int32_t kStepsMeasured = 16;
 
-// A message gets to every worker in this time, mostly.
+// Time in which a message reaches every worker as a rule, and its limits in
+// steps.
 constexpr double kAheadSeconds = 0.1;
 constexpr double kAheadStepsMin = 2;
 constexpr double kAheadStepsMax = 100;
@@ -36,6 +37,7 @@ std::optional<int64_t> FusionTuning::bytes() const {
   return tuner_.done() ? tuner_.best() : tuner_.next();
 }
 
+// All workers switch at a step that none has begun when it hears of it.
 const SetFusion& FusionTuning::Next(int64_t begun_step) {
   SetFusion set;
   set.trial = trial_;

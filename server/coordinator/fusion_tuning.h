@@ -11,63 +11,68 @@
 
 namespace nereus {
 
-// Leads a job's workers through the trials of a FusionTuner: all are told a
-// threshold and the step from which it counts, measure some steps with it, and
-// answer; when all have, the next trial begins. The slowest of them is what an
-// iteration took.
+// Leads the workers of a job through the trials of a FusionTuner.
 //
-// All switch in the same step, which is ahead of what they were at when they
-// answered. One that hears too late switches a step later: nothing but the time
-// depends on it.
+//   trial --all workers have answered--> next trial, or done
+//   trial --an epoch begins--> the same trial again
+//   trial, done --Restart, for another plan--> first trial
 //
-// An epoch begins the trial under way anew, another plan all of them.
+// In a trial, all workers are told a threshold and the step from which it
+// counts. They measure some steps with it and answer with their step time. The
+// longest step time counts, because all workers wait for the slowest one.
+//
+// All workers switch in the same step, which lies ahead of their steps when
+// they answered. A worker that hears of it too late switches a step later,
+// which costs time and nothing else.
 //
 // Pure; the coordinator owns it.
 class FusionTuning {
  public:
-  // Not at all, unless `on`. Begins with `first`.
+  // `on`: false if fusion is not tuned. `first`: threshold of the first trial.
   explicit FusionTuning(bool on, int64_t first = FusionTuner::kBytesFirst)
       : on_(on), first_(first), tuner_(first) {}
 
-  // OK, or kInvalidArgument.
+  // Checks the answer of a worker. Errors: kInvalidArgument, with its values.
   static absl::Status Check(const FusionTimed& timed);
 
-  // An epoch with these workers begins; what they are to be told, if anything.
-  // `begun_step`: the last one that any of them has begun, as far as is known.
+  // Starts an epoch with these workers. Returns the message to tell them, if
+  // any. `begun_step`: last step that a worker is known to have begun.
   std::optional<SetFusion> OnEpoch(std::vector<int32_t> workers,
                                    int64_t begun_step);
 
-  // Begins anew with `first`: what has been measured counts no more. What all
-  // are to be told, if anything.
+  // Starts the trials again with `first`, and forgets all answers. Returns the
+  // message to tell all workers, if any.
   std::optional<SetFusion> Restart(int64_t first, int64_t begun_step);
 
-  // Where it began.
+  // Threshold of the first trial.
   int64_t first() const { return first_; }
 
-  // A worker's answer; what all are to be told then, if it was the last one.
-  // REQUIRES: Check(timed) is OK.
+  // Notes the answer of a worker. Returns the message to tell all workers if it
+  // was the last answer. REQUIRES: Check(timed) is OK.
   std::optional<SetFusion> OnTimed(int32_t worker, const FusionTimed& timed);
 
-  // What the workers were told last: for one who may not have heard it.
+  // Last message to the workers, for a worker that may not have got it.
   const std::optional<SetFusion>& told() const { return told_; }
 
-  // What it came to: the trials are over.
+  // True once the trials are over.
   bool done() const { return on_ && tuner_.done(); }
-  // The threshold as of now; nothing if it is not tuned.
+  // Threshold of the trial, or the best one once done; empty if not tuned.
   std::optional<int64_t> bytes() const;
+  // Tuner that chooses the thresholds.
   const FusionTuner& tuner() const { return tuner_; }
 
  private:
+  // Makes the message that begins the trial, or sets the best threshold.
   const SetFusion& Next(int64_t begun_step);
 
   const bool on_;
   int64_t first_;
   FusionTuner tuner_;
-  int32_t trial_ = 0;
-  std::optional<SetFusion> told_;
-  double step_seconds_ = 0;  // Of the last trial.
-  std::vector<int32_t> workers_;
-  std::map<int32_t, FusionTimed> answers_;  // To this trial, by worker.
+  int32_t trial_ = 0;              // Number of the trial, which answers repeat.
+  std::optional<SetFusion> told_;  // Last message to the workers.
+  double step_seconds_ = 0;        // Step time in the last trial.
+  std::vector<int32_t> workers_;   // Ranks of the epoch's workers.
+  std::map<int32_t, FusionTimed> answers_;  // Answers to the trial, by worker.
 };
 
 }  // namespace nereus

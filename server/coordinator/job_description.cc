@@ -21,6 +21,7 @@ std::string DescribePlan(const Job& job) {
   });
 }
 
+// Reports are missing only in a change of epochs.
 std::vector<std::string> MissingMembers(const JobView& view) {
   const CoordinatorOptions& options = view.options;
   const MemberList& roster = view.roster;

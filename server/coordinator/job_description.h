@@ -13,7 +13,7 @@
 
 namespace nereus {
 
-// Parts of a coordinator, to be described.
+// Parts of a coordinator that descriptions read. Nothing is owned.
 struct JobView {
   const CoordinatorOptions& options;
   JobState state = JobState::kGathering;
@@ -24,16 +24,16 @@ struct JobView {
   const LastCheckpoint& last;
 };
 
-// What the job waits for, and which members are there; "" if it waits for
-// nothing.
+// Returns what the job waits for, and which members are here; "" if the job
+// does not wait.
 std::string DescribeMissing(const JobView& view);
 
-// Line for the log at the end of a job that has done `last_step`, and whose
-// newest checkpoint is of `saved_round`.
+// Returns the line for the log at the end of a job. `last_step`: last step of
+// the job. `saved_round`: round of its newest checkpoint.
 std::string DescribeEnd(const CoordinatorOptions& options, int64_t last_step,
                         int64_t saved_round);
 
-// Status for `nereusctl status`, without the rate.
+// Returns the status for `nereusctl status`, without the rate of steps.
 JobStatus DescribeJob(const JobView& view, absl::Time now);
 
 }  // namespace nereus

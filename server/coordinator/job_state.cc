@@ -55,7 +55,7 @@ CheckpointLedger::State CheckpointsFromProto(
   return checkpoints;
 }
 
-// Members are the epoch's, each once: the coordinator counts on it.
+// Checks that all members are of the epoch, each once.
 absl::Status CheckMembers(const CoordinatorState& state) {
   const Job& job = *state.epoch.job;
   std::set<PeerId> seen;

@@ -7,9 +7,12 @@
 
 namespace nereus {
 
-// What a coordinator must find again after it dies, as bytes, and back: what
-// JobStore keeps. Errors: kInvalidArgument, with the field and its value.
+// Encodes the state that a coordinator must find again when it is started anew.
+// JobStore keeps these bytes.
 std::string EncodeState(const CoordinatorState& state);
+
+// Decodes a state and checks it. Errors: kInvalidArgument, with the field and
+// its value.
 absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes);
 
 }  // namespace nereus

@@ -1,3 +1,8 @@
+// Read in this order: CheckJoin at the end has the checks in their order, each
+// of which is a function above. A process is told only of the first error, so
+// cheap and general checks come first: texts and versions, then the job, then
+// settings, then the place, then the model.
+
 #include "server/coordinator/join_rules.h"
 
 #include <utility>
@@ -10,7 +15,7 @@
 namespace nereus {
 namespace {
 
-// Messages repeat these texts.
+// Checks texts that log lines and errors repeat.
 absl::Status CheckTexts(const JoinRequest& request) {
   NEREUS_RETURN_IF_ERROR(CheckName("name", request.name));
   NEREUS_RETURN_IF_ERROR(CheckName("build", request.build));
@@ -59,7 +64,7 @@ absl::Status CheckPhase(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
-// Who updates the parameters, and the settings that all must have in common.
+// Checks where the optimizer runs, and the settings that all members share.
 absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
   if (request.role == Role::kShard) {
     return CompareSettings(request.name, request.settings, "the coordinator",
@@ -88,6 +93,7 @@ absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
+// A worker that is away leaves its place to a process of the same name.
 absl::Status CheckWorkersPlace(const JoinRequest& request,
                                const JobToJoin& to) {
   const CoordinatorOptions& options = to.options;
@@ -128,6 +134,7 @@ absl::Status CheckShardsPlace(const JoinRequest& request, const JobToJoin& to) {
       "; --shard gives each server its own"));
 }
 
+// The caller's optimizer decides about its state, and all must agree.
 absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
   const int32_t arrays = request.state_arrays;
   if (arrays < 0 || arrays > kStateArraysMax) {
@@ -159,7 +166,7 @@ absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
-// Where replicas are made of products, all workers must make the same.
+// Checks that all workers multiply alike if replicas are made of products.
 absl::Status CheckProducts(const JoinRequest& request, const JobToJoin& to) {
   if (!MayUseFactors(to.options.spec.rules, request.layers))
     return absl::OkStatus();
@@ -176,12 +183,13 @@ absl::Status CheckProducts(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
+// The model is that of the job, of its checkpoint, or of the first worker.
 absl::Status CheckLayers(const JoinRequest& request, const JobToJoin& to) {
   if (to.job != nullptr) {
     return CompareModels(request.layers, to.job->model(), "the job");
   }
   if (to.options.restored.has_value()) {
-    // Batches may have another size, and layers may travel another way.
+    // The size of batches and the schemes may differ from the checkpoint's.
     std::vector<LayerSpec> restored = to.options.restored_layers;
     for (size_t i = 0; i < restored.size() && i < request.layers.size(); ++i) {
       restored[i].has_factors = request.layers[i].has_factors;

@@ -10,16 +10,18 @@
 
 namespace nereus {
 
-// What a process that asks to join is compared with.
+// Job that a process asks to join.
 struct JobToJoin {
   const CoordinatorOptions& options;
   JobState state = JobState::kGathering;
-  const std::string& reason;  // Why the job failed, if it did.
+  const std::string& reason;  // Reason why the job failed, or "".
   const Job* job = nullptr;   // Null before the job runs.
-  const MemberList& roster;
+  const MemberList& roster;   // Members that have places already.
 };
 
-// OK if the process may join. Each error names what differs with both values.
+// Checks whether a process may join. Each error names the difference with both
+// values.
+//
 // Errors: kInvalidArgument, a value that no job has; kFailedPrecondition, a
 // value that this job does not have; kNotFound, another job; kAborted and
 // kOutOfRange, the job has failed or is finished; kResourceExhausted, no place

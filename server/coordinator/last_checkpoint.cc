@@ -5,8 +5,8 @@
 namespace nereus {
 namespace {
 
-// A job waits so long at most for its last checkpoint: longer than any disk
-// takes. Where a part may be lost, it waits for a lease only.
+// Longest wait for the last checkpoint: longer than any disk takes. If a part
+// may be lost, the wait is a lease.
 const absl::Duration kTimeMax = absl::Minutes(30);
 
 }  // namespace
@@ -15,7 +15,7 @@ int64_t LastCheckpoint::LastStep() const {
   const Job& job = *epochs_.job();
   std::optional<int64_t> last;
   for (const MemberRecord& member : roster_.members()) {
-    // Workers that the others went on without do not count.
+    // Workers that left earlier are not in the epoch.
     if (!member.has_left() || job.PositionOf(member.id.rank) < 0) continue;
     const int64_t step = *member.last_step;
     last = job.partial() ? std::max(last.value_or(step), step)
@@ -24,6 +24,7 @@ int64_t LastCheckpoint::LastStep() const {
   return last.value_or(kInitialRound);
 }
 
+// A manifest that is being written is awaited even if a shard is lost.
 std::optional<int64_t> LastCheckpoint::AwaitedRound() const {
   if (!options_.has_checkpoints) return std::nullopt;
   const int64_t round = LastStep();
@@ -47,6 +48,7 @@ std::optional<int32_t> LastCheckpoint::Sender(int64_t round) const {
   return std::nullopt;
 }
 
+// Frames are lost with their connection or their sender.
 bool LastCheckpoint::MayBeLost(int64_t round) const {
   const Job& job = *epochs_.job();
   if (epochs_.Has(ChangeReason::kCoordinatorRestarted) ||
@@ -70,7 +72,7 @@ bool LastCheckpoint::Ask(int64_t round, absl::Time now,
       gives_up_at_, now + (MayBeLost(round) ? options_.lease() : kTimeMax));
   if (now >= gives_up_at_) return false;
   const Job& job = *epochs_.job();
-  // Without any worker, layers that workers own are lost, others are not.
+  // Without a worker, the layers that workers own are lost.
   const SaveLast last{job.epoch, round,
                       Sender(round).value_or(job.workers.front().rank)};
   for (MemberRecord& member : roster_.members()) {

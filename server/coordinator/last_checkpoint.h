@@ -11,9 +11,13 @@
 
 namespace nereus {
 
-// Checkpoint of the last round of all: once all workers have left, the members
-// are asked to save it, and the job is over when it is complete, or when it has
-// taken too long.
+// Checkpoint of the last round of the job.
+//
+//   all workers have left --Ask--> members save --complete--> the job is over
+//   members save --too late, failed, or lost with a shard--> the job is over
+//
+// The wait is bounded: a lease if a part may be lost, 30 minutes otherwise.
+// Without it a job would end with the parameters of its last steps unsaved.
 class LastCheckpoint {
  public:
   // All are borrowed and must outlive this.
@@ -27,7 +31,7 @@ class LastCheckpoint {
   // Last step of the epoch's workers, which have all left.
   int64_t LastStep() const;
 
-  // Its round, while the checkpoint may still be made.
+  // Round of the checkpoint; empty if it is made, or can no longer be.
   std::optional<int64_t> AwaitedRound() const;
 
   // Asks all members to save `round`, unless they have been asked. Returns
@@ -38,8 +42,8 @@ class LastCheckpoint {
   void Delay(absl::Duration pause) { gives_up_at_ += pause; }
 
  private:
-  // Worker that sends the shards the layers that workers own; none: all workers
-  // are gone.
+  // Rank of the worker that sends the shards the layers that workers own; empty
+  // if all workers are gone.
   std::optional<int32_t> Sender(int64_t round) const;
   // True if a part may have been lost on its way, so that it never comes.
   bool MayBeLost(int64_t round) const;
@@ -48,7 +52,8 @@ class LastCheckpoint {
   MemberList& roster_;
   const Epochs& epochs_;
   const CheckpointRequests& checkpoints_;
-  absl::Time gives_up_at_ = absl::InfiniteFuture();
+  absl::Time gives_up_at_ =  // Time at which the wait ends.
+      absl::InfiniteFuture();
 };
 
 }  // namespace nereus

@@ -1,3 +1,8 @@
+// Read in this order: a member's name and heartbeats (MemberRecord), members of
+// a saved state, looking a member up (Find...), joining and leaving the list
+// (Add, Remove, NumberWorkers), pauses of the coordinator (NoticePause), and
+// questions about all members. The life of a member is drawn in the header.
+
 #include "server/coordinator/member_list.h"
 
 #include <algorithm>
@@ -10,8 +15,8 @@
 namespace nereus {
 namespace {
 
-// Ticks come more often. Nothing happens for so long only if this process
-// stands still.
+// Shortest pause. Ticks come more often, so that nothing happens for this long
+// only if the process stands still.
 const absl::Duration kPauseMin = absl::Seconds(1);
 
 }  // namespace
@@ -40,6 +45,7 @@ std::string MemberRecord::NoteHeartbeat(const Heartbeat& last, const Job* job) {
                       " for ", Printable(stall.missing));
 }
 
+// Saved members have no session yet, and a lease to resume theirs.
 MemberList::MemberList(const CoordinatorState& saved, absl::Time now,
                        absl::Duration lease)
     : next_rank_(saved.next_rank), awake_at_(now) {
@@ -108,6 +114,7 @@ const MemberRecord* MemberList::FindHolder(const JoinRequest& request) const {
   return const_cast<MemberList*>(this)->FindHolder(request);
 }
 
+// Before the job runs, ranks of workers that are gone are given again.
 void MemberList::Add(const JoinRequest& request, SessionId session,
                      bool running, absl::Time now) {
   MemberRecord member;
@@ -184,6 +191,7 @@ std::map<int32_t, std::string> MemberList::WorkerNames() const {
   return names;
 }
 
+// A busy member may report late, as it reads or writes a checkpoint.
 std::vector<MemberList::Overdue> MemberList::FindOverdue(absl::Duration lease,
                                                          bool reports_due,
                                                          absl::Time now) const {

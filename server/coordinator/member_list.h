@@ -13,55 +13,70 @@
 
 namespace nereus {
 
-// When a member did something last.
+// Times of a member's last events.
 struct MemberTimes {
-  absl::Time last_message_at;
-  // Silence counts from here: its last message, or the start of an epoch.
+  absl::Time last_message_at;  // Last message of the member.
+  // Start of its silence: its last message, or the start of an epoch, plus the
+  // time that the coordinator stood still since.
   absl::Time heard_at;
-  absl::Time dead_after;   // Without a session, the member is dead by then.
-  absl::Time notified_at;  // When it was last told which members are missing.
-  absl::Time asked_at;     // When it was asked for a report.
+  absl::Time dead_after;   // Time at which it is dead if it has no session.
+  absl::Time notified_at;  // Last notice to it about the missing members.
+  absl::Time asked_at;     // Request for its report.
 };
 
-// One process that has joined the job.
+// Process that has joined the job. Its life:
+//
+//   joined --an epoch begins--> member (admitted)
+//   joined --its session ends--> removed
+//   member --its session ends--> away --Resume in a new session--> member
+//   member --Leave: a worker has done its work--> left --no other worker needs
+//     it--> released: removed (Departures)
+//   member, away, left --silent for a lease, or without a session for
+//     reconnect_grace, or its report is late--> dead: removed
+//
+// A process that was counted as dead may live. It must join again, as another
+// member; if it went on as the old one, its contributions could count twice.
 struct MemberRecord {
   PeerId id;
   JoinRequest request;
-  std::optional<SessionId> session;  // None while its session is broken.
+  std::optional<SessionId> session;  // Empty while its session is broken.
 
   MemberTimes times;
-  Heartbeat heartbeat;          // The last one.
+  Heartbeat heartbeat;          // Last heartbeat.
   absl::Duration stall_logged;  // Length of its stall when that was logged.
   bool admitted = false;        // True once an epoch has it.
   // True if it has heard that the job is over for it.
   bool told_over = false;
-  std::optional<int64_t> last_step;  // Set once it has left.
+  std::optional<int64_t> last_step;  // Last step; set once it has left.
 
-  // Its report for the change of epoch under way.
+  // Report for the change of epoch under way.
   std::optional<EpochReport> report;
-  std::optional<SaveLast> save_told;  // In this session.
-  bool drained = false;               // In this epoch.
+  std::optional<SaveLast> save_told;  // Last request to save, in this session.
+  bool drained = false;               // True if it is drained in this epoch.
 
   bool is_worker() const { return id.role == Role::kWorker; }
   bool has_left() const { return last_step.has_value(); }
-  // True if it has lost its session: a process that asks for its place gets it.
+  // True if it has lost its session. Then a process that asks for its place
+  // gets the place.
   bool is_away() const { return admitted && !session.has_value(); }
-  // "worker NAME", or "shard 2".
+  // Returns "worker NAME" or "shard 2".
   std::string Name() const;
-  // The same, and its address.
+  // Returns its name and its address.
   std::string Describe() const;
 
-  // Keeps its last heartbeat. Returns a line for the log if the member waits
-  // for a round: as that begins, and again when it has lasted twice as long;
-  // otherwise "".
+  // Keeps its last heartbeat. Returns a line for the log if a round of the
+  // member stalls: at first, and again when the stall has lasted twice as long.
+  // Returns
+  // "" otherwise.
   std::string NoteHeartbeat(const Heartbeat& last, const Job* job);
 };
 
-// The processes that have joined the job, in the order of joining. Plain
+// Processes that have joined the job, in the order of joining. Plain
 // bookkeeping.
 //
-// Workers get ranks in this order. Before the job runs, ranks are without gaps;
-// afterwards no rank is given twice.
+// Workers get ranks in this order. Before the job runs, ranks have no gaps.
+// Afterwards no rank is given twice, so that a late frame of a dead worker is
+// never taken for a frame of a new one. Bounded by the places of the job.
 class MemberList {
  public:
   MemberList() = default;
@@ -72,8 +87,9 @@ class MemberList {
 
   std::vector<MemberRecord>& members() { return members_; }
   const std::vector<MemberRecord>& members() const { return members_; }
-  // Members that have been admitted, for the disk.
+  // Returns the members that have been admitted, for the disk.
   std::vector<CoordinatorState::Member> Saved() const;
+  // Rank of the next worker that joins a running job.
   int next_rank() const { return next_rank_; }
 
   // Each returns null if there is no such member.
@@ -103,23 +119,26 @@ class MemberList {
   // silence. Returns zero otherwise.
   absl::Duration NoticePause(absl::Time now);
 
+  // Number of processes with this role.
   int Count(Role role) const;
-  // Workers that take part in steps, or will.
+  // Number of workers that have not left.
   int WorkersHere() const;
   // True if there are workers, and all of them have left.
   bool AllLeft() const;
+  // True if a worker has left, and has not been released yet.
   bool SomeLeave() const;
   // Last step that a member says it has begun; at least `from`.
   int64_t BegunStep(int64_t from) const;
   // Names of all workers, by rank.
   std::map<int32_t, std::string> WorkerNames() const;
-  // Members that count as dead by `now`, and why. `reports_due`: all are asked
-  // for a report.
+  // Member that counts as dead.
   struct Overdue {
     PeerId id;
-    std::string why;
-    bool is_silent = false;  // True if nothing was heard from it.
+    std::string why;         // Reason, for the log and for the process itself.
+    bool is_silent = false;  // True if the member was silent for a lease.
   };
+  // Returns the members that count as dead by `now`. `reports_due`: all members
+  // have been asked for a report.
   std::vector<Overdue> FindOverdue(absl::Duration lease, bool reports_due,
                                    absl::Time now) const;
   // True if every admitted member has reported for the change of epoch.
@@ -129,17 +148,17 @@ class MemberList {
   // True if every member has heard that the job is over, or is gone.
   bool AllToldOver() const;
 
-  // Sends a message to each worker whose session is open.
+  // Sends a message to each worker with an open session.
   void TellWorkers(const CoordinatorMessage& message,
                    CoordinatorOutbox& out) const;
   // Tells all members that the job is over, and ends their sessions.
   void TellOver(const JobOver& over, CoordinatorOutbox& out);
 
  private:
-  std::vector<MemberRecord> members_;
+  std::vector<MemberRecord> members_;  // In the order of joining.
   int next_rank_ = 0;
-  std::set<SessionId> open_;  // Sessions in which something was said.
-  absl::Time awake_at_ = absl::InfinitePast();  // When something happened last.
+  std::set<SessionId> open_;  // Sessions that have had a message.
+  absl::Time awake_at_ = absl::InfinitePast();  // Time of the last event.
 };
 
 }  // namespace nereus

@@ -10,7 +10,7 @@ void PlaceClaims::Add(Claim claim, const absl::Status& taken,
       claim.session,
       Waiting{absl::StrCat(taken.message(),
                            ": waiting to see if that process is dead")}});
-  // The same process may have claimed the place in a session that broke.
+  // This process may have claimed the place in a session that broke.
   std::erase_if(claims_, [&](const Claim& each) {
     if (each.request.incarnation != claim.request.incarnation) return false;
     out.push_back(EndSession{each.session});

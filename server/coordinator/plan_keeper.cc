@@ -27,6 +27,8 @@ bool PlanKeeper::OnMeasured(int32_t worker, const Measured& measured,
   return true;
 }
 
+// A new prediction is compared with the best threshold so far, or with the
+// first one if the trials are not over.
 void PlanKeeper::TuneFusionAnew(const Job& job, int64_t begun_step,
                                 const MemberList& roster,
                                 CoordinatorOutbox& out) {

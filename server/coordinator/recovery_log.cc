@@ -15,6 +15,8 @@ void RecoveryLog::NoteLost(const MemberRecord& member) {
   away_.insert(member.Name());
 }
 
+// A connection counts only if both ends stayed: otherwise the loss of a member
+// explains it.
 std::string RecoveryLog::OnEpoch(const EpochInForce& epoch,
                                  const MemberList& roster, bool was_restarted,
                                  int64_t begun_step, int workers, int shards,

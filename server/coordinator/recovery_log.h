@@ -10,8 +10,10 @@
 
 namespace nereus {
 
-// What was lost since the epoch began, for one line of the log: which members,
-// for how long, and what that has cost.
+// Losses since the epoch began, for one line of the log: the members that were
+// lost, the time without them, and the steps that are done again.
+//
+// Memory: the names of members that are away.
 class RecoveryLog {
  public:
   // Notes that an admitted member was counted as dead.
@@ -19,16 +21,16 @@ class RecoveryLog {
 
   // Starts an epoch, before its new members are admitted. Returns the line, or
   // "" if nothing was lost. `was_restarted`: the coordinator itself was lost.
-  // `begun_step`: last step that a worker had begun. `workers`, `shards`: how
-  // many the job was started with.
+  // `begun_step`: last step that a worker had begun. `workers`, `shards`: their
+  // numbers when the job was started.
   std::string OnEpoch(const EpochInForce& epoch, const MemberList& roster,
                       bool was_restarted, int64_t begun_step, int workers,
                       int shards, absl::Time now);
 
  private:
-  // Members that were lost in this epoch, and when each was last heard from.
+  // Time of the last message of each member that was lost in this epoch.
   std::map<std::string, absl::Time> lost_;
-  // Members whose place is empty since then.
+  // Names of lost members that have not come back, of any epoch.
   std::set<std::string> away_;
 };
 

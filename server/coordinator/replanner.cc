@@ -1,3 +1,10 @@
+// Read in this order: measurements arrive (Check, OnMeasured), the slowest of
+// them is what counts (Slowest), a better plan is searched (Better,
+// FindBetter), or a better threshold of fusion (FindBetterFusion).
+//
+// Searches are rare on purpose: only after a change of the measurements
+// (Differs), and less often after each change of plans.
+
 #include "server/coordinator/replanner.h"
 
 #include <algorithm>
@@ -11,23 +18,23 @@
 namespace nereus {
 namespace {
 
-// A plan that gains less is not worth what a change of plans costs, nor is it
-// certain that it does: predictions are as good as that.
+// Least saving that is worth a change of plans. Predictions are about as exact
+// as that.
 constexpr double kGainMin = 0.05;
 
-// Float32 where 16 bits are no shorter any more may cost so much.
+// Most that float32 may cost in place of 16 bits that save no time any more.
 constexpr double kWideningCostMax = 0.01;
 
-// What was measured has changed if it has by so much.
+// Least relative change of a measurement that counts.
 constexpr double kChangeMin = 0.2;
-// What links may carry, in bytes a second.
+// Range of a link's rate, in bytes per second.
 constexpr double kRateMin = 1;
 constexpr double kRateMax = 1e13;
 
-// Looks at the plan become rarer up to so many times by half.
+// Number of times that the interval between searches doubles.
 constexpr int kChangesMax = 8;
 
-// Differences below this are nobody's bottleneck.
+// Least change of a duration that counts: less is no bottleneck.
 constexpr absl::Duration kTimeChangeMin = absl::Microseconds(100);
 
 bool Differs(double a, double b) {
@@ -46,7 +53,8 @@ bool Differs(const Measured& a, const Measured& b) {
          Differs(TotalTime(a.times), TotalTime(b.times));
 }
 
-// Whether some layers get float32 instead of 16 bits, and nothing else changes.
+// True if some layers get float32 in place of 16 bits, and nothing else
+// changes.
 bool Widens(absl::Span<const Route> before, absl::Span<const Route> after) {
   for (size_t layer = 0; layer < before.size(); ++layer) {
     const bool wider = after[layer].wire == WireType::kFloat32;
@@ -65,8 +73,8 @@ std::vector<Route> RoutesOf(const Job& job) {
 }  // namespace
 
 bool Replanner::chooses(const JobOptions& options) const {
-  // In another scheme sums are made in another order, and another wire type
-  // rounds otherwise.
+  // Another scheme adds in another order, and another wire type rounds
+  // differently: a deterministic job keeps its plan.
   return rules_.choose() && !options.deterministic;
 }
 
@@ -129,6 +137,7 @@ Measured Replanner::Slowest() const {
   return slowest;
 }
 
+// Only changes are news. The step time alone is no reason for a search.
 bool Replanner::OnMeasured(int32_t worker, const Measured& measured,
                            const Job& job, absl::Time now) {
   if (rules_.cost != CostKind::kTime || job.PositionOf(worker) < 0) {
@@ -170,6 +179,8 @@ PlanOptions Replanner::OptionsFor(const Job& job, int workers) const {
   return options;
 }
 
+// Callers ask after each event; the search takes a while, so its answer is
+// kept.
 const std::optional<Replanner::BetterPlan>& Replanner::Better(const Job& job,
                                                               int workers) {
   Asked asked{RoutesOf(job), workers};

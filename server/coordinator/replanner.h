@@ -17,91 +17,103 @@
 
 namespace nereus {
 
-// Says when another plan would be worth a change: as workers come and go, and,
-// with CostKind::kTime, as they measure what links and layers take.
+// Finds a better plan for a running job: when the number of workers changes,
+// and, with CostKind::kTime, when the workers have measured their links and
+// layers.
 //
-// A job begins with the plan by bytes; by time it is planned once all its
-// workers have measured. What counts is the slowest of them, for every figure.
-// Pure; the coordinator owns it.
+// Measurements: unknown --every worker has measured--> known --they have
+// changed by 20 %--> known, and another search for a plan.
+//
+// A job begins with the plan that moves the fewest bytes. It is planned by time
+// once all workers have measured. For every figure the slowest worker counts. A
+// plan must save 5 %: without that margin, noise in the measurements would
+// change plans again and again, and each change costs about two iterations.
+//
+// Pure; the coordinator owns it. Memory: the last measurements of each worker.
 class Replanner {
  public:
-  // `rules`: as of RulesFor. Figures lead to another look at the plan so often
-  // at most, and half as often with each change of plans that they have led to.
+  // `rules`: rules of the job (RulesFor). `interval`: least time between two
+  // searches after measurements. It doubles with each change of plans.
   explicit Replanner(PlanRules rules,
                      absl::Duration interval = absl::Seconds(10))
       : rules_(std::move(rules)), interval_(interval) {}
 
-  // Whether there is anything to choose for a job with these options.
+  // True if a job with these options may change its plan.
   bool chooses(const JobOptions& options) const;
-  // Whether workers have to measure: for that, or for where to begin with the
-  // tuning of fusion.
+  // True if workers have to measure, to find a better plan or the threshold
+  // with which the tuning of fusion begins.
   bool measures(const JobOptions& options) const {
     return (chooses(options) || options.tune_fusion) &&
            rules_.cost == CostKind::kTime;
   }
 
-  // The plan of a job that begins, of which nothing is known yet.
+  // Returns the plan of a job that begins, without any measurement.
   absl::StatusOr<Plan> FirstPlan(absl::Span<const LayerSpec> layers,
                                  const ClusterShape& cluster) const;
 
-  // OK, or kInvalidArgument.
+  // Checks the measurements of a worker. Errors: kInvalidArgument, with the
+  // value.
   static absl::Status Check(const Measured& measured, const Job& job);
 
-  // What a worker has measured. True: it is time to ask for a better plan.
-  // REQUIRES: Check(measured, job) is OK.
+  // Notes the measurements of a worker. Returns true if it is time to ask for a
+  // better plan. REQUIRES: Check(measured, job) is OK.
   bool OnMeasured(int32_t worker, const Measured& measured, const Job& job,
                   absl::Time now);
 
-  // An epoch begins, with another plan or not: what workers that are gone have
-  // measured counts no more.
+  // Starts an epoch, and forgets the measurements of workers that are gone.
+  // `changed`: the epoch has another plan.
   void OnEpoch(const Job& job, bool changed);
 
-  // A plan for so many workers that costs less than the job's by more than a
-  // change of plans is worth, if there is one, and any plan may be chosen; or,
-  // with PlanRules::choose_wire, one that costs no more and has float32 where
-  // the job's has 16 bits.
+  // Plan that is worth a change.
   struct BetterPlan {
     Plan plan;
-    std::string why;  // Both costs, for the log.
+    std::string why;  // Costs of both plans, for the log.
   };
+  // Returns a plan for `workers` workers that costs at least 5 % less than the
+  // job's, if there is one and a plan may be chosen. With
+  // PlanRules::choose_wire a plan also counts that costs no more, and has
+  // float32 in place of 16 bits.
   const std::optional<BetterPlan>& Better(const Job& job, int workers);
 
-  // The best threshold of fusion for the job's plan, if by what is known an
-  // iteration is shorter with it, by as much, than with `bytes`.
+  // Threshold of fusion that is worth new trials.
   struct BetterFusion {
     int64_t bytes = 0;
-    std::string why;
+    std::string why;  // Predictions for both thresholds, for the log.
   };
+  // Returns the best threshold for the job's plan, if the predicted iteration
+  // is at least 5 % shorter with it than with `bytes`.
   std::optional<BetterFusion> FindBetterFusion(const Job& job,
                                                int64_t bytes) const;
 
-  // What the slowest worker has measured, and what an iteration should take by
-  // the job's plan, with that. Nothing if that is not known.
+  // Measurements of the slowest worker, and the iteration that they predict for
+  // the job's plan.
   struct Known {
     Measured measured;
     absl::Duration predicted;
   };
-  // `fusion_bytes`: as it is now, if it is tuned.
+  // Returns these; empty before all workers have measured. `fusion_bytes`: the
+  // threshold of fusion, if it is tuned.
   std::optional<Known> known(const Job& job,
                              std::optional<int64_t> fusion_bytes) const;
 
  private:
   PlanOptions OptionsFor(const Job& job, int workers) const;
-  // Of all that workers have measured the slowest.
+  // Returns for each figure the slowest measurement.
   Measured Slowest() const;
   std::optional<BetterPlan> FindBetter(const Job& job, int workers) const;
 
   const PlanRules rules_;
   const absl::Duration interval_;
-  std::map<int32_t, Measured> measured_;  // By worker, what was news.
-  // What the last plan was made by, or might have been; none: not all workers
-  // have measured yet.
+  // Measurements of each worker when they last changed.
+  std::map<int32_t, Measured> measured_;
+  // Measurements used by the last search for a plan; empty until every worker
+  // has measured.
   std::optional<Measured> known_;
-  bool news_ = false;  // Since known_ was.
-  absl::Time not_before_ = absl::InfinitePast();
-  int changes_ = 0;  // Of plans.
+  bool news_ = false;  // True if measurements have changed since then.
+  absl::Time not_before_ = absl::InfinitePast();  // Time of the next search.
+  int changes_ = 0;                               // Number of changes of plans.
 
-  // The last answer of Better, and to what.
+  // Arguments of the last call of Better, and its answer.
   struct Asked {
     std::vector<Route> routes;
     int workers = 0;

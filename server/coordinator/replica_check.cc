@@ -5,7 +5,8 @@
 namespace nereus {
 namespace {
 
-// Workers are a step or two apart, and steps between checkpoints are not few.
+// Number of rounds to remember. Workers are a few steps apart, and checkpoints
+// are many steps apart.
 constexpr size_t kRoundsMax = 8;
 
 }  // namespace

@@ -11,29 +11,30 @@
 
 namespace nereus {
 
-// Compares the workers' replicas by the checksums that they report of rounds
-// that are saved, and of their last ones. Replicas that differ are an error of
-// a caller: its own optimizer does not do what the others' do, or it has
-// changed parameters that are the job's.
+// Compares the replicas of the workers by their checksums, which the workers
+// report of saved rounds and of their last rounds. Replicas that differ are an
+// error of a caller: its optimizer differs from that of the others, or it has
+// changed parameters of the job.
 //
-// Plain bookkeeping. Bounded: keeps one report of each of the last rounds.
+// Plain bookkeeping. Bounded: keeps one report for each of the last 8 rounds.
 class ReplicaCheck {
  public:
-  // `name`: of the worker, for messages. Errors: kInvalidArgument, the report
-  // does not fit the model; kFailedPrecondition, the replica differs: names the
-  // first layer that does and both workers.
+  // Compares a report with the first one of its round. `name`: name of the
+  // worker, for messages. Errors: kInvalidArgument, the report does not fit the
+  // model; kFailedPrecondition, the replicas differ, with the first such layer
+  // and both workers.
   absl::Status OnChecksums(const std::string& name,
                            const ReplicaChecksums& checksums, const Job& job);
 
-  // Forgets all reports: some workers do rounds again.
+  // Forgets all reports. Call it when workers do rounds again.
   void Clear() { first_reports_.clear(); }
 
  private:
   struct Report {
-    std::string name;
-    std::vector<uint32_t> layers;
+    std::string name;              // Name of the worker.
+    std::vector<uint32_t> layers;  // Checksums, by layer of the model.
   };
-  std::map<int64_t, Report> first_reports_;  // By round.
+  std::map<int64_t, Report> first_reports_;  // First report of each round.
 };
 
 }  // namespace nereus

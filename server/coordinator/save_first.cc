@@ -10,6 +10,7 @@ constexpr absl::Duration kRetryInterval = absl::Milliseconds(200);
 
 }  // namespace
 
+// The owner may call Clear from within `save` or `carry_out`.
 void SaveFirst::CarryOut(
     CoordinatorOutbox out, absl::Time now,
     absl::FunctionRef<absl::Status(const CoordinatorState&)> save,
@@ -25,7 +26,7 @@ void SaveFirst::CarryOut(
   while (!held_.empty()) {
     if (const auto* state = std::get_if<SaveState>(&held_.front())) {
       absl::Status saved = save(state->state);
-      if (held_.empty()) return;  // The owner has cleared it.
+      if (held_.empty()) return;  // Cleared by the owner.
       if (!saved.ok()) {
         if (!failing_since_.has_value()) failing_since_ = now;
         tried_at_ = now;
@@ -34,7 +35,7 @@ void SaveFirst::CarryOut(
       }
       failing_since_.reset();
     }
-    // Out of the queue first: the owner may clear it meanwhile.
+    // The action leaves the queue first: the owner may clear the queue.
     const CoordinatorAction action = std::move(held_.front());
     held_.pop_front();
     if (!std::holds_alternative<SaveState>(action)) carry_out(action);

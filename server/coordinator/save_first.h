@@ -10,39 +10,41 @@
 
 namespace nereus {
 
-// The actions of a coordinator on their way to being carried out. A state is
-// saved before what follows it: members that were told of an epoch which no
-// disk has would wait for ever for a coordinator that comes back without it.
+// Queue of the actions of a coordinator until they are carried out. A state is
+// saved before the actions that follow it. Otherwise members could be told of
+// an epoch that no disk has, and would wait for ever for a coordinator that
+// comes back without it.
 //
-//   going on --a save fails--> holding back --a later try works--> going on
+//   passing --a save fails--> holding back --a later try succeeds--> passing
 //
 // While it holds back, members go on in the epoch that they know. Plain
 // bookkeeping; the owner carries out the actions. Bounded: an owner gives up
 // when failing_for is longer than a lease.
 class SaveFirst {
  public:
-  // Carries out what was held back and then `out`, in order, as far as states
-  // can be saved. Log lines are never held back. Tries a save again at most
-  // every kRetryInterval.
+  // Carries out the actions that were held back, and then `out`, in order,
+  // until a save fails. Log lines are never held back. Tries a failed save
+  // again after 200 ms at the earliest.
   void CarryOut(CoordinatorOutbox out, absl::Time now,
                 absl::FunctionRef<absl::Status(const CoordinatorState&)> save,
                 absl::FunctionRef<void(const CoordinatorAction&)> carry_out);
 
-  // Forgets what is held back: the coordinator is gone.
+  // Forgets the actions that are held back: the coordinator is gone.
   void Clear();
 
-  // Whether nothing is held back.
+  // True if no action is held back.
   bool empty() const { return held_.empty(); }
 
-  // Time since the first of the saves that failed; zero if none does now.
+  // Time since the first failed save in a row; zero if the last save succeeded.
   absl::Duration failing_for(absl::Time now) const;
+  // Error of the last failed save.
   const absl::Status& failure() const { return failure_; }
 
  private:
-  std::deque<CoordinatorAction> held_;
-  std::optional<absl::Time> failing_since_;
-  absl::Time tried_at_;
-  absl::Status failure_;  // Of the last save that failed.
+  std::deque<CoordinatorAction> held_;       // Actions that are held back.
+  std::optional<absl::Time> failing_since_;  // First failed save in a row.
+  absl::Time tried_at_;                      // Last failed save.
+  absl::Status failure_;                     // Error of the last failed save.
 };
 
 }  // namespace nereus

@@ -9,17 +9,19 @@
 
 namespace nereus {
 
-// How many steps a second the job begins, over the last kRateWindow.
+// Steps per second that the job begins, over the last kRateWindow. Bounded: one
+// entry for each call in that time.
 class StepRate {
  public:
-  // Notes the last step that was begun. A job that goes back starts anew.
+  // Notes the last step that a worker has begun. A job that goes back to a
+  // checkpoint is measured from scratch.
   void Note(absl::Time now, int64_t begun_step) {
     if (!begun_.empty() && begun_.back().second > begun_step) begun_.clear();
     begun_.emplace_back(now, begun_step);
     while (now - begun_.front().first > kRateWindow) begun_.pop_front();
   }
 
-  // Steps per second; 0: not known.
+  // Returns the steps per second; 0 if they are not known.
   double PerSecond() const {
     if (begun_.size() < 2) return 0;
     const auto& [from, first] = begun_.front();
@@ -28,7 +30,7 @@ class StepRate {
   }
 
  private:
-  std::deque<std::pair<absl::Time, int64_t>> begun_;
+  std::deque<std::pair<absl::Time, int64_t>> begun_;  // Times and last steps.
 };
 
 }  // namespace nereus
