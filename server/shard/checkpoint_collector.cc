@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/base/logging.h"
-
 namespace nereus {
 namespace {
 
@@ -16,10 +14,6 @@ constexpr size_t kOpenMax = 2;
 CheckpointCollector::CheckpointCollector(std::vector<Chunk> chunks,
                                          int state_arrays)
     : chunks_(std::move(chunks)), state_arrays_(state_arrays) {}
-
-int64_t CheckpointCollector::FramesOf(int slot) const {
-  return FrameCount(chunks_[slot].length);
-}
 
 const CheckpointCollector::Collection* CheckpointCollector::Find(
     int64_t round) const {
@@ -37,14 +31,11 @@ CheckpointCollector::Collection* CheckpointCollector::Open(int64_t round) {
   if (const Collection* found = Find(round)) {
     return const_cast<Collection*>(found);
   }
-  Collection made;
-  made.round = round;
-  made.values.resize(chunks_.size());
-  made.arrived.resize(chunks_.size());
-  for (size_t slot = 0; slot < chunks_.size(); ++slot) {
-    made.missing.push_back(FramesOf(static_cast<int>(slot)) * parts());
+  Collection made{round, {}, static_cast<int64_t>(chunks_.size())};
+  for (const Chunk& chunk : chunks_) {
+    made.slots.emplace_back(round, chunk.length, state_arrays_,
+                            /*has_average=*/false);
   }
-  made.slots_missing = static_cast<int64_t>(chunks_.size());
   const auto place = std::find_if(
       open_.begin(), open_.end(),
       [&](const Collection& other) { return other.round > round; });
@@ -59,13 +50,9 @@ CheckpointCollector::Collection* CheckpointCollector::Open(int64_t round) {
 std::optional<CheckpointCollector::Collected> CheckpointCollector::Add(
     int slot, int64_t round, Buffer parameters, Buffer state) {
   Collection* collection = Open(round);
-  if (collection == nullptr || collection->missing[slot] == 0) return {};
-  const Chunk& chunk = chunks_[slot];
-  collection->values[slot] = {chunk.layer, chunk.offset, chunk.length,
-                              std::move(parameters), std::move(state)};
-  collection->missing[slot] = 0;
-  --collection->slots_missing;
-  return TakeIfComplete(*collection);
+  if (collection == nullptr || collection->slots[slot].complete()) return {};
+  collection->slots[slot].Take(std::move(parameters), std::move(state));
+  return FinishSlot(*collection);
 }
 
 // A round that is over counts as present, so that its frames are discarded.
@@ -73,54 +60,39 @@ bool CheckpointCollector::Has(int slot, int64_t round, int part,
                               int64_t frame) const {
   if (round <= last_round_) return true;
   const Collection* collection = Find(round);
-  if (collection == nullptr) return false;
-  if (collection->missing[slot] == 0) return true;
-  const std::vector<bool>& arrived = collection->arrived[slot];
-  return !arrived.empty() && arrived[part * FramesOf(slot) + frame];
+  return collection != nullptr && collection->slots[slot].Has(part, frame);
 }
 
-// The slot gets memory with its first frame, for all of its parts.
 std::optional<CheckpointCollector::Collected> CheckpointCollector::AddFrame(
     int slot, int64_t round, int part, int64_t frame, const Buffer& payload,
     Outbox& out) {
   Collection* collection = Open(round);
   if (collection == nullptr) return {};
-  const Chunk& chunk = chunks_[slot];
-  const int64_t bytes = chunk.length * static_cast<int64_t>(sizeof(float));
-  ChunkValues& values = collection->values[slot];
-  std::vector<bool>& arrived = collection->arrived[slot];
-  if (arrived.empty()) {
-    arrived.assign(FramesOf(slot) * parts(), false);
-    values = {chunk.layer, chunk.offset, chunk.length,
-              Buffer::AllocateLike(payload, bytes),
-              Buffer::AllocateLike(payload, bytes * state_arrays_)};
-  }
-  const int64_t start = frame * kFramePayloadBytesMax;
-  out.Add(CopyValues{part == 0 ? values.parameters.Slice(start, payload.bytes())
-                               : values.state.Slice((part - 1) * bytes + start,
-                                                    payload.bytes()),
-                     payload});
-  arrived[part * FramesOf(slot) + frame] = true;
-  if (--collection->missing[slot] > 0) return {};
-  --collection->slots_missing;
-  return TakeIfComplete(*collection);
+  ChunkCopy& copy = collection->slots[slot];
+  copy.Add(part, frame, payload, out);
+  if (!copy.complete()) return {};
+  return FinishSlot(*collection);
 }
 
 int64_t CheckpointCollector::held_bytes() const {
   int64_t bytes = 0;
   for (const Collection& collection : open_) {
-    for (const ChunkValues& values : collection.values) {
-      bytes += values.parameters.bytes() + values.state.bytes();
-    }
+    for (const ChunkCopy& slot : collection.slots) bytes += slot.held_bytes();
   }
   return bytes;
 }
 
-std::optional<CheckpointCollector::Collected>
-CheckpointCollector::TakeIfComplete(Collection& collection) {
-  if (collection.slots_missing > 0) return {};
+std::optional<CheckpointCollector::Collected> CheckpointCollector::FinishSlot(
+    Collection& collection) {
+  if (--collection.slots_missing > 0) return {};
   last_round_ = collection.round;
-  Collected collected{collection.round, std::move(collection.values)};
+  Collected collected{last_round_, {}};
+  for (size_t slot = 0; slot < chunks_.size(); ++slot) {
+    const Chunk& chunk = chunks_[slot];
+    const ChunkCopy& copy = collection.slots[slot];
+    collected.values.push_back({chunk.layer, chunk.offset, chunk.length,
+                                copy.parameters(), copy.state()});
+  }
   std::erase_if(
       open_, [&](const Collection& each) { return each.round <= last_round_; });
   return collected;

@@ -9,6 +9,7 @@
 #include "common/plan/placement.h"
 #include "common/protocol/chunk_values.h"
 #include "common/protocol/outbox.h"
+#include "server/shard/chunk_copy.h"
 
 namespace nereus {
 
@@ -69,19 +70,16 @@ class CheckpointCollector {
   // Values of one round that is not complete yet.
   struct Collection {
     int64_t round = 0;
-    std::vector<ChunkValues> values;  // Indexed by slot.
-    // True for each frame that has arrived, by slot, and by part and frame.
-    std::vector<std::vector<bool>> arrived;
-    std::vector<int64_t> missing;  // Frames missing, by slot; 0: complete.
-    int64_t slots_missing = 0;     // Number of slots that are not complete.
+    std::vector<ChunkCopy> slots;
+    int64_t slots_missing = 0;  // Number of slots that are not complete.
   };
 
-  int64_t FramesOf(int slot) const;
   const Collection* Find(int64_t round) const;
   // Returns the collection of `round`, and begins one if there is none. Returns
   // null if the round is over.
   Collection* Open(int64_t round);
-  std::optional<Collected> TakeIfComplete(Collection& collection);
+  // Notes that a slot is complete. Returns all values with the last slot.
+  std::optional<Collected> FinishSlot(Collection& collection);
 
   const std::vector<Chunk> chunks_;
   const int state_arrays_;

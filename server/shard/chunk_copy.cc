@@ -1,5 +1,7 @@
 #include "server/shard/chunk_copy.h"
 
+#include <utility>
+
 #include "common/base/logging.h"
 
 namespace nereus {
@@ -14,7 +16,13 @@ ChunkCopy::ChunkCopy(int64_t round, int64_t elements, int state_arrays,
       missing_(static_cast<int64_t>(arrived_.size())) {}
 
 bool ChunkCopy::Has(int part, int64_t frame) const {
-  return arrived_[part * FrameCount(elements_) + frame];
+  return missing_ == 0 || arrived_[part * FrameCount(elements_) + frame];
+}
+
+void ChunkCopy::Take(Buffer parameters, Buffer state) {
+  parameters_ = std::move(parameters);
+  state_ = std::move(state);
+  missing_ = 0;
 }
 
 // Part 0 has the parameters; the mean, if there is one, is the last part.

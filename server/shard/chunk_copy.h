@@ -31,9 +31,12 @@ class ChunkCopy {
   // Number of parts: the parameters, the arrays of state, the mean.
   int parts() const { return parts_; }
 
-  // True if a frame of a part has arrived. REQUIRES: begun(), both in range.
+  // True if a frame of a part has arrived, or all have. REQUIRES: begun(), both
+  // in range.
   bool Has(int part, int64_t frame) const;
 
+  // Takes values that are complete, in place of frames.
+  void Take(Buffer parameters, Buffer state);
   // Adds a frame. `payload` must live until the actions have been carried out.
   // REQUIRES: !Has(part, frame).
   void Add(int part, int64_t frame, const Buffer& payload, Outbox& out);
@@ -61,7 +64,7 @@ class ChunkCopy {
   int state_arrays_ = 0;
   int parts_ = 0;
   std::vector<bool> arrived_;  // True for each frame in, by part and frame.
-  int64_t missing_ = 0;        // Count of false in arrived_.
+  int64_t missing_ = 0;        // Number of frames that have not arrived.
   Buffer parameters_;
   Buffer state_;    // Arrays of optimizer state, one after the other.
   Buffer average_;  // Mean gradient of `round_`.

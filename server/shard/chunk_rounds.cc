@@ -31,13 +31,11 @@ ChunkRounds::ChunkRounds(const ShardEpoch* epoch, RoundSaver* saver, int index,
     : epoch_(*epoch),
       saver_(*saver),
       index_(index),
-      held_{chunk, {}, {}, {}},
       full_(/*contributors=*/1, epoch->job->GridOf(chunk),
             SumOrderOf(*epoch->job)),
       partial_(chunk.length),
-      replies_(epoch, &held_),
-      backup_(epoch),
-      follower_(epoch, &held_) {
+      replica_(epoch, &held_) {
+  held_.chunk = chunk;
   Reopen();
 }
 
@@ -55,7 +53,7 @@ absl::StatusOr<Landing> ChunkRounds::OnWorkerHeader(const FrameHeader& header,
   }
   if (epoch_.IsPartial(header.round)) {
     return partial_.OnHeader(*epoch_.job, header, position,
-                             replies_.repeated(position));
+                             requests_.repeated[position]);
   }
   NEREUS_RETURN_IF_ERROR(CheckContribution(header, position));
   NEREUS_ASSIGN_OR_RETURN(const int64_t frame, full_.Find(header));
@@ -100,7 +98,7 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
       header.part != kValuesPart) {
     return RefuseFrame(header, "a pull has no payload, no offset and part 0");
   }
-  if (header.round <= replies_.pulled(position)) return Landing::Discard();
+  if (header.round <= requests_.pulled[position]) return Landing::Discard();
   const auto& [rank, first_step] = job.workers[position];
   if (job.decoupled() && uses_servers() && header.round >= first_step) {
     // A worker may ask for the last closed round and for the open one. In
@@ -127,13 +125,13 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
 bool ChunkRounds::AsksAgain(const FrameHeader& header, int position) const {
   const Job& job = *epoch_.job;
   const bool closed_before =
-      header.round == round_ - 1 && replies_.closed_in() < job.epoch;
+      header.round == round_ - 1 && held_.closed_in < job.epoch;
   const bool closing = header.round == round_ && phase_ != Phase::kCollecting &&
                        completed_in_ < job.epoch;
   // The first frame asks; of a sparse layer any frame may be the first.
   const bool is_first = header.offset == 0 || job.IsSparse(layer());
   return !job.decoupled() && (closed_before || closing) && is_first &&
-         header.round > replies_.repeated(position);
+         header.round > requests_.repeated[position];
 }
 
 // Frames of workers.
@@ -143,7 +141,7 @@ void ChunkRounds::OnWorkerFrame(const Frame& frame, int position, Outbox& out) {
   const FrameHeader& header = frame.header;
   const int rank = job.workers[position].rank;
   if (header.kind == FrameKind::kPull) {
-    replies_.pulled(position) = header.round;
+    requests_.pulled[position] = header.round;
     return Answer({rank, header.round}, out);
   }
   if (header.kind == FrameKind::kOwned) {
@@ -152,7 +150,7 @@ void ChunkRounds::OnWorkerFrame(const Frame& frame, int position, Outbox& out) {
   if (epoch_.IsPartial(header.round))
     return OnPartialFrame(frame, position, out);
   if (header.round < round_ || phase_ != Phase::kCollecting) {
-    replies_.repeated(position) = header.round;
+    requests_.repeated[position] = header.round;
     return Answer({rank, header.round}, out);
   }
   full_.Add(position, header, AddendOf(frame, rank), out);
@@ -196,13 +194,13 @@ void ChunkRounds::CompleteIfSettled(Outbox& out) {
 // Sends the backup the mean once in an epoch, and waits for its kHave.
 void ChunkRounds::CloseUnlessAwaited(Outbox& out) {
   if (phase_ == Phase::kCollecting) return;
-  if (!backup_.DelaysClosing()) return Close(out);
-  if (backup_.state() != ChunkBackup::State::kCurrent ||
+  if (!replica_.DelaysClosing()) return Close(out);
+  if (replica_.state() != ChunkReplica::State::kCurrent ||
       phase_ == Phase::kOffered) {
     return;
   }
   phase_ = Phase::kOffered;
-  backup_.SendMean(held_, round_, full_, skipped_, out);
+  replica_.SendMean(round_, full_, skipped_, out);
 }
 
 // The initial round has no result: workers pull it.
@@ -216,7 +214,7 @@ void ChunkRounds::Close(Outbox& out) {
     return OpenNext(out);
   }
   Buffer result;
-  replies_.NoteFrames(full_.chosen_frames());
+  held_.closed_frames = full_.chosen_frames();
   if (job.options.optimizer_place == OptimizerPlace::kServer) {
     if (!skipped_) held_.UpdateFrom(job, round_, full_, scale_, out);
     result = held_.parameters;
@@ -228,9 +226,9 @@ void ChunkRounds::Close(Outbox& out) {
   // Its contributors wait for the result, unless they are those of an earlier
   // epoch: in this epoch, workers ask.
   if (epoch_.serves() && completed_in_ == job.epoch && !job.decoupled()) {
-    replies_.Broadcast(round_, result, out);
+    held_.Broadcast(epoch_, round_, result, out);
     // A worker that joins needs all values of a sparse layer.
-    if (!full_.sparse()) replies_.DropWaiting();
+    if (!full_.sparse()) requests_.waiting.clear();
   }
   if (epoch_.serves() && epoch_.Updates(layer())) {
     saver_.Collect(index_, round_, held_, out);
@@ -239,7 +237,7 @@ void ChunkRounds::Close(Outbox& out) {
 }
 
 void ChunkRounds::OpenNext(Outbox& out) {
-  replies_.NoteClosed(completed_in_);
+  held_.closed_in = completed_in_;
   phase_ = Phase::kCollecting;
   skipped_ = false;
   ++round_;
@@ -265,15 +263,15 @@ void ChunkRounds::Answer(PullRequest request, Outbox& out) {
   // needs the values before it, and all that begin get the same.
   const bool closes_soon =
       phase_ != Phase::kCollecting && completed_in_ < job.epoch;
-  if (is_closed && counts && !closes_soon && backup_.AllowsShowing()) {
-    replies_.SendValues(request, out);
+  if (is_closed && counts && !closes_soon && replica_.AllowsShowing()) {
+    held_.SendValues(epoch_, request, out);
   } else {
-    replies_.Wait(request);
+    requests_.waiting.push_back(request);
   }
 }
 
 void ChunkRounds::AnswerWaiting(Outbox& out) {
-  for (const PullRequest& request : replies_.TakeWaiting()) {
+  for (const PullRequest& request : std::exchange(requests_.waiting, {})) {
     Answer(request, out);
   }
 }
@@ -282,11 +280,11 @@ void ChunkRounds::AnswerWaiting(Outbox& out) {
 
 absl::StatusOr<Landing> ChunkRounds::OnServerHeader(
     const FrameHeader& header) const {
-  if (!epoch_.serves()) return follower_.OnHeader(header, round_, full_);
+  if (!epoch_.serves()) return replica_.OnPrimaryHeader(header, round_, full_);
   const bool offered = phase_ == Phase::kOffered;
   const bool may_close = phase_ != Phase::kCollecting &&
                          (offered || completed_in_ < epoch_.job->epoch);
-  return backup_.OnHaveHeader(header, round_, may_close, offered);
+  return replica_.OnHaveHeader(header, round_, may_close, offered);
 }
 
 void ChunkRounds::OnServerFrame(const Frame& frame, Outbox& out) {
@@ -301,21 +299,21 @@ void ChunkRounds::OnServerFrame(const Frame& frame, Outbox& out) {
     if (!full_.complete()) return;
     CompleteIfSettled(out);
   } else {
-    const std::optional<ChunkCopy> copy = follower_.OnCopyFrame(frame, out);
+    const std::optional<ChunkCopy> copy = replica_.OnCopyFrame(frame, out);
     if (!copy.has_value()) return;
     held_.parameters = copy->parameters();
     held_.state = copy->state();
     held_.mean = copy->average();
     round_ = copy->round() + 1;
-    replies_.NoteClosed(epoch_.job->epoch);
+    held_.closed_in = epoch_.job->epoch;
     ReopenRound();
   }
-  follower_.SayHave(round_, out);
+  replica_.SayHave(round_, out);
 }
 
 void ChunkRounds::OnHave(int64_t round, Outbox& out) {
-  backup_.OnHave(round, round_);
-  if (backup_.state() != ChunkBackup::State::kCurrent) return;
+  replica_.OnHave(round, round_);
+  if (replica_.state() != ChunkReplica::State::kCurrent) return;
   const bool closed = round > round_;
   // Waiting workers asked for the round before this one, or, if the open round
   // was complete in an earlier epoch, for the values that Close makes.
@@ -327,9 +325,7 @@ void ChunkRounds::OnHave(int64_t round, Outbox& out) {
   }
 }
 
-void ChunkRounds::SendToBackup(Outbox& out) {
-  backup_.SendChunk(held_, round_, out);
-}
+void ChunkRounds::SendToBackup(Outbox& out) { replica_.SendChunk(round_, out); }
 
 // Partial rounds.
 
@@ -345,7 +341,7 @@ void ChunkRounds::OnPartialFrame(const Frame& frame, int position,
     AdvancePartial(out);
   }
   if (epoch_.job->decoupled()) return;  // Workers ask.
-  replies_.repeated(position) = step;
+  requests_.repeated[position] = step;
   Answer({rank, step}, out);
 }
 
@@ -426,14 +422,14 @@ void ChunkRounds::Reopen() {
     }
     ReopenRound();
   }
-  backup_.Reset();
-  follower_.Reset();
-  replies_.Reset();
+  replica_.Reset();
+  const std::vector<int64_t> none(job.workers.size(), kInitialRound - 1);
+  requests_ = {none, none, {}};
   if (job.partial()) partial_.SetWorkers(job.workers);
 }
 
 void ChunkRounds::Enter(Outbox& out) {
-  if (!epoch_.serves()) follower_.SayHave(round_, out);
+  if (!epoch_.serves()) replica_.SayHave(round_, out);
   CloseUnlessAwaited(out);
   if (epoch_.job->partial()) AdvancePartial(out);
 }
@@ -473,7 +469,7 @@ std::vector<int> ChunkRounds::MissingWorkers() const {
 
 int64_t ChunkRounds::held_bytes() const {
   return held_.stored_bytes() + held_.mean.bytes() + full_.held_bytes() +
-         partial_.held_bytes() + follower_.held_bytes();
+         partial_.held_bytes() + replica_.held_bytes();
 }
 
 }  // namespace nereus

@@ -6,9 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/protocol/machine.h"
-#include "server/shard/chunk_backup.h"
-#include "server/shard/chunk_follower.h"
-#include "server/shard/chunk_replies.h"
+#include "server/shard/chunk_replica.h"
 #include "server/shard/full_round.h"
 #include "server/shard/held_chunk.h"
 #include "server/shard/partial_round.h"
@@ -93,7 +91,7 @@ class ChunkRounds {
   bool uses_servers() const { return epoch_.UsesServers(layer()); }
   // True if all contributions are here and the backup must have the mean first.
   bool waits_for_backup() const { return phase_ != Phase::kCollecting; }
-  ChunkBackup::State backup_state() const { return backup_.state(); }
+  ChunkReplica::State backup_state() const { return replica_.state(); }
   const PartialRound& partial() const { return partial_; }
 
   // Positions of the workers that the open round waits for.
@@ -102,6 +100,15 @@ class ChunkRounds {
   int64_t held_bytes() const;
 
  private:
+  // Requests of the workers in this epoch. Each worker may ask for a round
+  // once, and may have a lost result sent again once. Without this limit, a
+  // worker that only asks would fill the queue of frames to it.
+  struct Requests {
+    std::vector<int64_t> pulled;    // Last round pulled, by worker's position.
+    std::vector<int64_t> repeated;  // Last round asked for again, likewise.
+    std::vector<PullRequest> waiting;  // Requests for rounds still open.
+  };
+
   // Checks the round and the sender of a contribution to a full round.
   absl::Status CheckContribution(const FrameHeader& header, int position) const;
   // Checks a request for values. Each worker may ask once for each round.
@@ -146,9 +153,8 @@ class ChunkRounds {
   uint64_t completed_in_ = 0;    // Epoch in which the open round was complete.
   bool skipped_ = false;         // The round that closes makes no update.
   float scale_ = 1.0f;           // Factor from the sum to the mean.
-  ChunkReplies replies_;         // Requests of the workers, and their answers.
-  ChunkBackup backup_;           // On the primary: state of the backup.
-  ChunkFollower follower_;       // On the backup: frames of the primary.
+  Requests requests_;
+  ChunkReplica replica_;  // Relation to the other server of the shard.
 };
 
 }  // namespace nereus

@@ -72,4 +72,59 @@ void HeldChunk::UpdateBlocks(const Job& job, int64_t round,
   }
 }
 
+// A sparse result has the frames of its round. A frame without payload follows
+// if there are none, or if all of the chunk was sent.
+template <typename Send>
+void HeldChunk::CutResult(const Job& job, bool whole, FrameHeader header,
+                          const Buffer& values, Send send) const {
+  const FrameGrid grid = job.GridOf(chunk);
+  if (!job.IsSparse(chunk.layer)) {
+    return CutIntoFrames(job, header, grid, values, send);
+  }
+  whole = whole || closed_frames.empty();
+  bool none = true;
+  for (int64_t index = 0; index < grid.Count(); ++index) {
+    if (!whole && !closed_frames[index]) continue;
+    send(CutFrame(job, header, grid, index, values));
+    none = false;
+  }
+  if (!whole && !none) return;
+  header.wire = job.WireOf(header);
+  send(Frame{header, {}});
+}
+
+void HeldChunk::Broadcast(const ShardEpoch& epoch, int64_t round,
+                          const Buffer& result, Outbox& out) const {
+  CutResult(*epoch.job, /*whole=*/false,
+            Header(epoch, FrameKind::kResult, round), result,
+            [&](Frame frame) { out.Add(BroadcastFrame{std::move(frame)}); });
+}
+
+// A worker that joins gets all values; a worker of the round gets its result.
+void HeldChunk::SendValues(const ShardEpoch& epoch, const PullRequest& request,
+                           Outbox& out) const {
+  const Job& job = *epoch.job;
+  const bool is_mean = job.options.optimizer_place == OptimizerPlace::kWorker &&
+                       request.round > job.base_round;
+  const Buffer& values = is_mean ? mean : parameters;
+  const FrameGrid grid = job.GridOf(chunk);
+  const auto send = [&](Frame frame) {
+    out.Add(SendFrame{PeerId::Worker(request.rank), std::move(frame)});
+  };
+  FrameHeader header = Header(epoch, FrameKind::kResult, request.round);
+  const int position = job.PositionOf(request.rank);
+  if (position >= 0 && request.round >= job.workers[position].first_step) {
+    CutResult(job, /*whole=*/closed_in != job.epoch, header, values, send);
+  } else {
+    CutIntoFrames(job, header, grid, values, send);
+  }
+  // Layers that workers own have a state here once it was restored.
+  if (is_mean || epoch.Updates(chunk.layer)) return;
+  const int64_t bytes = parameters.bytes();
+  for (int64_t start = 0; start < state.bytes(); start += bytes) {
+    ++header.part;
+    CutIntoFrames(job, header, grid, state.Slice(start, bytes), send);
+  }
+}
+
 }  // namespace nereus

@@ -1,16 +1,24 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "common/plan/placement.h"
-#include "common/protocol/job.h"
 #include "common/protocol/outbox.h"
 #include "common/tensor/buffer.h"
 #include "server/shard/full_round.h"
+#include "server/shard/shard_epoch.h"
 
 namespace nereus {
 
-// Values of one chunk that a server holds, and their updates.
+// Request of a worker for a chunk's values as of a round.
+struct PullRequest {
+  int rank = 0;       // Rank of the worker.
+  int64_t round = 0;  // Round of the result that it wants.
+};
+
+// Values of one chunk that a server holds as of the last closed round: their
+// updates, and the frames in which workers get them.
 //
 // Buffers are shared by reference with frames on their way and with checkpoints
 // being written. An update therefore writes to new memory while the old memory
@@ -21,6 +29,8 @@ struct HeldChunk {
   Buffer parameters;  // Values of the layer's parameters.
   Buffer state;       // Arrays of the optimizer's state, one after the other.
   Buffer mean;  // OptimizerPlace::kWorker: mean gradient of the last round.
+  uint64_t closed_in = 0;  // Epoch in which the last closed round was complete.
+  std::vector<bool> closed_frames;  // Frames of that round, if it was sparse.
 
   // Allocates parameters and state, for a checkpoint to be read into.
   void Allocate(int state_arrays);
@@ -39,6 +49,21 @@ struct HeldChunk {
   void UpdateFrom(const Job& job, int64_t round, const FullRound& full,
                   float scale, Outbox& out);
 
+  // Sends `result` of `round` to all workers.
+  void Broadcast(const ShardEpoch& epoch, int64_t round, const Buffer& result,
+                 Outbox& out) const;
+  // Sends a worker the values that it has asked for, with the optimizer's state
+  // where workers own the layer and have restored it.
+  void SendValues(const ShardEpoch& epoch, const PullRequest& request,
+                  Outbox& out) const;
+
+  // Returns the header of a frame about this chunk from this server.
+  FrameHeader Header(const ShardEpoch& epoch, FrameKind kind,
+                     int64_t round) const {
+    return MakeHeader(*epoch.job, epoch.self, kind, chunk.layer, chunk.index,
+                      round);
+  }
+
   // Bytes of parameters and state.
   int64_t stored_bytes() const { return parameters.bytes() + state.bytes(); }
 
@@ -49,6 +74,14 @@ struct HeldChunk {
   // Returns memory for updated parameters, and gives the state memory of its
   // own where a checkpoint still reads it.
   Buffer RoomForUpdate(Outbox& out);
+
+  // Calls `send` with the frames of a result. Of a sparse round these are the
+  // frames that it had, or one frame without payload if it had none. `whole`
+  // sends all frames and that one, for a worker that may have begun the round
+  // with another choice of blocks.
+  template <typename Send>
+  void CutResult(const Job& job, bool whole, FrameHeader header,
+                 const Buffer& values, Send send) const;
 };
 
 }  // namespace nereus

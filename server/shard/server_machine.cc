@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
@@ -62,10 +61,10 @@ absl::StatusOr<Landing> ServerMachine::OnHeader(
   if (header.kind == FrameKind::kProbe) return OnProbeHeader(from, header);
   NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(*job_, header));
   const auto held = shards_.find(chunk.shard);
-  if (held != shards_.end()) return held->second.OnHeader(from, header);
-  return absl::InvalidArgumentError(absl::StrCat(
-      DescribeFrame(header), ": the chunk is ", PeerName(job_->ServerOf(chunk)),
-      "'s, this is ", PeerName(PeerId::Shard(server_))));
+  if (held != shards_.end()) return held->second.OnHeader(from, header, chunk);
+  return RefuseFrame(
+      header, absl::StrCat("the chunk is ", PeerName(job_->ServerOf(chunk)),
+                           "'s, this is ", PeerName(PeerId::Shard(server_))));
 }
 
 // Probes have the layer, chunk and offset of no value, so they are checked
@@ -77,10 +76,9 @@ absl::StatusOr<Landing> ServerMachine::OnProbeHeader(
       header.part <= kLastOfTrain) {
     return Landing::Scratch();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(DescribeFrame(header),
-                   ": workers that measure send probes, of layer, chunk and "
-                   "offset 0 and part 0 or 1"));
+  return RefuseFrame(header,
+                     "workers that measure send probes, of layer, chunk and "
+                     "offset 0 and part 0 or 1");
 }
 
 void ServerMachine::OnProbe(PeerId from, const FrameHeader& header,
@@ -119,7 +117,7 @@ void ServerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
   } else {
     const auto chunk = FindChunk(*job_, frame.header);
     NEREUS_CHECK(chunk.ok()) << chunk.status();
-    shards_.at(chunk->shard).OnFrame(from, frame, out);
+    shards_.at(chunk->shard).OnFrame(from, frame, *chunk, out);
   }
   SaySettled(out);
 }
@@ -164,22 +162,10 @@ void ServerMachine::SaveLast(int64_t round, int32_t sender, Outbox& out) {
   for (auto& [index, shard] : shards_) shard.SaveLast(round, sender, out);
 }
 
-int64_t ServerMachine::stored_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& [index, shard] : shards_) bytes += shard.stored_bytes();
-  return bytes;
-}
-
-int64_t ServerMachine::held_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& [index, shard] : shards_) bytes += shard.held_bytes();
-  return bytes;
-}
-
-int64_t ServerMachine::chunk_count() const {
-  int64_t chunks = 0;
-  for (const auto& [index, shard] : shards_) chunks += shard.chunk_count();
-  return chunks;
+int64_t ServerMachine::SumOf(int64_t (Shard::*count)() const) const {
+  int64_t sum = 0;
+  for (const auto& [index, shard] : shards_) sum += (shard.*count)();
+  return sum;
 }
 
 std::optional<Shard::OpenRound> ServerMachine::oldest_open_round() const {

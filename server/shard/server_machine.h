@@ -37,11 +37,11 @@ class ServerMachine final : public Machine {
   void SaveLast(int64_t round, int32_t sender, Outbox& out) override;
 
   // Bytes of parameters and optimizer state, as primary and as backup.
-  int64_t stored_bytes() const;
+  int64_t stored_bytes() const { return SumOf(&Shard::stored_bytes); }
   // Number of chunks, as primary and as backup.
-  int64_t chunk_count() const;
+  int64_t chunk_count() const { return SumOf(&Shard::chunk_count); }
   // Bytes of stored_bytes(), of open rounds and of checkpoints under way.
-  int64_t held_bytes() const;
+  int64_t held_bytes() const { return SumOf(&Shard::held_bytes); }
 
   // Oldest open round of the shards of which this server is the primary.
   std::optional<Shard::OpenRound> oldest_open_round() const;
@@ -54,6 +54,7 @@ class ServerMachine final : public Machine {
   const Shard* shard(int index) const;
 
  private:
+  int64_t SumOf(int64_t (Shard::*count)() const) const;
   // True if this server is the primary or the backup of `shard`.
   bool Holds(int shard) const;
   // True if all shards of which this server is the primary are drained.

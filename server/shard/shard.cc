@@ -67,24 +67,27 @@ void Shard::Load(Outbox& out) {
 // Frames.
 
 // Chunks are numbered over all layers in the placement, and again in the shard.
-absl::StatusOr<int> Shard::FindIndex(const FrameHeader& header) const {
-  const Job& job = *epoch_.job;
-  NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(job, header));
-  if (chunk.shard != index()) {
-    return RefuseFrame(header, absl::StrCat("the chunk is shard ", chunk.shard,
-                                            "'s, this is shard ", index()));
-  }
-  const auto all = job.placement.chunks();
-  const auto first = job.placement.layer_chunks(chunk.layer).data();
-  const int64_t position = first - all.data() + chunk.index;
-  return index_of_chunk_[position];
+int Shard::IndexOf(const Chunk& chunk) const {
+  const Placement& placement = epoch_.job->placement;
+  const auto first = placement.layer_chunks(chunk.layer).data();
+  return index_of_chunk_[first - placement.chunks().data() + chunk.index];
 }
 
 absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
                                         const FrameHeader& header) const {
   NEREUS_RETURN_IF_ERROR(CheckFrame(*epoch_.job, from, header));
-  NEREUS_ASSIGN_OR_RETURN(const int index, FindIndex(header));
-  absl::StatusOr<Landing> landing = FindLanding(from, index, header);
+  NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(*epoch_.job, header));
+  return OnHeader(from, header, chunk);
+}
+
+absl::StatusOr<Landing> Shard::OnHeader(PeerId from, const FrameHeader& header,
+                                        const Chunk& chunk) const {
+  const int position = IndexOf(chunk);
+  if (position < 0) {
+    return RefuseFrame(header, absl::StrCat("the chunk is shard ", chunk.shard,
+                                            "'s, this is shard ", index()));
+  }
+  absl::StatusOr<Landing> landing = FindLanding(from, position, header);
   if (landing.ok() && Ignores(header.kind)) return Landing::Discard();
   return landing;
 }
@@ -110,16 +113,22 @@ absl::StatusOr<Landing> Shard::FindLanding(PeerId from, int index,
 }
 
 void Shard::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
-  const auto index = FindIndex(frame.header);
-  NEREUS_CHECK(index.ok()) << index.status();
+  const auto chunk = FindChunk(*epoch_.job, frame.header);
+  NEREUS_CHECK(chunk.ok()) << chunk.status();
+  OnFrame(from, frame, *chunk, out);
+}
+
+void Shard::OnFrame(PeerId from, const Frame& frame, const Chunk& chunk,
+                    Outbox& out) {
   if (Ignores(frame.header.kind)) return;
-  ChunkRounds& chunk = chunks_[*index];
+  const int position = IndexOf(chunk);
+  ChunkRounds& rounds = chunks_[position];
   if (from.role == Role::kWorker) {
-    const int position = epoch_.job->PositionOf(from.rank);
-    return chunk.OnWorkerFrame(frame, position, out);
+    const int worker = epoch_.job->PositionOf(from.rank);
+    return rounds.OnWorkerFrame(frame, worker, out);
   }
-  chunk.OnServerFrame(frame, out);
-  if (serves()) NoteBackup(*index, out);
+  rounds.OnServerFrame(frame, out);
+  if (serves()) NoteBackup(position, out);
 }
 
 void Shard::OnVerdict(const StepVerdict& verdict, Outbox& out) {
@@ -132,7 +141,7 @@ void Shard::OnVerdict(const StepVerdict& verdict, Outbox& out) {
 // Chunks go one at a time, so that rounds of the other chunks close meanwhile.
 void Shard::NoteBackup(int index, Outbox& out) {
   if (sending_ == index) sending_ = -1;
-  if (chunks_[index].backup_state() == ChunkBackup::State::kBehind) {
+  if (chunks_[index].backup_state() == ChunkReplica::State::kBehind) {
     behind_.insert(index);
   }
   SendNextToBackup(out);
@@ -149,7 +158,7 @@ bool Shard::copy_is_whole() const {
   return epoch_.has_backup() &&
          std::all_of(
              chunks_.begin(), chunks_.end(), [](const ChunkRounds& chunk) {
-               return chunk.backup_state() == ChunkBackup::State::kCurrent;
+               return chunk.backup_state() == ChunkReplica::State::kCurrent;
              });
 }
 
@@ -252,12 +261,7 @@ std::optional<Shard::OpenRound> Shard::oldest_open_round() const {
 }
 
 const ChunkRounds& Shard::chunk(int layer, int chunk) const {
-  FrameHeader header;
-  header.layer = static_cast<uint32_t>(layer);
-  header.chunk = static_cast<uint32_t>(chunk);
-  const auto found = FindIndex(header);
-  NEREUS_CHECK(found.ok()) << found.status();
-  return chunks_[*found];
+  return chunks_[IndexOf(epoch_.job->placement.layer_chunks(layer)[chunk])];
 }
 
 }  // namespace nereus

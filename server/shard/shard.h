@@ -52,6 +52,12 @@ class Shard final : public Machine {
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const override;
   void OnFrame(PeerId from, const Frame& frame, Outbox& out) override;
+  // Take a frame that CheckFrame has accepted, and its chunk, which FindChunk
+  // has returned.
+  absl::StatusOr<Landing> OnHeader(PeerId from, const FrameHeader& header,
+                                   const Chunk& chunk) const;
+  void OnFrame(PeerId from, const Frame& frame, const Chunk& chunk,
+               Outbox& out);
   // Stops all rounds until OnEpoch, on the primary or on the backup, so that
   // their reports stay true.
   void Freeze() override { epoch_.frozen = true; }
@@ -106,9 +112,8 @@ class Shard final : public Machine {
     return epoch_.frozen && kind != FrameKind::kPull &&
            kind != FrameKind::kOwned;
   }
-  // Returns the index into chunks_ of the chunk that a frame means. Errors:
-  // kInvalidArgument.
-  absl::StatusOr<int> FindIndex(const FrameHeader& header) const;
+  // Returns the index of a chunk in chunks_, or -1 if it is another shard's.
+  int IndexOf(const Chunk& chunk) const;
   // Asks the chunk where a frame lands, if its sender may send to this server.
   absl::StatusOr<Landing> FindLanding(PeerId from, int index,
                                       const FrameHeader& header) const;

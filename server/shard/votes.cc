@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace nereus {
@@ -33,10 +32,10 @@ absl::StatusOr<Landing> Votes::OnHeader(PeerId from,
       header.part > kSkipped || header.round < 0 ||
       header.round > decided_step() + 2 ||
       position >= job_->ContributorsOf(header.round)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(DescribeFrame(header),
-                     ": contributors vote, one by one, on the steps "
-                     "after step ",
+    return RefuseFrame(
+        header,
+        absl::StrCat("contributors vote, one by one, on the steps after "
+                     "step ",
                      decided_step(), ", which has its verdict"));
   }
   if (frozen_ || header.round <= decided_step()) return Landing::Discard();

@@ -1,0 +1,194 @@
+#include "server/shard/chunk_replica.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+
+void ChunkReplica::Reset() {
+  state_ = State::kUnknown;
+  incoming_ = ChunkCopy();
+}
+
+// The primary's side.
+
+// A chunk on its way counts as well: the backup would lack the rounds that
+// close meanwhile.
+bool ChunkReplica::DelaysClosing() const {
+  return epoch_.has_backup() &&
+         (epoch_.servers().backup_is_current || state_ == State::kSent ||
+          state_ == State::kCurrent);
+}
+
+// A backup that was not current when the epoch began gets the values with the
+// whole chunk, before it becomes current.
+bool ChunkReplica::AllowsShowing() const {
+  return !epoch_.has_backup() || !epoch_.servers().backup_is_current ||
+         state_ == State::kCurrent;
+}
+
+absl::StatusOr<Landing> ChunkReplica::OnHaveHeader(const FrameHeader& header,
+                                                   int64_t open, bool may_close,
+                                                   bool offered) const {
+  if (header.kind != FrameKind::kHave || header.payload_bytes != 0 ||
+      header.offset != 0 || header.part != kValuesPart) {
+    return RefuseFrame(header, "a backup says what it has, with no payload");
+  }
+  const bool closes = may_close && header.round == open + 1;
+  if (header.round > open && !closes) {
+    return RefuseFrame(header, absl::StrCat("round ", open, " is open"));
+  }
+  const bool expected = state_ == State::kUnknown ||
+                        (state_ == State::kSent && header.round == open) ||
+                        (state_ == State::kCurrent && offered && closes);
+  return expected ? Landing::Scratch() : Landing::Discard();
+}
+
+// A mean goes out as one contribution of this server, in the frames that the
+// round has; a round without frames is one frame without payload.
+void ChunkReplica::SendMean(int64_t round, const FullRound& full, bool skipped,
+                            Outbox& out) const {
+  const Job& job = *epoch_.job;
+  const PeerId backup = epoch_.backup();
+  FrameHeader header = held_.Header(epoch_, FrameKind::kAggregate, round);
+  if (skipped) {
+    header.kind = FrameKind::kVerdict;
+    header.part = kSkipped;
+    out.Add(SendFrame{backup, {header, {}}});
+    return;
+  }
+  const auto& chosen = full.chosen_frames();
+  const auto count = std::count(chosen.begin(), chosen.end(), true);
+  header.frames = static_cast<uint16_t>(count);
+  if (full.sparse() && count == 0) {
+    header.wire = job.WireOf(header);
+    out.Add(SendFrame{backup, {header, {}}});
+    return;
+  }
+  const FrameGrid grid = job.GridOf(held_.chunk);
+  for (int64_t index = 0; index < grid.Count(); ++index) {
+    if (!full.has(index)) continue;
+    header.part = full.resumed(index) ? kResumedPart : kValuesPart;
+    out.Add(SendFrame{backup, CutFrame(job, header, grid, index, full.sum())});
+  }
+}
+
+// Parts follow each other: parameters, arrays of state, and the last mean.
+void ChunkReplica::SendChunk(int64_t open, Outbox& out) {
+  state_ = State::kSent;
+  FrameHeader header = held_.Header(epoch_, FrameKind::kCopy, open - 1);
+  const auto send = [&](const Buffer& values) {
+    CutIntoFrames(*epoch_.job, header, values, [&](Frame frame) {
+      out.Add(SendFrame{epoch_.backup(), std::move(frame)});
+    });
+    ++header.part;
+  };
+  const int64_t bytes = held_.parameters.bytes();
+  send(held_.parameters);
+  for (int64_t start = 0; start < held_.state.bytes(); start += bytes) {
+    send(held_.state.Slice(start, bytes));
+  }
+  if (held_.mean.bytes() > 0) send(held_.mean);
+}
+
+// The backup's side.
+
+absl::StatusOr<Landing> ChunkReplica::OnPrimaryHeader(
+    const FrameHeader& header, int64_t open, const FullRound& full) const {
+  switch (header.kind) {
+    case FrameKind::kVerdict:
+      return OnVerdictHeader(header, open);
+    case FrameKind::kAggregate:
+      return OnMeanHeader(header, open, full);
+    case FrameKind::kCopy:
+      return OnCopyHeader(header, open);
+    default:
+      return RefuseFrame(header, "backups take means, verdicts and copies");
+  }
+}
+
+// A skipped round has no mean: the verdict closes it.
+absl::StatusOr<Landing> ChunkReplica::OnVerdictHeader(const FrameHeader& header,
+                                                      int64_t open) const {
+  if (header.round < open) return Landing::Discard();
+  if (!epoch_.job->votes() || !epoch_.Updates(held_.chunk.layer) ||
+      header.round > open || header.round == kInitialRound ||
+      incoming_.begun() || header.payload_bytes != 0 || header.offset != 0 ||
+      header.part != kSkipped) {
+    return RefuseFrame(header, absl::StrCat("round ", open,
+                                            " is the one that may be skipped"));
+  }
+  return Landing::Scratch();
+}
+
+// While a copy is on its way, the open round is about to change, and takes no
+// mean.
+absl::StatusOr<Landing> ChunkReplica::OnMeanHeader(
+    const FrameHeader& header, int64_t open, const FullRound& full) const {
+  NEREUS_ASSIGN_OR_RETURN(const int64_t frame, full.Find(header));
+  if (header.round < open) return Landing::Discard();
+  if (header.round != kInitialRound && !epoch_.UsesServers(held_.chunk.layer)) {
+    return RefuseFrame(header, "the layer goes between the workers");
+  }
+  const bool part_known = header.part == kValuesPart || full.sparse();
+  if (header.round > open || !part_known || incoming_.begun()) {
+    return RefuseFrame(
+        header,
+        absl::StrCat("the backup follows round ", open,
+                     incoming_.begun() ? ", and a copy is on its way" : ""));
+  }
+  NEREUS_RETURN_IF_ERROR(full.Check(0, frame, header));
+  return full.Has(0, frame) ? Landing::Discard() : Landing::Scratch();
+}
+
+// The first frame of a copy begins it, whichever part it belongs to.
+absl::StatusOr<Landing> ChunkReplica::OnCopyHeader(const FrameHeader& header,
+                                                   int64_t open) const {
+  NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
+                          FrameIndex(header, held_.chunk.length));
+  if (header.round < open) return Landing::Discard();
+  const ChunkCopy first =
+      incoming_.begun() ? ChunkCopy() : BeginCopy(header.round);
+  const ChunkCopy& copy = incoming_.begun() ? incoming_ : first;
+  if (header.round != copy.round() || header.part >= copy.parts()) {
+    return RefuseFrame(
+        header, incoming_.begun() ? absl::StrCat("a copy of ", copy.parts(),
+                                                 " parts as of round ",
+                                                 copy.round(), " is on its way")
+                                  : "there is no such part as of this round");
+  }
+  return copy.Has(header.part, frame) ? Landing::Discard() : Landing::Scratch();
+}
+
+std::optional<ChunkCopy> ChunkReplica::OnCopyFrame(const Frame& frame,
+                                                   Outbox& out) {
+  const FrameHeader& header = frame.header;
+  if (!incoming_.begun()) incoming_ = BeginCopy(header.round);
+  incoming_.Add(header.part, header.offset / kFrameElementsMax, frame.payload,
+                out);
+  if (!incoming_.complete()) return std::nullopt;
+  return std::exchange(incoming_, ChunkCopy());
+}
+
+// Workers hold the state of layers that they own. The servers have it only as
+// of a checkpoint that the job goes on from.
+ChunkCopy ChunkReplica::BeginCopy(int64_t round) const {
+  const Job& job = *epoch_.job;
+  const bool restored = job.base_round != kInitialRound;
+  const bool has_state = epoch_.Updates(held_.chunk.layer) || restored;
+  const bool has_mean =
+      job.options.optimizer_place == OptimizerPlace::kWorker &&
+      epoch_.UsesServers(held_.chunk.layer) && round > job.base_round;
+  return ChunkCopy(round, held_.chunk.length, has_state ? job.state_arrays : 0,
+                   has_mean);
+}
+
+void ChunkReplica::SayHave(int64_t open, Outbox& out) const {
+  out.Add(SendFrame{epoch_.primary(),
+                    {held_.Header(epoch_, FrameKind::kHave, open), {}}});
+}
+
+}  // namespace nereus
