@@ -1,13 +1,18 @@
 #include "server/coordinator/checkpoint_ledger.h"
 
 #include <algorithm>
-#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace nereus {
 namespace {
 
 // Number of incomplete rounds: some shards may never write their parts.
 constexpr size_t kOpenMax = 8;
+
+// Number of failed rounds to remember, the newest ones.
+constexpr size_t kFailedKept = 16;
 
 // Returns the shards that write a part. The choice of blocks is not saved.
 std::set<int> ShardsWithChunks(const Job& job) {
@@ -26,10 +31,17 @@ int64_t CheckpointRecord::bytes() const {
   return bytes;
 }
 
+bool CheckpointLedger::Request(bool has_begun) {
+  wanted_again_ = wanted_again_ || (planned_ && has_begun);
+  return !std::exchange(wanted_, true);
+}
+
 // Steps that an epoch does again replace their old stretches.
-void CheckpointLedger::OnEpoch(const Job& job, bool restarted) {
+void CheckpointLedger::OnEpoch(const Job& job, bool from_base) {
+  planned_ = wanted_;
   auto& stretches = state_.stretches;
-  if (restarted) {
+  if (from_base) {
+    failed_rounds_.clear();  // These rounds come again.
     state_.restarted_in = job.epoch;
     stretches.clear();
     parts_.clear();
@@ -76,6 +88,7 @@ std::optional<CheckpointRecord> CheckpointLedger::OnPart(
   record.contributions = ContributionsUpTo(part.round);
   for (const auto& [index, file] : parts) record.files.push_back(file);
   parts_.erase(part.round);
+  completing_[part.round] = record;
   return record;
 }
 
@@ -84,6 +97,40 @@ void CheckpointLedger::OnComplete(const CheckpointRecord& record) {
   if (state_.newest.has_value() && record.round <= state_.newest->round) return;
   state_.newest = record;
   parts_.erase(parts_.begin(), parts_.upper_bound(record.round));
+}
+
+CheckpointNews CheckpointLedger::OnWritten(int64_t round,
+                                           const absl::Status& written,
+                                           const Job& job) {
+  const CheckpointRecord record = completing_.extract(round).mapped();
+  if (!written.ok())
+    return OnFailure(round, std::string(written.message()), job);
+  OnComplete(record);
+  EndPlanned(round, job);
+  return {false,
+          absl::StrCat("checkpoint of round ", round, ": ", record.bytes(),
+                       " bytes in ", record.files.size(), " files"),
+          true};
+}
+
+CheckpointNews CheckpointLedger::OnFailure(int64_t round,
+                                           const std::string& why,
+                                           const Job& job) {
+  failure_ = why;
+  failed_rounds_.insert(round);
+  if (failed_rounds_.size() > kFailedKept) {
+    failed_rounds_.erase(failed_rounds_.begin());
+  }
+  return {true, absl::StrCat("no checkpoint of round ", round, ": ", why),
+          EndPlanned(round, job)};
+}
+
+// A checkpoint of an earlier round may be made or fail before the planned one.
+bool CheckpointLedger::EndPlanned(int64_t round, const Job& job) {
+  if (!planned_ || round < job.checkpoint_round) return false;
+  wanted_ = std::exchange(wanted_again_, false);
+  planned_ = false;
+  return true;
 }
 
 }  // namespace nereus

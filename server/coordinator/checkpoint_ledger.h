@@ -3,9 +3,12 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/membership.h"
 
@@ -28,11 +31,30 @@ struct CheckpointRecord {
   int64_t bytes() const;
 };
 
-// Checkpoints of the job that are complete or being written: which parts are on
-// disk, which complete one is the newest, and how many contributions the job
-// had made at each round. Plain bookkeeping.
+// Outcome of an event for the ledger's owner: what it logs and saves.
+struct CheckpointNews {
+  bool bad = false;    // True for a warning.
+  std::string text;    // Line for the log.
+  bool saves = false;  // True if the state to save has changed.
+};
+
+// Checkpoints of the job: requested, being written, complete, and failed; and
+// the number of contributions that the job had made at each round. A request is
+// in one of three states:
 //
-// Bounded: parts of at most eight incomplete rounds.
+//   none    --Request----------------------------------> wanted
+//   wanted  --an epoch begins, which has a round for it--> planned
+//   planned --the checkpoint is made, or it fails--------> none
+//
+// A request after the planned round has begun is for another checkpoint, which
+// is wanted once the planned one is made: a caller that asks for a checkpoint
+// must not get parameters from before its call. The checkpoint of a round:
+//
+//   parts --last part (OnPart)--> completing --manifest (OnWritten)--> complete
+//   parts, completing --an error--> failed
+//
+// Plain bookkeeping. Bounded: parts of at most eight incomplete rounds, and the
+// last 16 rounds that failed.
 class CheckpointLedger {
  public:
   struct State {
@@ -48,32 +70,72 @@ class CheckpointLedger {
   };
 
   CheckpointLedger() = default;
-  explicit CheckpointLedger(State state) : state_(std::move(state)) {}
+  explicit CheckpointLedger(State state, bool wanted = false)
+      : state_(std::move(state)), wanted_(wanted) {}
 
-  // Starts an epoch. `restarted`: all members go back to the base round.
-  void OnEpoch(const Job& job, bool restarted);
-
-  // Notes the part of one shard. Returns the record of the checkpoint if this
-  // part was the last one.
-  std::optional<CheckpointRecord> OnPart(const Job& job,
-                                         const CheckpointPart& part);
-
-  // Notes that the manifest of a checkpoint is on disk.
-  void OnComplete(const CheckpointRecord& record);
-
+  const State& state() const { return state_; }
   // Newest complete checkpoint, of this job or of the job that it goes on from.
   const std::optional<CheckpointRecord>& newest() const {
     return state_.newest;
   }
-  const State& state() const { return state_; }
+  int64_t saved_round() const {
+    return newest().has_value() ? newest()->round : kInitialRound;
+  }
+
+  // True while a requested checkpoint is not made yet.
+  bool wanted() const { return wanted_; }
+  // True if the next epoch must have a round for it.
+  bool needs_round() const { return wanted_ && !planned_; }
+  // True while a manifest is being written: any manifest, or that of `round`.
+  bool is_completing() const { return !completing_.empty(); }
+  bool IsCompleting(int64_t round) const { return completing_.contains(round); }
+
+  // Reason why the last checkpoint that failed did; "" if none has failed.
+  const std::string& failure() const { return failure_; }
+  // True if the checkpoint of `round` has failed.
+  bool HasFailed(int64_t round) const { return failed_rounds_.contains(round); }
+
+  // Requests a checkpoint of a round that no worker has begun. `has_begun`: a
+  // worker has begun the round of the planned one. Returns true if the state to
+  // save has changed.
+  bool Request(bool has_begun);
+
+  // Starts an epoch. `from_base`: all members go back to the base round.
+  void OnEpoch(const Job& job, bool from_base);
+
+  // Notes the part of one shard. Returns the record of the checkpoint if this
+  // part was the last one: then its manifest must be written.
+  std::optional<CheckpointRecord> OnPart(const Job& job,
+                                         const CheckpointPart& part);
+
+  // Notes that a manifest was written, or why not. REQUIRES:
+  // IsCompleting(round).
+  CheckpointNews OnWritten(int64_t round, const absl::Status& written,
+                           const Job& job);
+
+  // Notes that there will be no checkpoint of `round`.
+  CheckpointNews OnFailure(int64_t round, const std::string& why,
+                           const Job& job);
+
+  // Notes a complete checkpoint.
+  void OnComplete(const CheckpointRecord& record);
 
  private:
   // Returns the number of contributions in all steps up to `round`.
   int64_t ContributionsUpTo(int64_t round) const;
+  // Ends the request if its round is done. Returns true if it has.
+  bool EndPlanned(int64_t round, const Job& job);
 
   State state_;
   // Files of incomplete rounds, by round and shard.
   std::map<int64_t, std::map<int, CheckpointFile>> parts_;
+  // Checkpoints that wait for their manifest, by round.
+  std::map<int64_t, CheckpointRecord> completing_;
+  bool wanted_ = false;        // A request is wanted or planned.
+  bool wanted_again_ = false;  // Another one, after the planned one.
+  bool planned_ = false;       // The epoch has a round for the one wanted.
+  std::string failure_;        // Reason of the last failure.
+  std::set<int64_t> failed_rounds_;  // Newest rounds that failed.
 };
 
 }  // namespace nereus

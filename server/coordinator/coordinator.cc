@@ -23,9 +23,7 @@ constexpr size_t kTextBytesMax = 4096;
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
-    : options_(std::move(options)),
-      epochs_(&options_, &roster_, &checkpoints_),
-      last_(&options_, &roster_, &epochs_, &checkpoints_) {}
+    : Coordinator(std::move(options), {}, absl::InfinitePast()) {}
 
 Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
                          absl::Time now)
@@ -39,16 +37,18 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
 
 void Coordinator::Save(CoordinatorOutbox& out) const {
   out.push_back(SaveState{{state_, reason_, epochs_.in_force(), roster_.Saved(),
-                           roster_.next_rank(), checkpoints_.ledger().state(),
+                           roster_.next_rank(), checkpoints_.state(),
                            checkpoints_.wanted()}});
 }
 
-JobView Coordinator::View() const {
-  return {options_, state_, reason_, roster_, epochs_, checkpoints_, last_};
+void Coordinator::Note(CheckpointNews news, CoordinatorOutbox& out) const {
+  out.push_back(Announce{news.bad, std::move(news.text)});
+  if (news.saves) Save(out);
 }
 
 JobStatus Coordinator::Status(absl::Time now) const {
-  JobStatus status = DescribeJob(View(), now);
+  JobStatus status = DescribeJob(
+      {options_, state_, reason_, roster_, epochs_, checkpoints_, last_}, now);
   status.steps_per_second = rate_.PerSecond();
   return status;
 }
@@ -86,7 +86,7 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
 }
 
 // A session joins once. A process with a known incarnation is a member already.
-// A process that finds its place taken must wait (PlaceClaims).
+// A process that finds its place taken must wait (Outsiders).
 void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
                          absl::Time now, CoordinatorOutbox& out) {
   const MemberRecord* const twice = roster_.Find(session);
@@ -95,7 +95,7 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
     return Drop(twice->id, "a session joins once", out);
   }
   if (has_joined) roster_.Remove(PeerId(twice->id));
-  if (has_joined || claims_.End(session)) {
+  if (has_joined || outsiders_.EndClaim(session)) {
     return Refuse(session, absl::InvalidArgumentError("a session joins once"),
                   out);
   }
@@ -104,7 +104,7 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   if (known != nullptr) return Attach(*known, session, /*epoch=*/0, now, out);
   absl::Status status = CheckJoin(request);
   if (absl::IsAlreadyExists(status)) {
-    return claims_.Add({session, request, now}, status, out);
+    return outsiders_.AddClaim({session, request, now}, status, out);
   }
   // A member without a session has the place; the new process replaces it.
   const MemberRecord* const before = roster_.FindHolder(request);
@@ -113,7 +113,7 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
     status = CheckJoin(request);  // The job may have failed with that.
   }
   if (status.ok() || absl::IsOutOfRange(status)) {
-    departures_.NoteReturn(request);
+    outsiders_.NoteReturn(request);
   }
   if (!status.ok()) return Refuse(session, std::move(status), out);
   roster_.Add(request, session, /*running=*/job() != nullptr, now);
@@ -122,7 +122,7 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
 // The member in the place lives if it has sent a message later than a heartbeat
 // interval after the claim.
 void Coordinator::SettleClaims(absl::Time now, CoordinatorOutbox& out) {
-  for (PlaceClaims::Claim& claim : claims_.TakeAll()) {
+  for (Outsiders::Claim& claim : outsiders_.TakeClaims()) {
     absl::Status status = CheckJoin(claim.request);
     if (!absl::IsAlreadyExists(status)) {
       OnJoin(claim.session, claim.request, now, out);
@@ -133,7 +133,7 @@ void Coordinator::SettleClaims(absl::Time now, CoordinatorOutbox& out) {
                claim.since + kHeartbeatInterval) {
       Refuse(claim.session, std::move(status), out);
     } else {
-      claims_.Keep(std::move(claim));
+      outsiders_.KeepClaim(std::move(claim));
     }
   }
 }
@@ -142,18 +142,17 @@ void Coordinator::SettleClaims(absl::Time now, CoordinatorOutbox& out) {
 // a job that this coordinator does not know.
 void Coordinator::OnResume(SessionId session, const Resume& resume,
                            absl::Time now, CoordinatorOutbox& out) {
-  claims_.End(session);
+  outsiders_.EndClaim(session);
   const bool is_released = resume.job == options_.job_id &&
-                           departures_.IsReleased(resume.incarnation);
+                           outsiders_.IsReleased(resume.incarnation);
   const auto& past = options_.past_job;
   if (is_released || (past.has_value() && resume.job == past->id)) {
-    out.push_back(SendToMember{
+    return TellOver(
         session,
         is_released
             ? JobOver{JobState::kFinished, "", checkpoints_.saved_round()}
-            : JobOver{past->state, past->reason, past->saved_round}});
-    out.push_back(EndSession{session});
-    return;
+            : JobOver{past->state, past->reason, past->saved_round},
+        out);
   }
   // Not kCancelled, on which the process would join, and begin the job again.
   if (resume.job != options_.job_id) {
@@ -205,9 +204,7 @@ void Coordinator::Attach(MemberRecord& member, SessionId session,
   member.times.heard_at = now;
   member.told_over = over();
   if (over()) {
-    out.push_back(SendToMember{
-        session, JobOver{state_, reason_, checkpoints_.saved_round()}});
-    out.push_back(EndSession{session});
+    TellOver(session, {state_, reason_, checkpoints_.saved_round()}, out);
   } else if (member.admitted) {
     epochs_.Greet(member, epoch, now, out);
   }
@@ -250,11 +247,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
                       " cannot keep a connection"),
          out);
   } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
-    const bool has_part = !member.is_worker() && part->shard >= 0 &&
-                          part->shard < options_.spec.shards;
-    if (has_part && checkpoints_.OnPart(job(), *part, member.Describe(), out)) {
-      Save(out);
-    }
+    OnPart(member, *part, out);
   } else if (const auto* drained = std::get_if<Drained>(&message)) {
     member.drained = member.drained || drained->epoch == job()->epoch;
   } else if (std::holds_alternative<WantCheckpoint>(message)) {
@@ -267,6 +260,24 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
     return OnChecksums(member, *sums, out);
   }
   return absl::OkStatus();
+}
+
+// The manifest makes a checkpoint valid, so it is written last.
+void Coordinator::OnPart(const MemberRecord& member, const CheckpointPart& part,
+                         CoordinatorOutbox& out) {
+  if (member.is_worker() || part.shard < 0 ||
+      part.shard >= options_.spec.shards) {
+    return;
+  }
+  if (!part.error.empty()) {
+    const std::string why =
+        absl::StrCat(member.Describe(),
+                     " could not write its part: ", Printable(part.error));
+    return Note(checkpoints_.OnFailure(part.round, why, *job()), out);
+  }
+  auto record = checkpoints_.OnPart(*job(), part);
+  if (!record.has_value()) return;
+  out.push_back(CompleteCheckpoint{job(), *std::move(record)});
 }
 
 absl::Status Coordinator::OnChecksums(const MemberRecord& member,
@@ -282,7 +293,7 @@ absl::Status Coordinator::OnChecksums(const MemberRecord& member,
   return absl::OkStatus();
 }
 
-// The worker stays a member until no other worker needs it (Departures).
+// The worker stays a member until no other worker needs it (Outsiders).
 absl::Status Coordinator::OnLeave(MemberRecord& member, const Leave& leave,
                                   CoordinatorOutbox& out) {
   if (member.has_left()) return absl::OkStatus();  // Repeated.
@@ -302,7 +313,7 @@ void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
                                CoordinatorOutbox& out) {
   NoticePause(now);
   roster_.NoteEnd(session);
-  claims_.End(session);
+  outsiders_.EndClaim(session);
   MemberRecord* const member = roster_.Find(session);
   if (member == nullptr) return;
   member->session.reset();
@@ -326,8 +337,8 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   }
   if (state_ != JobState::kRunning) return;
   if (roster_.AllLeft()) return FinishIfSaved(now, out);
-  departures_.ReleaseLeavers(*job(), checkpoints_.saved_round(),
-                             now + options_.lease(), roster_, out);
+  outsiders_.ReleaseLeavers(*job(), checkpoints_.saved_round(),
+                            now + options_.lease(), roster_, out);
   const absl::StatusOr<bool> begins = epochs_.Advance(now, out);
   if (!begins.ok()) return Fail(std::string(begins.status().message()), out);
   if (*begins) BeginEpoch(now, out);
@@ -350,11 +361,9 @@ void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
   const std::optional<int64_t> awaited = last_.AwaitedRound();
   if (awaited.has_value()) {
     if (last_.Ask(*awaited, now, out)) return;
-    if (checkpoints_.OnFailure(*awaited,
-                               "it was not whole long after all had left",
-                               *job(), out)) {
-      Save(out);
-    }
+    Note(checkpoints_.OnFailure(
+             *awaited, "it was not whole long after all had left", *job()),
+         out);
   }
   state_ = JobState::kFinished;
   const int64_t saved = checkpoints_.saved_round();
@@ -363,7 +372,7 @@ void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
   out.push_back(
       Announce{saved < last_step, DescribeEnd(options_, last_step, saved)});
   Save(out);
-  roster_.TellOver(JobOver{state_, "", saved}, out);
+  roster_.TellAllOver(JobOver{state_, "", saved}, out);
 }
 
 absl::Status Coordinator::RequestCheckpoint(absl::Time now,
@@ -392,7 +401,7 @@ absl::Status Coordinator::RequestCheckpoint(absl::Time now,
 void Coordinator::OnCheckpoint(int64_t round, const absl::Status& written,
                                absl::Time now, CoordinatorOutbox& out) {
   if (!checkpoints_.IsCompleting(round)) return;
-  if (checkpoints_.OnWritten(round, written, *job(), out)) Save(out);
+  Note(checkpoints_.OnWritten(round, written, *job()), out);
   Advance(now, out);
 }
 
@@ -401,7 +410,8 @@ void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out) {
   state_ = JobState::kFailed;
   reason_ = reason;  // The first reason; later failures follow from it.
   if (job() != nullptr) Save(out);
-  roster_.TellOver(JobOver{state_, reason_, checkpoints_.saved_round()}, out);
+  roster_.TellAllOver(JobOver{state_, reason_, checkpoints_.saved_round()},
+                      out);
 }
 
 // Time, and death.
@@ -418,7 +428,7 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   }
   Advance(now, out);
   if (job() != nullptr) rate_.Note(now, epochs_.BegunStep());
-  const std::string missing = DescribeMissing(View());
+  const std::string missing = Status(now).waiting;
   if (missing.empty()) return;
   for (MemberRecord& member : roster_.members()) {
     const bool waits =
@@ -427,14 +437,13 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
     if (now - member.times.notified_at < options_.waiting_notice_interval)
       continue;
     member.times.notified_at = now;
-    out.push_back(SendToMember{*member.session, Waiting{missing}});
+    member.Send(Waiting{missing}, out);
   }
 }
 
 void Coordinator::NoticePause(absl::Time now) {
   const absl::Duration pause = roster_.NoticePause(now);
-  claims_.Delay(pause);
-  departures_.Delay(pause);
+  outsiders_.Delay(pause);
   last_.Delay(pause);
 }
 
@@ -446,14 +455,14 @@ void Coordinator::OnSavedAgain(absl::Time now) {
 
 // A dropped member may end the job, and remove others with it.
 void Coordinator::DropOverdueMembers(absl::Time now, CoordinatorOutbox& out) {
-  departures_.Forget(now);
+  outsiders_.Forget(now);
   for (const MemberList::Overdue& each : roster_.FindOverdue(
            options_.lease(), epochs_.target().has_value(), now)) {
     const MemberRecord* const member = roster_.Find(each.id);
     if (over()) return;
     if (member == nullptr) continue;
     if (each.is_silent) {
-      departures_.NoteSilent(each.id, member->request.name, now);
+      outsiders_.NoteSilent(each.id, member->request.name, now);
     }
     Drop(each.id, each.why, out);
   }

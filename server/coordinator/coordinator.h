@@ -6,15 +6,14 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/protocol/membership.h"
-#include "server/coordinator/checkpoint_requests.h"
+#include "server/coordinator/checkpoint_ledger.h"
 #include "server/coordinator/coordinator_options.h"
 #include "server/coordinator/coordinator_outbox.h"
-#include "server/coordinator/departures.h"
 #include "server/coordinator/epochs.h"
 #include "server/coordinator/job_description.h"
 #include "server/coordinator/last_checkpoint.h"
 #include "server/coordinator/member_list.h"
-#include "server/coordinator/place_claims.h"
+#include "server/coordinator/outsiders.h"
 #include "server/coordinator/replica_check.h"
 #include "server/coordinator/step_rate.h"
 
@@ -43,8 +42,8 @@ class Coordinator {
   // REQUIRES: options.Validate() is OK.
   explicit Coordinator(CoordinatorOptions options);
 
-  // Goes on with a state that was saved. A member that does not come back
-  // within a lease counts as dead. REQUIRES: state.epoch.job is not null.
+  // Goes on with a state that was saved, if it has a job. A member that does
+  // not come back within a lease counts as dead.
   Coordinator(CoordinatorOptions options, CoordinatorState state,
               absl::Time now);
   Coordinator(const Coordinator&) = delete;
@@ -84,7 +83,7 @@ class Coordinator {
   // Job as of the epoch; null before it runs.
   const JobPtr& job() const { return epochs_.job(); }
   const Epochs& epochs() const { return epochs_; }
-  const CheckpointRequests& checkpoints() const { return checkpoints_; }
+  const CheckpointLedger& checkpoints() const { return checkpoints_; }
 
   // True if the job is finished, and its last step is not in the folder for
   // checkpoints.
@@ -92,7 +91,7 @@ class Coordinator {
   // True if every member has heard that the job is over, and no process that
   // was silent may still ask. Then the coordinator may end.
   bool everyone_knows() const {
-    return !departures_.has_silent() && roster_.AllToldOver();
+    return !outsiders_.has_silent() && roster_.AllToldOver();
   }
 
   // Returns the status of the job for `nereusctl status`.
@@ -119,6 +118,8 @@ class Coordinator {
   absl::Status OnMemberMessage(MemberRecord& member,
                                const MemberMessage& message, absl::Time now,
                                CoordinatorOutbox& out);
+  void OnPart(const MemberRecord& member, const CheckpointPart& part,
+              CoordinatorOutbox& out);
   absl::Status OnChecksums(const MemberRecord& member,
                            const ReplicaChecksums& checksums,
                            CoordinatorOutbox& out);
@@ -141,19 +142,19 @@ class Coordinator {
   void Drop(PeerId id, const std::string& why, CoordinatorOutbox& out);
   // Asks the driver to save the state.
   void Save(CoordinatorOutbox& out) const;
-  JobView View() const;
+  // Logs the outcome of a checkpoint, and saves the state if that has changed.
+  void Note(CheckpointNews news, CoordinatorOutbox& out) const;
 
   const CoordinatorOptions options_;
   JobState state_ = JobState::kGathering;
-  std::string reason_;              // Reason why the job failed.
-  MemberList roster_;               // Processes that have joined.
-  PlaceClaims claims_;              // Processes that ask for a taken place.
-  Departures departures_;           // Processes that were members.
-  CheckpointRequests checkpoints_;  // Checkpoints made and requested.
-  Epochs epochs_;                   // Current epoch, and the next one.
-  LastCheckpoint last_;             // Checkpoint at the end of the job.
-  ReplicaCheck replicas_;           // Comparison of the workers' replicas.
-  StepRate rate_;                   // Steps per second, for the status.
+  std::string reason_;            // Reason why the job failed.
+  MemberList roster_;             // Processes that have joined.
+  Outsiders outsiders_;           // Processes that are no members.
+  CheckpointLedger checkpoints_;  // Checkpoints made and requested.
+  Epochs epochs_;                 // Current epoch, and the next one.
+  LastCheckpoint last_;           // Checkpoint at the end of the job.
+  ReplicaCheck replicas_;         // Comparison of the workers' replicas.
+  StepRate rate_;                 // Steps per second, for the status.
   bool lacks_last_checkpoint_ = false;
 };
 

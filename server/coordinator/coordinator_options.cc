@@ -22,6 +22,13 @@ absl::Status CheckAtLeast(absl::string_view name, int value, int low,
       name, " is ", value, ", must be in [", low, ", ", high, "]"));
 }
 
+// True if a text is short enough, and all characters are in [`first`, '~'].
+bool IsText(absl::string_view text, char first) {
+  return text.size() <= kNameBytesMax &&
+         std::all_of(text.begin(), text.end(),
+                     [&](char c) { return c >= first && c <= '~'; });
+}
+
 // Returns a refused text for a message, or its length if it is long.
 std::string Shown(absl::string_view text) {
   constexpr size_t kShownBytesMax = 64;
@@ -32,20 +39,14 @@ std::string Shown(absl::string_view text) {
 }  // namespace
 
 absl::Status CheckName(absl::string_view what, const std::string& text) {
-  const bool printable = std::all_of(
-      text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
-  if (!text.empty() && text.size() <= kNameBytesMax && printable) {
-    return absl::OkStatus();
-  }
+  if (!text.empty() && IsText(text, '!')) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("a member's ", what, " must be 1 to ", kNameBytesMax,
                    " printable characters without spaces, not ", Shown(text)));
 }
 
 absl::Status CheckText(absl::string_view what, const std::string& text) {
-  const bool printable = std::all_of(
-      text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
-  if (text.size() <= kNameBytesMax && printable) return absl::OkStatus();
+  if (IsText(text, ' ')) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("a member's ", what, " must be at most ", kNameBytesMax,
                    " printable characters, not ", Shown(text)));
@@ -75,25 +76,23 @@ absl::Status CompareSettings(absl::string_view our_name,
                              const std::vector<Setting>& ours,
                              absl::string_view their_name,
                              const std::vector<Setting>& theirs) {
-  for (const Setting& setting : ours) {
-    const auto same_name = [&](const Setting& each) {
-      return each.name == setting.name;
-    };
-    const auto found = std::find_if(theirs.begin(), theirs.end(), same_name);
-    if (found != theirs.end() && found->value == setting.value) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        setting.name, " differs: ", our_name, " has ", setting.value, ", ",
-        their_name, " has ", found == theirs.end() ? "none" : found->value,
-        "; all of a job must have the same"));
-  }
-  for (const Setting& setting : theirs) {
-    const bool is_ours = std::any_of(
-        ours.begin(), ours.end(),
-        [&](const Setting& each) { return each.name == setting.name; });
-    if (is_ours) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        setting.name, " differs: ", our_name, " has none, ", their_name,
-        " has ", setting.value, "; all of a job must have the same"));
+  const auto value_in = [](const std::vector<Setting>& all,
+                           const std::string& name) {
+    for (const Setting& each : all) {
+      if (each.name == name) return std::optional<std::string>(each.value);
+    }
+    return std::optional<std::string>();
+  };
+  for (const std::vector<Setting>* side : {&ours, &theirs}) {
+    for (const Setting& setting : *side) {
+      const auto our_value = value_in(ours, setting.name);
+      const auto their_value = value_in(theirs, setting.name);
+      if (our_value == their_value) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          setting.name, " differs: ", our_name, " has ",
+          our_value.value_or("none"), ", ", their_name, " has ",
+          their_value.value_or("none"), "; all of a job must have the same"));
+    }
   }
   return absl::OkStatus();
 }

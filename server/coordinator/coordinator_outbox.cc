@@ -29,4 +29,9 @@ void Refuse(SessionId session, absl::Status why, CoordinatorOutbox& out) {
   out.push_back(EndSession{session});
 }
 
+void TellOver(SessionId session, const JobOver& over, CoordinatorOutbox& out) {
+  out.push_back(SendToMember{session, over});
+  out.push_back(EndSession{session});
+}
+
 }  // namespace nereus

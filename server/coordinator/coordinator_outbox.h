@@ -88,4 +88,7 @@ using CoordinatorOutbox = std::vector<CoordinatorAction>;
 // Logs that a process is refused, tells the process, and ends its session.
 void Refuse(SessionId session, absl::Status why, CoordinatorOutbox& out);
 
+// Tells a process that the job is over, and ends its session.
+void TellOver(SessionId session, const JobOver& over, CoordinatorOutbox& out);
+
 }  // namespace nereus

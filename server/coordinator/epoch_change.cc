@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,24 +45,27 @@ std::vector<Progress> ProgressOf(int layer, const EpochChange& change) {
   return progress;
 }
 
+// Returns the workers that have finished the last round of a layer, if others
+// have not; otherwise none.
+std::vector<Progress> FindAhead(int layer, const EpochChange& change) {
+  const std::vector<Progress> all = ProgressOf(layer, change);
+  int64_t last = std::numeric_limits<int64_t>::min();
+  for (const Progress& each : all) last = std::max(last, each.layer.done_round);
+  std::vector<Progress> ahead;
+  bool lacking = false;
+  for (const Progress& each : all) {
+    if (each.layer.done_round == last) ahead.push_back(each);
+    lacking = lacking || (!each.done && each.layer.done_round < last);
+  }
+  return lacking ? ahead : std::vector<Progress>();
+}
+
 // Returns the round of a layer that some workers have finished and others have
 // not, if there is one. The others get it from a worker that has contributions
 // to it: its factors, or its mean.
 std::optional<FinishedRound> FindFinished(int layer,
                                           const EpochChange& change) {
-  const std::vector<Progress> progress = ProgressOf(layer, change);
-  if (progress.empty()) return std::nullopt;
-  const auto fastest = std::max_element(
-      progress.begin(), progress.end(), [](const auto& a, const auto& b) {
-        return a.layer.done_round < b.layer.done_round;
-      });
-  const bool lacking =
-      std::any_of(progress.begin(), progress.end(), [&](const auto& each) {
-        return !each.done && each.layer.done_round < fastest->layer.done_round;
-      });
-  if (!lacking) return std::nullopt;
-  for (const Progress& each : progress) {
-    if (each.layer.done_round != fastest->layer.done_round) continue;
+  for (const Progress& each : FindAhead(layer, change)) {
     if (each.layer.contributors == 0) continue;  // No factors.
     return FinishedRound{layer, each.layer.done_round, each.rank,
                          each.layer.contributors};
@@ -69,40 +73,18 @@ std::optional<FinishedRound> FindFinished(int layer,
   return std::nullopt;
 }
 
-// Returns the workers that have the values of the last round of a layer from
-// another worker, if others have not finished that round and no worker has its
-// factors.
-std::vector<int32_t> FindMisled(int layer, const EpochChange& change) {
-  int64_t first = std::numeric_limits<int64_t>::max();
-  int64_t last = std::numeric_limits<int64_t>::min();
-  std::vector<int32_t> given;
-  bool held = false;
-  for (const Progress& each : ProgressOf(layer, change)) {
-    const int64_t done = each.layer.done_round;
-    if (!each.done) first = std::min(first, done);
-    if (done > last) {
-      last = done;
-      held = false;
-      given.clear();
-    }
-    if (done < last) continue;
-    given.push_back(each.rank);
-    held = held || each.layer.contributors > 0;
-  }
-  return held || first >= last ? std::vector<int32_t>() : given;
-}
-
-// Returns the ranks of all such workers, and changes their reports as if they
-// had no values yet.
-std::vector<int32_t> ForgetMisled(const Job& job, EpochChange& change) {
-  std::vector<int32_t> all;
-  for (size_t layer = 0; layer < job.layers.size(); ++layer) {
-    for (const int32_t rank : FindMisled(static_cast<int>(layer), change)) {
-      if (std::count(all.begin(), all.end(), rank) == 0) all.push_back(rank);
-    }
+// Returns the ranks of workers that have the values of the last round of a
+// layer from another worker, if others have not finished that round and no
+// worker has its factors. Changes their reports as if they had no values yet.
+std::set<int32_t> ForgetMisled(const Job& job, EpochChange& change) {
+  std::set<int32_t> all;
+  for (size_t index = 0; index < job.layers.size(); ++index) {
+    const auto layer = static_cast<int>(index);
+    if (FindFinished(layer, change).has_value()) continue;
+    for (const Progress& each : FindAhead(layer, change)) all.insert(each.rank);
   }
   for (EpochChange::Worker& worker : change.workers) {
-    if (std::count(all.begin(), all.end(), worker.rank) == 0) continue;
+    if (!all.contains(worker.rank)) continue;
     worker.report.fetching = true;
     worker.report.peer_layers.clear();
   }
@@ -345,7 +327,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
                                         const EpochChange& reported) {
   EpochChange change = reported;
   NEREUS_ASSIGN_OR_RETURN(const auto shard_servers, NextHolders(job, change));
-  const std::vector<int32_t> misled = ForgetMisled(job, change);
+  const std::set<int32_t> misled = ForgetMisled(job, change);
   NEREUS_ASSIGN_OR_RETURN(const Start start, FindStart(job, change));
   NextEpoch next;
   Job made = NextJob(job, epoch, change);
@@ -369,8 +351,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
     EpochWorker each = job.workers[position];
     if (start.all_from_base) each.first_step = made.first_step;
     made.workers.push_back(each);
-    if (start.all_from_base ||
-        std::count(misled.begin(), misled.end(), worker.rank) > 0) {
+    if (start.all_from_base || misled.contains(worker.rank)) {
       next.workers_from_base.push_back(worker.rank);
     }
   }

@@ -42,17 +42,17 @@ bool GoesBeyond(const Job& job, const MemberList& roster, int64_t step) {
 }  // namespace
 
 Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
-               CheckpointRequests* checkpoints)
+               CheckpointLedger* checkpoints, EpochInForce saved)
     : options_(*options),
       roster_(*roster),
       checkpoints_(*checkpoints),
+      in_force_(std::move(saved)),
       links_(options->own_shard),
-      plan_(*options) {}
-
-Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
-               CheckpointRequests* checkpoints, EpochInForce saved)
-    : Epochs(options, roster, checkpoints) {
-  in_force_ = std::move(saved);
+      replanner_(RulesFor(options->spec.options, options->spec.rules),
+                 options->replan_interval),
+      fusion_(options->spec.options.tune_fusion,
+              options->spec.options.fusion_bytes) {
+  if (job() == nullptr) return;
   last_target_ = job()->epoch;
   reasons_.insert(ChangeReason::kCoordinatorRestarted);
   if (!HasEveryShard()) reasons_.insert(ChangeReason::kShardLost);
@@ -65,7 +65,7 @@ absl::Status Epochs::StartJob() {
       std::find_if(roster_.members().begin(), roster_.members().end(),
                    [](const MemberRecord& m) { return m.is_worker(); });
   const std::vector<LayerSpec>& layers = worker->request.layers;
-  absl::StatusOr<Plan> plan = plan_.replanner().FirstPlan(
+  absl::StatusOr<Plan> plan = replanner_.FirstPlan(
       layers, {options_.spec.workers, options_.spec.shards});
   if (!plan.ok()) {
     return absl::InvalidArgumentError(
@@ -80,7 +80,7 @@ absl::Status Epochs::StartJob() {
   job.layers = layers;
   job.routes = std::move(plan->routes);
   job.options = options_.spec.options;
-  job.options.measure = plan_.replanner().measures(options_.spec.options);
+  job.options.measure = replanner_.measures(options_.spec.options);
   job.options.has_checkpoints = options_.has_checkpoints;
   job.state_arrays = worker->request.state_arrays;
   // A shard may die early: there should be something to go back to.
@@ -91,7 +91,7 @@ absl::Status Epochs::StartJob() {
     job.contributions_before = options_.restored->contributions;
     job.checkpoint_round = kInitialRound;
     for (EpochWorker& each : job.workers) each.first_step = job.first_step;
-    checkpoints_.OnRestored(*options_.restored);
+    checkpoints_.OnComplete(*options_.restored);
   }
   NEREUS_ASSIGN_OR_RETURN(in_force_.job,
                           MakeJob(std::move(job), options_.spec.shards));
@@ -126,18 +126,33 @@ void Epochs::OnReport(MemberRecord& member, const EpochReport& report) const {
 
 void Epochs::OnMeasured(const MemberRecord& member, const Measured& measured,
                         absl::Time now, CoordinatorOutbox& out) {
-  if (!plan_.OnMeasured(member.id.rank, measured, *job(), now, out)) return;
+  if (!replanner_.OnMeasured(member.id.rank, measured, *job(), now)) return;
+  out.push_back(
+      Announce{false, replanner_.DescribeKnown(*job(), fusion_.bytes())});
   if (WantsAnotherPlan()) {
     reasons_.insert(ChangeReason::kBetterPlan);
     return;
   }
   reasons_.erase(ChangeReason::kBetterPlan);
-  plan_.TuneFusionAnew(*job(), BegunStep(), roster_, out);
+  TuneFusionAnew(out);
+}
+
+void Epochs::TuneFusionAnew(CoordinatorOutbox& out) {
+  if (!fusion_.bytes().has_value()) return;
+  const auto better = replanner_.FindBetterFusion(*job(), fusion_.reference());
+  if (!better.has_value()) return;
+  roster_.TellWorkers(*fusion_.Restart(better->bytes, BegunStep()), out);
+  out.push_back(
+      Announce{false, absl::StrCat("tunes fusion from ", better->bytes,
+                                   " bytes on: ", better->why)});
 }
 
 void Epochs::OnFusionTimed(const MemberRecord& member, const FusionTimed& timed,
                            CoordinatorOutbox& out) {
-  plan_.OnFusionTimed(member.id.rank, timed, roster_, out);
+  const std::optional<SetFusion> next = fusion_.OnTimed(member.id.rank, timed);
+  if (!next.has_value()) return;
+  roster_.TellWorkers(*next, out);
+  if (fusion_.done()) out.push_back(Announce{false, fusion_.DescribeBest()});
 }
 
 std::optional<PeerId> Epochs::OnLostPeer(const MemberRecord& member,
@@ -240,8 +255,7 @@ void Epochs::StartChange(absl::Time now, CoordinatorOutbox& out) {
     member.times.asked_at = now;
     // Most changes are over before a notice is due.
     member.times.notified_at = now;
-    if (!member.admitted || !member.session.has_value()) continue;
-    out.push_back(SendToMember{*member.session, PrepareEpoch{*target_}});
+    if (member.admitted) member.Send(PrepareEpoch{*target_}, out);
   }
 }
 
@@ -272,7 +286,7 @@ EpochChange Epochs::GatherReports() const {
   }
   change.worker_names = roster_.WorkerNames();
   change.checkpoint = checkpoints_.wanted();
-  change.fusion_bytes = plan_.fusion_bytes();
+  change.fusion_bytes = fusion_.bytes();
   return change;
 }
 
@@ -282,7 +296,7 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
   EpochChange change = GatherReports();
   const bool lost = Has(ChangeReason::kShardLost);
   std::optional<Replanner::BetterPlan> better;
-  if (!lost) better = plan_.Better(*job(), roster_.WorkersHere());
+  if (!lost) better = replanner_.Better(*job(), roster_.WorkersHere());
   // While a worker leaves, the plan stays: that worker would need the new one.
   if (better.has_value() && !roster_.SomeLeave() && IsSafeToChangePlan()) {
     change.routes = better->plan.routes;
@@ -331,7 +345,14 @@ void Epochs::Enter(NextEpoch next, bool restarts,
     reasons_.insert(ChangeReason::kBetterPlan);
   }
   checkpoints_.OnEpoch(*job(), restarts);
-  plan_.OnEpoch(*job(), changes_plan ? &better->plan : nullptr, BegunStep());
+  replanner_.OnEpoch(*job(), changes_plan);
+  if (changes_plan && fusion_.bytes().has_value()) {
+    // Trials of the plan before do not count for this one.
+    fusion_.Restart(replanner_.measures(job()->options)
+                        ? better->plan.fusion_bytes
+                        : *fusion_.bytes(),
+                    BegunStep());
+  }
   out.push_back(Announce{
       false,
       absl::StrCat("epoch ", job()->epoch, " with ", job()->worker_count(),
@@ -371,24 +392,23 @@ void Epochs::AdmitAll(absl::Time now) {
 void Epochs::TellAll(CoordinatorOutbox& out) {
   for (const MemberRecord& member : roster_.members()) {
     // A member without a session is told when it resumes.
-    if (!member.session.has_value()) continue;
-    out.push_back(SendToMember{*member.session, in_force_.StartFor(member.id)});
+    member.Send(in_force_.StartFor(member.id), out);
   }
-  plan_.TellFusion(*job(), roster_, out);
+  std::vector<int32_t> workers;
+  for (const EpochWorker& each : job()->workers) workers.push_back(each.rank);
+  const auto set = fusion_.OnEpoch(std::move(workers), job()->first_step - 1);
+  if (set.has_value()) roster_.TellWorkers(*set, out);
 }
 
 void Epochs::Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
                    CoordinatorOutbox& out) const {
-  if (epoch < job()->epoch) {
-    out.push_back(SendToMember{*member.session, in_force_.StartFor(member.id)});
+  if (epoch < job()->epoch) member.Send(in_force_.StartFor(member.id), out);
+  if (fusion_.told().has_value() && member.is_worker()) {
+    member.Send(*fusion_.told(), out);
   }
-  if (plan_.fusion_told().has_value() && member.is_worker()) {
-    out.push_back(SendToMember{*member.session, *plan_.fusion_told()});
-  }
-  if (target_.has_value()) {
-    member.times.asked_at = now;
-    out.push_back(SendToMember{*member.session, PrepareEpoch{*target_}});
-  }
+  if (!target_.has_value()) return;
+  member.times.asked_at = now;
+  member.Send(PrepareEpoch{*target_}, out);
 }
 
 // Plans and backups.
@@ -404,7 +424,7 @@ bool Epochs::IsSafeToChangePlan() const {
 
 bool Epochs::WantsAnotherPlan() {
   return job()->MaySwitchAfter(BegunStep() + 1) && IsSafeToChangePlan() &&
-         plan_.Better(*job(), roster_.WorkersHere()).has_value();
+         replanner_.Better(*job(), roster_.WorkersHere()).has_value();
 }
 
 bool Epochs::IsBackupCurrent(int shard) const {

@@ -9,12 +9,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/coordinator/broken_links.h"
-#include "server/coordinator/checkpoint_requests.h"
+#include "server/coordinator/checkpoint_ledger.h"
 #include "server/coordinator/coordinator_options.h"
 #include "server/coordinator/epoch_change.h"
+#include "server/coordinator/fusion_tuning.h"
 #include "server/coordinator/member_list.h"
-#include "server/coordinator/plan_keeper.h"
 #include "server/coordinator/recovery_log.h"
+#include "server/coordinator/replanner.h"
 
 namespace nereus {
 
@@ -47,13 +48,10 @@ enum class ChangeReason {
 // checkpoint of which the manifest is being written is awaited first.
 class Epochs {
  public:
-  // All are borrowed and must outlive this.
+  // Pointers are borrowed and must outlive this. Goes on with the epoch `saved`
+  // if it has a job; then roster and checkpoints have their saved state.
   Epochs(const CoordinatorOptions* options, MemberList* roster,
-         CheckpointRequests* checkpoints);
-  // Goes on with an epoch that was saved; roster and checkpoints have their
-  // saved state.
-  Epochs(const CoordinatorOptions* options, MemberList* roster,
-         CheckpointRequests* checkpoints, EpochInForce saved);
+         CheckpointLedger* checkpoints, EpochInForce saved);
   Epochs(const Epochs&) = delete;
   Epochs& operator=(const Epochs&) = delete;
 
@@ -133,6 +131,9 @@ class Epochs {
   bool IsSafeToChangePlan() const;
   // True if there is a better plan, and the job may change to it.
   bool WantsAnotherPlan();
+  // Starts the trials of fusion again if the measurements say that another
+  // threshold is better.
+  void TuneFusionAnew(CoordinatorOutbox& out);
 
   // True if the backup of `shard` can take over, as far as is known.
   bool IsBackupCurrent(int shard) const;
@@ -143,14 +144,15 @@ class Epochs {
 
   const CoordinatorOptions& options_;
   MemberList& roster_;
-  CheckpointRequests& checkpoints_;
+  CheckpointLedger& checkpoints_;
   EpochInForce in_force_;           // Current epoch.
   std::set<ChangeReason> reasons_;  // Events since the epoch began.
   std::optional<uint64_t> target_;  // Number of the next epoch, in a change.
   uint64_t last_target_ = 0;        // Largest number that an epoch was given.
   BrokenLinks links_;
   RecoveryLog recovery_;
-  PlanKeeper plan_;
+  Replanner replanner_;  // Search for better plans.
+  FusionTuning fusion_;  // Trials of fusion.
   // Shards with a backup that has become current in this epoch. Their primaries
   // have said so, and may be dead by now.
   std::set<int32_t> current_backups_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 
 namespace nereus {
 namespace {
@@ -84,6 +85,14 @@ std::optional<SetFusion> FusionTuning::OnTimed(int32_t worker,
   tuner_.Observe(step_seconds_);
   ++trial_;
   return Next(begun_step);
+}
+
+std::string FusionTuning::DescribeBest() const {
+  return absl::StrCat(
+      "fusion of ", tuner_.best(), " bytes from step ", told_->from_step,
+      " on: an iteration took ",
+      absl::FormatDuration(absl::Seconds(tuner_.best_seconds())),
+      ", the least of ", tuner_.trials(), " trials");
 }
 
 }  // namespace nereus

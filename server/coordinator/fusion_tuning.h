@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,6 +47,9 @@ class FusionTuning {
 
   // Threshold of the first trial.
   int64_t first() const { return first_; }
+  // Threshold to which a prediction is compared: the best one, or the first one
+  // while the trials go on.
+  int64_t reference() const { return done() ? tuner_.best() : first_; }
 
   // Notes the answer of a worker. Returns the message to tell all workers if it
   // was the last answer. REQUIRES: Check(timed) is OK.
@@ -58,6 +62,8 @@ class FusionTuning {
   bool done() const { return on_ && tuner_.done(); }
   // Threshold of the trial, or the best one once done; empty if not tuned.
   std::optional<int64_t> bytes() const;
+  // Returns the line for the log about the best threshold. REQUIRES: done().
+  std::string DescribeBest() const;
   // Tuner that chooses the thresholds.
   const FusionTuner& tuner() const { return tuner_; }
 

@@ -46,8 +46,8 @@ std::vector<std::string> MissingMembers(const JobView& view) {
   return missing;
 }
 
-}  // namespace
-
+// Returns what the job waits for, and which members are here; "" if the job
+// does not wait.
 std::string DescribeMissing(const JobView& view) {
   if (IsOver(view.state)) return "";
   const bool runs = view.state == JobState::kRunning;
@@ -69,6 +69,8 @@ std::string DescribeMissing(const JobView& view) {
                       absl::StrJoin(missing, ", "), "; here: ",
                       here.empty() ? "nobody" : absl::StrJoin(here, ", "));
 }
+
+}  // namespace
 
 std::string DescribeEnd(const CoordinatorOptions& options, int64_t last_step,
                         int64_t saved_round) {
@@ -117,7 +119,7 @@ JobStatus DescribeJob(const JobView& view, absl::Time now) {
   }
   std::sort(status.members.begin(), status.members.end(),
             [](const auto& a, const auto& b) { return a.id < b.id; });
-  const CheckpointRequests& checkpoints = view.checkpoints;
+  const CheckpointLedger& checkpoints = view.checkpoints;
   if (checkpoints.newest().has_value()) {
     status.checkpoint_round = checkpoints.newest()->round;
     status.checkpoint_contributions = checkpoints.newest()->contributions;

@@ -5,7 +5,7 @@
 
 #include "absl/time/time.h"
 #include "common/protocol/membership.h"
-#include "server/coordinator/checkpoint_requests.h"
+#include "server/coordinator/checkpoint_ledger.h"
 #include "server/coordinator/coordinator_options.h"
 #include "server/coordinator/epochs.h"
 #include "server/coordinator/last_checkpoint.h"
@@ -20,13 +20,9 @@ struct JobView {
   const std::string& reason;
   const MemberList& roster;
   const Epochs& epochs;
-  const CheckpointRequests& checkpoints;
+  const CheckpointLedger& checkpoints;
   const LastCheckpoint& last;
 };
-
-// Returns what the job waits for, and which members are here; "" if the job
-// does not wait.
-std::string DescribeMissing(const JobView& view);
 
 // Returns the line for the log at the end of a job. `last_step`: last step of
 // the job. `saved_round`: round of its newest checkpoint.

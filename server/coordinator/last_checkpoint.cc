@@ -81,7 +81,7 @@ bool LastCheckpoint::Ask(int64_t round, absl::Time now,
       continue;
     }
     member.save_told = last;
-    out.push_back(SendToMember{*member.session, last});
+    member.Send(last, out);
   }
   return true;
 }

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
-#include "server/coordinator/checkpoint_requests.h"
+#include "server/coordinator/checkpoint_ledger.h"
 #include "server/coordinator/coordinator_options.h"
 #include "server/coordinator/epochs.h"
 #include "server/coordinator/member_list.h"
@@ -22,7 +22,7 @@ class LastCheckpoint {
  public:
   // All are borrowed and must outlive this.
   LastCheckpoint(const CoordinatorOptions* options, MemberList* roster,
-                 const Epochs* epochs, const CheckpointRequests* checkpoints)
+                 const Epochs* epochs, const CheckpointLedger* checkpoints)
       : options_(*options),
         roster_(*roster),
         epochs_(*epochs),
@@ -51,7 +51,7 @@ class LastCheckpoint {
   const CoordinatorOptions& options_;
   MemberList& roster_;
   const Epochs& epochs_;
-  const CheckpointRequests& checkpoints_;
+  const CheckpointLedger& checkpoints_;
   absl::Time gives_up_at_ =  // Time at which the wait ends.
       absl::InfiniteFuture();
 };

@@ -74,18 +74,18 @@ std::vector<CoordinatorState::Member> MemberList::Saved() const {
   return saved;
 }
 
+template <typename Predicate>
+MemberRecord* MemberList::FindIf(Predicate predicate) {
+  const auto found = std::find_if(members_.begin(), members_.end(), predicate);
+  return found == members_.end() ? nullptr : &*found;
+}
+
 MemberRecord* MemberList::Find(SessionId session) {
-  for (MemberRecord& member : members_) {
-    if (member.session == session) return &member;
-  }
-  return nullptr;
+  return FindIf([&](const auto& m) { return m.session == session; });
 }
 
 MemberRecord* MemberList::Find(PeerId id) {
-  for (MemberRecord& member : members_) {
-    if (member.id == id) return &member;
-  }
-  return nullptr;
+  return FindIf([&](const auto& m) { return m.id == id; });
 }
 
 const MemberRecord* MemberList::Find(PeerId id) const {
@@ -93,25 +93,15 @@ const MemberRecord* MemberList::Find(PeerId id) const {
 }
 
 MemberRecord* MemberList::FindIncarnation(uint64_t incarnation) {
-  for (MemberRecord& member : members_) {
-    if (member.request.incarnation == incarnation) return &member;
-  }
-  return nullptr;
-}
-
-MemberRecord* MemberList::FindHolder(const JoinRequest& request) {
-  if (request.role == Role::kShard) return Find(PeerId::Shard(request.shard));
-  for (MemberRecord& member : members_) {
-    if (member.is_worker() && !member.has_left() &&
-        member.request.name == request.name) {
-      return &member;
-    }
-  }
-  return nullptr;
+  return FindIf(
+      [&](const auto& m) { return m.request.incarnation == incarnation; });
 }
 
 const MemberRecord* MemberList::FindHolder(const JoinRequest& request) const {
-  return const_cast<MemberList*>(this)->FindHolder(request);
+  if (request.role == Role::kShard) return Find(PeerId::Shard(request.shard));
+  return const_cast<MemberList*>(this)->FindIf([&](const auto& m) {
+    return m.is_worker() && !m.has_left() && m.request.name == request.name;
+  });
 }
 
 // Before the job runs, ranks of workers that are gone are given again.
@@ -239,17 +229,15 @@ bool MemberList::AllToldOver() const {
 void MemberList::TellWorkers(const CoordinatorMessage& message,
                              CoordinatorOutbox& out) const {
   for (const MemberRecord& member : members_) {
-    if (!member.is_worker() || !member.session.has_value()) continue;
-    out.push_back(SendToMember{*member.session, message});
+    if (member.is_worker()) member.Send(message, out);
   }
 }
 
-void MemberList::TellOver(const JobOver& over, CoordinatorOutbox& out) {
+void MemberList::TellAllOver(const JobOver& over, CoordinatorOutbox& out) {
   for (MemberRecord& member : members_) {
     if (!member.session.has_value()) continue;
     member.told_over = true;
-    out.push_back(SendToMember{*member.session, over});
-    out.push_back(EndSession{*member.session});
+    TellOver(*member.session, over, out);
   }
 }
 

@@ -30,7 +30,7 @@ struct MemberTimes {
 //   joined --its session ends--> removed
 //   member --its session ends--> away --Resume in a new session--> member
 //   member --Leave: a worker has done its work--> left --no other worker needs
-//     it--> released: removed (Departures)
+//     it--> released: removed (Outsiders)
 //   member, away, left --silent for a lease, or without a session for
 //     reconnect_grace, or its report is late--> dead: removed
 //
@@ -63,6 +63,11 @@ struct MemberRecord {
   std::string Name() const;
   // Returns its name and its address.
   std::string Describe() const;
+
+  // Sends it a message if its session is open.
+  void Send(const CoordinatorMessage& message, CoordinatorOutbox& out) const {
+    if (session.has_value()) out.push_back(SendToMember{*session, message});
+  }
 
   // Keeps its last heartbeat. Returns a line for the log if a round of the
   // member stalls: at first, and again when the stall has lasted twice as long.
@@ -99,7 +104,6 @@ class MemberList {
   MemberRecord* FindIncarnation(uint64_t incarnation);
   // Member that has the place which `request` asks for: that shard, or the
   // worker of that name, unless it has left.
-  MemberRecord* FindHolder(const JoinRequest& request);
   const MemberRecord* FindHolder(const JoinRequest& request) const;
 
   // Adds a process. `running`: the job has ranks that must not be given twice.
@@ -152,9 +156,12 @@ class MemberList {
   void TellWorkers(const CoordinatorMessage& message,
                    CoordinatorOutbox& out) const;
   // Tells all members that the job is over, and ends their sessions.
-  void TellOver(const JobOver& over, CoordinatorOutbox& out);
+  void TellAllOver(const JobOver& over, CoordinatorOutbox& out);
 
  private:
+  template <typename Predicate>
+  MemberRecord* FindIf(Predicate predicate);
+
   std::vector<MemberRecord> members_;  // In the order of joining.
   int next_rank_ = 0;
   std::set<SessionId> open_;  // Sessions that have had a message.

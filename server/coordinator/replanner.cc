@@ -183,7 +183,7 @@ PlanOptions Replanner::OptionsFor(const Job& job, int workers) const {
 // kept.
 const std::optional<Replanner::BetterPlan>& Replanner::Better(const Job& job,
                                                               int workers) {
-  Asked asked{RoutesOf(job), workers};
+  std::pair asked(RoutesOf(job), workers);
   if (asked_ != asked) {
     better_ = FindBetter(job, workers);
     asked_ = std::move(asked);
@@ -238,6 +238,19 @@ std::optional<Replanner::Known> Replanner::known(
   if (fusion_bytes.has_value()) options.rules.fusion_bytes = *fusion_bytes;
   return Known{*known_,
                absl::Seconds(PlanCost(job.model(), options, RoutesOf(job)))};
+}
+
+std::string Replanner::DescribeKnown(
+    const Job& job, std::optional<int64_t> fusion_bytes) const {
+  const auto [measured, predicted] = *known(job, fusion_bytes);
+  return absl::StrFormat(
+      "workers have measured: links of %.4g bytes/s, %s a frame, %s more for "
+      "each in a row; %s computing a step; %s an iteration, %s predicted",
+      measured.link.rate, absl::FormatDuration(measured.link.latency),
+      absl::FormatDuration(measured.link.message_time),
+      absl::FormatDuration(TotalTime(measured.times)),
+      absl::FormatDuration(measured.step_time),
+      absl::FormatDuration(predicted));
 }
 
 }  // namespace nereus

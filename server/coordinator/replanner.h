@@ -95,6 +95,9 @@ class Replanner {
   // threshold of fusion, if it is tuned.
   std::optional<Known> known(const Job& job,
                              std::optional<int64_t> fusion_bytes) const;
+  // Returns the line for the log about them. REQUIRES: known() has a value.
+  std::string DescribeKnown(const Job& job,
+                            std::optional<int64_t> fusion_bytes) const;
 
  private:
   PlanOptions OptionsFor(const Job& job, int workers) const;
@@ -114,12 +117,7 @@ class Replanner {
   int changes_ = 0;                               // Number of changes of plans.
 
   // Arguments of the last call of Better, and its answer.
-  struct Asked {
-    std::vector<Route> routes;
-    int workers = 0;
-    bool operator==(const Asked&) const = default;
-  };
-  std::optional<Asked> asked_;
+  std::optional<std::pair<std::vector<Route>, int>> asked_;
   std::optional<BetterPlan> better_;
 };
 

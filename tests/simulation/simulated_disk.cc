@@ -155,7 +155,7 @@ void SimulatedCluster::CheckNewest() {
 
 uint64_t SimulatedCluster::restarted_in() const {
   return coordinator_ != nullptr
-             ? coordinator_->checkpoints().ledger().state().restarted_in
+             ? coordinator_->checkpoints().state().restarted_in
              : saved_->checkpoints.restarted_in;
 }
 

@@ -1,6 +1,8 @@
-#include "server/coordinator/departures.h"
+#include "server/coordinator/outsiders.h"
 
 #include <algorithm>
+
+#include "absl/strings/str_cat.h"
 
 namespace nereus {
 namespace {
@@ -10,11 +12,32 @@ const absl::Duration kSilentKept = absl::Minutes(1);
 
 }  // namespace
 
+void Outsiders::AddClaim(Claim claim, const absl::Status& taken,
+                         CoordinatorOutbox& out) {
+  out.push_back(SendToMember{
+      claim.session,
+      Waiting{absl::StrCat(taken.message(),
+                           ": waiting to see if that process is dead")}});
+  // This process may have claimed the place in a session that broke.
+  std::erase_if(claims_, [&](const Claim& each) {
+    if (each.request.incarnation != claim.request.incarnation) return false;
+    out.push_back(EndSession{each.session});
+    return true;
+  });
+  claims_.push_back(std::move(claim));
+}
+
+bool Outsiders::EndClaim(SessionId session) {
+  return std::erase_if(claims_, [&](const Claim& claim) {
+           return claim.session == session;
+         }) > 0;
+}
+
 // A worker that is behind may still fetch a round from the leaver. In partial
 // rounds the servers have all values.
-void Departures::ReleaseLeavers(const Job& job, int64_t saved_round,
-                                absl::Time until, MemberList& roster,
-                                CoordinatorOutbox& out) {
+void Outsiders::ReleaseLeavers(const Job& job, int64_t saved_round,
+                               absl::Time until, MemberList& roster,
+                               CoordinatorOutbox& out) {
   const auto& members = roster.members();
   std::vector<PeerId> leavers;
   for (const MemberRecord& leaver : members) {
@@ -31,15 +54,13 @@ void Departures::ReleaseLeavers(const Job& job, int64_t saved_round,
     const MemberRecord& leaver = *roster.Find(id);
     released_[leaver.request.incarnation] = until;
     if (leaver.session.has_value()) {
-      out.push_back(SendToMember{
-          *leaver.session, JobOver{JobState::kFinished, "", saved_round}});
-      out.push_back(EndSession{*leaver.session});
+      TellOver(*leaver.session, {JobState::kFinished, "", saved_round}, out);
     }
     roster.Remove(id);
   }
 }
 
-void Departures::NoteReturn(const JoinRequest& request) {
+void Outsiders::NoteReturn(const JoinRequest& request) {
   std::erase_if(silent_, [&](const Silent& silent) {
     return request.role == Role::kShard
                ? silent.id == PeerId::Shard(request.shard)
@@ -47,7 +68,7 @@ void Departures::NoteReturn(const JoinRequest& request) {
   });
 }
 
-void Departures::Forget(absl::Time now) {
+void Outsiders::Forget(absl::Time now) {
   std::erase_if(released_,
                 [&](const auto& entry) { return now > entry.second; });
   std::erase_if(silent_, [&](const Silent& silent) {
@@ -55,7 +76,8 @@ void Departures::Forget(absl::Time now) {
   });
 }
 
-void Departures::Delay(absl::Duration pause) {
+void Outsiders::Delay(absl::Duration pause) {
+  for (Claim& claim : claims_) claim.since += pause;
   for (auto& [incarnation, until] : released_) until += pause;
 }
 

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/protocol/membership.h"
+#include "server/coordinator/member_list.h"
+
+namespace nereus {
+
+// Processes that are no members, and wait for an answer or may still ask for
+// one. There are three kinds:
+//
+// A claim asks for a place which a member has: the same shard, or the same name
+// of a worker. That member's session is open, but the member may be dead: its
+// host is gone, or it was killed a moment ago. If the process were refused at
+// once, a supervisor could not restart a worker before its lease has ended.
+//
+//   claims --the member sends a message--> refused
+//   claims --the member counts as dead---> joins in its place
+//
+// A released worker has left, and no other worker needs it. A silent process
+// counts as dead because nothing was heard from it, and may live. Without these
+// two, a worker that has done all its work and asks again would be told that it
+// counts as dead.
+//
+//   released --a lease later--> forgotten
+//   silent --it joins again, or a minute later--> forgotten
+class Outsiders {
+ public:
+  struct Claim {
+    SessionId session = 0;  // Session of the process.
+    JoinRequest request;
+    absl::Time since;  // Time of the request.
+  };
+
+  // Adds a claim, and tells the process that it waits. `taken`: the error that
+  // says which member has the place.
+  void AddClaim(Claim claim, const absl::Status& taken, CoordinatorOutbox& out);
+  // Keeps a claim that TakeClaims has returned.
+  void KeepClaim(Claim claim) { claims_.push_back(std::move(claim)); }
+  // Removes the claim of a session. Returns true if there was one.
+  bool EndClaim(SessionId session);
+  // Returns all claims, in the order of joining, and has none afterwards.
+  std::vector<Claim> TakeClaims() { return std::exchange(claims_, {}); }
+
+  // Releases workers that have left, and that no other worker needs any more.
+  // Until `until` they may ask again. `saved_round`: round of the newest
+  // checkpoint.
+  void ReleaseLeavers(const Job& job, int64_t saved_round, absl::Time until,
+                      MemberList& roster, CoordinatorOutbox& out);
+  // True if the process was a worker that was released.
+  bool IsReleased(uint64_t incarnation) const {
+    return released_.contains(incarnation);
+  }
+
+  // Notes that a member counts as dead because it was silent. The process may
+  // live, and not know that the job is over.
+  void NoteSilent(PeerId id, const std::string& name, absl::Time now) {
+    silent_.push_back({id, name, now});
+  }
+  // Forgets the silent member that had the place of `request`: it is back.
+  void NoteReturn(const JoinRequest& request);
+  // True while a silent member may still ask.
+  bool has_silent() const { return !silent_.empty(); }
+
+  // Forgets processes that were kept long enough by `now`.
+  void Forget(absl::Time now);
+  // Adds a time in which this process stood still: messages that arrive now may
+  // have been sent before the claims.
+  void Delay(absl::Duration pause);
+
+ private:
+  // Member that counts as dead because it was silent.
+  struct Silent {
+    PeerId id;
+    std::string name;  // Name of the worker.
+    absl::Time since;  // Time at which it counted as dead.
+  };
+
+  std::vector<Claim> claims_;  // In the order of joining.
+  // Time until which a released worker may ask, by its incarnation.
+  std::map<uint64_t, absl::Time> released_;
+  std::vector<Silent> silent_;
+};
+
+}  // namespace nereus
