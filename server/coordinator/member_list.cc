@@ -74,12 +74,6 @@ std::vector<CoordinatorState::Member> MemberList::Saved() const {
   return saved;
 }
 
-template <typename Predicate>
-MemberRecord* MemberList::FindIf(Predicate predicate) {
-  const auto found = std::find_if(members_.begin(), members_.end(), predicate);
-  return found == members_.end() ? nullptr : &*found;
-}
-
 MemberRecord* MemberList::Find(SessionId session) {
   return FindIf([&](const auto& m) { return m.session == session; });
 }
@@ -145,27 +139,6 @@ absl::Duration MemberList::NoticePause(absl::Time now) {
   return pause;
 }
 
-int MemberList::Count(Role role) const {
-  return static_cast<int>(
-      std::count_if(members_.begin(), members_.end(),
-                    [&](const auto& m) { return m.id.role == role; }));
-}
-
-int MemberList::WorkersHere() const {
-  return static_cast<int>(std::count_if(
-      members_.begin(), members_.end(),
-      [](const auto& m) { return m.is_worker() && !m.has_left(); }));
-}
-
-bool MemberList::AllLeft() const {
-  return Count(Role::kWorker) > 0 && WorkersHere() == 0;
-}
-
-bool MemberList::SomeLeave() const {
-  return std::any_of(members_.begin(), members_.end(),
-                     [](const auto& m) { return m.has_left(); });
-}
-
 int64_t MemberList::BegunStep(int64_t from) const {
   for (const MemberRecord& member : members_) {
     from = std::max(from, member.heartbeat.begun_step);
@@ -206,24 +179,6 @@ std::vector<MemberList::Overdue> MemberList::FindOverdue(absl::Duration lease,
     overdue.push_back({member.id, std::move(why), silence > lease});
   }
   return overdue;
-}
-
-bool MemberList::AllReported() const {
-  return std::all_of(members_.begin(), members_.end(), [](const auto& m) {
-    return !m.admitted || m.report.has_value();
-  });
-}
-
-bool MemberList::AllDrained() const {
-  return std::all_of(members_.begin(), members_.end(), [](const auto& m) {
-    return !m.admitted || m.has_left() || m.drained;
-  });
-}
-
-bool MemberList::AllToldOver() const {
-  return std::none_of(members_.begin(), members_.end(), [](const auto& m) {
-    return m.session.has_value() || (m.admitted && !m.told_over);
-  });
 }
 
 void MemberList::TellWorkers(const CoordinatorMessage& message,

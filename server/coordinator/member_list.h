@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -124,13 +125,22 @@ class MemberList {
   absl::Duration NoticePause(absl::Time now);
 
   // Number of processes with this role.
-  int Count(Role role) const;
+  int Count(Role role) const {
+    return CountIf([=](const auto& m) { return m.id.role == role; });
+  }
   // Number of workers that have not left.
-  int WorkersHere() const;
+  int WorkersHere() const {
+    return CountIf(
+        [](const auto& m) { return m.is_worker() && !m.has_left(); });
+  }
   // True if there are workers, and all of them have left.
-  bool AllLeft() const;
+  bool AllLeft() const {
+    return Count(Role::kWorker) > 0 && WorkersHere() == 0;
+  }
   // True if a worker has left, and has not been released yet.
-  bool SomeLeave() const;
+  bool SomeLeave() const {
+    return CountIf([](const auto& m) { return m.has_left(); }) > 0;
+  }
   // Last step that a member says it has begun; at least `from`.
   int64_t BegunStep(int64_t from) const;
   // Names of all workers, by rank.
@@ -146,11 +156,23 @@ class MemberList {
   std::vector<Overdue> FindOverdue(absl::Duration lease, bool reports_due,
                                    absl::Time now) const;
   // True if every admitted member has reported for the change of epoch.
-  bool AllReported() const;
+  bool AllReported() const {
+    return CountIf([](const auto& m) {
+             return m.admitted && !m.report.has_value();
+           }) == 0;
+  }
   // True if every member has done the plan's last round, or has left.
-  bool AllDrained() const;
+  bool AllDrained() const {
+    return CountIf([](const auto& m) {
+             return m.admitted && !m.has_left() && !m.drained;
+           }) == 0;
+  }
   // True if every member has heard that the job is over, or is gone.
-  bool AllToldOver() const;
+  bool AllToldOver() const {
+    return CountIf([](const auto& m) {
+             return m.session.has_value() || (m.admitted && !m.told_over);
+           }) == 0;
+  }
 
   // Sends a message to each worker with an open session.
   void TellWorkers(const CoordinatorMessage& message,
@@ -160,7 +182,15 @@ class MemberList {
 
  private:
   template <typename Predicate>
-  MemberRecord* FindIf(Predicate predicate);
+  MemberRecord* FindIf(Predicate predicate) {
+    const auto at = std::find_if(members_.begin(), members_.end(), predicate);
+    return at == members_.end() ? nullptr : &*at;
+  }
+  template <typename Predicate>
+  int CountIf(Predicate predicate) const {
+    return static_cast<int>(
+        std::count_if(members_.begin(), members_.end(), predicate));
+  }
 
   std::vector<MemberRecord> members_;  // In the order of joining.
   int next_rank_ = 0;

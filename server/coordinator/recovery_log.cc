@@ -42,17 +42,16 @@ std::string RecoveryLog::OnEpoch(const EpochInForce& epoch,
   }
   if (lost.empty() && back.empty() && links.empty()) return "";
   std::string text = absl::StrCat("epoch ", job.epoch, ": the job goes on");
-  absl::Time first = now;
-  std::vector<std::string> names;
-  for (const auto& [name, heard_at] : lost) {
-    names.push_back(name);
-    first = std::min(first, heard_at);
-  }
-  if (!names.empty()) {
-    absl::StrAppend(
-        &text, " ",
-        absl::StrFormat("%.1f s", absl::ToDoubleSeconds(now - first)),
-        " after it heard from ", absl::StrJoin(names, ", "), " last");
+  if (!lost.empty()) {
+    std::vector<std::string> names;
+    absl::Time first = now;
+    for (const auto& [name, heard_at] : lost) {
+      names.push_back(name);
+      first = std::min(first, heard_at);
+    }
+    absl::StrAppendFormat(&text, " %.1f s after it heard from %s last",
+                          absl::ToDoubleSeconds(now - first),
+                          absl::StrJoin(names, ", "));
   }
   if (!back.empty()) {
     absl::StrAppend(&text, "; ", absl::StrJoin(back, ", "),
@@ -62,9 +61,9 @@ std::string RecoveryLog::OnEpoch(const EpochInForce& epoch,
     absl::StrAppend(&text, "; ", absl::StrJoin(links, ", "),
                     " lost their connection, and make another");
   }
-  absl::StrAppend(&text, "; ", job.worker_count(), " of ", workers,
-                  " workers, ", roster.Count(Role::kShard), " of ", shards,
-                  " servers; ");
+  absl::StrAppendFormat(&text, "; %d of %d workers, %d of %d servers; ",
+                        job.worker_count(), workers, roster.Count(Role::kShard),
+                        shards);
   if (!epoch.all_from_base) {
     return absl::StrCat(text, "no step is lost, step ", job.first_step,
                         " is next");

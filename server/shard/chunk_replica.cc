@@ -52,7 +52,7 @@ absl::StatusOr<Landing> ChunkReplica::OnHaveHeader(const FrameHeader& header,
 void ChunkReplica::SendMean(int64_t round, const FullRound& full, bool skipped,
                             Outbox& out) const {
   const Job& job = *epoch_.job;
-  const PeerId backup = epoch_.backup();
+  const PeerId backup = epoch_.other();
   FrameHeader header = held_.Header(epoch_, FrameKind::kAggregate, round);
   if (skipped) {
     header.kind = FrameKind::kVerdict;
@@ -82,7 +82,7 @@ void ChunkReplica::SendChunk(int64_t open, Outbox& out) {
   FrameHeader header = held_.Header(epoch_, FrameKind::kCopy, open - 1);
   const auto send = [&](const Buffer& values) {
     CutIntoFrames(*epoch_.job, header, values, [&](Frame frame) {
-      out.Add(SendFrame{epoch_.backup(), std::move(frame)});
+      out.Add(SendFrame{epoch_.other(), std::move(frame)});
     });
     ++header.part;
   };
@@ -187,7 +187,7 @@ ChunkCopy ChunkReplica::BeginCopy(int64_t round) const {
 }
 
 void ChunkReplica::SayHave(int64_t open, Outbox& out) const {
-  out.Add(SendFrame{epoch_.primary(),
+  out.Add(SendFrame{epoch_.other(),
                     {held_.Header(epoch_, FrameKind::kHave, open), {}}});
 }
 

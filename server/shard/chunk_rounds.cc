@@ -9,6 +9,7 @@
 #include "server/shard/chunk_rounds.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -69,26 +70,21 @@ absl::StatusOr<Landing> ChunkRounds::OnWorkerHeader(const FrameHeader& header,
 absl::Status ChunkRounds::CheckContribution(const FrameHeader& header,
                                             int position) const {
   const Job& job = *epoch_.job;
+  const bool initial = header.round == kInitialRound;
+  std::string why;
   if (header.round > round_) {
-    return RefuseFrame(header, absl::StrCat("round ", round_, " is open"));
+    why = absl::StrCat("round ", round_, " is open");
+  } else if (initial && position != 0) {
+    why = absl::StrCat("the initial parameters are worker ",
+                       job.workers.front().rank, "'s");
+  } else if (!initial && !uses_servers()) {
+    why = absl::StrCat("layer ", job.layers[header.layer].name,
+                       " goes between the workers");
+  } else if (!initial && position >= job.ContributorsOf(header.round)) {
+    why = absl::StrCat("this worker takes part from round ",
+                       job.workers[position].first_step, " on");
   }
-  if (header.round == kInitialRound) {
-    if (position == 0) return absl::OkStatus();
-    return RefuseFrame(header,
-                       absl::StrCat("the initial parameters are worker ",
-                                    job.workers.front().rank, "'s"));
-  }
-  if (!uses_servers()) {
-    return RefuseFrame(header,
-                       absl::StrCat("layer ", job.layers[header.layer].name,
-                                    " goes between the workers"));
-  }
-  if (position >= job.ContributorsOf(header.round)) {
-    return RefuseFrame(header,
-                       absl::StrCat("this worker takes part from round ",
-                                    job.workers[position].first_step, " on"));
-  }
-  return absl::OkStatus();
+  return why.empty() ? absl::OkStatus() : RefuseFrame(header, why);
 }
 
 absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,

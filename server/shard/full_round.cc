@@ -1,5 +1,6 @@
 #include "server/shard/full_round.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -62,47 +63,36 @@ absl::StatusOr<int64_t> FullRound::Find(const FrameHeader& header) const {
 }
 
 // The first frame of a sparse round tells how many there are; later frames must
-// agree with it.
+// agree with it. The contributors have chosen the same blocks, so a frame of
+// another block, or with another flag, is an error of its sender.
 absl::Status FullRound::Check(int contributor, int64_t frame,
                               const FrameHeader& header) const {
   const bool none = frame == kNoFrame;
-  if (!sparse_) {
-    if (header.part != kValuesPart)
-      return RefuseFrame(header, "the part must be 0");
-    if (header.frames == 0) return absl::OkStatus();
-    return RefuseFrame(header, absl::StrCat("one of ", header.frames,
-                                            " frames, in a round of all"));
+  const bool counted = sparse_ && (none || Has(contributor, frame));
+  std::string why;
+  if (!sparse_ && header.part != kValuesPart) {
+    why = "the part must be 0";
+  } else if (!sparse_ && header.frames != 0) {
+    why = absl::StrCat("one of ", header.frames, " frames, in a round of all");
+  } else if (sparse_ &&
+             (none != (header.frames == 0) || header.frames > grid_.Count() ||
+              header.part > kResumedPart)) {
+    why = absl::StrCat("one of ", header.frames, " frames, of ", grid_.Count(),
+                       " that there are");
+  } else if (sparse_ && frames_ != kUnknown && header.frames != frames_) {
+    why = absl::StrCat("one of ", header.frames, " frames, and ", frames_,
+                       " are in the round");
+  } else if (!sparse_ || counted) {
+    return absl::OkStatus();
+  } else if (left_[contributor] == 0) {
+    why = absl::StrCat("all ", frames_, " frames are here");
+  } else if (!chosen_[frame] && chosen_count_ >= header.frames) {
+    why = absl::StrCat("the round has ", frames_, " other frames");
+  } else if (chosen_[frame] &&
+             resumed_[frame] != (header.part == kResumedPart)) {
+    why = "others say otherwise about its momentum";
   }
-  if (none != (header.frames == 0) || header.frames > grid_.Count() ||
-      header.part > kResumedPart) {
-    return RefuseFrame(header,
-                       absl::StrCat("one of ", header.frames, " frames, of ",
-                                    grid_.Count(), " that there are"));
-  }
-  if (frames_ != kUnknown && header.frames != frames_) {
-    return RefuseFrame(
-        header, absl::StrCat("one of ", header.frames, " frames, and ", frames_,
-                             " are in the round"));
-  }
-  if (none || Has(contributor, frame)) return absl::OkStatus();
-  return CheckChosen(contributor, frame, header);
-}
-
-// The contributors have chosen the same blocks. A frame of another block, or
-// with another flag, is an error of its sender.
-absl::Status FullRound::CheckChosen(int contributor, int64_t frame,
-                                    const FrameHeader& header) const {
-  if (left_[contributor] == 0) {
-    return RefuseFrame(header,
-                       absl::StrCat("all ", frames_, " frames are here"));
-  }
-  if (!chosen_[frame]) {
-    if (chosen_count_ < header.frames) return absl::OkStatus();
-    return RefuseFrame(
-        header, absl::StrCat("the round has ", frames_, " other frames"));
-  }
-  if (resumed_[frame] == (header.part == kResumedPart)) return absl::OkStatus();
-  return RefuseFrame(header, "others say otherwise about its momentum");
+  return why.empty() ? absl::OkStatus() : RefuseFrame(header, why);
 }
 
 bool FullRound::Has(int contributor, int64_t frame) const {

@@ -97,8 +97,6 @@ class FullRound {
   // Number of frames of a contributor to a sparse round before its first frame.
   static constexpr int64_t kUnknown = -1;
 
-  absl::Status CheckChosen(int contributor, int64_t frame,
-                           const FrameHeader& header) const;
   // Adds a frame to the sum, or copies it if it is the first one of its index.
   void Fold(int64_t frame, Addend addend, Outbox& out);
 

@@ -1,5 +1,6 @@
 #include "server/shard/round_saver.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -7,33 +8,63 @@
 namespace nereus {
 namespace {
 
-// The choice of blocks is not saved: a restored job begins with all blocks.
-std::vector<Chunk> SavedChunks(const Job& job, std::vector<Chunk> chunks) {
-  std::erase_if(chunks, [&](const Chunk& chunk) {
-    return chunk.layer == job.block_layer;
-  });
-  return chunks;
-}
+// Number of incomplete rounds: a chunk may be one round ahead of another one.
+constexpr size_t kOpenMax = 2;
 
 }  // namespace
 
+// The choice of blocks is not saved: a restored job begins with all blocks.
 RoundSaver::RoundSaver(const ShardEpoch* epoch,
                        const std::vector<Chunk>& chunks)
-    : epoch_(*epoch),
-      collector_(SavedChunks(*epoch->job, chunks), epoch->job->state_arrays) {}
+    : epoch_(*epoch), chunks_(chunks) {
+  std::erase_if(chunks_, [&](const Chunk& chunk) {
+    return chunk.layer == epoch->job->block_layer;
+  });
+}
 
 // A server that was the backup, or has become it, collects from scratch.
 void RoundSaver::OnEpoch(bool was_serving) {
   last_sender_ = -1;
   handed_over_.reset();
-  if (epoch_.serves() != was_serving) collector_.Clear();
+  if (epoch_.serves() != was_serving) open_.clear();
 }
 
 bool RoundSaver::BeginLast(int64_t round, int32_t sender) {
   last_sender_ = sender;
   if (saved_round_ == round) return false;  // Saved as a checkpoint.
-  collector_.Reopen(round);
+  // It may have been collected before, for the next plan.
+  last_round_ = std::min(last_round_, round - 1);
   return true;
+}
+
+const RoundSaver::Collection* RoundSaver::Find(int64_t round) const {
+  const auto found =
+      std::find_if(open_.begin(), open_.end(),
+                   [&](const auto& each) { return each.round == round; });
+  return found == open_.end() ? nullptr : &*found;
+}
+
+// Rounds are kept in ascending order, so that the front is the oldest one. It
+// is given up when one round too many is open: the worker that owed its frames
+// is gone.
+RoundSaver::Collection* RoundSaver::Open(int64_t round) {
+  if (round <= last_round_) return nullptr;
+  if (Find(round) == nullptr) {
+    Collection made{round, {}, static_cast<int64_t>(chunks_.size())};
+    for (const Chunk& chunk : chunks_) {
+      made.chunks.emplace_back(round, chunk.length, epoch_.job->state_arrays,
+                               /*has_average=*/false);
+    }
+    const auto place =
+        std::find_if(open_.begin(), open_.end(),
+                     [&](const auto& each) { return each.round > round; });
+    open_.insert(place, std::move(made));
+  }
+  if (open_.size() > kOpenMax) {
+    last_round_ = open_.front().round;
+    open_.pop_front();
+  }
+  return const_cast<Collection*>(Find(round));
 }
 
 // Frames that come before the coordinator has named their sender wait for its
@@ -52,7 +83,7 @@ absl::StatusOr<Landing> RoundSaver::OnOwnedHeader(int index,
   if (is_early && !updates_here) return Landing::Wait();
   const bool may_send = position == 0 || last_sender_ != -1;
   if (updates_here || !may_send || !job.IsSaved(header.round) ||
-      header.part >= collector_.parts()) {
+      header.part > job.state_arrays) {
     return RefuseFrame(
         header,
         "the first worker sends layers that workers own, as of the rounds that "
@@ -60,51 +91,76 @@ absl::StatusOr<Landing> RoundSaver::OnOwnedHeader(int index,
   }
   NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
                           FrameIndex(header, held.chunk.length));
-  return collector_.Has(index, header.round, header.part, frame)
-             ? Landing::Discard()
-             : Landing::Scratch();
+  const Collection* collection = Find(header.round);
+  const bool is_here = header.round <= last_round_ ||
+                       (collection != nullptr &&
+                        collection->chunks[index].Has(header.part, frame));
+  return is_here ? Landing::Discard() : Landing::Scratch();
 }
 
 void RoundSaver::OnOwnedFrame(int index, const Frame& frame, Outbox& out) {
-  OnCollected(collector_.AddFrame(index, frame.header.round, frame.header.part,
-                                  frame.header.offset / kFrameElementsMax,
-                                  frame.payload, out),
-              out);
+  Collection* collection = Open(frame.header.round);
+  if (collection == nullptr) return;
+  ChunkCopy& copy = collection->chunks[index];
+  copy.Add(frame.header.part, frame.header.offset / kFrameElementsMax,
+           frame.payload, out);
+  if (copy.complete()) FinishChunk(*collection, out);
 }
 
 void RoundSaver::Collect(int index, int64_t round, const HeldChunk& held,
                          Outbox& out) {
   const Job& job = *epoch_.job;
   if (held.chunk.layer == job.block_layer || !job.IsSaved(round)) return;
-  OnCollected(collector_.Add(index, round, held.parameters, held.state), out);
+  Add(index, round, held.parameters, held.state, out);
 }
 
 void RoundSaver::CollectHandedOver(int index, int64_t round, Outbox& out) {
   if (!handed_over_.has_value() || handed_over_->round != round) return;
-  const ChunkValues& owned = handed_over_->values[index];
-  OnCollected(collector_.Add(index, round, owned.parameters, owned.state), out);
+  const ChunkValues owned = handed_over_->values[index];
+  Add(index, round, owned.parameters, owned.state, out);
+}
+
+void RoundSaver::Add(int index, int64_t round, const Buffer& parameters,
+                     const Buffer& state, Outbox& out) {
+  Collection* collection = Open(round);
+  if (collection == nullptr || collection->chunks[index].complete()) return;
+  collection->chunks[index].Take(parameters, state);
+  FinishChunk(*collection, out);
 }
 
 // The values of a switch round go to the next plan, and to disk if it is a
 // checkpoint as well.
-void RoundSaver::OnCollected(
-    std::optional<CheckpointCollector::Collected> collected, Outbox& out) {
-  if (!collected.has_value()) return;
-  const Job& job = *epoch_.job;
-  if (job.IsCheckpoint(collected->round) || last_sender_ != -1) {
-    saved_round_ = collected->round;
-    out.Add(SaveCheckpoint{epoch_.shard, collected->round, collected->values});
+void RoundSaver::FinishChunk(Collection& collection, Outbox& out) {
+  if (--collection.missing > 0) return;
+  last_round_ = collection.round;
+  Saved saved{last_round_, {}};
+  for (size_t index = 0; index < chunks_.size(); ++index) {
+    const Chunk& chunk = chunks_[index];
+    const ChunkCopy& copy = collection.chunks[index];
+    saved.values.push_back({chunk.layer, chunk.offset, chunk.length,
+                            copy.parameters(), copy.state()});
   }
-  if (!job.hands_over() || collected->round != job.switch_round) return;
+  std::erase_if(open_,
+                [&](const auto& each) { return each.round <= last_round_; });
+  const Job& job = *epoch_.job;
+  if (job.IsCheckpoint(saved.round) || last_sender_ != -1) {
+    saved_round_ = saved.round;
+    out.Add(SaveCheckpoint{epoch_.shard, saved.round, saved.values});
+  }
+  if (!job.hands_over() || saved.round != job.switch_round) return;
   // The shard holds the values of the other chunks itself.
-  for (ChunkValues& values : collected->values) {
+  for (ChunkValues& values : saved.values) {
     if (epoch_.Updates(values.layer)) values = {};
   }
-  handed_over_ = std::move(collected);
+  handed_over_ = std::move(saved);
 }
 
 int64_t RoundSaver::held_bytes() const {
-  int64_t bytes = collector_.held_bytes();
+  int64_t bytes = 0;
+  for (const Collection& collection : open_) {
+    for (const ChunkCopy& chunk : collection.chunks)
+      bytes += chunk.held_bytes();
+  }
   if (!handed_over_.has_value()) return bytes;
   for (const ChunkValues& values : handed_over_->values) {
     bytes += values.parameters.bytes() + values.state.bytes();

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/plan/placement.h"
+#include "common/protocol/chunk_values.h"
 #include "common/protocol/machine.h"
-#include "server/shard/checkpoint_collector.h"
+#include "server/shard/chunk_copy.h"
 #include "server/shard/held_chunk.h"
 #include "server/shard/shard_epoch.h"
 
@@ -15,13 +18,30 @@ namespace nereus {
 // Rounds of a shard that are saved: collects the values of all chunks as of
 // such a round, and hands them to a checkpoint or to the next plan.
 //
-// Layers that workers own come as kOwned frames from the first worker, or,
-// after the last round of all, from the worker that the coordinator names.
+//   begun --values of a chunk, or its last frame--> ... --last chunk-->
+//   complete begun --the second later round begins------------------------>
+//   forgotten
+//
+// Chunks that the servers update are added whole and by reference, as soon as
+// they reach the round. Layers that workers own come as kOwned frames from the
+// first worker, or, after the last round of all, from the worker that the
+// coordinator names. If that worker dies before it has sent all of them, the
+// round stays incomplete, and is forgotten when the second one after it begins.
+//
+// Memory: none while the collected buffers are not written over; otherwise at
+// most twice the shard's chunks and their optimizer state, and the values that
+// are handed over.
 class RoundSaver {
  public:
   // `epoch` is borrowed and must outlive this. `chunks`: the shard's chunks.
   // Those of the block layer, which come last, are not saved.
   RoundSaver(const ShardEpoch* epoch, const std::vector<Chunk>& chunks);
+
+  // Values of all chunks as of one round.
+  struct Saved {
+    int64_t round = 0;
+    std::vector<ChunkValues> values;
+  };
 
   // Starts an epoch. `was_serving`: this server was the primary before.
   void OnEpoch(bool was_serving);
@@ -37,30 +57,44 @@ class RoundSaver {
   void OnOwnedFrame(int index, const Frame& frame, Outbox& out);
 
   // Takes the values of chunk `index` as of `round`, if that round is saved.
+  // Nothing may write to these buffers any more.
   void Collect(int index, int64_t round, const HeldChunk& held, Outbox& out);
   // Takes values that were collected for the next plan into the last save.
   void CollectHandedOver(int index, int64_t round, Outbox& out);
 
   // Values that workers own, as of Job::switch_round, by chunk; none yet. The
   // entries of other chunks are empty.
-  std::optional<CheckpointCollector::Collected>& handed_over() {
-    return handed_over_;
-  }
+  std::optional<Saved>& handed_over() { return handed_over_; }
   // True if the values that workers own have arrived for the next plan.
   bool has_handed_over() const { return handed_over_.has_value(); }
 
-  // Bytes of the values that are collected or handed over.
+  // Bytes of the values that are collected or handed over, including buffers
+  // that others share.
   int64_t held_bytes() const;
 
  private:
-  // Saves a round of which all values are here, or keeps them for the next
-  // plan.
-  void OnCollected(std::optional<CheckpointCollector::Collected> collected,
-                   Outbox& out);
+  // Values of one round that is not complete yet.
+  struct Collection {
+    int64_t round = 0;
+    std::vector<ChunkCopy> chunks;
+    int64_t missing = 0;  // Number of chunks that are not complete.
+  };
+
+  const Collection* Find(int64_t round) const;
+  // Returns the collection of `round`, and begins one if there is none. Returns
+  // null if the round is over.
+  Collection* Open(int64_t round);
+  void Add(int index, int64_t round, const Buffer& parameters,
+           const Buffer& state, Outbox& out);
+  // Notes that a chunk is complete. With the last chunk it saves the round, or
+  // keeps it for the next plan.
+  void FinishChunk(Collection& collection, Outbox& out);
 
   const ShardEpoch& epoch_;
-  CheckpointCollector collector_;  // Rounds that are not complete yet.
-  std::optional<CheckpointCollector::Collected> handed_over_;
+  std::vector<Chunk> chunks_;           // Chunks that are saved.
+  std::deque<Collection> open_;         // Incomplete rounds, ascending.
+  int64_t last_round_ = kInitialRound;  // Last round that is over.
+  std::optional<Saved> handed_over_;
   // Rank of the worker that sends what workers own as of the last round of all;
   // -1 until the coordinator has named it.
   int32_t last_sender_ = -1;

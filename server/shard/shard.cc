@@ -98,8 +98,7 @@ absl::StatusOr<Landing> Shard::FindLanding(PeerId from, int index,
                                            const FrameHeader& header) const {
   const ShardServers& servers = epoch_.servers();
   if (from.role == Role::kShard && servers.backup != -1) {
-    const int other = serves() ? servers.backup : servers.primary;
-    if (from.rank == other) return chunks_[index].OnServerHeader(header);
+    if (from == epoch_.other()) return chunks_[index].OnServerHeader(header);
     return RefuseFrame(
         header, absl::StrCat("server ", servers.primary, " is the primary of ",
                              "shard ", epoch_.shard, " and server ",

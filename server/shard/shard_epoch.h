@@ -23,8 +23,10 @@ struct ShardEpoch {
   // True if this server runs the rounds and another server follows them.
   bool has_backup() const { return serves() && servers().backup != -1; }
 
-  PeerId primary() const { return PeerId::Shard(servers().primary); }
-  PeerId backup() const { return PeerId::Shard(servers().backup); }
+  // The other server of the shard, if it has a backup.
+  PeerId other() const {
+    return PeerId::Shard(serves() ? servers().backup : servers().primary);
+  }
 
   // True if the servers aggregate the gradients of `layer`.
   bool UsesServers(int layer) const {
