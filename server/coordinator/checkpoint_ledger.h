@@ -26,7 +26,7 @@ struct CheckpointRecord {
   int64_t round = kInitialRound;  // Round of all layers in the checkpoint.
   // Number of contributions in all steps up to and with the round's.
   int64_t contributions = 0;
-  std::vector<CheckpointFile> files;  // Shards with a file, ascending.
+  std::vector<CheckpointFile> files = {};  // Shards with a file, ascending.
   // Bytes of all files.
   int64_t bytes() const;
 };

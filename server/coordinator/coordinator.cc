@@ -377,18 +377,17 @@ void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
 
 absl::Status Coordinator::RequestCheckpoint(absl::Time now,
                                             CoordinatorOutbox& out) {
-  const std::string& name = options_.spec.name;
+  std::string why;
   if (state_ != JobState::kRunning) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job ", name, " is ", JobStateName(state_), ", not running"));
+    why = absl::StrCat("is ", JobStateName(state_), ", not running");
+  } else if (roster_.AllLeft()) {
+    why = "is finished but for its last checkpoint";
+  } else if (!options_.has_checkpoints) {
+    why = "has no folder for checkpoints: --checkpoint-dir";
   }
-  if (roster_.AllLeft()) {
+  if (!why.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("job ", name, " is finished but for its last checkpoint"));
-  }
-  if (!options_.has_checkpoints) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job ", name, " has no folder for checkpoints: --checkpoint-dir"));
+        absl::StrCat("job ", options_.spec.name, " ", why));
   }
   // A checkpoint of a round that has begun may have parameters from before.
   const bool has_begun =

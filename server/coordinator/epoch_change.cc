@@ -5,9 +5,10 @@
 // plan may change (AllSettled, ChangePlan). MakeRestartedEpoch goes back to a
 // checkpoint.
 //
-// FindStart, in order: a worker that stays has all values --> it is the donor,
-// and all go on; a worker that leaves has them --> all start with its values;
-// else all start with the values of the shards, if workers own no layer.
+// FindStart asks in this order. A worker that stays and has all values is the
+// donor, and all go on. All start with the values of a worker that leaves, if
+// it has them. All start with the values of the shards, if workers own no
+// layer.
 
 #include "server/coordinator/epoch_change.h"
 
@@ -377,7 +378,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
 }
 
 absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
-                                             const RestartPoint& point,
+                                             const CheckpointRecord& point,
                                              const EpochChange& change) {
   NextEpoch next;
   Job made = NextJob(job, epoch, change);

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/protocol/job.h"
 #include "common/protocol/membership.h"
+#include "server/coordinator/checkpoint_ledger.h"
 
 namespace nereus {
 
@@ -59,13 +60,11 @@ struct NextEpoch {
 // Makes the epoch after `job`. Live workers keep their steps. Joining workers
 // take part from the first step that no worker has begun.
 //
-// Some workers discard what they have:
-// - All of them, if no worker that stays has the values of a step. They start
-//   with the values of a worker that leaves, or of the shards.
-// - Workers that a dead worker has sent the values of a round, if no live
-// worker
-//   has the factors of that round. The others could not finish the round, so it
-//   is done again without the dead worker.
+// Some workers discard what they have. All of them do if no worker that stays
+// has the values of a step: they start with the values of a worker that leaves,
+// or of the shards. A worker also does if it has the values of a round from a
+// dead worker, and no live worker has the factors of that round. The others
+// could not finish the round, so it is done again without the dead worker.
 //
 // If the plan changes, the shards have all layers as of the switch round. It
 // becomes the base round, where members that update a layer only from now on
@@ -76,17 +75,11 @@ struct NextEpoch {
 absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
                                         const EpochChange& change);
 
-// Checkpoint that a job goes back to.
-struct RestartPoint {
-  int64_t round = kInitialRound;  // Round of all layers in the checkpoint.
-  int64_t contributions = 0;      // Contributions of all steps up to it.
-};
-
 // Makes the epoch after `job` from a checkpoint: all members, live and joining
 // ones, discard what they have. Errors: kInvalidArgument, there is no worker;
 // kAborted, a shard has neither the server of its rank nor the one after it.
 absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
-                                             const RestartPoint& point,
+                                             const CheckpointRecord& point,
                                              const EpochChange& change);
 
 }  // namespace nereus

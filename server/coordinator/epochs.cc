@@ -309,8 +309,7 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
   if (restarts && checkpoints_.is_completing()) return false;
   const auto& newest = checkpoints_.newest();
   if (restarts && newest.has_value()) {
-    next = MakeRestartedEpoch(*job(), *target_,
-                              {newest->round, newest->contributions}, change);
+    next = MakeRestartedEpoch(*job(), *target_, *newest, change);
   }
   if (!next.ok()) {
     return absl::AbortedError(absl::StrCat(

@@ -33,12 +33,9 @@ enum class ChangeReason {
 // Epochs of the job: the members that take part, and the change from one epoch
 // to the next.
 //
-//   steady   --a reason for another epoch (NeedsChange)--> changing: every
-//   member
-//              is asked for its report (PrepareEpoch)
-//   changing --all members have reported, enough are here--> steady, in the
-//   next
-//              epoch (EpochStart)
+//   steady   --NeedsChange: PrepareEpoch to every member--> changing
+//   changing --all have reported, enough are here: EpochStart--> steady, in the
+//              next epoch
 //   changing --values are lost, and there is no checkpoint--> the job fails
 //
 // Members that die during a change only shrink the set that must report. A

@@ -53,10 +53,7 @@ MemberList::MemberList(const CoordinatorState& saved, absl::Time now,
     MemberRecord member;
     member.id = each.id;
     member.request = each.request;
-    member.times.last_message_at = now;
-    member.times.heard_at = now;
-    member.times.dead_after = now + lease;
-    member.times.notified_at = now;
+    member.times = {now, now, now + lease, now, {}};
     member.admitted = true;
     if (each.left) member.last_step = each.last_step;
     members_.push_back(std::move(member));
@@ -110,9 +107,7 @@ void MemberList::Add(const JoinRequest& request, SessionId session,
   }
   member.request = request;
   member.session = session;
-  member.times.last_message_at = now;
-  member.times.heard_at = now;
-  member.times.notified_at = absl::InfinitePast();
+  member.times = {now, now, {}, absl::InfinitePast(), {}};
   members_.push_back(std::move(member));
 }
 

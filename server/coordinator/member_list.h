@@ -72,8 +72,7 @@ struct MemberRecord {
 
   // Keeps its last heartbeat. Returns a line for the log if a round of the
   // member stalls: at first, and again when the stall has lasted twice as long.
-  // Returns
-  // "" otherwise.
+  // Returns "" otherwise.
   std::string NoteHeartbeat(const Heartbeat& last, const Job* job);
 };
 

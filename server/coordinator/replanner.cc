@@ -37,13 +37,14 @@ constexpr int kChangesMax = 8;
 // Least change of a duration that counts: less is no bottleneck.
 constexpr absl::Duration kTimeChangeMin = absl::Microseconds(100);
 
-bool Differs(double a, double b) {
-  return std::abs(a - b) > kChangeMin * std::max(a, b);
+// True if two figures differ by more than `least`, and by more than a part.
+bool Differs(double a, double b, double least = 0) {
+  return std::abs(a - b) > std::max(least, kChangeMin * std::max(a, b));
 }
 
 bool Differs(absl::Duration a, absl::Duration b) {
-  return absl::AbsDuration(a - b) > kTimeChangeMin &&
-         Differs(absl::ToDoubleSeconds(a), absl::ToDoubleSeconds(b));
+  return Differs(absl::ToDoubleSeconds(a), absl::ToDoubleSeconds(b),
+                 absl::ToDoubleSeconds(kTimeChangeMin));
 }
 
 bool Differs(const Measured& a, const Measured& b) {
@@ -56,14 +57,12 @@ bool Differs(const Measured& a, const Measured& b) {
 // True if some layers get float32 in place of 16 bits, and nothing else
 // changes.
 bool Widens(absl::Span<const Route> before, absl::Span<const Route> after) {
-  for (size_t layer = 0; layer < before.size(); ++layer) {
-    const bool wider = after[layer].wire == WireType::kFloat32;
-    if (before[layer].scheme != after[layer].scheme ||
-        (before[layer].wire != after[layer].wire && !wider)) {
-      return false;
-    }
-  }
-  return true;
+  return std::equal(
+      before.begin(), before.end(), after.begin(),
+      [](const Route& old, const Route& next) {
+        return old.scheme == next.scheme &&
+               (old.wire == next.wire || next.wire == WireType::kFloat32);
+      });
 }
 
 std::vector<Route> RoutesOf(const Job& job) {

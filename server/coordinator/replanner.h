@@ -21,8 +21,8 @@ namespace nereus {
 // and, with CostKind::kTime, when the workers have measured their links and
 // layers.
 //
-// Measurements: unknown --every worker has measured--> known --they have
-// changed by 20 %--> known, and another search for a plan.
+//   unknown --every worker has measured--> known, search for a plan
+//   known   --they have changed by 20 %--> known, search for a plan
 //
 // A job begins with the plan that moves the fewest bytes. It is planned by time
 // once all workers have measured. For every figure the slowest worker counts. A

@@ -19,13 +19,6 @@
 #include "common/compute/blocks.h"
 
 namespace nereus {
-namespace {
-
-SumOrder SumOrderOf(const Job& job) {
-  return job.options.deterministic ? SumOrder::kRank : SumOrder::kArrival;
-}
-
-}  // namespace
 
 ChunkRounds::ChunkRounds(const ShardEpoch* epoch, RoundSaver* saver, int index,
                          const Chunk& chunk)
@@ -33,7 +26,8 @@ ChunkRounds::ChunkRounds(const ShardEpoch* epoch, RoundSaver* saver, int index,
       saver_(*saver),
       index_(index),
       full_(/*contributors=*/1, epoch->job->GridOf(chunk),
-            SumOrderOf(*epoch->job)),
+            epoch->job->options.deterministic ? SumOrder::kRank
+                                              : SumOrder::kArrival),
       partial_(chunk.length),
       replica_(epoch, &held_) {
   held_.chunk = chunk;
@@ -390,10 +384,10 @@ void ChunkRounds::Reroute(const Job& before) {
   const bool moves = epoch_.job->base_round == before.switch_round;
   const bool used = UsesServers(before.routes[layer()].scheme);
   const bool uses = uses_servers();
-  auto& handed_over = saver_.handed_over();
+  const auto& handed_over = saver_.handed_over();
   if (moves && !used && handed_over.has_value()) {
-    held_.parameters = std::move(handed_over->values[index_].parameters);
-    held_.state = std::move(handed_over->values[index_].state);
+    held_.parameters = handed_over->values[index_].parameters;
+    held_.state = handed_over->values[index_].state;
   }
   // The round number tells the backup that it lacks these values.
   if (!used && (moves || uses)) round_ = before.switch_round + 1;

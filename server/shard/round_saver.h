@@ -18,9 +18,9 @@ namespace nereus {
 // Rounds of a shard that are saved: collects the values of all chunks as of
 // such a round, and hands them to a checkpoint or to the next plan.
 //
-//   begun --values of a chunk, or its last frame--> ... --last chunk-->
-//   complete begun --the second later round begins------------------------>
-//   forgotten
+//   begun --values of a chunk, or its last frame--> begun
+//   begun --the last chunk is complete--> saved, or kept for the next plan
+//   begun --the second later round begins--> forgotten
 //
 // Chunks that the servers update are added whole and by reference, as soon as
 // they reach the round. Layers that workers own come as kOwned frames from the
@@ -64,9 +64,7 @@ class RoundSaver {
 
   // Values that workers own, as of Job::switch_round, by chunk; none yet. The
   // entries of other chunks are empty.
-  std::optional<Saved>& handed_over() { return handed_over_; }
-  // True if the values that workers own have arrived for the next plan.
-  bool has_handed_over() const { return handed_over_.has_value(); }
+  const std::optional<Saved>& handed_over() const { return handed_over_; }
 
   // Bytes of the values that are collected or handed over, including buffers
   // that others share.

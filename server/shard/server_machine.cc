@@ -3,8 +3,8 @@
 // makes the verdict (OnVerdict in Shard), epochs follow (Freeze, Report,
 // OnEpoch), and sums over the shards are reported. Shard has the rounds.
 //
-// A server in one epoch: running --all up to the switch round is done-->
-// drained running, drained --Freeze--> frozen --OnEpoch--> running
+//   running --all rounds up to the switch round are done--> drained
+//   running, drained --Freeze--> frozen --OnEpoch--> running
 
 #include "server/shard/server_machine.h"
 

@@ -1,7 +1,7 @@
 // Read in this order: a shard is made and begins (constructor, Start, Load), a
 // frame is routed to its chunk (OnHeader, FindLanding, OnFrame), the backup is
 // brought up to date (NoteBackup, SendNextToBackup), an epoch follows another
-// one (OnEpoch, Enter), the last round is saved (SaveLast), and the shard is
+// one (OnEpoch), the last round is saved (SaveLast), and the shard is
 // described. The rounds themselves are in chunk_rounds.cc.
 //
 // The backup of the shard in one epoch, for each chunk that it lacks:
@@ -48,7 +48,7 @@ void Shard::Start(Outbox& out) {
   // A backup that is not current yet is sent every chunk.
   const bool has_base = serves() || epoch_.servers().backup_is_current;
   if (has_base && epoch_.job->base_round != kInitialRound) Load(out);
-  Enter(out);
+  for (ChunkRounds& chunk : chunks_) chunk.Enter(out);
 }
 
 // The driver reads the values into the buffers that the chunks have allocated.
@@ -178,10 +178,6 @@ void Shard::OnEpoch(JobPtr job, Outbox& out) {
   behind_.clear();
   sending_ = -1;
   for (ChunkRounds& chunk : chunks_) chunk.Reopen();
-  Enter(out);
-}
-
-void Shard::Enter(Outbox& out) {
   for (ChunkRounds& chunk : chunks_) chunk.Enter(out);
 }
 
@@ -218,7 +214,7 @@ bool Shard::drained() const {
     if (chunk.uses_servers() && chunk.round() <= job.switch_round) return false;
     updates_all = updates_all && epoch_.Updates(chunk.layer());
   }
-  return updates_all || !job.hands_over() || saver_.has_handed_over();
+  return updates_all || !job.hands_over() || saver_.handed_over().has_value();
 }
 
 MachineReport Shard::Report() const {

@@ -123,7 +123,6 @@ class Shard final : public Machine {
   void SendNextToBackup(Outbox& out);
   // Asks the driver for the values of the base round.
   void Load(Outbox& out);
-  void Enter(Outbox& out);
 
   ShardEpoch epoch_;                // Borrowed by saver_ and chunks_.
   RoundSaver saver_;                // Rounds that are saved.
