@@ -46,7 +46,7 @@ int64_t ContributionsOf(CheckpointLedger& ledger, const Job& job,
 }
 
 // The choice of blocks has a shard to itself, and is not saved.
-TEST(CheckpointLedgerTest, AShardWithoutAnythingToSaveIsNotWaitedFor) {
+TEST(CheckpointLedgerTest, ShardWithoutSavedChunksIsNotAwaited) {
   JobOptions options;
   options.sparsity = 0.5;
   const JobPtr job =
@@ -57,7 +57,7 @@ TEST(CheckpointLedgerTest, AShardWithoutAnythingToSaveIsNotWaitedFor) {
   EXPECT_TRUE(ledger.OnPart(*job, PartOf(3, job->epoch, 1)).has_value());
 }
 
-TEST(CheckpointLedgerTest, ACheckpointIsWholeWithAllItsParts) {
+TEST(CheckpointLedgerTest, CheckpointIsCompleteWithAllItsParts) {
   const JobPtr job = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, /*restarted=*/false);
@@ -65,14 +65,14 @@ TEST(CheckpointLedgerTest, ACheckpointIsWholeWithAllItsParts) {
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->round, 3);
   EXPECT_EQ(record->contributions, 4 * 2);
-  // By shard, whichever came first.
+  // Files are in the order of the shards.
   ASSERT_THAT(record->files, SizeIs(2));
   EXPECT_EQ(record->files[0].name, "file-0-5");
   EXPECT_EQ(record->files[0].bytes, 10);
   EXPECT_EQ(record->files[1].name, "file-1-5");
   EXPECT_EQ(record->files[1].crc, 1u);
   EXPECT_EQ(record->bytes(), 21);
-  // It is not there until its manifest is.
+  // A checkpoint is complete only with its manifest.
   EXPECT_FALSE(ledger.newest().has_value());
   ledger.OnComplete(*record);
   EXPECT_EQ(ledger.newest()->round, 3);
@@ -90,7 +90,7 @@ TEST(CheckpointLedgerTest, RoundsAreCollectedSideBySide) {
   EXPECT_TRUE(ledger.OnPart(*job, PartOf(3, 5, 1)).has_value());
 }
 
-TEST(CheckpointLedgerTest, TheNewestDoesNotGoBack) {
+TEST(CheckpointLedgerTest, NewestCheckpointDoesNotGoBack) {
   const JobPtr job = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, false);
@@ -100,7 +100,7 @@ TEST(CheckpointLedgerTest, TheNewestDoesNotGoBack) {
   ledger.OnComplete(*newer);
   ledger.OnComplete(*older);
   EXPECT_EQ(ledger.newest()->round, 4);
-  // Of no use any more.
+  // Parts of older rounds are of no use.
   EXPECT_FALSE(ledger.OnPart(*job, PartOf(2, 5, 1)).has_value());
   EXPECT_FALSE(Both(ledger, *job, 4).has_value());
   EXPECT_TRUE(Both(ledger, *job, 5).has_value());
@@ -118,7 +118,7 @@ TEST(CheckpointLedgerTest, ShardsWithoutChunksHaveNoPart) {
   EXPECT_THAT(record->files, SizeIs(2));
 }
 
-TEST(CheckpointLedgerTest, ContributionsAreThoseOfEachStepsWorkers) {
+TEST(CheckpointLedgerTest, ContributionsCountTheWorkersOfEachStep) {
   const JobPtr first = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*first, false);
@@ -144,8 +144,8 @@ TEST(CheckpointLedgerTest, ContributionsAreThoseOfEachStepsWorkers) {
   EXPECT_EQ(ContributionsOf(ledger, *third, 20), 41);
 }
 
-// An epoch that ended before anybody began its first step.
-TEST(CheckpointLedgerTest, TheLastEpochFromAStepOnCounts) {
+// An epoch that ended before any worker began its first step.
+TEST(CheckpointLedgerTest, LastEpochOfAStepCounts) {
   const JobPtr first = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*first, false);
@@ -163,7 +163,7 @@ TEST(CheckpointLedgerTest, TheLastEpochFromAStepOnCounts) {
   EXPECT_EQ(ContributionsOf(ledger, *third, 10), 21);
 }
 
-TEST(CheckpointLedgerTest, StretchesBeforeTheNewestAreForgotten) {
+TEST(CheckpointLedgerTest, StretchesBeforeTheNewestCheckpointAreForgotten) {
   JobPtr job = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, false);
@@ -181,7 +181,7 @@ TEST(CheckpointLedgerTest, StretchesBeforeTheNewestAreForgotten) {
   EXPECT_LE(ledger.state().stretches.size(), 3u);
 }
 
-TEST(CheckpointLedgerTest, AnEpochMayEndWhileACheckpointIsWritten) {
+TEST(CheckpointLedgerTest, EpochMayEndWhileACheckpointIsWritten) {
   const JobPtr job = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, false);
@@ -198,7 +198,7 @@ TEST(CheckpointLedgerTest, AnEpochMayEndWhileACheckpointIsWritten) {
   EXPECT_EQ(record->files[1].name, "file-1-6");
 }
 
-TEST(CheckpointLedgerTest, ThePlanMayChangeWhileACheckpointIsWritten) {
+TEST(CheckpointLedgerTest, PlanMayChangeWhileACheckpointIsWritten) {
   const JobPtr job = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, /*restarted=*/false);
@@ -236,7 +236,7 @@ class RestartedLedgerTest : public testing::Test {
   JobPtr job_;
 };
 
-TEST_F(RestartedLedgerTest, PartsOfAnotherLifeDoNotCount) {
+TEST_F(RestartedLedgerTest, PartsFromBeforeARestartDoNotCount) {
   EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 6, 1)).has_value());
   // Written before the job went back, and heard of only now.
   EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 5, 0)).has_value());
@@ -245,29 +245,29 @@ TEST_F(RestartedLedgerTest, PartsOfAnotherLifeDoNotCount) {
   EXPECT_EQ(record->files[0].name, "file-0-6");
 }
 
-TEST_F(RestartedLedgerTest, PartsOfEpochsToComeDoNotCount) {
+TEST_F(RestartedLedgerTest, PartsOfLaterEpochsDoNotCount) {
   EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 6, 1)).has_value());
   EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 7, 0)).has_value());
 }
 
-TEST_F(RestartedLedgerTest, TheBaseRoundIsNotMadeAgain) {
+TEST_F(RestartedLedgerTest, BaseRoundIsNotMadeAgain) {
   EXPECT_FALSE(Both(ledger_, *job_, 3).has_value());
   EXPECT_FALSE(Both(ledger_, *job_, 2).has_value());
 }
 
-TEST_F(RestartedLedgerTest, ContributionsCountFromThere) {
+TEST_F(RestartedLedgerTest, ContributionsCountFromTheBaseRound) {
   EXPECT_EQ(ContributionsOf(ledger_, *job_, 4), 8 + 3);
   EXPECT_EQ(ContributionsOf(ledger_, *job_, 6), 8 + 9);
 }
 
-TEST_F(RestartedLedgerTest, AllThatItSaysIsInItsState) {
+TEST_F(RestartedLedgerTest, LedgerIsRestoredFromItsState) {
   CheckpointLedger other(ledger_.state());
   EXPECT_EQ(other.newest()->round, 3);
   EXPECT_FALSE(other.OnPart(*job_, PartOf(5, 5, 0)).has_value());
   EXPECT_EQ(ContributionsOf(other, *job_, 6), 8 + 9);
 }
 
-TEST(CheckpointLedgerTest, WhatTheJobBeganWithIsNoCheckpointOfItsOwn) {
+TEST(CheckpointLedgerTest, RestoredCheckpointIsNotMadeAgain) {
   const JobPtr job = EpochAfter(*SomeJob(), [](Job& made) {
     made.workers = {{0, 4}, {1, 4}};
     made.base_round = 3;
@@ -280,7 +280,7 @@ TEST(CheckpointLedgerTest, WhatTheJobBeganWithIsNoCheckpointOfItsOwn) {
 }
 
 // Rounds that some shard never writes are forgotten at last.
-TEST(CheckpointLedgerTest, RoundsThatNeverBecomeWholeAreBounded) {
+TEST(CheckpointLedgerTest, IncompleteRoundsAreBounded) {
   const JobPtr job = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, false);

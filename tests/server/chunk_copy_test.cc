@@ -37,7 +37,7 @@ Buffer SliceOf(const std::vector<float>& values, int64_t frame) {
                                    FrameGrid(elements).Length(frame) * 4);
 }
 
-TEST(ChunkCopyTest, NothingIsOnItsWayAtFirst) {
+TEST(ChunkCopyTest, NewCopyHasNotBegun) {
   const ChunkCopy copy;
   EXPECT_FALSE(copy.begun());
   EXPECT_FALSE(copy.complete());
@@ -52,7 +52,7 @@ struct Shape {
 
 class ChunkCopyShapeTest : public testing::TestWithParam<Shape> {};
 
-TEST_P(ChunkCopyShapeTest, FramesInAnyOrderMakeItWhole) {
+TEST_P(ChunkCopyShapeTest, FramesInAnyOrderCompleteTheCopy) {
   const Shape shape = GetParam();
   const uint64_t seed = TestSeeds(1).front();
   SCOPED_TRACE(ReplayHint(seed));
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{kFrameElementsMax + 1, 2, false},
                     Shape{2 * kFrameElementsMax + 7, 8, true}));
 
-TEST(ChunkCopyTest, WithoutValuesItHasSizes) {
+TEST(ChunkCopyTest, CopyOfSizesHasSizesOnly) {
   ChunkCopy copy(0, 7, 2, true);
   for (const Piece& piece : PiecesOf(copy, 7)) {
     Outbox out;
@@ -120,7 +120,7 @@ TEST(ChunkCopyTest, KeepsNoPayload) {
   EXPECT_NE(copy.parameters().data(), payload.data());
 }
 
-TEST(ChunkCopyDeathTest, AFrameIsAddedOnce) {
+TEST(ChunkCopyDeathTest, FrameIsAddedOnce) {
   ChunkCopy copy(0, 2, 0, false);
   Outbox out;
   copy.Add(kValuesPart, 0, FloatBuffer({1, 2}), out);

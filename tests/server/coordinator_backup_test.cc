@@ -1,5 +1,4 @@
-// A job whose shards have copies: what the coordinator makes of servers that
-// are lost.
+// Tests of a coordinator that loses servers of a job with backups.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,7 +65,7 @@ void LoseServer0(CoordinatorDriver& driver) {
   ASSERT_EQ(driver.job().epoch, 2u);
 }
 
-// The same, and another server 0 is the copy, in epoch 3.
+// Loses server 0; then another server 0 is the backup, in epoch 3.
 void ReplaceServer0(CoordinatorDriver& driver) {
   LoseServer0(driver);
   driver.Say(kNewShard, Another(0));
@@ -74,7 +73,7 @@ void ReplaceServer0(CoordinatorDriver& driver) {
   ASSERT_EQ(driver.job().epoch, 3u);
 }
 
-TEST(CoordinatorBackupTest, BeginsWithACopyOfEachShard) {
+TEST(CoordinatorBackupTest, EachShardBeginsWithABackup) {
   CoordinatorDriver driver(BackupOptions());
   EXPECT_THAT(driver.Status().shard_servers, IsEmpty());
   driver.Gather();
@@ -89,7 +88,7 @@ TEST(CoordinatorBackupTest, NeedsTwoShards) {
   EXPECT_TRUE(BackupOptions(2).Validate().ok());
 }
 
-TEST(CoordinatorBackupTest, TheCopyOfALostShardTakesOverAtOnce) {
+TEST(CoordinatorBackupTest, BackupOfALostShardTakesOverAtOnce) {
   CoordinatorDriver driver(BackupOptions());
   driver.Gather();
   driver.Break(kShard0);
@@ -106,17 +105,17 @@ TEST(CoordinatorBackupTest, TheCopyOfALostShardTakesOverAtOnce) {
   EXPECT_THAT(
       driver.job().shard_servers,
       ElementsAre(ShardServers{1, -1, false}, ShardServers{1, -1, false}));
-  // It waits for nobody.
+  // The job waits for no member.
   EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
 }
 
-TEST(CoordinatorBackupTest, AnotherServerBecomesTheCopyAndThenServes) {
+TEST(CoordinatorBackupTest, AnotherServerBecomesTheBackupAndThenThePrimary) {
   CoordinatorDriver driver(BackupOptions());
   ReplaceServer0(driver);
   EXPECT_THAT(
       driver.job().shard_servers,
       ElementsAre(ShardServers{1, 0, false}, ShardServers{1, 0, false}));
-  // One is whole, then both.
+  // First one backup becomes current, then both.
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Say(kShard1, WholeBeat(3, {1}))),
               SizeIs(4));
   ReportAll(driver, 7, {kShard1, kNewShard});
@@ -131,7 +130,7 @@ TEST(CoordinatorBackupTest, AnotherServerBecomesTheCopyAndThenServes) {
   EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
 }
 
-TEST(CoordinatorBackupTest, WholeCopiesOfAnotherEpochAreIgnored) {
+TEST(CoordinatorBackupTest, BackupReportsOfAnotherEpochAreIgnored) {
   CoordinatorDriver driver(BackupOptions());
   ReplaceServer0(driver);
   for (const uint64_t epoch : {0, 1, 2, 4}) {
@@ -144,13 +143,13 @@ TEST(CoordinatorBackupTest, WholeCopiesOfAnotherEpochAreIgnored) {
               IsEmpty());
 }
 
-TEST(CoordinatorBackupTest, NobodysCopyIsNotWhole) {
+TEST(CoordinatorBackupTest, ReportOfABackupIsIgnoredIfThereIsNone) {
   CoordinatorDriver driver(BackupOptions());
   LoseServer0(driver);
   EXPECT_THAT(driver.Say(kShard1, WholeBeat(2, {0, 1})).sent, IsEmpty());
 }
 
-TEST(CoordinatorBackupTest, ACopyThatIsNotWholeDoesNotTakeOver) {
+TEST(CoordinatorBackupTest, BackupThatIsNotCurrentDoesNotTakeOver) {
   CoordinatorDriver driver(BackupOptions());
   ReplaceServer0(driver);
   driver.Break(kShard1);
@@ -162,7 +161,7 @@ TEST(CoordinatorBackupTest, ACopyThatIsNotWholeDoesNotTakeOver) {
 
 // The server says that its copy is whole, and is lost before the epoch that
 // says so to all.
-TEST(CoordinatorBackupTest, ACopyThatHasJustBecomeWholeTakesOver) {
+TEST(CoordinatorBackupTest, BackupThatHasJustBecomeCurrentTakesOver) {
   for (const bool reported : {false, true}) {
     CoordinatorDriver driver(BackupOptions());
     ReplaceServer0(driver);
@@ -179,8 +178,8 @@ TEST(CoordinatorBackupTest, ACopyThatHasJustBecomeWholeTakesOver) {
   }
 }
 
-// It was whole, but is not that process any more.
-TEST(CoordinatorBackupTest, AWholeCopyThatIsLostWithItsServerIsLost) {
+// The old process was current; this one is new.
+TEST(CoordinatorBackupTest, BackupThatDiesAndRejoinsIsNotCurrent) {
   CoordinatorDriver driver(BackupOptions());
   ReplaceServer0(driver);
   driver.Say(kShard1, WholeBeat(3, {0, 1}));
@@ -193,7 +192,7 @@ TEST(CoordinatorBackupTest, AWholeCopyThatIsLostWithItsServerIsLost) {
   EXPECT_EQ(driver.state(), JobState::kFailed);
 }
 
-TEST(CoordinatorBackupTest, BothLostWithoutACheckpointFailTheJob) {
+TEST(CoordinatorBackupTest, LosingBothServersWithoutACheckpointFailsTheJob) {
   CoordinatorDriver driver(BackupOptions());
   driver.Gather();
   driver.Break(kShard0);
@@ -202,7 +201,7 @@ TEST(CoordinatorBackupTest, BothLostWithoutACheckpointFailTheJob) {
   EXPECT_EQ(driver.state(), JobState::kFailed);
 }
 
-TEST(CoordinatorBackupTest, BothLostWaitForOthersAndGoBack) {
+TEST(CoordinatorBackupTest, LosingBothServersWaitsForOthersAndGoesBack) {
   CoordinatorDriver driver(BackupOptions(2, true));
   driver.Gather();
   driver.MakeCheckpoint(3);
@@ -221,7 +220,7 @@ TEST(CoordinatorBackupTest, BothLostWaitForOthersAndGoBack) {
   EXPECT_EQ(driver.job().shard_servers, FirstShardServers(2, true));
 }
 
-TEST(CoordinatorBackupTest, OfThreeServersTheNeighbourIsTheCopy) {
+TEST(CoordinatorBackupTest, WithThreeServersTheNeighbourIsTheBackup) {
   CoordinatorDriver driver(BackupOptions(3));
   driver.Gather();
   driver.Break(kShard0 + 2);
@@ -237,7 +236,7 @@ TEST(CoordinatorBackupTest, OfThreeServersTheNeighbourIsTheCopy) {
   EXPECT_EQ(driver.state(), JobState::kFailed);
 }
 
-TEST(CoordinatorBackupTest, AServerThatOnlyHasCopiesMayGo) {
+TEST(CoordinatorBackupTest, ServerThatIsOnlyABackupMayDie) {
   CoordinatorDriver driver(BackupOptions());
   ReplaceServer0(driver);
   driver.Break(kNewShard);
@@ -251,7 +250,7 @@ TEST(CoordinatorBackupTest, AServerThatOnlyHasCopiesMayGo) {
       ElementsAre(ShardServers{1, -1, false}, ShardServers{1, -1, false}));
 }
 
-// A coordinator that finds a job, one of whose servers a copy serves for.
+// A restarted coordinator, in a job where a backup serves for a server.
 class BackupRestartTest : public testing::Test {
  protected:
   BackupRestartTest() : driver_(BackupOptions()) { driver_.Gather(); }
@@ -275,7 +274,7 @@ class BackupRestartTest : public testing::Test {
   CoordinatorDriver driver_;
 };
 
-TEST_F(BackupRestartTest, GoesOnWithoutTheServerThatACopyServesFor) {
+TEST_F(BackupRestartTest, RestartGoesOnWithoutAServerThatHasABackup) {
   const CoordinatorState saved = Lose();
   driver_.Restart(saved);
   ResumeAll({kShard1, kWorker0, kWorker1});
@@ -288,14 +287,14 @@ TEST_F(BackupRestartTest, GoesOnWithoutTheServerThatACopyServesFor) {
       ElementsAre(ShardServers{1, -1, false}, ShardServers{1, -1, false}));
 }
 
-TEST_F(BackupRestartTest, TheLastOneThatHasAShardMustComeBack) {
+TEST_F(BackupRestartTest, LastServerWithAShardMustComeBack) {
   driver_.Restart(Lose());
   ResumeAll({kWorker0, kWorker1});
   driver_.Pass(absl::Seconds(10.5));
   EXPECT_EQ(driver_.state(), JobState::kFailed);
 }
 
-TEST_F(BackupRestartTest, AServerThatDoesNotComeBackHasACopy) {
+TEST_F(BackupRestartTest, BackupServesForAServerThatDoesNotComeBack) {
   CoordinatorState saved;
   saved = Lose();
   driver_.Restart(saved);

@@ -42,7 +42,7 @@ CheckpointPart FailedPart(int64_t round, uint64_t epoch,
   return part;
 }
 
-TEST(CoordinatorCheckpointTest, WithAllPartsItsManifestIsToBeWritten) {
+TEST(CoordinatorCheckpointTest, ManifestIsWrittenOnceAllPartsAreThere) {
   CoordinatorDriver driver(DurableOptions(2, 2));
   driver.Gather();
   EXPECT_THAT(driver.Say(kShard0, PartOf(0, 3, 1)).completed, IsEmpty());
@@ -69,7 +69,7 @@ TEST(CoordinatorCheckpointTest, WithAllPartsItsManifestIsToBeWritten) {
 }
 
 // A shard may die early: there is something to go back to.
-TEST(CoordinatorCheckpointTest, TheFirstRoundIsSavedWhereThereIsAFolder) {
+TEST(CoordinatorCheckpointTest, FirstRoundIsSavedIfThereIsAFolder) {
   CoordinatorDriver with(DurableOptions(1, 1));
   with.Gather();
   EXPECT_TRUE(with.job().IsCheckpoint(0));
@@ -88,7 +88,7 @@ TEST(CoordinatorCheckpointTest, OnlyShardsHaveParts) {
   EXPECT_THAT(driver.Say(kShard0, PartOf(0, 3, 1)).completed, SizeIs(1));
 }
 
-TEST(CoordinatorCheckpointTest, AManifestThatIsNotWrittenIsNoCheckpoint) {
+TEST(CoordinatorCheckpointTest, ManifestThatIsNotWrittenIsNoCheckpoint) {
   CoordinatorDriver driver(DurableOptions(1, 1));
   driver.Gather();
   driver.Say(kShard0, PartOf(0, 3, 1));
@@ -114,7 +114,7 @@ TEST(CoordinatorCheckpointTest, ManifestsMayBeWrittenSideBySide) {
   EXPECT_EQ(driver.Status().checkpoint_round, 3);
 }
 
-TEST(CoordinatorRequestTest, BringsAnEpochWhoseFirstStepIsSaved) {
+TEST(CoordinatorRequestTest, RequestBringsAnEpochThatSavesItsFirstStep) {
   CoordinatorDriver driver(DurableOptions(2, 1));
   driver.Gather();
   const Reaction asked = driver.RequestCheckpoint();
@@ -138,7 +138,7 @@ TEST(CoordinatorRequestTest, BringsAnEpochWhoseFirstStepIsSaved) {
   EXPECT_THAT(driver.RequestCheckpoint().sent, SizeIs(3));
 }
 
-TEST(CoordinatorRequestTest, AFailureEndsItWithTheReason) {
+TEST(CoordinatorRequestTest, FailureEndsTheRequestWithTheReason) {
   CoordinatorDriver driver(DurableOptions(2, 2));
   driver.Gather();
   driver.RequestCheckpoint();
@@ -154,7 +154,7 @@ TEST(CoordinatorRequestTest, AFailureEndsItWithTheReason) {
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
-TEST(CoordinatorRequestTest, AFailureOfAnEarlierRoundDoesNotEndIt) {
+TEST(CoordinatorRequestTest, FailureOfAnEarlierRoundDoesNotEndTheRequest) {
   CoordinatorDriver driver(DurableOptions(2, 1));
   driver.Gather();
   driver.RequestCheckpoint();
@@ -168,8 +168,9 @@ TEST(CoordinatorRequestTest, AFailureOfAnEarlierRoundDoesNotEndIt) {
   EXPECT_FALSE(driver.Status().checkpoint_wanted);
 }
 
-// The round may be one that the dead worker had to give the shards.
-TEST(CoordinatorRequestTest, IsRepeatedInTheNextEpochUntilItIsMade) {
+// The dead worker may have owed the shards this round.
+TEST(CoordinatorRequestTest,
+     RequestIsRepeatedInEachEpochUntilTheCheckpointIsMade) {
   CoordinatorDriver driver(DurableOptions(2, 1));
   driver.Gather();
   driver.RequestCheckpoint();
@@ -264,8 +265,8 @@ TEST_F(LostShardWithoutTest, EndsTheJobWithTheReason) {
   EXPECT_EQ(failed.saved[0].state, JobState::kFailed);
 }
 
-// What is nearly there is waited for.
-TEST_F(LostShardWithoutTest, AManifestUnderWayIsEnough) {
+// A checkpoint that is nearly complete is awaited.
+TEST_F(LostShardWithoutTest, ManifestUnderWayIsEnough) {
   driver_.Say(kShard0, PartOf(0, 3, 1));
   driver_.Say(kShard1, PartOf(1, 3, 1));
   LoseShard();
@@ -276,7 +277,7 @@ TEST_F(LostShardWithoutTest, AManifestUnderWayIsEnough) {
                   {kShard0, kWorker0, kWorker1, kNewShard});
 }
 
-TEST_F(LostShardWithoutTest, AManifestThatFailsEndsTheJob) {
+TEST_F(LostShardWithoutTest, ManifestThatFailsEndsTheJob) {
   driver_.Say(kShard0, PartOf(0, 3, 1));
   driver_.Say(kShard1, PartOf(1, 3, 1));
   LoseShard();
@@ -288,7 +289,7 @@ TEST_F(LostShardWithoutTest, AManifestThatFailsEndsTheJob) {
               HasSubstr("there is no checkpoint to go on from"));
 }
 
-TEST_F(LostShardTest, WaitsForAnotherOne) {
+TEST_F(LostShardTest, JobWaitsForAnotherShard) {
   const Reaction lost = LoseShard();
   EXPECT_THAT(lost.announced, Contains(HasSubstr("waits for another shard 1")));
   EXPECT_EQ(driver_.state(), JobState::kRunning);
@@ -300,7 +301,7 @@ TEST_F(LostShardTest, WaitsForAnotherOne) {
   EXPECT_EQ(driver_.Status().waiting, Heard<Waiting>(told, kShard0).text);
 }
 
-TEST_F(LostShardTest, AllStartAfreshWithAnotherOne) {
+TEST_F(LostShardTest, AllMembersGoBackOnceAnotherShardIsThere) {
   LoseShard();
   driver_.ReportAll(6);
   const Reaction on = driver_.Say(kNewShard, AnotherShard());
@@ -321,7 +322,7 @@ TEST_F(LostShardTest, AllStartAfreshWithAnotherOne) {
   EXPECT_EQ(driver_.job().contributions_before, 8 + 2 * 2);
 }
 
-TEST_F(LostShardTest, WhoComesMeanwhileStartsWithThem) {
+TEST_F(LostShardTest, WorkerThatJoinsMeanwhileStartsWithTheOthers) {
   LoseShard();
   driver_.ReportAll(6);
   EXPECT_THAT(driver_.Say(kNew, WorkerRequest("new")).completed, IsEmpty());
@@ -330,7 +331,7 @@ TEST_F(LostShardTest, WhoComesMeanwhileStartsWithThem) {
   EXPECT_EQ(driver_.job().worker_count(), 3);
 }
 
-TEST_F(LostShardTest, AnotherOneTakesItsPlaceAtOnceWhileItsSessionIsBroken) {
+TEST_F(LostShardTest, AnotherShardTakesAPlaceWithoutSessionAtOnce) {
   driver_.Break(kShard1);
   const Reaction joined = driver_.Say(kNewShard, AnotherShard());
   EXPECT_THAT(joined.announced, Contains(HasSubstr("comes in its place")));
@@ -341,12 +342,12 @@ TEST_F(LostShardTest, AnotherOneTakesItsPlaceAtOnceWhileItsSessionIsBroken) {
   EXPECT_EQ(RefusalIn(back, kNew).code(), absl::StatusCode::kCancelled);
 }
 
-// As where a server is killed and started again, and its end is heard late.
-TEST_F(LostShardTest, AnotherOneWaitsForItsPlaceUntilItsSessionIsBroken) {
+// A server is killed and started again, and its end is noticed late.
+TEST_F(LostShardTest, AnotherShardWaitsUntilTheSessionInThePlaceBreaks) {
   const Reaction joined = driver_.Say(kNewShard, AnotherShard());
   EXPECT_THAT(joined.sent, SizeIs(1));
   EXPECT_THAT(HearersOf<Waiting>(joined), ElementsAre(kNewShard));
-  // What it had sent before.
+  // This message was sent before the claim.
   driver_.Beat(kShard1, 5, 4);
   const Reaction broken = driver_.Break(kShard1);
   EXPECT_THAT(broken.announced, Contains(HasSubstr("comes in its place")));
@@ -354,8 +355,8 @@ TEST_F(LostShardTest, AnotherOneWaitsForItsPlaceUntilItsSessionIsBroken) {
                   {kShard0, kWorker0, kWorker1, kNewShard});
 }
 
-// As where its host has gone.
-TEST_F(LostShardTest, AnotherOneWaitsForItsPlaceUntilItCountsAsDead) {
+// The host of the member is gone.
+TEST_F(LostShardTest, AnotherShardWaitsUntilTheMemberInThePlaceIsDead) {
   driver_.Say(kNewShard, AnotherShard());
   Reaction lost;
   for (int i = 0; i < 40 && lost.announced.empty(); ++i) {
@@ -367,8 +368,8 @@ TEST_F(LostShardTest, AnotherOneWaitsForItsPlaceUntilItCountsAsDead) {
                   {kShard0, kWorker0, kWorker1, kNewShard});
 }
 
-// What the coordinator missed, nobody has said.
-TEST_F(LostShardTest, AnotherOneWaitsWhileTheCoordinatorStandsStill) {
+// No member has sent a message that the coordinator missed.
+TEST_F(LostShardTest, AnotherShardWaitsWhileTheCoordinatorStandsStill) {
   driver_.Say(kNewShard, AnotherShard());
   driver_.StandStill(absl::Seconds(3));
   EXPECT_THAT(HearersOf<Refusal>(driver_.Tick()), IsEmpty());
@@ -380,7 +381,7 @@ TEST_F(LostShardTest, AnotherOneWaitsWhileTheCoordinatorStandsStill) {
 }
 
 // And so may the first of two that wait.
-TEST_F(LostShardTest, OfTwoThatWaitTheFirstIsNext) {
+TEST_F(LostShardTest, FirstOfTwoWaitingShardsIsNext) {
   JoinRequest third = AnotherShard();
   third.incarnation = 100;
   driver_.Say(kNewShard, AnotherShard());
@@ -394,7 +395,7 @@ TEST_F(LostShardTest, OfTwoThatWaitTheFirstIsNext) {
   ExpectRestarted(driver_.ReportAll(6), {kShard0, kWorker0, kWorker1, kNew});
 }
 
-TEST_F(LostShardTest, OneThatWaitsMayComeInANewSession) {
+TEST_F(LostShardTest, WaitingShardMayComeInANewSession) {
   driver_.Say(kNewShard, AnotherShard());
   EXPECT_THAT(driver_.Say(kNew, AnotherShard()).ended, ElementsAre(kNewShard));
   EXPECT_THAT(driver_.Break(kShard1).announced,
@@ -402,7 +403,7 @@ TEST_F(LostShardTest, OneThatWaitsMayComeInANewSession) {
   ExpectRestarted(driver_.ReportAll(6), {kShard0, kWorker0, kWorker1, kNew});
 }
 
-TEST_F(LostShardTest, OneThatWaitedForItsPlaceAndHasGoneIsForgotten) {
+TEST_F(LostShardTest, WaitingShardThatHasGoneIsForgotten) {
   driver_.Say(kNewShard, AnotherShard());
   driver_.Break(kNewShard);
   const Reaction broken = LoseShard();
@@ -415,13 +416,13 @@ TEST_F(LostShardTest, OneThatWaitedForItsPlaceAndHasGoneIsForgotten) {
       {kShard0, kWorker0, kWorker1, kNew});
 }
 
-TEST_F(LostShardTest, WhoWaitsForItsPlaceJoinsOnce) {
+TEST_F(LostShardTest, WaitingShardJoinsOnce) {
   driver_.Say(kNewShard, AnotherShard());
   EXPECT_EQ(RefusalIn(driver_.Say(kNewShard, AnotherShard()), kNewShard).code(),
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(LostShardTest, TheNewestCheckpointIsWhereItGoesBackTo) {
+TEST_F(LostShardTest, JobGoesBackToTheNewestCheckpoint) {
   driver_.MakeCheckpoint(5);
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
@@ -431,7 +432,7 @@ TEST_F(LostShardTest, TheNewestCheckpointIsWhereItGoesBackTo) {
 }
 
 // Its manifest would be of rounds that are done again.
-TEST_F(LostShardTest, AManifestUnderWayIsWaitedFor) {
+TEST_F(LostShardTest, ManifestUnderWayIsAwaited) {
   driver_.Say(kShard0, PartOf(0, 5, 1));
   driver_.Say(kShard1, PartOf(1, 5, 1));
   LoseShard();
@@ -441,7 +442,7 @@ TEST_F(LostShardTest, AManifestUnderWayIsWaitedFor) {
   EXPECT_EQ(driver_.job().base_round, 5);
 }
 
-TEST_F(LostShardTest, PartsOfTheLifeBeforeAreNotMixedWithThoseAfter) {
+TEST_F(LostShardTest, PartsBeforeAndAfterARestartAreNotMixed) {
   driver_.Say(kShard0, PartOf(0, 5, 1));
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
@@ -451,8 +452,8 @@ TEST_F(LostShardTest, PartsOfTheLifeBeforeAreNotMixedWithThoseAfter) {
   EXPECT_THAT(driver_.Say(kShard0, PartOf(0, 5, 2)).completed, SizeIs(1));
 }
 
-// What was asked for is asked for again.
-TEST_F(LostShardTest, ARequestIsRepeated) {
+// The request is repeated.
+TEST_F(LostShardTest, RequestIsRepeated) {
   driver_.RequestCheckpoint();
   driver_.ReportAll(6);
   LoseShard();
@@ -463,7 +464,7 @@ TEST_F(LostShardTest, ARequestIsRepeated) {
   EXPECT_TRUE(driver_.Status().checkpoint_wanted);
 }
 
-TEST_F(LostShardTest, MembersThatMissItHearOfItWhenTheyResume) {
+TEST_F(LostShardTest, MembersThatMissedTheRestartHearOfItWhenTheyResume) {
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
   driver_.ReportAll(6);
@@ -477,13 +478,13 @@ TEST_F(LostShardTest, MembersThatMissItHearOfItWhenTheyResume) {
 }
 
 // All workers die, with what only they had.
-TEST(CoordinatorCheckpointRestartTest, WhatOnlyTheDeadHadIsInTheCheckpoint) {
+TEST(CoordinatorCheckpointRestartTest, ValuesOfDeadWorkersAreInTheCheckpoint) {
   CoordinatorOptions options = DurableOptions(2, 1);
   options.spec.rules.forced = Scheme::kFactor;
   CoordinatorDriver driver(options);
   driver.Gather();
   driver.MakeCheckpoint(3);
-  // One more is under way, and waited for.
+  // Another manifest is being written, and is awaited.
   driver.Say(kShard0, PartOf(0, 4, 1));
   driver.Break(kWorker0);
   driver.Break(kWorker1);
@@ -498,7 +499,7 @@ TEST(CoordinatorCheckpointRestartTest, WhatOnlyTheDeadHadIsInTheCheckpoint) {
   EXPECT_EQ(driver.job().contributions_before, 10);
 }
 
-TEST(CoordinatorCheckpointRestartTest, AJobMayBeginWithACheckpoint) {
+TEST(CoordinatorCheckpointRestartTest, JobMayBeginWithACheckpoint) {
   CoordinatorOptions options = DurableOptions(2, 1);
   options.restored = CheckpointRecord{8, 31, {{"file", 5, 7}}};
   options.restored_layers = WorkerRequest("w").layers;
@@ -516,7 +517,8 @@ TEST(CoordinatorCheckpointRestartTest, AJobMayBeginWithACheckpoint) {
   EXPECT_EQ(driver.Status().checkpoint_contributions, 31 + 2 * 2);
 }
 
-TEST(CoordinatorCheckpointRestartTest, ItsModelIsTheCheckpointsButForItsRows) {
+TEST(CoordinatorCheckpointRestartTest,
+     ModelMayDifferFromTheCheckpointInItsRows) {
   CoordinatorOptions options = DurableOptions(1, 1);
   options.restored = CheckpointRecord{8, 31, {{"file", 5, 7}}};
   options.restored_layers = WorkerRequest("w").layers;
@@ -532,7 +534,8 @@ TEST(CoordinatorCheckpointRestartTest, ItsModelIsTheCheckpointsButForItsRows) {
   EXPECT_TRUE(RefusalIn(driver.Say(2, rows), 2).ok());
 }
 
-TEST(CoordinatorCheckpointRestartTest, WorkersKeepTheStateThatItHas) {
+TEST(CoordinatorCheckpointRestartTest,
+     WorkersKeepAsMuchStateAsTheCheckpointHas) {
   CoordinatorOptions options = DurableOptions(1, 1);
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   options.restored = CheckpointRecord{8, 31, {{"file", 5, 7}}};
@@ -550,7 +553,7 @@ TEST(CoordinatorCheckpointRestartTest, WorkersKeepTheStateThatItHas) {
   EXPECT_TRUE(RefusalIn(driver.Say(2, request), 2).ok());
 }
 
-TEST(CoordinatorCheckpointJoinTest, AShardHasAFolderIfTheCoordinatorHas) {
+TEST(CoordinatorCheckpointJoinTest, ShardHasAFolderIfTheCoordinatorHas) {
   for (const bool has : {false, true}) {
     CoordinatorOptions options = OptionsOf(1, 1);
     options.has_checkpoints = has;
@@ -575,7 +578,7 @@ JoinRequest Keeping(const std::string& name, int arrays) {
   return request;
 }
 
-TEST(CoordinatorCheckpointJoinTest, WorkersKeepTheSameStateWhereTheyOptimise) {
+TEST(CoordinatorCheckpointJoinTest, WorkersThatUpdateKeepTheSameStateArrays) {
   CoordinatorOptions options = OptionsOf(2, 1);
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   CoordinatorDriver driver(options);
@@ -590,8 +593,9 @@ TEST(CoordinatorCheckpointJoinTest, WorkersKeepTheSameStateWhereTheyOptimise) {
   EXPECT_EQ(driver.job().state_arrays, 2);
 }
 
-// Nobody is there to compare with.
-TEST(CoordinatorCheckpointJoinTest, AndAfterAllOfThemHaveDied) {
+// No worker is left to compare with.
+TEST(CoordinatorCheckpointJoinTest,
+     StateArraysStayTheSameAfterAllWorkersHaveDied) {
   CoordinatorOptions options = OptionsOf(1, 1);
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   CoordinatorDriver driver(options);
@@ -606,7 +610,7 @@ TEST(CoordinatorCheckpointJoinTest, AndAfterAllOfThemHaveDied) {
   EXPECT_TRUE(RefusalIn(driver.Say(4, Keeping("c", 2)), 4).ok());
 }
 
-TEST(CoordinatorCheckpointJoinTest, AnyStateWillDoWhereTheServersOptimise) {
+TEST(CoordinatorCheckpointJoinTest, StateArraysMayDifferIfTheServersUpdate) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Say(1, Keeping("a", 2));
   driver.Say(2, Keeping("b", 0));
@@ -629,7 +633,7 @@ Heartbeat Stalled(int32_t layer, int64_t round, absl::Duration waited) {
   return heartbeat;
 }
 
-TEST(CoordinatorStallTest, IsAnnouncedOnceAndAgainAtTwiceTheTime) {
+TEST(CoordinatorStallTest, StallIsAnnouncedAgainAtTwiceTheTime) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   const auto announced = [&](int32_t layer, int64_t round, int seconds) {
@@ -648,12 +652,12 @@ TEST(CoordinatorStallTest, IsAnnouncedOnceAndAgainAtTwiceTheTime) {
   // Another one begins.
   EXPECT_THAT(announced(1, 5, 10), ElementsAre(HasSubstr("round 5")));
   EXPECT_THAT(announced(0, 5, 10), ElementsAre(HasSubstr("layer scale")));
-  // It was over, and is back.
+  // The stall was over, and is back.
   EXPECT_THAT(driver.Say(kShard0, HeartbeatOf(-1, 5)).announced, IsEmpty());
   EXPECT_THAT(announced(0, 5, 12), ElementsAre(HasSubstr("waited 12s")));
 }
 
-TEST(CoordinatorStallTest, IsInTheStatusAsLongAsItLasts) {
+TEST(CoordinatorStallTest, StallIsInTheStatusAsLongAsItLasts) {
   CoordinatorDriver driver(OptionsOf(1, 1));
   driver.Gather();
   driver.Say(kShard0, Stalled(1, 4, absl::Seconds(10)));

@@ -22,7 +22,7 @@ inline constexpr uint64_t kTestJobId = 4711;
 // Job "training".
 CoordinatorOptions OptionsOf(int workers, int shards, int max_workers = 0);
 
-// What processes with the same model ask for; incarnations follow from names.
+// Join requests with the same model; incarnations follow from names.
 JoinRequest WorkerRequest(const std::string& name);
 JoinRequest ShardRequest(int shard);  // Named "s0", "s1", ...
 
@@ -35,7 +35,7 @@ inline constexpr SessionId kWorker0 = 10;
 inline constexpr SessionId kWorker1 = 11;
 inline constexpr SessionId kWorker2 = 12;
 
-// What the coordinator did, in order within each kind.
+// Actions of the coordinator, in order within each kind.
 struct Reaction {
   std::vector<SendToMember> sent;
   std::vector<SessionId> ended;
@@ -71,7 +71,8 @@ T Heard(const Reaction& reaction, SessionId session) {
   return heard.empty() ? T() : heard[0];
 }
 
-// What shard `shard` says of its part of a checkpoint, collected in `epoch`.
+// Message of shard `shard` about its part of a checkpoint, collected in
+// `epoch`.
 CheckpointPart PartOf(int shard, int64_t round, uint64_t epoch);
 
 // Why `session` was refused, and ended; OK if it was not.
@@ -112,9 +113,9 @@ class CoordinatorDriver {
 
   Reaction Beat(SessionId session, int64_t begun_step, int64_t round);
 
-  // Ticks, two a second, until so much time has passed. Before each, every
-  // member whose session is open says its last heartbeat again, but those that
-  // are `silent`.
+  // Ticks twice a second until this time has passed. Before each tick, every
+  // member with an open session repeats its last heartbeat, except for the
+  // `silent` ones.
   Reaction Pass(absl::Duration time, const std::set<SessionId>& silent = {});
 
   // The coordinator's process stands still for so long: what comes meanwhile
@@ -123,9 +124,10 @@ class CoordinatorDriver {
 
   // Says a report for the target and the epoch that this session heard of last.
   Reaction Report(SessionId session, const MachineReport& report);
-  // The same of a member that is in step `begun_step`, all before it done.
+  // Report of a member that is in step `begun_step` and has done all steps
+  // before.
   Reaction Report(SessionId session, int64_t begun_step);
-  // All do whose session is open and who have not yet.
+  // All members with an open session report that have not yet.
   Reaction ReportAll(int64_t begun_step);
 
   const Coordinator& coordinator() const { return *coordinator_; }

@@ -1,4 +1,5 @@
-// A job whose workers have all left while its last checkpoint is written.
+// Tests of a job from which all workers have left, while its last checkpoint is
+// written.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +39,8 @@ struct CoordinatorLastCheckpointTest : testing::Test {
   Reaction left;
 };
 
-TEST_F(CoordinatorLastCheckpointTest, IsWholeBeforeTheJobIsFinished) {
+TEST_F(CoordinatorLastCheckpointTest,
+       LastCheckpointIsCompleteBeforeTheJobIsFinished) {
   EXPECT_THAT(HearersOf<SaveLast>(left),
               UnorderedElementsAre(kShard0, kShard1, kWorker0, kWorker1));
   EXPECT_EQ(Heard<SaveLast>(left, kShard0), (SaveLast{1, 3, 0}));
@@ -58,7 +60,7 @@ TEST_F(CoordinatorLastCheckpointTest, IsWholeBeforeTheJobIsFinished) {
   EXPECT_FALSE(driver->coordinator().lacks_last_checkpoint());
 }
 
-TEST_F(CoordinatorLastCheckpointTest, IsNotWaitedForOnceItHasFailed) {
+TEST_F(CoordinatorLastCheckpointTest, FailedLastCheckpointIsNotAwaited) {
   CheckpointPart failed = PartOf(1, 3, 1);
   failed.error = "disk is full";
   driver->Say(kShard1, failed);
@@ -68,14 +70,15 @@ TEST_F(CoordinatorLastCheckpointTest, IsNotWaitedForOnceItHasFailed) {
   EXPECT_TRUE(driver->coordinator().lacks_last_checkpoint());
 }
 
-TEST_F(CoordinatorLastCheckpointTest, IsNotWaitedForWithoutTheShard) {
+TEST_F(CoordinatorLastCheckpointTest,
+       LastCheckpointIsNotAwaitedWithoutTheShard) {
   driver->Break(kShard1);
   EXPECT_EQ(driver->state(), JobState::kRunning);
   driver->Pass(absl::Seconds(2));
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
-TEST_F(CoordinatorLastCheckpointTest, OnlyItsManifestNeedsNobodyAnyMore) {
+TEST_F(CoordinatorLastCheckpointTest, ManifestUnderWayNeedsNoMember) {
   driver->Say(kShard1, PartOf(1, 3, 1));
   for (const SessionId session : {kShard0, kShard1, kWorker0, kWorker1}) {
     driver->Break(session);
@@ -86,7 +89,7 @@ TEST_F(CoordinatorLastCheckpointTest, OnlyItsManifestNeedsNobodyAnyMore) {
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
-TEST_F(CoordinatorLastCheckpointTest, IsWaitedForMinutesAtMost) {
+TEST_F(CoordinatorLastCheckpointTest, LastCheckpointIsAwaitedForMinutesAtMost) {
   driver->Pass(absl::Minutes(29));
   EXPECT_EQ(driver->state(), JobState::kRunning);
   const Reaction over = driver->Pass(absl::Minutes(2));
@@ -96,8 +99,8 @@ TEST_F(CoordinatorLastCheckpointTest, IsWaitedForMinutesAtMost) {
                                  "long after all had left")));
 }
 
-// It may go on, and must not look for a coordinator that has gone.
-TEST(CoordinatorEndingTest, WhoStoodStillHearsThatTheJobIsFinished) {
+// The silent member may live, and must not look for a coordinator that is gone.
+TEST(CoordinatorEndingTest, MemberThatStoodStillHearsThatTheJobIsFinished) {
   CoordinatorDriver driver(OptionsOf(/*workers=*/2, /*shards=*/1));
   driver.Gather();
   driver.Pass(absl::Seconds(12), /*silent=*/{kWorker1});
@@ -116,7 +119,8 @@ TEST(CoordinatorEndingTest, WhoStoodStillHearsThatTheJobIsFinished) {
 }
 
 // Their frames may be lost with them, or may have come.
-TEST_F(CoordinatorLastCheckpointTest, MayComeThoughTheWorkersAreGone) {
+TEST_F(CoordinatorLastCheckpointTest,
+       LastCheckpointMayComeAfterTheWorkersAreGone) {
   driver->Break(kWorker0);
   driver->Break(kWorker1);
   driver->Pass(absl::Seconds(5));
@@ -126,8 +130,9 @@ TEST_F(CoordinatorLastCheckpointTest, MayComeThoughTheWorkersAreGone) {
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
-// What it would have sent, another worker sends.
-TEST_F(CoordinatorLastCheckpointTest, MayTakeLongThoughOneWorkerIsGone) {
+// Another worker sends the layers in its place.
+TEST_F(CoordinatorLastCheckpointTest,
+       LastCheckpointMayTakeLongAfterAWorkerIsGone) {
   const Reaction asked = [&] {
     driver->Break(kWorker0);
     return driver->Pass(absl::Seconds(2));
@@ -141,7 +146,7 @@ TEST_F(CoordinatorLastCheckpointTest, MayTakeLongThoughOneWorkerIsGone) {
   EXPECT_FALSE(driver->coordinator().lacks_last_checkpoint());
 }
 
-TEST_F(CoordinatorLastCheckpointTest, OneWhoWasTakenForGoneMayComeBack) {
+TEST_F(CoordinatorLastCheckpointTest, WorkerThatSeemedGoneMayComeBack) {
   driver->Break(kWorker0);
   driver->Pass(absl::Seconds(5));
   driver->ResumeIn(60, kWorker0);
@@ -152,25 +157,25 @@ TEST_F(CoordinatorLastCheckpointTest, OneWhoWasTakenForGoneMayComeBack) {
   for (const SessionId session : {kShard0, kShard1, kWorker1}) {
     driver->Break(session);
   }
-  // It may come again, to hear it.
+  // The member may come again to hear the end.
   EXPECT_FALSE(driver->coordinator().everyone_knows());
 }
 
-TEST_F(CoordinatorLastCheckpointTest, MayNotComeWhereTheWorkersAreGone) {
+TEST_F(CoordinatorLastCheckpointTest, LastCheckpointMayBeLostWithTheWorkers) {
   driver->Break(kWorker0);
   driver->Break(kWorker1);
   driver->Pass(absl::Minutes(1));
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
-TEST_F(CoordinatorLastCheckpointTest, MayNotComeWhereAConnectionIsLost) {
+TEST_F(CoordinatorLastCheckpointTest, LastCheckpointMayBeLostWithAConnection) {
   driver->Say(kWorker0, LostPeer{1, PeerId::Shard(1), "reset"});
   EXPECT_EQ(driver->state(), JobState::kRunning);
   driver->Pass(absl::Minutes(1));
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
-TEST_F(CoordinatorLastCheckpointTest, IsWaitedForByTheNextCoordinator) {
+TEST_F(CoordinatorLastCheckpointTest, NextCoordinatorAwaitsTheLastCheckpoint) {
   driver->Restart(left.saved.back());
   for (const SessionId old : {kShard0, kShard1, kWorker0, kWorker1}) {
     driver->ResumeIn(old + 100, old);
@@ -182,13 +187,14 @@ TEST_F(CoordinatorLastCheckpointTest, IsWaitedForByTheNextCoordinator) {
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
-TEST_F(CoordinatorLastCheckpointTest, NoOtherOneIsMade) {
+TEST_F(CoordinatorLastCheckpointTest, NoOtherCheckpointIsMade) {
   EXPECT_EQ(driver->TryRequestCheckpoint().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
 // No round is done without one of the workers.
-TEST_F(CoordinatorLastCheckpointTest, IsOfWhatAllHaveDone) {
+TEST_F(CoordinatorLastCheckpointTest,
+       LastCheckpointIsOfTheLastStepOfAllWorkers) {
   CoordinatorDriver other(DurableOptions());
   other.Gather();
   other.MakeCheckpoint(3);
@@ -197,7 +203,7 @@ TEST_F(CoordinatorLastCheckpointTest, IsOfWhatAllHaveDone) {
   EXPECT_EQ(other.state(), JobState::kFinished);
 }
 
-// A job whose last step is not one of those that are saved anyway.
+// A job in which the last step is not saved anyway.
 struct CoordinatorLastStepTest : testing::Test {
   CoordinatorLastStepTest() : driver(DurableOptions()) {
     driver.Gather();
@@ -209,7 +215,7 @@ struct CoordinatorLastStepTest : testing::Test {
   Reaction left;
 };
 
-TEST_F(CoordinatorLastStepTest, IsSavedThoughNoCheckpointWasDue) {
+TEST_F(CoordinatorLastStepTest, LastStepIsSavedThoughNoCheckpointWasDue) {
   EXPECT_EQ(Heard<SaveLast>(left, kShard1), (SaveLast{1, 4, 0}));
   EXPECT_EQ(Heard<SaveLast>(left, kWorker1), (SaveLast{1, 4, 0}));
   driver.Say(kShard0, PartOf(0, 4, 1));
@@ -223,20 +229,20 @@ TEST_F(CoordinatorLastStepTest, IsSavedThoughNoCheckpointWasDue) {
                                  "round 4")));
 }
 
-TEST_F(CoordinatorLastStepTest, AnotherWorkerSendsItWhereTheFirstIsGone) {
+TEST_F(CoordinatorLastStepTest, AnotherWorkerSendsTheLastStepIfTheFirstIsGone) {
   driver.Break(kWorker0);
   const Reaction gone = driver.Pass(absl::Seconds(2));
   EXPECT_EQ(Heard<SaveLast>(gone, kShard0), (SaveLast{1, 4, 1}));
 }
 
-TEST_F(CoordinatorLastStepTest, AMemberThatComesBackIsAskedAgain) {
+TEST_F(CoordinatorLastStepTest, MemberThatComesBackIsAskedAgain) {
   driver.Break(kShard1);
   const Reaction back = driver.ResumeIn(50, kShard1);
   EXPECT_EQ(Heard<SaveLast>(back, 50), (SaveLast{1, 4, 0}));
   EXPECT_THAT(HearersOf<SaveLast>(back), testing::ElementsAre(50));
 }
 
-TEST_F(CoordinatorLastStepTest, TheEndSaysThatNothingIsSavedWithoutAFolder) {
+TEST_F(CoordinatorLastStepTest, EndSaysThatNothingIsSavedWithoutAFolder) {
   CoordinatorDriver other(OptionsOf(1, 1));
   other.Gather();
   const Reaction over = other.Say(kWorker0, Leave{4});
@@ -247,7 +253,7 @@ TEST_F(CoordinatorLastStepTest, TheEndSaysThatNothingIsSavedWithoutAFolder) {
                                  "--checkpoint-dir=DIR keeps them")));
 }
 
-TEST_F(CoordinatorLastCheckpointTest, NobodyJoinsMeanwhile) {
+TEST_F(CoordinatorLastCheckpointTest, NoWorkerJoinsDuringTheLastCheckpoint) {
   EXPECT_THAT(RefusalIn(driver->Say(50, WorkerRequest("new")), 50).message(),
               HasSubstr("is finished but for its last checkpoint"));
 }

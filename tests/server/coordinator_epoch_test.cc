@@ -25,7 +25,7 @@ using testing::UnorderedElementsAre;
 
 constexpr SessionId kNew = 50;
 
-TEST(CoordinatorEpochTest, ASilentWorkerIsGoneAfterTheLease) {
+TEST(CoordinatorEpochTest, SilentWorkerIsGoneAfterTheLease) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   EXPECT_THAT(driver.Pass(absl::Seconds(10), {kWorker1}).sent, IsEmpty());
@@ -56,7 +56,7 @@ TEST(CoordinatorEpochTest, ASilentWorkerIsGoneAfterTheLease) {
   EXPECT_EQ(driver.Status().epoch, 2u);
 }
 
-TEST(CoordinatorEpochTest, WhateverAMemberSaysKeepsItsLease) {
+TEST(CoordinatorEpochTest, AnyMessageOfAMemberRenewsItsLease) {
   for (const MemberMessage& message : std::vector<MemberMessage>{
            Heartbeat(), LostPeer(), EpochReport(), Leave()}) {
     CoordinatorDriver driver(OptionsOf(2, 1));
@@ -70,7 +70,7 @@ TEST(CoordinatorEpochTest, WhateverAMemberSaysKeepsItsLease) {
   }
 }
 
-TEST(CoordinatorEpochTest, TheLeaseBeginsWhenTheJobStarts) {
+TEST(CoordinatorEpochTest, LeaseBeginsWhenTheJobStarts) {
   CoordinatorDriver driver(OptionsOf(1, 1));
   driver.Say(1, ShardRequest(0));
   driver.Pass(absl::Seconds(1000));
@@ -79,7 +79,7 @@ TEST(CoordinatorEpochTest, TheLeaseBeginsWhenTheJobStarts) {
   EXPECT_EQ(driver.state(), JobState::kRunning);
 }
 
-TEST(CoordinatorEpochTest, AWorkerWhoseSessionEndedIsGoneAfterTheGrace) {
+TEST(CoordinatorEpochTest, WorkerWithoutASessionIsDeadAfterTheGrace) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   EXPECT_THAT(driver.Break(kWorker1).sent, IsEmpty());
@@ -95,7 +95,7 @@ TEST(CoordinatorEpochTest, AWorkerWhoseSessionEndedIsGoneAfterTheGrace) {
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
 }
 
-TEST(CoordinatorEpochTest, AShardsDeathFailsTheJob) {
+TEST(CoordinatorEpochTest, ShardsDeathFailsTheJob) {
   for (const bool session_ends : {false, true}) {
     CoordinatorDriver driver(OptionsOf(2, 2));
     driver.Gather();
@@ -114,7 +114,7 @@ TEST(CoordinatorEpochTest, AShardsDeathFailsTheJob) {
   }
 }
 
-TEST(CoordinatorEpochTest, TheDeathOfAShardEndsAChangeUnderWay) {
+TEST(CoordinatorEpochTest, DeathOfAShardEndsAChangeUnderWay) {
   CoordinatorDriver driver(OptionsOf(2, 2));
   driver.Gather();
   driver.Break(kWorker1);
@@ -126,8 +126,8 @@ TEST(CoordinatorEpochTest, TheDeathOfAShardEndsAChangeUnderWay) {
               UnorderedElementsAre(kShard0, kWorker0));
 }
 
-// The coordinator asks whoever is left, and does not ask again.
-TEST(CoordinatorEpochTest, WhoDiesInAChangeNeedNotReport) {
+// The coordinator asks the members that are left, and does not ask again.
+TEST(CoordinatorEpochTest, MemberThatDiesInAChangeNeedNotReport) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -142,7 +142,7 @@ TEST(CoordinatorEpochTest, WhoDiesInAChangeNeedNotReport) {
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
-TEST(CoordinatorEpochTest, WhoReportsAndThenDiesIsNotInTheNextEpoch) {
+TEST(CoordinatorEpochTest, MemberThatReportsAndThenDiesIsNotInTheNextEpoch) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -156,7 +156,7 @@ TEST(CoordinatorEpochTest, WhoReportsAndThenDiesIsNotInTheNextEpoch) {
   EXPECT_EQ(driver.job().first_step, 5);
 }
 
-TEST(CoordinatorEpochTest, WhoseDeathIsNotedLateIsInOneMoreEpoch) {
+TEST(CoordinatorEpochTest, MemberThatIsFoundDeadLateIsInOneMoreEpoch) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -174,7 +174,7 @@ TEST(CoordinatorEpochTest, WhoseDeathIsNotedLateIsInOneMoreEpoch) {
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
 }
 
-TEST(CoordinatorEpochTest, WhoHasLeftIsNotHereForAJobThatWaits) {
+TEST(CoordinatorEpochTest, WorkerThatHasLeftDoesNotCountForAWaitingJob) {
   CoordinatorOptions options = OptionsOf(3, 1);
   options.spec.min_workers = 2;
   CoordinatorDriver driver(options);
@@ -187,7 +187,7 @@ TEST(CoordinatorEpochTest, WhoHasLeftIsNotHereForAJobThatWaits) {
                         "worker w2 (at w2:1)"));
 }
 
-TEST(CoordinatorEpochTest, BelowMinWorkersTheJobWaits) {
+TEST(CoordinatorEpochTest, JobWaitsBelowMinWorkers) {
   CoordinatorOptions options = OptionsOf(2, 1);
   options.spec.min_workers = 2;
   CoordinatorDriver driver(options);
@@ -214,7 +214,7 @@ TEST(CoordinatorEpochTest, BelowMinWorkersTheJobWaits) {
   EXPECT_EQ(driver.Status().waiting, "");
 }
 
-TEST(CoordinatorEpochTest, WhatOnlyTheDeadHadFailsTheJob) {
+TEST(CoordinatorEpochTest, ValuesThatOnlyDeadWorkersHadFailTheJob) {
   CoordinatorOptions options = OptionsOf(2, 1);
   options.spec.rules.forced = Scheme::kFactor;
   CoordinatorDriver driver(options);
@@ -232,7 +232,7 @@ TEST(CoordinatorEpochTest, WhatOnlyTheDeadHadFailsTheJob) {
   EXPECT_THAT(failed.ended, UnorderedElementsAre(kShard0, kNew));
 }
 
-TEST(CoordinatorEpochTest, AJoinerBringsAChange) {
+TEST(CoordinatorEpochTest, JoinerBringsAChange) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   const Reaction asked = driver.Say(kNew, WorkerRequest("new"));
@@ -258,7 +258,7 @@ TEST(CoordinatorEpochTest, AJoinerBringsAChange) {
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
-TEST(CoordinatorEpochTest, WhoeverJoinsInAChangeIsInTheSameEpoch) {
+TEST(CoordinatorEpochTest, WorkerThatJoinsInAChangeIsInItsEpoch) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -271,7 +271,7 @@ TEST(CoordinatorEpochTest, WhoeverJoinsInAChangeIsInTheSameEpoch) {
                           EpochWorker{2, 5}, EpochWorker{3, 5}));
 }
 
-TEST(CoordinatorEpochTest, AJoinerThatGoesInTheChangeIsNotInTheEpoch) {
+TEST(CoordinatorEpochTest, JoinerThatGoesInTheChangeIsNotInTheEpoch) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -285,7 +285,7 @@ TEST(CoordinatorEpochTest, AJoinerThatGoesInTheChangeIsNotInTheEpoch) {
   EXPECT_EQ(driver.job().workers.back(), (EpochWorker{3, 5}));
 }
 
-TEST(CoordinatorEpochTest, AJoinerHearsForWhomItWaits) {
+TEST(CoordinatorEpochTest, JoinerHearsForWhichMembersItWaits) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -301,7 +301,7 @@ TEST(CoordinatorEpochTest, AJoinerHearsForWhomItWaits) {
   EXPECT_EQ(driver.Status().waiting, Heard<Waiting>(told, kNew).text);
 }
 
-TEST(CoordinatorEpochTest, AJoinersModelMustBeTheJobs) {
+TEST(CoordinatorEpochTest, JoinersModelMustBeTheJobs) {
   CoordinatorDriver driver(OptionsOf(1, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Break(kWorker0);
@@ -314,7 +314,7 @@ TEST(CoordinatorEpochTest, AJoinersModelMustBeTheJobs) {
               HasSubstr("the job has 2 layers, we have 1"));
 }
 
-TEST(CoordinatorEpochTest, ADeadWorkersPlaceIsFreeAndItsRankIsNot) {
+TEST(CoordinatorEpochTest, PlaceOfADeadWorkerIsFreeAndItsRankIsNot) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -357,7 +357,7 @@ TEST(CoordinatorEpochTest, ReportsOfAnotherTargetOrEpochAreIgnored) {
   EXPECT_EQ(driver.job().epoch, 3u);
 }
 
-TEST(CoordinatorEpochTest, TheLastReportCounts) {
+TEST(CoordinatorEpochTest, LastReportCounts) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -432,7 +432,7 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"LeaveStep", Leave{-2}, "without being a worker"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(CoordinatorLeaveTest, TheJobIsFinishedWhenAllWorkersHaveLeft) {
+TEST(CoordinatorLeaveTest, JobIsFinishedWhenAllWorkersHaveLeft) {
   CoordinatorDriver driver(OptionsOf(2, 2));
   driver.Gather();
   EXPECT_THAT(driver.Say(kWorker1, Leave{7}).sent, IsEmpty());
@@ -441,7 +441,7 @@ TEST(CoordinatorLeaveTest, TheJobIsFinishedWhenAllWorkersHaveLeft) {
   EXPECT_TRUE(driver.Status().members[1].left);
   const Reaction over = driver.Say(kWorker0, Leave{7});
   EXPECT_EQ(driver.state(), JobState::kFinished);
-  // All hear it, those who had left before too: they wait for the others.
+  // All members hear it, also the leavers, which wait for the others.
   EXPECT_THAT(over.sent, SizeIs(4));
   EXPECT_THAT(over.ended,
               UnorderedElementsAre(kShard0, kShard1, kWorker0, kWorker1));
@@ -452,7 +452,7 @@ TEST(CoordinatorLeaveTest, TheJobIsFinishedWhenAllWorkersHaveLeft) {
   }
   EXPECT_TRUE(driver.coordinator().everyone_knows());
 
-  // It stays finished.
+  // The job stays finished.
   EXPECT_THAT(driver.Fail("too late").sent, IsEmpty());
   EXPECT_THAT(driver.Pass(absl::Seconds(100)).sent, IsEmpty());
   EXPECT_EQ(driver.state(), JobState::kFinished);
@@ -461,7 +461,7 @@ TEST(CoordinatorLeaveTest, TheJobIsFinishedWhenAllWorkersHaveLeft) {
             absl::StatusCode::kOutOfRange);
 }
 
-TEST(CoordinatorLeaveTest, OneWhoLeavesStaysUntilAnotherGoesOn) {
+TEST(CoordinatorLeaveTest, LeaverStaysUntilAnotherWorkerGoesOn) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   driver.Beat(kWorker0, 7, 7);
@@ -494,7 +494,7 @@ TEST(CoordinatorLeaveTest, OneWhoLeavesStaysUntilAnotherGoesOn) {
   EXPECT_EQ(driver.job().epoch, 2u);
 }
 
-TEST(CoordinatorLeaveTest, OneWhoLeavesStaysUntilAJoinerHasItsValues) {
+TEST(CoordinatorLeaveTest, LeaverStaysUntilAJoinerHasItsValues) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Beat(kWorker0, 7, 7);
@@ -508,7 +508,7 @@ TEST(CoordinatorLeaveTest, OneWhoLeavesStaysUntilAJoinerHasItsValues) {
               ElementsAre(kWorker0));
 }
 
-TEST(CoordinatorLeaveTest, OneWhoLeavesMakesWayForAJoiner) {
+TEST(CoordinatorLeaveTest, LeaverMakesWayForAJoiner) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Beat(kWorker0, 7, 7);
@@ -538,7 +538,7 @@ TEST(CoordinatorLeaveTest, OneWhoLeavesMakesWayForAJoiner) {
 }
 
 // Worker 2 came for step 8; worker 0 leaves after step 7.
-TEST(CoordinatorLeaveTest, AJoinerDoesNotWaitForOneWhoHasLeft) {
+TEST(CoordinatorLeaveTest, JoinerDoesNotWaitForALeaver) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -551,7 +551,7 @@ TEST(CoordinatorLeaveTest, AJoinerDoesNotWaitForOneWhoHasLeft) {
               ElementsAre(EpochWorker{1, 0}, EpochWorker{2, 8}));
 }
 
-TEST(CoordinatorLeaveTest, OneWhoHasLeftCanDie) {
+TEST(CoordinatorLeaveTest, LeaverCanDie) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   driver.Say(kWorker0, Leave{7});
@@ -562,7 +562,7 @@ TEST(CoordinatorLeaveTest, OneWhoHasLeftCanDie) {
   EXPECT_THAT(driver.job().left_workers, IsEmpty());
 }
 
-TEST(CoordinatorLeaveTest, OneWhoHasLeftSaysSoAgainInANewSession) {
+TEST(CoordinatorLeaveTest, LeaverLeavesAgainInANewSession) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Say(kWorker0, Leave{7});
@@ -575,7 +575,7 @@ TEST(CoordinatorLeaveTest, OneWhoHasLeftSaysSoAgainInANewSession) {
               UnorderedElementsAre(kShard0, kWorker1, kNew));
 }
 
-TEST(CoordinatorLeaveTest, WhenTheLastWorkerDiesAndTheOthersLeftItIsFinished) {
+TEST(CoordinatorLeaveTest, JobIsFinishedIfTheLastWorkerDiesAndTheOthersLeft) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Say(kWorker0, Leave{7});
@@ -584,7 +584,7 @@ TEST(CoordinatorLeaveTest, WhenTheLastWorkerDiesAndTheOthersLeftItIsFinished) {
   EXPECT_EQ(driver.state(), JobState::kFinished);
 }
 
-TEST(CoordinatorLeaveTest, AShardDoesNotLeave) {
+TEST(CoordinatorLeaveTest, ShardDoesNotLeave) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Say(kShard0, Leave{7});
@@ -594,9 +594,9 @@ TEST(CoordinatorLeaveTest, AShardDoesNotLeave) {
                         "a worker"));
 }
 
-// Where rounds do not wait for all, the others may be long before its last
-// step, and never begin a later one: they do without it at once.
-TEST(CoordinatorEpochTest, WithAPartialQuorumALeaverNeedNotWait) {
+// In partial rounds the other workers may be far from the leaver's last step,
+// and never begin a later one. They go on without it at once.
+TEST(CoordinatorEpochTest, LeaverNeedNotWaitInPartialRounds) {
   for (const Quorum quorum : {Quorum::kAll, Quorum::kSolo}) {
     CoordinatorOptions options = OptionsOf(2, 1);
     options.spec.options.quorum = quorum;

@@ -25,7 +25,7 @@ Reaction Lose(CoordinatorDriver& driver, SessionId session, PeerId peer) {
   return driver.Say(session, LostPeer{driver.job().epoch, peer, "reset"});
 }
 
-TEST(CoordinatorLinkTest, ALostLinkIsOneChangeWhoeverReportsIt) {
+TEST(CoordinatorLinkTest, LostLinkReportedByBothEndsIsASingleChange) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   const Reaction asked = Lose(driver, kWorker0, PeerId::Shard(0));
@@ -51,7 +51,7 @@ TEST(CoordinatorLinkTest, ALostLinkIsOneChangeWhoeverReportsIt) {
               ElementsAre(Pair(PeerId::Worker(0), PeerId::Worker(1))));
 }
 
-TEST(CoordinatorLinkTest, WhatIsLostInAChangeIsMadeAgainInItsEpoch) {
+TEST(CoordinatorLinkTest, LinkLostInAChangeIsMadeAgainInItsEpoch) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -63,7 +63,7 @@ TEST(CoordinatorLinkTest, WhatIsLostInAChangeIsMadeAgainInItsEpoch) {
   EXPECT_EQ(driver.job().epoch, 2u);
 }
 
-TEST(CoordinatorLinkTest, ALinkToOneWithoutASessionWaits) {
+TEST(CoordinatorLinkTest, LinkToAMemberWithoutSessionWaits) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -75,7 +75,7 @@ TEST(CoordinatorLinkTest, ALinkToOneWithoutASessionWaits) {
               ElementsAre(Pair(PeerId::Worker(0), PeerId::Worker(1))));
 }
 
-TEST(CoordinatorLinkTest, ALinkToOneThatHasDiedIsItsDeath) {
+TEST(CoordinatorLinkTest, LinkToADeadMemberIsPartOfItsDeath) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -84,19 +84,19 @@ TEST(CoordinatorLinkTest, ALinkToOneThatHasDiedIsItsDeath) {
               UnorderedElementsAre(kShard0, kWorker0));
   driver.ReportAll(4);
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
-  // Reports that come later are of nobody.
+  // Later reports of this member are ignored.
   EXPECT_THAT(Lose(driver, kShard0, PeerId::Worker(1)).sent, IsEmpty());
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
-TEST(CoordinatorLinkTest, ReportsAboutNobodyAndItselfAreIgnored) {
+TEST(CoordinatorLinkTest, ReportsAboutNoMemberOrTheSenderAreIgnored) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
   driver.Gather();
   for (const PeerId peer :
        {PeerId::Worker(0), PeerId::Worker(7), PeerId::Shard(1)}) {
     EXPECT_THAT(Lose(driver, kWorker0, peer).sent, IsEmpty());
   }
-  // Nor are those who are yet to be admitted.
+  // Reports about processes that are not admitted are ignored too.
   driver.Say(kNew, WorkerRequest("new"));
   Lose(driver, kWorker0, PeerId::Worker(2));
   Lose(driver, kNew, PeerId::Worker(0));
@@ -134,7 +134,7 @@ class CoordinatorLinkLossTest : public testing::TestWithParam<Pairing> {
   }
 };
 
-TEST_P(CoordinatorLinkLossTest, TheThirdWithinAMinuteParts) {
+TEST_P(CoordinatorLinkLossTest, ThirdLossWithinAMinutePartsTheMembers) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   LoseOnce(driver);
@@ -154,7 +154,7 @@ TEST_P(CoordinatorLinkLossTest, TheThirdWithinAMinuteParts) {
   EXPECT_EQ(driver.job().PositionOf(GetParam().goes.rank), -1);
 }
 
-TEST_P(CoordinatorLinkLossTest, ThreeInMoreThanAMinuteDoNot) {
+TEST_P(CoordinatorLinkLossTest, ThreeLossesInMoreThanAMinuteDoNotPartThem) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   LoseOnce(driver);
@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
                 PeerId::Worker(1), PeerId::Shard(0)}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// Of different links, each is lost twice.
+// Two different links are lost twice each.
 TEST(CoordinatorLinkTest, LossesCountByLink) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
@@ -199,7 +199,7 @@ TEST(CoordinatorLinkTest, LossesCountByLink) {
 }
 
 // Worker w1 has lost another connection before, and has the lower rank.
-TEST(CoordinatorLinkTest, TheEndWithMoreLossesGoes) {
+TEST(CoordinatorLinkTest, MemberWithMoreLossesGoes) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   Lose(driver, kWorker1, PeerId::Worker(0));
@@ -265,7 +265,7 @@ class CoordinatorOwnShardTest : public testing::TestWithParam<int> {
   }
 };
 
-TEST_P(CoordinatorOwnShardTest, IsNeverTheServerThatGoes) {
+TEST_P(CoordinatorOwnShardTest, OwnShardNeverHasToGo) {
   const int own = GetParam();
   for (const int reporter : {0, 1}) {
     SCOPED_TRACE(reporter);
@@ -283,7 +283,7 @@ TEST_P(CoordinatorOwnShardTest, IsNeverTheServerThatGoes) {
 }
 
 // The own shard's server has lost a worker's connection as well.
-TEST_P(CoordinatorOwnShardTest, StaysThoughItHasLostMoreConnections) {
+TEST_P(CoordinatorOwnShardTest, OwnShardStaysThoughItHasMoreLosses) {
   const int own = GetParam();
   CoordinatorDriver driver(Options(own));
   driver.Gather();
@@ -297,7 +297,7 @@ INSTANTIATE_TEST_SUITE_P(Shards, CoordinatorOwnShardTest, testing::Values(0, 1),
                          testing::PrintToStringParamName());
 
 // A coordinator that is a process of its own has no such shard.
-TEST(CoordinatorLinkTest, OfTwoServersTheOneWithMoreLossesGoes) {
+TEST(CoordinatorLinkTest, ServerWithMoreLossesGoes) {
   for (const int worse : {0, 1}) {
     CoordinatorOptions options = OptionsOf(2, 2);
     options.spec.options.backup = true;

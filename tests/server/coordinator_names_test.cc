@@ -53,7 +53,7 @@ void ExpectNameTaken(const Reaction& reaction, SessionId session) {
 }
 
 // The job has all its workers, and has room for the new one nevertheless.
-TEST(CoordinatorNamesTest, AWorkerThatLostItsSessionIsReplacedAtOnce) {
+TEST(CoordinatorNamesTest, WorkerWithoutASessionIsReplacedAtOnce) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -73,7 +73,7 @@ TEST(CoordinatorNamesTest, AWorkerThatLostItsSessionIsReplacedAtOnce) {
   EXPECT_THAT(on.announced, Contains(HasSubstr("worker w1 is back")));
 }
 
-TEST(CoordinatorNamesTest, TheOneThatWasReplacedDoesNotResume) {
+TEST(CoordinatorNamesTest, ReplacedWorkerDoesNotResume) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -84,7 +84,7 @@ TEST(CoordinatorNamesTest, TheOneThatWasReplacedDoesNotResume) {
   EXPECT_EQ(driver.job().PositionOf(2), 1);
 }
 
-TEST(CoordinatorNamesTest, AWorkerThatCountsAsDeadIsReplacedLater) {
+TEST(CoordinatorNamesTest, WorkerThatCountsAsDeadIsReplacedLater) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -99,7 +99,7 @@ TEST(CoordinatorNamesTest, AWorkerThatCountsAsDeadIsReplacedLater) {
 
 // A host that lost its power closes no session: it is open until the lease
 // ends.
-TEST(CoordinatorNamesTest, ANameWhoseWorkerIsSilentIsHeldUntilThatIsDead) {
+TEST(CoordinatorNamesTest, NameOfASilentWorkerIsHeldUntilThatWorkerIsDead) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   ExpectHeld(driver.Say(kNew, Another("w1")), kNew);
@@ -113,7 +113,7 @@ TEST(CoordinatorNamesTest, ANameWhoseWorkerIsSilentIsHeldUntilThatIsDead) {
             PeerId::Worker(2));
 }
 
-TEST(CoordinatorNamesTest, TheNameOfAWorkerThatSpeaksIsRefused) {
+TEST(CoordinatorNamesTest, NameOfAWorkerThatSpeaksIsRefused) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   ExpectHeld(driver.Say(kNew, Another("w1")), kNew);
@@ -125,7 +125,7 @@ TEST(CoordinatorNamesTest, TheNameOfAWorkerThatSpeaksIsRefused) {
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
-TEST(CoordinatorNamesTest, ANameIsTakenWhileWorkersGatherToo) {
+TEST(CoordinatorNamesTest, NameIsTakenWhileWorkersGatherToo) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Say(kWorker1, WorkerRequest("w1"));
   ExpectHeld(driver.Say(kNew, Another("w1")), kNew);
@@ -136,7 +136,7 @@ TEST(CoordinatorNamesTest, ANameIsTakenWhileWorkersGatherToo) {
   EXPECT_THAT(driver.Say(kNew + 1, WorkerRequest("w2")).sent, IsEmpty());
 }
 
-TEST(CoordinatorNamesTest, ANameOfAWorkerThatGoesWhileTheyGatherIsFree) {
+TEST(CoordinatorNamesTest, NameOfAWorkerThatGoesWhileTheyGatherIsFree) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Say(kWorker1, WorkerRequest("w1"));
   ExpectHeld(driver.Say(kNew, Another("w1")), kNew);
@@ -145,7 +145,7 @@ TEST(CoordinatorNamesTest, ANameOfAWorkerThatGoesWhileTheyGatherIsFree) {
   EXPECT_EQ(driver.Status().members[0].data_address, "w1:2");
 }
 
-TEST(CoordinatorNamesTest, AClaimEndsWithItsSession) {
+TEST(CoordinatorNamesTest, ClaimEndsWithItsSession) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Say(kNew, Another("w1"));
@@ -156,7 +156,7 @@ TEST(CoordinatorNamesTest, AClaimEndsWithItsSession) {
   EXPECT_EQ(driver.job().worker_count(), 1);
 }
 
-TEST(CoordinatorNamesTest, AProcessThatAsksAgainInANewSessionIsHeldThere) {
+TEST(CoordinatorNamesTest, ProcessThatAsksAgainInANewSessionIsHeldThere) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Say(kNew, Another("w1"));
@@ -169,7 +169,7 @@ TEST(CoordinatorNamesTest, AProcessThatAsksAgainInANewSessionIsHeldThere) {
             (std::vector<SessionId>{kShard0, kWorker0, kNew + 1}));
 }
 
-TEST(CoordinatorNamesTest, OfTwoThatWantADeadWorkersPlaceTheFirstGetsIt) {
+TEST(CoordinatorNamesTest, FirstOfTwoClaimsGetsADeadWorkersPlace) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Say(kNew, Another("w1", 98));
@@ -183,7 +183,7 @@ TEST(CoordinatorNamesTest, OfTwoThatWantADeadWorkersPlaceTheFirstGetsIt) {
 }
 
 // A process may die while it waits for the place.
-TEST(CoordinatorNamesTest, TheOneThatGetsThePlaceHasNotSpokenByThat) {
+TEST(CoordinatorNamesTest, GettingAPlaceDoesNotCountAsAMessage) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Say(kNew, Another("w1", 98));
@@ -199,7 +199,7 @@ TEST(CoordinatorNamesTest, TheOneThatGetsThePlaceHasNotSpokenByThat) {
 }
 
 // A worker that has left needs no place any more.
-TEST(CoordinatorNamesTest, AWorkerThatHasLeftLeavesItsName) {
+TEST(CoordinatorNamesTest, WorkerThatHasLeftLeavesItsName) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Beat(kWorker1, 3, 3);
@@ -213,7 +213,7 @@ TEST(CoordinatorNamesTest, AWorkerThatHasLeftLeavesItsName) {
 }
 
 // Members are of two kinds: "worker s0" is not "shard 0".
-TEST(CoordinatorNamesTest, AWorkerMayHaveTheNameOfAServersProcess) {
+TEST(CoordinatorNamesTest, WorkerMayHaveTheNameOfAServersProcess) {
   CoordinatorDriver driver(OptionsOf(1, 1));
   driver.Say(kShard0, ShardRequest(0));
   const Reaction started = driver.Say(kWorker0, Another("s0"));
@@ -223,7 +223,7 @@ TEST(CoordinatorNamesTest, AWorkerMayHaveTheNameOfAServersProcess) {
 }
 
 // A process that would be refused anyway does not cost a worker its place.
-TEST(CoordinatorNamesTest, OneThatIsRefusedDoesNotTakeAWorkersPlace) {
+TEST(CoordinatorNamesTest, RefusedWorkerDoesNotTakeAPlace) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);

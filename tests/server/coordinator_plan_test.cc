@@ -102,14 +102,14 @@ TEST_F(CoordinatorPlanTest, GoesFromMeasuringToAnotherPlan) {
   EXPECT_THAT(changed.announced, Contains(HasSubstr("with another plan")));
   const EpochStart start = Heard<EpochStart>(changed, kWorker0);
   EXPECT_THAT(start.explanations[1].reason, HasSubstr("s an iteration"));
-  // What a coordinator finds that starts anew.
+  // State that a restarted coordinator finds.
   ASSERT_THAT(changed.saved, SizeIs(1));
   EXPECT_EQ(changed.saved[0].epoch.job->routes, driver_.job().routes);
   EXPECT_EQ(changed.saved[0].epoch.explanations[1].reason,
             start.explanations[1].reason);
 }
 
-// What trials have measured is of the plan before.
+// Answers to trials of the old plan do not count.
 class CoordinatorTunedPlanTest : public CoordinatorPlanTest {
  protected:
   CoordinatorTunedPlanTest() : CoordinatorPlanTest(Tuned()) {}
@@ -142,7 +142,7 @@ TEST_F(CoordinatorTunedPlanTest, FusionIsTunedAnewForAnotherPlan) {
   }
 }
 
-TEST_F(CoordinatorPlanTest, TheLastOneToSettleIsWaitedFor) {
+TEST_F(CoordinatorPlanTest, PlanChangesOnceTheLastMemberIsDrained) {
   Measure();
   driver_.ReportAll(3);
   EXPECT_THAT(HearersOf<PrepareEpoch>(Settle(/*silent=*/kShard1)), IsEmpty());
@@ -152,7 +152,7 @@ TEST_F(CoordinatorPlanTest, TheLastOneToSettleIsWaitedFor) {
               SizeIs(4));
 }
 
-TEST_F(CoordinatorPlanTest, OneWhoDiesMeanwhilePutsItOff) {
+TEST_F(CoordinatorPlanTest, DeathOfAWorkerDelaysTheChangeOfPlans) {
   Measure();
   driver_.ReportAll(3);
   Settle(kWorker1);
@@ -165,14 +165,14 @@ TEST_F(CoordinatorPlanTest, OneWhoDiesMeanwhilePutsItOff) {
   EXPECT_EQ(scheme(), Scheme::kFactor);
 }
 
-TEST_F(CoordinatorPlanTest, OneWhoLeavesIsLetGoFirst) {
+TEST_F(CoordinatorPlanTest, LeaverIsReleasedBeforeTheChangeOfPlans) {
   driver_.Say(kWorker1, Leave{3});
   const Reaction measured = Measure();
   EXPECT_THAT(HearersOf<PrepareEpoch>(measured), IsEmpty());
 }
 
 // Copies do not have what workers hand over until they have been sent it.
-TEST(CoordinatorPlanWithCopiesTest, NeedsACheckpointToGoBackTo) {
+TEST(CoordinatorPlanWithCopiesTest, ChangeOfPlansNeedsACheckpoint) {
   for (const bool has_checkpoints : {false, true}) {
     CoordinatorOptions options = OptionsOf(2, 2);
     options.spec.rules.cost = CostKind::kTime;
@@ -186,7 +186,7 @@ TEST(CoordinatorPlanWithCopiesTest, NeedsACheckpointToGoBackTo) {
   }
 }
 
-TEST_F(CoordinatorPlanTest, FiguresThatCannotBeCostTheirWorkerItsPlace) {
+TEST_F(CoordinatorPlanTest, ImpossibleMeasurementsEndTheirWorkersMembership) {
   Measured wrong = SlowProducts();
   wrong.link.rate = -1;
   const Reaction reaction = driver_.Say(kWorker1, wrong);
@@ -195,7 +195,7 @@ TEST_F(CoordinatorPlanTest, FiguresThatCannotBeCostTheirWorkerItsPlace) {
   EXPECT_EQ(driver_.state(), JobState::kRunning);
 }
 
-TEST_F(CoordinatorPlanTest, AShardsFiguresCountForNothing) {
+TEST_F(CoordinatorPlanTest, MeasurementsOfAShardAreIgnored) {
   driver_.Say(kShard0, SlowProducts());
   EXPECT_THAT(driver_.Say(kWorker0, SlowProducts()).sent, IsEmpty());
 }

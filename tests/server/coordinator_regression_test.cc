@@ -1,5 +1,5 @@
-// What reviews and the simulation found wrong in the coordinator, one test
-// each.
+// Tests of errors that reviews and the simulation found in the coordinator, a
+// test for each.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,8 @@ void LeaveBehind(CoordinatorDriver& driver, int64_t round) {
   driver.Report(kWorker1, 8);
 }
 
-TEST(CoordinatorRegressionTest, OneReleasedWhileItsSessionIsBrokenMayGo) {
+TEST(CoordinatorRegressionTest,
+     WorkerReleasedWithoutASessionHearsOfItWhenItResumes) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   LeaveBehind(driver, 6);
   driver.Break(kWorker0);
@@ -40,7 +41,7 @@ TEST(CoordinatorRegressionTest, OneReleasedWhileItsSessionIsBrokenMayGo) {
   EXPECT_THAT(HearersOf<JobOver>(r), ElementsAre(kNew));
 }
 
-TEST(CoordinatorRegressionTest, OneWhoMissedThatItMayGoIsToldAgain) {
+TEST(CoordinatorRegressionTest, WorkerThatMissedItsReleaseIsToldAgain) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   LeaveBehind(driver, 6);
   driver.Beat(kWorker1, 8, 7);
@@ -50,7 +51,7 @@ TEST(CoordinatorRegressionTest, OneWhoMissedThatItMayGoIsToldAgain) {
   EXPECT_THAT(HearersOf<JobOver>(r), ElementsAre(kNew));
 }
 
-TEST(CoordinatorRegressionTest, TheEndIsSaidOnceToAnEarlierLeaver) {
+TEST(CoordinatorRegressionTest, EndIsSaidOnceToAnEarlierLeaver) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   LeaveBehind(driver, 6);
   const Reaction r = driver.Say(kWorker1, Leave{8});
@@ -60,13 +61,13 @@ TEST(CoordinatorRegressionTest, TheEndIsSaidOnceToAnEarlierLeaver) {
   EXPECT_TRUE(RefusalIn(driver.ResumeIn(kNew, kWorker0), kNew).ok());
 }
 
-TEST(CoordinatorRegressionTest, NothingIsSaidAfterTheEndToOneWhoIsSilent) {
+TEST(CoordinatorRegressionTest, SilentMemberIsSentNothingAfterTheEnd) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Pass(absl::Seconds(11), {kShard0, kWorker0});
 }
 
-TEST(CoordinatorRegressionTest, AHeartbeatThatCrossesAReleaseIsNoStrangers) {
+TEST(CoordinatorRegressionTest, HeartbeatThatCrossesAReleaseIsNoStrangers) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   LeaveBehind(driver, 6);
   driver.Beat(kWorker1, 8, 7);
@@ -74,14 +75,14 @@ TEST(CoordinatorRegressionTest, AHeartbeatThatCrossesAReleaseIsNoStrangers) {
   EXPECT_THAT(r.announced, IsEmpty());
 }
 
-TEST(CoordinatorRegressionTest, AHeartbeatThatCrossesADeathIsNoStrangers) {
+TEST(CoordinatorRegressionTest, HeartbeatThatCrossesADeathIsNoStrangers) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Pass(absl::Seconds(11), {kWorker0});
   EXPECT_THAT(driver.Beat(kWorker0, 7, 7).announced, IsEmpty());
 }
 
-TEST(CoordinatorRegressionTest, OneWhoseSessionIsBrokenDoesNotKnow) {
+TEST(CoordinatorRegressionTest, MemberWithoutASessionHasNotHeardTheEnd) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -91,7 +92,7 @@ TEST(CoordinatorRegressionTest, OneWhoseSessionIsBrokenDoesNotKnow) {
   EXPECT_FALSE(driver.coordinator().everyone_knows());
 }
 
-TEST(CoordinatorRegressionTest, AStepBeyondAllJobsIsNonsense) {
+TEST(CoordinatorRegressionTest, StepBeyondAllJobsIsNonsense) {
   CoordinatorDriver driver(OptionsOf(2, 1, 3));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -118,7 +119,7 @@ TEST(CoordinatorRegressionTest, MoreContributorsThanWorkersAreNonsense) {
       << driver.coordinator().reason();
 }
 
-TEST(CoordinatorRegressionTest, OneWhoJoinsAgainAfterTheEndIsTold) {
+TEST(CoordinatorRegressionTest, ProcessThatJoinsAgainAfterTheEndIsTold) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Say(1, WorkerRequest("a"));
   driver.Fail("no reason");
@@ -134,9 +135,9 @@ TEST(CoordinatorRegressionTest, JoiningInVainUsesUpNoRanks) {
   }
   EXPECT_TRUE(RefusalIn(driver.Say(kNew, WorkerRequest("a")), kNew).ok());
 }
-// A joiner whose session breaks as it is admitted joins again with the same
-// incarnation: attached.
-TEST(CoordinatorRegressionTest, OneWhoMissedItsAdmissionIsToldAgain) {
+// The session of a joiner breaks as it is admitted. It joins again with the
+// same incarnation, and is attached.
+TEST(CoordinatorRegressionTest, MemberThatMissedItsAdmissionIsToldAgain) {
   CoordinatorDriver driver(OptionsOf(1, 1));
   driver.Gather();
   driver.Break(kWorker0);
@@ -144,9 +145,10 @@ TEST(CoordinatorRegressionTest, OneWhoMissedItsAdmissionIsToldAgain) {
   EXPECT_EQ(Heard<EpochStart>(r, kNew).self, PeerId::Worker(0));
 }
 
-// It was told who is there by now. That is no list of the epoch's members, so
-// it refused it, over and over, while all others waited for its report.
-TEST(CoordinatorRegressionTest, OneWhoMissedABeginningIsToldWhoWasThere) {
+// The member was once told the members of now in place of the epoch's. It
+// refused that list, over and over, while all others waited for its report.
+TEST(CoordinatorRegressionTest,
+     MemberThatMissedAnEpochIsToldTheMembersAtItsStart) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -154,7 +156,7 @@ TEST(CoordinatorRegressionTest, OneWhoMissedABeginningIsToldWhoWasThere) {
   Resume resume = driver.ResumeOf(kWorker0);
   resume.epoch = 1;
   driver.Break(kWorker0);
-  driver.Say(kWorker1, HeartbeatOf(INT64_MAX, 0));  // It is dropped for that.
+  driver.Say(kWorker1, HeartbeatOf(INT64_MAX, 0));  // Drops the worker.
   driver.Say(kNew + 1, WorkerRequest("newer"));
   const Reaction r = driver.Say(kNew + 2, resume);
   EXPECT_EQ(SeatsOf(Heard<EpochStart>(r, kNew + 2)),
@@ -168,14 +170,14 @@ TEST(CoordinatorRegressionTest, NonsenseAfterTheEndIsIgnored) {
   driver.Say(kShard0, HeartbeatOf(-9, -1));
 }
 
-TEST(CoordinatorRegressionTest, ASessionThatJoinsTwiceIsNoMember) {
+TEST(CoordinatorRegressionTest, SessionThatJoinsTwiceIsNoMember) {
   CoordinatorDriver driver(OptionsOf(1, 1));
   driver.Say(1, WorkerRequest("a"));
   driver.Say(1, WorkerRequest("b"));
   driver.Say(2, ShardRequest(0));
 }
 
-TEST(CoordinatorRegressionTest, OneWhoHasLeftIsNotBehind) {
+TEST(CoordinatorRegressionTest, LeaverIsNotBehind) {
   const JobPtr job = EpochAfter(
       *TestJob(2, 2,
                {FactorLayer("fc1", 4, 3, true, 2), VectorLayer("scale", 7)}, {},
@@ -207,7 +209,8 @@ TEST(CoordinatorRegressionTest, OneWhoHasLeftIsNotBehind) {
 }
 
 // Its parameters are older than the call.
-TEST(CoordinatorRegressionTest, OneThatHasBegunIsFollowedByAnother) {
+TEST(CoordinatorRegressionTest,
+     RequestAfterThePlannedRoundHasBegunIsForAnother) {
   CoordinatorOptions options = OptionsOf(/*workers=*/2, /*shards=*/1);
   options.has_checkpoints = true;
   CoordinatorDriver driver(options);

@@ -1,5 +1,5 @@
-// Coordinators whose workers report checksums of their replicas.
-// replica_check_test.cc tests how they are compared.
+// Tests of a coordinator and the checksums of its workers' replicas.
+// replica_check_test.cc tests the comparison.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(CoordinatorReplicaTest, EqualReplicasChangeNothing) {
   EXPECT_EQ(driver.state(), JobState::kRunning);
 }
 
-TEST(CoordinatorReplicaTest, ReplicasThatDifferEndTheJobForAllWithTheNames) {
+TEST(CoordinatorReplicaTest, DifferentReplicasEndTheJobWithBothNames) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   Report(driver, kWorker1, 3, {1, 2});
@@ -57,7 +57,8 @@ TEST(CoordinatorReplicaTest, ReplicasThatDifferEndTheJobForAllWithTheNames) {
   EXPECT_EQ(Heard<JobOver>(failed, kShard0).state, JobState::kFailed);
 }
 
-TEST(CoordinatorReplicaTest, AReportThatDoesNotFitTheModelCostsItsWorkerAlone) {
+TEST(CoordinatorReplicaTest,
+     ReportThatDoesNotFitTheModelEndsOnlyItsMembership) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   const Reaction refused = Report(driver, kWorker1, 3, {1, 2, 3});
@@ -133,7 +134,7 @@ TEST(CoordinatorReplicaTest, RoundsBeforeTheJobWentBackAreNotCompared) {
 }
 
 // A worker that leaves reports its last round.
-TEST(CoordinatorReplicaTest, TheLastRoundIsComparedThoughAWorkerHasLeft) {
+TEST(CoordinatorReplicaTest, LastRoundIsComparedThoughAWorkerHasLeft) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   Report(driver, kWorker0, 9, {1, 2});

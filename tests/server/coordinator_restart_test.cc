@@ -20,7 +20,8 @@ using testing::IsEmpty;
 using testing::SizeIs;
 using testing::UnorderedElementsAre;
 
-constexpr SessionId kBack = 100;  // Of a member that was in session n: + n.
+constexpr SessionId kBack =
+    100;  // Plus n: new session of the member of session n.
 
 // Two workers and a shard, in epoch 1.
 class CoordinatorRestartTest : public testing::Test {
@@ -50,7 +51,7 @@ class CoordinatorRestartTest : public testing::Test {
   CoordinatorState saved_;
 };
 
-TEST_F(CoordinatorRestartTest, SavesWhatTheJobIs) {
+TEST_F(CoordinatorRestartTest, StateHasTheJob) {
   EXPECT_EQ(saved_.state, JobState::kRunning);
   EXPECT_EQ(saved_.epoch.job, driver_.coordinator().job());
   EXPECT_THAT(saved_.epoch.explanations, SizeIs(2));
@@ -63,8 +64,8 @@ TEST_F(CoordinatorRestartTest, SavesWhatTheJobIs) {
   EXPECT_EQ(saved_.checkpoints.newest->round, 3);
 }
 
-// Before anybody hears of an epoch, it must be there.
-TEST_F(CoordinatorRestartTest, SavesAnEpochBeforeItIsSaid) {
+// An epoch is saved before any member hears of it.
+TEST_F(CoordinatorRestartTest, EpochIsSavedBeforeAnyMemberHearsOfIt) {
   CoordinatorDriver driver(OptionsOf(1, 1));
   driver.Say(1, ShardRequest(0));
   const Reaction first = driver.Say(2, WorkerRequest("a"));
@@ -89,8 +90,8 @@ TEST_F(CoordinatorRestartTest, MembersOfItsEpochHearOfTheNextOne) {
   EXPECT_THAT(driver_.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
-TEST_F(CoordinatorRestartTest, WhoMissedItsEpochHearsOfThatFirst) {
-  // It dies when it has saved epoch 2, and has told nobody.
+TEST_F(CoordinatorRestartTest, MemberThatMissedAnEpochHearsOfItFirst) {
+  // The coordinator dies when it has saved epoch 2 and told no member.
   driver_.Say(50, WorkerRequest("new"));
   Note(driver_.ReportAll(5));
   ASSERT_EQ(saved_.epoch.job->epoch, 2u);
@@ -102,15 +103,15 @@ TEST_F(CoordinatorRestartTest, WhoMissedItsEpochHearsOfThatFirst) {
   EXPECT_FALSE(Heard<EpochStart>(back, kBack).from_base);
   EXPECT_THAT(Heard<EpochStart>(back, kBack).epoch_members, SizeIs(4));
   EXPECT_EQ(Heard<PrepareEpoch>(back, kBack).target, 3u);
-  // One that had joined, and was told nothing, asks again to join.
+  // A process that had joined, and was told nothing, asks again to join.
   const Reaction joined = driver_.Say(kBack + 1, WorkerRequest("new"));
   EXPECT_EQ(Heard<EpochStart>(joined, kBack + 1).self, PeerId::Worker(2));
 }
 
-TEST_F(CoordinatorRestartTest, WhoMissedItsEpochHearsOfThoseWhoHaveDiedInIt) {
+TEST_F(CoordinatorRestartTest, MemberThatMissedAnEpochHearsOfItsDeadMembers) {
   driver_.Say(50, WorkerRequest("new"));
   Note(driver_.ReportAll(5));
-  driver_.Say(kWorker1, HeartbeatOf(INT64_MAX, 0));  // It is dropped for that.
+  driver_.Say(kWorker1, HeartbeatOf(INT64_MAX, 0));  // Drops the worker.
   Note(driver_.RequestCheckpoint());
   ASSERT_EQ(saved_.epoch.job->epoch, 2u);
   ASSERT_THAT(saved_.members, SizeIs(3));
@@ -123,7 +124,7 @@ TEST_F(CoordinatorRestartTest, WhoMissedItsEpochHearsOfThoseWhoHaveDiedInIt) {
                                    PeerId::Worker(1), PeerId::Worker(2)));
 }
 
-TEST_F(CoordinatorRestartTest, WhoDoesNotComeBackWithinTheLeaseIsDead) {
+TEST_F(CoordinatorRestartTest, MemberThatDoesNotResumeWithinTheLeaseIsDead) {
   driver_.Restart(saved_);
   ResumeAll({kShard0, kWorker0});
   driver_.ReportAll(5);
@@ -133,13 +134,13 @@ TEST_F(CoordinatorRestartTest, WhoDoesNotComeBackWithinTheLeaseIsDead) {
                                                  "gone")));
   EXPECT_EQ(driver_.job().epoch, 2u);
   EXPECT_THAT(driver_.job().workers, ElementsAre(EpochWorker{0, 0}));
-  // It comes too late.
+  // The worker comes too late.
   const Reaction late = driver_.ResumeIn(kBack + kWorker1, kWorker1);
   EXPECT_EQ(RefusalIn(late, kBack + kWorker1).code(),
             absl::StatusCode::kCancelled);
 }
 
-TEST_F(CoordinatorRestartTest, AShardThatDoesNotComeBackIsLost) {
+TEST_F(CoordinatorRestartTest, ShardThatDoesNotComeBackIsLost) {
   driver_.Restart(saved_);
   ResumeAll({kWorker0, kWorker1});
   driver_.ReportAll(7);
@@ -153,9 +154,9 @@ TEST_F(CoordinatorRestartTest, AShardThatDoesNotComeBackIsLost) {
   EXPECT_EQ(driver_.job().contributions_before, 8);
 }
 
-// It is dropped, that is saved with something else, and only then the
-// coordinator dies.
-TEST_F(CoordinatorRestartTest, AShardThatWasLostBeforeIsLostStill) {
+// The worker is dropped, its death is saved with another change, and only then
+// does the coordinator die.
+TEST_F(CoordinatorRestartTest, ShardThatWasLostBeforeIsLostStill) {
   driver_.Break(kShard0);
   driver_.Pass(absl::Seconds(1.5));
   Note(driver_.RequestCheckpoint());
@@ -196,7 +197,7 @@ TEST_F(CoordinatorRestartTest, RanksAndEpochsGoOnAscending) {
   }
 }
 
-TEST_F(CoordinatorRestartTest, ALeaverIsOneStill) {
+TEST_F(CoordinatorRestartTest, LeaverHasLeftAfterARestartToo) {
   driver_.Beat(kWorker1, 5, 5);
   const Reaction left = Note(driver_.Say(kWorker1, Leave{5}));
   ASSERT_THAT(left.saved, SizeIs(1));
@@ -209,7 +210,7 @@ TEST_F(CoordinatorRestartTest, ALeaverIsOneStill) {
   EXPECT_THAT(driver_.job().left_workers, ElementsAre(1));
 }
 
-TEST_F(CoordinatorRestartTest, TheEndIsToldToThoseWhoComeBackForIt) {
+TEST_F(CoordinatorRestartTest, MembersThatResumeAfterTheEndAreToldOfIt) {
   driver_.Say(kWorker0, Leave{5});
   Note(driver_.Say(kWorker1, Leave{5}));
   Note(driver_.MakeCheckpoint(5));
@@ -224,14 +225,14 @@ TEST_F(CoordinatorRestartTest, TheEndIsToldToThoseWhoComeBackForIt) {
   EXPECT_TRUE(driver_.coordinator().everyone_knows());
 }
 
-TEST_F(CoordinatorRestartTest, WhyItFailedIsKnownStill) {
+TEST_F(CoordinatorRestartTest, ReasonOfAFailureIsKeptOverARestart) {
   Note(driver_.Fail("the reason"));
   driver_.Restart(saved_);
   const Reaction back = ResumeAll({kWorker0});
   EXPECT_EQ(Heard<JobOver>(back, kBack + kWorker0).reason, "the reason");
 }
 
-TEST_F(CoordinatorRestartTest, ACheckpointThatWasAskedForStillComes) {
+TEST_F(CoordinatorRestartTest, CheckpointThatWasAskedForStillComes) {
   EXPECT_FALSE(saved_.checkpoint_wanted);
   const Reaction asked = Note(driver_.RequestCheckpoint());
   ASSERT_THAT(asked.saved, SizeIs(1));
@@ -254,7 +255,7 @@ TEST_F(CoordinatorRestartTest, ACheckpointThatWasAskedForStillComes) {
   EXPECT_FALSE(saved_.checkpoint_wanted);
 }
 
-TEST_F(CoordinatorRestartTest, ACheckpointThatFailedIsNotWantedAnyMore) {
+TEST_F(CoordinatorRestartTest, CheckpointThatFailedIsNotWantedAnyMore) {
   Note(driver_.RequestCheckpoint());
   Note(driver_.ReportAll(5));
   CheckpointPart failed = PartOf(0, 6, driver_.job().epoch);
@@ -264,8 +265,8 @@ TEST_F(CoordinatorRestartTest, ACheckpointThatFailedIsNotWantedAnyMore) {
   EXPECT_FALSE(saved_.checkpoint_wanted);
 }
 
-// Those whom it had told are afresh, and those whom it had not are as well.
-TEST_F(CoordinatorRestartTest, AnEpochThatBeganAfreshDoesSoForLateComers) {
+// Members that were told start from the base round, and so do the others.
+TEST_F(CoordinatorRestartTest, EpochFromTheBaseRoundIsSoForLateMembersToo) {
   driver_.Break(kShard0);
   JoinRequest another = ShardRequest(0);
   another.incarnation = 99;
@@ -285,7 +286,7 @@ TEST_F(CoordinatorRestartTest, AnEpochThatBeganAfreshDoesSoForLateComers) {
 }
 
 // The coordinator was started with an older state than the last one.
-TEST_F(CoordinatorRestartTest, AMemberOfANewerEpochHearsThatTheJobHasFailed) {
+TEST_F(CoordinatorRestartTest, MemberOfANewerEpochHearsThatTheJobHasFailed) {
   const CoordinatorState old = saved_;
   driver_.Say(50, WorkerRequest("new"));
   Note(driver_.ReportAll(5));
@@ -298,7 +299,7 @@ TEST_F(CoordinatorRestartTest, AMemberOfANewerEpochHearsThatTheJobHasFailed) {
             (std::vector<SessionId>{kBack + kWorker1}));
 }
 
-TEST_F(CoordinatorRestartTest, AMemberOfANewerEpochFailsTheJob) {
+TEST_F(CoordinatorRestartTest, MemberOfANewerEpochFailsTheJob) {
   const CoordinatorState old = saved_;
   driver_.Say(50, WorkerRequest("new"));
   Note(driver_.ReportAll(5));

@@ -22,7 +22,7 @@ using testing::UnorderedElementsAre;
 
 constexpr SessionId kNew = 50;
 
-TEST(CoordinatorSessionTest, WhoResumesWithinTheGraceKeepsItsPlace) {
+TEST(CoordinatorSessionTest, MemberThatResumesWithinTheGraceKeepsItsPlace) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -32,12 +32,12 @@ TEST(CoordinatorSessionTest, WhoResumesWithinTheGraceKeepsItsPlace) {
   EXPECT_THAT(resumed.ended, IsEmpty());
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
   EXPECT_EQ(driver.job().epoch, 1u);
-  // It is heard there.
+  // Messages in the new session count.
   driver.Beat(kNew, 8, 7);
   EXPECT_EQ(driver.Status().members[1].round, 7);
 }
 
-TEST(CoordinatorSessionTest, AnotherSessionEndsTheOneBefore) {
+TEST(CoordinatorSessionTest, NewSessionEndsTheOldSession) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   EXPECT_THAT(driver.ResumeIn(kNew, kWorker1).ended, ElementsAre(kWorker1));
@@ -46,7 +46,7 @@ TEST(CoordinatorSessionTest, AnotherSessionEndsTheOneBefore) {
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
-TEST(CoordinatorSessionTest, WhoResumesHearsTheStartItMissed) {
+TEST(CoordinatorSessionTest, MemberThatResumesHearsTheStartThatItMissed) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   driver.Break(kWorker2);
@@ -67,7 +67,7 @@ TEST(CoordinatorSessionTest, WhoResumesHearsTheStartItMissed) {
 }
 
 // Before the first values are there, all start afresh.
-TEST(CoordinatorSessionTest, TheMissedStartSaysWhoIsFresh) {
+TEST(CoordinatorSessionTest, MissedStartSaysWhichMembersStartFromTheBaseRound) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   driver.Break(kWorker2);
@@ -84,7 +84,7 @@ TEST(CoordinatorSessionTest, TheMissedStartSaysWhoIsFresh) {
       Heard<EpochStart>(driver.ResumeIn(kNew, kWorker1), kNew).from_base);
 }
 
-TEST(CoordinatorSessionTest, WhoResumesInAChangeIsAsked) {
+TEST(CoordinatorSessionTest, MemberThatResumesInAChangeIsAskedForItsReport) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Break(kWorker1);
@@ -98,7 +98,7 @@ TEST(CoordinatorSessionTest, WhoResumesInAChangeIsAsked) {
               UnorderedElementsAre(kShard0, kWorker0, kNew, kNew + 1));
 }
 
-TEST(CoordinatorSessionTest, TheMissedStartComesBeforeTheNextQuestion) {
+TEST(CoordinatorSessionTest, MissedStartComesBeforeTheNextQuestion) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -135,7 +135,7 @@ TEST(CoordinatorSessionTest, OnlyMembersResume) {
   for (int i = 0; i < 4; ++i) {
     const Reaction refused = driver.Say(kNew + i, wrong[i]);
     const absl::Status why = RefusalIn(refused, kNew + i);
-    // A process of another job must not join this one, as one that was counted
+    // A process of another job must not join this job, as a process that counts
     // as dead does.
     EXPECT_EQ(why.code(), i == 0 ? absl::StatusCode::kFailedPrecondition
                                  : absl::StatusCode::kCancelled)
@@ -151,7 +151,7 @@ TEST(CoordinatorSessionTest, OnlyMembersResume) {
 
 // A coordinator that was started again without the job's state has drawn
 // another job. A member that joined it would train from the beginning.
-TEST(CoordinatorSessionTest, AMemberOfAnotherJobHearsHowToStartAgain) {
+TEST(CoordinatorSessionTest, MemberOfAnotherJobHearsHowToStartAgain) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   Resume resume{kTestJobId + 1, PeerId::Worker(0),
                 WorkerRequest("w0").incarnation, 7};
@@ -171,8 +171,9 @@ TEST(CoordinatorSessionTest, AMemberOfAnotherJobHearsHowToStartAgain) {
   EXPECT_EQ(driver.state(), JobState::kRunning);
 }
 
-// It was started again once all was done, and one has not heard so.
-TEST(CoordinatorSessionTest, AMemberOfAJobThatIsOverHearsItsEnd) {
+// The coordinator was started again after the end, of which one member has not
+// heard.
+TEST(CoordinatorSessionTest, MemberOfAJobThatIsOverHearsItsEnd) {
   CoordinatorOptions options = OptionsOf(2, 1);
   options.past_job = PastJob{kTestJobId + 1, JobState::kFinished, "", 41};
   CoordinatorDriver driver(options);
@@ -183,7 +184,7 @@ TEST(CoordinatorSessionTest, AMemberOfAJobThatIsOverHearsItsEnd) {
   EXPECT_EQ(over.saved_round, 41);
 }
 
-TEST(CoordinatorSessionTest, WhoWasCountedAsDeadDoesNotResume) {
+TEST(CoordinatorSessionTest, MemberThatCountsAsDeadDoesNotResume) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -194,7 +195,7 @@ TEST(CoordinatorSessionTest, WhoWasCountedAsDeadDoesNotResume) {
               HasSubstr("this process was counted as dead"));
 }
 
-TEST(CoordinatorSessionTest, WhoResumesAfterTheEndHearsOfIt) {
+TEST(CoordinatorSessionTest, MemberThatResumesAfterTheEndHearsOfIt) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -205,7 +206,7 @@ TEST(CoordinatorSessionTest, WhoResumesAfterTheEndHearsOfIt) {
   EXPECT_EQ(Heard<JobOver>(resumed, kNew).reason, "stopped by hand");
 }
 
-TEST(CoordinatorSessionTest, OneThatIsRefusedDoesNotTakeAShardsPlace) {
+TEST(CoordinatorSessionTest, RefusedShardDoesNotTakeAPlace) {
   CoordinatorOptions options = OptionsOf(2, 1);
   options.has_checkpoints = true;
   CoordinatorDriver driver(options);
@@ -233,8 +234,8 @@ TEST(CoordinatorSessionTest, OneThatIsRefusedDoesNotTakeAShardsPlace) {
   EXPECT_EQ(driver.job().base_round, 3);
 }
 
-// Who comes in the place of what nobody can bring back hears why.
-TEST(CoordinatorSessionTest, AShardThatComesTooLateHearsThatTheJobHasFailed) {
+// A server that comes in place of a lost shard hears why it is refused.
+TEST(CoordinatorSessionTest, ShardThatComesTooLateHearsThatTheJobHasFailed) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kShard0);
@@ -248,7 +249,7 @@ TEST(CoordinatorSessionTest, AShardThatComesTooLateHearsThatTheJobHasFailed) {
 
 // A stopped process, or a machine that sleeps: the others lived on, and what
 // they said has not been read yet.
-TEST(CoordinatorSessionTest, NobodyIsDeadForACoordinatorThatStoodStill) {
+TEST(CoordinatorSessionTest, PauseOfTheCoordinatorIsNoMembersSilence) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Pass(absl::Seconds(5));
@@ -260,7 +261,7 @@ TEST(CoordinatorSessionTest, NobodyIsDeadForACoordinatorThatStoodStill) {
   EXPECT_EQ(driver.job().epoch, 1u);
 }
 
-TEST(CoordinatorSessionTest, WhatWasReadBeforeTheFirstTickIsNoPause) {
+TEST(CoordinatorSessionTest, MessagesBeforeTheFirstTickAreNoPause) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Pass(absl::Seconds(5));
@@ -274,8 +275,9 @@ TEST(CoordinatorSessionTest, WhatWasReadBeforeTheFirstTickIsNoPause) {
               ElementsAre(HasSubstr("worker w1 (at w1:1) is gone")));
 }
 
-// It was silent for half a lease before, and is for more than that after.
-TEST(CoordinatorSessionTest, TheDeadAreDeadAfterAPauseToo) {
+// The member is silent for half a lease before the pause, and for more than
+// that after it.
+TEST(CoordinatorSessionTest, DeadAreDeadAfterAPauseToo) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Pass(absl::Seconds(5), {kWorker1});

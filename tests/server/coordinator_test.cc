@@ -22,7 +22,7 @@ using testing::Not;
 using testing::SizeIs;
 using testing::UnorderedElementsAre;
 
-TEST(CoordinatorTest, TheLastMemberStartsTheJobForAll) {
+TEST(CoordinatorTest, LastMemberStartsTheJobForAll) {
   CoordinatorDriver driver(OptionsOf(2, 2));
   EXPECT_EQ(driver.state(), JobState::kGathering);
   EXPECT_EQ(driver.coordinator().job(), nullptr);
@@ -67,7 +67,7 @@ TEST(CoordinatorTest, TheLastMemberStartsTheJobForAll) {
   EXPECT_EQ(job.layers, WorkerRequest("a").layers);
 }
 
-TEST(CoordinatorTest, ThePlanFollowsTheOptions) {
+TEST(CoordinatorTest, PlanFollowsTheOptions) {
   for (const Scheme scheme : {Scheme::kServer, Scheme::kFactor}) {
     CoordinatorOptions options = OptionsOf(2, 1);
     options.spec.rules.forced = scheme;
@@ -91,7 +91,7 @@ TEST(CoordinatorTest, RanksAreTheOrderOfJoining) {
   }
 }
 
-TEST(CoordinatorTest, ThoseWhoWaitHearWhoIsMissingAndWhoIsHere) {
+TEST(CoordinatorTest, WaitingMembersHearWhichMembersAreMissingAndHere) {
   CoordinatorDriver driver(OptionsOf(4, 2));
   driver.Say(1, WorkerRequest("a"));
   driver.Say(2, ShardRequest(1));
@@ -122,7 +122,7 @@ TEST(CoordinatorTest, NoticesComeAtTheirInterval) {
   EXPECT_THAT(told(6), ElementsAre(1, 2, 1, 2));
 }
 
-TEST(CoordinatorTest, ARunningJobWaitsForNobody) {
+TEST(CoordinatorTest, RunningJobWaitsForNoMember) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
@@ -244,7 +244,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {"data address"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(CoordinatorTest, OneWorkerTooManyIsRefusedBeforeAndAfterTheStart) {
+TEST(CoordinatorTest, ExtraWorkerIsRefusedBeforeAndAfterTheStart) {
   CoordinatorDriver driver(OptionsOf(1, 1));
   driver.Say(1, WorkerRequest("a"));
   const auto refused = [&](SessionId session) {
@@ -260,8 +260,8 @@ TEST(CoordinatorTest, OneWorkerTooManyIsRefusedBeforeAndAfterTheStart) {
   refused(4);
 }
 
-// Not at once: the one that is there may be dead.
-TEST(CoordinatorTest, AShardThatLivesIsNotTakenFromItsServer) {
+// Not refused at once: the process in the place may be dead.
+TEST(CoordinatorTest, ShardThatLivesIsNotTakenFromItsServer) {
   for (const bool runs : {false, true}) {
     CoordinatorDriver driver(OptionsOf(1, 1));
     if (runs) driver.Say(1, WorkerRequest("a"));
@@ -274,7 +274,7 @@ TEST(CoordinatorTest, AShardThatLivesIsNotTakenFromItsServer) {
     EXPECT_THAT(Heard<Waiting>(told, 5).text,
                 AllOf(HasSubstr("other says it is shard 0, which is s0"),
                       HasSubstr("waiting to see if that process is dead")));
-    // What had been on its way says nothing.
+    // A message that was under way says nothing.
     EXPECT_THAT(HearersOf<Refusal>(driver.Pass(absl::Seconds(1))), IsEmpty());
     Reaction refused = driver.Pass(absl::Seconds(1));
     if (!runs) refused = driver.Say(3, Heartbeat());
@@ -287,7 +287,7 @@ TEST(CoordinatorTest, AShardThatLivesIsNotTakenFromItsServer) {
 }
 
 // That its lease begins anew as the job starts is nothing that it has said.
-TEST(CoordinatorTest, AShardThatDiedBeforeTheStartIsTakenFromItsServer) {
+TEST(CoordinatorTest, ShardThatDiedBeforeTheStartIsTakenFromItsServer) {
   CoordinatorDriver driver(OptionsOf(1, 1));
   driver.Say(3, ShardRequest(0));
   JoinRequest other = ShardRequest(0);
@@ -314,13 +314,13 @@ TEST(CoordinatorTest, MoreWorkersThanTheJobStartsWithComeAfterItsStart) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("all its 2 workers"));
 }
 
-TEST(CoordinatorTest, ASessionThatEndsFreesItsPlaceAndItsRank) {
+TEST(CoordinatorTest, SessionThatEndsFreesItsPlaceAndItsRank) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Say(1, WorkerRequest("a"));
   driver.Say(2, WorkerRequest("b"));
   driver.Break(1);
   driver.Break(1);   // Once more does nothing,
-  driver.Break(77);  // nor does one that never was.
+  driver.Break(77);  // An unknown session.
   driver.Say(3, ShardRequest(0));
   EXPECT_EQ(driver.state(), JobState::kGathering);
   const Reaction started = driver.Say(4, WorkerRequest("c"));
@@ -330,7 +330,7 @@ TEST(CoordinatorTest, ASessionThatEndsFreesItsPlaceAndItsRank) {
   EXPECT_EQ(driver.job().workers, FirstWorkers(2));
 }
 
-TEST(CoordinatorTest, AShardWhoseSessionEndedMayComeAgain) {
+TEST(CoordinatorTest, ShardThatLostItsSessionMayJoinAgain) {
   CoordinatorDriver driver(OptionsOf(1, 2));
   driver.Say(1, ShardRequest(1));
   driver.Break(1);
@@ -364,7 +364,7 @@ TEST(CoordinatorTest, WhereLayersMayGoByFactorsAllMultiplyAlike) {
   EXPECT_TRUE(RefusalIn(driver.Say(2, with_gpu), 2).ok());
 }
 
-TEST(CoordinatorTest, WhenTheFirstWorkerIsGoneTheNextOnesModelCounts) {
+TEST(CoordinatorTest, ModelOfTheNextWorkerCountsIfTheFirstIsGone) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Say(1, WorkerRequest("a"));
   driver.Break(1);
@@ -375,7 +375,7 @@ TEST(CoordinatorTest, WhenTheFirstWorkerIsGoneTheNextOnesModelCounts) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(CoordinatorTest, ASessionBeginsWithAJoinOrAResumption) {
+TEST(CoordinatorTest, SessionBeginsWithAJoinOrAResumption) {
   CoordinatorDriver driver(OptionsOf(1, 1));
   driver.Gather();
   SessionId session = 50;
@@ -390,14 +390,14 @@ TEST(CoordinatorTest, ASessionBeginsWithAJoinOrAResumption) {
   EXPECT_EQ(driver.state(), JobState::kRunning);
 }
 
-TEST(CoordinatorTest, ASessionJoinsOnce) {
+TEST(CoordinatorTest, SessionJoinsOnce) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Say(1, WorkerRequest("a"));
   EXPECT_EQ(RefusalIn(driver.Say(1, WorkerRequest("b")), 1).code(),
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(CoordinatorTest, WhoMisbehavesWhileTheyGatherLosesItsPlace) {
+TEST(CoordinatorTest, MemberThatMisbehavesWhileGatheringLosesItsPlace) {
   for (const MemberMessage& message :
        std::vector<MemberMessage>{HeartbeatOf(-7, -1), Leave{-1}}) {
     CoordinatorDriver driver(OptionsOf(1, 1));
@@ -409,7 +409,7 @@ TEST(CoordinatorTest, WhoMisbehavesWhileTheyGatherLosesItsPlace) {
   }
 }
 
-TEST(CoordinatorTest, HostileTextIsNotRepeatedAsItIs) {
+TEST(CoordinatorTest, HostileTextIsEscaped) {
   const std::string hostile = "\x1b[31m\nI 2026 forged log line";
   for (const int field : {0, 1, 2, 3}) {
     SCOPED_TRACE(field);
@@ -429,7 +429,7 @@ TEST(CoordinatorTest, HostileTextIsNotRepeatedAsItIs) {
   }
 }
 
-TEST(CoordinatorTest, AFailureIsHeardByAllMembersAndNoOther) {
+TEST(CoordinatorTest, FailureIsHeardByAllMembersAndNoOther) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   const Reaction failed = driver.Fail("stopped by hand");
@@ -447,7 +447,7 @@ TEST(CoordinatorTest, AFailureIsHeardByAllMembersAndNoOther) {
   EXPECT_TRUE(driver.coordinator().everyone_knows());
 }
 
-TEST(CoordinatorTest, WhatFollowsAFailureDoesNotReplaceItsCause) {
+TEST(CoordinatorTest, LaterFailuresDoNotReplaceTheReason) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Fail("stopped by hand");
@@ -458,7 +458,7 @@ TEST(CoordinatorTest, WhatFollowsAFailureDoesNotReplaceItsCause) {
   EXPECT_EQ(driver.Status().reason, "stopped by hand");
 }
 
-TEST(CoordinatorTest, AFailureWhileTheyGatherAnswersThoseWhoWait) {
+TEST(CoordinatorTest, FailureWhileGatheringAnswersWaitingProcesses) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Say(1, WorkerRequest("a"));
   const Reaction failed = driver.Fail("stopped by hand");
@@ -469,7 +469,7 @@ TEST(CoordinatorTest, AFailureWhileTheyGatherAnswersThoseWhoWait) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("stopped by hand"));
 }
 
-TEST(CoordinatorTest, StatusWhileTheyGatherSaysWhoIsMissing) {
+TEST(CoordinatorTest, StatusWhileGatheringNamesTheMissingMembers) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Say(1, WorkerRequest("a"));
   driver.Pass(absl::Seconds(4));

@@ -28,7 +28,7 @@ JobPtr MixedJob(int workers, OptimizerPlace place = OptimizerPlace::kServer) {
                  options, Scheme::kFactor);
 }
 
-// The same without factors: the shards have all.
+// A job without factors: the shards have all layers.
 JobPtr ServerJob(int workers, OptimizerPlace place = OptimizerPlace::kServer) {
   JobOptions options;
   options.optimizer_place = place;
@@ -71,7 +71,7 @@ EpochChange::Worker Fetching(int rank, int64_t first_step) {
   return worker;
 }
 
-// Servers 0, 1, ..., whose own shards have closed these rounds.
+// Servers 0, 1, ..., with these closed rounds of their own shards.
 std::vector<EpochChange::Server> Closed(
     const std::vector<std::optional<int64_t>>& rounds) {
   std::vector<EpochChange::Server> servers;
@@ -101,7 +101,7 @@ NextEpoch Next(const Job& job, const EpochChange& change) {
   return next.value_or(NextEpoch());
 }
 
-TEST(EpochChangeTest, WhatTheJobIsStays) {
+TEST(EpochChangeTest, JobKeepsItsModelAndOptions) {
   const JobPtr job = MixedJob(3);
   const NextEpoch next = Next(*job, ChangeOf({At(0, 4), At(1, 4), At(2, 4)}));
   EXPECT_EQ(next.job->id, job->id);
@@ -116,13 +116,13 @@ TEST(EpochChangeTest, WhatTheJobIsStays) {
   EXPECT_THAT(next.workers_from_base, IsEmpty());
 }
 
-TEST(EpochChangeTest, TheDeadAreNotInIt) {
+TEST(EpochChangeTest, DeadWorkersAreNotInTheNextEpoch) {
   const NextEpoch next = Next(*MixedJob(4), ChangeOf({At(1, 4), At(3, 4)}));
   EXPECT_THAT(next.job->workers,
               ElementsAre(EpochWorker{1, 0}, EpochWorker{3, 0}));
 }
 
-TEST(EpochChangeTest, JoinersBeginWithTheStepThatNoneHasBegun) {
+TEST(EpochChangeTest, JoinersBeginWithTheFirstFreeStep) {
   const NextEpoch next =
       Next(*MixedJob(2), ChangeOf({At(0, 4), At(1, 5)}, /*joiners=*/{2, 5}));
   EXPECT_EQ(next.job->first_step, 6);
@@ -140,8 +140,8 @@ TEST(EpochChangeTest, BeforeTheFirstStepJoinersBeginWithAllOthers) {
       ElementsAre(EpochWorker{0, 0}, EpochWorker{1, 0}, EpochWorker{2, 0}));
 }
 
-// Whoever had begun it has died, and its contribution may be counted.
-TEST(EpochChangeTest, TheFirstFreeStepNeverGoesBack) {
+// The worker that had begun the step has died, and its contribution may count.
+TEST(EpochChangeTest, FirstFreeStepNeverGoesBack) {
   const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
     late.workers = {{0, 0}, {2, 9}};
     late.first_step = 9;
@@ -152,7 +152,7 @@ TEST(EpochChangeTest, TheFirstFreeStepNeverGoesBack) {
               ElementsAre(EpochWorker{0, 0}, EpochWorker{3, 9}));
 }
 
-TEST(EpochChangeTest, WhoCameLaterKeepsItsFirstStep) {
+TEST(EpochChangeTest, WorkerThatJoinedLaterKeepsItsFirstStep) {
   const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
     late.workers = {{0, 0}, {2, 9}};
     late.first_step = 9;
@@ -178,7 +178,7 @@ TEST(EpochChangeTest, LeaversAreNoWorkersAndAreRemembered) {
   EXPECT_THAT(next.job->left_workers, ElementsAre(2));
 }
 
-TEST(EpochChangeTest, ContributionsCountThoseOfEveryStepBefore) {
+TEST(EpochChangeTest, ContributionsCountAllEarlierSteps) {
   JobPtr job = MixedJob(3);
   // Steps 0 to 4, of three workers.
   NextEpoch next = Next(*job, ChangeOf({At(0, 4), At(1, 4)}));
@@ -196,21 +196,21 @@ TEST(EpochChangeTest, ContributionsCountThoseOfEveryStepBefore) {
   EXPECT_EQ(next.job->contributions_before, 24);
 }
 
-TEST(EpochChangeTest, TheFirstWorkerThatHasAllIsTheOwner) {
+TEST(EpochChangeTest, FirstWorkerWithAllValuesIsTheDonor) {
   const JobPtr job = MixedJob(3);
   EXPECT_EQ(Next(*job, ChangeOf({At(0, 4), At(1, 4)}, {3})).job->donor, 0);
   EXPECT_EQ(Next(*job, ChangeOf({At(1, 4), At(2, 4)}, {3})).job->donor, 1);
-  // One that fetches yet has nothing to give.
+  // A worker that still fetches has no values to give.
   EXPECT_EQ(Next(*job, ChangeOf({Fetching(0, 0), At(2, 4)}, {3})).job->donor,
             2);
-  // One that leaves is not asked where another one is.
+  // A leaver is no donor if another worker is there.
   EXPECT_EQ(
       Next(*job, ChangeOf({Leaving(Done(0, 8, 8)), At(1, 4)}, {3})).job->donor,
       1);
 }
 
 // The last worker leaves, all layers done as of step 8, as others come.
-TEST(EpochChangeTest, OneWhoLeavesGivesItsLastValuesIfNobodyElseHasThem) {
+TEST(EpochChangeTest, LeaverIsTheDonorIfNoOtherWorkerHasItsValues) {
   const JobPtr job = EpochAfter(*MixedJob(1), [](Job& late) {
     late.workers = {{0, 0}, {1, 9}};
     late.first_step = 9;
@@ -229,7 +229,7 @@ TEST(EpochChangeTest, OneWhoLeavesGivesItsLastValuesIfNobodyElseHasThem) {
 }
 
 // Others went on without it, and have died.
-TEST(EpochChangeTest, OneWhoHasLeftLongAgoHasNothingToGive) {
+TEST(EpochChangeTest, EarlierLeaverIsNoDonor) {
   const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
     late.workers = {{1, 0}};
     late.left_workers = {0};
@@ -240,7 +240,7 @@ TEST(EpochChangeTest, OneWhoHasLeftLongAgoHasNothingToGive) {
   const NextEpoch next = Next(*job, ChangeOf({leaver}, {2}, /*closed=*/8));
   EXPECT_EQ(next.job->donor, 0);
   EXPECT_EQ(next.job->first_step, 9);
-  // They had; or nobody knows.
+  // All had; or no member knows.
   for (const std::optional<int64_t> closed :
        {std::optional<int64_t>(9), std::optional<int64_t>(12),
         std::optional<int64_t>()}) {
@@ -250,7 +250,7 @@ TEST(EpochChangeTest, OneWhoHasLeftLongAgoHasNothingToGive) {
   }
 }
 
-TEST(EpochChangeTest, OneWhoLeftWithARoundOpenHasNothingToGive) {
+TEST(EpochChangeTest, LeaverWithAnOpenRoundIsNoDonor) {
   EXPECT_EQ(
       MakeNextEpoch(*MixedJob(1), 6, ChangeOf({Leaving(Done(0, 8, 7))}, {1}, 8))
           .status()
@@ -271,7 +271,7 @@ struct Rounds {
 
 class FinishedRoundsTest : public testing::TestWithParam<Rounds> {};
 
-TEST_P(FinishedRoundsTest, AreThoseThatSomeLack) {
+TEST_P(FinishedRoundsTest, FinishedRoundsAreThoseThatSomeWorkersLack) {
   const NextEpoch next = Next(*MixedJob(4), ChangeOf(GetParam().workers));
   EXPECT_EQ(next.job->finished_rounds, GetParam().expected);
 }
@@ -295,7 +295,7 @@ INSTANTIATE_TEST_SUITE_P(
         Rounds{"ALeaverHolds",
                {Done(0, 7, 7), Leaving(Done(1, 8, 7))},
                {{0, 8, 1, 4}}},
-        // It was given the values, and has no factors.
+        // Has the values from another worker, and no factors.
         Rounds{"AJoinerHoldsNothing",
                {Done(1, 7, 7), Done(2, 8, 7, 0), Done(3, 8, 7)},
                {{0, 8, 3, 4}}},
@@ -312,8 +312,8 @@ TEST(EpochChangeTest, FinishedRoundsOfTheOldEpochAreForgotten) {
               IsEmpty());
 }
 
-// Nobody has the values of a step.
-TEST(EpochChangeTest, BeforeTheFirstValuesAllStartAfresh) {
+// No worker has the values of a step.
+TEST(EpochChangeTest, BeforeTheFirstValuesAllStartFromTheBaseRound) {
   for (const JobPtr& job : {MixedJob(3), ServerJob(3)}) {
     const NextEpoch next =
         Next(*job, ChangeOf({Fetching(1, 0), Fetching(2, 0)}, {3}));
@@ -327,14 +327,14 @@ TEST(EpochChangeTest, BeforeTheFirstValuesAllStartAfresh) {
   }
 }
 
-TEST(EpochChangeTest, WhereTheShardsHaveAllNewWorkersGoOn) {
+TEST(EpochChangeTest, NewWorkersGoOnIfTheShardsHaveAllLayers) {
   const JobPtr job = EpochAfter(*ServerJob(2), [](Job& late) {
     late.workers = {{0, 0}, {1, 0}, {2, 6}};
     late.first_step = 6;
     late.contributions_before = 12;
   });
   EpochChange change = ChangeOf({Fetching(2, 6)}, {3});
-  // One shard's chunk lags by a round.
+  // The chunk of a shard is a round behind.
   change.servers = Closed({8, 9});
   const NextEpoch next = Next(*job, change);
   EXPECT_THAT(next.workers_from_base, ElementsAre(2));
@@ -344,7 +344,7 @@ TEST(EpochChangeTest, WhereTheShardsHaveAllNewWorkersGoOn) {
   EXPECT_EQ(next.job->contributions_before, 12 + 3 * 3);
 }
 
-TEST(EpochChangeTest, AShardWithoutRoundsSaysNothingAboutThem) {
+TEST(EpochChangeTest, ShardWithoutRoundsDoesNotCountForTheClosedRound) {
   EpochChange change = ChangeOf({}, {3});
   change.servers = Closed({std::nullopt, 4});
   EXPECT_EQ(Next(*ServerJob(2), change).job->first_step, 5);
@@ -352,7 +352,7 @@ TEST(EpochChangeTest, AShardWithoutRoundsSaysNothingAboutThem) {
   EXPECT_EQ(Next(*ServerJob(2), change).job->first_step, 0);
 }
 
-TEST(EpochChangeTest, WhatOnlyTheDeadHadIsLost) {
+TEST(EpochChangeTest, ValuesThatOnlyDeadWorkersHadAreLost) {
   const struct {
     JobPtr job;
     const char* layer;
@@ -369,18 +369,18 @@ TEST(EpochChangeTest, WhatOnlyTheDeadHadIsLost) {
 }
 
 // No shard has rounds: only the workers knew how far they were.
-TEST(EpochChangeTest, WithAllLayersByFactorsTheDeadMayHaveBeenFar) {
+TEST(EpochChangeTest, WithAllLayersByFactorsDeadWorkersMayHaveBeenAhead) {
   const JobPtr job =
       TestJob(2, 1, {FactorLayer("fc", 4, 3, true, 2)}, {}, Scheme::kFactor);
   EpochChange change = ChangeOf({}, {2}, std::nullopt);
   EXPECT_EQ(MakeNextEpoch(*job, 6, change).status().code(),
             absl::StatusCode::kAborted);
-  // Not without one that has not begun.
+  // They cannot have been ahead of a live worker that has not begun.
   change.workers = {Fetching(1, 0)};
   const NextEpoch next = Next(*job, change);
   EXPECT_EQ(next.job->first_step, 0);
   EXPECT_THAT(next.workers_from_base, ElementsAre(1));
-  // But without one that came later.
+  // They can have been ahead of a worker that joined later.
   const JobPtr late = EpochAfter(*job, [](Job& epoch) {
     epoch.workers = {{0, 0}, {1, 6}};
     epoch.first_step = 6;
@@ -390,7 +390,7 @@ TEST(EpochChangeTest, WithAllLayersByFactorsTheDeadMayHaveBeenFar) {
             absl::StatusCode::kAborted);
 }
 
-TEST(EpochChangeTest, AsOfTheBaseRoundTheShardsHaveAll) {
+TEST(EpochChangeTest, AtTheBaseRoundTheShardsHaveAllLayers) {
   const JobPtr job = EpochAfter(*MixedJob(2), [](Job& restored) {
     restored.workers = {{4, 7}, {5, 7}};
     restored.base_round = 6;
@@ -407,9 +407,9 @@ TEST(EpochChangeTest, AsOfTheBaseRoundTheShardsHaveAll) {
   EXPECT_EQ(Next(*job, ChangeOf({}, {6}, /*closed=*/2)).job->first_step, 7);
 }
 
-// It was given round 8 of a layer by a worker that has died; worker 1 lacks the
-// dead one's factors, and nobody has them.
-TEST(EpochChangeTest, WhoWasGivenARoundThatIsDoneAgainStartsAfresh) {
+// The worker has round 8 of a layer from a worker that has died. Worker 1 lacks
+// the factors of the dead worker, and no other worker has them.
+TEST(EpochChangeTest, WorkerWithValuesOfARoundThatIsDoneAgainDiscardsThem) {
   const JobPtr job = EpochAfter(*MixedJob(3), [](Job& late) {
     late.workers = {{0, 0}, {1, 0}, {2, 9}, {3, 9}};
     late.first_step = 9;
@@ -420,7 +420,7 @@ TEST(EpochChangeTest, WhoWasGivenARoundThatIsDoneAgainStartsAfresh) {
   EXPECT_THAT(next.workers_from_base, ElementsAre(2));
   EXPECT_THAT(next.job->finished_rounds, IsEmpty());
   EXPECT_EQ(next.job->donor, 1);
-  // It takes part from the same step on.
+  // The worker takes part from the same step on.
   EXPECT_THAT(next.job->workers,
               ElementsAre(EpochWorker{1, 0}, EpochWorker{2, 9},
                           EpochWorker{3, 9}, EpochWorker{4, 9}));
@@ -440,7 +440,7 @@ TEST(EpochChangeTest, WhoWasGivenARoundThatIsDoneAgainStartsAfresh) {
       ElementsAre(FinishedRound{0, 8, 0, 4}, FinishedRound{2, 8, 0, 4}));
 }
 
-TEST(EpochChangeTest, WhatOneWhoIsGoneGaveIsGoodIfNobodyDoesItAgain) {
+TEST(EpochChangeTest, ValuesOfADeadWorkerStayIfTheRoundIsNotDoneAgain) {
   const JobPtr job = EpochAfter(*MixedJob(3), [](Job& late) {
     late.workers = {{0, 0}, {2, 9}, {3, 9}};
     late.first_step = 9;
@@ -451,14 +451,14 @@ TEST(EpochChangeTest, WhatOneWhoIsGoneGaveIsGoodIfNobodyDoesItAgain) {
   EXPECT_EQ(next.job->donor, 2);
 }
 
-TEST(EpochChangeTest, WhoLeavesDoesNotStartAfresh) {
+TEST(EpochChangeTest, LeaverIsNotTakenBackToTheBaseRound) {
   EXPECT_THAT(
       Next(*ServerJob(2), ChangeOf({Leaving(Fetching(0, 0)), Fetching(1, 0)}))
           .workers_from_base,
       ElementsAre(1));
 }
 
-TEST(EpochChangeTest, WithoutAnyWorkerThereIsNoEpoch) {
+TEST(EpochChangeTest, ThereIsNoEpochWithoutWorkers) {
   EXPECT_EQ(MakeNextEpoch(*ServerJob(2), 6, ChangeOf({})).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
@@ -468,14 +468,14 @@ TEST(EpochChangeTest, ReportsThatMakeNoSenseAreRefused) {
   EpochChange change = ChangeOf({Done(0, 7, 7), Done(1, 8, 7, 70000)});
   EXPECT_EQ(MakeNextEpoch(*MixedJob(2), 6, change).status().code(),
             absl::StatusCode::kInvalidArgument);
-  // Of layers that there are not, or not by factors.
+  // Reports about unknown layers, or about layers that the servers aggregate.
   change = ChangeOf({Done(0, 7, 7), Done(1, 7, 7)});
   change.workers[1].report.peer_layers = {
       {-1, 9, 2}, {1, 9, 2}, {3, 9, 2}, {0, 7, 2}, {2, 7, 2}};
   EXPECT_THAT(Next(*MixedJob(2), change).job->finished_rounds, IsEmpty());
 }
 
-TEST(EpochChangeTest, ACheckpointIsOfTheFirstStepThatNoneHasBegun) {
+TEST(EpochChangeTest, CheckpointIsOfTheFirstFreeStep) {
   const JobPtr job = MixedJob(2);
   EpochChange change = ChangeOf({At(0, 4), At(1, 6)});
   EXPECT_EQ(Next(*job, change).job->checkpoint_round, kInitialRound);
@@ -483,7 +483,7 @@ TEST(EpochChangeTest, ACheckpointIsOfTheFirstStepThatNoneHasBegun) {
   const NextEpoch next = Next(*job, change);
   EXPECT_EQ(next.job->checkpoint_round, 7);
   EXPECT_TRUE(next.job->IsCheckpoint(7));
-  // It stays so until another one is asked for.
+  // The round stays planned until the next request.
   change.checkpoint = false;
   EXPECT_EQ(Next(*next.job, change).job->checkpoint_round, 7);
 }
@@ -509,7 +509,7 @@ class RestartedEpochTest : public testing::Test {
   const JobPtr job_;
 };
 
-TEST_F(RestartedEpochTest, EverybodyBeginsAfterTheCheckpoint) {
+TEST_F(RestartedEpochTest, AllMembersBeginAfterTheCheckpoint) {
   const NextEpoch next = Restarted(ChangeOf({At(0, 14), At(2, 14)}, {5}));
   EXPECT_EQ(next.job->epoch, 7u);
   EXPECT_EQ(next.job->base_round, 5);
@@ -521,7 +521,7 @@ TEST_F(RestartedEpochTest, EverybodyBeginsAfterTheCheckpoint) {
   EXPECT_THAT(next.workers_from_base, ElementsAre(0, 2));
 }
 
-TEST_F(RestartedEpochTest, NothingOfTheLifeBeforeIsLeft) {
+TEST_F(RestartedEpochTest, NothingFromBeforeTheRestartIsLeft) {
   const NextEpoch next = Restarted(ChangeOf({At(0, 14)}));
   EXPECT_THAT(next.job->finished_rounds, IsEmpty());
   EXPECT_THAT(next.job->left_workers, IsEmpty());
@@ -532,8 +532,8 @@ TEST_F(RestartedEpochTest, NothingOfTheLifeBeforeIsLeft) {
   EXPECT_EQ(next.job->shards(), job_->shards());
 }
 
-// What they have done is to be done again.
-TEST_F(RestartedEpochTest, ThoseWhoHaveLeftAreBack) {
+// The steps of the leavers are done again.
+TEST_F(RestartedEpochTest, LeaversAreWorkersAgain) {
   const NextEpoch next =
       Restarted(ChangeOf({At(0, 14), Leaving(At(1, 8)), Leaving(At(2, 14))}));
   EXPECT_THAT(
@@ -542,7 +542,7 @@ TEST_F(RestartedEpochTest, ThoseWhoHaveLeftAreBack) {
   EXPECT_THAT(next.workers_from_base, ElementsAre(0, 1, 2));
 }
 
-TEST_F(RestartedEpochTest, ACheckpointIsOfItsFirstStep) {
+TEST_F(RestartedEpochTest, CheckpointAfterARestartIsOfTheFirstStep) {
   EpochChange change = ChangeOf({At(0, 14)});
   change.checkpoint = true;
   EXPECT_EQ(Restarted(change).job->checkpoint_round, 6);

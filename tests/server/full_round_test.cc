@@ -69,7 +69,7 @@ TEST_P(FullRoundTest, SumsAllContributionsWhateverTheLength) {
   }
 }
 
-TEST_P(FullRoundTest, OneContributorIsTakenAsItIs) {
+TEST_P(FullRoundTest, SingleContributionIsTheSum) {
   FullRound round(1, FrameGrid(3), GetParam());
   AddAll(round, 0, {1, -0.0f, 3});
   ASSERT_TRUE(round.complete());
@@ -89,13 +89,13 @@ TEST_P(FullRoundTest, CountsEachFrameOfEachContributor) {
   EXPECT_TRUE(round.complete());
 }
 
-TEST_P(FullRoundTest, NamesThoseWhoAreMissing) {
+TEST_P(FullRoundTest, NamesTheMissingContributors) {
   FullRound round(4, FrameGrid(65537), GetParam());
   const auto values = IntegerValues(65537, 0);
   EXPECT_THAT(round.MissingContributors(), ElementsAre(0, 1, 2, 3));
   AddAll(round, 2, values);
   EXPECT_THAT(round.MissingContributors(), ElementsAre(0, 1, 3));
-  AddFrame(round, 0, 1, values);  // By half.
+  AddFrame(round, 0, 1, values);  // Half of its contribution.
   EXPECT_THAT(round.MissingContributors(), ElementsAre(0, 1, 3));
   AddFrame(round, 0, 0, values);
   AddAll(round, 3, values);
@@ -104,7 +104,7 @@ TEST_P(FullRoundTest, NamesThoseWhoAreMissing) {
   EXPECT_THAT(round.MissingContributors(), IsEmpty());
 }
 
-TEST_P(FullRoundTest, ReopenedItStartsOverInTheSameMemory) {
+TEST_P(FullRoundTest, ReopenedRoundStartsOverInTheSameMemory) {
   FullRound round(2, FrameGrid(5), GetParam());
   AddAll(round, 0, {1, 1, 1, 1, 1});
   AddAll(round, 1, {2, 2, 2, 2, 2});
@@ -119,7 +119,7 @@ TEST_P(FullRoundTest, ReopenedItStartsOverInTheSameMemory) {
   EXPECT_EQ(FloatsOf(round.sum()), std::vector<float>(5, 30.0f));
 }
 
-TEST_P(FullRoundTest, AReaderOfTheOldSumKeepsIt) {
+TEST_P(FullRoundTest, ReaderOfTheOldSumKeepsIt) {
   FullRound round(2, FrameGrid(2), GetParam());
   AddAll(round, 0, {1, 2});
   AddAll(round, 1, {10, 20});
@@ -141,7 +141,7 @@ TEST_P(FullRoundTest, AReaderOfTheOldSumKeepsIt) {
 
 // A reader that comes and goes within a round, between frames, must not lose
 // what is in already.
-TEST_P(FullRoundTest, AReaderOfAPartialRoundDoesNotDisturbIt) {
+TEST_P(FullRoundTest, ReaderOfAPartialRoundDoesNotDisturbIt) {
   FullRound round(2, FrameGrid(2), GetParam());
   AddAll(round, 0, {1, 2});
   const Buffer reader = round.sum();
@@ -150,10 +150,10 @@ TEST_P(FullRoundTest, AReaderOfAPartialRoundDoesNotDisturbIt) {
 }
 
 // An epoch ends in the middle of a round.
-TEST_P(FullRoundTest, ReopenedForOthersItForgetsWhatWasIn) {
+TEST_P(FullRoundTest, ReopenedRoundForgetsItsContributions) {
   FullRound round(3, FrameGrid(65537), GetParam());
   const auto stale = IntegerValues(65537, 9);
-  AddAll(round, 2, stale);  // By rank, this is held.
+  AddAll(round, 2, stale);  // Held until its turn comes.
   AddFrame(round, 0, 1, stale);
   for (const int contributors : {2, 4, 1}) {
     round.Reopen(contributors, /*sparse=*/false);
@@ -175,7 +175,7 @@ TEST_P(FullRoundTest, ReopenedForOthersItForgetsWhatWasIn) {
   }
 }
 
-TEST_P(FullRoundTest, TheSumIsTheCallersInExchangeForMemory) {
+TEST_P(FullRoundTest, SumIsHandedOverInExchangeForMemory) {
   FullRound round(1, FrameGrid(2), GetParam());
   AddAll(round, 0, {1, 2});
   const float* const first_memory = round.sum().floats();
@@ -196,7 +196,7 @@ TEST_P(FullRoundTest, TheSumIsTheCallersInExchangeForMemory) {
   EXPECT_EQ(FloatsOf(second), (std::vector<float>{3, 4}));
 }
 
-TEST_P(FullRoundTest, SizesWithoutBytesStayThat) {
+TEST_P(FullRoundTest, SizesWithoutValuesStaySizes) {
   FullRound round(2, FrameGrid(65537), GetParam());
   for (int repeat = 0; repeat < 2; ++repeat) {
     for (const int contributor : {1, 0}) {
@@ -237,12 +237,12 @@ float SumIn(SumOrder order, const std::vector<int>& arrivals) {
   return round.sum().floats()[0];
 }
 
-TEST(SumOrderTest, ByArrivalTheOrderOfArrivalDecides) {
+TEST(SumOrderTest, SumByArrivalDependsOnTheOrderOfArrival) {
   EXPECT_EQ(SumIn(SumOrder::kArrival, {0, 1, 2}), 0.0f);
   EXPECT_EQ(SumIn(SumOrder::kArrival, {0, 2, 1}), 1.0f);
 }
 
-TEST(SumOrderTest, ByRankEveryArrivalGivesTheSameBits) {
+TEST(SumOrderTest, SumByRankHasTheSameBitsForAnyOrderOfArrival) {
   std::vector<int> arrivals = {0, 1, 2};
   do {
     EXPECT_EQ(SumIn(SumOrder::kRank, arrivals), 0.0f)
@@ -252,7 +252,7 @@ TEST(SumOrderTest, ByRankEveryArrivalGivesTheSameBits) {
 
 // Frames of several contributors in any order, over several rounds, against a
 // plain sum by rank.
-TEST(SumOrderTest, ByRankIsThePlainSumUnderAnyInterleaving) {
+TEST(SumOrderTest, SumByRankIsThePlainSumForAnyInterleaving) {
   constexpr int kContributors = 4;
   constexpr int64_t kElements = 2 * kFrameElementsMax + 3;
   for (const uint64_t seed : TestSeeds(3)) {
@@ -287,7 +287,7 @@ TEST(SumOrderTest, ByRankIsThePlainSumUnderAnyInterleaving) {
   }
 }
 
-TEST(FullRoundDeathTest, AFrameMayBeAddedOnceOnly) {
+TEST(FullRoundDeathTest, MisuseDies) {
   FullRound round(2, FrameGrid(1), SumOrder::kArrival);
   AddAll(round, 1, {1});
   EXPECT_DEATH(AddAll(round, 1, {1}), "contributor 1 frame 0");

@@ -58,8 +58,8 @@ TEST(FusionTuningTest, TrialsFollowEachOtherWhenAllHaveAnswered) {
   EXPECT_EQ(tuning.tuner().best_seconds(), StepSeconds(set->bytes));
 }
 
-// Those who hear 0.1 s late still switch with the others.
-TEST(FusionTuningTest, TheSwitchIsAhead) {
+// Workers that hear of it 0.1 s late still switch with the others.
+TEST(FusionTuningTest, SwitchLiesAheadOfAllWorkers) {
   for (const double seconds : {0.0001, 0.01, 0.5}) {
     FusionTuning tuning(true);
     const auto first = tuning.OnEpoch({0}, -1);
@@ -70,7 +70,7 @@ TEST(FusionTuningTest, TheSwitchIsAhead) {
   }
 }
 
-TEST(FusionTuningTest, AnswersToOtherTrialsAndOfOthersCountNothing) {
+TEST(FusionTuningTest, AnswersToOtherTrialsAndOfOtherWorkersAreIgnored) {
   FusionTuning tuning(true);
   const auto set = tuning.OnEpoch({0, 1}, -1);
   EXPECT_EQ(tuning.OnTimed(0, {set->trial + 1, 10, 0.1}), std::nullopt);
@@ -82,7 +82,7 @@ TEST(FusionTuningTest, AnswersToOtherTrialsAndOfOthersCountNothing) {
   EXPECT_EQ(tuning.tuner().trials(), 1);
 }
 
-TEST(FusionTuningTest, AnEpochBeginsTheTrialAnew) {
+TEST(FusionTuningTest, EpochBeginsTheTrialAnew) {
   FusionTuning tuning(true);
   const auto set = tuning.OnEpoch({0, 1}, -1);
   tuning.OnTimed(0, {set->trial, 10, 0.1});
@@ -94,7 +94,7 @@ TEST(FusionTuningTest, AnEpochBeginsTheTrialAnew) {
   EXPECT_NE(tuning.OnTimed(2, {again->trial, 40, 0.1}), std::nullopt);
 }
 
-TEST(FusionTuningTest, OffItSaysNothing) {
+TEST(FusionTuningTest, SaysNothingIfFusionIsNotTuned) {
   FusionTuning tuning(/*on=*/false);
   EXPECT_EQ(tuning.OnEpoch({0}, -1), std::nullopt);
   EXPECT_EQ(tuning.OnTimed(0, {0, 10, 0.1}), std::nullopt);
@@ -102,7 +102,7 @@ TEST(FusionTuningTest, OffItSaysNothing) {
   EXPECT_FALSE(tuning.done());
 }
 
-TEST(FusionTuningTest, BegunAnewNothingCountsThatWasMeasured) {
+TEST(FusionTuningTest, RestartForgetsAllMeasurements) {
   FusionTuning tuning(/*on=*/true);
   auto set = tuning.OnEpoch({0, 1}, -1);
   tuning.OnTimed(0, {set->trial, 20, 0.1});
@@ -111,7 +111,7 @@ TEST(FusionTuningTest, BegunAnewNothingCountsThatWasMeasured) {
   EXPECT_EQ(set->bytes, 1 << 20);
   EXPECT_EQ(tuning.first(), 1 << 20);
   EXPECT_GT(set->from_step, 30);
-  // Of the trial before.
+  // Answers to the trial before.
   EXPECT_EQ(tuning.OnTimed(1, {set->trial - 1, 40, 0.1}), std::nullopt);
   EXPECT_EQ(tuning.OnTimed(1, {set->trial, 40, 0.1}), std::nullopt);
   EXPECT_EQ(tuning.tuner().trials(), 0);
@@ -160,14 +160,14 @@ TEST(CoordinatorFusionTest, WorkersAreToldUntilTheBestIsFound) {
   EXPECT_THAT(reaction.announced[0],
               HasSubstr(absl::StrCat("fusion of ", set.bytes, " bytes")));
   EXPECT_LE(StepSeconds(set.bytes), 1.05 * StepSeconds(1 << 14));
-  // Those who come later begin with it.
+  // Workers that join later begin with this threshold.
   reaction = driver.Say(kWorker2, WorkerRequest("c"));
   const Reaction changed = driver.ReportAll(1);
   EXPECT_EQ(Heard<EpochStart>(changed, kWorker2).job->options.fusion_bytes,
             set.bytes);
 }
 
-TEST(CoordinatorFusionTest, ItBeginsAnewWhereTheFiguresSayThatItIsBest) {
+TEST(CoordinatorFusionTest, TrialsRestartFromAPredictedBetterThreshold) {
   CoordinatorOptions options = TunedOptions();
   options.spec.rules.cost = CostKind::kTime;
   options.spec.rules.forced = Scheme::kRing;
@@ -193,15 +193,15 @@ TEST(CoordinatorFusionTest, ItBeginsAnewWhereTheFiguresSayThatItIsBest) {
   EXPECT_THAT(HearersOf<SetFusion>(driver.Say(kWorker1, measured)), IsEmpty());
 }
 
-// What it was told, or what it answered, may have been lost with its session.
-TEST(CoordinatorFusionTest, OneThatResumesIsToldAgain) {
+// The message to the worker, or its answer, may be lost with its session.
+TEST(CoordinatorFusionTest, WorkerThatResumesIsToldAgain) {
   CoordinatorDriver driver(TunedOptions());
   const SetFusion set = Heard<SetFusion>(driver.Gather(), kWorker0);
   driver.Break(kWorker0);
   EXPECT_EQ(Heard<SetFusion>(driver.ResumeIn(77, kWorker0), 77), set);
 }
 
-TEST(CoordinatorFusionTest, AWrongAnswerCostsTheMembership) {
+TEST(CoordinatorFusionTest, WrongAnswerCostsTheMembership) {
   CoordinatorDriver driver(TunedOptions());
   driver.Gather();
   const Reaction reaction = driver.Say(kWorker1, FusionTimed{0, 5, -2.0});
@@ -209,7 +209,7 @@ TEST(CoordinatorFusionTest, AWrongAnswerCostsTheMembership) {
               HasSubstr("-2 seconds a step"));
 }
 
-TEST(CoordinatorFusionTest, WithoutTuningNobodyHearsOfIt) {
+TEST(CoordinatorFusionTest, WithoutTuningNoWorkerHearsOfFusion) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   EXPECT_THAT(HearersOf<SetFusion>(driver.Gather()), IsEmpty());
   EXPECT_THAT(
@@ -219,7 +219,7 @@ TEST(CoordinatorFusionTest, WithoutTuningNobodyHearsOfIt) {
 
 // The workers.
 
-TEST(FusionSwitchTest, SwitchesInTheStepThatItIsTold) {
+TEST(FusionSwitchTest, SwitchesInTheGivenStep) {
   FusionSwitch fusion;
   EXPECT_EQ(fusion.OnBegin(1), std::nullopt);
   fusion.OnSet({0, 4096, /*from_step=*/3, 0});
@@ -229,7 +229,7 @@ TEST(FusionSwitchTest, SwitchesInTheStepThatItIsTold) {
   EXPECT_EQ(fusion.OnBegin(4, At(1)), std::nullopt);
 }
 
-TEST(FusionSwitchTest, ALateWordCountsAtOnce) {
+TEST(FusionSwitchTest, LateMessageCountsAtOnce) {
   FusionSwitch fusion;
   fusion.OnSet({0, 4096, 3, 0});
   EXPECT_EQ(fusion.OnBegin(9), 4096);
@@ -258,7 +258,7 @@ TEST(FusionSwitchTest, MeasuresAfterTheFirstSteps) {
   EXPECT_DOUBLE_EQ(timed->step_seconds, 0.25);
 }
 
-TEST(FusionSwitchTest, ToldAgainItAnswersAgain) {
+TEST(FusionSwitchTest, RepeatedMessageIsAnsweredAgain) {
   FusionSwitch fusion;
   const SetFusion set = {3, 4096, 0, 2};
   fusion.OnSet(set);
@@ -276,7 +276,7 @@ TEST(FusionSwitchTest, ToldAgainItAnswersAgain) {
   EXPECT_EQ(fusion.OnBegin(step + 2, At(52)), std::nullopt);
 }
 
-TEST(FusionSwitchTest, ANewWordEndsTheTrial) {
+TEST(FusionSwitchTest, NewMessageEndsTheTrial) {
   FusionSwitch fusion;
   fusion.OnSet({0, 4096, 0, 5});
   for (int64_t step = 0; step < 5; ++step) {

@@ -31,12 +31,12 @@ struct Newcomers {
   JoinRequest second = WorkerRequest("second");
   JoinRequest shard = ShardRequest(1);
 
-  // What `request` is told as the first worker.
+  // Result of CheckJoin for `request` as the first worker.
   absl::Status CheckFirst(const JoinRequest& request) const {
     return CheckJoin(
         request, {options, JobState::kGathering, "", nullptr, MemberList()});
   }
-  // What it is told after the first worker. `job`: null before it runs.
+  // Result after the first worker has joined. `job`: null before it runs.
   absl::Status Check(const JoinRequest& request,
                      const Job* job = nullptr) const {
     MemberList roster;
@@ -57,7 +57,7 @@ void ExpectUnlike(const absl::Status& status, const std::string& message) {
   ExpectRefused(status, absl::StatusCode::kFailedPrecondition, message);
 }
 
-TEST(JoinRulesTest, AWorkerLikeTheFirstOneMayJoin) {
+TEST(JoinRulesTest, WorkerLikeTheFirstOneMayJoin) {
   const Newcomers all;
   EXPECT_TRUE(Newcomers().Check(all.second).ok())
       << Newcomers().Check(all.second);
@@ -122,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 // The trainer's value of --data has spaces.
-TEST(JoinRulesTest, ASettingsValueMayHaveSpacesAndMayBeEmpty) {
+TEST(JoinRulesTest, SettingsValueMayHaveSpacesAndMayBeEmpty) {
   JoinRequest request = WorkerRequest("second");
   request.settings = {{"--data", "9 images, checksum 7"}, {"--trace", ""}};
   EXPECT_TRUE(Newcomers().CheckFirst(request).ok())
@@ -144,7 +144,7 @@ TEST(JoinRulesTest, AnotherProtocolVersionIsRefusedWithBothVersions) {
               testing::EndsWith(absl::StrCat(" speaks ", ours)));
 }
 
-TEST(JoinRulesTest, AProcessWithoutAnIncarnationIsRefused) {
+TEST(JoinRulesTest, ProcessWithoutAnIncarnationIsRefused) {
   JoinRequest request = WorkerRequest("second");
   request.incarnation = 0;
   ExpectRefused(Newcomers().Check(request), absl::StatusCode::kInvalidArgument,
@@ -176,13 +176,13 @@ TEST_P(JoinRulesSettingTest, IsRefusedByTheNameOfTheFlagWithBothValues) {
   ExpectUnlike(all_.Check(all_.second), GetParam().message);
 }
 
-TEST_P(JoinRulesSettingTest, PassesWhereItIsTheSame) {
+TEST_P(JoinRulesSettingTest, EqualSettingPasses) {
   all_.second.settings.back() = GetParam().firsts;
   EXPECT_TRUE(all_.Check(all_.second).ok()) << all_.Check(all_.second);
 }
 
 // Shards compute nothing, and have no such settings.
-TEST_P(JoinRulesSettingTest, IsNoneOfAShardsSettings) {
+TEST_P(JoinRulesSettingTest, ShardsNeedNotHaveTheSetting) {
   all_.shard.settings.clear();
   EXPECT_TRUE(all_.Check(all_.shard).ok());
 }
@@ -224,7 +224,7 @@ TEST(JoinRulesTest, SettingsMayComeInAnyOrder) {
   EXPECT_TRUE(all.Check(all.second).ok());
 }
 
-TEST(JoinRulesTest, ASettingThatOnlyTheFirstWorkerHasIsMissed) {
+TEST(JoinRulesTest, SettingThatOnlyTheFirstWorkerHasIsMissed) {
   Newcomers all;
   all.first.settings = {{"--batch", "32"}};
   all.second.settings = {};
@@ -232,13 +232,13 @@ TEST(JoinRulesTest, ASettingThatOnlyTheFirstWorkerHasIsMissed) {
                "--batch differs: worker second has none, worker first has 32");
 }
 
-TEST(JoinRulesTest, TheFirstWorkersSettingsAreTheJobs) {
+TEST(JoinRulesTest, FirstWorkersSettingsAreTheJobs) {
   Newcomers all;
   all.first.settings = {{"--batch", "32"}};
   EXPECT_TRUE(all.CheckFirst(all.first).ok());
 }
 
-TEST(JoinRulesTest, AServersSettingThatDiffersFromTheCoordinatorsIsRefused) {
+TEST(JoinRulesTest, ServersSettingThatDiffersFromTheCoordinatorsIsRefused) {
   Newcomers all;
   all.options.server_settings = {{"--servers", "2"}, {"--backup", "1"}};
   all.shard.settings = {{"--servers", "2"}, {"--backup", "0"}};
@@ -251,9 +251,9 @@ TEST(JoinRulesTest, AServersSettingThatDiffersFromTheCoordinatorsIsRefused) {
                "--backup differs: s1 has none, the coordinator has 1");
 }
 
-// Where the optimizer runs.
+// Tests of the place where the optimizer runs.
 
-TEST(JoinRulesTest, AWorkerWhoseOptimizerWouldUpdateTwiceIsRefused) {
+TEST(JoinRulesTest, SecondOptimizerIsRefused) {
   Newcomers all;
   all.options.spec.options.optimizer_place = OptimizerPlace::kServer;
   all.second.optimizer = OptimizerPlace::kWorker;
@@ -264,7 +264,7 @@ TEST(JoinRulesTest, AWorkerWhoseOptimizerWouldUpdateTwiceIsRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("--optimizer=worker"));
 }
 
-TEST(JoinRulesTest, AWorkerWhoseParametersNothingWouldUpdateIsRefused) {
+TEST(JoinRulesTest, MissingOptimizerIsRefused) {
   Newcomers all;
   all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   all.second.optimizer = OptimizerPlace::kServer;
@@ -278,7 +278,7 @@ TEST(JoinRulesTest, AWorkerWhoseParametersNothingWouldUpdateIsRefused) {
             HasSubstr("--optimizer=server"), Not(HasSubstr("both would"))));
 }
 
-TEST(JoinRulesTest, AWorkerThatFollowsTheJobTakesItsOptimizerAnywhere) {
+TEST(JoinRulesTest, WorkerThatFollowsTheJobTakesItsOptimizerAnywhere) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     Newcomers all;
@@ -302,7 +302,7 @@ TEST(JoinRulesTest, AnotherModelIsRefusedWithTheLayerAndBothShapes) {
                "rows, with factors; ours is fc fc 64x65, 4224 parameters");
 }
 
-TEST(JoinRulesTest, ALayerWithFactorsIsNotOneWithout) {
+TEST(JoinRulesTest, LayersWithAndWithoutFactorsDiffer) {
   Newcomers all;
   all.second.layers[1].has_factors = false;
   ExpectUnlike(all.Check(all.second),
@@ -310,14 +310,14 @@ TEST(JoinRulesTest, ALayerWithFactorsIsNotOneWithout) {
                "rows");
 }
 
-TEST(JoinRulesTest, AModelThatIsNoneIsRefusedAsThat) {
+TEST(JoinRulesTest, InvalidModelIsRefused) {
   Newcomers all;
   all.second.layers.clear();
   ExpectRefused(all.Check(all.second), absl::StatusCode::kInvalidArgument,
                 "0 layers");
 }
 
-TEST(JoinRulesTest, ARunningJobsModelCountsAndNotTheWorkers) {
+TEST(JoinRulesTest, RunningJobsModelCountsAndNotTheWorkers) {
   Newcomers all;
   const JobPtr job = TestJob(1, 2, {VectorLayer("other", 3)});
   ExpectUnlike(all.Check(all.second, job.get()),
@@ -327,7 +327,7 @@ TEST(JoinRulesTest, ARunningJobsModelCountsAndNotTheWorkers) {
 }
 
 // A sparse job has one more layer, which says which blocks travel.
-TEST(JoinRulesTest, ASparseJobsModelIsTheWorkersModel) {
+TEST(JoinRulesTest, SparseJobsModelIsTheWorkersModel) {
   Newcomers all;
   JobOptions options;
   options.sparsity = 0.5;
@@ -405,21 +405,21 @@ struct RestoredJob : Newcomers {
   }
 };
 
-TEST(JoinRulesTest, AModelThatIsNotTheCheckpointsIsRefusedWithItsRound) {
+TEST(JoinRulesTest, ModelThatDiffersFromTheCheckpointIsRefusedWithItsRound) {
   RestoredJob all;
   all.second.layers[0] = VectorLayer("scale", 9);
   ExpectUnlike(all.CheckFirst(all.second),
                "layer 0 of the checkpoint of round 12 is scale vector 1x8");
 }
 
-TEST(JoinRulesTest, ACheckpointMayGoOnWithOtherBatchesAndWithoutFactors) {
+TEST(JoinRulesTest, CheckpointAllowsOtherBatchesAndNoFactors) {
   RestoredJob all;
   all.second.layers[1].rows = 77;
   all.second.layers[1].has_factors = false;
   EXPECT_TRUE(all.CheckFirst(all.second).ok()) << all.CheckFirst(all.second);
 }
 
-TEST(JoinRulesTest, ACheckpointWithOtherOptimizerStateIsRefusedWithBoth) {
+TEST(JoinRulesTest, CheckpointWithOtherOptimizerStateIsRefusedWithBoth) {
   RestoredJob all;
   all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   all.options.restored_state_arrays = 2;
@@ -429,7 +429,7 @@ TEST(JoinRulesTest, ACheckpointWithOtherOptimizerStateIsRefusedWithBoth) {
                "round 12 has 2");
 }
 
-TEST(JoinRulesTest, ARunningJobIsNotComparedWithItsCheckpointAgain) {
+TEST(JoinRulesTest, RunningJobIsNotComparedWithItsCheckpointAgain) {
   RestoredJob all;
   const JobPtr job = TestJob(1, 2, all.second.layers);
   all.options.restored_layers = {VectorLayer("other", 3)};
@@ -438,7 +438,7 @@ TEST(JoinRulesTest, ARunningJobIsNotComparedWithItsCheckpointAgain) {
 
 // The folder.
 
-TEST(JoinRulesTest, AShardWithoutTheJobsFolderIsRefused) {
+TEST(JoinRulesTest, ShardWithoutTheJobsFolderIsRefused) {
   Newcomers all;
   all.options.has_checkpoints = true;
   ExpectUnlike(all.Check(all.shard),
@@ -448,7 +448,7 @@ TEST(JoinRulesTest, AShardWithoutTheJobsFolderIsRefused) {
   EXPECT_TRUE(all.Check(all.shard).ok());
 }
 
-TEST(JoinRulesTest, AShardWithAFolderThatTheJobHasNotIsRefused) {
+TEST(JoinRulesTest, ShardWithAFolderIsRefusedByAJobWithoutOne) {
   Newcomers all;
   all.shard.has_checkpoints = true;
   ExpectUnlike(all.Check(all.shard),

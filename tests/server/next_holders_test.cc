@@ -1,4 +1,4 @@
-// Who holds which shard in the next epoch.
+// Tests of the primary and backup of each shard in the next epoch.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -163,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"OfFourTwoNeighbours", 4, {}, Servers({0, 3}), {}}),
     [](const auto& info) { return info.param.name; });
 
-TEST(NextHoldersTest, WithoutCopiesEveryServerIsNeeded) {
+TEST(NextHoldersTest, WithoutBackupsEveryServerIsNeeded) {
   const JobPtr job = TestJob(2, 2, {VectorLayer("a", 2), VectorLayer("b", 2)});
   EXPECT_EQ(*NextHolders(*job, Servers({0, 1}, {}, {0, 1})),
             FirstShardServers(2, false));
@@ -174,7 +174,7 @@ TEST(NextHoldersTest, WithoutCopiesEveryServerIsNeeded) {
 }
 
 // The job that comes of it can be made, and is what all members are told.
-TEST(NextHoldersTest, AreThoseOfTheNextEpoch) {
+TEST(NextHoldersTest, NextEpochHasTheNextHolders) {
   const JobPtr job = BackedUp(2);
   EpochChange change = Servers({1});
   change.servers[0].report.closed_rounds = {{0, 3}, {1, 4}};
@@ -191,9 +191,9 @@ TEST(NextHoldersTest, AreThoseOfTheNextEpoch) {
             absl::StatusCode::kAborted);
 }
 
-// Where all workers are gone, what those who serve next have closed counts:
-// not what a copy has that is behind.
-TEST(NextHoldersTest, NewWorkersGoOnWhereThoseWhoServeAre) {
+// If all workers are gone, the closed rounds of the next primaries count, and
+// not those of a backup that is behind.
+TEST(NextHoldersTest, NewWorkersGoOnFromTheNextPrimaries) {
   const JobPtr job = BackedUp(2, {{1, 0, false}, {1, 0, false}});
   EpochChange change = Servers({0, 1});
   change.servers[0].report.closed_rounds = {{0, kInitialRound},
@@ -205,8 +205,8 @@ TEST(NextHoldersTest, NewWorkersGoOnWhereThoseWhoServeAre) {
   EXPECT_THAT(next->job->workers, ElementsAre(EpochWorker{5, 8}));
 }
 
-// All who are there have the shards' files.
-TEST(FreshHoldersTest, AreAsAtFirstWithThoseWhoAreThere) {
+// All live servers have the shards' files.
+TEST(FreshHoldersTest, FreshHoldersAreTheFirstOnesOfTheLiveServers) {
   const JobPtr job =
       BackedUp(3, {{1, 0, false}, {1, 2, false}, {2, -1, false}});
   const auto restarted = [&](const EpochChange& servers) {
@@ -232,7 +232,7 @@ TEST(FreshHoldersTest, AreAsAtFirstWithThoseWhoAreThere) {
       HasSubstr("shard 2 is gone, and neither server 2 nor the next one"));
 }
 
-TEST(FreshHoldersTest, WithoutCopiesAllAreNeeded) {
+TEST(FreshHoldersTest, RestartWithoutBackupsNeedsAllServers) {
   const JobPtr job = TestJob(2, 2, {VectorLayer("a", 2), VectorLayer("b", 2)});
   EpochChange change = Servers({0});
   change.joiners = {5};

@@ -57,7 +57,7 @@ JobPtr Next(const Job& job, const EpochChange& change) {
   return next->job;
 }
 
-TEST(PlanChangeTest, WhenAllIsSettledTheShardsHaveTheBaseOfTheNextPlan) {
+TEST(PlanChangeTest, OnceDrainedTheShardsHaveTheBaseOfTheNextPlan) {
   const JobPtr next = Next(*EndingJob(), SettledChange());
   EXPECT_EQ(next->routes, (std::vector<Route>{kByServers, kByRing}));
   EXPECT_EQ(next->base_round, 7);
@@ -67,7 +67,7 @@ TEST(PlanChangeTest, WhenAllIsSettledTheShardsHaveTheBaseOfTheNextPlan) {
   for (const EpochWorker& each : next->workers) EXPECT_EQ(each.first_step, 8);
 }
 
-TEST(PlanChangeTest, WhereWorkersUpdateNothingMoves) {
+TEST(PlanChangeTest, NothingMovesIfWorkersUpdate) {
   JobOptions options;
   options.optimizer_place = OptimizerPlace::kWorker;
   const JobPtr next = Next(*EndingJob(options), SettledChange());
@@ -76,7 +76,7 @@ TEST(PlanChangeTest, WhereWorkersUpdateNothingMoves) {
   for (const EpochWorker& each : next->workers) EXPECT_EQ(each.first_step, 0);
 }
 
-TEST(PlanChangeTest, WhoComesBeginsWithTheNewPlan) {
+TEST(PlanChangeTest, JoinerBeginsWithTheNewPlan) {
   EpochChange change = SettledChange();
   change.joiners = {3};
   const JobPtr next = Next(*EndingJob(), change);
@@ -93,7 +93,7 @@ void ExpectAnnounced(const Job& job, const EpochChange& change,
   EXPECT_EQ(next->switch_round, round);
 }
 
-TEST(PlanChangeTest, ABetterPlanEndsTheStepsOfThisOne) {
+TEST(PlanChangeTest, BetterPlanEndsTheStepsOfThisOne) {
   const JobPtr job =
       EpochAfter(*EndingJob(), [](Job& j) { j.switch_round = kInitialRound; });
   ExpectAnnounced(*job, SettledChange());
@@ -105,7 +105,7 @@ TEST(PlanChangeTest, WithoutABetterPlanStepsGoOn) {
   EXPECT_FALSE(Next(*EndingJob(), change)->switches());
 }
 
-TEST(PlanChangeTest, UntilAllIsSettledThePlanStays) {
+TEST(PlanChangeTest, PlanStaysUntilAllMembersAreDrained) {
   EpochChange worker = SettledChange();
   worker.workers[1].report.drained = false;
   ExpectAnnounced(*EndingJob(), worker);
@@ -132,23 +132,23 @@ JobPtr JobWithCopies() {
   });
 }
 
-TEST(PlanChangeTest, ACopyThatTakesOverHasNotWhatWasHandedOver) {
+TEST(PlanChangeTest, BackupThatTakesOverLacksHandedOverValues) {
   EpochChange change = SettledChange();
   change.servers.pop_back();
   change.servers[0].report.closed_rounds[1] = 7;
   ExpectAnnounced(*JobWithCopies(), change);
 }
 
-TEST(PlanChangeTest, CopiesAreSentWhatWorkersHandOver) {
+TEST(PlanChangeTest, BackupsAreSentHandedOverValues) {
   const JobPtr job = JobWithCopies();
   const JobPtr next = Next(*job, SettledChange());
-  // Those of shards that nothing was handed over to are as they were.
+  // Backups of shards without handed-over values stay as they were.
   const int shard = job->placement.layer_chunks(0)[0].shard;
   EXPECT_FALSE(next->shard_servers[shard].backup_is_current);
   EXPECT_TRUE(next->shard_servers[1 - shard].backup_is_current);
 }
 
-TEST(PlanChangeTest, WhatIsHeldBackOfASparseLayerStaysWithItsRoute) {
+TEST(PlanChangeTest, ResidualOfASparseLayerStaysWithItsRoute) {
   JobOptions options;
   options.sparsity = 0.5;
   options.dense_steps = 10;

@@ -41,17 +41,17 @@ Measured SomeMeasured(double rate = 125e6) {
 
 constexpr absl::Time kStart = absl::UnixEpoch();
 
-// As of figures alone, however often they come.
+// No change of plans follows from measurements alone.
 Replanner Eager() { return Replanner(ByTime(), absl::ZeroDuration()); }
 
-TEST(ReplannerTest, AJobBeginsWithThePlanByBytes) {
+TEST(ReplannerTest, JobBeginsWithThePlanByBytes) {
   const auto plan = Replanner(ByTime()).FirstPlan(SomeLayers(), {2, 2});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->routes[0].scheme, Scheme::kServer);
   EXPECT_EQ(plan->routes[1].scheme, Scheme::kFactor);
 }
 
-TEST(ReplannerTest, ByTimeItNeedsAllWorkersFigures) {
+TEST(ReplannerTest, PlanByTimeNeedsMeasurementsOfAllWorkers) {
   Replanner replanner = Eager();
   const JobPtr job = SomeJob(4);
   EXPECT_FALSE(replanner.Better(*job, 4).has_value());
@@ -59,7 +59,7 @@ TEST(ReplannerTest, ByTimeItNeedsAllWorkersFigures) {
     EXPECT_FALSE(replanner.OnMeasured(worker, SomeMeasured(), *job, kStart));
     EXPECT_FALSE(replanner.Better(*job, 4).has_value());
   }
-  // One that is no worker of the epoch does not count.
+  // Measurements of other workers do not count.
   EXPECT_FALSE(replanner.OnMeasured(7, SomeMeasured(), *job, kStart));
   EXPECT_TRUE(replanner.OnMeasured(3, SomeMeasured(), *job, kStart));
   const auto better = replanner.Better(*job, 4);
@@ -68,7 +68,7 @@ TEST(ReplannerTest, ByTimeItNeedsAllWorkersFigures) {
   EXPECT_THAT(better->why, HasSubstr("s an iteration with 4 workers"));
 }
 
-TEST(ReplannerTest, TheSlowestWorkerCounts) {
+TEST(ReplannerTest, SlowestWorkerCounts) {
   Replanner replanner = Eager();
   const JobPtr job = SomeJob(2);
   Measured slow = SomeMeasured(10e6);
@@ -88,7 +88,7 @@ TEST(ReplannerTest, TheSlowestWorkerCounts) {
   EXPECT_GT(known->predicted, absl::Milliseconds(300));
 }
 
-TEST(ReplannerTest, ItLooksAgainWhenFiguresHaveChanged) {
+TEST(ReplannerTest, SearchesAgainWhenMeasurementsHaveChanged) {
   Replanner replanner = Eager();
   const JobPtr job = SomeJob(2);
   replanner.OnMeasured(0, SomeMeasured(), *job, kStart);
@@ -101,7 +101,7 @@ TEST(ReplannerTest, ItLooksAgainWhenFiguresHaveChanged) {
   EXPECT_TRUE(replanner.OnMeasured(1, busy, *job, kStart));
 }
 
-TEST(ReplannerTest, FiguresThatFlickerLeadToFewLooks) {
+TEST(ReplannerTest, FlickeringMeasurementsLeadToFewSearches) {
   Replanner replanner(ByTime(), absl::Seconds(10));
   const JobPtr job = SomeJob(2);
   int looks = 0;
@@ -122,13 +122,13 @@ TEST(ReplannerTest, FiguresThatFlickerLeadToFewLooks) {
   looks = 0;
   flicker();
   EXPECT_LE(looks, 2);
-  // What has changed for good is not forgotten.
+  // A lasting change of the measurements is noticed later.
   now += absl::Minutes(5);
   replanner.OnMeasured(0, SomeMeasured(1e6), *job, now);
   EXPECT_EQ(replanner.known(*job, {})->measured.link.rate, 1e6);
 }
 
-TEST(ReplannerTest, WhoIsGoneDoesNotCount) {
+TEST(ReplannerTest, WorkersThatAreGoneDoNotCount) {
   Replanner replanner = Eager();
   const JobPtr job = SomeJob(3);
   replanner.OnMeasured(0, SomeMeasured(), *job, kStart);
@@ -153,7 +153,7 @@ TEST(ReplannerTest, ByBytesThePlanFollowsTheNumberOfWorkers) {
   EXPECT_THAT(better->why, HasSubstr("bytes a node and step with 4 workers"));
 }
 
-TEST(ReplannerTest, ALittleBetterIsNotWorthAChange) {
+TEST(ReplannerTest, SmallGainIsNotWorthAChange) {
   // 24 rows are 2 % cheaper by factors, 23 are 6 %.
   const auto better = [](int64_t rows) {
     return Replanner(PlanRules())
@@ -164,7 +164,7 @@ TEST(ReplannerTest, ALittleBetterIsNotWorthAChange) {
   EXPECT_FALSE(better(23));
 }
 
-// As 16 bits gain nothing any more, though float32 gains nothing either.
+// 16 bits gain nothing any more, though float32 gains nothing either.
 TEST(ReplannerTest, WiresBecomeWideAgain) {
   PlanRules rules = ByTime();
   rules.choose_wire = true;
@@ -191,7 +191,7 @@ TEST(ReplannerTest, WiresBecomeWideAgain) {
   EXPECT_FALSE(replanner.Better(job, 2).has_value());
 }
 
-TEST(ReplannerTest, WhereNothingIsToBeChosenItAsksForNothing) {
+TEST(ReplannerTest, FixedPlanNeedsNoMeasurements) {
   const auto better = [](PlanRules rules, JobOptions options, int workers) {
     Replanner replanner(RulesFor(options, rules));
     const JobPtr job = SomeJob(4, options);
@@ -214,7 +214,7 @@ TEST(ReplannerTest, WhereNothingIsToBeChosenItAsksForNothing) {
   EXPECT_FALSE(better(ByTime(), solo, 4));
 }
 
-TEST(ReplannerTest, FiguresThatCannotBeAreRefused) {
+TEST(ReplannerTest, ImpossibleMeasurementsAreRefused) {
   const JobPtr job = SomeJob(2);
   EXPECT_TRUE(Replanner::Check(SomeMeasured(), *job).ok());
   const auto refusal = [&](const std::function<void(Measured&)>& edit) {

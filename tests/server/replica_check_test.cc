@@ -61,7 +61,7 @@ TEST_F(ReplicaCheckTest, EqualReplicasPassInEveryRound) {
   }
 }
 
-TEST_F(ReplicaCheckTest, ADifferenceNamesTheLayerBothWorkersAndBothChecksums) {
+TEST_F(ReplicaCheckTest, DifferenceNamesTheLayerBothWorkersAndBothChecksums) {
   ExpectEqual("worker a", 7, {1, 0xdeadbeef, 3});
   ExpectDifferent("worker b", 7, {1, 0xab, 3},
                   "replicas differ after step 7: the parameters of layer fc "
@@ -76,13 +76,13 @@ TEST_F(ReplicaCheckTest, OfSeveralLayersThatDifferTheFirstIsNamed) {
               AllOf(HasSubstr("layer fc"), Not(HasSubstr("layer bias"))));
 }
 
-TEST_F(ReplicaCheckTest, TheFirstAndTheLastLayerAreComparedToo) {
+TEST_F(ReplicaCheckTest, FirstAndTheLastLayerAreComparedToo) {
   ExpectEqual("worker a", 7, {1, 2, 3});
   ExpectDifferent("worker b", 7, {0, 2, 3}, "layer scale");
   ExpectDifferent("worker b", 7, {1, 2, 0}, "layer bias");
 }
 
-TEST_F(ReplicaCheckTest, AThirdWorkerThatDiffersIsComparedWithTheFirst) {
+TEST_F(ReplicaCheckTest, ThirdWorkerThatDiffersIsComparedWithTheFirst) {
   ExpectEqual("worker a", 7, {1, 2, 3});
   ExpectEqual("worker b", 7, {1, 2, 3});
   ExpectDifferent("worker c", 7, {1, 2, 4},
@@ -90,7 +90,7 @@ TEST_F(ReplicaCheckTest, AThirdWorkerThatDiffersIsComparedWithTheFirst) {
                   "c");
 }
 
-TEST_F(ReplicaCheckTest, TheFirstReportOfARoundCountsWhicheverWorkerItIsOf) {
+TEST_F(ReplicaCheckTest, FirstReportOfARoundCountsFromAnyWorker) {
   ExpectEqual("worker b", 7, {1, 2, 3});
   ExpectDifferent("worker a", 7, {1, 2, 4},
                   "have checksum 00000003 on worker b and 00000004 on worker "
@@ -106,7 +106,7 @@ TEST_F(ReplicaCheckTest, ReportsOfDifferentRoundsAreNotCompared) {
   ExpectDifferent("worker c", 3, {4, 5, 6}, "replicas differ after step 3");
 }
 
-TEST_F(ReplicaCheckTest, ARoundThatAWorkerDoesNotReportIsNoDifference) {
+TEST_F(ReplicaCheckTest, RoundThatAWorkerDoesNotReportIsNoDifference) {
   ExpectEqual("worker a", 3, {1, 2, 3});
   ExpectEqual("worker a", 5, {1, 2, 3});
   ExpectEqual("worker a", 7, {4, 5, 6});
@@ -114,12 +114,12 @@ TEST_F(ReplicaCheckTest, ARoundThatAWorkerDoesNotReportIsNoDifference) {
 }
 
 // A worker reports again in a new session.
-TEST_F(ReplicaCheckTest, AReportThatComesTwicePasses) {
+TEST_F(ReplicaCheckTest, ReportThatComesTwicePasses) {
   ExpectEqual("worker a", 3, {1, 2, 3});
   ExpectEqual("worker a", 3, {1, 2, 3});
 }
 
-TEST_F(ReplicaCheckTest, ALateReportIsComparedWithinEightRounds) {
+TEST_F(ReplicaCheckTest, LateReportIsComparedWithinEightRounds) {
   for (int64_t round = 0; round < 8; ++round) {
     ExpectEqual("worker a", round, {1, 2, 3});
   }
@@ -136,14 +136,14 @@ TEST_F(ReplicaCheckTest, OlderReportsAreForgottenAndNewerOnesAreNot) {
   }
 }
 
-TEST_F(ReplicaCheckTest, WhatIsDoneAgainIsNotComparedWithWhatWasBefore) {
+TEST_F(ReplicaCheckTest, RoundsDoneAgainAreNotComparedWithEarlierReports) {
   ExpectEqual("worker a", 3, {1, 2, 3});
   check_.Clear();
   ExpectEqual("worker b", 3, {4, 5, 6});
   ExpectDifferent("worker a", 3, {1, 2, 3}, "on worker b and");
 }
 
-TEST_F(ReplicaCheckTest, AReportThatDoesNotFitTheModelIsRefusedAndNotKept) {
+TEST_F(ReplicaCheckTest, ReportThatDoesNotFitTheModelIsRefusedAndNotKept) {
   const struct {
     int64_t round;
     std::vector<uint32_t> layers;
@@ -164,7 +164,7 @@ TEST_F(ReplicaCheckTest, AReportThatDoesNotFitTheModelIsRefusedAndNotKept) {
   ExpectEqual("worker a", kStepMax, {7, 8, 9});
 }
 
-TEST_F(ReplicaCheckTest, TheLayerThatChoosesBlocksHasNoChecksum) {
+TEST_F(ReplicaCheckTest, LayerThatChoosesBlocksHasNoChecksum) {
   JobOptions options;
   options.sparsity = 0.5;
   options.block_elements = kBlockElementsMin;
@@ -174,7 +174,7 @@ TEST_F(ReplicaCheckTest, TheLayerThatChoosesBlocksHasNoChecksum) {
   ExpectDifferent("worker b", 3, {8}, "layer large");
 }
 
-TEST_F(ReplicaCheckTest, TheAdviceFollowsWhereTheOptimizerRuns) {
+TEST_F(ReplicaCheckTest, AdviceFollowsWhereTheOptimizerRuns) {
   ExpectEqual("worker a", 3, {1, 2, 3});
   ExpectDifferent("worker b", 3, {0, 2, 3},
                   "Does a worker change parameters that the servers update?");

@@ -19,8 +19,8 @@ using testing::SizeIs;
 constexpr PeerId kWorker = {Role::kWorker, 0};
 constexpr int64_t kOwned = kFrameElementsMax + 2;  // Two frames.
 
-// Two chunks that the shard updates, and one that workers own. Every round is
-// saved.
+// Two chunks that the shard updates, and a chunk that workers own. Every round
+// is saved.
 JobPtr SavingJob() {
   JobOptions options;
   options.checkpoint_every = 1;

@@ -88,7 +88,7 @@ class SaveFirstTest : public testing::Test {
 
 absl::Status Full() { return absl::UnavailableError("disk is full"); }
 
-TEST_F(SaveFirstTest, AStateIsSavedBetweenWhatIsBeforeItAndWhatFollows) {
+TEST_F(SaveFirstTest, StateIsSavedInTheOrderOfTheActions) {
   EXPECT_THAT(CarryOut({Send(1), Save(1), Send(2), EndSession{2}, Complete(7),
                         Save(2), Send(3)}),
               ElementsAre("send 1", "save 1", "send 2", "end 2", "complete 7",
@@ -96,7 +96,7 @@ TEST_F(SaveFirstTest, AStateIsSavedBetweenWhatIsBeforeItAndWhatFollows) {
   EXPECT_EQ(failing_for(), absl::ZeroDuration());
 }
 
-TEST_F(SaveFirstTest, NothingIsHandedOnBeforeTheStateBehindItIsSaved) {
+TEST_F(SaveFirstTest, NoActionIsCarriedOutBeforeItsStateIsSaved) {
   disk_ = Full();
   EXPECT_THAT(CarryOut({Send(1), Save(1), Send(2), EndSession{2}, Complete(7)}),
               ElementsAre("send 1"));
@@ -104,7 +104,7 @@ TEST_F(SaveFirstTest, NothingIsHandedOnBeforeTheStateBehindItIsSaved) {
   EXPECT_THAT(Later(), IsEmpty());
 }
 
-TEST_F(SaveFirstTest, WhatWasHeldBackFollowsCompleteAndInOrder) {
+TEST_F(SaveFirstTest, HeldActionsFollowCompleteAndInOrder) {
   disk_ = Full();
   CarryOut({Save(1), Send(2), EndSession{2}});
   EXPECT_THAT(CarryOut({Send(3), Save(2), Complete(7)}), IsEmpty());
@@ -119,7 +119,7 @@ TEST_F(SaveFirstTest, WhatWasHeldBackFollowsCompleteAndInOrder) {
 
 // An action may follow from a state that is not saved, although it has none of
 // its own.
-TEST_F(SaveFirstTest, WhatComesLaterDoesNotOvertakeWhatIsHeldBack) {
+TEST_F(SaveFirstTest, LaterActionsDoNotOvertakeHeldActions) {
   disk_ = Full();
   CarryOut({Save(1), Send(2)});
   disk_ = absl::OkStatus();
@@ -137,7 +137,7 @@ TEST_F(SaveFirstTest, LogLinesAreNeverHeldBack) {
   EXPECT_THAT(Later(), ElementsAre("save 1", "send 2"));
 }
 
-TEST_F(SaveFirstTest, OneStateMayBeSavedAndTheNextOneNot) {
+TEST_F(SaveFirstTest, SecondSaveMayFailAfterTheFirst) {
   disk_ = Full();
   CarryOut({Save(1), Send(1), Save(2), Send(2)});
   std::vector<std::string> done;
@@ -153,7 +153,7 @@ TEST_F(SaveFirstTest, OneStateMayBeSavedAndTheNextOneNot) {
   EXPECT_THAT(Later(), ElementsAre("save 2", "send 2"));
 }
 
-TEST_F(SaveFirstTest, ASaveIsTriedAgainAtMostFiveTimesASecond) {
+TEST_F(SaveFirstTest, SaveIsTriedAgainAtMostFiveTimesASecond) {
   disk_ = Full();
   CarryOut({Save(1), Send(1)});
   EXPECT_EQ(tries_, 1);
@@ -169,7 +169,7 @@ TEST_F(SaveFirstTest, ASaveIsTriedAgainAtMostFiveTimesASecond) {
   EXPECT_EQ(tries_, 3);
 }
 
-TEST_F(SaveFirstTest, TheFailureAndItsDurationAreKnownUntilASaveWorks) {
+TEST_F(SaveFirstTest, FailureAndItsDurationAreKnownUntilASaveWorks) {
   disk_ = Full();
   CarryOut({Save(1)});
   EXPECT_EQ(failing_for(), absl::ZeroDuration());
@@ -193,7 +193,7 @@ TEST_F(SaveFirstTest, TheFailureAndItsDurationAreKnownUntilASaveWorks) {
   EXPECT_EQ(failing_for(), absl::Seconds(1));
 }
 
-TEST_F(SaveFirstTest, WhatIsForgottenIsNotHandedOnLater) {
+TEST_F(SaveFirstTest, ClearedActionsAreNeverCarriedOut) {
   disk_ = Full();
   CarryOut({Save(1), Send(1)});
   now_ += absl::Seconds(1);
@@ -204,7 +204,7 @@ TEST_F(SaveFirstTest, WhatIsForgottenIsNotHandedOnLater) {
 }
 
 // An action may end the coordinator: then its owner forgets the rest.
-TEST_F(SaveFirstTest, TheOwnerMayForgetTheRestWhileItCarriesOut) {
+TEST_F(SaveFirstTest, OwnerMayClearTheQueueWhileCarryingOut) {
   std::vector<std::string> done;
   save_first_.CarryOut(
       {Send(1), Send(2), Save(1), Send(3)}, now_,

@@ -40,7 +40,7 @@ JobPtr ThreeShards() {
       PlainSgd());
 }
 
-TEST(ServerMachineTest, HoldsItsShardAndTheCopyOfTheOneBefore) {
+TEST(ServerMachineTest, HoldsItsOwnShardAndTheBackupOfThePreviousShard) {
   const ServerMachine machine(ThreeShards(), 1);
   EXPECT_FALSE(machine.shard(0)->serves());
   EXPECT_TRUE(machine.shard(1)->serves());
@@ -54,7 +54,7 @@ TEST(ServerMachineTest, HoldsItsShardAndTheCopyOfTheOneBefore) {
       ElementsAre(std::pair(0, kInitialRound), std::pair(1, kInitialRound)));
 }
 
-TEST(ServerMachineTest, ItsOldestOpenRoundIsOneOfThoseItServes) {
+TEST(ServerMachineTest, OldestOpenRoundIsOfAShardThatItServes) {
   const JobPtr job = ThreeShards();
   ServerMachine machine(job, 1);
   ASSERT_EQ(job->placement.layer_chunks(1)[0].shard, 1);
@@ -90,7 +90,7 @@ TEST(ServerMachineTest, AnswersTheLastFrameOfATrainOfProbes) {
   EXPECT_EQ(last.sent[0].frame.header.round, 7);
   EXPECT_EQ(last.sent[0].frame.header.payload_bytes, 0u);
 
-  // One that sends nothing but probes is owed so many answers at most.
+  // A worker that sends nothing but probes gets a bounded number of answers.
   int64_t answered = 1;
   Effects more;
   do {
@@ -152,7 +152,7 @@ class VotingServerTest : public testing::Test {
   std::map<int, ServerMachine> servers_;
 };
 
-TEST_F(VotingServerTest, ARoundWaitsForTheVotes) {
+TEST_F(VotingServerTest, RoundWaitsForTheVotes) {
   Contribute(0, 0, {1, 2});
   EXPECT_THAT(Contribute(1, 0, {3, 4}).sent, IsEmpty());
   EXPECT_THAT(Vote(0, 0, 0, true).sent, IsEmpty());
@@ -166,7 +166,7 @@ TEST_F(VotingServerTest, ARoundWaitsForTheVotes) {
   EXPECT_THAT(parameters(), ElementsAre(8, 17));
 }
 
-TEST_F(VotingServerTest, ASkippedStepChangesNothing) {
+TEST_F(VotingServerTest, SkippedStepChangesNothing) {
   Contribute(0, 0, {1, 2});
   Vote(0, 0, 0, true);
   EXPECT_THAT(Vote(0, 1, 0, false).sent, SizeIs(1));  // The verdict.
@@ -182,7 +182,7 @@ TEST_F(VotingServerTest, ASkippedStepChangesNothing) {
   EXPECT_THAT(parameters(), ElementsAre(8, 17));
 }
 
-TEST_F(VotingServerTest, OneServerTellsTheWorkers) {
+TEST_F(VotingServerTest, SingleServerTellsTheWorkersTheVerdict) {
   Vote(1, 0, 0, true);
   EXPECT_THAT(Vote(1, 1, 0, true).sent, IsEmpty());
   EXPECT_THAT(servers_.at(1).Report().verdicts,
@@ -191,7 +191,7 @@ TEST_F(VotingServerTest, OneServerTellsTheWorkers) {
 }
 
 // Worker 1 has died; only server 1 had its vote.
-TEST_F(VotingServerTest, WhatOneServerKnowsIsTheNextEpochs) {
+TEST_F(VotingServerTest, VerdictOfAnyServerIsInTheNextEpoch) {
   Contribute(0, 0, {1, 2});
   Vote(1, 0, 0, true);
   Vote(1, 1, 0, false);
@@ -215,7 +215,7 @@ TEST_F(VotingServerTest, WhatOneServerKnowsIsTheNextEpochs) {
   EXPECT_THAT(parameters(), ElementsAre(10, 20));
 }
 
-TEST(ServerMachineTest, RefusesChunksThatItDoesNotHold) {
+TEST(ServerMachineTest, RefusesChunksOfOtherServers) {
   const JobPtr job = ThreeShards();
   const ServerMachine machine(job, 1);
   const auto refusal = [&](int layer) {
@@ -235,7 +235,7 @@ TEST(ServerMachineTest, RefusesChunksThatItDoesNotHold) {
   EXPECT_FALSE(machine.OnHeader(PeerId::Worker(0), header).ok());
 }
 
-TEST(ServerMachineTest, AnEpochMakesAndDropsWhatItHolds) {
+TEST(ServerMachineTest, EpochMakesAndDropsShards) {
   const JobPtr job = ThreeShards();
   ServerMachine machine(job, 1);
   Outbox out;
@@ -347,7 +347,7 @@ class Turmoil {
     ++changes_;
   }
 
-  // As far as all workers have got, in layers that take rounds.
+  // Last round that all workers have done, in layers that take rounds.
   int64_t done() const {
     int64_t least = done_[0][0];
     for (const auto& layers : done_) {
@@ -392,7 +392,7 @@ class Turmoil {
       }
     }
   }
-  // What a worker sends at the beginning of an epoch.
+  // Frames that a worker sends when an epoch begins.
   void Ask(int rank) {
     for (size_t layer = 0; layer < job_->layers.size(); ++layer) {
       const auto index = static_cast<int>(layer);
@@ -417,7 +417,7 @@ class Turmoil {
           std::move(frame));
     }
   }
-  // What it came to, undisturbed.
+  // Result of a run without changes.
   const std::vector<float>& Expected(int layer, int64_t round) {
     auto& known = expected_[layer];
     if (known.empty()) known.push_back(Gradient(0, layer, kInitialRound));
@@ -443,7 +443,7 @@ class Turmoil {
     ASSERT_EQ(header.epoch, job_->epoch);
     ASSERT_EQ(header.kind, FrameKind::kResult);
     ASSERT_EQ(header.sender, ServerOf(layer));
-    if (header.round <= done) return;  // Broadcast, to one who has it.
+    if (header.round <= done) return;  // Broadcast to a worker that has it.
     ASSERT_EQ(header.round, done + 1);
     const std::vector<float>& all = Expected(layer, header.round);
     const std::vector<float> found = FloatsOf(frame.payload);
@@ -462,7 +462,7 @@ class Turmoil {
   std::map<int, ServerMachine> servers_;
   std::map<Link, std::deque<Frame>> wire_;
   std::vector<std::vector<std::vector<float>>> expected_;
-  std::vector<std::vector<int64_t>> done_;          // By worker and layer.
+  std::vector<std::vector<int64_t>> done_;  // Indexed by worker and layer.
   std::map<std::pair<int, int>, int64_t> missing_;  // Frames of a result.
   int changes_ = 0;
 };

@@ -1,4 +1,5 @@
-// A shard and its copy: what one has, the other has, and nobody else sees more.
+// Tests of a shard on its primary and its backup: both have the same rounds,
+// and workers see no round that only one of them has.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,13 +35,13 @@ std::vector<FrameKind> KindsOn(const std::deque<Frame>& wire) {
   return kinds;
 }
 
-TEST(ShardBackupTest, TheInitialValuesAreShownWhenTheCopyHasThem) {
+TEST(ShardBackupTest, InitialValuesAreShownOnceTheBackupHasThem) {
   ShardPair pair;
   EXPECT_THAT(KindsOn(pair.wire()),
               ElementsAre(FrameKind::kHave, FrameKind::kHave));
   EXPECT_THAT(pair.Pull(1, 0, kInitialRound).sent, IsEmpty());
   EXPECT_THAT(pair.Contribute(0, 0, kInitialRound, {5, 6}).sent, IsEmpty());
-  // It has not said yet that it has nothing.
+  // The backup has not said yet that it has nothing.
   EXPECT_THAT(pair.wire(), SizeIs(2));
   EXPECT_THAT(pair.Arrive(2).sent, IsEmpty());
   EXPECT_THAT(KindsOn(pair.wire()), ElementsAre(FrameKind::kAggregate));
@@ -54,7 +55,7 @@ TEST(ShardBackupTest, TheInitialValuesAreShownWhenTheCopyHasThem) {
 
 class ShardCopyPlaceTest : public testing::TestWithParam<OptimizerPlace> {
  protected:
-  // What a round comes to: the parameters, or the mean.
+  // Result of a round: the parameters, or the mean.
   std::vector<float> Either(std::vector<float> parameters,
                             std::vector<float> mean) const {
     return GetParam() == OptimizerPlace::kServer ? parameters : mean;
@@ -68,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Both, ShardCopyPlaceTest,
                            return std::string(OptimizerPlaceName(info.param));
                          });
 
-TEST_P(ShardCopyPlaceTest, ARoundClosesWhenTheCopyHasIt) {
+TEST_P(ShardCopyPlaceTest, RoundClosesOnceTheBackupHasIt) {
   ShardPair pair(PlainSgd(GetParam()));
   pair.Begin({10, 20});
   EXPECT_THAT(pair.Contribute(1, 0, 0, {1, 2}).sent, IsEmpty());
@@ -97,7 +98,7 @@ TEST_P(ShardCopyPlaceTest, RepeatedFramesAreDiscarded) {
         pair.server().OnHeader(frame.header.sender, frame.header);
     return landing.ok() && landing->kind == Landing::Kind::kDiscard;
   };
-  EXPECT_TRUE(discarded(last[0]));  // It is closing.
+  EXPECT_TRUE(discarded(last[0]));  // The round is closing.
   const Frame mean = pair.wire().front();
   pair.Arrive(1);
   pair.ExpectDiscarded(mean);
@@ -108,7 +109,7 @@ TEST_P(ShardCopyPlaceTest, RepeatedFramesAreDiscarded) {
   pair.ExpectEqual();
 }
 
-TEST(ShardBackupTest, StatesAreBitEqualWhoeverServes) {
+TEST(ShardBackupTest, StatesAreBitEqualOnBothServers) {
   for (const bool deterministic : {false, true}) {
     JobOptions options = PlainSgd();
     options.deterministic = deterministic;
@@ -135,7 +136,7 @@ TEST(ShardBackupTest, StatesAreBitEqualWhoeverServes) {
 }
 
 // The copy has the round; the server is gone before it hears so.
-TEST_P(ShardCopyPlaceTest, TheCopyAnswersThoseWhoMissedTheResult) {
+TEST_P(ShardCopyPlaceTest, BackupAnswersWorkersThatMissedTheResult) {
   ShardPair pair(PlainSgd(GetParam()), 3);
   pair.Begin({10, 20});
   for (const int worker : {0, 1, 2}) {
@@ -155,7 +156,8 @@ TEST_P(ShardCopyPlaceTest, TheCopyAnswersThoseWhoMissedTheResult) {
     EXPECT_EQ(Result(answer, 0), Either({7, 14}, {3, 6}));
     EXPECT_THAT(pair.Contribute(worker, 0, 0, {50, 60}).sent, IsEmpty());
   }
-  // The next round, and one that the server had not closed, without it.
+  // The next round, and a round that the primary had not closed, close without
+  // the backup.
   pair.Contribute(0, 0, 1, {1, 1});
   EXPECT_EQ(Result(pair.Contribute(1, 0, 1, {3, 3}), 1),
             Either({5, 12}, {2, 2}));
@@ -165,7 +167,7 @@ TEST_P(ShardCopyPlaceTest, TheCopyAnswersThoseWhoMissedTheResult) {
 }
 
 // The mean is lost on its way, or the answer to it.
-TEST_P(ShardCopyPlaceTest, AClosingRoundIsAskedForAgainAndAnsweredOnce) {
+TEST_P(ShardCopyPlaceTest, ClosingRoundIsAskedForAgainAndAnsweredOnce) {
   for (const int arrive : {0, 1}) {
     ShardPair pair(PlainSgd(GetParam()), 3);
     pair.Begin({10, 20});
@@ -175,7 +177,7 @@ TEST_P(ShardCopyPlaceTest, AClosingRoundIsAskedForAgainAndAnsweredOnce) {
     EXPECT_THAT(pair.Arrive(arrive).sent, IsEmpty());
     pair.Enter(Holders(0, 1, true), [](Job& job) { job.workers.pop_back(); });
     EXPECT_THAT(pair.server().oldest_open_round()->missing_workers, IsEmpty());
-    // One asks before the copy has it, one after that.
+    // A worker asks before the backup has it, another one after that.
     EXPECT_THAT(pair.Contribute(0, 0, 0, {50, 60}).sent, IsEmpty());
     EXPECT_THAT(pair.Contribute(0, 0, 0, {50, 60}).sent, IsEmpty());
     const Effects closed = pair.Arrive();
@@ -193,7 +195,7 @@ TEST_P(ShardCopyPlaceTest, AClosingRoundIsAskedForAgainAndAnsweredOnce) {
   }
 }
 
-TEST_P(ShardCopyPlaceTest, AClosingRoundClosesIfTheCopyIsGone) {
+TEST_P(ShardCopyPlaceTest, ClosingRoundClosesIfTheBackupIsGone) {
   ShardPair pair(PlainSgd(GetParam()));
   pair.Begin({10, 20});
   for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
@@ -203,7 +205,7 @@ TEST_P(ShardCopyPlaceTest, AClosingRoundClosesIfTheCopyIsGone) {
 }
 
 // Twice in a row, no copy has said that it has it.
-TEST_P(ShardCopyPlaceTest, AClosingRoundOutlivesSeveralEpochs) {
+TEST_P(ShardCopyPlaceTest, ClosingRoundOutlivesSeveralEpochs) {
   ShardPair pair(PlainSgd(GetParam()));
   pair.Begin({10, 20});
   for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
@@ -218,9 +220,9 @@ TEST_P(ShardCopyPlaceTest, AClosingRoundOutlivesSeveralEpochs) {
   pair.ExpectEqual();
 }
 
-// Those who are new when a round has all its contributions begin with what it
-// comes to, whoever of them asks first.
-TEST(ShardBackupTest, NewWorkersBeginWithWhatAClosingRoundComesTo) {
+// Workers that join while a round has all its contributions begin with its
+// result, in whichever order they ask.
+TEST(ShardBackupTest, NewWorkersBeginWithTheResultOfAClosingRound) {
   ShardPair pair;
   pair.Begin({10, 20});
   for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
@@ -238,8 +240,9 @@ TEST(ShardBackupTest, NewWorkersBeginWithWhatAClosingRoundComesTo) {
   EXPECT_EQ(FloatsOf(later.sent[0].frame.payload), closed);
 }
 
-// Nobody has seen a closing round: if the other one serves, it is open again.
-TEST_P(ShardCopyPlaceTest, AClosingRoundIsOpenAgainIfTheCopyTakesOver) {
+// No worker has seen a closing round: if the backup takes over, it is open
+// again.
+TEST_P(ShardCopyPlaceTest, ClosingRoundIsOpenAgainIfTheBackupTakesOver) {
   ShardPair pair(PlainSgd(GetParam()));
   pair.Begin({10, 20});
   for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
@@ -252,8 +255,9 @@ TEST_P(ShardCopyPlaceTest, AClosingRoundIsOpenAgainIfTheCopyTakesOver) {
   pair.ExpectEqual();
 }
 
-// It had the mean when roles were swapped, and the old server had not closed.
-TEST_P(ShardCopyPlaceTest, AServerThatIsBehindItsCopyCatchesUpWhenRolesSwap) {
+// The backup had the mean when roles were swapped, and the old primary had not
+// closed the round.
+TEST_P(ShardCopyPlaceTest, ServerBehindItsBackupCatchesUpWhenRolesSwap) {
   ShardPair pair(PlainSgd(GetParam()));
   pair.Begin({10, 20});
   for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
@@ -268,7 +272,7 @@ TEST_P(ShardCopyPlaceTest, AServerThatIsBehindItsCopyCatchesUpWhenRolesSwap) {
   pair.ExpectEqual();
 }
 
-TEST(ShardBackupTest, PullsWaitUntilTheCopyHasSaidWhatItHas) {
+TEST(ShardBackupTest, PullsWaitUntilTheBackupHasReported) {
   ShardPair pair;
   pair.Begin({10, 20});
   pair.Round(0, {2, 2});
@@ -285,7 +289,7 @@ TEST(ShardBackupTest, PullsWaitUntilTheCopyHasSaidWhatItHas) {
   EXPECT_EQ(Result(shown, 0), before);
 }
 
-TEST_P(ShardCopyPlaceTest, ANewCopyGetsChunkAfterChunkWhileOthersGoOn) {
+TEST_P(ShardCopyPlaceTest, NewBackupGetsChunkAfterChunkWhileOthersGoOn) {
   ShardPair pair(PlainSgd(GetParam()));
   pair.Begin({10, 20});
   pair.Round(0, {2, 2});
@@ -320,7 +324,7 @@ TEST_P(ShardCopyPlaceTest, ANewCopyGetsChunkAfterChunkWhileOthersGoOn) {
   EXPECT_THAT(pair.Contribute(0, sent, 3 - sent / 2, {9, 9}).sent, SizeIs(1));
 }
 
-TEST(ShardBackupTest, AnEpochInTheMiddleOfACopyBeginsItAgain) {
+TEST(ShardBackupTest, EpochInTheMiddleOfACopyBeginsItAgain) {
   constexpr int64_t kElements = 2 * kFrameElementsMax + 7;
   JobOptions options = PlainSgd();
   options.optimizer.rule = UpdateRule::kAdam;
@@ -358,7 +362,7 @@ TEST(ShardBackupTest, AnEpochInTheMiddleOfACopyBeginsItAgain) {
   EXPECT_EQ(pair.server().closed_round(), 1);
 }
 
-// What workers own is held as of the base round, and never changes.
+// Layers that workers own are held as of the base round, and never change.
 TEST(ShardBackupTest, LayersByFactorsAreCopiedAsTheyAre) {
   const JobPtr job = TestJob(2, 2, {FactorLayer("fc", 2, 3, true, 4)},
                              PlainSgd(), Scheme::kFactor);
@@ -386,7 +390,7 @@ TEST(ShardBackupTest, LayersByFactorsAreCopiedAsTheyAre) {
             initial);
 }
 
-// A job that goes on from a checkpoint, and whose workers run the optimizer.
+// A job that goes on from a checkpoint, with the optimizer on the workers.
 class RestoredCopyTest : public testing::Test {
  protected:
   RestoredCopyTest()
@@ -397,7 +401,7 @@ class RestoredCopyTest : public testing::Test {
           for (EpochWorker& each : job.workers) each.first_step = 7;
         })) {}
   static JobOptions Options() { return PlainSgd(OptimizerPlace::kWorker); }
-  // What the files have for one server.
+  // Values in the files of a server.
   void Fill(size_t load) {
     float next = 1;
     for (const ChunkValues& values : pair_.loads()[load].values) {
@@ -408,7 +412,7 @@ class RestoredCopyTest : public testing::Test {
       }
     }
   }
-  // What worker 1 is told, of layer 0: parameters and two arrays.
+  // Frames to worker 1 of layer 0: parameters and two arrays.
   std::vector<float> Pulled() {
     const Effects pulled = pair_.Pull(1, 0, 6);
     std::vector<float> all;
@@ -434,7 +438,7 @@ TEST_F(RestoredCopyTest, BothLoadTheCheckpoint) {
   EXPECT_THAT(Pulled(), ElementsAre(1, 2, 3, 4, 5, 6));
 }
 
-TEST_F(RestoredCopyTest, ANewCopyIsSentBaseAndAverage) {
+TEST_F(RestoredCopyTest, NewBackupIsSentBaseAndMean) {
   ASSERT_THAT(pair_.loads(), SizeIs(2));
   Fill(0);
   pair_.Arrive();
@@ -457,7 +461,7 @@ TEST_F(RestoredCopyTest, ANewCopyIsSentBaseAndAverage) {
   EXPECT_THAT(pair_.Contribute(0, 0, 8, {9, 9}).sent, IsEmpty());
 }
 
-TEST(ShardBackupTest, TheCopySavesNothingUntilItServes) {
+TEST(ShardBackupTest, BackupSavesNothingUntilItIsPrimary) {
   JobOptions options = PlainSgd();
   options.checkpoint_every = 1;
   ShardPair pair(options);
@@ -468,7 +472,7 @@ TEST(ShardBackupTest, TheCopySavesNothingUntilItServes) {
   EXPECT_EQ(pair.saves()[0].round, 0);
   EXPECT_THAT(FloatsOf(pair.saves()[0].values[0].parameters),
               ElementsAre(7, 14));
-  // Of round 1, half is closed when the server goes.
+  // Half of round 1 is closed when the primary dies.
   for (const int worker : {0, 1}) pair.Contribute(worker, 0, 1, {1, 1});
   pair.Arrive();
   pair.Enter(Holders(1, -1, false));
@@ -483,7 +487,7 @@ TEST(ShardBackupTest, TheCopySavesNothingUntilItServes) {
               ElementsAre(3, 10));
 }
 
-TEST(ShardBackupTest, WhatIsStillToBeWrittenIsNotTouched) {
+TEST(ShardBackupTest, ValuesToBeWrittenAreNotTouched) {
   JobOptions options = PlainSgd();
   options.checkpoint_every = 1;
   ShardPair pair(options);
@@ -495,7 +499,7 @@ TEST(ShardBackupTest, WhatIsStillToBeWrittenIsNotTouched) {
               ElementsAre(7, 14));
 }
 
-TEST(ShardBackupTest, TheCopyTakesNoWorkersFrames) {
+TEST(ShardBackupTest, BackupTakesNoFramesOfWorkers) {
   ShardPair pair;
   const auto frames = pair.Contribution(0, 0, kInitialRound, {1, 2});
   const absl::Status status =
@@ -505,7 +509,7 @@ TEST(ShardBackupTest, TheCopyTakesNoWorkersFrames) {
               HasSubstr("this is the shard's backup"));
 }
 
-TEST(ShardBackupTest, OnlyTheTwoHaveToDoWithEachOther) {
+TEST(ShardBackupTest, FramesOfOtherServersAreRefused) {
   const JobPtr job = TestJob(2, 3, PairLayers(), PlainSgd());
   Shard server(job, 0, PeerId::Shard(0));
   Shard copy(job, 0, PeerId::Shard(1));
@@ -531,7 +535,7 @@ TEST(ShardBackupTest, OnlyTheTwoHaveToDoWithEachOther) {
       HasSubstr("must be a worker's"));
 }
 
-TEST(ShardBackupTest, TheServerRefusesWhatNoCopySays) {
+TEST(ShardBackupTest, PrimaryRefusesFramesThatNoBackupSends) {
   ShardPair pair;
   pair.Begin({10, 20});
   Frame have = pair.Between(FrameKind::kHave, 1, 0);
@@ -550,8 +554,8 @@ TEST(ShardBackupTest, TheServerRefusesWhatNoCopySays) {
   }
 }
 
-// Nobody can have what was never sent.
-TEST(ShardBackupTest, ACopyCannotHaveAMeanThatItWasNotSent) {
+// No backup can have a mean that was never sent.
+TEST(ShardBackupTest, BackupCannotHaveAMeanThatItWasNotSent) {
   ShardPair pair;
   pair.Begin({10, 20});
   pair.Enter(Holders(0, 1, true));
@@ -559,7 +563,7 @@ TEST(ShardBackupTest, ACopyCannotHaveAMeanThatItWasNotSent) {
   pair.ExpectRefused(pair.Between(FrameKind::kHave, 1, 1), "round 0 is open");
 }
 
-TEST(ShardBackupTest, TheCopyRefusesWhatNoServerSends) {
+TEST(ShardBackupTest, BackupRefusesFramesThatNoPrimarySends) {
   ShardPair pair;
   pair.Begin({10, 20});
   pair.ExpectRefused(pair.Between(FrameKind::kHave, 0, 0),
@@ -584,7 +588,7 @@ TEST(ShardBackupTest, TheCopyRefusesWhatNoServerSends) {
                      "rounds are in [-1, ");
 }
 
-TEST(ShardBackupTest, ACopyThatIsBeingMadeIsOfOneRound) {
+TEST(ShardBackupTest, CopyUnderWayIsOfASingleRound) {
   constexpr int64_t kElements = kFrameElementsMax + 1;
   ShardPair pair(TestJob(1, 2, {VectorLayer("large", kElements)}, PlainSgd()));
   pair.Arrive();
@@ -606,7 +610,7 @@ TEST(ShardBackupTest, ACopyThatIsBeingMadeIsOfOneRound) {
   pair.ExpectRefused(other, "and a copy is on its way");
 }
 
-TEST(ShardBackupTest, ARoundThatWaitsForTheCopySaysSo) {
+TEST(ShardBackupTest, RoundThatWaitsForTheBackupSaysSo) {
   ShardPair pair;
   pair.Begin({10, 20});
   EXPECT_EQ(pair.server().oldest_open_round()->missing_copy, -1);

@@ -1,4 +1,5 @@
-// What a shard saves for a checkpoint, and how it begins from one.
+// Tests of the values that a shard saves for a checkpoint, and of a shard that
+// begins from one.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,7 +65,7 @@ Effects SendOwned(Shard& shard, const Job& job, int64_t round) {
                     OwnedOf(job, 0, round, IntegerValues(kOwned, -round), 1));
 }
 
-// One worker's shard with layers of one value each, all begun.
+// Shard of a job with one worker and layers of one value each, all begun.
 class ShardCheckpointTest : public testing::Test {
  protected:
   explicit ShardCheckpointTest(int64_t checkpoint_every = 2)
@@ -87,7 +88,7 @@ class ShardCheckpointTest : public testing::Test {
   Shard shard_;
 };
 
-TEST_F(ShardCheckpointTest, HasTheValuesAfterItsRoundThoughTheNextIsClosed) {
+TEST_F(ShardCheckpointTest, CheckpointHasItsRoundThoughTheNextIsClosed) {
   for (const int64_t round : {0, 1}) {
     for (const int layer : {0, 1}) {
       EXPECT_THAT(Contribute(layer, round, 2).saves, IsEmpty());
@@ -110,7 +111,7 @@ TEST_F(ShardCheckpointTest, HasTheValuesAfterItsRoundThoughTheNextIsClosed) {
   EXPECT_EQ(FloatsOf(saves[0].values[2].state), IntegerValues(kOwned, -1));
 }
 
-TEST_F(ShardCheckpointTest, TheNextRoundsAreThoseWithoutACheckpoint) {
+TEST_F(ShardCheckpointTest, CheckpointDoesNotChangeLaterRounds) {
   JobPtr plain = MixedJob(1, /*checkpoint_every=*/0);
   Shard other(plain, 0);
   nereus::Contribute(other, *plain, 0, 0, kInitialRound, {10});
@@ -132,7 +133,7 @@ TEST_F(ShardCheckpointTest, TheNextRoundsAreThoseWithoutACheckpoint) {
   EXPECT_THAT(held, SizeIs(3));
 }
 
-TEST_F(ShardCheckpointTest, AChunkMayBeARoundAhead) {
+TEST_F(ShardCheckpointTest, ChunkMayBeARoundAhead) {
   Contribute(0, 0, 1);
   Contribute(0, 1, 1);
   Contribute(0, 2, 1);
@@ -144,7 +145,7 @@ TEST_F(ShardCheckpointTest, AChunkMayBeARoundAhead) {
               ElementsAre(10 - 2.5f));
 }
 
-TEST_F(ShardCheckpointTest, NothingIsKeptOfRoundsWithoutOne) {
+TEST_F(ShardCheckpointTest, NothingIsKeptOfRoundsWithoutACheckpoint) {
   Contribute(0, 0, 1);
   EXPECT_TRUE(shard_.chunk(0, 0).held().parameters.unique());
   Contribute(0, 1, 1);
@@ -167,7 +168,7 @@ class OwnedFrameTest : public ShardCheckpointTest {
 
 constexpr char kWhose[] = "the first worker sends layers that workers own";
 
-TEST_F(OwnedFrameTest, IsTheFirstWorkers) {
+TEST_F(OwnedFrameTest, OwnedFramesAreOfTheFirstWorker) {
   EXPECT_TRUE(shard_.OnHeader(PeerId::Worker(0), header_).ok());
   header_.sender = PeerId::Worker(3);
   ExpectRefused(header_, kWhose);
@@ -175,7 +176,7 @@ TEST_F(OwnedFrameTest, IsTheFirstWorkers) {
   ExpectRefused(header_, "must be a worker's");
 }
 
-TEST_F(OwnedFrameTest, IsOfARoundThatACheckpointIsMadeOf) {
+TEST_F(OwnedFrameTest, OwnedFramesAreOfSavedRounds) {
   for (const int64_t round : {-1, 0, 2, 4}) {
     header_.round = round;
     ExpectRefused(header_, kWhose);
@@ -184,7 +185,7 @@ TEST_F(OwnedFrameTest, IsOfARoundThatACheckpointIsMadeOf) {
   EXPECT_TRUE(shard_.OnHeader(PeerId::Worker(0), header_).ok());
 }
 
-TEST_F(OwnedFrameTest, IsOfOneOfTheLayersArrays) {
+TEST_F(OwnedFrameTest, OwnedFramesAreOfAPartOfTheLayer) {
   header_.part = 1;
   EXPECT_TRUE(shard_.OnHeader(PeerId::Worker(0), header_).ok());
   for (const int part : {2, 3, 255}) {
@@ -193,7 +194,7 @@ TEST_F(OwnedFrameTest, IsOfOneOfTheLayersArrays) {
   }
 }
 
-TEST_F(OwnedFrameTest, IsAsLongAsTheChunkSays) {
+TEST_F(OwnedFrameTest, OwnedFramesFitTheChunk) {
   header_.offset = 1;
   ExpectRefused(header_, "the offset must be a multiple");
   header_.offset = kFrameElementsMax;
@@ -203,7 +204,7 @@ TEST_F(OwnedFrameTest, IsAsLongAsTheChunkSays) {
   ExpectRefused(header_, "the payload must have 24 bytes");
 }
 
-TEST_F(OwnedFrameTest, IsNotOfALayerThatTheShardUpdates) {
+TEST_F(OwnedFrameTest, OwnedFramesAreNotOfLayersThatTheShardUpdates) {
   header_.layer = 0;
   header_.payload_bytes = 4;
   ExpectRefused(header_, kWhose);
@@ -265,12 +266,12 @@ Effects Pull(Shard& shard, const Job& job, int rank, int layer, int64_t round) {
                                layer, 0, round)});
 }
 
-TEST(ShardRestoreTest, ANewJobLoadsNothing) {
+TEST(ShardRestoreTest, NewJobLoadsNothing) {
   Shard shard(MixedJob(1, 1), 0);
   EXPECT_THAT(StartAndLoad(shard).loads, IsEmpty());
 }
 
-TEST(ShardRestoreTest, AShardWithoutChunksLoadsNothing) {
+TEST(ShardRestoreTest, ShardWithoutChunksLoadsNothing) {
   const JobPtr job =
       EpochAfter(*TestJob(1, 2, {VectorLayer("a", 1)}), [](Job& restored) {
         restored.base_round = 8;
@@ -305,7 +306,8 @@ TEST(ShardRestoreTest, PullsOfTheBaseRoundAreAnsweredAtOnce) {
   StartAndLoad(shard);
   for (const int rank : {5, 4}) {
     const auto a = Pull(shard, *job, rank, 0, 8).sent;
-    // Whoever updates a layer needs its state: here it is the shard.
+    // The server or worker that updates a layer needs its state; here it is the
+    // shard.
     ASSERT_THAT(a, SizeIs(1));
     EXPECT_EQ(a[0].to, PeerId::Worker(rank));
     EXPECT_EQ(ValuesIn(a, FrameKind::kResult, 0, 0, 8, 1), OnDisk(0, 0, 1));
@@ -318,7 +320,7 @@ TEST(ShardRestoreTest, PullsOfTheBaseRoundAreAnsweredAtOnce) {
   }
 }
 
-TEST(ShardRestoreTest, TheCallersStateComesInAsManyParts) {
+TEST(ShardRestoreTest, CallersStateComesInAsManyParts) {
   JobOptions options = Momentum(0);
   options.optimizer_place = OptimizerPlace::kWorker;
   const JobPtr job = RestoredJob(options, /*state_arrays=*/3);
@@ -362,7 +364,7 @@ TEST(ShardRestoreTest, RoundsGoOnAfterTheBaseRound) {
               ElementsAre(velocity));
 }
 
-TEST(ShardRestoreTest, NobodyGivesInitialParameters) {
+TEST(ShardRestoreTest, NoWorkerGivesInitialParameters) {
   const JobPtr job = RestoredJob();
   Shard shard(job, 0);
   StartAndLoad(shard);

@@ -1,5 +1,5 @@
-// A shard from one epoch to the next: what it forgets, what it keeps, and whom
-// it answers.
+// Tests of a shard from one epoch to the next: contributions that it forgets,
+// values that it keeps, and workers that it answers.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ JobOptions PlainSgd(OptimizerPlace place = OptimizerPlace::kServer) {
   return options;
 }
 
-// One layer on one shard, through several epochs.
+// A layer on a shard, through several epochs.
 class EpochShard {
  public:
   explicit EpochShard(const std::vector<float>& initial, int workers = 3,
@@ -48,7 +48,7 @@ class EpochShard {
     shard_.OnEpoch(job_, out);
     EXPECT_TRUE(out.empty());
   }
-  // The same, with these workers.
+  // The next epoch, with these workers.
   void EnterWith(const std::vector<EpochWorker>& workers) {
     Enter([&](Job& job) { job.workers = workers; });
   }
@@ -94,7 +94,7 @@ class EpochShard {
   Shard shard_;
 };
 
-TEST(ShardEpochTest, ADeadWorkersPartOfAnOpenRoundDoesNotCount) {
+TEST(ShardEpochTest, DeadWorkersPartOfAnOpenRoundDoesNotCount) {
   EpochShard running({10});
   running.Contribute(0, 0, {1});
   running.Contribute(2, 0, {100});
@@ -109,7 +109,7 @@ TEST(ShardEpochTest, ADeadWorkersPartOfAnOpenRoundDoesNotCount) {
   EXPECT_THAT(running.Result(closed, 0), ElementsAre(10 - (1 + 3) / 2));
 }
 
-// What it reports must stay true.
+// The report must stay true.
 TEST(ShardEpochTest, NoRoundGetsFurtherAfterTheReport) {
   EpochShard running({10}, /*workers=*/2);
   running.Contribute(0, 0, {1});
@@ -129,7 +129,7 @@ TEST(ShardEpochTest, NoRoundGetsFurtherAfterTheReport) {
   EXPECT_THAT(running.Result(running.Contribute(1, 0, {3}), 0), ElementsAre(8));
 }
 
-TEST(ShardEpochTest, ADeadWorkersPartOfAClosedRoundCounts) {
+TEST(ShardEpochTest, DeadWorkersPartOfAClosedRoundCounts) {
   EpochShard running({10});
   running.Contribute(0, 0, {1});
   running.Contribute(2, 0, {2});
@@ -141,7 +141,7 @@ TEST(ShardEpochTest, ADeadWorkersPartOfAClosedRoundCounts) {
               ElementsAre(8 - 3));
 }
 
-TEST(ShardEpochTest, AContributionByHalfIsForgotten) {
+TEST(ShardEpochTest, IncompleteContributionIsForgotten) {
   constexpr int64_t kElements = 2 * kFrameElementsMax + 7;
   for (const bool deterministic : {false, true}) {
     JobOptions options = PlainSgd();
@@ -152,7 +152,7 @@ TEST(ShardEpochTest, AContributionByHalfIsForgotten) {
       DeliverAll(running.shard(), PeerId::Worker(rank),
                  {running.Contribution(rank, 0, stale)[1]});
     }
-    running.Enter();  // The same members: a connection was lost.
+    running.Enter();  // All members stay: a connection was lost.
     const auto first = IntegerValues(kElements, 2);
     const auto second = IntegerValues(kElements, 4);
     EXPECT_THAT(running.Contribute(1, 0, second).sent, IsEmpty());
@@ -167,7 +167,7 @@ TEST(ShardEpochTest, AContributionByHalfIsForgotten) {
 
 class ShardRepeatTest : public testing::TestWithParam<OptimizerPlace> {
  protected:
-  // What a round comes to: parameters 9, or the mean 1, 1.
+  // Result of a round: parameters 9, or the mean 1, 1.
   std::vector<float> Expected() const {
     const float value = GetParam() == OptimizerPlace::kServer ? 9.0f : 1.0f;
     return std::vector<float>(kElements, value);
@@ -178,7 +178,7 @@ class ShardRepeatTest : public testing::TestWithParam<OptimizerPlace> {
   static constexpr int64_t kElements = kFrameElementsMax + 1;  // Two frames.
 };
 
-TEST_P(ShardRepeatTest, AClosedRoundIsAnsweredWithItsResultOnce) {
+TEST_P(ShardRepeatTest, ClosedRoundIsAnsweredOnceWithItsResult) {
   EpochShard running(Values(10), 3, PlainSgd(GetParam()));
   running.Contribute(0, 0, Values(0));
   running.Contribute(1, 0, Values(1));
@@ -204,14 +204,14 @@ TEST_P(ShardRepeatTest, AClosedRoundIsAnsweredWithItsResultOnce) {
     }
   }
 
-  // What was said again is not counted.
+  // Repeated contributions do not count.
   running.Contribute(0, 1, Values(1));
   const Effects closed = running.Contribute(1, 1, Values(1));
   const bool here = GetParam() == OptimizerPlace::kServer;
   EXPECT_EQ(running.Result(closed, 1), Values(here ? 8 : 1));
 }
 
-TEST_P(ShardRepeatTest, TheResultIsSentAgainWhileTheNextRoundIsSummedUp) {
+TEST_P(ShardRepeatTest, ResultIsSentAgainWhileTheNextRoundIsSummedUp) {
   EpochShard running(Values(10), 2, PlainSgd(GetParam()));
   running.Contribute(0, 0, Values(2));
   running.Contribute(1, 0, Values(0));
@@ -240,7 +240,7 @@ INSTANTIATE_TEST_SUITE_P(Places, ShardRepeatTest,
                            return std::string(OptimizerPlaceName(info.param));
                          });
 
-TEST(ShardEpochTest, AJoinerContributesFromItsFirstStepOn) {
+TEST(ShardEpochTest, JoinerContributesFromItsFirstStepOn) {
   EpochShard running({0}, 2);
   running.Contribute(0, 0, {1});
   running.EnterWith({{0, 0}, {1, 0}, {5, 2}});
@@ -264,7 +264,7 @@ TEST(ShardEpochTest, AJoinerContributesFromItsFirstStepOn) {
   EXPECT_THAT(running.parameters(), ElementsAre(-8));
 }
 
-TEST(ShardEpochTest, AJoinerIsSentTheRoundBeforeItsFirstOnceThatIsClosed) {
+TEST(ShardEpochTest, JoinerIsSentTheRoundBeforeItsFirstStep) {
   EpochShard running({0}, 2);
   running.EnterWith({{0, 0}, {1, 0}, {2, 1}, {3, 1}});
   EXPECT_THAT(running.Pull(2, 0).sent, IsEmpty());
@@ -274,7 +274,7 @@ TEST(ShardEpochTest, AJoinerIsSentTheRoundBeforeItsFirstOnceThatIsClosed) {
   ASSERT_EQ(closed.sent.size(), 1u);
   EXPECT_EQ(closed.sent[0].to, std::nullopt);
   EXPECT_THAT(running.Result(closed, 0), ElementsAre(-3));
-  // One who asks later is answered at once.
+  // A worker that asks later is answered at once.
   const Effects pulled = running.Pull(3, 0);
   ASSERT_EQ(pulled.sent.size(), 1u);
   EXPECT_EQ(pulled.sent[0].to, PeerId::Worker(3));
@@ -282,7 +282,7 @@ TEST(ShardEpochTest, AJoinerIsSentTheRoundBeforeItsFirstOnceThatIsClosed) {
   running.ExpectDiscarded(3, running.PullOf(3, 0));
 }
 
-TEST(ShardEpochTest, APullIsOfTheRoundBeforeTheWorkersFirst) {
+TEST(ShardEpochTest, PullIsOfTheRoundBeforeTheWorkersFirst) {
   EpochShard running({0}, 2);
   running.EnterWith({{0, 0}, {2, 4}});
   for (const int64_t round : {-1, 2, 4, 5}) {
@@ -310,7 +310,7 @@ TEST(ShardEpochTest, AveragesAreNotGivenToJoiners) {
       HasSubstr("the values held here are of round -1"));
 }
 
-TEST(ShardEpochTest, AWorkerMayAskAgainInTheNextEpoch) {
+TEST(ShardEpochTest, WorkerMayAskAgainInTheNextEpoch) {
   EpochShard running({7}, 2);
   for (int epoch = 0; epoch < 3; ++epoch) {
     EXPECT_THAT(running.Result(running.Pull(1, kInitialRound), kInitialRound),
@@ -336,7 +336,7 @@ TEST(ShardEpochTest, EarlyPullsOfTheOldEpochAreNotAnswered) {
   EXPECT_THAT(initial.sent, IsEmpty());
 }
 
-TEST(ShardEpochTest, WhenTheFirstWorkerDiesTheNextOneGivesTheInitialValues) {
+TEST(ShardEpochTest, NextWorkerGivesTheInitialValuesIfTheFirstDies) {
   const JobPtr job = TestJob(3, 1, {VectorLayer("scale", 65537)}, PlainSgd());
   Shard shard(job, 0);
   DeliverAll(shard, PeerId::Worker(0),
@@ -360,7 +360,7 @@ TEST(ShardEpochTest, WhenTheFirstWorkerDiesTheNextOneGivesTheInitialValues) {
             IntegerValues(65537, 11));
 }
 
-TEST(ShardEpochTest, WhoIsNotAWorkerOfTheEpochIsRefused) {
+TEST(ShardEpochTest, FramesOfOtherWorkersAreRefused) {
   EpochShard running({0}, 3);
   running.Enter([](Job& job) {
     job.workers = {{0, 0}};
@@ -377,7 +377,7 @@ TEST(ShardEpochTest, WhoIsNotAWorkerOfTheEpochIsRefused) {
   EXPECT_EQ(running.Contribute(0, 0, {1}).sent.size(), 1u);
 }
 
-TEST(ShardEpochTest, TheOptimizersStateIsKept) {
+TEST(ShardEpochTest, OptimizersStateIsKept) {
   JobOptions options = PlainSgd();
   options.optimizer.momentum = 0.5f;
   EpochShard running({0}, 2, options);
@@ -388,7 +388,7 @@ TEST(ShardEpochTest, TheOptimizersStateIsKept) {
   EXPECT_THAT(running.parameters(), ElementsAre(-12));  // Velocities 8 and 4.
 }
 
-TEST(ShardEpochTest, ALayerByFactorsOutlivesAllWorkersOfItsFirstRound) {
+TEST(ShardEpochTest, LayerByFactorsOutlivesAllWorkersOfItsFirstRound) {
   const JobPtr job = TestJob(1, 1, {FactorLayer("fc", 2, 2, false, 1)},
                              PlainSgd(), Scheme::kFactor);
   Shard shard(job, 0);
@@ -401,7 +401,7 @@ TEST(ShardEpochTest, ALayerByFactorsOutlivesAllWorkersOfItsFirstRound) {
   EXPECT_EQ(FloatsOf(shard.chunk(0, 0).held().parameters), IntegerValues(4, 0));
 }
 
-TEST(ShardReportTest, TheOldestClosedRoundCounts) {
+TEST(ShardReportTest, OldestClosedRoundCounts) {
   const JobPtr job = TestJob(1, 1,
                              {VectorLayer("first", 4), VectorLayer("second", 4),
                               FactorLayer("fc", 2, 2, false, 1)},
@@ -426,7 +426,7 @@ TEST(ShardReportTest, TheOldestClosedRoundCounts) {
   EXPECT_EQ(shard.closed_round(), 1);
 }
 
-TEST(ShardReportTest, WithoutChunksThatTakeRoundsThereIsNone) {
+TEST(ShardReportTest, ShardWithoutRoundsReportsNone) {
   const JobPtr job = TestJob(1, 3, {FactorLayer("fc", 2, 2, false, 1)},
                              PlainSgd(), Scheme::kFactor);
   for (int index = 0; index < 3; ++index) {

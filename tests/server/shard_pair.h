@@ -41,8 +41,8 @@ class ShardPair {
   const std::vector<SaveCheckpoint>& saves() const { return saves_; }
   const std::vector<LoadCheckpoint>& loads() const { return loads_; }
 
-  // The next epoch; who holds the shard no more is gone, and who is new has
-  // nothing. Frames on their way are lost.
+  // Begins the next epoch. A server that no longer holds the shard is gone, and
+  // a new one has no values. Frames on their way are lost.
   Effects Enter(const ShardServers& servers,
                 const std::function<void(Job&)>& edit = {});
 
@@ -55,7 +55,7 @@ class ShardPair {
   Effects Pull(int worker, int layer, int64_t round);
   // So many frames between the servers arrive, or all, and theirs.
   Effects Arrive(int count = std::numeric_limits<int>::max());
-  // One round of both layers, of all workers.
+  // Sends a round of both layers by all workers.
   Effects Round(int64_t round, const std::vector<float>& values);
 
   // Both layers have these initial values, on both servers.
@@ -64,7 +64,7 @@ class ShardPair {
 
   std::vector<Frame> Contribution(int worker, int layer, int64_t round,
                                   const std::vector<float>& values) const;
-  // One of two ones, or kHave, of a server.
+  // Returns a frame of a server: two ones, or kHave.
   Frame Between(FrameKind kind, int from, int64_t round, int layer = 0) const;
   // How the other one takes it.
   void ExpectDiscarded(const Frame& frame);
@@ -77,7 +77,7 @@ class ShardPair {
   void Take(Effects effects, Effects& all);
 
   JobPtr job_;
-  std::map<int, Shard> shards_;  // By the server's rank.
+  std::map<int, Shard> shards_;  // Keyed by the server's rank.
   std::deque<Frame> wire_;
   std::vector<SaveCheckpoint> saves_;
   std::vector<LoadCheckpoint> loads_;

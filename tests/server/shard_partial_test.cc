@@ -1,4 +1,4 @@
-// Rounds that close without everybody: one shard, and what it answers.
+// Tests of partial rounds: a shard and its answers.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Of several frames.
+// Length of a chunk of several frames.
 constexpr int64_t kElements = 140000;
 
 JobOptions Partial(Quorum quorum, int64_t staleness = kStalenessMax) {
@@ -34,7 +34,7 @@ JobPtr PartialJob(int workers, JobOptions options) {
   return TestJob(workers, 1, {VectorLayer("v", kElements)}, options);
 }
 
-// A shard whose parameters begin with 0. Worker r's gradient of step s is
+// A shard with parameters that begin with 0. Worker r's gradient of step s is
 // GradientOf(r, s) everywhere.
 class PartialShard {
  public:
@@ -46,7 +46,8 @@ class PartialShard {
     return static_cast<float>((rank + 1) * 16 + step);
   }
 
-  // All of a contribution; whom it has answered, and with what parameters.
+  // Sends a whole contribution. Returns the workers that were answered, with
+  // their parameters.
   std::vector<std::pair<int, float>> Push(int rank, int64_t step) {
     return Deliver(rank, step, GradientOf(rank, step));
   }
@@ -72,7 +73,7 @@ class PartialShard {
   float parameter() const {
     return shard_.chunk(0, 0).held().parameters.floats()[77];
   }
-  // What is in the open sum, everywhere.
+  // Value of the open sum, which is the same everywhere.
   float open_sum(int64_t element = 77) const {
     return shard_.chunk(0, 0).partial().sum().floats()[element];
   }
@@ -90,7 +91,7 @@ class PartialShard {
     return Answers(
         DeliverAll(shard_, PeerId::Worker(rank), Frames(rank, step, value)));
   }
-  // One answer is as many frames; their first values.
+  // First values of the answers; an answer has several frames.
   static std::vector<std::pair<int, float>> Answers(const Effects& effects) {
     std::vector<std::pair<int, float>> answers;
     for (const auto& sent : effects.sent) {
@@ -109,7 +110,7 @@ class PartialShard {
 
 float G(int rank, int64_t step) { return PartialShard::GradientOf(rank, step); }
 
-TEST(ShardPartialTest, SoloClosesWithTheFirstAndAnswersItAlone) {
+TEST(ShardPartialTest, SoloRoundClosesWithTheFirstContribution) {
   PartialShard shard(PartialJob(4, Partial(Quorum::kSolo)));
   const float first = -G(2, 0) / 4;
   EXPECT_THAT(shard.Push(2, 0), ElementsAre(std::pair{2, first}));
@@ -127,7 +128,7 @@ TEST(ShardPartialTest, SoloClosesWithTheFirstAndAnswersItAlone) {
   EXPECT_EQ(shard.open_sum(), G(1, 0));
 }
 
-TEST(ShardPartialTest, MajorityWaitsForTheOneThatIsDrawn) {
+TEST(ShardPartialTest, MajorityWaitsForTheDrawnWorker) {
   const JobPtr job = PartialJob(5, Partial(Quorum::kMajority));
   PartialShard shard(job);
   for (int64_t round = 0; round < 8; ++round) {
@@ -163,7 +164,7 @@ TEST(ShardPartialTest, EveryWorkerIsDrawnNowAndThen) {
   for (const int count : drawn) EXPECT_NEAR(count, 1000, 150);
 }
 
-TEST(ShardPartialTest, AContributionOfItsOwnIsAnUpdateWithEach) {
+TEST(ShardPartialTest, EachContributionIsAnUpdateWithQuorumEach) {
   PartialShard shard(PartialJob(2, Partial(Quorum::kEach, 2)));
   float expected = 0;
   for (int64_t step = 0; step < 3; ++step) {
@@ -200,7 +201,7 @@ TEST(ShardPartialTest, StalenessBoundsHowFarTheFastGo) {
               ElementsAre(std::pair{0, after}, std::pair{1, after}));
 }
 
-TEST(ShardPartialTest, WithoutStalenessItIsSynchronous) {
+TEST(ShardPartialTest, WithoutStalenessRoundsAreSynchronous) {
   PartialShard shard(PartialJob(3, Partial(Quorum::kSolo, 0)));
   EXPECT_THAT(shard.Push(0, 0), IsEmpty());
   EXPECT_THAT(shard.Push(1, 0), IsEmpty());
@@ -208,7 +209,7 @@ TEST(ShardPartialTest, WithoutStalenessItIsSynchronous) {
   EXPECT_EQ(shard.parameter(), -(G(0, 0) + G(1, 0) + G(2, 0)) / 3);
 }
 
-TEST(ShardPartialTest, ARoundOfResynchronisationWaitsForAll) {
+TEST(ShardPartialTest, RoundOfResynchronisationWaitsForAll) {
   JobOptions options = Partial(Quorum::kSolo);
   options.resync_every = 2;
   PartialShard shard(PartialJob(2, options));
@@ -222,7 +223,7 @@ TEST(ShardPartialTest, ARoundOfResynchronisationWaitsForAll) {
 }
 
 // Half of it is in one round, the rest in the next: each element once.
-TEST(ShardPartialTest, AContributionThatIsUnderWayMayBeSplit) {
+TEST(ShardPartialTest, ContributionThatIsUnderWayMayBeSplit) {
   PartialShard shard(PartialJob(2, Partial(Quorum::kSolo)));
   shard.PushHalf(1, 0);
   EXPECT_EQ(shard.open_sum(), G(1, 0));
@@ -240,7 +241,7 @@ TEST(ShardPartialTest, AContributionThatIsUnderWayMayBeSplit) {
 }
 
 // Its first half was in the round before: nothing of that is counted again.
-TEST(ShardPartialTest, TheOtherHalfMayCloseARound) {
+TEST(ShardPartialTest, OtherHalfMayCloseARound) {
   PartialShard shard(PartialJob(2, Partial(Quorum::kEach)));
   shard.PushHalf(1, 0);
   shard.Push(0, 0);
@@ -250,7 +251,7 @@ TEST(ShardPartialTest, TheOtherHalfMayCloseARound) {
   EXPECT_EQ(values[kElements - 1], -(G(0, 0) + G(1, 0)) / 2);
 }
 
-TEST(ShardPartialTest, WhatIsCountedStaysSoInTheNextEpoch) {
+TEST(ShardPartialTest, CountedFramesStayCountedInTheNextEpoch) {
   PartialShard shard(PartialJob(3, Partial(Quorum::kSolo)));
   shard.Push(0, 0);
   shard.Push(1, 0);  // In the open sum.
@@ -267,7 +268,7 @@ TEST(ShardPartialTest, WhatIsCountedStaysSoInTheNextEpoch) {
   EXPECT_EQ(shard.open_sum(kElements - 1), G(1, 0) + G(2, 0));
 }
 
-TEST(ShardPartialTest, AnInitiatorThatIsGoneIsDrawnAnew) {
+TEST(ShardPartialTest, AnotherInitiatorIsDrawnIfTheFirstIsGone) {
   const JobPtr job = PartialJob(4, Partial(Quorum::kMajority));
   PartialShard shard(job);
   const int gone = job->InitiatorOf(0);
@@ -279,7 +280,7 @@ TEST(ShardPartialTest, AnInitiatorThatIsGoneIsDrawnAnew) {
     std::erase_if(next.workers,
                   [&](const EpochWorker& each) { return each.rank == gone; });
   });
-  // Whoever is drawn now has contributed already.
+  // The worker that is drawn now has contributed already.
   EXPECT_EQ(shard.round(), 1);
   // The others ask again, and are answered.
   for (int rank = 0; rank < 4; ++rank) {
@@ -288,7 +289,7 @@ TEST(ShardPartialTest, AnInitiatorThatIsGoneIsDrawnAnew) {
   }
 }
 
-TEST(ShardPartialTest, TheLastOneWaitedForMayDie) {
+TEST(ShardPartialTest, LastAwaitedWorkerMayDie) {
   PartialShard shard(PartialJob(2, Partial(Quorum::kSolo, 0)));
   EXPECT_THAT(shard.Push(0, 0), IsEmpty());
   shard.Enter([](Job& next) { next.workers.pop_back(); });
@@ -296,7 +297,7 @@ TEST(ShardPartialTest, TheLastOneWaitedForMayDie) {
   EXPECT_EQ(shard.parameter(), -G(0, 0));
 }
 
-TEST(ShardPartialTest, OneThatJoinsTakesPartFromItsFirstStep) {
+TEST(ShardPartialTest, JoinerTakesPartFromItsFirstStep) {
   PartialShard shard(PartialJob(1, Partial(Quorum::kSolo, 1)));
   for (int64_t step = 0; step < 5; ++step) shard.Push(0, step);
   shard.Enter([](Job& next) { next.workers.push_back({1, 6}); });
@@ -307,9 +308,9 @@ TEST(ShardPartialTest, OneThatJoinsTakesPartFromItsFirstStep) {
   EXPECT_EQ(shard.Push(1, 6).size(), 2u);
 }
 
-// It was answered while older workers were ahead of the open round, and they
-// are all gone: the rounds that nobody takes part in any more are over.
-TEST(ShardPartialTest, OneThatJoinedMayOutliveAllOthers) {
+// The joiner was answered while older workers were ahead of the open round. All
+// of these are gone, so the rounds without any worker are over.
+TEST(ShardPartialTest, JoinerMayOutliveAllOtherWorkers) {
   PartialShard shard(PartialJob(2, Partial(Quorum::kEach, 5)));
   for (int64_t step = 0; step < 4; ++step) shard.Push(1, step);
   ASSERT_EQ(shard.round(), 0);
@@ -324,9 +325,9 @@ TEST(ShardPartialTest, OneThatJoinedMayOutliveAllOthers) {
   EXPECT_EQ(shard.round(), 5);
 }
 
-// One that was to take part from step 2 on begins with step 1, since all others
-// are gone: nothing of it is counted yet.
-TEST(ShardPartialTest, ASeatMayBeginEarlierThanItWasTo) {
+// A worker that was to take part from step 2 on begins with step 1, since all
+// others are gone. Nothing of that step is counted yet.
+TEST(ShardPartialTest, FirstStepOfAWorkerMayBecomeEarlier) {
   for (const Quorum quorum :
        {Quorum::kSolo, Quorum::kMajority, Quorum::kEach}) {
     PartialShard shard(PartialJob(1, Partial(quorum)));
@@ -340,7 +341,7 @@ TEST(ShardPartialTest, ASeatMayBeginEarlierThanItWasTo) {
   }
 }
 
-TEST(ShardPartialTest, StepsComeOneByOne) {
+TEST(ShardPartialTest, StepsComeInOrder) {
   PartialShard shard(PartialJob(2, Partial(Quorum::kSolo)));
   EXPECT_THAT(std::string(shard.Refusal(0, 1).message()),
               HasSubstr("step 0 of this worker is next"));
@@ -362,8 +363,8 @@ TEST(ShardPartialTest, WithDecoupledRoundsWorkersAsk) {
   Shard& machine = const_cast<Shard&>(shard.shard());
   const Effects effects = DeliverAll(machine, PeerId::Worker(0), {pull});
   EXPECT_EQ(FloatsOf(effects.sent.at(0).frame.payload)[0], -G(0, 0) / 2);
-  // The round is closed; but one that asks before its own contribution is here
-  // waits for that, lest it is never sent again.
+  // The round is closed. A worker that asks before its own contribution is here
+  // waits for that contribution, lest it is never sent again.
   const Frame early =
       PullFrame(*job, PeerId::Worker(1), FrameKind::kPull, 0, 0, 0);
   EXPECT_THAT(DeliverAll(machine, PeerId::Worker(1), {early}).sent, IsEmpty());

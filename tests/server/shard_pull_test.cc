@@ -1,4 +1,5 @@
-// A shard whose workers ask for each round's outcome: Overlap::kDecoupled.
+// Tests of a shard in a job with Overlap::kDecoupled: workers ask for each
+// result.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,7 +67,7 @@ class ShardPullTest : public testing::Test {
   Shard shard_;
 };
 
-TEST_F(ShardPullTest, NobodyIsSentWhatHeHasNotAskedFor) {
+TEST_F(ShardPullTest, WorkersAreSentOnlyRequestedResults) {
   ASSERT_TRUE(Pull(1, 0).ok());
   EXPECT_THAT(Contribute(0, 0, {2, 2, 2}).sent, IsEmpty());
   // Worker 1 has asked before, worker 0 does so after.
@@ -81,7 +82,7 @@ TEST_F(ShardPullTest, NobodyIsSentWhatHeHasNotAskedFor) {
   EXPECT_THAT(Values(pulled->effects, 0), ElementsAre(-2, -1, 0));
 }
 
-TEST_F(ShardPullTest, ARoundIsSentOnce) {
+TEST_F(ShardPullTest, RoundIsSentOnce) {
   for (int64_t round = 0; round < 3; ++round) {
     CloseRound(round);
     const auto first = Pull(0, round);
@@ -93,7 +94,7 @@ TEST_F(ShardPullTest, ARoundIsSentOnce) {
   }
 }
 
-TEST_F(ShardPullTest, OnlyTheOpenRoundAndTheLastOneCanBeAskedFor) {
+TEST_F(ShardPullTest, OnlyTheOpenAndTheLastRoundCanBePulled) {
   CloseRound(0);
   CloseRound(1);
   ExpectRefused(0, 0, "round 2 is open");
@@ -102,7 +103,7 @@ TEST_F(ShardPullTest, OnlyTheOpenRoundAndTheLastOneCanBeAskedFor) {
   EXPECT_TRUE(Pull(0, 2).ok());
 }
 
-TEST_F(ShardPullTest, WhoHasNoPartInARoundGetsNothingOfIt) {
+TEST_F(ShardPullTest, WorkerWithoutAPartInARoundGetsNoResult) {
   CloseRound(0);
   job_ = EpochAfter(*job_, [](Job& job) {
     job.workers.push_back({7, 2});
@@ -121,7 +122,7 @@ TEST_F(ShardPullTest, WhoHasNoPartInARoundGetsNothingOfIt) {
 }
 
 // In a new epoch workers contribute again, and ask again.
-TEST_F(ShardPullTest, AContributionToAClosedRoundAsksForNothing) {
+TEST_F(ShardPullTest, ContributionToAClosedRoundAsksForNothing) {
   CloseRound(0);
   ASSERT_TRUE(Pull(0, 0).ok());
   job_ = EpochAfter(*job_);
@@ -139,7 +140,7 @@ class ShardMeanPullTest : public ShardPullTest {
   ShardMeanPullTest() : ShardPullTest(OptimizerPlace::kWorker) {}
 };
 
-TEST_F(ShardMeanPullTest, WhereWorkersUpdateTheMeanIsSent) {
+TEST_F(ShardMeanPullTest, MeanIsSentIfWorkersUpdate) {
   for (int64_t round = 0; round < 2; ++round) {
     CloseRound(round);
     const auto pulled = Pull(1, round);

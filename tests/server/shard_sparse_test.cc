@@ -124,14 +124,14 @@ TEST_F(ShardSparseTest, ChunksAreCutAtTheBlocksBoundaries) {
   EXPECT_EQ(job_->block_count(), 4);
 }
 
-TEST_F(ShardSparseTest, WhatTravelsIsUpdatedAndSentBack) {
+TEST_F(ShardSparseTest, ChosenBlocksAreUpdatedAndSentBack) {
   const Effects effects = PushBoth(0, {{0, false}, {2, false}}, 3.0f);
   EXPECT_THAT(Parameters(), ElementsAre(-3, 0, -3));
   EXPECT_THAT(Offsets(effects), ElementsAre(0, 468));
   EXPECT_EQ(shard_.chunk(0, 0).round(), 1);
 }
 
-TEST_F(ShardSparseTest, WhereNothingTravelsAnEmptyFrameClosesTheRound) {
+TEST_F(ShardSparseTest, EmptyFrameClosesARoundWithoutBlocks) {
   const Effects effects = PushBoth(0, {}, 0.0f);
   ASSERT_THAT(effects.sent, SizeIs(1));
   EXPECT_EQ(effects.sent[0].frame.payload.bytes(), 0);
@@ -139,7 +139,7 @@ TEST_F(ShardSparseTest, WhereNothingTravelsAnEmptyFrameClosesTheRound) {
   EXPECT_THAT(Parameters(), Each(0.0f));
 }
 
-TEST_F(ShardSparseTest, OtherBlocksThanTheOthersAreRefused) {
+TEST_F(ShardSparseTest, BlocksOfAnotherChoiceAreRefused) {
   Push(0, 0, {{0, false}, {1, true}}, 1.0f);
   const auto refusal = [&](const std::map<int64_t, bool>& chosen, int frame) {
     return Refusal(Contribution(*job_, 1, 0, chosen, 1.0f)[frame]);
@@ -149,7 +149,7 @@ TEST_F(ShardSparseTest, OtherBlocksThanTheOthersAreRefused) {
   EXPECT_THAT(refusal({{0, false}, {2, false}}, 1),
               HasSubstr("the round has 2 other frames"));
   EXPECT_THAT(refusal({{0, true}, {1, true}}, 0), HasSubstr("momentum"));
-  // Of a worker that has sent all of its own.
+  // A frame of a worker that has sent all of its frames.
   EXPECT_THAT(
       Refusal(Contribution(*job_, 0, 0, {{1, true}, {2, false}}, 1.0f)[1]),
       HasSubstr("all 2 frames are here"));
@@ -157,8 +157,8 @@ TEST_F(ShardSparseTest, OtherBlocksThanTheOthersAreRefused) {
   EXPECT_THAT(Push(1, 0, {{0, false}, {1, true}}, 1.0f).sent, SizeIs(2));
 }
 
-// Also if nobody has sent all of its own yet.
-TEST_F(ShardSparseTest, TwoContributionsOfOtherBlocksAreNotMixed) {
+// That holds too if no worker has sent all of its frames.
+TEST_F(ShardSparseTest, ContributionsOfDifferentBlocksAreNotMixed) {
   const auto frames = [&](int rank, const std::map<int64_t, bool>& chosen) {
     return Contribution(*job_, rank, 0, chosen, 1.0f);
   };
@@ -187,7 +187,7 @@ TEST_F(ShardSparseTest, HeadersThatContradictThemselvesAreRefused) {
   EXPECT_THAT(Refusal(frame), HasSubstr("a multiple of 256 less 44"));
 }
 
-TEST(ShardDenseTest, ADenseRoundHasAllFrames) {
+TEST(ShardDenseTest, DenseRoundHasAllFrames) {
   const JobPtr job = TestJob(1, 1, {VectorLayer("a", 5)});
   Shard shard(job, 0);
   Frame frame = FramesOf(*job, PeerId::Worker(0), FrameKind::kContribution, 0,
@@ -204,7 +204,7 @@ class ShardMomentumTest : public ShardSparseTest {
 };
 
 // A block that was held back brings its momentum, and has none afterwards.
-TEST_F(ShardMomentumTest, ABlockThatWaitedBeginsFromRest) {
+TEST_F(ShardMomentumTest, BlockThatWasHeldBackRestartsItsMomentum) {
   PushBoth(0, {{0, false}, {1, false}, {2, false}}, 4.0f);
   EXPECT_THAT(Parameters(), Each(-4.0f));
   PushBoth(1, {{0, false}}, 4.0f);
@@ -217,8 +217,8 @@ TEST_F(ShardMomentumTest, ABlockThatWaitedBeginsFromRest) {
   EXPECT_THAT(Parameters(), ElementsAre(-17, -12 - (4 + 2), -4));
 }
 
-// Whoever asks for a round again may have begun it with another choice.
-TEST_F(ShardSparseTest, ARoundThatWasClosedInAnEarlierEpochIsAnsweredWhole) {
+// A worker that asks for a round again may have begun it with another choice.
+TEST_F(ShardSparseTest, RoundClosedInAnEarlierEpochIsAnsweredWithAllValues) {
   PushBoth(0, {{1, false}}, 3.0f);
   job_ = EpochAfter(*job_);
   Outbox out;
@@ -233,7 +233,7 @@ TEST_F(ShardSparseTest, ARoundThatWasClosedInAnEarlierEpochIsAnsweredWhole) {
 }
 
 // A worker may be done with a step, and leave, before all norms are there.
-TEST_F(ShardSparseTest, TheChoiceIsNoPartOfWhatIsClosed) {
+TEST_F(ShardSparseTest, BlockLayerDoesNotCountForTheClosedRound) {
   for (const auto& [layer, elements] :
        {std::pair{1, kSecond}, std::pair{2, int64_t{4}}}) {
     DeliverAll(
@@ -252,9 +252,9 @@ TEST_F(ShardSparseTest, TheChoiceIsNoPartOfWhatIsClosed) {
   EXPECT_EQ(shard_.closed_round(), 0);
 }
 
-// All who were to say what travels in round 1 are gone, having done step 0 of
-// layer 0.
-TEST_F(ShardSparseTest, WithNobodyLeftToSayTheChoiceStaysAsItWas) {
+// All workers that were to choose the blocks of round 1 are gone. They had done
+// step 0 of layer 0.
+TEST_F(ShardSparseTest, ChoiceStaysIfAllItsWorkersAreGone) {
   const std::vector<float> choice = {1, 1, 0, 1};
   DeliverAll(shard_, PeerId::Worker(0),
              FramesOf(*job_, PeerId::Worker(0), FrameKind::kContribution, 2, 0,
@@ -278,7 +278,7 @@ TEST_F(ShardSparseTest, WithNobodyLeftToSayTheChoiceStaysAsItWas) {
   EXPECT_EQ(shard_.closed_round(), kInitialRound);
 }
 
-TEST_F(ShardSparseTest, TheChoiceIsByTheSumOfAllNorms) {
+TEST_F(ShardSparseTest, ChoiceIsByTheSumOfAllNorms) {
   const auto norms = [&](int rank, const std::vector<float>& values,
                          int64_t round) {
     return DeliverAll(shard_, PeerId::Worker(rank),
@@ -293,7 +293,7 @@ TEST_F(ShardSparseTest, TheChoiceIsByTheSumOfAllNorms) {
 }
 
 // Momentum, blocks that come back after some rounds, and rounds without any.
-TEST(ShardSparseCopyTest, TheCopyFollows) {
+TEST(ShardSparseCopyTest, BackupFollowsSparseRounds) {
   JobOptions options = PlainSgd();
   options.optimizer.momentum = 0.5f;
   options.sparsity = 0.5;

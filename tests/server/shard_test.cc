@@ -67,7 +67,8 @@ TEST(ShardTest, LifeOfAChunk) {
   Shard shard(job, 0);
   EXPECT_EQ(shard.chunk_count(), 1);
 
-  // Round -1: worker 0's values, as they are; nobody has asked for them yet.
+  // Round -1 has worker 0's values as they are; no worker has asked for them
+  // yet.
   Effects effects = Contribute(shard, *job, 0, kInitialRound, {1, 2, 3});
   EXPECT_THAT(effects.sent, IsEmpty());
   EXPECT_THAT(FloatsOf(shard.chunk(0, 0).held().parameters),
@@ -101,7 +102,7 @@ TEST(ShardTest, LifeOfAChunk) {
               ElementsAre(-1, -1, -2));
 }
 
-TEST(ShardTest, ResultFramesSayWhatEveryMemberChecks) {
+TEST(ShardTest, ResultFramesPassTheChecksOfAllMembers) {
   RunningShard running({1, 2});
   Contribute(running.shard, *running.job, 0, 0, {1, 1});
   const Effects effects = Contribute(running.shard, *running.job, 1, 0, {1, 1});
@@ -111,7 +112,7 @@ TEST(ShardTest, ResultFramesSayWhatEveryMemberChecks) {
   EXPECT_TRUE(FrameIndex(header, 2).ok());
 }
 
-TEST(ShardTest, AChunkOfSeveralFramesClosesWithTheLastOne) {
+TEST(ShardTest, ChunkOfSeveralFramesClosesWithItsLastFrame) {
   constexpr int64_t kElements = 65537;
   const std::vector<float> initial = IntegerValues(kElements, 0);
   RunningShard running(initial);
@@ -135,7 +136,7 @@ TEST(ShardTest, AChunkOfSeveralFramesClosesWithTheLastOne) {
             expected);
 }
 
-TEST(ShardTest, PullsBeforeTheInitialParametersAreAnsweredWhenTheyCome) {
+TEST(ShardTest, EarlyPullsAreAnsweredWithTheInitialParameters) {
   const JobPtr job = TestJob(3, 1, {VectorLayer("scale", 65537)}, PlainSgd());
   Shard shard(job, 0);
   for (const int worker : {2, 0}) {
@@ -166,7 +167,7 @@ TEST(ShardTest, PullsBeforeTheInitialParametersAreAnsweredWhenTheyCome) {
   }
 }
 
-TEST(ShardTest, AWorkerIsSentTheParametersOnceHoweverOftenItAsks) {
+TEST(ShardTest, WorkerIsSentTheParametersOnceHoweverOftenItAsks) {
   RunningShard running({10, 20});
   const Frame pull = PullOf(*running.job, 1, 0, 0);
   EXPECT_EQ(DeliverAll(running.shard, kWorker1, {pull}).sent.size(), 1u);
@@ -174,7 +175,7 @@ TEST(ShardTest, AWorkerIsSentTheParametersOnceHoweverOftenItAsks) {
               IsEmpty());
 }
 
-TEST(ShardTest, ASlowReaderKeepsTheResultItWasSent) {
+TEST(ShardTest, SlowReaderKeepsItsResult) {
   RunningShard running({10, 20});
   const Effects pulled =
       DeliverAll(running.shard, kWorker1, {PullOf(*running.job, 1, 0, 0)});
@@ -232,7 +233,7 @@ TEST(ShardTest, AdamCountsItsSteps) {
   }
 }
 
-TEST(ShardTest, OptimizerAtTheWorkersGivesMeans) {
+TEST(ShardTest, ResultsAreMeansIfWorkersUpdate) {
   JobOptions options = PlainSgd();
   options.optimizer_place = OptimizerPlace::kWorker;
   RunningShard running({5, 5}, options, /*workers=*/4);
@@ -263,7 +264,8 @@ TEST(ShardTest, DeterministicSumsAreByRank) {
   options.optimizer_place = OptimizerPlace::kWorker;
   options.deterministic = true;
   RunningShard running({0}, options, /*workers=*/4);
-  // By rank (2^24 + 1) + 1 - 2^24 is 0; in the order of arrival it would be 2.
+  // In the order of ranks (2^24 + 1) + 1 - 2^24 is 0; in the order of arrival
+  // it would be 2.
   Effects effects;
   Contribute(running.shard, *running.job, 0, 0, {0x1.0p24f});
   Contribute(running.shard, *running.job, 3, 0, {-0x1.0p24f});
@@ -304,7 +306,7 @@ TEST(ShardTest, LayersByFactorsAreHeldAndPulledOnly) {
   EXPECT_EQ(shard.oldest_open_round(), std::nullopt);
 }
 
-TEST(ShardTest, OldestOpenRoundNamesWhoIsMissing) {
+TEST(ShardTest, OldestOpenRoundNamesTheMissingWorkers) {
   const JobPtr job = TestJob(
       3, 1, {VectorLayer("first", 4), VectorLayer("second", 4)}, PlainSgd());
   Shard shard(job, 0);
@@ -334,7 +336,7 @@ TEST(ShardTest, OldestOpenRoundNamesWhoIsMissing) {
   EXPECT_THAT(open->missing_workers, ElementsAre(0, 1, 2));
 }
 
-TEST(ShardTest, AShardWithoutChunksWaitsForNothing) {
+TEST(ShardTest, ShardWithoutChunksWaitsForNothing) {
   const JobPtr job = TestJob(1, 3, {VectorLayer("scale", 1)});
   const Shard shard(job, 2);
   EXPECT_EQ(shard.chunk_count(), 0);
@@ -395,7 +397,7 @@ TEST(ShardTest, RepetitionsAreDiscardedAndChangeNothing) {
 }
 
 // OnHeader changes nothing: announced frames that never arrive don't count.
-TEST(ShardTest, AFrameThatOnlyAnnouncedItselfIsNotCounted) {
+TEST(ShardTest, AnnouncedFrameWithoutPayloadDoesNotCount) {
   RunningShard running({1});
   const auto frames = Contribution(*running.job, 0, 0, 0, 0, {1});
   for (int repeat = 0; repeat < 3; ++repeat) {
@@ -594,7 +596,7 @@ TEST(ShardTest, SizesWithoutBytesGoTheSameWay) {
   }
 }
 
-TEST(ShardTest, ARepeatedEarlyPullIsAnsweredOnce) {
+TEST(ShardTest, RepeatedEarlyPullIsAnsweredOnce) {
   const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 2)});
   Shard shard(job, 0);
   const Frame pull = PullOf(*job, 1, 0, 0);
@@ -608,7 +610,7 @@ TEST(ShardTest, ARepeatedEarlyPullIsAnsweredOnce) {
   EXPECT_EQ(effects.sent.size(), 1u);
 }
 
-TEST(ShardTest, WithTheOptimizerAtTheWorkersAPullGivesTheInitialRound) {
+TEST(ShardTest, PullGivesTheInitialRoundIfWorkersUpdate) {
   JobOptions options;
   options.optimizer_place = OptimizerPlace::kWorker;
   const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 1)}, options);

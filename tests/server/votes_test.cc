@@ -43,7 +43,7 @@ bool IsDiscarded(const Votes& votes, const FrameHeader& vote) {
   return landing->kind == Landing::Kind::kDiscard;
 }
 
-TEST(VotesTest, TheLastVoteBringsTheVerdict) {
+TEST(VotesTest, LastVoteBringsTheVerdict) {
   const JobPtr job = VotingJob();
   Votes votes(job);
   EXPECT_EQ(Cast(votes, *job, 1, 0), std::nullopt);
@@ -51,15 +51,15 @@ TEST(VotesTest, TheLastVoteBringsTheVerdict) {
   EXPECT_EQ(votes.verdicts().Skipped(0), false);
 }
 
-TEST(VotesTest, OneVoteAgainstAStepIsEnough) {
+TEST(VotesTest, SingleVoteAgainstAStepIsEnough) {
   const JobPtr job = VotingJob();
   Votes votes(job);
   EXPECT_EQ(Cast(votes, *job, 0, 0, /*skipped=*/true), std::nullopt);
   EXPECT_EQ(Cast(votes, *job, 1, 0), (StepVerdict{0, true}));
 }
 
-// One who has heard a verdict from another server.
-TEST(VotesTest, AWorkerMayBeAStepAhead) {
+// A worker that has heard a verdict from another server.
+TEST(VotesTest, WorkerMayBeAStepAhead) {
   const JobPtr job = VotingJob();
   Votes votes(job);
   EXPECT_EQ(Cast(votes, *job, 0, 0), std::nullopt);
@@ -68,7 +68,7 @@ TEST(VotesTest, AWorkerMayBeAStepAhead) {
   EXPECT_EQ(Cast(votes, *job, 1, 1), (StepVerdict{1, true}));
 }
 
-TEST(VotesTest, AVoteCountsOnce) {
+TEST(VotesTest, VoteCountsOnce) {
   const JobPtr job = VotingJob();
   Votes votes(job);
   Cast(votes, *job, 0, 0);
@@ -78,7 +78,7 @@ TEST(VotesTest, AVoteCountsOnce) {
   EXPECT_EQ(votes.verdicts().Skipped(0), false);
 }
 
-// What is reported must stay true until all know it.
+// The report must stay true until all members know it.
 TEST(VotesTest, NothingIsCountedBetweenTwoEpochs) {
   const JobPtr job = VotingJob();
   Votes votes(job);
@@ -92,7 +92,7 @@ TEST(VotesTest, NothingIsCountedBetweenTwoEpochs) {
   EXPECT_EQ(Cast(votes, *next, 0, 0), (StepVerdict{0, false}));
 }
 
-TEST(VotesTest, AVerdictOfTheJobsIsNotVotedOnAgain) {
+TEST(VotesTest, StepWithAVerdictTakesNoVotes) {
   const JobPtr job = EpochAfter(*VotingJob(), [](Job& late) {
     late.verdicts = {{6, true}};
   });
@@ -137,20 +137,20 @@ TEST(VotesTest, WrongVotesAreRefused) {
   EXPECT_THAT(refusal(PeerId::Worker(7), [](auto&) {}), HasSubstr(why));
 }
 
-TEST(VotesTest, WhereNobodyVotesVotesAreRefused) {
+TEST(VotesTest, VotesAreRefusedInAJobWithoutVotes) {
   const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 4)});
   const Votes votes(job);
   EXPECT_FALSE(votes.OnHeader(kWorker0, VoteOf(*job, 0, 0, false)).ok());
 }
 
-TEST(VerdictsTest, TheLastOnesAreKeptInOrder) {
+TEST(VerdictsTest, LastVerdictsAreKeptInOrder) {
   Verdicts verdicts;
   const std::vector<StepVerdict> some = {{3, false}, {5, true}, {4, true}};
   verdicts.Add(some);
   EXPECT_THAT(verdicts.all(),
               ElementsAre(StepVerdict{3, false}, StepVerdict{4, true},
                           StepVerdict{5, true}));
-  // What is known stays.
+  // Known verdicts stay.
   const std::vector<StepVerdict> more = {{5, false}, {6, false}, {7, true}};
   verdicts.Add(more);
   EXPECT_EQ(verdicts.Skipped(3), std::nullopt);
