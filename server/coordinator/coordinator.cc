@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
@@ -85,8 +86,7 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
                            {options_, state_, reason_, job().get(), roster_});
 }
 
-// A session joins once. A process with a known incarnation is a member already.
-// A process that finds its place taken must wait (Outsiders).
+// A known incarnation is a member already. If its place is taken, it waits.
 void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
                          absl::Time now, CoordinatorOutbox& out) {
   const MemberRecord* const twice = roster_.Find(session);
@@ -119,8 +119,7 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   roster_.Add(request, session, /*running=*/job() != nullptr, now);
 }
 
-// The member in the place lives if it has sent a message later than a heartbeat
-// interval after the claim.
+// A member lives if it sent a message a heartbeat interval after the claim.
 void Coordinator::SettleClaims(absl::Time now, CoordinatorOutbox& out) {
   for (Outsiders::Claim& claim : outsiders_.TakeClaims()) {
     absl::Status status = CheckJoin(claim.request);
@@ -138,8 +137,7 @@ void Coordinator::SettleClaims(absl::Time now, CoordinatorOutbox& out) {
   }
 }
 
-// A process resumes its session with this job, with the job before it, or with
-// a job that this coordinator does not know.
+// The session is with this job, the job before it, or with an unknown job.
 void Coordinator::OnResume(SessionId session, const Resume& resume,
                            absl::Time now, CoordinatorOutbox& out) {
   outsiders_.EndClaim(session);
@@ -355,8 +353,7 @@ void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
   epochs_.TellAll(out);
 }
 
-// If the last checkpoint does not come, the job is finished without it, and
-// says so.
+// Without its last checkpoint the job is finished as well, and says so.
 void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
   const std::optional<int64_t> awaited = last_.AwaitedRound();
   if (awaited.has_value()) {
@@ -415,7 +412,6 @@ void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out) {
 
 // Time, and death.
 
-// Without members' messages, only ticks end leases and send notices.
 void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   NoticePause(now);
   if (state_ == JobState::kRunning) DropOverdueMembers(now, out);
@@ -455,15 +451,19 @@ void Coordinator::OnSavedAgain(absl::Time now) {
 // A dropped member may end the job, and remove others with it.
 void Coordinator::DropOverdueMembers(absl::Time now, CoordinatorOutbox& out) {
   outsiders_.Forget(now);
-  for (const MemberList::Overdue& each : roster_.FindOverdue(
-           options_.lease(), epochs_.target().has_value(), now)) {
-    const MemberRecord* const member = roster_.Find(each.id);
+  std::vector<PeerId> ids;
+  for (const MemberRecord& member : roster_.members()) ids.push_back(member.id);
+  for (const PeerId id : ids) {
+    const MemberRecord* const member = roster_.Find(id);
     if (over()) return;
     if (member == nullptr) continue;
-    if (each.is_silent) {
-      outsiders_.NoteSilent(each.id, member->request.name, now);
+    const std::string why =
+        member->WhyDead(options_.lease(), epochs_.target().has_value(), now);
+    if (why.empty()) continue;
+    if (member->IsSilent(options_.lease(), now)) {
+      outsiders_.NoteSilent(id, member->request.name, now);
     }
-    Drop(each.id, each.why, out);
+    Drop(id, why, out);
   }
 }
 

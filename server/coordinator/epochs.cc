@@ -108,11 +108,10 @@ void Epochs::OnHeartbeat(const MemberRecord& member,
   if (job() == nullptr || heartbeat.epoch != job()->epoch || !member.admitted) {
     return;
   }
-  const auto& current = heartbeat.current_backups;
-  for (int shard = 0; shard < options_.spec.shards; ++shard) {
+  for (const int32_t shard : heartbeat.current_backups) {
+    if (shard < 0 || shard >= options_.spec.shards) continue;
     const ShardServers& servers = job()->shard_servers[shard];
-    if (member.id == PeerId::Shard(servers.primary) && servers.backup != -1 &&
-        std::count(current.begin(), current.end(), shard) > 0) {
+    if (member.id == PeerId::Shard(servers.primary) && servers.backup != -1) {
       current_backups_.insert(shard);
     }
   }

@@ -45,6 +45,23 @@ std::string MemberRecord::NoteHeartbeat(const Heartbeat& last, const Job* job) {
                       " for ", Printable(stall.missing));
 }
 
+// A busy member may report late, as it reads or writes a checkpoint.
+std::string MemberRecord::WhyDead(absl::Duration lease, bool report_due,
+                                  absl::Time now) const {
+  if (!admitted || told_over) return "";
+  const bool owes_report = report_due && !report.has_value() && !heartbeat.busy;
+  if (IsSilent(lease, now)) {
+    return absl::StrFormat("not heard from for %.1f s",
+                           absl::ToDoubleSeconds(now - times.heard_at));
+  }
+  if (owes_report && now - times.asked_at > lease) {
+    return absl::StrCat("it has not reported for the next epoch within ",
+                        absl::FormatDuration(lease));
+  }
+  const bool is_dead = !session.has_value() && now > times.dead_after;
+  return is_dead ? "its session to the coordinator has ended" : "";
+}
+
 // Saved members have no session yet, and a lease to resume theirs.
 MemberList::MemberList(const CoordinatorState& saved, absl::Time now,
                        absl::Duration lease)
@@ -147,33 +164,6 @@ std::map<int32_t, std::string> MemberList::WorkerNames() const {
     if (member.is_worker()) names[member.id.rank] = member.request.name;
   }
   return names;
-}
-
-// A busy member may report late, as it reads or writes a checkpoint.
-std::vector<MemberList::Overdue> MemberList::FindOverdue(absl::Duration lease,
-                                                         bool reports_due,
-                                                         absl::Time now) const {
-  std::vector<Overdue> overdue;
-  for (const MemberRecord& member : members_) {
-    if (!member.admitted || member.told_over) continue;
-    const absl::Duration silence = now - member.times.heard_at;
-    const bool owes_report =
-        reports_due && !member.report.has_value() && !member.heartbeat.busy;
-    std::string why;
-    if (silence > lease) {
-      why = absl::StrFormat("not heard from for %.1f s",
-                            absl::ToDoubleSeconds(silence));
-    } else if (owes_report && now - member.times.asked_at > lease) {
-      why = absl::StrCat("it has not reported for the next epoch within ",
-                         absl::FormatDuration(lease));
-    } else if (!member.session.has_value() && now > member.times.dead_after) {
-      why = "its session to the coordinator has ended";
-    } else {
-      continue;
-    }
-    overdue.push_back({member.id, std::move(why), silence > lease});
-  }
-  return overdue;
 }
 
 void MemberList::TellWorkers(const CoordinatorMessage& message,

@@ -65,6 +65,15 @@ struct MemberRecord {
   // Returns its name and its address.
   std::string Describe() const;
 
+  // True if nothing was heard from it for `lease`.
+  bool IsSilent(absl::Duration lease, absl::Time now) const {
+    return now - times.heard_at > lease;
+  }
+  // Returns the reason why it counts as dead by `now`, for the log and for the
+  // process itself; "" if it lives. `report_due`: it was asked for a report.
+  std::string WhyDead(absl::Duration lease, bool report_due,
+                      absl::Time now) const;
+
   // Sends it a message if its session is open.
   void Send(const CoordinatorMessage& message, CoordinatorOutbox& out) const {
     if (session.has_value()) out.push_back(SendToMember{*session, message});
@@ -144,16 +153,6 @@ class MemberList {
   int64_t BegunStep(int64_t from) const;
   // Names of all workers, by rank.
   std::map<int32_t, std::string> WorkerNames() const;
-  // Member that counts as dead.
-  struct Overdue {
-    PeerId id;
-    std::string why;         // Reason, for the log and for the process itself.
-    bool is_silent = false;  // True if the member was silent for a lease.
-  };
-  // Returns the members that count as dead by `now`. `reports_due`: all members
-  // have been asked for a report.
-  std::vector<Overdue> FindOverdue(absl::Duration lease, bool reports_due,
-                                   absl::Time now) const;
   // True if every admitted member has reported for the change of epoch.
   bool AllReported() const {
     return CountIf([](const auto& m) {

@@ -1,6 +1,7 @@
 #include "server/shard/partial_round.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -65,9 +66,8 @@ std::vector<int> PartialRound::Awaited(const Job& job, int64_t round) const {
     if (last < wanted) awaited.push_back(position);
   }
   if (one_is_here || !awaited.empty()) return awaited;
-  for (int position = 0; position < contributors; ++position) {
-    awaited.push_back(position);
-  }
+  awaited.resize(contributors);
+  std::iota(awaited.begin(), awaited.end(), 0);
   return awaited;
 }
 

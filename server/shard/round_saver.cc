@@ -14,12 +14,11 @@ constexpr size_t kOpenMax = 2;
 }  // namespace
 
 // The choice of blocks is not saved: a restored job begins with all blocks.
-RoundSaver::RoundSaver(const ShardEpoch* epoch,
-                       const std::vector<Chunk>& chunks)
-    : epoch_(*epoch), chunks_(chunks) {
-  std::erase_if(chunks_, [&](const Chunk& chunk) {
-    return chunk.layer == epoch->job->block_layer;
-  });
+RoundSaver::RoundSaver(const ShardEpoch* epoch) : epoch_(*epoch) {
+  for (const Chunk& chunk : epoch->job->placement.chunks()) {
+    const bool is_saved = chunk.layer != epoch->job->block_layer;
+    if (chunk.shard == epoch->shard && is_saved) chunks_.push_back(chunk);
+  }
 }
 
 // A server that was the backup, or has become it, collects from scratch.

@@ -33,9 +33,9 @@ namespace nereus {
 // are handed over.
 class RoundSaver {
  public:
-  // `epoch` is borrowed and must outlive this. `chunks`: the shard's chunks.
-  // Those of the block layer, which come last, are not saved.
-  RoundSaver(const ShardEpoch* epoch, const std::vector<Chunk>& chunks);
+  // `epoch` is borrowed and must outlive this. Chunks of the block layer, which
+  // come last in the shard, are not saved.
+  explicit RoundSaver(const ShardEpoch* epoch);
 
   // Values of all chunks as of one round.
   struct Saved {

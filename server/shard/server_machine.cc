@@ -147,12 +147,14 @@ void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
   for (int index = 0; index < job_->shards(); ++index) {
     if (!Holds(index)) {
       shards_.erase(index);
-    } else if (const auto held = shards_.find(index); held != shards_.end()) {
-      held->second.OnEpoch(job_, out);
+      continue;
+    }
+    const auto [held, is_new] =
+        shards_.try_emplace(index, job_, index, PeerId::Shard(server_));
+    if (is_new) {
+      held->second.Start(out);
     } else {
-      const auto made =
-          shards_.try_emplace(index, job_, index, PeerId::Shard(server_));
-      made.first->second.Start(out);
+      held->second.OnEpoch(job_, out);
     }
   }
   SaySettled(out);

@@ -20,21 +20,8 @@
 #include "common/base/status_macros.h"
 
 namespace nereus {
-namespace {
-
-std::vector<Chunk> ChunksOf(const Job& job, int shard) {
-  std::vector<Chunk> chunks;
-  for (const Chunk& chunk : job.placement.chunks()) {
-    if (chunk.shard == shard) chunks.push_back(chunk);
-  }
-  return chunks;
-}
-
-}  // namespace
-
 Shard::Shard(JobPtr job, int index, PeerId self)
-    : epoch_{std::move(job), index, self, {}, false},
-      saver_(&epoch_, ChunksOf(*epoch_.job, index)) {
+    : epoch_{std::move(job), index, self, {}, false}, saver_(&epoch_) {
   epoch_.verdicts.Add(epoch_.job->verdicts);
   for (const Chunk& chunk : epoch_.job->placement.chunks()) {
     const bool is_here = chunk.shard == index;

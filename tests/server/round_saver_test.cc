@@ -30,10 +30,6 @@ JobPtr SavingJob() {
                  options, Scheme::kFactor);
 }
 
-std::vector<Chunk> ChunksOf(const Job& job) {
-  return {job.placement.chunks().begin(), job.placement.chunks().end()};
-}
-
 class RoundSaverTest : public testing::Test {
  protected:
   // Returns true if this chunk completed the save of `round`.
@@ -84,7 +80,7 @@ class RoundSaverTest : public testing::Test {
   }
   HeldChunk HeldAt(int index) const {
     HeldChunk held;
-    held.chunk = ChunksOf(*epoch_.job)[index];
+    held.chunk = epoch_.job->placement.chunks()[index];
     return held;
   }
 
@@ -97,7 +93,7 @@ class RoundSaverTest : public testing::Test {
   }
 
   ShardEpoch epoch_{SavingJob(), 0, PeerId::Shard(0), {}, false};
-  RoundSaver saver_{&epoch_, ChunksOf(*epoch_.job)};
+  RoundSaver saver_{&epoch_};
   std::optional<SaveCheckpoint> saved_;
 };
 
@@ -237,8 +233,8 @@ TEST(RoundSaverStateTest, WithoutOptimizerStateThereIsOnePart) {
                          false};
   ASSERT_EQ(epoch.job->state_arrays, 0);
   HeldChunk held;
-  held.chunk = ChunksOf(*epoch.job)[0];
-  RoundSaver saver(&epoch, {held.chunk});
+  held.chunk = epoch.job->placement.chunks()[0];
+  RoundSaver saver(&epoch);
   const auto frame_of = [&](uint8_t part) {
     return FramesOf(*epoch.job, kWorker, FrameKind::kOwned, 0, 0, 4, {1, 2},
                     part)[0];
