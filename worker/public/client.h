@@ -15,242 +15,309 @@
 
 namespace nereus {
 
-// One layer of the caller's model and the memory that holds its parameters.
+// Binds one layer of the caller's model to the memory that holds its
+// parameters.
 struct LayerBinding {
   LayerSpec spec;
 
-  // float32, shape {spec.parameters}, host memory: the weight (row-major M x N)
-  // first, then the bias. Not owned; must outlive the client. The client writes
-  // it in Connect and BeginStep, and between a Push of the layer and the return
-  // of the Wait for it. After an error, the client may write it until the
-  // client is destroyed.
+  // Parameters of the layer: float32, shape {spec.parameters}, host memory. The
+  // weight comes first (row-major, M x N), then the bias (M).
+  //
+  // Not owned; must outlive the client. The client writes this memory in
+  // Connect, in BeginStep, and between a Push of the layer and the return of
+  // the Wait for that round. The caller reads it at any other time. After an
+  // error, the client may write it until the client is destroyed.
   absl::Span<float> parameters;
 
-  // With `optimizer=worker`: the caller's optimizer state, which a worker that
-  // joins later is given. Float32 arrays of shape {spec.parameters}, one after
-  // the other, the same number for every layer, at most kStateArraysMax. Zero
-  // in a new job. May be empty. The client writes it in Connect and BeginStep
-  // alone, and reads it between a Push of the layer and the return of the Wait
-  // for it.
+  // State of the caller's optimizer, with `optimizer=worker`: float32 arrays of
+  // shape {spec.parameters}, one after the other, host memory. The number of
+  // arrays is the same for every layer, at most kStateArraysMax. May be empty.
+  // Not owned; must outlive the client.
+  //
+  // The state is zero in a new job. A worker that joins a running job, and
+  // every worker of a job that goes back to a checkpoint, receives the job's
+  // state here. An optimizer with state that is not bound here makes replicas
+  // differ as soon as one worker is replaced.
+  //
+  // The client writes this memory in Connect and BeginStep only. It reads the
+  // memory between a Push of the layer and the return of the Wait for that
+  // round.
   absl::Span<float> state = {};
 };
 
-// The two matrices whose product is a fully connected layer's weight gradient:
+// Factors of a fully connected layer: two matrices that, multiplied, give the
+// gradient of its weight.
+//
 //   weight gradient (M x N) = output_gradient^T (M x K) * input (K x N)
-//   bias gradient (M) = column sums of output_gradient
-// float32, row-major, host memory, K = spec.rows. A caller with fewer rows sets
-// the rest to 0. Source: sufficient factors, Poseidon, section 2.2.
+//   bias gradient (M)       = column sums of output_gradient
+//
+// float32, row-major, host memory; K = spec.rows. A caller with fewer than K
+// rows fills the missing rows with zeros. Source: sufficient factors, Poseidon
+// (Zhang et al., USENIX ATC 2017), section 2.2.
 struct Factors {
-  // K x M: gradient of the mean loss over the K rows, times
-  // StepInfo::loss_scale.
+  // Gradient of the mean loss over the K rows with respect to the layer's
+  // output, times StepInfo::loss_scale. Shape {K, M}.
   absl::Span<const float> output_gradient;
-  absl::Span<const float> input;  // K x N
+  // Input of the layer in the forward pass. Shape {K, N}.
+  absl::Span<const float> input;
 };
 
-// One step of the job, for one worker.
+// Describes one step of the job to one worker: its number and which examples
+// are this worker's.
 struct StepInfo {
-  int64_t step = 0;  // Number of the step, from 0, the same on all workers.
+  // Number of the step, counted from 0 over the whole job. All workers use the
+  // same number for the same step.
+  int64_t step = 0;
 
-  // Position of this worker among the `workers` that take part in the step, in
-  // [0, workers). Both may change from step to step, as workers come and go.
+  // Position of this worker among the `workers` of the step, in [0, workers).
+  // Both values may change from step to step, as workers join and leave.
   int position = 0;
   int workers = 1;
 
-  // Number of contributions of all workers to all steps before this one, the
-  // same on all workers. With batches of B examples, this worker's examples of
-  // the step are those from (contributions_before + position) * B on.
+  // Number of contributions of all workers to all earlier steps; equal on all
+  // workers. With batches of B examples, this worker's examples in this step
+  // start at example (contributions_before + position) * B of the endless
+  // sequence of examples. The examples of two workers then never overlap, even
+  // after the number of workers has changed.
   int64_t contributions_before = 0;
 
-  // With `--loss-scale=dynamic`: a power of two by which the caller multiplies
-  // the loss. The client divides the gradients by it. Otherwise 1.
+  // Factor by which the caller multiplies the loss, and so all gradients. With
+  // `--loss-scale=dynamic` a power of two that keeps small gradients from
+  // becoming zero in fp16; otherwise 1. The client divides it out again.
   float loss_scale = 1.0f;
 
-  // True if the job went back to a checkpoint since this worker's last step:
-  // what the caller has not waited for is of no use any more.
+  // True if the job has gone back to a checkpoint since this worker's previous
+  // step. Parameters, state and `step` are those of the checkpoint. The caller
+  // discards all results of rounds that it has not waited for.
   bool went_back = false;
 };
 
-// Properties of the job that a client has joined. Constant while it lives.
+// Properties of the job that a client has joined. They never change while the
+// client exists.
 struct JobTraits {
-  // Rank of this worker. No other worker of the job has or had the same.
+  // Rank of this worker. Unique in the job: a worker that joins again receives
+  // a new rank.
   int rank = 0;
 
-  // Optimizer of the job, with the same settings on every worker.
+  // Optimizer of the job. Its settings are equal on every worker.
   OptimizerOptions optimizer;
 
-  // True if the caller updates the parameters, with the mean gradients
-  // (`optimizer=worker`). False if the job does.
+  // True if the caller must update the parameters from the mean gradients
+  // (`optimizer=worker`). False if the job updates them.
   bool updates_parameters = false;
 
   // True if layers become ready in the order of the next forward pass
-  // (`--overlap=dear`). Then the caller begins the next step at once, and calls
-  // WaitForward in it layer by layer, instead of WaitAll before it.
+  // (`--overlap=dear`). The caller then begins the next step without WaitAll,
+  // and calls WaitForward for each layer before that layer's forward. Waiting
+  // for all layers is correct too, but it gives up the overlap.
   bool decoupled = false;
 
-  // True if the job may skip a step that has a NaN (`--nan=skip`).
+  // True if the job skips steps that contain a NaN (`--nan=skip`). The caller
+  // then checks Skipped after each step.
   bool may_skip = false;
 
-  // True if only a part of the gradients travels in a round (`--sparsity`).
+  // True if only a part of each gradient travels in a round (`--sparsity`).
   bool sparse = false;
 };
 
-// A worker's handle on the parameters that all workers of a job share.
+// Handle of one worker on the parameters that all workers of a job share.
 //
-// The caller begins a step, pushes each layer's gradient as soon as backward
-// has produced it (last layer first), and waits for a layer before it uses the
-// layer again. How a layer travels (through the servers, around a ring of
-// workers, or as factors between workers) is decided by the job's plan. Workers
-// may come, leave and die between any two calls.
+// In each step, the caller begins the step, pushes each layer's gradient as
+// soon as the backward pass has produced it (last layer first), and waits for
+// each layer before it uses that layer again. The plan of the job decides how a
+// layer travels: through the servers, around a ring of workers, or as factors
+// from worker to worker. The caller's loop is the same for every plan. Workers
+// may join, leave and die between any two calls.
 //
+//   // Memory first: the client uses it until the client is destroyed.
+//   std::vector<std::vector<float>> parameters = ..., gradients = ...;
 //   NEREUS_ASSIGN_OR_RETURN(auto client, Client::Connect(options, layers));
 //   for (;;) {
 //     NEREUS_ASSIGN_OR_RETURN(const StepInfo step, client->BeginStep());
-//     ... done? break; otherwise take this worker's examples; forward ...
+//     if (step.step >= kSteps) break;
+//     ... read this worker's examples (StepInfo::contributions_before) ...
+//     ... forward ...
 //     absl::Status status;
 //     for (int layer = last; layer >= 0 && status.ok(); --layer) {
-//       ... backward of `layer` ...
-//       status = client->Push(layer, step.step, gradient[layer]);
+//       ... backward of `layer` writes gradients[layer] ...
+//       status = client->Push(layer, step.step,
+//                             absl::MakeSpan(gradients[layer]));
 //     }
 //     if (status.ok()) status = client->WaitAll(step.step);
 //     if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
 //     NEREUS_RETURN_IF_ERROR(status);
+//     // Now `parameters` are those after step.step, on every worker.
 //   }
 //   NEREUS_RETURN_IF_ERROR(client->Leave());
 //
-// Errors that every call but Connect may return:
-//   kOutOfRange  A job that has lost a shard has gone back to its last
-//                checkpoint. Call BeginStep: it fills in the parameters of that
-//                time and says which step is next. (BeginStep does not return
-//                this error.)
-//   kCancelled   This process was silent for too long and counts as dead.
-//                Destroy the client and connect again.
-//   others       The job has failed. Every later call returns the same error.
+// worker/examples has complete programs.
 //
-// After such an error, or a Wait that timed out, the client may use buffers
-// that were pushed until it is destroyed. So declare them before the client.
+// Errors that every call but Connect may return, and what the caller does:
 //
-// Thread-safe: any thread may call any method. Memory: for two open rounds,
-// each factor layer's K rows per worker and each ring layer's gradient; with
-// --sparsity twice the model for what is held back; and the frames in flight.
+//   kOutOfRange         The job lost a shard and has gone back to its last
+//                       checkpoint. Call BeginStep: it writes that
+//                       checkpoint's parameters and returns the step that is
+//                       next. (BeginStep never returns this error itself.)
+//   kCancelled          This process was silent for too long and counts as
+//                       dead. Destroy the client and connect again.
+//   kInvalidArgument,   A mistake in the call, where a call documents it.
+//   kFailedPrecondition Correct the caller.
+//   other errors        The job has failed. Every later call returns the
+//                       same error. Report it and end the process.
+//
+// After an error other than a mistake in the call, and after a Wait that timed
+// out, the client may still read and write pushed buffers until it is
+// destroyed. Destroy the client first, then the buffers.
+//
+// Thread-safe: any thread may call any method. One thread usually makes all
+// calls; a second one may, for example, ask for a Report.
+//
+// Memory: for two open rounds, the factors of each factor layer for every
+// worker and the gradient of each ring layer; with `--sparsity`, twice the
+// model for the values that are held back; and the frames in flight.
 class Client {
  public:
-  // Joins the job, waits until all its members are there or, if the job is
-  // running, until its next epoch begins, and fills every layer's parameters
-  // with the job's. The first worker's parameters are the job's initial ones;
-  // those of the other workers are overwritten. While it waits, it logs every
-  // few seconds which members are missing.
+  // Joins the job and writes the job's parameters to every layer of `layers`.
   //
-  // Errors: kInvalidArgument, bad options or layers; kUnavailable, no
-  // coordinator answers at the address within connect_timeout;
-  // kFailedPrecondition, another protocol version, or another model than the
-  // job's (names the layer and both shapes); kNotFound, the coordinator serves
-  // another job; kResourceExhausted, the job has all its workers; kOutOfRange,
-  // the job is finished.
+  // Waits until all members of a new job have joined; in a running job, until
+  // the next epoch begins. Every few seconds it logs which members are missing.
+  // The parameters of the first worker that joins become the job's initial
+  // parameters. Those of all other workers are overwritten.
+  //
+  // `layers`: all layers of the model, in forward order. The index in this
+  // vector is the `layer` of every later call.
+  //
+  // Errors:
+  //   kInvalidArgument     Bad options or layers. Correct them.
+  //   kUnavailable         No coordinator answered within connect_timeout.
+  //   Check
+  //                        the address, or call again.
+  //   kFailedPrecondition  Another protocol version, or another model or
+  //   setting
+  //                        than the job's. The message names the layer or
+  //                        setting and both values.
+  //   kNotFound            The coordinator serves a job of another name.
+  //   kResourceExhausted   The job has all its workers.
+  //   kOutOfRange          The job has finished. Nothing is left to do.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(
       const ClientOptions& options, std::vector<LayerBinding> layers);
 
-  // Leaves the job as if this process had died, unless Leave was called.
+  // Leaves the job as if this process had died, unless Leave was called before.
   virtual ~Client() = default;
 
-  // Properties of the job. Valid as long as the client.
+  // Returns the properties of the job. The reference is valid as long as the
+  // client.
   virtual const JobTraits& traits() const = 0;
 
-  // Begins the next step: the step after the last that this worker began, or
-  // the step at which it joined. Waits while the job goes on to another epoch.
+  // Begins the next step and returns it. The next step is the one after the
+  // last step that this worker began, or the step at which this worker joined,
+  // or the step of the checkpoint to which the job has gone back. Waits while
+  // the job changes to another epoch.
   //
-  // Every layer must be pushed in every step that is begun. Only the last step
-  // may be left without any push: a worker that leaves then has done the steps
-  // before it.
+  // The caller must push every layer in every step that it begins. The one
+  // exception is a last step without any push, before Leave: that step then
+  // does not count for this worker.
   //
-  // Errors: kFailedPrecondition, the last step is not complete (names the
-  // layers that were not pushed).
+  // Errors: kFailedPrecondition, a layer of the previous step was not pushed;
+  // the message names the layers.
   virtual absl::StatusOr<StepInfo> BeginStep() = 0;
 
-  // Adds `gradient` to round `step` of `layer`. Returns at once.
+  // Contributes `gradient` to round `step` of `layer`. Returns at once.
   //
-  // `gradient`: float32, shape {spec.parameters}, host memory, of the mean loss
-  // over this worker's rows, times StepInfo::loss_scale, by which the client
-  // divides it in place. The client reads it without a copy until the Wait for
-  // the layer returns. With `optimizer=worker` the mean over all workers takes
-  // its place (see Mean). A sparse job leaves any values in it. `step`: the
-  // step that was begun. Each layer is pushed once in a step, after the Wait
-  // for the step before.
+  // `layer`: index in Connect's `layers`, of a layer that has no factors.
+  // `step`: the step that BeginStep returned. Each layer is pushed once in a
+  // step, after the Wait for its previous round.
   //
-  // Works under every plan, for every layer that has no factors.
+  // `gradient`: gradient of the mean loss over this worker's rows, times
+  // StepInfo::loss_scale. float32, shape {spec.parameters}, host memory. The
+  // client uses this memory, without a copy, until the Wait for the round
+  // returns; the caller must not touch it before. The client divides it by the
+  // loss scale in place. With `optimizer=worker`, the mean gradient over all
+  // workers replaces it (see Mean). In a sparse job its values are undefined
+  // afterwards.
   //
   // Errors: kInvalidArgument, no such layer, wrong length, or another step;
-  // kFailedPrecondition, the layer has factors (LayerSpec::has_factors), which
-  // PushFactors takes. A NaN or an infinity ends the job for all workers
-  // (`--nan=fail`), maybe after this call has returned; then the Wait for the
-  // layer fails.
+  // kFailedPrecondition, the layer has factors (LayerSpec::has_factors): call
+  // PushFactors. With `--nan=fail`, a NaN or an infinity ends the job for all
+  // workers. Push or the Wait for the layer then returns that error.
   virtual absl::Status Push(int layer, int64_t step,
                             absl::Span<float> gradient) = 0;
 
-  // Pushes the factors of a layer that has them (LayerSpec::has_factors), so
-  // that the caller does not compute the weight gradient. Where the plan sends
-  // the layer another way, the client multiplies the factors, off the caller's
-  // thread. The client reads the factors until the Wait for the layer returns.
+  // Contributes the gradient of a layer that has factors
+  // (LayerSpec::has_factors), so that the caller need not compute the weight
+  // gradient. If the plan does not send factors, the client multiplies them, on
+  // a thread of its own. The client reads the factors until the Wait for the
+  // round returns.
   //
-  // `gradient`: room for the mean gradient with `optimizer=worker`, shape
-  // {spec.parameters}; otherwise may be empty. Errors: those of Push.
+  // `gradient`: memory for the mean gradient with `optimizer=worker`, shape
+  // {spec.parameters}; otherwise may be empty. Other arguments and errors: as
+  // for Push.
   virtual absl::Status PushFactors(int layer, int64_t step,
                                    const Factors& factors,
                                    absl::Span<float> gradient) = 0;
 
   // Waits until round `step` of `layer` is done. Then the layer's parameters
-  // (with `optimizer=worker`: its mean gradient) are the job's, with the same
-  // bits on every worker, and the buffers that were pushed are the caller's
+  // (with `optimizer=worker`: its mean gradient) have the job's values, with
+  // the same bits on every worker. The pushed buffers belong to the caller
   // again.
   //
-  // Errors: kInvalidArgument, the step was not pushed; kDeadlineExceeded after
-  // round_timeout, with what is missing.
+  // Errors: kInvalidArgument, the step was not pushed; kDeadlineExceeded,
+  // round_timeout has passed. The message names what is missing. The round may
+  // still become done later: call Wait again, or give up and destroy the
+  // client.
   virtual absl::Status Wait(int layer, int64_t step) = 0;
 
-  // Waits for the last step that was pushed of `layer`, if any. The next
-  // forward pass calls it before it uses the layer.
+  // Waits for the last round of `layer` that was pushed. Returns at once if the
+  // layer was never pushed. A forward pass calls this before it uses the layer.
+  // Errors: as for Wait.
   virtual absl::Status WaitForward(int layer) = 0;
 
-  // Waits for every layer.
+  // Waits for round `step` of every layer. Errors: as for Wait.
   virtual absl::Status WaitAll(int64_t step) = 0;
 
-  // Returns the mean gradient of a layer after the Wait for it, with
-  // `optimizer=worker`: float32, shape {spec.parameters}, host memory, in the
-  // buffer that was pushed (see ClientOptions::means_in_place). Valid until the
-  // layer's next Push. Any values if the step was skipped.
+  // Returns the mean gradient of `layer` over all workers, with
+  // `optimizer=worker`, after the Wait for the layer. float32, shape
+  // {spec.parameters}, host memory. The span is valid until the next Push of
+  // the layer. It is the pushed buffer, or memory of the client (see
+  // ClientOptions::means_in_place). Its values are undefined if the step was
+  // skipped.
   virtual absl::Span<const float> Mean(int layer) const = 0;
 
-  // True if the job skipped `step`, the last step that this worker has waited
-  // for, since a gradient of some worker had a NaN or an infinity
-  // (`--nan=skip`). No parameters change by that step; the caller's own
-  // optimizer must leave parameters and state as they are.
+  // True if the job skipped `step` because some worker's gradient had a NaN or
+  // an infinity (`--nan=skip`). `step`: the last step that this worker has
+  // waited for. The job's parameters did not change in that step. A caller that
+  // updates the parameters must leave parameters and state unchanged, too.
   virtual bool Skipped(int64_t step) const = 0;
 
-  // Asks for a checkpoint of the next step that no worker has begun. Returns at
-  // once. Where the servers have a folder for checkpoints, the job's last step
-  // is saved without being asked for.
+  // Requests a checkpoint of the next step that no worker has begun. Returns at
+  // once. If the servers have a folder for checkpoints, they also save the last
+  // step of the job, without a request.
   //
-  // Errors: kFailedPrecondition, the servers have no --checkpoint-dir.
+  // Errors: kFailedPrecondition, the servers run without --checkpoint-dir.
   virtual absl::Status Checkpoint() = 0;
 
-  // Reports what each layer cost, what each peer was sent, and what this worker
-  // has measured.
+  // Returns the cost of each layer, the bytes exchanged with each peer, and the
+  // measurements of this worker.
   virtual ClientReport Report() const = 0;
 
-  // Ends the job for all workers with `reason`, for a caller that cannot go on,
-  // and that another worker could not replace: its data is wrong, say. Returns
-  // kFailedPrecondition with the reason, or the error that ended the job
-  // before.
+  // Ends the job for all workers with `reason`. For a caller that cannot
+  // continue and that another worker could not replace: for example, its
+  // training data is wrong. A caller that only stops itself calls Leave or
+  // destroys the client. Returns kFailedPrecondition with the reason, or the
+  // error that had ended the job before.
   virtual absl::Status Abort(absl::string_view reason) = 0;
 
-  // Leaves the job when all rounds that were pushed are done. Returns when the
-  // other workers have left, too, and the job's last checkpoint is written; or
-  // when the other workers have gone on and need nothing more from this one.
-  // Every call fails afterwards. A caller with its own optimizer applies it to
-  // the last step before, and does not change parameters and state meanwhile.
+  // Leaves the job once all pushed rounds are done. Returns when the other
+  // workers have left and the job's last checkpoint is written, or when the
+  // other workers go on and need nothing more from this worker. Every later
+  // call fails.
+  //
+  // A caller that updates the parameters applies the last update before it
+  // calls Leave, and changes neither parameters nor state until Leave returns.
   //
   // Errors: kFailedPrecondition, the last step is not complete (see BeginStep);
-  // kDeadlineExceeded, the other workers are not done within round_timeout, and
-  // the coordinator has not said since what it waits for.
+  // kDeadlineExceeded, the other workers were not done within round_timeout,
+  // and the coordinator has not reported since what it waits for.
   virtual absl::Status Leave() = 0;
 };
 

@@ -15,7 +15,7 @@ namespace nereus {
 // Options for Client::Connect. Every field but `coordinator_address` has a
 // working default.
 struct ClientOptions {
-  // "host:port" of the coordinator, which is the control port of shard 0.
+  // Address of the coordinator, "host:port": the control port of shard 0.
   // Required.
   std::string coordinator_address;
 
@@ -23,54 +23,59 @@ struct ClientOptions {
   // of another.
   std::string job = "default";
 
-  // Name of this worker: messages call it "worker NAME". No two live workers of
-  // a job may have the same name; a process with the name of a dead worker
-  // takes its place. At most 256 printable characters without spaces. Empty:
-  // "host:pid", and "host:pid.2" for the second client of a process.
+  // Name of this worker: messages call it "worker NAME". At most 256 printable
+  // characters without spaces. Two live workers of a job must not have the same
+  // name. A process with the name of a dead worker takes that worker's place.
+  // Empty: "host:pid", and "host:pid.2" for the second client of a process.
   std::string name;
 
-  // Place where the caller takes the job's optimizer to run. Connect fails if
-  // it runs elsewhere. With kServer, the job updates the parameters. With
-  // kWorker, the caller does, with the mean gradients (Client::Mean). Absent:
-  // the caller follows JobTraits::updates_parameters.
+  // Place where the caller expects the job's optimizer to run. Connect fails if
+  // it runs elsewhere, so that a loop which does not update parameters cannot
+  // join a job that needs it to. kServer: the job updates the parameters.
+  // kWorker: the caller updates them from the mean gradients (Client::Mean).
+  // Absent: the caller handles both cases by JobTraits::updates_parameters.
   std::optional<OptimizerPlace> optimizer = OptimizerPlace::kServer;
 
   // Values that must be equal on all workers of the job, each with a name that
-  // users know: {"--batch", "32"}. Connect fails with the name and both values
-  // where another worker's differ. At most kSettingsMax.
+  // users know, such as {"--batch", "32"}. Connect fails if another worker's
+  // value differs; the message has the name and both values. At most
+  // kSettingsMax.
   std::vector<Setting> settings;
 
   // Address that this process listens at, and that its peers connect to.
-  // Between machines, an address that the others can reach.
+  // Between machines, use an address that the other machines can reach.
   std::string host = "127.0.0.1";
 
-  // Ports at `host`: control (health checks) and data (other workers). 0 takes
-  // a free port.
+  // Port at `host` for health checks. 0 takes a free port.
   int control_port = 0;
+  // Port at `host` for frames of the other workers. 0 takes a free port.
   int data_port = 0;
 
   // True if frames to processes on the same host may go through shared memory.
-  // Both processes must allow it.
+  // They do if both processes allow it.
   bool shared_memory = true;
 
-  // With `optimizer=worker`: true if mean gradients replace the gradients that
-  // were pushed. Otherwise the mean of a layer on a ring stays in the client's
-  // memory, which saves a copy; Client::Mean returns it.
+  // True if mean gradients replace the pushed gradients, with
+  // `optimizer=worker`. If false, the mean gradient of a layer on a ring stays
+  // in the client's memory, which saves a copy. Client::Mean returns the right
+  // memory in both cases.
   bool means_in_place = true;
 
-  // Longest time to look for the coordinator and for peers, with retries, and
-  // to go on without a coordinator that was there.
+  // Longest time to look for the coordinator and for peers, with retries. Also
+  // the longest time that the client continues without a coordinator after it
+  // has lost it.
   absl::Duration connect_timeout = absl::Seconds(60);
 
-  // Longest time of one Wait. Then it fails with what is missing. A dead peer
-  // is noticed long before; this is for a peer that lives and stands still.
+  // Longest time of one Wait. The Wait then fails and names what is missing. A
+  // dead peer is noticed much earlier; this limit is for a peer that is alive
+  // but makes no progress.
   absl::Duration round_timeout = absl::Minutes(10);
 
-  // Time after which the coordinator is told of a round that waits for a
-  // member.
+  // Time after which the client reports a round that waits for a member to the
+  // coordinator.
   absl::Duration stall_threshold = absl::Seconds(5);
 
-  // OK, or kInvalidArgument that names the field and its value.
+  // Returns OK, or kInvalidArgument with the field's name and value.
   absl::Status Validate() const;
 };
 

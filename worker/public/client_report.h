@@ -13,40 +13,48 @@ namespace nereus {
 
 // Cost of one layer for this worker, since Connect.
 struct LayerReport {
-  std::string name;
-  std::string scheme;  // Scheme of the latest plan: "server", "factor", "ring".
-  std::string wire = "fp32";  // Wire type of the plan: "fp32", "bf16", "fp16".
-  std::string reason;  // Why the planner chose the scheme, with both figures.
-  int64_t rounds = 0;  // Number of rounds done.
-  int64_t bytes_sent = 0;  // Payload and frame headers.
+  std::string name;  // Name of the layer.
+  // Scheme of the current plan: "server", "factor" or "ring".
+  std::string scheme;
+  // Wire type of the current plan: "fp32", "bf16" or "fp16".
+  std::string wire = "fp32";
+  // Reason why the planner chose the scheme, with the figures of the
+  // alternatives.
+  std::string reason;
+  int64_t rounds = 0;  // Number of rounds that are done.
+  // Bytes sent and received for this layer, frame headers included.
+  int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
-  absl::Duration latency_total;  // Time from Push to done, summed over rounds.
+  // Time from Push until the round was done, summed over all rounds.
+  absl::Duration latency_total;
 };
 
 // Bytes exchanged with one peer since Connect, frame headers included.
 struct PeerTraffic {
-  bool is_shard = false;  // The peer is a shard; otherwise it is a worker.
-  int rank = 0;
+  // True if the peer is a shard; false if it is a worker.
+  bool is_shard = false;
+  int rank = 0;  // Rank of the peer.
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
 };
 
-// Measurements of one worker, medians over its last steps.
+// Measurements of one worker, each a median over its last steps.
 struct Measurements {
   std::vector<LayerTime> times;  // Compute times, by layer.
   absl::Duration step_time;      // Time of one whole step.
   LinkSpeed link;                // Speed of the link to the servers.
 };
 
-// Report of a client: costs, traffic, measurements, and the last checkpoint.
+// Report of a client: what Client::Report returns.
 struct ClientReport {
-  std::vector<LayerReport> layers;
-  std::vector<PeerTraffic> peers;
-  // Measurements that the planner heard last. Absent: this worker has not
-  // measured enough steps, or the job plans by bytes (`--cost=bytes`).
+  std::vector<LayerReport> layers;  // Cost of each layer, in forward order.
+  std::vector<PeerTraffic> peers;   // Traffic with each peer.
+  // Measurements that this worker last sent to the planner. Absent: this worker
+  // has not measured enough steps, or the job plans by bytes (`--cost=bytes`).
   std::optional<Measurements> measured;
-  // Round of the newest checkpoint when this worker left, as a rule the last
-  // step. Absent: there is no checkpoint, or this worker has not left.
+  // Round of the newest checkpoint at the time when this worker left; usually
+  // the last step. Absent: the job has no checkpoint, or this worker has not
+  // left.
   std::optional<int64_t> saved_round;
 };
 

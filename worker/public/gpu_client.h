@@ -15,139 +15,183 @@ struct CUstream_st;  // A cudaStream_t points to one.
 
 namespace nereus {
 
+// Options of a client for layers on a GPU.
 struct GpuOptions {
-  // As cudaSetDevice numbers them. Workers may share one.
+  // Number of the GPU, as for cudaSetDevice. Several workers may share one GPU.
   int device = 0;
 
-  // How much pinned host memory gradients may pass through; 0: as much as those
-  // of one step need. With less, a gradient waits on the device until others
-  // are done: then all workers must push the layers in the same order, and
-  // where layers differ in size memory is given up and pinned again, which
-  // waits for the GPU. Parameters have pinned memory of their own, once the
-  // model.
+  // Limit of the pinned host memory through which gradients travel, in bytes.
+  // 0: as much as all gradients of one step need. The memory must at least hold
+  // the largest layer.
+  //
+  // With less than one step needs, a gradient waits on the GPU until an earlier
+  // gradient has left. All workers must then push the layers in the same order;
+  // otherwise each may wait for a layer that another one has not sent. Where
+  // layers differ in size, memory is also unpinned and pinned again, which
+  // waits for the GPU.
+  //
+  // Parameters have pinned memory of their own, as large as the model.
   int64_t staging_bytes = 0;
 
-  // Whether the client keeps a timeline (GpuClient::Timeline).
+  // True if the client records when the GPU computed and copied (see
+  // GpuClient::Timeline). Costs two CUDA events per span.
   bool timeline = false;
 
-  // OK, or kInvalidArgument that names the field and its value.
+  // Returns OK, or kInvalidArgument with the field's name and value.
   absl::Status Validate() const;
 };
 
-// What a GPU did, and when, since the timeline began.
+// Stretch of time in which a GPU computed or copied for one layer. Times count
+// from the beginning of the timeline.
 struct GpuSpan {
   enum class Kind {
-    kCompute,  // The caller's stream, from the step's begin, or the push of
-               // another layer, to this layer's.
-    kCopyOut,
-    kCopyIn,
+    // Work on the caller's stream: from the begin of the step, or the push of
+    // the previous layer, to the push of this layer.
+    kCompute,
+    kCopyOut,  // Copy of a gradient to the host.
+    kCopyIn,   // Copy of a result to the GPU.
   };
-  Kind kind = Kind::kCompute;
-  int layer = 0;
-  int64_t step = 0;
+  Kind kind = Kind::kCompute;  // Kind of work in the span.
+  int layer = 0;               // Index of the layer.
+  int64_t step = 0;            // Step that the work belongs to.
+  // Begin and end, since the first span of the timeline.
   absl::Duration begin;
   absl::Duration end;
 };
 
-// LayerBinding for device memory, which must outlive the client, too.
+// Binds one layer to memory of the GPU, as LayerBinding does to host memory.
+// The memory must outlive the client.
 struct GpuLayerBinding {
   LayerSpec spec;
 
-  // All that is said of this layer's memory, here and in Push, is the host's:
-  // an embedding that the GPU has no room for, say. Streams count as for
-  // others.
+  // True if the layer's memory is host memory: for example, an embedding that
+  // does not fit on the GPU. All pointers for this layer, here and in Push,
+  // then point to host memory. Streams keep their meaning.
   bool on_host = false;
 
-  // float32, {spec.parameters}. The client writes it between a Push of the
-  // layer and the point at which the stream given to Wait may read it, and in
-  // Connect and BeginStep.
+  // Parameters of the layer: float32, shape {spec.parameters}, device memory.
+  // The client writes this memory in Connect, in BeginStep, and between a Push
+  // of the layer and the point at which the stream of the Wait continues.
   float* parameters = nullptr;
 
-  // With `optimizer=worker`: state_arrays arrays of {spec.parameters}, one
-  // after the other, as LayerBinding::state. May be null.
+  // State of the caller's optimizer, with `optimizer=worker`: `state_arrays`
+  // float32 arrays of shape {spec.parameters}, one after the other, as in
+  // LayerBinding::state. May be null.
   float* state = nullptr;
-  int state_arrays = 0;
+  int state_arrays = 0;  // Number of arrays at `state`.
 };
 
-// Factors, in device memory.
+// Factors of a fully connected layer in device memory: float32, row-major,
+// otherwise as in Factors.
 struct GpuFactors {
-  const float* output_gradient = nullptr;  // K x M
-  const float* input = nullptr;            // K x N
+  const float* output_gradient = nullptr;  // Shape {K, M}.
+  const float* input = nullptr;            // Shape {K, N}.
 };
 
-// A Client for layers that live on a GPU. What is said of Client holds here;
-// what differs is when memory may be used. A stream is given to every call that
-// takes or returns values:
+// Client for layers that live on a GPU. All rules of Client apply, and its loop
+// and its errors. The difference is when memory may be used: each call that
+// takes or returns values has a CUDA stream.
 //
-//   Push(layer, step, gradient, stream)  takes the gradient when all is done
-//                                        that is queued on `stream` by now
-//   Wait(layer, step, stream)            what is queued on `stream` from now on
-//                                        sees the outcome
+//   Push(layer, step, gradient, stream)  The client reads the gradient after
+//                                        the work that is queued on `stream`
+//                                        at the time of the call.
+//   Wait(layer, step, stream)            Work that is queued on `stream` after
+//                                        the call sees the result.
 //
-// So a program queues its backward pass, pushes, waits and queues its next
-// forward pass, and never waits for the GPU; nor does the client, but for
-// events, on threads of its own. Copies go beside the program's work on streams
-// of their own, and leave for the network piece by piece.
+// A program queues its backward pass, pushes, waits, queues its next forward
+// pass, and never waits for the GPU itself:
 //
-// In a sparse job (`--sparsity`) what is held back stays on the GPU, in three
-// times the model's memory, and only what travels is copied, both ways; the
-// gradient is changed. With `--nan=skip`, and in a sparse job, the GPU looks
-// for NaNs.
+//   for (;;) {
+//     NEREUS_ASSIGN_OR_RETURN(const StepInfo step, client->BeginStep(stream));
+//     if (step.step >= kSteps) break;
+//     ... queue forward on `stream` ...
+//     for (int layer = last; layer >= 0; --layer) {
+//       ... queue backward of `layer` on `stream` ...
+//       NEREUS_RETURN_IF_ERROR(
+//           client->Push(layer, step.step, gradient[layer], stream));
+//     }
+//     NEREUS_RETURN_IF_ERROR(client->WaitAll(step.step, stream));
+//   }
+//   NEREUS_RETURN_IF_ERROR(client->Leave(stream));
 //
-// Thread-safe. Errors of the GPU name the layer, the call and the bytes. One of
-// a gradient that was pushed comes from the Wait for it.
+// (kOutOfRange is handled as in Client.) The client waits for the GPU on
+// threads of its own, by CUDA events. Copies run beside the program's work on
+// streams of the client, and leave for the network piece by piece.
+//
+// In a sparse job (`--sparsity`), the values that are held back stay on the
+// GPU, in three times the memory of the model. Only the values that travel are
+// copied, in both directions. The pushed gradient is changed. With
+// `--nan=skip`, and in a sparse job, the GPU itself searches for NaNs.
+//
+// Thread-safe. Errors of the GPU name the layer, the CUDA call and the bytes.
+// An error of a pushed gradient is returned by the Wait for it.
 class GpuClient {
  public:
-  // Errors: those of Client::Connect; kUnavailable, no driver, or no such GPU;
-  // kInvalidArgument, memory that is not that GPU's, or not aligned to 4 bytes;
-  // kResourceExhausted, out of device or pinned memory.
+  // Joins the job. What is queued on `stream` after the call sees the job's
+  // parameters.
+  //
+  // Errors: those of Client::Connect; kUnavailable, no driver or no such GPU;
+  // kInvalidArgument, a pointer that is not memory of that GPU or not aligned
+  // to 4 bytes; kResourceExhausted, out of device memory or pinned memory.
   static absl::StatusOr<std::unique_ptr<GpuClient>> Connect(
       const ClientOptions& options, const GpuOptions& gpu,
       std::vector<GpuLayerBinding> layers, CUstream_st* stream);
 
-  // Leaves the job as if this process had died, unless Leave was called.
+  // Leaves the job as if this process had died, unless Leave was called before.
   virtual ~GpuClient() = default;
 
-  // What is queued on `stream` from now on finds the job's parameters, if the
-  // job went back. Waits until the GPU has made the first values of all
-  // gradients that are pushed; with `--nan=skip`, and in a sparse job, all.
+  // Begins the next step, as Client::BeginStep. If the job has gone back, work
+  // that is queued on `stream` after the call sees the checkpoint's parameters.
+  //
+  // Waits until the first values of all pushed gradients have been computed;
+  // with `--nan=skip`, and in a sparse job, until all values have been.
   virtual absl::StatusOr<StepInfo> BeginStep(CUstream_st* stream) = 0;
 
-  // `gradient`: float32, {spec.parameters}, device memory; the client's until
-  // the stream given to Wait has gone on. Returns at once.
+  // Contributes `gradient` to round `step` of `layer`. Returns at once.
+  //
+  // `gradient`: float32, shape {spec.parameters}, device memory. The client
+  // uses it until the stream that was given to Wait has continued. With
+  // `optimizer=worker` the mean gradient replaces it. Errors: as for
+  // Client::Push.
   virtual absl::Status Push(int layer, int64_t step, float* gradient,
                             CUstream_st* stream) = 0;
 
-  // The same by factors; they and `gradient` are the client's until then. Where
-  // the plan does not take the layer's factors, the client multiplies them on
-  // `stream`.
+  // Contributes the gradient of a layer that has factors. The client uses the
+  // factors and `gradient`, shape {spec.parameters}, until the stream that was
+  // given to Wait has continued. If the plan does not send factors, the client
+  // multiplies them on `stream`, into `gradient`.
   virtual absl::Status PushFactors(int layer, int64_t step,
                                    const GpuFactors& factors, float* gradient,
                                    CUstream_st* stream) = 0;
 
-  // Waits until the round is done, but not for the GPU: `stream` does.
+  // Waits until the round is done. Does not wait for the GPU: `stream` waits
+  // for the copy of the result. Errors: as for Client::Wait.
   virtual absl::Status Wait(int layer, int64_t step, CUstream_st* stream) = 0;
+  // Waits for the last pushed round of the layer, as Client::WaitForward.
   virtual absl::Status WaitForward(int layer, CUstream_st* stream) = 0;
+  // Waits for round `step` of every layer.
   virtual absl::Status WaitAll(int64_t step, CUstream_st* stream) = 0;
 
-  // With `optimizer=worker`, the last update of parameters and state is queued
-  // on `stream`.
+  // Leaves the job, as Client::Leave. With `optimizer=worker`, the caller has
+  // queued its last update of parameters and state on `stream` before.
   virtual absl::Status Leave(CUstream_st* stream) = 0;
 
-  // What was copied between the GPU and the host so far, of layers' values.
+  // Bytes of layers' values that were copied between the GPU and the host.
   struct Staged {
-    int64_t bytes_out = 0;  // To the host.
-    int64_t bytes_in = 0;
+    int64_t bytes_out = 0;  // Bytes copied to the host.
+    int64_t bytes_in = 0;   // Bytes copied to the GPU.
   };
+  // Returns the bytes copied so far.
   virtual Staged staged() const = 0;
 
-  // The first spans, some ten thousand, by kind in order. Waits for the GPU.
-  // Errors: kFailedPrecondition, GpuOptions::timeline is off; the GPU's.
+  // Returns the first spans since Connect, about thirty thousand at most. Spans
+  // of one kind are in the order of time. Waits for the GPU. Errors:
+  // kFailedPrecondition, GpuOptions::timeline is false; errors of the GPU.
   virtual absl::StatusOr<std::vector<GpuSpan>> Timeline() const = 0;
 
-  // For everything else: what the plan takes, who takes part, what it costs.
-  // (The mean is not where Client::Mean says, but in the gradient that was
-  // pushed.)
+  // Returns the client on the host, for everything that needs no stream:
+  // traits, Skipped, Report. Its Mean is not valid here: the mean gradient is
+  // in the pushed gradient.
   virtual const Client& client() const = 0;
 };
 
