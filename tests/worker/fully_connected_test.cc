@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
 #include "tests/testing/test_seed.h"
@@ -13,8 +14,13 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(FullyConnectedTest, HandComputedCase) {
-  FullyConnected layer({1, 1, 3}, /*outputs=*/2);
+class FullyConnectedTest : public testing::Test {
+ protected:
+  const std::shared_ptr<Device> cpu_ = MakeCpuDevice();
+};
+
+TEST_F(FullyConnectedTest, HandComputedCase) {
+  FullyConnected layer(cpu_.get(), {1, 1, 3}, /*outputs=*/2);
   const std::vector<float> input = {1, 2, 3,  //
                                     4, 5, 6};
   const std::vector<float> parameters = {1,  10, 100,  //
@@ -32,7 +38,7 @@ TEST(FullyConnectedTest, HandComputedCase) {
   EXPECT_THAT(input_gradient, ElementsAre(1, 10, 100, 1, 10, 100));
 }
 
-TEST(FullyConnectedTest, GradientsAreExact) {
+TEST_F(FullyConnectedTest, GradientsAreExact) {
   const struct {
     ImageShape input;
     int64_t outputs;
@@ -47,7 +53,7 @@ TEST(FullyConnectedTest, GradientsAreExact) {
     SCOPED_TRACE(ReplayHint(seed));
     Random random(seed);
     for (const auto& c : kCases) {
-      FullyConnected layer(c.input, c.outputs);
+      FullyConnected layer(cpu_.get(), c.input, c.outputs);
       const std::vector<float> input =
           RandomIntegers(c.images * c.input.length(), 3, &random);
       ExpectExactGradients(c.images, input, &random, &layer);
@@ -55,8 +61,8 @@ TEST(FullyConnectedTest, GradientsAreExact) {
   }
 }
 
-TEST(FullyConnectedTest, SpecHasTheBatchAsRows) {
-  const FullyConnected layer({4, 4, 50}, 500);
+TEST_F(FullyConnectedTest, SpecHasTheBatchAsRows) {
+  const FullyConnected layer(cpu_.get(), {4, 4, 50}, 500);
   const LayerSpec expected = {
       "", LayerKind::kFullyConnected, 500, 800, 500 * 800 + 500, 32, true};
   EXPECT_EQ(layer.Spec(32), expected);

@@ -10,7 +10,7 @@
 namespace nereus {
 namespace {
 
-// What a buffer holds that must be overwritten, or must not be.
+// Value of a buffer that must be overwritten, or must stay as it is.
 constexpr float kGarbage = 12345.0f;
 
 // L of ExpectExactGradients.
@@ -76,12 +76,13 @@ void ExpectExactGradients(int64_t images, const std::vector<float>& input,
     return Probe(images, x, parameters, output_gradient, layer);
   };
 
-  probe();  // Backward refers to the last Forward.
+  probe();  // Backward needs a Forward before it.
   std::vector<float> gradient(spec.parameters, kGarbage);
   std::vector<float> input_gradient(x.size(), kGarbage);
   layer->Backward(images, x.data(), parameters.data(), output_gradient.data(),
                   gradient.data(), input_gradient.data());
 
+  probe();  // Backward may overwrite what Forward has left for it.
   std::vector<float> again(spec.parameters, kGarbage);
   layer->Backward(images, x.data(), parameters.data(), output_gradient.data(),
                   again.data(), nullptr);

@@ -8,12 +8,12 @@
 
 namespace nereus {
 
-// Integers in [-magnitude, magnitude]. With values as small as the tests use,
-// every product and every sum in a layer is exact in float, so that results are
-// compared with == whatever the order of additions.
+// Returns integers in [-magnitude, magnitude]. With values as small as the
+// tests use, each product and each sum in a layer is exact in float. So results
+// are compared with ==, in any order of additions.
 std::vector<float> RandomIntegers(int64_t count, int magnitude, Random* random);
 
-// 0, 1, ..., count - 1 in random order, times `factor`.
+// Returns 0, 1, ..., count - 1 in random order, times `factor`.
 std::vector<float> ShuffledIntegers(int64_t count, float factor,
                                     Random* random);
 

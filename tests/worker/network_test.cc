@@ -255,7 +255,8 @@ TEST_P(NetworkModelsTest, ParametersMayChangeOnceALayerIsReady) {
   EXPECT_EQ(Gradients(network.get()), expected) << "changed after the call";
 }
 
-// They are the client's until it says that the layer's round is done.
+// The factors belong to the client until it reports that the layer's round is
+// done.
 TEST_P(NetworkModelsTest, FactorsStayUntilTheNextForwardHasAwaitedTheirLayer) {
   const auto network = MakeNetwork(GetParam(), {16, 16, 1}, 4);
   network->Initialize(7);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
 #include "tests/testing/test_seed.h"
@@ -13,8 +14,13 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(MaxPoolingTest, TakesTheLargestOfEachWindow) {
-  MaxPooling pooling({2, 4, 1});
+class MaxPoolingTest : public testing::Test {
+ protected:
+  const std::shared_ptr<Device> cpu_ = MakeCpuDevice();
+};
+
+TEST_F(MaxPoolingTest, TakesTheLargestOfEachWindow) {
+  MaxPooling pooling(cpu_.get(), {2, 4, 1});
   const std::vector<float> input = {1, 7, -4, -3,  //
                                     5, 2, -1, -2};
   std::vector<float> output(2);
@@ -28,16 +34,16 @@ TEST(MaxPoolingTest, TakesTheLargestOfEachWindow) {
   EXPECT_THAT(input_gradient, ElementsAre(0, 3, 0, 0, 0, 0, 5, 0));
 }
 
-TEST(MaxPoolingTest, ChannelsDoNotMix) {
-  MaxPooling pooling({2, 2, 2});
+TEST_F(MaxPoolingTest, ChannelsArePooledSeparately) {
+  MaxPooling pooling(cpu_.get(), {2, 2, 2});
   const std::vector<float> input = {1, 40, 2, 30, 3, 20, 4, 10};
   std::vector<float> output(2);
   pooling.Forward(1, input.data(), nullptr, output.data());
   EXPECT_THAT(output, ElementsAre(4, 40));
 }
 
-TEST(MaxPoolingTest, TiesGiveTheGradientToTheFirst) {
-  MaxPooling pooling({2, 2, 1});
+TEST_F(MaxPoolingTest, FirstOfEqualMaximaGetsTheGradient) {
+  MaxPooling pooling(cpu_.get(), {2, 2, 1});
   const struct {
     std::vector<float> input;
     int winner;
@@ -58,8 +64,8 @@ TEST(MaxPoolingTest, TiesGiveTheGradientToTheFirst) {
   }
 }
 
-TEST(MaxPoolingTest, OddLastRowAndColumnAreLeftOut) {
-  MaxPooling pooling({3, 5, 1});
+TEST_F(MaxPoolingTest, OddLastRowAndColumnBelongToNoWindow) {
+  MaxPooling pooling(cpu_.get(), {3, 5, 1});
   EXPECT_EQ(pooling.output(), (ImageShape{1, 2, 1}));
   const std::vector<float> input = {1,  2,  3,  4,  99,  //
                                     5,  6,  7,  8,  99,  //
@@ -69,7 +75,7 @@ TEST(MaxPoolingTest, OddLastRowAndColumnAreLeftOut) {
   EXPECT_THAT(output, ElementsAre(6, 8));
 }
 
-TEST(MaxPoolingTest, GradientsAreExact) {
+TEST_F(MaxPoolingTest, GradientsAreExact) {
   const struct {
     ImageShape input;
     int64_t images;
@@ -81,8 +87,8 @@ TEST(MaxPoolingTest, GradientsAreExact) {
     SCOPED_TRACE(ReplayHint(seed));
     Random random(seed);
     for (const auto& c : kCases) {
-      MaxPooling pooling(c.input);
-      // 4 apart: a step of 1 doesn't change which is the largest.
+      MaxPooling pooling(cpu_.get(), c.input);
+      // 4 apart: a step of 1 doesn't change which input is the largest.
       const std::vector<float> input =
           ShuffledIntegers(c.images * c.input.length(), 4.0f, &random);
       ExpectExactGradients(c.images, input, &random, &pooling);
@@ -90,8 +96,8 @@ TEST(MaxPoolingTest, GradientsAreExact) {
   }
 }
 
-TEST(MaxPoolingTest, HasNothingToSynchronise) {
-  EXPECT_EQ(MaxPooling({4, 4, 1}).Spec(8).parameters, 0);
+TEST_F(MaxPoolingTest, LayerHasNoParameters) {
+  EXPECT_EQ(MaxPooling(cpu_.get(), {4, 4, 1}).Spec(8).parameters, 0);
 }
 
 }  // namespace

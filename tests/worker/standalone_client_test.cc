@@ -45,7 +45,7 @@ void ExpectInvalid(const absl::Status& status, const std::string& message) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(message));
 }
 
-TEST_F(StandaloneClientTest, IsOneWorkerOfOne) {
+TEST_F(StandaloneClientTest, JobHasOneWorkerOfRankZero) {
   EXPECT_EQ(client_->traits().rank, 0);
   EXPECT_FALSE(client_->traits().updates_parameters);
   EXPECT_TRUE(client_->Report().peers.empty());
@@ -71,7 +71,7 @@ TEST_F(StandaloneClientTest, StepsFollowTheOptimizer) {
   EXPECT_THAT(bias_, ElementsAre(-1.5f, 7));  // Velocity 3, -6.
 }
 
-TEST_F(StandaloneClientTest, FactorsGiveTheSameAsTheirProduct) {
+TEST_F(StandaloneClientTest, FactorsHaveTheEffectOfTheirProduct) {
   std::vector<float> product = {1 * 2 + 2 * 6, 1 * 4 + 2 * 8, 1 + 2};
   ASSERT_TRUE(client_->PushFactors(1, 0, factors_, {}).ok());
   ASSERT_TRUE(client_->Wait(1, 0).ok());
@@ -88,47 +88,13 @@ TEST_F(StandaloneClientTest, AdamStartsItsStepsAtOne) {
   auto client = StandaloneClient::Create(optimizer_, bindings_);
   ASSERT_TRUE(client.ok()) << client.status();
   ASSERT_TRUE((*client)->Push(0, 0, absl::MakeSpan(gradient_)).ok());
-  // Adam's first step is the learning rate, whatever the gradient's size.
+  // Adam's first step is the learning rate, for a gradient of any size.
   EXPECT_FLOAT_EQ(bias_[0], 0.5f);
   EXPECT_FLOAT_EQ(bias_[1], 2.5f);
 }
 
-TEST_F(StandaloneClientTest, MisuseIsRefusedAndChangesNothing) {
-  std::vector<float> three(3);
-  ExpectInvalid(client_->Push(2, 0, absl::MakeSpan(three)),
-                "push of layer 2, the model has 2");
-  ExpectInvalid(client_->Push(-1, 0, absl::MakeSpan(three)), "layer -1");
-  ExpectInvalid(client_->Push(0, 0, absl::MakeSpan(three)),
-                "gradient has 3 floats, layer bias has 2");
-  ExpectInvalid(client_->Push(0, 1, absl::MakeSpan(gradient_)),
-                "push of layer bias for step 1, next is step 0");
-  ExpectInvalid(client_->PushFactors(0, 0, factors_, {}),
-                "layer bias is of kind vector, only a fully connected one has");
-  ExpectInvalid(client_->PushFactors(1, 0, {three, input_}, {}),
-                "output gradient has 3 floats, layer fc has 2");
-  ExpectInvalid(client_->PushFactors(1, 0, {output_gradient_, three}, {}),
-                "input has 3 floats, layer fc has 4");
-  ExpectInvalid(client_->Wait(0, 0), "pushed are the steps before 0");
-  ExpectInvalid(client_->Wait(7, 0), "wait for layer 7, the model has 2");
-  ExpectInvalid(client_->Wait(0, -1), "step -1");
-  EXPECT_THAT(bias_, ElementsAre(1, 2));
-  EXPECT_THAT(fc_, ElementsAre(1, 2, 3));
-}
-
-TEST_F(StandaloneClientTest, NextPushNeedsTheWaitForTheLast) {
+TEST_F(StandaloneClientTest, ReportCountsTheRoundsOfEachLayer) {
   ASSERT_TRUE(client_->Push(0, 0, absl::MakeSpan(gradient_)).ok());
-  ExpectInvalid(client_->Push(0, 1, absl::MakeSpan(gradient_)),
-                "next is step 1 after the Wait for the last");
-  ExpectInvalid(client_->Push(0, 0, absl::MakeSpan(gradient_)),
-                "for step 0, next is step 1");
-  EXPECT_THAT(bias_, ElementsAre(0, 4));
-  ASSERT_TRUE(client_->Wait(0, 0).ok());
-  EXPECT_TRUE(client_->Push(0, 1, absl::MakeSpan(gradient_)).ok());
-}
-
-TEST_F(StandaloneClientTest, WaitAllNeedsEveryLayer) {
-  ASSERT_TRUE(client_->Push(0, 0, absl::MakeSpan(gradient_)).ok());
-  ExpectInvalid(client_->WaitAll(0), "layer fc and step 0");
   ASSERT_TRUE(client_->PushFactors(1, 0, factors_, {}).ok());
   ASSERT_TRUE(client_->WaitAll(0).ok());
   const std::vector<LayerReport> reports = client_->Report().layers;
@@ -137,25 +103,11 @@ TEST_F(StandaloneClientTest, WaitAllNeedsEveryLayer) {
   EXPECT_EQ(reports[1].rounds, 1);
 }
 
-TEST_F(StandaloneClientTest, EverythingFailsAfterLeave) {
-  ASSERT_TRUE(client_->Leave().ok());
-  const absl::StatusCode kLeft = absl::StatusCode::kFailedPrecondition;
-  EXPECT_EQ(client_->BeginStep().status().code(), kLeft);
-  EXPECT_EQ(client_->Push(0, 0, absl::MakeSpan(gradient_)).code(), kLeft);
-  EXPECT_EQ(client_->PushFactors(1, 0, factors_, {}).code(), kLeft);
-  EXPECT_EQ(client_->Wait(0, 0).code(), kLeft);
-  EXPECT_EQ(client_->WaitAll(0).code(), kLeft);
-  EXPECT_EQ(client_->Leave().code(), kLeft);
-}
-
 TEST_F(StandaloneClientTest, BadModelsAndOptionsAreRefused) {
   optimizer_.momentum = 1.5f;
   ExpectInvalid(StandaloneClient::Create(optimizer_, bindings_).status(),
                 "momentum is 1.5");
   optimizer_.momentum = 0.5f;
-  bindings_[0].parameters = absl::MakeSpan(fc_);
-  ExpectInvalid(StandaloneClient::Create(optimizer_, bindings_).status(),
-                "memory for the parameters has 3 floats, layer bias has 2");
   bindings_[0] = bindings_[1];
   EXPECT_EQ(StandaloneClient::Create(optimizer_, bindings_).status().code(),
             absl::StatusCode::kInvalidArgument);

@@ -32,7 +32,7 @@ TEST(SyntheticTest, SameBitsForTheSameSeed) {
   EXPECT_NE(GenerateSynthetic(2, 50).pixels, dataset.pixels);
 }
 
-TEST(SyntheticTest, ALongerSetBeginsWithAShorterOne) {
+TEST(SyntheticTest, LongerSetBeginsWithTheShorterSet) {
   Dataset longer = GenerateSynthetic(1, 30);
   const Dataset shorter = GenerateSynthetic(1, 20);
   Truncate(20, &longer);
@@ -53,7 +53,8 @@ TEST(SyntheticTest, HasAllClassesAndNoImageTwice) {
   EXPECT_EQ(images.size(), 500u);
 }
 
-// A tenth of them, and six standard deviations of a binomial more or less.
+// The bound is a tenth of the images, plus or minus six standard deviations of
+// a binomial distribution.
 TEST(SyntheticTest, ClassesAreEquallyLikely) {
   const Dataset dataset = GenerateSynthetic(3, 1000);
   std::vector<int> counts(10);
@@ -61,7 +62,7 @@ TEST(SyntheticTest, ClassesAreEquallyLikely) {
   for (int count : counts) EXPECT_NEAR(count, 100, 6 * 9.5);
 }
 
-// A network as the trainer has it, after `epochs` epochs.
+// Returns the accuracy of a network that was trained for `epochs` epochs.
 double TrainedAccuracy(const std::string& model, const DataSplit& data,
                        int64_t epochs) {
   absl::StatusOr<std::unique_ptr<Network>> network =
@@ -82,10 +83,11 @@ double TrainedAccuracy(const std::string& model, const DataSplit& data,
   return Accuracy(data.test, data.normalisation, network->get());
 }
 
-// One fully connected layer, by gradient descent.
+// Returns the accuracy of one fully connected layer, by gradient descent.
 double LinearAccuracy(const DataSplit& data, int64_t epochs) {
   const int64_t kBatch = 32;
-  FullyConnected layer(data.train.image, 10);
+  const std::shared_ptr<Device> cpu = MakeCpuDevice();
+  FullyConnected layer(cpu.get(), data.train.image, 10);
   std::vector<float> parameters(layer.Spec(kBatch).parameters);
   std::vector<float> gradient(parameters.size());
   std::vector<float> images(kBatch * 784);
@@ -120,7 +122,7 @@ double LinearAccuracy(const DataSplit& data, int64_t epochs) {
   return static_cast<double>(correct) / static_cast<double>(data.test.count());
 }
 
-TEST(SyntheticTest, ConvolutionsLearnItAndALinearClassifierDoesNotQuite) {
+TEST(SyntheticTest, ConvolutionsLearnTheDigitsBetterThanALinearClassifier) {
   SetGemmThreads(1);
   const absl::StatusOr<DataSplit> data =
       Split(GenerateSynthetic(1, 5000), /*holdout=*/0.2);
@@ -128,7 +130,7 @@ TEST(SyntheticTest, ConvolutionsLearnItAndALinearClassifierDoesNotQuite) {
   const double linear = LinearAccuracy(*data, /*epochs=*/20);
   EXPECT_GT(linear, 0.5);
   EXPECT_LT(linear, 0.9);
-  // Less than half of its errors are left.
+  // The network makes less than half of the linear classifier's errors.
   const double cnn = TrainedAccuracy("cnn", *data, /*epochs=*/3);
   EXPECT_GT(cnn, 1.0 - (1.0 - linear) / 2);
 }

@@ -24,7 +24,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A job in which every worker pushes the same: the mean is this one's own
+// Job in which all workers push equal gradients: the mean is this worker's own
 // gradient. The caller updates the parameters.
 class RecordingClient : public Client {
  public:
@@ -108,7 +108,7 @@ class RecordingClient : public Client {
   const int workers_;
   int64_t next_step_ = 0;
   int64_t pushed_step_ = -1;
-  std::map<int, absl::Span<const float>> means_;  // By layer.
+  std::map<int, absl::Span<const float>> means_;  // Gradients, by layer.
   const std::vector<LayerBinding> layers_;
 };
 
@@ -140,7 +140,7 @@ class TrainerTest : public testing::Test {
   DataSplit data_;
   TrainerOptions options_;
   OptimizerState state_;
-  OptimizerOptions optimizer_;  // Of Standalone().
+  OptimizerOptions optimizer_;  // Optimizer of Standalone().
 };
 
 TEST_F(TrainerTest, PushesEachLayerLastFirstAndThenWaits) {
@@ -157,9 +157,9 @@ TEST_F(TrainerTest, PushesEachLayerLastFirstAndThenWaits) {
                   "wait conv2 1", "wait fc1 1", "wait fc2 1"));
 }
 
-// With outcomes that come in the order of the next forward it waits in there,
-// which changes no bit, and at the end for the last step's.
-TEST_F(TrainerTest, WaitsInTheNextForwardWhereThatIsBest) {
+// In a decoupled job, the loop waits in the next forward, which changes no bit,
+// and at the end for the last step.
+TEST_F(TrainerTest, DecoupledJobWaitsInTheNextForward) {
   options_.epochs = 3;
   std::vector<uint32_t> checksums;
   for (const bool decoupled : {false, true}) {
@@ -188,7 +188,7 @@ TEST_F(TrainerTest, StepsAreNumberedOverAllEpochs) {
   EXPECT_EQ(result->images, 240);
 }
 
-TEST_F(TrainerTest, AWorkerTrainsOnItsShareAlone) {
+TEST_F(TrainerTest, WorkerTrainsOnItsShareOnly) {
   const auto network = MakeNetwork("mlp", 8);
   RecordingClient client(/*rank=*/2, /*workers=*/3,
                          BindLayers(network.get(), &state_));
@@ -200,7 +200,7 @@ TEST_F(TrainerTest, AWorkerTrainsOnItsShareAlone) {
   EXPECT_EQ(result->images, 32);
 }
 
-TEST_F(TrainerTest, OptimizerHereOrInTheClientGivesTheSameBits) {
+TEST_F(TrainerTest, OptimizerOfTheCallerAndOfTheClientGiveEqualBits) {
   for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
     optimizer_.rule = rule;
     optimizer_.weight_decay = 0.001f;
@@ -220,7 +220,7 @@ TEST_F(TrainerTest, OptimizerHereOrInTheClientGivesTheSameBits) {
   }
 }
 
-TEST_F(TrainerTest, TheSameSeedGivesTheSameBits) {
+TEST_F(TrainerTest, EqualSeedsGiveEqualBits) {
   uint32_t checksums[3];
   for (int i = 0; i < 3; ++i) {
     const auto network = MakeNetwork("mlp", 16);
@@ -259,9 +259,9 @@ TEST_F(TrainerTest, LossFallsAndAccuracyRises) {
 TEST_F(TrainerTest, TimesAddUpOnAnInjectedClock) {
   const auto network = MakeNetwork("mlp", 40);
   RecordingClient client(0, 1, BindLayers(network.get(), &state_));
-  // One second passes from each look at the clock to the next. Train looks once
-  // at each end, a step five times: begin, forward's end, backward's end,
-  // wait's end, update's end.
+  // The clock advances by a second at each read. Train reads it once at each
+  // end, and five times in a step: at the begin, after forward, after backward,
+  // after the wait, and after the update.
   int64_t seconds = 0;
   options_.now = [&] { return absl::Seconds(seconds++); };
   std::vector<TrainProgress> progress;
@@ -292,7 +292,7 @@ TEST_F(TrainerTest, TimesAddUpOnAnInjectedClock) {
   EXPECT_EQ(progress[1].loss, result->train_loss);  // Both of steps 3 and 4.
 }
 
-TEST_F(TrainerTest, ADivergingLossNamesStepAndEpoch) {
+TEST_F(TrainerTest, DivergingLossNamesStepAndEpoch) {
   const auto network = MakeNetwork("mlp", 40);
   optimizer_.learning_rate = 1e30f;
   options_.epochs = 5;
@@ -306,7 +306,7 @@ TEST_F(TrainerTest, ADivergingLossNamesStepAndEpoch) {
                   ": is the learning rate too high\\?"));
 }
 
-TEST_F(TrainerTest, StepsThatAreSkippedChangeNothing) {
+TEST_F(TrainerTest, SkippedStepsChangeNoParameters) {
   options_.epochs = 1;
   for (const bool skips : {false, true}) {
     const auto network = MakeNetwork("mlp", 40);
@@ -338,7 +338,7 @@ TEST_F(TrainerTest, ErrorsOfTheClientEndTheTraining) {
   EXPECT_EQ(client.calls.back(), "wait conv1 1");
 }
 
-TEST_F(TrainerTest, BadOptionsAndUnfitDataAreRefused) {
+TEST_F(TrainerTest, BadOptionsAndDataThatDoNotFitAreRefused) {
   const auto network = MakeNetwork("mlp", 40);
   const auto client = Standalone(network.get());
   const auto message = [&](const TrainerOptions& options,
@@ -369,7 +369,7 @@ TEST_F(TrainerTest, BadOptionsAndUnfitDataAreRefused) {
               HasSubstr("batch is 40, must be in [1, 39]"));
 }
 
-TEST_F(TrainerTest, AccuracyCountsAnIncompleteLastBatch) {
+TEST_F(TrainerTest, AccuracyIncludesAnIncompleteLastBatch) {
   const auto network = MakeNetwork("mlp", 16);
   for (int layer = 0; layer < 3; ++layer) {
     for (float& value : network->parameters(layer)) value = 0.0f;

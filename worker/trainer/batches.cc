@@ -30,14 +30,15 @@ Batches::Batches(const Options& options)
     : options_(options), order_(options.examples), batch_(options.batch) {}
 
 void Batches::Shuffle(int64_t pass) {
+  // A batch lies in one pass, or in two that follow each other.
   if (pass == pass_) return;
   pass_ = pass;
-  // The first value drawn of one generator seeds another: seeds and passes next
-  // to each other then share nothing.
+  // A generator's first value seeds another generator: so neighbouring seeds
+  // and passes have nothing in common.
   Random seeds(options_.seed);
   Random random(seeds.Next() + static_cast<uint64_t>(pass));
   std::iota(order_.begin(), order_.end(), 0u);
-  // Fisher and Yates, from the last to the second.
+  // Shuffle of Fisher and Yates, from the last element to the second.
   for (uint64_t i = order_.size() - 1; i > 0; --i) {
     std::swap(order_[i], order_[random.Below(i + 1)]);
   }

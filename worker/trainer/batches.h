@@ -8,37 +8,40 @@
 
 namespace nereus {
 
-// Which examples come when: an endless sequence, the same on every worker, that
-// goes through all examples in one order after the other. Each pass has a
-// permutation of its own, made of the seed and the pass alone.
+// Order of the training examples: an endless sequence, the same on every
+// worker. Each pass through the examples has a permutation of its own, which
+// depends on the seed and the number of the pass only.
 //
-// Workers share the sequence out without overlap: of a step's piece, as long as
-// all their batches, each takes its batch. So P workers with batch K / P see,
-// step by step, what one worker with batch K sees.
+// Workers take disjoint parts of the sequence: the part of a step is as long as
+// all their batches, and each worker takes its batch of it. So P workers with
+// batch K / P see, step by step, the examples that one worker with batch K
+// sees.
 class Batches {
  public:
   struct Options {
-    int64_t examples = 0;
-    int64_t batch = 0;  // Of this worker; up to `examples`.
-    uint64_t seed = 1;  // The same on every worker.
+    int64_t examples = 0;  // Number of training examples.
+    // Number of examples of this worker in a step; at most `examples`.
+    int64_t batch = 0;
+    uint64_t seed = 1;  // Must be equal on all workers.
   };
 
   // Errors: kInvalidArgument, a field out of range, with its value.
   static absl::StatusOr<Batches> Create(const Options& options);
 
-  // The examples at [first, first + batch) of the sequence, first >= 0. Valid
-  // until the next call.
+  // Returns the indices of the examples at [first, first + batch) of the
+  // sequence, first >= 0. Valid until the next call.
   absl::Span<const uint32_t> Examples(int64_t first);
 
  private:
   explicit Batches(const Options& options);
 
+  // Writes the permutation of `pass` to order_.
   void Shuffle(int64_t pass);
 
   const Options options_;
-  int64_t pass_ = -1;  // That order_ is of.
-  std::vector<uint32_t> order_;
-  std::vector<uint32_t> batch_;
+  int64_t pass_ = -1;            // Pass of order_.
+  std::vector<uint32_t> order_;  // Permutation of the examples.
+  std::vector<uint32_t> batch_;  // Result of Examples.
 };
 
 }  // namespace nereus

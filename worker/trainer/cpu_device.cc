@@ -2,35 +2,67 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "common/compute/factor_gradient.h"
+#include "common/compute/gemm.h"
 #include "worker/trainer/activation.h"
+#include "worker/trainer/convolution.h"
 #include "worker/trainer/device.h"
-#include "worker/trainer/fully_connected.h"
-#include "worker/trainer/loss.h"
 #include "worker/trainer/pooling.h"
 
 namespace nereus {
 namespace {
 
+// Device of this process's CPU: calls the plain functions of this folder and of
+// common/compute.
 class CpuDevice final : public Device {
  public:
   std::string name() const override { return "cpu"; }
   absl::StatusOr<FloatArray> Allocate(int64_t count) override {
-    return FloatArray{
-        std::shared_ptr<float>(new float[static_cast<size_t>(count)](),
-                               std::default_delete<float[]>()),
-        count};
+    auto values = std::make_shared<std::vector<float>>(count);
+    return FloatArray{std::shared_ptr<float>(values, values->data()), count};
   }
-  absl::StatusOr<std::unique_ptr<Layer>> MakeConvolution(
-      const ConvolutionShape& shape, int64_t images_max) override {
-    return std::make_unique<Convolution>(shape, images_max);
+  void Affine(int64_t rows, int64_t m, int64_t n, const float* input,
+              const float* parameters, float* output) override {
+    // The product is added to the bias, which saves a second pass.
+    const float* const bias = parameters + m * n;
+    for (int64_t row = 0; row < rows; ++row) {
+      std::copy_n(bias, m, output + row * m);
+    }
+    Gemm(Transpose::kNo, Transpose::kYes, rows, m, n, 1.0f, input, parameters,
+         1.0f, output);
   }
-  std::unique_ptr<Layer> MakeMaxPooling(const ImageShape& input) override {
-    return std::make_unique<MaxPooling>(input);
+  void AffineInputGradient(int64_t rows, int64_t m, int64_t n,
+                           const float* output_gradient,
+                           const float* parameters,
+                           float* input_gradient) override {
+    Gemm(Transpose::kNo, Transpose::kNo, rows, n, m, 1.0f, output_gradient,
+         parameters, 0.0f, input_gradient);
   }
-  std::unique_ptr<Layer> MakeFullyConnected(const ImageShape& input,
-                                            int64_t outputs) override {
-    return std::make_unique<FullyConnected>(input, outputs);
+  void AffineGradient(int64_t rows, int64_t m, int64_t n,
+                      const float* output_gradient, const float* input,
+                      float* gradient) override {
+    FactorGradient(rows, m, n, /*bias=*/true, /*scale=*/1.0f, output_gradient,
+                   input, gradient);
+  }
+  void ImagesToPatches(const ConvolutionShape& shape, int64_t images,
+                       const float* input, float* patches) override {
+    nereus::ImagesToPatches(shape, images, input, patches);
+  }
+  void PatchesToImages(const ConvolutionShape& shape, int64_t images,
+                       const float* patches, float* input) override {
+    nereus::PatchesToImages(shape, images, patches, input);
+  }
+  void MaxPoolForward(const ImageShape& shape, int64_t images,
+                      const float* input, float* output) override {
+    nereus::MaxPoolForward(shape, images, input, output);
+  }
+  void MaxPoolBackward(const ImageShape& shape, int64_t images,
+                       const float* input, const float* output_gradient,
+                       float* input_gradient) override {
+    nereus::MaxPoolBackward(shape, images, input, output_gradient,
+                            input_gradient);
   }
   void ReluForward(int64_t length, float* values) override {
     nereus::ReluForward(length, values);
@@ -39,21 +71,7 @@ class CpuDevice final : public Device {
                     float* gradient) override {
     nereus::ReluBackward(length, values, gradient);
   }
-  void Scale(int64_t length, float factor, float* values) override {
-    for (int64_t i = 0; i < length; ++i) values[i] *= factor;
-  }
-  float SoftmaxCrossEntropy(int64_t rows, int64_t classes, const float* logits,
-                            const int32_t* labels, float* gradient) override {
-    return nereus::SoftmaxCrossEntropy(rows, classes, logits, labels, gradient);
-  }
-  void PickLargest(int64_t columns, const float* values,
-                   absl::Span<int32_t> picked) override {
-    for (int32_t& index : picked) {
-      index = static_cast<int32_t>(std::max_element(values, values + columns) -
-                                   values);
-      values += columns;
-    }
-  }
+  // Host memory is device memory here: both are plain copies.
   void Write(absl::Span<const float> values, float* to) override {
     std::copy(values.begin(), values.end(), to);
   }

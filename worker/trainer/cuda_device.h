@@ -16,62 +16,67 @@
 
 namespace nereus {
 
-// A GPU, with a stream for all that a network does.
+// Device of one GPU: a stream, a cuBLAS handle, and the kernels of
+// layers_cuda.h. The thread that creates it uses it.
 class CudaDevice final : public Device {
  public:
-  // Errors: kUnavailable, no driver, or no such GPU; kResourceExhausted.
+  // Returns GPU `number`, counted as by cudaSetDevice, and makes it the calling
+  // thread's. Errors: kUnavailable, no driver or no such GPU;
+  // kResourceExhausted, out of device memory.
   static absl::StatusOr<std::shared_ptr<CudaDevice>> Create(int number);
   ~CudaDevice() override;
 
   int number() const { return number_; }
+  // Stream on which all calls queue their work.
   cudaStream_t stream() const { return stream_; }
 
   std::string name() const override;
   absl::StatusOr<FloatArray> Allocate(int64_t count) override;
-  absl::StatusOr<std::unique_ptr<Layer>> MakeConvolution(
-      const ConvolutionShape& shape, int64_t images_max) override;
-  std::unique_ptr<Layer> MakeMaxPooling(const ImageShape& input) override;
-  std::unique_ptr<Layer> MakeFullyConnected(const ImageShape& input,
-                                            int64_t outputs) override;
+  void Affine(int64_t rows, int64_t m, int64_t n, const float* input,
+              const float* parameters, float* output) override;
+  void AffineInputGradient(int64_t rows, int64_t m, int64_t n,
+                           const float* output_gradient,
+                           const float* parameters,
+                           float* input_gradient) override;
+  void AffineGradient(int64_t rows, int64_t m, int64_t n,
+                      const float* output_gradient, const float* input,
+                      float* gradient) override;
+  void ImagesToPatches(const ConvolutionShape& shape, int64_t images,
+                       const float* input, float* patches) override;
+  void PatchesToImages(const ConvolutionShape& shape, int64_t images,
+                       const float* patches, float* input) override;
+  void MaxPoolForward(const ImageShape& shape, int64_t images,
+                      const float* input, float* output) override;
+  void MaxPoolBackward(const ImageShape& shape, int64_t images,
+                       const float* input, const float* output_gradient,
+                       float* input_gradient) override;
   void ReluForward(int64_t length, float* values) override;
   void ReluBackward(int64_t length, const float* values,
                     float* gradient) override;
-  void Scale(int64_t length, float factor, float* values) override;
-  float SoftmaxCrossEntropy(int64_t rows, int64_t classes, const float* logits,
-                            const int32_t* labels, float* gradient) override;
-  void PickLargest(int64_t columns, const float* values,
-                   absl::Span<int32_t> picked) override;
   void Write(absl::Span<const float> values, float* to) override;
   void Read(const float* from, absl::Span<float> values) override;
   absl::Status status() const override { return status_; }
 
-  // Remembers the first error, of `call`.
-  void Note(cudaError_t error, absl::string_view call);
-  void Note(cublasStatus_t status, absl::string_view call);
-
-  // Gemm (common/compute/gemm.h) with alpha 1 and beta 0, float32 throughout.
-  void Multiply(Transpose transpose_a, Transpose transpose_b, int64_t rows,
-                int64_t columns, int64_t inner, const float* a, const float* b,
-                float* c);
-  // FactorGradient, with a bias.
-  void MultiplyFactors(int64_t rows, int64_t m, int64_t n,
-                       const float* output_gradient, const float* input,
-                       float* gradient);
-
  private:
   explicit CudaDevice(int number) : number_(number) {}
 
-  // Memory that lives as long as the device, at least `bytes` long.
-  void* Scratch(size_t bytes);
-  // Waits for what is queued.
-  void Synchronize();
+  // Stores the error of `call` in status_, if it is the first.
+  void Note(cudaError_t error, absl::string_view call);
+  void Note(cublasStatus_t status, absl::string_view call);
+
+  // Computes c = a * op(b), row-major, in float32 throughout: a is rows x
+  // inner, c is rows x columns.
+  void Multiply(Transpose transpose_b, int64_t rows, int64_t columns,
+                int64_t inner, const float* a, const float* b, float* c);
+
+  // Copies between the host and the device, after all queued work. Waits.
+  void Copy(void* to, const void* from, size_t count, cudaMemcpyKind kind);
 
   const int number_;
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_ = nullptr;  // See stream().
+  // Handle of the products, on stream_.
   CublasHandle cublas_;
-  absl::Status status_;
-  void* scratch_ = nullptr;
-  size_t scratch_bytes_ = 0;
+  absl::Status status_;  // First error.
 };
 
 }  // namespace nereus

@@ -16,6 +16,7 @@ int64_t Dataset::classes() const {
 }
 
 Normalisation NormalisationOf(const Dataset& dataset) {
+  // Integers add up without rounding: the result does not depend on the order.
   uint64_t sum = 0;
   uint64_t squares = 0;
   for (uint8_t pixel : dataset.pixels) {
@@ -28,7 +29,8 @@ Normalisation NormalisationOf(const Dataset& dataset) {
   const double mean = static_cast<double>(sum) / count;
   const double variance = static_cast<double>(squares) / count - mean * mean;
   result.mean = static_cast<float>(mean / 255.0);
-  // Pixels are integers: below 1e-6, all are equal and this is rounding.
+  // Pixels are integers: a variance below 1e-6 is a rounding error, and all
+  // pixels are equal.
   if (variance > 1e-6) {
     result.deviation = static_cast<float>(std::sqrt(variance) / 255.0);
   }
@@ -43,6 +45,7 @@ void CopyExamples(const Dataset& dataset, const Normalisation& normalisation,
                labels.size() == indices.size())
       << indices.size() << " examples into " << images.size() << " floats and "
       << labels.size() << " labels";
+  // Multiplies and adds once per pixel: (p / 255 - mean) / deviation.
   const float scale = 1.0f / (255.0f * normalisation.deviation);
   const float offset = -normalisation.mean / normalisation.deviation;
   float* out = images.data();
@@ -60,6 +63,7 @@ absl::StatusOr<DataSplit> Split(Dataset dataset, double holdout) {
         "holdout is ", holdout, ", must be between 0 and 1, both excluded"));
   }
   const int64_t count = dataset.count();
+  // The images keep their order: all workers split alike.
   const int64_t test_count = std::llround(static_cast<double>(count) * holdout);
   const int64_t train_count = count - test_count;
   if (test_count == 0 || train_count == 0) {
@@ -81,6 +85,8 @@ absl::StatusOr<DataSplit> Split(Dataset dataset, double holdout) {
 }
 
 uint32_t ChecksumOf(const Dataset& dataset) {
+  // The size is part of the checksum: equal bytes may be images of another
+  // shape.
   const int32_t size[] = {static_cast<int32_t>(dataset.image.height),
                           static_cast<int32_t>(dataset.image.width),
                           static_cast<int32_t>(dataset.image.channels)};

@@ -7,15 +7,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "worker/trainer/convolution.h"
-#include "worker/trainer/layer.h"
+#include "worker/trainer/image_shape.h"
 
 namespace nereus {
 
-// float32 in a device's memory, zero at first.
+// Array of float32 in the memory of a device. Zero after Device::Allocate.
+// Copies share the memory; the last one frees it.
 struct FloatArray {
   std::shared_ptr<float> values;
-  int64_t count = 0;
+  int64_t count = 0;  // Number of floats.
 
   float* data() const { return values.get(); }
   absl::Span<float> span() const {
@@ -23,54 +23,75 @@ struct FloatArray {
   }
 };
 
-// Where a network has its memory and computes: this process's CPU, or a GPU.
-// Pointers are of its memory, but for those that are said to be the host's.
+// Arithmetic of a network on one processor: this process's CPU, or a GPU. The
+// network's layers are written once, over this interface. The loss is computed
+// on the host in any case: it is little work, and the host waits for it.
 //
-// Calls return when the work is queued, in order; those that give something to
-// the host wait until it is there. After an error of the device, which status()
-// then has, results are any values. Thread-compatible.
+// Pointers are to float32 in the device's memory, row-major, unless a call says
+// that they are the host's. Results overlap no argument, unless a call works
+// in place. A host pointer given for a device pointer crashes on a GPU.
+//
+// Calls queue their work, in order, and return. Calls that give values to the
+// host wait for the work first. After an error of the device, all results are
+// undefined; status() has the error. So a caller may run a whole forward pass
+// and check status() once. Thread-compatible.
 class Device {
  public:
   virtual ~Device() = default;
 
-  // "cpu", "cuda:0".
+  // Returns "cpu" or, for example, "cuda:0".
   virtual std::string name() const = 0;
 
-  // Errors: kResourceExhausted, with the bytes.
+  // Returns `count` zeros. Errors: kResourceExhausted, with the bytes.
   virtual absl::StatusOr<FloatArray> Allocate(int64_t count) = 0;
 
-  // Layers on this device, which must outlive them. Errors: as above.
-  virtual absl::StatusOr<std::unique_ptr<Layer>> MakeConvolution(
-      const ConvolutionShape& shape, int64_t images_max) = 0;
-  virtual std::unique_ptr<Layer> MakeMaxPooling(const ImageShape& input) = 0;
-  virtual std::unique_ptr<Layer> MakeFullyConnected(const ImageShape& input,
-                                                    int64_t outputs) = 0;
+  // Computes the output (rows x m) of a fully connected layer:
+  //   output = input * weight^T + bias
+  // input: rows x n. parameters: the weight (m x n), then the bias (m).
+  virtual void Affine(int64_t rows, int64_t m, int64_t n, const float* input,
+                      const float* parameters, float* output) = 0;
 
-  // activation.h
+  // Computes the gradient of Affine with respect to its input (rows x n):
+  //   input_gradient = output_gradient * weight
+  virtual void AffineInputGradient(int64_t rows, int64_t m, int64_t n,
+                                   const float* output_gradient,
+                                   const float* parameters,
+                                   float* input_gradient) = 0;
+
+  // Computes the gradient of Affine with respect to its parameters, by
+  // FactorGradient (common/compute/factor_gradient.h).
+  virtual void AffineGradient(int64_t rows, int64_t m, int64_t n,
+                              const float* output_gradient, const float* input,
+                              float* gradient) = 0;
+
+  // Calls ImagesToPatches and PatchesToImages of convolution.h.
+  virtual void ImagesToPatches(const ConvolutionShape& shape, int64_t images,
+                               const float* input, float* patches) = 0;
+  virtual void PatchesToImages(const ConvolutionShape& shape, int64_t images,
+                               const float* patches, float* input) = 0;
+
+  // Calls MaxPoolForward and MaxPoolBackward of pooling.h.
+  virtual void MaxPoolForward(const ImageShape& shape, int64_t images,
+                              const float* input, float* output) = 0;
+  virtual void MaxPoolBackward(const ImageShape& shape, int64_t images,
+                               const float* input, const float* output_gradient,
+                               float* input_gradient) = 0;
+
+  // Calls ReluForward and ReluBackward of activation.h. In place.
   virtual void ReluForward(int64_t length, float* values) = 0;
   virtual void ReluBackward(int64_t length, const float* values,
                             float* gradient) = 0;
-  virtual void Scale(int64_t length, float factor, float* values) = 0;
 
-  // loss.h; `labels` are the host's. Waits.
-  virtual float SoftmaxCrossEntropy(int64_t rows, int64_t classes,
-                                    const float* logits, const int32_t* labels,
-                                    float* gradient) = 0;
-
-  // The first of the largest values of each row of {picked.size(), columns};
-  // `picked` is the host's. Waits.
-  virtual void PickLargest(int64_t columns, const float* values,
-                           absl::Span<int32_t> picked) = 0;
-
-  // From the host and to it. Both wait.
+  // Copies from the host to the device, and from the device to the host. Both
+  // wait.
   virtual void Write(absl::Span<const float> values, float* to) = 0;
   virtual void Read(const float* from, absl::Span<float> values) = 0;
 
-  // The first error since the device was made.
+  // Returns the first error since the device was made.
   virtual absl::Status status() const = 0;
 };
 
-// This process's CPU. Never fails.
+// Returns this process's CPU. Never fails.
 std::shared_ptr<Device> MakeCpuDevice();
 
 }  // namespace nereus

@@ -1,31 +1,28 @@
 #include "worker/trainer/fully_connected.h"
 
-#include <algorithm>
-
-#include "common/compute/gemm.h"
-
 namespace nereus {
+namespace {
 
-LayerSpec FullyConnected::Spec(int64_t images) const {
+LayerSpec SpecOf(const ImageShape& input, int64_t outputs) {
   LayerSpec spec;
   spec.kind = LayerKind::kFullyConnected;
   spec.has_factors = true;
-  spec.m = outputs_;
-  spec.n = input_.length();
+  spec.m = outputs;
+  spec.n = input.length();
   spec.parameters = spec.m * spec.n + spec.m;
-  spec.rows = images;
+  spec.rows = 1;
   return spec;
 }
 
+}  // namespace
+
+FullyConnected::FullyConnected(Device* device, const ImageShape& input,
+                               int64_t outputs)
+    : Layer(device, input, {1, 1, outputs}, SpecOf(input, outputs)) {}
+
 void FullyConnected::Forward(int64_t images, const float* input,
                              const float* parameters, float* output) {
-  const int64_t n = input_.length();
-  const float* bias = parameters + outputs_ * n;
-  for (int64_t row = 0; row < images; ++row) {
-    std::copy_n(bias, outputs_, output + row * outputs_);
-  }
-  Gemm(Transpose::kNo, Transpose::kYes, images, outputs_, n, 1.0f, input,
-       parameters, 1.0f, output);
+  device().Affine(images, m(), n(), input, parameters, output);
 }
 
 void FullyConnected::Backward(int64_t images, const float* /*input*/,
@@ -33,8 +30,8 @@ void FullyConnected::Backward(int64_t images, const float* /*input*/,
                               const float* output_gradient, float* /*gradient*/,
                               float* input_gradient) {
   if (input_gradient == nullptr) return;
-  Gemm(Transpose::kNo, Transpose::kNo, images, input_.length(), outputs_, 1.0f,
-       output_gradient, parameters, 0.0f, input_gradient);
+  device().AffineInputGradient(images, m(), n(), output_gradient, parameters,
+                               input_gradient);
 }
 
 }  // namespace nereus

@@ -16,11 +16,14 @@
 namespace nereus {
 namespace {
 
+// Replica of a network on a GPU: a thin layer over GpuClient, with the GPU's
+// optimizer.
 class GpuReplica final : public Replica {
  public:
   GpuReplica(CudaDevice* device, Network* network)
       : device_(*device), network_(*network) {}
 
+  // Connects the client. Called once, first.
   absl::Status Join(const ClientOptions& options, bool keep_timeline);
 
   Network& network() override { return network_; }
@@ -41,8 +44,9 @@ class GpuReplica final : public Replica {
  private:
   CudaDevice& device_;
   Network& network_;
-  std::vector<FloatArray> state_;      // By layer.
-  std::unique_ptr<GpuClient> client_;  // Last: it uses the memory above.
+  std::vector<FloatArray> state_;  // Optimizer state, by layer.
+  // Last member: the client uses the memory above until it is destroyed.
+  std::unique_ptr<GpuClient> client_;
 };
 
 absl::Status GpuReplica::Join(const ClientOptions& options,
@@ -84,6 +88,8 @@ absl::Status GpuReplica::Update(int layer, int64_t step) {
   const float* const gradient = network_.gradient(layer).data();
   float* const parameters = network_.parameters(layer).data();
   float* const state = state_[layer].data();
+  // The gradient has the mean by now, and the stream orders the update after
+  // it.
   const cudaError_t error =
       options.rule == UpdateRule::kSgd
           ? ApplySgdCuda(SgdStepOf(options, 1.0f), spec.parameters, gradient,
@@ -102,6 +108,7 @@ absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int number) {
 
 absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
     const ClientOptions& options, Network* network, bool keep_timeline) {
+  // A network on the CPU is a mistake of the program, not of its user.
   auto* const device = dynamic_cast<CudaDevice*>(&network->device());
   if (device == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("the network is on ",

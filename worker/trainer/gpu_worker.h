@@ -10,15 +10,16 @@
 
 namespace nereus {
 
-// What a worker on a GPU is made of; the same calls without one, in a program
-// that was built without CUDA, fail with kUnimplemented.
-
-// GPU `number`. Errors: kUnavailable, no driver, or no such GPU;
-// kResourceExhausted.
+// Returns GPU `number`. A program that was built without CUDA has the same
+// functions; there they fail with kUnimplemented.
+//
+// Errors: kUnavailable, no driver or no such GPU; kResourceExhausted, out of
+// device memory.
 absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int number);
 
-// Joins the job with `network`, which is on a device that MakeGpuDevice made
-// and must outlive what is returned. Errors: GpuClient::Connect's.
+// Joins the job with `network`, which must be on a device of MakeGpuDevice and
+// must outlive the result. `keep_timeline`: true if Replica::Timeline will be
+// called. Errors: those of GpuClient::Connect.
 absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
     const ClientOptions& options, Network* network, bool keep_timeline);
 

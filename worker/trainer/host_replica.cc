@@ -8,6 +8,8 @@
 namespace nereus {
 namespace {
 
+// Replica of a network on the CPU: a thin layer over Client, with the CPU's
+// optimizer.
 class HostReplica final : public Replica {
  public:
   HostReplica(Network* network, OptimizerState* state, Client* client)
@@ -28,6 +30,7 @@ class HostReplica final : public Replica {
     }
     return client_->PushFactors(
         layer, step, network_->factors(layer),
+        // The mean gradient needs memory only if the caller uses it.
         client_->traits().updates_parameters ? gradient : absl::Span<float>());
   }
 
@@ -53,6 +56,7 @@ std::vector<LayerBinding> BindLayers(Network* network, OptimizerState* state) {
   state->clear();
   for (const LayerSpec& spec : network->specs()) {
     const int layer = static_cast<int>(layers.size());
+    // The optimizer of the job is not known before Connect: room for any.
     state->emplace_back(kOptimizerStatesMax * spec.parameters);
     layers.push_back(
         {spec, network->parameters(layer), absl::MakeSpan(state->back())});

@@ -21,13 +21,15 @@
 namespace nereus {
 namespace {
 
+// Magic numbers: type of the elements (8: bytes), then number of dimensions.
 constexpr uint32_t kImagesMagic = 0x00000803;
 constexpr uint32_t kLabelsMagic = 0x00000801;
 
-// Memory grows with what a file really holds, not with what its header says.
+// Number of bytes read at a time. So the memory grows with the real size of a
+// file, not with the size that its header claims.
 constexpr int64_t kReadStepBytes = int64_t{64} << 20;
 
-// A file, gunzipped if it is in gzip format.
+// File that is gunzipped while it is read, if it is in gzip format.
 class GzipFile {
  public:
   static absl::StatusOr<GzipFile> Open(const std::string& path) {
@@ -51,14 +53,15 @@ class GzipFile {
 
   const std::string& path() const { return path_; }
 
-  // Bytes read, less than `bytes` at the end of the file.
+  // Reads up to `bytes` bytes. Returns their number, which is smaller at the
+  // end of the file.
   absl::StatusOr<int64_t> Read(int64_t bytes, uint8_t* target) {
     const int result =
         gzread(file_.get(), target, static_cast<unsigned int>(bytes));
     int code = Z_OK;
     const char* message = gzerror(file_.get(), &code);
     if (result < 0 || code == Z_BUF_ERROR) {
-      // zlib puts the path in front itself.
+      // The message of zlib begins with the path.
       const std::string why =
           code == Z_ERRNO ? absl::StrCat(path_, ": ", std::strerror(errno))
                           : absl::StrCat("gzip stream is broken: ", message);
@@ -88,6 +91,8 @@ std::string Hex(uint32_t value) {
   return absl::StrCat("0x", absl::Hex(value, absl::kZeroPad8));
 }
 
+// Returns an error if the magic number is not `expected`; it says so if images
+// and labels are swapped.
 absl::Status CheckMagic(const std::string& path, uint32_t found,
                         uint32_t expected) {
   if (found == expected) return absl::OkStatus();
@@ -102,7 +107,8 @@ absl::Status CheckMagic(const std::string& path, uint32_t found,
   return absl::InvalidArgumentError(message);
 }
 
-// The product of the dimensions, checked factor by factor: each fits 32 bits.
+// Returns the product of the dimensions. Checks each factor, since the product
+// of three 32-bit numbers may overflow.
 absl::StatusOr<int64_t> ElementCount(const std::string& path,
                                      const std::vector<uint32_t>& dimensions) {
   const std::string shape = absl::StrJoin(dimensions, "x");
@@ -122,12 +128,13 @@ absl::StatusOr<int64_t> ElementCount(const std::string& path,
   return count;
 }
 
+// Content of an IDX file.
 struct IdxArray {
   std::vector<uint32_t> dimensions;
   std::vector<uint8_t> elements;
 };
 
-// The `bytes` elements that follow the header, and nothing after them.
+// Reads the `bytes` elements after the header. The file must end there.
 absl::StatusOr<std::vector<uint8_t>> ReadElements(int64_t bytes,
                                                   GzipFile* file) {
   std::vector<uint8_t> elements;
@@ -144,7 +151,8 @@ absl::StatusOr<std::vector<uint8_t>> ReadElements(int64_t bytes,
                        " bytes after its header"));
     }
   }
-  // Reading the end also makes zlib compare the checksum of a gzip stream.
+  // Reading past the last element also makes zlib compare the checksum of a
+  // gzip stream.
   uint8_t beyond;
   NEREUS_ASSIGN_OR_RETURN(const int64_t read, file->Read(1, &beyond));
   if (read != 0) {
@@ -162,7 +170,8 @@ absl::StatusOr<IdxArray> ReadIdx(const std::string& path, uint32_t magic) {
   std::vector<uint8_t> header(header_bytes);
   NEREUS_ASSIGN_OR_RETURN(const int64_t read,
                           file.Read(header_bytes, header.data()));
-  // A file of another kind may be shorter than this kind's header.
+  // A file of another kind may be shorter than this kind's header. Its magic
+  // number makes the better message.
   if (read >= 4) {
     NEREUS_RETURN_IF_ERROR(CheckMagic(path, BigEndian32(header.data()), magic));
   }
@@ -181,7 +190,8 @@ absl::StatusOr<IdxArray> ReadIdx(const std::string& path, uint32_t magic) {
   return array;
 }
 
-// `stem` or `stem`.gz in `directory`, the first that exists.
+// Returns the path of `stem` or `stem`.gz in `directory`, the first that
+// exists.
 std::optional<std::string> Find(const std::string& directory,
                                 const std::string& stem) {
   for (const char* suffix : {"", ".gz"}) {
@@ -193,7 +203,7 @@ std::optional<std::string> Find(const std::string& directory,
   return std::nullopt;
 }
 
-// The pair named `prefix`-..., or nothing if neither file of it is there.
+// Loads the pair of files `prefix`-..., or returns nothing if both are missing.
 absl::StatusOr<std::optional<Dataset>> LoadPair(const std::string& directory,
                                                 const std::string& prefix,
                                                 int64_t limit) {

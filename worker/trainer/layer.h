@@ -1,58 +1,75 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "common/plan/layer_spec.h"
+#include "worker/trainer/device.h"
+#include "worker/trainer/image_shape.h"
 
 namespace nereus {
 
-// The shape of one image, or of one layer's output for one image. In memory row
-// by row, pixel by pixel, the channels of a pixel beside each other (NHWC):
-// float32, shape {images, height, width, channels}.
-struct ImageShape {
-  int64_t height = 0;
-  int64_t width = 0;
-  int64_t channels = 1;
-
-  int64_t length() const { return height * width * channels; }
-  bool operator==(const ImageShape&) const = default;
-};
-
-// One layer of a network: pure arithmetic on its caller's buffers. Thread-
-// compatible.
+// Layer of a network: arithmetic on its caller's buffers, by the calls of a
+// device. A layer owns no parameters, so the caller decides where they live.
+// Thread-compatible.
 //
-// All buffers are float32, row-major, the memory of its device (device.h), not
-// kept after the call:
+// All buffers are float32, row-major, in the device's memory, and not kept
+// after the call:
+//
 //   input, input_gradient     {images, input().length()}
 //   output, output_gradient   {images, output().length()}
-//   parameters, gradient      {parameter_count()}: the weight, row-major M x N,
-//                             then the bias, M (see LayerSpec)
+//   parameters, gradient      {Spec().parameters}: the weight, M x N, then the
+//                             bias, M (see LayerSpec)
 class Layer {
  public:
   virtual ~Layer() = default;
 
-  virtual ImageShape input() const = 0;
-  virtual ImageShape output() const = 0;
+  const ImageShape& input() const { return input_; }
+  const ImageShape& output() const { return output_; }
 
-  // How the layer is synchronised, for `images` images a step and without a
-  // name. Of a layer without parameters, `parameters` is 0.
-  virtual LayerSpec Spec(int64_t images) const = 0;
+  // Returns how the layer is synchronised in steps of `images` images, without
+  // a name. A layer without parameters has 0 `parameters`.
+  LayerSpec Spec(int64_t images) const {
+    LayerSpec spec = spec_;
+    spec.rows *= images;
+    return spec;
+  }
 
-  // True if Backward leaves `gradient` alone, because `output_gradient` and
+  // True if Backward does not write `gradient`, because `output_gradient` and
   // `input` are the factors of it (see FactorGradient).
-  virtual bool has_factors() const = 0;
+  bool has_factors() const { return spec_.has_factors; }
 
-  // Overwrites `output`.
+  // Writes `output`.
   virtual void Forward(int64_t images, const float* input,
                        const float* parameters, float* output) = 0;
 
-  // Overwrites `gradient` (unless has_factors()) and `input_gradient`, which
-  // may be null: then it isn't computed. Sums over the images: the mean is in
-  // `output_gradient` already. REQUIRES: `images` and `input` are those of the
-  // last Forward.
+  // Writes `gradient` (unless has_factors()) and `input_gradient` (unless it is
+  // null). Gradients are sums over the images: `output_gradient` already has
+  // the factor of the mean. REQUIRES: `images` and `input` are those of the
+  // last Forward, and Backward has not been called since.
   virtual void Backward(int64_t images, const float* input,
                         const float* parameters, const float* output_gradient,
                         float* gradient, float* input_gradient) = 0;
+
+ protected:
+  // `device`: not owned; must outlive the layer. `spec`: for one image.
+  Layer(Device* device, const ImageShape& input, const ImageShape& output,
+        LayerSpec spec)
+      : device_(*device),
+        input_(input),
+        output_(output),
+        spec_(std::move(spec)) {}
+
+  // Device, and sizes of the weight.
+  Device& device() const { return device_; }
+  int64_t m() const { return spec_.m; }
+  int64_t n() const { return spec_.n; }
+
+ private:
+  Device& device_;  // Not owned.
+  const ImageShape input_;
+  const ImageShape output_;
+  const LayerSpec spec_;  // For one image a step.
 };
 
 }  // namespace nereus

@@ -4,15 +4,15 @@
 
 namespace nereus {
 
-// The mean over the rows of -log(softmax(logits[row])[labels[row]]). A NaN or
-// infinite logit makes it NaN or infinite.
+// Returns the mean over the rows of -log(softmax(logits[row])[labels[row]]). A
+// NaN or infinite logit makes it NaN or infinite.
 //
 //   logits    float32, shape {rows, classes}
 //   labels    {rows}, each in [0, classes)
-//   gradient  of the mean, by the logits: float32, shape {rows, classes}; may
-//             be `logits` itself
+//   gradient  gradient of the mean with respect to the logits: float32,
+//             shape {rows, classes}; may be `logits` itself
 //
-// Each row's sum and the mean are taken in double, in order.
+// Each row's sum, and the mean, are summed in double, in order.
 float SoftmaxCrossEntropy(int64_t rows, int64_t classes, const float* logits,
                           const int32_t* labels, float* gradient);
 

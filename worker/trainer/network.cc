@@ -1,5 +1,6 @@
 #include "worker/trainer/network.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -8,14 +9,17 @@
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "worker/trainer/convolution.h"
+#include "worker/trainer/fully_connected.h"
+#include "worker/trainer/loss.h"
+#include "worker/trainer/pooling.h"
 
 namespace nereus {
 namespace {
 
 constexpr int64_t kCnnKernel = 5;
 
-// The smallest side that two 5 x 5 convolutions with their pools leave
-// something of: 16, 12, 6, 2, 1.
+// Smallest side of an image that two 5 x 5 convolutions with their pools reduce
+// to at least one pixel: 16, 12, 6, 2, 1.
 constexpr int64_t kCnnSideMin = 16;
 
 absl::Status CheckRange(absl::string_view name, int64_t value, int64_t low,
@@ -28,23 +32,22 @@ absl::Status CheckRange(absl::string_view name, int64_t value, int64_t low,
 absl::Status CheckSizes(absl::string_view model, const ImageShape& image,
                         int64_t classes, int64_t batch) {
   const int64_t side_min = model == "cnn" ? kCnnSideMin : 1;
-  // The sides first: they bound what the lengths below multiply.
-  absl::Status status = CheckRange(absl::StrCat("image height for ", model),
-                                   image.height, side_min, kImageLengthMax);
-  status.Update(CheckRange(absl::StrCat("image width for ", model), image.width,
-                           side_min, kImageLengthMax));
-  status.Update(
+  // The sides first: they bound the products below.
+  NEREUS_RETURN_IF_ERROR(CheckRange(absl::StrCat("image height for ", model),
+                                    image.height, side_min, kImageLengthMax));
+  NEREUS_RETURN_IF_ERROR(CheckRange(absl::StrCat("image width for ", model),
+                                    image.width, side_min, kImageLengthMax));
+  NEREUS_RETURN_IF_ERROR(
       CheckRange("channels of an image", image.channels, 1, kImageLengthMax));
-  if (!status.ok()) return status;
-  status.Update(
+  NEREUS_RETURN_IF_ERROR(
       CheckRange("elements of an image", image.length(), 1, kImageLengthMax));
-  status.Update(CheckRange("classes", classes, 1, kClassesMax));
-  if (!status.ok()) return status;
+  NEREUS_RETURN_IF_ERROR(CheckRange("classes", classes, 1, kClassesMax));
   return CheckRange(
       absl::StrCat("batch of ", image.height, "x", image.width, " images"),
       batch, 1, kBatchLengthMax / image.length());
 }
 
+// Awaits no layer, for a forward pass outside of a job.
 absl::Status AwaitNothing(int) { return absl::OkStatus(); }
 
 }  // namespace
@@ -56,51 +59,53 @@ absl::StatusOr<std::unique_ptr<Network>> Network::Create(
     return absl::InvalidArgumentError(
         absl::StrCat("unknown model \"", model, "\", must be mlp or cnn"));
   }
-  absl::Status status = CheckSizes(model, image, classes, batch);
-  if (!status.ok()) return status;
+  NEREUS_RETURN_IF_ERROR(CheckSizes(model, image, classes, batch));
   std::unique_ptr<Network> network(
       new Network(image, classes, batch, std::move(device)));
   NEREUS_ASSIGN_OR_RETURN(network->images_,
                           network->device_->Allocate(batch * image.length()));
+  // Allocated here, so that a step allocates nothing.
+  network->logits_.resize(batch * classes);
   NEREUS_RETURN_IF_ERROR(model == "mlp" ? network->AddMlp()
                                         : network->AddCnn());
   return network;
 }
 
+absl::Status Network::AddFullyConnected(const std::string& name,
+                                        int64_t outputs, bool relu) {
+  const ImageShape input =
+      stages_.empty() ? image_ : stages_.back().layer->output();
+  return Add(name,
+             std::make_unique<FullyConnected>(device_.get(), input, outputs),
+             relu);
+}
+
+absl::Status Network::AddConvolutionAndPool(const std::string& name,
+                                            int64_t outputs) {
+  ConvolutionShape shape;
+  shape.input = stages_.empty() ? image_ : stages_.back().layer->output();
+  shape.output_channels = outputs;
+  shape.kernel = kCnnKernel;
+  NEREUS_ASSIGN_OR_RETURN(auto convolution,
+                          Convolution::Create(device_.get(), shape, batch_));
+  NEREUS_RETURN_IF_ERROR(Add(name, std::move(convolution), false));
+  // A relu after the pool gives the values of a relu before it, and has a
+  // quarter of the elements to treat.
+  return Add("", std::make_unique<MaxPooling>(device_.get(), shape.output()),
+             true);
+}
+
 absl::Status Network::AddMlp() {
-  const ImageShape hidden1 = {1, 1, 256};
-  const ImageShape hidden2 = {1, 1, 128};
-  NEREUS_RETURN_IF_ERROR(
-      Add("fc1", device_->MakeFullyConnected(image_, hidden1.channels), true));
-  NEREUS_RETURN_IF_ERROR(
-      Add("fc2", device_->MakeFullyConnected(hidden1, hidden2.channels), true));
-  return Add("fc3", device_->MakeFullyConnected(hidden2, classes_), false);
+  NEREUS_RETURN_IF_ERROR(AddFullyConnected("fc1", 256, /*relu=*/true));
+  NEREUS_RETURN_IF_ERROR(AddFullyConnected("fc2", 128, /*relu=*/true));
+  return AddFullyConnected("fc3", classes_, /*relu=*/false);
 }
 
 absl::Status Network::AddCnn() {
-  const auto add_convolution = [&](const std::string& name,
-                                   const ImageShape& input,
-                                   int64_t outputs) -> absl::Status {
-    ConvolutionShape shape;
-    shape.input = input;
-    shape.output_channels = outputs;
-    shape.kernel = kCnnKernel;
-    NEREUS_ASSIGN_OR_RETURN(auto convolution,
-                            device_->MakeConvolution(shape, batch_));
-    NEREUS_RETURN_IF_ERROR(Add(name, std::move(convolution), false));
-    // The same as a relu before the pool, on a quarter of the elements.
-    return Add("", device_->MakeMaxPooling(shape.output()), true);
-  };
-  NEREUS_RETURN_IF_ERROR(add_convolution("conv1", image_, 20));
-  NEREUS_RETURN_IF_ERROR(
-      add_convolution("conv2", stages_.back().layer->output(), 50));
-  const ImageShape hidden = {1, 1, 500};
-  NEREUS_RETURN_IF_ERROR(
-      Add("fc1",
-          device_->MakeFullyConnected(stages_.back().layer->output(),
-                                      hidden.channels),
-          true));
-  return Add("fc2", device_->MakeFullyConnected(hidden, classes_), false);
+  NEREUS_RETURN_IF_ERROR(AddConvolutionAndPool("conv1", 20));
+  NEREUS_RETURN_IF_ERROR(AddConvolutionAndPool("conv2", 50));
+  NEREUS_RETURN_IF_ERROR(AddFullyConnected("fc1", 500, /*relu=*/true));
+  return AddFullyConnected("fc2", classes_, /*relu=*/false);
 }
 
 absl::Status Network::Add(const std::string& name, std::unique_ptr<Layer> layer,
@@ -129,11 +134,7 @@ absl::Status Network::Add(const std::string& name, std::unique_ptr<Layer> layer,
   return absl::OkStatus();
 }
 
-absl::Span<float> Network::parameters(int layer) {
-  return stage(layer).parameters.span();
-}
-
-absl::Span<const float> Network::parameters(int layer) const {
+absl::Span<float> Network::parameters(int layer) const {
   return stage(layer).parameters.span();
 }
 
@@ -143,7 +144,7 @@ std::vector<float> Network::ReadParameters(int layer) const {
   return values;
 }
 
-absl::Span<float> Network::gradient(int layer) {
+absl::Span<float> Network::gradient(int layer) const {
   return stage(layer).gradient.span();
 }
 
@@ -161,9 +162,10 @@ Factors Network::factors(int layer) const {
 void Network::Initialize(uint64_t seed) {
   Random random(seed);
   for (size_t i = 0; i < specs_.size(); ++i) {
+    // Draws all layers from one generator, in forward order.
     const LayerSpec& spec = specs_[i];
     std::vector<float> parameters(spec.parameters);
-    // Uniform in [-b, b) has variance b * b / 3.
+    // Uniform values in [-b, b) have the variance b * b / 3.
     const double bound = std::sqrt(3.0 / static_cast<double>(spec.n));
     for (int64_t j = 0; j < spec.m * spec.n; ++j) {
       parameters[j] =
@@ -179,8 +181,7 @@ absl::Status Network::Run(int64_t images, absl::Span<const float> input,
       << input.size() << " floats for " << images << " images of "
       << image_.length();
   size_t awaited = 0;
-  // All stages up to `last`. What a stage reads may be a factor of it, which
-  // the client may read, too, until the layer's round is done.
+  // Awaits all layers up to stage `last`.
   const auto await_to = [&](size_t last) {
     for (; awaited <= last && awaited < stages_.size(); ++awaited) {
       if (stages_[awaited].index < 0) continue;
@@ -188,6 +189,9 @@ absl::Status Network::Run(int64_t images, absl::Span<const float> input,
     }
     return absl::OkStatus();
   };
+  // True if the input of stage `i` is a factor of its layer. The client may
+  // read that factor until the layer's round is done. So the layer must be
+  // awaited before the stage in front of it writes its output.
   const auto is_factor = [this](size_t i) {
     return i < stages_.size() && stages_[i].layer->has_factors();
   };
@@ -195,6 +199,7 @@ absl::Status Network::Run(int64_t images, absl::Span<const float> input,
   device_->Write(input, images_.data());
   const float* in = images_.data();
   for (size_t i = 0; i < stages_.size(); ++i) {
+    // Stage i writes the input of stage i + 1: see is_factor.
     NEREUS_RETURN_IF_ERROR(await_to(is_factor(i + 1) ? i + 1 : i));
     const Stage& stage = stages_[i];
     float* const out = stage.output.data();
@@ -222,20 +227,21 @@ absl::StatusOr<float> Network::Forward(
         << "label " << label << " of " << classes_ << " classes";
   }
   NEREUS_RETURN_IF_ERROR(Run(batch_, images, await));
-  Stage& last = stages_.back();
-  const float loss =
-      device_->SoftmaxCrossEntropy(batch_, classes_, last.output.data(),
-                                   labels.data(), last.output_gradient.data());
+  ReadLogits();
   NEREUS_RETURN_IF_ERROR(device_->status());
-  return loss;
+  return SoftmaxCrossEntropy(batch_, classes_, logits_.data(), labels.data(),
+                             logits_.data());
+}
+
+void Network::ReadLogits() {
+  device_->Read(stages_.back().output.data(), absl::MakeSpan(logits_));
 }
 
 absl::Status Network::Backward(absl::FunctionRef<absl::Status(int layer)> ready,
                                float loss_scale) {
-  if (loss_scale != 1.0f) {
-    const FloatArray& gradient = stages_.back().output_gradient;
-    device_->Scale(gradient.count, loss_scale, gradient.data());
-  }
+  // Scaling here scales all gradients, since backward is linear in this one.
+  for (float& gradient : logits_) gradient *= loss_scale;
+  device_->Write(logits_, stages_.back().output_gradient.data());
   for (int i = static_cast<int>(stages_.size()) - 1; i >= 0; --i) {
     Stage& stage = stages_[i];
     float* output_gradient = stage.output_gradient.data();
@@ -243,7 +249,7 @@ absl::Status Network::Backward(absl::FunctionRef<absl::Status(int layer)> ready,
       device_->ReluBackward(stage.output.count, stage.output.data(),
                             output_gradient);
     }
-    // Nobody asks for the gradient by the images.
+    // The gradient with respect to the images is not needed.
     const bool first = i == 0;
     stage.layer->Backward(
         batch_, first ? images_.data() : stages_[i - 1].output.data(),
@@ -260,8 +266,14 @@ void Network::Predict(absl::Span<const float> images,
   const int64_t count = static_cast<int64_t>(classes.size());
   NEREUS_CHECK(count <= batch_)
       << "predicting " << count << " images with a batch of " << batch_;
+  // An error stays in the status of the device.
   Run(count, images, AwaitNothing).IgnoreError();
-  device_->PickLargest(classes_, stages_.back().output.data(), classes);
+  ReadLogits();
+  const float* row = logits_.data();
+  for (int32_t& picked : classes) {
+    picked = static_cast<int32_t>(std::max_element(row, row + classes_) - row);
+    row += classes_;
+  }
 }
 
 }  // namespace nereus

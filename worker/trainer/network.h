@@ -18,8 +18,8 @@
 
 namespace nereus {
 
-// A classifier of images: its layers, its parameters and their gradients, on
-// one device. All buffers are made once; a step allocates none of its own.
+// Classifier of images: its layers, their parameters and gradients, on one
+// device. All buffers are made once; a step allocates none.
 //
 //   mlp   fc1 256, relu, fc2 128, relu, fc3 classes
 //   cnn   conv1 20 of 5x5, 2x2 pool, relu, conv2 50 of 5x5, 2x2 pool, relu,
@@ -27,16 +27,16 @@ namespace nereus {
 //         learning applied to document recognition", 1998) with the sizes of
 //         Caffe's example
 //
-// `layer`, everywhere here: an index into specs(), the layers with parameters
-// in forward order. Thread-compatible.
+// An argument `layer` is an index into specs(), which has the layers with
+// parameters in forward order. Thread-compatible.
 class Network {
  public:
-  // `model`: "mlp" or "cnn". `batch`: images of a step, and the most of a
-  // Predict. Parameters start as zeros.
+  // Makes a network with all parameters zero. `model`: "mlp" or "cnn". `batch`:
+  // number of images of a step, and the largest number of images of a Predict.
   //
   // Errors: kInvalidArgument, with the value: unknown model; images, batch or
-  // classes out of the range below; images too small for the model. Those of
-  // the device's memory.
+  // classes out of range (see the limits below); images too small for the
+  // model. Also those of Device::Allocate.
   static absl::StatusOr<std::unique_ptr<Network>> Create(
       absl::string_view model, const ImageShape& image, int64_t classes,
       int64_t batch, std::shared_ptr<Device> device = MakeCpuDevice());
@@ -44,53 +44,60 @@ class Network {
   const ImageShape& image() const { return image_; }
   int64_t classes() const { return classes_; }
   int64_t batch() const { return batch_; }
+  // Layers with parameters, in forward order.
   const std::vector<LayerSpec>& specs() const { return specs_; }
 
   Device& device() const { return *device_; }
 
-  // float32, shape {specs()[layer].parameters}, the device's memory: at the
-  // same place as long as the network lives.
-  absl::Span<float> parameters(int layer);
-  absl::Span<const float> parameters(int layer) const;
-  // A copy in the host's.
+  // Returns the parameters of a layer: float32, shape
+  // {specs()[layer].parameters}, device memory. The memory does not move as
+  // long as the network lives.
+  absl::Span<float> parameters(int layer) const;
+  // Returns a copy of the parameters in host memory.
   std::vector<float> ReadParameters(int layer) const;
 
-  // The same shape. Written by Backward for a layer without factors; for one
-  // with them, nothing but the caller writes it.
-  absl::Span<float> gradient(int layer);
+  // Returns the memory of the gradient, with the shape of the parameters.
+  // Backward writes it for a layer without factors. For a layer with factors,
+  // only the caller writes it.
+  absl::Span<float> gradient(int layer) const;
 
   // True for a fully connected layer.
   bool has_factors(int layer) const;
 
-  // The factors of such a layer, the device's memory, from Backward's call for
-  // it to the next Forward or Predict.
+  // Returns the factors of a fully connected layer, in device memory. They are
+  // valid from Backward's call for the layer to the next Forward or Predict.
   Factors factors(int layer) const;
 
-  // Weights uniform with variance 1 / N, biases 0, as Caffe's LeNet has them.
-  // (Twice that, as He et al. propose for layers with rectifiers, is too much
-  // with pools that pick the largest of four: training with a learning rate of
-  // 0.05 then diverges.) The same bits on every machine.
+  // Sets the weights to uniform values with variance 1 / N and the biases to 0,
+  // as in Caffe's LeNet. (Twice that variance, as He et al. propose for layers
+  // with rectifiers, is too much with pools that pick the largest of four:
+  // training with a learning rate of 0.05 then diverges.) The same seed gives
+  // the same bits on every machine.
   void Initialize(uint64_t seed);
 
-  // The mean loss of `batch()` images. Both are read before it returns.
-  //   images  float32, shape {batch(), image().length()}
+  // Returns the mean loss of `batch()` images. Reads both arguments before it
+  // returns.
+  //
+  //   images  float32, shape {batch(), image().length()}, host memory
   //   labels  {batch()}, each in [0, classes())
   float Forward(absl::Span<const float> images,
                 absl::Span<const int32_t> labels);
 
-  // The same; calls `await` for each layer with parameters before it reads
-  // them. Returns the first error of `await`, and then computes no further; or
-  // the device's.
+  // Computes the same, and calls `await` for each layer with parameters before
+  // it reads them. Returns the first error of `await`, and then computes no
+  // further; or the device's error.
   absl::StatusOr<float> Forward(
       absl::Span<const float> images, absl::Span<const int32_t> labels,
       absl::FunctionRef<absl::Status(int layer)> await);
 
   // Computes the gradients of the last Forward's loss, times `loss_scale`, last
-  // layer first, and calls `ready` for each layer with parameters the moment
-  // its gradient (or its factors) exists and nothing of this step reads its
-  // parameters any more: they may be overwritten from then on. On a GPU, that
-  // is when all is done that is queued by then. Returns the first error of
-  // `ready`, and then computes no further; or the device's.
+  // layer first. REQUIRES: called once after each Forward.
+  //
+  // Calls `ready` for each layer with parameters as soon as its gradient (or
+  // its factors) exists and this step does not read its parameters again. From
+  // then on the parameters may be overwritten; on a GPU, once all work that is
+  // queued by then is done. Returns the first error of `ready`, and then
+  // computes no further; or the device's error.
   absl::Status Backward(absl::FunctionRef<absl::Status(int layer)> ready,
                         float loss_scale = 1.0f);
 
@@ -99,10 +106,11 @@ class Network {
   void Predict(absl::Span<const float> images, absl::Span<int32_t> classes);
 
  private:
+  // Layer with its buffers.
   struct Stage {
     std::unique_ptr<Layer> layer;
-    bool relu = false;  // Follows the layer, in place.
-    int index = -1;     // In specs_, or -1 without parameters.
+    bool relu = false;  // True if a relu follows the layer, in place.
+    int index = -1;     // Index in specs_; -1: no parameters.
     FloatArray output;
     FloatArray output_gradient;
     FloatArray parameters;
@@ -116,31 +124,42 @@ class Network {
         batch_(batch),
         device_(std::move(device)) {}
 
-  // Appends `layer`; `name` is empty for one without parameters.
+  // Appends a stage. `name`: empty for a layer without parameters.
   absl::Status Add(const std::string& name, std::unique_ptr<Layer> layer,
                    bool relu);
+  // Append a layer to the last one, with its relu.
+  absl::Status AddFullyConnected(const std::string& name, int64_t outputs,
+                                 bool relu);
+  absl::Status AddConvolutionAndPool(const std::string& name, int64_t outputs);
+  // Append all stages of a model.
   absl::Status AddMlp();
   absl::Status AddCnn();
+  // Computes the forward pass of `images` images up to the logits.
   absl::Status Run(int64_t images, absl::Span<const float> input,
                    absl::FunctionRef<absl::Status(int layer)> await);
+
+  // Copies the output of the last stage to logits_.
+  void ReadLogits();
 
   const Stage& stage(int layer) const {
     return stages_[stage_of_layer_[layer]];
   }
-  Stage& stage(int layer) { return stages_[stage_of_layer_[layer]]; }
 
   const ImageShape image_;
   const int64_t classes_;
   const int64_t batch_;
   const std::shared_ptr<Device> device_;
-  std::vector<Stage> stages_;
-  std::vector<int> stage_of_layer_;
-  std::vector<LayerSpec> specs_;
-  FloatArray images_;  // Of the last Forward.
+  std::vector<Stage> stages_;        // In forward order.
+  std::vector<int> stage_of_layer_;  // Index in stages_, by layer.
+  std::vector<LayerSpec> specs_;     // See specs().
+  FloatArray images_;                // Images of the last Forward or Predict.
+  // Output of the last stage on the host; after a Forward, the gradient of the
+  // loss with respect to it.
+  std::vector<float> logits_;
 };
 
-// The largest image, channels counted, and the largest batch, in elements of
-// all its images: beyond, the largest buffers would need tens of gigabytes.
+// Limits of images (with channels), of batches (elements of all images), and of
+// classes. Beyond them, the largest buffers would need tens of gigabytes.
 inline constexpr int64_t kImageLengthMax = int64_t{1} << 16;
 inline constexpr int64_t kBatchLengthMax = int64_t{1} << 22;
 inline constexpr int64_t kClassesMax = 1000;

@@ -5,12 +5,12 @@
 namespace nereus {
 namespace {
 
-// As `a > b ? a : b`, which is one instruction; std::max returns a reference,
-// which keeps the loop from being vectorised.
+// Returns the larger value, by one instruction. std::max returns a reference,
+// which keeps the compiler from vectorising the loop.
 inline float Larger(float a, float b) { return a > b ? a : b; }
 
-// One window for all its channels. The windows' four pixels are `length` floats
-// at a, b (first row), c and d (second row).
+// Pools one window, for all its channels. The four pixels of the window are
+// `length` floats each, at a and b (first row) and at c and d (second row).
 void PoolWindow(int64_t length, const float* __restrict a,
                 const float* __restrict b, const float* __restrict c,
                 const float* __restrict d, float* __restrict output) {
@@ -19,8 +19,8 @@ void PoolWindow(int64_t length, const float* __restrict a,
   }
 }
 
-// Adds the gradient of one window to the gradients of its four pixels. Looks
-// for the maximum again, which costs less than remembering where it was.
+// Writes the gradients of the four pixels of one window. Searches for the
+// maximum again: that costs less than to store its place in Forward.
 void UnpoolWindow(int64_t length, const float* __restrict input,
                   int64_t row_length, const float* __restrict output_gradient,
                   float* __restrict input_gradient) {
@@ -42,30 +42,65 @@ void UnpoolWindow(int64_t length, const float* __restrict input,
   }
 }
 
+// Calls visit(offset of the window's first pixel) for each window, in the order
+// of the outputs.
+template <typename Visit>
+void ForEachWindow(const ImageShape& shape, int64_t images, Visit visit) {
+  for (int64_t image = 0; image < images; ++image) {
+    for (int64_t y = 0; y < shape.height / 2; ++y) {
+      for (int64_t x = 0; x < shape.width / 2; ++x) {
+        visit(image * shape.length() +
+              (2 * y * shape.width + 2 * x) * shape.channels);
+      }
+    }
+  }
+}
+
 }  // namespace
 
-LayerSpec MaxPooling::Spec(int64_t images) const {
+void MaxPoolForward(const ImageShape& shape, int64_t images, const float* input,
+                    float* output) {
+  const int64_t channels = shape.channels;
+  const int64_t row_length = shape.width * channels;
+  ForEachWindow(shape, images, [&](int64_t offset) {
+    const float* a = input + offset;
+    PoolWindow(channels, a, a + channels, a + row_length,
+               a + row_length + channels, output);
+    output += channels;
+  });
+}
+
+void MaxPoolBackward(const ImageShape& shape, int64_t images,
+                     const float* input, const float* output_gradient,
+                     float* input_gradient) {
+  // The windows cover everything but an odd last row and column.
+  if (shape.height % 2 != 0 || shape.width % 2 != 0) {
+    std::fill_n(input_gradient, images * shape.length(), 0.0f);
+  }
+  ForEachWindow(shape, images, [&](int64_t offset) {
+    UnpoolWindow(shape.channels, input + offset, shape.width * shape.channels,
+                 output_gradient, input_gradient + offset);
+    output_gradient += shape.channels;
+  });
+}
+
+namespace {
+
+LayerSpec NothingToSynchronise() {
   LayerSpec spec;
-  spec.rows = images;
+  spec.rows = 1;
   return spec;
 }
 
+}  // namespace
+
+MaxPooling::MaxPooling(Device* device, const ImageShape& input)
+    : Layer(device, input, {input.height / 2, input.width / 2, input.channels},
+            NothingToSynchronise()) {}
+
 void MaxPooling::Forward(int64_t images, const float* input,
                          const float* /*parameters*/, float* output) {
-  const ImageShape out = this->output();
-  const int64_t channels = input_.channels;
-  const int64_t row_length = input_.width * channels;
-  for (int64_t image = 0; image < images; ++image) {
-    for (int64_t y = 0; y < out.height; ++y) {
-      for (int64_t x = 0; x < out.width; ++x) {
-        const float* a = input + 2 * y * row_length + 2 * x * channels;
-        PoolWindow(channels, a, a + channels, a + row_length,
-                   a + row_length + channels, output);
-        output += channels;
-      }
-    }
-    input += input_.length();
-  }
+  device().MaxPoolForward(this->input(), images, input, output);
 }
 
 void MaxPooling::Backward(int64_t images, const float* input,
@@ -73,25 +108,8 @@ void MaxPooling::Backward(int64_t images, const float* input,
                           const float* output_gradient, float* /*gradient*/,
                           float* input_gradient) {
   if (input_gradient == nullptr) return;
-  const ImageShape out = this->output();
-  const int64_t channels = input_.channels;
-  const int64_t row_length = input_.width * channels;
-  // The windows cover everything but an odd last row and column.
-  if (input_.height % 2 != 0 || input_.width % 2 != 0) {
-    std::fill_n(input_gradient, images * input_.length(), 0.0f);
-  }
-  for (int64_t image = 0; image < images; ++image) {
-    for (int64_t y = 0; y < out.height; ++y) {
-      for (int64_t x = 0; x < out.width; ++x) {
-        const int64_t a = 2 * y * row_length + 2 * x * channels;
-        UnpoolWindow(channels, input + a, row_length, output_gradient,
-                     input_gradient + a);
-        output_gradient += channels;
-      }
-    }
-    input += input_.length();
-    input_gradient += input_.length();
-  }
+  device().MaxPoolBackward(this->input(), images, input, output_gradient,
+                           input_gradient);
 }
 
 }  // namespace nereus

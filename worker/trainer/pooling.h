@@ -6,27 +6,28 @@
 
 namespace nereus {
 
-// The maximum of each 2 x 2 window, stride 2, channel by channel. An odd last
-// row or column belongs to no window. The gradient goes to the first maximum of
-// a window, row by row. Has no parameters.
-class MaxPooling : public Layer {
- public:
-  explicit MaxPooling(const ImageShape& input) : input_(input) {}
+// Writes the maximum of each 2 x 2 window of each image, stride 2, channel by
+// channel. An odd last row or column belongs to no window. `shape` is the
+// input's; float32, host memory.
+void MaxPoolForward(const ImageShape& shape, int64_t images, const float* input,
+                    float* output);
 
-  ImageShape input() const override { return input_; }
-  ImageShape output() const override {
-    return {input_.height / 2, input_.width / 2, input_.channels};
-  }
-  LayerSpec Spec(int64_t images) const override;
-  bool has_factors() const override { return false; }
+// Writes the gradient of MaxPoolForward with respect to its input. The gradient
+// of a window goes to its first maximum, in row order; all other inputs get 0.
+void MaxPoolBackward(const ImageShape& shape, int64_t images,
+                     const float* input, const float* output_gradient,
+                     float* input_gradient);
+
+// Pooling layer, without parameters.
+class MaxPooling final : public Layer {
+ public:
+  MaxPooling(Device* device, const ImageShape& input);
+
   void Forward(int64_t images, const float* input, const float* parameters,
                float* output) override;
   void Backward(int64_t images, const float* input, const float* parameters,
                 const float* output_gradient, float* gradient,
                 float* input_gradient) override;
-
- private:
-  const ImageShape input_;
 };
 
 }  // namespace nereus

@@ -13,44 +13,49 @@
 
 namespace nereus {
 
-// A worker's network and its part in a job, wherever both live: what Train
-// needs of them. Its calls are Client's, whose errors they have.
+// Network of a worker and its part in a job, on a CPU or a GPU: the interface
+// that Train uses. The calls are those of Client, with the same errors.
 class Replica {
  public:
   virtual ~Replica() = default;
 
+  // Network of the worker; the job updates its parameters.
   virtual Network& network() = 0;
   virtual const Client& client() const = 0;
 
+  // Begins the next step.
   virtual absl::StatusOr<StepInfo> BeginStep() = 0;
 
-  // Pushes what the network's Backward has made of the layer: its gradient, or
+  // Pushes the result of the network's Backward for the layer: its gradient, or
   // its factors.
   virtual absl::Status Push(int layer, int64_t step) = 0;
 
+  // Waits for the last push of the layer.
   virtual absl::Status WaitForward(int layer) = 0;
 
-  // With `optimizer=worker`, after the Wait: the optimizer's step `step`.
+  // Runs the optimizer for `step` on the layer, after the Wait, with
+  // `optimizer=worker`.
   virtual absl::Status Update(int layer, int64_t step) = 0;
 
+  // Leaves the job.
   virtual absl::Status Leave() = 0;
 
-  // On a GPU, if JoinWithGpu was told to keep one (GpuClient::Timeline).
+  // Returns the timeline of a GPU (GpuClient::Timeline), if JoinWithGpu was
+  // called with keep_timeline.
   virtual absl::StatusOr<std::vector<GpuSpan>> Timeline() const {
     return absl::FailedPreconditionError("a timeline is kept of GPUs alone");
   }
 };
 
-// Of a worker that updates the parameters itself, by layer. Its bytes count for
-// nothing otherwise.
+// Optimizer state, by layer. Used only if the worker updates the parameters.
 using OptimizerState = std::vector<std::vector<float>>;
 
-// The layers of `network`, on a CPU, for a client, and zeroed state for any
-// optimizer; they point into both.
+// Returns the layers of `network`, on a CPU, for a client, with zeroed state
+// for any optimizer. The bindings point into both arguments.
 std::vector<LayerBinding> BindLayers(Network* network, OptimizerState* state);
 
-// A network on a CPU. `client` has BindLayers(network, state) and is as Connect
-// returned it. All three must outlive it.
+// Returns the replica of a network on a CPU. `client` was connected with
+// BindLayers(network, state). All three must outlive the result.
 std::unique_ptr<Replica> MakeHostReplica(Network* network,
                                          OptimizerState* state, Client* client);
 

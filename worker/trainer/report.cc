@@ -14,8 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Names and reasons come from other processes: without `replace`, a byte that
-// isn't UTF-8 would throw.
+// Returns the JSON text. Names and reasons come from other processes: without
+// `replace`, a byte that is not UTF-8 would throw.
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -63,6 +63,7 @@ double ImagesPerSecond(const TrainResult& result) {
 
 std::string TraceJson(absl::Span<const GpuSpan> spans,
                       absl::Span<const LayerSpec> specs) {
+  // Rows of the trace, in the order of GpuSpan::Kind.
   constexpr const char* kRows[] = {"compute", "copy out", "copy in"};
   nlohmann::json events = nlohmann::json::array();
   for (const GpuSpan& span : spans) {
@@ -88,7 +89,8 @@ std::string TraceJson(absl::Span<const GpuSpan> spans,
 }
 
 double HiddenShare(absl::Span<const GpuSpan> spans) {
-  std::vector<const GpuSpan*> computing;  // One after the other.
+  // Spans of computing, which follow each other.
+  std::vector<const GpuSpan*> computing;
   for (const GpuSpan& span : spans) {
     if (span.kind == GpuSpan::Kind::kCompute) computing.push_back(&span);
   }
@@ -97,6 +99,8 @@ double HiddenShare(absl::Span<const GpuSpan> spans) {
   for (const GpuSpan& copy : spans) {
     if (copy.kind == GpuSpan::Kind::kCompute) continue;
     all += copy.end - copy.begin;
+    // The spans of computing are in order: skips those that end before the
+    // copy.
     auto compute = std::partition_point(
         computing.begin(), computing.end(),
         [&](const GpuSpan* span) { return span->end <= copy.begin; });
@@ -161,6 +165,7 @@ std::string DoneJson(const WorkerReport& report) {
       {"layers", Json::array()},
       {"traffic", Json::array()},
   };
+  // A worker that has not measured enough steps reports null.
   if (report.measured.has_value()) {
     const LinkSpeed& link = report.measured->link;
     json["measured"] = {
@@ -198,6 +203,7 @@ std::string ProgressText(const TrainProgress& progress, int64_t bytes) {
 std::vector<std::string> DoneText(const WorkerReport& report) {
   const TrainResult& result = report.result;
   std::vector<std::string> lines;
+  // The number appears only if there is something to explain.
   const std::string skipped =
       result.skipped == 0 ? ""
                           : absl::StrCat(" (", result.skipped, " skipped)");

@@ -12,50 +12,52 @@
 
 namespace nereus {
 
-// What a worker says about itself on standard output: one JSON object a line,
-// told apart by "event", read by `nereusctl local` and by scripts. A number
-// that isn't finite becomes null, and bytes that aren't UTF-8 are replaced.
-
-// Everything about one finished training run.
+// Report of one finished training run. A worker writes it to standard output,
+// where `nereusctl local` and scripts read it: one JSON object a line, told
+// apart by "event". A number that is not finite becomes null; bytes that are
+// not UTF-8 are replaced.
 struct WorkerReport {
-  int rank = 0;
-  int joins = 1;  // How often this process has joined the job.
-  int workers = 0;
+  int rank = 0;  // Last rank of the worker.
+  // Number of times that this process has joined the job.
+  int joins = 1;
+  int workers = 0;  // Number of workers in the last step.
   TrainResult result;
-  std::optional<int64_t> saved_round;   // Client::saved_round
-  std::optional<double> test_accuracy;  // Absent without images for it.
-  uint32_t parameter_checksum = 0;
-  int64_t initial_bytes = 0;  // Exchanged before the first step.
+  std::optional<int64_t> saved_round;   // See ClientReport.
+  std::optional<double> test_accuracy;  // Absent: there are no test images.
+  uint32_t parameter_checksum = 0;      // See ParameterChecksum.
+  // Number of bytes exchanged before the first step.
+  int64_t initial_bytes = 0;
   std::vector<LayerSpec> specs;
-  std::vector<LayerReport> layers;  // One for each of `specs`.
-  std::vector<PeerTraffic> traffic;
+  std::vector<LayerReport> layers;   // Reports, in the order of `specs`.
+  std::vector<PeerTraffic> traffic;  // See ClientReport.
   std::optional<Measurements> measured;
 };
 
-// A GPU's timeline in the format of Chrome's traces, for Perfetto and the like:
-// a row for the computing, and one for the copies each way.
+// Returns a GPU's timeline in the format of Chrome's traces, which Perfetto
+// reads: a row for the computing, and a row for the copies in each direction.
 std::string TraceJson(absl::Span<const GpuSpan> spans,
                       absl::Span<const LayerSpec> specs);
 
-// Of the time that copies took, the share in which the GPU computed besides;
-// 0: there are none.
+// Returns the share of the copies' time in which the GPU also computed; 0
+// without copies.
 double HiddenShare(absl::Span<const GpuSpan> spans);
 
-// Sent and received, over all peers.
+// Returns the bytes sent to and received from all peers.
 int64_t TotalBytes(const std::vector<PeerTraffic>& traffic);
 
-// {"event":"progress","rank":0,...}; `bytes`: sent and received so far.
+// Returns {"event":"progress","rank":0,...}. `bytes`: sent and received so far.
 std::string ProgressJson(int rank, const TrainProgress& progress,
                          int64_t bytes);
 
-// {"event":"done","rank":0,...}. "parameter_checksum" is in hex, eight digits;
-// "measured" is null, or {"step_seconds", "bytes_per_second",
-// "latency_seconds", "message_seconds"}, and then each layer has its
-// "forward_seconds" and "backward_seconds".
+// Returns {"event":"done","rank":0,...}. "parameter_checksum" has eight
+// hexadecimal digits. "measured" is null, or {"step_seconds",
+// "bytes_per_second", "latency_seconds", "message_seconds"}; then each layer
+// has its "forward_seconds" and "backward_seconds".
 std::string DoneJson(const WorkerReport& report);
 
-// The same for people: one line, and one line each for the run and its layers.
+// Returns the progress as a line for people.
 std::string ProgressText(const TrainProgress& progress, int64_t bytes);
+// Returns the report as lines for people: one for the run, one for each layer.
 std::vector<std::string> DoneText(const WorkerReport& report);
 
 }  // namespace nereus

@@ -4,75 +4,61 @@
 #include <memory>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/base/mutex.h"
 #include "common/compute/optimizer.h"
 #include "worker/public/client.h"
 
 namespace nereus {
 
-// A job of one worker without servers or network: the baseline that a job of
-// several is compared with. Push updates the parameters before it returns, with
-// the same optimizer code as a server; Wait has nothing to wait for. Keeps all
-// promises of Client, and refuses the same misuse. Thread-safe.
+// Job of one worker without servers or network: the baseline to which jobs of
+// several workers are compared. Push runs the optimizer, with the servers'
+// code, before it returns; so a Wait has nothing to wait for.
 //
+// For the trainer, which uses the client as documented: misuse is not checked,
+// except for steps out of order, which end the program. Not thread-safe.
 // Memory: the optimizer's state, and one gradient as large as the largest layer
 // that is pushed by its factors.
-class StandaloneClient : public Client {
+class StandaloneClient final : public Client {
  public:
-  // Errors: kInvalidArgument, bad options or layers, or parameters of another
-  // length than their layer has.
+  // Errors: kInvalidArgument, bad options or layers.
   static absl::StatusOr<std::unique_ptr<Client>> Create(
       const OptimizerOptions& optimizer, std::vector<LayerBinding> layers);
 
   const JobTraits& traits() const override { return traits_; }
-  absl::StatusOr<StepInfo> BeginStep() ABSL_LOCKS_EXCLUDED(mu_) override;
-
-  absl::Status Push(int layer, int64_t step, absl::Span<float> gradient)
-      ABSL_LOCKS_EXCLUDED(mu_) override;
+  absl::StatusOr<StepInfo> BeginStep() override;
+  absl::Status Push(int layer, int64_t step,
+                    absl::Span<float> gradient) override;
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
-                           absl::Span<float> gradient)
-      ABSL_LOCKS_EXCLUDED(mu_) override;
+                           absl::Span<float> gradient) override;
+  absl::Status Wait(int, int64_t) override { return absl::OkStatus(); }
+  absl::Status WaitForward(int) override { return absl::OkStatus(); }
+  absl::Status WaitAll(int64_t) override { return absl::OkStatus(); }
   absl::Span<const float> Mean(int) const override { return {}; }
-  absl::Status Wait(int layer, int64_t step) ABSL_LOCKS_EXCLUDED(mu_) override;
-  absl::Status WaitForward(int layer) ABSL_LOCKS_EXCLUDED(mu_) override;
-  absl::Status WaitAll(int64_t step) ABSL_LOCKS_EXCLUDED(mu_) override;
-  bool Skipped(int64_t /*step*/) const override { return false; }
-  // Returns kFailedPrecondition: there are no servers, so no checkpoints.
+  bool Skipped(int64_t) const override { return false; }
+  // Returns kFailedPrecondition: there are no servers.
   absl::Status Checkpoint() override;
-  // Reports the layers' rounds. There are no bytes and no latencies.
-  ClientReport Report() const ABSL_LOCKS_EXCLUDED(mu_) override;
+  // Reports the rounds of each layer. Bytes and latencies are 0.
+  ClientReport Report() const override;
   absl::Status Abort(absl::string_view reason) override;
-  absl::Status Leave() ABSL_LOCKS_EXCLUDED(mu_) override;
+  absl::Status Leave() override { return absl::OkStatus(); }
 
  private:
+  // State of one layer.
   struct LayerState {
     LayerBinding binding;
+    // Arrays of the optimizer, one after the other.
     std::vector<float> optimizer_state;
-    int64_t pushed = 0;  // Steps.
-    int64_t waited = 0;  // Steps; pushed or one less.
+    int64_t rounds = 0;  // Number of steps that were pushed.
   };
 
   StandaloneClient(const OptimizerOptions& optimizer,
                    std::vector<LayerBinding> layers);
 
-  // The layer, if `step` is the one it may push now.
-  absl::StatusOr<LayerState*> StartPush(int layer, int64_t step)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void FinishPush(const float* gradient, LayerState* state)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status WaitLocked(int layer, int64_t step)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
   const JobTraits traits_;
-
-  mutable Mutex mu_;
-  std::vector<LayerState> layers_ ABSL_GUARDED_BY(mu_);
-  std::vector<float> gradient_ ABSL_GUARDED_BY(mu_);  // Made of factors.
-  int64_t next_step_ ABSL_GUARDED_BY(mu_) = 0;        // To begin.
-  bool left_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<LayerState> layers_;
+  std::vector<float> product_;  // Product of the factors pushed last.
+  int64_t next_step_ = 0;       // Step that BeginStep returns next.
 };
 
 }  // namespace nereus

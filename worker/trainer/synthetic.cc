@@ -21,8 +21,8 @@ struct Segment {
   Point to;
 };
 
-// A display in the box from (-1, -1) to (1, 1), y downwards: the segments a to
-// g, clockwise from the top, then the middle one.
+// Segments of a display in the box from (-1, -1) to (1, 1), y downwards: a to
+// g, clockwise from the top, then the one in the middle.
 constexpr std::array<Segment, 7> kSegments = {{
     {{-1, -1}, {1, -1}},
     {{1, -1}, {1, 0}},
@@ -33,12 +33,12 @@ constexpr std::array<Segment, 7> kSegments = {{
     {{-1, 0}, {1, 0}},
 }};
 
-// Bit i: segment i is lit.
+// Lit segments of each digit: bit i stands for segment i.
 constexpr std::array<uint8_t, 10> kGlyphs = {
     0b0111111, 0b0000110, 0b1011011, 0b1001111, 0b1100110,
     0b1101101, 0b1111101, 0b0000111, 0b1111111, 0b1101111};
 
-// From the display's box to pixels.
+// Transformation from the box of the display to pixels.
 struct Placement {
   Point center;
   float half_width;
@@ -51,6 +51,7 @@ struct Placement {
   }
 };
 
+// Returns the distance of a point to a segment.
 float Distance(Point p, const Segment& segment) {
   const float dx = segment.to.x - segment.from.x;
   const float dy = segment.to.y - segment.from.y;
@@ -63,7 +64,7 @@ float Distance(Point p, const Segment& segment) {
   return std::sqrt(x * x + y * y);
 }
 
-// Uniform in [low, high].
+// Returns a uniform value in [low, high].
 float Draw(Random* random, float low, float high) {
   return low + (high - low) * static_cast<float>(random->Uniform());
 }
@@ -80,6 +81,8 @@ Placement DrawPlacement(Random* random) {
   return placement;
 }
 
+// Draws a digit: its lit segments, each end displaced a little, with a soft
+// edge and with noise.
 void DrawImage(uint8_t glyph, Random* random, uint8_t* pixels) {
   const Placement placement = DrawPlacement(random);
   const float half_thickness = Draw(random, 0.6f, 1.6f);
@@ -108,7 +111,7 @@ void DrawImage(uint8_t glyph, Random* random, uint8_t* pixels) {
     for (size_t j = 0; j < lit_count; ++j) {
       distance = std::min(distance, Distance(p, lit[j]));
     }
-    // A soft edge, one pixel wide.
+    // The edge is one pixel wide.
     const float ink = std::clamp(half_thickness + 0.5f - distance, 0.0f, 1.0f);
     const float value =
         background + contrast * ink + noise * Draw(random, -1.0f, 1.0f);

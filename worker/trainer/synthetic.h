@@ -6,15 +6,15 @@
 
 namespace nereus {
 
-// `count` images, 28x28, of the digits 0 to 9 as a seven-segment display shows
-// them, for those who have no data at hand. Place, size, slant, thickness,
-// contrast and noise are drawn for each image, and some segments are displaced,
-// so that digits overlap from image to image and no single pixel tells them
+// Returns `count` generated images, 28x28, of the digits 0 to 9 on a
+// seven-segment display: training data for a first try. Place, size, slant,
+// thickness, contrast and noise vary from image to image, and segments are
+// displaced. So digits overlap between images, and no single pixel tells them
 // apart: a network with convolutions learns them in a few epochs, a linear
-// classifier stays well below.
+// classifier is much worse.
 //
-// The same bits for the same seed on every machine; the first images of a
-// longer set are those of a shorter one. Classes are drawn at random too.
+// Equal seeds give equal bits on every machine. The images of a smaller set are
+// the first images of a larger one. The digits are drawn at random, too.
 Dataset GenerateSynthetic(uint64_t seed, int64_t count);
 
 }  // namespace nereus

@@ -13,6 +13,16 @@
 #include "common/base/status_macros.h"
 #include "worker/trainer/batches.h"
 
+// The training loop. Read Run::Finish first: it begins steps until the job has
+// enough contributions. Run::Step is one step: forward, backward with a push
+// per layer, and the waits. A step is in one of three states:
+//
+//   begun --backward pushes all layers--> pending --all are awaited--> done
+//
+// If layers become ready in forward order (JobTraits::decoupled), the next step
+// begins while the last one is pending, and its forward awaits the layers
+// (Run::Await). Otherwise Run::Step awaits all layers (Run::AwaitAll).
+
 namespace nereus {
 namespace {
 
@@ -37,52 +47,103 @@ absl::Status CheckData(const DataSplit& data, const Network& network) {
   return absl::OkStatus();
 }
 
-// One run of Train: what outlives a step.
+// Sums up the losses of this worker's steps: over one pass through the
+// examples, for the result, and since the last progress report.
+class LossMeter {
+ public:
+  // Begins the first interval between reports.
+  void Start(absl::Duration now) { report_at_ = now; }
+
+  // Adds the loss of a step of pass `pass`. A new pass forgets the last one.
+  void Count(int64_t pass, float loss);
+
+  // Returns the mean loss of the current pass, or 0 if it has no step.
+  double PassMean() const {
+    return pass_steps_ > 0 ? pass_sum_ / static_cast<double>(pass_steps_) : 0.0;
+  }
+
+  // Returns the time since the last report.
+  absl::Duration Elapsed(absl::Duration now) const { return now - report_at_; }
+
+  // Writes mean loss and speed since the last report to `progress`, and begins
+  // the next interval.
+  void Report(absl::Duration now, int64_t batch, TrainProgress& progress);
+
+ private:
+  int64_t pass_ = -1;  // Number of the current pass.
+  double pass_sum_ = 0.0;
+  int64_t pass_steps_ = 0;
+  absl::Duration report_at_;  // Time of the last report.
+  double report_sum_ = 0.0;   // Sum of the losses since then.
+  int64_t report_steps_ = 0;  // Number of steps since then.
+};
+
+void LossMeter::Count(int64_t pass, float loss) {
+  if (pass != pass_) {
+    pass_ = pass;
+    pass_sum_ = 0.0;
+    pass_steps_ = 0;
+  }
+  pass_sum_ += loss;
+  ++pass_steps_;
+  report_sum_ += loss;
+  ++report_steps_;
+}
+
+void LossMeter::Report(absl::Duration now, int64_t batch,
+                       TrainProgress& progress) {
+  progress.loss = report_sum_ / static_cast<double>(report_steps_);
+  const double seconds = absl::ToDoubleSeconds(Elapsed(now));
+  const auto images = static_cast<double>(report_steps_ * batch);
+  progress.images_per_second = seconds > 0.0 ? images / seconds : 0.0;
+  report_at_ = now;
+  report_sum_ = 0.0;
+  report_steps_ = 0;
+}
+
+// State of one call of Train. Used by one thread.
 class Run {
  public:
   Run(const TrainerOptions& options, const DataSplit& data, Batches batches,
       Replica* replica);
 
+  // Trains to the end.
   absl::StatusOr<TrainResult> Finish();
 
  private:
-  absl::Status Step(const StepInfo& step);
-  // Waits until a layer's parameters are those after the step that was pushed,
-  // if one is pending.
+  // Does step_. When it returns, the step is done, or pending.
+  absl::Status Step();
+  // Waits for `layer` in the pending step, if there is one, and updates its
+  // parameters where that is the caller's part. REQUIRES: layers in order.
   absl::Status Await(int layer);
-  // The same for all layers, from `begin` on; when it was over.
+  // Waits for all layers of the pending step and updates them. Counts the time
+  // since `begin` as waiting. Returns the time at which it ended.
   absl::StatusOr<absl::Duration> AwaitAll(absl::Duration begin);
+  // Marks the pending step as done.
+  void FinishPending();
+  // Runs the optimizer on `layer`, if the caller runs it and the pending step
+  // was not skipped.
   absl::Status Update(int layer);
-  void CountLoss(int64_t pass, float loss);
+  // Calls TrainerOptions::progress if the interval is over.
   void ReportProgress(absl::Duration now);
-  // The pass that a step's first example is of, from 0.
-  int64_t PassOf(const StepInfo& step) const;
+  // Returns the pass through the examples to which step_ belongs, from 0: the
+  // pass of its first example.
+  int64_t Pass() const;
 
   const TrainerOptions& options_;
   const DataSplit& data_;
   Batches batches_;
   Replica* const replica_;
-  Network* const network_;       // The replica's,
-  const Client* const client_;   // and so is it.
-  const int64_t images_wanted_;  // Of all workers.
-
-  StepInfo step_;  // The last that was begun.
-  // One that is pushed, and whose layers before this one are awaited.
-  std::optional<int64_t> pending_;
-  int awaited_ = 0;
-  std::vector<float> images_;
+  Network* const network_;       // Network of the replica.
+  const Client* const client_;   // Client of the replica.
+  const int64_t images_wanted_;  // Number of images for all workers together.
+  LossMeter losses_;
+  StepInfo step_;                   // Step that was begun last.
+  std::optional<int64_t> pending_;  // Step that is pushed and not done.
+  int awaited_ = 0;                 // Number of its layers that are awaited.
+  std::vector<float> images_;       // Batch of this worker, normalised.
   std::vector<int32_t> labels_;
   TrainResult result_;
-
-  // The losses of this worker's steps of one pass.
-  int64_t loss_pass_ = -1;
-  double loss_sum_ = 0.0;
-  int64_t loss_steps_ = 0;
-
-  // Since the last progress.
-  absl::Duration progress_at_;
-  double progress_loss_ = 0.0;
-  int64_t progress_steps_ = 0;
 };
 
 Run::Run(const TrainerOptions& options, const DataSplit& data, Batches batches,
@@ -99,15 +160,15 @@ Run::Run(const TrainerOptions& options, const DataSplit& data, Batches batches,
 
 absl::StatusOr<TrainResult> Run::Finish() {
   const absl::Duration begin = options_.now();
-  progress_at_ = begin;
+  losses_.Start(begin);
   for (bool ends = false; !ends;) {
     NEREUS_ASSIGN_OR_RETURN(step_, replica_->BeginStep());
     if (step_.went_back) pending_.reset();
-    // One that joins may come too late.
+    // A worker that joins may come after the last step.
     const bool late =
         step_.contributions_before * network_->batch() >= images_wanted_;
-    absl::Status status = late ? absl::OkStatus() : Step(step_);
-    // Equal on all workers, so that all end with the same step.
+    absl::Status status = late ? absl::OkStatus() : Step();
+    // The count is equal on all workers, so all end with the same step.
     const int64_t contributions = step_.contributions_before + step_.workers;
     ends = late || contributions * network_->batch() >= images_wanted_;
     if (status.ok() && ends && pending_.has_value()) {
@@ -120,44 +181,43 @@ absl::StatusOr<TrainResult> Run::Finish() {
     NEREUS_RETURN_IF_ERROR(status);
   }
   result_.total = options_.now() - begin;
-  result_.train_loss =
-      loss_steps_ > 0 ? loss_sum_ / static_cast<double>(loss_steps_) : 0.0;
+  result_.train_loss = losses_.PassMean();
   return result_;
 }
 
-int64_t Run::PassOf(const StepInfo& step) const {
-  return step.contributions_before * network_->batch() / data_.train.count();
+int64_t Run::Pass() const {
+  return step_.contributions_before * network_->batch() / data_.train.count();
 }
 
-absl::Status Run::Step(const StepInfo& step) {
-  const bool turn = step.step % step.workers == step.position;
+absl::Status Run::Step() {
+  const bool turn = step_.step % step_.workers == step_.position;
   absl::SleepFor(options_.delay +
                  (turn ? options_.delay_in_turn : absl::ZeroDuration()));
   const absl::Duration begin = options_.now();
   const int64_t first =
-      (step.contributions_before + step.position) * network_->batch();
+      (step_.contributions_before + step_.position) * network_->batch();
   CopyExamples(data_.train, data_.normalisation, batches_.Examples(first),
                absl::MakeSpan(images_), absl::MakeSpan(labels_));
-  const absl::Duration before = result_.wait + result_.backward;
+  // Await, which forward calls, counts its time itself.
+  const absl::Duration counted = result_.wait + result_.backward;
   NEREUS_ASSIGN_OR_RETURN(const float loss,
                           network_->Forward(images_, labels_, [&](int layer) {
                             return Await(layer);
                           }));
   if (!std::isfinite(loss) && !client_->traits().may_skip) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the loss is ", loss, " in step ", step.step, " (epoch ",
-                     PassOf(step) + 1, " of ", options_.epochs,
-                     "): is the learning rate too high?"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the loss is ", loss, " in step ", step_.step, " (epoch ", Pass() + 1,
+        " of ", options_.epochs, "): is the learning rate too high?"));
   }
   const absl::Duration forward_end = options_.now();
-  const absl::Duration not_forward = result_.wait + result_.backward - before;
-  pending_ = step.step;
+  const absl::Duration awaiting = result_.wait + result_.backward - counted;
+  pending_ = step_.step;
   awaited_ = 0;
   NEREUS_RETURN_IF_ERROR(network_->Backward(
-      [&](int layer) { return replica_->Push(layer, step.step); },
-      step.loss_scale));
+      [&](int layer) { return replica_->Push(layer, step_.step); },
+      step_.loss_scale));
   const absl::Duration backward_end = options_.now();
-  result_.forward += forward_end - begin - not_forward;
+  result_.forward += forward_end - begin - awaiting;
   result_.backward += backward_end - forward_end;
   absl::Duration end = backward_end;
   if (!client_->traits().decoupled) {
@@ -165,9 +225,9 @@ absl::Status Run::Step(const StepInfo& step) {
   }
   result_.images += network_->batch();
   ++result_.steps;
-  result_.last_step = step.step;
-  result_.workers = step.workers;
-  if (std::isfinite(loss)) CountLoss(PassOf(step), loss);
+  result_.last_step = step_.step;
+  result_.workers = step_.workers;
+  if (std::isfinite(loss)) losses_.Count(Pass(), loss);
   ReportProgress(end);
   return absl::OkStatus();
 }
@@ -181,11 +241,7 @@ absl::Status Run::Await(int layer) {
   result_.wait += wait_end - begin;
   result_.backward += options_.now() - wait_end;
   awaited_ = layer + 1;
-  if (awaited_ < static_cast<int>(network_->specs().size())) {
-    return absl::OkStatus();
-  }
-  if (client_->Skipped(*pending_)) ++result_.skipped;
-  pending_.reset();
+  if (awaited_ == static_cast<int>(network_->specs().size())) FinishPending();
   return absl::OkStatus();
 }
 
@@ -204,21 +260,13 @@ absl::StatusOr<absl::Duration> Run::AwaitAll(absl::Duration begin) {
   }
   result_.wait += wait_end - begin;
   result_.backward += end - wait_end;
-  if (client_->Skipped(*pending_)) ++result_.skipped;
-  pending_.reset();
+  FinishPending();
   return end;
 }
 
-void Run::CountLoss(int64_t pass, float loss) {
-  if (pass != loss_pass_) {
-    loss_pass_ = pass;
-    loss_sum_ = 0.0;
-    loss_steps_ = 0;
-  }
-  loss_sum_ += loss;
-  ++loss_steps_;
-  progress_loss_ += loss;
-  ++progress_steps_;
+void Run::FinishPending() {
+  if (client_->Skipped(*pending_)) ++result_.skipped;
+  pending_.reset();
 }
 
 absl::Status Run::Update(int layer) {
@@ -234,24 +282,19 @@ void Run::ReportProgress(absl::Duration now) {
   const int64_t images_left = images_wanted_ -
                               step_.contributions_before * network_->batch() -
                               images_step;
-  const absl::Duration elapsed = now - progress_at_;
-  if (elapsed < options_.progress_interval && images_left > 0) return;
+  // The last step is always reported.
+  if (losses_.Elapsed(now) < options_.progress_interval && images_left > 0) {
+    return;
+  }
   TrainProgress progress;
-  progress.epoch = PassOf(step_) + 1;
+  progress.epoch = Pass() + 1;
   progress.epochs = options_.epochs;
   progress.step = step_.step + 1;
   progress.steps =
       progress.step +
       std::max<int64_t>(0, (images_left + images_step - 1) / images_step);
-  progress.loss = progress_loss_ / static_cast<double>(progress_steps_);
-  const double images =
-      static_cast<double>(progress_steps_ * network_->batch());
-  const double seconds = absl::ToDoubleSeconds(elapsed);
-  progress.images_per_second = seconds > 0.0 ? images / seconds : 0.0;
+  losses_.Report(now, network_->batch(), progress);
   options_.progress(progress);
-  progress_at_ = now;
-  progress_loss_ = 0.0;
-  progress_steps_ = 0;
 }
 
 }  // namespace

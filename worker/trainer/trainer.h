@@ -13,77 +13,85 @@
 
 namespace nereus {
 
-// How training goes, about once per `progress_interval`.
+// Progress of a training run, reported about once per `progress_interval`.
 struct TrainProgress {
-  int64_t epoch = 0;  // 1-based.
+  int64_t epoch = 0;  // Current epoch, from 1.
   int64_t epochs = 0;
-  int64_t step = 0;  // Steps done, over all epochs.
+  int64_t step = 0;  // Number of steps done, over all epochs.
+  // Number of steps in all, as far as known: workers may join and leave.
   int64_t steps = 0;
 
-  // Since the progress before: this worker's mean loss and speed.
+  // Mean loss and speed of this worker since the last report.
   double loss = 0.0;
   double images_per_second = 0.0;
 };
 
+// Largest number of epochs.
 inline constexpr int64_t kEpochsMax = 1000000;
 
+// Options of Train.
 struct TrainerOptions {
-  int64_t epochs = 1;
-  uint64_t seed = 1;  // Of the order of the examples: the same on all workers.
+  int64_t epochs = 1;  // Passes over the training images.
+  // Seed of the order of the examples. Must be equal on all workers.
+  uint64_t seed = 1;
 
-  // May be empty. Called in the middle of training: must return soon.
+  // Receives the progress. May be empty. Called between two steps, so it must
+  // return soon.
   std::function<void(const TrainProgress&)> progress;
   absl::Duration progress_interval = absl::Seconds(1);
 
-  // Time since any one moment; a steady clock by default.
+  // Returns the time since some fixed moment. Empty: a steady clock.
   std::function<absl::Duration()> now;
 
-  // Slept before each forward, and before those of the steps that are this
-  // worker's position modulo the number of workers: a straggler, for tests.
+  // Time to sleep before each forward: a straggler, for tests.
   absl::Duration delay;
+  // Time to sleep before a forward if the step's number modulo the workers is
+  // this worker's position: each worker is late in turn.
   absl::Duration delay_in_turn;
 
-  // OK, or kInvalidArgument that names the field and its value.
+  // Returns OK, or kInvalidArgument with the field's name and value.
   absl::Status Validate() const;
 };
 
+// Result of Train for this worker.
 struct TrainResult {
-  int64_t steps = 0;
-  int64_t last_step = -1;   // The job's number of the last of them.
-  int64_t skipped = 0;      // Steps that the votes on NaN have dropped.
-  int64_t images = 0;       // Of this worker.
-  int workers = 0;          // In the last step.
-  double train_loss = 0.0;  // This worker's mean over the last epoch.
+  int64_t steps = 0;       // Number of steps of this worker.
+  int64_t last_step = -1;  // Number of the last step in the job.
+  int64_t skipped = 0;     // Number of steps that the job skipped for a NaN.
+  int64_t images = 0;      // Number of images of this worker.
+  int workers = 0;         // Number of workers in the last step.
+  // Mean loss of this worker over the last epoch.
+  double train_loss = 0.0;
 
-  // From the first step's start to the last one's end, and its parts. Forward
-  // has the reading of the batch; backward the pushes, and the optimizer if it
-  // runs in this process.
+  // Time from the start of the first step to the end of the last one, and its
+  // parts. Forward includes the reading of the batch. Backward includes the
+  // pushes, and the optimizer if it runs in this process.
   absl::Duration total;
   absl::Duration forward;
   absl::Duration backward;
   absl::Duration wait;
 };
 
-// Trains the replica's network on this worker's share of `data`, by Poseidon's
-// algorithm 2 (Zhang et al., USENIX ATC 2017): each layer is pushed as backward
-// produces its gradient, fully connected ones by their factors, and a step ends
-// when all layers are synchronised. It ends with the first step at or after the
-// last example of the last epoch, whoever was there for how long.
+// Trains the network of `replica` on this worker's share of `data`, by
+// algorithm 2 of Poseidon (Zhang et al., USENIX ATC 2017): each layer is pushed
+// as soon as backward has its gradient, fully connected layers by their
+// factors, and a step ends when all layers are synchronised. Training ends with
+// the first step that reaches the last example of the last epoch, counted over
+// all workers. Neither evaluates the network nor leaves the job.
 //
-// Evaluates nothing, and doesn't leave the job.
-//
-// Errors: kInvalidArgument, bad options, or data that don't fit the
-// network; kOutOfRange, a loss that is not a finite number, naming step and
-// epoch; any error of the client, as it is.
+// Errors: kInvalidArgument, bad options, or data that do not fit the network;
+// kFailedPrecondition, the loss is not a finite number, with step and epoch;
+// errors of the client, unchanged.
 absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
                                   const DataSplit& data, Replica* replica);
 
-// The share of `dataset` that `network` classifies correctly, in [0, 1].
+// Returns the share of `dataset` that `network` classifies correctly, in [0,
+// 1].
 double Accuracy(const Dataset& dataset, const Normalisation& normalisation,
                 Network* network);
 
-// CRC-32C of all parameters in layer order, as they lie in memory: equal on two
-// workers if they hold the same bits.
+// Returns the CRC-32C of all parameters in layer order. Two workers with equal
+// checksums hold the same bits.
 uint32_t ParameterChecksum(const Network& network);
 
 }  // namespace nereus

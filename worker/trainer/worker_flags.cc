@@ -1,0 +1,191 @@
+#include "worker/trainer/worker_flags.h"
+
+#include <cstdio>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "common/flags/model_file.h"
+#include "worker/trainer/idx_file.h"
+#include "worker/trainer/network.h"
+#include "worker/trainer/trainer.h"
+
+// Flags of nereus-worker. They are added in groups, one function each, in the
+// order in which --help lists them. CheckFlags then refuses a flag that has no
+// effect beside the others, by group: the user expects an effect.
+
+namespace nereus {
+namespace {
+
+void AddMemberFlags(CLI::App& app, WorkerFlags& flags) {
+  ClientOptions& client = flags.client;
+  client.means_in_place = false;    // The replica reads Client::Mean.
+  client.optimizer = std::nullopt;  // The trainer handles both places.
+  AddFlag(app, "coordinator", client.coordinator_address,
+          "HOST:PORT of the coordinator: the control port of shard 0");
+  AddFlag(app, "job-name", client.job, "name of the job to join");
+  AddFlag(app, "name", client.name,
+          "name of this worker in messages; empty: HOST:PID. A worker with the "
+          "name of a dead worker takes its place");
+  AddFlag(app, "host", client.host,
+          "address to listen at, which the other processes connect to");
+  AddFlag(app, "control-port", client.control_port,
+          "port for health checks; 0: a free port")
+      ->check(CLI::Range(0, 65535));
+  AddFlag(app, "data-port", client.data_port,
+          "port for the other workers; 0: a free port")
+      ->check(CLI::Range(0, 65535));
+  AddSharedMemoryFlag(app, client.shared_memory);
+}
+
+void AddTrainingFlags(CLI::App& app, WorkerFlags& flags) {
+  AddFlag(
+      app, "model", flags.model,
+      "network to train: mlp or cnn; with --replay, " + DescribeModelFlag());
+  AddFlag(app, "batch", flags.batch, "images of this worker in a step")
+      ->check(CLI::Range(int64_t{1}, kBatchLengthMax));
+  AddFlag(app, "threads", flags.threads, "threads that compute, on a CPU")
+      ->check(CLI::Range(1, 1024));
+  AddSwitch(app, "json", flags.json,
+            "report as JSON objects, a line each, on standard output");
+}
+
+// Adds the flags that a replay does not use.
+void AddDataFlags(CLI::App& app, WorkerFlags& flags) {
+  AddFlag(app, "epochs", flags.epochs, "passes over the training images")
+      ->check(CLI::Range(int64_t{1}, kEpochsMax));
+  AddFlag(app, "seed", flags.seed,
+          "seed of the initial parameters and of the order of the images; must "
+          "be equal on all workers");
+  AddFlag(app, "device", flags.device,
+          "cpu, or cuda:N; several workers may share a GPU");
+  AddFlag(app, "trace", flags.trace,
+          "with --device=cuda:N: write a timeline of the first steps, "
+          "computing and copies, to this file, in the format of Chrome's "
+          "traces");
+  AddFlag(app, "data", flags.data.folder,
+          "folder with the files of MNIST (IDX, plain or .gz); empty: "
+          "generated images");
+  AddFlag(app, "holdout", flags.data.holdout,
+          "share of the images to test with, where the folder has no images "
+          "for a test");
+  AddFlag(app, "limit", flags.data.limit,
+          "use only the first images of each set; 0: all")
+      ->check(CLI::Range(int64_t{0}, kIdxBytesMax));
+}
+
+void AddReplayFlags(CLI::App& app, WorkerFlags& flags) {
+  AddFlag(app, "replay", flags.replay.times_file,
+          "train nothing: sleep for the layers' times in this file (JSON, "
+          "see nereusctl simulate --compute-trace) and exchange gradients of "
+          "--model's sizes for --batch samples");
+  AddFlag(app, "steps", flags.replay.steps, "steps of a replay")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  AddFlag(app, "delay", flags.straggler.delay_seconds,
+          "seconds to sleep before each forward: a straggler, for tests")
+      ->check(CLI::Range(0.0, 3600.0));
+  AddFlag(app, "delay-in-turn", flags.straggler.in_turn_seconds,
+          "seconds to sleep before the forward of each step in which it is "
+          "this worker's turn; all workers take turns")
+      ->check(CLI::Range(0.0, 3600.0));
+}
+
+// Names of flags that have an effect together, or not at all.
+struct FlagGroups {
+  std::vector<std::string> member;  // Flags of a member of a job.
+  std::vector<std::string> data;    // Flags of training, not of a replay.
+  std::vector<std::string> update;  // Flags of the optimizer.
+};
+
+// Returns an error if the values of `flags` do not go together.
+absl::Status CheckValues(const WorkerFlags& flags) {
+  if (!flags.standalone) NEREUS_RETURN_IF_ERROR(flags.client.Validate());
+  // Each rule has the condition that it refuses. The first one that holds is
+  // reported.
+  const struct {
+    bool is_wrong;
+    std::string message;
+  } kRules[] = {
+      {!flags.is_replay() && flags.model != "mlp" && flags.model != "cnn",
+       absl::StrCat("--model: \"", flags.model, "\" is neither mlp nor cnn")},
+      {flags.on_gpu() && !GpuNumber(flags.device).has_value(),
+       absl::StrCat("--device: \"", flags.device,
+                    "\" is neither cpu nor cuda:N")},
+      {!flags.on_gpu() && !flags.trace.empty(),
+       "--trace records the work of a GPU: it needs --device=cuda:N"},
+      {flags.on_gpu() && flags.standalone,
+       "--standalone trains on a CPU; on a GPU, use a job of one worker"},
+      {flags.is_replay() && flags.standalone,
+       "--replay measures the network of a job: it needs a --coordinator, not "
+       "--standalone"},
+  };
+  for (const auto& rule : kRules) {
+    if (rule.is_wrong) return absl::InvalidArgumentError(rule.message);
+  }
+  return absl::OkStatus();
+}
+
+// Returns an error if a flag was typed that has no effect beside the others, or
+// if a value is wrong.
+absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
+                        const WorkerFlags& flags, const FlagGroups& groups) {
+  const auto refuse = [&](const std::vector<std::string>& names,
+                          const std::string& why) {
+    return RefuseFlags(app, argc, argv, names, why);
+  };
+  // All groups are checked, since each also warns of variables.
+  absl::Status status =
+      flags.standalone
+          ? refuse(groups.member, "with --standalone: there is no job")
+          : refuse(groups.update,
+                   "in a job: its coordinator's flags decide how parameters "
+                   "are updated");
+  status.Update(flags.is_replay()
+                    ? refuse(groups.data, "with --replay: nothing is trained")
+                    : refuse({"--steps"}, "without --replay: see --epochs"));
+  status.Update(CheckValues(flags));
+  return status;
+}
+
+}  // namespace
+
+std::optional<int> GpuNumber(absl::string_view device) {
+  int number = 0;
+  if (!absl::ConsumePrefix(&device, "cuda:") ||
+      !absl::SimpleAtoi(device, &number) || number < 0) {
+    return std::nullopt;
+  }
+  return number;
+}
+
+int ReadWorkerFlags(int argc, char** argv, WorkerFlags& flags) {
+  CLI::App app("Trains a classifier of images as one worker of a Nereus job.",
+               "nereus-worker");
+  AddCommonFlags(app, "nereus-worker", flags.log_level);
+  FlagGroups groups;
+  groups.member = FlagsAddedBy(app, [&] { AddMemberFlags(app, flags); });
+  AddSwitch(app, "standalone", flags.standalone,
+            "train alone, without servers");
+  AddTrainingFlags(app, flags);
+  groups.data = FlagsAddedBy(app, [&] { AddDataFlags(app, flags); });
+  AddReplayFlags(app, flags);
+  groups.update = FlagsAddedBy(app, [&] {
+    AddJobOptions(app, flags.spec,
+                  {"update", "learning-rate", "momentum", "weight-decay",
+                   "beta1", "beta2", "epsilon"});
+  });
+  // Help, version, and mistakes that the parser finds.
+  if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
+  const absl::Status status = CheckFlags(app, argc, argv, flags, groups);
+  if (status.ok()) return -1;
+  std::fprintf(stderr, "nereus-worker: %s\nRun with --help for the flags.\n",
+               WithFlagNames(app, status.message(),
+                             {{"coordinator_address", "--coordinator"}})
+                   .c_str());
+  return kExitUsage;
+}
+
+}  // namespace nereus

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/base/logging.h"
+#include "common/flags/flags.h"
+#include "worker/public/client_options.h"
+
+namespace nereus {
+
+// Exit codes of nereus-worker after an error.
+inline constexpr int kExitFailure = 1;
+inline constexpr int kExitUsage = 2;
+
+// Images to train and test with.
+struct DataFlags {
+  std::string folder;    // Folder of IDX files. Empty: generated images.
+  double holdout = 0.2;  // Share for the test, if there is one set only.
+  int64_t limit = 0;     // Use the first images only; 0: all.
+};
+
+// Replay (worker/replay): the worker sleeps instead of training.
+struct ReplayFlags {
+  std::string times_file;  // Compute times of the layers. Empty: no replay.
+  int64_t steps = 100;     // Number of steps of the job.
+};
+
+// Artificial delays before each forward, for tests of stragglers.
+struct StragglerFlags {
+  double delay_seconds = 0.0;  // Delay in each step.
+  // Delay if the step's number modulo the workers is this worker's position:
+  // each worker is late in turn.
+  double in_turn_seconds = 0.0;
+};
+
+// Command line of nereus-worker.
+struct WorkerFlags {
+  ClientOptions client;
+  JobSpec spec;  // With --standalone: the optimizer. A job has its own.
+  std::string model = "cnn";
+  std::string device = "cpu";  // "cpu", or "cuda:N".
+  std::string trace;           // File for a GPU's timeline. Empty: none.
+  LogLevel log_level = LogLevel::kInfo;
+  DataFlags data;
+  ReplayFlags replay;
+  StragglerFlags straggler;
+  int64_t batch = 32;  // Images of this worker in a step.
+  int64_t epochs = 8;
+  uint64_t seed = 1;
+  int threads = 1;
+  bool standalone = false;  // Train alone, without a job.
+  bool json = false;        // Report as JSON objects on standard output.
+
+  bool on_gpu() const { return device != "cpu"; }
+  bool is_replay() const { return !replay.times_file.empty(); }
+};
+
+// Returns N of "cuda:N", or nothing if `device` is not of that form.
+std::optional<int> GpuNumber(absl::string_view device);
+
+// Reads the command line and the environment into `flags`. Returns the exit
+// code if the program must end here, after it has printed help or an error;
+// otherwise -1.
+int ReadWorkerFlags(int argc, char** argv, WorkerFlags& flags);
+
+}  // namespace nereus
