@@ -32,12 +32,9 @@ LARGE_CLASSES = {
     ("server/admin/simulate/simulated_iteration.cc", "IterationSimulation"): (17, 35),
     ("server/admin/simulate/simulated_trainer.h", "SimulatedTrainer"): (16, 35),
     ("server/admin/worker_event.h", "WorkerResult"): (20, 35),
-    ("worker/gpu/gpu_client.cc", "GpuClientImpl"): (21, 35),
     ("worker/machine/peer_syncer.h", "PeerSyncer"): (15, 39),
     ("worker/machine/syncer.h", "Syncer"): (18, 58),
     ("worker/machine/worker_machine.h", "WorkerMachine"): (20, 37),
-    ("worker/trainer/trainer.cc", "Run"): (19, 35),
-    ("worker/trainer/worker_main.cc", "Flags"): (19, 35),
 }
 COLUMNS_MAX = {".cc": 80, ".h": 80, ".cu": 80, ".proto": 100, ".py": 100,
                ".sh": 100}

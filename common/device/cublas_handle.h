@@ -13,7 +13,9 @@
 
 namespace nereus {
 
-// OK, or what cuBLAS says of `call`, and on whose account it was made.
+// Returns OK, or the error of cuBLAS in `call`. `what`: subject of the message,
+// for example "layer fc1, product of factors". kResourceExhausted: out of
+// device memory; kInternal: all other errors.
 inline absl::Status CublasStatus(cublasStatus_t status, absl::string_view what,
                                  absl::string_view call) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
@@ -25,10 +27,11 @@ inline absl::Status CublasStatus(cublasStatus_t status, absl::string_view what,
                          " (", cublasGetStatusName(status), ")"));
 }
 
-// cuBLAS on one device. One thread uses it at a time.
+// Handle of cuBLAS on one device. Used by one thread at a time. Movable; an
+// empty handle has no device.
 class CublasHandle {
  public:
-  // Errors: kResourceExhausted; what CUDA or cuBLAS says.
+  // Errors: those of CublasStatus and DeviceScope.
   static absl::StatusOr<CublasHandle> Create(int device,
                                              absl::string_view what) {
     const DeviceScope scope(device, what);
@@ -40,6 +43,7 @@ class CublasHandle {
     return handle;
   }
 
+  // Empty handle, for a member that Create fills later.
   CublasHandle() = default;
   ~CublasHandle() {
     if (handle_ == nullptr) return;
@@ -53,6 +57,7 @@ class CublasHandle {
     return *this;
   }
 
+  // Handle for calls of cuBLAS. Valid as long as this object.
   cublasHandle_t get() const { return handle_; }
 
  private:

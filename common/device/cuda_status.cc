@@ -30,7 +30,8 @@ absl::StatusCode CodeOf(cudaError_t error) {
 absl::Status CudaStatus(cudaError_t error, absl::string_view what,
                         absl::string_view call, int64_t bytes) {
   if (error == cudaSuccess) return absl::OkStatus();
-  // Else a caller who looks for errors of its own finds this one.
+  // Clears the error of this thread. Otherwise the next caller of
+  // cudaGetLastError would take it for its own.
   (void)cudaGetLastError();
   return absl::Status(
       CodeOf(error),
@@ -38,6 +39,13 @@ absl::Status CudaStatus(cudaError_t error, absl::string_view what,
                    bytes < 0 ? "" : absl::StrCat(" of ", bytes, " bytes"), ": ",
                    cudaGetErrorString(error), " (", cudaGetErrorName(error),
                    ")"));
+}
+
+absl::Status CopyAsync(absl::string_view what, void* to, const void* from,
+                       int64_t bytes, cudaStream_t stream) {
+  return CudaStatus(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes),
+                                    cudaMemcpyDefault, stream),
+                    what, "cudaMemcpyAsync", bytes);
 }
 
 }  // namespace nereus

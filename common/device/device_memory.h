@@ -14,10 +14,12 @@
 
 namespace nereus {
 
-// Memory of a GPU. Nothing that is queued may still use it when it goes.
+// Memory of a GPU, freed by the destructor. REQUIRES: no queued work uses it
+// then. Movable; empty by default.
 class DeviceMemory {
  public:
-  // Errors: kResourceExhausted, with the bytes; what CUDA says.
+  // Allocates `bytes` on `device`. `what`: subject of messages. Errors:
+  // kResourceExhausted, with the bytes; other errors of CUDA.
   static absl::StatusOr<DeviceMemory> Allocate(int device,
                                                absl::string_view what,
                                                int64_t bytes) {
@@ -32,6 +34,7 @@ class DeviceMemory {
     return memory;
   }
 
+  // Empty memory: data() is null.
   DeviceMemory() = default;
   ~DeviceMemory() {
     if (data_ == nullptr) return;
@@ -46,6 +49,7 @@ class DeviceMemory {
     return *this;
   }
 
+  // First byte on the device, and number of bytes.
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
 

@@ -15,7 +15,8 @@
 namespace nereus {
 namespace {
 
-// The driver's, which programs do not link: it is not on every machine.
+// Functions of the driver's library. They are looked up at run time, since
+// programs do not link that library: it is not on every machine.
 struct DriverCalls {
   CUresult (*init)(unsigned) = nullptr;
   CUresult (*get_device)(CUdevice*, int) = nullptr;
@@ -57,15 +58,15 @@ absl::StatusOr<DriverCalls> FindDriverCalls() {
   return calls;
 }
 
-// The same for the whole process, once they are found.
+// Returns the driver's functions, which are looked up once per process.
 const absl::StatusOr<DriverCalls>& Driver() {
   static const auto& calls =
       *new absl::StatusOr<DriverCalls>(FindDriverCalls());
   return calls;
 }
 
-// The context that all of the process share, the CUDA runtime's, too; kept for
-// good.
+// Returns the primary context of the device, which the whole process shares,
+// the CUDA runtime too. It is never released.
 absl::StatusOr<CUcontext> PrimaryContext(int device, absl::string_view what) {
   static Mutex& mu = *new Mutex();
   static auto& contexts = *new std::map<int, CUcontext>();
@@ -102,6 +103,7 @@ absl::Status DeviceScope::Enter(int device, absl::string_view what) {
                           PrimaryContext(device, what));
   NEREUS_RETURN_IF_ERROR(
       DriverStatus(Driver()->get_current(&before_), what, "cuCtxGetCurrent"));
+  // The common case: nothing to switch.
   if (before_ == context) return absl::OkStatus();
   switched_ = true;
   return DriverStatus(Driver()->set_current(context), what, "cuCtxSetCurrent");

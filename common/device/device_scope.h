@@ -7,28 +7,33 @@ struct CUctx_st;
 
 namespace nereus {
 
-// OK, or kUnavailable: there is no such GPU, or no driver.
+// Returns OK, or kUnavailable: there is no such GPU, or no driver.
 absl::Status CheckDevice(int device);
 
-// While it exists, the calling thread's device is `device`: streams and events
-// are made on it, kernels run on it, and memory is pinned by its context.
-// Before and after it is the thread's own affair: one that has no context gets
-// none, of the first GPU, say, where it would take memory.
+// Makes `device` the calling thread's device for the time of its life: streams
+// and events are made on it, kernels run on it, and its context pins memory.
+// Afterwards the thread has its former context again. A thread without a
+// context gets none: cudaSetDevice would give it one, which takes memory of the
+// GPU.
+//
+//   const DeviceScope scope(device, "layer conv1, gradient");
+//   NEREUS_RETURN_IF_ERROR(scope.status());
 class DeviceScope {
  public:
-  // `what`: on whose account, for messages.
+  // `what`: subject of messages.
   DeviceScope(int device, absl::string_view what);
   ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
 
+  // Error of the switch. After an error, CUDA calls would use the wrong device.
   const absl::Status& status() const { return status_; }
 
  private:
   absl::Status Enter(int device, absl::string_view what);
 
-  bool switched_ = false;
-  CUctx_st* before_ = nullptr;
+  bool switched_ = false;       // True if the destructor must switch back.
+  CUctx_st* before_ = nullptr;  // Context of the thread before.
   absl::Status status_;
 };
 

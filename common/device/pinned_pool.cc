@@ -13,6 +13,7 @@
 namespace nereus {
 namespace {
 
+// Unit of allocation, in bytes.
 constexpr int64_t kGranule = int64_t{64} << 10;
 
 }  // namespace
@@ -47,7 +48,7 @@ int64_t PinnedPool::bytes_used() const {
 
 PinnedPool::Claim PinnedPool::MakeClaim(int64_t bytes) {
   Claim claim;
-  // One that is a little too large is better than to pin another.
+  // A free piece of up to twice the size is better than to pin another piece.
   const auto found = free_.lower_bound(bytes);
   if (found != free_.end() && found->first <= 2 * bytes &&
       used_ + found->first <= bytes_max_) {
@@ -61,7 +62,7 @@ PinnedPool::Claim PinnedPool::MakeClaim(int64_t bytes) {
   used_ += bytes;
   pinned_ += bytes;
   while (pinned_ > bytes_max_) {
-    // The largest first: the fewest calls.
+    // The largest pieces first: that needs the fewest calls.
     const auto last = std::prev(free_.end());
     claim.given_up.push_back(*last);
     pinned_ -= last->first;
@@ -112,9 +113,11 @@ absl::StatusOr<Buffer> PinnedPool::Take(absl::string_view what, int64_t bytes,
     }
     claim = MakeClaim(rounded);
   }
+  // Without the lock: to pin memory takes long.
   const absl::Status fulfilled = Fulfil(what, claim);
   if (!fulfilled.ok()) {
     MutexLock lock(&mu_);
+    // Takes the reservation back.
     used_ -= claim.bytes;
     pinned_ -= claim.bytes;
     for (const auto& kept : claim.given_up) {

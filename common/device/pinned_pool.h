@@ -14,57 +14,65 @@
 
 namespace nereus {
 
-// Pinned host memory, which a GPU copies to and from by itself: as much as is
-// asked for at a time, up to a limit, kept for the next round, since to pin
-// memory, and to give it up, costs as much as to copy it many times.
-// Thread-safe.
+// Pool of pinned host memory, from and to which a GPU copies by itself. Pieces
+// that are given back are kept for the next round: to pin and unpin memory
+// takes as long as many copies of it. Thread-safe. Bounded by `bytes_max`.
 class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
  public:
-  // For copies of `device`. `bytes_max`: what there may be in all, >= 0.
+  // Makes an empty pool for copies of `device`. `bytes_max`: limit of the
+  // pinned bytes, >= 0.
   static std::shared_ptr<PinnedPool> Create(int device, int64_t bytes_max);
 
   ~PinnedPool();
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
-  // Memory that is the pool's again when the last reference is gone; the pool
-  // lives until then. Waits while others have too much of it, for `timeout` at
-  // most. `what`: on whose account, for messages.
+  // Returns `bytes` of pinned memory. The memory goes back to the pool when its
+  // last reference is gone; the pool lives until then. While too much is in
+  // use, waits, for `timeout` at most. `what`: subject of messages.
   //
-  // Errors: kInvalidArgument, more than the pool may have; kDeadlineExceeded;
-  // kResourceExhausted, kUnavailable, what CUDA says.
+  // Errors: kInvalidArgument, more than `bytes_max`; kDeadlineExceeded, still
+  // no room: free a piece, then try again; kResourceExhausted and kUnavailable,
+  // from CUDA.
   absl::StatusOr<Buffer> Take(absl::string_view what, int64_t bytes,
                               absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // What `bytes` of it take: so layers of nearly the same size can follow each
-  // other.
+  // Returns the bytes that a piece of `bytes` really takes. Rounding lets
+  // layers of nearly equal sizes reuse each other's pieces.
   static int64_t RoundedUp(int64_t bytes);
 
-  // What is pinned now, in use or not.
+  // Number of bytes that are pinned, in use or free.
   int64_t bytes_pinned() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Number of bytes in use.
   int64_t bytes_used() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   PinnedPool(int device, int64_t bytes_max)
       : device_(device), bytes_max_(bytes_max) {}
 
-  // What one call of Take gets, by itself from then on.
+  // Room that one call of Take has reserved. The call then pins memory without
+  // the lock.
   struct Claim {
     int64_t bytes = 0;
-    void* memory = nullptr;                           // Null: to be pinned,
-    std::vector<std::pair<int64_t, void*>> given_up;  // once these are not.
+    void* memory = nullptr;  // Free piece; null: pin a new one.
+    // Free pieces to unpin first, so that the limit holds.
+    std::vector<std::pair<int64_t, void*>> given_up;
   };
-  // REQUIRES: there is room.
+  // Reserves `bytes`. REQUIRES: there is room.
   Claim MakeClaim(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Pins memory for `claim`, if it has none. After an error, `given_up` has the
+  // pieces that are still pinned.
   absl::Status Fulfil(absl::string_view what, Claim& claim) const;
+  // Takes a piece back into the pool.
   void GiveBack(void* memory, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
   const int device_;
   const int64_t bytes_max_;
   mutable Mutex mu_;
-  int64_t pinned_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t used_ ABSL_GUARDED_BY(mu_) = 0;
-  std::multimap<int64_t, void*> free_ ABSL_GUARDED_BY(mu_);  // By bytes.
+  int64_t pinned_ ABSL_GUARDED_BY(mu_) = 0;  // See bytes_pinned.
+  int64_t used_ ABSL_GUARDED_BY(mu_) = 0;    // See bytes_used.
+  // Free pieces, by their bytes.
+  std::multimap<int64_t, void*> free_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace nereus

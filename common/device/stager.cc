@@ -17,8 +17,9 @@ absl::StatusOr<std::unique_ptr<Stager>> Stager::Create(int device) {
   auto stager = std::unique_ptr<Stager>(new Stager(device));
   const DeviceScope scope(device, what);
   NEREUS_RETURN_IF_ERROR(scope.status());
+  // Non-blocking: the streams are not ordered with the default stream, which a
+  // caller may use.
   for (cudaStream_t* stream : {&stager->out_, &stager->in_, &stager->aside_}) {
-    // Not ordered with the default stream.
     NEREUS_RETURN_IF_ERROR(
         CudaStatus(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
                    what, "cudaStreamCreateWithFlags"));
@@ -41,6 +42,7 @@ Stager::~Stager() {
     MutexLock lock(&mu_);
     dropped.swap(incoming_);
   }
+  // Without the lock: a Point gives its event back under the lock.
   dropped.clear();
   MutexLock lock(&mu_);
   for (const cudaEvent_t event : events_) (void)cudaEventDestroy(event);
@@ -96,7 +98,7 @@ absl::StatusOr<Stager::Point> Stager::TakePoint(absl::string_view what) {
   }
   const DeviceScope scope(device_, what);
   NEREUS_RETURN_IF_ERROR(scope.status());
-  // One who waits for it sleeps.
+  // Blocking: a thread that waits for the event sleeps.
   cudaEvent_t event = nullptr;
   NEREUS_RETURN_IF_ERROR(
       CudaStatus(cudaEventCreateWithFlags(
@@ -125,7 +127,8 @@ absl::Status Stager::Follow(absl::string_view what, cudaStream_t stream,
   if (point.event_ == nullptr) return absl::OkStatus();
   const DeviceScope scope(device_, what);
   NEREUS_RETURN_IF_ERROR(scope.status());
-  // To record the event again later does not change what is waited for.
+  // The stream waits for what the event marks now. A later record of the event
+  // does not change that.
   return CudaStatus(cudaStreamWaitEvent(stream, point.event_, 0), what,
                     "cudaStreamWaitEvent");
 }
@@ -150,7 +153,7 @@ absl::StatusOr<std::shared_ptr<Stager::Outgoing>> Stager::CopyOut(
   NEREUS_RETURN_IF_ERROR(Follow(what, stream, after));
   const absl::Status queued = QueuePieces(source, stream, *outgoing);
   if (!queued.ok()) {
-    // Some may be under way, into memory that is about to be others'.
+    // Queued pieces may still write to memory that is about to be freed.
     (void)cudaStreamSynchronize(stream);
     return queued;
   }
@@ -163,11 +166,8 @@ absl::Status Stager::QueuePieces(const void* source, cudaStream_t stream,
   const auto* const from = static_cast<const uint8_t*>(source);
   for (int64_t start = 0; start < values.bytes(); start += kPieceBytes) {
     const int64_t bytes = std::min(kPieceBytes, values.bytes() - start);
-    NEREUS_RETURN_IF_ERROR(
-        CudaStatus(cudaMemcpyAsync(values.data() + start, from + start,
-                                   static_cast<size_t>(bytes),
-                                   cudaMemcpyDeviceToHost, stream),
-                   outgoing.what_, "cudaMemcpyAsync", bytes));
+    NEREUS_RETURN_IF_ERROR(CopyAsync(outgoing.what_, values.data() + start,
+                                     from + start, bytes, stream));
     NEREUS_ASSIGN_OR_RETURN(Point piece, Mark(outgoing.what_, stream));
     outgoing.pieces_.push_back(std::move(piece));
     bytes_out_ += bytes;
@@ -176,7 +176,7 @@ absl::Status Stager::QueuePieces(const void* source, cudaStream_t stream,
 }
 
 Stager::Outgoing::~Outgoing() {
-  // Its memory may be others' from now on.
+  // The memory may be reused from now on.
   const absl::Status status = Await(values_.bytes());
   if (!status.ok()) NEREUS_LOG(Error) << status.message();
 }
@@ -184,16 +184,16 @@ Stager::Outgoing::~Outgoing() {
 cudaEvent_t Stager::Outgoing::EventOf(int64_t bytes) const {
   NEREUS_CHECK(bytes <= values_.bytes()) << bytes;
   const auto piece = static_cast<size_t>((bytes - 1) / kPieceBytes);
-  // Fewer were queued if one could not be.
+  // There are fewer pieces if one could not be queued.
   return pieces_[std::min(piece, pieces_.size() - 1)].event_;
 }
 
 bool Stager::Outgoing::IsThere(int64_t bytes) {
   if (bytes <= 0 || pieces_.empty()) return true;
   const DeviceScope scope(device_, what_);
-  if (!scope.status().ok()) return false;  // Await says why.
+  if (!scope.status().ok()) return false;  // Await returns the error.
   if (cudaEventQuery(EventOf(bytes)) == cudaSuccess) return true;
-  // That it is not is no error of this thread's.
+  // Clears "not ready", which is not an error of this thread.
   (void)cudaGetLastError();
   return false;
 }
@@ -212,11 +212,8 @@ absl::Status Stager::QueueParts(absl::string_view what, const Buffer& values,
   for (const ValueRange& part : parts) {
     const int64_t bytes =
         (part.end - part.begin) * static_cast<int64_t>(sizeof(float));
-    NEREUS_RETURN_IF_ERROR(CudaStatus(
-        cudaMemcpyAsync(destination + part.begin, values.floats() + part.begin,
-                        static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
-                        in_),
-        what, "cudaMemcpyAsync", bytes));
+    NEREUS_RETURN_IF_ERROR(CopyAsync(what, destination + part.begin,
+                                     values.floats() + part.begin, bytes, in_));
     bytes_in_ += bytes;
   }
   return absl::OkStatus();
@@ -232,7 +229,8 @@ absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
   const DeviceScope scope(device_, what);
   NEREUS_RETURN_IF_ERROR(scope.status());
   NEREUS_RETURN_IF_ERROR(CheckPointer(what, destination));
-  // So that what comes first in incoming_ is there first.
+  // Keeps incoming_ in the order of the stream: ReleaseRead stops at the first
+  // copy that is under way.
   MutexLock in_order(&in_order_);
   NEREUS_RETURN_IF_ERROR(Follow(what, in_, after));
   absl::Status status = QueueParts(what, values, parts, destination);
@@ -241,7 +239,7 @@ absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
   status.Update(there.status());
   status.Update(kept.status());
   if (!status.ok()) {
-    // Some may be under way, from memory that is about to be others'.
+    // Queued copies may still read memory that is about to be freed.
     (void)cudaStreamSynchronize(in_);
     return status;
   }
@@ -259,7 +257,8 @@ absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
 
 void Stager::ReleaseRead() {
   const DeviceScope scope(device_, "staging");
-  std::vector<Incoming> dropped;  // Without the lock, which they take.
+  // Destroyed without the lock, which the Points take.
+  std::vector<Incoming> dropped;
   {
     MutexLock lock(&mu_);
     while (!incoming_.empty() &&
@@ -268,7 +267,8 @@ void Stager::ReleaseRead() {
       incoming_.pop_front();
     }
   }
-  (void)cudaGetLastError();  // That one is not there is no error.
+  // Clears "not ready", which is not an error.
+  (void)cudaGetLastError();
 }
 
 }  // namespace nereus

@@ -21,28 +21,29 @@
 
 namespace nereus {
 
-// Copies between one GPU's memory and pinned host memory, to the host and from
-// it at once, each on a stream of its own, beside whatever the GPU computes. It
-// waits for the GPU with events alone. Thread-safe.
+// Copies between the memory of one GPU and pinned host memory. Copies in both
+// directions run at once, on streams of the stager, beside the GPU's computing.
+// The stager waits for the GPU by events only. Thread-safe.
 class Stager {
  public:
-  // What is copied at a time: when one of them is there, it can go on from
-  // there.
+  // Number of bytes that are copied at a time. Each piece can be sent on as
+  // soon as it is there.
   static constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
   // Errors: kUnavailable, no driver or no such device; kResourceExhausted.
   static absl::StatusOr<std::unique_ptr<Stager>> Create(int device);
 
-  // Waits for what is under way.
+  // Waits for all copies.
   ~Stager();
   Stager(const Stager&) = delete;
   Stager& operator=(const Stager&) = delete;
 
-  // A point in a stream: when all is done that was queued there before it.
-  // Others may wait for it. Must not outlive the stager.
+  // Point in a stream: it is reached when all work that was queued before it is
+  // done. Other streams, and threads, may wait for it. Must not outlive the
+  // stager. A Point that is default-constructed is always reached.
   class Point {
    public:
-    Point() = default;  // Nothing to wait for.
+    Point() = default;
     ~Point() { Reset(); }
     Point(Point&& other) noexcept { *this = std::move(other); }
     Point& operator=(Point&& other) noexcept;
@@ -56,26 +57,27 @@ class Stager {
     cudaEvent_t event_ = nullptr;
   };
 
-  // `what`, here and below, is for messages: "layer conv1, gradient".
+  // Returns the current end of `stream`. `what`, here and below: subject of
+  // messages, for example "layer conv1, gradient".
   absl::StatusOr<Point> Mark(absl::string_view what, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // What is queued on `stream` from now on waits for `point`.
+  // Makes all work that is queued on `stream` from now on wait for `point`.
   absl::Status Follow(absl::string_view what, cudaStream_t stream,
                       const Point& point) const;
 
-  // Waits until it is reached. Errors: what CUDA says of what leads to it.
+  // Waits until `point` is reached. Errors: those of the work before it.
   absl::Status Await(absl::string_view what, const Point& point) const;
 
-  // Values on their way to the host. What `values` has is there piece by piece.
-  // An error is what CUDA says of the copy, or of what it waits for.
+  // Values on their way to the host. They arrive piece by piece. Errors: those
+  // of the copy and of the work that it waits for.
   class Outgoing final : public Arrival {
    public:
-    // Waits until all are there.
+    // Waits until all values are there, since their memory may be reused then.
     ~Outgoing() override;
     Outgoing(const Outgoing&) = delete;
     Outgoing& operator=(const Outgoing&) = delete;
 
-    // Pinned memory for all of them, which may outlive this.
+    // Pinned memory of the values. May outlive this.
     const Buffer& values() const { return values_; }
 
     bool IsThere(int64_t bytes) override;
@@ -86,68 +88,74 @@ class Stager {
     Outgoing(int device, std::string what, Buffer values)
         : device_(device), what_(std::move(what)), values_(std::move(values)) {}
 
+    // Returns the event after the piece that has byte `bytes` - 1.
     cudaEvent_t EventOf(int64_t bytes) const;
 
     const int device_;
     const std::string what_;
     const Buffer values_;
-    std::vector<Point> pieces_;  // After each.
+    std::vector<Point> pieces_;  // Ends of the pieces.
   };
 
-  // Copies what is at `source`, device memory, as much as `values`, pinned
-  // memory (with other memory, it waits for it), has room for, once `after` is
-  // reached. `source` must stay as it is until all is there; this must outlive
-  // what it returns. On out(), or on another stream of this device.
+  // Queues a copy from `source`, device memory, to `values`, pinned memory, on
+  // `stream`, once `after` is reached. (With memory that is not pinned, it
+  // waits for the copy.) Fills all of `values`. `source` must not change until
+  // all values are there. The stager must outlive the result. `stream`: out(),
+  // aside(), or another stream of this device.
   //
-  // Errors: kInvalidArgument, `source` is no memory of this device, or not
-  // aligned to 4 bytes; what CUDA says.
+  // Errors: kInvalidArgument, `source` is not memory of this device, or not
+  // aligned to 4 bytes; other errors of CUDA.
   absl::StatusOr<std::shared_ptr<Outgoing>> CopyOut(
       absl::string_view what, const void* source, Buffer values,
       const Point& after, cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
   int device() const { return device_; }
 
-  // The stream for what leaves in the order of the backward pass, and one for
-  // what must not wait for that.
+  // Stream for values that leave in the order of the backward pass.
   cudaStream_t out() const { return out_; }
-  cudaStream_t in() const { return in_; }  // CopyIn's.
+  cudaStream_t in() const { return in_; }  // Stream of CopyIn.
+  // Stream for work that must not wait for the other two.
   cudaStream_t aside() const { return aside_; }
 
-  // Copies these parts of `values`, pinned memory, to the same parts of
-  // `destination`, device memory for as many, once `after` is reached; returns
-  // the point at which they are there. Keeps a reference to `values` until
-  // then. Errors: as above; nothing is under way then.
+  // Queues a copy of `parts` of `values`, pinned memory, to the same parts of
+  // `destination`, device memory, once `after` is reached. Returns the point at
+  // which they are there. Keeps a reference to `values` until then. Errors: as
+  // for CopyOut; then no copy is under way.
   absl::StatusOr<Point> CopyIn(absl::string_view what, const Buffer& values,
                                absl::Span<const ValueRange> parts,
                                float* destination, const Point& after)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // All of them.
+  // Copies all of `values`.
   absl::StatusOr<Point> CopyIn(absl::string_view what, const Buffer& values,
                                float* destination, const Point& after)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Drops the references to what is there by now.
+  // Drops the references to values that have been copied to the device.
   void ReleaseRead() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // What was copied so far, or is being copied.
+  // Number of bytes to copy to the host, and to the device, that were queued so
+  // far.
   int64_t bytes_out() const { return bytes_out_; }
   int64_t bytes_in() const { return bytes_in_; }
 
-  // Whether `pointer` is memory of this device, aligned to float32.
+  // Returns OK if `pointer` is memory of this device, aligned to float32.
   absl::Status CheckPointer(absl::string_view what, const void* pointer) const;
 
  private:
   // Values on their way to the device.
   struct Incoming {
     Buffer values;
-    Point there;
+    Point there;  // End of their copy.
   };
 
   explicit Stager(int device) : device_(device) {}
 
+  // Returns a Point with an event from events_, or with a new one.
   absl::StatusOr<Point> TakePoint(absl::string_view what)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Puts the event of a Point back into events_.
   void GiveEventBack(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mu_);
+  // Queue the copies of CopyIn, and of CopyOut.
   absl::Status QueueParts(absl::string_view what, const Buffer& values,
                           absl::Span<const ValueRange> parts,
                           float* destination);
@@ -155,17 +163,21 @@ class Stager {
                            Outgoing& outgoing);
 
   const int device_;
-  std::atomic<int64_t> bytes_out_{0};
+  std::atomic<int64_t> bytes_out_{0};  // See bytes_out.
   std::atomic<int64_t> bytes_in_{0};
-  cudaStream_t out_ = nullptr;
+  cudaStream_t out_ = nullptr;  // See out, in and aside.
   cudaStream_t in_ = nullptr;
   cudaStream_t aside_ = nullptr;
 
-  Mutex in_order_;  // Before mu_.
+  // Held while a copy to the device is queued, so that incoming_ has the order
+  // of the stream. Taken before mu_.
+  Mutex in_order_;
 
   Mutex mu_;
-  std::vector<cudaEvent_t> events_ ABSL_GUARDED_BY(mu_);  // Not in use.
-  std::deque<Incoming> incoming_ ABSL_GUARDED_BY(mu_);    // In order.
+  // Events that no Point has, for reuse.
+  std::vector<cudaEvent_t> events_ ABSL_GUARDED_BY(mu_);
+  // Values that are being copied to the device, in the order of in().
+  std::deque<Incoming> incoming_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace nereus

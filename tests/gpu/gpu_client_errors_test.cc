@@ -1,4 +1,4 @@
-// What a GPU's client makes of a GPU's errors, which are emulated.
+// Tests how a GPU client handles errors of its GPU, which are emulated.
 
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
@@ -43,8 +43,9 @@ TEST(GpuClientErrorsTest, MemoryOfAnotherGpuIsNamed) {
   NEREUS_CUDA(cudaFree(elsewhere));
 }
 
-// Whichever call fails, the job ends, with the reason, or does not notice.
-TEST(GpuClientErrorsTest, AnyCallMayFail) {
+// After an error of any CUDA call the job ends with the reason, or the error
+// has no effect.
+TEST(GpuClientErrorsTest, JobEndsWithTheReasonWhenAnyCudaCallFails) {
   struct Kind {
     OptimizerPlace place = OptimizerPlace::kServer;
     double sparsity = 0.0;
@@ -90,8 +91,8 @@ TEST(GpuClientErrorsTest, AnyCallMayFail) {
   }
 }
 
-// What the GPU was not given in one round, it is given in the next.
-TEST(GpuClientErrorsTest, ACopyOfParametersThatFailsIsMadeUpFor) {
+// Parameters that could not be copied in one round are copied in the next.
+TEST(GpuClientErrorsTest, FailedCopyOfParametersIsRepeatedInTheNextRound) {
   const auto stager = Stager::Create(0);
   ASSERT_TRUE(stager.ok()) << stager.status();
   const auto pool = PinnedPool::Create(0, 1 << 20);
@@ -111,7 +112,7 @@ TEST(GpuClientErrorsTest, ACopyOfParametersThatFailsIsMadeUpFor) {
   ASSERT_TRUE(landed.ok()) << landed.status();
   ASSERT_TRUE((*stager)->Await("v", *landed).ok());
   EXPECT_EQ(on_gpu.Read(), std::vector<float>(100, 2.0f));
-  // And then what has changed alone.
+  // After a copy that worked, only the changes are copied again.
   std::fill_n((*mirror)->parameters().floats(), 100, 3.0f);
   const auto again = (*mirror)->Land({&last, 1});
   ASSERT_TRUE(again.ok()) << again.status();

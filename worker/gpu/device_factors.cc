@@ -13,7 +13,7 @@
 namespace nereus {
 namespace {
 
-// As cudaMalloc aligns.
+// Rounds up to the alignment of cudaMalloc.
 int64_t Aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 bool IsOnDevice(const void* pointer) {
@@ -26,31 +26,28 @@ bool IsOnDevice(const void* pointer) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<DeviceFactors>> DeviceFactors::Create(
-    int device) {
-  auto factors = std::shared_ptr<DeviceFactors>(new DeviceFactors(device));
+    Stager* stager) {
+  auto factors = std::shared_ptr<DeviceFactors>(new DeviceFactors(stager));
   NEREUS_RETURN_IF_ERROR(factors->Start());
   return factors;
 }
 
 absl::Status DeviceFactors::Start() {
-  const std::string what = absl::StrCat("GPU ", device_);
-  const DeviceScope scope(device_, what);
+  const int device = stager_.device();
+  const std::string what = absl::StrCat("GPU ", device);
+  const DeviceScope scope(device, what);
   NEREUS_RETURN_IF_ERROR(scope.status());
   {
     MutexLock lock(&own_mu_);
-    NEREUS_ASSIGN_OR_RETURN(own_, CublasHandle::Create(device_, what));
+    NEREUS_ASSIGN_OR_RETURN(own_, CublasHandle::Create(device, what));
   }
-  NEREUS_ASSIGN_OR_RETURN(all_, CublasHandle::Create(device_, what));
+  NEREUS_ASSIGN_OR_RETURN(all_, CublasHandle::Create(device, what));
   NEREUS_RETURN_IF_ERROR(
       CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
                  what, "cudaStreamCreateWithFlags"));
-  NEREUS_RETURN_IF_ERROR(
-      CudaStatus(cudaEventCreateWithFlags(
-                     &copied_, cudaEventDisableTiming | cudaEventBlockingSync),
-                 what, "cudaEventCreateWithFlags"));
   cudaDeviceProp properties = {};
   NEREUS_RETURN_IF_ERROR(
-      CudaStatus(cudaGetDeviceProperties(&properties, device_), what,
+      CudaStatus(cudaGetDeviceProperties(&properties, device), what,
                  "cudaGetDeviceProperties"));
   int version = 0;
   NEREUS_RETURN_IF_ERROR(CublasStatus(cublasGetVersion(all_.get(), &version),
@@ -66,11 +63,10 @@ absl::Status DeviceFactors::Start() {
 
 DeviceFactors::~DeviceFactors() {
   if (stream_ == nullptr) return;
-  const DeviceScope scope(device_, "factors");
+  const DeviceScope scope(stager_.device(), "factors");
   const absl::Status ended = CudaStatus(cudaStreamSynchronize(stream_),
                                         "factors", "cudaStreamSynchronize");
   if (!ended.ok()) NEREUS_LOG(Error) << ended.message();
-  (void)cudaEventDestroy(copied_);
   (void)cudaStreamDestroy(stream_);
 }
 
@@ -79,8 +75,9 @@ absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
                                         float* gradient, cudaStream_t stream) {
   const std::string what =
       absl::StrCat("layer ", spec.name, ", product of factors");
-  const DeviceScope scope(device_, what);
+  const DeviceScope scope(stager_.device(), what);
   NEREUS_RETURN_IF_ERROR(scope.status());
+  // A handle must not be used by two threads at once.
   MutexLock lock(&own_mu_);
   return CublasStatus(
       FactorGradientCuda(own_.get(), spec.rows, spec.m, spec.n,
@@ -92,24 +89,27 @@ absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
 
 absl::StatusOr<uint8_t*> DeviceFactors::Scratch(int64_t bytes) {
   if (bytes > scratch_.bytes()) {
+    // Earlier products may still use the memory.
     NEREUS_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream_), "factors",
                                       "cudaStreamSynchronize"));
     scratch_ = DeviceMemory();
     NEREUS_ASSIGN_OR_RETURN(
-        scratch_,
-        DeviceMemory::Allocate(device_, "factors of all workers", bytes));
+        scratch_, DeviceMemory::Allocate(stager_.device(),
+                                         "factors of all workers", bytes));
   }
   return static_cast<uint8_t*>(scratch_.data());
 }
 
 absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   constexpr char kWhat[] = "product of all workers' factors";
-  const DeviceScope scope(device_, kWhat);
+  const DeviceScope scope(stager_.device(), kWhat);
   NEREUS_RETURN_IF_ERROR(scope.status());
+  // With `optimizer=worker` the gradient is the caller's, on the GPU.
   const bool stays = IsOnDevice(factors.gradient.data());
   const int64_t output_bytes = factors.output_gradient.bytes();
   const int64_t input_bytes = factors.input.bytes();
   const int64_t gradient_bytes = factors.gradient.bytes();
+  // One allocation for three matrices, each aligned as cudaMalloc aligns.
   const int64_t input_at = Aligned(output_bytes);
   const int64_t gradient_at = input_at + Aligned(input_bytes);
   NEREUS_ASSIGN_OR_RETURN(uint8_t* const memory,
@@ -117,18 +117,14 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   auto* const output = reinterpret_cast<float*>(memory);
   auto* const input = reinterpret_cast<float*>(memory + input_at);
   auto* const gradient = reinterpret_cast<float*>(memory + gradient_at);
-  const auto copy = [&](void* to, const void* from, int64_t bytes) {
-    return CudaStatus(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes),
-                                      cudaMemcpyDefault, stream_),
-                      kWhat, "cudaMemcpyAsync", bytes);
-  };
-  absl::Status status =
-      copy(output, factors.output_gradient.data(), output_bytes);
-  status.Update(copy(input, factors.input.data(), input_bytes));
+  absl::Status status = CopyAsync(kWhat, output, factors.output_gradient.data(),
+                                  output_bytes, stream_);
   status.Update(
-      CudaStatus(cudaEventRecord(copied_, stream_), kWhat, "cudaEventRecord"));
+      CopyAsync(kWhat, input, factors.input.data(), input_bytes, stream_));
+  absl::StatusOr<Stager::Point> copied = stager_.Mark(kWhat, stream_);
+  status.Update(copied.status());
   if (!status.ok()) {
-    // A copy may be under way from memory that its owner uses next.
+    // A copy may still read memory that its owner reuses after this error.
     (void)cudaStreamSynchronize(stream_);
     return status;
   }
@@ -137,10 +133,12 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
                                       factors.n, factors.bias, factors.scale,
                                       output, input, gradient, stream_),
                    kWhat, "cublasGemmEx");
-  status.Update(copy(factors.gradient.data(), gradient, gradient_bytes));
-  // The host's memory may have others next.
-  status.Update(stays ? CudaStatus(cudaEventSynchronize(copied_), kWhat,
-                                   "cudaEventSynchronize")
+  status.Update(CopyAsync(kWhat, factors.gradient.data(), gradient,
+                          gradient_bytes, stream_));
+  // The owner reuses the factors' memory when this returns, and reads a
+  // gradient on the host. A gradient on the GPU is read later, in the stream's
+  // order.
+  status.Update(stays ? stager_.Await(kWhat, *copied)
                       : CudaStatus(cudaStreamSynchronize(stream_), kWhat,
                                    "cudaStreamSynchronize"));
   return status;

@@ -12,55 +12,64 @@
 #include "common/base/mutex.h"
 #include "common/device/cublas_handle.h"
 #include "common/device/device_memory.h"
+#include "common/device/stager.h"
 #include "common/plan/layer_spec.h"
 #include "common/protocol/outbox.h"
 #include "worker/public/gpu_client.h"
 
 namespace nereus {
 
-// Multiplies factors on a GPU: one worker's, which are there, and those of all
-// workers, which the network has brought to the host. Thread-safe.
+// Multiplies factors on a GPU. There are two kinds: the factors of this worker,
+// which are on the GPU already, and the factors of all workers, which the
+// network has brought to the host. Thread-safe; Multiply is called by one
+// thread at a time.
+//
+// Device memory: the factors of all workers for the largest layer, and their
+// product.
 class DeviceFactors final {
  public:
-  // Errors: kResourceExhausted; what CUDA or cuBLAS says.
-  static absl::StatusOr<std::shared_ptr<DeviceFactors>> Create(int device);
+  // Errors: kResourceExhausted, out of device memory; errors of CUDA or cuBLAS.
+  // `stager`: not owned; must outlive this.
+  static absl::StatusOr<std::shared_ptr<DeviceFactors>> Create(Stager* stager);
   ~DeviceFactors();
 
-  // Queues the product of a layer's factors on `stream`. `gradient`:
-  // {spec.parameters}. Errors: what CUDA or cuBLAS says, with the layer's name.
+  // Queues the product of this worker's factors of a layer on `stream`.
+  // `gradient`: device memory, {spec.parameters}. Errors: those of CUDA or
+  // cuBLAS, with the layer's name.
   absl::Status MultiplyOwn(const LayerSpec& spec, const GpuFactors& factors,
                            float* gradient, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(own_mu_);
 
-  // "NVIDIA-H200/sm-90x132/cublas-130000": what cuBLAS chooses by, beside
-  // shapes, and alignment, which here is always the same.
+  // Returns, for example, "NVIDIA-H200/sm-90x132/cublas-130000": all that
+  // cuBLAS chooses its kernel by, besides shapes and alignment. The alignment
+  // is always the same here. Workers with equal names compute equal bits.
   const std::string& name() const { return name_; }
-  // Queues the product on stream(), if the gradient is in the GPU's memory;
-  // otherwise it is there. Has device memory for the factors and the product of
-  // the largest layer.
+  // Queues the product of all workers' factors on stream(). If the gradient is
+  // in host memory, also waits until it is there.
   absl::Status Multiply(const MultiplyFactors& factors);
+  // Stream on which the products of Multiply are written.
   cudaStream_t stream() const { return stream_; }
 
  private:
-  explicit DeviceFactors(int device) : device_(device) {}
+  explicit DeviceFactors(Stager* stager) : stager_(*stager) {}
 
+  // Makes the handles, the stream and the name.
   absl::Status Start();
-  // Device memory of Multiply's, `bytes` long.
+  // Returns `bytes` of device memory for Multiply. The next call reuses it.
   absl::StatusOr<uint8_t*> Scratch(int64_t bytes);
 
-  const int device_;
-  std::string name_;
+  Stager& stager_;    // Not owned.
+  std::string name_;  // See name().
 
-  // Of one's own, each: products on two streams must not share what a handle
-  // has.
+  // Handle of MultiplyOwn. Two handles, since products on two streams must not
+  // share the workspace of one handle.
   Mutex own_mu_;
   CublasHandle own_ ABSL_GUARDED_BY(own_mu_);
 
-  // Of Multiply alone.
+  // Members of Multiply only.
   CublasHandle all_;
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t copied_ = nullptr;
-  DeviceMemory scratch_;
+  cudaStream_t stream_ = nullptr;  // See stream().
+  DeviceMemory scratch_;           // See Scratch.
 };
 
 }  // namespace nereus

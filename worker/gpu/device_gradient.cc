@@ -1,22 +1,34 @@
 #include "worker/gpu/device_gradient.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace nereus {
 
 bool DeviceGradient::IsThere(int64_t bytes) {
-  const auto copy = this->copy();
-  return bytes <= 0 || (copy != nullptr && copy->IsThere(bytes));
+  MutexLock lock(&mu_);
+  return bytes <= 0 || (copy_ != nullptr && copy_->IsThere(bytes));
 }
 
 absl::Status DeviceGradient::Await(int64_t bytes) {
-  const auto copy = this->copy();
+  std::shared_ptr<Stager::Outgoing> copy;
+  {
+    MutexLock lock(&mu_);
+    // Only the halves were copied so far, and now the float32 are needed.
+    if (copy_ == nullptr && bfloat16() != nullptr) {
+      NEREUS_ASSIGN_OR_RETURN(copy_, stager_->CopyOut(what_, values_, staged_,
+                                                      {}, stager_->aside()));
+    }
+    // The wait is outside of the lock: IsThere must not wait.
+    copy = copy_;
+  }
   if (copy != nullptr) return copy->Await(bytes);
   return absl::InternalError(
       absl::StrCat(what_, ": is on the GPU alone, and wanted on the host"));
 }
 
 absl::StatusOr<NotFinite> DeviceGradient::FindNotFinite() {
+  if (look_ == nullptr) return Arrival::FindNotFinite();
   return look_->FindNotFinite(what_, values_, staged_.float_count());
 }
 

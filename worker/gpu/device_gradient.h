@@ -16,48 +16,59 @@
 
 namespace nereus {
 
-// A gradient that is looked through, and maybe split, on the GPU; what is sent
-// of it comes to the host. Thread-safe.
+// Gradient in a GPU's memory, as the host client waits for it. The GPU may
+// search it for NaNs and, in a sparse job, split it; only the part that travels
+// is then copied to the host. Where the plan sends bfloat16, the host gets the
+// rounded halves, and the float32 values only if they are needed after all:
+// after a change of the plan. Thread-safe.
 class DeviceGradient final : public Arrival {
  public:
-  // `what`: for messages. `values`: float32, which are made, as many as
-  // `staged`, pinned memory, has room for. `look` must outlive it.
-  DeviceGradient(std::string what, DeviceLook* look, float* values,
-                 Buffer staged)
+  // `what`: name for messages. `values`: float32 in device memory, computed by
+  // now on stager->out(); as many as `staged`, pinned memory, has room for.
+  // `look` searches for NaNs; null: the host does. `stager` and `look` must
+  // outlive this, and `values` must not change meanwhile.
+  DeviceGradient(std::string what, Stager* stager, DeviceLook* look,
+                 float* values, Buffer staged)
       : what_(std::move(what)),
+        stager_(stager),
         look_(look),
         values_(values),
         staged_(std::move(staged)) {}
 
   float* values() const { return values_; }
+  // Memory on the host where the values that travel arrive, from its begin on.
   const Buffer& staged() const { return staged_; }
 
-  // What is sent of it is on its way to the begin of staged().
+  // Sets the copy that brings values to staged().
   void SetCopy(std::shared_ptr<Stager::Outgoing> copy)
       ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     copy_ = std::move(copy);
   }
 
-  // REQUIRES: no more than is sent of it.
+  // Sets the values as bfloat16. REQUIRES: no other thread has this yet.
+  void SetHalves(Buffer halves) { halves_ = std::move(halves); }
+
+  // Both are of the float32 values. REQUIRES: `bytes` are not more than what
+  // travels.
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Await(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Where it is.
   absl::StatusOr<NotFinite> FindNotFinite() override;
-
- private:
-  std::shared_ptr<Stager::Outgoing> copy() const ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(&mu_);
-    return copy_;
+  const Buffer* bfloat16() const override {
+    return halves_.bytes() > 0 ? &halves_ : nullptr;
   }
 
+ private:
   const std::string what_;
+  Stager* const stager_;
   DeviceLook* const look_;
   float* const values_;
   const Buffer staged_;
+  Buffer halves_;  // Pinned memory; empty: the values are not sent so.
 
-  mutable Mutex mu_;
+  Mutex mu_;
+  // Copy of the float32 values. Null: none was made.
   std::shared_ptr<Stager::Outgoing> copy_ ABSL_GUARDED_BY(mu_);
 };
 

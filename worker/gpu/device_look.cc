@@ -21,15 +21,6 @@ absl::StatusOr<std::unique_ptr<DeviceLook>> DeviceLook::Create(
       new DeviceLook(stager, std::move(first), std::move(found)));
 }
 
-absl::Status DeviceLook::Copy(absl::string_view what, const void* source,
-                              int64_t bytes, void* destination,
-                              cudaMemcpyKind kind) {
-  return CudaStatus(
-      cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes), kind,
-                      stager_->aside()),
-      what, "cudaMemcpyAsync", bytes);
-}
-
 absl::Status DeviceLook::Await(absl::string_view what) {
   NEREUS_ASSIGN_OR_RETURN(const Stager::Point done,
                           stager_->Mark(what, stager_->aside()));
@@ -38,19 +29,24 @@ absl::Status DeviceLook::Await(absl::string_view what) {
 
 absl::Status DeviceLook::Find(absl::string_view what, const float* values,
                               int64_t count, Found& found) {
+  // The kernel writes the smallest index that it finds, so it starts from the
+  // largest.
   found = {kAllFinite, 0.0f};
+  const cudaStream_t stream = stager_->aside();
   auto* const first = static_cast<int64_t*>(first_.data());
-  NEREUS_RETURN_IF_ERROR(Copy(what, &found.index, sizeof(found.index), first,
-                              cudaMemcpyHostToDevice));
+  constexpr int64_t kIndexBytes = sizeof(found.index);
   NEREUS_RETURN_IF_ERROR(
-      CudaStatus(FindNotFiniteCuda(values, count, first, stager_->aside()),
-                 what, "FindNotFiniteCuda"));
-  NEREUS_RETURN_IF_ERROR(Copy(what, first, sizeof(found.index), &found.index,
-                              cudaMemcpyDeviceToHost));
+      CopyAsync(what, first, &found.index, kIndexBytes, stream));
+  NEREUS_RETURN_IF_ERROR(
+      CudaStatus(FindNotFiniteCuda(values, count, first, stream), what,
+                 "FindNotFiniteCuda"));
+  NEREUS_RETURN_IF_ERROR(
+      CopyAsync(what, &found.index, first, kIndexBytes, stream));
   NEREUS_RETURN_IF_ERROR(Await(what));
+  // A second copy brings the value, for the message.
   if (found.index >= count) return absl::OkStatus();
-  NEREUS_RETURN_IF_ERROR(Copy(what, values + found.index, sizeof(found.value),
-                              &found.value, cudaMemcpyDeviceToHost));
+  NEREUS_RETURN_IF_ERROR(CopyAsync(what, &found.value, values + found.index,
+                                   sizeof(found.value), stream));
   return Await(what);
 }
 
@@ -63,7 +59,7 @@ absl::StatusOr<NotFinite> DeviceLook::FindNotFinite(absl::string_view what,
   auto& found = *reinterpret_cast<Found*>(memory_.data());
   const absl::Status status = Find(what, values, count, found);
   if (!status.ok()) {
-    // Nothing that was queued may come to memory that others have by then.
+    // Nothing that is still queued may write to `found` after this returns.
     (void)cudaStreamSynchronize(stager_->aside());
     return status;
   }

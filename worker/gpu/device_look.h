@@ -19,44 +19,46 @@
 
 namespace nereus {
 
-// Looks through values where they are, in a GPU's memory. Thread-safe.
+// Searches values in a GPU's memory for NaNs and infinities, without a copy of
+// the values to the host. Thread-safe: one search runs at a time.
 class DeviceLook {
  public:
-  // What it takes of `pool`.
+  // Number of bytes that Create takes from `pool`.
   static constexpr int64_t kPinnedBytes = 16;
 
-  // `stager` must outlive it. Errors: of DeviceMemory and PinnedPool.
+  // `stager`: not owned; must outlive this. Errors: those of DeviceMemory and
+  // PinnedPool.
   static absl::StatusOr<std::unique_ptr<DeviceLook>> Create(Stager* stager,
                                                             PinnedPool& pool);
 
-  // The first of `count` float32 that is NaN or infinite. They are there; waits
-  // for the GPU. Errors: what CUDA says, with `what`.
+  // Returns the first of `count` float32 in device memory that is NaN or
+  // infinite. The values must have been computed. Waits for the GPU. Errors:
+  // those of CUDA, with `what`.
   absl::StatusOr<NotFinite> FindNotFinite(absl::string_view what,
                                           const float* values, int64_t count)
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // In pinned memory.
+  // Result of a search, in pinned memory, where the GPU writes it.
   struct Found {
-    int64_t index;
-    float value;
+    int64_t index;  // Index of the value, or kAllFinite.
+    float value;    // The value itself.
   };
   static_assert(sizeof(Found) <= kPinnedBytes);
 
   DeviceLook(Stager* stager, DeviceMemory first, Buffer found)
       : stager_(stager), first_(std::move(first)), memory_(std::move(found)) {}
 
+  // Searches, and writes the result to `found`.
   absl::Status Find(absl::string_view what, const float* values, int64_t count,
                     Found& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // One of `bytes`, now.
-  absl::Status Copy(absl::string_view what, const void* source, int64_t bytes,
-                    void* destination, cudaMemcpyKind kind);
+  // Waits for all work on the stager's aside().
   absl::Status Await(absl::string_view what);
 
   Stager* const stager_;
-  const DeviceMemory first_;
-  const Buffer memory_;
-  Mutex mu_;  // One looks at a time.
+  const DeviceMemory first_;  // Index that the kernel writes.
+  const Buffer memory_;       // A Found, in pinned memory.
+  Mutex mu_;                  // Held during a search.
 };
 
 }  // namespace nereus

@@ -3,19 +3,16 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <deque>
-#include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
-#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/device/stager.h"
 #include "common/plan/layer_spec.h"
@@ -25,29 +22,40 @@
 #include "worker/gpu/device_factors.h"
 #include "worker/gpu/device_look.h"
 #include "worker/gpu/gpu_accelerator.h"
+#include "worker/gpu/gpu_flights.h"
 #include "worker/gpu/gpu_mirror.h"
 #include "worker/gpu/gpu_pools.h"
 #include "worker/gpu/gpu_splitter.h"
 #include "worker/gpu/gpu_timeline.h"
 #include "worker/gpu/push_stager.h"
 
+// The client of layers on a GPU. A push goes this way:
+//
+//   Push, on the caller's thread: checks, an event on the caller's stream
+//     --GpuFlights--> staging thread (StagePushes): pinned memory, copies to
+//     the
+//                     host; waits for the first piece only
+//     --PushArriving--> HostClient: sends what has arrived, does the round
+//     --OnDone--> copies the result to the GPU
+//     --GpuFlights--> Wait: the caller's stream waits for that copy
+//
+// Read Start first, which makes all parts, then the functions in that order.
+// Parameters stay in pinned memory (GpuMirror); the host client reads and
+// writes them there.
+
 namespace nereus {
 namespace {
 
-constexpr int64_t kFloatBytes = sizeof(float);
-// How often one who waits for pinned memory looks whether all is over.
+// Interval at which the staging thread, while it waits for pinned memory,
+// checks whether the client is closed and the job goes on.
 constexpr absl::Duration kLookInterval = absl::Milliseconds(1);
-
-int64_t BytesOf(const LayerSpec& spec) { return spec.parameters * kFloatBytes; }
 
 absl::Span<float> FloatsOf(const Buffer& values) {
   return {values.floats(), static_cast<size_t>(values.float_count())};
 }
 
-// The client's side of what is pushed and not yet waited for.
-//
-//   Push --queue--> staging thread: pinned memory, copy, first piece
-//                      --PushArriving--> Client --done--> copy back --> Wait
+// GpuClient on top of a HostClient. The caller's threads only check, record
+// events and queue; the staging thread waits for the GPU in their place.
 class GpuClientImpl final : public GpuClient {
  public:
   GpuClientImpl(ClientOptions options, const GpuOptions& gpu,
@@ -72,88 +80,74 @@ class GpuClientImpl final : public GpuClient {
   Staged staged() const override {
     return {stager_->bytes_out(), stager_->bytes_in()};
   }
-  absl::StatusOr<std::vector<GpuSpan>> Timeline() const override;
+  absl::StatusOr<std::vector<GpuSpan>> Timeline() const override {
+    return timeline_->Read();
+  }
   const Client& client() const override { return *client_; }
 
  private:
-  // Where a layer's last push is.
-  struct Flight {
-    int64_t step = -1;       // Below 0: none was pushed.
-    bool handed_on = false;  // To the client, or it has failed.
-    bool done = false;
-    absl::Status failure;
-    float* gradient = nullptr;
-    bool by_factors = false;
-    bool hurried = false;
-    Buffer values;  // Pinned, where the mean will be.
-    absl::StatusOr<Stager::Point> landed = Stager::Point();
-  };
-
   std::string NameOf(int layer, absl::string_view what) const {
     return absl::StrCat("layer ", layers_[layer].spec.name, ", ", what);
   }
-  // What `stream` has come to by now is where parameters start from.
+  bool updates_parameters() const {
+    return client_->traits().updates_parameters;
+  }
+
+  // Makes the mirrors and splitters, and the bindings for the host client. The
+  // parameters start from their values at this point of `stream`.
   absl::StatusOr<std::vector<HostLayerBinding>> Bind(cudaStream_t stream);
+
+  // Checks of arguments. Errors: kInvalidArgument.
   absl::Status CheckLayer(int layer) const;
   absl::Status CheckMemory(int layer, absl::string_view name,
                            const float* memory) const;
   absl::Status CheckGradient(int layer, int64_t step,
-                             const float* gradient) const
-      ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status Queue(GpuPush pushed, cudaStream_t stream)
-      ABSL_LOCKS_EXCLUDED(mu_);
+                             const float* gradient) const;
 
-  // On the staging thread.
-  void StagePushes() ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<Buffer> TakePinned(const std::string& what, int64_t bytes)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  // Has the client finish what it may hold back in the hope of more. Errors: it
-  // never will, since the job has gone back, or failed.
-  absl::Status HurryAll() ABSL_LOCKS_EXCLUDED(mu_);
+  // Hands a checked push to the staging thread.
+  absl::Status Queue(GpuPush pushed, cudaStream_t stream);
 
-  void OnDone(int layer, int64_t step, bool fetched) ABSL_LOCKS_EXCLUDED(mu_);
-  // Copies what a round came to back; the point at which it is there.
-  absl::StatusOr<Stager::Point> Land(int layer, int64_t step, bool by_factors,
-                                     const Buffer& mean, float* gradient);
-  // What the last round has changed of a layer's parameters.
+  // Body of the staging thread: stages pushes until the client is closed.
+  void StagePushes();
+  // Returns pinned memory for the staging thread; waits for it.
+  absl::StatusOr<Buffer> TakePinned(const std::string& what, int64_t bytes);
+  // Makes the host client send all that it holds back, so that pinned memory
+  // becomes free. Errors: those of Interruption: it will never become free.
+  absl::Status HurryAll();
+
+  // Handles the end of a round, on a thread of the host client.
+  void OnDone(int layer, int64_t step, bool fetched);
+  // Copies the result of a round to the GPU. Returns the point at which it is
+  // there.
+  absl::StatusOr<Stager::Point> Land(int layer, int64_t step,
+                                     const GpuFlights::Outcome& outcome);
+  // Returns the parameters of the layer that the last round changed.
   std::vector<ValueRange> Updated(int layer) const;
-  // Waits until it has been handed on.
-  absl::Status AwaitHandedOn(int layer, int64_t step) ABSL_LOCKS_EXCLUDED(mu_);
 
   const ClientOptions options_;
   const GpuOptions gpu_;
   const std::vector<GpuLayerBinding> layers_;
-  // Outlive the stager: its copies have memory of theirs.
+  // Pinned memory. Declared before the stager: its copies use this memory.
   GpuPools pools_;
-  // The staging thread's.
+  // Copies pushes to pinned memory. The staging thread's.
   std::unique_ptr<PushStager> pushes_;
   std::unique_ptr<Stager> stager_;
   std::unique_ptr<GpuTimeline> timeline_;
-  std::unique_ptr<DeviceLook> look_;
-  std::shared_ptr<DeviceFactors> products_;
-  // By layer.
+  std::unique_ptr<DeviceLook> look_;         // Searches for NaNs.
+  std::shared_ptr<DeviceFactors> products_;  // Multiplies factors.
+  // Host copies of the parameters, by layer.
   std::vector<std::shared_ptr<GpuMirror>> mirrors_;
-  std::vector<std::shared_ptr<GpuSplitter>> splitters_;  // Null: on the host.
-  // Constant after Start.
-  bool updates_parameters_ = false;
-  bool is_sparse_ = false;
-
-  mutable Mutex mu_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  bool staging_ ABSL_GUARDED_BY(mu_) = false;  // One that is off the queue.
-  std::deque<GpuPush> queue_ ABSL_GUARDED_BY(mu_);
-  std::vector<Flight> flights_ ABSL_GUARDED_BY(mu_);
-
+  // Splitters of sparse gradients, by layer. Null: the layer is on the host.
+  std::vector<std::shared_ptr<GpuSplitter>> splitters_;
+  GpuFlights flights_;
   std::unique_ptr<HostClient> client_;
-  std::thread thread_;  // Stages.
+  std::thread thread_;  // Staging thread.
 };
 
 GpuClientImpl::~GpuClientImpl() {
-  {
-    MutexLock lock(&mu_);
-    stopping_ = true;
-  }
+  flights_.Stop();
   if (thread_.joinable()) thread_.join();
+  // Before the members that OnDone uses.
   client_.reset();
 }
 
@@ -183,21 +177,21 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   NEREUS_RETURN_IF_ERROR(CheckGpuLayers(layers_, gpu_));
   NEREUS_ASSIGN_OR_RETURN(stager_, Stager::Create(gpu_.device));
   timeline_ = std::make_unique<GpuTimeline>(gpu_.device, gpu_.timeline);
-  NEREUS_ASSIGN_OR_RETURN(products_, DeviceFactors::Create(gpu_.device));
+  NEREUS_ASSIGN_OR_RETURN(products_, DeviceFactors::Create(stager_.get()));
   pools_ = MakeGpuPools(layers_, gpu_);
   NEREUS_ASSIGN_OR_RETURN(look_,
                           DeviceLook::Create(stager_.get(), *pools_.own));
   NEREUS_ASSIGN_OR_RETURN(std::vector<HostLayerBinding> bindings, Bind(stream));
   HostClientOptions options = {.client = options_};
   options.accelerator = std::make_shared<GpuAccelerator>(products_, splitters_);
+  // The mean must arrive in the pinned memory of the push: it is copied from
+  // there.
   options.client.means_in_place = true;
   options.done = [this](int layer, int64_t step, bool fetched) {
     OnDone(layer, step, fetched);
   };
   NEREUS_ASSIGN_OR_RETURN(
       client_, HostClient::Connect(std::move(options), std::move(bindings)));
-  updates_parameters_ = client_->traits().updates_parameters;
-  is_sparse_ = client_->traits().sparse;
   pushes_ = std::make_unique<PushStager>(
       PushStager::Parts{&layers_, stager_.get(), timeline_.get(), look_.get(),
                         client_.get(), &splitters_},
@@ -221,17 +215,9 @@ absl::Status GpuClientImpl::CheckLayer(int layer) const {
 }
 
 absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream) {
-  {
-    MutexLock lock(&mu_);
-    mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return queue_.empty() && !staging_;
-    });
-  }
+  flights_.AwaitStaged();
   NEREUS_ASSIGN_OR_RETURN(const StepInfo info, client_->BeginStep());
-  if (info.went_back) {
-    MutexLock lock(&mu_);
-    for (Flight& flight : flights_) flight = Flight();
-  }
+  if (info.went_back) flights_.Reset();
   for (const auto& mirror : mirrors_) {
     NEREUS_RETURN_IF_ERROR(mirror->Return(stream));
   }
@@ -250,39 +236,31 @@ absl::Status GpuClientImpl::CheckMemory(int layer, absl::string_view name,
 absl::Status GpuClientImpl::CheckGradient(int layer, int64_t step,
                                           const float* gradient) const {
   NEREUS_RETURN_IF_ERROR(CheckMemory(layer, "gradient", gradient));
-  MutexLock lock(&mu_);
-  const Flight& before = flights_[layer];
-  if (before.step < 0 || before.done || !before.failure.ok()) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("layer ", layers_[layer].spec.name, ": step ", step,
-                   " is pushed before the Wait for step ", before.step));
+  if (!flights_.IsOpen(layer)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "layer ", layers_[layer].spec.name, ": step ", step,
+      " is pushed before the Wait for step ", flights_.LastStep(layer)));
 }
 
 absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
+  // Ends the span of the computing that led to this push.
   const int layer = pushed.layer;
   timeline_->End(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
   NEREUS_ASSIGN_OR_RETURN(pushed.made,
                           stager_->Mark(NameOf(layer, "gradient"), stream));
   timeline_->Begin(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
-  // The caller has updated them, if that is its part.
-  if (updates_parameters_) {
+  // The caller's update of the parameters is queued on `stream` by now.
+  if (updates_parameters()) {
     NEREUS_RETURN_IF_ERROR(mirrors_[layer]->Outdate(stream));
   }
-  MutexLock lock(&mu_);
-  Flight& flight = flights_[layer];
-  flight = Flight();
-  flight.step = pushed.step;
-  flight.gradient = pushed.gradient;
-  flight.by_factors = pushed.factors.input != nullptr;
-  queue_.push_back(std::move(pushed));
+  flights_.Add(std::move(pushed));
   return absl::OkStatus();
 }
 
 absl::Status GpuClientImpl::Push(int layer, int64_t step, float* gradient,
                                  cudaStream_t stream) {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  // A push that the job cannot take must not queue work.
   NEREUS_RETURN_IF_ERROR(client_->Interruption());
   NEREUS_RETURN_IF_ERROR(CheckGradient(layer, step, gradient));
   NEREUS_RETURN_IF_ERROR(CheckHasNoFactors(layers_[layer].spec));
@@ -303,6 +281,8 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
   NEREUS_RETURN_IF_ERROR(
       CheckMemory(layer, "output gradient", factors.output_gradient));
   NEREUS_RETURN_IF_ERROR(CheckMemory(layer, "input", factors.input));
+  // Multiplies here unless the plan sends the factors: they are on the GPU
+  // already.
   if (client_->takes_factors(layer) || layers_[layer].on_host) {
     return Queue({layer, step, gradient, factors, {}}, stream);
   }
@@ -312,37 +292,19 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
 }
 
 void GpuClientImpl::StagePushes() {
-  while (true) {
-    GpuPush pushed;
-    {
-      MutexLock lock(&mu_);
-      staging_ = false;
-      mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        return stopping_ || !queue_.empty();
-      });
-      if (stopping_) return;
-      pushed = std::move(queue_.front());
-      queue_.pop_front();
-      staging_ = true;
-    }
-    const int layer = pushed.layer;
-    absl::StatusOr<PushStager::Staged> staged = pushes_->Stage(pushed);
+  while (const std::optional<GpuPush> push = flights_.Next()) {
+    absl::StatusOr<PushStager::Staged> staged = pushes_->Stage(*push);
     absl::Status status = staged.status();
     if (staged.ok()) {
-      {
-        MutexLock lock(&mu_);
-        flights_[layer].values = std::move(staged->values);
-      }
+      // Before the client has it: the round may be done at once.
+      flights_.SetValues(push->layer, std::move(staged->values));
       status = staged->hand_on();
     }
     const bool goes_on = staged.ok() || absl::IsCancelled(status) ||
                          !client_->Interruption().ok();
-    // Without this gradient nobody can.
+    // The round can never be done without this gradient: the job ends.
     if (!goes_on) client_->Abort(status.message()).IgnoreError();
-    MutexLock lock(&mu_);
-    Flight& flight = flights_[layer];
-    flight.failure = std::move(status);
-    flight.handed_on = true;
+    flights_.SetHandedOn(push->layer, std::move(status));
   }
 }
 
@@ -354,9 +316,8 @@ absl::StatusOr<Buffer> GpuClientImpl::TakePinned(const std::string& what,
     absl::StatusOr<Buffer> values =
         pools_.gradients->Take(what, bytes, patience);
     if (!absl::IsDeadlineExceeded(values.status())) return values;
-    {
-      MutexLock lock(&mu_);
-      if (stopping_) return absl::CancelledError("the client is closed");
+    if (flights_.is_stopped()) {
+      return absl::CancelledError("the client is closed");
     }
     if (SteadyNow() > deadline) return values.status();
     NEREUS_RETURN_IF_ERROR(HurryAll());
@@ -367,13 +328,7 @@ absl::StatusOr<Buffer> GpuClientImpl::TakePinned(const std::string& what,
 
 absl::Status GpuClientImpl::HurryAll() {
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
-    {
-      MutexLock lock(&mu_);
-      Flight& flight = flights_[layer];
-      const bool waits =
-          flight.handed_on && flight.failure.ok() && !flight.done;
-      if (!waits || std::exchange(flight.hurried, true)) continue;
-    }
+    if (!flights_.TakeUnhurried(layer)) continue;
     NEREUS_RETURN_IF_ERROR(client_->Hurry(layer));
   }
   return client_->Interruption();
@@ -381,73 +336,44 @@ absl::Status GpuClientImpl::HurryAll() {
 
 void GpuClientImpl::OnDone(int layer, int64_t step, bool fetched) {
   if (fetched) return mirrors_[layer]->NoteFetched();
-  Buffer mean;
-  float* gradient = nullptr;
-  bool by_factors = false;
-  {
-    MutexLock lock(&mu_);
-    Flight& flight = flights_[layer];
-    if (flight.step != step) return;
-    mean = std::exchange(flight.values, Buffer());
-    gradient = flight.gradient;
-    by_factors = flight.by_factors;
-  }
-  absl::StatusOr<Stager::Point> landed =
-      Land(layer, step, by_factors, mean, gradient);
-  MutexLock lock(&mu_);
-  flights_[layer].done = true;
-  flights_[layer].landed = std::move(landed);
+  const auto outcome = flights_.TakeOutcome(layer, step);
+  if (!outcome.has_value()) return;
+  flights_.SetLanded(layer, Land(layer, step, *outcome));
 }
 
-absl::StatusOr<Stager::Point> GpuClientImpl::Land(int layer, int64_t step,
-                                                  bool by_factors,
-                                                  const Buffer& mean,
-                                                  float* gradient) {
+absl::StatusOr<Stager::Point> GpuClientImpl::Land(
+    int layer, int64_t step, const GpuFlights::Outcome& outcome) {
   const std::string what = NameOf(layer, "mean gradient");
   if (layers_[layer].on_host) return Stager::Point();
-  if (updates_parameters_ && by_factors) {
+  if (updates_parameters() && outcome.by_factors) {
+    // The product of all workers' factors is written to the GPU itself.
     return stager_->Mark(what, products_->stream());
   }
   timeline_->Begin(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
-  auto landed = updates_parameters_ ? stager_->CopyIn(what, mean, gradient, {})
-                                    : mirrors_[layer]->Land(Updated(layer));
+  auto landed = updates_parameters()
+                    ? stager_->CopyIn(what, outcome.mean, outcome.gradient, {})
+                    : mirrors_[layer]->Land(Updated(layer));
   timeline_->End(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
   return landed;
 }
 
 std::vector<ValueRange> GpuClientImpl::Updated(int layer) const {
-  if (is_sparse_) return splitters_[layer]->Travelled();
+  if (client_->traits().sparse) return splitters_[layer]->Travelled();
   return {{0, layers_[layer].spec.parameters}};
-}
-
-absl::Status GpuClientImpl::AwaitHandedOn(int layer, int64_t step) {
-  MutexLock lock(&mu_);
-  const Flight& flight = flights_[layer];
-  if (flight.step != step) return absl::OkStatus();  // The client says why.
-  mu_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return flight.handed_on || flight.step != step || stopping_;
-  });
-  return flight.step == step ? flight.failure : absl::OkStatus();
 }
 
 absl::Status GpuClientImpl::Wait(int layer, int64_t step, cudaStream_t stream) {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
-  NEREUS_RETURN_IF_ERROR(AwaitHandedOn(layer, step));
+  // If `step` was not pushed, the host client's Wait says so.
+  NEREUS_RETURN_IF_ERROR(flights_.AwaitHandedOn(layer, step));
   NEREUS_RETURN_IF_ERROR(client_->Wait(layer, step));
-  MutexLock lock(&mu_);
-  Flight& flight = flights_[layer];
-  if (flight.step != step) return absl::OkStatus();
-  NEREUS_RETURN_IF_ERROR(flight.landed.status());
-  return stager_->Follow(NameOf(layer, "outcome"), stream, *flight.landed);
+  return flights_.Follow(layer, step, *stager_, NameOf(layer, "outcome"),
+                         stream);
 }
 
 absl::Status GpuClientImpl::WaitForward(int layer, cudaStream_t stream) {
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
-  int64_t step = 0;
-  {
-    MutexLock lock(&mu_);
-    step = flights_[layer].step;
-  }
+  const int64_t step = flights_.LastStep(layer);
   return step < 0 ? client_->WaitForward(layer) : Wait(layer, step, stream);
 }
 
@@ -458,14 +384,10 @@ absl::Status GpuClientImpl::WaitAll(int64_t step, cudaStream_t stream) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<GpuSpan>> GpuClientImpl::Timeline() const {
-  return timeline_->Read();
-}
-
 absl::Status GpuClientImpl::Leave(cudaStream_t stream) {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     NEREUS_RETURN_IF_ERROR(WaitForward(static_cast<int>(layer), stream));
-    if (updates_parameters_) {
+    if (updates_parameters()) {
       NEREUS_RETURN_IF_ERROR(mirrors_[layer]->Outdate(stream));
     }
   }

@@ -41,7 +41,8 @@ absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
   mirror->state_ = Buffer::AllocateZeroed(bytes * bound.state_arrays);
   NEREUS_ASSIGN_OR_RETURN(const Stager::Point now,
                           stager->Mark(mirror->what_, stream));
-  // The state of a new job is zero, and comes with the values of another one.
+  // The state is not fetched: it is zero in a new job, and in another job the
+  // host client writes it.
   NEREUS_ASSIGN_OR_RETURN(
       const auto parameters,
       stager->CopyOut(mirror->what_, bound.parameters, mirror->parameters_, now,
@@ -71,7 +72,7 @@ absl::Status GpuMirror::Await(int64_t) {
     MutexLock lock(&mu_);
     if (!outdated_) return absl::OkStatus();
     updates = updates_;
-    // One that outdates it meanwhile need not wait.
+    // Copies made by another thread's Outdate are newer than this wait needs.
     NEREUS_RETURN_IF_ERROR(stager_->Follow(what_, stager_->aside(), updated_));
   }
   NEREUS_ASSIGN_OR_RETURN(const auto parameters,
@@ -100,7 +101,7 @@ absl::Status GpuMirror::Return(cudaStream_t stream) {
       return absl::OkStatus();
     }
   }
-  // What is queued there may still use what the device has.
+  // Work that is queued on `stream` may still read the old values.
   NEREUS_ASSIGN_OR_RETURN(const Stager::Point now,
                           stager_->Mark(what_, stream));
   NEREUS_ASSIGN_OR_RETURN(
@@ -120,7 +121,8 @@ absl::StatusOr<Stager::Point> GpuMirror::Land(
     MutexLock lock(&mu_);
     if (std::exchange(is_behind_, true)) changed = {&all, 1};
   }
-  // Whoever has pushed is done with what the device has.
+  // No point to wait for: a caller that has pushed the layer has queued all its
+  // reads of the parameters before the push.
   NEREUS_ASSIGN_OR_RETURN(
       Stager::Point there,
       stager_->CopyIn(what_, parameters_, changed, layer_.parameters, {}));
@@ -144,7 +146,8 @@ void GpuMirror::AwaitUnread() {
     MutexLock lock(&mu_);
     read = std::exchange(read_, Stager::Point());
   }
-  // If it fails, so do the copies, and whoever waits for them hears of it.
+  // If this wait fails, the copies have failed, too, and Land has reported
+  // that.
   stager_->Await(what_, read).IgnoreError();
 }
 

@@ -18,59 +18,77 @@
 
 namespace nereus {
 
-// One layer's parameters, in pinned memory, and state, for the client to read
-// and write. Where the caller's optimizer updates them on the GPU, they are
-// fetched from there when the client comes to read them, which is seldom.
-// Of a layer on the host it is the caller's memory itself. Thread-safe.
+// Host copy of one layer's parameters and optimizer state, which the host
+// client reads and writes. The parameters' copy is in pinned memory. Where the
+// caller's optimizer updates the parameters on the GPU, the copy becomes
+// outdated in each step; it is fetched only when the host client reads it,
+// which is seldom (for a worker that joins, and for a checkpoint). For a layer
+// on the host, the copy is the caller's memory itself.
+//
+// Thread-safe. Memory: the parameters, and the state, once.
 class GpuMirror final : public Arrival {
  public:
-  // Fetches what the layer has when `stream` has come to this point. `stager`
-  // must outlive it. Errors: of CheckPointer and CopyOut; of `pool`.
+  // Makes the mirror, with the values that the layer has at this point of
+  // `stream`. `stager`: not owned; must outlive this. Errors: those of
+  // Stager::CheckPointer, Stager::CopyOut and PinnedPool::Take.
   static absl::StatusOr<std::shared_ptr<GpuMirror>> Create(
       GpuLayerBinding layer, Stager* stager, PinnedPool& pool,
       cudaStream_t stream);
 
+  // Memory of the host copies.
   const Buffer& parameters() const { return parameters_; }
   const Buffer& state() const { return state_; }
 
-  // The GPU has others once it comes to this point of `stream`.
+  // The GPU has other values once it reaches this point of `stream`. So the
+  // next reader fetches them.
   absl::Status Outdate(cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The client has written others, which are to go to the GPU.
+  // The host client has written other values to the copy. Return then brings
+  // them to the GPU.
   void NoteFetched() ABSL_LOCKS_EXCLUDED(mu_);
-  // What is queued on `stream` from now on finds them there, if there are any.
+  // Copies values that the host client has written to the GPU, if there are
+  // any. Work that is queued on `stream` after the call sees them.
   absl::Status Return(cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Copies the parameters that have changed to the GPU, now; returns when they
-  // are there. Errors: of Stager::CopyIn; then all have changed for the next.
+  // Copies the `changed` parameters to the GPU. Returns the point at which they
+  // are there. Errors: those of Stager::CopyIn. After an error the next call
+  // copies all parameters.
   absl::StatusOr<Stager::Point> Land(absl::Span<const ValueRange> changed)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Of all of them, whatever is asked for.
+  // Both are about all values, for any number of bytes. Await fetches them, if
+  // the copy is outdated.
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Await(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
-  // By copies to the GPU.
+  // Waits until no copy to the GPU reads the parameters.
   void AwaitUnread() override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   GpuMirror(GpuLayerBinding layer, Stager* stager);
 
-  // What is queued on the stager's in() by now reads this.
+  // Records that the work queued on the stager's in() reads the parameters.
   absl::Status NoteReading() ABSL_LOCKS_EXCLUDED(mu_);
 
   const GpuLayerBinding layer_;
-  const std::string what_;
-  Stager* const stager_;
-  Buffer parameters_;
-  Buffer state_;
+  const std::string what_;  // Name for messages.
+  Stager* const stager_;    // Not owned.
+  Buffer parameters_;       // Pinned memory, or the caller's.
+  Buffer state_;            // Host memory.
 
   Mutex mu_;
+  // True if Return has values to bring to the GPU.
   bool fetched_ ABSL_GUARDED_BY(mu_) = false;
+  // True if the GPU has newer values than the copy.
   bool outdated_ ABSL_GUARDED_BY(mu_) = false;
+  // Point at which the GPU has the newest values.
   Stager::Point updated_ ABSL_GUARDED_BY(mu_);
+  // Number of calls of Outdate.
   int64_t updates_ ABSL_GUARDED_BY(mu_) = 0;
+  // Point at which no copy to the GPU reads the parameters.
   Stager::Point read_ ABSL_GUARDED_BY(mu_);
-  bool is_behind_ ABSL_GUARDED_BY(mu_) = false;  // The GPU; Land has failed.
+  // True if a copy of Land has failed, or is being queued: the GPU may lack
+  // changes.
+  bool is_behind_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace nereus

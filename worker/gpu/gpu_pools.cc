@@ -23,13 +23,15 @@ absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
   std::vector<LayerSpec> specs;
   for (const GpuLayerBinding& layer : layers) specs.push_back(layer.spec);
   NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
-  int64_t largest = 0;  // What one needs of the pool.
+  // Number of bytes of `gradients` that one layer needs.
+  int64_t largest = 0;
   for (const GpuLayerBinding& layer : layers) {
     if (layer.state_arrays < 0 || layer.state_arrays > kStateArraysMax) {
       return absl::InvalidArgumentError(absl::StrCat(
           "layer ", layer.spec.name, " has ", layer.state_arrays,
           " arrays of state, must be in [0, ", kStateArraysMax, "]"));
     }
+    // A layer on the host needs no pinned memory.
     if (layer.on_host) continue;
     largest = std::max(largest, PushStager::PinnedBytesOf(layer.spec));
   }
@@ -51,6 +53,7 @@ GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
     own += PinnedPool::RoundedUp(layer.spec.parameters * kFloatBytes) +
            PinnedPool::RoundedUp(GpuSplitter::PinnedBytesOf(layer.spec));
   }
+  // Limits the gradients only: the other pool is as large as the model.
   if (options.staging_bytes > 0) gradients = options.staging_bytes;
   return {PinnedPool::Create(options.device, gradients),
           PinnedPool::Create(options.device, own)};

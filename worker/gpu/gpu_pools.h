@@ -9,16 +9,21 @@
 
 namespace nereus {
 
-// OK if these layers make a model that a client with these options can train.
-// Errors: kInvalidArgument, with the layer and the value.
+// Returns OK if `layers` make a model that a client with these options can
+// train. Errors: kInvalidArgument, with the layer and the value.
 absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
                             const GpuOptions& options);
 
-// Pinned host memory of a client on a GPU.
+// Pinned host memory of one GPU client.
 struct GpuPools {
-  std::shared_ptr<PinnedPool> gradients;  // On their way to the servers.
-  std::shared_ptr<PinnedPool> own;        // Kept as long as the client lives.
+  // Memory of gradients and factors on their way to the network. Bounded by
+  // GpuOptions::staging_bytes.
+  std::shared_ptr<PinnedPool> gradients;
+  // Memory that the client keeps as long as it lives: the parameters' mirrors,
+  // and the lists of the splitters.
+  std::shared_ptr<PinnedPool> own;
 };
+// Returns pools that have room for `layers`. Pins no memory yet.
 GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
                       const GpuOptions& options);
 

@@ -15,11 +15,12 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
-// What a list has for each piece.
+// Number of bytes that the three lists have per piece.
 constexpr int64_t kListBytes =
     sizeof(float) + sizeof(int32_t) + sizeof(PieceUse);
 
-// A guess: to queue a copy takes as long as to copy so many values.
+// Longest gap that Travelled joins, in values. An estimate: to queue one more
+// copy takes as long as to copy this many values.
 constexpr int64_t kGapMax = 16 << 10;
 
 }  // namespace
@@ -62,6 +63,7 @@ absl::Status GpuSplitter::Split(const SplitGradient& split) {
     taken = taken_;
   }
   const std::shared_ptr<DeviceGradient> gradient = taken.gradient.lock();
+  // The job may have gone back and pushed again meanwhile.
   if (gradient == nullptr ||
       gradient->staged().data() != split.gradient.data()) {
     return absl::InternalError(
@@ -70,7 +72,8 @@ absl::Status GpuSplitter::Split(const SplitGradient& split) {
   const DeviceScope scope(stager_->device(), what_);
   NEREUS_RETURN_IF_ERROR(scope.status());
   const absl::Status status = TrySplit(split, taken.step, *gradient);
-  // Nothing that was queued may come to memory that others have by then.
+  // Nothing that is still queued may write to memory that is reused after an
+  // error.
   if (!status.ok()) (void)cudaStreamSynchronize(stager_->aside());
   return status;
 }
@@ -82,22 +85,25 @@ absl::Status GpuSplitter::TrySplit(const SplitGradient& split, int64_t step,
   NEREUS_RETURN_IF_ERROR(Reserve());
   const Lists lists = ListsAt(host_lists_.data(), pieces_.Count());
   int64_t chosen = 0;
-  int64_t travelling = 0;  // Values.
+  int64_t travelling = 0;  // Number of values that travel.
   for (int64_t k = 0; k < pieces_.Count(); ++k) {
     lists.uses[k] = uses_[k];
     if (!Travels(uses_[k])) continue;
     lists.chosen[chosen++] = static_cast<int32_t>(k);
     travelling += pieces_.End(k) - pieces_.Begin(k);
   }
+  // If all pieces travel, they leave from the gradient itself, without packing.
   const bool all = travelling == pieces_.values;
-  float* const source = all ? gradient.values() : PackedMemory();
-  // What travelled last may still leave from there, if the job has gone back.
+  float* const source = all ? gradient.values() : MemoryOf(Held::kPacked);
+  // If the job has gone back, the last copy may still read the packed pieces.
   NEREUS_RETURN_IF_ERROR(stager_->Await(what_, copied_));
   NEREUS_RETURN_IF_ERROR(
       QueueSplit(split, all ? 0 : chosen, gradient.values()));
   NEREUS_ASSIGN_OR_RETURN(const Stager::Point done,
                           stager_->Mark(what_, stager_->aside()));
   NEREUS_RETURN_IF_ERROR(stager_->Await(what_, done));
+  // The kernel gives the norms of this layer's pieces; a block may have pieces
+  // in several layers.
   for (int64_t k = 0; k < pieces_.Count(); ++k) {
     split.norms.floats()[k] += lists.norms[k];
   }
@@ -127,28 +133,20 @@ absl::Status GpuSplitter::QueueSplit(const SplitGradient& split, int64_t chosen,
   const int64_t count = pieces_.Count();
   const Lists host = ListsAt(host_lists_.data(), count);
   const Lists device = ListsAt(lists_.data(), count);
-  const auto copy = [&](const void* source, int64_t bytes, void* destination,
-                        cudaMemcpyKind kind) {
-    return CudaStatus(cudaMemcpyAsync(destination, source,
-                                      static_cast<size_t>(bytes), kind, stream),
-                      what_, "cudaMemcpyAsync", bytes);
-  };
-  // The second and the third list, which are side by side.
-  NEREUS_RETURN_IF_ERROR(
-      copy(host.chosen,
-           count * static_cast<int64_t>(sizeof(int32_t) + sizeof(PieceUse)),
-           device.chosen, cudaMemcpyHostToDevice));
+  // Copies the second and the third list, which lie side by side.
+  NEREUS_RETURN_IF_ERROR(CopyAsync(what_, device.chosen, host.chosen,
+                                   count * (kListBytes - kFloatBytes), stream));
   NEREUS_RETURN_IF_ERROR(CudaStatus(
       SplitPiecesCuda(pieces_, split.momentum, split.weight_decay, device.uses,
-                      parameters_, gradient, VelocityMemory(), HeldMemory(),
-                      device.norms, stream),
+                      parameters_, gradient, MemoryOf(Held::kVelocity),
+                      MemoryOf(Held::kValues), device.norms, stream),
       what_, "SplitPiecesCuda"));
   NEREUS_RETURN_IF_ERROR(
       CudaStatus(GatherPiecesCuda(pieces_, device.chosen, chosen, gradient,
-                                  PackedMemory(), stream),
+                                  MemoryOf(Held::kPacked), stream),
                  what_, "GatherPiecesCuda"));
-  return copy(device.norms, count * kFloatBytes, host.norms,
-              cudaMemcpyDeviceToHost);
+  return CopyAsync(what_, host.norms, device.norms, count * kFloatBytes,
+                   stream);
 }
 
 absl::Status GpuSplitter::CopyOut(int64_t step, DeviceGradient& gradient,

@@ -23,84 +23,94 @@
 
 namespace nereus {
 
-// Splits one layer's gradients where they are, in a sparse job: what is held
-// back stays on the GPU, and only what travels comes to the host.
+// Splits one layer's gradients on the GPU, in a sparse job. The blocks that are
+// held back stay on the GPU; only the blocks that travel are copied to the
+// host.
 //
-// Device memory, once something is held: three times the layer.
+// Split is called by one thread at a time. Device memory, from the first step
+// that holds blocks back: three times the layer.
 class GpuSplitter final {
  public:
-  // `layer`: its number. `parameters`: the layer's, in device memory. What is
-  // pointed to must outlive it.
+  // `layer`: index of the layer. `parameters`: the layer's, in device memory.
+  // All that the pointers point to must outlive this.
   GpuSplitter(int layer, const LayerSpec& spec, const float* parameters,
               Stager* stager, PinnedPool* pool, GpuTimeline* timeline);
   ~GpuSplitter();
 
-  // What it takes of the pool, at most.
+  // Returns the largest number of bytes that this takes from the pool.
   static int64_t PinnedBytesOf(const LayerSpec& spec);
 
-  // What is to be split next.
+  // Sets the gradient that the next Split splits.
   void Take(int64_t step, const std::shared_ptr<DeviceGradient>& gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Carries out `split` on the GPU (Accelerator::Split).
+  // Carries out `split` (Accelerator::Split). On return, its norms are in host
+  // memory, and the copy of the blocks that travel is queued.
   absl::Status Split(const SplitGradient& split) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // What travelled at the last Split, in order, and with it what is in gaps
-  // that are shorter than what another copy costs. REQUIRES: not while Split
-  // runs.
+  // Returns the ranges of values that travelled at the last Split, in order.
+  // Joins ranges with short gaps between them, since each copy has a fixed
+  // cost. REQUIRES: Split does not run.
   std::vector<ValueRange> Travelled() const;
 
  private:
+  // Gradient to split next.
   struct Taken {
     int64_t step = 0;
-    // What the job goes back without is not kept.
+    // Weak: if the job goes back, the gradient is freed, although it was never
+    // split.
     std::weak_ptr<DeviceGradient> gradient;
   };
-  // What a split reads and writes besides, for as many pieces as there are: on
-  // the device, and the same in pinned memory.
+  // Lists with an entry per piece, which a split reads and writes. They exist
+  // on the device and in pinned memory.
   struct Lists {
-    float* norms = nullptr;
-    int32_t* chosen = nullptr;
-    PieceUse* uses = nullptr;
+    float* norms = nullptr;     // Squared norm of each piece.
+    int32_t* chosen = nullptr;  // Indices of the pieces that travel.
+    PieceUse* uses = nullptr;   // Use of each piece.
   };
 
+  // Returns the lists that lie in `memory`.
   static Lists ListsAt(void* memory, int64_t pieces);
-  // Memory for what uses_ ask for.
+  // Allocates the memory that uses_ needs.
   absl::Status Reserve();
-  // The parts of held_, each as large as the layer; null, all of them, as long
-  // as nothing is held.
-  float* HeldMemory() const { return static_cast<float*>(held_.data()); }
-  float* VelocityMemory() const {
-    return held_.data() == nullptr ? nullptr : HeldMemory() + pieces_.values;
+  // Parts of held_, each as large as the layer: values that are held back,
+  // velocity of the optimizer, and the pieces that travel, packed.
+  enum class Held { kValues, kVelocity, kPacked };
+  // Returns a part of held_; null while nothing is held back.
+  float* MemoryOf(Held part) const {
+    if (held_.data() == nullptr) return nullptr;
+    return static_cast<float*>(held_.data()) +
+           static_cast<int64_t>(part) * pieces_.values;
   }
-  float* PackedMemory() const {
-    return held_.data() == nullptr ? nullptr
-                                   : VelocityMemory() + pieces_.values;
-  }
-  // Splits `gradient` and gathers the first `chosen` of the list.
+  // Queues the split of `gradient`, and the packing of the first `chosen`
+  // pieces of the list of chosen pieces.
   absl::Status QueueSplit(const SplitGradient& split, int64_t chosen,
                           float* gradient);
+  // Queues the copy of `count` values at `source` to the host.
   absl::Status CopyOut(int64_t step, DeviceGradient& gradient,
                        const float* source, int64_t count);
+  // Carries out `split` for `gradient`.
   absl::Status TrySplit(const SplitGradient& split, int64_t step,
                         DeviceGradient& gradient);
 
-  const int layer_;
-  const std::string what_;
-  const float* const parameters_;
+  const int layer_;                // Index of the layer.
+  const std::string what_;         // Name for messages.
+  const float* const parameters_;  // Device memory.
+  // Not owned, like the next two.
   Stager* const stager_;
   PinnedPool* const pool_;
   GpuTimeline* const timeline_;
 
+  // Memory of the parts (see Held). Empty as long as nothing was held back.
   DeviceMemory held_;
-  DeviceMemory lists_;
-  Buffer host_lists_;
-  Stager::Point copied_;  // What travelled last.
-  BlockPieces pieces_;    // Of the last split.
-  std::vector<PieceUse> uses_;
+  DeviceMemory lists_;          // Lists on the device.
+  Buffer host_lists_;           // Lists in pinned memory.
+  Stager::Point copied_;        // Point at which the last copy is done.
+  BlockPieces pieces_;          // Pieces of the last split.
+  std::vector<PieceUse> uses_;  // Use of each piece in the last split.
 
   Mutex mu_;
-  Taken taken_ ABSL_GUARDED_BY(mu_);
+  Taken taken_ ABSL_GUARDED_BY(mu_);  // See Take.
 };
 
 }  // namespace nereus

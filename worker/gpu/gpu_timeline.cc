@@ -10,6 +10,7 @@
 namespace nereus {
 namespace {
 
+// Number of events after which recording stops.
 constexpr size_t kMomentsMax = 1 << 16;
 constexpr char kWhat[] = "timeline";
 
@@ -26,6 +27,7 @@ void GpuTimeline::Note(GpuSpan::Kind kind, int layer, int64_t step, bool begins,
   if (moments_.size() >= kMomentsMax || !status_.ok()) return;
   const DeviceScope scope(device_, kWhat);
   cudaEvent_t event = nullptr;
+  // Such an event also records the time, unlike the events of Stager.
   status_ = CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDefault),
                        kWhat, "cudaEventCreateWithFlags");
   if (!status_.ok()) return;
@@ -43,6 +45,7 @@ absl::StatusOr<std::vector<GpuSpan>> GpuTimeline::Read() const {
   MutexLock lock(&mu_);
   NEREUS_RETURN_IF_ERROR(status_);
   std::vector<GpuSpan> spans;
+  // Spans that have begun and not ended, at most one of each kind.
   std::map<GpuSpan::Kind, GpuSpan> open;
   for (const Moment& moment : moments_) {
     NEREUS_RETURN_IF_ERROR(CudaStatus(cudaEventSynchronize(moment.event), kWhat,

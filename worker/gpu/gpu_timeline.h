@@ -12,17 +12,19 @@
 
 namespace nereus {
 
-// When a GPU did what, by events that streams come to. Thread-safe.
+// Records when a GPU computed and copied, by CUDA events in the streams.
+// Thread-safe. Bounded: after 2^16 events it records no more.
 class GpuTimeline {
  public:
-  // `is_kept`: else it notes nothing.
+  // `is_kept`: false makes Begin and End do nothing.
   GpuTimeline(int device, bool is_kept) : device_(device), is_kept_(is_kept) {}
   ~GpuTimeline();
   GpuTimeline(const GpuTimeline&) = delete;
   GpuTimeline& operator=(const GpuTimeline&) = delete;
 
-  // A span of a kind begins, or ends, when `stream` comes to this point. Spans
-  // of a kind follow each other. Errors end the timeline, and are Read's.
+  // Begins, or ends, a span when `stream` reaches this point. Spans of one kind
+  // follow each other without overlap. An error ends the timeline; Read returns
+  // it.
   void Begin(GpuSpan::Kind kind, int layer, int64_t step, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(mu_) {
     if (is_kept_) Note(kind, layer, step, /*begins=*/true, stream);
@@ -32,27 +34,30 @@ class GpuTimeline {
     if (is_kept_) Note(kind, layer, step, /*begins=*/false, stream);
   }
 
-  // The first spans, some ten thousand, since the first began, once the GPU has
-  // come to the ends of all; by kind, in order. Errors: kFailedPrecondition, it
-  // is not kept; what CUDA says.
+  // Returns the spans since the first Begin, in the order of their ends. Waits
+  // until the GPU has reached all their ends. Errors: kFailedPrecondition, the
+  // timeline is not kept; errors of CUDA.
   absl::StatusOr<std::vector<GpuSpan>> Read() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // Begin or end of a span.
   struct Moment {
     GpuSpan::Kind kind;
     int layer = 0;
     int64_t step = 0;
-    bool begins = false;
-    cudaEvent_t event = nullptr;
+    bool begins = false;          // False: the span ends.
+    cudaEvent_t event = nullptr;  // Recorded in the stream.
   };
 
+  // Records an event for a begin or an end.
   void Note(GpuSpan::Kind kind, int layer, int64_t step, bool begins,
             cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
   const int device_;
-  const bool is_kept_;
+  const bool is_kept_;  // See the constructor.
   mutable Mutex mu_;
-  absl::Status status_ ABSL_GUARDED_BY(mu_);
+  absl::Status status_ ABSL_GUARDED_BY(mu_);  // First error.
+  // In the order of the calls.
   std::vector<Moment> moments_ ABSL_GUARDED_BY(mu_);
 };
 

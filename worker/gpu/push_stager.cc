@@ -6,9 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/base/status_macros.h"
+#include "common/compute/bfloat16_cuda.h"
+#include "common/device/cuda_status.h"
+#include "common/device/device_scope.h"
 #include "common/device/pinned_pool.h"
 #include "worker/gpu/device_gradient.h"
-#include "worker/gpu/narrow_gradient.h"
 
 namespace nereus {
 namespace {
@@ -21,7 +23,8 @@ absl::Span<float> FloatsOf(const Buffer& values) {
   return {values.floats(), static_cast<size_t>(values.float_count())};
 }
 
-// Pinned memory that the client reads, and that is the pool's again after that.
+// Arrival of values that have arrived. Keeps their pinned memory as long as the
+// host client reads them.
 class Kept final : public Arrival {
  public:
   explicit Kept(Buffer memory) : memory_(std::move(memory)) {}
@@ -31,12 +34,6 @@ class Kept final : public Arrival {
  private:
   const Buffer memory_;
 };
-
-// Whoever drives would do nothing else while it waits for the first piece: what
-// comes after it, comes at the pace of copies.
-int64_t FirstOf(const Buffer& copied) {
-  return std::min(copied.bytes(), Stager::kPieceBytes);
-}
 
 }  // namespace
 
@@ -65,79 +62,81 @@ absl::StatusOr<PushStager::Staged> PushStager::Stage(const GpuPush& push) {
                                        : StageFactors(push);
 }
 
+absl::Span<float> PushStager::MeanOf(const GpuPush& push) const {
+  if (!parts_.client->traits().updates_parameters) return {};
+  return {push.gradient, static_cast<size_t>(SpecOf(push).parameters)};
+}
+
 absl::StatusOr<PushStager::Staged> PushStager::StageHost(const GpuPush& push) {
-  const LayerSpec& spec = SpecOf(push);
   NEREUS_RETURN_IF_ERROR(
       parts_.stager->Await(NameOf(push, "gradient"), push.made));
-  const auto gradient =
-      absl::MakeSpan(push.gradient, static_cast<size_t>(spec.parameters));
-  const GpuFactors& given = push.factors;
   HostClient* const client = parts_.client;
-  if (given.input == nullptr) {
-    return Staged{{}, [client, layer = push.layer, step = push.step, gradient] {
+  const int layer = push.layer;
+  const int64_t step = push.step;
+  const LayerSpec& spec = SpecOf(push);
+  if (push.factors.input == nullptr) {
+    const absl::Span<float> gradient(push.gradient,
+                                     static_cast<size_t>(spec.parameters));
+    return Staged{{}, [client, layer, step, gradient] {
                     return client->Push(layer, step, gradient);
                   }};
   }
-  Factors factors;
-  factors.output_gradient = absl::MakeConstSpan(
-      given.output_gradient, static_cast<size_t>(spec.rows * spec.m));
-  factors.input =
-      absl::MakeConstSpan(given.input, static_cast<size_t>(spec.rows * spec.n));
-  const auto mean =
-      client->traits().updates_parameters ? gradient : absl::Span<float>();
-  return Staged{{},
-                [client, layer = push.layer, step = push.step, factors, mean] {
+  const Factors factors = {
+      {push.factors.output_gradient, static_cast<size_t>(spec.rows * spec.m)},
+      {push.factors.input, static_cast<size_t>(spec.rows * spec.n)}};
+  return Staged{{}, [client, layer, step, factors, mean = MeanOf(push)] {
                   return client->PushFactors(layer, step, factors, mean);
                 }};
 }
 
-absl::StatusOr<std::shared_ptr<Arrival>> PushStager::CopyNarrow(
-    const GpuPush& push, const Buffer& memory) {
+absl::StatusOr<Buffer> PushStager::CopyHalves(const GpuPush& push,
+                                              const Buffer& memory) {
   const std::string what = NameOf(push, "gradient");
-  const int64_t bytes = BytesOf(SpecOf(push));
   Stager* const stager = parts_.stager;
   DeviceMemory& rounded = halves_[push.layer];
   if (rounded.data() == nullptr) {
     NEREUS_ASSIGN_OR_RETURN(
-        rounded, DeviceMemory::Allocate(stager->device(), what, bytes / 2));
+        rounded,
+        DeviceMemory::Allocate(stager->device(), what, memory.bytes()));
   }
-  return NarrowGradient::CopyOut(
-      stager, what, push.gradient, static_cast<uint16_t*>(rounded.data()),
-      memory.Slice(0, bytes),
-      memory.Slice(PinnedPool::RoundedUp(bytes), bytes / 2));
+  NEREUS_RETURN_IF_ERROR(stager->CheckPointer(what, push.gradient));
+  const DeviceScope scope(stager->device(), what);
+  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_RETURN_IF_ERROR(CudaStatus(
+      ToBfloat16Cuda(push.gradient, SpecOf(push).parameters,
+                     static_cast<uint16_t*>(rounded.data()), stager->out()),
+      what, "ToBfloat16Cuda"));
+  NEREUS_ASSIGN_OR_RETURN(
+      auto copy,
+      stager->CopyOut(what, rounded.data(), memory, {}, stager->out()));
+  return Buffer::Borrow(
+      memory.data(), memory.bytes(), [memory] {}, std::move(copy));
 }
 
-absl::StatusOr<std::shared_ptr<Arrival>> PushStager::CopyOut(
-    const GpuPush& push, bool is_narrow, const Buffer& memory) {
-  const int64_t bytes = BytesOf(SpecOf(push));
-  const Buffer values = memory.Slice(0, bytes);
+absl::Status PushStager::CopyOut(const GpuPush& push, const Buffer& halves,
+                                 DeviceGradient& gradient) {
   const std::string what = NameOf(push, "gradient");
   Stager* const stager = parts_.stager;
   NEREUS_RETURN_IF_ERROR(stager->Follow(what, stager->out(), push.made));
   parts_.timeline->Begin(GpuSpan::Kind::kCopyOut, push.layer, push.step,
                          stager->out());
-  const auto end = [&] {
-    parts_.timeline->End(GpuSpan::Kind::kCopyOut, push.layer, push.step,
-                         stager->out());
-  };
-  if (is_narrow) {
-    NEREUS_ASSIGN_OR_RETURN(std::shared_ptr<Arrival> narrow,
-                            CopyNarrow(push, memory));
-    end();
-    const Buffer& copied = *narrow->bfloat16();
-    NEREUS_RETURN_IF_ERROR(copied.Slice(0, FirstOf(copied)).Await());
-    return narrow;
+  Buffer copied = gradient.staged();
+  if (halves.bytes() > 0) {
+    NEREUS_ASSIGN_OR_RETURN(copied, CopyHalves(push, halves));
+    gradient.SetHalves(copied);
+  } else {
+    NEREUS_ASSIGN_OR_RETURN(
+        auto copy,
+        stager->CopyOut(what, push.gradient, copied, {}, stager->out()));
+    copied = Buffer::Borrow(
+        copied.data(), copied.bytes(), [copied] {}, copy);
+    gradient.SetCopy(std::move(copy));
   }
-  NEREUS_ASSIGN_OR_RETURN(
-      std::shared_ptr<Stager::Outgoing> wide,
-      stager->CopyOut(what, push.gradient, values, {}, stager->out()));
-  end();
-  NEREUS_RETURN_IF_ERROR(wide->Await(FirstOf(values)));
-  if (!parts_.client->traits().may_skip) return wide;
-  auto looked_through = std::make_shared<DeviceGradient>(what, parts_.look,
-                                                         push.gradient, values);
-  looked_through->SetCopy(std::move(wide));
-  return looked_through;
+  parts_.timeline->End(GpuSpan::Kind::kCopyOut, push.layer, push.step,
+                       stager->out());
+  // Without this, the driver thread would wait for the first piece, and do
+  // nothing else meanwhile. The other pieces arrive at the pace of the copy.
+  return copied.Slice(0, std::min(copied.bytes(), Stager::kPieceBytes)).Await();
 }
 
 absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
@@ -147,31 +146,35 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
   const std::string what = NameOf(push, "gradient");
   const int64_t bytes = BytesOf(SpecOf(push));
   HostClient* const client = parts_.client;
-  // Asked once: it may be another plan by the time that there is memory.
-  const bool is_narrow = client->takes_bfloat16(layer);
-  const int64_t narrow =
-      is_narrow ? PinnedPool::RoundedUp(bytes) - bytes + bytes / 2 : 0;
-  // In one piece: two would wait for each other.
-  NEREUS_ASSIGN_OR_RETURN(const Buffer memory,
-                          take_pinned_(what, bytes + narrow));
+  const JobTraits& job = client->traits();
+  // Asked once: the plan may change while this waits for memory.
+  const int64_t halves_bytes = client->takes_bfloat16(layer) ? bytes / 2 : 0;
+  const int64_t halves_at = halves_bytes > 0 ? PinnedPool::RoundedUp(bytes) : 0;
+  // One allocation: with two, pushes could wait for each other's second half.
+  NEREUS_ASSIGN_OR_RETURN(
+      const Buffer memory,
+      take_pinned_(what, std::max(bytes, halves_at + halves_bytes)));
   const Buffer values = memory.Slice(0, bytes);
-  std::shared_ptr<Arrival> arrival;
-  if (client->traits().sparse) {
-    // Not by a stream: what others queue there would wait, too.
+  auto gradient = std::make_shared<DeviceGradient>(
+      what, parts_.stager, job.sparse || job.may_skip ? parts_.look : nullptr,
+      push.gradient, values);
+  if (job.sparse) {
+    // This thread waits, not a stream: the work that others queue on that
+    // stream would wait, too.
     NEREUS_RETURN_IF_ERROR(parts_.stager->Await(what, push.made));
-    auto gradient = std::make_shared<DeviceGradient>(what, parts_.look,
-                                                     push.gradient, values);
     (*parts_.splitters)[layer]->Take(step, gradient);
-    arrival = std::move(gradient);
   } else {
-    NEREUS_ASSIGN_OR_RETURN(arrival, CopyOut(push, is_narrow, memory));
+    NEREUS_RETURN_IF_ERROR(
+        CopyOut(push, memory.Slice(halves_at, halves_bytes), *gradient));
   }
   return Staged{
-      values, [client, layer, step, values, arrival = std::move(arrival)] {
-        return client->PushArriving(layer, step, FloatsOf(values), arrival);
+      values, [client, layer, step, values, gradient = std::move(gradient)] {
+        return client->PushArriving(layer, step, FloatsOf(values), gradient);
       }};
 }
 
+// Factors travel whole: both copies are awaited. They are small next to the
+// gradient.
 absl::StatusOr<PushStager::Staged> PushStager::StageFactors(
     const GpuPush& push) {
   const LayerSpec& spec = SpecOf(push);
@@ -194,15 +197,10 @@ absl::StatusOr<PushStager::Staged> PushStager::StageFactors(
                       push.made, stager->out()));
   NEREUS_RETURN_IF_ERROR(output_copy->Await(output_bytes));
   NEREUS_RETURN_IF_ERROR(input_copy->Await(input_bytes));
-  HostClient* const client = parts_.client;
-  // Where it is, nobody but DeviceFactors has to do with the mean gradient.
-  absl::Span<float> mean;
-  if (client->traits().updates_parameters) {
-    mean = absl::MakeSpan(push.gradient, static_cast<size_t>(spec.parameters));
-  }
+  // On a GPU, only DeviceFactors reads and writes the mean gradient.
   return Staged{{},
-                [client, layer = push.layer, step = push.step, output, input,
-                 memory, mean] {
+                [client = parts_.client, layer = push.layer, step = push.step,
+                 output, input, memory, mean = MeanOf(push)] {
                   return client->PushArrivingFactors(
                       layer, step, {FloatsOf(output), FloatsOf(input)}, mean,
                       std::make_shared<Kept>(memory));

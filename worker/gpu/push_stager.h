@@ -9,12 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/device/device_memory.h"
 #include "common/device/stager.h"
 #include "common/plan/layer_spec.h"
-#include "common/tensor/arrival.h"
 #include "common/tensor/buffer.h"
 #include "worker/client/host_client.h"
+#include "worker/gpu/device_gradient.h"
 #include "worker/gpu/device_look.h"
 #include "worker/gpu/gpu_splitter.h"
 #include "worker/gpu/gpu_timeline.h"
@@ -22,64 +23,78 @@
 
 namespace nereus {
 
-// What a caller has pushed of one layer.
+// A caller's push of one layer.
 struct GpuPush {
   int layer = 0;
   int64_t step = 0;
+  // Gradient, or with factors the memory for the mean gradient. Device memory;
+  // host memory for a layer on the host.
   float* gradient = nullptr;
-  GpuFactors factors;  // Null: the gradient.
-  Stager::Point made;  // When they are, on the caller's stream.
+  // Factors of the layer. Null pointers: the layer was pushed by its gradient.
+  GpuFactors factors;
+  // Point of the caller's stream at which the pushed values are computed.
+  Stager::Point made;
 };
 
-// Brings what is pushed to where the client reads it: pinned memory. Not
-// thread-safe.
+// Copies pushed values to pinned memory, where the host client reads them. Used
+// by the staging thread only.
 class PushStager {
  public:
-  // Not owned; what the client has.
+  // Parts of the GPU client. Not owned; must outlive this.
   struct Parts {
     const std::vector<GpuLayerBinding>* layers = nullptr;
     Stager* stager = nullptr;
     GpuTimeline* timeline = nullptr;
-    DeviceLook* look = nullptr;
-    HostClient* client = nullptr;
-    // By layer; null: it is on the host.
+    DeviceLook* look = nullptr;    // Searches gradients for NaNs.
+    HostClient* client = nullptr;  // Receives the pushes.
+    // Splitters, by layer. Null: the layer is on the host.
     const std::vector<std::shared_ptr<GpuSplitter>>* splitters = nullptr;
   };
-  // Pinned memory of so many bytes; it may wait. `what`: for whom.
+  // Returns pinned memory of the given number of bytes, and may wait for it.
+  // `what`: name for messages.
   using TakePinned =
       std::function<absl::StatusOr<Buffer>(const std::string& what, int64_t)>;
 
   PushStager(Parts parts, TakePinned take_pinned);
 
-  // What a layer may need of it at a time.
+  // Returns the largest number of pinned bytes that one push of the layer
+  // needs.
   static int64_t PinnedBytesOf(const LayerSpec& spec);
 
+  // Result of Stage.
   struct Staged {
-    Buffer values;  // Pinned, where the mean will be; none of factors.
-    std::function<absl::Status()> hand_on;  // To the client.
+    // Pinned memory where the mean gradient will arrive. Empty for factors.
+    Buffer values;
+    // Pushes the values to the host client.
+    std::function<absl::Status()> hand_on;
   };
-  // Copies what was pushed, or begins to. An error is the GPU's, or that of the
-  // memory.
+  // Starts the copy of the pushed values, and waits for its first piece.
+  // Errors: those of the GPU and of TakePinned.
   absl::StatusOr<Staged> Stage(const GpuPush& push);
 
  private:
   const LayerSpec& SpecOf(const GpuPush& push) const {
     return (*parts_.layers)[push.layer].spec;
   }
+  // Returns the subject of messages about a push.
   std::string NameOf(const GpuPush& push, absl::string_view what) const;
+  // Returns the memory for the mean gradient, if the caller needs it.
+  absl::Span<float> MeanOf(const GpuPush& push) const;
+  // Stages a layer on the host, a gradient, and factors.
   absl::StatusOr<Staged> StageHost(const GpuPush& push);
   absl::StatusOr<Staged> StageGradient(const GpuPush& push);
   absl::StatusOr<Staged> StageFactors(const GpuPush& push);
-  // To the begin of `memory`, or as bfloat16 behind that.
-  absl::StatusOr<std::shared_ptr<Arrival>> CopyOut(const GpuPush& push,
-                                                   bool is_narrow,
-                                                   const Buffer& memory);
-  absl::StatusOr<std::shared_ptr<Arrival>> CopyNarrow(const GpuPush& push,
-                                                      const Buffer& memory);
+  // Starts the copy of a gradient to the host, as bfloat16 if `halves` has
+  // memory for it, and waits for its first piece.
+  absl::Status CopyOut(const GpuPush& push, const Buffer& halves,
+                       DeviceGradient& gradient);
+  // Rounds a gradient to bfloat16 and starts the copy of that to `memory`.
+  absl::StatusOr<Buffer> CopyHalves(const GpuPush& push, const Buffer& memory);
 
   const Parts parts_;
   const TakePinned take_pinned_;
-  // By layer: gradients rounded to bfloat16, if any are.
+  // Device memory for gradients rounded to bfloat16, by layer. Empty: the layer
+  // was never rounded.
   std::vector<DeviceMemory> halves_;
 };
 

@@ -1,0 +1,122 @@
+#include "worker/gpu/gpu_flights.h"
+
+#include <utility>
+
+#include "common/base/status_macros.h"
+
+namespace nereus {
+
+void GpuFlights::Stop() {
+  MutexLock lock(&mu_);
+  is_stopped_ = true;
+}
+
+bool GpuFlights::is_stopped() const {
+  MutexLock lock(&mu_);
+  return is_stopped_;
+}
+
+void GpuFlights::Reset() {
+  MutexLock lock(&mu_);
+  // A round that is still reported as done finds another step, and is ignored.
+  for (Flight& flight : flights_) flight = Flight();
+}
+
+int64_t GpuFlights::LastStep(int layer) const {
+  MutexLock lock(&mu_);
+  return flights_[layer].step;
+}
+
+bool GpuFlights::IsOpen(int layer) const {
+  MutexLock lock(&mu_);
+  const Flight& flight = flights_[layer];
+  return flight.step >= 0 && !flight.is_done && flight.failure.ok();
+}
+
+void GpuFlights::Add(GpuPush push) {
+  MutexLock lock(&mu_);
+  Flight& flight = flights_[push.layer];
+  flight = Flight();
+  flight.step = push.step;
+  flight.gradient = push.gradient;
+  flight.by_factors = push.factors.input != nullptr;
+  queue_.push_back(std::move(push));
+}
+
+std::optional<GpuPush> GpuFlights::Next() {
+  MutexLock lock(&mu_);
+  // The push that this thread took before is staged.
+  is_staging_ = false;
+  mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return is_stopped_ || !queue_.empty();
+  });
+  if (is_stopped_) return std::nullopt;
+  GpuPush push = std::move(queue_.front());
+  queue_.pop_front();
+  is_staging_ = true;
+  return push;
+}
+
+void GpuFlights::AwaitStaged() {
+  MutexLock lock(&mu_);
+  mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return queue_.empty() && !is_staging_;
+  });
+}
+
+void GpuFlights::SetValues(int layer, Buffer values) {
+  MutexLock lock(&mu_);
+  flights_[layer].values = std::move(values);
+}
+
+void GpuFlights::SetHandedOn(int layer, absl::Status status) {
+  MutexLock lock(&mu_);
+  flights_[layer].failure = std::move(status);
+  flights_[layer].is_handed_on = true;
+}
+
+absl::Status GpuFlights::AwaitHandedOn(int layer, int64_t step) {
+  MutexLock lock(&mu_);
+  const Flight& flight = flights_[layer];
+  if (flight.step != step) return absl::OkStatus();
+  mu_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    // Another push of the layer may replace this one while this waits.
+    return flight.is_handed_on || flight.step != step || is_stopped_;
+  });
+  return flight.step == step ? flight.failure : absl::OkStatus();
+}
+
+bool GpuFlights::TakeUnhurried(int layer) {
+  MutexLock lock(&mu_);
+  Flight& flight = flights_[layer];
+  const bool is_held =
+      flight.is_handed_on && flight.failure.ok() && !flight.is_done;
+  return is_held && !std::exchange(flight.is_hurried, true);
+}
+
+std::optional<GpuFlights::Outcome> GpuFlights::TakeOutcome(int layer,
+                                                           int64_t step) {
+  MutexLock lock(&mu_);
+  Flight& flight = flights_[layer];
+  if (flight.step != step) return std::nullopt;
+  // The memory goes back to its pool as soon as the copy to the GPU is done.
+  return Outcome{std::exchange(flight.values, Buffer()), flight.gradient,
+                 flight.by_factors};
+}
+
+void GpuFlights::SetLanded(int layer, absl::StatusOr<Stager::Point> landed) {
+  MutexLock lock(&mu_);
+  flights_[layer].is_done = true;
+  flights_[layer].landed = std::move(landed);
+}
+
+absl::Status GpuFlights::Follow(int layer, int64_t step, const Stager& stager,
+                                absl::string_view what, cudaStream_t stream) {
+  MutexLock lock(&mu_);
+  const Flight& flight = flights_[layer];
+  if (flight.step != step) return absl::OkStatus();
+  NEREUS_RETURN_IF_ERROR(flight.landed.status());
+  return stager.Follow(what, stream, *flight.landed);
+}
+
+}  // namespace nereus

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/base/mutex.h"
+#include "common/device/stager.h"
+#include "common/tensor/buffer.h"
+#include "worker/gpu/push_stager.h"
+
+namespace nereus {
+
+// Ledger of a GPU client's pushes: the last push of each layer, from Push to
+// Wait. Three threads meet here: the caller pushes and waits, the staging
+// thread copies, and a thread of the client on the host reports that a round is
+// done.
+//
+//   Add --> queued --Next--> staging --SetHandedOn--> handed on
+//                                                     --SetLanded--> done
+//
+// A push that fails while it is staged is handed on with its error, and never
+// becomes done. Thread-safe. Bounded by one push per layer: the caller adds a
+// push only after the Wait for the layer's previous one.
+class GpuFlights {
+ public:
+  explicit GpuFlights(size_t layers) : flights_(layers) {}
+
+  // Ends all waits; Next returns nothing from now on.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+  bool is_stopped() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Forgets all pushes: the job has gone back. REQUIRES: AwaitStaged returned.
+  void Reset() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Returns the step of the layer's last push, or a negative number.
+  int64_t LastStep(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // True if the layer's last push is neither done nor failed.
+  bool IsOpen(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Queues `push` for the staging thread.
+  void Add(GpuPush push) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Returns the next push to stage, in the order of Add. Waits for it. Called
+  // by the staging thread. Returns nothing after Stop.
+  std::optional<GpuPush> Next() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Waits until no push is queued, and none is being staged.
+  void AwaitStaged() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Stores the pinned memory of a push; the mean gradient arrives in it.
+  void SetValues(int layer, Buffer values) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The push is the host client's now, or has failed with `status`.
+  void SetHandedOn(int layer, absl::Status status) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Waits until the push of `step` is handed on. Returns its error, if it
+  // failed. Returns OK at once if the layer's last push is of another step.
+  absl::Status AwaitHandedOn(int layer, int64_t step) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Returns true, once for each push, if the push is handed on and not done:
+  // the host client may hold it back.
+  bool TakeUnhurried(int layer) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Place of the result of a round.
+  struct Outcome {
+    Buffer mean;                // Pinned memory that has the mean gradient.
+    float* gradient = nullptr;  // Gradient that was pushed.
+    bool by_factors = false;    // True if the layer was pushed by factors.
+  };
+  // Returns the outcome of a round that is done on the host. Returns nothing if
+  // the layer's last push is of another step.
+  std::optional<Outcome> TakeOutcome(int layer, int64_t step)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Marks the push as done: its result is on the GPU at point `landed`.
+  void SetLanded(int layer, absl::StatusOr<Stager::Point> landed)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Makes `stream` wait for the result of the push of `step`. Returns the error
+  // of the copy to the GPU, if it failed. REQUIRES: the push is done.
+  absl::Status Follow(int layer, int64_t step, const Stager& stager,
+                      absl::string_view what, cudaStream_t stream)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // Last push of one layer.
+  struct Flight {
+    int64_t step = -1;          // Below 0: the layer was not pushed.
+    float* gradient = nullptr;  // See Outcome.
+    bool by_factors = false;    // See Outcome.
+    bool is_handed_on = false;  // See SetHandedOn.
+    bool is_hurried = false;    // See TakeUnhurried.
+    bool is_done = false;       // See SetLanded.
+    absl::Status failure;       // Error of the staging.
+    Buffer values;              // See SetValues.
+    absl::StatusOr<Stager::Point> landed = Stager::Point();
+  };
+
+  mutable Mutex mu_;
+  bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_staging_ ABSL_GUARDED_BY(mu_) = false;  // A push is off the queue.
+  std::deque<GpuPush> queue_ ABSL_GUARDED_BY(mu_);
+  std::vector<Flight> flights_ ABSL_GUARDED_BY(mu_);  // Last push, by layer.
+};
+
+}  // namespace nereus
