@@ -22,7 +22,9 @@ constexpr float kLearningRate = 0.02f;
 constexpr float kMomentum = 0.9f;
 
 absl::Status Train(const char* coordinator, int64_t steps) {
-  std::vector<float> line = {0.0f, 0.0f};  // y = line[0] * x + line[1]
+  // The model: y = line[0] * x + line[1]. Declared before the client, which
+  // uses this memory.
+  std::vector<float> line = {0.0f, 0.0f};
   std::vector<float> velocity(line.size(), 0.0f);
   std::vector<float> gradient(line.size());
 
@@ -38,13 +40,14 @@ absl::Status Train(const char* coordinator, int64_t steps) {
   options.coordinator_address = coordinator;
   // Connect fails if the servers were told to run the optimizer.
   options.optimizer = nereus::OptimizerPlace::kWorker;
-  // What equal workers need, and only this program knows.
+  // Values that must be equal on all workers and that only this program knows.
   options.settings = {{"learning-rate", std::to_string(kLearningRate)},
                       {"momentum", std::to_string(kMomentum)}};
   nereus::LayerBinding binding;
   binding.spec = layer;
   binding.parameters = absl::MakeSpan(line);
-  // A worker that joins later, and every worker after a restart, is given it.
+  // Each worker that joins later receives this state, and so does each worker
+  // after a restart.
   binding.state = absl::MakeSpan(velocity);
   NEREUS_ASSIGN_OR_RETURN(const auto client,
                           nereus::Client::Connect(options, {binding}));
@@ -65,7 +68,8 @@ absl::Status Train(const char* coordinator, int64_t steps) {
     NEREUS_RETURN_IF_ERROR(status);
     if (client->Skipped(step.step)) continue;
 
-    // The same update on every worker, of the same mean: equal replicas.
+    // Each worker makes the same update from the same mean, so replicas stay
+    // equal.
     const absl::Span<const float> mean = client->Mean(/*layer=*/0);
     for (size_t i = 0; i < line.size(); ++i) {
       velocity[i] = kMomentum * velocity[i] + mean[i];

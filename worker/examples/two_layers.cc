@@ -25,7 +25,7 @@ constexpr int64_t kRows = 16;  // Examples of one worker in one step.
 constexpr int64_t kInputs = 2;
 constexpr int64_t kHidden = 32;
 
-// One layer: output = input * weight^T + bias, row-major.
+// Fully connected layer: output = input * weight^T + bias, row-major.
 struct Layer {
   Layer(const std::string& name, int64_t outputs, int64_t inputs)
       : output_gradient(kRows * outputs), input(kRows * inputs) {
@@ -36,7 +36,7 @@ struct Layer {
     spec.parameters = outputs * inputs + outputs;  // The weight, then the bias.
     spec.rows = kRows;
     spec.has_factors = true;  // PushFactors in every step.
-    // The initial values count on the first worker that joins alone.
+    // The job starts from the values of the first worker that joins.
     std::minstd_rand random(7);
     std::uniform_real_distribution<float> values(-1.0f, 1.0f);
     for (int64_t i = 0; i < outputs * inputs; ++i) {
@@ -63,8 +63,8 @@ struct Layer {
   std::vector<float> input;            // K x N
 };
 
-// Sets the inputs of rows from `first` on. Returns what the network is to learn
-// of them: a product, a * b.
+// Sets the inputs of the rows from `first` on. Returns the values that the
+// network must learn: the products a * b.
 std::vector<float> MakeRows(int64_t first, Layer& hidden) {
   std::vector<float> expected(kRows);
   for (int64_t row = 0; row < kRows; ++row) {
@@ -77,7 +77,7 @@ std::vector<float> MakeRows(int64_t first, Layer& hidden) {
   return expected;
 }
 
-// Makes the gradients of the mean loss over the rows, the last layer first.
+// Writes the gradients of the mean loss over the rows, the last layer first.
 // Returns the loss.
 float Backward(const std::vector<float>& predicted,
                const std::vector<float>& expected, Layer& hidden,

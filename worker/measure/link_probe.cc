@@ -7,19 +7,25 @@
 namespace nereus {
 namespace {
 
+// Numbers of frames of trains of several, and of large frames.
 constexpr int kSeveralFrames = 16;
 constexpr int kLargeFramesMin = 4;
 constexpr int kLargeFramesMax = 32;
+// Time below which a large train is too short to measure, in seconds.
 constexpr double kAtOnceSeconds = 0.02;
 
-// Of each kind: so many at once, and so many are kept.
+// Number of trains of each kind that leave without waiting for kInterval.
 constexpr int64_t kEagerMin = 4;
+// Number of samples of each kind that are kept.
 constexpr size_t kKept = 9;
+// Time between trains after the first ones.
 constexpr absl::Duration kInterval = absl::Seconds(1);
 
-// An answer that takes longer does not come, because an epoch has ended.
+// Time after which an answer is given up: it does not come if an epoch has
+// ended meanwhile.
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
+// Largest rate that is reported, in bytes per second.
 constexpr double kRateMax = 1e12;
 
 }  // namespace
@@ -73,6 +79,7 @@ std::optional<LinkSpeed> LinkProbe::speed() const {
       samples_.begin(), samples_.end(),
       [](const auto& samples) { return samples.size() >= kEagerMin; });
   if (!enough) return std::nullopt;
+  // A train of one frame takes one latency in each direction.
   const double one = FastestOf(kOne);
   LinkSpeed speed;
   speed.latency = absl::Seconds(one / 2);
@@ -82,6 +89,8 @@ std::optional<LinkSpeed> LinkProbe::speed() const {
   for (const Sample& sample : samples_[kLarge]) {
     const double bytes =
         sample.frames * static_cast<double>(kFramePayloadBytesMax);
+    // Time of the bytes alone: without the latency, and without the cost of
+    // each further frame.
     const double carrying =
         sample.seconds - one - message * (sample.frames - 1);
     speed.rate =

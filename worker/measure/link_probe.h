@@ -10,51 +10,63 @@
 
 namespace nereus {
 
-// Measures this worker's link, by trains of frames to a server, who answers the
-// last frame of each: one frame without payload says what a frame takes there
-// and back, several what each costs beside that, large ones what bytes cost.
+// Measures the link of this worker, by trains of probe frames to a server. The
+// server answers the last frame of each train. A train of one frame without
+// payload measures the time of a frame there and back; a train of several such
+// frames, the time that each further frame takes; a train of large frames, the
+// rate.
 //
-// They leave at quiet moments. Some will meet something nevertheless: what
-// counts is the fastest of late. First one leaves at each such moment, later
-// one a second, so that what it says follows the network. Large trains become
-// longer where they arrive at once.
+// Trains leave at quiet moments, when no round is under way. Some meet other
+// traffic nevertheless; so the fastest of the last trains counts. The first
+// trains leave at each quiet moment, later ones once a second, so that the
+// result follows the network. Trains of large frames grow while they arrive too
+// fast to measure.
 //
-// Pure.
+// Pure. Bounded: it keeps the last nine samples of each kind of train.
 class LinkProbe {
  public:
   LinkProbe();
 
+  // Frames to send one behind the other.
   struct Train {
-    int64_t id = 0;
-    int frames = 0;
-    int64_t payload_bytes = 0;  // Of each.
+    int64_t id = 0;  // Number of the train, which the answer repeats.
+    int frames = 0;  // Number of frames.
+    int64_t payload_bytes = 0;  // Payload of each frame.
   };
 
-  // A quiet moment. The train that is to be sent now, if any.
+  // Returns the train to send at a quiet moment, if one is due.
   std::optional<Train> Next(absl::Time now);
-  // It has arrived.
+  // Handles the answer to train `id`.
   void OnAnswer(int64_t id, absl::Time now);
 
-  // Nothing, until there is enough.
+  // Returns the measured speed. Nothing: there are too few samples.
   std::optional<LinkSpeed> speed() const;
 
  private:
+  // Kinds of trains, in the order in which they take turns.
   enum Kind { kOne, kSeveral, kLarge };
   static constexpr int kKinds = 3;
 
+  // Measurement of one train.
   struct Sample {
-    int frames = 0;
-    double seconds = 0;
+    int frames = 0;      // Number of frames of the train.
+    double seconds = 0;  // Time until the answer.
   };
 
+  // Returns the number of frames of the next train of this kind.
   int FramesOf(Kind kind) const;
-  double FastestOf(Kind kind) const;  // Seconds.
+  // Returns the time of the fastest sample, in seconds.
+  double FastestOf(Kind kind) const;
 
-  int64_t next_id_ = 0;
-  absl::Time sent_ = absl::InfinitePast();  // The last one,
-  int under_way_ = 0;                       // of so many frames; 0: answered.
-  int large_frames_;
-  std::array<std::deque<Sample>, kKinds> samples_;  // The last ones of each.
+  int64_t next_id_ = 0;  // Number of the next train.
+  // Time at which the last train left.
+  absl::Time sent_ = absl::InfinitePast();
+  // Number of frames of the train that is not answered yet; 0: all are
+  // answered.
+  int under_way_ = 0;
+  int large_frames_;  // Number of frames of a large train.
+  // Last samples of each kind.
+  std::array<std::deque<Sample>, kKinds> samples_;
 };
 
 }  // namespace nereus

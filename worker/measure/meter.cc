@@ -5,7 +5,7 @@
 namespace nereus {
 namespace {
 
-// How often the coordinator hears what this worker has measured.
+// Time between two reports to the coordinator.
 constexpr absl::Duration kSaidInterval = absl::Seconds(5);
 
 }  // namespace
@@ -38,6 +38,7 @@ void Meter::OnAnswer(int64_t train) {
 }
 
 std::optional<Measurements> Meter::TakeDue() {
+  // Both must have a result: the planner uses compute times and link together.
   const absl::Time now = SteadyNow();
   MutexLock lock(&mu_);
   const std::optional<LinkSpeed> speed = link_.speed();
@@ -61,6 +62,7 @@ std::vector<int32_t> ShardsToProbe(const EpochStart& start,
   for (const EpochMember& each : start.epoch_members) {
     if (each.id.role != Role::kShard) continue;
     const size_t host_bytes = each.data_address.rfind(':');
+    // Compares the hosts of both addresses, without the ports.
     const bool here =
         own.compare(0, own.rfind(':'), each.data_address, 0, host_bytes) == 0;
     (here ? near : far).push_back(each.id.rank);

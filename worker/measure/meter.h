@@ -16,37 +16,41 @@
 
 namespace nereus {
 
-// What one worker measures for the planner: what its caller's layers compute,
-// and what its link to a server is like. Tells StepTimes and LinkProbe the
-// time. Thread-safe.
+// Measures for the planner what one worker's layers compute and how fast its
+// link to a server is. Gives StepTimes and LinkProbe the time and the lock.
+// Thread-safe.
 class Meter {
  public:
   explicit Meter(absl::Span<const LayerSpec> layers);
 
-  // What the caller does; see StepTimes.
+  // Events of the caller; see StepTimes.
   void OnBegin() ABSL_LOCKS_EXCLUDED(mu_);
   void OnPush(int layer) ABSL_LOCKS_EXCLUDED(mu_);
   void OnWait(int layer, absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Nothing is under way: the train of probes that is to be sent now, if any.
+  // Returns the train of probes to send now, at a moment without traffic, if
+  // one is due.
   std::optional<LinkProbe::Train> NextTrain() ABSL_LOCKS_EXCLUDED(mu_);
+  // Handles the answer to a train.
   void OnAnswer(int64_t train) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // What all has come to, once there is enough, and every few seconds again.
+  // Returns the measurements if the coordinator must hear them now: at first
+  // when there are enough, then every few seconds.
   std::optional<Measurements> TakeDue() ABSL_LOCKS_EXCLUDED(mu_);
-  // What TakeDue said last.
+  // Returns the last result of TakeDue.
   std::optional<Measurements> last() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   mutable Mutex mu_;
-  StepTimes steps_ ABSL_GUARDED_BY(mu_);
-  LinkProbe link_ ABSL_GUARDED_BY(mu_);
-  std::optional<Measurements> last_ ABSL_GUARDED_BY(mu_);
+  StepTimes steps_ ABSL_GUARDED_BY(mu_);  // Times of the caller.
+  LinkProbe link_ ABSL_GUARDED_BY(mu_);   // Speed of the link.
+  std::optional<Measurements> last_ ABSL_GUARDED_BY(mu_);  // See last().
+  // Time of the last result of TakeDue.
   absl::Time said_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 
-// The shards' ranks that a worker whose data address is `own` probes: those on
-// other hosts, if there are.
+// Returns the ranks of the shards that a worker with data address `own` probes:
+// the shards on other hosts; if there are none, all shards.
 std::vector<int32_t> ShardsToProbe(const EpochStart& start,
                                    const std::string& own);
 

@@ -6,7 +6,8 @@
 namespace nereus {
 namespace {
 
-// Of a step's computing, where nothing else is known.
+// Share of the backward pass in a step's computing, where nothing else is
+// known.
 constexpr double kBackwardShare = 2.0 / 3;
 
 template <typename Get>
@@ -46,7 +47,7 @@ void StepTimes::OnBegin(absl::Time now) {
 
 void StepTimes::OnWait(int layer, absl::Time from, absl::Time to) {
   if (!step_.has_value() || step_->pushed == layers_) return;
-  // Of several threads one may wait while another computes.
+  // Ignores a wait on one thread while another thread computes.
   if (from < step_->mark) return;
   const absl::Duration computed = from - step_->mark;
   step_->mark = to;
@@ -54,7 +55,7 @@ void StepTimes::OnWait(int layer, absl::Time from, absl::Time to) {
     step_->before += computed;
     return;
   }
-  // What came before the first wait is part of what comes after it.
+  // Computing before the first wait counts for the layer of that wait.
   const int whose = step_->layer.value_or(layer);
   step_->times[whose].forward += computed;
   step_->layer = layer;
@@ -85,6 +86,8 @@ void StepTimes::Resolve(TimedStep& step) const {
   const absl::Duration both = step.first_interval;
   absl::Duration& first = step.times[*step.first_pushed].backward;
   if (step.layer.has_value()) {
+    // The caller waited layer by layer. All forwards are known but that of the
+    // last layer, which is split by the proportion of the others.
     const absl::Duration known = forward + backward;
     const double share = known > absl::ZeroDuration()
                              ? absl::FDivDuration(backward, known)
@@ -93,6 +96,9 @@ void StepTimes::Resolve(TimedStep& step) const {
     step.times[*step.layer].forward += both - first;
     return;
   }
+  // The caller waited for all layers at once: the first backward is estimated
+  // by its share of the operations, and the forward pass by the shares of the
+  // backwards.
   const double operations = operations_[*step.first_pushed];
   const double others = 1 - operations;
   first = others > 0 ? std::min(both, backward * (operations / others))

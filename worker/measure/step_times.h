@@ -13,61 +13,73 @@
 
 namespace nereus {
 
-// For StepTimes alone: one step.
+// Times of one step. For StepTimes only.
 struct TimedStep {
-  absl::Time began;
-  absl::Time mark;           // What computes now does so since then,
-  absl::Duration before;     // and did so before the last wait.
-  std::optional<int> layer;  // Whose forward that is.
-  std::optional<int> first_pushed;
-  absl::Duration first_interval;  // Up to that push, from the last wait on.
-  size_t pushed = 0;
-  absl::Duration took;
-  std::vector<LayerTime> times;
+  absl::Time began;  // Time of OnBegin.
+  // Time since which the caller computes.
+  absl::Time mark;
+  // Computing before the last wait that belongs to the next push, after the
+  // first push.
+  absl::Duration before;
+  // Layer with a running forward; nothing: not known.
+  std::optional<int> layer;
+  std::optional<int> first_pushed;  // Layer that was pushed first.
+  // Time from the last wait, or the begin, to the first push: a forward and a
+  // backward together.
+  absl::Duration first_interval;
+  size_t pushed = 0;             // Number of pushes.
+  absl::Duration took;           // Time from this begin to the next.
+  std::vector<LayerTime> times;  // Result, by layer.
 };
 
-// What layers compute, from when the caller waits for them and pushes them: the
-// time between two pushes is the second layer's backward, that from the end of
-// a wait on is the layer's forward. Time spent waiting counts for nobody.
+// Measures how long each layer computes, from the times at which the caller
+// waits for layers and pushes them. The time between two pushes is the backward
+// of the second layer. The time after the wait for a layer is the forward of
+// that layer. Time spent waiting counts as no computing.
 //
-// Where the caller does not wait layer by layer, forward as a whole is known,
-// together with the backward of the layer that is pushed first, which is taken
-// to be to the other layers' as its operations are to theirs. What the caller
-// does before forward, reading its examples, counts as forward.
+// A caller that does not wait layer by layer shows only the sum of the forward
+// pass and of the backward of the layer that it pushes first. That backward is
+// then estimated: its share of the backward pass is its share of the
+// operations. Work of the caller before forward, such as reading its examples,
+// counts as forward.
 //
-// Pure; medians over the last steps.
+// Pure. Results are medians over the last steps; bounded by kStepsMax.
 class StepTimes {
  public:
-  // `layers`: the model's.
+  // `layers`: all layers of the model.
   explicit StepTimes(absl::Span<const LayerSpec> layers);
 
-  // The caller begins a step.
+  // Handles the begin of a step.
   void OnBegin(absl::Time now);
-  // It waited for a layer of the step before.
+  // Handles a wait for `layer` that began at `from` and ended at `to`.
   void OnWait(int layer, absl::Time from, absl::Time to);
+  // Handles a push of `layer`.
   void OnPush(int layer, absl::Time now);
 
-  // Whether enough steps are measured.
+  // True if enough steps are measured.
   bool enough() const { return steps_.size() >= kStepsMin; }
 
-  // REQUIRES: enough().
+  // Returns the compute times, by layer. REQUIRES: enough().
   std::vector<LayerTime> times() const;
-  absl::Duration step_time() const;  // From begin to begin.
+  // Returns the time from one begin to the next. REQUIRES: enough().
+  absl::Duration step_time() const;
 
  private:
+  // Numbers of steps that a result needs at least, and uses at most.
   static constexpr size_t kStepsMin = 8;
   static constexpr size_t kStepsMax = 16;
-  // At the start caches are cold, and memory is new.
+  // Number of first steps that are ignored: caches are cold and memory is new.
   static constexpr int kStepsIgnored = 2;
 
-  // Splits what is only known as a sum.
+  // Splits times that are known only as a sum.
   void Resolve(TimedStep& step) const;
 
-  const size_t layers_;
-  std::vector<double> operations_;  // By layer: its share of a step's.
-  int ignored_ = 0;
-  std::optional<TimedStep> step_;  // Under way.
-  std::deque<TimedStep> steps_;    // The last ones.
+  const size_t layers_;  // Number of layers.
+  // Share of each layer in the operations of a step.
+  std::vector<double> operations_;
+  int ignored_ = 0;                // Number of steps seen so far.
+  std::optional<TimedStep> step_;  // Current step.
+  std::deque<TimedStep> steps_;    // Last steps.
 };
 
 }  // namespace nereus

@@ -15,11 +15,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Any values, but for Vary: what they are changes nothing about how they
-// travel.
+// Value of all gradients. The values do not change how they travel, except in a
+// sparse job (see Vary).
 constexpr float kValue = 1e-3f;
 
-// Later than this it is not the sleep's fault: the device was idle.
+// Lateness up to which a sleep is taken to have been inexact. After a longer
+// time, the device was idle.
 constexpr absl::Duration kSleepErrorMax = absl::Microseconds(500);
 
 constexpr int64_t kReplayStepsMax = int64_t{1} << 30;
@@ -38,8 +39,8 @@ Json LayerJson(const LayerReport& layer) {
   };
 }
 
-// Where only the largest blocks travel (JobOptions::sparsity), equal ones would
-// go one after the other.
+// Makes the blocks of a gradient differ. In a sparse job only the largest
+// blocks travel; equal blocks would travel one after the other.
 void Vary(Random& random, std::vector<float>& gradient) {
   constexpr size_t kStretch = 1024;
   for (size_t i = 0; i < gradient.size(); i += kStretch) {
@@ -92,8 +93,8 @@ std::vector<LayerBinding> Replay::Bindings() {
 
 void Replay::Compute(absl::Duration time) {
   if (time == absl::ZeroDuration()) return;
-  // A sleep lasts longer than it should, and hundreds of short ones much
-  // longer: the next one makes up for it.
+  // A sleep takes longer than asked, and hundreds of short sleeps take much
+  // longer. So the next sleep is shorter by that time.
   const absl::Time now = SteadyNow();
   if (now - device_free_at_ > kSleepErrorMax) device_free_at_ = now;
   device_free_at_ += time;
@@ -113,6 +114,7 @@ absl::Status Replay::Forward(Client* client, const StepInfo& step) {
 }
 
 absl::Status Replay::Backward(Client* client, int64_t step) {
+  // The last layer first, as in a real backward pass.
   for (size_t i = options_.layers.size(); i > 0; --i) {
     Compute(options_.times[i - 1].backward);
     NEREUS_RETURN_IF_ERROR(Push(client, static_cast<int>(i - 1), step));
@@ -136,6 +138,7 @@ absl::StatusOr<ReplayResult> Replay::Run(Client* client) {
   int64_t step = -1;
   while (step + 1 < options_.steps) {
     NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, client->BeginStep());
+    // A step after the job has gone back does not follow the one before.
     const bool measured = step >= 0 && begun.step == step + 1;
     step = begun.step;
     absl::Status status = Forward(client, begun);

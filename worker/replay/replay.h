@@ -12,58 +12,70 @@
 
 namespace nereus {
 
-// Takes part in a job as a model would whose layers compute for known times:
-// they are slept, and gradients and factors of the real sizes travel. What is
-// measured is the network, and Nereus, and no one's arithmetic.
+// Options of a replay: a worker that sleeps for known times instead of
+// computing, and pushes gradients and factors of the real sizes. So it measures
+// the network and Nereus, and no arithmetic.
 struct ReplayOptions {
-  std::vector<LayerSpec> layers;
-  std::vector<LayerTime> times;  // By layer.
-  int64_t steps = 1;             // Of the job.
-  // Before each forward: a straggler; and in steps that are this worker's
-  // position modulo the number of workers, so that each has its turn.
+  std::vector<LayerSpec> layers;  // Layers of the model.
+  std::vector<LayerTime> times;   // Compute times, by layer.
+  int64_t steps = 1;              // Number of steps of the job.
+  // Time to sleep before each forward: a straggler.
   absl::Duration delay;
+  // Time to sleep before a forward if the step's number modulo the workers is
+  // this worker's position: each worker is late in turn.
   absl::Duration delay_in_turn;
 
-  // OK, or kInvalidArgument that names the field and its value.
+  // Returns OK, or kInvalidArgument with the field's name and value.
   absl::Status Validate() const;
 };
 
-// One worker's run.
+// Result of one worker.
 struct ReplayResult {
-  // From the end of one backward to the end of the next one, by step, from the
-  // second step on: with outcomes gathered in the next forward, a step has no
-  // other end.
+  // Time from the end of one backward to the end of the next, by step, from the
+  // second step on. In a job where the next forward waits for the layers, a
+  // step has no other end.
   std::vector<absl::Duration> steps;
 };
 
-// A model's memory, and the job that `client` has joined with its bindings.
+// Memory of a model, and its part in a job. Used by one thread.
+//
+//   Replay replay(options);
+//   auto client = Client::Connect(client_options, replay.Bindings());
+//   auto result = replay.Run(client->get());
 class Replay {
  public:
+  // `options`: valid.
   explicit Replay(ReplayOptions options);
 
-  // Parameters that start at 0; they outlive the client.
+  // Returns the layers for Connect; their parameters start at 0. This must
+  // outlive the client.
   std::vector<LayerBinding> Bindings();
 
-  // Until step `steps` is done. Errors: the client's.
+  // Takes part in the job until step `steps` is done, then leaves. Errors: the
+  // client's.
   absl::StatusOr<ReplayResult> Run(Client* client);
 
  private:
+  // Parts of a step.
   absl::Status Forward(Client* client, const StepInfo& step);
   absl::Status Backward(Client* client, int64_t step);
   absl::Status Push(Client* client, int layer, int64_t step);
-  // What a device does that is free from then on; when it is done.
+  // Sleeps as long as a device computes that is free after its last work.
   void Compute(absl::Duration time);
 
   const ReplayOptions options_;
-  std::vector<std::vector<float>> parameters_;        // By layer.
-  std::vector<std::vector<float>> gradients_;         // Dense.
-  std::vector<std::vector<float>> output_gradients_;  // Fully connected layers.
+  // Memory of the model, by layer.
+  std::vector<std::vector<float>> parameters_;
+  std::vector<std::vector<float>> gradients_;
+  // Factors, by layer; empty for a layer without factors.
+  std::vector<std::vector<float>> output_gradients_;
   std::vector<std::vector<float>> inputs_;
+  // Time at which the device is free.
   absl::Time device_free_at_ = absl::InfinitePast();
 };
 
-// One line: {"event": "replayed", "rank", "step_seconds": [...],
-// "layers": [{"name", "scheme", "wire", "rounds", "bytes_sent",
+// Returns the result as one line: {"event": "replayed", "rank", "step_seconds":
+// [...], "layers": [{"name", "scheme", "wire", "rounds", "bytes_sent",
 // "bytes_received", "latency_seconds_mean"}], "bytes_sent", "bytes_received"}.
 std::string ReplayJson(int rank, const ReplayResult& result,
                        const std::vector<LayerReport>& layers,
