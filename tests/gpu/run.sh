@@ -1,8 +1,8 @@
 #!/bin/bash
 # Builds the kernels, their tests and their benchmark with nvcc and g++ alone, and
-# runs the tests; for machines that have a GPU but not Bazel or gRPC. Without a GPU
-# the tests say that they are skipped, and without nvcc this does; a driver that does
-# not work is an error. What needs Abseil or gRPC comes in a bundle (bundle.sh).
+# runs the tests, on machines with a GPU but without Bazel and gRPC. Without a GPU the
+# tests report that they are skipped; without nvcc this script does. A driver that does
+# not work is an error. Tests that need Abseil or gRPC come in a bundle (bundle.sh).
 #
 #   tests/gpu/run.sh               tests, and compute-sanitizer if it is there
 #   tests/gpu/run.sh --benchmark   the table of docs/benchmarks.md, too
@@ -36,7 +36,7 @@ if [ -z "$build" ]; then
   trap 'rm -rf "$build"' EXIT
 fi
 mkdir -p "$build"
-kernels=(blocks factor_gradient frame_halves sums update_rules)
+kernels=(bfloat16 blocks factor_gradient sums update_rules)
 tests=(kernel_test factor_test)
 references=(block_pieces blocks frame_halves half update_rules vectors)
 cxx=(g++ -std=c++20 -O3 -ffp-contract=off -Wall -Wextra -I. -isystem "$cuda/include")
