@@ -1,15 +1,15 @@
 #pragma once
 
-// Runs kernels on the CPU, for tests on machines without a GPU: the host's
+// Runs kernels on the CPU, for tests on machines without a GPU. The host's
 // compiler compiles *_cuda.cu with this file included before everything else
-// (-include), and emulated_cuda.cc stands for the CUDA runtime. It shows that a
-// kernel computes what it should and where it writes; not how fast it is, and
-// not races within a block, whose threads run one after the other here, from
-// barrier to barrier. The toolkit's headers are needed.
+// (-include); emulated_cuda.cc replaces the CUDA runtime. This shows that a
+// kernel computes the right values and writes to the right places. It does not
+// show its speed, nor races within a block: the threads of a block run one
+// after the other, from barrier to barrier. The toolkit's headers are needed.
 
 #define NEREUS_CUDA_EMULATION 1
 
-// In the place of the toolkit's own, whichever comes first.
+// Replaces the toolkit's own definitions.
 #undef __host__
 #undef __device__
 #undef __global__
@@ -39,11 +39,11 @@ struct Index {
 inline thread_local Index block_index;
 inline thread_local Index thread_index;
 
-// Of the threads of the block that runs: until all that have not ended are
-// there.
+// Waits, for the calling thread, until all threads of the running block that
+// have not ended have come to a barrier.
 void AwaitBlock();
 
-// Runs `body` as each of `threads` threads, of block after block.
+// Runs `body` as each of `threads` threads, block after block.
 void RunBlocks(int64_t blocks, int threads, const std::function<void()>& body);
 
 // Queues `work` on a stream of emulated_cuda.cc.
@@ -76,7 +76,7 @@ inline float __uint_as_float(uint32_t bits) {
   return std::bit_cast<float>(bits);
 }
 
-// One thread runs at a time, of one kernel; several streams may run kernels.
+// Kernels run one thread at a time, but several streams may run kernels.
 namespace cuda_emulation {
 inline std::mutex atomics;
 }

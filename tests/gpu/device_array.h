@@ -10,7 +10,7 @@
 
 namespace nereus {
 
-// Ends the program, with what went wrong where.
+// Ends the program with a message, after an error.
 inline void CheckCuda(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "%s: %s\n", call, cudaGetErrorString(error));
@@ -18,12 +18,12 @@ inline void CheckCuda(cudaError_t error, const char* call) {
 }
 #define NEREUS_CUDA(call) ::nereus::CheckCuda(call, #call)
 
-// Why there is no GPU to run anything on; null if there is one.
+// Returns the reason why there is no GPU to run on; null if there is one.
 inline const char* WhyNoGpu() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess) return count == 0 ? "no device" : nullptr;
-  // With a driver there is something to mend.
+  // A driver that fails is a defect of the machine: no reason to skip.
   const bool has_driver = access("/dev/nvidiactl", F_OK) == 0;
   if (has_driver && error != cudaErrorNoDevice) {
     CheckCuda(error, "cudaGetDeviceCount");
@@ -31,8 +31,8 @@ inline const char* WhyNoGpu() {
   return cudaGetErrorString(error);
 }
 
-// An array in device memory, between two guards that nobody may write to;
-// without them where NEREUS_GPU_TEST_EXACT is set, for tools that look at every
+// Array in device memory between two guards, which must not be written. There
+// are no guards if NEREUS_GPU_TEST_EXACT is set, for tools that check each
 // access themselves.
 template <typename T>
 class DeviceArray {
@@ -45,7 +45,7 @@ class DeviceArray {
     Copy(memory_, guard.data(), guard_);
     Copy(memory_ + guard_, values.data(), count_ * sizeof(T));
     Copy(memory_ + guard_ + count_ * sizeof(T), guard.data(), guard_);
-    // Streams do not wait for what is still on its way from pageable memory.
+    // Other streams do not wait for copies from pageable memory.
     NEREUS_CUDA(cudaStreamSynchronize(nullptr));
   }
   ~DeviceArray() { NEREUS_CUDA(cudaFree(memory_)); }
@@ -54,7 +54,8 @@ class DeviceArray {
 
   T* data() const { return reinterpret_cast<T*>(memory_ + guard_); }
 
-  // What it has once all work is done; ends the program if a guard has changed.
+  // Returns the values once all work is done. Ends the program if a guard has
+  // changed.
   std::vector<T> Read() const {
     NEREUS_CUDA(cudaStreamSynchronize(nullptr));
     std::vector<unsigned char> all(bytes());
@@ -81,7 +82,7 @@ class DeviceArray {
   }
 
   const size_t count_;
-  const size_t guard_;  // Bytes of one.
+  const size_t guard_;  // Number of bytes of one guard.
   unsigned char* memory_ = nullptr;
 };
 

@@ -36,7 +36,7 @@ cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Of column-major matrices, with beta 0: c = alpha * op(a) * op(b).
+// Computes c = alpha * op(a) * op(b) of column-major matrices, with beta 0.
 cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a,
                             cublasOperation_t op_b, int m, int n, int k,
                             const void* alpha, const void* a,

@@ -1,7 +1,11 @@
-// The part of the CUDA runtime that Nereus uses, on the CPU (cuda_emulation.h):
-// every stream is a thread, so that what a real device may run at the same time
-// runs at the same time here, and ThreadSanitizer sees what is not ordered by
-// streams and events. Device memory is host memory that is known.
+// The part of the CUDA runtime that Nereus uses, on the CPU (see
+// cuda_emulation.h). Each stream is a thread: work that may run at the same
+// time on a device does so here, and ThreadSanitizer finds accesses that
+// streams and events do not order. Device memory is host memory in a table of
+// allocations.
+//
+// In this order: streams, events, the threads of a block, the table of memory,
+// contexts, then the functions of the runtime and of the driver.
 
 #include "tests/gpu/emulated_cuda.h"
 
@@ -23,7 +27,7 @@
 
 #include "tests/gpu/cuda_emulation.h"
 
-// A stream: work in order, on a thread.
+// Stream: work in order, on a thread.
 struct CUstream_st {
  public:
   const int device;
@@ -56,7 +60,7 @@ struct CUstream_st {
     std::unique_lock<std::mutex> lock(mu_);
     while (true) {
       changed_.wait(lock, [this] { return stopping_ || !work_.empty(); });
-      if (work_.empty()) return;  // All is done that was queued.
+      if (work_.empty()) return;  // All queued work is done.
       busy_ = true;
       const std::function<void()> next = std::move(work_.front());
       work_.pop_front();
@@ -76,8 +80,8 @@ struct CUstream_st {
   std::thread thread_;
 };
 
-// An event. Each time it is recorded is an occasion of its own: whoever waits
-// for one does not notice that it is recorded again, elsewhere.
+// Event. Each record of it makes a new Occasion: a wait for an earlier record
+// does not notice a later one.
 struct CUevent_st {
   class Occasion {
    public:
@@ -117,7 +121,7 @@ struct CUevent_st {
 
   int device = 0;
   std::mutex mu;
-  // One that was never recorded holds nobody up.
+  // An event that was never recorded counts as reached.
   std::shared_ptr<Occasion> last = std::make_shared<Occasion>(true);
 };
 
@@ -186,7 +190,7 @@ std::mutex running;
 constexpr int kDevices = 2;
 constexpr size_t kMemoryMax = size_t{1} << 36;  // At a time.
 
-// Of the calling thread.
+// State of the calling thread.
 thread_local bool has_context = false;
 thread_local int current_device = 0;  // The context's, if there is one.
 thread_local int runtime_device = 0;  // The runtime's, for when there is none.
@@ -196,7 +200,7 @@ thread_local bool in_host_function = false;
 std::atomic<bool> contexts[kDevices];
 std::atomic<int64_t> calls_until_failure{-1};
 
-// What was allocated, by its begin.
+// Allocation, by its begin.
 struct Known {
   size_t bytes = 0;
   cudaMemoryType type = cudaMemoryTypeUnregistered;
@@ -211,7 +215,7 @@ Memory& TheMemory() {
   return memory;
 }
 
-// What there is at this place, if all these bytes are known.
+// Returns the allocation that has all these bytes, or nothing.
 Known Find(const void* pointer, size_t bytes) {
   const auto* const byte = static_cast<const char*>(pointer);
   const std::lock_guard<std::mutex> lock(TheMemory().mu);
@@ -235,7 +239,7 @@ cudaError_t Enter() {
   return cudaSuccess;
 }
 
-// The same of one that may fail when somebody says so (FailCallAfter).
+// Begins a call that may also fail on request (FailCallAfter).
 cudaError_t EnterFallible() {
   const cudaError_t entered = Enter();
   if (entered != cudaSuccess) return entered;
@@ -258,7 +262,7 @@ cudaError_t Allocate(void** pointer, size_t bytes, cudaMemoryType type) {
     *pointer = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
   }
   if (*pointer == nullptr) return Result(cudaErrorMemoryAllocation);
-  // As on a device, nobody may count on what is in it.
+  // Undefined content, as on a device.
   std::memset(*pointer, 0xab, bytes);
   const std::lock_guard<std::mutex> lock(TheMemory().mu);
   TheMemory().known[static_cast<const char*>(*pointer)] = {bytes, type,

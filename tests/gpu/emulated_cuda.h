@@ -4,7 +4,7 @@
 
 namespace cuda_emulation {
 
-// What tests may ask of emulated_cuda.cc.
+// Functions of emulated_cuda.cc for tests.
 
 // The call after so many others fails, of those that ask a device for
 // something; below 0: none does.

@@ -1,5 +1,5 @@
-// Products of factors by cuBLAS against the reference on the CPU, on a GPU; or
-// emulated.
+// Compares products of factors by cuBLAS, on a GPU or emulated, with the
+// reference on the CPU.
 
 #include <cublas_v2.h>
 
@@ -50,7 +50,7 @@ double Bound(int64_t rows) {
   return static_cast<double>(rows + 1) * std::ldexp(1.0, -24);
 }
 
-TEST_F(FactorTest, ProductsAreWithinTheBoundAndBiasesHaveTheBits) {
+TEST_F(FactorTest, ProductsAreWithinTheBoundAndBiasesAreExact) {
   for (const Shape& shape : kShapes) {
     const auto [rows, m, n] = shape;
     const std::vector<float> output = Normal(rows * m, 1);
@@ -92,10 +92,10 @@ TEST_F(FactorTest, WithoutABiasNothingIsWrittenBeyondTheProduct) {
                                /*bias=*/false, 1.0f, output.data(),
                                input.data(), gradient.data(), nullptr),
             CUBLAS_STATUS_SUCCESS);
-  gradient.Read();  // Looks at what is beyond.
+  gradient.Read();
 }
 
-TEST_F(FactorTest, TheSameFactorsGiveTheSameBits) {
+TEST_F(FactorTest, EqualFactorsGiveEqualBits) {
   const Shape shape = {96, 130, 70};
   const DeviceArray<float> output(Normal(shape.rows * shape.m, 5));
   const DeviceArray<float> input(Normal(shape.rows * shape.n, 6));

@@ -1,6 +1,6 @@
-// Jobs whose workers have their layers in a GPU's memory, with real servers
-// over loopback sockets: on a GPU, or emulated, where ThreadSanitizer sees what
-// streams and events do not order.
+// Tests jobs of workers that have their layers in a GPU's memory, with real
+// servers over loopback sockets. On an emulated GPU, ThreadSanitizer finds
+// accesses that streams and events do not order.
 
 #include "worker/public/gpu_client.h"
 
@@ -49,7 +49,7 @@ std::deque<GpuToyWorker> Workers(int count,
   return workers;
 }
 
-// Keeps a stream from going on until it is let go.
+// Stops a stream until it is released.
 class Gate {
  public:
   explicit Gate(cudaStream_t stream) {
@@ -69,7 +69,7 @@ class Gate {
   std::atomic<bool> open_{false};
 };
 
-TEST_F(GpuClientTest, OneReplicaOnAGpuAndOneOnACpu) {
+TEST_F(GpuClientTest, ReplicasOnAGpuAndACpuStayEqual) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     ServerOptions options = Job(2, 1);
@@ -89,7 +89,7 @@ TEST_F(GpuClientTest, OneReplicaOnAGpuAndOneOnACpu) {
   }
 }
 
-TEST_F(GpuClientTest, ProductsOfACpuAndOfAGpuDoNotMix) {
+TEST_F(GpuClientTest, WorkersWithDifferentMultipliersAreRefused) {
   ServerOptions options = Job(1, 1);
   options.spec.max_workers = 2;
   LocalCluster cluster(options);
@@ -103,8 +103,8 @@ TEST_F(GpuClientTest, ProductsOfACpuAndOfAGpuDoNotMix) {
                     HasSubstr("--scheme=server")));
 }
 
-// Nobody waits for the GPU: not Push, and not the Wait of another layer.
-TEST_F(GpuClientTest, WhatIsNotMadeYetHoldsUpNothingElse) {
+// Neither Push nor the Wait for another layer waits for the GPU.
+TEST_F(GpuClientTest, GradientNotYetComputedDelaysNoOtherLayer) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
@@ -124,8 +124,9 @@ TEST_F(GpuClientTest, WhatIsNotMadeYetHoldsUpNothingElse) {
   EXPECT_TRUE(worker.client()->WaitAll(begun->step, worker.stream()).ok());
 }
 
-// It is given parameters and optimizer state that only the GPU has.
-TEST_F(GpuClientTest, AWorkerThatComesIsGivenWhatAGpuHas) {
+// A worker that joins receives parameters and optimizer state that only the GPU
+// has.
+TEST_F(GpuClientTest, JoiningWorkerReceivesParametersAndStateFromTheGpu) {
   ServerOptions options = Job(1, 1);
   options.spec.max_workers = 2;
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;
@@ -159,7 +160,7 @@ TEST_F(GpuClientTest, AWorkerThatComesIsGivenWhatAGpuHas) {
   for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(GpuClientTest, AJobThatGoesBackTakesTheGpuAlong) {
+TEST_F(GpuClientTest, JobThatGoesBackRestoresTheGpu) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     ServerOptions options = Job(1, 2);
@@ -199,7 +200,7 @@ TEST_F(GpuClientTest, AJobThatGoesBackTakesTheGpuAlong) {
   }
 }
 
-// Half the bytes, where only they are sent.
+// Half the bytes are copied if only the halves are sent.
 TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
   std::map<std::pair<Scheme, WireType>, int64_t> bytes;
   for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
@@ -227,8 +228,8 @@ TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
   EXPECT_EQ((bytes[{Scheme::kRing, WireType::kBfloat16}]), 5 * model);
 }
 
-// Of blocks that are held back, none comes to the host, nor goes back.
-TEST_F(GpuClientTest, OnlyWhatTravelsLeavesTheGpu) {
+// Blocks that are held back are copied neither to the host nor to the GPU.
+TEST_F(GpuClientTest, OnlyTravellingBlocksAreCopied) {
   constexpr int64_t kBlock = 1 << 15;
   constexpr int64_t kLayerBytes = 16 * kBlock * 4;
   const std::vector<LayerSpec> layers = {
@@ -256,9 +257,9 @@ TEST_F(GpuClientTest, OnlyWhatTravelsLeavesTheGpu) {
   }
 }
 
-// With momentum and decay; blocks of very different norms, so that the choice
-// does not depend on the order of additions.
-TEST_F(GpuClientTest, WhatIsHeldOnAGpuHasTheBitsOfACpu) {
+// With momentum and weight decay. The norms of the blocks differ much, so the
+// choice of blocks does not depend on the order of additions.
+TEST_F(GpuClientTest, BlocksHeldOnAGpuEqualBlocksHeldOnACpu) {
   constexpr int64_t kBlock = 1000;
   constexpr int64_t kElements = 7 * kBlock + 500;
   ServerOptions options = Job(1, 1);
@@ -304,8 +305,8 @@ TEST_F(GpuClientTest, WhatIsHeldOnAGpuHasTheBitsOfACpu) {
   EXPECT_EQ(worker.parameters()[0], on_cpu);
 }
 
-// As one has an embedding that the GPU has no room for.
-TEST_F(GpuClientTest, SomeLayersStayOnTheHost) {
+// For example, an embedding that does not fit on the GPU.
+TEST_F(GpuClientTest, LayersMayStayOnTheHost) {
   const LayerSpec layers[] = {
       {"embedding", LayerKind::kFullyConnected, 8, 16, 8 * 16, 4, true},
       {"rest", LayerKind::kVector, 1, 100, 100, 1}};
@@ -374,7 +375,7 @@ TEST_F(GpuClientTest, SomeLayersStayOnTheHost) {
   }
 }
 
-TEST_F(GpuClientTest, ATimelineShowsCopiesBesideTheComputing) {
+TEST_F(GpuClientTest, TimelineShowsCopiesBesideComputing) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;
   GpuOptions gpu;
@@ -401,7 +402,7 @@ TEST_F(GpuClientTest, ATimelineShowsCopiesBesideTheComputing) {
   EXPECT_EQ(seen[GpuSpan::Kind::kCopyIn].size(), all.size());
 }
 
-TEST_F(GpuClientTest, ANaNOnAGpuIsNamed) {
+TEST_F(GpuClientTest, NanOnAGpuIsNamed) {
   for (const double sparsity : {0.0, 0.5}) {
     ServerOptions options = Job(1, 1);
     options.spec.options.sparsity = sparsity;
@@ -429,7 +430,7 @@ TEST_F(GpuClientTest, ANaNOnAGpuIsNamed) {
   }
 }
 
-TEST_F(GpuClientTest, AnInfinityOnAGpuCostsAllTheStep) {
+TEST_F(GpuClientTest, InfinityOnAGpuSkipsTheStepForAllWorkers) {
   ServerOptions options = Job(2, 1);
   options.spec.options.nan = NanPolicy::kSkip;
   LocalCluster cluster(options);
@@ -489,7 +490,7 @@ TEST_F(GpuClientTest, WrongMemoryIsNamed) {
                                    worker.gradient(0), worker.stream())
                       .message()),
       HasSubstr("has no factors"));
-  // What the client alone can tell comes with the Wait.
+  // Mistakes that only the host client notices are returned by the Wait.
   ASSERT_TRUE(client.Push(0, 7, worker.gradient(0), worker.stream()).ok());
   EXPECT_THAT(std::string(client.Wait(0, 7, worker.stream()).message()),
               AllOf(HasSubstr("conv"), HasSubstr("7")));
@@ -533,8 +534,8 @@ TEST_F(GpuClientTest, WrongOptionsAreNamed) {
                     HasSubstr("not memory of a GPU")));
 }
 
-// What it was pushed with is the client's until the outcome is there.
-TEST_F(GpuClientTest, ALayerIsPushedOnceAtATime) {
+// A pushed gradient belongs to the client until its result is there.
+TEST_F(GpuClientTest, SecondPushBeforeTheWaitIsRefused) {
   LocalCluster cluster(Job(2, 1));
   std::vector<GpuToyWorker> workers(2);
   const auto connected = cluster.RunWorkers(
@@ -552,7 +553,7 @@ TEST_F(GpuClientTest, ALayerIsPushedOnceAtATime) {
 }
 
 // Callers look for errors of their own work after a call.
-TEST_F(GpuClientTest, NoErrorIsLeftBehind) {
+TEST_F(GpuClientTest, ClientLeavesNoCudaErrorBehind) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
@@ -562,8 +563,9 @@ TEST_F(GpuClientTest, NoErrorIsLeftBehind) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-// A gradient that waits for pinned memory hears that it waits in vain.
-TEST_F(GpuClientTest, AJobThatGoesBackFindsNoOneWaitingForMemory) {
+// A push that waits for pinned memory ends with an error when the job goes
+// back.
+TEST_F(GpuClientTest, JobThatGoesBackEndsWaitsForPinnedMemory) {
   struct Kind {
     bool fails = false;
     double sparsity = 0.0;
@@ -626,7 +628,8 @@ TEST_F(GpuClientTest, AJobThatGoesBackFindsNoOneWaitingForMemory) {
   }
 }
 
-// With two servers, two workers move less by factors, four through the servers.
+// With two servers, factors move fewer bytes between two workers, the servers
+// fewer between four.
 TEST_F(GpuClientTest, PlansChangeWhileAGpuTrains) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {

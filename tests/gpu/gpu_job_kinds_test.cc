@@ -1,4 +1,4 @@
-// All kinds of jobs on GPUs come to what they come to on CPUs.
+// Compares all kinds of jobs on GPUs with the same jobs on CPUs.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,8 @@ struct JobCase {
   Overlap overlap = Overlap::kWaitFree;
   WireType wire = WireType::kFloat32;
   int64_t fusion_bytes = kNoFusion;
-  bool scarce = false;  // Pinned memory for little more than the largest layer.
+  // True if there is pinned memory for little more than the largest layer.
+  bool scarce = false;
   double sparsity = 0.0;
   NanPolicy nan = NanPolicy::kFail;
 };
@@ -50,9 +51,9 @@ ServerOptions Options(const JobCase& job) {
 
 class AllJobsTest : public NeedsGpu<testing::TestWithParam<JobCase>> {};
 
-// All values are whole numbers, so that sums are the same in any order, and so
-// are means over a power of two.
-TEST_P(AllJobsTest, GpusComeToTheBitsOfCpus) {
+// All values are whole numbers, so sums are equal in any order, and so are
+// means over a power of two.
+TEST_P(AllJobsTest, GpusAndCpusComputeEqualBits) {
   const JobCase& job = GetParam();
   constexpr int64_t kSteps = 10;
   const bool by_layer = job.overlap == Overlap::kDecoupled &&

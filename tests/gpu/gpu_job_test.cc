@@ -1,4 +1,5 @@
-// Whole jobs of real processes whose workers share a GPU, or an emulated one.
+// Tests whole jobs of real processes. Their workers share a GPU, or an emulated
+// GPU.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,7 +52,7 @@ class GpuJobTest : public testing::Test {
   }
 };
 
-TEST_F(GpuJobTest, ItLearnsAsMuchAsOnACpu) {
+TEST_F(GpuJobTest, JobOnAGpuLearnsAsWellAsOnACpu) {
   for (const std::vector<std::string>& flags :
        std::vector<std::vector<std::string>>{
            {},
@@ -71,7 +72,7 @@ TEST_F(GpuJobTest, ItLearnsAsMuchAsOnACpu) {
   }
 }
 
-TEST_F(GpuJobTest, AGpuThatIsNotThereEndsTheJobWithItsName) {
+TEST_F(GpuJobTest, MissingGpuEndsTheJobAndIsNamed) {
   ProgramRun run({"server/admin/nereusctl", "local", "--workers=1",
                   "--servers=1", "--device=cuda:77",
                   "--worker-binary=" NEREUS_GPU_WORKER});

@@ -18,7 +18,7 @@
 
 namespace nereus {
 
-// Of tests that are skipped where there is no GPU, nor an emulated one.
+// Skips all tests of a suite if there is neither a GPU nor an emulated one.
 template <typename Base>
 struct NeedsGpu : Base {
   void SetUp() override {
@@ -27,9 +27,9 @@ struct NeedsGpu : Base {
   }
 };
 
-// A ToyWorker whose layers are in device memory, and whose gradients, the same,
-// are made on a stream. All memory of one step is used again in the next one,
-// as soon as the client's events allow it.
+// ToyWorker with its layers in device memory. It makes the same gradients, on a
+// stream. Each step reuses the memory of the step before, as soon as the
+// client's events allow it.
 class GpuToyWorker {
  public:
   explicit GpuToyWorker(std::vector<LayerSpec> layers = SmallModel())
@@ -100,7 +100,7 @@ class GpuToyWorker {
     return client_->Leave(stream_);
   }
 
-  // ToyWorker's, and in the same order.
+  // Trains with the calls of ToyWorker::TrainLayerByLayer, in the same order.
   absl::Status TrainLayerByLayer(const ClientOptions& options, int64_t steps,
                                  const GpuOptions& gpu = {}) {
     NEREUS_RETURN_IF_ERROR(Connect(options, gpu));
@@ -131,7 +131,8 @@ class GpuToyWorker {
     return PushAsItIs(layer, begun.step);
   }
 
-  // Pushes what is in the layer's memory, without a CUDA call of its own.
+  // Pushes the values that are in the layer's memory, without a CUDA call of
+  // its own.
   absl::Status PushAsItIs(int layer, int64_t step) {
     const Memory& memory = memory_[layer];
     if (!layers_[layer].has_factors) {
@@ -142,7 +143,7 @@ class GpuToyWorker {
         memory.gradient->data(), stream_);
   }
 
-  // When all is done that is queued.
+  // Returns the parameters once all queued work is done.
   std::vector<std::vector<float>> parameters() const {
     NEREUS_CUDA(cudaStreamSynchronize(stream_));
     std::vector<std::vector<float>> parameters;
@@ -152,7 +153,7 @@ class GpuToyWorker {
     return parameters;
   }
 
-  // The client goes, on whichever thread this is.
+  // Destroys the client, on the calling thread.
   void Die() { client_.reset(); }
 
   GpuClient* client() { return client_.get(); }
@@ -172,7 +173,7 @@ class GpuToyWorker {
     std::unique_ptr<DeviceArray<float>> input;
   };
 
-  // ToyWorker's values come to be there when the stream comes to it.
+  // Writes the values of ToyWorker, in the order of the stream.
   void Fill(const DeviceArray<float>& array, int64_t count,
             const StepInfo& begun, int salt, float scale) {
     const int rank = client_->client().traits().rank;
@@ -206,7 +207,8 @@ class GpuToyWorker {
   float momentum_ = 0.0f;
   cudaStream_t stream_ = nullptr;
   std::vector<Memory> memory_;
-  std::unique_ptr<GpuClient> client_;  // Last: it uses the memory above.
+  // Last member: the client uses the memory above.
+  std::unique_ptr<GpuClient> client_;
 };
 
 }  // namespace nereus

@@ -1,11 +1,13 @@
-// What the kernels reach of the speed at which the GPU copies its own memory:
+// Measures the kernels against the speed at which the GPU copies its own
+// memory:
 //
 //   tests/gpu/run.sh --benchmark
 //
-// Arrays have 100 MB as float32. What a kernel must read and write over its
-// time, against cudaMemcpyAsync from device to device: medians of 20 by CUDA's
-// events, of 10 launches in a row each, after 3 that do not count. Prints a
-// table in Markdown; without a GPU it says so.
+// Arrays have 100 MB as float32. The speed of a kernel is the number of bytes
+// that it must read and write, over its time; it is compared with
+// cudaMemcpyAsync from device to device. Times are medians of 20 measurements
+// by CUDA events, of 10 launches in a row each, after 3 that do not count.
+// Prints a table in Markdown; without a GPU it says so.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Every kernel against its reference on the CPU, on a GPU; without one, all
-// tests are skipped. Compiled with cuda_emulation.h it runs them on the CPU.
+// Compares each kernel, on a GPU, with its reference on the CPU. Without a GPU,
+// all tests are skipped. Compiled with cuda_emulation.h, the kernels run on the
+// CPU.
 
 #include <bit>
 #include <cmath>
@@ -24,7 +25,8 @@
 namespace nereus {
 namespace {
 
-// Values of the largest arrays: 100 MB, or less where somebody looks closely.
+// Number of values of the largest arrays: 100 MB, or less under tools that
+// check each access.
 int64_t Large() {
 #if defined(NEREUS_CUDA_EMULATION)
   return 70'001;
@@ -34,7 +36,8 @@ int64_t Large() {
 #endif
 }
 
-// Around a block's threads, and around what a block treats.
+// Lengths around the number of threads of a block, and around the number of
+// values that a block treats.
 const std::vector<int64_t> kCounts = {0,    1,    255,  256,    257,
                                       4095, 4096, 4097, Large()};
 
@@ -53,7 +56,7 @@ std::vector<float> Normal(int64_t count, int seed) {
   return values;
 }
 
-// Any bits at all, and what is special among them.
+// Returns random bits, and special values among them.
 std::vector<float> AnyBits(int64_t count, int seed) {
   std::mt19937 random(seed);
   const uint32_t kSpecial[] = {0x00000000, 0x80000000, 0x7f800000, 0xff800000,
@@ -76,7 +79,7 @@ bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
           std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-TEST_F(KernelTest, TheFirstThatIsNotFiniteIsFound) {
+TEST_F(KernelTest, FirstValueThatIsNotFiniteIsFound) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const int64_t count : kCounts) {
     std::vector<float> values = Normal(count, 3);
@@ -98,7 +101,7 @@ TEST_F(KernelTest, TheFirstThatIsNotFiniteIsFound) {
   }
 }
 
-TEST_F(KernelTest, SeveralLooksShareOneAnswer) {
+TEST_F(KernelTest, SearchKeepsASmallerEarlierIndex) {
   std::vector<float> values(5000, 1.0f);
   values[4000] = std::numeric_limits<float>::infinity();
   const DeviceArray<float> on_values(values);
@@ -107,7 +110,7 @@ TEST_F(KernelTest, SeveralLooksShareOneAnswer) {
   EXPECT_EQ(first.Read()[0], 7);
 }
 
-TEST_F(KernelTest, Bfloat16HasTheBitsOfTheReference) {
+TEST_F(KernelTest, Bfloat16EqualsTheReference) {
   for (const int64_t count : kCounts) {
     const std::vector<float> values = AnyBits(count, 4);
     std::vector<uint16_t> expected(count);
@@ -122,7 +125,7 @@ TEST_F(KernelTest, Bfloat16HasTheBitsOfTheReference) {
   }
 }
 
-TEST_F(KernelTest, UpdateRulesHaveTheBitsOfTheReference) {
+TEST_F(KernelTest, UpdateRulesEqualTheReference) {
   const SgdStep sgd = {0.25f, 0.0005f, 0.9f, 0.02f};
   const AdamStep adam = {0.25f, 0.0005f, 0.9f, 0.999f, 0.01f, 30.0f, 1e-8f};
   for (const int64_t count : kCounts) {
@@ -159,7 +162,8 @@ TEST_F(KernelTest, UpdateRulesHaveTheBitsOfTheReference) {
   }
 }
 
-// Layers whose first block began before them, and whose last goes on after.
+// Layers with a first block that begins before the layer, and a last block that
+// ends behind it.
 std::vector<BlockPieces> ManyPieces() {
   std::vector<BlockPieces> all;
   for (const int64_t count : kCounts) {
@@ -173,7 +177,7 @@ std::vector<BlockPieces> ManyPieces() {
   return all;
 }
 
-// Whether norms are what they should be, to the bound of blocks_cuda.h.
+// Expects norms within the bound of blocks_cuda.h.
 bool IsNear(const BlockPieces& pieces, float norm, double expected) {
   const double bound =
       (static_cast<double>(pieces.block) / 256 + 9) * std::ldexp(1.0, -24);
@@ -186,7 +190,7 @@ double SumOf(const std::vector<float>& values, int64_t begin, int64_t end) {
   return sum;
 }
 
-// Of a split where every use is somewhere.
+// Operands of a split in which each use of a piece occurs.
 struct Split {
   explicit Split(const BlockPieces& pieces)
       : parameters(Normal(pieces.values, 13)),
@@ -204,7 +208,7 @@ struct Split {
   std::vector<float> held;
 };
 
-TEST_F(KernelTest, SplitsHaveTheBitsOfTheReferenceButForNearbyNorms) {
+TEST_F(KernelTest, SplitsEqualTheReferenceAndNormsAreWithinTheBound) {
   for (const BlockPieces& pieces : ManyPieces()) {
     const Split before(pieces);
     Split split = before;
@@ -242,7 +246,7 @@ TEST_F(KernelTest, SplitsHaveTheBitsOfTheReferenceButForNearbyNorms) {
   }
 }
 
-TEST_F(KernelTest, WhereAllTravelsNothingHeldIsTouched) {
+TEST_F(KernelTest, SplitWhereAllPiecesTravelTouchesNoHeldValues) {
   const BlockPieces pieces{5000, 256, 17};
   const std::vector<float> values = Normal(pieces.values, 12);
   const DeviceArray<float> gradient(values);
@@ -255,7 +259,7 @@ TEST_F(KernelTest, WhereAllTravelsNothingHeldIsTouched) {
   EXPECT_TRUE(SameBits(gradient.Read(), values));
 }
 
-TEST_F(KernelTest, PiecesAreGathered) {
+TEST_F(KernelTest, ChosenPiecesArePackedInOrder) {
   for (const BlockPieces& pieces : ManyPieces()) {
     for (const int every : {1, 2, 5}) {
       std::vector<int32_t> chosen;

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Runs what bundle.sh has packed: the tests that need a GPU, and the main job with four
-# workers on it. Arguments are nereusctl local's. Exits with 0 if all passed, or if
-# there is no GPU, which it says.
+# Runs the tests and programs of a bundle (bundle.sh): the tests that need a GPU, then a
+# job with four workers on it. Passes its arguments to nereusctl local. Exits with 0 if
+# all passed, and also, with a message, if there is no GPU.
 set -euo pipefail
 cd "$(dirname "$0")"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}:/usr/local/cuda/lib64"

@@ -1,4 +1,4 @@
-// Jobs on another GPU than the first; emulated, where there are two.
+// Tests jobs on another GPU than the first; emulated, with two GPUs.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@
 namespace nereus {
 namespace {
 
-// Memory of the first GPU, in every process that uses another one, is a well
-// known way to run out of it.
-TEST(SecondGpuTest, IsTheOnlyOneUsed) {
+// A well-known way to run out of a GPU's memory: each process that uses another
+// GPU also has a context on the first.
+TEST(SecondGpuTest, JobUsesNoOtherGpu) {
   ServerOptions options = PlainServerOptions();
   options.spec.workers = 2;
   LocalCluster cluster(options);
@@ -34,7 +34,7 @@ TEST(SecondGpuTest, IsTheOnlyOneUsed) {
     for (const auto& worker : workers) worker->Die();
     int device = -1;
     NEREUS_CUDA(cudaGetDevice(&device));
-    EXPECT_EQ(device, 0);  // It was left alone.
+    EXPECT_EQ(device, 0);  // The thread's own device has not changed.
   }).join();
   std::thread([&] {
     NEREUS_CUDA(cudaSetDevice(1));

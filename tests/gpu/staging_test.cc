@@ -1,5 +1,5 @@
-// Copies between a GPU and pinned memory: on a GPU, or emulated, where
-// ThreadSanitizer sees what streams and events do not order.
+// Tests copies between a GPU and pinned memory. On an emulated GPU,
+// ThreadSanitizer finds accesses that streams and events do not order.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ struct Stream {
   cudaStream_t stream = nullptr;
 };
 
-// What keeps a stream from going on until it is let go.
+// Stops a stream until it is released.
 class Gate {
  public:
   explicit Gate(cudaStream_t stream) {
@@ -87,7 +87,7 @@ Stager::Point Mark(Stager& stager, cudaStream_t stream) {
   return *std::move(point);
 }
 
-// Waits for memory that copies into the device have.
+// Waits for memory that copies to the device still read.
 Buffer TakeFrom(PinnedPool& pool, Stager& stager, int64_t count) {
   while (true) {
     auto values = pool.Take("it", count * 4, absl::Milliseconds(1));
@@ -96,7 +96,7 @@ Buffer TakeFrom(PinnedPool& pool, Stager& stager, int64_t count) {
   }
 }
 
-TEST_F(StagingTest, PinnedMemoryIsTakenAgain) {
+TEST_F(StagingTest, PinnedMemoryIsReused) {
   const auto pool = PinnedPool::Create(0, 4 * kMiB);
   const void* before = nullptr;
   for (int i = 0; i < 3; ++i) {
@@ -116,10 +116,10 @@ TEST_F(StagingTest, PinnedMemoryIsTakenAgain) {
 TEST_F(StagingTest, NoMoreIsPinnedThanAllowed) {
   const auto pool = PinnedPool::Create(0, 4 * kMiB);
   { const auto first = pool->Take("it", 3 * kMiB, kPatience); }
-  // A little less fits, too.
+  // A slightly smaller piece reuses the same memory.
   EXPECT_EQ(pool->Take("it", 2 * kMiB, kPatience)->bytes(), 2 * kMiB);
   EXPECT_EQ(pool->bytes_pinned(), 3 * kMiB);
-  // Much less does not, and takes the place of what nobody uses.
+  // A much smaller piece does not, and replaces memory that is not in use.
   const auto one = pool->Take("it", kMiB, kPatience);
   const auto two = pool->Take("it", kMiB, kPatience);
   ASSERT_TRUE(one.ok() && two.ok()) << one.status() << two.status();
@@ -135,7 +135,7 @@ TEST_F(StagingTest, NoMoreIsPinnedThanAllowed) {
   EXPECT_TRUE(pool->Take("it", 0, kPatience).ok());
 }
 
-TEST_F(StagingTest, OneWhoFindsTooLittleWaitsUntilItIsGivenBack) {
+TEST_F(StagingTest, TakeWaitsUntilMemoryIsGivenBack) {
   const auto pool = PinnedPool::Create(0, kMiB);
   auto first = std::make_unique<Buffer>(*pool->Take("it", kMiB, kPatience));
   std::thread other([&] {
@@ -146,7 +146,7 @@ TEST_F(StagingTest, OneWhoFindsTooLittleWaitsUntilItIsGivenBack) {
   other.join();
 }
 
-TEST_F(StagingTest, ValuesComeOutWhenWhatMakesThemIsDone) {
+TEST_F(StagingTest, CopyOutWaitsForTheWorkThatComputesTheValues) {
   const auto pool = PinnedPool::Create(0, 16 * kMiB);
   const auto stager = MakeStager();
   constexpr int64_t kCount = 3 * kMiB / 4 + 5;
@@ -173,7 +173,7 @@ TEST_F(StagingTest, ValuesComeOutWhenWhatMakesThemIsDone) {
   EXPECT_EQ(std::vector<float>(values, values + kCount), made);
 }
 
-TEST_F(StagingTest, ValuesGoInBetweenWhatWasQueuedAndWhatIsQueuedNext) {
+TEST_F(StagingTest, CopyInIsOrderedBetweenEarlierAndLaterWork) {
   const auto pool = PinnedPool::Create(0, 16 * kMiB);
   const auto stager = MakeStager();
   constexpr int64_t kCount = kMiB;
@@ -206,8 +206,8 @@ TEST_F(StagingTest, ValuesGoInBetweenWhatWasQueuedAndWhatIsQueuedNext) {
   EXPECT_EQ(pool->bytes_used(), 0);
 }
 
-// As a client does, whose layers' rounds overlap.
-TEST_F(StagingTest, LayersGoOutAndInAtOnceFromSeveralThreads) {
+// Does the copies of a client with overlapping rounds.
+TEST_F(StagingTest, SeveralThreadsCopyInBothDirectionsAtOnce) {
   const auto pool = PinnedPool::Create(0, 8 * kMiB);
   const auto stager = MakeStager();
   std::vector<std::thread> layers;
@@ -238,7 +238,7 @@ TEST_F(StagingTest, LayersGoOutAndInAtOnceFromSeveralThreads) {
   for (std::thread& layer : layers) layer.join();
 }
 
-TEST_F(StagingTest, NoValuesAreNoCopy) {
+TEST_F(StagingTest, EmptyCopyIsDoneAtOnce) {
   const auto stager = MakeStager();
   const auto out = stager->CopyOut("it", nullptr, Buffer(), {}, stager->out());
   ASSERT_TRUE(out.ok()) << out.status();
@@ -267,7 +267,7 @@ TEST_F(StagingTest, WrongPointersAreNamed) {
       HasSubstr("is not aligned to 4 bytes"));
 }
 
-TEST_F(StagingTest, ADeviceThatIsNotThereIsNamed) {
+TEST_F(StagingTest, MissingDeviceIsNamed) {
   const auto stager = Stager::Create(99);
   EXPECT_EQ(stager.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(stager.status().message()), HasSubstr("GPU 99"));

@@ -1,6 +1,6 @@
 #pragma once
 
-// GoogleTest; or, on a machine that has nothing but compilers, as much of it as
+// GoogleTest; or, on a machine with nothing but compilers, the part of it that
 // kernel_test.cc needs.
 
 #if __has_include(<gtest/gtest.h>) && !defined(NEREUS_NO_GTEST)
@@ -35,9 +35,9 @@ class Test {
 };
 
 inline bool failed = false;
-inline std::string skipped;  // Why; of the test that runs.
+inline std::string skipped;  // Reason to skip the running test.
 
-// What is streamed into it is said as it goes.
+// Message of a failure or of a skip; it is written by the destructor.
 class Message {
  public:
   explicit Message(std::string* skip = nullptr) : skip_(skip) {}
@@ -59,7 +59,7 @@ class Message {
   std::string* skip_;
   std::ostringstream text_;
 };
-// So that a macro's statement may be void.
+// Turns a macro's message into a void expression.
 struct Voidify {
   void operator=(const Message&) const {}
 };

@@ -9,7 +9,7 @@
 namespace nereus {
 namespace {
 
-TEST(ActivationTest, ReluKeepsWhatIsPositive) {
+TEST(ActivationTest, ReluKeepsPositiveValues) {
   // Longer than a vector register, and not a multiple of one.
   std::vector<float> values = {-1, 2, -0.5f, 0, 3, -7, 1e-30f, -1e-30f, 5};
   ReluForward(9, values.data());

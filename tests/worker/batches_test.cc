@@ -27,7 +27,7 @@ std::vector<uint32_t> Pass(int64_t examples, int64_t pass, uint64_t seed = 1) {
   return {all.begin(), all.end()};
 }
 
-TEST(BatchesTest, WorkersTogetherSeeWhatOneAloneSees) {
+TEST(BatchesTest, WorkersTogetherSeeTheExamplesOfASingleWorker) {
   const struct {
     int64_t examples;
     int64_t batch;
@@ -50,7 +50,7 @@ TEST(BatchesTest, WorkersTogetherSeeWhatOneAloneSees) {
   }
 }
 
-TEST(BatchesTest, APassHasEachExampleOnce) {
+TEST(BatchesTest, PassHasEachExampleOnce) {
   for (int64_t pass = 0; pass < 3; ++pass) {
     std::vector<uint32_t> examples = Pass(103, pass);
     std::sort(examples.begin(), examples.end());
@@ -60,7 +60,7 @@ TEST(BatchesTest, APassHasEachExampleOnce) {
   }
 }
 
-TEST(BatchesTest, ABatchMayEndOnePassAndBeginTheNext) {
+TEST(BatchesTest, BatchMayEndOnePassAndBeginTheNext) {
   Batches batches = MakeBatches(10, 4);
   const absl::Span<const uint32_t> across = batches.Examples(8);
   const std::vector<uint32_t> first = Pass(10, 0);

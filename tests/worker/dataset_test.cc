@@ -54,7 +54,7 @@ TEST(DatasetTest, SplitRoundsToTheNearest) {
   EXPECT_EQ(Split(Numbered(7), 0.2)->test.count(), 1);
 }
 
-TEST(DatasetTest, SplitRefusesWhatLeavesASideEmpty) {
+TEST(DatasetTest, SplitThatLeavesASideEmptyIsRefused) {
   const struct {
     int64_t count;
     double holdout;
@@ -75,7 +75,7 @@ TEST(DatasetTest, SplitRefusesWhatLeavesASideEmpty) {
   }
 }
 
-TEST(DatasetTest, EqualExamplesHaveOneChecksumAndOthersHaveAnother) {
+TEST(DatasetTest, ChecksumsAreEqualOnlyForEqualExamples) {
   const uint32_t checksum = ChecksumOf(Numbered(4));
   EXPECT_EQ(ChecksumOf(Numbered(4)), checksum);
   EXPECT_NE(ChecksumOf(Numbered(5)), checksum);
@@ -88,7 +88,7 @@ TEST(DatasetTest, EqualExamplesHaveOneChecksumAndOthersHaveAnother) {
   Dataset order = Numbered(4);
   std::swap(order.pixels[0], order.pixels[2]);
   EXPECT_NE(ChecksumOf(order), checksum);
-  // The same bytes, as images of another shape.
+  // Has equal bytes, as images of another shape.
   Dataset shape = Numbered(4);
   shape.image = {2, 1, 1};
   EXPECT_NE(ChecksumOf(shape), checksum);

@@ -75,7 +75,7 @@ class IdxFileTest : public testing::Test {
     return path;
   }
 
-  // What loading these as images and labels says.
+  // Returns the error of loading two files as images and labels.
   absl::StatusOr<Dataset> Load(const std::string& images,
                                const std::string& labels) {
     return LoadIdxPair(Write("images", images), Write("labels", labels));

@@ -7,8 +7,8 @@
 namespace nereus {
 namespace {
 
-// A link that answers after 2 * latency, a time for each frame but the first,
-// and one for bytes; and whatever it meets.
+// Simulated link. A train is answered after 2 * latency, plus a time for each
+// frame but the first, plus a time for its bytes, plus a disturbance.
 class FakeLink {
  public:
   FakeLink(double rate, absl::Duration latency, absl::Duration message)
@@ -45,7 +45,7 @@ class FakeLink {
 constexpr absl::Duration kLatency = absl::Microseconds(100);
 constexpr absl::Duration kMessage = absl::Microseconds(20);
 
-TEST(LinkProbeTest, FindsWhatALinkIsLike) {
+TEST(LinkProbeTest, MeasuresLatencyMessageTimeAndRate) {
   for (const double rate : {1e6, 125e6, 1.25e9, 1e11}) {
     SCOPED_TRACE(rate);
     FakeLink link(rate, kLatency, kMessage);
@@ -61,7 +61,7 @@ TEST(LinkProbeTest, FindsWhatALinkIsLike) {
   }
 }
 
-TEST(LinkProbeTest, WhatATrainMeetsNowAndThenDoesNotCount) {
+TEST(LinkProbeTest, OccasionalDisturbancesDoNotCount) {
   FakeLink link(125e6, kLatency, kMessage);
   for (int i = 0; i < 60; ++i) {
     link.Step(absl::Seconds(1),
@@ -79,7 +79,7 @@ TEST(LinkProbeTest, FollowsTheNetwork) {
   EXPECT_NEAR(link.probe().speed()->rate, 10e6, 1e5);
 }
 
-TEST(LinkProbeTest, OnceItKnowsItSendsOneASecond) {
+TEST(LinkProbeTest, SendsOneTrainASecondOnceItHasAResult) {
   FakeLink link(125e6, kLatency, kMessage);
   for (int i = 0; i < 12; ++i) link.Step(absl::ZeroDuration());
   EXPECT_FALSE(link.Step(absl::Milliseconds(500)));
@@ -103,7 +103,7 @@ TEST(LinkProbeTest, TrainsAreLongerOnFasterLinks) {
   EXPECT_EQ(fast_frames, 32);
 }
 
-TEST(LinkProbeTest, AnAnswerThatIsLostIsGivenUp) {
+TEST(LinkProbeTest, LostAnswerIsGivenUp) {
   LinkProbe probe;
   const absl::Time start = absl::UnixEpoch();
   const auto lost = probe.Next(start);
@@ -111,7 +111,7 @@ TEST(LinkProbeTest, AnAnswerThatIsLostIsGivenUp) {
   EXPECT_FALSE(probe.Next(start + absl::Seconds(9)).has_value());
   const auto next = probe.Next(start + absl::Seconds(10));
   ASSERT_TRUE(next.has_value());
-  // Too late, and one that nobody sent.
+  // Answers that come too late, and to a train that was never sent.
   probe.OnAnswer(lost->id, start + absl::Seconds(11));
   probe.OnAnswer(99, start + absl::Seconds(11));
   EXPECT_FALSE(probe.Next(start + absl::Seconds(12)).has_value());

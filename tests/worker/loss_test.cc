@@ -49,7 +49,7 @@ TEST(LossTest, LargeLogitsDoNotOverflow) {
   EXPECT_THAT(gradient, testing::ElementsAre(1.0f, -1.0f));
 }
 
-TEST(LossTest, ABadLogitShowsInTheLoss) {
+TEST(LossTest, NanOrInfiniteLogitShowsInTheLoss) {
   const float kInfinity = std::numeric_limits<float>::infinity();
   for (const float bad : {std::nanf(""), kInfinity}) {
     for (int place = 0; place < 3; ++place) {
@@ -75,7 +75,7 @@ TEST(LossTest, GradientMayReplaceTheLogits) {
   EXPECT_EQ(logits, gradient);
 }
 
-// The same in double.
+// Computes the loss in double.
 double Reference(int64_t rows, int64_t classes,
                  const std::vector<double>& logits,
                  const std::vector<int32_t>& labels) {

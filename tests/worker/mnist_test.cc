@@ -54,18 +54,18 @@ class MnistTest : public testing::Test {
   DataSplit data_;
 };
 
-TEST_F(MnistTest, HasTheShapeThatItIsKnownFor) {
+TEST_F(MnistTest, HasTheKnownShape) {
   EXPECT_EQ(data_.train.image, (ImageShape{28, 28, 1}));
   EXPECT_EQ(data_.classes(), 10);
   EXPECT_NEAR(data_.normalisation.mean, 0.1307, 0.002);
   EXPECT_NEAR(data_.normalisation.deviation, 0.3081, 0.002);
 }
 
-TEST_F(MnistTest, CnnLearnsIt) {
+TEST_F(MnistTest, CnnLearnsHandwriting) {
   EXPECT_GE(TrainedAccuracy("cnn", 0.02f, /*epochs=*/8), 0.982);
 }
 
-TEST_F(MnistTest, MlpLearnsIt) {
+TEST_F(MnistTest, MlpLearnsHandwriting) {
   EXPECT_GE(TrainedAccuracy("mlp", 0.02f, /*epochs=*/8), 0.95);
 }
 

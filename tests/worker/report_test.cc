@@ -46,7 +46,7 @@ GpuSpan SpanOf(GpuSpan::Kind kind, int layer, int begin, int end) {
   return {kind, layer, 3, absl::Microseconds(begin), absl::Microseconds(end)};
 }
 
-TEST(TraceTest, CopiesAreHiddenWhereTheGpuComputes) {
+TEST(TraceTest, CopiesAreHiddenWhileTheGpuComputes) {
   using Kind = GpuSpan::Kind;
   const std::vector<GpuSpan> spans = {
       SpanOf(Kind::kCompute, 1, 0, 10), SpanOf(Kind::kCompute, 0, 10, 30),
@@ -80,7 +80,7 @@ TEST(ReportTest, ProgressIsOneLineOfJson) {
             "epoch 1/10 step 12/620 loss 0.2500 images/s 812 bytes 123456");
 }
 
-TEST(ReportTest, WhatWasMeasuredIsSaid) {
+TEST(ReportTest, MeasurementsAreReported) {
   WorkerReport report = MakeReport();
   report.measured = {{{absl::Milliseconds(1), absl::Milliseconds(2)}},
                      absl::Milliseconds(20),
@@ -117,7 +117,7 @@ TEST(ReportTest, DoneHasEveryField) {
   EXPECT_EQ(line.find('\n'), std::string::npos);
 }
 
-TEST(ReportTest, AccuracyIsANumberWhereItWasMeasured) {
+TEST(ReportTest, AccuracyIsANumberIfItWasMeasured) {
   WorkerReport report = MakeReport();
   report.test_accuracy = 0.985;
   EXPECT_EQ(json::parse(DoneJson(report))["test_accuracy"], 0.985);
@@ -136,14 +136,14 @@ TEST(ReportTest, TextHasALinePerLayer) {
   EXPECT_THAT(lines[1], HasSubstr("mean latency 5.00 ms; 12 < 34"));
 }
 
-TEST(ReportTest, SkippedStepsAreCountedWhereThereAreSome) {
+TEST(ReportTest, SkippedStepsAreReported) {
   WorkerReport report = MakeReport();
   report.result.skipped = 3;
   EXPECT_EQ(json::parse(DoneJson(report))["skipped_steps"], 3);
   EXPECT_THAT(DoneText(report)[0], HasSubstr("620 steps (3 skipped) in"));
 }
 
-TEST(ReportTest, WhatJsonCannotHoldBreaksNothing) {
+TEST(ReportTest, ValuesThatJsonCannotHoldAreReplaced) {
   WorkerReport report = MakeReport();
   report.result.train_loss = std::nan("");
   report.layers[0].reason = "\xff\xfe";
@@ -154,7 +154,7 @@ TEST(ReportTest, WhatJsonCannotHoldBreaksNothing) {
   EXPECT_EQ(parsed["layers"][0]["latency_seconds_mean"], 0.0);
 }
 
-TEST(ReportTest, BytesAreSummedBothWays) {
+TEST(ReportTest, BytesSentAndReceivedAreSummed) {
   EXPECT_EQ(TotalBytes({}), 0);
   EXPECT_EQ(TotalBytes(MakeReport().traffic), 12);
 }

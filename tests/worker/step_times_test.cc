@@ -37,8 +37,8 @@ std::vector<double> Seconds(const std::vector<LayerTime>& times,
   return seconds;
 }
 
-// Steps that begin every 100 s, whose layers compute forward for 1, 2 and 3 s
-// and backward for 2, 4 and 6 s.
+// Simulates steps that begin every 100 s. The three layers compute forward for
+// 1, 2 and 3 s and backward for 2, 4 and 6 s.
 class Steps {
  public:
   // `waits`: for each layer, before its forward.
@@ -55,7 +55,7 @@ class Steps {
         now += backward * (layer + 1);
         times_.OnPush(layer, now);
       }
-      // Of the step that is over: nobody's forward.
+      // A wait of the step before: not part of any forward.
       for (int layer = 0; layer < kLayers; ++layer) {
         times_.OnWait(layer, now, now + absl::Seconds(7));
       }
@@ -70,13 +70,13 @@ class Steps {
   int steps_ = 0;
 };
 
-TEST(StepTimesTest, WhereTheCallerWaitsForEachLayerForwardIsKnownByLayer) {
+TEST(StepTimesTest, ForwardIsMeasuredByLayerIfTheCallerWaitsLayerByLayer) {
   Steps steps;
   steps.Do(9, /*waits=*/true);
   EXPECT_FALSE(steps.times().enough());
   steps.Do(1, /*waits=*/true);
   ASSERT_TRUE(steps.times().enough());
-  // Of the last layer's 9 s, those shares that the other layers have.
+  // The 9 s of the last layer are split by the proportion of the other layers.
   EXPECT_THAT(Seconds(steps.times().times(), &LayerTime::forward),
               ElementsAre(1, 2, 3));
   EXPECT_THAT(Seconds(steps.times().times(), &LayerTime::backward),
@@ -84,7 +84,8 @@ TEST(StepTimesTest, WhereTheCallerWaitsForEachLayerForwardIsKnownByLayer) {
   EXPECT_EQ(steps.times().step_time(), absl::Seconds(100));
 }
 
-TEST(StepTimesTest, OtherwiseTheLastLayersBackwardIsAsItsOperationsAre) {
+TEST(StepTimesTest,
+     FirstBackwardIsEstimatedByOperationsIfTheCallerWaitsForAll) {
   Steps steps;
   steps.Do(10, /*waits=*/false);
   ASSERT_TRUE(steps.times().enough());
@@ -95,7 +96,7 @@ TEST(StepTimesTest, OtherwiseTheLastLayersBackwardIsAsItsOperationsAre) {
               ElementsAre(2, 4, 6));
 }
 
-TEST(StepTimesTest, WhatIsReadBeforeForwardIsNobodysBackward) {
+TEST(StepTimesTest, ReadingExamplesCountsAsForward) {
   StepTimes times(SomeLayers());
   for (int step = 0; step < 20; ++step) {
     times.OnBegin(At(100.0 * step));
@@ -124,7 +125,7 @@ TEST(StepTimesTest, OneThreadMayWaitWhileAnotherComputes) {
               ElementsAre(5, 5, 10));
 }
 
-TEST(StepTimesTest, ItIsTheMedianOfTheLastSteps) {
+TEST(StepTimesTest, ResultIsTheMedianOfTheLastSteps) {
   Steps steps;
   steps.Do(30, /*waits=*/true);
   steps.Do(7, /*waits=*/true, absl::Seconds(1));
@@ -133,7 +134,7 @@ TEST(StepTimesTest, ItIsTheMedianOfTheLastSteps) {
   EXPECT_EQ(steps.times().times()[1].backward, absl::Seconds(2));
 }
 
-TEST(StepTimesTest, AStepThatIsNotPushedWholeDoesNotCount) {
+TEST(StepTimesTest, StepWithoutAllPushesDoesNotCount) {
   StepTimes times(SomeLayers());
   for (int step = 0; step < 50; ++step) {
     times.OnBegin(At(step));
@@ -142,7 +143,7 @@ TEST(StepTimesTest, AStepThatIsNotPushedWholeDoesNotCount) {
   EXPECT_FALSE(times.enough());
 }
 
-TEST(StepTimesTest, AModelThatComputesNothingTakesNoTime) {
+TEST(StepTimesTest, ModelWithoutComputingTakesNoTime) {
   StepTimes times(SomeLayers());
   for (int step = 0; step < 50; ++step) {
     times.OnBegin(At(step));
