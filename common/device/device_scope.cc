@@ -36,7 +36,7 @@ absl::Status Find(const char* name, Function& function) {
   function = reinterpret_cast<Function>(found);
   if (found != nullptr) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("the GPU's driver has no ", name, ": it is too old"));
+      absl::StrCat("the GPU's driver has no ", name, ": update the driver"));
 }
 
 absl::Status DriverStatus(CUresult result, absl::string_view what,
@@ -90,8 +90,8 @@ absl::Status CheckDevice(int device) {
   NEREUS_RETURN_IF_ERROR(
       CudaStatus(cudaGetDeviceCount(&count), what, "cudaGetDeviceCount"));
   if (device >= 0 && device < count) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat(what, ": there are ", count, " GPUs, from 0 on"));
+  return absl::UnavailableError(absl::StrCat(what, ": this machine has ", count,
+                                             " GPUs, numbered from 0"));
 }
 
 DeviceScope::DeviceScope(int device, absl::string_view what)

@@ -95,9 +95,9 @@ absl::StatusOr<Buffer> PinnedPool::Take(absl::string_view what, int64_t bytes,
   if (bytes == 0) return Buffer();
   const int64_t rounded = RoundedUp(bytes);
   if (bytes < 0 || rounded > bytes_max_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, ": ", bytes, " bytes of pinned memory are needed, ",
-                     bytes_max_, " is all that there may be"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, ": ", bytes, " bytes of pinned memory are needed, the limit is ",
+        bytes_max_));
   }
   Claim claim;
   {

@@ -61,7 +61,7 @@ absl::Status Stager::CheckPointer(absl::string_view what,
   if (!on_device) {
     return absl::InvalidArgumentError(absl::StrCat(
         what, ": ", absl::Hex(reinterpret_cast<uintptr_t>(pointer)),
-        " is not memory of a GPU, or not any more"));
+        " is not memory of a GPU, or was freed"));
   }
   if (attributes.device != device_) {
     return absl::InvalidArgumentError(

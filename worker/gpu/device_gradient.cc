@@ -24,7 +24,7 @@ absl::Status DeviceGradient::Await(int64_t bytes) {
   }
   if (copy != nullptr) return copy->Await(bytes);
   return absl::InternalError(
-      absl::StrCat(what_, ": is on the GPU alone, and wanted on the host"));
+      absl::StrCat(what_, ": the host reads values that the GPU has not sent"));
 }
 
 absl::StatusOr<NotFinite> DeviceGradient::FindNotFinite() {

@@ -210,8 +210,8 @@ absl::Status GpuClientImpl::CheckLayer(int layer) const {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("there is no layer ", layer, ", the model has ",
-                   layers_.size(), ", from 0 on"));
+      absl::StrCat("there is no layer ", layer, ": the model has ",
+                   layers_.size(), " layers, numbered from 0"));
 }
 
 absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream) {
@@ -399,11 +399,11 @@ absl::Status GpuClientImpl::Leave(cudaStream_t stream) {
 absl::Status GpuOptions::Validate() const {
   if (device < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("device is ", device, ", not a GPU's number"));
+        absl::StrCat("device is ", device, ", must not be negative"));
   }
   if (staging_bytes < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("staging_bytes is ", staging_bytes, ", below 0"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "staging_bytes is ", staging_bytes, ", must not be negative"));
   }
   return absl::OkStatus();
 }

@@ -36,9 +36,9 @@ absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
     largest = std::max(largest, PushStager::PinnedBytesOf(layer.spec));
   }
   if (options.staging_bytes > 0 && options.staging_bytes < largest) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("staging_bytes is ", options.staging_bytes,
-                     ", the largest layer needs ", largest));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "staging_bytes is ", options.staging_bytes,
+        ", must be 0 or at least what the largest layer needs: ", largest));
   }
   return absl::OkStatus();
 }

@@ -67,7 +67,7 @@ absl::Status GpuSplitter::Split(const SplitGradient& split) {
   if (gradient == nullptr ||
       gradient->staged().data() != split.gradient.data()) {
     return absl::InternalError(
-        absl::StrCat(what_, ": another one is to be split"));
+        absl::StrCat(what_, ": this is not the gradient that was pushed last"));
   }
   const DeviceScope scope(stager_->device(), what_);
   NEREUS_RETURN_IF_ERROR(scope.status());

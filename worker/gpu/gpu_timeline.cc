@@ -38,7 +38,8 @@ void GpuTimeline::Note(GpuSpan::Kind kind, int layer, int64_t step, bool begins,
 
 absl::StatusOr<std::vector<GpuSpan>> GpuTimeline::Read() const {
   if (!is_kept_) {
-    return absl::FailedPreconditionError("no timeline is kept: see GpuOptions");
+    return absl::FailedPreconditionError(
+        "no timeline is kept: set GpuOptions::timeline");
   }
   const DeviceScope scope(device_, kWhat);
   NEREUS_RETURN_IF_ERROR(scope.status());

@@ -43,7 +43,8 @@ class Replica {
   // Returns the timeline of a GPU (GpuClient::Timeline), if JoinWithGpu was
   // called with keep_timeline.
   virtual absl::StatusOr<std::vector<GpuSpan>> Timeline() const {
-    return absl::FailedPreconditionError("a timeline is kept of GPUs alone");
+    return absl::FailedPreconditionError(
+        "only a worker on a GPU keeps a timeline");
   }
 };
 

@@ -66,7 +66,7 @@ absl::Status StandaloneClient::PushFactors(int layer, int64_t step,
 
 absl::Status StandaloneClient::Checkpoint() {
   return absl::FailedPreconditionError(
-      "a worker alone has no servers that would write a checkpoint");
+      "a standalone worker has no servers to write a checkpoint");
 }
 
 ClientReport StandaloneClient::Report() const {
@@ -75,7 +75,7 @@ ClientReport StandaloneClient::Report() const {
     LayerReport layer;
     layer.name = state.binding.spec.name;
     layer.scheme = "none";
-    layer.reason = "one worker alone has no other to synchronise with";
+    layer.reason = "a standalone worker synchronises with no other";
     layer.rounds = state.rounds;
     report.layers.push_back(std::move(layer));
   }
