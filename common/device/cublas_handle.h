@@ -34,6 +34,7 @@ class CublasHandle {
   // Errors: those of CublasStatus and DeviceScope.
   static absl::StatusOr<CublasHandle> Create(int device,
                                              absl::string_view what) {
+    // cuBLAS binds a handle to the current device.
     const DeviceScope scope(device, what);
     NEREUS_RETURN_IF_ERROR(scope.status());
     CublasHandle handle;
@@ -46,6 +47,7 @@ class CublasHandle {
   // Empty handle, for a member that Create fills later.
   CublasHandle() = default;
   ~CublasHandle() {
+    // A handle that was moved from, or never created.
     if (handle_ == nullptr) return;
     const DeviceScope scope(device_, "cuBLAS");
     (void)cublasDestroy(handle_);
@@ -61,7 +63,9 @@ class CublasHandle {
   cublasHandle_t get() const { return handle_; }
 
  private:
+  // Device of the handle. Means nothing in an empty handle.
   int device_ = 0;
+  // Owned. Null: the handle is empty.
   cublasHandle_t handle_ = nullptr;
 };
 

@@ -5,6 +5,7 @@
 namespace nereus {
 namespace {
 
+// Maps an error to the code by which the caller decides what to do.
 absl::StatusCode CodeOf(cudaError_t error) {
   switch (error) {
     case cudaErrorMemoryAllocation:

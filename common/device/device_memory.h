@@ -37,10 +37,12 @@ class DeviceMemory {
   // Empty memory: data() is null.
   DeviceMemory() = default;
   ~DeviceMemory() {
+    // Memory that was moved from, or never allocated.
     if (data_ == nullptr) return;
     const DeviceScope scope(device_, "memory");
     (void)cudaFree(data_);
   }
+  // Moves the ownership. The assignment swaps: `other` frees the former memory.
   DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {
     std::swap(device_, other.device_);
@@ -54,8 +56,11 @@ class DeviceMemory {
   int64_t bytes() const { return bytes_; }
 
  private:
+  // Device of the memory. Means nothing if data_ is null.
   int device_ = 0;
+  // Number of bytes at data_.
   int64_t bytes_ = 0;
+  // Owned. Null: there is no memory.
   void* data_ = nullptr;
 };
 

@@ -30,11 +30,12 @@ class DeviceScope {
   const absl::Status& status() const { return status_; }
 
  private:
+  // Switches the thread to the device.
   absl::Status Enter(int device, absl::string_view what);
 
   bool switched_ = false;       // True if the destructor must switch back.
   CUctx_st* before_ = nullptr;  // Context of the thread before.
-  absl::Status status_;
+  absl::Status status_;         // See status().
 };
 
 }  // namespace nereus

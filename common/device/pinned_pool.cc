@@ -75,6 +75,7 @@ absl::Status PinnedPool::Fulfil(absl::string_view what, Claim& claim) const {
   if (claim.memory != nullptr) return absl::OkStatus();
   const DeviceScope scope(device_, what);
   NEREUS_RETURN_IF_ERROR(scope.status());
+  // Memory that cannot be unpinned stays in `given_up`, and Take puts it back.
   absl::Status status;
   while (status.ok() && !claim.given_up.empty()) {
     const auto [freed, memory] = claim.given_up.back();
@@ -92,6 +93,7 @@ absl::Status PinnedPool::Fulfil(absl::string_view what, Claim& claim) const {
 
 absl::StatusOr<Buffer> PinnedPool::Take(absl::string_view what, int64_t bytes,
                                         absl::Duration timeout) {
+  // An empty buffer needs no pinned memory.
   if (bytes == 0) return Buffer();
   const int64_t rounded = RoundedUp(bytes);
   if (bytes < 0 || rounded > bytes_max_) {
@@ -126,6 +128,7 @@ absl::StatusOr<Buffer> PinnedPool::Take(absl::string_view what, int64_t bytes,
     }
     return fulfilled;
   }
+  // The buffer holds the pool: so the pool outlives all of its memory.
   return Buffer::Borrow(
              claim.memory, claim.bytes,
              [pool = shared_from_this(), memory = claim.memory,

@@ -77,6 +77,7 @@ absl::Status Stager::CheckPointer(absl::string_view what,
 }
 
 Stager::Point& Stager::Point::operator=(Point&& other) noexcept {
+  // The former event goes back to the stager at once.
   std::swap(stager_, other.stager_);
   std::swap(event_, other.event_);
   other.Reset();
@@ -91,6 +92,7 @@ absl::StatusOr<Stager::Point> Stager::TakePoint(absl::string_view what) {
   {
     MutexLock lock(&mu_);
     if (!events_.empty()) {
+      // To make an event takes longer than to reuse one.
       const cudaEvent_t event = events_.back();
       events_.pop_back();
       return Point(this, event);
@@ -214,6 +216,7 @@ absl::Status Stager::QueueParts(absl::string_view what, const Buffer& values,
         (part.end - part.begin) * static_cast<int64_t>(sizeof(float));
     NEREUS_RETURN_IF_ERROR(CopyAsync(what, destination + part.begin,
                                      values.floats() + part.begin, bytes, in_));
+    // Counted when queued, not when copied.
     bytes_in_ += bytes;
   }
   return absl::OkStatus();
@@ -233,6 +236,7 @@ absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
   // copy that is under way.
   MutexLock in_order(&in_order_);
   NEREUS_RETURN_IF_ERROR(Follow(what, in_, after));
+  // Two points: one for the caller, and one for the reference to `values`.
   absl::Status status = QueueParts(what, values, parts, destination);
   absl::StatusOr<Point> there = Mark(what, in_);
   absl::StatusOr<Point> kept = Mark(what, in_);

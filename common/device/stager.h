@@ -50,10 +50,13 @@ class Stager {
 
    private:
     friend class Stager;
+    // Takes the event from the stager, and gives it back in Reset.
     Point(Stager* stager, cudaEvent_t event) : stager_(stager), event_(event) {}
     void Reset();
 
+    // Owner of the event. Null together with it.
     Stager* stager_ = nullptr;
+    // Event that was recorded in the stream. Null: the point is reached.
     cudaEvent_t event_ = nullptr;
   };
 
@@ -80,6 +83,7 @@ class Stager {
     // Pinned memory of the values. May outlive this.
     const Buffer& values() const { return values_; }
 
+    // Both are about the pieces that have the first `bytes` bytes.
     bool IsThere(int64_t bytes) override;
     absl::Status Await(int64_t bytes) override;
 
@@ -91,8 +95,10 @@ class Stager {
     // Returns the event after the piece that has byte `bytes` - 1.
     cudaEvent_t EventOf(int64_t bytes) const;
 
+    // Device of the values' source.
     const int device_;
     const std::string what_;
+    // Pinned memory that the copy fills.
     const Buffer values_;
     std::vector<Point> pieces_;  // Ends of the pieces.
   };

@@ -109,7 +109,7 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   const int64_t output_bytes = factors.output_gradient.bytes();
   const int64_t input_bytes = factors.input.bytes();
   const int64_t gradient_bytes = factors.gradient.bytes();
-  // One allocation for three matrices, each aligned as cudaMalloc aligns.
+  // Three matrices share one allocation, each aligned as cudaMalloc aligns.
   const int64_t input_at = Aligned(output_bytes);
   const int64_t gradient_at = input_at + Aligned(input_bytes);
   NEREUS_ASSIGN_OR_RETURN(uint8_t* const memory,

@@ -31,6 +31,7 @@ class DeviceFactors final {
   // Errors: kResourceExhausted, out of device memory; errors of CUDA or cuBLAS.
   // `stager`: not owned; must outlive this.
   static absl::StatusOr<std::shared_ptr<DeviceFactors>> Create(Stager* stager);
+  // Waits for the products under way.
   ~DeviceFactors();
 
   // Queues the product of this worker's factors of a layer on `stream`.

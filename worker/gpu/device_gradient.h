@@ -60,13 +60,18 @@ class DeviceGradient final : public Arrival {
   }
 
  private:
+  // Name for messages.
   const std::string what_;
+  // Not owned, like the next one.
   Stager* const stager_;
   DeviceLook* const look_;
+  // Device memory of the caller.
   float* const values_;
+  // See staged().
   const Buffer staged_;
   Buffer halves_;  // Pinned memory; empty: the values are not sent so.
 
+  // Held while the copy is made: two threads may wait first.
   Mutex mu_;
   // Copy of the float32 values. Null: none was made.
   std::shared_ptr<Stager::Outgoing> copy_ ABSL_GUARDED_BY(mu_);

@@ -55,6 +55,7 @@ class DeviceLook {
   // Waits for all work on the stager's aside().
   absl::Status Await(absl::string_view what);
 
+  // Not owned. Its aside() runs the searches.
   Stager* const stager_;
   const DeviceMemory first_;  // Index that the kernel writes.
   const Buffer memory_;       // A Found, in pinned memory.

@@ -32,6 +32,7 @@ namespace nereus {
 // push only after the Wait for the layer's previous one.
 class GpuFlights {
  public:
+  // `layers`: number of layers of the model.
   explicit GpuFlights(size_t layers) : flights_(layers) {}
 
   // Ends all waits; Next returns nothing from now on.
@@ -106,9 +107,12 @@ class GpuFlights {
     absl::StatusOr<Stager::Point> landed = Stager::Point();
   };
 
+  // Held for short times only, never while this thread waits for the GPU.
   mutable Mutex mu_;
+  // True after Stop.
   bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;
   bool is_staging_ ABSL_GUARDED_BY(mu_) = false;  // A push is off the queue.
+  // Pushes that are not staged yet, in the order of Add.
   std::deque<GpuPush> queue_ ABSL_GUARDED_BY(mu_);
   std::vector<Flight> flights_ ABSL_GUARDED_BY(mu_);  // Last push, by layer.
 };

@@ -69,6 +69,7 @@ class GpuMirror final : public Arrival {
   // Records that the work queued on the stager's in() reads the parameters.
   absl::Status NoteReading() ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Memory of the layer, on the GPU or the host.
   const GpuLayerBinding layer_;
   const std::string what_;  // Name for messages.
   Stager* const stager_;    // Not owned.

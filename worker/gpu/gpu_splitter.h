@@ -35,6 +35,7 @@ class GpuSplitter final {
   // All that the pointers point to must outlive this.
   GpuSplitter(int layer, const LayerSpec& spec, const float* parameters,
               Stager* stager, PinnedPool* pool, GpuTimeline* timeline);
+  // Waits for the last copy, which reads memory of this.
   ~GpuSplitter();
 
   // Returns the largest number of bytes that this takes from the pool.

@@ -42,6 +42,7 @@ class GpuTimeline {
  private:
   // Begin or end of a span.
   struct Moment {
+    // Kind, layer and step of the span.
     GpuSpan::Kind kind;
     int layer = 0;
     int64_t step = 0;
@@ -53,6 +54,7 @@ class GpuTimeline {
   void Note(GpuSpan::Kind kind, int layer, int64_t step, bool begins,
             cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Device on which the events are made.
   const int device_;
   const bool is_kept_;  // See the constructor.
   mutable Mutex mu_;

@@ -149,8 +149,9 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
   const JobTraits& job = client->traits();
   // Asked once: the plan may change while this waits for memory.
   const int64_t halves_bytes = client->takes_bfloat16(layer) ? bytes / 2 : 0;
+  // Values and halves share one allocation: with two, pushes could wait for
+  // each other's second half.
   const int64_t halves_at = halves_bytes > 0 ? PinnedPool::RoundedUp(bytes) : 0;
-  // One allocation: with two, pushes could wait for each other's second half.
   NEREUS_ASSIGN_OR_RETURN(
       const Buffer memory,
       take_pinned_(what, std::max(bytes, halves_at + halves_bytes)));

@@ -103,7 +103,7 @@ struct FlagGroups {
 // Returns an error if the values of `flags` do not go together.
 absl::Status CheckValues(const WorkerFlags& flags) {
   if (!flags.standalone) NEREUS_RETURN_IF_ERROR(flags.client.Validate());
-  // Each rule has the condition that it refuses. The first one that holds is
+  // A rule refuses the flags if its condition holds. The first such rule is
   // reported.
   const struct {
     bool is_wrong;
