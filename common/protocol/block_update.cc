@@ -9,6 +9,7 @@ void AddBlockUpdate(const Job& job, int64_t round, bool resumed, float scale,
   if (resumed) optimizer.momentum = 0.0f;
   out.Add(UpdateParameters{optimizer, round, scale, gradient, parameters, state,
                            parameters});
+  // Zero the velocity: new memory is zeroed (Buffer::AllocateLike).
   if (!resumed) return;
   out.Add(CopyValues{state, Buffer::AllocateLike(state, state.bytes())});
 }

@@ -7,10 +7,15 @@
 
 namespace nereus {
 
-// What a sparse round does to a block of `parameters` and the optimizer's
-// `state`: an update, by the mean of the contributions, `scale` times
-// `gradient`. Contributions to a block that was held back (`resumed`) have had
-// its momentum: they move it by themselves, and leave it without velocity.
+// Appends to `out` the actions that apply one block's outcome of a sparse round
+// to `parameters` and to the optimizer's `state`. `scale` times `gradient` is
+// the mean of the contributions. All buffers hold one block, float32.
+//
+// `resumed`: the block was held back in earlier rounds, and its contributions
+// have accumulated momentum while they waited. They move the parameters without
+// further momentum, and the velocity becomes zero. With momentum applied a
+// second time, a resumed block would overshoot. (Lin et al., "Deep gradient
+// compression", momentum correction.)
 void AddBlockUpdate(const Job& job, int64_t round, bool resumed, float scale,
                     const Buffer& gradient, const Buffer& parameters,
                     const Buffer& state, Outbox& out);

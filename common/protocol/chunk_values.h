@@ -6,17 +6,18 @@
 
 namespace nereus {
 
-// The values of elements [offset, offset + length) of a layer, as they go into
-// a checkpoint and come out of it. Float32, host memory, by reference.
+// Values of elements [offset, offset + length) of one layer, as they are
+// written to a checkpoint and read from it. Float32, host memory. The buffers
+// are shared by reference: while a checkpoint is being written they must not
+// change, so the owner writes later updates to other memory.
 struct ChunkValues {
-  int32_t layer = 0;   // In forward order.
-  int64_t offset = 0;  // Elements from the layer's begin.
-  int64_t length = 0;  // Elements, >= 1.
+  int32_t layer = 0;   // Index of the layer, in forward order.
+  int64_t offset = 0;  // First element, counted from the start of the layer.
+  int64_t length = 0;  // Number of elements, >= 1.
 
-  // {length}
-  Buffer parameters;
-  // {state arrays, length}: OptimizerStateCount arrays, one after the other; or
-  // empty, where the state is not kept.
+  Buffer parameters;  // Shape {length}.
+  // Optimizer state, shape {state arrays, length}: one array after the other
+  // (OptimizerStateCount). Empty where the state is not kept.
   Buffer state;
 };
 

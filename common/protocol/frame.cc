@@ -10,16 +10,26 @@
 #include "common/base/version.h"
 #include "common/compute/frame_halves.h"
 
+// Encoding of frame headers, and checks of their form. EncodeFrameHeader and
+// DecodeFrameHeader are the two halves to read side by side; the constants
+// k...At are the layout. Fields are copied at fixed offsets and never cast in
+// place, so the bytes need no alignment.
+//
+// A decoded header comes from the network and may be hostile. Order of checks:
+// length, magic, checksum, version, then field by field. The checksum comes
+// before the version so that a flipped bit is not reported as a wrong version.
+
 namespace nereus {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
               "the wire is little-endian, and fields are copied as they are");
 
-constexpr uint32_t kMagic = 0x3153524e;  // "NRS1"
+constexpr uint32_t kMagic = 0x3153524e;  // "NRS1", little-endian.
+// Bit of the sender field that marks a server; the rest is the rank.
 constexpr uint32_t kShardBit = uint32_t{1} << 31;
 
-// Offsets of the fields; docs/wire_format.md has the same table.
+// Offsets of the fields. docs/wire_format.md has the same table.
 constexpr int kMagicAt = 0;
 constexpr int kVersionAt = 4;
 constexpr int kKindAt = 5;
@@ -38,11 +48,13 @@ constexpr int kExponentAt = 56;
 constexpr int kFramesAt = 58;
 constexpr int kHeaderCrcAt = 60;
 
+// Copies a field into the header.
 template <typename T>
 void Store(uint8_t* bytes, int at, T value) {
   std::memcpy(bytes + at, &value, sizeof(value));
 }
 
+// Copies a field out of the header.
 template <typename T>
 T Load(absl::Span<const uint8_t> bytes, int at) {
   T value;
@@ -50,12 +62,15 @@ T Load(absl::Span<const uint8_t> bytes, int at) {
   return value;
 }
 
+// Returns the error for a field that no header of ours can have.
 absl::Status Bad(absl::string_view field, uint64_t found,
                  absl::string_view expected) {
   return absl::InvalidArgumentError(absl::StrCat(
       "frame header: ", field, " is ", found, ", expected ", expected));
 }
 
+// True if `kind` is a value of FrameKind. A cast of any other number to the
+// enum would reach switches that do not expect it.
 bool KnownKind(uint8_t kind) {
   return kind >= static_cast<uint8_t>(FrameKind::kHello) &&
          kind <= static_cast<uint8_t>(FrameKind::kProbe);
@@ -142,6 +157,8 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes) {
   if (wire > static_cast<uint8_t>(WireType::kFloat16)) {
     return Bad("wire type", wire, "a known wire type");
   }
+  // Only fp16 frames are scaled. Any other exponent is an error and not
+  // ignored: two readings of one frame would give two sums.
   const auto exponent = Load<int16_t>(bytes, kExponentAt);
   const bool scaled = wire == static_cast<uint8_t>(WireType::kFloat16);
   if (exponent < (scaled ? kHalfExponentMin : 0) ||
@@ -218,6 +235,8 @@ absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
         grid.skipped() == 0 ? "" : absl::StrCat(" less ", grid.skipped()),
         " below ", grid.elements()));
   }
+  // The length follows from the offset, so a frame of another length is wrong
+  // even if it would fit.
   const int64_t bytes = grid.Length(index) * WireBytes(header.wire);
   if (header.payload_bytes != bytes) {
     return absl::InvalidArgumentError(absl::StrCat(

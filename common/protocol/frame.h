@@ -13,183 +13,239 @@
 
 namespace nereus {
 
-// The data plane speaks in frames: a fixed header and a payload by reference.
-// docs/wire_format.md has the bytes.
+// Frames: the unit in which gradients and parameters travel between members. A
+// frame is a header of fixed length and a payload that is held by reference.
+// docs/wire_format.md has the layout byte by byte.
 
+// Length of a header on the wire.
 inline constexpr int64_t kFrameHeaderBytes = 64;
 
-// A payload fits a scratch that stays in the L2 cache: received whole, its
-// checksum verified, then touched once by arithmetic.
+// Longest payload. It fits a scratch that stays in the L2 cache: a payload is
+// received whole, its checksum is verified, and arithmetic then reads it once,
+// all without another trip to main memory.
 inline constexpr int64_t kFramePayloadBytesMax = 256 * 1024;
+// Length of the longest frame, header and payload.
 inline constexpr int64_t kMessageBytesMax =
     kFrameHeaderBytes + kFramePayloadBytesMax;
+// Number of float32 values in the longest payload.
 inline constexpr int64_t kFrameElementsMax =
     kFramePayloadBytesMax / static_cast<int64_t>(sizeof(float));
 
+// Meaning of a frame. The numbers are on the wire: a number is never used for
+// another kind. "Values of a round" are the state after that round.
 enum class FrameKind : uint8_t {
-  kHello = 1,         // First on a connection, both ways: who I am (hello.h).
-  kRefusal = 2,       // Last on a connection: why it ends, as text.
-  kContribution = 3,  // Worker -> shard: part of a dense gradient.
-  kResult = 4,        // Shard -> worker: part of what a round came to.
-  kPull = 5,          // Worker -> shard, or worker that owns the layer: send
-                      // me its values as of this round.
-  kFactors = 6,       // Worker -> worker: part of a sufficient factor.
-  kPullRound = 7,     // Worker -> worker: send me all that this round came to:
-                      // factors, or means.
-  kOwned = 8,         // Worker -> shard: part of a layer that workers own, as
-                      // of a round that a checkpoint is made of.
-  kAggregate = 9,     // Server -> copy: part of what a round's contributions
-                      // came to: the mean, or the initial parameters.
-  kCopy = 10,         // Server -> copy: part of a chunk, as of this round.
-  kHave = 11,         // Copy -> server: I have the chunk with all rounds before
-                      // this one.
-  kVote = 12,         // Worker -> server: whether its gradients of this step
-                      // are fit to use.
-  kVerdict = 13,      // Server -> worker: whether the step is skipped.
-                      // Server -> copy: this round of this chunk is.
-  kSum = 14,          // Worker -> the next on the ring: part of the sum of the
-                      // gradients up to this worker's.
-  kMean = 15,         // The same: part of the mean of all.
-  kProbe = 16,        // Worker -> server: measures the link. Server -> worker:
-                      // all frames of this train (round) are there.
+  // First frame on a connection, in both directions: the sender introduces
+  // itself (hello.h).
+  kHello = 1,
+  // Last frame on a connection: the reason why it ends, as text.
+  kRefusal = 2,
+  // Worker to server: part of a dense gradient; in round kInitialRound, part of
+  // worker 0's initial parameters.
+  kContribution = 3,
+  // Server to worker: part of a round's result. Worker to worker: part of a
+  // worker-owned layer, for a worker that joins.
+  kResult = 4,
+  // Worker to server, or to the donor of a worker-owned layer: request for the
+  // values as of this round.
+  kPull = 5,
+  // Worker to worker: part of a sufficient factor.
+  kFactors = 6,
+  // Worker to worker: request for the whole outcome of this round, factors or
+  // means. Sent to the worker that FinishedRound names.
+  kPullRound = 7,
+  // Worker to server: part of a worker-owned layer, as of a round that is saved
+  // (Job::IsSaved).
+  kOwned = 8,
+  // Primary to backup: part of the mean of a round's contributions; in round
+  // kInitialRound, part of the initial parameters.
+  kAggregate = 9,
+  // Primary to backup: part of a chunk as of this round.
+  kCopy = 10,
+  // Backup to primary: the backup has the chunk with all rounds before this
+  // one.
+  kHave = 11,
+  // Worker to server: tells whether its gradients of this step may be used.
+  kVote = 12,
+  // Server to worker: tells whether the step is skipped. Primary to backup:
+  // this round of this chunk is skipped.
+  kVerdict = 13,
+  // Worker to the next one on the ring: part of the sum of the gradients, up to
+  // and with the sender's.
+  kSum = 14,
+  // Worker to the next one on the ring: part of the mean of all gradients.
+  kMean = 15,
+  // Worker to server: one frame of a train that measures the link. Server to
+  // worker: the train (its number is in `round`) has arrived.
+  kProbe = 16,
 };
 
+// Returns the name in messages: "contribution". "unknown" for other numbers.
 absl::string_view FrameKindName(FrameKind kind);
 
-// The state before round 0: worker 0's initial parameters, which the shards
-// take as they are.
+// Round that stands for the state before round 0: worker 0's initial
+// parameters, which the shards take as they are. Elsewhere it means "no round".
 inline constexpr int64_t kInitialRound = -1;
 
-// FrameHeader::part of kFactors: which matrix of the pair.
+// FrameHeader::part of kFactors: the matrix of the pair that the frame belongs
+// to.
 inline constexpr uint8_t kOutputGradientMatrix = 0;
 inline constexpr uint8_t kInputMatrix = 1;
 
-// FrameHeader::part of all other values: the parameters or gradient; parts 1,
-// 2, ... are the optimizer's state, an array of as many values each, and, last
-// in kCopy, the mean gradient of the round if workers run the optimizer.
+// FrameHeader::part of values: kValuesPart is the parameters or the gradient.
+// Parts 1, 2, ... are the arrays of optimizer state, each as long as the
+// values. In kCopy one more part follows if workers run the optimizer: the mean
+// gradient of the round.
 inline constexpr uint8_t kValuesPart = 0;
 
-// The same of kContribution and kAggregate in a sparse job
-// (JobOptions::sparsity): the block was held back in the rounds before, so its
-// values have their momentum in them.
+// FrameHeader::part of kContribution and kAggregate in a sparse job
+// (JobOptions::sparsity): the block was held back in earlier rounds, so its
+// values already contain their momentum (AddBlockUpdate).
 inline constexpr uint8_t kResumedPart = 1;
 
-// The same of kProbe: more frames of the train follow, or none.
+// FrameHeader::part of kProbe: more frames of the train follow, or this is the
+// last one.
 inline constexpr uint8_t kMoreFollow = 0;
 inline constexpr uint8_t kLastOfTrain = 1;
 
-// The same of kVote and kVerdict.
+// FrameHeader::part of kVote and kVerdict: the step counts, or it is skipped.
 inline constexpr uint8_t kGood = 0;
 inline constexpr uint8_t kSkipped = 1;
 
+// Header of a frame, in memory. A header from the network is checked twice:
+// DecodeFrameHeader checks its form, the machine checks it against the job.
 struct FrameHeader {
-  FrameKind kind = FrameKind::kHello;
+  FrameKind kind = FrameKind::kHello;  // Meaning of the frame.
+  // Number format of the payload's values; kNone if it has none. Job::WireOf
+  // gives the only right one.
   WireType wire = WireType::kNone;
-  uint64_t job = 0;    // The job's id, drawn by its coordinator.
-  uint64_t epoch = 0;  // Version of the membership.
-  uint32_t layer = 0;  // In forward order.
-  // Within the layer. kFactors: of the worker at which position. kSum, kMean:
-  // the segment.
+  uint64_t job = 0;    // Id of the job, drawn by its coordinator.
+  uint64_t epoch = 0;  // Epoch of the sender.
+  uint32_t layer = 0;  // Index of the layer, in forward order.
+  // Index of the chunk within the layer. kFactors: position of the worker that
+  // made the factor. kSum, kMean: the segment.
   uint32_t chunk = 0;
-  uint8_t part = 0;  // See above.
-  // Of kFloat16: the payload's values are to be multiplied by 2 to this; else
-  // 0. Whoever encodes the payload fills it in.
+  // Part of the values, one of the constants above; 0 for other kinds.
+  uint8_t part = 0;
+  // With WireType::kFloat16, the values are to be multiplied by 2 to this
+  // power; else 0. Set when the payload is encoded.
   int8_t exponent = 0;
-  // Of kContribution and kAggregate in a sparse round: how many frames of the
-  // chunk there are in it; 0, with an empty payload: none. Else 0: all.
+  // kContribution and kAggregate in a sparse round: number of frames of the
+  // chunk that travel in the round. 0: all frames travel, or, with an empty
+  // payload, no frame does.
   uint16_t frames = 0;
-  int64_t round = 0;  // Of the layer; kInitialRound for initial parameters.
-  PeerId sender;
-  // First element of this payload, from the start of the chunk, segment or
-  // (kFactors) matrix; where a frame of its FrameGrid begins.
+  int64_t round = 0;  // Round of the layer; kVote and kVerdict: the step.
+  PeerId sender;      // Member that sends the frame.
+  // First element of the payload, counted from the start of the chunk, segment
+  // or (kFactors) matrix. A frame of the chunk's FrameGrid begins there.
   uint32_t offset = 0;
-  uint32_t payload_bytes = 0;
-  uint32_t payload_crc = 0;  // CRC-32C; transports fill it in and check it.
+  uint32_t payload_bytes = 0;  // Length of the payload as it travels.
+  // CRC-32C of the payload. Transports fill it in and check it.
+  uint32_t payload_crc = 0;
 
   bool operator==(const FrameHeader&) const = default;
 };
 
+// A frame in memory. Copying it is cheap: the payload is a reference.
 struct Frame {
-  FrameHeader header;
-  // header.payload_bytes long on the wire. Between machines and drivers, always
-  // float32 (common/driver/wire_values.h).
+  FrameHeader header;  // Description of the payload.
+  // Values of the frame. On the wire they are header.payload_bytes long.
+  // Between machines and drivers they are always float32, whatever header.wire
+  // says (common/driver/wire_values.h).
   Buffer payload;
-  // Not on the wire. Frames of a lower priority value go first (SendQueue).
-  // Fused ones share a message with others that wait for the same peer, as long
-  // as it has at most kMessageBytesMax.
+  // Place in the order of sending: lower values go first (SendQueue). Not on
+  // the wire.
   uint32_t priority = 0;
+  // True if the frame may share a message with other frames that wait for the
+  // same peer, as long as the message has at most kMessageBytesMax. Not on the
+  // wire.
   bool fused = false;
 };
 
-// Writes `header` into `bytes`, kFrameHeaderBytes long.
+// Writes `header` into `bytes`, which has room for kFrameHeaderBytes.
 void EncodeFrameHeader(const FrameHeader& header, uint8_t* bytes);
 
-// Reads a header: exactly kFrameHeaderBytes of hostile input. What comes back
+// Reads a header from exactly kFrameHeaderBytes of untrusted input. The result
 // has a known kind and wire type, a sender and an exponent in range, and a
-// payload of at most kFramePayloadBytesMax; whether it makes sense is the
-// machine's to say.
-// Errors: kInvalidArgument, with the field and its value.
+// payload of at most kFramePayloadBytesMax. Whether it fits the job is for the
+// machine to check (CheckFrame).
+//
+// Errors: kInvalidArgument, with the field and its value: end the connection.
 absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes);
 
-// OK if `payload` is what the header says: length and checksum.
+// Returns OK if `payload` has the length and the checksum of the header.
+// Errors: kInvalidArgument, with both values: end the connection.
 absl::Status CheckPayload(const FrameHeader& header, const Buffer& payload);
 
-// "contribution layer=3 chunk=0 part=0 round=12 offset=65536 bytes=262144 from
-// worker 1".
+// Returns the header for messages: "contribution layer=3 chunk=0 part=0
+// round=12 offset=65536 bytes=262144 from worker 1".
 std::string DescribeFrame(const FrameHeader& header);
 
 // Returns the error that refuses a frame: kInvalidArgument, "DESCRIPTION: WHY".
 absl::Status RefuseFrame(const FrameHeader& header, absl::string_view why);
 
-// How values are cut into frames: at multiples of kFrameElementsMax, or at the
-// boundaries of blocks that go on from one chunk and layer to the next
-// (JobOptions::sparsity).
+// Rule by which a run of values is cut into frames. Dense values are cut at
+// multiples of kFrameElementsMax. In a sparse job, values are cut where blocks
+// of the pool end, so that each frame lies in one block; as blocks go on from
+// one chunk to the next, the first frame may be shorter.
+//
+// Example: 100 values, length 40, skipped 10 give frames of 30, 40 and 30
+// values, at offsets 0, 30 and 70.
+//
+// A value type; any thread. Sender and receiver must derive the same grid: the
+// receiver refuses a frame that does not begin where a frame of its own grid
+// begins.
 class FrameGrid {
  public:
-  // Of `elements` values, in frames of `length`; the first one is shorter by
-  // `skipped`. REQUIRES: 0 <= skipped < length <= kFrameElementsMax.
+  // Makes the grid of `elements` values in frames of `length`, the first one
+  // shorter by `skipped`. REQUIRES: 0 <= skipped < length <= kFrameElementsMax.
   constexpr explicit FrameGrid(int64_t elements,
                                int64_t length = kFrameElementsMax,
                                int64_t skipped = 0)
       : elements_(elements), length_(length), skipped_(skipped) {}
 
-  constexpr int64_t elements() const { return elements_; }
+  constexpr int64_t elements() const { return elements_; }  // Number of values.
+  // Values of a full frame.
   constexpr int64_t length() const { return length_; }
+  // Number of values by which the first frame is shorter.
   constexpr int64_t skipped() const { return skipped_; }
+  // Returns the number of frames; 0 if there are no values and none is skipped.
   constexpr int64_t Count() const {
     return (elements_ + skipped_ + length_ - 1) / length_;
   }
-  // The first value of frame `index`, and how many it has.
+  // Returns the first value of frame `index`, and below the number of values in
+  // it. The last frame may be shorter than the others.
   constexpr int64_t Offset(int64_t index) const {
     return std::clamp<int64_t>(index * length_ - skipped_, 0, elements_);
   }
   constexpr int64_t Length(int64_t index) const {
     return Offset(index + 1) - Offset(index);
   }
-  // The frame that has value `offset`.
+  // Returns the index of the frame that contains value `offset`.
   constexpr int64_t IndexOf(int64_t offset) const {
     return (offset + skipped_) / length_;
   }
 
  private:
-  int64_t elements_;
-  int64_t length_;
-  int64_t skipped_;
+  int64_t elements_;  // Number of values.
+  int64_t length_;    // Number of values in a full frame.
+  int64_t skipped_;   // Number of values that the first frame lacks.
 };
 
-// How many frames of kFrameElementsMax carry `elements` values.
+// Returns the number of frames that carry `elements` dense values.
 constexpr int64_t FrameCount(int64_t elements) {
   return FrameGrid(elements).Count();
 }
 
-// How long the values of a frame that has some are as float32.
+// Returns the length of the frame's values as float32. REQUIRES: the frame has
+// values, so header.wire is not kNone.
 constexpr int64_t FloatBytes(const FrameHeader& header) {
   return header.payload_bytes / WireBytes(header.wire) *
          static_cast<int64_t>(sizeof(float));
 }
 
-// Checks a header's offset and length against the frames of `grid`, and returns
-// the frame's index among them. Errors: kInvalidArgument, with both values.
+// Returns the index of a frame in `grid`. Errors: kInvalidArgument if the
+// header's offset or length is not that of a frame of the grid; the message has
+// both values.
 absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
                                    const FrameGrid& grid);
 inline absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,

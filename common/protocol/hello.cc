@@ -5,6 +5,8 @@
 namespace nereus {
 namespace {
 
+// Returns the error for a field that must be equal on both sides. It names both
+// builds: a mismatch usually means that two builds are mixed.
 template <typename T>
 absl::Status Mismatch(absl::string_view field, const Hello& ours,
                       const Hello& theirs, const T& our_value,
@@ -34,6 +36,8 @@ absl::Status CheckHello(const Hello& ours, const Hello& theirs,
     return Mismatch("the receiver", ours, theirs, PeerName(ours.self),
                     PeerName(theirs.intended));
   }
+  // The only difference that goes away by itself: members enter an epoch one
+  // after the other.
   if (theirs.epoch != ours.epoch) {
     return absl::UnavailableError(absl::StrCat(
         "handshake: ", PeerName(theirs.self), " is in epoch ", theirs.epoch,
@@ -45,6 +49,8 @@ absl::Status CheckHello(const Hello& ours, const Hello& theirs,
         absl::StrCat("handshake: ", PeerName(ours.self), " has no peer ",
                      PeerName(theirs.self), " in epoch ", ours.epoch));
   }
+  // The coordinator may have replaced a dead process that is not dead but cut
+  // off. Its frames belong to nothing, so it must not get in.
   if (member->second != theirs.incarnation) {
     return absl::FailedPreconditionError(absl::StrCat(
         "handshake: another process is ", PeerName(theirs.self), " now: it is ",

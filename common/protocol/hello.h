@@ -10,37 +10,53 @@
 
 namespace nereus {
 
-// Memory for two processes on one host: where the one that has made it has it
-// open, and what it begins with.
+// Offer of memory that two processes on one host use in place of the socket.
+// The connecting side has made the memory; the other side opens it by the path
+// /proc/PROCESS/fd/DESCRIPTOR.
 struct SharedMemoryOffer {
-  int32_t process = 0;
-  int32_t descriptor = 0;
+  int32_t process = 0;     // Process id of the side that offers.
+  int32_t descriptor = 0;  // File descriptor of the memory in that process.
+  // Random number at the start of the memory. It shows that the opened file is
+  // the offered one: the process id may mean another process in another
+  // namespace.
   uint64_t token = 0;
 
   bool operator==(const SharedMemoryOffer&) const = default;
 };
 
-// The first frame on every data connection, both ways.
+// First frame on every data connection, in both directions. Both ends compare
+// the two hellos (CheckHello) before any other frame is read. Without this
+// check, a process of another job, or a process that the coordinator has
+// declared dead, could add gradients to a sum.
 struct Hello {
+  // Version of frames and messages (kProtocolVersion). Both ends must have the
+  // same.
   uint32_t protocol_version = 0;
-  std::string build;  // For messages; may differ.
-  uint64_t job = 0;
+  std::string build;  // Build of the sender, for messages only; may differ.
+  uint64_t job = 0;   // Id of the job; both ends must have the same.
+  // Epoch that the sender is in. If it differs, the connection is refused for
+  // now and tried again.
   uint64_t epoch = 0;
+  // Hash of all layers (ModelSignature); both ends must have the same.
   uint64_t model_signature = 0;
-  PeerId self;               // Who sends this.
-  uint64_t incarnation = 0;  // Of the sender; unlike any other's with this id.
-  PeerId intended;           // Whom it believes it is talking to.
-  // Of the side that connects: what frames may go through instead. Of the
-  // other one: the same, if they will.
+  PeerId self;  // Sender of this hello.
+  // Incarnation of the sender. No other process with the id `self` has it.
+  uint64_t incarnation = 0;
+  PeerId intended;  // Member that the sender means to reach.
+  // Connecting side: the memory that it offers, if any. Accepting side: a copy
+  // of that offer if it accepts, else nothing.
   std::optional<SharedMemoryOffer> shared_memory;
 };
 
-// The members of an epoch, and their incarnations.
+// Members of an epoch, each with its incarnation.
 using Roster = std::map<PeerId, uint64_t>;
 
-// OK if the process that is `ours` may exchange frames with the one that sent
-// `theirs`. Errors: kFailedPrecondition, naming the field and both values;
-// kUnavailable, they are in different epochs, and may be in the same one soon.
+// Returns OK if this process, described by `ours`, may exchange frames with the
+// sender of `theirs`. `roster` lists the members of our epoch.
+//
+// Errors: kFailedPrecondition, the two can never talk: the message names the
+// field and both values. kUnavailable, the two are in different epochs and will
+// soon be in the same one: try again.
 absl::Status CheckHello(const Hello& ours, const Hello& theirs,
                         const Roster& roster);
 

@@ -19,7 +19,7 @@ absl::Status Wrong(const FrameHeader& header, absl::string_view field,
                                                  ", expected ", expected));
 }
 
-// The offset of a frame has 32 bits.
+// Number of elements that the 32 bits of a frame's offset can address.
 constexpr int64_t kOffsetMax = int64_t{1} << 32;
 
 absl::Status CheckRing(const LayerSpec& layer) {
@@ -154,6 +154,7 @@ absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
       " contributors: no such layer between workers, or no such worker"));
 }
 
+// A primary that is its own backup would lose both with one process.
 absl::Status CheckHolders(const Job& job, int shards) {
   if (job.options.backup && shards < 2) {
     return absl::InvalidArgumentError(
@@ -178,6 +179,8 @@ absl::Status CheckHolders(const Job& job, int shards) {
   return absl::OkStatus();
 }
 
+// Returns the power of two that makes about 1,000 blocks: few enough that their
+// norms cost nothing, enough that a choice among them means something.
 int64_t BlockLength(const JobOptions& options, int64_t elements) {
   if (options.block_elements != kBlockAuto) return options.block_elements;
   constexpr int64_t kBlocks = 1000;
@@ -187,7 +190,7 @@ int64_t BlockLength(const JobOptions& options, int64_t elements) {
   return length;
 }
 
-// Adds what MakeJob promises of a sparse job.
+// Adds the block layer, block_length and pool_offsets to a sparse job.
 absl::Status AddBlocks(Job& job) {
   for (size_t i = 0; i < job.layers.size(); ++i) {
     if (job.routes[i].scheme != Scheme::kFactor) continue;
@@ -279,9 +282,9 @@ int Job::ContributorsOf(int64_t round) const {
   return static_cast<int>(first_later - workers.begin());
 }
 
+// Steele et al., "Fast splittable pseudorandom number generators": the output
+// function of SplitMix64, so that every member draws the same worker.
 int Job::InitiatorOf(int64_t round) const {
-  // Steele et al., "Fast splittable pseudorandom number generators":
-  // SplitMix64.
   uint64_t drawn = id + static_cast<uint64_t>(round) * 0x9e3779b97f4a7c15;
   drawn = (drawn ^ (drawn >> 30)) * 0xbf58476d1ce4e5b9;
   drawn = (drawn ^ (drawn >> 27)) * 0x94d049bb133111eb;
@@ -368,6 +371,8 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
     job.shard_servers = FirstShardServers(shards, job.options.backup);
   }
   NEREUS_RETURN_IF_ERROR(CheckHolders(job, shards));
+  // A job that was made before has its block layer already; AddBlocks makes it
+  // again.
   if (std::exchange(job.block_layer, -1) >= 0) {
     job.layers.pop_back();
     job.routes.pop_back();

@@ -22,246 +22,273 @@ namespace nereus {
 
 // A worker of an epoch.
 struct EpochWorker {
-  int32_t rank = 0;
-  // The first step, and round of every layer, that it takes part in.
+  int32_t rank = 0;  // Rank of the worker.
+  // First step, and first round of every layer, in which the worker takes part.
   int64_t first_step = 0;
 
   bool operator==(const EpochWorker&) const = default;
 };
 
-// What the votes on a step came to, with NanPolicy::kSkip.
+// Outcome of the votes on one step, with NanPolicy::kSkip.
 struct StepVerdict {
-  int64_t step = 0;
-  bool skipped = false;
+  int64_t step = 0;      // Step that the workers voted on.
+  bool skipped = false;  // True if no parameter changes by the step.
 
   bool operator==(const StepVerdict&) const = default;
 };
 
-// As many are kept: workers are at most a step apart.
+// Number of verdicts that a member keeps. Workers are at most one step apart,
+// so older ones are never asked for.
 inline constexpr int kVerdictsMax = 4;
 
 // Servers that have a shard's chunks, by rank.
 struct ShardServers {
-  int32_t primary = 0;  // Runs the rounds of the chunks.
-  int32_t backup = -1;  // Follows each round; -1: there is no backup.
+  int32_t primary = 0;  // Server that runs the rounds of the chunks.
+  int32_t backup = -1;  // Server that follows each round; -1: no backup.
   // True if the backup has all that ever left the primary: it can take over.
   bool backup_is_current = false;
 
   bool operator==(const ShardServers&) const = default;
 };
 
-// A round of a layer between workers that some have finished and others have
-// not, when an epoch ends: those get all that it came to from `source`, and so
-// the same as everybody.
+// Round of a layer between workers (factors or ring) that some workers had done
+// and others had not when the last epoch ended. The others take its whole
+// outcome from `source`. If they computed it again with other contributors,
+// replicas would differ.
 struct FinishedRound {
-  int32_t layer = 0;
-  int64_t round = 0;
-  int32_t source = 0;        // Rank of a worker that has finished it.
-  int32_t contributors = 0;  // How many workers' gradients it has.
+  int32_t layer = 0;         // Index of the layer.
+  int64_t round = 0;         // Round that some workers lack.
+  int32_t source = 0;        // Rank of a worker that has done it.
+  int32_t contributors = 0;  // Number of workers in its mean, >= 1.
 
   bool operator==(const FinishedRound&) const = default;
 };
 
-// Everything that one epoch of a job fixes: equal on all its members, who
-// derive all they do from it. Constant once made.
+// Everything that one epoch of a job fixes. It is equal on all members, and
+// each member derives its behaviour from it. MakeJob makes it and checks it;
+// afterwards it is constant, so any thread may read it. Its size is bounded: by
+// kLayersMax, kWorkersMax and kServersMax.
+//
+// Members must not keep a decision of their own beside it. A member that rounds
+// a value, draws a worker or cuts a frame by another rule than this job's would
+// produce frames that its peers refuse, or replicas that drift apart.
 struct Job {
-  uint64_t id = 0;  // Drawn by the coordinator; frames carry it.
-  uint64_t epoch = 0;
+  uint64_t id = 0;  // Random number, drawn by the coordinator; frames carry it.
+  uint64_t epoch = 0;  // Number of this epoch, from 1.
 
-  // Ranks ascend and are never given twice, so that they are higher for those
-  // who join later, and first steps ascend with them. A worker's place in here
-  // is its position.
+  // Workers of the epoch; the index is a worker's position. Ranks ascend. A
+  // rank is never given twice, so workers that join later have higher ranks,
+  // and first steps ascend too.
   std::vector<EpochWorker> workers;
-  // Ranks of workers that have left, ascending; they stay until nobody needs
-  // what they hold.
+  // Ranks of workers that have left, ascending. They stay members until no
+  // other member needs the values that they hold.
   std::vector<int32_t> left_workers;
-  // Names of both, by rank, as messages show them. May lack some.
+  // Names of `workers` and `left_workers` by rank, for messages. May lack some.
   std::map<int32_t, std::string> worker_names;
 
-  std::vector<LayerSpec> layers;  // In forward order.
-  std::vector<Route> routes;      // By layer.
-  Placement placement;
-  JobOptions options;
+  std::vector<LayerSpec> layers;  // Layers, in forward order.
+  std::vector<Route> routes;      // Route of each layer.
+  Placement placement;            // Shard of each chunk of each layer.
+  JobOptions options;             // Decisions of the job's owner.
 
-  // Of a sparse job, made by MakeJob: one more layer after the model's, whose
-  // values say which blocks travel in the next round (common/compute/blocks.h),
-  // and where, in blocks' values, the layers lie: in the order in which
-  // backward makes their gradients.
+  // Sparse job: index of the block layer, which MakeJob adds after the model's
+  // layers; else -1. Its values tell which blocks travel in the next round
+  // (common/compute/blocks.h).
   int block_layer = -1;
-  int64_t block_length = 0;
-  std::vector<int64_t> pool_offsets;  // By layer of the model.
+  int64_t block_length = 0;  // Sparse job: number of values in a block.
+  // Sparse job: first value of each layer of the model in the pool. The pool
+  // holds the layers in backward order.
+  std::vector<int64_t> pool_offsets;
 
-  // Arrays of optimizer state that go with the parameters, of as many values
-  // as a layer has parameters each: the callers', or OptimizerStateCount.
+  // Number of arrays of optimizer state, each with as many values as the layer
+  // has parameters. Optimizer on the servers: OptimizerStateCount; else the
+  // number that the callers keep.
   int32_t state_arrays = 0;
 
-  // The round as of which the shards have every layer, those included that
-  // workers update: kInitialRound, or that of the checkpoint that the job was
-  // restored from.
+  // Base round: the shards have every layer as of it, worker-owned layers
+  // included. kInitialRound, the round of the checkpoint from which the job was
+  // restored, or the last round of the plan before.
   int64_t base_round = kInitialRound;
 
-  // The first step that no worker had begun when this epoch was made, and the
-  // number of contributions of all steps before it: where in its examples the
-  // job is.
+  // First step that no worker had begun when this epoch was made.
   int64_t first_step = 0;
+  // Number of contributions in all steps before first_step. It tells which
+  // examples the job has used.
   int64_t contributions_before = 0;
 
   std::vector<FinishedRound> finished_rounds;  // Layers ascend.
 
-  // With NanPolicy::kSkip: the last verdicts that any member has heard. Steps
-  // ascend.
+  // NanPolicy::kSkip: newest verdicts that any member knew; steps ascend.
   std::vector<StepVerdict> verdicts;
 
-  // By shard. With all servers there, server i serves shard i, and keeps the
-  // copy of the shard before it, if there are copies.
+  // Servers of each shard. While all servers live, server i is the primary of
+  // shard i and the backup of the shard before it.
   std::vector<ShardServers> shard_servers;
 
-  // The rank of the worker that gives others the layers that workers own; -1:
-  // none has to.
+  // Rank of the worker that gives joining workers the worker-owned layers; -1:
+  // no worker needs them.
   int32_t donor = -1;
 
-  // A checkpoint of this round was asked for; kInitialRound: of none.
+  // Round of a checkpoint that was requested; kInitialRound: none was.
   int64_t checkpoint_round = kInitialRound;
 
-  // The last round of this plan: workers begin no later step, so that the next
-  // epoch may have other routes; kInitialRound: there is none.
+  // Switch round: workers begin no later step, so that the next epoch may have
+  // other routes. kInitialRound: this plan goes on.
   int64_t switch_round = kInitialRound;
 
-  // The model's layers.
+  // Returns the model's layers: all but the block layer.
   absl::Span<const LayerSpec> model() const;
 
+  // Number of shards.
   int shards() const { return placement.shards(); }
+  // Number of workers in this epoch.
   int worker_count() const { return static_cast<int>(workers.size()); }
 
-  // Name of a member for messages: "worker NAME", or "shard 2". A worker
-  // without a name is shown with its rank.
+  // Returns the name of a member for messages: "worker NAME", or "shard 2". A
+  // worker without a name is shown with its rank.
   std::string NameOf(PeerId member) const;
 
-  // The member to which a chunk's frames go.
+  // Returns the server that receives the frames of a chunk.
   PeerId ServerOf(const Chunk& chunk) const {
     return PeerId::Shard(shard_servers[chunk.shard].primary);
   }
 
-  // Whether a server holds something, so that it is a member.
+  // True if `server` is the primary or the backup of a shard, and so a member.
   bool Holds(int server) const;
 
-  // A worker's position, or -1.
+  // Returns the position of a worker, or -1 if it is not in this epoch.
   int PositionOf(int rank) const;
 
-  // How many workers contribute to `round`: those at positions below this.
+  // Returns the number of workers that contribute to `round`: those at
+  // positions below it.
   int ContributorsOf(int64_t round) const;
 
-  // 1 / contributors: what turns a sum of the workers' gradients into their
-  // mean.
+  // Returns 1 / contributors: the factor that turns a sum of gradients into
+  // their mean.
   float MeanScale(int64_t round) const {
     return 1.0f / static_cast<float>(ContributorsOf(round));
   }
 
-  // Whether a checkpoint is made of `round`: the shards save what they hold as
-  // of it, and the first worker sends them what workers own.
+  // True if a checkpoint is made of `round`: the shards save their chunks as of
+  // it, and the first worker sends them the worker-owned layers.
   bool IsCheckpoint(int64_t round) const;
-  // The last one of these up to and with `round`, or one of an epoch before.
+  // Returns the last round up to and with `round` of which a checkpoint is
+  // made, in this epoch or in one before; nothing if there is none.
   std::optional<int64_t> LastCheckpoint(int64_t round) const;
 
-  // Whether this epoch ends with switch_round, as far as is known.
+  // True if this epoch ends with switch_round, as far as is known.
   bool switches() const { return switch_round != kInitialRound; }
-  // Whether the shards get all layers as of it: where the callers' optimizers
-  // run, workers own them by any plan.
+  // True if the shards get all layers as of switch_round. With the callers'
+  // optimizers they need not: workers own all layers under any plan.
   bool hands_over() const {
     return switches() && options.optimizer_place == OptimizerPlace::kServer;
   }
-  // Whether the shards get what workers own as of `round`: for a checkpoint, or
-  // the next plan.
+  // True if workers send the shards the worker-owned layers as of `round`, for
+  // a checkpoint or for the next plan.
   bool IsSaved(int64_t round) const;
 
-  // Whether routes may change between `round` and the next one: what workers
-  // hold back of a sparse layer belongs to its route.
+  // True if routes may change between `round` and the next one. In a sparse job
+  // that is so only while all blocks travel: a worker's residual belongs to the
+  // layer's route.
   bool MaySwitchAfter(int64_t round) const;
 
-  // Whether workers vote on each step, and nothing is updated before.
+  // True if workers vote on each step, and updates wait for the verdict.
   bool votes() const { return options.nan == NanPolicy::kSkip; }
 
-  // Whether whoever adds up gradients looks at them before (CheckValues).
+  // True if gradients are searched for NaNs where they are added up
+  // (CheckValues).
   bool checks_contributions() const { return options.nan == NanPolicy::kFail; }
 
-  // Whether rounds may close without everybody's contributions.
+  // True if rounds may close without the contributions of all workers.
   bool partial() const { return options.quorum != Quorum::kAll; }
-  // Whether this one has to wait for everybody nevertheless.
+  // True if `round` waits for all workers nevertheless
+  // (JobOptions::resync_every).
   bool IsResync(int64_t round) const {
     return options.resync_every > 0 && (round + 1) % options.resync_every == 0;
   }
-  // The position of the worker whose contribution closes a round, with
-  // Quorum::kMajority: the same draw everywhere, and another worker's where the
-  // one that was drawn is gone.
+  // Returns the position of the initiator of `round`, with Quorum::kMajority:
+  // the worker that closes the round by its contribution. All members draw the
+  // same one. If that worker is lost, the next epoch draws among the rest.
+  // REQUIRES: the round has contributors.
   int InitiatorOf(int64_t round) const;
 
-  // Whether only some blocks of this layer travel.
+  // True if only some blocks of this layer travel in a round.
   bool IsSparse(int layer) const {
     return block_layer >= 0 && layer != block_layer;
   }
+  // Number of blocks of the pool. REQUIRES: the job is sparse.
   int64_t block_count() const { return layers[block_layer].parameters; }
-  // How many travel in `round`.
+  // Returns the number of blocks that travel in `round`, at least 1.
   int64_t BlocksIn(int64_t round) const;
 
-  // How the contributions to a chunk, and what they come to, are cut into
-  // frames: none of a sparse layer has values of two blocks. And the block of
-  // the first frame.
+  // Returns the rule by which contributions to a chunk, and its results, are
+  // cut into frames. A frame of a sparse layer lies in one block.
   FrameGrid GridOf(const Chunk& chunk) const;
+  // Returns the block of the chunk's first frame. REQUIRES: the layer is
+  // sparse.
   int64_t FirstBlock(const Chunk& chunk) const;
 
-  // Whether frames share messages.
+  // True if frames of small layers share messages.
   bool fuses() const { return options.fusion_bytes != kNoFusion; }
 
-  // Whether workers ask for a round's outcome when they need it.
+  // True if workers request the result of a round when they need it.
   bool decoupled() const { return options.overlap == Overlap::kDecoupled; }
 
-  // Frame::rank of a frame: with decoupled rounds, layers that the next forward
-  // needs first go first. Without, a step waits for all of them, and the order
-  // in which backward makes them keeps both ways of the network busy.
+  // Returns Frame::priority of a frame. With decoupled rounds, the layers that
+  // the next forward pass needs first go first. Otherwise a step waits for all
+  // layers, and the order of backward keeps both directions of the network
+  // busy.
   uint32_t SendPriority(const FrameHeader& header) const {
     return decoupled() ? header.layer : 0;
   }
 
-  // How the values of a frame travel: by the layer's route, unless they have to
-  // stay what they are, being the state of a layer and not a gradient or what
-  // workers compute with. kNone: there are none.
+  // Returns the wire type of a frame's values: the layer's, if the frame
+  // carries a gradient or values to compute with. Frames that carry the state
+  // of a layer are always float32, as rounding would change the job. kNone: the
+  // frame has no values.
   WireType WireOf(const FrameHeader& header) const;
 
-  // Whether the layer's parameters and optimizer state are with the workers,
-  // and the shards hold them as of base_round.
+  // True if the layer is worker-owned: the workers have its newest parameters
+  // and optimizer state, and the shards have them as of base_round.
   bool WorkersOwn(int layer) const {
     return options.optimizer_place == OptimizerPlace::kWorker ||
            !UsesServers(routes[layer].scheme);
   }
 };
 
-// Shared between the machine that follows it and the driver that prints it.
+// A job, shared by the machine that follows it, the driver that prints it, and
+// messages on their way.
 using JobPtr = std::shared_ptr<const Job>;
 
-// Workers 0 to `count` - 1, all from step 0.
+// Returns workers of ranks 0 to `count` - 1, all from step 0.
 std::vector<EpochWorker> FirstWorkers(int count);
 
-// As it is while all servers are there.
+// Returns the servers of each shard while all servers live: shard i is served
+// by server i, and with `backup` followed by the next server.
 std::vector<ShardServers> FirstShardServers(int shards, bool backup);
 
-// The most arrays of state that an optimizer may have.
+// Number of arrays of state that an optimizer may have.
 inline constexpr int kStateArraysMax = 8;
 
-// Checks a job whose parts came over the network, places its chunks on `shards`
-// shards, which have their FirstShardServers if it names none, and counts the
-// state of an optimizer of ours. Errors: kInvalidArgument, naming the field and
-// its value.
+// Checks a job that may have come over the network, and completes it: places
+// its chunks on `shards` shards, adds the block layer of a sparse job, counts
+// the optimizer's state, and sets FirstShardServers if `job` has no servers. A
+// job that was made before may be passed again.
+//
+// Errors: kInvalidArgument, naming the field and its value.
 absl::StatusOr<JobPtr> MakeJob(Job job, int shards);
 
-// A header of this job: everything but kind, layer, chunk, round and the
-// payload's place is fixed.
+// Returns a header of this job and epoch, without wire type and place of the
+// payload (CutHeader adds them).
 FrameHeader MakeHeader(const Job& job, PeerId sender, FrameKind kind, int layer,
                        int64_t chunk, int64_t round);
 
-// `header` with the wire type, offset and length of frame `index` of `grid`;
-// and that frame of `values`, float32, which are cut so.
+// Returns `header` with the wire type, offset and length of frame `index` of
+// `grid`.
 FrameHeader CutHeader(const Job& job, FrameHeader header, const FrameGrid& grid,
                       int64_t index);
+// Returns frame `index` of `values`, float32, which are cut by `grid`. The
+// payload is a slice: no value is copied.
 inline Frame CutFrame(const Job& job, const FrameHeader& header,
                       const FrameGrid& grid, int64_t index,
                       const Buffer& values) {
@@ -269,7 +296,7 @@ inline Frame CutFrame(const Job& job, const FrameHeader& header,
           values.Slice(grid.Offset(index) * 4, grid.Length(index) * 4)};
 }
 
-// Adds to `send`, one by one, the frames that carry `values`.
+// Calls `send` with each frame that carries `values`, in order.
 template <typename Send>
 void CutIntoFrames(const Job& job, const FrameHeader& header,
                    const FrameGrid& grid, const Buffer& values, Send send) {
@@ -283,11 +310,13 @@ void CutIntoFrames(const Job& job, const FrameHeader& header,
   CutIntoFrames(job, header, FrameGrid(values.float_count()), values, send);
 }
 
-// What every frame of this epoch must satisfy on any member: job, epoch,
-// sender, layer. Errors: kInvalidArgument, with both values.
+// Checks what every frame of this epoch must satisfy on any member: job, epoch,
+// sender, layer, round and wire type. Errors: kInvalidArgument, with both
+// values: end the connection.
 absl::Status CheckFrame(const Job& job, PeerId from, const FrameHeader& header);
 
-// The chunk that a frame means. Errors: kInvalidArgument.
+// Returns the chunk that a frame belongs to. REQUIRES: CheckFrame. Errors:
+// kInvalidArgument, the layer has no such chunk.
 absl::StatusOr<Chunk> FindChunk(const Job& job, const FrameHeader& header);
 
 }  // namespace nereus

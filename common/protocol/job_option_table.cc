@@ -1,4 +1,11 @@
-// The rows of JobOptionTable, in the order in which they are shown.
+// Rows of JobOptionTable, in the order in which they are shown.
+//
+// Order to read: Number and Choice make most rows from a field of JobSpec and a
+// range; WireOption, FusionOption and BlockOption are rows with a syntax of
+// their own; the four ...Options and ...Table functions list the rows by
+// subject; MakeTable joins them. A new option is one row and a field of JobSpec
+// or JobOptions: flags, job files, messages and documents follow from the
+// table.
 
 #include <charconv>
 #include <optional>
@@ -17,10 +24,10 @@
 namespace nereus {
 namespace {
 
-// A heartbeat may come late, and one may be lost.
+// Shortest lease: one heartbeat may be late, and one may be lost.
 const double kLeaseMin = 3 * absl::ToDoubleSeconds(kHeartbeatInterval);
 
-// Returns an option's value in a spec.
+// Accessor of an option's value in a spec.
 template <typename T>
 using Field = T& (*)(JobSpec&);
 
@@ -29,6 +36,8 @@ const T& In(Field<T> field, const JobSpec& spec) {
   return field(const_cast<JobSpec&>(spec));
 }
 
+// Returns the error for a text that is no value. The text is cut and escaped:
+// it may come over the network.
 absl::Status NoValue(absl::string_view text, absl::string_view what) {
   constexpr size_t kShownBytesMax = 64;
   return absl::InvalidArgumentError(absl::StrCat(
@@ -48,7 +57,8 @@ bool Parse(absl::string_view text, double& value) {
   return absl::SimpleAtod(text, &value);
 }
 
-// A text that gives the same number, for people: 0.0005, not 5e-04.
+// Returns a text that gives the same number again, as people write it: 0.0005,
+// not 5e-04.
 template <typename T>
 std::string Exact(T value) {
   const std::string text = absl::StrCat(value);
@@ -59,6 +69,7 @@ std::string Exact(T value) {
   return std::string(digits, end.ptr);
 }
 
+// Upper end of a range.
 enum class Top { kIncluded, kExcluded };
 
 template <typename T>
@@ -74,7 +85,7 @@ JobOption Number(std::string name, Field<T> field, T low, T high, Top top,
   option.get = [field](const JobSpec& spec) { return Exact(In(field, spec)); };
   option.set = [=](absl::string_view text, JobSpec& spec) {
     T value{};
-    // Not NaN either.
+    // Each comparison is false for NaN, so NaN does not fit.
     const bool fits =
         Parse(text, value) && value >= low &&
         (value < high || (value == high && top == Top::kIncluded));
@@ -191,6 +202,8 @@ JobOption BlockOption() {
   return option;
 }
 
+// Conditions under which options have no effect (JobOption::idle), as the text
+// that says so.
 std::string UnlessSgd(const JobSpec& spec) {
   return spec.options.optimizer.rule == UpdateRule::kSgd ? ""
                                                          : "with --update=adam";
@@ -209,12 +222,13 @@ std::string UnlessSparse(const JobSpec& spec) {
   return spec.options.sparsity == 0 ? "without --sparsity" : "";
 }
 
+// Returns `option` with that condition.
 JobOption If(std::string (*idle)(const JobSpec&), JobOption option) {
   option.idle = idle;
   return option;
 }
 
-// Options of the coordinator alone.
+// Options that only the coordinator needs.
 std::vector<JobOption> OwnersOptions() {
   return {
       Name(),
@@ -260,7 +274,8 @@ std::vector<JobOption> OwnersOptions() {
   };
 }
 
-// Options of the optimizer.
+// Options of the optimizer. Ranges end at 1e30 so that products of two stay
+// finite in float32.
 std::vector<JobOption> OptimizerTable() {
   constexpr float kLarge = 1e30F;
   return {
@@ -310,7 +325,7 @@ std::vector<JobOption> OptimizerTable() {
   };
 }
 
-// Options of rounds.
+// Options of rounds: their quorum, their order, and what travels in them.
 std::vector<JobOption> RoundsTable() {
   return {
       Choice<Overlap>(
@@ -366,7 +381,7 @@ std::vector<JobOption> RoundsTable() {
   };
 }
 
-// Options for runs that must be exact, or must not end.
+// Options for runs that must be exact, or must survive failures.
 std::vector<JobOption> SafetyTable() {
   return {
       Choice<bool>(
@@ -409,7 +424,8 @@ std::vector<JobOption> MakeTable() {
   for (auto* const part : {OptimizerTable, RoundsTable, SafetyTable}) {
     for (JobOption& option : part()) {
       option.is_told = true;
-      // Restore compares where and how the optimizer runs, and says more.
+      // The coordinator's own check of a restored job covers these three and
+      // gives a better message.
       option.is_kept = option.name != "optimizer" && option.name != "update" &&
                        option.name != "fusion";
       table.push_back(std::move(option));

@@ -67,6 +67,8 @@ std::string DescribeOptimizer(const OptimizerOptions& optimizer) {
 }
 
 PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
+  // Each restriction is a text: the reason appears in the plan's report where
+  // the restriction decides.
   if (options.quorum != Quorum::kAll) {
     rules.servers_only =
         absl::StrCat("between workers everybody is needed, not quorum ",

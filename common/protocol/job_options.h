@@ -11,125 +11,153 @@
 
 namespace nereus {
 
-// The last step that a job may have, and round: beyond what any job reaches,
-// and far from overflow.
+// Last step and last round that a job may have. No job reaches it, and sums and
+// products of steps stay far from overflow.
 inline constexpr int64_t kStepMax = int64_t{1} << 46;
 
-// OK if min <= step <= kStepMax, or kInvalidArgument, with `name` and both.
+// Returns OK if min <= step <= kStepMax; else kInvalidArgument, with `name`,
+// the value and both bounds.
 absl::Status CheckStep(absl::string_view name, int64_t step, int64_t min);
 
-// What is done about a gradient that has a NaN or an infinity.
+// Reaction to a gradient that has a NaN or an infinity.
 enum class NanPolicy {
-  kFail,    // "fail": the job ends, naming the worker, the layer and the step.
-  kSkip,    // "skip": nobody's parameters change by that step.
-  kIgnore,  // "ignore": nothing; gradients are not looked at.
+  // "fail": the job ends; the error names the worker, the layer and the step.
+  kFail,
+  // "skip": no worker's parameters change by that step.
+  kSkip,
+  // "ignore": gradients are not searched.
+  kIgnore,
 };
 
+// Returns the value of --nan.
 absl::string_view NanPolicyName(NanPolicy policy);
 
-// What goes over the network while workers compute. A round has two halves: it
-// is reduced to one outcome, and that is gathered by all workers.
+// Overlap of communication with the workers' computing. A round has two halves:
+// contributions are reduced to one result, and all workers gather the result.
 enum class Overlap {
-  kNone,       // "none": nothing is sent before the whole backward is over.
-  kWaitFree,   // "wfbp": a layer is reduced as soon as its gradient is there,
-               // and gathered at once. Poseidon, GradientFlow.
-  kDecoupled,  // "dear": the same, but layers are gathered in forward order,
-               // while the next forward is under way. Zhang et al., "DeAR".
+  // "none": nothing is sent before the whole backward pass is over.
+  kNone,
+  // "wfbp": a layer is reduced as soon as its gradient exists, and gathered at
+  // once. Zhang et al., "Poseidon", algorithm 2 (wait-free backpropagation).
+  kWaitFree,
+  // "dear": reduced like "wfbp", but gathered in forward order, during the next
+  // forward pass. Zhang et al., "DeAR".
+  kDecoupled,
 };
 
+// Returns the value of --overlap.
 absl::string_view OverlapName(Overlap overlap);
 
-// Whose contributions close a round. Late ones count in the round that is open
-// when they come, so none is lost, and their workers wait for nothing.
+// Contributions that close a round. A contribution that comes after its round
+// has closed counts in the round that is open then. So no gradient is lost, and
+// a slow worker does not delay the others.
 enum class Quorum {
-  kAll,       // "all": everybody's.
-  kMajority,  // "majority": that of one worker, drawn for each round; on
-              // average half of the others come before it. Li et al.,
-              // "eager-SGD".
-  kSolo,      // "solo": the first one. The same.
-  kEach,      // "each": each contribution is an update by itself. Stale
-              // synchronous parallel; without a bound, asynchronous.
+  // "all": those of all workers.
+  kAll,
+  // "majority": the one of a worker drawn for each round. On average half of
+  // the other workers have contributed by then. Li et al., "eager-SGD".
+  kMajority,
+  // "solo": the first one. Li et al., "eager-SGD".
+  kSolo,
+  // "each": every contribution is an update by itself. With a bound on
+  // staleness this is stale-synchronous parallel training, without it
+  // asynchronous training.
+  kEach,
 };
 
+// Returns the value of --quorum.
 absl::string_view QuorumName(Quorum quorum);
 
-// JobOptions::staleness: none.
+// Value of JobOptions::staleness that means "no bound".
 inline constexpr int64_t kStalenessMax = kStepMax;
 
+// Value of JobOptions::block_elements that leaves the length to MakeJob, and
+// the smallest length.
 inline constexpr int64_t kBlockAuto = 0;
 inline constexpr int64_t kBlockElementsMin = 256;
 
-// What the job's owner chooses, once for all members: the coordinator's flags.
+// Choices of the job's owner that all members must know. The coordinator gets
+// them as flags or as a job file, and sends them to each member with the epoch.
+// A value type; constant while the job runs, but for fusion_bytes, which each
+// epoch may change. JobOptionTable has the range, the help and the text form of
+// each.
 struct JobOptions {
-  OptimizerOptions optimizer;
+  OptimizerOptions optimizer;  // Update rule and its constants.
+  // Side that runs the optimizer: servers, or the workers' callers.
   OptimizerPlace optimizer_place = OptimizerPlace::kServer;
 
-  // Add contributions in the order of their ranks, whatever the order in which
-  // they arrive. Costs a shard the payloads that come early: up to one chunk
-  // per worker and open round.
+  // Adds contributions in the order of ranks, whatever their order of arrival,
+  // so that two runs have the same bits. Costs a shard memory for payloads that
+  // come early: up to one chunk per worker and open round.
   bool deterministic = false;
 
-  NanPolicy nan = NanPolicy::kFail;
+  NanPolicy nan = NanPolicy::kFail;  // Reaction to NaNs.
 
-  // Workers scale their losses, up to what overflows now and then (LossScale):
-  // with NanPolicy::kSkip.
+  // Workers scale their losses so that small fp16 gradients do not vanish, and
+  // find the largest scale that does not overflow (LossScale). Needs
+  // NanPolicy::kSkip, as finding it costs a step now and then.
   bool scale_loss = false;
 
-  Overlap overlap = Overlap::kWaitFree;
+  Overlap overlap = Overlap::kWaitFree;  // Time at which layers travel.
 
-  // Of fusion (common/plan/fusion.h). What a round comes to does not depend on
-  // it.
+  // Bytes that workers collect before they send small layers
+  // (common/plan/fusion.h); kNoFusion: they do not wait. Results do not depend
+  // on it.
   int64_t fusion_bytes = kNoFusion;
-  // fusion_bytes is where the coordinator begins to look for a better one.
+  // True if fusion_bytes is only the first value, and the coordinator searches
+  // for a better one while the job runs.
   bool tune_fusion = false;
 
-  Quorum quorum = Quorum::kAll;
+  Quorum quorum = Quorum::kAll;  // Contributions that close a round.
 
-  // With any other: a worker is at most so many steps ahead of the slowest one,
-  // and a contribution at most so many rounds late.
+  // With any quorum but kAll: number of steps that a worker may be ahead of the
+  // slowest worker, and number of rounds that a contribution may be late.
   int64_t staleness = 32;
 
-  // The same: every so many rounds, one waits for everybody, so that all
-  // workers have the same parameters after it, but for those whose answer is
-  // lost with an epoch, who get later ones; 0: never.
+  // With kMajority or kSolo: every so many rounds, one round waits for all
+  // workers, after which all have the same parameters. A worker that loses the
+  // answer with an epoch gets later parameters. 0: never.
   int64_t resync_every = 0;
 
-  // Only 1 - sparsity of the gradients' blocks travel in each round, the same
-  // on all workers: those whose values, with what has been held back, are the
-  // largest (GradientFlow's coarse-grained sparse communication). 0: all.
+  // Share of the gradients' blocks, in [0, 1), that is held back in each round;
+  // all workers hold back the same blocks. The blocks with the largest values
+  // travel, residual included. Sun et al., "GradientFlow", coarse-grained
+  // sparse communication. 0: all blocks travel.
   double sparsity = 0;
-  // Values in a block; kBlockAuto: as many as make a thousand blocks of the
-  // model, but at most 2^15.
+  // Values in a block, in [kBlockElementsMin, kFrameElementsMax]; kBlockAuto:
+  // the power of two that cuts the model into about 1,000 blocks, at most
+  // 32,768.
   int64_t block_elements = kBlockAuto;
-  // In so many steps from the first one on, all blocks travel.
+  // Number of first steps in which all blocks travel.
   int64_t dense_steps = 100;
 
-  // Every shard has a copy on another server, which takes over when its own is
-  // lost. Needs two shards.
+  // True if every shard has a backup on another server, which takes over when
+  // the primary is lost. Needs two shards.
   bool backup = false;
 
-  // There is a folder for checkpoints.
+  // True if there is a folder for checkpoints.
   bool has_checkpoints = false;
 
-  // A checkpoint is made of every round in whose step this many steps end; 0:
-  // of none.
+  // A checkpoint is made each time that so many steps are done; 0: only when
+  // one is requested.
   int64_t checkpoint_every = 0;
 
-  // Workers measure what layers and links take, and say so (Measured): for
-  // plans by time.
+  // True if workers measure their layers and links and report them (Measured),
+  // for plans that minimise time.
   bool measure = false;
 
-  // OK, or kInvalidArgument: what is out of range, or does not go together, and
-  // why.
+  // Returns OK, or kInvalidArgument: the message names the option that is out
+  // of range, or the two that exclude each other, and why.
   absl::Status Validate() const;
 
   bool operator==(const JobOptions&) const = default;
 };
 
-// "sgd, learning rate 0.02, ...", for messages.
+// Returns the optimizer for messages: "sgd, learning rate 0.02, ...".
 std::string DescribeOptimizer(const OptimizerOptions& optimizer);
 
-// `rules`, and what `options` ask of every plan.
+// Returns `rules` with the restrictions that `options` put on every plan: for
+// example, a partial quorum rules out rings.
 PlanRules RulesFor(const JobOptions& options, PlanRules rules);
 
 }  // namespace nereus

@@ -7,15 +7,18 @@
 namespace nereus {
 namespace {
 
-// Two options that exclude each other, where both conditions hold.
+// Two options that exclude each other when both conditions hold.
 struct Exclusion {
-  const char* one;
+  const char* one;  // Name of the first option.
+  // True if the first option has a value that excludes the other.
   bool (*holds)(const JobOptions&);
-  const char* other;
+  const char* other;  // Name of the other option.
+  // True if the other option has a value that is excluded.
   bool (*other_holds)(const JobOptions&);
-  const char* why;
+  const char* why;  // Reason, for the error message.
 };
 
+// Conditions that several rows use.
 bool IsPartial(const JobOptions& o) { return o.quorum != Quorum::kAll; }
 bool IsSparse(const JobOptions& o) { return o.sparsity > 0; }
 bool WorkersUpdate(const JobOptions& o) {
@@ -23,6 +26,8 @@ bool WorkersUpdate(const JobOptions& o) {
 }
 bool Skips(const JobOptions& o) { return o.nan == NanPolicy::kSkip; }
 
+// All pairs. A new option that does not go with another one gets a row here,
+// and no check anywhere else.
 constexpr Exclusion kExclusions[] = {
     {"optimizer", WorkersUpdate, "quorum", IsPartial,
      "a worker that misses the mean of a round would drift away from the "
@@ -58,11 +63,13 @@ constexpr Exclusion kExclusions[] = {
      "step and not the job: use --nan=skip"},
 };
 
-// OK if each option that `counts` is in its range, and no two that all members
-// are told exclude each other.
+// Returns OK if each option is in its range and no two exclude each other.
+// `told`: only those that all members are told.
 absl::Status CheckOptions(const JobSpec& spec, bool told) {
   for (const JobOption& option : JobOptionTable()) {
     if (told && !option.is_told) continue;
+    // An option's range is known to `set` alone: write the value as text and
+    // read it back.
     JobSpec scratch;
     const std::string text = option.get(spec);
     const absl::Status status = option.set(text, scratch);
@@ -70,6 +77,7 @@ absl::Status CheckOptions(const JobSpec& spec, bool told) {
     return absl::InvalidArgumentError(
         absl::StrCat(option.flag(), ": ", status.message()));
   }
+  // "--name=value".
   const auto shown = [&](const char* name) {
     const JobOption& option = *FindJobOption(name);
     return absl::StrCat(option.flag(), "=", option.get(spec));
@@ -101,6 +109,8 @@ std::string DescribeJobSpec(const JobSpec& spec, bool told) {
   return absl::StrJoin(texts, ", ");
 }
 
+// The coordinator checks more than members do: they are not told the numbers of
+// workers and servers.
 absl::Status JobSpec::Validate() const {
   NEREUS_RETURN_IF_ERROR(CheckOptions(*this, /*told=*/false));
   if (min_workers > workers) {
@@ -122,6 +132,8 @@ absl::Status JobOptions::Validate() const {
   JobSpec spec;
   spec.options = *this;
   NEREUS_RETURN_IF_ERROR(CheckOptions(spec, /*told=*/true));
+  // A member gets these two as numbers and not as one text, so the option's own
+  // check does not cover every combination.
   const bool fits =
       fusion_bytes >= kNoFusion && fusion_bytes <= kFusionBytesMax;
   if (fits && (!tune_fusion || fusion_bytes != kNoFusion)) {

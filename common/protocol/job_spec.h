@@ -11,66 +11,78 @@
 
 namespace nereus {
 
-// Rules with which a job starts: the plan makes an iteration short.
+// Returns the rules of a job without flags: the plan minimises the time of an
+// iteration.
 inline PlanRules DefaultRules() {
   PlanRules rules;
   rules.cost = CostKind::kTime;
   return rules;
 }
 
-// Decisions of a job's owner, made before the job runs.
+// Decisions of a job's owner, made before the job runs. The coordinator keeps
+// them; only `options` and the plan that follows from `rules` are sent to
+// members. A value type.
 struct JobSpec {
-  std::string name = "default";
-  int workers = 1;  // The job starts when so many are there.
-  // The job goes on with so many workers, and waits with fewer.
+  std::string name = "default";  // Name of the job.
+  int workers = 1;               // Number of workers with which the job starts.
+  // Number of workers with which the job goes on; with fewer it waits.
   int min_workers = 1;
-  int max_workers = 0;  // So many may be there at a time; 0: `workers`.
-  int shards = 1;       // Server shards, one per server.
-  PlanRules rules = DefaultRules();
+  int max_workers = 0;               // Most workers at a time; 0: `workers`.
+  int shards = 1;                    // Number of shards, one for each server.
+  PlanRules rules = DefaultRules();  // Rules by which the plan is made.
+  // Options that all members are told.
   JobOptions options = {.optimizer = kReferenceOptimizer};
-  int checkpoints_kept = 3;  // The newest ones.
-  // Seconds of silence after which a member counts as dead.
+  int checkpoints_kept = 3;  // Number of checkpoints to keep.
+  // Lease: seconds of silence after which a member counts as dead.
   double lease_seconds = 10;
 
+  // Most workers at a time.
   int workers_max() const { return max_workers > 0 ? max_workers : workers; }
 
-  // OK, or kInvalidArgument: an option that is out of range, or two that
-  // exclude each other, and why.
+  // Returns OK, or kInvalidArgument: the message names the option that is out
+  // of range, or the two that exclude each other, and why.
   absl::Status Validate() const;
 };
 
-// One option of a job. The table of them, JobOptionTable, is what command
-// lines, job files, messages, documents and checks have in common.
+// Option of a job: a row of JobOptionTable. Command lines, job files, messages
+// to members, documents and checks are all made from the table, so a new option
+// is one row. Rows are constant; any thread may call them.
 struct JobOption {
-  std::string name;  // "learning-rate": of its flag, and of its key in a file.
-  std::string values;  // Values that it takes, for --help: "sgd|adam", "INT".
-  std::string help;
-  bool is_told = false;  // True if all members are told it (JobOptions).
-  bool is_kept = false;  // True if a job that runs keeps it.
+  // Name of the option: "learning-rate". Also the name of its flag and its key
+  // in a job file.
+  std::string name;
+  std::string values;  // Values for --help: "sgd|adam", "INT".
+  std::string help;    // Help text of the flag.
+  // True if all members are told the option: it is in JobOptions.
+  bool is_told = false;
+  // True if a restarted coordinator refuses to run the job with another value.
+  bool is_kept = false;
 
-  // Its value as text. Set(Get(spec)) gives the same value to the last bit.
+  // Returns the value as text. set(get(spec)) gives the same value to the last
+  // bit.
   std::function<std::string(const JobSpec&)> get;
-  // Errors: kInvalidArgument, `text` is no value of this option.
+  // Sets the value from text. Errors: kInvalidArgument, `text` is not a value
+  // of this option.
   std::function<absl::Status(absl::string_view text, JobSpec&)> set;
-  // Why its value does not count beside the others: "with --update=sgd"; "":
-  // it counts. Null: it always counts.
+  // Returns the reason why the value has no effect beside the others: "with
+  // --update=sgd"; "" if it has. Null: it always has.
   std::function<std::string(const JobSpec&)> idle;
 
-  // "--name".
-  std::string flag() const { return "--" + name; }
+  std::string flag() const { return "--" + name; }  // Returns "--name".
+  // Returns the result of `idle`; "" if that is null.
   std::string WhyIdle(const JobSpec& spec) const {
     return idle == nullptr ? "" : idle(spec);
   }
 };
 
-// All options, in the order in which --help and documents show them.
+// Returns all options, in the order in which --help and documents show them.
 const std::vector<JobOption>& JobOptionTable();
 
-// Returns the option of that name; null if there is none.
+// Returns the option called `name`, or null.
 const JobOption* FindJobOption(absl::string_view name);
 
-// The options in force, for logs: "workers 4, servers 2, ...". Options that do
-// not count are left out. `told`: only those that all members are told.
+// Returns the options that have an effect, for logs: "workers 4, servers 2,
+// ...". `told`: only those that all members are told.
 std::string DescribeJobSpec(const JobSpec& spec, bool told);
 
 }  // namespace nereus

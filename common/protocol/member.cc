@@ -10,8 +10,12 @@ namespace nereus {
 Member::Member(JoinRequest request, MakeMachine make_machine)
     : request_(std::move(request)), make_machine_(std::move(make_machine)) {}
 
+// The messages below are the ones that a broken session may have swallowed. The
+// coordinator ignores those that it has had. Leave comes after the checksums:
+// the job may end with it.
 void Member::OnSession(Outbox& out) {
-  if (over_) return;  // One that is refused is not to join after all.
+  // A refused process must not join after all: its user has been told.
+  if (over_) return;
   if (start_ == nullptr) {
     out.Add(SendMessage{request_});
   } else {
@@ -54,12 +58,15 @@ void Member::OnPart(const CheckpointPart& part, Outbox& out) {
   out.Add(SendMessage{part});
 }
 
+// Only the first failure matters: later ones may be its consequences.
 void Member::OnFailure(const std::string& reason, Outbox& out) {
-  if (failure_.has_value()) return;  // What follows is of no interest.
+  if (failure_.has_value()) return;
   failure_ = Failure{reason};
   out.Add(SendMessage{*failure_});
 }
 
+// The message names the worker only if another one has made the gradient: the
+// coordinator puts the name of the member that reports in front.
 void Member::OnNotFinite(const GradientCheck& check, const NotFinite& found,
                          Outbox& out) {
   const LayerSpec& layer = start_->job->layers[check.layer];
@@ -78,11 +85,13 @@ void Member::OnMessage(const CoordinatorMessage& message, Outbox& out) {
     Enter(*start, out);
   } else if (const auto* prepare = std::get_if<PrepareEpoch>(&message)) {
     if (machine_ == nullptr) return;
+    // The report is taken after Freeze, and stays true from then on.
     frozen_ = true;
     machine_->Freeze();
     out.Add(SendMessage{
         EpochReport{prepare->target, start_->job->epoch, machine_->Report()}});
   } else if (const auto* last = std::get_if<SaveLast>(&message)) {
+    // A message of an epoch that is over would save the wrong round.
     const bool is_current =
         machine_ != nullptr && last->epoch == start_->job->epoch;
     if (is_current) machine_->SaveLast(last->round, last->sender, out);
@@ -97,8 +106,11 @@ void Member::OnMessage(const CoordinatorMessage& message, Outbox& out) {
   }
 }
 
+// Order: the new epoch first, then connections (FollowEpoch), then the machine,
+// so that frames of the machine find their receivers.
 void Member::Enter(const EpochStart& start, Outbox& out) {
-  // A coordinator that is not sure whether this was heard says it again.
+  // A coordinator repeats an EpochStart when it does not know whether it has
+  // arrived.
   if (start_ != nullptr && start.job->epoch <= start_->job->epoch) return;
   start_ = std::make_shared<const EpochStart>(start);
   frozen_ = false;
@@ -106,6 +118,8 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   checksums_.reset();
   lost_peers_.clear();
   out.Add(FollowEpoch{start_});
+  // The job goes back to a checkpoint: what this process reported about later
+  // steps is no longer true.
   if (start.from_base) {
     leave_.reset();
     parts_.clear();
@@ -128,6 +142,8 @@ void Member::OnLostPeer(PeerId peer, const std::string& reason, Outbox& out) {
   out.Add(SendMessage{lost_peers_.back()});
 }
 
+// Members enter an epoch one after the other, so frames of the next epoch are
+// normal here and wait; frames of the last one are normal too, and dropped.
 absl::StatusOr<Landing> Member::OnHeader(PeerId from,
                                          const FrameHeader& header) const {
   if (machine_ == nullptr) return Landing::Wait();

@@ -16,75 +16,101 @@
 
 namespace nereus {
 
-// One process's membership in a job: joins, follows the coordinator from epoch
-// to epoch, and keeps frames of other epochs from the machine.
+// Membership of one process in a job: joins, follows the coordinator from epoch
+// to epoch, and keeps frames of other epochs away from the machine.
 //
 //   joining --EpochStart--> member <--PrepareEpoch, EpochStart--> frozen
 //      '--Refusal--> over <--JobOver or Refusal--'
 //
-// Pure, as machines are; its owner drives it together with its machine.
+// Pure, as machines are. Not thread-safe: the driver calls it from the thread
+// that drives the process's machine. Memory is bounded: it keeps the last
+// message of each kind, one part for each shard, and one lost peer for each
+// peer of the epoch.
+//
+// A session may break after a message was handed to it and before the
+// coordinator read it. Messages that the coordinator must not miss are
+// therefore kept and sent again in the next session; a message that is
+// forgotten here, such as Leave, would make the job wait for ever.
 class Member {
  public:
-  // Makes the process's machine for the first epoch that it takes part in.
+  // Makes the process's machine for the first epoch in which it takes part, and
+  // again for each epoch that it enters from the base round.
   using MakeMachine = std::function<std::unique_ptr<Machine>(
       const EpochStart& start, Outbox& out)>;
 
+  // `request` is sent when the first session opens.
   Member(JoinRequest request, MakeMachine make_machine);
 
-  // A session to the coordinator is open; the one before is gone.
+  // Called when a session to the coordinator is open and the one before is
+  // gone. Sends JoinRequest, or Resume and all messages that may have been
+  // lost.
   void OnSession(Outbox& out);
+  // Takes a message of the coordinator.
   void OnMessage(const CoordinatorMessage& message, Outbox& out);
 
-  // The process begins no more steps after `last_step`.
+  // Tells the coordinator that the process begins no step after `last_step`.
   void OnLeave(int64_t last_step, Outbox& out);
 
-  // What came of a shard's share of a checkpoint.
+  // Reports a shard's file of a checkpoint, or why it was not written.
   void OnPart(const CheckpointPart& part, Outbox& out);
 
-  // The job must not go on; the coordinator ends it for all.
+  // Reports that the job must not go on; the coordinator ends it for all
+  // members. Only the first reason is sent.
   void OnFailure(const std::string& reason, Outbox& out);
 
-  // The caller asks for a checkpoint.
+  // Asks for a checkpoint, for the caller.
   void WantCheckpoint(Outbox& out);
 
-  // What an action asked for has come to `crc`.
+  // Takes `crc`, the result of the action `checked`. Sends the checksums of all
+  // layers once they are complete.
   void OnChecksum(const ChecksumValues& checked, uint32_t crc, Outbox& out);
 
-  // Ends the job, since a check has found a value that is NaN or infinite.
+  // Reports that a check has found a NaN or an infinity in a gradient. The job
+  // fails.
   void OnNotFinite(const GradientCheck& check, const NotFinite& found,
                    Outbox& out);
 
-  // The connection to a peer has ended, without this process's doing.
+  // Reports that the connection to a peer has ended, and not by this process.
   void OnLostPeer(PeerId peer, const std::string& reason, Outbox& out);
 
-  // As Machine's, for frames of any epoch.
+  // Passes a frame of the current epoch to Machine::OnHeader. A frame of an
+  // older epoch is discarded; a frame of a later epoch waits. Errors:
+  // kInvalidArgument, the frame is wrong: end its connection.
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const;
+  // Passes a frame to Machine::OnFrame. REQUIRES: OnHeader has accepted it.
   void OnFrame(PeerId from, const Frame& frame, Outbox& out);
 
-  // The epoch that this process is in; null before the first.
+  // Returns the epoch that this process is in; null before the first.
   const EpochStart* start() const { return start_.get(); }
+  // True if the next epoch is being prepared.
   bool frozen() const { return frozen_; }
+  // True if the membership has ended.
   bool over() const { return over_; }
 
  private:
+  // Enters an epoch, unless the process is in it or in a later one.
   void Enter(const EpochStart& start, Outbox& out);
+  // Ends the membership.
   void End(const absl::Status& outcome, Outbox& out);
 
-  const JoinRequest request_;
-  const MakeMachine make_machine_;
-  std::unique_ptr<Machine> machine_;
+  const JoinRequest request_;         // Request of this process.
+  const MakeMachine make_machine_;    // Maker of machine_.
+  std::unique_ptr<Machine> machine_;  // Null before the first epoch.
+  // Current epoch; null before the first.
   std::shared_ptr<const EpochStart> start_;
-  bool frozen_ = false;
-  bool over_ = false;
+  bool frozen_ = false;  // True between PrepareEpoch and EpochStart.
+  bool over_ = false;    // True after Refusal or JobOver.
 
-  // What a session's end may have lost on its way: said again in the next one.
+  // Messages that a broken session may have lost. OnSession sends them again.
+  //
+  // Set once this process leaves.
   std::optional<Leave> leave_;
-  std::optional<ReplicaChecksums> checksums_;  // The last ones of this epoch.
-  bool wants_checkpoint_ = false;              // Since this epoch began.
-  std::optional<Failure> failure_;
-  std::map<int32_t, CheckpointPart> parts_;  // The last one of each shard.
-  std::vector<LostPeer> lost_peers_;         // Of this epoch.
+  std::optional<ReplicaChecksums> checksums_;  // Last ones of this epoch.
+  bool wants_checkpoint_ = false;            // True if asked for in this epoch.
+  std::optional<Failure> failure_;           // First failure that was reported.
+  std::map<int32_t, CheckpointPart> parts_;  // Last one of each shard.
+  std::vector<LostPeer> lost_peers_;         // Peers lost in this epoch.
 };
 
 }  // namespace nereus

@@ -19,253 +19,279 @@
 
 namespace nereus {
 
-// What members and their coordinator say to each other, in a session that each
-// member opens, and opens again when it breaks; the Protobuf form is
-// proto/coordinator.proto. Messages of a session arrive in order.
+// Messages between a member and its coordinator. Each member opens a session,
+// and opens another one when it breaks. Messages of one session arrive in
+// order; messages on a session that breaks may be lost. The Protobuf form is
+// proto/coordinator.proto. All types here are values.
 //
 //   member                          coordinator
 //     JoinRequest, or Resume  -->
-//                             <--   Waiting, until all are there
+//                             <--   Waiting, until all members are there
 //                             <--   EpochStart
 //     Heartbeat, LostPeer     -->
-//                             <--   PrepareEpoch: somebody came, went or died
+//                             <--   PrepareEpoch: a member joins, left or died
 //     EpochReport             -->
 //                             <--   EpochStart: the job goes on
-//     CheckpointPart          -->   a shard's share is on disk
+//     CheckpointPart          -->   a shard's file is on disk
 //                             <--   SetFusion, with JobOptions::tune_fusion
 //     FusionTimed             -->
 //     Measured                -->   with JobOptions::measure
 //     Drained                 -->   Job::switch_round is done
-//     WantCheckpoint          -->   a caller asks for one
-//     ReplicaChecksums        -->   of a round that is saved, or the last one
+//     WantCheckpoint          -->   a caller requests one
+//     ReplicaChecksums        -->   of a saved round, or of the last one
 //     Leave                   -->
 //                             <--   SaveLast, when all workers have left
 //                             <--   JobOver
 
-// A process asks to become a member of a job.
+// First message of a process that is not a member yet. The coordinator answers
+// with Waiting, EpochStart or Refusal.
 struct JoinRequest {
+  // Must be the coordinator's (kProtocolVersion).
   uint32_t protocol_version = 0;
-  std::string build;  // For messages; may differ.
-  std::string job;    // The name that the user gave.
-  Role role = Role::kWorker;
-  int shard = 0;  // Shards say which one they are; workers are given a rank.
-  uint64_t incarnation = 0;  // Drawn, not 0: unlike any other process's.
-  // Workers: what the user and all messages call this one. No two live workers
-  // of a job share a name; a process that comes with the name of a dead worker
-  // takes its place. Shards: "host:pid", for messages.
+  std::string build;          // Build of the process, for messages; may differ.
+  std::string job;            // Name of the job, from the user.
+  Role role = Role::kWorker;  // Part that the process wants to play.
+  // Servers: rank that the process asks for. Workers are given a rank.
+  int shard = 0;
+  // Random number, not 0, that tells this process from all others.
+  uint64_t incarnation = 0;
+  // Workers: name that the user and all messages call the worker by. Two live
+  // workers of a job never share a name; a process that joins with the name of
+  // a dead worker takes its place. Servers: "host:pid", for messages.
   std::string name;
-  std::string data_address;  // "host:port" where peers reach it.
-  // Values that must be the same on all members of a role, each with the name
-  // by which the user knows it: {"--batch", "32"}. At most kSettingsMax.
+  std::string data_address;  // "host:port" where peers reach the process.
+  // Values that must be equal on all members of the role; at most kSettingsMax.
   std::vector<Setting> settings;
   std::vector<LayerSpec> layers;  // Workers: the model.
-  // Workers: where this one's caller takes the optimizer to run; none: it
-  // follows the job.
+  // Workers: place where the caller expects the optimizer to run; nothing: any.
   std::optional<OptimizerPlace> optimizer;
-  // Workers: arrays of optimizer state, of as many values as a layer has
-  // parameters each, that the caller keeps if its own optimizer runs.
+  // Workers: number of arrays of optimizer state that the caller keeps if its
+  // own optimizer runs. Each has as many values as the layer has parameters.
   int32_t state_arrays = 0;
-  bool has_checkpoints = false;  // Shards: there is a folder for them.
-  // Workers: what the bits of their products of factors depend on.
+  // Servers: true if the process has a folder for checkpoints.
+  bool has_checkpoints = false;
+  // Workers: name of the hardware and library that multiply factors. Products
+  // of two different ones may differ in the last bits, so workers that exchange
+  // factors must name the same.
   std::string products = "cpu";
 };
 
-// A member's session is new, its membership is not.
+// First message of a member on a new session: the session is new, the
+// membership is not.
 struct Resume {
-  uint64_t job = 0;
-  PeerId member;
-  uint64_t incarnation = 0;
-  uint64_t epoch = 0;
+  uint64_t job = 0;          // Id of the job.
+  PeerId member;             // Id of the member.
+  uint64_t incarnation = 0;  // Incarnation from its JoinRequest.
+  uint64_t epoch = 0;        // Epoch that the member is in.
 };
 
+// Time between two heartbeats of a member.
 inline constexpr absl::Duration kHeartbeatInterval = absl::Seconds(1);
 
-// A round that waits for longer than it should.
+// A round that waits longer than it should.
 struct Stall {
-  int32_t layer = 0;
-  int64_t round = 0;
-  std::string missing;  // Who has not contributed, for messages.
-  absl::Duration waited;
+  int32_t layer = 0;  // Index of the layer.
+  int64_t round = 0;  // Round that waits.
+  // Members that have not contributed, for messages.
+  std::string missing;
+  absl::Duration waited;  // Time for which the round has waited.
 };
 
-// A member is alive, and how far it is; every kHeartbeatInterval.
+// Sign of life and progress of a member, sent every kHeartbeatInterval.
 struct Heartbeat {
-  int64_t begun_step = kInitialRound;  // Workers.
-  int64_t round = kInitialRound;  // The last one that is done for every layer.
-  int64_t stored_bytes = 0;       // Shards: parameters and optimizer state.
-  int64_t chunks = 0;             // Shards.
-  std::optional<Stall> stall;     // The one that has waited longest.
-  // Servers: the shards served whose copy is whole, as of this epoch.
+  int64_t begun_step = kInitialRound;  // Workers: last step begun.
+  // Last round that is done for every layer.
+  int64_t round = kInitialRound;
+  // Servers: bytes of parameters and optimizer state.
+  int64_t stored_bytes = 0;
+  int64_t chunks = 0;          // Servers: number of chunks.
+  std::optional<Stall> stall;  // Round that has waited longest, if any.
+  // Servers: epoch for which current_backups holds.
   uint64_t epoch = 0;
+  // Servers: shards of which this server is the primary and the backup is
+  // current.
   std::vector<int32_t> current_backups;
-  // The member does long work, and answers nothing until it is done.
+  // True if the member does long work, and answers nothing until it is done.
   bool busy = false;
 };
 
-// The connection to a peer ended, as of `epoch`.
+// Report of a connection that has ended.
 struct LostPeer {
-  uint64_t epoch = 0;
-  PeerId peer;
-  std::string reason;
+  uint64_t epoch = 0;  // Epoch in which it ended.
+  PeerId peer;         // Other end of the connection.
+  std::string reason;  // Cause, for messages.
 };
 
-// What a machine is asked when an epoch is to end; by its role.
+// Progress of a frozen machine, from which the coordinator makes the next
+// epoch. Fields of the other role stay empty.
 struct MachineReport {
-  // Workers: the last step that was begun; steps that none has begun may have
-  // other workers.
+  // Workers: last step that was begun. A step that no worker has begun may have
+  // other workers in the next epoch.
   int64_t begun_step = kInitialRound;
 
-  // Workers: the first values are not all there yet.
+  // Workers: true if the initial values have not all arrived.
   bool fetching = false;
 
-  // Workers: how far the layers between workers are.
+  // Workers: progress of one layer between workers (factors or ring).
   struct PeerLayer {
-    int32_t layer = 0;
-    int64_t done_round = 0;
-    int32_t contributors = 0;  // Workers whose gradients that round has.
+    int32_t layer = 0;       // Index of the layer.
+    int64_t done_round = 0;  // Last round done.
+    // Number of workers in that round's mean; 0: this worker was given the
+    // values and has no contributions to pass on.
+    int32_t contributors = 0;
   };
+  // Workers: all layers between workers.
   std::vector<PeerLayer> peer_layers;
 
-  // Servers: of each shard that they hold, the last round that is closed for
-  // every chunk that takes rounds; shards without such a chunk are left out.
+  // Servers: for each shard that the server holds, the last round that is
+  // closed for every chunk that takes rounds. Shards without such a chunk are
+  // left out.
   std::map<int32_t, int64_t> closed_rounds;
 
-  // With NanPolicy::kSkip: the last ones that it has heard.
+  // NanPolicy::kSkip: newest verdicts that the member knows.
   std::vector<StepVerdict> verdicts;
 
-  // All that Job::switch_round comes to is here: nothing is under way.
+  // True if the member is drained: all rounds up to Job::switch_round are done.
   bool drained = false;
 };
 
-// The answer to PrepareEpoch.
+// Answer to PrepareEpoch. From here until the next EpochStart the report stays
+// true.
 struct EpochReport {
-  uint64_t target = 0;  // Of the request.
-  uint64_t epoch = 0;   // That this member is in.
-  MachineReport report;
+  uint64_t target = 0;   // Copy of PrepareEpoch::target.
+  uint64_t epoch = 0;    // Epoch that the member is in.
+  MachineReport report;  // Progress of its machine.
 };
 
-// A worker's work is done: it begins no more steps.
+// Announcement that a worker begins no more steps.
 struct Leave {
-  int64_t last_step = kInitialRound;
+  int64_t last_step = kInitialRound;  // Last step that it has begun.
 };
 
-// What came of a shard's share of a checkpoint.
+// Outcome of writing a shard's file of a checkpoint.
 struct CheckpointPart {
-  uint64_t epoch = 0;  // In which it was collected.
-  int32_t shard = 0;
-  int64_t round = 0;
-  std::string file;  // Within the checkpoint's folder.
-  int64_t bytes = 0;
-  uint32_t crc = 0;   // CRC-32C of the file.
-  std::string error;  // Why it could not be written; empty: it was.
+  uint64_t epoch = 0;  // Epoch in which the values were collected.
+  int32_t shard = 0;   // Shard of the values.
+  int64_t round = 0;   // Round of the checkpoint.
+  std::string file;    // Name of the file in the checkpoint's folder.
+  int64_t bytes = 0;   // Length of the file.
+  uint32_t crc = 0;    // CRC-32C of the file.
+  std::string error;   // Cause of failure; empty: the file is written.
 };
 
-// A worker has found what no job should go on with.
+// Report of a worker that the job must not go on, for example because a
+// gradient has a NaN.
 struct Failure {
-  std::string reason;
+  std::string reason;  // Cause, for messages.
 };
 
-// A worker's answer to SetFusion.
+// Measurement of a worker: the answer to SetFusion.
 struct FusionTimed {
-  int32_t trial = 0;
-  int64_t begun_step = 0;  // By now.
-  double step_seconds = 0;
+  int32_t trial = 0;        // Copy of SetFusion::trial.
+  int64_t begun_step = 0;   // Last step that the worker has begun.
+  double step_seconds = 0;  // Median time of a step, in seconds.
 };
 
-// MachineReport::drained is true from now on, until this epoch's end.
+// Announcement that the member is drained. It stays so until the epoch ends.
 struct Drained {
-  uint64_t epoch = 0;
+  uint64_t epoch = 0;  // Epoch that the member is in.
 };
 
-// What a worker has measured of late.
+// Recent measurements of a worker.
 struct Measured {
-  std::vector<LayerTime> times;  // By layer of the model.
-  absl::Duration step_time;      // Of an iteration, all told.
-  LinkSpeed link;
+  std::vector<LayerTime> times;  // Computing time of each layer of the model.
+  absl::Duration step_time;      // Time of a whole iteration.
+  LinkSpeed link;                // Speed of the worker's link to servers.
 };
 
-// A worker's caller asks for a checkpoint of the next round that no worker has
-// begun.
+// Request of a worker's caller: make a checkpoint of the next round that no
+// worker has begun.
 struct WantCheckpoint {};
 
-// CRC-32C of a worker's parameters as of `round`, by layer of the model: the
-// same on all workers, as replicas are equal.
+// Checksums of a worker's parameters as of `round`. Replicas are equal, so all
+// workers must send the same; the coordinator ends a job in which they differ.
 struct ReplicaChecksums {
-  uint64_t epoch = 0;  // That the worker is in.
-  int64_t round = 0;
-  std::vector<uint32_t> layers;
+  uint64_t epoch = 0;            // Epoch that the worker is in.
+  int64_t round = 0;             // Round of the parameters.
+  std::vector<uint32_t> layers;  // CRC-32C of each layer of the model.
 };
 
+// Any message of a member.
 using MemberMessage =
     std::variant<JoinRequest, Resume, Heartbeat, LostPeer, EpochReport, Leave,
                  CheckpointPart, Failure, FusionTimed, Drained, Measured,
                  WantCheckpoint, ReplicaChecksums>;
 
-// Who is missing, for people.
+// Tells a member that the job has not started yet.
 struct Waiting {
-  std::string text;
+  std::string text;  // Members that are missing, for people.
 };
 
-// The session ends, and so does the membership.
+// Ends the session and the membership.
 struct Refusal {
-  absl::Status why;
+  absl::Status why;  // Cause; the process reports it to its user.
 };
 
-// Freeze, and report.
+// Asks a member to freeze and to send EpochReport.
 struct PrepareEpoch {
+  // Number that the next epoch will have. Another member may die before all
+  // have reported; the next attempt then has another number.
   uint64_t target = 0;
 };
 
-// Workers hold back layers until there are so many bytes, from this step on,
-// and say what steps take then: of so many, 0 of none.
+// Trial of a fusion threshold. From `from_step` on, workers hold back small
+// layers until they have `bytes` bytes, and report the median time of `steps`
+// steps (FusionTimed).
 struct SetFusion {
-  int32_t trial = 0;
-  int64_t bytes = 0;
-  int64_t from_step = 0;
-  int32_t steps = 0;
+  int32_t trial = 0;      // Number of the trial.
+  int64_t bytes = 0;      // Threshold of this trial.
+  int64_t from_step = 0;  // First step with this threshold.
+  int32_t steps = 0;      // Number of steps to time; 0: no report.
 
   bool operator==(const SetFusion&) const = default;
 };
 
-// All workers have left after `round`: each shard saves what it has as of it,
-// and worker `sender` sends the shards the layers that workers own.
+// Asks for the last checkpoint, after all workers have left: each shard saves
+// its chunks as of `round`, and worker `sender` sends the worker-owned layers.
 struct SaveLast {
-  uint64_t epoch = 0;
-  int64_t round = 0;
-  int32_t sender = 0;
+  uint64_t epoch = 0;  // Epoch to which the message belongs.
+  int64_t round = 0;   // Last round of the job.
+  int32_t sender = 0;  // Rank of the worker that sends its layers.
 
   bool operator==(const SaveLast&) const = default;
 };
 
-// One member of an epoch, as its peers see it.
+// A member of an epoch, as its peers see it.
 struct EpochMember {
-  PeerId id;
-  uint64_t incarnation = 0;
-  std::string data_address;  // "host:port".
+  PeerId id;                 // Role and rank.
+  uint64_t incarnation = 0;  // Tells the process from earlier ones.
+  std::string data_address;  // "host:port" of its data port.
 
   bool operator==(const EpochMember&) const = default;
 };
 
-// An epoch begins.
+// Begins an epoch.
 struct EpochStart {
-  PeerId self;
-  // This member starts afresh, from the job's base round: what it has is of
-  // no use.
+  PeerId self;  // Id of the member that gets this message.
+  // True if this member makes its machine anew and starts from the job's base
+  // round: the values that it has are of no use.
   bool from_base = false;
-  JobPtr job;
-  std::vector<RouteExplanation> explanations;  // By layer.
+  JobPtr job;                                  // The epoch's job.
+  std::vector<RouteExplanation> explanations;  // Reasons, by layer.
   std::vector<EpochMember> epoch_members;      // All members.
-  // Pairs that reported the end of their connection, and make a new one.
+  // Links that a member has reported as lost: both ends make a new connection.
   std::vector<std::pair<PeerId, PeerId>> broken_links;
 };
 
+// Phase of a job.
 enum class JobState {
   kGathering,  // Members are missing.
-  kRunning,
-  kFinished,  // Every worker has left politely.
-  kFailed,
+  kRunning,    // Workers train.
+  kFinished,   // Every worker has left by Leave.
+  kFailed,     // The job has ended with an error.
 };
 
+// Returns the name in reports: "running".
 absl::string_view JobStateName(JobState state);
 
 // True if the job is finished, or has failed.
@@ -273,61 +299,75 @@ inline bool IsOver(JobState state) {
   return state == JobState::kFinished || state == JobState::kFailed;
 }
 
-// The job is over for this member.
+// Ends the membership because the job is over.
 struct JobOver {
-  JobState state = JobState::kFinished;  // Or kFailed.
-  std::string reason;                    // Why it failed.
-  // Round of the newest checkpoint; kInitialRound: there is none.
+  JobState state = JobState::kFinished;  // kFinished or kFailed.
+  std::string reason;                    // Cause of failure.
+  // Round of the newest checkpoint; kInitialRound: none exists.
   int64_t saved_round = kInitialRound;
 };
 
+// Any message of the coordinator.
 using CoordinatorMessage =
     std::variant<Waiting, Refusal, PrepareEpoch, EpochStart, JobOver, SetFusion,
                  SaveLast>;
 
+// Time over which JobStatus::steps_per_second is averaged.
 inline constexpr absl::Duration kRateWindow = absl::Seconds(10);
 
-// A coordinator's view, for `nereusctl status`.
+// Coordinator's view of a job, for `nereusctl status`. Made anew for each
+// request; a value type.
 struct JobStatus {
+  // State of one member. Progress fields repeat its last heartbeat (Heartbeat).
   struct Member {
-    PeerId id;
-    std::string name;
-    std::string data_address;
+    PeerId id;                 // Role and rank.
+    std::string name;          // Name from its JoinRequest.
+    std::string data_address;  // "host:port" of its data port.
+    // Workers: last round that is done for every layer.
     int64_t round = kInitialRound;
+    // Time since its last message.
     absl::Duration since_heartbeat;
+    // True if the worker has left the job.
     bool left = false;
+    // Servers: bytes of parameters and optimizer state.
     int64_t stored_bytes = 0;
-    int64_t chunks = 0;
+    int64_t chunks = 0;  // Servers: number of chunks.
+    // Round that has waited longest, if any.
     std::optional<Stall> stall;
-    std::string stalled_layer;  // Its name.
+    // Name of the layer in `stall`.
+    std::string stalled_layer;
   };
+  // Name of the job.
   std::string job;
-  uint64_t id = 0;
-  uint64_t epoch = 0;
-  JobState state = JobState::kGathering;
-  // The last step that any worker has begun, and how many steps a second the
-  // job does, over the last kRateWindow; 0: not known.
+  uint64_t id = 0;                        // Id of the job.
+  uint64_t epoch = 0;                     // Current epoch; 0 before the first.
+  JobState state = JobState::kGathering;  // Phase of the job.
+  // Last step that any worker has begun; kInitialRound: none.
   int64_t step = kInitialRound;
+  // Steps per second over the last kRateWindow; 0: not known.
   double steps_per_second = 0;
-  // How many layers go by which scheme, for people: "3 by server, 1 by ring".
+  // Number of layers by scheme, for people: "3 by server, 1 by ring".
   std::string plan;
   // True if workers may be several steps apart (--quorum).
   bool partial = false;
-  std::string reason;   // Why it failed.
-  std::string waiting;  // Who is missing, while gathering.
-  int workers = 0;
-  int shards = 0;
-  std::vector<Member> members;  // Workers by rank, then shards by index.
+  std::string reason;           // Cause of failure.
+  std::string waiting;          // Members that are missing, while gathering.
+  int workers = 0;              // Number of workers that the job needs.
+  int shards = 0;               // Number of shards.
+  std::vector<Member> members;  // Workers by rank, then servers by rank.
+  // Servers of each shard; empty before the job runs, or without backups.
   std::vector<ShardServers>
       shard_servers;  // Once it runs, if shards have copies.
 
-  // The newest checkpoint that is whole, and where in its examples the job was
-  // after it; kInitialRound: there is none.
+  // Round of the newest complete checkpoint; kInitialRound: none exists.
   int64_t checkpoint_round = kInitialRound;
+  // Number of contributions in the steps up to that round: tells which examples
+  // the job had used.
   int64_t checkpoint_contributions = 0;
-  int64_t checkpoint_bytes = 0;
-  bool checkpoint_wanted = false;  // One was asked for, and is to come.
-  std::string checkpoint_failure;  // Why the last one that failed did.
+  int64_t checkpoint_bytes = 0;    // Length of that checkpoint.
+  bool checkpoint_wanted = false;  // True if another one is requested.
+  // Cause of the last failed checkpoint; empty: none has failed.
+  std::string checkpoint_failure;
 };
 
 }  // namespace nereus

@@ -8,31 +8,41 @@
 
 namespace nereus {
 
+// Part that a member plays in a job. A server has the role kShard, because
+// peers address the shard that it serves.
 enum class Role : uint8_t { kWorker, kShard };
 
-// A member of a job: worker `rank` or shard `rank`.
+// Identifier of a member within one job: worker `rank` or server `rank`. It
+// names a place in the job and not a process: a server that is started again
+// takes the same place, and the incarnation (EpochMember) tells the two
+// processes apart. A value type; any thread may copy it.
 struct PeerId {
-  Role role = Role::kWorker;
-  int32_t rank = 0;
+  Role role = Role::kWorker;  // Part that the member plays.
+  int32_t rank =
+      0;  // Number among the members of that role, in [0, kRanksMax).
 
+  // Shorthands: PeerId::Worker(3), PeerId::Shard(0).
   static PeerId Worker(int rank) { return {Role::kWorker, rank}; }
   static PeerId Shard(int rank) { return {Role::kShard, rank}; }
 
   auto operator<=>(const PeerId&) const = default;
 
+  // Hashes a PeerId, so that it can be the key of a flat_hash_map.
   template <typename H>
   friend H AbslHashValue(H h, const PeerId& peer) {
     return H::combine(std::move(h), peer.role, peer.rank);
   }
 };
 
-// "worker 3", "shard 0".
+// Returns the member as messages show it where no job is at hand: "worker 3",
+// "shard 0". Job::NameOf shows the worker's name instead.
 inline std::string PeerName(PeerId peer) {
   return absl::StrCat(peer.role == Role::kWorker ? "worker " : "shard ",
                       peer.rank);
 }
 
-// Ranks of either role are below this; checked wherever one comes from outside.
+// Bound of ranks, for both roles. Every rank that comes from the network or
+// from a file is checked against it.
 inline constexpr int kRanksMax = 65536;
 
 }  // namespace nereus

@@ -9,19 +9,24 @@
 
 namespace nereus {
 
-// Frames that wait for one peer: the lowest Frame::priority goes first,
-// whatever came before it, and frames of one priority keep their order. So a
-// small layer that is urgent waits for one frame of a large one, and not for
-// all of it. `T`: how a frame is held.
+// Queue of frames that wait to be sent to one peer. The frame with the lowest
+// Frame::priority goes first; frames of equal priority keep their order. An
+// urgent small layer therefore waits for one frame of a large layer, and not
+// for the whole layer.
+//
+// `T` is the type by which a frame is held. Not thread-safe. The queue has no
+// bound of its own: machines bound it, since each round has a fixed number of
+// frames and a worker has few rounds open.
 template <typename T>
 class SendQueue {
  public:
+  // Adds a frame of this priority, behind all frames of the same priority.
   void Push(uint32_t priority, T frame) {
     entries_.push_back({priority, next_++, std::move(frame)});
     std::push_heap(entries_.begin(), entries_.end(), GoesAfter);
   }
 
-  // REQUIRES: !empty().
+  // Removes and returns the next frame. REQUIRES: !empty().
   T Pop() {
     std::pop_heap(entries_.begin(), entries_.end(), GoesAfter);
     T frame = std::move(entries_.back().frame);
@@ -29,12 +34,13 @@ class SendQueue {
     return frame;
   }
 
-  // The next one. REQUIRES: !empty().
+  // Returns the next frame. REQUIRES: !empty().
   const T& front() const { return entries_.front().frame; }
 
+  // True if no frame waits.
   bool empty() const { return entries_.empty(); }
 
-  // Takes all out, in order.
+  // Removes all frames and returns them in the order of sending.
   std::deque<T> TakeAll() {
     std::deque<T> all;
     while (!empty()) all.push_back(Pop());
@@ -42,20 +48,25 @@ class SendQueue {
   }
 
  private:
+  // A frame that waits.
   struct Entry {
-    uint32_t priority = 0;
-    uint64_t number = 0;  // In the order of Push.
-    T frame;
+    uint32_t priority = 0;  // Lower values go first.
+    // Number of Push calls before this one: keeps the order.
+    uint64_t number = 0;
+    T frame;  // Frame, as the caller holds it.
   };
 
+  // True if `entry` is sent after `other`. std::push_heap puts the greatest
+  // entry first, so "greater" means "sent earlier" here.
   static bool GoesAfter(const Entry& entry, const Entry& other) {
     return std::tie(entry.priority, entry.number) >
            std::tie(other.priority, other.number);
   }
 
-  // A heap: it keeps its memory, so that no frame costs an allocation.
+  // Binary heap of the frames that wait. It keeps its memory, so that in the
+  // long run no frame costs an allocation.
   std::vector<Entry> entries_;
-  uint64_t next_ = 0;
+  uint64_t next_ = 0;  // Number for the next Push.
 };
 
 }  // namespace nereus

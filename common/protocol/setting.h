@@ -5,16 +5,19 @@
 
 namespace nereus {
 
-// A value that must be the same on all members of a role, with the name by
-// which the user knows it: {"--batch", "32"}. Members say theirs at joining.
+// Value that must be equal on all members of a role, with the name by which the
+// user knows it: {"--batch", "32"}. A member names its settings when it joins,
+// and the coordinator refuses it if they differ from those of the job. Training
+// with different batch sizes would otherwise give a wrong mean without any
+// error.
 struct Setting {
-  std::string name;
-  std::string value;
+  std::string name;   // Flag that the user sets.
+  std::string value;  // Value as text; compared byte by byte.
 
   bool operator==(const Setting&) const = default;
 };
 
-// Settings that one member may have.
+// Number of settings that one member may have.
 inline constexpr size_t kSettingsMax = 64;
 
 }  // namespace nereus

@@ -8,12 +8,14 @@
 
 namespace nereus {
 
-// Notices that a member has waited for the same round for too long. Its owner
-// says now and then for which one it waits.
+// Notices that a member has waited too long for one round. Its owner calls
+// Watch regularly, with each heartbeat. Not thread-safe. Holds one round at a
+// time.
 class StallWatch {
  public:
-  // `waiting`: the oldest open round, if any; `waited` is filled in. Returns it
-  // if it has been the oldest for `threshold` or longer.
+  // Returns `waiting`, with `waited` filled in, if it has been the oldest open
+  // round for `threshold` or longer; else nothing. `waiting`: the oldest open
+  // round at `now`, if any.
   std::optional<Stall> Watch(std::optional<Stall> waiting, absl::Time now,
                              absl::Duration threshold) {
     const bool same = waiting.has_value() && round_.has_value() &&
@@ -27,8 +29,9 @@ class StallWatch {
   }
 
  private:
-  std::optional<std::pair<int32_t, int64_t>> round_;  // Layer and round.
-  absl::Time since_;
+  // Layer and round of the last call.
+  std::optional<std::pair<int32_t, int64_t>> round_;
+  absl::Time since_;  // Time at which round_ became the oldest open round.
 };
 
 }  // namespace nereus

@@ -9,21 +9,27 @@
 
 namespace nereus {
 
-// The last verdicts, with NanPolicy::kSkip, that a member has heard;
-// kVerdictsMax of them.
+// Newest step verdicts that a member knows, with NanPolicy::kSkip; at most
+// kVerdictsMax. A verdict never changes once it is known. Servers and workers
+// keep one list each, and an epoch hands all known verdicts to all members
+// (Job::verdicts). Otherwise two members could decide differently about a step
+// if a worker died after its vote had reached only one of them. Not
+// thread-safe.
 class Verdicts {
  public:
-  // Those of a new epoch's job, and others. What is known stays.
+  // Adds verdicts. If the verdict on a step is already known, it stays. The
+  // oldest steps are dropped beyond kVerdictsMax.
   void Add(absl::Span<const StepVerdict> verdicts);
 
-  // Whether `step` is skipped; nothing: not yet known, or long ago.
+  // Returns true if `step` is skipped, false if its update is applied. Returns
+  // nothing if the verdict is not known yet, or no longer.
   std::optional<bool> Skipped(int64_t step) const;
 
-  // Steps ascend.
+  // Returns the verdicts; steps ascend.
   const std::vector<StepVerdict>& all() const { return verdicts_; }
 
  private:
-  std::vector<StepVerdict> verdicts_;
+  std::vector<StepVerdict> verdicts_;  // Sorted by step.
 };
 
 }  // namespace nereus
