@@ -17,7 +17,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Operations of one product of the layer's matrix with its rows.
+// Returns the floating-point operations of one product of the layer's matrix
+// with its rows. The factor for three products (one forward, two backward) is
+// the same for all layers and drops out.
 double Operations(const LayerSpec& layer) {
   const bool multiplies = layer.kind == LayerKind::kFullyConnected ||
                           layer.kind == LayerKind::kConvolution;
@@ -26,13 +28,14 @@ double Operations(const LayerSpec& layer) {
          static_cast<double>(layer.rows);
 }
 
-// As messages show it: it may be anything.
+// Returns a text for messages, escaped and cut: a file may have any bytes.
 std::string Shown(absl::string_view text) {
   constexpr size_t kShownBytesMax = 80;
   return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kShownBytesMax)),
                       text.size() > kShownBytesMax ? "...\"" : "\"");
 }
 
+// Returns a time of an entry. `where` names the entry.
 absl::StatusOr<absl::Duration> ReadSeconds(const Json& entry,
                                            const std::string& where,
                                            const char* field) {
@@ -45,6 +48,7 @@ absl::StatusOr<absl::Duration> ReadSeconds(const Json& entry,
         where, ": ", field, " is ", found->type_name(), ", not a number"));
   }
   const auto seconds = found->get<double>();
+  // Written so that NaN fails.
   if (!(seconds >= 0.0 && seconds <= absl::ToDoubleSeconds(kComputeTimeMax))) {
     return absl::InvalidArgumentError(absl::StrCat(
         where, ": ", field, " is ", seconds, ", must be from 0 to ",
@@ -53,6 +57,8 @@ absl::StatusOr<absl::Duration> ReadSeconds(const Json& entry,
   return absl::Seconds(seconds);
 }
 
+// Returns OK if every layer has times; else the error names some of those that
+// have none.
 absl::Status CheckComplete(absl::Span<const LayerSpec> layers,
                            absl::Span<const std::optional<LayerTime>> times) {
   constexpr int kNamedMax = 5;
@@ -98,6 +104,8 @@ std::vector<LayerTime> SplitCompute(absl::Span<const LayerSpec> layers,
 
 absl::StatusOr<std::vector<LayerTime>> ParseComputeTrace(
     absl::string_view text, absl::Span<const LayerSpec> layers) {
+  // The house has no exceptions: a text that is not JSON gives a discarded
+  // value.
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) {
     return absl::InvalidArgumentError("is not JSON");

@@ -10,23 +10,23 @@
 
 namespace nereus {
 
-// How long one layer computes in one step on one worker.
+// Time that one layer computes in one step on one worker.
 struct LayerTime {
-  absl::Duration forward;
-  absl::Duration backward;
+  absl::Duration forward;   // Time of the forward pass.
+  absl::Duration backward;  // Time of the backward pass.
 
   bool operator==(const LayerTime&) const = default;
 };
 
-// The longest that a layer, or a step, may take.
+// Longest time that a layer, or a step, may take.
 inline constexpr absl::Duration kComputeTimeMax = absl::Hours(24);
 
-// Splits the compute time of one step over the layers, where only the sum is
-// known: `backward_share` of it is backward. Fully connected layers and
+// Splits the computing time of one step over the layers, where only the sum is
+// known; `backward_share` of it is backward. Fully connected layers and
 // convolutions get it in proportion to their floating-point operations, 2 M N K
-// for each product of a layer; what embeddings and vectors compute is small
-// next to that, and counts as nothing. A model that has nothing else is split
-// in proportion to the layers' parameters.
+// for each product. The computing of embeddings and vectors is small beside
+// that, and counts as zero. A model of nothing else is split in proportion to
+// the layers' parameters.
 //
 // REQUIRES: valid layers; 0 <= compute <= kComputeTimeMax; `backward_share` in
 // [0, 1].
@@ -34,19 +34,20 @@ std::vector<LayerTime> SplitCompute(absl::Span<const LayerSpec> layers,
                                     absl::Duration compute,
                                     double backward_share);
 
-// Measured times, as JSON:
+// Returns measured times from JSON:
 //
 //   {"layers": [{"name": "conv1_1", "forward_seconds": 0.012,
 //                "backward_seconds": 0.025}, ...]}
 //
 // with every layer of the model once, in any order. Other fields are ignored.
+// `text` may be hostile.
 //
 // Errors: kInvalidArgument, naming the entry ("layers[3] (\"fc6\")") and its
-// value, or the layers that are missing. `text` may be anything.
+// value, or the layers that are missing.
 absl::StatusOr<std::vector<LayerTime>> ParseComputeTrace(
     absl::string_view text, absl::Span<const LayerSpec> layers);
 
-// The sum over all layers, forward and backward.
+// Returns the sum over all layers, forward and backward.
 absl::Duration TotalTime(absl::Span<const LayerTime> times);
 
 }  // namespace nereus

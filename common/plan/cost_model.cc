@@ -6,21 +6,23 @@
 namespace nereus {
 namespace {
 
+// M N.
 WideInteger MatrixElements(const LayerSpec& layer) {
   return WideInteger{layer.m} * layer.n;
 }
 
-// K (M + N): one worker's factors.
+// K (M + N): the factors of one worker.
 WideInteger FactorElements(const LayerSpec& layer) {
   return WideInteger{layer.rows} * (layer.m + layer.n);
 }
 
+// FactorSchemeElements before it is cut to 64 bits.
 WideInteger FactorSchemeWide(const LayerSpec& layer,
                              const ClusterShape& cluster) {
   return 2 * (cluster.workers - 1) * FactorElements(layer);
 }
 
-// ServerSchemeBothElements before the division by P2.
+// ServerSchemeBothElements times P2, before the division that rounds.
 WideInteger ServerSchemeBothTimesServers(WideInteger elements,
                                          const ClusterShape& cluster) {
   return 2 * elements * (cluster.workers + cluster.servers - 2);

@@ -10,26 +10,32 @@
 namespace nereus {
 namespace {
 
-constexpr double kXMin = 10;  // log2(kBytesMin)
-constexpr double kXMax = 26;
-constexpr double kXStep = 0.25;  // A grid fine enough for a flat optimum.
+constexpr double kXMin = 10;  // log2(kBytesMin).
+constexpr double kXMax = 26;  // log2(kBytesMax).
+// Grid that is fine enough: the optimum is flat.
+constexpr double kXStep = 0.25;
 
-// The first three thresholds are so far apart.
+// Distance of the first three trials, a factor of 16.
 constexpr double kFirstSteps = 4;
 
-// Relative: below this a threshold is as good as another.
+// Relative improvement below which one threshold is as good as another: half a
+// percent is within the noise of a step's time.
 constexpr double kImprovementMin = 0.005;
 
-// A Gaussian process of a few points, with times scaled to mean 0 and variance
-// 1; see Rasmussen and Williams, "Gaussian Processes for Machine Learning",
-// algorithm 2.1.
+// Gaussian process through a few points, with times scaled to mean 0 and
+// variance 1. Rasmussen and Williams, "Gaussian Processes for Machine
+// Learning", algorithm 2.1; the covariance is squared exponential. With at most
+// kTrialsMax points, plain loops are fast enough.
 class Process {
  public:
-  // `noise`: variance of a measurement. `length`: over which times change.
+  // `noise`: variance of a measurement. `length`: distance in x over which
+  // times change. `x` is borrowed.
   Process(const std::vector<double>& x, const std::vector<double>& y,
           double length, double noise)
       : x_(x), length_(length) {
     const size_t n = x.size();
+    // Cholesky decomposition of the covariance matrix. The noise on the
+    // diagonal keeps it positive definite even if two trials have the same x.
     factor_.assign(n, std::vector<double>(n, 0.0));
     for (size_t i = 0; i < n; ++i) {
       for (size_t j = 0; j <= i; ++j) {
@@ -45,10 +51,10 @@ class Process {
     }
   }
 
-  // But for a constant.
+  // Log of the likelihood of the measurements, up to a constant.
   double log_likelihood() const { return log_likelihood_; }
 
-  // Mean and standard deviation at `x`.
+  // Returns the mean and the standard deviation at `x`.
   std::pair<double, double> At(double x) const {
     std::vector<double> covariance;
     for (const double each : x_) covariance.push_back(Covariance(x, each));
@@ -64,7 +70,7 @@ class Process {
     const double distance = (a - b) / length_;
     return std::exp(-0.5 * distance * distance);
   }
-  // factor_ * result = y, and the same with factor_ transposed.
+  // Solves factor_ * result = y.
   std::vector<double> SolveLower(std::vector<double> y) const {
     for (size_t i = 0; i < y.size(); ++i) {
       for (size_t k = 0; k < i; ++k) y[i] -= factor_[i][k] * y[k];
@@ -72,6 +78,7 @@ class Process {
     }
     return y;
   }
+  // Solves transposed factor_ * result = y.
   std::vector<double> SolveUpper(std::vector<double> y) const {
     for (size_t i = y.size(); i-- > 0;) {
       for (size_t k = i + 1; k < y.size(); ++k) y[i] -= factor_[k][i] * y[k];
@@ -80,14 +87,16 @@ class Process {
     return y;
   }
 
-  const std::vector<double>& x_;
-  const double length_;
-  std::vector<std::vector<double>> factor_;  // Cholesky, lower.
-  std::vector<double> weights_;
-  double log_likelihood_ = 0;
+  const std::vector<double>& x_;             // Points, borrowed.
+  const double length_;                      // Length scale of the covariance.
+  std::vector<std::vector<double>> factor_;  // Cholesky factor, lower.
+  std::vector<double> weights_;              // Inverse covariance times y.
+  double log_likelihood_ = 0;                // Up to a constant.
 };
 
-// The process that explains the measurements best.
+// Returns the process with the length and noise under which the measurements
+// are most likely. A grid of 30 pairs replaces an optimizer: the choice need
+// not be precise.
 Process Fit(const std::vector<double>& x, const std::vector<double>& y) {
   std::pair<double, double> best = {4.0, 0.01};
   double best_likelihood = -std::numeric_limits<double>::infinity();
@@ -102,9 +111,12 @@ Process Fit(const std::vector<double>& x, const std::vector<double>& y) {
   return Process(x, y, best.first, best.second);
 }
 
-// By how much less than `least` a normal variable is expected to be, where it
-// is less; Jones et al., "Efficient Global Optimization", equation 15.
+// Returns the expected amount by which a normal variable is below `least`,
+// counted as 0 where it is above. Jones et al., "Efficient Global Optimization
+// of Expensive Black-Box Functions", equation 15.
 double ExpectedImprovement(double mean, double deviation, double least) {
+  // At a point that was measured without noise there is nothing to gain by
+  // chance.
   if (deviation < 1e-9) return std::max(least - mean, 0.0);
   const double z = (least - mean) / deviation;
   const double density = std::exp(-0.5 * z * z) / std::sqrt(2 * M_PI);
@@ -112,6 +124,7 @@ double ExpectedImprovement(double mean, double deviation, double least) {
   return (least - mean) * below + deviation * density;
 }
 
+// Returns the threshold with this log2.
 int64_t BytesOf(double x) {
   return static_cast<int64_t>(std::llround(std::exp2(x)));
 }
@@ -121,7 +134,8 @@ int64_t BytesOf(double x) {
 FusionTuner::FusionTuner(int64_t first)
     : next_(std::clamp(first, kBytesMin, kBytesMax)), best_(next_) {
   const double x = std::log2(static_cast<double>(next_));
-  // On both sides of it, or twice on one, where the other has an end.
+  // Trials on both sides of the first one. If a side has no room, both are on
+  // the other.
   const double below = x - kFirstSteps;
   const double above = x + kFirstSteps;
   first_ = {x, below < kXMin ? above + kFirstSteps : below,
@@ -133,6 +147,7 @@ void FusionTuner::Observe(double seconds) {
   trials_.push_back({std::log2(static_cast<double>(next_)), seconds});
   Learn();
   if (trials() == kTrialsMax) done_ = true;
+  // The first three trials are fixed: two points cannot tell noise from slope.
   if (trials_.size() < first_.size()) {
     done_ = false;
     next_ = BytesOf(first_[trials_.size()]);
@@ -147,7 +162,7 @@ void FusionTuner::Learn() {
   for (const Trial& trial : trials_) {
     variance += (trial.seconds - mean) * (trial.seconds - mean) / count;
   }
-  // Where all is equal there is nothing to find.
+  // If all times are equal there is nothing to find, and scale may be 0.
   const double scale = std::sqrt(variance);
   done_ = scale < kImprovementMin * mean;
   std::vector<double> x;

@@ -6,58 +6,67 @@
 
 namespace nereus {
 
-// Finds the fusion threshold with which iterations take least, from a few
-// measurements: Bayesian optimisation as DeAR does it (Zhang et al., section
-// IV). The time as a function of the threshold's logarithm is a Gaussian
-// process, and the next threshold to try is the one where it is expected to
-// improve most on the best so far.
+// Search for the fusion threshold with the shortest iterations, from a few
+// measurements: Bayesian optimisation, as in Zhang et al., "DeAR", section IV.
+// The time as a function of the threshold's logarithm is modelled as a Gaussian
+// process. The next trial is the threshold with the largest expected
+// improvement over the best one. The paper searches 1 to 100 MB; here small
+// thresholds gain most, as rounds overlap and only messages are saved.
 //
-// Pure: equal measurements give equal thresholds.
+//   while (!tuner.done()) tuner.Observe(TimeOf(tuner.next()));
+//
+// Pure: equal measurements give equal thresholds. Not thread-safe. Bounded by
+// kTrialsMax trials. A single lucky measurement does not win: best() is taken
+// from the fitted curve and not from the raw times.
 class FusionTuner {
  public:
+  // Number of trials.
   static constexpr int kTrialsMax = 12;
-  // Between them it looks: 1 KiB to 64 MiB.
+  // Smallest and largest threshold that is tried: 1 KiB to 64 MiB.
   static constexpr int64_t kBytesMin = int64_t{1} << 10;
   static constexpr int64_t kBytesMax = int64_t{1} << 26;
-  // A good guess.
+  // Threshold that is good for most jobs: the first trial.
   static constexpr int64_t kBytesFirst = int64_t{1} << 16;
 
-  // Begins with `first`, or what is nearest to it of what is looked at.
+  // Begins with `first`, moved into [kBytesMin, kBytesMax].
   explicit FusionTuner(int64_t first = kBytesFirst);
 
-  // The threshold to measure next. REQUIRES: !done().
+  // Threshold to measure next. REQUIRES: !done().
   int64_t next() const { return next_; }
 
-  // What an iteration took with next(), in seconds, > 0. REQUIRES: !done().
+  // Takes the time of an iteration with next(), in seconds, > 0. REQUIRES:
+  // !done().
   void Observe(double seconds);
 
-  // After kTrialsMax trials, or when no improvement of half a percent is to be
-  // expected.
+  // True after kTrialsMax trials, or when no improvement of half a percent is
+  // to be expected.
   bool done() const { return done_; }
+  // Number of trials so far.
   int trials() const { return static_cast<int>(trials_.size()); }
 
-  // Of those that were measured, the one with which an iteration takes least,
-  // as far as can be told from all measurements together: one alone may have
-  // been lucky. Before the first trial, where it begins.
+  // Best threshold among those that were measured, judged by all measurements
+  // together. Before the first trial: the first threshold.
   int64_t best() const { return best_; }
-  double best_seconds() const { return best_seconds_; }  // As measured.
+  // Measured time of an iteration with best(); 0 before the first trial.
+  double best_seconds() const { return best_seconds_; }
 
  private:
+  // Measurement with one threshold.
   struct Trial {
-    double x = 0;  // log2 of the threshold.
-    double seconds = 0;
+    double x = 0;        // log2 of the threshold.
+    double seconds = 0;  // Time of an iteration.
   };
 
-  // From all trials: the best one, and the next.
+  // Fits the model to all trials; sets best_, next_ and done_.
   void Learn();
 
-  // What is tried before there is anything to learn from: log2 of it.
+  // log2 of the first three thresholds, before there is anything to learn from.
   std::array<double, 3> first_;
-  std::vector<Trial> trials_;
-  int64_t next_;
-  int64_t best_;
-  double best_seconds_ = 0;
-  bool done_ = false;
+  std::vector<Trial> trials_;  // All measurements.
+  int64_t next_;               // Threshold of the next trial.
+  int64_t best_;               // Best threshold so far.
+  double best_seconds_ = 0;    // Its measured time.
+  bool done_ = false;          // True if the search is over.
 };
 
 }  // namespace nereus

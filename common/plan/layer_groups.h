@@ -11,13 +11,14 @@ namespace nereus {
 
 // Layers that a report shows in one line.
 struct LayerGroup {
-  std::vector<size_t> layers;  // Ascending, at least one.
-  std::string name;            // "conv1", or "conv1 and 11 like it".
+  std::vector<size_t>
+      layers;        // Indices of the layers, ascending, at least one.
+  std::string name;  // "conv1", or "conv1 and 11 like it".
 };
 
-// Layers that differ in nothing but their names, and travel the same way, are
-// one group; or, with `each_alone`, each layer is. Ordered by the groups' first
-// layers. `routes`: by layer.
+// Groups layers that differ in nothing but their names and have the same route;
+// with `each_alone`, each layer is a group. Groups are in the order of their
+// first layers. `routes`: by layer.
 std::vector<LayerGroup> GroupLayers(absl::Span<const LayerSpec> layers,
                                     absl::Span<const Route> routes,
                                     bool each_alone);

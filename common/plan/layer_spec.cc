@@ -14,7 +14,8 @@ constexpr LayerKind kKinds[] = {LayerKind::kFullyConnected,
                                 LayerKind::kConvolution, LayerKind::kEmbedding,
                                 LayerKind::kVector};
 
-// A name as messages show it: what a peer or a file sends may be anything.
+// Returns a name for messages, escaped and cut: a peer or a file may send any
+// bytes.
 std::string PrintableName(absl::string_view name) {
   std::string text = absl::CHexEscape(name.substr(0, kLayerNameBytesMax));
   if (name.size() > kLayerNameBytesMax) text += "...";
@@ -23,6 +24,7 @@ std::string PrintableName(absl::string_view name) {
 
 bool IsPrintable(char c) { return c >= ' ' && c <= '~'; }
 
+// Returns OK if 1 <= value <= max.
 absl::Status ValidateRange(const LayerSpec& layer, absl::string_view field,
                            int64_t value, int64_t max) {
   if (value >= 1 && value <= max) return absl::OkStatus();
@@ -31,15 +33,16 @@ absl::Status ValidateRange(const LayerSpec& layer, absl::string_view field,
                                                  ", not from 1 to ", max));
 }
 
-// FNV-1a, 64 bits.
+// Running FNV-1a hash, 64 bits.
 class Fingerprint {
  public:
+  // The length goes in front, so that "ab", "c" and "a", "bc" differ.
   void Add(absl::string_view text) {
     Add(static_cast<int64_t>(text.size()));
     for (const char c : text) AddByte(static_cast<unsigned char>(c));
   }
 
-  // Byte by byte, lowest first, so that byte order does not matter.
+  // Lowest byte first, so that the machine's byte order does not matter.
   void Add(int64_t value) {
     const auto bits = static_cast<uint64_t>(value);
     for (int shift = 0; shift < 64; shift += 8) AddByte((bits >> shift) & 0xff);
@@ -50,6 +53,7 @@ class Fingerprint {
  private:
   void AddByte(uint64_t byte) { value_ = (value_ ^ byte) * 0x100000001b3; }
 
+  // Hash so far; FNV's offset basis at first.
   uint64_t value_ = 0xcbf29ce484222325;
 };
 
@@ -116,7 +120,7 @@ absl::Status ValidateLayer(const LayerSpec& layer) {
                                        kLayerParametersMax));
   NEREUS_RETURN_IF_ERROR(
       ValidateRange(layer, "rows", layer.rows, kLayerRowsMax));
-  // Dividing, because m * n of a hostile layer may not fit.
+  // A division, because m * n of a hostile layer may overflow.
   if (layer.m > layer.parameters / layer.n) {
     return absl::InvalidArgumentError(
         absl::StrCat("layer ", layer.name, " has ", layer.parameters,
@@ -180,6 +184,8 @@ uint64_t ModelSignature(absl::Span<const LayerSpec> layers) {
 absl::Status CompareModels(absl::Span<const LayerSpec> ours,
                            absl::Span<const LayerSpec> theirs,
                            absl::string_view theirs_name) {
+  // The first difference says most: a layer that is missing in the middle makes
+  // all later ones differ.
   const size_t common = std::min(ours.size(), theirs.size());
   for (size_t i = 0; i < common; ++i) {
     if (ours[i] == theirs[i]) continue;

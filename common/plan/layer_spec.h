@@ -10,39 +10,45 @@
 
 namespace nereus {
 
+// Kind of a layer, as far as synchronisation and cost depend on it.
 enum class LayerKind {
-  kFullyConnected,  // "fc": y = x W^T + b; its weight gradient may have
-                    // factors.
-  kConvolution,     // "conv"
-  kEmbedding,       // "embedding"
-  kVector,          // "vector": normalisation scales and shifts, lone biases.
+  // "fc": y = x W^T + b. Its weight gradient may have factors.
+  kFullyConnected,
+  kConvolution,  // "conv": the matrix has one row for each output channel.
+  kEmbedding,    // "embedding": one row for each word.
+  kVector,       // "vector": normalisation scales and shifts, lone biases.
 };
 
+// Returns the name in model tables: "fc".
 absl::string_view LayerKindName(LayerKind kind);
 
-// Errors: kInvalidArgument, with the name and the known ones.
+// Returns the kind of that name. Errors: kInvalidArgument, with the name and
+// the known ones.
 absl::StatusOr<LayerKind> ParseLayerKind(absl::string_view name);
 
-// One layer as synchronisation sees it: a weight matrix and what travels with
-// it (bias, or normalisation scale and shift), flat in memory, the matrix
-// (row-major M x N) first.
+// Shape of one layer: a weight matrix and the values that travel with it (bias,
+// or normalisation scale and shift). They lie flat in memory, the matrix
+// (row-major, M x N) first. All workers must have the same layers in the same
+// order; the coordinator refuses a worker that differs. A value type.
 struct LayerSpec {
-  // Unique within a model, 1 to kLayerNameBytesMax characters of printable
-  // ASCII, so that it can stand in any message, file or table.
+  // Name, unique within a model: 1 to kLayerNameBytesMax characters of
+  // printable ASCII, so that it can stand in any message, file or table.
   std::string name;
-  LayerKind kind = LayerKind::kVector;
+  LayerKind kind = LayerKind::kVector;  // Kind of the layer.
 
-  // The matrix: M outputs times N inputs. A convolution's N is in_channels /
-  // groups * kernel height * kernel width.
+  // M, the number of rows of the matrix: outputs. >= 1.
   int64_t m = 0;
+  // N, the number of columns of the matrix: inputs. For a convolution:
+  // in_channels / groups * kernel height * kernel width. >= 1.
   int64_t n = 0;
 
-  // Elements in all, m * n and what travels with it. A fully connected layer
-  // has either m * n or, with its bias, m * n + m.
+  // Number of elements in all: m * n and the values beside the matrix. A fully
+  // connected layer has m * n or, with its bias, m * n + m.
   int64_t parameters = 0;
 
-  // K of the papers: rows of the layer's input on one worker in one step. The
-  // batch for a network of images, batch * sequence length in a transformer.
+  // K of the papers: number of rows of the layer's input on one worker in one
+  // step. The batch size in a network of images, batch size times sequence
+  // length in a transformer.
   int64_t rows = 0;
 
   // True if every worker pushes this layer by its factors in every step, so
@@ -53,36 +59,40 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
-// Limits on what a model from a file or from the network may be.
+// Limits on a model from a file or from the network. Sums and products of a
+// valid model's sizes fit the plan's integers.
 inline constexpr int64_t kLayerNameBytesMax = 256;
 inline constexpr int64_t kLayersMax = 65536;
 inline constexpr int64_t kLayerParametersMax = int64_t{1} << 40;
 inline constexpr int64_t kModelParametersMax = int64_t{1} << 40;
 inline constexpr int64_t kLayerRowsMax = int64_t{1} << 30;
 
-// "fc6 fc 4096x25088, 102764544 parameters, 32 rows", for messages.
+// Returns the layer for messages: "fc6 fc 4096x25088, 102764544 parameters, 32
+// rows".
 std::string DescribeLayer(const LayerSpec& layer);
 
-// OK if `name` could name a layer. Errors: kInvalidArgument, with the name as
-// far as it can be shown.
+// Returns OK if `name` may be the name of a layer. Errors: kInvalidArgument,
+// with the name, escaped and cut.
 absl::Status ValidateLayerName(absl::string_view name);
 
-// OK if `layer` alone could be part of a model: a name, sizes in range and
-// consistent. Errors: kInvalidArgument, naming the layer and its values.
+// Returns OK if `layer` by itself may be part of a model: its name is valid,
+// its sizes are in range and consistent. Errors: kInvalidArgument, naming the
+// layer and its values.
 absl::Status ValidateLayer(const LayerSpec& layer);
 
-// OK if `layers` could be a model: 1 to kLayersMax valid layers, unique names,
-// at most kModelParametersMax elements in all. Errors: kInvalidArgument, naming
-// the layer and its values.
+// Returns OK if `layers` may be a model: 1 to kLayersMax valid layers, unique
+// names, at most kModelParametersMax elements in all. Errors: kInvalidArgument,
+// naming the layer and its values.
 absl::Status ValidateLayers(absl::Span<const LayerSpec> layers);
 
-// A 64-bit fingerprint (FNV-1a) of every field of every layer, in order: equal
-// for two processes that mean the same model, and by all odds different
-// otherwise. The same on every machine.
+// Returns a 64-bit hash (FNV-1a) of every field of every layer, in order. It is
+// the same on every machine, so two processes can compare their models by it.
+// It detects mistakes, not attacks.
 uint64_t ModelSignature(absl::Span<const LayerSpec> layers);
 
-// OK if both are the same model. Errors: kFailedPrecondition, naming the first
-// layer that differs and both its shapes; `theirs_name` says whose `theirs` is.
+// Returns OK if both are the same model. Errors: kFailedPrecondition, naming
+// the first layer that differs and both its shapes; `theirs_name` names the
+// process that has `theirs`.
 absl::Status CompareModels(absl::Span<const LayerSpec> ours,
                            absl::Span<const LayerSpec> theirs,
                            absl::string_view theirs_name);

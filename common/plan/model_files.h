@@ -4,14 +4,14 @@
 
 namespace nereus {
 
-// One file of common/plan/models/.
+// Model table that comes with Nereus: a file of common/plan/models/.
 struct ModelFile {
-  const char* name;  // Without ".csv".
-  const char* text;
+  const char* name;  // Name of the model: the file's without ".csv".
+  const char* text;  // Content of the file (ParseModelTable).
 };
 
-// All of them, by name: built into the program, so that it needs no data
-// beside it.
+// Returns all model files, sorted by name. They are built into the program, so
+// that it needs no data files beside it.
 absl::Span<const ModelFile> ModelFiles();
 
 }  // namespace nereus

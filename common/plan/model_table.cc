@@ -14,19 +14,26 @@
 #include "common/base/status_macros.h"
 #include "common/plan/model_files.h"
 
+// Reader of model tables. ParseModelTable hands line after line to TableReader,
+// which knows the header and the names so far; Row turns one line into a layer.
+// Every error names the line and, where it can, the column: tables are written
+// by hand. The text may come from a hostile file, so errors show fields escaped
+// and cut, and each number is checked before it is used.
+
 namespace nereus {
 namespace {
 
+// Columns in the order of the header.
 enum Column { kName, kKind, kM, kN, kParameters, kRowsPerSample, kColumns };
 
 constexpr std::array<const char*, kColumns> kColumnNames = {
     "name", "kind", "m", "n", "parameters", "rows_per_sample"};
 
-// A fully connected layer that has its matrix in common with another layer, so
-// that its gradient is more than a product of factors.
+// Kind of a fully connected layer that shares its matrix with another layer:
+// its gradient is a sum, and no product of two factors.
 constexpr absl::string_view kTiedKind = "fc-tied";
 
-// A field or line as messages show it: it may be anything.
+// Returns a field or line for messages, escaped and cut.
 std::string Quote(absl::string_view text) {
   constexpr size_t kShownBytesMax = 80;
   return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kShownBytesMax)),
@@ -44,7 +51,7 @@ absl::Status ColumnError(int64_t line, Column column,
                    " (", kColumnNames[column], "): ", problem));
 }
 
-// Digits only: SimpleAtoi alone would take signs and spaces.
+// Accepts digits only: SimpleAtoi alone would take signs and spaces.
 std::optional<int64_t> ParseCount(absl::string_view field) {
   const bool digits = std::all_of(field.begin(), field.end(),
                                   [](char c) { return c >= '0' && c <= '9'; });
@@ -53,9 +60,11 @@ std::optional<int64_t> ParseCount(absl::string_view field) {
   return value;
 }
 
-// One row of the table.
+// Row of the table: a line that is neither empty, comment nor header.
 class Row {
  public:
+  // Cuts a line at commas. At most one field too many is cut off, so a line of
+  // a million commas costs nothing.
   static absl::StatusOr<Row> Split(int64_t line, absl::string_view text) {
     Row row(line);
     row.fields_ = absl::StrSplit(text, absl::MaxSplits(',', kColumns));
@@ -70,6 +79,7 @@ class Row {
 
   absl::string_view field(Column column) const { return fields_[column]; }
 
+  // Returns the number in `column`, from 1 to `max`.
   absl::StatusOr<int64_t> Count(Column column, int64_t max) const {
     const std::optional<int64_t> value = ParseCount(field(column));
     if (value.has_value() && *value >= 1 && *value <= max) return *value;
@@ -78,6 +88,7 @@ class Row {
                                     " is not a whole number from 1 to ", max));
   }
 
+  // Returns the layer, checked.
   absl::StatusOr<LayerSpec> Layer(int64_t batch) const {
     LayerSpec layer;
     layer.name = std::string(field(kName));
@@ -98,7 +109,7 @@ class Row {
                             Count(kParameters, kLayerParametersMax));
     NEREUS_ASSIGN_OR_RETURN(const int64_t rows_per_sample,
                             Count(kRowsPerSample, kLayerRowsMax));
-    // Fits: 2^30 rows a sample times 2^20 samples at most.
+    // Fits: at most 2^30 rows a sample times 2^20 samples.
     layer.rows = rows_per_sample * batch;
     if (layer.rows > kLayerRowsMax) {
       return ColumnError(
@@ -106,7 +117,7 @@ class Row {
           absl::StrCat(rows_per_sample, " times the batch ", batch, " is ",
                        layer.rows, " rows, at most ", kLayerRowsMax));
     }
-    // What is left to be wrong is the sizes against each other.
+    // All fields are in range by now: only the sizes may contradict each other.
     const absl::Status status = ValidateLayer(layer);
     if (!status.ok()) return ColumnError(line_, kParameters, status.message());
     return layer;
@@ -115,7 +126,8 @@ class Row {
  private:
   explicit Row(int64_t line) : line_(line) {}
 
-  int64_t line_;
+  int64_t line_;  // Number of the line, for messages.
+  // Fields of the line, kColumns of them.
   std::vector<absl::string_view> fields_;
 };
 
@@ -131,6 +143,7 @@ class TableReader {
  public:
   explicit TableReader(int64_t batch) : batch_(batch) {}
 
+  // Takes the next line.
   absl::Status ReadLine(absl::string_view text) {
     ++line_;
     text = absl::StripSuffix(text, "\r");
@@ -155,6 +168,7 @@ class TableReader {
     return absl::OkStatus();
   }
 
+  // Returns the layers. REQUIRES: all lines were read; called once.
   absl::StatusOr<std::vector<LayerSpec>> Finish() {
     if (!has_header_) {
       return LineError(line_, absl::StrCat("the text ends without the header ",
@@ -165,10 +179,11 @@ class TableReader {
   }
 
  private:
-  const int64_t batch_;
-  int64_t line_ = 0;  // Of the text read last, from 1.
-  bool has_header_ = false;
-  std::vector<LayerSpec> layers_;
+  const int64_t batch_;            // Samples a step.
+  int64_t line_ = 0;               // Number of the line read last, from 1.
+  bool has_header_ = false;        // True once the header was read.
+  std::vector<LayerSpec> layers_;  // Layers read so far.
+  // Line of each layer's name, to report a name that comes twice.
   absl::flat_hash_map<std::string, int64_t> line_by_name_;
 };
 

@@ -10,36 +10,37 @@
 
 namespace nereus {
 
-// Samples that one worker takes in one step, at most.
+// Number of samples that one worker may take in one step.
 inline constexpr int64_t kBatchMax = int64_t{1} << 20;
 
-// Names of the models that come with Nereus, sorted.
+// Returns the names of the models that come with Nereus, sorted.
 std::vector<std::string> ModelNames();
 
-// The layers of one of those models, for a worker that takes `batch` samples a
-// step.
+// Returns the layers of one of those models, for workers that take `batch`
+// samples a step.
 //
-// Errors: kNotFound, with the known names; kInvalidArgument, `batch` not from 1
-// to kBatchMax, or so large that a layer would have more than kLayerRowsMax
-// rows.
+// Errors: kNotFound, with the known names; kInvalidArgument, `batch` is not
+// from 1 to kBatchMax, or so large that a layer would have more than
+// kLayerRowsMax rows.
 absl::StatusOr<std::vector<LayerSpec>> LoadModel(absl::string_view name,
                                                  int64_t batch);
 
-// The layers that a table describes. Lines that are empty or begin with '#' are
-// skipped; the first other line is the header
+// Returns the layers that a table describes. Lines that are empty or begin with
+// '#' are skipped; the first other line is the header
 //
 //   name,kind,m,n,parameters,rows_per_sample
 //
-// and each further line is a layer, in forward order. Fields are LayerSpec's,
-// with rows = rows_per_sample * batch. Kinds are ParseLayerKind's, and fc-tied:
-// a fully connected layer that has its matrix in common with another layer, and
-// so no factors. docs/models.md is for those who write tables. rows_per_sample
-// is 1 for a fully connected layer of an image network, the sequence length in
-// a transformer; of layers without factors it decides nothing. No quoting, no
-// spaces around fields; lines may end in CR LF.
+// and each further line is a layer, in forward order. The fields are those of
+// LayerSpec, with rows = rows_per_sample * batch. The kinds are those of
+// ParseLayerKind and "fc-tied": a fully connected layer that shares its matrix
+// with another layer, and so has no factors. rows_per_sample is 1 for a fully
+// connected layer of an image network, the sequence length in a transformer;
+// without factors it has no effect. No quoting, no spaces around fields; lines
+// may end in CR LF. docs/models.md explains how to write a table. `text` may be
+// hostile.
 //
 // Errors: kInvalidArgument, with the line and the column ("line 3, column 4
-// (n): ..."), or for the model as a whole what ValidateLayers says.
+// (n): ..."), or for the model as a whole the error of ValidateLayers.
 absl::StatusOr<std::vector<LayerSpec>> ParseModelTable(absl::string_view text,
                                                        int64_t batch);
 

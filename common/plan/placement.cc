@@ -16,6 +16,7 @@
 namespace nereus {
 namespace {
 
+// Appends the chunks of a layer, not yet placed.
 void CutLayer(int32_t layer, int64_t elements, std::vector<Chunk>& chunks) {
   int32_t index = 0;
   for (int64_t offset = 0; offset < elements; offset += kChunkElementsMax) {
@@ -24,8 +25,9 @@ void CutLayer(int32_t layer, int64_t elements, std::vector<Chunk>& chunks) {
   }
 }
 
-// Indices into `chunks` in the order of placement: layers without factors
-// first, larger chunks first. `chunks` is by (layer, index), which breaks ties.
+// Returns indices into `chunks` in the order of placement: layers without
+// factors first, then larger chunks first, which leaves the loads most even.
+// `chunks` is sorted by layer and index, which breaks ties.
 std::vector<size_t> PlacementOrder(absl::Span<const LayerSpec> layers,
                                    absl::Span<const Chunk> chunks) {
   std::vector<size_t> order(chunks.size());
@@ -57,7 +59,8 @@ absl::StatusOr<Placement> Placement::Make(absl::Span<const LayerSpec> layers,
   }
   placement.layer_begin_.push_back(placement.chunks_.size());
 
-  // (elements, shard), least first: of equal loads, the lowest shard.
+  // Elements and shard; the least loaded shard is on top, and of equal loads
+  // the lowest shard, so that every machine places alike.
   using Load = std::pair<int64_t, int32_t>;
   std::priority_queue<Load, std::vector<Load>, std::greater<Load>> loads;
   for (int shard = 0; shard < shards; ++shard) loads.push({0, shard});

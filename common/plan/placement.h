@@ -9,57 +9,66 @@
 
 namespace nereus {
 
-// A contiguous range of one layer's flat elements: the unit of placement,
-// transfer and aggregation. Poseidon's key-value pair, of the paper's size.
+// Contiguous range of one layer's elements: the unit of placement, transfer and
+// aggregation. Zhang et al., "Poseidon": a pair of its key-value store, of the
+// paper's fixed size (2 MB).
 struct Chunk {
-  int32_t layer = 0;
-  int32_t index = 0;   // Within the layer, from 0.
-  int64_t offset = 0;  // Of the first element, within the layer.
-  int64_t length = 0;  // Elements, 1 to kChunkElementsMax.
-  int32_t shard = 0;   // The server that owns it.
+  int32_t layer = 0;   // Index of the layer.
+  int32_t index = 0;   // Index within the layer, from 0.
+  int64_t offset = 0;  // First element, within the layer.
+  int64_t length = 0;  // Number of elements, 1 to kChunkElementsMax.
+  int32_t shard = 0;   // Shard that the chunk belongs to.
 
   bool operator==(const Chunk&) const = default;
 };
 
+// Length of a full chunk. Smaller chunks cost more messages; larger ones would
+// leave shards uneven.
 inline constexpr int64_t kChunkBytesMax = int64_t{2} << 20;
 inline constexpr int64_t kChunkElementsMax =
     kChunkBytesMax / static_cast<int64_t>(sizeof(float));
 
-// Which shard owns which chunk of a model. Each layer is cut into full chunks
-// and one rest, ceil(bytes / 2 MiB) in all, and each chunk goes to the shard
-// that has least.
+// Assignment of the chunks of a model to shards. Each layer is cut into full
+// chunks and one rest, ceil(bytes / 2 MiB) in all, and each chunk goes to the
+// shard that has least so far.
 //
-// The loads of two shards differ by at most one chunk (2 MiB). So do they over
-// the layers without factors alone, which are placed first: the servers' load
-// is even when the plan sends some layers around them. No route matters here,
-// so a new plan moves no parameters. Equal arguments give equal placements on
-// every machine. Immutable.
+// The loads of two shards differ by at most one chunk (2 MiB). The same holds
+// for the layers without factors alone, which are placed first: so the servers'
+// load is even when a plan sends the other layers past them. Routes play no
+// part, so a new plan moves no parameters. Equal arguments give equal
+// placements on every machine; members compute it and never send it.
+//
+// Immutable: any thread. Bounded by kModelParametersMax, and kServersMax.
 class Placement {
  public:
-  // Of nothing.
+  // Makes an empty placement.
   Placement() = default;
 
-  // Errors: kInvalidArgument, bad layers, or `shards` not from 1 to
-  // kServersMax.
+  // Places `layers` on `shards` shards. Errors: kInvalidArgument, bad layers,
+  // or `shards` is not from 1 to kServersMax.
   static absl::StatusOr<Placement> Make(absl::Span<const LayerSpec> layers,
                                         int shards);
 
-  // All chunks, by layer, then index.
+  // Returns all chunks, by layer, then index.
   absl::Span<const Chunk> chunks() const { return chunks_; }
 
-  // One layer's, by index. REQUIRES: 0 <= layer < layers().
+  // Returns the chunks of one layer, by index. REQUIRES: 0 <= layer < layers().
   absl::Span<const Chunk> layer_chunks(int layer) const;
 
-  // Elements that a shard owns. REQUIRES: 0 <= shard < shards().
+  // Returns the number of elements of a shard. REQUIRES: 0 <= shard < shards().
   int64_t shard_elements(int shard) const;
 
+  // Number of layers. REQUIRES: not empty.
   int layers() const { return static_cast<int>(layer_begin_.size()) - 1; }
+  // Number of shards.
   int shards() const { return static_cast<int>(shard_elements_.size()); }
 
  private:
-  std::vector<Chunk> chunks_;
-  std::vector<size_t> layer_begin_;  // Into chunks_; one more than layers.
-  std::vector<int64_t> shard_elements_;
+  std::vector<Chunk> chunks_;  // All chunks, by layer, then index.
+  // Index in chunks_ of each layer's first chunk, and the end: one more than
+  // layers.
+  std::vector<size_t> layer_begin_;
+  std::vector<int64_t> shard_elements_;  // Number of elements of each shard.
 };
 
 }  // namespace nereus

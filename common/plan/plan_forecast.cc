@@ -16,16 +16,19 @@
 namespace nereus {
 namespace {
 
+// Returns a time for the table; "-" if there is none.
 std::string Milliseconds(const std::optional<double>& seconds) {
   return seconds.has_value() ? absl::StrFormat("%.3f", *seconds * 1e3) : "-";
 }
 
+// Returns the value for JSON; null if there is none.
 nlohmann::ordered_json OrNull(const std::optional<double>& value) {
   return value.has_value() ? nlohmann::ordered_json(*value)
                            : nlohmann::ordered_json();
 }
 
-// The links, the iteration predicted and measured, and the effect of fusion.
+// Returns the lines above the table: the links, the iteration predicted and
+// measured, and the effect of fusion.
 std::string FormatSummary(const PlanReport& report,
                           const PlanForecast& forecast) {
   const LinkSpeed& link = forecast.model.link;
@@ -73,6 +76,7 @@ PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model) {
   forecast.fusion = {timeline.Play(routes, kNoFusion), best,
                      timeline.Play(routes, best)};
   for (size_t i = 0; i < routes.size(); ++i) {
+    // Only this layer changes, so the difference to the plan is its own.
     const auto with = [&](Scheme scheme) -> std::optional<double> {
       if (!SupportsScheme(report.layers[i], scheme)) return std::nullopt;
       std::vector<Route> other = routes;
@@ -111,6 +115,7 @@ std::string FormatForecastText(const PlanReport& report,
                         column, "layer", "scheme", "wire", "by servers",
                         "by factors", "by ring", "sync", "measured");
   for (const LayerGroup& group : groups) {
+    // The layer that waits longest decides the step: it is the one to show.
     const size_t i = *std::max_element(
         group.layers.begin(), group.layers.end(), [&](size_t a, size_t b) {
           return forecast.layers[a].sync_seconds <

@@ -10,50 +10,57 @@
 
 namespace nereus {
 
-// What a plan should take, by Timeline, and, after a run, what it took.
+// Predicted times of a plan, by Timeline, and after a run the measured ones
+// beside them. A value type, for reports.
 struct PlanForecast {
+  // Times of one layer.
   struct Layer {
-    // Seconds of an iteration if this layer alone went another way than the
-    // plan has it; absent where it cannot.
+    // Seconds of an iteration if this layer alone went by the servers (by
+    // factors, on a ring) and the others as planned; nothing if it cannot.
     std::optional<double> by_server;
     std::optional<double> by_factor;
     std::optional<double> by_ring;
-    // From its gradient to the outcome on all workers.
+    // Seconds from the layer's gradient to its result on all workers.
     double sync_seconds = 0;
+    // Measured seconds of the same; nothing before a run.
     std::optional<double> sync_seconds_measured;
   };
-  // Seconds of an iteration without fusion, and with the best threshold.
+  // Effect of fusion on the iteration.
   struct Fusion {
-    double without_seconds = 0;
-    int64_t best_bytes = 0;
-    double best_seconds = 0;
+    double without_seconds = 0;  // Seconds without fusion.
+    int64_t best_bytes = 0;      // Best threshold (BestFusion).
+    double best_seconds = 0;     // Seconds with that threshold.
   };
-  TimeModel model;
-  double iteration_seconds = 0;
-  double compute_seconds = 0;  // Of that, with products of factors.
+  TimeModel model;               // Assumptions of the prediction.
+  double iteration_seconds = 0;  // Predicted seconds of an iteration.
+  // Seconds of it that the device computes, products of factors included.
+  double compute_seconds = 0;
+  // Measured seconds of an iteration; nothing before a run.
   std::optional<double> iteration_seconds_measured;
-  Fusion fusion;
-  std::vector<Layer> layers;
+  Fusion fusion;              // Effect of fusion.
+  std::vector<Layer> layers;  // Times of each layer.
 };
 
-// REQUIRES: `model` is valid for the report's layers.
+// Predicts the times of a plan. REQUIRES: `model` is valid for the report's
+// layers.
 PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model);
 
-// An aligned table for people, lines ended by '\n'. Of layers that differ in
-// nothing but their names and shares of time, the table has the one whose
-// outcome takes longest, unless `all_layers`.
+// Returns an aligned table for people, with lines ended by '\n'. Layers that
+// differ in nothing but their names and their times share a line, which shows
+// the layer with the longest synchronisation, unless `all_layers`.
 std::string FormatForecastText(const PlanReport& report,
                                const PlanForecast& forecast,
                                bool all_layers = false);
 
-// For programs:
+// Returns the forecast for programs:
+//
 //   {"link": {"bytes_per_second", "latency_seconds", "message_seconds"},
 //    "compute_seconds", "iteration_seconds",
 //    "iteration_seconds_measured": or null,
 //    "fusion": {"bytes": or null: none, "without_seconds", "best_bytes",
 //               "best_seconds"},
 //    "layers": [{"name", "scheme", "wire", "forward_seconds",
-//    "backward_seconds",
+//                "backward_seconds",
 //                "iteration_seconds": {"server", "factor": or null, "ring"},
 //                "sync_seconds", "sync_seconds_measured": or null}]}
 nlohmann::ordered_json ForecastJson(const PlanReport& report,

@@ -16,6 +16,13 @@
 #include "common/plan/wide_integer.h"
 #include "nlohmann/json.hpp"
 
+// Reports of a plan, as text for people and as JSON for programs.
+// MakePlanReport adds up the totals (PlannedTraffic by the formulas,
+// BusiestNodeBytes by the placement); FormatPlanText makes the table and the
+// paragraphs below it; FormatPlanJson writes the same figures. Field names of
+// the JSON and columns of the table are part of the interface: tests and users'
+// scripts read them.
+
 namespace nereus {
 namespace {
 
@@ -25,13 +32,14 @@ int64_t ElementsToBytes(int64_t elements) {
   return SaturateToInt64(WideInteger{elements} * kElementBytes);
 }
 
+// Traffic of one node in one step, sent plus received.
 struct Traffic {
-  int64_t elements = 0;
-  int64_t bytes = 0;
+  int64_t elements = 0;  // Values.
+  int64_t bytes = 0;     // Bytes, by the routes' wire types.
 };
 
-// Elements of the layers that go through the servers are added up before the
-// formula rounds.
+// Elements of layers that use the servers are added up before the formula
+// divides: rounding layer by layer would lose up to one element for each.
 Traffic PlannedTraffic(absl::Span<const LayerSpec> layers,
                        absl::Span<const Route> routes,
                        const ClusterShape& cluster) {
@@ -61,6 +69,8 @@ Traffic PlannedTraffic(absl::Span<const LayerSpec> layers,
   return {SaturateToInt64(elements), SaturateToInt64(bytes)};
 }
 
+// Headers and frames are left out, so that the figure can be compared with
+// those of the formulas.
 int64_t BusiestNodeBytes(const PlanReport& report,
                          absl::Span<const Route> routes) {
   const std::vector<int64_t> bytes = PredictNodeBytes(
@@ -89,7 +99,7 @@ PlanTotals MakeTotals(const PlanReport& report) {
   return totals;
 }
 
-// 1234567 as "1,234,567". REQUIRES: value >= 0.
+// Returns 1234567 as "1,234,567". REQUIRES: value >= 0.
 std::string WithSeparators(int64_t value) {
   std::string digits = absl::StrCat(value);
   for (auto i = static_cast<int64_t>(digits.size()) - 3; i > 0; i -= 3) {
@@ -98,18 +108,20 @@ std::string WithSeparators(int64_t value) {
   return digits;
 }
 
-// 1e9 bytes.
+// Returns a size in GB of 1e9 bytes, as networks count.
 std::string Gigabytes(int64_t bytes) {
   return absl::StrFormat("%.3f GB", static_cast<double>(bytes) / 1e9);
 }
 
 constexpr size_t kTextColumns = 11;
+// Row of the table.
 using TextRow = std::array<std::string, kTextColumns>;
 
-// Words to the left, numbers to the right.
+// True for columns of words, false for columns of numbers.
 constexpr std::array<bool, kTextColumns> kLeftAligned = {
     true, true, false, false, false, false, false, false, false, true, true};
 
+// Pads each column to its widest cell.
 std::string FormatTable(const std::vector<TextRow>& rows) {
   std::array<size_t, kTextColumns> widths = {};
   for (const TextRow& row : rows) {
@@ -131,12 +143,15 @@ std::string FormatTable(const std::vector<TextRow>& rows) {
   return text;
 }
 
+// Returns the fusion threshold for people.
 std::string FusionText(const Plan& plan, const PlanRules& rules) {
   if (plan.fusion_bytes == kNoFusion) return "off";
   return absl::StrCat(rules.choose_fusion ? "auto, from " : "",
                       plan.fusion_bytes, " bytes");
 }
 
+// Returns the row of a group: names and figures of its first layer, times the
+// number of layers where the column is a sum.
 TextRow GroupRow(const PlanReport& report, const LayerGroup& group) {
   const size_t layer = group.layers.front();
   const LayerSpec& spec = report.layers[layer];
@@ -157,6 +172,7 @@ TextRow GroupRow(const PlanReport& report, const LayerGroup& group) {
           std::string(WireTypeName(report.plan.routes[layer].wire))};
 }
 
+// Returns the paragraph below the table.
 std::string FormatTotals(const PlanReport& report) {
   const PlanTotals& totals = report.totals;
   const int64_t server_only = totals.bytes_server_only;
@@ -184,6 +200,7 @@ std::string FormatTotals(const PlanReport& report) {
   return text;
 }
 
+// Returns a layer of the JSON report.
 nlohmann::ordered_json LayerJson(const PlanReport& report, size_t layer) {
   const LayerSpec& spec = report.layers[layer];
   const RouteExplanation& why = report.plan.explanations[layer];
@@ -302,7 +319,7 @@ std::string FormatPlanJson(const PlanReport& report) {
         {"busiest_node_bytes_planned", totals.busiest_node_bytes_planned}}},
       {"shard_bytes", std::move(shard_bytes)},
   };
-  // The replacing handler: dump would throw at a name that is not UTF-8.
+  // With the default handler, dump would throw at a name that is not UTF-8.
   return json.dump(2, ' ', /*ensure_ascii=*/false,
                    nlohmann::ordered_json::error_handler_t::replace);
 }

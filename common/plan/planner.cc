@@ -9,11 +9,23 @@
 #include "common/plan/placement.h"
 #include "common/plan/time_cost.h"
 
+// The planner. MakePlan checks its arguments and asks Choose for a scheme per
+// layer. Choose takes the first of: one worker, a rule that requires the
+// servers, the cost (ChooseByCost), the forced scheme. ChooseByCost is
+// Poseidon's algorithm 1 for bytes, and a search over timelines (time_cost.h)
+// for time. Explain turns each choice into the sentence that reports show.
+//
+// PlanCost rates routes that exist already: a running job changes its plan only
+// if the new one costs enough less.
+
 namespace nereus {
 namespace {
 
 constexpr char kNoFactors[] = "its gradient has no factors";
 
+// Poseidon, algorithm 1 (BestScheme): the smaller number of elements wins, a
+// tie goes to factors. Rings are no candidates: the paper has none, and with as
+// many servers as workers they move as much as servers do.
 SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
                            const std::string& why_no_factors) {
   if (!SupportsScheme(layer, Scheme::kFactor)) {
@@ -28,11 +40,14 @@ SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
   return {Scheme::kFactor, less ? "factors move less" : "factors move no more"};
 }
 
+// Outcome of a search.
 struct Choices {
-  std::vector<SchemeChoice> layers;
-  std::optional<int64_t> fusion_bytes;  // If that was chosen with them.
+  std::vector<SchemeChoice> layers;  // Choice for each layer.
+  // Fusion threshold, if it was chosen together with the schemes.
+  std::optional<int64_t> fusion_bytes;
 };
 
+// The cost decides.
 absl::StatusOr<Choices> ChooseByCost(absl::Span<const LayerSpec> layers,
                                      const PlanOptions& options) {
   const PlanRules& rules = options.rules;
@@ -59,11 +74,13 @@ absl::StatusOr<Choices> ChooseByCost(absl::Span<const LayerSpec> layers,
   return choices;
 }
 
+// The owner decides, as far as the layer can travel that way.
 SchemeChoice ForcedChoice(const LayerSpec& layer, Scheme forced) {
   if (!SupportsScheme(layer, forced)) return {Scheme::kServer, kNoFactors};
   return {forced, absl::StrCat("scheme ", SchemeName(forced), " is forced")};
 }
 
+// The order of the cases below is the order of precedence.
 absl::StatusOr<Choices> Choose(absl::Span<const LayerSpec> layers,
                                const PlanOptions& options) {
   const auto servers = [&](const std::string& why) {
@@ -83,6 +100,7 @@ absl::StatusOr<Choices> Choose(absl::Span<const LayerSpec> layers,
   return choices;
 }
 
+// The figures count the matrix without the bias, as the paper's table does.
 RouteExplanation Explain(const LayerSpec& layer, const ClusterShape& cluster,
                          const SchemeChoice& choice) {
   RouteExplanation explanation;
@@ -117,6 +135,8 @@ absl::Status PlanRules::Validate() const {
     return absl::InvalidArgumentError(
         "wire auto needs cost time: of bytes, 16 bits are always fewer");
   }
+  // Wire types are chosen by time, and the times are measured while the job
+  // runs. A job that keeps its first plan never gets there.
   for (const std::string& why : {servers_only, fixed}) {
     if (!choose_wire || why.empty()) continue;
     return absl::InvalidArgumentError(

@@ -18,109 +18,117 @@
 
 namespace nereus {
 
-// What the planner keeps small.
+// Quantity that the planner keeps small.
 enum class CostKind {
-  // "bytes": what a node sends and receives. Poseidon's algorithm 1: a fully
-  // connected layer goes by factors exactly if FactorsMoveNoMore, everything
-  // else through the servers.
+  // "bytes": elements that a node sends and receives. Zhang et al., "Poseidon",
+  // algorithm 1: a fully connected layer goes by factors exactly if
+  // FactorsMoveNoMore, every other layer by the servers.
   kBytes,
-  kTime,  // "time": what an iteration takes (ChooseByTime).
+  kTime,  // "time": the time of an iteration (ChooseByTime).
 };
 
+// Returns the value of --cost.
 absl::string_view CostKindName(CostKind kind);
 
-// Why.
+// Reason for a layer's route, with the figures that it depends on. The figures
+// count the layer's matrix, for a node with a worker and a server, sent plus
+// received in one step (cost_model.h).
 struct RouteExplanation {
-  // What a node that is worker and server sends plus receives per step for the
-  // layer's matrix, by scheme (cost_model.h). `factor_elements` is absent where
-  // the layer has no factors.
-  int64_t server_elements = 0;
-  int64_t ring_elements = 0;
+  int64_t server_elements = 0;  // Elements by servers.
+  int64_t ring_elements = 0;    // Elements on a ring.
+  // Elements by factors; nothing if the layer has no factors.
   std::optional<int64_t> factor_elements;
 
-  // One sentence with the figures above, without a full stop.
+  // Sentence with these figures, without a full stop.
   std::string reason;
 };
 
-// The routes of a model, with an explanation for each, both by layer; and how
-// they share messages.
+// Routes of a model, and the fusion threshold.
 struct Plan {
-  std::vector<Route> routes;
-  std::vector<RouteExplanation> explanations;
-  int64_t fusion_bytes = kNoFusion;  // As of the rules, or as chosen.
+  std::vector<Route> routes;                   // Route of each layer.
+  std::vector<RouteExplanation> explanations;  // Reason for each route.
+  // Fusion threshold: the rules', or the chosen one.
+  int64_t fusion_bytes = kNoFusion;
 };
 
-// What a job's owner says about its plan.
+// Rules of a job's owner for its plans, and restrictions that follow from other
+// options (RulesFor). Restrictions are texts: the reason appears in the plan's
+// report. A value type.
 struct PlanRules {
-  // The scheme of every layer that supports it, instead of the cost's choice;
-  // the others go through the servers.
+  // Scheme of every layer that supports it; the other layers use the servers.
+  // Nothing: the cost decides.
   std::optional<Scheme> forced;
 
+  // Quantity that decides.
   CostKind cost = CostKind::kBytes;
 
-  WireType wire = WireType::kFloat32;  // Of every layer.
-  // Instead bf16 for layers where that makes an iteration shorter, and fp32 for
-  // all others, and until that is known. With CostKind::kTime.
+  WireType wire = WireType::kFloat32;  // Wire type of every layer.
+  // True if the plan chooses instead of `wire`: bf16 for layers where that
+  // makes an iteration shorter, else fp32. Needs CostKind::kTime.
   bool choose_wire = false;
 
+  // Fusion threshold.
   int64_t fusion_bytes = kNoFusion;
-  // Instead what makes an iteration shortest, where CostKind::kTime can tell:
-  // what FusionTuner begins with.
+  // True if the plan chooses instead of `fusion_bytes`, where CostKind::kTime
+  // can tell. FusionTuner begins with the chosen one.
   bool choose_fusion = false;
 
-  // Why all layers have to go through the servers; empty: they have not.
+  // Reason why all layers must use the servers; empty: they need not.
   std::string servers_only;
 
-  // Why no layer may go by factors; empty: they may.
+  // Reason why no layer may go by factors; empty: layers may.
   std::string no_factors;
 
-  // Why a job keeps its first plan, or may have to; empty: it does not.
+  // Reason why a job keeps its first plan; empty: it may change plans.
   std::string fixed;
 
-  // OK, or kInvalidArgument: what does not go together, and why.
+  // Returns OK, or kInvalidArgument: the message names the two rules that
+  // exclude each other, and why.
   absl::Status Validate() const;
 
-  // Whether the cost decides anything.
+  // True if the cost decides anything.
   bool choose() const {
     return servers_only.empty() && (!forced.has_value() || choose_wire);
   }
 
-  // "auto", or the forced scheme's name.
+  // Returns "auto", or the forced scheme's name.
   std::string scheme_name() const;
-  // "auto", or the type's name.
+  // Returns "auto", or the wire type's name.
   std::string wire_name() const;
 };
 
+// Everything that a plan depends on beside the layers.
 struct PlanOptions {
-  ClusterShape cluster;
-  PlanRules rules;
-  std::optional<TimeModel> time;  // For CostKind::kTime.
+  ClusterShape cluster;           // Number of workers and servers.
+  PlanRules rules;                // Rules of the owner.
+  std::optional<TimeModel> time;  // Required for CostKind::kTime.
 };
 
-// Whether `rules` let any of these layers go by factors.
+// True if `rules` allow factors for any of these layers.
 bool MayUseFactors(const PlanRules& rules, absl::Span<const LayerSpec> layers);
 
-// Routes for `layers`. With one worker all go through the servers, whatever is
-// forced: it has no peer to send to, and the paper's rule, 0 <= 0, would say
-// factors. Pure: equal arguments give equal plans on every machine.
+// Returns the routes of `layers`. With one worker all layers use the servers,
+// even if another scheme is forced: a single worker has no peer, and the
+// paper's rule, 0 <= 0, would give factors. Pure: equal arguments give equal
+// plans on every machine.
 //
-// Errors: kInvalidArgument, bad layers, cluster or model of time, or a scheme
-// that is forced although all layers have to go through the servers.
+// Errors: kInvalidArgument, bad layers, cluster or time model, or a scheme is
+// forced although all layers must use the servers.
 absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
                               const PlanOptions& options);
 
-// What a step costs by `routes`, which need not be the best, as
-// options.rules.cost counts: bytes that a node sends plus receives, by the
-// formulas of cost_model.h; or seconds, with their best fusion if that is to be
+// Returns the cost of one step with `routes`, which need not be the best ones,
+// in the unit of options.rules.cost: bytes that a node sends plus receives, by
+// the formulas of cost_model.h, or seconds, with the best fusion if that may be
 // chosen.
 //
-// REQUIRES: a plan for the same arguments may be made.
+// REQUIRES: MakePlan accepts the same arguments.
 double PlanCost(absl::Span<const LayerSpec> layers, const PlanOptions& options,
                 absl::Span<const Route> routes);
 
-// The threshold of fusion for `routes`: as of the rules, or the best.
+// Returns the fusion threshold for `routes`: the rules', or the best one.
 //
-// REQUIRES: a plan for the same arguments may be made.
+// REQUIRES: MakePlan accepts the same arguments.
 int64_t FusionFor(absl::Span<const LayerSpec> layers,
                   const PlanOptions& options, absl::Span<const Route> routes);
 

@@ -7,19 +7,22 @@
 
 namespace nereus {
 
-// How one layer's rounds go.
+// Decision about one layer: the way and the format of its gradients.
 struct Route {
   Scheme scheme = Scheme::kServer;
-  WireType wire = WireType::kFloat32;
+  WireType wire = WireType::kFloat32;  // Number format of the frames.
 
   bool operator==(const Route&) const = default;
 };
 
-// A scheme and, in half a sentence, what spoke for it.
+// Scheme that a search has chosen for one layer, with the reason.
 struct SchemeChoice {
+  // Chosen scheme.
   Scheme scheme = Scheme::kServer;
-  std::string why;
-  WireType wire = WireType::kFloat32;  // If that is to be chosen, too.
+  std::string why;  // Reason, as part of a sentence.
+  // Chosen wire type; counts only if the plan may choose it
+  // (PlanRules::choose_wire).
+  WireType wire = WireType::kFloat32;
 };
 
 }  // namespace nereus

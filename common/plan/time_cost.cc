@@ -8,28 +8,40 @@
 #include "absl/strings/str_format.h"
 #include "common/plan/fusion_tuner.h"
 
+// The search behind ChooseByTime. Read Search::Run first: it is the list of
+// phases. Each phase proposes routes to Try, which plays a timeline and keeps
+// the routes if they are shorter by kGainMin. Every phase has its share of
+// timelines (BeginPhase), so that a model of a thousand layers on a thousand
+// nodes ends in time: the search then stops early and returns the best so far.
+//
+// Wire types: with choose_wire, all candidates are played in bf16, and Widen at
+// last returns layers to fp32 where that is free.
+
 namespace nereus {
 namespace {
 
 constexpr Scheme kSchemes[] = {Scheme::kServer, Scheme::kFactor, Scheme::kRing};
 
-// A change that gains less is not worth a plan that is harder to explain.
+// Relative gain below which a change is not worth a plan that is harder to
+// explain.
 constexpr double kGainMin = 1e-3;
+// Passes of improvement over all layers.
 constexpr int kPasses = 3;
-// A search plays fewer timelines the longer each takes, since whoever searches
-// has other things to do: of chunks that nodes send, at most so many, which
-// takes some tenths of a second; and so many timelines in any case. Each of its
-// phases has its share of them.
+// Bounds of a search. A timeline's cost grows with the chunks that nodes send:
+// all timelines together may have kSendsMax of them, which takes some tenths of
+// a second, but kPlaysMin timelines are played in any case. The phases have
+// equal shares.
 constexpr int64_t kSendsMax = 100'000'000;
 constexpr int64_t kPlaysMin = 100;
 constexpr int64_t kPhases = 5;
-// Thresholds of fusion are tried that are so many times each other, and so many
-// of them.
+// Ratio of two fusion thresholds that are tried, and number of timelines that
+// this takes.
 constexpr int64_t kFusionStep = 4;
 constexpr int64_t kFusionPlays = 9;
-// So many sizes of layers are tried as the limit between small and large.
+// Number of sizes that are tried as the limit between small and large layers.
 constexpr size_t kLimitsMax = 16;
 
+// Search for the routes of one plan. Lives as long as one call of ChooseByTime.
 class Search {
  public:
   Search(absl::Span<const LayerSpec> layers, const Placement& placement,
@@ -46,6 +58,7 @@ class Search {
         best_(Uniform(Scheme::kServer)),
         seconds_(Play(best_)) {}
 
+  // Runs the phases in order.
   TimeChoice Run() {
     BeginPhase();
     TryAll();
@@ -68,6 +81,9 @@ class Search {
   }
 
  private:
+  // Returns the chosen routes, each with the times of its alternatives as the
+  // reason. If the last phase's timelines do not suffice, the last layers have
+  // no alternatives.
   std::vector<SchemeChoice> Choices() {
     std::vector<SchemeChoice> choices;
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
@@ -88,6 +104,7 @@ class Search {
     return choices;
   }
 
+  // Returns the number of timelines that the search may play.
   static int64_t PlaysFor(const Placement& placement,
                           const ClusterShape& cluster) {
     const int64_t nodes = std::max(cluster.workers, cluster.servers);
@@ -96,10 +113,12 @@ class Search {
     return std::max(kPlaysMin, kSendsMax / sends);
   }
   void BeginPhase() { plays_left_ = phase_plays_; }
+  // Returns the seconds of an iteration.
   double Play(absl::Span<const Route> routes) {
     --plays_left_;
     return timeline_.Play(routes, fusion_);
   }
+  // True if the layer can and may go by `scheme`.
   bool Supports(size_t layer, Scheme scheme) const {
     if (among_.forced.has_value()) {
       const bool can = SupportsScheme(layers_[layer], *among_.forced);
@@ -108,6 +127,8 @@ class Search {
     return SupportsScheme(layers_[layer], scheme) &&
            (scheme != Scheme::kFactor || among_.may_use_factors);
   }
+  // Returns the route with `scheme` if the layer supports it, else with
+  // `otherwise`; a forced scheme overrides both.
   Route RouteFor(size_t layer, Scheme scheme, Scheme otherwise) const {
     if (among_.forced.has_value()) {
       scheme =
@@ -116,10 +137,12 @@ class Search {
     }
     return {Supports(layer, scheme) ? scheme : otherwise, wire_};
   }
+  // Returns routes with one scheme for all layers that support it.
   std::vector<Route> Uniform(Scheme scheme) const {
     return BySize(0, scheme, scheme);
   }
-  // Layers of so many parameters and more go one way, all others another.
+  // Returns routes with scheme `large` for layers of at least `limit`
+  // parameters, and `small` for the others.
   std::vector<Route> BySize(int64_t limit, Scheme large, Scheme small) const {
     std::vector<Route> routes;
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
@@ -130,6 +153,8 @@ class Search {
     }
     return routes;
   }
+  // Tries Poseidon's choice by bytes, with servers or rings for the layers that
+  // do not go by factors.
   void TryPoseidons() {
     for (const Scheme others : {Scheme::kServer, Scheme::kRing}) {
       std::vector<Route> routes = Uniform(others);
@@ -142,6 +167,7 @@ class Search {
       Try(std::move(routes));
     }
   }
+  // Returns some of the layers' sizes, evenly spread over the sorted ones.
   std::vector<int64_t> Limits() const {
     std::vector<int64_t> sizes;
     for (const LayerSpec& layer : layers_) sizes.push_back(layer.parameters);
@@ -155,13 +181,16 @@ class Search {
     return limits;
   }
 
-  // float32 wherever that costs nothing to speak of, all together: half of the
-  // layers at once, and where that costs something, half of that half.
+  // Returns layers to fp32 where that makes the iteration not noticeably
+  // longer, smaller layers first: bf16 loses precision and should gain
+  // something for it. Halving the set that fails finds them in few timelines.
   void Widen() {
     std::vector<size_t> order = BySizeDescending();
     std::reverse(order.begin(), order.end());
     WidenAll(order, seconds_ * (1 + kGainMin));
   }
+  // Widens all of `layers` if the iteration then takes at most `most` seconds;
+  // else tries each half by itself.
   void WidenAll(absl::Span<const size_t> layers, double most) {
     if (layers.empty() || plays_left_ <= 0) return;
     std::vector<Route> routes = best_;
@@ -172,12 +201,13 @@ class Search {
       best_ = std::move(routes);
       seconds_ = seconds;
     } else if (layers.size() > 1) {
-      // The smaller ones first.
+      // The smaller layers first.
       WidenAll(layers.subspan(0, layers.size() / 2), most);
       WidenAll(layers.subspan(layers.size() / 2), most);
     }
   }
 
+  // Returns the layers' indices, largest layer first.
   std::vector<size_t> BySizeDescending() const {
     std::vector<size_t> order(layers_.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -187,6 +217,8 @@ class Search {
     return order;
   }
 
+  // Keeps `routes` if they are shorter than the best by kGainMin. Returns true
+  // if it did.
   bool Try(std::vector<Route> routes) {
     if (plays_left_ <= 0) return false;
     const double seconds = Play(routes);
@@ -195,6 +227,8 @@ class Search {
     seconds_ = seconds;
     return true;
   }
+  // Tries whole plans: they differ in many layers at once, which single changes
+  // would not reach if each alone made things worse.
   void TryAll() {
     for (const Scheme scheme : kSchemes) Try(Uniform(scheme));
     TryPoseidons();
@@ -206,6 +240,8 @@ class Search {
       }
     }
   }
+  // Chooses the fusion threshold anew for the best routes. Returns true if it
+  // changed.
   bool TryFusions() {
     if (!among_.choose_fusion) return false;
     plays_left_ -= kFusionPlays;
@@ -213,7 +249,8 @@ class Search {
     seconds_ = Play(best_);
     return fusion_ != before;
   }
-  // Layer by layer, the largest first.
+  // Tries the other schemes for each layer by itself, the largest first: it has
+  // most to gain. Returns true if a change was kept.
   bool Improve() {
     const std::vector<size_t> order = BySizeDescending();
     bool improved = false;
@@ -228,16 +265,16 @@ class Search {
     return improved;
   }
 
-  const absl::Span<const LayerSpec> layers_;
-  const ClusterShape& cluster_;
-  const Timeline timeline_;
-  const TimeChoices among_;
-  WireType wire_;
-  int64_t fusion_;
-  const int64_t phase_plays_;
-  int64_t plays_left_ = 0;  // In this phase.
-  std::vector<Route> best_;
-  double seconds_;
+  const absl::Span<const LayerSpec> layers_;  // Layers of the model.
+  const ClusterShape& cluster_;               // Workers and servers.
+  const Timeline timeline_;                   // Judge of all candidates.
+  const TimeChoices among_;                   // Freedom of the search.
+  WireType wire_;                             // Wire type of new candidates.
+  int64_t fusion_;                            // Fusion threshold so far.
+  const int64_t phase_plays_;  // Timelines that each phase may play.
+  int64_t plays_left_ = 0;     // Timelines left in this phase.
+  std::vector<Route> best_;    // Best routes so far.
+  double seconds_;             // Seconds of an iteration with them.
 };
 
 }  // namespace

@@ -14,36 +14,42 @@
 
 namespace nereus {
 
-// What there is to choose among.
+// Freedom of the search.
 struct TimeChoices {
-  std::optional<Scheme> forced;  // Of every layer that supports it.
-  bool may_use_factors = true;
-  WireType wire = WireType::kFloat32;  // Of all layers; or
-  bool choose_wire = false;            // fp32 or bf16 for each.
-  int64_t fusion_bytes = kNoFusion;    // Or
-  bool choose_fusion = false;          // the best one.
+  // Scheme of every layer that supports it; nothing: the search chooses.
+  std::optional<Scheme> forced;
+  bool may_use_factors = true;         // False if no layer may go by factors.
+  WireType wire = WireType::kFloat32;  // Wire type of all layers.
+  // True if the search chooses fp32 or bf16 for each layer instead.
+  bool choose_wire = false;
+  int64_t fusion_bytes = kNoFusion;  // Fusion threshold.
+  bool choose_fusion = false;        // True if the search chooses it instead.
 };
 
-// Routes for the layers that keep an iteration short, by Timeline: the best of
-// the plans that have one scheme and one wire type for all layers that support
-// it, or one scheme for large and one for small layers, or Poseidon's choice;
-// and then, in turn, another scheme for a layer, the largest first, and another
-// threshold of fusion, as long as that makes it shorter. At last all layers get
-// float32 that do not make it longer by it, the smallest first. What all nodes
-// share makes this cheap: a few hundred timelines for a hundred layers, and no
-// more than some tenths of a second where layers and nodes are many.
+// Outcome of the search.
+struct TimeChoice {
+  std::vector<SchemeChoice> layers;  // Choice for each layer.
+  // Fusion threshold: the given one, or the best one.
+  int64_t fusion_bytes = kNoFusion;
+};
+// Chooses routes that keep an iteration short, by Timeline. First it compares
+// whole plans: one scheme for all layers, one scheme for large and one for
+// small layers, and Poseidon's choice. Then it improves the best one layer by
+// layer, the largest first, and the fusion threshold, as long as that makes the
+// iteration shorter. Last, if it may choose wire types, it returns layers to
+// fp32 where that costs no time. The result is good, not optimal.
+//
+// Cost: a few hundred timelines for a hundred layers, and at most some tenths
+// of a second with many layers and nodes.
 //
 // REQUIRES: as Timeline.
-struct TimeChoice {
-  std::vector<SchemeChoice> layers;
-  int64_t fusion_bytes = kNoFusion;  // As told, or the best.
-};
 TimeChoice ChooseByTime(absl::Span<const LayerSpec> layers,
                         const Placement& placement, const ClusterShape& cluster,
                         const TimeModel& model, const TimeChoices& among);
 
-// The threshold of fusion with which an iteration is shortest, of the powers of
-// four that FusionTuner looks at: of equal ones that nearest to its guess.
+// Returns the fusion threshold with the shortest iteration, among
+// FusionTuner::kBytesFirst times powers of four within FusionTuner's range. Of
+// thresholds that are as good, the one nearest to kBytesFirst wins.
 int64_t BestFusion(const Timeline& timeline, absl::Span<const Route> routes);
 
 }  // namespace nereus

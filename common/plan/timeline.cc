@@ -10,17 +10,34 @@
 #include "absl/strings/str_cat.h"
 #include "common/plan/fusion.h"
 
+// The player behind Timeline: one iteration as a queue of events.
+//
+//   kBackward --> kReady --> (Send) --server--> kResult --> done
+//    layer L-1     gradient           --factor--> kProduct --> done
+//    ... layer 0   exists             --ring----------------> done
+//
+// Backward of a layer starts backward of the layer before it. Ready collects
+// layers until fusion lets them go. Send books the transfer in the queues of
+// all links (out_, in_) at once; a booking is a time at which the link becomes
+// free. With decoupled rounds the second half of each round is not played as an
+// event but by Gather, in forward order, after all backwards.
+//
+// Read Play, then Take and the functions that it calls, in the order of the
+// diagram.
+
 namespace nereus {
 namespace {
 
-// As frames are cut (common/protocol/frame.h).
+// Sizes of frames (common/protocol/frame.h).
 constexpr double kFrameElements = 65536;
 constexpr double kHeaderBytes = 64;
-// What fused frames share: as large as the largest frame.
+// Length of a full message: fused frames share messages as long as the longest
+// frame.
 constexpr double kMessageBytes = kFrameElements * 4 + kHeaderBytes;
 
-// One iteration under way. Times are seconds from its start: of the forward,
-// or, where the next one overlaps with what is gathered, of the backward.
+// An iteration under way. Times are seconds from its start: the start of the
+// forward pass or, with decoupled rounds, of the backward pass, since the next
+// forward overlaps with the gathering.
 class Player {
  public:
   Player(absl::Span<const LayerSpec> layers, const Placement& placement,
@@ -39,9 +56,13 @@ class Player {
         done_(layers.size(), 0.0),
         ready_(layers.size(), 0.0) {}
 
+  // Returns the seconds that the device computes: all layers, and products of
+  // factors.
   double ComputeSeconds() const;
+  // Plays the iteration and returns its seconds. Called once.
   double Play();
-  // After that.
+  // Returns the seconds of each layer from its gradient to its result.
+  // REQUIRES: Play was called.
   std::vector<double> SyncSeconds() const {
     std::vector<double> seconds = done_;
     for (size_t i = 0; i < seconds.size(); ++i) seconds[i] -= ready_[i];
@@ -49,39 +70,51 @@ class Player {
   }
 
  private:
+  // Kinds of events: a layer's backward may begin; its gradient exists; all
+  // contributions to a chunk are at its shard; all factors of a layer are at
+  // the workers.
   enum class What { kBackward, kReady, kResult, kProduct };
 
-  // Of equal times, the first that was added first.
+  // Event of the iteration. Of equal times, the event that was added first
+  // comes first, so that every machine predicts the same.
   struct Event {
-    double time = 0;
-    int64_t order = 0;
-    What what = What::kBackward;
-    size_t layer = 0;
-    const Chunk* chunk = nullptr;
+    double time = 0;               // Time of the event.
+    int64_t order = 0;             // Number of events added before it.
+    What what = What::kBackward;   // Kind of event.
+    size_t layer = 0;              // Index of the layer.
+    const Chunk* chunk = nullptr;  // kResult: the chunk.
     bool operator>(const Event& other) const {
       return std::tie(time, order) > std::tie(other.time, other.order);
     }
   };
 
+  // Adds an event.
   void Add(double time, What what, size_t layer, const Chunk* chunk = nullptr) {
     events_.push({time, added_++, what, layer, chunk});
   }
+  // Takes events in order of time until there is none.
   void Run();
   void Take(const Event& event);
   void Backward(double now, size_t layer);
   void Ready(double now, size_t layer);
+  // Books the first transfer of a layer, and of a ring without decoupling all.
   void Send(double now, size_t layer);
-  // From all workers; when it is there.
+  // Books a transfer of all workers to the shard on node `owner`. Returns the
+  // time when all of it has arrived.
   double ToOwner(double now, size_t owner, double elements, WireType wire);
+  // Books the contributions to a chunk, and the result of a chunk.
   void Push(double now, const Chunk& chunk);
   void Result(double now, const Chunk& chunk);
-  // Both halves of an all-reduce, or one.
+  // Books `halves` halves of an all-reduce: reduce-scatter and all-gather.
   void Ring(double now, size_t layer, int halves);
+  // Books the broadcast of both factors.
   void Factors(double now, size_t layer);
+  // Books the second halves of decoupled rounds, from `now` on.
   void Gather(double now);
 
-  // Seconds that one interface takes for so many values. `joins`: something
-  // waits for the same peer, and shares its message if it may.
+  // Returns the seconds that one end of a link takes for a transfer of so many
+  // values. `joins`: another transfer waits for the same peer, and this one may
+  // share its message. Without fusion each frame is a message.
   double Carry(double elements, WireType wire, bool joins) const {
     const double frames = std::max(1.0, std::ceil(elements / kFrameElements));
     const double bytes =
@@ -93,18 +126,23 @@ class Player {
     }
     return bytes / model_.link.rate + messages * message_seconds();
   }
-  // Whether what is there now shares a message that leaves later.
+  // True if a transfer that is ready now shares the message that leaves at
+  // `leaves`.
   bool Joins(double now, double leaves) const {
     return fusion_bytes_ != kNoFusion && now < leaves;
   }
+  // Returns the number of a chunk's values that travel.
   double ElementsOf(const Chunk& chunk) const {
     return static_cast<double>(chunk.length) * model_.share;
   }
+  // Occupies a resource for `seconds`, from `now` on or when it is free.
+  // Returns the time when it is free again.
   static double Enqueue(double now, double seconds, double& free_at) {
     free_at = std::max(free_at, now) + seconds;
     return free_at;
   }
-  // All workers send this so many times, and receive it.
+  // Books a transfer that each worker sends and receives `times` times. Returns
+  // the time when it has left and arrived everywhere.
   double ByAll(double now, double times, double elements, WireType wire) {
     const double seconds =
         times * Carry(elements, wire, Joins(now, peers_leave_));
@@ -116,42 +154,50 @@ class Player {
     }
     return there;
   }
+  // Seconds that a message costs beside its bytes.
   double message_seconds() const {
     return absl::ToDoubleSeconds(model_.link.message_time);
   }
+  // Latency of a link, in seconds.
   double latency() const { return absl::ToDoubleSeconds(model_.link.latency); }
+  // Returns the seconds of multiplying the peers' factors of a layer. Backward
+  // is two products of that size, one of which makes the worker's own gradient.
   double product_seconds(size_t layer) const {
     return absl::ToDoubleSeconds(model_.times[layer].backward) / 2 *
            static_cast<double>(workers_ - 1);
   }
 
-  const absl::Span<const LayerSpec> layers_;
-  const Placement& placement_;
-  const size_t workers_;
-  const TimeModel& model_;
-  const absl::Span<const Route> routes_;
-  const int64_t fusion_bytes_;
+  const absl::Span<const LayerSpec> layers_;  // Layers of the model.
+  const Placement& placement_;                // Shard of each chunk.
+  const size_t workers_;                      // Number of workers.
+  const TimeModel& model_;                    // Speeds of links and device.
+  const absl::Span<const Route> routes_;      // Route of each layer.
+  const int64_t fusion_bytes_;                // Fusion threshold.
 
+  // Events to come, the earliest on top.
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
-  int64_t added_ = 0;
-  std::vector<double> out_;  // By node: when it is free.
-  std::vector<double> in_;
-  // When the last message to a shard, and from it, begins to leave; and when
-  // what goes from worker to worker, hop by hop, has left.
+  int64_t added_ = 0;        // Number of events added.
+  std::vector<double> out_;  // Time when each node's sending side is free.
+  std::vector<double> in_;   // Time when each node's receiving side is free.
+  // Time when the last message to each shard begins to leave. A later transfer
+  // to the shard joins it until then.
   std::vector<double> pushes_leave_;
+  // Time when the last message from each shard begins to leave.
   std::vector<double> results_leave_;
+  // Time when the last message between workers has left.
   double peers_leave_ = 0;
-  std::vector<size_t> held_;  // Layers.
-  double held_bytes_ = 0;
-  double device_ = 0;
-  double backward_end_ = 0;
-  bool gathering_ = false;
-  // By layer: when its round is done; with decoupled rounds, of a factor layer,
-  // when its factors are there.
+  std::vector<size_t> held_;  // Layers that fusion holds back.
+  double held_bytes_ = 0;     // Bytes of these layers.
+  double device_ = 0;         // Time when the device is free.
+  double backward_end_ = 0;   // Time when all gradients exist.
+  bool gathering_ = false;    // True in Gather.
+  // Time when each layer's round is done. With decoupled rounds and factors:
+  // when the factors have arrived; their product is part of the next forward.
   std::vector<double> done_;
-  std::vector<double> ready_;  // By layer: when its gradient is there.
-  // With decoupled rounds: what has been reduced, and when.
+  std::vector<double> ready_;  // Time when each layer's gradient exists.
+  // With decoupled rounds: chunks and the times when they are reduced.
   std::vector<std::pair<double, const Chunk*>> reduced_;
+  // With decoupled rounds: time when each layer on a ring is reduced; 0: none.
   std::vector<double> ring_reduced_;
 };
 
@@ -188,6 +234,8 @@ void Player::Backward(double now, size_t layer) {
   }
 }
 
+// The bytes count as the worker counts them: what it would send to one
+// receiver. Layer 0 is the last of the backward pass, so nothing waits longer.
 void Player::Ready(double now, size_t layer) {
   ready_[layer] = now;
   const Route& route = routes_[layer];
@@ -206,6 +254,7 @@ void Player::Ready(double now, size_t layer) {
 }
 
 void Player::Send(double now, size_t layer) {
+  // A single worker has no peer; its layer is done at once.
   if (workers_ == 1 && routes_[layer].scheme != Scheme::kServer) {
     done_[layer] = now;
     return;
@@ -232,7 +281,8 @@ double Player::ToOwner(double now, size_t owner, double elements,
   double there = now;
   size_t senders = 0;
   for (size_t worker = 0; worker < workers_; ++worker) {
-    if (worker == owner) continue;  // Within the node.
+    // Within a node nothing travels.
+    if (worker == owner) continue;
     if (!joins) leaves = std::max({leaves, now, out_[worker]});
     there = std::max(there, Enqueue(now, seconds, out_[worker]));
     ++senders;
@@ -275,6 +325,9 @@ void Player::Result(double now, const Chunk& chunk) {
   done_[chunk.layer] = std::max(done_[chunk.layer], there);
 }
 
+// Each hop follows the one before it, so latency counts once for each hop. A
+// message that layers share is booked once, by the layer that opens it; the
+// layer that joins still waits for it on each hop.
 void Player::Ring(double now, size_t layer, int halves) {
   const double elements =
       static_cast<double>(layers_[layer].parameters) * model_.share;
@@ -308,7 +361,8 @@ void Player::Factors(double now, size_t layer) {
   }
 }
 
-// What was reduced is asked for in forward order, once backward is over.
+// Workers request reduced chunks in forward order, once backward is over. All
+// requests leave before the first result: they are frames without payload.
 void Player::Gather(double now) {
   gathering_ = true;
   std::stable_sort(reduced_.begin(), reduced_.end(),
@@ -345,6 +399,9 @@ double Player::ComputeSeconds() const {
 
 double Player::Play() {
   ring_reduced_.assign(layers_.size(), 0.0);
+  // Wait-free: the forward pass comes first, and its rounds are long done.
+  // Decoupled: the iteration is counted from the end of one backward to the
+  // next.
   if (!model_.decoupled) {
     for (const LayerTime& time : model_.times) {
       device_ += absl::ToDoubleSeconds(time.forward);

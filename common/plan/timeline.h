@@ -14,47 +14,55 @@
 
 namespace nereus {
 
-// Of a node's link: bytes a second, each way; what each frame takes; and what
-// it costs its sender and its receiver beside its bytes.
+// Speed of a node's link, equal in both directions.
 struct LinkSpeed {
-  double rate = 0;
+  double rate = 0;  // Bytes per second, each way.
+  // Time from the last byte sent to the last byte received.
   absl::Duration latency = absl::ZeroDuration();
+  // Time that a message costs its sender and its receiver beside its bytes.
   absl::Duration message_time = absl::ZeroDuration();
 
-  // OK, or kInvalidArgument that names the field and its value.
+  // Returns OK, or kInvalidArgument that names the field and its value.
   absl::Status Validate() const;
 
   bool operator==(const LinkSpeed&) const = default;
 };
 
-// What a job's iterations take time for, as measured or assumed.
+// Assumptions about the time of an iteration, measured or guessed.
 struct TimeModel {
-  std::vector<LayerTime> times;  // By layer, of one worker.
-  LinkSpeed link;                // Of each node.
+  std::vector<LayerTime> times;  // Computing time of each layer, on one worker.
+  LinkSpeed link;                // Link of each node.
 
-  // Rounds are gathered during the next forward (Overlap::kDecoupled).
+  // True if results are gathered during the next forward pass
+  // (Overlap::kDecoupled).
   bool decoupled = false;
-  // How much of a layer's gradient travels (1 - JobOptions::sparsity).
+  // Share of a layer's gradient that travels (1 - JobOptions::sparsity).
   double share = 1;
 
-  // OK, or kInvalidArgument that names the field and its value.
+  // Returns OK, or kInvalidArgument that names the field and its value.
   absl::Status Validate(absl::Span<const LayerSpec> layers) const;
 };
 
-// Plays one iteration: a worker's device computes layer by layer, and each
-// node's link has two queues, out and in, that carry one thing at a time in the
-// order in which it is there to be sent. A round's second half begins when its
-// first is over, chunk by chunk; factors are multiplied on the device.
+// Predicts the time of an iteration by playing it once on paper. A worker's
+// device computes layer by layer; each node's link has two queues, out and in,
+// which carry one transfer at a time in the order in which transfers become
+// ready. The second half of a round begins when its first half is over, chunk
+// by chunk; factors are multiplied on the device. With fusion, workers hold
+// back layers, and a transfer shares the message of an earlier transfer to the
+// same peer that still waits.
 //
-// With fusion, layers are held back as workers do it, and what is sent while
-// something waits for the same peer shares its message.
+// The model follows Zhang et al., "Poseidon", algorithm 2 (wait-free
+// backpropagation), and with `decoupled` Zhang et al., "DeAR" (BackPipe and
+// FeedPipe). It costs a thousandth of SimulateIterations, because transfers are
+// not cut into frames that take turns: good enough to compare plans, not to
+// predict a single layer under congestion.
 //
-// A thousandth of what SimulateIterations costs, since nothing is cut into
-// frames that would take turns: good enough to compare plans by.
+// Any thread; calls do not change it. A call costs time in proportion to chunks
+// times nodes.
 class Timeline {
  public:
-  // Borrows everything. REQUIRES: all valid; the placement is that of the
-  // layers on cluster.servers shards.
+  // Borrows all arguments; they must outlive this. REQUIRES: all are valid; the
+  // placement is that of the layers on cluster.servers shards.
   Timeline(absl::Span<const LayerSpec> layers, const Placement& placement,
            const ClusterShape& cluster, const TimeModel& model)
       : layers_(layers),
@@ -62,27 +70,29 @@ class Timeline {
         cluster_(cluster),
         model_(model) {}
 
-  // Seconds from the end of one iteration to that of the next. `routes`: by
-  // layer. `fusion_bytes`: fusion.h.
+  // Returns the seconds from the end of one iteration to the end of the next.
+  // `routes`: by layer. `fusion_bytes`: fusion threshold (fusion.h).
   double Play(absl::Span<const Route> routes, int64_t fusion_bytes) const {
     return PlayLayers(routes, fusion_bytes).seconds;
   }
 
-  // The same; of that, what the device computes: all layers, and products of
-  // factors; and for each layer the seconds from its gradient to what its round
-  // came to.
+  // Times of an iteration.
   struct Played {
-    double seconds = 0;
+    double seconds = 0;  // Seconds of the whole iteration.
+    // Seconds of it in which the device computes: all layers, and products of
+    // factors.
     double compute_seconds = 0;
+    // Seconds of each layer from its gradient to its result on all workers.
     std::vector<double> sync_seconds;
   };
+  // Returns the times of an iteration. Arguments as for Play.
   Played PlayLayers(absl::Span<const Route> routes, int64_t fusion_bytes) const;
 
  private:
-  const absl::Span<const LayerSpec> layers_;
-  const Placement& placement_;
-  const ClusterShape& cluster_;
-  const TimeModel& model_;
+  const absl::Span<const LayerSpec> layers_;  // Borrowed.
+  const Placement& placement_;                // Borrowed.
+  const ClusterShape& cluster_;               // Borrowed.
+  const TimeModel& model_;                    // Borrowed.
 };
 
 }  // namespace nereus

@@ -11,20 +11,24 @@
 namespace nereus {
 namespace {
 
+// Longest header that callers may ask about.
 constexpr int64_t kFrameHeaderBytesMax = 65536;
 
-// How a payload becomes frames.
+// Rule by which a payload becomes frames.
 struct Framing {
-  int64_t header_bytes = 0;
-  int64_t elements_max = 1;  // Of a frame.
+  int64_t header_bytes = 0;  // Length of a frame's header.
+  int64_t elements_max = 1;  // Number of values in a full frame.
 
+  // Returns the length of all frames that carry `elements` values.
   WideInteger Bytes(WideInteger elements, WireType wire) const {
     const WideInteger frames = (elements + elements_max - 1) / elements_max;
     return elements * WireBytes(wire) + frames * header_bytes;
   }
 };
 
-// Adds up traffic between workers and shards, and knows who shares a node.
+// Sum of the traffic of each node, which knows that worker i and shard i share
+// a node. Traffic that is equal for all workers is added up once and spread in
+// Totals: with 65,536 workers a table of pairs would not fit.
 class NodeBytes {
  public:
   NodeBytes(int64_t workers, int shards)
@@ -32,26 +36,27 @@ class NodeBytes {
         by_shard_(shards, 0),
         nodes_(std::max<int64_t>(workers, shards), 0) {}
 
-  // `bytes` between each worker and `shard`.
+  // Adds `bytes` between each worker and `shard`.
   void AddAllWorkersWithShard(int32_t shard, WideInteger bytes) {
     by_shard_[shard] += bytes;
   }
 
-  // `bytes` between worker 0 and `shard`.
+  // Adds `bytes` between worker 0 and `shard`.
   void AddFirstWorkerWithShard(int32_t shard, WideInteger bytes) {
     if (shard == 0) return;
     nodes_[0] += bytes;
     nodes_[shard] += bytes;
   }
 
-  // `bytes` between this worker and others.
+  // Adds `bytes` between this worker and other workers, for this worker only.
   void AddForWorker(int64_t worker, WideInteger bytes) {
     nodes_[worker] += bytes;
   }
 
-  // `bytes` between each worker and the other workers.
+  // Adds `bytes` between each worker and the other workers.
   void AddAmongWorkers(WideInteger bytes) { among_workers_ += bytes; }
 
+  // Returns the sum of each node.
   std::vector<int64_t> Totals() const {
     WideInteger with_all_shards = 0;
     for (const WideInteger bytes : by_shard_) with_all_shards += bytes;
@@ -71,15 +76,18 @@ class NodeBytes {
   }
 
  private:
-  const int64_t workers_;
-  std::vector<WideInteger> by_shard_;  // Between the shard and one worker.
-  std::vector<WideInteger> nodes_;     // What is not the same for all workers.
-  WideInteger among_workers_ = 0;      // Of one worker.
+  const int64_t workers_;  // Number of workers.
+  std::vector<WideInteger>
+      by_shard_;  // Bytes between the shard and one worker.
+  // Bytes that differ between workers, by node.
+  std::vector<WideInteger> nodes_;
+  WideInteger among_workers_ = 0;  // Bytes of one worker with its peers.
 };
 
-// Worker p sends the sums of all segments but that after it, which it makes the
-// mean of, and the means of all but the next one; it receives the sums of all
-// but its own and the means of all but the one it makes (RingSyncer).
+// Adds one all-reduce. Worker p sends the sums of all segments but segment p +
+// 1, which it completes, and the means of all but segment p + 2; it receives
+// the sums of all but its own segment p, and the means of all but segment p + 1
+// (worker/machine/ring_syncer.h).
 void AddRing(int64_t elements, WireType wire, int64_t workers,
              const Framing& framing, NodeBytes& nodes) {
   if (workers == 1) return;

@@ -5,11 +5,12 @@
 
 namespace nereus {
 
-// Holds every product that the plan's formulas make of layers and clusters
-// within their limits: the largest, 2 K (P1 - 1) (M + N) P2, is under 2^106.
+// Integer that holds every product which the plan's formulas make of layers and
+// clusters within their limits. The largest, 2 K (P1 - 1) (M + N) P2, is below
+// 2^106; in 64 bits a hostile model would overflow it.
 using WideInteger = __int128;
 
-// `value`, or the nearest int64_t where it does not fit.
+// Returns `value`, or the nearest int64_t if it does not fit.
 inline int64_t SaturateToInt64(WideInteger value) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   constexpr int64_t kMin = std::numeric_limits<int64_t>::min();

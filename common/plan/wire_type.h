@@ -7,25 +7,30 @@
 
 namespace nereus {
 
-// How a float32 value travels. Arithmetic is float32 everywhere: the 16-bit
-// types are for the way alone (common/driver/wire_values.h).
+// Number format in which float32 values travel. Arithmetic is float32
+// everywhere: the 16-bit formats exist on the network only
+// (common/driver/wire_values.h). The numbers are on the wire.
 enum class WireType : uint8_t {
-  kNone = 0,      // No values: hello, refusal, pull.
-  kFloat32 = 1,   // "fp32"
+  kNone = 0,      // The frame has no values: hello, refusal, pull.
+  kFloat32 = 1,   // "fp32": 24 bits of precision.
   kBfloat16 = 2,  // "bf16": float32's range, 8 bits of precision.
-  kFloat16 = 3,   // "fp16": 11 bits, scaled frame by frame to make up for its
-                  // small range.
+  // "fp16": 11 bits of precision. Each frame is scaled by a power of two to
+  // make up for the small range.
+  kFloat16 = 3,
 };
 
+// All formats of values.
 inline constexpr WireType kWireTypes[] = {
     WireType::kFloat32, WireType::kBfloat16, WireType::kFloat16};
 
+// Returns the value of --wire: "fp32".
 absl::string_view WireTypeName(WireType wire);
 
-// Errors: kInvalidArgument, with the name and the known ones.
+// Returns the format of that name. Errors: kInvalidArgument, with the name and
+// the known ones.
 absl::StatusOr<WireType> ParseWireType(absl::string_view name);
 
-// Of one value.
+// Returns the length of one value, in bytes; 0 for kNone.
 constexpr int64_t WireBytes(WireType wire) {
   switch (wire) {
     case WireType::kNone:
