@@ -7,7 +7,8 @@ namespace {
 constexpr uint32_t kMagnitude = 0x7fffffff;
 constexpr uint32_t kInfinity = 0x7f800000;
 
-// The hardware's own instruction loses the payload of a NaN.
+// Rounds in integers, as the CPU does: the GPU's own instruction loses the
+// payload of a NaN, and the bits would depend on the device.
 __device__ uint16_t ToBfloat16(float value) {
   const uint32_t bits = __float_as_uint(value);
   const bool nan = (bits & kMagnitude) > kInfinity;

@@ -13,7 +13,8 @@ namespace nereus {
 //   halves  bfloat16, {count}
 //
 // Both are device memory, aligned to their types, and do not overlap. The work
-// is queued on `stream`; the call does not wait. Returns the launch's error.
+// is queued on `stream`; the call does not wait. Returns the error of the
+// launch.
 cudaError_t ToBfloat16Cuda(const float* values, int64_t count, uint16_t* halves,
                            cudaStream_t stream);
 

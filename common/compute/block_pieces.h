@@ -4,17 +4,22 @@
 
 namespace nereus {
 
-// Where the blocks of common/compute/blocks.h lie in one layer's values. Blocks
-// are cut through a model, not a layer: the first one may have begun before it.
+// Place of the pool's blocks (common/compute/blocks.h) in one layer's values.
+// Blocks are cut through the whole model and not layer by layer, so the first
+// and the last block of a layer may lie in it only in part. A piece is the part
+// of a block that lies in the layer. A value type.
 struct BlockPieces {
-  int64_t values = 0;   // Of the layer.
-  int64_t block = 1;    // Values of a whole block, >= 1.
-  int64_t skipped = 0;  // Of the first one, before the layer; < block.
+  int64_t values = 0;  // Number of values of the layer.
+  int64_t block = 1;   // Number of values of a whole block, >= 1.
+  // Number of values of the first block that lie before the layer; < block.
+  int64_t skipped = 0;
 
+  // Returns the number of pieces.
   constexpr int64_t Count() const {
     return values == 0 ? 0 : (skipped + values + block - 1) / block;
   }
-  // Of piece `index`, in values of the layer.
+  // Returns the first value of piece `index`, in values of the layer, and below
+  // the value after its last.
   constexpr int64_t Begin(int64_t index) const {
     return index == 0 ? 0 : index * block - skipped;
   }
@@ -24,21 +29,22 @@ struct BlockPieces {
   }
 };
 
-// What becomes of a piece in a round.
+// Treatment of a piece in one round.
 enum class PieceUse : uint8_t {
-  kTravels,    // Nothing is held of it.
-  kResumes,    // It travels with what is held of it.
-  kHeld,       // It is held, with what is held of it already.
-  kHeldFirst,  // It is held, and nothing before.
+  kTravels,    // The piece travels, and has no residual.
+  kResumes,    // The piece travels, with its residual added.
+  kHeld,       // The piece is added to its residual.
+  kHeldFirst,  // The piece becomes the residual: there was none.
 };
 
+// True if the piece travels.
 constexpr bool Travels(PieceUse use) {
   return use == PieceUse::kTravels || use == PieceUse::kResumes;
 }
 
-// Copies the pieces `chosen`, {count} numbers in ascending order, one after the
-// other to `packed`, which has as many values as they have. The arrays do not
-// overlap, except that `packed` may begin where `values` begins.
+// Copies the pieces `chosen`, {count} indices in ascending order, one after the
+// other to `packed`, which has room for them. The arrays do not overlap, except
+// that `packed` may begin where `values` begins.
 void GatherPieces(const BlockPieces& pieces, const int32_t* chosen,
                   int64_t count, const float* values, float* packed);
 

@@ -9,9 +9,11 @@
 namespace nereus {
 namespace {
 
-// Sums that do not wait for each other.
+// Number of partial sums. They do not wait for each other, so the loop runs in
+// vectors; the order of additions stays fixed.
 constexpr int64_t kLanes = 16;
 
+// Adds up the partial sums, first to last.
 float Fold(const float* lanes) {
   return std::accumulate(lanes, lanes + kLanes, 0.0f);
 }
@@ -22,6 +24,7 @@ void ChooseBlocks(int64_t count, int64_t blocks, const float* norms,
                   const float* before, float* after) {
   std::vector<int64_t> order(blocks);
   std::iota(order.begin(), order.end(), int64_t{0});
+  // A NaN would break the order that nth_element needs.
   const auto norm = [&](int64_t block) {
     return std::isnan(norms[block]) ? std::numeric_limits<float>::infinity()
                                     : norms[block];
@@ -33,7 +36,8 @@ void ChooseBlocks(int64_t count, int64_t blocks, const float* norms,
   std::vector<bool> chosen(blocks, false);
   for (int64_t i = 0; i < count; ++i) chosen[order[i]] = true;
   for (int64_t block = 0; block < blocks; ++block) {
-    // How many rounds it has not travelled in, this one with them.
+    // Number of rounds in a row in which the block has not travelled, the last
+    // one included.
     const float waited = Travels(before[block]) ? 0 : 1 - before[block];
     after[block] =
         std::min(waited, kChoiceMax) * (chosen[block] ? 1.0f : -1.0f) +
@@ -53,6 +57,7 @@ float SumOfAbsolutes(int64_t length, const float* values) {
   return Fold(sums);
 }
 
+// __restrict lets the compiler use vectors; the bits do not change.
 float HoldBack(float momentum, float weight_decay, bool first, int64_t length,
                const float* __restrict gradient,
                const float* __restrict parameters, float* __restrict velocity,

@@ -6,56 +6,70 @@
 
 namespace nereus {
 
-// Coarse-grained sparse communication: Sun et al., "GradientFlow", section 3.3.
-// Of the blocks of a model's gradient only some travel in a round, the same on
-// all workers, and known before its backward. The rest is held back.
+// Coarse-grained sparse communication: Sun et al., "GradientFlow", section 3.3
+// (CSC). Only some blocks of a model's gradient travel in a round. They are the
+// same on all workers, and known before the backward pass of the round begins;
+// the other blocks are held back in a residual. Unlike the paper, which makes
+// each worker choose from all-reduced norms, here the shard of the block layer
+// chooses, and workers get the choice as that layer's values.
 //
-// The choice is one value per block, of the round that comes:
-//   above 0  the block travels, as it did last so many rounds before;
-//   else     it is held back, as it was in minus so many rounds before.
-// All travel in the first round, for kFirstChoice.
+// The choice for a round is one value for each block:
+//
+//   above 0   the block travels; it last travelled this many rounds ago
+//   else      the block is held back, as it was in minus this many rounds
+//             before
+//
+// All blocks travel in the first round: kFirstChoice.
 
+// Choice of a block that travels now and travelled in the round before.
 inline constexpr float kFirstChoice = 1.0f;
-// Beyond it nobody counts.
+// Number of rounds beyond which waiting is not counted: float32 counts exactly
+// up to here.
 inline constexpr float kChoiceMax = 1 << 20;
 
+// True if the block travels.
 inline bool Travels(float choice) { return choice > 0; }
-// It was held back in the round before.
+// True if the block travels and was held back in the round before.
 inline bool Resumes(float choice) { return choice > kFirstChoice; }
 
-// The choice after the one `before`: the `count` blocks of the largest `norms`
-// travel, of equal ones the first; a norm that is NaN is the largest.
-// `after` may be `before`. REQUIRES: 0 <= count <= blocks.
+// Makes the next choice from the choice `before`: the `count` blocks of the
+// largest `norms` travel. Of equal norms the first block wins; a NaN counts as
+// the largest, so that it is found soon. All arrays {blocks}; `after` may be
+// `before`. REQUIRES: 0 <= count <= blocks.
 void ChooseBlocks(int64_t count, int64_t blocks, const float* norms,
                   const float* before, float* after);
 
-// The sum of the absolute values.
+// Returns the sum of the absolute values (L1 norm), in a fixed order.
 float SumOfAbsolutes(int64_t length, const float* values);
 
-// Holds a gradient back so that it comes with the weight that sgd with this
-// momentum would have given it (Lin et al., "Deep gradient compression", ICLR
-// 2018, section 3.1):
+// Adds a gradient to the residual so that it later has the weight that sgd with
+// this momentum would have given it (Lin et al., "Deep gradient compression",
+// ICLR 2018, section 3.1):
+//
 //   velocity = momentum * velocity + gradient + weight_decay * parameters
 //   held += velocity
-// `first`: nothing is held, whatever `velocity` and `held` have. Returns the
-// sum of the absolute values of `held`.
+//
+// `first`: there is no residual yet; the content of `velocity` and `held` is
+// ignored. Returns the L1 norm of `held`. All arrays {length}, none overlap.
 float HoldBack(float momentum, float weight_decay, bool first, int64_t length,
                const float* gradient, const float* parameters, float* velocity,
                float* held);
 
-// The gradient of the round in which what is held travels:
-//   gradient += momentum * velocity, gradient += held
-// The update adds the decay.
+// Adds the residual to the gradient of the round in which it travels:
+//
+//   gradient += momentum * velocity, then gradient += held
+//
+// The weight decay of this round is added by the update.
 void ReleaseHeld(float momentum, int64_t length, const float* velocity,
                  const float* held, float* gradient);
 
-// What a round makes of a layer's gradient, {pieces.values}, piece by piece:
-// ReleaseHeld, HoldBack, or nothing. Adds to norms[k] what piece k weighs in
-// the choice for the next round: the sum of the absolute values of its gradient
-// as it was, if it travels, or of what is held of it.
+// Splits a layer's gradient, {pieces.values}, piece by piece, into the part
+// that travels and the residual: ReleaseHeld, HoldBack, or nothing. Adds to
+// norms[k] the weight of piece k in the next choice: the L1 norm of its
+// gradient as pushed if it travels, else of its residual.
 //
 //   uses, norms     {pieces.Count()}
-//   velocity, held  {pieces.values}; not read or written where all travel
+//   velocity, held  {pieces.values}; not read or written if all pieces travel
 void SplitPieces(const BlockPieces& pieces, float momentum, float weight_decay,
                  const PieceUse* uses, const float* parameters, float* gradient,
                  float* velocity, float* held, float* norms);

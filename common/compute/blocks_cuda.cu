@@ -4,10 +4,10 @@
 namespace nereus {
 namespace {
 
-// Values a thread treats at a time.
+// Values that a thread treats at a time.
 constexpr int kAtOnce = 8;
 
-// The sum of what the block's threads have, for thread 0.
+// Returns the sum of `mine` over the block's threads, to thread 0.
 __device__ float SumOfThreads(float mine) {
   __shared__ float sums[kThreads];
   sums[threadIdx.x] = mine;
@@ -19,7 +19,8 @@ __device__ float SumOfThreads(float mine) {
   return sums[0];
 }
 
-// One block per piece. Thread t treats values t, t + 256, ...
+// Runs one block of threads for each piece. Thread t treats values t, t + 256,
+// ...
 __global__ void SplitPiecesKernel(BlockPieces pieces, float momentum,
                                   float weight_decay, const PieceUse* uses,
                                   const float* __restrict__ parameters,
@@ -33,7 +34,8 @@ __global__ void SplitPiecesKernel(BlockPieces pieces, float momentum,
   float sum = 0.0f;
   for (int64_t from = pieces.Begin(blockIdx.x) + threadIdx.x; from < end;
        from += kAtOnce * kThreads) {
-    // All are loaded before any is stored.
+    // All values are loaded before any is stored: with few loads under way,
+    // memory would idle.
     float pushed[kAtOnce];
     float parameter[kAtOnce];
     float velocity_before[kAtOnce];
@@ -69,8 +71,8 @@ __global__ void SplitPiecesKernel(BlockPieces pieces, float momentum,
   if (threadIdx.x == 0) norms[blockIdx.x] = sum;
 }
 
-// Where the piece that is number `index` of the chosen goes, if the first of
-// them is `first`.
+// Returns the place of the chosen piece `index`, if the first chosen piece is
+// `first`. Only piece 0 may begin in mid-block.
 __device__ int64_t PackedBegin(const BlockPieces& pieces, int64_t index,
                                int32_t first) {
   return index * pieces.block - (index > 0 && first == 0 ? pieces.skipped : 0);

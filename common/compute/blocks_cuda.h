@@ -6,27 +6,27 @@
 
 namespace nereus {
 
-// common/compute/blocks.h, and block_pieces.h, on a GPU: one layer at a time,
-// all its pieces in one launch, a block of threads each: for pieces of some ten
-// thousand values, as they are by default.
+// Kernels of common/compute/blocks.h and block_pieces.h for a GPU. One launch
+// treats all pieces of one layer, one thread block for each piece: made for
+// pieces of some ten thousand values, the default.
 //
 // Pointers are of device memory, aligned to their types. Work is queued on
-// `stream`; nothing waits. Errors: what the launch came to.
+// `stream`; the calls do not wait. Errors: those of the launch.
 
-// SplitPieces, and norms[k] = what that adds. The same bits as on a CPU, but
-// for the norms, which come of another order of additions, though a fixed one:
-// equal inputs give equal bits. Their relative error <= (block / 256 + 9) *
-// 2^-24, for blocks of up to a million values: all terms are positive, and a
-// value passes block / 256 additions in its thread and 8 in the tree.
+// SplitPieces, except that norms[k] is set and not added to. The values have
+// the bits of the CPU. The norms are added up in another order, which is fixed
+// too: equal inputs give equal bits. Their relative error is at most (block /
+// 256 + 9) * 2^-24, for blocks of up to a million values: all terms are
+// positive, and a value passes block / 256 additions in its thread and 8 in the
+// tree.
 cudaError_t SplitPiecesCuda(const BlockPieces& pieces, float momentum,
                             float weight_decay, const PieceUse* uses,
                             const float* parameters, float* gradient,
                             float* velocity, float* held, float* norms,
                             cudaStream_t stream);
 
-// GatherPieces on a GPU. As `chosen` ascends, only the first piece of all and
-// the last one may be short, so the place of a piece follows from its number
-// among the chosen.
+// GatherPieces. `chosen` ascends, so only the first and the last piece of all
+// may be short, and the place of a piece follows from its index in `chosen`.
 cudaError_t GatherPiecesCuda(const BlockPieces& pieces, const int32_t* chosen,
                              int64_t count, const float* values, float* packed,
                              cudaStream_t stream);

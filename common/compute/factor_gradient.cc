@@ -11,19 +11,23 @@
 namespace nereus {
 namespace {
 
-// A tile of the result stays in registers while a block of rows goes by; a
-// block's packed rows of both factors stay in the L1 cache. Both tile sides and
-// the block may change freely: they do not change the order in which an element
-// is summed.
-constexpr int64_t kTileRows = 6;      // Along m.
-constexpr int64_t kTileColumns = 16;  // Along n.
-constexpr int64_t kBlock = 512;       // Of `rows`.
+// Sizes of the blocking. A tile of the result stays in registers while a block
+// of rows goes by; the packed rows of both factors stay in the L1 cache. All
+// three may change freely: they do not change the order in which an element is
+// summed.
+//
+// Rows of a tile, along m.
+constexpr int64_t kTileRows = 6;
+constexpr int64_t kTileColumns = 16;  // Columns of a tile, along n.
+constexpr int64_t kBlock = 512;       // Rows of the factors in one block.
 
-// c (kTileRows x kTileColumns, row stride `stride`) += a^T b over `count` rows
-// of the packed panels a (count x kTileRows) and b (count x kTileColumns).
+// Adds a^T b to one tile: c (kTileRows x kTileColumns, row stride `stride`) +=
+// a^T b over `count` rows of the packed panels a (count x kTileRows) and b
+// (count x kTileColumns).
 using TileFunction = void (*)(int64_t count, const float* a, const float* b,
                               float* c, int64_t stride);
 
+// For CPUs without AVX2. std::fma rounds once, as the vector instruction does.
 void PlainTile(int64_t count, const float* a, const float* b, float* c,
                int64_t stride) {
   for (int64_t i = 0; i < kTileRows; ++i) {
@@ -41,6 +45,7 @@ void PlainTile(int64_t count, const float* a, const float* b, float* c,
 __attribute__((target("avx2,fma"))) void Avx2Tile(int64_t count, const float* a,
                                                   const float* b, float* c,
                                                   int64_t stride) {
+  // 12 registers of sums, 2 of b and 1 of a: as many as AVX2 has, less one.
   __m256 sums[kTileRows][2];
 #pragma GCC unroll 6
   for (int64_t i = 0; i < kTileRows; ++i) {
@@ -65,6 +70,7 @@ __attribute__((target("avx2,fma"))) void Avx2Tile(int64_t count, const float* a,
 }
 #endif
 
+// Returns the fastest tile that this CPU can run.
 TileFunction ChooseTile() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
@@ -75,7 +81,7 @@ TileFunction ChooseTile() {
 }
 
 // Copies columns [first, first + width) of `count` rows of `matrix` (row stride
-// `stride`) into a panel of `panel_width` columns, the rest 0.
+// `stride`) into a panel of `panel_width` columns; the rest of the panel is 0.
 void PackPanel(const float* matrix, int64_t stride, int64_t count,
                int64_t first, int64_t width, int64_t panel_width,
                float* panel) {
@@ -87,11 +93,12 @@ void PackPanel(const float* matrix, int64_t stride, int64_t count,
   }
 }
 
+// Returns the number of panels that cover `columns`.
 int64_t CountPanels(int64_t columns, int64_t width) {
   return (columns + width - 1) / width;
 }
 
-// One block of rows: gradient += output_gradient^T * input.
+// Adds one block of rows: gradient += output_gradient^T * input.
 void AddBlock(TileFunction tile, int64_t count, int64_t m, int64_t n,
               const float* output_gradient, const float* input,
               float* gradient) {
@@ -117,7 +124,8 @@ void AddBlock(TileFunction tile, int64_t count, int64_t m, int64_t n,
         tile(count, a, packed_b.data(), gradient + i * n + j, n);
         continue;
       }
-      // An edge: through a whole tile of its own.
+      // A tile at the edge of the result goes through a whole tile of its own:
+      // the same loop, and so the same bits.
       float edge[kTileRows * kTileColumns] = {};
       for (int64_t row = 0; row < rows; ++row) {
         std::copy_n(gradient + (i + row) * n + j, columns,
@@ -132,6 +140,7 @@ void AddBlock(TileFunction tile, int64_t count, int64_t m, int64_t n,
   }
 }
 
+// Computes the column sums, in double and row order.
 void BiasGradient(int64_t rows, int64_t m, float scale,
                   const float* output_gradient, float* gradient) {
   thread_local std::vector<double> sums;

@@ -4,6 +4,7 @@
 namespace nereus {
 namespace {
 
+// Runs one thread for each column, so that the order of additions is the CPU's.
 __global__ void ColumnSumsKernel(int64_t rows, int64_t columns, float scale,
                                  const float* matrix, float* sums) {
   const int64_t column =
@@ -31,7 +32,8 @@ cublasStatus_t FactorGradientCuda(cublasHandle_t handle, int64_t rows,
                                   const float* output_gradient,
                                   const float* input, float* gradient,
                                   cudaStream_t stream) {
-  if (rows == 0) {  // cuBLAS refuses a product without terms.
+  // cuBLAS refuses a product without terms.
+  if (rows == 0) {
     const size_t values = static_cast<size_t>(m * n + (bias ? m : 0));
     const cudaError_t error =
         cudaMemsetAsync(gradient, 0, values * sizeof(float), stream);
@@ -40,8 +42,10 @@ cublasStatus_t FactorGradientCuda(cublasHandle_t handle, int64_t rows,
   }
   cublasStatus_t status = cublasSetStream(handle, stream);
   if (status == CUBLAS_STATUS_SUCCESS && m > 0 && n > 0) {
-    // The row-major product output^T input is, column by column as cuBLAS
-    // reads it, input output^T.
+    // cuBLAS reads matrices column by column. The row-major product
+    // output_gradient^T * input is, read so, input * output_gradient^T.
+    // PEDANTIC forbids shortcuts that round to fewer bits, such as tensor
+    // cores.
     const float zero = 0.0f;
     status = cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_T, static_cast<int>(n),
                           static_cast<int>(m), static_cast<int>(rows), &scale,

@@ -9,6 +9,7 @@ namespace nereus {
 
 // Computes FactorGradient (common/compute/factor_gradient.h) on a GPU, with one
 // product of cuBLAS over the rows of all workers:
+//
 //   gradient[0, m * n) = scale * output_gradient^T * input         (m x n)
 //   gradient[m * n, m * n + m) = scale * column sums, if `bias`
 //
@@ -23,16 +24,17 @@ namespace nereus {
 //
 // Pointers are of device memory, aligned to their types. Sizes are below 2^31.
 // The work is queued on `stream`, to which the handle is set; the call does not
-// wait. Returns cuBLAS's error; CUBLAS_STATUS_EXECUTION_FAILED if a kernel does
-// not start.
+// wait. Returns the error of cuBLAS; CUBLAS_STATUS_EXECUTION_FAILED if a kernel
+// does not start.
 cublasStatus_t FactorGradientCuda(cublasHandle_t handle, int64_t rows,
                                   int64_t m, int64_t n, bool bias, float scale,
                                   const float* output_gradient,
                                   const float* input, float* gradient,
                                   cudaStream_t stream);
 
-// sums[i] = scale * (the sum of column i), in double, row after row: the same
-// bits as on a CPU. matrix: {rows, columns}, sums: {columns}.
+// Computes sums[i] = scale * (sum of column i), in double, row after row: the
+// same bits as on a CPU. matrix: {rows, columns}, sums: {columns}. Queued on
+// `stream`; returns the error of the launch.
 cudaError_t ColumnSumsCuda(int64_t rows, int64_t columns, float scale,
                            const float* matrix, float* sums,
                            cudaStream_t stream);

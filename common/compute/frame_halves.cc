@@ -6,9 +6,10 @@
 namespace nereus {
 namespace {
 
-// Scaled values are handed on through memory that stays in the L1 cache.
+// Values that are scaled at a time: they stay in the L1 cache in between.
 constexpr int64_t kBlock = 1024;
 
+// Returns 2^exponent.
 float PowerOfTwo(int exponent) {
   return std::bit_cast<float>(PowerOfTwoBits(exponent));
 }

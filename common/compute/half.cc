@@ -6,6 +6,12 @@
 #include <immintrin.h>
 #endif
 
+// Conversions in two forms. namespace scalar has the reference, in integers;
+// Avx<...> treats eight values at a time with AVX2 and F16C, and leaves the
+// rest to the reference. The public functions choose once for each process.
+// Both forms give the same bits, NaNs included: tests compare them over all
+// 2^16 halves and many floats.
+
 namespace nereus {
 namespace scalar {
 namespace {
@@ -13,13 +19,14 @@ namespace {
 constexpr uint32_t kMagnitude = 0x7fffffff;
 constexpr uint32_t kInfinity = 0x7f800000;
 
-// Of fp16, as float32's bits: the smallest normal number, 2^-14; half of the
-// smallest subnormal one, 2^-25; and 2^16, which is infinite.
+// Limits of fp16, as the bits of a float32: the smallest normal number, 2^-14;
+// half of the smallest subnormal number, 2^-25; and 2^16, which becomes
+// infinite.
 constexpr uint32_t kFloat16Normal = 0x38800000;
 constexpr uint32_t kFloat16Zero = 0x33000000;
 constexpr uint32_t kFloat16TooLarge = 0x47800000;
 
-// value >> shift, rounded to nearest, ties to even. 1 <= shift <= 31.
+// Returns value >> shift, rounded to nearest, ties to even. 1 <= shift <= 31.
 uint32_t RoundingShift(uint32_t value, int shift) {
   const uint32_t odd = (value >> shift) & 1;
   const uint32_t below_half = (uint32_t{1} << (shift - 1)) - 1;
@@ -31,6 +38,8 @@ uint32_t RoundingShift(uint32_t value, int shift) {
 uint16_t ToBfloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const bool nan = (bits & kMagnitude) > kInfinity;
+  // A NaN keeps its upper bits and becomes quiet. Rounding it could carry into
+  // the sign.
   return static_cast<uint16_t>(nan ? (bits >> 16) | 0x40
                                    : RoundingShift(bits, 16));
 }
@@ -49,10 +58,11 @@ uint16_t ToFloat16(float value) {
   } else if (magnitude >= kFloat16TooLarge) {
     rounded = 0x7c00;
   } else if (magnitude >= kFloat16Normal) {
-    // The exponents' biases differ by 112. Rounding up may carry into the
+    // The biases of the exponents differ by 112. Rounding up may carry into the
     // exponent, up to infinity: that is right.
     rounded = RoundingShift(magnitude, 13) - (uint32_t{112} << 10);
   } else if (magnitude > kFloat16Zero) {
+    // A subnormal half: shift by as much more as the exponent is too small.
     const auto exponent = static_cast<int>(magnitude >> 23);
     const uint32_t mantissa = (magnitude & 0x7fffff) | 0x800000;
     rounded = RoundingShift(mantissa, 126 - exponent);
@@ -81,12 +91,13 @@ float FromFloat16(uint16_t bits) {
 
 namespace {
 
-// One kind of 16-bit float on one kind of CPU.
+// Loops for one kind of 16-bit float on one kind of CPU.
 struct Kernels {
-  void (*to)(const float*, int64_t, uint16_t*);
-  void (*from)(const uint16_t*, int64_t, float*);
+  void (*to)(const float*, int64_t, uint16_t*);    // From float32.
+  void (*from)(const uint16_t*, int64_t, float*);  // To float32.
 };
 
+// Loops that convert one value after the other.
 template <uint16_t (*kTo)(float), float (*kFrom)(uint16_t)>
 struct Plain {
   static void To(const float* source, int64_t count, uint16_t* destination) {
@@ -102,11 +113,12 @@ using PlainFloat16 = Plain<scalar::ToFloat16, scalar::FromFloat16>;
 
 #if defined(__x86_64__)
 
-// Eight values at a time; the rest one by one.
+// Number of values in a vector; the rest go one by one.
 constexpr int64_t kLanes = 8;
 
 #define NEREUS_AVX2 __attribute__((target("avx2,f16c")))
 
+// bfloat16 has no instructions in AVX2: integers, as in the reference.
 struct AvxBfloat16 {
   NEREUS_AVX2 static __m256 Load(const uint16_t* source) {
     const __m128i half =
@@ -133,6 +145,7 @@ struct AvxBfloat16 {
   using Rest = PlainBfloat16;
 };
 
+// fp16 has F16C's instructions.
 struct AvxFloat16 {
   NEREUS_AVX2 static __m256 Load(const uint16_t* source) {
     return _mm256_cvtph_ps(
@@ -145,6 +158,7 @@ struct AvxFloat16 {
   using Rest = PlainFloat16;
 };
 
+// Loops over vectors of one type.
 template <typename Type>
 struct Avx {
   using Rest = typename Type::Rest;
@@ -169,8 +183,8 @@ struct Avx {
 
 #undef NEREUS_AVX2
 
-// Whoever has AVX2 has F16C, which is older, and which not all compilers can
-// ask for.
+// True if the CPU has AVX2. Every such CPU has F16C, which is older; not all
+// compilers can ask for F16C itself.
 bool HasVectors() { return __builtin_cpu_supports("avx2"); }
 
 const Kernels& Bfloat16Kernels() {

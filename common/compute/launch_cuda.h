@@ -1,8 +1,8 @@
 #pragma once
 
-// For *_cuda.cu alone: how kernels are started. They are compiled by nvcc; or,
-// for tests on machines without a GPU, by the host's compiler with
-// tests/gpu/cuda_emulation.h included before everything else.
+// For *_cuda.cu only: the way in which kernels are started. These files are
+// compiled by nvcc; or, for tests on machines without a GPU, by the host's
+// compiler with tests/gpu/cuda_emulation.h included before everything else.
 
 #include <cuda_runtime_api.h>
 
@@ -15,15 +15,18 @@
 
 namespace nereus {
 
-// Of one block of a kernel that treats values one by one; a power of two.
+// Threads of one block of a kernel that treats values one by one; a power of
+// two.
 inline constexpr int kThreads = 256;
 
-// So many values a thread treats at a time, all loaded before any is stored:
+// Values that a thread treats at a time. All are loaded before any is stored:
 // with fewer bytes under way the memory is not kept busy.
 inline constexpr int kValuesPerThread = 16;
 
-// Queues `kernel` on `stream`: `blocks` of `threads` each. Returns what the
-// launch itself came to; kInvalidConfiguration, more blocks than a grid has.
+// Queues `kernel` on `stream`, in `blocks` blocks of `threads` threads. Returns
+// the error of the launch itself; cudaErrorInvalidConfiguration, more blocks
+// than a grid can have. The kernel's own errors come with a later call on the
+// stream.
 template <typename... Parameters>
 cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int threads,
                    cudaStream_t stream,
@@ -31,7 +34,8 @@ cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int threads,
   if (blocks == 0) return cudaSuccess;
   if (blocks < 0 || blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
 #if defined(__CUDACC__)
-  // Not the <<<>>> way: this returns its own error, and no earlier one.
+  // Unlike <<<>>>, this call returns its own error, and not one of an earlier
+  // call.
   void* pointers[] = {&arguments...};
   return cudaLaunchKernel(reinterpret_cast<const void*>(kernel),
                           dim3(static_cast<unsigned>(blocks)),
@@ -42,18 +46,20 @@ cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int threads,
 #endif
 }
 
+// Returns the number of blocks of `per_block` values.
 inline int64_t BlocksFor(int64_t values, int64_t per_block) {
   return (values + per_block - 1) / per_block;
 }
 
-// Of a kernel that calls ForEachValue.
+// Returns the number of blocks of a kernel that calls ForEachValue.
 inline int64_t BlocksFor(int64_t values) {
   return BlocksFor(values, int64_t{kThreads} * kValuesPerThread);
 }
 
-// Calls load(i) for this thread's share of [0, count), and then store(i, what
-// load returned) for each of them; neighbouring threads have neighbouring i.
-// REQUIRES: the kernel runs with BlocksFor(count) blocks of kThreads.
+// Calls load(i) for this thread's share of [0, count), and then store(i, result
+// of load) for each of them; neighbouring threads have neighbouring i, so that
+// their accesses merge. REQUIRES: the kernel runs with BlocksFor(count) blocks
+// of kThreads.
 template <typename Load, typename Store>
 __device__ void ForEachValue(int64_t count, Load load, Store store) {
   const int64_t first =

@@ -8,8 +8,8 @@
 namespace nereus {
 namespace {
 
-// base^exponent by repeated squaring: unlike std::pow, the same bits on every
-// machine.
+// Returns base^exponent by repeated squaring: unlike std::pow, with the same
+// bits on every machine, so that all replicas take the same step.
 double Power(double base, int64_t exponent) {
   double result = 1.0;
   for (; exponent > 0; exponent >>= 1) {
@@ -19,9 +19,11 @@ double Power(double base, int64_t exponent) {
   return result;
 }
 
+// Returns OK if low <= value < high.
 absl::Status CheckRange(absl::string_view name, float value, float low,
                         float high) {
-  if (value >= low && value < high) return absl::OkStatus();  // False for NaN.
+  // Both comparisons are false for NaN.
+  if (value >= low && value < high) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       name, " is ", value, ", must be in [", low, ", ", high, ")"));
 }
@@ -76,6 +78,8 @@ SgdStep SgdStepOf(const OptimizerOptions& options, float gradient_scale) {
           options.learning_rate};
 }
 
+// The corrections 1 - beta^t are computed in double: for small t and beta near
+// 1 float32 would lose most of their bits.
 AdamStep AdamStepOf(const OptimizerOptions& options, int64_t step,
                     float gradient_scale) {
   return {gradient_scale,

@@ -8,65 +8,79 @@
 
 namespace nereus {
 
+// Rule by which a mean gradient changes parameters
+// (common/compute/update_rules.h).
 enum class UpdateRule {
-  kSgd,   // "sgd", with momentum
-  kAdam,  // "adam"
+  kSgd,   // "sgd", with momentum.
+  kAdam,  // "adam".
 };
 
+// Returns the value of --update.
 absl::string_view UpdateRuleName(UpdateRule rule);
+// Returns the rule of that name. Errors: kInvalidArgument, with the name.
 absl::StatusOr<UpdateRule> ParseUpdateRule(absl::string_view name);
 
-// Where the optimizer runs.
+// Side that runs the optimizer.
 enum class OptimizerPlace {
-  kServer,  // "server": parameters and optimizer state live on the shards.
-  kWorker,  // "worker": the shards only average; the caller's optimizer runs.
+  // "server": parameters and optimizer state live on the shards.
+  kServer,
+  // "worker": the shards only average gradients; the caller's optimizer runs.
+  kWorker,
 };
 
+// Returns the value of --optimizer.
 absl::string_view OptimizerPlaceName(OptimizerPlace place);
+// Returns the place of that name. Errors: kInvalidArgument, with the name.
 absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name);
 
-// What a closed round does to the parameters. One for the whole job.
+// Rule and constants of the optimizer, equal for the whole job: a member with
+// other constants would drift from the rest. A value type.
 struct OptimizerOptions {
-  UpdateRule rule = UpdateRule::kSgd;
-  float learning_rate = 0.01f;
-  float momentum = 0.9f;      // sgd
-  float weight_decay = 0.0f;  // Added to the gradient, times the parameter.
-  float beta1 = 0.9f;         // adam
-  float beta2 = 0.999f;       // adam
-  float epsilon = 1e-8f;      // adam
+  UpdateRule rule = UpdateRule::kSgd;  // Rule of the update.
+  float learning_rate = 0.01f;         // Step size, >= 0.
+  float momentum = 0.9f;  // sgd: share of the velocity that stays, in [0, 1).
+  // Factor of the parameter that is added to the gradient, >= 0.
+  float weight_decay = 0.0f;
+  float beta1 = 0.9f;     // adam: decay of the first moment, in [0, 1).
+  float beta2 = 0.999f;   // adam: decay of the second moment, in [0, 1).
+  float epsilon = 1e-8f;  // adam: added to the divisor, > 0.
 
   bool operator==(const OptimizerOptions&) const = default;
 
-  // OK, or kInvalidArgument that names the field and its value.
+  // Returns OK, or kInvalidArgument that names the field and its value.
   absl::Status Validate() const;
 };
 
-// What the reference networks learn well with: 98.5 % or more of held-out MNIST
-// digits after 5 epochs with 128 images a step in all, for each of five seeds.
+// Constants with which the reference networks learn well: 98.5 % or more of
+// held-out MNIST digits after 5 epochs with 128 images a step in all, for each
+// of five seeds.
 inline constexpr OptimizerOptions kReferenceOptimizer = {
     .learning_rate = 0.02f, .weight_decay = 0.0005f};
 
-// Floats of state per parameter: sgd has the velocity, adam both moments.
+// Returns the number of arrays of optimizer state: sgd has the velocity, adam
+// both moments.
 int OptimizerStateCount(UpdateRule rule);
 
-// What to call array `index` of them in a file: "velocity"; "first_moment",
+// Returns the name of array `index` in a file: "velocity"; "first_moment",
 // "second_moment". REQUIRES: 0 <= index < OptimizerStateCount(rule).
 absl::string_view OptimizerStateName(UpdateRule rule, int index);
 
-// The most that any rule has.
+// Largest OptimizerStateCount of all rules.
 inline constexpr int kOptimizerStatesMax = 2;
 
-// The constants of a step. `step`: updates done before it, >= 0.
+// Returns the constants of one step. `step`: number of updates done before it,
+// >= 0.
 SgdStep SgdStepOf(const OptimizerOptions& options, float gradient_scale);
 AdamStep AdamStepOf(const OptimizerOptions& options, int64_t step,
                     float gradient_scale);
 
-// One step over `length` parameters, all arrays float32 in host memory, by
-// common/compute/update_rules.h.
+// Applies one step to `length` parameters. All arrays are float32 in host
+// memory (common/compute/update_rules.h). gradient_scale times `gradient` is
+// the mean gradient.
 //
-//   step        updates done before this one, >= 0; used by adam.
-//   state       {OptimizerStateCount * length}, zero before the first step: the
-//               velocity, or the first moments and then the second moments.
+//   step        number of updates done before this one, >= 0; used by adam.
+//   state       {OptimizerStateCount * length}, zero before the first step:
+//               the velocity, or the first and then the second moments.
 //   updated     may be `parameters` itself; no other arrays overlap.
 void ApplyOptimizer(const OptimizerOptions& options, int64_t step,
                     int64_t length, float gradient_scale, const float* gradient,

@@ -6,14 +6,13 @@
 
 namespace nereus {
 
-// The kernels of common/compute/vectors.h on a GPU, which gives the same bits,
-// but for what is in a NaN.
+// Kernel of common/compute/vectors.h for a GPU. It finds the same values.
 //
 // Pointers are of device memory, aligned to 4 bytes. Work is queued on
-// `stream`; nothing waits. Errors: what the launch came to.
+// `stream`; the call does not wait. Errors: those of the launch.
 
-// *first = min(*first, the index of the first of `count` values that is NaN or
-// infinite). So the caller sets it to kAllFinite before, and several calls may
+// Sets *first = min(*first, the index of the first of `count` values that is
+// NaN or infinite). The caller sets it to kAllFinite before; several calls may
 // share it. int64, aligned to 8 bytes.
 inline constexpr int64_t kAllFinite = INT64_MAX;
 cudaError_t FindNotFiniteCuda(const float* values, int64_t count,

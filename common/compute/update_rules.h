@@ -4,7 +4,7 @@
 
 namespace nereus {
 
-// What an optimizer does in one step to every parameter, all float32:
+// Update of each parameter in one step of an optimizer, all in float32:
 //
 //   g = gradient_scale * gradient + weight_decay * parameter
 //
@@ -18,27 +18,32 @@ namespace nereus {
 // adam is Kingma and Ba, ICLR 2015, algorithm 1, with its corrections folded
 // into two factors, as its section 2 suggests.
 //
-// Element by element and without contraction: the same inputs give the same
-// bits on every machine and for every way of cutting a layer into pieces.
+// Each element is computed by itself and without contraction (no fused
+// multiply-add): the same inputs give the same bits on every machine, and for
+// every way of cutting a layer into chunks and frames.
 
+// Constants of one step of sgd.
 struct SgdStep {
-  float gradient_scale = 1.0f;
-  float weight_decay = 0.0f;
-  float momentum = 0.0f;
-  float learning_rate = 0.0f;
+  float gradient_scale = 1.0f;  // Factor that makes the mean gradient.
+  float weight_decay = 0.0f;    // Factor of the parameter.
+  float momentum = 0.0f;        // Share of the velocity that stays.
+  float learning_rate = 0.0f;   // Step size.
 };
 
+// Constants of one step of adam; t is the number of this update, from 1.
 struct AdamStep {
-  float gradient_scale = 1.0f;
-  float weight_decay = 0.0f;
-  float beta1 = 0.0f;
-  float beta2 = 0.0f;
-  float step_size = 0.0f;     // learning_rate / (1 - beta1^t)
-  float second_scale = 0.0f;  // 1 / (1 - beta2^t)
-  float epsilon = 0.0f;
+  float gradient_scale = 1.0f;  // Factor that makes the mean gradient.
+  float weight_decay = 0.0f;    // Factor of the parameter.
+  float beta1 = 0.0f;           // Decay of the first moment.
+  float beta2 = 0.0f;           // Decay of the second moment.
+  float step_size = 0.0f;       // learning_rate / (1 - beta1^t).
+  float second_scale = 0.0f;    // 1 / (1 - beta2^t).
+  float epsilon = 0.0f;         // Added to the divisor.
 };
 
-// All arrays {length}. `updated` may be `parameters`; no others overlap.
+// Applies one step. All arrays {length}, host memory; `velocity`, `first` and
+// `second` are read and written. `updated` may be `parameters`; no other arrays
+// overlap.
 void ApplySgd(const SgdStep& step, int64_t length, const float* gradient,
               const float* parameters, float* velocity, float* updated);
 void ApplyAdam(const AdamStep& step, int64_t length, const float* gradient,

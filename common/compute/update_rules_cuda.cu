@@ -2,11 +2,13 @@
 #include "common/compute/update_rules_cuda.h"
 
 // Compiled with --fmad=false, and with division and square root rounded as IEEE
-// 754 wants it, which is nvcc's default.
+// 754 requires, nvcc's default. Otherwise the bits would differ from the CPU's,
+// and a worker's device would show in its replica.
 
 namespace nereus {
 namespace {
 
+// Values that a thread loads for one parameter.
 struct SgdValues {
   float gradient;
   float parameter;
@@ -30,6 +32,7 @@ __global__ void SgdKernel(SgdStep step, int64_t length, const float* gradient,
       });
 }
 
+// Values that a thread loads for one parameter.
 struct AdamValues {
   float gradient;
   float parameter;

@@ -6,12 +6,12 @@
 
 namespace nereus {
 
-// common/compute/update_rules.h on a GPU, which gives the same bits, but for
-// what is in a NaN. Every value is read and written once.
+// Kernels of common/compute/update_rules.h for a GPU, with the same bits except
+// within a NaN. Every value is read and written once.
 //
 // Pointers are of device memory, aligned to 4 bytes; `updated` may be
-// `parameters`. Work is queued on `stream`; nothing waits. Errors: what the
-// launch came to.
+// `parameters`. Work is queued on `stream`; the calls do not wait. Errors:
+// those of the launch.
 
 cudaError_t ApplySgdCuda(const SgdStep& step, int64_t length,
                          const float* gradient, const float* parameters,

@@ -9,11 +9,15 @@
 #include <immintrin.h>
 #endif
 
+// Each loop is written once, as a ...Loop function, and compiled once for each
+// kind of CPU: the compiler inlines it into a function that may use the CPU's
+// instructions (Plain, Avx2, Avx512) and makes vectors of that width. FindLoops
+// asks the CPU once; the public functions at the end call the widest loops.
+
 namespace nereus {
 namespace {
 
-// Each loop is written once, and compiled for each kind of CPU by being a part
-// of a function that may use its instructions.
+// Forces a loop into its caller, where the caller's instruction set applies.
 #define NEREUS_LOOP [[gnu::always_inline]] inline
 
 NEREUS_LOOP void AddScaledLoop(const uint8_t* __restrict addend, int64_t count,
@@ -30,10 +34,11 @@ NEREUS_LOOP void AddScaledLoop(const uint8_t* __restrict addend, int64_t count,
   }
 }
 
+// Bits of the exponent; all are set in a NaN or an infinity.
 constexpr uint32_t kExponent = 0x7f800000;
 
-// Without a branch per value. The sum of a bit and the exponent's mask carries
-// into the sign's place if all bits are set.
+// Has no branch for each value. Adding the lowest bit of the exponent to the
+// exponent carries into the sign's place if all its bits are set.
 NEREUS_LOOP bool AllFiniteLoop(const uint8_t* values, size_t count) {
   uint32_t carries = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -44,7 +49,7 @@ NEREUS_LOOP bool AllFiniteLoop(const uint8_t* values, size_t count) {
   return (carries & 0x80000000) == 0;
 }
 
-// Magnitudes are in the order of their bits.
+// Compares integers: magnitudes are in the order of their bits.
 NEREUS_LOOP float LargestFiniteLoop(const float* values, int64_t count) {
   int32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -63,6 +68,7 @@ NEREUS_LOOP void ScaleLoop(const float* values, int64_t count, float factor,
 
 #undef NEREUS_LOOP
 
+// Loops for every CPU.
 struct Plain {
   static void AddScaled(const uint8_t* addend, int64_t count, float factor,
                         uint8_t* sum) {
@@ -98,6 +104,7 @@ struct Plain {
 #if defined(__x86_64__)
 
 #define NEREUS_AVX2 __attribute__((target("avx2")))
+// Loops in vectors of 256 bits.
 struct Avx2 {
   NEREUS_AVX2 static void AddScaled(const uint8_t* addend, int64_t count,
                                     float factor, uint8_t* sum) {
@@ -127,11 +134,13 @@ struct Avx2 {
 };
 #undef NEREUS_AVX2
 
-#if defined(__clang__)  // It makes them as wide as it may.
+// Clang makes vectors as wide as the target allows; GCC must be told.
+#if defined(__clang__)
 #define NEREUS_AVX512 __attribute__((target("avx512f")))
 #else
 #define NEREUS_AVX512 __attribute__((target("avx512f,prefer-vector-width=512")))
 #endif
+// Loops in vectors of 512 bits.
 struct Avx512 {
   NEREUS_AVX512 static void AddScaled(const uint8_t* addend, int64_t count,
                                       float factor, uint8_t* sum) {
@@ -162,6 +171,7 @@ struct Avx512 {
 
 #endif
 
+// Asks the CPU for its vectors, the widest first.
 std::vector<VectorLoops> FindLoops() {
   std::vector<VectorLoops> loops;
 #if defined(__x86_64__)
@@ -172,6 +182,7 @@ std::vector<VectorLoops> FindLoops() {
   return loops;
 }
 
+// Returns the loops that the public functions use.
 const VectorLoops& Widest() {
   static const VectorLoops& loops = AvailableVectorLoops().front();
   return loops;
@@ -197,7 +208,8 @@ int64_t FindNotFinite(const void* values, size_t count) {
   for (size_t start = 0; start < count; start += kBlock) {
     const size_t length = std::min(kBlock, count - start);
     if (loops.all_finite(bytes + 4 * start, length)) continue;
-    // None may be found any more, where others write to the memory.
+    // The exact search may find nothing: another process may have written to
+    // shared memory since the block was checked.
     for (size_t i = start; i < start + length; ++i) {
       if (!loops.all_finite(bytes + 4 * i, 1)) return static_cast<int64_t>(i);
     }
@@ -214,7 +226,7 @@ void ScaleTo(const float* values, int64_t count, float factor, float* scaled) {
 }
 
 void CopyBytes(const uint8_t* source, size_t bytes, uint8_t* destination) {
-  // As much as a core's own cache has, or more.
+  // Length from which a copy goes past the caches: a core's own cache, or more.
   constexpr size_t kLong = 1024 * 1024;
   constexpr size_t kLine = 64;
   if (bytes < kLong) {

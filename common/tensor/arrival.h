@@ -9,39 +9,43 @@ namespace nereus {
 
 class Buffer;
 
-// A float32 that is NaN or infinite.
+// Result of a search for a float32 that is NaN or infinite.
 struct NotFinite {
-  int64_t index = -1;  // Below 0: there is none.
-  float value = 0.0f;
+  int64_t index = -1;  // Index of the value; below 0: none was found.
+  float value = 0.0f;  // The value, for messages.
 };
 
-// Bytes that are still being written, from the first to the last: by a copy
-// from a device, say. Thread-safe.
+// Progress of values that are still being written into a buffer, from the first
+// byte to the last, for example by a copy from a GPU. A gradient can so be
+// pushed before it is in host memory. A reader that does not wait for the
+// arrival would send bytes of the step before. Thread-safe. One arrival for
+// each push; the buffer owns it.
 class Arrival {
  public:
   virtual ~Arrival() = default;
 
-  // Whether the first `bytes` are there.
+  // True if the first `bytes` bytes are written.
   virtual bool IsThere(int64_t bytes) = 0;
 
-  // Waits until they are, which is soon: whoever calls it does nothing else
-  // meanwhile. Errors: they never will be, and why.
+  // Waits until the first `bytes` bytes are written. The wait is short: it
+  // blocks the calling thread. Errors: they will never be written, and why.
   virtual absl::Status Await(int64_t bytes) = 0;
 
-  // The first of all float32 that is NaN or infinite, for one who need not read
-  // them otherwise; waits until they are made. kUnimplemented: he who wants to
-  // know reads them. Other errors: they never will be there, and why.
+  // Returns the first float32 of all that is NaN or infinite. Waits until the
+  // values exist on the device; host memory is not read. Errors:
+  // kUnimplemented, the caller must search the values itself; any other, they
+  // will never exist, and why.
   virtual absl::StatusOr<NotFinite> FindNotFinite() {
     return absl::UnimplementedError(
         "these values are looked at where they are");
   }
 
-  // Waits, for a short time too, until whoever has been copying these values
-  // elsewhere is done: they are about to be overwritten.
+  // Waits until the device no longer reads these values from host memory: they
+  // are about to be overwritten. The wait is short.
   virtual void AwaitUnread() {}
 
-  // The same values as bfloat16, for float32 that need not be there at all if
-  // they are only sent in this form; null: there are none.
+  // Returns these values as bfloat16, if they are only sent in this form and
+  // the float32 are never written; else null.
   virtual const Buffer* bfloat16() const { return nullptr; }
 };
 

@@ -13,20 +13,22 @@
 namespace nereus {
 namespace {
 
+// Alignment of all memory: a cache line, and the widest vector.
 constexpr size_t kAlignment = 64;
 
-// Memory of several huge pages lies in such, where the system has some to give
-// (Linux' transparent_hugepage: "madvise" or "always"): there a tensor that no
-// cache holds costs a translation per 2 MiB, and not per 4 KiB.
+// Memory of several huge pages is aligned to them and asks for them, where the
+// system has some to give (Linux' transparent_hugepage: "madvise" or "always").
+// A tensor that no cache holds then costs one address translation for each 2
+// MiB, and not for each 4 KiB.
 constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kHugeBytes = 4 * kHugePage;
 
-// For std::free.
+// Returns memory for std::free.
 uint8_t* AllocateBytes(size_t bytes) {
   void* data = nullptr;
   const size_t alignment = bytes >= kHugeBytes ? kHugePage : kAlignment;
   if (posix_memalign(&data, alignment, bytes) != 0) throw std::bad_alloc();
-  // A wish; without it, the memory is as good as any.
+  // The advice may be ignored: the memory works without huge pages.
   if (bytes >= kHugeBytes) {
     (void)madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   }
@@ -35,12 +37,17 @@ uint8_t* AllocateBytes(size_t bytes) {
 
 }  // namespace
 
-// Owned memory has no `released`.
+// Memory that one or more buffers share. Either it is owned, or it is borrowed
+// and `released` tells its owner.
 struct Buffer::Storage {
-  std::atomic<int64_t> references{1};
-  uint8_t* owned = nullptr;
+  std::atomic<int64_t> references{1};  // Number of buffers.
+  uint8_t* owned = nullptr;            // Allocated memory; null if borrowed.
+  // Called when the last reference to borrowed memory is gone; may be empty.
   std::function<void()> released;
-  uint8_t* begin = nullptr;  // Where an arrival begins.
+  // First byte of borrowed memory: the arrival's offset 0.
+  uint8_t* begin = nullptr;
+  // Progress of borrowed memory that is still being written, or null. Shared
+  // with the thread that copies.
   std::shared_ptr<Arrival> arrival;
 };
 
@@ -84,6 +91,7 @@ Buffer Buffer::SizeOnly(int64_t bytes) {
 Buffer::Buffer(const Buffer& other)
     : storage_(other.storage_), data_(other.data_), bytes_(other.bytes_) {
   if (storage_ != nullptr) {
+    // Relaxed is enough: the caller has a reference already.
     storage_->references.fetch_add(1, std::memory_order_relaxed);
   }
 }
@@ -102,11 +110,13 @@ Buffer& Buffer::operator=(Buffer other) noexcept {
 
 Buffer::~Buffer() {
   if (storage_ == nullptr) return;
+  // Release orders this holder's reads before a later writer's writes; acquire
+  // does so for the last holder, and for unique().
   if (storage_->references.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   if (storage_->owned != nullptr) {
     std::free(storage_->owned);
   }
-  // What writes to it first: once it is released it may be gone.
+  // The arrival goes first: once the memory is released, it may be gone.
   storage_->arrival.reset();
   if (storage_->released) storage_->released();
   delete storage_;

@@ -9,87 +9,96 @@
 
 namespace nereus {
 
-// A counted reference to a contiguous range of host memory.
+// Counted reference to a contiguous range of host memory.
 //
 // Frames carry payloads as buffers, so a gradient travels from its owner's
-// memory to the kernel without a copy: whoever still needs the bytes holds a
-// reference. A buffer is a value: copying it adds a reference to the same
-// bytes.
+// memory to the kernel without a copy: each part of the program that still
+// needs the bytes holds a reference. A buffer is a value: copying it adds a
+// reference to the same bytes.
 //
-// The count is thread-safe; the bytes are not guarded. By convention the holder
-// of the only reference may write (see unique()).
+// The count is thread-safe; the bytes are not guarded. By convention only the
+// holder of the sole reference may write (see unique()). A holder that writes
+// while a frame still refers to the bytes sends a mixture of two steps, with a
+// checksum that fits neither.
 class Buffer {
  public:
-  // No bytes.
+  // Makes a buffer without bytes.
   Buffer() = default;
 
-  // Memory of its own, aligned to 64 bytes, not initialised. `bytes` >= 0.
+  // Allocates memory, aligned to 64 bytes. Allocate leaves it uninitialised.
+  // `bytes` >= 0. Memory that cannot be had throws std::bad_alloc.
   static Buffer Allocate(int64_t bytes);
   static Buffer AllocateZeroed(int64_t bytes);
 
-  // Zeroed memory of its own; only a size if `model` is only a size.
+  // Allocates zeroed memory; a size only if `model` is a size only.
   static Buffer AllocateLike(const Buffer& model, int64_t bytes);
 
-  // Somebody else's memory. `released` is called once, when the last reference
-  // is gone, on whichever thread that happens. With an `arrival` it is still
-  // being written.
+  // Refers to memory of another owner. `released` is called once, when the last
+  // reference is gone, on the thread that drops it. With an `arrival` the
+  // memory is still being written.
   static Buffer Borrow(void* data, int64_t bytes,
                        std::function<void()> released,
                        std::shared_ptr<Arrival> arrival = nullptr);
 
-  // Somebody else's memory, without counting: the caller knows that it outlives
-  // every use, as a transport's scratch outlives the call that is given it.
+  // Refers to memory of another owner without counting. The caller guarantees
+  // that it outlives every use, as a transport's scratch outlives the call that
+  // gets it.
   static Buffer View(void* data, int64_t bytes);
 
-  // A size without bytes, for simulations that model time only: data() is null.
+  // Makes a size without bytes, for simulations that model time only: data() is
+  // null.
   static Buffer SizeOnly(int64_t bytes);
 
+  // Copies add a reference, moves do not.
   Buffer(const Buffer& other);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer other) noexcept;
   ~Buffer();
 
+  // First byte; null if the buffer is empty or a size only.
   uint8_t* data() const { return data_; }
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return bytes_; }  // Length in bytes.
 
-  // The same bytes as float32 values. Owned memory and sensible slices are
-  // aligned.
+  // Returns the bytes as float32 values. REQUIRES: aligned to 4 bytes, as
+  // allocated memory is, and slices of it at multiples of 4.
   float* floats() const { return reinterpret_cast<float*>(data_); }
   int64_t float_count() const {
     return bytes_ / static_cast<int64_t>(sizeof(float));
   }
 
-  // Bytes [offset, offset + bytes), sharing the count. REQUIRES: inside this
-  // buffer.
+  // Returns bytes [offset, offset + bytes), with a reference to the same
+  // memory. REQUIRES: inside this buffer.
   Buffer Slice(int64_t offset, int64_t bytes) const;
 
-  // Whether these bytes are there, and not still being written (Borrow).
+  // True if these bytes are written, and not still arriving (Borrow).
   bool IsThere() const;
-  // Waits until they are. Errors: they never will be.
+  // Waits until these bytes are written. Errors: they will never be.
   absl::Status Await() const;
 
-  // Waits until they may be overwritten (Arrival::AwaitUnread).
+  // Waits until these bytes may be overwritten (Arrival::AwaitUnread).
   void AwaitUnread() const;
 
-  // Of float32 that arrive as bfloat16, too (Arrival::bfloat16): these values,
-  // with an arrival of their own; otherwise nothing.
+  // Returns these float32 values as bfloat16, with an arrival of their own, if
+  // they arrive in that form too (Arrival::bfloat16); else an empty buffer.
   Buffer AsBfloat16() const;
 
-  // How many references there are, slices counted too; 0: a view, a size, or
-  // nothing.
+  // Returns the number of references to the memory, slices included; 0 for a
+  // view, a size or an empty buffer.
   int64_t references() const;
-  // True if this is the only one: what other shard_servers did with the bytes
-  // happened before.
+  // True if this is the only reference. Then everything that other holders did
+  // with the bytes happened before.
   bool unique() const { return references() == 1; }
 
  private:
+  // Memory and its count of references.
   struct Storage;
 
+  // Takes over one reference to `storage`.
   Buffer(Storage* storage, uint8_t* data, int64_t bytes);
 
-  Storage* storage_ = nullptr;  // Null: a view, a size, or nothing.
-  uint8_t* data_ = nullptr;
-  int64_t bytes_ = 0;
+  Storage* storage_ = nullptr;  // Null: a view, a size, or empty.
+  uint8_t* data_ = nullptr;     // First byte of this range.
+  int64_t bytes_ = 0;           // Length of this range.
 };
 
 }  // namespace nereus

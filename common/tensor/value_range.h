@@ -4,10 +4,10 @@
 
 namespace nereus {
 
-// A part of an array of float32: values [begin, end).
+// Part of an array of float32: values [begin, end).
 struct ValueRange {
-  int64_t begin = 0;
-  int64_t end = 0;
+  int64_t begin = 0;  // Index of the first value.
+  int64_t end = 0;    // Index after the last value.
 };
 
 }  // namespace nereus
