@@ -14,7 +14,8 @@
 namespace nereus {
 namespace {
 
-// Errors: kFailedPrecondition, naming the file and both values.
+// Checks that all files of a manifest exist with the stated length. Errors:
+// kFailedPrecondition, naming the file and both values.
 absl::Status CheckFiles(Storage& storage, const Manifest& manifest) {
   const std::string folder = CheckpointFolder(manifest.round);
   std::map<std::string, int64_t> bytes_by_name;
@@ -42,18 +43,20 @@ absl::Status CheckFiles(Storage& storage, const Manifest& manifest) {
   return absl::OkStatus();
 }
 
+// Returns OK for a file that is gone already.
 absl::Status IgnoreNotFound(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-// Whether what is wrong is wrong with the checkpoint, not with the storage.
+// True if the error is the checkpoint's and not the storage's. A disk that does
+// not answer must not make a good checkpoint look incomplete.
 bool IsOfCheckpoint(const absl::Status& status) {
   return absl::IsNotFound(status) || absl::IsDataLoss(status) ||
          absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status);
 }
 
-// A complete checkpoint's manifest. Errors: why it is not complete, or those of
-// Storage.
+// Returns the manifest of a complete checkpoint. Errors: why it is not
+// complete, or those of Storage.
 absl::StatusOr<Manifest> ReadComplete(Storage& storage, int64_t round) {
   NEREUS_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(storage, round));
   NEREUS_RETURN_IF_ERROR(CheckFiles(storage, manifest));
@@ -84,6 +87,7 @@ absl::StatusOr<Manifest> ReadManifest(Storage& storage, int64_t round) {
   std::string text(bytes, '\0');
   const absl::Status read =
       storage.ReadFile(name, 0, Buffer::View(text.data(), bytes));
+  // The file has shrunk since its length was read.
   if (absl::IsOutOfRange(read)) return absl::DataLossError(read.message());
   NEREUS_RETURN_IF_ERROR(read);
   auto manifest = DecodeManifest(text);
@@ -144,7 +148,7 @@ absl::Status KeepLast(Storage& storage, int count) {
     if (absl::IsUnimplemented(checkpoint.why)) continue;
     NEREUS_RETURN_IF_ERROR(RemoveCheckpoint(storage, checkpoint.round));
   }
-  // The oldest first: what is left after a crash is the newest.
+  // The oldest first: a crash in between leaves the newest.
   for (size_t i = list.complete.size(); i > static_cast<size_t>(count); --i) {
     NEREUS_RETURN_IF_ERROR(
         RemoveCheckpoint(storage, list.complete[i - 1].round));

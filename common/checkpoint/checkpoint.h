@@ -10,52 +10,57 @@
 
 namespace nereus {
 
-// Checkpoints in a storage that all shards share, each in a folder
-// (checkpoint_layout.h): shards write their files (shard_writer.h), and when
-// all have, somebody writes the manifest, which makes the checkpoint complete.
-// It is written last and removed first: a crash at any moment leaves complete
-// checkpoints as they were, and one that looks complete is.
-// checkpoint_reader.h reads the values.
+// Checkpoints in a storage that all servers share, each in a folder of its own
+// (checkpoint_layout.h). Servers write the files of their shards
+// (shard_writer.h). When all have, the coordinator writes the manifest, which
+// makes the checkpoint complete. The manifest is written last and removed
+// first: a crash at any moment leaves complete checkpoints as they were, and a
+// checkpoint that looks complete is complete. checkpoint_reader.h reads the
+// values.
 //
-// No function here keeps anything; each blocks for as long as the storage
-// takes. Errors of all: those of Storage, and kDataLoss for files that are
-// there but damaged.
+// These functions keep no state; each blocks for as long as the storage takes.
+// Any thread, if the storage allows it. Errors of all: those of Storage, and
+// kDataLoss for files that exist but are damaged.
 
 // Makes the checkpoint of `manifest.round` complete. Errors: also
-// kInvalidArgument, as of Manifest::Validate; kFailedPrecondition, a file that
-// is not there or has another length: nothing is written. After an error of the
-// storage the checkpoint may be complete all the same: ReadManifest tells.
+// kInvalidArgument, as Manifest::Validate; kFailedPrecondition, a file is
+// missing or has another length: nothing is written. After an error of the
+// storage the checkpoint may be complete nevertheless: ReadManifest tells.
 absl::Status WriteManifest(Storage& storage, const Manifest& manifest);
 
-// Errors: also kNotFound, no manifest for that round; kDataLoss, a torn one, or
-// of another round; kUnimplemented, of another version.
+// Reads the manifest of a round. Errors: also kNotFound, the round has none;
+// kDataLoss, it is torn or belongs to another round; kUnimplemented, another
+// version of Nereus wrote it.
 absl::StatusOr<Manifest> ReadManifest(Storage& storage, int64_t round);
 
+// Folder of a checkpoint that cannot be used.
 struct IncompleteCheckpoint {
-  int64_t round = 0;
-  std::string folder;
-  absl::Status why;  // Not OK.
+  int64_t round = 0;   // Round that the folder is named after.
+  std::string folder;  // Name of the folder.
+  absl::Status why;    // Reason; never OK.
 };
 
+// All checkpoints in a storage.
 struct CheckpointList {
   std::vector<Manifest> complete;                // Newest first.
   std::vector<IncompleteCheckpoint> incomplete;  // Newest first.
 };
 
-// What is in the storage; nothing, if its root is not there. Complete: the
-// manifest is sound, and the files that it names have the length that it says.
-// Their contents are not read: VerifyCheckpoint does that.
+// Lists the checkpoints in a storage; none if its root does not exist. A
+// checkpoint counts as complete if its manifest is sound and the files that it
+// names have the length that it states. Their contents are not read:
+// VerifyCheckpoint does that.
 absl::StatusOr<CheckpointList> ListCheckpoints(Storage& storage);
 
 // Removes a round's checkpoint, complete or not, manifest first. OK if there is
 // none.
 absl::Status RemoveCheckpoint(Storage& storage, int64_t round);
 
-// Removes complete checkpoints (ListCheckpoints) but the newest `count`, and
-// incomplete ones that are older than the newest complete one; newer ones may
-// be under way. Keeps everything if none is complete, and what another version
-// has written. A caller who distrusts
-// the disk verifies the newest first. REQUIRES: count >= 1.
+// Removes all complete checkpoints but the newest `count`, and incomplete ones
+// that are older than the newest complete one; newer ones may still be written.
+// Keeps everything if no checkpoint is complete, and keeps folders of other
+// versions. A caller that distrusts the disk verifies the newest checkpoint
+// before. REQUIRES: count >= 1.
 absl::Status KeepLast(Storage& storage, int count);
 
 }  // namespace nereus

@@ -17,6 +17,8 @@ std::string CheckpointFolder(int64_t round) {
   return absl::StrCat(kFolderPrefix, absl::Dec(round, absl::kZeroPad12));
 }
 
+// The comparison at the end refuses other spellings of a number, such as
+// "+120": one round has one folder.
 std::optional<int64_t> ParseCheckpointFolder(absl::string_view name) {
   absl::string_view digits = name;
   int64_t round = 0;

@@ -13,19 +13,27 @@
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/tensor_name.h"
 
+// Reading of checkpoints. Open reads each file's header (ReadHeader), turns
+// each tensor into a Piece (AddTensor) and sorts the pieces (SortPieces).
+// ReadValues then walks the pieces of one array (ReadArray); the first access
+// to a file compares its checksum (CheckContents). Everything in a file is
+// untrusted: it may be torn, from another job, or hostile, so each name, range
+// and length is checked against the manifest before it is used.
+
 namespace nereus {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
+// Returns the bytes of a buffer as text for the decoders.
 absl::string_view BytesOf(const Buffer& buffer) {
   return {reinterpret_cast<const char*>(buffer.data()),
           static_cast<size_t>(buffer.bytes())};
 }
 
-// What an error of the storage or of a decoder means for a file that the
-// manifest names: one that is missing, short or not decodable is damaged; that
-// the disk does not answer is not.
+// Returns the meaning of an error for a file that the manifest names. A file
+// that is missing, short or not decodable is damaged; a disk that does not
+// answer is not damage, and may be tried again.
 absl::Status DamageOf(const std::string& file, const absl::Status& status) {
   if (absl::IsNotFound(status) || absl::IsOutOfRange(status) ||
       absl::IsInvalidArgument(status)) {
@@ -110,6 +118,8 @@ absl::Status CheckpointReader::AddTensor(int file,
   }
   const int layer = found->second;
   int array = 0;
+  // Array 0 is the parameters; the loop ends at arrays_ if the state has no
+  // such name.
   while (!name.state.empty() && ++array < arrays_ &&
          states_[array - 1] != name.state) {
   }
@@ -145,6 +155,7 @@ absl::Status CheckpointReader::SortPieces() {
     for (size_t next = 1; next < sorted.size(); ++next) {
       const Piece& before = sorted[next - 1];
       const Piece& piece = sorted[next];
+      // Two files with the same elements: no rule tells which one is right.
       if (piece.first >= before.last) continue;
       const int index = static_cast<int>(i);
       return absl::DataLossError(absl::StrCat(
@@ -184,6 +195,8 @@ absl::Status CheckpointReader::CheckContents(int file) {
         name, " has CRC-32C ", absl::Hex(crc, absl::kZeroPad8),
         ", the manifest says ", absl::Hex(entry.crc32c, absl::kZeroPad8)));
   }
+  // A later change of the file would not be noticed. But files below a manifest
+  // do not change (CheckNotComplete in shard_writer.cc).
   checked_[file] = true;
   return absl::OkStatus();
 }
@@ -195,7 +208,7 @@ absl::Status CheckpointReader::ReadArray(int layer, int array, int64_t offset,
       sorted.begin(), sorted.end(), offset,
       [](int64_t element, const Piece& p) { return element < p.last; });
   const int64_t end = offset + length;
-  int64_t next = offset;  // All before it is read.
+  int64_t next = offset;  // All elements before it are read.
   for (; next < end; ++piece) {
     if (piece == sorted.end() || piece->first > next) {
       const int64_t missing_end =

@@ -13,61 +13,68 @@
 
 namespace nereus {
 
-// Reads values from one checkpoint, by layer and range, from whichever files
-// have them: a job may be restored onto another number of shards than wrote it.
+// Reads values of one checkpoint by layer and range, from the files that have
+// them: a job may be restored onto another number of shards than wrote it.
 //
 // Opening reads the headers of all files. The first use of a file reads it once
 // in blocks of kReadBlockBytes, to compare its checksum; values are then read
-// straight to where they belong. So a shard reads only the files that have
-// something for it, and no file is ever in memory as a whole.
+// straight into their buffers. A shard therefore reads only the files that have
+// values for it, and no file is ever in memory as a whole. Without the
+// checksum, a damaged disk would change a model silently.
 //
 // Not thread-safe: one thread, which blocks for as long as the storage takes.
+// Memory: a header at a time, and a few words for each tensor.
 //
 // Errors of all methods: those of Storage; kDataLoss, a file that is damaged or
-// not what the manifest says, with its name and both values.
+// differs from the manifest, with its name and both values.
 class CheckpointReader {
  public:
+  // Bytes that are read at a time to compare a checksum.
   static constexpr int64_t kReadBlockBytes = int64_t{1} << 20;
 
-  // `storage` is not owned and must outlive this. Errors: also kDataLoss,
-  // tensors that overlap, fit no layer of the manifest or are unknown;
-  // kInvalidArgument, as of Manifest::Validate.
+  // Opens a checkpoint. `storage` is not owned and must outlive this. Errors:
+  // also kDataLoss, tensors that overlap, fit no layer of the manifest or are
+  // unknown; kInvalidArgument, as Manifest::Validate.
   static absl::StatusOr<CheckpointReader> Open(Storage* storage,
                                                Manifest manifest);
 
+  // Manifest of the checkpoint.
   const Manifest& manifest() const { return manifest_; }
 
-  // How many arrays of optimizer state the checkpoint has of a layer: 0 if it
-  // has none of any element, else the manifest's. REQUIRES: `layer` is one
-  // of the manifest's.
+  // Returns the number of arrays of optimizer state that the checkpoint has of
+  // a layer: 0 if it has none of any element, else the manifest's. REQUIRES:
+  // `layer` is a layer of the manifest.
   int StateArrays(int layer) const;
 
-  // The values of elements [offset, offset + length) of a layer, in memory of
-  // their own, with the first `state_arrays` arrays of state.
+  // Returns the values of elements [offset, offset + length) of a layer, in new
+  // memory, with the first `state_arrays` arrays of state.
   //
   // Errors: also kInvalidArgument, a range or layer that the manifest does not
-  // have, or more arrays than it has; kNotFound, the range is missing, or its
-  // state: the message says which elements.
+  // have, or more arrays than it has; kNotFound, elements are missing, or their
+  // state: the message names them.
   absl::StatusOr<ChunkValues> ReadValues(int layer, int64_t offset,
                                          int64_t length, int state_arrays);
 
-  // Compares the checksums of all files, and checks that no element of any
-  // layer is missing, nor of its state where it has any. Errors: also
-  // kDataLoss for what is missing.
+  // Compares the checksums of all files, and checks that every element of every
+  // layer exists, and its state if the layer has any. Errors: also kDataLoss
+  // for missing elements.
   absl::Status Verify();
 
  private:
-  // Elements [first, last) of one array of one layer.
+  // Place of elements [first, last) of one array of one layer.
   struct Piece {
-    int64_t first = 0;
-    int64_t last = 0;
-    int32_t file = 0;        // Into manifest_.files.
-    int64_t data_begin = 0;  // Of element `first`, bytes into the file.
+    int64_t first = 0;  // First element.
+    int64_t last = 0;   // Element after the last one.
+    int32_t file = 0;   // Index in manifest_.files.
+    int64_t data_begin =
+        0;  // Byte of the file at which element `first` begins.
   };
 
+  // REQUIRES: `manifest` is valid.
   CheckpointReader(Storage* storage, Manifest manifest);
 
-  // Array 0: parameters; array i: number i - 1 of the state.
+  // Returns the pieces of one array: 0 is the parameters, array i is number i -
+  // 1 of the state.
   std::vector<Piece>& pieces(int layer, int array) {
     return pieces_[layer * arrays_ + array];
   }
@@ -75,29 +82,40 @@ class CheckpointReader {
     return pieces_[layer * arrays_ + array];
   }
 
+  // Reads the header of a file and adds its tensors.
   absl::Status ReadHeader(int file);
+  // Adds the piece that a tensor is. `data_offset`: first byte of the file's
+  // data.
   absl::Status AddTensor(int file, const SafetensorsTensor& tensor,
                          int64_t data_offset);
+  // Sorts all pieces, and refuses pieces that overlap.
   absl::Status SortPieces();
+  // Compares the checksum of a file, once.
   absl::Status CheckContents(int file);
+  // Checks that the pieces of an array have all its elements.
   absl::Status CheckCoverage(int layer, int array) const;
+  // Reads a range of an array from all pieces that have part of it.
   absl::Status ReadArray(int layer, int array, int64_t offset, int64_t length,
                          const Buffer& into);
 
-  std::string FileName(int file) const;  // In the storage.
-  // "fc6" or "velocity of fc6", for messages.
+  // Returns the name of a file in the storage.
+  std::string FileName(int file) const;
+  // Returns "layer fc6" or "velocity of layer fc6", for messages.
   std::string ArrayName(int layer, int array) const;
 
-  Storage* storage_;
-  Manifest manifest_;
-  std::vector<std::string> states_;  // What the arrays are called.
-  int arrays_;                       // Parameters and state.
+  Storage* storage_;                 // Not owned.
+  Manifest manifest_;                // Content of the checkpoint.
+  std::vector<std::string> states_;  // Names of the arrays of state.
+  int arrays_;                       // Number of arrays, parameters and state.
+  // Index of each layer.
   absl::flat_hash_map<std::string, int> layer_by_name_;
-  std::vector<std::vector<Piece>> pieces_;  // Each by `first`.
-  std::vector<bool> checked_;               // By file.
+  // Pieces of each layer and array, sorted by `first`.
+  std::vector<std::vector<Piece>> pieces_;
+  // True for each file that CheckContents has compared.
+  std::vector<bool> checked_;
 };
 
-// Opens a checkpoint and verifies it. Errors: as of Open and Verify.
+// Opens a checkpoint and verifies it. Errors: those of Open and Verify.
 absl::Status VerifyCheckpoint(Storage& storage, const Manifest& manifest);
 
 }  // namespace nereus

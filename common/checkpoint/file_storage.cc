@@ -17,12 +17,20 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
+// Storage on a file system. WriteFile is the function to read: temporary file,
+// write, fsync, rename, fsync of each folder above. Each step has its reason:
+// without the first fsync the rename could survive a crash and the data not;
+// without the last, the name may be gone after a crash although the call
+// returned OK. Every error of the system becomes a Status with the path
+// (ErrorOf).
+
 namespace nereus {
 namespace {
 
-// Linux takes at most 2 GiB in one call; the rest of a piece goes in more.
+// Bytes of one call: Linux takes at most 2 GiB, so longer pieces need several.
 constexpr int64_t kCallBytesMax = int64_t{1} << 30;
 
+// Returns the Status for an errno: the codes that Storage promises.
 absl::Status ErrorOf(int error, absl::string_view action,
                      absl::string_view path) {
   const std::string text = absl::StrCat("cannot ", action, " ", path, ": ",
@@ -60,13 +68,15 @@ class Descriptor {
 
   int get() const { return fd_; }
 
-  // Some file systems report at the end that a write has failed.
+  // Closes the file and returns the result of close(): some file systems report
+  // only there that a write has failed.
   int Close() { return close(std::exchange(fd_, -1)); }
 
  private:
-  int fd_;
+  int fd_;  // Descriptor; -1: none.
 };
 
+// Opens a file; a signal does not count as a failure.
 int OpenRetrying(const std::string& path, int flags) {
   int fd;
   do {
@@ -75,6 +85,7 @@ int OpenRetrying(const std::string& path, int flags) {
   return fd;
 }
 
+// Writes all bytes of a piece: write() may take fewer.
 absl::Status WriteAll(int fd, const Buffer& piece, const std::string& path) {
   int64_t done = 0;
   while (done < piece.bytes()) {
@@ -92,21 +103,25 @@ absl::Status WriteAll(int fd, const Buffer& piece, const std::string& path) {
   return absl::OkStatus();
 }
 
+// Waits until the disk has everything.
 absl::Status Flush(int fd, const std::string& path) {
   if (fsync(fd) == 0) return absl::OkStatus();
   return ErrorOf(errno, "flush", path);
 }
 
+// Flushes a folder: the names in it, not the files.
 absl::Status FlushFolder(const std::string& path) {
   const Descriptor folder(OpenRetrying(path, O_RDONLY | O_DIRECTORY));
   if (folder.get() < 0) return ErrorOf(errno, "open", path);
   return Flush(folder.get(), path);
 }
 
+// Writes, flushes and closes a new file.
 absl::Status WriteAndFlush(int fd, absl::Span<const Buffer> pieces,
                            const std::string& path) {
   Descriptor file(fd);
-  // mkostemp's files are for their owner alone.
+  // mkostemps makes files that only their owner can read; other servers read
+  // them too.
   if (fchmod(fd, 0644) != 0) return ErrorOf(errno, "set the mode of", path);
   for (const Buffer& piece : pieces) {
     NEREUS_RETURN_IF_ERROR(WriteAll(fd, piece, path));
@@ -116,18 +131,19 @@ absl::Status WriteAndFlush(int fd, absl::Span<const Buffer> pieces,
   return absl::OkStatus();
 }
 
-// The folder that `name` is in; "" for the root.
+// Returns the folder above `name`; "" is the root.
 std::string FolderOf(absl::string_view name) {
   const size_t slash = name.rfind('/');
   return std::string(
       name.substr(0, slash == absl::string_view::npos ? 0 : slash));
 }
 
+// Makes one folder, if it does not exist.
 absl::Status MakeFolder(const std::string& path) {
   if (mkdir(path.c_str(), 0755) == 0) return absl::OkStatus();
   const int error = errno;
   std::error_code ignored;
-  // On some file systems another error than EEXIST may come first.
+  // Some file systems report another error than EEXIST first.
   if (std::filesystem::is_directory(path, ignored)) return absl::OkStatus();
   return ErrorOf(error, "make the folder", path);
 }
@@ -233,7 +249,7 @@ absl::StatusOr<std::vector<StorageEntry>> FileStorage::List(
     std::string name = it->path().filename().string();
     if (!ValidateStoragePart(name).ok()) continue;
     struct stat information;
-    // One that is gone by now is left out.
+    // A file that is gone by now is left out.
     if (stat(it->path().c_str(), &information) != 0) continue;
     if (S_ISDIR(information.st_mode)) {
       entries.push_back({std::move(name), true, 0});

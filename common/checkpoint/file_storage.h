@@ -8,20 +8,23 @@
 
 namespace nereus {
 
-// A folder of a file system: a local disk, or one that all servers share.
+// Storage in a folder of a file system: a local disk, or a disk that all
+// servers share.
 //
-// A file is written under a temporary name of its own, flushed (fsync), renamed
-// and its folder flushed, so that it is there as a whole or not at all. Keeps
-// no file open between calls. Thread-safe; two that write the same file at the
-// same time leave one of both.
+// A file is written under a temporary name, flushed (fsync) and renamed, and
+// its folder is flushed: it exists as a whole or not at all. No file stays open
+// between calls. Thread-safe; of two writes of the same file at the same time,
+// either may win, as a whole.
 class FileStorage : public Storage {
  public:
-  // Opens the folder `root`, and makes it if it is not there; the folder that
-  // it is in must be. Errors: as of all calls, with the path.
+  // Opens the folder `root`, and makes it if it does not exist; its parent must
+  // exist. Errors: those of all calls, with the path.
   static absl::StatusOr<std::unique_ptr<FileStorage>> Open(std::string root);
 
+  // Path of the folder.
   const std::string& root() const { return root_; }
 
+  // Implements Storage.
   absl::Status WriteFile(const std::string& name,
                          absl::Span<const Buffer> pieces) override;
   absl::Status ReadFile(const std::string& name, int64_t offset,
@@ -35,14 +38,16 @@ class FileStorage : public Storage {
  private:
   explicit FileStorage(std::string root) : root_(std::move(root)) {}
 
+  // Returns the path of a file or folder; "" is the root.
   std::string PathOf(const std::string& name) const;
 
-  // Makes all folders that `name` is in. Errors: as of all calls.
+  // Makes all folders above `name`. Errors: those of all calls.
   absl::Status MakeFolders(const std::string& name) const;
-  // Flushes all of them, from the innermost to the root.
+  // Flushes all folders above `name`, from the innermost to the root.
   absl::Status FlushFolders(const std::string& name) const;
 
-  const std::string root_;  // Without a "/" at the end.
+  // Path of the root, without a "/" at the end.
+  const std::string root_;
 };
 
 }  // namespace nereus

@@ -21,6 +21,7 @@ namespace {
 constexpr char kFile[] = "/nereus-folder-id";
 constexpr size_t kDigits = 16;
 
+// Writes a new file; removes it again if it cannot be completed.
 absl::Status Write(const std::string& path, const std::string& id) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644);
   const bool written =
@@ -35,7 +36,9 @@ absl::Status Write(const std::string& path, const std::string& id) {
       absl::StrCat("cannot write ", path, ": ", strerror(error)));
 }
 
-// Under its name the file is whole from the beginning, and the first one stays.
+// Makes the file, unless it exists. It is written under another name and then
+// linked, so that it is complete as soon as it exists; of two processes that
+// make it at the same time, the first wins.
 absl::Status MakeUnlessThere(const std::string& path) {
   if (access(path.c_str(), F_OK) == 0) return absl::OkStatus();
   const std::string id =
@@ -44,7 +47,8 @@ absl::Status MakeUnlessThere(const std::string& path) {
   if (absl::Status status = Write(draft, id); !status.ok()) return status;
   int result = link(draft.c_str(), path.c_str());
   if (result != 0 && errno != EEXIST) {
-    // A file system without links.
+    // A file system without links: here the last process wins, within a short
+    // time.
     result = rename(draft.c_str(), path.c_str());
   }
   const int error = errno;
@@ -78,6 +82,7 @@ absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder) {
         absl::StrCat("cannot open ", path, ": ", strerror(errno)));
   }
   FolderLock lock(fd);
+  // Any other error means that the file system has no locks.
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the coordinator of another job has ", folder, ": give each its own"));

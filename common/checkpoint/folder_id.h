@@ -7,22 +7,25 @@
 
 namespace nereus {
 
-// Returns what tells a folder from any other: 16 hexadecimal digits in its file
-// `nereus-folder-id`, which the first process that asks makes. Processes that
-// name one folder by different paths, or from different hosts, get the same;
-// those that name two folders by one path do not. A copy of a folder has the
-// same.
+// Returns the identity of a folder: 16 hexadecimal digits in its file
+// `nereus-folder-id`, which the first caller makes. Processes that name one
+// folder by different paths, or from different hosts, get the same identity;
+// processes that name two folders by one path do not. With it a job notices
+// that its servers write to different folders. A copy of a folder has the
+// identity of the original.
 //
-// Errors: kUnavailable, the file can neither be made nor read; kDataLoss, it
-// has something else.
+// Errors: kUnavailable, the file can neither be made nor read; kDataLoss, its
+// content is something else.
 absl::StatusOr<std::string> FolderId(const std::string& folder);
 
-// A folder kept by one process alone, until this is destroyed or the process
-// ends. Where the file system knows no locks, it keeps nobody out.
+// Exclusive hold of a folder by one process, until this is destroyed or the
+// process ends. Two coordinators of different jobs in one folder would remove
+// each other's checkpoints. On a file system without locks it keeps no process
+// out.
 class FolderLock {
  public:
-  // Errors: kFailedPrecondition, another process has it; kUnavailable, the file
-  // of the folder's ID cannot be made or opened.
+  // Takes the lock. Errors: kFailedPrecondition, another process has it;
+  // kUnavailable, the file of the folder's identity cannot be made or opened.
   static absl::StatusOr<FolderLock> Take(const std::string& folder);
 
   FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -32,7 +35,7 @@ class FolderLock {
  private:
   explicit FolderLock(int fd) : fd_(fd) {}
 
-  int fd_;
+  int fd_;  // Open file that holds the lock; -1: moved away.
 };
 
 }  // namespace nereus

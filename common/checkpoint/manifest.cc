@@ -18,24 +18,34 @@
 #include "common/plan/cost_model.h"
 #include "nlohmann/json.hpp"
 
+// Manifests as JSON text. EncodeManifest validates, writes the fields and
+// appends the checksum (EndOf). DecodeManifest goes the other way: first the
+// checksum over the raw text (CheckText), then the JSON, then format and
+// version, then the fields (ReadFields), then Validate. The text may be
+// hostile: its length, its depth and each number are bounded before they are
+// used. FieldReader keeps the first error, so that a function reads all its
+// fields and asks once.
+
 namespace nereus {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Contributions and bytes: large enough for any job, small enough for sums.
+// Bound of contributions and bytes: large enough for any job, small enough that
+// sums fit.
 constexpr int64_t kCountMax = int64_t{1} << 56;
 
-// The object, the lists in it, their objects.
+// Nesting of a manifest: the object, its lists, and the objects in them.
 constexpr int kDepthMax = 3;
 
-// What the text ends with: the checksum of all before it.
+// Returns the end of the text: the checksum of all text before it.
 std::string EndOf(absl::string_view before) {
   return absl::StrFormat(",\n  \"crc32c\": \"%08x\"\n}\n",
                          Crc32c(before.data(), before.size()));
 }
 
-// The shortest decimal that is this float again.
+// Returns the shortest decimal that gives this float again: 0.1 and not
+// 0.10000000149.
 double ShortDecimal(float value) {
   for (int digits = 6; digits <= 9; ++digits) {
     const std::string text = absl::StrFormat("%.*g", digits, value);
@@ -45,20 +55,21 @@ double ShortDecimal(float value) {
   return value;
 }
 
-// Reads the fields of one JSON object. The first error stays, and what is read
-// after it is zero: so that a caller can read all fields and ask once.
+// Reader of the fields of one JSON object. It keeps the first error; fields
+// that are read after it are zero.
 class FieldReader {
  public:
-  // `where`: what messages call the object. `object` must outlive this.
+  // `where`: name of the object in messages. `object` must outlive this.
   FieldReader(const Json& object, std::string where)
       : object_(object), where_(std::move(where)) {
     if (!object.is_object()) Fail("is not a JSON object");
   }
 
+  // Returns a whole number from `min` to `max`; 0 after an error.
   int64_t Integer(const char* name, int64_t min, int64_t max) {
     const Json* field = Find(name, Json::value_t::number_unsigned);
     if (field == nullptr) return 0;
-    // Nothing here is negative.
+    // No field of a manifest is negative.
     const auto value = field->get<uint64_t>();
     if (value >= static_cast<uint64_t>(min) &&
         value <= static_cast<uint64_t>(max)) {
@@ -68,6 +79,7 @@ class FieldReader {
     return 0;
   }
 
+  // Returns a number that fits a float32.
   float Float(const char* name) {
     const Json* field = Find(name, Json::value_t::number_float);
     if (field == nullptr) return 0.0f;
@@ -79,12 +91,13 @@ class FieldReader {
     return 0.0f;
   }
 
+  // Returns a string.
   std::string Text(const char* name) {
     const Json* field = Find(name, Json::value_t::string);
     return field == nullptr ? "" : field->get<std::string>();
   }
 
-  // A list of 1 to `count_max` items.
+  // Returns a list of 1 to `count_max` items.
   const Json& List(const char* name, int64_t count_max) {
     static const Json& empty = *new Json(Json::array());
     const Json* field = Find(name, Json::value_t::array);
@@ -96,15 +109,18 @@ class FieldReader {
     return empty;
   }
 
+  // Returns an object.
   const Json& Object(const char* name) {
     static const Json& empty = *new Json(Json::object());
     const Json* field = Find(name, Json::value_t::object);
     return field == nullptr ? empty : *field;
   }
 
+  // First error, or OK.
   const absl::Status& status() const { return status_; }
 
  private:
+  // Returns the field if it exists with this type; else notes the error.
   const Json* Find(const char* name, Json::value_t type) {
     if (!status_.ok()) return nullptr;
     const auto field = object_.find(name);
@@ -112,6 +128,7 @@ class FieldReader {
       Fail(absl::StrCat(name, " is missing"));
       return nullptr;
     }
+    // A float may be written as an integer: "0" for 0.0.
     const bool fits =
         field->type() == type ||
         (type == Json::value_t::number_float && field->is_number());
@@ -123,14 +140,15 @@ class FieldReader {
     return nullptr;
   }
 
+  // Notes an error, unless there is one already.
   void Fail(absl::string_view message) {
     if (!status_.ok()) return;
     status_ = absl::InvalidArgumentError(absl::StrCat(where_, ": ", message));
   }
 
-  const Json& object_;
-  const std::string where_;
-  absl::Status status_;
+  const Json& object_;       // Object that is read.
+  const std::string where_;  // Name of the object in messages.
+  absl::Status status_;      // First error.
 };
 
 absl::Status ValidateJobName(const std::string& name) {
@@ -252,7 +270,8 @@ absl::StatusOr<ManifestFile> ReadFileEntry(const Json& json, size_t index) {
   return file;
 }
 
-// Errors: kInvalidArgument, no such text at all, or a wrong checksum.
+// Checks length and checksum, before the JSON is parsed. Errors:
+// kInvalidArgument.
 absl::Status CheckText(absl::string_view text) {
   if (static_cast<int64_t>(text.size()) > kManifestBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -338,14 +357,16 @@ absl::StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
     json["files"].push_back(FileJson(file));
   }
   std::string text = json.dump(2);
-  text.resize(text.size() - 2);  // The end of the object, "\n}".
+  // Cuts off the end of the object, "\n}": the checksum comes before it.
+  text.resize(text.size() - 2);
   text += EndOf(text);
   return text;
 }
 
 absl::StatusOr<Manifest> DecodeManifest(absl::string_view text) {
   NEREUS_RETURN_IF_ERROR(CheckText(text));
-  // What nests deeper than a manifest is left out: the library recurses.
+  // Drops values that nest deeper than a manifest does: the library recurses,
+  // and a hostile text would exhaust the stack.
   const auto shallow = [](int depth, Json::parse_event_t, const Json&) {
     return depth <= kDepthMax;
   };

@@ -14,6 +14,17 @@
 #include "common/checkpoint/shown_name.h"
 #include "nlohmann/json.hpp"
 
+// The safetensors format. EncodeSafetensorsHeader builds the JSON as text.
+// DecodeSafetensorsHeader parses it event by event through HeaderHandler:
+//
+//   kStart --{--> kHeader --{--> kTensor --[--> kShape or kOffsets
+//                    |              '--}--> kHeader
+//                    |--{--> kMetadata --}--> kHeader
+//                    '--}--> kEnd
+//
+// A file may come from elsewhere and be hostile. So no tree of the JSON is
+// built, nothing recurses, and every number is bounded before it is used.
+
 namespace nereus {
 namespace {
 
@@ -27,7 +38,7 @@ constexpr char kType[] = "F32";
 constexpr int64_t kElementBytes = 4;
 constexpr int64_t kAlignmentBytes = 64;
 
-// Bytes of a tensor of this shape. Errors: kInvalidArgument.
+// Returns the length of a tensor of this shape. Errors: kInvalidArgument.
 absl::StatusOr<int64_t> BytesOf(const std::string& name,
                                 absl::Span<const int64_t> shape) {
   const auto error = [&](absl::string_view what) {
@@ -49,11 +60,12 @@ absl::StatusOr<int64_t> BytesOf(const std::string& name,
   return bytes;
 }
 
-// `text` as a JSON string. Errors: kInvalidArgument, not UTF-8.
+// Returns `text` as a JSON string. Errors: kInvalidArgument, not UTF-8.
 absl::StatusOr<std::string> Quote(const std::string& text) {
   std::string quoted =
       Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  // What was replaced is not what was meant.
+  // The writer replaces bytes that are not UTF-8; the name would be another
+  // one.
   if (Json::parse(quoted) != Json(text)) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor or metadata ", ShownName(text), " is not UTF-8"));
@@ -61,16 +73,16 @@ absl::StatusOr<std::string> Quote(const std::string& text) {
   return quoted;
 }
 
-// Takes a header's JSON event by event: no tree of a hostile one is ever made,
-// names that are there twice are seen, and nothing recurses. Returning false
-// ends the parsing.
+// Receiver of a header's JSON, event by event. It sees names that come twice,
+// which a tree would hide. A handler that returns false ends the parsing.
 class HeaderHandler : public nlohmann::json_sax<Json> {
  public:
   explicit HeaderHandler(SafetensorsHeader* header) : header_(header) {}
 
-  // The first error.
+  // First error, or OK.
   const absl::Status& status() const { return status_; }
 
+  // Values that no header has.
   bool null() override { return Fail("null"); }
   bool boolean(bool) override { return Fail("true or false"); }
   bool number_float(double, const std::string& text) override {
@@ -81,6 +93,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
   }
   bool binary(Json::binary_t&) override { return Fail("bytes"); }
 
+  // Numbers occur in shapes and offsets only.
   bool number_unsigned(uint64_t value) override {
     if (place_ != Place::kShape && place_ != Place::kOffsets) {
       return Fail(absl::StrCat("number ", value));
@@ -97,6 +110,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  // Strings occur as metadata and as the type.
   bool string(std::string& value) override {
     if (place_ == Place::kMetadata) {
       header_->metadata[key_] = std::move(value);
@@ -113,6 +127,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  // An object is the header, the metadata, or a tensor.
   bool start_object(size_t) override {
     if (place_ == Place::kStart) return Enter(Place::kHeader);
     if (place_ != Place::kHeader) return Fail("object");
@@ -124,6 +139,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return Enter(Place::kTensor);
   }
 
+  // Keys are unique within the header, and within each tensor.
   bool key(std::string& key) override {
     std::set<std::string>& keys = place_ == Place::kHeader ? names_ : fields_;
     if (!keys.insert(key).second) {
@@ -150,6 +166,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return Fail("list");
   }
 
+  // An array ends where a tensor goes on.
   bool end_array() override { return Enter(Place::kTensor); }
 
   bool parse_error(size_t position, const std::string&,
@@ -159,6 +176,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
   }
 
  private:
+  // Position in the header; the diagram at the top has the transitions.
   enum class Place {
     kStart,
     kHeader,
@@ -174,6 +192,8 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  // Checks a tensor at its end: all three fields exist, and the offsets fit the
+  // shape.
   bool FinishTensor() {
     if (fields_.size() != 3 || offsets_.size() != 2) {
       return FailWith(absl::StrCat(
@@ -194,30 +214,34 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  // Returns the position for messages.
   std::string Where() const {
     if (place_ == Place::kHeader) return "header";
     if (place_ == Place::kMetadata) return kMetadataKey;
     return absl::StrCat("tensor ", ShownName(tensor_.name));
   }
 
+  // Notes that a value does not belong where it is.
   bool Fail(absl::string_view found) {
     return FailWith(
         absl::StrCat("unexpected ", found, " for ", ShownName(key_)));
   }
 
+  // Notes an error, unless there is one already.
   bool FailWith(absl::string_view message) {
     status_.Update(absl::InvalidArgumentError(message));
     return false;
   }
 
-  SafetensorsHeader* header_;  // Not owned.
-  Place place_ = Place::kStart;
-  std::string key_;               // The last one.
-  std::set<std::string> names_;   // Of the header.
-  std::set<std::string> fields_;  // Of the tensor or metadata.
-  SafetensorsTensor tensor_;      // The one that is being read.
+  SafetensorsHeader* header_;    // Result; not owned.
+  Place place_ = Place::kStart;  // Current position.
+  std::string key_;              // Last key.
+  std::set<std::string> names_;  // Keys of the header.
+  // Keys of the current tensor or of the metadata.
+  std::set<std::string> fields_;
+  SafetensorsTensor tensor_;      // Tensor that is being read.
   std::vector<int64_t> offsets_;  // Its data_offsets.
-  absl::Status status_;
+  absl::Status status_;           // First error.
 };
 
 }  // namespace
@@ -310,7 +334,7 @@ absl::StatusOr<SafetensorsHeader> DecodeSafetensorsHeader(
   }
   result.data_offset =
       kSafetensorsPrefixBytes + static_cast<int64_t>(header.size());
-  // Tensors without elements come before the one that begins at their place.
+  // Tensors without elements come before the tensor at their place.
   std::sort(result.tensors.begin(), result.tensors.end(),
             [](const auto& a, const auto& b) {
               return std::tie(a.offset, a.bytes, a.name) <

@@ -16,6 +16,12 @@
 #include "common/checkpoint/tensor_name.h"
 #include "common/plan/cost_model.h"
 
+// Writer of a shard's file. WriteShard checks its arguments, joins neighbouring
+// chunks to runs (MakeRuns), lists the tensors and buffers of each run
+// (AddRun), computes length and checksum over the buffers, and hands them to
+// the storage. Values are never copied: the file is written from the shard's
+// own memory. That is why callers must keep it unchanged meanwhile.
+
 namespace nereus {
 namespace {
 
@@ -24,14 +30,15 @@ constexpr int64_t kFloatBytes = sizeof(float);
 // Neighbouring chunks of one layer: one tensor, and one for each array of
 // state.
 struct Run {
-  int32_t layer = 0;
-  int64_t first = 0;  // Elements [first, last) of the layer.
-  int64_t last = 0;
-  int states = 0;  // Arrays of state: none or all.
-  absl::Span<const ChunkValues> chunks;
+  int32_t layer = 0;                     // Index of the layer.
+  int64_t first = 0;                     // First element.
+  int64_t last = 0;                      // Element after the last one.
+  int states = 0;                        // Number of arrays of state: 0 or all.
+  absl::Span<const ChunkValues> chunks;  // Chunks of the run.
 };
 
-// Arrays in the chunk's state. Errors: kInvalidArgument.
+// Returns the number of arrays in the chunk's state: 0 or `states`. Errors:
+// kInvalidArgument.
 absl::StatusOr<int> StatesOf(const ChunkValues& chunk, int states,
                              const std::string& where) {
   if (chunk.state.bytes() == 0) return 0;
@@ -42,6 +49,7 @@ absl::StatusOr<int> StatesOf(const ChunkValues& chunk, int states,
                    states, " arrays mean ", bytes, " or none"));
 }
 
+// Checks a chunk against the model.
 absl::Status CheckChunk(const ChunkValues& chunk,
                         absl::Span<const LayerSpec> layers) {
   if (chunk.layer < 0 || static_cast<size_t>(chunk.layer) >= layers.size()) {
@@ -65,12 +73,12 @@ absl::Status CheckChunk(const ChunkValues& chunk,
   return absl::OkStatus();
 }
 
-// Errors: kInvalidArgument, a chunk that does not fit.
+// Joins chunks to runs. Errors: kInvalidArgument, a chunk that does not fit.
 absl::StatusOr<std::vector<Run>> MakeRuns(
     absl::Span<const LayerSpec> layers, int state_arrays,
     absl::Span<const ChunkValues> chunks) {
   std::vector<Run> runs;
-  size_t begin = 0;  // Of the last run, in `chunks`.
+  size_t begin = 0;  // Index of the last run's first chunk.
   for (size_t i = 0; i < chunks.size(); ++i) {
     const ChunkValues& chunk = chunks[i];
     NEREUS_RETURN_IF_ERROR(CheckChunk(chunk, layers));
@@ -100,12 +108,16 @@ absl::StatusOr<std::vector<Run>> MakeRuns(
   return runs;
 }
 
-// What the file is made of: tensors, and the buffers of their values.
+// Contents of the file.
 struct Contents {
+  // Tensors, in the order of their data.
   std::vector<SafetensorsTensor> tensors;
-  std::vector<Buffer> pieces;  // The first is for the header.
+  // Bytes of the file; the first piece is the header.
+  std::vector<Buffer> pieces;
 };
 
+// Adds the tensors of a run. The arrays of state of each chunk lie one behind
+// the other, so each tensor of state has a slice of each chunk.
 void AddRun(const Run& run, const LayerSpec& layer,
             absl::Span<const std::string> states, Contents& contents) {
   TensorName name = {layer.name, run.last - run.first == layer.parameters,
@@ -133,7 +145,8 @@ void AddRun(const Run& run, const LayerSpec& layer,
   }
 }
 
-// Errors: kAlreadyExists, if the round has a manifest.
+// Checks that the round has no manifest. Errors: kAlreadyExists. A file that
+// changes below a manifest would make a complete checkpoint a damaged one.
 absl::Status CheckNotComplete(Storage& storage, int64_t round) {
   const std::string manifest = ManifestName(round);
   const auto bytes = storage.FileBytes(manifest);

@@ -8,8 +8,8 @@
 
 namespace nereus {
 
-// A name from a file as messages show it: it may be of any length and of any
-// bytes.
+// Returns a name from a file for messages, quoted, escaped and cut: it may have
+// any length and any bytes.
 inline std::string ShownName(absl::string_view name) {
   constexpr size_t kShownMax = 300;
   return absl::StrCat("\"", absl::CHexEscape(name.substr(0, kShownMax)), "\"",

@@ -12,6 +12,8 @@
 namespace nereus {
 namespace {
 
+// True for the characters that every file system and every shell takes as they
+// are.
 bool IsAllowed(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' ||
          c == '_' || c == '-';

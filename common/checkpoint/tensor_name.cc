@@ -15,10 +15,13 @@
 namespace nereus {
 namespace {
 
+// Name that the format keeps for itself, and the form in which a layer of that
+// name is written.
 constexpr absl::string_view kReserved = "__metadata__";
 constexpr absl::string_view kReservedWritten = "%5F_metadata__";
 
-// Of all optimizers: a name says what it is without the manifest.
+// Returns the suffixes of all optimizers: a name is understood without the
+// manifest.
 std::vector<std::string> StateSuffixes() {
   std::vector<std::string> suffixes;
   const auto add = [&](OptimizerPlace place, UpdateRule rule, int arrays) {
@@ -33,7 +36,7 @@ std::vector<std::string> StateSuffixes() {
   return suffixes;
 }
 
-// The suffix of these that `text` ends with, or nothing.
+// Returns the suffix of a state that `text` ends with, or "".
 absl::string_view StateSuffixOf(absl::string_view text) {
   static const auto& suffixes = *new std::vector<std::string>(StateSuffixes());
   for (const std::string& suffix : suffixes) {
@@ -42,6 +45,7 @@ absl::string_view StateSuffixOf(absl::string_view text) {
   return "";
 }
 
+// Escapes a layer's name so that it cannot look like a range or a state.
 std::string EncodeLayerName(absl::string_view layer) {
   if (layer == kReserved) return std::string(kReservedWritten);
   const absl::string_view suffix = StateSuffixOf(layer);
@@ -52,7 +56,8 @@ std::string EncodeLayerName(absl::string_view layer) {
   return absl::StrCat(written, "%2E", suffix.substr(1));
 }
 
-// Of what EncodeLayerName gives; anything else gives what encodes otherwise.
+// Reverses EncodeLayerName. Any other text gives a name that encodes otherwise,
+// and so is refused.
 std::string DecodeLayerName(absl::string_view written) {
   return absl::StrReplaceAll(
       written,
@@ -101,7 +106,8 @@ absl::StatusOr<TensorName> DecodeTensorName(absl::string_view text) {
     rest = rest.substr(0, bracket);
   }
   name.layer = DecodeLayerName(rest);
-  // Only what encodes to the same text: one tensor has one name.
+  // Only the text that encodes to itself is accepted: a tensor has exactly one
+  // name.
   if (!is_name || !ValidateLayerName(name.layer).ok() ||
       EncodeTensorName(name) != text) {
     return absl::InvalidArgumentError(

@@ -12,9 +12,9 @@
 
 namespace nereus {
 
-// Enums in Protobuf have the values of ours, in the same order, from 1 on: 0 is
-// a field that the sender has not set. For each of them, its Protobuf type and
-// our last value.
+// Protobuf type of an enum of ours, and the enum's last value. Enums in
+// Protobuf have the values of ours, in the same order, plus one: 0 means that
+// the sender has not set the field, and is an error.
 template <typename Enum>
 struct ProtoEnum;
 template <>
@@ -43,18 +43,21 @@ struct ProtoEnum<JobState> {
   static constexpr JobState kLast = JobState::kFailed;
 };
 
+// Returns the Protobuf value of ours.
 template <typename Enum>
 typename ProtoEnum<Enum>::Type EnumToProto(Enum value) {
   return static_cast<typename ProtoEnum<Enum>::Type>(static_cast<int>(value) +
                                                      1);
 }
 
+// Returns the error for a value that no build of ours sends.
 inline absl::Status UnknownEnum(absl::string_view field, int value) {
   return absl::InvalidArgumentError(
       absl::StrCat(field, " has the unknown value ", value));
 }
 
-// Errors: kInvalidArgument, with the name of the field.
+// Returns our value of a Protobuf value. Errors: kInvalidArgument, with the
+// name of the field.
 template <typename Enum>
 absl::StatusOr<Enum> EnumFromProto(absl::string_view field,
                                    typename ProtoEnum<Enum>::Type value) {
@@ -65,6 +68,8 @@ absl::StatusOr<Enum> EnumFromProto(absl::string_view field,
   return static_cast<Enum>(number - 1);
 }
 
+// Checks the order for one value of each enum, so that a new value in one of
+// the two places does not shift the others unnoticed.
 static_assert(static_cast<int>(LayerKind::kEmbedding) + 1 ==
               v1::LayerSpec::KIND_EMBEDDING);
 static_assert(static_cast<int>(Scheme::kFactor) + 1 ==

@@ -10,7 +10,9 @@
 namespace nereus {
 namespace {
 
-// 10,000 years: what google::protobuf::Duration allows.
+// Returns the duration within 10,000 years, the limit of
+// google::protobuf::Duration. An infinite duration, or one of a hostile
+// message, would overflow the arithmetic below.
 absl::Duration Bounded(absl::Duration duration) {
   const absl::Duration longest = absl::Seconds(315576000000);
   return std::clamp(duration, -longest, longest);

@@ -12,17 +12,21 @@
 
 namespace nereus {
 
-// A text for a Protobuf string, which must be UTF-8: bytes that are not ASCII
-// are escaped.
+// Returns a text for a Protobuf string, which must be UTF-8: a text with bytes
+// that are not ASCII is escaped.
 std::string TextField(absl::string_view text);
 
-// OK, or kInvalidArgument, with the name of the field and both values.
+// Returns OK if value >= minimum; else kInvalidArgument, with the name of the
+// field and both values.
 absl::Status CheckAtLeast(absl::string_view field, int64_t value,
                           int64_t minimum);
 
+// Converts durations. Those beyond 10,000 years, Protobuf's limit, become the
+// limit.
 google::protobuf::Duration DurationToProto(absl::Duration duration);
 absl::Duration DurationFromProto(const google::protobuf::Duration& message);
 
+// Converts stalls.
 v1::Stall StallToProto(const Stall& stall);
 Stall StallFromProto(const v1::Stall& message);
 

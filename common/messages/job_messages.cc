@@ -12,6 +12,12 @@
 #include "common/messages/fields.h"
 #include "common/protocol/job_spec.h"
 
+// Conversion of jobs. Each ToProto has a FromProto beside it; the two name the
+// same fields in the same order. Options travel as text, by the names of their
+// flags (OptionsToProto): a new option needs no change here, and a member that
+// does not know an option names it. The block layer of a sparse job does not
+// travel: MakeJob makes it again on each member.
+
 namespace nereus {
 v1::LayerSpec ToProto(const LayerSpec& layer) {
   v1::LayerSpec message;
@@ -54,6 +60,8 @@ absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
 
 namespace {
 
+// Wire types have the numbers of the frames' headers, where 0 is kNone: not one
+// that a route may have.
 absl::StatusOr<WireType> WireFromProto(v1::Route::Wire wire) {
   const auto type = static_cast<WireType>(wire);
   for (const WireType each : kWireTypes) {
@@ -85,7 +93,8 @@ absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
   return route;
 }
 
-// Options that all members are told, by the names of the flags.
+// Writes the options that all members are told. The fields after them change
+// with the epoch or have no flag.
 void OptionsToProto(const JobOptions& options, v1::JobOptions& message) {
   JobSpec spec;
   spec.options = options;
@@ -100,6 +109,8 @@ void OptionsToProto(const JobOptions& options, v1::JobOptions& message) {
   message.set_has_checkpoints(options.has_checkpoints);
 }
 
+// Reads them. Each option must be there exactly once: a missing one would
+// silently have the default, and this member would follow another job.
 absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
   JobSpec spec;
   std::set<std::string> seen;
@@ -125,7 +136,7 @@ absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
     return absl::InvalidArgumentError(
         absl::StrCat("the job's ", option.name, " is missing"));
   }
-  // A job that tunes fusion is at another threshold by now.
+  // A job that tunes fusion may be at another threshold than the flag says.
   spec.options.fusion_bytes = message.fusion_bytes();
   spec.options.measure = message.measure();
   spec.options.has_checkpoints = message.has_checkpoints();

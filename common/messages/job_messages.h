@@ -13,11 +13,13 @@
 
 namespace nereus {
 
-// Jobs and their parts as Protobuf messages and back. Whatever comes back has
-// passed the structs' own checks: enums are known, counts in range, layers and
-// routes fit together.
+// Conversion of jobs and their parts to Protobuf messages and back. A FromProto
+// that returns a StatusOr checks its message, which may be hostile: enums are
+// known, counts are in range, layers and routes fit together. Plain structs
+// that come back unchecked (StepVerdict, ShardServers) are checked by MakeJob
+// as part of a job.
 //
-// Errors of all From...: kInvalidArgument, naming the field and its value.
+// Errors of all: kInvalidArgument, naming the field and its value.
 
 v1::Member ToProto(PeerId peer);
 absl::StatusOr<PeerId> FromProto(const v1::Member& message);
@@ -33,9 +35,10 @@ StepVerdict FromProto(const v1::StepVerdict& message);
 v1::ShardServers ToProto(const ShardServers& servers);
 ShardServers FromProto(const v1::ShardServers& message);
 
-// With the reasons for the routes, by layer.
+// Converts a job together with the reasons for its routes, by layer.
 v1::Job ToProto(const Job& job,
                 absl::Span<const RouteExplanation> explanations);
+// Returns the job, checked by MakeJob; sets `explanations`, by layer.
 absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
                                  std::vector<RouteExplanation>& explanations);
 

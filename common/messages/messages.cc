@@ -15,6 +15,12 @@
 #include "common/messages/fields.h"
 #include "common/messages/job_messages.h"
 
+// Conversion of all control messages. The first half has one pair of functions
+// for each message with many fields; ToProto and FromProto at the end dispatch
+// over the variants. Texts go through TextField, because Protobuf strings must
+// be UTF-8 and messages may quote any bytes. Rounds that may be "none" travel
+// plus one (saved_rounds), so that an absent field means none.
+
 namespace nereus {
 namespace {
 
@@ -45,6 +51,8 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
   return message;
 }
 
+// The coordinator compares most fields itself and names what differs
+// (join_rules.h); here only the form is checked.
 absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   JoinRequest request;
   request.protocol_version = message.protocol_version();
@@ -195,6 +203,8 @@ v1::EpochStart StartToProto(const EpochStart& start) {
   return message;
 }
 
+// An epoch in which the receiver has no place would leave it without an
+// identity.
 absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
   EpochStart start;
   NEREUS_ASSIGN_OR_RETURN(start.self, FromProto(message.self()));
@@ -382,6 +392,7 @@ absl::StatusOr<CoordinatorMessage> FromProto(
       return Waiting{message.waiting()};
     case v1::CoordinatorMessage::kRefusal: {
       const auto code = static_cast<absl::StatusCode>(message.refusal().code());
+      // Abseil maps unknown codes to kUnknown: then the code differs.
       if (absl::Status(code, "").code() != code ||
           code == absl::StatusCode::kOk) {
         return UnknownEnum("a refusal's code", message.refusal().code());

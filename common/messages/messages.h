@@ -9,11 +9,13 @@
 
 namespace nereus {
 
-// The plain structs of common/protocol/membership.h as Protobuf messages and
-// back. Whatever comes back has passed the structs' own checks: enums are
-// known, counts in range, an epoch has a each for each of its members.
+// Conversion of the messages of common/protocol/membership.h to Protobuf and
+// back. Messages from the network may be hostile. A FromProto checks what it
+// converts: enums are known, counts are in range, and an epoch has one entry
+// for each of its members. Whether numbers make sense for the job is for the
+// receiver to check.
 //
-// Errors of all From...: kInvalidArgument, naming the field and its value.
+// Errors of all FromProto: kInvalidArgument, naming the field and its value.
 
 v1::MemberMessage ToProto(const MemberMessage& message);
 absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message);
@@ -23,7 +25,8 @@ absl::StatusOr<CoordinatorMessage> FromProto(
     const v1::CoordinatorMessage& message);
 
 v1::EpochStart::EpochMember ToProto(const EpochMember& each);
-// The epoch_members of `job`'s epoch: one for each of its members.
+// Returns the members of `job`'s epoch: exactly one entry for each of its
+// workers, workers that have left, and servers.
 absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
     const google::protobuf::RepeatedPtrField<v1::EpochStart::EpochMember>&
         epoch_members,

@@ -16,7 +16,8 @@
 namespace nereus {
 namespace {
 
-// Until the next try, where there are no descriptors.
+// Time until the next attempt when no descriptors are free. The socket stays
+// readable meanwhile, so polling it would spin.
 constexpr int kPauseMs = 200;
 
 }  // namespace
@@ -56,8 +57,11 @@ void Acceptor::Run() {
     if (watched[0].revents != 0) return;
     Accepted next = Accept(listener_.socket);
     pauses = next.exhausted;
+    // The kernel gives the lowest free number: a number near the limit means
+    // that few are left.
     const bool is_reserve = next.socket.valid() &&
                             next.socket.get() >= DescriptorLimit() - kReserve;
+    // Warns once, until a connection succeeds again.
     if ((pauses || is_reserve) && !std::exchange(complained, true)) {
       NEREUS_LOG(Warning) << "control connections are turned away: all but "
                           << kReserve << " of this process's "

@@ -10,38 +10,43 @@
 
 namespace nereus {
 
-// Accepts the connections of a control port on a thread of its own. gRPC 1.51
-// would stop accepting for good once the process is out of file descriptors
-// (CVE-2023-4785): a coordinator that answers nobody, and lives. This one waits
-// until there are some again.
+// Acceptor of a control port's connections, on a thread of its own. gRPC 1.51
+// stops accepting for good once the process is out of file descriptors
+// (CVE-2023-4785): the coordinator would live on and answer no member. This
+// acceptor waits until descriptors are free again.
 //
-// Bounded: keeps kReserve descriptors free for what the process itself opens;
-// a connection beyond that is closed at once.
+// Bounded: keeps kReserve descriptors free for the process's own files; a
+// connection beyond that is closed at once. Thread-safe.
 class Acceptor {
  public:
+  // Descriptors that connections may not use.
   static constexpr int kReserve = 32;
 
   // Listens at `host`:`port`, 0 picks a free one, and hands each connection to
-  // `accepted`, which must not wait. Errors: kUnavailable, with the address and
-  // why.
+  // `accepted`, on the acceptor's thread; it must not wait. Errors:
+  // kUnavailable, with the address and the reason.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Start(
       const std::string& host, int port,
       std::function<void(Descriptor)> accepted);
 
-  // Accepts no more; `accepted` is not called afterwards.
+  // Stops. `accepted` is not called afterwards.
   ~Acceptor();
 
+  // Port that it listens at.
   int port() const { return listener_.port; }
 
  private:
   Acceptor(Listener listener, Descriptor stop,
            std::function<void(Descriptor)> accepted);
+  // Body of the thread.
   void Run();
 
-  const Listener listener_;
-  const Descriptor stop_;  // An eventfd: readable when it is to stop.
+  const Listener listener_;  // Listening socket.
+  // An eventfd, readable once the thread is to stop.
+  const Descriptor stop_;
+  // Receiver of connections.
   const std::function<void(Descriptor)> accepted_;
-  std::thread thread_;  // Last: uses all of the above.
+  std::thread thread_;  // Last member: it uses all others.
 };
 
 }  // namespace nereus

@@ -8,16 +8,18 @@
 
 namespace nereus {
 
-// What the server at `address` ("host:port" of its control port) knows of the
-// job. Errors: kUnavailable, nobody answers there (the message has the
-// address); kFailedPrecondition, a shard that does not coordinate (the message
-// says who does); kDeadlineExceeded after `timeout`.
+// Asks the coordinator at `address` ("host:port" of its control port) for the
+// job's status. Blocks up to `timeout`. May be repeated. Errors: kUnavailable,
+// no process answers there (the message has the address); kFailedPrecondition,
+// a server that is not the coordinator answers (the message names the
+// coordinator); kDeadlineExceeded after `timeout`.
 absl::StatusOr<JobStatus> FetchJobStatus(const std::string& address,
                                          absl::Duration timeout);
 
-// Asks the coordinator there for a checkpoint; FetchJobStatus says when it is
-// there. Errors: the same; kFailedPrecondition also where the job does not run,
-// or has no folder for checkpoints.
+// Asks that coordinator for a checkpoint. OK means that it will be made;
+// FetchJobStatus shows when it is complete. A repeated call may make another
+// checkpoint. Errors: as FetchJobStatus; kFailedPrecondition also if the job
+// does not run, or has no folder for checkpoints.
 absl::Status RequestCheckpoint(const std::string& address,
                                absl::Duration timeout);
 

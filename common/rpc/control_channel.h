@@ -11,21 +11,22 @@ class Channel;
 
 namespace nereus {
 
-// The largest message of either direction: a model of 65536 layers with the
+// Longest message in either direction: a model of 65,536 layers with the
 // reasons for its routes fits.
 inline constexpr int kControlMessageBytesMax = 64 << 20;
 
-// In the headers with which a coordinator accepts a session, value "open".
+// Header by which a coordinator accepts a session; its value is "open".
 inline constexpr char kSessionHeader[] = "nereus-session";
 
-// gRPC's own log lines go to ours, at level debug: what matters of them is in
-// the statuses of calls.
+// Sends gRPC's own log lines to ours, at level debug. The statuses of calls
+// have everything that matters of them.
 void QuietGrpc();
 
-// The message of a call that has failed, in our words where gRPC's mislead.
+// Returns the message of a failed call, in our words where gRPC's mislead.
 std::string ExplainCall(const absl::Status& status);
 
-// A channel to the control port at `address` ("host:port").
+// Returns a channel to the control port at `address` ("host:port"). It connects
+// with the first call. Any thread.
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address);
 
 }  // namespace nereus

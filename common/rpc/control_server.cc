@@ -14,9 +14,10 @@
 namespace nereus {
 namespace {
 
-// For calls whose answer is on its way, when the server goes.
+// Time for calls with an answer on its way, when the server is destroyed.
 constexpr absl::Duration kGrace = absl::Seconds(1);
 
+// Plugins are global in gRPC: enabling them twice would register them twice.
 void EnablePluginsOnce() {
   QuietGrpc();
   static const bool done = [] {
@@ -29,15 +30,18 @@ void EnablePluginsOnce() {
 
 }  // namespace
 
+// Parts of the server, in the order in which they are made.
 struct ControlServer::Impl {
+  // Entrance for connections that the acceptor has accepted.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
-  std::unique_ptr<grpc::Server> server;
-  std::unique_ptr<Acceptor> acceptor;
+  std::unique_ptr<grpc::Server> server;  // Calls the services.
+  std::unique_ptr<Acceptor> acceptor;    // Accepts connections.
 };
 
 ControlServer::ControlServer() : impl_(std::make_unique<Impl>()) {}
 
 ControlServer::~ControlServer() {
+  // The acceptor goes first: it hands connections to the server.
   impl_->acceptor.reset();
   if (impl_->server != nullptr) Shutdown(absl::Now() + kGrace);
 }
@@ -49,8 +53,8 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
   std::unique_ptr<ControlServer> control(new ControlServer);
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kControlMessageBytesMax);
-  // Members that wait ping (session_client.cc), and should not be cut off
-  // for it.
+  // Members that wait send pings (control_channel.cc). gRPC's default would end
+  // their connections for it.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   control->impl_
       ->connections = builder.experimental().AddExternalConnectionAcceptor(

@@ -13,38 +13,42 @@ class Service;
 
 namespace nereus {
 
-// The control port of a process: the services given to it, grpc.health.v1 and
-// reflection. Stops when destroyed. Thread-safe.
+// Control port of a process: the services given to it, grpc.health.v1 and
+// reflection. Stops when destroyed. Thread-safe. gRPC's threads call the
+// services.
 class ControlServer {
  public:
-  // Listens at `host`:`port`, 0 picks a free one. `services` are not owned and
+  // Listens at `host`:`port`; 0 picks a free one. `services` are not owned and
   // must outlive this. Errors: kUnavailable, the address is in use or not this
   // machine's.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(
       const std::string& host, int port,
       const std::vector<grpc::Service*>& services);
 
+  // Stops. Calls that are about to be answered get a second.
   ~ControlServer();
 
+  // Port that it listens at.
   int port() const { return port_; }
 
-  // What health checks of the service "readiness" hear; of "" it is always
-  // SERVING. Starts as not ready.
+  // Sets the answer to health checks of the service "readiness"; the service ""
+  // is always SERVING. Starts as not ready.
   void SetReady(bool ready);
 
-  // What health checks of the service "liveness" hear: whether the process does
-  // its work (Pulse). Starts as alive.
+  // Sets the answer to health checks of the service "liveness": true while the
+  // process does its work (Pulse). Starts as alive.
   void SetAlive(bool alive);
 
-  // Ends open calls at `deadline`, new ones at once.
+  // Refuses new calls at once, and ends open calls at `deadline`.
   void Shutdown(absl::Time deadline);
 
  private:
+  // Hides gRPC from the callers of this header.
   struct Impl;
   ControlServer();
 
-  std::unique_ptr<Impl> impl_;
-  int port_ = 0;
+  std::unique_ptr<Impl> impl_;  // Server and acceptor.
+  int port_ = 0;                // Port of the acceptor.
 };
 
 }  // namespace nereus

@@ -6,7 +6,8 @@
 
 namespace nereus {
 
-// gRPC's and Abseil's statuses have the same codes; they meet here only.
+// Converts between the statuses of gRPC and Abseil, which have the same codes.
+// They meet only here.
 inline grpc::Status ToGrpcStatus(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
                       std::string(status.message()));

@@ -19,11 +19,22 @@
 #include "common/rpc/rpc_status.h"
 #include "proto/coordinator.grpc.pb.h"
 
+// Sessions with the coordinator. Run, on a thread of its own, opens one session
+// after the other; Attend is one session from its opening to its end. Within
+// it, Run's thread reads, and a writer thread sends what is queued and a
+// heartbeat each second. After each session Judge decides between another
+// attempt, after a backoff, and the end.
+//
+//   Run --> Attend --opened--> Read | Write --stream ends--> Judge --> Run
+//                                                              '--> failed
+
 namespace nereus {
 namespace {
 
+// Shortest and longest pause between two attempts.
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
 constexpr absl::Duration kBackoffMax = absl::Seconds(1);
+// Time between two warnings that no coordinator answers.
 constexpr absl::Duration kComplainInterval = absl::Seconds(3);
 
 using Stream =
@@ -31,35 +42,47 @@ using Stream =
 
 }  // namespace
 
+// State of the client, and the functions of its two threads.
 struct SessionClient::Impl {
   Impl(SessionClientOptions options, Events events);
 
+  // Opens sessions until stopped or refused.
   void Run() ABSL_LOCKS_EXCLUDED(mu);
-  // One session, from its opening to its end.
+  // Runs one session, from its opening to its end. Returns why it ended.
   grpc::Status Attend() ABSL_LOCKS_EXCLUDED(mu);
+  // Reports messages until the stream ends.
   void Read(Stream* stream) ABSL_LOCKS_EXCLUDED(mu);
+  // Sends messages and heartbeats until the session closes.
   void Write(Stream* stream) ABSL_LOCKS_EXCLUDED(mu);
-  // Why there is to be no further session; OK: there is.
+  // Returns OK if another session is to be opened; else the reason why not.
   absl::Status Judge(const absl::Status& status);
+  // Opens no further session; `cancel` ends the open one.
   void Stop(bool cancel) ABSL_LOCKS_EXCLUDED(mu);
 
-  const SessionClientOptions options;
-  const Events events;
-  const std::unique_ptr<v1::Coordinator::Stub> stub;
+  const SessionClientOptions options;                 // Constant.
+  const Events events;                                // Constant.
+  const std::unique_ptr<v1::Coordinator::Stub> stub;  // Constant.
 
-  // The thread's own.
-  bool answered = false;                 // Some session was accepted.
-  absl::Time last_answer = SteadyNow();  // The last such session's end.
-  absl::Time complain_at;                // Not before.
+  // Used by Run's thread only.
+  //
+  // True once a coordinator has accepted a session.
+  bool answered = false;
+  // End of the last accepted session; the start of this object before that.
+  absl::Time last_answer = SteadyNow();
+  absl::Time complain_at;  // Earliest time of the next warning.
 
   Mutex mu;
+  // True once no further session is to open.
   bool stopping ABSL_GUARDED_BY(mu) = false;
-  bool open ABSL_GUARDED_BY(mu) = false;
-  bool begun ABSL_GUARDED_BY(mu) = false;  // With a join or a resumption.
+  bool open ABSL_GUARDED_BY(mu) = false;  // True while messages are taken.
+  // True once the open session has its JoinRequest or Resume.
+  bool begun ABSL_GUARDED_BY(mu) = false;
+  // Call of the open session, for TryCancel; not owned.
   grpc::ClientContext* context ABSL_GUARDED_BY(mu) = nullptr;
+  // Messages for the writer.
   std::deque<v1::MemberMessage> queue ABSL_GUARDED_BY(mu);
 
-  std::thread thread;
+  std::thread thread;  // Runs Run.
 };
 
 SessionClient::Impl::Impl(SessionClientOptions options, Events events)
@@ -101,6 +124,7 @@ void SessionClient::Impl::Run() {
   for (;;) {
     const absl::Time begun = SteadyNow();
     const absl::Status status = FromGrpcStatus(Attend());
+    // This session was accepted, so the next attempt may come soon.
     if (last_answer > begun) backoff = kBackoffMin;
     {
       MutexLock lock(&mu);
@@ -127,6 +151,8 @@ absl::Status SessionClient::Impl::Judge(const absl::Status& status) {
                         absl::StrCat("no coordinator is at ", address, ": ",
                                      ExplainCall(status)));
   }
+  // Any error but a lost connection is an answer: the process there has
+  // refused.
   if (!status.ok() && !absl::IsUnavailable(status) &&
       !absl::IsCancelled(status)) {
     return absl::Status(status.code(),
@@ -156,6 +182,7 @@ grpc::Status SessionClient::Impl::Attend() {
     MutexLock lock(&mu);
     if (stopping) return grpc::Status::CANCELLED;
     context = &call;
+    // Messages of the last session would come before the Resume.
     queue.clear();
     open = true;
     begun = false;
@@ -164,6 +191,8 @@ grpc::Status SessionClient::Impl::Attend() {
   events.opened();
   std::thread writer([&] { Write(stream.get()); });
   stream->WaitForInitialMetadata();
+  // A connection alone proves little: any gRPC server accepts it. The header
+  // comes from a coordinator.
   const bool accepted =
       call.GetServerInitialMetadata().count(kSessionHeader) > 0;
   Read(stream.get());
@@ -223,7 +252,9 @@ void SessionClient::Impl::Write(Stream* stream) {
       if (!heartbeat.has_value()) continue;
       message = ToProto(MemberMessage(*heartbeat));
     }
-    stream->Write(*message);  // If it fails, so does reading.
+    // A failed write needs no reaction: reading fails too, and ends the
+    // session.
+    stream->Write(*message);
   }
 }
 

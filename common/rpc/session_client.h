@@ -11,31 +11,46 @@
 
 namespace nereus {
 
+// Options of a SessionClient.
 struct SessionClientOptions {
-  std::string coordinator_address;  // "host:port".
+  // "host:port" of the coordinator's control port.
+  std::string coordinator_address;
 
-  // How long to look for a coordinator that has never answered, and how long
-  // to do without one that has; retrying with backoff.
+  // Longest search for a coordinator that has never answered; attempts back
+  // off.
   absl::Duration connect_timeout = absl::Seconds(60);
+  // Longest time without a coordinator that has answered before.
   absl::Duration patience = absl::Seconds(10);
 };
 
-// A member's line to its coordinator: a session, and another one when it
-// breaks. Thread-safe.
+// Sessions of a member with its coordinator: one at a time, and another one
+// when it breaks. Member decides what is said; this class carries it, and sends
+// heartbeats. Thread-safe.
+//
+// Messages on a session that breaks may be lost, in both directions. `opened`
+// is the place to say them again (Member::OnSession); a member that does not
+// would leave the coordinator waiting.
+//
+// Bounded by what its owner sends: messages wait in a queue only while a
+// session is open, and the queue is emptied when the next one opens.
 class SessionClient {
  public:
-  // Called on threads of this object's; none may wait, or destroy it.
+  // Callbacks, on threads of this object. None may wait, or destroy it.
   struct Events {
-    // A session is open: what is sent from now on is for it.
+    // Called when a session opens: messages sent from now on are for it.
     std::function<void()> opened;
+    // Called for each message of the coordinator, in order.
     std::function<void(const CoordinatorMessage& message)> message;
-    // What to say about once a second; nothing: the member does not work.
+    // Called about once a second for the heartbeat to send; nothing: the member
+    // does not work, so none is sent.
     std::function<std::optional<Heartbeat>()> heartbeat;
-    // There will be no further session. kUnavailable: nobody answers at the
-    // address, or not any more; else what the process there said.
+    // Called when there will be no further session. kUnavailable: no
+    // coordinator answers at the address, or no longer; any other: the error of
+    // the process there.
     std::function<void(const absl::Status& why)> failed;
   };
 
+  // Does nothing before Start.
   SessionClient(SessionClientOptions options, Events events);
 
   // Opens the first session in the background. Once.
@@ -44,15 +59,16 @@ class SessionClient {
   // Ends the session. No event comes afterwards.
   ~SessionClient();
 
-  // Queues a message for the open session; dropped without one, and before the
-  // JoinRequest or Resume that begins it. So no heartbeat goes before it
-  // either.
+  // Queues a message for the open session. It is dropped without one, and
+  // before the JoinRequest or Resume that begins the session: the coordinator
+  // accepts nothing before that, not even a heartbeat.
   void Send(const MemberMessage& message);
 
-  // Opens no further session; events may still come.
+  // Opens no further session; events may still come from the open one.
   void Stop();
 
  private:
+  // Hides gRPC from the callers of this header.
   struct Impl;
   const std::unique_ptr<Impl> impl_;
 };
