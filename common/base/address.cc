@@ -30,6 +30,7 @@ absl::Status CheckHostPort(absl::string_view name, absl::string_view address) {
   const size_t colon = address.rfind(':');
   const absl::string_view host = address.substr(0, colon);
   int port = 0;
+  // Without brackets the end of an IPv6 address would be read as a port.
   const bool is_bare_ipv6 =
       absl::StrContains(host, ':') &&
       !(absl::StartsWith(host, "[") && absl::EndsWith(host, "]"));

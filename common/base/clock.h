@@ -6,8 +6,9 @@
 
 namespace nereus {
 
-// The time for leases, timeouts and latencies: it never jumps, as the wall
-// clock does when it is set. Its zero means nothing.
+// Returns the time for leases, timeouts and latencies. It never jumps, as the
+// wall clock does when it is set; only differences of two such times mean
+// anything. Any thread.
 inline absl::Time SteadyNow() {
   return absl::UnixEpoch() +
          absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());

@@ -8,8 +8,8 @@
 namespace nereus {
 
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t bytes) {
-  // ISA-L takes an int length and reads through a non-const pointer, and leaves
-  // both inversions to the caller.
+  // ISA-L takes an int length, reads through a non-const pointer, and leaves
+  // the two inversions of the standard to the caller.
   auto* next = static_cast<unsigned char*>(const_cast<void*>(data));
   uint32_t state = ~crc;
   while (bytes > 0) {

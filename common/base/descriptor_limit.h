@@ -2,10 +2,11 @@
 
 namespace nereus {
 
-// How many files and sockets this process may have open.
+// Returns the number of files and sockets that this process may have open.
 int DescriptorLimit();
 
-// Raises that to what the system lets this process have. For main files.
+// Raises that number to the maximum that the system allows. For main files,
+// before any thread starts.
 void RaiseDescriptorLimit();
 
 }  // namespace nereus

@@ -5,7 +5,7 @@
 namespace nereus {
 
 void AdviseHugePages(void* memory, size_t bytes) {
-  // Where it fails, pages are small, and all is as it was.
+  // A failure changes nothing: pages stay small.
   (void)madvise(memory, bytes, MADV_HUGEPAGE);
 }
 

@@ -6,12 +6,12 @@
 namespace nereus {
 
 // Asks the kernel to back memory by huge pages, if it has any. Changes no
-// bytes; best before the memory is touched.
+// bytes; works best before the memory is touched.
 void AdviseHugePages(void* memory, size_t bytes);
 
-// An allocator for containers of hundreds of megabytes that are read here and
-// there: with pages of 4 KiB most accesses would miss the TLB, which costs more
-// than missing the cache. Small allocations are ordinary ones.
+// Allocator for containers of hundreds of megabytes with random access. With
+// pages of 4 KiB most accesses would miss the TLB, which costs more than
+// missing the cache. Small allocations are ordinary ones.
 template <typename T>
 class HugePageAllocator {
  public:
@@ -37,7 +37,10 @@ class HugePageAllocator {
   }
 
  private:
+  // Length of a huge page.
   static constexpr size_t kPageBytes = size_t{2} << 20;
+  // Large allocations begin where a huge page does: only whole pages can be
+  // huge.
   static constexpr std::align_val_t AlignmentOf(size_t bytes) {
     return std::align_val_t{bytes >= kPageBytes ? kPageBytes
                                                 : alignof(std::max_align_t)};

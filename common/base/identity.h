@@ -5,14 +5,15 @@
 
 namespace nereus {
 
-// "host:pid" of this process, for messages.
+// Returns "host:pid" of this process, for messages.
 std::string ProcessName();
 
-// The same, unlike any that this has returned before in this process: the
-// second one is "host:pid.2".
+// Returns a name that this process has not returned before: first ProcessName,
+// then "host:pid.2" and so on. Any thread.
 std::string UniqueName();
 
-// A random number from the kernel, unlike any other run's.
+// Returns a random number from the kernel. No other run draws the same, by all
+// odds.
 uint64_t DrawUniqueId();
 
 }  // namespace nereus

@@ -14,8 +14,10 @@
 namespace nereus {
 namespace {
 
+// Read by every log statement, so no lock.
 std::atomic<LogLevel> log_level{LogLevel::kInfo};
 
+// Name of this process in its log lines.
 struct Speaker {
   Mutex mu;
   std::string name ABSL_GUARDED_BY(mu) = "nereus";
@@ -27,6 +29,7 @@ Speaker& TheSpeaker() {
   return speaker;
 }
 
+// The line is made before it is written: no lock is held during the write.
 void WriteLine(const char* level, const std::string& text) {
   std::string name;
   {
@@ -37,7 +40,7 @@ void WriteLine(const char* level, const std::string& text) {
   const std::string line = absl::StrCat(
       absl::FormatTime("%H:%M:%E3S", absl::Now(), absl::LocalTimeZone()), " ",
       level, " [", name, "] ", text, "\n");
-  // Nothing sensible is left to do when standard error is gone.
+  // A failure has no remedy: standard error is gone.
   [[maybe_unused]] const ssize_t written =
       write(STDERR_FILENO, line.data(), line.size());
 }

@@ -5,44 +5,51 @@
 
 namespace nereus {
 
+// Importance of a log line, ascending.
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Lines below `level` are dropped. Starts at kInfo. Thread-safe.
+// Sets the level below which lines are dropped; kInfo at first. Any thread.
 void SetLogLevel(LogLevel level);
 LogLevel GetLogLevel();
 
-// Who speaks, put into each line: "shard 0", "worker 2". Thread-safe.
+// Sets the name of this process in its log lines: "shard 0", "worker 2". Any
+// thread.
 void SetLogName(const std::string& name);
 
 namespace internal {
 
-// Collects one line, and writes it to standard error with one write() when it
-// is destroyed, so that lines of several threads and processes do not mix.
+// Collector of one log line. It writes the line to standard error with one
+// write() when it is destroyed, so that lines of several threads and processes
+// do not mix.
 class LogLine {
  public:
   explicit LogLine(LogLevel level) : level_(level) {}
   ~LogLine();
   LogLine(const LogLine&) = delete;
   LogLine& operator=(const LogLine&) = delete;
+  // Stream for the text.
   std::ostream& stream() { return stream_; }
 
  private:
-  const LogLevel level_;
-  std::ostringstream stream_;
+  const LogLevel level_;       // Level of the line.
+  std::ostringstream stream_;  // Text so far.
 };
 
-// Writes the line and aborts.
+// Collector of the message of a failed NEREUS_CHECK. It writes the line and
+// aborts the process when it is destroyed.
 class CheckFailure {
  public:
   CheckFailure(const char* file, int line, const char* condition);
   [[noreturn]] ~CheckFailure();
+  // Stream for further text.
   std::ostream& stream() { return stream_; }
 
  private:
-  std::ostringstream stream_;
+  std::ostringstream stream_;  // Text so far.
 };
 
-// Makes a stream expression void; binds weaker than << and stronger than ?:.
+// Turns a stream expression into void. The operator binds weaker than << and
+// stronger than ?:.
 struct Voidify {
   void operator&(std::ostream&) const {}
 };
@@ -50,15 +57,17 @@ struct Voidify {
 }  // namespace internal
 }  // namespace nereus
 
-// NEREUS_LOG(Info) << "shard loads=" << loads;
+// Logs a line: NEREUS_LOG(Info) << "shard loads=" << loads; The text is not
+// evaluated below the level.
 #define NEREUS_LOG(level)                                  \
   (::nereus::LogLevel::k##level < ::nereus::GetLogLevel()) \
       ? (void)0                                            \
       : ::nereus::internal::Voidify() &                    \
             ::nereus::internal::LogLine(::nereus::LogLevel::k##level).stream()
 
-// An invariant of ours, checked in production too. What comes from the network,
-// from disk or from the user is a Status instead.
+// Aborts with a message if an invariant of ours is broken, in production too.
+// Wrong input from the network, from disk or from the user is a Status instead:
+// a hostile peer must not be able to end this process.
 #define NEREUS_CHECK(condition)                                              \
   (condition)                                                                \
       ? (void)0                                                              \

@@ -9,9 +9,12 @@
 
 namespace nereus {
 
-// A mutex with absl::Mutex's waiting for conditions, on std::mutex:
-// ThreadSanitizer sees how it orders threads, which it does not of a packaged
+// Mutex with absl::Mutex's waiting for conditions, built on std::mutex.
+// ThreadSanitizer sees how it orders threads, which it does not with a packaged
 // Abseil that was built without it. Clang checks ABSL_GUARDED_BY on it.
+//
+// Threads wait for a condition and not for a signal, so no wake-up can be
+// forgotten: each Unlock and Await makes the waiters test their conditions.
 class ABSL_LOCKABLE Mutex {
  public:
   Mutex() = default;
@@ -20,15 +23,17 @@ class ABSL_LOCKABLE Mutex {
 
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
 
-  // Also wakes those who wait for a condition.
+  // Unlocks, and wakes the threads that wait for a condition.
   void Unlock() ABSL_UNLOCK_FUNCTION() {
-    // While it is locked: once it is not, a waiter may destroy this.
+    // While it is locked: as soon as it is not, a waiter may destroy this
+    // mutex.
     WakeWaiters();
     mu_.unlock();
   }
 
-  // Unlocks, waits until `condition()` is true and locks again. It is called
-  // with the mutex held, now and after everybody else's Unlock or Await.
+  // Unlocks, waits until `condition()` is true, and locks again. `condition` is
+  // called with the mutex held, now and after each Unlock or Await of another
+  // thread.
   template <typename Condition>
   void Await(Condition condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
     WakeWaiters();
@@ -39,11 +44,11 @@ class ABSL_LOCKABLE Mutex {
     lock.release();
   }
 
-  // The same for `timeout` at most; returns condition() at the end.
+  // Waits like Await, for `timeout` at most. Returns condition() at the end.
   template <typename Condition>
   bool AwaitWithTimeout(Condition condition, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
-    // The clock's own arithmetic overflows on an infinite wait.
+    // The arithmetic of the C++ clocks overflows on an infinite wait.
     const absl::Duration wait = std::min(timeout, absl::Hours(24 * 365));
     WakeWaiters();
     std::unique_lock<std::mutex> lock(mu_, std::adopt_lock);
@@ -56,15 +61,15 @@ class ABSL_LOCKABLE Mutex {
   }
 
  private:
-  // Before the mutex is given up: its holder may have changed what they wait
-  // for.
+  // Called before the mutex is given up: its holder may have changed what the
+  // conditions read.
   void WakeWaiters() {
     if (waiters_ > 0) changed_.notify_all();
   }
 
-  std::mutex mu_;
-  std::condition_variable changed_;
-  int waiters_ = 0;  // Guarded by mu_.
+  std::mutex mu_;                    // The mutex itself.
+  std::condition_variable changed_;  // Wakes waiters.
+  int waiters_ = 0;  // Number of waiting threads; guarded by mu_.
 };
 
 // Holds a mutex while it exists.
@@ -78,19 +83,19 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   MutexLock& operator=(const MutexLock&) = delete;
 
  private:
-  Mutex* const mu_;
+  Mutex* const mu_;  // Not owned.
 };
 
-// Something that happens once, and that threads wait for. Thread-safe.
+// Event that happens once, and that threads wait for. Thread-safe.
 class Notification {
  public:
-  // May be called again, without effect.
+  // Makes the event happen. Further calls have no effect.
   void Notify() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     notified_ = true;
   }
 
-  // Waits for `timeout` at most; whether it has happened.
+  // Waits for `timeout` at most. Returns true if the event has happened.
   bool WaitWithTimeout(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     return mu_.AwaitWithTimeout(
@@ -99,7 +104,8 @@ class Notification {
   }
 
  private:
-  Mutex mu_;
+  Mutex mu_;  // Guards notified_.
+  // True once the event has happened.
   bool notified_ ABSL_GUARDED_BY(mu_) = false;
 };
 

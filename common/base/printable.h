@@ -8,8 +8,9 @@
 
 namespace nereus {
 
-// Text from another process, for messages: bytes that are not printable ASCII
-// become \n, \x1f and so on, and all others stay as they are.
+// Returns text from another process for messages: bytes that are not printable
+// ASCII become \n, \x1f and so on, all others stay. A name could otherwise
+// forge log lines.
 inline std::string Printable(absl::string_view text) {
   std::string printable;
   for (const char& byte : text) {

@@ -4,13 +4,15 @@
 
 namespace nereus {
 
-// A seeded generator with the same numbers on every machine and standard
-// library (std's distributions promise no such thing): SplitMix64, Steele, Lea
-// and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+// Seeded generator with the same numbers on every machine and with every
+// standard library (std's distributions promise no such thing): SplitMix64.
+// Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+// OOPSLA 2014. Not thread-safe. Not for secrets.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
 
+  // Returns 64 random bits.
   uint64_t Next() {
     state_ += 0x9e3779b97f4a7c15;
     uint64_t z = state_;
@@ -19,19 +21,20 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  // In [0, bound), bound > 0. The bias is below bound / 2^64.
+  // Returns a number in [0, bound), bound > 0. The bias is below bound / 2^64.
   uint64_t Below(uint64_t bound) {
     return static_cast<uint64_t>(
         (static_cast<unsigned __int128>(Next()) * bound) >> 64);
   }
 
-  // In [0, 1), a multiple of 2^-53.
+  // Returns a number in [0, 1), a multiple of 2^-53.
   double Uniform() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }
 
+  // Returns true with this probability.
   bool Chance(double probability) { return Uniform() < probability; }
 
  private:
-  uint64_t state_;
+  uint64_t state_;  // Advances by a constant with each number.
 };
 
 }  // namespace nereus

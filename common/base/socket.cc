@@ -14,29 +14,38 @@
 #include "common/base/address.h"
 #include "common/base/status_macros.h"
 
+// Sockets without waiting. Listen, Accept, BeginConnect and ConnectResult are
+// thin wrappers that turn every error of the system into a Status and set the
+// options of a data connection (TuneConnection). Only Resolve may wait: it asks
+// name servers.
+
 namespace nereus {
 namespace {
 
-// What may lie unsent in the kernel, where nothing overtakes it: as much as
-// keeps a fast link busy until this process has its turn again.
+// Bytes that may lie unsent in the kernel, where no frame overtakes them:
+// enough to keep a fast link busy until this process has its turn again.
 constexpr int kUnsentBytesMax = 512 * 1024;
 
-// A machine that lost its power closes no socket: seconds until it is asked,
-// between questions, and how many go unanswered. (No TCP_USER_TIMEOUT: it would
-// end the connection to a peer that lives and does not read for a while.)
+// Keepalive: seconds until a silent peer is asked, seconds between questions,
+// and number of questions. A machine that lost its power closes no socket. (No
+// TCP_USER_TIMEOUT: it would end the connection to a peer that lives and does
+// not read for a while.)
 constexpr int kKeepaliveIdle = 30;
 constexpr int kKeepaliveInterval = 5;
 constexpr int kKeepaliveProbes = 4;
 
+// Connections that the kernel holds until they are accepted.
 constexpr int kBacklog = 512;
 
 std::string ErrnoText(int error) { return std::strerror(error); }
 
+// A failure is ignored: the connection works, only less well.
 void SetOption(int fd, int level, int option, int value) {
   // Without them a connection works, only not as well.
   (void)setsockopt(fd, level, option, &value, sizeof(value));
 }
 
+// Sets the options of a data connection.
 void TuneConnection(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytesMax);
@@ -46,6 +55,7 @@ void TuneConnection(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
 }
 
+// Asks the system for the addresses of a host.
 absl::StatusOr<std::vector<SocketAddress>> Lookup(const std::string& host,
                                                   const std::string& port,
                                                   int flags) {
@@ -73,11 +83,13 @@ absl::StatusOr<std::vector<SocketAddress>> Lookup(const std::string& host,
   return addresses;
 }
 
+// Listens at one address.
 absl::StatusOr<Listener> ListenAt(const SocketAddress& address) {
   Descriptor socket(::socket(address.storage.ss_family,
                              SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return absl::UnavailableError(ErrnoText(errno));
-  // One whose last connections have only just ended.
+  // A process that is started again gets its port although the last connections
+  // of the one before have only just ended.
   SetOption(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   const auto* name = reinterpret_cast<const sockaddr*>(&address.storage);
   if (bind(socket.get(), name, address.length) != 0 ||
@@ -90,7 +102,7 @@ absl::StatusOr<Listener> ListenAt(const SocketAddress& address) {
       0) {
     return absl::UnavailableError(ErrnoText(errno));
   }
-  // At the same place in sockaddr_in and sockaddr_in6.
+  // The port is at the same place in sockaddr_in and sockaddr_in6.
   const auto* inet = reinterpret_cast<const sockaddr_in*>(&bound);
   return Listener{std::move(socket), ntohs(inet->sin_port)};
 }
@@ -163,6 +175,7 @@ Accepted Accept(const Descriptor& listener) {
       accept4(listener.get(), reinterpret_cast<sockaddr*>(&from.storage),
               &from.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!accepted.socket.valid()) {
+    // Any other error belongs to one connection and is not ours.
     accepted.exhausted = errno == EMFILE || errno == ENFILE ||
                          errno == ENOBUFS || errno == ENOMEM;
     return accepted;
@@ -213,6 +226,7 @@ bool IsOnSameHost(const Descriptor& socket) {
 }
 
 void AbortOnClose(const Descriptor& socket) {
+  // A linger of zero seconds: close sends a reset.
   const linger now = {1, 0};
   (void)setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 }

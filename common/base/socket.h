@@ -12,7 +12,8 @@
 
 namespace nereus {
 
-// Owns a file descriptor: a TCP socket, or what waits for some.
+// Owner of a file descriptor: a socket, an epoll or event descriptor. Movable;
+// closes it when destroyed.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -24,67 +25,72 @@ class Descriptor {
   }
   ~Descriptor() { Close(); }
 
+  // The descriptor; -1: none.
   int get() const { return fd_; }
+  // True if there is a descriptor.
   bool valid() const { return fd_ >= 0; }
-  // Gives the descriptor away: the caller closes it.
+  // Gives the descriptor to the caller, which then closes it.
   int Release() { return std::exchange(fd_, -1); }
+  // Closes the descriptor, if there is one.
   void Close();
 
  private:
-  int fd_ = -1;
+  int fd_ = -1;  // The descriptor; -1: none.
 };
 
-// A numeric address and port, of IPv4 or IPv6.
+// Numeric address and port, IPv4 or IPv6.
 struct SocketAddress {
-  sockaddr_storage storage = {};
-  socklen_t length = 0;
+  sockaddr_storage storage = {};  // Address as the system has it.
+  socklen_t length = 0;           // Number of bytes of it that count.
 
-  // "10.0.0.1:7700", "[::1]:7700".
+  // Returns "10.0.0.1:7700", "[::1]:7700".
   std::string ToString() const;
 };
 
-// "host:port" or "[host]:port". Errors: kInvalidArgument, another form, or a
-// port out of range.
+// Returns host and port of "host:port" or "[host]:port". Errors:
+// kInvalidArgument, another form, or a port out of range.
 absl::StatusOr<std::pair<std::string, std::string>> SplitHostPort(
     absl::string_view address);
 
-// All addresses that a name has; asks name servers unless it is numeric, and
-// may take seconds. Errors: kInvalidArgument, not "host:port"; kUnavailable,
-// there is no such name now.
+// Returns all addresses of "host:port". Asks name servers unless
+// `numeric_only`, and may then take seconds: not for a driver thread. Errors:
+// kInvalidArgument, not "host:port"; kUnavailable, the name is not known now.
 absl::StatusOr<std::vector<SocketAddress>> Resolve(absl::string_view address,
                                                    bool numeric_only);
 
-// Listens, without waiting in accept, at one address of `host`; `port` 0: one
-// that is free. Errors: kUnavailable, with "host:port".
+// Socket that accepts connections.
 struct Listener {
-  Descriptor socket;
-  int port = 0;
+  Descriptor socket;  // Not blocking.
+  int port = 0;       // Port that it listens at.
 };
+// Listens at one address of `host`; `port` 0 picks a free one. Errors:
+// kUnavailable, with "host:port".
 absl::StatusOr<Listener> Listen(const std::string& host, int port);
 
-// Accepts one connection; not valid() if there is none. What goes wrong with
-// one that waits is its peer's to notice, unless this process has no more
-// descriptors.
+// Outcome of accepting a connection.
 struct Accepted {
-  Descriptor socket;
-  bool exhausted = false;
-  std::string address;
+  Descriptor socket;       // The connection; not valid: there is none.
+  bool exhausted = false;  // True if the process has no descriptors left.
+  std::string address;     // Address of the peer, for messages.
 };
+// Accepts one connection, without waiting. An error of a connection that waits
+// is for its peer to notice.
 Accepted Accept(const Descriptor& listener);
 
-// Begins to connect: the socket is writable when that is over, and
-// ConnectResult says how. Errors: kUnavailable.
+// Begins to connect, without waiting. The socket becomes writable when the
+// attempt is over; then ConnectResult returns its outcome. Errors:
+// kUnavailable.
 absl::StatusOr<Descriptor> BeginConnect(const SocketAddress& address);
 absl::Status ConnectResult(const Descriptor& socket);
 
-// Whether the other end has this end's address: then it is on this host.
+// True if both ends have the same address, and so are on one host.
 bool IsOnSameHost(const Descriptor& socket);
 
-// Closing it drops what the kernel has not sent, and the peer hears that it was
-// reset.
+// Makes closing the socket drop the bytes that the kernel has not sent; the
+// peer sees a reset.
 void AbortOnClose(const Descriptor& socket);
 
-// kUnavailable: "the connection was lost: " and what errno says.
+// Returns kUnavailable: "the connection was lost: " and the text of errno.
 absl::Status LostConnection(int error);
 
 }  // namespace nereus

@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// Returns from the calling function when `expression` is not OK.
+// Returns from the calling function if `expression` is not OK.
 #define NEREUS_RETURN_IF_ERROR(expression)           \
   do {                                               \
     absl::Status nereus_status_ = (expression);      \
@@ -13,6 +13,7 @@
   } while (false)
 
 // Declares or assigns `target` from a StatusOr, or returns its error:
+//
 //   NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(options));
 #define NEREUS_ASSIGN_OR_RETURN(target, expression)                         \
   NEREUS_ASSIGN_OR_RETURN_IMPL_(NEREUS_CONCAT_(nereus_statusor_, __LINE__), \

@@ -4,12 +4,12 @@
 
 namespace nereus {
 
-// What `--version` prints and the handshake reports.
+// Version for people: printed by `--version`, reported at the handshake.
 inline constexpr char kVersion[] = "0.1.0";
 
-// Changes whenever two builds could not train together: frames, control
-// messages, or what a machine does with either. Compared at registration and on
-// every connection.
+// Version of the protocol. It changes whenever two builds could not train
+// together: frames, control messages, or the behaviour of a machine. Compared
+// when a member joins and on every connection.
 inline constexpr uint32_t kProtocolVersion = 6;
 
 }  // namespace nereus

@@ -19,11 +19,13 @@ void EventQueue::At(absl::Time time, Event event) {
 
 bool EventQueue::RunNext() {
   if (entries_.empty()) return false;
-  // top() is const only to protect the order, which the pop below ends.
+  // top() is const to protect the heap's order, which the pop below ends
+  // anyway.
   Entry entry = std::move(const_cast<Entry&>(entries_.top()));
   entries_.pop();
   now_ = entry.time;
   ++events_run_;
+  // The entry is out of the queue: the event may schedule others.
   entry.event();
   return true;
 }

@@ -9,38 +9,44 @@
 
 namespace nereus {
 
-// Virtual time: a clock that jumps from event to event. Events at one time run
-// in the order in which they were scheduled, so a run depends on nothing else.
-// For one thread.
+// Virtual time: a clock that jumps from event to event. Events at the same time
+// run in the order in which they were scheduled, so a run depends on nothing
+// else and can be repeated. For one thread. Bounded by what its users schedule.
 class EventQueue {
  public:
   using Event = std::function<void()>;
 
+  // Current virtual time; starts at the Unix epoch.
   absl::Time now() const { return now_; }
 
-  // Runs `event` at now() + `delay`, `delay` >= 0.
+  // Schedules `event` at now() + `delay`, `delay` >= 0.
   void After(absl::Duration delay, Event event);
-  // Runs `event` at `time`, or now if that has passed.
+  // Schedules `event` at `time`, or now if `time` has passed.
   void At(absl::Time time, Event event);
 
-  // Runs the next event; false if there is none.
+  // Runs the next event. Returns false if there is none.
   bool RunNext();
 
+  // Number of events run so far.
   int64_t events_run() const { return events_run_; }
 
  private:
+  // A scheduled event.
   struct Entry {
-    absl::Time time;
-    int64_t sequence;
-    Event event;
+    absl::Time time;   // Time at which it runs.
+    int64_t sequence;  // Number of events scheduled before it.
+    Event event;       // Called once.
+    // True if this entry runs after `other`.
     bool operator>(const Entry& other) const {
       return time != other.time ? time > other.time : sequence > other.sequence;
     }
   };
 
+  // Current virtual time.
   absl::Time now_ = absl::UnixEpoch();
-  int64_t next_sequence_ = 0;
-  int64_t events_run_ = 0;
+  int64_t next_sequence_ = 0;  // Sequence of the next event.
+  int64_t events_run_ = 0;     // Number of events run.
+  // Events to come, the earliest on top.
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> entries_;
 };
 

@@ -8,15 +8,20 @@
 
 namespace nereus {
 
-// Millions of frames in many short lists, one after the other in memory: a
-// frame is a number, and each has the number of the next one in its list.
-// References stay valid until a frame is freed; its memory serves the next one.
+// Memory for millions of frames in many short lists. A frame is an index, and
+// each has the index of the next frame of its list. A list for each pair of
+// processes would cost an allocation a frame; here a freed frame's memory
+// serves the next frame. References stay valid until their frame is freed. For
+// one thread. Grows to the largest number of frames at a time, and never
+// shrinks.
 class FramePool {
  public:
+  // Name of a frame.
   using Index = uint32_t;
+  // Name of no frame.
   static constexpr Index kNone = UINT32_MAX;
 
-  // A copy of `frame`, with no next one.
+  // Adds a copy of `frame`, without a next frame.
   Index Add(const Frame& frame) {
     const Index index = free_ != kNone ? free_ : MakeSlot();
     Slot& slot = At(index);
@@ -26,7 +31,7 @@ class FramePool {
     return index;
   }
 
-  // Its payload is released at once.
+  // Frees a frame. Its payload is released at once.
   void Free(Index index) {
     Slot& slot = At(index);
     slot.frame.payload = Buffer();
@@ -34,18 +39,24 @@ class FramePool {
     free_ = index;
   }
 
+  // Frame `index`. REQUIRES: not freed.
   const Frame& frame(Index index) const { return At(index).frame; }
   Frame& frame(Index index) { return At(index).frame; }
+  // Next frame in the list of `index`, or kNone.
   Index& next(Index index) { return At(index).next; }
 
  private:
+  // Memory of one frame.
   struct Slot {
-    Frame frame;
-    Index next = kNone;
+    Frame frame;         // The frame.
+    Index next = kNone;  // Next frame of its list, or of the free ones.
   };
+  // Slots that lie together. Blocks never move, so references stay valid.
   using Block = std::vector<Slot, HugePageAllocator<Slot>>;
+  // Number of slots of a block.
   static constexpr Index kSlotsPerBlock = 1 << 16;
 
+  // Slot of an index.
   Slot& At(Index index) {
     return blocks_[index / kSlotsPerBlock][index % kSlotsPerBlock];
   }
@@ -53,6 +64,7 @@ class FramePool {
     return blocks_[index / kSlotsPerBlock][index % kSlotsPerBlock];
   }
 
+  // Makes a slot, and a block when the last one is full.
   Index MakeSlot() {
     if (blocks_.empty() || blocks_.back().size() == kSlotsPerBlock) {
       blocks_.emplace_back().reserve(kSlotsPerBlock);
@@ -62,8 +74,8 @@ class FramePool {
                               blocks_.back().size() - 1);
   }
 
-  std::vector<Block> blocks_;  // None grows beyond what it has reserved.
-  Index free_ = kNone;
+  std::vector<Block> blocks_;  // No block grows beyond its reserve.
+  Index free_ = kNone;         // First free slot.
 };
 
 }  // namespace nereus

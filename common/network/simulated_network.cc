@@ -6,13 +6,25 @@
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
 
+// The simulated network, in the order of a frame's way:
+//
+//   Send -> Enqueue -> TakeTurnToLeave -> ServeEgress -> LeaveTogether -> Leave
+//     -> (event) Arrive -> ServeIngress -> (event) Receive -> OfferOldest
+//
+// A frame stays in the list of its lane all the way; only the lane's marks move
+// (Lane). Calls of `deliver_` may do anything: break the connection, send on a
+// new lane, and so move all lanes. After such a call no reference to a lane is
+// valid; LaneRef tells whether the connection still is.
+
 namespace nereus {
 namespace {
 
+// Returns the length of a frame on the network.
 int64_t WireBytes(const Frame& frame) {
   return kFrameHeaderBytes + frame.header.payload_bytes;
 }
 
+// Returns the time that `bytes` take at `rate`.
 absl::Duration TimeAt(double rate, int64_t bytes) {
   if (rate == kUnlimitedRate) return absl::ZeroDuration();
   return absl::Seconds(static_cast<double>(bytes) / rate);
@@ -27,7 +39,7 @@ SimulatedNetwork::SimulatedNetwork(const NetworkOptions& options, uint64_t seed,
       deliver_(std::move(deliver)),
       random_(seed) {}
 
-// Who is where, and how fast.
+// Nodes and rates.
 
 void SimulatedNetwork::Place(ProcessId process, NodeId node) {
   NEREUS_CHECK(process >= 0 && node >= 0) << process << " on " << node;
@@ -73,12 +85,13 @@ SimulatedNetwork::LaneIndex SimulatedNetwork::LaneOf(Direction direction) {
     Lane& lane = lanes_.emplace_back();
     lane.from = direction.first;
     lane.to = direction.second;
+    // Makes both nodes, so that later code may index nodes_ without a check.
     NodeOf(std::max(PlaceOf(lane.from), PlaceOf(lane.to)));
   }
   return found->second;
 }
 
-// A frame's way: into the lane, out of the sender, into the receiver.
+// The way of a frame: into the lane, out of the sender, into the receiver.
 
 void SimulatedNetwork::Send(ProcessId from, ProcessId to, const Frame& frame) {
   const LaneIndex index = LaneOf({from, to});
@@ -100,6 +113,7 @@ void SimulatedNetwork::Enqueue(LaneIndex index, const Frame& frame) {
     frames_.next(added) = frames_.next(before);
     frames_.next(before) = added;
   }
+  // The marks move if the new frame is now the first or the last of its part.
   if (empty || before == lane.newest) lane.newest = added;
   if (before == lane.left) lane.leaving = added;
   if (lane.arriving == kNone || lane.arriving == frames_.next(added)) {
@@ -137,6 +151,7 @@ void SimulatedNetwork::TakeTurnToLeave(LaneIndex index) {
 
 bool SimulatedNetwork::MayLeave(const Lane& lane) const {
   if (lane.leaving == kNone) return false;
+  // A single frame may always leave, even if it is longer than the window.
   if (lane.flight_bytes == 0) return true;
   const bool limited =
       nodes_[PlaceOf(lane.from)].egress.rate != kUnlimitedRate ||
@@ -154,7 +169,8 @@ void SimulatedNetwork::ServeEgress(NodeId node) {
     port.turns.pop_front();
     Lane& lane = lanes_[index];
     lane.leaving_in_turn = false;
-    if (lane.leaving == kNone) continue;  // The connection broke.
+    // The connection broke while the lane waited for its turn.
+    if (lane.leaving == kNone) continue;
     const absl::Duration service = LeaveTogether(index);
     if (MayLeave(lane)) {
       lane.leaving_in_turn = true;
@@ -170,11 +186,12 @@ void SimulatedNetwork::ServeEgress(NodeId node) {
 }
 
 absl::Duration SimulatedNetwork::LeaveTogether(LaneIndex index) {
-  // Events and turns come back to lanes only later.
   Lane& lane = lanes_[index];
   const FramePool::Index first = lane.leaving;
   bool fused = frames_.frame(first).fused;
-  frames_.frame(first).fused = false;  // From now on: joins the one before it.
+  // From here on `fused` means: shares the message of the frame before it. The
+  // receiver's interface reads it so.
+  frames_.frame(first).fused = false;
   int64_t bytes = WireBytes(frames_.frame(first));
   absl::Duration service = options_.message_time;
   service += Leave(index, service);
@@ -196,6 +213,8 @@ absl::Duration SimulatedNetwork::Leave(LaneIndex index, absl::Duration after) {
   const bool local = IsLocal(lane);
   const absl::Time start = events_->now() + after;
   const absl::Time arrival = local ? start : ArrivalOf(lane, bytes, start);
+  // A later frame never overtakes: it arrives at the earliest with the one
+  // before.
   lane.last_arrival = std::max(lane.last_arrival, arrival);
   events_->At(lane.last_arrival,
               [this, ref = LaneRef{index, lane.connection}] { Arrive(ref); });
@@ -213,7 +232,7 @@ absl::Time SimulatedNetwork::ArrivalOf(const Lane& lane, int64_t bytes,
   absl::Duration delay =
       options_.delay_min +
       random_.Uniform() * (options_.delay_max - options_.delay_min);
-  // When its last byte is on the way.
+  // Time when the last byte is on the way: the slowest part decides.
   absl::Time sent = start + TimeAt(from.egress.rate * from.factor, bytes);
   const auto found = links_.empty()
                          ? links_.end()
@@ -225,8 +244,8 @@ absl::Time SimulatedNetwork::ArrivalOf(const Lane& lane, int64_t bytes,
     sent = std::max(sent, free_at);
     delay += link.extra_delay;
   }
-  // The receiver begins with the first byte, or so late that it never has to
-  // wait for the next one.
+  // The receiver begins with the first byte, or so late that it never waits for
+  // the next byte.
   const absl::Duration receiving = TimeAt(to.ingress.rate * to.factor, bytes);
   return std::max(start + delay, sent + delay - receiving);
 }
@@ -254,7 +273,8 @@ void SimulatedNetwork::ServeIngress(NodeId node) {
     port.turns.pop_front();
     Lane& lane = lanes_[index];
     lane.arriving_in_turn = false;
-    if (lane.arrived == 0) continue;  // The connection broke.
+    // The connection broke while the lane waited for its turn.
+    if (lane.arrived == 0) continue;
     if (--lane.arrived > 0) {
       lane.arriving_in_turn = true;
       port.turns.push_back(index);
@@ -270,6 +290,7 @@ void SimulatedNetwork::ServeIngress(NodeId node) {
     port.busy = true;
     events_->After(service, [this, ref = LaneRef{index, lane.connection}] {
       const NodeId to_node = PlaceOf(lanes_[ref.index].to);
+      // The interface is free again even if the connection broke meanwhile.
       nodes_[to_node].ingress.busy = false;
       if (IsCurrent(ref)) Receive(ref.index);
       ServeIngress(to_node);
@@ -286,8 +307,8 @@ void SimulatedNetwork::Receive(LaneIndex index) {
 }
 
 bool SimulatedNetwork::OfferOldest(LaneIndex index) {
-  // Out of the lane first: the receiver may break the connection, and send
-  // something on a new lane, which moves them all.
+  // The frame leaves the lane before it is offered: the receiver may break the
+  // connection, and send on a new lane, which moves all lanes.
   const LaneRef ref = {index, lanes_[index].connection};
   const ProcessId from = lanes_[index].from;
   const ProcessId to = lanes_[index].to;
@@ -333,7 +354,7 @@ void SimulatedNetwork::OfferAgain(ProcessId to) {
   }
 }
 
-// Connections.
+// Connections, and the digest.
 
 void SimulatedNetwork::Break(ProcessId a, ProcessId b) {
   for (const Direction& direction : {Direction{a, b}, Direction{b, a}}) {
@@ -360,7 +381,8 @@ void SimulatedNetwork::Connect(ProcessId from, ProcessId to) {
 void SimulatedNetwork::Digest(ProcessId to, const Frame& frame) {
   uint8_t header[kFrameHeaderBytes];
   EncodeFrameHeader(frame.header, header);
-  // Without the header's own checksum: over that, every header's is the same.
+  // Without the header's own checksum: a CRC over data and its CRC is a
+  // constant.
   uint32_t crc = Crc32c(header, sizeof(header) - sizeof(uint32_t));
   if (frame.payload.data() != nullptr) {
     crc = ExtendCrc32c(crc, frame.payload.data(),
@@ -369,7 +391,8 @@ void SimulatedNetwork::Digest(ProcessId to, const Frame& frame) {
   const int64_t time = absl::ToUnixNanos(events_->now());
   crc = ExtendCrc32c(crc, &time, sizeof(time));
   crc = ExtendCrc32c(crc, &to, sizeof(to));
-  digest_ = (digest_ ^ crc) * 0x100000001b3;  // FNV-1a, a frame at a time.
+  // FNV-1a, a frame at a time.
+  digest_ = (digest_ ^ crc) * 0x100000001b3;
 }
 
 }  // namespace nereus

@@ -19,67 +19,75 @@
 
 namespace nereus {
 
+// Properties of a simulated network. A value type.
 struct NetworkOptions {
-  // Each frame takes a time drawn evenly from this range, beside what the rates
-  // of its way cost: the latency, and its jitter.
+  // Range of the latency: each frame takes a time drawn evenly from it, beside
+  // the time that rates cost.
   absl::Duration delay_min = absl::Microseconds(10);
   absl::Duration delay_max = absl::Milliseconds(5);
 
-  // What each message costs a node's interface, both ways, beside its bytes:
-  // the processor's time to write or read it. A message is one frame, or as
-  // many as wait and are fused.
+  // Time that each message costs a node's interface, in each direction, beside
+  // its bytes: the processor's time to write or read it. A message is one
+  // frame, or several fused frames that wait together.
   absl::Duration message_time = absl::ZeroDuration();
 
-  // The chance that a frame arrives a second time later, as it does when a
-  // sender repeats what a broken connection may have lost.
+  // Probability that a frame arrives a second time later, as when a sender
+  // repeats what a broken connection may have lost.
   double repeat_probability = 0.0;
 
-  // Bytes that one process may have on their way to another one, as far as some
-  // rate on the way is finite: what a TCP connection's window is. One frame may
-  // always go.
+  // Number of bytes that a process may have on their way to another one, if
+  // some rate on the way is finite: the window of a TCP connection. One frame
+  // may always leave.
   int64_t window_bytes = int64_t{1} << 20;
 };
 
-// One process of a simulation; never another one.
+// Number of a process of a simulation; never reused.
 using ProcessId = int;
 
-// A machine with one network interface, that one or more processes run on.
+// Number of a machine with one network interface, which one or more processes
+// share.
 using NodeId = int;
 
+// Rate of an interface or link that takes no time.
 inline constexpr double kUnlimitedRate =
     std::numeric_limits<double>::infinity();
 
-// What a node's interface carries in bytes/s, both ways at the same time; > 0.
+// Rates of a node's interface in bytes per second, > 0; both directions work at
+// the same time.
 struct NodeRate {
-  double egress = kUnlimitedRate;
-  double ingress = kUnlimitedRate;
+  double egress = kUnlimitedRate;   // Sending.
+  double ingress = kUnlimitedRate;  // Receiving.
 };
 
-// What is between two nodes, each way.
+// Path between two nodes; both directions are alike.
 struct Link {
-  double rate = kUnlimitedRate;  // Bytes/s, > 0.
-  absl::Duration extra_delay = absl::ZeroDuration();
+  double rate = kUnlimitedRate;                       // Bytes per second, > 0.
+  absl::Duration extra_delay = absl::ZeroDuration();  // Added latency.
 };
 
-// An in-memory network on virtual time: frames between two processes go by
-// Frame::priority, as in SendQueue, and keep their order once they have left,
-// frames of different pairs overtake each other. Connections break, and are
-// made again.
+// Network in memory, on virtual time. Frames between two processes are sent by
+// Frame::priority, as in SendQueue, and keep their order once they have left;
+// frames of different pairs overtake each other. Connections break and are made
+// again.
 //
-// A node sends one message at a time, and receives one at a time, each at its
-// rate; the pairs of processes take turns, message by message, so that they
-// share a rate fairly. A pair whose window is full passes, so a sender spends
-// nothing on a receiver that is behind. Together that comes close to max-min
-// fairness. A frame arrives while it is being sent: alone on its way it takes
-// what its slowest part takes, and the latency. Frames between processes of one
-// node take no time. As long as nobody sets a rate there is only the latency.
+// A node sends one message at a time and receives one at a time, each at its
+// rate. The pairs of processes take turns, message by message, and so share a
+// rate fairly. A pair with a full window is skipped, so a sender spends nothing
+// on a receiver that is behind. Together this comes close to max-min fairness.
+// A frame arrives while it is being sent: alone on its way, it takes the time
+// of the slowest part and the latency. Frames between processes of one node
+// take no time. Without rates there is only the latency.
 //
 // A frame holds its payload by reference until it is delivered, and is read
-// then: a machine that changes bytes too early is found out.
+// only then: a machine that changes bytes too early is found out.
+//
+// Used by one thread, which also runs the event queue. Deterministic: equal
+// seeds and calls give equal runs (digest). Memory grows with the frames under
+// way, which machines bound.
 class SimulatedNetwork {
  public:
-  // False: `to` is not ready for it; it is offered again, and those behind it
-  // wait.
+  // Receiver of frames. Returns false if `to` is not ready: the frame is
+  // offered again (OfferAgain), and the frames behind it wait.
   using Deliver =
       std::function<bool(ProcessId from, ProcessId to, const Frame&)>;
 
@@ -88,130 +96,163 @@ class SimulatedNetwork {
   SimulatedNetwork(const NetworkOptions& options, uint64_t seed,
                    EventQueue* events, Deliver deliver);
 
-  // Which node a process runs on; one of its own, of the same number, unless
-  // told otherwise. REQUIRES: it has sent and been sent nothing yet.
+  // Puts a process on a node. Otherwise it is alone on the node of its own
+  // number. REQUIRES: the process has sent and received nothing yet.
   void Place(ProcessId process, NodeId node);
 
-  // From the next frame on. A node's factor slows it down (or up) both ways.
+  // Setters of rates; they count from the next frame on. A node's factor slows
+  // it down, or speeds it up, in both directions.
   void SetRate(NodeId node, const NodeRate& rate);
   void SetRateFactor(NodeId node, double factor);
   void SetLink(NodeId a, NodeId b, const Link& link);
 
-  // Dropped if the connection is broken, and `from` has not made a new one.
+  // Sends a frame. It is dropped if the connection is broken and `from` has not
+  // made a new one.
   void Send(ProcessId from, ProcessId to, const Frame& frame);
 
-  // Ends the connection between two processes: what is under way is lost.
+  // Breaks the connection between two processes: all frames under way are lost.
   void Break(ProcessId a, ProcessId b);
 
-  // `from` is ready for a new connection to `to`, if the last one broke.
+  // Makes a new connection from `from` to `to`, if the last one broke.
   void Connect(ProcessId from, ProcessId to);
 
-  // `to` may be ready for what it was not ready for.
+  // Offers `to` the frames that it was not ready for.
   void OfferAgain(ProcessId to);
 
-  // A digest of all that was delivered, in order, with times: equal for equal
-  // runs.
+  // Hash of everything that was delivered, in order, with times: equal for
+  // equal runs.
   uint64_t digest() const { return digest_; }
+  // Number of frames that receivers have taken.
   int64_t frames_delivered() const { return frames_delivered_; }
 
  private:
   using Direction = std::pair<ProcessId, ProcessId>;  // From, to.
-  using LaneIndex = uint32_t;
+  using LaneIndex = uint32_t;                         // Index in lanes_.
   static constexpr FramePool::Index kNone = FramePool::kNone;
 
-  // What one process has sent another one, from the oldest to the newest: those
-  // that the receiver was not ready for, those before its interface or in it,
-  // those on the way, and those before the sender's interface. There are many;
-  // each fits a cache line.
+  // All frames from one process to another one, oldest to newest, as one list
+  // with marks in it: frames that the receiver was not ready for, frames before
+  // its interface or in it, frames on the way, frames before the sender's
+  // interface. There are as many lanes as pairs; each fits a cache line.
+  //
+  //   oldest ...  arriving ...  left | leaving ...  newest
+  //   refused     on the way         | waiting to be sent
   struct Lane {
-    ProcessId from = 0;
-    ProcessId to = 0;
-    uint32_t connection = 0;  // Counts those that broke.
-    // Frames in frames_, or kNone.
+    ProcessId from = 0;       // Sender.
+    ProcessId to = 0;         // Receiver.
+    uint32_t connection = 0;  // Number of connections that broke.
+    // Marks: frames in frames_, or kNone.
+    //
+    // First frame that the receiver has not accepted.
     FramePool::Index oldest = kNone;
-    FramePool::Index arriving = kNone;  // The first not yet through the
-    FramePool::Index leaving = kNone;  // receiver's, or the sender's interface;
-    FramePool::Index left = kNone;     // the last one through that.
-    FramePool::Index newest = kNone;
-    int32_t arrived = 0;  // How many wait in front of the receiver's.
-    bool broken = false;
-    bool leaving_in_turn = false;   // In the sender's turns,
-    bool arriving_in_turn = false;  // and in the receiver's.
-    int64_t flight_bytes = 0;       // Left, and not yet accepted.
+    // First frame that is not through the receiver's interface.
+    FramePool::Index arriving = kNone;
+    // First frame that is not through the sender's interface.
+    FramePool::Index leaving = kNone;
+    // Last frame that is through the sender's interface.
+    FramePool::Index left = kNone;
+    FramePool::Index newest = kNone;  // Last frame of the list.
+    int32_t arrived = 0;  // Number of frames before the receiver's interface.
+    bool broken = false;  // True until the sender connects again.
+    bool leaving_in_turn = false;  // True if the lane is in the sender's turns.
+    // True if the lane is in the receiver's turns.
+    bool arriving_in_turn = false;
+    int64_t flight_bytes = 0;  // Bytes that have left and are not accepted.
+    // Time of the last arrival: frames keep their order.
     absl::Time last_arrival;
   };
   static_assert(sizeof(Lane) <= 64);
 
-  // A lane as of one of its connections; small, so that events are.
+  // A lane as of one of its connections. Events hold it: after a break, it no
+  // longer fits, and the event does nothing.
   struct LaneRef {
-    LaneIndex index = 0;
-    uint32_t connection = 0;
+    LaneIndex index = 0;      // The lane.
+    uint32_t connection = 0;  // Lane::connection at the time.
   };
 
-  // One direction of a node's interface.
+  // Half of a node's interface: the sending or the receiving side.
   struct Port {
-    double rate = kUnlimitedRate;
-    bool busy = false;
-    std::deque<LaneIndex> turns;  // Of lanes that have something for it.
+    double rate = kUnlimitedRate;  // Bytes per second.
+    bool busy = false;             // True while a message goes through.
+    std::deque<LaneIndex> turns;   // Lanes that have a message for it, in turn.
   };
+  // A node's interface.
   struct Node {
-    Port egress;
-    Port ingress;
-    double factor = 1.0;
+    Port egress;          // Sending.
+    Port ingress;         // Receiving.
+    double factor = 1.0;  // Factor of both rates.
   };
 
-  // A link, and until when it is taken each way: by the lower node first.
+  // A link, and the time when it is free in each direction: first the one from
+  // the lower node.
   struct LinkState {
-    Link link;
-    absl::Time free_at[2];
+    Link link;              // Rate and delay.
+    absl::Time free_at[2];  // Times when it is free.
   };
 
+  // Returns the lane of a pair; makes it if it is new.
   LaneIndex LaneOf(Direction direction);
+  // Returns a node; makes it if it is new.
   Node& NodeOf(NodeId node);
+  // Returns the node of a process.
   NodeId PlaceOf(ProcessId process) const;
+  // True if both ends are on one node.
   bool IsLocal(const Lane& lane) const {
     return PlaceOf(lane.from) == PlaceOf(lane.to);
   }
-  // Whether the connection is still the same.
+  // True if the connection has not broken since.
   bool IsCurrent(LaneRef ref) const {
     return lanes_[ref.index].connection == ref.connection;
   }
 
+  // Adds a frame to a lane, by its priority among the frames that have not
+  // left.
   void Enqueue(LaneIndex index, const Frame& frame);
-  // The frame of a lane behind which one of this rank goes, as in SendQueue;
-  // kNone: it is the first.
+  // Returns the frame behind which a frame of this priority goes, as in
+  // SendQueue; kNone: it is the first.
   FramePool::Index PlaceBehind(const Lane& lane, uint32_t priority);
+  // Puts a lane into the sender's turns, if it has a frame that may leave.
   void TakeTurnToLeave(LaneIndex index);
+  // True if the lane has a frame to send and room in its window.
   bool MayLeave(const Lane& lane) const;
+  // Sends messages of the lanes in turn until the interface is busy.
   void ServeEgress(NodeId node);
-  // Sends the lane's next frame on its way, `after` what else the sender is
-  // about to do; how long it takes the sender.
+  // Sends the lane's next frame on its way, `after` the frames that the sender
+  // sends before it. Returns the time that it takes the sender.
   absl::Duration Leave(LaneIndex index, absl::Duration after);
-  // The same for all frames of its next message.
+  // Sends all frames of the lane's next message. Returns the time that they
+  // take the sender.
   absl::Duration LeaveTogether(LaneIndex index);
-  // When its first byte is to enter the receiver, if it leaves at `start`.
+  // Returns the time when the first byte of a frame is to enter the receiver,
+  // if the frame leaves at `start`.
   absl::Time ArrivalOf(const Lane& lane, int64_t bytes, absl::Time start);
+  // Puts an arriving frame before the receiver's interface.
   void Arrive(LaneRef ref);
+  // Receives messages of the lanes in turn until the interface is busy.
   void ServeIngress(NodeId node);
-  // The lane's next frame is through the receiver's interface.
+  // Takes the lane's next frame out of the receiver's interface.
   void Receive(LaneIndex index);
-  // Offers the lane's oldest frame; whether it is gone.
+  // Offers the lane's oldest frame. Returns true if it is gone: accepted, or
+  // lost.
   bool OfferOldest(LaneIndex index);
+  // Adds a delivered frame to the digest.
   void Digest(ProcessId to, const Frame& frame);
 
-  const NetworkOptions options_;
-  EventQueue* const events_;
-  const Deliver deliver_;
-  Random random_;
-  std::vector<NodeId> places_;  // By process; -1: its own.
-  std::deque<Node> nodes_;
-  std::map<std::pair<NodeId, NodeId>, LinkState> links_;  // Lower node first.
-  FramePool frames_;
-  std::vector<Lane, HugePageAllocator<Lane>> lanes_;
-  absl::flat_hash_map<Direction, LaneIndex> lane_of_;
-  std::set<Direction> waiting_;  // To, from: whose oldest frame was refused.
-  uint64_t digest_ = 0;
-  int64_t frames_delivered_ = 0;
+  const NetworkOptions options_;  // Constant.
+  EventQueue* const events_;      // Not owned.
+  const Deliver deliver_;         // Receiver of frames.
+  Random random_;                 // Source of latencies and repetitions.
+  std::vector<NodeId> places_;    // Node of each process; -1: its own.
+  std::deque<Node> nodes_;        // All nodes; references stay valid.
+  // Links that were set, by their nodes, the lower one first.
+  std::map<std::pair<NodeId, NodeId>, LinkState> links_;
+  FramePool frames_;  // Memory of all frames under way.
+  std::vector<Lane, HugePageAllocator<Lane>> lanes_;   // All lanes.
+  absl::flat_hash_map<Direction, LaneIndex> lane_of_;  // Lane of each pair.
+  // Pairs (to, from) with an oldest frame that was refused.
+  std::set<Direction> waiting_;
+  uint64_t digest_ = 0;           // Hash of all deliveries.
+  int64_t frames_delivered_ = 0;  // Number of deliveries.
 };
 
 }  // namespace nereus
