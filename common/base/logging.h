@@ -10,6 +10,7 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 // Sets the level below which lines are dropped; kInfo at first. Any thread.
 void SetLogLevel(LogLevel level);
+// Returns that level.
 LogLevel GetLogLevel();
 
 // Sets the name of this process in its log lines: "shard 0", "worker 2". Any

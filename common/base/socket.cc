@@ -41,7 +41,6 @@ std::string ErrnoText(int error) { return std::strerror(error); }
 
 // A failure is ignored: the connection works, only less well.
 void SetOption(int fd, int level, int option, int value) {
-  // Without them a connection works, only not as well.
   (void)setsockopt(fd, level, option, &value, sizeof(value));
 }
 

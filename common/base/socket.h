@@ -81,6 +81,7 @@ Accepted Accept(const Descriptor& listener);
 // attempt is over; then ConnectResult returns its outcome. Errors:
 // kUnavailable.
 absl::StatusOr<Descriptor> BeginConnect(const SocketAddress& address);
+// Returns the outcome of BeginConnect. REQUIRES: the socket is writable.
 absl::Status ConnectResult(const Descriptor& socket);
 
 // True if both ends have the same address, and so are on one host.

@@ -21,6 +21,7 @@ class RingSegments {
   int64_t Offset(int64_t index) const {
     return std::min(elements_, index * length_);
   }
+  // Returns the number of elements of segment `index`.
   int64_t Length(int64_t index) const {
     return Offset(index + 1) - Offset(index);
   }

@@ -9,7 +9,7 @@ namespace nereus {
 
 // Decision about one layer: the way and the format of its gradients.
 struct Route {
-  Scheme scheme = Scheme::kServer;
+  Scheme scheme = Scheme::kServer;     // Way of the gradients.
   WireType wire = WireType::kFloat32;  // Number format of the frames.
 
   bool operator==(const Route&) const = default;

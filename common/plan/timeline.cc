@@ -333,8 +333,6 @@ void Player::Ring(double now, size_t layer, int halves) {
       static_cast<double>(layers_[layer].parameters) * model_.share;
   const auto workers = static_cast<double>(workers_);
   const double hops = halves * (workers - 1);
-  // Each hop follows the one before it. Messages that all layers share are in
-  // no queue twice, but one of each hop is on the last layer's way.
   const bool joins = Joins(now, peers_leave_);
   double there = ByAll(now, hops, elements / workers, routes_[layer].wire) +
                  hops * latency();

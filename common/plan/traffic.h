@@ -10,21 +10,6 @@
 
 namespace nereus {
 
-// Bytes that each node sends plus receives in frames, predicted exactly from
-// the placement: unlike the cost model it knows which shard owns which chunk,
-// and counts frame headers.
-//
-// Node i is worker i (if i < workers) and shard i (if i < placement.shards()),
-// so the result has max(workers, shards) values. What a worker and the shard of
-// its own node send each other is not counted. More than
-// `frame_elements_max` values travel in as many frames as needed, each with its
-// header.
-//
-// REQUIRES: `placement` was made for these layers; one route per layer, that
-// the layer supports; 1 <= workers <= kWorkersMax; 0 <= frame_header_bytes <=
-// 65536; frame_elements_max >= 1. A figure beyond int64_t is given as its
-// largest value.
-
 // Returns the bytes that each node sends plus receives in frames in one step.
 // The prediction is exact: it knows the placement, and counts frame headers,
 // which the cost model does not. Tests compare it with the bytes that

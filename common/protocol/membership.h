@@ -356,8 +356,7 @@ struct JobStatus {
   int shards = 0;               // Number of shards.
   std::vector<Member> members;  // Workers by rank, then servers by rank.
   // Servers of each shard; empty before the job runs, or without backups.
-  std::vector<ShardServers>
-      shard_servers;  // Once it runs, if shards have copies.
+  std::vector<ShardServers> shard_servers;
 
   // Round of the newest complete checkpoint; kInitialRound: none exists.
   int64_t checkpoint_round = kInitialRound;
