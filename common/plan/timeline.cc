@@ -1,7 +1,6 @@
 #include "common/plan/timeline.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <queue>
 #include <tuple>
@@ -9,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/plan/fusion.h"
+#include "common/plan/link_bookings.h"
 
 // The player behind Timeline: one iteration as a queue of events.
 //
@@ -17,10 +17,10 @@
 //    ... layer 0   exists             --ring----------------> done
 //
 // Backward of a layer starts backward of the layer before it. Ready collects
-// layers until fusion lets them go. Send books the transfer in the queues of
-// all links (out_, in_) at once; a booking is a time at which the link becomes
-// free. With decoupled rounds the second half of each round is not played as an
-// event but by Gather, in forward order, after all backwards.
+// layers until fusion lets them go. Send books the transfers on all links at
+// once (LinkBookings); an event comes when a transfer has arrived. With
+// decoupled rounds the second half of each round is not played as an event but
+// by Gather, in forward order, after all backwards.
 //
 // Read Play, then Take and the functions that it calls, in the order of the
 // diagram.
@@ -28,39 +28,57 @@
 namespace nereus {
 namespace {
 
-// Sizes of frames (common/protocol/frame.h).
-constexpr double kFrameElements = 65536;
-constexpr double kHeaderBytes = 64;
-// Length of a full message: fused frames share messages as long as the longest
-// frame.
-constexpr double kMessageBytes = kFrameElements * 4 + kHeaderBytes;
+// Everything that an iteration depends on; borrowed from the caller.
+struct Scene {
+  absl::Span<const LayerSpec> layers;  // Layers of the model.
+  const Placement& placement;          // Shard of each chunk.
+  const ClusterShape& cluster;         // Number of workers and servers.
+  const TimeModel& model;              // Speed of links and device.
+  absl::Span<const Route> routes;      // Route of each layer.
+  int64_t fusion_bytes = kNoFusion;    // Fusion threshold.
+
+  // Returns the seconds of multiplying the peers' factors of a layer. Backward
+  // is two products of that size, one of which makes the worker's own gradient.
+  double ProductSeconds(size_t layer) const {
+    return absl::ToDoubleSeconds(model.times[layer].backward) / 2 *
+           static_cast<double>(cluster.workers - 1);
+  }
+
+  // Returns the number of a chunk's values that travel.
+  double ElementsOf(const Chunk& chunk) const {
+    return static_cast<double>(chunk.length) * model.share;
+  }
+
+  // Returns the seconds that the device computes: all layers, and products of
+  // factors.
+  double ComputeSeconds() const {
+    double seconds = absl::ToDoubleSeconds(TotalTime(model.times));
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      if (routes[layer].scheme == Scheme::kFactor) {
+        seconds += ProductSeconds(layer);
+      }
+    }
+    return seconds;
+  }
+};
 
 // An iteration under way. Times are seconds from its start: the start of the
 // forward pass or, with decoupled rounds, of the backward pass, since the next
 // forward overlaps with the gathering.
 class Player {
  public:
-  Player(absl::Span<const LayerSpec> layers, const Placement& placement,
-         const ClusterShape& cluster, const TimeModel& model,
-         absl::Span<const Route> routes, int64_t fusion_bytes)
-      : layers_(layers),
-        placement_(placement),
-        workers_(static_cast<size_t>(cluster.workers)),
-        model_(model),
-        routes_(routes),
-        fusion_bytes_(fusion_bytes),
-        out_(std::max(cluster.workers, cluster.servers), 0.0),
-        in_(out_.size(), 0.0),
-        pushes_leave_(out_.size(), 0.0),
-        results_leave_(out_.size(), 0.0),
-        done_(layers.size(), 0.0),
-        ready_(layers.size(), 0.0) {}
+  // `scene` is not owned and must outlive this.
+  explicit Player(const Scene& scene)
+      : scene_(scene),
+        links_(scene.cluster, scene.model.link,
+               scene.fusion_bytes != kNoFusion),
+        done_(scene.layers.size(), 0.0),
+        ready_(scene.layers.size(), 0.0),
+        ring_reduced_(scene.layers.size(), 0.0) {}
 
-  // Returns the seconds that the device computes: all layers, and products of
-  // factors.
-  double ComputeSeconds() const;
   // Plays the iteration and returns its seconds. Called once.
   double Play();
+
   // Returns the seconds of each layer from its gradient to its result.
   // REQUIRES: Play was called.
   std::vector<double> SyncSeconds() const {
@@ -83,6 +101,7 @@ class Player {
     What what = What::kBackward;   // Kind of event.
     size_t layer = 0;              // Index of the layer.
     const Chunk* chunk = nullptr;  // kResult: the chunk.
+
     bool operator>(const Event& other) const {
       return std::tie(time, order) > std::tie(other.time, other.order);
     }
@@ -92,6 +111,7 @@ class Player {
   void Add(double time, What what, size_t layer, const Chunk* chunk = nullptr) {
     events_.push({time, added_++, what, layer, chunk});
   }
+
   // Takes events in order of time until there is none.
   void Run();
   void Take(const Event& event);
@@ -99,98 +119,26 @@ class Player {
   void Ready(double now, size_t layer);
   // Books the first transfer of a layer, and of a ring without decoupling all.
   void Send(double now, size_t layer);
-  // Books a transfer of all workers to the shard on node `owner`. Returns the
-  // time when all of it has arrived.
-  double ToOwner(double now, size_t owner, double elements, WireType wire);
   // Books the contributions to a chunk, and the result of a chunk.
   void Push(double now, const Chunk& chunk);
   void Result(double now, const Chunk& chunk);
-  // Books `halves` halves of an all-reduce: reduce-scatter and all-gather.
-  void Ring(double now, size_t layer, int halves);
+  // Books `halves` halves of an all-reduce, reduce-scatter and all-gather.
+  // Returns the time when they are over.
+  double Ring(double now, size_t layer, int halves);
   // Books the broadcast of both factors.
   void Factors(double now, size_t layer);
   // Books the second halves of decoupled rounds, from `now` on.
   void Gather(double now);
 
-  // Returns the seconds that one end of a link takes for a transfer of so many
-  // values. `joins`: another transfer waits for the same peer, and this one may
-  // share its message. Without fusion each frame is a message.
-  double Carry(double elements, WireType wire, bool joins) const {
-    const double frames = std::max(1.0, std::ceil(elements / kFrameElements));
-    const double bytes =
-        elements * static_cast<double>(WireBytes(wire)) + frames * kHeaderBytes;
-    double messages = frames;
-    if (fusion_bytes_ != kNoFusion) {
-      messages = bytes / kMessageBytes;
-      if (!joins) messages = std::ceil(messages);
-    }
-    return bytes / model_.link.rate + messages * message_seconds();
-  }
-  // True if a transfer that is ready now shares the message that leaves at
-  // `leaves`.
-  bool Joins(double now, double leaves) const {
-    return fusion_bytes_ != kNoFusion && now < leaves;
-  }
-  // Returns the number of a chunk's values that travel.
-  double ElementsOf(const Chunk& chunk) const {
-    return static_cast<double>(chunk.length) * model_.share;
-  }
-  // Occupies a resource for `seconds`, from `now` on or when it is free.
-  // Returns the time when it is free again.
-  static double Enqueue(double now, double seconds, double& free_at) {
-    free_at = std::max(free_at, now) + seconds;
-    return free_at;
-  }
-  // Books a transfer that each worker sends and receives `times` times. Returns
-  // the time when it has left and arrived everywhere.
-  double ByAll(double now, double times, double elements, WireType wire) {
-    const double seconds =
-        times * Carry(elements, wire, Joins(now, peers_leave_));
-    double there = now;
-    for (size_t worker = 0; worker < workers_; ++worker) {
-      there = std::max({there, Enqueue(now, seconds, out_[worker]),
-                        Enqueue(now, seconds, in_[worker])});
-      peers_leave_ = std::max(peers_leave_, out_[worker]);
-    }
-    return there;
-  }
-  // Seconds that a message costs beside its bytes.
-  double message_seconds() const {
-    return absl::ToDoubleSeconds(model_.link.message_time);
-  }
-  // Latency of a link, in seconds.
-  double latency() const { return absl::ToDoubleSeconds(model_.link.latency); }
-  // Returns the seconds of multiplying the peers' factors of a layer. Backward
-  // is two products of that size, one of which makes the worker's own gradient.
-  double product_seconds(size_t layer) const {
-    return absl::ToDoubleSeconds(model_.times[layer].backward) / 2 *
-           static_cast<double>(workers_ - 1);
-  }
-
-  const absl::Span<const LayerSpec> layers_;  // Layers of the model.
-  const Placement& placement_;                // Shard of each chunk.
-  const size_t workers_;                      // Number of workers.
-  const TimeModel& model_;                    // Speeds of links and device.
-  const absl::Span<const Route> routes_;      // Route of each layer.
-  const int64_t fusion_bytes_;                // Fusion threshold.
-
+  const Scene& scene_;  // Not owned.
+  LinkBookings links_;  // Links of all nodes.
   // Events to come, the earliest on top.
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
-  int64_t added_ = 0;        // Number of events added.
-  std::vector<double> out_;  // Time when each node's sending side is free.
-  std::vector<double> in_;   // Time when each node's receiving side is free.
-  // Time when the last message to each shard begins to leave. A later transfer
-  // to the shard joins it until then.
-  std::vector<double> pushes_leave_;
-  // Time when the last message from each shard begins to leave.
-  std::vector<double> results_leave_;
-  // Time when the last message between workers has left.
-  double peers_leave_ = 0;
+  int64_t added_ = 0;         // Number of events added.
   std::vector<size_t> held_;  // Layers that fusion holds back.
   double held_bytes_ = 0;     // Bytes of these layers.
   double device_ = 0;         // Time when the device is free.
   double backward_end_ = 0;   // Time when all gradients exist.
-  bool gathering_ = false;    // True in Gather.
   // Time when each layer's round is done. With decoupled rounds and factors:
   // when the factors have arrived; their product is part of the next forward.
   std::vector<double> done_;
@@ -219,13 +167,13 @@ void Player::Take(const Event& event) {
       return Result(event.time, *event.chunk);
     case What::kProduct:
       done_[event.layer] =
-          Enqueue(event.time, product_seconds(event.layer), device_);
+          Occupy(event.time, scene_.ProductSeconds(event.layer), device_);
   }
 }
 
 void Player::Backward(double now, size_t layer) {
-  const double end = Enqueue(
-      now, absl::ToDoubleSeconds(model_.times[layer].backward), device_);
+  const double end = Occupy(
+      now, absl::ToDoubleSeconds(scene_.model.times[layer].backward), device_);
   Add(end, What::kReady, layer);
   if (layer > 0) {
     Add(end, What::kBackward, layer - 1);
@@ -238,66 +186,51 @@ void Player::Backward(double now, size_t layer) {
 // receiver. Layer 0 is the last of the backward pass, so nothing waits longer.
 void Player::Ready(double now, size_t layer) {
   ready_[layer] = now;
-  const Route& route = routes_[layer];
-  const LayerSpec& spec = layers_[layer];
+  const Route& route = scene_.routes[layer];
+  const LayerSpec& spec = scene_.layers[layer];
   const double elements =
       route.scheme == Scheme::kFactor
           ? static_cast<double>(spec.rows * (spec.m + spec.n))
-          : static_cast<double>(spec.parameters) * model_.share;
+          : static_cast<double>(spec.parameters) * scene_.model.share;
   held_.push_back(layer);
   held_bytes_ += elements * static_cast<double>(WireBytes(route.wire));
   const bool holds =
-      layer > 0 && held_bytes_ < static_cast<double>(fusion_bytes_);
+      layer > 0 && held_bytes_ < static_cast<double>(scene_.fusion_bytes);
   if (holds) return;
   held_bytes_ = 0;
   for (const size_t each : std::exchange(held_, {})) Send(now, each);
 }
 
 void Player::Send(double now, size_t layer) {
+  const Scheme scheme = scene_.routes[layer].scheme;
   // A single worker has no peer; its layer is done at once.
-  if (workers_ == 1 && routes_[layer].scheme != Scheme::kServer) {
+  if (scene_.cluster.workers == 1 && scheme != Scheme::kServer) {
     done_[layer] = now;
     return;
   }
-  switch (routes_[layer].scheme) {
+  switch (scheme) {
     case Scheme::kServer:
       for (const Chunk& chunk :
-           placement_.layer_chunks(static_cast<int>(layer))) {
+           scene_.placement.layer_chunks(static_cast<int>(layer))) {
         Push(now, chunk);
       }
       return;
     case Scheme::kFactor:
       return Factors(now, layer);
     case Scheme::kRing:
-      return Ring(now, layer, model_.decoupled ? 1 : 2);
+      if (scene_.model.decoupled) {
+        ring_reduced_[layer] = Ring(now, layer, /*halves=*/1);
+      } else {
+        done_[layer] = Ring(now, layer, /*halves=*/2);
+      }
   }
-}
-
-double Player::ToOwner(double now, size_t owner, double elements,
-                       WireType wire) {
-  double& leaves = pushes_leave_[owner];
-  const bool joins = Joins(now, leaves);
-  const double seconds = Carry(elements, wire, joins);
-  double there = now;
-  size_t senders = 0;
-  for (size_t worker = 0; worker < workers_; ++worker) {
-    // Within a node nothing travels.
-    if (worker == owner) continue;
-    if (!joins) leaves = std::max({leaves, now, out_[worker]});
-    there = std::max(there, Enqueue(now, seconds, out_[worker]));
-    ++senders;
-  }
-  if (senders > 0) {
-    const double all = static_cast<double>(senders) * seconds;
-    there = std::max(there, Enqueue(now, all, in_[owner])) + latency();
-  }
-  return there;
 }
 
 void Player::Push(double now, const Chunk& chunk) {
-  const double there = ToOwner(now, static_cast<size_t>(chunk.shard),
-                               ElementsOf(chunk), routes_[chunk.layer].wire);
-  if (model_.decoupled) {
+  const double there =
+      links_.ToShard(now, static_cast<size_t>(chunk.shard),
+                     scene_.ElementsOf(chunk), scene_.routes[chunk.layer].wire);
+  if (scene_.model.decoupled) {
     reduced_.push_back({there, &chunk});
   } else {
     Add(there, What::kResult, chunk.layer, &chunk);
@@ -305,54 +238,32 @@ void Player::Push(double now, const Chunk& chunk) {
 }
 
 void Player::Result(double now, const Chunk& chunk) {
-  const auto owner = static_cast<size_t>(chunk.shard);
-  double& leaves = results_leave_[owner];
-  const bool joins = Joins(now, leaves);
-  if (!joins) leaves = std::max(now, out_[owner]);
-  const double seconds =
-      Carry(ElementsOf(chunk), routes_[chunk.layer].wire, joins);
-  double there = now;
-  size_t receivers = 0;
-  for (size_t worker = 0; worker < workers_; ++worker) {
-    if (worker == owner) continue;
-    there = std::max(there, Enqueue(now, seconds, in_[worker]));
-    ++receivers;
-  }
-  if (receivers > 0) {
-    const double all = static_cast<double>(receivers) * seconds;
-    there = std::max(there, Enqueue(now, all, out_[owner])) + latency();
-  }
+  const double there = links_.FromShard(now, static_cast<size_t>(chunk.shard),
+                                        scene_.ElementsOf(chunk),
+                                        scene_.routes[chunk.layer].wire);
   done_[chunk.layer] = std::max(done_[chunk.layer], there);
 }
 
-// Each hop follows the one before it, so latency counts once for each hop. A
-// message that layers share is booked once, by the layer that opens it; the
-// layer that joins still waits for it on each hop.
-void Player::Ring(double now, size_t layer, int halves) {
+double Player::Ring(double now, size_t layer, int halves) {
   const double elements =
-      static_cast<double>(layers_[layer].parameters) * model_.share;
-  const auto workers = static_cast<double>(workers_);
+      static_cast<double>(scene_.layers[layer].parameters) * scene_.model.share;
+  const auto workers = static_cast<double>(scene_.cluster.workers);
   const double hops = halves * (workers - 1);
-  const bool joins = Joins(now, peers_leave_);
-  double there = ByAll(now, hops, elements / workers, routes_[layer].wire) +
-                 hops * latency();
-  if (joins) there += hops * message_seconds();
-  if (model_.decoupled && !gathering_) {
-    ring_reduced_[layer] = there;
-  } else {
-    done_[layer] = there;
-  }
+  return links_.AroundRing(now, hops, elements / workers,
+                           scene_.routes[layer].wire);
 }
 
 void Player::Factors(double now, size_t layer) {
-  const LayerSpec& spec = layers_[layer];
-  const WireType wire = routes_[layer].wire;
-  const auto peers = static_cast<double>(workers_ - 1);
-  ByAll(now, peers, static_cast<double>(spec.rows * spec.m), wire);
+  const LayerSpec& spec = scene_.layers[layer];
+  const WireType wire = scene_.routes[layer].wire;
+  const auto peers = static_cast<double>(scene_.cluster.workers - 1);
+  links_.AmongWorkers(now, peers, static_cast<double>(spec.rows * spec.m),
+                      wire);
   const double there =
-      ByAll(now, peers, static_cast<double>(spec.rows * spec.n), wire) +
-      latency();
-  if (model_.decoupled) {
+      links_.AmongWorkers(now, peers, static_cast<double>(spec.rows * spec.n),
+                          wire) +
+      links_.latency();
+  if (scene_.model.decoupled) {
     done_[layer] = there;
   } else {
     Add(there, What::kProduct, layer);
@@ -362,20 +273,20 @@ void Player::Factors(double now, size_t layer) {
 // Workers request reduced chunks in forward order, once backward is over. All
 // requests leave before the first result: they are frames without payload.
 void Player::Gather(double now) {
-  gathering_ = true;
   std::stable_sort(reduced_.begin(), reduced_.end(),
                    [](const auto& a, const auto& b) {
                      return a.second->layer < b.second->layer;
                    });
   for (auto& [there, chunk] : reduced_) {
-    const double asked = ToOwner(now, static_cast<size_t>(chunk->shard),
-                                 /*elements=*/0, WireType::kFloat32);
+    const double asked = links_.ToShard(now, static_cast<size_t>(chunk->shard),
+                                        /*elements=*/0, WireType::kFloat32);
     there = std::max(there, asked);
   }
   auto next = reduced_.begin();
-  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+  for (size_t layer = 0; layer < scene_.layers.size(); ++layer) {
     if (ring_reduced_[layer] > 0) {
-      Ring(std::max(now, ring_reduced_[layer]), layer, 1);
+      done_[layer] =
+          Ring(std::max(now, ring_reduced_[layer]), layer, /*halves=*/1);
     }
     for (; next != reduced_.end() &&
            static_cast<size_t>(next->second->layer) == layer;
@@ -385,59 +296,34 @@ void Player::Gather(double now) {
   }
 }
 
-double Player::ComputeSeconds() const {
-  double seconds = absl::ToDoubleSeconds(TotalTime(model_.times));
-  for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    if (routes_[layer].scheme == Scheme::kFactor) {
-      seconds += product_seconds(layer);
-    }
-  }
-  return seconds;
-}
-
 double Player::Play() {
-  ring_reduced_.assign(layers_.size(), 0.0);
+  const TimeModel& model = scene_.model;
   // Wait-free: the forward pass comes first, and its rounds are long done.
   // Decoupled: the iteration is counted from the end of one backward to the
   // next.
-  if (!model_.decoupled) {
-    for (const LayerTime& time : model_.times) {
+  if (!model.decoupled) {
+    for (const LayerTime& time : model.times) {
       device_ += absl::ToDoubleSeconds(time.forward);
     }
   }
-  Add(device_, What::kBackward, layers_.size() - 1);
+  Add(device_, What::kBackward, scene_.layers.size() - 1);
   Run();
-  if (!model_.decoupled) {
+  if (!model.decoupled) {
     return std::max(device_, *std::max_element(done_.begin(), done_.end()));
   }
   Gather(backward_end_);
   double forward = backward_end_;
-  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+  for (size_t layer = 0; layer < scene_.layers.size(); ++layer) {
     forward = std::max(forward, done_[layer]);
-    if (routes_[layer].scheme == Scheme::kFactor) {
-      forward += product_seconds(layer);
+    if (scene_.routes[layer].scheme == Scheme::kFactor) {
+      forward += scene_.ProductSeconds(layer);
     }
-    forward += absl::ToDoubleSeconds(model_.times[layer].forward);
+    forward += absl::ToDoubleSeconds(model.times[layer].forward);
   }
   return forward;
 }
 
 }  // namespace
-
-absl::Status LinkSpeed::Validate() const {
-  if (!(rate > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rate is ", rate, ", must be above 0"));
-  }
-  for (const auto& [name, value] : {std::pair{"latency", latency},
-                                    std::pair{"message_time", message_time}}) {
-    if (value >= absl::ZeroDuration() && value <= kComputeTimeMax) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, " is ", absl::FormatDuration(value), ", must be from 0 to ",
-        absl::FormatDuration(kComputeTimeMax)));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status TimeModel::Validate(absl::Span<const LayerSpec> layers) const {
   if (times.size() != layers.size()) {
@@ -453,10 +339,12 @@ absl::Status TimeModel::Validate(absl::Span<const LayerSpec> layers) const {
 
 Timeline::Played Timeline::PlayLayers(absl::Span<const Route> routes,
                                       int64_t fusion_bytes) const {
-  Player player(layers_, placement_, cluster_, model_, routes, fusion_bytes);
+  const Scene scene{layers_, placement_, cluster_,
+                    model_,  routes,     fusion_bytes};
+  Player player(scene);
   Played played;
   played.seconds = player.Play();
-  played.compute_seconds = player.ComputeSeconds();
+  played.compute_seconds = scene.ComputeSeconds();
   played.sync_seconds = player.SyncSeconds();
   return played;
 }

@@ -4,29 +4,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/plan/compute_times.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/layer_spec.h"
+#include "common/plan/link_speed.h"
 #include "common/plan/placement.h"
 #include "common/plan/route.h"
 
 namespace nereus {
-
-// Speed of a node's link, equal in both directions.
-struct LinkSpeed {
-  double rate = 0;  // Bytes per second, each way.
-  // Time from the last byte sent to the last byte received.
-  absl::Duration latency = absl::ZeroDuration();
-  // Time that a message costs its sender and its receiver beside its bytes.
-  absl::Duration message_time = absl::ZeroDuration();
-
-  // Returns OK, or kInvalidArgument that names the field and its value.
-  absl::Status Validate() const;
-
-  bool operator==(const LinkSpeed&) const = default;
-};
 
 // Assumptions about the time of an iteration, measured or guessed.
 struct TimeModel {

@@ -1,0 +1,126 @@
+#include "common/plan/link_bookings.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace nereus {
+namespace {
+
+// Sizes of frames (common/protocol/frame.h).
+constexpr double kFrameElements = 65536;
+constexpr double kHeaderBytes = 64;
+// Length of a full message: fused frames share messages as long as the longest
+// frame.
+constexpr double kMessageBytes = kFrameElements * 4 + kHeaderBytes;
+
+}  // namespace
+
+double Occupy(double now, double seconds, double& free_at) {
+  free_at = std::max(free_at, now) + seconds;
+  return free_at;
+}
+
+LinkBookings::LinkBookings(const ClusterShape& cluster, const LinkSpeed& link,
+                           bool fuses)
+    : workers_(static_cast<size_t>(cluster.workers)),
+      link_(link),
+      fuses_(fuses),
+      out_(std::max(cluster.workers, cluster.servers), 0.0),
+      in_(out_.size(), 0.0),
+      pushes_leave_(out_.size(), 0.0),
+      results_leave_(out_.size(), 0.0) {}
+
+double LinkBookings::message_seconds() const {
+  return absl::ToDoubleSeconds(link_.message_time);
+}
+
+double LinkBookings::latency() const {
+  return absl::ToDoubleSeconds(link_.latency);
+}
+
+bool LinkBookings::Joins(double now, double leaves) const {
+  return fuses_ && now < leaves;
+}
+
+double LinkBookings::Carry(double elements, WireType wire, bool joins) const {
+  // An empty payload is a frame too.
+  const double frames = std::max(1.0, std::ceil(elements / kFrameElements));
+  const double bytes =
+      elements * static_cast<double>(WireBytes(wire)) + frames * kHeaderBytes;
+  double messages = frames;
+  if (fuses_) {
+    // A transfer that joins adds only its share of a message; one that opens a
+    // message pays for all of it.
+    messages = bytes / kMessageBytes;
+    if (!joins) messages = std::ceil(messages);
+  }
+  return bytes / link_.rate + messages * message_seconds();
+}
+
+double LinkBookings::ToShard(double now, size_t shard, double elements,
+                             WireType wire) {
+  double& leaves = pushes_leave_[shard];
+  const bool joins = Joins(now, leaves);
+  const double seconds = Carry(elements, wire, joins);
+  double there = now;
+  size_t senders = 0;
+  for (size_t worker = 0; worker < workers_; ++worker) {
+    if (worker == shard) continue;
+    if (!joins) leaves = std::max({leaves, now, out_[worker]});
+    there = std::max(there, Occupy(now, seconds, out_[worker]));
+    ++senders;
+  }
+  // The shard's side receives one worker's transfer after the other, so it is
+  // busy for all of them.
+  if (senders > 0) {
+    const double all = static_cast<double>(senders) * seconds;
+    there = std::max(there, Occupy(now, all, in_[shard])) + latency();
+  }
+  return there;
+}
+
+double LinkBookings::FromShard(double now, size_t shard, double elements,
+                               WireType wire) {
+  double& leaves = results_leave_[shard];
+  const bool joins = Joins(now, leaves);
+  if (!joins) leaves = std::max(now, out_[shard]);
+  const double seconds = Carry(elements, wire, joins);
+  double there = now;
+  size_t receivers = 0;
+  for (size_t worker = 0; worker < workers_; ++worker) {
+    if (worker == shard) continue;
+    there = std::max(there, Occupy(now, seconds, in_[worker]));
+    ++receivers;
+  }
+  if (receivers > 0) {
+    const double all = static_cast<double>(receivers) * seconds;
+    there = std::max(there, Occupy(now, all, out_[shard])) + latency();
+  }
+  return there;
+}
+
+double LinkBookings::AmongWorkers(double now, double times, double elements,
+                                  WireType wire) {
+  const double seconds =
+      times * Carry(elements, wire, Joins(now, peers_leave_));
+  double there = now;
+  for (size_t worker = 0; worker < workers_; ++worker) {
+    there = std::max({there, Occupy(now, seconds, out_[worker]),
+                      Occupy(now, seconds, in_[worker])});
+    peers_leave_ = std::max(peers_leave_, out_[worker]);
+  }
+  return there;
+}
+
+// Each hop follows the one before it, so latency counts once for each hop. A
+// message that layers share is booked once, by the layer that opens it; a layer
+// that joins still waits for it on each hop.
+double LinkBookings::AroundRing(double now, double hops, double elements,
+                                WireType wire) {
+  const bool joins = Joins(now, peers_leave_);
+  double there = AmongWorkers(now, hops, elements, wire) + hops * latency();
+  if (joins) there += hops * message_seconds();
+  return there;
+}
+
+}  // namespace nereus

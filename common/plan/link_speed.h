@@ -1,0 +1,22 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace nereus {
+
+// Speed of a node's link, equal in both directions. A value type.
+struct LinkSpeed {
+  double rate = 0;  // Bytes per second, each way.
+  // Time from the last byte sent to the last byte received.
+  absl::Duration latency = absl::ZeroDuration();
+  // Time that a message costs its sender and its receiver beside its bytes.
+  absl::Duration message_time = absl::ZeroDuration();
+
+  // Returns OK, or kInvalidArgument that names the field and its value.
+  absl::Status Validate() const;
+
+  bool operator==(const LinkSpeed&) const = default;
+};
+
+}  // namespace nereus
