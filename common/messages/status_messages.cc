@@ -40,11 +40,11 @@ v1::GetStatusResponse ToProto(const JobStatus& status) {
     *added->mutable_stall() = StallToProto(*member.stall);
     added->set_stalled_layer(member.stalled_layer);
   }
-  message.set_checkpoint_round(status.checkpoint_round);
-  message.set_checkpoint_contributions(status.checkpoint_contributions);
-  message.set_checkpoint_bytes(status.checkpoint_bytes);
-  message.set_checkpoint_wanted(status.checkpoint_wanted);
-  message.set_checkpoint_failure(status.checkpoint_failure);
+  message.set_checkpoint_round(status.checkpoint.round);
+  message.set_checkpoint_contributions(status.checkpoint.contributions);
+  message.set_checkpoint_bytes(status.checkpoint.bytes);
+  message.set_checkpoint_wanted(status.checkpoint.wanted);
+  message.set_checkpoint_failure(status.checkpoint.failure);
   for (const ShardServers& servers : status.shard_servers) {
     *message.add_shard_servers() = ToProto(servers);
   }
@@ -79,11 +79,11 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
     if (!member.has_stall()) continue;
     status.members.back().stall = StallFromProto(member.stall());
   }
-  status.checkpoint_round = message.checkpoint_round();
-  status.checkpoint_contributions = message.checkpoint_contributions();
-  status.checkpoint_bytes = message.checkpoint_bytes();
-  status.checkpoint_wanted = message.checkpoint_wanted();
-  status.checkpoint_failure = message.checkpoint_failure();
+  status.checkpoint.round = message.checkpoint_round();
+  status.checkpoint.contributions = message.checkpoint_contributions();
+  status.checkpoint.bytes = message.checkpoint_bytes();
+  status.checkpoint.wanted = message.checkpoint_wanted();
+  status.checkpoint.failure = message.checkpoint_failure();
   for (const v1::ShardServers& servers : message.shard_servers()) {
     status.shard_servers.push_back(FromProto(servers));
   }

@@ -315,6 +315,19 @@ using CoordinatorMessage =
 // Time over which JobStatus::steps_per_second is averaged.
 inline constexpr absl::Duration kRateWindow = absl::Seconds(10);
 
+// State of a job's checkpoints.
+struct CheckpointStatus {
+  // Round of the newest complete checkpoint; kInitialRound: none exists.
+  int64_t round = kInitialRound;
+  // Number of contributions in the steps up to that round: tells which examples
+  // the job had used.
+  int64_t contributions = 0;
+  int64_t bytes = 0;    // Length of that checkpoint.
+  bool wanted = false;  // True if another one is requested.
+  // Cause of the last failed checkpoint; empty: none has failed.
+  std::string failure;
+};
+
 // Coordinator's view of a job, for `nereusctl status`. Made anew for each
 // request; a value type.
 struct JobStatus {
@@ -358,15 +371,7 @@ struct JobStatus {
   // Servers of each shard; empty before the job runs, or without backups.
   std::vector<ShardServers> shard_servers;
 
-  // Round of the newest complete checkpoint; kInitialRound: none exists.
-  int64_t checkpoint_round = kInitialRound;
-  // Number of contributions in the steps up to that round: tells which examples
-  // the job had used.
-  int64_t checkpoint_contributions = 0;
-  int64_t checkpoint_bytes = 0;    // Length of that checkpoint.
-  bool checkpoint_wanted = false;  // True if another one is requested.
-  // Cause of the last failed checkpoint; empty: none has failed.
-  std::string checkpoint_failure;
+  CheckpointStatus checkpoint;  // Newest checkpoint, and the next one.
 };
 
 }  // namespace nereus

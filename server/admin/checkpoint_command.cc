@@ -34,9 +34,9 @@ absl::StatusOr<JobStatus> MakeCheckpoint(const std::string& server,
   while (true) {
     NEREUS_ASSIGN_OR_RETURN(JobStatus status,
                             FetchJobStatus(server, deadline - absl::Now()));
-    if (!status.checkpoint_wanted) {
-      if (status.checkpoint_failure.empty()) return status;
-      return absl::AbortedError(status.checkpoint_failure);
+    if (!status.checkpoint.wanted) {
+      if (status.checkpoint.failure.empty()) return status;
+      return absl::AbortedError(status.checkpoint.failure);
     }
     if (status.state != JobState::kRunning) {
       return absl::AbortedError(
@@ -156,16 +156,16 @@ int CheckpointCommand::Run(std::ostream& out, std::ostream& err) {
   }
   if (json_) {
     out << nlohmann::ordered_json(
-               {{"round", status->checkpoint_round},
-                {"folder", CheckpointFolder(status->checkpoint_round)},
-                {"contributions", status->checkpoint_contributions},
-                {"bytes", status->checkpoint_bytes}})
+               {{"round", status->checkpoint.round},
+                {"folder", CheckpointFolder(status->checkpoint.round)},
+                {"contributions", status->checkpoint.contributions},
+                {"bytes", status->checkpoint.bytes}})
                .dump(2)
         << "\n";
   } else {
-    out << "checkpoint of round " << status->checkpoint_round << ": "
-        << status->checkpoint_bytes << " bytes in "
-        << CheckpointFolder(status->checkpoint_round) << "\n";
+    out << "checkpoint of round " << status->checkpoint.round << ": "
+        << status->checkpoint.bytes << " bytes in "
+        << CheckpointFolder(status->checkpoint.round) << "\n";
   }
   return kExitDone;
 }

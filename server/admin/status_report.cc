@@ -76,13 +76,13 @@ std::string StatusTable(const JobStatus& status) {
                     servers.backup == -1 ? "backup" : "current backup yet",
                     "\n");
   }
-  if (status.checkpoint_round > kInitialRound) {
-    absl::StrAppend(&text, "newest checkpoint: round ", status.checkpoint_round,
-                    ", ", status.checkpoint_bytes, " bytes\n");
+  if (status.checkpoint.round > kInitialRound) {
+    absl::StrAppend(&text, "newest checkpoint: round ", status.checkpoint.round,
+                    ", ", status.checkpoint.bytes, " bytes\n");
   }
-  if (!status.checkpoint_failure.empty()) {
+  if (!status.checkpoint.failure.empty()) {
     absl::StrAppend(&text, "the last checkpoint that failed: ",
-                    status.checkpoint_failure, "\n");
+                    status.checkpoint.failure, "\n");
   }
   return text;
 }
@@ -136,12 +136,12 @@ std::string StatusJson(const JobStatus& status) {
     json["shard_servers"].push_back(std::move(entry));
   }
   json["checkpoint"] = nullptr;
-  if (status.checkpoint_round > kInitialRound) {
-    json["checkpoint"] = {{"round", status.checkpoint_round},
-                          {"contributions", status.checkpoint_contributions},
-                          {"bytes", status.checkpoint_bytes}};
+  if (status.checkpoint.round > kInitialRound) {
+    json["checkpoint"] = {{"round", status.checkpoint.round},
+                          {"contributions", status.checkpoint.contributions},
+                          {"bytes", status.checkpoint.bytes}};
   }
-  json["checkpoint_failure"] = status.checkpoint_failure;
+  json["checkpoint_failure"] = status.checkpoint.failure;
   return json.dump(2) + "\n";
 }
 

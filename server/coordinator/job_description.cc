@@ -121,12 +121,12 @@ JobStatus DescribeJob(const JobView& view, absl::Time now) {
             [](const auto& a, const auto& b) { return a.id < b.id; });
   const CheckpointLedger& checkpoints = view.checkpoints;
   if (checkpoints.newest().has_value()) {
-    status.checkpoint_round = checkpoints.newest()->round;
-    status.checkpoint_contributions = checkpoints.newest()->contributions;
-    status.checkpoint_bytes = checkpoints.newest()->bytes();
+    status.checkpoint.round = checkpoints.newest()->round;
+    status.checkpoint.contributions = checkpoints.newest()->contributions;
+    status.checkpoint.bytes = checkpoints.newest()->bytes();
   }
-  status.checkpoint_wanted = checkpoints.wanted();
-  status.checkpoint_failure = checkpoints.failure();
+  status.checkpoint.wanted = checkpoints.wanted();
+  status.checkpoint.failure = checkpoints.failure();
   return status;
 }
 

@@ -125,11 +125,11 @@ v1::GetStatusResponse SomeStatus() {
   member.stall = Stall{1, 13, "worker 1", absl::Seconds(12.5)};
   member.stalled_layer = "fc";
   status.members = {member};
-  status.checkpoint_round = 12;
-  status.checkpoint_contributions = 26;
-  status.checkpoint_bytes = 1234;
-  status.checkpoint_wanted = true;
-  status.checkpoint_failure = "the disk is full";
+  status.checkpoint.round = 12;
+  status.checkpoint.contributions = 26;
+  status.checkpoint.bytes = 1234;
+  status.checkpoint.wanted = true;
+  status.checkpoint.failure = "the disk is full";
   status.shard_servers = {{1, -1, false}, {1, 0, true}};
   return ToProto(status);
 }
@@ -540,13 +540,13 @@ TEST(MessagesTest, NewFieldsAreThereAgain) {
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->members[0].stall->waited, absl::Seconds(12.5));
   EXPECT_EQ(status->members[0].stalled_layer, "fc");
-  EXPECT_EQ(status->checkpoint_round, 12);
-  EXPECT_EQ(status->checkpoint_contributions, 26);
-  EXPECT_EQ(status->checkpoint_bytes, 1234);
-  EXPECT_TRUE(status->checkpoint_wanted);
+  EXPECT_EQ(status->checkpoint.round, 12);
+  EXPECT_EQ(status->checkpoint.contributions, 26);
+  EXPECT_EQ(status->checkpoint.bytes, 1234);
+  EXPECT_TRUE(status->checkpoint.wanted);
   EXPECT_EQ(status->shard_servers,
             (std::vector<ShardServers>{{1, -1, false}, {1, 0, true}}));
-  EXPECT_EQ(status->checkpoint_failure, "the disk is full");
+  EXPECT_EQ(status->checkpoint.failure, "the disk is full");
 }
 
 TEST(MessagesTest, RefusalsKeepEveryCodeButOk) {

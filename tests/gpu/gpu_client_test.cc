@@ -184,7 +184,7 @@ TEST_F(GpuClientTest, JobThatGoesBackRestoresTheGpu) {
       const auto status =
           FetchJobStatus(cluster.coordinator_address(), absl::Seconds(10));
       ASSERT_TRUE(status.ok()) << status.status();
-      saved = status->checkpoint_round;
+      saved = status->checkpoint.round;
       absl::SleepFor(absl::Milliseconds(10));
     }
     cluster.Replace(1);

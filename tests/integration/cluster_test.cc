@@ -203,7 +203,7 @@ TEST(ClusterTest, AWorkerComesWhileTheJobGoesBack) {
   const auto parameters = first.parameters();
   ASSERT_TRUE(first.Step(1).ok());
   EXPECT_TRUE(status_is(
-      [](const JobStatus& status) { return status.checkpoint_round == 0; }));
+      [](const JobStatus& status) { return status.checkpoint.round == 0; }));
   std::thread joins(
       [&] { connected = second.Connect(cluster.client_options()); });
   EXPECT_TRUE(
@@ -244,7 +244,7 @@ TEST(ClusterTest, APushIntoAJobThatWentBackHearsThatFirst) {
     const auto status =
         FetchJobStatus(cluster.coordinator_address(), absl::Seconds(10));
     ASSERT_TRUE(status.ok()) << status.status();
-    saved = status->checkpoint_round;
+    saved = status->checkpoint.round;
   }
   cluster.Replace(1);
   while (client.Interruption().ok() && absl::Now() < deadline) {

@@ -55,7 +55,7 @@ TEST(CoordinatorCheckpointTest, ManifestIsWrittenOnceAllPartsAreThere) {
   ASSERT_THAT(record.files, SizeIs(2));
   EXPECT_EQ(record.files[1].name, "shard-1-epoch-1");
   EXPECT_EQ(record.bytes(), 201);
-  EXPECT_EQ(driver.Status().checkpoint_round, kInitialRound);
+  EXPECT_EQ(driver.Status().checkpoint.round, kInitialRound);
 
   const Reaction done = driver.Checkpoint(3, absl::OkStatus());
   EXPECT_THAT(done.announced,
@@ -63,9 +63,9 @@ TEST(CoordinatorCheckpointTest, ManifestIsWrittenOnceAllPartsAreThere) {
   ASSERT_THAT(done.saved, SizeIs(1));
   EXPECT_EQ(done.saved[0].checkpoints.newest->round, 3);
   const JobStatus status = driver.Status();
-  EXPECT_EQ(status.checkpoint_round, 3);
-  EXPECT_EQ(status.checkpoint_contributions, 8);
-  EXPECT_EQ(status.checkpoint_bytes, 201);
+  EXPECT_EQ(status.checkpoint.round, 3);
+  EXPECT_EQ(status.checkpoint.contributions, 8);
+  EXPECT_EQ(status.checkpoint.bytes, 201);
 }
 
 // A shard may die early: there is something to go back to.
@@ -73,7 +73,7 @@ TEST(CoordinatorCheckpointTest, FirstRoundIsSavedIfThereIsAFolder) {
   CoordinatorDriver with(DurableOptions(1, 1));
   with.Gather();
   EXPECT_TRUE(with.job().IsCheckpoint(0));
-  EXPECT_FALSE(with.Status().checkpoint_wanted);
+  EXPECT_FALSE(with.Status().checkpoint.wanted);
   CoordinatorDriver without(OptionsOf(1, 1));
   without.Gather();
   EXPECT_FALSE(without.job().IsCheckpoint(0));
@@ -96,8 +96,8 @@ TEST(CoordinatorCheckpointTest, ManifestThatIsNotWrittenIsNoCheckpoint) {
       driver.Checkpoint(3, absl::UnavailableError("disk is full"));
   EXPECT_THAT(failed.announced,
               ElementsAre("no checkpoint of round 3: disk is full"));
-  EXPECT_EQ(driver.Status().checkpoint_round, kInitialRound);
-  EXPECT_EQ(driver.Status().checkpoint_failure, "disk is full");
+  EXPECT_EQ(driver.Status().checkpoint.round, kInitialRound);
+  EXPECT_EQ(driver.Status().checkpoint.failure, "disk is full");
   // Nothing was asked for.
   EXPECT_THAT(driver.Checkpoint(3, absl::OkStatus()).announced, IsEmpty());
 }
@@ -109,9 +109,9 @@ TEST(CoordinatorCheckpointTest, ManifestsMayBeWrittenSideBySide) {
   driver.Say(kShard0, PartOf(0, 3, 1));
   driver.Say(kShard0, PartOf(0, 4, 1));
   driver.Checkpoint(3, absl::OkStatus());
-  EXPECT_EQ(driver.Status().checkpoint_round, 3);
+  EXPECT_EQ(driver.Status().checkpoint.round, 3);
   driver.Checkpoint(4, absl::UnavailableError("disk is full"));
-  EXPECT_EQ(driver.Status().checkpoint_round, 3);
+  EXPECT_EQ(driver.Status().checkpoint.round, 3);
 }
 
 TEST(CoordinatorRequestTest, RequestBringsAnEpochThatSavesItsFirstStep) {
@@ -120,7 +120,7 @@ TEST(CoordinatorRequestTest, RequestBringsAnEpochThatSavesItsFirstStep) {
   const Reaction asked = driver.RequestCheckpoint();
   EXPECT_THAT(HearersOf<PrepareEpoch>(asked),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1));
-  EXPECT_TRUE(driver.Status().checkpoint_wanted);
+  EXPECT_TRUE(driver.Status().checkpoint.wanted);
   driver.ReportAll(6);
   EXPECT_EQ(driver.job().epoch, 2u);
   EXPECT_EQ(driver.job().checkpoint_round, 7);
@@ -130,9 +130,9 @@ TEST(CoordinatorRequestTest, RequestBringsAnEpochThatSavesItsFirstStep) {
 
   // An earlier one is not what was asked for.
   driver.MakeCheckpoint(6);
-  EXPECT_TRUE(driver.Status().checkpoint_wanted);
+  EXPECT_TRUE(driver.Status().checkpoint.wanted);
   driver.MakeCheckpoint(7);
-  EXPECT_FALSE(driver.Status().checkpoint_wanted);
+  EXPECT_FALSE(driver.Status().checkpoint.wanted);
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
   // The next one is another one.
   EXPECT_THAT(driver.RequestCheckpoint().sent, SizeIs(3));
@@ -148,9 +148,9 @@ TEST(CoordinatorRequestTest, FailureEndsTheRequestWithTheReason) {
   EXPECT_THAT(failed.announced,
               ElementsAre("no checkpoint of round 7: shard 1 (s1 at s1:1) "
                           "could not write its part: no\\nspace"));
-  EXPECT_FALSE(driver.Status().checkpoint_wanted);
-  EXPECT_EQ(driver.Status().checkpoint_round, kInitialRound);
-  EXPECT_THAT(driver.Status().checkpoint_failure, HasSubstr("no\\nspace"));
+  EXPECT_FALSE(driver.Status().checkpoint.wanted);
+  EXPECT_EQ(driver.Status().checkpoint.round, kInitialRound);
+  EXPECT_THAT(driver.Status().checkpoint.failure, HasSubstr("no\\nspace"));
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
@@ -162,10 +162,10 @@ TEST(CoordinatorRequestTest, FailureOfAnEarlierRoundDoesNotEndTheRequest) {
   driver.ReportAll(6);
   ASSERT_EQ(driver.job().checkpoint_round, 7);
   driver.Say(kShard0, FailedPart(6, 1, "slow"));
-  EXPECT_TRUE(driver.Status().checkpoint_wanted);
-  EXPECT_THAT(driver.Status().checkpoint_failure, HasSubstr("slow"));
+  EXPECT_TRUE(driver.Status().checkpoint.wanted);
+  EXPECT_THAT(driver.Status().checkpoint.failure, HasSubstr("slow"));
   driver.MakeCheckpoint(7);
-  EXPECT_FALSE(driver.Status().checkpoint_wanted);
+  EXPECT_FALSE(driver.Status().checkpoint.wanted);
 }
 
 // The dead worker may have owed the shards this round.
@@ -181,7 +181,7 @@ TEST(CoordinatorRequestTest,
   EXPECT_EQ(driver.job().epoch, 3u);
   EXPECT_EQ(driver.job().checkpoint_round, 10);
   driver.MakeCheckpoint(10);
-  EXPECT_FALSE(driver.Status().checkpoint_wanted);
+  EXPECT_FALSE(driver.Status().checkpoint.wanted);
   // Not again.
   driver.Say(kNew, WorkerRequest("new"));
   driver.ReportAll(12);
@@ -461,7 +461,7 @@ TEST_F(LostShardTest, RequestIsRepeated) {
   driver_.ReportAll(8);
   EXPECT_EQ(driver_.job().base_round, 3);
   EXPECT_EQ(driver_.job().checkpoint_round, 4);
-  EXPECT_TRUE(driver_.Status().checkpoint_wanted);
+  EXPECT_TRUE(driver_.Status().checkpoint.wanted);
 }
 
 TEST_F(LostShardTest, MembersThatMissedTheRestartHearOfItWhenTheyResume) {
@@ -511,10 +511,10 @@ TEST(CoordinatorCheckpointRestartTest, JobMayBeginWithACheckpoint) {
   EXPECT_EQ(driver.job().contributions_before, 31);
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{0, 9}, EpochWorker{1, 9}));
-  EXPECT_EQ(driver.Status().checkpoint_round, 8);
-  EXPECT_EQ(driver.Status().checkpoint_contributions, 31);
+  EXPECT_EQ(driver.Status().checkpoint.round, 8);
+  EXPECT_EQ(driver.Status().checkpoint.contributions, 31);
   driver.MakeCheckpoint(10);
-  EXPECT_EQ(driver.Status().checkpoint_contributions, 31 + 2 * 2);
+  EXPECT_EQ(driver.Status().checkpoint.contributions, 31 + 2 * 2);
 }
 
 TEST(CoordinatorCheckpointRestartTest,

@@ -65,7 +65,7 @@ TEST_F(CoordinatorLastCheckpointTest, FailedLastCheckpointIsNotAwaited) {
   failed.error = "disk is full";
   driver->Say(kShard1, failed);
   EXPECT_EQ(driver->state(), JobState::kFinished);
-  EXPECT_EQ(driver->Status().checkpoint_failure,
+  EXPECT_EQ(driver->Status().checkpoint.failure,
             "shard 1 (s1 at s1:1) could not write its part: disk is full");
   EXPECT_TRUE(driver->coordinator().lacks_last_checkpoint());
 }

@@ -221,11 +221,11 @@ TEST(CoordinatorRegressionTest,
   driver.Say(kWorker0, HeartbeatOf(/*begun_step=*/8, /*round=*/7));
   EXPECT_THAT(driver.RequestCheckpoint().sent, IsEmpty());
   driver.MakeCheckpoint(7);
-  EXPECT_TRUE(driver.Status().checkpoint_wanted);
+  EXPECT_TRUE(driver.Status().checkpoint.wanted);
   driver.ReportAll(8);
   EXPECT_EQ(driver.job().checkpoint_round, 9);
   driver.MakeCheckpoint(9);
-  EXPECT_FALSE(driver.Status().checkpoint_wanted);
+  EXPECT_FALSE(driver.Status().checkpoint.wanted);
 }
 
 }  // namespace
