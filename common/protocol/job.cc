@@ -7,176 +7,24 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/protocol/job_checks.h"
+
+// What a member derives from its job. Order to read: MakeJob, which checks and
+// completes a job (the checks are in job_checks.cc); then the members of Job,
+// each a rule that all members of the job must follow alike; last the functions
+// that make, cut and check frames. A rule that differed between two members
+// would show as a refused frame or, worse, as replicas that drift apart.
 
 namespace nereus {
 namespace {
 
+// Returns the error for a field that differs from the job.
 template <typename T>
 absl::Status Wrong(const FrameHeader& header, absl::string_view field,
                    const T& found, const T& expected) {
   return absl::InvalidArgumentError(absl::StrCat(DescribeFrame(header), ": ",
                                                  field, " is ", found,
                                                  ", expected ", expected));
-}
-
-// Number of elements that the 32 bits of a frame's offset can address.
-constexpr int64_t kOffsetMax = int64_t{1} << 32;
-
-absl::Status CheckRing(const LayerSpec& layer) {
-  if (layer.parameters <= kOffsetMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the plan sends ", DescribeLayer(layer),
-                   " around a ring, which takes ", kOffsetMax, " parameters"));
-}
-
-absl::Status CheckFactors(const LayerSpec& layer) {
-  if (!layer.has_factors) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the plan sends ", DescribeLayer(layer),
-                     " by factors, which it does not have"));
-  }
-  const int64_t rows_max = kOffsetMax / std::max(layer.m, layer.n);
-  if (layer.rows <= rows_max) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the plan sends ", DescribeLayer(layer),
-                   " by factors of more than ", kOffsetMax, " elements each"));
-}
-
-absl::Status CheckRoute(const LayerSpec& layer, const Route& route) {
-  if (WireBytes(route.wire) == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the plan sends ", DescribeLayer(layer), " by no wire type"));
-  }
-  switch (route.scheme) {
-    case Scheme::kServer:
-      return absl::OkStatus();
-    case Scheme::kFactor:
-      return CheckFactors(layer);
-    case Scheme::kRing:
-      return CheckRing(layer);
-  }
-  return absl::InvalidArgumentError("unknown scheme");
-}
-
-absl::Status CheckCount(absl::string_view name, int64_t count, int64_t max) {
-  if (count >= 1 && count <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " is ", count, ", must be in [1, ", max, "]"));
-}
-
-bool IsWorkerOrLeft(const Job& job, int rank) {
-  return job.PositionOf(rank) >= 0 ||
-         std::binary_search(job.left_workers.begin(), job.left_workers.end(),
-                            rank);
-}
-
-bool IsMember(const Job& job, PeerId peer) {
-  return peer.role == Role::kShard ? job.Holds(peer.rank)
-                                   : IsWorkerOrLeft(job, peer.rank);
-}
-
-absl::Status CheckWorkers(const Job& job) {
-  NEREUS_RETURN_IF_ERROR(
-      CheckCount("workers", job.worker_count(), kWorkersMax));
-  EpochWorker before = {-1, 0};
-  for (const EpochWorker& each : job.workers) {
-    NEREUS_RETURN_IF_ERROR(CheckStep("a first step", each.first_step, 0));
-    if (each.rank <= before.rank || each.rank >= kRanksMax ||
-        each.first_step < before.first_step) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "worker ", each.rank, " from step ", each.first_step,
-          " comes after worker ", before.rank, " from step ", before.first_step,
-          ": both must ascend, ranks below ", kRanksMax));
-    }
-    before = each;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckLeavers(const Job& job) {
-  int32_t before = -1;
-  for (const int32_t rank : job.left_workers) {
-    if (rank <= before || rank >= kRanksMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("worker ", rank, ", who has left, comes after worker ",
-                       before, ": must ascend, below ", kRanksMax));
-    }
-    if (job.PositionOf(rank) >= 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("worker ", rank, " has left, and is a worker"));
-    }
-    before = rank;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckSteps(const Job& job) {
-  NEREUS_RETURN_IF_ERROR(
-      CheckStep("base_round", job.base_round, kInitialRound));
-  NEREUS_RETURN_IF_ERROR(CheckStep("first_step", job.first_step, 0));
-  NEREUS_RETURN_IF_ERROR(
-      CheckStep("checkpoint_round", job.checkpoint_round, kInitialRound));
-  NEREUS_RETURN_IF_ERROR(
-      CheckStep("switch_round", job.switch_round, kInitialRound));
-  return CheckStep("contributions_before", job.contributions_before, 0);
-}
-
-absl::Status CheckVerdicts(const Job& job) {
-  if (job.verdicts.size() > kVerdictsMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(job.verdicts.size(), " verdicts, at most ", kVerdictsMax));
-  }
-  int64_t before = kInitialRound;
-  for (const StepVerdict& verdict : job.verdicts) {
-    NEREUS_RETURN_IF_ERROR(CheckStep("a verdict's step", verdict.step, 0));
-    if (verdict.step <= before) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the verdict on step ", verdict.step,
-                       " comes after that on ", before, ": must ascend"));
-    }
-    before = verdict.step;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
-  const bool layer_known = finished.layer >= 0 &&
-                           finished.layer < static_cast<int>(job.layers.size());
-  if (layer_known && IsWorkerOrLeft(job, finished.source) &&
-      finished.round >= 0 && finished.round <= kStepMax &&
-      finished.contributors >= 1 && finished.contributors <= kWorkersMax &&
-      !UsesServers(job.routes[finished.layer].scheme)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "round ", finished.round, " of layer ", finished.layer,
-      " is held by worker ", finished.source, " with ", finished.contributors,
-      " contributors: no such layer between workers, or no such worker"));
-}
-
-// A primary that is its own backup would lose both with one process.
-absl::Status CheckHolders(const Job& job, int shards) {
-  if (job.options.backup && shards < 2) {
-    return absl::InvalidArgumentError(
-        "backup needs 2 shards or more: a copy is on another server");
-  }
-  if (static_cast<int>(job.shard_servers.size()) != shards) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        job.shard_servers.size(), " shards have shard_servers, of ", shards));
-  }
-  for (const ShardServers& servers : job.shard_servers) {
-    const bool copied = servers.backup != -1;
-    if (servers.primary >= 0 && servers.primary < shards &&
-        servers.backup >= -1 && servers.backup < shards &&
-        servers.backup != servers.primary && (job.options.backup || !copied) &&
-        (copied || !servers.backup_is_current)) {
-      continue;
-    }
-    return absl::InvalidArgumentError(
-        absl::StrCat("a shard of ", shards, " is served by ", servers.primary,
-                     " and copied by ", servers.backup));
-  }
-  return absl::OkStatus();
 }
 
 // Returns the power of two that makes about 1,000 blocks: few enough that their
@@ -199,6 +47,7 @@ absl::Status AddBlocks(Job& job) {
         " by factors, which have no blocks, in a job with sparsity ",
         job.options.sparsity));
   }
+  // The pool has the layers in backward order: the last layer comes first.
   job.pool_offsets.resize(job.layers.size());
   int64_t elements = 0;
   for (size_t i = job.layers.size(); i > 0; --i) {
@@ -240,6 +89,8 @@ int64_t Job::BlocksIn(int64_t round) const {
   return std::max<int64_t>(1, std::llround(chosen));
 }
 
+// The first frame of a sparse chunk is as short as the block that began before
+// the chunk.
 FrameGrid Job::GridOf(const Chunk& chunk) const {
   if (!IsSparse(chunk.layer)) return FrameGrid(chunk.length);
   const int64_t offset = pool_offsets[chunk.layer] + chunk.offset;
@@ -265,6 +116,13 @@ bool Job::Holds(int server) const {
          std::any_of(shard_servers.begin(), shard_servers.end(), holds);
 }
 
+bool Job::IsMember(PeerId peer) const {
+  if (peer.role == Role::kShard) return Holds(peer.rank);
+  return PositionOf(peer.rank) >= 0 ||
+         std::binary_search(left_workers.begin(), left_workers.end(),
+                            peer.rank);
+}
+
 int Job::PositionOf(int rank) const {
   const auto found = std::lower_bound(
       workers.begin(), workers.end(), rank,
@@ -273,6 +131,8 @@ int Job::PositionOf(int rank) const {
   return static_cast<int>(found - workers.begin());
 }
 
+// First steps ascend with positions, so the contributors of a round are the
+// workers in front.
 int Job::ContributorsOf(int64_t round) const {
   const auto first_later =
       std::upper_bound(workers.begin(), workers.end(), round,
@@ -293,6 +153,7 @@ int Job::InitiatorOf(int64_t round) const {
   return static_cast<int>(drawn % contributors);
 }
 
+// The base round is on disk already, or it is the start of the job.
 bool Job::IsCheckpoint(int64_t round) const {
   if (round <= base_round) return false;
   const int64_t every = options.checkpoint_every;
@@ -314,6 +175,9 @@ bool Job::MaySwitchAfter(int64_t round) const {
   return block_layer < 0 || BlocksIn(round + 1) == block_count();
 }
 
+// Rule: gradients, and values that servers update, may be rounded; the state of
+// a layer may not. A joining worker must get the very bits that the others
+// have.
 WireType Job::WireOf(const FrameHeader& header) const {
   const auto layer = static_cast<int>(header.layer);
   const WireType wire = routes[layer].wire;
@@ -365,57 +229,21 @@ std::vector<ShardServers> FirstShardServers(int shards, bool backup) {
 
 absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
   NEREUS_RETURN_IF_ERROR(CheckWorkers(job));
-  NEREUS_RETURN_IF_ERROR(CheckLeavers(job));
-  NEREUS_RETURN_IF_ERROR(CheckCount("shards", shards, kServersMax));
+  NEREUS_RETURN_IF_ERROR(CheckShardCount(shards));
   if (job.shard_servers.empty()) {
     job.shard_servers = FirstShardServers(shards, job.options.backup);
   }
-  NEREUS_RETURN_IF_ERROR(CheckHolders(job, shards));
+  NEREUS_RETURN_IF_ERROR(CheckShardServers(job, shards));
   // A job that was made before has its block layer already; AddBlocks makes it
   // again.
   if (std::exchange(job.block_layer, -1) >= 0) {
     job.layers.pop_back();
     job.routes.pop_back();
   }
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(job.layers));
-  NEREUS_RETURN_IF_ERROR(job.options.Validate());
-  if (job.routes.size() != job.layers.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the plan has ", job.routes.size(), " routes for ",
-                     job.layers.size(), " layers"));
-  }
-  for (size_t i = 0; i < job.layers.size(); ++i) {
-    NEREUS_RETURN_IF_ERROR(CheckRoute(job.layers[i], job.routes[i]));
-  }
-  for (size_t i = 0; i < job.layers.size() && job.partial(); ++i) {
-    if (UsesServers(job.routes[i].scheme)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the plan sends ", DescribeLayer(job.layers[i]), " by ",
-        SchemeName(job.routes[i].scheme), ", past the servers: ",
-        "that needs everybody, not quorum ", QuorumName(job.options.quorum)));
-  }
+  NEREUS_RETURN_IF_ERROR(CheckPlan(job));
   if (job.options.sparsity > 0) NEREUS_RETURN_IF_ERROR(AddBlocks(job));
-  NEREUS_RETURN_IF_ERROR(CheckSteps(job));
-  NEREUS_RETURN_IF_ERROR(CheckVerdicts(job));
-  if (job.state_arrays < 0 || job.state_arrays > kStateArraysMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("state_arrays is ", job.state_arrays, ", must be in [0, ",
-                     kStateArraysMax, "]"));
-  }
-  if (job.donor != -1 && !IsWorkerOrLeft(job, job.donor)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the owner is worker ", job.donor, ", who is no member"));
-  }
-  int before = -1;
-  for (const FinishedRound& finished : job.finished_rounds) {
-    NEREUS_RETURN_IF_ERROR(CheckFinished(job, finished));
-    if (finished.layer <= before) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the finished round of layer ", finished.layer,
-          " comes after that of layer ", before, ": layers must ascend"));
-    }
-    before = finished.layer;
-  }
+  NEREUS_RETURN_IF_ERROR(CheckProgress(job));
+  // A caller's optimizer says how much state it has; ours is known.
   if (job.options.optimizer_place == OptimizerPlace::kServer) {
     job.state_arrays = OptimizerStateCount(job.options.optimizer.rule);
   }
@@ -445,6 +273,8 @@ FrameHeader CutHeader(const Job& job, FrameHeader header, const FrameGrid& grid,
   return header;
 }
 
+// The sender is compared with the connection's peer: a member must not speak
+// for another one.
 absl::Status CheckFrame(const Job& job, PeerId from,
                         const FrameHeader& header) {
   if (header.job != job.id) return Wrong(header, "job", header.job, job.id);
@@ -454,7 +284,7 @@ absl::Status CheckFrame(const Job& job, PeerId from,
   if (header.sender != from) {
     return Wrong(header, "the sender", PeerName(header.sender), PeerName(from));
   }
-  if (!IsMember(job, from)) {
+  if (!job.IsMember(from)) {
     return absl::InvalidArgumentError(absl::StrCat(
         DescribeFrame(header), ": not one of the job's ", job.worker_count(),
         " workers and ", job.shards(), " shards in epoch ", job.epoch));

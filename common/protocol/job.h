@@ -156,6 +156,10 @@ struct Job {
   // True if `server` is the primary or the backup of a shard, and so a member.
   bool Holds(int server) const;
 
+  // True if `peer` is a member of this epoch: a worker, a worker that has left,
+  // or a server that holds a shard.
+  bool IsMember(PeerId peer) const;
+
   // Returns the position of a worker, or -1 if it is not in this epoch.
   int PositionOf(int rank) const;
 

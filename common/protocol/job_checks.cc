@@ -1,0 +1,231 @@
+#include "common/protocol/job_checks.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+// Checks of a job that may have come over the network. The public functions are
+// at the end, in the order in which MakeJob calls them. A job that passes them
+// is safe to follow: every rank is in range, every index fits its table, every
+// product of sizes fits its integer, and the order that binary searches need is
+// there. Each error names the field and its value, because the usual cause is
+// another build and not an attack.
+
+namespace nereus {
+namespace {
+
+// Number of elements that the 32 bits of a frame's offset can address.
+constexpr int64_t kOffsetMax = int64_t{1} << 32;
+
+absl::Status CheckRing(const LayerSpec& layer) {
+  if (layer.parameters <= kOffsetMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the plan sends ", DescribeLayer(layer),
+                   " around a ring, which takes ", kOffsetMax, " parameters"));
+}
+
+absl::Status CheckFactors(const LayerSpec& layer) {
+  if (!layer.has_factors) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan sends ", DescribeLayer(layer),
+                     " by factors, which it does not have"));
+  }
+  const int64_t rows_max = kOffsetMax / std::max(layer.m, layer.n);
+  if (layer.rows <= rows_max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the plan sends ", DescribeLayer(layer),
+                   " by factors of more than ", kOffsetMax, " elements each"));
+}
+
+absl::Status CheckRoute(const LayerSpec& layer, const Route& route) {
+  if (WireBytes(route.wire) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the plan sends ", DescribeLayer(layer), " by no wire type"));
+  }
+  switch (route.scheme) {
+    case Scheme::kServer:
+      return absl::OkStatus();
+    case Scheme::kFactor:
+      return CheckFactors(layer);
+    case Scheme::kRing:
+      return CheckRing(layer);
+  }
+  return absl::InvalidArgumentError("unknown scheme");
+}
+
+absl::Status CheckCount(absl::string_view name, int64_t count, int64_t max) {
+  if (count >= 1 && count <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is ", count, ", must be in [1, ", max, "]"));
+}
+
+// Checks the workers that take part.
+absl::Status CheckEpochWorkers(const Job& job) {
+  NEREUS_RETURN_IF_ERROR(
+      CheckCount("workers", job.worker_count(), kWorkersMax));
+  EpochWorker before = {-1, 0};
+  for (const EpochWorker& each : job.workers) {
+    NEREUS_RETURN_IF_ERROR(CheckStep("a first step", each.first_step, 0));
+    if (each.rank <= before.rank || each.rank >= kRanksMax ||
+        each.first_step < before.first_step) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "worker ", each.rank, " from step ", each.first_step,
+          " comes after worker ", before.rank, " from step ", before.first_step,
+          ": both must ascend, ranks below ", kRanksMax));
+    }
+    before = each;
+  }
+  return absl::OkStatus();
+}
+
+// Checks the workers that have left.
+absl::Status CheckLeavers(const Job& job) {
+  int32_t before = -1;
+  for (const int32_t rank : job.left_workers) {
+    if (rank <= before || rank >= kRanksMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("worker ", rank, ", who has left, comes after worker ",
+                       before, ": must ascend, below ", kRanksMax));
+    }
+    if (job.PositionOf(rank) >= 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("worker ", rank, " has left, and is a worker"));
+    }
+    before = rank;
+  }
+  return absl::OkStatus();
+}
+
+// Checks that all steps and rounds are far from overflow.
+absl::Status CheckSteps(const Job& job) {
+  NEREUS_RETURN_IF_ERROR(
+      CheckStep("base_round", job.base_round, kInitialRound));
+  NEREUS_RETURN_IF_ERROR(CheckStep("first_step", job.first_step, 0));
+  NEREUS_RETURN_IF_ERROR(
+      CheckStep("checkpoint_round", job.checkpoint_round, kInitialRound));
+  NEREUS_RETURN_IF_ERROR(
+      CheckStep("switch_round", job.switch_round, kInitialRound));
+  return CheckStep("contributions_before", job.contributions_before, 0);
+}
+
+// Checks the order and the number of the verdicts.
+absl::Status CheckVerdicts(const Job& job) {
+  if (job.verdicts.size() > kVerdictsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(job.verdicts.size(), " verdicts, at most ", kVerdictsMax));
+  }
+  int64_t before = kInitialRound;
+  for (const StepVerdict& verdict : job.verdicts) {
+    NEREUS_RETURN_IF_ERROR(CheckStep("a verdict's step", verdict.step, 0));
+    if (verdict.step <= before) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the verdict on step ", verdict.step,
+                       " comes after that on ", before, ": must ascend"));
+    }
+    before = verdict.step;
+  }
+  return absl::OkStatus();
+}
+
+// Checks one finished round. Only layers between workers have any: rounds on
+// the servers are done for all workers or for none.
+absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
+  const bool layer_known = finished.layer >= 0 &&
+                           finished.layer < static_cast<int>(job.layers.size());
+  if (layer_known && job.IsMember(PeerId::Worker(finished.source)) &&
+      finished.round >= 0 && finished.round <= kStepMax &&
+      finished.contributors >= 1 && finished.contributors <= kWorkersMax &&
+      !UsesServers(job.routes[finished.layer].scheme)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "round ", finished.round, " of layer ", finished.layer,
+      " is held by worker ", finished.source, " with ", finished.contributors,
+      " contributors: no such layer between workers, or no such worker"));
+}
+
+}  // namespace
+
+absl::Status CheckWorkers(const Job& job) {
+  NEREUS_RETURN_IF_ERROR(CheckEpochWorkers(job));
+  return CheckLeavers(job);
+}
+
+absl::Status CheckShardCount(int shards) {
+  return CheckCount("shards", shards, kServersMax);
+}
+
+// A primary that is its own backup would lose both with one process.
+absl::Status CheckShardServers(const Job& job, int shards) {
+  if (job.options.backup && shards < 2) {
+    return absl::InvalidArgumentError(
+        "backup needs 2 shards or more: a copy is on another server");
+  }
+  if (static_cast<int>(job.shard_servers.size()) != shards) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        job.shard_servers.size(), " shards have shard_servers, of ", shards));
+  }
+  for (const ShardServers& servers : job.shard_servers) {
+    const bool copied = servers.backup != -1;
+    if (servers.primary >= 0 && servers.primary < shards &&
+        servers.backup >= -1 && servers.backup < shards &&
+        servers.backup != servers.primary && (job.options.backup || !copied) &&
+        (copied || !servers.backup_is_current)) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("a shard of ", shards, " is served by ", servers.primary,
+                     " and copied by ", servers.backup));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPlan(const Job& job) {
+  NEREUS_RETURN_IF_ERROR(ValidateLayers(job.layers));
+  NEREUS_RETURN_IF_ERROR(job.options.Validate());
+  if (job.routes.size() != job.layers.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan has ", job.routes.size(), " routes for ",
+                     job.layers.size(), " layers"));
+  }
+  for (size_t i = 0; i < job.layers.size(); ++i) {
+    NEREUS_RETURN_IF_ERROR(CheckRoute(job.layers[i], job.routes[i]));
+  }
+  for (size_t i = 0; i < job.layers.size() && job.partial(); ++i) {
+    if (UsesServers(job.routes[i].scheme)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the plan sends ", DescribeLayer(job.layers[i]), " by ",
+        SchemeName(job.routes[i].scheme), ", past the servers: ",
+        "that needs everybody, not quorum ", QuorumName(job.options.quorum)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckProgress(const Job& job) {
+  NEREUS_RETURN_IF_ERROR(CheckSteps(job));
+  NEREUS_RETURN_IF_ERROR(CheckVerdicts(job));
+  if (job.state_arrays < 0 || job.state_arrays > kStateArraysMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("state_arrays is ", job.state_arrays, ", must be in [0, ",
+                     kStateArraysMax, "]"));
+  }
+  if (job.donor != -1 && !job.IsMember(PeerId::Worker(job.donor))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the owner is worker ", job.donor, ", who is no member"));
+  }
+  int before = -1;
+  for (const FinishedRound& finished : job.finished_rounds) {
+    NEREUS_RETURN_IF_ERROR(CheckFinished(job, finished));
+    if (finished.layer <= before) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the finished round of layer ", finished.layer,
+          " comes after that of layer ", before, ": layers must ascend"));
+    }
+    before = finished.layer;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace nereus

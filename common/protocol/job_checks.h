@@ -1,0 +1,31 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "common/protocol/job.h"
+
+namespace nereus {
+
+// Checks of a job whose parts may have come over the network; MakeJob is their
+// only user. Each looks at one part, and may assume the parts checked before.
+//
+// Errors of all: kInvalidArgument, naming the field and its value.
+
+// Checks the workers of the epoch, and the workers that have left: ranks and
+// first steps ascend and are in range, and no worker is in both lists.
+absl::Status CheckWorkers(const Job& job);
+
+// Checks the number of shards, before memory is allocated for each.
+absl::Status CheckShardCount(int shards);
+
+// Checks the servers of each shard. REQUIRES: CheckShardCount.
+absl::Status CheckShardServers(const Job& job, int shards);
+
+// Checks layers, options and routes, and that they fit together. REQUIRES: the
+// job has no block layer yet.
+absl::Status CheckPlan(const Job& job);
+
+// Checks the numbers that tell how far the job is: steps, rounds, verdicts,
+// finished rounds, the donor, and the amount of state. REQUIRES: all others.
+absl::Status CheckProgress(const Job& job);
+
+}  // namespace nereus
