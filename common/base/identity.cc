@@ -11,6 +11,7 @@
 namespace nereus {
 
 std::string ProcessName() {
+  // A host without a name is still usable, only its messages say less.
   char host[256] = "localhost";
   if (gethostname(host, sizeof(host)) != 0) host[0] = '\0';
   host[sizeof(host) - 1] = '\0';

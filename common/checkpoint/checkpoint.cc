@@ -65,6 +65,7 @@ absl::StatusOr<Manifest> ReadComplete(Storage& storage, int64_t round) {
 
 }  // namespace
 
+// The files are looked at once more before the manifest vouches for them.
 absl::Status WriteManifest(Storage& storage, const Manifest& manifest) {
   NEREUS_ASSIGN_OR_RETURN(std::string text, EncodeManifest(manifest));
   NEREUS_RETURN_IF_ERROR(CheckFiles(storage, manifest));
@@ -131,6 +132,8 @@ absl::StatusOr<CheckpointList> ListCheckpoints(Storage& storage) {
   return list;
 }
 
+// The manifest goes first: a crash in between leaves an incomplete checkpoint,
+// not a damaged one.
 absl::Status RemoveCheckpoint(Storage& storage, int64_t round) {
   if (round < 0 || round > kCheckpointRoundMax) return absl::OkStatus();
   NEREUS_RETURN_IF_ERROR(

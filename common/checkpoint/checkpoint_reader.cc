@@ -79,6 +79,7 @@ std::string CheckpointReader::ArrayName(int layer, int array) const {
   return absl::StrCat(states_[array - 1], " of layer ", name);
 }
 
+// The length is compared first: it bounds every offset that follows.
 absl::Status CheckpointReader::ReadHeader(int file) {
   const std::string name = FileName(file);
   const ManifestFile& entry = manifest_.files[file];
@@ -167,6 +168,8 @@ absl::Status CheckpointReader::SortPieces() {
   return absl::OkStatus();
 }
 
+// A layer has all arrays of state or none; ReadValues finds out if one is
+// incomplete.
 int CheckpointReader::StateArrays(int layer) const {
   NEREUS_CHECK(layer >= 0 &&
                static_cast<size_t>(layer) < manifest_.layers.size())

@@ -7,6 +7,7 @@ namespace nereus {
 void Gemm(Transpose transpose_a, Transpose transpose_b, int64_t rows,
           int64_t columns, int64_t inner, float alpha, const float* a,
           const float* b, float beta, float* c) {
+  // An empty result needs no product, and OpenBLAS refuses its strides of 0.
   if (rows == 0 || columns == 0) return;
   const bool a_flipped = transpose_a == Transpose::kYes;
   const bool b_flipped = transpose_b == Transpose::kYes;

@@ -4,6 +4,8 @@
 
 namespace nereus {
 
+// The build forbids contraction for these loops, so that vectors and single
+// values round alike.
 void ApplySgd(const SgdStep& step, int64_t length, const float* gradient,
               const float* parameters, float* velocity, float* updated) {
   const auto [gradient_scale, weight_decay, momentum, learning_rate] = step;

@@ -186,6 +186,8 @@ ShardServers FromProto(const v1::ShardServers& message) {
   return {message.primary(), message.backup(), message.backup_is_current()};
 }
 
+// Writes the model's layers only: the block layer of a sparse job is the last
+// one, and has no explanation.
 v1::Job ToProto(const Job& job,
                 absl::Span<const RouteExplanation> explanations) {
   v1::Job message;
@@ -230,6 +232,7 @@ v1::Job ToProto(const Job& job,
   return message;
 }
 
+// MakeJob checks everything that the fields' types do not.
 absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
                                  std::vector<RouteExplanation>& explanations) {
   Job job;

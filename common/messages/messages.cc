@@ -24,6 +24,8 @@
 namespace nereus {
 namespace {
 
+// The pairs below leave out nothing: a field that only one of the two knew
+// would be lost without an error.
 v1::JoinRequest JoinToProto(const JoinRequest& request) {
   v1::JoinRequest message;
   message.set_protocol_version(request.protocol_version);
@@ -237,6 +239,8 @@ v1::EpochStart::EpochMember ToProto(const EpochMember& each) {
   return message;
 }
 
+// Two entries for one member would give it two addresses; a missing one would
+// leave its peers waiting.
 absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
     const google::protobuf::RepeatedPtrField<v1::EpochStart::EpochMember>&
         epoch_members,
@@ -264,6 +268,7 @@ absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
       members.size(), " members"));
 }
 
+// In the order of the variant.
 v1::MemberMessage ToProto(const MemberMessage& message) {
   v1::MemberMessage proto;
   if (const auto* join = std::get_if<JoinRequest>(&message)) {
@@ -351,6 +356,7 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
                               sums.round(),
                               {sums.layers().begin(), sums.layers().end()}};
     }
+    // A message of a newer build looks like this too.
     case v1::MemberMessage::MESSAGE_NOT_SET:
       break;
   }
@@ -412,6 +418,7 @@ absl::StatusOr<CoordinatorMessage> FromProto(
       NEREUS_RETURN_IF_ERROR(CheckAtLeast("saved rounds", saved_rounds, 0));
       return JobOver{state, message.job_over().reason(), saved_rounds - 1};
     }
+    // No coordinator of ours sends a threshold beyond the limits.
     case v1::CoordinatorMessage::kSetFusion: {
       const v1::SetFusion& set = message.set_fusion();
       if (set.bytes() < 0 || set.bytes() > kFusionBytesMax || set.steps() < 0) {

@@ -11,6 +11,8 @@
 
 namespace nereus {
 
+// The answer names the build of the coordinator, so that an operator sees which
+// version answers.
 v1::GetStatusResponse ToProto(const JobStatus& status) {
   v1::GetStatusResponse message;
   message.set_build(kVersion);

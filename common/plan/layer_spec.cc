@@ -166,6 +166,7 @@ absl::Status ValidateLayers(absl::Span<const LayerSpec> layers) {
   return absl::OkStatus();
 }
 
+// Kinds go in by name: the numbers of an enum may change between builds.
 uint64_t ModelSignature(absl::Span<const LayerSpec> layers) {
   Fingerprint fingerprint;
   fingerprint.Add(static_cast<int64_t>(layers.size()));

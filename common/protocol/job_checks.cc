@@ -197,8 +197,9 @@ absl::Status CheckPlan(const Job& job) {
     if (UsesServers(job.routes[i].scheme)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "the plan sends ", DescribeLayer(job.layers[i]), " by ",
-        SchemeName(job.routes[i].scheme), ", past the servers: ",
-        "that needs everybody, not quorum ", QuorumName(job.options.quorum)));
+        SchemeName(job.routes[i].scheme),
+        ", past the servers: ", "that needs all contributions, not quorum ",
+        QuorumName(job.options.quorum)));
   }
   return absl::OkStatus();
 }

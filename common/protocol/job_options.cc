@@ -78,6 +78,7 @@ PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
     rules.no_factors = absl::StrCat("factors have no blocks, of which ",
                                     options.sparsity, " are held back");
   }
+  // A plan that follows measurements would differ from run to run.
   if (options.deterministic) {
     rules.fixed =
         "deterministic keeps the first plan, of which all runs have "

@@ -9,6 +9,7 @@ void Verdicts::Add(absl::Span<const StepVerdict> verdicts) {
     const auto place = std::lower_bound(
         verdicts_.begin(), verdicts_.end(), verdict,
         [](const auto& a, const auto& b) { return a.step < b.step; });
+    // A verdict that is known stays: the first one may have been acted upon.
     if (place != verdicts_.end() && place->step == verdict.step) continue;
     verdicts_.insert(place, verdict);
   }
