@@ -34,8 +34,8 @@ inline bool Resumes(float choice) { return choice > kFirstChoice; }
 
 // Makes the next choice from the choice `before`: the `count` blocks of the
 // largest `norms` travel. Of equal norms the first block wins; a NaN counts as
-// the largest, so that it is found soon. All arrays {blocks}; `after` may be
-// `before`. REQUIRES: 0 <= count <= blocks.
+// the largest. All arrays {blocks}; `after` may be `before`. REQUIRES: 0 <=
+// count <= blocks.
 void ChooseBlocks(int64_t count, int64_t blocks, const float* norms,
                   const float* before, float* after);
 

@@ -26,12 +26,12 @@ constexpr double kImprovementMin = 0.005;
 // variance 1. Rasmussen and Williams, "Gaussian Processes for Machine
 // Learning", algorithm 2.1; the covariance is squared exponential. With at most
 // kTrialsMax points, plain loops are fast enough.
-class Process {
+class GaussianProcess {
  public:
   // `noise`: variance of a measurement. `length`: distance in x over which
   // times change. `x` is borrowed.
-  Process(const std::vector<double>& x, const std::vector<double>& y,
-          double length, double noise)
+  GaussianProcess(const std::vector<double>& x, const std::vector<double>& y,
+                  double length, double noise)
       : x_(x), length_(length) {
     const size_t n = x.size();
     // Cholesky decomposition of the covariance matrix. The noise on the
@@ -97,18 +97,20 @@ class Process {
 // Returns the process with the length and noise under which the measurements
 // are most likely. A grid of 30 pairs replaces an optimizer: the choice need
 // not be precise.
-Process Fit(const std::vector<double>& x, const std::vector<double>& y) {
+GaussianProcess Fit(const std::vector<double>& x,
+                    const std::vector<double>& y) {
   std::pair<double, double> best = {4.0, 0.01};
   double best_likelihood = -std::numeric_limits<double>::infinity();
   for (const double length : {1.0, 1.5, 2.5, 4.0, 6.0, 10.0}) {
     for (const double noise : {1e-5, 0.001, 0.01, 0.05, 0.2}) {
-      const double likelihood = Process(x, y, length, noise).log_likelihood();
+      const double likelihood =
+          GaussianProcess(x, y, length, noise).log_likelihood();
       if (likelihood <= best_likelihood) continue;
       best_likelihood = likelihood;
       best = {length, noise};
     }
   }
-  return Process(x, y, best.first, best.second);
+  return GaussianProcess(x, y, best.first, best.second);
 }
 
 // Returns the expected amount by which a normal variable is below `least`,
@@ -171,7 +173,7 @@ void FusionTuner::Learn() {
     x.push_back(trial.x);
     y.push_back(done_ ? 0.0 : (trial.seconds - mean) / scale);
   }
-  const Process process = Fit(x, y);
+  const GaussianProcess process = Fit(x, y);
   double least = std::numeric_limits<double>::infinity();
   for (const Trial& trial : trials_) {
     const double expected = process.At(trial.x).first;

@@ -49,8 +49,8 @@ double LinkBookings::Carry(double elements, WireType wire, bool joins) const {
       elements * static_cast<double>(WireBytes(wire)) + frames * kHeaderBytes;
   double messages = frames;
   if (fuses_) {
-    // A transfer that joins adds only its share of a message; one that opens a
-    // message pays for all of it.
+    // A transfer that joins a message adds only its share of it; a transfer
+    // that opens messages pays for whole ones.
     messages = bytes / kMessageBytes;
     if (!joins) messages = std::ceil(messages);
   }

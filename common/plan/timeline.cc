@@ -91,16 +91,16 @@ class Player {
   // Kinds of events: a layer's backward may begin; its gradient exists; all
   // contributions to a chunk are at its shard; all factors of a layer are at
   // the workers.
-  enum class What { kBackward, kReady, kResult, kProduct };
+  enum class EventKind { kBackward, kReady, kResult, kProduct };
 
   // Event of the iteration. Of equal times, the event that was added first
   // comes first, so that every machine predicts the same.
   struct Event {
-    double time = 0;               // Time of the event.
-    int64_t order = 0;             // Number of events added before it.
-    What what = What::kBackward;   // Kind of event.
-    size_t layer = 0;              // Index of the layer.
-    const Chunk* chunk = nullptr;  // kResult: the chunk.
+    double time = 0;                        // Time of the event.
+    int64_t order = 0;                      // Number of events added before it.
+    EventKind kind = EventKind::kBackward;  // Kind of event.
+    size_t layer = 0;                       // Index of the layer.
+    const Chunk* chunk = nullptr;           // kResult: the chunk.
 
     bool operator>(const Event& other) const {
       return std::tie(time, order) > std::tie(other.time, other.order);
@@ -108,8 +108,9 @@ class Player {
   };
 
   // Adds an event.
-  void Add(double time, What what, size_t layer, const Chunk* chunk = nullptr) {
-    events_.push({time, added_++, what, layer, chunk});
+  void Add(double time, EventKind kind, size_t layer,
+           const Chunk* chunk = nullptr) {
+    events_.push({time, added_++, kind, layer, chunk});
   }
 
   // Takes events in order of time until there is none.
@@ -158,14 +159,14 @@ void Player::Run() {
 }
 
 void Player::Take(const Event& event) {
-  switch (event.what) {
-    case What::kBackward:
+  switch (event.kind) {
+    case EventKind::kBackward:
       return Backward(event.time, event.layer);
-    case What::kReady:
+    case EventKind::kReady:
       return Ready(event.time, event.layer);
-    case What::kResult:
+    case EventKind::kResult:
       return Result(event.time, *event.chunk);
-    case What::kProduct:
+    case EventKind::kProduct:
       done_[event.layer] =
           Occupy(event.time, scene_.ProductSeconds(event.layer), device_);
   }
@@ -174,9 +175,9 @@ void Player::Take(const Event& event) {
 void Player::Backward(double now, size_t layer) {
   const double end = Occupy(
       now, absl::ToDoubleSeconds(scene_.model.times[layer].backward), device_);
-  Add(end, What::kReady, layer);
+  Add(end, EventKind::kReady, layer);
   if (layer > 0) {
-    Add(end, What::kBackward, layer - 1);
+    Add(end, EventKind::kBackward, layer - 1);
   } else {
     backward_end_ = end;
   }
@@ -233,7 +234,7 @@ void Player::Push(double now, const Chunk& chunk) {
   if (scene_.model.decoupled) {
     reduced_.push_back({there, &chunk});
   } else {
-    Add(there, What::kResult, chunk.layer, &chunk);
+    Add(there, EventKind::kResult, chunk.layer, &chunk);
   }
 }
 
@@ -266,7 +267,7 @@ void Player::Factors(double now, size_t layer) {
   if (scene_.model.decoupled) {
     done_[layer] = there;
   } else {
-    Add(there, What::kProduct, layer);
+    Add(there, EventKind::kProduct, layer);
   }
 }
 
@@ -306,7 +307,7 @@ double Player::Play() {
       device_ += absl::ToDoubleSeconds(time.forward);
     }
   }
-  Add(device_, What::kBackward, scene_.layers.size() - 1);
+  Add(device_, EventKind::kBackward, scene_.layers.size() - 1);
   Run();
   if (!model.decoupled) {
     return std::max(device_, *std::max_element(done_.begin(), done_.end()));

@@ -9,11 +9,12 @@
 #include "common/base/status_macros.h"
 #include "common/protocol/job_checks.h"
 
-// What a member derives from its job. Order to read: MakeJob, which checks and
-// completes a job (the checks are in job_checks.cc); then the members of Job,
-// each a rule that all members of the job must follow alike; last the functions
-// that make, cut and check frames. A rule that differed between two members
-// would show as a refused frame or, worse, as replicas that drift apart.
+// Rules that a member derives from its job. Order to read: MakeJob, which
+// checks and completes a job (the checks are in job_checks.cc); then the
+// members of Job, each a rule that all members of the job must follow alike;
+// last the functions that make, cut and check frames. A rule that differed
+// between two members would show as a refused frame or, worse, as replicas that
+// drift apart.
 
 namespace nereus {
 namespace {

@@ -5,8 +5,8 @@
 
 namespace nereus {
 
-// Checks of a job whose parts may have come over the network; MakeJob is their
-// only user. Each looks at one part, and may assume the parts checked before.
+// Checks of a job that may have come over the network; MakeJob is their only
+// user. Each looks at one part, and may assume the parts checked before.
 //
 // Errors of all: kInvalidArgument, naming the field and its value.
 

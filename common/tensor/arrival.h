@@ -44,8 +44,8 @@ class Arrival {
   // are about to be overwritten. The wait is short.
   virtual void AwaitUnread() {}
 
-  // Returns these values as bfloat16, if they are only sent in this form and
-  // the float32 are never written; else null.
+  // Returns these values as bfloat16, or null. If values are only sent in this
+  // form, the float32 need not be written at all.
   virtual const Buffer* bfloat16() const { return nullptr; }
 };
 
