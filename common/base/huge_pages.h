@@ -21,12 +21,14 @@ class HugePageAllocator {
   template <typename U>
   explicit HugePageAllocator(const HugePageAllocator<U>&) {}
 
+  // Returns memory for `count` objects, as the standard requires of allocators.
   T* allocate(size_t count) {
     const size_t bytes = count * sizeof(T);
     void* const memory = ::operator new(bytes, AlignmentOf(bytes));
     if (bytes >= kPageBytes) AdviseHugePages(memory, bytes);
     return static_cast<T*>(memory);
   }
+  // Frees memory of allocate(count).
   void deallocate(T* memory, size_t count) {
     ::operator delete(memory, AlignmentOf(count * sizeof(T)));
   }

@@ -5,7 +5,9 @@
 
 namespace nereus {
 
-// Importance of a log line, ascending.
+// Importance of a log line, ascending: kDebug for each frame or timer, kInfo
+// for decisions and changes of state, kWarning for what an operator should look
+// at, kError for what has failed.
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 // Sets the level below which lines are dropped; kInfo at first. Any thread.
@@ -24,7 +26,9 @@ namespace internal {
 // do not mix.
 class LogLine {
  public:
+  // Begins a line.
   explicit LogLine(LogLevel level) : level_(level) {}
+  // Writes the line.
   ~LogLine();
   LogLine(const LogLine&) = delete;
   LogLine& operator=(const LogLine&) = delete;
@@ -40,7 +44,9 @@ class LogLine {
 // aborts the process when it is destroyed.
 class CheckFailure {
  public:
+  // Begins the message with the place and the condition that failed.
   CheckFailure(const char* file, int line, const char* condition);
+  // Writes the message and aborts.
   [[noreturn]] ~CheckFailure();
   // Stream for further text.
   std::ostream& stream() { return stream_; }

@@ -21,6 +21,7 @@ class ABSL_LOCKABLE Mutex {
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
+  // Waits until no other thread holds the mutex, and takes it.
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
 
   // Unlocks, and wakes the threads that wait for a condition.
@@ -78,6 +79,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   explicit MutexLock(Mutex* mu) ABSL_EXCLUSIVE_LOCK_FUNCTION(mu) : mu_(mu) {
     mu_->Lock();
   }
+  // Unlocks, which wakes waiters (Mutex::Unlock).
   ~MutexLock() ABSL_UNLOCK_FUNCTION() { mu_->Unlock(); }
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;

@@ -10,6 +10,7 @@ namespace nereus {
 // OOPSLA 2014. Not thread-safe. Not for secrets.
 class Random {
  public:
+  // Equal seeds give equal numbers.
   explicit Random(uint64_t seed) : state_(seed) {}
 
   // Returns 64 random bits.

@@ -17,6 +17,7 @@ namespace nereus {
 class Descriptor {
  public:
   Descriptor() = default;
+  // Takes over `fd`.
   explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {

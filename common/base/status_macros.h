@@ -19,6 +19,7 @@
   NEREUS_ASSIGN_OR_RETURN_IMPL_(NEREUS_CONCAT_(nereus_statusor_, __LINE__), \
                                 target, expression)
 
+// Parts of the macro above: a temporary with a name that no other line uses.
 #define NEREUS_CONCAT_IMPL_(a, b) a##b
 #define NEREUS_CONCAT_(a, b) NEREUS_CONCAT_IMPL_(a, b)
 #define NEREUS_ASSIGN_OR_RETURN_IMPL_(result, target, expression) \

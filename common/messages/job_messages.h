@@ -21,17 +21,22 @@ namespace nereus {
 //
 // Errors of all: kInvalidArgument, naming the field and its value.
 
+// Converts the id of a member. FromProto checks role and rank.
 v1::Member ToProto(PeerId peer);
 absl::StatusOr<PeerId> FromProto(const v1::Member& message);
 
+// Converts layers. LayersFromProto also bounds their number; whether they form
+// a model is checked later (ValidateLayers).
 v1::LayerSpec ToProto(const LayerSpec& layer);
 absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message);
 absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
     const google::protobuf::RepeatedPtrField<v1::LayerSpec>& messages);
 
+// Converts verdicts, unchecked.
 v1::StepVerdict ToProto(const StepVerdict& verdict);
 StepVerdict FromProto(const v1::StepVerdict& message);
 
+// Converts the servers of a shard, unchecked.
 v1::ShardServers ToProto(const ShardServers& servers);
 ShardServers FromProto(const v1::ShardServers& message);
 

@@ -17,13 +17,17 @@ namespace nereus {
 //
 // Errors of all FromProto: kInvalidArgument, naming the field and its value.
 
+// Converts a message of a member. An empty or unknown message is an error.
 v1::MemberMessage ToProto(const MemberMessage& message);
 absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message);
 
+// Converts a message of the coordinator. An empty or unknown message is an
+// error.
 v1::CoordinatorMessage ToProto(const CoordinatorMessage& message);
 absl::StatusOr<CoordinatorMessage> FromProto(
     const v1::CoordinatorMessage& message);
 
+// Converts one member of an epoch.
 v1::EpochStart::EpochMember ToProto(const EpochMember& each);
 // Returns the members of `job`'s epoch: exactly one entry for each of its
 // workers, workers that have left, and servers.
