@@ -163,8 +163,8 @@ struct Job {
   // Returns the position of a worker, or -1 if it is not in this epoch.
   int PositionOf(int rank) const;
 
-  // Returns the number of workers that contribute to `round`: those at
-  // positions below it.
+  // Returns the number of workers that contribute to `round`. They are the
+  // workers at the first positions, 0 to this number - 1.
   int ContributorsOf(int64_t round) const;
 
   // Returns 1 / contributors: the factor that turns a sum of gradients into
