@@ -4,13 +4,10 @@
 #include <utility>
 
 #include "common/compute/blocks.h"
+#include "worker/machine/float_bytes.h"
 
 namespace nereus {
 namespace {
-
-int64_t BytesOf(int64_t elements) {
-  return elements * static_cast<int64_t>(sizeof(float));
-}
 
 // `count` of `blocks`, evenly spread, others in each round.
 std::vector<float> TakeTurns(int64_t blocks, int64_t count, int64_t round) {
@@ -86,23 +83,23 @@ void SparseGradient::Begin(const Job& job, BlockChoice choice, Buffer gradient,
     held_ = Buffer::AllocateLike(gradient_, gradient_.bytes());
     velocity_ = Buffer::AllocateLike(gradient_, gradient_.bytes());
   }
-  out.Add(
-      SplitGradient{layer_, pieces_, std::move(uses), optimizer.momentum,
-                    optimizer.weight_decay,
-                    norms.Slice(BytesOf(first_block_), BytesOf(grid_.Count())),
-                    parameters, gradient_, velocity_, held_});
+  out.Add(SplitGradient{
+      layer_, pieces_, std::move(uses), optimizer.momentum,
+      optimizer.weight_decay,
+      norms.Slice(FloatBytes(first_block_), FloatBytes(grid_.Count())),
+      parameters, gradient_, velocity_, held_});
 }
 
 Buffer SparseGradient::Contribution(int64_t offset, int64_t length) const {
   const int64_t frame = FrameAt(offset);
   const int64_t place = place_[frame] + offset - grid_.Offset(frame);
-  return gradient_.Slice(BytesOf(place), BytesOf(length));
+  return gradient_.Slice(FloatBytes(place), FloatBytes(length));
 }
 
 Buffer SparseGradient::held(int64_t frame) const {
   if (!holds_[frame]) return {};
-  return held_.Slice(BytesOf(grid_.Offset(frame)),
-                     BytesOf(grid_.Length(frame)));
+  return held_.Slice(FloatBytes(grid_.Offset(frame)),
+                     FloatBytes(grid_.Length(frame)));
 }
 
 }  // namespace nereus

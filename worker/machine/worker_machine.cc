@@ -9,6 +9,7 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/compute/blocks.h"
+#include "worker/machine/float_bytes.h"
 
 namespace nereus {
 namespace {
@@ -17,10 +18,6 @@ namespace {
 // to send, wherever the chunks are. What comes first is the send order's
 // business (SendQueue), so little would be gained by less.
 constexpr int64_t kGatherBytesMax = int64_t{64} << 20;
-
-int64_t BytesOf(int64_t elements) {
-  return elements * static_cast<int64_t>(sizeof(float));
-}
 
 // What a worker sends of its gradient of a layer.
 int64_t BytesSent(const Job& job, int layer, int64_t round) {
@@ -47,7 +44,7 @@ WorkerMachine::WorkerMachine(JobPtr job, int rank,
       << memory.size() << " memories, " << job_->model().size() << " layers";
   if (job_->block_layer >= 0) {
     const Buffer& model = memory.front().parameters;
-    choices_ = Buffer::AllocateLike(model, BytesOf(job_->block_count()));
+    choices_ = Buffer::AllocateLike(model, FloatBytes(job_->block_count()));
     if (choices_.data() != nullptr) {
       std::fill_n(choices_.floats(), job_->block_count(), kFirstChoice);
     }
@@ -58,8 +55,8 @@ WorkerMachine::WorkerMachine(JobPtr job, int rank,
   begun_step_ = job_->workers[position].first_step - 1;
   verdicts_.Add(job_->verdicts);
   for (size_t layer = 0; layer < memory.size(); ++layer) {
-    syncers_.push_back(Syncer::Make(job_, static_cast<int>(layer), rank,
-                                    std::move(memory[layer])));
+    syncers_.push_back(std::make_unique<Syncer>(
+        job_, static_cast<int>(layer), rank, std::move(memory[layer])));
   }
 }
 
@@ -86,9 +83,7 @@ void WorkerMachine::Probe(int server, int64_t train, int frames,
 
 bool WorkerMachine::BeginStep(int64_t step, Outbox& out) {
   if (frozen_ || (job_->switches() && step > job_->switch_round)) return false;
-  for (const int layer : std::exchange(rerouted_, {})) {
-    syncers_[layer]->Refetch(out);
-  }
+  for (auto& syncer : syncers_) syncer->BeginStep(out);
   for (size_t layer = 0; layer < job_->model().size(); ++layer) {
     if (syncers_[layer]->fetching()) return false;
   }
@@ -99,7 +94,8 @@ bool WorkerMachine::BeginStep(int64_t step, Outbox& out) {
 bool WorkerMachine::drained() const {
   return job_->switches() && !syncers_.empty() &&
          std::all_of(syncers_.begin(), syncers_.end(), [&](const auto& syncer) {
-           return syncer->done_round() >= job_->switch_round && syncer->told();
+           return syncer->done_round() >= job_->switch_round &&
+                  syncer->ledger().is_reported();
          });
 }
 
@@ -111,11 +107,9 @@ void WorkerMachine::SaySettled(Outbox& out) {
 
 void WorkerMachine::Reroute(int layer, Outbox& out) {
   const std::unique_ptr<Syncer> before = std::move(syncers_[layer]);
-  syncers_[layer] = Syncer::Make(job_, layer, rank_, before->memory());
+  syncers_[layer] =
+      std::make_unique<Syncer>(job_, layer, rank_, before->memory());
   syncers_[layer]->Adopt(*before, out);
-  if (job_->options.optimizer_place == OptimizerPlace::kServer) {
-    rerouted_.push_back(layer);
-  }
 }
 
 absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
@@ -160,7 +154,7 @@ void WorkerMachine::CountPush(int layer, int64_t round, bool fit, Outbox& out) {
   if (pushed_.step != round) {
     // Whatever of the last step the caller has not waited for is gathered too.
     for (int each = 0; each < static_cast<int>(syncers_.size()); ++each) {
-      if (syncers_[each]->pushed_round() < round) GatherNow(each, out);
+      if (syncers_[each]->ledger().pushed_round() < round) GatherNow(each, out);
     }
     SendHeld(out);  // The caller has left out layers of the last step.
     pushed_ = {round, 0, true};
@@ -203,7 +197,7 @@ bool WorkerMachine::awaits_choice() const {
 
 std::string WorkerMachine::Missing(int layer) const {
   const Syncer& syncer = *syncers_[layer];
-  if (!syncer.held()) return syncer.Missing();
+  if (!syncer.ledger().is_unsent()) return syncer.Missing();
   if (!awaits_choice()) return "";
   const std::string missing = syncers_[job_->block_layer]->Missing();
   return absl::StrCat("which blocks travel, from ",
@@ -216,8 +210,9 @@ std::optional<Stall> WorkerMachine::OldestWait() const {
     const Syncer& syncer = *syncers_[layer];
     const int64_t round = syncer.done_round() + 1;
     std::string missing = Missing(layer);
-    const bool is_own = syncer.held() && missing.empty();
-    const bool waits = syncer.waits() && syncer.gathers() && !is_own;
+    const bool is_own = syncer.ledger().is_unsent() && missing.empty();
+    const bool waits =
+        syncer.ledger().is_open() && syncer.ledger().is_requested() && !is_own;
     if (!waits || (oldest.has_value() && oldest->round <= round)) continue;
     oldest = Stall{layer, round, std::move(missing), absl::ZeroDuration()};
   }
@@ -260,7 +255,7 @@ void WorkerMachine::OnLeave(Outbox& out) {
 }
 
 void WorkerMachine::GatherNow(int layer, Outbox& out) {
-  if (!syncers_[layer]->waits()) return;
+  if (!syncers_[layer]->ledger().is_open()) return;
   if (frozen_ || awaits_choice()) {
     waited_for_.push_back(layer);
   } else {

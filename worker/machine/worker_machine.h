@@ -122,7 +122,6 @@ class WorkerMachine final : public Machine {
   const int rank_;
   JobPtr job_;
   std::vector<std::unique_ptr<Syncer>> syncers_;  // By layer.
-  std::vector<int> rerouted_;  // Layers whose values are to be asked for.
   int64_t begun_step_;
   bool frozen_ = false;
   bool drained_said_ = false;  // In this epoch.

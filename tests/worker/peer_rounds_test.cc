@@ -2,6 +2,8 @@
 // matters is that all workers have the same bits, so the tests run several of
 // them.
 
+#include "worker/machine/peer_rounds.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +21,6 @@
 #include "common/plan/ring_segments.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/worker/worker_under_test.h"
-#include "worker/machine/peer_syncer.h"
 
 namespace nereus {
 namespace {

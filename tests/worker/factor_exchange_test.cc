@@ -1,4 +1,4 @@
-#include "worker/machine/factor_syncer.h"
+#include "worker/machine/factor_exchange.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -124,7 +124,7 @@ std::vector<float> ParametersAfter(const Job& job, int64_t rounds) {
   return parameters;
 }
 
-TEST(FactorSyncerTest, SendsBothMatricesToAllOthers) {
+TEST(FactorExchangeTest, SendsBothMatricesToAllOthers) {
   FactorWorker worker(FactorJob(3), 1);
   const Effects effects = worker.Push(0);
   ASSERT_EQ(effects.sent.size(), 2u);
@@ -141,7 +141,7 @@ TEST(FactorSyncerTest, SendsBothMatricesToAllOthers) {
             Input(1, 0));
 }
 
-TEST(FactorSyncerTest, TheProductIsOverAllRowsInTheOrderOfRanks) {
+TEST(FactorExchangeTest, TheProductIsOverAllRowsInTheOrderOfRanks) {
   for (const bool bias : {false, true}) {
     const JobPtr job = FactorJob(4, OptimizerPlace::kServer, bias);
     for (int rank = 0; rank < 4; ++rank) {
@@ -163,7 +163,7 @@ TEST(FactorSyncerTest, TheProductIsOverAllRowsInTheOrderOfRanks) {
   }
 }
 
-TEST(FactorSyncerTest, ThePeersMayAllComeFirst) {
+TEST(FactorExchangeTest, ThePeersMayAllComeFirst) {
   FactorWorker worker(FactorJob(3), 0);
   EXPECT_THAT(worker.Receive(2, 0).done, IsEmpty());
   EXPECT_THAT(worker.Receive(1, 0).done, IsEmpty());
@@ -171,7 +171,7 @@ TEST(FactorSyncerTest, ThePeersMayAllComeFirst) {
   EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 1));
 }
 
-TEST(FactorSyncerTest, APeerOneRoundAheadLandsInTheOtherStack) {
+TEST(FactorExchangeTest, APeerOneRoundAheadLandsInTheOtherStack) {
   FactorWorker worker(FactorJob(3), 0);
   worker.Push(0);
   worker.Receive(1, 0);
@@ -184,7 +184,7 @@ TEST(FactorSyncerTest, APeerOneRoundAheadLandsInTheOtherStack) {
   EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 2));
 }
 
-TEST(FactorSyncerTest, ARoundThatIsCompleteAheadFinishesWithOwnFactors) {
+TEST(FactorExchangeTest, ARoundThatIsCompleteAheadFinishesWithOwnFactors) {
   FactorWorker worker(FactorJob(2), 1);
   worker.Receive(0, 0);
   worker.Push(0);
@@ -193,7 +193,7 @@ TEST(FactorSyncerTest, ARoundThatIsCompleteAheadFinishesWithOwnFactors) {
   EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 2));
 }
 
-TEST(FactorSyncerTest, TwoRoundsAheadIsRefused) {
+TEST(FactorExchangeTest, TwoRoundsAheadIsRefused) {
   FactorWorker worker(FactorJob(3), 0);
   const FrameHeader header = FactorFrames(*worker.job, 1, 2)[0].header;
   const absl::Status status = worker.Announce(1, header).status();
@@ -203,7 +203,7 @@ TEST(FactorSyncerTest, TwoRoundsAheadIsRefused) {
               HasSubstr("rounds 0 and 1 are open"));
 }
 
-TEST(FactorSyncerTest, RepetitionsAreDiscarded) {
+TEST(FactorExchangeTest, RepetitionsAreDiscarded) {
   FactorWorker worker(FactorJob(3), 0);
   const auto frames = FactorFrames(*worker.job, 1, 0);
   const auto expect_discarded = [&](const Frame& frame) {
@@ -226,7 +226,7 @@ TEST(FactorSyncerTest, RepetitionsAreDiscarded) {
   EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 2));
 }
 
-TEST(FactorSyncerTest, OnesOwnFactorsFromOutsideAreDiscarded) {
+TEST(FactorExchangeTest, OnesOwnFactorsFromOutsideAreDiscarded) {
   FactorWorker worker(FactorJob(3), 1);
   const auto landing =
       worker.Announce(1, FactorFrames(*worker.job, 1, 0)[0].header);
@@ -234,7 +234,7 @@ TEST(FactorSyncerTest, OnesOwnFactorsFromOutsideAreDiscarded) {
   EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
 }
 
-TEST(FactorSyncerTest, OptimizerAtTheWorkerPutsTheMeanIntoTheGradient) {
+TEST(FactorExchangeTest, OptimizerAtTheWorkerPutsTheMeanIntoTheGradient) {
   FactorWorker worker(FactorJob(2, OptimizerPlace::kWorker), 0);
   for (int64_t round = 0; round < 3; ++round) {
     const int64_t elements = worker.job->layers[0].parameters;
@@ -247,7 +247,7 @@ TEST(FactorSyncerTest, OptimizerAtTheWorkerPutsTheMeanIntoTheGradient) {
   }
 }
 
-TEST(FactorSyncerTest, TheCallersFactorsAreFreeWhenTheRoundIsDone) {
+TEST(FactorExchangeTest, TheCallersFactorsAreFreeWhenTheRoundIsDone) {
   FactorWorker worker(FactorJob(2), 0);
   const Buffer output_gradient = FloatBuffer(OutputGradient(0, 0));
   const Buffer input = FloatBuffer(Input(0, 0));
@@ -265,7 +265,7 @@ TEST(FactorSyncerTest, TheCallersFactorsAreFreeWhenTheRoundIsDone) {
 }
 
 // A slow connection sends a round's factors while the next round is under way.
-TEST(FactorSyncerTest, FramesKeepTheirValuesThroughTheNextRound) {
+TEST(FactorExchangeTest, FramesKeepTheirValuesThroughTheNextRound) {
   FactorWorker worker(FactorJob(2), 0);
   const Effects held = worker.Push(0);
   worker.Receive(1, 0);
@@ -279,7 +279,7 @@ TEST(FactorSyncerTest, FramesKeepTheirValuesThroughTheNextRound) {
             Input(0, 0));
 }
 
-TEST(FactorSyncerTest, AloneARoundIsDoneAtOnce) {
+TEST(FactorExchangeTest, AloneARoundIsDoneAtOnce) {
   FactorWorker worker(FactorJob(1), 0);
   for (int64_t round = 0; round < 3; ++round) {
     EXPECT_EQ(worker.Push(round).done.size(), 1u);
@@ -288,7 +288,7 @@ TEST(FactorSyncerTest, AloneARoundIsDoneAtOnce) {
   }
 }
 
-TEST(FactorSyncerTest, MissingNamesThePeers) {
+TEST(FactorExchangeTest, MissingNamesThePeers) {
   const JobPtr job = FactorJob(4);
   WorkerMachine fresh(
       job, 0,
@@ -306,7 +306,7 @@ TEST(FactorSyncerTest, MissingNamesThePeers) {
   EXPECT_EQ(worker.machine.syncer(0).Missing(), "worker 0, worker 3");
 }
 
-TEST(FactorSyncerTest, ADenseGradientIsRefusedAndMayBeRetriedAsFactors) {
+TEST(FactorExchangeTest, ADenseGradientIsRefusedAndMayBeRetriedAsFactors) {
   FactorWorker worker(FactorJob(2), 0);
   Outbox out;
   const absl::Status status = worker.machine.OnPush(
@@ -318,7 +318,7 @@ TEST(FactorSyncerTest, ADenseGradientIsRefusedAndMayBeRetriedAsFactors) {
   EXPECT_EQ(worker.Receive(1, 0).done.size(), 1u);
 }
 
-TEST(FactorSyncerTest, RoundsComeOneByOne) {
+TEST(FactorExchangeTest, RoundsComeOneByOne) {
   FactorWorker worker(FactorJob(2), 0);
   const auto refused = [&](int64_t round) {
     Outbox out;
@@ -336,7 +336,7 @@ TEST(FactorSyncerTest, RoundsComeOneByOne) {
   for (const int64_t round : {0, 2}) refused(round);
 }
 
-TEST(FactorSyncerTest, MatricesOfSeveralFramesArePutTogether) {
+TEST(FactorExchangeTest, MatricesOfSeveralFramesArePutTogether) {
   // 300 rows of 250 and of 219 values: 75000 and 65700, two frames each.
   const JobPtr job =
       TestJob(2, 1, {FactorLayer("fc", 250, 219, true, 300)},
@@ -381,7 +381,7 @@ TEST(FactorSyncerTest, MatricesOfSeveralFramesArePutTogether) {
   EXPECT_EQ(FloatsOf(gradient), expected);
 }
 
-TEST(FactorSyncerTest, SizesWithoutBytesGoTheSameWay) {
+TEST(FactorExchangeTest, SizesWithoutBytesGoTheSameWay) {
   const JobPtr job = FactorJob(2);
   const auto bytes = [](int64_t floats) {
     return Buffer::SizeOnly(floats * 4);

@@ -9,7 +9,7 @@
 
 #include "tests/testing/machine_harness.h"
 #include "tests/worker/worker_under_test.h"
-#include "worker/machine/server_syncer.h"
+#include "worker/machine/server_exchange.h"
 
 namespace nereus {
 namespace {
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(All, PlacesTest,
 
 // Frames of a contribution that was answered at its first frame may still be on
 // their way when the next round's gradient is made.
-TEST(ServerSyncerEpochTest, FramesSentAgainKeepTheProductOfTheirFactors) {
+TEST(ServerExchangeEpochTest, FramesSentAgainKeepTheProductOfTheirFactors) {
   // 300 x 300 values: two frames.
   const JobPtr job = TestJob(2, 1, {FactorLayer("fc", 300, 300, false, 1)}, {});
   WorkerUnderTest worker(job, 1);
@@ -192,7 +192,7 @@ JobPtr WithJoiner(OptimizerPlace place, int owner = 0) {
   });
 }
 
-TEST(ServerSyncerJoinTest, TheShardsGiveWhatTheyUpdate) {
+TEST(ServerExchangeJoinTest, TheShardsGiveWhatTheyUpdate) {
   WorkerUnderTest worker(WithJoiner(OptimizerPlace::kServer), 5);
   const Effects started = worker.Start();
   ASSERT_EQ(started.sent.size(), 1u);
@@ -216,7 +216,7 @@ TEST(ServerSyncerJoinTest, TheShardsGiveWhatTheyUpdate) {
   EXPECT_EQ(worker.Push(8, FloatBuffer({0, 0, 0})).sent.size(), 1u);
 }
 
-TEST(ServerSyncerJoinTest, TheOwnerGivesWhatWorkersUpdateWithItsState) {
+TEST(ServerExchangeJoinTest, TheOwnerGivesWhatWorkersUpdateWithItsState) {
   WorkerUnderTest worker(WithJoiner(OptimizerPlace::kWorker), 5,
                          /*state_arrays=*/2);
   const Effects started = worker.Start();
@@ -242,7 +242,7 @@ TEST(ServerSyncerJoinTest, TheOwnerGivesWhatWorkersUpdateWithItsState) {
   EXPECT_THAT(FloatsOf(gradient), ElementsAre(5, 5, 5));
 }
 
-TEST(ServerSyncerJoinTest, WhenTheOwnerDiesTheNextOneIsAsked) {
+TEST(ServerExchangeJoinTest, WhenTheOwnerDiesTheNextOneIsAsked) {
   WorkerUnderTest worker(WithJoiner(OptimizerPlace::kWorker), 5,
                          /*state_arrays=*/1);
   worker.Start();
@@ -259,7 +259,7 @@ TEST(ServerSyncerJoinTest, WhenTheOwnerDiesTheNextOneIsAsked) {
 }
 
 // The report said that it has nothing yet.
-TEST(ServerSyncerJoinTest, FrozenItTakesNothingFromTheOwner) {
+TEST(ServerExchangeJoinTest, FrozenItTakesNothingFromTheOwner) {
   WorkerUnderTest worker(WithJoiner(OptimizerPlace::kWorker), 5);
   worker.Start();
   worker.machine().Freeze();
@@ -271,7 +271,7 @@ TEST(ServerSyncerJoinTest, FrozenItTakesNothingFromTheOwner) {
 }
 
 // As of a checkpoint, the shards have all layers.
-TEST(ServerSyncerJoinTest, TheShardsGiveTheBaseRoundWhoeverOwnsTheLayer) {
+TEST(ServerExchangeJoinTest, TheShardsGiveTheBaseRoundWhoeverOwnsTheLayer) {
   const JobPtr job =
       EpochAfter(*SmallJob(OptimizerPlace::kWorker), [](Job& restored) {
         restored.workers = {{3, 5}, {4, 5}};
@@ -312,7 +312,7 @@ struct Owner {
 
 // Where the caller updates the parameters, they are of a round once the next
 // one is pushed.
-TEST(ServerSyncerOwnerTest, AJoinerIsServedWhenTheNextStepIsPushed) {
+TEST(ServerExchangeOwnerTest, AJoinerIsServedWhenTheNextStepIsPushed) {
   Owner owner;
   WorkerUnderTest& worker = owner.worker;
   worker.Push(7, FloatBuffer({1, 1, 1}));
@@ -342,7 +342,7 @@ TEST(ServerSyncerOwnerTest, AJoinerIsServedWhenTheNextStepIsPushed) {
   EXPECT_EQ(SentTo(pulled->effects.sent, PeerId::Worker(5)).size(), 2u);
 }
 
-TEST(ServerSyncerOwnerTest, FrozenItServesOnlyInTheNextEpoch) {
+TEST(ServerExchangeOwnerTest, FrozenItServesOnlyInTheNextEpoch) {
   Owner owner;
   WorkerUnderTest& worker = owner.worker;
   worker.Push(7, FloatBuffer({1, 1, 1}));
@@ -353,7 +353,7 @@ TEST(ServerSyncerOwnerTest, FrozenItServesOnlyInTheNextEpoch) {
   EXPECT_EQ(pulled->landing, Landing::Kind::kDiscard);
 }
 
-TEST(ServerSyncerOwnerTest, WhoMayNotAskIsRefused) {
+TEST(ServerExchangeOwnerTest, WhoMayNotAskIsRefused) {
   Owner owner;
   WorkerUnderTest& worker = owner.worker;
   worker.Enter(WithJoiner(OptimizerPlace::kWorker));
@@ -370,7 +370,7 @@ TEST(ServerSyncerOwnerTest, WhoMayNotAskIsRefused) {
   refused(5, 7);
 }
 
-TEST(ServerSyncerOwnerTest, OfLayersThatShardsUpdateThereIsNoOwner) {
+TEST(ServerExchangeOwnerTest, OfLayersThatShardsUpdateThereIsNoOwner) {
   WorkerUnderTest worker(SmallJob(OptimizerPlace::kServer), 0);
   worker.Start();
   worker.ReceiveResults(kInitialRound, {0, 0, 0});
@@ -380,7 +380,7 @@ TEST(ServerSyncerOwnerTest, OfLayersThatShardsUpdateThereIsNoOwner) {
 }
 
 // The last worker leaves just as another one comes: it pushes no more.
-TEST(ServerSyncerOwnerTest, AnOwnerThatHasLeftServesItsLastRound) {
+TEST(ServerExchangeOwnerTest, AnOwnerThatHasLeftServesItsLastRound) {
   Owner owner;
   WorkerUnderTest& worker = owner.worker;
   owner.Update(42);
@@ -402,7 +402,7 @@ TEST(ServerSyncerOwnerTest, AnOwnerThatHasLeftServesItsLastRound) {
               ElementsAre(42, 42, 42));
 }
 
-TEST(ServerSyncerOwnerTest, OneWhoLeftWithARoundOpenContributesNoMore) {
+TEST(ServerExchangeOwnerTest, OneWhoLeftWithARoundOpenContributesNoMore) {
   WorkerUnderTest worker(SmallJob(OptimizerPlace::kServer), 1);
   worker.Start();
   worker.ReceiveResults(kInitialRound, {0, 0, 0});

@@ -1,4 +1,4 @@
-#include "worker/machine/server_syncer.h"
+#include "worker/machine/server_exchange.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ JobPtr ThreeFloats(OptimizerPlace place = OptimizerPlace::kServer) {
   return TestJob(2, 1, {VectorLayer("scale", 3)}, OptimizerAt(place));
 }
 
-TEST(ServerSyncerTest, WorkerZeroSendsTheInitialParametersAndAllAskForThem) {
+TEST(ServerExchangeTest, WorkerZeroSendsTheInitialParametersAndAllAskForThem) {
   for (const int rank : {0, 1}) {
     OneLayerWorker worker(ThreeFloats(), rank);
     EXPECT_EQ(worker.machine.syncer(0).done_round(), kInitialRound - 1);
@@ -105,7 +105,7 @@ TEST(ServerSyncerTest, WorkerZeroSendsTheInitialParametersAndAllAskForThem) {
   }
 }
 
-TEST(ServerSyncerTest, EveryChunkGoesToItsShard) {
+TEST(ServerExchangeTest, EveryChunkGoesToItsShard) {
   constexpr int64_t kElements = kChunkElementsMax + 65537;
   OneLayerWorker worker(TestJob(2, 2, {VectorLayer("large", kElements)}), 1);
   const Effects started = worker.Start();
@@ -132,7 +132,7 @@ TEST(ServerSyncerTest, EveryChunkGoesToItsShard) {
   EXPECT_EQ(FloatsOf(worker.parameters), IntegerValues(kElements, 3));
 }
 
-TEST(ServerSyncerTest, TheGradientIsSentFromItsOwnMemory) {
+TEST(ServerExchangeTest, TheGradientIsSentFromItsOwnMemory) {
   OneLayerWorker worker(ThreeFloats(), 0);
   worker.Start();
   worker.Receive(kInitialRound, {0, 0, 0});
@@ -150,7 +150,7 @@ TEST(ServerSyncerTest, TheGradientIsSentFromItsOwnMemory) {
   EXPECT_THAT(FloatsOf(worker.parameters), ElementsAre(4, 5, 6));
 }
 
-TEST(ServerSyncerTest, OptimizerAtTheWorkerPutsTheMeanOverTheGradient) {
+TEST(ServerExchangeTest, OptimizerAtTheWorkerPutsTheMeanOverTheGradient) {
   OneLayerWorker worker(ThreeFloats(OptimizerPlace::kWorker), 1);
   worker.Start();
   worker.Receive(kInitialRound, {7, 8, 9});
@@ -163,7 +163,7 @@ TEST(ServerSyncerTest, OptimizerAtTheWorkerPutsTheMeanOverTheGradient) {
   EXPECT_THAT(FloatsOf(worker.parameters), ElementsAre(7, 8, 9));
 }
 
-TEST(ServerSyncerTest, RoundsComeOneByOne) {
+TEST(ServerExchangeTest, RoundsComeOneByOne) {
   OneLayerWorker worker(ThreeFloats(), 0);
   const auto refused = [&](int64_t round) {
     Effects effects;
@@ -185,7 +185,7 @@ TEST(ServerSyncerTest, RoundsComeOneByOne) {
   EXPECT_TRUE(worker.Push(1, FloatBuffer({1, 1, 1})).ok());
 }
 
-TEST(ServerSyncerTest, MissingNamesTheShard) {
+TEST(ServerExchangeTest, MissingNamesTheShard) {
   OneLayerWorker worker(ThreeFloats(), 0);
   worker.Start();
   EXPECT_EQ(worker.machine.syncer(0).Missing(), "shard 0 (chunk 0)");
@@ -193,12 +193,12 @@ TEST(ServerSyncerTest, MissingNamesTheShard) {
   EXPECT_EQ(worker.machine.syncer(0).Missing(), "");
 }
 
-class ServerSyncerFactorsTest : public testing::TestWithParam<OptimizerPlace> {
-};
+class ServerExchangeFactorsTest
+    : public testing::TestWithParam<OptimizerPlace> {};
 
 // A layer for whose gradient the caller gave factors, but whose route goes
 // through the servers: their product is sent.
-TEST_P(ServerSyncerFactorsTest, FactorsAreMultipliedHere) {
+TEST_P(ServerExchangeFactorsTest, FactorsAreMultipliedHere) {
   for (const bool bias : {false, true}) {
     for (const bool room : {false, true}) {
       const JobPtr job = TestJob(2, 1, {FactorLayer("fc", 3, 2, bias, 4)},
@@ -237,7 +237,7 @@ TEST_P(ServerSyncerFactorsTest, FactorsAreMultipliedHere) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Places, ServerSyncerFactorsTest,
+INSTANTIATE_TEST_SUITE_P(Places, ServerExchangeFactorsTest,
                          testing::Values(OptimizerPlace::kServer,
                                          OptimizerPlace::kWorker),
                          [](const auto& info) {

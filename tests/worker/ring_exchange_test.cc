@@ -1,4 +1,4 @@
-#include "worker/machine/ring_syncer.h"
+#include "worker/machine/ring_exchange.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -166,7 +166,7 @@ TEST(RingSegmentsTest, CoverTheLayerInOrderAndEvenly) {
   }
 }
 
-TEST(RingSyncerTest, AllHaveTheMeanAndTheSameBits) {
+TEST(RingExchangeTest, AllHaveTheMeanAndTheSameBits) {
   for (const int64_t elements : kSizes) {
     for (int workers = 1; workers <= 6; ++workers) {
       SCOPED_TRACE(absl::StrCat(elements, " elements, ", workers, " workers"));
@@ -194,7 +194,7 @@ TEST(RingSyncerTest, AllHaveTheMeanAndTheSameBits) {
   }
 }
 
-TEST(RingSyncerTest, MeansMayStayWhereTheyAreUntilTheNextPush) {
+TEST(RingExchangeTest, MeansMayStayWhereTheyAreUntilTheNextPush) {
   for (const int64_t elements : kSizes) {
     for (int workers = 1; workers <= 4; ++workers) {
       SCOPED_TRACE(absl::StrCat(elements, " elements, ", workers, " workers"));
@@ -223,7 +223,7 @@ TEST(RingSyncerTest, MeansMayStayWhereTheyAreUntilTheNextPush) {
 
 // Each hop rounds once, to 8 or 11 bits of partial sums below the sum of
 // magnitudes, and so does the mean.
-TEST(RingSyncerTest, BySixteenBitsAllHaveTheSameBitsNearTheMean) {
+TEST(RingExchangeTest, BySixteenBitsAllHaveTheSameBitsNearTheMean) {
   for (const WireType wire : {WireType::kBfloat16, WireType::kFloat16}) {
     const double rounding =
         std::exp2(wire == WireType::kBfloat16 ? -8.0 : -11.0);
@@ -259,7 +259,7 @@ TEST(RingSyncerTest, BySixteenBitsAllHaveTheSameBitsNearTheMean) {
   }
 }
 
-TEST(RingSyncerTest, TheBitsDoNotDependOnTheOrderOfArrival) {
+TEST(RingExchangeTest, TheBitsDoNotDependOnTheOrderOfArrival) {
   std::vector<float> first;
   for (uint64_t seed = 0; seed < 10; ++seed) {
     Ring ring(RingJob(5, 200001), seed);
@@ -278,7 +278,7 @@ TEST(RingSyncerTest, TheBitsDoNotDependOnTheOrderOfArrival) {
   }
 }
 
-TEST(RingSyncerTest, WorkersUpdateAlike) {
+TEST(RingExchangeTest, WorkersUpdateAlike) {
   Ring ring(RingJob(3, 100, OptimizerPlace::kServer), 1);
   for (int64_t round = 0; round < 3; ++round) {
     for (const int rank : {2, 0, 1}) {
@@ -295,7 +295,7 @@ TEST(RingSyncerTest, WorkersUpdateAlike) {
   }
 }
 
-TEST(RingSyncerTest, EveryWorkerMovesThePredictedBytes) {
+TEST(RingExchangeTest, EveryWorkerMovesThePredictedBytes) {
   for (const int64_t elements : kSizes) {
     for (int workers = 1; workers <= 6; ++workers) {
       const WireType wire = kWireTypes[(elements + workers) % 3];
@@ -314,7 +314,7 @@ TEST(RingSyncerTest, EveryWorkerMovesThePredictedBytes) {
 }
 
 // It may be a round ahead: its predecessor and it have done the one before.
-TEST(RingSyncerTest, TakesTheSumsOfTheNextRound) {
+TEST(RingExchangeTest, TakesTheSumsOfTheNextRound) {
   Ring ring(RingJob(2, 64), 1);
   ring.Push(0, 0, IntegerValues(64, 0));
   ring.Push(1, 0, IntegerValues(64, 1));
@@ -328,7 +328,7 @@ TEST(RingSyncerTest, TakesTheSumsOfTheNextRound) {
   EXPECT_EQ(ring.Gradient(0), ring.Gradient(1));
 }
 
-TEST(RingSyncerTest, SaysWhoHasNotContributed) {
+TEST(RingExchangeTest, SaysWhoHasNotContributed) {
   constexpr int64_t kElements = 200001;
   for (int missing = 0; missing < 5; ++missing) {
     Ring ring(RingJob(5, kElements), missing);
@@ -343,7 +343,7 @@ TEST(RingSyncerTest, SaysWhoHasNotContributed) {
   }
 }
 
-TEST(RingSyncerTest, FactorsAreMultipliedFirst) {
+TEST(RingExchangeTest, FactorsAreMultipliedFirst) {
   const JobPtr job = TestJob(1, 1, {FactorLayer("fc", 2, 3, true, 1)},
                              PlainSgd(OptimizerPlace::kWorker), Scheme::kRing);
   WorkerMachine machine(job, 0, {{Buffer::AllocateZeroed(8 * 4), Buffer()}});
@@ -440,7 +440,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "does not hold that round"}),
     [](const auto& info) { return info.param.name; });
 
-TEST(RingSyncerTest, ARepeatedFrameCountsOnce) {
+TEST(RingExchangeTest, ARepeatedFrameCountsOnce) {
   const JobPtr job = RingJob(3, 300);
   Ring ring(job, 1);
   ring.Push(1, 0, IntegerValues(300, 1));
@@ -454,7 +454,7 @@ TEST(RingSyncerTest, ARepeatedFrameCountsOnce) {
   EXPECT_EQ(again->landing, Landing::Kind::kDiscard);
 }
 
-TEST(RingSyncerTest, NothingIsSentWithoutItsOwnGradient) {
+TEST(RingExchangeTest, NothingIsSentWithoutItsOwnGradient) {
   const JobPtr job = RingJob(3, 300);
   Ring ring(job, 1);
   const std::vector<Frame> frames =

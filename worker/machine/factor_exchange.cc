@@ -1,0 +1,218 @@
+// Exchange by factors: sufficient-factor broadcasting (Zhang et al., "Poseidon:
+// An Efficient Communication Architecture for Distributed Deep Learning on GPU
+// Clusters", ATC 2017, section 3.2; Xie et al., "Distributed Machine
+// Learning via Sufficient Factor Broadcasting", 2015).
+//
+// The gradient of a fully connected layer over a batch of K examples is a
+// product: output_gradient (K x M) transposed, times input (K x N). For small K
+// the two factors have far fewer values than the M x N gradient. Instead of the
+// gradient each worker sends its two factors to all other workers:
+//
+//   1. Begin copies the own factors into the own rows of two stacks, rounded as
+//      the wire rounds them, so that this worker computes with what the others
+//      receive.
+//   2. Contribute broadcasts these rows.
+//   3. The factors of the others land in their rows, in any order.
+//   4. Finish multiplies the stacks, which adds up the workers' gradients, and
+//      divides by the number of workers.
+//
+// The rows are ordered by position, so every worker sums in the same order and
+// gets the same bits. The biases, if the layer has some, are the column sums of
+// output_gradient, and come out of the same product.
+
+#include "worker/machine/factor_exchange.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "worker/machine/float_bytes.h"
+
+namespace nereus {
+namespace {
+
+constexpr uint8_t kMatrices[] = {kOutputGradientMatrix, kInputMatrix};
+
+// Number of values of one worker's factor.
+int64_t MatrixElements(const LayerSpec& spec, uint8_t matrix) {
+  return spec.rows * (matrix == kOutputGradientMatrix ? spec.m : spec.n);
+}
+
+// Number of frames that carry both factors of one worker.
+int64_t FramesPerWorker(const LayerSpec& spec) {
+  int64_t frames = 0;
+  for (const uint8_t matrix : kMatrices) {
+    frames += FrameCount(MatrixElements(spec, matrix));
+  }
+  return frames;
+}
+
+PeerRounds::Shape ShapeOf(const WorkerLayer& layer, int contributors) {
+  PeerRounds::Shape shape;
+  for (const uint8_t matrix : kMatrices) {
+    shape.elements.push_back(contributors *
+                             MatrixElements(layer.spec(), matrix));
+  }
+  shape.own_count = FramesPerWorker(layer.spec());
+  shape.own_begin = layer.position() * shape.own_count;
+  shape.frames = contributors * shape.own_count;
+  return shape;
+}
+
+}  // namespace
+
+FactorExchange::FactorExchange(WorkerLayer& layer, const RoundLedger& ledger)
+    : layer_(layer),
+      ledger_(ledger),
+      frames_per_worker_(FramesPerWorker(layer.spec())),
+      rounds_(layer, ledger, [&layer](int contributors) {
+        return ShapeOf(layer, contributors);
+      }) {}
+
+Buffer FactorExchange::Rows(const Round& round, int position,
+                            uint8_t matrix) const {
+  const int64_t bytes = FloatBytes(MatrixElements(layer_.spec(), matrix));
+  return round.memory[matrix].Slice(position * bytes, bytes);
+}
+
+void FactorExchange::PlaceOwn(Outbox& out) {
+  const Round& round = rounds_.At(ledger_.next_round());
+  const FactorBuffers& own = layer_.factors;
+  const Buffer* const given[] = {&own.output_gradient, &own.input};
+  for (const uint8_t matrix : kMatrices) {
+    const Buffer rows = Rows(round, layer_.position(), matrix);
+    out.Add(CopyValues{rows, *given[matrix]});
+    if (matrix == kOutputGradientMatrix && own.scale != 1.0f) {
+      out.Add(ScaleValues{rows, own.scale});
+    }
+    out.Add(RoundValues{rows, layer_.route().wire});
+  }
+}
+
+void FactorExchange::Contribute(Outbox& out) {
+  const Round* round = rounds_.PrepareToSend();
+  if (round == nullptr) return;
+  CutFactors(*round, layer_.position(),
+             [&](Frame frame) { out.Add(BroadcastFrame{std::move(frame)}); });
+}
+
+template <typename Each>
+void FactorExchange::CutFactors(const Round& round, int position,
+                                Each each) const {
+  for (const uint8_t matrix : kMatrices) {
+    FrameHeader header =
+        layer_.Header(FrameKind::kFactors, position, round.round);
+    header.part = matrix;
+    CutIntoFrames(*layer_.job, header, Rows(round, position, matrix), each);
+  }
+}
+
+absl::StatusOr<FactorExchange::Place> FactorExchange::FindPlace(
+    const FrameHeader& header, const Round& round) const {
+  if (header.part > kInputMatrix) {
+    return RefuseFrame(header, "there are two factors, 0 and 1");
+  }
+  if (header.chunk >= static_cast<uint32_t>(round.contributors)) {
+    return RefuseFrame(
+        header,
+        absl::StrCat("the round has ", round.contributors, " contributors"));
+  }
+  const LayerSpec& spec = layer_.spec();
+  NEREUS_ASSIGN_OR_RETURN(
+      const int64_t frame,
+      FrameIndex(header, MatrixElements(spec, header.part)));
+  const auto position = static_cast<int>(header.chunk);
+  const int64_t frames_before =
+      header.part == kInputMatrix
+          ? FrameCount(MatrixElements(spec, kOutputGradientMatrix))
+          : 0;
+  return Place{position * frames_per_worker_ + frames_before + frame,
+               Rows(round, position, header.part)
+                   .Slice(FloatBytes(header.offset), FloatBytes(header))};
+}
+
+absl::StatusOr<Landing> FactorExchange::OnHeader(
+    const FrameHeader& header) const {
+  if (header.kind == FrameKind::kPullRound) return rounds_.OnPullHeader(header);
+  if (header.kind != FrameKind::kFactors) return RefuseScheme(layer_, header);
+  NEREUS_RETURN_IF_ERROR(rounds_.Check(header, FrameKind::kFactors));
+  if (rounds_.IsPast(header)) return Landing::Discard();
+  const Round& round = rounds_.At(header.round);
+  NEREUS_ASSIGN_OR_RETURN(const Place place, FindPlace(header, round));
+  const bool is_own = layer_.job->PositionOf(header.sender.rank) ==
+                      static_cast<int64_t>(header.chunk);
+  if (!is_own && !rounds_.Recovers(header.round)) {
+    return RefuseFrame(header,
+                       "each worker sends its own factors, in the place of its "
+                       "position");
+  }
+  return round.arrived[place.index] ? Landing::Discard()
+                                    : Landing::At(place.values);
+}
+
+bool FactorExchange::OnFrame(const FrameHeader& header, Outbox& out) {
+  if (header.kind == FrameKind::kPullRound) {
+    SendMemory(rounds_.OnPull(header), header.sender, out);
+    return false;
+  }
+  Round& round = rounds_.At(header.round);
+  round.Mark(FindPlace(header, round)->index);
+  return false;
+}
+
+std::optional<RoundResult> FactorExchange::Finish(Outbox& out) {
+  if (!rounds_.IsComplete()) return std::nullopt;
+  const Round& round = rounds_.At(ledger_.next_round());
+  Buffer mean = rounds_.IsSkipped() ? Buffer() : MultiplyAll(round, out);
+  return rounds_.Finish(std::move(mean), out);
+}
+
+Buffer FactorExchange::MultiplyAll(const Round& round, Outbox& out) {
+  const LayerSpec& spec = layer_.spec();
+  const auto stack = [&](uint8_t matrix) {
+    return round.memory[matrix].Slice(
+        0, FloatBytes(round.contributors * MatrixElements(spec, matrix)));
+  };
+  Buffer gradient = layer_.PlaceForGradient(layer_.factors.gradient);
+  out.Add(MultiplyFactors{
+      round.contributors * spec.rows, spec.m, spec.n, layer_.has_bias(),
+      1.0f / static_cast<float>(round.contributors),
+      stack(kOutputGradientMatrix), stack(kInputMatrix), gradient});
+  return layer_.caller_updates() ? Buffer() : gradient;
+}
+
+void FactorExchange::OnEpoch(Outbox& out) {
+  rounds_.OnEpoch(out);
+  const int64_t round = ledger_.done_round() + 1;
+  if (layer_.position() < 0 || !ledger_.is_open() || rounds_.Recovers(round)) {
+    return;
+  }
+  PlaceOwn(out);
+}
+
+void FactorExchange::SendMemory(const Round& round, PeerId to,
+                                Outbox& out) const {
+  for (int position = 0; position < round.contributors; ++position) {
+    CutFactors(round, position, [&](Frame frame) {
+      out.Add(SendFrame{to, std::move(frame)});
+    });
+  }
+}
+
+std::string FactorExchange::Missing() const {
+  return rounds_.Missing([this](const Round& round) {
+    std::vector<int> positions;
+    for (int position = 0; position < round.contributors; ++position) {
+      const auto first = round.arrived.begin() + position * frames_per_worker_;
+      if (std::count(first, first + frames_per_worker_, false) > 0) {
+        positions.push_back(position);
+      }
+    }
+    return positions;
+  });
+}
+
+}  // namespace nereus

@@ -1,0 +1,177 @@
+// Transfer of a layer's state between workers and shards. Read in this order:
+// Fetch is the receiving side; OnPull, ServeJoiners and SendTo are the donor's
+// side; OnValuesOf, SaveLast and SendToCheckpoint are the way to the shards.
+
+#include "worker/machine/layer_transfer.h"
+
+#include <optional>
+#include <utility>
+
+#include "worker/machine/float_bytes.h"
+
+namespace nereus {
+
+LayerTransfer::LayerTransfer(const WorkerLayer& layer,
+                             const RoundLedger& ledger, ResultAssembly& results)
+    : layer_(layer),
+      ledger_(ledger),
+      results_(results),
+      asked_(layer.job->workers.size(), false) {}
+
+void LayerTransfer::Fetch(Outbox& out) {
+  const Job& job = *layer_.job;
+  const Buffer& parameters = layer_.memory.parameters;
+  const int64_t round = ledger_.next_round() - 1;
+  const bool is_owned = job.WorkersOwn(layer_.index);
+  if (is_owned && round != job.base_round) {
+    const PeerId donor = PeerId::Worker(job.donor);
+    results_.Expect(round, parameters, layer_.state, donor);
+    out.Add(SendFrame{donor, {layer_.Header(FrameKind::kPull, 0, round), {}}});
+    return;
+  }
+  if (round == kInitialRound && layer_.position() == 0) {
+    layer_.SendToShards(round, parameters, results_, out);
+  }
+  // From a checkpoint, the state of the workers' optimizer comes as well.
+  const bool is_restored = is_owned && round != kInitialRound;
+  results_.Expect(round, parameters, is_restored ? layer_.state : Buffer(),
+                  std::nullopt);
+  layer_.AskShards(round, results_, out);
+}
+
+absl::StatusOr<Landing> LayerTransfer::OnPullHeader(
+    const FrameHeader& header) const {
+  const Job& job = *layer_.job;
+  const int asking = job.PositionOf(header.sender.rank);
+  if (asking < 0 || layer_.rank != job.donor || !job.WorkersOwn(layer_.index) ||
+      header.payload_bytes != 0 || header.offset != 0 || header.chunk != 0 ||
+      header.part != kValuesPart ||
+      header.round != job.workers[asking].first_step - 1 ||
+      header.round == job.base_round) {
+    return RefuseFrame(header,
+                       "a worker that joins asks the donor, once, for "
+                       "a layer that workers own");
+  }
+  return asked_[asking] ? Landing::Discard() : Landing::Scratch();
+}
+
+void LayerTransfer::OnPull(const FrameHeader& header, Outbox& out) {
+  asked_[layer_.job->PositionOf(header.sender.rank)] = true;
+  joiners_.push_back({header.sender.rank, header.round});
+  ServeJoiners(out);
+}
+
+void LayerTransfer::ServeJoiners(Outbox& out) {
+  // If the caller updates the parameters, they are as of a round once the next
+  // round is pushed or the caller has left. They stay so until the joining
+  // worker has taken part in that next round.
+  const bool is_updated = !layer_.caller_updates() || has_left_;
+  const int64_t round =
+      is_updated ? ledger_.done_round() : ledger_.pushed_round() - 1;
+  std::vector<Joiner> waiting;
+  for (const Joiner& joiner : std::exchange(joiners_, {})) {
+    if (round < joiner.round) {
+      waiting.push_back(joiner);
+    } else {
+      SendTo(joiner, out);
+    }
+  }
+  joiners_ = std::move(waiting);
+}
+
+std::vector<Buffer> LayerTransfer::Arrays() const {
+  const int64_t bytes = layer_.memory.parameters.bytes();
+  std::vector<Buffer> arrays = {layer_.memory.parameters};
+  for (int64_t start = 0; start < layer_.state.bytes(); start += bytes) {
+    arrays.push_back(layer_.state.Slice(start, bytes));
+  }
+  return arrays;
+}
+
+void LayerTransfer::SendTo(const Joiner& joiner, Outbox& out) const {
+  const Job& job = *layer_.job;
+  const PeerId to = PeerId::Worker(joiner.rank);
+  for (const Chunk& chunk : job.placement.layer_chunks(layer_.index)) {
+    FrameHeader header =
+        layer_.Header(FrameKind::kResult, chunk.index, joiner.round);
+    for (const Buffer& array : Arrays()) {
+      CutIntoFrames(
+          job, header, job.GridOf(chunk),
+          array.Slice(FloatBytes(chunk.offset), FloatBytes(chunk.length)),
+          [&](Frame frame) {
+            out.Add(SendFrame{to, std::move(frame)});
+          });
+      ++header.part;
+    }
+  }
+}
+
+void LayerTransfer::OnValuesOf(int64_t round, bool is_last, Outbox& out) const {
+  // Values that were fetched are those of other workers, which report them.
+  if (ledger_.contributors() == 0 || layer_.position() < 0) return;
+  const Job& job = *layer_.job;
+  const bool is_saved = job.IsSaved(round);
+  const bool is_replica = !job.partial() && layer_.index != job.block_layer;
+  if (is_replica && (is_last || job.IsCheckpoint(round))) {
+    out.Add(ChecksumValues{layer_.index, round, layer_.memory.parameters});
+  }
+  if (is_saved && layer_.position() == 0) SendToCheckpoint(round, out);
+}
+
+void LayerTransfer::SaveLast(int64_t round, Outbox& out) const {
+  if (round == layer_.job->base_round) return;  // The shards have all layers.
+  // The first worker has sent the layer if the round is a checkpoint's, unless
+  // it fetched the values after the other workers had done the round
+  // (simulation seed 225).
+  const bool is_sent = layer_.job->IsSaved(round) && layer_.position() == 0 &&
+                       ledger_.contributors() > 0;
+  if (has_left_ && ledger_.done_round() == round && !is_sent) {
+    SendToCheckpoint(round, out);
+  }
+}
+
+void LayerTransfer::SendToCheckpoint(int64_t round, Outbox& out) const {
+  const Job& job = *layer_.job;
+  if (!job.WorkersOwn(layer_.index)) return;
+  std::vector<Buffer> arrays = Arrays();
+  // Copies are sent, so that the next update need not wait for the shards.
+  for (Buffer& array : arrays) {
+    if (has_left_) break;  // There is no next update.
+    const Buffer copy = Buffer::AllocateLike(array, array.bytes());
+    out.Add(CopyValues{copy, std::exchange(array, copy)});
+  }
+  for (const Chunk& chunk : job.placement.layer_chunks(layer_.index)) {
+    FrameHeader header = layer_.Header(FrameKind::kOwned, chunk.index, round);
+    for (const Buffer& array : arrays) {
+      CutIntoFrames(
+          job, header,
+          array.Slice(FloatBytes(chunk.offset), FloatBytes(chunk.length)),
+          [&](Frame frame) {
+            out.Add(SendFrame{job.ServerOf(chunk), std::move(frame)});
+          });
+      ++header.part;
+    }
+  }
+}
+
+void LayerTransfer::Leave(Outbox& out) {
+  has_left_ = true;
+  const int64_t round = ledger_.done_round();
+  // If the job's optimizer runs, a checkpoint of this round has been sent.
+  if (layer_.caller_updates() || !layer_.job->IsSaved(round)) {
+    OnValuesOf(round, /*is_last=*/true, out);
+  }
+  ServeJoiners(out);
+}
+
+void LayerTransfer::OnEpoch(Outbox& out) {
+  asked_.assign(layer_.job->workers.size(), false);
+  joiners_.clear();
+  // If the caller updates the parameters, it writes them between the end of a
+  // round and the sending of the next one.
+  const bool is_updated =
+      !layer_.caller_updates() || has_left_ || ledger_.is_sent();
+  if (is_updated) OnValuesOf(ledger_.done_round(), has_left_, out);
+}
+
+}  // namespace nereus

@@ -1,0 +1,226 @@
+// Rounds between workers. Read in this order: Open and Reserve prepare a
+// round's memory; PrepareToSend, Check and Finish are the life of a round in an
+// epoch without failures; KeepFinished, OnEpoch, Recover and OnPull are what a
+// change of the epoch does to it.
+//
+//   empty --frames arrive, PrepareToSend--> whole --Finish--> empty (round + 2)
+//     ^                                       ^
+//     | OnEpoch                               | all frames from the source
+//     '-- any state --OnEpoch, the round is finished elsewhere--> recovering
+
+#include "worker/machine/peer_rounds.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/protocol/block_update.h"
+#include "worker/machine/float_bytes.h"
+
+namespace nereus {
+
+PeerRounds::PeerRounds(const WorkerLayer& layer, const RoundLedger& ledger,
+                       std::function<Shape(int contributors)> shape_of)
+    : layer_(layer), ledger_(ledger), shape_of_(std::move(shape_of)) {
+  if (layer_.position() >= 0) OpenFirst();
+}
+
+void PeerRounds::OpenFirst() {
+  for (int64_t ahead = 0; ahead < 2; ++ahead) {
+    const int64_t round = ledger_.next_round() + ahead;
+    Reserve(At(round), shape_of_(layer_.job->worker_count()));
+    Open(At(round), round);
+  }
+}
+
+void PeerRounds::Open(Round& round, int64_t number) {
+  round.round = number;
+  round.sent = false;
+  round.contributors = layer_.job->ContributorsOf(number);
+  const Shape shape = shape_of_(round.contributors);
+  ExpectAll(round, shape.frames);
+  round.sums.assign(shape.frames, false);
+  for (int64_t own = 0; own < shape.own_count; ++own) {
+    round.Mark(shape.own_begin + own);
+  }
+}
+
+void PeerRounds::ExpectAll(Round& round, int64_t frames) {
+  round.missing = frames;
+  round.arrived.assign(frames, false);
+}
+
+void PeerRounds::Reserve(Round& round, const Shape& shape) const {
+  round.memory.resize(shape.elements.size());
+  for (size_t i = 0; i < shape.elements.size(); ++i) {
+    Buffer& values = round.memory[i];
+    const int64_t bytes = FloatBytes(shape.elements[i]);
+    // Memory that frames under way still refer to is left to them.
+    if (values.bytes() >= bytes && values.unique()) continue;
+    values = Buffer::AllocateLike(layer_.memory.parameters, bytes);
+  }
+}
+
+PeerRounds::Round* PeerRounds::PrepareToSend() {
+  if (source_.has_value()) return nullptr;
+  Round& round = At(ledger_.next_round());
+  round.sent = true;
+  LeaveOut(round);
+  return &round;
+}
+
+void PeerRounds::LeaveOut(Round& round) {
+  if (!layer_.sparse.has_value()) return;
+  round.chosen.clear();
+  bool any = false;
+  for (int64_t index = 0; index < layer_.sparse->grid().Count(); ++index) {
+    round.chosen.push_back(layer_.sparse->travels(index));
+    any = any || round.chosen.back();
+  }
+  round.chosen.push_back(!any);
+  for (size_t index = 0; index < round.chosen.size(); ++index) {
+    if (!round.chosen[index]) round.Mark(static_cast<int64_t>(index));
+  }
+}
+
+absl::Status PeerRounds::Check(const FrameHeader& header,
+                               FrameKind memory_kind) const {
+  if (layer_.position() < 0) {
+    return RefuseFrame(header, "this worker has left");
+  }
+  const int64_t next = ledger_.next_round();
+  if (header.round < 0 || header.round > next + 1) {
+    return RefuseFrame(
+        header, absl::StrCat("rounds ", next, " and ", next + 1, " are open"));
+  }
+  if (Recovers(header.round) &&
+      (header.sender != *source_ || header.kind != memory_kind)) {
+    return RefuseFrame(header, absl::StrCat("the round comes whole from ",
+                                            PeerName(*source_)));
+  }
+  return absl::OkStatus();
+}
+
+bool PeerRounds::IsComplete() const {
+  // A round is not done before the own contribution is sent, even if all
+  // others are in: the others need it.
+  return ledger_.is_sent() && ledger_.is_requested() &&
+         At(ledger_.next_round()).missing == 0 &&
+         ledger_.Skipped(ledger_.next_round()).has_value();
+}
+
+RoundResult PeerRounds::Finish(Buffer mean, Outbox& out) {
+  Round& round = At(ledger_.next_round());
+  if (!layer_.caller_updates() && mean.bytes() > 0) {
+    Update(round, std::exchange(mean, Buffer()), out);
+  }
+  RoundResult result{round.contributors, std::move(mean)};
+  source_.reset();
+  // The memory stays as it is until frames of the round after the next come.
+  Open(round, round.round + 2);
+  return result;
+}
+
+void PeerRounds::Update(const Round& round, const Buffer& mean,
+                        Outbox& out) const {
+  const Job& job = *layer_.job;
+  const Buffer& parameters = layer_.memory.parameters;
+  if (!layer_.sparse.has_value()) {
+    out.Add(UpdateParameters{job.options.optimizer, round.round,
+                             /*gradient_scale=*/1.0f, mean, parameters,
+                             layer_.state, parameters});
+    return;
+  }
+  const FrameGrid& grid = layer_.sparse->grid();
+  for (int64_t index = 0; index < grid.Count(); ++index) {
+    if (!round.chosen[index]) continue;
+    const auto part = [&](const Buffer& values) {
+      return values.Slice(FloatBytes(grid.Offset(index)),
+                          FloatBytes(grid.Length(index)));
+    };
+    AddBlockUpdate(job, round.round, layer_.sparse->resumes(index),
+                   /*scale=*/1.0f, part(mean), part(parameters),
+                   part(layer_.state), out);
+  }
+}
+
+void PeerRounds::OnEpoch(Outbox& out) {
+  source_.reset();
+  served_.assign(layer_.job->workers.size(), false);
+  KeepFinished();
+  if (layer_.position() < 0) return;
+  OpenFirst();
+  if (ledger_.fetching()) return;
+  for (const FinishedRound& finished : layer_.job->finished_rounds) {
+    if (finished.layer != layer_.index ||
+        finished.round != ledger_.next_round()) {
+      continue;
+    }
+    return Recover(finished, out);
+  }
+}
+
+void PeerRounds::KeepFinished() {
+  const int64_t round = ledger_.done_round();
+  if (ledger_.fetching() || ledger_.contributors() == 0) return;
+  // In an epoch that made no progress, the memory has been opened for a later
+  // round since the round was kept.
+  if (finished_.contributors > 0 && finished_.round == round) return;
+  finished_ = At(round);
+  finished_.round = round;
+  finished_.contributors = ledger_.contributors();
+}
+
+void PeerRounds::Recover(const FinishedRound& finished, Outbox& out) {
+  source_ = PeerId::Worker(finished.source);
+  const Shape shape = shape_of_(finished.contributors);
+  Round& round = At(finished.round);
+  Reserve(round, shape);
+  round.contributors = finished.contributors;
+  ExpectAll(round, shape.frames);
+  LeaveOut(round);
+  out.Add(SendFrame{
+      *source_, {layer_.Header(FrameKind::kPullRound, 0, finished.round), {}}});
+}
+
+bool PeerRounds::IsSourceOf(int64_t round) const {
+  const std::vector<FinishedRound>& rounds = layer_.job->finished_rounds;
+  return std::any_of(
+      rounds.begin(), rounds.end(), [&](const FinishedRound& finished) {
+        return finished.layer == layer_.index && finished.round == round &&
+               finished.source == layer_.rank;
+      });
+}
+
+absl::StatusOr<Landing> PeerRounds::OnPullHeader(
+    const FrameHeader& header) const {
+  const int asking = layer_.job->PositionOf(header.sender.rank);
+  if (asking < 0 || header.payload_bytes != 0 || header.offset != 0 ||
+      header.round != finished_.round || !IsSourceOf(header.round)) {
+    return RefuseFrame(header,
+                       "this worker does not hold that round for others");
+  }
+  return served_[asking] ? Landing::Discard() : Landing::Scratch();
+}
+
+const PeerRounds::Round& PeerRounds::OnPull(const FrameHeader& header) {
+  served_[layer_.job->PositionOf(header.sender.rank)] = true;
+  return finished_;
+}
+
+std::string PeerRounds::Missing(
+    const std::function<std::vector<int>(const Round&)>& missing) const {
+  const Job& job = *layer_.job;
+  if (source_.has_value()) return job.NameOf(*source_);
+  if (layer_.position() < 0) return "";  // This worker has left.
+  return absl::StrJoin(
+      missing(At(ledger_.next_round())), ", ",
+      [&](std::string* text, int position) {
+        absl::StrAppend(text,
+                        job.NameOf(PeerId::Worker(job.workers[position].rank)));
+      });
+}
+
+}  // namespace nereus

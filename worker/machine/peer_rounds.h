@@ -1,0 +1,141 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/protocol/machine.h"
+#include "worker/machine/exchange.h"
+#include "worker/machine/round_ledger.h"
+#include "worker/machine/worker_layer.h"
+
+namespace nereus {
+
+// Memory and progress of the rounds that workers exchange with each other, past
+// the servers: what the ring exchange and the factor exchange share. Each
+// worker gathers in its memory what a round comes to, the same bits on all.
+//
+// Why two rounds: a peer may be one round ahead, and no more, since it needs
+// this worker's contribution to a round to finish it. Round t uses memory
+// t % 2. For the same reason the memory of the last finished round stays as it
+// was until every worker has finished that round.
+//
+// Why recovery: when an epoch ends, a round may be finished on some workers and
+// lack the contribution of a worker that is gone on others. Those others get
+// the whole memory from a worker that has finished (the source). If they did
+// the round again without the lost contribution, the replicas would differ.
+class PeerRounds {
+ public:
+  // Memory that a round needs, by its number of contributors.
+  struct Shape {
+    std::vector<int64_t> elements;  // Length of each buffer, in values.
+    int64_t frames = 0;             // Number of frames that fill the memory.
+    // Range of the frames that hold this worker's own contribution: the worker
+    // puts them there itself.
+    int64_t own_begin = 0;
+    int64_t own_count = 0;
+  };
+
+  // What this worker has of one round.
+  struct Round {
+    int64_t round = 0;           // Number of the round.
+    int contributors = 0;        // Number of workers that contribute.
+    std::vector<Buffer> memory;  // float32; the exchange gives it its meaning.
+    std::vector<bool> arrived;   // By frame of the memory: it is in place.
+    int64_t missing = 0;         // Count of false in `arrived`.
+    bool sent = false;           // The own contribution went out in this epoch.
+    // Ring: by frame, the sum of the workers before this one has arrived.
+    std::vector<bool> sums;
+    // Sparse: by frame, whether its block travels; set when this worker sends.
+    // If no block travels, the last frame does, which has no values, so that
+    // no worker is done before all have contributed.
+    std::vector<bool> chosen;
+
+    // Notes that frame `index` is in place. REQUIRES: it was not.
+    void Mark(int64_t index) {
+      arrived[index] = true;
+      --missing;
+    }
+  };
+
+  // `layer`, `ledger`: not owned; must outlive this. `shape_of`: returns the
+  // shape of a round of so many contributors.
+  PeerRounds(const WorkerLayer& layer, const RoundLedger& ledger,
+             std::function<Shape(int contributors)> shape_of);
+
+  Round& At(int64_t round) { return rounds_[round % 2]; }
+  const Round& At(int64_t round) const { return rounds_[round % 2]; }
+
+  // Prepares the open round for the own contribution; nullptr if the round
+  // comes from a source, which has that contribution.
+  Round* PrepareToSend();
+
+  // Checks a frame of a round's memory. Errors: kInvalidArgument, the round is
+  // not open, or it comes whole from the source, in frames of `memory_kind`.
+  absl::Status Check(const FrameHeader& header, FrameKind memory_kind) const;
+  // True if the round of the frame is done.
+  bool IsPast(const FrameHeader& header) const {
+    return header.round < ledger_.next_round();
+  }
+  // True if `round` comes whole from a source.
+  bool Recovers(int64_t round) const {
+    return source_.has_value() && round == ledger_.next_round();
+  }
+
+  // Checks the request of a worker that recovers a round from this one.
+  absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header) const;
+  // Takes that request. Returns the round, whose memory must be sent.
+  const Round& OnPull(const FrameHeader& header);
+
+  // True if the open round is whole, and its result may be used.
+  bool IsComplete() const;
+  // True if the step of the open round is skipped. REQUIRES: IsComplete().
+  bool IsSkipped() const { return *ledger_.Skipped(ledger_.next_round()); }
+  // Ends the open round: updates the parameters with `mean` if this worker runs
+  // the job's optimizer. `mean` is empty if the step is skipped.
+  RoundResult Finish(Buffer mean, Outbox& out);
+
+  // Enters the next epoch: opens both rounds anew, or recovers the first of
+  // them from a source.
+  void OnEpoch(Outbox& out);
+
+  // Names the workers that the open round waits for: the source, or the workers
+  // at the positions that `missing` returns.
+  std::string Missing(
+      const std::function<std::vector<int>(const Round&)>& missing) const;
+
+ private:
+  void OpenFirst();
+  // Empties `round` for round `number` of this epoch's contributors.
+  void Open(Round& round, int64_t number);
+  // Expects every frame of the round's memory.
+  void ExpectAll(Round& round, int64_t frames);
+  // Allocates the memory of `round`; what it holds is lost.
+  void Reserve(Round& round, const Shape& shape) const;
+  // Sparse: counts the frames whose blocks do not travel as in place.
+  void LeaveOut(Round& round);
+  // Moves the memory of the last finished round out of the way of later rounds.
+  void KeepFinished();
+  void Recover(const FinishedRound& finished, Outbox& out);
+  // True if the job names this worker as the source of `round`.
+  bool IsSourceOf(int64_t round) const;
+  void Update(const Round& round, const Buffer& mean, Outbox& out) const;
+
+  const WorkerLayer& layer_;                  // The layer; not owned.
+  const RoundLedger& ledger_;                 // Its rounds; not owned.
+  const std::function<Shape(int)> shape_of_;  // See the constructor.
+  std::array<Round, 2> rounds_;               // Round t is in t % 2.
+
+  // Recovery in this epoch.
+  std::optional<PeerId> source_;  // Worker that sends the open round's memory.
+  std::vector<bool> served_;      // By position: was sent finished_.
+  // The last finished round as of the begin of this epoch, for workers that
+  // lack it.
+  Round finished_;
+};
+
+}  // namespace nereus

@@ -1,0 +1,71 @@
+#include "worker/machine/round_ledger.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+
+RoundLedger::RoundLedger(const WorkerLayer& layer) : layer_(layer) {
+  verdicts_.Add(layer_.job->verdicts);
+}
+
+int64_t RoundLedger::next_round() const {
+  return fetching() ? layer_.job->workers[layer_.position()].first_step
+                    : done_round_ + 1;
+}
+
+std::optional<bool> RoundLedger::Skipped(int64_t round) const {
+  return layer_.job->votes() ? verdicts_.Skipped(round) : false;
+}
+
+absl::Status RoundLedger::CheckPush(int64_t round) const {
+  if (!fetching() && !is_open() && round == done_round_ + 1) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "layer ", layer_.spec().name, ": step ", round, " is pushed after step ",
+      pushed_round_, ", of which steps up to ", done_round_,
+      " are done; steps come one by one"));
+}
+
+void RoundLedger::Push(int64_t round) {
+  pushed_round_ = round;
+  is_unsent_ = true;
+}
+
+bool RoundLedger::Send() { return std::exchange(is_unsent_, false); }
+
+void RoundLedger::Finish(int contributors, Buffer mean) {
+  ++done_round_;
+  contributors_ = contributors;
+  mean_ = std::move(mean);
+  is_reported_ = false;
+}
+
+void RoundLedger::OnFetched(int64_t round) {
+  pushed_round_ = round;
+  done_round_ = round - 1;
+  Finish(/*contributors=*/0, Buffer());
+}
+
+void RoundLedger::Adopt(int64_t done_round) {
+  done_round_ = done_round;
+  pushed_round_ = done_round;
+}
+
+void RoundLedger::Restart() { Adopt(kInitialRound - 1); }
+
+void RoundLedger::ReportIfSettled(Outbox& out) {
+  if (is_reported_) return;
+  // Fetched values are of a step that other workers have done.
+  const std::optional<bool> skipped =
+      contributors_ == 0 ? false : Skipped(done_round_);
+  if (!skipped.has_value()) return;
+  is_reported_ = true;
+  if (layer_.index == layer_.job->block_layer) return;  // Not the caller's.
+  out.Add(LayerDone{layer_.index, done_round_, *skipped,
+                    std::exchange(mean_, Buffer())});
+}
+
+}  // namespace nereus
