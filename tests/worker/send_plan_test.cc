@@ -1,0 +1,214 @@
+#include "worker/machine/send_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/testing/machine_harness.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+using Vote = SendPlan::Vote;
+
+// Three layers of 40 bytes each.
+JobPtr ThreeLayers(JobOptions options = {}) {
+  options.optimizer.momentum = 0.0f;
+  return TestJob(
+      2, 1, {VectorLayer("a", 10), VectorLayer("b", 10), VectorLayer("c", 10)},
+      options);
+}
+
+JobPtr Fused(int64_t bytes, Overlap overlap = Overlap::kWaitFree) {
+  JobOptions options;
+  options.fusion_bytes = bytes;
+  options.overlap = overlap;
+  return ThreeLayers(options);
+}
+
+// Returns a plan in which all layers have their first values.
+SendPlan Started(const JobPtr& job) {
+  SendPlan plan(job);
+  for (size_t layer = 0; layer < job->layers.size(); ++layer) {
+    plan.OnDone(static_cast<int>(layer), kInitialRound);
+  }
+  return plan;
+}
+
+std::vector<int> Push(SendPlan& plan, int layer, int64_t step,
+                      bool fit = true) {
+  plan.OnPush(layer, step, fit);
+  return plan.TakeSends();
+}
+
+// Pushes all layers, last first, and drops what is to be sent.
+void PushAll(SendPlan& plan, int64_t step) {
+  for (const int layer : {2, 1, 0}) Push(plan, layer, step);
+}
+
+// Layers to gather while none of them makes progress.
+std::vector<int> Gathers(SendPlan& plan) {
+  std::vector<int> layers;
+  while (const std::optional<int> layer = plan.TakeGather()) {
+    layers.push_back(*layer);
+  }
+  return layers;
+}
+
+TEST(SendPlanTest, LayersGoAtOnceWithoutFusion) {
+  SendPlan plan = Started(ThreeLayers());
+  EXPECT_THAT(Push(plan, 2, 0), ElementsAre(2));
+  EXPECT_THAT(plan.TakeSends(), IsEmpty());
+  EXPECT_THAT(Push(plan, 1, 0), ElementsAre(1));
+  EXPECT_FALSE(plan.has_pushed_all());
+  EXPECT_THAT(Push(plan, 0, 0), ElementsAre(0));
+  EXPECT_TRUE(plan.has_pushed_all());
+}
+
+TEST(SendPlanTest, FusionDefersLayersUntilThereAreEnoughBytes) {
+  SendPlan plan = Started(Fused(80));
+  EXPECT_THAT(Push(plan, 2, 0), IsEmpty());
+  EXPECT_THAT(Push(plan, 1, 0), ElementsAre(2, 1));
+  EXPECT_THAT(Push(plan, 0, 0), ElementsAre(0));
+}
+
+TEST(SendPlanTest, ANewThresholdHoldsUntilAnEpochBringsAnother) {
+  SendPlan plan = Started(Fused(80));
+  plan.SetFusion(40);
+  EXPECT_THAT(Push(plan, 2, 0), ElementsAre(2));
+  plan.OnEpoch(Fused(80));
+  EXPECT_THAT(Push(plan, 1, 0), ElementsAre(1));
+  plan.OnEpoch(Fused(1000));
+  EXPECT_THAT(Push(plan, 2, 1), IsEmpty());
+}
+
+TEST(SendPlanTest, WithoutOverlapTheStepGoesAsAWhole) {
+  SendPlan plan = Started(Fused(0, Overlap::kNone));
+  EXPECT_THAT(Push(plan, 2, 0), IsEmpty());
+  EXPECT_THAT(Push(plan, 0, 0), IsEmpty());
+  EXPECT_THAT(Push(plan, 1, 0), ElementsAre(2, 0, 1));
+}
+
+TEST(SendPlanTest, ADeferredLayerThatTheCallerWaitsForSendsAllThatAreDeferred) {
+  SendPlan plan = Started(Fused(1000));
+  Push(plan, 2, 0);
+  Push(plan, 1, 0);
+  plan.OnWait(0);  // Not pushed yet.
+  EXPECT_THAT(plan.TakeSends(), IsEmpty());
+  plan.OnWait(2);
+  EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1));
+  Gathers(plan);
+  EXPECT_THAT(Push(plan, 0, 0), ElementsAre(0));
+}
+
+TEST(SendPlanTest, NothingGoesWhileTheMachineIsFrozen) {
+  const JobPtr job = Fused(0, Overlap::kDecoupled);
+  SendPlan plan = Started(job);
+  plan.Freeze();
+  EXPECT_TRUE(plan.is_frozen());
+  PushAll(plan, 0);
+  plan.OnWait(1);
+  EXPECT_THAT(plan.TakeSends(), IsEmpty());
+  EXPECT_EQ(plan.TakeVote(), std::nullopt);
+  EXPECT_THAT(Gathers(plan), IsEmpty());
+
+  plan.OnEpoch(job);
+  EXPECT_FALSE(plan.is_frozen());
+  EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1, 0));
+  EXPECT_EQ(plan.TakeVote(), (Vote{0, true}));
+  EXPECT_THAT(Gathers(plan), ElementsAre(1, 0, 1, 2));
+}
+
+TEST(SendPlanTest, AStepThatEndsSendsAndGathersItsOpenLayersFirst) {
+  SendPlan plan = Started(Fused(1000, Overlap::kDecoupled));
+  Push(plan, 2, 0);
+  Push(plan, 1, 0);
+  plan.EndStep();
+  EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1));
+  EXPECT_THAT(Gathers(plan), ElementsAre(1, 2));
+  EXPECT_THAT(Push(plan, 0, 1), IsEmpty());
+  EXPECT_EQ(plan.step(), 1);
+}
+
+TEST(SendPlanTest, OneVoteIsDueWhenTheStepIsComplete) {
+  SendPlan plan = Started(ThreeLayers());
+  Push(plan, 2, 0);
+  Push(plan, 1, 0, /*fit=*/false);
+  EXPECT_EQ(plan.TakeVote(), std::nullopt);
+  Push(plan, 0, 0);
+  EXPECT_EQ(plan.TakeVote(), (Vote{0, false}));
+  EXPECT_EQ(plan.TakeVote(), std::nullopt);
+  // The servers of the next epoch have not heard it.
+  plan.OnEpoch(ThreeLayers());
+  EXPECT_EQ(plan.TakeVote(), (Vote{0, false}));
+  PushAll(plan, 1);
+  EXPECT_EQ(plan.TakeVote(), (Vote{1, true}));
+}
+
+TEST(SendPlanTest, LayersAreGatheredInForwardOrderWithinAWindow) {
+  constexpr int64_t kElements = int64_t{1} << 23;  // Two fill the window.
+  JobOptions options;
+  options.overlap = Overlap::kDecoupled;
+  std::vector<LayerSpec> layers;
+  for (int i = 0; i < 5; ++i) {
+    layers.push_back(VectorLayer("layer" + std::to_string(i), kElements));
+  }
+  SendPlan plan = Started(TestJob(2, 1, std::move(layers), options));
+  for (int layer = 4; layer > 0; --layer) Push(plan, layer, 0);
+  EXPECT_THAT(Gathers(plan), IsEmpty());
+  Push(plan, 0, 0);
+  EXPECT_THAT(Gathers(plan), ElementsAre(0, 1));
+  plan.OnDone(1, 0);
+  EXPECT_THAT(Gathers(plan), ElementsAre(2));
+  plan.OnWait(4);  // Goes ahead of the window.
+  EXPECT_THAT(Gathers(plan), ElementsAre(4));
+  plan.OnDone(0, 0);
+  plan.OnDone(4, 0);
+  EXPECT_THAT(Gathers(plan), ElementsAre(3));
+}
+
+TEST(SendPlanTest, WithoutDecouplingOnlyWaitsGather) {
+  SendPlan plan = Started(ThreeLayers());
+  PushAll(plan, 0);
+  EXPECT_THAT(Gathers(plan), IsEmpty());
+  plan.OnWait(1);
+  plan.OnWait(2);
+  plan.OnDone(2, 0);  // Nothing is left to ask for.
+  EXPECT_THAT(Gathers(plan), ElementsAre(1));
+}
+
+TEST(SendPlanTest, InASparseJobAStepWaitsForItsChoiceOfBlocks) {
+  JobOptions options;
+  options.sparsity = 0.5;
+  const JobPtr job = ThreeLayers(options);
+  ASSERT_EQ(job->block_layer, 3);
+  SendPlan plan = Started(job);
+  EXPECT_FALSE(plan.awaits_choice());
+  PushAll(plan, 0);
+  EXPECT_EQ(plan.TakeVote(), (Vote{0, true}));
+  for (const int layer : {0, 1, 2}) plan.OnDone(layer, 0);
+
+  PushAll(plan, 1);
+  EXPECT_TRUE(plan.awaits_choice());
+  plan.OnWait(0);
+  EXPECT_THAT(plan.TakeSends(), IsEmpty());
+  EXPECT_EQ(plan.TakeVote(), std::nullopt);
+  EXPECT_THAT(Gathers(plan), IsEmpty());
+
+  plan.OnDone(job->block_layer, 0);
+  EXPECT_FALSE(plan.awaits_choice());
+  EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1, 0));
+  EXPECT_EQ(plan.TakeVote(), (Vote{1, true}));
+  EXPECT_THAT(Gathers(plan), ElementsAre(0));
+}
+
+}  // namespace
+}  // namespace nereus

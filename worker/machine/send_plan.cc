@@ -1,0 +1,128 @@
+#include "worker/machine/send_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/plan/scheme.h"
+
+namespace nereus {
+namespace {
+
+// Bytes of layers that are gathered at a time: enough that all shards have
+// something to send, wherever the chunks are. Less would gain little, since
+// SendQueue puts the frames of earlier layers first anyway.
+constexpr int64_t kGatherBytesMax = int64_t{64} << 20;
+
+// Bytes that a worker sends of its gradient of a layer.
+int64_t BytesSent(const Job& job, int layer, int64_t round) {
+  const LayerSpec& spec = job.layers[layer];
+  const Route& route = job.routes[layer];
+  const int64_t values = route.scheme == Scheme::kFactor
+                             ? spec.rows * (spec.m + spec.n)
+                             : spec.parameters;
+  const int64_t bytes = values * WireBytes(route.wire);
+  if (!job.IsSparse(layer)) return bytes;
+  const double share = static_cast<double>(job.BlocksIn(round)) /
+                       static_cast<double>(job.block_count());
+  return static_cast<int64_t>(static_cast<double>(bytes) * share);
+}
+
+}  // namespace
+
+SendPlan::SendPlan(JobPtr job)
+    : job_(std::move(job)),
+      layers_(job_->layers.size()),
+      fusion_bytes_(job_->options.fusion_bytes) {}
+
+void SendPlan::EndStep() {
+  for (int layer = 0; layer < static_cast<int>(layer_count()); ++layer) {
+    OnWait(layer);
+  }
+}
+
+void SendPlan::OnPush(int layer, int64_t step, bool fit) {
+  if (step != step_) {
+    step_ = step;
+    pushed_count_ = 0;
+    is_fit_ = true;
+    is_vote_due_ = false;
+    done_before_ = 0;
+    gathered_before_ = 0;
+  }
+  layers_[layer].pushed = step;
+  ++pushed_count_;
+  is_fit_ = is_fit_ && fit;
+  deferred_.push_back(layer);
+  deferred_bytes_ += BytesSent(*job_, layer, step);
+  // While the choice is awaited, the vote follows it.
+  is_vote_due_ = has_pushed_all() && !awaits_choice();
+}
+
+void SendPlan::OnWait(int layer) {
+  if (IsOpen(layer)) waited_.push_back(layer);
+}
+
+void SendPlan::OnDone(int layer, int64_t round) {
+  if (std::exchange(layers_[layer].done, round) == round) return;
+  // The choice for the next step is there.
+  if (layer == job_->block_layer) is_vote_due_ = has_pushed_all();
+}
+
+void SendPlan::OnEpoch(JobPtr job) {
+  const JobPtr before = std::exchange(job_, std::move(job));
+  if (job_->options.fusion_bytes != before->options.fusion_bytes) {
+    fusion_bytes_ = job_->options.fusion_bytes;
+  }
+  is_frozen_ = false;
+  is_vote_due_ = has_pushed_all();  // Votes of the last epoch are forgotten.
+}
+
+bool SendPlan::awaits_choice() const {
+  return job_->block_layer >= 0 && layers_[job_->block_layer].done < step_ - 1;
+}
+
+bool SendPlan::IsUrgent() const {
+  if (has_pushed_all()) return true;
+  if (job_->options.overlap != Overlap::kNone &&
+      deferred_bytes_ >= fusion_bytes_) {
+    return true;
+  }
+  return std::any_of(deferred_.begin(), deferred_.end(), [&](int layer) {
+    return std::find(waited_.begin(), waited_.end(), layer) != waited_.end();
+  });
+}
+
+std::vector<int> SendPlan::TakeSends() {
+  if (IsGated() || !IsUrgent()) return {};
+  deferred_bytes_ = 0;
+  return std::exchange(deferred_, {});
+}
+
+std::optional<SendPlan::Vote> SendPlan::TakeVote() {
+  if (is_frozen_ || !std::exchange(is_vote_due_, false)) return std::nullopt;
+  return Vote{step_, is_fit_};
+}
+
+std::optional<int> SendPlan::TakeGather() {
+  if (IsGated()) return std::nullopt;
+  while (!waited_.empty()) {
+    const int layer = waited_.front();
+    waited_.erase(waited_.begin());
+    if (IsOpen(layer)) return layer;
+  }
+  if (!job_->decoupled() || !has_pushed_all()) return std::nullopt;
+  while (done_before_ < gathered_before_ && IsDone(done_before_)) {
+    ++done_before_;
+  }
+  int64_t bytes = 0;
+  for (size_t layer = done_before_; layer < gathered_before_; ++layer) {
+    if (!IsDone(layer)) bytes += 4 * job_->layers[layer].parameters;
+  }
+  while (gathered_before_ < layer_count() && bytes < kGatherBytesMax) {
+    const size_t layer = gathered_before_++;
+    if (!IsDone(layer)) return static_cast<int>(layer);
+  }
+  return std::nullopt;
+}
+
+}  // namespace nereus
