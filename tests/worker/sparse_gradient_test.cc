@@ -45,7 +45,7 @@ Buffer Filled(float value) {
 
 TEST(SparseGradientTest, WhatTravelsIsTheGradientAndWhatWasHeldOfIt) {
   const JobPtr job = SparseJob(1);
-  SparseGradient sparse(*job, 0, /*holds_here=*/true);
+  SparseGradient sparse(*job, 0, /*keeps_residual=*/true);
   const Buffer parameters = Filled(0.0f);
   const auto begin = [&](const BlockChoice& choice, const Buffer& gradient) {
     const Buffer norms = FloatBuffer({0, 0, 0});
@@ -82,7 +82,7 @@ TEST(SparseGradientTest, WhatTravelsIsTheGradientAndWhatWasHeldOfIt) {
 // Whatever lies between them.
 TEST(SparseGradientTest, WhatTravelsLiesTogetherWhereTheGradientWas) {
   const JobPtr job = SparseJob(1);
-  SparseGradient sparse(*job, 0, /*holds_here=*/true);
+  SparseGradient sparse(*job, 0, /*keeps_residual=*/true);
   const Buffer gradient = FloatBuffer(IntegerValues(kElements, 3));
   const std::vector<float> before = FloatsOf(gradient);
   Outbox out;
@@ -101,7 +101,7 @@ TEST(SparseGradientTest, WhatTravelsLiesTogetherWhereTheGradientWas) {
 
 TEST(SparseGradientTest, OthersMayHaveWhatIsHeld) {
   const JobPtr job = SparseJob(1);
-  SparseGradient sparse(*job, 0, /*holds_here=*/false);
+  SparseGradient sparse(*job, 0, /*keeps_residual=*/false);
   const auto begin = [&](const BlockChoice& choice) {
     Outbox out;
     sparse.Begin(*job, choice, Filled(1.0f), Filled(0.0f),

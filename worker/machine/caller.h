@@ -16,7 +16,7 @@ namespace nereus {
 
 // Brings the caller's steps to the worker's machine, through the lives of that
 // machine: a job that goes back to a checkpoint gives the worker a new machine,
-// whose life has the next number.
+// and its life has the next number.
 //
 //   OnMachine --OnValuesFree--> machine starts --OnBegin--> step begins
 //      ^                                          |   ^

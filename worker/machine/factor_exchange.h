@@ -35,12 +35,7 @@ class FactorExchange final : public Exchange {
 
  private:
   using Round = PeerRounds::Round;
-
-  // A frame's place in the memory of its round.
-  struct Place {
-    int64_t index = 0;  // Number of the frame among those of the memory.
-    Buffer values;      // Memory where its payload lands.
-  };
+  using Place = PeerRounds::Place;
 
   // Copies the own factors into their rows.
   void PlaceOwn(Outbox& out);

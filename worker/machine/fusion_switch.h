@@ -11,12 +11,14 @@
 
 namespace nereus {
 
-// A worker's side of the tuning of fusion: switches in the step that the
-// coordinator says, and measures what steps take from then on.
+// A worker's side of the tuning of fusion: switches to the coordinator's
+// threshold in the step that the coordinator names, and measures how long steps
+// take from then on. All workers switch in the same step; otherwise the trial
+// would measure a mixture of two thresholds. Pure; the Caller owns it.
 class FusionSwitch {
  public:
-  // The coordinator's word. Only the last one counts. The same one again: the
-  // answer may have been lost.
+  // Takes the coordinator's message; only the last message counts. If it is
+  // repeated, the answer may have been lost, and is given again.
   void OnSet(const SetFusion& set) {
     if (set_ == set) {
       unsaid_ = said_;
@@ -26,12 +28,12 @@ class FusionSwitch {
     said_.reset();
     unsaid_.reset();
     switched_ = false;
-    began_.reset();
+    began_at_.reset();
     taken_.clear();
   }
 
-  // The worker begins `step`. The threshold that counts from now on, if it
-  // changes now.
+  // The worker begins `step`. Returns the threshold that holds from now on;
+  // nullopt if it does not change.
   std::optional<int64_t> OnBegin(int64_t step) {
     if (!set_.has_value() || switched_ || step < set_->from_step) {
       return std::nullopt;
@@ -41,18 +43,19 @@ class FusionSwitch {
     return set_->bytes;
   }
 
-  // The same, at `now`: what is to be said of the trial, if it is over. A
-  // median: now and then the machine does something else.
+  // The worker has begun `step` at `now`. Returns the answer to the coordinator
+  // if the trial is over: the median of the steps' times, so that a step in
+  // which the computer was busy with something else does not count.
   std::optional<FusionTimed> OnBegin(int64_t step, absl::Time now) {
     if (unsaid_.has_value()) return std::exchange(unsaid_, std::nullopt);
     if (!switched_ || set_->steps == 0 || said_.has_value() ||
         step < switched_in_ + kStepsIgnored) {
       return std::nullopt;
     }
-    if (began_.has_value()) {
-      taken_.push_back(absl::ToDoubleSeconds(now - *began_));
+    if (began_at_.has_value()) {
+      taken_.push_back(absl::ToDoubleSeconds(now - *began_at_));
     }
-    began_ = now;
+    began_at_ = now;
     if (static_cast<int32_t>(taken_.size()) < set_->steps) return std::nullopt;
     const auto middle = taken_.begin() + set_->steps / 2;
     std::nth_element(taken_.begin(), middle, taken_.end());
@@ -61,17 +64,17 @@ class FusionSwitch {
   }
 
  private:
-  // Of those with a new threshold: the first may still wait for what was sent
-  // with the old one.
+  // Number of steps that are not measured after a switch: they may still wait
+  // for frames that were sent with the old threshold.
   static constexpr int64_t kStepsIgnored = 2;
 
-  std::optional<SetFusion> set_;
-  bool switched_ = false;
-  int64_t switched_in_ = 0;
-  std::optional<absl::Time> began_;    // The last step that counts.
-  std::vector<double> taken_;          // Seconds, by steps that count.
-  std::optional<FusionTimed> said_;    // The answer,
-  std::optional<FusionTimed> unsaid_;  // which is to be given again.
+  std::optional<SetFusion> set_;        // The coordinator's last message.
+  bool switched_ = false;               // The worker has switched to it.
+  int64_t switched_in_ = 0;             // Step in which it switched.
+  std::optional<absl::Time> began_at_;  // Begin of the last measured step.
+  std::vector<double> taken_;           // Seconds of each measured step.
+  std::optional<FusionTimed> said_;     // The answer that was given.
+  std::optional<FusionTimed> unsaid_;   // The answer that must be repeated.
 };
 
 }  // namespace nereus

@@ -1,10 +1,9 @@
 // Transfer of a layer's state between workers and shards. Read in this order:
-// Fetch is the receiving side; OnPull, ServeJoiners and SendTo are the donor's
-// side; OnValuesOf, SaveLast and SendToCheckpoint are the way to the shards.
+// Fetch is the receiving side; OnPull and ServeJoiners are the donor's side;
+// OnValuesOf, SaveLast and SendToCheckpoint are the way to the shards.
 
 #include "worker/machine/layer_transfer.h"
 
-#include <optional>
 #include <utility>
 
 #include "worker/machine/float_bytes.h"
@@ -73,7 +72,8 @@ void LayerTransfer::ServeJoiners(Outbox& out) {
     if (round < joiner.round) {
       waiting.push_back(joiner);
     } else {
-      SendTo(joiner, out);
+      SendArrays(Arrays(), FrameKind::kResult, joiner.round,
+                 PeerId::Worker(joiner.rank), out);
     }
   }
   joiners_ = std::move(waiting);
@@ -88,18 +88,23 @@ std::vector<Buffer> LayerTransfer::Arrays() const {
   return arrays;
 }
 
-void LayerTransfer::SendTo(const Joiner& joiner, Outbox& out) const {
+void LayerTransfer::SendArrays(const std::vector<Buffer>& arrays,
+                               FrameKind kind, int64_t round,
+                               std::optional<PeerId> to, Outbox& out) const {
   const Job& job = *layer_.job;
-  const PeerId to = PeerId::Worker(joiner.rank);
   for (const Chunk& chunk : job.placement.layer_chunks(layer_.index)) {
-    FrameHeader header =
-        layer_.Header(FrameKind::kResult, chunk.index, joiner.round);
-    for (const Buffer& array : Arrays()) {
+    FrameHeader header = layer_.Header(kind, chunk.index, round);
+    // In a sparse job results are cut at the boundaries of blocks. A checkpoint
+    // has no blocks.
+    const FrameGrid grid = kind == FrameKind::kResult ? job.GridOf(chunk)
+                                                      : FrameGrid(chunk.length);
+    for (const Buffer& array : arrays) {
       CutIntoFrames(
-          job, header, job.GridOf(chunk),
+          job, header, grid,
           array.Slice(FloatBytes(chunk.offset), FloatBytes(chunk.length)),
           [&](Frame frame) {
-            out.Add(SendFrame{to, std::move(frame)});
+            out.Add(
+                SendFrame{to.value_or(job.ServerOf(chunk)), std::move(frame)});
           });
       ++header.part;
     }
@@ -131,8 +136,7 @@ void LayerTransfer::SaveLast(int64_t round, Outbox& out) const {
 }
 
 void LayerTransfer::SendToCheckpoint(int64_t round, Outbox& out) const {
-  const Job& job = *layer_.job;
-  if (!job.WorkersOwn(layer_.index)) return;
+  if (!layer_.job->WorkersOwn(layer_.index)) return;
   std::vector<Buffer> arrays = Arrays();
   // Copies are sent, so that the next update need not wait for the shards.
   for (Buffer& array : arrays) {
@@ -140,18 +144,7 @@ void LayerTransfer::SendToCheckpoint(int64_t round, Outbox& out) const {
     const Buffer copy = Buffer::AllocateLike(array, array.bytes());
     out.Add(CopyValues{copy, std::exchange(array, copy)});
   }
-  for (const Chunk& chunk : job.placement.layer_chunks(layer_.index)) {
-    FrameHeader header = layer_.Header(FrameKind::kOwned, chunk.index, round);
-    for (const Buffer& array : arrays) {
-      CutIntoFrames(
-          job, header,
-          array.Slice(FloatBytes(chunk.offset), FloatBytes(chunk.length)),
-          [&](Frame frame) {
-            out.Add(SendFrame{job.ServerOf(chunk), std::move(frame)});
-          });
-      ++header.part;
-    }
-  }
+  SendArrays(arrays, FrameKind::kOwned, round, /*to=*/std::nullopt, out);
 }
 
 void LayerTransfer::Leave(Outbox& out) {

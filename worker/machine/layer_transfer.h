@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,7 +39,7 @@ class LayerTransfer {
   // as of the round that the worker asks for.
   absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header) const;
   void OnPull(const FrameHeader& header, Outbox& out);
-  // Serves the requests whose round has come.
+  // Serves the requests for rounds that are done.
   void ServeJoiners(Outbox& out);
 
   // The layer is as of `round`, and stays so until the outbox is carried out.
@@ -65,8 +66,10 @@ class LayerTransfer {
     int64_t round = 0;  // Round as of which the worker needs the layer.
   };
 
-  // Sends the layer to the joiner.
-  void SendTo(const Joiner& joiner, Outbox& out) const;
+  // Sends the layer's `arrays` as of `round` to a worker, or, if `to` is
+  // nullopt, to the shards that own the chunks.
+  void SendArrays(const std::vector<Buffer>& arrays, FrameKind kind,
+                  int64_t round, std::optional<PeerId> to, Outbox& out) const;
   // Sends the layer as of `round` to the shards, if workers own it.
   void SendToCheckpoint(int64_t round, Outbox& out) const;
   // Parameters and arrays of optimizer state, each as long as the layer.
@@ -78,7 +81,7 @@ class LayerTransfer {
   bool has_left_ = false;      // The caller has done its last step.
 
   // Requests of this epoch.
-  std::vector<bool> asked_;      // By position: the worker has asked.
+  std::vector<bool> asked_;      // True at positions of workers that asked.
   std::vector<Joiner> joiners_;  // Requests that wait for their round.
 };
 

@@ -4,23 +4,26 @@
 
 namespace nereus {
 
-// What a worker multiplies its loss by so that gradients which it computes in
-// fp16 do not vanish: as large as goes without overflow (Micikevicius et al.,
-// "Mixed Precision Training", section 3.2). An overflow costs all workers the
-// step, and the one that had it half of its scale; many steps without one
-// double it. A power of two: scaling rounds nothing. Each worker has a scale of
-// its own, by which its gradients are divided again.
+// Factor that a worker multiplies its loss by, so that gradients which it
+// computes in fp16 do not become zero: the largest factor without overflow
+// (Micikevicius et al., "Mixed Precision Training", section 3.2). The gradients
+// are divided by it before they are sent, so each worker has its own.
+//
+// An overflow in a worker's gradients skips the step on all workers and halves
+// the scale of that worker. Many steps without overflow double it. The scale is
+// a power of two, so multiplication and division by it round nothing.
 class LossScale {
  public:
-  static constexpr float kFirst = 0x1p16f;
-  static constexpr float kMin = 1.0f;
-  static constexpr float kMax = 0x1p24f;
+  static constexpr float kFirst = 0x1p16f;  // Scale of the first step.
+  static constexpr float kMin = 1.0f;       // Smallest scale.
+  static constexpr float kMax = 0x1p24f;    // Largest scale.
+  // Number of steps in a row without an overflow until the scale doubles.
   static constexpr int kStepsUntilDoubled = 2000;
 
   float value() const { return value_; }
 
-  // What a step came to. Steps ascend; one that was heard of counts no more.
-  // `own`: if it is skipped, for this worker's gradient.
+  // Takes the outcome of a step. A step counts once, and steps ascend. `own`:
+  // if the step is skipped, this worker's gradients are the reason.
   void OnStep(int64_t step, bool skipped, bool own) {
     if (step <= last_step_) return;
     last_step_ = step;
@@ -34,13 +37,13 @@ class LossScale {
     }
   }
 
-  // The job goes back: steps are done again.
+  // The job has gone back: earlier steps are done, and count, again.
   void OnRestart() { last_step_ = -1; }
 
  private:
-  float value_ = kFirst;
-  int64_t last_step_ = -1;
-  int good_steps_ = 0;
+  float value_ = kFirst;    // The scale.
+  int64_t last_step_ = -1;  // The last step that counted.
+  int good_steps_ = 0;      // Steps without an overflow since the last change.
 };
 
 }  // namespace nereus

@@ -40,19 +40,19 @@ class PeerRounds {
     int64_t own_count = 0;
   };
 
-  // What this worker has of one round.
+  // State of one round on this worker.
   struct Round {
     int64_t round = 0;           // Number of the round.
     int contributors = 0;        // Number of workers that contribute.
     std::vector<Buffer> memory;  // float32; the exchange gives it its meaning.
-    std::vector<bool> arrived;   // By frame of the memory: it is in place.
+    std::vector<bool> arrived;   // True for each frame that is in place.
     int64_t missing = 0;         // Count of false in `arrived`.
     bool sent = false;           // The own contribution went out in this epoch.
-    // Ring: by frame, the sum of the workers before this one has arrived.
+    // Ring: true for each frame that the sum of the workers before has come of.
     std::vector<bool> sums;
-    // Sparse: by frame, whether its block travels; set when this worker sends.
-    // If no block travels, the last frame does, which has no values, so that
-    // no worker is done before all have contributed.
+    // Sparse: true for each frame of a block that travels; set when this worker
+    // sends. If no block travels, the last frame does, which has no values, so
+    // that no worker is done before all have contributed.
     std::vector<bool> chosen;
 
     // Notes that frame `index` is in place. REQUIRES: it was not.
@@ -60,6 +60,12 @@ class PeerRounds {
       arrived[index] = true;
       --missing;
     }
+  };
+
+  // A frame's place in the memory of its round.
+  struct Place {
+    int64_t index = 0;  // Number of the frame among those of the memory.
+    Buffer values;      // Memory where its payload lands.
   };
 
   // `layer`, `ledger`: not owned; must outlive this. `shape_of`: returns the
@@ -88,7 +94,7 @@ class PeerRounds {
 
   // Checks the request of a worker that recovers a round from this one.
   absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header) const;
-  // Takes that request. Returns the round, whose memory must be sent.
+  // Takes that request. Returns the round that must be sent.
   const Round& OnPull(const FrameHeader& header);
 
   // True if the open round is whole, and its result may be used.
@@ -116,7 +122,7 @@ class PeerRounds {
   void ExpectAll(Round& round, int64_t frames);
   // Allocates the memory of `round`; what it holds is lost.
   void Reserve(Round& round, const Shape& shape) const;
-  // Sparse: counts the frames whose blocks do not travel as in place.
+  // Sparse: counts the frames of blocks that do not travel as in place.
   void LeaveOut(Round& round);
   // Moves the memory of the last finished round out of the way of later rounds.
   void KeepFinished();
@@ -132,7 +138,7 @@ class PeerRounds {
 
   // Recovery in this epoch.
   std::optional<PeerId> source_;  // Worker that sends the open round's memory.
-  std::vector<bool> served_;      // By position: was sent finished_.
+  std::vector<bool> served_;      // True at positions that were sent finished_.
   // The last finished round as of the begin of this epoch, for workers that
   // lack it.
   Round finished_;

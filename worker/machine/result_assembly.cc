@@ -8,11 +8,13 @@
 #include "absl/strings/str_join.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "worker/machine/float_bytes.h"
 
 namespace nereus {
 
 ResultAssembly::ResultAssembly(JobPtr job, int layer)
     : job_(std::move(job)), layer_(layer) {
+  // Frames are numbered chunk after chunk, and part after part.
   for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
     first_frame_.push_back(frames_per_part_);
     frames_per_part_ += FramesOf(chunk);
@@ -23,6 +25,8 @@ ResultAssembly::ResultAssembly(JobPtr job, int layer)
 void ResultAssembly::Expect(int64_t round, Buffer values, Buffer state,
                             std::optional<PeerId> donor,
                             const SparseGradient* sparse) {
+  // A round that is under way may only be replaced by itself: a new round
+  // before the last frame of the old one would lose frames.
   const bool same = open() && round == round_;
   if (same && donor == donor_) return;
   NEREUS_CHECK(!open() || same) << "round " << round_ << " of layer " << layer_;
@@ -38,8 +42,7 @@ void ResultAssembly::Expect(int64_t round, Buffer values, Buffer state,
   } else if (job_->IsSparse(layer_)) {
     for (int part = 0; part < parts_; ++part) {
       for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
-        arrived_[Position(chunk, part, FramesOf(chunk) - 1)] = true;
-        --missing_;
+        LeaveOut(chunk, part, FramesOf(chunk) - 1);
       }
     }
   }
@@ -57,23 +60,27 @@ void ResultAssembly::LeaveOut(const SparseGradient& sparse) {
       const bool last = frame == FramesOf(chunk) - 1;
       const bool comes = last ? !any : sparse.travels(first + frame);
       any = any || comes;
-      if (comes) continue;
-      arrived_[Position(chunk, kValuesPart, frame)] = true;
-      --missing_;
+      if (!comes) LeaveOut(chunk, kValuesPart, frame);
     }
   }
 }
 
+void ResultAssembly::LeaveOut(const Chunk& chunk, int part, int64_t frame) {
+  arrived_[IndexOf(chunk, part, frame)] = true;
+  --missing_;
+}
+
 absl::StatusOr<int64_t> ResultAssembly::FindFrame(
     const Chunk& chunk, const FrameHeader& header) const {
+  // The frame without payload comes last.
   const bool empty = job_->IsSparse(layer_) && header.payload_bytes == 0 &&
                      header.offset == 0 && header.part == kValuesPart;
   if (empty) return FramesOf(chunk) - 1;
   return FrameIndex(header, job_->GridOf(chunk));
 }
 
-int64_t ResultAssembly::Position(const Chunk& chunk, int part,
-                                 int64_t frame) const {
+int64_t ResultAssembly::IndexOf(const Chunk& chunk, int part,
+                                int64_t frame) const {
   return part * frames_per_part_ + first_frame_[chunk.index] + frame;
 }
 
@@ -82,12 +89,11 @@ absl::Status ResultAssembly::CheckSender(const Chunk& chunk,
   if (header.sender.role == Role::kShard) {
     const PeerId server = job_->ServerOf(chunk);
     if (header.sender == server) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        DescribeFrame(header), ": the chunk is ", PeerName(server), "'s"));
+    return RefuseFrame(header,
+                       absl::StrCat("the chunk is ", PeerName(server), "'s"));
   }
   if (header.round < round_ || header.sender == donor_) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(DescribeFrame(header), ": this worker did not ask for it"));
+  return RefuseFrame(header, "this worker did not ask for it");
 }
 
 absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
@@ -95,20 +101,19 @@ absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
   NEREUS_ASSIGN_OR_RETURN(const int64_t frame, FindFrame(chunk, header));
   NEREUS_RETURN_IF_ERROR(CheckSender(chunk, header));
   if (header.round < kInitialRound || header.round > round_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        DescribeFrame(header), ": this worker is at round ", round_));
+    return RefuseFrame(header,
+                       absl::StrCat("this worker is at round ", round_));
   }
-  // A shard's average is for those who took part, not for one who fetches the
-  // layer from its donor.
+  // A shard's result is for the workers that took part in the round. A worker
+  // that fetches the layer from its donor did not.
   const bool unasked = donor_.has_value() && header.sender.role == Role::kShard;
   if (header.round < round_ || unasked) return Landing::Discard();
   if (header.part >= parts_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        DescribeFrame(header), ": ", parts_, " parts are expected"));
+    return RefuseFrame(header, absl::StrCat(parts_, " parts are expected"));
   }
-  if (arrived_[Position(chunk, header.part, frame)]) return Landing::Discard();
+  if (arrived_[IndexOf(chunk, header.part, frame)]) return Landing::Discard();
   if (header.payload_bytes == 0) return Landing::Scratch();
-  const int64_t offset = (chunk.offset + header.offset) * 4;
+  const int64_t offset = FloatBytes(chunk.offset + header.offset);
   if (header.part == kValuesPart) {
     return Landing::At(values_.Slice(offset, FloatBytes(header)));
   }
@@ -118,7 +123,7 @@ absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
 
 bool ResultAssembly::Count(const FrameHeader& header) {
   const Chunk& chunk = job_->placement.layer_chunks(layer_)[header.chunk];
-  arrived_[Position(chunk, header.part, *FindFrame(chunk, header))] = true;
+  arrived_[IndexOf(chunk, header.part, *FindFrame(chunk, header))] = true;
   if (--missing_ > 0) return false;
   values_ = Buffer();
   state_ = Buffer();
@@ -128,7 +133,7 @@ bool ResultAssembly::Count(const FrameHeader& header) {
 bool ResultAssembly::Complete(const Chunk& chunk) const {
   for (int part = 0; part < parts_; ++part) {
     for (int64_t frame = 0; frame < FramesOf(chunk); ++frame) {
-      if (!arrived_[Position(chunk, part, frame)]) return false;
+      if (!arrived_[IndexOf(chunk, part, frame)]) return false;
     }
   }
   return true;

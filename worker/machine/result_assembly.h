@@ -12,71 +12,83 @@
 
 namespace nereus {
 
-// Puts one layer's results together from the frames of its chunks: each lands
-// in its final place, is counted once, and the last one completes the round.
+// Puts one layer's values together from kResult frames: the results of a round,
+// which the shards send, or the first values, which the shards or a donor send.
+// Each frame lands in its final place and is counted once. The last frame
+// completes the round.
 //
-// Pure bookkeeping; one round is expected at a time.
+// A frame that is repeated or late is discarded: if it were counted, a round
+// would complete while values of it are missing. Pure bookkeeping; one round is
+// expected at a time. The layer's Syncer owns it.
 class ResultAssembly {
  public:
-  // `layer`: in job->layers.
+  // `layer`: index in job->layers.
   ResultAssembly(JobPtr job, int layer);
 
-  // Expects round `round`, part 0 into `values`, float32 of the whole layer,
-  // and parts 1, 2, ... into `state`, which has as many values for each of
-  // them, or none. From the shards that own the chunks, or all from `donor`.
-  // The same round again from the same one goes on with what has come. From
-  // another donor it starts over: the one before may have died with a round
-  // that the others did again without it.
+  // Expects the frames of `round`: part 0 in `values`, float32 of the whole
+  // layer, and parts 1, 2, ... in `state`, which has as many values for each
+  // part, or is empty. They come from the shards that own the chunks, or all
+  // from `donor`.
   //
-  // Of a sparse round, `sparse`, only what travels comes, and where nothing of
-  // a chunk does, a frame without payload.
+  // If the round is expected again from the same sender, frames that have come
+  // stay. From another donor all frames are expected again: the donor before
+  // may have died with a round that the other workers did again without it.
+  //
+  // `sparse`: set in a sparse round. Only the blocks that travel are expected,
+  // and a frame without payload for a chunk without such blocks.
   void Expect(int64_t round, Buffer values, Buffer state,
               std::optional<PeerId> donor,
               const SparseGradient* sparse = nullptr);
 
-  // The job's next epoch; what has come stays.
+  // Enters the job's next epoch. Frames that have come stay.
   void OnEpoch(JobPtr job) { job_ = std::move(job); }
 
-  // Where a kResult frame goes. Errors: kInvalidArgument.
+  // Returns where a kResult frame lands. Errors: kInvalidArgument, the frame
+  // does not fit the layer, comes from the wrong sender, or is of a later
+  // round.
   absl::StatusOr<Landing> Place(const FrameHeader& header) const;
 
-  // Counts a frame that Place accepted; true if it was the last one. Then no
-  // round is open, and the references to its memory are dropped.
+  // Counts a frame that Place accepted. Returns true if it was the last one:
+  // then no round is open, and the references to its memory are dropped.
   bool Count(const FrameHeader& header);
 
+  // True if frames of the expected round are missing.
   bool open() const { return missing_ > 0; }
-  // The open one, or the last that was.
+  // The round that was expected last.
   int64_t round() const { return round_; }
-  // Whether all of a chunk has come.
+  // True if all frames of the chunk in that round have come.
   bool Complete(const Chunk& chunk) const;
 
-  // "shard 0 (chunks 1, 4), shard 1 (chunk 2)": whose results are missing.
+  // Names the senders of the missing frames: "shard 0 (chunks 1, 4), shard 1
+  // (chunk 2)".
   std::string Missing() const;
 
  private:
-  // How many frames a chunk has, that without payload included, which is the
-  // last.
+  // Number of frames of a chunk. In a sparse job the last one is the frame
+  // without payload.
   int64_t FramesOf(const Chunk& chunk) const;
   absl::StatusOr<int64_t> FindFrame(const Chunk& chunk,
                                     const FrameHeader& header) const;
-  // Counts in what does not come.
+  // Counts the frames that do not come in a sparse round.
   void LeaveOut(const SparseGradient& sparse);
-  // Position of a frame among all frames of the layer.
-  int64_t Position(const Chunk& chunk, int part, int64_t frame) const;
+  // Counts one frame that does not come.
+  void LeaveOut(const Chunk& chunk, int part, int64_t frame);
+  // Index of a frame in arrived_.
+  int64_t IndexOf(const Chunk& chunk, int part, int64_t frame) const;
   absl::Status CheckSender(const Chunk& chunk, const FrameHeader& header) const;
 
-  JobPtr job_;
-  const int layer_;
-  std::vector<int64_t> first_frame_;  // By chunk: its first frame's position.
-  int64_t frames_per_part_ = 0;
+  JobPtr job_;                        // The job in the current epoch.
+  const int layer_;                   // Index in job_->layers.
+  std::vector<int64_t> first_frame_;  // Index of each chunk's first frame.
+  int64_t frames_per_part_ = 0;       // Number of frames of one part.
 
-  int64_t round_ = kInitialRound - 1;
-  Buffer values_;
-  Buffer state_;
-  int parts_ = 1;
-  std::optional<PeerId> donor_;
-  std::vector<bool> arrived_;  // By position.
-  int64_t missing_ = 0;        // Count of false in arrived_.
+  int64_t round_ = kInitialRound - 1;  // The round that was expected last.
+  Buffer values_;                      // Memory of part 0.
+  Buffer state_;                       // Memory of the parts after it.
+  int parts_ = 1;                      // Number of parts.
+  std::optional<PeerId> donor_;  // Sender of all frames, if it is a donor.
+  std::vector<bool> arrived_;    // Frames that have come, or do not come.
+  int64_t missing_ = 0;          // Count of false in arrived_.
 };
 
 }  // namespace nereus

@@ -326,9 +326,9 @@ void RingExchange::SendMemory(const Round& round, PeerId to,
   }
 }
 
-// A worker that has not pushed stops every sum that reaches it. So the sums of
-// all workers behind it arrive here, and its own does not: the first worker
-// backwards whose sums are missing is the one to name.
+// A worker that has not pushed stops every sum that reaches it. So the sums
+// that start behind it arrive here, and the sum that it starts does not. Going
+// backwards, the first worker with a missing sum is the worker to name.
 std::string RingExchange::Missing() const {
   return rounds_.Missing([this](const Round& round) {
     for (int count = round.contributors - 1; count > 0; --count) {

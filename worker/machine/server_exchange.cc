@@ -31,8 +31,8 @@ void ServerExchange::Contribute(Outbox& out) {
   layer_.SendToShards(round, layer_.gradient, results_, out);
 }
 
-// Of each chunk, sends the blocks that travel, or a frame without payload if
-// none does: the shard counts workers, and must hear of each.
+// Sends the blocks of each chunk that travel, or a frame without payload if
+// none does: the shard counts the contributions of the workers to each chunk.
 void ServerExchange::ContributeBlocks(Outbox& out) const {
   const Job& job = *layer_.job;
   const SparseGradient& sparse = *layer_.sparse;

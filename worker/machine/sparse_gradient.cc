@@ -9,7 +9,8 @@
 namespace nereus {
 namespace {
 
-// `count` of `blocks`, evenly spread, others in each round.
+// Returns a choice of `count` of the `blocks`, evenly spread, and different in
+// each round.
 std::vector<float> TakeTurns(int64_t blocks, int64_t count, int64_t round) {
   std::vector<float> choice(blocks, 0.0f);
   for (int64_t i = 0; i < count; ++i) {
@@ -30,14 +31,14 @@ BlockChoice ReadChoice(const Job& job, const Buffer& values, int64_t round) {
       values.floats(), values.floats() + values.float_count());
 }
 
-SparseGradient::SparseGradient(const Job& job, int layer, bool holds_here)
+SparseGradient::SparseGradient(const Job& job, int layer, bool keeps_residual)
     : layer_(layer),
       grid_(job.layers[layer].parameters, job.block_length,
             job.pool_offsets[layer] % job.block_length),
       pieces_{job.layers[layer].parameters, job.block_length,
               job.pool_offsets[layer] % job.block_length},
       first_block_(job.FirstBlock(job.placement.layer_chunks(layer)[0])),
-      holds_here_(holds_here),
+      keeps_residual_(keeps_residual),
       holds_(grid_.Count(), false),
       place_(grid_.Count(), 0) {}
 
@@ -53,6 +54,8 @@ bool SparseGradient::resumes(int64_t frame) const {
   return Resumes(ChoiceOf(frame));
 }
 
+// SplitGradient moves the blocks that travel to the begin of the gradient's
+// memory, one after the other.
 std::vector<PieceUse> SparseGradient::PlaceBlocks() {
   std::vector<PieceUse> uses;
   int64_t placed = 0;
@@ -77,9 +80,11 @@ void SparseGradient::Begin(const Job& job, BlockChoice choice, Buffer gradient,
   choice_ = std::move(choice);
   gradient_ = std::move(gradient);
   std::vector<PieceUse> uses = PlaceBlocks();
+  // The residual's memory is allocated when the first block is held back:
+  // without it a job's dense first steps would cost memory that is not used.
   const bool holds_some = std::any_of(
       uses.begin(), uses.end(), [](PieceUse use) { return !Travels(use); });
-  if (holds_some && holds_here_ && held_.bytes() == 0) {
+  if (holds_some && keeps_residual_ && held_.bytes() == 0) {
     held_ = Buffer::AllocateLike(gradient_, gradient_.bytes());
     velocity_ = Buffer::AllocateLike(gradient_, gradient_.bytes());
   }

@@ -10,68 +10,75 @@
 
 namespace nereus {
 
-// The choice of a round (common/compute/blocks.h), by block.
+// Choice of the blocks that travel in a round (common/compute/blocks.h), by
+// block. Shared by the syncers of all layers.
 using BlockChoice = std::shared_ptr<const std::vector<float>>;
 
-// Reads it off the values of the job's block layer as of the round before.
-// Where those are sizes only, blocks take turns.
+// Returns the choice for `round`, which the job's block layer has as its values
+// as of the round before. Blocks take turns if `values` has a size and no
+// bytes, as in `nereusctl simulate`.
 BlockChoice ReadChoice(const Job& job, const Buffer& values, int64_t round);
 
-// One worker's gradient of one layer in a sparse job: what of it travels in a
-// round, and what is held back until a later one. Pure bookkeeping; arithmetic
-// is actions.
+// Splits one worker's gradient of one layer, in a sparse job, into the blocks
+// that travel in a round and the residual, which is added to the gradient of a
+// later round (Sun et al., "GradientFlow", section 3.3). Without the residual
+// the gradients of blocks that do not travel would be lost.
 //
-// Memory, once something has been held: two arrays of as many values as the
-// layer has, unless whoever carries out SplitGradient has them.
+// Pure bookkeeping; the arithmetic is the action SplitGradient. Memory, once
+// there is a residual: two arrays of as many values as the layer has, in this
+// object or where SplitGradient is carried out.
 class SparseGradient {
  public:
-  // `holds_here`: they are here.
-  SparseGradient(const Job& job, int layer, bool holds_here);
+  // `keeps_residual`: see LayerMemory::keeps_residual.
+  SparseGradient(const Job& job, int layer, bool keeps_residual);
 
-  // Begins a round: what `choice` has travel of `gradient` and of what is held
-  // is the contribution, which takes the place of `gradient`; the rest is held.
-  // `parameters`: the layer's. Adds to `norms`, a value per block of the model,
-  // what the blocks would weigh if they travelled in the next round.
+  // Begins a round. The blocks that `choice` names, each with its residual, are
+  // the contribution, which takes the place of `gradient`. The other blocks
+  // become or join the residual. `parameters`: the layer's. Adds to `norms`, a
+  // value per block of the model, the weights of this layer's blocks in the
+  // choice for the next round.
   void Begin(const Job& job, BlockChoice choice, Buffer gradient,
              const Buffer& parameters, const Buffer& norms, Outbox& out);
 
-  // Ends it: `gradient` is free.
+  // Ends the round: `gradient` is the caller's again.
   void End() { gradient_ = Buffer(); }
 
-  // Frames of the layer as one, and whether the block of each travels in the
-  // round that was begun last.
+  // Frames of the whole layer. Each frame is the piece of one block.
   const FrameGrid& grid() const { return grid_; }
+  // The block of a frame, counted over the model.
   int64_t BlockOf(int64_t frame) const { return first_block_ + frame; }
+  // True if the block of the frame travels in the round that was begun last.
   bool travels(int64_t frame) const;
-  // The same; it was held back in the round before.
+  // True if it travels, and did not travel in the round before.
   bool resumes(int64_t frame) const;
-  // By value of the layer.
+  // The frame that has value `offset` of the layer.
   int64_t FrameAt(int64_t offset) const { return grid_.IndexOf(offset); }
 
-  // Of the open round: the contribution's values [offset, offset + length), of
-  // one block, which travels.
+  // Values [offset, offset + length) of the contribution to the open round.
+  // REQUIRES: they are in one block, which travels.
   Buffer Contribution(int64_t offset, int64_t length) const;
 
-  // What is held of a frame; empty: nothing. For tests.
+  // Residual of a frame, for tests; empty if there is none.
   Buffer held(int64_t frame) const;
 
  private:
   float ChoiceOf(int64_t frame) const;
-  // What becomes of each block in the round, and where it lies in the
-  // contribution, if it travels.
+  // Decides the use of each frame in the round, and its place in the
+  // contribution. Returns the uses.
   std::vector<PieceUse> PlaceBlocks();
 
-  const int layer_;
-  const FrameGrid grid_;
-  const BlockPieces pieces_;  // The same.
-  const int64_t first_block_;
-  const bool holds_here_;
-  BlockChoice choice_;
-  Buffer gradient_;
-  Buffer velocity_;
-  Buffer held_;
-  std::vector<bool> holds_;     // By frame.
-  std::vector<int64_t> place_;  // By frame, in values.
+  const int layer_;            // Index in the job's layers.
+  const FrameGrid grid_;       // See grid().
+  const BlockPieces pieces_;   // The frames, as SplitGradient wants them.
+  const int64_t first_block_;  // The block of frame 0.
+  const bool keeps_residual_;  // See the constructor.
+  BlockChoice choice_;         // Choice of the round that was begun last.
+  Buffer gradient_;            // The contribution to the open round.
+  Buffer velocity_;            // Momentum of the residual.
+  Buffer held_;                // The residual.
+  std::vector<bool> holds_;    // True for each frame that has a residual.
+  // By frame that travels: its first value's place in the contribution.
+  std::vector<int64_t> place_;
 };
 
 }  // namespace nereus

@@ -128,7 +128,7 @@ class StepLedger {
   int64_t next_step() const;
 
  private:
-  // The `done` of a layer whose first values have not come.
+  // The `done` of a layer while its first values have not come.
   static constexpr int64_t kFetching = kInitialRound - 1;
 
   struct Layer {

@@ -9,7 +9,8 @@ namespace nereus {
 void StepPlan::Enter(JobPtr job) { epochs_.push_back(std::move(job)); }
 
 StepInfo StepPlan::InfoOf(int64_t step, int rank) {
-  // The last epoch that had begun by then, of those that this worker was in.
+  // A step belongs to the last epoch of this worker that does not begin after
+  // the step.
   size_t index = epochs_.size() - 1;
   while (index > 0 && epochs_[index]->first_step > step &&
          epochs_[index - 1]->PositionOf(rank) >= 0) {

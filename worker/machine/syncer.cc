@@ -1,7 +1,7 @@
-// One layer's life on one worker, in this order: Start or Adopt; Push, Send and
-// Gather are the caller's half of a round, OnFrame is the other workers' and
-// the shards' half; FinishIfComplete and OnDone end the round; OnEpoch does it
-// again.
+// The life of one layer on one worker, in this order: Start or Adopt begins it;
+// Push, Send and Gather are the caller's half of a round; OnFrame is the half
+// of the other processes; FinishIfComplete and OnDone end the round; OnEpoch
+// begins it again.
 
 #include "worker/machine/syncer.h"
 

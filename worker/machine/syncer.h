@@ -49,8 +49,8 @@ class Syncer {
   void BeginStep(Outbox& out);
 
   // Takes the caller's contribution to `round`, and keeps it until Send.
-  // Errors: kInvalidArgument, not the round after the last one that is done;
-  // kFailedPrecondition, the scheme needs factors.
+  // Errors: kInvalidArgument, the round does not follow the last round that is
+  // done; kFailedPrecondition, the scheme needs factors.
   absl::Status Push(int64_t round, Buffer gradient, Outbox& out);
   absl::Status PushFactors(int64_t round, FactorBuffers factors, Outbox& out);
   // Sends the contribution, if it is unsent. In a sparse job `choice` says
@@ -106,7 +106,7 @@ class Syncer {
 
   WorkerLayer layer_;                   // The layer and its memory.
   RoundLedger ledger_;                  // How far the layer is.
-  ResultAssembly results_;              // What shards and the donor send.
+  ResultAssembly results_;              // Values from shards and the donor.
   LayerTransfer transfer_;              // Moves the layer between rounds.
   std::unique_ptr<Exchange> exchange_;  // Carries out the rounds.
   bool is_started_ = false;  // True if the machine may write the memory.

@@ -28,7 +28,7 @@ WorkerLayer::WorkerLayer(JobPtr the_job, int layer, int the_rank,
       rank(the_rank),
       memory(std::move(the_memory)),
       state(MakeState(*job, layer, memory)) {
-  if (job->IsSparse(layer)) sparse.emplace(*job, layer, memory.holds_here);
+  if (job->IsSparse(layer)) sparse.emplace(*job, layer, memory.keeps_residual);
 }
 
 FrameHeader WorkerLayer::Header(FrameKind kind, int64_t chunk,

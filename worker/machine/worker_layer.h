@@ -24,7 +24,7 @@ struct LayerMemory {
   bool means_in_place = true;
   // True if, in a sparse job, the machine keeps the residual. Otherwise the
   // driver keeps the residual where it carries out SplitGradient.
-  bool holds_here = true;
+  bool keeps_residual = true;
 };
 
 // Factors that the caller pushes for one round of a fully connected layer:
@@ -36,8 +36,8 @@ struct FactorBuffers {
   float scale = 1.0f;      // Factor that output_gradient is multiplied by.
 };
 
-// One layer of the job on one worker: what the parts of a Syncer share. The
-// Syncer writes it, the parts read it.
+// State of one layer that the parts of its Syncer share: the job, the memory
+// and the open round's contribution. The Syncer writes it, the parts read it.
 struct WorkerLayer {
   // `layer`: index in job->layers. Allocates the optimizer's state where this
   // worker runs the job's optimizer.
@@ -57,8 +57,8 @@ struct WorkerLayer {
   // Header of a frame of this layer from this worker.
   FrameHeader Header(FrameKind kind, int64_t chunk, int64_t round) const;
 
-  // Sends `values`, the whole layer, to the shards that own its chunks, except
-  // the chunks whose results of `round` are in `results`.
+  // Sends `values`, the whole layer, to the shards that own its chunks. Leaves
+  // out chunks that `results` has all results of `round` for.
   void SendToShards(int64_t round, const Buffer& values,
                     const ResultAssembly& results, Outbox& out) const;
   // Asks the shards for the chunks of `round` that `results` lacks.

@@ -118,7 +118,7 @@ class WorkerMachine final : public Machine {
 
   const int rank_;                                // This worker's rank.
   JobPtr job_;                                    // The job in this epoch.
-  std::vector<std::unique_ptr<Syncer>> syncers_;  // One per layer.
+  std::vector<std::unique_ptr<Syncer>> syncers_;  // Syncer of each layer.
   SendPlan plan_;                                 // Says what is sent when.
   int64_t begun_step_;         // The last step that the caller has begun.
   bool drained_said_ = false;  // SayDrained has said it in this epoch.
