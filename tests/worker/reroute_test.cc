@@ -70,6 +70,24 @@ class RerouteTest : public testing::Test {
   }
 };
 
+// A worker that has left stays in the job until no other worker needs its
+// layers.
+TEST_F(RerouteTest, AWorkerThatHasLeftFollowsItsLayersToANewPlan) {
+  WorkerUnderTest worker(EndingJob(OptimizerPlace::kServer), 0);
+  DoStep(worker);
+  Outbox out;
+  worker.machine().OnLeave(out);
+  Carry(out);
+  const JobPtr next = Rerouted(*worker.job(), /*moves=*/true);
+  const Effects entered = worker.Enter(EpochAfter(*next, [](Job& job) {
+    job.workers = {{1, 1}};
+    job.left_workers = {0};
+  }));
+  EXPECT_THAT(entered.sent, IsEmpty());
+  EXPECT_EQ(worker.syncer().Missing(), "");
+  EXPECT_EQ(worker.syncer().done_round(), 0);
+}
+
 TEST_F(RerouteTest, ThePlansLastStepIsTheLast) {
   WorkerUnderTest worker(EndingJob(OptimizerPlace::kServer), 0);
   const Effects done = DoStep(worker);
