@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+
+#include "common/protocol/frame.h"
+
+namespace nereus {
+
+// A connection to one peer, as PeerLinks sees it: dialled by this process or by
+// the peer. An interface, so that tests of PeerLinks need no sockets.
+//
+// Not thread-safe.
+class Connection {
+ public:
+  virtual ~Connection() = default;
+
+  // Queues `frame`, in the order of SendQueue. REQUIRES: the connection is
+  // open.
+  virtual void Send(Frame frame) = 0;
+
+  // Ends the connection at once and drops the queued frames. Does nothing if
+  // the connection is closed already.
+  virtual void Close() = 0;
+
+  // Closes the connection so that the peer hears that this was not a regular
+  // end, and receives nothing that the kernel has not sent yet.
+  virtual void Abort() = 0;
+
+  // True if the peer has closed its side or the connection is lost. Bytes that
+  // came before that may still be unread.
+  virtual bool HasEnded() const = 0;
+
+  // "host:port" of the peer, for messages.
+  virtual const std::string& address() const = 0;
+};
+
+}  // namespace nereus

@@ -1,0 +1,306 @@
+// Read first Connect, TakeAttempts, OnDialling and OnOpen, which are the life
+// of a link without failures; then Retry and NextLoss, which are the failures;
+// then Admit, which is the other side's view. peer_links.h draws the states.
+//
+// Whatever drops frames does so last, or takes them out of the link before:
+// owners of payloads may call Send, which may add a link to the map. Iterators
+// and references of a std::map survive that.
+
+#include "common/transport/peer_links.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+
+namespace nereus {
+namespace {
+
+// Pause before the second attempt; doubles with each failure.
+constexpr absl::Duration kBackoffMin = absl::Milliseconds(20);
+constexpr absl::Duration kBackoffMax = absl::Seconds(1);
+
+// Time that any attempt gets, even if the link's deadline is nearer: the owner
+// may have been busy for longer than it has given the link.
+constexpr absl::Duration kAttemptMin = absl::Milliseconds(200);
+
+// Turns an error that may pass into one that makes the dialling side retry.
+absl::Status ComeAgain(const absl::Status& status) {
+  return absl::IsUnavailable(status)
+             ? absl::UnavailableError(NotReadyReason(status.message()))
+             : status;
+}
+
+// Returns the error for a dialled process that is not `dialled`.
+absl::Status WrongPeer(PeerId dialled, PeerId answers) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("handshake: ", PeerName(dialled), " was dialled, ",
+                   PeerName(answers), " answers"));
+}
+
+}  // namespace
+
+void PeerLinks::SetRoster(const Hello& self, Roster roster) {
+  self_ = self;
+  roster_ = std::move(roster);
+  due_at_ = absl::InfinitePast();
+}
+
+void PeerLinks::Stop() {
+  stopped_ = true;
+  for (auto& [peer, link] : links_) {
+    if (link.state == State::kOpen) continue;
+    const bool dials = link.state != State::kIdle;
+    if (dials && !link.waiting.empty()) continue;
+    if (link.connection != nullptr) link.connection->Close();
+    Reset(link);
+  }
+}
+
+void PeerLinks::Clear() {
+  for (auto& [peer, link] : links_) {
+    if (link.is_attempting()) link.connection->Close();
+  }
+  std::exchange(links_, {}).clear();
+}
+
+void PeerLinks::Connect(PeerId peer, const std::string& address,
+                        absl::Time deadline) {
+  Link& link = links_[peer];
+  if (stopped_ || link.state == State::kOpen) return;
+  // A name server that was asked for another address is not waited for.
+  const bool goes_on =
+      link.is_attempting() ||
+      (link.state == State::kLookingUp && link.address == address);
+  if (!goes_on) link.state = State::kPausing;
+  link.address = address;
+  link.deadline = deadline;
+  link.next_attempt_at = absl::InfinitePast();
+  link.backoff = kBackoffMin;
+  link.last_error = "no attempt was made";
+  link.attempted = false;
+  link.has_more_addresses = false;
+  due_at_ = absl::InfinitePast();
+}
+
+void PeerLinks::Disconnect(PeerId peer) {
+  const auto found = links_.find(peer);
+  if (found == links_.end()) return;
+  Connection* const connection = found->second.connection;
+  Reset(found->second);
+  if (connection != nullptr) connection->Abort();
+}
+
+void PeerLinks::Send(PeerId to, Frame frame) {
+  if (stopped_) return;
+  Link& link = links_[to];
+  if (link.state == State::kOpen) {
+    link.connection->Send(std::move(frame));
+  } else {
+    link.waiting.push_back(std::move(frame));
+  }
+}
+
+bool PeerLinks::HasFramesToDial() const {
+  return std::any_of(links_.begin(), links_.end(), [](const auto& entry) {
+    const Link& link = entry.second;
+    return (link.is_unconnected() || link.is_attempting()) &&
+           !link.waiting.empty();
+  });
+}
+
+void PeerLinks::Due(absl::Time when) { due_at_ = std::min(due_at_, when); }
+
+std::optional<PeerLinks::Loss> PeerLinks::NextLoss(absl::Time now) {
+  if (now < due_at_) return std::nullopt;
+  for (auto& [peer, link] : links_) {
+    if (link.is_attempting() && link.attempt_deadline <= now) {
+      link.connection->Close();
+      Retry(link, absl::UnavailableError("no answer in time"), now);
+    }
+    if (!link.is_unconnected() || now < link.deadline) continue;
+    // The owner may have been away for longer than the link was given: then
+    // one attempt is still made.
+    const bool may_try =
+        self_.has_value() && !link.attempted && link.state != State::kLookingUp;
+    if (may_try) continue;
+    return GiveUp(peer, link,
+                  absl::UnavailableError(absl::StrCat(
+                      "not reached before the deadline: ", link.last_error)));
+  }
+  return std::nullopt;
+}
+
+std::vector<PeerLinks::Attempt> PeerLinks::TakeAttempts(absl::Time now) {
+  std::vector<Attempt> attempts;
+  if (now < due_at_) return attempts;
+  due_at_ = absl::InfiniteFuture();
+  for (auto& [peer, link] : links_) {
+    if (link.is_attempting()) Due(link.attempt_deadline);
+    if (!link.is_unconnected()) continue;
+    if (now < link.deadline) Due(link.deadline);
+    if (!self_.has_value() || link.state == State::kLookingUp) continue;
+    if (link.next_attempt_at > now) {
+      Due(link.next_attempt_at);
+    } else {
+      link.attempted = true;
+      attempts.push_back({peer, link.address});
+    }
+  }
+  return attempts;
+}
+
+void PeerLinks::OnLookingUp(PeerId peer) {
+  links_.at(peer).state = State::kLookingUp;
+}
+
+void PeerLinks::OnLookedUp(const std::string& address,
+                           const absl::Status& result, absl::Time now) {
+  for (auto& [peer, link] : links_) {
+    if (link.state != State::kLookingUp || link.address != address) continue;
+    if (result.ok()) {
+      link.state = State::kPausing;
+    } else {
+      Retry(link, result, now);
+    }
+    due_at_ = absl::InfinitePast();
+  }
+}
+
+void PeerLinks::OnNoSocket(PeerId peer, const absl::Status& reason,
+                           absl::Time now) {
+  Link& link = links_.at(peer);
+  link.has_more_addresses = false;  // Nor would they work at once.
+  Retry(link, reason, now);
+}
+
+void PeerLinks::OnDialling(PeerId peer, Connection* connection,
+                           bool has_more_addresses, absl::Time now) {
+  Link& link = links_.at(peer);
+  link.state = State::kDialling;
+  link.connection = connection;
+  link.has_more_addresses = has_more_addresses;
+  link.attempt_deadline = std::min(now + handshake_timeout_,
+                                   std::max(link.deadline, now + kAttemptMin));
+  Due(link.attempt_deadline);
+}
+
+absl::StatusOr<PeerLinks::Greeting> PeerLinks::Greet(PeerId peer) {
+  const auto member = roster_.find(peer);
+  if (member == roster_.end()) {
+    return absl::UnavailableError("it has no place in the job yet");
+  }
+  links_.at(peer).state = State::kGreeting;
+  Greeting greeting = {{peer, member->second}, *self_};
+  greeting.hello.intended = peer;
+  return greeting;
+}
+
+absl::Status PeerLinks::CheckAnswer(PeerId peer, const Hello& theirs) const {
+  if (theirs.self != peer) return WrongPeer(peer, theirs.self);
+  return CheckHello(*self_, theirs, roster_);
+}
+
+std::optional<PeerLinks::Loss> PeerLinks::OnAttemptFailed(
+    PeerId peer, const Connection* connection, const absl::Status& reason,
+    absl::Time now) {
+  const auto found = links_.find(peer);
+  if (found == links_.end() || found->second.connection != connection) {
+    return std::nullopt;
+  }
+  if (!absl::IsUnavailable(reason)) return GiveUp(peer, found->second, reason);
+  Retry(found->second, reason, now);
+  return std::nullopt;
+}
+
+void PeerLinks::Retry(Link& link, const absl::Status& reason, absl::Time now) {
+  link.state = State::kPausing;
+  link.connection = nullptr;
+  link.last_error = std::string(reason.message());
+  link.next_attempt_at =
+      link.has_more_addresses ? absl::InfinitePast() : now + link.backoff;
+  link.backoff = std::min(link.backoff * 2, kBackoffMax);
+  Due(link.next_attempt_at);
+}
+
+PeerLinks::Loss PeerLinks::GiveUp(PeerId peer, Link& link,
+                                  const absl::Status& reason) {
+  Loss loss = {
+      peer, absl::Status(reason.code(),
+                         absl::StrCat("cannot connect to ", link.address, ": ",
+                                      reason.message()))};
+  Reset(link);
+  return loss;
+}
+
+absl::Status PeerLinks::CheckPreamble(const Preamble& preamble) const {
+  if (!self_.has_value()) {
+    return absl::UnavailableError(
+        NotReadyReason("it has no place in the job yet"));
+  }
+  if (preamble.intended != self_->self) {
+    return WrongPeer(preamble.intended, self_->self);
+  }
+  // One comparison of all bits, which takes the same time for any difference:
+  // a stranger must not be able to guess the token byte by byte.
+  if ((preamble.token ^ self_->incarnation) != 0) {
+    return absl::UnavailableError(
+        NotReadyReason("another process is meant by this token"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PeerLinks::Admit(const Hello& theirs, const std::string& address) {
+  if (stopped_) {
+    return absl::UnavailableError(NotReadyReason("it is shutting down"));
+  }
+  NEREUS_RETURN_IF_ERROR(ComeAgain(CheckHello(*self_, theirs, roster_)));
+  Link& link = links_[theirs.self];
+  if (link.state == State::kOpen) {
+    if (link.connection->HasEnded()) {
+      return absl::UnavailableError(
+          NotReadyReason("it still deals with the end of the last connection"));
+    }
+    return absl::AlreadyExistsError(absl::StrCat(
+        "handshake: ", PeerName(theirs.self), " is connected to ",
+        PeerName(self_->self), " already, from ", link.connection->address(),
+        "; this one comes from ", address));
+  }
+  // The peer was faster. If its connection fails after all, this side dials
+  // again.
+  if (link.is_attempting()) {
+    link.connection->Close();
+    link.connection = nullptr;
+    link.state = State::kPausing;
+    due_at_ = absl::InfinitePast();
+  }
+  return absl::OkStatus();
+}
+
+void PeerLinks::OnOpen(PeerId peer, Connection* connection) {
+  Link& link = links_[peer];
+  link.state = State::kOpen;
+  link.connection = connection;
+  for (Frame& frame : std::exchange(link.waiting, {})) {
+    connection->Send(std::move(frame));
+  }
+}
+
+bool PeerLinks::OnLost(PeerId peer, const Connection* connection) {
+  const auto found = links_.find(peer);
+  if (found == links_.end() || found->second.connection != connection) {
+    return false;
+  }
+  Reset(found->second);
+  return true;
+}
+
+void PeerLinks::Reset(Link& link) {
+  link.state = State::kIdle;
+  link.connection = nullptr;
+  std::exchange(link.waiting, {}).clear();
+}
+
+}  // namespace nereus

@@ -1,0 +1,208 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/hello.h"
+#include "common/protocol/peer.h"
+#include "common/transport/connection.h"
+#include "common/transport/handshake.h"
+
+namespace nereus {
+
+// The links of one process to its peers: decides when to dial which peer, which
+// peers may connect, and where a frame waits until its link is open.
+//
+// Each link is in one of these states:
+//
+//               Connect              a socket exists       TCP connects
+//   idle ----------------> pausing ------------> dialling ------> greeting
+//    ^                     |  ^  ^                  |                |
+//    |       ask for names |  |  |  back-off        |                |
+//    |                     v  |  +------------------+----------------+
+//    |                looking up                       attempt fails |
+//    |                                                               v
+//    +---- deadline passes, or the connection ends ---------------- open
+//
+// A link in any state becomes open if the peer dials this process. So there is
+// never more than one connection of a link: a second one is refused, and an
+// attempt under way is closed when the peer has dialled first.
+//
+// Frames for a link that is not open wait in the order of Send. They leave when
+// the link opens, and are dropped when it becomes idle again. Frames for an
+// idle link wait too, without limit: the peer may dial this process.
+//
+// Pure: time is an argument, and the owner makes the sockets. Dropping a frame
+// may call the owner of its payload, which may call Send. Not thread-safe.
+class PeerLinks {
+ public:
+  // An attempt to connect that the owner must begin now.
+  struct Attempt {
+    PeerId peer;
+    std::string address;
+  };
+
+  // A link that was given up; the owner must tell its handler.
+  struct Loss {
+    PeerId peer;
+    absl::Status reason;
+  };
+
+  // The first words to a peer that this process has dialled.
+  struct Greeting {
+    Preamble preamble;
+    Hello hello;
+  };
+
+  // `handshake_timeout`: how long one attempt may take at most.
+  explicit PeerLinks(absl::Duration handshake_timeout)
+      : handshake_timeout_(handshake_timeout) {}
+
+  // Says who this process and its peers are, in a new epoch. Open links stay
+  // open. Before the first roster no attempt begins and no peer is admitted.
+  void SetRoster(const Hello& self, Roster roster);
+
+  // Hello of this process; nothing before the first roster.
+  const std::optional<Hello>& self() const { return self_; }
+
+  // Begins no new connections and takes no new frames. Ends attempts, except
+  // for links with frames that wait.
+  void Stop();
+
+  // Drops all links and their frames, and ends all attempts. Open connections
+  // are the caller's to end.
+  void Clear();
+
+  // Dials `peer` at "host:port" until the link is open or `deadline` has
+  // passed. Does nothing to an open link; an attempt under way goes on.
+  void Connect(PeerId peer, const std::string& address, absl::Time deadline);
+
+  // Makes the link idle, drops its frames, and aborts its connection or attempt
+  // if there is one.
+  void Disconnect(PeerId peer);
+
+  // Sends `frame` if the link to `to` is open; else the frame waits.
+  void Send(PeerId to, Frame frame);
+
+  // True if frames wait for a link that is being connected.
+  bool HasFramesToDial() const;
+
+  // Time of the next deadline, attempt or end of an attempt: the owner calls
+  // NextLoss and TakeAttempts then.
+  absl::Time due_at() const { return due_at_; }
+
+  // Gives up one link whose deadline has passed. The caller tells the handler,
+  // which may change any link, and calls again until there is no loss left.
+  // Ends attempts that took too long.
+  std::optional<Loss> NextLoss(absl::Time now);
+
+  // Returns the attempts that are due. For each one the owner calls
+  // OnLookingUp, OnNoSocket or OnDialling before anything else.
+  std::vector<Attempt> TakeAttempts(absl::Time now);
+
+  // A name server has been asked for the peer's address.
+  void OnLookingUp(PeerId peer);
+
+  // The name server has answered; `result` is its error.
+  void OnLookedUp(const std::string& address, const absl::Status& result,
+                  absl::Time now);
+
+  // No socket could be made for the attempt.
+  void OnNoSocket(PeerId peer, const absl::Status& reason, absl::Time now);
+
+  // `connection`, which must outlive the attempt, is being dialled.
+  // `has_more_addresses`: the name has other addresses; if this one fails, the
+  // next attempt begins at once.
+  void OnDialling(PeerId peer, Connection* connection, bool has_more_addresses,
+                  absl::Time now);
+
+  // The peer's port accepts: returns what to say. Errors: kUnavailable, the
+  // peer is not in the roster (yet); the attempt has failed.
+  absl::StatusOr<Greeting> Greet(PeerId peer);
+
+  // Checks what the dialled `peer` answers. Errors: as CheckHello;
+  // kFailedPrecondition, another process answers.
+  absl::Status CheckAnswer(PeerId peer, const Hello& theirs) const;
+
+  // The attempt that uses `connection` has failed. kUnavailable: tries again
+  // later. Any other reason: returns the loss.
+  std::optional<Loss> OnAttemptFailed(PeerId peer, const Connection* connection,
+                                      const absl::Status& reason,
+                                      absl::Time now);
+
+  // Checks the first bytes of a process that has connected. Errors:
+  // kUnavailable, with NotReadyReason, that process should come again;
+  // kFailedPrecondition, it means another process.
+  absl::Status CheckPreamble(const Preamble& preamble) const;
+
+  // Checks whether the process that says `theirs` may become the open
+  // connection of its link, and ends this side's attempt if so. `address`: of
+  // that process, for messages. Errors: as CheckHello; kUnavailable, with
+  // NotReadyReason, come again; kAlreadyExists, the link is open.
+  absl::Status Admit(const Hello& theirs, const std::string& address);
+
+  // Opens the link: the frames that wait go to `connection`, which must outlive
+  // the link's open state.
+  void OnOpen(PeerId peer, Connection* connection);
+
+  // Makes the link idle, if `connection` is what keeps it open. Returns true
+  // then: the handler must hear it.
+  bool OnLost(PeerId peer, const Connection* connection);
+
+ private:
+  enum class State {
+    kIdle,       // Frames wait for the peer to dial this process.
+    kPausing,    // The next attempt begins at `next_attempt_at`.
+    kLookingUp,  // A name server has been asked.
+    kDialling,   // `connection` is being made.
+    kGreeting,   // This side has greeted on `connection`.
+    kOpen,       // Frames go to `connection`.
+  };
+
+  struct Link {
+    // True if this process has to connect and has no socket for it.
+    bool is_unconnected() const {
+      return state == State::kPausing || state == State::kLookingUp;
+    }
+    bool is_attempting() const {
+      return state == State::kDialling || state == State::kGreeting;
+    }
+
+    State state = State::kIdle;
+    Connection* connection = nullptr;  // Null unless dialling, greeting, open.
+    std::deque<Frame> waiting;         // Empty if open.
+    std::string address;               // "host:port" to dial.
+    absl::Time deadline;               // The link is given up at this time.
+    absl::Time attempt_deadline;       // The attempt under way ends then.
+    absl::Time next_attempt_at;
+    absl::Duration backoff;  // Pause after the next failure.
+    std::string last_error;  // Reason why the last attempt failed.
+    bool attempted = false;  // An attempt began since Connect.
+    bool has_more_addresses = false;
+  };
+
+  // Makes due_at() at most `when`.
+  void Due(absl::Time when);
+  // Plans the next attempt after one that failed because of `reason`.
+  void Retry(Link& link, const absl::Status& reason, absl::Time now);
+  // Makes `link` idle and drops its frames; its connection is not closed.
+  static void Reset(Link& link);
+  static Loss GiveUp(PeerId peer, Link& link, const absl::Status& reason);
+
+  const absl::Duration handshake_timeout_;
+  std::optional<Hello> self_;
+  Roster roster_;
+  std::map<PeerId, Link> links_;  // Never shrinks before Clear.
+  absl::Time due_at_ = absl::InfinitePast();
+  bool stopped_ = false;
+};
+
+}  // namespace nereus
