@@ -24,8 +24,6 @@ CLASS_METHODS_MAX = 35
 LARGE_CLASSES = {
     ("common/protocol/job.h", "Job"): (22, 35),
     ("common/protocol/job_options.h", "JobOptions"): (18, 35),
-    ("common/transport/socket/socket_connection.h", "SocketConnection"): (23, 35),
-    ("common/transport/socket/socket_transport.h", "SocketTransport"): (34, 67),
     ("server/admin/local_report.h", "LocalReport"): (17, 35),
     ("server/admin/simulate/simulated_iteration.cc", "IterationSimulation"): (17, 35),
     ("server/admin/simulate/simulated_trainer.h", "SimulatedTrainer"): (16, 35),

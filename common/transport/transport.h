@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,12 +18,6 @@ struct TrafficCount {
   PeerId peer;
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
-};
-
-// The same while it counts.
-struct TrafficCounters {
-  std::atomic<int64_t> sent{0};
-  std::atomic<int64_t> received{0};
 };
 
 // Moves frames between this process and its peers; knows nothing of rounds.

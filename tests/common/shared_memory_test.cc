@@ -190,7 +190,7 @@ class SharedPeerTest : public testing::Test {
   SharedPeerTest()
       : shard_(TestNode::Start(SharedMemoryKind(), kShard0)),
         peer_(shard_->address()),
-        memory_(*SharedMemory::Create(SharedFrames::kBytes)) {}
+        memory_(*SharedMemory::Create(MemoryChannel::kBytes)) {}
 
   void Greet(const SharedMemoryOffer& offer) {
     Hello hello = TestHello(kWorker0);

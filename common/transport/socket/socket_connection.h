@@ -1,101 +1,130 @@
 #pragma once
 
-#include <atomic>
-#include <cstdint>
+#include <array>
+#include <cstddef>
 #include <memory>
-#include <optional>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/socket.h"
-#include "common/protocol/machine.h"
+#include "common/protocol/frame.h"
 #include "common/protocol/peer.h"
-#include "common/tensor/buffer.h"
-#include "common/transport/memory/frame_ring.h"
-#include "common/transport/memory/shared_memory.h"
-#include "common/transport/socket/frame_reader.h"
+#include "common/transport/connection.h"
+#include "common/transport/handshake.h"
+#include "common/transport/socket/channel.h"
 #include "common/transport/socket/frame_writer.h"
-#include "common/transport/transport.h"
+#include "common/transport/socket/memory_channel.h"
+#include "common/transport/socket/socket_channel.h"
 
 namespace nereus {
 
-// What two processes on one host exchange frames through; their socket says
-// that there is something to see, and when the other one has gone.
-struct SharedFrames {
-  static constexpr size_t kBytes = 2 * FrameRing::kBytes;
+class ConnectionSet;
 
-  SharedFrames(SharedMemory new_memory, bool is_creator)
-      : memory(std::move(new_memory)),
-        writer(memory.data() + (is_creator ? 0 : FrameRing::kBytes)),
-        reader(memory.data() + (is_creator ? FrameRing::kBytes : 0)) {}
-
-  SharedMemory memory;
-  FrameRingWriter writer;
-  FrameRingReader reader;
-  bool blocked = false;  // Frames wait for room.
-  // The socket has come to its end, or is lost: why.
-  std::optional<absl::Status> ended;
+// Kinds of work that a connection may have to be done, see ConnectionSet.
+enum class Work {
+  kWrite,  // Frames are queued.
+  kRead,   // More has come than one turn delivers.
+  kRetry,  // A frame waits, and must be announced again.
 };
+inline constexpr size_t kWorkKinds = 3;
 
-// One TCP connection of a SocketTransport, and what is under way on it. A
-// struct: the transport, which has all of them, is who acts.
-struct SocketConnection {
+// One TCP connection of a SocketTransport: its socket, the frames that it has
+// to write, and the channel through which they go. It knows its state and
+// carries out single steps; ConnectionLifecycle decides which.
+//
+//   dialled:   dialling ----> greeting ------+
+//                                            +----> open ----> ending
+//   accepted:  stranger ----> introducing ---+
+//
+// Any state may go to ending, which sends a last frame, and to closed.
+//
+// Not thread-safe. Belongs to a ConnectionSet, which destroys a closed one
+// later, so that code that is using it may go on.
+class SocketConnection final : public Connection {
+ public:
   enum class State {
-    kDialling,  // It is not there yet.
-    kStranger,  // It has come in, and who it is has not.
-    kGreeting,  // This side has said who it is, and waits for the answer.
-    kOpen,
-    kEnding,  // A last frame goes out; nothing is heard any more.
-    kGone,    // Closed; what refers to it has not looked yet.
+    kDialling,     // TCP connects.
+    kStranger,     // Accepted; its preamble has not come.
+    kIntroducing,  // Its preamble fits; its hello has not come.
+    kGreeting,     // This side has sent its hello; the answer has not come.
+    kOpen,         // Frames go both ways.
+    kEnding,       // A last frame goes out; what comes is thrown away.
+    kClosed,
   };
 
-  SocketConnection(Descriptor new_socket, std::string new_address,
-                   State new_state)
-      : socket(std::move(new_socket)),
-        address(std::move(new_address)),
-        state(new_state),
-        writer([this](const FrameHeader& header) { CountSent(header); }) {}
+  // `set` and `delivery` must outlive this. `state`: kDialling or kStranger.
+  SocketConnection(Descriptor socket, std::string address, State state,
+                   ConnectionSet& set, Delivery& delivery);
 
-  void CountSent(const FrameHeader& header) const {
-    if (counters == nullptr || header.kind == FrameKind::kHello ||
-        header.kind == FrameKind::kRefusal) {
-      return;
-    }
-    counters->sent += kFrameHeaderBytes + header.payload_bytes;
+  void Send(Frame frame) override;
+  void Close() override;
+  void Abort() override;
+  bool HasEnded() const override;
+  const std::string& address() const override { return address_; }
+
+  State state() const { return state_; }
+  bool is_open() const { return state_ == State::kOpen; }
+  bool is_closed() const { return state_ == State::kClosed; }
+  const Descriptor& socket() const { return socket_; }
+
+  // The peer that this side dials; any connection's from kOpen on.
+  PeerId peer() const { return peer_; }
+  void set_peer(PeerId peer) { peer_ = peer; }
+
+  // Time at which a stranger, or a connection that ends, is closed.
+  absl::Time deadline() const { return deadline_; }
+  void SetDeadline(absl::Time deadline);
+
+  // True if this side takes what comes: it does not while a frame waits.
+  bool reads() const;
+  // True if the work has to be done.
+  bool has(Work work) const { return has_work_[static_cast<size_t>(work)]; }
+  void set_has(Work work, bool has) {
+    has_work_[static_cast<size_t>(work)] = has;
   }
-  void CountReceived() const {
-    counters->received += kFrameHeaderBytes + reader.header().payload_bytes;
-  }
 
-  Descriptor socket;
-  const std::string address;  // Of the peer, for messages.
-  State state;
-  // Whom this side dials, or who has said that it is; from kOpen on certain.
-  std::optional<PeerId> peer;
-  std::shared_ptr<TrafficCounters> counters;  // From kOpen on.
+  // Tells the poller which events this connection now waits for.
+  void Watch();
 
-  FrameReader reader;
-  FrameWriter writer;
-  std::unique_ptr<SharedFrames> offered;  // kGreeting: nobody has taken it.
-  std::unique_ptr<SharedFrames> shared;   // From kOpen on, or never.
-  uint32_t watched = 0;       // What epoll is asked for; 0: nothing.
-  bool preamble_read = true;  // Strangers send one.
-  bool counted = false;       // Among the transport's strangers.
-  bool dirty = false;         // In the transport's list of those with frames.
-  bool again = false;         // In that of those with more to read.
-  bool shut = false;          // Its side is closed for writing.
+  // Reads the preamble of a stranger, which introduces itself next; false: it
+  // has not all come. Errors: as SocketChannel::ReadPreamble.
+  absl::StatusOr<bool> ReadPreamble(PreambleBytes& preamble);
 
-  // At which it is given up, and why.
-  absl::Time deadline = absl::InfiniteFuture();
-  std::string deadline_reason;
+  // Greets the peer that has been dialled. `offered`: the memory that `hello`
+  // offers, or null.
+  void Greet(const PreambleBytes& preamble, Frame hello,
+             std::unique_ptr<MemoryChannel> offered);
 
-  // The frame that comes in.
-  Landing landing;
-  Buffer scratch;            // If it needs some.
-  int64_t announced_at = 0;  // Of the transport's deliveries.
-  bool landed = false;       // It has a place, and is not complete.
-  bool complete = false;     // All of it is there, and had to wait.
-  bool waits = false;        // It has been told to.
+  // Takes the memory that Greet offered; null if it offered none.
+  std::unique_ptr<MemoryChannel> TakeOffered() { return std::move(offered_); }
+
+  // Frames go to and come from `peer` from now on, through `memory` unless it
+  // is null.
+  void Open(PeerId peer, TrafficCounters& counters,
+            std::unique_ptr<MemoryChannel> memory);
+
+  // Sends `last` behind all queued frames; nothing more is delivered.
+  void End(Frame last);
+
+  // Moves queued frames into the channel; see Channel::Write.
+  absl::StatusOr<bool> Write() { return channel_->Write(writer_); }
+
+  Channel& channel() { return *channel_; }
+  FrameWriter& writer() { return writer_; }
+
+ private:
+  ConnectionSet& set_;
+  Descriptor socket_;
+  const std::string address_;
+  State state_;
+  PeerId peer_;
+  TrafficCounters* counters_ = nullptr;  // Null before kOpen.
+  FrameWriter writer_;
+  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<MemoryChannel> offered_;  // Waits for the peer's answer.
+  std::array<bool, kWorkKinds> has_work_ = {};
+  absl::Time deadline_ = absl::InfiniteFuture();
 };
 
 }  // namespace nereus

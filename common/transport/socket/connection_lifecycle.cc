@@ -1,0 +1,270 @@
+// In the order of a connection's life: Dial and OnDialled on the side that
+// connects, OnAccepted and ReadPreamble on the other one; OnHandshakeFrame with
+// Admit and Complete, which end in Open; then all ways to end.
+
+#include "common/transport/socket/connection_lifecycle.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/transport/handshake.h"
+
+namespace nereus {
+
+using State = SocketConnection::State;
+
+ConnectionLifecycle::ConnectionLifecycle(const TransportOptions& options,
+                                         PeerLinks& links,
+                                         ConnectionSet& connections,
+                                         Delivery& delivery,
+                                         TrafficTable& traffic,
+                                         Dialler& dialler)
+    : options_(options),
+      links_(links),
+      connections_(connections),
+      delivery_(delivery),
+      traffic_(traffic),
+      dialler_(dialler) {}
+
+void ConnectionLifecycle::Dial(const PeerLinks::Attempt& attempt,
+                               absl::Time now) {
+  auto dialled = dialler_.Dial(attempt.address);
+  if (!dialled.ok()) {
+    return links_.OnNoSocket(attempt.peer, dialled.status(), now);
+  }
+  if (!dialled->socket.valid()) return links_.OnLookingUp(attempt.peer);
+  SocketConnection& connection =
+      connections_.Add(std::make_unique<SocketConnection>(
+          std::move(dialled->socket), attempt.address, State::kDialling,
+          connections_, delivery_));
+  connection.set_peer(attempt.peer);
+  links_.OnDialling(attempt.peer, &connection, dialled->has_more_addresses,
+                    now);
+}
+
+void ConnectionLifecycle::OnDialled(SocketConnection& connection) {
+  const absl::Status result = ConnectResult(connection.socket());
+  if (!result.ok()) return FailAttempt(connection, result);
+  auto greeting = links_.Greet(connection.peer());
+  if (!greeting.ok()) return FailAttempt(connection, greeting.status());
+  std::unique_ptr<MemoryChannel> offered;
+  if (options_.shared_memory && IsOnSameHost(connection.socket())) {
+    auto memory = MemoryChannel::Create(connection.socket(), delivery_);
+    if (memory.ok()) {
+      offered = *std::move(memory);
+      greeting->hello.shared_memory = offered->offer();
+    } else {
+      NEREUS_LOG(Debug) << connection.address() << ": " << memory.status();
+    }
+  }
+  connection.Greet(EncodePreamble(greeting->preamble),
+                   HelloFrame(greeting->hello), std::move(offered));
+}
+
+void ConnectionLifecycle::OnAccepted(Accepted accepted, absl::Time now) {
+  connections_
+      .Add(std::make_unique<SocketConnection>(
+          std::move(accepted.socket), std::move(accepted.address),
+          State::kStranger, connections_, delivery_))
+      .SetDeadline(now + options_.handshake_timeout);
+}
+
+absl::Status ConnectionLifecycle::ReadPreamble(SocketConnection& connection) {
+  PreambleBytes bytes;
+  NEREUS_ASSIGN_OR_RETURN(const bool read, connection.ReadPreamble(bytes));
+  if (!read) return absl::OkStatus();
+  NEREUS_ASSIGN_OR_RETURN(const Preamble preamble, DecodePreamble(bytes));
+  return links_.CheckPreamble(preamble);
+}
+
+void ConnectionLifecycle::OnHandshakeFrame(SocketConnection& connection,
+                                           const Frame& frame) {
+  const bool is_introducing = connection.state() == State::kIntroducing;
+  if (frame.header.kind == FrameKind::kRefusal && !is_introducing) {
+    return OnRefused(connection, RefusalStatus(ReadRefusal(frame)));
+  }
+  const absl::Status status =
+      is_introducing ? Admit(connection, frame) : Complete(connection, frame);
+  if (!status.ok()) Refuse(connection, status);
+}
+
+absl::Status ConnectionLifecycle::Admit(SocketConnection& connection,
+                                        const Frame& hello) {
+  NEREUS_ASSIGN_OR_RETURN(const Hello theirs, ReadHello(hello));
+  NEREUS_RETURN_IF_ERROR(links_.Admit(theirs, connection.address()));
+  Hello ours = *links_.self();
+  ours.intended = theirs.self;
+  std::unique_ptr<MemoryChannel> memory = TakeOffer(connection, theirs);
+  if (memory != nullptr) ours.shared_memory = theirs.shared_memory;
+  connection.Send(HelloFrame(ours));
+  if (memory != nullptr) {
+    // The answer is the last frame that goes through the socket. Nothing was
+    // sent before it, so it always fits.
+    const absl::StatusOr<bool> all = connection.Write();
+    if (!all.ok() || !*all) {
+      return absl::UnavailableError(
+          NotReadyReason("its answer did not fit into the socket"));
+    }
+  }
+  Open(connection, theirs.self, std::move(memory));
+  return absl::OkStatus();
+}
+
+std::unique_ptr<MemoryChannel> ConnectionLifecycle::TakeOffer(
+    const SocketConnection& connection, const Hello& theirs) const {
+  if (!options_.shared_memory || !theirs.shared_memory.has_value()) {
+    return nullptr;
+  }
+  auto memory = MemoryChannel::Accept(*theirs.shared_memory,
+                                      connection.socket(), delivery_);
+  if (memory.ok()) return *std::move(memory);
+  NEREUS_LOG(Info) << PeerName(theirs.self) << " (" << connection.address()
+                   << ") is reached by its socket alone: "
+                   << memory.status().message();
+  return nullptr;
+}
+
+absl::Status ConnectionLifecycle::Complete(SocketConnection& connection,
+                                           const Frame& hello) {
+  NEREUS_ASSIGN_OR_RETURN(const Hello theirs, ReadHello(hello));
+  NEREUS_RETURN_IF_ERROR(links_.CheckAnswer(connection.peer(), theirs));
+  NEREUS_ASSIGN_OR_RETURN(std::unique_ptr<MemoryChannel> memory,
+                          TakeAnswer(connection, theirs));
+  Open(connection, connection.peer(), std::move(memory));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<MemoryChannel>> ConnectionLifecycle::TakeAnswer(
+    SocketConnection& connection, const Hello& theirs) {
+  std::unique_ptr<MemoryChannel> offered = connection.TakeOffered();
+  if (!theirs.shared_memory.has_value()) return nullptr;
+  if (offered == nullptr || offered->offer() != *theirs.shared_memory) {
+    return absl::FailedPreconditionError(
+        "handshake: it has taken shared memory that was not offered");
+  }
+  if (!connection.writer().empty()) {
+    return absl::FailedPreconditionError(
+        "handshake: it has answered before it was greeted");
+  }
+  return offered;
+}
+
+void ConnectionLifecycle::Open(SocketConnection& connection, PeerId peer,
+                               std::unique_ptr<MemoryChannel> memory) {
+  NEREUS_LOG(Debug) << "connected to " << PeerName(peer) << " ("
+                    << connection.address()
+                    << (memory != nullptr ? ", by shared memory)" : ")");
+  connection.Open(peer, traffic_.CountersOf(peer), std::move(memory));
+  links_.OnOpen(peer, &connection);
+  connections_.Mark(connection, Work::kWrite);
+  delivery_.Connected(peer);
+}
+
+void ConnectionLifecycle::OnBroken(SocketConnection& connection,
+                                   const absl::Status& reason) {
+  const bool is_nonsense = absl::IsInvalidArgument(reason);
+  switch (connection.state()) {
+    case State::kStranger:
+      // A stranger that goes away is no loss.
+      if (!is_nonsense) return connection.Close();
+      return Refuse(connection, reason);
+    case State::kIntroducing:
+      return Refuse(connection, reason);
+    case State::kDialling:
+    case State::kGreeting:
+      return FailAttempt(
+          connection,
+          is_nonsense
+              ? absl::FailedPreconditionError(absl::StrCat(
+                    "something answers there that is not a Nereus socket: ",
+                    reason.message()))
+              : reason);
+    case State::kOpen:
+      if (is_nonsense) return Refuse(connection, reason);
+      connection.Close();
+      return Lose(connection, reason);
+    case State::kEnding:
+    case State::kClosed:
+      return connection.Close();
+  }
+}
+
+void ConnectionLifecycle::Refuse(SocketConnection& connection,
+                                 const absl::Status& reason) {
+  const State state = connection.state();
+  if (state == State::kStranger || state == State::kIntroducing) {
+    const char* const what = "refused a connection from ";
+    if (absl::IsUnavailable(reason)) {
+      NEREUS_LOG(Debug) << what << connection.address() << ": "
+                        << reason.message();
+    } else {
+      NEREUS_LOG(Warning) << what << connection.address() << ": "
+                          << reason.message();
+    }
+  } else if (state == State::kOpen) {
+    NEREUS_LOG(Warning) << "ending the connection to "
+                        << PeerName(connection.peer()) << " ("
+                        << connection.address() << "): " << reason.message();
+  }
+  const absl::Time now = absl::Now();
+  connection.SetDeadline(now + options_.closing_timeout);
+  connection.End(LastFrame(reason));
+  connection.writer().DropWaiting();
+  if (state == State::kOpen) {
+    Lose(connection, reason);
+  } else if (state == State::kGreeting) {
+    FailAttempt(connection, reason);
+  }
+}
+
+Frame ConnectionLifecycle::LastFrame(const absl::Status& reason) const {
+  const PeerId self =
+      links_.self().has_value() ? links_.self()->self : PeerId();
+  return RefusalFrame(self, reason.message());
+}
+
+void ConnectionLifecycle::OnRefused(SocketConnection& connection,
+                                    const absl::Status& reason) {
+  if (connection.state() == State::kGreeting) {
+    return FailAttempt(connection, reason.ok()
+                                       ? absl::UnavailableError("it has ended")
+                                       : reason);
+  }
+  connection.Close();
+  Lose(connection, reason);
+}
+
+void ConnectionLifecycle::FailAttempt(SocketConnection& connection,
+                                      const absl::Status& reason) {
+  // A connection that this side refuses ends after its last frame.
+  if (connection.state() != State::kEnding) connection.Close();
+  const auto loss = links_.OnAttemptFailed(connection.peer(), &connection,
+                                           reason, absl::Now());
+  if (loss.has_value()) delivery_.Disconnected(loss->peer, loss->reason);
+}
+
+void ConnectionLifecycle::Lose(SocketConnection& connection,
+                               const absl::Status& reason) {
+  const PeerId peer = connection.peer();
+  if (links_.OnLost(peer, &connection)) delivery_.Disconnected(peer, reason);
+}
+
+void ConnectionLifecycle::RunTimers(absl::Time now) {
+  for (SocketConnection* const connection : connections_.TakeLate(now)) {
+    if (connection->state() != State::kEnding) {
+      NEREUS_LOG(Debug) << "hung up on " << connection->address()
+                        << ": no hello within "
+                        << absl::FormatDuration(options_.handshake_timeout);
+    }
+    connection->Close();
+  }
+  while (const auto loss = links_.NextLoss(now)) {
+    delivery_.Disconnected(loss->peer, loss->reason);
+  }
+  for (const auto& attempt : links_.TakeAttempts(now)) Dial(attempt, now);
+}
+
+}  // namespace nereus

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/socket.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/hello.h"
+#include "common/transport/peer_links.h"
+#include "common/transport/socket/connection_set.h"
+#include "common/transport/socket/delivery.h"
+#include "common/transport/socket/dialler.h"
+#include "common/transport/socket/memory_channel.h"
+#include "common/transport/socket/socket_connection.h"
+#include "common/transport/socket/traffic_table.h"
+#include "common/transport/transport_options.h"
+
+namespace nereus {
+
+// Opens connections and ends them: carries out what PeerLinks decides, runs the
+// handshake on a socket, and tells the handler which peers came and went.
+// socket_connection.h draws the states.
+//
+// Not thread-safe. May call the handler, which may close any connection.
+class ConnectionLifecycle {
+ public:
+  // All arguments but `options` must outlive this.
+  ConnectionLifecycle(const TransportOptions& options, PeerLinks& links,
+                      ConnectionSet& connections, Delivery& delivery,
+                      TrafficTable& traffic, Dialler& dialler);
+
+  // Begins the attempt to connect.
+  void Dial(const PeerLinks::Attempt& attempt, absl::Time now);
+
+  // A process has connected, and has to introduce itself.
+  void OnAccepted(Accepted accepted, absl::Time now);
+
+  // The dialled `connection` is made, or cannot be.
+  void OnDialled(SocketConnection& connection);
+
+  // Reads the preamble of a stranger, as far as it has come. Errors: the reason
+  // for OnBroken.
+  absl::Status ReadPreamble(SocketConnection& connection);
+
+  // A frame of the handshake, or a refusal, has come.
+  void OnHandshakeFrame(SocketConnection& connection, const Frame& frame);
+
+  // The bytes that come are no frames, or there are no more of them.
+  void OnBroken(SocketConnection& connection, const absl::Status& reason);
+
+  // Tells the peer why the connection ends, and ends it.
+  void Refuse(SocketConnection& connection, const absl::Status& reason);
+
+  // Refusal or goodbye of this process.
+  Frame LastFrame(const absl::Status& reason) const;
+
+  // Ends what has taken too long, and begins the attempts that are due.
+  void RunTimers(absl::Time now);
+
+ private:
+  absl::Status Admit(SocketConnection& connection, const Frame& hello);
+  absl::Status Complete(SocketConnection& connection, const Frame& hello);
+  // Opens the memory that the peer offers; null: it stays with the socket.
+  std::unique_ptr<MemoryChannel> TakeOffer(const SocketConnection& connection,
+                                           const Hello& theirs) const;
+  // Takes the offered memory that the peer has accepted, null if it has not.
+  static absl::StatusOr<std::unique_ptr<MemoryChannel>> TakeAnswer(
+      SocketConnection& connection, const Hello& theirs);
+  void Open(SocketConnection& connection, PeerId peer,
+            std::unique_ptr<MemoryChannel> memory);
+  void OnRefused(SocketConnection& connection, const absl::Status& reason);
+  void FailAttempt(SocketConnection& connection, const absl::Status& reason);
+  // The link of an open connection, which ends, has ended.
+  void Lose(SocketConnection& connection, const absl::Status& reason);
+
+  const TransportOptions options_;
+  PeerLinks& links_;
+  ConnectionSet& connections_;
+  Delivery& delivery_;
+  TrafficTable& traffic_;
+  Dialler& dialler_;
+};
+
+}  // namespace nereus

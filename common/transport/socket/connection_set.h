@@ -1,0 +1,101 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "common/transport/socket/poller.h"
+#include "common/transport/socket/socket_connection.h"
+
+namespace nereus {
+
+// All connections of a transport, and what has to be done for which of them.
+//
+// A closed connection stays in memory until Sweep: events, lists and callers of
+// this turn may still refer to it. They must check its state.
+//
+// Not thread-safe.
+class ConnectionSet {
+ public:
+  // `poller` must outlive this.
+  explicit ConnectionSet(Poller& poller) : poller_(poller) {}
+
+  Poller& poller() { return poller_; }
+  bool empty() const { return connections_.empty(); }
+
+  SocketConnection& Add(std::unique_ptr<SocketConnection> connection);
+
+  // Connections that are not closed; a snapshot.
+  std::vector<SocketConnection*> All() const;
+
+  // Calls `each` with every connection. It must not open or close any.
+  template <typename Each>
+  void ForEach(Each each) {
+    for (auto& [connection, owned] : connections_) each(*connection);
+  }
+
+  // Notes that `connection` has this work, unless it is closed.
+  void Mark(SocketConnection& connection, Work work);
+
+  // True if any connection has this work.
+  bool Has(Work work) const { return !ListOf(work).empty(); }
+
+  // Calls `each` with the connections that have this work now, and had not been
+  // closed since. They may get the same work again for the next call. Costs no
+  // allocation in the long run.
+  template <typename Each>
+  void ForMarked(Work work, Each each) {
+    std::vector<SocketConnection*>& taken = taken_[static_cast<size_t>(work)];
+    taken.swap(marked_[static_cast<size_t>(work)]);
+    for (SocketConnection* const connection : taken) {
+      connection->set_has(work, false);
+      if (!connection->is_closed()) each(*connection);
+    }
+    taken.clear();
+  }
+
+  // Open connections whose frames the poller does not see: those with memory.
+  // Some may be closed.
+  const std::vector<SocketConnection*>& unpolled() const { return unpolled_; }
+
+  // Accepted connections that are not open yet, those that end included.
+  int strangers() const { return static_cast<int>(strangers_.size()); }
+
+  // `connection` has opened, and thus is not a stranger any more. `is_polled`:
+  // false if it uses memory.
+  void OnOpen(SocketConnection& connection, bool is_polled);
+
+  // Takes the closed `connection` out; the caller may use it until Sweep.
+  void OnClosed(SocketConnection& connection);
+
+  // Makes due_at() at most `when`.
+  void Due(absl::Time when);
+  absl::Time due_at() const { return due_at_; }
+  // Returns the connections whose deadline has passed.
+  std::vector<SocketConnection*> TakeLate(absl::Time now);
+
+  // Destroys closed connections. Their payloads' owners may call Send.
+  void Sweep();
+
+ private:
+  using List = std::vector<SocketConnection*>;
+
+  const List& ListOf(Work work) const {
+    return marked_[static_cast<size_t>(work)];
+  }
+
+  Poller& poller_;
+  absl::flat_hash_map<SocketConnection*, std::unique_ptr<SocketConnection>>
+      connections_;
+  std::vector<std::unique_ptr<SocketConnection>> closed_;  // Until Sweep.
+  std::array<List, kWorkKinds> marked_;                    // By Work.
+  std::array<List, kWorkKinds> taken_;  // Under way in ForMarked, by Work.
+  List unpolled_;
+  List strangers_;
+  absl::Time due_at_ = absl::InfiniteFuture();
+};
+
+}  // namespace nereus

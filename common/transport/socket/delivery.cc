@@ -1,0 +1,67 @@
+#include "common/transport/socket/delivery.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+
+namespace nereus {
+
+void Delivery::Begin(FrameHandler& handler) {
+  handler_ = &handler;
+  delivered_ = false;
+  ++version_;
+}
+
+absl::StatusOr<Landing> Delivery::Announce(PeerId from,
+                                           const FrameHeader& header) {
+  if (handler_ == nullptr) return Landing::Discard();
+  if (header.kind == FrameKind::kHello) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribeFrame(header), ": a second hello on one connection"));
+  }
+  absl::StatusOr<Landing> landing = handler_->OnHeader(from, header);
+  if (landing.ok() && landing->kind == Landing::Kind::kPlace) {
+    NEREUS_CHECK(landing->place.bytes() == header.payload_bytes)
+        << DescribeFrame(header) << ": was given a place of "
+        << landing->place.bytes() << " bytes";
+  }
+  return landing;
+}
+
+void Delivery::Deliver(PeerId from, const Frame& frame) {
+  Count();
+  handler_->OnFrame(from, frame);
+}
+
+void Delivery::Connected(PeerId peer) {
+  if (handler_ == nullptr) return;
+  Count();
+  handler_->OnConnected(peer);
+}
+
+void Delivery::Disconnected(PeerId peer, const absl::Status& reason) {
+  if (handler_ == nullptr) return;
+  Count();
+  handler_->OnDisconnected(peer, reason);
+}
+
+void Delivery::Count() {
+  ++version_;
+  delivered_ = true;
+}
+
+Buffer Delivery::TakeScratch() {
+  if (scratches_.empty()) return Buffer::Allocate(kFramePayloadBytesMax);
+  Buffer scratch = std::move(scratches_.back());
+  scratches_.pop_back();
+  return scratch;
+}
+
+void Delivery::GiveBack(Buffer scratch) {
+  if (scratch.bytes() == kFramePayloadBytesMax) {
+    scratches_.push_back(std::move(scratch));
+  }
+}
+
+}  // namespace nereus

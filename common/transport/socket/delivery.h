@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/machine.h"
+#include "common/protocol/peer.h"
+#include "common/tensor/buffer.h"
+
+namespace nereus {
+
+// Calls the handler of a transport, and keeps the scratches in which payloads
+// wait for it.
+//
+// A handler that has been called may judge frames differently than before. So
+// each call changes version(): a frame that was announced under another version
+// must be announced again before it is delivered.
+//
+// Not thread-safe. Outside of Poll there is no handler: then frames are
+// discarded and all else goes unheard.
+class Delivery {
+ public:
+  // Makes `handler` hear what happens until End. It may have changed since the
+  // last call.
+  void Begin(FrameHandler& handler);
+  void End() { handler_ = nullptr; }
+
+  bool has_handler() const { return handler_ != nullptr; }
+
+  // Number that changes whenever the handler may have changed.
+  int64_t version() const { return version_; }
+
+  // True if the handler has been told anything since Begin.
+  bool delivered() const { return delivered_; }
+
+  // Asks the handler where the payload of a frame goes. Errors:
+  // kInvalidArgument, the frame must end its connection.
+  absl::StatusOr<Landing> Announce(PeerId from, const FrameHeader& header);
+
+  // Tell the handler. REQUIRES, for Deliver: has_handler().
+  void Deliver(PeerId from, const Frame& frame);
+  void Connected(PeerId peer);
+  void Disconnected(PeerId peer, const absl::Status& reason);
+
+  // Returns memory for the largest payload, used before if possible.
+  Buffer TakeScratch();
+  // Keeps `scratch` for the next TakeScratch, if it came from there.
+  void GiveBack(Buffer scratch);
+
+ private:
+  // Notes that the handler is about to be called.
+  void Count();
+
+  FrameHandler* handler_ = nullptr;  // Null outside of Poll.
+  int64_t version_ = 0;
+  bool delivered_ = false;
+  std::vector<Buffer> scratches_;  // Not in use.
+};
+
+}  // namespace nereus

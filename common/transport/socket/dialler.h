@@ -1,0 +1,55 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/socket.h"
+#include "common/transport/socket/resolver.h"
+
+namespace nereus {
+
+// Begins TCP connections to "host:port". A host that is a name may have several
+// addresses: each call dials the next one.
+//
+// Not thread-safe; never waits, neither for name servers nor for the peer.
+class Dialler {
+ public:
+  // A connection that has begun.
+  struct Dialled {
+    Descriptor socket;  // Not valid: a name server has been asked, see Take.
+    bool has_more_addresses = false;
+  };
+
+  // The answer of the name servers for one address.
+  struct LookedUp {
+    std::string address;
+    absl::Status result;
+  };
+
+  // `looked_up` is called on another thread when Take has something to return,
+  // until the destructor returns.
+  explicit Dialler(std::function<void()> looked_up)
+      : resolver_(std::move(looked_up)) {}
+
+  // Begins to connect to the next address that `address` has. Errors:
+  // kUnavailable.
+  absl::StatusOr<Dialled> Dial(const std::string& address);
+
+  // Forgets what name servers have said about `address`.
+  void Forget(const std::string& address) { found_.erase(address); }
+
+  // Returns the answers that have come since the last call.
+  std::vector<LookedUp> Take();
+
+ private:
+  // Addresses of each name that have not been dialled yet; never empty.
+  std::map<std::string, std::vector<SocketAddress>> found_;
+  Resolver resolver_;
+};
+
+}  // namespace nereus

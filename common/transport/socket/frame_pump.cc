@@ -1,0 +1,140 @@
+#include "common/transport/socket/frame_pump.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+namespace nereus {
+
+using State = SocketConnection::State;
+
+void FramePump::OnEvents(SocketConnection& connection, uint32_t events) {
+  if (connection.state() == State::kDialling) {
+    return lifecycle_.OnDialled(connection);
+  }
+  // Errors and hang-ups are found by reading.
+  if ((events & ~EPOLLOUT) != 0) Read(connection);
+  if ((events & EPOLLOUT) != 0) connections_.Mark(connection, Work::kWrite);
+}
+
+void FramePump::Read(SocketConnection& connection) {
+  using Kind = Channel::Received::Kind;
+  while (!connection.is_closed() && connection.reads()) {
+    if (connection.state() == State::kEnding) {
+      // What comes must be read, or the kernel would answer it with a reset,
+      // and the peer might not receive the last frame.
+      const auto drained = FrameReader::Drain(connection.socket().get());
+      if (!drained.ok() || *drained == FrameReader::Next::kEnd) {
+        connection.Close();
+      }
+      return;
+    }
+    if (connection.state() == State::kStranger) {
+      const absl::Status greeted = lifecycle_.ReadPreamble(connection);
+      if (!greeted.ok()) return lifecycle_.OnBroken(connection, greeted);
+      if (connection.state() == State::kStranger) return;
+    }
+    const Channel::Received received = connection.channel().Receive();
+    switch (received.kind) {
+      case Kind::kNothing:
+        return connection.Watch();
+      case Kind::kTurnOver:
+        return connections_.Mark(connection, Work::kRead);
+      case Kind::kWaits:
+        connections_.Mark(connection, Work::kRetry);
+        return connection.Watch();
+      case Kind::kHandshake:
+        lifecycle_.OnHandshakeFrame(connection, received.frame);
+        break;
+      case Kind::kRefused:
+        return lifecycle_.Refuse(connection, received.status);
+      case Kind::kBroken:
+        return lifecycle_.OnBroken(connection, received.status);
+    }
+  }
+}
+
+void FramePump::Write(SocketConnection& connection) {
+  if (connection.state() == State::kDialling) return;
+  const absl::StatusOr<bool> all = connection.Write();
+  const bool ends = connection.state() == State::kEnding;
+  if (absl::IsInvalidArgument(all.status())) {
+    return lifecycle_.OnBroken(connection, all.status());
+  }
+  if (!all.ok()) {
+    // What the peer sent before, and its reason, is still to be read.
+    connection.writer().Fail();
+    if (ends) return connection.Close();
+  } else if (*all && ends) {
+    // Without events nothing would tell that the peer has read all.
+    if (connection.channel().events(/*reads=*/true) == 0) {
+      return connection.Close();
+    }
+    shutdown(connection.socket().get(), SHUT_WR);
+  }
+  connection.Watch();
+}
+
+void FramePump::WriteAll() {
+  // An owner that gets a payload back may send the next one.
+  while (connections_.Has(Work::kWrite)) {
+    connections_.ForMarked(Work::kWrite, [this](SocketConnection& connection) {
+      Write(connection);
+    });
+  }
+}
+
+void FramePump::WriteEarly() {
+  connections_.ForEach([this](SocketConnection& connection) {
+    if (!connection.is_open() || connection.writer().empty()) return;
+    connections_.Mark(connection, Work::kWrite);
+    connection.Write().IgnoreError();
+  });
+}
+
+void FramePump::ReadMore() {
+  connections_.ForMarked(
+      Work::kRead, [this](SocketConnection& connection) { Read(connection); });
+}
+
+void FramePump::Retry() {
+  connections_.ForMarked(Work::kRetry, [this](SocketConnection& connection) {
+    if (connection.is_open()) Read(connection);
+  });
+}
+
+void FramePump::RunUnpolled() {
+  // The handler may open and end some meanwhile.
+  const size_t count = connections_.unpolled().size();
+  for (size_t i = 0; i < count; ++i) {
+    SocketConnection& connection = *connections_.unpolled()[i];
+    if (connection.is_closed()) continue;
+    Channel& channel = connection.channel();
+    const bool blocked = channel.Awake();
+    if (connection.is_open() && connection.reads() && channel.HasWork()) {
+      Read(connection);
+    }
+    if (blocked) connections_.Mark(connection, Work::kWrite);
+  }
+}
+
+bool FramePump::HasUnpolledFrames() const {
+  const auto& unpolled = connections_.unpolled();
+  return std::any_of(unpolled.begin(), unpolled.end(),
+                     [](SocketConnection* connection) {
+                       return connection->is_open() && connection->reads() &&
+                              connection->channel().HasFrames();
+                     });
+}
+
+bool FramePump::MaySleep() {
+  bool may_sleep = true;
+  for (SocketConnection* const connection : connections_.unpolled()) {
+    const bool reads = connection->is_open() && connection->reads();
+    may_sleep = may_sleep && connection->channel().MaySleep(reads);
+  }
+  return may_sleep;
+}
+
+}  // namespace nereus

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "common/transport/socket/connection_lifecycle.h"
+#include "common/transport/socket/connection_set.h"
+#include "common/transport/socket/socket_connection.h"
+
+namespace nereus {
+
+// Moves frames in and out of all connections of a transport, in turns, so that
+// a fast peer does not keep the others waiting.
+//
+// Not thread-safe. Calls the handler, which may close any connection.
+class FramePump {
+ public:
+  // The arguments must outlive this.
+  FramePump(ConnectionSet& connections, ConnectionLifecycle& lifecycle)
+      : connections_(connections), lifecycle_(lifecycle) {}
+
+  // Events of the poller have come for `connection`.
+  void OnEvents(SocketConnection& connection, uint32_t events);
+
+  // Writes queued frames until none is left that fits.
+  void WriteAll();
+
+  // Writes queued frames of open connections once. Leaves errors to WriteAll:
+  // the handler, which must hear of them, may be what calls this.
+  void WriteEarly();
+
+  // Goes on with connections that had more to read than one turn.
+  void ReadMore();
+
+  // Announces the frames again that the handler has made wait.
+  void Retry();
+
+  // Reads and writes where the poller sees nothing: memory.
+  void RunUnpolled();
+  // True if memory has a frame to read.
+  bool HasUnpolledFrames() const;
+  // True if each peer will ring before this side has anything to do in memory.
+  bool MaySleep();
+
+ private:
+  void Read(SocketConnection& connection);
+  void Write(SocketConnection& connection);
+
+  ConnectionSet& connections_;
+  ConnectionLifecycle& lifecycle_;
+};
+
+}  // namespace nereus

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "common/protocol/frame.h"
+#include "common/protocol/peer.h"
+
+namespace nereus {
+
+// Frames that other threads have sent, until the polling thread takes them. Not
+// bounded: the senders wait for answers to what they send. Thread-safe.
+class Inbox {
+ public:
+  using Frames = std::vector<std::pair<PeerId, Frame>>;
+
+  // Keeps `frame` for Take. Returns false, and drops it, after Close.
+  bool Push(PeerId to, const Frame& frame) {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (closed_) return false;
+    frames_.emplace_back(to, frame);
+    used_ = true;
+    return true;
+  }
+
+  // Returns all frames, in the order of Push.
+  Frames Take() {
+    std::lock_guard<std::mutex> lock(mu_);
+    used_ = false;
+    return std::exchange(frames_, {});
+  }
+
+  // True if Take would return frames. Costs no lock.
+  bool used() const { return used_; }
+
+  // Takes no more frames.
+  void Close() {
+    std::lock_guard<std::mutex> lock(mu_);
+    closed_ = true;
+  }
+
+ private:
+  std::atomic<bool> used_{false};
+  std::mutex mu_;
+  bool closed_ = false;  // Guarded by mu_.
+  Frames frames_;        // Guarded by mu_.
+};
+
+}  // namespace nereus

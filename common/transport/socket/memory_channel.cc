@@ -1,0 +1,148 @@
+#include "common/transport/socket/memory_channel.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/transport/socket/frame_reader.h"
+
+namespace nereus {
+namespace {
+
+// Bytes that one connection may deliver before the others have their turn.
+constexpr int64_t kTurnBytes = 2 * 1024 * 1024;
+
+}  // namespace
+
+MemoryChannel::MemoryChannel(SharedMemory memory, bool is_creator,
+                             const Descriptor& socket, Delivery& delivery)
+    : socket_(socket),
+      delivery_(delivery),
+      memory_(std::move(memory)),
+      writer_(memory_.data() + (is_creator ? 0 : FrameRing::kBytes)),
+      reader_(memory_.data() + (is_creator ? FrameRing::kBytes : 0)) {}
+
+absl::StatusOr<std::unique_ptr<MemoryChannel>> MemoryChannel::Create(
+    const Descriptor& socket, Delivery& delivery) {
+  NEREUS_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create(kBytes));
+  return std::unique_ptr<MemoryChannel>(new MemoryChannel(
+      std::move(memory), /*is_creator=*/true, socket, delivery));
+}
+
+absl::StatusOr<std::unique_ptr<MemoryChannel>> MemoryChannel::Accept(
+    const SharedMemoryOffer& offer, const Descriptor& socket,
+    Delivery& delivery) {
+  NEREUS_ASSIGN_OR_RETURN(SharedMemory memory,
+                          SharedMemory::Open(offer, kBytes));
+  return std::unique_ptr<MemoryChannel>(new MemoryChannel(
+      std::move(memory), /*is_creator=*/false, socket, delivery));
+}
+
+void MemoryChannel::Open(PeerId peer, TrafficCounters& counters) {
+  peer_ = peer;
+  counters_ = &counters;
+  memory_.Settle();
+}
+
+absl::StatusOr<bool> MemoryChannel::Write(FrameWriter& frames) {
+  NEREUS_ASSIGN_OR_RETURN(const bool all, frames.Write(writer_));
+  blocked_ = !all;
+  if (writer_.TakeSleeper()) Ring();
+  return all;
+}
+
+void MemoryChannel::Ring() {
+  // A peer that has not read the last such byte will look anyway. If the socket
+  // has ended, reading finds that out.
+  const uint8_t byte = 0;
+  (void)!send(socket_.get(), &byte, sizeof(byte), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+uint32_t MemoryChannel::events(bool /*reads*/) const {
+  // The end of the socket would be reported again and again.
+  return ended_.has_value() ? 0U : uint32_t{EPOLLIN};
+}
+
+void MemoryChannel::ReadBell() {
+  if (ended_.has_value()) return;
+  const absl::StatusOr<FrameReader::Next> drained =
+      FrameReader::Drain(socket_.get());
+  if (!drained.ok()) {
+    ended_ = drained.status();
+  } else if (*drained == FrameReader::Next::kEnd) {
+    ended_ = absl::UnavailableError(
+        "the connection was lost: it was closed without a word");
+  }
+}
+
+Channel::Received MemoryChannel::Receive() {
+  ReadBell();
+  int64_t bytes = 0;
+  while (!stopped_) {
+    // The next turn looks at the ring by itself.
+    if (bytes > kTurnBytes) return {};
+    Frame frame;
+    const absl::StatusOr<bool> found =
+        reader_.Front(frame.header, frame.payload);
+    if (!found.ok()) return {Received::Kind::kBroken, found.status(), {}};
+    if (!*found) break;
+    // No process has compared the checksum.
+    frame.header.payload_crc = 0;
+    bytes += kFrameHeaderBytes + frame.payload.bytes();
+    auto ended = Take(std::move(frame));
+    if (ended.has_value()) return *std::move(ended);
+  }
+  // All frames that the peer wrote before its end have been delivered.
+  if (!stopped_ && ended_.has_value() && reader_.empty()) {
+    return {Received::Kind::kBroken, *ended_, {}};
+  }
+  return {};
+}
+
+std::optional<Channel::Received> MemoryChannel::Take(Frame frame) {
+  const FrameHeader& header = frame.header;
+  if (header.kind == FrameKind::kRefusal) {
+    // Copied to where the peer cannot change it while it is checked.
+    const Buffer copy = Buffer::Allocate(frame.payload.bytes());
+    std::memcpy(copy.data(), frame.payload.data(),
+                static_cast<size_t>(copy.bytes()));
+    return Received{Received::Kind::kHandshake, {}, {header, copy}};
+  }
+  const absl::StatusOr<Landing> landing = delivery_.Announce(peer_, header);
+  if (!landing.ok()) {
+    return Received{Received::Kind::kRefused, landing.status(), {}};
+  }
+  if (landing->kind == Landing::Kind::kWait) {
+    return Received{Received::Kind::kWaits, {}, {}};
+  }
+  counters_->CountReceived(header);
+  if (landing->kind != Landing::Kind::kDiscard) {
+    if (landing->kind == Landing::Kind::kPlace) {
+      if (header.payload_bytes > 0) {
+        std::memcpy(landing->place.data(), frame.payload.data(),
+                    header.payload_bytes);
+      }
+      frame.payload = landing->place;
+    }
+    delivery_.Deliver(peer_, frame);
+  }
+  reader_.Pop();
+  // Rings at once, so that the peer writes while this side does its sums.
+  if (reader_.TakeSleeper()) Ring();
+  return std::nullopt;
+}
+
+bool MemoryChannel::MaySleep(bool reads) {
+  return (!reads || reader_.MaySleep()) && (!blocked_ || writer_.MaySleep());
+}
+
+bool MemoryChannel::Awake() {
+  reader_.Awake();
+  writer_.Awake();
+  return blocked_;
+}
+
+}  // namespace nereus

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/socket.h"
+#include "common/protocol/hello.h"
+#include "common/transport/memory/frame_ring.h"
+#include "common/transport/memory/shared_memory.h"
+#include "common/transport/socket/channel.h"
+#include "common/transport/socket/delivery.h"
+
+namespace nereus {
+
+// The channel between two processes on one host: frames go through a ring in
+// each direction, in memory that both have mapped. A byte through the socket
+// rings the bell of a side that sleeps, and the end of the socket is the end of
+// the connection.
+//
+// The dialling side creates the memory and offers it in its hello; the other
+// side opens it and accepts in its own. If either cannot or will not, the
+// connection keeps its SocketChannel.
+class MemoryChannel final : public Channel {
+ public:
+  // Bytes of memory that one connection needs.
+  static constexpr size_t kBytes = 2 * FrameRing::kBytes;
+
+  // Creates memory to offer. `socket` and `delivery` must outlive the channel.
+  // Errors: kUnavailable.
+  static absl::StatusOr<std::unique_ptr<MemoryChannel>> Create(
+      const Descriptor& socket, Delivery& delivery);
+
+  // Opens memory that the peer has created and offers. Errors: as
+  // SharedMemory::Open.
+  static absl::StatusOr<std::unique_ptr<MemoryChannel>> Accept(
+      const SharedMemoryOffer& offer, const Descriptor& socket,
+      Delivery& delivery);
+
+  // The offer that names this channel's memory.
+  const SharedMemoryOffer& offer() const { return memory_.offer(); }
+
+  void Open(PeerId peer, TrafficCounters& counters) override;
+  absl::StatusOr<bool> Write(FrameWriter& frames) override;
+  Received Receive() override;
+  void Stop() override { stopped_ = true; }
+  uint32_t events(bool reads) const override;
+  bool HasFrames() const override { return !reader_.empty(); }
+  bool MaySleep(bool reads) override;
+  bool Awake() override;
+  bool HasWork() const override { return HasFrames() || ended_.has_value(); }
+
+ private:
+  MemoryChannel(SharedMemory memory, bool is_creator, const Descriptor& socket,
+                Delivery& delivery);
+
+  // Reads the bell, which may say that the connection has ended.
+  void ReadBell();
+  // Rings the peer's bell.
+  void Ring();
+  // Handles the frame in front; nothing: Receive shall go on.
+  std::optional<Received> Take(Frame frame);
+
+  const Descriptor& socket_;  // The bell.
+  Delivery& delivery_;
+  PeerId peer_;                          // After Open.
+  TrafficCounters* counters_ = nullptr;  // Null before Open.
+  SharedMemory memory_;
+  FrameRingWriter writer_;
+  FrameRingReader reader_;
+  bool blocked_ = false;  // Frames wait for room in the ring.
+  bool stopped_ = false;
+  std::optional<absl::Status> ended_;  // Why the socket has ended.
+};
+
+}  // namespace nereus

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/base/socket.h"
+
+namespace nereus {
+
+// Waits until a watched descriptor is ready, or until another thread wakes it.
+// Owns epoll and the descriptor that Wake writes to.
+//
+// Wake is thread-safe; all else belongs to the thread that polls.
+class Poller {
+ public:
+  // Errors: kUnavailable, the process has no descriptors left.
+  static absl::StatusOr<std::unique_ptr<Poller>> Create();
+
+  // Watches `fd` for `events` (EPOLLIN, EPOLLOUT) and returns `owner` with
+  // them. 0 events: stops watching, so that not even the end of a connection is
+  // reported. No system call if nothing changes.
+  void Watch(int fd, uint32_t events, void* owner);
+
+  // Forgets `fd`, which its owner closes now: epoll forgets closed descriptors
+  // by itself.
+  void Forget(int fd);
+
+  // Ends Wait, the next one if none is under way.
+  void Wake();
+
+  // Waits at most `timeout` and returns events; data.ptr is the owner, null for
+  // a Wake. They are valid until the next call.
+  absl::Span<const epoll_event> Wait(absl::Duration timeout);
+
+  // True if the last Wait that slept was so short that the next one may be as
+  // short: to fall asleep and to be woken takes as long.
+  bool slept_briefly() const;
+
+  // True if Wait would return events now.
+  bool IsReady() const;
+
+ private:
+  Poller(Descriptor epoll, Descriptor wake);
+
+  const Descriptor epoll_;
+  const Descriptor wake_;           // Readable after Wake.
+  std::atomic<bool> woken_{false};  // Wake has written, and Wait has not read.
+  std::vector<uint32_t> watched_;   // Events by descriptor; 0: not watched.
+  std::array<epoll_event, 64> events_;  // Result of Wait.
+  absl::Duration last_sleep_ = absl::InfiniteDuration();
+};
+
+}  // namespace nereus

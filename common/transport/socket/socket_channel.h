@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "common/base/socket.h"
+#include "common/protocol/machine.h"
+#include "common/tensor/buffer.h"
+#include "common/transport/handshake.h"
+#include "common/transport/socket/channel.h"
+#include "common/transport/socket/delivery.h"
+#include "common/transport/socket/frame_reader.h"
+
+namespace nereus {
+
+// The channel through a TCP socket. The kernel writes each payload where the
+// handler wants it, and the checksum is verified before the handler sees the
+// frame. Every connection begins with this channel, which also reads the frames
+// of the handshake.
+//
+// A frame takes this way:
+//
+//   header ---Announce---> landing ---last byte---> checked ---> delivered
+//     |  ^                                             |  ^
+//     v  |  (again later)                              v  |  (again later)
+//    waits                                            waits, complete
+class SocketChannel final : public Channel {
+ public:
+  // `socket` and `delivery` must outlive this. `is_connected`: false while TCP
+  // connects.
+  SocketChannel(const Descriptor& socket, bool is_connected, Delivery& delivery)
+      : socket_(socket), delivery_(delivery), blocked_(!is_connected) {}
+
+  // Reads the bytes before the first frame; false: they have not all come.
+  // Errors: kUnavailable, the connection is lost, or has ended.
+  absl::StatusOr<bool> ReadPreamble(PreambleBytes& preamble) {
+    return reader_.ReadPreamble(socket_.get(), preamble);
+  }
+
+  void Open(PeerId peer, TrafficCounters& counters) override;
+  absl::StatusOr<bool> Write(FrameWriter& frames) override;
+  Received Receive() override;
+  void Stop() override;
+  void LeavePlace() override;
+  uint32_t events(bool reads) const override;
+
+ private:
+  // The next three return nothing if Receive shall read on.
+  std::optional<Received> Announce();
+  std::optional<Received> OnComplete();
+  std::optional<Received> Deliver();
+
+  // True if the frame that arrives is for the connection, not for the handler.
+  bool is_handshake() const;
+  // The payload that has arrived, where it has landed.
+  Buffer Payload() const;
+  // Moves what has come of the payload from the handler's place to a scratch.
+  void MoveToScratch();
+
+  const Descriptor& socket_;
+  Delivery& delivery_;
+  std::optional<PeerId> peer_;           // Nothing before Open.
+  TrafficCounters* counters_ = nullptr;  // Null before Open.
+  FrameReader reader_;
+
+  Landing landing_;           // Of the frame that arrives.
+  Buffer scratch_;            // Its payload, if it lands in a scratch.
+  int64_t announced_at_ = 0;  // Delivery::version when it was announced.
+  bool landing_now_ = false;  // Its header has come and its last byte has not.
+  bool complete_ = false;     // All of it has come, and it had to wait.
+
+  bool blocked_;  // The socket takes no more, or is not connected.
+  bool stopped_ = false;
+};
+
+}  // namespace nereus
