@@ -14,18 +14,22 @@ namespace nereus {
 namespace {
 
 constexpr size_t kBuildBytesMax = 256;
+
+// Begin of a reason that may not hold for long.
 constexpr absl::string_view kNotReady = "not ready";
 
-// What a client of gRPC sends first.
+// First bytes of a gRPC client, which may have mixed up the ports.
 constexpr char kHttp2Preface[] = "PRI * HTTP/2.0";
 
-// The last one is the version.
+// First bytes of a preamble; the last one is the version.
 constexpr uint8_t kPreambleMagic[] = {'N', 'E', 'R', 'E', 'U', 'S', 0, 1};
+// Offsets of its fields; bytes in between are 0.
 constexpr size_t kPreambleRoleAt = 8;
 constexpr size_t kPreambleRankAt = 12;
 constexpr size_t kPreambleTokenAt = 16;
 static_assert(kPreambleTokenAt + sizeof(uint64_t) == kPreambleBytes);
 
+// Returns a frame of the handshake with `text` as its payload.
 Frame TextFrame(FrameKind kind, PeerId sender, const std::string& text) {
   Frame frame;
   frame.header.kind = kind;
@@ -37,6 +41,7 @@ Frame TextFrame(FrameKind kind, PeerId sender, const std::string& text) {
   return frame;
 }
 
+// Reads a peer; errors name `field`.
 absl::StatusOr<PeerId> ReadPeer(absl::string_view field,
                                 const v1::Member& message) {
   absl::StatusOr<PeerId> peer = FromProto(message);
@@ -45,8 +50,9 @@ absl::StatusOr<PeerId> ReadPeer(absl::string_view field,
       absl::StrCat("hello: ", field, ": ", peer.status().message()));
 }
 
-// Another process wrote it: nothing in it may break a line or a terminal, nor,
-// where it is cut, a character.
+// Makes text of another process safe to print: no control characters, which
+// could break a log line or a terminal, and no characters of several bytes,
+// which could be cut in the middle.
 std::string Printable(absl::string_view text, size_t bytes_max) {
   std::string printable(text.substr(0, bytes_max));
   for (char& c : printable) {
@@ -90,7 +96,7 @@ absl::StatusOr<Preamble> DecodePreamble(const PreambleBytes& bytes) {
         "handshake: a gRPC client has connected to this data port; control "
         "calls go to the --control-port");
   }
-  // Nothing else in it has another value.
+  // All bytes beside the fields have one value, so encoding finds any other.
   if (known && in_range && EncodePreamble(preamble) == bytes) return preamble;
   return absl::InvalidArgumentError(
       "handshake: these are not the first bytes of a Nereus socket of this "
@@ -148,6 +154,7 @@ absl::StatusOr<Hello> ReadHello(const Frame& frame) {
   NEREUS_ASSIGN_OR_RETURN(hello.self, ReadPeer("self", message.self()));
   NEREUS_ASSIGN_OR_RETURN(hello.intended,
                           ReadPeer("intended", message.intended()));
+  // No process and no descriptor has such a number.
   if (!message.has_shared_memory()) return hello;
   const v1::SharedMemory& shared = message.shared_memory();
   if (shared.process() < 1 || shared.file() < 0) {

@@ -15,53 +15,65 @@
 
 namespace nereus {
 
-// The frames that open and close a data connection, as bytes: proto/data.proto
-// has the contract. Pure; every transport that crosses processes uses it.
+// The bytes that open and close a data connection. proto/data.proto has the
+// contract, docs/wire_format.md the layout. Pure.
+//
+//   dialling side                        accepting side
+//   preamble: intended peer, token ----> compares the token with its
+//   incarnation hello --------------------------->   CheckHello
+//                                 <----  hello, or a refusal
+//   frames <----------------------->     frames
+//   goodbye or refusal <----------->     goodbye or refusal
+//
+// Each Read or Decode takes bytes that a stranger may have sent.
 
-// Longest payloads; longer texts are cut by whoever writes them.
+// Largest payloads of hellos and refusals. A longer reason is cut by the
+// sender.
 inline constexpr int64_t kHelloBytesMax = 1024;
 inline constexpr int64_t kRefusalBytesMax = 2048;
 
-// What a connecting socket sends before any frame: whom it means, and that
-// one's incarnation, which is known to members of the job alone. 24 bytes:
-// docs/wire_format.md.
+// First bytes on a connection, before any frame, from the dialling side: the
+// peer that it means, and the incarnation of that peer. Only members of the job
+// know the incarnation, so a stranger gets no further than this. 24 bytes.
 struct Preamble {
   PeerId intended;
-  uint64_t token = 0;
+  uint64_t token = 0;  // Incarnation of `intended`.
 
   bool operator==(const Preamble&) const = default;
 };
 inline constexpr size_t kPreambleBytes = 24;
 using PreambleBytes = std::array<uint8_t, kPreambleBytes>;
 PreambleBytes EncodePreamble(const Preamble& preamble);
-// From a stranger. Errors: kInvalidArgument, this is not one.
+// Reads what EncodePreamble wrote. Errors: kInvalidArgument, these bytes are no
+// preamble of this version.
 absl::StatusOr<Preamble> DecodePreamble(const PreambleBytes& bytes);
 
-// The frame that introduces `hello.self`, checksum included.
+// Returns the frame that introduces `hello.self`, checksum included.
 Frame HelloFrame(const Hello& hello);
 
-// Reads what HelloFrame wrote, from a stranger. Whether the hello is acceptable
-// is CheckHello's to say. Errors: kInvalidArgument, not a hello, or one with a
-// field that no sender of ours would write.
+// Reads what HelloFrame wrote. Does not judge the hello: CheckHello does.
+// Errors: kInvalidArgument, the frame is no hello, or has a field that no
+// sender of this project writes.
 absl::StatusOr<Hello> ReadHello(const Frame& frame);
 
-// The last frame on a connection that `self` ends because of `reason`, checksum
-// included. Whoever gets it hangs up.
+// Returns the last frame on a connection that `self` ends because of `reason`,
+// checksum included. The receiver hangs up.
 Frame RefusalFrame(PeerId self, absl::string_view reason);
 
-// The last frame on a connection that `self` ends because it is done: a refusal
-// without a reason.
+// Returns the last frame on a connection that `self` ends because it is done: a
+// refusal without a reason.
 Frame GoodbyeFrame(PeerId self);
 
-// The reason in a frame of kind refusal, fit for one line of a log; empty in a
-// goodbye.
+// Returns the reason in a frame of kind refusal, fit for one line of a log;
+// empty for a goodbye.
 std::string ReadRefusal(const Frame& frame);
 
-// A refusal with this reason is for now only: the connecting side tries again.
+// Returns the reason of a refusal that may not hold for long: the dialling side
+// tries again.
 std::string NotReadyReason(absl::string_view why);
 
-// What a peer's reason means to this side: OK for a goodbye, kUnavailable for
-// "not ready", else kFailedPrecondition.
+// Returns what the reason in a peer's refusal means to this side: OK for a
+// goodbye, kUnavailable for NotReadyReason, else kFailedPrecondition.
 absl::Status RefusalStatus(const std::string& reason);
 
 }  // namespace nereus

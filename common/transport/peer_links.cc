@@ -2,8 +2,8 @@
 // of a link without failures; then Retry and NextLoss, which are the failures;
 // then Admit, which is the other side's view. peer_links.h draws the states.
 //
-// Whatever drops frames does so last, or takes them out of the link before:
-// owners of payloads may call Send, which may add a link to the map. Iterators
+// Frames are dropped last, or after they were taken out of the link: the owner
+// of a payload may call Send then, which may add a link to the map. Iterators
 // and references of a std::map survive that.
 
 #include "common/transport/peer_links.h"
@@ -26,7 +26,7 @@ constexpr absl::Duration kBackoffMax = absl::Seconds(1);
 // may have been busy for longer than it has given the link.
 constexpr absl::Duration kAttemptMin = absl::Milliseconds(200);
 
-// Turns an error that may pass into one that makes the dialling side retry.
+// Makes the dialling side retry after an error that may pass.
 absl::Status ComeAgain(const absl::Status& status) {
   return absl::IsUnavailable(status)
              ? absl::UnavailableError(NotReadyReason(status.message()))
@@ -51,6 +51,7 @@ void PeerLinks::SetRoster(const Hello& self, Roster roster) {
 void PeerLinks::Stop() {
   stopped_ = true;
   for (auto& [peer, link] : links_) {
+    // Open links end in Clear; those with frames may still deliver them.
     if (link.state == State::kOpen) continue;
     const bool dials = link.state != State::kIdle;
     if (dials && !link.waiting.empty()) continue;
@@ -70,7 +71,7 @@ void PeerLinks::Connect(PeerId peer, const std::string& address,
                         absl::Time deadline) {
   Link& link = links_[peer];
   if (stopped_ || link.state == State::kOpen) return;
-  // A name server that was asked for another address is not waited for.
+  // An answer of a name server for another address is of no use any more.
   const bool goes_on =
       link.is_attempting() ||
       (link.state == State::kLookingUp && link.address == address);
@@ -136,6 +137,7 @@ std::optional<PeerLinks::Loss> PeerLinks::NextLoss(absl::Time now) {
 std::vector<PeerLinks::Attempt> PeerLinks::TakeAttempts(absl::Time now) {
   std::vector<Attempt> attempts;
   if (now < due_at_) return attempts;
+  // Computes due_at() anew from all links.
   due_at_ = absl::InfiniteFuture();
   for (auto& [peer, link] : links_) {
     if (link.is_attempting()) Due(link.attempt_deadline);
@@ -243,8 +245,8 @@ absl::Status PeerLinks::CheckPreamble(const Preamble& preamble) const {
   if (preamble.intended != self_->self) {
     return WrongPeer(preamble.intended, self_->self);
   }
-  // One comparison of all bits, which takes the same time for any difference:
-  // a stranger must not be able to guess the token byte by byte.
+  // All bits are compared at once, in the same time for any difference: a
+  // stranger must not be able to guess the token byte by byte.
   if ((preamble.token ^ self_->incarnation) != 0) {
     return absl::UnavailableError(
         NotReadyReason("another process is meant by this token"));

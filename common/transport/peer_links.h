@@ -66,7 +66,7 @@ class PeerLinks {
   explicit PeerLinks(absl::Duration handshake_timeout)
       : handshake_timeout_(handshake_timeout) {}
 
-  // Says who this process and its peers are, in a new epoch. Open links stay
+  // Sets what this process and its peers are in a new epoch. Open links stay
   // open. Before the first roster no attempt begins and no peer is admitted.
   void SetRoster(const Hello& self, Roster roster);
 
@@ -99,7 +99,7 @@ class PeerLinks {
   // NextLoss and TakeAttempts then.
   absl::Time due_at() const { return due_at_; }
 
-  // Gives up one link whose deadline has passed. The caller tells the handler,
+  // Gives up one link after its deadline. The caller tells the handler,
   // which may change any link, and calls again until there is no loss left.
   // Ends attempts that took too long.
   std::optional<Loss> NextLoss(absl::Time now);
@@ -182,27 +182,27 @@ class PeerLinks {
     std::string address;               // "host:port" to dial.
     absl::Time deadline;               // The link is given up at this time.
     absl::Time attempt_deadline;       // The attempt under way ends then.
-    absl::Time next_attempt_at;
-    absl::Duration backoff;  // Pause after the next failure.
-    std::string last_error;  // Reason why the last attempt failed.
-    bool attempted = false;  // An attempt began since Connect.
-    bool has_more_addresses = false;
+    absl::Time next_attempt_at;        // If pausing.
+    absl::Duration backoff;            // Pause after the next failure.
+    std::string last_error;            // Reason why the last attempt failed.
+    bool attempted = false;            // An attempt began since Connect.
+    bool has_more_addresses = false;   // See OnDialling.
   };
 
   // Makes due_at() at most `when`.
   void Due(absl::Time when);
-  // Plans the next attempt after one that failed because of `reason`.
+  // Plans the next attempt after a failure because of `reason`.
   void Retry(Link& link, const absl::Status& reason, absl::Time now);
   // Makes `link` idle and drops its frames; its connection is not closed.
   static void Reset(Link& link);
   static Loss GiveUp(PeerId peer, Link& link, const absl::Status& reason);
 
-  const absl::Duration handshake_timeout_;
-  std::optional<Hello> self_;
-  Roster roster_;
-  std::map<PeerId, Link> links_;  // Never shrinks before Clear.
-  absl::Time due_at_ = absl::InfinitePast();
-  bool stopped_ = false;
+  const absl::Duration handshake_timeout_;    // Limit of one attempt.
+  std::optional<Hello> self_;                 // Nothing before SetRoster.
+  Roster roster_;                             // Members of this epoch.
+  std::map<PeerId, Link> links_;              // Never shrinks before Clear.
+  absl::Time due_at_ = absl::InfinitePast();  // See due_at().
+  bool stopped_ = false;                      // Stop was called.
 };
 
 }  // namespace nereus

@@ -13,73 +13,85 @@
 
 namespace nereus {
 
-// Bytes exchanged with one peer, frame headers included, hellos not.
+// Bytes exchanged with one peer so far. Frame headers count, hellos do not.
 struct TrafficCount {
   PeerId peer;
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
 };
 
-// Moves frames between this process and its peers; knows nothing of rounds.
+// Moves frames between this process and its peers. Knows nothing of rounds.
 //
-// One connection per peer and direction of set-up: workers connect to shards, a
-// worker to those of lower rank. Frames to one peer arrive whole, in order,
-// once, or the connection ends. Frames queue per peer without a copy (a
-// reference to the payload each), and few are under way inside the transport: a
-// slow peer costs no memory here, and its payload stays referenced
-// until the kernel has taken its bytes. What moves may do so in Poll alone.
+// There is one connection per peer. Workers connect to shards, and a worker
+// connects to the workers of lower rank. The frames of one connection arrive
+// whole, in order and once, or the connection ends.
 //
-// Send, Wake and traffic are thread-safe; Poll belongs to one thread at a time,
-// on which every call of the handler happens.
+// Send does not copy a payload: each queued frame holds a reference to it until
+// the kernel, or the shared memory, has its bytes. So a slow peer costs little
+// memory here, but the payloads that wait for it must not be overwritten.
+//
+// Bytes move in Poll only. An owner that does not call Poll for long stops its
+// peers: they fill the buffers of their sockets and then wait.
+//
+// Send, Wake and traffic are thread-safe. Poll, and all other methods, belong
+// to one thread at a time; every call of the handler happens in Poll.
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  // The port it listens at.
+  // Returns the port at which this process listens.
   virtual int port() const = 0;
 
-  // Who this process and its peers are, in a new epoch. Connections that come
-  // in before the first one are told to come again; those that are there stay.
+  // Says which member this process is and which peers it has, in a new epoch.
+  // Peers that connect before the first roster are told to try again. Open
+  // connections stay open.
   virtual void SetRoster(const Hello& self, Roster roster) = 0;
 
-  // Connects to `peer` at "host:port" in the background: with backoff until
-  // `deadline` while nobody answers, then the handler hears OnConnected or
-  // OnDisconnected.
+  // Connects to `peer` at "host:port" in the background. Repeats failed
+  // attempts, with growing pauses, until `deadline`. Then the handler hears
+  // OnConnected or OnDisconnected. Has no effect while `peer` is connected.
   virtual void Connect(PeerId peer, const std::string& address,
                        absl::Time deadline) = 0;
 
-  // Ends the connection to `peer`, or the attempt to make one, and drops what
-  // is queued for it and what has arrived from it; the handler hears nothing of
-  // it. From the thread of Poll only.
+  // Ends the connection to `peer`, or the attempt to make one. Drops the frames
+  // that are queued for `peer` and those that have arrived from it. The handler
+  // hears nothing of it; the peer hears that the connection was lost. REQUIRES:
+  // this thread calls Poll.
   virtual void Disconnect(PeerId peer) = 0;
 
-  // Queues `frame` for `to`; kept until there is a connection. Where payloads
-  // have checksums (all but those that go through memory), it is filled in
-  // here, unless it is not 0 already.
+  // Queues `frame` for `to`, until there is a connection if there is none.
+  // Fills in the checksum of the payload where it travels with one (through
+  // sockets, not through memory), unless it is not 0 already.
   virtual void Send(PeerId to, const Frame& frame) = 0;
 
-  // From now on this thread calls Poll: what it sends takes the short way.
+  // Says that this thread calls Poll from now on. Its Send takes a shorter way:
+  // no lock, and no Wake.
   virtual void MoveToThisThread() {}
 
-  // Waits until something happened, Wake was called or `timeout` passed; hands
-  // all that has arrived to `handler`. For each frame: handler.OnHeader says
-  // where its payload goes, then, checksum verified, handler.OnFrame. An error
-  // from OnHeader or in a frame ends that connection with one log line, and
-  // OnDisconnected. A frame that is to wait is announced again in the next
-  // call, and those behind it wait in the connection.
+  // Waits until something has happened, Wake was called or `timeout` has
+  // passed. Hands all that has arrived to `handler`: for each frame first
+  // OnHeader, which says where the payload goes, then, once the checksum is
+  // verified, OnFrame.
+  //
+  // An error from OnHeader, or in a frame, ends that connection with one line
+  // in the log and OnDisconnected. A frame for which OnHeader returns kWait is
+  // announced again in the next call; the frames behind it wait too.
   virtual void Poll(absl::Duration timeout, FrameHandler& handler) = 0;
 
-  // Hands on what is queued, as far as that goes without waiting, since Poll
-  // will not be called for a while. From its thread, and from the handler.
+  // Hands on queued frames as far as that needs no waiting. For an owner that
+  // will not call Poll for a while. REQUIRES: this thread calls Poll; the
+  // handler may call it.
   virtual void Flush() {}
 
+  // Ends the Poll under way, or the next one.
   virtual void Wake() = 0;
 
+  // Returns the traffic with all peers that were ever connected, by peer.
   virtual std::vector<TrafficCount> traffic() const = 0;
 
-  // Waits until everything queued has been handed to the kernel, `timeout` at
-  // most; then closes all connections and stops listening. Poll, and the
-  // handler, must not be running.
+  // Waits until all queued frames have been handed to the kernel, at most for
+  // `timeout`. Then closes all connections and stops listening. Poll and the
+  // handler must not be running.
   virtual void Shutdown(absl::Duration timeout) = 0;
 };
 

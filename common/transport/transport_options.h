@@ -7,26 +7,29 @@
 
 namespace nereus {
 
+// Options of a transport. Every field has a working default.
 struct TransportOptions {
-  // Where to listen. `port` 0: one that is free, see Transport::port.
+  // Address at which to listen. `port` 0 takes a free port, see
+  // Transport::port.
   std::string host = "127.0.0.1";
   int port = 0;
 
-  // A stranger must have introduced itself by then; one attempt to connect
-  // takes no longer either.
+  // Longest time that a process which has connected may take to introduce
+  // itself, and that one attempt to connect may take.
   absl::Duration handshake_timeout = absl::Seconds(10);
 
-  // How many strangers may be doing so at a time; more are sent away.
+  // Number of connections that may be in a handshake at a time. Further ones
+  // are closed at once.
   int handshakes_max = 256;
 
-  // A peer that is told that its connection ends has this long to read it.
+  // Longest time that a peer may take to read why its connection ends.
   absl::Duration closing_timeout = absl::Seconds(5);
 
-  // Peers on the same host exchange frames through memory that both have, if
-  // both are willing.
+  // True if frames to and from peers on the same host may go through shared
+  // memory. They do if both sides have this.
   bool shared_memory = true;
 
-  // OK, or kInvalidArgument with the field and its value.
+  // Returns OK, or kInvalidArgument with the field and its value.
   absl::Status Validate() const;
 };
 

@@ -10,24 +10,27 @@
 namespace nereus {
 namespace {
 
-// Where frames begin. Of what is left at the end of the circle, if the next
-// frame does not fit: a header's length of this, and the rest as it is.
+// Frames begin at multiples of this.
 constexpr size_t kAlignment = 64;
+// Written in place of a header where the next frame does not fit before the end
+// of the circle: the rest up to the end is skipped.
 constexpr uint8_t kSkip[kFrameHeaderBytes] = {};
 static_assert(kFrameHeaderBytes == kAlignment);
 static_assert(FrameRing::kCapacity % kAlignment == 0);
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<uint32_t>::is_always_lock_free);
 
-// A writer that sleeps is woken when so much is free: the largest frame, and
-// what is skipped before it.
+// Free bytes at which a sleeping writer is woken: the largest frame, and as
+// much that is skipped before it.
 constexpr uint64_t kEnoughRoom = 2 * FrameRing::kSlotBytes;
 
+// Returns the room that `bytes` of header and payload take.
 size_t Rounded(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// What is between head and tail, as one side has it and the other says.
+// Returns the bytes between head and tail, one of which the peer has written.
+// Errors: kInvalidArgument, no ring can be so.
 absl::StatusOr<uint64_t> Filled(uint64_t head, uint64_t tail) {
   const uint64_t filled = head - tail;
   if (filled <= FrameRing::kCapacity && filled % kAlignment == 0) return filled;
@@ -48,13 +51,14 @@ absl::StatusOr<bool> FrameRingWriter::Push(const FrameHeader& header,
   const size_t needed = Rounded(kFrameHeaderBytes + bytes);
   const size_t skipped = needed > kCapacity - at ? kCapacity - at : 0;
   if (skipped + needed > kCapacity - filled) return false;
+  // A frame is never cut in two at the end of the circle.
   if (skipped > 0) std::memcpy(data_ + at, kSkip, sizeof(kSkip));
   uint8_t* const place = skipped > 0 ? data_ : data_ + at;
   EncodeFrameHeader(header, place);
   if (bytes > 0) std::memcpy(place + kFrameHeaderBytes, payload.data(), bytes);
   head_ += skipped + needed;
-  // In one order with the reader's word that it sleeps: one of the two sees
-  // the other.
+  // Sequentially consistent, like the reader's announcement that it sleeps:
+  // either the reader sees this frame, or TakeSleeper sees the announcement.
   control_.head.store(head_, std::memory_order_seq_cst);
   return true;
 }
@@ -79,7 +83,7 @@ absl::StatusOr<bool> FrameRingReader::Front(FrameHeader& header,
       Filled(control_.head.load(std::memory_order_acquire), tail_));
   if (filled == 0) return false;
   uint64_t from = tail_;
-  // Looked at where nobody can change it.
+  // A copy that the writer cannot change while it is checked.
   uint8_t bytes[kFrameHeaderBytes];
   std::memcpy(bytes, data_ + from % kCapacity, sizeof(bytes));
   if (std::memcmp(bytes, kSkip, sizeof(kSkip)) == 0) {
@@ -93,6 +97,7 @@ absl::StatusOr<bool> FrameRingReader::Front(FrameHeader& header,
     std::memcpy(bytes, data_, sizeof(bytes));
   }
   NEREUS_ASSIGN_OR_RETURN(header, DecodeFrameHeader(bytes));
+  // The length is the peer's word: the frame must lie within what was written.
   const size_t needed = Rounded(kFrameHeaderBytes + header.payload_bytes);
   const size_t at = from % kCapacity;
   if (needed > filled || needed > kCapacity - at) {

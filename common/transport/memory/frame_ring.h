@@ -10,34 +10,42 @@
 
 namespace nereus {
 
-// Frames on their way from one process to another, in memory that both have.
-// Each has one of the two ends, and does with the other end's half of the
-// memory what it does with a stranger's bytes: checks them, and copies what it
-// decides by before it looks.
+// A ring of frames in memory that two processes share: one writes, the other
+// reads. Each process has one end. It treats what the other process writes like
+// bytes of a stranger: it checks them, and copies what it decides by before it
+// looks.
 //
-// The memory is a circle of whole frames, headers as on the wire; none crosses
-// its end. What is in it needs no checksum: nothing carries it but the memory
-// that all else is in.
+// The memory is a circle of whole frames with the headers of the wire format. A
+// frame that does not fit before the end of the circle goes to its begin.
+// Frames have no checksum here: nothing carries them but main memory, which all
+// other values are in as well.
 //
-//   head: bytes ever written. tail: bytes ever read, behind head.
+//   head: bytes ever written.   tail: bytes ever read, never above head.
 //
-// A side that finds nothing to do may sleep; the other one is told, once, to
-// wake it. How is their business.
+//        tail           head
+//          v              v
+//   |------#####frames#####---------|   positions modulo kCapacity
+//
+// Neither end waits. An end with nothing to do sets its sleep flag and may
+// sleep; the other end takes the flag, once, and must wake it. How it is woken
+// is the owner's business (MemoryChannel: a byte through a socket).
 class FrameRing {
  public:
-  // Room for four of the largest frames, so that one is written while another
-  // is read, in caches that have a megabyte.
+  // Largest frame, and room for four of them: one is written while another is
+  // read, and both stay in a cache of a megabyte.
   static constexpr size_t kSlotBytes =
       kFrameHeaderBytes + static_cast<size_t>(kFramePayloadBytesMax);
   static constexpr size_t kCapacity = 4 * kSlotBytes;
 
-  // What both share.
+  // Start of the shared memory: the counters and flags of both ends, each on a
+  // cache line of its own.
   struct alignas(64) Control {
-    alignas(64) std::atomic<uint64_t> head;
-    alignas(64) std::atomic<uint64_t> tail;
-    alignas(64) std::atomic<uint32_t> reader_sleeps;
-    alignas(64) std::atomic<uint32_t> writer_sleeps;
+    alignas(64) std::atomic<uint64_t> head;           // Set by the writer.
+    alignas(64) std::atomic<uint64_t> tail;           // Set by the reader.
+    alignas(64) std::atomic<uint32_t> reader_sleeps;  // 1: wake the reader.
+    alignas(64) std::atomic<uint32_t> writer_sleeps;  // 1: wake the writer.
   };
+  // Bytes of shared memory for one ring.
   static constexpr size_t kBytes = sizeof(Control) + kCapacity;
 
  protected:
@@ -48,54 +56,62 @@ class FrameRing {
         data_(memory + sizeof(Control)) {}
 
   Control& control_;
-  uint8_t* const data_;
+  uint8_t* const data_;  // kCapacity bytes: the circle.
 };
 
+// The writing end of a ring. Not thread-safe.
 class FrameRingWriter : private FrameRing {
  public:
   explicit FrameRingWriter(uint8_t* memory) : FrameRing(memory) {}
 
-  // Copies a frame; false: there is no room now. Errors: kInvalidArgument, the
-  // other side has written nonsense.
+  // Copies a frame into the ring; false: there is no room now. Errors:
+  // kInvalidArgument, the reader has written an impossible tail.
   absl::StatusOr<bool> Push(const FrameHeader& header, const Buffer& payload);
 
-  // After some Push: whether the reader must be woken.
+  // Returns true if the reader sleeps and must be woken; once per sleep. Call
+  // it after Push.
   bool TakeSleeper();
 
-  // After a Push that found no room: whether this side may sleep, as there is
-  // none yet; it will be woken by the reader.
+  // Announces that this end sleeps, and returns true, unless there is room
+  // already. Call it after a Push that found no room.
   bool MaySleep();
+  // Takes the announcement back.
   void Awake() { control_.writer_sleeps.store(0, std::memory_order_relaxed); }
 
  private:
-  uint64_t head_ = 0;
+  uint64_t head_ = 0;  // Control::head; the copy that the peer cannot change.
 };
 
+// The reading end of a ring. Not thread-safe.
 class FrameRingReader : private FrameRing {
  public:
   explicit FrameRingReader(uint8_t* memory) : FrameRing(memory) {}
 
-  // The next frame; the payload is where it lies, until Pop. False: there is
-  // none. Errors: kInvalidArgument, the other side has written nonsense.
+  // Reads the next frame; false: the ring is empty. The payload stays in the
+  // ring and is valid until Pop. The writer could still change it: its values
+  // must not decide anything. Errors: kInvalidArgument, the writer has written
+  // something that is no frame.
   absl::StatusOr<bool> Front(FrameHeader& header, Buffer& payload);
-  // REQUIRES: Front has returned true since the last Pop.
+  // Frees the memory of that frame. REQUIRES: Front has returned true since the
+  // last Pop.
   void Pop();
 
   bool empty() const {
     return control_.head.load(std::memory_order_acquire) == tail_;
   }
 
-  // After some Pop: whether the writer must be woken.
+  // Returns true if the writer sleeps and now has room enough to be woken; once
+  // per sleep. Call it after Pop.
   bool TakeSleeper();
 
-  // Whether this side may sleep, as there is nothing; it will be woken by the
-  // writer.
+  // Announces that this end sleeps, and returns true, unless there is a frame.
   bool MaySleep();
+  // Takes the announcement back.
   void Awake() { control_.reader_sleeps.store(0, std::memory_order_relaxed); }
 
  private:
-  uint64_t tail_ = 0;
-  uint64_t next_ = 0;  // The tail after Pop.
+  uint64_t tail_ = 0;  // Control::tail; the copy that the peer cannot change.
+  uint64_t next_ = 0;  // Tail after the next Pop.
 };
 
 }  // namespace nereus

@@ -19,11 +19,14 @@
 namespace nereus {
 namespace {
 
-constexpr char kName[] = "nereus";  // In /proc, for people.
+// Name of the memory as /proc shows it.
+constexpr char kName[] = "nereus";
+// Bytes before the usable memory; they begin with the token.
 constexpr size_t kPage = 4096;
-// Nobody can cut off what is mapped.
+// No process can change the length, not even the creator.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
+// Returns the error for a system call that has failed, from errno.
 absl::Status Cannot(absl::string_view what) {
   return absl::UnavailableError(
       absl::StrCat("shared memory: ", what, ": ", std::strerror(errno)));
@@ -34,7 +37,8 @@ uint64_t DrawToken() {
   return (uint64_t{device()} << 32) | device();
 }
 
-// Whether it is one of ours, as far as names say.
+// True if the descriptor at `path` has the name of such memory. Any process can
+// give it, so this is no proof.
 bool IsNamedSo(const std::string& path) {
   std::array<char, 64> target = {};
   const ssize_t length =
@@ -91,7 +95,8 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryOffer& offer,
                                                 size_t bytes) {
   const std::string path =
       absl::StrCat("/proc/", offer.process, "/fd/", offer.descriptor);
-  // Opening may do things, if it is something else.
+  // The path of a stranger may be anything; opening a device, say, could have
+  // effects.
   if (!IsNamedSo(path)) {
     return absl::UnavailableError(absl::StrCat(
         "shared memory: ", path, " is not to be seen from here, or not ours"));
@@ -100,6 +105,8 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryOffer& offer,
   if (!descriptor.valid()) return Cannot(path);
   struct stat found = {};
   if (fstat(descriptor.get(), &found) != 0) return Cannot(path);
+  // Without the seals its owner could shorten it, and this process would die
+  // where it reads the rest.
   const int seals = fcntl(descriptor.get(), F_GET_SEALS);
   if (found.st_size != static_cast<off_t>(kPage + bytes) || seals < 0 ||
       (seals & kSeals) != kSeals) {
@@ -109,6 +116,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryOffer& offer,
   }
   NEREUS_ASSIGN_OR_RETURN(SharedMemory memory,
                           Map(std::move(descriptor), bytes, offer));
+  // The descriptor's number may have been used again for other memory.
   uint64_t token = 0;
   std::memcpy(&token, memory.mapping_, sizeof(token));
   if (token != offer.token) {

@@ -10,16 +10,22 @@
 
 namespace nereus {
 
-// Memory of two processes on one host. It has no name in any file system: the
-// kernel frees it when neither has it, however they end.
+// Memory that two processes on one host have mapped. It has no name in any file
+// system, so none is left behind: the kernel frees it when both processes have
+// unmapped it or ended, however they end.
+//
+// The creator sends its offer() to the other process, which finds the memory
+// through /proc. The length is sealed: neither process can cut off memory that
+// the other one has mapped, which would kill that process.
 class SharedMemory {
  public:
-  // New, zero and of a fixed length. Errors: kUnavailable.
+  // Creates memory of `bytes`, filled with zeros. Errors: kUnavailable.
   static absl::StatusOr<SharedMemory> Create(size_t bytes);
 
-  // What another process has created and offers, if this one may have it: both
-  // see the same processes, and run as the same user. Errors: kUnavailable,
-  // this side cannot; kInvalidArgument, it is something else.
+  // Opens memory that another process has created. Both must see the same
+  // process ids (not be in different containers) and run as the same user.
+  // Errors: kUnavailable, this process may not or cannot open it;
+  // kInvalidArgument, it is not the memory that was offered.
   static absl::StatusOr<SharedMemory> Open(const SharedMemoryOffer& offer,
                                            size_t bytes);
 
@@ -27,12 +33,13 @@ class SharedMemory {
   SharedMemory& operator=(SharedMemory&& other) = delete;
   ~SharedMemory();
 
-  // For Open, until Settle.
+  // Names this memory for Open in another process, until Settle.
   const SharedMemoryOffer& offer() const { return offer_; }
-  // Nobody is to open it any more.
+  // Closes the descriptor: no other process can open the memory any more. Both
+  // mappings stay.
   void Settle() { descriptor_.Close(); }
 
-  // Page-aligned.
+  // First byte; aligned to a page.
   uint8_t* data() const { return data_; }
 
  private:
@@ -41,9 +48,11 @@ class SharedMemory {
   static absl::StatusOr<SharedMemory> Map(Descriptor descriptor, size_t bytes,
                                           const SharedMemoryOffer& offer);
 
-  Descriptor descriptor_;
+  Descriptor descriptor_;  // Not valid after Settle.
   SharedMemoryOffer offer_;
-  uint8_t* mapping_ = nullptr;  // A page with the offer's token, then data_.
+  // Mapping of `mapped_` bytes: a page that begins with the offer's token, then
+  // data_. Null after a move.
+  uint8_t* mapping_ = nullptr;
   size_t mapped_ = 0;
   uint8_t* data_ = nullptr;
 };

@@ -23,7 +23,7 @@ namespace nereus {
 // must not destroy it.
 class Channel {
  public:
-  // What ended a call of Receive.
+  // Reason why a call of Receive has ended.
   struct Received {
     enum class Kind {
       kNothing,    // All that came is delivered, or the channel was stopped.
@@ -64,7 +64,7 @@ class Channel {
   // read frames now or not.
   virtual uint32_t events(bool reads) const = 0;
 
-  // Rest of the interface: for channels with frames that no poller sees.
+  // The rest is for channels with frames that no poller sees.
 
   // True if the other side has written a frame.
   virtual bool HasFrames() const { return false; }

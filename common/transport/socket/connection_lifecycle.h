@@ -60,7 +60,11 @@ class ConnectionLifecycle {
   void RunTimers(absl::Time now);
 
  private:
+  // Admits the process that introduces itself, and opens the connection.
+  // Errors: the reason for Refuse.
   absl::Status Admit(SocketConnection& connection, const Frame& hello);
+  // Checks the answer of the dialled process, and opens the connection. Errors:
+  // the reason for Refuse.
   absl::Status Complete(SocketConnection& connection, const Frame& hello);
   // Opens the memory that the peer offers; null: it stays with the socket.
   std::unique_ptr<MemoryChannel> TakeOffer(const SocketConnection& connection,
@@ -68,19 +72,24 @@ class ConnectionLifecycle {
   // Takes the offered memory that the peer has accepted, null if it has not.
   static absl::StatusOr<std::unique_ptr<MemoryChannel>> TakeAnswer(
       SocketConnection& connection, const Hello& theirs);
+  // Opens the connection and its link, and tells the handler. `memory`: null if
+  // frames go through the socket.
   void Open(SocketConnection& connection, PeerId peer,
             std::unique_ptr<MemoryChannel> memory);
+  // Ends the connection because the peer has ended it.
   void OnRefused(SocketConnection& connection, const absl::Status& reason);
+  // Closes a connection that was dialled, unless it is ending. Gives up its
+  // link, or leaves it to the next attempt.
   void FailAttempt(SocketConnection& connection, const absl::Status& reason);
-  // The link of an open connection, which ends, has ended.
+  // Ends the link of a connection that was open, and tells the handler.
   void Lose(SocketConnection& connection, const absl::Status& reason);
 
   const TransportOptions options_;
-  PeerLinks& links_;
-  ConnectionSet& connections_;
-  Delivery& delivery_;
-  TrafficTable& traffic_;
-  Dialler& dialler_;
+  PeerLinks& links_;            // Decides.
+  ConnectionSet& connections_;  // Owns the connections that are made here.
+  Delivery& delivery_;          // Tells the handler.
+  TrafficTable& traffic_;       // Counts what goes through open connections.
+  Dialler& dialler_;            // Makes the sockets of attempts.
 };
 
 }  // namespace nereus

@@ -41,7 +41,9 @@ class ConnectionSet {
   void Mark(SocketConnection& connection, Work work);
 
   // True if any connection has this work.
-  bool Has(Work work) const { return !ListOf(work).empty(); }
+  bool Has(Work work) const {
+    return !marked_[static_cast<size_t>(work)].empty();
+  }
 
   // Calls `each` with the connections that have this work now, and had not been
   // closed since. They may get the same work again for the next call. Costs no
@@ -57,8 +59,8 @@ class ConnectionSet {
     taken.clear();
   }
 
-  // Open connections whose frames the poller does not see: those with memory.
-  // Some may be closed.
+  // Connections with frames that the poller does not see: through memory. Some
+  // may be closed.
   const std::vector<SocketConnection*>& unpolled() const { return unpolled_; }
 
   // Accepted connections that are not open yet, those that end included.
@@ -74,7 +76,7 @@ class ConnectionSet {
   // Makes due_at() at most `when`.
   void Due(absl::Time when);
   absl::Time due_at() const { return due_at_; }
-  // Returns the connections whose deadline has passed.
+  // Returns the connections that are past their deadline.
   std::vector<SocketConnection*> TakeLate(absl::Time now);
 
   // Destroys closed connections. Their payloads' owners may call Send.
@@ -83,19 +85,19 @@ class ConnectionSet {
  private:
   using List = std::vector<SocketConnection*>;
 
-  const List& ListOf(Work work) const {
-    return marked_[static_cast<size_t>(work)];
-  }
-
   Poller& poller_;
+  // Connections that are not closed; the keys are the values' pointers.
   absl::flat_hash_map<SocketConnection*, std::unique_ptr<SocketConnection>>
       connections_;
-  std::vector<std::unique_ptr<SocketConnection>> closed_;  // Until Sweep.
-  std::array<List, kWorkKinds> marked_;                    // By Work.
-  std::array<List, kWorkKinds> taken_;  // Under way in ForMarked, by Work.
-  List unpolled_;
-  List strangers_;
-  absl::Time due_at_ = absl::InfiniteFuture();
+  // Closed connections, until Sweep.
+  std::vector<std::unique_ptr<SocketConnection>> closed_;
+  // Connections with each kind of work, and those of them that ForMarked is
+  // going through. Two lists, as memory that is used again and again.
+  std::array<List, kWorkKinds> marked_;
+  std::array<List, kWorkKinds> taken_;
+  List unpolled_;                               // See unpolled().
+  List strangers_;                              // See strangers().
+  absl::Time due_at_ = absl::InfiniteFuture();  // Earliest deadline, or before.
 };
 
 }  // namespace nereus

@@ -39,8 +39,9 @@ class Delivery {
   // kInvalidArgument, the frame must end its connection.
   absl::StatusOr<Landing> Announce(PeerId from, const FrameHeader& header);
 
-  // Tell the handler. REQUIRES, for Deliver: has_handler().
+  // Hands a complete frame to the handler. REQUIRES: has_handler().
   void Deliver(PeerId from, const Frame& frame);
+  // Tell the handler, if there is one, that a link has opened or ended.
   void Connected(PeerId peer);
   void Disconnected(PeerId peer, const absl::Status& reason);
 
@@ -54,9 +55,9 @@ class Delivery {
   void Count();
 
   FrameHandler* handler_ = nullptr;  // Null outside of Poll.
-  int64_t version_ = 0;
-  bool delivered_ = false;
-  std::vector<Buffer> scratches_;  // Not in use.
+  int64_t version_ = 0;              // See version().
+  bool delivered_ = false;           // See delivered().
+  std::vector<Buffer> scratches_;    // Not in use.
 };
 
 }  // namespace nereus

@@ -49,7 +49,7 @@ class Dialler {
  private:
   // Addresses of each name that have not been dialled yet; never empty.
   std::map<std::string, std::vector<SocketAddress>> found_;
-  Resolver resolver_;
+  Resolver resolver_;  // Asks name servers.
 };
 
 }  // namespace nereus

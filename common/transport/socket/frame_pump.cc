@@ -22,8 +22,8 @@ void FramePump::Read(SocketConnection& connection) {
   using Kind = Channel::Received::Kind;
   while (!connection.is_closed() && connection.reads()) {
     if (connection.state() == State::kEnding) {
-      // What comes must be read, or the kernel would answer it with a reset,
-      // and the peer might not receive the last frame.
+      // The bytes that come must be read: else the kernel would send a reset
+      // when the socket is closed, and the peer might lose the last frame.
       const auto drained = FrameReader::Drain(connection.socket().get());
       if (!drained.ok() || *drained == FrameReader::Next::kEnd) {
         connection.Close();
@@ -63,7 +63,7 @@ void FramePump::Write(SocketConnection& connection) {
     return lifecycle_.OnBroken(connection, all.status());
   }
   if (!all.ok()) {
-    // What the peer sent before, and its reason, is still to be read.
+    // The frames that the peer sent before, and its reason, must still be read.
     connection.writer().Fail();
     if (ends) return connection.Close();
   } else if (*all && ends) {

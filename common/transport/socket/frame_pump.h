@@ -40,11 +40,13 @@ class FramePump {
   bool MaySleep();
 
  private:
+  // Reads until nothing has come, a frame must wait or the turn is over.
   void Read(SocketConnection& connection);
+  // Writes one turn, and finishes a connection that ends.
   void Write(SocketConnection& connection);
 
-  ConnectionSet& connections_;
-  ConnectionLifecycle& lifecycle_;
+  ConnectionSet& connections_;      // Says which connections have work.
+  ConnectionLifecycle& lifecycle_;  // Acts on errors and handshakes.
 };
 
 }  // namespace nereus

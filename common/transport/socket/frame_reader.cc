@@ -17,7 +17,7 @@
 namespace nereus {
 namespace {
 
-// In one turn: a peer may send faster than it is drained.
+// Reads of one Drain: a peer may send faster than this side drains.
 constexpr int kDrainsMax = 64;
 
 }  // namespace
@@ -27,7 +27,7 @@ FrameReader::FrameReader() : ahead_(std::make_unique<uint8_t[]>(kAheadBytes)) {}
 absl::StatusOr<FrameReader::Next> FrameReader::Receive(int fd, uint8_t* place,
                                                        size_t bytes,
                                                        size_t& placed) {
-  // What is not placed is read ahead, behind what is there already.
+  // Bytes beyond the payload are read ahead.
   iovec pieces[2] = {{place, bytes}, {ahead_.get() + end_, kAheadBytes - end_}};
   msghdr message = {};
   message.msg_iov = bytes > 0 ? pieces : pieces + 1;
@@ -63,6 +63,7 @@ absl::StatusOr<bool> FrameReader::ReadPreamble(int fd,
 
 absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
   while (true) {
+    // The frame had to wait: it is announced again.
     if (state_ == State::kAnnounced) return Next::kHeader;
     size_t wanted = 0;
     if (state_ == State::kPayload) {
@@ -80,11 +81,12 @@ absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
       state_ = State::kAnnounced;
       continue;
     }
-    // Room for what is read ahead.
+    // Makes room for bytes that are read ahead; only a few have to move.
     if (begin_ > 0) {
       std::memmove(ahead_.get(), ahead_.get() + begin_, ahead());
       end_ -= std::exchange(begin_, 0);
     }
+    // A payload that is dropped is read ahead, piece by piece, and skipped.
     const bool dropped = wanted > 0 && destination_ == nullptr;
     uint8_t* const place = dropped ? nullptr : destination_ + received_;
     size_t placed = 0;
@@ -96,6 +98,7 @@ absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
       return absl::UnavailableError(
           "the connection was lost: it ended within a frame");
     }
+    // The bytes that the kernel has just written are in the cache.
     if (placed > 0) {
       crc_ = ExtendCrc32c(crc_, place, placed);
       received_ += placed;

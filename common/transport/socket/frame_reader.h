@@ -10,65 +10,73 @@
 
 namespace nereus {
 
-// Frames as they come out of a socket that does not wait: their bytes go from
-// the kernel to where the owner wants them, and the checksum is computed while
-// they are in the cache. A little is read ahead, so that small frames do not
-// cost a call each.
+// Reads frames from a socket that does not block. The kernel writes payloads
+// where the owner wants them, and the checksum is computed while the bytes are
+// in the cache. A little is read ahead, so that small frames do not cost a
+// system call each.
 //
-// Not thread-safe. Reads hostile input; reads nothing before a header, and
-// decides nothing about it but that it is one.
+//   Read -> kHeader, Land(place), Read -> kFrame, Read -> kHeader ...
+//
+// Not thread-safe. Reads hostile input: keeps no payload without a valid
+// header, and checks nothing but that the header is one.
 class FrameReader {
  public:
   FrameReader();
 
   enum class Next {
-    kNothing,  // Not yet.
-    kHeader,   // A frame has announced itself: Land says where it goes.
-    kFrame,    // All of it is there.
+    kNothing,  // The rest has not come yet.
+    kHeader,   // A frame was announced: Land must say where it goes.
+    kFrame,    // All of the frame has come.
     kEnd,      // The peer has closed its side, between two frames.
   };
-  // Reads on. Errors: kInvalidArgument, something that is not a frame;
-  // kUnavailable, the connection is lost.
+  // Reads on, and returns the next event. Errors: kInvalidArgument, the bytes
+  // are no frame; kUnavailable, the connection is lost.
   absl::StatusOr<Next> Read(int fd);
 
-  // What precedes the first frame; false: not yet. Errors: kUnavailable, the
-  // connection is lost, or has ended.
+  // Reads the bytes before the first frame; false: they have not all come.
+  // Errors: kUnavailable, the connection is lost, or has ended.
   absl::StatusOr<bool> ReadPreamble(int fd, PreambleBytes& preamble);
 
-  // Reads some of what comes and forgets it: kNothing, though there may be
-  // more, or kEnd. Errors: kUnavailable.
+  // Reads and forgets some of what comes. Returns kEnd, or kNothing, though
+  // more may come. Errors: kUnavailable, the connection is lost.
   static absl::StatusOr<Next> Drain(int fd);
 
-  // Of the frame that was announced last.
+  // Header of the frame that was announced last.
   const FrameHeader& header() const { return header_; }
 
-  // Where the payload goes; null: nowhere. REQUIRES: kHeader.
+  // Sets the memory for the payload; null: it is dropped. REQUIRES: kHeader.
   void Land(uint8_t* destination);
 
-  // The rest of the payload, and what is there, go elsewhere. REQUIRES: Land
-  // was called with a destination, and kFrame did not follow yet.
+  // Moves what has come of the payload to other memory, where the rest goes
+  // too. REQUIRES: Land was called with a destination for the last frame.
   void LandElsewhere(uint8_t* destination);
 
-  // Of the payload as it came in. REQUIRES: kFrame, and it went somewhere.
+  // Checksum of the payload as it came. REQUIRES: kFrame, and the payload was
+  // not dropped.
   uint32_t payload_crc() const { return crc_; }
 
  private:
-  // Read ahead.
+  // Size of the memory for bytes that are read ahead.
   static constexpr size_t kAheadBytes = 16 * 1024;
+  // kHeader: a header comes next. kAnnounced: Land comes next. kPayload: the
+  // payload comes next.
   enum class State { kHeader, kAnnounced, kPayload };
 
+  // Number of bytes that are read ahead.
   size_t ahead() const { return end_ - begin_; }
-  // Of payload that was read ahead, or that is to be dropped.
+  // Moves payload that was read ahead to its destination.
   void TakeAhead();
-  // What recvmsg says, once.
+  // Calls recvmsg once, for `bytes` at `place` and then for bytes ahead.
+  // `placed`: number of bytes written at `place`.
   absl::StatusOr<Next> Receive(int fd, uint8_t* place, size_t bytes,
                                size_t& placed);
 
   State state_ = State::kHeader;
   FrameHeader header_;
-  uint8_t* destination_ = nullptr;
-  size_t received_ = 0;  // Of the payload.
-  uint32_t crc_ = 0;
+  uint8_t* destination_ = nullptr;  // Null: the payload is dropped.
+  size_t received_ = 0;             // Bytes of the payload that have come.
+  uint32_t crc_ = 0;                // Checksum of these bytes.
+  // Bytes read ahead: [begin_, end_) of ahead_.
   const std::unique_ptr<uint8_t[]> ahead_;
   size_t begin_ = 0;
   size_t end_ = 0;

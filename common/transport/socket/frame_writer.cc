@@ -31,12 +31,12 @@ void FrameWriter::PushLast(Frame frame) {
 }
 
 void FrameWriter::DropWaiting() {
-  // Those that are gathered but not begun; the first one may be.
+  // Keeps the first slot if the kernel has some of it.
   const size_t kept = sent_ > 0 ? first_ + 1 : first_;
   for (size_t i = kept; i < filled_; ++i) slots_[i].frame = Frame();
   filled_ = kept;
   if (first_ == filled_) first_ = filled_ = 0;
-  // Their owners may push meanwhile.
+  // Owners of payloads may call Push meanwhile.
   queue_.TakeAll();
 }
 
@@ -46,7 +46,7 @@ void FrameWriter::Fail() {
   has_last_ = false;
   first_ = filled_ = 0;
   sent_ = 0;
-  // Their owners may push meanwhile, in vain.
+  // Owners of payloads may call Push meanwhile; it does nothing by now.
   for (Slot& slot : slots_) slot.frame = Frame();
   queue_.TakeAll();
 }
@@ -62,6 +62,7 @@ bool FrameWriter::PopInto(Frame& frame) {
 }
 
 absl::StatusOr<bool> FrameWriter::Write(FrameRingWriter& ring) {
+  // The ring copies each frame, so one slot is enough.
   int64_t turn = 0;
   while (turn < kTurnBytes) {
     if (filled_ == 0) {
@@ -83,6 +84,7 @@ void FrameWriter::Fill() {
   while (filled_ < kFramesMax && bytes < kBytesMax) {
     Slot& slot = slots_[filled_];
     if (!PopInto(slot.frame)) return;
+    // Computed as late as possible: the kernel reads the same bytes next.
     FrameHeader& header = slot.frame.header;
     const Buffer& payload = slot.frame.payload;
     if (header.payload_crc == 0) {
@@ -106,6 +108,7 @@ absl::StatusOr<bool> FrameWriter::Write(int fd) {
       pieces[count++] = {preamble_.data() + preamble_.size() - prefix_,
                          prefix_};
     }
+    // Adds the part of a piece that the kernel does not have yet.
     int64_t skip = sent_;
     const auto add = [&](uint8_t* data, int64_t bytes) {
       const int64_t from = std::min(skip, bytes);
@@ -139,6 +142,7 @@ void FrameWriter::Take(int64_t bytes) {
   while (first_ < filled_ && sent_ >= slots_[first_].bytes()) {
     Slot& slot = slots_[first_];
     sent_ -= slot.bytes();
+    // Releases the payload at the end of this block: its owner may call Push.
     const Frame done = std::exchange(slot.frame, Frame());
     ++first_;
     written_(done.header);

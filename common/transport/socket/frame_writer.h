@@ -14,74 +14,81 @@
 
 namespace nereus {
 
-// Frames on their way into a socket that does not wait. They are gathered from
-// where they lie, several in one call, and stay referenced until the kernel has
-// copied their bytes; checksums are computed just before that, so that the
-// kernel finds the bytes in the cache.
+// Queues the frames of one connection and writes them into its socket, which
+// does not block, or into a ring in memory.
 //
-// What it has handed to the kernel, and the frames of one call, are overtaken
-// by nothing; behind them frames of lower rank go first.
+// Payloads are not copied: several are gathered from where they lie in one
+// system call, and each stays referenced until the kernel has copied its bytes.
+// Checksums are computed just before, so that the kernel finds the bytes in the
+// cache.
 //
-// Not thread-safe. Dropping a payload may call its owner back, who may call
-// Push.
+// Frames wait in the order of SendQueue: lower priority values go first. Frames
+// that the kernel has, and those of the call under way, are not overtaken.
+//
+// Not thread-safe. Dropping a payload may call its owner, which may call Push.
 class FrameWriter {
  public:
-  // Called with each frame's header once all its bytes are in the kernel.
+  // Called with the header of each frame that has been written completely.
   using Written = std::function<void(const FrameHeader&)>;
   explicit FrameWriter(Written written) : written_(std::move(written)) {}
 
-  // Goes before all frames. REQUIRES: nothing was written yet.
+  // Sends `preamble` before all frames. REQUIRES: nothing was written yet.
   void PushPreamble(const PreambleBytes& preamble);
 
   void Push(Frame frame);
 
-  // Goes after all others; nothing goes after it.
+  // Sends `frame` after all others; later frames are dropped.
   void PushLast(Frame frame);
 
-  // Whether all is written.
+  // True if everything is written.
   bool empty() const {
     return prefix_ == 0 && filled_ == 0 && queue_.empty() && !has_last_;
   }
 
-  // Writes until all is written (true), the kernel takes no more, or the turn
-  // is over (false). Errors: kUnavailable, the connection is lost.
+  // Writes until everything is written (true), or the kernel takes no more or
+  // the turn is over (false). Errors: kUnavailable, the connection is lost.
   absl::StatusOr<bool> Write(int fd);
-  // The same into memory. Errors: kInvalidArgument, what the other side has
-  // written there. REQUIRES: nothing is under way into a socket.
+  // Writes into a ring: true and false as above. Errors: kInvalidArgument, the
+  // reader has written nonsense into the ring. REQUIRES: no frame is partly in
+  // a socket.
   absl::StatusOr<bool> Write(FrameRingWriter& ring);
 
-  // Drops what is not under way, so that only the rest of a frame that has
-  // begun, and the last one, are still written.
+  // Drops the frames that no byte has been written of. The last one stays.
   void DropWaiting();
 
-  // The socket takes no more: drops everything, now and later.
+  // Drops everything, now and later: the socket takes no more.
   void Fail();
 
  private:
-  // Gathered in one call.
+  // Limits of what is gathered in one call.
   static constexpr size_t kFramesMax = 32;
   static constexpr int64_t kBytesMax = 512 * 1024;
-  // In one turn.
+  // Bytes of one turn: other connections have to write too.
   static constexpr int64_t kTurnBytes = 2 * 1024 * 1024;
 
+  // A frame that is being written.
   struct Slot {
     Frame frame;
-    std::array<uint8_t, kFrameHeaderBytes> header;
+    std::array<uint8_t, kFrameHeaderBytes> header;  // Encoded.
     int64_t bytes() const { return kFrameHeaderBytes + frame.payload.bytes(); }
   };
 
+  // Takes the next frame out of the queue; false: there is none.
   bool PopInto(Frame& frame);
+  // Gathers frames for the next call.
   void Fill();
+  // Counts `bytes` as written, and releases the frames that are complete.
   void Take(int64_t bytes);
 
   const Written written_;
   PreambleBytes preamble_;
-  size_t prefix_ = 0;  // What of it is not written.
+  size_t prefix_ = 0;  // Bytes of the preamble that are not written.
   SendQueue<Frame> queue_;
-  Frame last_;
-  bool has_last_ = false;
-  bool ended_ = false;  // Nothing more is taken.
-  // Under way: [first_, filled_) of slots_, of the first one sent_ bytes.
+  Frame last_;             // After PushLast.
+  bool has_last_ = false;  // last_ is not in a slot yet.
+  bool ended_ = false;     // No more frames are taken.
+  // Frames of the call under way: [first_, filled_) of slots_. The kernel has
+  // sent_ bytes of the first one.
   std::array<Slot, kFramesMax> slots_;
   size_t first_ = 0;
   size_t filled_ = 0;

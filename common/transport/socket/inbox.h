@@ -42,10 +42,10 @@ class Inbox {
   }
 
  private:
-  std::atomic<bool> used_{false};
+  std::atomic<bool> used_{false};  // frames_ is not empty. Set under mu_.
   std::mutex mu_;
-  bool closed_ = false;  // Guarded by mu_.
-  Frames frames_;        // Guarded by mu_.
+  bool closed_ = false;  // Close was called. Guarded by mu_.
+  Frames frames_;        // In the order of Push. Guarded by mu_.
 };
 
 }  // namespace nereus

@@ -64,16 +64,16 @@ class MemoryChannel final : public Channel {
   // Handles the frame in front; nothing: Receive shall go on.
   std::optional<Received> Take(Frame frame);
 
-  const Descriptor& socket_;  // The bell.
-  Delivery& delivery_;
-  PeerId peer_;                          // After Open.
+  const Descriptor& socket_;             // The bell; owned by the connection.
+  Delivery& delivery_;                   // Calls the handler.
+  PeerId peer_;                          // Set by Open.
   TrafficCounters* counters_ = nullptr;  // Null before Open.
-  SharedMemory memory_;
-  FrameRingWriter writer_;
-  FrameRingReader reader_;
-  bool blocked_ = false;  // Frames wait for room in the ring.
-  bool stopped_ = false;
-  std::optional<absl::Status> ended_;  // Why the socket has ended.
+  SharedMemory memory_;                  // Holds both rings.
+  FrameRingWriter writer_;               // Frames to the peer.
+  FrameRingReader reader_;               // Frames from the peer.
+  bool blocked_ = false;                 // Frames wait for room in the ring.
+  bool stopped_ = false;                 // Stop was called.
+  std::optional<absl::Status> ended_;    // Reason why the socket has ended.
 };
 
 }  // namespace nereus

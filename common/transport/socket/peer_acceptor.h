@@ -38,9 +38,9 @@ class PeerAcceptor {
   void Close();
 
  private:
-  Listener listener_;
-  const int strangers_max_;
-  Poller& poller_;
+  Listener listener_;        // The data port; not valid after Close.
+  const int strangers_max_;  // Limit of connections in a handshake.
+  Poller& poller_;           // Watches the port, except in a pause.
   absl::Time resume_at_ = absl::InfiniteFuture();  // End of the pause, if any.
 };
 

@@ -50,12 +50,12 @@ class Poller {
  private:
   Poller(Descriptor epoll, Descriptor wake);
 
-  const Descriptor epoll_;
+  const Descriptor epoll_;          // Knows the watched descriptors.
   const Descriptor wake_;           // Readable after Wake.
   std::atomic<bool> woken_{false};  // Wake has written, and Wait has not read.
   std::vector<uint32_t> watched_;   // Events by descriptor; 0: not watched.
-  std::array<epoll_event, 64> events_;  // Result of Wait.
-  absl::Duration last_sleep_ = absl::InfiniteDuration();
+  std::array<epoll_event, 64> events_;                    // Result of Wait.
+  absl::Duration last_sleep_ = absl::InfiniteDuration();  // In Wait.
 };
 
 }  // namespace nereus

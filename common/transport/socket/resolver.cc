@@ -8,17 +8,19 @@
 
 namespace nereus {
 
-// Shared with the thread, which may outlive the resolver while a name server
-// keeps silent.
+// State that the resolver shares with its thread, which may outlive it: a name
+// server that keeps silent cannot be interrupted.
 struct Resolver::State {
   std::mutex mu;
   std::condition_variable asked_changed;
-  std::function<void()> found;  // The rest is guarded by mu.
+  std::function<void()> found;  // Constant.
+  // Guarded by mu.
   std::deque<std::string> asked;
   std::vector<Answer> answers;
-  bool started = false;
-  bool stopped = false;
+  bool started = false;  // The thread runs.
+  bool stopped = false;  // The resolver is destroyed.
 
+  // Answers questions until the resolver is destroyed. The body of the thread.
   void Run() {
     std::unique_lock<std::mutex> lock(mu);
     while (true) {

@@ -10,12 +10,12 @@
 
 namespace nereus {
 
-// Looks names up on a thread of its own, which starts with the first one: name
-// servers may take seconds. Thread-safe.
+// Looks up the addresses of hosts on a thread of its own, since name servers
+// may take seconds. The thread starts with the first Ask. Thread-safe.
 class Resolver {
  public:
-  // `found` is called on that thread whenever there is something to Take, until
-  // the destructor returns; the destructor does not wait for name servers.
+  // `found` is called on that thread when there is something to Take, until the
+  // destructor returns. The destructor does not wait for name servers.
   explicit Resolver(std::function<void()> found);
   ~Resolver();
   Resolver(const Resolver&) = delete;
@@ -25,13 +25,15 @@ class Resolver {
   void Ask(const std::string& address);
 
   struct Answer {
-    std::string address;                               // As asked.
+    std::string address;                               // Argument of Ask.
     absl::StatusOr<std::vector<SocketAddress>> found;  // Errors: as Resolve.
   };
+  // Returns the answers that have come since the last call.
   std::vector<Answer> Take();
 
  private:
   struct State;
+  // Owned by this and by the thread, which may outlive this.
   const std::shared_ptr<State> state_;
 };
 

@@ -58,20 +58,21 @@ class SocketChannel final : public Channel {
   // Moves what has come of the payload from the handler's place to a scratch.
   void MoveToScratch();
 
-  const Descriptor& socket_;
-  Delivery& delivery_;
+  const Descriptor& socket_;             // Owned by the connection.
+  Delivery& delivery_;                   // Calls the handler.
   std::optional<PeerId> peer_;           // Nothing before Open.
   TrafficCounters* counters_ = nullptr;  // Null before Open.
-  FrameReader reader_;
+  FrameReader reader_;                   // Reads the frame that arrives.
 
-  Landing landing_;           // Of the frame that arrives.
-  Buffer scratch_;            // Its payload, if it lands in a scratch.
+  // About the frame that arrives.
+  Landing landing_;           // Memory for its payload.
+  Buffer scratch_;            // That memory, if it is a scratch.
   int64_t announced_at_ = 0;  // Delivery::version when it was announced.
   bool landing_now_ = false;  // Its header has come and its last byte has not.
   bool complete_ = false;     // All of it has come, and it had to wait.
 
-  bool blocked_;  // The socket takes no more, or is not connected.
-  bool stopped_ = false;
+  bool blocked_;          // The socket takes no more, or is not connected.
+  bool stopped_ = false;  // Stop was called.
 };
 
 }  // namespace nereus

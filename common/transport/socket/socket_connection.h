@@ -29,9 +29,9 @@ enum class Work {
 };
 inline constexpr size_t kWorkKinds = 3;
 
-// One TCP connection of a SocketTransport: its socket, the frames that it has
-// to write, and the channel through which they go. It knows its state and
-// carries out single steps; ConnectionLifecycle decides which.
+// A TCP connection of a SocketTransport: its socket, the frames that it has to
+// write, and the channel through which they go. It knows its state and carries
+// out single steps; ConnectionLifecycle decides which.
 //
 //   dialled:   dialling ----> greeting ------+
 //                                            +----> open ----> ending
@@ -39,8 +39,9 @@ inline constexpr size_t kWorkKinds = 3;
 //
 // Any state may go to ending, which sends a last frame, and to closed.
 //
-// Not thread-safe. Belongs to a ConnectionSet, which destroys a closed one
-// later, so that code that is using it may go on.
+// Not thread-safe. Belongs to a ConnectionSet, which destroys it some time
+// after Close, so that code that is using it may go on: it must look at
+// is_closed().
 class SocketConnection final : public Connection {
  public:
   enum class State {
@@ -68,7 +69,7 @@ class SocketConnection final : public Connection {
   bool is_closed() const { return state_ == State::kClosed; }
   const Descriptor& socket() const { return socket_; }
 
-  // The peer that this side dials; any connection's from kOpen on.
+  // The peer at the other end: the dialled one, or any peer from kOpen on.
   PeerId peer() const { return peer_; }
   void set_peer(PeerId peer) { peer_ = peer; }
 
@@ -114,17 +115,17 @@ class SocketConnection final : public Connection {
   FrameWriter& writer() { return writer_; }
 
  private:
-  ConnectionSet& set_;
-  Descriptor socket_;
-  const std::string address_;
+  ConnectionSet& set_;         // Owns this.
+  Descriptor socket_;          // Not valid after Close.
+  const std::string address_;  // See address().
   State state_;
-  PeerId peer_;
-  TrafficCounters* counters_ = nullptr;  // Null before kOpen.
-  FrameWriter writer_;
-  std::unique_ptr<Channel> channel_;
-  std::unique_ptr<MemoryChannel> offered_;  // Waits for the peer's answer.
-  std::array<bool, kWorkKinds> has_work_ = {};
-  absl::Time deadline_ = absl::InfiniteFuture();
+  PeerId peer_;                             // See peer().
+  TrafficCounters* counters_ = nullptr;     // Null before kOpen.
+  FrameWriter writer_;                      // Frames that are not written yet.
+  std::unique_ptr<Channel> channel_;        // Never null.
+  std::unique_ptr<MemoryChannel> offered_;  // Not answered by the peer yet.
+  std::array<bool, kWorkKinds> has_work_ = {};    // See has().
+  absl::Time deadline_ = absl::InfiniteFuture();  // See deadline().
 };
 
 }  // namespace nereus

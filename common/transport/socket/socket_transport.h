@@ -41,7 +41,7 @@ namespace nereus {
 // Frames for a peer are dropped if its connection ends or cannot be made. Later
 // frames wait for a new connection.
 //
-// The parts: PeerLinks decides whom to dial and which peers may connect;
+// The parts: PeerLinks decides which peers to dial and to admit;
 // ConnectionLifecycle carries that out; FramePump moves frames through the
 // Channel of each SocketConnection; Delivery calls the handler.
 class SocketTransport final : public Transport {
@@ -86,21 +86,21 @@ class SocketTransport final : public Transport {
   // Says goodbye to all peers and closes all connections, until `deadline`.
   void CloseAll(absl::Time deadline);
 
-  // Thread that calls Poll; its frames need no inbox.
-  std::atomic<std::thread::id> poll_thread_{};
-  Inbox inbox_;
+  // These synchronise themselves.
+  std::atomic<std::thread::id> poll_thread_{};  // Calls Poll: needs no inbox.
+  Inbox inbox_;                                 // Frames of other threads.
   TrafficTable traffic_;
-  const std::unique_ptr<Poller> poller_;
+  const std::unique_ptr<Poller> poller_;  // Never null.
 
-  // Used by the thread that polls alone.
-  Delivery delivery_;
-  PeerLinks links_;
-  ConnectionSet connections_;
-  PeerAcceptor acceptor_;
-  Dialler dialler_;  // Its thread calls Wake, until it is destroyed.
-  ConnectionLifecycle lifecycle_;
-  FramePump pump_;
-  bool shut_down_ = false;
+  // These belong to the thread that polls. A part is below all that it uses.
+  Delivery delivery_;              // Calls the handler.
+  PeerLinks links_;                // Decides which connections to make.
+  ConnectionSet connections_;      // Owns the connections.
+  PeerAcceptor acceptor_;          // Accepts connections at port().
+  Dialler dialler_;                // Begins connections. Its thread calls Wake.
+  ConnectionLifecycle lifecycle_;  // Opens and ends connections.
+  FramePump pump_;                 // Moves frames through them.
+  bool shut_down_ = false;         // Shutdown was called.
 };
 
 }  // namespace nereus

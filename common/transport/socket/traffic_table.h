@@ -14,10 +14,10 @@ namespace nereus {
 
 // Bytes exchanged with one peer so far.
 struct TrafficCounters {
-  std::atomic<int64_t> sent{0};
-  std::atomic<int64_t> received{0};
+  std::atomic<int64_t> sent{0};      // Handed to the kernel or the ring.
+  std::atomic<int64_t> received{0};  // Delivered or discarded.
 
-  // Counts a frame; hellos and refusals are not traffic.
+  // Count one frame with its header. Hellos and refusals are not traffic.
   void CountSent(const FrameHeader& header) {
     if (header.kind == FrameKind::kHello ||
         header.kind == FrameKind::kRefusal) {
@@ -40,6 +40,7 @@ class TrafficTable {
     return counters_[peer];
   }
 
+  // Returns a snapshot, by peer.
   std::vector<TrafficCount> Counts() const {
     std::lock_guard<std::mutex> lock(mu_);
     std::vector<TrafficCount> counts;
