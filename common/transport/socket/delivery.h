@@ -25,14 +25,17 @@ class Delivery {
   // Makes `handler` hear what happens until End. It may have changed since the
   // last call.
   void Begin(FrameHandler& handler);
-  void End() { handler_ = nullptr; }
+  void End() {
+    handler_ = nullptr;
+    delivered_ = false;
+  }
 
   bool has_handler() const { return handler_ != nullptr; }
 
   // Number that changes whenever the handler may have changed.
   int64_t version() const { return version_; }
 
-  // True if the handler has been told anything since Begin.
+  // True if the handler has been told anything since Begin; false after End.
   bool delivered() const { return delivered_; }
 
   // Asks the handler where the payload of a frame goes. Errors:
