@@ -23,14 +23,16 @@ namespace nereus {
 //
 // Each link is in one of these states:
 //
-//               Connect              a socket exists       TCP connects
-//   idle ----------------> pausing ------------> dialling ------> greeting
-//    ^                     |  ^  ^                  |                |
-//    |       ask for names |  |  |  back-off        |                |
-//    |                     v  |  +------------------+----------------+
-//    |                looking up                       attempt fails |
-//    |                                                               v
-//    +---- deadline passes, or the connection ends ---------------- open
+//          Connect            a socket is made          TCP connects
+//   idle ----------> pausing ----------------> dialling ------------> greeting
+//                    |  ^  ^                      |                    |    |
+//    ask name server v  |  |   attempt fails      |                    |    |
+//               looking up +----------------------+--------------------+    |
+//                                                            good answer    v
+//                                                                         open
+//
+// A link becomes idle again when its deadline passes, when the peer refuses for
+// good, or when the open connection ends.
 //
 // A link in any state becomes open if the peer dials this process. So there is
 // never more than one connection of a link: a second one is refused, and an

@@ -41,7 +41,8 @@ class FrameRingTest : public testing::Test {
     EXPECT_TRUE(pushed.ok()) << pushed.status();
     return pushed.ok() && *pushed;
   }
-  // What the next one is, if it is as FrameOf made it; -1: there is none.
+  // Returns the layer of the frame in front, which must be as FrameOf made it;
+  // -1: the ring is empty.
   int64_t Next() {
     FrameHeader header;
     Buffer payload;
@@ -61,7 +62,7 @@ class FrameRingTest : public testing::Test {
   FrameRingReader reader_;
 };
 
-TEST_F(FrameRingTest, WhatGoesInComesOutInOrderAndStaysUntilItIsPopped) {
+TEST_F(FrameRingTest, FramesComeOutInOrderAndStayUntilPop) {
   EXPECT_TRUE(reader_.empty());
   EXPECT_EQ(Next(), -1);
   EXPECT_TRUE(Push(FrameOf(1, 100)));
@@ -75,7 +76,7 @@ TEST_F(FrameRingTest, WhatGoesInComesOutInOrderAndStaysUntilItIsPopped) {
   EXPECT_TRUE(reader_.empty());
 }
 
-TEST_F(FrameRingTest, FourOfTheLargestFit) {
+TEST_F(FrameRingTest, FourLargestFramesFit) {
   const Frame largest = FrameOf(1, kFramePayloadBytesMax);
   for (int round = 0; round < 10; ++round) {
     for (int i = 0; i < 4; ++i) EXPECT_TRUE(Push(largest));
@@ -87,7 +88,7 @@ TEST_F(FrameRingTest, FourOfTheLargestFit) {
   }
 }
 
-TEST_F(FrameRingTest, AnythingFitsSomeTimeHoweverItIsFilled) {
+TEST_F(FrameRingTest, EveryFrameFitsOnceEnoughIsRead) {
   for (const uint64_t seed : TestSeeds(20)) {
     SCOPED_TRACE(ReplayHint(seed));
     Random random(seed);
@@ -121,7 +122,7 @@ TEST_F(FrameRingTest, AnythingFitsSomeTimeHoweverItIsFilled) {
   }
 }
 
-TEST_F(FrameRingTest, OneThatSleepsIsWokenOnceAndOnlyForAReason) {
+TEST_F(FrameRingTest, SleepingSideIsWokenOnceAndOnlyForWork) {
   EXPECT_FALSE(writer_.TakeSleeper());
   EXPECT_TRUE(reader_.MaySleep());
   Push(FrameOf(1, 10));
@@ -145,7 +146,7 @@ TEST_F(FrameRingTest, OneThatSleepsIsWokenOnceAndOnlyForAReason) {
 
 // Each sleeps in the only way that it can be woken from: if one wake-up were
 // lost, this would hang.
-TEST_F(FrameRingTest, NobodySleepsForEver) {
+TEST_F(FrameRingTest, NoSideSleepsForEver) {
   constexpr uint32_t kFrames = 20000;
   std::atomic<int> reader_woken{0};
   std::atomic<int> writer_woken{0};
@@ -181,9 +182,9 @@ TEST_F(FrameRingTest, NobodySleepsForEver) {
   EXPECT_TRUE(reader_.empty());
 }
 
-TEST_F(FrameRingTest, NothingMayFollowWhereSomeIsSkipped) {
+TEST_F(FrameRingTest, SkipWithoutAFrameBehindItIsRefused) {
   auto& control = *reinterpret_cast<FrameRing::Control*>(memory_.data());
-  control.head = kFrameHeaderBytes;  // Of zeros.
+  control.head = kFrameHeaderBytes;  // The memory is zero: a skip.
   FrameHeader header;
   Buffer payload;
   EXPECT_THAT(std::string(reader_.Front(header, payload).status().message()),

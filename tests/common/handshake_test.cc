@@ -70,7 +70,7 @@ TEST(HandshakeTest, ReadsRecordedBytes) {
   EXPECT_EQ(hello->incarnation, 400u);
 }
 
-TEST(HandshakeTest, RefusesWhatNoSenderOfOursWrites) {
+TEST(HandshakeTest, RefusesFieldsThatNoSenderWrites) {
   const auto with = [](const std::function<void(v1::DataHello&)>& change) {
     v1::DataHello message;
     message.mutable_self()->set_role(v1::Member::ROLE_WORKER);
@@ -125,7 +125,7 @@ TEST(HandshakeTest, EveryPrefixOfAHelloIsReadWithoutHarm) {
   }
 }
 
-TEST(HandshakeTest, RefusalSaysWhatItMeans) {
+TEST(HandshakeTest, ReasonOfARefusalTellsItsKind) {
   const struct {
     std::string reason;
     absl::StatusCode code;
@@ -152,9 +152,9 @@ TEST(HandshakeTest, ReasonsAreCutAndCannotBreakALog) {
             "a??[2Jb?");
 }
 
-// What is cut, or says that it is UTF-8, may end in the middle of a character;
-// it goes on in Protobuf strings, which must be whole.
-TEST(HandshakeTest, TextsOfOthersAreAscii) {
+// Text that was cut, or that claims to be UTF-8, may end in the middle of a
+// character. It is sent on in Protobuf strings, which must be valid.
+TEST(HandshakeTest, TextsOfOtherProcessesBecomeAscii) {
   EXPECT_EQ(ReadRefusal(WithPayload(FrameKind::kRefusal, "caf\xc3\xa9 \xff")),
             "caf?? ?");
   Hello hello = SomeHello();

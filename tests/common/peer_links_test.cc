@@ -504,7 +504,7 @@ class RandomLinks {
   absl::Time now_ = kStart;
   std::map<PeerId, Peer> peers_;
   std::vector<std::unique_ptr<FakeConnection>> connections_;
-  uint32_t layer_ = 0;  // Of the last frame.
+  uint32_t layer_ = 0;  // Layer of the last frame.
 };
 
 TEST(PeerLinksRandomTest, EachPeerHasOneConnectionAndItsFramesInOrder) {

@@ -1,4 +1,4 @@
-// Peers on one host, and what they exchange frames through.
+// Shared memory between peers on one host, and the connections that use it.
 
 #include "common/transport/memory/shared_memory.h"
 
@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(SharedMemory, TransportContractTest,
                          testing::Values(SharedMemoryKind()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(SharedMemoryTest, BothSeeTheSame) {
+TEST(SharedMemoryTest, BothMappingsShareTheirBytes) {
   auto own = SharedMemory::Create(100'000);
   ASSERT_TRUE(own.ok()) << own.status();
   auto theirs = SharedMemory::Open(own->offer(), 100'000);
@@ -40,13 +40,13 @@ TEST(SharedMemoryTest, BothSeeTheSame) {
   EXPECT_EQ(theirs->data()[99'999], 0);
   own->data()[99'999] = 7;
   EXPECT_EQ(theirs->data()[99'999], 7);
-  // Either may go first.
+  // Either mapping may go first.
   own->Settle();
   SharedMemory(*std::move(own));
   EXPECT_EQ(theirs->data()[99'999], 7);
 }
 
-TEST(SharedMemoryTest, WhatIsNotOfferedIsNotOpened) {
+TEST(SharedMemoryTest, OnlyTheOfferedMemoryIsOpened) {
   auto own = SharedMemory::Create(4096);
   ASSERT_TRUE(own.ok()) << own.status();
   SharedMemoryOffer offer = own->offer();
@@ -82,8 +82,8 @@ TEST(SharedMemoryTest, AnotherProcessMayOpenItAndDie) {
   EXPECT_EQ(own->data()[0], 42);
 }
 
-// Two nodes that exchange a few frames; whether they went through sockets,
-// which fill in checksums.
+// Exchanges a few frames between two nodes. Returns true if they went through
+// sockets, which fill in checksums.
 bool WentThroughSockets(TestNode& worker, TestNode& shard) {
   EXPECT_TRUE(JoinNodes(worker, shard));
   for (uint32_t layer = 1; layer <= 20; ++layer) {
@@ -99,7 +99,7 @@ bool WentThroughSockets(TestNode& worker, TestNode& shard) {
   return shard.heard.back().header.payload_crc != 0;
 }
 
-TEST(SharedFramesTest, BothMustBeWilling) {
+TEST(SharedFramesTest, MemoryIsUsedIfBothSidesAllowIt) {
   for (const bool dialling : {false, true}) {
     for (const bool answering : {false, true}) {
       const auto kind = [](bool willing) {
@@ -112,8 +112,8 @@ TEST(SharedFramesTest, BothMustBeWilling) {
   }
 }
 
-// One that ends before the other has read that it was let in.
-TEST(SharedFramesTest, WhatWasSentIsHeardThoughTheSenderHasGone) {
+// The shard ends before the worker has read that it was admitted.
+TEST(SharedFramesTest, FramesArriveThoughTheSenderHasGone) {
   auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
   auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
   worker->Dial(*shard);
@@ -132,8 +132,8 @@ TEST(SharedFramesTest, WhatWasSentIsHeardThoughTheSenderHasGone) {
   EXPECT_TRUE(worker->ended[0].reason.ok()) << worker->ended[0].reason;
 }
 
-// What is handed on gets one where it goes through a socket.
-TEST(SharedFramesTest, NobodyIsToldAChecksumThatNobodyHasCompared) {
+// A frame that is sent on through a socket gets a checksum there.
+TEST(SharedFramesTest, ChecksumThatWasNotComparedIsNotPassedOn) {
   auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
   auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));
@@ -145,7 +145,7 @@ TEST(SharedFramesTest, NobodyIsToldAChecksumThatNobodyHasCompared) {
   EXPECT_EQ(shard->heard[0].header.payload_crc, 0u);
 }
 
-TEST(SharedFramesTest, NobodyWaitsForOneThatHasGone) {
+TEST(SharedFramesTest, ShutdownDoesNotWaitForAPeerThatHasGone) {
   auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
   auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));
@@ -173,7 +173,7 @@ std::set<std::string> NamesIn(const char* folder) {
   return names;
 }
 
-TEST(SharedFramesTest, ItHasNoNameAndNoDescriptorOnceItIsThere) {
+TEST(SharedFramesTest, OpenMemoryHasNoNameAndNoDescriptor) {
   const std::set<std::string> before = NamesIn("/dev/shm");
   auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
   auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
@@ -235,7 +235,7 @@ class SharedPeerTest : public testing::Test {
   SharedMemory memory_;
 };
 
-TEST_F(SharedPeerTest, WhatCannotBeOpenedIsDoneWithout) {
+TEST_F(SharedPeerTest, SocketIsUsedIfTheMemoryCannotBeOpened) {
   SharedMemoryOffer wrong = memory_.offer();
   wrong.token ^= 1;
   Greet(wrong);
@@ -245,7 +245,7 @@ TEST_F(SharedPeerTest, WhatCannotBeOpenedIsDoneWithout) {
       PollUntil({shard_.get()}, [&] { return shard_->heard.size() == 1; }));
 }
 
-TEST_F(SharedPeerTest, FramesThatAreThereAreHeardThoughThePeerHasGone) {
+TEST_F(SharedPeerTest, FramesInMemoryAreDeliveredThoughThePeerHasGone) {
   Greet(memory_.offer());
   EXPECT_EQ(Answer(), memory_.offer());
   FrameRingWriter writer(memory_.data());
@@ -262,8 +262,8 @@ TEST_F(SharedPeerTest, FramesThatAreThereAreHeardThoughThePeerHasGone) {
               HasSubstr("closed without a word"));
 }
 
-// Its socket is reset where it has not read all of it.
-TEST_F(SharedPeerTest, FramesThatAreThereAreHeardThoughItsSocketIsReset) {
+// A peer that closes a socket with unread bytes resets it.
+TEST_F(SharedPeerTest, FramesInMemoryAreDeliveredThoughTheSocketIsReset) {
   Greet(memory_.offer());
   FrameRingWriter writer(memory_.data());
   const Frame frame = TestFrame(kWorker0, 1, TestPayload(1, 9));
@@ -274,15 +274,15 @@ TEST_F(SharedPeerTest, FramesThatAreThereAreHeardThoughItsSocketIsReset) {
   EXPECT_THAT(shard_->heard, SizeIs(1));
 }
 
-TEST_F(SharedPeerTest, OnlyItsConnectionEndsIfItWritesNonsense) {
+TEST_F(SharedPeerTest, NonsenseInMemoryEndsTheConnection) {
   Greet(memory_.offer());
   data()[0] = 1;
   control().head = 64;
   ExpectRefused("frame header");
 }
 
-// Though there is something in its half that nobody will read.
-TEST_F(SharedPeerTest, NobodyLooksForFramesOfOneThatIsShownTheDoor) {
+// Frames that the peer has left in the memory are never read.
+TEST_F(SharedPeerTest, MemoryOfARefusedPeerIsNotWatched) {
   Greet(memory_.offer());
   Turn();
   peer_.Write("x");  // Sleeps are short now, and looking is worth it.
@@ -298,13 +298,13 @@ TEST_F(SharedPeerTest, NobodyLooksForFramesOfOneThatIsShownTheDoor) {
   EXPECT_GT(absl::Now() - start, absl::Milliseconds(50));
 }
 
-TEST_F(SharedPeerTest, MoreThanThereIsRoomForIsNonsense) {
+TEST_F(SharedPeerTest, MoreBytesThanTheRingHasAreRefused) {
   Greet(memory_.offer());
   control().head = 2 * FrameRing::kCapacity;
   ExpectRefused("bytes are written and 0 read");
 }
 
-TEST_F(SharedPeerTest, AFrameThatIsNotAllThereIsNonsense) {
+TEST_F(SharedPeerTest, IncompleteFrameIsRefused) {
   Greet(memory_.offer());
   const Frame frame = TestFrame(kWorker0, 1, TestPayload(1, 100));
   FrameRingWriter writer(memory_.data());
@@ -313,7 +313,7 @@ TEST_F(SharedPeerTest, AFrameThatIsNotAllThereIsNonsense) {
   ExpectRefused("64 bytes are there");
 }
 
-TEST_F(SharedPeerTest, WhatItSaysItHasReadIsLookedAtBeforeMoreIsWritten) {
+TEST_F(SharedPeerTest, TailOfThePeerIsCheckedBeforeAWrite) {
   Greet(memory_.offer());
   auto& theirs = *reinterpret_cast<FrameRing::Control*>(memory_.data() +
                                                         FrameRing::kBytes);
@@ -322,7 +322,7 @@ TEST_F(SharedPeerTest, WhatItSaysItHasReadIsLookedAtBeforeMoreIsWritten) {
   ExpectRefused("bytes are written and 64 read");
 }
 
-TEST_F(SharedPeerTest, ARefusalIsReadWhereNobodyCanChangeIt) {
+TEST_F(SharedPeerTest, RefusalIsCopiedBeforeItIsRead) {
   Greet(memory_.offer());
   const Frame refusal = RefusalFrame(kWorker0, "no\x1b[2Jmore");
   FrameRingWriter writer(memory_.data());

@@ -16,7 +16,7 @@ const PeerId kShard = PeerId::Shard(0);
 constexpr int kFrames = 32;  // Under way at a time.
 constexpr int64_t kFloats = int64_t{16} << 10;
 
-// Sends every frame back that it gets, from where it has landed.
+// Sends every frame back that it receives, from the memory where it has landed.
 class Returner final : public FrameHandler {
  public:
   Returner(const TransportKind& kind, PeerId self)
@@ -56,7 +56,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportContractTest);
 
 class SocketAllocationTest : public testing::TestWithParam<TransportKind> {};
 
-TEST_P(SocketAllocationTest, FramesCostNone) {
+TEST_P(SocketAllocationTest, FramesCostNoAllocation) {
   Returner worker(GetParam(), kWorker);
   Returner shard(GetParam(), kShard);
   worker.transport().Connect(
@@ -72,7 +72,7 @@ TEST_P(SocketAllocationTest, FramesCostNone) {
     }
     ASSERT_GE(worker.received(), end);
   };
-  // Everything grows to what it needs, some of it late.
+  // First all lists and queues grow to their final size, some of them late.
   int64_t allocations = 1;
   for (int i = 0; i < 20 && allocations > 0; ++i) {
     const int64_t before = Allocations();

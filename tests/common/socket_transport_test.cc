@@ -1,5 +1,5 @@
-// TCP connections between processes: the contract of transports, and what is
-// theirs alone: strangers, frames that come in pieces, names.
+// TCP connections between processes: the contract of transports, and the
+// behaviour of sockets alone: strangers, frames in pieces, host names.
 
 #include "common/transport/socket/socket_transport.h"
 
@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Socket, TransportContractTest,
                          testing::Values(SocketKind()),
                          [](const auto& info) { return info.param.name; });
 
-// A shard with one good worker, which must not notice what strangers do.
+// A shard with one good worker, which strangers must not disturb.
 class SocketStrangerTest : public testing::Test {
  protected:
   void Join(TransportOptions options = {}) {
@@ -48,7 +48,7 @@ class SocketStrangerTest : public testing::Test {
     ASSERT_TRUE(JoinNodes(*worker_, *shard_));
   }
 
-  // Says `bytes`, and returns what the shard says before it hangs up.
+  // Sends `bytes`, and returns all that the shard answers before it hangs up.
   std::string AnswerTo(const std::string& bytes) {
     RawSocket stranger(shard_->address());
     stranger.Write(bytes);
@@ -56,7 +56,7 @@ class SocketStrangerTest : public testing::Test {
     bool open = true;
     EXPECT_TRUE(PollUntil({shard_.get(), worker_.get()}, [&] {
       open = open && stranger.Read(answer);
-      // The shard waits until this side has read it.
+      // The shard waits until this side has read the answer.
       if (answer.size() > kFrameHeaderBytes) stranger.HangUpWriting();
       return !open;
     }));
@@ -73,7 +73,7 @@ class SocketStrangerTest : public testing::Test {
     return answer.substr(kFrameHeaderBytes);
   }
 
-  void ExpectNobodyNoticed() {
+  void ExpectPeersUndisturbed() {
     worker_->SendTo(kShard0, 7, 100);
     shard_->SendTo(kWorker0, 8, 100);
     EXPECT_TRUE(PollUntil({shard_.get(), worker_.get()}, [&] {
@@ -88,7 +88,7 @@ class SocketStrangerTest : public testing::Test {
   std::unique_ptr<TestNode> worker_;
 };
 
-TEST_F(SocketStrangerTest, WhoDoesNotKnowTheTokenIsNotListenedTo) {
+TEST_F(SocketStrangerTest, StrangerWithAWrongTokenIsRefused) {
   Join();
   const uint64_t token = TestRoster().at(kShard0);
   for (const uint64_t wrong : {token ^ 1, token ^ (uint64_t{1} << 63)}) {
@@ -98,10 +98,10 @@ TEST_F(SocketStrangerTest, WhoDoesNotKnowTheTokenIsNotListenedTo) {
     EXPECT_THAT(RefusalIn(answer),
                 testing::Not(HasSubstr(absl::StrCat(token))));
   }
-  ExpectNobodyNoticed();
+  ExpectPeersUndisturbed();
 }
 
-TEST_F(SocketStrangerTest, WhatIsNoPreambleIsRefused) {
+TEST_F(SocketStrangerTest, BytesThatAreNoPreambleAreRefused) {
   Join();
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\nHost: here\r\n\r\n"),
@@ -111,36 +111,36 @@ TEST_F(SocketStrangerTest, WhatIsNoPreambleIsRefused) {
   }
   EXPECT_THAT(RefusalIn(AnswerTo("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")),
               HasSubstr("go to the --control-port"));
-  ExpectNobodyNoticed();
+  ExpectPeersUndisturbed();
 }
 
-TEST_F(SocketStrangerTest, ItMustBeginWithAHello) {
+TEST_F(SocketStrangerTest, FirstFrameMustBeAHello) {
   Join();
   const std::string preamble = PreambleTo(kShard0, TestRoster().at(kShard0));
   EXPECT_THAT(
       RefusalIn(AnswerTo(preamble + FrameBytes(Checked(TestFrame(
                                         kWorker1, 1, TestPayload(1, 4)))))),
       HasSubstr("a connection must open with a hello"));
-  // Nor is a long one waited for.
+  // A long hello is refused before its payload has come.
   Frame large = TestFrame(kWorker1, 1, Buffer::Allocate(100'000));
   large.header.kind = FrameKind::kHello;
   EXPECT_THAT(RefusalIn(AnswerTo(preamble + FrameBytes(large).substr(0, 64))),
               HasSubstr("bytes are allowed"));
   EXPECT_THAT(RefusalIn(AnswerTo(preamble + std::string(64, 'x'))),
               HasSubstr("frame header"));
-  ExpectNobodyNoticed();
+  ExpectPeersUndisturbed();
 }
 
-TEST_F(SocketStrangerTest, OneThatSaysNothingIsHungUpOn) {
+TEST_F(SocketStrangerTest, SilentStrangerIsHungUpOn) {
   TransportOptions options;
   options.handshake_timeout = absl::Milliseconds(200);
   Join(options);
   EXPECT_EQ(AnswerTo(""), "");
   EXPECT_EQ(AnswerTo(PreambleTo(kShard0, 1).substr(0, 10)), "");
-  ExpectNobodyNoticed();
+  ExpectPeersUndisturbed();
 }
 
-TEST_F(SocketStrangerTest, ThereMayBeSoManyOfThem) {
+TEST_F(SocketStrangerTest, NumberOfStrangersIsLimited) {
   TransportOptions options;
   options.handshakes_max = 3;
   options.handshake_timeout = absl::Hours(1);
@@ -154,13 +154,13 @@ TEST_F(SocketStrangerTest, ThereMayBeSoManyOfThem) {
   }
   EXPECT_EQ(AnswerTo(""), "") << "one too many";
   silent.pop_back();
-  // In its place.
+  // The next process takes its place.
   auto other = TestNode::Start(SocketKind(), kWorker1);
   EXPECT_TRUE(JoinNodes(*other, *shard_));
 }
 
-// One that is refused is a stranger until it has gone.
-TEST_F(SocketStrangerTest, ThoseWhoAreRefusedCount) {
+// A refused process is a stranger until it has gone.
+TEST_F(SocketStrangerTest, RefusedStrangersCountUntilTheyAreGone) {
   TransportOptions options;
   options.handshakes_max = 3;
   options.handshake_timeout = options.closing_timeout = absl::Hours(1);
@@ -176,7 +176,7 @@ TEST_F(SocketStrangerTest, ThoseWhoAreRefusedCount) {
   EXPECT_EQ(AnswerTo(""), "") << "one too many";
 }
 
-// A peer whose bytes come as the test says.
+// A shard with a peer that sends the bytes of the test.
 class SocketPeerTest : public testing::Test {
  protected:
   SocketPeerTest()
@@ -213,7 +213,7 @@ TEST_F(SocketPeerTest, FramesMayComeByteByByte) {
   for (const auto& heard : shard_->heard) EXPECT_TRUE(heard.intact);
 }
 
-TEST_F(SocketPeerTest, AnEndWithinAFrameIsNamed) {
+TEST_F(SocketPeerTest, EndWithinAFrameIsReported) {
   peer_.Write(Bytes(1, 1000).substr(0, 2000));
   Turn();
   peer_.HangUpWriting();
@@ -225,8 +225,8 @@ TEST_F(SocketPeerTest, AnEndWithinAFrameIsNamed) {
   EXPECT_THAT(shard_->heard, IsEmpty());
 }
 
-// What was announced in one epoch does not go on landing in the places of the
-// next.
+// A frame that was announced in one epoch must not go on landing in the memory
+// of the next one.
 TEST_F(SocketPeerTest, TheRestOfAFrameDoesNotLandInTheNextEpoch) {
   const Buffer place = Buffer::AllocateZeroed(4000);
   bool next_epoch = false;
@@ -247,8 +247,9 @@ TEST_F(SocketPeerTest, TheRestOfAFrameDoesNotLandInTheNextEpoch) {
   EXPECT_THAT(shard_->ended, IsEmpty());
 }
 
-// The handler may have changed its mind between a header and the last byte.
-TEST_F(SocketPeerTest, WhereAFrameGoesIsAskedAgainWhenItIsThere) {
+// The handler may judge a frame differently at its last byte than at its
+// header.
+TEST_F(SocketPeerTest, CompleteFrameIsAnnouncedAgainIfTheHandlerHasChanged) {
   const Buffer first = Buffer::AllocateZeroed(4000);
   const Buffer second = Buffer::AllocateZeroed(4000);
   Landing landing = Landing::At(first);
@@ -272,7 +273,7 @@ TEST_F(SocketPeerTest, WhereAFrameGoesIsAskedAgainWhenItIsThere) {
   EXPECT_TRUE(shard_->heard[1].intact);
   deliver(Landing::Discard());
   EXPECT_THAT(shard_->heard, SizeIs(2));
-  // It waits, and what has come of it is kept, whoever gets the place.
+  // The frame waits and stays intact, though another frame gets its place.
   deliver(Landing::Wait());
   EXPECT_THAT(shard_->heard, SizeIs(2));
   std::fill_n(first.floats(), 1000, -1.0f);
@@ -282,11 +283,11 @@ TEST_F(SocketPeerTest, WhereAFrameGoesIsAskedAgainWhenItIsThere) {
   EXPECT_TRUE(shard_->heard[2].intact);
   peer_.Write(Bytes(2, 10));
   Turn();
-  EXPECT_THAT(shard_->heard, SizeIs(4)) << "what is behind it goes on";
+  EXPECT_THAT(shard_->heard, SizeIs(4)) << "the frames behind it go on";
 }
 
-// That this side can send no more does not keep it from hearing what has come.
-TEST_F(SocketPeerTest, AFailureToSendLosesNothingThatHasCome) {
+// This side still delivers what has come when it can send no more.
+TEST_F(SocketPeerTest, FailureToSendLosesNoFrameThatHasCome) {
   bool open = false;
   shard_->landing = [&](PeerId, const FrameHeader&) {
     return open ? Landing::Scratch() : Landing::Wait();
@@ -317,7 +318,7 @@ TEST_F(SocketPeerTest, ShutdownDoesNotWaitForAFrameThatWaits) {
   EXPECT_LT(absl::Now() - before, kPatience / 2);
 }
 
-TEST_F(SocketPeerTest, WhatIsNoFrameEndsTheConnection) {
+TEST_F(SocketPeerTest, BytesThatAreNoFrameEndTheConnection) {
   peer_.Write(Bytes(1, 10) + std::string(200, 'x'));
   ASSERT_TRUE(
       PollUntil({shard_.get()}, [&] { return !shard_->ended.empty(); }));
@@ -344,7 +345,7 @@ TEST(SocketTransportTest, NoWakeIsLost) {
   for (std::thread& waker : wakers) waker.join();
 }
 
-TEST(SocketTransportTest, WhatAThreadHasSentBeforeGoesBefore) {
+TEST(SocketTransportTest, FramesOfOtherThreadsKeepTheirPlaceInOrder) {
   auto worker = TestNode::Start(SocketKind(), kWorker0);
   auto shard = TestNode::Start(SocketKind(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));
@@ -359,8 +360,8 @@ TEST(SocketTransportTest, WhatAThreadHasSentBeforeGoesBefore) {
   EXPECT_EQ(shard->heard[0].header.payload_bytes, 40u);
 }
 
-// As while a checkpoint is loaded.
-TEST(SocketTransportTest, AnOwnerWhoWasAwayBeyondTheDeadlineStillTries) {
+// An owner that loads a checkpoint does not poll for long.
+TEST(SocketTransportTest, OneAttemptIsMadeThoughPollComesAfterTheDeadline) {
   auto worker = TestNode::Start(SocketKind(), kWorker0);
   auto shard = TestNode::Start(SocketKind(), kShard0);
   worker->transport().Connect(kShard0, shard->address(),
@@ -392,7 +393,7 @@ TEST(SocketTransportTest, ConnectsToNames) {
                         [&] { return !worker->connected.empty(); }));
 }
 
-TEST(SocketTransportTest, ANameThatNobodyKnowsIsNamed) {
+TEST(SocketTransportTest, UnknownHostNameIsReported) {
   auto worker = TestNode::Start(SocketKind(), kWorker0);
   worker->transport().Connect(kShard0, "no.such.host.invalid:7700",
                               absl::Now() + absl::Milliseconds(300));

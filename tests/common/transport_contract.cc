@@ -122,7 +122,7 @@ TEST_P(TransportContractTest, AnyThreadMaySend) {
   }
 }
 
-TEST_P(TransportContractTest, PayloadIsReleasedOnceItWasSent) {
+TEST_P(TransportContractTest, PayloadIsReleasedAfterItWasSent) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
   std::vector<float> values(kFrameElementsMax, 1.0f);
@@ -139,7 +139,7 @@ TEST_P(TransportContractTest, PayloadIsReleasedOnceItWasSent) {
   EXPECT_TRUE(PollUntil({worker.get()}, [&] { return released.load(); }));
 }
 
-TEST_P(TransportContractTest, PayloadGoesWhereTheHeaderIsSent) {
+TEST_P(TransportContractTest, PayloadLandsWhereTheHandlerSays) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));
@@ -186,7 +186,7 @@ TEST_P(TransportContractTest, RefusedHeaderEndsThatConnectionAlone) {
   EXPECT_EQ(shard->ended[0].peer, kWorker1);
   EXPECT_EQ(shard->ended[0].reason,
             absl::InvalidArgumentError("layer 13, there are 12"));
-  // The side that caused it learns why.
+  // The peer that sent the frame learns the reason.
   EXPECT_EQ(bad->ended[0].peer, kShard0);
   EXPECT_EQ(bad->ended[0].reason,
             absl::FailedPreconditionError("layer 13, there are 12"));
@@ -261,7 +261,7 @@ TEST_P(TransportContractTest, WrongHelloIsRefusedWithBothValues) {
   }
 }
 
-TEST_P(TransportContractTest, SomebodyElseAtTheAddressIsRefused) {
+TEST_P(TransportContractTest, AnotherPeerAtTheAddressIsRefused) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto other = TestNode::Start(GetParam(), PeerId::Shard(1));
   worker->transport().Connect(kShard0, other->address(),
@@ -275,7 +275,7 @@ TEST_P(TransportContractTest, SomebodyElseAtTheAddressIsRefused) {
               HasSubstr("shard 1"));
 }
 
-TEST_P(TransportContractTest, PeerWithoutIdentityIsAskedAgain) {
+TEST_P(TransportContractTest, PeerWithoutRosterIsDialledAgain) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto transport = GetParam().start(0);
   ASSERT_TRUE(transport.ok()) << transport.status();
@@ -422,15 +422,15 @@ TEST_P(TransportContractTest, SlowOwnerHoldsTheSenderBack) {
     }
     return absl::Now() - since > absl::Milliseconds(300);
   }));
-  // What the sockets and windows of both sides hold, and no more.
+  // At most what the sockets and windows of both sides hold.
   EXPECT_LT(before, int64_t{32} << 20);
   ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
                         [&] { return shard->heard.size() == kFrames; }));
   EXPECT_EQ(sent(), kFrames * (kFramePayloadBytesMax + kFrameHeaderBytes));
 }
 
-// What waits behind a slow peer goes by layer: the first ones overtake.
-TEST_P(TransportContractTest, UrgentLayersOvertakeWhatWaits) {
+// Frames that wait behind a slow peer leave by priority, lowest value first.
+TEST_P(TransportContractTest, UrgentLayersOvertakeFramesThatWait) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));
@@ -500,7 +500,7 @@ TEST_P(TransportContractTest, ClosingWhileSendingReleasesEveryPayload) {
                     Buffer::Borrow(values.data(), kFramePayloadBytesMax,
                                    [&released] { ++released; })));
     }
-    worker->Stop();  // As Shutdown(0): most of it cannot have left.
+    worker->Stop();  // Like Shutdown(0): most frames cannot have left.
     EXPECT_TRUE(
         PollUntil({shard.get()}, [&] { return !shard->ended.empty(); }));
     EXPECT_TRUE(PollUntil({shard.get()}, [&] { return released == kFrames; }));

@@ -19,14 +19,14 @@
 
 namespace nereus {
 
-// What every transport between processes promises (transport.h). To run the
-// tests of transport_contract.cc on one, instantiate TransportContractTest with
-// its TransportKind.
+// A kind of transport between processes, all of which keep the promises of
+// transport.h. To run the tests of transport_contract.cc on a kind, instantiate
+// TransportContractTest with it.
 struct TransportKind {
   std::string name;
-  // Starts one that listens at 127.0.0.1:`port`; 0 is a free port.
+  // Starts a transport that listens at 127.0.0.1:`port`; 0 is a free port.
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(int port)> start;
-  // Whether payloads travel with checksums.
+  // True if payloads travel with checksums.
   bool has_checksums = true;
 
   friend std::ostream& operator<<(std::ostream& out,
@@ -37,7 +37,8 @@ struct TransportKind {
 
 class TransportContractTest : public testing::TestWithParam<TransportKind> {};
 
-// Longer than anything here takes, on a slow machine under a sanitizer.
+// Limit of every wait: longer than any takes, on a slow machine under a
+// sanitizer.
 inline constexpr absl::Duration kPatience = absl::Seconds(60);
 
 // Three workers and two shards.
@@ -93,13 +94,13 @@ inline bool IsTestPayload(uint32_t seed, const Buffer& payload) {
   return true;
 }
 
-// One member of a job, and what it has heard.
+// A member of a job, which records all that its handler hears.
 class TestNode : public FrameHandler {
  public:
   struct Heard {
     PeerId from;
     FrameHeader header;
-    bool intact = false;  // The payload is TestPayload(layer, ...).
+    bool intact = false;  // The payload was TestPayload(layer, ...).
   };
   struct Ended {
     PeerId peer;
@@ -109,7 +110,7 @@ class TestNode : public FrameHandler {
   TestNode(std::unique_ptr<Transport> transport, PeerId self)
       : transport_(std::move(transport)), self_(self) {}
 
-  // Starts one of `kind`, with an identity.
+  // Starts a node of `kind`, with a roster.
   static std::unique_ptr<TestNode> Start(const TransportKind& kind,
                                          PeerId self) {
     auto transport = kind.start(0);
@@ -130,7 +131,7 @@ class TestNode : public FrameHandler {
   void SendTo(PeerId to, uint32_t layer, int64_t count) {
     transport_->Send(to, TestFrame(self_, layer, TestPayload(layer, count)));
   }
-  // Closes the transport; what was heard stays.
+  // Closes the transport; the records stay.
   void Stop() { transport_.reset(); }
   bool stopped() const { return transport_ == nullptr; }
 
@@ -159,7 +160,8 @@ class TestNode : public FrameHandler {
   const PeerId self_;
 };
 
-// Polls `nodes` in turn until `done`; false if that takes too long.
+// Polls `nodes` in turn until `done` returns true; false if that takes too
+// long.
 inline bool PollUntil(std::initializer_list<TestNode*> nodes,
                       const std::function<bool()>& done) {
   const absl::Time deadline = absl::Now() + kPatience;
@@ -174,7 +176,7 @@ inline bool PollUntil(std::initializer_list<TestNode*> nodes,
   return true;
 }
 
-// `dialler` connects to `other`, and both hear it.
+// Connects `dialler` to `other`; true once both have heard it.
 inline bool JoinNodes(TestNode& dialler, TestNode& other) {
   const size_t before = dialler.connected.size();
   const size_t other_before = other.connected.size();

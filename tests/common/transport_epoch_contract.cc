@@ -33,13 +33,13 @@ std::vector<uint32_t> LayersHeard(const TestNode& node) {
   return layers;
 }
 
-// Polls for a while: for what must not happen.
+// Polls for a while, in which something must not happen.
 void PollForAWhile(std::initializer_list<TestNode*> nodes) {
   const absl::Time until = absl::Now() + absl::Milliseconds(200);
   ASSERT_TRUE(PollUntil(nodes, [&] { return absl::Now() > until; }));
 }
 
-// What layers from `layer` on wait for.
+// Makes the frames of layers from `layer` on wait until it is opened.
 class Gate {
  public:
   // Frames to `node` pass when the gate is open.
@@ -54,7 +54,7 @@ class Gate {
   bool open = false;
 };
 
-TEST_P(TransportContractTest, PeerInAnotherEpochIsAskedAgain) {
+TEST_P(TransportContractTest, PeerInAnotherEpochIsDialledAgain) {
   for (const uint64_t worker_epoch : {4, 6}) {
     auto worker = TestNode::Start(GetParam(), kWorker0);
     auto shard = TestNode::Start(GetParam(), kShard0);
@@ -67,7 +67,7 @@ TEST_P(TransportContractTest, PeerInAnotherEpochIsAskedAgain) {
     EXPECT_THAT(shard->connected, IsEmpty());
     EXPECT_THAT(shard->ended, IsEmpty());
 
-    // Whichever is behind follows.
+    // The side with the older epoch follows.
     TestNode& late = worker_epoch < 5 ? *worker : *shard;
     late.transport().SetRoster(
         HelloOfEpoch(late.self(), std::max<uint64_t>(worker_epoch, 5)),
@@ -98,7 +98,7 @@ TEST_P(TransportContractTest, ConnectionOutlivesTheEpoch) {
   EXPECT_THAT(worker->ended, IsEmpty());
   EXPECT_THAT(shard->ended, IsEmpty());
 
-  // One that is no member any more is not let in.
+  // A worker that is no member of the new epoch is refused.
   auto former = TestNode::Start(GetParam(), kWorker1);
   former->transport().SetRoster(HelloOfEpoch(kWorker1, 6), TestRoster());
   former->Dial(*shard);
@@ -140,10 +140,10 @@ TEST_P(TransportContractTest, DisconnectIsSilentHereAndHeardThere) {
   }
 }
 
-TEST_P(TransportContractTest, NewConnectionAfterDisconnectHasNewFramesAlone) {
-  enum Who { kDialler, kDialled, kBoth };
-  for (const Who who : {kDialler, kDialled, kBoth}) {
-    SCOPED_TRACE(who);
+TEST_P(TransportContractTest, NewConnectionAfterDisconnectHasOnlyNewFrames) {
+  enum Side { kDialler, kDialled, kBoth };
+  for (const Side side : {kDialler, kDialled, kBoth}) {
+    SCOPED_TRACE(side);
     auto worker = TestNode::Start(GetParam(), kWorker0);
     auto shard = TestNode::Start(GetParam(), kShard0);
     for (uint32_t life = 1; life <= 3; ++life) {
@@ -166,17 +166,17 @@ TEST_P(TransportContractTest, NewConnectionAfterDisconnectHasNewFramesAlone) {
           EXPECT_TRUE(heard.intact);
         }
       }
-      if (who != kDialled) worker->transport().Disconnect(kShard0);
-      if (who != kDialler) shard->transport().Disconnect(kWorker0);
-      if (who == kBoth) continue;
-      TestNode& other = who == kDialler ? *shard : *worker;
+      if (side != kDialled) worker->transport().Disconnect(kShard0);
+      if (side != kDialler) shard->transport().Disconnect(kWorker0);
+      if (side == kBoth) continue;
+      TestNode& other = side == kDialler ? *shard : *worker;
       ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
                             [&] { return other.ended.size() == life; }));
     }
     EXPECT_EQ(worker->connected.size(), 3u);
     EXPECT_EQ(shard->connected.size(), 3u);
-    EXPECT_EQ(worker->ended.size(), who == kDialled ? 3u : 0u);
-    EXPECT_EQ(shard->ended.size(), who == kDialler ? 3u : 0u);
+    EXPECT_EQ(worker->ended.size(), side == kDialled ? 3u : 0u);
+    EXPECT_EQ(shard->ended.size(), side == kDialler ? 3u : 0u);
   }
 }
 
@@ -211,7 +211,7 @@ TEST_P(TransportContractTest, DisconnectEndsAnAttempt) {
                            Buffer::Borrow(&value, sizeof(value),
                                           [&released] { ++released; })));
   };
-  worker->transport().Disconnect(kShard0);  // Nobody knows it yet.
+  worker->transport().Disconnect(kShard0);  // No link to it exists yet.
 
   // An attempt under way.
   send();
@@ -223,7 +223,7 @@ TEST_P(TransportContractTest, DisconnectEndsAnAttempt) {
   EXPECT_THAT(worker->ended, IsEmpty());
 }
 
-TEST_P(TransportContractTest, FrameThatComesTooEarlyWaitsAndThoseBehindIt) {
+TEST_P(TransportContractTest, FrameThatComesTooEarlyWaitsWithAllBehindIt) {
   auto early = TestNode::Start(GetParam(), kWorker0);
   auto other = TestNode::Start(GetParam(), kWorker1);
   auto shard = TestNode::Start(GetParam(), kShard0);
@@ -246,7 +246,7 @@ TEST_P(TransportContractTest, FrameThatComesTooEarlyWaitsAndThoseBehindIt) {
             static_cast<int64_t>(announced.size()) - 1);
   EXPECT_THAT(LayersHeard(*shard), ElementsAre(1));
 
-  // Nobody else waits, in neither direction.
+  // No other peer waits, and no frames the other way.
   for (uint32_t layer = 100; layer < 120; ++layer) {
     other->SendTo(kShard0, layer, 1000);
     shard->SendTo(kWorker0, layer, 1000);
@@ -289,7 +289,7 @@ TEST_P(TransportContractTest, FramesThatLeftTogetherMayWaitApart) {
             4 * (kFrameHeaderBytes + 40));
 }
 
-TEST_P(TransportContractTest, PollDeliversWhatWaitedWithoutWaiting) {
+TEST_P(TransportContractTest, PollDeliversFramesThatWaitedWithoutSleeping) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));
@@ -326,7 +326,7 @@ TEST_P(TransportContractTest, WaitingFramesHoldTheSenderBack) {
     }
     return absl::Now() - since > absl::Milliseconds(300);
   }));
-  // What the sockets and windows of both sides hold, and no more.
+  // At most what the sockets and windows of both sides hold.
   EXPECT_LT(before, int64_t{32} << 20);
   EXPECT_THAT(shard->heard, IsEmpty());
   EXPECT_THAT(gate.announced.size(), Gt(1u));
@@ -340,7 +340,7 @@ TEST_P(TransportContractTest, WaitingFramesHoldTheSenderBack) {
   }
 }
 
-TEST_P(TransportContractTest, EndOfTheConnectionComesAfterWhatWaits) {
+TEST_P(TransportContractTest, EndOfTheConnectionComesAfterFramesThatWait) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));
@@ -379,7 +379,7 @@ TEST_P(TransportContractTest, FrameMayBeRefusedAfterItHasWaited) {
             absl::FailedPreconditionError("no such layer"));
 }
 
-TEST_P(TransportContractTest, DisconnectDropsWhatWaits) {
+TEST_P(TransportContractTest, DisconnectDropsFramesThatWait) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));

@@ -100,7 +100,7 @@ void CheckAccepted(Hello hello, const v1::DataHello& message) {
   ExpectSame(*read, hello);
 }
 
-TEST(HandshakeFuzzTest, AHelloIsAcceptedIfAndOnlyIfItIsSound) {
+TEST(HandshakeFuzzTest, SoundHellosAndNoOthersAreAccepted) {
   // Text that is no UTF-8 is refused by the parser, which would log each time.
   const google::protobuf::LogSilencer silencer;
   FuzzBudget budget;
@@ -163,7 +163,7 @@ TEST(HandshakeFuzzTest, AReasonIsOneLineOfALog) {
                   absl::IsFailedPrecondition(status))
           << status;
 
-      // What we send in turn arrives as it is.
+      // A reason that is sent on arrives unchanged.
       const Frame again = RefusalFrame(PeerId::Shard(0), reason);
       ASSERT_LE(again.payload.bytes(), kRefusalBytesMax);
       ASSERT_EQ(ReadRefusal(again), reason);

@@ -84,7 +84,7 @@ void ReadAll(FrameReader& reader, int fd, Random& random, Buffer& scratch,
   }
 }
 
-// One who never stops sending must not keep the reader for itself.
+// A peer that never stops sending must not occupy the reader.
 TEST(SocketFramesTest, DrainingHasAnEnd) {
   auto [here, there] = Pair();
   const int space = 8 << 20;
@@ -105,8 +105,8 @@ TEST(SocketFramesTest, DrainingHasAnEnd) {
   EXPECT_EQ(recv(there.get(), &byte, 1, 0), 1) << "there is more";
 }
 
-// Whatever the kernel takes at a time, and wherever it cuts.
-TEST(SocketFramesFuzzTest, WhatIsWrittenIsRead) {
+// The kernel may take any number of bytes at a time, and cut anywhere.
+TEST(SocketFramesFuzzTest, FramesAreReadAsTheyWereWritten) {
   FuzzBudget budget;
   while (budget.Next()) {
     SCOPED_TRACE(ReplayHint(budget.seed()));

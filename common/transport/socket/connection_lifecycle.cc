@@ -50,6 +50,7 @@ void ConnectionLifecycle::OnDialled(SocketConnection& connection) {
   if (!result.ok()) return FailAttempt(connection, result);
   auto greeting = links_.Greet(connection.peer());
   if (!greeting.ok()) return FailAttempt(connection, greeting.status());
+  // Without memory to offer the connection works all the same.
   std::unique_ptr<MemoryChannel> offered;
   if (options_.shared_memory && IsOnSameHost(connection.socket())) {
     auto memory = MemoryChannel::Create(connection.socket(), delivery_);
@@ -82,6 +83,7 @@ absl::Status ConnectionLifecycle::ReadPreamble(SocketConnection& connection) {
 
 void ConnectionLifecycle::OnHandshakeFrame(SocketConnection& connection,
                                            const Frame& frame) {
+  // A stranger has nothing to refuse: its refusal is read as a bad hello.
   const bool is_introducing = connection.state() == State::kIntroducing;
   if (frame.header.kind == FrameKind::kRefusal && !is_introducing) {
     return OnRefused(connection, RefusalStatus(ReadRefusal(frame)));
@@ -121,6 +123,7 @@ std::unique_ptr<MemoryChannel> ConnectionLifecycle::TakeOffer(
   auto memory = MemoryChannel::Accept(*theirs.shared_memory,
                                       connection.socket(), delivery_);
   if (memory.ok()) return *std::move(memory);
+  // Worth a line: containers on one host often see different processes.
   NEREUS_LOG(Info) << PeerName(theirs.self) << " (" << connection.address()
                    << ") is reached by its socket alone: "
                    << memory.status().message();
@@ -139,6 +142,8 @@ absl::Status ConnectionLifecycle::Complete(SocketConnection& connection,
 
 absl::StatusOr<std::unique_ptr<MemoryChannel>> ConnectionLifecycle::TakeAnswer(
     SocketConnection& connection, const Hello& theirs) {
+  // A peer that answers too early cannot have read the offer. Bytes that are
+  // still to be written would then go into the memory.
   std::unique_ptr<MemoryChannel> offered = connection.TakeOffered();
   if (!theirs.shared_memory.has_value()) return nullptr;
   if (offered == nullptr || offered->offer() != *theirs.shared_memory) {
@@ -158,6 +163,7 @@ void ConnectionLifecycle::Open(SocketConnection& connection, PeerId peer,
                     << connection.address()
                     << (memory != nullptr ? ", by shared memory)" : ")");
   connection.Open(peer, traffic_.CountersOf(peer), std::move(memory));
+  // Frames that waited for the link are queued before the handler sends more.
   links_.OnOpen(peer, &connection);
   connections_.Mark(connection, Work::kWrite);
   delivery_.Connected(peer);
@@ -196,6 +202,7 @@ void ConnectionLifecycle::Refuse(SocketConnection& connection,
                                  const absl::Status& reason) {
   const State state = connection.state();
   if (state == State::kStranger || state == State::kIntroducing) {
+    // A peer that comes too early is normal; any other refusal needs attention.
     const char* const what = "refused a connection from ";
     if (absl::IsUnavailable(reason)) {
       NEREUS_LOG(Debug) << what << connection.address() << ": "
@@ -209,6 +216,7 @@ void ConnectionLifecycle::Refuse(SocketConnection& connection,
                         << PeerName(connection.peer()) << " ("
                         << connection.address() << "): " << reason.message();
   }
+  // The socket stays until the peer has read the reason, or for a while.
   const absl::Time now = absl::Now();
   connection.SetDeadline(now + options_.closing_timeout);
   connection.End(LastFrame(reason));
@@ -229,6 +237,7 @@ Frame ConnectionLifecycle::LastFrame(const absl::Status& reason) const {
 void ConnectionLifecycle::OnRefused(SocketConnection& connection,
                                     const absl::Status& reason) {
   if (connection.state() == State::kGreeting) {
+    // A goodbye to a greeting: the peer shuts down, and may come back.
     return FailAttempt(connection, reason.ok()
                                        ? absl::UnavailableError("it has ended")
                                        : reason);
@@ -261,6 +270,7 @@ void ConnectionLifecycle::RunTimers(absl::Time now) {
     }
     connection->Close();
   }
+  // Singly, since the handler may connect or disconnect other links.
   while (const auto loss = links_.NextLoss(now)) {
     delivery_.Disconnected(loss->peer, loss->reason);
   }

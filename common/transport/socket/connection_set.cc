@@ -26,6 +26,7 @@ ConnectionSet::List ConnectionSet::All() const {
 
 void ConnectionSet::Mark(SocketConnection& connection, Work work) {
   if (connection.is_closed() || connection.has(work)) return;
+  // The flag keeps a connection from being in a list twice.
   connection.set_has(work, true);
   marked_[static_cast<size_t>(work)].push_back(&connection);
 }
@@ -45,6 +46,7 @@ void ConnectionSet::OnClosed(SocketConnection& connection) {
 void ConnectionSet::Due(absl::Time when) { due_at_ = std::min(due_at_, when); }
 
 ConnectionSet::List ConnectionSet::TakeLate(absl::Time now) {
+  // Attempts to connect have no deadline here: PeerLinks ends them.
   List late;
   if (now < due_at_) return late;
   due_at_ = absl::InfiniteFuture();
@@ -59,12 +61,14 @@ ConnectionSet::List ConnectionSet::TakeLate(absl::Time now) {
 }
 
 void ConnectionSet::Sweep() {
+  // Lists may still point to what is destroyed here.
   if (closed_.empty()) return;
   const auto is_closed = [](const SocketConnection* connection) {
     return connection->is_closed();
   };
   for (List& marked : marked_) std::erase_if(marked, is_closed);
   std::erase_if(unpolled_, is_closed);
+  // The owner of a released payload may call Send, which uses this set.
   std::exchange(closed_, {}).clear();
 }
 

@@ -8,6 +8,7 @@
 namespace nereus {
 
 void Delivery::Begin(FrameHandler& handler) {
+  // The owner may have changed the handler's state between two polls.
   handler_ = &handler;
   delivered_ = false;
   ++version_;
@@ -15,6 +16,7 @@ void Delivery::Begin(FrameHandler& handler) {
 
 absl::StatusOr<Landing> Delivery::Announce(PeerId from,
                                            const FrameHeader& header) {
+  // In Shutdown frames still come, until the peer has closed its side.
   if (handler_ == nullptr) return Landing::Discard();
   if (header.kind == FrameKind::kHello) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -59,6 +61,7 @@ Buffer Delivery::TakeScratch() {
 }
 
 void Delivery::GiveBack(Buffer scratch) {
+  // The small buffers of a handshake are not worth keeping.
   if (scratch.bytes() == kFramePayloadBytesMax) {
     scratches_.push_back(std::move(scratch));
   }

@@ -5,6 +5,7 @@ namespace nereus {
 absl::StatusOr<Dialler::Dialled> Dialler::Dial(const std::string& address) {
   auto found = found_.find(address);
   if (found == found_.end()) {
+    // A numeric address needs no name server, and no other thread.
     auto numeric = Resolve(address, /*numeric_only=*/true);
     if (!numeric.ok()) {
       resolver_.Ask(address);
@@ -12,6 +13,8 @@ absl::StatusOr<Dialler::Dialled> Dialler::Dial(const std::string& address) {
     }
     found = found_.emplace(address, *std::move(numeric)).first;
   }
+  // The address is used up, whether the attempt succeeds or not. A name with
+  // none left is looked up again, since its addresses may have changed.
   std::vector<SocketAddress>& addresses = found->second;
   const SocketAddress next = addresses.front();
   addresses.erase(addresses.begin());

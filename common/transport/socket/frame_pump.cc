@@ -45,6 +45,7 @@ void FramePump::Read(SocketConnection& connection) {
         connections_.Mark(connection, Work::kRetry);
         return connection.Watch();
       case Kind::kHandshake:
+        // May have opened the connection, through another channel.
         lifecycle_.OnHandshakeFrame(connection, received.frame);
         break;
       case Kind::kRefused:
@@ -89,6 +90,7 @@ void FramePump::WriteEarly() {
   connections_.ForEach([this](SocketConnection& connection) {
     if (!connection.is_open() || connection.writer().empty()) return;
     connections_.Mark(connection, Work::kWrite);
+    // The mark makes WriteAll look again, at an error too.
     connection.Write().IgnoreError();
   });
 }
@@ -111,6 +113,7 @@ void FramePump::RunUnpolled() {
     SocketConnection& connection = *connections_.unpolled()[i];
     if (connection.is_closed()) continue;
     Channel& channel = connection.channel();
+    // Until MaySleep the peer need not ring: this side looks in every turn.
     const bool blocked = channel.Awake();
     if (connection.is_open() && connection.reads() && channel.HasWork()) {
       Read(connection);
@@ -129,6 +132,8 @@ bool FramePump::HasUnpolledFrames() const {
 }
 
 bool FramePump::MaySleep() {
+  // Stops at the first channel with work; those before it expect a bell, which
+  // RunUnpolled takes back.
   bool may_sleep = true;
   for (SocketConnection* const connection : connections_.unpolled()) {
     const bool reads = connection->is_open() && connection->reads();

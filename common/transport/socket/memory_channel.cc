@@ -67,6 +67,7 @@ uint32_t MemoryChannel::events(bool /*reads*/) const {
 }
 
 void MemoryChannel::ReadBell() {
+  // How often the peer has rung does not matter.
   if (ended_.has_value()) return;
   const absl::StatusOr<FrameReader::Next> drained =
       FrameReader::Drain(socket_.get());
@@ -129,6 +130,8 @@ std::optional<Channel::Received> MemoryChannel::Take(Frame frame) {
     }
     delivery_.Deliver(peer_, frame);
   }
+  // Pops even if the handler has stopped this channel: the memory is still
+  // mapped.
   reader_.Pop();
   // Rings at once, so that the peer writes while this side does its sums.
   if (reader_.TakeSleeper()) Ring();

@@ -73,6 +73,7 @@ Buffer SocketChannel::Payload() const {
 
 Channel::Received SocketChannel::Receive() {
   using Next = FrameReader::Next;
+  // First the frame that came long ago and had to wait.
   int64_t bytes = 0;
   if (std::exchange(complete_, false)) {
     if (auto ended = Deliver(); ended.has_value()) return *std::move(ended);
@@ -149,6 +150,7 @@ std::optional<Channel::Received> SocketChannel::OnComplete() {
     return Broken(CheckPayload(header, Payload()));
   }
   if (!is_handshake()) return Deliver();
+  // The frame keeps its memory, though this channel may be replaced next.
   const Buffer payload = std::exchange(scratch_, Buffer());
   return Received{Received::Kind::kHandshake,
                   {},
@@ -156,6 +158,7 @@ std::optional<Channel::Received> SocketChannel::OnComplete() {
 }
 
 std::optional<Channel::Received> SocketChannel::Deliver() {
+  // In Shutdown; the frame was announced in the last Poll.
   if (!delivery_.has_handler()) return std::nullopt;
   Frame frame;
   frame.header = reader_.header();

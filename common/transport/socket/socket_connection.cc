@@ -27,6 +27,8 @@ void SocketConnection::Send(Frame frame) {
 }
 
 void SocketConnection::Close() {
+  // This object stays until ConnectionSet::Sweep: Close may be called from the
+  // handler, in the middle of a delivery from this connection.
   if (is_closed()) return;
   state_ = State::kClosed;
   set_.poller().Forget(socket_.get());
@@ -42,6 +44,7 @@ void SocketConnection::Abort() {
 }
 
 bool SocketConnection::HasEnded() const {
+  // Only asks the kernel: bytes that have come stay unread.
   pollfd asked = {socket_.get(), POLLRDHUP, 0};
   return poll(&asked, 1, 0) > 0 && asked.revents != 0;
 }
@@ -70,6 +73,8 @@ absl::StatusOr<bool> SocketConnection::ReadPreamble(PreambleBytes& preamble) {
 
 void SocketConnection::Greet(const PreambleBytes& preamble, Frame hello,
                              std::unique_ptr<MemoryChannel> offered) {
+  // The hello leaves in one call with the preamble: the peer answers both at
+  // once.
   state_ = State::kGreeting;
   offered_ = std::move(offered);
   writer_.PushPreamble(preamble);
@@ -84,11 +89,13 @@ void SocketConnection::Open(PeerId peer, TrafficCounters& counters,
   counters_ = &counters;
   offered_ = nullptr;
   set_.OnOpen(*this, /*is_polled=*/memory == nullptr);
+  // Frees the buffers of the socket channel, which has read its last frame.
   if (memory != nullptr) channel_ = std::move(memory);
   channel_->Open(peer, counters);
 }
 
 void SocketConnection::End(Frame last) {
+  // A frame that waits for the handler is dropped with all behind it.
   state_ = State::kEnding;
   set_has(Work::kRetry, false);
   channel_->Stop();

@@ -1,3 +1,6 @@
+// Turn is the event loop; everything else feeds it. Poll runs it with a
+// handler, Shutdown without one.
+
 #include "common/transport/socket/socket_transport.h"
 
 #include <sched.h>
@@ -131,6 +134,7 @@ absl::Span<const epoll_event> SocketTransport::Wait(absl::Duration timeout) {
   if (due != absl::InfiniteFuture()) {
     timeout = std::min(timeout, due - absl::Now());
   }
+  // In this order: looking costs time, and MaySleep makes peers ring.
   const bool sleeps = timeout > absl::ZeroDuration() &&
                       !(poller_->slept_briefly() && LookForAWhile()) &&
                       pump_.MaySleep();
@@ -171,6 +175,8 @@ void SocketTransport::Shutdown(absl::Duration timeout) {
 }
 
 void SocketTransport::CloseAll(absl::Time deadline) {
+  // Attempts end at once; open connections say goodbye, and wait until the peer
+  // has closed its side, so that the kernel drops nothing that was sent.
   links_.Clear();
   for (SocketConnection* const connection : connections_.All()) {
     if (connection->is_open()) {
