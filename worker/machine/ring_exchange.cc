@@ -83,8 +83,7 @@ void RingExchange::Contribute(Outbox& out) {
                 return SendToNext(
                     {frame.header, OwnValues(*round, frame.header)}, out);
               }
-              out.Add(Accumulate{frame.payload,
-                                 OwnAddend(*round, frame.header),
+              out.Add(Accumulate{frame.payload, OwnAddend(*round, frame.header),
                                  /*replaces=*/true});
               out.Add(RoundValues{frame.payload, layer_.route().wire});
               round->Mark(FindPlace(frame.header, *round)->index);
