@@ -99,7 +99,7 @@ bool WentThroughSockets(TestNode& worker, TestNode& shard) {
   return shard.heard.back().header.payload_crc != 0;
 }
 
-TEST(SharedFramesTest, MemoryIsUsedIfBothSidesAllowIt) {
+TEST(MemoryChannelTest, MemoryIsUsedIfBothSidesAllowIt) {
   for (const bool dialling : {false, true}) {
     for (const bool answering : {false, true}) {
       const auto kind = [](bool willing) {
@@ -113,7 +113,7 @@ TEST(SharedFramesTest, MemoryIsUsedIfBothSidesAllowIt) {
 }
 
 // The shard ends before the worker has read that it was admitted.
-TEST(SharedFramesTest, FramesArriveThoughTheSenderHasGone) {
+TEST(MemoryChannelTest, FramesArriveThoughTheSenderHasGone) {
   auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
   auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
   worker->Dial(*shard);
@@ -133,7 +133,7 @@ TEST(SharedFramesTest, FramesArriveThoughTheSenderHasGone) {
 }
 
 // A frame that is sent on through a socket gets a checksum there.
-TEST(SharedFramesTest, ChecksumThatWasNotComparedIsNotPassedOn) {
+TEST(MemoryChannelTest, ChecksumThatWasNotComparedIsNotPassedOn) {
   auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
   auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));
@@ -145,7 +145,7 @@ TEST(SharedFramesTest, ChecksumThatWasNotComparedIsNotPassedOn) {
   EXPECT_EQ(shard->heard[0].header.payload_crc, 0u);
 }
 
-TEST(SharedFramesTest, ShutdownDoesNotWaitForAPeerThatHasGone) {
+TEST(MemoryChannelTest, ShutdownDoesNotWaitForAPeerThatHasGone) {
   auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
   auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));
@@ -173,7 +173,7 @@ std::set<std::string> NamesIn(const char* folder) {
   return names;
 }
 
-TEST(SharedFramesTest, OpenMemoryHasNoNameAndNoDescriptor) {
+TEST(MemoryChannelTest, OpenMemoryHasNoNameAndNoDescriptor) {
   const std::set<std::string> before = NamesIn("/dev/shm");
   auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
   auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
