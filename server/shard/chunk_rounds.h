@@ -32,9 +32,8 @@ namespace nereus {
 //   kOffered ----new epoch, still primary--> kClosing
 //   any phase ---new epoch, now backup-----> kCollecting, with no contribution
 //
-// A backup collects one contribution to each round: the mean from the primary.
-//
-// So the backup has every result that a worker has seen, to the last bit. A
+// So the backup has every result that a worker has seen, to the last bit. On
+// the backup a round has one contribution, the mean that the primary sends. A
 // round that is closing stays so in later epochs, whatever workers they have.
 // A new epoch drops the contributions of a round that is collecting, and the
 // workers contribute again: a dead worker's gradient is in the open round for
@@ -68,14 +67,15 @@ class ChunkRounds {
   void Reopen();
   void Enter(Outbox& out);
 
-  // Frames of a worker, which is at `position`, and of the other server.
+  // Take frames of the worker at `position`, and of the other server.
   absl::StatusOr<Landing> OnWorkerHeader(const FrameHeader& header,
                                          int position) const;
   void OnWorkerFrame(const Frame& frame, int position, Outbox& out);
   absl::StatusOr<Landing> OnServerHeader(const FrameHeader& header) const;
   void OnServerFrame(const Frame& frame, Outbox& out);
 
-  // Starts to close the open round if all is there that it needs.
+  // Starts to close the open round if all contributions are here and the
+  // verdict on the step is known.
   void CompleteIfSettled(Outbox& out);
   // Sends the whole chunk to the backup, which lacks a round.
   void SendToBackup(Outbox& out);
