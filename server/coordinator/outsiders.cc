@@ -79,6 +79,7 @@ void Outsiders::Forget(absl::Time now) {
 void Outsiders::Delay(absl::Duration pause) {
   for (Claim& claim : claims_) claim.since += pause;
   for (auto& [incarnation, until] : released_) until += pause;
+  for (Silent& silent : silent_) silent.since += pause;
 }
 
 }  // namespace nereus
