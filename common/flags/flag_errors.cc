@@ -1,11 +1,14 @@
-// What programs say of a command line that makes no sense.
+// Errors and warnings about command lines.
+//
+// CLI11 reports a mistake as text, and its text often leaves out the flag or
+// the value. Explain turns that text into "--flag is ..., must be ...". The
+// order to read in: ParseFlags, Explain, ExplainUnexpected, WarnOfVariables.
+// RefuseFlags and WithFlagNames serve checks that programs make after parsing.
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <numeric>
-#include <optional>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
@@ -21,20 +24,18 @@ extern char** environ;
 namespace nereus {
 namespace {
 
-// Names that differ by so many letters may have been meant.
+// Number of typing errors up to which a name is taken for a misspelt one.
 constexpr size_t kTyposMax = 2;
 
-// Letters to insert, remove or exchange to turn `a` into `b`; two neighbours in
-// the wrong order count once (optimal string alignment).
+// Returns the number of letters to insert, remove or exchange to turn `a` into
+// `b` (optimal string alignment). Two neighbours in the wrong order count once.
 size_t Typos(absl::string_view a, absl::string_view b) {
   std::vector<std::vector<size_t>> typos(a.size() + 1,
                                          std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        typos[i][j] = i + j;
-        continue;
-      }
+  std::iota(typos[0].begin(), typos[0].end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    typos[i][0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
       typos[i][j] =
           std::min({typos[i - 1][j] + 1, typos[i][j - 1] + 1,
                     typos[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
@@ -46,7 +47,7 @@ size_t Typos(absl::string_view a, absl::string_view b) {
   return typos[a.size()][b.size()];
 }
 
-// Those of `app` and of the subcommand that was named.
+// Returns the options of `app` and of the subcommand on the command line.
 std::vector<const CLI::Option*> OptionsOf(const CLI::App& app) {
   std::vector<const CLI::Option*> options = app.get_options();
   for (const CLI::App* subcommand : app.get_subcommands()) {
@@ -72,15 +73,8 @@ bool IsOnCommandLine(const std::string& flag, int argc, char** argv) {
   });
 }
 
-// "--learning-rate", the first flag that `message` names; empty: none.
-std::string FlagIn(const std::string& message) {
-  const size_t begin = message.find("--");
-  if (begin == std::string::npos) return "";
-  const size_t end = message.find_first_of(" :=,", begin);
-  return message.substr(begin, end - begin);
-}
-
-// A flag of which `value` is a choice, as it would be typed.
+// Returns the flag that takes `value` as a choice, as "--flag=value". Empty: no
+// flag takes it.
 std::string FlagWithChoice(const CLI::App& app, const std::string& value) {
   for (const CLI::Option* option : OptionsOf(app)) {
     const std::vector<std::string> choices =
@@ -92,34 +86,38 @@ std::string FlagWithChoice(const CLI::App& app, const std::string& value) {
   return "";
 }
 
-// `message` lists what was not expected, the last first, with the values of
-// unknown flags: so the command line is searched for the first flag that is
-// unknown.
+// Explains arguments that were not expected. CLI11 lists them with the last
+// one first and mixes values with flags. The first unknown flag of the command
+// line is more helpful.
 std::string ExplainUnexpected(const CLI::App& app, const std::string& message,
                               int argc, char** argv) {
   const std::vector<std::string> flags = FlagsOf(app);
   for (int i = 1; i < argc; ++i) {
-    const std::pair<std::string, std::string> parts =
-        absl::StrSplit(argv[i], absl::MaxSplits('=', 1));
-    const std::string& name = parts.first;
+    const absl::string_view argument = argv[i];
+    const std::string name(argument.substr(0, argument.find('=')));
     if (!absl::StartsWith(name, "--") || absl::c_linear_search(flags, name)) {
       continue;
     }
     const bool is_jobs = FindJobOption(name.substr(2)) != nullptr;
     return absl::StrCat("unknown flag ", name,
-                        is_jobs ? ", which is the coordinator's alone: "
-                                  "nereus-server, or nereusctl local"
+                        is_jobs ? ", which is the coordinator's alone: give "
+                                  "it to nereus-server, or to nereusctl local"
                                 : Suggest(name, flags));
   }
   return absl::StrCat("unknown argument ",
                       message.substr(message.find(": ") + 2));
 }
 
-// The value in "... = abc" or "\"abc\" is not ...".
+// Returns the part of `text` behind `mark`, or `otherwise` without a mark.
+std::string After(const std::string& text, absl::string_view mark,
+                  const std::string& otherwise = "") {
+  const size_t at = text.find(mark.data(), 0, mark.size());
+  return at == std::string::npos ? otherwise : text.substr(at + mark.size());
+}
+
+// Returns the value in "... = abc" or in "\"abc\" is not ...".
 std::string ValueIn(const std::string& message) {
-  if (const size_t at = message.find(" = "); at != std::string::npos) {
-    return message.substr(at + 3);
-  }
+  if (absl::StrContains(message, " = ")) return After(message, " = ");
   const std::vector<std::string> parts = absl::StrSplit(message, '"');
   return parts.size() > 1 ? parts[1] : "";
 }
@@ -127,61 +125,63 @@ std::string ValueIn(const std::string& message) {
 std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
                     char** argv) {
   const std::string message = error.what();
-  if (absl::StrContains(message, "was not expected") ||
-      absl::StrContains(message, "were not expected")) {
+  const auto says = [&](absl::string_view part) {
+    return absl::StrContains(message, part);
+  };
+  if (says("was not expected") || says("were not expected")) {
     return ExplainUnexpected(app, message, argc, argv);
   }
-  const std::string flag = FlagIn(message);
-  if (flag.empty()) return message;
+  const size_t begin = message.find("--");
+  if (begin == std::string::npos) return message;
+  const size_t end = message.find_first_of(" :=,", begin);
+  const std::string flag = message.substr(begin, end - begin);
+  // The environment may have set the flag: then its variable is at fault.
   const std::string variable = FlagVariable(flag.substr(2));
-  const bool typed = IsOnCommandLine(flag, argc, argv);
-  const char* const set = std::getenv(variable.c_str());
-  const std::string source =
-      !typed && set != nullptr ? absl::StrCat("the variable ", variable) : flag;
-  if (absl::StartsWith(message, "Could not convert")) {
+  const bool is_set = std::getenv(variable.c_str()) != nullptr;
+  const std::string source = is_set && !IsOnCommandLine(flag, argc, argv)
+                                 ? absl::StrCat("the variable ", variable)
+                                 : flag;
+  if (says("Could not convert")) {
     return absl::StrCat(source, " is \"", ValueIn(message),
                         "\", which is no value for it: see --help");
   }
-  if (absl::StrContains(message, "At Most 1 required")) {
+  if (says("At Most 1 required")) {
     return absl::StrCat(source, " is given more than once");
   }
-  if (absl::StrContains(message, "required") &&
-      absl::StrContains(message, "missing")) {
+  if (says("required") && says("missing")) {
     return absl::StrCat(source, " needs a value");
   }
-  // "--flag: Value abc not in range 1 to 9".
-  const size_t range = message.find(" not in range ");
-  const size_t value = message.find(": Value ");
-  if (range != std::string::npos && value != std::string::npos) {
-    const size_t begin = value + strlen(": Value ");
-    return absl::StrCat(source, " is \"", message.substr(begin, range - begin),
+  // CLI11 says "--flag: Value abc not in range 1 to 9".
+  const std::string value = After(message, ": Value ");
+  if (const size_t range = value.find(" not in range ");
+      range != std::string::npos) {
+    return absl::StrCat(source, " is \"", value.substr(0, range),
                         "\", must be a number from ",
-                        message.substr(range + strlen(" not in range ")));
+                        After(value, " not in range "));
   }
-  // "--flag: text".
-  const size_t colon = message.find(": ");
-  std::string text = absl::StrCat(
-      source, colon == std::string::npos ? ": " : "",
-      colon == std::string::npos ? message : message.substr(colon));
-  if (absl::StrContains(message, "is not one of")) {
+  // All other messages are "--flag: text".
+  std::string text =
+      absl::StrCat(source, ": ", After(message, ": ", /*otherwise=*/message));
+  if (says("is not one of")) {
     const std::string other = FlagWithChoice(app, ValueIn(message));
     if (!other.empty()) absl::StrAppend(&text, "; did you mean ", other, "?");
   }
   return text;
 }
 
-// Of all programs: often they are set for several of them at once.
+// Warns of variables NEREUS_* without a meaning, and of empty ones. Variables
+// of other programs have a meaning: a shell often sets them for all.
 void WarnOfVariables(const CLI::App& app) {
-  std::vector<std::string> known;
+  std::vector<std::string> known = TestVariables();
   for (const std::string& flag : FlagsOf(app)) {
     known.push_back(FlagVariable(flag.substr(2)));
+  }
+  for (const std::string& flag : FlagsWithVariables()) {
+    known.push_back(FlagVariable(flag));
   }
   for (const JobOption& option : JobOptionTable()) {
     known.push_back(FlagVariable(option.name));
   }
-  known.insert(known.end(), std::begin(kVariables), std::end(kVariables));
-  known.insert(known.end(), std::begin(kTestVariables),
-               std::end(kTestVariables));
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::pair<std::string, std::string> parts =
         absl::StrSplit(*entry, absl::MaxSplits('=', 1));
@@ -227,12 +227,10 @@ int ParseFlags(CLI::App& app, int argc, char** argv) {
 
 std::vector<std::string> FlagsAddedBy(CLI::App& app,
                                       const std::function<void()>& add) {
-  const std::vector<std::string> before = FlagsOf(app);
+  const auto before = static_cast<int64_t>(FlagsOf(app).size());
   add();
-  std::vector<std::string> added = FlagsOf(app);
-  added.erase(added.begin(),
-              added.begin() + static_cast<int64_t>(before.size()));
-  return added;
+  const std::vector<std::string> after = FlagsOf(app);
+  return {after.begin() + before, after.end()};
 }
 
 absl::Status RefuseFlags(const CLI::App& app, int argc, char** argv,
@@ -251,6 +249,9 @@ absl::Status RefuseFlags(const CLI::App& app, int argc, char** argv,
   return absl::OkStatus();
 }
 
+// Goes over `message` word by word. A word is a field if it is the first one or
+// has an underscore, and if no dash precedes it: "batch is 0" names a flag, but
+// "the batch" does not.
 std::string WithFlagNames(const CLI::App& app, absl::string_view message,
                           const std::map<std::string, std::string>& others) {
   const std::vector<std::string> flags = FlagsOf(app);
@@ -268,13 +269,10 @@ std::string WithFlagNames(const CLI::App& app, absl::string_view message,
     const bool is_flag = begin > 0 && message[begin - 1] == '-';
     const bool is_field =
         !is_flag && (is_first || absl::StrContains(word, "_"));
-    if (other != others.end() && is_field) {
-      absl::StrAppend(&text, other->second);
-    } else if (is_field && !word.empty() &&
-               absl::c_linear_search(flags, flag)) {
-      absl::StrAppend(&text, flag);
+    if (is_field && other != others.end()) {
+      text += other->second;
     } else {
-      absl::StrAppend(&text, word);
+      text += is_field && absl::c_linear_search(flags, flag) ? flag : word;
     }
     is_first = is_first && word.empty();
     if (end < message.size()) text += message[end];

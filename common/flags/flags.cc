@@ -1,12 +1,12 @@
 #include "common/flags/flags.h"
 
-#include <cctype>
 #include <memory>
-#include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
 #include "common/flags/job_file.h"
@@ -14,11 +14,23 @@
 namespace nereus {
 
 std::string FlagVariable(const std::string& name) {
-  std::string variable = "NEREUS_";
-  for (const char c : name) {
-    variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
-  }
-  return variable;
+  return "NEREUS_" +
+         absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}));
+}
+
+CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
+                         const std::string& value,
+                         std::function<absl::Status(const std::string&)> set,
+                         const std::string& help) {
+  const std::string flag = "--" + name;
+  const auto set_or_throw = [flag, set](const std::string& given) {
+    const absl::Status status = set(given);
+    if (status.ok()) return;
+    throw CLI::ValidationError(flag, std::string(status.message()));
+  };
+  return app.add_option_function<std::string>(flag, set_or_throw, help)
+      ->envname(FlagVariable(name))
+      ->default_str(value);
 }
 
 CLI::Option* AddNamedChoice(CLI::App& app, const std::string& name,
@@ -26,20 +38,17 @@ CLI::Option* AddNamedChoice(CLI::App& app, const std::string& name,
                             const std::string& value,
                             std::function<void(const std::string&)> set,
                             const std::string& help) {
-  const std::string flag = "--" + name;
-  return app
-      .add_option_function<std::string>(
-          flag,
-          [flag, choices, set = std::move(set)](const std::string& given) {
-            if (absl::c_linear_search(choices, given)) return set(given);
-            throw CLI::ValidationError(
-                flag, absl::StrCat("\"", given, "\" is not one of ",
-                                   absl::StrJoin(choices, ", ")));
-          },
-          help)
-      ->envname(FlagVariable(name))
-      ->type_name(absl::StrJoin(choices, "|"))
-      ->default_str(value);
+  const auto set_choice = [choices, set = std::move(set)](
+                              const std::string& given) -> absl::Status {
+    if (!absl::c_linear_search(choices, given)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "\"", given, "\" is not one of ", absl::StrJoin(choices, ", ")));
+    }
+    set(given);
+    return absl::OkStatus();
+  };
+  return AddTextFlag(app, name, value, set_choice, help)
+      ->type_name(absl::StrJoin(choices, "|"));
 }
 
 void AddCommonFlags(CLI::App& app, const std::string& program,
@@ -50,60 +59,49 @@ void AddCommonFlags(CLI::App& app, const std::string& program,
              {"info", LogLevel::kInfo},
              {"warning", LogLevel::kWarning},
              {"error", LogLevel::kError}},
-            "least level of lines to log: debug, info, warning or error");
+            "lowest level of the log lines to show: debug, info, warning or "
+            "error");
 }
 
 void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory) {
   AddChoice(app, "shared-memory", shared_memory,
             {{"auto", true}, {"off", false}},
-            "auto: processes on one host exchange gradients through memory "
-            "that both have, where both are willing and able; off: this "
-            "process is not");
+            "auto: processes on one host exchange gradients through shared "
+            "memory, if all of them can; off: this process uses TCP alone");
 }
 
-namespace {
-
-// The flag of one option, which sets it in `spec`.
-void AddJobOption(CLI::App& app, const JobOption& option, JobSpec& spec) {
-  const bool is_switch = option.values == "off|on";
-  auto given = std::make_shared<std::string>();
-  CLI::Option* const flag =
-      is_switch ? app.add_flag(option.flag() + "{on}", *given, option.help)
-                : app.add_option(option.flag(), *given, option.help);
-  flag->check([&option, &spec, given](const std::string& text) {
-        return std::string(option.set(text, spec).message());
-      })
-      ->envname(FlagVariable(option.name))
-      ->default_str(option.get(spec))
-      ->group("Options of the job, which --job=FILE sets too");
-  if (!is_switch) flag->type_name(option.values);
-}
-
-}  // namespace
-
+// Options of a job are checked where they are set: a number out of range is
+// refused before the job begins.
 void AddJobOptions(CLI::App& app, JobSpec& spec,
                    const std::vector<std::string>& names) {
   for (const JobOption& option : JobOptionTable()) {
     if (!names.empty() && !absl::c_linear_search(names, option.name)) continue;
-    AddJobOption(app, option, spec);
+    const bool is_switch = option.values == "off|on";
+    auto given = std::make_shared<std::string>();
+    CLI::Option* const flag =
+        is_switch ? app.add_flag(option.flag() + "{on}", *given, option.help)
+                  : app.add_option(option.flag(), *given, option.help);
+    flag->check([&option, &spec, given](const std::string& text) {
+          return std::string(option.set(text, spec).message());
+        })
+        ->envname(FlagVariable(option.name))
+        ->default_str(option.get(spec))
+        ->group("Options of the job, which --job=FILE sets too");
+    if (!is_switch) flag->type_name(option.values);
   }
 }
 
+// CLI11 handles flags in the order in which they are added. --job comes first,
+// so that flags and variables replace the values of the file.
 void AddJobFlags(CLI::App& app, JobFlags& flags) {
-  // First of all: what comes later wins.
-  app.add_option_function<std::string>(
-         "--job",
-         [&flags](const std::string& path) {
-           auto names = ReadJobFile(path, flags.spec);
-           if (!names.ok()) {
-             throw CLI::ValidationError("--job",
-                                        std::string(names.status().message()));
-           }
-           flags.file_options = *std::move(names);
-         },
-         "a file with options of the job, each as NAME = VALUE in a line, by "
-         "the names of the flags below; flags and variables win")
-      ->envname(FlagVariable("job"))
+  const auto read_file = [&flags](const std::string& path) -> absl::Status {
+    NEREUS_ASSIGN_OR_RETURN(flags.file_options, ReadJobFile(path, flags.spec));
+    return absl::OkStatus();
+  };
+  AddTextFlag(app, "job", "", read_file,
+              "a file with options of the job, a line NAME = VALUE for each; "
+              "NAME is the name of a flag below. Flags and variables win over "
+              "the file")
       ->type_name("FILE");
   AddJobOptions(app, flags.spec);
 }

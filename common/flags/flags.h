@@ -4,24 +4,27 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/base/logging.h"
 #include "common/protocol/job_spec.h"
 
-// What the command lines of all binaries share. For main files and commands
-// alone.
+// Parts that the command lines of all Nereus programs share. Only main files
+// and commands include this file.
 
 namespace nereus {
 
-// The variable of a flag in the environment: "learning-rate",
-// NEREUS_LEARNING_RATE.
+// Returns the environment variable of a flag: NEREUS_LEARNING_RATE for
+// "learning-rate".
 std::string FlagVariable(const std::string& name);
 
-// Adds --`name`, which the environment may set too; the command line wins.
-// `value` is the default, shown by --help, and is where the result goes.
+// Adds the flag --`name` and its variable; the command line wins. `value` holds
+// the default, which --help shows, and receives the value. It must outlive
+// `app`.
 template <typename T>
 CLI::Option* AddFlag(CLI::App& app, const std::string& name, T& value,
                      const std::string& help) {
@@ -30,21 +33,44 @@ CLI::Option* AddFlag(CLI::App& app, const std::string& name, T& value,
       ->capture_default_str();
 }
 
-// The same for a flag without a value.
+// Adds a flag without a value.
 inline CLI::Option* AddSwitch(CLI::App& app, const std::string& name,
                               bool& value, const std::string& help) {
   return app.add_flag("--" + name, value, help)->envname(FlagVariable(name));
 }
 
-// Adds --`name`, which takes one of `choices`, and hands the one that is given
-// to `set`. `value`: the default, for --help.
+// Adds a flag whose text goes to `set`. An error of `set` is an error of the
+// command line, reported as "--name: error". --help shows `value` as default.
+CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
+                         const std::string& value,
+                         std::function<absl::Status(const std::string&)> set,
+                         const std::string& help);
+
+// Adds a flag that `parse` turns into a value. `text` is the default.
+// REQUIRES: `parse` accepts `text`.
+template <typename T>
+CLI::Option* AddParsedFlag(CLI::App& app, const std::string& name, T& value,
+                           absl::StatusOr<T> (*parse)(absl::string_view),
+                           const std::string& text, const std::string& help) {
+  value = *parse(text);
+  return AddTextFlag(
+      app, name, text,
+      [&value, parse](const std::string& given) {
+        absl::StatusOr<T> parsed = parse(given);
+        if (parsed.ok()) value = *std::move(parsed);
+        return parsed.status();
+      },
+      help);
+}
+
+// Adds a flag that takes one of `choices` and hands it to `set`.
 CLI::Option* AddNamedChoice(CLI::App& app, const std::string& name,
                             const std::vector<std::string>& choices,
                             const std::string& value,
                             std::function<void(const std::string&)> set,
                             const std::string& help);
 
-// The same for named values.
+// Adds a flag that takes one of the keys of `names`, and stores its value.
 template <typename T>
 CLI::Option* AddChoice(CLI::App& app, const std::string& name, T& value,
                        const std::map<std::string, T>& names,
@@ -61,58 +87,65 @@ CLI::Option* AddChoice(CLI::App& app, const std::string& name, T& value,
       help);
 }
 
-// --version and --log-level.
+// Adds --version and --log-level.
 void AddCommonFlags(CLI::App& app, const std::string& program,
                     LogLevel& log_level);
 
+// Adds --shared-memory, which turns the exchange through shared memory off.
 void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory);
 
-// Adds a flag for each of these options of a job; for all if `names` is empty.
-// `spec` has the defaults, and is where the values go.
+// Adds a flag for each option of a job whose name is in `names`; for all
+// options if `names` is empty. `spec` holds the defaults and receives the
+// values.
 void AddJobOptions(CLI::App& app, JobSpec& spec,
                    const std::vector<std::string>& names = {});
 
-// A job as a program is told it. A flag wins over a variable, a variable over
-// the file of --job=FILE, and the file over the default.
+// Options of a job from the command line, the environment and a job file. A
+// flag wins over a variable, a variable over the file of --job=FILE, and the
+// file over the default.
 struct JobFlags {
-  JobSpec spec;
-  std::vector<std::string> file_options;  // Names of options that it sets.
+  JobSpec spec;                           // Options after parsing.
+  std::vector<std::string> file_options;  // Names of options in the job file.
 };
+
+// Adds --job and a flag for each option of a job.
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 
-// OK, or kInvalidArgument: the flag of an option was typed that does not count
-// beside the others, such as --beta1 with --update=sgd. Where a variable or the
-// job file sets such an option, only a line is logged.
+// Refuses options of a job that have no effect beside the other options, such
+// as --beta1 with --update=sgd. Where a variable or the job file sets such an
+// option, it only logs a line. `file_options`: see JobFlags.
+// Errors: kInvalidArgument, with the flag on the command line.
 absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
                                 const JobSpec& spec,
                                 const std::vector<std::string>& file_options);
 
-// Parses; -1: go on. Otherwise the program is to exit with this code: 0 after
-// --help or --version, 2 after a usage error, each printed. An error names the
-// flag as it was typed, or the variable that the value came from, and what may
-// have been meant. Warns of variables NEREUS_* that no program of ours has, and
-// of empty ones.
+// Parses the command line. Returns -1 if the program goes on, and otherwise its
+// exit code: 0 after --help or --version, 2 after a mistake. It prints the
+// mistake with the flag as typed, or with the variable that holds the value,
+// and with a flag that may have been meant. It warns of variables NEREUS_* that
+// no Nereus program has, and of empty ones.
 int ParseFlags(CLI::App& app, int argc, char** argv);
 
-// "; did you mean X?", if one of `names` is like `given`; otherwise "".
+// Returns "; did you mean X?" if one of `names` resembles `given`, and
+// otherwise "".
 std::string Suggest(absl::string_view given,
                     const std::vector<std::string>& names);
 
-// The names of the flags that `add` adds to `app`.
+// Returns the flags that `add` adds to `app`, as "--name".
 std::vector<std::string> FlagsAddedBy(CLI::App& app,
                                       const std::function<void()>& add);
 
-// OK unless the command line, which has been parsed, gives one of `flags`.
-// `why` says why they do not count: "with --standalone". Variables are often
-// set for several programs: of those, only a line is logged.
-// Errors: kInvalidArgument.
+// Refuses `flags` on the parsed command line. `why` completes the message
+// "--flag does not count ...", as in "with --standalone". If a variable sets
+// one of the flags, RefuseFlags only logs a line, because a shell often sets
+// variables for several programs. Errors: kInvalidArgument.
 absl::Status RefuseFlags(const CLI::App& app, int argc, char** argv,
                          const std::vector<std::string>& flags,
                          const std::string& why);
 
-// `message` with the names of fields as those of flags: "control_port" as
-// "--control-port", where `app` has such a flag. `others`: fields whose flags
-// have other names.
+// Returns `message` with fields of options renamed to flags of `app`:
+// "control_port is 0" becomes "--control-port is 0". `others` maps fields to
+// flags that have other names.
 std::string WithFlagNames(const CLI::App& app, absl::string_view message,
                           const std::map<std::string, std::string>& others);
 

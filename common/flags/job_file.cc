@@ -15,16 +15,11 @@
 namespace nereus {
 namespace {
 
+// Bytes of a bad line that a message repeats.
 constexpr size_t kShownBytesMax = 64;
 
 std::string Shown(absl::string_view text) {
   return absl::StrCat("\"", Printable(text.substr(0, kShownBytesMax)), "\"");
-}
-
-std::vector<std::string> OptionNames() {
-  std::vector<std::string> names;
-  for (const JobOption& option : JobOptionTable()) names.push_back(option.name);
-  return names;
 }
 
 // Sets the option of one line, and adds its name to `names`.
@@ -33,25 +28,25 @@ absl::Status ParseLine(absl::string_view line, JobSpec& spec,
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(line, absl::MaxSplits('=', 1));
   const std::string name(absl::StripAsciiWhitespace(parts.first));
-  if (!absl::StrContains(line, '=')) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Shown(line), " is not NAME = VALUE"));
+  std::string mistake;
+  if (const JobOption* const option = FindJobOption(name);
+      !absl::StrContains(line, '=')) {
+    mistake = absl::StrCat(Shown(line), " is not NAME = VALUE");
+  } else if (option == nullptr) {
+    std::vector<std::string> known;
+    for (const JobOption& each : JobOptionTable()) known.push_back(each.name);
+    mistake = absl::StrCat(Shown(name), " is no option of a job",
+                           Suggest(name, known));
+  } else if (absl::c_linear_search(names, name)) {
+    mistake = absl::StrCat(name, " is set more than once");
+  } else {
+    const absl::Status set =
+        option->set(absl::StripAsciiWhitespace(parts.second), spec);
+    names.push_back(name);
+    if (set.ok()) return absl::OkStatus();
+    mistake = absl::StrCat(name, ": ", set.message());
   }
-  const JobOption* const option = FindJobOption(name);
-  if (option == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Shown(name), " is no option of a job", Suggest(name, OptionNames())));
-  }
-  if (absl::c_linear_search(names, name)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " is set more than once"));
-  }
-  names.push_back(name);
-  const absl::Status set =
-      option->set(absl::StripAsciiWhitespace(parts.second), spec);
-  return set.ok() ? set
-                  : absl::InvalidArgumentError(
-                        absl::StrCat(name, ": ", set.message()));
+  return absl::InvalidArgumentError(mistake);
 }
 
 }  // namespace
@@ -82,6 +77,8 @@ absl::StatusOr<std::vector<std::string>> ReadJobFile(const std::string& path,
       absl::StrCat(path, ", ", names.status().message()));
 }
 
+// Options without an effect are left out: the program that reads the file would
+// complain about them.
 std::string JobText(const JobSpec& spec) {
   std::string text;
   for (const JobOption& option : JobOptionTable()) {

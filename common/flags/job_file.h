@@ -9,25 +9,27 @@
 
 namespace nereus {
 
-// A job file sets options of a job by the names of their flags, one in a line:
+// A job file holds options of a job, one in a line, by the names of their
+// flags. A '#' begins a comment:
 //
 //   # Two machines, each with a server and four workers.
 //   workers = 8
 //   servers = 2
 //   learning-rate = 0.02
 
-// Sets in `spec` what the file says, and returns the names of these options.
-// Errors: kInvalidArgument, with the line: an unknown option, a value that is
-// none of its option's, a line that is not "name = value", an option twice.
+// Sets the options of a job file in `spec`, and returns their names.
+// Errors: kInvalidArgument, with the number of the line: an unknown option, a
+// bad value, a line that is not NAME = VALUE, or an option that is set twice.
+// `spec` may then have some of the values.
 absl::StatusOr<std::vector<std::string>> ParseJobText(absl::string_view text,
                                                       JobSpec& spec);
 
-// Reads the file `path` as ParseJobText reads a text. Errors: in addition
-// kUnavailable, the file cannot be read.
+// Reads the file `path`, and does what ParseJobText does. Errors: those of
+// ParseJobText, with the path; kUnavailable, the file cannot be read.
 absl::StatusOr<std::vector<std::string>> ReadJobFile(const std::string& path,
                                                      JobSpec& spec);
 
-// The options of `spec` that count, as a job file.
+// Returns a job file with all options of `spec` that have an effect.
 std::string JobText(const JobSpec& spec);
 
 }  // namespace nereus

@@ -12,13 +12,6 @@
 #include "common/plan/model_table.h"
 
 namespace nereus {
-namespace {
-
-bool IsFileName(const std::string& model) {
-  return absl::StrContains(model, "/") || absl::EndsWith(model, ".csv");
-}
-
-}  // namespace
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& name) {
   errno = 0;
@@ -27,6 +20,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& name) {
     return absl::UnavailableError(
         absl::StrCat("cannot open ", name, ": ", strerror(errno)));
   }
+  // The byte beyond the limit tells a file that is too large.
   std::string text(kInputFileBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || !file.eof()) {
@@ -52,7 +46,9 @@ absl::Status WriteTextFile(const std::string& name, const std::string& text) {
 
 absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
                                                        int64_t batch) {
-  if (!IsFileName(model)) return LoadModel(model, batch);
+  const bool is_file =
+      absl::StrContains(model, "/") || absl::EndsWith(model, ".csv");
+  if (!is_file) return LoadModel(model, batch);
   NEREUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(model));
   absl::StatusOr<std::vector<LayerSpec>> layers = ParseModelTable(text, batch);
   if (!layers.ok()) {
@@ -64,10 +60,9 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
 
 std::string DescribeModelFlag() {
   return absl::StrCat("a known model (", absl::StrJoin(ModelNames(), ", "),
-                      ") or a table of layers, a file ending in .csv or with "
-                      "a / in its name: the line "
-                      "name,kind,m,n,parameters,rows_per_sample and a line for "
-                      "each layer, as docs/models.md has it");
+                      "), or a file with a table of layers: its name ends in "
+                      ".csv or contains a /, and docs/models.md describes the "
+                      "table");
 }
 
 }  // namespace nereus

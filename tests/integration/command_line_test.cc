@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <iterator>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -50,7 +49,10 @@ TEST(CommandLineTest, TheVariablesOfAllFlagsAreKnown) {
       offered.insert(at->str());
     }
   }
-  std::set<std::string> known(std::begin(kVariables), std::end(kVariables));
+  std::set<std::string> known;
+  for (const std::string& flag : FlagsWithVariables()) {
+    known.insert(FlagVariable(flag));
+  }
   for (const JobOption& option : JobOptionTable()) {
     known.insert(FlagVariable(option.name));
   }
