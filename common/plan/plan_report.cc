@@ -278,8 +278,8 @@ std::string FormatPlanText(const PlanReport& report, bool all_layers) {
     const size_t layer = group.layers.front();
     if (!SupportsScheme(report.layers[layer], Scheme::kFactor)) continue;
     absl::StrAppend(&text, "  ", group.name, ": ",
-                    SchemeName(report.plan.routes[layer].scheme), ", because ",
-                    report.plan.explanations[layer].reason, "\n");
+                    SchemeName(report.plan.routes[layer].scheme), " (",
+                    report.plan.explanations[layer].reason, ")\n");
   }
   return text;
 }

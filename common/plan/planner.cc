@@ -102,7 +102,7 @@ absl::StatusOr<Choices> Choose(absl::Span<const LayerSpec> layers,
 
 // The figures count the matrix without the bias, as the paper's table does.
 RouteExplanation Explain(const LayerSpec& layer, const ClusterShape& cluster,
-                         const SchemeChoice& choice) {
+                         const SchemeChoice& choice, bool by_time) {
   RouteExplanation explanation;
   explanation.server_elements =
       ServerSchemeBothElements(layer.m * layer.n, cluster);
@@ -112,9 +112,12 @@ RouteExplanation Explain(const LayerSpec& layer, const ClusterShape& cluster,
     explanation.factor_elements = FactorSchemeElements(layer, cluster);
     factors = absl::StrCat(", factors ", *explanation.factor_elements);
   }
-  explanation.reason =
-      absl::StrCat(choice.why, ": per node and step the servers' way moves ",
-                   explanation.server_elements, " elements", factors);
+  explanation.reason = choice.why;
+  if (!by_time) {
+    absl::StrAppend(&explanation.reason,
+                    ": per node and step the servers' way moves ",
+                    explanation.server_elements, " elements", factors);
+  }
   return explanation;
 }
 
@@ -204,8 +207,8 @@ absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
     plan.routes.push_back({choices[i].scheme, options.rules.choose_wire
                                                   ? choices[i].wire
                                                   : options.rules.wire});
-    plan.explanations.push_back(
-        Explain(layers[i], options.cluster, choices[i]));
+    plan.explanations.push_back(Explain(layers[i], options.cluster, choices[i],
+                                        options.rules.cost == CostKind::kTime));
   }
   plan.fusion_bytes = chosen.fusion_bytes.has_value()
                           ? *chosen.fusion_bytes

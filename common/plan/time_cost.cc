@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/plan/fusion_tuner.h"
 
@@ -40,6 +41,18 @@ constexpr int64_t kFusionStep = 4;
 constexpr int64_t kFusionPlays = 9;
 // Number of sizes that are tried as the limit between small and large layers.
 constexpr size_t kLimitsMax = 16;
+
+// Returns milliseconds with three digits.
+std::string Milliseconds(double seconds) {
+  const double ms = 1e3 * seconds;
+  return absl::StrFormat(ms < 100 ? "%.3g" : "%.0f", ms);
+}
+
+// Returns the plural that reports use: "by servers".
+absl::string_view SchemeWay(Scheme scheme) {
+  if (scheme == Scheme::kServer) return "servers";
+  return scheme == Scheme::kFactor ? "factors" : "ring";
+}
 
 // Search for the routes of one plan. Lives as long as one call of ChooseByTime.
 class Search {
@@ -93,12 +106,12 @@ class Search {
         if (plays_left_ <= 0) break;
         std::vector<Route> other = best_;
         other[layer].scheme = scheme;
-        absl::StrAppendFormat(&others, ", %.4g s with %s here", Play(other),
-                              SchemeName(scheme));
+        absl::StrAppend(&others, others.empty() ? "; by " : ", by ",
+                        SchemeWay(scheme), " ", Milliseconds(Play(other)));
       }
       choices.push_back(
           {best_[layer].scheme,
-           absl::StrFormat("%.4g s an iteration%s", seconds_, others),
+           absl::StrCat(Milliseconds(seconds_), " ms an iteration", others),
            best_[layer].wire});
     }
     return choices;

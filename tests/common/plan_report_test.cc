@@ -198,8 +198,8 @@ TEST(PlanReportTest, TextIsAnAlignedTableWithTotalsAndReasons) {
       "A shard owns 2,097,152 to 2,101,248 elements.\n"
       "\n"
       "Layers that could go by factors:\n"
-      "  fc: factor, because factors move less: per node and step the servers' "
-      "way moves 58720256 elements, factors 3670016\n");
+      "  fc: factor (factors move less: per node and step the servers' way "
+      "moves 58720256 elements, factors 3670016)\n");
 }
 
 TEST(PlanReportTest, OneNodeHasNoRatio) {
