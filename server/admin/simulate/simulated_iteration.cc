@@ -16,10 +16,19 @@
 #include "common/plan/traffic.h"
 #include "server/shard/shard.h"
 
+// Simulation of a job's iterations.
+//
+// SimulateIterations makes the plan and asks SimulateWith, once for each
+// threshold if fusion is tuned. SimulateWith runs one IterationSimulation: its
+// trainers (simulated_trainer.h) and shards are the production machines, its
+// network is SimulatedNetwork, and IterationRecord collects the figures. Bytes
+// are those of the last step, times are means over the measured iterations.
+
 namespace nereus {
 namespace {
 
-// WhatIf::iterations of 0.
+// Numbers of iterations for WhatIf::iterations of 0, and the difference of
+// their means at which they are enough.
 constexpr int kIterationsFirst = 8;
 constexpr int kIterationsMax = 128;
 constexpr double kIterationsDiffer = 0.005;
@@ -45,7 +54,7 @@ NetworkOptions MakeNetworkOptions(const WhatIf& what_if) {
   options.message_time = what_if.message_time;
   options.delay_min = what_if.latency;
   options.delay_max = what_if.latency + what_if.jitter;
-  // As TCP's windows grow: enough for the way there and back.
+  // The window of TCP grows to the bytes of a round trip.
   const double way =
       absl::ToDoubleSeconds(options.delay_max) * what_if.node_rate;
   constexpr double kWindowBytesMax = 1e15;
@@ -63,8 +72,8 @@ double CopyRate(const WhatIf& what_if) {
   return 2 * bytes / absl::ToDoubleSeconds(what_if.host_copy);
 }
 
-// Between nodes. A frame is counted where it leaves and where it arrives, so a
-// byte more of header is two more bytes.
+// Returns the number of frames between nodes in a step. Each frame counts where
+// it leaves and where it arrives, so one byte more of header is two bytes more.
 int64_t FramesPerStep(const Job& job) {
   const auto bytes = [&](int64_t header_bytes) {
     const std::vector<int64_t> nodes = PredictNodeBytes(
@@ -75,24 +84,94 @@ int64_t FramesPerStep(const Job& job) {
   return (bytes(1) - bytes(0)) / 2;
 }
 
-// The machines of a cluster, and the network between them.
+// Figures of a simulation, collected while it runs.
+class IterationRecord {
+ public:
+  IterationRecord(const Job& job, int warm_up, int iterations)
+      : nodes_(std::max(job.worker_count(), job.shards())),
+        layers_(job.layers.size()),
+        warm_up_(warm_up),
+        workers_left_(warm_up + iterations, job.worker_count()),
+        ended_at_(warm_up + iterations),
+        bytes_(nodes_ * layers_, 0) {}
+
+  int nodes() const { return nodes_; }
+  int64_t last_step() const {
+    return static_cast<int64_t>(ended_at_.size()) - 1;
+  }
+  bool done() const { return workers_left_.back() == 0; }
+
+  // Counts a frame of the last step between two nodes.
+  void AddFrame(NodeId from, NodeId to, const FrameHeader& header) {
+    const int64_t bytes = kFrameHeaderBytes + header.payload_bytes;
+    bytes_[from * layers_ + header.layer] += bytes;
+    bytes_[to * layers_ + header.layer] += bytes;
+  }
+  // Notes the end of a step. A later call replaces an earlier one.
+  void EndStep(int64_t step, absl::Time now) { ended_at_[step] = now; }
+  // Counts a worker that has done a step. True: it was the last worker.
+  bool WorkerDone(int64_t step, absl::Duration compute) {
+    if (step == last_step()) compute_ = std::max(compute_, compute);
+    return --workers_left_[step] == 0;
+  }
+
+  // Fills in all figures, but for the plan.
+  IterationResult Result(int workers, absl::Duration single_node) const;
+
+ private:
+  const int nodes_;
+  const size_t layers_;
+  const int warm_up_;                 // Iterations that are not measured.
+  std::vector<int> workers_left_;     // Workers that are not done, by step.
+  std::vector<absl::Time> ended_at_;  // End of each step.
+  absl::Duration compute_;            // Longest compute time of the last step.
+  std::vector<int64_t> bytes_;        // Last step, by node and layer.
+};
+
+IterationResult IterationRecord::Result(int workers,
+                                        absl::Duration single_node) const {
+  IterationResult result;
+  result.iterations = static_cast<int>(ended_at_.size()) - warm_up_;
+  result.iteration =
+      (ended_at_.back() - ended_at_[warm_up_ - 1]) / result.iterations;
+  result.compute = compute_;
+  result.single_node = single_node;
+  result.network_exposed = result.iteration - compute_;
+  if (result.iteration > absl::ZeroDuration()) {
+    result.speedup =
+        workers * absl::FDivDuration(single_node, result.iteration);
+  }
+  for (int node = 0; node < nodes_; ++node) {
+    const auto first = bytes_.begin() + node * layers_;
+    result.node_bytes.push_back(
+        std::accumulate(first, first + layers_, int64_t{0}));
+  }
+  result.busiest_node = static_cast<int>(
+      std::max_element(result.node_bytes.begin(), result.node_bytes.end()) -
+      result.node_bytes.begin());
+  const auto first = bytes_.begin() + result.busiest_node * layers_;
+  result.layer_bytes.assign(first, first + layers_);
+  return result;
+}
+
+// Machines of a cluster, and the network between them.
 class IterationSimulation : public SimulatedTrainer::Driver {
  public:
-  // Measures so many iterations, after the first `warm_up` of them.
+  // Measures `iterations` iterations after `warm_up` others.
   IterationSimulation(const WhatIf& what_if, JobPtr job, int warm_up,
                       int iterations);
 
-  // Until every worker has done all steps.
-  void Run(const WhatIfProgress& progress);
-
-  IterationResult Result(const WhatIf& what_if) const;
+  // Runs until every worker has done all steps.
+  IterationResult Run(const WhatIfProgress& progress);
 
  private:
+  // A frame that is sent before the simulation starts.
   struct Posted {
     PeerId to;
     Frame frame;
   };
 
+  // Actions of trainers.
   void Send(PeerId from, PeerId to, const Frame& frame) override;
   void Broadcast(PeerId from, const Frame& frame) override;
   void OnBackwardDone(PeerId worker, int64_t step) override;
@@ -109,43 +188,30 @@ class IterationSimulation : public SimulatedTrainer::Driver {
   void FetchInitialValues();
   void Deliver(PeerId to, const Frame& frame);
   void DeliverToShard(int index, const Frame& frame);
-  double Done() const;
 
   const JobPtr job_;
-  const int warm_up_;
-  const int iterations_;
-  const int nodes_;
   const TrainerProgram program_;
+  IterationRecord record_;
   EventQueue events_;
   SimulatedNetwork network_;
-  std::vector<std::unique_ptr<Shard>> shards_;
-  std::vector<std::unique_ptr<SimulatedTrainer>> trainers_;
+  std::vector<std::unique_ptr<Shard>> shards_;               // All, by index.
+  std::vector<std::unique_ptr<SimulatedTrainer>> trainers_;  // All, by rank.
   Outbox outbox_;
-
-  bool started_ = false;
-  std::deque<Posted> posted_;  // Before the start, in order.
-
-  int64_t frames_expected_ = 0;
-  std::vector<int> workers_left_;     // By step, not yet done with it.
-  std::vector<absl::Time> ended_at_;  // By step.
-  absl::Duration compute_;            // Of the last step.
-  std::vector<int64_t> bytes_;        // By node and layer, of the last step.
+  bool started_ = false;       // True once the initial values are there.
+  std::deque<Posted> posted_;  // Frames before the start, in order.
 };
 
 IterationSimulation::IterationSimulation(const WhatIf& what_if, JobPtr job,
                                          int warm_up, int iterations)
     : job_(std::move(job)),
-      warm_up_(warm_up),
-      iterations_(iterations),
-      nodes_(std::max(job_->worker_count(), job_->shards())),
       program_{job_, what_if.times, warm_up + iterations, CopyRate(what_if)},
+      record_(*job_, warm_up, iterations),
       network_(MakeNetworkOptions(what_if), what_if.seed, &events_,
                [this](ProcessId, ProcessId to, const Frame& frame) {
                  Deliver(PeerOf(to), frame);
                  return true;
-               }),
-      bytes_(nodes_ * job_->layers.size(), 0) {
-  for (NodeId node = 0; node < nodes_; ++node) {
+               }) {
+  for (NodeId node = 0; node < record_.nodes(); ++node) {
     network_.SetRate(node, {what_if.node_rate, what_if.node_rate});
   }
   for (int index = 0; index < job_->shards(); ++index) {
@@ -153,16 +219,18 @@ IterationSimulation::IterationSimulation(const WhatIf& what_if, JobPtr job,
     shards_.push_back(std::make_unique<Shard>(job_, index));
   }
   for (int rank = 0; rank < workers(); ++rank) {
-    const auto delay = what_if.delays.find(rank);
+    TrainerDelays delays{absl::ZeroDuration(), what_if.delay_in_turn};
+    if (const auto delay = what_if.delays.find(rank);
+        delay != what_if.delays.end()) {
+      delays.always = delay->second;
+    }
     trainers_.push_back(std::make_unique<SimulatedTrainer>(
-        &program_, rank,
-        delay == what_if.delays.end() ? absl::ZeroDuration() : delay->second,
-        what_if.delay_in_turn, &events_, this));
+        &program_, rank, delays, &events_, this));
   }
   FetchInitialValues();
 }
 
-// Worker by worker, so that little is under way; takes no time.
+// Fetches in no time. Worker by worker, so that few frames are in memory.
 void IterationSimulation::FetchInitialValues() {
   for (int rank = 0; rank < workers(); ++rank) {
     WorkerMachine& machine = trainers_[rank]->machine();
@@ -188,11 +256,9 @@ void IterationSimulation::Send(PeerId from, PeerId to, const Frame& frame) {
     posted_.push_back({to, frame});
     return;
   }
-  if (from.rank != to.rank && frame.header.round == program_.steps - 1) {
-    const int64_t bytes = kFrameHeaderBytes + frame.header.payload_bytes;
-    const size_t layers = job_->layers.size();
-    bytes_[from.rank * layers + frame.header.layer] += bytes;
-    bytes_[to.rank * layers + frame.header.layer] += bytes;
+  // Frames within a node do not count.
+  if (from.rank != to.rank && frame.header.round == record_.last_step()) {
+    record_.AddFrame(from.rank, to.rank, frame.header);
   }
   Frame ranked = frame;
   ranked.priority = job_->SendPriority(frame.header);
@@ -234,72 +300,39 @@ void IterationSimulation::DeliverToShard(int index, const Frame& frame) {
 }
 
 void IterationSimulation::OnBackwardDone(PeerId, int64_t step) {
-  // The last one's.
-  if (job_->decoupled()) ended_at_[step] = events_.now();
+  if (job_->decoupled()) record_.EndStep(step, events_.now());
 }
 
 void IterationSimulation::OnStepDone(PeerId worker, int64_t step) {
-  if (--workers_left_[step] == 0 && !job_->decoupled()) {
-    ended_at_[step] = events_.now();
-  }
-  if (step < program_.steps - 1) return;
-  compute_ = std::max(compute_, trainers_[worker.rank]->compute_time(step));
+  const bool is_last =
+      record_.WorkerDone(step, trainers_[worker.rank]->compute_time(step));
+  if (is_last && !job_->decoupled()) record_.EndStep(step, events_.now());
 }
 
-double IterationSimulation::Done() const {
-  if (frames_expected_ == 0) return 1.0;
-  return std::min(1.0, static_cast<double>(network_.frames_delivered()) /
-                           static_cast<double>(frames_expected_));
-}
-
-void IterationSimulation::Run(const WhatIfProgress& progress) {
-  workers_left_.assign(program_.steps, workers());
-  ended_at_.assign(program_.steps, events_.now());
-  frames_expected_ = program_.steps * FramesPerStep(*job_);
+IterationResult IterationSimulation::Run(const WhatIfProgress& progress) {
+  const auto frames =
+      static_cast<double>(program_.steps * FramesPerStep(*job_));
   for (auto& trainer : trainers_) trainer->Begin();
-  while (workers_left_.back() > 0) {
-    NEREUS_CHECK(events_.RunNext()) << "nothing moves any more";
+  while (!record_.done()) {
+    NEREUS_CHECK(events_.RunNext()) << "no event is left";
     if (progress != nullptr && events_.events_run() % kEventsPerProgress == 0) {
-      progress(Done());
+      const auto delivered = static_cast<double>(network_.frames_delivered());
+      progress(delivered < frames ? delivered / frames : 1.0);
     }
   }
-}
-
-IterationResult IterationSimulation::Result(const WhatIf& what_if) const {
-  IterationResult result;
-  const absl::Time warm = ended_at_[warm_up_ - 1];
-  result.iteration = (ended_at_.back() - warm) / iterations_;
-  result.iterations = iterations_;
-  result.compute = compute_;
-  result.single_node = TotalTime(what_if.times);
-  result.network_exposed = result.iteration - result.compute;
-  if (result.iteration > absl::ZeroDuration()) {
-    result.speedup = static_cast<double>(workers()) *
-                     absl::FDivDuration(result.single_node, result.iteration);
-  }
-  const size_t layers = job_->layers.size();
-  for (int node = 0; node < nodes_; ++node) {
-    const auto first = bytes_.begin() + node * layers;
-    result.node_bytes.push_back(
-        std::accumulate(first, first + layers, int64_t{0}));
-  }
-  result.busiest_node = static_cast<int>(
-      std::max_element(result.node_bytes.begin(), result.node_bytes.end()) -
-      result.node_bytes.begin());
-  const auto first = bytes_.begin() + result.busiest_node * layers;
-  result.layer_bytes.assign(first, first + layers);
+  IterationResult result = record_.Result(workers(), TotalTime(program_.times));
   result.events = events_.events_run();
   return result;
 }
 
+// Simulates one plan. If iterations may differ, it doubles their number until
+// their mean is steady.
 absl::StatusOr<IterationResult> SimulateWith(const WhatIf& what_if,
                                              const Plan& plan,
                                              const WhatIfProgress& progress) {
   NEREUS_ASSIGN_OR_RETURN(const JobPtr job, MakeSimulatedJob(what_if, plan));
   const auto simulate = [&](int warm_up, int iterations) {
-    IterationSimulation simulation(what_if, job, warm_up, iterations);
-    simulation.Run(progress);
-    return simulation.Result(what_if);
+    return IterationSimulation(what_if, job, warm_up, iterations).Run(progress);
   };
   IterationResult result =
       simulate(/*warm_up=*/1, std::max(what_if.iterations, 1));
@@ -325,56 +358,44 @@ absl::Status WhatIf::Validate() const {
   NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
   NEREUS_RETURN_IF_ERROR(plan.cluster.Validate());
   NEREUS_RETURN_IF_ERROR(job.Validate());
+  const auto refuse = [](const auto&... parts) {
+    return absl::InvalidArgumentError(absl::StrCat(parts...));
+  };
   for (const auto& [name, count] :
        {std::pair{"workers", plan.cluster.workers},
         std::pair{"servers", plan.cluster.servers}}) {
-    if (count > kSimulatedNodesMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, " is ", count, ", can be simulated up to ",
-                       kSimulatedNodesMax));
-    }
+    if (count <= kSimulatedNodesMax) continue;
+    return refuse(name, " is ", count, ", can be simulated up to ",
+                  kSimulatedNodesMax, ": `nereusctl plan` takes more");
   }
   if (times.size() != layers.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "times has ", times.size(), " layers, the model ", layers.size()));
+    return refuse("times has ", times.size(), " layers, the model ",
+                  layers.size());
   }
   if (!(node_rate > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("node_rate is ", node_rate, ", must be above 0"));
+    return refuse("node_rate is ", node_rate, ", must be above 0");
   }
-  for (const auto& [name, value] :
-       {std::pair{"latency", latency}, std::pair{"jitter", jitter},
-        std::pair{"host_copy", host_copy},
-        std::pair{"delay_in_turn", delay_in_turn},
-        std::pair{"message_time", message_time}}) {
-    if (value < absl::ZeroDuration() || value > kComputeTimeMax) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          name, " is ", absl::FormatDuration(value), ", must be from 0 to ",
-          absl::FormatDuration(kComputeTimeMax)));
-    }
-  }
+  std::vector<std::pair<std::string, absl::Duration>> durations = {
+      {"latency", latency},
+      {"jitter", jitter},
+      {"host_copy", host_copy},
+      {"delay_in_turn", delay_in_turn},
+      {"message_time", message_time}};
   for (const auto& [worker, delay] : delays) {
     if (worker < 0 || worker >= plan.cluster.workers) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("worker ", worker, " is delayed, of ",
-                       plan.cluster.workers, " workers"));
+      return refuse("worker ", worker, " is delayed, of ", plan.cluster.workers,
+                    " workers");
     }
-    if (delay < absl::ZeroDuration() || delay > kComputeTimeMax) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the delay of worker ", worker, " is ", absl::FormatDuration(delay),
-          ", must be from 0 to ", absl::FormatDuration(kComputeTimeMax)));
-    }
+    durations.emplace_back(absl::StrCat("the delay of worker ", worker), delay);
   }
-  if (iterations < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("iterations is ", iterations, ", must not be below 0"));
+  for (const auto& [name, value] : durations) {
+    if (value >= absl::ZeroDuration() && value <= kComputeTimeMax) continue;
+    return refuse(name, " is ", absl::FormatDuration(value),
+                  ", must be from 0 to ",
+                  absl::FormatDuration(kComputeTimeMax));
   }
-  return absl::OkStatus();
-}
-
-bool WhatIf::varies() const {
-  return !delays.empty() || delay_in_turn > absl::ZeroDuration() ||
-         jitter > absl::ZeroDuration();
+  if (iterations >= 0) return absl::OkStatus();
+  return refuse("iterations is ", iterations, ", must not be below 0");
 }
 
 absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if) {
@@ -402,7 +423,7 @@ absl::StatusOr<IterationResult> SimulateIterations(
     NEREUS_ASSIGN_OR_RETURN(const IterationResult result,
                             SimulateWith(trial, plan, progress));
     const double seconds = absl::ToDoubleSeconds(result.iteration);
-    if (seconds <= 0) break;  // Nothing takes any time.
+    if (seconds <= 0) break;  // Thresholds are equal if nothing takes time.
     tuner.Observe(seconds);
   }
   trial.job.fusion_bytes = tuner.best();

@@ -15,92 +15,105 @@
 
 namespace nereus {
 
-// A cluster to ask "what would I get" of.
+// A question: a model and a job on a cluster that need not exist.
 struct WhatIf {
+  // The model.
   std::vector<LayerSpec> layers;
-  std::vector<LayerTime> times;  // By layer.
+  // Computing time of each layer.
+  std::vector<LayerTime> times;
 
-  // Worker i and shard i share node i, and its network interface.
+  // Cluster and rules of the plan. Worker i and server i share node i and its
+  // network interface. PlanOptionsOf sets the time model.
   PlanOptions plan;
 
-  double node_rate = kUnlimitedRate;  // Bytes/s of each node, each way.
+  // Bytes/s of each node, each way.
+  double node_rate = kUnlimitedRate;
+  // Latency of each frame.
   absl::Duration latency = absl::ZeroDuration();
-  absl::Duration jitter = absl::ZeroDuration();  // Up to this, evenly.
+  // Largest latency beside that; each frame draws its own, evenly.
+  absl::Duration jitter = absl::ZeroDuration();
 
-  // With tune_fusion the result is that of the best threshold.
+  // Options of the job. With tune_fusion, the answer is that of the best
+  // threshold.
   JobOptions job;
-  // What each message costs a node's processor, when it leaves and when it
-  // arrives.
+  // Time of a node's processor for each message, sent or received.
   absl::Duration message_time = absl::ZeroDuration();
-  // What copying all gradients to host memory and all parameters back takes;
-  // layers by factors copy their factors instead, at the same rate. See
+  // Time to copy all gradients to host memory and all parameters back. Layers
+  // by factors copy their factors instead, at the same rate. See
   // SimulatedTrainer.
   absl::Duration host_copy = absl::ZeroDuration();
 
-  // Stragglers: what each iteration of a worker takes longer, before its
-  // forward, by rank.
+  // Delays of workers before each forward, by rank.
   std::map<int, absl::Duration> delays;
-  // The same of one worker at a time: worker s modulo `workers` in step s.
+  // Delay of one worker in each step: worker s modulo `workers` in step s.
   absl::Duration delay_in_turn;
 
-  // That are measured, after one that is not. 0: one, or, where they may differ
-  // from each other, twice as many as before, after as many that are not, until
-  // that changes their mean by half a per cent at most, or there are 128.
+  // Number of iterations to measure, after an iteration that warms up. 0: a
+  // single iteration; if iterations may differ, twice as many as before, after
+  // as many that warm up, until their mean changes by half a per cent at most,
+  // or there are 128.
   int iterations = 0;
-  uint64_t seed = 0;  // Of the jitter.
+  // Seed of the jitter.
+  uint64_t seed = 0;
 
-  // Whether iterations may differ: a worker is late, or there is jitter.
-  bool varies() const;
+  // True if a worker is delayed.
+  bool is_delayed() const {
+    return !delays.empty() || delay_in_turn > absl::ZeroDuration();
+  }
+  // True if iterations may differ from each other.
+  bool varies() const { return is_delayed() || jitter > absl::ZeroDuration(); }
 
-  // OK, or kInvalidArgument that names the field and its value.
+  // OK, or kInvalidArgument with the field and its value.
   absl::Status Validate() const;
 };
 
-// Workers, or servers, that can be simulated: each pair of processes that talk
-// takes memory.
+// Largest number of workers, and of servers, in a simulation. Each pair of
+// processes that exchange frames takes memory.
 inline constexpr int64_t kSimulatedNodesMax = 4096;
 
-// How MakePlan and Timeline see it.
-// Errors: kInvalidArgument, the job's options do not go together.
+// Returns the options for MakePlan and Timeline.
+// Errors: kInvalidArgument, the options of the job exclude each other.
 absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if);
 
-// What one iteration came to. An iteration is over when its last worker has the
-// outcome of every layer; with Overlap::kDecoupled the next one is under way by
-// then, and what counts is the time from one backward's end to the next one's.
+// Answer to a WhatIf. An iteration ends when the last worker has the result of
+// every layer. With Overlap::kDecoupled the next iteration is under way by
+// then; there an iteration lasts from the end of one backward to the next.
 struct IterationResult {
+  // Plan of the job.
   Plan plan;
-  int64_t fusion_bytes = kNoFusion;  // As asked for, or as tuned.
+  // Threshold: as asked for, or as tuned.
+  int64_t fusion_bytes = kNoFusion;
 
-  absl::Duration iteration;  // The mean of those that were measured,
-  int iterations = 0;        // which were so many.
-  // Of that, what the device of the worker that had most to do was computing:
-  // what one node alone takes, and products of factors.
+  // Mean time of the measured iterations.
+  absl::Duration iteration;
+  // Number of measured iterations.
+  int iterations = 0;
+  // Part in which the busiest device computes: the time of one node alone, and
+  // products of factors.
   absl::Duration compute;
-  // What one node alone takes, with nobody to talk to.
+  // Time of an iteration on one node alone.
   absl::Duration single_node;
-
-  // Times the throughput of one node.
+  // Throughput, relative to one node alone.
   double speedup = 0.0;
-  // iteration - compute: for the network, copies that it did not hide, and
-  // those who are delayed.
+  // The rest, iteration - compute: network, copies that nothing hides, delays.
   absl::Duration network_exposed;
 
-  // Sent plus received in frames per iteration, headers included: by node, and
-  // of the node that moves most by layer, which add up to it.
+  // Bytes sent plus received in an iteration, with headers: by node, and of the
+  // busiest node by layer. The latter add up to the busiest node's bytes.
   std::vector<int64_t> node_bytes;
   int busiest_node = 0;
   std::vector<int64_t> layer_bytes;
 
-  int64_t events = 0;  // Of the simulation.
+  // Number of events of the simulation.
+  int64_t events = 0;
 };
 
-// Called now and then with the part of the run that is done, 0 to 1.
+// Receives the part of the simulation that is done, from 0 to 1.
 using WhatIfProgress = std::function<void(double done)>;
 
-// Runs the production machines, shards and workers, over a modelled network,
-// payloads being sizes only. Membership is not part of it: the epoch has begun,
-// and every worker has the initial parameters. The same question gives the same
-// answer.
+// Runs the production machines of workers and shards over a modelled network.
+// Payloads are sizes only. There is no membership: the epoch has begun, and
+// every worker has the initial parameters. Equal questions give equal answers.
 //
 // Errors: kInvalidArgument, see Validate.
 absl::StatusOr<IterationResult> SimulateIterations(

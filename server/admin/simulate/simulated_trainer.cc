@@ -8,6 +8,15 @@
 #include "common/base/logging.h"
 #include "common/protocol/action_visitor.h"
 
+// Order of one step, as it is simulated:
+//
+//   BeginStep -> Forward(0 ...) -> Backward(last ... 0) -> OnBackward -> Push
+//   machine's actions: CopyOut -> Emit                   (frames leave)
+//   Deliver -> machine -> OnReceived -> OnDevice -> OnLayerDone -> next step
+//
+// Compute and Copy reserve the device and the copier; each returns the time at
+// which the work is over, and an event continues there.
+
 namespace nereus {
 namespace {
 
@@ -30,13 +39,11 @@ std::vector<LayerMemory> SizesOf(const Job& job) {
 }  // namespace
 
 SimulatedTrainer::SimulatedTrainer(const TrainerProgram* program, int rank,
-                                   absl::Duration delay,
-                                   absl::Duration delay_in_turn,
+                                   const TrainerDelays& delays,
                                    EventQueue* events, Driver* driver)
     : program_(program),
       rank_(rank),
-      delay_(delay),
-      delay_in_turn_(delay_in_turn),
+      delays_(delays),
       events_(events),
       driver_(driver),
       machine_(program->job, rank, SizesOf(*program->job)),
@@ -48,9 +55,9 @@ void SimulatedTrainer::BeginStep() {
   ++step_;
   NEREUS_CHECK(machine_.BeginStep(step_, outbox_)) << "step " << step_;
   progress_[step_ % 2] = {layers(), absl::ZeroDuration()};
-  device_free_at_ = std::max(device_free_at_, events_->now()) + delay_;
+  device_free_at_ = std::max(device_free_at_, events_->now()) + delays_.always;
   if (step_ % program_->job->worker_count() == rank_) {
-    device_free_at_ += delay_in_turn_;
+    device_free_at_ += delays_.in_turn;
   }
   if (program_->job->decoupled()) return Forward(0);
   absl::Duration forward;
@@ -58,6 +65,7 @@ void SimulatedTrainer::BeginStep() {
   events_->At(Compute(step_, forward), [this] { Backward(layers() - 1); });
 }
 
+// With Overlap::kDecoupled, the results of the last step arrive meanwhile.
 void SimulatedTrainer::Forward(int layer) {
   if (layer == layers()) return Backward(layer - 1);
   if (done_step_[layer] < step_ - 1) {
@@ -95,7 +103,7 @@ void SimulatedTrainer::OnBackward(int layer) {
   if (goes_on && step_ + 1 < program_->steps) BeginStep();
 }
 
-// What the machine asks for.
+// Exchange with the machine.
 
 void SimulatedTrainer::Push(int layer) {
   const LayerSpec& spec = program_->job->layers[layer];
@@ -122,7 +130,7 @@ void SimulatedTrainer::Deliver(const Frame& frame) {
       << DescribeFrame(frame.header);
   if (landing->kind == Landing::Kind::kDiscard) return;
   received_at_ = events_->now();
-  // Sums on a ring go on from host memory.
+  // A sum on a ring is added up in host memory and sent on from there.
   if (streams() && step_ != kInitialRound &&
       frame.header.kind != FrameKind::kSum) {
     received_at_ = Copy(CopyTime(frame.payload.bytes()));
@@ -178,7 +186,7 @@ absl::Time SimulatedTrainer::Copy(absl::Duration time) {
 
 void SimulatedTrainer::CopyOut(Outgoing outgoing) {
   const absl::Duration time = CopyTime(outgoing.frame.payload.bytes());
-  // Means on a ring come from host memory.
+  // A mean on a ring is in host memory already.
   const bool copied = outgoing.frame.header.kind == FrameKind::kMean;
   if (!streams() || copied || time == absl::ZeroDuration()) {
     Emit(outgoing);
@@ -200,16 +208,17 @@ void SimulatedTrainer::Emit(const Outgoing& outgoing) {
   }
 }
 
-// Towards the end of a step.
+// End of a step.
 
 void SimulatedTrainer::OnReceived(int layer, int64_t step) {
-  if (step == kInitialRound) return;  // The start is nobody's step.
+  if (step == kInitialRound) return;  // Initial values: no step waits for it.
   const absl::Time copied_at = streams()
                                    ? std::max(received_at_, events_->now())
                                    : Copy(CopyInTime(layer));
   events_->At(copied_at, [this, layer, step] { OnDevice(layer, step); });
 }
 
+// Products with the factors of other workers need the device.
 void SimulatedTrainer::OnDevice(int layer, int64_t step) {
   const int peers = program_->job->worker_count() - 1;
   if (by_factors(layer) && peers > 0) {

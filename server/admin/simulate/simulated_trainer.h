@@ -15,122 +15,146 @@
 
 namespace nereus {
 
-// What all trainers of a simulation do. Constant.
+// Program of all trainers of a simulation. It does not change.
 struct TrainerProgram {
+  // The job, with its model and plan.
   JobPtr job;
-  std::vector<LayerTime> times;  // By layer.
-  int64_t steps = 0;             // To be done.
+  // Computing time of each layer.
+  std::vector<LayerTime> times;
+  // Number of steps of the simulation.
+  int64_t steps = 0;
 
-  // Bytes/s between the device and host memory. Infinite: copies cost nothing.
+  // Bytes per second between the device and host memory. Infinite: copies take
+  // no time.
   double copy_rate = 0.0;
 };
 
-// One worker's trainer on virtual time, with the production machine: computes
-// forward and backward, layer by layer; pushes; and begins the next step when
-// all layers are done, or (Overlap::kDecoupled) at once, and waits in forward
-// for each layer alone. Payloads are sizes only.
+// Delays of one trainer before its forward. The device does nothing meanwhile.
+struct TrainerDelays {
+  // Delay in each step.
+  absl::Duration always;
+  // Delay in steps that are `rank` modulo workers.
+  absl::Duration in_turn;
+};
+
+// Trainer of one worker on virtual time, with the production machine. In each
+// step it computes forward and backward, layer by layer, and pushes each layer.
+// The next step begins when all layers are done; with Overlap::kDecoupled at
+// once, and then forward waits for each layer. Payloads are sizes only.
 //
-// The device computes one thing at a time. A product of factors (kFactor) is
-// made there too, behind what is under way. Of a layer's backward half is the
-// product for its own gradient, K rows; so the product over P workers' rows
-// adds P - 1 times that.
+// The device computes one thing at a time. It also makes the products of
+// factors (kFactor), behind what it computes already. Half of a layer's
+// backward is the product for the worker's own gradient, with K rows. So the
+// products for P workers add P - 1 times that half.
 //
-// Copies between the device and host memory go one after the other, either way,
-// while the device computes. Each frame is copied on its way:
-// out before it is sent, in before its layer is done. With Overlap::kNone all
-// gradients are copied before the first frame is sent, and each layer's result
-// once all of it is in, while others are on their way: what Poseidon's release
-// does without wait-free backpropagation, which pushes at the end of an
-// iteration, then gets layer by layer.
+// Copies between the device and host memory go one after the other, in both
+// directions, while the device computes. A frame is copied out before it is
+// sent, and copied in before its layer is done. With Overlap::kNone, all
+// gradients are copied before the first frame is sent, and a layer's result is
+// copied when all of it has arrived, while other layers are still on their way.
+// Poseidon's release does that without wait-free backpropagation.
 class SimulatedTrainer {
  public:
-  // What carries out the trainer's actions.
+  // Receiver of the trainer's actions.
   class Driver {
    public:
     virtual ~Driver() = default;
     virtual void Send(PeerId from, PeerId to, const Frame& frame) = 0;
     virtual void Broadcast(PeerId from, const Frame& frame) = 0;
-    // Its backward is over.
+    // The backward of a step is over.
     virtual void OnBackwardDone(PeerId worker, int64_t step) = 0;
-    // It has the outcome of every layer.
+    // The trainer has the result of every layer of a step.
     virtual void OnStepDone(PeerId worker, int64_t step) = 0;
   };
 
-  // None is owned; all must outlive this. `delay`: before each forward, in
-  // which the device does nothing; `delay_in_turn`: the same in steps that are
-  // `rank` modulo the number of workers.
+  // The pointers are not owned and must outlive this.
   SimulatedTrainer(const TrainerProgram* program, int rank,
-                   absl::Duration delay, absl::Duration delay_in_turn,
-                   EventQueue* events, Driver* driver);
+                   const TrainerDelays& delays, EventQueue* events,
+                   Driver* driver);
 
-  // Begins the first step, at once.
+  // Begins the first step at once.
   void Begin() { BeginStep(); }
 
-  // A frame has come. REQUIRES: it is right, and not too early.
+  // Receives a frame. REQUIRES: the machine expects it now.
   void Deliver(const Frame& frame);
 
   WorkerMachine& machine() { return machine_; }
-  // How long the device computed for a step, the last or the one before.
+  // Time that the device computed for a step: the last step or the one before.
   absl::Duration compute_time(int64_t step) const {
     return progress_[step % 2].compute_time;
   }
 
  private:
+  // A frame on its way out of the device.
   struct Outgoing {
-    std::optional<PeerId> to;  // None: everybody.
+    // Receiver. Absent: all workers.
+    std::optional<PeerId> to;
     Frame frame;
+  };
+
+  // Progress of one step.
+  struct Progress {
+    // Layers that are not done.
+    int layers_left = 0;
+    // Time of the device.
+    absl::Duration compute_time;
   };
 
   int layers() const { return static_cast<int>(program_->times.size()); }
   bool by_factors(int layer) const {
     return program_->job->routes[layer].scheme == Scheme::kFactor;
   }
+  // True if a layer is sent while others are computed.
   bool streams() const {
     return program_->job->options.overlap != Overlap::kNone;
   }
   absl::Duration CopyTime(int64_t bytes) const;
-  // The device's next free slot of this length; when it is over.
+  // Copies all layers together.
+  absl::Duration CopyOutTime() const;
+  absl::Duration CopyInTime(int layer) const;
+  // Occupies the device for `time`, behind its other work. Returns the end.
   absl::Time Compute(int64_t step, absl::Duration time);
-  // The same of what copies.
+  // Occupies the copier likewise.
   absl::Time Copy(absl::Duration time);
 
+  // Phases of a step.
   void BeginStep();
-  // From this layer on, as far as the outcomes of the last step are there.
+  // Computes forward from `layer` on, as far as the layers are ready.
   void Forward(int layer);
   void Backward(int layer);
   void OnBackward(int layer);
   void Push(int layer);
+  // Carries out the actions of the machine.
   void Execute();
   void CopyOut(Outgoing outgoing);
   void Emit(const Outgoing& outgoing);
-  absl::Duration CopyOutTime() const;  // Of all layers together.
-  absl::Duration CopyInTime(int layer) const;
-  // All of a layer's round is in host memory, and then on the device.
+  // The result of a layer is in host memory; then on the device; then done.
   void OnReceived(int layer, int64_t step);
   void OnDevice(int layer, int64_t step);
   void OnLayerDone(int layer, int64_t step);
 
   const TrainerProgram* const program_;
   const int rank_;
-  const absl::Duration delay_;
-  const absl::Duration delay_in_turn_;
+  const TrainerDelays delays_;
   EventQueue* const events_;
   Driver* const driver_;
   WorkerMachine machine_;
-
-  struct Progress {
-    int layers_left = 0;  // Not yet done.
-    absl::Duration compute_time;
-  };
-
-  int64_t step_ = kInitialRound;      // The last one that began.
-  std::array<Progress, 2> progress_;  // By step % 2.
-  std::vector<int64_t> done_step_;    // By layer.
-  int awaited_layer_ = -1;            // Which forward has to have.
+  // Last step that began.
+  int64_t step_ = kInitialRound;
+  // Last two steps, by step % 2.
+  std::array<Progress, 2> progress_;
+  // Last step that is done, by layer.
+  std::vector<int64_t> done_step_;
+  // Layer that forward waits for; -1: none.
+  int awaited_layer_ = -1;
+  // End of the device's work.
   absl::Time device_free_at_;
+  // End of the copier's work.
   absl::Time copier_free_at_;
-  absl::Time received_at_;         // The last frame, copies of it included.
-  std::deque<Outgoing> outgoing_;  // Being copied.
+  // Arrival of the last frame, or the end of its copy to the device.
+  absl::Time received_at_;
+  // Frames that are being copied out.
+  std::deque<Outgoing> outgoing_;
   Outbox outbox_;
 };
 
