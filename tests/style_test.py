@@ -24,10 +24,6 @@ CLASS_METHODS_MAX = 35
 LARGE_CLASSES = {
     ("common/protocol/job.h", "Job"): (22, 35),
     ("common/protocol/job_options.h", "JobOptions"): (18, 35),
-    ("server/admin/local_report.h", "LocalReport"): (17, 35),
-    ("server/admin/simulate/simulated_iteration.cc", "IterationSimulation"): (17, 35),
-    ("server/admin/simulate/simulated_trainer.h", "SimulatedTrainer"): (16, 35),
-    ("server/admin/worker_event.h", "WorkerResult"): (20, 35),
 }
 COLUMNS_MAX = {".cc": 80, ".h": 80, ".cu": 80, ".proto": 100, ".py": 100,
                ".sh": 100}

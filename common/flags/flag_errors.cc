@@ -122,6 +122,14 @@ std::string ValueIn(const std::string& message) {
   return parts.size() > 1 ? parts[1] : "";
 }
 
+// Returns a number without zeros at its end: CLI11 shows 0.999 as 0.999000.
+std::string WithoutZeros(std::string number) {
+  if (!absl::StrContains(number, ".")) return number;
+  number.erase(number.find_last_not_of('0') + 1);
+  if (number.back() == '.') number.pop_back();
+  return number;
+}
+
 std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
                     char** argv) {
   const std::string message = error.what();
@@ -155,9 +163,11 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
   const std::string value = After(message, ": Value ");
   if (const size_t range = value.find(" not in range ");
       range != std::string::npos) {
+    const std::pair<std::string, std::string> ends = absl::StrSplit(
+        After(value, " not in range "), absl::MaxSplits(" to ", 1));
     return absl::StrCat(source, " is \"", value.substr(0, range),
-                        "\", must be a number from ",
-                        After(value, " not in range "));
+                        "\", must be a number from ", WithoutZeros(ends.first),
+                        " to ", WithoutZeros(ends.second));
   }
   // All other messages are "--flag: text".
   std::string text =

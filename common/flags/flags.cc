@@ -18,6 +18,7 @@ std::string FlagVariable(const std::string& name) {
          absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}));
 }
 
+// CLI11 takes errors of a flag as exceptions. ParseFlags catches them.
 CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
                          const std::string& value,
                          std::function<absl::Status(const std::string&)> set,
@@ -33,22 +34,10 @@ CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
       ->default_str(value);
 }
 
-CLI::Option* AddNamedChoice(CLI::App& app, const std::string& name,
-                            const std::vector<std::string>& choices,
-                            const std::string& value,
-                            std::function<void(const std::string&)> set,
-                            const std::string& help) {
-  const auto set_choice = [choices, set = std::move(set)](
-                              const std::string& given) -> absl::Status {
-    if (!absl::c_linear_search(choices, given)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "\"", given, "\" is not one of ", absl::StrJoin(choices, ", ")));
-    }
-    set(given);
-    return absl::OkStatus();
-  };
-  return AddTextFlag(app, name, value, set_choice, help)
-      ->type_name(absl::StrJoin(choices, "|"));
+absl::Status NoChoice(absl::string_view given,
+                      const std::vector<std::string>& choices) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", given, "\" is not one of ", absl::StrJoin(choices, ", ")));
 }
 
 void AddCommonFlags(CLI::App& app, const std::string& program,
@@ -106,6 +95,7 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
   AddJobOptions(app, flags.spec);
 }
 
+// An option without effect is most likely a misunderstanding of its user.
 absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
                                 const JobSpec& spec,
                                 const std::vector<std::string>& file_options) {

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/logging.h"
 #include "common/protocol/job_spec.h"
@@ -39,12 +40,17 @@ inline CLI::Option* AddSwitch(CLI::App& app, const std::string& name,
   return app.add_flag("--" + name, value, help)->envname(FlagVariable(name));
 }
 
-// Adds a flag whose text goes to `set`. An error of `set` is an error of the
-// command line, reported as "--name: error". --help shows `value` as default.
+// Adds a flag that passes its text to `set`. An error of `set` is an error of
+// the command line, reported as "--name: error". --help shows `value` as
+// default.
 CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
                          const std::string& value,
                          std::function<absl::Status(const std::string&)> set,
                          const std::string& help);
+
+// Returns kInvalidArgument: "\"x\" is not one of a, b".
+absl::Status NoChoice(absl::string_view given,
+                      const std::vector<std::string>& choices);
 
 // Adds a flag that `parse` turns into a value. `text` is the default.
 // REQUIRES: `parse` accepts `text`.
@@ -63,13 +69,6 @@ CLI::Option* AddParsedFlag(CLI::App& app, const std::string& name, T& value,
       help);
 }
 
-// Adds a flag that takes one of `choices` and hands it to `set`.
-CLI::Option* AddNamedChoice(CLI::App& app, const std::string& name,
-                            const std::vector<std::string>& choices,
-                            const std::string& value,
-                            std::function<void(const std::string&)> set,
-                            const std::string& help);
-
 // Adds a flag that takes one of the keys of `names`, and stores its value.
 template <typename T>
 CLI::Option* AddChoice(CLI::App& app, const std::string& name, T& value,
@@ -81,10 +80,14 @@ CLI::Option* AddChoice(CLI::App& app, const std::string& name, T& value,
     if (each == value) given = text;
     choices.push_back(text);
   }
-  return AddNamedChoice(
-      app, name, choices, given,
-      [&value, names](const std::string& text) { value = names.at(text); },
-      help);
+  const auto set = [&value, names, choices](const std::string& text) {
+    const auto found = names.find(text);
+    if (found == names.end()) return NoChoice(text, choices);
+    value = found->second;
+    return absl::OkStatus();
+  };
+  return AddTextFlag(app, name, given, set, help)
+      ->type_name(absl::StrJoin(choices, "|"));
 }
 
 // Adds --version and --log-level.
@@ -94,8 +97,8 @@ void AddCommonFlags(CLI::App& app, const std::string& program,
 // Adds --shared-memory, which turns the exchange through shared memory off.
 void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory);
 
-// Adds a flag for each option of a job whose name is in `names`; for all
-// options if `names` is empty. `spec` holds the defaults and receives the
+// Adds a flag for each option of a job that `names` lists; for all options if
+// `names` is empty. `spec` holds the defaults and receives the
 // values.
 void AddJobOptions(CLI::App& app, JobSpec& spec,
                    const std::vector<std::string>& names = {});

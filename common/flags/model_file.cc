@@ -34,6 +34,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& name) {
   return text;
 }
 
+// Errors of the disk may show only when the file is closed.
 absl::Status WriteTextFile(const std::string& name, const std::string& text) {
   errno = 0;
   std::ofstream file(name, std::ios::binary);

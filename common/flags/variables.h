@@ -10,8 +10,8 @@ namespace nereus {
 // Returns the names of all flags of Nereus programs that an environment
 // variable sets, without the options of a job (JobOptionTable has those).
 // ParseFlags accepts their variables in every program, because a shell often
-// sets variables for several programs. It warns of all other variables whose
-// names begin with NEREUS_. tests/integration/command_line_test.cc compares
+// sets variables for several programs. It warns of all other variables that
+// begin with NEREUS_. tests/integration/command_line_test.cc compares
 // this list with --help.
 inline std::vector<std::string> FlagsWithVariables() {
   return absl::StrSplit(

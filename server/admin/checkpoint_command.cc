@@ -1,32 +1,37 @@
-#include "server/admin/checkpoint_command.h"
-
-#include <sys/stat.h>
+// Commands `checkpoint` and `checkpoints`.
+//
+// MakeCheckpoint asks a running job, and polls its status until the checkpoint
+// is whole. ListEntries reads a folder; it needs no job. The classes at the end
+// have the flags, and choose between text and JSON.
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/base/address.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/checkpoint_reader.h"
-#include "common/checkpoint/file_storage.h"
 #include "common/flags/flags.h"
 #include "common/rpc/admin_client.h"
+#include "nlohmann/json.hpp"
+#include "server/admin/checkpoint_folder.h"
+#include "server/admin/commands.h"
 
 namespace nereus {
 namespace {
 
+// Time between two looks at the status of the job.
 constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
 
-// Asks for one, and returns the job's status when it is there.
+// Asks the coordinator for a checkpoint, and returns the status of the job once
+// the checkpoint is whole.
 absl::StatusOr<JobStatus> MakeCheckpoint(const std::string& server,
                                          absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
@@ -46,18 +51,21 @@ absl::StatusOr<JobStatus> MakeCheckpoint(const std::string& server,
     if (absl::Now() + kPollInterval > deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
           "no checkpoint after ", absl::FormatDuration(timeout),
-          "; it is made as soon as the workers begin another step"));
+          "; the job makes it when the workers begin another step: look at "
+          "`nereusctl status --server=",
+          server, "`"));
     }
     absl::SleepFor(kPollInterval);
   }
 }
 
-// A checkpoint, as far as it is there.
+// A checkpoint of the folder, whole or not.
 struct Entry {
   int64_t round = 0;
-  absl::Status state;
-  Manifest manifest;  // If it is whole.
+  absl::Status state;  // Error: the reason why it cannot be restored.
+  Manifest manifest;   // Without files if the checkpoint is not whole.
 
+  bool is_whole() const { return !manifest.files.empty(); }
   int64_t bytes() const {
     int64_t bytes = 0;
     for (const ManifestFile& file : manifest.files) bytes += file.bytes;
@@ -65,17 +73,11 @@ struct Entry {
   }
 };
 
+// Returns the checkpoints of a folder, the newest one first.
 absl::StatusOr<std::vector<Entry>> ListEntries(const std::string& folder,
                                                bool verify) {
-  struct stat found = {};
-  if (stat(folder.c_str(), &found) != 0) {
-    return absl::NotFoundError(absl::StrCat(folder, ": ", strerror(errno)));
-  }
-  if (!S_ISDIR(found.st_mode)) {
-    return absl::NotFoundError(absl::StrCat(folder, " is not a folder"));
-  }
   NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<FileStorage> storage,
-                          FileStorage::Open(folder));
+                          OpenCheckpointFolder(folder));
   NEREUS_ASSIGN_OR_RETURN(CheckpointList list, ListCheckpoints(*storage));
   std::vector<Entry> entries;
   for (Manifest& manifest : list.complete) {
@@ -91,34 +93,36 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const std::string& folder,
   return entries;
 }
 
+// Returns a table with one line for each checkpoint. Figures come from the
+// manifest, which a checkpoint that is not whole lacks.
 std::string EntriesTable(const std::vector<Entry>& entries) {
   if (entries.empty()) return "no checkpoints\n";
   std::string text =
       absl::StrFormat("%12s  %-16s %14s %6s %14s  %s\n", "round", "job",
                       "contributions", "files", "bytes", "state");
   for (const Entry& entry : entries) {
-    const bool whole = !entry.manifest.files.empty();
+    const auto shown = [&](const auto& value) {
+      return entry.is_whole() ? absl::StrCat(value) : "-";
+    };
     absl::StrAppendFormat(
         &text, "%12d  %-16s %14s %6s %14s  %s\n", entry.round,
-        whole ? entry.manifest.job : "-",
-        whole ? absl::StrCat(entry.manifest.contributions_before) : "-",
-        whole ? absl::StrCat(entry.manifest.files.size()) : "-",
-        whole ? absl::StrCat(entry.bytes()) : "-",
+        shown(entry.manifest.job), shown(entry.manifest.contributions_before),
+        shown(entry.manifest.files.size()), shown(entry.bytes()),
         entry.state.ok() ? "whole" : std::string(entry.state.message()));
   }
   return text;
 }
 
+// Returns the checkpoints as a list, with "problem" empty if one is usable.
 std::string EntriesJson(const std::vector<Entry>& entries) {
   auto json = nlohmann::ordered_json::array();
   for (const Entry& entry : entries) {
-    const bool whole = !entry.manifest.files.empty();
     nlohmann::ordered_json each = {
         {"round", entry.round},
         {"folder", CheckpointFolder(entry.round)},
         {"usable", entry.state.ok()},
         {"problem", std::string(entry.state.message())}};
-    if (whole) {
+    if (entry.is_whole()) {
       each["job"] = entry.manifest.job;
       each["contributions"] = entry.manifest.contributions_before;
       each["files"] = entry.manifest.files.size();
@@ -126,75 +130,84 @@ std::string EntriesJson(const std::vector<Entry>& entries) {
     }
     json.push_back(std::move(each));
   }
-  return json.dump(2) + "\n";
+  return FormatJson(json) + "\n";
 }
+
+class CheckpointCommand final : public Command {
+ public:
+  CheckpointCommand()
+      : Command("checkpoint",
+                "Makes a checkpoint of a running job, and waits for it") {}
+
+ private:
+  void AddFlags(CLI::App& app) override {
+    AddCoordinatorFlags(app, server_, timeout_seconds_);
+    AddSwitch(app, "json", json_, "print JSON");
+  }
+
+  absl::StatusOr<int> Execute(std::ostream& out,
+                              std::ostream& /*err*/) override {
+    NEREUS_ASSIGN_OR_RETURN(
+        const JobStatus status,
+        MakeCheckpoint(server_, absl::Seconds(timeout_seconds_)));
+    const std::string folder = CheckpointFolder(status.checkpoint.round);
+    if (json_) {
+      out << FormatJson({{"round", status.checkpoint.round},
+                         {"folder", folder},
+                         {"contributions", status.checkpoint.contributions},
+                         {"bytes", status.checkpoint.bytes}})
+          << "\n";
+    } else {
+      out << "checkpoint of round " << status.checkpoint.round << ": "
+          << status.checkpoint.bytes << " bytes in " << folder << "\n";
+    }
+    return kExitDone;
+  }
+
+  std::string server_;             // --server
+  double timeout_seconds_ = 60.0;  // --timeout
+  bool json_ = false;              // --json
+};
+
+class CheckpointsCommand final : public Command {
+ public:
+  CheckpointsCommand()
+      : Command("checkpoints", "Lists the checkpoints in a folder") {}
+
+ private:
+  void AddFlags(CLI::App& app) override {
+    app.add_option("folder", folder_, "the folder that --checkpoint-dir named")
+        ->required();
+    AddSwitch(app, "verify", verify_,
+              "read all files, and compare their checksums");
+    AddSwitch(app, "json", json_, "print JSON");
+  }
+
+  absl::StatusOr<int> Execute(std::ostream& out,
+                              std::ostream& /*err*/) override {
+    NEREUS_ASSIGN_OR_RETURN(const std::vector<Entry> entries,
+                            ListEntries(folder_, verify_));
+    out << (json_ ? EntriesJson(entries) : EntriesTable(entries));
+    const bool is_damaged =
+        std::any_of(entries.begin(), entries.end(), [](const Entry& entry) {
+          return !entry.state.ok() && entry.is_whole();
+        });
+    return is_damaged ? kExitFailed : kExitDone;
+  }
+
+  std::string folder_;   // Folder to list.
+  bool verify_ = false;  // --verify
+  bool json_ = false;    // --json
+};
 
 }  // namespace
 
-CLI::App* CheckpointCommand::Register(CLI::App& app) {
-  CLI::App* const subcommand = app.add_subcommand(
-      "checkpoint", "Makes a checkpoint of a running job, and waits for it");
-  AddFlag(*subcommand, "server", server_,
-          "HOST:PORT of the coordinator's control port")
-      ->required()
-      ->check([](const std::string& address) {
-        return std::string(CheckHostPort("it", address).message());
-      });
-  AddFlag(*subcommand, "timeout", timeout_seconds_, "Seconds to wait for it")
-      ->check(CLI::Range(0.001, 86400.0));
-  AddSwitch(*subcommand, "json", json_, "Prints JSON");
-  return subcommand;
+std::unique_ptr<Command> MakeCheckpointCommand() {
+  return std::make_unique<CheckpointCommand>();
 }
 
-int CheckpointCommand::Run(std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<JobStatus> status =
-      MakeCheckpoint(server_, absl::Seconds(timeout_seconds_));
-  if (!status.ok()) {
-    err << "nereusctl checkpoint: " << std::string(status.status().message())
-        << "\n";
-    return kExitFailed;
-  }
-  if (json_) {
-    out << nlohmann::ordered_json(
-               {{"round", status->checkpoint.round},
-                {"folder", CheckpointFolder(status->checkpoint.round)},
-                {"contributions", status->checkpoint.contributions},
-                {"bytes", status->checkpoint.bytes}})
-               .dump(2)
-        << "\n";
-  } else {
-    out << "checkpoint of round " << status->checkpoint.round << ": "
-        << status->checkpoint.bytes << " bytes in "
-        << CheckpointFolder(status->checkpoint.round) << "\n";
-  }
-  return kExitDone;
-}
-
-CLI::App* CheckpointsCommand::Register(CLI::App& app) {
-  CLI::App* const subcommand =
-      app.add_subcommand("checkpoints", "Lists the checkpoints in a folder");
-  subcommand->add_option("folder", folder_, "what --checkpoint-dir named")
-      ->required();
-  AddSwitch(*subcommand, "verify", verify_,
-            "Reads all files, and compares their checksums");
-  AddSwitch(*subcommand, "json", json_, "Prints JSON");
-  return subcommand;
-}
-
-int CheckpointsCommand::Run(std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<std::vector<Entry>> entries =
-      ListEntries(folder_, verify_);
-  if (!entries.ok()) {
-    err << "nereusctl checkpoints: " << std::string(entries.status().message())
-        << "\n";
-    return kExitFailed;
-  }
-  out << (json_ ? EntriesJson(*entries) : EntriesTable(*entries));
-  const bool damaged =
-      std::any_of(entries->begin(), entries->end(), [](const Entry& entry) {
-        return !entry.state.ok() && !entry.manifest.files.empty();
-      });
-  return damaged ? kExitFailed : kExitDone;
+std::unique_ptr<Command> MakeCheckpointsCommand() {
+  return std::make_unique<CheckpointsCommand>();
 }
 
 }  // namespace nereus

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <ostream>
+#include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "nlohmann/json_fwd.hpp"
 #include "server/process/exit_codes.h"
 
 namespace CLI {
@@ -11,27 +14,71 @@ class App;
 
 namespace nereus {
 
-// One subcommand of nereusctl: its flags, and what it does. main registers each
-// one, parses the command line, and runs the one that was named.
+// A subcommand of nereusctl: its flags and its work. main.cc registers all
+// commands, parses the command line, and runs the command that the user named.
+// Used by one thread.
 class Command {
  public:
   virtual ~Command() = default;
 
-  // Adds the subcommand and its flags to `app`, and returns it. Parsing writes
-  // the flags into this object, which must live as long as `app`.
-  virtual CLI::App* Register(CLI::App& app) = 0;
+  // Adds the subcommand and its flags to `app`. Parsing writes values into this
+  // object, so it must live as long as `app`.
+  CLI::App* Register(CLI::App& app);
 
-  // Of a parsed command line: kInvalidArgument with the flag that is typed but
-  // does not count with the others.
-  virtual absl::Status RefuseIdleFlags(const CLI::App& subcommand, int argc,
-                                       char** argv) const {
-    (void)subcommand, (void)argc, (void)argv;
-    return absl::OkStatus();
-  }
+  // Refuses flags that have no effect beside the other flags.
+  // Errors: kInvalidArgument, with the flag on the parsed command line.
+  virtual absl::Status RefuseIdleFlags(int argc, char** argv) const;
 
-  // Does the work once the flags are parsed: results to `out`, trouble to
-  // `err`. Returns the exit code.
-  virtual int Run(std::ostream& out, std::ostream& err) = 0;
+  // Does the work after parsing. Writes results to `out`, and progress and
+  // errors to `err`. Returns the exit code: kExitDone, or that of the error.
+  int Run(std::ostream& out, std::ostream& err);
+
+  // Writes an error to `err`, behind the name of the command. Returns the exit
+  // code: kExitUsage for kInvalidArgument, otherwise kExitFailed.
+  int Fail(const absl::Status& status, std::ostream& err) const;
+
+ protected:
+  // `name` is the name on the command line, `help` one sentence for --help.
+  Command(std::string name, std::string help);
+
+  // The parsed subcommand. REQUIRES: Register was called.
+  const CLI::App& app() const { return *app_; }
+
+ private:
+  virtual void AddFlags(CLI::App& app) = 0;
+
+  // Does the work, and returns the exit code. Run reports errors.
+  virtual absl::StatusOr<int> Execute(std::ostream& out, std::ostream& err) = 0;
+
+  const std::string name_;
+  const std::string help_;
+  // Subcommand that Register made. Not owned.
+  CLI::App* app_ = nullptr;
 };
+
+// The flag --json[=FILE] of commands that answer in text or in JSON.
+class JsonFlag {
+ public:
+  void Register(CLI::App& app);
+
+  // Writes `text` to `out`; with --json `json`, followed by a newline, to `out`
+  // or to FILE. Errors: kUnavailable, FILE cannot be written.
+  absl::Status Write(const std::string& text, const std::string& json,
+                     std::ostream& out) const;
+
+ private:
+  // Subcommand that has the flag. Not owned.
+  CLI::App* app_ = nullptr;
+  // FILE. Empty: standard output.
+  std::string file_;
+};
+
+// Adds --server and --timeout, for commands that call a coordinator.
+void AddCoordinatorFlags(CLI::App& app, std::string& server,
+                         double& timeout_seconds);
+
+// Returns `json` as indented text without a final newline. Bytes that are not
+// UTF-8, as in file names, are replaced: the library would throw.
+std::string FormatJson(const nlohmann::ordered_json& json);
 
 }  // namespace nereus

@@ -1,53 +1,50 @@
-#include "server/admin/export_command.h"
-
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
-#include <ostream>
+#include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
-#include "common/checkpoint/file_storage.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/flags/flags.h"
+#include "server/admin/checkpoint_folder.h"
+#include "server/admin/commands.h"
 #include "server/process/checkpoint_files.h"
 
 namespace nereus {
 namespace {
 
-// Elements that are in memory at a time.
+// Number of elements that are in memory at a time.
 constexpr int64_t kPieceElements = int64_t{1} << 22;
 
-// The tensors of one layer, in the order of its values.
+// Returns the tensors of one layer, in the order of its values.
 std::vector<SafetensorsTensor> TensorsOf(const LayerSpec& layer) {
-  const auto tensor = [](std::string name, std::vector<int64_t> shape) {
+  const auto tensor = [&](const char* part, std::vector<int64_t> shape) {
     SafetensorsTensor made;
-    made.name = std::move(name);
+    made.name = layer.name + part;
     made.shape = std::move(shape);
     return made;
   };
-  if (layer.kind == LayerKind::kVector) {
-    return {tensor(layer.name, {layer.parameters})};
-  }
+  if (layer.kind == LayerKind::kVector) return {tensor("", {layer.parameters})};
   std::vector<SafetensorsTensor> tensors = {
-      tensor(layer.name + ".weight", {layer.m, layer.n})};
+      tensor(".weight", {layer.m, layer.n})};
   const int64_t rest = layer.parameters - layer.m * layer.n;
   if (rest > 0) {
-    tensors.push_back(
-        tensor(layer.name + (rest == layer.m ? ".bias" : ".rest"), {rest}));
+    tensors.push_back(tensor(rest == layer.m ? ".bias" : ".rest", {rest}));
   }
   return tensors;
 }
 
+// Writes the header of all tensors, and then their values piece by piece.
 absl::Status WriteModel(CheckpointReader& reader, std::ostream& file) {
   const Manifest& manifest = reader.manifest();
   std::vector<SafetensorsTensor> tensors;
@@ -79,6 +76,7 @@ absl::Status WriteModel(CheckpointReader& reader, std::ostream& file) {
   return absl::UnavailableError(strerror(errno));
 }
 
+// Finds the checkpoint of `round`: a number, or "latest".
 absl::StatusOr<FoundCheckpoint> Find(Storage& storage,
                                      const std::string& folder,
                                      const std::string& round) {
@@ -96,36 +94,21 @@ absl::StatusOr<FoundCheckpoint> Find(Storage& storage,
   }
   absl::StatusOr<FoundCheckpoint> found = FindRound(storage, number);
   if (!absl::IsNotFound(found.status())) return found;
-  return absl::NotFoundError(absl::StrCat(
-      "there is no whole checkpoint of round ", number, " in ", folder,
-      "; `nereusctl checkpoints ", folder, "` shows what there is"));
+  return absl::NotFoundError(
+      absl::StrCat("there is no whole checkpoint of round ", number, " in ",
+                   folder, "; `nereusctl checkpoints ", folder, "` lists all"));
 }
 
-absl::StatusOr<std::string> Export(const std::string& folder,
-                                   const std::string& round,
-                                   const std::string& file) {
-  struct stat found = {};
-  if (stat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) {
-    return absl::NotFoundError(
-        absl::StrCat(folder, " is not a folder with checkpoints"));
-  }
-  NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<FileStorage> storage,
-                          FileStorage::Open(folder));
-  NEREUS_ASSIGN_OR_RETURN(const FoundCheckpoint checkpoint,
-                          Find(*storage, folder, round));
-  NEREUS_RETURN_IF_ERROR(ExportModel(storage.get(), checkpoint.manifest, file));
-  return absl::StrCat(file, ": ", checkpoint.manifest.layers.size(),
-                      " layers as of round ", checkpoint.manifest.round,
-                      " of job ", checkpoint.manifest.job, "\n");
-}
-
-}  // namespace
-
+// Writes the model to a temporary file, and renames it when it is whole.
+// Errors: those of CheckpointReader; kFailedPrecondition, `file` exists and is
+// no regular file; kUnavailable, the file cannot be written.
 absl::Status ExportModel(Storage* storage, const Manifest& manifest,
                          const std::string& file) {
-  struct stat found = {};
-  if (stat(file.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) {
-    return absl::InvalidArgumentError(
+  std::error_code error;
+  // A rename would replace a device or a pipe by a file.
+  if (std::filesystem::exists(file, error) &&
+      !std::filesystem::is_regular_file(file, error)) {
+    return absl::FailedPreconditionError(
         absl::StrCat(file, " is there, and is no regular file"));
   }
   NEREUS_ASSIGN_OR_RETURN(CheckpointReader reader,
@@ -137,35 +120,55 @@ absl::Status ExportModel(Storage* storage, const Manifest& manifest,
     written = stream ? WriteModel(reader, stream)
                      : absl::UnavailableError(strerror(errno));
   }
-  if (written.ok() && std::rename(temporary.c_str(), file.c_str()) == 0) {
-    return absl::OkStatus();
+  if (written.ok()) {
+    std::filesystem::rename(temporary, file, error);
+    if (!error) return absl::OkStatus();
+    written = absl::UnavailableError(error.message());
   }
-  if (written.ok()) written = absl::UnavailableError(strerror(errno));
-  std::remove(temporary.c_str());
+  std::filesystem::remove(temporary, error);
   return absl::Status(written.code(), absl::StrCat("cannot write ", file, ": ",
                                                    written.message()));
 }
 
-CLI::App* ExportCommand::Register(CLI::App& app) {
-  CLI::App* const subcommand = app.add_subcommand(
-      "export", "Writes a checkpoint's model to one safetensors file");
-  subcommand->add_option("folder", folder_, "what --checkpoint-dir named")
-      ->required();
-  AddFlag(*subcommand, "out", file_, "file to write")->required();
-  AddFlag(*subcommand, "round", round_,
-          "of which checkpoint: latest, or a round");
-  return subcommand;
-}
+// Finds the checkpoint, exports its model, and says what the file has.
+class ExportCommand final : public Command {
+ public:
+  ExportCommand()
+      : Command("export",
+                "Writes the model of a checkpoint to one safetensors file") {}
 
-int ExportCommand::Run(std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<std::string> exported = Export(folder_, round_, file_);
-  if (!exported.ok()) {
-    err << "nereusctl export: " << std::string(exported.status().message())
-        << "\n";
-    return kExitFailed;
+ private:
+  void AddFlags(CLI::App& app) override {
+    app.add_option("folder", folder_, "the folder that --checkpoint-dir named")
+        ->required();
+    AddFlag(app, "out", file_, "file to write")->required();
+    AddFlag(app, "round", round_,
+            "round of the checkpoint, as `nereusctl checkpoints` lists it, or "
+            "latest");
   }
-  out << *exported;
-  return kExitDone;
+
+  absl::StatusOr<int> Execute(std::ostream& out,
+                              std::ostream& /*err*/) override {
+    NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<FileStorage> storage,
+                            OpenCheckpointFolder(folder_));
+    NEREUS_ASSIGN_OR_RETURN(const FoundCheckpoint checkpoint,
+                            Find(*storage, folder_, round_));
+    const Manifest& manifest = checkpoint.manifest;
+    NEREUS_RETURN_IF_ERROR(ExportModel(storage.get(), manifest, file_));
+    out << file_ << ": " << manifest.layers.size() << " layers as of round "
+        << manifest.round << " of job " << manifest.job << "\n";
+    return kExitDone;
+  }
+
+  std::string folder_;            // Folder with checkpoints.
+  std::string file_;              // --out
+  std::string round_ = "latest";  // --round
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeExportCommand() {
+  return std::make_unique<ExportCommand>();
 }
 
 }  // namespace nereus

@@ -22,6 +22,7 @@ std::optional<std::string> LineBuffer::Finish() {
   return std::exchange(line_, std::string());
 }
 
+// Bytes beyond the limit are dropped until the next line feed.
 void LineBuffer::Extend(absl::string_view part) {
   const size_t room = line_bytes_max_ - line_.size();
   line_.append(part.data(), std::min(room, part.size()));

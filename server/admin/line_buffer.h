@@ -9,26 +9,25 @@
 
 namespace nereus {
 
-// Cuts a stream of bytes, as it arrives in pieces, into lines. Thread-
-// compatible. Holds one unfinished line, `line_bytes_max` bytes of it at most:
-// what exceeds that is dropped up to the next line feed, so that a process that
-// never ends its line costs bounded memory.
+// Cuts a stream of bytes into lines, as the bytes arrive. It holds at most
+// `line_bytes_max` bytes of a line, and drops the rest of a longer line: a
+// process that never ends its line must not fill the memory. Thread-compatible.
 class LineBuffer {
  public:
   explicit LineBuffer(size_t line_bytes_max)
       : line_bytes_max_(line_bytes_max) {}
 
-  // Adds what was read and returns the lines it finished, without line feeds.
+  // Adds bytes, and returns the lines that they end, without line feeds.
   std::vector<std::string> Append(absl::string_view bytes);
 
-  // The unfinished line at the end of the stream, if there is one.
+  // Returns the line at the end of the stream that has no line feed, if any.
   std::optional<std::string> Finish();
 
  private:
   void Extend(absl::string_view part);
 
   const size_t line_bytes_max_;
-  std::string line_;
+  std::string line_;  // The unfinished line.
 };
 
 }  // namespace nereus

@@ -1,66 +1,71 @@
-#include "server/admin/local_job.h"
+// Supervisor of the processes of `nereusctl local`.
+//
+// Run starts the processes and calls WaitUntil for each phase of the job: the
+// coordinator listens, all workers end, all servers end. WaitUntil handles the
+// events of ProcessGroup and decides after each event what a dead process
+// means:
+//
+//   died -> ReplaceTheDead: started again, while restarts are left
+//        -> MissTheDead:    a worker: the job goes on without it
+//        -> Failure:        the job fails, with the first cause
+//
+// A process that dies takes others with it, so HasFailed alone is not the
+// cause: Failure waits for the others and looks for the process that was
+// killed, or that failed first.
 
-#include <stdlib.h>
+#include "server/admin/local_job.h"
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/flags/job_file.h"
 #include "common/flags/model_file.h"
-#include "server/admin/local_report.h"
 #include "server/process/exit_codes.h"
 
 namespace nereus {
 namespace {
 
+// Time for the coordinator to listen.
 constexpr absl::Duration kListenTimeout = absl::Seconds(30);
-
-// From the last worker's end to the last server's.
-// After the job: for the evaluation of what was trained.
+// Time for a worker to evaluate its model after the job has finished.
 constexpr absl::Duration kWorkerEndTimeout = absl::Minutes(10);
+// Time for the servers to end after the last worker has ended.
 constexpr absl::Duration kServerEndTimeout = absl::Seconds(15);
-
-// For the processes to end by themselves once they are asked to.
+// Time for the processes to end by themselves once they are asked to.
 constexpr absl::Duration kStopGrace = absl::Seconds(5);
-
-// A process that dies takes others with it at once; which of them ended first
-// is not told, so those that end within this time are looked at together.
+// Time in which ends of processes count as one failure: the order in which
+// they are reported does not tell which was the cause.
 constexpr absl::Duration kSettleTime = absl::Seconds(1);
-
 constexpr absl::Duration kDisplayPeriod = absl::Milliseconds(200);
-constexpr size_t kErrorLinesMax = 12;
+
 constexpr char kCoordinator[] = "coordinator";
-constexpr char kFirstShard[] = "shard 0";  // Coordinates without restarts.
+constexpr char kFirstShard[] = "shard 0";  // Coordinator without restarts.
 constexpr char kKeepsShards[] =
-    "--backup=1 keeps a copy of each shard, --checkpoint-dir=DIR what to go "
-    "back to";
+    "--backup=1 keeps a copy of each shard, --checkpoint-dir=DIR keeps "
+    "checkpoints to go back to";
 constexpr size_t kShownLineBytesMax = 2000;
 
 }  // namespace
 
-absl::StatusOr<ServerAddresses> ParseListeningLine(absl::string_view line) {
-  const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
-  constexpr absl::string_view kControl = "control=";
-  constexpr absl::string_view kData = "data=";
-  if (words.size() != 3 || words[0] != "listening" ||
-      !absl::StartsWith(words[1], kControl) ||
-      !absl::StartsWith(words[2], kData) ||
-      words[1].size() == kControl.size() || words[2].size() == kData.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("not a line \"listening control=... data=...\": ",
-                     line.substr(0, kShownLineBytesMax)));
+absl::StatusOr<std::string> ParseListeningLine(absl::string_view line) {
+  const std::vector<std::string> words =
+      absl::StrSplit(line, absl::ByAnyChar(" ="));
+  if (words.size() == 5 && words[0] == "listening" && words[1] == "control" &&
+      words[3] == "data" && !words[2].empty() && !words[4].empty()) {
+    return words[2];
   }
-  return ServerAddresses{std::string(words[1].substr(kControl.size())),
-                         std::string(words[2].substr(kData.size()))};
+  return absl::InvalidArgumentError(
+      absl::StrCat("not a line \"listening control=... data=...\": ",
+                   line.substr(0, kShownLineBytesMax)));
 }
 
 bool IsLineShown(absl::string_view line, LogLevel level) {
@@ -73,48 +78,59 @@ bool IsLineShown(absl::string_view line, LogLevel level) {
   return true;
 }
 
+std::string LocalProcess::DescribeFailure() const {
+  if (!mistake.empty()) {
+    return absl::StrCat(name, " wrote what is not understood: ", mistake);
+  }
+  const char* const early =
+      is_server ? " before it listened" : " without a result";
+  return absl::StrCat(name, " ", DescribeExit(*exit), exit->ok() ? early : "");
+}
+
 absl::StatusOr<LocalOutcome> LocalJob::Run() {
   NEREUS_ASSIGN_OR_RETURN(group_, ProcessGroup::Create(this));
   progress_.resize(options_.spec.workers);
-  absl::StatusOr<LocalOutcome> outcome = RunProcesses();
+  const absl::Status status = RunProcesses();
   display_->Clear();
   group_->Stop(kStopGrace);
   group_.reset();
   std::error_code ignored;
   std::filesystem::remove_all(std::filesystem::path(files_.job).parent_path(),
                               ignored);
-  return outcome;
+  if (outcome_.signal != 0) {
+    outcome_.workers.clear();
+  } else if (!status.ok()) {
+    return status;
+  }
+  return std::move(outcome_);
 }
 
-absl::StatusOr<LocalOutcome> LocalJob::RunProcesses() {
+absl::Status LocalJob::RunProcesses() {
   NEREUS_RETURN_IF_ERROR(StartCoordinator());
-  NEREUS_ASSIGN_OR_RETURN(
-      int signal,
-      WaitUntil([this] { return coordinator_.has_value(); },
-                absl::Now() + kListenTimeout,
-                absl::StrCat(members_[0].name, " does not listen after ",
-                             absl::FormatDuration(kListenTimeout))));
-  if (signal != 0) return LocalOutcome{signal, restarts_, lost_, {}};
-  display_->PrintLine(absl::StrCat(
-      "coordinator at ", coordinator_->control,
-      "; nereusctl status --server=", coordinator_->control, " shows the job"));
+  NEREUS_RETURN_IF_ERROR(WaitUntil(
+      [this] { return !coordinator_.empty(); }, absl::Now() + kListenTimeout,
+      absl::StrCat(processes_[0].name, " does not listen after ",
+                   absl::FormatDuration(kListenTimeout))));
+  display_->PrintLine(absl::StrCat("coordinator at ", coordinator_,
+                                   "; nereusctl status --server=", coordinator_,
+                                   " shows the job"));
   NEREUS_RETURN_IF_ERROR(StartOthers());
-
-  NEREUS_ASSIGN_OR_RETURN(signal,
-                          WaitUntil([this] { return WorkersHaveEnded(); },
-                                    absl::InfiniteFuture(), ""));
-  if (signal != 0) return LocalOutcome{signal, restarts_, lost_, {}};
-  const absl::StatusOr<int> servers_end =
+  const auto workers_have_ended = [this] {
+    return std::all_of(
+        processes_.begin(), processes_.end(), [](const auto& each) {
+          return each.is_server || each.is_missed || each.exit.has_value();
+        });
+  };
+  NEREUS_RETURN_IF_ERROR(
+      WaitUntil(workers_have_ended, absl::InfiniteFuture(), ""));
+  const absl::Status servers_end =
       WaitUntil([this] { return group_->running() == 0; },
                 absl::Now() + kServerEndTimeout,
                 absl::StrCat("all workers are done, but ",
                              absl::FormatDuration(kServerEndTimeout),
                              " later a server still runs"));
-  // One that stood still at the end may not know it yet, and is stopped.
-  if (!servers_end.ok() && !JobIsFinished()) return servers_end.status();
-  signal = servers_end.value_or(0);
-  if (signal != 0) return LocalOutcome{signal, restarts_, lost_, {}};
-  return LocalOutcome{0, restarts_, lost_, std::move(results_)};
+  // A server that stood still at the end may not know it yet. Run stops it.
+  return IsFinished() ? absl::OkStatus() : servers_end;
 }
 
 absl::Status LocalJob::StartCoordinator() {
@@ -126,280 +142,255 @@ absl::Status LocalJob::StartCoordinator() {
   }
   files_ = {folder + "/job.conf", folder + "/coordinator.sqlite"};
   NEREUS_RETURN_IF_ERROR(WriteTextFile(files_.job, JobText(options_.spec)));
-  Member member;
-  member.is_server = true;
-  const bool hosts = options_.restarts == 0;
-  member.name = hosts ? kFirstShard : kCoordinator;
-  member.arguments = hosts ? ServerArguments(options_, files_, 0, "")
-                           : CoordinatorArguments(options_, files_, /*port=*/0);
-  return StartProcess(std::move(member));
+  LocalProcess child;
+  child.is_server = true;
+  const bool is_shard = options_.restarts == 0;
+  child.name = is_shard ? kFirstShard : kCoordinator;
+  child.arguments = is_shard
+                        ? ServerArguments(options_, files_, 0, "")
+                        : CoordinatorArguments(options_, files_, /*port=*/"0");
+  return StartProcess(std::move(child));
 }
 
 absl::Status LocalJob::StartOthers() {
-  const std::string& coordinator = coordinator_->control;
   const int first_shard = options_.restarts == 0 ? 1 : 0;
   for (int shard = first_shard; shard < options_.spec.shards; ++shard) {
-    Member member;
-    member.name = absl::StrCat("shard ", shard);
-    member.is_server = true;
-    member.arguments = ServerArguments(options_, files_, shard, coordinator);
-    NEREUS_RETURN_IF_ERROR(StartProcess(std::move(member)));
+    LocalProcess child;
+    child.name = absl::StrCat("shard ", shard);
+    child.is_server = true;
+    child.arguments = ServerArguments(options_, files_, shard, coordinator_);
+    NEREUS_RETURN_IF_ERROR(StartProcess(std::move(child)));
   }
   for (int worker = 0; worker < options_.spec.workers; ++worker) {
-    Member member;
-    member.name = absl::StrCat("worker ", worker);
-    member.slot = worker;
-    member.arguments = WorkerArguments(options_, worker, coordinator);
-    NEREUS_RETURN_IF_ERROR(StartProcess(std::move(member)));
+    LocalProcess child;
+    child.name = absl::StrCat("worker ", worker);
+    child.worker = worker;
+    child.arguments = WorkerArguments(options_, worker, coordinator_);
+    NEREUS_RETURN_IF_ERROR(StartProcess(std::move(child)));
   }
   return absl::OkStatus();
 }
 
-absl::Status LocalJob::StartProcess(Member member) {
+absl::Status LocalJob::StartProcess(LocalProcess child) {
   ProcessOptions process;
-  process.command = member.arguments;
-  process.command.insert(process.command.begin(), member.is_server
-                                                      ? programs_.server
-                                                      : programs_.worker);
-  // Flags may come from the environment too, and those meant for this program
-  // are not meant for the ones that it starts.
+  process.command = child.arguments;
+  process.command.insert(process.command.begin(),
+                         child.is_server ? programs_.server : programs_.worker);
+  // The variables set flags of this program. The processes get their flags
+  // from the job file and from their arguments.
   process.environment = EnvironmentWithout("NEREUS_");
-  members_.push_back(std::move(member));
+  processes_.push_back(std::move(child));
   return group_->Start(process).status();
 }
 
-// A coordinator that ends by itself says so.
-bool LocalJob::JobHasFailed() const {
-  return std::any_of(members_.begin(), members_.end(), [](const Member& m) {
-    return m.name == kCoordinator && m.exit.has_value() && m.exit->code != 0;
-  });
+template <typename Predicate>
+absl::Status LocalJob::WaitUntil(const Predicate& is_done, absl::Time deadline,
+                                 const std::string& message) {
+  while (true) {
+    NEREUS_RETURN_IF_ERROR(ReplaceTheDead());
+    MissTheDead();
+    if (JobHasFailed()) return Failure();
+    if (is_done()) return absl::OkStatus();
+    const absl::Time now = absl::Now();
+    if (now >= deadline) return absl::DeadlineExceededError(message);
+    display_->Show(FormatProgress(progress_), now);
+    NEREUS_ASSIGN_OR_RETURN(
+        outcome_.signal,
+        group_->WaitOnce(std::min(kDisplayPeriod, deadline - now)));
+    if (outcome_.signal != 0) return absl::CancelledError("a signal came");
+  }
+}
+
+void LocalJob::OnOutputLine(int process, const std::string& line) {
+  LocalProcess& child = processes_[process];
+  absl::Status status;
+  if (!child.is_server) {
+    status = ReadWorkerLine(child, line);
+  } else if (process == 0 && coordinator_.empty()) {
+    absl::StatusOr<std::string> address = ParseListeningLine(line);
+    status = address.status();
+    coordinator_ = std::move(address).value_or("");
+  }
+  if (!status.ok() && child.mistake.empty()) {
+    child.mistake = std::string(status.message());
+  }
+}
+
+absl::Status LocalJob::ReadWorkerLine(LocalProcess& child,
+                                      const std::string& line) {
+  NEREUS_ASSIGN_OR_RETURN(WorkerEvent event, ParseWorkerEvent(line));
+  if (auto* progress = std::get_if<WorkerProgress>(&event)) {
+    progress_[child.worker] = *progress;
+    has_run_ = true;
+    return absl::OkStatus();
+  }
+  if (child.is_done) return absl::InvalidArgumentError("it was done twice");
+  child.is_done = true;
+  outcome_.workers.push_back(std::get<WorkerResult>(std::move(event)));
+  outcome_.workers.back().name = child.name;
+  return absl::OkStatus();
+}
+
+void LocalJob::OnErrorLine(int process, const std::string& line) {
+  LocalProcess& child = processes_[process];
+  child.error_lines.push_back(line.substr(0, kShownLineBytesMax));
+  if (child.error_lines.size() > LocalProcess::kErrorLinesMax) {
+    child.error_lines.pop_front();
+  }
+  if (IsLineShown(line, options_.log_level)) {
+    display_->PrintLine(absl::StrCat(child.name, ": ", line));
+  }
+}
+
+void LocalJob::OnExit(int process, const ProcessExit& exit) {
+  LocalProcess& child = processes_[process];
+  // A model that was not saved is no failure of the job: the report says it.
+  const bool is_not_saved = child.is_server && exit.code == kExitNotSaved;
+  child.exit = is_not_saved ? ProcessExit() : exit;
+  child.exited_at = absl::Now();
+  exits_.push_back(process);
+}
+
+bool LocalJob::CoordinatorHasFailed() const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [](const auto& each) {
+                       return each.name == kCoordinator &&
+                              each.exit.has_value() && each.exit->code != 0;
+                     });
 }
 
 std::optional<absl::Time> LocalJob::FinishedAt() const {
-  if (!coordinator_.has_value()) return std::nullopt;
   const absl::string_view coordinator =
       options_.restarts == 0 ? kFirstShard : kCoordinator;
-  for (const Member& member : members_) {
-    if (member.name == coordinator && member.exit.has_value() &&
-        member.exit->ok()) {
-      return member.exited_at;
+  for (const LocalProcess& child : processes_) {
+    if (child.name == coordinator && !coordinator_.empty() &&
+        child.exit.has_value() && child.exit->ok()) {
+      return child.exited_at;
     }
   }
   return std::nullopt;
 }
 
-bool LocalJob::IsToBeReplaced(const Member& member, absl::Time now) const {
-  if (!HasFailed(member) || !member.mistake.empty() ||
-      restarts_ >= options_.restarts || !coordinator_.has_value() ||
-      JobHasFailed() || JobIsFinished()) {
+bool LocalJob::HasFailed(const LocalProcess& child) const {
+  if (child.is_replaced || child.is_missed) return false;
+  if (!child.mistake.empty()) return true;
+  if (!child.exit.has_value()) return false;
+  if ((child.is_server || child.is_done) && IsFinished()) return false;
+  const bool is_early = child.is_server ? coordinator_.empty() : !child.is_done;
+  return !child.exit->ok() || is_early;
+}
+
+bool LocalJob::JobHasFailed() const {
+  const bool may_restart = options_.restarts > outcome_.restarts &&
+                           !CoordinatorHasFailed() && !coordinator_.empty();
+  return std::any_of(
+      processes_.begin(), processes_.end(), [&](const auto& each) {
+        return HasFailed(each) && !(may_restart && each.mistake.empty());
+      });
+}
+
+// A process that was killed is started again at once. A process that gave up
+// may have done so because the job has failed, so its restart waits.
+bool LocalJob::IsToBeReplaced(const LocalProcess& child, absl::Time now) const {
+  if (!HasFailed(child) || !child.mistake.empty() ||
+      outcome_.restarts >= options_.restarts || coordinator_.empty() ||
+      CoordinatorHasFailed() || IsFinished()) {
     return false;
   }
-  return member.exit->signal != 0 || now - member.exited_at > kSettleTime;
+  return child.was_killed() || now - child.exited_at > kSettleTime;
 }
 
 absl::Status LocalJob::ReplaceTheDead() {
   const absl::Time now = absl::Now();
-  for (size_t i = 0; i < members_.size(); ++i) {
-    Member& dead = members_[i];
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    LocalProcess& dead = processes_[i];
     if (!IsToBeReplaced(dead, now)) continue;
-    ++restarts_;
+    ++outcome_.restarts;
     dead.is_replaced = true;
-    display_->PrintLine(absl::StrCat(DescribeFailure(dead),
-                                     "; it is started again (", restarts_,
-                                     " of ", options_.restarts, ")"));
-    Member next;
+    display_->PrintLine(
+        absl::StrCat(dead.DescribeFailure(), "; it is started again (",
+                     outcome_.restarts, " of ", options_.restarts, ")"));
+    LocalProcess next;
     next.name = dead.name;
     next.is_server = dead.is_server;
     next.arguments = dead.arguments;
-    next.slot = dead.slot;
+    next.worker = dead.worker;
     if (next.name == kCoordinator) {
-      // Where the others look for it.
-      int port = 0;
-      const std::string& control = coordinator_->control;
-      if (!absl::SimpleAtoi(control.substr(control.rfind(':') + 1), &port)) {
-        return absl::InternalError(absl::StrCat("no port in ", control));
-      }
-      next.arguments = CoordinatorArguments(options_, files_, port);
+      // The other processes look for the coordinator at its old port.
+      next.arguments = CoordinatorArguments(
+          options_, files_, coordinator_.substr(coordinator_.rfind(':') + 1));
     }
     NEREUS_RETURN_IF_ERROR(StartProcess(std::move(next)));
   }
   return absl::OkStatus();
 }
 
-bool LocalJob::IsToBeMissed(const Member& member) const {
-  // It died as the job ended, which it has found no more; or stands still.
-  if (JobIsFinished() && !member.is_server && member.mistake.empty() &&
-      !member.is_done) {
-    const bool is_late = !member.exit.has_value() &&
-                         absl::Now() - *FinishedAt() > kWorkerEndTimeout;
-    return is_late || HasFailed(member);
-  }
-  const bool was_killed = member.exit.has_value() && member.exit->signal != 0;
-  if (options_.restarts > 0 || member.is_server || member.is_done ||
-      !was_killed || !member.mistake.empty()) {
+bool LocalJob::IsToBeMissed(const LocalProcess& child) const {
+  if (child.is_missed || child.is_server || child.is_done ||
+      !child.mistake.empty()) {
     return false;
   }
-  // Before the job runs, it waits for all of them.
-  const bool runs =
-      std::any_of(progress_.begin(), progress_.end(),
-                  [](const auto& each) { return each.has_value(); });
-  return runs &&
-         std::any_of(members_.begin(), members_.end(), [](const Member& other) {
-           return !other.is_server && !other.exit.has_value();
-         });
+  // A worker that died as the job ended finds no coordinator any more. A worker
+  // that stands still does not end at all.
+  if (IsFinished()) {
+    return HasFailed(child) ||
+           (!child.exit.has_value() &&
+            absl::Now() - *FinishedAt() > kWorkerEndTimeout);
+  }
+  // Before any worker has trained, the job waits for all workers.
+  return options_.restarts == 0 && child.was_killed() &&
+         std::any_of(progress_.begin(), progress_.end(),
+                     [](const auto& each) { return each.has_value(); }) &&
+         std::any_of(processes_.begin(), processes_.end(),
+                     [](const auto& each) {
+                       return !each.is_server && !each.exit.has_value();
+                     });
 }
 
 void LocalJob::MissTheDead() {
-  for (Member& member : members_) {
-    if (member.is_missed || !IsToBeMissed(member)) continue;
-    member.is_missed = true;
-    ++lost_;
-    progress_[member.slot].reset();
-    const std::string what = member.exit.has_value()
-                                 ? DescribeFailure(member)
-                                 : member.name + " does not end";
+  for (LocalProcess& child : processes_) {
+    if (!IsToBeMissed(child)) continue;
+    child.is_missed = true;
+    ++outcome_.lost;
+    progress_[child.worker].reset();
+    const std::string failure = child.exit.has_value()
+                                    ? child.DescribeFailure()
+                                    : child.name + " does not end";
     display_->PrintLine(
-        JobIsFinished()
-            ? absl::StrCat(what, "; the job was finished without it")
-            : absl::StrCat(what, "; the job goes on without it. ",
-                           Hint(member)));
+        IsFinished()
+            ? absl::StrCat(failure, "; the job was finished without it")
+            : absl::StrCat(failure, "; the job goes on without it. ",
+                           Hint(child)));
   }
 }
 
-std::string LocalJob::Hint(const Member& member) const {
-  if (!member.mistake.empty() || !member.exit.has_value()) return "";
-  if (options_.restarts > 0 && restarts_ >= options_.restarts) {
+std::string LocalJob::Hint(const LocalProcess& child) const {
+  const bool has_backup = options_.spec.options.backup;
+  if (!child.mistake.empty() || !child.exit.has_value()) return "";
+  if (options_.restarts > 0 && outcome_.restarts >= options_.restarts) {
     return absl::StrCat("all ", options_.restarts,
                         " restarts are used: --restarts=N allows more");
   }
-  if (member.exit->signal == 0) return "";
+  if (!child.was_killed()) return "";
   if (options_.restarts == 0) {
     return absl::StrCat("--restarts=N starts processes that die again",
-                        member.is_server && !options_.spec.options.backup
+                        child.is_server && !has_backup
                             ? ", --backup=1 keeps a copy of each shard"
                             : "");
   }
-  const bool is_shard = member.is_server && member.name != kCoordinator;
-  if (is_shard && !options_.spec.options.backup &&
-      options_.checkpoint_dir.empty()) {
-    return kKeepsShards;
-  }
-  return "";
+  const bool is_shard = child.is_server && child.name != kCoordinator;
+  const bool is_kept = has_backup || !options_.checkpoint_dir.empty();
+  return is_shard && !is_kept ? kKeepsShards : "";
 }
 
-template <typename Predicate>
-absl::StatusOr<int> LocalJob::WaitUntil(const Predicate& is_done,
-                                        absl::Time deadline,
-                                        const std::string& deadline_message) {
-  while (true) {
-    NEREUS_RETURN_IF_ERROR(ReplaceTheDead());
-    MissTheDead();
-    if (AnyHasFailed()) return Failure();
-    if (is_done()) return 0;
-    const absl::Time now = absl::Now();
-    if (now >= deadline) return absl::DeadlineExceededError(deadline_message);
-    display_->Show(FormatProgress(progress_), now);
-    NEREUS_ASSIGN_OR_RETURN(
-        const int signal,
-        group_->WaitOnce(std::min(kDisplayPeriod, deadline - now)));
-    if (signal != 0) return signal;
-  }
-}
-
-void LocalJob::OnOutputLine(int process, const std::string& line) {
-  Member& member = members_[process];
-  absl::Status status;
-  if (!member.is_server) {
-    status = ReadWorkerLine(member, line);
-  } else if (process == 0 && !coordinator_.has_value()) {
-    absl::StatusOr<ServerAddresses> addresses = ParseListeningLine(line);
-    status = addresses.status();
-    if (addresses.ok()) coordinator_ = *std::move(addresses);
-  }
-  if (!status.ok() && member.mistake.empty()) {
-    member.mistake = std::string(status.message());
-  }
-}
-
-absl::Status LocalJob::ReadWorkerLine(Member& member, const std::string& line) {
-  NEREUS_ASSIGN_OR_RETURN(WorkerEvent event, ParseWorkerEvent(line));
-  if (auto* progress = std::get_if<WorkerProgress>(&event)) {
-    progress_[member.slot] = *progress;
-    has_run_ = true;
-    return absl::OkStatus();
-  }
-  if (member.is_done) return absl::InvalidArgumentError("it was done twice");
-  member.is_done = true;
-  results_.push_back(std::get<WorkerResult>(std::move(event)));
-  results_.back().name = member.name;
-  return absl::OkStatus();
-}
-
-void LocalJob::OnErrorLine(int process, const std::string& line) {
-  Member& member = members_[process];
-  member.error_lines.push_back(line.substr(0, kShownLineBytesMax));
-  if (member.error_lines.size() > kErrorLinesMax) {
-    member.error_lines.pop_front();
-  }
-  if (IsLineShown(line, options_.log_level)) {
-    display_->PrintLine(absl::StrCat(member.name, ": ", line));
-  }
-}
-
-void LocalJob::OnExit(int process, const ProcessExit& exit) {
-  members_[process].exit = exit;
-  // The report says so.
-  if (members_[process].is_server && exit.code == kExitNotSaved) {
-    members_[process].exit = ProcessExit();
-  }
-  members_[process].exited_at = absl::Now();
-  exits_.push_back(process);
-}
-
-bool LocalJob::HasFailed(const Member& member) const {
-  if (member.is_replaced || member.is_missed) return false;
-  if (!member.mistake.empty()) return true;
-  if (!member.exit.has_value()) return false;
-  if ((member.is_server || member.is_done) && JobIsFinished()) return false;
-  const bool is_early =
-      member.is_server ? !coordinator_.has_value() : !member.is_done;
-  return !member.exit->ok() || is_early;
-}
-
-bool LocalJob::AnyHasFailed() const {
-  const bool waits = options_.restarts > restarts_ && !JobHasFailed() &&
-                     coordinator_.has_value();
-  return std::any_of(members_.begin(), members_.end(), [&](const Member& m) {
-    return HasFailed(m) && !(waits && m.mistake.empty());
-  });
-}
-
-bool LocalJob::WorkersHaveEnded() const {
-  return std::all_of(members_.begin(), members_.end(), [](const Member& m) {
-    return m.is_server || m.is_missed || m.exit.has_value();
-  });
-}
-
-std::string LocalJob::DescribeFailure(const Member& member) const {
-  std::string text = member.name;
-  if (!member.mistake.empty()) {
-    absl::StrAppend(&text, " wrote what is not understood: ", member.mistake);
-  } else {
-    absl::StrAppend(&text, " ", DescribeExit(*member.exit));
-    if (member.exit->ok()) {
-      absl::StrAppend(&text, member.is_server ? " before it listened"
-                                              : " without a result");
-    }
-  }
-  return text;
-}
-
-std::string LocalJob::ReasonIn(const std::vector<const Member*>& failed) {
-  const std::string of_the_job = "the job failed: ";
-  for (const Member* member : failed) {
-    for (const std::string& line : member->error_lines) {
-      const size_t at = line.find(of_the_job);
-      if (at != std::string::npos) return line.substr(at + of_the_job.size());
+// The coordinator logs the reason of a failed job. Without that line, the last
+// line of the first process tells most, if it is an error.
+std::string LocalJob::ReasonIn(const std::vector<const LocalProcess*>& failed) {
+  constexpr absl::string_view kOfTheJob = "the job failed: ";
+  for (const LocalProcess* child : failed) {
+    for (const std::string& line : child->error_lines) {
+      const size_t at = line.find(kOfTheJob.data());
+      if (at != std::string::npos) return line.substr(at + kOfTheJob.size());
     }
   }
   const auto& lines = failed[0]->error_lines;
@@ -409,30 +400,35 @@ std::string LocalJob::ReasonIn(const std::vector<const Member*>& failed) {
                                          : lines.back().substr(end_of_tag + 2);
 }
 
+// Returns the processes that failed, the likely cause first: a process that
+// wrote nonsense, then the processes that were killed, then the others in the
+// order of their ends. No process of a job kills another, so a kill is a cause
+// even if the end of its process was seen late.
+std::vector<const LocalProcess*> LocalJob::FailedProcesses() const {
+  std::vector<const LocalProcess*> failed;
+  for (const LocalProcess& child : processes_) {
+    if (!child.mistake.empty()) failed.push_back(&child);
+  }
+  for (const int process : exits_) {
+    const LocalProcess& child = processes_[process];
+    const bool counts = HasFailed(child) || child.is_missed;
+    if (child.mistake.empty() && counts) failed.push_back(&child);
+  }
+  std::stable_sort(failed.begin(), failed.end(), [](auto* a, auto* b) {
+    return a->was_killed() && !b->was_killed();
+  });
+  return failed;
+}
+
 absl::Status LocalJob::Failure() {
   const absl::Time deadline = absl::Now() + kSettleTime;
   while (group_->running() > 0 && absl::Now() < deadline) {
     const auto signal = group_->WaitOnce(deadline - absl::Now());
     if (!signal.ok() || *signal != 0) break;
   }
-  std::vector<const Member*> failed;
-  for (const Member& member : members_) {
-    if (!member.mistake.empty()) failed.push_back(&member);
-  }
-  for (const int process : exits_) {
-    const Member& member = members_[process];
-    const bool counts = HasFailed(member) || member.is_missed;
-    if (member.mistake.empty() && counts) failed.push_back(&member);
-  }
-  // No process of ours kills another, so a killed one is the cause even if its
-  // end was seen after those of its peers.
-  std::stable_sort(failed.begin(), failed.end(), [](auto* a, auto* b) {
-    const auto was_killed = [](const Member* member) {
-      return member->exit.has_value() && member->exit->signal != 0;
-    };
-    return was_killed(a) && !was_killed(b);
-  });
-  std::string message = DescribeFailure(*failed[0]);
+  const std::vector<const LocalProcess*> failed = FailedProcesses();
+  const std::string cause = failed[0]->DescribeFailure();
+  std::string message = cause;
   if (!failed[0]->error_lines.empty()) {
     absl::StrAppend(&message, "; its last lines:");
     for (const std::string& line : failed[0]->error_lines) {
@@ -440,24 +436,21 @@ absl::Status LocalJob::Failure() {
     }
   }
   for (size_t i = 1; i < failed.size(); ++i) {
-    absl::StrAppend(&message, "\nand then ", DescribeFailure(*failed[i]));
+    absl::StrAppend(&message, "\nand then ", failed[i]->DescribeFailure());
   }
   const std::string reason = ReasonIn(failed);
-  absl::StrAppend(&message, "\nthe job failed: ", DescribeFailure(*failed[0]),
+  absl::StrAppend(&message, "\nthe job failed: ", cause,
                   reason.empty() ? "" : ": ", reason);
+  // A later end may be what ended the job, so any process may have a hint.
+  std::string hint;
   if (absl::StrContains(reason, "there is no checkpoint to go on from")) {
-    absl::StrAppend(&message, "; ", kKeepsShards);
-    return absl::AbortedError(message);
+    hint = kKeepsShards;
   }
-  // The first one that says something: what ended the job may be another end
-  // than the first.
-  for (const Member* member : failed) {
-    const std::string hint = Hint(*member);
-    if (hint.empty()) continue;
-    absl::StrAppend(&message, "; ", hint);
-    break;
+  for (const LocalProcess* child : failed) {
+    if (hint.empty()) hint = Hint(*child);
   }
-  return absl::AbortedError(message);
+  return absl::AbortedError(
+      absl::StrCat(message, hint.empty() ? "" : "; ", hint));
 }
 
 }  // namespace nereus

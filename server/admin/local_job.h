@@ -11,49 +11,73 @@
 #include "absl/time/time.h"
 #include "common/base/logging.h"
 #include "server/admin/local_options.h"
+#include "server/admin/local_report.h"
 #include "server/admin/process.h"
 #include "server/admin/progress_display.h"
 #include "server/admin/worker_event.h"
 
 namespace nereus {
 
-// Paths of the programs that a job consists of.
+// Paths of the programs of a job.
 struct LocalPrograms {
-  std::string server;
-  std::string worker;
+  std::string server;  // nereus-server
+  std::string worker;  // nereus-worker
 };
 
-// Where a server listens, both "host:port".
-struct ServerAddresses {
-  std::string control;
-  std::string data;
-};
-
-// Reads the one line that nereus-server writes:
+// Reads the line that nereus-server writes when it listens, and returns the
+// address of the control port:
 //   listening control=127.0.0.1:41234 data=127.0.0.1:41235
 // Errors: kInvalidArgument, with the line.
-absl::StatusOr<ServerAddresses> ParseListeningLine(absl::string_view line);
+absl::StatusOr<std::string> ParseListeningLine(absl::string_view line);
 
-// Whether a line of a process's standard error is worth showing: log lines
-// (logging.h) from `level` up, and all that is no log line, as that is usually
-// the reason of a crash.
+// True if a line of a process's standard error is worth showing: a log line of
+// `level` or above (logging.h), or a line that is no log line, which often
+// tells the reason of a crash.
 bool IsLineShown(absl::string_view line, LogLevel level);
 
-struct LocalOutcome {
-  // SIGINT, SIGTERM or SIGHUP, if that ended the job; otherwise 0.
-  int signal = 0;
+// A process of a local job.
+struct LocalProcess {
+  // Number of lines that are kept of a process's standard error.
+  static constexpr size_t kErrorLinesMax = 12;
 
-  int restarts = 0;  // Processes that were started again.
-  int lost = 0;      // Workers that the job has gone on without.
+  // "coordinator", "shard 0", "worker 2"
+  std::string name;
+  // False: it is a worker.
+  bool is_server = false;
+  // Arguments of its program.
+  std::vector<std::string> arguments;
+  // Index among the workers.
+  int worker = 0;
 
-  // One per worker that was not lost, in the order of their ends, if `signal`
-  // is 0.
-  std::vector<WorkerResult> workers;
+  // Another process was started for it.
+  bool is_replaced = false;
+  // The job goes on without it.
+  bool is_missed = false;
+  // A worker that has reported its result.
+  bool is_done = false;
+  // Last lines of its standard error.
+  std::deque<std::string> error_lines;
+  // Why its output makes no sense.
+  std::string mistake;
+  // Present once it has ended.
+  std::optional<ProcessExit> exit;
+  // Time of its end.
+  absl::Time exited_at;
+
+  bool was_killed() const { return exit.has_value() && exit->signal != 0; }
+
+  // Returns how the process failed: "worker 2 exited with code 1".
+  std::string DescribeFailure() const;
 };
 
-// Runs the processes of one job on this machine, from the first shard's start
-// to the last process's end. See ProcessGroup for the threads and signals; no
-// process outlives Run, however it ends. Used once.
+// Runs the processes of one job on this machine, from the start of the first
+// one to the end of the last one. Used once, by one thread. The calling thread
+// handles the signals of the process meanwhile (ProcessGroup). No process of
+// the job outlives Run, however Run ends.
+//
+// First the coordinator starts, then the other servers and the workers. A
+// process that dies is started again (LocalOptions::restarts), or the job goes
+// on without it if it is a worker, or the job fails.
 class LocalJob : private ProcessEvents {
  public:
   // `options` must be valid. `display` isn't owned and must outlive this.
@@ -63,87 +87,78 @@ class LocalJob : private ProcessEvents {
 
   // Returns when every process has ended.
   //
-  // Errors: kNotFound, no such program; kAborted, a process failed: which one,
-  // how it ended, its last lines, and the others that failed right after;
-  // kDeadlineExceeded, a server did not listen or end in time.
+  // Errors: kNotFound, there is no such program; kAborted, a process failed:
+  // its name, its end, its last lines, and the processes that failed right
+  // after it; kDeadlineExceeded, a server did not listen or end in time.
   absl::StatusOr<LocalOutcome> Run();
 
-  // Whether a worker has said that it trains.
+  // True if a worker has reported progress.
   bool has_run() const { return has_run_; }
 
  private:
-  // What is known about one process.
-  struct Member {
-    std::string name;  // "coordinator", "shard 0", "worker 2"
-    bool is_server = false;
-    std::vector<std::string> arguments;
-    int slot = 0;                         // Among the workers.
-    bool is_replaced = false;             // Another one was started for it.
-    bool is_missed = false;               // The job goes on without it.
-    std::deque<std::string> error_lines;  // The last ones.
-    std::optional<ProcessExit> exit;
-    absl::Time exited_at;
-    std::string mistake;   // Its first line that makes no sense, explained.
-    bool is_done = false;  // A worker that has reported its result.
-  };
-
+  // Events of ProcessGroup.
   void OnOutputLine(int process, const std::string& line) override;
   void OnErrorLine(int process, const std::string& line) override;
   void OnExit(int process, const ProcessExit& exit) override;
+  absl::Status ReadWorkerLine(LocalProcess& child, const std::string& line);
 
-  absl::Status StartProcess(Member member);
+  // Steps of Run.
+  absl::Status RunProcesses();
   absl::Status StartCoordinator();
   absl::Status StartOthers();
-  // Whether it is to be started again: those that were killed at once, those
-  // that gave up unless it turns out that the job has failed.
-  bool IsToBeReplaced(const Member& member, absl::Time now) const;
-  bool JobHasFailed() const;
-  // Starts those that have died again, as long as that is allowed.
-  absl::Status ReplaceTheDead();
-  // Notes the workers that were killed, where restarts are not asked for: the
-  // others go on.
-  void MissTheDead();
-  bool IsToBeMissed(const Member& member) const;
-  // When the coordinator ended because all workers had left.
-  std::optional<absl::Time> FinishedAt() const;
-  bool JobIsFinished() const { return FinishedAt().has_value(); }
-  // What would have helped against this end of a process; empty: nothing.
-  std::string Hint(const Member& member) const;
-  absl::Status ReadWorkerLine(Member& member, const std::string& line);
+  absl::Status StartProcess(LocalProcess child);
 
-  // Runs the loop until `is_done` holds, or a signal came (then it is returned,
-  // otherwise 0). Errors: kAborted, see Run; kDeadlineExceeded, with
-  // `deadline_message`.
+  // Handles events until `is_done` holds, or a signal comes, which goes to
+  // outcome_. Errors: kAborted, see Run; kDeadlineExceeded, with `message`.
   template <typename Predicate>
-  absl::StatusOr<int> WaitUntil(const Predicate& is_done, absl::Time deadline,
-                                const std::string& deadline_message);
+  absl::Status WaitUntil(const Predicate& is_done, absl::Time deadline,
+                         const std::string& message);
 
-  bool HasFailed(const Member& member) const;
-  bool AnyHasFailed() const;
-  bool WorkersHaveEnded() const;
-  std::string DescribeFailure(const Member& member) const;
-  // What the first of them that knows it has said last; empty: nothing.
-  static std::string ReasonIn(const std::vector<const Member*>& failed);
+  // Returns the end of the coordinator, if it ended because all workers had
+  // left.
+  std::optional<absl::Time> FinishedAt() const;
+  bool IsFinished() const { return FinishedAt().has_value(); }
+  // True if the coordinator has ended with an error.
+  bool CoordinatorHasFailed() const;
+  bool HasFailed(const LocalProcess& child) const;
+  // True if a process has failed and no restart can help.
+  bool JobHasFailed() const;
 
-  // Waits a moment for the failures that follow from the first one, and names
-  // the cause.
+  // Starts processes again that died, as far as restarts are left.
+  absl::Status ReplaceTheDead();
+  bool IsToBeReplaced(const LocalProcess& child, absl::Time now) const;
+  // Goes on without workers that were killed, or that do not end.
+  void MissTheDead();
+  bool IsToBeMissed(const LocalProcess& child) const;
+
+  // Returns the flag that would have kept the job alive. Empty: none.
+  std::string Hint(const LocalProcess& child) const;
+  // Returns the reason that one of the failed processes gave. Empty: none.
+  static std::string ReasonIn(const std::vector<const LocalProcess*>& failed);
+  // Waits a moment for failures that follow from the first one, and returns the
+  // error of the job.
   absl::Status Failure();
-
-  absl::StatusOr<LocalOutcome> RunProcesses();
+  std::vector<const LocalProcess*> FailedProcesses() const;
 
   const LocalOptions options_;
   const LocalPrograms programs_;
   ProgressDisplay* const display_;
+  // The processes, while Run runs.
   std::unique_ptr<ProcessGroup> group_;
-  std::vector<Member> members_;  // By process index.
-  std::vector<int> exits_;       // Process indices, in the order of their ends.
-  std::optional<ServerAddresses> coordinator_;
+  // Indexed as in group_.
+  std::vector<LocalProcess> processes_;
+  // Indices of processes, in the order of ends.
+  std::vector<int> exits_;
+  // Address of its control port. Empty: unknown.
+  std::string coordinator_;
+  // See has_run().
   bool has_run_ = false;
-  int restarts_ = 0;
-  int lost_ = 0;
-  LocalFiles files_;  // In a folder that Run makes and removes.
-  std::vector<std::optional<WorkerProgress>> progress_;  // By slot.
-  std::vector<WorkerResult> results_;
+  // Files in a folder that Run makes and removes.
+  LocalFiles files_;
+  // Last reports.
+  std::vector<std::optional<WorkerProgress>> progress_;
+  // Result of Run.
+  LocalOutcome outcome_;
 };
 
 }  // namespace nereus

@@ -1,126 +1,154 @@
 #include "server/admin/local_options.h"
 
-#include <charconv>
-
+#include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 
 namespace nereus {
 namespace {
 
-absl::Status CheckRange(absl::string_view name, int64_t value, int64_t min,
-                        int64_t max) {
-  if (value >= min && value <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " is ", value, ", not from ", min, " to ", max));
+// Larger than any seed or number of images.
+constexpr double kLarge = 1e12;
+
+// Flags that `local` passes on. Their ranges are checked here too, so that a
+// mistake shows before any process starts.
+constexpr TrainingFlag kTrainingFlags[] = {
+    {"model", "cnn", "TEXT", 0, 0, "model to train: mlp or cnn"},
+    {"data", "", "TEXT", 0, 0,
+     "folder with images (MNIST's files); without it, images are generated"},
+    {"holdout", "0.2", "FLOAT", 0.999, 0,
+     "share of the images that is kept for the test"},
+    {"batch", "32", "INT", 65536, 1, "images of each worker in a step"},
+    {"epochs", "8", "INT", 1e6, 1, "passes over the images"},
+    {"seed", "1", "INT", kLarge, 0,
+     "seed of the initial parameters and of the images' order"},
+    {"limit", "0", "INT", kLarge, 0, "number of images to use; 0: all"},
+    {"threads", "1", "INT", 1024, 1, "computing threads of each worker"},
+    {"device", "cpu", "TEXT", 0, 0,
+     "device that all workers compute on: cpu, or cuda:N for GPU N"},
+    {"delay-in-turn", "0", "FLOAT", 3600, 0,
+     "seconds that one worker is late, another one in each step; for tests"},
+};
+
+std::string LogLevelArgument(const LocalOptions& options) {
+  // Lines below the level that is shown explain a failure, so the processes
+  // write them in any case.
+  return absl::StrCat("--log-level=",
+                      options.log_level == LogLevel::kDebug ? "debug" : "info");
 }
 
-// The fewest digits from which the other process reads the same number.
-template <typename Float>
-std::string Exact(Float value) {
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof(digits), value);
-  return std::string(digits, end.ptr);
+// Returns the flag that servers and workers get alike.
+std::string SharedMemoryArgument(const LocalOptions& options) {
+  return absl::StrCat("--shared-memory=",
+                      options.shared_memory ? "auto" : "off");
 }
 
-// The lines that are hidden are kept: they tell what led to a failure.
-std::string ChildLogLevel(LogLevel level) {
-  return level == LogLevel::kDebug ? "debug" : "info";
-}
-
-void Append(const std::vector<std::string>& more,
-            std::vector<std::string>& arguments) {
-  arguments.insert(arguments.end(), more.begin(), more.end());
-}
-
-// What all servers are told alike.
-std::vector<std::string> SharedArguments(const LocalOptions& options) {
-  std::vector<std::string> arguments = {
-      absl::StrCat("--log-level=", ChildLogLevel(options.log_level)),
-  };
+// Adds what the coordinator has to know, or what leads to the coordinator.
+void AddJobArguments(const LocalOptions& options, const LocalFiles& files,
+                     absl::string_view coordinator,
+                     std::vector<std::string>& arguments) {
+  arguments.push_back(LogLevelArgument(options));
   if (!options.checkpoint_dir.empty()) {
     arguments.push_back(
         absl::StrCat("--checkpoint-dir=", options.checkpoint_dir));
   }
-  return arguments;
-}
-
-// What the server is told that coordinates.
-std::vector<std::string> JobArguments(const LocalOptions& options,
-                                      const LocalFiles& files) {
-  std::vector<std::string> arguments = {absl::StrCat("--job=", files.job)};
+  if (!coordinator.empty()) {
+    arguments.push_back(absl::StrCat("--job-name=", options.spec.name));
+    arguments.push_back(absl::StrCat("--coordinator=", coordinator));
+    return;
+  }
+  arguments.push_back(absl::StrCat("--job=", files.job));
   if (!options.restore.empty()) {
     arguments.push_back(absl::StrCat("--restore=", options.restore));
   }
-  return arguments;
 }
 
 }  // namespace
 
-JobSpec LocalSpec() {
-  JobSpec spec;
-  spec.workers = 4;
-  spec.shards = 2;
-  return spec;
+absl::Span<const TrainingFlag> TrainingFlags() { return kTrainingFlags; }
+
+std::map<std::string, std::string> LocalOptions::DefaultTraining() {
+  std::map<std::string, std::string> values;
+  for (const TrainingFlag& flag : kTrainingFlags) {
+    values[flag.name] = flag.value;
+  }
+  return values;
 }
 
+int64_t LocalOptions::batch() const {
+  int64_t images = 0;
+  return absl::SimpleAtoi(training.at("batch"), &images) ? images : 0;
+}
+
+// The number of processes has a limit here, because a job may have far more
+// workers than one machine can run.
 absl::Status LocalOptions::Validate() const {
-  constexpr int64_t kLarge = int64_t{1} << 40;
-  NEREUS_RETURN_IF_ERROR(
-      CheckRange("workers", spec.workers, 1, kLocalProcessesMax));
-  NEREUS_RETURN_IF_ERROR(
-      CheckRange("servers", spec.shards, 1, kLocalProcessesMax));
-  NEREUS_RETURN_IF_ERROR(CheckRange("batch", training.batch, 1, 65536));
-  if (!(training.delay_in_turn >= 0 && training.delay_in_turn <= 3600)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "delay_in_turn is ", training.delay_in_turn, ", not from 0 to 3600"));
-  }
-  NEREUS_RETURN_IF_ERROR(CheckRange("epochs", training.epochs, 1, 1000000));
-  NEREUS_RETURN_IF_ERROR(CheckRange("seed", training.seed, 0, kLarge));
-  NEREUS_RETURN_IF_ERROR(CheckRange("limit", training.limit, 0, kLarge));
-  NEREUS_RETURN_IF_ERROR(CheckRange("threads", training.threads, 1, 1024));
-  NEREUS_RETURN_IF_ERROR(CheckRange("restarts", restarts, 0, 1000));
-  if (checkpoint_dir.empty() && spec.options.checkpoint_every > 0) {
+  const std::pair<const char*, int> counts[] = {{"--workers", spec.workers},
+                                                {"--servers", spec.shards}};
+  for (const auto& [flag, count] : counts) {
+    if (count >= 1 && count <= kLocalProcessesMax) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("checkpoint_every is ", spec.options.checkpoint_every,
-                     ", and checkpoint_dir is not given"));
+        absl::StrCat(flag, " is ", count, ", must be from 1 to ",
+                     kLocalProcessesMax, " on one machine"));
   }
-  if (checkpoint_dir.empty() && !restore.empty()) {
+  const std::string every = FindJobOption("checkpoint-every")->get(spec);
+  const std::pair<const char*, std::string> need_folder[] = {
+      {"--checkpoint-every", every == "0" ? "" : every},
+      {"--restore", restore}};
+  for (const auto& [flag, value] : need_folder) {
+    if (value.empty() || !checkpoint_dir.empty()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "restore is ", restore, ", and checkpoint_dir is not given"));
-  }
-  if (!(training.holdout >= 0 && training.holdout < 1)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "holdout is ", training.holdout, ", not from 0 to below 1"));
+        flag, " is ", value, ", and --checkpoint-dir is not given"));
   }
   return spec.Validate();
 }
 
+// The order is that of --help: training, job, then the processes.
+void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job) {
+  for (const TrainingFlag& flag : kTrainingFlags) {
+    CLI::Option* const added =
+        AddFlag(app, flag.name, options.training[flag.name], flag.help)
+            ->type_name(flag.type);
+    const absl::string_view type = flag.type;
+    if (type == "INT") {
+      added->check(CLI::Range(static_cast<int64_t>(flag.min),
+                              static_cast<int64_t>(flag.max)));
+    } else if (type == "FLOAT") {
+      added->check(CLI::Range(flag.min, flag.max));
+    }
+  }
+  job.spec = options.spec;
+  AddJobFlags(app, job);
+  AddSharedMemoryFlag(app, options.shared_memory);
+  AddFlag(app, "restarts", options.restarts,
+          "number of times that a process that died is started again, before "
+          "the job fails")
+      ->check(CLI::Range(0, 1000));
+  AddFlag(app, "checkpoint-dir", options.checkpoint_dir,
+          "folder for checkpoints");
+  AddFlag(app, "restore", options.restore,
+          "checkpoint to begin from: its round, or latest");
+  AddCommonFlags(app, "nereusctl", options.log_level);
+}
+
+// All ports are free ones, so that several jobs run on one machine.
 std::vector<std::string> ServerArguments(const LocalOptions& options,
                                          const LocalFiles& files, int shard,
                                          absl::string_view coordinator) {
-  std::vector<std::string> arguments = {
-      absl::StrCat("--shard=", shard), "--control-port=0", "--data-port=0",
-      absl::StrCat("--shared-memory=", options.shared_memory ? "auto" : "off")};
-  Append(SharedArguments(options), arguments);
-  if (coordinator.empty()) {
-    Append(JobArguments(options, files), arguments);
-    return arguments;
-  }
-  Append({absl::StrCat("--job-name=", options.spec.name),
-          absl::StrCat("--coordinator=", coordinator)},
-         arguments);
+  std::vector<std::string> arguments = {absl::StrCat("--shard=", shard),
+                                        "--control-port=0", "--data-port=0",
+                                        SharedMemoryArgument(options)};
+  AddJobArguments(options, files, coordinator, arguments);
   return arguments;
 }
 
 std::vector<std::string> CoordinatorArguments(const LocalOptions& options,
                                               const LocalFiles& files,
-                                              int port) {
+                                              absl::string_view port) {
   std::vector<std::string> arguments = {"--coordinate-only",
                                         absl::StrCat("--control-port=", port),
                                         absl::StrCat("--state=", files.state)};
-  Append(SharedArguments(options), arguments);
-  Append(JobArguments(options, files), arguments);
+  AddJobArguments(options, files, /*coordinator=*/"", arguments);
   return arguments;
 }
 
@@ -132,24 +160,12 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
       absl::StrCat("--coordinator=", coordinator),
       "--control-port=0",
       "--data-port=0",
-      absl::StrCat("--shared-memory=", options.shared_memory ? "auto" : "off"),
-      absl::StrCat("--model=", options.training.model),
-      absl::StrCat("--batch=", options.training.batch),
-      absl::StrCat("--epochs=", options.training.epochs),
-      absl::StrCat("--seed=", options.training.seed),
-      absl::StrCat("--threads=", options.training.threads),
-      absl::StrCat("--device=", options.training.device),
-      absl::StrCat("--holdout=", Exact(options.training.holdout)),
-      absl::StrCat("--limit=", options.training.limit),
       "--json",
-      absl::StrCat("--log-level=", ChildLogLevel(options.log_level)),
-  };
-  if (!options.training.data.empty()) {
-    arguments.push_back(absl::StrCat("--data=", options.training.data));
-  }
-  if (options.training.delay_in_turn > 0) {
-    arguments.push_back(absl::StrCat("--delay-in-turn=",
-                                     Exact(options.training.delay_in_turn)));
+      SharedMemoryArgument(options),
+      LogLevelArgument(options)};
+  for (const auto& [name, value] : options.training) {
+    if (value.empty()) continue;
+    arguments.push_back(absl::StrCat("--", name, "=", value));
   }
   return arguments;
 }

@@ -1,78 +1,101 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/base/logging.h"
+#include "common/flags/flags.h"
 #include "common/protocol/job_spec.h"
 
 namespace nereus {
 
-// The training that all workers of a local job do.
-struct TrainingOptions {
-  std::string model = "cnn";
-  std::string data;      // A folder of images; empty: generated ones.
-  double holdout = 0.2;  // Share of the images kept for the test, in [0, 1).
-  int64_t batch = 32;    // Images per worker and step.
-  int64_t epochs = 8;
-  int64_t seed = 1;
-  int64_t limit = 0;  // Use only the first so many images; 0 is all.
-  int threads = 1;    // Per worker. The workers share this machine's cores.
-  std::string device = "cpu";  // Or "cuda:0", which they share.
-  // Seconds that workers are late, another one in each step.
-  double delay_in_turn = 0;
+// A flag of nereus-worker that `nereusctl local` has too. It checks the value
+// and passes the text on to all workers.
+struct TrainingFlag {
+  // "batch"
+  const char* name;
+  // Default. Empty: the worker does not get the flag.
+  const char* value;
+  // Type of the value in --help: TEXT, INT or FLOAT.
+  const char* type;
+  // Largest number. Ignored for TEXT.
+  double max;
+  // Smallest number. Ignored for TEXT.
+  double min;
+  const char* help;
 };
 
-// Returns a job of four workers and two servers.
-JobSpec LocalSpec();
+// Returns all training flags, in the order of --help.
+absl::Span<const TrainingFlag> TrainingFlags();
 
-// A training job whose processes all run on this machine.
+// A training job with all processes on this machine.
 struct LocalOptions {
-  JobSpec spec = LocalSpec();
-  TrainingOptions training;
+  // Options of the job. Its defaults are four workers and two servers.
+  JobSpec spec = {.workers = 4, .shards = 2};
+
+  // Values of the training flags, by name.
+  std::map<std::string, std::string> training = DefaultTraining();
+
+  // See AddSharedMemoryFlag.
   bool shared_memory = true;
 
-  // So many processes that die are started again. Then the coordinator is a
-  // process of its own, and keeps its job in a file.
+  // Number of processes that may be started again after they died. With any,
+  // the coordinator is a process of its own and keeps its state in a file.
   int restarts = 0;
-  std::string checkpoint_dir;  // Empty: there are no checkpoints.
-  std::string restore;         // See nereus-server.
 
-  // Lines of the processes below this level are not shown, though the last ones
-  // are, once the job has failed.
+  // Empty: there are no checkpoints.
+  std::string checkpoint_dir;
+  // Checkpoint to begin from: see nereus-server.
+  std::string restore;
+
+  // Lines of the processes below this level are not shown while the job runs.
+  // After a failure, the last lines are shown at all levels.
   LogLevel log_level = LogLevel::kWarning;
 
-  // OK, or kInvalidArgument that names the field and its value. `model` and
-  // `data` are checked by the worker alone.
+  // OK, or kInvalidArgument with the flag and its value. Ranges of training
+  // flags are checked when they are parsed.
   absl::Status Validate() const;
+
+  // Images of each worker in a step: the training flag --batch.
+  int64_t batch() const;
+
+  static std::map<std::string, std::string> DefaultTraining();
 };
 
-// Processes of each kind that one machine is asked to run.
+// Adds the flags of LocalOptions. `options` and `job` hold the defaults and
+// receive the values; job.spec belongs into options.spec after parsing.
+void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job);
+
+// Largest number of workers, and of servers, on one machine.
 inline constexpr int kLocalProcessesMax = 64;
 
 // Files of a local job.
 struct LocalFiles {
-  std::string job;    // Job file (JobText).
-  std::string state;  // The coordinator's state.
+  // Job file (JobText).
+  std::string job;
+  // State of a coordinator that may be started again.
+  std::string state;
 };
 
-// The arguments, without the program's path, of shard `shard`.
-// `coordinator`: "host:port" of the coordinator's control port; empty for shard
-// 0 if it coordinates.
+// Returns the arguments of nereus-server for shard `shard`, without the path of
+// the program. `coordinator` is HOST:PORT of the coordinator's control port;
+// empty for shard 0 if it coordinates.
 std::vector<std::string> ServerArguments(const LocalOptions& options,
                                          const LocalFiles& files, int shard,
                                          absl::string_view coordinator);
 
-// The arguments of a process that only coordinates. `port`: its control port;
-// 0: a free one.
+// Returns the arguments of nereus-server for a process that only coordinates.
+// `port` is its control port; "0": a free one.
 std::vector<std::string> CoordinatorArguments(const LocalOptions& options,
                                               const LocalFiles& files,
-                                              int port);
+                                              absl::string_view port);
 
-// The same for the worker that all call "worker `index`".
+// Returns the arguments of nereus-worker for "worker `index`".
 std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
                                          absl::string_view coordinator);
 

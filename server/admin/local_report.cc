@@ -1,3 +1,11 @@
+// Report of `nereusctl local`: one account from the results of all workers.
+//
+// MakeLocalReport checks that the results belong to one job (SortAndCheck,
+// AgreedLayers, CheckRoutes), makes the plan again, and sums up. In a job that
+// no process left, each byte is known beforehand: MeasuredBytes and
+// PredictedBytes count it for each node. FormatLocalText and FormatLocalJson
+// show the same figures.
+
 #include "server/admin/local_report.h"
 
 #include <algorithm>
@@ -5,206 +13,182 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "common/plan/traffic.h"
 #include "common/plan/wide_integer.h"
 #include "common/protocol/frame.h"
 #include "nlohmann/json.hpp"
+#include "server/admin/command.h"
+#include "server/admin/quantity.h"
 
 namespace nereus {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
-// Puts the results into the order of their ranks, or of their names if the job
-// was disturbed, and checks that together they are one job.
-absl::Status SortAndCheck(const LocalOptions& options, bool is_disturbed,
-                          int lost, std::vector<WorkerResult>& workers) {
-  if (workers.empty() ||
-      static_cast<int>(workers.size()) != options.spec.workers - lost) {
-    return absl::InternalError(absl::StrCat(
-        workers.size(), " workers reported, the job has ", options.spec.workers,
-        lost > 0 ? absl::StrCat(" and lost ", lost) : ""));
-  }
-  if (is_disturbed) {
-    std::sort(workers.begin(), workers.end(), [](const auto& a, const auto& b) {
-      return std::pair(a.name.size(), a.name) <
-             std::pair(b.name.size(), b.name);
-    });
-    return absl::OkStatus();
-  }
-  std::sort(workers.begin(), workers.end(),
-            [](const auto& a, const auto& b) { return a.rank < b.rank; });
-  for (int rank = 0; rank < options.spec.workers; ++rank) {
-    const WorkerResult& worker = workers[rank];
-    // None, if there was no step to do.
-    const bool is_whole =
-        worker.workers == options.spec.workers || worker.steps == 0;
-    if (worker.rank != rank || !is_whole) {
-      return absl::InternalError(absl::StrCat(
-          "a worker reported as ", worker.rank, " of ", worker.workers,
-          ", expected ", rank, " of ", options.spec.workers));
-    }
-    if (worker.steps != workers[0].steps) {
-      return absl::InternalError(
-          absl::StrCat("worker ", rank, " did ", worker.steps,
-                       " steps, worker 0 did ", workers[0].steps));
-    }
-    for (const WorkerTraffic& traffic : worker.traffic) {
-      const int ranks =
-          traffic.is_shard ? options.spec.shards : options.spec.workers;
-      if (traffic.rank >= ranks) {
-        return absl::InternalError(
-            absl::StrCat("worker ", rank, " reported traffic with ",
+template <typename... Parts>
+absl::Status Contradiction(const Parts&... parts) {
+  return absl::InternalError(absl::StrCat(parts...));
+}
+
+// Checks the traffic of one worker, so that MeasuredBytes may index by rank.
+absl::Status CheckTraffic(const JobSpec& spec, const WorkerResult& worker) {
+  for (const WorkerTraffic& traffic : worker.traffic) {
+    const int ranks = traffic.is_shard ? spec.shards : spec.workers;
+    if (traffic.rank < ranks) continue;
+    return Contradiction("worker ", worker.rank, " reported traffic with ",
                          traffic.is_shard ? "shard " : "worker ", traffic.rank,
-                         ", the job has ", ranks));
-      }
-    }
+                         ", the job has ", ranks);
   }
   return absl::OkStatus();
 }
 
-// The model that the workers trained, if they agree on it.
+// Sorts the results by rank, and checks that together they are one job. Ranks
+// and steps of a disturbed job differ, so its results are sorted by name.
+absl::Status SortAndCheck(const JobSpec& spec, bool is_disturbed,
+                          LocalOutcome& outcome) {
+  std::vector<WorkerResult>& workers = outcome.workers;
+  if (workers.empty() ||
+      static_cast<int>(workers.size()) != spec.workers - outcome.lost) {
+    return Contradiction(
+        workers.size(), " workers reported, the job has ", spec.workers,
+        outcome.lost > 0 ? absl::StrCat(" and lost ", outcome.lost) : "");
+  }
+  const auto key = [&](const WorkerResult& worker) {
+    return is_disturbed ? std::tuple(0, worker.name.size(), worker.name)
+                        : std::tuple(worker.rank, size_t{0}, std::string());
+  };
+  std::sort(workers.begin(), workers.end(),
+            [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  for (int rank = 0; rank < spec.workers && !is_disturbed; ++rank) {
+    const WorkerResult& worker = workers[rank];
+    // A worker without a step to do has not been told the number of workers.
+    const bool is_whole =
+        worker.workers == spec.workers || worker.steps.done == 0;
+    if (worker.rank != rank || !is_whole) {
+      return Contradiction("a worker reported as ", worker.rank, " of ",
+                           worker.workers, ", expected ", rank, " of ",
+                           spec.workers);
+    }
+    if (worker.steps.done != workers[0].steps.done) {
+      return Contradiction("worker ", rank, " did ", worker.steps.done,
+                           " steps, worker 0 did ", workers[0].steps.done);
+    }
+    NEREUS_RETURN_IF_ERROR(CheckTraffic(spec, worker));
+  }
+  return absl::OkStatus();
+}
+
+// Returns the model that all workers trained.
 absl::StatusOr<std::vector<LayerSpec>> AgreedLayers(
     const std::vector<WorkerResult>& workers) {
-  std::vector<LayerSpec> first;
+  std::vector<LayerSpec> first = LayersOf(workers[0]);
   for (const WorkerResult& worker : workers) {
-    std::vector<LayerSpec> layers;
-    for (const WorkerLayer& layer : worker.layers) {
-      layers.push_back(layer.spec);
-    }
-    if (first.empty()) {
-      first = std::move(layers);
-      continue;
-    }
-    const absl::Status same =
-        CompareModels(first, layers, absl::StrCat("worker ", worker.rank));
-    if (!same.ok()) return absl::InternalError(same.message());
+    const absl::Status same = CompareModels(
+        first, LayersOf(worker), absl::StrCat("worker ", worker.rank));
+    if (!same.ok()) return Contradiction(same.message());
   }
   return first;
 }
 
 absl::Status CheckRoutes(const PlanReport& plan,
                          const std::vector<WorkerResult>& workers) {
+  const auto shown = [](const Route& route) {
+    return absl::StrCat(SchemeName(route.scheme), " as ",
+                        WireTypeName(route.wire));
+  };
   for (const WorkerResult& worker : workers) {
     for (size_t i = 0; i < worker.layers.size(); ++i) {
-      const Route route = {worker.layers[i].scheme, worker.layers[i].wire};
+      const Route& route = worker.layers[i].route;
       const Route& planned = plan.plan.routes[i];
       if (route == planned) continue;
-      return absl::InternalError(absl::StrCat(
-          "layer ", plan.layers[i].name, " of worker ", worker.rank,
-          " went by ", SchemeName(route.scheme), " as ",
-          WireTypeName(route.wire), ", the plan says ",
-          SchemeName(planned.scheme), " as ", WireTypeName(planned.wire)));
+      return Contradiction("layer ", plan.layers[i].name, " of worker ",
+                           worker.rank, " went by ", shown(route),
+                           ", the plan says ", shown(planned));
     }
   }
   return absl::OkStatus();
 }
 
-// Whether the job's plan follows what its workers measure.
-bool PlansByTime(const LocalOptions& options) {
-  const PlanRules rules = RulesFor(options.spec.options, options.spec.rules);
+// True if the plan of the job depends on what its workers measure.
+bool PlansByTime(const JobSpec& spec) {
+  const PlanRules rules = RulesFor(spec.options, spec.rules);
   return rules.cost == CostKind::kTime && rules.choose() &&
-         !options.spec.options.deterministic;
+         !spec.options.deterministic;
 }
 
-// Empty: the bytes are predicted.
-std::string WhyNotPredicted(const LocalOptions& options) {
-  if (options.spec.options.sparsity > 0) {
-    return "where the blocks lie that travel is not known beforehand";
+// Returns the reason why bytes are not predicted. Empty: they are.
+std::string WhyNotPredicted(const JobSpec& spec) {
+  if (spec.options.sparsity > 0) {
+    return "not predicted, because the sizes of the blocks that travel with "
+           "--sparsity are not known beforehand";
   }
-  if (PlansByTime(options)) {
-    return "plans by time may change while a job runs, so none are predicted";
-  }
-  return "";
-}
-
-absl::StatusOr<PlanReport> PlanOf(const LocalOptions& options,
-                                  const std::vector<LayerSpec>& layers,
-                                  const std::vector<WorkerResult>& workers) {
-  PlanOptions plan_options;
-  plan_options.cluster = {options.spec.workers, options.spec.shards};
-  plan_options.rules = RulesFor(options.spec.options, options.spec.rules);
-  // The first plan of any job.
-  plan_options.rules.cost = CostKind::kBytes;
-  plan_options.rules.choose_wire = false;
-  NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(layers, plan_options));
-  plan_options.rules.cost = options.spec.rules.cost;
-  plan_options.rules.choose_wire = options.spec.rules.choose_wire;
-  if (PlansByTime(options)) {
-    for (size_t i = 0; i < layers.size(); ++i) {
-      plan.routes[i] = {workers[0].layers[i].scheme, workers[0].layers[i].wire};
-      plan.explanations[i].reason = workers[0].layers[i].reason;
-    }
-  }
-  return MakePlanReport(options.training.model, options.training.batch, layers,
-                        plan_options, std::move(plan));
+  if (!PlansByTime(spec)) return "";
+  return "not predicted, because the plan may change while a job runs: "
+         "--cost=bytes keeps the first plan";
 }
 
 std::vector<int64_t> MeasuredBytes(const LocalReport& report) {
-  std::vector<WideInteger> nodes(
-      std::max(report.options.spec.workers, report.options.spec.shards));
-  for (const WorkerResult& worker : report.workers) {
+  const JobSpec& spec = report.options.spec;
+  std::vector<WideInteger> nodes(std::max(spec.workers, spec.shards));
+  for (const WorkerResult& worker : report.workers()) {
     for (const WorkerTraffic& traffic : worker.traffic) {
       if (traffic.is_shard && traffic.rank == worker.rank) continue;
       const WideInteger bytes =
           WideInteger{traffic.bytes_sent} + traffic.bytes_received;
       nodes[worker.rank] += bytes;
-      // The other worker reports its end itself; a shard reports nothing.
+      // A worker reports its traffic with workers itself; a shard does not.
       if (traffic.is_shard) nodes[traffic.rank] += bytes;
     }
   }
   std::vector<int64_t> bytes;
-  bytes.reserve(nodes.size());
   for (const WideInteger node : nodes) bytes.push_back(SaturateToInt64(node));
   return bytes;
 }
 
 std::vector<int64_t> PredictedBytes(const LocalReport& report) {
   const PlanReport& plan = report.plan;
+  const JobOptions& options = report.options.spec.options;
   const int64_t workers = report.options.spec.workers;
-  const std::vector<int64_t> initial = PredictInitialBytes(
+  std::vector<int64_t> bytes = PredictInitialBytes(
       plan.plan.routes, plan.placement, workers, kFrameHeaderBytes,
-      kFrameElementsMax,
-      report.options.spec.options.optimizer_place == OptimizerPlace::kServer);
+      kFrameElementsMax, options.optimizer_place == OptimizerPlace::kServer);
   const std::vector<int64_t> step = PredictNodeBytes(
       plan.layers, plan.plan.routes, plan.placement, workers, kFrameHeaderBytes,
-      kFrameElementsMax,
-      report.options.spec.options.overlap == Overlap::kDecoupled);
-  std::vector<int64_t> bytes;
-  bytes.reserve(initial.size());
-  for (size_t i = 0; i < initial.size(); ++i) {
-    bytes.push_back(SaturateToInt64(initial[i] + WideInteger{step[i]} *
-                                                     report.workers[0].steps));
+      kFrameElementsMax, options.overlap == Overlap::kDecoupled);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = SaturateToInt64(bytes[i] + WideInteger{step[i]} *
+                                              report.workers()[0].steps.done);
   }
   return bytes;
 }
 
-void SetMeans(LocalReport& report) {
+// Sets all figures that are sums, means or extremes over the workers.
+void SumUp(LocalReport& report) {
   int64_t images = 0;
-  const auto count = static_cast<double>(report.workers.size());
-  report.replicas_equal = true;
-  for (const WorkerResult& worker : report.workers) {
+  const auto count = static_cast<double>(report.workers().size());
+  PhaseSeconds& seconds = report.seconds;
+  for (const WorkerResult& worker : report.workers()) {
     images += worker.images;
-    report.seconds = std::max(report.seconds, worker.seconds);
-    report.forward_seconds += worker.forward_seconds / count;
-    report.backward_seconds += worker.backward_seconds / count;
-    report.wait_seconds += worker.wait_seconds / count;
+    seconds.total = std::max(seconds.total, worker.seconds.total);
+    seconds.forward += worker.seconds.forward / count;
+    seconds.backward += worker.seconds.backward / count;
+    seconds.wait += worker.seconds.wait / count;
+    report.last_step = std::max(report.last_step, worker.steps.last);
+    report.saved_round = std::max(report.saved_round, worker.saved_round);
     report.replicas_equal &=
-        worker.parameter_checksum == report.workers[0].parameter_checksum;
+        worker.parameter_checksum == report.workers()[0].parameter_checksum;
+    if (!report.test_accuracy) report.test_accuracy = worker.test_accuracy;
   }
-  if (report.seconds > 0) {
-    report.images_per_second = static_cast<double>(images) / report.seconds;
+  if (seconds.total > 0) {
+    report.images_per_second = static_cast<double>(images) / seconds.total;
   }
 }
 
-std::string Megabytes(int64_t bytes) {
-  return absl::StrFormat("%.3f MB", static_cast<double>(bytes) / 1e6);
-}
-
-// What each layer cost: its bytes at the worker that moved most for it, and its
-// latency as the mean over the workers.
+// Returns a table with the cost of each layer: bytes of the worker that moved
+// most for it, and the mean latency over the workers.
 std::string FormatLayers(const LocalReport& report) {
   size_t width = 5;
   for (const LayerSpec& layer : report.plan.layers) {
@@ -212,275 +196,265 @@ std::string FormatLayers(const LocalReport& report) {
   }
   const auto column = static_cast<int>(width);
   std::string text = absl::StrFormat(
-      "What each layer cost a worker, sent plus received and from push to "
-      "ready:\n\n%-*s  %-6s  %-4s  %8s  %16s  %16s\n",
+      "Cost of each layer for a worker: bytes sent plus received, latency from "
+      "push to ready.\n\n%-*s  %-6s  %-4s  %8s  %16s  %16s\n",
       column, "layer", "scheme", "wire", "rounds", "bytes, most",
       "latency, mean");
   for (size_t i = 0; i < report.plan.layers.size(); ++i) {
     int64_t bytes = 0;
     double latency = 0;
-    for (const WorkerResult& worker : report.workers) {
+    for (const WorkerResult& worker : report.workers()) {
       const WorkerLayer& layer = worker.layers[i];
       bytes = std::max(bytes, layer.bytes_sent + layer.bytes_received);
-      latency += layer.latency_seconds_mean;
+      latency += layer.latency_seconds_mean /
+                 static_cast<double>(report.workers().size());
     }
-    latency /= static_cast<double>(report.workers.size());
     const WorkerLayer& layer = report.longest().layers[i];
     absl::StrAppendFormat(&text, "%-*s  %-6s  %-4s  %8d  %16s  %13.3f ms\n",
                           column, layer.spec.name,
-                          std::string(SchemeName(layer.scheme)),
-                          std::string(WireTypeName(layer.wire)), layer.rounds,
+                          SchemeName(layer.route.scheme),
+                          WireTypeName(layer.route.wire), layer.rounds,
                           Megabytes(bytes), latency * 1e3);
   }
   return text;
 }
 
-std::string FormatPhase(const char* name, double seconds, double all) {
-  const double percent = all > 0 ? 100 * seconds / all : 0;
-  return absl::StrFormat("%s %.2f s (%.0f%%)", name, seconds, percent);
-}
-
 std::string FormatReplicas(const LocalReport& report) {
   if (report.replicas_equal) {
     return absl::StrCat("equal, checksum ",
-                        report.workers[0].parameter_checksum);
+                        report.workers()[0].parameter_checksum);
   }
   const Quorum quorum = report.options.spec.options.quorum;
-  std::string text =
+  return absl::StrCat(
       quorum == Quorum::kAll
-          ? "DIFFERENT:"
-          : absl::StrCat("different, as they may be with quorum ",
-                         QuorumName(quorum), ":");
-  for (const WorkerResult& worker : report.workers) {
-    absl::StrAppend(&text, &worker == report.workers.data() ? " " : ", ",
-                    worker.name, " has ", worker.parameter_checksum);
-  }
-  return text;
+          ? "DIFFERENT: "
+          : absl::StrCat("different, as they may be with --quorum=",
+                         QuorumName(quorum), ": "),
+      absl::StrJoin(report.workers(), ", ",
+                    [](std::string* out, const WorkerResult& worker) {
+                      absl::StrAppend(out, worker.name, " has ",
+                                      worker.parameter_checksum);
+                    }));
 }
 
 std::string FormatTraffic(const LocalReport& report) {
+  const JobSpec& spec = report.options.spec;
   if (report.is_disturbed()) {
-    return absl::StrCat("not measured: ", report.restarts,
+    return absl::StrCat("not measured: ", report.outcome.restarts,
                         " processes were started again, ", report.rejoins,
-                        " workers joined again, ", report.lost, " were lost");
+                        " workers joined again, ", report.outcome.lost,
+                        " workers were lost");
   }
-  const int64_t measured = report.busiest_bytes_measured();
-  if (const std::string why = WhyNotPredicted(report.options); !why.empty()) {
-    return absl::StrCat(measured, " bytes measured; ", why);
+  const int64_t measured = report.bytes.busiest_measured();
+  std::string text = absl::StrCat(measured, " bytes measured");
+  if (const std::string why = WhyNotPredicted(spec); !why.empty()) {
+    return absl::StrCat(text, "; ", why);
   }
-  const int64_t predicted = report.busiest_bytes_predicted();
-  std::string text =
-      absl::StrCat(measured, " bytes measured, ", predicted, " predicted");
-  if (report.options.spec.options.checkpoint_every > 0) {
-    absl::StrAppend(&text, " without checkpoints");
-  }
+  const int64_t predicted = report.bytes.busiest_predicted();
+  absl::StrAppend(
+      &text, ", ", predicted, " predicted",
+      spec.options.checkpoint_every > 0 ? " without checkpoints" : "");
   if (predicted > 0) {
-    absl::StrAppendFormat(
-        &text, " (%+.2f%%)",
-        100 * (static_cast<double>(measured) / static_cast<double>(predicted) -
-               1));
+    const double ratio =
+        static_cast<double>(measured) / static_cast<double>(predicted);
+    absl::StrAppendFormat(&text, " (%+.2f%%)", 100 * (ratio - 1));
   }
-  if (report.options.spec.options.backup) {
-    absl::StrAppend(&text, "; shards' copies are not measured");
+  return text +
+         (spec.options.backup ? "; shards' copies are not measured" : "");
+}
+
+// Returns the number of steps of the job. Workers of a job that went back to a
+// checkpoint did some steps again. A job that was restored knows only the steps
+// since then.
+std::string FormatSteps(const LocalReport& report) {
+  const WorkerSteps& steps = report.longest().steps;
+  if (steps.done == 0) return "0 steps: all steps were done before";
+  const int64_t distinct =
+      report.options.restore.empty() ? report.last_step + 1 : steps.done;
+  std::string text = absl::StrCat(distinct, " steps");
+  if (steps.done > distinct) {
+    absl::StrAppend(&text, " and ", steps.done - distinct, " of them again");
+  }
+  if (steps.skipped > 0) {
+    absl::StrAppend(&text, ", of which ", steps.skipped,
+                    " were skipped for a NaN");
   }
   return text;
 }
 
-// A number as that, everything else as text.
-OrderedJson ValueJson(const std::string& text) {
-  OrderedJson json =
-      OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
-  return json.is_number() ? json : OrderedJson(text);
-}
-
-OrderedJson SettingsJson(const LocalOptions& options) {
-  const TrainingOptions& training = options.training;
-  OrderedJson json = {
-      {"model", training.model},
-      {"data", training.data},
-      {"holdout", training.holdout},
-      {"batch", training.batch},
-      {"epochs", training.epochs},
-      {"seed", training.seed},
-      {"limit", training.limit},
-      {"threads", training.threads},
-      {"shared_memory", options.shared_memory},
+// Returns the options by their names in JSON, numbers as numbers.
+Json SettingsJson(const LocalOptions& options) {
+  Json json = {{"shared_memory", options.shared_memory}};
+  const auto set = [&](const std::string& flag, const std::string& text) {
+    const Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    json[JsonName(flag)] = value.is_number() ? value : Json(text);
   };
+  for (const TrainingFlag& flag : TrainingFlags()) {
+    set(flag.name, options.training.at(flag.name));
+  }
   for (const JobOption& option : JobOptionTable()) {
-    json[JsonName(option)] = ValueJson(option.get(options.spec));
+    set(option.name, option.get(options.spec));
   }
   return json;
 }
 
-// The job's, where all are known; which its workers did again, having gone
-// back.
-std::string FormatSteps(const LocalReport& report) {
-  const int64_t done = report.longest().steps;
-  const int64_t steps =
-      report.options.restore.empty() ? report.last_step + 1 : done;
-  if (done == 0) return "0 steps: all had been done before";
-  return absl::StrCat(
-      steps, " steps",
-      done > steps ? absl::StrCat(" and ", done - steps, " of them again")
-                   : "");
+Json JsonOrNull(bool is_known, const Json& value) {
+  return is_known ? value : Json();
 }
 
 }  // namespace
 
-std::string JsonName(const JobOption& option) {
-  return absl::StrReplaceAll(option.name, {{"-", "_"}});
+std::string JsonName(const std::string& flag) {
+  return absl::StrReplaceAll(flag, {{"-", "_"}});
 }
 
-int64_t LocalReport::busiest_bytes_measured() const {
-  if (node_bytes_measured.empty()) return 0;
-  return *std::max_element(node_bytes_measured.begin(),
-                           node_bytes_measured.end());
-}
-
-int64_t LocalReport::busiest_bytes_predicted() const {
-  if (node_bytes_predicted.empty()) return 0;
-  return *std::max_element(node_bytes_predicted.begin(),
-                           node_bytes_predicted.end());
+int64_t NodeBytes::Busiest(const std::vector<int64_t>& nodes) {
+  return nodes.empty() ? 0 : *std::max_element(nodes.begin(), nodes.end());
 }
 
 const WorkerResult& LocalReport::longest() const {
   return *std::max_element(
-      workers.begin(), workers.end(),
-      [](const auto& a, const auto& b) { return a.steps < b.steps; });
+      workers().begin(), workers().end(),
+      [](const auto& a, const auto& b) { return a.steps.done < b.steps.done; });
+}
+
+std::vector<LayerSpec> LayersOf(const WorkerResult& worker) {
+  std::vector<LayerSpec> layers;
+  for (const WorkerLayer& layer : worker.layers) layers.push_back(layer.spec);
+  return layers;
+}
+
+// The explanations have the elements by each scheme, whatever the cost.
+absl::StatusOr<Plan> PlanOfRun(absl::Span<const LayerSpec> layers,
+                               PlanOptions options, const WorkerResult* last) {
+  options.rules.cost = CostKind::kBytes;
+  options.rules.choose_wire = false;
+  NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(layers, options));
+  for (size_t i = 0; i < layers.size() && last != nullptr; ++i) {
+    plan.routes[i] = last->layers[i].route;
+    plan.explanations[i].reason = last->layers[i].reason;
+  }
+  return plan;
 }
 
 absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
-                                            std::vector<WorkerResult> workers,
-                                            const LocalEvents& events) {
+                                            LocalOutcome outcome) {
+  const JobSpec& spec = options.spec;
   int rejoins = 0;
-  for (const WorkerResult& worker : workers) rejoins += worker.joins - 1;
+  for (const WorkerResult& worker : outcome.workers) {
+    rejoins += worker.joins - 1;
+  }
   NEREUS_RETURN_IF_ERROR(SortAndCheck(
-      options, events.restarts > 0 || events.lost > 0 || rejoins > 0,
-      events.lost, workers));
+      spec, outcome.restarts > 0 || outcome.lost > 0 || rejoins > 0, outcome));
+  const std::vector<WorkerResult>& workers = outcome.workers;
   NEREUS_ASSIGN_OR_RETURN(std::vector<LayerSpec> layers, AgreedLayers(workers));
-  NEREUS_ASSIGN_OR_RETURN(PlanReport plan, PlanOf(options, layers, workers));
+  PlanOptions plan_options;
+  plan_options.cluster = {spec.workers, spec.shards};
+  plan_options.rules = RulesFor(spec.options, spec.rules);
+  NEREUS_ASSIGN_OR_RETURN(Plan made,
+                          PlanOfRun(layers, plan_options,
+                                    PlansByTime(spec) ? &workers[0] : nullptr));
+  NEREUS_ASSIGN_OR_RETURN(
+      PlanReport plan,
+      MakePlanReport(options.training.at("model"), options.batch(), layers,
+                     plan_options, std::move(made)));
   NEREUS_RETURN_IF_ERROR(CheckRoutes(plan, workers));
 
-  LocalReport report{options, std::move(plan), std::move(workers)};
-  for (const WorkerResult& worker : report.workers) {
-    if (worker.test_accuracy.has_value() && !report.test_accuracy.has_value()) {
-      report.test_accuracy = worker.test_accuracy;
-    }
-  }
-  report.restarts = events.restarts;
-  report.lost = events.lost;
-  report.rejoins = rejoins;
-  for (const WorkerResult& worker : report.workers) {
-    report.last_step = std::max(report.last_step, worker.last_step);
-    report.saved_round = std::max(report.saved_round, worker.saved_round);
-  }
-  SetMeans(report);
+  LocalReport report{options, std::move(plan), std::move(outcome), rejoins};
+  SumUp(report);
   if (report.is_disturbed()) return report;
-  report.node_bytes_measured = MeasuredBytes(report);
-  if (WhyNotPredicted(options).empty()) {
-    report.node_bytes_predicted = PredictedBytes(report);
+  report.bytes.measured = MeasuredBytes(report);
+  if (WhyNotPredicted(spec).empty()) {
+    report.bytes.predicted = PredictedBytes(report);
   }
   return report;
 }
 
 std::string FormatLocalText(const LocalReport& report) {
-  const WorkerResult& longest = report.longest();
-  double seconds = 0;
-  for (const WorkerResult& worker : report.workers) {
-    seconds += worker.seconds / static_cast<double>(report.workers.size());
+  double all = 0;
+  for (const WorkerResult& worker : report.workers()) {
+    all += worker.seconds.total / static_cast<double>(report.workers().size());
   }
-  return absl::StrCat(
-      FormatPlanText(report.plan), "\n", FormatLayers(report), "\n",
-      "test accuracy  ",
+  const auto phase = [&](double seconds) {
+    return absl::StrFormat("%.2f s (%.0f%%)", seconds,
+                           all > 0 ? 100 * seconds / all : 0);
+  };
+  return absl::StrFormat(
+      "%s\n%s\n"
+      "test accuracy  %s\n"
+      "images/s       %.1f by %d workers, %.2f s, %s\n"
+      "time           forward %s, backward %s, wait %s\n"
+      "busiest node   %s\n"
+      "replicas       %s\n",
+      FormatPlanText(report.plan), FormatLayers(report),
       report.test_accuracy.has_value()
           ? absl::StrFormat("%.4f", *report.test_accuracy)
           : "not measured",
-      "\nimages/s       ",
-      absl::StrFormat("%.1f by %d workers, %.2f s, %s",
-                      report.images_per_second, report.options.spec.workers,
-                      report.seconds, FormatSteps(report)),
-      longest.skipped_steps == 0
-          ? ""
-          : absl::StrCat(", of which ", longest.skipped_steps,
-                         " were skipped for a NaN"),
-      "\ntime           ",
-      FormatPhase("forward", report.forward_seconds, seconds), ", ",
-      FormatPhase("backward", report.backward_seconds, seconds), ", ",
-      FormatPhase("wait", report.wait_seconds, seconds), "\nbusiest node   ",
-      FormatTraffic(report), "\nreplicas       ", FormatReplicas(report), "\n");
+      report.images_per_second, report.options.spec.workers,
+      report.seconds.total, FormatSteps(report), phase(report.seconds.forward),
+      phase(report.seconds.backward), phase(report.seconds.wait),
+      FormatTraffic(report), FormatReplicas(report));
 }
 
 std::string FormatLocalJson(const LocalReport& report) {
-  OrderedJson accuracy;  // null
-  if (report.test_accuracy.has_value()) accuracy = *report.test_accuracy;
-  OrderedJson workers = OrderedJson::array();
-  for (const WorkerResult& worker : report.workers) {
-    workers.push_back(OrderedJson::parse(worker.json, /*cb=*/nullptr,
-                                         /*allow_exceptions=*/false));
+  const NodeBytes& bytes = report.bytes;
+  const bool is_predicted = !bytes.predicted.empty();
+  Json workers = Json::array();
+  for (const WorkerResult& worker : report.workers()) {
+    workers.push_back(Json::parse(worker.json, /*cb=*/nullptr,
+                                  /*allow_exceptions=*/false));
   }
-  OrderedJson nodes = OrderedJson::array();
-  for (size_t i = 0; i < report.node_bytes_measured.size(); ++i) {
-    OrderedJson predicted;  // null
-    if (!report.node_bytes_predicted.empty()) {
-      predicted = report.node_bytes_predicted[i];
-    }
-    nodes.push_back({{"bytes_measured", report.node_bytes_measured[i]},
-                     {"bytes_predicted", std::move(predicted)}});
+  Json nodes = Json::array();
+  for (size_t i = 0; i < bytes.measured.size(); ++i) {
+    nodes.push_back({{"bytes_measured", bytes.measured[i]},
+                     {"bytes_predicted", is_predicted ? Json(bytes.predicted[i])
+                                                      : Json(nullptr)}});
   }
-  OrderedJson predicted;  // null
-  if (!report.node_bytes_predicted.empty()) {
-    predicted = report.busiest_bytes_predicted();
-  }
-  const OrderedJson json = {
-      {"restarts", report.restarts},
+  return FormatJson({
+      {"restarts", report.outcome.restarts},
       {"rejoins", report.rejoins},
       {"last_step", report.last_step},
-      {"saved_round", report.saved_round < 0
-                          ? nlohmann::ordered_json()
-                          : nlohmann::ordered_json(report.saved_round)},
-      {"lost", report.lost},
-      {"test_accuracy", accuracy},
+      {"saved_round", JsonOrNull(report.saved_round >= 0, report.saved_round)},
+      {"lost", report.outcome.lost},
+      {"test_accuracy", JsonOrNull(report.test_accuracy.has_value(),
+                                   report.test_accuracy.value_or(0))},
       {"replicas_equal", report.replicas_equal},
       {"images_per_second", report.images_per_second},
-      {"seconds", report.seconds},
-      {"skipped_steps", report.longest().skipped_steps},
-      {"node_bytes_measured", report.busiest_bytes_measured()},
-      {"node_bytes_predicted", std::move(predicted)},
+      {"seconds", report.seconds.total},
+      {"skipped_steps", report.longest().steps.skipped},
+      {"node_bytes_measured", bytes.busiest_measured()},
+      {"node_bytes_predicted",
+       JsonOrNull(is_predicted, bytes.busiest_predicted())},
       {"phases",
-       {{"forward_seconds", report.forward_seconds},
-        {"backward_seconds", report.backward_seconds},
-        {"wait_seconds", report.wait_seconds}}},
+       {{"forward_seconds", report.seconds.forward},
+        {"backward_seconds", report.seconds.backward},
+        {"wait_seconds", report.seconds.wait}}},
       {"nodes", std::move(nodes)},
       {"workers", std::move(workers)},
-      {"plan", OrderedJson::parse(FormatPlanJson(report.plan), /*cb=*/nullptr,
-                                  /*allow_exceptions=*/false)},
+      {"plan", Json::parse(FormatPlanJson(report.plan), /*cb=*/nullptr,
+                           /*allow_exceptions=*/false)},
       {"settings", SettingsJson(report.options)},
-  };
-  // The replacing handler: dump would throw at a path that is not UTF-8.
-  return json.dump(2, ' ', /*ensure_ascii=*/false,
-                   OrderedJson::error_handler_t::replace);
+  });
 }
 
 std::string FormatProgress(
     absl::Span<const std::optional<WorkerProgress>> latest) {
   const WorkerProgress* slowest = nullptr;
-  int heard = 0;
-  double loss = 0;
-  double images_per_second = 0;
-  int64_t bytes = 0;
+  WorkerProgress sums;
+  int reported = 0;
   for (const std::optional<WorkerProgress>& worker : latest) {
     if (!worker.has_value()) continue;
     if (slowest == nullptr || worker->step < slowest->step) slowest = &*worker;
-    ++heard;
-    loss += worker->loss;
-    images_per_second += worker->images_per_second;
-    bytes += worker->bytes;
+    ++reported;
+    sums.loss += worker->loss;
+    sums.images_per_second += worker->images_per_second;
+    sums.bytes += worker->bytes;
   }
   if (slowest == nullptr) return "starting";
   return absl::StrFormat(
       "epoch %d/%d  step %d/%d  loss %.4f  %.1f images/s  %s", slowest->epoch,
-      slowest->epochs, slowest->step, slowest->steps, loss / heard,
-      images_per_second, Megabytes(bytes));
+      slowest->epochs, slowest->step, slowest->steps, sums.loss / reported,
+      sums.images_per_second, Megabytes(sums.bytes));
 }
 
 }  // namespace nereus

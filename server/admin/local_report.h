@@ -13,89 +13,113 @@
 
 namespace nereus {
 
-// Name of an option of the job in reports: "learning_rate".
-std::string JsonName(const JobOption& option);
+// Returns the name of an option or flag in JSON: "learning_rate".
+std::string JsonName(const std::string& flag);
 
-// What a finished job on this machine came to.
-struct LocalReport {
-  LocalOptions options;
-  PlanReport plan;
-  std::vector<WorkerResult> workers;  // By rank; by name if disturbed.
+// End of a local job.
+struct LocalOutcome {
+  // Signal that ended the job: SIGINT, SIGTERM or SIGHUP. 0: the job is done.
+  int signal = 0;
 
-  std::optional<double> test_accuracy = std::nullopt;
-
-  // Processes that were started again, and workers that were counted as dead
-  // and joined again. With any of these, workers did not all do the same, and
-  // bytes are not compared with the prediction.
+  // Number of processes that were started again.
   int restarts = 0;
+  // Number of workers that the job went on without.
+  int lost = 0;
+
+  // Results of the workers that were not lost. Empty after a signal.
+  std::vector<WorkerResult> workers;
+};
+
+// Bytes that each node sent plus received in the whole run, initial parameters
+// included. Node i is worker i and server i. Bytes between these two stay in
+// the node and do not count.
+struct NodeBytes {
+  // Empty: the job was disturbed.
+  std::vector<int64_t> measured = {};
+  // Empty: there is no prediction.
+  std::vector<int64_t> predicted = {};
+
+  // Return the bytes of the busiest node; 0 without a figure.
+  int64_t busiest_measured() const { return Busiest(measured); }
+  int64_t busiest_predicted() const { return Busiest(predicted); }
+
+ private:
+  static int64_t Busiest(const std::vector<int64_t>& nodes);
+};
+
+// Report on a finished job of this machine.
+struct LocalReport {
+  // Options of the job.
+  LocalOptions options;
+  // Plan at the end of the job.
+  PlanReport plan;
+  // Results of the workers, by rank; by name if the job was disturbed.
+  LocalOutcome outcome;
+
+  // Number of times that a worker joined again.
   int rejoins = 0;
-  int lost =
-      0;  // Workers that were killed, and that the others went on without.
-  bool is_disturbed() const { return restarts > 0 || rejoins > 0 || lost > 0; }
-
-  // The one that did most steps: where processes died, others did fewer.
-  const WorkerResult& longest() const;
-
-  // The last step, and the newest checkpoint, as the workers know them; -1:
-  // none.
+  // Last step of the job. -1: none.
   int64_t last_step = -1;
+  // Newest checkpoint. -1: none.
   int64_t saved_round = -1;
 
-  // Whether all workers ended with the same parameters, bit for bit.
-  bool replicas_equal = false;
+  // Accuracy on the test images. Absent if no worker measured it.
+  std::optional<double> test_accuracy = std::nullopt;
+  // True if all workers ended with the same parameters, bit for bit.
+  bool replicas_equal = true;
 
-  double images_per_second = 0;  // All workers' images over `seconds`.
-  double seconds = 0;            // The slowest worker's.
+  // Images of all workers over seconds.total.
+  double images_per_second = 0;
+  // Total time of the slowest worker, and means of the phases over the workers.
+  PhaseSeconds seconds = {};
+  NodeBytes bytes = {};
 
-  // Means over the workers.
-  double forward_seconds = 0;
-  double backward_seconds = 0;
-  double wait_seconds = 0;
+  const std::vector<WorkerResult>& workers() const { return outcome.workers; }
 
-  // What each node sent plus received in the whole run, the distribution of the
-  // initial parameters included. Node i is worker i and shard i, as far as they
-  // exist; what these two exchange is inside the node and not counted. With
-  // sparsity, or plans by time, nothing is predicted.
-  std::vector<int64_t> node_bytes_measured = {};
-  std::vector<int64_t> node_bytes_predicted = {};
+  // True if a process died or a worker joined again. Then the workers did
+  // different work, and their bytes are not compared with the prediction.
+  bool is_disturbed() const {
+    return outcome.restarts > 0 || rejoins > 0 || outcome.lost > 0;
+  }
 
-  // The busiest node's.
-  int64_t busiest_bytes_measured() const;
-  int64_t busiest_bytes_predicted() const;
+  // Returns the worker that did most steps.
+  const WorkerResult& longest() const;
 };
 
-// What happened to the job's processes on the way.
-struct LocalEvents {
-  int restarts = 0;
-  int lost = 0;
-};
-
-// `workers`: one result for each worker that was not lost, in any order.
-//
-// Errors: kInternal where the results contradict each other, the options or the
-// plan, naming both values: a bug of ours, or processes of different builds.
+// Makes the report of a job that is done.
+// Errors: kInternal, with both values: the results contradict each other, the
+// options or the plan. The reason is a bug, or processes of different builds.
 absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
-                                            std::vector<WorkerResult> workers,
-                                            const LocalEvents& events = {});
+                                            LocalOutcome outcome);
 
-// For people: the plan, what each layer cost, and the figures above. Lines
-// ended by '\n'.
+// Returns the layers that a worker trained.
+std::vector<LayerSpec> LayersOf(const WorkerResult& worker);
+
+// Returns the first plan of a job for these options, which counts bytes. With
+// `last`, routes and reasons are those of this worker, so that it is the last
+// plan. Errors: those of MakePlan.
+absl::StatusOr<Plan> PlanOfRun(absl::Span<const LayerSpec> layers,
+                               PlanOptions options, const WorkerResult* last);
+
+// Returns the report as text, lines ended by '\n': the plan, the cost of each
+// layer, and the figures.
 std::string FormatLocalText(const LocalReport& report);
 
-// For programs, indented, without a final newline:
-//   {"restarts", "rejoins", "lost", "test_accuracy": or null, "replicas_equal",
-//    "images_per_second", "seconds", "node_bytes_measured",
-//    "node_bytes_predicted", "phases": {"forward_seconds", "backward_seconds",
-//    "wait_seconds"}, "nodes": [{"bytes_measured", "bytes_predicted"}],
+// Returns the report as JSON, indented, without a final newline:
+//   {"restarts", "rejoins", "lost", "last_step", "saved_round": or null,
+//    "test_accuracy": or null, "replicas_equal", "images_per_second",
+//    "seconds", "skipped_steps", "node_bytes_measured",
+//    "node_bytes_predicted": or null, "phases": {"forward_seconds",
+//    "backward_seconds", "wait_seconds"},
+//    "nodes": [{"bytes_measured", "bytes_predicted"}],
 //    "workers": [the workers' own reports],
-//    "plan": FormatPlanJson's, "settings": {the options}}
-// The two node_bytes are the busiest node's; what is predicted is null with
-// sparsity or plans by time. The plan is the last one.
+//    "plan": see FormatPlanJson, "settings": {the options}}
+// The two node_bytes are those of the busiest node.
 std::string FormatLocalJson(const LocalReport& report);
 
-// One line about a job under way, without '\n': the slowest worker's epoch and
-// step, the mean loss, and the sums of images per second and bytes. `latest`:
-// by rank, absent for workers that have not been heard from.
+// Returns one line about a running job, without '\n': epoch and step of the
+// slowest worker, the mean loss, and the sums of images per second and bytes.
+// `latest` is indexed by worker; absent: the worker has not reported yet.
 std::string FormatProgress(
     absl::Span<const std::optional<WorkerProgress>> latest);
 

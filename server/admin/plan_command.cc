@@ -1,112 +1,119 @@
-#include "server/admin/plan_command.h"
-
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "common/flags/flags.h"
 #include "common/flags/model_file.h"
 #include "common/plan/plan_forecast.h"
 #include "common/plan/plan_report.h"
 #include "common/plan/planner.h"
+#include "server/admin/commands.h"
+#include "server/admin/diagnosis.h"
+#include "server/admin/run_file.h"
+#include "server/admin/what_if_flags.h"
 
 namespace nereus {
 namespace {
 
-int Fail(const absl::Status& status, std::ostream& err) {
-  err << "nereusctl plan: " << std::string(status.message()) << "\n";
-  const bool usage =
-      absl::IsInvalidArgument(status) || absl::IsNotFound(status);
-  return usage ? kExitUsage : kExitFailed;
+// A measured iteration counts more than a predicted one.
+Diagnosis Diagnose(const ExplainedPlan& plan) {
+  const PlanForecast& forecast = plan.forecast;
+  Diagnosis diagnosis;
+  diagnosis.workers = plan.report.options.cluster.workers;
+  diagnosis.iteration_seconds =
+      forecast.iteration_seconds_measured.value_or(forecast.iteration_seconds);
+  diagnosis.compute_seconds = forecast.compute_seconds;
+  diagnosis.single_node_seconds =
+      absl::ToDoubleSeconds(TotalTime(forecast.model.times));
+  return diagnosis;
 }
 
-Verdict VerdictOn(const ExplainedPlan& plan) {
-  const PlanForecast& forecast = plan.forecast;
-  Verdict verdict;
-  verdict.workers = plan.report.options.cluster.workers;
-  verdict.iteration_seconds =
-      forecast.iteration_seconds_measured.value_or(forecast.iteration_seconds);
-  verdict.compute_seconds = forecast.compute_seconds;
-  verdict.single_node_seconds =
-      absl::ToDoubleSeconds(TotalTime(forecast.model.times));
-  return verdict;
-}
+class PlanCommand final : public Command {
+ public:
+  PlanCommand()
+      : Command("plan",
+                "Shows how each layer of a model would travel, and why") {}
+
+  absl::Status RefuseIdleFlags(int argc, char** argv) const override {
+    if (!run_file_.empty()) {
+      return RefuseFlags(app(), argc, argv, question_flags_,
+                         "with --run, which has its own");
+    }
+    return RefuseIdleJobFlags(app(), argc, argv, question_.spec(), {});
+  }
+
+ private:
+  struct Answer {
+    ExplainedPlan plan;
+    Diagnosis diagnosis;
+  };
+
+  void AddFlags(CLI::App& app) override {
+    question_flags_ = FlagsAddedBy(app, [&] { question_.Register(app); });
+    AddSwitch(app, "explain", explain_,
+              "show the time of an iteration if a layer went by each scheme");
+    AddFlag(app, "run", run_file_,
+            "instead of a model and a cluster: a file of `nereusctl local "
+            "--json=FILE`, to compare predicted with measured times");
+    json_.Register(app);
+  }
+
+  absl::StatusOr<int> Execute(std::ostream& out,
+                              std::ostream& /*err*/) override {
+    NEREUS_ASSIGN_OR_RETURN(const Answer answer, MakeAnswer());
+    const auto& [plan, diagnosis] = answer;
+    const bool all_layers = question_.all_layers();
+    std::string text = absl::StrCat(FormatDiagnosis(diagnosis), "\n",
+                                    FormatPlanText(plan.report, all_layers));
+    if (explain_ || !run_file_.empty()) {
+      absl::StrAppend(
+          &text, "\n",
+          FormatForecastText(plan.report, plan.forecast, all_layers));
+    }
+    NEREUS_RETURN_IF_ERROR(
+        json_.Write(text, FormatExplainedJson(plan, diagnosis), out));
+    return kExitDone;
+  }
+
+  // Returns the plan of the job in run_file_, or of the question.
+  absl::StatusOr<Answer> MakeAnswer() const {
+    if (!run_file_.empty()) {
+      NEREUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(run_file_));
+      absl::StatusOr<ExplainedPlan> run = ExplainRun(text);
+      if (!run.ok()) {
+        return absl::DataLossError(
+            absl::StrCat(run_file_, ": ", run.status().message()));
+      }
+      const Diagnosis diagnosis = Diagnose(*run);
+      return Answer{*std::move(run), diagnosis};
+    }
+    NEREUS_ASSIGN_OR_RETURN(const WhatIf what_if,
+                            question_.Make(/*needs_times=*/false));
+    NEREUS_ASSIGN_OR_RETURN(const PlanOptions options, PlanOptionsOf(what_if));
+    NEREUS_ASSIGN_OR_RETURN(PlanReport report,
+                            MakePlanReport(question_.model(), question_.batch(),
+                                           what_if.layers, options));
+    PlanForecast forecast = MakeForecast(report, *options.time);
+    ExplainedPlan plan{std::move(report), std::move(forecast)};
+    Diagnosis diagnosis = Diagnose(plan);
+    diagnosis.advice = FindAdvice(what_if);
+    return Answer{std::move(plan), std::move(diagnosis)};
+  }
+
+  WhatIfFlags question_;                     // Model, cluster, job.
+  std::vector<std::string> question_flags_;  // Flags of question_.
+  bool explain_ = false;                     // --explain
+  std::string run_file_;                     // --run. Empty: not given.
+  JsonFlag json_;                            // --json
+};
 
 }  // namespace
 
-CLI::App* PlanCommand::Register(CLI::App& app) {
-  subcommand_ = app.add_subcommand(
-      "plan", "Shows how each layer of a model would travel, and why");
-  question_flags_ =
-      FlagsAddedBy(*subcommand_, [this] { question_.Register(*subcommand_); });
-  AddSwitch(*subcommand_, "explain", explain_,
-            "says what each layer would cost in time by each scheme");
-  AddFlag(*subcommand_, "run", run_file_,
-          "instead of a model and a cluster: what `nereusctl local "
-          "--json=FILE` has written, for what was predicted and measured");
-  subcommand_
-      ->add_option("--json", json_file_,
-                   "prints JSON; with =FILE, writes it to that file")
-      ->expected(0, 1);
-  return subcommand_;
-}
-
-absl::StatusOr<PlanCommand::Answer> PlanCommand::MakeAnswer() const {
-  if (!run_file_.empty()) {
-    NEREUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(run_file_));
-    absl::StatusOr<ExplainedPlan> run = ExplainRun(text);
-    if (!run.ok()) {
-      return absl::DataLossError(
-          absl::StrCat(run_file_, ": ", run.status().message()));
-    }
-    const Verdict verdict = VerdictOn(*run);
-    return Answer{*std::move(run), verdict};
-  }
-  NEREUS_ASSIGN_OR_RETURN(const WhatIf what_if,
-                          question_.Make(/*needs_times=*/false));
-  NEREUS_ASSIGN_OR_RETURN(const PlanOptions options, PlanOptionsOf(what_if));
-  NEREUS_ASSIGN_OR_RETURN(PlanReport report,
-                          MakePlanReport(question_.model(), question_.batch(),
-                                         what_if.layers, options));
-  PlanForecast forecast = MakeForecast(report, *options.time);
-  ExplainedPlan plan{std::move(report), std::move(forecast)};
-  Verdict verdict = VerdictOn(plan);
-  verdict.advice = FindAdvice(what_if);
-  return Answer{std::move(plan), std::move(verdict)};
-}
-
-absl::Status PlanCommand::RefuseIdleFlags(const CLI::App& subcommand, int argc,
-                                          char** argv) const {
-  if (!run_file_.empty()) {
-    return RefuseFlags(subcommand, argc, argv, question_flags_,
-                       "with --run, which has its own");
-  }
-  return RefuseIdleJobFlags(subcommand, argc, argv, question_.spec(), {});
-}
-
-int PlanCommand::Run(std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<Answer> answer = MakeAnswer();
-  if (!answer.ok()) return Fail(answer.status(), err);
-  const auto& [plan, verdict] = *answer;
-  if (subcommand_ == nullptr || subcommand_->count("--json") == 0) {
-    const bool all_layers = question_.all_layers();
-    out << FormatVerdict(verdict) << "\n"
-        << FormatPlanText(plan.report, all_layers);
-    if (explain_ || !run_file_.empty()) {
-      out << "\n" << FormatForecastText(plan.report, plan.forecast, all_layers);
-    }
-    return kExitDone;
-  }
-  const std::string json = FormatExplainedJson(plan, verdict);
-  if (json_file_.empty()) {
-    out << json << "\n";
-    return kExitDone;
-  }
-  const absl::Status written = WriteTextFile(json_file_, json);
-  return written.ok() ? kExitDone : Fail(written, err);
+std::unique_ptr<Command> MakePlanCommand() {
+  return std::make_unique<PlanCommand>();
 }
 
 }  // namespace nereus

@@ -1,3 +1,10 @@
+// Child processes with pipes for their output.
+//
+// Start forks; the child sets itself up in RunChild and becomes its program.
+// WaitOnce polls one signalfd and the pipes of all children; ReadSignals,
+// ReadStream and Reap handle what is ready. A child is reported in this order:
+// its lines, then its end.
+
 #include "server/admin/process.h"
 
 #include <errno.h>
@@ -11,6 +18,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -19,11 +27,12 @@
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "server/admin/line_buffer.h"
 
 namespace nereus {
 namespace {
 
-// The signals that ask this process to end.
+// Signals that ask this process to end.
 constexpr int kEndSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
 sigset_t WatchedSignals() {
@@ -39,26 +48,6 @@ absl::Status SystemError(absl::string_view what, int error) {
   if (error == ENOENT) return absl::NotFoundError(message);
   return absl::InternalError(message);
 }
-
-// A file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() { Close(); }
-
-  void Close() {
-    if (fd_ >= 0) close(std::exchange(fd_, -1));
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 struct Pipe {
   Descriptor read;
@@ -81,8 +70,8 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-// All that the child needs between fork and exec, made before the fork: only
-// async-signal-safe calls are allowed in between.
+// Everything that the child needs between fork and exec. It is made before the
+// fork, because only async-signal-safe calls are allowed in between.
 struct ExecPlan {
   std::vector<char*> arguments;
   std::vector<char*> environment;
@@ -90,7 +79,7 @@ struct ExecPlan {
   int input;
   int output;
   int error;
-  int report;  // Where errno goes, if the exec fails.
+  int report;  // Pipe for errno, if the exec fails.
 };
 
 [[noreturn]] void ReportAndExit(const ExecPlan& plan) {
@@ -125,8 +114,8 @@ struct ExecPlan {
   ReportAndExit(plan);
 }
 
-// Waits until the child has become its program. Returns 0, or the errno of what
-// it failed at: the pipe is closed by a successful exec.
+// Waits until the child has become its program. Returns 0, or errno of the call
+// that failed. A successful exec closes the pipe.
 int ExecError(int report) {
   int error = 0;
   ssize_t count = 0;
@@ -136,7 +125,8 @@ int ExecError(int report) {
   return count == sizeof(error) ? error : 0;
 }
 
-// True if the process has ended; it remains to be waited for.
+// True if the process has ended. It stays a zombie, so that its id and its
+// group's id are not given to others.
 bool HasEnded(pid_t pid) {
   siginfo_t info = {};
   return waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
@@ -148,29 +138,24 @@ ProcessExit WaitFor(pid_t pid) {
   while (waitpid(pid, &status, 0) < 0) {
     NEREUS_CHECK(errno == EINTR) << "waitpid " << pid << ": " << errno;
   }
-  ProcessExit exit;
-  if (WIFSIGNALED(status)) {
-    exit.signal = WTERMSIG(status);
-  } else {
-    exit.code = WEXITSTATUS(status);
-  }
-  return exit;
+  if (WIFSIGNALED(status)) return {0, WTERMSIG(status)};
+  return {WEXITSTATUS(status), 0};
 }
 
 }  // namespace
 
-struct ProcessGroup::Child {
-  // One of the two streams that the child writes.
-  struct Stream {
-    Descriptor pipe;
-    LineBuffer lines{kLineBytesMax};
-  };
+// Standard output or standard error of a child.
+struct ProcessGroup::Stream {
+  bool is_error = false;            // True for standard error.
+  Descriptor pipe;                  // Read end. Not valid: closed.
+  LineBuffer lines{kLineBytesMax};  // Last line, while it is not finished.
+};
 
+struct ProcessGroup::Child {
   int index = 0;
   pid_t pid = 0;
-  bool running = true;
-  Stream output;
-  Stream error;
+  bool running = true;            // False once its end is reported.
+  std::array<Stream, 2> streams;  // Standard output and standard error.
 };
 
 std::string DescribeExit(const ProcessExit& exit) {
@@ -199,8 +184,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Create(
   } while (reserved <= STDERR_FILENO);
   close(reserved);
 
-  // Whoever started this process may have told it to ignore SIGCHLD, and then
-  // there would be nothing to wait for.
+  // A process may inherit that SIGCHLD is ignored. Then the kernel would keep
+  // no exit codes.
   signal(SIGCHLD, SIG_DFL);
   const sigset_t watched = WatchedSignals();
   sigset_t original;
@@ -221,7 +206,6 @@ ProcessGroup::ProcessGroup(ProcessEvents* events, int signal_fd,
 
 ProcessGroup::~ProcessGroup() {
   Stop(absl::Seconds(5));
-  close(signal_fd_);
   pthread_sigmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 
@@ -253,27 +237,28 @@ absl::StatusOr<int> ProcessGroup::Start(const ProcessOptions& options) {
     return SystemError(absl::StrCat("cannot start ", options.command[0]),
                        exec_error);
   }
-  for (const int fd : {output.read.get(), error.read.get()}) {
-    fcntl(fd, F_SETFL, O_NONBLOCK);
-  }
   auto child = std::make_unique<Child>();
   child->index = static_cast<int>(children_.size());
   child->pid = pid;
-  child->output.pipe = std::move(output.read);
-  child->error.pipe = std::move(error.read);
+  child->streams[0].pipe = std::move(output.read);
+  child->streams[1].pipe = std::move(error.read);
+  child->streams[1].is_error = true;
+  for (const Stream& stream : child->streams) {
+    fcntl(stream.pipe.get(), F_SETFL, O_NONBLOCK);
+  }
   children_.push_back(std::move(child));
   return children_.back()->index;
 }
 
 absl::StatusOr<int> ProcessGroup::WaitOnce(absl::Duration timeout) {
-  std::vector<pollfd> polled = {{signal_fd_, POLLIN, 0}};
-  std::vector<std::pair<Child*, bool>> sources;  // Of polled[1], polled[2], ...
+  std::vector<pollfd> polled = {{signal_fd_.get(), POLLIN, 0}};
+  // Sources of polled[1], polled[2], ...
+  std::vector<std::pair<Child*, Stream*>> sources;
   for (const auto& child : children_) {
-    for (const bool is_error : {false, true}) {
-      const auto& stream = is_error ? child->error : child->output;
-      if (stream.pipe.get() < 0) continue;
+    for (Stream& stream : child->streams) {
+      if (!stream.pipe.valid()) continue;
       polled.push_back({stream.pipe.get(), POLLIN, 0});
-      sources.emplace_back(child.get(), is_error);
+      sources.emplace_back(child.get(), &stream);
     }
   }
   // Rounded up, so that a wait for the last microseconds is not a busy one.
@@ -284,10 +269,9 @@ absl::StatusOr<int> ProcessGroup::WaitOnce(absl::Duration timeout) {
       poll(polled.data(), polled.size(), static_cast<int>(timeout_ms));
   if (ready < 0 && errno != EINTR) return SystemError("poll", errno);
   if (ready <= 0) return 0;
-
   for (size_t i = 0; i < sources.size(); ++i) {
     if (polled[i + 1].revents == 0) continue;
-    ReadPipe(*sources[i].first, sources[i].second);
+    ReadStream(*sources[i].first, *sources[i].second);
   }
   return polled[0].revents != 0 ? ReadSignals() : 0;
 }
@@ -303,7 +287,8 @@ void ProcessGroup::Stop(absl::Duration grace) {
     if (!signal.ok() || *signal != 0) break;
   }
   SignalAll(SIGKILL);
-  // Nothing outlives SIGKILL, so this ends; and it does without poll.
+  // No process outlives SIGKILL, so the loop ends. It does without poll, which
+  // may have failed.
   for (const auto& child : children_) {
     while (child->running) {
       if (!HasEnded(child->pid)) usleep(1000);
@@ -327,64 +312,61 @@ pid_t ProcessGroup::pid(int process) const { return children_[process]->pid; }
 int ProcessGroup::ReadSignals() {
   int end_signal = 0;
   signalfd_siginfo info;
-  while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
-    if (info.ssi_signo != SIGCHLD)
+  while (read(signal_fd_.get(), &info, sizeof(info)) == sizeof(info)) {
+    if (info.ssi_signo != SIGCHLD) {
       end_signal = static_cast<int>(info.ssi_signo);
+    }
   }
   Reap();
   return end_signal;
 }
 
-void ProcessGroup::Report(const Child& child, bool is_error,
+void ProcessGroup::Report(const Child& child, const Stream& stream,
                           const std::string& line) {
-  if (is_error) {
+  if (stream.is_error) {
     events_->OnErrorLine(child.index, line);
   } else {
     events_->OnOutputLine(child.index, line);
   }
 }
 
-void ProcessGroup::ReadPipe(Child& child, bool is_error) {
-  // A megabyte at a time: more than a pipe holds, and a child that writes
-  // without a pause does not keep the others from being heard.
+void ProcessGroup::ReadStream(const Child& child, Stream& stream) {
+  // At most a megabyte at a time. That is more than a pipe holds, and a child
+  // that writes without a pause must not hide the others.
   constexpr int kReadsMax = 64;
-  Child::Stream& stream = is_error ? child.error : child.output;
   char buffer[16384];
-  for (int i = 0; i < kReadsMax && stream.pipe.get() >= 0; ++i) {
+  for (int i = 0; i < kReadsMax && stream.pipe.valid(); ++i) {
     const ssize_t count = read(stream.pipe.get(), buffer, sizeof(buffer));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return;
-    if (count <= 0) {
-      ClosePipe(child, is_error);
-      return;
-    }
+    if (count <= 0) return CloseStream(child, stream);
     for (const std::string& line :
          stream.lines.Append(absl::string_view(buffer, count))) {
-      Report(child, is_error, line);
+      Report(child, stream, line);
     }
   }
 }
 
-void ProcessGroup::ClosePipe(Child& child, bool is_error) {
-  Child::Stream& stream = is_error ? child.error : child.output;
+void ProcessGroup::CloseStream(const Child& child, Stream& stream) {
   stream.pipe.Close();
   const std::optional<std::string> rest = stream.lines.Finish();
-  if (rest.has_value()) Report(child, is_error, *rest);
+  if (rest.has_value()) Report(child, stream, *rest);
 }
 
 void ProcessGroup::Reap() {
   for (const auto& child : children_) {
     if (!child->running || !HasEnded(child->pid)) continue;
-    // Children of the child, if there are any. The group's id can't have been
-    // given to others yet: the child has not been waited for.
+    // Kills the children of the child. Until WaitFor, no other process can have
+    // the id of the group.
     kill(-child->pid, SIGKILL);
     const ProcessExit exit = WaitFor(child->pid);
     child->running = false;
-    // What the child wrote is in the pipes by now; a process that left the
-    // group may still hold their other ends, so their end is not waited for.
-    for (const bool is_error : {false, true}) {
-      ReadPipe(*child, is_error);
-      ClosePipe(*child, is_error);
+    // All output of the child is in the pipes by now. A process that has left
+    // the group may hold the other ends, so this does not wait for the end of
+    // the pipes.
+    for (Stream& stream : child->streams) {
+      ReadStream(*child, stream);
+      CloseStream(*child, stream);
     }
     events_->OnExit(child->index, exit);
   }

@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <sys/types.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,110 +11,119 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/admin/line_buffer.h"
+#include "common/base/socket.h"
 
 namespace nereus {
 
-// How a process ended.
+// End of a process.
 struct ProcessExit {
-  int code = 0;    // Its exit code, if `signal` is 0.
-  int signal = 0;  // The signal that killed it.
+  // Exit code, if `signal` is 0.
+  int code = 0;
+  // Signal that killed the process; 0: it ended by itself.
+  int signal = 0;
 
   bool ok() const { return code == 0 && signal == 0; }
 };
 
-// "exited with code 1", "was killed by signal 9 (Killed)".
+// Returns "exited with code 1", or "was killed by signal 9 (Killed)".
 std::string DescribeExit(const ProcessExit& exit);
 
-// This process's environment without the variables whose names begin with
-// `prefix`: what a child gets that takes its flags from the command line alone.
+// Returns the environment of this process without variables that begin with
+// `prefix`.
 std::vector<std::string> EnvironmentWithout(absl::string_view prefix);
 
 struct ProcessOptions {
-  // The program's path, then its arguments.
+  // Path of the program, and arguments.
   std::vector<std::string> command;
-
-  // "NAME=value" each: all of the process's environment.
+  // Whole environment, "NAME=value".
   std::vector<std::string> environment;
 };
 
-// What ProcessGroup tells its owner. `process` is what Start returned.
+// Receiver of the events of a ProcessGroup. `process` is the index that Start
+// returned.
 class ProcessEvents {
  public:
   virtual ~ProcessEvents() = default;
 
-  // A line, without its line feed, cut at ProcessGroup::kLineBytesMax.
+  // Receives a line of standard output or standard error, without its line
+  // feed, cut at ProcessGroup::kLineBytesMax.
   virtual void OnOutputLine(int process, const std::string& line) = 0;
   virtual void OnErrorLine(int process, const std::string& line) = 0;
 
-  // Comes last for a process: all its lines came before.
+  // Receives the end of a process, after all of its lines.
   virtual void OnExit(int process, const ProcessExit& exit) = 0;
 };
 
-// A set of child processes whose lifetime is bound to this object: whatever way
-// its owner ends, none of them stays behind.
+// A set of child processes that end with this object:
 //
-// - Stop and the destructor end them all and wait for them.
-// - Should this process be killed, the kernel kills each child
-//   (PR_SET_PDEATHSIG).
-// - Each child leads a process group of its own: the terminal's Ctrl-C goes to
-//   the owner alone, which decides what to do, and the children of a child die
-//   with it.
+// - Stop and the destructor end all children and wait for them.
+// - If this process is killed, the kernel kills each child (PR_SET_PDEATHSIG).
+// - Each child leads a process group of its own. So Ctrl-C of a terminal
+//   reaches this process alone, which decides what to do, and children of a
+//   child die with it.
 //
 // From Create on, SIGINT, SIGTERM, SIGHUP and SIGCHLD are blocked in the
-// calling thread and read by WaitOnce; the destructor restores the mask. To be
-// used by one thread, the one that called Create, in a process that has no
-// other ones when Start forks. One object at a time.
+// calling thread, and WaitOnce reads them; the destructor restores the mask.
+// Only the thread that called Create may use the object. The process must have
+// no other thread when Start forks: a lock that another thread holds would stay
+// locked in the child. One object at a time.
 class ProcessGroup {
  public:
   static constexpr size_t kLineBytesMax = size_t{4} << 20;
 
-  // `events`: not owned, must outlive this; must not call back in here.
+  // `events` isn't owned, must outlive this, and must not call the group.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(
       ProcessEvents* events);
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
-  // Starts a process, with /dev/null as its input, and returns its index: 0, 1,
-  // ... Errors: kInvalidArgument, an empty command; kNotFound, no such program;
-  // kInternal, with the system's reason.
+  // Starts a process, with /dev/null as its input. Returns its index: 0, 1, ...
+  // Errors: kInvalidArgument, an empty command; kNotFound, there is no such
+  // program; kInternal, with the reason of the system.
   absl::StatusOr<int> Start(const ProcessOptions& options);
 
-  // Waits for something to happen, `timeout` at most, and reports it to the
-  // ProcessEvents. Returns the SIGINT, SIGTERM or SIGHUP that this process has
-  // got, or 0. Errors: kInternal, with the system's reason.
+  // Waits for events, at most for `timeout`, and reports them. Returns the
+  // SIGINT, SIGTERM or SIGHUP that this process has received, or 0.
+  // Errors: kInternal, with the reason of the system.
   absl::StatusOr<int> WaitOnce(absl::Duration timeout);
 
-  // Ends all processes: SIGTERM, and SIGKILL to those that are still there
-  // after `grace`, or at once when this process gets another SIGINT, SIGTERM or
-  // SIGHUP. Returns when all are gone and reported.
+  // Ends all processes with SIGTERM. After `grace`, or if this process receives
+  // another SIGINT, SIGTERM or SIGHUP, it kills the processes that are left.
+  // Returns when all processes have ended and are reported.
   void Stop(absl::Duration grace);
 
-  // Processes started and not yet reported by OnExit.
+  // Number of processes that run: started, and not yet reported by OnExit.
   int running() const;
+  // True if this process runs.
   bool running(int process) const;
 
-  // The process's id, for messages and tests.
+  // Process id, for messages and tests.
   pid_t pid(int process) const;
 
  private:
   struct Child;
+  struct Stream;
 
   ProcessGroup(ProcessEvents* events, int signal_fd,
                const sigset_t& original_mask);
 
-  // Returns the signal for this process, if there was one, or 0.
+  // Reads all signals that are pending. Returns SIGINT, SIGTERM, SIGHUP, or 0.
   int ReadSignals();
-  void Report(const Child& child, bool is_error, const std::string& line);
-  void ReadPipe(Child& child, bool is_error);
-  void ClosePipe(Child& child, bool is_error);
+  void ReadStream(const Child& child, Stream& stream);
+  void CloseStream(const Child& child, Stream& stream);
+  void Report(const Child& child, const Stream& stream,
+              const std::string& line);
+  // Waits for the children that have ended, and reports them.
   void Reap();
   void SignalAll(int signal);
 
   ProcessEvents* const events_;
-  const int signal_fd_;
+  // Delivers the blocked signals.
+  const Descriptor signal_fd_;
+  // Mask of the thread before Create.
   const sigset_t original_mask_;
+  // All, by index.
   std::vector<std::unique_ptr<Child>> children_;
 };
 

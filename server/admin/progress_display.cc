@@ -6,11 +6,12 @@ namespace {
 constexpr absl::Duration kTerminalPeriod = absl::Milliseconds(200);
 constexpr absl::Duration kLinePeriod = absl::Seconds(2);
 
-// ECMA-48: to the first column, erase to the end of the line.
+// Control sequence of ECMA-48: go to the first column, erase the line.
 constexpr char kEraseLine[] = "\r\x1b[K";
 
 }  // namespace
 
+// On a terminal, a line that PrintLine erased is drawn again.
 void ProgressDisplay::Show(const std::string& text, absl::Time now) {
   const absl::Duration period = is_terminal_ ? kTerminalPeriod : kLinePeriod;
   const bool is_due = now - shown_at_ >= period;

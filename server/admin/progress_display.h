@@ -7,31 +7,34 @@
 
 namespace nereus {
 
-// One line that changes while a job runs, among others that stay. On a terminal
-// the line is drawn again in place; elsewhere it is written now and then.
-// Thread-compatible.
+// Shows one line of progress that changes, among lines that stay. On a terminal
+// it draws the line again in place. Elsewhere it writes a new line now and
+// then. Thread-compatible.
 class ProgressDisplay {
  public:
   // `out` isn't owned and must outlive this.
   ProgressDisplay(std::ostream* out, bool is_terminal)
       : out_(out), is_terminal_(is_terminal) {}
 
-  // Shows `text` as the progress, if it differs from what is shown and the last
-  // time was long enough ago: on a terminal a fifth of a second, otherwise two
-  // seconds.
+  // Shows `text` as progress, if it is new, and if the last line of progress is
+  // old enough: a fifth of a second on a terminal, otherwise two seconds.
   void Show(const std::string& text, absl::Time now);
 
   // Writes a line that stays, above the progress.
   void PrintLine(const std::string& line);
 
-  // Takes the progress off a terminal; elsewhere it does nothing.
+  // Removes the progress from a terminal.
   void Clear();
 
  private:
   std::ostream* const out_;
   const bool is_terminal_;
-  bool is_drawn_ = false;  // On a terminal: the cursor stands after the text.
+  bool is_drawn_ =
+      // True: the cursor is behind the text, on a terminal.
+      false;
+  // Last text.
   std::string shown_;
+  // Time of the last text.
   absl::Time shown_at_ = absl::InfinitePast();
 };
 

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -10,10 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/plan/compute_times.h"
 
 namespace nereus {
 namespace {
 
+// Units, from the largest to the smallest: FormatBitRate takes the first one
+// that fits, and "bit" is a suffix of all others.
 constexpr std::pair<absl::string_view, double> kBitUnits[] = {
     {"Tbit", 1e12}, {"Gbit", 1e9}, {"Mbit", 1e6}, {"kbit", 1e3}, {"bit", 1.0}};
 
@@ -45,6 +47,7 @@ std::string FormatBitRate(double bits_per_second) {
   return absl::StrFormat("%g bit/s", bits_per_second);
 }
 
+// A number without a unit is a number of seconds, as in JSON files.
 absl::StatusOr<absl::Duration> ParseTime(absl::string_view text) {
   double seconds = 0.0;
   absl::Duration time;
@@ -53,12 +56,25 @@ absl::StatusOr<absl::Duration> ParseTime(absl::string_view text) {
   } else if (!absl::ParseDuration(text, &time)) {
     time = -absl::InfiniteDuration();
   }
-  if (std::isnan(seconds) || time < absl::ZeroDuration() ||
-      time == absl::InfiniteDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", text, "\" is no time such as 20us, 0.925s or 0.925"));
+  if (!std::isnan(seconds) && time >= absl::ZeroDuration() &&
+      time <= kComputeTimeMax) {
+    return time;
   }
-  return time;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", text, "\" is no time such as 20us, 0.925s or 0.925, at most ",
+      absl::FormatDuration(kComputeTimeMax)));
+}
+
+std::string Megabytes(int64_t bytes) {
+  return absl::StrFormat("%.3f MB", static_cast<double>(bytes) / 1e6);
+}
+
+std::string Seconds(double seconds) {
+  return absl::StrFormat("%.4f s", seconds);
+}
+
+std::string Seconds(absl::Duration time) {
+  return Seconds(absl::ToDoubleSeconds(time));
 }
 
 }  // namespace nereus

@@ -1,21 +1,32 @@
 #pragma once
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace nereus {
 
-// What people write for a bandwidth: a number and bit, kbit, Mbit, Gbit or Tbit
-// (powers of 1000, a second); or "unlimited". In bits/s, infinite or above 0.
-// Errors: kInvalidArgument, with the text.
+inline constexpr double kBitsPerByte = 8;
+
+// Parses a bandwidth: a number and bit, kbit, Mbit, Gbit or Tbit (powers of
+// 1000, per second), or "unlimited". Returns bits per second, above 0 and
+// perhaps infinite. Errors: kInvalidArgument, with the text.
 absl::StatusOr<double> ParseBitRate(absl::string_view text);
 
-// "10 Gbit/s", "unlimited".
+// Returns "10 Gbit/s", or "unlimited".
 std::string FormatBitRate(double bits_per_second);
 
-// A time: "20us", "0.925s", "1m30s"; or a number alone, in seconds. At least 0,
-// and finite. Errors: kInvalidArgument, with the text.
+// Parses a time from 0 to kComputeTimeMax: "20us", "0.925s", "1m30s", or a
+// number of seconds. Errors: kInvalidArgument, with the text.
 absl::StatusOr<absl::Duration> ParseTime(absl::string_view text);
+
+// Returns "1234.567 MB", where a megabyte has 1e6 bytes.
+std::string Megabytes(int64_t bytes);
+
+// Returns "0.9250 s".
+std::string Seconds(double seconds);
+std::string Seconds(absl::Duration time);
 
 }  // namespace nereus

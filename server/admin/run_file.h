@@ -6,27 +6,28 @@
 #include "absl/strings/string_view.h"
 #include "common/plan/plan_forecast.h"
 #include "common/plan/plan_report.h"
-#include "server/admin/verdict.h"
-#include "server/admin/worker_event.h"
+#include "server/admin/diagnosis.h"
 
 namespace nereus {
 
-// A plan, and what it should take in time.
+// A plan with a prediction of its times.
 struct ExplainedPlan {
   PlanReport report;
   PlanForecast forecast;
 };
 
-// The plan with which a run ended, and what its workers measured: of layers and
-// links, the slowest worker's figures, of iterations and rounds, means over the
-// workers. `json`: what `nereusctl local --json` has written; may be anything.
+// Returns the last plan of a job, with the times that its workers measured.
+// Layers and links have the figures of the slowest worker; iterations and
+// rounds have means over the workers. `json` is a report of `nereusctl local
+// --json`; it may be any text.
 //
-// Errors: kInvalidArgument, naming what is missing or wrong; such as that the
-// workers have measured nothing (`--cost=time`).
+// Errors: kInvalidArgument, with the field that is missing or wrong, or because
+// the workers measured nothing (--cost=time measures).
 absl::StatusOr<ExplainedPlan> ExplainRun(absl::string_view json);
 
-// FormatPlanJson's, with "time": ForecastJson's, and "verdict": VerdictJson's.
+// Returns the JSON of FormatPlanJson, with "time" (ForecastJson) and "verdict"
+// (DiagnosisJson).
 std::string FormatExplainedJson(const ExplainedPlan& plan,
-                                const Verdict& verdict);
+                                const Diagnosis& diagnosis);
 
 }  // namespace nereus

@@ -1,5 +1,3 @@
-#include "server/admin/simulate_command.h"
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,37 +11,22 @@
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/flags/flags.h"
-#include "common/flags/model_file.h"
+#include "server/admin/commands.h"
+#include "server/admin/diagnosis.h"
 #include "server/admin/quantity.h"
 #include "server/admin/simulate_report.h"
-#include "server/admin/time_flags.h"
-#include "server/admin/verdict.h"
+#include "server/admin/what_if_flags.h"
 
 namespace nereus {
 namespace {
 
+// Limit of --iterations, which bounds the time of a simulation.
 constexpr int kIterationsMax = 1000;
+// Time between two lines of progress.
 constexpr absl::Duration kProgressInterval = absl::Seconds(2);
 
-int Fail(const absl::Status& status, std::ostream& err) {
-  err << "nereusctl simulate: " << std::string(status.message()) << "\n";
-  const bool usage =
-      absl::IsInvalidArgument(status) || absl::IsNotFound(status);
-  return usage ? kExitUsage : kExitFailed;
-}
-
-bool IsDelayed(const WhatIf& what_if) {
-  return what_if.delay_in_turn > absl::ZeroDuration() ||
-         !what_if.delays.empty();
-}
-
-WhatIf WithoutDelays(WhatIf what_if) {
-  what_if.delay_in_turn = absl::ZeroDuration();
-  what_if.delays.clear();
-  return what_if;
-}
-
-// Says every kProgressInterval how far a run is; nothing for short ones.
+// Writes the progress of simulations every kProgressInterval. Short simulations
+// write nothing.
 class Progress {
  public:
   explicit Progress(std::ostream& err) : err_(err) {}
@@ -60,126 +43,114 @@ class Progress {
  private:
   std::ostream& err_;
   const absl::Time started_at_ = absl::Now();
-  absl::Time shown_at_ = started_at_;
+  absl::Time shown_at_ = started_at_;  // Time of the last line.
+};
+
+class SimulateCommand final : public Command {
+ public:
+  SimulateCommand()
+      : Command("simulate",
+                "Predicts the time of an iteration on a cluster: runs the "
+                "protocol itself on a modelled network") {}
+
+  absl::Status RefuseIdleFlags(int argc, char** argv) const override {
+    return RefuseIdleJobFlags(app(), argc, argv, question_.spec(), {});
+  }
+
+ private:
+  void AddFlags(CLI::App& app) override {
+    question_.Register(app);
+    AddParsedFlag(app, "jitter", question_.asked().jitter, ParseTime, "0s",
+                  "largest random latency of a frame beside --latency");
+    app.add_option_function<std::vector<std::string>>(
+           "--delay",
+           [this](const std::vector<std::string>& delays) {
+             for (const std::string& text : delays) {
+               const absl::Status added = AddDelay(text);
+               if (added.ok()) continue;
+               throw CLI::ValidationError("--delay",
+                                          std::string(added.message()));
+             }
+           },
+           "WORKER:SECONDS: delay of that worker before each forward; may be "
+           "given several times. turn:SECONDS: delay of another worker in each "
+           "step")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->type_name("TEXT");
+    AddParsedFlag(
+        app, "host-copy", question_.asked().host_copy, ParseTime, "0s",
+        "time to copy all gradients to host memory and all parameters "
+        "back, if nothing overlaps");
+    AddFlag(app, "iterations", question_.asked().iterations,
+            "iterations to measure after one that warms up; 0: one, or, with "
+            "--delay or --jitter, until more of them change the mean by half a "
+            "per cent at most")
+        ->check(CLI::Range(0, kIterationsMax));
+    AddFlag(app, "seed", question_.asked().seed, "seed of the jitter");
+    json_.Register(app);
+  }
+
+  absl::StatusOr<int> Execute(std::ostream& out, std::ostream& err) override {
+    NEREUS_ASSIGN_OR_RETURN(WhatIf what_if,
+                            question_.Make(/*needs_times=*/true));
+    Progress progress(err);
+    const auto simulate = [&progress](const WhatIf& asked) {
+      return SimulateIterations(
+          asked, [&progress](double done) { progress.Show(done); });
+    };
+    SimulateReport report;
+    report.model = question_.model();
+    report.batch = question_.batch();
+    report.what_if = what_if;
+    report.all_layers = question_.all_layers();
+    NEREUS_ASSIGN_OR_RETURN(report.result, simulate(what_if));
+    report.advice = FindAdvice(what_if);
+    if (what_if.is_delayed()) {
+      // The iteration would be so much shorter without the delays.
+      WhatIf punctual = what_if;
+      punctual.delays.clear();
+      punctual.delay_in_turn = absl::ZeroDuration();
+      NEREUS_ASSIGN_OR_RETURN(const IterationResult result, simulate(punctual));
+      report.late = std::max(absl::ZeroDuration(),
+                             report.result.iteration - result.iteration);
+    }
+    if (what_if.is_delayed() && what_if.job.quorum == Quorum::kAll) {
+      what_if.job.quorum = Quorum::kMajority;
+      if (const auto partial = simulate(what_if); partial.ok()) {
+        AddAdvice("--quorum=majority", report.result.iteration,
+                  partial->iteration, report.advice);
+      }
+    }
+    NEREUS_RETURN_IF_ERROR(json_.Write(FormatSimulateText(report),
+                                       FormatSimulateJson(report), out));
+    return kExitDone;
+  }
+
+  // Adds the delay of --delay=`text`. Errors: kInvalidArgument.
+  absl::Status AddDelay(const std::string& text) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(text, absl::MaxSplits(':', 1));
+    int worker = 0;
+    if (parts.first != "turn" && !absl::SimpleAtoi(parts.first, &worker)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", text, "\" is not WORKER:SECONDS, as in 2:0.1s"));
+    }
+    absl::Duration& delay = parts.first == "turn"
+                                ? question_.asked().delay_in_turn
+                                : question_.asked().delays[worker];
+    NEREUS_ASSIGN_OR_RETURN(delay, ParseTime(parts.second));
+    return absl::OkStatus();
+  }
+
+  WhatIfFlags question_;  // Model, cluster, job, and flags that plan lacks.
+  JsonFlag json_;         // --json
 };
 
 }  // namespace
 
-CLI::App* SimulateCommand::Register(CLI::App& app) {
-  subcommand_ = app.add_subcommand(
-      "simulate",
-      "Says what an iteration would take on a cluster: runs the protocol "
-      "itself on a modelled network");
-  question_.Register(*subcommand_);
-  AddFlag(*subcommand_, "jitter", jitter_,
-          "up to this more latency, by chance");
-  subcommand_
-      ->add_option("--delay", delays_,
-                   "WORKER:SECONDS: before each forward of that worker; may be "
-                   "given several times; turn:SECONDS: of another worker in "
-                   "each step")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("TEXT");
-  AddFlag(*subcommand_, "host-copy", host_copy_,
-          "what copying all gradients to host memory and all parameters back "
-          "takes if nothing overlaps");
-  AddFlag(*subcommand_, "iterations", iterations_,
-          "iterations to measure, after one that warms up; 0: one, or, with "
-          "--delay or --jitter, as many as it takes until more of them change "
-          "their mean by half a per cent at most")
-      ->check(CLI::Range(0, kIterationsMax));
-  AddFlag(*subcommand_, "seed", seed_, "of the jitter");
-  subcommand_
-      ->add_option("--json", json_file_,
-                   "prints JSON; with =FILE, writes it to that file")
-      ->expected(0, 1);
-  return subcommand_;
-}
-
-absl::Status SimulateCommand::SetDelays(WhatIf& what_if) const {
-  for (const std::string& text : delays_) {
-    const std::pair<std::string, std::string> parts =
-        absl::StrSplit(text, absl::MaxSplits(':', 1));
-    if (parts.first == "turn") {
-      NEREUS_ASSIGN_OR_RETURN(what_if.delay_in_turn,
-                              FlagValue("delay", ParseTime(parts.second)));
-      continue;
-    }
-    int worker = 0;
-    if (!absl::SimpleAtoi(parts.first, &worker)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--delay: \"", text, "\" is not WORKER:SECONDS, as in 2:0.1s"));
-    }
-    NEREUS_ASSIGN_OR_RETURN(what_if.delays[worker],
-                            FlagValue("delay", ParseTime(parts.second)));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<WhatIf> SimulateCommand::MakeWhatIf() const {
-  NEREUS_ASSIGN_OR_RETURN(WhatIf what_if, question_.Make(/*needs_times=*/true));
-  NEREUS_RETURN_IF_ERROR(SetDelays(what_if));
-  NEREUS_ASSIGN_OR_RETURN(what_if.jitter,
-                          FlagValue("jitter", ParseTime(jitter_)));
-  NEREUS_ASSIGN_OR_RETURN(what_if.host_copy,
-                          FlagValue("host-copy", ParseTime(host_copy_)));
-  what_if.iterations = iterations_;
-  what_if.seed = seed_;
-  return what_if;
-}
-
-absl::Status SimulateCommand::RefuseIdleFlags(const CLI::App& subcommand,
-                                              int argc, char** argv) const {
-  return RefuseIdleJobFlags(subcommand, argc, argv, question_.spec(), {});
-}
-
-int SimulateCommand::Run(std::ostream& out, std::ostream& err) {
-  absl::StatusOr<WhatIf> what_if = MakeWhatIf();
-  if (!what_if.ok()) return Fail(what_if.status(), err);
-  Progress progress(err);
-  const auto simulate = [&progress](const WhatIf& asked) {
-    return SimulateIterations(
-        asked, [&progress](double done) { progress.Show(done); });
-  };
-  absl::StatusOr<IterationResult> result = simulate(*what_if);
-  if (!result.ok()) return Fail(result.status(), err);
-  std::vector<Verdict::Advice> advice = FindAdvice(*what_if);
-  absl::Duration late = absl::ZeroDuration();
-  if (IsDelayed(*what_if)) {
-    // What the delays add shows in the iteration without them.
-    const auto punctual = simulate(WithoutDelays(*what_if));
-    if (!punctual.ok()) return Fail(punctual.status(), err);
-    late = std::max(late, result->iteration - punctual->iteration);
-    if (what_if->job.quorum == Quorum::kAll) {
-      WhatIf partial = *what_if;
-      partial.job.quorum = Quorum::kMajority;
-      const auto other = simulate(partial);
-      if (other.ok()) {
-        AddAdvice("--quorum=majority", result->iteration, other->iteration,
-                  advice);
-      }
-    }
-  }
-  const SimulateReport report{question_.model(),
-                              question_.batch(),
-                              *std::move(what_if),
-                              *std::move(result),
-                              late,
-                              std::move(advice),
-                              question_.all_layers()};
-
-  if (subcommand_ == nullptr || subcommand_->count("--json") == 0) {
-    out << FormatSimulateText(report);
-    return kExitDone;
-  }
-  const std::string json = FormatSimulateJson(report);
-  if (json_file_.empty()) {
-    out << json << "\n";
-    return kExitDone;
-  }
-  const absl::Status written = WriteTextFile(json_file_, json);
-  return written.ok() ? kExitDone : Fail(written, err);
+std::unique_ptr<Command> MakeSimulateCommand() {
+  return std::make_unique<SimulateCommand>();
 }
 
 }  // namespace nereus

@@ -10,6 +10,7 @@
 #include "common/plan/layer_groups.h"
 #include "common/plan/scheme.h"
 #include "nlohmann/json.hpp"
+#include "server/admin/command.h"
 #include "server/admin/quantity.h"
 
 namespace nereus {
@@ -17,28 +18,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kBitsPerByte = 8.0;
+double ToSeconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
 
-std::string FusionName(int64_t bytes) {
-  return bytes == kNoFusion ? "off" : absl::StrCat(bytes, " bytes");
+// Layers take from microseconds to a second.
+std::string Milliseconds(absl::Duration time) {
+  return absl::StrFormat("%.3f ms", absl::ToDoubleMilliseconds(time));
 }
 
-std::string Seconds(absl::Duration time) {
-  return absl::StrFormat("%.4f s", absl::ToDoubleSeconds(time));
-}
-
-std::string Megabytes(int64_t bytes) {
-  return absl::StrFormat("%.3f MB", static_cast<double>(bytes) / 1e6);
-}
-
+// Returns the throughput of the whole cluster; 0 if an iteration takes no time.
 double SamplesPerSecond(const SimulateReport& report) {
-  const double seconds = absl::ToDoubleSeconds(report.result.iteration);
+  const double seconds = ToSeconds(report.result.iteration);
   if (seconds <= 0) return 0.0;
   return static_cast<double>(report.what_if.plan.cluster.workers *
                              report.batch) /
          seconds;
 }
 
+// Returns the question in one or two lines, so that a saved report explains
+// itself. Values of zero are left out.
 std::string FormatQuestion(const SimulateReport& report) {
   const WhatIf& asked = report.what_if;
   std::string text = absl::StrCat(
@@ -48,8 +45,10 @@ std::string FormatQuestion(const SimulateReport& report) {
       CostKindName(asked.plan.rules.cost), ", wire ",
       asked.plan.rules.wire_name(), ", overlap ",
       OverlapName(asked.job.overlap), ", fusion ",
-      FusionName(report.result.fusion_bytes), "\n",
-      FormatBitRate(asked.node_rate * kBitsPerByte),
+      report.result.fusion_bytes == kNoFusion
+          ? "off"
+          : absl::StrCat(report.result.fusion_bytes, " bytes"),
+      "\n", FormatBitRate(asked.node_rate * kBitsPerByte),
       " a node, each way, latency ", absl::FormatDuration(asked.latency));
   if (asked.jitter > absl::ZeroDuration()) {
     absl::StrAppend(&text, " to ",
@@ -65,18 +64,21 @@ std::string FormatQuestion(const SimulateReport& report) {
   return text + "\n";
 }
 
-Verdict VerdictOn(const SimulateReport& report) {
+// Returns the figures that decide what limits the iteration.
+Diagnosis Diagnose(const SimulateReport& report) {
   const IterationResult& result = report.result;
-  Verdict verdict;
-  verdict.workers = report.what_if.plan.cluster.workers;
-  verdict.iteration_seconds = absl::ToDoubleSeconds(result.iteration);
-  verdict.compute_seconds = absl::ToDoubleSeconds(result.compute);
-  verdict.single_node_seconds = absl::ToDoubleSeconds(result.single_node);
-  verdict.delay_seconds = absl::ToDoubleSeconds(report.late);
-  verdict.advice = report.advice;
-  return verdict;
+  Diagnosis diagnosis;
+  diagnosis.workers = report.what_if.plan.cluster.workers;
+  diagnosis.iteration_seconds = ToSeconds(result.iteration);
+  diagnosis.compute_seconds = ToSeconds(result.compute);
+  diagnosis.single_node_seconds = ToSeconds(result.single_node);
+  diagnosis.delay_seconds = ToSeconds(report.late);
+  diagnosis.advice = report.advice;
+  return diagnosis;
 }
 
+// Returns a table with one line for each group of equal layers, with their
+// sums.
 std::string FormatLayers(const SimulateReport& report) {
   const std::vector<LayerGroup> groups = GroupLayers(
       report.what_if.layers, report.result.plan.routes, report.all_layers);
@@ -99,12 +101,13 @@ std::string FormatLayers(const SimulateReport& report) {
     const Route& route = report.result.plan.routes[group.layers.front()];
     absl::StrAppendFormat(&text, "%-*s  %-6s  %-4s  %12s  %12s  %14s\n",
                           name_width, group.name, SchemeName(route.scheme),
-                          WireTypeName(route.wire), Seconds(time.forward),
-                          Seconds(time.backward), Megabytes(bytes));
+                          WireTypeName(route.wire), Milliseconds(time.forward),
+                          Milliseconds(time.backward), Megabytes(bytes));
   }
   return text;
 }
 
+// Returns one layer: its route with the reason, its times, its bytes.
 Json LayerJson(const SimulateReport& report, size_t layer) {
   const LayerSpec& spec = report.what_if.layers[layer];
   const LayerTime& time = report.what_if.times[layer];
@@ -115,8 +118,8 @@ Json LayerJson(const SimulateReport& report, size_t layer) {
       {"scheme", std::string(SchemeName(plan.routes[layer].scheme))},
       {"wire", std::string(WireTypeName(plan.routes[layer].wire))},
       {"reason", plan.explanations[layer].reason},
-      {"forward_seconds", absl::ToDoubleSeconds(time.forward)},
-      {"backward_seconds", absl::ToDoubleSeconds(time.backward)},
+      {"forward_seconds", ToSeconds(time.forward)},
+      {"backward_seconds", ToSeconds(time.backward)},
       {"node_bytes", report.result.layer_bytes[layer]},
   };
 }
@@ -129,27 +132,28 @@ std::string FormatSimulateText(const SimulateReport& report) {
   const double sum = std::accumulate(bytes.begin(), bytes.end(), 0.0);
   const auto mean =
       static_cast<int64_t>(sum / static_cast<double>(bytes.size()));
-  const Verdict verdict = VerdictOn(report);
-  const std::string late =
-      verdict.delay_seconds > 0
-          ? absl::StrCat("  late workers            ",
-                         Seconds(absl::Seconds(verdict.delay_seconds)), "\n")
-          : "";
-  return absl::StrCat(
-      FormatVerdict(verdict), "\n", FormatQuestion(report), "\n",
-      FormatLayers(report), "\n", "one node alone            ",
-      Seconds(result.single_node), "\n", "one iteration             ",
-      Seconds(result.iteration), "\n", "  of that computing       ",
-      Seconds(result.compute), "\n", late, "  exposed to the network  ",
-      Seconds(result.network_exposed - absl::Seconds(verdict.delay_seconds)),
-      "\n",
-      absl::StrFormat("speed-up over one node    %.2f of %d\n", result.speedup,
-                      report.what_if.plan.cluster.workers),
-      absl::StrFormat("samples per second        %.1f\n",
-                      SamplesPerSecond(report)),
-      "bytes sent plus received by a node per iteration: ",
-      Megabytes(bytes[result.busiest_node]), " by the busiest (node ",
-      result.busiest_node, "), ", Megabytes(mean), " on average\n");
+  const std::string late = report.late > absl::ZeroDuration()
+                               ? absl::StrCat("  late workers            ",
+                                              Seconds(report.late), "\n")
+                               : "";
+  return absl::StrFormat(
+      "%s\n%s\n%s\n"
+      "one node alone            %s\n"
+      "one iteration             %s\n"
+      "  computing               %s\n"
+      "%s"
+      "  exposed to the network  %s\n"
+      "speed-up over one node    %.2f of %d\n"
+      "samples per second        %.1f\n"
+      "bytes sent plus received by a node per iteration: %s by the busiest "
+      "(node %d), %s on average\n",
+      FormatDiagnosis(Diagnose(report)), FormatQuestion(report),
+      FormatLayers(report), Seconds(result.single_node),
+      Seconds(result.iteration), Seconds(result.compute), late,
+      Seconds(result.network_exposed - report.late), result.speedup,
+      report.what_if.plan.cluster.workers, SamplesPerSecond(report),
+      Megabytes(bytes[result.busiest_node]), result.busiest_node,
+      Megabytes(mean));
 }
 
 std::string FormatSimulateJson(const SimulateReport& report) {
@@ -161,11 +165,11 @@ std::string FormatSimulateJson(const SimulateReport& report) {
   }
   Json delays = Json::object();
   for (const auto& [worker, delay] : asked.delays) {
-    delays[absl::StrCat(worker)] = absl::ToDoubleSeconds(delay);
+    delays[absl::StrCat(worker)] = ToSeconds(delay);
   }
   Json bandwidth;  // null
   if (!std::isinf(asked.node_rate)) bandwidth = asked.node_rate * kBitsPerByte;
-  const Json json = {
+  return FormatJson({
       {"model", report.model},
       {"workers", asked.plan.cluster.workers},
       {"servers", asked.plan.cluster.servers},
@@ -180,30 +184,26 @@ std::string FormatSimulateJson(const SimulateReport& report) {
                            ? Json(nullptr)
                            : Json(report.result.fusion_bytes)},
       {"bandwidth_bits_per_second", bandwidth},
-      {"latency_seconds", absl::ToDoubleSeconds(asked.latency)},
-      {"jitter_seconds", absl::ToDoubleSeconds(asked.jitter)},
-      {"host_copy_seconds", absl::ToDoubleSeconds(asked.host_copy)},
-      {"message_seconds", absl::ToDoubleSeconds(asked.message_time)},
+      {"latency_seconds", ToSeconds(asked.latency)},
+      {"jitter_seconds", ToSeconds(asked.jitter)},
+      {"host_copy_seconds", ToSeconds(asked.host_copy)},
+      {"message_seconds", ToSeconds(asked.message_time)},
       {"delay_seconds", std::move(delays)},
-      {"delay_in_turn_seconds", absl::ToDoubleSeconds(asked.delay_in_turn)},
+      {"delay_in_turn_seconds", ToSeconds(asked.delay_in_turn)},
       {"iterations", result.iterations},
-      {"verdict", VerdictJson(VerdictOn(report))},
-      {"single_node_seconds", absl::ToDoubleSeconds(result.single_node)},
-      {"iteration_seconds", absl::ToDoubleSeconds(result.iteration)},
-      {"compute_seconds", absl::ToDoubleSeconds(result.compute)},
-      {"network_exposed_seconds",
-       absl::ToDoubleSeconds(result.network_exposed)},
-      {"late_seconds", absl::ToDoubleSeconds(report.late)},
+      {"verdict", DiagnosisJson(Diagnose(report))},
+      {"single_node_seconds", ToSeconds(result.single_node)},
+      {"iteration_seconds", ToSeconds(result.iteration)},
+      {"compute_seconds", ToSeconds(result.compute)},
+      {"network_exposed_seconds", ToSeconds(result.network_exposed)},
+      {"late_seconds", ToSeconds(report.late)},
       {"speedup", result.speedup},
       {"samples_per_second", SamplesPerSecond(report)},
       {"node_bytes", result.node_bytes[result.busiest_node]},
       {"busiest_node", result.busiest_node},
       {"bytes_by_node", result.node_bytes},
       {"layers", std::move(layers)},
-  };
-  // The replacing handler: dump would throw at a name that is not UTF-8.
-  return json.dump(2, ' ', /*ensure_ascii=*/false,
-                   Json::error_handler_t::replace);
+  });
 }
 
 }  // namespace nereus

@@ -5,43 +5,50 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/admin/diagnosis.h"
 #include "server/admin/simulate/simulated_iteration.h"
-#include "server/admin/verdict.h"
 
 namespace nereus {
 
-// A question and its answer.
+// A question to `nereusctl simulate`, and its answer.
 struct SimulateReport {
+  // Name or file of the model.
   std::string model;
+  // Samples of each worker in a step.
   int64_t batch = 0;
+  // The question.
   WhatIf what_if;
+  // The answer.
   IterationResult result;
-  // What the workers that are delayed add to the iteration.
+  // Time that delayed workers add to the iteration.
   absl::Duration late;
-  std::vector<Verdict::Advice> advice;
-  bool all_layers = false;  // In text, a line for each.
+  // Flags that would shorten it.
+  std::vector<Diagnosis::Advice> advice;
+  // True: the text has a line for each layer.
+  bool all_layers = false;
 };
 
-// The verdict, a table of the layers and the figures, for people.
+// Returns the answer as text: the diagnosis, a table of the layers, the
+// figures.
 std::string FormatSimulateText(const SimulateReport& report);
 
-// The same for programs, without a final newline:
+// Returns the answer as JSON, indented, without a final newline:
 //   {"model", "workers", "servers", "batch", "scheme": "auto" or the forced
 //    one, "cost", "wire", "overlap", "quorum", "sparsity",
 //    "fusion_bytes": or null, "bandwidth_bits_per_second": or null,
 //    "latency_seconds", "jitter_seconds", "host_copy_seconds",
 //    "message_seconds", "delay_seconds": {worker: seconds},
-//    "delay_in_turn_seconds", "iterations", "verdict": VerdictJson's,
+//    "delay_in_turn_seconds", "iterations", "verdict": DiagnosisJson's,
 //    "single_node_seconds", "iteration_seconds", "compute_seconds",
-//    "network_exposed_seconds", "late_seconds": what delayed workers add,
+//    "network_exposed_seconds", "late_seconds": SimulateReport::late,
 //    "speedup", "samples_per_second",
-//    "node_bytes": of the busiest node per iteration, "busiest_node",
+//    "node_bytes": of the busiest node, "busiest_node",
 //    "bytes_by_node": [...],
 //    "layers": [{"name", "kind", "scheme", "reason", "forward_seconds",
 //                "backward_seconds", "node_bytes": of the busiest node}]}
-// Bytes are sent plus received, with headers; the layers' add up to node_bytes,
-// but for what the choice of blocks takes.
-// IterationResult says what the times are.
+// Bytes are sent plus received, with headers. Those of the layers add up to
+// node_bytes, except for the messages that choose blocks (--sparsity).
+// IterationResult explains the times.
 std::string FormatSimulateJson(const SimulateReport& report);
 
 }  // namespace nereus

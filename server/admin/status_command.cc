@@ -1,38 +1,43 @@
-#include "server/admin/status_command.h"
+#include <string>
 
-#include "common/base/address.h"
+#include "common/base/status_macros.h"
 #include "common/flags/flags.h"
 #include "common/rpc/admin_client.h"
+#include "server/admin/commands.h"
 #include "server/admin/status_report.h"
 
 namespace nereus {
+namespace {
 
-CLI::App* StatusCommand::Register(CLI::App& app) {
-  CLI::App* const subcommand = app.add_subcommand(
-      "status", "Shows a running job, its workers and its shards");
-  AddFlag(*subcommand, "server", server_,
-          "HOST:PORT of the coordinator's control port")
-      ->required()
-      ->check([](const std::string& address) {
-        return std::string(CheckHostPort("it", address).message());
-      });
-  AddFlag(*subcommand, "timeout", timeout_seconds_,
-          "Seconds to wait for the answer")
-      ->check(CLI::Range(0.001, 3600.0));
-  AddSwitch(*subcommand, "json", json_, "Prints JSON");
-  return subcommand;
-}
+class StatusCommand final : public Command {
+ public:
+  StatusCommand()
+      : Command("status", "Shows a running job, its workers and its servers") {}
 
-int StatusCommand::Run(std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<JobStatus> status =
-      FetchJobStatus(server_, absl::Seconds(timeout_seconds_));
-  if (!status.ok()) {
-    err << "nereusctl status: " << std::string(status.status().message())
-        << "\n";
-    return kExitFailed;
+ private:
+  void AddFlags(CLI::App& app) override {
+    AddCoordinatorFlags(app, server_, timeout_seconds_);
+    AddSwitch(app, "json", json_, "print JSON");
   }
-  out << (json_ ? StatusJson(*status) : StatusTable(*status));
-  return kExitDone;
+
+  absl::StatusOr<int> Execute(std::ostream& out,
+                              std::ostream& /*err*/) override {
+    NEREUS_ASSIGN_OR_RETURN(
+        const JobStatus status,
+        FetchJobStatus(server_, absl::Seconds(timeout_seconds_)));
+    out << (json_ ? StatusJson(status) : StatusTable(status));
+    return kExitDone;
+  }
+
+  std::string server_;            // --server
+  double timeout_seconds_ = 5.0;  // --timeout
+  bool json_ = false;             // --json
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeStatusCommand() {
+  return std::make_unique<StatusCommand>();
 }
 
 }  // namespace nereus

@@ -1,31 +1,76 @@
 #include "server/admin/status_report.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+#include "server/admin/command.h"
 
 namespace nereus {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+// Returns the name that messages and logs use for a member.
 std::string NameOf(const JobStatus::Member& member) {
   return member.id.role == Role::kShard ? PeerName(member.id)
                                         : absl::StrCat("worker ", member.name);
 }
 
-std::string Rate(double steps_per_second) {
-  return steps_per_second > 0
-             ? absl::StrFormat("%.3g a second", steps_per_second)
-             : "rate not known yet";
-}
-
-// How far a worker is behind the first, in steps. Where rounds wait for all,
-// workers are in one step, and what they have said last is only older or newer.
+// Returns the number of steps by which a worker is behind the first one. If
+// rounds wait for all workers, all are in one step, and their reports differ
+// only in age.
 std::string Behind(const JobStatus& status, const JobStatus::Member& member) {
   if (!status.partial || member.round <= kInitialRound) return "-";
   return absl::StrCat(std::max<int64_t>(0, status.step - 1 - member.round));
+}
+
+// Returns one line of the table of members.
+template <typename... Cells>
+std::string Row(const Cells&... cells) {
+  return absl::StrFormat("%-16s %-20s %-22s %7s %10s %12s %7s\n", cells...);
+}
+
+// Servers store chunks; workers may be behind. The other columns stay empty.
+std::string MemberRow(const JobStatus& status,
+                      const JobStatus::Member& member) {
+  const double silent_for = absl::ToDoubleSeconds(member.since_heartbeat);
+  const std::string heartbeat =
+      member.left ? "left" : absl::StrFormat("%.1f s ago", silent_for);
+  if (member.id.role == Role::kShard) {
+    return Row(NameOf(member), member.name, member.data_address, "-", heartbeat,
+               absl::StrCat(member.stored_bytes), absl::StrCat(member.chunks));
+  }
+  return Row(NameOf(member), absl::StrCat("rank ", member.id.rank),
+             member.data_address, Behind(status, member), heartbeat, "-", "-");
+}
+
+// Returns a member with the fields of its role.
+Json MemberJson(const JobStatus::Member& member) {
+  const bool is_shard = member.id.role == Role::kShard;
+  Json json = {{is_shard ? "index" : "rank", member.id.rank},
+               {"name", member.name},
+               {"address", member.data_address},
+               {"seconds_since_heartbeat",
+                absl::ToDoubleSeconds(member.since_heartbeat)},
+               {"left", member.left}};
+  if (is_shard) {
+    json["bytes"] = member.stored_bytes;
+    json["chunks"] = member.chunks;
+  } else {
+    json["round"] = member.round;
+  }
+  json["stall"] = nullptr;
+  if (member.stall.has_value()) {
+    json["stall"] = {{"layer", member.stalled_layer},
+                     {"round", member.stall->round},
+                     {"missing", member.stall->missing},
+                     {"seconds", absl::ToDoubleSeconds(member.stall->waited)}};
+  }
+  return json;
 }
 
 }  // namespace
@@ -36,26 +81,18 @@ std::string StatusTable(const JobStatus& status) {
   if (!status.reason.empty()) absl::StrAppend(&text, ": ", status.reason);
   absl::StrAppend(&text, "\n");
   if (status.step > kInitialRound) {
-    absl::StrAppendFormat(&text, "step %d, %s; layers: %s\n", status.step,
-                          Rate(status.steps_per_second), status.plan);
+    const std::string rate =
+        status.steps_per_second > 0
+            ? absl::StrFormat("%.3g steps a second", status.steps_per_second)
+            : "rate not known yet";
+    absl::StrAppend(&text, "step ", status.step, ", ", rate,
+                    "; layers: ", status.plan, "\n");
   }
   if (!status.waiting.empty()) absl::StrAppend(&text, status.waiting, "\n");
-  absl::StrAppendFormat(&text, "%-16s %-20s %-22s %7s %10s %12s %7s\n",
-                        "member", "process", "address", "behind", "heartbeat",
-                        "bytes", "chunks");
+  text += Row("member", "process", "address", "behind", "heartbeat", "bytes",
+              "chunks");
   for (const JobStatus::Member& member : status.members) {
-    const bool shard = member.id.role == Role::kShard;
-    const std::string heartbeat =
-        member.left
-            ? "left"
-            : absl::StrFormat("%.1f s ago",
-                              absl::ToDoubleSeconds(member.since_heartbeat));
-    absl::StrAppendFormat(
-        &text, "%-16s %-20s %-22s %7s %10s %12s %7s\n", NameOf(member),
-        shard ? member.name : absl::StrCat("rank ", member.id.rank),
-        member.data_address, shard ? "-" : Behind(status, member), heartbeat,
-        shard ? absl::StrCat(member.stored_bytes) : "-",
-        shard ? absl::StrCat(member.chunks) : "-");
+    text += MemberRow(status, member);
   }
   for (const JobStatus::Member& member : status.members) {
     if (!member.stall.has_value()) continue;
@@ -66,8 +103,7 @@ std::string StatusTable(const JobStatus& status) {
   }
   for (size_t shard = 0; shard < status.shard_servers.size(); ++shard) {
     const ShardServers& servers = status.shard_servers[shard];
-    const bool away = servers.primary != static_cast<int>(shard);
-    if (away) {
+    if (servers.primary != static_cast<int>(shard)) {
       absl::StrAppend(&text, "the chunks of shard ", shard, " are served by ",
                       "shard ", servers.primary, "\n");
     }
@@ -88,61 +124,41 @@ std::string StatusTable(const JobStatus& status) {
 }
 
 std::string StatusJson(const JobStatus& status) {
-  nlohmann::ordered_json json;
-  json["job"] = status.job;
-  json["epoch"] = status.epoch;
-  json["state"] = std::string(JobStateName(status.state));
-  json["reason"] = status.reason;
-  json["step"] = status.step;
-  json["steps_per_second"] = status.steps_per_second;
-  json["plan"] = status.plan;
-  json["waiting"] = status.waiting;
-  json["workers_expected"] = status.workers;
-  json["shards_expected"] = status.shards;
-  json["workers"] = nlohmann::ordered_json::array();
-  json["shards"] = nlohmann::ordered_json::array();
+  Json workers = Json::array();
+  Json shards = Json::array();
   for (const JobStatus::Member& member : status.members) {
-    nlohmann::ordered_json entry;
-    const bool shard = member.id.role == Role::kShard;
-    entry[shard ? "index" : "rank"] = member.id.rank;
-    entry["name"] = member.name;
-    entry["address"] = member.data_address;
-    entry["seconds_since_heartbeat"] =
-        absl::ToDoubleSeconds(member.since_heartbeat);
-    entry["left"] = member.left;
-    if (shard) {
-      entry["bytes"] = member.stored_bytes;
-      entry["chunks"] = member.chunks;
-    } else {
-      entry["round"] = member.round;
-    }
-    entry["stall"] = nullptr;
-    if (member.stall.has_value()) {
-      entry["stall"] = {
-          {"layer", member.stalled_layer},
-          {"round", member.stall->round},
-          {"missing", member.stall->missing},
-          {"seconds", absl::ToDoubleSeconds(member.stall->waited)}};
-    }
-    json[shard ? "shards" : "workers"].push_back(std::move(entry));
+    (member.id.role == Role::kShard ? shards : workers)
+        .push_back(MemberJson(member));
   }
-  json["shard_servers"] = nlohmann::ordered_json::array();
+  Json shard_servers = Json::array();
   for (const ShardServers& servers : status.shard_servers) {
-    nlohmann::ordered_json entry = {
-        {"primary", servers.primary},
-        {"backup", nullptr},
-        {"backup_is_current", servers.backup_is_current}};
-    if (servers.backup != -1) entry["backup"] = servers.backup;
-    json["shard_servers"].push_back(std::move(entry));
+    shard_servers.push_back(
+        {{"primary", servers.primary},
+         {"backup", servers.backup == -1 ? Json() : Json(servers.backup)},
+         {"backup_is_current", servers.backup_is_current}});
   }
-  json["checkpoint"] = nullptr;
+  Json checkpoint;  // null
   if (status.checkpoint.round > kInitialRound) {
-    json["checkpoint"] = {{"round", status.checkpoint.round},
-                          {"contributions", status.checkpoint.contributions},
-                          {"bytes", status.checkpoint.bytes}};
+    checkpoint = {{"round", status.checkpoint.round},
+                  {"contributions", status.checkpoint.contributions},
+                  {"bytes", status.checkpoint.bytes}};
   }
-  json["checkpoint_failure"] = status.checkpoint.failure;
-  return json.dump(2) + "\n";
+  return FormatJson({{"job", status.job},
+                     {"epoch", status.epoch},
+                     {"state", std::string(JobStateName(status.state))},
+                     {"reason", status.reason},
+                     {"step", status.step},
+                     {"steps_per_second", status.steps_per_second},
+                     {"plan", status.plan},
+                     {"waiting", status.waiting},
+                     {"workers_expected", status.workers},
+                     {"shards_expected", status.shards},
+                     {"workers", std::move(workers)},
+                     {"shards", std::move(shards)},
+                     {"shard_servers", std::move(shard_servers)},
+                     {"checkpoint", std::move(checkpoint)},
+                     {"checkpoint_failure", status.checkpoint.failure}}) +
+         "\n";
 }
 
 }  // namespace nereus

@@ -6,14 +6,20 @@
 
 namespace nereus {
 
-// A job's status for people: the job in one line, then a line for each member.
+// Returns the status of a job as text: the job, then a line for each member,
+// then stalls, backups that are missing, and checkpoints.
 std::string StatusTable(const JobStatus& status);
 
-// The same for machines: {"job", "epoch", "state", "reason", "waiting",
-// "workers":
-// [{"rank", "name", "address", "round", "seconds_since_heartbeat", "left"}],
-// "shards":
-// [{"index", ..., "bytes", "chunks"}], "workers_expected", "shards_expected"}.
+// Returns the status as JSON, with a final newline:
+//   {"job", "epoch", "state", "reason", "step", "steps_per_second", "plan",
+//    "waiting", "workers_expected", "shards_expected",
+//    "workers": [{"rank", "name", "address", "seconds_since_heartbeat", "left",
+//                 "round", "stall": or null}],
+//    "shards": [{"index", ..., "bytes", "chunks", "stall": or null}],
+//    "shard_servers": [{"primary", "backup": or null, "backup_is_current"}],
+//    "checkpoint": {"round", "contributions", "bytes"} or null,
+//    "checkpoint_failure"}
+// A stall is {"layer", "round", "missing", "seconds"}.
 std::string StatusJson(const JobStatus& status);
 
 }  // namespace nereus

@@ -10,63 +10,122 @@
 #include "common/flags/model_file.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/model_table.h"
+#include "server/admin/quantity.h"
 
 namespace nereus {
 namespace {
 
 constexpr char kColocated[] = "colocated";
 
+// Returns the number of servers; 0: one on the machine of each worker.
+absl::StatusOr<int64_t> ParseServers(absl::string_view text) {
+  int64_t servers = 0;
+  if (text == kColocated) return servers;
+  if (absl::SimpleAtoi(text, &servers) && servers >= 1 &&
+      servers <= kServersMax) {
+    return servers;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is neither ", kColocated,
+                   " nor a number from 1 to ", kServersMax));
+}
+
 }  // namespace
 
 void WhatIfFlags::Register(CLI::App& app) {
   AddFlag(app, "model", model_, DescribeModelFlag());
-  AddFlag(app, "workers", workers_, "machines with a worker")
+  AddFlag(app, "workers", cluster_.workers,
+          "number of machines, each with one worker")
       ->check(CLI::Range(int64_t{1}, kWorkersMax));
-  AddFlag(app, "servers", servers_,
-          "server shards: a number of them, on the first machines, or "
-          "colocated: one on each worker's machine");
-  AddFlag(app, "batch", batch_, "samples per worker and step")
+  AddParsedFlag(app, "servers", cluster_.servers, ParseServers, kColocated,
+                "number of servers, on the first machines; or colocated: one "
+                "server on each worker's machine");
+  AddFlag(app, "batch", batch_, "samples of each worker in a step")
       ->check(CLI::Range(int64_t{1}, kBatchMax));
-  times_.AddLinkFlags(app);
-  times_.AddComputeFlags(app);
-  // A job's first steps are not what one asks for.
+  AddNetworkFlags(app);
+  AddComputeFlags(app);
+  // The question is about a job that has run for a while.
   spec_.options.dense_steps = 0;
   AddJobOptions(app, spec_,
                 {"scheme", "cost", "wire", "overlap", "fusion", "quorum",
                  "staleness", "resync", "sparsity", "block", "dense-steps"});
   AddSwitch(app, "all-layers", all_layers_,
-            "shows each layer in a line of its own, not equal layers in one");
+            "show a line for each layer; without it, equal layers share a "
+            "line");
 }
 
-absl::StatusOr<ClusterShape> WhatIfFlags::Cluster() const {
-  ClusterShape cluster{workers_, workers_};
-  if (servers_ == kColocated) return cluster;
-  if (!absl::SimpleAtoi(servers_, &cluster.servers) || cluster.servers < 1 ||
-      cluster.servers > kServersMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--servers: \"", servers_, "\" is neither ", kColocated,
-                     " nor a number from 1 to ", kServersMax));
-  }
-  return cluster;
+void WhatIfFlags::AddNetworkFlags(CLI::App& app) {
+  AddParsedFlag(
+      app, "bandwidth", bits_per_second_, ParseBitRate, "10Gbit",
+      "bandwidth of each machine, each way, such as 10Gbit, 400Mbit or "
+      "unlimited");
+  AddParsedFlag(app, "latency", asked_.latency, ParseTime, "20us",
+                "latency of each frame, such as 20us or 1ms");
+  AddParsedFlag(app, "message-time", asked_.message_time, ParseTime, "0s",
+                "time of a machine's processor for each message, sent or "
+                "received, such as 30us");
 }
 
-absl::StatusOr<WhatIf> WhatIfFlags::Make(bool needs_times) const {
+// The default of --compute is no time at all, unlike a time of 0.
+void WhatIfFlags::AddComputeFlags(CLI::App& app) {
+  AddParsedFlag(app, "compute", compute_, ParseTime, "0s",
+                "time of one machine for forward and backward of a step, such "
+                "as 0.925s; it is split over the layers by their operations")
+      ->default_str("");
+  compute_ = -absl::InfiniteDuration();
+  AddFlag(app, "backward-share", backward_share_,
+          "share of --compute that is backward")
+      ->check(CLI::Range(0.0, 1.0));
+  AddFlag(app, "compute-trace", compute_trace_,
+          "instead of --compute, a JSON file with each layer's times: "
+          "{\"layers\": [{\"name\", \"forward_seconds\", "
+          "\"backward_seconds\"}]}");
+}
+
+absl::StatusOr<std::vector<LayerSpec>> WhatIfFlags::Layers() const {
   if (model_.empty()) return absl::InvalidArgumentError("--model is required");
-  if (workers_ == 0) return absl::InvalidArgumentError("--workers is required");
-  WhatIf what_if;
-  NEREUS_ASSIGN_OR_RETURN(what_if.plan.cluster, Cluster());
+  if (cluster_.workers == 0) {
+    return absl::InvalidArgumentError("--workers is required");
+  }
+  auto layers = LoadModelOrFile(model_, batch_);
+  // A model that is not known is a mistake of the command line.
+  if (!absl::IsNotFound(layers.status())) return layers;
+  return absl::InvalidArgumentError(layers.status().message());
+}
+
+// Returns the times of one source; both sources, or none, are a mistake.
+absl::StatusOr<std::vector<LayerTime>> WhatIfFlags::Times(
+    const std::vector<LayerSpec>& layers) const {
+  const bool has_compute = compute_ >= absl::ZeroDuration();
+  if (has_compute == !compute_trace_.empty()) {
+    return absl::InvalidArgumentError(
+        has_compute
+            ? "--compute and --compute-trace are both given: leave one out"
+            : "--compute=TIME of one machine's step is not given, nor "
+              "--compute-trace=FILE with each layer's times");
+  }
+  if (has_compute) return SplitCompute(layers, compute_, backward_share_);
+  NEREUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(compute_trace_));
+  auto times = ParseComputeTrace(text, layers);
+  if (times.ok()) return times;
+  return absl::DataLossError(
+      absl::StrCat(compute_trace_, ": ", times.status().message()));
+}
+
+// Without times, the answer is that of the network alone.
+absl::StatusOr<WhatIf> WhatIfFlags::Make(bool needs_times) const {
+  WhatIf what_if = asked_;
+  NEREUS_ASSIGN_OR_RETURN(what_if.layers, Layers());
+  what_if.plan.cluster = cluster_;
+  if (cluster_.servers == 0) what_if.plan.cluster.servers = cluster_.workers;
   what_if.plan.rules = spec_.rules;
   what_if.job = spec_.options;
-  NEREUS_ASSIGN_OR_RETURN(what_if.layers, LoadModelOrFile(model_, batch_));
-  if (needs_times || has_times()) {
-    NEREUS_ASSIGN_OR_RETURN(what_if.times, times_.Times(what_if.layers));
-  } else {
-    what_if.times.resize(what_if.layers.size());
+  what_if.times.resize(what_if.layers.size());
+  if (needs_times || compute_ >= absl::ZeroDuration() ||
+      !compute_trace_.empty()) {
+    NEREUS_ASSIGN_OR_RETURN(what_if.times, Times(what_if.layers));
   }
-  NEREUS_ASSIGN_OR_RETURN(const LinkSpeed link, times_.Link());
-  what_if.node_rate = link.rate;
-  what_if.latency = link.latency;
-  what_if.message_time = link.message_time;
+  what_if.node_rate = bits_per_second_ / kBitsPerByte;
   return what_if;
 }
 

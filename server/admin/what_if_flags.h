@@ -2,45 +2,68 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
+#include "common/plan/compute_times.h"
 #include "common/protocol/job_spec.h"
 #include "server/admin/simulate/simulated_iteration.h"
-#include "server/admin/time_flags.h"
 
 namespace nereus {
 
-// The question that `nereusctl plan` and `nereusctl simulate` answer: which
-// model, on which cluster, by which job's options. The same flags with the same
-// defaults, so that both answer one question.
+// The question of `nereusctl plan` and `nereusctl simulate`: a model, a
+// cluster, and options of a job. Both commands have the same flags with the
+// same defaults, so that their answers can be compared.
 class WhatIfFlags {
  public:
+  // Adds the flags to `app`. Parsing writes into this object, which must live
+  // as long as `app`.
   void Register(CLI::App& app);
 
-  // `needs_times`: one of --compute and --compute-trace is required; otherwise
-  // layers compute in no time without them.
+  // Returns the question. Without `needs_times`, both --compute and
+  // --compute-trace may be left out, and layers compute in no time.
   //
-  // Errors: kInvalidArgument, a flag is missing or makes no sense; others, a
-  // file cannot be read.
+  // Errors: kInvalidArgument, a flag is missing, or its value is impossible;
+  // others, a file cannot be read.
   absl::StatusOr<WhatIf> Make(bool needs_times) const;
 
+  // Question with the fields that flags set: network and delays. Commands may
+  // add flags for other fields before parsing.
+  WhatIf& asked() { return asked_; }
   const std::string& model() const { return model_; }
   int64_t batch() const { return batch_; }
   const JobSpec& spec() const { return spec_; }
-  bool has_times() const { return times_.has_times(); }
-  // Whether reports have a line for each layer, equal or not.
+  // True if reports have a line for each layer. False: layers that are equal
+  // share a line.
   bool all_layers() const { return all_layers_; }
 
  private:
-  absl::StatusOr<ClusterShape> Cluster() const;
+  void AddNetworkFlags(CLI::App& app);
+  void AddComputeFlags(CLI::App& app);
+  absl::StatusOr<std::vector<LayerSpec>> Layers() const;
+  absl::StatusOr<std::vector<LayerTime>> Times(
+      const std::vector<LayerSpec>& layers) const;
 
+  // See asked().
+  WhatIf asked_;
+  // --model. Empty: not given.
   std::string model_;
-  int64_t workers_ = 0;
-  std::string servers_ = "colocated";
+  // --workers and --servers; 0: not given.
+  ClusterShape cluster_{0, 0};
+  // --batch
   int64_t batch_ = 32;
+  // --bandwidth
+  double bits_per_second_ = 0;
+  // --compute. Negative: not given.
+  absl::Duration compute_;
+  // --backward-share
+  double backward_share_ = 0.667;
+  // --compute-trace. Empty: not given.
+  std::string compute_trace_;
+  // Options of the job.
   JobSpec spec_;
-  TimeFlags times_;
+  // --all-layers
   bool all_layers_ = false;
 };
 

@@ -11,81 +11,124 @@
 #include "absl/time/time.h"
 #include "common/plan/compute_times.h"
 #include "common/plan/layer_spec.h"
-#include "common/plan/scheme.h"
+#include "common/plan/route.h"
 #include "common/plan/timeline.h"
-#include "common/plan/wire_type.h"
 
 namespace nereus {
 
-// What `nereus-worker --json` writes about once a second.
+// Events that `nereus-worker --json` writes, a line of JSON each. See
+// worker/trainer/report.h for the writer.
+
+// Progress of a worker, written about once a second.
 struct WorkerProgress {
   int rank = 0;
-  int64_t epoch = 0;  // The one that it is in, from 1.
+  // Epoch that the worker is in, from 1.
+  int64_t epoch = 0;
+  // Epochs of the whole training.
   int64_t epochs = 0;
-  int64_t step = 0;  // Steps done.
+  // Number of steps that are done.
+  int64_t step = 0;
+  // Steps of the whole training.
   int64_t steps = 0;
-  double loss = 0;  // Mean since the last event; NaN if it isn't a number.
+  // Mean since the last event. NaN: not a number.
+  double loss = 0;
   double images_per_second = 0;
-  int64_t bytes = 0;  // Sent plus received so far.
+  // Bytes sent plus received so far.
+  int64_t bytes = 0;
 };
 
-// What one layer cost one worker.
+// Cost of one layer for one worker.
 struct WorkerLayer {
+  // Name, kind and shape.
   LayerSpec spec;
-  Scheme scheme = Scheme::kServer;
-  WireType wire = WireType::kFloat32;
-  std::string reason;  // Why the planner chose it.
+  // Scheme and wire type at the end of the run.
+  Route route;
+  // Reason of the planner for the scheme.
+  std::string reason;
+  // Rounds that are done.
   int64_t rounds = 0;
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
-  double latency_seconds_mean = 0;  // From push to ready, over the rounds.
-  LayerTime time;                   // If it was measured.
+  // Mean from push to ready, over the rounds.
+  double latency_seconds_mean = 0;
+  // Computing time, if it was measured.
+  LayerTime time;
 };
 
-// What one worker exchanged with one peer, frame headers included.
+// Bytes between one worker and one peer, with frame headers.
 struct WorkerTraffic {
-  bool is_shard = false;  // Otherwise a worker.
+  // True: the peer is a server. False: a worker.
+  bool is_shard = false;
+  // Rank of the worker, or index of the server.
   int rank = 0;
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
 };
 
-// What a worker writes at its end.
-struct WorkerResult {
-  std::string name;  // "worker 2"; set by the reader.
-  int rank = 0;
-  int joins = 1;  // How often this process has joined the job.
-  int workers = 0;
-  int64_t steps = 0;
-  int64_t last_step = -1;     // The job's number of the last of these.
-  int64_t saved_round = -1;   // The newest checkpoint as it left; -1: none.
-  int64_t skipped_steps = 0;  // Of these: dropped by all, for a NaN.
-  double train_loss = 0;
-  std::optional<double> test_accuracy;  // Absent where it was not measured.
-  int64_t images = 0;
-  double seconds = 0;  // From the first step's start to the last one's end.
-  double forward_seconds = 0;
-  double backward_seconds = 0;
-  double wait_seconds = 0;
-  std::string parameter_checksum;  // Of all parameters, in layer order.
-  std::vector<WorkerLayer> layers;
-  std::vector<WorkerTraffic> traffic;
+// Seconds that a worker spent in the phases of its steps.
+struct PhaseSeconds {
+  // From the begin of the first step to the last one's end.
+  double total = 0;
+  double forward = 0;
+  double backward = 0;
+  // Waiting for layers.
+  double wait = 0;
+};
 
-  // What it has measured, if it was asked to.
+// Steps that a worker has done.
+struct WorkerSteps {
+  // Number of steps, repeated ones included.
+  int64_t done = 0;
+  // Number of the last step within the job. -1: none.
+  int64_t last = -1;
+  // Steps that all workers dropped for a NaN.
+  int64_t skipped = 0;
+};
+
+// Report of a worker at its end.
+struct WorkerResult {
+  // Measurements, of a job that plans by time.
   struct Measured {
+    // Time of one step.
     absl::Duration step_time;
+    // Speed of the worker's link.
     LinkSpeed link;
   };
-  std::optional<Measured> measured;
 
-  // The event as it was written: a JSON object.
+  // "worker 2". LocalJob sets it.
+  std::string name;
+  // Rank at the end.
+  int rank = 0;
+  // Number of times that the process has joined.
+  int joins = 1;
+  // Workers of the job. 0: there was no step to do.
+  int workers = 0;
+  // Steps that the worker has done.
+  WorkerSteps steps;
+  // Newest checkpoint at the end. -1: none.
+  int64_t saved_round = -1;
+  // Absent if it was not measured.
+  std::optional<double> test_accuracy;
+  // Images that the worker trained on.
+  int64_t images = 0;
+  // Time of its steps.
+  PhaseSeconds seconds;
+  // Over all parameters, in layer order.
+  std::string parameter_checksum;
+  // In forward order.
+  std::vector<WorkerLayer> layers;
+  // An entry for each peer.
+  std::vector<WorkerTraffic> traffic;
+  // Absent if nothing was measured.
+  std::optional<Measured> measured;
+  // The event itself, a JSON object.
   std::string json;
 };
 
 using WorkerEvent = std::variant<WorkerProgress, WorkerResult>;
 
-// Reads one line of a worker's output. Errors: kInvalidArgument, naming the
-// field that is missing, of another type, or out of range.
+// Reads one line of a worker's output. Errors: kInvalidArgument, with the field
+// that is missing, has another type, or is out of range.
 absl::StatusOr<WorkerEvent> ParseWorkerEvent(absl::string_view line);
 
 }  // namespace nereus

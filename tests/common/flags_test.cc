@@ -1,4 +1,4 @@
-// What programs say of command lines and variables that make no sense. Each
+// Errors and warnings about command lines and variables. Each
 // command line is parsed in a child process (EXPECT_EXIT), with variables
 // of its own; gtest compares what the child writes to standard error.
 
@@ -130,7 +130,7 @@ struct Mistake {
 
 class FlagsDeathTest : public testing::TestWithParam<Mistake> {};
 
-TEST_P(FlagsDeathTest, EndsTheProgramWithWhatIsWrong) {
+TEST_P(FlagsDeathTest, EndsTheProgramWithTheMistake) {
   const Mistake& mistake = GetParam();
   EXPECT_EXIT(ParseAndExit(mistake.arguments, mistake.variables),
               testing::ExitedWithCode(2),
@@ -285,7 +285,7 @@ struct Notice {
 
 class VariableDeathTest : public testing::TestWithParam<Notice> {};
 
-TEST_P(VariableDeathTest, IsSaidAndTheProgramGoesOn) {
+TEST_P(VariableDeathTest, CausesAWarningAndTheProgramGoesOn) {
   const Notice& notice = GetParam();
   EXPECT_EXIT(ParseAndExit({}, {notice.variable}),
               testing::ExitedWithCode(kGoesOn),
@@ -312,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(
                "the variable NEREUS_STALENESS is empty and does not count"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(FlagsDeathTest, VariablesWithAMeaningAreNotSpokenOf) {
+TEST(FlagsDeathTest, VariablesWithAMeaningCauseNoWarning) {
   EXPECT_EXIT(ParseAndExit({}, {"NEREUS_BATCH=3", "NEREUS_STALENESS=4",
                                 "NEREUSX=5", "NEREUS=6"}),
               testing::ExitedWithCode(kGoesOn), IsEmpty());
@@ -440,14 +440,14 @@ TEST(FlagsTest, OtherFlagsAreNotRefused) {
   EXPECT_TRUE(RefuseBatchAndJson({"--batch-limit=3"}).ok());
 }
 
-TEST(FlagsDeathTest, AVariableThatDoesNotCountIsSaidAndNotRefused) {
+TEST(FlagsDeathTest, VariableThatDoesNotCountIsLoggedAndNotRefused) {
   EXPECT_EXIT(ExitWith(RefuseBatchAndJson({}, {"NEREUS_BATCH=3"}).ok()),
               testing::ExitedWithCode(kGoesOn),
               HasSubstr("the variable NEREUS_BATCH does not count with "
                         "--replay"));
 }
 
-TEST(FlagsDeathTest, AVariableThatIsNotSetIsNotSpokenOf) {
+TEST(FlagsDeathTest, UnsetVariableIsNotMentioned) {
   EXPECT_EXIT(ExitWith(RefuseBatchAndJson({}).ok()),
               testing::ExitedWithCode(kGoesOn), IsEmpty());
 }

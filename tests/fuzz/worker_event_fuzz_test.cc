@@ -142,17 +142,16 @@ void CheckAccepted(const WorkerResult& result) {
   ExpectRank(result.rank);
   ASSERT_GE(result.workers, 0);
   ASSERT_LE(result.workers, kWorkersMax);
-  ExpectCounts({result.steps, result.images});
-  ExpectSeconds({result.seconds, result.forward_seconds,
-                 result.backward_seconds, result.wait_seconds});
-  ExpectNumberOrNan(result.train_loss);
+  ExpectCounts({result.steps.done, result.steps.skipped, result.images});
+  ExpectSeconds({result.seconds.total, result.seconds.forward,
+                 result.seconds.backward, result.seconds.wait});
   if (result.test_accuracy.has_value()) {
     ASSERT_TRUE(std::isfinite(*result.test_accuracy));
   }
   std::vector<LayerSpec> specs;
   for (const WorkerLayer& layer : result.layers) {
     specs.push_back(layer.spec);
-    ASSERT_TRUE(SupportsScheme(layer.spec, layer.scheme));
+    ASSERT_TRUE(SupportsScheme(layer.spec, layer.route.scheme));
     ExpectCounts({layer.rounds, layer.bytes_sent, layer.bytes_received});
     ExpectSeconds({layer.latency_seconds_mean});
   }

@@ -131,7 +131,7 @@ TEST(SimulateTest, SaysFirstWhatLimitsAnIteration) {
   EXPECT_THAT(late.output,
               testing::StartsWith("An iteration takes 0.4100 s; 4 machines are "
                                   "SLOWER than one, 0.98 of its speed: "));
-  EXPECT_THAT(late.output, HasSubstr("limited by late workers, who add 0.3"));
+  EXPECT_THAT(late.output, HasSubstr("limited by late workers, which add 0.3"));
 }
 
 // Rounds that do not wait for all hide some of it.

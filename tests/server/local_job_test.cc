@@ -22,15 +22,16 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
 
-TEST(ListeningLineTest, GivesBothAddresses) {
-  const auto addresses =
-      ParseListeningLine("listening control=127.0.0.1:1 data=[::1]:22");
-  ASSERT_TRUE(addresses.ok()) << addresses.status();
-  EXPECT_EQ(addresses->control, "127.0.0.1:1");
-  EXPECT_EQ(addresses->data, "[::1]:22");
+TEST(ListeningLineTest, GivesTheAddressOfTheControlPort) {
+  for (const char* control : {"127.0.0.1:1", "[::1]:22"}) {
+    const auto address = ParseListeningLine(
+        absl::StrCat("listening control=", control, " data=127.0.0.1:2"));
+    ASSERT_TRUE(address.ok()) << address.status();
+    EXPECT_EQ(*address, control);
+  }
 }
 
-TEST(ListeningLineTest, RefusesAnythingElse) {
+TEST(ListeningLineTest, RefusesAnyOtherLine) {
   for (const char* line :
        {"", "listening", "listening control=a", "listening control= data=b",
         "listening control=a data=", "listening data=a control=b",
@@ -63,8 +64,9 @@ TEST(ShownLineTest, DependsOnTheLevelOfLogLinesOnly) {
   }
 }
 
-// A shell script plays the server or the worker. It finds in $rank who it is,
-// and in $dir the test's own folder, where it leaves its process id.
+// Runs jobs with shell scripts as servers and workers. A script finds its
+// rank in $rank, and the folder of the test in $dir, where it writes its
+// process id.
 class LocalJobTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -131,14 +133,14 @@ done_event() {
     return job.Run();
   }
 
-  // Runs a job that fails, and returns why.
+  // Runs a job that fails, and returns the message of its failure.
   std::string FailureMessage(absl::StatusCode code) {
     const auto outcome = Run();
     EXPECT_EQ(outcome.status().code(), code) << outcome.status();
     return std::string(outcome.status().message());
   }
 
-  // All processes that ever started are gone.
+  // Expects that all processes that ever started have ended.
   void ExpectNoProcess() {
     int found = 0;
     for (const char* name : {"server0", "server1", "worker0", "worker1"}) {
@@ -196,7 +198,7 @@ TEST_F(LocalJobTest, KilledWorkerIsTheCauseThoughOthersEndToo) {
   EXPECT_THAT(message, HasSubstr("was killed by signal 9 (Killed); its last "
                                  "lines:\n  last words"));
   EXPECT_THAT(message, HasSubstr("and then shard 0 exited with code 1"));
-  // The reason comes last, with the flag that would have helped.
+  // The last line has the reason, with the flag that would have helped.
   EXPECT_THAT(message.substr(message.rfind('\n')),
               AllOf(HasSubstr("was killed by signal 9 (Killed)"),
                     HasSubstr("--restarts=N starts processes that die again")));
@@ -225,7 +227,7 @@ TEST_F(LocalJobTest, WorkerThatWritesNonsenseHasFailed) {
 }
 
 // A worker that stood still for too long joins again, with another rank.
-TEST_F(LocalJobTest, AWorkerMayJoinAgainWithAnotherRank) {
+TEST_F(LocalJobTest, WorkerMayJoinAgainWithAnotherRank) {
   SetWorker(
       "name=$rank; progress_event; if [ $rank = 1 ]; then rank=2; fi\n"
       "progress_event; done_event; touch $dir/worker$name.done");
@@ -234,7 +236,7 @@ TEST_F(LocalJobTest, AWorkerMayJoinAgainWithAnotherRank) {
   EXPECT_THAT(outcome->workers, SizeIs(2));
 }
 
-TEST_F(LocalJobTest, TheJobGoesOnWithoutAWorkerThatWasKilled) {
+TEST_F(LocalJobTest, JobGoesOnWithoutAWorkerThatWasKilled) {
   SetServer("wait_for worker0.done");
   SetWorker(
       "progress_event; if [ $rank = 1 ]; then sleep 0.2; kill -9 $$; fi\n"
@@ -248,8 +250,8 @@ TEST_F(LocalJobTest, TheJobGoesOnWithoutAWorkerThatWasKilled) {
   ExpectNoProcess();
 }
 
-// It finds no coordinator any more, and that is no reason to start it again.
-TEST_F(LocalJobTest, AWorkerThatDiesAsTheJobEndsIsMissed) {
+// The worker finds no coordinator any more, so a restart would not help.
+TEST_F(LocalJobTest, WorkerThatDiesAsTheJobEndsIsMissed) {
   options_.restarts = 5;
   SetServer("wait_for worker0.done");
   SetWorker(
@@ -264,15 +266,15 @@ TEST_F(LocalJobTest, AWorkerThatDiesAsTheJobEndsIsMissed) {
   EXPECT_THAT(shown_.str(), HasSubstr("the job was finished without it"));
 }
 
-// That is for the report to say, which there is.
-TEST_F(LocalJobTest, ACoordinatorThatHasNotSavedTheModelHasNotFailed) {
+// The report tells that the model was not saved.
+TEST_F(LocalJobTest, CoordinatorThatHasNotSavedTheModelHasNotFailed) {
   SetServer("wait_for worker0.done; wait_for worker1.done; exit 3");
   const auto outcome = Run();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_THAT(outcome->workers, SizeIs(2));
 }
 
-TEST_F(LocalJobTest, TheLastLineHasTheReasonThatTheCoordinatorGave) {
+TEST_F(LocalJobTest, LastLineHasTheReasonOfTheCoordinator) {
   SetServer(
       "wait_for worker0.pid\n"
       "echo '12:00:00.000 ERROR [shard 0] the job failed: fc has a NaN' >&2\n"
@@ -284,13 +286,13 @@ TEST_F(LocalJobTest, TheLastLineHasTheReasonThatTheCoordinatorGave) {
                     HasSubstr("exited with code 1: fc has a NaN")));
 }
 
-TEST_F(LocalJobTest, SaysFirstWhereTheCoordinatorIs) {
+TEST_F(LocalJobTest, ShowsTheAddressOfTheCoordinatorFirst) {
   ASSERT_TRUE(Run().ok());
   EXPECT_THAT(shown_.str(),
               testing::StartsWith("starting\ncoordinator at h:1"));
 }
 
-TEST_F(LocalJobTest, SaysWhenRestartsAreUsedUp) {
+TEST_F(LocalJobTest, FailureTellsThatRestartsAreUsedUp) {
   options_.restarts = 1;
   SetServer("wait_for killed; sleep 60");
   SetWorker("progress_event; touch $dir/killed; sleep 0.3; kill -9 $$");
@@ -307,7 +309,7 @@ TEST_F(LocalJobTest, ServerThatEndsBeforeItListensHasFailed) {
   ExpectNoProcess();
 }
 
-TEST_F(LocalJobTest, ServerThatSaysSomethingElseHasFailed) {
+TEST_F(LocalJobTest, ServerWithAnotherFirstLineHasFailed) {
   SetServer("echo hello; sleep 60", /*listens=*/false);
   EXPECT_THAT(FailureMessage(absl::StatusCode::kAborted),
               HasSubstr("shard 0 wrote what is not understood"));
@@ -322,7 +324,7 @@ TEST_F(LocalJobTest, MissingProgramIsNamed) {
 }
 
 TEST_F(LocalJobTest, SignalStopsAllProcesses) {
-  // Worker 1 plays the user at the terminal.
+  // Worker 1 acts as the user at the terminal.
   SetWorker(absl::StrCat(
       "if [ $rank = 1 ]; then wait_for worker0.pid; wait_for server1.pid\n",
       "kill -INT ", getpid(), "; fi; sleep 60"));

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <CLI/CLI.hpp>
 #include <string>
 
 namespace nereus {
@@ -22,7 +23,7 @@ struct BadCase {
 
 class BadLocalOptionsTest : public testing::TestWithParam<BadCase> {};
 
-TEST_P(BadLocalOptionsTest, AreRefusedByTheFieldsName) {
+TEST_P(BadLocalOptionsTest, AreRefusedByTheFlagsName) {
   LocalOptions options;
   ASSERT_TRUE(options.Validate().ok()) << options.Validate();
   GetParam().change(options);
@@ -32,24 +33,18 @@ TEST_P(BadLocalOptionsTest, AreRefusedByTheFieldsName) {
 }
 
 constexpr BadCase kBadCases[] = {
-    {"NoWorkers", [](LocalOptions& o) { o.spec.workers = 0; }, "workers is 0"},
+    {"NoWorkers", [](LocalOptions& o) { o.spec.workers = 0; },
+     "--workers is 0"},
     {"TooManyWorkers", [](LocalOptions& o) { o.spec.workers = 65; },
-     "workers is 65"},
-    {"NoServers", [](LocalOptions& o) { o.spec.shards = 0; }, "servers is 0"},
+     "--workers is 65"},
+    {"NoServers", [](LocalOptions& o) { o.spec.shards = 0; }, "--servers is 0"},
     {"TooManyServers", [](LocalOptions& o) { o.spec.shards = 65; },
-     "servers is 65"},
-    {"NoBatch", [](LocalOptions& o) { o.training.batch = 0; }, "batch is 0"},
-    {"NoEpochs", [](LocalOptions& o) { o.training.epochs = 0; }, "epochs is 0"},
-    {"NegativeSeed", [](LocalOptions& o) { o.training.seed = -1; },
-     "seed is -1"},
-    {"NegativeLimit", [](LocalOptions& o) { o.training.limit = -1; },
-     "limit is -1"},
-    {"NoThreads", [](LocalOptions& o) { o.training.threads = 0; },
-     "threads is 0"},
-    {"NegativeHoldout", [](LocalOptions& o) { o.training.holdout = -0.5; },
-     "holdout is -0.5"},
-    {"NothingToTrainOn", [](LocalOptions& o) { o.training.holdout = 1; },
-     "holdout is 1"},
+     "--servers is 65"},
+    {"CheckpointsWithoutAFolder",
+     [](LocalOptions& o) { o.spec.options.checkpoint_every = 5; },
+     "--checkpoint-every is 5, and --checkpoint-dir is not given"},
+    {"RestoreWithoutAFolder", [](LocalOptions& o) { o.restore = "latest"; },
+     "--restore is latest, and --checkpoint-dir is not given"},
     {"BackupWithoutAnotherServer",
      [](LocalOptions& o) {
        o.spec.options.backup = true;
@@ -64,6 +59,44 @@ constexpr BadCase kBadCases[] = {
 INSTANTIATE_TEST_SUITE_P(Table, BadLocalOptionsTest,
                          testing::ValuesIn(kBadCases),
                          [](const auto& info) { return info.param.name; });
+
+// Parses a command line. Returns the message of its mistake, or "".
+std::string Parse(const std::string& argument, LocalOptions& options) {
+  CLI::App app;
+  JobFlags job;
+  AddLocalFlags(app, options, job);
+  testing::internal::CaptureStderr();
+  std::string program = "local";
+  std::string copy = argument;
+  char* argv[] = {program.data(), copy.data(), nullptr};
+  EXPECT_EQ(ParseFlags(app, 2, argv), argument == "--batch=3" ? -1 : 2);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(LocalFlagsTest, TrainingFlagOutOfRangeIsRefusedWithItsRange) {
+  const struct {
+    const char* argument;
+    const char* message;
+  } kCases[] = {
+      {"--batch=0", "--batch is \"0\", must be a number from 1 to 65536"},
+      {"--batch=1.5", "--batch is \"1.5\", must be a number from 1"},
+      {"--epochs=0", "--epochs is \"0\", must be a number from 1 to 1000000"},
+      {"--seed=-1", "--seed is \"-1\", must be a number from 0"},
+      {"--limit=-1", "--limit is \"-1\", must be a number from 0"},
+      {"--threads=0", "--threads is \"0\", must be a number from 1 to 1024"},
+      {"--holdout=-0.5", "--holdout is \"-0.5\", must be a number from 0 to"},
+      {"--holdout=1", "--holdout is \"1\", must be a number from 0 to 0.999"},
+      {"--delay-in-turn=-1", "--delay-in-turn is \"-1\", must be a number"},
+      {"--restarts=-1", "--restarts is \"-1\", must be a number from 0"},
+  };
+  for (const auto& c : kCases) {
+    LocalOptions options;
+    EXPECT_THAT(Parse(c.argument, options), HasSubstr(c.message));
+  }
+  LocalOptions options;
+  EXPECT_EQ(Parse("--batch=3", options), "");
+  EXPECT_EQ(options.batch(), 3);
+}
 
 const LocalFiles kFiles = {"job.conf", "state.sqlite"};
 
@@ -82,18 +115,18 @@ TEST(LocalOptionsTest, FirstShardHostsTheCoordinatorAndTheOthersFindIt) {
             Not(Contains(StartsWith("--restore")))));
 }
 
-TEST(LocalOptionsTest, ACoordinatorThatMayDieKeepsItsJobInAFile) {
+TEST(LocalOptionsTest, CoordinatorThatMayDieKeepsItsJobInAFile) {
   EXPECT_THAT(
-      CoordinatorArguments(LocalOptions(), kFiles, 7),
+      CoordinatorArguments(LocalOptions(), kFiles, "7"),
       AllOf(Contains("--coordinate-only"), Contains("--control-port=7"),
             Contains("--job=job.conf"), Contains("--state=state.sqlite")));
 }
 
 TEST(LocalOptionsTest, WorkersGetTheirDataAndTheCoordinator) {
   LocalOptions options;
-  options.training.model = "mlp";
-  options.training.data = "/data/digits";
-  options.training.limit = 400;
+  options.training["model"] = "mlp";
+  options.training["data"] = "/data/digits";
+  options.training["limit"] = "400";
   options.log_level = LogLevel::kDebug;
   EXPECT_THAT(
       WorkerArguments(options, 3, "127.0.0.1:7"),

@@ -22,24 +22,24 @@ LocalOptions Options() {
   options.spec.workers = 2;
   options.spec.shards = 1;
   options.spec.rules.cost = CostKind::kBytes;
-  options.training.model = "tiny";
-  options.training.batch = 4;
+  options.training["model"] = "tiny";
+  options.training["batch"] = "4";
   return options;
 }
 
-// By table 1 of the paper, conv goes through the server, and fc by factors:
+// Table 1 of the paper says: conv goes through the server, and fc by factors:
 // 2 * 4 * 1 * (10 + 64) = 592 elements are fewer than 2 * 640 * 1 / 1 = 1280.
 std::vector<WorkerLayer> Layers() {
   WorkerLayer conv;
   conv.spec = {"conv", LayerKind::kConvolution, 2, 3, 8, 4};
-  conv.scheme = Scheme::kServer;
+  conv.route.scheme = Scheme::kServer;
   conv.rounds = 10;
   conv.bytes_sent = 1000;
   conv.bytes_received = 500;
   conv.latency_seconds_mean = 0.002;
   WorkerLayer fc;
   fc.spec = {"fc", LayerKind::kFullyConnected, 10, 64, 650, 4, true};
-  fc.scheme = Scheme::kFactor;
+  fc.route.scheme = Scheme::kFactor;
   fc.rounds = 10;
   return {conv, fc};
 }
@@ -53,14 +53,11 @@ std::vector<WorkerResult> Results() {
   first.name = "worker 0";
   first.rank = 0;
   first.workers = 2;
-  first.steps = 10;
+  first.steps.done = 10;
   first.test_accuracy = 0.75;
-  first.last_step = 9;
+  first.steps.last = 9;
   first.images = 40;
-  first.seconds = 4;
-  first.forward_seconds = 1;
-  first.backward_seconds = 2;
-  first.wait_seconds = 0.5;
+  first.seconds = {/*total=*/4, /*forward=*/1, /*backward=*/2, /*wait=*/0.5};
   first.parameter_checksum = "9ae0daaf";
   first.layers = Layers();
   first.traffic = {{true, 0, 111, 222}, {false, 1, 13120, 13120}};
@@ -70,8 +67,8 @@ std::vector<WorkerResult> Results() {
   second.name = "worker 1";
   second.rank = 1;
   second.test_accuracy = std::nullopt;
-  second.seconds = 5;
-  second.forward_seconds = 3;
+  second.seconds.total = 5;
+  second.seconds.forward = 3;
   second.layers[0].latency_seconds_mean = 0.004;
   second.traffic = {{true, 0, 128 + 960, 2760 + 960}, {false, 0, 13120, 13120}};
   second.json = R"({"event":"done","rank":1})";
@@ -80,57 +77,58 @@ std::vector<WorkerResult> Results() {
 
 LocalReport MakeReport(const LocalOptions& options,
                        std::vector<WorkerResult> results) {
-  auto report = MakeLocalReport(options, std::move(results));
+  auto report =
+      MakeLocalReport(options, LocalOutcome{0, 0, 0, std::move(results)});
   EXPECT_TRUE(report.ok()) << report.status();
   return *std::move(report);
 }
 
-TEST(LocalReportTest, TakesSumsMeansAndTheSlowestWorkersTime) {
+TEST(LocalReportTest, HasSumsMeansAndTheTimeOfTheSlowestWorker) {
   const LocalReport report = MakeReport(Options(), Results());
-  EXPECT_EQ(report.workers[0].rank, 0);
+  EXPECT_EQ(report.workers()[0].rank, 0);
   EXPECT_EQ(report.test_accuracy, 0.75);
   EXPECT_TRUE(report.replicas_equal);
-  EXPECT_EQ(report.seconds, 5);
+  EXPECT_EQ(report.seconds.total, 5);
   EXPECT_EQ(report.images_per_second, 80 / 5.0);
-  EXPECT_EQ(report.forward_seconds, 2);
-  EXPECT_EQ(report.backward_seconds, 2);
-  EXPECT_EQ(report.wait_seconds, 0.5);
+  EXPECT_EQ(report.seconds.forward, 2);
+  EXPECT_EQ(report.seconds.backward, 2);
+  EXPECT_EQ(report.seconds.wait, 0.5);
 }
 
 TEST(LocalReportTest, PredictsTheBytesThatAreCountedByHand) {
   const LocalReport report = MakeReport(Options(), Results());
-  EXPECT_THAT(report.node_bytes_predicted, ElementsAre(31048, 31048));
+  EXPECT_THAT(report.bytes.predicted, ElementsAre(31048, 31048));
 }
 
-TEST(LocalReportTest, MeasuresEachNodeWithoutWhatStaysInside) {
+TEST(LocalReportTest, MeasuresEachNodeWithoutTrafficInsideTheNode) {
   std::vector<WorkerResult> results = Results();
   const LocalReport report = MakeReport(Options(), results);
-  EXPECT_THAT(report.node_bytes_measured, ElementsAre(31048, 31048));
+  EXPECT_THAT(report.bytes.measured, ElementsAre(31048, 31048));
 
   // The shard of node 0 hears worker 1 too; worker 0 does not hear of it.
   results[0].traffic[0].bytes_sent += 7;
-  EXPECT_THAT(MakeReport(Options(), results).node_bytes_measured,
+  EXPECT_THAT(MakeReport(Options(), results).bytes.measured,
               ElementsAre(31055, 31055));
   results[0].traffic[1].bytes_sent += 100;
   const LocalReport busier = MakeReport(Options(), results);
-  EXPECT_THAT(busier.node_bytes_measured, ElementsAre(31055, 31155));
-  EXPECT_EQ(busier.busiest_bytes_measured(), 31155);
-  EXPECT_EQ(busier.busiest_bytes_predicted(), 31048);
+  EXPECT_THAT(busier.bytes.measured, ElementsAre(31055, 31155));
+  EXPECT_EQ(busier.bytes.busiest_measured(), 31155);
+  EXPECT_EQ(busier.bytes.busiest_predicted(), 31048);
 }
 
-TEST(LocalReportTest, ShardWithoutAWorkerIsANodeOfItsOwn) {
+TEST(LocalReportTest, ShardWithoutAWorkerIsANode) {
   LocalOptions options = Options();
   options.spec.workers = 1;
   options.spec.shards = 2;
   WorkerResult only = Results()[1];
   only.workers = 1;
-  only.layers[1].scheme = Scheme::kServer;  // It has no peer.
+  only.layers[1].route.scheme = Scheme::kServer;  // The worker has no peer.
   only.traffic = {{true, 0, 5, 6}, {true, 1, 70, 80}};
   const LocalReport report = MakeReport(options, {only});
-  EXPECT_THAT(report.node_bytes_measured, ElementsAre(150, 150));
+  EXPECT_THAT(report.bytes.measured, ElementsAre(150, 150));
 }
 
-TEST(LocalReportTest, SeesAReplicaThatDiffers) {
+TEST(LocalReportTest, NamesReplicasThatDiffer) {
   std::vector<WorkerResult> results = Results();
   results[0].parameter_checksum = "00000001";
   const LocalReport report = MakeReport(Options(), results);
@@ -151,7 +149,8 @@ class BadLocalReportTest : public testing::TestWithParam<BadCase> {};
 TEST_P(BadLocalReportTest, ContradictionIsRefusedWithBothValues) {
   std::vector<WorkerResult> results = Results();
   GetParam().change(results);
-  const auto report = MakeLocalReport(Options(), results);
+  const auto report =
+      MakeLocalReport(Options(), LocalOutcome{0, 0, 0, results});
   EXPECT_EQ(report.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(report.status().message()),
               HasSubstr(GetParam().message));
@@ -163,7 +162,7 @@ constexpr BadCase kBadCases[] = {
     {"RankTwice", [](auto& r) { r[0].rank = 0; },
      "reported as 0 of 2, expected 1 of 2"},
     {"OtherNumberOfWorkers", [](auto& r) { r[0].workers = 3; }, "1 of 3"},
-    {"OtherSteps", [](auto& r) { r[0].steps = 9; },
+    {"OtherSteps", [](auto& r) { r[0].steps.done = 9; },
      "worker 1 did 9 steps, worker 0 did 10"},
     {"NoSuchShard", [](auto& r) { r[0].traffic[0].rank = 1; },
      "traffic with shard 1, the job has 1"},
@@ -171,7 +170,8 @@ constexpr BadCase kBadCases[] = {
      "traffic with worker 2, the job has 2"},
     {"OtherModel", [](auto& r) { r[0].layers[0].spec.name = "conv1"; },
      "conv1"},
-    {"OtherRoute", [](auto& r) { r[0].layers[1].scheme = Scheme::kServer; },
+    {"OtherRoute",
+     [](auto& r) { r[0].layers[1].route.scheme = Scheme::kServer; },
      "fc of worker 1 went by server as fp32, the plan says factor as fp32"},
 };
 
@@ -229,7 +229,7 @@ TEST(LocalReportTest, TextHasThePlanTheCostsAndTheFigures) {
   EXPECT_THAT(text, HasSubstr("equal, checksum 9ae0daaf"));
 }
 
-TEST(LocalReportTest, TextSaysWhatTheFiguresLeaveOut) {
+TEST(LocalReportTest, TextNamesTrafficThatTheFiguresLeaveOut) {
   LocalOptions options = Options();
   options.spec.options.checkpoint_every = 10;
   options.spec.options.backup = true;

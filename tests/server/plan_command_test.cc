@@ -1,19 +1,20 @@
-#include "server/admin/plan_command.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "nlohmann/json.hpp"
+#include "server/admin/commands.h"
 
 namespace nereus {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
@@ -27,8 +28,8 @@ struct Result {
 // Runs `nereusctl plan arguments...`; exit code -1 where the flags are refused.
 Result RunPlan(std::vector<std::string> arguments) {
   CLI::App app;
-  PlanCommand command;
-  command.Register(app);
+  const std::unique_ptr<Command> command = MakePlanCommand();
+  command->Register(app);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   reversed.push_back("plan");
   Result result;
@@ -40,7 +41,7 @@ Result RunPlan(std::vector<std::string> arguments) {
   }
   std::ostringstream out;
   std::ostringstream err;
-  result.exit_code = command.Run(out, err);
+  result.exit_code = command->Run(out, err);
   result.out = out.str();
   result.err = err.str();
   return result;
@@ -145,9 +146,8 @@ TEST(PlanCommandTest, TooManyRowsAreAUsageError) {
   EXPECT_THAT(result.err, HasSubstr("rows, at most"));
 }
 
-TEST(PlanCommandTest, WhatIsNeededIsAskedFor) {
+TEST(PlanCommandTest, MissingFlagIsAUsageError) {
   const std::vector<std::vector<std::string>> kCases = {
-      {"--model=vgg19", "--workers=2", "--servers=-1"},
       {"--workers=2"},
       {"--model=vgg19"},
       {"--model=vgg19", "--workers=2", "--explain", "--compute=1s",
@@ -191,7 +191,16 @@ TEST(PlanCommandTest, ExplainsInTime) {
   EXPECT_THAT(text.out, HasSubstr("An iteration: "));
 }
 
-TEST(PlanCommandTest, SaysFirstWhatLimitsAnIterationAndWhatWouldHelp) {
+TEST(PlanCommandTest, ExplainsAChoiceInMillisecondsOfAnIteration) {
+  const Result result = RunPlan(
+      {"--model=vgg19", "--workers=16", "--bandwidth=1Gbit", "--compute=0.5s"});
+  ASSERT_EQ(result.exit_code, kExitDone) << result.err;
+  EXPECT_THAT(result.out, ContainsRegex("\n  fc6: [a-z]+ \\([0-9.]+ ms an "
+                                        "iteration; by [a-z]+ [0-9.]+, by "
+                                        "[a-z]+ [0-9.]+\\)\n"));
+}
+
+TEST(PlanCommandTest, BeginsWithTheLimitOfAnIterationAndFlagsThatHelp) {
   const Result slow = RunPlan({"--model=bert-base", "--workers=8", "--batch=8",
                                "--bandwidth=1Gbit", "--compute=0.1s"});
   EXPECT_THAT(slow.out, StartsWith("An iteration takes 6."));
@@ -218,14 +227,14 @@ TEST(PlanCommandTest, EqualLayersShareALineUnlessAllAreAskedFor) {
   EXPECT_THAT(all.out, HasSubstr("encoder.layer.5.intermediate"));
 }
 
-TEST(PlanCommandTest, ARunThatCannotBeReadIsNamed) {
+TEST(PlanCommandTest, RunThatCannotBeReadIsNamed) {
   const Result missing = RunPlan({"--explain", "--run=no_such_run.json"});
   EXPECT_EQ(missing.exit_code, kExitFailed);
   EXPECT_THAT(missing.err, HasSubstr("no_such_run.json"));
   const std::string path = WriteTestFile("run.json", "{}");
   const Result empty = RunPlan({"--explain", "--run=" + path});
   EXPECT_EQ(empty.exit_code, kExitFailed);
-  EXPECT_THAT(empty.err, HasSubstr(path + ": \"plan\" is missing"));
+  EXPECT_THAT(empty.err, HasSubstr(path + ": run: plan is missing"));
 }
 
 TEST(PlanCommandTest, ImpossibleFlagsAreRefused) {
@@ -233,6 +242,8 @@ TEST(PlanCommandTest, ImpossibleFlagsAreRefused) {
       {"--model=vgg19", "--workers=0"},
       {"--model=vgg19", "--workers=65537"},
       {"--model=vgg19", "--workers=two"},
+      {"--model=vgg19", "--workers=2", "--servers=-1"},
+      {"--model=vgg19", "--workers=2", "--bandwidth=10GB"},
       {"--model=vgg19", "--workers=2", "--batch=0"},
       {"--model=vgg19", "--workers=2", "--scheme=star"},
       {"--model=vgg19", "--workers=2", "--cost=money"},

@@ -21,7 +21,8 @@ namespace {
 using testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
-// What `nereusctl local --json` writes of two workers, as far as it is read.
+// Returns the fields of a report of `nereusctl local --json` that ExplainRun
+// reads, with two workers.
 Json SomeRun() {
   Json workers = Json::array();
   for (const int rank : {0, 1}) {
@@ -49,7 +50,7 @@ Json SomeRun() {
   }
   Json settings;
   for (const JobOption& option : JobOptionTable()) {
-    settings[JsonName(option)] = option.get(JobSpec());
+    settings[JsonName(option.name)] = option.get(JobSpec());
   }
   return {{"plan",
            {{"model", "some"},
@@ -62,7 +63,7 @@ Json SomeRun() {
           {"workers", std::move(workers)}};
 }
 
-TEST(RunFileTest, SaysWhatWasPredictedAndMeasured) {
+TEST(RunFileTest, ShowsPredictedAndMeasuredTimes) {
   const auto run = ExplainRun(SomeRun().dump());
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->report.plan.routes[0].scheme, Scheme::kServer);
@@ -75,19 +76,19 @@ TEST(RunFileTest, SaysWhatWasPredictedAndMeasured) {
   EXPECT_EQ(forecast.layers[1].sync_seconds_measured, 0.005);
   EXPECT_GT(forecast.layers[1].sync_seconds, 0);
   EXPECT_FALSE(forecast.layers[0].by_factor.has_value());
-  // By its own way, it takes what it takes.
+  // The scheme of the plan costs nothing more.
   EXPECT_EQ(forecast.layers[1].by_ring, forecast.iteration_seconds);
   EXPECT_THAT(FormatForecastText(run->report, forecast),
               HasSubstr("11.000 ms measured"));
-  const Json json = Json::parse(FormatExplainedJson(*run, Verdict()));
+  const Json json = Json::parse(FormatExplainedJson(*run, Diagnosis()));
   EXPECT_EQ(json["time"]["layers"][1]["iteration_seconds"]["ring"],
             forecast.iteration_seconds);
   EXPECT_TRUE(
       json["time"]["layers"][0]["iteration_seconds"]["factor"].is_null());
 }
 
-// As it was tuned is not known: as it should be.
-TEST(RunFileTest, AJobThatTunedFusionIsPredictedWithTheBest) {
+// The report does not have the threshold that the job tuned.
+TEST(RunFileTest, JobThatTunedFusionIsPredictedWithTheBest) {
   Json run = SomeRun();
   run["settings"]["fusion"] = "auto";
   const auto explained = ExplainRun(run.dump());
@@ -95,7 +96,7 @@ TEST(RunFileTest, AJobThatTunedFusionIsPredictedWithTheBest) {
   const PlanForecast& forecast = explained->forecast;
   EXPECT_EQ(explained->report.plan.fusion_bytes, forecast.fusion.best_bytes);
   EXPECT_EQ(forecast.iteration_seconds, forecast.fusion.best_seconds);
-  const Json json = Json::parse(FormatExplainedJson(*explained, Verdict()));
+  const Json json = Json::parse(FormatExplainedJson(*explained, Diagnosis()));
   EXPECT_EQ(json["time"]["fusion"]["bytes"], forecast.fusion.best_bytes);
 }
 
@@ -106,13 +107,13 @@ TEST(RunFileTest, WireTypesAreThoseOfTheRun) {
   for (Json& worker : run["workers"]) worker["layers"][1]["wire"] = "bf16";
   const auto explained = ExplainRun(run.dump());
   ASSERT_TRUE(explained.ok()) << explained.status();
-  const Json json = Json::parse(FormatExplainedJson(*explained, Verdict()));
+  const Json json = Json::parse(FormatExplainedJson(*explained, Diagnosis()));
   EXPECT_EQ(json["wire"], "auto");
   EXPECT_EQ(json["time"]["layers"][0]["wire"], "fp32");
   EXPECT_EQ(json["time"]["layers"][1]["wire"], "bf16");
 }
 
-TEST(RunFileTest, WhatIsMissingIsNamed) {
+TEST(RunFileTest, MissingOrBadFieldIsNamed) {
   const auto refusal = [](const std::function<void(Json&)>& edit) {
     Json run = SomeRun();
     edit(run);
@@ -121,15 +122,15 @@ TEST(RunFileTest, WhatIsMissingIsNamed) {
     return std::string(explained.status().message());
   };
   EXPECT_THAT(refusal([](Json& run) { run.erase("plan"); }),
-              HasSubstr("\"plan\" is missing"));
+              HasSubstr("run: plan is missing"));
   EXPECT_THAT(refusal([](Json& run) { run["plan"]["workers"] = "2"; }),
-              HasSubstr("\"workers\" is missing, or of another type"));
+              HasSubstr("plan: workers is string, not an integer"));
   EXPECT_THAT(refusal([](Json& run) { run["plan"]["workers"] = 0; }),
-              HasSubstr("workers is 0"));
+              HasSubstr("plan: workers is 0, not from 1 to 65536"));
   EXPECT_THAT(refusal([](Json& run) { run["settings"]["fusion"] = -2; }),
-              HasSubstr("\"fusion\": \"-2\" is not off, auto or"));
+              HasSubstr("settings: fusion: \"-2\" is not off, auto or"));
   EXPECT_THAT(refusal([](Json& run) { run["workers"].clear(); }),
-              HasSubstr("no worker says how it has ended"));
+              HasSubstr("no worker has reported its end"));
   EXPECT_THAT(
       refusal([](Json& run) { run["workers"][1]["measured"] = nullptr; }),
       HasSubstr("worker 1 has measured nothing"));
@@ -143,7 +144,7 @@ TEST(RunFileTest, WhatIsMissingIsNamed) {
   EXPECT_FALSE(ExplainRun("").ok());
 }
 
-TEST(RunFileTest, AnyTextIsReadOrRefused) {
+TEST(RunFileTest, MutatedTextIsReadOrRefused) {
   const std::string run = SomeRun().dump();
   int read = 0;
   FuzzBudget budget;

@@ -28,14 +28,14 @@ JobStatus Running(std::vector<ShardServers> shard_servers) {
   return status;
 }
 
-TEST(StatusReportTest, WithWholeCopiesThereIsNothingToSay) {
+TEST(StatusReportTest, CurrentBackupsAreNotMentioned) {
   for (const auto& servers :
        {FirstShardServers(2, true), std::vector<ShardServers>()}) {
     EXPECT_THAT(StatusTable(Running(servers)), Not(HasSubstr("the chunks of")));
   }
 }
 
-TEST(StatusReportTest, SaysWhichShardsHaveNoCopyAndWhoServesThem) {
+TEST(StatusReportTest, ShowsShardsWithoutABackupAndTheirServers) {
   EXPECT_THAT(
       StatusTable(Running({{1, -1, false}, {1, 0, false}})),
       AllOf(HasSubstr("the chunks of shard 0 are served by shard 1\n"),
@@ -44,7 +44,7 @@ TEST(StatusReportTest, SaysWhichShardsHaveNoCopyAndWhoServesThem) {
             Not(HasSubstr("the chunks of shard 1 are served"))));
 }
 
-TEST(StatusReportTest, JsonHasTheHoldersByShard) {
+TEST(StatusReportTest, JsonHasPrimaryAndBackupOfEachShard) {
   const auto json = nlohmann::json::parse(
       StatusJson(Running({{1, -1, false}, {1, 0, true}})));
   EXPECT_EQ(json["shard_servers"].dump(),

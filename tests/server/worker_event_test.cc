@@ -55,15 +55,16 @@ TEST(WorkerEventTest, ReadsTheResult) {
   EXPECT_EQ(result.rank, 0);
   EXPECT_EQ(result.joins, 2);
   EXPECT_EQ(result.workers, 4);
-  EXPECT_EQ(result.steps, 620);
-  EXPECT_EQ(result.skipped_steps, 3);
-  EXPECT_EQ(result.train_loss, 0.02);
+  EXPECT_EQ(result.steps.done, 620);
+  EXPECT_EQ(result.steps.last, 619);
+  EXPECT_EQ(result.steps.skipped, 3);
+  EXPECT_EQ(result.saved_round, 599);
   EXPECT_EQ(result.test_accuracy, 0.985);
   EXPECT_EQ(result.images, 79360);
-  EXPECT_EQ(result.seconds, 41.5);
-  EXPECT_EQ(result.forward_seconds, 10.5);
-  EXPECT_EQ(result.backward_seconds, 20.25);
-  EXPECT_EQ(result.wait_seconds, 8);
+  EXPECT_EQ(result.seconds.total, 41.5);
+  EXPECT_EQ(result.seconds.forward, 10.5);
+  EXPECT_EQ(result.seconds.backward, 20.25);
+  EXPECT_EQ(result.seconds.wait, 8);
   EXPECT_EQ(result.parameter_checksum, "9ae0daaf");
 
   ASSERT_THAT(result.layers, SizeIs(1));
@@ -71,8 +72,8 @@ TEST(WorkerEventTest, ReadsTheResult) {
   const LayerSpec spec = {"fc1", LayerKind::kFullyConnected, 10, 64, 650, 32,
                           true};
   EXPECT_EQ(layer.spec, spec);
-  EXPECT_EQ(layer.scheme, Scheme::kFactor);
-  EXPECT_EQ(layer.wire, WireType::kBfloat16);
+  EXPECT_EQ(layer.route.scheme, Scheme::kFactor);
+  EXPECT_EQ(layer.route.wire, WireType::kBfloat16);
   EXPECT_EQ(layer.reason, "fewer");
   EXPECT_EQ(layer.rounds, 620);
   EXPECT_EQ(layer.bytes_sent, 100);
@@ -89,21 +90,22 @@ TEST(WorkerEventTest, ReadsTheResult) {
 }
 
 TEST(WorkerEventTest, AccuracyAndLossMayBeUnknown) {
-  const auto event = ParseWorkerEvent(absl::StrReplaceAll(
-      kDone,
-      {{"0.985", "null"}, {"\"train_loss\":0.02", "\"train_loss\":null"}}));
-  ASSERT_TRUE(event.ok()) << event.status();
-  const auto& result = std::get<WorkerResult>(*event);
-  EXPECT_EQ(result.test_accuracy, std::nullopt);
-  EXPECT_TRUE(std::isnan(result.train_loss));
+  const auto done =
+      ParseWorkerEvent(absl::StrReplaceAll(kDone, {{"0.985", "null"}}));
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_EQ(std::get<WorkerResult>(*done).test_accuracy, std::nullopt);
+  const auto progress =
+      ParseWorkerEvent(absl::StrReplaceAll(kProgress, {{"0.25", "null"}}));
+  ASSERT_TRUE(progress.ok()) << progress.status();
+  EXPECT_TRUE(std::isnan(std::get<WorkerProgress>(*progress).loss));
 }
 
 struct BadCase {
   const char* name;
-  const char* event;  // A good one,
-  const char* from;   // in which this
-  const char* to;     // becomes that.
-  const char* message;
+  const char* event;    // A valid event.
+  const char* from;     // Text in the event to replace.
+  const char* to;       // Text to replace it by.
+  const char* message;  // Part of the error.
 };
 
 class BadWorkerEventTest : public testing::TestWithParam<BadCase> {};
@@ -149,7 +151,7 @@ constexpr BadCase kBadCases[] = {
 };
 
 // Messages end up in a terminal.
-TEST(WorkerEventTest, WhatMessagesRepeatIsEscapedAndCut) {
+TEST(WorkerEventTest, TextOfAWorkerIsEscapedAndCutInMessages) {
   const struct {
     const char* event;
     const char* from;

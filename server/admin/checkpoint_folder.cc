@@ -1,0 +1,22 @@
+#include "server/admin/checkpoint_folder.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+
+// FileStorage::Open would make a folder for a misspelt name.
+absl::StatusOr<std::unique_ptr<FileStorage>> OpenCheckpointFolder(
+    const std::string& folder) {
+  std::error_code error;
+  if (std::filesystem::is_directory(folder, error)) {
+    return FileStorage::Open(folder);
+  }
+  return absl::NotFoundError(
+      absl::StrCat(folder, " is not a folder with checkpoints",
+                   error ? ": " : "", error ? error.message() : ""));
+}
+
+}  // namespace nereus

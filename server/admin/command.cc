@@ -1,0 +1,73 @@
+#include "server/admin/command.h"
+
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "common/base/address.h"
+#include "common/flags/flags.h"
+#include "common/flags/model_file.h"
+#include "nlohmann/json.hpp"
+
+namespace nereus {
+
+Command::Command(std::string name, std::string help)
+    : name_(std::move(name)), help_(std::move(help)) {}
+
+CLI::App* Command::Register(CLI::App& app) {
+  app_ = app.add_subcommand(name_, help_);
+  AddFlags(*app_);
+  return app_;
+}
+
+absl::Status Command::RefuseIdleFlags(int /*argc*/, char** /*argv*/) const {
+  return absl::OkStatus();
+}
+
+int Command::Run(std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<int> code = Execute(out, err);
+  return code.ok() ? *code : Fail(code.status(), err);
+}
+
+// InvalidArgument means that the same command line fails again.
+int Command::Fail(const absl::Status& status, std::ostream& err) const {
+  err << "nereusctl " << name_ << ": " << std::string(status.message())
+      << std::endl;
+  return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailed;
+}
+
+void JsonFlag::Register(CLI::App& app) {
+  app_ = &app;
+  app.add_option("--json", file_,
+                 "print JSON; with =FILE, write the JSON to that file")
+      ->expected(0, 1);
+}
+
+// Progress and errors go elsewhere, so standard output is JSON alone.
+absl::Status JsonFlag::Write(const std::string& text, const std::string& json,
+                             std::ostream& out) const {
+  const bool is_json = app_->count("--json") > 0;
+  if (is_json && !file_.empty()) return WriteTextFile(file_, json);
+  out << (is_json ? json + "\n" : text);
+  return absl::OkStatus();
+}
+
+// An address without a port is refused here, before any call.
+void AddCoordinatorFlags(CLI::App& app, std::string& server,
+                         double& timeout_seconds) {
+  AddFlag(app, "server", server,
+          "HOST:PORT of the coordinator's control port, which `nereusctl "
+          "local` and the log of nereus-server show")
+      ->required()
+      ->check([](const std::string& address) {
+        return std::string(CheckHostPort("it", address).message());
+      });
+  AddFlag(app, "timeout", timeout_seconds, "seconds to wait for the answer")
+      ->check(CLI::Range(0.001, 86400.0));
+}
+
+std::string FormatJson(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', /*ensure_ascii=*/false,
+                   nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace nereus

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+
+#include "server/admin/command.h"
+
+namespace nereus {
+
+// Each makes one command of nereusctl. The file of the same name, such as
+// plan_command.cc, has the command.
+
+// `plan`: shows how each layer of a model would travel in a cluster, why, and
+// the cost. It needs no cluster. With --run it shows the plan of a job that is
+// over, with the times that were predicted and measured.
+std::unique_ptr<Command> MakePlanCommand();
+
+// `simulate`: predicts the iterations of a job on a cluster. It runs the
+// production protocol on a modelled network, and needs no cluster.
+std::unique_ptr<Command> MakeSimulateCommand();
+
+// `local`: trains a model with several workers and servers on this machine,
+// shows their progress, and reports on the job. Besides errors, it fails if the
+// workers' parameters differ at the end or the model was not saved. A signal
+// that ends the job gives exit code 128 plus its number, as shells have it.
+std::unique_ptr<Command> MakeLocalCommand();
+
+// `status`: shows the job of a running coordinator, with its members.
+std::unique_ptr<Command> MakeStatusCommand();
+
+// `checkpoint`: makes a checkpoint of a running job, and waits for it.
+std::unique_ptr<Command> MakeCheckpointCommand();
+
+// `checkpoints`: lists the checkpoints in a folder. It fails if --verify finds
+// a damaged one.
+std::unique_ptr<Command> MakeCheckpointsCommand();
+
+// `export`: writes the parameters of a checkpoint to one safetensors file, for
+// other tools. A layer's matrix is "NAME.weight", float32 {M, N}, and its bias
+// "NAME.bias", {M}. Other values behind a matrix are "NAME.rest", and a vector
+// layer is "NAME".
+std::unique_ptr<Command> MakeExportCommand();
+
+}  // namespace nereus

@@ -1,0 +1,184 @@
+#include "server/admin/diagnosis.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/plan/planner.h"
+#include "nlohmann/json.hpp"
+#include "server/admin/quantity.h"
+
+namespace nereus {
+namespace {
+
+// Smallest part of an iteration that the diagnosis mentions.
+constexpr double kShareMin = 0.05;
+
+// Returns the seconds of an iteration, by the plan that the rules choose.
+absl::StatusOr<double> PredictIteration(const WhatIf& what_if) {
+  NEREUS_ASSIGN_OR_RETURN(PlanOptions options, PlanOptionsOf(what_if));
+  NEREUS_ASSIGN_OR_RETURN(const Plan plan, MakePlan(what_if.layers, options));
+  options.rules.cost = CostKind::kTime;
+  return PlanCost(what_if.layers, options, plan.routes);
+}
+
+// A flag that may shorten an iteration.
+struct Change {
+  const char* flag;
+  bool (*is_new)(const WhatIf&);  // True if the flag would change something.
+  void (*make)(WhatIf&);
+};
+
+constexpr Change kChanges[] = {
+    {"--scheme=auto",
+     [](const WhatIf& w) { return w.plan.rules.forced.has_value(); },
+     [](WhatIf& w) { w.plan.rules.forced.reset(); }},
+    {"--cost=time",
+     [](const WhatIf& w) { return w.plan.rules.cost == CostKind::kBytes; },
+     [](WhatIf& w) { w.plan.rules.cost = CostKind::kTime; }},
+    {"--wire=bf16",
+     [](const WhatIf& w) {
+       const PlanRules& rules = w.plan.rules;
+       return !rules.choose_wire && rules.wire == WireType::kFloat32;
+     },
+     [](WhatIf& w) { w.plan.rules.wire = WireType::kBfloat16; }},
+    {"--overlap=dear",
+     [](const WhatIf& w) { return w.job.overlap == Overlap::kWaitFree; },
+     [](WhatIf& w) { w.job.overlap = Overlap::kDecoupled; }},
+    {"--fusion=auto",
+     [](const WhatIf& w) { return w.job.fusion_bytes == kNoFusion; },
+     [](WhatIf& w) { w.job.tune_fusion = true; }},
+    {"--servers=colocated",
+     [](const WhatIf& w) {
+       return w.plan.cluster.servers < w.plan.cluster.workers;
+     },
+     [](WhatIf& w) { w.plan.cluster.servers = w.plan.cluster.workers; }},
+};
+
+// Returns the part of an iteration in which the network delays the computing.
+double NetworkSeconds(const Diagnosis& diagnosis) {
+  return std::max(0.0, diagnosis.iteration_seconds - diagnosis.compute_seconds -
+                           diagnosis.delay_seconds);
+}
+
+// The part of an iteration that is worth shortening first.
+enum class Limit { kNetwork, kComputing, kLateWorkers };
+
+Limit LimitOf(const Diagnosis& diagnosis) {
+  const double network = NetworkSeconds(diagnosis);
+  const double worth = kShareMin * diagnosis.iteration_seconds;
+  if (std::max(network, diagnosis.delay_seconds) <= worth) {
+    return Limit::kComputing;
+  }
+  return network > diagnosis.delay_seconds ? Limit::kNetwork
+                                           : Limit::kLateWorkers;
+}
+
+// Compares the throughput of all machines with that of one.
+std::string SpeedText(const Diagnosis& diagnosis) {
+  if (diagnosis.workers == 1) return "";
+  const double speed = static_cast<double>(diagnosis.workers) *
+                       diagnosis.single_node_seconds /
+                       diagnosis.iteration_seconds;
+  // Two digits would show 0.995 as 1.00.
+  if (speed >= 0.995) {
+    return absl::StrFormat("; %d machines are %.2f times as fast as one",
+                           diagnosis.workers, speed);
+  }
+  return absl::StrFormat("; %d machines are SLOWER than one, %.2f of its speed",
+                         diagnosis.workers, speed);
+}
+
+// Names the limit, and how much each part adds.
+std::string LimitText(const Diagnosis& diagnosis) {
+  const std::string network = Seconds(NetworkSeconds(diagnosis));
+  const std::string compute = Seconds(diagnosis.compute_seconds);
+  const std::string late = Seconds(diagnosis.delay_seconds);
+  switch (LimitOf(diagnosis)) {
+    case Limit::kNetwork:
+      return absl::StrCat(
+          "limited by the network, which adds ", network, " to ", compute,
+          " of computing",
+          diagnosis.delay_seconds > 0 ? "; late workers add " + late : "");
+    case Limit::kLateWorkers:
+      return absl::StrCat("limited by late workers, which add ", late, " to ",
+                          compute, " of computing; the network adds ", network);
+    case Limit::kComputing:
+      return absl::StrCat("limited by computing, ", compute,
+                          "; the network adds ", network);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<Diagnosis::Advice> FindAdvice(const WhatIf& what_if) {
+  const absl::StatusOr<double> as_it_is = PredictIteration(what_if);
+  if (!as_it_is.ok()) return {};
+  std::vector<Diagnosis::Advice> advice;
+  for (const Change& change : kChanges) {
+    if (!change.is_new(what_if)) continue;
+    WhatIf other = what_if;
+    change.make(other);
+    // The flag may not go with the other flags.
+    const absl::StatusOr<double> seconds = PredictIteration(other);
+    if (!seconds.ok()) continue;
+    AddAdvice(change.flag, absl::Seconds(*as_it_is), absl::Seconds(*seconds),
+              advice);
+  }
+  return advice;
+}
+
+// Small savings are left out: the prediction is not that exact.
+void AddAdvice(const std::string& flag, absl::Duration without,
+               absl::Duration with, std::vector<Diagnosis::Advice>& advice) {
+  const absl::Duration saved = without - with;
+  if (saved <= kShareMin * without) return;
+  advice.push_back({flag, absl::ToDoubleSeconds(saved)});
+  std::stable_sort(advice.begin(), advice.end(),
+                   [](const auto& a, const auto& b) {
+                     return a.saved_seconds > b.saved_seconds;
+                   });
+}
+
+std::string FormatDiagnosis(const Diagnosis& diagnosis) {
+  if (diagnosis.iteration_seconds <= 0) return "An iteration takes no time.\n";
+  const std::string begin =
+      absl::StrCat("An iteration takes ", Seconds(diagnosis.iteration_seconds));
+  if (diagnosis.single_node_seconds <= 0) {
+    return absl::StrCat(begin,
+                        " for the network alone; with --compute=TIME, the time "
+                        "of a step on one machine, it includes computing.\n");
+  }
+  const std::string text = absl::StrCat(begin, SpeedText(diagnosis), ": ",
+                                        LimitText(diagnosis), ".\n");
+  if (diagnosis.advice.empty() || LimitOf(diagnosis) == Limit::kComputing) {
+    return text;
+  }
+  return absl::StrCat(
+      text, "Flags that would shorten it, each alone: ",
+      absl::StrJoin(diagnosis.advice, ", ",
+                    [](std::string* out, const Diagnosis::Advice& advice) {
+                      absl::StrAppend(out, advice.flag, " by about ",
+                                      Seconds(advice.saved_seconds));
+                    }),
+      ".\n");
+}
+
+nlohmann::ordered_json DiagnosisJson(const Diagnosis& diagnosis) {
+  const char* limit = "network";
+  if (LimitOf(diagnosis) == Limit::kComputing) limit = "computing";
+  if (LimitOf(diagnosis) == Limit::kLateWorkers) limit = "late workers";
+  nlohmann::ordered_json advice = nlohmann::ordered_json::array();
+  for (const Diagnosis::Advice& each : diagnosis.advice) {
+    advice.push_back(
+        {{"flag", each.flag}, {"saved_seconds", each.saved_seconds}});
+  }
+  return {{"limited_by", limit}, {"advice", std::move(advice)}};
+}
+
+}  // namespace nereus

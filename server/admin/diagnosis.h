@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "nlohmann/json_fwd.hpp"
+#include "server/admin/simulate/simulated_iteration.h"
+
+namespace nereus {
+
+// Judgement of an iteration: its limit, and flags that would shorten it. The
+// answers of `nereusctl plan` and `nereusctl simulate` begin with it.
+struct Diagnosis {
+  // A flag that would make an iteration shorter.
+  struct Advice {
+    // "--wire=bf16"
+    std::string flag;
+    // Seconds that it saves, alone.
+    double saved_seconds = 0;
+  };
+
+  // Workers of the job.
+  int64_t workers = 1;
+  // Seconds of one iteration.
+  double iteration_seconds = 0;
+  // Part in which the busiest device computes.
+  double compute_seconds = 0;
+  // Seconds of an iteration on one machine alone. 0: not known.
+  double single_node_seconds = 0;
+  // Part in which the iteration waits for workers with a --delay.
+  double delay_seconds = 0;
+  // Ordered by savings, the largest one first.
+  std::vector<Advice> advice;
+};
+
+// Returns flags that would each save at least a twentieth of an iteration, as
+// Timeline predicts it. Empty if no plan can be made.
+std::vector<Diagnosis::Advice> FindAdvice(const WhatIf& what_if);
+
+// Adds `flag` to `advice` if it shortens an iteration by a twentieth or more.
+void AddAdvice(const std::string& flag, absl::Duration without,
+               absl::Duration with, std::vector<Diagnosis::Advice>& advice);
+
+// Returns the diagnosis in one or two lines, each ended by '\n'.
+std::string FormatDiagnosis(const Diagnosis& diagnosis);
+
+// Returns {"limited_by": "network", "computing" or "late workers",
+//          "advice": [{"flag", "saved_seconds"}]}.
+nlohmann::ordered_json DiagnosisJson(const Diagnosis& diagnosis);
+
+}  // namespace nereus
