@@ -51,6 +51,7 @@ absl::Status ParseLine(absl::string_view line, JobSpec& spec,
 
 }  // namespace
 
+// Reading stops at the first bad line.
 absl::StatusOr<std::vector<std::string>> ParseJobText(absl::string_view text,
                                                       JobSpec& spec) {
   std::vector<std::string> names;

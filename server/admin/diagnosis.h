@@ -15,9 +15,9 @@ namespace nereus {
 struct Diagnosis {
   // A flag that would make an iteration shorter.
   struct Advice {
-    // "--wire=bf16"
+    // Flag as typed: "--wire=bf16".
     std::string flag;
-    // Seconds that it saves, alone.
+    // Seconds that the flag saves, alone.
     double saved_seconds = 0;
   };
 
@@ -31,7 +31,7 @@ struct Diagnosis {
   double single_node_seconds = 0;
   // Part in which the iteration waits for workers with a --delay.
   double delay_seconds = 0;
-  // Ordered by savings, the largest one first.
+  // Flags that would help, ordered by savings, the largest one first.
   std::vector<Advice> advice;
 };
 

@@ -133,6 +133,7 @@ absl::Status LocalJob::RunProcesses() {
   return IsFinished() ? absl::OkStatus() : servers_end;
 }
 
+// The job file and the state of the coordinator live in a temporary folder.
 absl::Status LocalJob::StartCoordinator() {
   std::string folder =
       (std::filesystem::temp_directory_path() / "nereus-XXXXXX").string();
@@ -216,6 +217,7 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
   }
 }
 
+// A worker writes progress any number of times, and then its result once.
 absl::Status LocalJob::ReadWorkerLine(LocalProcess& child,
                                       const std::string& line) {
   NEREUS_ASSIGN_OR_RETURN(WorkerEvent event, ParseWorkerEvent(line));
@@ -259,6 +261,7 @@ bool LocalJob::CoordinatorHasFailed() const {
                      });
 }
 
+// A coordinator ends without an error only after all workers have left.
 std::optional<absl::Time> LocalJob::FinishedAt() const {
   const absl::string_view coordinator =
       options_.restarts == 0 ? kFirstShard : kCoordinator;
@@ -364,6 +367,7 @@ void LocalJob::MissTheDead() {
   }
 }
 
+// Names a flag only if it would have helped against this end.
 std::string LocalJob::Hint(const LocalProcess& child) const {
   const bool has_backup = options_.spec.options.backup;
   if (!child.mistake.empty() || !child.exit.has_value()) return "";

@@ -40,26 +40,26 @@ struct LocalProcess {
   // Number of lines that are kept of a process's standard error.
   static constexpr size_t kErrorLinesMax = 12;
 
-  // "coordinator", "shard 0", "worker 2"
+  // Name in messages: "coordinator", "shard 0", "worker 2".
   std::string name;
-  // False: it is a worker.
+  // True for a server. False: a worker.
   bool is_server = false;
   // Arguments of its program.
   std::vector<std::string> arguments;
   // Index among the workers.
   int worker = 0;
 
-  // Another process was started for it.
+  // True if another process was started for it.
   bool is_replaced = false;
-  // The job goes on without it.
+  // True if the job goes on without it.
   bool is_missed = false;
-  // A worker that has reported its result.
+  // True for a worker that has reported its result.
   bool is_done = false;
   // Last lines of its standard error.
   std::deque<std::string> error_lines;
-  // Why its output makes no sense.
+  // Reason why its output makes no sense. Empty: it does.
   std::string mistake;
-  // Present once it has ended.
+  // End of the process. Absent: it runs.
   std::optional<ProcessExit> exit;
   // Time of its end.
   absl::Time exited_at;
@@ -145,17 +145,17 @@ class LocalJob : private ProcessEvents {
   ProgressDisplay* const display_;
   // The processes, while Run runs.
   std::unique_ptr<ProcessGroup> group_;
-  // Indexed as in group_.
+  // Processes of the job, indexed as in group_.
   std::vector<LocalProcess> processes_;
   // Indices of processes, in the order of ends.
   std::vector<int> exits_;
-  // Address of its control port. Empty: unknown.
+  // Address of the coordinator's control port. Empty: unknown.
   std::string coordinator_;
-  // See has_run().
+  // True if a worker has reported progress.
   bool has_run_ = false;
-  // Files in a folder that Run makes and removes.
+  // Files of the job, in a folder that Run makes and removes.
   LocalFiles files_;
-  // Last reports.
+  // Last report of each worker.
   std::vector<std::optional<WorkerProgress>> progress_;
   // Result of Run.
   LocalOutcome outcome_;

@@ -17,7 +17,7 @@ namespace nereus {
 // A flag of nereus-worker that `nereusctl local` has too. It checks the value
 // and passes the text on to all workers.
 struct TrainingFlag {
-  // "batch"
+  // Name without dashes: "batch".
   const char* name;
   // Default. Empty: the worker does not get the flag.
   const char* value;
@@ -41,7 +41,7 @@ struct LocalOptions {
   // Values of the training flags, by name.
   std::map<std::string, std::string> training = DefaultTraining();
 
-  // See AddSharedMemoryFlag.
+  // True if processes exchange gradients through shared memory.
   bool shared_memory = true;
 
   // Number of processes that may be started again after they died. With any,

@@ -93,6 +93,7 @@ absl::StatusOr<std::vector<LayerSpec>> AgreedLayers(
   return first;
 }
 
+// Checks that each worker sent each layer as the plan says.
 absl::Status CheckRoutes(const PlanReport& plan,
                          const std::vector<WorkerResult>& workers) {
   const auto shown = [](const Route& route) {
@@ -130,6 +131,8 @@ std::string WhyNotPredicted(const JobSpec& spec) {
          "--cost=bytes keeps the first plan";
 }
 
+// Returns the bytes of each node. Both ends of a node are one: its worker and
+// its server.
 std::vector<int64_t> MeasuredBytes(const LocalReport& report) {
   const JobSpec& spec = report.options.spec;
   std::vector<WideInteger> nodes(std::max(spec.workers, spec.shards));
@@ -148,6 +151,8 @@ std::vector<int64_t> MeasuredBytes(const LocalReport& report) {
   return bytes;
 }
 
+// Returns the bytes of each node, exactly as the protocol would send them: the
+// initial parameters once, and then the same bytes in each step.
 std::vector<int64_t> PredictedBytes(const LocalReport& report) {
   const PlanReport& plan = report.plan;
   const JobOptions& options = report.options.spec.options;
@@ -219,6 +224,7 @@ std::string FormatLayers(const LocalReport& report) {
   return text;
 }
 
+// Returns whether all workers have the same parameters, with their checksums.
 std::string FormatReplicas(const LocalReport& report) {
   if (report.replicas_equal) {
     return absl::StrCat("equal, checksum ",
@@ -237,6 +243,8 @@ std::string FormatReplicas(const LocalReport& report) {
                     }));
 }
 
+// Returns the bytes of the busiest node, measured and predicted, or the reason
+// why there is no such figure.
 std::string FormatTraffic(const LocalReport& report) {
   const JobSpec& spec = report.options.spec;
   if (report.is_disturbed()) {
@@ -337,6 +345,8 @@ absl::StatusOr<Plan> PlanOfRun(absl::Span<const LayerSpec> layers,
   return plan;
 }
 
+// The plan is made again from the options. A plan by time depends on what was
+// measured, so its routes are those of a worker.
 absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
                                             LocalOutcome outcome) {
   const JobSpec& spec = options.spec;
@@ -370,6 +380,7 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
   return report;
 }
 
+// Shares of the phases are relative to the mean time of a worker.
 std::string FormatLocalText(const LocalReport& report) {
   double all = 0;
   for (const WorkerResult& worker : report.workers()) {
@@ -437,6 +448,7 @@ std::string FormatLocalJson(const LocalReport& report) {
   });
 }
 
+// The slowest worker counts, because the job ends with it.
 std::string FormatProgress(
     absl::Span<const std::optional<WorkerProgress>> latest) {
   const WorkerProgress* slowest = nullptr;

@@ -35,6 +35,7 @@ namespace {
 // Signals that ask this process to end.
 constexpr int kEndSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
+// Returns the signals that the signalfd delivers.
 sigset_t WatchedSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -43,6 +44,8 @@ sigset_t WatchedSignals() {
   return signals;
 }
 
+// A program that does not exist is the mistake of a user, so it has its own
+// code.
 absl::Status SystemError(absl::string_view what, int error) {
   const std::string message = absl::StrCat(what, ": ", strerror(error));
   if (error == ENOENT) return absl::NotFoundError(message);
@@ -60,6 +63,7 @@ absl::StatusOr<Pipe> MakePipe() {
   return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
+// Returns the strings as execve takes them. They must outlive the result.
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
   pointers.reserve(strings.size() + 1);
@@ -82,6 +86,7 @@ struct ExecPlan {
   int report;  // Pipe for errno, if the exec fails.
 };
 
+// Tells the parent why the child does not become its program.
 [[noreturn]] void ReportAndExit(const ExecPlan& plan) {
   const int error = errno;
   [[maybe_unused]] const ssize_t written =
@@ -89,6 +94,8 @@ struct ExecPlan {
   _exit(127);
 }
 
+// Runs in the child, with async-signal-safe calls alone. Ends in the program,
+// or in ReportAndExit.
 [[noreturn]] void RunChild(const ExecPlan& plan) {
   setpgid(0, 0);
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) ReportAndExit(plan);
@@ -209,6 +216,7 @@ ProcessGroup::~ProcessGroup() {
   pthread_sigmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 
+// Returns only after the exec, so that a missing program is an error of Start.
 absl::StatusOr<int> ProcessGroup::Start(const ProcessOptions& options) {
   if (options.command.empty()) {
     return absl::InvalidArgumentError("no command to start");
@@ -276,6 +284,7 @@ absl::StatusOr<int> ProcessGroup::WaitOnce(absl::Duration timeout) {
   return polled[0].revents != 0 ? ReadSignals() : 0;
 }
 
+// Asks all children to end before it waits for any of them.
 void ProcessGroup::Stop(absl::Duration grace) {
   if (running() == 0) return;
   SignalAll(SIGTERM);

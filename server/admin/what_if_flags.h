@@ -45,25 +45,25 @@ class WhatIfFlags {
   absl::StatusOr<std::vector<LayerTime>> Times(
       const std::vector<LayerSpec>& layers) const;
 
-  // See asked().
+  // Question with the fields that flags set: see asked().
   WhatIf asked_;
-  // --model. Empty: not given.
+  // Value of --model. Empty: not given.
   std::string model_;
-  // --workers and --servers; 0: not given.
+  // Values of --workers and --servers; 0: not given, colocated.
   ClusterShape cluster_{0, 0};
-  // --batch
+  // Value of --batch.
   int64_t batch_ = 32;
-  // --bandwidth
+  // Value of --bandwidth.
   double bits_per_second_ = 0;
-  // --compute. Negative: not given.
+  // Value of --compute. Negative: not given.
   absl::Duration compute_;
-  // --backward-share
+  // Value of --backward-share.
   double backward_share_ = 0.667;
-  // --compute-trace. Empty: not given.
+  // Value of --compute-trace. Empty: not given.
   std::string compute_trace_;
   // Options of the job.
   JobSpec spec_;
-  // --all-layers
+  // True with --all-layers.
   bool all_layers_ = false;
 };
 

@@ -95,7 +95,7 @@ struct WorkerResult {
     LinkSpeed link;
   };
 
-  // "worker 2". LocalJob sets it.
+  // Name in messages: "worker 2". LocalJob sets it.
   std::string name;
   // Rank at the end.
   int rank = 0;

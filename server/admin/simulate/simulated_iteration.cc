@@ -36,6 +36,7 @@ constexpr double kIterationsDiffer = 0.005;
 constexpr int64_t kEventsPerProgress = int64_t{1} << 14;
 constexpr int64_t kWindowBytesMin = int64_t{1} << 20;
 
+// Returns the job as a coordinator would announce it in its first epoch.
 absl::StatusOr<JobPtr> MakeSimulatedJob(const WhatIf& what_if,
                                         const Plan& plan) {
   Job job;
@@ -49,6 +50,7 @@ absl::StatusOr<JobPtr> MakeSimulatedJob(const WhatIf& what_if,
                  static_cast<int>(what_if.plan.cluster.servers));
 }
 
+// Returns the network between the nodes, without their rates.
 NetworkOptions MakeNetworkOptions(const WhatIf& what_if) {
   NetworkOptions options;
   options.message_time = what_if.message_time;
@@ -63,6 +65,8 @@ NetworkOptions MakeNetworkOptions(const WhatIf& what_if) {
   return options;
 }
 
+// Returns the bytes per second of copies. WhatIf::host_copy is the time of all
+// parameters in both directions.
 double CopyRate(const WhatIf& what_if) {
   if (what_if.host_copy == absl::ZeroDuration()) return kUnlimitedRate;
   double bytes = 0;
@@ -251,6 +255,8 @@ void IterationSimulation::FetchInitialValues() {
   started_ = true;
 }
 
+// Frames before the start wait in posted_: there is no time yet for the
+// network.
 void IterationSimulation::Send(PeerId from, PeerId to, const Frame& frame) {
   if (!started_) {
     posted_.push_back({to, frame});
@@ -281,6 +287,7 @@ void IterationSimulation::Deliver(PeerId to, const Frame& frame) {
   }
 }
 
+// Shards take no time: their arithmetic is not part of the model.
 void IterationSimulation::DeliverToShard(int index, const Frame& frame) {
   Shard& shard = *shards_[index];
   const auto landing = shard.OnHeader(frame.header.sender, frame.header);
@@ -299,16 +306,19 @@ void IterationSimulation::DeliverToShard(int index, const Frame& frame) {
   outbox_.Clear();
 }
 
+// With Overlap::kDecoupled, an iteration ends with the last backward.
 void IterationSimulation::OnBackwardDone(PeerId, int64_t step) {
   if (job_->decoupled()) record_.EndStep(step, events_.now());
 }
 
+// Otherwise it ends when the last worker has all results.
 void IterationSimulation::OnStepDone(PeerId worker, int64_t step) {
   const bool is_last =
       record_.WorkerDone(step, trainers_[worker.rank]->compute_time(step));
   if (is_last && !job_->decoupled()) record_.EndStep(step, events_.now());
 }
 
+// The number of frames is known beforehand, so progress is their share.
 IterationResult IterationSimulation::Run(const WhatIfProgress& progress) {
   const auto frames =
       static_cast<double>(program_.steps * FramesPerStep(*job_));
@@ -410,6 +420,7 @@ absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if) {
   return options;
 }
 
+// The plan is made once: trials change the threshold of fusion alone.
 absl::StatusOr<IterationResult> SimulateIterations(
     const WhatIf& what_if, const WhatIfProgress& progress) {
   NEREUS_RETURN_IF_ERROR(what_if.Validate());

@@ -77,6 +77,7 @@ void SimulatedTrainer::Forward(int layer) {
               [this, layer] { Forward(layer + 1); });
 }
 
+// Work on the device queues up: it begins when the work before it is over.
 absl::Time SimulatedTrainer::Compute(int64_t step, absl::Duration time) {
   progress_[step % 2].compute_time += time;
   device_free_at_ = std::max(device_free_at_, events_->now()) + time;
@@ -123,6 +124,7 @@ void SimulatedTrainer::Push(int layer) {
   Execute();
 }
 
+// A frame is in host memory when it arrives. With overlap it is copied at once.
 void SimulatedTrainer::Deliver(const Frame& frame) {
   const auto landing = machine_.OnHeader(frame.header.sender, frame.header);
   NEREUS_CHECK(landing.ok()) << landing.status();
@@ -172,6 +174,7 @@ absl::Duration SimulatedTrainer::CopyOutTime() const {
   return time;
 }
 
+// Each peer sends factors of its own; the other schemes have one result.
 absl::Duration SimulatedTrainer::CopyInTime(int layer) const {
   const LayerSpec& spec = program_->job->layers[layer];
   const int peers = program_->job->worker_count() - 1;
