@@ -1,5 +1,4 @@
-// Shards with copies on other servers: a server that is lost costs no step.
-// Laws 1, 2 and 7 of docs/architecture.md, on the production machines.
+// Shards with a backup on another server: a lost server costs no step.
 
 #include "common/base/random.h"
 #include "gtest/gtest.h"
@@ -13,8 +12,8 @@ namespace {
 constexpr int kSeeds = 200;
 constexpr absl::Duration kPatience = absl::Seconds(40);
 
-// Nothing is on disk: what comes back comes from copies.
-SimulatedClusterOptions JobWithCopies(uint64_t seed) {
+// Returns a job without a disk: values that come back come from backups.
+SimulatedClusterOptions JobWithBackups(uint64_t seed) {
   SimulatedClusterOptions options = RandomJob(seed);
   options.workers = 1 + static_cast<int>(seed % 4);
   options.max_workers = options.workers + 3;
@@ -29,13 +28,13 @@ bool AllAreBack(const SimulatedCluster& cluster) {
   return cluster.job().shard_servers == first;
 }
 
-// But where a plan has just changed: until the copies have what the workers
-// have handed over with that.
-TEST(BackupSimulationTest, ALostServerCostsNoStep) {
+// Plans do not change here: after a change, backups do not yet have the values
+// that the workers handed over with it.
+TEST(BackupSimulationTest, LostServerCostsNoStep) {
   for (const uint64_t seed : TestSeeds(kSeeds)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedClusterOptions options = JobWithCopies(seed);
-    options.rules.cost = CostKind::kBytes;  // See above.
+    SimulatedClusterOptions options = JobWithBackups(seed);
+    options.rules.cost = CostKind::kBytes;
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     Random random(seed);
     int64_t steps = 0;
@@ -44,12 +43,14 @@ TEST(BackupSimulationTest, ALostServerCostsNoStep) {
       absl::Status status = cluster.RunSteps(steps);
       ASSERT_TRUE(status.ok()) << status;
       const int server = static_cast<int>(random.Below(cluster.job().shards()));
-      // In the middle of a step.
+      // The server dies in the middle of a step.
       const absl::Duration now = cluster.events().now() - absl::UnixEpoch();
-      cluster.At(now + random.Uniform() * absl::Milliseconds(5),
-                 [&, server] { cluster.Crash(cluster.shard_process(server)); });
-      cluster.At(now + random.Uniform() * absl::Seconds(3),
-                 [&, server] { cluster.StartShard(server); });
+      cluster.faults().At(
+          now + random.Uniform() * absl::Milliseconds(5), [&, server] {
+            cluster.faults().Crash(cluster.processes().shard_process(server));
+          });
+      cluster.faults().At(now + random.Uniform() * absl::Seconds(3),
+                          [&, server] { cluster.faults().StartShard(server); });
       status = cluster.RunSteps(++steps);
       ASSERT_TRUE(status.ok()) << status;
       cluster.AdvanceBy(absl::Seconds(8));
@@ -59,50 +60,51 @@ TEST(BackupSimulationTest, ALostServerCostsNoStep) {
   }
 }
 
-TEST(BackupSimulationTest, OneServerIsEnoughUntilAnotherOneComes) {
+TEST(BackupSimulationTest, JobGoesOnWithASingleServerUntilAnotherComes) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedClusterOptions options = JobWithCopies(seed);
-    options.rules.cost = CostKind::kBytes;  // The same.
+    SimulatedClusterOptions options = JobWithBackups(seed);
+    options.rules.cost = CostKind::kBytes;
     options.shards = 2;
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     const int lost = static_cast<int>(seed % 2);
-    cluster.Crash(cluster.shard_process(lost));
+    cluster.faults().Crash(cluster.processes().shard_process(lost));
     absl::Status status = cluster.RunSteps(6);
     ASSERT_TRUE(status.ok()) << status;
-    // Where all layers go around a ring, nobody else misses a server so soon.
+    // If all layers travel on a ring, it takes a while until a member misses
+    // the server.
     cluster.AdvanceBy(absl::Seconds(2));
     for (const ShardServers& servers : cluster.job().shard_servers) {
       EXPECT_EQ(servers, (ShardServers{1 - lost, -1, false}));
     }
-    cluster.StartShard(lost);
+    cluster.faults().StartShard(lost);
     cluster.AdvanceBy(absl::Seconds(4));
     EXPECT_TRUE(AllAreBack(cluster));
-    // Now the other one may go.
-    cluster.Crash(cluster.shard_process(1 - lost));
+    // Now the other server may die.
+    cluster.faults().Crash(cluster.processes().shard_process(1 - lost));
     status = cluster.RunSteps(10);
     ASSERT_TRUE(status.ok()) << status;
   }
 }
 
-TEST(BackupSimulationTest, WithoutItsCopyALostShardEndsTheJob) {
-  SimulatedClusterOptions options = JobWithCopies(1);
+TEST(BackupSimulationTest, LostShardWithoutABackupEndsTheJob) {
+  SimulatedClusterOptions options = JobWithBackups(1);
   options.shards = 2;
   SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), 1));
   ASSERT_TRUE(cluster.RunSteps(2).ok());
-  cluster.Crash(cluster.shard_process(0));
-  cluster.Crash(cluster.shard_process(1));
+  cluster.faults().Crash(cluster.processes().shard_process(0));
+  cluster.faults().Crash(cluster.processes().shard_process(1));
   const absl::Status status = cluster.RunSteps(4);
   EXPECT_TRUE(IsLost(status)) << status;
 }
 
-// With checkpoints too, for when two servers die at a time.
-TEST(BackupSimulationTest, TheJobGoesOnWhateverDies) {
+// There are checkpoints too, in case that two servers die at a time.
+TEST(BackupSimulationTest, JobGoesOnWhateverDies) {
   int lost = 0;
   for (const uint64_t seed : TestSeeds(kSeeds)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedClusterOptions options = JobWithCopies(seed);
+    SimulatedClusterOptions options = JobWithBackups(seed);
     options.has_disk = true;
     options.job.checkpoint_every = static_cast<int64_t>(seed / 12 % 4);
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));

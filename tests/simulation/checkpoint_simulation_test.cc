@@ -26,21 +26,21 @@ TestCheckpoint OfRound(int64_t round) {
           .layers = AwkwardLayers()};
 }
 
-// The same values in other chunks.
+// Compares a checkpoint, read in chunks of another length than it was written.
 absl::Status Check(Storage& storage, const Manifest& manifest, Random& random) {
   TestCheckpoint checkpoint = OfRound(manifest.round);
   checkpoint.chunk_elements = 1 + static_cast<int64_t>(random.Below(30));
   return CheckTestCheckpoint(storage, manifest, checkpoint);
 }
 
-// A job that writes checkpoints and removes old ones, and is killed with its
-// machine now and then.
+// A job that writes checkpoints and removes old ones. Its machine crashes now
+// and then.
 class CheckpointSimulation {
  public:
   CheckpointSimulation(uint64_t seed, SimulatedStorageOptions options)
       : random_(seed), storage_(seed, options) {}
 
-  // Writes the next checkpoint; goes on after a crash as a job does.
+  // Writes the next checkpoint. After a crash, the machine starts again.
   void Step() {
     const int64_t round = next_round_++;
     started_.insert(round);
@@ -68,12 +68,12 @@ class CheckpointSimulation {
   Random random_;
   SimulatedStorage storage_;
   std::set<int64_t> started_;
-  std::set<int64_t> completed_;  // Whose writer was told that they are.
+  std::set<int64_t> completed_;  // Rounds that were reported as written.
   int64_t next_round_ = 0;
   int crashes_ = 0;
 };
 
-TEST(CheckpointSimulationTest, TheNewestCompleteOneSurvivesEveryCrash) {
+TEST(CheckpointSimulationTest, NewestCompleteCheckpointSurvivesEveryCrash) {
   int crashes = 0;
   int torn = 0;
   for (const uint64_t seed : TestSeeds(80)) {
@@ -85,7 +85,8 @@ TEST(CheckpointSimulationTest, TheNewestCompleteOneSurvivesEveryCrash) {
       simulation.Step();
       const auto list = ListCheckpoints(simulation.storage());
       ASSERT_TRUE(list.ok()) << list.status();
-      // One whose writer did not live to be told may be complete too.
+      // A checkpoint may be complete although its writer crashed before it was
+      // told.
       const int64_t newest =
           list->complete.empty() ? -1 : list->complete[0].round;
       ASSERT_GE(newest, simulation.NewestCompleted());
@@ -109,9 +110,9 @@ TEST(CheckpointSimulationTest, TheNewestCompleteOneSurvivesEveryCrash) {
   }
 }
 
-// What is torn has another length, which listing finds, or zeros, which its
-// checksum does; whatever verifies has the right values.
-TEST(CheckpointSimulationTest, WhatALyingDiskHasTornIsFound) {
+// A torn file has another length, which the listing finds, or zeros, which its
+// checksum finds. A checkpoint that passes verification has the right values.
+TEST(CheckpointSimulationTest, FilesThatALyingDiskHasTornAreFound) {
   int torn = 0;
   int zeroed = 0;
   int sound = 0;
@@ -142,8 +143,8 @@ TEST(CheckpointSimulationTest, WhatALyingDiskHasTornIsFound) {
   }
 }
 
-// Every step of writing one checkpoint beside an older one.
-TEST(CheckpointSimulationTest, ACrashAtEachStepOfWritingKeepsTheOlderOne) {
+// A crash is tried at every step of writing a checkpoint beside an older one.
+TEST(CheckpointSimulationTest, CrashAtAnyStepOfWritingKeepsTheOlderCheckpoint) {
   for (int64_t steps = 0;; ++steps) {
     SCOPED_TRACE(steps);
     Random random(static_cast<uint64_t>(steps));
@@ -159,7 +160,7 @@ TEST(CheckpointSimulationTest, ACrashAtEachStepOfWritingKeepsTheOlderOne) {
     for (const Manifest& manifest : list->complete) {
       EXPECT_EQ(Check(storage, manifest, random), absl::OkStatus());
     }
-    // The job comes to this round again.
+    // The job comes to this round again, and writes it again.
     if (list->complete.size() == 1) {
       ASSERT_EQ(WriteTestCheckpoint(storage, OfRound(11)).status(),
                 absl::OkStatus());

@@ -7,22 +7,22 @@ namespace nereus {
 
 SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   Random random(seed ^ 0x2545f491);
-  // Members, scheme, optimizer and its place, order of sums, delays, repeated
-  // frames.
+  // The job has drawn members, schemes, an optimizer and its place, an order of
+  // sums, delays, and frames that arrive twice.
   SimulatedClusterOptions options = RandomJob(seed);
 
-  // Fewer may go on, more may come.
+  // Fewer workers may go on, and more may come.
   options.min_workers = 1 + static_cast<int>(random.Below(options.workers));
   options.max_workers = options.workers + static_cast<int>(random.Below(4));
 
-  // Updates that are exact enough to tell whose gradients are in them.
+  // Updates are exact enough to tell which workers' gradients are in them.
   if (random.Chance(0.5)) {
     options.job.optimizer = ExactSgd();
     options.rules.wire = WireType::kFloat32;
     options.rules.choose_wire = false;
   }
 
-  // Bytes take time.
+  // Nodes have a rate: bytes take time.
   if (random.Chance(0.5)) {
     const double rate = 30e6 + random.Uniform() * 1e9;
     options.node_rate = {rate, rate};
@@ -30,7 +30,7 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   }
   options.layer_time_max = absl::Microseconds(100 + random.Below(5000));
 
-  // Checkpoints, regular ones or only those that are asked for.
+  // Checkpoints are regular, or made on request only.
   options.has_disk = random.Chance(0.8);
   if (options.has_disk) {
     options.job.checkpoint_every = static_cast<int64_t>(random.Below(4));
@@ -43,7 +43,8 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   options.job.backup = options.shards > 1 && random.Chance(0.5);
   options.coordinator_is_shard_0 = random.Chance(0.5);
 
-  // Rounds that close without everybody, and what does not go with them.
+  // Rounds close without all workers, or only some blocks travel. Each excludes
+  // some of the features above.
   if (random.Chance(0.2)) {
     constexpr Quorum kQuorums[] = {Quorum::kMajority, Quorum::kSolo,
                                    Quorum::kEach};

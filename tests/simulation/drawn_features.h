@@ -2,12 +2,13 @@
 
 #include <cstdint>
 
-#include "tests/simulation/simulated_cluster.h"
+#include "tests/simulation/simulation_options.h"
 
 namespace nereus {
 
-// The job that a seed of the swarm has. THE PLACE where it is drawn which
-// features are on: one that a job may have gets a line in drawn_features.cc.
+// Returns the job of one seed of the swarm, with features drawn from the seed.
+// Each feature that a job may have gets a line here, so that every feature
+// meets every other one, and every fault, in some seed.
 SimulatedClusterOptions DrawFeatures(uint64_t seed);
 
 }  // namespace nereus

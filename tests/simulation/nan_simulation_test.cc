@@ -1,11 +1,12 @@
-// Gradients with a NaN, and what becomes of their steps, whatever dies
-// meanwhile: all workers skip a step, or none does.
+// Gradients with a NaN: all workers skip the step, or none does, whatever dies
+// meanwhile; or the job ends, and the message names the worker.
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/drawn_features.h"
+#include "tests/simulation/laws/skipped_steps_law.h"
 #include "tests/simulation/random_faults.h"
 #include "tests/simulation/simulated_jobs.h"
 #include "tests/testing/test_seed.h"
@@ -15,8 +16,8 @@ namespace {
 
 constexpr int64_t kSteps = 8;
 
-// Of each worker's steps, one in `one_in` has a NaN; another one when it is
-// done again.
+// Returns a workload in which one step in `one_in` has a NaN, on each worker. A
+// step that is done again draws anew.
 Workload PoisonedWorkload(uint64_t seed, uint64_t one_in) {
   Workload workload = RandomWorkload(MixedLayers(), seed);
   workload.poisons = [seed, one_in](int rank, int64_t step, int life) {
@@ -29,7 +30,7 @@ Workload PoisonedWorkload(uint64_t seed, uint64_t one_in) {
   return workload;
 }
 
-TEST(NanSimulationTest, AStepWithANanIsSkippedByAll) {
+TEST(NanSimulationTest, StepWithANanIsSkippedByAllWorkers) {
   for (const uint64_t seed : TestSeeds(100)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = RandomJob(seed);
@@ -43,13 +44,14 @@ TEST(NanSimulationTest, AStepWithANanIsSkippedByAll) {
       for (int rank = 0; rank < options.workers; ++rank) {
         poisoned = poisoned || workload.poisons(rank, step, /*life=*/1);
       }
-      EXPECT_EQ(cluster.Skipped(step), poisoned) << step;
+      EXPECT_EQ(cluster.laws().Find<SkippedStepsLaw>()->Skipped(step), poisoned)
+          << step;
     }
   }
 }
 
-// Every worker's replica is looked at after every round.
-TEST(NanSimulationTest, NoNanGetsIntoTheParametersWhateverDies) {
+// FiniteParametersLaw looks at every worker's replica after every round.
+TEST(NanSimulationTest, NoNanGetsIntoParametersWhateverDies) {
   for (const uint64_t seed : TestSeeds(300)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DrawFeatures(seed);
@@ -64,8 +66,9 @@ TEST(NanSimulationTest, NoNanGetsIntoTheParametersWhateverDies) {
   }
 }
 
-// Whoever adds it up finds it, before anybody has anything of it.
-TEST(NanSimulationTest, WhereItMayNotBeANanEndsTheJobAndItIsSaidWhoseItIs) {
+// The member that adds the gradient up finds the NaN before any other member
+// has a part of it.
+TEST(NanSimulationTest, NanThatIsNotAllowedEndsTheJobAndNamesTheWorker) {
   for (const uint64_t seed : TestSeeds(200)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DrawFeatures(seed);
@@ -76,7 +79,7 @@ TEST(NanSimulationTest, WhereItMayNotBeANanEndsTheJobAndItIsSaidWhoseItIs) {
     const auto layer_at = [&workload](int64_t at) {
       return workload.layers[static_cast<size_t>(at) % workload.layers.size()];
     };
-    // Factors are looked at by the client.
+    // The client checks factors itself: no member adds them up.
     while (layer_at(step).has_factors) ++step;
     const int poisoned = static_cast<int>(seed / 3) % options.workers;
     workload.poisons = [=](int rank, int64_t at, int) {

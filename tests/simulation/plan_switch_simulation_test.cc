@@ -1,5 +1,5 @@
-// Plans that change while a job runs, on the production machines: what the
-// servers or the workers had of a layer is handed over whole.
+// Plans that change while a job runs: the values and the optimizer's state that
+// servers or workers had of a layer are handed over whole.
 
 #include <cstdint>
 #include <memory>
@@ -16,8 +16,9 @@ namespace {
 
 constexpr int64_t kSteps = 10;
 
-// Workers measure something else every other step: plans change all the time.
-// With powers of two, ten steps of momentum are exact in float32.
+// Returns a job with plans that change all the time: workers report drawn
+// measurements after every other step. With powers of two, ten steps of
+// momentum are exact in float32.
 SimulatedClusterOptions ChangingJob(uint64_t seed) {
   SimulatedClusterOptions options = RandomJob(seed);
   options.workers = seed % 2 == 0 ? 2 : 4;
@@ -30,7 +31,7 @@ SimulatedClusterOptions ChangingJob(uint64_t seed) {
   return options;
 }
 
-// Gradients, and factors, that are small integers.
+// Returns a workload with small integers as gradients and factors.
 Workload SmallIntegers() {
   Workload workload = IntegerWorkload(MixedLayers());
   workload.factors = [](int rank, int64_t step, int layer,
@@ -48,11 +49,11 @@ Workload SmallIntegers() {
   return workload;
 }
 
-// All parameters of a worker, and how often routes were others after a step.
+// Result of a job: the parameters of a worker.
 struct Outcome {
   std::vector<float> parameters;
-  int changes = 0;
-  bool lost_worker = false;  // One has come in the place of another.
+  int changes = 0;           // Steps after which the routes were others.
+  bool lost_worker = false;  // A worker was replaced.
 };
 
 absl::StatusOr<Outcome> RunJob(const SimulatedClusterOptions& options,
@@ -75,15 +76,15 @@ absl::StatusOr<Outcome> RunJob(const SimulatedClusterOptions& options,
   outcome.lost_worker = cluster.job().workers.back().rank >= options.workers;
   for (int layer = 0; layer < static_cast<int>(MixedLayers().size()); ++layer) {
     const auto values =
-        cluster.parameters(cluster.job().workers[0].rank, layer);
+        cluster.worker(cluster.job().workers[0].rank).parameters(layer);
     outcome.parameters.insert(outcome.parameters.end(), values.begin(),
                               values.end());
   }
   return outcome;
 }
 
-TEST(PlanSwitchSimulationTest, AJobComesToTheSameBitsWhateverItsPlansAre) {
-  int changes = 0;
+TEST(PlanSwitchSimulationTest, JobComesToTheSameBitsWhateverItsPlansAre) {
+  int changes = 0;  // Steps after which the routes were others.
   for (const uint64_t seed : TestSeeds(100)) {
     SCOPED_TRACE(ReplayHint(seed));
     const SimulatedClusterOptions options = ChangingJob(seed);

@@ -1,5 +1,5 @@
-// Poseidon's published figures (USENIX ATC 2017), from one set of constants:
-// docs/benchmarks.md has their reasons.
+// The simulator reproduces Poseidon's published figures (USENIX ATC 2017) from
+// a single set of constants; docs/benchmarks.md explains them.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 namespace nereus {
 namespace {
 
-// The calibration: nothing else is chosen, for no row.
+// The calibration. No other number is chosen, for any row.
 constexpr double kComputeSeconds = 0.925;
 constexpr double kBackwardShare = 2.0 / 3;
 constexpr double kEffectiveRate = 12e9 / 8;  // Bytes/s, of 40 Gbit/s.
@@ -66,7 +66,7 @@ std::vector<Row> Rows() {
 
 class PoseidonFigureTest : public testing::TestWithParam<Row> {};
 
-TEST_P(PoseidonFigureTest, IsWithinTenPercent) {
+TEST_P(PoseidonFigureTest, SimulatedSecondsAreWithinTenPercentOfThePublished) {
   WhatIf what_if = Vgg19With22kClasses(GetParam().nodes, kEffectiveRate);
   what_if.plan.rules.forced = GetParam().scheme;
   what_if.job.overlap = GetParam().overlap;
@@ -82,7 +82,8 @@ INSTANTIATE_TEST_SUITE_P(Caffe40Gbit, PoseidonFigureTest,
                                                info.param.nodes);
                          });
 
-// The headline: 10 Gbit/s, 16 nodes, 15.5 times one; 8 to 9 with servers only.
+// The headline at 10 Gbit/s: 16 nodes are 15.5 times as fast as one node, and 8
+// to 9 times with servers only.
 TEST(PoseidonHeadlineTest, HybridCommunicationScalesWhereServersDoNot) {
   WhatIf what_if = Vgg19With22kClasses(16, 10e9 / 8);
   const auto hybrid = SimulateIterations(what_if);

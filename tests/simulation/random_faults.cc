@@ -5,6 +5,11 @@
 
 #include "absl/strings/match.h"
 
+// The constructor plans the moments of all faults. At each moment StrikeWith
+// picks a victim and calls the fault script, through one of StrikeWorker,
+// StrikeConnection and StrikeServer. All draws come from one generator, in the
+// order of events, so that a seed gives the same faults again.
+
 namespace nereus {
 namespace {
 
@@ -41,7 +46,7 @@ constexpr size_t kWorkerKinds = 17;
 static_assert(kAll[kWorkerKinds] == Fault::kShardDies);
 
 constexpr double kSlowness = 10;
-constexpr int kTended = 120;  // Seconds.
+constexpr int kTendedSeconds = 120;
 
 }  // namespace
 
@@ -62,7 +67,9 @@ absl::Span<const Fault> WorkerFaults() {
 
 RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
                            SimulatedCluster* cluster)
-    : random_(seed ^ 0x7f4a7c15), cluster_(cluster) {
+    : random_(seed ^ 0x7f4a7c15),
+      cluster_(cluster),
+      faults_(&cluster->faults()) {
   // From one kind to about half of them.
   const double share = 0.5 * random_.Uniform();
   for (const Fault kind : kinds) {
@@ -73,16 +80,17 @@ RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
   const int count = 1 + static_cast<int>(random_.Below(6));
   absl::Duration at = absl::Milliseconds(60);
   for (int i = 0; i < count; ++i) {
-    // In the middle of what the last one did, or after it.
+    // The next fault strikes in the middle of the last one, or after it.
     at += random_.Uniform() *
           (random_.Chance(0.6) ? absl::Milliseconds(60) : absl::Seconds(4));
-    cluster_->At(at, [this] { Strike(); });
+    faults_->At(at, [this] { Strike(); });
   }
-  // This one takes a few epochs, which few jobs have left when it is drawn.
+  // A server that dies twice takes a few epochs, which few jobs have left when
+  // the fault is drawn like the others.
   const bool early = shards_may_die_ && cluster_->options().job.backup;
   if (early && random_.Chance(0.5)) {
-    cluster_->At(absl::Milliseconds(60 + random_.Below(60)),
-                 [this] { StrikeWith(Fault::kShardDiesAgain); });
+    faults_->At(absl::Milliseconds(60 + random_.Below(60)),
+                [this] { StrikeWith(Fault::kShardDiesAgain); });
   }
   // Short jobs are over before most of what may strike, and these faults show
   // only if nothing else begins an epoch meanwhile.
@@ -90,12 +98,11 @@ RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
     const bool may_strike = std::count(kinds.begin(), kinds.end(), fault) > 0 &&
                             random_.Chance(0.1);
     if (!may_strike) continue;
-    cluster_->At(absl::Milliseconds(60 + random_.Below(60)),
-                 [this, fault] { StrikeWith(fault); });
+    faults_->At(absl::Milliseconds(60 + random_.Below(60)),
+                [this, fault] { StrikeWith(fault); });
   }
-  // Somebody sees to it that the job can go on.
-  for (int i = 1; i < kTended; ++i) {
-    cluster_->At(absl::Seconds(i), [this] { Tend(); });
+  for (int i = 1; i < kTendedSeconds; ++i) {
+    faults_->At(absl::Seconds(i), [this] { Tend(); });
   }
 }
 
@@ -105,11 +112,12 @@ void RandomFaults::Tend() {
   const auto needed = static_cast<size_t>(cluster_->options().min_workers);
   if (coordinator != nullptr && !coordinator->over() && live < needed &&
       starts_workers_) {
-    cluster_->StartWorker();
+    faults_->StartWorker();
   }
-  // It may have died of its own, halfway or in a file, long after the fault.
+  // The coordinator may have died while it saved, long after the fault was
+  // ordered.
   if (coordinator == nullptr && (stopped_ || random_.Chance(0.2))) {
-    cluster_->RestartCoordinator();
+    faults_->RestartCoordinator();
   }
 }
 
@@ -118,16 +126,16 @@ void RandomFaults::Stop() {
   for (const auto& undo : std::exchange(undo_, {})) undo();
 }
 
-void RandomFaults::After(absl::Duration delay, std::function<void()> what) {
-  cluster_->At(cluster_->events().now() - absl::UnixEpoch() + delay,
-               [this, what = std::move(what)] {
-                 if (!stopped_) what();
-               });
+void RandomFaults::After(absl::Duration delay, std::function<void()> task) {
+  faults_->At(cluster_->events().now() - absl::UnixEpoch() + delay,
+              [this, task = std::move(task)] {
+                if (!stopped_) task();
+              });
 }
 
-void RandomFaults::UndoAfter(absl::Duration delay, std::function<void()> what) {
-  After(delay, what);
-  undo_.push_back(std::move(what));
+void RandomFaults::UndoAfter(absl::Duration delay, std::function<void()> undo) {
+  After(delay, undo);
+  undo_.push_back(std::move(undo));
 }
 
 ProcessId RandomFaults::AnyWorker() {
@@ -141,7 +149,7 @@ int RandomFaults::AnyShard() {
 
 ProcessId RandomFaults::AnyProcess() {
   return random_.Chance(0.5) ? AnyWorker()
-                             : cluster_->shard_process(AnyShard());
+                             : cluster_->processes().shard_process(AnyShard());
 }
 
 void RandomFaults::Strike() {
@@ -149,7 +157,7 @@ void RandomFaults::Strike() {
 }
 
 void RandomFaults::StrikeWith(Fault fault) {
-  // Before the job has begun, there is nothing to lose.
+  // A job that has not begun has nothing to lose.
   if (stopped_ || cluster_->live_workers().empty() || !cluster_->begun()) {
     return;
   }
@@ -170,19 +178,20 @@ bool RandomFaults::StrikeWorker(Fault fault) {
   switch (fault) {
     case Fault::kWorkerDies:
       if (live < 2) return false;
-      cluster_->Crash(victim);
-      // Some come in the place of the dead one, before it counts as dead.
+      faults_->Crash(victim);
+      // A successor may take the name of the dead worker, before that counts as
+      // dead.
       if (random_.Chance(0.5)) {
-        cluster_->StartWorker(random_.Chance(0.5) ? cluster_->name_of(victim)
-                                                  : "");
+        faults_->StartWorker(
+            random_.Chance(0.5) ? cluster_->processes().name_of(victim) : "");
       }
       return true;
     case Fault::kWorkerComes:
-      cluster_->StartWorker();
+      faults_->StartWorker();
       return true;
     case Fault::kWorkerLeaves:
       if (live < 2) return false;
-      cluster_->LeaveSoon(victim);
+      faults_->LeaveSoon(victim);
       return true;
     case Fault::kWorkerPauses:
       return live > 1 && PauseFor(victim);
@@ -190,11 +199,11 @@ bool RandomFaults::StrikeWorker(Fault fault) {
       return SlowFor(victim);
     case Fault::kDriverStalls:
       if (shards_may_die_ && random_.Chance(0.5)) {
-        return StallFor(cluster_->shard_process(AnyShard()));
+        return StallFor(cluster_->processes().shard_process(AnyShard()));
       }
       return live > 1 && StallFor(victim);
     default:
-      cluster_->StartStranger();
+      faults_->StartStranger();
       return true;
   }
 }
@@ -207,28 +216,29 @@ bool RandomFaults::StrikeConnection(Fault fault) {
   const ProcessId to = outward ? other : victim;
   switch (fault) {
     case Fault::kWorkersDisconnect:
-      cluster_->BreakConnection(victim, AnyWorker());
+      faults_->BreakConnection(victim, AnyWorker());
       return true;
     case Fault::kShardDisconnects:
-      cluster_->BreakConnection(victim, cluster_->shard_process(AnyShard()));
+      faults_->BreakConnection(victim,
+                               cluster_->processes().shard_process(AnyShard()));
       return true;
     case Fault::kConnectionBreaksInFrame:
-      cluster_->BreakInFrame(from, to, static_cast<int>(random_.Below(6)));
+      faults_->BreakInFrame(from, to, static_cast<int>(random_.Below(6)));
       return true;
     case Fault::kResultIsLost:
-      cluster_->BreakAfterSend(from, to);
+      faults_->BreakAfterSend(from, to);
       return true;
     case Fault::kLinkSlows:
       return SlowLinkFor(victim, other, absl::Milliseconds(100));
     case Fault::kLinkFlaps:
       return Flap(victim, other);
     case Fault::kSessionBreaks:
-      cluster_->BreakSession(AnyProcess());
+      faults_->BreakSession(AnyProcess());
       return true;
     case Fault::kSessionEndsOneSided:
       return CutSession(shards_may_die_ ? AnyProcess() : AnyWorker());
     case Fault::kAnswerIsLost:
-      cluster_->LoseNextAnswer(AnyProcess());
+      faults_->LoseNextAnswer(AnyProcess());
       return true;
     default:
       return Part();
@@ -237,12 +247,12 @@ bool RandomFaults::StrikeConnection(Fault fault) {
 
 bool RandomFaults::StrikeServer(Fault fault) {
   const int shard = AnyShard();
-  const ProcessId victim = cluster_->shard_process(shard);
+  const ProcessId victim = cluster_->processes().shard_process(shard);
   switch (fault) {
     case Fault::kShardDies:
       return KillShard(shard, absl::Seconds(2));
     case Fault::kShardDiesAsEpochBegins:
-      cluster_->AtNextEpoch([this] {
+      faults_->AtNextEpoch([this] {
         if (stopped_) return;
         After(random_.Uniform() * absl::Milliseconds(40),
               [this] { StrikeServer(Fault::kShardDies); });
@@ -253,7 +263,7 @@ bool RandomFaults::StrikeServer(Fault fault) {
       KillOnceItServes(shard);
       return true;
     case Fault::kShardDiesInFile:
-      cluster_->CrashInNextFile();
+      faults_->CrashInNextFile();
       return true;
     case Fault::kShardPauses:
       return PauseFor(victim);
@@ -261,53 +271,59 @@ bool RandomFaults::StrikeServer(Fault fault) {
       return SlowFor(victim);
     case Fault::kCoordinatorDies:
     case Fault::kCoordinatorDiesHalfway:
-      cluster_->CrashCoordinator(fault == Fault::kCoordinatorDiesHalfway);
+      if (fault == Fault::kCoordinatorDiesHalfway) {
+        faults_->CrashCoordinatorAtSave();
+      } else {
+        faults_->CrashCoordinator();
+      }
       RestartCoordinatorSoon();
       return true;
     case Fault::kCoordinatorDiesInFile:
-      cluster_->CrashInManifest(static_cast<int>(random_.Below(3)));
-      cluster_->RequestCheckpoint().IgnoreError();
+      faults_->CrashInManifest(static_cast<int>(random_.Below(3)));
+      faults_->RequestCheckpoint().IgnoreError();
       RestartCoordinatorSoon();
       return true;
     case Fault::kSavesFail:
-      cluster_->FailSavesFor(random_.Uniform() * absl::Seconds(6));
+      faults_->FailSavesFor(random_.Uniform() * absl::Seconds(6));
       if (random_.Chance(0.5)) {
         After(random_.Uniform() * absl::Seconds(3),
-              [this] { cluster_->CrashCoordinator(); });
+              [this] { faults_->CrashCoordinator(); });
         RestartCoordinatorSoon();
       }
       return true;
     case Fault::kCheckpointIsAskedFor:
-      // It may be away, or the job over.
-      return cluster_->RequestCheckpoint().ok();
+      // The coordinator may be dead, or the job over.
+      return faults_->RequestCheckpoint().ok();
     default:
-      cluster_->disk().FailNext(
+      faults_->FailNextWrite(
           absl::ResourceExhaustedError("no space left on device"));
       return true;
   }
 }
 
 bool RandomFaults::KillShard(int shard, absl::Duration away_max) {
-  const ProcessId victim = cluster_->shard_process(shard);
-  if (!cluster_->alive(victim)) return false;
-  cluster_->Crash(victim);
+  const ProcessId victim = cluster_->processes().shard_process(shard);
+  if (!cluster_->processes().alive(victim)) return false;
+  faults_->Crash(victim);
   UndoAfter(random_.Uniform() * away_max, [this, shard] {
-    if (cluster_->alive(cluster_->shard_process(shard))) return;
-    cluster_->StartShard(shard);
+    if (cluster_->processes().alive(cluster_->processes().shard_process(shard)))
+      return;
+    faults_->StartShard(shard);
   });
   return true;
 }
 
 void RandomFaults::KillOnceItServes(int shard) {
-  cluster_->AtNextEpoch([this, shard] {
+  faults_->AtNextEpoch([this, shard] {
     if (stopped_) return;
     const Job& job = cluster_->job();
     if (job.shard_servers[shard].primary != shard) {
-      // It is away, or the copy. Some of what goes between it and the server
-      // should be under way when they change places.
-      SlowLinkFor(cluster_->shard_process(shard),
-                  cluster_->shard_process(job.shard_servers[shard].primary),
-                  absl::Milliseconds(300));
+      // The server is dead, or the backup. Some frames between it and the
+      // primary should be under way when the two change places.
+      SlowLinkFor(
+          cluster_->processes().shard_process(shard),
+          cluster_->processes().shard_process(job.shard_servers[shard].primary),
+          absl::Milliseconds(300));
       return KillOnceItServes(shard);
     }
     After(random_.Uniform() * absl::Milliseconds(200),
@@ -316,8 +332,8 @@ void RandomFaults::KillOnceItServes(int shard) {
 }
 
 void RandomFaults::RestartCoordinatorSoon() {
-  const auto restart = [this] { cluster_->RestartCoordinator(); };
-  // If it dies later, it comes back then.
+  const auto restart = [this] { faults_->RestartCoordinator(); };
+  // The coordinator may die later only: then a later try brings it back.
   for (int i = 1; i < 20; ++i) {
     After(random_.Uniform() * absl::Seconds(i), restart);
   }
@@ -325,40 +341,41 @@ void RandomFaults::RestartCoordinatorSoon() {
 }
 
 bool RandomFaults::PauseFor(ProcessId victim) {
-  cluster_->Pause(victim);
+  faults_->Pause(victim);
   const absl::Duration most =
       random_.Chance(0.2) ? absl::Seconds(30) : absl::Seconds(8);
   UndoAfter(random_.Uniform() * most,
-            [this, victim] { cluster_->Resume(victim); });
+            [this, victim] { faults_->Resume(victim); });
   return true;
 }
 
 bool RandomFaults::StallFor(ProcessId victim) {
-  cluster_->StallDriver(victim);
-  // Most of them for longer than a step may take with all that faults cost.
+  faults_->StallDriver(victim);
+  // Most drivers stall for longer than a step may take after a fault, so that
+  // BoundedWaitLaw notices if the others wait for them.
   const absl::Duration least =
       random_.Chance(0.7) ? absl::Seconds(12) : absl::ZeroDuration();
   UndoAfter(least + random_.Uniform() * absl::Seconds(8),
-            [this, victim] { cluster_->Resume(victim); });
+            [this, victim] { faults_->Resume(victim); });
   return true;
 }
 
 bool RandomFaults::Flap(ProcessId a, ProcessId b) {
-  // Where shards must not die, the coordinator must not have one go.
+  // The coordinator lets one end of a flapping link go, which may be a server.
   if (!shards_may_die_) return false;
   const int shards = cluster_->job().shards();
   if (shards > 1 && random_.Chance(0.7)) {
-    // The coordinator's own process may be one of the two.
-    a = cluster_->shard_process(0);
-    b = cluster_->shard_process(1 +
-                                static_cast<int>(random_.Below(shards - 1)));
+    // The process that the coordinator lives in may be one of the two ends.
+    a = cluster_->processes().shard_process(0);
+    b = cluster_->processes().shard_process(
+        1 + static_cast<int>(random_.Below(shards - 1)));
   }
   if (a == b) return false;
   absl::Duration at;
   for (int i = 0; i < 6; ++i) {
     After(at, [this, a, b] {
-      if (cluster_->alive(a) && cluster_->alive(b)) {
-        cluster_->BreakConnection(a, b);
+      if (cluster_->processes().alive(a) && cluster_->processes().alive(b)) {
+        faults_->BreakConnection(a, b);
       }
     });
     at += absl::Milliseconds(20) +
@@ -369,9 +386,9 @@ bool RandomFaults::Flap(ProcessId a, ProcessId b) {
 }
 
 bool RandomFaults::SlowFor(ProcessId victim) {
-  cluster_->SlowDown(victim, kSlowness);
+  faults_->SlowDown(victim, kSlowness);
   UndoAfter(random_.Uniform() * absl::Seconds(4),
-            [this, victim] { cluster_->SlowDown(victim, 1); });
+            [this, victim] { faults_->SlowDown(victim, 1); });
   return true;
 }
 
@@ -381,15 +398,15 @@ bool RandomFaults::SlowLinkFor(ProcessId a, ProcessId b,
   Link slow;
   if (random_.Chance(0.5)) slow.rate = 10e6;
   slow.extra_delay = random_.Uniform() * delay_max;
-  cluster_->SetLink(a, b, slow);
+  faults_->SetLink(a, b, slow);
   UndoAfter(random_.Uniform() * absl::Seconds(4),
-            [this, a, b] { cluster_->SetLink(a, b, Link()); });
+            [this, a, b] { faults_->SetLink(a, b, Link()); });
   return true;
 }
 
 bool RandomFaults::CutSession(ProcessId victim) {
-  // One end hears at once, or both after a while, in which all is lost; the
-  // other one after up to more than a lease.
+  // The first end hears of it at once, or after a while in which all messages
+  // are lost; the other end hears of it up to more than a lease later.
   const absl::Duration early = random_.Chance(0.5)
                                    ? random_.Uniform() * absl::Seconds(1)
                                    : absl::ZeroDuration();
@@ -397,9 +414,9 @@ bool RandomFaults::CutSession(ProcessId victim) {
       early + random_.Uniform() * (random_.Chance(0.5) ? absl::Milliseconds(100)
                                                        : absl::Seconds(6));
   if (random_.Chance(0.5)) {
-    cluster_->BreakSession(victim, late, early);
+    faults_->BreakSession(victim, late, early);
   } else {
-    cluster_->BreakSession(victim, early, late);
+    faults_->BreakSession(victim, early, late);
   }
   return true;
 }
@@ -411,17 +428,18 @@ bool RandomFaults::Part() {
   }
   for (int shard = 0; shards_may_die_ && shard < cluster_->job().shards();
        ++shard) {
-    if (random_.Chance(0.2)) far.insert(cluster_->shard_process(shard));
+    if (random_.Chance(0.2))
+      far.insert(cluster_->processes().shard_process(shard));
   }
   if (far.empty()) return false;
-  cluster_->Partition(std::move(far));
+  faults_->Partition(std::move(far));
   const absl::Duration length =
       random_.Uniform() *
       (random_.Chance(0.5) ? absl::Seconds(1) : absl::Seconds(10));
   if (random_.Chance(0.7)) {
-    After(random_.Uniform() * length, [this] { cluster_->BreakAcross(); });
+    After(random_.Uniform() * length, [this] { faults_->BreakAcross(); });
   }
-  UndoAfter(length, [this] { cluster_->Heal(); });
+  UndoAfter(length, [this] { faults_->Heal(); });
   return true;
 }
 

@@ -10,74 +10,83 @@
 
 namespace nereus {
 
+// Kinds of faults. Most of them are undone after a drawn time.
 enum class Fault {
-  // Workers.
-  kWorkerDies,  // And a successor comes, or does not.
+  // ---- Faults of workers.
+  kWorkerDies,  // A worker dies; a successor comes, or does not.
   kWorkerComes,
   kWorkerLeaves,
-  kWorkerPauses,  // For shorter or longer than the lease.
+  kWorkerPauses,  // A worker pauses for less or for more than the lease.
   kWorkerSlows,
-  kDriverStalls,  // Of any process, while its session goes on.
+  kDriverStalls,  // The driver of any process stalls; its session goes on.
   kStrangerComes,
-  // What joins processes.
+
+  // ---- Faults between processes.
   kWorkersDisconnect,
   kShardDisconnects,
   kConnectionBreaksInFrame,
   kResultIsLost,
   kLinkSlows,
-  kLinkFlaps,  // It breaks again and again.
+  kLinkFlaps,  // A connection breaks again and again.
   kSessionBreaks,
   kSessionEndsOneSided,
   kAnswerIsLost,
-  kPartition,  // Of workers, and of shards if those may die.
-  // Servers.
-  kShardDies,  // And another one comes.
+  kPartition,  // Some workers are cut off, and shards if those may die.
+
+  // ---- Faults of servers, the coordinator and the disk.
+  kShardDies,  // A server dies, and another one comes.
   kShardDiesAsEpochBegins,
-  kShardDiesAgain,  // Just after it is back in its place.
+  kShardDiesAgain,  // A server dies twice: again when it is back in its place.
   kShardDiesInFile,
   kShardPauses,
   kShardSlows,
-  kCoordinatorDies,  // And comes back.
+  kCoordinatorDies,  // The coordinator dies, and comes back.
   kCoordinatorDiesHalfway,
   kCoordinatorDiesInFile,
-  kSavesFail,  // And maybe the coordinator dies meanwhile.
+  kSavesFail,  // No state is saved; the coordinator may die meanwhile.
   kCheckpointIsAskedFor,
   kWriteFails,
 };
 
-// Faults of workers and connections, which cost no shard; and of everything.
+// Returns the faults of workers and of connections, which cost no shard.
 absl::Span<const Fault> WorkerFaults();
+// Returns all kinds of faults.
 absl::Span<const Fault> AllFaults();
-// Those that cost no member, nor what one of them holds.
+// Returns the faults that cost no member, nor anything that a member holds.
 absl::Span<const Fault> HarmlessFaults();
 
-// Which faults a seed has, and when: a few kinds of those that there are, and a
-// handful of times.
+// A fault script that is drawn from a seed: a few kinds of faults, at a handful
+// of moments. It looks after the job, too: it starts workers where too few
+// live, and a coordinator that died by itself.
 class RandomFaults {
  public:
-  // `cluster` is not owned and must outlive this, which must outlive its runs.
+  // Plans faults of some of these `kinds`. `cluster` is not owned and must
+  // outlive this, which must outlive the cluster's runs.
   RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
                SimulatedCluster* cluster);
 
-  // No more of them, and what they did comes to its end, but for the dead.
+  // Lets no more faults strike, and undoes those that last. The dead stay dead.
   void Stop();
 
-  // Starts no worker any more, not even in the place of one that has left.
-  void StartNobody() { starts_workers_ = false; }
+  // Starts no more workers, not even in the place of a worker that has left.
+  void StartNoWorkers() { starts_workers_ = false; }
 
-  // How often each has struck.
+  // How often each kind has struck.
   const std::map<Fault, int>& strikes() const { return strikes_; }
 
  private:
+  // Strikes with one of the seed's kinds, or with this one.
   void Strike();
   void StrikeWith(Fault fault);
+  // Looks after the job, once a second.
   void Tend();
+
+  // Each of these strikes, and returns true unless the job's state does not
+  // allow it.
   bool StrikeWorker(Fault fault);
   bool StrikeConnection(Fault fault);
   bool StrikeServer(Fault fault);
   bool KillShard(int shard, absl::Duration away_max);
-  void KillOnceItServes(int shard);
-  void RestartCoordinatorSoon();
   bool Part();
   bool CutSession(ProcessId victim);
   bool PauseFor(ProcessId victim);
@@ -85,25 +94,33 @@ class RandomFaults {
   bool Flap(ProcessId a, ProcessId b);
   bool SlowFor(ProcessId victim);
   bool SlowLinkFor(ProcessId a, ProcessId b, absl::Duration delay_max);
+
+  // Kills a server soon after it is the primary of its shard again.
+  void KillOnceItServes(int shard);
+  void RestartCoordinatorSoon();
+
   ProcessId AnyWorker();
   ProcessId AnyProcess();
   int AnyShard();
-  void After(absl::Duration delay, std::function<void()> what);
-  // Undoes a fault after a time, or when they are stopped.
-  void UndoAfter(absl::Duration delay, std::function<void()> what);
+
+  // Runs `task` after `delay`, unless faults are stopped by then.
+  void After(absl::Duration delay, std::function<void()> task);
+  // Undoes a fault after `delay`, or in Stop.
+  void UndoAfter(absl::Duration delay, std::function<void()> undo);
 
   Random random_;
   SimulatedCluster* const cluster_;
-  std::vector<Fault> kinds_;
-  bool shards_may_die_ = false;
+  FaultScript* const faults_;    // The cluster's.
+  std::vector<Fault> kinds_;     // Kinds that the seed has drawn.
+  bool shards_may_die_ = false;  // The given kinds have kShardDies.
   bool stopped_ = false;
-  bool starts_workers_ = true;
-  std::vector<std::function<void()>> undo_;
-  std::map<Fault, int> strikes_;
+  bool starts_workers_ = true;               // See StartNoWorkers.
+  std::vector<std::function<void()>> undo_;  // Faults that Stop has to undo.
+  std::map<Fault, int> strikes_;             // Strikes of each kind.
 };
 
-// All that had the values of a layer died before others had them, and there was
-// no checkpoint.
+// True if the job is lost for a good reason: all processes that had the values
+// of a layer died before others had them, and there was no checkpoint.
 bool IsLost(const absl::Status& status);
 
 }  // namespace nereus

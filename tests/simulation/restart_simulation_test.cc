@@ -1,5 +1,4 @@
-// Shards and coordinators that die and are replaced, and disks that fail: laws
-// 1, 4 and 7 of docs/architecture.md, on the production machines.
+// Servers and coordinators that die and are replaced, and disks that fail.
 
 #include <algorithm>
 #include <vector>
@@ -25,7 +24,7 @@ SimulatedClusterOptions DurableJob(uint64_t seed) {
   return options;
 }
 
-TEST(RestartSimulationTest, TheJobGoesOnWhateverDies) {
+TEST(RestartSimulationTest, JobGoesOnWhateverDies) {
   int lost = 0;
   for (const uint64_t seed : TestSeeds(kSeeds)) {
     SCOPED_TRACE(ReplayHint(seed));
@@ -37,25 +36,26 @@ TEST(RestartSimulationTest, TheJobGoesOnWhateverDies) {
     lost += IsLost(status);
     ASSERT_TRUE(status.ok() || IsLost(status)) << status;
   }
-  // A shard may die before the first checkpoint is whole.
+  // A job is lost if a server dies before the first checkpoint is whole.
   EXPECT_LE(lost, 1 + static_cast<int>(TestSeeds(kSeeds).size()) / 8);
 }
 
-TEST(RestartSimulationTest, ALostShardCostsTheStepsSinceTheLastCheckpoint) {
+TEST(RestartSimulationTest, LostShardCostsTheStepsSinceTheLastCheckpoint) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DurableJob(seed);
     options.job.checkpoint_every = 3;
-    options.rules.cost = CostKind::kBytes;  // Its base is the checkpoint's.
+    options.rules.cost =
+        CostKind::kBytes;  // The base round is the checkpoint's.
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     ASSERT_TRUE(cluster.RunSteps(5).ok());
     cluster.AdvanceBy(absl::Seconds(1));
-    ASSERT_EQ(cluster.checkpoints_made(), 2);  // Of rounds 0 and 2.
+    ASSERT_EQ(cluster.disk().checkpoints_made(), 2);  // Rounds 0 and 2.
     const int shard = static_cast<int>(seed) % options.shards;
-    cluster.Crash(cluster.shard_process(shard));
-    cluster.StartShard(shard);
-    // Where all layers go between workers, these might be done before anybody
-    // misses it.
+    cluster.faults().Crash(cluster.processes().shard_process(shard));
+    cluster.faults().StartShard(shard);
+    // If all layers travel between workers, these could do all steps before a
+    // member misses the server.
     cluster.AdvanceBy(absl::Seconds(2));
     const absl::Status status = cluster.RunSteps(8);
     ASSERT_TRUE(status.ok()) << status;
@@ -71,14 +71,14 @@ TEST(RestartSimulationTest, TrainingGoesOnWhileTheCoordinatorIsAway) {
     options.rules.cost = CostKind::kBytes;  // Plans do not change.
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
-    cluster.CrashCoordinator();
+    cluster.faults().CrashCoordinator();
     absl::Status status = cluster.RunSteps(6);
     ASSERT_TRUE(status.ok()) << status;
-    cluster.RestartCoordinator();
+    cluster.faults().RestartCoordinator();
     status = cluster.RunSteps(8);
     ASSERT_TRUE(status.ok()) << status;
     cluster.AdvanceBy(absl::Seconds(6));
-    // All have come back, and nobody was lost.
+    // All members are back, and none was lost.
     EXPECT_EQ(cluster.job().worker_count(),
               static_cast<int>(cluster.live_workers().size()));
     EXPECT_EQ(cluster.job().base_round, kInitialRound);
@@ -86,16 +86,16 @@ TEST(RestartSimulationTest, TrainingGoesOnWhileTheCoordinatorIsAway) {
   }
 }
 
-TEST(RestartSimulationTest, ACoordinatorThatStoodStillCountsNobodyAsDead) {
+TEST(RestartSimulationTest, CoordinatorThatStoodStillCountsNoMemberAsDead) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DurableJob(seed);
     options.rules.cost = CostKind::kBytes;  // Plans do not change.
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
-    cluster.PauseCoordinator(absl::Seconds(6));
+    cluster.faults().PauseCoordinator(absl::Seconds(6));
     cluster.AdvanceBy(absl::Seconds(1));
-    cluster.BreakSession(cluster.live_workers()[0]);
+    cluster.faults().BreakSession(cluster.live_workers()[0]);
     const absl::Status status = cluster.RunSteps(8);
     ASSERT_TRUE(status.ok()) << status;
     cluster.AdvanceBy(absl::Seconds(10));
@@ -103,7 +103,7 @@ TEST(RestartSimulationTest, ACoordinatorThatStoodStillCountsNobodyAsDead) {
   }
 }
 
-TEST(RestartSimulationTest, ACheckpointThatIsAskedForIsMade) {
+TEST(RestartSimulationTest, RequestedCheckpointIsMade) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DurableJob(seed);
@@ -112,11 +112,12 @@ TEST(RestartSimulationTest, ACheckpointThatIsAskedForIsMade) {
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.AdvanceBy(absl::Seconds(1));
-    EXPECT_EQ(cluster.checkpoints_made(), 1);  // The first one is made anyway.
-    ASSERT_TRUE(cluster.RequestCheckpoint().ok());
+    EXPECT_EQ(cluster.disk().checkpoints_made(),
+              1);  // The first one is made anyway.
+    ASSERT_TRUE(cluster.faults().RequestCheckpoint().ok());
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     cluster.AdvanceBy(absl::Seconds(1));
-    EXPECT_EQ(cluster.checkpoints_made(), 2);
+    EXPECT_EQ(cluster.disk().checkpoints_made(), 2);
     EXPECT_FALSE(cluster.coordinator()->checkpoints().wanted());
   }
 }
@@ -129,7 +130,7 @@ bool LastIsWhole(SimulatedCluster& cluster, int64_t step) {
          newest->round == cluster.job().LastCheckpoint(step);
 }
 
-TEST(RestartSimulationTest, TheLastCheckpointIsWholeWhenTheJobIsFinished) {
+TEST(RestartSimulationTest, LastCheckpointIsWholeWhenTheJobIsFinished) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DurableJob(seed);
@@ -138,7 +139,7 @@ TEST(RestartSimulationTest, TheLastCheckpointIsWholeWhenTheJobIsFinished) {
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     for (const ProcessId worker : cluster.live_workers()) {
-      cluster.LeaveSoon(worker);
+      cluster.faults().LeaveSoon(worker);
     }
     cluster.AdvanceBy(absl::Seconds(20));
     ASSERT_EQ(cluster.coordinator()->state(), JobState::kFinished);
@@ -148,7 +149,7 @@ TEST(RestartSimulationTest, TheLastCheckpointIsWholeWhenTheJobIsFinished) {
 
 // Also where it is the last one of a plan, so that workers have sent the shards
 // what they own for the next plan.
-TEST(RestartSimulationTest, TheLastStepIsSavedWhateverThePlanIs) {
+TEST(RestartSimulationTest, LastStepIsSavedWhateverThePlanIs) {
   int last_of_plan = 0;
   for (const uint64_t seed : TestSeeds(120)) {
     SCOPED_TRACE(ReplayHint(seed));
@@ -160,7 +161,7 @@ TEST(RestartSimulationTest, TheLastStepIsSavedWhateverThePlanIs) {
     const auto steps = static_cast<int64_t>(1 + seed % 8);
     ASSERT_TRUE(cluster.RunSteps(steps).ok());
     for (const ProcessId worker : cluster.live_workers()) {
-      cluster.LeaveSoon(worker);
+      cluster.faults().LeaveSoon(worker);
     }
     cluster.AdvanceBy(absl::Seconds(10));
     ASSERT_EQ(cluster.coordinator()->state(), JobState::kFinished);
@@ -183,8 +184,8 @@ bool KnowsThatAllHaveLeft(SimulatedCluster& cluster) {
                      });
 }
 
-// Whoever dies, the work is done: the job ends as finished, and soon.
-TEST(RestartSimulationTest, NothingThatFailsAfterTheLastStepKeepsTheJobUp) {
+// The work is done: whatever dies, the job ends soon, and as finished.
+TEST(RestartSimulationTest, FailureAfterTheLastStepDoesNotHoldTheJobUp) {
   int whole = 0;
   constexpr int kFaults = 6;
   const std::vector<uint64_t> seeds = TestSeeds(120);
@@ -195,8 +196,8 @@ TEST(RestartSimulationTest, NothingThatFailsAfterTheLastStepKeepsTheJobUp) {
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     const std::vector<ProcessId> workers = cluster.live_workers();
-    const ProcessId shard = cluster.shard_process(0);
-    for (const ProcessId worker : workers) cluster.LeaveSoon(worker);
+    const ProcessId shard = cluster.processes().shard_process(0);
+    for (const ProcessId worker : workers) cluster.faults().LeaveSoon(worker);
     while (!KnowsThatAllHaveLeft(cluster)) {
       cluster.AdvanceBy(absl::Milliseconds(1));
     }
@@ -204,24 +205,24 @@ TEST(RestartSimulationTest, NothingThatFailsAfterTheLastStepKeepsTheJobUp) {
     const ProcessId worker = workers[seed % workers.size()];
     switch (seed / 2 % kFaults) {
       case 0:
-        for (const ProcessId each : workers) cluster.Crash(each);
+        for (const ProcessId each : workers) cluster.faults().Crash(each);
         break;
       case 1:
-        cluster.Crash(worker);
+        cluster.faults().Crash(worker);
         break;
       case 2:
-        cluster.Crash(shard);
+        cluster.faults().Crash(shard);
         break;
       case 3:
-        cluster.BreakConnection(worker, shard);
+        cluster.faults().BreakConnection(worker, shard);
         break;
       case 4:
-        cluster.BreakSession(worker);
+        cluster.faults().BreakSession(worker);
         break;
       default:
-        cluster.CrashCoordinator();
+        cluster.faults().CrashCoordinator();
         cluster.AdvanceBy(absl::Seconds(1));
-        cluster.RestartCoordinator();
+        cluster.faults().RestartCoordinator();
     }
     cluster.AdvanceBy(2 * options.lease + absl::Seconds(10));
     ASSERT_NE(cluster.coordinator(), nullptr);
@@ -231,13 +232,13 @@ TEST(RestartSimulationTest, NothingThatFailsAfterTheLastStepKeepsTheJobUp) {
   EXPECT_GT(whole, static_cast<int>(seeds.size()) / 2);
 }
 
-TEST(RestartSimulationTest, WithoutACheckpointALostShardEndsTheJob) {
+TEST(RestartSimulationTest, LostShardWithoutACheckpointEndsTheJob) {
   SimulatedClusterOptions options = DurableJob(1);
   options.has_disk = false;
   options.job.checkpoint_every = 0;
   SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), 1));
   ASSERT_TRUE(cluster.RunSteps(2).ok());
-  cluster.Crash(cluster.shard_process(0));
+  cluster.faults().Crash(cluster.processes().shard_process(0));
   const absl::Status status = cluster.RunSteps(4);
   EXPECT_TRUE(IsLost(status)) << status;
 }

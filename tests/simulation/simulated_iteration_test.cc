@@ -1,5 +1,5 @@
-// What `nereusctl simulate` answers, against what can be said without a
-// simulation.
+// The answers of `nereusctl simulate`, compared with what can be computed by
+// hand.
 
 #include "server/admin/simulate/simulated_iteration.h"
 
@@ -49,7 +49,7 @@ double SecondsOf(const WhatIf& what_if) {
   return absl::ToDoubleSeconds(Answer(what_if).iteration);
 }
 
-TEST(SimulatedIterationTest, BytesAreThoseOfThePlan) {
+TEST(SimulatedIterationTest, NodesMoveTheBytesOfThePlan) {
   for (const auto& [workers, servers] : std::vector<std::pair<int, int>>{
            {1, 1}, {2, 2}, {5, 5}, {6, 2}, {3, 7}}) {
     for (const std::optional<Scheme> forced :
@@ -80,7 +80,7 @@ TEST(SimulatedIterationTest, BytesAreThoseOfThePlan) {
 // A worker that has its only shard on another node's interface would be a flow
 // each way; the other worker is with the shard. Nothing overlaps: the gradient
 // goes, and the result comes back a frame behind it.
-TEST(SimulatedIterationTest, OneFlowTakesItsBytesAndItsLatency) {
+TEST(SimulatedIterationTest, SingleFlowTakesItsBytesAndItsLatency) {
   WhatIf what_if = Question(2, 1);
   what_if.layers = {{"fc", LayerKind::kConvolution, 64, 1000, 64000, 1}};
   what_if.times = {{absl::Milliseconds(1), absl::Milliseconds(2)}};
@@ -88,7 +88,7 @@ TEST(SimulatedIterationTest, OneFlowTakesItsBytesAndItsLatency) {
   EXPECT_NEAR(SecondsOf(what_if), 0.003 + 2 * (frame + 20e-6), 1e-8);
 }
 
-TEST(SimulatedIterationTest, OneNodeAloneIsItsComputeTime) {
+TEST(SimulatedIterationTest, SingleNodeTakesItsComputeTime) {
   for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kNone}) {
     WhatIf what_if = Question(1, 1);
     what_if.job.overlap = overlap;
@@ -100,7 +100,7 @@ TEST(SimulatedIterationTest, OneNodeAloneIsItsComputeTime) {
   }
 }
 
-TEST(SimulatedIterationTest, AnUnlimitedNetworkHidesEverything) {
+TEST(SimulatedIterationTest, UnlimitedNetworkHidesAllTransfers) {
   for (const Scheme scheme : kSchemes) {
     WhatIf what_if = Question(4, 4);
     what_if.plan.rules.forced = scheme;
@@ -164,8 +164,8 @@ TEST(SimulatedIterationTest, DecoupledRoundsOverlapWithForwardToo) {
   }
 }
 
-// Where a step waits for all layers anyway, a small first layer must not hold
-// up the large last one, whose gradient is there long before.
+// The step waits for all layers anyway. A small first layer must not hold
+// up the large last one, the gradient of which is ready long before.
 TEST(SimulatedIterationTest, WaitFreeSendsAsBackwardMakesLayers) {
   Job job;
   FrameHeader header;
@@ -175,7 +175,8 @@ TEST(SimulatedIterationTest, WaitFreeSendsAsBackwardMakesLayers) {
   EXPECT_EQ(job.SendPriority(header), 7u);
 }
 
-TEST(SimulatedIterationTest, DecoupledRoundsCostNothingWhereNothingIsExposed) {
+TEST(SimulatedIterationTest,
+     DecoupledRoundsCostNothingIfAllTransfersAreHidden) {
   for (const Scheme scheme : kSchemes) {
     WhatIf what_if = Question(4, 4);
     what_if.plan.rules.forced = scheme;
@@ -203,7 +204,7 @@ TEST(SimulatedIterationTest, WithoutOverlapTheTransferComesOnTop) {
   EXPECT_LE(absl::ToDoubleSeconds(result.network_exposed), 1.1 * bytes / kRate);
 }
 
-TEST(SimulatedIterationTest, CopiesCountInFullWhereNothingHidesThem) {
+TEST(SimulatedIterationTest, CopiesCountInFullIfNothingHidesThem) {
   WhatIf what_if = Question(1, 1);
   what_if.job.overlap = Overlap::kNone;
   what_if.host_copy = absl::Milliseconds(40);
@@ -214,8 +215,8 @@ TEST(SimulatedIterationTest, CopiesCountInFullWhereNothingHidesThem) {
   EXPECT_LT(SecondsOf(what_if), 0.031);
 }
 
-// The rule of synchronous training: one that is late makes all late.
-TEST(SimulatedIterationTest, EverybodyWaitsForTheOneThatIsDelayed) {
+// In synchronous training, a late worker makes all workers late.
+TEST(SimulatedIterationTest, AllWorkersWaitForADelayedWorker) {
   for (const Overlap overlap :
        {Overlap::kNone, Overlap::kWaitFree, Overlap::kDecoupled}) {
     WhatIf what_if = Question(4, 4);
@@ -235,7 +236,7 @@ TEST(SimulatedIterationTest, EverybodyWaitsForTheOneThatIsDelayed) {
               HasSubstr("worker 4 is delayed, of 4 workers"));
 }
 
-TEST(SimulatedIterationTest, TheSameQuestionHasTheSameAnswer) {
+TEST(SimulatedIterationTest, EqualQuestionsHaveEqualAnswers) {
   WhatIf what_if = Question(4, 3);
   what_if.jitter = absl::Milliseconds(1);
   what_if.iterations = 3;

@@ -1,5 +1,6 @@
 #include "tests/simulation/simulated_jobs.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/random.h"
@@ -14,6 +15,14 @@ float Noise(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   Random random(a * 0x9e3779b97f4a7c15 ^ b * 0xc2b2ae3d27d4eb4f ^
                 c * 0x165667b19e3779f9 ^ d);
   return static_cast<float>(random.Uniform() * 2.0 - 1.0);
+}
+
+// Writes the first row of worker `rank`'s gradient: 1 in the column of its
+// rank, modulo the columns that CountedOnceLaw looks at.
+void Sign(int rank, absl::Span<float> row) {
+  for (size_t i = 0; i < row.size(); ++i) {
+    row[i] = static_cast<int>(i % kSignedColumns) == rank ? 1.0f : 0.0f;
+  }
 }
 
 LayerSpec FullyConnected(const char* name, int64_t m, int64_t n, bool bias) {
@@ -69,8 +78,9 @@ std::vector<LayerSpec> MixedLayers() {
   return {
       Vector("conv1", LayerKind::kConvolution, 8, 9),
       Vector("scale", LayerKind::kVector, 1, 1),
-      Vector("conv2", LayerKind::kConvolution, 256, 256),  // One frame.
-      Vector("conv3", LayerKind::kConvolution, 1, 65537),  // One and a bit.
+      Vector("conv2", LayerKind::kConvolution, 256, 256),  // Exactly a frame.
+      Vector("conv3", LayerKind::kConvolution, 1,
+             65537),  // A frame and one element.
       FullyConnected("fc1", 33, 47, true),
       FullyConnected("fc2", 40, 40, false),
       FullyConnected("fc3", 1, 3, true),
@@ -133,6 +143,25 @@ Workload IntegerWorkload(std::vector<LayerSpec> layers) {
     }
   };
   workload.layers = std::move(layers);
+  return workload;
+}
+
+Workload SignedWorkload() {
+  Workload workload = IntegerWorkload(MixedLayers());
+  workload.is_signed = true;
+  workload.gradient = [](int rank, int64_t, int, absl::Span<const float>,
+                         absl::Span<float> gradient) { Sign(rank, gradient); };
+  workload.factors = [](int rank, int64_t, int, absl::Span<const float>,
+                        absl::Span<float> output_gradient,
+                        absl::Span<float> input) {
+    // The first row of the batch has it all, the others are zero.
+    std::fill(output_gradient.begin(), output_gradient.end(), 0.0f);
+    std::fill(input.begin(), input.end(), 0.0f);
+    const auto first =
+        output_gradient.subspan(0, output_gradient.size() / kRows);
+    std::fill(first.begin(), first.end(), 1.0f);
+    Sign(rank, input.subspan(0, input.size() / kRows));
+  };
   return workload;
 }
 

@@ -2,100 +2,127 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
+#include <functional>
 #include <memory>
 #include <optional>
-#include <set>
+#include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/types/span.h"
-#include "common/base/crc32c.h"
+#include "absl/time/time.h"
+#include "common/network/event_queue.h"
+#include "common/network/simulated_network.h"
+#include "common/protocol/member.h"
 #include "common/protocol/pulse.h"
-#include "tests/simulation/simulated_cluster.h"
+#include "server/shard/server_machine.h"
+#include "tests/simulation/simulated_worker.h"
 
 namespace nereus {
 
-// For the files of SimulatedCluster alone.
-
-inline constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
-
-// Another process comes in the place of one that has ended by itself.
-inline constexpr absl::Duration kReplacementDelay = absl::Seconds(1);
-
-// Where a process would be in questions of who is separated.
+// Number that stands for the coordinator where a ProcessId says which side of a
+// partition a process is on.
 inline constexpr ProcessId kCoordinator = -1;
 
-struct SimulatedCluster::Process {
-  ProcessId id = 0;
-  Role role = Role::kWorker;
-  int index = 0;     // Shards: which one.
-  std::string name;  // As it said at joining.
-  bool alive = true;
-  bool stranger = false;
-  bool paused = false;
-  bool stalled = false;  // Its driver is; its session goes on.
-  Pulse pulse;
-  bool failed = false;  // A check has: it only sends messages.
-  double slowness = 1;
-  bool loses_answer = false;  // To its next message to the coordinator.
+// A process of the simulated cluster: a worker, a server, or a stranger. It
+// owns the production classes of its role (Member, WorkerMachine or
+// ServerMachine) and stands in for the operating system around them: it may be
+// dead, stopped, or stuck in its driver thread.
+//
+// A real process does its work on a driver thread. Here work is a Task, and Run
+// is the only way in: a dead process drops the task, and a process that stands
+// still keeps it for later. A component that called the machine directly would
+// let a stopped process go on working, and no fault would ever bite.
+class SimulatedProcess {
+ public:
+  using Task = std::function<void()>;
+
+  // How a process stands still.
+  enum class Halt {
+    kNone,           // Runs.
+    kDriverStalled,  // The driver stands still; the session still sends.
+    kPaused,         // All threads stand still.
+  };
+
+  // `stranger`: the process has no place in the job and must be refused.
+  SimulatedProcess(ProcessId number, JoinRequest request, bool stranger);
+
+  // Runs `task` now, or at Resume if the process stands still. Drops it if the
+  // process is dead.
+  void Run(const Task& task);
+  // Runs `task` after `delay`, in the way of Run.
+  void RunAfter(EventQueue& events, absl::Duration delay, Task task);
+  // Runs `task` after `delay`, unless the process has a new machine by then.
+  void RunInLifeAfter(EventQueue& events, absl::Duration delay, Task task);
+
+  // Ends the process for ever: its machine, its member and its tasks are gone.
+  void Die();
+  // Makes the process stand still, at least as `how` says.
+  void Stop(Halt how);
+  // Lets the process run again, and runs the tasks that it has kept.
+  void Resume();
+
+  // True if the process neither computes nor receives.
+  bool is_halted() const { return halt != Halt::kNone; }
+  // True if the process is a worker that the coordinator has admitted.
+  bool is_admitted_worker() const;
+  // The process's epoch; null before its first epoch, and after its death.
+  const EpochStart* start() const;
+  Role role() const { return request.role; }
+  int shard() const { return request.shard; }
+
+  const ProcessId id;         // Number of the process, never used twice.
+  const JoinRequest request;  // Message by which the process joins.
+  const bool stranger;        // The process must never be admitted.
+  bool alive = true;          // False for ever once the process is dead.
+  Halt halt = Halt::kNone;    // How the process stands still.
+  bool failed = false;  // A check of values failed: it sends messages only.
+  Pulse pulse;          // Decides whether the process may send heartbeats.
+  int life = 0;         // Number of worker machines made so far.
+  std::deque<Task> deferred;  // Tasks that wait for Resume.
+
+  std::unique_ptr<Member> member;   // Null once the process is dead.
+  ServerMachine* server = nullptr;  // Machine of a server; the member's.
+  std::unique_ptr<SimulatedWorker> worker;  // Training loop; null in servers.
+
+  // True while a worker is between two steps.
+  bool idle = true;
+  // Peer to which the connection breaks once a frame is sent there.
   std::optional<ProcessId> breaks_after_send;
+  // That frame has been sent: the connection breaks after these actions.
   bool breaks_now = false;
-  std::deque<Task> deferred;  // While it is paused.
-
-  std::unique_ptr<Member> member;
-  ServerMachine* server = nullptr;  // The member's, of either role.
-  WorkerMachine* worker = nullptr;
-  std::optional<SessionId> session;
-  absl::Time written_at;     // Its last file is; one at a time.
-  absl::Time last_sent;      // To the coordinator, and from it: messages of a
-  absl::Time last_told;      // session keep their order.
-  std::set<ProcessId> lost;  // Peers whose connection it has lost,
-  std::map<ProcessId, int> renewed;  // and how many it has given up itself.
-
-  // Workers.
-  int rank = -1;
-  int life = 0;                    // Counts its machines.
-  std::vector<Buffer> parameters;  // By layer.
-  std::vector<Buffer> states;      // The optimizer's, if it runs here.
-  std::vector<Buffer> gradients;
-  std::vector<Buffer> means;             // Of the last round, where they are.
-  std::vector<Buffer> output_gradients;  // Fully connected layers.
-  std::vector<Buffer> inputs;
-  int64_t step = kInitialRound;  // The one under way, or the next.
-  int layers_left = 0;           // Not yet done in this step.
-  bool fetching = true;          // The step is the one before its first.
-  bool idle = true;              // Between two steps.
-  bool skipped = false;          // The step under way is.
-  std::vector<uint32_t> sums;  // Of the parameters, by layer, at the last one.
-  bool leave_soon = false;
-  bool left = false;
 };
 
-inline absl::Span<float> Floats(const Buffer& buffer) {
-  return absl::MakeSpan(buffer.floats(),
-                        static_cast<size_t>(buffer.float_count()));
-}
+// All processes that a simulated cluster ever had, by number: first the shards
+// it began with, then the workers, then those started later.
+class ProcessTable {
+ public:
+  // Number that the next process will have.
+  ProcessId next_id() const { return static_cast<ProcessId>(all_.size()); }
+  // Adds a process, with number next_id().
+  SimulatedProcess& Add(JoinRequest request, bool stranger);
 
-inline Buffer AllocateFloats(int64_t count) {
-  return Buffer::AllocateZeroed(count * static_cast<int64_t>(sizeof(float)));
-}
-
-inline uint32_t Checksum(const Buffer& buffer) {
-  return Crc32c(buffer.data(), static_cast<size_t>(buffer.bytes()));
-}
-
-// Where a peer is; data addresses are the numbers of processes: "p7".
-inline std::optional<ProcessId> FindProcess(const EpochStart& start,
-                                            PeerId peer) {
-  for (const EpochMember& each : start.epoch_members) {
-    ProcessId process = 0;
-    if (each.id == peer &&
-        absl::SimpleAtoi(each.data_address.substr(1), &process)) {
-      return process;
-    }
+  SimulatedProcess& operator[](ProcessId id) const { return *all_[id]; }
+  const std::vector<std::unique_ptr<SimulatedProcess>>& all() const {
+    return all_;
   }
-  return std::nullopt;
-}
+
+  // Returns the workers that live and have not left, by number.
+  std::vector<ProcessId> live_workers() const;
+  // Returns the newest process of shard `shard`, dead or alive.
+  ProcessId shard_process(int shard) const;
+  // Returns the live worker of rank `rank`. REQUIRES: there is one.
+  const SimulatedProcess& worker(int rank) const;
+  // Returns the name of a process, as it said at joining.
+  const std::string& name_of(ProcessId id) const {
+    return all_[id]->request.name;
+  }
+  bool alive(ProcessId id) const { return all_[id]->alive; }
+
+ private:
+  std::vector<std::unique_ptr<SimulatedProcess>> all_;  // Index: number.
+};
+
+// Returns the process that `peer` is in the epoch of `start`. Data addresses of
+// simulated processes are their numbers: "p7".
+std::optional<ProcessId> FindProcess(const EpochStart& start, PeerId peer);
 
 }  // namespace nereus

@@ -20,7 +20,7 @@ absl::Status NoSuchFile(const std::string& name) {
   return absl::NotFoundError(absl::StrCat("there is no ", name));
 }
 
-// Smaller than a disk's, so that a manifest has many.
+// Bytes of a block. Fewer than a disk's, so that a manifest has many blocks.
 constexpr size_t kBlockBytes = 64;
 
 std::string LastPart(const std::string& name) {
@@ -116,7 +116,7 @@ absl::Status SimulatedStorage::WriteInSteps(const std::string& name,
   if (unflushed_.size() > static_cast<size_t>(options_.unflushed_files_max)) {
     unflushed_.pop_front();
   }
-  // The rename is there, and nobody has been told so.
+  // A crash here comes after the rename, and before the caller is told.
   return Step();
 }
 

@@ -13,34 +13,34 @@
 
 namespace nereus {
 
-// What goes wrong with a simulated disk. Probabilities are drawn from the seed.
+// Faults of a simulated disk. Probabilities are drawn from the seed.
 struct SimulatedStorageOptions {
-  // The chance that a call which changes something fails, without effect.
+  // Chance that a call which changes files fails, without effect.
   double failure_probability = 0.0;
 
-  // The chance, at each step of such a call, that the machine crashes there.
+  // Chance, at each step of such a call, that the machine crashes there.
   double crash_probability = 0.0;
 
-  // A disk that says that it has flushed what it has not: after a crash, each
-  // of the last `unflushed_files_max` files that were written has, by even
-  // chance, only a prefix of its bytes; the rest is missing, or zeros.
+  // True if the disk says that files are flushed which are not. After a crash,
+  // each of the last `unflushed_files_max` files has, by even chance, only a
+  // prefix of its bytes; the rest is missing, or zeros.
   bool lies = false;
   int unflushed_files_max = 3;
 
-  // A file system that renames a file before its bytes are on disk: one whose
-  // writing a crash ended mostly has its name all the same, and is torn. It
-  // ends early, or some of its blocks hold what lay there before, which was of
-  // a file of the same name in another folder, or a digit in it is wrong.
+  // True if the file system renames a file before its bytes are on disk. A file
+  // that a crash interrupts then mostly has its final name, and is torn: it
+  // ends early, or some blocks hold bytes of a file of the same name in another
+  // folder, or one digit is wrong.
   bool tears = false;
 };
 
-// A storage in memory whose writes fail, and whose machine crashes: by chance,
-// or where a test says. The same seed and calls give the same faults.
+// A storage in memory, on a machine that crashes, with writes that fail: by
+// chance, or where a test says. The same seed and calls give the same faults.
 //
-// Calls that change something consist of steps, and a crash comes after one of
-// them. Writing: a part of the temporary file, all of it, the rename.
-// Removing a tree: each of its files, in an order that is drawn. From the crash
-// to Restart() all calls fail with kUnavailable.
+// A call that changes files consists of steps, and a crash comes between two of
+// them. The steps of a write are: a part of the temporary file, all of it, the
+// rename. The steps of a removal are the files of the tree, in a drawn order.
+// From the crash to Restart() all calls fail with kUnavailable.
 //
 // Not thread-safe: one simulation owns it.
 class SimulatedStorage : public Storage {
@@ -48,28 +48,27 @@ class SimulatedStorage : public Storage {
   explicit SimulatedStorage(uint64_t seed,
                             SimulatedStorageOptions options = {});
 
-  // The next `count` steps are done; the one after is not, and the machine
-  // crashes. 0: at the very next step.
+  // Crashes the machine after `count` more steps; 0: at the next step.
   void CrashAfterSteps(int64_t count) { steps_to_crash_ = count; }
 
-  // The next call that changes something fails with `status`, without effect.
+  // Fails the next call that changes files with `status`, without effect.
   void FailNext(absl::Status status) { next_failure_ = std::move(status); }
 
   bool crashed() const { return crashed_; }
 
-  // The machine is back: files are as the crash left them, and neither
-  // CrashAfterSteps nor FailNext is in force any more.
+  // Brings the machine back. Files are as the crash left them; faults that
+  // CrashAfterSteps and FailNext have ordered are forgotten.
   void Restart();
 
-  // Steps done since the start, to place a crash at each.
+  // Number of steps since the start, to place a crash at each.
   int64_t steps() const { return steps_; }
 
-  // Whether the file is there with other bytes than were written.
+  // True if the file exists with other bytes than were written.
   bool torn(const std::string& name) const {
     return files_.contains(name) && torn_.contains(name);
   }
 
-  // The bytes of a file, to spoil them. REQUIRES: it exists.
+  // Returns the bytes of a file, to spoil them. REQUIRES: it exists.
   std::string& Contents(const std::string& name);
 
   absl::Status WriteFile(const std::string& name,
@@ -83,28 +82,31 @@ class SimulatedStorage : public Storage {
   absl::Status RemoveTree(const std::string& folder) override;
 
  private:
-  // What every call begins with. Errors: a bad name, or a crash before.
+  // Begins a call. Errors: a bad name; kUnavailable, the machine has crashed.
   absl::Status Begin(const std::string& name) const;
-  // And one that changes something: also a failure that was asked for or drawn.
+  // Begins a call that changes files. Errors: those of Begin, and a failure
+  // that was ordered or drawn.
   absl::Status BeginChange(const std::string& name);
-  // Before each step. Errors: kUnavailable, the machine crashes here.
+  // Takes a step. Errors: kUnavailable, the machine crashes here.
   absl::Status Step();
   void Crash();
   absl::Status WriteInSteps(const std::string& name,
                             const std::string& contents);
+  // Leaves a torn file under its final name, or a whole one by chance.
   void Tear(const std::string& name, const std::string& contents);
-  // What lay in a file's place before.
+  // Returns the bytes that lay in the place of a file before it was written.
   std::string BytesBefore(const std::string& name) const;
+  // Makes the folders that a file's name needs.
   void MakeFolders(const std::string& name);
 
   const SimulatedStorageOptions options_;
   Random random_;
-  std::map<std::string, std::string> files_;  // By whole name.
+  std::map<std::string, std::string> files_;  // Bytes of each file, by name.
   std::set<std::string> folders_;
-  std::set<std::string> torn_;         // Files; some may be gone.
-  std::deque<std::string> unflushed_;  // Files, newest last.
-  std::optional<int64_t> steps_to_crash_;
-  absl::Status next_failure_;
+  std::set<std::string> torn_;             // Torn files; some may be removed.
+  std::deque<std::string> unflushed_;      // Last files written, newest last.
+  std::optional<int64_t> steps_to_crash_;  // See CrashAfterSteps.
+  absl::Status next_failure_;              // See FailNext.
   int64_t steps_ = 0;
   bool crashed_ = false;
 };

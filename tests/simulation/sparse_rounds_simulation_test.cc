@@ -1,6 +1,6 @@
-// Rounds of which only some blocks travel: nothing that a worker has produced
-// is lost or counted twice, whichever connections break; all blocks sent, the
-// job is the dense one to the last bit.
+// Rounds of which only some blocks travel: no gradient is lost or counted
+// twice, whichever connections break. If all blocks travel, the job has the
+// bits of the dense job.
 
 #include <cstdint>
 #include <cstring>
@@ -23,7 +23,7 @@ constexpr int64_t kSteps = 10;
 SimulatedClusterOptions SparseJob(uint64_t seed) {
   Random random(seed ^ 0x5ba5);
   SimulatedClusterOptions options = RandomJob(seed);
-  // Powers of two: means of small integers are exact.
+  // With powers of two, means of small integers are exact.
   options.workers = 1 << random.Below(3);
   options.max_workers = options.workers;
   options.rules = PlanRules();
@@ -39,7 +39,7 @@ SimulatedClusterOptions SparseJob(uint64_t seed) {
   return options;
 }
 
-// What all workers have produced of one element in so many steps.
+// Returns the sum of one element over all workers' gradients of `steps` steps.
 float Produced(int workers, int64_t steps, int layer, int64_t element) {
   float sum = 0;
   for (int rank = 0; rank < workers; ++rank) {
@@ -50,7 +50,8 @@ float Produced(int workers, int64_t steps, int layer, int64_t element) {
   return sum;
 }
 
-// Returns how many values are held back.
+// Compares, for every element, the sum of what was sent and what is held back
+// with what was produced. Returns how many values are held back.
 int64_t ExpectNothingLost(const SimulatedCluster& cluster,
                           const Workload& workload) {
   const int workers = cluster.job().worker_count();
@@ -59,11 +60,11 @@ int64_t ExpectNothingLost(const SimulatedCluster& cluster,
        ++layer) {
     std::vector<float> first(workload.layers[layer].parameters);
     workload.initialize(0, layer, absl::MakeSpan(first));
-    const auto now = cluster.parameters(0, layer);
+    const auto now = cluster.worker(0).parameters(layer);
     std::vector<float> held(first.size(), 0.0f);
     for (int rank = 0; rank < workers; ++rank) {
       const SparseGradient& gradient =
-          *cluster.worker(rank).syncer(layer).sparse();
+          *cluster.worker(rank).machine()->syncer(layer).sparse();
       for (int64_t frame = 0; frame < gradient.grid().Count(); ++frame) {
         const Buffer values = gradient.held(frame);
         held_values += values.float_count();
@@ -85,7 +86,7 @@ int64_t ExpectNothingLost(const SimulatedCluster& cluster,
   return held_values;
 }
 
-TEST(SparseRoundsTest, SentAndHeldBackIsWhatWasProduced) {
+TEST(SparseRoundsTest, SentAndHeldBackGradientsAreAllThatWereProduced) {
   std::map<Scheme, int64_t> held;
   for (const uint64_t seed : TestSeeds(kSeeds)) {
     SCOPED_TRACE(ReplayHint(seed));
@@ -96,7 +97,7 @@ TEST(SparseRoundsTest, SentAndHeldBackIsWhatWasProduced) {
     RandomFaults faults(seed, HarmlessFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(kSteps);
     ASSERT_TRUE(status.ok()) << status;
-    // One that counted as dead for a while has lost what it held back.
+    // A worker that counted as dead for a while has lost its residual.
     if (cluster.job().workers != FirstWorkers(options.workers)) continue;
     held[options.rules.forced.value()] += ExpectNothingLost(cluster, workload);
     if (HasFailure()) return;
@@ -105,17 +106,17 @@ TEST(SparseRoundsTest, SentAndHeldBackIsWhatWasProduced) {
   for (const auto& [scheme, values] : held) EXPECT_GT(values, 0);
 }
 
-// As long as all blocks travel, the job is the dense one: with momentum and
-// decay, on servers and rings, with or without copies.
-TEST(SparseRoundsTest, WithAllBlocksTheBitsAreTheDenseJobs) {
+// Momentum and decay, servers and rings, backups or none: as long as all blocks
+// travel, nothing tells the job from the dense one.
+TEST(SparseRoundsTest, JobWithAllBlocksHasTheBitsOfTheDenseJob) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = SparseJob(seed);
     options.workers = 1 + static_cast<int>(seed % 4);
     options.job.optimizer = OptimizerOptions();
     options.job.optimizer.weight_decay = 0.01f;
-    // Not bits of the order of arrival; nor, as the blocks are frames, those
-    // of a frame's exponent.
+    // Sums must not depend on the order of arrival. Nor may values depend on
+    // the exponent of a frame: here a block is a frame.
     options.job.deterministic = true;
     if (options.rules.wire == WireType::kFloat16) {
       options.rules.wire = WireType::kBfloat16;
@@ -123,7 +124,7 @@ TEST(SparseRoundsTest, WithAllBlocksTheBitsAreTheDenseJobs) {
     options.job.dense_steps = kSteps;
     SimulatedClusterOptions dense = options;
     dense.job.sparsity = 0;
-    // A ring's sums begin with the worker on whose turn it is.
+    // On a ring, the worker that begins a sum depends on the segment.
     if (options.rules.forced == Scheme::kRing && options.workers > 2) {
       options.rules.forced = dense.rules.forced = Scheme::kServer;
     }
@@ -134,8 +135,8 @@ TEST(SparseRoundsTest, WithAllBlocksTheBitsAreTheDenseJobs) {
     ASSERT_TRUE(without.RunSteps(kSteps).ok());
     for (size_t i = 0; i < workload.layers.size(); ++i) {
       const int layer = static_cast<int>(i);
-      const auto ours = with.parameters(0, layer);
-      const auto theirs = without.parameters(0, layer);
+      const auto ours = with.worker(0).parameters(layer);
+      const auto theirs = without.worker(0).parameters(layer);
       ASSERT_EQ(
           std::memcmp(ours.data(), theirs.data(), ours.size() * sizeof(float)),
           0)
@@ -144,9 +145,10 @@ TEST(SparseRoundsTest, WithAllBlocksTheBitsAreTheDenseJobs) {
   }
 }
 
-// Whoever began rounds may be gone before they are closed, and those who come
-// in their place may know another choice: replicas are equal nevertheless.
-TEST(SparseRoundsTest, AllWorkersMayBeReplaced) {
+// The workers that began a round may be gone before it is closed, and those in
+// their place may know another choice of blocks. Replicas are equal all the
+// same.
+TEST(SparseRoundsTest, ReplicasAreEqualAfterAllWorkersAreReplaced) {
   int lost = 0;
   const std::vector<uint64_t> seeds = TestSeeds(2 * kSeeds);
   for (const uint64_t seed : seeds) {
@@ -164,23 +166,23 @@ TEST(SparseRoundsTest, AllWorkersMayBeReplaced) {
     ASSERT_TRUE(cluster.RunSteps(1 + random.Below(3)).ok());
     cluster.AdvanceBy(absl::Microseconds(random.Below(60000)));
     const std::vector<ProcessId> older = cluster.live_workers();
-    for (int i = 0; i < 2; ++i) cluster.StartWorker();
-    // Before they are in, or after.
+    for (int i = 0; i < 2; ++i) cluster.faults().StartWorker();
+    // The older workers go before the new ones are admitted, or after that.
     if (random.Chance(0.5)) {
       cluster.AdvanceBy(absl::Milliseconds(random.Below(200)));
     }
     for (const ProcessId process : older) {
       if (random.Chance(0.3)) {
-        cluster.LeaveSoon(process);
+        cluster.faults().LeaveSoon(process);
       } else {
-        cluster.Crash(process);
+        cluster.faults().Crash(process);
       }
     }
     const absl::Status status = cluster.RunSteps(kSteps);
     ASSERT_TRUE(status.ok() || IsLost(status)) << status;
     lost += IsLost(status) ? 1 : 0;
   }
-  // Rings whose values die with the workers.
+  // The values of a ring die with the workers.
   EXPECT_LE(lost, static_cast<int>(seeds.size()) / 4);
 }
 

@@ -1,7 +1,7 @@
-// The plan that is made by time is, in the simulator that runs the protocol
-// itself, about as good as the best single scheme, and better than Poseidon's
-// rule where that overlooks what a product of factors, or a busy link, takes.
-// tests/benchmarks/plan_benchmark.py has more models and machines.
+// Plans by time, judged by the simulator, which runs the protocol itself. Such
+// a plan is about as good as the best single scheme. It is better than
+// Poseidon's rule, which overlooks the time of a product of factors and of a
+// busy link. tests/benchmarks/plan_benchmark.py has more models and machines.
 
 #include <algorithm>
 #include <optional>
@@ -41,7 +41,7 @@ double Simulate(const Case& c, std::optional<Scheme> forced, CostKind cost) {
   return absl::ToDoubleSeconds(result->iteration);
 }
 
-TEST(TimePlanTest, IsAboutAsGoodAsTheBestSingleScheme) {
+TEST(TimePlanTest, PlanByTimeIsAboutAsGoodAsTheBestSingleScheme) {
   double gain = 0;
   for (const Case& c : {Case{"alexnet", 0.1, 1e9, 4},
                         {"alexnet", 0.1, 1e10, 16},
@@ -64,9 +64,8 @@ TEST(TimePlanTest, IsAboutAsGoodAsTheBestSingleScheme) {
   EXPECT_GT(gain, 1.05);
 }
 
-// 160 layers of 4 KB, on four machines of 1 Gbit/s, where a message costs 30
-// us.
-// Of `workers` machines.
+// Returns a question about 160 layers of 4 KB on `workers` machines with 1
+// Gbit/s, where a message costs 30 us.
 WhatIf SmallLayers(Scheme scheme, int64_t fusion_bytes, Overlap overlap,
                    int workers = 4) {
   WhatIf what_if;
@@ -107,9 +106,9 @@ double Predicted(const WhatIf& what_if) {
   return PlanCost(what_if.layers, options, plan->routes);
 }
 
-// Timeline knows no frames; still it says what they come to. That forward waits
-// for frames that share a message with others it does not see.
-TEST(TimePlanTest, FusionIsPredictedAsItIsSimulated) {
+// Timeline knows no frames, and predicts their time all the same. It does not
+// see that forward waits for frames that share a message with others.
+TEST(TimePlanTest, TimelinePredictsTheSimulatedTimeOfFusion) {
   for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
     for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
       for (const int64_t fusion_bytes :
@@ -127,7 +126,7 @@ TEST(TimePlanTest, FusionIsPredictedAsItIsSimulated) {
 }
 
 // Each hop of a ring waits for a message, however many layers share it.
-TEST(TimePlanTest, WhatMessagesCostIsPredictedOnManyMachines) {
+TEST(TimePlanTest, TimelinePredictsTheCostOfMessagesOnManyMachines) {
   for (const int workers : {8, 16, 32}) {
     for (const int microseconds : {30, 200}) {
       for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
@@ -143,8 +142,8 @@ TEST(TimePlanTest, WhatMessagesCostIsPredictedOnManyMachines) {
   }
 }
 
-// Before anything is tried, too: that is where tuning begins.
-TEST(TimePlanTest, TheBestFusionByTheTimelineIsNearlyTheBest) {
+// Tuning begins with the best threshold by the timeline, before it tries any.
+TEST(TimePlanTest, BestFusionByTheTimelineIsNearlyTheBest) {
   for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
     WhatIf what_if = SmallLayers(scheme, 1 << 16, Overlap::kWaitFree);
     what_if.job.tune_fusion = true;
@@ -171,8 +170,8 @@ TEST(TimePlanTest, TheBestFusionByTheTimelineIsNearlyTheBest) {
   }
 }
 
-// fp32 where that costs nothing, bf16 where it does.
-TEST(TimePlanTest, WireAutoIsAsFastAsSixteenBitsAndAsWideAsCanBe) {
+// A layer travels as fp32 if that costs nothing, and as bf16 otherwise.
+TEST(TimePlanTest, WireAutoIsAsFastAsSixteenBitsAndAsWideAsPossible) {
   for (const double rate : {1e9, 1e10, 1e12}) {
     WhatIf what_if;
     what_if.layers = *LoadModel("resnet-50", 32);

@@ -1,6 +1,6 @@
-// The bytes that the production machines put on the wire, counted by the
-// simulated cluster, are those that common/plan/traffic predicts: for each
-// node, exactly.
+// The simulated cluster counts the bytes that the production machines put on
+// the wire: for each node they are exactly those that common/plan/traffic
+// predicts.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace {
 struct TrafficCase {
   const char* scheme;
   std::optional<Scheme> forced;
-  int nodes;       // A worker and a shard on each.
-  int by_factors;  // Layers, of three fully connected ones.
+  int nodes;       // Nodes, each with a worker and a server.
+  int by_factors;  // Layers by factors, of three fully connected layers.
   Overlap overlap = Overlap::kWaitFree;
   WireType wire = WireType::kFloat32;
 };
@@ -42,7 +42,8 @@ std::vector<TrafficCase> AllCases() {
   return cases;
 }
 
-// Of many shapes, and one of two chunks, so that no placement is even.
+// Returns layers of many shapes. One has two chunks, so that no placement is
+// even.
 std::vector<LayerSpec> Layers() {
   std::vector<LayerSpec> layers = MixedLayers();
   const int64_t elements = kChunkElementsMax + 77;
@@ -80,7 +81,7 @@ TEST_P(TrafficSimulationTest, EveryNodeMovesThePredictedBytes) {
     EXPECT_GT(step[i], 0) << "node " << i;
     predicted.push_back(initial[i] + kSteps * step[i]);
   }
-  EXPECT_EQ(cluster.node_bytes(), predicted);
+  EXPECT_EQ(cluster.connections().node_bytes(), predicted);
 }
 
 INSTANTIATE_TEST_SUITE_P(SchemesAndNodes, TrafficSimulationTest,

@@ -1,14 +1,15 @@
-// Laws 1 to 3 of docs/architecture.md on the production machines, under virtual
-// time and a network that delays, reorders across peers and repeats frames.
+// Jobs without faults, on a network that delays frames, lets them overtake each
+// other across peers, and delivers some twice: replicas are equal,
+// contributions count once, and a job has the result of one machine.
 
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <vector>
 
-#include "common/compute/factor_gradient.h"
 #include "common/compute/optimizer.h"
-#include "common/plan/ring_segments.h"
 #include "gtest/gtest.h"
+#include "tests/simulation/laws/one_machine_law.h"
 #include "tests/simulation/simulated_cluster.h"
 #include "tests/simulation/simulated_jobs.h"
 #include "tests/testing/test_seed.h"
@@ -23,16 +24,16 @@ bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
          std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// What the job leaves on a worker for one layer.
+// Returns the result of a layer on a worker: parameters, or the mean gradient.
 absl::Span<const float> Outcome(const SimulatedCluster& cluster, int worker,
                                 int layer) {
   const bool means =
       cluster.job().options.optimizer_place == OptimizerPlace::kWorker;
-  return means ? cluster.mean_gradient(worker, layer)
-               : cluster.parameters(worker, layer);
+  return means ? cluster.worker(worker).mean_gradient(layer)
+               : cluster.worker(worker).parameters(layer);
 }
 
-TEST(TrainingLawsTest, ReplicasAreEqualWhateverTheOrderOfArrival) {
+TEST(TrainingLawsTest, ReplicasAreEqualInAnyOrderOfArrival) {
   for (const uint64_t seed : TestSeeds(kSeeds)) {
     SCOPED_TRACE(ReplayHint(seed));
     const SimulatedClusterOptions options = RandomJob(seed);
@@ -52,8 +53,8 @@ TEST(TrainingLawsTest, ReplicasAreEqualWhateverTheOrderOfArrival) {
   }
 }
 
-// Every worker starts from worker 0's parameters, whatever it brought itself.
-TEST(TrainingLawsTest, InitialParametersAreWorkerZeros) {
+// Every worker begins with the parameters of worker 0, whatever it brought.
+TEST(TrainingLawsTest, AllWorkersBeginWithTheParametersOfWorkerZero) {
   SimulatedClusterOptions options;
   options.workers = 4;
   options.shards = 2;
@@ -64,8 +65,9 @@ TEST(TrainingLawsTest, InitialParametersAreWorkerZeros) {
     std::vector<float> expected(workload.layers[layer].parameters);
     workload.initialize(0, static_cast<int>(layer), absl::MakeSpan(expected));
     for (int worker = 0; worker < options.workers; ++worker) {
-      EXPECT_TRUE(SameBits(cluster.parameters(worker, static_cast<int>(layer)),
-                           expected));
+      EXPECT_TRUE(
+          SameBits(cluster.worker(worker).parameters(static_cast<int>(layer)),
+                   expected));
     }
   }
 }
@@ -98,135 +100,11 @@ TEST(TrainingLawsTest, EveryContributionIsCountedOnce) {
           expected[i] -= 0.5f * sum / static_cast<float>(options.workers);
         }
       }
-      ASSERT_TRUE(SameBits(cluster.parameters(0, index), expected))
+      ASSERT_TRUE(SameBits(cluster.worker(0).parameters(index), expected))
           << "layer " << workload.layers[layer].name;
     }
   }
 }
-
-// One machine that does what the job should: the same sums in rank order, the
-// same update.
-class OneMachine {
- public:
-  OneMachine(const Workload& workload, int workers, const JobOptions& options)
-      : workload_(workload), workers_(workers), options_(options) {
-    for (size_t i = 0; i < workload.layers.size(); ++i) {
-      const int64_t count = workload.layers[i].parameters;
-      parameters_.emplace_back(count);
-      state_.emplace_back(OptimizerStateCount(options.optimizer.rule) * count);
-      workload.initialize(0, static_cast<int>(i),
-                          absl::MakeSpan(parameters_.back()));
-    }
-  }
-
-  void Step(int64_t step, const std::vector<Route>& routes) {
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      const int layer = static_cast<int>(i);
-      const bool factors = workload_.layers[i].has_factors;
-      float scale = 1.0f / static_cast<float>(workers_);
-      std::vector<float> gradient;
-      if (factors && routes[i].scheme == Scheme::kFactor) {
-        gradient = StackedProduct(step, layer, scale);
-        scale = 1.0f;
-      } else {
-        const bool ring = routes[i].scheme == Scheme::kRing;
-        gradient = Sum(step, layer, factors, ring);
-        if (ring) {
-          for (float& value : gradient) value *= scale;
-          scale = 1.0f;
-        }
-      }
-      ApplyOptimizer(options_.optimizer, step,
-                     static_cast<int64_t>(gradient.size()), scale,
-                     gradient.data(), parameters_[i].data(), state_[i].data(),
-                     parameters_[i].data());
-    }
-  }
-
-  const std::vector<float>& parameters(int layer) const {
-    return parameters_[layer];
-  }
-
- private:
-  struct Pair {
-    std::vector<float> output_gradient;
-    std::vector<float> input;
-  };
-
-  Pair FactorsOf(int rank, int64_t step, int layer) const {
-    const LayerSpec& spec = workload_.layers[layer];
-    Pair pair{std::vector<float>(spec.rows * spec.m),
-              std::vector<float>(spec.rows * spec.n)};
-    workload_.factors(rank, step, layer, parameters_[layer],
-                      absl::MakeSpan(pair.output_gradient),
-                      absl::MakeSpan(pair.input));
-    return pair;
-  }
-
-  std::vector<float> Product(const Pair& pair, int64_t rows, int layer,
-                             float scale) const {
-    const LayerSpec& spec = workload_.layers[layer];
-    std::vector<float> gradient(spec.parameters);
-    FactorGradient(rows, spec.m, spec.n, spec.parameters > spec.m * spec.n,
-                   scale, pair.output_gradient.data(), pair.input.data(),
-                   gradient.data());
-    return gradient;
-  }
-
-  std::vector<float> StackedProduct(int64_t step, int layer,
-                                    float scale) const {
-    Pair stack;
-    for (int rank = 0; rank < workers_; ++rank) {
-      const Pair pair = FactorsOf(rank, step, layer);
-      stack.output_gradient.insert(stack.output_gradient.end(),
-                                   pair.output_gradient.begin(),
-                                   pair.output_gradient.end());
-      stack.input.insert(stack.input.end(), pair.input.begin(),
-                         pair.input.end());
-    }
-    return Product(stack, workers_ * workload_.layers[layer].rows, layer,
-                   scale);
-  }
-
-  std::vector<float> GradientOf(int rank, int64_t step, int layer,
-                                bool factors) const {
-    const LayerSpec& spec = workload_.layers[layer];
-    if (factors) {
-      return Product(FactorsOf(rank, step, layer), spec.rows, layer, 1.0f);
-    }
-    std::vector<float> gradient(spec.parameters);
-    workload_.gradient(rank, step, layer, parameters_[layer],
-                       absl::MakeSpan(gradient));
-    return gradient;
-  }
-
-  // In the order of ranks; a segment of a ring from the worker on whose it is.
-  std::vector<float> Sum(int64_t step, int layer, bool factors,
-                         bool ring) const {
-    std::vector<std::vector<float>> gradients;
-    for (int rank = 0; rank < workers_; ++rank) {
-      gradients.push_back(GradientOf(rank, step, layer, factors));
-    }
-    std::vector<float> sum(gradients[0].size());
-    const int64_t length =
-        RingSegments(workload_.layers[layer].parameters, workers_)
-            .full_length();
-    for (size_t i = 0; i < sum.size(); ++i) {
-      const auto first = ring ? static_cast<int>(i / length) : 0;
-      sum[i] = gradients[first][i];
-      for (int count = 1; count < workers_; ++count) {
-        sum[i] += gradients[(first + count) % workers_][i];
-      }
-    }
-    return sum;
-  }
-
-  const Workload& workload_;
-  const int workers_;
-  const JobOptions options_;
-  std::vector<std::vector<float>> parameters_;
-  std::vector<std::vector<float>> state_;
-};
 
 TEST(TrainingLawsTest, DeterministicJobHasTheBitsOfOneMachine) {
   for (const uint64_t seed : TestSeeds(kSeeds)) {
@@ -237,17 +115,16 @@ TEST(TrainingLawsTest, DeterministicJobHasTheBitsOfOneMachine) {
     options.job.optimizer_place = OptimizerPlace::kServer;
     const Workload workload = RandomWorkload(MixedLayers(), seed);
     SimulatedCluster cluster(options, workload);
-    OneMachine one(workload, options.workers, options.job);
+    const OneMachineLaw& one_machine =
+        cluster.laws().Add(std::make_unique<OneMachineLaw>(
+            workload, options.workers, options.job));
     constexpr int64_t kSteps = 3;
-    ASSERT_TRUE(cluster.RunSteps(kSteps).ok());
-    for (int64_t step = 0; step < kSteps; ++step) {
-      one.Step(step, cluster.job().routes);
-    }
-    for (size_t layer = 0; layer < workload.layers.size(); ++layer) {
-      const int index = static_cast<int>(layer);
-      ASSERT_TRUE(SameBits(cluster.parameters(0, index), one.parameters(index)))
-          << "layer " << workload.layers[layer].name;
-    }
+    const absl::Status status = cluster.RunSteps(kSteps);
+    ASSERT_TRUE(status.ok()) << status;
+    // Each layer on each worker, once for its first values and once a step.
+    EXPECT_EQ(one_machine.checked_count(),
+              static_cast<int64_t>(workload.layers.size()) * options.workers *
+                  (kSteps + 1));
   }
 }
 
@@ -259,8 +136,8 @@ struct BatchCase {
 
 class BatchSplitTest : public testing::TestWithParam<BatchCase> {};
 
-// P workers with K / P rows each train like one worker with K rows.
-TEST_P(BatchSplitTest, WorkersWithPartsEqualOneWithTheWholeBatch) {
+// P workers with K / P rows each train as a single worker does with K rows.
+TEST_P(BatchSplitTest, WorkersWithPartsTrainLikeASingleWorkerWithTheBatch) {
   constexpr int64_t kM = 12;
   constexpr int64_t kN = 20;
   constexpr int64_t kGlobalRows = 24;
@@ -276,7 +153,7 @@ TEST_P(BatchSplitTest, WorkersWithPartsEqualOneWithTheWholeBatch) {
     SimulatedCluster cluster(options,
                              RegressionWorkload(kM, kN, kGlobalRows, workers));
     EXPECT_TRUE(cluster.RunSteps(kSteps).ok());
-    const auto parameters = cluster.parameters(0, 0);
+    const auto parameters = cluster.worker(0).parameters(0);
     return std::vector<float>(parameters.begin(), parameters.end());
   };
   const std::vector<float> one = run(1);
@@ -311,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(SchemesAndOptimizers, BatchSplitTest,
                          }),
                          [](const auto& info) { return info.param.name; });
 
-// Layers of several chunks, spread over shards.
+// The layer has several chunks, on several shards.
 TEST(TrainingLawsTest, LayersOfManyChunksAreExact) {
   SimulatedClusterOptions options;
   options.seed = 3;
@@ -323,7 +200,7 @@ TEST(TrainingLawsTest, LayersOfManyChunksAreExact) {
         2 * kChunkElementsMax + 77, 1}});
   SimulatedCluster cluster(options, workload);
   ASSERT_TRUE(cluster.RunSteps(2).ok());
-  const auto parameters = cluster.parameters(3, 0);
+  const auto parameters = cluster.worker(3).parameters(0);
   for (size_t i = 0; i < parameters.size(); ++i) {
     float expected = static_cast<float>(i % 5);
     for (int64_t step = 0; step < 2; ++step) {
@@ -337,7 +214,7 @@ TEST(TrainingLawsTest, LayersOfManyChunksAreExact) {
   }
 }
 
-TEST(TrainingLawsTest, TheSameSeedGivesTheSameRun) {
+TEST(TrainingLawsTest, SameSeedGivesTheSameRun) {
   const auto digest = [](uint64_t seed) {
     SimulatedClusterOptions options;
     options.seed = seed;
@@ -345,7 +222,7 @@ TEST(TrainingLawsTest, TheSameSeedGivesTheSameRun) {
     options.shards = 2;
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), 9));
     EXPECT_TRUE(cluster.RunSteps(2).ok());
-    return cluster.network().digest();
+    return cluster.connections().network().digest();
   };
   EXPECT_EQ(digest(1), digest(1));
   EXPECT_NE(digest(1), digest(2));

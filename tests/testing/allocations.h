@@ -4,8 +4,8 @@
 
 namespace nereus {
 
-// How often this program has called operator new, which a program that links
-// this gets replaced.
+// Returns how often this program has called operator new. Linking this library
+// replaces that operator.
 int64_t Allocations();
 
 }  // namespace nereus

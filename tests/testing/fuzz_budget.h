@@ -10,7 +10,7 @@
 
 namespace nereus {
 
-// The seeds of a fuzz test, until its time is over:
+// Counts the seeds of a fuzz test until its time is over:
 //
 //   FuzzBudget budget;
 //   while (budget.Next()) {
@@ -20,8 +20,8 @@ namespace nereus {
 //   EXPECT_GT(budget.runs(), 0u);
 //
 // Seeds count from 0; the time is 2 s, or NEREUS_FUZZ_SECONDS. With
-// NEREUS_TEST_SEED it is that one seed, once: what a seed does depends on
-// nothing else.
+// NEREUS_TEST_SEED there is that seed alone, once: a test of a seed must depend
+// on nothing else.
 class FuzzBudget {
  public:
   FuzzBudget() : end_(absl::Now() + Duration()) {
@@ -31,6 +31,7 @@ class FuzzBudget {
     }
   }
 
+  // Goes on to the next seed. False: the time is over.
   bool Next() {
     if (only_) return runs_++ == 0;
     if (runs_ > 0 && absl::Now() >= end_) return false;
@@ -48,10 +49,10 @@ class FuzzBudget {
                                             : std::strtod(seconds, nullptr));
   }
 
-  const absl::Time end_;
-  bool only_ = false;
+  const absl::Time end_;  // Time at which the budget is spent.
+  bool only_ = false;     // There is a single seed, to replay.
   uint64_t seed_ = 0;
-  uint64_t runs_ = 0;
+  uint64_t runs_ = 0;  // Number of seeds so far.
 };
 
 }  // namespace nereus

@@ -46,7 +46,7 @@ std::string LocalCluster::coordinator_address() const {
 
 ClientOptions LocalCluster::client_options() const {
   ClientOptions options;
-  options.optimizer = std::nullopt;  // As the job's.
+  options.optimizer = std::nullopt;  // Equal to the job's.
   options.coordinator_address = coordinator_address();
   options.connect_timeout = absl::Seconds(20);
   options.round_timeout = absl::Seconds(30);

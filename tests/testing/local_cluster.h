@@ -11,45 +11,46 @@
 
 namespace nereus {
 
-// Servers of a job that plans by bytes, with the plain optimizer of
-// OptimizerOptions: the same plan in every run.
+// Returns options of servers with the same plan in every run: by bytes,
+// and the optimizer is the plain one of OptimizerOptions.
 ServerOptions PlainServerOptions();
 
 // Real servers in this process, on free loopback ports, for tests with real
 // sockets.
 class LocalCluster {
  public:
-  // Starts `options.spec.shards` servers; `options` is shard 0's, the others
-  // get what is theirs. Fails the test if one does not start.
+  // Starts `options.spec.shards` servers. `options` are those of shard 0, from
+  // which the others' follow. Fails the test if a server does not start.
   explicit LocalCluster(ServerOptions options);
   ~LocalCluster();
 
-  // "host:port" of the coordinator.
+  // Address of the coordinator, as "host:port".
   std::string coordinator_address() const;
   Server& server(int shard) { return *servers_[shard]; }
 
-  // Another server comes in the place of one that has gone without a word.
+  // Kills a server without a farewell, and starts another one in its place.
   // REQUIRES: shard > 0.
   void Replace(int shard);
 
   // Client options for this cluster, with time limits that suit a test.
   ClientOptions client_options() const;
 
-  // Runs `body` once per worker, each on a thread of its own, and returns what
-  // each returned.
+  // Runs `body` once per worker, each on a thread of its own. Returns the
+  // workers' results.
   std::vector<absl::Status> RunWorkers(
       int workers, const std::function<absl::Status(int index)>& body);
 
-  // The same, while every server does what the program does: goes as soon as
-  // the job is over. Returns the workers' results, then the servers'.
+  // Runs `body` in the way of RunWorkers, while every server ends as soon as
+  // the job is over, as the program does. Returns the workers' results, then
+  // the servers'.
   std::vector<absl::Status> RunWholeJob(
       int workers, const std::function<absl::Status(int index)>& body);
 
  private:
   void Start(int shard);
 
-  ServerOptions options_;
-  std::vector<std::unique_ptr<Server>> servers_;
+  ServerOptions options_;                         // Options of shard 0.
+  std::vector<std::unique_ptr<Server>> servers_;  // Servers by shard.
 };
 
 }  // namespace nereus

@@ -8,18 +8,18 @@
 
 namespace nereus {
 
-// A few random changes to `bytes`: flipped bits, extreme bytes, insertions,
-// deletions, pieces repeated, the end cut off. May change nothing.
+// Makes a few random changes to `bytes`: flipped bits, extreme bytes,
+// insertions, deletions, pieces repeated, the end cut off. May change nothing.
 void Mutate(Random& random, std::string& bytes);
 
-// `count` random bytes.
+// Returns `count` random bytes.
 std::string RandomBytes(Random& random, uint64_t count);
 
-// A number where limits lie: near 0, a power of two, the ends of 32 and 64
-// bits, or any.
+// Returns a number near a limit: 0, a power of two, the ends of 32 and 64 bits;
+// or any number.
 uint64_t EdgeNumber(Random& random);
 
-// Sets a few fields to other values that are plausible or extreme.
+// Sets a few fields of `header` to other values, plausible or extreme ones.
 void MutateHeader(Random& random, FrameHeader& header);
 
 }  // namespace nereus

@@ -13,29 +13,30 @@
 
 namespace nereus {
 
-// One run of a built program, for tests that use it as a user does: collects
-// what it writes. The program, and what it has started, end with this object.
-// One at a time, in a process without other threads (see ProcessGroup).
+// A run of a built program, for tests that use the program as a user does.
+// Collects the program's output. The program, and all that it has started, end
+// with this object. At most one run at a time, in a process without other
+// threads (see ProcessGroup).
 class ProgramRun final : private ProcessEvents {
  public:
-  // Starts `command`: a path below the top folder, then arguments. It gets this
-  // process's environment without our own variables. Fails the test if it does
-  // not start.
+  // Starts `command`: a path below the top folder, then arguments. The program
+  // gets this process's environment without the variables of Nereus. Fails the
+  // test if it does not start.
   explicit ProgramRun(const std::vector<std::string>& command);
 
-  // Lets it run until `done()`; false if that takes more than `limit`.
+  // Lets the program run until `done()`. False if that takes more than `limit`.
   bool WaitUntil(const std::function<bool()>& done,
                  absl::Duration limit = absl::Minutes(2));
 
-  // Lets it run to its end and returns its exit code. Fails the test, with what
-  // it has written, if that takes more than `limit`.
+  // Lets the program run to its end. Returns its exit code. Fails the test,
+  // with the output, if that takes more than `limit`.
   int Finish(absl::Duration limit = absl::Minutes(2));
 
-  // How it ended, if it has.
+  // The end of the program, if it has ended.
   const std::optional<ProcessExit>& exit() const { return exit_; }
   pid_t pid() const { return group_->pid(0); }
 
-  // What it has written so far, to the end of a line.
+  // Whole lines that the program has written so far.
   const std::string& output() const { return output_; }
   const std::string& error() const { return error_; }
 

@@ -4,15 +4,14 @@
 
 namespace nereus {
 
-// A test's shell scripts, which start programs as users do.
+// Runs a test's shell scripts, which start programs as users do.
 class ScriptRun {
  public:
   // Runs `script` in sh and returns its exit code. The script has the paths of
   // the programs in $server, $worker, $ctl and $examples, an empty folder in
   // $dir, and
   //
-  //   start_server FLAGS    starts a server in the background; its ports'
-  //   addresses
+  //   start_server FLAGS    starts a server in the background: its addresses
   //                         are then in $control and $data, its log in
   //                         $dir/server.log
   //   await TEXT FILE       waits until the file has the text, for 60 s
@@ -21,8 +20,7 @@ class ScriptRun {
   // more than two minutes.
   int RunScript(const std::string& script);
 
-  // What the last script has written, to standard output and then to standard
-  // error.
+  // Output of the last script: standard output, then standard error.
   const std::string& output() const { return output_; }
 
  private:

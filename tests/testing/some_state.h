@@ -4,8 +4,9 @@
 
 namespace nereus {
 
-// What a coordinator might save: no field has its default. Workers 1 and 4, one
-// that has left, two shards; a checkpoint of round 12.
+// Returns a state that a coordinator might save, in which no field has its
+// default: workers 1 and 4, a worker that has left, two shards, and a
+// checkpoint of round 12.
 CoordinatorState SomeState();
 
 }  // namespace nereus

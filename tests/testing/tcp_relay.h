@@ -4,8 +4,8 @@
 
 namespace nereus {
 
-// A port of 127.0.0.1 that passes every connection on to another one: a network
-// that a test can cut. Thread-safe; has one thread of its own.
+// A port of 127.0.0.1 that passes every connection on to another port: a
+// network that a test can cut. Thread-safe; has a thread of its own.
 class TcpRelay {
  public:
   explicit TcpRelay(int target_port);
@@ -13,7 +13,7 @@ class TcpRelay {
 
   int port() const;
 
-  // Cuts all connections; new ones are made.
+  // Cuts all connections. New ones may be made.
   void Break();
 
   // Cuts all connections, and refuses new ones.

@@ -15,8 +15,8 @@
 
 namespace nereus {
 
-// What a test's checkpoint is like. Its values follow from the round, layer,
-// array and element: any 32 bits, NaNs among them.
+// A checkpoint for tests. Its values follow from the round, layer, array and
+// element, and may be any 32 bits, NaNs included.
 struct TestCheckpoint {
   int64_t round = 0;
   int shards = 1;
@@ -24,7 +24,8 @@ struct TestCheckpoint {
   UpdateRule rule = UpdateRule::kSgd;
   bool with_state = true;
   std::vector<LayerSpec> layers;
-  // Arrays of the callers' own optimizer; none: it is the rule's.
+  // Number of arrays of the callers' own optimizer. If absent, the servers run
+  // the optimizer, with the arrays of `rule`.
   std::optional<int> callers_arrays = std::nullopt;
 
   OptimizerPlace place() const {
@@ -39,15 +40,15 @@ struct TestCheckpoint {
   }
 };
 
-// Layers of 1 element, of one chunk of 8, one less and one more, and of names
-// that JSON or tensor names must escape.
+// Returns layers of 1 element, of a chunk of 8, one less and one more, and of
+// several chunks. Some have names that JSON or tensor names must escape.
 std::vector<LayerSpec> AwkwardLayers();
 
-// Elements [offset, offset + length) of a layer.
+// Returns elements [offset, offset + length) of a layer.
 ChunkValues TestValues(const TestCheckpoint& checkpoint, int layer,
                        int64_t offset, int64_t length);
 
-// The chunks of one shard, by layer, then offset.
+// Returns the chunks of a shard, by layer, then offset.
 std::vector<ChunkValues> TestShardValues(const TestCheckpoint& checkpoint,
                                          int shard);
 
@@ -55,8 +56,8 @@ std::vector<ChunkValues> TestShardValues(const TestCheckpoint& checkpoint,
 absl::StatusOr<Manifest> WriteTestCheckpoint(Storage& storage,
                                              const TestCheckpoint& checkpoint);
 
-// Reads all values in chunks of `checkpoint`, which need not be those that were
-// written. OK if the bits are the same. Errors: kInternal, other bits; else
+// Reads all values in the chunks of `checkpoint`, which may differ from those
+// that were written. OK if the bits are equal. Errors: kInternal, other bits;
 // those of reading.
 absl::Status CheckTestCheckpoint(Storage& storage, const Manifest& manifest,
                                  const TestCheckpoint& checkpoint);

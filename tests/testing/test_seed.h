@@ -10,9 +10,9 @@
 
 namespace nereus {
 
-// The seeds of a property test: 0 .. count - 1; as many as NEREUS_TEST_SEEDS
-// says, or at most as NEREUS_TEST_SEEDS_MAX does; or the one in
-// NEREUS_TEST_SEED, to replay a failure. Put ReplayHint into a SCOPED_TRACE.
+// Returns the seeds of a property test: 0 .. count - 1. NEREUS_TEST_SEEDS sets
+// the count, and NEREUS_TEST_SEEDS_MAX limits it. NEREUS_TEST_SEED gives a
+// single seed, to replay a failure. Put ReplayHint into a SCOPED_TRACE.
 inline std::vector<uint64_t> TestSeeds(uint64_t count) {
   if (const char* seed = std::getenv("NEREUS_TEST_SEED")) {
     return {std::strtoull(seed, nullptr, 10)};
@@ -28,16 +28,16 @@ inline std::vector<uint64_t> TestSeeds(uint64_t count) {
   return seeds;
 }
 
-// Whether all of them are tried, so that counts over them mean something.
+// True if all seeds are tried, so that counts over them mean something.
 inline bool TriesAllSeeds() {
   return std::getenv("NEREUS_TEST_SEED") == nullptr &&
          std::getenv("NEREUS_TEST_SEEDS") == nullptr &&
          std::getenv("NEREUS_TEST_SEEDS_MAX") == nullptr;
 }
 
-// The command that runs the current test again with this seed alone.
+// Returns the command that runs the current test again with this seed alone.
 inline std::string ReplayHint(uint64_t seed) {
-  const char* target = std::getenv("TEST_TARGET");  // Bazel's.
+  const char* target = std::getenv("TEST_TARGET");  // Set by Bazel.
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
   std::string hint = "replay with: bazel test ";
   hint += target != nullptr ? target : "TARGET";

@@ -15,37 +15,38 @@
 
 namespace nereus {
 
-// A convolution of several frames and two fully connected layers.
+// Returns a model of a convolution of several frames and two fully connected
+// layers.
 std::vector<LayerSpec> SmallModel();
 
-// A worker that trains `steps` steps with made-up gradients; its parameters by
-// layer.
+// A worker with made-up gradients, on the real client. Tests drive it step by
+// step, or let it train to the end, and look at its parameters.
 class ToyWorker {
  public:
   explicit ToyWorker(std::vector<LayerSpec> layers);
 
   absl::Status Connect(const ClientOptions& options);
   absl::Status Step(int64_t step);
-  // Whichever step is next.
+  // Begins and does the next step. Returns its number.
   absl::StatusOr<int64_t> NextStep();
   absl::Status Train(const ClientOptions& options, int64_t steps);
 
-  // Waits for each layer alone, in the next forward, and for the last step not
-  // at all. Where the client updates the parameters.
+  // Trains, and waits for each layer by itself in the next forward, and for the
+  // last step not at all. REQUIRES: the client updates the parameters.
   absl::Status TrainLayerByLayer(const ClientOptions& options, int64_t steps);
 
-  // Multiplies the factors of all workers on `accelerator` from Connect on.
+  // Lets `accelerator` multiply the factors of all workers, from Connect on.
   void set_accelerator(std::shared_ptr<Accelerator> accelerator) {
     accelerator_ = std::move(accelerator);
   }
-  // This worker's gradient of `layer` has a NaN in this step.
+  // Puts a NaN into this worker's gradient of `layer` in `step`.
   void Poison(int layer, int64_t step) { poisoned_ = {layer, step}; }
-  // From now on its replica of `layer` is not that of the others.
+  // Makes this worker's replica of `layer` differ from the others'.
   void Spoil(int layer) { parameters_[layer][0] += 1; }
-  // Its gradients overflow if the loss is multiplied by more than this.
+  // Lets gradients overflow if the loss is multiplied by more than `scale`.
   void set_loss_scale_max(float scale) { loss_scale_max_ = scale; }
   const std::vector<int64_t>& skipped() const { return skipped_; }
-  // How the layer went when the last step was done.
+  // Scheme by which the layer travelled in the last step.
   const std::string& last_scheme(int layer) const { return schemes_[layer]; }
 
   HostClient* client() { return client_.get(); }
@@ -62,7 +63,7 @@ class ToyWorker {
   std::shared_ptr<Accelerator> accelerator_;
   std::pair<int, int64_t> poisoned_ = {-1, -1};
   float loss_scale_max_ = std::numeric_limits<float>::infinity();
-  float loss_scale_ = 1.0f;  // Of the step.
+  float loss_scale_ = 1.0f;  // Loss scale of the step.
   std::vector<int64_t> skipped_;
   std::vector<std::string> schemes_;
   std::vector<std::vector<float>> parameters_;

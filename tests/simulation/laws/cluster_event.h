@@ -1,0 +1,186 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/network/simulated_network.h"
+#include "common/protocol/job.h"
+#include "common/protocol/membership.h"
+#include "tests/simulation/simulated_storage.h"
+
+namespace nereus {
+
+// Events of a simulated cluster, as laws hear of them. Each event carries
+// the values that laws compare, so that a test can tell a law of a breach
+// without a cluster. Pointers and spans are valid while the event is told.
+
+// Values of a layer, and their CRC-32C.
+struct LayerValues {
+  absl::Span<const float> values;
+  uint32_t checksum = 0;
+};
+
+// A layer on a worker, and the round that it is at.
+struct LayerPlace {
+  ProcessId process = 0;     // Process of the worker.
+  int rank = 0;              // Rank of the worker.
+  int layer = 0;             // Layer, as an index of the model.
+  int64_t round = 0;         // Round that the values are the result of.
+  const Job* job = nullptr;  // Job as of the worker's epoch.
+  bool operator==(const LayerPlace&) const = default;
+};
+
+// A worker has the result of a round of a layer, or its first values.
+struct RoundDone {
+  LayerPlace place;
+  bool is_first = false;  // First values of the machine: no round of its own.
+  bool skipped = false;   // The step is skipped; parameters stay as they are.
+  LayerValues parameters;
+  // Mean gradient, if that is the result: the worker runs the optimizer.
+  std::optional<LayerValues> mean;
+};
+
+// A worker's own optimizer has updated the parameters of a layer.
+struct ParametersUpdated {
+  LayerPlace place;
+  LayerValues parameters;
+};
+
+// A worker has fetched a layer a second time, for a new plan.
+struct FetchedAgain {
+  LayerPlace place;
+  LayerValues parameters;
+};
+
+// A worker has the results of all layers of a step.
+struct StepDone {
+  ProcessId process = 0;
+};
+
+// Tests ask the cluster for more steps.
+struct RunBegins {};
+
+// A fault strikes or ends, or no step can end now for want of members: what
+// happens next may take its time.
+struct Disturbed {};
+
+// The coordinator has saved the beginning of an epoch.
+struct EpochBegun {
+  const Job* job = nullptr;  // Job as of the new epoch.
+  // True if the whole job goes back to the base round.
+  bool all_from_base = false;
+  // Ranks of workers that go back to the base round.
+  std::vector<int32_t> workers_from_base;
+};
+
+// The coordinator has admitted a process, which makes its machine.
+struct Admitted {
+  ProcessId process = 0;
+  bool stranger = false;  // The process has no place in the job.
+};
+
+// The membership of a process has ended.
+struct MemberEnded {
+  ProcessId process = 0;
+  bool stranger = false;         // The process has no place in the job.
+  bool is_coordinators = false;  // The coordinator lives in the process.
+  absl::Status outcome;          // The reason that the process was told.
+};
+
+// A machine has refused a frame of another machine.
+struct FrameRefused {
+  ProcessId from = 0;
+  ProcessId to = 0;
+  absl::Status reason;
+};
+
+// The bytes of a frame changed under way, or its checksum was wrong. Its sender
+// is still in the frame's epoch, so nothing excuses it.
+struct FrameSpoiled {
+  ProcessId from = 0;
+  ProcessId to = 0;
+  absl::Status reason;
+};
+
+// A message or a saved state cannot be read back from its bytes.
+struct Unreadable {
+  std::string what;  // Kind of the thing, as "message of process 3".
+  absl::Status reason;
+};
+
+// A server has handled a frame, and holds memory.
+struct ServerHolds {
+  int server = 0;            // Number of the server.
+  int64_t bytes = 0;         // Bytes that the server holds.
+  const Job* job = nullptr;  // Job as of the server's epoch.
+};
+
+// Checksums of what a server or its backup has of a chunk.
+struct ChunkChecksums {
+  uint32_t parameters = 0;
+  uint32_t state = 0;  // Checksum of the optimizer's state.
+  bool operator==(const ChunkChecksums&) const = default;
+};
+
+// A backup has told the primary that it has a chunk as of `round`, and both
+// have the same round open.
+struct BackupHas {
+  ProcessId primary = 0;
+  ProcessId backup = 0;
+  int layer = 0;
+  int chunk = 0;
+  int64_t round = 0;  // Round that both have open.
+  ChunkChecksums primary_values;
+  ChunkChecksums backup_values;
+};
+
+// A worker has received the result of a round from a server that has a current
+// backup.
+struct ResultShown {
+  int rank = 0;  // Rank of the worker.
+  int layer = 0;
+  int chunk = 0;
+  int64_t round = 0;         // Round of the result.
+  ProcessId backup = 0;      // Process of the backup.
+  int64_t backup_round = 0;  // Round that the backup has open.
+};
+
+// The manifest of a checkpoint is written: the checkpoint is whole.
+struct CheckpointWhole {
+  int64_t round = 0;
+  SimulatedStorage* disk = nullptr;
+};
+
+// Something was written to the disk, or a write failed or tore a file.
+struct DiskChanged {
+  SimulatedStorage* disk = nullptr;
+};
+
+// A server could not read its share of a checkpoint.
+struct RestoreFailed {
+  ProcessId process = 0;
+  int64_t round = 0;
+  absl::Status reason;
+};
+
+// The job has ended well.
+struct JobEnded {
+  int64_t last_step = 0;    // Last step that a worker left after.
+  int64_t saved_round = 0;  // Round of the newest checkpoint.
+  // True if the last step need not be saved: there is no disk, or it failed.
+  bool may_be_unsaved = false;
+};
+
+using ClusterEvent =
+    std::variant<RoundDone, ParametersUpdated, FetchedAgain, StepDone,
+                 RunBegins, Disturbed, EpochBegun, Admitted, MemberEnded,
+                 FrameRefused, FrameSpoiled, Unreadable, ServerHolds, BackupHas,
+                 ResultShown, CheckpointWhole, DiskChanged, RestoreFailed,
+                 JobEnded>;
+
+}  // namespace nereus

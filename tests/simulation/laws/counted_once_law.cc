@@ -1,0 +1,93 @@
+#include "tests/simulation/laws/counted_once_law.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace nereus {
+namespace {
+
+// A share is at most 1, and rounded to bf16 at worst. Read from a change of
+// parameters below 2^5, it is off by less. A worker counted twice would add
+// 1 / contributors.
+constexpr float kTolerance = 0x1p-8f;
+
+// Returns the first columns of the first row.
+std::vector<float> Head(absl::Span<const float> values) {
+  return {values.begin(), values.begin() + CountedOnceLaw::kColumns};
+}
+
+}  // namespace
+
+CountedOnceLaw::CountedOnceLaw(std::vector<LayerSpec> layers,
+                               const JobOptions& options)
+    : layers_(std::move(layers)),
+      has_means_(options.optimizer_place == OptimizerPlace::kWorker),
+      has_changes_(options.optimizer == ExactSgd() &&
+                   options.quorum == Quorum::kAll && options.sparsity == 0) {}
+
+void CountedOnceLaw::Observe(const ClusterEvent& event) {
+  const auto* done = std::get_if<RoundDone>(&event);
+  if (done == nullptr || layers_[done->place.layer].n < kColumns) return;
+  if (has_means_) {
+    OnMean(*done);
+  } else if (has_changes_) {
+    OnParameters(*done);
+  }
+}
+
+bool CountedOnceLaw::TakesPart(const LayerPlace& place) const {
+  const Job& job = view().job();
+  const int position = job.PositionOf(place.rank);
+  return position >= 0 && job.workers[position].first_step <= place.round;
+}
+
+void CountedOnceLaw::OnMean(const RoundDone& done) {
+  if (!done.mean.has_value() || done.skipped || !TakesPart(done.place)) return;
+  Check(Head(done.mean->values), done.place);
+}
+
+void CountedOnceLaw::OnParameters(const RoundDone& done) {
+  const LayerPlace& at = done.place;
+  std::vector<float> values = Head(done.parameters.values);
+  Before& before = before_[{at.rank, at.layer}];
+  const bool is_next = !before.values.empty() && before.round == at.round - 1;
+  if (is_next && TakesPart(at)) {
+    std::vector<float> mean(kColumns);
+    for (int64_t i = 0; i < kColumns; ++i) {
+      mean[i] = (before.values[i] - values[i]) / ExactSgd().learning_rate;
+    }
+    Check(mean, at);
+  }
+  before = {at.round, std::move(values)};
+}
+
+void CountedOnceLaw::Check(const std::vector<float>& mean,
+                           const LayerPlace& place) {
+  ++checked_count_;
+  const auto has = [](float share) { return std::abs(share) > kTolerance; };
+  const auto contributors = std::count_if(mean.begin(), mean.end(), has);
+  const float share = 1.0f / static_cast<float>(contributors);
+  const bool is_once = std::all_of(mean.begin(), mean.end(), [&](float x) {
+    return !has(x) || std::abs(x - share) <= kTolerance;
+  });
+  if (is_once && has(mean[place.rank])) return;
+  // Workers that are dead by now may have closed the round: where no worker was
+  // left, the rounds of some layers were closed and others were not.
+  const Job& job = view().job();
+  const bool is_of_dead = std::none_of(
+      job.workers.begin(), job.workers.end(),
+      [&](const auto& w) { return w.rank < kColumns && has(mean[w.rank]); });
+  const int position = job.PositionOf(place.rank);
+  const bool is_first_step = job.workers[position].first_step == place.round;
+  if (is_once && is_of_dead && is_first_step) return;
+  Breach(PlaceOf(place), absl::StrCat("shares of the mean by rank are ",
+                                      absl::StrJoin(mean, " "),
+                                      ", each contributor's is to be ", share));
+}
+
+}  // namespace nereus

@@ -1,0 +1,56 @@
+#include "tests/simulation/laws/equal_replicas_law.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+
+void EqualReplicasLaw::Observe(const ClusterEvent& event) {
+  if (const auto* done = std::get_if<RoundDone>(&event)) {
+    // The mean of a skipped step may be anything: no worker uses it.
+    const bool is_mean = done->mean.has_value();
+    if (done->place.job->partial() || (is_mean && done->skipped)) return;
+    Compare(done->place, is_mean,
+            is_mean ? done->mean->checksum : done->parameters.checksum);
+  } else if (const auto* update = std::get_if<ParametersUpdated>(&event)) {
+    Compare(update->place, /*is_mean=*/false, update->parameters.checksum);
+  } else if (const auto* epoch = std::get_if<EpochBegun>(&event)) {
+    OnEpoch(*epoch);
+  }
+}
+
+void EqualReplicasLaw::Compare(const LayerPlace& place, bool is_mean,
+                               uint32_t checksum) {
+  if (place.job->PositionOf(place.rank) < 0 || !view().Counts(place.process)) {
+    return;
+  }
+  const Recorded now = {place.process, place.rank, checksum};
+  Recorded& recorded =
+      results_.try_emplace(Key{is_mean, place.layer, place.round}, now)
+          .first->second;
+  // The others need not have what a worker had that counts no more.
+  if (!view().Counts(recorded.process)) recorded = now;
+  if (recorded.checksum == checksum) return;
+  Breach(PlaceOf(place),
+         absl::StrCat(is_mean ? "the mean gradient" : "parameters",
+                      " of worker ", place.rank, " have checksum ",
+                      absl::Hex(checksum), ", those of worker ", recorded.rank,
+                      " ", absl::Hex(recorded.checksum)));
+}
+
+void EqualReplicasLaw::OnEpoch(const EpochBegun& epoch) {
+  // Steps that are done again may come to other bits than before.
+  if (epoch.all_from_base) {
+    std::erase_if(results_, [&](const auto& result) {
+      return std::get<2>(result.first) > epoch.job->base_round;
+    });
+  }
+  std::erase_if(results_, [&](const auto& result) {
+    return std::count(epoch.workers_from_base.begin(),
+                      epoch.workers_from_base.end(), result.second.rank) > 0;
+  });
+}
+
+}  // namespace nereus

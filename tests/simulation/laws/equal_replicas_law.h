@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+
+#include "absl/strings/string_view.h"
+#include "tests/simulation/laws/law.h"
+
+namespace nereus {
+
+// Law 1, equal replicas: all workers that have the result of a round of a layer
+// have the same bits. The result is the parameters, or the mean gradient where
+// the workers run the optimizer; then their updated parameters count too.
+//
+// With a quorum below all workers the law does not hold and is not checked: a
+// worker that is answered later has later parameters.
+class EqualReplicasLaw final : public Law {
+ public:
+  absl::string_view name() const override { return "replicas are equal"; }
+  void Observe(const ClusterEvent& event) override;
+
+ private:
+  // Result of a round: parameters or mean, layer, round.
+  using Key = std::tuple<bool, int, int64_t>;
+
+  // The first worker with the result, and its bits.
+  struct Recorded {
+    ProcessId process = 0;
+    int rank = 0;
+    uint32_t checksum = 0;
+  };
+
+  void Compare(const LayerPlace& place, bool is_mean, uint32_t checksum);
+  void OnEpoch(const EpochBegun& epoch);
+
+  std::map<Key, Recorded> results_;  // Bits that every worker must have.
+};
+
+}  // namespace nereus

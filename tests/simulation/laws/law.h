@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/network/simulated_network.h"
+#include "common/protocol/job.h"
+#include "tests/simulation/laws/cluster_event.h"
+
+namespace nereus {
+
+// Questions that laws may ask about the cluster while an event is told. The
+// simulated cluster answers; unit tests of laws answer with constants.
+class ClusterView {
+ public:
+  virtual ~ClusterView() = default;
+
+  // Virtual time.
+  virtual absl::Time now() const = 0;
+  // Job as the coordinator has it, or as it was when the coordinator died.
+  virtual const Job& job() const = 0;
+  // True if what the worker of this process has computed still counts: the
+  // process lives, the coordinator has it as a worker, and the job has not gone
+  // back to a checkpoint since the worker's epoch. A worker that was counted as
+  // dead, and does not know it yet, may be further than the others.
+  virtual bool Counts(ProcessId worker) const = 0;
+};
+
+// The part of the job that a breach is about. Fields that do not apply stay at
+// their defaults, and the message leaves them out.
+struct Place {
+  static constexpr int64_t kNoRound = INT64_MIN;
+
+  int layer = -1;            // Layer, as an index of the model.
+  int64_t round = kNoRound;  // Round or step.
+  int rank = -1;             // Rank of a worker.
+};
+
+// A statement that is true of every run, whatever the faults are: "after a
+// round, all workers have the same bits". A law observes what happens and
+// reports the first event that contradicts it. It never changes anything, and
+// never draws a random number: the run is the same with the law and without it.
+//
+// A new law is a new file in this folder, and a line in all_laws.cc. Its unit
+// test in laws_test.cc feeds it an event that breaks it: a law that cannot fail
+// is worth nothing.
+//
+//   class NoNegativeRoundLaw final : public Law {
+//    public:
+//     absl::string_view name() const override { return "no negative round"; }
+//     void Observe(const ClusterEvent& event) override {
+//       const auto* done = std::get_if<RoundDone>(&event);
+//       if (done == nullptr || done->place.round >= kInitialRound) return;
+//       Breach(PlaceOf(done->place), "a round before the initial one");
+//     }
+//   };
+class Law {
+ public:
+  // Receives a breach of a law.
+  using Report =
+      std::function<void(const Law& law, const Place& place, std::string what)>;
+
+  virtual ~Law() = default;
+
+  // The law in a few words, for messages.
+  virtual absl::string_view name() const = 0;
+
+  // Takes note of an event, and reports a breach if the event is one.
+  virtual void Observe(const ClusterEvent& event) = 0;
+
+  // Returns why the run must end at `now`, or OK. Unlike a breach, this may be
+  // OK again later: a run that waited too long may be continued by a test that
+  // undoes the fault.
+  virtual absl::Status CheckTime(absl::Time /*now*/) const {
+    return absl::OkStatus();
+  }
+
+  // Connects the law to its cluster. `view` must outlive the law.
+  void Bind(const ClusterView* view, Report report) {
+    view_ = view;
+    report_ = std::move(report);
+  }
+
+ protected:
+  const ClusterView& view() const { return *view_; }
+
+  // Reports a breach. `what` names both values, and the processes that have
+  // them.
+  void Breach(const Place& place, std::string what) const {
+    report_(*this, place, std::move(what));
+  }
+
+  // Returns the place of an event's layer, for Breach.
+  static Place PlaceOf(const LayerPlace& at) {
+    return {at.layer, at.round, at.rank};
+  }
+
+ private:
+  const ClusterView* view_ = nullptr;  // Set by Bind.
+  Report report_;                      // Set by Bind.
+};
+
+}  // namespace nereus

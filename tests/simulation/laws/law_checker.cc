@@ -1,0 +1,46 @@
+#include "tests/simulation/laws/law_checker.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+
+LawChecker::LawChecker(uint64_t seed, std::vector<LayerSpec> layers,
+                       const ClusterView* view)
+    : seed_(seed), layers_(std::move(layers)), view_(view) {}
+
+void LawChecker::Bind(Law& law) {
+  law.Bind(view_,
+           [this](const Law& from, const Place& place,
+                  const std::string& what) { OnBreach(from, place, what); });
+}
+
+void LawChecker::Tell(const ClusterEvent& event) {
+  for (const auto& law : laws_) law->Observe(event);
+}
+
+absl::Status LawChecker::CheckTime() const {
+  absl::Status first;
+  for (const auto& law : laws_) first.Update(law->CheckTime(view_->now()));
+  return first;
+}
+
+void LawChecker::OnBreach(const Law& law, const Place& place,
+                          const std::string& what) {
+  std::string text =
+      absl::StrCat("law broken: ", law.name(), " (seed ", seed_, ", at ",
+                   absl::FormatDuration(view_->now() - absl::UnixEpoch()));
+  if (place.layer >= 0) {
+    const auto layer = static_cast<size_t>(place.layer);
+    absl::StrAppend(&text, ", layer ", layer, " ",
+                    layer < layers_.size() ? layers_[layer].name : "");
+  }
+  if (place.round != Place::kNoRound) {
+    absl::StrAppend(&text, ", round ", place.round);
+  }
+  if (place.rank >= 0) absl::StrAppend(&text, ", worker ", place.rank);
+  status_.Update(absl::InternalError(absl::StrCat(text, "): ", what)));
+}
+
+}  // namespace nereus

@@ -1,0 +1,136 @@
+#include "tests/simulation/laws/one_machine_law.h"
+
+#include <cstring>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/compute/factor_gradient.h"
+#include "common/compute/optimizer.h"
+#include "common/plan/ring_segments.h"
+
+namespace nereus {
+
+OneMachineLaw::OneMachineLaw(Workload workload, int workers,
+                             const JobOptions& options)
+    : workload_(std::move(workload)), workers_(workers), options_(options) {
+  for (size_t i = 0; i < workload_.layers.size(); ++i) {
+    const int64_t count = workload_.layers[i].parameters;
+    Layer layer;
+    layer.parameters.resize(count);
+    layer.state.resize(OptimizerStateCount(options.optimizer.rule) * count);
+    workload_.initialize(0, static_cast<int>(i),
+                         absl::MakeSpan(layer.parameters));
+    layers_.push_back(std::move(layer));
+  }
+}
+
+void OneMachineLaw::Observe(const ClusterEvent& event) {
+  const auto* done = std::get_if<RoundDone>(&event);
+  if (done == nullptr) return;
+  const LayerPlace& at = done->place;
+  Layer& layer = layers_[at.layer];
+  // Workers come to a round one after the other, and none leaves one out.
+  if (layer.round == at.round - 1) Advance(at.layer, at.job->routes[at.layer]);
+  if (layer.round != at.round) return;
+  ++checked_count_;
+  const absl::Span<const float> values = done->parameters.values;
+  for (size_t i = 0; i < layer.parameters.size(); ++i) {
+    const float expected = layer.parameters[i];
+    if (std::memcmp(&values[i], &expected, sizeof(float)) == 0) continue;
+    return Breach(PlaceOf(at), absl::StrCat("element ", i, " is ", values[i],
+                                            " on the worker, ", expected,
+                                            " on one machine"));
+  }
+}
+
+void OneMachineLaw::Advance(int index, const Route& route) {
+  Layer& layer = layers_[index];
+  const int64_t step = ++layer.round;
+  float scale = 1.0f / static_cast<float>(workers_);
+  std::vector<float> gradient;
+  if (workload_.layers[index].has_factors && route.scheme == Scheme::kFactor) {
+    gradient = StackedProduct(step, index, scale);
+    scale = 1.0f;
+  } else {
+    const bool is_ring = route.scheme == Scheme::kRing;
+    gradient = Sum(step, index, is_ring);
+    if (is_ring) {
+      for (float& value : gradient) value *= scale;
+      scale = 1.0f;
+    }
+  }
+  ApplyOptimizer(options_.optimizer, step,
+                 static_cast<int64_t>(gradient.size()), scale, gradient.data(),
+                 layer.parameters.data(), layer.state.data(),
+                 layer.parameters.data());
+}
+
+OneMachineLaw::Factors OneMachineLaw::FactorsOf(int rank, int64_t step,
+                                                int layer) const {
+  const LayerSpec& spec = workload_.layers[layer];
+  Factors factors{std::vector<float>(spec.rows * spec.m),
+                  std::vector<float>(spec.rows * spec.n)};
+  workload_.factors(rank, step, layer, layers_[layer].parameters,
+                    absl::MakeSpan(factors.output_gradient),
+                    absl::MakeSpan(factors.input));
+  return factors;
+}
+
+std::vector<float> OneMachineLaw::Product(const Factors& factors, int64_t rows,
+                                          int layer, float scale) const {
+  const LayerSpec& spec = workload_.layers[layer];
+  std::vector<float> gradient(spec.parameters);
+  FactorGradient(rows, spec.m, spec.n, spec.parameters > spec.m * spec.n, scale,
+                 factors.output_gradient.data(), factors.input.data(),
+                 gradient.data());
+  return gradient;
+}
+
+std::vector<float> OneMachineLaw::StackedProduct(int64_t step, int layer,
+                                                 float scale) const {
+  Factors stack;
+  for (int rank = 0; rank < workers_; ++rank) {
+    const Factors own = FactorsOf(rank, step, layer);
+    stack.output_gradient.insert(stack.output_gradient.end(),
+                                 own.output_gradient.begin(),
+                                 own.output_gradient.end());
+    stack.input.insert(stack.input.end(), own.input.begin(), own.input.end());
+  }
+  return Product(stack, workers_ * workload_.layers[layer].rows, layer, scale);
+}
+
+std::vector<float> OneMachineLaw::GradientOf(int rank, int64_t step,
+                                             int layer) const {
+  const LayerSpec& spec = workload_.layers[layer];
+  if (spec.has_factors) {
+    return Product(FactorsOf(rank, step, layer), spec.rows, layer, 1.0f);
+  }
+  std::vector<float> gradient(spec.parameters);
+  workload_.gradient(rank, step, layer, layers_[layer].parameters,
+                     absl::MakeSpan(gradient));
+  return gradient;
+}
+
+std::vector<float> OneMachineLaw::Sum(int64_t step, int layer,
+                                      bool is_ring) const {
+  std::vector<std::vector<float>> gradients;
+  for (int rank = 0; rank < workers_; ++rank) {
+    gradients.push_back(GradientOf(rank, step, layer));
+  }
+  std::vector<float> sum(gradients[0].size());
+  const int64_t length =
+      RingSegments(workload_.layers[layer].parameters, workers_).full_length();
+  for (size_t i = 0; i < sum.size(); ++i) {
+    // Servers add in rank order. The sum of a ring's segment begins with the
+    // worker of the same number, and goes around.
+    const auto first = is_ring ? static_cast<int>(i / length) : 0;
+    sum[i] = gradients[first][i];
+    for (int count = 1; count < workers_; ++count) {
+      sum[i] += gradients[(first + count) % workers_][i];
+    }
+  }
+  return sum;
+}
+
+}  // namespace nereus

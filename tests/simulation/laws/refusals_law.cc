@@ -1,0 +1,44 @@
+#include "tests/simulation/laws/refusals_law.h"
+
+#include <variant>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+
+void RefusalsLaw::Observe(const ClusterEvent& event) {
+  if (const auto* admitted = std::get_if<Admitted>(&event)) {
+    if (!admitted->stranger) return;
+    Breach({}, absl::StrCat("process ", admitted->process,
+                            " has no place in the job, and was admitted"));
+  } else if (const auto* refused = std::get_if<FrameRefused>(&event)) {
+    Breach({},
+           absl::StrCat("process ", refused->to, " refused a frame of process ",
+                        refused->from, ": ", refused->reason.message()));
+  } else if (const auto* spoiled = std::get_if<FrameSpoiled>(&event)) {
+    Breach({}, absl::StrCat("process ", spoiled->to,
+                            " received a wrong payload of process ",
+                            spoiled->from, ": ", spoiled->reason.message()));
+  } else if (const auto* unreadable = std::get_if<Unreadable>(&event)) {
+    Breach({}, absl::StrCat(unreadable->what, " cannot be read back: ",
+                            unreadable->reason.message()));
+  } else if (const auto* ended = std::get_if<MemberEnded>(&event)) {
+    OnEnd(*ended);
+  }
+}
+
+void RefusalsLaw::OnEnd(const MemberEnded& ended) {
+  if (ended.stranger && ended.outcome.message().empty()) {
+    Breach({}, absl::StrCat("process ", ended.process,
+                            " has no place in the job, and was not told why"));
+  }
+  // Its links may be the worse ones; to end it would end the coordinator.
+  if (ended.is_coordinators &&
+      absl::StrContains(ended.outcome.message(), "cannot keep a connection")) {
+    Breach({}, absl::StrCat("the coordinator ended its own process, ",
+                            ended.process, ": ", ended.outcome.message()));
+  }
+}
+
+}  // namespace nereus

@@ -1,0 +1,198 @@
+#include "tests/simulation/simulated_connections.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/base/crc32c.h"
+#include "common/base/logging.h"
+#include "common/driver/wire_values.h"
+#include "common/protocol/connections.h"
+#include "tests/simulation/frame_watch.h"
+
+// A frame's way: Transmit at the sender, then the network, then Deliver at the
+// receiver, as often as the receiver says that it comes too early, then Land.
+// Break is the way of a fault: the network drops what is under way, and Lose
+// runs at each end.
+
+namespace nereus {
+
+SimulatedConnections::SimulatedConnections(uint64_t network_seed,
+                                           SimulatedWorld* world,
+                                           SimulatedPartition* partition)
+    : world_(world),
+      partition_(partition),
+      network_(world->options.network, network_seed, &world->events,
+               [this](ProcessId from, ProcessId to, const Frame& frame) {
+                 return Deliver(from, to, frame);
+               }),
+      node_bytes_(std::max(world->options.workers, world->options.shards), 0) {}
+
+// ---- Frames.
+
+void SimulatedConnections::Transmit(SimulatedProcess& from, PeerId to,
+                                    const Frame& frame) {
+  const EpochStart& start = *from.start();
+  const auto receiver = FindProcess(start, to);
+  NEREUS_CHECK(receiver.has_value()) << PeerName(to) << " is no member";
+  const auto nodes = static_cast<int>(node_bytes_.size());
+  const int self = start.self.rank;
+  if (self != to.rank && self < nodes && to.rank < nodes) {
+    const int64_t bytes = kFrameHeaderBytes + frame.header.payload_bytes;
+    node_bytes_[self] += bytes;
+    node_bytes_[to.rank] += bytes;
+  }
+  Frame sent = frame;
+  EncodePayload(sent);
+  // Real transports do the same: a checksum that is set already is trusted.
+  if (sent.header.payload_crc == 0) {
+    sent.header.payload_crc =
+        Crc32c(sent.payload.data(), static_cast<size_t>(sent.payload.bytes()));
+  }
+  sent.priority = start.job->SendPriority(frame.header);
+  sent.fused = start.job->fuses();
+  network_.Send(from.id, *receiver, sent);
+  from.breaks_now = from.breaks_now || from.breaks_after_send == receiver;
+}
+
+bool SimulatedConnections::Deliver(ProcessId from, ProcessId to,
+                                   const Frame& frame) {
+  SimulatedProcess& receiver = world_->processes[to];
+  if (!receiver.alive) return true;
+  if (receiver.is_halted() || partition_->Separates(from, to)) return false;
+  const auto landing =
+      receiver.member->OnHeader(frame.header.sender, frame.header);
+  if (!landing.ok()) {
+    world_->laws.Tell(FrameRefused{from, to, landing.status()});
+    return true;
+  }
+  if (landing->kind == Landing::Kind::kWait) return false;
+  if (BreaksHere({from, to})) {
+    LoseRestOfFrame({from, to}, frame, landing->place);
+    return true;
+  }
+  if (landing->kind == Landing::Kind::kDiscard) return true;
+  if (Land(receiver, from, frame, *landing)) {
+    WatchFrame(*world_, from, to, frame.header);
+  }
+  return true;
+}
+
+bool SimulatedConnections::Land(SimulatedProcess& receiver, ProcessId from,
+                                const Frame& frame, const Landing& landing) {
+  const bool is_encoded = IsEncoded(frame.header);
+  Frame received{frame.header, landing.place};
+  if (landing.kind == Landing::Kind::kScratch || is_encoded) {
+    received.payload = Buffer::Allocate(frame.payload.bytes());
+  }
+  if (frame.payload.bytes() > 0) {
+    std::memcpy(received.payload.data(), frame.payload.data(),
+                static_cast<size_t>(frame.payload.bytes()));
+  }
+  const absl::Status intact = CheckPayload(received.header, received.payload);
+  if (!intact.ok()) {
+    // The sender may have reused the memory if it has left the epoch: then the
+    // receiver is about to hear of the next epoch too.
+    const SimulatedProcess& sender = world_->processes[from];
+    if (sender.alive && sender.start()->job->epoch == frame.header.epoch) {
+      world_->laws.Tell(FrameSpoiled{from, receiver.id, intact});
+    }
+    return false;
+  }
+  // The machine decodes a payload that lands in scratch.
+  if (is_encoded && landing.kind == Landing::Kind::kPlace) {
+    DecodePayload(frame.header, received.payload, landing.place);
+    received.payload = landing.place;
+  }
+  Outbox out;
+  receiver.member->OnFrame(frame.header.sender, received, out);
+  world_->execute(receiver, out);
+  return true;
+}
+
+// ---- Connections that are made and that break.
+
+void SimulatedConnections::Follow(SimulatedProcess& process,
+                                  const EpochStart& start) {
+  std::set<ProcessId>& lost = lost_[process.id];
+  for (const PeerId dropped : ConnectionsOf(start).dropped) {
+    const auto peer = FindProcess(start, dropped);
+    if (!peer.has_value()) continue;
+    ++renewed_count_[{process.id, *peer}];
+    lost.insert(*peer);
+  }
+  for (const ProcessId peer : lost) network_.Connect(process.id, peer);
+  lost.clear();
+}
+
+bool SimulatedConnections::AreConnected(ProcessId a, ProcessId b) const {
+  const auto knows = [&](ProcessId self, ProcessId peer) {
+    const EpochStart* own = world_->processes[self].start();
+    const EpochStart* other = world_->processes[peer].start();
+    return own != nullptr && other != nullptr &&
+           FindProcess(*own, other->self) == peer;
+  };
+  return a != b && (knows(a, b) || knows(b, a));
+}
+
+void SimulatedConnections::Break(ProcessId a, ProcessId b) {
+  if (!AreConnected(a, b)) return;
+  world_->Disturb();
+  network_.Break(a, b);
+  frames_to_break_.erase({a, b});
+  frames_to_break_.erase({b, a});
+  Lose(a, b);
+  Lose(b, a);
+}
+
+void SimulatedConnections::BreakAll(ProcessId process) {
+  for (const auto& other : world_->processes.all()) {
+    if (other->alive) Break(process, other->id);
+  }
+}
+
+void SimulatedConnections::Lose(ProcessId self, ProcessId peer) {
+  const PeerId id = world_->processes[peer].start()->self;
+  const auto lose = [this, self, peer, id,
+                     then = renewed_count_[{self, peer}]] {
+    if (renewed_count_[{self, peer}] > then) return;
+    SimulatedProcess& process = world_->processes[self];
+    lost_[self].insert(peer);
+    Outbox out;
+    process.member->OnLostPeer(id, "it was reset", out);
+    world_->execute(process, out);
+  };
+  const absl::Duration delay = world_->Draw(world_->options.network.delay_max);
+  world_->events.After(delay, [this, self, peer, lose] {
+    const auto hear = [this, self, lose] { world_->processes[self].Run(lose); };
+    // A process that is cut off hears of a death when the partition is over.
+    if (world_->processes.alive(peer)) {
+      hear();
+    } else {
+      partition_->WhenTogether(peer, self, hear);
+    }
+  });
+}
+
+void SimulatedConnections::BreakInFrame(ProcessId from, ProcessId to,
+                                        int frames) {
+  if (AreConnected(from, to)) frames_to_break_[{from, to}] = frames;
+}
+
+bool SimulatedConnections::BreaksHere(Direction direction) {
+  const auto found = frames_to_break_.find(direction);
+  if (found == frames_to_break_.end()) return false;
+  return found->second-- == 0;
+}
+
+void SimulatedConnections::LoseRestOfFrame(Direction direction,
+                                           const Frame& frame,
+                                           const Buffer& place) {
+  const int64_t bytes = std::min(place.bytes(), frame.payload.bytes() / 2);
+  if (bytes > 0) {
+    std::memcpy(place.data(), frame.payload.data(), static_cast<size_t>(bytes));
+  }
+  Break(direction.first, direction.second);
+}
+
+}  // namespace nereus

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "common/network/simulated_network.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/machine.h"
+#include "common/protocol/membership.h"
+#include "tests/simulation/simulated_partition.h"
+#include "tests/simulation/simulated_process.h"
+#include "tests/simulation/simulated_world.h"
+
+namespace nereus {
+
+// The connections between members: carries frames over the simulated network,
+// and breaks connections where a fault script says so.
+//
+//   connected --Break--> broken --both ends follow a new epoch--> connected
+//
+// Frames go through the same steps as in a real transport: values are encoded
+// to the wire type and get a checksum at the sender; the receiver's machine
+// says where the payload is to land; checksum and encoding are checked there.
+class SimulatedConnections {
+ public:
+  // `network_seed` is the seed of the frames' delays. Neither pointer is owned;
+  // both must outlive this.
+  SimulatedConnections(uint64_t network_seed, SimulatedWorld* world,
+                       SimulatedPartition* partition);
+
+  // Sends `frame` from a process to the member `to` of its epoch.
+  void Transmit(SimulatedProcess& from, PeerId to, const Frame& frame);
+  // Makes new connections when a process enters an epoch: to each peer to which
+  // it has lost or given up a connection.
+  void Follow(SimulatedProcess& process, const EpochStart& start);
+
+  // Breaks the connection between two processes: frames under way are lost, and
+  // each end hears of it after a drawn delay. Does nothing if there is none.
+  void Break(ProcessId a, ProcessId b);
+  // Breaks all connections of a process, which has just died.
+  void BreakAll(ProcessId process);
+  // Breaks the connection in the middle of a frame from `from` to `to`, after
+  // `frames` more have arrived whole. Does nothing if there is no connection.
+  void BreakInFrame(ProcessId from, ProcessId to, int frames);
+
+  SimulatedNetwork& network() { return network_; }
+  const SimulatedNetwork& network() const { return network_; }
+  // Bytes that node i (worker of rank i and server i) exchanged with other
+  // nodes, headers included.
+  const std::vector<int64_t>& node_bytes() const { return node_bytes_; }
+
+ private:
+  using Direction = std::pair<ProcessId, ProcessId>;  // Sender, receiver.
+
+  // Offers a frame to its receiver. False: it is not ready, offer it again.
+  bool Deliver(ProcessId from, ProcessId to, const Frame& frame);
+  // Hands a frame to the machine at its landing. False: its payload is wrong.
+  bool Land(SimulatedProcess& receiver, ProcessId from, const Frame& frame,
+            const Landing& landing);
+  // True if one of the two knows the other as a member of its epoch.
+  bool AreConnected(ProcessId a, ProcessId b) const;
+  // Tells `self` that its connection to `peer` has ended.
+  void Lose(ProcessId self, ProcessId peer);
+  // True if a fault breaks the connection in the frame that has just come.
+  bool BreaksHere(Direction direction);
+  // Lets half of a frame land, then breaks the connection.
+  void LoseRestOfFrame(Direction direction, const Frame& frame,
+                       const Buffer& place);
+
+  SimulatedWorld* const world_;
+  SimulatedPartition* const partition_;
+  SimulatedNetwork network_;
+  // Frames that still arrive before a connection breaks in the next one.
+  std::map<Direction, int> frames_to_break_;
+  // Peers to which a process has lost its connection, by process.
+  std::map<ProcessId, std::set<ProcessId>> lost_;
+  // Connections that a process has given up to make a new one, by process and
+  // peer: what it hears of an older one counts no more.
+  std::map<Direction, int> renewed_count_;
+  std::vector<int64_t> node_bytes_;
+};
+
+}  // namespace nereus

@@ -1,0 +1,218 @@
+#include "tests/simulation/simulated_coordinator.h"
+
+#include <utility>
+#include <variant>
+
+#include "common/base/logging.h"
+#include "server/coordinator/job_state.h"
+#include "server/process/checkpoint_files.h"
+
+// Every event ends in CarryOut: the coordinator's outbox goes through
+// SaveFirst, which saves a state (Save, Keep) before it lets the actions after
+// it out. The rest is the life of the process: Tick, Crash and Restart.
+
+namespace nereus {
+namespace {
+
+constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
+
+// Time after which the coordinator is started again if it ends by itself.
+constexpr absl::Duration kRestartDelay = absl::Seconds(1);
+
+}  // namespace
+
+SimulatedCoordinator::SimulatedCoordinator(SimulatedWorld* world,
+                                           SimulatedDisk* disk, Hooks hooks)
+    : world_(world),
+      disk_(disk),
+      hooks_(std::move(hooks)),
+      coordinator_(std::make_unique<Coordinator>(MakeOptions())) {}
+
+CoordinatorOptions SimulatedCoordinator::MakeOptions() const {
+  const SimulatedClusterOptions& options = world_->options;
+  CoordinatorOptions made;
+  made.spec.name = kSimulatedJob;
+  made.job_id = options.seed + 1;
+  made.spec.workers = options.workers;
+  made.spec.shards = options.shards;
+  made.own_shard = options.coordinator_is_shard_0 ? 0 : -1;
+  made.spec.min_workers = options.min_workers;
+  made.spec.max_workers = options.max_workers;
+  made.spec.rules = options.rules;
+  made.spec.options = options.job;
+  made.spec.lease_seconds = absl::ToDoubleSeconds(options.lease);
+  made.replan_interval = absl::ZeroDuration();
+  made.has_checkpoints = options.has_disk;
+  return made;
+}
+
+// ---- Events.
+
+void SimulatedCoordinator::Start() {
+  world_->events.After(kTickInterval, [this] { Tick(); });
+}
+
+void SimulatedCoordinator::Tick() {
+  const absl::Time now = world_->events.now();
+  if (is_asleep()) {
+    world_->events.At(awake_at_, [this] { Tick(); });
+    return;
+  }
+  if (coordinator_ != nullptr) {
+    CoordinatorOutbox out;
+    coordinator_->OnTick(now, out);
+    CarryOut(std::move(out));
+  }
+  // A coordinator that cannot save for longer than a lease ends by itself.
+  if (coordinator_ != nullptr &&
+      actions_.failing_for(now) > world_->options.lease) {
+    Crash();
+    world_->events.After(kRestartDelay, [this] { Restart(); });
+  }
+  if (hooks_.must_wait()) world_->Disturb();
+  world_->events.After(kTickInterval, [this] { Tick(); });
+}
+
+void SimulatedCoordinator::OnMessage(SessionId session,
+                                     const MemberMessage& message) {
+  CoordinatorOutbox out;
+  coordinator_->OnMessage(session, message, world_->events.now(), out);
+  CarryOut(std::move(out));
+}
+
+void SimulatedCoordinator::OnSessionEnd(SessionId session) {
+  if (coordinator_ == nullptr) return;
+  CoordinatorOutbox out;
+  coordinator_->OnSessionEnd(session, world_->events.now(), out);
+  CarryOut(std::move(out));
+}
+
+absl::Status SimulatedCoordinator::RequestCheckpoint() {
+  if (coordinator_ == nullptr) return absl::UnavailableError("no coordinator");
+  CoordinatorOutbox out;
+  const absl::Status status =
+      coordinator_->RequestCheckpoint(world_->events.now(), out);
+  CarryOut(std::move(out));
+  return status;
+}
+
+// ---- Actions.
+
+void SimulatedCoordinator::CarryOut(CoordinatorOutbox out) {
+  const bool was_held = !actions_.empty();
+  actions_.CarryOut(
+      std::move(out), world_->events.now(),
+      [this](const CoordinatorState& state) { return Save(state); },
+      [this](const CoordinatorAction& action) { CarryOut(action); });
+  if (was_held && actions_.empty() && coordinator_ != nullptr) {
+    coordinator_->OnSavedAgain(world_->events.now());
+  }
+}
+
+void SimulatedCoordinator::CarryOut(const CoordinatorAction& action) {
+  if (const auto* complete = std::get_if<CompleteCheckpoint>(&action)) {
+    Complete(*complete);
+  } else {
+    hooks_.send(action);
+  }
+}
+
+absl::Status SimulatedCoordinator::Save(const CoordinatorState& state) {
+  const bool dies = std::exchange(crash_at_save_, false);
+  const bool fails = world_->events.now() < saves_fail_until_;
+  // A coordinator that dies here may have the state on disk, or not.
+  if (!fails && (!dies || world_->random.Chance(0.5))) Keep(state);
+  if (dies) Crash();
+  return fails || dies ? absl::UnavailableError("the disk is gone")
+                       : absl::OkStatus();
+}
+
+void SimulatedCoordinator::Keep(const CoordinatorState& state) {
+  const bool begins =
+      !saved_.has_value() || saved_->epoch.job->epoch != state.epoch.job->epoch;
+  // The next coordinator has nothing but these bytes.
+  absl::StatusOr<CoordinatorState> kept = DecodeState(EncodeState(state));
+  if (!kept.ok()) {
+    return world_->laws.Tell(Unreadable{"the saved state", kept.status()});
+  }
+  saved_ = *std::move(kept);
+  if (!begins) return;
+  for (const Task& fault : std::exchange(at_next_epoch_, {})) fault();
+  world_->Note(state.epoch.job->epoch,
+               static_cast<uint64_t>(state.epoch.job->first_step));
+  const auto& from_base = state.epoch.workers_from_base;
+  world_->laws.Tell(EpochBegun{state.epoch.job.get(),
+                               state.epoch.all_from_base,
+                               {from_base.begin(), from_base.end()}});
+}
+
+void SimulatedCoordinator::Complete(const CompleteCheckpoint& complete) {
+  world_->events.At(disk_->NextManifestAt(), [this, complete, then = life_] {
+    if (life_ != then || coordinator_ == nullptr) return;
+    const SimulatedDisk::Written written = disk_->WriteManifest(complete);
+    if (written.crashed) return Crash();
+    CoordinatorOutbox out;
+    coordinator_->OnCheckpoint(complete.record.round, written.status,
+                               world_->events.now(), out);
+    CarryOut(std::move(out));
+  });
+}
+
+// ---- The life of the process.
+
+void SimulatedCoordinator::Crash() {
+  if (coordinator_ == nullptr) return;
+  world_->Disturb();
+  coordinator_.reset();
+  actions_.Clear();
+  awake_at_ = absl::InfinitePast();
+  ++life_;
+  hooks_.end_sessions();
+}
+
+void SimulatedCoordinator::Restart() {
+  if (coordinator_ != nullptr) return;
+  world_->Disturb();
+  actions_.Clear();
+  if (!saved_.has_value()) {
+    coordinator_ = std::make_unique<Coordinator>(MakeOptions());
+    return;
+  }
+  CoordinatorState state = *saved_;
+  if (world_->options.has_disk) {
+    // A manifest that was written just before the death is not in the state.
+    const auto newest = FindNewest(disk_->storage());
+    if (!newest.ok()) {
+      world_->laws.Tell(Unreadable{"the newest checkpoint", newest.status()});
+    } else if (newest->has_value()) {
+      state.checkpoints.newest = (*newest)->record;
+    }
+  }
+  coordinator_ = std::make_unique<Coordinator>(MakeOptions(), std::move(state),
+                                               world_->events.now());
+}
+
+void SimulatedCoordinator::PauseFor(absl::Duration time) {
+  awake_at_ = world_->events.now() + time;
+}
+
+void SimulatedCoordinator::FailSavesFor(absl::Duration time) {
+  saves_fail_until_ = world_->events.now() + time;
+}
+
+bool SimulatedCoordinator::has_begun() const {
+  return coordinator_ != nullptr ? coordinator_->job() != nullptr
+                                 : saved_.has_value();
+}
+
+const Job& SimulatedCoordinator::job() const {
+  return coordinator_ != nullptr ? *coordinator_->job() : *saved_->epoch.job;
+}
+
+uint64_t SimulatedCoordinator::restarted_in() const {
+  return coordinator_ != nullptr
+             ? coordinator_->checkpoints().state().restarted_in
+             : saved_->checkpoints.restarted_in;
+}
+
+}  // namespace nereus

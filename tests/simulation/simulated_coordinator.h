@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/protocol/membership.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_outbox.h"
+#include "server/coordinator/save_first.h"
+#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/simulated_world.h"
+
+namespace nereus {
+
+// The coordinator's process: the production Coordinator, its saved state, and
+// its deaths. As in production, a state is on disk before any member hears what
+// follows from it (SaveFirst); a coordinator that restarts finds the last state
+// that was saved, and nothing else.
+//
+//   alive --Crash, or saves fail for a lease--> dead --Restart--> alive
+class SimulatedCoordinator {
+ public:
+  using Task = std::function<void()>;
+
+  // Parts of the cluster that a coordinator acts on.
+  struct Hooks {
+    // Sends a message to a member, or ends a session with it.
+    std::function<void(const CoordinatorAction& action)> send;
+    // All sessions end: the coordinator has died.
+    Task end_sessions;
+    // Returns true if no step can end now, for want of members.
+    std::function<bool()> must_wait;
+  };
+
+  // Neither pointer is owned; both must outlive this.
+  SimulatedCoordinator(SimulatedWorld* world, SimulatedDisk* disk, Hooks hooks);
+
+  // Begins the regular ticks of the coordinator.
+  void Start();
+
+  // ---- Events. A coordinator that stands still takes them when it goes on.
+
+  void OnMessage(SessionId session, const MemberMessage& message);
+  void OnSessionEnd(SessionId session);
+
+  // ---- Faults, see FaultScript.
+
+  void Crash();
+  void CrashAtNextSave() {
+    if (coordinator_ != nullptr) crash_at_save_ = true;
+  }
+  void Restart();
+  void PauseFor(absl::Duration time);
+  void FailSavesFor(absl::Duration time);
+  void AtNextEpoch(Task fault) { at_next_epoch_.push_back(std::move(fault)); }
+  absl::Status RequestCheckpoint();
+
+  // ---- State.
+
+  // The coordinator; null while it is dead.
+  const Coordinator* get() const { return coordinator_.get(); }
+  // Time at which the coordinator goes on if it stands still now.
+  bool is_asleep() const { return world_->events.now() < awake_at_; }
+  absl::Time awake_at() const { return awake_at_; }
+  // True if the job has begun.
+  bool has_begun() const;
+  // Job as of the coordinator's epoch, or as it was saved. REQUIRES: the job
+  // has begun.
+  const Job& job() const;
+  // Epoch in which the whole job went back to a checkpoint; 0: none.
+  uint64_t restarted_in() const;
+
+ private:
+  CoordinatorOptions MakeOptions() const;
+  void Tick();
+  // Carries out actions in order, as far as states can be saved.
+  void CarryOut(CoordinatorOutbox out);
+  void CarryOut(const CoordinatorAction& action);
+  // Saves a state as a fault allows. Errors: kUnavailable, the disk is gone.
+  absl::Status Save(const CoordinatorState& state);
+  // Keeps what the next coordinator reads, and begins the state's epoch.
+  void Keep(const CoordinatorState& state);
+  // Writes a manifest, and tells the coordinator when done.
+  void Complete(const CompleteCheckpoint& complete);
+
+  SimulatedWorld* const world_;
+  SimulatedDisk* const disk_;
+  const Hooks hooks_;
+  std::unique_ptr<Coordinator> coordinator_;
+  SaveFirst actions_;  // Actions that wait until a state is saved.
+  std::optional<CoordinatorState> saved_;       // State on disk.
+  int life_ = 0;                                // Deaths so far.
+  absl::Time awake_at_ = absl::InfinitePast();  // Stands still before then.
+  bool crash_at_save_ = false;                  // See CrashAtNextSave.
+  absl::Time saves_fail_until_ = absl::InfinitePast();
+  std::vector<Task> at_next_epoch_;  // Faults that wait for an epoch.
+};
+
+}  // namespace nereus

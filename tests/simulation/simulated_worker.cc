@@ -1,0 +1,343 @@
+#include "tests/simulation/simulated_worker.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/logging.h"
+#include "tests/simulation/simulated_process.h"
+#include "tests/simulation/simulated_world.h"
+
+// Read first the way of a step: TryStep, Backward, Push, then OnLayerDone once
+// for each layer, and OnStepDone. MakeMachine begins a life: the first values
+// come as a LayerDone for each layer, of the round before the worker's first
+// step, and then the first TryStep follows. With Overlap::kDecoupled the next
+// step begins as soon as all layers are pushed, and Forward waits for them one
+// by one, while the step before is still under way.
+
+namespace nereus {
+namespace {
+
+absl::Span<float> Floats(const Buffer& buffer) {
+  return absl::MakeSpan(buffer.floats(),
+                        static_cast<size_t>(buffer.float_count()));
+}
+
+Buffer AllocateFloats(int64_t count) {
+  return Buffer::AllocateZeroed(count * static_cast<int64_t>(sizeof(float)));
+}
+
+LayerValues ValuesOf(const Buffer& buffer) {
+  return {Floats(buffer),
+          Crc32c(buffer.data(), static_cast<size_t>(buffer.bytes()))};
+}
+
+std::vector<std::string> NamesOf(const std::vector<LayerSpec>& layers) {
+  std::vector<std::string> names;
+  for (const LayerSpec& layer : layers) names.push_back(layer.name);
+  return names;
+}
+
+// Returns measurements as a worker might make them, drawn from a wide range:
+// the coordinator then changes its plan again and again.
+Measured DrawMeasured(SimulatedWorld& world) {
+  Measured measured;
+  measured.times.resize(world.workload.layers.size());
+  for (LayerTime& time : measured.times) {
+    time = {world.Draw(absl::Milliseconds(2)),
+            world.Draw(absl::Milliseconds(2))};
+  }
+  measured.step_time = absl::Milliseconds(1) + world.Draw(absl::Seconds(1));
+  measured.link = {std::pow(10.0, 4 + 6 * world.random.Uniform()),
+                   world.Draw(absl::Milliseconds(100)),
+                   world.Draw(absl::Milliseconds(10))};
+  return measured;
+}
+
+}  // namespace
+
+SimulatedWorker::SimulatedWorker(SimulatedWorld* world,
+                                 SimulatedProcess* process)
+    : world_(world),
+      process_(process),
+      ledger_(NamesOf(world->workload.layers)) {}
+
+// ---- The machine's life.
+
+std::unique_ptr<Machine> SimulatedWorker::MakeMachine(const EpochStart& start,
+                                                      Outbox& out) {
+  rank_ = start.self.rank;
+  auto machine =
+      std::make_unique<WorkerMachine>(start.job, rank_, Allocate(*start.job));
+  machine_ = machine.get();
+  step_ = start.job->workers[start.job->PositionOf(rank_)].first_step - 1;
+  process_->idle = false;
+  has_left_ = false;
+  process_->life = static_cast<int>(ledger_.Restart());
+  caller_.OnMachine(machine_, process_->life, out);
+  // The job may have gone back: this caller always notices at once.
+  ledger_.Acknowledge();
+  caller_.OnValuesFree(out);
+  return machine;
+}
+
+std::vector<LayerMemory> SimulatedWorker::Allocate(const Job& job) {
+  layers_.clear();
+  const bool optimizes = job.options.optimizer_place == OptimizerPlace::kWorker;
+  const int state_arrays =
+      optimizes ? OptimizerStateCount(job.options.optimizer.rule) : 0;
+  std::vector<LayerMemory> memory;
+  for (size_t i = 0; i < world_->workload.layers.size(); ++i) {
+    const LayerSpec& spec = world_->workload.layers[i];
+    const int index = static_cast<int>(i);
+    const bool has_factors = HasFactors(index);
+    Layer layer;
+    layer.parameters = AllocateFloats(spec.parameters);
+    layer.state = AllocateFloats(state_arrays * spec.parameters);
+    layer.gradient = AllocateFloats(spec.parameters);
+    layer.mean = layer.gradient;
+    layer.output_gradient =
+        AllocateFloats(has_factors ? spec.rows * spec.m : 0);
+    layer.input = AllocateFloats(has_factors ? spec.rows * spec.n : 0);
+    world_->workload.initialize(rank_, index, Floats(layer.parameters));
+    // Both ways of handing over a mean are tried, by worker.
+    memory.push_back({layer.parameters, layer.state,
+                      /*means_in_place=*/rank_ % 2 == 0});
+    layers_.push_back(std::move(layer));
+  }
+  return memory;
+}
+
+bool SimulatedWorker::HasFactors(int layer) const {
+  return world_->workload.factors != nullptr &&
+         world_->workload.layers[layer].has_factors;
+}
+
+// ---- A step.
+
+void SimulatedWorker::TryStep() {
+  if (is_leaving_ && !has_left_ && step_ > kInitialRound) Leave();
+  if (has_left_ || step_ >= world_->steps_wanted) return;
+  // A step that began while the one before was under way goes on.
+  const bool has_begun =
+      ledger_.begun().has_value() && ledger_.begun()->step == step_;
+  if (!has_begun && !Begin(step_)) return;
+  // Each worker has another threshold in each step: it changes nothing but the
+  // time.
+  if (world_->options.job.tune_fusion) {
+    machine_->SetFusion(
+        static_cast<int64_t>(world_->random.Below(int64_t{1} << 18)));
+  }
+  process_->idle = false;
+  Compute([this, last = layer_count() - 1] { Backward(last); });
+}
+
+void SimulatedWorker::Leave() {
+  has_left_ = true;
+  world_->last_step = std::max(world_->last_step, step_ - 1);
+  Outbox out;
+  machine_->OnLeave(out);
+  process_->member->OnLeave(step_ - 1, out);
+  world_->execute(*process_, out);
+}
+
+bool SimulatedWorker::Begin(int64_t step) {
+  const auto call = ledger_.StepToBegin();
+  NEREUS_CHECK(call.ok() && call->step == step)
+      << "worker " << rank_ << " begins step " << step << ", its ledger says "
+      << (call.ok() ? absl::StrCat(call->step) : call.status().ToString());
+  Outbox out;
+  std::optional<StepInfo> begun = caller_.OnBegin(*call, rank_, out);
+  if (begun.has_value()) {
+    if (world_->options.job.scale_loss)
+      begun->loss_scale = ledger_.loss_scale();
+    ledger_.Begin(*begun);
+  }
+  world_->execute(*process_, out);
+  return begun.has_value();
+}
+
+void SimulatedWorker::Backward(int layer) {
+  Outbox out;
+  Push(layer, out);
+  world_->execute(*process_, out);
+  if (layer > 0) {
+    Compute([this, layer] { Backward(layer - 1); });
+    return;
+  }
+  if (world_->options.job.overlap != Overlap::kDecoupled) return;
+  // If the machine does not let the next step begin, TryStep asks again when
+  // this one is done.
+  const int64_t next = step_ + 1;
+  if (next < world_->steps_wanted && !is_leaving_) Begin(next);
+  Forward(0);
+}
+
+void SimulatedWorker::Forward(int layer) {
+  Outbox out;
+  machine_->OnWait(layer, out);
+  world_->execute(*process_, out);
+  if (layer + 1 == layer_count()) return;
+  Compute([this, layer] { Forward(layer + 1); });
+}
+
+void SimulatedWorker::Compute(std::function<void()> task) {
+  const absl::Duration time =
+      slowness_ * world_->Draw(world_->options.layer_time_max);
+  process_->RunInLifeAfter(world_->events, time, std::move(task));
+}
+
+void SimulatedWorker::Push(int index, Outbox& out) {
+  const Workload& workload = world_->workload;
+  Layer& layer = layers_[index];
+  const auto parameters = Floats(layer.parameters);
+  layer.mean = layer.gradient;
+  // A poisoned step has its NaN in one layer, another one in each step.
+  const bool is_fit = workload.poisons == nullptr ||
+                      step_ % layer_count() != index ||
+                      !workload.poisons(rank_, step_, process_->life);
+  const auto pushed = ledger_.BeginPush(index, step_);
+  NEREUS_CHECK(pushed.ok()) << pushed.status();
+  if (!is_fit) ledger_.NoteUnfit(step_);
+  const bool has_factors = HasFactors(index);
+  if (has_factors) {
+    workload.factors(rank_, step_, index, parameters,
+                     Floats(layer.output_gradient), Floats(layer.input));
+  } else {
+    workload.gradient(rank_, step_, index, parameters, Floats(layer.gradient));
+  }
+  const Buffer& scaled = has_factors ? layer.input : layer.gradient;
+  if (pushed->loss_scale != 1.0f) {
+    for (float& value : Floats(scaled)) value *= pushed->loss_scale;
+  }
+  if (!is_fit) Floats(scaled)[0] = std::numeric_limits<float>::quiet_NaN();
+  WorkerMachine* const machine = caller_.machine(pushed->life);
+  world_->laws.EndRun(
+      has_factors
+          ? machine->OnPushFactors(index, step_,
+                                   FactorBuffers{layer.output_gradient,
+                                                 layer.input, layer.gradient},
+                                   out, is_fit, pushed->loss_scale)
+          : machine->OnPush(index, step_, layer.gradient, out, is_fit,
+                            pushed->loss_scale));
+}
+
+// ---- What the machine has done.
+
+void SimulatedWorker::OnLayerDone(const LayerDone& done) {
+  const StepLedger::Done kind =
+      ledger_.Finish(done.layer, done.round, done.skipped);
+  Layer& layer = layers_[done.layer];
+  if (kind == StepLedger::Done::kAgain) {
+    const Job& job = *process_->start()->job;
+    world_->laws.Tell(
+        FetchedAgain{{process_->id, rank_, done.layer, done.round, &job},
+                     ValuesOf(layer.parameters)});
+    if (process_->idle) TryStep();
+    return;
+  }
+  NEREUS_CHECK(done.round == step_)
+      << "layer " << done.layer << " is done with round " << done.round
+      << " in step " << step_;
+  if (done.mean.bytes() > 0) layer.mean = done.mean;
+  Tell(done, kind == StepLedger::Done::kFirst);
+  if (ledger_.HasFirstValues() && ledger_.round() >= step_) OnStepDone();
+}
+
+void SimulatedWorker::Tell(const LayerDone& done, bool is_first) {
+  const Job& job = *process_->start()->job;
+  const Layer& layer = layers_[done.layer];
+  const bool has_mean =
+      job.options.optimizer_place == OptimizerPlace::kWorker &&
+      done.round >= job.workers[job.PositionOf(rank_)].first_step;
+  RoundDone event;
+  event.place = {process_->id, rank_, done.layer, done.round, &job};
+  event.is_first = is_first;
+  event.skipped = done.skipped;
+  event.parameters = ValuesOf(layer.parameters);
+  if (has_mean) event.mean = ValuesOf(layer.mean);
+  if (!has_mean || !done.skipped) {
+    world_->Note(has_mean ? event.mean->checksum : event.parameters.checksum,
+                 static_cast<uint64_t>(done.round));
+  }
+  world_->laws.Tell(event);
+}
+
+void SimulatedWorker::OnStepDone() {
+  world_->laws.Tell(StepDone{process_->id});
+  const Job& job = *process_->start()->job;
+  const bool optimizes = job.options.optimizer_place == OptimizerPlace::kWorker;
+  const int position = job.PositionOf(rank_);
+  if (optimizes && !ledger_.Skipped(step_) && position >= 0 &&
+      step_ >= job.workers[position].first_step) {
+    UpdateParameters();
+  }
+  if (job.options.measure && world_->random.Chance(0.5)) {
+    Outbox out;
+    out.Add(SendMessage{DrawMeasured(*world_)});
+    world_->execute(*process_, out);
+  }
+  ++step_;
+  process_->idle = true;
+  TryStep();
+}
+
+void SimulatedWorker::UpdateParameters() {
+  const OptimizerOptions& optimizer = world_->options.job.optimizer;
+  const Job& job = *process_->start()->job;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    float* const parameters = layer.parameters.floats();
+    ApplyOptimizer(optimizer, step_, layer.parameters.float_count(), 1.0f,
+                   layer.mean.floats(), parameters, layer.state.floats(),
+                   parameters);
+    world_->laws.Tell(ParametersUpdated{
+        {process_->id, rank_, static_cast<int>(i), step_, &job},
+        ValuesOf(layer.parameters)});
+  }
+}
+
+// ---- What others see.
+
+void SimulatedWorker::LeaveSoon() {
+  is_leaving_ = true;
+  if (process_->alive && process_->idle && machine_ != nullptr) TryStep();
+}
+
+Heartbeat SimulatedWorker::MakeHeartbeat() const {
+  Heartbeat heartbeat;
+  heartbeat.begun_step = std::max(ledger_.next_step() - 1, kInitialRound);
+  heartbeat.round = ledger_.round();
+  return heartbeat;
+}
+
+bool SimulatedWorker::HasDone(int64_t steps) const {
+  if (machine_ == nullptr) return false;
+  const bool is_fetching = !ledger_.HasFirstValues();
+  return step_ >= steps || (is_fetching && step_ == steps - 1 && steps > 0);
+}
+
+std::string SimulatedWorker::DescribeWaits() const {
+  std::string text;
+  for (int layer = 0; layer < layer_count(); ++layer) {
+    const Syncer& syncer = machine_->syncer(layer);
+    if (process_->idle || syncer.done_round() >= step_) continue;
+    absl::StrAppend(&text, "; worker ", rank_, " in step ", step_,
+                    " waits in layer ", ledger_.name(layer), " for ",
+                    syncer.Missing());
+  }
+  return text;
+}
+
+absl::Span<const float> SimulatedWorker::parameters(int layer) const {
+  return Floats(layers_[layer].parameters);
+}
+
+absl::Span<const float> SimulatedWorker::mean_gradient(int layer) const {
+  return Floats(layers_[layer].mean);
+}
+
+}  // namespace nereus

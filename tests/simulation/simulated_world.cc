@@ -1,0 +1,31 @@
+#include "tests/simulation/simulated_world.h"
+
+#include <utility>
+
+#include "tests/simulation/laws/all_laws.h"
+
+namespace nereus {
+
+SimulatedWorld::SimulatedWorld(const SimulatedClusterOptions& job,
+                               Workload what, const ClusterView* view,
+                               Execute carry_out)
+    : options(job),
+      workload(std::move(what)),
+      random(job.seed),
+      laws(job.seed, workload.layers, view),
+      execute(std::move(carry_out)) {
+  AddAllLaws(options, workload, &laws);
+}
+
+void SimulatedWorld::Note(uint64_t what, uint64_t about) {
+  constexpr uint64_t kPrime = 0x100000001b3;  // FNV-1a, a word at a time.
+  digest = ((digest ^ what) * kPrime ^ about) * kPrime;
+}
+
+bool SimulatedWorld::RunNext() {
+  if (!events.RunNext()) return false;
+  Note(static_cast<uint64_t>(absl::ToUnixNanos(events.now())), 0);
+  return true;
+}
+
+}  // namespace nereus
