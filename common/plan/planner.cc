@@ -59,9 +59,9 @@ absl::StatusOr<Choices> ChooseByCost(absl::Span<const LayerSpec> layers,
     NEREUS_ASSIGN_OR_RETURN(
         const Placement placement,
         Placement::Make(layers, static_cast<int>(options.cluster.servers)));
-    const TimeChoices among{rules.forced,       rules.no_factors.empty(),
-                            rules.wire,         rules.choose_wire,
-                            rules.fusion_bytes, rules.choose_fusion};
+    const SearchFreedom among{rules.forced,       rules.no_factors.empty(),
+                              rules.wire,         rules.choose_wire,
+                              rules.fusion_bytes, rules.choose_fusion};
     TimeChoice choice =
         ChooseByTime(layers, placement, options.cluster, *options.time, among);
     return Choices{std::move(choice.layers), choice.fusion_bytes};

@@ -59,7 +59,7 @@ class Search {
  public:
   Search(absl::Span<const LayerSpec> layers, const Placement& placement,
          const ClusterShape& cluster, const TimeModel& model,
-         const TimeChoices& among)
+         const SearchFreedom& among)
       : layers_(layers),
         cluster_(cluster),
         timeline_(layers, placement, cluster, model),
@@ -281,7 +281,7 @@ class Search {
   const absl::Span<const LayerSpec> layers_;  // Layers of the model.
   const ClusterShape& cluster_;               // Workers and servers.
   const Timeline timeline_;                   // Judge of all candidates.
-  const TimeChoices among_;                   // Freedom of the search.
+  const SearchFreedom among_;                 // Freedom of the search.
   WireType wire_;                             // Wire type of new candidates.
   int64_t fusion_;                            // Fusion threshold so far.
   const int64_t phase_plays_;  // Timelines that each phase may play.
@@ -294,7 +294,7 @@ class Search {
 
 TimeChoice ChooseByTime(absl::Span<const LayerSpec> layers,
                         const Placement& placement, const ClusterShape& cluster,
-                        const TimeModel& model, const TimeChoices& among) {
+                        const TimeModel& model, const SearchFreedom& among) {
   return Search(layers, placement, cluster, model, among).Run();
 }
 

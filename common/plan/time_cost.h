@@ -15,7 +15,7 @@
 namespace nereus {
 
 // Freedom of the search.
-struct TimeChoices {
+struct SearchFreedom {
   // Scheme of every layer that supports it; nothing: the search chooses.
   std::optional<Scheme> forced;
   bool may_use_factors = true;         // False if no layer may go by factors.
@@ -45,7 +45,7 @@ struct TimeChoice {
 // REQUIRES: as Timeline.
 TimeChoice ChooseByTime(absl::Span<const LayerSpec> layers,
                         const Placement& placement, const ClusterShape& cluster,
-                        const TimeModel& model, const TimeChoices& among);
+                        const TimeModel& model, const SearchFreedom& among);
 
 // Returns the fusion threshold with the shortest iteration, among
 // FusionTuner::kBytesFirst times powers of four within FusionTuner's range. Of

@@ -2,8 +2,8 @@
 // has each shard (NextHolders), which workers must discard values
 // (ForgetMisled), where the workers start (FindStart), which rounds some
 // workers have finished and others have not (FindFinished), and whether the
-// plan may change (AllSettled, ChangePlan). MakeRestartedEpoch goes back to a
-// checkpoint.
+// plan may change (AllAreDrained, ChangePlan). MakeRestartedEpoch goes back to
+// a checkpoint.
 //
 // FindStart asks in this order. A worker that stays and has all values is the
 // donor, and all go on. All start with the values of a worker that leaves, if
@@ -245,8 +245,8 @@ absl::StatusOr<std::vector<ShardServers>> FreshHolders(
 
 // True if all members are drained, no worker has begun a later step than the
 // switch round, and no shard changes its primary: then the plan may change.
-bool AllSettled(const Job& job, const EpochChange& change,
-                const std::vector<ShardServers>& shard_servers) {
+bool AllAreDrained(const Job& job, const EpochChange& change,
+                   const std::vector<ShardServers>& shard_servers) {
   if (!job.switches()) return false;
   const bool workers = std::all_of(
       change.workers.begin(), change.workers.end(), [&](const auto& worker) {
@@ -367,7 +367,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
   }
   if (change.routes.has_value()) {
     if (next.workers_from_base.empty() &&
-        AllSettled(job, change, shard_servers)) {
+        AllAreDrained(job, change, shard_servers)) {
       ChangePlan(job, *change.routes, made);
     } else if (job.MaySwitchAfter(made.first_step)) {
       made.switch_round = made.first_step;

@@ -30,10 +30,10 @@ std::string DescribeWorkers(const Job& job, const std::vector<int>& ranks) {
 
 // Names what an open round waits for: workers, or the backup.
 std::string DescribeMissing(const Job& job, const Shard::OpenRound& open) {
-  if (open.missing_copy == -1) {
+  if (open.missing_backup == -1) {
     return DescribeWorkers(job, open.missing_workers);
   }
-  return absl::StrCat(PeerName(PeerId::Shard(open.missing_copy)), "'s copy");
+  return absl::StrCat(PeerName(PeerId::Shard(open.missing_backup)), "'s backup");
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 // Read in this order: headers of workers are checked (OnWorkerHeader), their
-// frames count (OnWorkerFrame), a complete round closes (CompleteIfSettled,
+// frames count (OnWorkerFrame), a complete round closes (CompleteIfDecided,
 // CloseUnlessAwaited, Close, OpenNext), workers are answered (Answer). The
 // parts for the backup, for partial rounds and for new epochs follow.
 //
 // The state diagram is in the header. Every transition of `phase_` is in
-// CompleteIfSettled, CloseUnlessAwaited, OpenNext or Reopen.
+// CompleteIfDecided, CloseUnlessAwaited, OpenNext or Reopen.
 
 #include "server/shard/chunk_rounds.h"
 
@@ -144,7 +144,7 @@ void ChunkRounds::OnWorkerFrame(const Frame& frame, int position, Outbox& out) {
     return Answer({rank, header.round}, out);
   }
   full_.Add(position, header, AddendOf(frame, rank), out);
-  CompleteIfSettled(out);
+  CompleteIfDecided(out);
 }
 
 Addend ChunkRounds::AddendOf(const Frame& frame, int rank) const {
@@ -160,7 +160,7 @@ Addend ChunkRounds::AddendOf(const Frame& frame, int rank) const {
 
 // Closing.
 
-void ChunkRounds::CompleteIfSettled(Outbox& out) {
+void ChunkRounds::CompleteIfDecided(Outbox& out) {
   if (phase_ != Phase::kCollecting || !full_.complete()) return;
   const Job& job = *epoch_.job;
   const bool update = epoch_.serves() && round_ != kInitialRound;
@@ -287,7 +287,7 @@ void ChunkRounds::OnServerFrame(const Frame& frame, Outbox& out) {
   } else if (header.kind == FrameKind::kAggregate) {
     full_.Add(0, header, Addend(frame), out);
     if (!full_.complete()) return;
-    CompleteIfSettled(out);
+    CompleteIfDecided(out);
   } else {
     const std::optional<ChunkCopy> copy = replica_.OnCopyFrame(frame, out);
     if (!copy.has_value()) return;

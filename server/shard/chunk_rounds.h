@@ -76,7 +76,7 @@ class ChunkRounds {
 
   // Starts to close the open round if all contributions are here and the
   // verdict on the step is known.
-  void CompleteIfSettled(Outbox& out);
+  void CompleteIfDecided(Outbox& out);
   // Sends the whole chunk to the backup, which lacks a round.
   void SendToBackup(Outbox& out);
 

@@ -38,7 +38,7 @@ bool ServerMachine::Holds(int shard) const {
 
 void ServerMachine::Start(Outbox& out) {
   for (auto& [index, shard] : shards_) shard.Start(out);
-  SaySettled(out);
+  SayDrained(out);
 }
 
 bool ServerMachine::drained() const {
@@ -48,7 +48,7 @@ bool ServerMachine::drained() const {
          });
 }
 
-void ServerMachine::SaySettled(Outbox& out) {
+void ServerMachine::SayDrained(Outbox& out) {
   if (drained_said_ || !drained()) return;
   drained_said_ = true;
   out.Add(SendMessage{Drained{job_->epoch}});
@@ -119,7 +119,7 @@ void ServerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
     NEREUS_CHECK(chunk.ok()) << chunk.status();
     shards_.at(chunk->shard).OnFrame(from, frame, *chunk, out);
   }
-  SaySettled(out);
+  SayDrained(out);
 }
 
 void ServerMachine::Freeze() {
@@ -157,7 +157,7 @@ void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
       held->second.OnEpoch(job_, out);
     }
   }
-  SaySettled(out);
+  SayDrained(out);
 }
 
 void ServerMachine::SaveLast(int64_t round, int32_t sender, Outbox& out) {
@@ -180,7 +180,7 @@ std::optional<Shard::OpenRound> ServerMachine::oldest_open_round() const {
   }
   // A round with all contributions waits for votes.
   if (oldest.has_value() && oldest->missing_workers.empty() &&
-      oldest->missing_copy == -1) {
+      oldest->missing_backup == -1) {
     oldest->missing_workers = votes_.Missing(oldest->round);
   }
   return oldest;
@@ -189,7 +189,7 @@ std::optional<Shard::OpenRound> ServerMachine::oldest_open_round() const {
 std::vector<int32_t> ServerMachine::current_backups() const {
   std::vector<int32_t> whole;
   for (const auto& [index, shard] : shards_) {
-    if (shard.copy_is_whole()) whole.push_back(index);
+    if (shard.has_current_backup()) whole.push_back(index);
   }
   return whole;
 }

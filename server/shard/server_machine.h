@@ -60,7 +60,7 @@ class ServerMachine final : public Machine {
   // True if all shards of which this server is the primary are drained.
   bool drained() const;
   // Tells the coordinator that this server is drained, once in an epoch.
-  void SaySettled(Outbox& out);
+  void SayDrained(Outbox& out);
   absl::StatusOr<Landing> OnProbeHeader(PeerId from,
                                         const FrameHeader& header) const;
   void OnProbe(PeerId from, const FrameHeader& header, Outbox& out);

@@ -119,7 +119,7 @@ void Shard::OnFrame(PeerId from, const Frame& frame, const Chunk& chunk,
 
 void Shard::OnVerdict(const StepVerdict& verdict, Outbox& out) {
   epoch_.verdicts.Add({&verdict, 1});
-  for (ChunkRounds& chunk : chunks_) chunk.CompleteIfSettled(out);
+  for (ChunkRounds& chunk : chunks_) chunk.CompleteIfDecided(out);
 }
 
 // The backup.
@@ -140,7 +140,7 @@ void Shard::SendNextToBackup(Outbox& out) {
   chunks_[sending_].SendToBackup(out);
 }
 
-bool Shard::copy_is_whole() const {
+bool Shard::has_current_backup() const {
   return epoch_.has_backup() &&
          std::all_of(
              chunks_.begin(), chunks_.end(), [](const ChunkRounds& chunk) {
@@ -235,7 +235,7 @@ std::optional<Shard::OpenRound> Shard::oldest_open_round() const {
   }
   if (oldest == nullptr) return std::nullopt;
   OpenRound open{oldest->layer(), oldest->round(), {}};
-  if (oldest->waits_for_backup()) open.missing_copy = epoch_.servers().backup;
+  if (oldest->waits_for_backup()) open.missing_backup = epoch_.servers().backup;
   for (const int position : oldest->MissingWorkers()) {
     open.missing_workers.push_back(epoch_.job->workers[position].rank);
   }

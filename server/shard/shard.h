@@ -82,7 +82,7 @@ class Shard final : public Machine {
 
   // True on the primary if the backup is current for every chunk: it has all
   // results that workers have seen of this shard.
-  bool copy_is_whole() const;
+  bool has_current_backup() const;
 
   // Bytes of parameters and optimizer state.
   int64_t stored_bytes() const;
@@ -97,7 +97,7 @@ class Shard final : public Machine {
     int32_t layer = 0;
     int64_t round = 0;
     std::vector<int> missing_workers;  // Ranks of workers.
-    int missing_copy = -1;  // Rank of the backup that must have it first.
+    int missing_backup = -1;  // Rank of the backup that must have it first.
   };
   // Returns the oldest one. Empty if the shard has no chunk that takes rounds.
   std::optional<OpenRound> oldest_open_round() const;

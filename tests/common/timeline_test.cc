@@ -211,7 +211,7 @@ TEST(TimeCostTest, FusionIsChosenWhereASearchIsShort) {
   ASSERT_TRUE(placement.ok());
   const TimeModel model =
       Model(std::vector<LayerTime>(64, Seconds(0.001, 0.01)), 1e9);
-  TimeChoices among;
+  SearchFreedom among;
   among.choose_fusion = true;
   const TimeChoice choice =
       ChooseByTime(layers, *placement, cluster, model, among);
@@ -237,7 +237,7 @@ TEST(TimeCostTest, SixteenBitsAreForLayersThatAnIterationWaitsFor) {
   const ClusterShape cluster = {4, 4};
   const auto placement = Placement::Make(layers, 4);
   ASSERT_TRUE(placement.ok());
-  TimeChoices among;
+  SearchFreedom among;
   among.choose_wire = true;
   const auto wires = [&](double rate) {
     const TimeModel model = Model(times, rate);
@@ -283,7 +283,7 @@ TEST(TimeCostTest, WiresAreChosenWhereASearchIsShort) {
     times.push_back(Seconds(0.01, 0.02));
     times.push_back(Seconds(0.0001, 0.0002));
   }
-  TimeChoices among;
+  SearchFreedom among;
   among.choose_wire = true;
   for (const int nodes : {8, 256, 2048}) {
     const ClusterShape cluster = {nodes, nodes};
@@ -325,7 +325,7 @@ TEST(TimeCostTest, NoSingleChangeMakesThePlanShorter) {
     const Timeline timeline(layers, *placement, cluster, model);
     std::vector<Route> routes;
     for (const SchemeChoice& choice :
-         ChooseByTime(layers, *placement, cluster, model, TimeChoices())
+         ChooseByTime(layers, *placement, cluster, model, SearchFreedom())
              .layers) {
       routes.push_back({choice.scheme, WireType::kFloat32});
     }

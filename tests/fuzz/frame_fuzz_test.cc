@@ -528,7 +528,7 @@ class FuzzedPair {
     Take(delivery->effects);
     ASSERT_GE(shards_[rank]->closed_round(), kInitialRound);
     ASSERT_LE(shards_[rank]->stored_bytes(), (kLarge + 8) * 3 * 4);
-    shards_[rank]->copy_is_whole();
+    shards_[rank]->has_current_backup();
     shards_[rank]->oldest_open_round();
   }
   void Take(const Effects& effects) {

@@ -265,7 +265,7 @@ TEST_P(ShardCopyPlaceTest, ServerBehindItsBackupCatchesUpWhenRolesSwap) {
   pair.Enter(Holders(1, 0, true));
   // Nothing is shown that would be lost with it.
   EXPECT_THAT(pair.Contribute(0, 0, 0, {50, 60}).sent, IsEmpty());
-  EXPECT_FALSE(pair.server().copy_is_whole());
+  EXPECT_FALSE(pair.server().has_current_backup());
   const Effects shown = pair.Arrive();
   ASSERT_THAT(shown.sent, SizeIs(1));
   EXPECT_EQ(Result(shown, 0), Either({7, 14}, {3, 6}));
@@ -295,7 +295,7 @@ TEST_P(ShardCopyPlaceTest, NewBackupGetsChunkAfterChunkWhileOthersGoOn) {
   pair.Round(0, {2, 2});
   pair.Enter(Holders(0, -1, false));
   pair.Round(1, {2, 2});
-  EXPECT_FALSE(pair.server().copy_is_whole());
+  EXPECT_FALSE(pair.server().has_current_backup());
   pair.Enter(Holders(0, 1, false));
   // Before it has said that it has nothing, rounds go on without it.
   for (const int worker : {0, 1}) pair.Contribute(worker, 0, 2, {0, 0});
@@ -314,7 +314,7 @@ TEST_P(ShardCopyPlaceTest, NewBackupGetsChunkAfterChunkWhileOthersGoOn) {
   const Effects rest = pair.Arrive();
   ASSERT_THAT(rest.sent, SizeIs(1));
   EXPECT_EQ(rest.sent[0].frame.header.layer, static_cast<uint32_t>(sent));
-  EXPECT_TRUE(pair.server().copy_is_whole());
+  EXPECT_TRUE(pair.server().has_current_backup());
   // Also bit-equal: if it takes over, it goes on.
   const std::vector<float> parameters = pair.parameters(0);
   const std::vector<float> others = pair.parameters(0, 2);
@@ -351,7 +351,7 @@ TEST(ShardBackupTest, EpochInTheMiddleOfACopyBeginsItAgain) {
   const Frame have = pair.wire().front();
   pair.Arrive();
   pair.ExpectDiscarded(have);
-  EXPECT_TRUE(pair.server().copy_is_whole());
+  EXPECT_TRUE(pair.server().has_current_backup());
   EXPECT_EQ(pair.parameters(0), pair.parameters(1));
   // Its state came too.
   pair.Enter(Holders(1, 0, true));
@@ -373,7 +373,7 @@ TEST(ShardBackupTest, LayersByFactorsAreCopiedAsTheyAre) {
   pair.Contribute(0, 0, kInitialRound, initial);
   pair.Arrive();
   EXPECT_EQ(pair.parameters(1), initial);
-  EXPECT_TRUE(pair.server().copy_is_whole());
+  EXPECT_TRUE(pair.server().has_current_backup());
   EXPECT_EQ(pair.server().closed_round(), std::nullopt);
   Frame mean = pair.Between(FrameKind::kAggregate, 0, 0);
   mean.header.payload_bytes = 32;
@@ -382,7 +382,7 @@ TEST(ShardBackupTest, LayersByFactorsAreCopiedAsTheyAre) {
   pair.Enter(Holders(0, 1, false));
   pair.Arrive();
   EXPECT_EQ(pair.parameters(1), initial);
-  EXPECT_TRUE(pair.server().copy_is_whole());
+  EXPECT_TRUE(pair.server().has_current_backup());
   pair.Enter(Holders(1, 0, true));
   pair.Arrive();
   const Effects pulled = pair.Pull(1, 0, kInitialRound);
@@ -432,7 +432,7 @@ TEST_F(RestoredCopyTest, BothLoadTheCheckpoint) {
   Fill(0);
   Fill(1);
   pair_.Arrive();
-  EXPECT_TRUE(pair_.server().copy_is_whole());
+  EXPECT_TRUE(pair_.server().has_current_backup());
   EXPECT_THAT(Pulled(), ElementsAre(1, 2, 3, 4, 5, 6));
   pair_.Enter(Holders(1, -1, false));
   EXPECT_THAT(Pulled(), ElementsAre(1, 2, 3, 4, 5, 6));
@@ -450,7 +450,7 @@ TEST_F(RestoredCopyTest, NewBackupIsSentBaseAndMean) {
     pair_.Arrive(2);
     EXPECT_THAT(pair_.wire(), SizeIs(averaged ? 4 : 3));
     pair_.Arrive();
-    ASSERT_TRUE(pair_.server().copy_is_whole());
+    ASSERT_TRUE(pair_.server().has_current_backup());
     EXPECT_EQ(pair_.copy().closed_round(), averaged ? 7 : 6);
   }
   pair_.Enter(Holders(1, -1, false));
@@ -613,12 +613,12 @@ TEST(ShardBackupTest, CopyUnderWayIsOfASingleRound) {
 TEST(ShardBackupTest, RoundThatWaitsForTheBackupSaysSo) {
   ShardPair pair;
   pair.Begin({10, 20});
-  EXPECT_EQ(pair.server().oldest_open_round()->missing_copy, -1);
+  EXPECT_EQ(pair.server().oldest_open_round()->missing_backup, -1);
   for (const int layer : {2, 0}) {
     for (const int worker : {0, 1}) pair.Contribute(worker, layer, 0, {3, 6});
   }
   EXPECT_THAT(pair.server().oldest_open_round()->missing_workers, IsEmpty());
-  EXPECT_EQ(pair.server().oldest_open_round()->missing_copy, 1);
+  EXPECT_EQ(pair.server().oldest_open_round()->missing_backup, 1);
 }
 
 // In simulations there may be no values.

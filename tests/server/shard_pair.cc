@@ -144,7 +144,7 @@ void ShardPair::ExpectEqual() {
   }
   EXPECT_EQ(at(0).stored_bytes(), at(1).stored_bytes());
   EXPECT_EQ(at(0).closed_round(), at(1).closed_round());
-  EXPECT_TRUE(server().copy_is_whole());
+  EXPECT_TRUE(server().has_current_backup());
 }
 
 Frame ShardPair::Between(FrameKind kind, int from, int64_t round,
