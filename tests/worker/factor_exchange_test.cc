@@ -36,7 +36,7 @@ JobPtr FactorJob(int workers, OptimizerPlace place = OptimizerPlace::kServer,
                  PlainSgd(place), Scheme::kFactor);
 }
 
-// What a worker contributes to a round.
+// Factors that a worker contributes to a round.
 std::vector<float> OutputGradient(int worker, int64_t round) {
   return IntegerValues(kRows * kM, worker * 10 + round);
 }
@@ -56,7 +56,7 @@ std::vector<Frame> FactorFrames(const Job& job, int worker, int64_t round) {
   return frames;
 }
 
-// The product over the rows of all workers, stacked by rank.
+// Returns the product over the rows of all workers, stacked by position.
 std::vector<float> MeanGradient(const Job& job, int64_t round) {
   std::vector<float> output_gradient;
   std::vector<float> input;
@@ -74,7 +74,7 @@ std::vector<float> MeanGradient(const Job& job, int64_t round) {
   return gradient;
 }
 
-// Worker `rank` of a job, past its initial parameters.
+// Worker `rank` of a job, after it has got its first values.
 struct FactorWorker {
   FactorWorker(JobPtr made, int rank)
       : job(std::move(made)),
@@ -114,7 +114,7 @@ struct FactorWorker {
   WorkerMachine machine;
 };
 
-// The parameters after `rounds` rounds.
+// Returns the parameters after `rounds` rounds.
 std::vector<float> ParametersAfter(const Job& job, int64_t rounds) {
   std::vector<float> parameters = IntegerValues(job.layers[0].parameters, 0);
   for (int64_t round = 0; round < rounds; ++round) {
@@ -141,7 +141,7 @@ TEST(FactorExchangeTest, SendsBothMatricesToAllOthers) {
             Input(1, 0));
 }
 
-TEST(FactorExchangeTest, TheProductIsOverAllRowsInTheOrderOfRanks) {
+TEST(FactorExchangeTest, TheProductTakesAllRowsInTheOrderOfPositions) {
   for (const bool bias : {false, true}) {
     const JobPtr job = FactorJob(4, OptimizerPlace::kServer, bias);
     for (int rank = 0; rank < 4; ++rank) {
@@ -163,7 +163,7 @@ TEST(FactorExchangeTest, TheProductIsOverAllRowsInTheOrderOfRanks) {
   }
 }
 
-TEST(FactorExchangeTest, ThePeersMayAllComeFirst) {
+TEST(FactorExchangeTest, FactorsOfAllPeersMayComeBeforeTheOwnPush) {
   FactorWorker worker(FactorJob(3), 0);
   EXPECT_THAT(worker.Receive(2, 0).done, IsEmpty());
   EXPECT_THAT(worker.Receive(1, 0).done, IsEmpty());
@@ -175,7 +175,7 @@ TEST(FactorExchangeTest, APeerOneRoundAheadLandsInTheOtherStack) {
   FactorWorker worker(FactorJob(3), 0);
   worker.Push(0);
   worker.Receive(1, 0);
-  // Worker 1 has all of round 0, and goes on; worker 2 is slow.
+  // Worker 1 has finished round 0 and goes on; worker 2 is slow.
   EXPECT_THAT(worker.Receive(1, 1).done, IsEmpty());
   EXPECT_EQ(worker.Receive(2, 0).done.size(), 1u);
   EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 1));
@@ -184,7 +184,7 @@ TEST(FactorExchangeTest, APeerOneRoundAheadLandsInTheOtherStack) {
   EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 2));
 }
 
-TEST(FactorExchangeTest, ARoundThatIsCompleteAheadFinishesWithOwnFactors) {
+TEST(FactorExchangeTest, ARoundThatIsOtherwiseCompleteEndsWithTheOwnPush) {
   FactorWorker worker(FactorJob(2), 1);
   worker.Receive(0, 0);
   worker.Push(0);
@@ -193,7 +193,7 @@ TEST(FactorExchangeTest, ARoundThatIsCompleteAheadFinishesWithOwnFactors) {
   EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 2));
 }
 
-TEST(FactorExchangeTest, TwoRoundsAheadIsRefused) {
+TEST(FactorExchangeTest, FactorsOfTwoRoundsAheadAreRefused) {
   FactorWorker worker(FactorJob(3), 0);
   const FrameHeader header = FactorFrames(*worker.job, 1, 2)[0].header;
   const absl::Status status = worker.Announce(1, header).status();
@@ -203,7 +203,7 @@ TEST(FactorExchangeTest, TwoRoundsAheadIsRefused) {
               HasSubstr("rounds 0 and 1 are open"));
 }
 
-TEST(FactorExchangeTest, RepetitionsAreDiscarded) {
+TEST(FactorExchangeTest, RepeatedFramesAreDiscarded) {
   FactorWorker worker(FactorJob(3), 0);
   const auto frames = FactorFrames(*worker.job, 1, 0);
   const auto expect_discarded = [&](const Frame& frame) {
@@ -216,7 +216,7 @@ TEST(FactorExchangeTest, RepetitionsAreDiscarded) {
   DeliverAll(worker.machine, PeerId::Worker(1), {frames[0]});
   worker.Receive(2, 0);
   worker.Push(0);
-  // The round is done; its stack waits for round 2.
+  // The round is done, and its stack belongs to round 2.
   expect_discarded(frames[0]);
   worker.Push(1);
   worker.Receive(1, 1);
@@ -226,7 +226,7 @@ TEST(FactorExchangeTest, RepetitionsAreDiscarded) {
   EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 2));
 }
 
-TEST(FactorExchangeTest, OnesOwnFactorsFromOutsideAreDiscarded) {
+TEST(FactorExchangeTest, FramesWithTheOwnFactorsAreDiscarded) {
   FactorWorker worker(FactorJob(3), 1);
   const auto landing =
       worker.Announce(1, FactorFrames(*worker.job, 1, 0)[0].header);
@@ -234,7 +234,7 @@ TEST(FactorExchangeTest, OnesOwnFactorsFromOutsideAreDiscarded) {
   EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
 }
 
-TEST(FactorExchangeTest, OptimizerAtTheWorkerPutsTheMeanIntoTheGradient) {
+TEST(FactorExchangeTest, TheCallersOptimizerGetsTheMeanInTheGradient) {
   FactorWorker worker(FactorJob(2, OptimizerPlace::kWorker), 0);
   for (int64_t round = 0; round < 3; ++round) {
     const int64_t elements = worker.job->layers[0].parameters;
@@ -242,7 +242,7 @@ TEST(FactorExchangeTest, OptimizerAtTheWorkerPutsTheMeanIntoTheGradient) {
     worker.Push(round, gradient);
     EXPECT_EQ(worker.Receive(1, round).done.size(), 1u);
     EXPECT_EQ(FloatsOf(gradient), MeanGradient(*worker.job, round));
-    EXPECT_TRUE(gradient.unique());  // The caller's again.
+    EXPECT_TRUE(gradient.unique());  // The machine has let go of it.
     EXPECT_EQ(FloatsOf(worker.parameters), IntegerValues(elements, 0));
   }
 }
@@ -256,7 +256,7 @@ TEST(FactorExchangeTest, TheCallersFactorsAreFreeWhenTheRoundIsDone) {
                   .OnPushFactors(0, 0, {output_gradient, input, Buffer()}, out)
                   .ok());
   const Effects held = Carry(out);
-  // Kept, to be contributed again in the next epoch.
+  // The machine keeps them, to contribute them again in the next epoch.
   EXPECT_FALSE(output_gradient.unique());
   EXPECT_FALSE(input.unique());
   worker.Receive(1, 0);
@@ -279,7 +279,7 @@ TEST(FactorExchangeTest, FramesKeepTheirValuesThroughTheNextRound) {
             Input(0, 0));
 }
 
-TEST(FactorExchangeTest, AloneARoundIsDoneAtOnce) {
+TEST(FactorExchangeTest, ASingleWorkerIsDoneAtOnce) {
   FactorWorker worker(FactorJob(1), 0);
   for (int64_t round = 0; round < 3; ++round) {
     EXPECT_EQ(worker.Push(round).done.size(), 1u);
@@ -302,7 +302,7 @@ TEST(FactorExchangeTest, MissingNamesThePeers) {
   EXPECT_EQ(worker.machine.syncer(0).Missing(), "worker 0, worker 2, worker 3");
   worker.Receive(2, 0);
   DeliverAll(worker.machine, PeerId::Worker(0),
-             {FactorFrames(*job, 0, 0)[0]});  // By half.
+             {FactorFrames(*job, 0, 0)[0]});  // Its first factor only.
   EXPECT_EQ(worker.machine.syncer(0).Missing(), "worker 0, worker 3");
 }
 
@@ -318,7 +318,7 @@ TEST(FactorExchangeTest, ADenseGradientIsRefusedAndMayBeRetriedAsFactors) {
   EXPECT_EQ(worker.Receive(1, 0).done.size(), 1u);
 }
 
-TEST(FactorExchangeTest, RoundsComeOneByOne) {
+TEST(FactorExchangeTest, RoundsArePushedOneAfterTheOther) {
   FactorWorker worker(FactorJob(2), 0);
   const auto refused = [&](int64_t round) {
     Outbox out;
@@ -336,7 +336,7 @@ TEST(FactorExchangeTest, RoundsComeOneByOne) {
   for (const int64_t round : {0, 2}) refused(round);
 }
 
-TEST(FactorExchangeTest, MatricesOfSeveralFramesArePutTogether) {
+TEST(FactorExchangeTest, FactorsOfSeveralFramesAreAssembled) {
   // 300 rows of 250 and of 219 values: 75000 and 65700, two frames each.
   const JobPtr job =
       TestJob(2, 1, {FactorLayer("fc", 250, 219, true, 300)},
@@ -381,7 +381,7 @@ TEST(FactorExchangeTest, MatricesOfSeveralFramesArePutTogether) {
   EXPECT_EQ(FloatsOf(gradient), expected);
 }
 
-TEST(FactorExchangeTest, SizesWithoutBytesGoTheSameWay) {
+TEST(FactorExchangeTest, BuffersWithoutBytesTakeTheSameWay) {
   const JobPtr job = FactorJob(2);
   const auto bytes = [](int64_t floats) {
     return Buffer::SizeOnly(floats * 4);

@@ -5,7 +5,7 @@
 namespace nereus {
 namespace {
 
-TEST(LossScaleTest, EachOverflowHalvesIt) {
+TEST(LossScaleTest, EachOverflowHalvesTheScale) {
   LossScale scale;
   EXPECT_EQ(scale.value(), 65536.0f);
   scale.OnStep(0, /*skipped=*/true, /*own=*/true);
@@ -16,7 +16,7 @@ TEST(LossScaleTest, EachOverflowHalvesIt) {
 
 TEST(LossScaleTest, AStepCountsOnce) {
   LossScale scale;
-  // Each layer tells of it.
+  // Each layer reports the step.
   for (int layer = 0; layer < 5; ++layer) scale.OnStep(3, true, true);
   EXPECT_EQ(scale.value(), LossScale::kFirst / 2);
   scale.OnStep(2, true, true);
@@ -31,13 +31,13 @@ TEST(LossScaleTest, StepsThatAreDoneAgainCountAgain) {
   EXPECT_EQ(scale.value(), LossScale::kFirst / 4);
 }
 
-TEST(LossScaleTest, AnothersOverflowIsNotItsOwn) {
+TEST(LossScaleTest, AnotherWorkersOverflowChangesNothing) {
   LossScale scale;
   for (int64_t step = 0; step < 20; ++step) scale.OnStep(step, true, false);
   EXPECT_EQ(scale.value(), LossScale::kFirst);
 }
 
-TEST(LossScaleTest, ManyStepsInARowDoubleIt) {
+TEST(LossScaleTest, ManyStepsWithoutOverflowDoubleTheScale) {
   LossScale scale;
   int64_t step = 0;
   for (int i = 0; i < LossScale::kStepsUntilDoubled - 1; ++i) {
@@ -46,7 +46,7 @@ TEST(LossScaleTest, ManyStepsInARowDoubleIt) {
   EXPECT_EQ(scale.value(), LossScale::kFirst);
   scale.OnStep(step++, false, true);
   EXPECT_EQ(scale.value(), LossScale::kFirst * 2);
-  // A skipped one begins the count anew.
+  // A skipped step begins the count anew.
   for (int i = 0; i < LossScale::kStepsUntilDoubled - 1; ++i) {
     scale.OnStep(step++, false, true);
   }
@@ -55,7 +55,7 @@ TEST(LossScaleTest, ManyStepsInARowDoubleIt) {
   EXPECT_EQ(scale.value(), LossScale::kFirst);
 }
 
-TEST(LossScaleTest, ItStaysInItsRange) {
+TEST(LossScaleTest, TheScaleStaysInItsRange) {
   LossScale scale;
   int64_t step = 0;
   for (int i = 0; i < 100; ++i) scale.OnStep(step++, true, true);

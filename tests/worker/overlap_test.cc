@@ -1,5 +1,5 @@
-// What goes when: Overlap::kNone and kDecoupled, and fusion, on one worker's
-// machine.
+// Order of sending and gathering on one worker's machine: Overlap::kNone and
+// kDecoupled, and fusion. send_plan_test.cc tests the plan by itself.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// Four of these fill the window of what is gathered at a time.
+// Number of elements of a layer; four layers fill the window of gathering.
 constexpr int64_t kElements = int64_t{1} << 22;
 
 JobOptions Options(Overlap overlap) {
@@ -47,7 +47,7 @@ JobPtr PeerJob(Overlap overlap, Scheme scheme, int layers) {
   return TestJob(2, 1, std::move(specs), Options(overlap), scheme);
 }
 
-// A worker past its first values.
+// Worker that has got its first values.
 class Worker {
  public:
   Worker(JobPtr job, int rank) : job_(std::move(job)), rank_(rank) {
@@ -82,7 +82,7 @@ class Worker {
     EXPECT_TRUE(status.ok()) << status;
     return Carry(out);
   }
-  // All layers, last first; what the last push came to.
+  // Pushes all layers, last first. Returns the effects of the last push.
   Effects PushAll(int64_t round) {
     Effects last;
     for (int i = static_cast<int>(job_->layers.size()) - 1; i >= 0; --i) {
@@ -122,7 +122,7 @@ class Worker {
   std::unique_ptr<WorkerMachine> machine_;
 };
 
-// The layers that frames of a kind are of, in order, each once in a row.
+// Returns the layers of the frames of a kind, in order, without repetitions.
 std::vector<int> LayersIn(const Effects& effects, FrameKind kind) {
   std::vector<int> layers;
   for (const auto& sent : effects.sent) {
@@ -133,7 +133,7 @@ std::vector<int> LayersIn(const Effects& effects, FrameKind kind) {
   return layers;
 }
 
-// What `from` sent to all others reaches `to`; what that comes to.
+// Delivers to `to` what `from` sent. Returns the effects.
 Effects Bring(Worker& to, int from, const Effects& effects) {
   Effects all;
   for (const auto& sent : effects.sent) {
@@ -147,7 +147,7 @@ Effects Bring(Worker& to, int from, const Effects& effects) {
   return all;
 }
 
-TEST(OverlapTest, WithNoneNothingGoesBeforeAllIsThere) {
+TEST(OverlapTest, WithoutOverlapTheStepGoesAsAWhole) {
   Worker worker(ServerJob(Overlap::kNone, 3, 10), 0);
   for (int64_t round = 0; round < 2; ++round) {
     EXPECT_THAT(worker.Push(2, round).sent, IsEmpty());
@@ -169,7 +169,7 @@ JobPtr FusedJob(int64_t fusion_bytes, int layers,
   return TestJob(2, 1, std::move(specs), options);
 }
 
-TEST(FusionTest, LayersWaitUntilThereAreEnoughBytes) {
+TEST(FusionTest, LayersAreDeferredUntilThereAreEnoughBytes) {
   Worker worker(FusedJob(100, 8), 0);
   for (int64_t round = 0; round < 2; ++round) {
     std::vector<std::vector<int>> sent;
@@ -177,7 +177,7 @@ TEST(FusionTest, LayersWaitUntilThereAreEnoughBytes) {
       sent.push_back(
           LayersIn(worker.Push(layer, round), FrameKind::kContribution));
     }
-    // 40 bytes each; what is left goes with the last one.
+    // A layer has 40 bytes. The rest goes with the last layer.
     EXPECT_THAT(sent, ElementsAre(IsEmpty(), IsEmpty(), ElementsAre(7, 6, 5),
                                   IsEmpty(), IsEmpty(), ElementsAre(4, 3, 2),
                                   IsEmpty(), ElementsAre(1, 0)));
@@ -195,8 +195,8 @@ TEST(FusionTest, WithoutAThresholdLayersGoAtOnce) {
   }
 }
 
-// Nobody waits for ever, in whatever order the caller pushes and waits.
-TEST(FusionTest, ALayerThatIsWaitedForWaitsForNoOther) {
+// No wait lasts for ever, in whatever order the caller pushes and waits.
+TEST(FusionTest, ALayerThatTheCallerWaitsForIsNotDeferred) {
   for (const Overlap overlap :
        {Overlap::kWaitFree, Overlap::kDecoupled, Overlap::kNone}) {
     Worker worker(FusedJob(1000, 3, overlap), 0);
@@ -210,7 +210,7 @@ TEST(FusionTest, ALayerThatIsWaitedForWaitsForNoOther) {
   }
 }
 
-TEST(FusionTest, WhatIsHeldStaysSoInTheNextEpoch) {
+TEST(FusionTest, ADeferredLayerStaysDeferredInTheNextEpoch) {
   Worker worker(FusedJob(80, 3), 0);
   worker.Push(2, 0);
   EXPECT_THAT(LayersIn(worker.Enter(EpochAfter(worker.job())),
@@ -223,8 +223,8 @@ TEST(FusionTest, WhatIsHeldStaysSoInTheNextEpoch) {
               ElementsAre(2, 1));
 }
 
-// What travels counts: two rows of five and seven values, as 16 bits.
-TEST(FusionTest, TheBytesAreThoseThatAreSent) {
+// A layer sends two rows of five and seven values, as 16 bits.
+TEST(FusionTest, TheThresholdCountsBytesOnTheWire) {
   JobOptions options = Options(Overlap::kWaitFree);
   options.fusion_bytes = 2 * 2 * (5 + 7) * 2;
   const JobPtr job =
@@ -238,19 +238,19 @@ TEST(FusionTest, TheBytesAreThoseThatAreSent) {
               ElementsAre(2, 1));
 }
 
-TEST(OverlapTest, WithNoneANewEpochSendsNoHalfStep) {
+TEST(OverlapTest, WithoutOverlapANewEpochSendsNoHalfStep) {
   Worker worker(ServerJob(Overlap::kNone, 2, 10), 0);
   worker.Push(1, 0);
   EXPECT_THAT(worker.Enter(EpochAfter(worker.job())).sent, IsEmpty());
   EXPECT_THAT(LayersIn(worker.Push(0, 0), FrameKind::kContribution),
               ElementsAre(1, 0));
-  // All of it, where an epoch has ended on the way.
+  // A step that an epoch has interrupted goes again as a whole.
   EXPECT_THAT(LayersIn(worker.Enter(EpochAfter(worker.job())),
                        FrameKind::kContribution),
               ElementsAre(0, 1));
 }
 
-TEST(OverlapTest, WithNoneWhatIsHeldWhileFrozenGoesInTheNextEpoch) {
+TEST(OverlapTest, WithoutOverlapAStepPushedWhileFrozenGoesInTheNextEpoch) {
   Worker worker(ServerJob(Overlap::kNone, 2, 10), 0);
   worker.Push(1, 0);
   worker.machine().Freeze();
@@ -260,9 +260,9 @@ TEST(OverlapTest, WithNoneWhatIsHeldWhileFrozenGoesInTheNextEpoch) {
               ElementsAre(1, 0));
 }
 
-// Others may be faster: their factors come before this worker's are sent, which
-// they need as well.
-TEST(OverlapTest, WithNoneNothingIsDoneBeforeItIsSent) {
+// Other workers may be faster: their factors come before this worker has sent
+// its own, which they need.
+TEST(OverlapTest, WithoutOverlapNoRoundIsDoneBeforeItIsSent) {
   Worker a(PeerJob(Overlap::kNone, Scheme::kFactor, 2), 0);
   Worker b(PeerJob(Overlap::kNone, Scheme::kFactor, 2), 1);
   a.Push(1, 0);
@@ -274,7 +274,7 @@ TEST(OverlapTest, WithNoneNothingIsDoneBeforeItIsSent) {
   EXPECT_THAT(Bring(a, 1, from_b).done, SizeIs(2));
 }
 
-TEST(OverlapTest, WaitFreeAsksForNothing) {
+TEST(OverlapTest, WaitFreeBackpropagationAsksForNoResults) {
   Worker worker(ServerJob(Overlap::kWaitFree, 3), 0);
   for (const int layer : {2, 1, 0}) {
     const Effects effects = worker.Push(layer, 0);
@@ -305,9 +305,9 @@ TEST(OverlapTest, DecoupledGathersInForwardOrderAWindowAhead) {
   }
 }
 
-TEST(OverlapTest, WhatTheCallerWaitsForComesAtOnce) {
+TEST(OverlapTest, ALayerThatTheCallerWaitsForIsGatheredAtOnce) {
   Worker worker(ServerJob(Overlap::kDecoupled, 7), 0);
-  EXPECT_THAT(worker.Wait(3).sent, IsEmpty());  // It has not pushed it.
+  EXPECT_THAT(worker.Wait(3).sent, IsEmpty());  // The layer is not pushed.
   worker.Push(6, 0);
   EXPECT_THAT(LayersIn(worker.Wait(6), FrameKind::kPull), ElementsAre(6));
   EXPECT_THAT(worker.Wait(6).sent, IsEmpty());
@@ -318,8 +318,8 @@ TEST(OverlapTest, WhatTheCallerWaitsForComesAtOnce) {
   EXPECT_THAT(LayersIn(worker.Wait(5), FrameKind::kPull), ElementsAre(5));
 }
 
-// It begins the next step without having waited for all layers.
-TEST(OverlapTest, ANewStepGathersWhatIsLeftOfTheLast) {
+// The caller begins the next step without waiting for all layers.
+TEST(OverlapTest, ANewStepGathersTheOpenLayersOfTheLast) {
   Worker worker(ServerJob(Overlap::kDecoupled, 7), 0);
   worker.PushAll(0);
   worker.ReceiveResult(0, 0);
@@ -327,7 +327,7 @@ TEST(OverlapTest, ANewStepGathersWhatIsLeftOfTheLast) {
   EXPECT_THAT(LayersIn(worker.Push(0, 1), FrameKind::kPull), ElementsAre(6));
 }
 
-TEST(OverlapTest, ANewEpochAsksAgainForWhatIsMissing) {
+TEST(OverlapTest, ANewEpochAsksAgainForMissingResults) {
   Worker worker(ServerJob(Overlap::kDecoupled, 4), 0);
   worker.PushAll(0);
   worker.ReceiveResult(0, 0);
@@ -339,9 +339,9 @@ TEST(OverlapTest, ANewEpochAsksAgainForWhatIsMissing) {
   EXPECT_THAT(LayersIn(entered, FrameKind::kPull), ElementsAre(1, 2, 3));
 }
 
-// It gets results in an order of their own, and each of them once.
+// Results come in any order. Each is asked for once.
 TEST(OverlapTest, ManySmallLayersAreAllGathered) {
-  constexpr int kLayers = 100;  // Of 1 MiB.
+  constexpr int kLayers = 100;  // Layers of 1 MiB.
   Worker worker(ServerJob(Overlap::kDecoupled, kLayers, 1 << 18), 0);
   std::multiset<int> asked;
   const auto count = [&](const Effects& effects) {
@@ -362,16 +362,16 @@ TEST(OverlapTest, FactorsAreMultipliedWhenTheyAreNeeded) {
   Worker a(PeerJob(Overlap::kDecoupled, Scheme::kFactor, 2), 0);
   Worker b(PeerJob(Overlap::kDecoupled, Scheme::kFactor, 2), 1);
   Bring(b, 0, a.Push(1, 0));
-  EXPECT_THAT(b.Push(1, 0).done, IsEmpty());  // All factors are there.
+  EXPECT_THAT(b.Push(1, 0).done, IsEmpty());  // All factors have come.
   EXPECT_EQ(b.done(1), kInitialRound);
   EXPECT_THAT(b.Wait(1).done, SizeIs(1));
-  // With the last layer pushed, all are.
+  // When the last layer is pushed, all layers are gathered.
   Bring(b, 0, a.Push(0, 0));
   EXPECT_THAT(b.Push(0, 0).done, SizeIs(1));
   EXPECT_EQ(b.done(0), 0);
 }
 
-TEST(OverlapTest, MeansGoAroundARingOnceSomebodyNeedsThem) {
+TEST(OverlapTest, MeansGoAroundARingOnceAWorkerNeedsThem) {
   Worker a(PeerJob(Overlap::kDecoupled, Scheme::kRing, 2), 0);
   Worker b(PeerJob(Overlap::kDecoupled, Scheme::kRing, 2), 1);
   Effects from_a = a.Push(1, 0);
@@ -379,7 +379,7 @@ TEST(OverlapTest, MeansGoAroundARingOnceSomebodyNeedsThem) {
   EXPECT_THAT(Bring(b, 0, from_a).sent, IsEmpty());
   EXPECT_THAT(Bring(a, 1, from_b).sent, IsEmpty());
   EXPECT_EQ(a.done(1), kInitialRound);
-  // One of them waits: its mean makes the other send its own.
+  // Worker 0 waits: its mean makes worker 1 send its own.
   const Effects asked = a.Wait(1);
   EXPECT_THAT(LayersIn(asked, FrameKind::kMean), ElementsAre(1));
   const Effects answered = Bring(b, 0, asked);

@@ -1,5 +1,5 @@
-// What workers own and a checkpoint needs: the first worker sends it to the
-// shards, as of that round.
+// Worker-owned layers in a checkpoint: the first worker sends them to the
+// shards as of the checkpoint's round.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using testing::SizeIs;
 
 constexpr int64_t kElements = 6;
 
-// Updates are parameters - v, v = v / 2 + mean gradient, exactly.
+// Options of an exact update: v = v / 2 + mean gradient, parameters -= v.
 JobOptions EveryRound(OptimizerPlace place) {
   JobOptions options;
   options.optimizer.learning_rate = 1.0f;
@@ -43,20 +43,19 @@ std::vector<float> PartIn(const std::vector<Effects::Sent>& sent, int64_t round,
   return ValuesIn(sent, FrameKind::kOwned, 0, 0, round, elements, part);
 }
 
-// A worker whose one layer, 2 x 3, goes by factors of one row.
+// Worker with one layer, 2 x 3, that goes by factors of one row.
 class FactorWorker {
  public:
   explicit FactorWorker(JobPtr job, int rank = 0)
       : worker_(std::move(job), rank) {}
 
-  // From zeros, so that every product adds up exactly.
+  // Starts with zeros, so that every product adds up exactly.
   void Start() {
     worker_.Start();
     worker_.ReceiveResults(worker_.job()->base_round,
                            std::vector<float>(kElements, 0.0f));
   }
-  // Round `round` with rank 1's gradient equal to this worker's: all elements
-  // are `value`.
+  // Does round `round`. All elements of both workers' gradients are `value`.
   Effects Round(int64_t round, float value) {
     Effects effects = worker_.PushFactors(
         round, {FloatBuffer({value, value}), FloatBuffer({1, 1, 1}), Buffer()});
@@ -104,13 +103,13 @@ TEST(OwnedCheckpointTest, TheFirstWorkerSendsTheLayerAndItsStateAfterTheRound) {
   EXPECT_EQ(PartIn(sent, 0, 1, kElements), All(4));
 }
 
-TEST(OwnedCheckpointTest, NobodyElseDoes) {
+TEST(OwnedCheckpointTest, OtherWorkersSendNothing) {
   FactorWorker second(FactorJob(), 1);
   second.Start();
   EXPECT_THAT(OwnedIn(second.Round(0, 4)), IsEmpty());
 }
 
-TEST(OwnedCheckpointTest, TheNextOneDoesWhenTheFirstHasGone) {
+TEST(OwnedCheckpointTest, TheNextWorkerSendsWhenTheFirstHasLeft) {
   FactorWorker second(FactorJob(), 1);
   second.Start();
   second.worker().Enter(EpochAfter(*second.worker().job(), [](Job& job) {
@@ -121,7 +120,7 @@ TEST(OwnedCheckpointTest, TheNextOneDoesWhenTheFirstHasGone) {
   EXPECT_THAT(OwnedIn(alone), SizeIs(2));
 }
 
-TEST(OwnedCheckpointTest, WhatIsSentIsAsOfThatRoundThoughTheWorkerGoesOn) {
+TEST(OwnedCheckpointTest, TheValuesSentDoNotChangeWithTheNextRound) {
   FactorWorker first(FactorJob());
   first.Start();
   const auto sent = OwnedIn(first.Round(0, 4));
@@ -132,7 +131,7 @@ TEST(OwnedCheckpointTest, WhatIsSentIsAsOfThatRoundThoughTheWorkerGoesOn) {
 }
 
 // The caller's optimizer runs between the round and the next push.
-TEST(OwnedCheckpointTest, WhatTheCallerOptimisesIsSentAtTheNextPush) {
+TEST(OwnedCheckpointTest, LayersThatTheCallerUpdatesAreSentAtTheNextPush) {
   FactorWorker first(FactorJob(OptimizerPlace::kWorker));
   first.Start();
   EXPECT_THAT(OwnedIn(first.Round(0, 4)), IsEmpty());
@@ -143,8 +142,8 @@ TEST(OwnedCheckpointTest, WhatTheCallerOptimisesIsSentAtTheNextPush) {
   EXPECT_EQ(PartIn(sent, 0, 0, kElements), All(42));
 }
 
-// Nor is there a next push after the last step.
-TEST(OwnedCheckpointTest, WhatTheCallerOptimisesIsSentAsItLeaves) {
+// There is no next push after the last step.
+TEST(OwnedCheckpointTest, LayersThatTheCallerUpdatesAreSentWhenItLeaves) {
   FactorWorker first(FactorJob(OptimizerPlace::kWorker));
   first.Start();
   first.Round(0, 4);
@@ -157,7 +156,7 @@ TEST(OwnedCheckpointTest, WhatTheCallerOptimisesIsSentAsItLeaves) {
   EXPECT_EQ(PartIn(OwnedIn(entered), 0, 0, kElements), All(42));
 }
 
-TEST(OwnedCheckpointTest, ANewEpochAsksForWhatMayHaveBeenLost) {
+TEST(OwnedCheckpointTest, ANewEpochSendsTheLayerAgain) {
   FactorWorker first(FactorJob());
   first.Start();
   first.Round(0, 4);
@@ -199,10 +198,10 @@ TEST(OwnedCheckpointTest, ALayerThatTheShardsUpdateIsNotSent) {
   EXPECT_THAT(OwnedIn(worker.Push(1, FloatBuffer(All(1)))), IsEmpty());
 }
 
-// A worker whose caller optimises, with two arrays of state.
-class CallerTest : public testing::TestWithParam<int64_t> {
+// Worker on which the caller's optimizer runs, with two arrays of state.
+class CallersOptimizerTest : public testing::TestWithParam<int64_t> {
  protected:
-  CallerTest()
+  CallersOptimizerTest()
       : worker_(TestJob(1, 2, {VectorLayer("scale", GetParam())},
                         EveryRound(OptimizerPlace::kWorker)),
                 0, /*state_arrays=*/2) {
@@ -212,7 +211,7 @@ class CallerTest : public testing::TestWithParam<int64_t> {
   static std::vector<float> Values(int64_t salt) {
     return IntegerValues(GetParam(), salt);
   }
-  // The caller's own update: parameters and state are of a round.
+  // Updates parameters and state as the caller's optimizer does.
   void Update(int64_t round) {
     const auto fill = [&](float* into, int64_t salt) {
       const std::vector<float> values = Values(salt);
@@ -240,8 +239,8 @@ class CallerTest : public testing::TestWithParam<int64_t> {
   WorkerUnderTest worker_;
 };
 
-TEST_P(CallerTest, EveryLayerIsSentWhenTheNextStepIsPushed) {
-  // The initial values are of no checkpoint.
+TEST_P(CallersOptimizerTest, EveryLayerIsSentWhenTheNextStepIsPushed) {
+  // The initial values belong to no checkpoint.
   EXPECT_THAT(OwnedIn(Push(0)), IsEmpty());
   EXPECT_THAT(OwnedIn(worker_.ReceiveResults(0, Values(1))), IsEmpty());
   Update(0);
@@ -252,7 +251,7 @@ TEST_P(CallerTest, EveryLayerIsSentWhenTheNextStepIsPushed) {
   ExpectSent(OwnedIn(Push(2)), 1);
 }
 
-TEST_P(CallerTest, WhatWasFetchedIsNotSent) {
+TEST_P(CallersOptimizerTest, FetchedValuesAreNotSent) {
   const JobPtr job = EpochAfter(*worker_.job(), [](Job& restored) {
     restored.workers = {{0, 5}};
     restored.first_step = 5;
@@ -260,7 +259,7 @@ TEST_P(CallerTest, WhatWasFetchedIsNotSent) {
   });
   WorkerUnderTest joined(job, 0, /*state_arrays=*/2);
   joined.Start();
-  // Round 4, of a checkpoint: the one whose values these are has sent them.
+  // Round 4 is a checkpoint. The worker that gave the values has sent them.
   for (const int part : {0, 1, 2}) {
     for (const Chunk& chunk : job->placement.layer_chunks(0)) {
       DeliverAll(joined.machine(), PeerId::Worker(0),
@@ -277,7 +276,7 @@ TEST_P(CallerTest, WhatWasFetchedIsNotSent) {
 }
 
 // A frozen worker sends nothing in an epoch that is about to end.
-TEST_P(CallerTest, FrozenItSendsNothing) {
+TEST_P(CallersOptimizerTest, AFrozenWorkerSendsNothing) {
   Push(0);
   worker_.ReceiveResults(0, Values(1));
   Update(0);
@@ -285,7 +284,7 @@ TEST_P(CallerTest, FrozenItSendsNothing) {
   EXPECT_THAT(Push(1).sent, IsEmpty());
 }
 
-TEST_P(CallerTest, WhatItWouldHaveSentIsSentInTheNextEpoch) {
+TEST_P(CallersOptimizerTest, APushWhileFrozenIsSentInTheNextEpoch) {
   Push(0);
   worker_.ReceiveResults(0, Values(1));
   Update(0);
@@ -298,8 +297,8 @@ TEST_P(CallerTest, WhatItWouldHaveSentIsSentInTheNextEpoch) {
   ExpectSent(OwnedIn(Push(2)), 1);
 }
 
-// Frames of an epoch that is over are dropped, wherever they are.
-TEST_P(CallerTest, WhatMayHaveBeenLostIsSentAgain) {
+// Frames of an epoch that is over are dropped, wherever they are under way.
+TEST_P(CallersOptimizerTest, ANewEpochSendsEveryLayerAgain) {
   Push(0);
   worker_.ReceiveResults(0, Values(1));
   Update(0);
@@ -308,7 +307,7 @@ TEST_P(CallerTest, WhatMayHaveBeenLostIsSentAgain) {
 }
 
 // The caller may be writing the parameters.
-TEST_P(CallerTest, NothingIsSentBetweenARoundAndTheNextPush) {
+TEST_P(CallersOptimizerTest, NothingIsSentBetweenARoundAndTheNextPush) {
   Push(0);
   worker_.ReceiveResults(0, Values(1));
   EXPECT_THAT(OwnedIn(worker_.Enter(EpochAfter(*worker_.job()))), IsEmpty());
@@ -316,7 +315,7 @@ TEST_P(CallerTest, NothingIsSentBetweenARoundAndTheNextPush) {
   ExpectSent(OwnedIn(Push(1)), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, CallerTest,
+INSTANTIATE_TEST_SUITE_P(Sizes, CallersOptimizerTest,
                          testing::Values(3, kFrameElementsMax + 1,
                                          kChunkElementsMax + 5));
 

@@ -1,6 +1,5 @@
-// A layer between workers from one epoch to the next, by each scheme. All that
-// matters is that all workers have the same bits, so the tests run several of
-// them.
+// Rounds between workers from one epoch to the next, by each scheme. All
+// workers must have the same bits, so the tests run several workers.
 
 #include "worker/machine/peer_rounds.h"
 
@@ -38,13 +37,13 @@ struct Case {
   OptimizerPlace place;
 
   bool factors() const { return scheme == Scheme::kFactor; }
-  // That carry a round of so many workers as a whole.
+  // Number of frames that carry a round of so many workers.
   size_t memory_frames(size_t workers) const {
     return factors() ? 2 * workers : workers;
   }
 };
 
-// With state, so that a worker that lacks it is found out.
+// Has momentum, so that a worker that lacks the state gets other parameters.
 JobOptions Momentum(OptimizerPlace place) {
   JobOptions options;
   options.optimizer.momentum = 0.9f;
@@ -57,7 +56,7 @@ JobPtr PeerJob(int workers, const Case& c) {
                  Momentum(c.place), c.scheme);
 }
 
-// Floats whose sums depend on their order.
+// Returns values that give different sums in different orders.
 std::vector<float> Noise(int64_t count, int rank, int64_t round, int matrix) {
   Random random(static_cast<uint64_t>(rank * 1000 + round * 10 + matrix));
   std::vector<float> values;
@@ -67,14 +66,15 @@ std::vector<float> Noise(int64_t count, int rank, int64_t round, int matrix) {
   return values;
 }
 
-// Workers with one layer, and a network that brings what a test lets through.
+// Workers with one layer, and a network that loses the frames that a test
+// names.
 class Cluster {
  public:
   explicit Cluster(JobPtr job) : job_(std::move(job)) {
     for (const EpochWorker& each : job_->workers) Add(each.rank);
   }
 
-  // Runs the first values of a new job.
+  // Fetches the first values of a new job.
   void StartAll() {
     for (auto& [rank, worker] : workers_) {
       worker->Start();
@@ -89,8 +89,8 @@ class Cluster {
   void Kill(int rank) { workers_.erase(rank); }
   WorkerUnderTest& worker(int rank) { return *workers_.at(rank); }
 
-  // Enters an epoch with all that live and are in it, and returns what each
-  // asked for then, undelivered.
+  // Enters an epoch with all workers of it that live. Returns what each worker
+  // asked for, undelivered.
   std::map<int, Effects> Enter(const std::function<void(Job&)>& edit) {
     job_ = EpochAfter(*job_, edit);
     std::map<int, Effects> effects;
@@ -104,7 +104,7 @@ class Cluster {
   Effects Push(int rank, int64_t round) {
     return PushThatOf(rank, rank, round);
   }
-  // What worker `of` has found.
+  // The values of worker `of` after its last round.
   Effects PushThatOf(int of, int rank, int64_t round) {
     if (job_->routes[0].scheme != Scheme::kFactor) {
       gradients_[rank] = FloatBuffer(Noise(kElements, of, round, 0));
@@ -117,10 +117,10 @@ class Cluster {
          FloatBuffer(Noise(kRows * kN, of, round, 1)), gradients_[rank]});
   }
 
-  // Whether a frame to this worker is lost.
+  // Returns true if a frame to this worker is lost.
   using Loses = std::function<bool(const Frame& frame, int to)>;
 
-  // Of what a worker contributes.
+  // The first frame of a worker's contribution.
   Frame FirstFrame(int from, int64_t round) const {
     const bool ring = job_->routes[0].scheme == Scheme::kRing;
     const int position = job_->PositionOf(from);
@@ -132,7 +132,7 @@ class Cluster {
         .front();
   }
 
-  // Brings what `from` sent to all it is for, and what they answer too.
+  // Delivers what `from` sent, and the answers.
   void Bring(int from, const Effects& effects, const Loses& lost = {}) {
     for (const auto& sent : effects.sent) {
       for (const EpochWorker& each : job_->workers) {
@@ -151,7 +151,7 @@ class Cluster {
     }
   }
 
-  // What a round leaves: the parameters, or the mean gradient.
+  // The result of a round: the parameters, or the mean gradient.
   std::vector<float> Outcome(int rank) {
     const bool here = job_->options.optimizer_place == OptimizerPlace::kServer;
     return FloatsOf(here ? worker(rank).parameters() : gradients_.at(rank));
@@ -162,7 +162,7 @@ class Cluster {
       EXPECT_EQ(Outcome(rank), Outcome(ranks[0])) << rank;
     }
   }
-  // A whole round of these.
+  // Runs a whole round of these workers.
   void Run(const std::vector<int>& ranks, int64_t round) {
     for (const int rank : ranks) Bring(rank, Push(rank, round));
     ExpectDone(ranks, round);
@@ -194,8 +194,8 @@ INSTANTIATE_TEST_SUITE_P(
                           OptimizerPlaceName(info.param.place));
     });
 
-// Three workers; the last frames of round 1 came to worker 0, which finished
-// it, but not to worker 1. Then 2 dies.
+// Returns three workers. The last frames of round 1 came to worker 0, which
+// finished it, but not to worker 1. Then worker 2 died.
 Cluster HalfFinished(const Case& c) {
   Cluster cluster(PeerJob(3, c));
   cluster.StartAll();
@@ -216,7 +216,7 @@ void WithoutTwo(Job& job) {
   job.finished_rounds = {{0, 1, /*source=*/0, /*contributors=*/3}};
 }
 
-TEST_P(PeerEpochTest, ReportsSayHowFarTheLayerIs) {
+TEST_P(PeerEpochTest, ReportsSayWhichRoundIsDone) {
   Cluster cluster = HalfFinished(GetParam());
   for (const int rank : {0, 1}) {
     const MachineReport report = cluster.worker(rank).machine().Report();
@@ -230,7 +230,7 @@ TEST_P(PeerEpochTest, ReportsSayHowFarTheLayerIs) {
   }
 }
 
-TEST_P(PeerEpochTest, WhoIsBehindGetsTheRoundFromTheHolder) {
+TEST_P(PeerEpochTest, AWorkerThatIsBehindGetsTheRoundFromTheSource) {
   Cluster cluster = HalfFinished(GetParam());
   auto entered = cluster.Enter(WithoutTwo);
   EXPECT_THAT(entered[0].sent, IsEmpty());
@@ -245,13 +245,13 @@ TEST_P(PeerEpochTest, WhoIsBehindGetsTheRoundFromTheHolder) {
   for (int64_t round = 2; round < 5; ++round) cluster.Run({0, 1}, round);
 }
 
-TEST_P(PeerEpochTest, TheHolderMayBeAStepAheadBefore) {
+TEST_P(PeerEpochTest, TheSourceMayBeAStepAhead) {
   Cluster cluster = HalfFinished(GetParam());
   cluster.worker(0).machine().Freeze();
   const Effects held = cluster.Push(0, 2);
   EXPECT_THAT(held.sent, IsEmpty());
   auto entered = cluster.Enter(WithoutTwo);
-  // Its frames of round 2 come to worker 1 before those of round 1.
+  // The frames of round 2 come to worker 1 before the frames of round 1.
   EXPECT_FALSE(entered[0].sent.empty());
   cluster.Bring(0, entered[0]);
   cluster.Bring(1, entered[1]);
@@ -261,13 +261,13 @@ TEST_P(PeerEpochTest, TheHolderMayBeAStepAheadBefore) {
   cluster.Run({0, 1}, 3);
 }
 
-// Another change comes before the answer has.
-TEST_P(PeerEpochTest, TheHolderKeepsTheRoundThroughSeveralEpochs) {
+// Another epoch begins before the answer has come.
+TEST_P(PeerEpochTest, TheSourceKeepsTheRoundThroughSeveralEpochs) {
   Cluster cluster = HalfFinished(GetParam());
   for (int epoch = 0; epoch < 3; ++epoch) {
     auto entered = cluster.Enter(WithoutTwo);
     ASSERT_EQ(entered[1].sent.size(), 1u);
-    // The answer is lost, wholly or in part.
+    // The answer, or a part of it, is lost.
     const auto asked = Deliver(cluster.worker(0).machine(), PeerId::Worker(1),
                                entered[1].sent[0].frame);
     ASSERT_TRUE(asked.ok()) << asked.status();
@@ -284,24 +284,24 @@ TEST_P(PeerEpochTest, TheHolderKeepsTheRoundThroughSeveralEpochs) {
   cluster.Run({0, 1}, 2);
 }
 
-TEST_P(PeerEpochTest, TheHolderAnswersOnceInAnEpoch) {
+TEST_P(PeerEpochTest, TheSourceAnswersOnceInAnEpoch) {
   Cluster cluster = HalfFinished(GetParam());
   auto entered = cluster.Enter(WithoutTwo);
   const Frame pull = entered[1].sent[0].frame;
-  Machine& holder = cluster.worker(0).machine();
-  EXPECT_EQ(DeliverAll(holder, PeerId::Worker(1), {pull}).sent.size(),
+  Machine& source = cluster.worker(0).machine();
+  EXPECT_EQ(DeliverAll(source, PeerId::Worker(1), {pull}).sent.size(),
             GetParam().memory_frames(3));
-  const auto again = Deliver(holder, PeerId::Worker(1), pull);
+  const auto again = Deliver(source, PeerId::Worker(1), pull);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->landing, Landing::Kind::kDiscard);
 }
 
-TEST_P(PeerEpochTest, OneWhoHoldsNothingRefuses) {
+TEST_P(PeerEpochTest, AWorkerThatIsNotTheSourceRefuses) {
   Cluster cluster = HalfFinished(GetParam());
   cluster.Enter(WithoutTwo);
-  const auto refused = [&](int holder, int asking, int64_t round) {
+  const auto refused = [&](int source, int asking, int64_t round) {
     const absl::Status status =
-        Deliver(cluster.worker(holder).machine(), PeerId::Worker(asking),
+        Deliver(cluster.worker(source).machine(), PeerId::Worker(asking),
                 PullFrame(cluster.job(), PeerId::Worker(asking),
                           FrameKind::kPullRound, 0, 0, round))
             .status();
@@ -314,11 +314,11 @@ TEST_P(PeerEpochTest, OneWhoHoldsNothingRefuses) {
   for (const int64_t round : {-1, 0, 2}) refused(0, 1, round);
 }
 
-TEST_P(PeerEpochTest, OnlyWhatTheHolderSendsCountsForItsRound) {
+TEST_P(PeerEpochTest, OnlyFramesOfTheSourceCountForTheRound) {
   Cluster cluster = HalfFinished(GetParam());
   cluster.Enter([](Job& job) {
     WithoutTwo(job);
-    job.workers.push_back({3, 2});  // One who has just come.
+    job.workers.push_back({3, 2});  // A worker that has just joined.
   });
   const absl::Status status =
       cluster.worker(1)
@@ -331,7 +331,7 @@ TEST_P(PeerEpochTest, OnlyWhatTheHolderSendsCountsForItsRound) {
               HasSubstr("comes whole from worker 0"));
 }
 
-TEST_P(PeerEpochTest, AHolderThatLeavesServesToo) {
+TEST_P(PeerEpochTest, ASourceThatHasLeftServesToo) {
   Cluster cluster = HalfFinished(GetParam());
   auto entered = cluster.Enter([](Job& job) {
     job.workers = {{1, 0}};
@@ -345,8 +345,8 @@ TEST_P(PeerEpochTest, AHolderThatLeavesServesToo) {
   cluster.Run({1}, 2);
 }
 
-// It had no part in the round that is open.
-TEST_P(PeerEpochTest, OneThatHasLeftWaitsForNobody) {
+// The worker has no part in the round that is open.
+TEST_P(PeerEpochTest, AWorkerThatHasLeftWaitsForNoOther) {
   Cluster cluster(PeerJob(3, GetParam()));
   cluster.StartAll();
   cluster.Run({0, 1, 2}, 0);
@@ -358,13 +358,13 @@ TEST_P(PeerEpochTest, OneThatHasLeftWaitsForNobody) {
   EXPECT_EQ(cluster.worker(0).syncer().Missing(), "");
 }
 
-// Nobody has finished it: it is done again by those who live.
-TEST_P(PeerEpochTest, AnOpenRoundIsDoneAgainWithoutTheDead) {
+// No worker has finished the round: the workers that live do it again.
+TEST_P(PeerEpochTest, AnOpenRoundIsDoneAgainWithoutTheLostWorker) {
   Cluster cluster(PeerJob(3, GetParam()));
   Cluster expected(PeerJob(2, GetParam()));
   cluster.StartAll();
   expected.StartAll();
-  // Worker 0's dead: those behind it move up.
+  // Worker 0 dies: the positions of the other workers change.
   cluster.Bring(0, cluster.Push(0, 0));
   cluster.Bring(2, cluster.Push(2, 0),
                 [](const Frame&, int to) { return to == 1; });
@@ -379,7 +379,7 @@ TEST_P(PeerEpochTest, AnOpenRoundIsDoneAgainWithoutTheDead) {
   }
   cluster.ExpectDone({1, 2}, 0);
   EXPECT_EQ(cluster.worker(1).syncer().contributors(), 2);
-  // The same as if there had never been another one.
+  // The result is as if worker 0 had never been there.
   for (const int rank : {0, 1}) {
     expected.Bring(rank, expected.PushThatOf(rank + 1, rank, 0));
   }
@@ -389,8 +389,8 @@ TEST_P(PeerEpochTest, AnOpenRoundIsDoneAgainWithoutTheDead) {
   cluster.Run({1, 2}, 1);
 }
 
-// What the report says must stay true.
-TEST_P(PeerEpochTest, FrozenNoRoundIsFinished) {
+// The report must stay true.
+TEST_P(PeerEpochTest, AFrozenWorkerTakesNoFrames) {
   Cluster cluster(PeerJob(2, GetParam()));
   cluster.StartAll();
   cluster.Push(0, 0);
@@ -408,7 +408,7 @@ TEST_P(PeerEpochTest, FrozenNoRoundIsFinished) {
   cluster.ExpectDone({0, 1}, 0);
 }
 
-TEST_P(PeerEpochTest, FrozenALastPushFinishesNothing) {
+TEST_P(PeerEpochTest, APushOnAFrozenWorkerFinishesNoRound) {
   Cluster cluster(PeerJob(2, GetParam()));
   cluster.StartAll();
   cluster.Bring(1, cluster.Push(1, 0));
@@ -420,7 +420,8 @@ TEST_P(PeerEpochTest, FrozenALastPushFinishesNothing) {
   cluster.ExpectDone({0, 1}, 0);
 }
 
-// Worker 7 joins two that have done rounds 0 and 1.
+// Returns a job in which worker 7 joins two workers that have done rounds 0 and
+// 1.
 Cluster WithJoiner(const Case& c, bool next_pushed) {
   Cluster cluster(PeerJob(2, c));
   cluster.StartAll();
@@ -434,7 +435,7 @@ Cluster WithJoiner(const Case& c, bool next_pushed) {
   return cluster;
 }
 
-TEST_P(PeerEpochTest, AJoinerHasTheBitsOfAllOthers) {
+TEST_P(PeerEpochTest, AJoinerHasTheBitsOfTheOtherWorkers) {
   Cluster cluster = WithJoiner(GetParam(), /*next_pushed=*/false);
   cluster.Enter([](Job& job) {
     job.workers.push_back({7, 2});
@@ -448,7 +449,7 @@ TEST_P(PeerEpochTest, AJoinerHasTheBitsOfAllOthers) {
   EXPECT_TRUE(cluster.worker(7).machine().Report().peer_layers.empty());
   cluster.Bring(7, started);
   const bool here = GetParam().place == OptimizerPlace::kServer;
-  // The caller's own update comes before its next push.
+  // The update of the caller's optimizer comes before its next push.
   EXPECT_EQ(cluster.worker(7).syncer().done_round(), here ? 1 : -2);
   for (const int rank : {0, 1}) cluster.Bring(rank, cluster.Push(rank, 2));
   EXPECT_EQ(cluster.worker(7).syncer().done_round(), 1);
@@ -460,7 +461,7 @@ TEST_P(PeerEpochTest, AJoinerHasTheBitsOfAllOthers) {
   cluster.ExpectDone({0, 1, 7}, 2);
   EXPECT_EQ(cluster.worker(0).syncer().contributors(), 3);
   for (int64_t round = 3; round < 6; ++round) {
-    cluster.Run({7, 0, 1}, round);  // Momentum and all.
+    cluster.Run({7, 0, 1}, round);  // The momentum is the same.
   }
 }
 
@@ -472,7 +473,7 @@ TEST_P(PeerEpochTest, ARoundBeforeTheJoinersFirstGoesOnWithoutIt) {
     job.donor = 0;
   });
   cluster.Add(7);
-  // It asks before the round is done.
+  // The joiner asks before the round is done.
   cluster.Bring(7, cluster.worker(7).Start());
   EXPECT_TRUE(cluster.worker(7).syncer().fetching());
   for (const int rank : {0, 1}) cluster.Bring(rank, entered[rank]);
@@ -486,7 +487,7 @@ TEST_P(PeerEpochTest, ARoundBeforeTheJoinersFirstGoesOnWithoutIt) {
   cluster.ExpectDone({0, 1, 7}, 3);
 }
 
-TEST_P(PeerEpochTest, OneWhoHasLeftTakesNoRounds) {
+TEST_P(PeerEpochTest, AWorkerThatHasLeftTakesNoFrames) {
   Cluster cluster(PeerJob(2, GetParam()));
   cluster.StartAll();
   cluster.Push(1, 0);

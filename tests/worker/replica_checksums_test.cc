@@ -36,8 +36,8 @@ JobOptions SaveEvery(int64_t steps,
   return options;
 }
 
-// A worker of two whose layer "scale" goes through the server; its parameters
-// become `round + 1` by each round.
+// Worker, of two, with the layer "scale", which goes through the server. Each
+// round sets its parameters to `round + 1`.
 class ChecksumWorker {
  public:
   explicit ChecksumWorker(const JobOptions& options, int rank = 0)
@@ -93,7 +93,7 @@ void ExpectChecksum(const std::vector<ChecksumValues>& checksums, int64_t round,
   EXPECT_EQ(FloatsOf(checksums[0].values), All(value));
 }
 
-TEST(ReplicaChecksumsTest, EveryWorkerSumsUpEachRoundThatIsSaved) {
+TEST(ReplicaChecksumsTest, EveryWorkerSumsUpEachRoundOfACheckpoint) {
   for (const int rank : {0, 1}) {
     ChecksumWorker worker(SaveEvery(1), rank);
     for (int64_t round = 0; round < 3; ++round) {
@@ -127,7 +127,7 @@ TEST(ReplicaChecksumsTest, ALastRoundThatIsSavedIsSummedUpOnce) {
 }
 
 // The caller updates the parameters between a round and its next push.
-TEST(ReplicaChecksumsTest, WhatTheCallerUpdatesIsSummedUpAtTheNextPush) {
+TEST(ReplicaChecksumsTest, LayersThatTheCallerUpdatesAreSummedUpAtTheNextPush) {
   ChecksumWorker worker(SaveEvery(1, OptimizerPlace::kWorker));
   EXPECT_THAT(worker.Round(0), IsEmpty());
   worker.Update(42);
@@ -138,7 +138,7 @@ TEST(ReplicaChecksumsTest, WhatTheCallerUpdatesIsSummedUpAtTheNextPush) {
 }
 
 // The worker that these values came from has reported them.
-TEST(ReplicaChecksumsTest, ValuesThatWereFetchedAreNotSummedUp) {
+TEST(ReplicaChecksumsTest, FetchedValuesAreNotSummedUp) {
   ChecksumWorker worker(SaveEvery(1));
   EXPECT_THAT(worker.Leave(), IsEmpty());
 }
@@ -161,7 +161,7 @@ TEST(ReplicaChecksumsTest, ANewEpochSumsUpTheRoundAgain) {
       1);
 }
 
-// What the checksums come to.
+// Machine of three layers, which has got their first values.
 
 struct ThreeLayerMachine {
   static JobPtr MakeTestJob() {
@@ -204,7 +204,7 @@ TEST(ReplicaChecksumsTest, RoundsAreKeptApart) {
 }
 
 // The other checksums of that round do not come any more.
-TEST(ReplicaChecksumsTest, AnOlderRoundThatIsNotWholeIsForgotten) {
+TEST(ReplicaChecksumsTest, AnIncompleteOlderRoundIsForgotten) {
   ThreeLayerMachine three;
   three.machine->OnChecksum(0, 7, 10);
   three.machine->OnChecksum(1, 7, 11);
@@ -212,7 +212,7 @@ TEST(ReplicaChecksumsTest, AnOlderRoundThatIsNotWholeIsForgotten) {
   EXPECT_EQ(three.machine->OnChecksum(2, 7, 12), std::nullopt);
 }
 
-TEST(ReplicaChecksumsTest, ANewEpochBeginsWithNone) {
+TEST(ReplicaChecksumsTest, ANewEpochForgetsChecksums) {
   ThreeLayerMachine three;
   three.machine->OnChecksum(0, 7, 10);
   three.machine->OnChecksum(1, 7, 11);

@@ -1,4 +1,4 @@
-// A layer that goes another way by the job's next plan, as one worker sees it.
+// A layer that gets another route in the job's next plan, on one worker.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ std::vector<Effects::Sent> Kind(const Effects& effects, FrameKind kind) {
   return found;
 }
 
-// The only worker of a job whose plan, by servers, ends with round 0.
+// Single worker of a job. The plan, by servers, ends with round 0.
 class RerouteTest : public testing::Test {
  protected:
   static JobPtr EndingJob(OptimizerPlace place) {
@@ -88,7 +88,7 @@ TEST_F(RerouteTest, AWorkerThatHasLeftFollowsItsLayersToANewPlan) {
   EXPECT_EQ(worker.syncer().done_round(), 0);
 }
 
-TEST_F(RerouteTest, ThePlansLastStepIsTheLast) {
+TEST_F(RerouteTest, NoStepBeginsAfterThePlansLast) {
   WorkerUnderTest worker(EndingJob(OptimizerPlace::kServer), 0);
   const Effects done = DoStep(worker);
   ASSERT_THAT(done.messages, SizeIs(1));
@@ -97,7 +97,7 @@ TEST_F(RerouteTest, ThePlansLastStepIsTheLast) {
   EXPECT_FALSE(Begin(worker, 1).begun);
 }
 
-TEST_F(RerouteTest, WhatTheServersUpdatedIsFetchedAsTheNextStepBegins) {
+TEST_F(RerouteTest, LayersThatServersUpdatedAreFetchedWhenTheNextStepBegins) {
   WorkerUnderTest worker(EndingJob(OptimizerPlace::kServer), 0);
   DoStep(worker);
   // The caller may be using its values.
@@ -124,16 +124,16 @@ TEST_F(RerouteTest, WhatTheServersUpdatedIsFetchedAsTheNextStepBegins) {
   EXPECT_EQ(state.done[0].round, 0);
   EXPECT_EQ(FloatsOf(worker.parameters())[0], 6);
   EXPECT_TRUE(Begin(worker, 1).begun);
-  // Alone on its ring, it has the round at once.
+  // A single worker on a ring has the round at once.
   EXPECT_THAT(
       worker.Push(1, FloatBuffer(std::vector<float>(kElements, 0))).done,
       SizeIs(1));
-  // With the momentum that the servers had: 0.9 * 7 * 0.01.
+  // The momentum is the servers': 0.9 * 7 * 0.01.
   EXPECT_NEAR(FloatsOf(worker.parameters())[0], 6 - 0.063, 0.01);
   EXPECT_NE(FloatsOf(worker.parameters())[0], 6);
 }
 
-TEST_F(RerouteTest, WhereTheCallerUpdatesNothingIsFetched) {
+TEST_F(RerouteTest, LayersThatTheCallerUpdatesAreNotFetched) {
   WorkerUnderTest worker(EndingJob(OptimizerPlace::kWorker), 0);
   DoStep(worker);
   EXPECT_THAT(worker.Enter(Rerouted(*worker.job(), /*moves=*/false)).sent,
@@ -143,8 +143,8 @@ TEST_F(RerouteTest, WhereTheCallerUpdatesNothingIsFetched) {
   EXPECT_THAT(begun.effects.sent, IsEmpty());
 }
 
-// There, a round is saved as the next one is pushed.
-TEST_F(RerouteTest, ACheckpointOfThePlansLastRoundIsMadeByTheNextPlan) {
+// If the caller updates, a round is saved when the next round is pushed.
+TEST_F(RerouteTest, ACheckpointOfThePlansLastRoundIsSentByTheNextPlan) {
   JobPtr job = EndingJob(OptimizerPlace::kWorker);
   job = EpochAfter(*job, [](Job& next) { next.checkpoint_round = 0; });
   WorkerUnderTest worker(job, 0);

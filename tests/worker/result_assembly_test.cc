@@ -30,7 +30,7 @@ JobPtr LargeJob() {
                  {VectorLayer("scale", 3), VectorLayer("large", kElements)});
 }
 
-// The frames of a whole result, chunk by chunk.
+// Returns the frames of a whole result, chunk by chunk.
 std::vector<Frame> ResultFrames(const Job& job, int64_t round,
                                 const std::vector<float>& values) {
   std::vector<Frame> frames;
@@ -50,7 +50,7 @@ void ExpectValues(ResultAssembly& assembly, int64_t round, Buffer values) {
   assembly.Expect(round, std::move(values), Buffer(), std::nullopt);
 }
 
-// Lands one frame that must be accepted; true if it completed the round.
+// Lands a frame that must be accepted. Returns true if it completes the round.
 bool Land(ResultAssembly& assembly, const Frame& frame) {
   const auto landing = assembly.Place(frame.header);
   EXPECT_TRUE(landing.ok()) << landing.status();
@@ -97,7 +97,7 @@ TEST(ResultAssemblyTest, PutsFramesInPlaceInAnyOrder) {
   }
 }
 
-TEST(ResultAssemblyTest, WhatComesAgainAfterwardsIsDiscarded) {
+TEST(ResultAssemblyTest, FramesOfACompleteRoundAreDiscarded) {
   const JobPtr job = LargeJob();
   ResultAssembly assembly(job, kLayer);
   const auto initial =
@@ -110,7 +110,7 @@ TEST(ResultAssemblyTest, WhatComesAgainAfterwardsIsDiscarded) {
   EXPECT_TRUE(assembly.open());
 }
 
-TEST(ResultAssemblyTest, PlaceAloneCountsNothing) {
+TEST(ResultAssemblyTest, PlaceDoesNotCountAFrame) {
   const JobPtr job = LargeJob();
   ResultAssembly assembly(job, kLayer);
   ExpectValues(assembly, kInitialRound, Buffer::AllocateZeroed(kElements * 4));
@@ -141,7 +141,8 @@ TEST(ResultAssemblyTest, NamesTheShardsAndChunksThatAreMissing) {
   EXPECT_EQ(assembly.Missing(), part(first) + ", " + part(1 - first));
   const auto frames =
       ResultFrames(*job, kInitialRound, IntegerValues(kElements, 0));
-  for (size_t i = 0; i < 9; ++i) Land(assembly, frames[i]);  // All but one.
+  for (size_t i = 0; i < 9; ++i)
+    Land(assembly, frames[i]);  // All frames except the last.
   EXPECT_EQ(assembly.Missing(), part(1));
   Land(assembly, frames[9]);
   EXPECT_EQ(assembly.Missing(), "");
@@ -200,12 +201,12 @@ INSTANTIATE_TEST_SUITE_P(
                     "the payload must have 4 bytes"},
         RefusalCase{"TooLong", [](auto& h) { h.payload_bytes = 262144; },
                     "the payload must have 4 bytes"},
-        // The same place would do in the other chunk.
+        // The place would be right in the other chunk.
         RefusalCase{"FrameOfTheOtherChunk", [](auto& h) { h.chunk = 0; },
                     "the payload must have 262144 bytes"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(ResultAssemblyTest, BeforeTheFirstRoundNothingIsTaken) {
+TEST(ResultAssemblyTest, BeforeTheFirstRoundEveryFrameIsRefused) {
   const JobPtr job = LargeJob();
   const ResultAssembly assembly(job, kLayer);
   EXPECT_FALSE(assembly.open());
@@ -229,7 +230,7 @@ TEST(ResultAssemblyTest, AChunkIsCompleteWithItsLastFrame) {
 }
 
 // A new epoch asks again for what is missing.
-TEST(ResultAssemblyTest, TheSameRoundAgainGoesOnWithWhatHasCome) {
+TEST(ResultAssemblyTest, ExpectingTheSameRoundAgainKeepsFramesThatHaveCome) {
   const JobPtr job = LargeJob();
   ResultAssembly assembly(job, kLayer);
   const Buffer target = Buffer::AllocateZeroed(kElements * 4);
@@ -247,7 +248,8 @@ TEST(ResultAssemblyTest, TheSameRoundAgainGoesOnWithWhatHasCome) {
   EXPECT_EQ(FloatsOf(target), values);
 }
 
-// Of the smaller layer, 3 elements: the frames of one part, from a worker.
+// Returns the frames of one part of the smaller layer, 3 elements, from a
+// worker.
 std::vector<Frame> OwnedFrames(const Job& job, int donor, uint8_t part,
                                int64_t salt) {
   return FramesOf(job, PeerId::Worker(donor), FrameKind::kResult, 0, 0, 6,
@@ -270,7 +272,7 @@ class OwnedLayerTest : public testing::Test {
   ResultAssembly assembly_;
 };
 
-TEST_F(OwnedLayerTest, ValuesAndStateComeFromTheOwner) {
+TEST_F(OwnedLayerTest, ValuesAndStateComeFromTheDonor) {
   EXPECT_EQ(assembly_.Missing(), "worker 1");
   EXPECT_FALSE(Land(assembly_, OwnedFrames(*job_, 1, 2, 12)[0]));
   EXPECT_FALSE(Land(assembly_, OwnedFrames(*job_, 1, 0, 10)[0]));
@@ -284,7 +286,7 @@ TEST_F(OwnedLayerTest, ValuesAndStateComeFromTheOwner) {
   EXPECT_TRUE(state_.unique());
 }
 
-TEST_F(OwnedLayerTest, AnotherWorkersAreRefused) {
+TEST_F(OwnedLayerTest, FramesOfAnotherWorkerAreRefused) {
   const absl::Status status =
       assembly_.Place(OwnedFrames(*job_, 0, 0, 10)[0].header).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -299,15 +301,15 @@ TEST_F(OwnedLayerTest, PartsBeyondTheLastAreRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("3 parts are expected"));
 }
 
-// The average of that round goes to all workers, those who come later too.
-TEST_F(OwnedLayerTest, AShardsAverageIsNotForOneWhoFetches) {
+// Shards send the result of a round to all workers, also to workers that join.
+TEST_F(OwnedLayerTest, ResultsOfShardsAreDiscardedWhileFetchingFromADonor) {
   ExpectDiscarded(
       assembly_,
       FramesOf(*job_, PeerId::Shard(job_->placement.layer_chunks(0)[0].shard),
                FrameKind::kResult, 0, 0, 6, {1, 2, 3})[0]);
 }
 
-TEST_F(OwnedLayerTest, TheSameOwnerGoesOnInTheNextEpoch) {
+TEST_F(OwnedLayerTest, TheSameDonorGoesOnInTheNextEpoch) {
   Land(assembly_, OwnedFrames(*job_, 1, 0, 10)[0]);
   const JobPtr next = EpochAfter(*job_);
   assembly_.OnEpoch(next);
@@ -318,8 +320,8 @@ TEST_F(OwnedLayerTest, TheSameOwnerGoesOnInTheNextEpoch) {
   EXPECT_EQ(FloatsOf(values_), IntegerValues(3, 10));
 }
 
-// The one before may have died with a round that the others did again.
-TEST_F(OwnedLayerTest, AnotherOwnerStartsOver) {
+// The donor before may have died with a round that the others did again.
+TEST_F(OwnedLayerTest, AnotherDonorStartsOver) {
   Land(assembly_, OwnedFrames(*job_, 1, 0, 10)[0]);
   const JobPtr next = EpochAfter(*job_);
   assembly_.OnEpoch(next);

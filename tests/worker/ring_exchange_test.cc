@@ -44,7 +44,7 @@ JobPtr RingJob(int workers, int64_t elements,
                  Scheme::kRing, wire);
 }
 
-// Values whose sums depend on their order.
+// Returns values that give different sums in different orders.
 std::vector<float> Noise(int64_t count, int rank, int64_t round) {
   Random random(static_cast<uint64_t>(rank * 1000 + round));
   std::vector<float> values;
@@ -54,8 +54,8 @@ std::vector<float> Noise(int64_t count, int rank, int64_t round) {
   return values;
 }
 
-// Workers on a ring, and connections between them, each in order, whose frames
-// come in an order that a seed draws.
+// Workers on a ring. Each connection keeps its order; a seed draws which
+// connection delivers next.
 class Ring {
  public:
   Ring(JobPtr job, uint64_t seed, bool means_in_place = true)
@@ -93,7 +93,7 @@ class Ring {
     Post(rank, Carry(out));
   }
 
-  // Until nothing is under way.
+  // Delivers frames until none is under way.
   void Settle() {
     while (!links_.empty()) {
       auto link = links_.begin();
@@ -115,12 +115,12 @@ class Ring {
   std::vector<float> Parameters(int rank) const {
     return FloatsOf(parameters_[rank]);
   }
-  // LayerDone::mean of the last round.
+  // Mean of the last round (LayerDone::mean).
   const Buffer& mean(int rank) const { return means_[rank]; }
   WorkerMachine& machine(int rank) { return *machines_[rank]; }
   const Syncer& syncer(int rank) { return machines_[rank]->syncer(0); }
   const Job& job() const { return *job_; }
-  // By worker, sent and received.
+  // Bytes that each worker has sent and received.
   const std::vector<int64_t>& bytes() const { return bytes_; }
 
  private:
@@ -145,7 +145,7 @@ class Ring {
   std::map<std::pair<int, int>, std::deque<Frame>> links_;
 };
 
-// Sizes that divide by nothing, smaller than the ring, of several frames.
+// Sizes: not divisible, smaller than the ring, of several frames.
 constexpr int64_t kSizes[] = {1, 2, 15, 16, 17, 33, 1000, 65536, 200001};
 
 TEST(RingSegmentsTest, CoverTheLayerInOrderAndEvenly) {
@@ -194,7 +194,7 @@ TEST(RingExchangeTest, AllHaveTheMeanAndTheSameBits) {
   }
 }
 
-TEST(RingExchangeTest, MeansMayStayWhereTheyAreUntilTheNextPush) {
+TEST(RingExchangeTest, MeansOutOfPlaceStayUntilTheNextPush) {
   for (const int64_t elements : kSizes) {
     for (int workers = 1; workers <= 4; ++workers) {
       SCOPED_TRACE(absl::StrCat(elements, " elements, ", workers, " workers"));
@@ -205,7 +205,7 @@ TEST(RingExchangeTest, MeansMayStayWhereTheyAreUntilTheNextPush) {
           const auto before = ring.mean(rank);
           const auto values = FloatsOf(before);
           copying.Push(rank, round, Noise(elements, rank, round));
-          // The faster ones are a round ahead.
+          // Fast workers are a round ahead.
           EXPECT_EQ(FloatsOf(before), values);
           ring.Push(rank, round, Noise(elements, rank, round));
         }
@@ -221,9 +221,10 @@ TEST(RingExchangeTest, MeansMayStayWhereTheyAreUntilTheNextPush) {
   }
 }
 
-// Each hop rounds once, to 8 or 11 bits of partial sums below the sum of
-// magnitudes, and so does the mean.
-TEST(RingExchangeTest, BySixteenBitsAllHaveTheSameBitsNearTheMean) {
+// Each hop rounds the partial sum once, to 8 or 11 bits, and so does the mean.
+// No partial sum exceeds the sum of the magnitudes.
+TEST(RingExchangeTest,
+     SixteenBitWireTypesGiveAllWorkersTheSameBitsNearTheMean) {
   for (const WireType wire : {WireType::kBfloat16, WireType::kFloat16}) {
     const double rounding =
         std::exp2(wire == WireType::kBfloat16 ? -8.0 : -11.0);
@@ -249,7 +250,8 @@ TEST(RingExchangeTest, BySixteenBitsAllHaveTheSameBitsNearTheMean) {
         }
         const std::vector<float> mean = ring.Gradient(0);
         for (int64_t i = 0; i < elements; ++i) {
-          // With fp16's smallest numbers: 2^-39 of the largest, below 1.
+          // The smallest numbers of fp16 add 2^-39 of the largest value,
+          // below 1.
           const double bound =
               (workers + 1) * (1.01 * rounding * magnitude[i] + std::exp2(-38));
           ASSERT_NEAR(mean[i] * workers, sum[i], bound) << "element " << i;
@@ -278,7 +280,7 @@ TEST(RingExchangeTest, TheBitsDoNotDependOnTheOrderOfArrival) {
   }
 }
 
-TEST(RingExchangeTest, WorkersUpdateAlike) {
+TEST(RingExchangeTest, AllWorkersComputeTheSameParameters) {
   Ring ring(RingJob(3, 100, OptimizerPlace::kServer), 1);
   for (int64_t round = 0; round < 3; ++round) {
     for (const int rank : {2, 0, 1}) {
@@ -290,7 +292,7 @@ TEST(RingExchangeTest, WorkersUpdateAlike) {
   for (float& value : expected) value -= 3 * 6.0f;
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(ring.Parameters(rank), expected);
-    // The caller's gradient is as it was.
+    // The caller's gradient is unchanged.
     EXPECT_THAT(ring.Gradient(rank), Each(3.0f * (rank + 1)));
   }
 }
@@ -313,8 +315,8 @@ TEST(RingExchangeTest, EveryWorkerMovesThePredictedBytes) {
   }
 }
 
-// It may be a round ahead: its predecessor and it have done the one before.
-TEST(RingExchangeTest, TakesTheSumsOfTheNextRound) {
+// The worker before may be a round ahead: it has done the last round already.
+TEST(RingExchangeTest, SumsOfTheNextRoundAreAccepted) {
   Ring ring(RingJob(2, 64), 1);
   ring.Push(0, 0, IntegerValues(64, 0));
   ring.Push(1, 0, IntegerValues(64, 1));
@@ -328,7 +330,7 @@ TEST(RingExchangeTest, TakesTheSumsOfTheNextRound) {
   EXPECT_EQ(ring.Gradient(0), ring.Gradient(1));
 }
 
-TEST(RingExchangeTest, SaysWhoHasNotContributed) {
+TEST(RingExchangeTest, MissingNamesTheWorkerThatHasNotContributed) {
   constexpr int64_t kElements = 200001;
   for (int missing = 0; missing < 5; ++missing) {
     Ring ring(RingJob(5, kElements), missing);
@@ -343,7 +345,7 @@ TEST(RingExchangeTest, SaysWhoHasNotContributed) {
   }
 }
 
-TEST(RingExchangeTest, FactorsAreMultipliedFirst) {
+TEST(RingExchangeTest, FactorsAreMultipliedBeforeTheyAreSent) {
   const JobPtr job = TestJob(1, 1, {FactorLayer("fc", 2, 3, true, 1)},
                              PlainSgd(OptimizerPlace::kWorker), Scheme::kRing);
   WorkerMachine machine(job, 0, {{Buffer::AllocateZeroed(8 * 4), Buffer()}});
@@ -365,8 +367,8 @@ TEST(RingExchangeTest, FactorsAreMultipliedFirst) {
             (std::vector<float>{10, 14, 22, 15, 21, 33, 2, 3}));
 }
 
-// Of three workers 1 has pushed: it may have the sums of segments 0 and 2 from
-// worker 0, and then the means of 0 and 1.
+// Three workers, of which worker 1 has pushed. From worker 0 it takes the sums
+// of segments 0 and 2, and then the means of segments 0 and 1.
 struct RefusalCase {
   const char* name;
   std::function<void(FrameHeader&)> spoil;
@@ -375,7 +377,7 @@ struct RefusalCase {
 
 class RingRefusalTest : public testing::TestWithParam<RefusalCase> {};
 
-TEST_P(RingRefusalTest, EndsTheConnection) {
+TEST_P(RingRefusalTest, IsRefusedWithTheReason) {
   const JobPtr job = RingJob(3, 300);
   Ring ring(job, 1);
   ring.Push(1, 0, IntegerValues(300, 1));
@@ -454,7 +456,7 @@ TEST(RingExchangeTest, ARepeatedFrameCountsOnce) {
   EXPECT_EQ(again->landing, Landing::Kind::kDiscard);
 }
 
-TEST(RingExchangeTest, NothingIsSentWithoutItsOwnGradient) {
+TEST(RingExchangeTest, NothingIsSentBeforeTheOwnPush) {
   const JobPtr job = RingJob(3, 300);
   Ring ring(job, 1);
   const std::vector<Frame> frames =

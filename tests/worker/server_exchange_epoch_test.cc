@@ -1,5 +1,5 @@
-// A layer through the servers from one epoch to the next: what is asked and
-// contributed again, and how one who joins gets its first values.
+// A layer through the servers from one epoch to the next: what is asked
+// for and contributed again, and how a worker that joins gets its first values.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,8 @@ JobPtr SmallJob(OptimizerPlace place, int workers = 2) {
   return TestJob(workers, 1, {VectorLayer("scale", 3)}, OptimizerAt(place));
 }
 
-// The chunks that frames of `kind` in `effects` are of, each once, ascending.
+// Returns the chunks of the frames of `kind` in `effects`, each once,
+// ascending.
 std::vector<int> ChunksIn(const Effects& effects, FrameKind kind) {
   std::vector<int> chunks;
   for (const auto& sent : effects.sent) {
@@ -54,7 +55,7 @@ std::string PlaceName(const testing::TestParamInfo<OptimizerPlace>& info) {
   return std::string(OptimizerPlaceName(info.param));
 }
 
-TEST_P(PlacesTest, OnlyChunksWithoutTheirResultAreContributedAgain) {
+TEST_P(PlacesTest, OnlyChunksWithoutAResultAreContributedAgain) {
   WorkerUnderTest worker(LargeJob(GetParam()), 1);
   worker.Start();
   worker.ReceiveResults(kInitialRound, IntegerValues(kElements, 0));
@@ -62,7 +63,7 @@ TEST_P(PlacesTest, OnlyChunksWithoutTheirResultAreContributedAgain) {
   worker.Push(0, FloatBuffer(gradient));
   const auto result = IntegerValues(kElements, 2);
   worker.ReceiveChunk(1, 0, result);
-  // One frame of two is not enough.
+  // A chunk of two frames has got one.
   DeliverAll(worker.machine(), worker.ShardOf(2),
              {worker.ResultFrames(2, 0, result)[1]});
 
@@ -81,7 +82,7 @@ TEST_P(PlacesTest, OnlyChunksWithoutTheirResultAreContributedAgain) {
                          gradient.begin() + first.offset + first.length));
   EXPECT_THAT(again.done, IsEmpty());
 
-  // What was there stays, and the rest completes the round.
+  // Frames that have come stay, and the rest completes the round.
   worker.ReceiveChunk(0, 0, result);
   EXPECT_EQ(worker.syncer().Missing(),
             PeerName(worker.ShardOf(2)) + " (chunk 2)");
@@ -105,7 +106,7 @@ TEST_P(PlacesTest, ARoundThatIsDoneIsNotContributedAgain) {
   EXPECT_EQ(worker.syncer().done_round(), 0);
 }
 
-TEST_P(PlacesTest, FrozenAWorkerHoldsWhatIsPushedUntilTheNextEpoch) {
+TEST_P(PlacesTest, AFrozenWorkerSendsAPushInTheNextEpoch) {
   WorkerUnderTest worker(SmallJob(GetParam()), 0);
   worker.Start();
   worker.ReceiveResults(kInitialRound, {0, 0, 0});
@@ -118,7 +119,7 @@ TEST_P(PlacesTest, FrozenAWorkerHoldsWhatIsPushedUntilTheNextEpoch) {
   EXPECT_EQ(worker.ReceiveResults(0, {7, 7, 7}).done.size(), 1u);
 }
 
-TEST_P(PlacesTest, FrozenAWorkerStillTakesResults) {
+TEST_P(PlacesTest, AFrozenWorkerStillTakesResults) {
   WorkerUnderTest worker(SmallJob(GetParam()), 0);
   worker.Start();
   worker.ReceiveResults(kInitialRound, {0, 0, 0});
@@ -128,7 +129,7 @@ TEST_P(PlacesTest, FrozenAWorkerStillTakesResults) {
   EXPECT_THAT(worker.Enter(EpochAfter(*worker.job())).sent, IsEmpty());
 }
 
-TEST_P(PlacesTest, InitialValuesThatAreMissingAreAskedForAgain) {
+TEST_P(PlacesTest, MissingInitialValuesAreAskedForAgain) {
   for (const int rank : {0, 1}) {
     WorkerUnderTest worker(LargeJob(GetParam()), rank);
     worker.Start();
@@ -136,7 +137,7 @@ TEST_P(PlacesTest, InitialValuesThatAreMissingAreAskedForAgain) {
     worker.ReceiveChunk(1, kInitialRound, initial);
     const Effects again = worker.Enter(EpochAfter(*worker.job()));
     EXPECT_THAT(ChunksIn(again, FrameKind::kPull), ElementsAre(0, 2));
-    // Its first worker also gives them again.
+    // The first worker also sends them again.
     const std::vector<int> given = ChunksIn(again, FrameKind::kContribution);
     EXPECT_EQ(given, rank == 0 ? (std::vector<int>{0, 2}) : std::vector<int>{});
     worker.ReceiveChunk(0, kInitialRound, initial);
@@ -145,7 +146,7 @@ TEST_P(PlacesTest, InitialValuesThatAreMissingAreAskedForAgain) {
   }
 }
 
-TEST_P(PlacesTest, TheNextWorkerInLineGivesTheInitialValues) {
+TEST_P(PlacesTest, IfTheFirstWorkerDiesTheNextGivesTheInitialValues) {
   WorkerUnderTest worker(SmallJob(GetParam(), 3), 1);
   EXPECT_THAT(ChunksIn(worker.Start(), FrameKind::kContribution), IsEmpty());
   const Effects first = worker.Enter(EpochAfter(*worker.job(), [](Job& job) {
@@ -183,16 +184,16 @@ TEST(ServerExchangeEpochTest, FramesSentAgainKeepTheProductOfTheirFactors) {
             std::vector<float>(90000, 2.0f));
 }
 
-// Rank 5 joins workers 0 and 1: its first step is 8.
-JobPtr WithJoiner(OptimizerPlace place, int owner = 0) {
+// Returns a job in which rank 5 joins workers 0 and 1; its first step is 8.
+JobPtr WithJoiner(OptimizerPlace place, int donor = 0) {
   return EpochAfter(*SmallJob(place), [&](Job& job) {
     job.workers = {{0, 0}, {1, 0}, {5, 8}};
     job.first_step = 8;
-    job.donor = owner;
+    job.donor = donor;
   });
 }
 
-TEST(ServerExchangeJoinTest, TheShardsGiveWhatTheyUpdate) {
+TEST(ServerExchangeJoinTest, AJoinerFetchesLayersOfTheShardsFromThem) {
   WorkerUnderTest worker(WithJoiner(OptimizerPlace::kServer), 5);
   const Effects started = worker.Start();
   ASSERT_EQ(started.sent.size(), 1u);
@@ -216,7 +217,7 @@ TEST(ServerExchangeJoinTest, TheShardsGiveWhatTheyUpdate) {
   EXPECT_EQ(worker.Push(8, FloatBuffer({0, 0, 0})).sent.size(), 1u);
 }
 
-TEST(ServerExchangeJoinTest, TheOwnerGivesWhatWorkersUpdateWithItsState) {
+TEST(ServerExchangeJoinTest, AJoinerFetchesWorkerOwnedLayersFromTheDonor) {
   WorkerUnderTest worker(WithJoiner(OptimizerPlace::kWorker), 5,
                          /*state_arrays=*/2);
   const Effects started = worker.Start();
@@ -226,7 +227,7 @@ TEST(ServerExchangeJoinTest, TheOwnerGivesWhatWorkersUpdateWithItsState) {
   EXPECT_EQ(started.sent[0].frame.header.round, 7);
   EXPECT_EQ(worker.syncer().Missing(), "worker 0");
 
-  // The average of that round is not what it asked for.
+  // The shards' result of that round is not what the joiner asked for.
   EXPECT_THAT(worker.ReceiveResults(7, {9, 9, 9}).done, IsEmpty());
   const Effects received =
       worker.ReceiveOwned(0, 7, {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}});
@@ -235,14 +236,14 @@ TEST(ServerExchangeJoinTest, TheOwnerGivesWhatWorkersUpdateWithItsState) {
   EXPECT_THAT(FloatsOf(worker.parameters()), ElementsAre(1, 2, 3));
   EXPECT_THAT(FloatsOf(worker.state()), ElementsAre(4, 5, 6, 7, 8, 9));
 
-  // Its rounds are those of all others.
+  // From then on its rounds are those of all workers.
   const Buffer gradient = FloatBuffer({0, 0, 0});
   worker.Push(8, gradient);
   EXPECT_EQ(worker.ReceiveResults(8, {5, 5, 5}).done.size(), 1u);
   EXPECT_THAT(FloatsOf(gradient), ElementsAre(5, 5, 5));
 }
 
-TEST(ServerExchangeJoinTest, WhenTheOwnerDiesTheNextOneIsAsked) {
+TEST(ServerExchangeJoinTest, WhenTheDonorDiesTheNextDonorIsAsked) {
   WorkerUnderTest worker(WithJoiner(OptimizerPlace::kWorker), 5,
                          /*state_arrays=*/1);
   worker.Start();
@@ -258,8 +259,8 @@ TEST(ServerExchangeJoinTest, WhenTheOwnerDiesTheNextOneIsAsked) {
   EXPECT_THAT(FloatsOf(worker.state()), ElementsAre(4, 5, 6));
 }
 
-// The report said that it has nothing yet.
-TEST(ServerExchangeJoinTest, FrozenItTakesNothingFromTheOwner) {
+// The report said that the joiner has no values yet.
+TEST(ServerExchangeJoinTest, AFrozenJoinerTakesNothingFromTheDonor) {
   WorkerUnderTest worker(WithJoiner(OptimizerPlace::kWorker), 5);
   worker.Start();
   worker.machine().Freeze();
@@ -270,8 +271,8 @@ TEST(ServerExchangeJoinTest, FrozenItTakesNothingFromTheOwner) {
   EXPECT_EQ(worker.ReceiveOwned(0, 7, {{1, 2, 3}}).done.size(), 1u);
 }
 
-// As of a checkpoint, the shards have all layers.
-TEST(ServerExchangeJoinTest, TheShardsGiveTheBaseRoundWhoeverOwnsTheLayer) {
+// The shards have all layers as of a checkpoint.
+TEST(ServerExchangeJoinTest, TheShardsGiveTheBaseRoundOfEveryLayer) {
   const JobPtr job =
       EpochAfter(*SmallJob(OptimizerPlace::kWorker), [](Job& restored) {
         restored.workers = {{3, 5}, {4, 5}};
@@ -289,9 +290,9 @@ TEST(ServerExchangeJoinTest, TheShardsGiveTheBaseRoundWhoeverOwnsTheLayer) {
   }
 }
 
-// A worker of the job that will be owner, with round 6 done.
-struct Owner {
-  explicit Owner(int rank = 0)
+// Worker that will be the donor, with round 6 done.
+struct Donor {
+  explicit Donor(int rank = 0)
       : worker(SmallJob(OptimizerPlace::kWorker), rank, /*state_arrays=*/1) {
     worker.Start();
     worker.ReceiveResults(kInitialRound, {0, 0, 0});
@@ -300,7 +301,7 @@ struct Owner {
       worker.ReceiveResults(round, {2, 2, 2});
     }
   }
-  // The caller's own update.
+  // Does the update of the caller's own optimizer.
   void Update(float value) {
     for (int i = 0; i < 3; ++i) {
       worker.parameters().floats()[i] = value;
@@ -310,19 +311,19 @@ struct Owner {
   WorkerUnderTest worker;
 };
 
-// Where the caller updates the parameters, they are of a round once the next
-// one is pushed.
-TEST(ServerExchangeOwnerTest, AJoinerIsServedWhenTheNextStepIsPushed) {
-  Owner owner;
-  WorkerUnderTest& worker = owner.worker;
+// If the caller updates the parameters, they are as of a round once the next
+// round is pushed.
+TEST(LayerDonorTest, AJoinerIsServedWhenTheNextStepIsPushed) {
+  Donor donor;
+  WorkerUnderTest& worker = donor.worker;
   worker.Push(7, FloatBuffer({1, 1, 1}));
   EXPECT_EQ(worker.Enter(WithJoiner(OptimizerPlace::kWorker)).sent.size(), 1u);
   auto pulled = worker.Pull(5, 7);
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_THAT(pulled->effects.sent, IsEmpty());
-  // Its last round is done, but the update may be under way.
+  // The last round is done, but the update may be under way.
   EXPECT_THAT(worker.ReceiveResults(7, {3, 3, 3}).sent, IsEmpty());
-  owner.Update(42);
+  donor.Update(42);
   const Effects pushed = worker.Push(8, FloatBuffer({1, 1, 1}));
   const auto sent = SentTo(pushed.sent, PeerId::Worker(5));
   ASSERT_EQ(sent.size(), 2u);
@@ -332,7 +333,7 @@ TEST(ServerExchangeOwnerTest, AJoinerIsServedWhenTheNextStepIsPushed) {
   EXPECT_THAT(ValuesIn(sent, FrameKind::kResult, 0, 0, 7, 3, /*part=*/1),
               ElementsAre(142, 142, 142));
 
-  // Once in an epoch.
+  // A joiner is served once in an epoch.
   pulled = worker.Pull(5, 7);
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_EQ(pulled->landing, Landing::Kind::kDiscard);
@@ -342,9 +343,9 @@ TEST(ServerExchangeOwnerTest, AJoinerIsServedWhenTheNextStepIsPushed) {
   EXPECT_EQ(SentTo(pulled->effects.sent, PeerId::Worker(5)).size(), 2u);
 }
 
-TEST(ServerExchangeOwnerTest, FrozenItServesOnlyInTheNextEpoch) {
-  Owner owner;
-  WorkerUnderTest& worker = owner.worker;
+TEST(LayerDonorTest, AFrozenDonorServesInTheNextEpoch) {
+  Donor donor;
+  WorkerUnderTest& worker = donor.worker;
   worker.Push(7, FloatBuffer({1, 1, 1}));
   worker.Enter(WithJoiner(OptimizerPlace::kWorker));
   worker.machine().Freeze();
@@ -353,9 +354,9 @@ TEST(ServerExchangeOwnerTest, FrozenItServesOnlyInTheNextEpoch) {
   EXPECT_EQ(pulled->landing, Landing::Kind::kDiscard);
 }
 
-TEST(ServerExchangeOwnerTest, WhoMayNotAskIsRefused) {
-  Owner owner;
-  WorkerUnderTest& worker = owner.worker;
+TEST(LayerDonorTest, AWorkerThatMayNotAskIsRefused) {
+  Donor donor;
+  WorkerUnderTest& worker = donor.worker;
   worker.Enter(WithJoiner(OptimizerPlace::kWorker));
   const auto refused = [&](int rank, int64_t round) {
     const absl::Status status = worker.Pull(rank, round).status();
@@ -364,13 +365,13 @@ TEST(ServerExchangeOwnerTest, WhoMayNotAskIsRefused) {
   };
   for (const int64_t round : {-1, 6, 8}) refused(5, round);
   refused(1, kInitialRound);  // The shards have it.
-  refused(1, 7);              // It does not join.
-  // Another one is the owner now.
+  refused(1, 7);              // Worker 1 does not join.
+  // Another worker is the donor now.
   worker.Enter(EpochAfter(*worker.job(), [](Job& job) { job.donor = 1; }));
   refused(5, 7);
 }
 
-TEST(ServerExchangeOwnerTest, OfLayersThatShardsUpdateThereIsNoOwner) {
+TEST(LayerDonorTest, LayersThatShardsUpdateHaveNoDonor) {
   WorkerUnderTest worker(SmallJob(OptimizerPlace::kServer), 0);
   worker.Start();
   worker.ReceiveResults(kInitialRound, {0, 0, 0});
@@ -379,11 +380,11 @@ TEST(ServerExchangeOwnerTest, OfLayersThatShardsUpdateThereIsNoOwner) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// The last worker leaves just as another one comes: it pushes no more.
-TEST(ServerExchangeOwnerTest, AnOwnerThatHasLeftServesItsLastRound) {
-  Owner owner;
-  WorkerUnderTest& worker = owner.worker;
-  owner.Update(42);
+// The last worker leaves just as another worker joins: it pushes no more.
+TEST(LayerDonorTest, ADonorThatHasLeftServesItsLastRound) {
+  Donor donor;
+  WorkerUnderTest& worker = donor.worker;
+  donor.Update(42);
   Outbox out;
   worker.machine().OnLeave(out);
   EXPECT_THAT(Carry(out).sent, IsEmpty());
@@ -402,7 +403,7 @@ TEST(ServerExchangeOwnerTest, AnOwnerThatHasLeftServesItsLastRound) {
               ElementsAre(42, 42, 42));
 }
 
-TEST(ServerExchangeOwnerTest, OneWhoLeftWithARoundOpenContributesNoMore) {
+TEST(LayerDonorTest, AWorkerThatLeftWithAnOpenRoundContributesNoMore) {
   WorkerUnderTest worker(SmallJob(OptimizerPlace::kServer), 1);
   worker.Start();
   worker.ReceiveResults(kInitialRound, {0, 0, 0});

@@ -37,7 +37,7 @@ struct OneLayerWorker {
     machine.Start(out);
     return Carry(out);
   }
-  // The shards' result for the whole layer.
+  // Delivers the shards' result for the whole layer.
   Effects Receive(int64_t round, const std::vector<float>& values) {
     Effects all;
     for (const Chunk& chunk : job->placement.layer_chunks(0)) {
@@ -132,7 +132,7 @@ TEST(ServerExchangeTest, EveryChunkGoesToItsShard) {
   EXPECT_EQ(FloatsOf(worker.parameters), IntegerValues(kElements, 3));
 }
 
-TEST(ServerExchangeTest, TheGradientIsSentFromItsOwnMemory) {
+TEST(ServerExchangeTest, TheGradientIsSentFromTheCallersMemory) {
   OneLayerWorker worker(ThreeFloats(), 0);
   worker.Start();
   worker.Receive(kInitialRound, {0, 0, 0});
@@ -142,7 +142,7 @@ TEST(ServerExchangeTest, TheGradientIsSentFromItsOwnMemory) {
   ASSERT_EQ(effects.sent.size(), 1u);
   EXPECT_EQ(effects.sent[0].frame.payload.data(), gradient.data());
   effects.sent.clear();
-  // Held, to be sent again in the next epoch.
+  // The machine keeps it, to send it again in the next epoch.
   EXPECT_FALSE(gradient.unique());
   worker.Receive(0, {4, 5, 6});
   EXPECT_TRUE(gradient.unique());
@@ -150,20 +150,21 @@ TEST(ServerExchangeTest, TheGradientIsSentFromItsOwnMemory) {
   EXPECT_THAT(FloatsOf(worker.parameters), ElementsAre(4, 5, 6));
 }
 
-TEST(ServerExchangeTest, OptimizerAtTheWorkerPutsTheMeanOverTheGradient) {
+TEST(ServerExchangeTest, TheCallersOptimizerGetsTheMeanOverTheGradient) {
   OneLayerWorker worker(ThreeFloats(OptimizerPlace::kWorker), 1);
   worker.Start();
   worker.Receive(kInitialRound, {7, 8, 9});
   const Buffer gradient = FloatBuffer({1, 2, 3});
   ASSERT_TRUE(worker.Push(0, gradient).ok());
-  EXPECT_FALSE(gradient.unique());  // Held until the mean is in.
+  EXPECT_FALSE(
+      gradient.unique());  // The machine keeps it until the mean is in place.
   EXPECT_EQ(worker.Receive(0, {4, 5, 6}).done.size(), 1u);
   EXPECT_THAT(FloatsOf(gradient), ElementsAre(4, 5, 6));
   EXPECT_TRUE(gradient.unique());
   EXPECT_THAT(FloatsOf(worker.parameters), ElementsAre(7, 8, 9));
 }
 
-TEST(ServerExchangeTest, RoundsComeOneByOne) {
+TEST(ServerExchangeTest, RoundsArePushedOneAfterTheOther) {
   OneLayerWorker worker(ThreeFloats(), 0);
   const auto refused = [&](int64_t round) {
     Effects effects;
@@ -185,7 +186,7 @@ TEST(ServerExchangeTest, RoundsComeOneByOne) {
   EXPECT_TRUE(worker.Push(1, FloatBuffer({1, 1, 1})).ok());
 }
 
-TEST(ServerExchangeTest, MissingNamesTheShard) {
+TEST(ServerExchangeTest, MissingNamesTheShardAndTheChunk) {
   OneLayerWorker worker(ThreeFloats(), 0);
   worker.Start();
   EXPECT_EQ(worker.machine.syncer(0).Missing(), "shard 0 (chunk 0)");
@@ -196,9 +197,8 @@ TEST(ServerExchangeTest, MissingNamesTheShard) {
 class ServerExchangeFactorsTest
     : public testing::TestWithParam<OptimizerPlace> {};
 
-// A layer for whose gradient the caller gave factors, but whose route goes
-// through the servers: their product is sent.
-TEST_P(ServerExchangeFactorsTest, FactorsAreMultipliedHere) {
+// The caller gives factors for a layer that goes through the servers.
+TEST_P(ServerExchangeFactorsTest, TheProductOfTheFactorsIsSent) {
   for (const bool bias : {false, true}) {
     for (const bool room : {false, true}) {
       const JobPtr job = TestJob(2, 1, {FactorLayer("fc", 3, 2, bias, 4)},

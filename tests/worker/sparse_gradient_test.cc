@@ -23,7 +23,7 @@ using testing::SizeIs;
 
 constexpr int64_t kBlock = 256;
 
-// One layer of three blocks, the last one short.
+// Length of a layer of three blocks; the last one is short.
 constexpr int64_t kElements = 600;
 
 JobPtr SparseJob(int workers, Scheme scheme = Scheme::kServer) {
@@ -43,7 +43,7 @@ Buffer Filled(float value) {
   return FloatBuffer(std::vector<float>(kElements, value));
 }
 
-TEST(SparseGradientTest, WhatTravelsIsTheGradientAndWhatWasHeldOfIt) {
+TEST(SparseGradientTest, ABlockTravelsWithItsResidual) {
   const JobPtr job = SparseJob(1);
   SparseGradient sparse(*job, 0, /*keeps_residual=*/true);
   const Buffer parameters = Filled(0.0f);
@@ -55,11 +55,11 @@ TEST(SparseGradientTest, WhatTravelsIsTheGradientAndWhatWasHeldOfIt) {
     return FloatsOf(norms);
   };
   const Buffer gradient = Filled(2.0f);
-  // Of the last block there are 88 values.
+  // The last block has 88 values.
   EXPECT_THAT(begin(Choice({1, 0, 0}), gradient), ElementsAre(512, 512, 176));
   EXPECT_TRUE(sparse.travels(0));
   EXPECT_FALSE(sparse.travels(1));
-  // It is not copied.
+  // The gradient is not copied.
   EXPECT_EQ(sparse.Contribution(0, kBlock).data(), gradient.data());
   EXPECT_EQ(sparse.held(0).bytes(), 0);
   EXPECT_THAT(FloatsOf(sparse.held(1)), Each(2.0f));
@@ -72,15 +72,15 @@ TEST(SparseGradientTest, WhatTravelsIsTheGradientAndWhatWasHeldOfIt) {
   sparse.End();
   EXPECT_EQ(sparse.held(2).bytes(), 0);
   EXPECT_THAT(FloatsOf(sparse.held(1)), Each(5.0f));
-  // What was held before is not in what is held next.
+  // The residual that travelled is not in the next residual.
   EXPECT_THAT(begin(Choice({4, -2, 0}), Filled(1.0f)),
               ElementsAre(256, (5 + 2.5) * 256, 88));
   EXPECT_THAT(FloatsOf(sparse.held(2)), Each(1.0f));
   EXPECT_THAT(FloatsOf(sparse.Contribution(0, kBlock)), Each(4.0f));
 }
 
-// Whatever lies between them.
-TEST(SparseGradientTest, WhatTravelsLiesTogetherWhereTheGradientWas) {
+// There may be other blocks between them.
+TEST(SparseGradientTest, BlocksThatTravelAreMovedToTheBeginOfTheGradient) {
   const JobPtr job = SparseJob(1);
   SparseGradient sparse(*job, 0, /*keeps_residual=*/true);
   const Buffer gradient = FloatBuffer(IntegerValues(kElements, 3));
@@ -99,7 +99,7 @@ TEST(SparseGradientTest, WhatTravelsLiesTogetherWhereTheGradientWas) {
   EXPECT_EQ(FloatsOf(sparse.held(0)), part(0, 256));
 }
 
-TEST(SparseGradientTest, OthersMayHaveWhatIsHeld) {
+TEST(SparseGradientTest, TheDriverMayKeepTheResidual) {
   const JobPtr job = SparseJob(1);
   SparseGradient sparse(*job, 0, /*keeps_residual=*/false);
   const auto begin = [&](const BlockChoice& choice) {
@@ -122,7 +122,7 @@ TEST(SparseGradientTest, OthersMayHaveWhatIsHeld) {
       ElementsAre(PieceUse::kResumes, PieceUse::kHeldFirst, PieceUse::kHeld));
 }
 
-TEST(SparseGradientTest, WhereThereAreOnlySizesBlocksTakeTurns) {
+TEST(SparseGradientTest, WithoutValuesBlocksTakeTurns) {
   JobOptions options;
   options.sparsity = 0.75;
   options.block_elements = kBlock;
@@ -140,7 +140,7 @@ TEST(SparseGradientTest, WhereThereAreOnlySizesBlocksTakeTurns) {
   EXPECT_THAT(travelled, Each(1));
 }
 
-// A worker of a sparse job and its shard's side of the connection.
+// Worker of a sparse job, and its shard's side of the connection.
 class SparseWorker {
  public:
   explicit SparseWorker(JobPtr job)
@@ -173,15 +173,15 @@ class SparseWorker {
   WorkerMachine machine_;
 };
 
-TEST(SparseWorkerTest, WhatIsPushedWaitsForTheChoice) {
+TEST(SparseWorkerTest, APushWaitsForTheChoice) {
   SparseWorker worker(SparseJob(1));
   EXPECT_THAT(worker.Push(0, 2.0f).sent, IsEmpty());
   EXPECT_THAT(worker.machine().Missing(0),
               HasSubstr("which blocks travel, from shard 0"));
   Effects effects = worker.Result(1, kInitialRound, {1, 1, 1});
-  // The caller has no such layer.
+  // The block layer is not the caller's.
   EXPECT_THAT(effects.done, IsEmpty());
-  // All blocks, and their norms.
+  // All blocks are sent, and their norms.
   ASSERT_THAT(effects.sent, SizeIs(4));
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(effects.sent[i].frame.header.layer, 0u);
@@ -203,8 +203,8 @@ TEST(SparseWorkerTest, WhatIsPushedWaitsForTheChoice) {
   EXPECT_EQ(effects.sent[1].frame.header.layer, 1u);
 }
 
-// Of what a shard sends, only what travels is expected.
-TEST(SparseWorkerTest, ARoundIsDoneWhenWhatTravelsIsThere) {
+// Shards send only the blocks that travel.
+TEST(SparseWorkerTest, ARoundIsDoneWhenTheBlocksThatTravelAreIn) {
   const JobPtr job = SparseJob(1);
   SparseWorker worker(job);
   worker.Result(1, kInitialRound, {0, 1, 0});
@@ -218,7 +218,7 @@ TEST(SparseWorkerTest, ARoundIsDoneWhenWhatTravelsIsThere) {
   const Delivery done = deliver(frames[1]);
   EXPECT_EQ(done.landing, Landing::Kind::kPlace);
   EXPECT_THAT(done.effects.done, SizeIs(1));
-  // Of a chunk without any: a frame without payload.
+  // A chunk without such a block has a frame without payload.
   SparseWorker other(job);
   other.Result(1, kInitialRound, {0, 0, 0});
   other.Push(0, 2.0f);
@@ -232,7 +232,7 @@ TEST(SparseWorkerTest, ARoundIsDoneWhenWhatTravelsIsThere) {
               SizeIs(1));
 }
 
-TEST(SparseWorkerTest, OnARingOtherBlocksAreRefused) {
+TEST(SparseWorkerTest, ARingRefusesBlocksThatDoNotTravel) {
   const JobPtr job = SparseJob(2, Scheme::kRing);
   SparseWorker worker(job);
   worker.Result(1, kInitialRound, {0, 1, 0});

@@ -143,7 +143,7 @@ TEST(StepLedgerTest, TheFirstFailureCounts) {
   EXPECT_TRUE(ledger.is_over());
 }
 
-TEST(StepLedgerTest, AWaitIsAnsweredByTheRoundOrWhereNoneWillCome) {
+TEST(StepLedgerTest, AWaitEndsWithTheRoundOrWhenTheRoundWillNotCome) {
   StepLedger ledger = Started();
   EXPECT_TRUE(ledger.IsAnswered(0, 0));
   ASSERT_TRUE(ledger.BeginPush(0, 0).ok());
@@ -155,7 +155,7 @@ TEST(StepLedgerTest, AWaitIsAnsweredByTheRoundOrWhereNoneWillCome) {
   EXPECT_TRUE(ledger.IsAnswered(7, 0));
 }
 
-TEST(StepLedgerTest, TheRoundIsThatOfTheSlowestLayer) {
+TEST(StepLedgerTest, TheRoundOfTheLedgerIsThatOfTheSlowestLayer) {
   StepLedger ledger = TwoLayers();
   EXPECT_EQ(ledger.round(), kInitialRound);
   EXPECT_EQ(ledger.Finish(0, kInitialRound, /*skipped=*/false), Done::kFirst);

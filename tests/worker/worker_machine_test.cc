@@ -18,8 +18,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// Worker 1 of three, two shards: `large` in two chunks on both of them, `fc` by
-// factors.
+// Returns a job of three workers and two shards: `large` has a chunk on each
+// shard, `fc` goes by factors.
 JobPtr TwoLayers() {
   return TestJob(3, 2,
                  {VectorLayer("large", kChunkElementsMax + 5),
@@ -39,7 +39,7 @@ struct StartedWorker {
     machine->Start(out);
     started = Carry(out);
   }
-  // The initial parameters of every layer.
+  // Delivers the initial parameters of every layer.
   std::vector<LayerDone> ReceiveInitial() {
     std::vector<LayerDone> done;
     for (const Chunk& chunk : job->placement.chunks()) {
@@ -61,7 +61,7 @@ struct StartedWorker {
   Effects started;
 };
 
-TEST(WorkerMachineTest, AsksForEveryChunkAndSaysWhichLayersAreDone) {
+TEST(WorkerMachineTest, AsksForEveryChunkAndReportsLayersThatAreDone) {
   StartedWorker worker;
   ASSERT_EQ(worker.started.sent.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
@@ -104,7 +104,7 @@ TEST(WorkerMachineTest, LayersAreIndependent) {
   }
 }
 
-TEST(WorkerMachineDeathTest, ItNeedsMemoryPerLayerAndAPlaceInTheJob) {
+TEST(WorkerMachineDeathTest, EveryLayerNeedsMemoryAndTheWorkerAPlaceInTheJob) {
   EXPECT_DEATH(WorkerMachine(TwoLayers(), 0, {LayerMemory()}),
                "1 memories, 2 layers");
   EXPECT_DEATH(WorkerMachine(TwoLayers(), 3, std::vector<LayerMemory>(2)),
@@ -148,7 +148,7 @@ TEST_P(ResultRefusalTest, IsRefusedWithTheReason) {
                            Buffer::AllocateZeroed((kChunkElementsMax + 5) * 4),
                            out)
                   .ok());
-  // Shard 0 has the full chunk, so that all else is shard 1's.
+  // Shard 0 has the full chunk, and shard 1 the rest.
   ASSERT_EQ(worker.job->placement.layer_chunks(0)[1].shard, 1);
   CheckRefusal(GetParam(),
                FramesOf(*worker.job, PeerId::Shard(1), FrameKind::kResult, 0, 1,
@@ -261,7 +261,7 @@ INSTANTIATE_TEST_SUITE_P(
                     [](auto& h) { h.round = -1; }, "rounds 0 and 1"}),
     NameOf);
 
-// It began afresh after the others had settled that the step counts.
+// A worker does a step again after the verdict that the step counts.
 class SettledStepTest : public testing::TestWithParam<OptimizerPlace> {};
 
 INSTANTIATE_TEST_SUITE_P(Places, SettledStepTest,
@@ -271,7 +271,7 @@ INSTANTIATE_TEST_SUITE_P(Places, SettledStepTest,
                            return std::string(OptimizerPlaceName(info.param));
                          });
 
-TEST_P(SettledStepTest, ANaNInItIsLeftOut) {
+TEST_P(SettledStepTest, AGradientWithANaNBecomesZeros) {
   JobOptions options;
   options.nan = NanPolicy::kSkip;
   options.optimizer_place = GetParam();
@@ -292,7 +292,7 @@ TEST_P(SettledStepTest, ANaNInItIsLeftOut) {
   const Effects pushed = Carry(out);
   EXPECT_EQ(ValuesIn(pushed.sent, FrameKind::kContribution, 0, 0, 0, 3),
             std::vector<float>(3, 0.0f));
-  // Nor is there another vote.
+  // The worker does not vote again.
   for (const auto& sent : pushed.sent) {
     EXPECT_EQ(sent.frame.header.kind, FrameKind::kContribution);
   }

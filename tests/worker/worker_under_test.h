@@ -11,10 +11,10 @@
 
 namespace nereus {
 
-// A worker with one layer, through several epochs.
+// Worker with one layer, through several epochs.
 class WorkerUnderTest {
  public:
-  // `state_arrays`: of the caller's own optimizer.
+  // `state_arrays`: number of arrays of the caller's optimizer.
   WorkerUnderTest(JobPtr job, int rank, int state_arrays = 0)
       : rank_(rank),
         job_(std::move(job)),
@@ -48,7 +48,7 @@ class WorkerUnderTest {
     EXPECT_TRUE(status.ok()) << status;
     return Carry(out);
   }
-  // One chunk's result from its shard; `values`: of the whole layer.
+  // Delivers one chunk's result from its shard. `values`: the whole layer.
   Effects ReceiveChunk(int64_t chunk, int64_t round,
                        const std::vector<float>& values) {
     return DeliverAll(machine_, ShardOf(chunk),
@@ -68,8 +68,8 @@ class WorkerUnderTest {
     return FramesOf(*job_, ShardOf(chunk), FrameKind::kResult, 0, chunk, round,
                     {begin, begin + part.length});
   }
-  // The owner's answer to a pull, of a layer of one chunk: parameters and
-  // arrays of the optimizer's state.
+  // Delivers the donor's answer to a pull, for a layer of one chunk: parameters
+  // and arrays of the optimizer's state.
   Effects ReceiveOwned(int owner, int64_t round,
                        const std::vector<std::vector<float>>& parts) {
     Effects last;
@@ -81,7 +81,7 @@ class WorkerUnderTest {
     }
     return last;
   }
-  // Another worker asks for the layer.
+  // Delivers another worker's request for the layer.
   absl::StatusOr<Delivery> Pull(int rank, int64_t round) {
     return Deliver(
         machine_, PeerId::Worker(rank),
