@@ -24,9 +24,10 @@ struct RoundResult {
 //
 // With Overlap::kDecoupled the second half of a round waits for Gather. The
 // round's contribution is in the WorkerLayer, its state in the RoundLedger.
-// Pure; the layer's Syncer owns the exchange and is its only caller. The Syncer
-// calls Finish after every other call: an exchange that changed the ledger
-// itself would finish a round twice.
+// Pure; the layer's Syncer owns the exchange and is its only caller. It calls
+// Finish after every call that may complete a round. An exchange reads the
+// ledger and never changes it: a round that it ended by itself would not be
+// reported, saved or given to joining workers.
 class Exchange {
  public:
   virtual ~Exchange() = default;

@@ -48,7 +48,8 @@ class PeerRounds {
     std::vector<bool> arrived;   // True for each frame that is in place.
     int64_t missing = 0;         // Count of false in `arrived`.
     bool sent = false;           // The own contribution went out in this epoch.
-    // Ring: true for each frame that the sum of the workers before has come of.
+    // Ring: true for each frame in which the sum of the workers before has
+    // come.
     std::vector<bool> sums;
     // Sparse: true for each frame of a block that travels; set when this worker
     // sends. If no block travels, the last frame does, which has no values, so

@@ -12,6 +12,7 @@ StepLedger::StepLedger(std::vector<std::string> layers) {
   for (std::string& name : layers) layers_.push_back({std::move(name)});
 }
 
+// The layers' done rounds go back to nothing: first values come in each life.
 int64_t StepLedger::Restart() {
   went_back_ = life_ > 0;
   begun_.reset();
@@ -62,11 +63,13 @@ absl::StatusOr<StepLedger::Pushed> StepLedger::BeginPush(int layer,
   NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
   NEREUS_RETURN_IF_ERROR(Interruption());
   NEREUS_RETURN_IF_ERROR(CheckNext(layers_[layer], step));
+  // The scale of the step's begin: an overflow in between changes the next one.
   layers_[layer].pushed = step;
   ++pushed_count_;
   return Pushed{life_, begun_->loss_scale};
 }
 
+// Each refusal names the call that is missing or superfluous.
 absl::Status StepLedger::CheckNext(const Layer& layer, int64_t step) const {
   const auto refuse = [&](const auto&... why) {
     return absl::InvalidArgumentError(absl::StrCat(

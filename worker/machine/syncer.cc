@@ -56,6 +56,8 @@ void Syncer::Adopt(const Syncer& before, Outbox& out) {
   transfer_.set_has_left(before.transfer_.has_left());
 }
 
+// The shards have the layer as of the old plan's last round, with the state of
+// their optimizer.
 void Syncer::BeginStep(Outbox& out) {
   if (!std::exchange(is_stale_, false)) return;
   ledger_.Restart();
@@ -149,6 +151,8 @@ void Syncer::OnVerdict(const StepVerdict& verdict, Outbox& out) {
   ledger_.ReportIfSettled(out);
 }
 
+// Asks the exchange after every event that may have completed the round: a
+// frame, the own contribution, a request, or a verdict.
 void Syncer::FinishIfComplete(Outbox& out) {
   std::optional<RoundResult> result = exchange_->Finish(out);
   if (!result.has_value()) return;
@@ -178,6 +182,7 @@ void Syncer::OnEpoch(JobPtr job, Outbox& out) {
   if (layer_.position() < 0 || !is_started_) return;
   if (fetching()) return transfer_.Fetch(out);
   if (!ledger_.is_sent()) return;
+  // Frames of the last epoch no longer count: the round is done again.
   Contribute(out);
   if (layer_.job->decoupled() && ledger_.is_open() && ledger_.is_requested()) {
     AskForResult(out);

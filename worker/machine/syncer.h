@@ -23,8 +23,9 @@ namespace nereus {
 //
 // The Syncer leads its parts through the rounds: RoundLedger knows how far the
 // layer is, Exchange carries out the layer's scheme, and LayerTransfer moves
-// the layer between rounds. No part calls another one. A new epoch asks again
-// for first values that are missing, and contributes again to the open round.
+// the layer between rounds. The parts read the ledger; the Syncer alone changes
+// it. A new epoch asks again for first values that are missing, and contributes
+// again to the open round.
 //
 // Pure. The WorkerMachine owns it and is its only caller. Its frames must have
 // passed CheckFrame.

@@ -65,6 +65,7 @@ bool WorkerMachine::BeginStep(int64_t step, Outbox& out) {
   if (frozen() || (job_->switches() && step > job_->switch_round)) {
     return false;
   }
+  // Not before the step begins: until then the caller may read its values.
   for (size_t layer = 0; layer < syncers_.size(); ++layer) {
     syncers_[layer]->BeginStep(out);
     NoteDone(static_cast<int>(layer));
@@ -114,6 +115,8 @@ bool WorkerMachine::IsBarred(int64_t round, bool fit) const {
   return !fit && verdicts_.Skipped(round) == false;
 }
 
+// The first layer of a new step finds layers of the last step open if the
+// caller has not waited for them. They go first.
 void WorkerMachine::OnPushed(int layer, int64_t round, bool fit, Outbox& out) {
   if (plan_.step() != round) {
     plan_.EndStep();
@@ -157,6 +160,8 @@ void WorkerMachine::SendLayers(const std::vector<int>& layers, Outbox& out) {
 }
 
 void WorkerMachine::PushNorms(Outbox& out) {
+  // The block layer goes through its shard like any other layer: the sum of the
+  // norms is what the shard chooses by.
   Syncer& blocks = *syncers_[job_->block_layer];
   const absl::Status status =
       blocks.Push(plan_.step(), std::exchange(norms_, Buffer()), out);
@@ -194,6 +199,7 @@ std::string WorkerMachine::Missing(int layer) const {
                       missing.empty() ? "the servers" : missing);
 }
 
+// A round that waits for this worker's own backward does not count as a wait.
 std::optional<Stall> WorkerMachine::OldestWait() const {
   std::optional<Stall> oldest;
   for (int layer = 0; layer < static_cast<int>(job_->model().size()); ++layer) {
@@ -254,7 +260,8 @@ absl::StatusOr<Landing> WorkerMachine::OnHeader(
   }
   NEREUS_ASSIGN_OR_RETURN(Landing landing,
                           syncers_[header.layer]->OnHeader(header));
-  // They are sent again in the next epoch.
+  // A frozen machine makes no progress with worker-owned layers. The frames
+  // come again in the next epoch.
   if (frozen() && from.role == Role::kWorker) return Landing::Discard();
   return landing;
 }
@@ -315,8 +322,8 @@ MachineReport WorkerMachine::Report() const {
   for (size_t layer = 0; layer < syncers_.size(); ++layer) {
     const Syncer& syncer = *syncers_[layer];
     report.fetching |= syncer.fetching();
-    const bool passes = !UsesServers(job_->routes[layer].scheme);
-    if (!passes || syncer.fetching()) continue;
+    // The servers report the rounds of their layers.
+    if (UsesServers(job_->routes[layer].scheme) || syncer.fetching()) continue;
     report.peer_layers.push_back({static_cast<int32_t>(layer),
                                   syncer.done_round(), syncer.contributors()});
   }
@@ -340,6 +347,8 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   if (job_->PositionOf(rank_) >= 0) Proceed(out);
 }
 
+// A round that is done and unreported does not count: the caller may still wait
+// for its verdict.
 bool WorkerMachine::drained() const {
   return job_->switches() && !syncers_.empty() &&
          std::all_of(syncers_.begin(), syncers_.end(), [&](const auto& syncer) {
