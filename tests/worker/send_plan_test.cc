@@ -185,6 +185,21 @@ TEST(SendPlanTest, WithoutDecouplingOnlyWaitsGather) {
   EXPECT_THAT(Gathers(plan), ElementsAre(1));
 }
 
+// A new plan's first step fetches layers that servers have updated. They have
+// no round whose result could be asked for.
+TEST(SendPlanTest, ALayerThatIsFetchedAgainIsNotGathered) {
+  SendPlan plan = Started(Fused(0, Overlap::kDecoupled));
+  PushAll(plan, 0);
+  Gathers(plan);
+  for (const int layer : {0, 1, 2}) plan.OnDone(layer, 0);
+  plan.OnDone(1, kInitialRound - 1);
+  plan.OnWait(1);
+  EXPECT_THAT(Gathers(plan), IsEmpty());
+  plan.OnDone(1, 0);
+  PushAll(plan, 1);
+  EXPECT_THAT(Gathers(plan), ElementsAre(0, 1, 2));
+}
+
 TEST(SendPlanTest, InASparseJobAStepWaitsForItsChoiceOfBlocks) {
   JobOptions options;
   options.sparsity = 0.5;

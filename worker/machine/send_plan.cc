@@ -63,7 +63,9 @@ void SendPlan::OnWait(int layer) {
 }
 
 void SendPlan::OnDone(int layer, int64_t round) {
-  if (std::exchange(layers_[layer].done, round) == round) return;
+  const int64_t before = std::exchange(layers_[layer].done, round);
+  if (round == before) return;
+  if (round < before) layers_[layer].pushed = round;
   // The choice for the next step is there.
   if (layer == job_->block_layer) is_vote_due_ = has_pushed_all();
 }
@@ -111,16 +113,16 @@ std::optional<int> SendPlan::TakeGather() {
     if (IsOpen(layer)) return layer;
   }
   if (!job_->decoupled() || !has_pushed_all()) return std::nullopt;
-  while (done_before_ < gathered_before_ && IsDone(done_before_)) {
+  while (done_before_ < gathered_before_ && !IsOpen(done_before_)) {
     ++done_before_;
   }
   int64_t bytes = 0;
   for (size_t layer = done_before_; layer < gathered_before_; ++layer) {
-    if (!IsDone(layer)) bytes += 4 * job_->layers[layer].parameters;
+    if (IsOpen(layer)) bytes += 4 * job_->layers[layer].parameters;
   }
   while (gathered_before_ < layer_count() && bytes < kGatherBytesMax) {
     const size_t layer = gathered_before_++;
-    if (!IsDone(layer)) return static_cast<int>(layer);
+    if (IsOpen(layer)) return static_cast<int>(layer);
   }
   return std::nullopt;
 }

@@ -48,7 +48,8 @@ class SendPlan {
   void OnPush(int layer, int64_t step, bool fit);
   // The caller waits for `layer`.
   void OnWait(int layer);
-  // The layer is done up to `round`.
+  // The layer is done up to `round`. If `round` is lower than before, the layer
+  // is fetched again, and no round of it is open.
   void OnDone(int layer, int64_t round);
   // The epoch is about to end. Nothing is sent until OnEpoch.
   void Freeze() { is_frozen_ = true; }
@@ -87,11 +88,10 @@ class SendPlan {
   bool IsGated() const { return is_frozen_ || awaits_choice(); }
   // True if a deferred layer must go out although more layers follow.
   bool IsUrgent() const;
-  bool IsOpen(int layer) const {
+  // True if the layer is pushed, and the round not done.
+  bool IsOpen(size_t layer) const {
     return layers_[layer].pushed > layers_[layer].done;
   }
-  // True if the step's round of the layer is done.
-  bool IsDone(size_t layer) const { return layers_[layer].done >= step_; }
 
   JobPtr job_;                    // The job in the current epoch.
   std::vector<Progress> layers_;  // Each layer, the block layer included.
