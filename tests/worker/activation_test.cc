@@ -10,7 +10,7 @@ namespace nereus {
 namespace {
 
 TEST(ActivationTest, ReluKeepsPositiveValues) {
-  // Longer than a vector register, and not a multiple of one.
+  // The length is above that of a vector register, and not a multiple of it.
   std::vector<float> values = {-1, 2, -0.5f, 0, 3, -7, 1e-30f, -1e-30f, 5};
   ReluForward(9, values.data());
   EXPECT_THAT(values, testing::ElementsAre(0, 2, 0, 0, 3, 0, 1e-30f, 0, 5));

@@ -20,7 +20,7 @@ Batches MakeBatches(int64_t examples, int64_t batch, uint64_t seed = 1) {
   return *batches;
 }
 
-// Pass `pass` over all examples.
+// Returns the order of the examples in pass `pass` over all of them.
 std::vector<uint32_t> Pass(int64_t examples, int64_t pass, uint64_t seed = 1) {
   Batches batches = MakeBatches(examples, examples, seed);
   const absl::Span<const uint32_t> all = batches.Examples(pass * examples);
@@ -74,11 +74,11 @@ TEST(BatchesTest, OrderDependsOnSeedAndPass) {
   EXPECT_EQ(Pass(64, 3, 1), order);
   EXPECT_NE(Pass(64, 4, 1), order);
   EXPECT_NE(Pass(64, 3, 2), order);
-  // Not on what was asked for before: a worker may start anywhere.
+  // Earlier calls do not change the order: a worker may start at any batch.
   Batches resumed = MakeBatches(64, 64, 1);
   resumed.Examples(0);
   EXPECT_EQ(resumed.Examples(3 * 64), absl::MakeConstSpan(order));
-  // Nor is the next seed's pass this seed's next one.
+  // Pass p of seed s + 1 must differ from pass p + 1 of seed s.
   EXPECT_NE(Pass(64, 2, 2), order);
 }
 
@@ -86,8 +86,8 @@ TEST(BatchesTest, OrderIsTheSameOnEveryMachine) {
   EXPECT_THAT(Pass(8, 0), testing::ElementsAre(4, 1, 7, 5, 3, 0, 6, 2));
 }
 
-// Every example is equally likely at every place: chi-squared over the first
-// place of many epochs.
+// Every example is equally likely at every place. The test computes chi-squared
+// for the first place of many passes.
 TEST(BatchesTest, ShuffleIsFair) {
   const int kExamples = 10;
   const int kEpochs = 20000;
@@ -101,7 +101,7 @@ TEST(BatchesTest, ShuffleIsFair) {
   for (int count : first) {
     chi_squared += (count - expected) * (count - expected) / expected;
   }
-  // Nine degrees of freedom: exceeded with a probability of 1e-5.
+  // With nine degrees of freedom, the probability of a larger value is 1e-5.
   EXPECT_LT(chi_squared, 39.5);
 }
 

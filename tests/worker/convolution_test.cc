@@ -140,7 +140,7 @@ TEST(ConvolutionTest, PatchesOverlapAndAddUpAgain) {
 
   std::vector<float> sums(6, -1.0f);
   PatchesToImages(shape, 1, patches.data(), sums.data());
-  // The middle column is in both patches.
+  // The middle column counts twice, because it is in both patches.
   EXPECT_THAT(sums, ElementsAre(1, 4, 3, 4, 10, 6));
 }
 

@@ -15,7 +15,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// `count` images of two pixels, (10 i, 10 i + 1), of class i mod 3.
+// Returns `count` images of two pixels; image i has pixels 10 i and 10 i + 1,
+// and class i mod 3.
 Dataset Numbered(int64_t count) {
   Dataset dataset;
   dataset.image = {1, 2, 1};
@@ -88,7 +89,7 @@ TEST(DatasetTest, ChecksumsAreEqualOnlyForEqualExamples) {
   Dataset order = Numbered(4);
   std::swap(order.pixels[0], order.pixels[2]);
   EXPECT_NE(ChecksumOf(order), checksum);
-  // Has equal bytes, as images of another shape.
+  // These images have equal bytes and another shape.
   Dataset shape = Numbered(4);
   shape.image = {2, 1, 1};
   EXPECT_NE(ChecksumOf(shape), checksum);
@@ -121,7 +122,7 @@ TEST(DatasetTest, NormalisationGivesMeanZeroAndVarianceOne) {
     sum += value;
     squares += double{value} * value;
   }
-  // Each value is at most 2 and off by a few roundings of 2^-24.
+  // Each value is at most 2, with an error of a few roundings of 2^-24.
   EXPECT_NEAR(sum / 14.0, 0.0, 1e-6);
   EXPECT_NEAR(squares / 14.0, 1.0, 2e-6);
 }

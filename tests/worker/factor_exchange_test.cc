@@ -264,7 +264,7 @@ TEST(FactorExchangeTest, TheCallersFactorsAreFreeWhenTheRoundIsDone) {
   EXPECT_TRUE(input.unique());
 }
 
-// A slow connection sends a round's factors while the next round is under way.
+// A slow connection may send the factors of round t while round t + 1 is open.
 TEST(FactorExchangeTest, FramesKeepTheirValuesThroughTheNextRound) {
   FactorWorker worker(FactorJob(2), 0);
   const Effects held = worker.Push(0);

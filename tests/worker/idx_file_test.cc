@@ -1,5 +1,5 @@
-// Checks the reader of IDX files with good files and with every kind of bad one
-// that the format allows.
+// Checks the reader of IDX files with good files and with every kind of bad
+// file that the format allows.
 
 #include "worker/trainer/idx_file.h"
 
@@ -35,7 +35,8 @@ std::string Header(std::initializer_list<uint32_t> words) {
   return bytes;
 }
 
-// `count` images of 2 x 3 pixels, all of value i for image i.
+// Returns a file of `count` images of 2 x 3 pixels. Every pixel of image i has
+// the value i.
 std::string Images(uint32_t count) {
   std::string bytes = Header({0x803, count, 2, 3});
   for (uint32_t i = 0; i < count; ++i)
@@ -43,7 +44,7 @@ std::string Images(uint32_t count) {
   return bytes;
 }
 
-// Labels 0, 1, 2, ...
+// Returns a file of the labels 0, 1, 2, ...
 std::string Labels(uint32_t count) {
   std::string bytes = Header({0x801, count});
   for (uint32_t i = 0; i < count; ++i) bytes += static_cast<char>(i);
@@ -106,7 +107,7 @@ TEST_F(IdxFileTest, ReadsAPairPlainOrGzip) {
 TEST_F(IdxFileTest, BadFilesAreRefusedWithBothValues) {
   const std::string truncated_gzip = Gzip(Images(200)).substr(0, 40);
   std::string corrupt_gzip = Gzip(Images(200));
-  corrupt_gzip[corrupt_gzip.size() - 8] ^= 1;  // In the checksum.
+  corrupt_gzip[corrupt_gzip.size() - 8] ^= 1;  // A byte of the checksum.
   const struct {
     const char* name;
     std::string images;

@@ -30,15 +30,15 @@ void ExpectInvalid(const absl::Status& status, const std::string& message) {
   ExpectRefused(status, absl::StatusCode::kInvalidArgument, message);
 }
 
-// A caller's layers, each with memory of its own: "scale" with 3 parameters and
-// "fc", 2 x 3 with a bias.
+// The layers of a caller, each with separate memory: "scale" with 3 parameters,
+// and "fc", 2 x 3 with a bias.
 class LayerBindingsTest : public testing::Test {
  protected:
   LayerBindingsTest() {
     layers_ = {{VectorLayer("scale", 3), Memory(3)},
                {FactorLayer("fc", 2, 3, true, 4), Memory(8)}};
   }
-  // Returns memory for `count` floats, which no other layer has.
+  // Returns memory for `count` floats that belongs to one layer only.
   absl::Span<float> Memory(size_t count) {
     memory_.push_back(std::vector<float>(count));
     return absl::MakeSpan(memory_.back());
@@ -92,7 +92,7 @@ TEST_F(LayerBindingsTest, AllLayersHaveAsManyArraysOfState) {
   ExpectInvalid(Checked(), "the state of layer fc has 0 floats");
 }
 
-// CheckState.
+// Tests of CheckState.
 
 TEST_F(LayerBindingsTest, StateIsRefusedWhereTheServersRunTheOptimizer) {
   layers_[1].state = Memory(8);
@@ -121,7 +121,7 @@ TEST_F(LayerBindingsTest, LayersWithoutStateGoWithAnyOptimizer) {
   EXPECT_TRUE(CheckState({}, OptimizerPlace::kServer).ok());
 }
 
-// CheckHasNoFactors.
+// Tests of CheckHasNoFactors.
 
 TEST_F(LayerBindingsTest, ALayerWithFactorsIsNotPushedWithoutThem) {
   ExpectRefused(CheckHasNoFactors(layers_[1].spec),
@@ -137,7 +137,7 @@ TEST_F(LayerBindingsTest, ALayerWithoutFactorsIsPushedAsAGradient) {
   EXPECT_TRUE(CheckHasNoFactors(dense).ok());
 }
 
-// CheckFactors.
+// Tests of CheckFactors.
 
 struct FactorCase {
   const char* name;
@@ -145,12 +145,12 @@ struct FactorCase {
   size_t input = 4 * 3;
   size_t gradient = 0;
   bool needs_gradient = false;
-  const char* message = nullptr;  // Null: it is good.
+  const char* message = nullptr;  // Null if the factors are valid.
 };
 
 class CheckFactorsTest : public testing::TestWithParam<FactorCase> {};
 
-// Layer "fc" is 2 x 3 with a bias, and has 4 rows.
+// Layer "fc" is 2 x 3 with a bias, and its batch has 4 rows.
 TEST_P(CheckFactorsTest, ComparesEveryLengthWithTheLayers) {
   const FactorCase& sizes = GetParam();
   const std::vector<float> values(100);

@@ -10,10 +10,11 @@
 namespace nereus {
 namespace {
 
-// Value of a buffer that must be overwritten, or must stay as it is.
+// Value of a buffer that the layer must overwrite completely, or must not
+// touch.
 constexpr float kGarbage = 12345.0f;
 
-// L of ExpectExactGradients.
+// Returns L, as ExpectExactGradients defines it.
 double Probe(int64_t images, const std::vector<float>& input,
              const std::vector<float>& parameters,
              const std::vector<float>& output_gradient, Layer* layer) {
@@ -26,8 +27,8 @@ double Probe(int64_t images, const std::vector<float>& input,
   return sum;
 }
 
-// Compares `gradient` with the differences that `probe` shows when the elements
-// of `variable` change, one by one.
+// Changes the elements of `variable` one by one, and compares `gradient` with
+// the differences of `probe`.
 template <typename F>
 void ExpectDifferences(const char* what, const std::vector<float>& gradient,
                        std::vector<float>* variable, F probe) {
@@ -82,7 +83,9 @@ void ExpectExactGradients(int64_t images, const std::vector<float>& input,
   layer->Backward(images, x.data(), parameters.data(), output_gradient.data(),
                   gradient.data(), input_gradient.data());
 
-  probe();  // Backward may overwrite what Forward has left for it.
+  // Runs Forward again: Backward may overwrite the values that Forward saved
+  // for it.
+  probe();
   std::vector<float> again(spec.parameters, kGarbage);
   layer->Backward(images, x.data(), parameters.data(), output_gradient.data(),
                   again.data(), nullptr);

@@ -17,13 +17,14 @@ std::vector<float> RandomIntegers(int64_t count, int magnitude, Random* random);
 std::vector<float> ShuffledIntegers(int64_t count, float factor,
                                     Random* random);
 
-// Checks Backward against central differences of Forward: for
-// L = sum(output_gradient[i] * output[i]), an input or a parameter p has
+// Checks Backward against central differences of Forward. For
+//   L = sum(output_gradient[i] * output[i])
+// an input or a parameter p has exactly
 //   2 * gradient = L(p + 1) - L(p - 1),
-// exactly, since L is linear in any one of them (and, for a pool, as long as a
-// step of 1 doesn't change which input is the largest). Also checks that all
-// values are overwritten, that `input_gradient` may be null, and that a layer
-// with factors leaves `gradient` alone; those it multiplies with
+// because L is linear in each of them. For a pool this holds while a step of 1
+// doesn't change which input is the largest. Also checks that Backward
+// overwrites all values, that `input_gradient` may be null, and that a layer
+// with factors leaves `gradient` alone; the check multiplies these factors with
 // FactorGradient. `input` holds small integers.
 void ExpectExactGradients(int64_t images, const std::vector<float>& input,
                           Random* random, Layer* layer);

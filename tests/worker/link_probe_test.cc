@@ -7,14 +7,15 @@
 namespace nereus {
 namespace {
 
-// Simulated link. A train is answered after 2 * latency, plus a time for each
-// frame but the first, plus a time for its bytes, plus a disturbance.
+// Simulated link. The answer to a train of frames takes 2 * latency, plus a
+// time for each frame but the first, plus a time for the bytes of the train,
+// plus a disturbance.
 class FakeLink {
  public:
   FakeLink(double rate, absl::Duration latency, absl::Duration message)
       : rate_(rate), latency_(latency), message_(message) {}
 
-  // A quiet moment, `pause` after the last answer.
+  // Offers the probe a quiet moment, `pause` after the last answer.
   bool Step(absl::Duration pause, absl::Duration meets = absl::ZeroDuration()) {
     now_ += pause;
     const auto train = probe_.Next(now_);
@@ -111,7 +112,8 @@ TEST(LinkProbeTest, LostAnswerIsGivenUp) {
   EXPECT_FALSE(probe.Next(start + absl::Seconds(9)).has_value());
   const auto next = probe.Next(start + absl::Seconds(10));
   ASSERT_TRUE(next.has_value());
-  // Answers that come too late, and to a train that was never sent.
+  // The first answer is too late, the second belongs to a train that was never
+  // sent.
   probe.OnAnswer(lost->id, start + absl::Seconds(11));
   probe.OnAnswer(99, start + absl::Seconds(11));
   EXPECT_FALSE(probe.Next(start + absl::Seconds(12)).has_value());

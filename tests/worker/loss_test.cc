@@ -13,7 +13,7 @@
 namespace nereus {
 namespace {
 
-// Rounding to nearest, float.
+// Largest relative error of one float rounding.
 constexpr double kUnit = 0x1p-24;
 
 TEST(LossTest, EqualLogitsGiveTheLogarithmOfTheClasses) {
@@ -23,7 +23,8 @@ TEST(LossTest, EqualLogitsGiveTheLogarithmOfTheClasses) {
   const float loss =
       SoftmaxCrossEntropy(2, 4, logits.data(), labels, gradient.data());
   EXPECT_FLOAT_EQ(loss, std::log(4.0f));
-  // (1/4 - is it the label) / 2 rows; powers of two are exact.
+  // The gradient is (1/4 - t) / 2 rows, where t is 1 for the label and 0 for
+  // other classes. Powers of two are exact.
   EXPECT_THAT(gradient, testing::ElementsAre(-0.375f, 0.125f, 0.125f, 0.125f,
                                              0.125f, 0.125f, -0.375f, 0.125f));
 }
@@ -108,8 +109,8 @@ TEST(LossTest, GradientAgreesWithCentralDifferencesInDouble) {
     std::vector<float> gradient(in.size());
     const float loss = SoftmaxCrossEntropy(kRows, kClasses, in.data(),
                                            labels.data(), gradient.data());
-    // The loss is summed in double, of exponentials off by a rounding or two of
-    // the subtraction (at most 8, so 8 units) and of exp itself (2 units).
+    // The loss is a sum in double of float exponentials. Their error comes from
+    // the subtraction (values of at most 8, so 8 units) and from exp (2 units).
     EXPECT_NEAR(loss, Reference(kRows, kClasses, logits, labels), 16 * kUnit);
 
     const double h = 1e-4;
@@ -119,8 +120,9 @@ TEST(LossTest, GradientAgreesWithCentralDifferencesInDouble) {
       const double above = Reference(kRows, kClasses, moved, labels);
       moved[i] -= 2.0 * h;
       const double below = Reference(kRows, kClasses, moved, labels);
-      // Truncation: h^2 / 6 times a third derivative below 1. Rounding: as
-      // above, then a product and a difference, of values below 1.
+      // Truncation is h^2 / 6 times a third derivative below 1. The bound for
+      // rounding is that of the loss above; it includes the product and the
+      // difference, with values below 1.
       EXPECT_NEAR(gradient[i], (above - below) / (2.0 * h),
                   h * h / 6.0 + 16 * kUnit);
     }

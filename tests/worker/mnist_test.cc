@@ -1,5 +1,5 @@
-// Trains on real handwriting, where it is at hand: set NEREUS_MNIST_DIR to a
-// folder with MNIST's files. Skipped, and says so, where it isn't set.
+// Trains on real handwriting. Set NEREUS_MNIST_DIR to a folder with the files
+// of MNIST; without it the tests are skipped with a message.
 
 #include <gtest/gtest.h>
 

@@ -28,7 +28,7 @@ std::unique_ptr<Network> MakeNetwork(const std::string& model,
   return *std::move(network);
 }
 
-// A batch of noise.
+// A batch of random images with random labels.
 struct Batch {
   Batch(const Network& network, uint64_t seed) {
     Random random(seed);
@@ -47,7 +47,8 @@ struct Batch {
 
 absl::Status Ignore(int /*layer*/) { return absl::OkStatus(); }
 
-// The gradient of every layer after a Backward, that of factors multiplied out.
+// Returns the gradient of every layer after Backward. Factors are multiplied
+// first.
 std::vector<std::vector<float>> Gradients(Network* network) {
   std::vector<std::vector<float>> gradients;
   for (size_t i = 0; i < network->specs().size(); ++i) {
@@ -133,7 +134,8 @@ TEST(NetworkTest, InitializeDependsOnTheSeedAlone) {
   const auto other = MakeNetwork("cnn", {16, 17, 1}, 2);
   a->Initialize(7);
   b->Initialize(8);
-  b->Initialize(7);  // Not on what was there before, nor on the batch.
+  // The old parameters and the batch size do not change the result.
+  b->Initialize(7);
   other->Initialize(8);
   for (int layer = 0; layer < 4; ++layer) {
     EXPECT_EQ(a->parameters(layer), b->parameters(layer));
@@ -155,8 +157,9 @@ TEST(NetworkTest, InitialWeightsHaveTheirVarianceAndBiasesAreZero) {
     squares += double{parameters[i]} * parameters[i];
   }
   const double variance = 1.0 / static_cast<double>(spec.n);
-  // Five standard deviations of a mean of independent values: of the values,
-  // sqrt(variance); of the squares of uniform ones, sqrt(4 / 5) * variance.
+  // The bounds are five standard deviations of a mean of independent values.
+  // The standard deviation of a value is sqrt(variance), that of the square of
+  // a uniform value is sqrt(4 / 5) * variance.
   const double root = std::sqrt(static_cast<double>(weights));
   EXPECT_NEAR(sum / weights, 0.0, 5.0 * std::sqrt(variance) / root);
   EXPECT_NEAR(squares / weights, variance, 5.0 * 0.9 * variance / root);
@@ -171,9 +174,9 @@ INSTANTIATE_TEST_SUITE_P(Models, NetworkModelsTest,
                          testing::Values("mlp", "cnn"),
                          [](const auto& info) { return info.param; });
 
-// Moving one layer against its gradient g by h changes the loss by -h * |g|^2.
-// The layers' own tests have the exact comparison; this one shows that they are
-// put together rightly.
+// If one layer moves by -h times its gradient g, the loss changes by
+// -h * |g|^2. The tests of the layers compare gradients exactly; this test
+// shows that the network connects the layers correctly.
 TEST_P(NetworkModelsTest, EachLayersGradientPredictsTheLoss) {
   for (const uint64_t seed : TestSeeds(3)) {
     SCOPED_TRACE(ReplayHint(seed));
@@ -189,9 +192,9 @@ TEST_P(NetworkModelsTest, EachLayersGradientPredictsTheLoss) {
       double square = 0.0;
       for (float g : gradient) square += double{g} * g;
       ASSERT_GT(square, 0.0);
-      // The loss, about 2, moves by 4e-3 in all: its rounding of 2^-22 or so
-      // is 1e-4 of that, and so are the bends (of relu, of softmax) on the way,
-      // which are of second order.
+      // The loss of about 2 moves by 4e-3 in all. Its rounding of about 2^-22
+      // is 1e-4 of that. The second-order errors, from the bends of relu and
+      // softmax, are as small.
       const double h = 2e-3 / square;
       const absl::Span<float> parameters =
           network->parameters(static_cast<int>(layer));
@@ -230,8 +233,8 @@ TEST_P(NetworkModelsTest, BackwardCallsForEachLayerLastFirst) {
   EXPECT_EQ(order, expected);
 }
 
-// A client may write a layer's parameters, and read its gradient or factors,
-// from the call for it on.
+// From the callback for a layer on, a client may write the parameters of this
+// layer and read its gradient or factors.
 TEST_P(NetworkModelsTest, ParametersMayChangeOnceALayerIsReady) {
   const auto network = MakeNetwork(GetParam(), {18, 16, 1}, 4);
   network->Initialize(3);
@@ -323,9 +326,10 @@ TEST_P(NetworkModelsTest, HalvesOfABatchAverageToTheWhole) {
     ASSERT_TRUE(half->Backward(Ignore).ok());
     halves[i] = Gradients(half.get());
   }
-  // A gradient passes dot products of 864 terms at most (conv1's positions of
-  // six images), once in each of eight layers forward and back: not 8192
-  // roundings, of terms no larger than the largest gradient of the layer.
+  // A value passes a dot product of at most 864 terms (the positions of conv1
+  // in six images) in each of eight layers, forward and back. That is fewer
+  // than 8192 roundings, of terms no larger than the largest gradient of the
+  // layer.
   const double kRelative = 8192 * 0x1p-24;
   EXPECT_NEAR(losses / 2.0, loss, kRelative * loss);
   for (size_t layer = 0; layer < expected.size(); ++layer) {
@@ -356,7 +360,7 @@ TEST_P(NetworkModelsTest, PredictTakesAnyCountUpToTheBatch) {
 
 TEST(NetworkTest, PredictGivesTheLargestOutput) {
   const auto network = MakeNetwork("mlp", {1, 1, 1}, 1);
-  // All weights are 0: the last layer's biases are the outputs.
+  // All weights are 0, so the biases of the last layer are the outputs.
   network->parameters(2)[10 * 128 + 6] = 1.0f;
   const float image = 0.0f;
   int32_t predicted = -1;

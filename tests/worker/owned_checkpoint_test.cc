@@ -166,7 +166,7 @@ TEST(OwnedCheckpointTest, ANewEpochSendsTheLayerAgain) {
   const auto sent = enter();
   EXPECT_EQ(PartIn(sent, 0, 0, kElements), All(-4));
   EXPECT_EQ(PartIn(sent, 0, 1, kElements), All(4));
-  // The next round is under way.
+  // Round 1 is open, and round 0 is sent again all the same.
   first.worker().PushFactors(
       1, {FloatBuffer({8, 8}), FloatBuffer({1, 1, 1}), Buffer()});
   EXPECT_EQ(PartIn(enter(), 0, 0, kElements), All(-4));

@@ -88,7 +88,8 @@ TEST_F(MaxPoolingTest, GradientsAreExact) {
     Random random(seed);
     for (const auto& c : kCases) {
       MaxPooling pooling(cpu_.get(), c.input);
-      // 4 apart: a step of 1 doesn't change which input is the largest.
+      // The inputs are 4 apart, so a step of 1 doesn't change which input is
+      // the largest.
       const std::vector<float> input =
           ShuffledIntegers(c.images * c.input.length(), 4.0f, &random);
       ExpectExactGradients(c.images, input, &random, &pooling);

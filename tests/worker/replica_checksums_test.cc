@@ -1,4 +1,4 @@
-// Checksums of a worker's replica: which rounds and values they are of, and
+// Checksums of a worker's replica: their rounds, their values, and the time
 // when the worker reports them. replica_check_test.cc tests how the coordinator
 // compares them.
 
@@ -62,7 +62,8 @@ class ChecksumWorker {
     }
     return checksums;
   }
-  // Pushes and receives; returns the checksums that either asks for.
+  // Pushes `round` and receives its results. Returns the checksums that the
+  // machine asks for meanwhile.
   std::vector<ChecksumValues> Round(int64_t round) {
     std::vector<ChecksumValues> checksums = Push(round);
     const auto more = Receive(round);
@@ -84,7 +85,8 @@ class ChecksumWorker {
   WorkerUnderTest worker_;
 };
 
-// Expects one checksum, which is of all parameters of the layer.
+// Expects one checksum for `round`, over all parameters of the layer, which are
+// `value`.
 void ExpectChecksum(const std::vector<ChecksumValues>& checksums, int64_t round,
                     float value) {
   ASSERT_THAT(checksums, SizeIs(1));
@@ -143,7 +145,8 @@ TEST(ReplicaChecksumsTest, FetchedValuesAreNotSummedUp) {
   EXPECT_THAT(worker.Leave(), IsEmpty());
 }
 
-// Workers may be several steps apart.
+// With --quorum=solo workers may be several steps apart, so replicas may
+// differ.
 TEST(ReplicaChecksumsTest, ReplicasThatMayDifferAreNotSummedUp) {
   JobOptions options = SaveEvery(1);
   options.quorum = Quorum::kSolo;
@@ -152,7 +155,7 @@ TEST(ReplicaChecksumsTest, ReplicasThatMayDifferAreNotSummedUp) {
   EXPECT_THAT(worker.Leave(), IsEmpty());
 }
 
-// The report may have been lost with the epoch before.
+// A report may have been lost at the end of the last epoch.
 TEST(ReplicaChecksumsTest, ANewEpochSumsUpTheRoundAgain) {
   ChecksumWorker worker(SaveEvery(1));
   worker.Round(0);
@@ -187,7 +190,7 @@ TEST(ReplicaChecksumsTest, ARoundIsReportedOnceTheLastLayerIsKnown) {
   ASSERT_TRUE(all.has_value());
   EXPECT_EQ(all->round, 7);
   EXPECT_THAT(all->layers, ElementsAre(10, 11, 12));
-  // The next round begins with none.
+  // The report clears the checksums, so round 7 begins again.
   EXPECT_EQ(three.machine->OnChecksum(0, 7, 10), std::nullopt);
 }
 

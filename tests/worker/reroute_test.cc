@@ -49,7 +49,7 @@ class RerouteTest : public testing::Test {
     });
   }
 
-  // Does step 0, the plan's last.
+  // Does step 0, the last step of the plan.
   static Effects DoStep(WorkerUnderTest& worker) {
     worker.Start();
     worker.ReceiveResults(kInitialRound, Values());
@@ -100,7 +100,8 @@ TEST_F(RerouteTest, NoStepBeginsAfterThePlansLast) {
 TEST_F(RerouteTest, LayersThatServersUpdatedAreFetchedWhenTheNextStepBegins) {
   WorkerUnderTest worker(EndingJob(OptimizerPlace::kServer), 0);
   DoStep(worker);
-  // The caller may be using its values.
+  // Entering the epoch fetches nothing, because the caller may be using the
+  // parameters.
   const Effects entered = worker.Enter(Rerouted(*worker.job(), /*moves=*/true));
   EXPECT_THAT(entered.sent, IsEmpty());
   EXPECT_FALSE(worker.machine().Report().fetching);

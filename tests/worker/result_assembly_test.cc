@@ -19,8 +19,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// Layer 1 has two chunks on two shards: a full one of 8 frames, and 65537
-// elements in 2 frames.
+// Layer 1 has two chunks on two shards: a full chunk of 8 frames, and a chunk
+// of 65537 elements in 2 frames.
 constexpr int kLayer = 1;
 constexpr int64_t kRest = 65537;
 constexpr int64_t kElements = kChunkElementsMax + kRest;
@@ -45,7 +45,7 @@ std::vector<Frame> ResultFrames(const Job& job, int64_t round,
   return frames;
 }
 
-// Expects the layer without state, from the shards.
+// Makes `assembly` expect the layer from the shards, without optimizer state.
 void ExpectValues(ResultAssembly& assembly, int64_t round, Buffer values) {
   assembly.Expect(round, std::move(values), Buffer(), std::nullopt);
 }
@@ -92,7 +92,7 @@ TEST(ResultAssemblyTest, PutsFramesInPlaceInAnyOrder) {
       }
       EXPECT_FALSE(assembly.open());
       EXPECT_EQ(FloatsOf(target), values);
-      EXPECT_TRUE(target.unique());  // The assembly has let go of it.
+      EXPECT_TRUE(target.unique());  // The assembly has released its reference.
     }
   }
 }
@@ -165,7 +165,7 @@ struct RefusalCase {
 
 class ResultRefusalTest : public testing::TestWithParam<RefusalCase> {};
 
-// Round 3 is open; the frame is the last one of the rest.
+// Round 3 is open. The frame is the last one of the second chunk.
 TEST_P(ResultRefusalTest, IsRefusedWithTheReason) {
   const JobPtr job = LargeJob();
   ResultAssembly assembly(job, kLayer);

@@ -12,14 +12,14 @@
 namespace nereus {
 namespace {
 
-// A layer of three values on worker 0, and its ledger.
+// The ledger of a layer of three values on worker 0.
 struct LedgerOfLayer {
   explicit LedgerOfLayer(JobOptions options = {})
       : layer(TestJob(2, 1, {VectorLayer("a", 3)}, options), 0, 0,
               {Buffer::AllocateZeroed(12), Buffer()}),
         ledger(layer) {}
 
-  // Rounds that the driver is told of.
+  // Returns the rounds that the ledger reports to the driver as done.
   std::vector<int64_t> Reported() {
     Outbox out;
     ledger.ReportIfSettled(out);

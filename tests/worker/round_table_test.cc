@@ -14,7 +14,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// No test waits that long unless something is broken.
+// Timeout of waits that must succeed; no passing test waits that long.
 constexpr absl::Duration kLong = absl::Seconds(60);
 
 absl::Time At(double seconds) {
@@ -52,7 +52,8 @@ absl::StatusOr<StepLedger::Call> ToBegin(RoundTable& table) {
       [](const StepLedger& ledger) { return ledger.StepToBegin(); });
 }
 
-// Both layers have their initial parameters, and step 0 was begun.
+// Returns a table in which both layers have their initial parameters and step 0
+// has begun.
 std::shared_ptr<RoundTable> StartedTable() {
   auto table = TwoLayers();
   for (const int layer : {0, 1})
@@ -87,7 +88,7 @@ TEST(RoundTableTest, EveryCallReportsThatTheJobWentBackUntilAcknowledged) {
   const float gradient = 1.0f;
   ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
   auto lent = std::make_unique<Buffer>(table->Borrow(0, &gradient, 1));
-  // The call that waits returns it, and so do later calls.
+  // The waiting call returns the error, and so do later calls.
   std::thread driver([&] { EXPECT_EQ(Restart(*table), 2); });
   EXPECT_TRUE(absl::IsOutOfRange(table->Await(0, 0, kLong)));
   driver.join();
@@ -96,7 +97,7 @@ TEST(RoundTableTest, EveryCallReportsThatTheJobWentBackUntilAcknowledged) {
   EXPECT_TRUE(absl::IsOutOfRange(ToBegin(*table).status()));
   EXPECT_TRUE(absl::IsOutOfRange(table->AwaitFirstValues()));
   EXPECT_TRUE(absl::IsOutOfRange(table->AwaitOver(kLong)));
-  // The caller gets its buffer back before it goes on.
+  // Acknowledge waits until the transport has returned the caller's buffer.
   std::thread transport([&] { lent.reset(); });
   EXPECT_TRUE(table->Acknowledge().ok());
   transport.join();
@@ -124,7 +125,7 @@ TEST(RoundTableTest, AwaitEndsWhenTheRoundIsDone) {
   std::thread driver([&] { table->Finish(0, 0, /*skipped=*/false, At(1)); });
   EXPECT_TRUE(table->Await(0, 0, kLong).ok());
   driver.join();
-  // Earlier rounds are done too.
+  // Waits for earlier rounds return at once.
   EXPECT_TRUE(table->Await(0, kInitialRound, absl::ZeroDuration()).ok());
 }
 
@@ -191,7 +192,7 @@ TEST(RoundTableTest, AnEmptyBufferNeedNotBeReturned) {
   EXPECT_TRUE(table->AwaitReturned(absl::ZeroDuration()));
 }
 
-// A transport may hold a reference a moment longer than the client lives.
+// A transport may keep a buffer slightly longer than the client lives.
 TEST(RoundTableTest, ABufferKeepsTheTableAlive) {
   auto table = StartedTable();
   const std::weak_ptr<RoundTable> weak = table;

@@ -19,7 +19,7 @@ using testing::IsEmpty;
 
 using Vote = SendPlan::Vote;
 
-// Three layers of 40 bytes each.
+// Returns a job with three layers of 40 bytes each.
 JobPtr ThreeLayers(JobOptions options = {}) {
   options.optimizer.momentum = 0.0f;
   return TestJob(
@@ -34,7 +34,7 @@ JobPtr Fused(int64_t bytes, Overlap overlap = Overlap::kWaitFree) {
   return ThreeLayers(options);
 }
 
-// Returns a plan in which all layers have their first values.
+// Returns a plan in which all layers have their initial parameters.
 SendPlan Started(const JobPtr& job) {
   SendPlan plan(job);
   for (size_t layer = 0; layer < job->layers.size(); ++layer) {
@@ -49,12 +49,12 @@ std::vector<int> Push(SendPlan& plan, int layer, int64_t step,
   return plan.TakeSends();
 }
 
-// Pushes all layers, last first, and drops what is to be sent.
+// Pushes all layers, last first, and ignores the layers to send.
 void PushAll(SendPlan& plan, int64_t step) {
   for (const int layer : {2, 1, 0}) Push(plan, layer, step);
 }
 
-// Layers to gather while none of them makes progress.
+// Returns the layers that the plan gathers, without any result in between.
 std::vector<int> Gathers(SendPlan& plan) {
   std::vector<int> layers;
   while (const std::optional<int> layer = plan.TakeGather()) {
@@ -146,7 +146,7 @@ TEST(SendPlanTest, OneVoteIsDueWhenTheStepIsComplete) {
   Push(plan, 0, 0);
   EXPECT_EQ(plan.TakeVote(), (Vote{0, false}));
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
-  // The servers of the next epoch have not heard it.
+  // The servers of the next epoch do not have the vote.
   plan.OnEpoch(ThreeLayers());
   EXPECT_EQ(plan.TakeVote(), (Vote{0, false}));
   PushAll(plan, 1);
@@ -154,7 +154,8 @@ TEST(SendPlanTest, OneVoteIsDueWhenTheStepIsComplete) {
 }
 
 TEST(SendPlanTest, LayersAreGatheredInForwardOrderWithinAWindow) {
-  constexpr int64_t kElements = int64_t{1} << 23;  // Two fill the window.
+  // Two such layers fill the window.
+  constexpr int64_t kElements = int64_t{1} << 23;
   JobOptions options;
   options.overlap = Overlap::kDecoupled;
   std::vector<LayerSpec> layers;
@@ -168,7 +169,7 @@ TEST(SendPlanTest, LayersAreGatheredInForwardOrderWithinAWindow) {
   EXPECT_THAT(Gathers(plan), ElementsAre(0, 1));
   plan.OnDone(1, 0);
   EXPECT_THAT(Gathers(plan), ElementsAre(2));
-  plan.OnWait(4);  // Goes ahead of the window.
+  plan.OnWait(4);  // The waited layer is gathered although the window is full.
   EXPECT_THAT(Gathers(plan), ElementsAre(4));
   plan.OnDone(0, 0);
   plan.OnDone(4, 0);
@@ -181,7 +182,7 @@ TEST(SendPlanTest, WithoutDecouplingOnlyWaitsGather) {
   EXPECT_THAT(Gathers(plan), IsEmpty());
   plan.OnWait(1);
   plan.OnWait(2);
-  plan.OnDone(2, 0);  // Nothing is left to ask for.
+  plan.OnDone(2, 0);  // Layer 2 is done, so only layer 1 is gathered.
   EXPECT_THAT(Gathers(plan), ElementsAre(1));
 }
 

@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Three chunks on two shards, the last one of two frames.
+// Elements of three chunks on two shards; the last chunk has two frames.
 constexpr int64_t kElements = 2 * kChunkElementsMax + kFrameElementsMax + 1;
 
 JobOptions OptimizerAt(OptimizerPlace place) {

@@ -24,7 +24,7 @@ JobOptions OptimizerAt(OptimizerPlace place) {
   return options;
 }
 
-// Worker `rank` of two with one layer, and its parameters.
+// Worker `rank` of two, with one layer and its parameters.
 struct OneLayerWorker {
   OneLayerWorker(JobPtr made, int rank)
       : job(std::move(made)),
@@ -174,7 +174,7 @@ TEST(ServerExchangeTest, RoundsArePushedOneAfterTheOther) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("layer scale"));
     EXPECT_THAT(effects.sent, IsEmpty());
   };
-  refused(0);  // Nothing is done yet.
+  refused(0);  // The initial round is not done yet.
   worker.Start();
   refused(0);
   worker.Receive(kInitialRound, {0, 0, 0});

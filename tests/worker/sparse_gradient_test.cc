@@ -64,7 +64,7 @@ TEST(SparseGradientTest, ABlockTravelsWithItsResidual) {
   EXPECT_EQ(sparse.held(0).bytes(), 0);
   EXPECT_THAT(FloatsOf(sparse.held(1)), Each(2.0f));
   sparse.End();
-  // u = 0.5 * 2 + 2, v = 2 + u.
+  // The residual of block 1: velocity u = 0.5 * 2 + 2, sum v = 2 + u.
   EXPECT_THAT(begin(Choice({0, -1, 3}), Filled(2.0f)),
               ElementsAre(512, 5 * 256, 176));
   EXPECT_THAT(FloatsOf(sparse.Contribution(512, 88)), Each(5.0f));

@@ -13,7 +13,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Two layers: "bias", a vector of 2, and "fc", 1 x 2 with a bias and 2 rows.
+// A standalone client with two layers: "bias", a vector of 2, and "fc", 1 x 2
+// with a bias and 2 rows.
 class StandaloneClientTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -65,10 +66,10 @@ TEST_F(StandaloneClientTest, EachStepHasOneContribution) {
 TEST_F(StandaloneClientTest, StepsFollowTheOptimizer) {
   ASSERT_TRUE(client_->Push(0, 0, absl::MakeSpan(gradient_)).ok());
   ASSERT_TRUE(client_->Wait(0, 0).ok());
-  EXPECT_THAT(bias_, ElementsAre(0, 4));  // Velocity 2, -4.
+  EXPECT_THAT(bias_, ElementsAre(0, 4));  // The velocity is 2, -4.
   ASSERT_TRUE(client_->Push(0, 1, absl::MakeSpan(gradient_)).ok());
   ASSERT_TRUE(client_->Wait(0, 1).ok());
-  EXPECT_THAT(bias_, ElementsAre(-1.5f, 7));  // Velocity 3, -6.
+  EXPECT_THAT(bias_, ElementsAre(-1.5f, 7));  // The velocity is 3, -6.
 }
 
 TEST_F(StandaloneClientTest, FactorsHaveTheEffectOfTheirProduct) {
@@ -88,7 +89,8 @@ TEST_F(StandaloneClientTest, AdamStartsItsStepsAtOne) {
   auto client = StandaloneClient::Create(optimizer_, bindings_);
   ASSERT_TRUE(client.ok()) << client.status();
   ASSERT_TRUE((*client)->Push(0, 0, absl::MakeSpan(gradient_)).ok());
-  // Adam's first step is the learning rate, for a gradient of any size.
+  // The first step of Adam is as long as the learning rate, whatever the
+  // gradient.
   EXPECT_FLOAT_EQ(bias_[0], 0.5f);
   EXPECT_FLOAT_EQ(bias_[1], 2.5f);
 }

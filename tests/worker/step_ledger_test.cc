@@ -27,7 +27,8 @@ void FinishBoth(StepLedger& ledger, int64_t round) {
   }
 }
 
-// Both layers have their initial parameters, and step 0 has begun.
+// Returns a ledger in which both layers have their initial parameters and step
+// 0 has begun.
 StepLedger Started() {
   StepLedger ledger = TwoLayers();
   ledger.Restart();
@@ -197,7 +198,7 @@ TEST(StepLedgerTest, AnOverflowOfItsOwnHalvesAWorkersLossScale) {
   EXPECT_EQ(ledger.loss_scale(), LossScale::kFirst / 2);
   ledger.Begin(Step(1));
   ASSERT_TRUE(ledger.BeginPush(0, 1).ok());
-  ledger.Finish(0, 1, /*skipped=*/true);  // Another worker's overflow.
+  ledger.Finish(0, 1, /*skipped=*/true);  // An overflow of another worker.
   EXPECT_EQ(ledger.loss_scale(), LossScale::kFirst / 2);
 }
 
@@ -214,7 +215,8 @@ TEST(StepLedgerTest, APushHasTheLossScaleThatItsStepBeganWith) {
   EXPECT_EQ(pushed->life, 1);
 }
 
-// A layer that is left out of a step would stop all workers.
+// Tests of incomplete steps. A step without one of its layers would stop all
+// workers.
 
 void ExpectIncomplete(const absl::Status& status, const std::string& message) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
@@ -263,7 +265,7 @@ TEST(StepLedgerTest, BeforeTheFirstStepNothingIsIncomplete) {
   EXPECT_TRUE(TwoLayers().CheckComplete(/*or_untouched=*/false).ok());
 }
 
-// The caller's next call says that the job has gone back, or failed.
+// The caller's next call returns the reason: the job has gone back, or failed.
 TEST(StepLedgerTest, AStepThatWasInterruptedIsNotIncomplete) {
   StepLedger ledger = Started();
   ASSERT_TRUE(ledger.BeginPush(0, 0).ok());

@@ -8,7 +8,8 @@
 namespace nereus {
 namespace {
 
-// An epoch of the workers `ranks`, whose first new step is `first_step`.
+// Returns the job of an epoch with workers `ranks` and first new step
+// `first_step`.
 JobPtr Epoch(int64_t first_step, int64_t contributions_before,
              std::vector<int> ranks) {
   Job job;
@@ -28,7 +29,7 @@ TEST(StepPlanTest, WorkersOfAnEpochShareItsSteps) {
   EXPECT_EQ(plan.InfoOf(4, 2).contributions_before, 12);
 }
 
-// Worker 1 is lost while some worker is in step 7.
+// Worker 1 dies while a worker is in step 7.
 TEST(StepPlanTest, AStepThatHadBegunKeepsTheSharesOfItsEpoch) {
   StepPlan plan;
   plan.Enter(Epoch(0, 0, {0, 1, 2}));

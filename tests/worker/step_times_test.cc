@@ -14,7 +14,7 @@ using testing::ElementsAre;
 
 constexpr int kLayers = 3;
 
-// With 1, 2 and 3 million operations.
+// Returns layers of 1, 2 and 3 million operations.
 std::vector<LayerSpec> SomeLayers() {
   std::vector<LayerSpec> layers;
   for (const int64_t m : {100, 200, 300}) {
@@ -41,7 +41,8 @@ std::vector<double> Seconds(const std::vector<LayerTime>& times,
 // 1, 2 and 3 s and backward for 2, 4 and 6 s.
 class Steps {
  public:
-  // `waits`: for each layer, before its forward.
+  // Does `count` steps. With `waits` the caller waits for each layer before its
+  // forward.
   void Do(int count, bool waits, absl::Duration backward = absl::Seconds(2)) {
     for (int i = 0; i < count; ++i) {
       absl::Time now = At(100.0 * steps_++);
@@ -55,7 +56,7 @@ class Steps {
         now += backward * (layer + 1);
         times_.OnPush(layer, now);
       }
-      // A wait of the step before: not part of any forward.
+      // Waits after the last push are not part of any forward.
       for (int layer = 0; layer < kLayers; ++layer) {
         times_.OnWait(layer, now, now + absl::Seconds(7));
       }
@@ -76,7 +77,8 @@ TEST(StepTimesTest, ForwardIsMeasuredByLayerIfTheCallerWaitsLayerByLayer) {
   EXPECT_FALSE(steps.times().enough());
   steps.Do(1, /*waits=*/true);
   ASSERT_TRUE(steps.times().enough());
-  // The 9 s of the last layer are split by the proportion of the other layers.
+  // Forward and backward of the last layer take 9 s together. They are split in
+  // the proportion of the other layers.
   EXPECT_THAT(Seconds(steps.times().times(), &LayerTime::forward),
               ElementsAre(1, 2, 3));
   EXPECT_THAT(Seconds(steps.times().times(), &LayerTime::backward),
@@ -89,7 +91,8 @@ TEST(StepTimesTest,
   Steps steps;
   steps.Do(10, /*waits=*/false);
   ASSERT_TRUE(steps.times().enough());
-  // 12 s up to the first push: 6 of backward, as the others have 2 + 4.
+  // The first push comes after 12 s. Backward has 6 s of them, because the
+  // other layers take 2 + 4 s for as many operations.
   EXPECT_THAT(Seconds(steps.times().times(), &LayerTime::forward),
               ElementsAre(1, 2, 3));
   EXPECT_THAT(Seconds(steps.times().times(), &LayerTime::backward),

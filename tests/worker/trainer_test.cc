@@ -24,8 +24,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Job in which all workers push equal gradients: the mean is this worker's own
-// gradient. The caller updates the parameters.
+// Client of a job in which all workers push equal gradients, so the mean is
+// this worker's own gradient. The caller updates the parameters.
 class RecordingClient : public Client {
  public:
   RecordingClient(int rank, int workers, std::vector<LayerBinding> layers,
@@ -196,7 +196,8 @@ TEST_F(TrainerTest, WorkerTrainsOnItsShareOnly) {
   const absl::StatusOr<TrainResult> result =
       Train(options_, data_, network.get(), &state_, &client);
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->steps, 4);  // 80 images by steps of 24, the last in part.
+  // 80 images in steps of 24; the last step is partial.
+  EXPECT_EQ(result->steps, 4);
   EXPECT_EQ(result->images, 32);
 }
 
@@ -259,9 +260,9 @@ TEST_F(TrainerTest, LossFallsAndAccuracyRises) {
 TEST_F(TrainerTest, TimesAddUpOnAnInjectedClock) {
   const auto network = MakeNetwork("mlp", 40);
   RecordingClient client(0, 1, BindLayers(network.get(), &state_));
-  // The clock advances by a second at each read. Train reads it once at each
-  // end, and five times in a step: at the begin, after forward, after backward,
-  // after the wait, and after the update.
+  // The clock advances by a second at each read. Train reads it once at its
+  // begin and at its end, and five times in a step: at the begin, after
+  // forward, after backward, after the wait, and after the update.
   int64_t seconds = 0;
   options_.now = [&] { return absl::Seconds(seconds++); };
   std::vector<TrainProgress> progress;
@@ -277,8 +278,9 @@ TEST_F(TrainerTest, TimesAddUpOnAnInjectedClock) {
   EXPECT_EQ(result->wait, absl::Seconds(4));
   EXPECT_EQ(result->total, absl::Seconds(21));
 
-  // Steps end 5, 10, 15 and 20 seconds after the start: progress at the first
-  // end 7 seconds after the last progress, and at the last.
+  // Steps end 5, 10, 15 and 20 seconds after the start. Progress is due at the
+  // first end that is 7 seconds after the last progress, and after the last
+  // step.
   ASSERT_EQ(progress.size(), 2u);
   EXPECT_EQ(progress[0].step, 2);
   EXPECT_EQ(progress[0].epoch, 1);
@@ -289,7 +291,8 @@ TEST_F(TrainerTest, TimesAddUpOnAnInjectedClock) {
   EXPECT_EQ(progress[1].epochs, 2);
   EXPECT_EQ(progress[1].images_per_second, 80.0 / 10.0);
   EXPECT_GT(progress[1].loss, 0.0);
-  EXPECT_EQ(progress[1].loss, result->train_loss);  // Both of steps 3 and 4.
+  // Both are the loss of steps 3 and 4.
+  EXPECT_EQ(progress[1].loss, result->train_loss);
 }
 
 TEST_F(TrainerTest, DivergingLossNamesStepAndEpoch) {
@@ -374,7 +377,8 @@ TEST_F(TrainerTest, AccuracyIncludesAnIncompleteLastBatch) {
   for (int layer = 0; layer < 3; ++layer) {
     for (float& value : network->parameters(layer)) value = 0.0f;
   }
-  network->parameters(2)[10 * 128 + 4] = 1.0f;  // Always says 4.
+  // The network predicts class 4 for every image.
+  network->parameters(2)[10 * 128 + 4] = 1.0f;
   int64_t fours = 0;
   for (uint8_t label : data_.test.labels) fours += label == 4;
   EXPECT_EQ(Accuracy(data_.test, data_.normalisation, network.get()),

@@ -136,7 +136,7 @@ std::string NameOf(const testing::TestParamInfo<RefusalCase>& info) {
   return info.param.name;
 }
 
-// A result of layer 0, chunk 1, in round 0.
+// Refusals of a result for layer 0, chunk 1, round 0.
 class ResultRefusalTest : public testing::TestWithParam<RefusalCase> {};
 
 TEST_P(ResultRefusalTest, IsRefusedWithTheReason) {
@@ -213,7 +213,8 @@ INSTANTIATE_TEST_SUITE_P(
                     [](auto& h) { h.kind = FrameKind::kFactors; }, kWrongKind}),
     NameOf);
 
-// The input matrix of layer 1, 4 x 3, in round 0, from worker 2.
+// Refusals of factors from worker 2: the input matrix, 4 x 3, of layer 1 in
+// round 0.
 class FactorsRefusalTest : public testing::TestWithParam<RefusalCase> {};
 
 TEST_P(FactorsRefusalTest, IsRefusedWithTheReason) {
