@@ -27,7 +27,7 @@ TEST(ActivationTest, ReluDoesNotHideNan) {
   EXPECT_TRUE(std::isnan(values[3]));
 }
 
-TEST(ActivationTest, NothingIsTouchedBeyondTheLength) {
+TEST(ActivationTest, ReluTouchesNothingBeyondTheLength) {
   std::vector<float> values = {-1, -1};
   ReluForward(1, values.data());
   EXPECT_THAT(values, testing::ElementsAre(0, -1));

@@ -37,7 +37,7 @@ TEST(DatasetTest, ClassesAreOneMoreThanTheLargestLabel) {
   EXPECT_EQ(dataset.classes(), 256);
 }
 
-TEST(DatasetTest, SplitHoldsOutTheLast) {
+TEST(DatasetTest, SplitHoldsOutTheLastExamples) {
   const absl::StatusOr<DataSplit> split = Split(Numbered(10), 0.2);
   ASSERT_TRUE(split.ok()) << split.status();
   EXPECT_EQ(split->train.count(), 8);
@@ -50,7 +50,7 @@ TEST(DatasetTest, SplitHoldsOutTheLast) {
   EXPECT_EQ(split->normalisation.mean, NormalisationOf(split->train).mean);
 }
 
-TEST(DatasetTest, SplitRoundsToTheNearest) {
+TEST(DatasetTest, SplitRoundsToTheNearestCount) {
   EXPECT_EQ(Split(Numbered(5), 0.3)->test.count(), 2);
   EXPECT_EQ(Split(Numbered(7), 0.2)->test.count(), 1);
 }
@@ -95,7 +95,7 @@ TEST(DatasetTest, ChecksumsAreEqualOnlyForEqualExamples) {
   EXPECT_NE(ChecksumOf(shape), checksum);
 }
 
-TEST(DatasetTest, TruncateKeepsTheFirst) {
+TEST(DatasetTest, TruncateKeepsTheFirstExamples) {
   const struct {
     int64_t limit;
     int64_t count;

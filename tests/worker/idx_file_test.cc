@@ -228,7 +228,7 @@ TEST_F(IdxFileTest, LimitComesBeforeTheSplit) {
   EXPECT_THAT(split->test.labels, ElementsAre(3));
 }
 
-TEST_F(IdxFileTest, FolderWithoutDataSaysWhatWasLookedFor) {
+TEST_F(IdxFileTest, FolderWithoutDataNamesTheExpectedFiles) {
   const absl::Status status = LoadDirectory(directory_, 0.2, 0).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(

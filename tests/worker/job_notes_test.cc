@@ -53,7 +53,7 @@ std::string NameOf(const testing::TestParamInfo<Optimizer>& info) {
 
 class ForgottenStateDeathTest : public testing::TestWithParam<Optimizer> {};
 
-TEST_P(ForgottenStateDeathTest, IsWarnedOf) {
+TEST_P(ForgottenStateDeathTest, LogsAWarning) {
   EXPECT_EXIT(LogAndExit(GetParam().options, GetParam().keeps_state),
               testing::ExitedWithCode(0),
               AllOf(HasSubstr("WARNING"), HasSubstr("no LayerBinding::state"),
@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class GoodStateDeathTest : public testing::TestWithParam<Optimizer> {};
 
-TEST_P(GoodStateDeathTest, NeedsNoWarning) {
+TEST_P(GoodStateDeathTest, LogsNoWarning) {
   EXPECT_EXIT(LogAndExit(GetParam().options, GetParam().keeps_state),
               testing::ExitedWithCode(0),
               AllOf(HasSubstr("joined job"), Not(HasSubstr("WARNING"))));

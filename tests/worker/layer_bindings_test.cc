@@ -56,7 +56,7 @@ TEST_F(LayerBindingsTest, LayersThatFitTheirMemoryAreReturnedInOrder) {
   EXPECT_THAT(NamesOf(*specs), ElementsAre("scale", "fc"));
 }
 
-TEST_F(LayerBindingsTest, MemoryOfAnotherLengthIsRefusedWithBoth) {
+TEST_F(LayerBindingsTest, MemoryOfAnotherLengthIsRefusedWithBothLengths) {
   for (const size_t count : {0, 7, 9}) {
     layers_[1].parameters = Memory(count);
     ExpectInvalid(Checked(), "the parameter memory has " +
@@ -72,7 +72,7 @@ TEST_F(LayerBindingsTest, AModelThatIsInvalidIsRefused) {
   ExpectInvalid(Checked(), "0 layers");
 }
 
-TEST_F(LayerBindingsTest, StateIsWholeArrays) {
+TEST_F(LayerBindingsTest, StateMustBeWholeArrays) {
   layers_[0].state = Memory(6);
   layers_[1].state = Memory(16);
   EXPECT_TRUE(Checked().ok()) << Checked();
@@ -82,7 +82,7 @@ TEST_F(LayerBindingsTest, StateIsWholeArrays) {
                 "parameters");
 }
 
-TEST_F(LayerBindingsTest, AllLayersHaveAsManyArraysOfState) {
+TEST_F(LayerBindingsTest, AllLayersMustHaveEqualCountsOfStateArrays) {
   layers_[0].state = Memory(6);
   layers_[1].state = Memory(8);
   ExpectInvalid(Checked(),
@@ -123,7 +123,7 @@ TEST_F(LayerBindingsTest, LayersWithoutStateGoWithAnyOptimizer) {
 
 // Tests of CheckHasNoFactors.
 
-TEST_F(LayerBindingsTest, ALayerWithFactorsIsNotPushedWithoutThem) {
+TEST_F(LayerBindingsTest, ALayerWithFactorsMayNotBePushedAsAGradient) {
   ExpectRefused(CheckHasNoFactors(layers_[1].spec),
                 absl::StatusCode::kFailedPrecondition,
                 "layer fc is pushed by its factors in every step "

@@ -166,7 +166,7 @@ TEST(RingSegmentsTest, CoverTheLayerInOrderAndEvenly) {
   }
 }
 
-TEST(RingExchangeTest, AllHaveTheMeanAndTheSameBits) {
+TEST(RingExchangeTest, AllWorkersHaveTheMeanInEqualBits) {
   for (const int64_t elements : kSizes) {
     for (int workers = 1; workers <= 6; ++workers) {
       SCOPED_TRACE(absl::StrCat(elements, " elements, ", workers, " workers"));

@@ -204,7 +204,7 @@ TEST(RoundTableTest, ABufferKeepsTheTableAlive) {
   EXPECT_TRUE(weak.expired());
 }
 
-TEST(RoundTableTest, AMeanIsInTheCallersRoomOrInTheBufferThatHasIt) {
+TEST(RoundTableTest, AMeanIsInTheCallersGradientOrInTheReportedBuffer) {
   const auto table = StartedTable();
   std::vector<float> gradient = {1, 2};
   ASSERT_TRUE(table->BeginPush(0, 0, At(0), gradient).ok());
@@ -237,7 +237,7 @@ TEST(RoundTableTest, ValuesFetchedAgainForAnotherPlanChangeNothing) {
   EXPECT_EQ(table->cost(0).latency_total, absl::Seconds(1));
 }
 
-TEST(RoundTableTest, CostIsFromPushToDone) {
+TEST(RoundTableTest, ARoundCostsTheTimeFromPushToDone) {
   const auto table = TwoLayers();
   Begin(*table, Step(0));
   EXPECT_EQ(table->cost(0).rounds, 0);

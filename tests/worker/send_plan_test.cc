@@ -176,7 +176,7 @@ TEST(SendPlanTest, LayersAreGatheredInForwardOrderWithinAWindow) {
   EXPECT_THAT(Gathers(plan), ElementsAre(3));
 }
 
-TEST(SendPlanTest, WithoutDecouplingOnlyWaitsGather) {
+TEST(SendPlanTest, WithoutDecouplingOnlyAwaitedLayersAreGathered) {
   SendPlan plan = Started(ThreeLayers());
   PushAll(plan, 0);
   EXPECT_THAT(Gathers(plan), IsEmpty());

@@ -72,7 +72,8 @@ JobPtr ThreeFloats(OptimizerPlace place = OptimizerPlace::kServer) {
   return TestJob(2, 1, {VectorLayer("scale", 3)}, OptimizerAt(place));
 }
 
-TEST(ServerExchangeTest, WorkerZeroSendsTheInitialParametersAndAllAskForThem) {
+TEST(ServerExchangeTest,
+     WorkerZeroSendsTheInitialParametersAndAllWorkersRequestThem) {
   for (const int rank : {0, 1}) {
     OneLayerWorker worker(ThreeFloats(), rank);
     EXPECT_EQ(worker.machine.syncer(0).done_round(), kInitialRound - 1);
