@@ -8,9 +8,9 @@ namespace nereus {
 
 // fp16 with one exponent for each frame. Encoding divides a frame's values by
 // 2^exponent, which brings the largest magnitude to [2^14, 2^15). Only a value
-// next to float32's largest number can then overflow, and the smallest values
-// lose less than 2^-39 of the largest. Plain fp16 would turn gradients below
-// 2^-25 into zeros.
+// next to float32's largest number can then overflow. The absolute error of the
+// smallest values is below 2^-39 of the largest magnitude. Plain fp16 would
+// turn gradients below 2^-25 into zeros.
 
 // Range of a frame's exponent (FrameHeader::exponent): 2^exponent and
 // 2^-exponent are normal numbers, so scaling is exact.
@@ -23,8 +23,8 @@ constexpr int HalfExponent(uint32_t largest) {
   constexpr int kMantissaBits = 23;
   constexpr int kBias = 127;
   if (largest == 0) return 0;
-  // Rounded to 11 bits, ties to even, as it will be on the wire. Values that
-  // were decoded before then give the same exponent, and encoding them again
+  // Rounds to 11 bits, ties to even, as the encoding does. So values that were
+  // decoded from a frame give the same exponent again, and encoding them again
   // changes nothing.
   const uint32_t rounded = largest + 0xfff + ((largest >> 13) & 1);
   const int exponent = static_cast<int>(rounded >> kMantissaBits) - kBias - 14;

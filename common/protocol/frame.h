@@ -102,8 +102,8 @@ inline constexpr uint8_t kValuesPart = 0;
 // values already contain their momentum (AddBlockUpdate).
 inline constexpr uint8_t kResumedPart = 1;
 
-// FrameHeader::part of kProbe: more frames of the train follow, or this is the
-// last one.
+// FrameHeader::part of kProbe: more frames of the train follow, or this frame
+// is its last. A train is a run of frames that one measurement of a link sends.
 inline constexpr uint8_t kMoreFollow = 0;
 inline constexpr uint8_t kLastOfTrain = 1;
 
@@ -115,8 +115,8 @@ inline constexpr uint8_t kSkipped = 1;
 // DecodeFrameHeader checks its form, the machine checks it against the job.
 struct FrameHeader {
   FrameKind kind = FrameKind::kHello;  // Meaning of the frame.
-  // Number format of the payload's values; kNone if it has none. Job::WireOf
-  // gives the only right one.
+  // Number format of the payload's values; kNone without a payload. Job::WireOf
+  // returns the only valid format.
   WireType wire = WireType::kNone;
   uint64_t job = 0;    // Id of the job, drawn by its coordinator.
   uint64_t epoch = 0;  // Epoch of the sender.
@@ -126,12 +126,13 @@ struct FrameHeader {
   uint32_t chunk = 0;
   // Part of the values, one of the constants above; 0 for other kinds.
   uint8_t part = 0;
-  // With WireType::kFloat16, the values are to be multiplied by 2 to this
-  // power; else 0. Set when the payload is encoded.
+  // Exponent of a frame with WireType::kFloat16: a decoded value is its fp16
+  // number times 2^exponent. 0 for other wire types. Set when the payload is
+  // encoded.
   int8_t exponent = 0;
   // kContribution and kAggregate in a sparse round: number of frames of the
-  // chunk that travel in the round. 0: all frames travel, or, with an empty
-  // payload, no frame does.
+  // chunk that the sender sends in the round. 0 with a payload: all frames. 0
+  // without a payload: no frame.
   uint16_t frames = 0;
   int64_t round = 0;  // Round of the layer; kVote and kVerdict: the step.
   PeerId sender;      // Member that sends the frame.

@@ -33,8 +33,9 @@ inline constexpr int64_t kHelloBytesMax = 1024;
 inline constexpr int64_t kRefusalBytesMax = 2048;
 
 // First bytes on a connection, before any frame, from the dialling side: the
-// peer that it means, and the incarnation of that peer. Only members of the job
-// know the incarnation, so a stranger gets no further than this. 24 bytes.
+// peer that the dialling side wants to reach, and the incarnation of that peer.
+// Only members of the job know the incarnation, so a stranger is refused here.
+// 24 bytes.
 struct Preamble {
   PeerId intended;
   uint64_t token = 0;  // Incarnation of `intended`.
@@ -44,16 +45,16 @@ struct Preamble {
 inline constexpr size_t kPreambleBytes = 24;
 using PreambleBytes = std::array<uint8_t, kPreambleBytes>;
 PreambleBytes EncodePreamble(const Preamble& preamble);
-// Reads what EncodePreamble wrote. Errors: kInvalidArgument, these bytes are no
-// preamble of this version.
+// Decodes the bytes of EncodePreamble. Errors: kInvalidArgument, these bytes
+// are no preamble of this version.
 absl::StatusOr<Preamble> DecodePreamble(const PreambleBytes& bytes);
 
 // Returns the frame that introduces `hello.self`, checksum included.
 Frame HelloFrame(const Hello& hello);
 
-// Reads what HelloFrame wrote. Does not judge the hello: CheckHello does.
-// Errors: kInvalidArgument, the frame is no hello, or has a field that no
-// sender of this project writes.
+// Decodes a frame of HelloFrame. Checks its form only: CheckHello compares it
+// with the job. Errors: kInvalidArgument, the frame is no hello, or has a field
+// that no sender of this project writes.
 absl::StatusOr<Hello> ReadHello(const Frame& frame);
 
 // Returns the last frame on a connection that `self` ends because of `reason`,
