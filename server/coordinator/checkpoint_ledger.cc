@@ -41,7 +41,7 @@ void CheckpointLedger::OnEpoch(const Job& job, bool from_base) {
   planned_ = wanted_;
   auto& stretches = state_.stretches;
   if (from_base) {
-    failed_rounds_.clear();  // These rounds come again.
+    failed_rounds_.clear();  // The workers do these rounds again.
     state_.restarted_in = job.epoch;
     stretches.clear();
     parts_.clear();
@@ -51,14 +51,15 @@ void CheckpointLedger::OnEpoch(const Job& job, bool from_base) {
   });
   stretches.push_back(
       {job.first_step, job.contributions_before, job.worker_count()});
-  // No round before the newest checkpoint is asked for any more.
+  // Nothing needs the contributions of rounds before the newest checkpoint.
   const int64_t oldest = state_.newest.has_value() ? state_.newest->round : 0;
   while (stretches.size() > 1 && stretches[1].first_step <= oldest) {
     stretches.erase(stretches.begin());
   }
 }
 
-// All workers of a stretch contribute to each of its steps.
+// A stretch is a run of steps with the same workers; each worker contributes to
+// each step.
 int64_t CheckpointLedger::ContributionsUpTo(int64_t round) const {
   const auto after = std::find_if(
       state_.stretches.rbegin(), state_.stretches.rend(),
@@ -70,7 +71,8 @@ int64_t CheckpointLedger::ContributionsUpTo(int64_t round) const {
 
 std::optional<CheckpointRecord> CheckpointLedger::OnPart(
     const Job& job, const CheckpointPart& part) {
-  // The part is from before a restart, or of a round that is not wanted.
+  // Ignores a part from before a return to a checkpoint, and a part of a round
+  // that no checkpoint needs.
   if (part.epoch < state_.restarted_in || part.epoch > job.epoch ||
       state_.stretches.empty() ||
       part.round < state_.stretches.front().first_step ||
@@ -92,7 +94,7 @@ std::optional<CheckpointRecord> CheckpointLedger::OnPart(
   return record;
 }
 
-// Parts of older rounds are of no use any more.
+// A newer checkpoint exists, so parts of older rounds are dropped.
 void CheckpointLedger::OnComplete(const CheckpointRecord& record) {
   if (state_.newest.has_value() && record.round <= state_.newest->round) return;
   state_.newest = record;

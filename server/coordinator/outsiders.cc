@@ -33,15 +33,16 @@ bool Outsiders::EndClaim(SessionId session) {
          }) > 0;
 }
 
-// A worker that is behind may still fetch a round from the leaver. In partial
-// rounds the servers have all values.
+// A worker that is behind may still fetch a round from the leaver. A job with
+// partial rounds does not need this, because its servers have all values.
 void Outsiders::ReleaseLeavers(const Job& job, int64_t saved_round,
                                absl::Time until, MemberList& roster,
                                CoordinatorOutbox& out) {
   const auto& members = roster.members();
   std::vector<PeerId> leavers;
   for (const MemberRecord& leaver : members) {
-    // A worker of the epoch: the others have not gone on without it.
+    // A leaver that is still in the epoch stays: the other workers have not
+    // entered an epoch without it.
     if (!leaver.has_left() || job.PositionOf(leaver.id.rank) >= 0) continue;
     const bool is_needed = std::any_of(
         members.begin(), members.end(), [&](const MemberRecord& other) {

@@ -26,7 +26,7 @@ void SaveFirst::CarryOut(
   while (!held_.empty()) {
     if (const auto* state = std::get_if<SaveState>(&held_.front())) {
       absl::Status saved = save(state->state);
-      if (held_.empty()) return;  // Cleared by the owner.
+      if (held_.empty()) return;  // The owner has called Clear.
       if (!saved.ok()) {
         if (!failing_since_.has_value()) failing_since_ = now;
         tried_at_ = now;

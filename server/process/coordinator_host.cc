@@ -33,8 +33,8 @@ namespace nereus {
 namespace {
 
 // Returns the checkpoint that --restore names; nothing if it is "latest" and
-// there is no checkpoint. A round that is not there is an error, which lists
-// the rounds that are.
+// there is no checkpoint. If the folder lacks the round, the error lists the
+// rounds that it has.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
     const ServerOptions& options, Storage& storage) {
   if (options.restore == "latest") return FindNewest(storage);
@@ -154,7 +154,8 @@ absl::Status CheckSaved(const ServerOptions& options,
                                 options.checkpoint_dir));
 }
 
-// Fills in the checkpoint with which a job begins, if it begins with one.
+// Sets the checkpoint that the job starts from, if --restore asks for one.
+// Without --restore, checks that no checkpoint would be overwritten.
 absl::Status Restore(const ServerOptions& options, Storage& storage,
                      CoordinatorOptions& made) {
   if (options.restore.empty()) {

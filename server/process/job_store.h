@@ -25,8 +25,8 @@ class JobStore {
       const std::string& path);
   ~JobStore();
 
-  // Returns the last state that was saved of job `name`; nothing if none was.
-  // Errors: kDataLoss, the stored state cannot be decoded.
+  // Returns the last saved state of job `name`, or nullopt if no state was
+  // saved. Errors: kDataLoss, the stored state cannot be decoded.
   absl::StatusOr<std::optional<CoordinatorState>> Load(const std::string& name);
 
   // Replaces the state of job `name`. Once it returns OK, the state survives a
@@ -42,7 +42,7 @@ class JobStore {
   // Returns SQLite's last error, as "PATH: cannot WHAT: REASON".
   absl::Status Error(const char* what) const;
 
-  const std::string path_;   // For messages.
+  const std::string path_;   // Path of the file, for error messages.
   sqlite3* const database_;  // Owned.
 };
 

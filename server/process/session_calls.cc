@@ -34,7 +34,7 @@ class SessionCall final : public SessionCalls::Reactor {
     if (queue_.size() == 1) StartWrite(&queue_.front());
   }
 
-  // Finishes once what is queued has been written.
+  // Finishes the call when all queued messages have been written.
   void End(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     if (finishing_) return;
@@ -52,8 +52,8 @@ class SessionCall final : public SessionCalls::Reactor {
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
     if (!ok) return End(grpc::Status::OK);  // The member has gone.
-    // Without the lock: the owner takes its own, under which it writes to
-    // calls.
+    // Calls the owner without mu_: the owner locks its own mutex here, and
+    // holds that mutex when it writes to calls. Holding both could deadlock.
     heard_(incoming_);
     MutexLock lock(&mu_);
     if (!finished_) StartRead(&incoming_);
@@ -84,9 +84,10 @@ class SessionCall final : public SessionCalls::Reactor {
   // Messages yet to write; the first one is being written.
   std::deque<v1::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
   bool finishing_ ABSL_GUARDED_BY(mu_) =
-      false;  // No message is queued any more.
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;  // gRPC has been told to finish.
-  grpc::Status status_ ABSL_GUARDED_BY(mu_);    // Status to finish with.
+      false;  // True if the queue takes no further message.
+  // True if gRPC was told to finish.
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::Status status_ ABSL_GUARDED_BY(mu_);  // Status to finish with.
 };
 
 SessionCalls::SessionCalls(

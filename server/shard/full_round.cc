@@ -27,7 +27,7 @@ FullRound::FullRound(int contributors, FrameGrid grid, SumOrder order)
   Reopen(contributors, /*sparse=*/false);
 }
 
-// All vectors keep their memory: this runs once in a round.
+// Clears the vectors but keeps their memory, because this runs in every round.
 void FullRound::Reopen(int contributors, bool sparse) {
   NEREUS_CHECK(contributors >= 1 && grid_.elements() >= 1)
       << contributors << " contributors, " << grid_.elements() << " elements";
@@ -56,15 +56,17 @@ Buffer FullRound::ExchangeSum(Buffer memory) {
   return std::exchange(sum_, std::move(memory));
 }
 
-// A frame without payload says that its contributor has none in this round.
+// In a sparse round, a frame without payload says that its contributor sends no
+// frame of the chunk.
 absl::StatusOr<int64_t> FullRound::Find(const FrameHeader& header) const {
   const bool none = sparse_ && header.payload_bytes == 0 && header.offset == 0;
   return none ? kNoFrame : FrameIndex(header, grid_);
 }
 
-// The first frame of a sparse round tells how many there are; later frames must
-// agree with it. The contributors have chosen the same blocks, so a frame of
-// another block, or with another flag, is an error of its sender.
+// The first frame of a sparse round tells the number of its frames; later
+// frames must have the same number. The contributors have chosen the same
+// blocks, so a frame of another block, or with another flag, is an error of its
+// sender.
 absl::Status FullRound::Check(int contributor, int64_t frame,
                               const FrameHeader& header) const {
   const bool none = frame == kNoFrame;

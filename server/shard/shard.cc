@@ -124,7 +124,8 @@ void Shard::OnVerdict(const StepVerdict& verdict, Outbox& out) {
 
 // The backup.
 
-// Chunks go one at a time, so that rounds of the other chunks close meanwhile.
+// Sends chunks to the backup one at a time, so that rounds of the other chunks
+// close meanwhile.
 void Shard::NoteBackup(int index, Outbox& out) {
   if (sending_ == index) sending_ = -1;
   if (chunks_[index].backup_state() == ChunkReplica::State::kBehind) {
@@ -168,7 +169,8 @@ void Shard::OnEpoch(JobPtr job, Outbox& out) {
   for (ChunkRounds& chunk : chunks_) chunk.Enter(out);
 }
 
-// The round may be none at which a checkpoint was due; from now on it is one.
+// Makes `round` a round of a checkpoint in this epoch, if it was none, and
+// saves all chunks as of it.
 void Shard::SaveLast(int64_t round, int32_t sender, Outbox& out) {
   if (!serves() || !saver_.BeginLast(round, sender)) return;
   if (!epoch_.job->IsCheckpoint(round)) {
