@@ -34,8 +34,8 @@ struct HostClientOptions {
   std::function<void(int layer, int64_t step, bool fetched)> done = nullptr;
 
   // Multiplies the factors of all workers and, in a sparse job, splits the
-  // gradients of its layers. Shared with the caller's own use of the device.
-  // Null: the CPU computes.
+  // gradients of its layers. Owned together with the caller, which also uses
+  // the device. Null: the CPU computes.
   std::shared_ptr<Accelerator> accelerator = nullptr;
 };
 
@@ -49,14 +49,14 @@ class HostClient : public Client {
       HostClientOptions options, std::vector<HostLayerBinding> layers);
 
   // Pushes a gradient that a copy from a device is still writing, from its
-  // first value on. Values that have come leave at once; the client awaits
-  // `arrival` for the others. With `--nan=skip`, and in a sparse job, the call
-  // waits until all values have come, or are known to be finite
+  // first value on. Sends arrived values without delay, and awaits `arrival`
+  // for the others. With `--nan=skip`, and in a sparse job, the call waits
+  // until all values have come, or are known to be finite
   // (Arrival::FindNotFinite). An arrival that fails ends the job for all
   // workers, with its error.
   //
-  // Takes also layers that have factors, where the plan does not send factors
-  // (takes_factors): for a caller that has multiplied them.
+  // Also accepts a layer with factors if the plan does not send factors
+  // (takes_factors) and the caller has multiplied them.
   virtual absl::Status PushArriving(
       int layer, int64_t step, absl::Span<float> gradient,
       const std::shared_ptr<Arrival>& arrival) = 0;
@@ -71,7 +71,8 @@ class HostClient : public Client {
   // or for the order of the forward pass, leave now.
   virtual absl::Status Hurry(int layer) = 0;
 
-  // The error that every call would return now: the job's, or kOutOfRange.
+  // Returns the error that every call would return now: that of the job, or
+  // kOutOfRange after a return to a checkpoint.
   virtual absl::Status Interruption() const = 0;
 
   // True if the plan sends the layer's factors, so that only PushFactors will
@@ -79,8 +80,8 @@ class HostClient : public Client {
   virtual bool takes_factors(int layer) const = 0;
 
   // True if the plan sends the layer's gradients as bfloat16, and the client
-  // needs them in no other form: then they may be pushed so
-  // (Arrival::bfloat16). Changes when plans do.
+  // needs them in no other form: then they may be pushed as bfloat16
+  // (Arrival::bfloat16). A new plan may change this.
   virtual bool takes_bfloat16(int layer) const = 0;
 };
 

@@ -61,15 +61,15 @@ class GpuFlights {
   // Stores the pinned memory of a push; the mean gradient arrives in it.
   void SetValues(int layer, Buffer values) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The push is the host client's now, or has failed with `status`.
+  // Marks the push as handed on to the host client, or as failed with `status`.
   void SetHandedOn(int layer, absl::Status status) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Waits until the push of `step` is handed on. Returns its error, if it
   // failed. Returns OK at once if the layer's last push is of another step.
   absl::Status AwaitHandedOn(int layer, int64_t step) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns true, once for each push, if the push is handed on and not done:
-  // the host client may hold it back.
+  // Returns true at most once for each push: if the push is handed on and not
+  // done. The host client may have deferred it, so the caller hurries it.
   bool TakeUnhurried(int layer) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Place of the result of a round.
@@ -96,7 +96,8 @@ class GpuFlights {
  private:
   // Last push of one layer.
   struct Flight {
-    int64_t step = -1;          // Below 0: the layer was not pushed.
+    // Step of the push; below 0 if the layer was not pushed.
+    int64_t step = -1;
     float* gradient = nullptr;  // See Outcome.
     bool by_factors = false;    // See Outcome.
     bool is_handed_on = false;  // See SetHandedOn.
@@ -111,7 +112,8 @@ class GpuFlights {
   mutable Mutex mu_;
   // True after Stop.
   bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;
-  bool is_staging_ ABSL_GUARDED_BY(mu_) = false;  // A push is off the queue.
+  // True while a push that has left the queue is being staged.
+  bool is_staging_ ABSL_GUARDED_BY(mu_) = false;
   // Pushes that are not staged yet, in the order of Add.
   std::deque<GpuPush> queue_ ABSL_GUARDED_BY(mu_);
   std::vector<Flight> flights_ ABSL_GUARDED_BY(mu_);  // Last push, by layer.
