@@ -41,9 +41,9 @@ class CheckpointReader {
   // Manifest of the checkpoint.
   const Manifest& manifest() const { return manifest_; }
 
-  // Returns the number of arrays of optimizer state that the checkpoint has of
-  // a layer: 0 if it has none of any element, else the manifest's. REQUIRES:
-  // `layer` is a layer of the manifest.
+  // Returns the number of arrays of optimizer state that the checkpoint has for
+  // a layer: 0 if it has no state for any of its elements, else the number in
+  // the manifest. REQUIRES: `layer` is a layer of the manifest.
   int StateArrays(int layer) const;
 
   // Returns the values of elements [offset, offset + length) of a layer, in new

@@ -27,7 +27,7 @@ namespace nereus {
 class Stager {
  public:
   // Number of bytes that are copied at a time. Each piece can be sent on as
-  // soon as it is there.
+  // soon as its copy has ended.
   static constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
   // Errors: kUnavailable, no driver or no such device; kResourceExhausted.
@@ -125,8 +125,8 @@ class Stager {
 
   // Queues a copy of `parts` of `values`, pinned memory, to the same parts of
   // `destination`, device memory, once `after` is reached. Returns the point at
-  // which they are there. Keeps a reference to `values` until then. Errors: as
-  // for CopyOut; then no copy is under way.
+  // which the copy has ended. Keeps a reference to `values` until then. Errors:
+  // as for CopyOut; then no copy is under way.
   absl::StatusOr<Point> CopyIn(absl::string_view what, const Buffer& values,
                                absl::Span<const ValueRange> parts,
                                float* destination, const Point& after)

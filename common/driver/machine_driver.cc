@@ -1,7 +1,6 @@
-// Read in this order: which thread drives (Run, DriveUntil, RunPosted); what
-// the transport brings (OnHeader and below); how actions are carried out
-// (Execute, CarryOut, and one function for each kind that takes more than a
-// line).
+// Read in this order: which thread drives (Run, DriveUntil, RunPosted); how
+// frames arrive (OnHeader and below); how actions are carried out (Execute,
+// CarryOut, and one function for each kind that takes more than a line).
 //
 //   driver thread --turn_--> Poll --> OnFrame ---.
 //   caller in DriveUntil      '-----> RunPosted --+--> outbox_ --> Execute

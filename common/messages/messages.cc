@@ -53,8 +53,8 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
   return message;
 }
 
-// The coordinator compares most fields itself and names what differs
-// (join_rules.h); here only the form is checked.
+// Checks the form only. The coordinator compares the fields with the job, and
+// its error names the field that differs (join_rules.h).
 absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   JoinRequest request;
   request.protocol_version = message.protocol_version();

@@ -11,10 +11,11 @@
 //   Send -> Enqueue -> TakeTurnToLeave -> ServeEgress -> LeaveTogether -> Leave
 //     -> (event) Arrive -> ServeIngress -> (event) Receive -> OfferOldest
 //
-// A frame stays in the list of its lane all the way; only the lane's marks move
-// (Lane). Calls of `deliver_` may do anything: break the connection, send on a
-// new lane, and so move all lanes. After such a call no reference to a lane is
-// valid; LaneRef tells whether the connection still is.
+// A frame stays in the list of its lane from sender to receiver; only the
+// lane's marks move (Lane). A call of `deliver_` may break the connection, or
+// send on a new lane, which moves all lanes in memory. After such a call no
+// reference to a lane is valid; LaneRef tells whether the connection still
+// exists.
 
 namespace nereus {
 namespace {

@@ -24,8 +24,9 @@ namespace {
 constexpr char kNoFactors[] = "its gradient has no factors";
 
 // Poseidon, algorithm 1 (BestScheme): the smaller number of elements wins, a
-// tie goes to factors. Rings are no candidates: the paper has none, and with as
-// many servers as workers they move as much as servers do.
+// tie goes to factors. Rings are no candidates: the paper has no rings, and
+// with as many servers as workers a ring moves as many elements as the servers
+// do.
 SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
                            const std::string& why_no_factors) {
   if (!SupportsScheme(layer, Scheme::kFactor)) {

@@ -12,8 +12,9 @@
 // The search behind ChooseByTime. Read Search::Run first: it is the list of
 // phases. Each phase proposes routes to Try, which plays a timeline and keeps
 // the routes if they are shorter by kGainMin. Every phase has its share of
-// timelines (BeginPhase), so that a model of a thousand layers on a thousand
-// nodes ends in time: the search then stops early and returns the best so far.
+// timelines (BeginPhase), so that the search ends in time for a thousand layers
+// on a thousand nodes: a phase that has used its share stops and keeps the best
+// routes so far.
 //
 // Wire types: with choose_wire, all candidates are played in bf16, and Widen at
 // last returns layers to fp32 where that is free.

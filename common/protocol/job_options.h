@@ -114,9 +114,9 @@ struct JobOptions {
   // slowest worker, and number of rounds that a contribution may be late.
   int64_t staleness = 32;
 
-  // With kMajority or kSolo: every so many rounds, one round waits for all
-  // workers, after which all have the same parameters. A worker that loses the
-  // answer with an epoch gets later parameters. 0: never.
+  // With kMajority or kSolo: number of rounds after which one round waits for
+  // all workers; then all workers have equal parameters. A worker that loses
+  // the answer with an epoch gets later parameters. 0: never.
   int64_t resync_every = 0;
 
   // Share of the gradients' blocks, in [0, 1), that is held back in each round;
@@ -138,8 +138,7 @@ struct JobOptions {
   // True if there is a folder for checkpoints.
   bool has_checkpoints = false;
 
-  // A checkpoint is made each time that so many steps are done; 0: only when
-  // one is requested.
+  // Number of steps between checkpoints; 0: only on request.
   int64_t checkpoint_every = 0;
 
   // True if workers measure their layers and links and report them (Measured),

@@ -12,8 +12,8 @@
 
 namespace nereus {
 
-// Decision of a machine about an announced frame: the memory where its payload
-// is to be received, or that it is not wanted.
+// Decision of a machine about an announced frame: the memory that receives its
+// payload, or that the frame is dropped.
 struct Landing {
   // kScratch: memory of the transport, valid while OnFrame runs. kPlace:
   // `place`, if the values travel as float32 (encoded values go through a
@@ -33,7 +33,7 @@ struct Landing {
   static Landing At(Buffer place) { return {Kind::kPlace, std::move(place)}; }
 };
 
-// Receiver of what a transport reports. The thread that polls the transport
+// Receiver of the events of a transport. The thread that polls the transport
 // makes all calls, one at a time. Each frame is announced by OnHeader and then
 // delivered by OnFrame, with nothing from the same peer in between.
 class FrameHandler {

@@ -273,8 +273,8 @@ struct EpochMember {
 // Begins an epoch.
 struct EpochStart {
   PeerId self;  // Id of the member that gets this message.
-  // True if this member makes its machine anew and starts from the job's base
-  // round: the values that it has are of no use.
+  // True if this member drops its values, makes a new machine and starts from
+  // the job's base round.
   bool from_base = false;
   JobPtr job;                                  // The epoch's job.
   std::vector<RouteExplanation> explanations;  // Reasons, by layer.

@@ -34,8 +34,8 @@ struct PeerId {
   }
 };
 
-// Returns the member as messages show it where no job is at hand: "worker 3",
-// "shard 0". Job::NameOf shows the worker's name instead.
+// Returns the name of the member for messages of code that has no Job: "worker
+// 3", "shard 0". Job::NameOf shows the worker's name instead.
 inline std::string PeerName(PeerId peer) {
   return absl::StrCat(peer.role == Role::kWorker ? "worker " : "shard ",
                       peer.rank);

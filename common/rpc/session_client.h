@@ -24,8 +24,8 @@ struct SessionClientOptions {
 };
 
 // Sessions of a member with its coordinator: one at a time, and another one
-// when it breaks. Member decides what is said; this class carries it, and sends
-// heartbeats. Thread-safe.
+// when it breaks. Member decides which messages to send; this class sends them,
+// and heartbeats. Thread-safe.
 //
 // Messages on a session that breaks may be lost, in both directions. `opened`
 // is the place to say them again (Member::OnSession); a member that does not

@@ -26,7 +26,7 @@ class Buffer {
   Buffer() = default;
 
   // Allocates memory, aligned to 64 bytes. Allocate leaves it uninitialised.
-  // `bytes` >= 0. Memory that cannot be had throws std::bad_alloc.
+  // `bytes` >= 0. Without enough memory, throws std::bad_alloc.
   static Buffer Allocate(int64_t bytes);
   static Buffer AllocateZeroed(int64_t bytes);
 

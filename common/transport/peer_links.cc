@@ -71,7 +71,8 @@ void PeerLinks::Connect(PeerId peer, const std::string& address,
                         absl::Time deadline) {
   Link& link = links_[peer];
   if (stopped_ || link.state == State::kOpen) return;
-  // An answer of a name server for another address is of no use any more.
+  // A name server's answer for the old address is useless, so a lookup of
+  // another address does not go on.
   const bool goes_on =
       link.is_attempting() ||
       (link.state == State::kLookingUp && link.address == address);
@@ -174,7 +175,8 @@ void PeerLinks::OnLookedUp(const std::string& address,
 void PeerLinks::OnNoSocket(PeerId peer, const absl::Status& reason,
                            absl::Time now) {
   Link& link = links_.at(peer);
-  link.has_more_addresses = false;  // Nor would they work at once.
+  // Skips the other addresses, which would not work at once either.
+  link.has_more_addresses = false;
   Retry(link, reason, now);
 }
 

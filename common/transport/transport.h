@@ -59,9 +59,9 @@ class Transport {
   // this thread calls Poll.
   virtual void Disconnect(PeerId peer) = 0;
 
-  // Queues `frame` for `to`, until there is a connection if there is none.
-  // Fills in the checksum of the payload where it travels with one (through
-  // sockets, not through memory), unless it is not 0 already.
+  // Queues `frame` for `to`, until there is a connection if there is none. For
+  // a frame that goes through a socket, fills in the checksum of the payload if
+  // the field is 0. Frames through shared memory have no checksum.
   virtual void Send(PeerId to, const Frame& frame) = 0;
 
   // Says that this thread calls Poll from now on. Its Send takes a shorter way:
@@ -78,9 +78,9 @@ class Transport {
   // announced again in the next call; the frames behind it wait too.
   virtual void Poll(absl::Duration timeout, FrameHandler& handler) = 0;
 
-  // Hands on queued frames as far as that needs no waiting. For an owner that
-  // will not call Poll for a while. REQUIRES: this thread calls Poll; the
-  // handler may call it.
+  // Passes on queued frames to the kernel or the shared memory, without
+  // waiting. For an owner that will not call Poll for a while. REQUIRES: this
+  // thread calls Poll; the handler may call it.
   virtual void Flush() {}
 
   // Ends the Poll under way, or the next one.

@@ -11,14 +11,14 @@
 namespace nereus {
 
 // A ring of frames in memory that two processes share: one writes, the other
-// reads. Each process has one end. It treats what the other process writes like
-// bytes of a stranger: it checks them, and copies what it decides by before it
-// looks.
+// reads. Each process has one end. It treats the bytes of the other process
+// like those of a stranger: it copies the fields that it decides by, and then
+// checks and uses only the copies.
 //
 // The memory is a circle of whole frames with the headers of the wire format. A
 // frame that does not fit before the end of the circle goes to its begin.
-// Frames have no checksum here: nothing carries them but main memory, which all
-// other values are in as well.
+// Frames have no checksum here: they stay in main memory, which is trusted for
+// all other values too.
 //
 //   head: bytes ever written.   tail: bytes ever read, never above head.
 //

@@ -61,7 +61,7 @@ ConnectionSet::List ConnectionSet::TakeLate(absl::Time now) {
 }
 
 void ConnectionSet::Sweep() {
-  // Lists may still point to what is destroyed here.
+  // Lists may still point to the connections that are destroyed here.
   if (closed_.empty()) return;
   const auto is_closed = [](const SocketConnection* connection) {
     return connection->is_closed();

@@ -12,7 +12,8 @@
 
 namespace nereus {
 
-// All connections of a transport, and what has to be done for which of them.
+// All connections of a transport, with lists of the connections that have each
+// kind of work to do.
 //
 // A closed connection stays in memory until Sweep: events, lists and callers of
 // this turn may still refer to it. They must check its state.

@@ -37,8 +37,9 @@ class FrameReader {
   // Errors: kUnavailable, the connection is lost, or has ended.
   absl::StatusOr<bool> ReadPreamble(int fd, PreambleBytes& preamble);
 
-  // Reads and forgets some of what comes. Returns kEnd, or kNothing, though
-  // more may come. Errors: kUnavailable, the connection is lost.
+  // Reads and drops some of the bytes that have arrived. Returns kEnd at the
+  // end of the connection, else kNothing; more bytes may be left. Errors:
+  // kUnavailable, the connection is lost.
   static absl::StatusOr<Next> Drain(int fd);
 
   // Header of the frame that was announced last.

@@ -77,7 +77,8 @@ class SocketConnection final : public Connection {
   absl::Time deadline() const { return deadline_; }
   void SetDeadline(absl::Time deadline);
 
-  // True if this side takes what comes: it does not while a frame waits.
+  // True if this side reads from the connection. It does not read while it
+  // dials, or while a received frame waits for its delivery.
   bool reads() const;
   // True if the work has to be done.
   bool has(Work work) const { return has_work_[static_cast<size_t>(work)]; }

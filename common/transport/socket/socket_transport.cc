@@ -116,7 +116,8 @@ void SocketTransport::Turn(absl::Duration timeout) {
     }
   }
   pump_.RunUnpolled();
-  // Timers run after what has come in, which may have been in time.
+  // Timers run after the frames that have arrived, because an awaited answer
+  // may be among them.
   const absl::Time now = absl::Now();
   acceptor_.Resume(now);
   lifecycle_.RunTimers(now);
