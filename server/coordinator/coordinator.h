@@ -35,8 +35,9 @@ namespace nereus {
 //
 // Pure: no threads, clocks or RPC. The driver calls it from one thread at a
 // time, passes the time, and carries out the actions in order. It must save a
-// state before it sends what follows (SaveFirst): members of an epoch that no
-// disk has would wait for ever for a coordinator that starts again without it.
+// state before it sends the messages that follow (SaveFirst). Otherwise a
+// coordinator that restarts could have lost an epoch, and the members of this
+// epoch would wait for ever.
 class Coordinator {
  public:
   // REQUIRES: options.Validate() is OK.

@@ -37,7 +37,7 @@ struct CoordinatorOptions {
   // server has to go.
   int own_shard = -1;
 
-  // Settings that servers must have too, if they say what they have.
+  // Settings that a server must share, if its JoinRequest has any.
   std::vector<Setting> server_settings;
 
   // True if there is a folder for checkpoints; shards must have it too.

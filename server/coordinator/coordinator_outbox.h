@@ -18,12 +18,13 @@ using SessionId = int64_t;
 // Ends of a connection, in order.
 using PeerPair = std::pair<PeerId, PeerId>;
 
-// The epoch that all members have been told, but for what differs from member
-// to member.
+// The epoch that all members have been told, without the fields that differ
+// between members.
 struct EpochInForce {
   JobPtr job;                                  // Null before the first epoch.
   std::vector<RouteExplanation> explanations;  // Indexed by layer.
-  // Members at the start of the epoch. Others come and go before the next one.
+  // Members at the start of the epoch. Other processes may join and leave
+  // before the next epoch.
   std::vector<EpochMember> members;
   std::vector<PeerPair> broken_links;  // Connections that are made anew.
   // Members that discard what they have, and start from the job's base round:

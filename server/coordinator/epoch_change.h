@@ -52,8 +52,8 @@ absl::StatusOr<std::vector<ShardServers>> NextHolders(
 // Epoch that follows another one.
 struct NextEpoch {
   JobPtr job;
-  // Ranks of workers of both epochs that discard what they have, and start with
-  // the values of the donor or of the shards.
+  // Ranks of workers of both epochs that drop their values, and start with the
+  // values of the donor or of the shards.
   std::vector<int32_t> workers_from_base;
 };
 

@@ -123,8 +123,9 @@ class Epochs {
   // True if members are enough for the job to go on.
   bool IsComplete() const;
 
-  // True if a server that dies now, before backups have been sent what workers
-  // hand over, does not take the job with it.
+  // True if the job may change its plan. False for a job with backups and
+  // without checkpoints, if workers would hand over layers: a server that dies
+  // before the backups have these layers would end the job.
   bool IsSafeToChangePlan() const;
   // True if there is a better plan, and the job may change to it.
   bool WantsAnotherPlan();

@@ -46,7 +46,7 @@ class Outsiders {
   void KeepClaim(Claim claim) { claims_.push_back(std::move(claim)); }
   // Removes the claim of a session. Returns true if there was one.
   bool EndClaim(SessionId session);
-  // Returns all claims, in the order of joining, and has none afterwards.
+  // Removes all claims and returns them, in the order of joining.
   std::vector<Claim> TakeClaims() { return std::exchange(claims_, {}); }
 
   // Releases workers that have left, and that no other worker needs any more.

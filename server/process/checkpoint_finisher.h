@@ -43,7 +43,8 @@ class CheckpointFinisher {
   const std::function<void(int64_t round, const absl::Status&)> written_;
 
   Mutex mu_;
-  std::deque<CompleteCheckpoint> queue_ ABSL_GUARDED_BY(mu_);  // Yet to finish.
+  // Checkpoints that are not finished yet, oldest first.
+  std::deque<CompleteCheckpoint> queue_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;  // Last: uses all of the above.
 };

@@ -73,7 +73,8 @@ std::string OthersThan(int64_t round, Storage& storage) {
                                        absl::StrJoin(others, ", "));
 }
 
-// A new job would remove the checkpoints of an earlier one, in time.
+// Refuses a folder with checkpoints, because a new job would sooner or later
+// remove the checkpoints of the earlier job.
 absl::Status CheckNothingIsOverwritten(const ServerOptions& options,
                                        Storage& storage) {
   NEREUS_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found,

@@ -27,11 +27,11 @@ namespace nereus {
 // one: nothing of the first membership may reach the second. Thread-safe.
 class ShardProcess {
  public:
-  // Asks the coordinator, in the background, to take this process in as the
-  // shard that the options name. `storage` is where checkpoints are, null if
-  // there are none. `ended` is called once or more when the membership is over,
-  // on any thread; the first outcome counts. What is passed by pointer or by
-  // reference is borrowed and must outlive this. Errors: those of
+  // Asks the coordinator, in the background, to admit this process as the
+  // server of the shard that the options name. `storage`: the folder of
+  // checkpoints, or null. `ended` is called once or more when the membership is
+  // over, on any thread; the first outcome counts. Arguments passed by pointer
+  // or reference are borrowed and must outlive this. Errors: those of
   // MemberProcess::Listen.
   static absl::StatusOr<std::unique_ptr<ShardProcess>> Join(
       const ServerOptions& options, const std::string& coordinator_address,

@@ -51,8 +51,8 @@ void HeldChunk::UpdateFrom(const Job& job, int64_t round, const FullRound& full,
   parameters = std::move(chosen);
 }
 
-// Values outside of the blocks keep their old values: new memory gets a copy of
-// them first.
+// Values outside of the round's blocks do not change, so new memory first gets
+// a copy of the old values.
 void HeldChunk::UpdateBlocks(const Job& job, int64_t round,
                              const FullRound& full, float scale, Outbox& out) {
   if (full.frames() == 0) return;
@@ -72,8 +72,9 @@ void HeldChunk::UpdateBlocks(const Job& job, int64_t round,
   }
 }
 
-// A sparse result has the frames of its round. A frame without payload follows
-// if there are none, or if all of the chunk was sent.
+// A sparse result has the frames of its round; with `whole`, all frames of the
+// chunk. A frame without payload follows if the round has no frame, and with
+// `whole`.
 template <typename Send>
 void HeldChunk::CutResult(const Job& job, bool whole, FrameHeader header,
                           const Buffer& values, Send send) const {
