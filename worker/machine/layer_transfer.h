@@ -42,9 +42,9 @@ class LayerTransfer {
   // Serves the requests for rounds that are done.
   void ServeJoiners(Outbox& out);
 
-  // The layer is as of `round`, and stays so until the outbox is carried out.
-  // Asks for the checksum if `round` is a checkpoint's or `is_last`, and sends
-  // the layer to the shards if this worker saves it.
+  // Called when the layer's values are those of `round`, and stay so until the
+  // outbox is carried out. Asks for the checksum if `round` is a checkpoint's
+  // or `is_last`, and sends the layer to the shards if this worker saves it.
   void OnValuesOf(int64_t round, bool is_last, Outbox& out) const;
   // Sends the shards the layer as of `round`, after which all workers have
   // left, unless the shards have it.
@@ -55,8 +55,9 @@ class LayerTransfer {
   bool has_left() const { return has_left_; }
   void set_has_left(bool has_left) { has_left_ = has_left; }
 
-  // Enters the job's next epoch: joining workers ask again. What the layer is
-  // as of now is sent again, since it may have been lost with the last epoch.
+  // Enters the job's next epoch: joining workers ask again. Reports the values
+  // of the last done round again (OnValuesOf), because frames of them may have
+  // been lost with the last epoch.
   void OnEpoch(Outbox& out);
 
  private:

@@ -15,9 +15,10 @@
 
 namespace nereus {
 
-// Memory and progress of the rounds that workers exchange with each other, past
-// the servers: what the ring exchange and the factor exchange share. Each
-// worker gathers in its memory what a round comes to, the same bits on all.
+// Memory and progress of the rounds that workers exchange with each other
+// without servers. The ring exchange and the factor exchange share this class.
+// Each worker gathers the outcome of a round in its memory, with equal bits on
+// all workers.
 //
 // Why two rounds: a peer may be one round ahead, and no more, since it needs
 // this worker's contribution to a round to finish it. Round t uses memory
@@ -70,7 +71,7 @@ class PeerRounds {
   };
 
   // `layer`, `ledger`: not owned; must outlive this. `shape_of`: returns the
-  // shape of a round of so many contributors.
+  // shape of a round with that number of contributors.
   PeerRounds(const WorkerLayer& layer, const RoundLedger& ledger,
              std::function<Shape(int contributors)> shape_of);
 

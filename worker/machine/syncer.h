@@ -42,11 +42,11 @@ class Syncer {
   // from now on. The first worker of a new job sends its values to the shards.
   void Start(Outbox& out);
 
-  // Instead of Start: goes on where `before`, the layer's syncer by another
-  // route, has ended.
+  // Takes over from `before`, the layer's syncer of the last plan, which had
+  // another route. Called instead of Start.
   void Adopt(const Syncer& before, Outbox& out);
-  // The caller begins a step. After Adopt, fetches what the shards have made of
-  // the layer, if they run the optimizer.
+  // The caller begins a step. After Adopt, fetches the layer from the shards,
+  // if they run the optimizer.
   void BeginStep(Outbox& out);
 
   // Takes the caller's contribution to `round`, and keeps it until Send.

@@ -16,9 +16,9 @@
 
 namespace nereus {
 
-// Measures for the planner what one worker's layers compute and how fast its
-// link to a server is. Gives StepTimes and LinkProbe the time and the lock.
-// Thread-safe.
+// Measures, for the planner, how long one worker's layers compute and how fast
+// its link to a server is. Reads the clock for StepTimes and LinkProbe, and
+// locks them. Thread-safe.
 class Meter {
  public:
   explicit Meter(absl::Span<const LayerSpec> layers);
