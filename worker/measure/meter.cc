@@ -6,7 +6,7 @@ namespace nereus {
 namespace {
 
 // Time between two reports to the coordinator.
-constexpr absl::Duration kSaidInterval = absl::Seconds(5);
+constexpr absl::Duration kReportInterval = absl::Seconds(5);
 
 }  // namespace
 
@@ -42,10 +42,11 @@ std::optional<Measurements> Meter::TakeDue() {
   const absl::Time now = SteadyNow();
   MutexLock lock(&mu_);
   const std::optional<LinkSpeed> speed = link_.speed();
-  if (!speed.has_value() || !steps_.enough() || now - said_ < kSaidInterval) {
+  if (!speed.has_value() || !steps_.enough() ||
+      now - reported_at_ < kReportInterval) {
     return std::nullopt;
   }
-  said_ = now;
+  reported_at_ = now;
   last_ = Measurements{steps_.times(), steps_.step_time(), *speed};
   return last_;
 }

@@ -46,7 +46,7 @@ class Meter {
   LinkProbe link_ ABSL_GUARDED_BY(mu_);   // Speed of the link.
   std::optional<Measurements> last_ ABSL_GUARDED_BY(mu_);  // See last().
   // Time of the last result of TakeDue.
-  absl::Time said_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  absl::Time reported_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 
 // Returns the ranks of the shards that a worker with data address `own` probes:
