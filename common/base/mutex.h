@@ -26,7 +26,7 @@ class ABSL_LOCKABLE Mutex {
 
   // Unlocks, and wakes the threads that wait for a condition.
   void Unlock() ABSL_UNLOCK_FUNCTION() {
-    // While it is locked: as soon as it is not, a waiter may destroy this
+    // Wakes the waiters before it unlocks: after that a waiter may destroy this
     // mutex.
     WakeWaiters();
     mu_.unlock();

@@ -93,8 +93,8 @@ namespace {
 
 // Loops for one kind of 16-bit float on one kind of CPU.
 struct Kernels {
-  void (*to)(const float*, int64_t, uint16_t*);    // From float32.
-  void (*from)(const uint16_t*, int64_t, float*);  // To float32.
+  void (*to)(const float*, int64_t, uint16_t*);    // Converts from float32.
+  void (*from)(const uint16_t*, int64_t, float*);  // Converts to float32.
 };
 
 // Loops that convert one value after the other.

@@ -83,7 +83,7 @@ class Stager {
     // Pinned memory of the values. May outlive this.
     const Buffer& values() const { return values_; }
 
-    // Both are about the pieces that have the first `bytes` bytes.
+    // IsThere and Await concern the pieces that have the first `bytes` bytes.
     bool IsThere(int64_t bytes) override;
     absl::Status Await(int64_t bytes) override;
 

@@ -134,11 +134,12 @@ class MachineDriver final : private FrameHandler {
 
   // Used by the driving thread only.
   Outbox outbox_;               // Actions of the event that runs.
-  bool ended_ = false;          // Only messages are carried out any more.
+  bool ended_ = false;          // True if only messages are still carried out.
   std::vector<Event> running_;  // Posted events that run now.
   std::shared_ptr<const EpochStart> start_;  // Epoch; null before the first.
 
-  LayerTraffic traffic_;  // Synchronises itself; so do the last three.
+  // Synchronises itself, as stopping_, turn_ and thread_ below do.
+  LayerTraffic traffic_;
   Mutex mu_;
   std::vector<Event> posted_ ABSL_GUARDED_BY(mu_);  // Events yet to run.
   Pulse pulse_ ABSL_GUARDED_BY(mu_);                // Signs of life.

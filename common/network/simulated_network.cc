@@ -190,8 +190,8 @@ absl::Duration SimulatedNetwork::LeaveTogether(LaneIndex index) {
   Lane& lane = lanes_[index];
   const FramePool::Index first = lane.leaving;
   bool fused = frames_.frame(first).fused;
-  // From here on `fused` means: shares the message of the frame before it. The
-  // receiver's interface reads it so.
+  // From here on `fused` has another meaning, which the receiver's interface
+  // expects: the frame shares the message of the frame before it.
   frames_.frame(first).fused = false;
   int64_t bytes = WireBytes(frames_.frame(first));
   absl::Duration service = options_.message_time;

@@ -65,7 +65,7 @@ class FusionTuner {
   std::vector<Trial> trials_;  // All measurements.
   int64_t next_;               // Threshold of the next trial.
   int64_t best_;               // Best threshold so far.
-  double best_seconds_ = 0;    // Its measured time.
+  double best_seconds_ = 0;    // Measured time with best_.
   bool done_ = false;          // True if the search is over.
 };
 

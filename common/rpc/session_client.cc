@@ -21,7 +21,7 @@
 
 // Sessions with the coordinator. Run, on a thread of its own, opens one session
 // after the other; Attend is one session from its opening to its end. Within
-// it, Run's thread reads, and a writer thread sends what is queued and a
+// it, Run's thread reads, and a writer thread sends the queued messages and a
 // heartbeat each second. After each session Judge decides between another
 // attempt, after a backoff, and the end.
 //

@@ -27,8 +27,8 @@ namespace nereus {
 //   |------#####frames#####---------|   positions modulo kCapacity
 //
 // Neither end waits. An end with nothing to do sets its sleep flag and may
-// sleep; the other end takes the flag, once, and must wake it. How it is woken
-// is the owner's business (MemoryChannel: a byte through a socket).
+// sleep; the other end takes the flag, once, and must wake it. The owner
+// decides how to wake it (MemoryChannel: by a byte through a socket).
 class FrameRing {
  public:
   // Largest frame, and room for four of them: one is written while another is

@@ -13,11 +13,11 @@
 
 namespace nereus {
 
-// How the frames of one connection travel: all bytes through its socket
+// Path of the frames of one connection: all bytes through its socket
 // (SocketChannel), or through memory that both processes share, with the socket
-// as the bell (MemoryChannel). The channel hands arriving frames to the
-// Delivery; what concerns the connection as a whole it returns from Receive,
-// and its owner acts on it.
+// as the bell (MemoryChannel). The channel passes arriving frames to the
+// Delivery. Receive returns events that concern the whole connection, and the
+// channel's owner acts on them.
 //
 // Not thread-safe. The handler may stop the channel while Receive runs, but
 // must not destroy it.
@@ -26,8 +26,11 @@ class Channel {
   // Reason why a call of Receive has ended.
   struct Received {
     enum class Kind {
-      kNothing,    // All that came is delivered, or the channel was stopped.
-      kTurnOver,   // There is more, and the poller may not know: call again.
+      // All received frames are delivered, or the channel was stopped.
+      kNothing,
+      // More frames have arrived, perhaps without an event of the poller: call
+      // again.
+      kTurnOver,
       kWaits,      // The next frame must wait; Receive announces it again.
       kHandshake,  // `frame`: a frame for the connection itself.
       kRefused,    // The handler refuses a frame because of `status`.
@@ -70,8 +73,8 @@ class Channel {
   virtual bool HasFrames() const { return false; }
   // True if the other side will ring the bell when there is something to do.
   virtual bool MaySleep(bool /*reads*/) { return true; }
-  // This side looks by itself again: the other one need not ring. Returns true
-  // if frames wait for room.
+  // Tells the other side that this side looks for frames by itself again, so
+  // the other side need not ring. Returns true if frames wait for room.
   virtual bool Awake() { return false; }
   // True if Receive has something to do that no event announces.
   virtual bool HasWork() const { return false; }

@@ -18,12 +18,12 @@ namespace nereus {
 // each call changes version(): a frame that was announced under another version
 // must be announced again before it is delivered.
 //
-// Not thread-safe. Outside of Poll there is no handler: then frames are
-// discarded and all else goes unheard.
+// Not thread-safe. Outside of Poll there is no handler: frames are discarded,
+// and other events are dropped.
 class Delivery {
  public:
-  // Makes `handler` hear what happens until End. It may have changed since the
-  // last call.
+  // Sends all events to `handler` until End. The handler may have changed its
+  // state since the last call.
   void Begin(FrameHandler& handler);
   void End() {
     handler_ = nullptr;
@@ -60,7 +60,7 @@ class Delivery {
   FrameHandler* handler_ = nullptr;  // Null outside of Poll.
   int64_t version_ = 0;              // See version().
   bool delivered_ = false;           // See delivered().
-  std::vector<Buffer> scratches_;    // Not in use.
+  std::vector<Buffer> scratches_;    // Scratches that are not in use.
 };
 
 }  // namespace nereus

@@ -84,9 +84,9 @@ class FrameWriter {
   PreambleBytes preamble_;
   size_t prefix_ = 0;  // Bytes of the preamble that are not written.
   SendQueue<Frame> queue_;
-  Frame last_;             // After PushLast.
-  bool has_last_ = false;  // last_ is not in a slot yet.
-  bool ended_ = false;     // No more frames are taken.
+  Frame last_;             // Last frame, after PushLast.
+  bool has_last_ = false;  // True if last_ is not in a slot yet.
+  bool ended_ = false;     // True if no more frames are taken.
   // Frames of the call under way: [first_, filled_) of slots_. The kernel has
   // sent_ bytes of the first one.
   std::array<Slot, kFramesMax> slots_;

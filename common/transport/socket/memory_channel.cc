@@ -67,7 +67,7 @@ uint32_t MemoryChannel::events(bool /*reads*/) const {
 }
 
 void MemoryChannel::ReadBell() {
-  // How often the peer has rung does not matter.
+  // Reads all bytes of the bell at once: their number does not matter.
   if (ended_.has_value()) return;
   const absl::StatusOr<FrameReader::Next> drained =
       FrameReader::Drain(socket_.get());

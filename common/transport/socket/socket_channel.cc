@@ -47,7 +47,7 @@ uint32_t SocketChannel::events(bool reads) const {
 void SocketChannel::Stop() {
   stopped_ = true;
   landing_now_ = complete_ = false;
-  // Nothing may land any more in memory that others have a use for.
+  // From now on no payload may be written to memory that another owner uses.
   landing_ = Landing();
   delivery_.GiveBack(std::exchange(scratch_, Buffer()));
 }

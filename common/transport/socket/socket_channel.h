@@ -60,7 +60,7 @@ class SocketChannel final : public Channel {
 
   const Descriptor& socket_;             // Owned by the connection.
   Delivery& delivery_;                   // Calls the handler.
-  std::optional<PeerId> peer_;           // Nothing before Open.
+  std::optional<PeerId> peer_;           // Peer; nullopt before Open.
   TrafficCounters* counters_ = nullptr;  // Null before Open.
   FrameReader reader_;                   // Reads the frame that arrives.
 

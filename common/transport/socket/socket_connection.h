@@ -24,8 +24,8 @@ class ConnectionSet;
 // Kinds of work that a connection may have to be done, see ConnectionSet.
 enum class Work {
   kWrite,  // Frames are queued.
-  kRead,   // More has come than one turn delivers.
-  kRetry,  // A frame waits, and must be announced again.
+  kRead,   // More frames have arrived than one turn delivers.
+  kRetry,  // A received frame waits, and must be announced again.
 };
 inline constexpr size_t kWorkKinds = 3;
 
@@ -46,11 +46,11 @@ class SocketConnection final : public Connection {
  public:
   enum class State {
     kDialling,     // TCP connects.
-    kStranger,     // Accepted; its preamble has not come.
-    kIntroducing,  // Its preamble fits; its hello has not come.
+    kStranger,     // Accepted; its preamble has not arrived.
+    kIntroducing,  // Its preamble is valid; its hello has not arrived.
     kGreeting,     // This side has sent its hello; the answer has not come.
     kOpen,         // Frames go both ways.
-    kEnding,       // A last frame goes out; what comes is thrown away.
+    kEnding,       // A last frame is being sent; received bytes are dropped.
     kClosed,
   };
 

@@ -15,8 +15,8 @@
 namespace nereus {
 namespace {
 
-// How long a thread that is likely to be woken soon looks for frames before it
-// sleeps.
+// Time for which a thread that is likely to be woken soon looks for frames
+// before it sleeps.
 constexpr absl::Duration kLookFor = absl::Microseconds(50);
 
 // Longest wait of Shutdown between two looks at its deadline.
