@@ -131,9 +131,9 @@ class CheckpointLedger {
   std::map<int64_t, std::map<int, CheckpointFile>> parts_;
   // Checkpoints that wait for their manifest, by round.
   std::map<int64_t, CheckpointRecord> completing_;
-  bool wanted_ = false;        // A request is wanted or planned.
-  bool wanted_again_ = false;  // Another one, after the planned one.
-  bool planned_ = false;       // The epoch has a round for the one wanted.
+  bool wanted_ = false;        // True if a checkpoint is wanted or planned.
+  bool wanted_again_ = false;  // True if another one is wanted after that.
+  bool planned_ = false;       // True if the epoch has a round for it.
   std::string failure_;        // Reason of the last failure.
   std::set<int64_t> failed_rounds_;  // Newest rounds that failed.
 };

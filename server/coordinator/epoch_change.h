@@ -60,11 +60,12 @@ struct NextEpoch {
 // Makes the epoch after `job`. Live workers keep their steps. Joining workers
 // take part from the first step that no worker has begun.
 //
-// Some workers discard what they have. All of them do if no worker that stays
-// has the values of a step: they start with the values of a worker that leaves,
-// or of the shards. A worker also does if it has the values of a round from a
-// dead worker, and no live worker has the factors of that round. The others
-// could not finish the round, so it is done again without the dead worker.
+// Some workers drop their values. If no worker that stays has the values of a
+// step, all workers drop theirs, and start with the values of a worker that
+// leaves, or of the shards. A worker also drops its values if it has a round's
+// values from a dead worker, and no live worker has the factors of that round.
+// The other workers could not finish the round, so it is done again without the
+// dead worker.
 //
 // If the plan changes, the shards have all layers as of the switch round. It
 // becomes the base round, where members that update a layer only from now on

@@ -139,7 +139,7 @@ struct CoordinatorService::Impl final {
   SaveFirst actions ABSL_GUARDED_BY(mu);
   StateSaver saver ABSL_GUARDED_BY(mu);
   std::function<void(const absl::Status&)> on_failure ABSL_GUARDED_BY(mu);
-  absl::Status failure ABSL_GUARDED_BY(mu);  // Not OK: saving was given up.
+  absl::Status failure ABSL_GUARDED_BY(mu);  // Error if saving was given up.
 
   CoordinatorRpc coordinator_rpc;
   AdminRpc admin_rpc;

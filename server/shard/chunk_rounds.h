@@ -147,11 +147,11 @@ class ChunkRounds {
   HeldChunk held_;                 // Values as of the last closed round.
   int64_t round_ = kInitialRound;  // Open round.
   Phase phase_ = Phase::kCollecting;
-  FullRound full_;        // Contributions to the open round.
-  PartialRound partial_;  // Instead, after the initial round, if partial.
+  FullRound full_;               // Contributions to the open round.
+  PartialRound partial_;         // Replaces full_ after round -1, if partial.
   int64_t partial_updates_ = 0;  // Optimizer steps made by partial rounds.
   uint64_t completed_in_ = 0;    // Epoch in which the open round was complete.
-  bool skipped_ = false;         // The round that closes makes no update.
+  bool skipped_ = false;         // True if the closing round makes no update.
   float scale_ = 1.0f;           // Factor from the sum to the mean.
   Requests requests_;
   ChunkReplica replica_;  // Relation to the other server of the shard.
