@@ -49,8 +49,8 @@ class DeviceGradient final : public Arrival {
   // Sets the values as bfloat16. REQUIRES: no other thread has this yet.
   void SetHalves(Buffer halves) { halves_ = std::move(halves); }
 
-  // Both are of the float32 values. REQUIRES: `bytes` are not more than what
-  // travels.
+  // IsThere and Await concern the float32 values. REQUIRES: `bytes` is at most
+  // the number of bytes that are sent.
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Await(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
 

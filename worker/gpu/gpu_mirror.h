@@ -56,8 +56,8 @@ class GpuMirror final : public Arrival {
   absl::StatusOr<Stager::Point> Land(absl::Span<const ValueRange> changed)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Both are about all values, for any number of bytes. Await fetches them, if
-  // the copy is outdated.
+  // IsThere and Await concern all values, for any number of bytes. Await
+  // fetches the values if the copy is outdated.
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Await(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until no copy to the GPU reads the parameters.

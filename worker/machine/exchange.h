@@ -14,9 +14,9 @@ struct RoundResult {
   Buffer mean = Buffer();  // See LayerDone::mean.
 };
 
-// How one layer's contributions become its next parameters, or the mean
-// gradient for the caller's optimizer: by the servers, by factors, or around a
-// ring. An exchange sees one round after the other:
+// Way in which one layer's contributions become its next parameters, or the
+// mean gradient for the caller's optimizer: by the servers, by factors, or
+// around a ring. An exchange sees one round after the other:
 //
 //   Begin -> Contribute -> frames arrive -> Finish
 //                 ^              |

@@ -140,7 +140,7 @@ void LayerTransfer::SendToCheckpoint(int64_t round, Outbox& out) const {
   std::vector<Buffer> arrays = Arrays();
   // Copies are sent, so that the next update need not wait for the shards.
   for (Buffer& array : arrays) {
-    if (has_left_) break;  // There is no next update.
+    if (has_left_) break;  // No update follows.
     const Buffer copy = Buffer::AllocateLike(array, array.bytes());
     out.Add(CopyValues{copy, std::exchange(array, copy)});
   }

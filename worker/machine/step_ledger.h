@@ -20,9 +20,9 @@ namespace nereus {
 // around it (RoundTable), and the simulated caller uses it as it is.
 //
 // Without it two mistakes would go unseen: a layer that is pushed twice, or not
-// at all, in one step would stop all workers of the job; and a caller that had
-// not heard that the job went back would push gradients of a model that is
-// gone.
+// at all, in one step would stop all workers of the job; and a caller that does
+// not know of a return to a checkpoint would push gradients of an outdated
+// model.
 class StepLedger {
  public:
   // `layers`: the layers' names, for messages.

@@ -106,7 +106,7 @@ class Syncer {
   void OnDone(Outbox& out);
 
   WorkerLayer layer_;                   // The layer and its memory.
-  RoundLedger ledger_;                  // How far the layer is.
+  RoundLedger ledger_;                  // Progress of the layer's rounds.
   ResultAssembly results_;              // Values from shards and the donor.
   LayerTransfer transfer_;              // Moves the layer between rounds.
   std::unique_ptr<Exchange> exchange_;  // Carries out the rounds.
