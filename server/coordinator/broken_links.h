@@ -10,9 +10,10 @@
 
 namespace nereus {
 
-// Connections between members that have ended. Both ends make a new connection
-// in the next epoch. If two members lose each other too often, one of them has
-// to leave the job; otherwise the job would do nothing but change epochs.
+// Connections that have ended between live members. Both ends make a new
+// connection in the next epoch. If two members lose each other too often, one
+// of them has to leave the job; otherwise the job would do nothing but change
+// epochs.
 //
 // Plain bookkeeping. Memory: the losses of the last minute, by pair of members.
 class BrokenLinks {

@@ -31,7 +31,7 @@ struct CheckpointRecord {
   int64_t bytes() const;
 };
 
-// Outcome of an event for the ledger's owner: what it logs and saves.
+// Outcome of an event, which the ledger's owner logs and saves.
 struct CheckpointNews {
   bool bad = false;    // True for a warning.
   std::string text;    // Line for the log.

@@ -109,8 +109,8 @@ class Coordinator {
   void SettleClaims(absl::Time now, CoordinatorOutbox& out);
   void OnResume(SessionId session, const Resume& resume, absl::Time now,
                 CoordinatorOutbox& out);
-  // Gives a member the session in which it speaks now. `epoch`: the last epoch
-  // that it has heard of.
+  // Sets the session over which a member sends its messages from now on.
+  // `epoch`: the last epoch that the member knows.
   void Attach(MemberRecord& member, SessionId session, uint64_t epoch,
               absl::Time now, CoordinatorOutbox& out);
 

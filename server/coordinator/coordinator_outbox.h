@@ -26,9 +26,9 @@ struct EpochInForce {
   // Members at the start of the epoch. Other processes may join and leave
   // before the next epoch.
   std::vector<EpochMember> members;
-  std::vector<PeerPair> broken_links;  // Connections that are made anew.
-  // Members that discard what they have, and start from the job's base round:
-  // the workers of these ranks, or all members.
+  std::vector<PeerPair> broken_links;  // Connections to make again.
+  // Members that drop their values and start from the job's base round: the
+  // workers of these ranks, or all members.
   std::vector<int32_t> workers_from_base;
   bool all_from_base = false;
 

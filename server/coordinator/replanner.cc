@@ -22,7 +22,8 @@ namespace {
 // as that.
 constexpr double kGainMin = 0.05;
 
-// Most that float32 may cost in place of 16 bits that save no time any more.
+// Bound of the relative cost of a plan that returns layers from 16 bits to
+// float32, when 16 bits no longer save time.
 constexpr double kWideningCostMax = 0.01;
 
 // Least relative change of a measurement that counts.

@@ -71,8 +71,8 @@ class Replanner {
   };
   // Returns a plan for `workers` workers that costs at least 5 % less than the
   // job's, if there is one and a plan may be chosen. With
-  // PlanRules::choose_wire a plan also counts that costs no more, and has
-  // float32 in place of 16 bits.
+  // PlanRules::choose_wire, also returns a plan that costs less than 1 % more
+  // and uses float32 where the job's plan uses 16 bits.
   const std::optional<BetterPlan>& Better(const Job& job, int workers);
 
   // Threshold of fusion that is worth new trials.

@@ -19,10 +19,10 @@ namespace nereus {
 // checkpoint, or as a new job.
 class CoordinatorHost {
  public:
-  // `storage` is where checkpoints are, null if there are none; not owned.
-  // `settings` are those that all servers must share. Errors: kInvalidArgument,
-  // options that contradict each other; kFailedPrecondition, options that
-  // contradict what is on disk; those of JobStore and of the storage.
+  // `storage`: folder of the checkpoints, or null; not owned. `settings`:
+  // settings that all servers must share. Errors: kInvalidArgument, options
+  // that contradict each other; kFailedPrecondition, options that contradict
+  // the state or the checkpoints on disk; those of JobStore and of the storage.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(
       const ServerOptions& options, Storage* storage,
       const std::vector<Setting>& settings);
@@ -42,8 +42,8 @@ class CoordinatorHost {
 absl::StatusOr<std::vector<Setting>> ServerSettings(
     const ServerOptions& options);
 
-// Returns the coordinator's options, as far as flags decide them; what is on
-// disk decides the rest (CoordinatorHost::Start).
+// Returns the coordinator's options, as far as flags decide them. The state and
+// the checkpoints on disk decide the rest (CoordinatorHost::Start).
 CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options);
 
 }  // namespace nereus

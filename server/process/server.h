@@ -23,7 +23,7 @@ struct ServerOptions {
   // coordinates: shard 0, or one with coordinate_only.
   std::string coordinator_address;
 
-  // Address to listen at, which peers are told too. Port 0 picks a free one.
+  // Address to listen at, and at which peers connect. Port 0 picks a free one.
   std::string host = "127.0.0.1";
   int control_port = 0;
   int data_port = 0;
@@ -55,8 +55,8 @@ struct ServerOptions {
 class Server {
  public:
   // Listens, and joins the job in the background. Errors: kInvalidArgument, bad
-  // options; kFailedPrecondition, options that contradict what is on disk;
-  // kUnavailable, a port is in use.
+  // options; kFailedPrecondition, options that contradict the state or the
+  // checkpoints on disk; kUnavailable, a port is in use.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options);
 

@@ -45,8 +45,8 @@ class RoundSaver {
 
   // Starts an epoch. `was_serving`: this server was the primary before.
   void OnEpoch(bool was_serving);
-  // Starts the save of the last round of all, in which worker `sender` sends
-  // what workers own. Returns false if the round is saved already.
+  // Starts the save of the job's last round, for which worker `sender` sends
+  // the worker-owned layers. Returns false if the round is saved already.
   bool BeginLast(int64_t round, int32_t sender);
 
   // Checks a kOwned frame of chunk `index` from the worker at `position`.
@@ -93,8 +93,8 @@ class RoundSaver {
   std::deque<Collection> open_;         // Incomplete rounds, ascending.
   int64_t last_round_ = kInitialRound;  // Last round that is over.
   std::optional<Saved> handed_over_;
-  // Rank of the worker that sends what workers own as of the last round of all;
-  // -1 until the coordinator has named it.
+  // Rank of the worker that sends the worker-owned layers as of the job's last
+  // round; -1 until the coordinator has named it.
   int32_t last_sender_ = -1;
   int64_t saved_round_ = kInitialRound;  // Round of the last checkpoint made.
 };
