@@ -58,7 +58,7 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // {parameters}. Valid until the next push of the layer.
   absl::Span<const float> Mean(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Notes that the coordinator has reported what it waits for: it is alive.
+  // Notes that the coordinator has sent Waiting, so it is alive.
   void NoteWaiting() ABSL_LOCKS_EXCLUDED(mu_);
 
   // ---- Waits. Each ends with the ledger's Interruption if there is one.
@@ -66,7 +66,7 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // Acknowledges that the job went back, once none of the caller's buffers is
   // borrowed. Errors: the job's failure.
   absl::Status Acknowledge() ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until the first values of all layers have come.
+  // Waits until the first values of all layers have arrived.
   absl::Status AwaitFirstValues() const ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until `step` has begun.
   absl::StatusOr<StepInfo> AwaitBegin(int64_t step) const
@@ -86,8 +86,8 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
 
   // ---- Memory.
 
-  // Returns a buffer over what the caller pushed of a layer, counted until the
-  // buffer's last reference is dropped.
+  // Returns a buffer over memory that the caller pushed for a layer. The table
+  // counts it until the buffer's last reference is dropped.
   Buffer Borrow(int layer, const float* values, size_t count,
                 std::shared_ptr<Arrival> arrival = nullptr)
       ABSL_LOCKS_EXCLUDED(mu_);

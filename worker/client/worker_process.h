@@ -79,7 +79,7 @@ class WorkerProcess {
   // never change. REQUIRES: the first values have come.
   const Job& job() const { return *job_; }
   int rank() const { return rank_; }
-  // The current epoch. It changes between the caller's steps alone.
+  // Returns the current epoch. It changes only between two steps of the caller.
   std::shared_ptr<const EpochStart> epoch() const ABSL_LOCKS_EXCLUDED(mu_);
   // Describes what a layer waits for, for messages.
   std::string DescribeMissing(int layer);

@@ -50,7 +50,7 @@ class Caller {
   std::optional<StepInfo> OnRetry(int rank, Outbox& out);
 
   // Measures a trial of a fusion threshold, in the step that has just begun.
-  // Returns what the coordinator is to hear of it, if the trial is over.
+  // Returns the message for the coordinator if the trial is over.
   std::optional<FusionTimed> TimeFusion(int64_t step, absl::Time now) {
     return fusion_.OnBegin(step, now);
   }

@@ -52,7 +52,7 @@ class Exchange {
   // optimizer runs on this worker, and returns the outcome. Otherwise nullopt.
   virtual std::optional<RoundResult> Finish(Outbox& out) = 0;
 
-  // Enters the job's next epoch: what came in the last one no longer counts.
+  // Enters the job's next epoch: frames of the last epoch no longer count.
   virtual void OnEpoch(Outbox& out) = 0;
 
   // Names what the open round waits for, for messages: "worker 2".

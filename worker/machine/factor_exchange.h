@@ -37,7 +37,7 @@ class FactorExchange final : public Exchange {
   using Round = PeerRounds::Round;
   using Place = PeerRounds::Place;
 
-  // Copies the own factors into their rows.
+  // Copies this worker's factors into their rows.
   void PlaceOwn(Outbox& out);
   absl::StatusOr<Place> FindPlace(const FrameHeader& header,
                                   const Round& round) const;

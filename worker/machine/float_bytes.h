@@ -4,7 +4,8 @@
 
 namespace nereus {
 
-// Bytes of `elements` values of float32, which is what machines compute with.
+// Returns the bytes of `elements` float32 values. Machines compute with float32
+// only.
 constexpr int64_t FloatBytes(int64_t elements) {
   return elements * static_cast<int64_t>(sizeof(float));
 }

@@ -37,7 +37,7 @@ class LossScale {
     }
   }
 
-  // The job has gone back: earlier steps are done, and count, again.
+  // Notes that the job has gone back: steps that are done again count again.
   void OnRestart() { last_step_ = -1; }
 
  private:

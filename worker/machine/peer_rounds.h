@@ -78,8 +78,8 @@ class PeerRounds {
   Round& At(int64_t round) { return rounds_[round % 2]; }
   const Round& At(int64_t round) const { return rounds_[round % 2]; }
 
-  // Prepares the open round for the own contribution; nullptr if the round
-  // comes from a source, which has that contribution.
+  // Prepares the open round for this worker's contribution; nullptr if the
+  // round comes from a source, which has that contribution.
   Round* PrepareToSend();
 
   // Checks a frame of a round's memory. Errors: kInvalidArgument, the round is

@@ -30,9 +30,10 @@ class ResultAssembly {
   // part, or is empty. They come from the shards that own the chunks, or all
   // from `donor`.
   //
-  // If the round is expected again from the same sender, frames that have come
-  // stay. From another donor all frames are expected again: the donor before
-  // may have died with a round that the other workers did again without it.
+  // If the round is expected again from the same sender, frames that have
+  // arrived stay. From another donor all frames are expected again: the donor
+  // before may have died with a round that the other workers did again without
+  // it.
   //
   // `sparse`: set in a sparse round. Only the blocks that travel are expected,
   // and a frame without payload for a chunk without such blocks.
@@ -40,7 +41,7 @@ class ResultAssembly {
               std::optional<PeerId> donor,
               const SparseGradient* sparse = nullptr);
 
-  // Enters the job's next epoch. Frames that have come stay.
+  // Enters the job's next epoch. Frames that have arrived stay.
   void OnEpoch(JobPtr job) { job_ = std::move(job); }
 
   // Returns where a kResult frame lands. Errors: kInvalidArgument, the frame
@@ -56,7 +57,7 @@ class ResultAssembly {
   bool open() const { return missing_ > 0; }
   // The round that was expected last.
   int64_t round() const { return round_; }
-  // True if all frames of the chunk in that round have come.
+  // True if all frames of the chunk in that round have arrived.
   bool Complete(const Chunk& chunk) const;
 
   // Names the senders of the missing frames: "shard 0 (chunks 1, 4), shard 1
@@ -69,9 +70,9 @@ class ResultAssembly {
   int64_t FramesOf(const Chunk& chunk) const;
   absl::StatusOr<int64_t> FindFrame(const Chunk& chunk,
                                     const FrameHeader& header) const;
-  // Counts the frames that do not come in a sparse round.
+  // Marks as arrived the frames that a sparse round does not send.
   void LeaveOut(const SparseGradient& sparse);
-  // Counts one frame that does not come.
+  // Marks as arrived one frame that the round does not send.
   void LeaveOut(const Chunk& chunk, int part, int64_t frame);
   // Index of a frame in arrived_.
   int64_t IndexOf(const Chunk& chunk, int part, int64_t frame) const;
@@ -87,8 +88,9 @@ class ResultAssembly {
   Buffer state_;                       // Memory of the parts after it.
   int parts_ = 1;                      // Number of parts.
   std::optional<PeerId> donor_;  // Sender of all frames, if it is a donor.
-  std::vector<bool> arrived_;    // Frames that have come, or do not come.
-  int64_t missing_ = 0;          // Count of false in arrived_.
+  // True for frames that have arrived or are not sent.
+  std::vector<bool> arrived_;
+  int64_t missing_ = 0;  // Count of false in arrived_.
 };
 
 }  // namespace nereus

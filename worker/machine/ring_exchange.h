@@ -15,10 +15,11 @@ namespace nereus {
 // Scheme kRing: all-reduce on a ring of the round's workers, ordered by their
 // positions. ring_exchange.cc explains the algorithm.
 //
-// A round's memory is the layer. A sum is received there, the own gradient is
-// added, and the sum is sent on from there; the mean lands in the same place
-// later. The order of additions depends on the positions alone, and each mean
-// is made once, so all workers have the same bits in every run.
+// A round's memory is the layer. A sum is received in this memory, this
+// worker's gradient is added to it, and the sum is sent on from it; the mean
+// lands in the same place later. The order of additions depends on the
+// positions alone, and each mean is made once, so all workers have the same
+// bits in every run.
 class RingExchange final : public Exchange {
  public:
   // Both parameters: not owned; must outlive this.
@@ -49,8 +50,8 @@ class RingExchange final : public Exchange {
 
   // The two passes.
 
-  // Adds the own gradient to the sum in a frame and sends the sum on; on the
-  // last worker of the segment's way, makes the mean of it.
+  // Adds this worker's gradient to the sum in a frame and sends the sum on. If
+  // this worker is the last one of the segment, makes the mean instead.
   void PassSum(const FrameHeader& header, Outbox& out);
   // Sends the mean in `values` on.
   void PassMean(const FrameHeader& header, Buffer values, Outbox& out) const;
@@ -59,8 +60,8 @@ class RingExchange final : public Exchange {
   // them into its cache anyway.
   GradientCheck ContributionCheck(const Round& round, int position,
                                   const FrameHeader& header) const;
-  // Returns the part of the own gradient that is added to the frame, with the
-  // check that the job asks for.
+  // Returns the part of this worker's gradient that is added to the frame, with
+  // the check that the job asks for.
   Addend OwnAddend(const Round& round, const FrameHeader& header) const;
   // True if this worker is the last to receive the mean of the segment.
   bool IsLastWith(const Round& round, uint32_t segment) const;
@@ -88,7 +89,7 @@ class RingExchange final : public Exchange {
   }
   // Position of the frame's first value in the layer.
   int64_t OffsetOf(const Round& round, const FrameHeader& header) const;
-  // Part of the own gradient that is added to the frame.
+  // Part of this worker's gradient that is added to the frame.
   Buffer OwnValues(const Round& round, const FrameHeader& header) const;
   // Sends all means of `round`, to a worker that recovers it.
   void SendMemory(const Round& round, PeerId to, Outbox& out) const;

@@ -11,9 +11,9 @@
 
 namespace nereus {
 
-// Account of one layer's rounds on one worker: how far the caller has pushed,
-// how far the layer is done, and what the driver has been told. One round is
-// open at a time.
+// Account of one layer's rounds on one worker: the last round that the caller
+// has pushed, the last round that is done, and the last round that was reported
+// to the driver. One round is open at a time.
 //
 //   fetching --OnFetched--> idle --Push--> open, unsent --Send--> open, sent
 //                             ^                                       |
@@ -37,7 +37,7 @@ class RoundLedger {
   // that round were fetched.
   int contributors() const { return contributors_; }
 
-  // True until the layer's first values have come.
+  // True until the layer's first values have arrived.
   bool fetching() const { return done_round_ < kInitialRound; }
   // True if the caller has pushed a round that is not done.
   bool is_open() const { return pushed_round_ > done_round_; }
@@ -68,7 +68,7 @@ class RoundLedger {
   void Request() { requested_round_ = done_round_ + 1; }
   // Notes that the open round is done. `mean`: see LayerDone::mean.
   void Finish(int contributors, Buffer mean);
-  // Notes that the first values have come, as of `round`.
+  // Notes that the first values have arrived, as of `round`.
   void OnFetched(int64_t round);
   // Continues where another syncer of the layer has stopped.
   void Adopt(int64_t done_round);

@@ -14,10 +14,11 @@
 
 namespace nereus {
 
-// Account of what the caller of a worker has begun and pushed, and of what the
-// worker's machine has done, layer by layer. Decides which call the caller may
-// make next, and what an interrupted call says. Pure; the client holds a lock
-// around it (RoundTable), and the simulated caller uses it as it is.
+// Account, layer by layer, of the steps that the caller of a worker has begun
+// and pushed, and of the rounds that the worker's machine has done. Decides
+// which call the caller may make next, and which error an interrupted call
+// returns. Pure; the client holds a lock around it (RoundTable), and the
+// simulated caller uses it as it is.
 //
 // Without it two mistakes would go unseen: a layer that is pushed twice, or not
 // at all, in one step would stop all workers of the job; and a caller that does
@@ -47,7 +48,7 @@ class StepLedger {
 
   // Notes that the machine is done with `round` of a layer.
   enum class Done {
-    kFirst,  // The layer's first values have come.
+    kFirst,  // The layer's first values have arrived.
     kRound,  // The round of the caller's last push is done.
     kAgain,  // The round was done before, under another plan.
   };
@@ -106,7 +107,7 @@ class StepLedger {
   // True if nothing is left to wait for: the round is done, was never pushed,
   // or will not come.
   bool IsAnswered(int layer, int64_t round) const;
-  // True if the first values of every layer have come.
+  // True if the first values of every layer have arrived.
   bool HasFirstValues() const;
   // True if the caller has begun `step`, or never will in this life.
   bool HasBegun(int64_t step) const;

@@ -102,7 +102,7 @@ class Syncer {
   void AskForResult(Outbox& out);
   // Ends the open round, if the exchange has all of it.
   void FinishIfComplete(Outbox& out);
-  // Does what follows the end of a round or of the fetching.
+  // Carries out the steps after the end of a round or of the fetching.
   void OnDone(Outbox& out);
 
   WorkerLayer layer_;                   // The layer and its memory.

@@ -18,8 +18,8 @@ namespace nereus {
 
 // A worker's side of the protocol: a dispatcher. Each layer has a Syncer, which
 // carries out its rounds; SendPlan says which layers are sent and gathered
-// when; the machine itself keeps what concerns the whole step: votes, the
-// choice of blocks, checksums of the replica.
+// when; the machine itself keeps the state of the whole step: votes, the choice
+// of blocks, checksums of the replica.
 //
 // Between Freeze and OnEpoch no worker-owned layer makes progress, so that the
 // report stays true until all members agree on the next epoch. Pure: the
@@ -79,8 +79,8 @@ class WorkerMachine final : public Machine {
   // The syncer of a layer of the model; in a sparse job the block layer comes
   // after these.
   const Syncer& syncer(int layer) const { return *syncers_[layer]; }
-  // Names what a layer that the caller has pushed waits for, for messages.
-  // Empty if it waits for nothing, or for this worker's own backward.
+  // Names the members that a pushed layer waits for, for messages. Empty if it
+  // waits for nothing, or for this worker's own backward.
   std::string Missing(int layer) const;
   // The oldest round that waits for another member, without the time; nullopt
   // if no round does.
@@ -119,10 +119,10 @@ class WorkerMachine final : public Machine {
   const int rank_;                                // This worker's rank.
   JobPtr job_;                                    // The job in this epoch.
   std::vector<std::unique_ptr<Syncer>> syncers_;  // Syncer of each layer.
-  SendPlan plan_;                                 // Says what is sent when.
+  SendPlan plan_;              // Decides when each layer is sent.
   int64_t begun_step_;         // The last step that the caller has begun.
-  bool drained_said_ = false;  // SayDrained has said it in this epoch.
-  Verdicts verdicts_;          // Verdicts that this worker has heard.
+  bool drained_said_ = false;  // True if Drained was sent in this epoch.
+  Verdicts verdicts_;          // Verdicts that this worker has received.
   Buffer probe_payload_;       // Zeros, for Probe.
   // Checksums of the replica that are known so far: by round, then by layer.
   std::map<int64_t, std::map<int, uint32_t>> checksums_;
