@@ -21,8 +21,8 @@ struct ManifestFile {
   bool operator==(const ManifestFile&) const = default;
 };
 
-// Description of a checkpoint: everything that a job needs beside the values to
-// go on. Written last, it makes a checkpoint complete. A value type.
+// Description of a checkpoint: everything that a job needs besides the values
+// to go on. Written last, it makes a checkpoint complete. A value type.
 struct Manifest {
   std::string job;  // Name of the job: printable ASCII without spaces.
 

@@ -75,7 +75,8 @@ class Stager {
   // of the copy and of the work that it waits for.
   class Outgoing final : public Arrival {
    public:
-    // Waits until all values are there, since their memory may be reused then.
+    // Waits until all values are copied, because their memory may be reused
+    // afterwards.
     ~Outgoing() override;
     Outgoing(const Outgoing&) = delete;
     Outgoing& operator=(const Outgoing&) = delete;
@@ -106,7 +107,7 @@ class Stager {
   // Queues a copy from `source`, device memory, to `values`, pinned memory, on
   // `stream`, once `after` is reached. (With memory that is not pinned, it
   // waits for the copy.) Fills all of `values`. `source` must not change until
-  // all values are there. The stager must outlive the result. `stream`: out(),
+  // all values are copied. The stager must outlive the result. `stream`: out(),
   // aside(), or another stream of this device.
   //
   // Errors: kInvalidArgument, `source` is not memory of this device, or not

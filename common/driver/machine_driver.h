@@ -51,8 +51,8 @@ class MachineDriver final : private FrameHandler {
     // Workers only: device that computes instead of the CPU. Null: the CPU
     // computes. Not owned; must outlive the driver.
     Accelerator* accelerator = nullptr;
-    // Shards only: write and read parts of checkpoints. `load` may wait, since
-    // nothing can be done before the values are there.
+    // Shards only: write and read parts of checkpoints. `load` may wait,
+    // because the machine can do nothing before it has the values.
     std::function<void(const SaveCheckpoint&)> save;
     std::function<void(const LoadCheckpoint&)> load;
   };

@@ -54,7 +54,7 @@ class MemberProcess {
     // The driver's events. MemberProcess sets send_message itself, and calls
     // `ended` also when the session has failed, on the session's thread.
     MachineDriver::Events driver;
-    // A message has come from the coordinator; the member gets it afterwards.
+    // Receives each message of the coordinator before the member does.
     // Optional.
     std::function<void(const CoordinatorMessage&)> heard = nullptr;
     // Runs on the driver thread before each heartbeat. Returns the state of the

@@ -24,9 +24,9 @@ inline constexpr absl::Duration kComputeTimeMax = absl::Hours(24);
 // Splits the computing time of one step over the layers, where only the sum is
 // known; `backward_share` of it is backward. Fully connected layers and
 // convolutions get it in proportion to their floating-point operations, 2 M N K
-// for each product. The computing of embeddings and vectors is small beside
-// that, and counts as zero. A model of nothing else is split in proportion to
-// the layers' parameters.
+// for each product. The computing of embeddings and vectors is small compared
+// to that, and counts as zero. A model of nothing else is split in proportion
+// to the layers' parameters.
 //
 // REQUIRES: valid layers; 0 <= compute <= kComputeTimeMax; `backward_share` in
 // [0, 1].

@@ -42,8 +42,8 @@ struct LayerSpec {
   // in_channels / groups * kernel height * kernel width. >= 1.
   int64_t n = 0;
 
-  // Number of elements in all: m * n and the values beside the matrix. A fully
-  // connected layer has m * n or, with its bias, m * n + m.
+  // Number of elements in all: m * n and the values outside of the matrix. A
+  // fully connected layer has m * n or, with its bias, m * n + m.
   int64_t parameters = 0;
 
   // K of the papers: number of rows of the layer's input on one worker in one

@@ -10,7 +10,8 @@ struct LinkSpeed {
   double rate = 0;  // Bytes per second, each way.
   // Time from the last byte sent to the last byte received.
   absl::Duration latency = absl::ZeroDuration();
-  // Time that a message costs its sender and its receiver beside its bytes.
+  // Time that a message costs its sender and its receiver besides the time for
+  // its bytes.
   absl::Duration message_time = absl::ZeroDuration();
 
   // Returns OK, or kInvalidArgument that names the field and its value.

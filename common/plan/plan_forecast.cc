@@ -62,7 +62,7 @@ std::string FormatSummary(const PlanReport& report,
 
 }  // namespace
 
-// Plays one timeline for each layer and scheme, beside those for fusion.
+// Plays one timeline for each layer and scheme, besides those for fusion.
 PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model) {
   const Timeline timeline(report.layers, report.placement,
                           report.options.cluster, model);

@@ -97,7 +97,7 @@ struct PlanRules {
   std::string wire_name() const;
 };
 
-// Everything that a plan depends on beside the layers.
+// Everything that a plan depends on besides the layers.
 struct PlanOptions {
   ClusterShape cluster;           // Number of workers and servers.
   PlanRules rules;                // Rules of the owner.

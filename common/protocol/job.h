@@ -69,9 +69,10 @@ struct FinishedRound {
 // afterwards it is constant, so any thread may read it. Its size is bounded: by
 // kLayersMax, kWorkersMax and kServersMax.
 //
-// Members must not keep a decision of their own beside it. A member that rounds
-// a value, draws a worker or cuts a frame by another rule than this job's would
-// produce frames that its peers refuse, or replicas that drift apart.
+// Members must not make decisions that differ from the job's. A member that
+// rounds a value, draws a worker or cuts a frame by another rule than this
+// job's would produce frames that its peers refuse, or replicas that drift
+// apart.
 struct Job {
   uint64_t id = 0;  // Random number, drawn by the coordinator; frames carry it.
   uint64_t epoch = 0;  // Number of this epoch, from 1.

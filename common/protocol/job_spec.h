@@ -25,18 +25,18 @@ inline PlanRules DefaultRules() {
 struct JobSpec {
   std::string name = "default";  // Name of the job.
   int workers = 1;               // Number of workers with which the job starts.
-  // Number of workers with which the job goes on; with fewer it waits.
+  // Smallest number of workers with which the job goes on; with fewer it waits.
   int min_workers = 1;
-  int max_workers = 0;               // Most workers at a time; 0: `workers`.
+  int max_workers = 0;               // Largest number at a time; 0: `workers`.
   int shards = 1;                    // Number of shards, one for each server.
   PlanRules rules = DefaultRules();  // Rules by which the plan is made.
-  // Options that all members are told.
+  // Options that the coordinator sends to all members.
   JobOptions options = {.optimizer = kReferenceOptimizer};
   int checkpoints_kept = 3;  // Number of checkpoints to keep.
   // Lease: seconds of silence after which a member counts as dead.
   double lease_seconds = 10;
 
-  // Most workers at a time.
+  // Returns the largest number of workers at a time.
   int workers_max() const { return max_workers > 0 ? max_workers : workers; }
 
   // Returns OK, or kInvalidArgument: the message names the option that is out
@@ -53,7 +53,7 @@ struct JobOption {
   std::string name;
   std::string values;  // Values for --help: "sgd|adam", "INT".
   std::string help;    // Help text of the flag.
-  // True if all members are told the option: it is in JobOptions.
+  // True if the coordinator sends the option to all members, in JobOptions.
   bool is_told = false;
   // True if a restarted coordinator refuses to run the job with another value.
   bool is_kept = false;
@@ -64,8 +64,9 @@ struct JobOption {
   // Sets the value from text. Errors: kInvalidArgument, `text` is not a value
   // of this option.
   std::function<absl::Status(absl::string_view text, JobSpec&)> set;
-  // Returns the reason why the value has no effect beside the others: "with
-  // --update=sgd"; "" if it has. Null: it always has.
+  // Returns the reason why the value has no effect together with the other
+  // values: "with --update=sgd"; "" if it has an effect. Null: it always has an
+  // effect.
   std::function<std::string(const JobSpec&)> idle;
 
   std::string flag() const { return "--" + name; }  // Returns "--name".
@@ -82,7 +83,7 @@ const std::vector<JobOption>& JobOptionTable();
 const JobOption* FindJobOption(absl::string_view name);
 
 // Returns the options that have an effect, for logs: "workers 4, servers 2,
-// ...". `told`: only those that all members are told.
+// ...". With `told`, only options that all members get.
 std::string DescribeJobSpec(const JobSpec& spec, bool told);
 
 }  // namespace nereus

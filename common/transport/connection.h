@@ -22,8 +22,8 @@ class Connection {
   // the connection is closed already.
   virtual void Close() = 0;
 
-  // Closes the connection so that the peer hears that this was not a regular
-  // end, and receives nothing that the kernel has not sent yet.
+  // Closes the connection with an error for the peer, which does not receive
+  // bytes that the kernel has not sent yet.
   virtual void Abort() = 0;
 
   // True if the peer has closed its side or the connection is lost. Bytes that

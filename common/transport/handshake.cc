@@ -96,7 +96,8 @@ absl::StatusOr<Preamble> DecodePreamble(const PreambleBytes& bytes) {
         "handshake: a gRPC client has connected to this data port; control "
         "calls go to the --control-port");
   }
-  // All bytes beside the fields have one value, so encoding finds any other.
+  // All bytes outside of the fields have fixed values, so encoding the fields
+  // again shows any other value.
   if (known && in_range && EncodePreamble(preamble) == bytes) return preamble;
   return absl::InvalidArgumentError(
       "handshake: these are not the first bytes of a Nereus socket of this "

@@ -42,21 +42,21 @@ class Transport {
   // Returns the port at which this process listens.
   virtual int port() const = 0;
 
-  // Says which member this process is and which peers it has, in a new epoch.
-  // Peers that connect before the first roster are told to try again. Open
-  // connections stay open.
+  // Sets the identity and the peers of this process in a new epoch. Peers that
+  // connect before the first roster are told to try again. Open connections
+  // stay open.
   virtual void SetRoster(const Hello& self, Roster roster) = 0;
 
   // Connects to `peer` at "host:port" in the background. Repeats failed
-  // attempts, with growing pauses, until `deadline`. Then the handler hears
+  // attempts, with growing pauses, until `deadline`. Then calls the handler's
   // OnConnected or OnDisconnected. Has no effect while `peer` is connected.
   virtual void Connect(PeerId peer, const std::string& address,
                        absl::Time deadline) = 0;
 
   // Ends the connection to `peer`, or the attempt to make one. Drops the frames
   // that are queued for `peer` and those that have arrived from it. The handler
-  // hears nothing of it; the peer hears that the connection was lost. REQUIRES:
-  // this thread calls Poll.
+  // is not called; the peer sees a lost connection. REQUIRES: this thread calls
+  // Poll.
   virtual void Disconnect(PeerId peer) = 0;
 
   // Queues `frame` for `to`, until there is a connection if there is none. For
@@ -64,8 +64,8 @@ class Transport {
   // the field is 0. Frames through shared memory have no checksum.
   virtual void Send(PeerId to, const Frame& frame) = 0;
 
-  // Says that this thread calls Poll from now on. Its Send takes a shorter way:
-  // no lock, and no Wake.
+  // Announces that this thread calls Poll from now on. Send on this thread then
+  // takes no lock and does not call Wake.
   virtual void MoveToThisThread() {}
 
   // Waits until something has happened, Wake was called or `timeout` has

@@ -53,7 +53,7 @@ class Channel {
   // no more; kInvalidArgument, the peer wrote nonsense into the memory.
   virtual absl::StatusOr<bool> Write(FrameWriter& frames) = 0;
 
-  // Delivers frames that have come, for one turn at most.
+  // Delivers frames that have arrived, for one turn at most.
   virtual Received Receive() = 0;
 
   // Delivers nothing more, and gives memory back. Write still works.

@@ -40,11 +40,11 @@ class ConnectionLifecycle {
   // The dialled `connection` is made, or cannot be.
   void OnDialled(SocketConnection& connection);
 
-  // Reads the preamble of a stranger, as far as it has come. Errors: the reason
-  // for OnBroken.
+  // Reads the preamble of a stranger, as far as it has arrived. Errors: the
+  // reason for OnBroken.
   absl::Status ReadPreamble(SocketConnection& connection);
 
-  // A frame of the handshake, or a refusal, has come.
+  // Handles a frame of the handshake, or a refusal.
   void OnHandshakeFrame(SocketConnection& connection, const Frame& frame);
 
   // The bytes that come are no frames, or there are no more of them.
@@ -56,7 +56,8 @@ class ConnectionLifecycle {
   // Refusal or goodbye of this process.
   Frame LastFrame(const absl::Status& reason) const;
 
-  // Ends what has taken too long, and begins the attempts that are due.
+  // Ends attempts and connections that are past their deadline, and begins the
+  // attempts that are due.
   void RunTimers(absl::Time now);
 
  private:

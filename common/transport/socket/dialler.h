@@ -40,10 +40,10 @@ class Dialler {
   // kUnavailable.
   absl::StatusOr<Dialled> Dial(const std::string& address);
 
-  // Forgets what name servers have said about `address`.
+  // Forgets the answers of name servers about `address`.
   void Forget(const std::string& address) { found_.erase(address); }
 
-  // Returns the answers that have come since the last call.
+  // Returns the answers that have arrived since the last call.
   std::vector<LookedUp> Take();
 
  private:

@@ -16,7 +16,7 @@ class FramePump {
   FramePump(ConnectionSet& connections, ConnectionLifecycle& lifecycle)
       : connections_(connections), lifecycle_(lifecycle) {}
 
-  // Events of the poller have come for `connection`.
+  // Handles events of the poller for `connection`.
   void OnEvents(SocketConnection& connection, uint32_t events);
 
   // Writes queued frames until none is left that fits.
@@ -40,7 +40,7 @@ class FramePump {
   bool MaySleep();
 
  private:
-  // Reads until nothing has come, a frame must wait or the turn is over.
+  // Reads until no bytes are left, a frame must wait or the turn is over.
   void Read(SocketConnection& connection);
   // Writes one turn, and finishes a connection that ends.
   void Write(SocketConnection& connection);

@@ -26,14 +26,14 @@ class FrameReader {
   enum class Next {
     kNothing,  // The rest has not come yet.
     kHeader,   // A frame was announced: Land must say where it goes.
-    kFrame,    // All of the frame has come.
+    kFrame,    // The whole frame has arrived.
     kEnd,      // The peer has closed its side, between two frames.
   };
   // Reads on, and returns the next event. Errors: kInvalidArgument, the bytes
   // are no frame; kUnavailable, the connection is lost.
   absl::StatusOr<Next> Read(int fd);
 
-  // Reads the bytes before the first frame; false: they have not all come.
+  // Reads the bytes before the first frame; false: they have not all arrived.
   // Errors: kUnavailable, the connection is lost, or has ended.
   absl::StatusOr<bool> ReadPreamble(int fd, PreambleBytes& preamble);
 
@@ -48,8 +48,8 @@ class FrameReader {
   // Sets the memory for the payload; null: it is dropped. REQUIRES: kHeader.
   void Land(uint8_t* destination);
 
-  // Moves what has come of the payload to other memory, where the rest goes
-  // too. REQUIRES: Land was called with a destination for the last frame.
+  // Moves the received part of the payload to other memory, which also receives
+  // the rest. REQUIRES: Land was called with a destination for the last frame.
   void LandElsewhere(uint8_t* destination);
 
   // Checksum of the payload as it came. REQUIRES: kFrame, and the payload was
@@ -75,7 +75,7 @@ class FrameReader {
   State state_ = State::kHeader;
   FrameHeader header_;
   uint8_t* destination_ = nullptr;  // Null: the payload is dropped.
-  size_t received_ = 0;             // Bytes of the payload that have come.
+  size_t received_ = 0;             // Received bytes of the payload.
   uint32_t crc_ = 0;                // Checksum of these bytes.
   // Bytes read ahead: [begin_, end_) of ahead_.
   const std::unique_ptr<uint8_t[]> ahead_;

@@ -28,7 +28,7 @@ class Resolver {
     std::string address;                               // Argument of Ask.
     absl::StatusOr<std::vector<SocketAddress>> found;  // Errors: as Resolve.
   };
-  // Returns the answers that have come since the last call.
+  // Returns the answers that have arrived since the last call.
   std::vector<Answer> Take();
 
  private:

@@ -55,7 +55,8 @@ class SocketChannel final : public Channel {
   bool is_handshake() const;
   // The payload that has arrived, where it has landed.
   Buffer Payload() const;
-  // Moves what has come of the payload from the handler's place to a scratch.
+  // Moves the received part of the payload from the handler's place to a
+  // scratch.
   void MoveToScratch();
 
   const Descriptor& socket_;             // Owned by the connection.
@@ -68,8 +69,8 @@ class SocketChannel final : public Channel {
   Landing landing_;           // Memory for its payload.
   Buffer scratch_;            // That memory, if it is a scratch.
   int64_t announced_at_ = 0;  // Delivery::version when it was announced.
-  bool landing_now_ = false;  // Its header has come and its last byte has not.
-  bool complete_ = false;     // All of it has come, and it had to wait.
+  bool landing_now_ = false;  // True while its payload is being received.
+  bool complete_ = false;     // True if it has arrived and has to wait.
 
   bool blocked_;          // The socket takes no more, or is not connected.
   bool stopped_ = false;  // Stop was called.

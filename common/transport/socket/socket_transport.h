@@ -77,16 +77,17 @@ class SocketTransport final : public Transport {
   void Turn(absl::Duration timeout);
   // Waits for events, at most `timeout`.
   absl::Span<const epoll_event> Wait(absl::Duration timeout);
-  // True if something has come while this thread looked, instead of sleeping.
+  // Looks for frames for a short time instead of sleeping. Returns true if a
+  // frame or an event has arrived.
   bool LookForAWhile() const;
-  // Sends what other threads have sent.
+  // Sends the frames that other threads have queued.
   void TakeInbox();
   // True if frames are left that may still reach their peers.
   bool HasUnsent();
   // Says goodbye to all peers and closes all connections, until `deadline`.
   void CloseAll(absl::Time deadline);
 
-  // These synchronise themselves.
+  // The members below synchronise themselves.
   std::atomic<std::thread::id> poll_thread_{};  // Calls Poll: needs no inbox.
   Inbox inbox_;                                 // Frames of other threads.
   TrafficTable traffic_;
