@@ -14,9 +14,10 @@ namespace nereus {
 // Memory of one layer that the caller lends to the worker's machine.
 struct LayerMemory {
   Buffer parameters;  // The whole layer, float32.
-  // State of the caller's own optimizer, which a worker that joins needs beside
-  // the parameters: arrays of as many values as the layer has, one after the
-  // other. Empty if the caller's optimizer has no state, or does not run.
+  // State of the caller's own optimizer, which a worker that joins needs
+  // besides the parameters: arrays of as many values as the layer has, one
+  // after the other. Empty if the caller's optimizer has no state, or does not
+  // run.
   Buffer state;
   // True if the caller's optimizer wants the mean gradient in the place of the
   // gradient that was pushed. Otherwise an exchange that makes the mean

@@ -15,7 +15,7 @@
 
 // Flags of nereus-worker. They are added in groups, one function each, in the
 // order in which --help lists them. CheckFlags then refuses a flag that has no
-// effect beside the others, by group: the user expects an effect.
+// effect together with the others, by group: the user expects an effect.
 
 namespace nereus {
 namespace {
@@ -128,8 +128,8 @@ absl::Status CheckValues(const WorkerFlags& flags) {
   return absl::OkStatus();
 }
 
-// Returns an error if a flag was typed that has no effect beside the others, or
-// if a value is wrong.
+// Returns an error if a flag was typed that has no effect together with the
+// others, or if a value is wrong.
 absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
                         const WorkerFlags& flags, const FlagGroups& groups) {
   const auto refuse = [&](const std::vector<std::string>& names,
