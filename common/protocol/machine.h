@@ -20,7 +20,7 @@ struct Landing {
   // scratch). If the frame never arrives whole, part of the place may be
   // overwritten. kDiscard: no memory. The frame is a repetition, or its epoch
   // is over; the payload is skipped and OnFrame is not called. kWait: the frame
-  // is too early. The transport keeps it, and all that follow from the same
+  // is too early. The transport keeps it, and all later frames of the same
   // peer, and announces it again later.
   enum class Kind { kScratch, kPlace, kDiscard, kWait };
   Kind kind = Kind::kScratch;  // Kind of memory.

@@ -16,9 +16,9 @@ struct NotFinite {
 };
 
 // Progress of values that are still being written into a buffer, from the first
-// byte to the last, for example by a copy from a GPU. A gradient can so be
+// byte to the last, for example by a copy from a GPU. So a gradient can be
 // pushed before it is in host memory. A reader that does not wait for the
-// arrival would send bytes of the step before. Thread-safe. One arrival for
+// arrival would send bytes of the previous step. Thread-safe. One arrival for
 // each push; the buffer owns it.
 class Arrival {
  public:
@@ -28,13 +28,14 @@ class Arrival {
   virtual bool IsThere(int64_t bytes) = 0;
 
   // Waits until the first `bytes` bytes are written. The wait is short: it
-  // blocks the calling thread. Errors: they will never be written, and why.
+  // blocks the calling thread. Errors: the reason why these bytes will never be
+  // written.
   virtual absl::Status Await(int64_t bytes) = 0;
 
   // Returns the first float32 of all that is NaN or infinite. Waits until the
   // values exist on the device; host memory is not read. Errors:
-  // kUnimplemented, the caller must search the values itself; any other, they
-  // will never exist, and why.
+  // kUnimplemented, the caller must search the values itself; other errors, the
+  // reason why the values will never exist.
   virtual absl::StatusOr<NotFinite> FindNotFinite() {
     return absl::UnimplementedError(
         "these values are looked at where they are");
