@@ -76,9 +76,9 @@ struct NextEpoch {
 absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
                                         const EpochChange& change);
 
-// Makes the epoch after `job` from a checkpoint: all members, live and joining
-// ones, discard what they have. Errors: kInvalidArgument, there is no worker;
-// kAborted, a shard has neither the server of its rank nor the one after it.
+// Makes the epoch after `job` from a checkpoint: all members, live and joining,
+// drop their values. Errors: kInvalidArgument, there is no worker; kAborted, a
+// shard has neither the server of its rank nor the one after it.
 absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
                                              const CheckpointRecord& point,
                                              const EpochChange& change);

@@ -19,9 +19,9 @@
 
 namespace nereus {
 
-// Events in an epoch after which another one must follow. Other reasons are
-// read off the members: a process joins, a worker leaves, a connection has
-// ended.
+// Events in an epoch after which another one must follow. Other reasons follow
+// from the state of the members: a process joins, a worker leaves, a connection
+// has ended.
 enum class ChangeReason {
   kMemberLost,            // A member counts as dead.
   kShardLost,             // No live member has the values of a shard.
@@ -78,7 +78,7 @@ class Epochs {
   void TellAll(CoordinatorOutbox& out);
 
   // Sends a member that speaks in a new session the messages that it may have
-  // missed. `epoch`: the last epoch that it has heard of.
+  // missed. `epoch`: the last epoch that the member knows.
   void Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
              CoordinatorOutbox& out) const;
 
@@ -120,7 +120,7 @@ class Epochs {
              CoordinatorOutbox& out);
   // Returns the facts from which the next epoch is made.
   EpochChange GatherReports() const;
-  // True if members are enough for the job to go on.
+  // True if enough members are present for the job to go on.
   bool IsComplete() const;
 
   // True if the job may change its plan. False for a job with backups and
@@ -137,7 +137,8 @@ class Epochs {
   bool IsBackupCurrent(int shard) const;
   // True if a backup has become current in this epoch.
   bool HasNewBackup() const;
-  // True if a live server has all that workers have seen of each shard.
+  // True if, for each shard, a live server has every result that a worker has
+  // received.
   bool HasEveryShard() const;
 
   const CoordinatorOptions& options_;

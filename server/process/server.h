@@ -35,8 +35,8 @@ struct ServerOptions {
   // Time for which a round must have waited to be reported as a stall.
   absl::Duration stall_threshold = absl::Seconds(5);
 
-  // Checkpoint to begin with: "latest", which may be none, or a round. Empty:
-  // the job begins anew.
+  // Checkpoint to start from: a round, or "latest", which starts a new job if
+  // there is no checkpoint. Empty: starts a new job.
   std::string restore;
   // SQLite file with the coordinator's state, from which a coordinator that is
   // started again goes on. Empty: the job ends with its coordinator.
@@ -63,7 +63,7 @@ class Server {
   // Ends all connections and calls, whatever the state of the job.
   virtual ~Server() = default;
 
-  // Ports that it listens at. data_port() is 0 with coordinate_only.
+  // Ports at which this process listens. data_port() is 0 with coordinate_only.
   virtual int control_port() const = 0;
   virtual int data_port() const = 0;
 

@@ -46,7 +46,7 @@ class ChunkRounds {
  public:
   enum class Phase {
     kCollecting,  // Contributions are missing, or the verdict on the step.
-    kClosing,     // All is here; the backup must have the mean first.
+    kClosing,     // Complete; the backup must have the mean first.
     kOffered,     // The backup was sent the mean in this epoch.
   };
 
@@ -89,7 +89,8 @@ class ChunkRounds {
   int layer() const { return held_.chunk.layer; }
   bool is_block_layer() const { return layer() == epoch_.job->block_layer; }
   bool uses_servers() const { return epoch_.UsesServers(layer()); }
-  // True if all contributions are here and the backup must have the mean first.
+  // True if all contributions have arrived and the backup must have the mean
+  // first.
   bool waits_for_backup() const { return phase_ != Phase::kCollecting; }
   ChunkReplica::State backup_state() const { return replica_.state(); }
   const PartialRound& partial() const { return partial_; }
@@ -120,7 +121,8 @@ class ChunkRounds {
 
   // Answers a request at once, or when the round it names is closed.
   void Answer(PullRequest request, Outbox& out);
-  // Answers all waiting requests again; those that must still wait do.
+  // Answers all waiting requests again; requests for rounds that are still open
+  // keep waiting.
   void AnswerWaiting(Outbox& out);
 
   // Opens the round `round_`, or begins it again.
@@ -130,7 +132,8 @@ class ChunkRounds {
   // Applies the round, sends the result, and opens the next round.
   void Close(Outbox& out);
   void OpenNext(Outbox& out);
-  // Goes on once the backup has all rounds before `round`.
+  // Notes that the backup has all rounds before `round`, and closes the open
+  // round if it waited for that.
   void OnHave(int64_t round, Outbox& out);
 
   // Returns a contribution from the worker `rank`, with the check that the job
