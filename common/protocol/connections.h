@@ -10,9 +10,9 @@ namespace nereus {
 
 // Changes that an epoch makes to the connections of one process.
 struct Connections {
-  // Peers whose connection ends, before any new connection is made: members
-  // that have left, members that were replaced by another process, and peers
-  // at the other end of a broken connection.
+  // Peers to disconnect, before any new connection is made: members that have
+  // left, members that were replaced by another process, and peers at the other
+  // end of a broken connection.
   std::vector<PeerId> dropped;
   // Members to connect to. A member that has a connection keeps it. Of two
   // linked processes only one dials, so that no link has two connections.
