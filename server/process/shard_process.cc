@@ -33,7 +33,8 @@ std::string DescribeMissing(const Job& job, const Shard::OpenRound& open) {
   if (open.missing_backup == -1) {
     return DescribeWorkers(job, open.missing_workers);
   }
-  return absl::StrCat(PeerName(PeerId::Shard(open.missing_backup)), "'s backup");
+  return absl::StrCat(PeerName(PeerId::Shard(open.missing_backup)),
+                      "'s backup");
 }
 
 }  // namespace
