@@ -28,6 +28,8 @@ void WatchMemory(SimulatedWorld& world, const SimulatedProcess& process) {
                               process.start()->job.get()});
 }
 
+// The primary has just heard that the backup has a chunk: the two must be equal
+// if both have the same round open.
 void WatchBackup(SimulatedWorld& world, const SimulatedProcess& backup,
                  const SimulatedProcess& primary, const Job& job,
                  const FrameHeader& header) {
@@ -44,6 +46,7 @@ void WatchBackup(SimulatedWorld& world, const SimulatedProcess& backup,
                             ChecksumsOf(held), ChecksumsOf(copied)});
 }
 
+// A worker has just received a result: a current backup must have it too.
 void WatchResult(SimulatedWorld& world, const SimulatedProcess& worker,
                  const FrameHeader& header) {
   const EpochStart& start = *worker.start();

@@ -7,6 +7,8 @@
 
 namespace nereus {
 
+// A job without workers is done when the coordinator says so: all workers have
+// left.
 bool JobProgress::HasDoneAll() const {
   const std::vector<ProcessId> live = world_->processes.live_workers();
   if (live.empty()) {
@@ -29,9 +31,10 @@ bool JobProgress::HasValues(int server) const {
   return IsPresent(id) && world_->processes[id].server != nullptr;
 }
 
+// A job without a shard stands still until a server has the values again: from
+// the backup, or from a checkpoint, for which all servers are needed.
 bool JobProgress::LacksShard() const {
   const Job& job = coordinator_->job();
-  // To go back to a checkpoint, all servers are needed.
   bool can_go_back = true;
   for (int shard = 0; shard < job.shards(); ++shard) {
     can_go_back =
@@ -49,6 +52,7 @@ bool JobProgress::LacksShard() const {
 bool JobProgress::MustWait() const {
   if (coordinator_->get() == nullptr || !coordinator_->has_begun()) return true;
   if (LacksShard()) return true;
+  // Workers on the far side of a partition, or paused ones, cannot do steps.
   int present_count = 0;
   bool have_done_all = true;
   for (const ProcessId id : world_->processes.live_workers()) {

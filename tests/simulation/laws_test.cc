@@ -236,6 +236,8 @@ TEST_F(LawsTest, WaitWithoutAnExcuseBreaksTheLaw) {
   EXPECT_TRUE(laws_.CheckTime().ok());
   view_.set_now(absl::Seconds(10));
   EXPECT_EQ(laws_.CheckTime().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(laws_.CheckTime().message()),
+              testing::AllOf(HasSubstr("seed 17"), HasSubstr("at 10s")));
   // A fault excuses the wait, and the run may go on.
   laws_.Tell(Disturbed{});
   EXPECT_TRUE(laws_.CheckTime().ok());

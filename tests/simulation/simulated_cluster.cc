@@ -54,6 +54,8 @@ SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options,
 
 // ---- Runs.
 
+// Workers that are idle have done all steps of the run before: they begin the
+// next one here. All others go on by themselves.
 absl::Status SimulatedCluster::RunSteps(int64_t steps) {
   world_.steps_wanted = steps;
   world_.laws.Tell(RunBegins{});
@@ -212,6 +214,8 @@ void SimulatedCluster::BreakConnection(ProcessId a, ProcessId b) {
 
 // ---- What tests and laws see.
 
+// Workers that the coordinator has given up may go on for a while, and workers
+// of an epoch before a restart have results that were taken back.
 bool SimulatedCluster::View::Counts(ProcessId worker) const {
   const Process& process = cluster_->world_.processes[worker];
   return process.alive && job().PositionOf(process.worker->rank()) >= 0 &&

@@ -31,6 +31,7 @@ void SimulatedDisk::Save(SimulatedProcess& process,
       });
 }
 
+// Values are read at once: nothing else happens on the disk meanwhile.
 void SimulatedDisk::Load(SimulatedProcess& process,
                          const LoadCheckpoint& load) {
   const absl::Status status = ReadPart(storage_, load);
@@ -77,6 +78,8 @@ void SimulatedDisk::CrashSoon(uint64_t steps) {
   storage_.CrashAfterSteps(static_cast<int64_t>(world_->random.Below(steps)));
 }
 
+// The laws look at the disk after the restart: the files are as the crash left
+// them.
 bool SimulatedDisk::Settle() {
   const bool crashed = storage_.crashed();
   if (crashed) storage_.Restart();

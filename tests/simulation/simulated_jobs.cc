@@ -36,6 +36,7 @@ LayerSpec Vector(const char* name, LayerKind kind, int64_t m, int64_t n) {
 
 }  // namespace
 
+// The order of draws is part of every seed: a new draw belongs at the end.
 SimulatedClusterOptions RandomJob(uint64_t seed) {
   Random random(seed ^ 0x5bd1e995);
   SimulatedClusterOptions options;
@@ -129,6 +130,7 @@ OptimizerOptions ExactSgd() {
   return optimizer;
 }
 
+// Gradients repeat after 16 steps, workers and elements: sums stay small.
 Workload IntegerWorkload(std::vector<LayerSpec> layers) {
   Workload workload;
   workload.initialize = [](int, int, absl::Span<float> values) {

@@ -72,6 +72,7 @@ absl::Status SimulatedStorage::Step() {
   return absl::OkStatus();
 }
 
+// A disk that lies has lost the ends of the files that it wrote last.
 void SimulatedStorage::Crash() {
   crashed_ = true;
   if (!options_.lies) return;
@@ -99,6 +100,8 @@ absl::Status SimulatedStorage::WriteFile(const std::string& name,
   return written;
 }
 
+// Writes as file systems do that rename: a temporary file in two steps, then
+// the rename. A crash between two steps leaves what the steps before have done.
 absl::Status SimulatedStorage::WriteInSteps(const std::string& name,
                                             const std::string& contents) {
   NEREUS_RETURN_IF_ERROR(Step());
@@ -136,6 +139,8 @@ std::string SimulatedStorage::BytesBefore(const std::string& name) const {
   return before;
 }
 
+// Tears a file as real disks do: it ends early, some blocks still have what lay
+// there before, or a bit has flipped.
 void SimulatedStorage::Tear(const std::string& name,
                             const std::string& contents) {
   std::string left = contents;
@@ -222,6 +227,7 @@ absl::Status SimulatedStorage::RemoveFile(const std::string& name) {
   return Step();
 }
 
+// Removes files in a drawn order: a crash leaves any part of the tree.
 absl::Status SimulatedStorage::RemoveTree(const std::string& folder) {
   NEREUS_RETURN_IF_ERROR(BeginChange(folder));
   if (!folders_.contains(folder)) return NoSuchFile(folder);

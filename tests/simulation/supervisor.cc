@@ -66,6 +66,7 @@ ProcessId Supervisor::Launch(JoinRequest request, bool stranger) {
   return id;
 }
 
+// Called by the member, within the action that enters its first epoch.
 std::unique_ptr<Machine> Supervisor::MakeMachine(SimulatedProcess& process,
                                                  const EpochStart& start,
                                                  Outbox& out) {
@@ -113,6 +114,7 @@ ProcessId Supervisor::StartStranger() {
 
 // ---- Ends.
 
+// The connections break while the member still knows its peers.
 void Supervisor::Kill(ProcessId id) {
   SimulatedProcess& victim = world_->processes[id];
   if (!victim.alive) return;
@@ -160,6 +162,7 @@ void Supervisor::ReplaceShard(SimulatedProcess& server) {
   StartShardSoon(server.shard());
 }
 
+// A test may have started another server by then.
 void Supervisor::StartShardSoon(int shard) {
   world_->events.After(kReplacementDelay, [this, shard] {
     const ProcessTable& processes = world_->processes;

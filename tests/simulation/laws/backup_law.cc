@@ -15,6 +15,7 @@ std::string Describe(const ChunkChecksums& checksums) {
 
 }  // namespace
 
+// Compares checksums only: WatchFrame has read the values at both servers.
 void BackupLaw::Observe(const ClusterEvent& event) {
   if (const auto* has = std::get_if<BackupHas>(&event)) {
     if (has->primary_values == has->backup_values) return;

@@ -9,6 +9,10 @@ namespace nereus {
 // Law 4, no worker waits for the dead: while a worker has work and all members
 // that it needs are present, a step ends within a lease and a recovery, counted
 // from the last step or the last fault.
+//
+// The law is about liveness: what it finds is a job in which every worker waits
+// for another one. The run may go on after that, since a test may undo the
+// fault that it ordered.
 class BoundedWaitLaw final : public Law {
  public:
   // `lease`: the time after which a silent member counts as dead.

@@ -21,11 +21,16 @@ void LawChecker::Tell(const ClusterEvent& event) {
 }
 
 absl::Status LawChecker::CheckTime() const {
-  absl::Status first;
-  for (const auto& law : laws_) first.Update(law->CheckTime(view_->now()));
-  return first;
+  for (const auto& law : laws_) {
+    const absl::Status in_time = law->CheckTime(view_->now());
+    if (in_time.ok()) continue;
+    return absl::Status(in_time.code(),
+                        absl::StrCat("seed ", seed_, ": ", in_time.message()));
+  }
+  return absl::OkStatus();
 }
 
+// Only the first breach counts: what follows from it may break other laws.
 void LawChecker::OnBreach(const Law& law, const Place& place,
                           const std::string& what) {
   std::string text =

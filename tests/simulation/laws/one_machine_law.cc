@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/optimizer.h"
 #include "common/plan/ring_segments.h"
@@ -38,12 +38,15 @@ void OneMachineLaw::Observe(const ClusterEvent& event) {
   for (size_t i = 0; i < layer.parameters.size(); ++i) {
     const float expected = layer.parameters[i];
     if (std::memcmp(&values[i], &expected, sizeof(float)) == 0) continue;
-    return Breach(PlaceOf(at), absl::StrCat("element ", i, " is ", values[i],
-                                            " on the worker, ", expected,
-                                            " on one machine"));
+    return Breach(PlaceOf(at),
+                  absl::StrFormat("element %d is %.9g on the worker, %.9g on "
+                                  "one machine",
+                                  i, values[i], expected));
   }
 }
 
+// Does what the members of the job do together, in the same order of additions
+// and scalings: the bits depend on both.
 void OneMachineLaw::Advance(int index, const Route& route) {
   Layer& layer = layers_[index];
   const int64_t step = ++layer.round;

@@ -9,7 +9,8 @@
 namespace nereus {
 
 // All workers skip a step, or none does: a verdict decides whether a step is
-// skipped, and every worker hears the same verdict.
+// skipped, and every worker hears the same verdict. If one worker did a step
+// that the others skip, its replica would differ from then on.
 class SkippedStepsLaw final : public Law {
  public:
   absl::string_view name() const override {
