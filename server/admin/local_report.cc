@@ -209,12 +209,12 @@ std::string FormatLayers(const LocalReport& report) {
     int64_t bytes = 0;
     double latency = 0;
     for (const WorkerResult& worker : report.workers()) {
-      const WorkerLayer& layer = worker.layers[i];
+      const LayerResult& layer = worker.layers[i];
       bytes = std::max(bytes, layer.bytes_sent + layer.bytes_received);
       latency += layer.latency_seconds_mean /
                  static_cast<double>(report.workers().size());
     }
-    const WorkerLayer& layer = report.longest().layers[i];
+    const LayerResult& layer = report.longest().layers[i];
     absl::StrAppendFormat(&text, "%-*s  %-6s  %-4s  %8d  %16s  %13.3f ms\n",
                           column, layer.spec.name,
                           SchemeName(layer.route.scheme),
@@ -328,7 +328,7 @@ const WorkerResult& LocalReport::longest() const {
 
 std::vector<LayerSpec> LayersOf(const WorkerResult& worker) {
   std::vector<LayerSpec> layers;
-  for (const WorkerLayer& layer : worker.layers) layers.push_back(layer.spec);
+  for (const LayerResult& layer : worker.layers) layers.push_back(layer.spec);
   return layers;
 }
 

@@ -58,9 +58,9 @@ absl::StatusOr<WorkerResult::Measured> ParseMeasured(const Json& object) {
 }
 
 // Reads one layer. It has times of its own if the worker measured.
-absl::StatusOr<WorkerLayer> ParseLayer(const Json& object, bool is_measured) {
+absl::StatusOr<LayerResult> ParseLayer(const Json& object, bool is_measured) {
   JsonFields fields(object, "layer of the done event");
-  WorkerLayer layer;
+  LayerResult layer;
   layer.spec.name = fields.Text("name");
   const std::string kind = fields.Text("kind");
   layer.spec.m = fields.Count("m");
@@ -133,7 +133,7 @@ absl::StatusOr<WorkerEvent> ParseResult(const Json& object) {
   }
   std::vector<LayerSpec> specs;
   for (const Json& item : layers) {
-    NEREUS_ASSIGN_OR_RETURN(WorkerLayer layer,
+    NEREUS_ASSIGN_OR_RETURN(LayerResult layer,
                             ParseLayer(item, result.measured.has_value()));
     specs.push_back(layer.spec);
     result.layers.push_back(std::move(layer));

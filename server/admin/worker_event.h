@@ -38,7 +38,7 @@ struct WorkerProgress {
 };
 
 // Cost of one layer for one worker.
-struct WorkerLayer {
+struct LayerResult {
   // Name, kind and shape.
   LayerSpec spec;
   // Scheme and wire type at the end of the run.
@@ -116,7 +116,7 @@ struct WorkerResult {
   // Over all parameters, in layer order.
   std::string parameter_checksum;
   // In forward order.
-  std::vector<WorkerLayer> layers;
+  std::vector<LayerResult> layers;
   // An entry for each peer.
   std::vector<WorkerTraffic> traffic;
   // Absent if nothing was measured.

@@ -149,7 +149,7 @@ void CheckAccepted(const WorkerResult& result) {
     ASSERT_TRUE(std::isfinite(*result.test_accuracy));
   }
   std::vector<LayerSpec> specs;
-  for (const WorkerLayer& layer : result.layers) {
+  for (const LayerResult& layer : result.layers) {
     specs.push_back(layer.spec);
     ASSERT_TRUE(SupportsScheme(layer.spec, layer.route.scheme));
     ExpectCounts({layer.rounds, layer.bytes_sent, layer.bytes_received});

@@ -29,15 +29,15 @@ LocalOptions Options() {
 
 // Table 1 of the paper says: conv goes through the server, and fc by factors:
 // 2 * 4 * 1 * (10 + 64) = 592 elements are fewer than 2 * 640 * 1 / 1 = 1280.
-std::vector<WorkerLayer> Layers() {
-  WorkerLayer conv;
+std::vector<LayerResult> Layers() {
+  LayerResult conv;
   conv.spec = {"conv", LayerKind::kConvolution, 2, 3, 8, 4};
   conv.route.scheme = Scheme::kServer;
   conv.rounds = 10;
   conv.bytes_sent = 1000;
   conv.bytes_received = 500;
   conv.latency_seconds_mean = 0.002;
-  WorkerLayer fc;
+  LayerResult fc;
   fc.spec = {"fc", LayerKind::kFullyConnected, 10, 64, 650, 4, true};
   fc.route.scheme = Scheme::kFactor;
   fc.rounds = 10;

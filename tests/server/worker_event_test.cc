@@ -68,7 +68,7 @@ TEST(WorkerEventTest, ReadsTheResult) {
   EXPECT_EQ(result.parameter_checksum, "9ae0daaf");
 
   ASSERT_THAT(result.layers, SizeIs(1));
-  const WorkerLayer& layer = result.layers[0];
+  const LayerResult& layer = result.layers[0];
   const LayerSpec spec = {"fc1", LayerKind::kFullyConnected, 10, 64, 650, 32,
                           true};
   EXPECT_EQ(layer.spec, spec);
