@@ -50,12 +50,11 @@ std::vector<Frame> FramesOf(const Job& job, PeerId sender, FrameKind kind,
 Frame PullFrame(const Job& job, PeerId sender, FrameKind kind, int layer,
                 int64_t chunk, int64_t round);
 
-// What a machine asked of its driver in one event; the arithmetic has been
-// done.
+// Actions of a machine in one event. The arithmetic among them is done.
 struct Effects {
   struct Sent {
-    std::optional<PeerId> to;  // Nothing: to every worker but the sender.
-    // As it goes over the wire. Holds its payload, as a slow connection would.
+    std::optional<PeerId> to;  // Receiver; nothing: all workers but the sender.
+    // Frame as it travels. It holds its payload like a slow connection does.
     Frame frame;
   };
   std::vector<Sent> sent;
@@ -64,7 +63,7 @@ struct Effects {
   std::vector<LoadCheckpoint> loads;
   std::vector<ChecksumValues> checksums;
 
-  // Of a member.
+  // Actions of a Member only.
   std::vector<MemberMessage> messages;
   std::vector<std::shared_ptr<const EpochStart>> followed;
   std::vector<absl::Status> ended;
@@ -73,9 +72,9 @@ struct Effects {
 // Carries the actions out, in order, and clears `out`.
 Effects Carry(Outbox& out);
 
-// Brings one frame to a machine as a transport does: OnHeader, payload to where
-// it is to land, OnFrame, actions. A scratch is filled with NaN as soon as it
-// need not be valid any more, so that a machine that keeps it is found out.
+// Delivers one frame to a machine like a transport: OnHeader, payload to its
+// landing, OnFrame, actions. Fills a scratch with NaN once it need not be valid
+// any more, so that a test sees a machine that goes on reading it.
 struct Delivery {
   Landing::Kind landing = Landing::Kind::kScratch;
   Effects effects;
@@ -88,13 +87,14 @@ absl::StatusOr<Delivery> Deliver(Machine& machine, PeerId from,
 Effects DeliverAll(Machine& machine, PeerId from,
                    const std::vector<Frame>& frames);
 
-// One chunk's or matrix's values, put together from the frames of `kind` for
-// `layer`, `chunk`, `part` and `round` among `sent`; missing values are NaN.
+// Returns the values of a chunk or matrix, put together from the frames of
+// `kind` for `layer`, `chunk`, `part` and `round` in `sent`. Missing values are
+// NaN.
 std::vector<float> ValuesIn(const std::vector<Effects::Sent>& sent,
                             FrameKind kind, int layer, int64_t chunk,
                             int64_t round, int64_t elements, uint8_t part = 0);
 
-// Those of `sent` that go to `peer` alone.
+// Returns the frames of `sent` that go to `peer` alone.
 std::vector<Effects::Sent> SentTo(const std::vector<Effects::Sent>& sent,
                                   PeerId peer);
 
