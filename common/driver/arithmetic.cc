@@ -62,7 +62,9 @@ NotFinite ExecuteArithmetic(const Accumulate& accumulate) {
     return {};
   }
   Copy(addend.payload, sum);
-  ExecuteArithmetic(ScaleValues{sum, accumulate.factor});
+  if (accumulate.factor != 1.0f) {
+    ScaleTo(sum.floats(), sum.float_count(), accumulate.factor, sum.floats());
+  }
   return {};
 }
 
@@ -78,7 +80,6 @@ void ExecuteArithmetic(const CopyValues& copy) {
 
 void ExecuteArithmetic(const ScaleValues& scale) {
   if (scale.values.data() == nullptr) return;
-  if (scale.factor == 1.0f) return;
   float* const values = scale.values.floats();
   ScaleTo(values, scale.values.float_count(), scale.factor, values);
 }

@@ -149,9 +149,10 @@ struct FrameHeader {
 // A frame in memory. Copying it is cheap: the payload is a reference.
 struct Frame {
   FrameHeader header;  // Description of the payload.
-  // Values of the frame. On the wire they are header.payload_bytes long.
-  // Between machines and drivers they are always float32, whatever header.wire
-  // says (common/driver/wire_values.h).
+  // Values of the frame; header.payload_bytes long on the wire. Machines send
+  // float32, and values that land in a place are float32 too. A frame that
+  // lands in a scratch keeps the bytes of the wire, which Accumulate decodes
+  // (common/protocol/outbox.h).
   Buffer payload;
   // Place in the order of sending: lower values go first (SendQueue). Not on
   // the wire.

@@ -66,6 +66,7 @@ TEST(ConnectionsTest, ServersWithoutBackupsDialNothing) {
 
 TEST(ConnectionsTest, OfAPrimaryAndItsBackupTheHigherRankDials) {
   const JobPtr job = EpochAfter(*JobWith(Scheme::kServer), [](Job& next) {
+    next.options.backup = true;
     next.shard_servers = {{0, 2}, {1, -1}, {2, -1}};
   });
   EXPECT_THAT(DialledBy(PeerId::Shard(0), job), IsEmpty());
