@@ -31,20 +31,20 @@ namespace {
 
 using testing::HasSubstr;
 
-// No test waits that long unless something is broken.
+// Upper bound of each wait. Only a broken acceptor makes a test wait so long.
 constexpr absl::Duration kLong = absl::Seconds(60);
 constexpr int kLongMs = 60'000;
 
 constexpr char kHost[] = "127.0.0.1";
 
-// Connections that an acceptor hands on.
+// Collects the connections that an acceptor hands on.
 class Arrivals {
  public:
   void Add(Descriptor socket) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     sockets_.push_back(std::move(socket));
   }
-  // Waits for the next one; not valid() if none comes.
+  // Waits for the next connection; not valid() if none comes in time.
   Descriptor Next() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     mu_.AwaitWithTimeout([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(
@@ -73,12 +73,13 @@ std::unique_ptr<Acceptor> StartAcceptor(Arrivals& arrivals) {
   return acceptor.ok() ? *std::move(acceptor) : nullptr;
 }
 
-// Makes a socket that is not connected yet, and waits in connect and read.
+// Makes a blocking socket that is not connected yet.
 Descriptor MakeSocket() {
   return Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 }
 
-// Returns errno, or 0 if the kernel has the connection. Opens no file.
+// Connects `socket`; returns errno, or 0 if the kernel has queued the
+// connection. Opens no file.
 int ConnectTo(int port, const Descriptor& socket) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -88,8 +89,8 @@ int ConnectTo(int port, const Descriptor& socket) {
   return connect(socket.get(), name, sizeof(address)) == 0 ? 0 : errno;
 }
 
-// Returns what comes from the other end next: a byte, "the end", or "nothing"
-// if it takes too long.
+// Returns the next input from the peer: a byte, "the end", or "nothing" if
+// neither comes in time.
 std::string NextFrom(const Descriptor& socket) {
   pollfd watched = {socket.get(), POLLIN, 0};
   if (poll(&watched, 1, kLongMs) != 1) return "nothing";
@@ -139,7 +140,7 @@ TEST(AcceptorTest, NothingListensAfterItsEnd) {
   EXPECT_EQ(arrivals.count(), 0u);
 }
 
-// An accepted connection belongs to the receiver.
+// The receiver owns an accepted connection, so the acceptor must not close it.
 TEST(AcceptorTest, ConnectionsOutliveIt) {
   Arrivals arrivals;
   auto acceptor = StartAcceptor(arrivals);
@@ -151,7 +152,7 @@ TEST(AcceptorTest, ConnectionsOutliveIt) {
   ExpectConnected(client, accepted);
 }
 
-// Standard error, which goes through a pipe while this exists.
+// Redirects standard error into a pipe during its lifetime.
 class LogReader {
  public:
   LogReader() : error_(dup(STDERR_FILENO)) {
@@ -163,7 +164,7 @@ class LogReader {
   }
   ~LogReader() { dup2(error_.get(), STDERR_FILENO); }
 
-  // Waits until `text` is among what was written; false if it does not come.
+  // Waits until `text` has been written; false if it is not written in time.
   bool Await(const std::string& text, int wait_ms = kLongMs) {
     while (!absl::StrContains(seen_, text)) {
       pollfd watched = {read_.get(), POLLIN, 0};
@@ -175,7 +176,7 @@ class LogReader {
     }
     return true;
   }
-  // Returns how often `text` was written.
+  // Returns how many times `text` was written.
   int Count(const std::string& text) {
     Await("what no line has", /*wait_ms=*/0);
     int count = 0;
@@ -193,7 +194,8 @@ class LogReader {
   std::string seen_;
 };
 
-// A process with a limit of few descriptors, of which tests take some.
+// A process with a low descriptor limit. Tests take descriptors to create a
+// shortage.
 class AcceptorShortageTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -246,7 +248,7 @@ TEST_F(AcceptorShortageTest, TheLastDescriptorsAreKeptForTheProcessItself) {
   ExpectConnected(client, arrivals_.Next());
 }
 
-// The connection waits in the kernel meanwhile.
+// The kernel queues the connection while the process has no descriptor.
 TEST_F(AcceptorShortageTest, AConnectionThatCameWithoutADescriptorIsAccepted) {
   const Descriptor client = MakeSocket();
   TakeAll();
@@ -256,7 +258,7 @@ TEST_F(AcceptorShortageTest, AConnectionThatCameWithoutADescriptorIsAccepted) {
 
   GiveBack();
   ExpectConnected(client, arrivals_.Next());
-  // Later connections are accepted, too.
+  // After the shortage, the acceptor accepts later connections too.
   const Descriptor later = MakeSocket();
   ASSERT_EQ(ConnectTo(acceptor_->port(), later), 0);
   ExpectConnected(later, arrivals_.Next());

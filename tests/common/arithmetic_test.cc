@@ -13,8 +13,8 @@
 namespace nereus {
 namespace {
 
-// `values` at an address that is no multiple of 4, as in the middle of a
-// message.
+// Copies `values` to an address that is not a multiple of 4, as in the middle
+// of a message.
 Buffer UnalignedBuffer(const std::vector<float>& values, int64_t shift) {
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
   const Buffer memory = Buffer::Allocate(bytes + shift);
@@ -58,7 +58,8 @@ TEST(ArithmeticTest, TheFactorAppliesToTheNewSum) {
 TEST(ArithmeticTest, AnAddendThatIsNotFiniteIsReportedAndNotAdded) {
   const Buffer sum = FloatBuffer({1, 2, 3});
   Accumulate accumulate{sum, UnalignedBuffer({5, HUGE_VALF, NAN}, 1)};
-  EXPECT_LT(ExecuteArithmetic(accumulate).index, 0);  // Not checked.
+  // The action does not check its values.
+  EXPECT_LT(ExecuteArithmetic(accumulate).index, 0);
   for (const bool replaces : {false, true}) {
     const Buffer kept = FloatBuffer({1, 2, 3});
     accumulate.sum = kept;

@@ -54,7 +54,7 @@ TEST(BlocksTest, ABlockSaysHowLongItHasWaited) {
   choice = Choose(1, first_is_large, choice);
   EXPECT_THAT(choice, ElementsAre(1, -2));
   choice = Choose(1, second_is_large, choice);
-  // Last sent four rounds before.
+  // The block was last sent four rounds ago.
   EXPECT_THAT(choice, ElementsAre(0, 4));
   EXPECT_TRUE(Travels(choice[1]));
   EXPECT_TRUE(Resumes(choice[1]));
@@ -85,8 +85,9 @@ TEST(BlocksTest, SumsAbsolutesOfAnyLength) {
   }
 }
 
-// What is held of some rounds moves the parameters, by itself, as far as sgd
-// with momentum would have moved them in these rounds from rest. In double.
+// The gradient held back over some rounds moves the parameters as far as sgd
+// with momentum would have moved them in these rounds, starting at rest. The
+// reference computes in double.
 TEST(BlocksTest, HeldGradientsWeighWhatMomentumWouldHaveGivenThem) {
   constexpr int64_t kLength = 37;
   for (const uint64_t seed : TestSeeds(50)) {
@@ -96,7 +97,7 @@ TEST(BlocksTest, HeldGradientsWeighWhatMomentumWouldHaveGivenThem) {
     const float decay = random.Chance(0.5) ? 0.01f : 0.0f;
     const int rounds = 1 + static_cast<int>(random.Below(12));
     std::vector<float> parameters(kLength);
-    // Whatever was there before.
+    // Old contents must not matter.
     std::vector<float> velocity(kLength, kNaN);
     std::vector<float> held(kLength, kNaN);
     std::vector<double> moves(kLength, 0);
@@ -136,7 +137,8 @@ TEST(BlocksTest, EachPieceOfAGradientGoesItsWay) {
   std::vector<float> gradient(17, -2.0f);
   std::vector<float> velocity(17, 4.0f);
   std::vector<float> held(17, 100.0f);
-  std::vector<float> norms = {0, 0, 0, 0, 7};  // Of another layer, too.
+  // The last norm already counts another layer.
+  std::vector<float> norms = {0, 0, 0, 0, 7};
   SplitPieces(pieces, 0.5f, 0.25f, uses.data(), parameters.data(),
               gradient.data(), velocity.data(), held.data(), norms.data());
   const auto part = [&](const std::vector<float>& values, int64_t piece) {
@@ -151,7 +153,7 @@ TEST(BlocksTest, EachPieceOfAGradientGoesItsWay) {
   EXPECT_THAT(part(velocity, 3), testing::Each(0.5f));
   EXPECT_THAT(part(gradient, 4), testing::Each(-2.0f));
   EXPECT_THAT(norms, testing::ElementsAre(6, 8, 4 * 102.5f, 2, 7 + 4));
-  // To its own begin.
+  // Packing works in place: the destination is the source.
   const std::vector<int32_t> chosen = {1, 2, 4};
   std::vector<float> packed = {0, 1,  2,  3,  4,  5,  6,  7, 8,
                                9, 10, 11, 12, 13, 14, 15, 16};

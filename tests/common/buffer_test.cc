@@ -29,7 +29,7 @@ TEST(BufferTest, OwnedMemoryIsAlignedWhateverItsSize) {
 }
 
 TEST(BufferTest, ZeroedMemoryIsZero) {
-  // Dirty memory of the same size is likely to be handed out again.
+  // The allocator is likely to hand out dirty memory of the same size again.
   { std::memset(Buffer::Allocate(4099).data(), 0xff, 4099); }
   const Buffer buffer = Buffer::AllocateZeroed(4099);
   for (int64_t i = 0; i < buffer.bytes(); ++i) ASSERT_EQ(buffer.data()[i], 0);
@@ -59,7 +59,7 @@ TEST(BufferTest, MovingTakesTheReferenceAlong) {
   EXPECT_EQ(second.data(), data);
   EXPECT_EQ(second.bytes(), 8);
   EXPECT_TRUE(second.unique());
-  EXPECT_EQ(first.data(), nullptr);  // NOLINT: what is left must be empty.
+  EXPECT_EQ(first.data(), nullptr);  // NOLINT: moved from, so empty.
   EXPECT_EQ(first.bytes(), 0);
 }
 
@@ -153,12 +153,12 @@ TEST(BufferTest, MemoryLikeAModelsHasBytesIfTheModelHas) {
   const Buffer memory = Buffer::AllocateLike(model, 4099);
   EXPECT_EQ(memory.bytes(), 4099);
   EXPECT_TRUE(memory.unique());
-  EXPECT_TRUE(model.unique());  // It is not kept.
+  EXPECT_TRUE(model.unique());  // AllocateLike keeps no reference.
   for (int64_t i = 0; i < memory.bytes(); ++i) ASSERT_EQ(memory.data()[i], 0);
 }
 
-// References come and go on several threads; the last one releases, once, and
-// then sees what the others wrote.
+// Threads copy and drop references at once. The last owner releases the memory
+// once, and sees all writes of the others.
 TEST(BufferTest, CountsOnManyThreads) {
   for (int repeat = 0; repeat < 20; ++repeat) {
     std::vector<int> values(4, 0);

@@ -54,7 +54,7 @@ TEST(CheckpointReaderTest, AnyNumberOfShardsReadsWhatAnyOtherWrote) {
   }
 }
 
-// Larger than the block that is read for a checksum.
+// The file is larger than one block of the checksum's reader.
 TEST(CheckpointReaderTest, LargeFilesAreReadInBlocks) {
   SimulatedStorage storage(/*seed=*/0);
   TestCheckpoint checkpoint = SomeCheckpoint();
@@ -142,7 +142,7 @@ TEST(CheckpointReaderTest, RangesThatTheModelDoesNotHaveAreRefused) {
   EXPECT_EQ(code(1, 0, 8, 1), absl::StatusCode::kOk);
 }
 
-// One shard's chunks in the place of another one's.
+// Writes a file for each element of `shards`, and a manifest that lists them.
 Manifest WriteShards(SimulatedStorage& storage,
                      const TestCheckpoint& checkpoint,
                      const std::vector<std::vector<ChunkValues>>& shards) {
@@ -209,7 +209,7 @@ TEST(CheckpointReaderTest, StateOfAPartOfALayerIsNotWhole) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("velocity of layer"));
 }
 
-// A header that is sound, of tensors that are not this model's.
+// The file has a sound header, but its tensors do not belong to the model.
 TEST(CheckpointReaderTest, FilesOfAnotherModelAreRefused) {
   const TestCheckpoint checkpoint = SomeCheckpoint(1);
   const struct {
@@ -277,7 +277,8 @@ TEST(CheckpointReaderTest, EveryTruncationIsFound) {
     contents.pop_back();
     EXPECT_EQ(VerifyCheckpoint(storage, *manifest).code(),
               absl::StatusCode::kDataLoss);
-    // Also where the manifest agrees about the length.
+    // A truncated file is damaged even if the manifest states the shorter
+    // length.
     Manifest shorter = *manifest;
     shorter.files[1].bytes = static_cast<int64_t>(contents.size());
     shorter.files[1].crc32c = Crc32c(contents.data(), contents.size());
@@ -286,7 +287,7 @@ TEST(CheckpointReaderTest, EveryTruncationIsFound) {
   }
 }
 
-// A file is read only by those whom it concerns.
+// A reader reads only the files that hold its values.
 TEST(CheckpointReaderTest, DamageConcernsOnlyWhoeverReadsIt) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();

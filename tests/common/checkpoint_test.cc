@@ -33,7 +33,7 @@ void Write(Storage& storage, std::vector<int64_t> rounds) {
   }
 }
 
-// One shard's file and no manifest.
+// Writes the file of one shard, without a manifest.
 void WritePart(Storage& storage, int64_t round) {
   const TestCheckpoint checkpoint = OfRound(round);
   ASSERT_TRUE(WriteShard(storage, {round, 0, 2}, checkpoint.layers,
@@ -181,7 +181,7 @@ TEST(CheckpointTest, WhatANewerBuildWroteIsKept) {
   EXPECT_THAT(IncompleteRounds(storage), ElementsAre(1));
 }
 
-// What was complete before a crash and is no more must not look so.
+// A checkpoint that a crash left half removed must not look complete.
 TEST(CheckpointTest, ACrashAtAnyStepOfRemovingLeavesNothingThatOnlyLooksWhole) {
   for (int64_t steps = 0;; ++steps) {
     SCOPED_TRACE(steps);

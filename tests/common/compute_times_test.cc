@@ -23,7 +23,7 @@ std::vector<LayerSpec> Layers() {
 TEST(ComputeTimesTest, TimeGoesWithTheOperationsOfEachLayer) {
   const auto times = SplitCompute(Layers(), absl::Seconds(3), 2.0 / 3);
   ASSERT_EQ(times.size(), 3u);
-  // 64 * 27 * 100 against 10 * 64 * 20.
+  // The times are as 64 * 27 * 100 to 10 * 64 * 20.
   const double conv = 172800.0 / (172800 + 12800);
   EXPECT_NEAR(absl::ToDoubleSeconds(times[0].forward), conv, 1e-9);
   EXPECT_NEAR(absl::ToDoubleSeconds(times[0].backward), 2 * conv, 1e-9);
@@ -41,7 +41,8 @@ TEST(ComputeTimesTest, WithoutProductsTimeGoesWithTheParameters) {
   EXPECT_EQ(times[1], (LayerTime{absl::Seconds(1.5), absl::Seconds(1.5)}));
 }
 
-// 19.6 billion multiplications an image, 124 million of them in fc layers.
+// The model has 19.6 billion multiplications per image, 124 million of them in
+// its fc layers.
 TEST(ComputeTimesTest, MostOfVgg19IsInItsConvolutions) {
   const auto layers = LoadModel("vgg19", 32);
   ASSERT_TRUE(layers.ok());

@@ -15,8 +15,8 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-// An epoch of 3 workers and 3 servers, seen by `self`. Each member's
-// incarnation is its place in the list.
+// Makes an epoch of 3 workers and 3 servers, as `self` sees it. The incarnation
+// of each member is its index in the list.
 EpochStart StartOf(PeerId self, JobPtr job) {
   EpochStart start;
   start.self = self;

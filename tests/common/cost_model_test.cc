@@ -42,7 +42,8 @@ constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 INSTANTIATE_TEST_SUITE_P(
     Table, CostModelTest,
     testing::Values(
-        // The paper's own example: 58.7M by the servers, 3.7M by factors.
+        // The paper's own example: 58.7M elements by the servers, 3.7M by
+        // factors.
         Case{"papers_example", Fc(4096, 4096, 32), {8, 8}, 58720256, 3670016},
         Case{"one_node_sends_nothing", Fc(10, 20, 4), {1, 1}, 0, 0},
         Case{"fewer_servers_than_workers", Fc(10, 10, 64), {4, 2}, 400, 7680},
@@ -58,14 +59,15 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(FactorsMoveNoMoreTest, TieIsForFactors) {
-  // With P workers and P servers, equal at P = 2 M N / (K (M + N)) = 128.
+  // With P workers and P servers both costs are equal at
+  // P = 2 M N / (K (M + N)) = 128.
   EXPECT_TRUE(FactorsMoveNoMore(Fc(4096, 4096, 32), {128, 128}));
   EXPECT_FALSE(FactorsMoveNoMore(Fc(4096, 4096, 32), {129, 129}));
 }
 
 TEST(FactorsMoveNoMoreTest, ComparesWithoutRounding) {
-  // By factors 2 x 2 x 7 = 28; by servers 24 x 6 / 5 = 28.8, 24 x 7 / 6 = 28
-  // and 24 x 8 / 7 = 27.4, which rounded up would tie.
+  // Factors cost 2 x 2 x 7 = 28. The servers cost 24 x 6 / 5 = 28.8,
+  // 24 x 7 / 6 = 28, and 24 x 8 / 7 = 27.4, which would tie if rounded up.
   const LayerSpec layer = Fc(3, 4, 1);
   EXPECT_TRUE(FactorsMoveNoMore(layer, {3, 5}));
   EXPECT_TRUE(FactorsMoveNoMore(layer, {3, 6}));
@@ -73,7 +75,7 @@ TEST(FactorsMoveNoMoreTest, ComparesWithoutRounding) {
 }
 
 TEST(FactorsMoveNoMoreTest, IsRightBeyondInt64) {
-  // Compared by multiplying: each side is beyond int64_t.
+  // Both sides of the comparison exceed int64_t.
   const LayerSpec many_rows = {"fc",
                                LayerKind::kFullyConnected,
                                int64_t{1} << 20,

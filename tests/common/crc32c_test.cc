@@ -12,7 +12,8 @@
 namespace nereus {
 namespace {
 
-// The vectors of RFC 3720, appendix B.4, and the catalogues' check value.
+// Test vectors of RFC 3720, appendix B.4, and the check value of CRC
+// catalogues.
 TEST(Crc32cTest, GivesTheKnownChecksums) {
   std::string ascending(32, '\0');
   std::iota(ascending.begin(), ascending.end(), '\0');
@@ -55,7 +56,7 @@ TEST(Crc32cTest, PiecesExtendToTheWhole) {
   }
 }
 
-// Any single flipped bit, wherever the bytes lie in memory.
+// Flips each single bit, at several alignments of the bytes.
 TEST(Crc32cTest, OneFlippedBitShows) {
   std::vector<uint8_t> memory(8 + 67, 0x5a);
   for (size_t start = 0; start < 8; ++start) {

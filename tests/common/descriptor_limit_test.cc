@@ -12,7 +12,7 @@
 namespace nereus {
 namespace {
 
-// Restores the process's limit after each test.
+// Restores the process's descriptor limit after each test.
 class DescriptorLimitTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -24,7 +24,7 @@ class DescriptorLimitTest : public testing::Test {
     const rlimit limit = {descriptors, before_.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   }
-  // Returns the number of descriptors that the system lets this process have.
+  // Returns the highest limit that the system grants this process.
   int Most() const {
     return static_cast<int>(
         std::min<rlim_t>(before_.rlim_max, std::numeric_limits<int>::max()));
@@ -45,7 +45,7 @@ TEST_F(DescriptorLimitTest, IsRaisedToWhatTheSystemLetsTheProcessHave) {
   SetLimit(kLow);
   RaiseDescriptorLimit();
   EXPECT_EQ(DescriptorLimit(), Most());
-  // Another call changes nothing.
+  // A second call changes nothing.
   RaiseDescriptorLimit();
   EXPECT_EQ(DescriptorLimit(), Most());
 }

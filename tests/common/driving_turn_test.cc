@@ -12,7 +12,7 @@
 namespace nereus {
 namespace {
 
-// Owner like MachineDriver's: it waits for events while it has the turn.
+// An owner like MachineDriver: it waits for events while it has the turn.
 class Owner {
  public:
   Owner()
@@ -31,8 +31,8 @@ class Owner {
   void AwaitTurns(int count) const {
     while (turns_ < count) absl::SleepFor(absl::Microseconds(20));
   }
-  // Value that only the thread with the turn may touch. ThreadSanitizer checks
-  // that, too.
+  // A value that only the thread with the turn may touch. ThreadSanitizer
+  // checks this too.
   int& shared() { return shared_; }
 
  private:
@@ -82,7 +82,8 @@ TEST(DrivingTurnTest, TheOwnerGivesItToAGuestAndTakesItBack) {
 TEST(DrivingTurnTest, TheOwnerTakesItBackFromAGuestThatDroveForLong) {
   Owner owner;
   owner.AwaitTurns(1);
-  // In quick succession, the second for longer than the owner looks.
+  // The guest takes the turn twice in quick succession. It keeps the second
+  // turn for longer than the owner yields.
   ASSERT_TRUE(owner.turn().GuestTakes());
   owner.turn().GuestGives();
   ASSERT_TRUE(owner.turn().GuestTakes());

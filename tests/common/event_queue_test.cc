@@ -90,7 +90,7 @@ TEST(EventQueueTest, AnEventIsDroppedOnceItHasRun) {
   EXPECT_EQ(held.use_count(), 1);
 }
 
-// Against a stable sort.
+// Compares the queue with a stable sort.
 TEST(EventQueueTest, OrdersLikeAStableSort) {
   for (const uint64_t seed : TestSeeds(50)) {
     SCOPED_TRACE(ReplayHint(seed));

@@ -21,7 +21,8 @@ std::vector<float> RandomFloats(Random& random, int64_t count) {
   return values;
 }
 
-// Lengths around a tile (6 x 16), a block of rows (512), and nothing.
+// The lengths are 0, 1, and sizes around a tile (6 x 16) and a block of rows
+// (512).
 TEST(FactorGradientTest, HasTheBitsOfTheReference) {
   Random random(3);
   for (const int64_t rows : {0, 1, 2, 511, 512, 513, 1100}) {
@@ -43,9 +44,9 @@ TEST(FactorGradientTest, HasTheBitsOfTheReference) {
   }
 }
 
-// Each product is fused with its sum: one rounding of 2^-24 a row, relative to
-// a sum that is at most the sum of the products' magnitudes, and one for the
-// scale.
+// Each product is fused with its sum. The error is one rounding of 2^-24 for
+// each row, relative to the sum of the products' magnitudes, and one rounding
+// for the scale.
 TEST(FactorGradientTest, IsCloseToTheProductInDouble) {
   constexpr int64_t kRows = 300;
   constexpr int64_t kM = 31;
@@ -72,8 +73,8 @@ TEST(FactorGradientTest, IsCloseToTheProductInDouble) {
   }
 }
 
-// Two workers whose frameworks set OpenBLAS up differently must still agree;
-// with its GEMM they did not.
+// Two workers must agree even if their frameworks configure OpenBLAS
+// differently. Products by the GEMM of OpenBLAS did not agree.
 TEST(FactorGradientTest, TheNumberOfBlasThreadsDoesNotChangeTheBits) {
   Random random(6);
   for (int repeat = 0; repeat < 50; ++repeat) {
@@ -114,7 +115,8 @@ TEST(FactorGradientTest, ThreadsMayCallItAtOnce) {
   for (const auto& result : results) EXPECT_EQ(result, expected);
 }
 
-// Where the factors lie in memory must not matter: peers hold theirs elsewhere.
+// The address of the factors must not change the bits, because peers keep their
+// copies at other addresses.
 TEST(FactorGradientTest, AlignmentDoesNotChangeTheBits) {
   Random random(4);
   for (int repeat = 0; repeat < 50; ++repeat) {
@@ -138,7 +140,7 @@ TEST(FactorGradientTest, AlignmentDoesNotChangeTheBits) {
   }
 }
 
-// 2 rows; m = 2, n = 3. All exact.
+// Two rows, m = 2, n = 3. All numbers are exact.
 TEST(FactorGradientTest, IsTheProductAndTheColumnSumsByHand) {
   const float output_gradient[] = {1, 2,  //
                                    3, 4};
@@ -155,7 +157,8 @@ TEST(FactorGradientTest, IsTheProductAndTheColumnSumsByHand) {
   gradient.assign(8, 99.0f);
   FactorGradient(2, 2, 3, false, 0.5f, output_gradient, input, gradient.data());
   expected = weights;
-  expected.insert(expected.end(), {99.0f, 99.0f});  // No bias: not touched.
+  // Without a bias these two values are not touched.
+  expected.insert(expected.end(), {99.0f, 99.0f});
   EXPECT_EQ(gradient, expected);
 }
 
@@ -166,7 +169,7 @@ TEST(FactorGradientTest, NoRowsGiveNoGradient) {
   EXPECT_EQ(gradient, std::vector<float>(8, 0.0f));
 }
 
-// In float32 these sums would lose the small values altogether.
+// In float32 these sums would lose the small values.
 TEST(FactorGradientTest, ColumnsAreSummedInDouble) {
   constexpr int64_t kRows = 1000;
   std::vector<float> output_gradient(kRows, 1.0f);

@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A folder of its own for each test.
+// Gives each test its own folder.
 std::string NewRoot() {
   const std::string root = absl::StrCat(
       testing::TempDir(), "/file_storage-",
@@ -99,7 +99,7 @@ TEST(FileStorageTest, WithoutPermissionNothingIsWritten) {
   ASSERT_EQ(chmod((root + "/a").c_str(), 0700), 0);
 }
 
-// The system's limit of a file's length, in the place of a full disk.
+// The system's limit of a file's length stands for a full disk.
 TEST(FileStorageTest, AWriteThatDoesNotFitLeavesTheOldFileAlone) {
   const std::string root = NewRoot();
   const auto storage = OpenStorage(root);
@@ -150,7 +150,8 @@ TEST(FileStorageTest, OthersMayReadTheFiles) {
   EXPECT_EQ(information.st_mode & 0777, 0644u);
 }
 
-// A reader sees one whole file, whichever; writers don't disturb each other.
+// A reader sees one complete file, from either writer; the writers do not
+// disturb each other.
 TEST(FileStorageTest, TwoWritersLeaveOneOfBoth) {
   const std::string root = NewRoot();
   const auto storage = OpenStorage(root);

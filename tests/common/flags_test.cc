@@ -30,10 +30,10 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// Variables with their values: "NEREUS_BATCH=3".
+// Assignments of environment variables: "NEREUS_BATCH=3".
 using Variables = std::vector<std::string>;
 
-// Sets these variables, and removes all others whose names begin with NEREUS.
+// Sets these variables, and removes all others with a NEREUS prefix.
 void SetVariables(const Variables& variables) {
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -49,7 +49,7 @@ void SetVariables(const Variables& variables) {
   }
 }
 
-// A program with a few flags, and a command with one of its own.
+// A program with a few flags, and with a command that has a flag.
 struct Program {
   Program() {
     app.require_subcommand(0, 1);
@@ -85,7 +85,7 @@ struct Program {
   CLI::App app{"Tests flags.", "tester"};
 };
 
-// A command line, as main gets it.
+// A command line in the form that main gets.
 class CommandLine {
  public:
   explicit CommandLine(const std::vector<std::string>& arguments)
@@ -102,7 +102,7 @@ class CommandLine {
   std::vector<char*> pointers_;
 };
 
-// Exit code of a child process whose flags are good.
+// Exit code of a child process that accepts its flags.
 constexpr int kGoesOn = 77;
 
 int ExitCodeOf(int parsed) { return parsed == -1 ? kGoesOn : parsed; }
@@ -112,7 +112,7 @@ int Parse(Program& program, const std::vector<std::string>& arguments) {
   return ParseFlags(program.app, line.argc(), line.argv());
 }
 
-// Parses, and ends the process with what ParseFlags returns.
+// Parses the arguments and exits with the result of ParseFlags.
 [[noreturn]] void ParseAndExit(const std::vector<std::string>& arguments,
                                const Variables& variables = {}) {
   SetVariables(variables);
@@ -267,7 +267,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {},
                 {"NEREUS_LEARNING_RATE=fast"},
                 "the variable NEREUS_LEARNING_RATE is \"fast\""},
-        // The command line replaces the variable.
+        // The flag on the command line replaces the variable.
         Mistake{"BesideAFlagThatIsBadToo",
                 {"--seed=abc"},
                 {"NEREUS_SEED=32"},
@@ -275,7 +275,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "variable"}),
     NameOf);
 
-// Variables that a program does not know may be another one's.
+// A variable that this program does not know may belong to another program.
 struct Notice {
   const char* name;
   std::string variable;
@@ -318,7 +318,7 @@ TEST(FlagsDeathTest, VariablesWithAMeaningCauseNoWarning) {
               testing::ExitedWithCode(kGoesOn), IsEmpty());
 }
 
-// A shell sets them for servers, workers and nereusctl alike.
+// A shell sets the variables for servers, workers and nereusctl alike.
 TEST(FlagsDeathTest, VariablesOfEveryJobsFlagAreKnownToEveryProgram) {
   EXPECT_EXIT(
       {
@@ -333,7 +333,7 @@ TEST(FlagsDeathTest, VariablesOfEveryJobsFlagAreKnownToEveryProgram) {
         });
         Variables variables;
         for (const std::string& flag : flags) {
-          if (flag == "--version") continue;  // No variable sets it.
+          if (flag == "--version") continue;  // No variable sets --version.
           variables.push_back(FlagVariable(flag.substr(2)) + "=1");
         }
         SetVariables(variables);
@@ -385,7 +385,7 @@ TEST(FlagsDeathTest, AnEmptyVariableLeavesTheDefault) {
       testing::ExitedWithCode(kGoesOn), HasSubstr("does not count"));
 }
 
-// A wrong variable does not matter where the command line has the flag.
+// A wrong variable does not matter if the command line has its flag.
 TEST(FlagsDeathTest, AVariableThatTheCommandLineReplacesMayBeWrong) {
   EXPECT_EXIT(ParseAndExit({"--batch=64"}, {"NEREUS_BATCH=abc"}),
               testing::ExitedWithCode(kGoesOn), IsEmpty());
@@ -410,7 +410,7 @@ TEST(FlagsTest, FlagsThatAreAddedAreNamedInTheirOrder) {
               ElementsAre("--zebra", "--ape"));
 }
 
-// Flags that do not count.
+// Flags that have no effect with the other options.
 
 absl::Status RefuseBatchAndJson(const std::vector<std::string>& arguments,
                                 const Variables& variables = {}) {
@@ -452,7 +452,7 @@ TEST(FlagsDeathTest, UnsetVariableIsNotMentioned) {
               testing::ExitedWithCode(kGoesOn), IsEmpty());
 }
 
-// Fields of options as flags.
+// Messages that name the flags of options instead of their fields.
 
 struct Renaming {
   const char* name;

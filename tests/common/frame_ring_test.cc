@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A ring's memory, and both its ends.
+// The memory of a ring and its two ends.
 class FrameRingTest : public testing::Test {
  protected:
   FrameRingTest()
@@ -41,8 +41,8 @@ class FrameRingTest : public testing::Test {
     EXPECT_TRUE(pushed.ok()) << pushed.status();
     return pushed.ok() && *pushed;
   }
-  // Returns the layer of the frame in front, which must be as FrameOf made it;
-  // -1: the ring is empty.
+  // Returns the layer of the front frame, which must be as FrameOf made it; -1
+  // if the ring is empty.
   int64_t Next() {
     FrameHeader header;
     Buffer payload;
@@ -144,8 +144,8 @@ TEST_F(FrameRingTest, SleepingSideIsWokenOnceAndOnlyForWork) {
   EXPECT_FALSE(writer_.MaySleep()) << "there is room";
 }
 
-// Each sleeps in the only way that it can be woken from: if one wake-up were
-// lost, this would hang.
+// Each side sleeps until the other side wakes it. If a wake-up were lost, this
+// test would hang.
 TEST_F(FrameRingTest, NoSideSleepsForEver) {
   constexpr uint32_t kFrames = 20000;
   std::atomic<int> reader_woken{0};
@@ -184,7 +184,7 @@ TEST_F(FrameRingTest, NoSideSleepsForEver) {
 
 TEST_F(FrameRingTest, SkipWithoutAFrameBehindItIsRefused) {
   auto& control = *reinterpret_cast<FrameRing::Control*>(memory_.data());
-  control.head = kFrameHeaderBytes;  // The memory is zero: a skip.
+  control.head = kFrameHeaderBytes;  // The memory is zero, and zero is a skip.
   FrameHeader header;
   Buffer payload;
   EXPECT_THAT(std::string(reader_.Front(header, payload).status().message()),

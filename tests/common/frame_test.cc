@@ -38,8 +38,8 @@ FrameHeader SomeHeader() {
   return header;
 }
 
-// SomeHeader on the wire, in this version of the protocol. Never change it
-// without the version.
+// The bytes of SomeHeader in this version of the protocol. Changing them
+// requires a new version.
 constexpr HeaderBytes kGolden = {
     0x4e, 0x52, 0x53, 0x31,                          // "NRS1"
     0x06,                                            // version
@@ -57,12 +57,12 @@ constexpr HeaderBytes kGolden = {
     0x83, 0x92, 0x06, 0xe3,                          // payload CRC-32C
     0x00, 0x00,                                      // exponent
     0x00, 0x00,                                      // frames
-    0x4c, 0xd9, 0x2f, 0x84,                          // CRC-32C of the above
+    0x4c, 0xd9, 0x2f, 0x84,  // CRC-32C of all bytes above
 };
 
 HeaderBytes Encode(const FrameHeader& header) {
   HeaderBytes bytes;
-  bytes.fill(0xee);  // Whatever was there before must not shine through.
+  bytes.fill(0xee);  // The encoder must overwrite all old contents.
   EncodeFrameHeader(header, bytes.data());
   return bytes;
 }
@@ -159,7 +159,7 @@ TEST(FrameHeaderTest, OtherLengthsAreRefused) {
   }
 }
 
-// Fields that no encoder of ours would write, under a checksum that is right.
+// Fields that our encoder never writes, under a correct checksum.
 struct BadField {
   const char* name;
   int at;
@@ -275,7 +275,7 @@ TEST(FrameKindTest, EveryKindHasANameOfItsOwn) {
 TEST(FrameCountTest, CutsAtEveryFullFrame) {
   const struct {
     int64_t elements;
-    std::vector<int64_t> frames;  // Elements of each.
+    std::vector<int64_t> frames;  // Number of elements of each frame.
   } kCases[] = {
       {0, {}},
       {1, {1}},
@@ -298,7 +298,7 @@ struct IndexCase {
   int64_t elements;
   uint32_t offset;
   uint32_t payload_bytes;
-  int64_t index;  // -1: refused.
+  int64_t index;  // -1 if the offset must be refused.
 };
 
 class FrameIndexTest : public testing::TestWithParam<IndexCase> {};
@@ -345,14 +345,14 @@ INSTANTIATE_TEST_SUITE_P(OneFrameAndABit, FrameIndexTest,
                                          IndexCase{65537, 0, 4, -1},
                                          IndexCase{65537, 131072, 4, -1},
                                          IndexCase{65537, 65537, 4, -1}));
-// The offset is 32 bits wide; a matrix may have more elements than that.
+// The offset has 32 bits; a matrix may have more elements than that.
 INSTANTIATE_TEST_SUITE_P(
     Large, FrameIndexTest,
     testing::Values(IndexCase{int64_t{1} << 40, 0xffff0000, 262144, 65535},
                     IndexCase{int64_t{1} << 32, 0xffff0000, 262144, 65535},
                     IndexCase{int64_t{1} << 32, 0xffffffff, 262144, -1}));
 
-// Bytes 6 and 56: the wire type, and its exponent.
+// Bytes 6 and 56 hold the wire type and its exponent.
 TEST(FrameHeaderTest, Float16HasAnExponentInItsRange) {
   for (const int exponent :
        {kHalfExponentMin - 1, kHalfExponentMin, -1, 0, 1, kHalfExponentMax,

@@ -13,7 +13,7 @@
 namespace nereus {
 namespace {
 
-using Curve = std::function<double(double x)>;  // Of log2 of the threshold.
+using Curve = std::function<double(double x)>;  // x is log2 of the threshold.
 
 double At(const Curve& curve, int64_t bytes) {
   return curve(std::log2(static_cast<double>(bytes)));
@@ -25,7 +25,8 @@ double LeastOf(const Curve& curve) {
   return least;
 }
 
-// Runs to the end; measurements are off by up to `noise`, relative.
+// Runs the tuner to its end. Each measurement has a relative error of at most
+// `noise`.
 FusionTuner Tune(const Curve& curve, double noise, uint64_t seed,
                  int64_t first = FusionTuner::kBytesFirst) {
   Random random(seed);
@@ -40,7 +41,8 @@ FusionTuner Tune(const Curve& curve, double noise, uint64_t seed,
   return tuner;
 }
 
-// What iterations look like: many messages on one side, late ones on the other.
+// Returns the shape of real step times: small thresholds cost many messages,
+// large thresholds delay the messages.
 Curve Iteration(double per_message, double overlap) {
   return [=](double x) {
     const double bytes = std::exp2(x);
@@ -88,7 +90,7 @@ TEST(FusionTunerTest, BeforeTheFirstTrialTheBestIsTheGuess) {
   EXPECT_FALSE(tuner.done());
 }
 
-// Wherever it begins, and be that out of bounds.
+// The first trial is the given threshold, clamped to the bounds.
 TEST(FusionTunerTest, TheBeginningIsTriedFirst) {
   for (const int64_t first : {int64_t{0}, int64_t{1} << 10, int64_t{5000},
                               int64_t{1} << 24, int64_t{1} << 30}) {
@@ -102,7 +104,7 @@ TEST(FusionTunerTest, TheBeginningIsTriedFirst) {
   }
 }
 
-// A good beginning saves trials.
+// A good initial threshold saves trials.
 TEST(FusionTunerTest, BeginningWithTheBestTakesNoMoreTrials) {
   const Curve curve = Iteration(1e-4, 1e-2);
   int64_t best = FusionTuner::kBytesMin;

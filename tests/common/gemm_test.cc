@@ -14,7 +14,7 @@
 namespace nereus {
 namespace {
 
-constexpr double kUnit = 0x1.0p-24;  // One rounding of a float32, relative.
+constexpr double kUnit = 0x1.0p-24;  // Relative error of one float32 rounding.
 
 std::vector<float> RandomFloats(Random& random, int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
@@ -24,7 +24,7 @@ std::vector<float> RandomFloats(Random& random, int64_t count) {
   return values;
 }
 
-// One product, and what plain loops in double make of it.
+// A product, and its reference by plain loops in double.
 struct Product {
   Transpose transpose_a;
   Transpose transpose_b;
@@ -40,10 +40,10 @@ struct Product {
                                           : b[k * columns + j];
   }
 
-  // An element of the sum passes one product, at most `inner` additions in
-  // whatever order, the factor alpha, the sum with beta * c, and that product:
-  // each off by 2^-24 of the absolute values' sum at most, and 1 % for their
-  // products.
+  // An element is the result of one product, at most `inner` additions in any
+  // order, the factor alpha, the product beta * c and the sum with it. Each
+  // operation is off by at most 2^-24 of the sum of the absolute values. One
+  // per cent covers products of errors.
   void ExpectEqualTo(const std::vector<float>& result) const {
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < columns; ++j) {

@@ -15,10 +15,10 @@ namespace {
 
 constexpr int kValues = 1 << 16;
 
-// A second opinion, by the definition: of the two neighbours of a value among
-// all 16-bit floats the nearer one, and of two as near the even one.
+// An independent reference by the definition: it picks the nearer of the two
+// neighbours among all 16-bit floats, and the even neighbour in a tie.
 
-// What 16 bits stand for: exponent and mantissa of so many bits.
+// Returns the value of 16 bits with the given sizes of exponent and mantissa.
 double Meaning(uint32_t magnitude, int mantissa_bits, int bias) {
   const auto exponent = static_cast<int>(magnitude >> mantissa_bits);
   const double mantissa = magnitude & ((1u << mantissa_bits) - 1);
@@ -36,13 +36,13 @@ struct Format {
     const uint32_t sign = std::signbit(value) ? 0x8000 : 0;
     const double wanted = std::fabs(static_cast<double>(value));
     if (std::isinf(value)) return static_cast<uint16_t>(sign | infinity);
-    uint32_t low = 0;  // The largest that is not above.
+    uint32_t low = 0;  // The largest float that is not above the value.
     uint32_t high = infinity;
     while (high - low > 1) {
       const uint32_t middle = (low + high) / 2;
       (Meaning(middle, mantissa_bits, bias) <= wanted ? low : high) = middle;
     }
-    // Beyond the largest number, infinity is where the next one would be.
+    // Beyond the largest number, infinity has the place of the next number.
     const double below = wanted - Meaning(low, mantissa_bits, bias);
     const double above = Meaning(low + 1, mantissa_bits, bias) - wanted;
     const bool up = above < below || (above == below && low % 2 == 1);
@@ -56,8 +56,8 @@ constexpr Format kFloat16 = {10, 15, 0x7c00};
 uint32_t BitsOf(float value) { return std::bit_cast<uint32_t>(value); }
 float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }
 
-// Every 16-bit value, what is half way between it and the next, and the floats
-// on both sides of all of those; then any bits.
+// Returns each 16-bit value, the midpoint to the next value, and the floats on
+// both sides of each of these; then floats of random bits.
 std::vector<float> HardCases(float (*from)(uint16_t)) {
   std::vector<float> cases;
   const auto add = [&](uint32_t bits) {
@@ -99,7 +99,7 @@ TEST(HalfTest, EveryFloat16IsWhatItMeans) {
     ASSERT_EQ(std::signbit(value), i >= 0x8000) << i;
     if (magnitude > 0x7c00) {
       ASSERT_TRUE(std::isnan(value)) << i;
-      // Quiet, with its payload.
+      // The NaN is quiet and keeps its payload.
       ASSERT_EQ(BitsOf(value) & 0x7fffff, 0x400000 | ((i & 0x3ff) << 13)) << i;
     } else if (magnitude == 0x7c00) {
       ASSERT_TRUE(std::isinf(value)) << i;
@@ -160,7 +160,7 @@ TEST(HalfTest, TheEndsOfTheRange) {
   EXPECT_EQ(scalar::ToBfloat16(0x1p-149f), 0x0000);
 }
 
-// What vectors make is what one value at a time makes, at every length.
+// Vector code gives the bits of the scalar code, at every length.
 TEST(HalfTest, VectorsMakeTheSameBits) {
   std::vector<float> cases = HardCases(scalar::FromFloat16);
   const std::vector<float> more = HardCases(scalar::FromBfloat16);

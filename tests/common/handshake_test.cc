@@ -52,7 +52,7 @@ TEST(HandshakeTest, HelloSurvivesTheWire) {
   EXPECT_EQ(hello->intended, PeerId::Shard(1));
 }
 
-// A hello as another build may have written it; recorded from this one.
+// A hello that another build may have written; recorded from this build.
 TEST(HandshakeTest, ReadsRecordedBytes) {
   const char kBytes[] =
       "\x08\x09\x12\x01"
@@ -110,8 +110,9 @@ TEST(HandshakeTest, RefusesFieldsThatNoSenderWrites) {
 
 TEST(HandshakeTest, EveryPrefixOfAHelloIsReadWithoutHarm) {
   const Frame whole = HelloFrame(SomeHello());
-  // All fields but the last are required, or cannot end there; without it the
-  // hello has an incarnation that no process has.
+  // A hello that ends within a field is refused, as is a hello without a
+  // required field. The incarnation is the last field: without it the hello has
+  // the incarnation 0, which no process has.
   constexpr int64_t kIncarnationBytes = 1 + 6;
   for (int64_t bytes = 0; bytes < whole.payload.bytes(); ++bytes) {
     Frame cut = whole;
@@ -152,8 +153,8 @@ TEST(HandshakeTest, ReasonsAreCutAndCannotBreakALog) {
             "a??[2Jb?");
 }
 
-// Text that was cut, or that claims to be UTF-8, may end in the middle of a
-// character. It is sent on in Protobuf strings, which must be valid.
+// A text that was cut, or that falsely claims to be UTF-8, may end within a
+// character. It travels on in Protobuf strings, which must be valid.
 TEST(HandshakeTest, TextsOfOtherProcessesBecomeAscii) {
   EXPECT_EQ(ReadRefusal(WithPayload(FrameKind::kRefusal, "caf\xc3\xa9 \xff")),
             "caf?? ?");

@@ -15,14 +15,14 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Rank 1 was a worker once.
+// The former worker 1 is no longer a member.
 const Roster kRoster = {{PeerId::Worker(0), 41},
                         {PeerId::Worker(2), 42},
                         {PeerId::Worker(3), 45},
                         {PeerId::Shard(0), 43},
                         {PeerId::Shard(1), 44}};
 
-// Shard 1 of build "ours" and worker 2 of build "theirs".
+// Hellos of shard 1 with build "ours" and of worker 2 with build "theirs".
 Hello Ours() {
   Hello hello;
   hello.protocol_version = 1;
@@ -66,8 +66,8 @@ TEST(HelloTest, AnotherBuildOfTheSameProtocolIsAccepted) {
 
 struct Mismatch {
   const char* name;
-  std::function<void(Hello&)> spoil;  // Theirs.
-  std::vector<const char*> parts;     // Of the message.
+  std::function<void(Hello&)> spoil;  // Changes the hello of the peer.
+  std::vector<const char*> parts;     // Parts of the expected message.
 };
 
 class HelloMismatchTest : public testing::TestWithParam<Mismatch> {};
@@ -126,8 +126,8 @@ INSTANTIATE_TEST_SUITE_P(
                  {"another process is worker 2 now", "this is 0"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// The two will be in one epoch soon, or one of them will be told that it is not
-// in it: that is not for the handshake to judge.
+// Either both processes will soon be in the same epoch, or the coordinator will
+// tell one of them that it is no member. The handshake cannot know which.
 TEST(HelloTest, AnotherEpochIsNotReadyWhoeverAsks) {
   for (const uint64_t epoch : {19, 21}) {
     for (const PeerId peer : {PeerId::Worker(2), PeerId::Worker(77)}) {
@@ -144,7 +144,7 @@ TEST(HelloTest, AnotherEpochIsNotReadyWhoeverAsks) {
   }
 }
 
-// What waiting cannot mend comes before what it can.
+// A difference that is permanent is reported before a difference that may pass.
 TEST(HelloTest, AnotherEpochHidesNoOtherDifference) {
   Hello theirs = Theirs();
   theirs.epoch = 21;
@@ -153,7 +153,8 @@ TEST(HelloTest, AnotherEpochHidesNoOtherDifference) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// Of several differences the protocol's version explains the others.
+// A difference of the protocol's version may explain all others, so it is
+// reported first.
 TEST(HelloTest, TheVersionIsComparedFirst) {
   Hello theirs = Theirs();
   theirs.protocol_version = 2;

@@ -27,7 +27,7 @@ TEST(IdentityTest, AProcessIsNamedByItsHostAndItsNumber) {
   EXPECT_EQ(ProcessName(), ProcessName());
 }
 
-// The child process has asked for no name before.
+// This is the first name that the child process draws.
 TEST(IdentityDeathTest, TheFirstNameIsTheProcesssAndLaterOnesHaveNumbers) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

@@ -1,5 +1,5 @@
-// Job files, and what wins where the command line, the environment and a job
-// file say different things. job_spec_test.cc has the options themselves.
+// Job files, and the precedence of the command line, the environment and a job
+// file. job_spec_test.cc tests the options themselves.
 
 #include "common/flags/job_file.h"
 
@@ -113,7 +113,7 @@ class JobFlagsTest : public testing::Test {
     std::ofstream(path_) << "workers = 2\nservers = 2\nlease = 20\n";
   }
 
-  // The job of a command line.
+  // Returns the job that a command line describes.
   JobSpec Parse(std::vector<std::string> arguments) {
     CLI::App app("Has a job.", "tester");
     JobFlags flags;
@@ -132,7 +132,7 @@ class JobFlagsTest : public testing::Test {
 TEST_F(JobFlagsTest, AFlagWinsOverAVariableAndThatOverTheFile) {
   setenv("NEREUS_SERVERS", "3", /*overwrite=*/1);
   setenv("NEREUS_LEASE", "30", /*overwrite=*/1);
-  // Wherever the file is named.
+  // The position of --job on the command line does not matter.
   for (const auto& arguments :
        {std::vector<std::string>{"--lease=40"},
         std::vector<std::string>{"--backup=0", "--lease=40"}}) {
@@ -140,9 +140,9 @@ TEST_F(JobFlagsTest, AFlagWinsOverAVariableAndThatOverTheFile) {
     line.push_back("--job=" + path_);
     const JobSpec spec = Parse(line);
     EXPECT_EQ(code_, -1);
-    EXPECT_EQ(spec.workers, 2);         // The file's.
-    EXPECT_EQ(spec.shards, 3);          // The variable's.
-    EXPECT_EQ(spec.lease_seconds, 40);  // The flag's.
+    EXPECT_EQ(spec.workers, 2);         // From the file.
+    EXPECT_EQ(spec.shards, 3);          // From the variable.
+    EXPECT_EQ(spec.lease_seconds, 40);  // From the flag.
     EXPECT_EQ(spec.options.nan, JobSpec().options.nan);
   }
 }

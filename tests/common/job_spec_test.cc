@@ -1,5 +1,5 @@
-// The table of a job's options: each option by itself, and the pairs that
-// exclude each other. job_file_test.cc has files and command lines.
+// The table of a job's options: each option alone, and the pairs that exclude
+// each other. job_file_test.cc tests files and command lines.
 
 #include "common/protocol/job_spec.h"
 
@@ -123,7 +123,7 @@ TEST(JobOptionTableTest, EachOptionIsTested) {
   EXPECT_EQ(std::size(kValues), JobOptionTable().size());
 }
 
-// A learning rate that is off in the last bit would make other parameters.
+// A learning rate with a wrong last bit would train other parameters.
 TEST(JobOptionTableTest, NumbersAreTheSameToTheLastBit) {
   JobSpec spec;
   spec.options.optimizer.learning_rate = 0.1F / 3;
@@ -158,7 +158,7 @@ TEST(JobOptionTableTest, TheBlockIsAutomaticOrHasARange) {
   EXPECT_THAT(RefusalOf("block", "255"), HasSubstr("from 256 to 65536"));
 }
 
-// Pairs.
+// Options that exclude each other.
 
 struct Pair {
   const char* name;
@@ -228,7 +228,7 @@ INSTANTIATE_TEST_SUITE_P(
              "--max-workers is 2, --workers is 3"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// Descriptions.
+// Descriptions of jobs.
 
 TEST(JobSpecTest, WhatDoesNotCountIsNotDescribed) {
   const std::string all = DescribeJobSpec(JobSpec(), /*told=*/false);

@@ -32,7 +32,7 @@ absl::StatusOr<JobPtr> Make(const Parts& parts) {
   return MakeJob(parts.job, parts.shards);
 }
 
-// Worker 1 has gone, 2 has left, 4 and 7 have come.
+// Worker 1 is dead, worker 2 has left, workers 4 and 7 have joined.
 Parts LateParts() {
   Parts parts;
   parts.job.workers = {{0, 0}, {3, 0}, {4, 10}, {7, 12}};
@@ -72,7 +72,7 @@ TEST(JobTest, HoldsItsParts) {
   EXPECT_EQ((*job)->options, parts.job.options);
   EXPECT_EQ((*job)->MeanScale(0), 0.5f);
   EXPECT_EQ((*job)->placement.chunks().size(), 2u);
-  // Of a new job.
+  // The defaults of a new job.
   EXPECT_EQ((*job)->base_round, kInitialRound);
   EXPECT_EQ((*job)->first_step, 0);
   EXPECT_EQ((*job)->contributions_before, 0);
@@ -117,7 +117,7 @@ TEST(JobTest, ContributorsAreThoseWhoHaveBegunByThen) {
 TEST(JobTest, WorkersOwnWhatTheyUpdate) {
   Parts parts;
   JobPtr job = *Make(parts);
-  EXPECT_TRUE(job->WorkersOwn(0));  // By factors.
+  EXPECT_TRUE(job->WorkersOwn(0));  // Layer 0 goes by factors.
   EXPECT_FALSE(job->WorkersOwn(1));
   parts.job.options.optimizer_place = OptimizerPlace::kWorker;
   job = *Make(parts);
@@ -146,7 +146,7 @@ TEST(JobTest, CheckpointsAreOfEveryNthStepAndOfTheRoundAskedFor) {
   EXPECT_THAT(rounds(), ElementsAre(2, 4, 5, 8));
   parts.job.options.checkpoint_every = 1;
   EXPECT_THAT(rounds(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
-  // The one that the job goes on from is there.
+  // The checkpoint of the base round exists already.
   parts.job.base_round = 6;
   EXPECT_THAT(rounds(), ElementsAre(7, 8, 9));
   parts.job.options.checkpoint_every = 0;
@@ -159,7 +159,7 @@ TEST(JobTest, TheStateOfAnOptimizerOfOursIsCounted) {
   EXPECT_EQ((*Make(parts))->state_arrays, 1);
   parts.job.options.optimizer.rule = UpdateRule::kAdam;
   EXPECT_EQ((*Make(parts))->state_arrays, 2);
-  // Only the callers know theirs.
+  // With an optimizer of the callers, only the callers know the count.
   parts.job.options.optimizer_place = OptimizerPlace::kWorker;
   for (const int32_t arrays : {0, 7, kStateArraysMax}) {
     parts.job.state_arrays = arrays;
@@ -240,7 +240,7 @@ INSTANTIATE_TEST_SUITE_P(
                "--momentum: \"1\" is not"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// Of LateParts.
+// Tests of LateParts, the parts of a later epoch.
 class BadEpochTest : public testing::TestWithParam<BadJob> {};
 
 TEST_P(BadEpochTest, IsRefusedWithItsValues) {
@@ -482,7 +482,7 @@ TEST(JobTest, ASparseJobHasALayerMoreThanItsModel) {
   EXPECT_FALSE(job->IsSparse(2));
   EXPECT_EQ(job->BlocksIn(2), 4);
   EXPECT_EQ(job->BlocksIn(3), 1);
-  // As every epoch is made of the one before.
+  // The next epoch keeps the block layer and its route.
   const JobPtr next = EpochAfter(*job);
   EXPECT_EQ(next->layers, job->layers);
   EXPECT_EQ(next->routes, job->routes);
@@ -682,10 +682,10 @@ TEST(CheckFrameTest, MembersAreWorkersLeaversAndShards) {
 TEST(JobTest, FactorsBeyondAFramesOffsetAreRefused) {
   Parts parts;
   parts.job.routes = {{Scheme::kFactor}};
-  // 2^30 rows of 8 values: 2^33 elements, an offset has 32 bits.
+  // 2^30 rows of 8 values are 2^33 elements; an offset has 32 bits.
   parts.job.layers = {FactorLayer("fc", 8, 8, false, int64_t{1} << 30)};
   EXPECT_FALSE(Make(parts).ok());
-  // 2^30 rows of 2^39 values: not even int64_t holds them.
+  // 2^30 rows of 2^39 values exceed even int64_t.
   parts.job.layers = {
       FactorLayer("fc", int64_t{1} << 39, 1, false, int64_t{1} << 30)};
   EXPECT_FALSE(Make(parts).ok());

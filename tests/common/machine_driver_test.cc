@@ -26,7 +26,8 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Entries by the transport, the machine and the driver's hooks, in order.
+// Records the calls of the transport, the machine and the driver's hooks, in
+// order.
 class Log {
  public:
   void Add(std::string entry) {
@@ -43,7 +44,7 @@ class Log {
   std::vector<std::string> entries_;
 };
 
-// Logs calls, and brings the frames that a test delivers.
+// Records calls, and delivers the frames of a test.
 class FakeTransport final : public Transport {
  public:
   explicit FakeTransport(Log* log) : log_(log) {}
@@ -113,7 +114,7 @@ class FakeTransport final : public Transport {
   std::deque<Frame> incoming_;
 };
 
-// Lands frames at `landing`, and adds what `on_frame` adds.
+// Lands each frame at `landing`. `on_frame` adds the actions.
 struct FakeMachine final : Machine {
   absl::StatusOr<Landing> OnHeader(PeerId, const FrameHeader&) const override {
     return landing;
@@ -152,7 +153,8 @@ class FakeAccelerator final : public Accelerator {
   Log* const log_;
 };
 
-// Worker 1 of two, with one server. Layer 0 is sent as bfloat16.
+// Returns the job as worker 1 of two sees it, with one server. Layer 0 is sent
+// as bfloat16.
 class MachineDriverTest : public testing::Test {
  protected:
   MachineDriverTest()
@@ -212,7 +214,7 @@ class MachineDriverTest : public testing::Test {
     done.WaitForNotification();
   }
 
-  // Delivers a frame of these values, and waits for its actions.
+  // Delivers frames with these values, and waits for their actions.
   void Deliver(FrameKind kind, const std::vector<float>& values) {
     for (const Frame& frame :
          FramesOf(*job_, PeerId::Shard(0), kind, 0, 0, 3, values)) {
@@ -244,7 +246,7 @@ class MachineDriverTest : public testing::Test {
   FakeAccelerator accelerator_;
   absl::Notification loading_;
   absl::Notification loaded_;
-  int64_t bytes_ = 0;  // Delivered so far.
+  int64_t bytes_ = 0;  // Number of bytes delivered so far.
   std::unique_ptr<MachineDriver> driver_;
 };
 
@@ -347,7 +349,7 @@ TEST_F(MachineDriverTest, DriveUntilRunsEventsOnTheCallingThread) {
   std::thread::id ran_on;
   int calls = 0;
   const auto has_run = [&] {
-    // The first call is made before this thread has the turn.
+    // DriveUntil makes the first call before this thread has the turn.
     if (++calls == 2) {
       driver_->Post([&](Outbox&) { ran_on = std::this_thread::get_id(); });
     }
@@ -380,7 +382,8 @@ TEST_F(MachineDriverTest, ADriverThatStandsStillSendsNoHeartbeat) {
   absl::Notification blocked;
   absl::Notification released;
   EXPECT_TRUE(driver_->OnHeartbeatDue([](Outbox&) {}).is_alive);
-  Run([](Outbox&) {});  // The driver has answered.
+  // The driver has answered the heartbeat before it is blocked.
+  Run([](Outbox&) {});
   driver_->Post([&](Outbox&) {
     blocked.Notify();
     released.WaitForNotification();

@@ -43,7 +43,8 @@ std::string Encode(const Manifest& manifest) {
   return text.ok() ? *text : "";
 }
 
-// `text` with a checksum that is right for it: what somebody could make.
+// Returns `text` with a correct checksum. Damage under a correct checksum must
+// be found too.
 std::string WithChecksum(const std::string& text) {
   const std::string before = text.substr(0, text.rfind(",\n  \"crc32c\""));
   return absl::StrFormat("%s,\n  \"crc32c\": \"%08x\"\n}\n", before,
@@ -112,7 +113,7 @@ struct Replacement {
 
 class ManifestReplacementTest : public testing::TestWithParam<Replacement> {};
 
-// With a checksum that is right: what is wrong is found all the same.
+// The checksum is correct, so the other checks must find the error.
 TEST_P(ManifestReplacementTest, IsRefusedWithTheReason) {
   const std::string text = Encode(SomeManifest());
   const std::string changed =

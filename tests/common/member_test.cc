@@ -22,14 +22,14 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// What happened to a process's machines, in order.
+// Records the calls of a process's machines, in order.
 struct Log {
   std::vector<std::string> entries;
   int machines = 0;
-  bool drained = false;  // What machines report.
+  bool drained = false;  // The machines' answer in their reports.
 };
 
-// A machine that writes down what it is told.
+// A machine that records its calls.
 class FakeMachine final : public Machine {
  public:
   FakeMachine(Log* log, JobPtr job)
@@ -59,7 +59,8 @@ class FakeMachine final : public Machine {
   }
   std::optional<ReplicaChecksums> OnChecksum(int layer, int64_t round,
                                              uint32_t crc) override {
-    if (layer != 0) return std::nullopt;  // More are to come.
+    // The checksums of the other layers are missing.
+    if (layer != 0) return std::nullopt;
     return ReplicaChecksums{/*epoch=*/0, round, {crc}};
   }
   void OnEpoch(JobPtr job, Outbox& out) override {
@@ -117,7 +118,7 @@ class MemberTest : public testing::Test {
     member_.OnLostPeer(peer, "reset", out);
     return Carry(out);
   }
-  // The checksum of a layer as of `round` is known.
+  // Reports the checksum of a layer as of `round`.
   Effects Sum(int layer, int64_t round, uint32_t crc) {
     Outbox out;
     member_.OnChecksum({layer, round, Buffer()}, crc, out);
@@ -184,13 +185,14 @@ TEST_F(MemberTest, ItsMachineIsMadeForItsFirstEpoch) {
   ASSERT_EQ(entered.followed.size(), 1u);
   EXPECT_EQ(entered.followed[0]->job->epoch, 3u);
   EXPECT_EQ(entered.followed[0].get(), member_.start());
-  // What it asked for when it was made.
+  // The machine of the new epoch has added this action in its constructor.
   ASSERT_EQ(entered.done.size(), 1u);
   EXPECT_EQ(entered.done[0].round, kInitialRound);
   EXPECT_FALSE(member_.frozen());
 }
 
-// Frames are for the new members: they must be connected to before.
+// The frames of the machine go to the new members. So the driver must connect
+// to these members first.
 TEST_F(MemberTest, ItFollowsAnEpochBeforeItsMachineSpeaks) {
   for (const uint64_t epoch : {3u, 4u}) {
     Outbox out;
@@ -238,7 +240,7 @@ TEST_F(MemberTest, AskedToPrepareItFreezesAndReports) {
   EXPECT_EQ(report.epoch, 3u);
   EXPECT_EQ(report.report.begun_step, 41);
   EXPECT_TRUE(member_.frozen());
-  // Asked again, as in a new session, it says so again.
+  // A coordinator asks again in a new session; the member answers again.
   report = Only<EpochReport>(Hear(PrepareEpoch{6}));
   EXPECT_EQ(report.target, 6u);
   EXPECT_TRUE(member_.frozen());
@@ -288,8 +290,8 @@ TEST_F(MemberTest, OnlyFramesOfItsEpochReachTheMachine) {
   EXPECT_EQ(LandingOf(4), Landing::Kind::kDiscard);
   EXPECT_EQ(LandingOf(5), Landing::Kind::kScratch);
 
-  // Whatever else is wrong with it, one of an older epoch is discarded: in
-  // that epoch it was right, or not.
+  // A frame of an older epoch is discarded, whatever else is wrong with it: it
+  // may have been right in its epoch.
   FrameHeader header = FrameOf(4).header;
   header.layer = 9;
   EXPECT_EQ(Announce(header)->kind, Landing::Kind::kDiscard);
@@ -318,7 +320,8 @@ TEST_F(MemberTest, AFrameThatLandedIsTheMachines) {
 }
 
 TEST_F(MemberTest, ALostPeerIsReportedWithTheEpoch) {
-  EXPECT_THAT(Lose(PeerId::Shard(0)).messages, IsEmpty());  // No epoch yet.
+  // There is no epoch yet.
+  EXPECT_THAT(Lose(PeerId::Shard(0)).messages, IsEmpty());
   Enter(3);
   const LostPeer lost = Only<LostPeer>(Lose(PeerId::Shard(0)));
   EXPECT_EQ(lost.epoch, 3u);
@@ -326,7 +329,8 @@ TEST_F(MemberTest, ALostPeerIsReportedWithTheEpoch) {
   EXPECT_EQ(lost.reason, "reset");
 }
 
-// A session that ended may have lost what was said last.
+// The last messages of a session may be lost with it, so the member repeats
+// them.
 TEST_F(MemberTest, WhatItLostInThisEpochIsSaidAgainInANewSession) {
   Enter(3);
   Lose(PeerId::Shard(0));
@@ -350,7 +354,8 @@ TEST_F(MemberTest, WhatCameOfACheckpointIsSaidAgainUntilItStartsAfresh) {
     EXPECT_EQ(Only<CheckpointPart>(Carry(out)).round, part.round);
   }
   const Effects resumed = Session();
-  ASSERT_EQ(resumed.messages.size(), 2u);  // The last one alone.
+  // Only the last checkpoint is repeated.
+  ASSERT_EQ(resumed.messages.size(), 2u);
   EXPECT_EQ(std::get<CheckpointPart>(resumed.messages[1]).round, 6);
   EpochStart start = StartOf(2);
   start.from_base = true;
@@ -379,8 +384,8 @@ TEST_F(MemberTest, TheLastChecksumsAreSaidAgainUntilTheNextEpoch) {
   EXPECT_THAT(Session().messages, SizeIs(1));
 }
 
-// A job may be finished with the last worker's leave: checksums that come later
-// are compared with nothing.
+// The last worker's leave may finish the job. The coordinator would not compare
+// checksums that come after the leave.
 TEST_F(MemberTest, ChecksumsAreSaidAgainBeforeThatItLeaves) {
   Enter(3);
   Sum(0, 7, 0xa);
@@ -413,7 +418,7 @@ TEST_F(MemberTest, ARefusalIsItsEnd) {
   EXPECT_EQ(refused.ended[0].code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(refused.ended[0].message(), "another model");
   EXPECT_TRUE(member_.over());
-  // It would be taken for one that hears what it is told.
+  // A member that resumed would look as if it still followed the coordinator.
   EXPECT_THAT(Session().messages, IsEmpty());
 }
 
@@ -423,7 +428,7 @@ TEST_F(MemberTest, ItEndsWithTheJob) {
   ASSERT_EQ(finished.ended.size(), 1u);
   EXPECT_TRUE(finished.ended[0].ok());
   EXPECT_TRUE(member_.over());
-  // Once, and nothing follows.
+  // The member ends once, and ignores all later messages.
   EXPECT_THAT(Hear(JobOver{JobState::kFailed, "late"}).ended, IsEmpty());
   EXPECT_THAT(Hear(PrepareEpoch{4}).messages, IsEmpty());
   EXPECT_THAT(Enter(4).followed, IsEmpty());

@@ -15,7 +15,7 @@
 namespace nereus {
 namespace {
 
-// What a Protobuf duration may be at most: 10,000 years.
+// The longest Protobuf duration: 10,000 years.
 const absl::Duration kLongest = absl::Seconds(315576000000);
 
 v1::MemberMessage StalledFor(absl::Duration waited) {
@@ -56,7 +56,7 @@ TEST(MessagesTest, ADurationWithoutEndIsTheLongestThereIs) {
   }
 }
 
-// File names in an error, for one, may be any bytes.
+// A text may have any bytes, for example a file name in an error.
 TEST(MessagesTest, TextThatIsNotUtf8Arrives) {
   CheckpointPart part;
   part.error = "cannot open \"/data/gr\xfc\xdf/a\"";
@@ -70,7 +70,7 @@ TEST(MessagesTest, TextThatIsNotUtf8Arrives) {
   EXPECT_EQ(ToProto(MemberMessage(part)).checkpoint_part().error(), part.error);
 }
 
-// Any process may have written it.
+// Any process may have written the message.
 TEST(MessagesTest, ADurationThatIsReadIsNoLongerThanThat) {
   const struct {
     int64_t seconds;
@@ -93,7 +93,7 @@ TEST(MessagesTest, ADurationThatIsReadIsNoLongerThanThat) {
   }
 }
 
-// `message`, as another process reads it.
+// Returns `message` after a trip through its wire format.
 template <typename T>
 T Received(const T& message) {
   v1::MemberMessage received;

@@ -25,7 +25,7 @@ std::vector<LayerSpec> Load(const std::string& name, int64_t batch = 1) {
   return layers.ok() ? *std::move(layers) : std::vector<LayerSpec>();
 }
 
-// Parameters of the layers whose name begins with `prefix`.
+// Counts the parameters of the layers with this prefix in their names.
 int64_t SumOf(const std::vector<LayerSpec>& layers, const std::string& prefix) {
   int64_t sum = 0;
   for (const LayerSpec& layer : layers) {
@@ -206,7 +206,7 @@ TEST(ModelTableTest, BatchIsBounded) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr(absl::StrCat("batch is ", batch)));
   }
-  // Within the bound, but conv1_1 has 50,176 rows a sample.
+  // The batch is within the bound, but conv1_1 has 50,176 rows per sample.
   EXPECT_THAT(std::string(LoadModel("vgg19", kBatchMax).status().message()),
               HasSubstr("50176 times the batch 1048576 is 52613349376 rows"));
 }

@@ -22,7 +22,7 @@ TEST(MutexTest, AConditionMadeTrueBeforeAwaitWakesItsWaiter) {
     MutexLock lock(&mu);
     mu.Await([&] { return waiting; });
     first = true;
-    // Gives the mutex up without an Unlock of its own.
+    // Await releases the mutex, so no Unlock is needed.
     EXPECT_TRUE(mu.AwaitWithTimeout([&] { return over; }, absl::Minutes(1)));
   }
   waiter.join();

@@ -1,4 +1,4 @@
-// What frames cost on SimulatedNetwork where nodes and links have rates.
+// The times of frames on a SimulatedNetwork with rates of nodes and links.
 
 #include <gtest/gtest.h>
 
@@ -16,9 +16,9 @@
 namespace nereus {
 namespace {
 
-constexpr double kRate = 1e9;  // Bytes/s.
+constexpr double kRate = 1e9;  // Rate of each node, in bytes per second.
 constexpr absl::Duration kLatency = absl::Microseconds(20);
-// Each frame's time is rounded to a quarter of a nanosecond.
+// The network rounds the time of each frame to a quarter of a nanosecond.
 constexpr double kRounding = 1e-6;
 
 NetworkOptions Options() {
@@ -27,7 +27,8 @@ NetworkOptions Options() {
   return options;
 }
 
-// A network of nodes that all have kRate both ways, and what came when.
+// A network whose nodes have the rate kRate in both directions. It records the
+// arrivals.
 class RatedNetwork {
  public:
   explicit RatedNetwork(const NetworkOptions& options = Options(),
@@ -50,7 +51,7 @@ class RatedNetwork {
     return absl::ToDoubleSeconds(events_.now() - absl::UnixEpoch());
   }
 
-  // `count` frames, full ones unless `payload_bytes` says otherwise; returns
+  // Sends `count` frames, full ones unless `payload_bytes` is given. Returns
   // their bytes on the wire.
   double Send(ProcessId from, ProcessId to, int64_t count, uint32_t rank = 0,
               int64_t payload_bytes = kFramePayloadBytesMax,
@@ -81,8 +82,8 @@ class RatedNetwork {
   EventQueue events_;
   bool ready_ = true;
   using Pair = std::pair<ProcessId, ProcessId>;
-  std::map<Pair, int64_t> received_;  // Bytes.
-  std::map<Pair, double> last_;       // When the last frame came.
+  std::map<Pair, int64_t> received_;  // Number of bytes received.
+  std::map<Pair, double> last_;       // Time of the last arrival.
   std::map<Pair, std::vector<int64_t>> order_;
   SimulatedNetwork network_;
 };
@@ -100,8 +101,8 @@ TEST(NetworkRatesTest, OneFlowTakesItsBytesAtTheRateAndTheLatency) {
   }
 }
 
-// Two frames of a lower rank overtake all others but the one that is
-// leaving, wherever they come.
+// Two frames of lower priority values overtake all frames but the frame that is
+// leaving, whenever they are sent.
 TEST(NetworkRatesTest, LowerRanksOvertakeWhatHasNotLeft) {
   for (const double at : {0.0, 10.5, 98.5}) {
     SCOPED_TRACE(at);
@@ -126,8 +127,8 @@ TEST(NetworkRatesTest, LowerRanksOvertakeWhatHasNotLeft) {
   }
 }
 
-// 1,000 frames of 100 bytes; each message costs a millisecond on both sides,
-// one after the other but for the first.
+// Sends 1,000 frames of 100 bytes. Each message costs a millisecond at the
+// sender and at the receiver. Messages overlap, so the receiver adds only one.
 TEST(NetworkRatesTest, FusedFramesShareTheCostOfAMessage) {
   NetworkOptions options = Options();
   options.message_time = absl::Milliseconds(1);
@@ -136,7 +137,7 @@ TEST(NetworkRatesTest, FusedFramesShareTheCostOfAMessage) {
     constexpr int kFrames = 1000;
     const double bytes = net.Send(0, 1, kFrames, 0, 100, fused);
     net.RunAll();
-    // The first one goes at once, alone.
+    // The first frame leaves at once, alone.
     const int messages = fused ? 2 : kFrames;
     EXPECT_NEAR(net.Now(),
                 (messages + 1) * 0.001 + bytes / kRate + kLatencySeconds, 1e-4)
@@ -146,7 +147,7 @@ TEST(NetworkRatesTest, FusedFramesShareTheCostOfAMessage) {
   }
 }
 
-// Full frames have no room for others.
+// Full frames leave no room for others in their message.
 TEST(NetworkRatesTest, AMessageHasALimit) {
   NetworkOptions options = Options();
   options.message_time = absl::Milliseconds(5);
@@ -184,8 +185,8 @@ TEST(NetworkRatesTest, TwoFlowsOfOneSenderShareItFairly) {
   const double small = net.Send(0, 1, 20);
   const double large = net.Send(0, 2, 60);
   net.RunAll();
-  // The small one has half of the rate until it is done; which of the two goes
-  // first is worth a frame or two.
+  // The small flow has half of the rate until its end. The result depends by a
+  // frame or two on which flow starts first.
   EXPECT_NEAR((net.last_[{0, 1}]), 2 * small / kRate + kLatencySeconds,
               2 * kFrameSeconds + kRounding);
   EXPECT_NEAR((net.last_[{0, 2}]), (small + large) / kRate + kLatencySeconds,
@@ -209,9 +210,9 @@ TEST(NetworkRatesTest, ManySendersShareOneReceiverFairly) {
   EXPECT_NEAR(net.Now(), 2 * half + kLatencySeconds, 2 * kFrameSeconds);
 }
 
-// Max-min fairness: what a congested receiver does not take, the sender's other
-// flow gets. Without a window it would send half of its frames to the congested
-// one.
+// Max-min fairness: a sender gives the rate that a congested receiver cannot
+// take to its other flow. Without a window, half of its frames would go to the
+// congested receiver.
 TEST(NetworkRatesTest, ASenderSpendsNothingOnACongestedReceiver) {
   constexpr int kOthers = 9;
   RatedNetwork net;
@@ -233,8 +234,8 @@ TEST(NetworkRatesTest, AWindowBoundsWhatIsUnderWay) {
   RatedNetwork net(options);
   net.Send(0, 1, 40);
   net.RunAll();
-  // Ten windows, one after the other: the first frame of each leaves as soon
-  // as the first one of the window before has been accepted.
+  // Ten windows run one after the other. The first frame of each window leaves
+  // when the first frame of the previous window is accepted.
   EXPECT_NEAR(net.Now(), 10 * (0.010 + kFrameSeconds) + 3 * kFrameSeconds,
               kRounding);
 }
@@ -302,7 +303,7 @@ TEST(NetworkRatesTest, ASlowNodeIsSlowBothWaysUntilItRecovers) {
   }
 }
 
-// And costs nobody else.
+// A slow sender does not slow down other senders of the same receiver.
 TEST(NetworkRatesTest, ASlowSenderDoesNotHoldAFastReceiver) {
   RatedNetwork net;
   net.network_.SetRateFactor(0, 0.01);
@@ -340,8 +341,8 @@ TEST(NetworkRatesTest, ABrokenConnectionFreesItsTurnsAndItsWindow) {
   EXPECT_EQ((net.order_[{2, 1}].size()), 50u);
 }
 
-// Frames of each pair keep their order whatever the rates, jitter and faults,
-// and the same seed gives the same run.
+// The frames of each pair keep their order with all rates, jitter and faults.
+// The same seed gives the same run.
 TEST(NetworkRatesTest, OrderIsKeptAndRunsReplay) {
   NetworkOptions options;
   options.delay_max = absl::Milliseconds(2);

@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr double kUnit = 0x1.0p-24;  // One rounding of a float32, relative.
+constexpr double kUnit = 0x1.0p-24;  // Relative error of one float32 rounding.
 
 OptimizerOptions Sgd(float learning_rate, float momentum, float weight_decay) {
   OptimizerOptions options;
@@ -57,6 +57,7 @@ TEST(UpdateRuleTest, NamesAreParsedBack) {
 }
 
 // All numbers are exact in float32.
+//
 //   t  g = 0.5 grad + 0.25 p        v = 0.5 v + g  p = p - 0.5 v
 //   0  0.5 *  4 + 0.25 *  1         2.25           -0.125
 //   1  0.5 *  2 - 0.25 * 0.125      2.09375        -1.171875
@@ -87,10 +88,10 @@ TEST(SgdTest, WithoutMomentumTheVelocityIsTheGradient) {
   EXPECT_EQ(parameter, -2.0f);
 }
 
-// The first step of Adam is the learning rate times the gradient's sign, but
-// for epsilon: m / (1 - beta1) = g, v / (1 - beta2) = g^2. Both moments have
-// two roundings and both corrections one more, half of which the root leaves;
-// root, sum, product, quotient and difference: under 12 in all.
+// Without epsilon, the first step of Adam is the learning rate times the sign
+// of the gradient: m / (1 - beta1) = g, v / (1 - beta2) = g^2. Each moment has
+// two roundings and each correction one more; the root halves those of v. With
+// root, sum, product, quotient and difference, there are fewer than 12.
 TEST(AdamTest, FirstStepIsTheLearningRate) {
   for (const float gradient : {1e-3f, -0.5f, 2.0f, -1000.0f}) {
     const OptimizerOptions options = Adam();
@@ -105,15 +106,15 @@ TEST(AdamTest, FirstStepIsTheLearningRate) {
   }
 }
 
-// Algorithm 1 of the paper in double, line by line, with a bound on what
-// float32 may add. With u = 2^-24 and |g| <= G, after t steps:
-//   m: each step rounds twice in products and once in the sum, all of which
-//      stay below G: error <= 3 u G / (1 - beta1).
+// Algorithm 1 of the paper in double, line by line, with a bound on the error
+// of float32. With u = 2^-24 and |g| <= G, after t steps:
+//   m: each step rounds two products and one sum, all below G:
+//      error <= 3 u G / (1 - beta1).
 //   v: terms are positive, so relative errors do not grow: (3 t) u.
-//   step: the correction of m, that of v (after the root half of it), root,
-//      epsilon, product, quotient: (3 t / 2 + 7) u of it, and m's error, times
-//      the learning rate, over the root.
-//   parameter: all steps' errors, and one rounding of its own in each.
+//   step: both corrections (the root halves the error of v), root, epsilon,
+//      product and quotient: (3 t / 2 + 7) u of the step, and the error of m
+//      times the learning rate, divided by the root.
+//   parameter: the errors of all steps, and one more rounding in each step.
 // Products of errors are covered by 1 %.
 TEST(AdamTest, FollowsThePaper) {
   for (const uint64_t seed : TestSeeds(20)) {
@@ -143,7 +144,7 @@ TEST(AdamTest, FollowsThePaper) {
                        kUnit * std::abs(theta));
       ASSERT_NEAR(parameter, theta, bound) << "step " << t;
     }
-    // A bound that allows everything would prove nothing.
+    // A useless bound would allow every result.
     EXPECT_LT(bound, 1e-3);
   }
 }
@@ -157,7 +158,8 @@ TEST(AdamTest, StepDecidesTheCorrection) {
   float first = 0.0f;
   float late = 0.0f;
   ApplyOptimizer(options, 0, 1, 1.0f, &gradient, &zero, first_state, &first);
-  // Uncorrected, by then: lr (1 - beta1) / sqrt(1 - beta2) = 3.16 lr.
+  // Without correction the step would be lr (1 - beta1) / sqrt(1 - beta2) =
+  // 3.16 lr.
   ApplyOptimizer(options, 1000000, 1, 1.0f, &gradient, &zero, late_state,
                  &late);
   EXPECT_NEAR(first, -0.01f, 1e-6f);
@@ -225,7 +227,7 @@ TEST_P(OptimizerTest, InPlaceGivesTheSameBits) {
       std::vector<float> updated(length);
       ApplyOptimizer(Options(), step, length, 0.25f, gradient.data(),
                      parameters.data(), other_state.data(), updated.data());
-      EXPECT_EQ(parameters, before);  // Only read.
+      EXPECT_EQ(parameters, before);  // The parameters are only read.
       parameters = updated;
       ASSERT_EQ(in_place, updated) << "step " << step;
       ASSERT_EQ(state, other_state) << "step " << step;
@@ -233,7 +235,7 @@ TEST_P(OptimizerTest, InPlaceGivesTheSameBits) {
   }
 }
 
-// One piece of a layer with state of its own, as a chunk on a shard has it.
+// A piece of a layer with its own state, like a chunk on a shard.
 struct Piece {
   int64_t begin;
   int64_t length;

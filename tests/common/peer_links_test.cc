@@ -46,7 +46,7 @@ class FakeConnection final : public Connection {
   bool HasEnded() const override { return ended; }
   const std::string& address() const override { return address_; }
 
-  std::vector<uint32_t> sent;  // Layers of the frames.
+  std::vector<uint32_t> sent;  // Layers of the sent frames, in order.
   bool closed = false;
   bool aborted = false;
   bool ended = false;
@@ -333,7 +333,8 @@ TEST_F(PeerLinksTest, DroppedFramesMaySendOthers) {
   EXPECT_THAT(connection.sent, ElementsAre(2));
 }
 
-// Random calls, as an owner may make them, against a model of what must hold.
+// Makes random calls that a correct owner may make, and compares the links with
+// a model of their rules.
 class RandomLinks {
  public:
   explicit RandomLinks(uint64_t seed) : random_(seed) {
@@ -356,11 +357,11 @@ class RandomLinks {
                                       {Role::kShard, 1}};
 
   struct Peer {
-    FakeConnection* attempt = nullptr;  // Not answered yet.
-    absl::Time attempt_ends;            // The latest time.
+    FakeConnection* attempt = nullptr;  // The attempt without an answer so far.
+    absl::Time attempt_ends;            // Latest end of the attempt.
     FakeConnection* open = nullptr;
     std::vector<uint32_t> waiting;  // Frames that wait for a connection.
-    bool connects = false;          // Between Connect and its end.
+    bool connects = false;          // True from Connect to the end of the link.
     absl::Time deadline;
   };
 

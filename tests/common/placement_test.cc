@@ -34,7 +34,8 @@ Placement Place(const std::vector<LayerSpec>& layers, int shards) {
   return *std::move(placement);
 }
 
-// Largest load less smallest, of the chunks that `counts` picks.
+// Returns the largest load minus the smallest load, of the chunks for which
+// `counts` is true.
 template <typename Predicate>
 int64_t Spread(const Placement& placement, Predicate counts) {
   std::vector<int64_t> loads(placement.shards(), 0);
@@ -45,7 +46,7 @@ int64_t Spread(const Placement& placement, Predicate counts) {
   return *most - *least;
 }
 
-// Everything that Placement promises of `layers`.
+// Checks all promises of Placement for `layers`.
 void CheckPlacement(const std::vector<LayerSpec>& layers, int shards) {
   const Placement placement = Place(layers, shards);
   ASSERT_EQ(placement.layers(), static_cast<int>(layers.size()));
@@ -108,8 +109,9 @@ TEST(PlacementTest, LayersAreCutIntoFullChunksAndARest) {
 }
 
 TEST(PlacementTest, FollowsTheDocumentedOrder) {
-  // Without factors first (b, d), larger chunks first, then by layer and index;
-  // each to the least loaded, the lowest of equals.
+  // Layers without factors go first (b, d), larger chunks first, then by layer
+  // and index. Each chunk goes to the least loaded shard; the lowest index wins
+  // a tie.
   const Placement placement = Place(
       {Fc("a", kFull + 10), Conv("b", 100), Fc("c", kFull), Conv("d", 300)}, 2);
   EXPECT_THAT(placement.chunks(),
@@ -152,7 +154,8 @@ TEST(PlacementTest, RandomModelsAreBalanced) {
     std::mt19937_64 random(seed);
     std::vector<LayerSpec> layers(1 + random() % 30);
     for (size_t i = 0; i < layers.size(); ++i) {
-      // From 1 element to 16 chunks, every size as likely as its half.
+      // Layers have 1 element to 16 chunks; each factor of two is equally
+      // likely.
       const auto elements = static_cast<int64_t>(
           1 + random() % (uint64_t{1} << (1 + random() % 23)));
       const std::string name = std::to_string(i);
@@ -174,7 +177,7 @@ TEST(PlacementTest, BadArgumentsAreRefused) {
   }
   EXPECT_EQ(Placement::Make({}, 1).status().code(),
             absl::StatusCode::kInvalidArgument);
-  // Not a chunk is cut of a model that could never be real.
+  // A model of impossible size is refused before its chunks are cut.
   EXPECT_EQ(Placement::Make({Conv("a", int64_t{1} << 62)}, 1).status().code(),
             absl::StatusCode::kInvalidArgument);
 }

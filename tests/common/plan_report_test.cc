@@ -35,10 +35,10 @@ struct WholeModel {
 
 class WholeModelTest : public testing::TestWithParam<WholeModel> {};
 
-// What a node moves per step by the paper's formulas, to three decimals. There,
-// the biases of layers that go by factors travel through the servers; here they
-// do not travel at all, so the test adds them. The expected figures were
-// rounded to four decimals, then to three: off by 0.00055 at most.
+// A node's traffic per step by the paper's formulas, to three decimals. In the
+// paper the biases of layers by factors travel through the servers; here they
+// do not travel, so the test adds them. The expected figures were rounded to
+// four decimals and then to three: off by 0.00055 at most.
 TEST_P(WholeModelTest, MovesWhatThePapersFormulasGive) {
   const WholeModel& c = GetParam();
   const PlanReport report = ReportFor(c.model, c.batch, c.nodes);
@@ -119,13 +119,14 @@ TEST(PlanReportTest, JsonHoldsLayersTotalsAndShards) {
   EXPECT_EQ(totals["parameters"], 143667240);
   EXPECT_EQ(totals["elements_server_only"], 143667240LL * 2 * 14 / 8);
   EXPECT_EQ(totals["bytes_per_node_server_only"], 143667240LL * 2 * 14 / 2);
-  // Convolutions through the servers, the three others by 2 K 7 (M + N).
+  // Convolutions go through the servers, the three other layers by 2 K 7 (M +
+  // N).
   const int64_t planned =
       20024384LL * 2 * 14 / 8 + 2 * 32 * 7 * (29184 + 8192 + 5096);
   EXPECT_EQ(totals["elements_planned"], planned);
   EXPECT_EQ(totals["bytes_per_node_planned"], 4 * planned);
-  // The busiest node moves at least the mean, and at most a chunk's worth more
-  // on each of its two sides.
+  // The busiest node moves at least the mean. It moves at most one chunk more
+  // than the mean on each of its two sides.
   for (const char* way : {"server_only", "planned"}) {
     const std::string name = way;
     const auto mean = totals["bytes_per_node_" + name].get<int64_t>();

@@ -30,7 +30,7 @@ Plan PlanFor(const std::vector<LayerSpec>& layers, const PlanOptions& options) {
   return plan.ok() ? *std::move(plan) : Plan();
 }
 
-// `nodes` machines, each a worker and a server.
+// Returns the options for `nodes` machines, each with a worker and a server.
 PlanOptions Nodes(int64_t nodes, std::optional<Scheme> forced = std::nullopt) {
   PlanOptions options;
   options.cluster = {nodes, nodes};
@@ -38,8 +38,8 @@ PlanOptions Nodes(int64_t nodes, std::optional<Scheme> forced = std::nullopt) {
   return options;
 }
 
-// Where the cheaper scheme of a layer changes: the last number of nodes at
-// which factors move no more.
+// The point at which a layer's cheaper scheme changes: the largest number of
+// nodes for which factors move no more than the servers.
 struct Flip {
   const char* model;
   int64_t batch;
@@ -113,8 +113,8 @@ TEST(PlannerTest, OneWorkerUsesTheServersWhateverIsForced) {
 }
 
 TEST(PlannerTest, TransformerRowsMakeFactorsTooDear) {
-  // 64 samples of 64 tokens are 4,096 rows: only the heads that see one token a
-  // sample go by factors, up to 12 nodes.
+  // 64 samples of 64 tokens are 4,096 rows. Only the head with one token per
+  // sample goes by factors, up to 12 nodes.
   const std::vector<LayerSpec> bert = Load("bert-base", 64);
   const Plan plan = PlanFor(bert, Nodes(8));
   for (size_t i = 0; i < bert.size(); ++i) {
@@ -126,7 +126,7 @@ TEST(PlannerTest, TransformerRowsMakeFactorsTooDear) {
 }
 
 TEST(PlannerTest, ForcedSchemeAppliesToEveryLayerThatSupportsIt) {
-  // At 200 nodes the rule says factor, server, server for the three.
+  // At 200 nodes the rule says factor, server, server for the three layers.
   const std::vector<LayerSpec> layers = Load("vgg19", 32);
   for (const Scheme forced : kSchemes) {
     const Plan plan = PlanFor(layers, Nodes(200, forced));
@@ -167,9 +167,10 @@ TEST(PlannerTest, ExplanationHoldsBothFigures) {
 }
 
 TEST(PlannerTest, UnequalNumbersOfWorkersAndServersCount) {
-  // 2 x 32 x 3 x 8192 = 1572864 by factors; by the servers 2 x 4096^2 x
-  // (4 + P2 - 2) / P2, more whatever P2 is. A 64 x 64 layer with 16 rows: 12288
-  // by factors; by 1 server 24576, by 2 16384, by 4 12288, by 5 11468.8.
+  // Factors cost 2 x 32 x 3 x 8192 = 1572864; the servers cost 2 x 4096^2 x (4
+  // + P2 - 2) / P2, which is more for every P2. A 64 x 64 layer with 16 rows
+  // costs 12288 by factors; it costs 24576 by 1 server, 16384 by 2, 12288 by 4,
+  // 11468.8 by 5.
   const std::vector<LayerSpec> layers = {
       {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 64, 16, true}};
   const struct {
@@ -213,7 +214,7 @@ TEST(PlannerTest, WireAutoNeedsTimes) {
               HasSubstr("wire auto has nothing to choose: the plan stays"));
 }
 
-// Of a forced scheme too.
+// The planner also chooses for a forced scheme.
 TEST(PlannerTest, WireAndFusionAreChosenByTime) {
   const std::vector<LayerSpec> layers = Load("vgg19", 32);
   PlanOptions options = Nodes(4);
@@ -233,7 +234,7 @@ TEST(PlannerTest, WireAndFusionAreChosenByTime) {
     }
   }
   EXPECT_GE(plan.fusion_bytes, FusionTuner::kBytesMin);
-  // Whoever is told what to do chooses nothing.
+  // A planner with fixed rules chooses nothing.
   PlanOptions told = options;
   told.rules.choose_wire = false;
   told.rules.choose_fusion = false;
@@ -243,7 +244,7 @@ TEST(PlannerTest, WireAndFusionAreChosenByTime) {
   EXPECT_EQ(as_told.routes[0].wire, WireType::kFloat32);
   EXPECT_LT(PlanCost(layers, options, plan.routes),
             0.6 * PlanCost(layers, told, as_told.routes));
-  // Times that are not of this model are refused, whatever they are for.
+  // Times of another model are refused.
   options.time->times.pop_back();
   EXPECT_FALSE(MakePlan(layers, options).ok());
 }

@@ -12,7 +12,7 @@ void ExpectBeat(const Pulse::Beat& beat, bool is_alive, bool is_busy,
   EXPECT_EQ(beat.asks, asks);
 }
 
-// A driver that has just begun has had no time to answer.
+// A driver that has just started has had no time to answer.
 TEST(PulseTest, AMemberThatHasJustBegunIsAlive) {
   Pulse pulse;
   ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*is_busy=*/false,

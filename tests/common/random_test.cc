@@ -30,7 +30,8 @@ TEST(RandomTest, BelowStaysBelowAndReachesEveryValue) {
     ASSERT_LT(value, 7u);
     ++seen[value];
   }
-  // 1000 each, give or take: sqrt(7000 * 1/7 * 6/7) is 29, so 6 of those.
+  // Each value is expected 1000 times. The deviation is sqrt(7000 * 1/7 * 6/7)
+  // = 29; the bound is 6 deviations.
   for (int count : seen) EXPECT_NEAR(count, 1000, 180);
 }
 
@@ -54,7 +55,8 @@ TEST(RandomTest, UniformIsAMultipleOf2ToTheMinus53In0To1) {
     ASSERT_EQ(steps, std::floor(steps));
     sum += value;
   }
-  // The mean of 10000 has a deviation of sqrt(1/12/10000) = 0.0029; 6 of those.
+  // The mean of 10000 has a deviation of sqrt(1/12/10000) = 0.0029; the bound
+  // is 6 deviations.
   EXPECT_NEAR(sum / 10000, 0.5, 0.018);
 }
 

@@ -14,7 +14,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A file of these tensors has 8 bytes, the header and `data_bytes`.
+// Decodes the header of a file with `data_bytes` bytes of data after the
+// header.
 absl::StatusOr<SafetensorsHeader> Decode(const std::string& header,
                                          int64_t data_bytes) {
   return DecodeSafetensorsHeader(
@@ -79,7 +80,7 @@ TEST(SafetensorsTest, AFileMayHaveNoTensors) {
   EXPECT_FALSE(Decode("{}", 1).ok());
 }
 
-// What other writers may do: any order, white space, fields in any order.
+// Other writers may use any order of tensors and fields, and white space.
 TEST(SafetensorsTest, ReadsWhatOthersMayWrite) {
   const auto header = Decode(
       "{ \"b\" : {\"shape\":[1],\n\"data_offsets\":[8,12],\"dtype\":\"F32\"},"
@@ -134,7 +135,7 @@ struct BadHeader {
 
 class SafetensorsBadHeaderTest : public testing::TestWithParam<BadHeader> {};
 
-// Each for a file with 8 bytes of data.
+// Each file has 8 bytes of data.
 TEST_P(SafetensorsBadHeaderTest, IsRefusedWithTheReason) {
   const auto header = Decode(GetParam().text, 8);
   ASSERT_EQ(header.status().code(), absl::StatusCode::kInvalidArgument);

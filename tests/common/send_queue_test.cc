@@ -12,7 +12,7 @@ using testing::IsEmpty;
 TEST(SendQueueTest, LowRanksGoFirstAndKeepTheirOrder) {
   SendQueue<int> queue;
   EXPECT_TRUE(queue.empty());
-  // As backward makes them: the last layer first, of two frames each.
+  // Frames in the order of backward: the last layer first, two frames each.
   for (int i = 0; i < 6; ++i) queue.Push(2 - i / 2, i);
   EXPECT_EQ(queue.Pop(), 4);
   queue.Push(1, 6);

@@ -1,6 +1,6 @@
-// A member's line to a real coordinator, over loopback. Leases and intervals
-// are those of a job, so time passes here; what must not happen has a second or
-// two to happen in.
+// The session of a member with a real coordinator, over loopback. Leases and
+// intervals are those of a job, so the tests take real time. A test that
+// expects no event waits for a second or two.
 
 #include "common/rpc/session_client.h"
 
@@ -33,7 +33,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Longer than anything here takes, on a slow machine under a sanitizer.
+// Upper bound of each wait: more than any wait takes, even on a slow machine
+// under a sanitizer.
 constexpr absl::Duration kPatience = absl::Seconds(40);
 
 JoinRequest WorkerJoin() {
@@ -90,7 +91,7 @@ class TestCoordinator {
     return status.ok() ? *status : JobStatus();
   }
 
-  // A member as operators see it.
+  // Returns a member as the coordinator's status shows it.
   std::optional<JobStatus::Member> Find(PeerId id) const {
     for (const JobStatus::Member& member : Status().members) {
       if (member.id == id) return member;
@@ -103,8 +104,8 @@ class TestCoordinator {
   std::unique_ptr<ControlServer> server_;
 };
 
-// What a process does with its session: joins, or resumes once it has an
-// epoch, and stops when the membership is over.
+// A process's use of its session: it joins, or resumes if it has an epoch, and
+// stops at the end of the membership.
 class TestMember {
  public:
   TestMember(const std::string& address, JoinRequest request,
@@ -129,7 +130,7 @@ class TestMember {
     heartbeat_.round = round;
   }
 
-  // Instead of the join or resumption.
+  // Runs instead of the join or resumption.
   std::function<void(SessionClient&)> when_opened;
 
   int opened() ABSL_LOCKS_EXCLUDED(mu_) {
@@ -146,7 +147,7 @@ class TestMember {
         [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return opened_ >= count; });
   }
 
-  // Why there will be no further session.
+  // Returns the reason for which the client gave up.
   absl::Status AwaitFailure() {
     Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return failed_.has_value();
@@ -159,7 +160,7 @@ class TestMember {
     return failed_.has_value();
   }
 
-  // The first message of that kind; nothing if none comes.
+  // Returns the first message of this type; nothing if none comes in time.
   template <typename Message>
   std::optional<Message> AwaitMessage() ABSL_LOCKS_EXCLUDED(mu_) {
     std::optional<Message> found;
@@ -222,10 +223,11 @@ class TestMember {
   std::optional<EpochStart> start_ ABSL_GUARDED_BY(mu_);
   std::optional<absl::Status> failed_ ABSL_GUARDED_BY(mu_);
 
-  std::unique_ptr<SessionClient> client_;  // Last: uses all of the above.
+  // Must be last: it uses all members above.
+  std::unique_ptr<SessionClient> client_;
 };
 
-// Until `done`; false if that takes too long.
+// Waits until `done` returns true; false if this takes too long.
 bool AskUntil(const std::function<bool()>& done) {
   const absl::Time deadline = SteadyNow() + kPatience;
   while (!done()) {
@@ -235,8 +237,8 @@ bool AskUntil(const std::function<bool()>& done) {
   return true;
 }
 
-// A job of one worker and one shard, which reach the coordinator directly and
-// through `relay`.
+// A job of one worker and one shard. Each has one direct address of the
+// coordinator and one through `relay`.
 class SessionTest : public testing::Test {
  protected:
   void StartJob(SessionClientOptions worker_options = {}) {
@@ -277,7 +279,7 @@ TEST_F(SessionTest, MembersJoinAndGetTheEpoch) {
   worker_->Send(Leave{});
   EXPECT_EQ(worker_->AwaitMessage<JobOver>()->state, JobState::kFinished);
   EXPECT_EQ(shard_->AwaitMessage<JobOver>()->state, JobState::kFinished);
-  // The members have stopped, and the end of their sessions is no failure.
+  // The members have stopped; the end of their sessions is no failure.
   EXPECT_EQ(worker_->opened(), 1);
   EXPECT_FALSE(worker_->failed());
 }
@@ -296,7 +298,7 @@ TEST(SessionClientTest, WhoWaitsHearsForWhom) {
 
 TEST_F(SessionTest, HeartbeatsKeepAMemberAlive) {
   StartJob();
-  // Half as long again as the lease.
+  // The wait is one and a half times the lease.
   const absl::Time end = SteadyNow() + absl::Seconds(6);
   int64_t round = 0;
   while (SteadyNow() < end) {
@@ -323,7 +325,7 @@ TEST_F(SessionTest, BrokenSessionIsOpenedAgainAndResumed) {
     }));
   }
   EXPECT_EQ(coordinator_.Status().epoch, 1u) << "nobody has died";
-  // It carries messages both ways.
+  // The session carries messages in both directions.
   worker_->Send(LostPeer{1, PeerId::Shard(0), "reset"});
   const auto prepare = worker_->AwaitMessage<PrepareEpoch>();
   ASSERT_TRUE(prepare.has_value());
@@ -331,8 +333,8 @@ TEST_F(SessionTest, BrokenSessionIsOpenedAgainAndResumed) {
   EXPECT_FALSE(worker_->failed());
 }
 
-// Patience is counted from the end of the session: a coordinator has nothing to
-// say while nothing changes, in a resumed session from the start.
+// The patience starts at the end of a session. In a quiet job the coordinator
+// sends nothing, and in a resumed session it sends nothing from the start.
 TEST_F(SessionTest, QuietSessionIsResumedHoweverLongItWasQuiet) {
   SessionClientOptions options;
   options.patience = absl::Seconds(1);
@@ -365,7 +367,7 @@ TEST_F(SessionTest, CoordinatorThatIsGoneIsGivenUpAfterThePatience) {
   EXPECT_GE(worker_->opened(), 3) << "it has tried";
 }
 
-// A process that dies is noticed by its session's end, not by its lease.
+// The end of its session reveals a dead process before its lease ends.
 TEST(SessionClientTest, EndOfTheClientEndsTheMembership) {
   CoordinatorOptions options = TestOptions();
   options.spec.workers = 2;
@@ -443,8 +445,8 @@ TEST_F(SessionTest, MemberWithImpossibleNumbersIsPutOut) {
               HasSubstr("a member reports the round -7"));
 }
 
-// A process's threads don't know yet that a session is new: what they say
-// belongs to the one before.
+// The threads of a process do not know yet that a session is new. Their
+// messages belong to the previous session.
 TEST(SessionClientTest, NothingGoesBeforeTheJoin) {
   TestCoordinator coordinator;
   TestMember shard(coordinator.address(), ShardJoin());
@@ -458,7 +460,7 @@ TEST(SessionClientTest, NothingGoesBeforeTheJoin) {
   worker.Start();
   ASSERT_TRUE(worker.AwaitOpened(1));
   ASSERT_TRUE(shard.AwaitOpened(1));
-  // No heartbeat either, while those of others go out.
+  // The shard sends no heartbeats either, while the worker sends some.
   ASSERT_TRUE(AskUntil([&] { return worker.heartbeats() >= 2; }));
   EXPECT_EQ(shard.heartbeats(), 0);
   shard.Send(ShardJoin());

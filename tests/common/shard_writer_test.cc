@@ -118,7 +118,8 @@ TEST(ShardWriterTest, TheCallersStateIsNumbered) {
                   "a%2Estate2.state2 2"));
 }
 
-// One that was counted as dead, and lives, against its successor.
+// A member that was counted as dead may still write, at the same time as its
+// successor.
 TEST(ShardWriterTest, AFileOfAnotherEpochIsAnotherFile) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
@@ -204,7 +205,7 @@ TEST(ShardWriterTest, ACompleteCheckpointIsNotWrittenOver) {
   EXPECT_TRUE(WriteTestCheckpoint(storage, checkpoint).ok());
 }
 
-// What `python3 tests/common/read_checkpoint.py <folder>` writes.
+// Output of `python3 tests/common/read_checkpoint.py <folder>`.
 std::string RunPython(const std::string& folder) {
   const std::string command =
       absl::StrCat("python3 tests/common/read_checkpoint.py '", folder, "'");
@@ -238,7 +239,8 @@ TEST(ShardWriterTest, AnIndependentReaderFindsTheSameValues) {
     checkpoint.rule = UpdateRule::kAdam;
     ASSERT_TRUE(WriteTestCheckpoint(**storage, checkpoint).ok());
 
-    std::map<std::string, std::string> found;  // "<layer>|<array>" -> hex
+    // Maps "<layer>|<array>" to the values in hex.
+    std::map<std::string, std::string> found;
     const std::string output =
         RunPython(absl::StrCat(root, "/", CheckpointFolder(shards)));
     for (const absl::string_view line :

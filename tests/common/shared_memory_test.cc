@@ -40,7 +40,7 @@ TEST(SharedMemoryTest, BothMappingsShareTheirBytes) {
   EXPECT_EQ(theirs->data()[99'999], 0);
   own->data()[99'999] = 7;
   EXPECT_EQ(theirs->data()[99'999], 7);
-  // Either mapping may go first.
+  // Each mapping may end before the other.
   own->Settle();
   SharedMemory(*std::move(own));
   EXPECT_EQ(theirs->data()[99'999], 7);
@@ -82,8 +82,8 @@ TEST(SharedMemoryTest, AnotherProcessMayOpenItAndDie) {
   EXPECT_EQ(own->data()[0], 42);
 }
 
-// Exchanges a few frames between two nodes. Returns true if they went through
-// sockets, which fill in checksums.
+// Exchanges a few frames between two nodes. Returns true if the frames went
+// through sockets, which fill in checksums.
 bool WentThroughSockets(TestNode& worker, TestNode& shard) {
   EXPECT_TRUE(JoinNodes(worker, shard));
   for (uint32_t layer = 1; layer <= 20; ++layer) {
@@ -112,7 +112,7 @@ TEST(MemoryChannelTest, MemoryIsUsedIfBothSidesAllowIt) {
   }
 }
 
-// The shard ends before the worker has read that it was admitted.
+// The shard ends before the worker has read the admission.
 TEST(MemoryChannelTest, FramesArriveThoughTheSenderHasGone) {
   auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
   auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
@@ -132,7 +132,7 @@ TEST(MemoryChannelTest, FramesArriveThoughTheSenderHasGone) {
   EXPECT_TRUE(worker->ended[0].reason.ok()) << worker->ended[0].reason;
 }
 
-// A frame that is sent on through a socket gets a checksum there.
+// A frame that is passed on through a socket gets a checksum there.
 TEST(MemoryChannelTest, ChecksumThatWasNotComparedIsNotPassedOn) {
   auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
   auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
@@ -180,11 +180,11 @@ TEST(MemoryChannelTest, OpenMemoryHasNoNameAndNoDescriptor) {
   const size_t descriptors = NamesIn("/proc/self/fd").size();
   EXPECT_FALSE(WentThroughSockets(*worker, *shard));
   EXPECT_EQ(NamesIn("/dev/shm"), before);
-  // A socket each.
+  // Each of the two connections keeps one descriptor, its socket.
   EXPECT_EQ(NamesIn("/proc/self/fd").size(), descriptors + 2);
 }
 
-// A peer on the same host that makes its own half of the memory.
+// A peer on the same host. The test makes the peer's half of the memory.
 class SharedPeerTest : public testing::Test {
  protected:
   SharedPeerTest()
@@ -262,7 +262,7 @@ TEST_F(SharedPeerTest, FramesInMemoryAreDeliveredThoughThePeerHasGone) {
               HasSubstr("closed without a word"));
 }
 
-// A peer that closes a socket with unread bytes resets it.
+// A peer that closes a socket with unread bytes resets the connection.
 TEST_F(SharedPeerTest, FramesInMemoryAreDeliveredThoughTheSocketIsReset) {
   Greet(memory_.offer());
   FrameRingWriter writer(memory_.data());
@@ -281,11 +281,13 @@ TEST_F(SharedPeerTest, NonsenseInMemoryEndsTheConnection) {
   ExpectRefused("frame header");
 }
 
-// Frames that the peer has left in the memory are never read.
+// The transport must never read the frames that the peer has left in the
+// memory.
 TEST_F(SharedPeerTest, MemoryOfARefusedPeerIsNotWatched) {
   Greet(memory_.offer());
   Turn();
-  peer_.Write("x");  // Sleeps are short now, and looking is worth it.
+  // After a short sleep, Poll looks at the memory before it sleeps again.
+  peer_.Write("x");
   shard_->transport().Poll(absl::Milliseconds(100), *shard_);
   Frame hello = TestFrame(kWorker0, 1, TestPayload(1, 1));
   hello.header.kind = FrameKind::kHello;

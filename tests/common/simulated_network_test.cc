@@ -14,7 +14,7 @@ namespace {
 
 constexpr NetworkOptions kOptions;
 
-// Processes.
+// Processes of the tests.
 constexpr ProcessId kSender = 0;
 constexpr ProcessId kReceiver = 5;
 
@@ -32,7 +32,7 @@ struct Arrival {
   absl::Time time;
 };
 
-// A network and what came out of it.
+// A network, and a record of its deliveries.
 class Recorder {
  public:
   Recorder(const NetworkOptions& options, uint64_t seed)
@@ -46,8 +46,8 @@ class Recorder {
                    return true;
                  }) {}
 
-  // `count` frames from each of three processes to each of two others, all at
-  // once.
+  // Sends `count` frames from each of three processes to each of two others,
+  // all at once.
   void SendMany(int64_t count) {
     for (int64_t number = 0; number < count; ++number) {
       for (const ProcessId from : {0, 1, 2}) {
@@ -104,7 +104,8 @@ TEST(SimulatedNetworkTest, PairsOvertakeEachOther) {
     ASSERT_EQ(recorder.arrivals_.size(), 2u);
     if (recorder.arrivals_[0].number == 2 * i + 1) ++overtaken;
   }
-  // Half of them, with a deviation of 5; 6 of those.
+  // Half of the frames are expected, with a deviation of 5; the bound is 6
+  // deviations.
   EXPECT_NEAR(overtaken, 50, 30);
 }
 
@@ -160,7 +161,8 @@ TEST(SimulatedNetworkTest, RepeatsAreAsFrequentAsAsked) {
   Recorder recorder(options, 5);
   recorder.SendMany(1000);
   recorder.RunAll();
-  // 6000 / 4 repeats, with a deviation of sqrt(6000 * 3/16) = 34; 6 of those.
+  // 6000 / 4 repeats are expected, with a deviation of sqrt(6000 * 3/16) = 34;
+  // the bound is 6 deviations.
   EXPECT_NEAR(recorder.network_.frames_delivered(), 7500, 204);
 }
 
@@ -174,7 +176,8 @@ TEST(SimulatedNetworkTest, PayloadsAreReadOnArrival) {
   recorder.RunAll();
   ASSERT_EQ(recorder.payloads_.size(), 1u);
   EXPECT_EQ(recorder.payloads_[0], std::vector<float>{2});
-  EXPECT_TRUE(frame.payload.unique());  // Delivered: held no longer.
+  // The network keeps no reference after delivery.
+  EXPECT_TRUE(frame.payload.unique());
 }
 
 TEST(SimulatedNetworkTest, ABrokenConnectionLosesWhatIsUnderWay) {
@@ -187,7 +190,7 @@ TEST(SimulatedNetworkTest, ABrokenConnectionLosesWhatIsUnderWay) {
       recorder.network_.Break(kSender, kReceiver);
     }
     recorder.RunAll();
-    // All other pairs have theirs.
+    // All other pairs have lost no frames.
     EXPECT_EQ(recorder.network_.frames_delivered(), 50);
     for (const Arrival& arrival : recorder.arrivals_) {
       EXPECT_FALSE(arrival.from == kSender && arrival.to == kReceiver);
@@ -202,7 +205,8 @@ TEST(SimulatedNetworkTest, AfterABreakEachEndSendsOnceItIsReady) {
   recorder.network_.Send(kReceiver, kSender, Numbered(1));
   recorder.network_.Connect(kSender, kReceiver);
   recorder.network_.Send(kSender, kReceiver, Numbered(2));
-  recorder.network_.Send(kReceiver, kSender, Numbered(3));  // Not ready yet.
+  // This end has no new connection yet.
+  recorder.network_.Send(kReceiver, kSender, Numbered(3));
   recorder.RunAll();
   EXPECT_EQ(recorder.Numbers(), std::vector<int64_t>{2});
   recorder.network_.Connect(kReceiver, kSender);
@@ -230,14 +234,15 @@ TEST(SimulatedNetworkTest, AReceiverThatIsNotReadyIsOfferedAllInOrderLater) {
     recorder.network_.Send(kSender, kReceiver, Numbered(i));
   }
   recorder.RunAll();
-  // Those behind the first one wait for it.
+  // The other frames wait behind the first one.
   EXPECT_EQ(recorder.offers_, 1);
   recorder.network_.OfferAgain(kReceiver);
   EXPECT_EQ(recorder.offers_, 2);
   recorder.ready_ = true;
-  recorder.network_.OfferAgain(kSender);  // Another one's.
+  // The call for another receiver has no effect.
+  recorder.network_.OfferAgain(kSender);
   EXPECT_TRUE(recorder.arrivals_.empty());
-  // What comes now waits behind the others.
+  // Later frames wait behind the others.
   recorder.network_.Send(kSender, kReceiver, Numbered(5));
   recorder.RunAll();
   EXPECT_TRUE(recorder.arrivals_.empty());
@@ -264,8 +269,9 @@ uint64_t DigestOf(uint64_t seed, int64_t frames) {
   return recorder.network_.digest();
 }
 
-// A run without rates, as of before there were any: delays alone decide. Frames
-// carry the version of the protocol, and so the digest changes with that.
+// The digest of a run without rates must never change: only delays decide.
+// Frames carry the version of the protocol, so a new version changes the
+// digest.
 TEST(SimulatedNetworkTest, WithoutRatesRunsAreWhatTheyAlwaysWere) {
   NetworkOptions options;
   options.repeat_probability = 0.2;
@@ -285,8 +291,10 @@ TEST(SimulatedNetworkTest, WithoutRatesRunsAreWhatTheyAlwaysWere) {
 
 TEST(SimulatedNetworkTest, DigestTellsRunsApart) {
   EXPECT_EQ(DigestOf(7, 20), DigestOf(7, 20));
-  EXPECT_NE(DigestOf(7, 20), DigestOf(8, 20));  // Other times.
-  EXPECT_NE(DigestOf(7, 20), DigestOf(7, 21));  // One more frame.
+  // The other seed gives other times.
+  EXPECT_NE(DigestOf(7, 20), DigestOf(8, 20));
+  // The second run has one more frame.
+  EXPECT_NE(DigestOf(7, 20), DigestOf(7, 21));
 }
 
 TEST(SimulatedNetworkTest, DigestSeesEveryHeaderFieldAndTheReceiver) {
@@ -315,7 +323,7 @@ TEST(SimulatedNetworkTest, DigestSeesEveryHeaderFieldAndTheReceiver) {
   other.part = 1;
   EXPECT_NE(digest(other, kReceiver), known);
   other = plain;
-  other.sender = PeerId::Shard(0);  // The role, that is.
+  other.sender = PeerId::Shard(0);  // The other role has the same rank.
   EXPECT_NE(digest(other, kReceiver), known);
 }
 

@@ -1,4 +1,5 @@
-// Frames cost no allocation in the long run, by socket and through memory.
+// Frames cost no allocation in the long run, over sockets and through shared
+// memory.
 
 #include <gtest/gtest.h>
 
@@ -13,10 +14,10 @@ namespace {
 
 const PeerId kWorker = PeerId::Worker(0);
 const PeerId kShard = PeerId::Shard(0);
-constexpr int kFrames = 32;  // Under way at a time.
+constexpr int kFrames = 32;  // Number of frames under way at a time.
 constexpr int64_t kFloats = int64_t{16} << 10;
 
-// Sends every frame back that it receives, from the memory where it has landed.
+// Sends each received frame back, from the memory in which it has landed.
 class Returner final : public FrameHandler {
  public:
   Returner(const TransportKind& kind, PeerId self)
@@ -72,7 +73,8 @@ TEST_P(SocketAllocationTest, FramesCostNoAllocation) {
     }
     ASSERT_GE(worker.received(), end);
   };
-  // First all lists and queues grow to their final size, some of them late.
+  // First, all lists and queues grow to their final size. Some of them grow
+  // late.
   int64_t allocations = 1;
   for (int i = 0; i < 20 && allocations > 0; ++i) {
     const int64_t before = Allocations();

@@ -15,7 +15,8 @@
 
 namespace nereus {
 
-// For tests of SocketTransport: its kinds, and peers that are not one.
+// Helpers for tests of SocketTransport: transport kinds, and peers that are no
+// transports.
 
 inline TransportKind KindOf(std::string name, TransportOptions options,
                             bool has_checksums) {
@@ -60,7 +61,7 @@ inline std::string HelloBytes(PeerId self, PeerId intended) {
   return FrameBytes(HelloFrame(hello));
 }
 
-// A client of the port that is not a transport.
+// A raw TCP client of a transport's port.
 class RawSocket {
  public:
   explicit RawSocket(const std::string& address)
@@ -79,7 +80,8 @@ class RawSocket {
     }
   }
 
-  // All that has come by now; nothing once the other side has closed it.
+  // Returns all bytes that have come by now; empty once the peer has closed the
+  // connection.
   bool Read(std::string& text) {
     char bytes[4096];
     while (true) {

@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Socket, TransportContractTest,
                          testing::Values(SocketKind()),
                          [](const auto& info) { return info.param.name; });
 
-// A shard with one good worker, which strangers must not disturb.
+// A shard with one admitted worker, which strangers must not disturb.
 class SocketStrangerTest : public testing::Test {
  protected:
   void Join(TransportOptions options = {}) {
@@ -48,7 +48,8 @@ class SocketStrangerTest : public testing::Test {
     ASSERT_TRUE(JoinNodes(*worker_, *shard_));
   }
 
-  // Sends `bytes`, and returns all that the shard answers before it hangs up.
+  // Sends `bytes`, and returns all bytes of the shard's answer before it hangs
+  // up.
   std::string AnswerTo(const std::string& bytes) {
     RawSocket stranger(shard_->address());
     stranger.Write(bytes);
@@ -56,14 +57,14 @@ class SocketStrangerTest : public testing::Test {
     bool open = true;
     EXPECT_TRUE(PollUntil({shard_.get(), worker_.get()}, [&] {
       open = open && stranger.Read(answer);
-      // The shard waits until this side has read the answer.
+      // The shard keeps the connection until this side has read the answer.
       if (answer.size() > kFrameHeaderBytes) stranger.HangUpWriting();
       return !open;
     }));
     return answer;
   }
 
-  // The text of the refusal that `answer` ends with.
+  // Returns the text of the refusal at the end of `answer`.
   static std::string RefusalIn(const std::string& answer) {
     if (answer.size() < kFrameHeaderBytes) return "";
     const auto header = DecodeFrameHeader(absl::MakeConstSpan(
@@ -154,12 +155,12 @@ TEST_F(SocketStrangerTest, NumberOfStrangersIsLimited) {
   }
   EXPECT_EQ(AnswerTo(""), "") << "one too many";
   silent.pop_back();
-  // The next process takes its place.
+  // Another process takes the free place.
   auto other = TestNode::Start(SocketKind(), kWorker1);
   EXPECT_TRUE(JoinNodes(*other, *shard_));
 }
 
-// A refused process is a stranger until it has gone.
+// A refused process counts as a stranger until its connection is closed.
 TEST_F(SocketStrangerTest, RefusedStrangersCountUntilTheyAreGone) {
   TransportOptions options;
   options.handshakes_max = 3;
@@ -225,8 +226,8 @@ TEST_F(SocketPeerTest, EndWithinAFrameIsReported) {
   EXPECT_THAT(shard_->heard, IsEmpty());
 }
 
-// A frame that was announced in one epoch must not go on landing in the memory
-// of the next one.
+// If the epoch changes in the middle of a frame, the rest of the frame must not
+// land in the memory of the next epoch.
 TEST_F(SocketPeerTest, TheRestOfAFrameDoesNotLandInTheNextEpoch) {
   const Buffer place = Buffer::AllocateZeroed(4000);
   bool next_epoch = false;
@@ -247,7 +248,7 @@ TEST_F(SocketPeerTest, TheRestOfAFrameDoesNotLandInTheNextEpoch) {
   EXPECT_THAT(shard_->ended, IsEmpty());
 }
 
-// The handler may judge a frame differently at its last byte than at its
+// The handler may decide differently at the last byte of a frame than at its
 // header.
 TEST_F(SocketPeerTest, CompleteFrameIsAnnouncedAgainIfTheHandlerHasChanged) {
   const Buffer first = Buffer::AllocateZeroed(4000);
@@ -273,7 +274,7 @@ TEST_F(SocketPeerTest, CompleteFrameIsAnnouncedAgainIfTheHandlerHasChanged) {
   EXPECT_TRUE(shard_->heard[1].intact);
   deliver(Landing::Discard());
   EXPECT_THAT(shard_->heard, SizeIs(2));
-  // The frame waits and stays intact, though another frame gets its place.
+  // The frame waits and stays intact, although another frame reuses its place.
   deliver(Landing::Wait());
   EXPECT_THAT(shard_->heard, SizeIs(2));
   std::fill_n(first.floats(), 1000, -1.0f);
@@ -286,7 +287,7 @@ TEST_F(SocketPeerTest, CompleteFrameIsAnnouncedAgainIfTheHandlerHasChanged) {
   EXPECT_THAT(shard_->heard, SizeIs(4)) << "the frames behind it go on";
 }
 
-// This side still delivers what has come when it can send no more.
+// A side that can send no more still delivers all frames that it has received.
 TEST_F(SocketPeerTest, FailureToSendLosesNoFrameThatHasCome) {
   bool open = false;
   shard_->landing = [&](PeerId, const FrameHeader&) {
@@ -360,7 +361,8 @@ TEST(SocketTransportTest, FramesOfOtherThreadsKeepTheirPlaceInOrder) {
   EXPECT_EQ(shard->heard[0].header.payload_bytes, 40u);
 }
 
-// An owner that loads a checkpoint does not poll for long.
+// A busy owner, for example while it loads a checkpoint, does not poll for
+// long.
 TEST(SocketTransportTest, OneAttemptIsMadeThoughPollComesAfterTheDeadline) {
   auto worker = TestNode::Start(SocketKind(), kWorker0);
   auto shard = TestNode::Start(SocketKind(), kShard0);
@@ -445,7 +447,7 @@ TEST(PreambleTest, IsReadBack) {
   }
   EXPECT_FALSE(DecodePreamble(EncodePreamble({PeerId::Worker(-1), 1})).ok());
   EXPECT_FALSE(DecodePreamble(EncodePreamble({PeerId::Worker(65536), 1})).ok());
-  // No other byte may have another value.
+  // No other byte may differ.
   for (size_t i = 0; i < 12; ++i) {
     PreambleBytes bytes = EncodePreamble({kShard0, 1});
     bytes[i] ^= 0x10;

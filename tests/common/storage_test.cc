@@ -1,5 +1,5 @@
-// What every storage must do; file_storage_test and simulated_storage_test have
-// what is their own.
+// The contract of all storages. file_storage_test and simulated_storage_test
+// have the tests of each kind alone.
 
 #include "common/checkpoint/storage.h"
 

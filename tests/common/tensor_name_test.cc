@@ -92,7 +92,8 @@ TEST(TensorNameTest, WhatIsNotWrittenIsNotRead) {
   }
 }
 
-// Of pieces that mean something in a name, so that all that can be confused is.
+// Names are made of pieces that have a meaning in a name, so that each possible
+// confusion occurs.
 TEST(TensorNameTest, DifferentTensorsHaveDifferentNames) {
   constexpr const char* kParts[] = {
       "a",  ".velocity", ".state0",      "[0:1]",     "%",

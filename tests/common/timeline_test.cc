@@ -18,8 +18,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Four bytes a second: values and headers are whole seconds. A header is 16 of
-// them.
+// Four bytes per second: values and headers take whole seconds. A header takes
+// 16 of them.
 constexpr double kRate = 4;
 constexpr double kHeader = 16;
 
@@ -59,12 +59,12 @@ TEST(TimelineTest, WithoutANetworkOnlyComputingTakesTime) {
 TEST(TimelineTest, AnOwnerReceivesAllGradientsAndSendsAllResults) {
   const std::vector<LayerSpec> layers = {VectorLayer("a", 84)};
   const TimeModel model = Model({Seconds(1, 2)});
-  // 84 values and a header, from each of the others.
+  // 84 values and a header, from each of the other nodes.
   EXPECT_EQ(Play(layers, {2, 2}, model, Scheme::kServer), 3 + 2 * 100);
   EXPECT_EQ(Play(layers, {4, 4}, model, Scheme::kServer), 3 + 2 * 300);
-  // A node that has no worker: all are others.
+  // On a single node nothing travels.
   EXPECT_EQ(Play(layers, {1, 1}, model, Scheme::kServer), 3);
-  // Half of the bytes.
+  // bf16 halves the bytes.
   EXPECT_EQ(Play(layers, {2, 2}, model, Scheme::kServer, WireType::kBfloat16),
             3 + 2 * (42 + kHeader));
 }
@@ -80,7 +80,8 @@ TEST(TimelineTest, ARingMovesASegmentAtATime) {
             3 + 6 * (100 + kHeader + 1 + 2));
 }
 
-// Both factors to each of the others, and two products of half a backward.
+// Each worker sends both factors to each of the others, and multiplies two
+// products of half a backward each.
 TEST(TimelineTest, FactorsAreMultipliedOnTheDevice) {
   const std::vector<LayerSpec> layers = {FactorLayer("fc", 10, 20, false, 3)};
   const TimeModel model = Model({Seconds(1, 8)});
@@ -88,7 +89,7 @@ TEST(TimelineTest, FactorsAreMultipliedOnTheDevice) {
             9 + 2 * (30 + 60 + 2 * kHeader) + 2 * 4);
 }
 
-// The last layer's gradient travels while the first one's is computed.
+// The gradient of the last layer travels while the first layer's is computed.
 TEST(TimelineTest, WhatTravelsOverlapsWithBackward) {
   const std::vector<LayerSpec> layers = {VectorLayer("a", 84),
                                          VectorLayer("b", 84)};
@@ -98,7 +99,7 @@ TEST(TimelineTest, WhatTravelsOverlapsWithBackward) {
   EXPECT_EQ(Play(layers, {2, 2}, model, Scheme::kServer), 2000 + 200);
 }
 
-// DeAR's figures: forward 1, backward 2, all-reduce 4.
+// The figures of DeAR: forward 1, backward 2, all-reduce 4.
 TEST(TimelineTest, DecoupledRoundsAreGatheredDuringForward) {
   std::vector<LayerSpec> layers;
   std::vector<LayerTime> times;
@@ -108,7 +109,8 @@ TEST(TimelineTest, DecoupledRoundsAreGatheredDuringForward) {
   }
   TimeModel model = Model(times);
   const double step = 100;
-  const double reduce = 10000 + 2 * kHeader;  // Of a layer, by two workers.
+  // Bytes of one layer, for two workers.
+  const double reduce = 10000 + 2 * kHeader;
   model.link.rate = kRate * reduce / (4 * step / 2) / 2;
   const double coupled = Play(layers, {2, 2}, model, Scheme::kRing);
   model.decoupled = true;
@@ -117,7 +119,7 @@ TEST(TimelineTest, DecoupledRoundsAreGatheredDuringForward) {
   EXPECT_NEAR(decoupled / (100 * step), 4, 0.1);
 }
 
-// A message costs 1000, a layer's values and header 20.
+// A message takes 1000 s; a layer's values and header take 20 s.
 TEST(TimelineTest, FusedLayersShareMessages) {
   std::vector<LayerSpec> layers;
   for (int i = 0; i < 10; ++i) {
@@ -131,15 +133,15 @@ TEST(TimelineTest, FusedLayersShareMessages) {
     return Play(layers, {2, 1}, model, scheme, WireType::kFloat32,
                 fusion_bytes);
   };
-  // Of two workers the other one pushes to shard 0; all after the backward of
-  // the last layer is over, from 10 + 10 on.
+  // Only worker 1 pushes to shard 0 through the network. All messages follow
+  // the backward of the last layer, which ends at 10 + 10.
   EXPECT_EQ(play(Scheme::kServer, kNoFusion), 20 + 11 * 1020);
-  // All go at once: the first one leaves alone, and the others, which find it
-  // under way, together; so do results.
+  // All layers are ready at once. The first leaves alone; the others find it
+  // under way, and leave together. Results do the same.
   EXPECT_LE(play(Scheme::kServer, 1 << 20), kComputed + 2 * (10 * 20 + 2010));
   EXPECT_GE(play(Scheme::kServer, 1 << 20), kComputed + 2 * (10 * 20 + 1000));
   EXPECT_EQ(play(Scheme::kRing, kNoFusion), 20 + 10 * 2 * 1018);
-  // And a message of each hop on the last layer's way.
+  // Each hop of the last layer adds a message.
   EXPECT_LE(play(Scheme::kRing, 1 << 20), kComputed + 10 * 2 * 18 + 4 * 1010);
   EXPECT_GE(play(Scheme::kRing, 1 << 20), kComputed + 10 * 2 * 18 + 2 * 1000);
 }
@@ -160,9 +162,9 @@ TEST(TimelineTest, HeldBackLayersGoWhenThereIsEnoughOfThem) {
   };
   EXPECT_THAT(played(0), ElementsAre(sync, sync, sync));
   EXPECT_THAT(played(84 * 4), ElementsAre(sync, sync, sync));
-  // c waits for b, and goes first; a goes alone.
+  // c waits for b, and their message leaves first; a leaves alone.
   EXPECT_THAT(played(84 * 4 + 1), ElementsAre(sync, 2 * sync, 1000 + sync));
-  // Both wait for a, the last one, which takes them along.
+  // Both wait for a, the last layer, and leave with it.
   EXPECT_THAT(played(84 * 4 * 100),
               ElementsAre(3 * sync, 1000 + 2 * sync, 2000 + sync));
 }
@@ -189,17 +191,17 @@ TEST(TimeCostTest, TheBestFusionIsNoWorseThanAnyOther) {
   };
   TimeModel model =
       Model(std::vector<LayerTime>(64, Seconds(0.001, 0.01)), /*rate=*/1e6);
-  // Messages cost nothing: it is the sooner the better.
+  // Messages cost nothing, so the smallest threshold is best.
   EXPECT_LE(best(model), 4096);
   model.link.message_time = absl::Milliseconds(1);
   EXPECT_GE(best(model), 4096);
-  // Nothing takes any time: any is as good.
+  // Nothing takes time, so each threshold is equally good.
   model.link.message_time = absl::ZeroDuration();
   model.link.rate = kInfinity;
   EXPECT_EQ(best(model), FusionTuner::kBytesFirst);
 }
 
-// However short the search is: here of a hundred timelines.
+// The search is short here: a hundred timelines at most.
 TEST(TimeCostTest, FusionIsChosenWhereASearchIsShort) {
   std::vector<LayerSpec> layers;
   for (int i = 0; i < 64; ++i) {
@@ -225,7 +227,7 @@ TEST(TimeCostTest, FusionIsChosenWhereASearchIsShort) {
   EXPECT_EQ(choice.fusion_bytes, best);
 }
 
-// fp32 but where an iteration would wait for it.
+// The plan uses fp32, except for layers that would delay the step.
 TEST(TimeCostTest, SixteenBitsAreForLayersThatAnIterationWaitsFor) {
   std::vector<LayerSpec> layers;
   std::vector<LayerTime> times;
@@ -263,20 +265,21 @@ TEST(TimeCostTest, SixteenBitsAreForLayersThatAnIterationWaitsFor) {
     return narrow;
   };
   EXPECT_EQ(wires(kInfinity), 0);
-  EXPECT_EQ(wires(1e6), 7);  // The one of ten values makes no difference.
+  // 16 bits make no difference for the layer of ten values.
+  EXPECT_EQ(wires(1e6), 7);
   // What is left over when backward ends counts: of the first layers.
   const int some = wires(2e8);
   EXPECT_GT(some, 0);
   EXPECT_LT(some, 7);
 }
 
-// However many layers and nodes there are, nothing goes in 16 bits for nothing,
-// and nothing waits that need not.
+// Even with many layers and nodes, no layer has 16 bits without need, and no
+// step waits for a layer that 16 bits would speed up.
 TEST(TimeCostTest, WiresAreChosenWhereASearchIsShort) {
   std::vector<LayerSpec> layers;
   std::vector<LayerTime> times;
   for (int i = 0; i < 64; ++i) {
-    // Many sizes: one for each limit that is tried.
+    // Many sizes: one for each limit that the search tries.
     layers.push_back(
         FactorLayer("fc" + std::to_string(i), 2048, 3072 + 16 * i, false, 64));
     layers.push_back(VectorLayer("n" + std::to_string(i), 1000 + i));
@@ -305,8 +308,8 @@ TEST(TimeCostTest, WiresAreChosenWhereASearchIsShort) {
   }
 }
 
-// Wherever one layer went another way, the iteration would be no shorter; nor
-// with one scheme for all.
+// Another route for any single layer makes the step no shorter, and neither
+// does one scheme for all layers.
 TEST(TimeCostTest, NoSingleChangeMakesThePlanShorter) {
   std::vector<LayerSpec> layers;
   std::vector<LayerTime> times;

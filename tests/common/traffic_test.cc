@@ -18,7 +18,8 @@ namespace {
 using testing::Each;
 using testing::ElementsAre;
 
-constexpr int64_t kFrameMax = 64 << 10;  // Elements.
+// Largest number of elements per frame.
+constexpr int64_t kFrameMax = 64 << 10;
 
 LayerSpec Fc(int64_t m, int64_t n, int64_t k) {
   return {"fc", LayerKind::kFullyConnected, m, n, m * n, k, true};
@@ -30,7 +31,7 @@ Placement Place(const std::vector<LayerSpec>& layers, int shards) {
   return *std::move(placement);
 }
 
-// Of one layer, without headers.
+// Returns each node's bytes for one layer, without headers.
 std::vector<int64_t> PayloadOf(const LayerSpec& layer, Scheme scheme,
                                const ClusterShape& cluster) {
   return PredictNodeBytes({layer}, {Route{scheme}},
@@ -40,7 +41,7 @@ std::vector<int64_t> PayloadOf(const LayerSpec& layer, Scheme scheme,
 }
 
 TEST(TrafficTest, EvenPlacementMovesWhatTheCostModelSays) {
-  // 32 chunks, the same number on each of 2, 4, 8 shards.
+  // 32 chunks spread evenly over 2, 4 or 8 shards.
   const LayerSpec layer = Fc(4096, 4096, 32);
   const int64_t elements = 4096 * 4096;
   for (const int64_t workers : {1, 2, 3, 8, 12}) {
@@ -53,7 +54,8 @@ TEST(TrafficTest, EvenPlacementMovesWhatTheCostModelSays) {
         const bool both = i < workers && i < servers;
         const int64_t expected =
             both ? ServerSchemeBothElements(elements, cluster)
-            // Poseidon's table 1, nodes with a worker or a server alone.
+            // Table 1 of Poseidon: each node has only a worker or only a
+            // server.
             : i < workers ? 2 * elements
                           : 2 * elements * workers / servers;
         EXPECT_EQ(nodes[i], 4 * expected)
@@ -132,8 +134,8 @@ TEST(TrafficTest, LayersAddUp) {
   const Plan plan = *MakePlan(layers, options);
   ASSERT_THAT(plan.routes, testing::Contains(Route{Scheme::kFactor}));
 
-  // What is sent is received: over all nodes, twice what the workers send less
-  // what stays within a node.
+  // Each sent byte is received. So the sum over all nodes is twice the workers'
+  // sent bytes, minus the bytes that stay within a node.
   int64_t expected = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
     if (plan.routes[i].scheme == Scheme::kFactor) {
@@ -166,7 +168,7 @@ TEST(TrafficTest, BeyondInt64IsTheLargest) {
 }
 
 TEST(InitialTrafficTest, FirstWorkerSendsAndEveryWorkerAsksAndReceives) {
-  // Chunk 0 (2 MiB, 8 frames) on shard 0, chunk 1 (712 elements, 1 frame) on
+  // Chunk 0 (2 MiB, 8 frames) is on shard 0, chunk 1 (712 elements, 1 frame) on
   // shard 1.
   const std::vector<LayerSpec> layers = {
       {"conv", LayerKind::kConvolution, 1, 525000, 525000, 1}};
@@ -177,16 +179,18 @@ TEST(InitialTrafficTest, FirstWorkerSendsAndEveryWorkerAsksAndReceives) {
       PredictInitialBytes({Route()}, Place(layers, 2), 3, header, kFrameMax,
                           /*servers_update=*/true),
       ElementsAre(
-          // Worker 0 sends and fetches chunk 1; shard 0 serves two others.
+          // Worker 0 sends and fetches chunk 1; shard 0 serves the two others.
           small + (header + small) + 2 * (header + large),
-          // Worker 1 fetches chunk 0; shard 1 is filled and serves two others.
+          // Worker 1 fetches chunk 0; shard 1 is filled and serves the two
+          // others.
           (header + large) + small + 2 * (header + small),
-          // Worker 2 fetches both.
+          // Worker 2 fetches both chunks.
           (header + large) + (header + small)));
 }
 
 TEST(InitialTrafficTest, OneWorkerFillsAndReadsRemoteShards) {
-  // One chunk, on shard 0, beside the worker; then two, the second remote.
+  // First there is one chunk, on shard 0, on the worker's node; then two, the
+  // second remote.
   const LayerSpec a = {"a", LayerKind::kVector, 1, 10, 10, 1};
   const LayerSpec b = {"b", LayerKind::kVector, 1, 5, 5, 1};
   EXPECT_THAT(
@@ -214,7 +218,7 @@ TEST(TrafficTest, SixteenBitTypesHalveThePayloads) {
       for (size_t node = 0; node < 3; ++node) {
         const int64_t full = payload(WireType::kFloat32)[node];
         EXPECT_EQ(2 * payload(wire)[node], full);
-        // Cut at the same elements: as many headers.
+        // Frames end at the same elements, so there are as many headers.
         EXPECT_EQ(all(wire)[node] - payload(wire)[node],
                   all(WireType::kFloat32)[node] - full);
       }
@@ -225,7 +229,7 @@ TEST(TrafficTest, SixteenBitTypesHalveThePayloads) {
 TEST(InitialTrafficTest, OnlyWhatShardsUpdateIsFetchedBySixteenBits) {
   const LayerSpec layer = {"a", LayerKind::kVector, 1, 10, 10, 1};
   const Placement placement = Place({layer}, 1);
-  // Worker 1's, whose shard is on another node.
+  // Bytes of worker 1, which is not on the shard's node.
   const auto fetched = [&](Scheme scheme, bool servers_update) {
     return PredictInitialBytes({Route{scheme, WireType::kBfloat16}}, placement,
                                2, 0, kFrameMax, servers_update)[1];

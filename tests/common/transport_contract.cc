@@ -1,4 +1,4 @@
-// The contract of transport.h as tests, for any transport between processes.
+// The contract of transport.h as tests, for each transport between processes.
 
 #include "tests/common/transport_contract.h"
 
@@ -412,7 +412,7 @@ TEST_P(TransportContractTest, SlowOwnerHoldsTheSenderBack) {
     worker->transport().Send(kShard0, TestFrame(kWorker0, 7, payload));
   }
   const auto sent = [&] { return worker->transport().traffic()[0].bytes_sent; };
-  // Until it stands still: nothing new in 300 ms.
+  // Polls until the count of sent bytes stands still for 300 ms.
   int64_t before = -1;
   absl::Time since = absl::Now();
   ASSERT_TRUE(PollUntil({worker.get()}, [&] {
@@ -422,7 +422,7 @@ TEST_P(TransportContractTest, SlowOwnerHoldsTheSenderBack) {
     }
     return absl::Now() - since > absl::Milliseconds(300);
   }));
-  // At most what the sockets and windows of both sides hold.
+  // No more bytes than the sockets and windows of both sides hold.
   EXPECT_LT(before, int64_t{32} << 20);
   ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
                         [&] { return shard->heard.size() == kFrames; }));
@@ -449,7 +449,7 @@ TEST_P(TransportContractTest, UrgentLayersOvertakeFramesThatWait) {
       order.push_back(layer);
     }
   }
-  // Some of the large layer may have been in the sockets already.
+  // Some bytes of the large layer may have been in the sockets already.
   if (order.front() == 7) order.erase(order.begin());
   EXPECT_EQ(order, (std::vector<uint32_t>{0, 3, 3, 7, 9}));
 }
@@ -500,7 +500,7 @@ TEST_P(TransportContractTest, ClosingWhileSendingReleasesEveryPayload) {
                     Buffer::Borrow(values.data(), kFramePayloadBytesMax,
                                    [&released] { ++released; })));
     }
-    worker->Stop();  // Like Shutdown(0): most frames cannot have left.
+    worker->Stop();  // Stops like Shutdown(0): most frames cannot have left.
     EXPECT_TRUE(
         PollUntil({shard.get()}, [&] { return !shard->ended.empty(); }));
     EXPECT_TRUE(PollUntil({shard.get()}, [&] { return released == kFrames; }));

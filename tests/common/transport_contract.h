@@ -19,12 +19,12 @@
 
 namespace nereus {
 
-// A kind of transport between processes, all of which keep the promises of
-// transport.h. To run the tests of transport_contract.cc on a kind, instantiate
+// A kind of transport between processes that keeps the promises of transport.h.
+// To run the tests of transport_contract.cc on a kind, instantiate
 // TransportContractTest with it.
 struct TransportKind {
   std::string name;
-  // Starts a transport that listens at 127.0.0.1:`port`; 0 is a free port.
+  // Starts a transport that listens at 127.0.0.1:`port`; 0 picks a free port.
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(int port)> start;
   // True if payloads travel with checksums.
   bool has_checksums = true;
@@ -37,11 +37,11 @@ struct TransportKind {
 
 class TransportContractTest : public testing::TestWithParam<TransportKind> {};
 
-// Limit of every wait: longer than any takes, on a slow machine under a
-// sanitizer.
+// Upper bound of each wait: more than any wait takes, even on a slow machine
+// under a sanitizer.
 inline constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// Three workers and two shards.
+// A roster of three workers and two shards.
 inline Roster TestRoster() {
   return {{PeerId::Worker(0), 10},
           {PeerId::Worker(1), 11},
@@ -62,7 +62,7 @@ inline Hello TestHello(PeerId self) {
   return hello;
 }
 
-// A contribution of `payload`, with `layer` to tell it from others.
+// Makes a contribution with `payload`. Tests tell frames apart by `layer`.
 inline Frame TestFrame(PeerId sender, uint32_t layer, Buffer payload) {
   Frame frame;
   frame.header.kind = FrameKind::kContribution;
@@ -78,7 +78,7 @@ inline Frame TestFrame(PeerId sender, uint32_t layer, Buffer payload) {
   return frame;
 }
 
-// `count` floats that depend on `seed` and their position.
+// Returns `count` floats that depend on `seed` and their position.
 inline float TestValue(uint32_t seed, int64_t i) {
   return static_cast<float>((seed * 31 + static_cast<uint32_t>(i)) % 1000003);
 }
@@ -94,13 +94,13 @@ inline bool IsTestPayload(uint32_t seed, const Buffer& payload) {
   return true;
 }
 
-// A member of a job, which records all that its handler hears.
+// A member of a job. It records all calls of its transport's handler.
 class TestNode : public FrameHandler {
  public:
   struct Heard {
     PeerId from;
     FrameHeader header;
-    bool intact = false;  // The payload was TestPayload(layer, ...).
+    bool intact = false;  // True if the payload equals TestPayload(layer, ...).
   };
   struct Ended {
     PeerId peer;
@@ -110,7 +110,7 @@ class TestNode : public FrameHandler {
   TestNode(std::unique_ptr<Transport> transport, PeerId self)
       : transport_(std::move(transport)), self_(self) {}
 
-  // Starts a node of `kind`, with a roster.
+  // Starts a node of `kind` with a roster.
   static std::unique_ptr<TestNode> Start(const TransportKind& kind,
                                          PeerId self) {
     auto transport = kind.start(0);
@@ -150,7 +150,8 @@ class TestNode : public FrameHandler {
   }
 
   std::function<absl::StatusOr<Landing>(PeerId, const FrameHeader&)> landing;
-  std::function<void(const FrameHeader&)> then;  // After a frame was heard.
+  // Runs after each frame that the node records.
+  std::function<void(const FrameHeader&)> then;
   std::vector<Heard> heard;
   std::vector<PeerId> connected;
   std::vector<Ended> ended;
@@ -160,8 +161,8 @@ class TestNode : public FrameHandler {
   const PeerId self_;
 };
 
-// Polls `nodes` in turn until `done` returns true; false if that takes too
-// long.
+// Polls `nodes` in turn until `done` returns true; false if this takes longer
+// than the upper bound.
 inline bool PollUntil(std::initializer_list<TestNode*> nodes,
                       const std::function<bool()>& done) {
   const absl::Time deadline = absl::Now() + kPatience;
@@ -176,7 +177,7 @@ inline bool PollUntil(std::initializer_list<TestNode*> nodes,
   return true;
 }
 
-// Connects `dialler` to `other`; true once both have heard it.
+// Connects `dialler` to `other`; true once both have recorded the connection.
 inline bool JoinNodes(TestNode& dialler, TestNode& other) {
   const size_t before = dialler.connected.size();
   const size_t other_before = other.connected.size();

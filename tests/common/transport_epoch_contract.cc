@@ -1,5 +1,5 @@
-// The contract of transport.h as tests: what a job needs to go from one epoch
-// to the next. Connections that the owner ends, and frames that come too early.
+// The contract of transport.h as tests: the change from one epoch to the next.
+// The owner ends connections, and frames come too early.
 
 #include <gmock/gmock.h>
 
@@ -33,13 +33,13 @@ std::vector<uint32_t> LayersHeard(const TestNode& node) {
   return layers;
 }
 
-// Polls for a while, in which something must not happen.
+// Polls for some time, in which an event must not happen.
 void PollForAWhile(std::initializer_list<TestNode*> nodes) {
   const absl::Time until = absl::Now() + absl::Milliseconds(200);
   ASSERT_TRUE(PollUntil(nodes, [&] { return absl::Now() > until; }));
 }
 
-// Makes the frames of layers from `layer` on wait until it is opened.
+// Makes the frames of `layer` and of later layers wait until the gate opens.
 class Gate {
  public:
   // Frames to `node` pass when the gate is open.
@@ -88,7 +88,7 @@ TEST_P(TransportContractTest, ConnectionOutlivesTheEpoch) {
   shard->transport().SetRoster(HelloOfEpoch(kShard0, 6), without_worker1);
   worker->SendTo(kShard0, 1, 10);
   worker->transport().SetRoster(HelloOfEpoch(kWorker0, 6), without_worker1);
-  worker->Dial(*shard);  // Has no effect: there is a connection.
+  worker->Dial(*shard);  // Dial has no effect, because there is a connection.
   worker->SendTo(kShard0, 2, 10);
   shard->SendTo(kWorker0, 3, 10);
   ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
@@ -116,7 +116,8 @@ TEST_P(TransportContractTest, DisconnectIsSilentHereAndHeardThere) {
     ASSERT_TRUE(JoinNodes(*worker, *shard));
     TestNode& ends = dialler_ends ? *worker : *shard;
     TestNode& other = dialler_ends ? *shard : *worker;
-    // More than a connection holds, so that some of it is queued.
+    // The frames exceed the buffers of a connection, so some of them are
+    // queued.
     constexpr int kFrames = 200;
     std::vector<float> values(kFrameElementsMax, 1.0f);
     std::atomic<int> released{0};
@@ -152,7 +153,7 @@ TEST_P(TransportContractTest, NewConnectionAfterDisconnectHasOnlyNewFrames) {
       shard->heard.clear();
       worker->SendTo(kShard0, life, 1000);
       shard->SendTo(kWorker0, life, 1000);
-      // Frames from here on may arrive or not, in this life.
+      // Later frames may arrive in this round of the loop, or not.
       for (int i = 0; i < 30; ++i) {
         worker->SendTo(kShard0, life, 30000);
         shard->SendTo(kWorker0, life, 30000);
@@ -213,13 +214,13 @@ TEST_P(TransportContractTest, DisconnectEndsAnAttempt) {
   };
   worker->transport().Disconnect(kShard0);  // No link to it exists yet.
 
-  // An attempt under way.
+  // Disconnect ends an attempt under way.
   send();
   worker->transport().Connect(kShard0, nowhere,
                               absl::Now() + absl::Milliseconds(100));
   worker->transport().Disconnect(kShard0);
   EXPECT_TRUE(PollUntil({worker.get()}, [&] { return released == 1; }));
-  PollForAWhile({worker.get()});  // Beyond the deadline.
+  PollForAWhile({worker.get()});  // Polls beyond the deadline of the attempt.
   EXPECT_THAT(worker->ended, IsEmpty());
 }
 
@@ -246,7 +247,7 @@ TEST_P(TransportContractTest, FrameThatComesTooEarlyWaitsWithAllBehindIt) {
             static_cast<int64_t>(announced.size()) - 1);
   EXPECT_THAT(LayersHeard(*shard), ElementsAre(1));
 
-  // No other peer waits, and no frames the other way.
+  // No other peer waits, and neither do the frames in the other direction.
   for (uint32_t layer = 100; layer < 120; ++layer) {
     other->SendTo(kShard0, layer, 1000);
     shard->SendTo(kWorker0, layer, 1000);
@@ -266,8 +267,9 @@ TEST_P(TransportContractTest, FrameThatComesTooEarlyWaitsWithAllBehindIt) {
       << "each counts once";
 }
 
-// Sent before there is a connection, they leave together; fused, as one
-// message, of which what has been delivered is not delivered again.
+// Frames that were sent before there is a connection leave together, fused into
+// one message. Frames of the message that have been delivered must not be
+// delivered again.
 TEST_P(TransportContractTest, FramesThatLeftTogetherMayWaitApart) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
@@ -316,7 +318,7 @@ TEST_P(TransportContractTest, WaitingFramesHoldTheSenderBack) {
     worker->transport().Send(kShard0, frame);
   }
   const auto sent = [&] { return worker->transport().traffic()[0].bytes_sent; };
-  // Until it stands still: nothing new in 300 ms.
+  // Polls until the count of sent bytes stands still for 300 ms.
   int64_t before = -1;
   absl::Time since = absl::Now();
   ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
@@ -326,7 +328,7 @@ TEST_P(TransportContractTest, WaitingFramesHoldTheSenderBack) {
     }
     return absl::Now() - since > absl::Milliseconds(300);
   }));
-  // At most what the sockets and windows of both sides hold.
+  // No more bytes than the sockets and windows of both sides hold.
   EXPECT_LT(before, int64_t{32} << 20);
   EXPECT_THAT(shard->heard, IsEmpty());
   EXPECT_THAT(gate.announced.size(), Gt(1u));
@@ -403,7 +405,8 @@ TEST_P(TransportContractTest, DisconnectDropsFramesThatWait) {
   EXPECT_THAT(shard->ended, IsEmpty());
 }
 
-// The handler's call changes what the transport is just going through.
+// The handler disconnects the peer of the frame that the transport is
+// delivering.
 TEST_P(TransportContractTest, FrameThatHasWaitedMayCauseADisconnect) {
   auto first = TestNode::Start(GetParam(), kWorker0);
   auto second = TestNode::Start(GetParam(), kWorker1);

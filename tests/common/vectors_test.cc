@@ -57,7 +57,8 @@ TEST(VectorsTest, ValuesMayStartAtAnyByte) {
   EXPECT_EQ(FindNotFinite(bytes.data() + 1, 5000), 4321);
 }
 
-// Memory of another process: it may change its mind in between.
+// The memory belongs to another process too, which may change the values
+// between two reads.
 TEST(VectorsTest, NothingBeyondTheValuesIsReadWhateverTheyBecome) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "it is a race, and not ours to end";
@@ -102,7 +103,7 @@ TEST(VectorsTest, EveryWidthFindsWhatIsNotFinite) {
   }
 }
 
-// Values whose sums and products are rounded.
+// Returns values whose sums and products need rounding.
 std::vector<float> Thirds(size_t count, int seed) {
   std::vector<float> values(count);
   for (size_t i = 0; i < count; ++i) {

@@ -39,7 +39,7 @@ std::vector<float> ThereAndBack(WireType wire,
   return FloatsOf(decoded);
 }
 
-// Magnitudes from 2^low to 2^high, both signs.
+// Returns values with magnitudes from 2^low to 2^high and both signs.
 std::vector<float> Spread(int64_t count, int low, int high, uint64_t seed) {
   Random random(seed);
   std::vector<float> values;
@@ -74,7 +74,7 @@ TEST(WireValuesTest, Bfloat16IsTheConversionAndNothingElse) {
   }
 }
 
-// fp16 alone ends at 65504 and 2^-24.
+// fp16 without an exponent ends at 65504 and 2^-24.
 TEST(WireValuesTest, Float16KeepsElevenBitsWhateverTheFramesMagnitude) {
   for (int top = -95; top <= 127; top += 3) {
     SCOPED_TRACE(top);
@@ -104,7 +104,7 @@ TEST(WireValuesTest, RoundingIsIdempotent) {
       const int top = static_cast<int>(random.Below(240)) - 120;
       const int64_t count = 1 + static_cast<int64_t>(random.Below(50));
       std::vector<float> values = Spread(count, top - 45, top, seed);
-      // The largest is rounded up to the next power of two.
+      // The largest value rounds up to the next power of two.
       if (random.Chance(0.5)) {
         values[0] = static_cast<float>(std::exp2(top) * (1 + 0x1.ffffp-1) / 2);
       }
@@ -131,7 +131,7 @@ TEST(WireValuesTest, ZerosAndNonFiniteValuesSurvive) {
   }
 }
 
-// Every exponent that a header may have can be decoded.
+// Each exponent that a header may have can be decoded.
 TEST(WireValuesTest, TheHighestAndLowestExponentsAreDecoded) {
   for (const int exponent : {kHalfExponentMin, 0, kHalfExponentMax}) {
     FrameHeader header;
@@ -187,7 +187,8 @@ TEST(WireValuesTest, TheFirstValueThatIsNotFiniteIsFoundInAPayload) {
       for (const bool replaces : {false, true}) {
         Accumulate accumulate{Buffer::AllocateZeroed(3001 * 4), Addend(frame),
                               replaces};
-        EXPECT_LT(AccumulatePayload(accumulate).index, 0);  // Not checked.
+        // The values are not checked.
+        EXPECT_LT(AccumulatePayload(accumulate).index, 0);
         accumulate.addend.check = GradientCheck();
         const NotFinite found = AccumulatePayload(accumulate);
         EXPECT_EQ(found.index, at);
@@ -197,7 +198,7 @@ TEST(WireValuesTest, TheFirstValueThatIsNotFiniteIsFoundInAPayload) {
   }
 }
 
-// Frame by frame, each with a scale of its own.
+// Each frame has its own scale.
 TEST(WireValuesTest, RoundToWireGivesWhatAReceiverGets) {
   std::vector<float> values = Spread(65536, -20, 10, 4);
   const std::vector<float> small = Spread(65537, -80, -60, 5);
