@@ -2,6 +2,8 @@
 // its state, changes with them.
 
 #include <atomic>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,7 +18,8 @@
 namespace nereus {
 namespace {
 
-constexpr int64_t kSteps = 400;
+constexpr int64_t kNoStep = std::numeric_limits<int64_t>::max();
+constexpr int64_t kStepsTogether = 200;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
 // With two servers, two workers move less by factors, four through the servers.
@@ -49,21 +52,23 @@ TEST_P(PlanSwitchTest, AsWorkersComeLayersGoAnotherWay) {
   for (int i = 0; i < 4; ++i) workers.emplace_back(UndecidedModel());
   std::atomic<bool> some_done{false};
   std::atomic<int> joined{0};
+  std::atomic<int64_t> last_step{kNoStep};
   const auto results = cluster.RunWorkers(4, [&](int i) -> absl::Status {
     ToyWorker& worker = workers[i];
-    // The last two come when the first two are training.
+    // The last two join while the first two train. A joining worker gets the
+    // worker-owned layers with the next push of its donor, so the first two
+    // must go on until all have joined.
     while (i >= 2 && !some_done) absl::SleepFor(absl::Milliseconds(5));
     NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
-    ++joined;
+    const bool is_last = ++joined == 4;
     EXPECT_TRUE(i >= 2 || worker.client()->takes_factors(1));
     const absl::Time deadline = absl::Now() + kPatience;
-    for (int64_t step = 0; step < kSteps;) {
+    for (int64_t step = 0; step < last_step;) {
       NEREUS_ASSIGN_OR_RETURN(step, worker.NextStep());
       some_done = some_done || step > 3;
-      // However fast the first two are, the others find them training.
-      while (step == kSteps / 2 && joined < 4 && absl::Now() < deadline) {
-        absl::SleepFor(absl::Milliseconds(1));
-      }
+      // The worker that joins last decides on the end. The other workers cannot
+      // finish the next step without it, so all of them read the end in time.
+      if (is_last && last_step == kNoStep) last_step = step + kStepsTogether;
       if (absl::Now() > deadline) return absl::DeadlineExceededError("steps");
     }
     return worker.client()->Leave();
