@@ -1,12 +1,12 @@
-// What a job costs beside its bytes: how long until everybody has done a first
-// step, and how long a round of small layers takes, by their number.
+// Measures the cost of a job besides its bytes: the time until all clients have
+// done a first step, and the time of a round of small layers.
 //
 //   control_benchmark --clients=64 --layers=10,40,160
 //
-// Servers and clients are all in this process, each with threads and ports of
-// its own. A client's step is to push every layer, last one first, and to wait
-// for all; nothing is computed. One line for each number of layers; with
-// --json, an object.
+// Servers and clients are all in this process; each has its own threads and
+// ports. In a step, a client pushes each layer, last layer first, and waits for
+// all; it computes nothing. Prints a line for each number of layers, or an
+// object with --json.
 
 #include <algorithm>
 #include <cstdio>
@@ -35,14 +35,14 @@ struct Flags {
   bool json = false;
 };
 
-// One client, on a thread of its own.
+// A client on its own thread.
 class Worker {
  public:
   Worker(const Flags& flags, int layers, const std::string& coordinator)
       : rounds_(flags.rounds),
         values_(layers, std::vector<float>(flags.elements)),
         gradients_(values_) {
-    options_.optimizer = std::nullopt;  // As the job's.
+    options_.optimizer = std::nullopt;  // The job decides on the optimizer.
     options_.coordinator_address = coordinator;
     for (int i = 0; i < layers; ++i) {
       specs_.push_back({absl::StrCat("layer", i), LayerKind::kConvolution, 1,
@@ -76,7 +76,7 @@ class Worker {
 
   absl::Time connected;
   absl::Time first_step;
-  std::vector<double> times;  // Of the rounds after it.
+  std::vector<double> times;  // Seconds of the later rounds.
 
  private:
   const int rounds_;
@@ -87,8 +87,10 @@ class Worker {
 };
 
 struct Result {
-  double connected = 0.0;   // Seconds from the start until all are,
-  double first_step = 0.0;  // and until all have done a step.
+  // Seconds from the start until all clients are connected.
+  double connected = 0.0;
+  // Seconds from the start until all clients have done a step.
+  double first_step = 0.0;
   std::vector<double> times;
 };
 

@@ -1,14 +1,14 @@
-// One worker of a job that synchronises one layer again and again, for
-// sync_benchmark.py, which starts the servers:
+// A worker that synchronises one layer again and again, for sync_benchmark.py.
+// The script starts the servers.
 //
 //   nereus_sync --coordinator=HOST:PORT --bytes=67108864 --repeats=20
 //
-// A round is from BeginStep to the return of Wait, when the mean may be read
-// (Client::Mean; with --in-place, where the gradient was). Rounds follow each
-// other without a pause. The first mean is checked. Prints what
-// sync_benchmark.py reads: of each timed round on rank 0 "time SECONDS", at the
-// end "process CPU_SECONDS PEAK_BYTES", where the CPU's seconds are of all
-// rounds, those of the warm-up too.
+// A round lasts from BeginStep to the return of Wait. Then the mean is in
+// Client::Mean, or, with --in-place, in the gradient's memory. Rounds follow
+// each other without a pause. The first mean is checked. For each timed round,
+// rank 0 prints "time SECONDS". At the end each worker prints "process
+// CPU_SECONDS PEAK_BYTES"; the CPU time covers all rounds, the warm-up
+// included.
 
 #include <sys/resource.h>
 
@@ -51,7 +51,7 @@ int64_t PeakBytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-// A vector or, where it is to go by factors, a square matrix of about as many
+// Returns a vector layer, or, for factors, a square matrix of about as many
 // bytes.
 LayerSpec SpecOf(const Flags& flags) {
   const int64_t elements = flags.bytes / static_cast<int64_t>(sizeof(float));
@@ -65,7 +65,7 @@ LayerSpec SpecOf(const Flags& flags) {
       true};
 }
 
-// One layer's values on one worker.
+// The values of the layer on one worker.
 struct Values {
   explicit Values(const LayerSpec& spec)
       : parameters(spec.parameters), gradient(spec.parameters) {}
@@ -83,8 +83,8 @@ absl::Status Push(Client& client, int64_t step, Values& values) {
                             absl::MakeSpan(values.gradient));
 }
 
-// The mean of what the workers push in the first step, if `own` is what this
-// one pushes: rank + 1, or a sum of so many rows of it.
+// Returns the expected mean of the first step. `own` is this worker's value:
+// rank + 1, or a sum of several rows of it.
 absl::Status CheckMean(const Flags& flags, int workers,
                        absl::Span<const float> mean) {
   const float expected = static_cast<float>(workers + 1) / 2.0f *

@@ -1,17 +1,16 @@
-// A worker that does nothing but steps, for recovery_benchmark.py: one line per
-// finished step on standard output, with the time of CLOCK_MONOTONIC.
+// A worker that only does steps, for recovery_benchmark.py. It prints a line
+// for each finished step, with the time of CLOCK_MONOTONIC.
 //
 //   recovery_worker --coordinator=127.0.0.1:7000 --parameters=1000000
 //
 //   joined rank=4 seconds=8214.203118
 //   step=17 workers=4 seconds=8214.391740
 //
-// Every worker's gradient is 1 everywhere. With the job's --update=sgd
-// --momentum=0 --weight-decay=0 --learning-rate=0.0009765625 each parameter is
-// then exactly -(step + 1) / 1024 after a step, whoever took part in it and
-// whatever has died: a contribution that is lost or counted twice shows. Each
-// step checks some values of every frame and, at the end of its stay, this
-// program all of them.
+// Each worker's gradient is 1 everywhere. With --update=sgd --momentum=0
+// --weight-decay=0 --learning-rate=0.0009765625 each parameter is exactly
+// -(step + 1) / 1024 after a step, independent of the members and of deaths.
+// So a contribution that is lost or counted twice shows. The program checks
+// some values of each frame after each step, and all values at its end.
 
 #include <signal.h>
 #include <unistd.h>
@@ -40,16 +39,17 @@ namespace nereus {
 namespace {
 
 constexpr float kLearningRate = 1.0f / 1024;
-constexpr int64_t kRows = 32;  // A power of two: 1 / 32 is exact.
+constexpr int64_t kRows = 32;  // A power of two, so 1 / 32 is exact.
 constexpr int64_t kInputs = 1000;
 
-// A prime, and less than what any frame holds: different places of each.
+// A prime below the number of values in a frame: each frame is checked at other
+// places.
 constexpr size_t kCheckStride = 1009;
 
 struct WorkerOptions {
   ClientOptions client;
   int layers = 3;
-  int64_t parameters = 1000000;  // Of each layer.
+  int64_t parameters = 1000000;  // Number of parameters of each layer.
   int sleep_ms = 0;
   int64_t steps = 0;
 };
@@ -58,8 +58,8 @@ double Seconds() {
   return absl::ToDoubleSeconds(SteadyNow() - absl::UnixEpoch());
 }
 
-// All layers but the last travel through the servers; the last is fully
-// connected, and goes as the planner says.
+// Returns layers that go through the servers, and a last, fully connected layer
+// that goes as the planner decides.
 class Model {
  public:
   explicit Model(const WorkerOptions& options)
@@ -100,7 +100,8 @@ class Model {
     return absl::OkStatus();
   }
 
-  // OK if every `stride`-th parameter is what it must be after `step`.
+  // Returns OK if each `stride`-th parameter has its expected value after
+  // `step`.
   absl::Status Check(int64_t step, size_t stride) const {
     const float expected = -static_cast<float>(step + 1) * kLearningRate;
     for (size_t layer = 0; layer < specs_.size(); ++layer) {
@@ -124,7 +125,7 @@ class Model {
   std::vector<float> input_;
 };
 
-// Takes part in steps until it has done as many as it should.
+// Takes part in steps until it has done its number of steps.
 absl::Status DoSteps(const WorkerOptions& options, Model& model,
                      Client& client) {
   int64_t done = 0;
@@ -134,7 +135,7 @@ absl::Status DoSteps(const WorkerOptions& options, Model& model,
     absl::SleepFor(absl::Milliseconds(options.sleep_ms));
     absl::Status status = model.Push(client, step.step);
     if (status.ok()) status = client.WaitAll(step.step);
-    if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
+    if (absl::IsOutOfRange(status)) continue;  // The job went back.
     NEREUS_RETURN_IF_ERROR(status);
     const double now = Seconds();
     NEREUS_RETURN_IF_ERROR(model.Check(step.step, kCheckStride));
@@ -159,7 +160,7 @@ absl::Status JoinAndWork(const WorkerOptions& options) {
   do {
     status = DoSteps(options, model, *client);
     if (status.ok()) status = client->Leave();
-  } while (absl::IsOutOfRange(status));  // The job has gone back meanwhile.
+  } while (absl::IsOutOfRange(status));  // The job went back in the meantime.
   return status;
 }
 

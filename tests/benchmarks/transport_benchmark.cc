@@ -1,12 +1,13 @@
-// How fast a transport moves frames between two processes over loopback.
+// Measures the speed of frames between two processes over loopback.
 //
 //   bazel run -c opt //tests/benchmarks:transport_benchmark
 //   transport_benchmark --frames=2048 --rounds=9 --shared-memory=off
 //
-// Unit: MB/s is 10^6 payload bytes per second, from the first Send to the
-// answer that the last frame was checked and delivered; both ways: the sum of
-// the two directions. Each figure is the median of the rounds, with the
-// slowest and the fastest beside it; the first round warms up and is left out.
+// Unit: MB/s is 10^6 payload bytes per second. The time runs from the first
+// Send to the answer that the last frame was checked and delivered. "Both ways"
+// is the sum of the two directions. Each figure is the median of the rounds,
+// with the slowest and the fastest round. The first round warms up and does not
+// count.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,17 +31,18 @@ namespace nereus {
 namespace {
 
 struct BenchmarkOptions {
-  int frames = 2048;  // 512 MiB a round and direction.
+  int frames = 2048;  // 512 MiB per round and direction.
   int rounds = 9;
   bool shared_memory = true;
 };
 
-constexpr int64_t kBuffers = 64;  // 16 MiB: more than fits a cache.
+constexpr int64_t kBuffers = 64;  // 16 MiB: more than a cache holds.
 
-// What a frame's `layer` says.
+// Meanings of a frame's `layer`.
 constexpr uint32_t kData = 0;
-constexpr uint32_t kDone = 1;     // All frames have come.
-constexpr uint32_t kSendToo = 2;  // Send as many the other way.
+constexpr uint32_t kDone = 1;  // All frames have arrived.
+// Send the same number of frames in the other direction.
+constexpr uint32_t kSendToo = 2;
 constexpr uint32_t kLeave = 3;
 
 const PeerId kParent = PeerId::Worker(0);
@@ -48,7 +50,7 @@ const PeerId kChild = PeerId::Shard(0);
 
 class Node final : public FrameHandler {
  public:
-  // Sends and expects `frames` frames at a time.
+  // Sends and expects `frames` frames per round.
   Node(std::unique_ptr<Transport> transport, PeerId self, PeerId peer,
        int frames)
       : transport_(std::move(transport)),
@@ -153,7 +155,8 @@ double BothWays(Node& node) {
   return absl::ToDoubleSeconds(absl::Now() - start);
 }
 
-// `measure`: does a round and returns its seconds, in which `bytes` travel.
+// Runs `measure` and prints its speed. `measure` does a round and returns its
+// seconds; `bytes` travel in it.
 void Report(const char* name, int rounds, double bytes,
             const std::function<double()>& measure) {
   measure();
@@ -195,14 +198,14 @@ void RunParent(const BenchmarkOptions& options, int port_pipe) {
 int Run(const BenchmarkOptions& options) {
   int port_pipe[2];
   NEREUS_CHECK(pipe(port_pipe) == 0);
-  // Before anything of gRPC, which must not be forked.
+  // gRPC must not be forked, so the fork comes first.
   const pid_t child = fork();
   NEREUS_CHECK(child >= 0);
   if (child == 0) {
     RunChild(options, port_pipe[1]);
     return EXIT_SUCCESS;
   }
-  close(port_pipe[1]);  // Reading ends if the child does.
+  close(port_pipe[1]);  // Without this, the read would not end with the child.
   RunParent(options, port_pipe[0]);
   int status = 0;
   waitpid(child, &status, 0);

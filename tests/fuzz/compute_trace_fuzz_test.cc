@@ -1,8 +1,9 @@
-// Hostile traces of compute times. Two seconds by default; longer:
+// Feeds hostile traces of compute times to their parser. Runs for two seconds,
+// or longer with
 //
 //   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/compute_trace_fuzz_test
 //
-// and best from a build with --config=asan or ubsan. A failure prints the seed
+// A build with --config=asan or ubsan finds most. A failure prints the seed
 // that replays it, NEREUS_TEST_SEED.
 
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
-// Hostile frames against the machines that take them. Two seconds for each test
-// by default; longer:
+// Feeds hostile frames to the machines that receive frames. Each test runs for
+// two seconds, or longer with
 //
 //   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/frame_fuzz_test
 //
-// and best from a build with --config=asan or ubsan. A failure prints the seed
+// A build with --config=asan or ubsan finds most. A failure prints the seed
 // that replays it, NEREUS_TEST_SEED.
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ JobPtr FuzzedJob(bool deterministic) {
       Scheme::kFactor);
 }
 
-// The same, of which shard 0 has its copy on server 1.
+// Returns the same job with backups: server 1 keeps the copy of shard 0.
 JobPtr CopiedJob(Random& random) {
   JobOptions options;
   options.optimizer.learning_rate = 1.0f;
@@ -55,7 +55,7 @@ JobPtr CopiedJob(Random& random) {
   options.deterministic = random.Chance(0.5);
   options.checkpoint_every = 2;
   options.backup = true;
-  // Shard 1 has one of its own.
+  // Layer "other" gives shard 1 chunks too.
   return TestJob(
       kWorkers, 2,
       {VectorLayer("large", kLarge), FactorLayer("fc", 2, 3, true, 4),
@@ -63,7 +63,8 @@ JobPtr CopiedJob(Random& random) {
       options, Scheme::kFactor);
 }
 
-// One that might be sent by anybody: worker or leaver of this epoch, or shard.
+// Returns any member that may send frames: a worker or leaver of this epoch, or
+// shard 0.
 PeerId AnySender(Random& random, const Job& job) {
   if (random.Chance(0.3)) return PeerId::Shard(0);
   const auto all = static_cast<uint64_t>(job.worker_count()) +
@@ -84,7 +85,7 @@ FrameKind AnyKind(Random& random, PeerId sender) {
   return kKinds[random.Below(std::size(kKinds))];
 }
 
-// The header of some frame that this job might see, more or less.
+// Returns a mutated header of a frame that this job could see.
 FrameHeader MutatedHeader(Random& random, const Job& job) {
   const PeerId sender = AnySender(random, job);
   const FrameKind kind = AnyKind(random, sender);
@@ -115,14 +116,13 @@ FrameHeader MutatedHeader(Random& random, const Job& job) {
   return header;
 }
 
-// A machine that frames are thrown at, and whom the transport knows to be at
-// the other end.
+// A machine under test, and the peer at the other end of its connection.
 struct Target {
   Machine* machine;
   PeerId from;
 };
 
-// What a header may claim once a machine has accepted it.
+// Checks the limits of each header that a machine has accepted.
 void CheckAccepted(const Job& job, const FrameHeader& header,
                    const Landing& landing) {
   ASSERT_EQ(header.job, job.id);
@@ -137,8 +137,8 @@ void CheckAccepted(const Job& job, const FrameHeader& header,
   }
 }
 
-// Random bytes and flipped bits: decoding never reads beyond the 64 bytes, and
-// what it accepts is encoded to the same bytes.
+// Random bytes and flipped bits: the decoder never reads beyond the 64 bytes.
+// An accepted header is encoded to the same bytes.
 TEST(FrameFuzzTest, DecodedHeadersAreEncodedToTheSameBytes) {
   const JobPtr job = FuzzedJob(false);
   FuzzBudget budget;
@@ -156,7 +156,8 @@ TEST(FrameFuzzTest, DecodedHeadersAreEncodedToTheSameBytes) {
         const uint32_t crc = Crc32c(bytes.data(), 60);
         std::memcpy(bytes.data() + 60, &crc, sizeof(crc));
       }
-      // Memory of that very size, so that a sanitizer sees reads beyond.
+      // The memory has exactly this size, so that a sanitizer detects reads
+      // beyond it.
       const std::vector<uint8_t> exact(bytes.begin(), bytes.end());
       const auto header = DecodeFrameHeader(exact);
       if (!header.ok()) {
@@ -177,8 +178,8 @@ TEST(FrameFuzzTest, DecodedHeadersAreEncodedToTheSameBytes) {
   EXPECT_GT(accepted, budget.runs());
 }
 
-// Announces many mutated headers to a machine, none of whose payloads comes:
-// asking changes nothing, however strange the question.
+// Announces many mutated headers to a machine, without their payloads. An
+// announcement must not change the machine's state.
 void AnnounceMany(Random& random, const Job& job, const Target& target) {
   for (int i = 0; i < 300; ++i) {
     FrameHeader header = MutatedHeader(random, job);
@@ -198,9 +199,8 @@ std::vector<float> Gradient(int worker, int64_t round) {
   return IntegerValues(kLarge, worker * 100 + round);
 }
 
-// Rounds of a shard in which hostile headers come between all frames, and
-// frames that are accepted out of turn arrive as well: the results are those of
-// a quiet network.
+// Plays rounds of a shard with hostile headers between all frames, and with
+// accepted frames out of turn. The results must be those of a quiet network.
 TEST(FrameFuzzTest, AShardsRoundsSurviveHostileHeaders) {
   FuzzBudget budget;
   while (budget.Next()) {
@@ -241,7 +241,7 @@ TEST(FrameFuzzTest, AShardsRoundsSurviveHostileHeaders) {
         DeliverAll(shard, frame.header.sender, {frame});
       }
       for (int64_t i = 0; i < kLarge; ++i) {
-        // As the optimizer does it: g = scale * sum, v = g, p - v.
+        // The optimizer computes g = scale * sum, v = g, p - v.
         parameters[i] = parameters[i] - job->MeanScale(round) * sum[i];
       }
       ASSERT_EQ(FloatsOf(shard.chunk(0, 0).held().parameters), parameters);
@@ -249,8 +249,8 @@ TEST(FrameFuzzTest, AShardsRoundsSurviveHostileHeaders) {
   }
 }
 
-// Whatever a shard accepts, it digests: payloads of every accepted frame come,
-// in any order. Sums are anything then, but memory and bookkeeping hold.
+// A shard handles all frames that it accepts, in any order. The sums are
+// meaningless then, but memory and bookkeeping must be right.
 TEST(FrameFuzzTest, AShardDigestsWhateverItAccepts) {
   FuzzBudget budget;
   uint64_t accepted = 0;
@@ -290,7 +290,7 @@ struct FuzzedWorker {
   WorkerMachine machine;
 };
 
-// The same for a worker, whose results land in place.
+// A worker handles all frames that it accepts, although results land in place.
 TEST(FrameFuzzTest, AWorkersRoundsSurviveHostileHeaders) {
   FuzzBudget budget;
   while (budget.Next()) {
@@ -326,8 +326,8 @@ TEST(FrameFuzzTest, AWorkersRoundsSurviveHostileHeaders) {
       ASSERT_EQ(FloatsOf(worker.parameters[0]), result);
       ASSERT_EQ(worker.machine.syncer(0).done_round(), round);
     }
-    // Factors whose product is known: all ones give 3 * 4 rows of 1, scaled by
-    // a third: 4.
+    // The product of these factors is known: ones give 3 * 4 rows of 1, scaled
+    // by 1/3: 4.
     ASSERT_TRUE(
         worker.machine
             .OnPushFactors(1, 0,
@@ -346,7 +346,8 @@ TEST(FrameFuzzTest, AWorkersRoundsSurviveHostileHeaders) {
     auto expected = IntegerValues(8, 1);
     for (float& value : expected) value -= 4;
     for (size_t i = 0; i < expected.size(); ++i) {
-      // 12 times a third, rounded at most once in each of 12 additions.
+      // The sum is 12 times 1/3, with at most one rounding in each of 12
+      // additions.
       ASSERT_NEAR(worker.parameters[1].floats()[i], expected[i], 1e-4);
     }
   }
@@ -374,8 +375,8 @@ TEST(FrameFuzzTest, AWorkerDigestsWhateverItAccepts) {
   EXPECT_GT(accepted, budget.runs());
 }
 
-// An epoch that may follow `job`, as far as one machine can tell. Worker 0
-// stays for ever; ranks from kWorkers on are joiners.
+// Returns an epoch that may follow `job`, as far as one machine can tell.
+// Worker 0 always stays; ranks from kWorkers on belong to joiners.
 JobPtr RandomEpoch(Random& random, const Job& job) {
   return EpochAfter(job, [&](Job& next) {
     std::vector<EpochWorker> stay;
@@ -408,7 +409,7 @@ JobPtr RandomEpoch(Random& random, const Job& job) {
   });
 }
 
-// Throws frames at the machine, and lets those arrive that it accepts.
+// Announces mutated frames to the machine, and delivers those that it accepts.
 void DeliverMany(Random& random, const Job& job, Machine& machine,
                  uint64_t* accepted) {
   for (int i = 0; i < 30; ++i) {
@@ -441,7 +442,7 @@ TEST(FrameFuzzTest, AShardDigestsEpochsAndWhateverItAccepts) {
   EXPECT_GT(accepted, budget.runs());
 }
 
-// One of those that a server and its copy send each other.
+// Returns a mutated header of the kinds that a primary and its backup exchange.
 FrameHeader MutatedCopyHeader(Random& random, const Job& job, PeerId sender) {
   constexpr FrameKind kKinds[] = {FrameKind::kAggregate, FrameKind::kCopy,
                                   FrameKind::kHave};
@@ -464,7 +465,8 @@ FrameHeader MutatedCopyHeader(Random& random, const Job& job, PeerId sender) {
   return header;
 }
 
-// Shard 0 on servers 0 and 1, which hear each other or somebody who pretends.
+// Shard 0 on servers 0 and 1. Each receives frames of the other server and
+// forged frames.
 class FuzzedPair {
  public:
   explicit FuzzedPair(Random& random)
@@ -547,8 +549,9 @@ class FuzzedPair {
 
   Random& random_;
   JobPtr job_;
-  std::optional<Shard> shards_[2];  // By the server's rank.
-  std::vector<Frame> wire_[2];      // By the receiver's.
+  std::optional<Shard> shards_[2];  // Shards by the rank of their server.
+  // Frames under way, by the rank of the receiver.
+  std::vector<Frame> wire_[2];
 };
 
 TEST(FrameFuzzTest, AShardAndItsCopyDigestEpochsAndWhateverTheyAccept) {
@@ -570,8 +573,8 @@ TEST(FrameFuzzTest, AShardAndItsCopyDigestEpochsAndWhateverTheyAccept) {
   EXPECT_GT(accepted, budget.runs());
 }
 
-// Worker 1, which is in the middle of it all: joins late or not, is owner,
-// holder or behind, leaves.
+// Worker 1 passes through all states: it joins late or not, owns layers, holds
+// results, falls behind, and leaves.
 TEST(FrameFuzzTest, AWorkerDigestsEpochsAndWhateverItAccepts) {
   FuzzBudget budget;
   uint64_t accepted = 0;
@@ -600,7 +603,9 @@ TEST(FrameFuzzTest, AWorkerDigestsEpochsAndWhateverItAccepts) {
           const int64_t round = worker.machine.syncer(layer).done_round() + 1;
           Outbox out;
           worker.machine.BeginStep(round, out);
-          absl::Status status;  // It may wait for the last one, or be fetching.
+          // A push may be refused while the worker waits for a round or fetches
+          // values.
+          absl::Status status;
           if (layer == 0) {
             status = worker.machine.OnPush(
                 0, round, Buffer::AllocateZeroed(kLarge * 4), out);

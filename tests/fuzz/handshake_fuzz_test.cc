@@ -1,9 +1,9 @@
-// Hostile first and last frames of a data connection. Two seconds for each test
-// by default; longer:
+// Feeds hostile first and last frames of a data connection to their parsers.
+// Each test runs for two seconds, or longer with
 //
 //   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/handshake_fuzz_test
 //
-// and best from a build with --config=asan or ubsan. A failure prints the seed
+// A build with --config=asan or ubsan finds most. A failure prints the seed
 // that replays it, NEREUS_TEST_SEED.
 
 #include <google/protobuf/stubs/logging.h>
@@ -22,7 +22,7 @@
 namespace nereus {
 namespace {
 
-constexpr size_t kBuildBytesMax = 256;  // Says proto/data.proto.
+constexpr size_t kBuildBytesMax = 256;  // Limit in proto/data.proto.
 
 bool IsPrintable(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
@@ -50,8 +50,8 @@ std::string SomeHello(Random& random) {
   return hello.SerializeAsString();
 }
 
-// 899 bytes of a field that no build of ours knows: a hello with it is longer
-// than the limit, or not quite.
+// 899 bytes of an unknown field. A hello with it is slightly above or below the
+// limit.
 std::string UnknownField() { return "\x7a\x80\x07" + std::string(0x380, 'x'); }
 
 bool IsSound(const v1::Member& member) {
@@ -60,8 +60,8 @@ bool IsSound(const v1::Member& member) {
          member.rank() >= 0 && member.rank() < kRanksMax;
 }
 
-// `exact`: memory of the payload's very size, so that a sanitizer sees reads
-// beyond it.
+// Makes a frame on `exact`. The memory has exactly the payload's size, so that
+// a sanitizer detects reads beyond it.
 Frame FrameOf(FrameKind kind, std::vector<uint8_t>& exact) {
   Frame frame;
   frame.header.kind = kind;
@@ -91,7 +91,8 @@ void CheckAccepted(Hello hello, const v1::DataHello& message) {
   ASSERT_EQ(hello.self.rank, message.self().rank());
   ASSERT_EQ(hello.incarnation, message.incarnation());
   ASSERT_EQ(hello.intended.rank, message.intended().rank());
-  // Cut at its limit, it may end within a character: then it is no text.
+  // A build that is cut at its limit may end within a character. Then it is no
+  // valid text.
   if (message.build().size() > kBuildBytesMax) hello.build.clear();
   const Frame again = HelloFrame(hello);
   ASSERT_LE(again.payload.bytes(), kHelloBytesMax);
@@ -101,7 +102,8 @@ void CheckAccepted(Hello hello, const v1::DataHello& message) {
 }
 
 TEST(HandshakeFuzzTest, SoundHellosAndNoOthersAreAccepted) {
-  // Text that is no UTF-8 is refused by the parser, which would log each time.
+  // The Protobuf parser refuses text that is not UTF-8, and would log each
+  // case.
   const google::protobuf::LogSilencer silencer;
   FuzzBudget budget;
   uint64_t accepted = 0;
@@ -163,7 +165,7 @@ TEST(HandshakeFuzzTest, AReasonIsOneLineOfALog) {
                   absl::IsFailedPrecondition(status))
           << status;
 
-      // A reason that is sent on arrives unchanged.
+      // A reason that is passed on arrives unchanged.
       const Frame again = RefusalFrame(PeerId::Shard(0), reason);
       ASSERT_LE(again.payload.bytes(), kRefusalBytesMax);
       ASSERT_EQ(ReadRefusal(again), reason);

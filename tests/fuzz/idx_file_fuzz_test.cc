@@ -1,9 +1,9 @@
-// Hostile files of images and labels, plain and gzip. Two seconds for each test
-// by default; longer:
+// Feeds hostile files of images and labels to their reader, plain and gzip.
+// Each test runs for two seconds, or longer with
 //
 //   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/idx_file_fuzz_test
 //
-// and best from a build with --config=asan or ubsan. A failure prints the seed
+// A build with --config=asan or ubsan finds most. A failure prints the seed
 // that replays it, NEREUS_TEST_SEED.
 
 #include <gtest/gtest.h>
@@ -67,13 +67,13 @@ Pair SoundPair(Random& random) {
   return pair;
 }
 
-// Mostly one of the two files.
+// Mutates a pair of files, in most cases only one file.
 void MutatePair(Random& random, Pair& pair) {
   std::string& bytes = random.Chance(0.5) ? pair.images : pair.labels;
   if (random.Chance(0.05)) {
     bytes = RandomBytes(random, random.Below(40));
   } else if (random.Chance(0.2)) {
-    // A dimension where limits lie.
+    // A dimension gets an extreme value.
     const size_t at = 4 + 4 * random.Below(bytes.size() < 16 ? 1 : 3);
     const auto value = static_cast<uint32_t>(EdgeNumber(random));
     for (size_t i = 0; i < 4; ++i) {
@@ -83,7 +83,7 @@ void MutatePair(Random& random, Pair& pair) {
     Mutate(random, bytes);
   }
   if (random.Chance(0.1)) {
-    // Sound for itself, but perhaps of another count.
+    // The labels are sound, but may have another count than the images.
     const auto count = static_cast<uint32_t>(1 + random.Below(5));
     pair.labels = SoundLabels(random, count);
   }
@@ -92,12 +92,13 @@ void MutatePair(Random& random, Pair& pair) {
 
 std::string Gzip(const std::string& bytes, int level) {
   z_stream stream = {};
-  // 16 more bits than the largest window: with gzip's header.
+  // 15 is the largest window; 16 more selects gzip's header.
   EXPECT_EQ(
       deflateInit2(&stream, level, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY),
       Z_OK);
   std::string packed(deflateBound(&stream, bytes.size()), '\0');
-  std::string copy = bytes;  // zlib wants bytes that it might write.
+  // zlib's interface takes a pointer to mutable input.
+  std::string copy = bytes;
   stream.next_in = reinterpret_cast<Bytef*>(copy.data());
   stream.avail_in = static_cast<uInt>(copy.size());
   stream.next_out = reinterpret_cast<Bytef*>(packed.data());
@@ -108,8 +109,8 @@ std::string Gzip(const std::string& bytes, int level) {
   return packed;
 }
 
-// The elements of a file with this magic number and this many dimensions, if it
-// is one: the definition, for files that are not gzip.
+// Returns the elements of a plain file with this magic number, or nullopt if
+// the file is not sound. Follows the definition of the format.
 std::optional<std::vector<uint8_t>> ElementsOf(const std::string& bytes,
                                                uint32_t magic) {
   const size_t header_bytes = 4 + 4 * (magic & 0xff);
@@ -147,7 +148,7 @@ class IdxFileFuzzTest : public testing::Test {
                        Write("labels", pair.labels));
   }
 
-  // What holds whatever the files are.
+  // Checks that hold for all files.
   void CheckResult(const absl::StatusOr<Dataset>& dataset) {
     if (!dataset.ok()) {
       ASSERT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument);

@@ -1,4 +1,5 @@
-// Any text is a job file that reads back as it is written, or is refused.
+// Feeds random texts to the parser of job files. A text is either refused, or a
+// job that is written and read back unchanged.
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,9 @@
-// Hostile output of a process, cut into lines. Two seconds by default; longer:
+// Feeds hostile output of a process to the buffer that cuts it into lines. Runs
+// for two seconds, or longer with
 //
 //   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/line_buffer_fuzz_test
 //
-// and best from a build with --config=asan or ubsan. A failure prints the seed
+// A build with --config=asan or ubsan finds most. A failure prints the seed
 // that replays it, NEREUS_TEST_SEED.
 
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@
 namespace nereus {
 namespace {
 
-// Random bytes, many of them line feeds.
+// Returns random bytes, many of them line feeds.
 std::string SomeOutput(Random& random) {
   std::string output = RandomBytes(random, random.Below(200));
   const double line_feeds = random.Uniform() / 2;
@@ -46,7 +47,8 @@ TEST(LineBufferFuzzTest, LinesAreTheSameHoweverTheOutputArrives) {
       LineBuffer buffer(line_bytes_max);
       std::vector<std::string> lines;
       for (size_t at = 0; at < output.size();) {
-        // Memory of that very size, so that a sanitizer sees reads beyond.
+        // The memory has exactly this size, so that a sanitizer detects reads
+        // beyond it.
         const std::string piece = output.substr(at, random.Below(30));
         const std::vector<char> exact(piece.begin(), piece.end());
         at += piece.size();

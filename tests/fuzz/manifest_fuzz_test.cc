@@ -1,9 +1,9 @@
-// Hostile manifests of checkpoints, most with a checksum that is right. Two
-// seconds for each kind by default; longer:
+// Feeds hostile manifests of checkpoints to their parser, most with a correct
+// checksum. Each test runs for two seconds, or longer with
 //
 //   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/manifest_fuzz_test
 //
-// and best from a build with --config=asan or ubsan. A failure prints the seed
+// A build with --config=asan or ubsan finds most. A failure prints the seed
 // that replays it, NEREUS_TEST_SEED.
 
 #include <gtest/gtest.h>
@@ -35,7 +35,8 @@ std::string SomeText() {
   return *EncodeManifest(manifest);
 }
 
-// What the checksum is of, and the text with it.
+// Returns the part of a manifest that its checksum covers. WithChecksum
+// completes it.
 std::string BodyOf(const std::string& text) {
   return text.substr(0, text.rfind(",\n  \"crc32c\""));
 }
@@ -90,7 +91,7 @@ TEST(ManifestFuzzTest, NumbersWhereLimitsLie) {
     SCOPED_TRACE(ReplayHint(budget.seed()));
     Random random(budget.seed());
     uint64_t accepted = 0;
-    // The number after one of the colons.
+    // Replaces the number after one of the colons.
     size_t begin = body.find(": ", random.Below(body.size() - 100));
     while (begin != std::string::npos &&
            (body[begin + 2] < '0' || body[begin + 2] > '9')) {

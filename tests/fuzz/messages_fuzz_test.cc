@@ -1,9 +1,9 @@
-// Hostile control messages: bytes that parse as Protobuf, converted to the
-// plain structs. Two seconds for each kind of message by default; longer:
+// Feeds hostile control messages to the conversion into plain structs. All
+// bytes parse as Protobuf. Each test runs for two seconds, or longer with
 //
 //   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/messages_fuzz_test
 //
-// and best from a build with --config=asan or ubsan. A failure prints the seed
+// A build with --config=asan or ubsan finds most. A failure prints the seed
 // that replays it, NEREUS_TEST_SEED.
 
 #include <gmock/gmock.h>
@@ -76,7 +76,7 @@ EpochReport SomeReport() {
   return report;
 }
 
-// Two workers, one that has left, two shards.
+// Two workers, one worker that has left, two shards.
 EpochStart SomeStart() {
   EpochStart start;
   start.self = PeerId::Worker(1);
@@ -139,13 +139,13 @@ void ExpectRank(PeerId peer) {
   ASSERT_LT(peer.rank, kRanksMax);
 }
 
-// What holds for every struct that a conversion has let through.
+// Checks the limits of each struct that a conversion has accepted.
 void CheckConverted(const JoinRequest& request) {
   ASSERT_LE(request.layers.size(), static_cast<size_t>(kLayersMax));
 }
 void CheckConverted(const Resume& resume) { ExpectRank(resume.member); }
 void CheckConverted(const LostPeer& lost) { ExpectRank(lost.peer); }
-// Whether their numbers make sense is for the coordinator to say.
+// The coordinator judges the numbers of these messages.
 void CheckConverted(const Heartbeat&) {}
 void CheckConverted(const EpochReport&) {}
 void CheckConverted(const Leave&) {}
@@ -154,12 +154,13 @@ void CheckConverted(const Measured&) {}
 void CheckConverted(const CheckpointPart&) {}
 void CheckConverted(const Failure&) {}
 void CheckConverted(const WantCheckpoint&) {}
-void CheckConverted(const ReplicaChecksums&) {}  // ReplicaCheck::OnChecksums.
+void CheckConverted(const ReplicaChecksums&) {
+}  // ReplicaCheck::OnChecksums checks it.
 void CheckConverted(const SaveLast& last) {
   ASSERT_GE(last.round, 0);
   ASSERT_GE(last.sender, 0);
 }
-void CheckConverted(const FusionTimed&) {}  // FusionTuning::Check.
+void CheckConverted(const FusionTimed&) {}  // FusionTuning::Check checks it.
 void CheckConverted(const SetFusion& set) {
   ASSERT_GE(set.bytes, 0);
   ASSERT_LE(set.bytes, kFusionBytesMax);
@@ -189,7 +190,7 @@ void CheckConverted(const EpochStart& start) {
   for (const Chunk& chunk : job.placement.chunks()) {
     ASSERT_LT(chunk.shard, job.shards());
   }
-  // One each for each member, among them the receiver.
+  // Each member has one entry, the receiver included.
   std::set<PeerId> members;
   for (int position = 0; position < job.worker_count(); ++position) {
     members.insert(PeerId::Worker(job.workers[position].rank));
@@ -237,7 +238,7 @@ void CheckConverted(const std::variant<Messages...>& message) {
              message);
 }
 
-// Maps in the order of their keys.
+// Serialises maps in the order of their keys.
 template <typename Message>
 std::string BytesOf(const Message& message) {
   std::string bytes;
@@ -249,8 +250,8 @@ std::string BytesOf(const Message& message) {
   return bytes;
 }
 
-// Converted structs are equal to what their own messages convert to: compared
-// as messages, whose bytes are the same for equal contents.
+// A struct must be equal after a trip through its own message. Equal contents
+// have equal bytes, so the messages are compared.
 template <typename Message>
 void CheckOne(const Message& message, uint64_t& accepted) {
   const auto converted = FromProto(message);
@@ -269,7 +270,8 @@ void CheckOne(const Message& message, uint64_t& accepted) {
 
 template <typename Message>
 void Fuzz(const Message& sound) {
-  // Text that is no UTF-8 is refused by the parser, which would log each time.
+  // The Protobuf parser refuses text that is not UTF-8, and would log each
+  // case.
   const google::protobuf::LogSilencer silencer;
   const std::string valid = sound.SerializeAsString();
   FuzzBudget budget;
@@ -323,7 +325,7 @@ TEST(MessagesFuzzTest, JobOver) {
 }
 TEST(MessagesFuzzTest, Status) { Fuzz(SomeStatus()); }
 
-// One number of an epoch's start becomes `value`.
+// Sets one number of an epoch's start to `value`.
 void SetNumber(Random& random, uint64_t value, v1::EpochStart& start) {
   v1::Job& job = *start.mutable_job();
   v1::LayerSpec& layer = *job.mutable_layers(random.Below(2));
@@ -376,7 +378,7 @@ void SetNumber(Random& random, uint64_t value, v1::EpochStart& start) {
   settings[random.Below(settings.size())]();
 }
 
-// Well-formed messages whose numbers are where limits lie.
+// Converts well-formed messages with extreme numbers.
 TEST(MessagesFuzzTest, EpochsWithExtremeNumbers) {
   const v1::CoordinatorMessage sound = ToProto(CoordinatorMessage(SomeStart()));
   FuzzBudget budget;
@@ -393,7 +395,7 @@ TEST(MessagesFuzzTest, EpochsWithExtremeNumbers) {
   }
 }
 
-// Counts beyond the limits, each by one.
+// Exceeds each limit of a count by one.
 TEST(MessagesFuzzTest, TooManyLayersAreRefused) {
   v1::MemberMessage join = ToProto(MemberMessage(SomeJoin()));
   auto& layers = *join.mutable_join()->mutable_layers();

@@ -1,8 +1,9 @@
-// Hostile tables of layers. Two seconds by default; longer:
+// Feeds hostile tables of layers to their parser. Each test runs for two
+// seconds, or longer with
 //
 //   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/model_table_fuzz_test
 //
-// and best from a build with --config=asan or ubsan. A failure prints the seed
+// A build with --config=asan or ubsan finds most. A failure prints the seed
 // that replays it, NEREUS_TEST_SEED.
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ constexpr char kTable[] =
     "norm,vector,1,64,128,1\n"
     "fc6,fc,4096,25088,102764544,1\n";
 
-// A table with plausible lines and numbers at all limits.
+// Returns a table with plausible lines and extreme numbers.
 std::string RandomTable(Random& random) {
   constexpr const char* kKinds[] = {"fc", "conv", "embedding", "vector", "fcc"};
   std::string table = kHeader;
@@ -49,7 +50,7 @@ int64_t RandomBatch(Random& random) {
   return random.Chance(0.5) ? 32 : static_cast<int64_t>(EdgeNumber(random));
 }
 
-// The layers as a table again.
+// Writes the layers as a table again.
 std::string TableOf(const std::vector<LayerSpec>& layers, int64_t batch) {
   std::string table = kHeader;
   for (const LayerSpec& layer : layers) {
@@ -76,7 +77,7 @@ TEST(ModelTableFuzzTest, IsRefusedOrAModelThatIsReadBack) {
       if (!layers.ok()) {
         ASSERT_EQ(layers.status().code(), absl::StatusCode::kInvalidArgument);
         ASSERT_FALSE(layers.status().message().empty());
-        // Short, however long the line was, and printable.
+        // The message is short and printable, even for a long line.
         ASSERT_LT(layers.status().message().size(), 2000u);
         for (const char c : layers.status().message()) {
           ASSERT_TRUE(c >= ' ' && c <= '~') << layers.status();
@@ -93,7 +94,7 @@ TEST(ModelTableFuzzTest, IsRefusedOrAModelThatIsReadBack) {
   EXPECT_GT(accepted, budget.runs());
 }
 
-// A line of a megabyte, or a hundred thousand lines.
+// Parses a line of a megabyte, and a hundred thousand lines.
 TEST(ModelTableFuzzTest, LargeInputIsRefusedShortly) {
   for (const std::string& text :
        {std::string(1 << 20, ','), std::string(1 << 20, '\n'),

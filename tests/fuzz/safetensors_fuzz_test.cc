@@ -1,9 +1,9 @@
-// Hostile headers of safetensors files. Two seconds for each kind by default;
-// longer:
+// Feeds hostile headers of safetensors files to their parser. Each test runs
+// for two seconds, or longer with
 //
 //   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/safetensors_fuzz_test
 //
-// and best from a build with --config=asan or ubsan. A failure prints the seed
+// A build with --config=asan or ubsan finds most. A failure prints the seed
 // that replays it, NEREUS_TEST_SEED.
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ std::string SomeHeader() {
          "\"v%5B\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[28,40]}}";
 }
 
-// What holds for every header that was accepted.
+// Checks the promises of the parser for each accepted header.
 void CheckAccepted(const SafetensorsHeader& header, int64_t file_bytes) {
   int64_t end = header.data_offset;
   for (const SafetensorsTensor& tensor : header.tensors) {
@@ -92,7 +92,7 @@ TEST(SafetensorsFuzzTest, MutatedHeaders) {
   EXPECT_GT(accepted, budget.runs());
 }
 
-// Well-formed headers whose numbers are where limits lie.
+// Parses well-formed headers with extreme numbers.
 TEST(SafetensorsFuzzTest, ExtremeNumbers) {
   FuzzBudget budget;
   while (budget.Next()) {
@@ -134,7 +134,7 @@ TEST(SafetensorsFuzzTest, Prefixes) {
   }
 }
 
-// As deep as a header can be: nothing may recurse.
+// Nests as deep as a header allows. No function may recurse.
 TEST(SafetensorsFuzzTest, DeepNestingDoesNoHarm) {
   constexpr size_t kDepth = size_t{4} << 20;
   for (const char* begin : {"{\"a\":", "{\"a\":{\"shape\":"}) {

@@ -1,6 +1,6 @@
-// Hostile bytes against the reader of a socket, cut anywhere. Two seconds for
-// each test by default; NEREUS_FUZZ_SECONDS for longer, NEREUS_TEST_SEED to
-// replay.
+// Feeds hostile bytes to the reader of a socket, cut at any place. Each test
+// runs for two seconds, or as long as NEREUS_FUZZ_SECONDS says.
+// NEREUS_TEST_SEED replays a failure.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -49,8 +49,8 @@ std::vector<Frame> SomeFrames(Random& random) {
   return frames;
 }
 
-// All that comes out until there is no more, an error ends it, or `most` frames
-// have; payloads go to scratch, or nowhere.
+// Reads frames until there are no more, until an error, or until `most` frames
+// have come. Payloads land in scratch, or are discarded.
 struct ReadOut {
   std::vector<std::pair<uint32_t, std::string>> frames;
   absl::Status status;
@@ -84,7 +84,7 @@ void ReadAll(FrameReader& reader, int fd, Random& random, Buffer& scratch,
   }
 }
 
-// A peer that never stops sending must not occupy the reader.
+// A peer that never stops sending must not occupy the reader forever.
 TEST(SocketFramesTest, DrainingHasAnEnd) {
   auto [here, there] = Pair();
   const int space = 8 << 20;
@@ -105,7 +105,7 @@ TEST(SocketFramesTest, DrainingHasAnEnd) {
   EXPECT_EQ(recv(there.get(), &byte, 1, 0), 1) << "there is more";
 }
 
-// The kernel may take any number of bytes at a time, and cut anywhere.
+// The kernel may take any number of bytes at a time, and may cut anywhere.
 TEST(SocketFramesFuzzTest, FramesAreReadAsTheyWereWritten) {
   FuzzBudget budget;
   while (budget.Next()) {
@@ -185,8 +185,8 @@ TEST(SocketFramesFuzzTest, AnyBytesAreReadOrRefused) {
   }
 }
 
-// Whatever the other side writes into its half, at any time: nothing beyond it
-// is read, and what comes out is as a header says.
+// The peer may write anything into its half of the memory, at any time. The
+// reader reads only that half, and each frame agrees with its header.
 TEST(SocketFramesFuzzTest, SharedMemoryMayHoldAnything) {
   FuzzBudget budget;
   int64_t found = 0;

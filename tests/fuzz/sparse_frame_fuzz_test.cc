@@ -1,5 +1,5 @@
-// Hostile headers against the machines of a job of which only some blocks
-// travel. See frame_fuzz_test.cc.
+// Feeds hostile headers to the machines of a job with --sparsity. See
+// frame_fuzz_test.cc.
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ JobPtr FuzzedJob(Random& random) {
                  options, random.Chance(0.5) ? Scheme::kServer : Scheme::kRing);
 }
 
-// The header of some frame that this job might see, more or less.
+// Returns a mutated header of a frame that this job could see.
 FrameHeader AnyHeader(Random& random, const Job& job, PeerId sender) {
   constexpr FrameKind kKinds[] = {FrameKind::kContribution, FrameKind::kResult,
                                   FrameKind::kSum, FrameKind::kMean};

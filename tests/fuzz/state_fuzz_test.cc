@@ -1,9 +1,9 @@
-// Hostile bytes in the place of a coordinator's saved state. Two seconds by
-// default; longer:
+// Feeds hostile bytes to the parser of a coordinator's saved state. Runs for
+// two seconds, or longer with
 //
 //   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/state_fuzz_test
 //
-// and best from a build with --config=asan or ubsan. A failure prints the seed
+// A build with --config=asan or ubsan finds most. A failure prints the seed
 // that replays it, NEREUS_TEST_SEED.
 
 #include <google/protobuf/stubs/logging.h>
@@ -22,8 +22,7 @@
 namespace nereus {
 namespace {
 
-// A coordinator that goes on with `state`, hears from nobody, and from
-// everybody.
+// Runs a coordinator with `state`. Half of its members resume their sessions.
 void RunWith(CoordinatorState state) {
   CoordinatorOptions options;
   options.spec.name = "training";

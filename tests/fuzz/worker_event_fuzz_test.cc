@@ -1,9 +1,9 @@
-// Hostile lines where nereusctl expects a worker's events. Two seconds for each
-// test by default; longer:
+// Feeds hostile lines to nereusctl's parser of a worker's events. Each test
+// runs for two seconds, or longer with
 //
 //   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/worker_event_fuzz_test
 //
-// and best from a build with --config=asan or ubsan. A failure prints the seed
+// A build with --config=asan or ubsan finds most. A failure prints the seed
 // that replays it, NEREUS_TEST_SEED.
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The lines that a worker writes.
+// Returns lines as a worker writes them.
 std::string SomeProgress() {
   TrainProgress progress;
   progress.epoch = 2;
@@ -90,7 +90,7 @@ Json SomeValue(Random& random) {
   }
 }
 
-// Replaces or removes a few values, wherever they are.
+// Replaces or removes a few values anywhere in the JSON.
 std::string ChangeValues(Random& random, const std::string& line) {
   Json json = Json::parse(line);
   for (uint64_t i = 1 + random.Below(2); i > 0; --i) {
@@ -112,7 +112,7 @@ void ExpectRank(int rank) {
   ASSERT_LT(rank, kWorkersMax);
 }
 
-// Sums of a few of them stay within an int64_t.
+// Sums of a few of these numbers fit an int64_t.
 void ExpectCounts(const std::vector<int64_t>& counts) {
   for (const int64_t count : counts) {
     ASSERT_GE(count, 0);
@@ -129,7 +129,7 @@ void ExpectSeconds(const std::vector<double>& values) {
 
 void ExpectNumberOrNan(double value) { ASSERT_FALSE(std::isinf(value)); }
 
-// What holds for every event that has been accepted.
+// Checks the promises of the parser for each accepted event.
 void CheckAccepted(const WorkerProgress& progress) {
   ExpectRank(progress.rank);
   ExpectCounts({progress.epoch, progress.epochs, progress.step, progress.steps,
@@ -160,14 +160,15 @@ void CheckAccepted(const WorkerResult& result) {
     ExpectRank(traffic.rank);
     ExpectCounts({traffic.bytes_sent, traffic.bytes_received});
   }
-  // The event as it was written can be read again.
+  // The event is read back from its own text.
   const auto again = ParseWorkerEvent(result.json);
   ASSERT_TRUE(again.ok()) << again.status();
   ASSERT_EQ(std::get<WorkerResult>(*again).json, result.json);
 }
 
 void CheckLine(const std::string& line, uint64_t& accepted) {
-  // Memory of that very size, so that a sanitizer sees reads beyond.
+  // The memory has exactly this size, so that a sanitizer detects reads beyond
+  // it.
   const std::vector<char> exact(line.begin(), line.end());
   const auto event =
       ParseWorkerEvent(absl::string_view(exact.data(), exact.size()));
@@ -203,7 +204,7 @@ void Fuzz(const std::string& sound) {
 TEST(WorkerEventFuzzTest, Progress) { Fuzz(SomeProgress()); }
 TEST(WorkerEventFuzzTest, Result) { Fuzz(SomeResult()); }
 
-// As deep as the longest line that nereusctl reads can be: nothing may recurse.
+// Nests as deep as nereusctl's longest line allows. No function may recurse.
 TEST(WorkerEventFuzzTest, DeepNestingDoesNoHarm) {
   constexpr size_t kDepth = size_t{2} << 20;
   const std::string open(kDepth, '[');

@@ -1,5 +1,5 @@
-// What the project promises, on real handwriting: set NEREUS_MNIST_DIR to a
-// folder with MNIST's files. Skipped, and says so, where it isn't set.
+// The acceptance test on real handwriting. Set NEREUS_MNIST_DIR to a folder
+// with MNIST's files; otherwise the test is skipped and says so.
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace nereus {
 namespace {
 
-// The report of a run with all defaults but these.
+// Returns the report of a run with these options, and defaults otherwise.
 nlohmann::json TrainOnMnist(const std::string& directory,
                             const std::string& scheme) {
   const std::string path =

@@ -25,11 +25,11 @@ using testing::HasSubstr;
 constexpr int64_t kElements = 3 << 20;  // 12 MiB.
 constexpr int64_t kPiece = 1 << 18;
 
-// What a copy from a device does, on a thread.
+// Writes a gradient on a thread, like a copy from a device.
 class Writer : public Arrival {
  public:
-  // Writes `value` to all of `gradient`; before the second half it calls
-  // `may_go_on`, and fails if that does.
+  // Writes `value` to all of `gradient`. Before the second half it calls
+  // `may_go_on`; if that fails, the arrival fails too.
   void Start(std::vector<float>& gradient, float value,
              std::function<absl::Status()> may_go_on) {
     thread_ = std::thread([this, &gradient, value, may_go_on] {
@@ -67,7 +67,7 @@ class Writer : public Arrival {
   std::thread thread_;
 };
 
-// The device has found it not to be fit before it is here.
+// A device may find a value that is not finite before the gradient has arrived.
 class UnfitWriter final : public Writer {
  public:
   absl::StatusOr<NotFinite> FindNotFinite() override {
@@ -103,7 +103,7 @@ class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
     return options;
   }
 
-  // A worker whose gradient is its rank + 1 everywhere.
+  // Runs a worker that pushes a gradient of rank + 1 everywhere.
   absl::Status Work(
       const std::function<absl::Status(const Client&, int64_t)>& may_go_on) {
     ClientOptions options = cluster_.client_options();
@@ -116,7 +116,8 @@ class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
     auto client = HostClient::Connect({.client = options},
                                       {{{layer, absl::MakeSpan(parameters)}}});
     if (!client.ok()) return client.status();
-    // The kernel takes little from a connection that is new.
+    // The kernel accepts few bytes from a new connection, so two steps warm it
+    // up.
     for (int i = 0; i < 2; ++i) {
       std::vector<float> zeros(kElements);
       const auto warm_up = (*client)->BeginStep();
@@ -148,8 +149,8 @@ class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
 TEST_P(ArrivalTest, WhatIsThereLeavesBeforeTheRestIs) {
   const auto results = cluster_.RunWorkers(2, [&](int) {
     return Work([](const Client& client, int64_t before) -> absl::Status {
-      // With votes, the gradient is looked through before any of it leaves; on
-      // a ring the second worker begins with the second half.
+      // With votes, the worker checks the gradient before any of it leaves. On
+      // a ring, the second worker begins with the second half.
       const bool leaves =
           GetParam().nan != NanPolicy::kSkip &&
           (GetParam().scheme != Scheme::kRing || client.traits().rank == 0);
@@ -178,7 +179,8 @@ TEST_P(ArrivalTest, WhatNeverComesEndsTheJobWithTheReason) {
   }
 }
 
-// Or what comes later could take the place of the zeros that take its place.
+// Zeros replace the gradient of a skipped step. Values that arrive later would
+// overwrite these zeros.
 TEST(UnfitArrivalTest, WhatCostsTheStepIsAllThereOncePushed) {
   ServerOptions options = PlainServerOptions();
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;

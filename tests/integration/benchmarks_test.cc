@@ -1,5 +1,5 @@
-// Every benchmark once, in small: that it still runs and checks its result. No
-// time is judged here.
+// Runs each benchmark once with small numbers: it still runs, and it checks its
+// result. The test does not judge times.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -56,7 +56,7 @@ TEST(ClusterTest, WorkerWithAnotherModelHearsTheLayerAndBothShapes) {
   std::atomic<bool> refused{false};
   const auto results = cluster.RunWorkers(3, [&](int i) -> absl::Status {
     if (i == 0) return right.Train(cluster.client_options(), 2);
-    // The first one's model is the job's: wait until it is there.
+    // The first worker's model is the model of the job, so wait for its join.
     for (;;) {
       NEREUS_ASSIGN_OR_RETURN(
           const JobStatus status,
@@ -127,7 +127,7 @@ TEST(ClusterTest, UnreachableCoordinatorIsAnErrorWithTheAddress) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("127.0.0.1:1"));
 }
 
-// Trains until it has done a step that began in `epoch` or later.
+// Trains until a step that began in `epoch` or later is done.
 absl::Status TrainUntilEpoch(LocalCluster& cluster, ToyWorker& worker,
                              int64_t step, uint64_t epoch) {
   for (;; ++step) {
@@ -157,13 +157,13 @@ TEST(ClusterTest, TheOthersGoOnWithoutADeadWorkerAndWithItsSuccessor) {
         dead = true;
         return absl::OkStatus();
       }
-      // Epoch 2 is without the dead one, 3 with its successor.
+      // Epoch 2 is without the dead worker, epoch 3 has its successor.
       NEREUS_RETURN_IF_ERROR(TrainUntilEpoch(cluster, worker, 3, 3));
       return worker.client()->Leave();
     }
     while (!dead) absl::SleepFor(absl::Milliseconds(5));
     absl::Status joined;
-    do {  // There is a place once the dead one is missed.
+    do {  // The successor is refused until the coordinator knows of the death.
       joined = worker.Connect(cluster.client_options());
     } while (absl::IsResourceExhausted(joined));
     NEREUS_RETURN_IF_ERROR(joined);
@@ -171,12 +171,12 @@ TEST(ClusterTest, TheOthersGoOnWithoutADeadWorkerAndWithItsSuccessor) {
     return worker.client()->Leave();
   });
   for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
-  // By the closed connection, not by the lease.
+  // The closed connection reveals the death, long before the lease ends.
   EXPECT_LT(absl::Now() - start, absl::Seconds(9));
 }
 
-// It waits for values that the other worker gives away with its next push, when
-// a shard is lost.
+// The second worker waits for values that the first worker gives with its next
+// push. Meanwhile a shard is lost.
 TEST(ClusterTest, AWorkerComesWhileTheJobGoesBack) {
   ServerOptions options = Job(1, 2);
   options.spec.max_workers = 2;
@@ -221,8 +221,8 @@ TEST(ClusterTest, AWorkerComesWhileTheJobGoesBack) {
   EXPECT_EQ(first.parameters(), second.parameters());
 }
 
-// Whatever else is wrong with it: the plan, say, is not the one that it was
-// made for.
+// A push into such a job may have other errors: for example, the new plan may
+// not take factors. The caller must learn first that the job went back.
 TEST(ClusterTest, APushIntoAJobThatWentBackHearsThatFirst) {
   ServerOptions options = Job(2, 2);
   options.spec.rules.forced = Scheme::kFactor;
@@ -278,7 +278,7 @@ TEST(ClusterTest, MisuseNamesTheLayerAndBothValues) {
   EXPECT_TRUE(worker.Step(0).ok());
 }
 
-// Options for the worker with the name w`index`.
+// Returns the options of the worker with the name w`index`.
 ClientOptions Named(const LocalCluster& cluster, int index) {
   ClientOptions options = cluster.client_options();
   options.name = absl::StrCat("w", index);
@@ -332,7 +332,7 @@ TEST(ClusterTest, AReplicaThatDiffersEndsTheJobByTheLayersName) {
   }
 }
 
-// It closes its client at once, as a program does that ends with an error.
+// The worker closes its client at once, like a program that ends with an error.
 TEST(ClusterTest, ANaNIsHeardOfThoughWhoPushedItHasGone) {
   for (int run = 0; run < 5; ++run) {
     LocalCluster cluster(Job(2, 1));
@@ -386,7 +386,8 @@ TEST_P(SkipTest, ANaNCostsAllWorkersTheStep) {
     NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
     NEREUS_RETURN_IF_ERROR(worker.Step(0));
     const auto before = worker.parameters();
-    // In a layer of each kind, and of one that has the other's factors.
+    // The NaN is in a layer of each kind. The layer with factors is poisoned on
+    // another worker than the layer by the servers.
     const int rank = worker.client()->traits().rank;
     if (rank == 1) worker.Poison(0, 1);
     NEREUS_RETURN_IF_ERROR(worker.Step(1));
@@ -424,7 +425,7 @@ TEST(ClusterTest, ARoundThatWaitsSaysForWhom) {
     ToyWorker worker(SmallModel());
     NEREUS_RETURN_IF_ERROR(worker.Connect(Named(cluster, index)));
     if (index == 1) {
-      // It dawdles until it is seen.
+      // The worker waits until the status shows it as missing.
       const absl::Time deadline = absl::Now() + absl::Seconds(20);
       std::string seen;
       while (seen.empty() && absl::Now() < deadline) {
@@ -467,8 +468,8 @@ TEST(ClusterTest, StatusShowsTheMembers) {
               HasSubstr(cluster.coordinator_address()));
 }
 
-// The ports that this process listens at: those of all its servers and clients,
-// and nothing else.
+// Returns the ports at which this process listens: those of its servers and
+// clients.
 std::set<int> ListeningPorts() {
   std::set<int> ports;
   for (const auto& entry :
@@ -481,7 +482,8 @@ std::set<int> ListeningPorts() {
         listens == 0) {
       continue;
     }
-    sockaddr_in6 address = {};  // Has its port where sockaddr_in has it.
+    // The port has the same place as in sockaddr_in.
+    sockaddr_in6 address = {};
     bytes = sizeof(address);
     if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0) {
       ports.insert(ntohs(address.sin6_port));
@@ -490,8 +492,8 @@ std::set<int> ListeningPorts() {
   return ports;
 }
 
-// Writes `bytes` to a port, whatever the other side makes of it, and waits a
-// second at most until it has hung up. It may not listen any more.
+// Writes `bytes` to a port and waits until the other side hangs up, for at most
+// a second per read. The port may be closed already.
 void SendRaw(int port, const std::string& bytes) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ASSERT_GE(fd, 0);
@@ -513,8 +515,8 @@ void SendRaw(int port, const std::string& bytes) {
   close(fd);
 }
 
-// Random bytes; mostly such that gRPC reads on: after HTTP/2's preface, or even
-// after a valid first frame, an empty SETTINGS.
+// Returns random bytes. Most begin so that gRPC reads on: with HTTP/2's
+// preface, or even with a valid first frame, an empty SETTINGS.
 std::string Noise(Random& random) {
   const std::string noise = RandomBytes(random, 1 + random.Below(5000));
   const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -528,7 +530,7 @@ std::string Noise(Random& random) {
   }
 }
 
-// Sends noise to every port of this process for as long as it exists.
+// Sends noise to each listening port of this process during its lifetime.
 class NoiseMaker {
  public:
   // Counts a round when at least `ports` ports got noise.
@@ -554,11 +556,11 @@ class NoiseMaker {
   const size_t ports_;
   std::atomic<int> rounds_{0};
   std::atomic<bool> stopping_{false};
-  std::thread thread_;  // Last: it uses the rest.
+  std::thread thread_;  // Must be last: it uses the members above.
 };
 
-// What two workers and two servers come to in 40 deterministic steps, the last
-// of which waits until `ready()`.
+// Returns the parameters after 40 deterministic steps of two workers and two
+// servers. The last step waits until `ready()`.
 std::vector<std::vector<float>> TrainDeterministically(
     const std::function<bool()>& ready) {
   ServerOptions options = Job(2, 2);
@@ -590,7 +592,7 @@ std::vector<std::vector<float>> TrainDeterministically(
 
 TEST(ClusterTest, RandomBytesToEveryPortChangeNothing) {
   const auto quiet = TrainDeterministically([] { return true; });
-  // Control and data, of two servers and two workers.
+  // Each of the two servers and two workers has a control and a data port.
   NoiseMaker noise(/*ports=*/2 * (2 + 2));
   const auto noisy =
       TrainDeterministically([&] { return noise.rounds() >= 15; });

@@ -1,4 +1,4 @@
-// What all programs' command lines have in common.
+// Rules that the command lines of all programs share.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ std::string HelpOf(std::vector<std::string> command) {
   return run.output();
 }
 
-// A variable that is in no list is taken for a misspelt one.
+// A variable that is in no list would be reported as misspelt.
 TEST(CommandLineTest, TheVariablesOfAllFlagsAreKnown) {
   std::set<std::string> offered;
   for (const auto& command : kCommands) {
@@ -59,7 +59,7 @@ TEST(CommandLineTest, TheVariablesOfAllFlagsAreKnown) {
   EXPECT_EQ(offered, known);
 }
 
-// The flags of the process itself, beside those of its job.
+// Counts the flags of the process itself, without those of its job.
 TEST(CommandLineTest, AServerHasFewFlagsOfItsOwn) {
   const std::string help = HelpOf({"server/nereus-server"});
   const std::string own =
@@ -73,7 +73,7 @@ TEST(CommandLineTest, AServerHasFewFlagsOfItsOwn) {
   EXPECT_LE(flags, 24);
 }
 
-// A row of the table in docs/operating.md.
+// Returns a row of the table in docs/operating.md.
 std::string RowOf(const JobOption& option) {
   return absl::StrCat("| `", option.name, "` | ",
                       absl::StrReplaceAll(option.values, {{"|", ", "}}), " | ",

@@ -1,4 +1,4 @@
-// The programs of worker/examples, as docs/client.md says to run them.
+// Runs the programs of worker/examples as docs/client.md describes.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ tail -n 1 $dir/first > $dir/a; tail -n 1 $dir/second > $dir/b; cmp $dir/a $dir/b
   EXPECT_THAT(output(), HasSubstr("y = 3.00 x + 1.00\n"));
 }
 
-// The velocity is in the checkpoint: half and half is the whole, bit by bit.
+// The velocity is in the checkpoint, so a job with a restart gives the same
+// bits as a job without.
 TEST_F(ExamplesTest, AnOptimizerOfOnesOwnGoesOnAfterARestart) {
   EXPECT_EQ(RunScript(R"(
 run() {

@@ -1,5 +1,5 @@
-// A run of kill_runs.py of each kind: real processes that are killed while they
-// train on MNIST. Skipped, and says so, where NEREUS_MNIST_DIR isn't set.
+// Runs kill_runs.py once for each kind: it kills real processes while they
+// train on MNIST. Without NEREUS_MNIST_DIR the test is skipped and says so.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Runs `nereusctl local` as a user does: real processes, sockets and signals,
-// and a job small enough for a test.
+// Runs `nereusctl local` as a user does: with real processes, sockets and
+// signals, and with small jobs.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,8 +30,8 @@ namespace {
 using testing::HasSubstr;
 using testing::SizeIs;
 
-// Enough for all that happens here, a step taking thirty times as long under
-// ThreadSanitizer.
+// Number of epochs for tests that kill or stop processes. Under ThreadSanitizer
+// a step takes thirty times as long.
 #if defined(__SANITIZE_THREAD__)
 constexpr int kEpochs = 100;
 #else
@@ -42,7 +42,9 @@ struct ProcessInfo {
   pid_t pid = 0;
   pid_t parent = 0;
   std::string name;
-  char state = '?';  // 'Z': dead, and not yet waited for.
+  // State letter of the kernel. 'Z': dead, and its parent has not waited for
+  // it.
+  char state = '?';
 };
 
 // Reads /proc/PID/stat: "pid (name) state parent ...".
@@ -94,12 +96,12 @@ class LocalTest : public testing::Test {
   void Start(const std::vector<std::string>& arguments) {
     std::vector<std::string> command = {"server/admin/nereusctl", "local"};
     command.insert(command.end(), arguments.begin(), arguments.end());
-    run_.reset();  // One at a time.
+    run_.reset();  // Ends the previous run first.
     run_ = std::make_unique<ProgramRun>(command);
   }
 
-  // A job that is under way and takes longer than any test, with all of its
-  // processes in children_.
+  // Starts a job that outlasts each test, and stores its processes in
+  // children_.
   void StartLongJob(int processes) {
     Start({"--workers=2", "--servers=2", "--model=mlp", "--limit=400",
            "--epochs=1000000", absl::StrCat("--json=", json_)});
@@ -120,7 +122,7 @@ class LocalTest : public testing::Test {
     return -1;
   }
 
-  // A child whose command line has `word`.
+  // Returns the child with `word` in its command line.
   pid_t FindRunning(const std::string& word) {
     for (const ProcessInfo& child : ChildrenOf(run_->pid())) {
       std::ifstream file(absl::StrCat("/proc/", child.pid, "/cmdline"));
@@ -158,7 +160,7 @@ TEST_F(LocalTest, TrainsAndReports) {
   EXPECT_EQ(report.at("replicas_equal"), true);
   EXPECT_GT(report.at("images_per_second"), 0);
   EXPECT_GT(report.at("seconds"), 0);
-  // Ten classes; 0.94 with this seed, 0.75 to 0.95 with those from 1 to 20.
+  // Ten classes. This seed gives 0.94; seeds 1 to 20 give 0.75 to 0.95.
   EXPECT_GE(report.at("test_accuracy"), 0.7);
   EXPECT_GT(report.at("phases").at("forward_seconds"), 0);
   EXPECT_GT(report.at("phases").at("backward_seconds"), 0);
@@ -214,7 +216,7 @@ TEST_F(LocalTest, TheJobGoesOnWithoutAWorkerThatIsKilled) {
   EXPECT_EQ(report.at("replicas_equal"), true);
 }
 
-// Stands still for longer than the lease, and goes on.
+// Stops a process for longer than the lease, and continues it.
 class LocalStallTest : public LocalTest,
                        public testing::WithParamInterface<const char*> {};
 
@@ -279,7 +281,7 @@ TEST_F(LocalTest, TheTrainedModelIsKeptAndExported) {
   EXPECT_EQ(header.at("__metadata__").at("round"), absl::StrCat(steps - 1));
 }
 
-// There is nothing left to do, and that is no failure.
+// A restored job without remaining steps is no failure.
 TEST_F(LocalTest, AFinishedJobThatIsRestoredEndsAtOnce) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/finished");
   std::filesystem::remove_all(folder);
@@ -303,7 +305,7 @@ TEST_F(LocalTest, WithoutAFolderTheEndSaysHowToKeepTheModel) {
               HasSubstr("not saved; --checkpoint-dir=DIR keeps it"));
 }
 
-// The folder is gone at the end: the job has trained, and its model is lost.
+// The checkpoint folder disappears during the job, so the model is lost.
 TEST_F(LocalTest, AModelThatCouldNotBeSavedIsAFailure) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/lost");
   std::filesystem::remove_all(folder);
@@ -333,8 +335,8 @@ TEST_F(LocalTest, KilledServerEndsTheJobWithTheReasonAndNoProcessStays) {
   ExpectChildrenGone();
 }
 
-// A worker, a server and the coordinator die, one after the other; each is
-// started again, and the job ends as if nothing had happened.
+// A worker, a server and the coordinator die, one after the other. Each is
+// started again, and the job ends with a good model.
 TEST_F(LocalTest, AJobFinishesWhateverIsKilled) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/checkpoints");
   std::filesystem::remove_all(folder);

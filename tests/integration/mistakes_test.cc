@@ -1,6 +1,5 @@
-// What the programs say of mistakes, as users make them: real processes, one
-// row for each mistake. A message names the flag or variable, the value, and
-// what to do.
+// Answers of the programs to users' mistakes. Each row runs real processes. A
+// message names the flag or variable, the value, and a remedy.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +17,7 @@ using testing::HasSubstr;
 
 struct Mistake {
   const char* name;
-  // A command line for sh, with $server, $worker and $ctl.
+  // Command line for sh, with $server, $worker and $ctl.
   const char* command;
   int exit_code;
   std::vector<const char*> says;
@@ -200,7 +199,8 @@ INSTANTIATE_TEST_SUITE_P(
                 {"the variable NEREUS_MOMENTUM is empty"}}),
     NameOf);
 
-// A server for two workers; the first one joins, the second makes the mistake.
+// Starts a server for two workers and the first worker. The second worker makes
+// the mistake.
 constexpr char kTwoWorkers[] = R"(
 start_server --shard=0 --servers=1 --workers=2
 $worker --coordinator=$control --name=first --limit=200 2> $dir/first.log &
@@ -256,8 +256,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 class FolderTest : public ScriptRun, public testing::Test {};
 
-// A flag wins over a variable in each process of the job, not only in the one
-// that was told both.
+// A flag takes precedence over a variable in each process of the job, not only
+// in the launcher.
 TEST_F(FolderTest, AVariableThatAFlagOverridesCountsForNoProcess) {
   EXPECT_EQ(RunScript("NEREUS_WORKERS=1 NEREUS_JOB_NAME=other "
                       "NEREUS_SCHEME=ring $ctl local --workers=2 --servers=1 "
@@ -270,7 +270,7 @@ TEST_F(FolderTest, AVariableThatAFlagOverridesCountsForNoProcess) {
                               HasSubstr("\"scheme\": \"server\"")));
 }
 
-// Neither a device nor a folder gives way to a file.
+// An export must not replace a device or a pipe.
 TEST_F(FolderTest, AnExportReplacesNoDevice) {
   EXPECT_EQ(RunScript("$ctl local --workers=1 --servers=1 --model=mlp "
                       "--limit=200 --epochs=1 --checkpoint-dir=$dir/model "
@@ -282,7 +282,7 @@ TEST_F(FolderTest, AnExportReplacesNoDevice) {
   EXPECT_THAT(output(), HasSubstr("pipe is there, and is no regular file"));
 }
 
-// Each would write its part where the other does not look.
+// Each server would look for its part in another folder.
 TEST_F(FolderTest, ServersWithTwoFoldersAreRefused) {
   EXPECT_EQ(RunScript("start_server --servers=2 --workers=1 "
                       "--checkpoint-dir=$dir/one\n"
@@ -293,7 +293,7 @@ TEST_F(FolderTest, ServersWithTwoFoldersAreRefused) {
   EXPECT_THAT(output(), HasSubstr("--checkpoint-dir differs: "));
 }
 
-// They would remove each other's checkpoints.
+// The two jobs would remove each other's checkpoints.
 TEST_F(FolderTest, TwoJobsInOneFolderAreRefused) {
   EXPECT_EQ(RunScript("start_server --checkpoint-dir=$dir/ck\n"
                       "$server --checkpoint-dir=$dir/ck --restore=latest"),
@@ -310,7 +310,8 @@ TEST_F(FolderTest, TwoCoordinatorsWithOneStateAreRefused) {
   EXPECT_THAT(output(), HasSubstr("is open in another process"));
 }
 
-// What is trained goes nowhere: the coordinator says so, and by its exit code.
+// The checkpoint folder disappears, so the model is lost. The coordinator says
+// so and exits with a failure.
 TEST_F(FolderTest, ARunWhoseFolderIsGoneDoesNotEndAsIfAllWereWell) {
   EXPECT_EQ(RunScript("start_server --workers=1 --checkpoint-dir=$dir/gone "
                       "--checkpoint-every=10; server=$!\n"
@@ -325,8 +326,8 @@ TEST_F(FolderTest, ARunWhoseFolderIsGoneDoesNotEndAsIfAllWereWell) {
   EXPECT_THAT(output(), HasSubstr("NOT SAVED"));
 }
 
-// Members are told nothing that is not saved: a coordinator that cannot save
-// has to go. $1: more of its flags. Its disk is full once the job runs.
+// A coordinator tells its members nothing before it has saved it. If it cannot
+// save, it must end. $1 holds more flags. The disk is full once the job runs.
 constexpr char kFullDisk[] = R"(
 start_on_full_disk() {
   mkfifo $dir/errors
@@ -360,7 +361,7 @@ TEST_F(FolderTest, ACoordinatorThatCannotSaveTheJobEndsAndSaysWhy) {
   EXPECT_THAT(output(), HasSubstr("the job's state could not be saved for 3s"));
 }
 
-// It has no member of its own that would wait for the end.
+// With --coordinate-only, the process has no shard that would wait for the end.
 TEST_F(FolderTest, AnEndThatCannotBeSavedIsNoGoodEnd) {
   EXPECT_EQ(RunScript(absl::StrCat(
                 kFullDisk,
@@ -398,7 +399,7 @@ TEST_F(WrongAddressTest, APortThatIsTakenIsNamedWithTheReason) {
   EXPECT_THAT(output(), HasSubstr("Address already in use"));
 }
 
-// The process lives on after it was out of descriptors, and answers.
+// The process survives a lack of descriptors, and answers afterwards.
 TEST_F(WrongAddressTest, AControlPortAnswersAgainAfterALackOfDescriptors) {
   EXPECT_EQ(
       RunScript("ulimit -n 128\n"
@@ -425,8 +426,8 @@ TEST_F(WrongAddressTest, AControlPortAnswersAgainAfterALackOfDescriptors) {
   EXPECT_THAT(output(), HasSubstr("waits for 1 of 1 workers"));
 }
 
-// A coordinator that is started again without what it knew must not take its
-// old members for new ones, and train from the beginning.
+// A coordinator that restarts without its state must not take its old members
+// for new ones and train from the beginning.
 TEST_F(WrongAddressTest, ACoordinatorWithoutItsStateRefusesItsOldMembers) {
   EXPECT_EQ(
       RunScript("start_server --shard=0 --servers=1 --workers=1; first=$!\n"

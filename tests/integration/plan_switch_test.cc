@@ -1,5 +1,5 @@
-// Plans that change while real workers train: who updates a layer, and who has
-// its state, changes with them.
+// Plans that change while real workers train. The change also moves the update
+// of a layer, and its optimizer state, to other processes.
 
 #include <atomic>
 #include <cstdint>
@@ -22,7 +22,8 @@ constexpr int64_t kNoStep = std::numeric_limits<int64_t>::max();
 constexpr int64_t kStepsTogether = 200;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// With two servers, two workers move less by factors, four through the servers.
+// With two servers, factors move less for two workers; the servers move less
+// for four workers.
 std::vector<LayerSpec> UndecidedModel() {
   return {{"conv", LayerKind::kConvolution, 30, 70, 2100, 1},
           {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 65, 26, true}};

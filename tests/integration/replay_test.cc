@@ -57,7 +57,8 @@ TEST_P(ReplayTest, TakesAllStepsAndNoLessThanTheirTime) {
     EXPECT_EQ(result.steps.size(), 11u);
     absl::Duration sum;
     for (const absl::Duration step : result.steps) sum += step;
-    // Three layers of 3 ms; a late start is made up for by half a millisecond.
+    // Three layers take 3 ms each. A replay makes up for a late start, by half
+    // a millisecond at most.
     EXPECT_GE(sum, 11 * absl::Milliseconds(9) - absl::Milliseconds(1));
     return absl::OkStatus();
   });
@@ -71,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Overlaps, ReplayTest,
                            return std::string(OverlapName(info.param));
                          });
 
-// With everything that tuning needs: the coordinator, sessions, and clients.
+// Runs all parts of tuning: the coordinator, sessions, and clients.
 TEST(ReplayTuningTest, TrialsComeToTheirEnd) {
   ServerOptions options = PlainServerOptions();
   options.spec.workers = 2;

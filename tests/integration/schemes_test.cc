@@ -1,4 +1,4 @@
-// Every scheme and overlap with real servers and clients over loopback sockets,
+// Each scheme and overlap with real servers and clients over loopback sockets,
 // in one process.
 
 #include <atomic>
@@ -59,7 +59,8 @@ TEST_P(AllSchemesTest, ReplicasAreEqualBitForBit) {
   for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
   EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
   EXPECT_EQ(workers[0].parameters(), workers[2].parameters());
-  EXPECT_NE(workers[0].parameters()[0][0], 1.0f);  // Something was learnt.
+  // Training has changed the parameters.
+  EXPECT_NE(workers[0].parameters()[0][0], 1.0f);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -127,8 +128,8 @@ TEST(SchemesTest, LayerByLayerItComesToTheSameBits) {
   }
 }
 
-// Each worker does all its steps, however far they are apart, and the last
-// round waits for all.
+// Each worker does all its steps, independent of the others. The last round
+// waits for all workers.
 TEST(SchemesTest, PartialRoundsEndWithEqualReplicasIfTheyAreToldTo) {
   for (const Quorum quorum : {Quorum::kMajority, Quorum::kSolo}) {
     for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
@@ -152,8 +153,8 @@ TEST(SchemesTest, PartialRoundsEndWithEqualReplicasIfTheyAreToldTo) {
   }
 }
 
-// As long as all blocks travel the bits are the dense job's; then replicas are
-// equal still.
+// While all blocks travel, the bits are those of the dense job. Afterwards the
+// replicas are still equal.
 TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
   for (const Scheme forced : {Scheme::kServer, Scheme::kRing}) {
     for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
@@ -183,7 +184,7 @@ TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
   }
 }
 
-// Multiplies on the CPU, under another name.
+// Multiplies on the CPU, and counts the products.
 class OtherAccelerator : public Accelerator {
  public:
   explicit OtherAccelerator(absl::Status status = absl::OkStatus())
@@ -219,7 +220,7 @@ TEST(SchemesTest, FactorsAreMultipliedByWhateverIsGiven) {
     for (const absl::Status& result : results) {
       ASSERT_TRUE(result.ok()) << result;
     }
-    EXPECT_EQ(accelerator->products(), 2 * 5);  // Of two layers.
+    EXPECT_EQ(accelerator->products(), 2 * 5);  // Two layers have factors.
     EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
   }
 }
@@ -254,8 +255,8 @@ TEST(SchemesTest, EachContributionByItself) {
   EXPECT_NE(workers[0].parameters()[0][0], 1.0f);
 }
 
-// Three steps are lost: by overflows on one worker while its loss scale goes
-// down, or, in a job without scaling, by a NaN each.
+// Three steps are skipped: by overflows on one worker while its loss scale
+// falls, or, without scaling, by one NaN in each of three steps.
 TEST(SchemesTest, ScaledLossesComeToTheSameBits) {
   constexpr int64_t kSteps = 10;
   for (const std::optional<Scheme> forced :

@@ -1,4 +1,4 @@
-// `nereusctl simulate`, run as a user runs it.
+// Runs `nereusctl simulate` as a user does.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,15 +66,15 @@ TEST(SimulateTest, AnswersInJson) {
   ProgramRun plan({kProgram, "plan", "--model=vgg19-22k", "--workers=16",
                    "--cost=bytes", "--json"});
   ASSERT_EQ(plan.Finish(), 0) << plan.error();
-  // The plan counts no headers: 64 bytes for each frame, 256 KiB at most, and
-  // smaller ones at the ends of layers.
+  // The plan counts no headers. Frames have 64 bytes of header each and 256 KiB
+  // of payload at most; the last frame of a layer is smaller.
   const double planned = nlohmann::json::parse(plan.output())
                              .at("totals")
                              .at("busiest_node_bytes_planned");
   EXPECT_NEAR(static_cast<double>(sum) / planned, 1.0, 0.001);
 }
 
-// Everybody sends and receives three quarters of it twice.
+// Each node sends and receives three quarters of the model twice.
 TEST(SimulateTest, ARingNeedsNoServersBandwidth) {
   const Result result = Simulate({"--model=vgg19", "--workers=4", "--servers=1",
                                   "--compute=0.1", "--json", "--scheme=ring"});
@@ -86,7 +86,7 @@ TEST(SimulateTest, ARingNeedsNoServersBandwidth) {
   }
 }
 
-// The same flags, without one that says how it is to be planned.
+// Returns the same flags without those that choose the plan.
 TEST(SimulateTest, PlanHasTheSameAnswer) {
   const std::vector<std::string> question = {
       "--model=bert-base", "--workers=8",   "--batch=8",
@@ -134,7 +134,7 @@ TEST(SimulateTest, SaysFirstWhatLimitsAnIteration) {
   EXPECT_THAT(late.output, HasSubstr("limited by late workers, which add 0.3"));
 }
 
-// Rounds that do not wait for all hide some of it.
+// Partial rounds hide a part of the delay.
 TEST(SimulateTest, LateWorkersAddWhatIsShorterWithoutThem) {
   const std::vector<std::string> question = {"--model=resnet-50", "--workers=4",
                                              "--compute=0.1s", "--json",
@@ -196,12 +196,12 @@ TEST(SimulateTest, PartialRoundsHideWhoIsLate) {
     more.push_back("--delay=turn:3s");
     return IterationSeconds(more);
   };
-  // The network takes 3 s a step.
+  // The network takes 3 s per step.
   const double all = with({});
   EXPECT_NEAR(all - IterationSeconds({}), 3, 0.2);
   EXPECT_GT(all / with({"--quorum=solo"}), 1.3);
   EXPECT_GT(all / with({"--quorum=each"}), 1.3);
-  // Nobody is ahead of anybody: as if all had to be there.
+  // No worker is late, so the result is that of full rounds.
   EXPECT_NEAR(with({"--quorum=solo", "--staleness=0"}), all, 0.1);
 }
 
