@@ -104,7 +104,7 @@ void ExpectConnected(const Descriptor& client, const Descriptor& accepted) {
   EXPECT_EQ(NextFrom(client), "x");
 }
 
-TEST(AcceptorTest, EachConnectionIsHandedOnOnce) {
+TEST(AcceptorTest, ReceiverGetsEachConnectionOnce) {
   Arrivals arrivals;
   const auto acceptor = StartAcceptor(arrivals);
   ASSERT_NE(acceptor, nullptr);
@@ -117,7 +117,7 @@ TEST(AcceptorTest, EachConnectionIsHandedOnOnce) {
   EXPECT_EQ(arrivals.count(), 0u);
 }
 
-TEST(AcceptorTest, APortThatIsTakenIsRefusedWithTheAddressAndWhy) {
+TEST(AcceptorTest, TakenPortIsRefusedWithAddressAndReason) {
   Arrivals arrivals;
   const auto acceptor = StartAcceptor(arrivals);
   ASSERT_NE(acceptor, nullptr);
@@ -130,7 +130,7 @@ TEST(AcceptorTest, APortThatIsTakenIsRefusedWithTheAddressAndWhy) {
                      HasSubstr(std::strerror(EADDRINUSE))));
 }
 
-TEST(AcceptorTest, NothingListensAfterItsEnd) {
+TEST(AcceptorTest, NothingListensAfterTheAcceptorEnds) {
   Arrivals arrivals;
   auto acceptor = StartAcceptor(arrivals);
   ASSERT_NE(acceptor, nullptr);
@@ -141,7 +141,7 @@ TEST(AcceptorTest, NothingListensAfterItsEnd) {
 }
 
 // The receiver owns an accepted connection, so the acceptor must not close it.
-TEST(AcceptorTest, ConnectionsOutliveIt) {
+TEST(AcceptorTest, ConnectionsOutliveTheAcceptor) {
   Arrivals arrivals;
   auto acceptor = StartAcceptor(arrivals);
   ASSERT_NE(acceptor, nullptr);
@@ -234,7 +234,7 @@ class AcceptorShortageTest : public testing::Test {
   std::unique_ptr<Acceptor> acceptor_;
 };
 
-TEST_F(AcceptorShortageTest, TheLastDescriptorsAreKeptForTheProcessItself) {
+TEST_F(AcceptorShortageTest, LastDescriptorsAreKeptForTheProcess) {
   TakeBelow(kLimit - Acceptor::kReserve);
   const Descriptor turned_away = MakeSocket();
   ASSERT_EQ(ConnectTo(acceptor_->port(), turned_away), 0);
@@ -249,7 +249,7 @@ TEST_F(AcceptorShortageTest, TheLastDescriptorsAreKeptForTheProcessItself) {
 }
 
 // The kernel queues the connection while the process has no descriptor.
-TEST_F(AcceptorShortageTest, AConnectionThatCameWithoutADescriptorIsAccepted) {
+TEST_F(AcceptorShortageTest, ConnectionIsAcceptedAfterTheShortage) {
   const Descriptor client = MakeSocket();
   TakeAll();
   ASSERT_EQ(ConnectTo(acceptor_->port(), client), 0);
@@ -264,7 +264,7 @@ TEST_F(AcceptorShortageTest, AConnectionThatCameWithoutADescriptorIsAccepted) {
   ExpectConnected(later, arrivals_.Next());
 }
 
-TEST_F(AcceptorShortageTest, AShortageIsSaidOnceUntilItIsOver) {
+TEST_F(AcceptorShortageTest, ShortageIsLoggedOnceUntilItEnds) {
   for (int shortage = 1; shortage <= 2; ++shortage) {
     TakeBelow(kLimit - Acceptor::kReserve);
     for (int connection = 0; connection < 3; ++connection) {
@@ -280,7 +280,7 @@ TEST_F(AcceptorShortageTest, AShortageIsSaidOnceUntilItIsOver) {
   }
 }
 
-TEST_F(AcceptorShortageTest, ItEndsInAShortageToo) {
+TEST_F(AcceptorShortageTest, AcceptorEndsDuringAShortage) {
   const Descriptor client = MakeSocket();
   TakeAll();
   ASSERT_EQ(ConnectTo(acceptor_->port(), client), 0);

@@ -6,14 +6,14 @@
 namespace nereus {
 namespace {
 
-TEST(AddressTest, AnIpv6AddressGetsBracketsOnce) {
+TEST(AddressTest, Ipv6AddressGetsBracketsOnce) {
   EXPECT_EQ(JoinHostPort("10.0.0.1", 7000), "10.0.0.1:7000");
   EXPECT_EQ(JoinHostPort("node-3", 0), "node-3:0");
   EXPECT_EQ(JoinHostPort("::1", 7000), "[::1]:7000");
   EXPECT_EQ(JoinHostPort("[::1]", 7000), "[::1]:7000");
 }
 
-TEST(AddressTest, AWildcardIsNoAddressForPeers) {
+TEST(AddressTest, WildcardIsNoAddressForPeers) {
   EXPECT_TRUE(CheckHost("127.0.0.1").ok());
   EXPECT_TRUE(CheckHost("::1").ok());
   for (const char* host : {"", "0.0.0.0", "::", "[::]", "*"}) {
@@ -24,7 +24,7 @@ TEST(AddressTest, AWildcardIsNoAddressForPeers) {
               testing::HasSubstr("host is 0.0.0.0, which peers cannot"));
 }
 
-TEST(AddressTest, APortIsSixteenBits) {
+TEST(AddressTest, PortHasSixteenBits) {
   EXPECT_TRUE(CheckPort("data_port", 0).ok());
   EXPECT_TRUE(CheckPort("data_port", 65535).ok());
   EXPECT_FALSE(CheckPort("data_port", -1).ok());

@@ -38,7 +38,7 @@ TEST(ArithmeticTest, AddAccumulates) {
   EXPECT_EQ(FloatsOf(addend), (std::vector<float>{10, 20, 30}));
 }
 
-TEST(ArithmeticTest, TheFirstAddendReplacesTheSum) {
+TEST(ArithmeticTest, FirstAddendReplacesTheSum) {
   const Buffer sum = FloatBuffer({NAN, 2, 3});
   ExecuteArithmetic(
       Accumulate{sum, FloatBuffer({10, 20, 30}), /*replaces=*/true});
@@ -48,14 +48,14 @@ TEST(ArithmeticTest, TheFirstAddendReplacesTheSum) {
   EXPECT_EQ(FloatsOf(sum), (std::vector<float>{1, 2, 3}));
 }
 
-TEST(ArithmeticTest, TheFactorAppliesToTheNewSum) {
+TEST(ArithmeticTest, FactorAppliesToTheNewSum) {
   const Buffer sum = FloatBuffer({1, 2});
   ExecuteArithmetic(Accumulate{sum, FloatBuffer({3, 6}), /*replaces=*/false,
                                /*factor=*/0.25f});
   EXPECT_EQ(FloatsOf(sum), (std::vector<float>{1, 2}));
 }
 
-TEST(ArithmeticTest, AnAddendThatIsNotFiniteIsReportedAndNotAdded) {
+TEST(ArithmeticTest, NonFiniteAddendIsReportedAndNotAdded) {
   const Buffer sum = FloatBuffer({1, 2, 3});
   Accumulate accumulate{sum, UnalignedBuffer({5, HUGE_VALF, NAN}, 1)};
   // The action does not check its values.
@@ -72,7 +72,7 @@ TEST(ArithmeticTest, AnAddendThatIsNotFiniteIsReportedAndNotAdded) {
   }
 }
 
-TEST(ArithmeticTest, ChecksFindTheFirstValueThatIsNotFinite) {
+TEST(ArithmeticTest, ChecksFindTheFirstNonFiniteValue) {
   EXPECT_LT(ExecuteArithmetic(CheckValues{FloatBuffer({1, 2}), {}}).index, 0);
   const NotFinite found =
       ExecuteArithmetic(CheckValues{FloatBuffer({1, -HUGE_VALF, NAN}), {}});

@@ -29,20 +29,20 @@ std::vector<float> First(int64_t blocks) {
   return std::vector<float>(blocks, kFirstChoice);
 }
 
-TEST(BlocksTest, TheLargestTravelAndTheFirstOfEqualOnes) {
+TEST(BlocksTest, LargestBlocksTravelAndTheFirstOfEqualBlocks) {
   EXPECT_THAT(Choose(2, {1, 5, 3, 5, 4}, First(5)), ElementsAre(0, 1, 0, 1, 0));
   EXPECT_THAT(Choose(3, {2, 2, 2, 2, 2}, First(5)), ElementsAre(1, 1, 1, 0, 0));
   EXPECT_THAT(Choose(0, {1, 2}, First(2)), ElementsAre(0, 0));
   EXPECT_THAT(Choose(2, {0, 0}, First(2)), ElementsAre(1, 1));
 }
 
-TEST(BlocksTest, ANormThatIsNoNumberIsTheLargest) {
+TEST(BlocksTest, NanNormCountsAsTheLargest) {
   EXPECT_THAT(Choose(2, {9, kNaN, 3, kNaN}, First(4)), ElementsAre(0, 1, 0, 1));
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_THAT(Choose(1, {infinity, kNaN}, First(2)), ElementsAre(1, 0));
 }
 
-TEST(BlocksTest, ABlockSaysHowLongItHasWaited) {
+TEST(BlocksTest, BlockReportsTheRoundsItWaited) {
   std::vector<float> choice = First(2);
   const std::vector<float> first_is_large = {2, 1};
   const std::vector<float> second_is_large = {1, 2};
@@ -65,7 +65,7 @@ TEST(BlocksTest, ABlockSaysHowLongItHasWaited) {
   EXPECT_THAT(choice, ElementsAre(3, 1));
 }
 
-TEST(BlocksTest, WaitingIsCountedUpToABound) {
+TEST(BlocksTest, WaitingRoundsAreCountedUpToABound) {
   std::vector<float> choice = {-kChoiceMax, kChoiceMax + 1};
   choice = Choose(0, {1, 1}, choice);
   EXPECT_THAT(choice, ElementsAre(-kChoiceMax, 0));
@@ -73,7 +73,7 @@ TEST(BlocksTest, WaitingIsCountedUpToABound) {
   EXPECT_TRUE(Resumes(choice[0]));
 }
 
-TEST(BlocksTest, SumsAbsolutesOfAnyLength) {
+TEST(BlocksTest, AbsoluteSumIsRightForEachLength) {
   for (const int64_t length : {0, 1, 15, 16, 17, 1000}) {
     std::vector<float> values(length);
     float expected = 0;
@@ -88,7 +88,7 @@ TEST(BlocksTest, SumsAbsolutesOfAnyLength) {
 // The gradient held back over some rounds moves the parameters as far as sgd
 // with momentum would have moved them in these rounds, starting at rest. The
 // reference computes in double.
-TEST(BlocksTest, HeldGradientsWeighWhatMomentumWouldHaveGivenThem) {
+TEST(BlocksTest, HeldGradientsMoveParametersLikeMomentum) {
   constexpr int64_t kLength = 37;
   for (const uint64_t seed : TestSeeds(50)) {
     SCOPED_TRACE(ReplayHint(seed));
@@ -127,7 +127,7 @@ TEST(BlocksTest, HeldGradientsWeighWhatMomentumWouldHaveGivenThem) {
   }
 }
 
-TEST(BlocksTest, EachPieceOfAGradientGoesItsWay) {
+TEST(BlocksTest, EachPieceIsSplitByItsUse) {
   // Pieces of 3, 4, 4, 4 and 2 values.
   const BlockPieces pieces{17, 4, 1};
   const std::vector<PieceUse> uses = {PieceUse::kTravels, PieceUse::kResumes,

@@ -19,7 +19,7 @@ TEST(BufferTest, DefaultHasNoBytes) {
   EXPECT_FALSE(buffer.unique());
 }
 
-TEST(BufferTest, OwnedMemoryIsAlignedWhateverItsSize) {
+TEST(BufferTest, OwnedMemoryOfEachSizeIsAligned) {
   for (const int64_t bytes : {0, 1, 4, 63, 64, 65, 100000}) {
     const Buffer buffer = Buffer::Allocate(bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u) << bytes;
@@ -52,7 +52,7 @@ TEST(BufferTest, CopiesShareTheBytesAndTheCount) {
   EXPECT_TRUE(first.unique());
 }
 
-TEST(BufferTest, MovingTakesTheReferenceAlong) {
+TEST(BufferTest, MovingTransfersTheReference) {
   Buffer first = Buffer::Allocate(8);
   uint8_t* const data = first.data();
   const Buffer second = std::move(first);
@@ -89,7 +89,7 @@ TEST(BufferTest, SliceIsPartOfTheSameMemoryAndKeepsItAlive) {
   EXPECT_EQ(slice.data()[7], 1);
 }
 
-TEST(BufferTest, EmptySlicesAreFineAtBothEnds) {
+TEST(BufferTest, EmptySlicesAreAllowedAtBothEnds) {
   const Buffer buffer = Buffer::Allocate(16);
   EXPECT_EQ(buffer.Slice(0, 0).bytes(), 0);
   EXPECT_EQ(buffer.Slice(16, 0).bytes(), 0);
@@ -97,7 +97,7 @@ TEST(BufferTest, EmptySlicesAreFineAtBothEnds) {
   EXPECT_EQ(Buffer().Slice(0, 0).bytes(), 0);
 }
 
-TEST(BufferDeathTest, SliceOutsideIsAnInvariantBroken) {
+TEST(BufferDeathTest, SliceBeyondTheEndEndsTheProcess) {
   const Buffer buffer = Buffer::Allocate(16);
   EXPECT_DEATH(buffer.Slice(0, 17), "of 16 bytes");
   EXPECT_DEATH(buffer.Slice(17, 0), "of 16 bytes");
@@ -145,7 +145,7 @@ TEST(BufferTest, SizeOnlyHasSizesButNoBytes) {
   EXPECT_EQ(size.Slice(100, 24).bytes(), 24);
 }
 
-TEST(BufferTest, MemoryLikeAModelsHasBytesIfTheModelHas) {
+TEST(BufferTest, MemoryLikeAModelHasBytesIfTheModelHas) {
   const Buffer size = Buffer::AllocateLike(Buffer::SizeOnly(4), 4099);
   EXPECT_EQ(size.data(), nullptr);
   EXPECT_EQ(size.bytes(), 4099);
@@ -159,7 +159,7 @@ TEST(BufferTest, MemoryLikeAModelsHasBytesIfTheModelHas) {
 
 // Threads copy and drop references at once. The last owner releases the memory
 // once, and sees all writes of the others.
-TEST(BufferTest, CountsOnManyThreads) {
+TEST(BufferTest, ReferencesAreCountedOnManyThreads) {
   for (int repeat = 0; repeat < 20; ++repeat) {
     std::vector<int> values(4, 0);
     int released = 0;

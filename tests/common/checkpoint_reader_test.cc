@@ -30,7 +30,7 @@ std::string PathOf(const Manifest& manifest, int file) {
                       manifest.files[file].name);
 }
 
-TEST(CheckpointReaderTest, AnyNumberOfShardsReadsWhatAnyOtherWrote) {
+TEST(CheckpointReaderTest, ShardsReadCheckpointsOfOtherShardCounts) {
   for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
     for (const int shards : {1, 2, 3, 7, 40}) {
       for (const int64_t written : {1, 7, 8, 9, 100}) {
@@ -88,7 +88,7 @@ TEST(CheckpointReaderTest, StateMayBeAbsent) {
               HasSubstr("no elements 0 to 8 of velocity of layer chunk"));
 }
 
-TEST(CheckpointReaderTest, TheCallersOptimizerHasAnyNumberOfArrays) {
+TEST(CheckpointReaderTest, CallersOptimizerMayHaveManyArrays) {
   for (const int arrays : {0, 1, 3, kStateArraysMax}) {
     SCOPED_TRACE(arrays);
     SimulatedStorage storage(/*seed=*/0);
@@ -120,7 +120,7 @@ TEST(CheckpointReaderTest, StateMayBeLeftUnread) {
   EXPECT_EQ(reader->StateArrays(1), 1);
 }
 
-TEST(CheckpointReaderTest, RangesThatTheModelDoesNotHaveAreRefused) {
+TEST(CheckpointReaderTest, RangesOutsideTheModelAreRefused) {
   SimulatedStorage storage(/*seed=*/0);
   const auto manifest = WriteTestCheckpoint(storage, SomeCheckpoint());
   ASSERT_TRUE(manifest.ok()) << manifest.status();
@@ -175,7 +175,7 @@ TEST(CheckpointReaderTest, OverlappingFilesAreRefused) {
               HasSubstr("has elements from 9 of layer chunk.velocity"));
 }
 
-TEST(CheckpointReaderTest, WhatIsMissingIsNamed) {
+TEST(CheckpointReaderTest, MissingValuesAreNamed) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
   const Manifest manifest = WriteShards(storage, checkpoint,
@@ -192,7 +192,7 @@ TEST(CheckpointReaderTest, WhatIsMissingIsNamed) {
   EXPECT_EQ(reader->Verify().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST(CheckpointReaderTest, StateOfAPartOfALayerIsNotWhole) {
+TEST(CheckpointReaderTest, PartialStateOfALayerIsRefused) {
   SimulatedStorage storage(/*seed=*/0);
   TestCheckpoint checkpoint = SomeCheckpoint();
   checkpoint.shards = 1;
@@ -245,7 +245,7 @@ TEST(CheckpointReaderTest, FilesOfAnotherModelAreRefused) {
   }
 }
 
-TEST(CheckpointReaderTest, EveryFlippedByteIsFound) {
+TEST(CheckpointReaderTest, EachFlippedByteIsFound) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
   const auto manifest = WriteTestCheckpoint(storage, checkpoint);
@@ -267,7 +267,7 @@ TEST(CheckpointReaderTest, EveryFlippedByteIsFound) {
   EXPECT_EQ(VerifyCheckpoint(storage, *manifest), absl::OkStatus());
 }
 
-TEST(CheckpointReaderTest, EveryTruncationIsFound) {
+TEST(CheckpointReaderTest, EachTruncationIsFound) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
   const auto manifest = WriteTestCheckpoint(storage, checkpoint);
@@ -288,7 +288,7 @@ TEST(CheckpointReaderTest, EveryTruncationIsFound) {
 }
 
 // A reader reads only the files that hold its values.
-TEST(CheckpointReaderTest, DamageConcernsOnlyWhoeverReadsIt) {
+TEST(CheckpointReaderTest, DamageFailsOnlyReadersOfTheFile) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
   const Manifest manifest = WriteShards(
@@ -303,7 +303,7 @@ TEST(CheckpointReaderTest, DamageConcernsOnlyWhoeverReadsIt) {
   EXPECT_THAT(std::string(values.status().message()), HasSubstr("CRC-32C"));
 }
 
-TEST(CheckpointReaderTest, AMissingFileIsDamageAndASilentDiskIsNot) {
+TEST(CheckpointReaderTest, MissingFileIsDamageAndUnavailableDiskIsNot) {
   SimulatedStorage storage(/*seed=*/0);
   const auto manifest = WriteTestCheckpoint(storage, SomeCheckpoint());
   ASSERT_TRUE(manifest.ok()) << manifest.status();

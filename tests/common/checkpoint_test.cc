@@ -63,7 +63,7 @@ std::vector<int64_t> IncompleteRounds(Storage& storage) {
   return rounds;
 }
 
-TEST(CheckpointLayoutTest, NamesOfFolders) {
+TEST(CheckpointLayoutTest, FolderNamesHoldTheRound) {
   EXPECT_EQ(CheckpointFolder(0), "round-000000000000");
   EXPECT_EQ(CheckpointFolder(kCheckpointRoundMax), "round-999999999999");
   EXPECT_EQ(ManifestName(12), "round-000000000012/manifest.json");
@@ -75,7 +75,7 @@ TEST(CheckpointLayoutTest, NamesOfFolders) {
   }
 }
 
-TEST(CheckpointTest, AnEmptyStorageHasNone) {
+TEST(CheckpointTest, EmptyStorageHasNoCheckpoint) {
   SimulatedStorage storage(/*seed=*/0);
   EXPECT_THAT(CompleteRounds(storage), IsEmpty());
   EXPECT_EQ(KeepLast(storage, 1), absl::OkStatus());
@@ -84,7 +84,7 @@ TEST(CheckpointTest, AnEmptyStorageHasNone) {
             absl::StatusCode::kNotFound);
 }
 
-TEST(CheckpointTest, CompleteOnesAreListedNewestFirst) {
+TEST(CheckpointTest, CompleteCheckpointsAreListedNewestFirst) {
   SimulatedStorage storage(/*seed=*/0);
   Write(storage, {20, 3, 100});
   EXPECT_THAT(CompleteRounds(storage), ElementsAre(100, 20, 3));
@@ -95,7 +95,7 @@ TEST(CheckpointTest, CompleteOnesAreListedNewestFirst) {
   EXPECT_EQ(VerifyCheckpoint(storage, *manifest), absl::OkStatus());
 }
 
-TEST(CheckpointTest, IncompleteOnesAreListedWithTheReason) {
+TEST(CheckpointTest, IncompleteCheckpointsAreListedWithTheReason) {
   SimulatedStorage storage(/*seed=*/0);
   Write(storage, {1, 2, 3, 4, 5});
   WritePart(storage, 6);
@@ -122,7 +122,7 @@ TEST(CheckpointTest, IncompleteOnesAreListedWithTheReason) {
   }
 }
 
-TEST(CheckpointTest, WhatIsNoCheckpointIsNotListed) {
+TEST(CheckpointTest, OtherFoldersAreNotListed) {
   SimulatedStorage storage(/*seed=*/0);
   ASSERT_TRUE(storage.WriteFile("round-000000000007", {}).ok());
   ASSERT_TRUE(storage.WriteFile("other/manifest.json", {}).ok());
@@ -130,7 +130,7 @@ TEST(CheckpointTest, WhatIsNoCheckpointIsNotListed) {
   EXPECT_THAT(IncompleteRounds(storage), IsEmpty());
 }
 
-TEST(CheckpointTest, AManifestOfWhatIsNotThereIsNotWritten) {
+TEST(CheckpointTest, ManifestOfMissingFilesIsNotWritten) {
   SimulatedStorage storage(/*seed=*/0);
   Write(storage, {1});
   Manifest manifest = *ReadManifest(storage, 1);
@@ -143,7 +143,7 @@ TEST(CheckpointTest, AManifestOfWhatIsNotThereIsNotWritten) {
   EXPECT_THAT(CompleteRounds(storage), ElementsAre(1));
 }
 
-TEST(CheckpointTest, KeepsTheNewestAndWhatMayBeUnderWay) {
+TEST(CheckpointTest, RemovalKeepsNewestAndUnfinishedCheckpoints) {
   SimulatedStorage storage(/*seed=*/0);
   Write(storage, {10, 20, 30, 40});
   for (const int64_t round : {5, 25, 45}) WritePart(storage, round);
@@ -158,7 +158,7 @@ TEST(CheckpointTest, KeepsTheNewestAndWhatMayBeUnderWay) {
       absl::OkStatus());
 }
 
-TEST(CheckpointTest, NothingIsRemovedWhileNoneIsComplete) {
+TEST(CheckpointTest, NothingIsRemovedWithoutACompleteCheckpoint) {
   SimulatedStorage storage(/*seed=*/0);
   WritePart(storage, 1);
   WritePart(storage, 2);
@@ -166,7 +166,7 @@ TEST(CheckpointTest, NothingIsRemovedWhileNoneIsComplete) {
   EXPECT_THAT(IncompleteRounds(storage), ElementsAre(2, 1));
 }
 
-TEST(CheckpointTest, WhatANewerBuildWroteIsKept) {
+TEST(CheckpointTest, CheckpointsOfNewerBuildsAreKept) {
   SimulatedStorage storage(/*seed=*/0);
   Write(storage, {1, 2});
   std::string& text = storage.Contents(ManifestName(1));
@@ -182,7 +182,7 @@ TEST(CheckpointTest, WhatANewerBuildWroteIsKept) {
 }
 
 // A checkpoint that a crash left half removed must not look complete.
-TEST(CheckpointTest, ACrashAtAnyStepOfRemovingLeavesNothingThatOnlyLooksWhole) {
+TEST(CheckpointTest, CrashDuringRemovalLeavesOnlySoundCheckpointsComplete) {
   for (int64_t steps = 0;; ++steps) {
     SCOPED_TRACE(steps);
     SimulatedStorage storage(/*seed=*/static_cast<uint64_t>(steps));

@@ -20,7 +20,7 @@ std::vector<LayerSpec> Layers() {
           {"fc", LayerKind::kFullyConnected, 10, 64, 650, 20, true}};
 }
 
-TEST(ComputeTimesTest, TimeGoesWithTheOperationsOfEachLayer) {
+TEST(ComputeTimesTest, TimesAreProportionalToOperations) {
   const auto times = SplitCompute(Layers(), absl::Seconds(3), 2.0 / 3);
   ASSERT_EQ(times.size(), 3u);
   // The times are as 64 * 27 * 100 to 10 * 64 * 20.
@@ -32,7 +32,7 @@ TEST(ComputeTimesTest, TimeGoesWithTheOperationsOfEachLayer) {
   EXPECT_NEAR(absl::ToDoubleSeconds(TotalTime(times)), 3.0, 1e-8);
 }
 
-TEST(ComputeTimesTest, WithoutProductsTimeGoesWithTheParameters) {
+TEST(ComputeTimesTest, TimesWithoutProductsAreProportionalToParameters) {
   const auto times = SplitCompute(
       std::vector<LayerSpec>{{"a", LayerKind::kVector, 1, 10, 10, 1},
                              {"b", LayerKind::kEmbedding, 3, 10, 30, 1}},
@@ -65,7 +65,7 @@ std::string Trace(const std::string& entries) {
   return absl::StrCat("{\"layers\": [", entries, "], \"gpu\": \"any\"}");
 }
 
-TEST(ComputeTraceTest, GivesEachLayerItsTimesInAnyOrder) {
+TEST(ComputeTraceTest, TraceGivesLayersTheirTimesInAnyOrder) {
   const auto times = ParseComputeTrace(
       Trace(absl::StrCat(Entry("fc", "0.5", "1"), ",", Entry("norm", "0", "0"),
                          ",", Entry("conv", "1e-3", "0.002"))),
@@ -85,7 +85,7 @@ struct BadTrace {
 
 class BadTraceTest : public testing::TestWithParam<BadTrace> {};
 
-TEST_P(BadTraceTest, IsRefusedWithThePlaceAndTheValue) {
+TEST_P(BadTraceTest, BadTraceIsRefusedWithPlaceAndValue) {
   const auto status = ParseComputeTrace(GetParam().text, Layers()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
     }),
     [](const auto& info) { return info.param.name; });
 
-TEST(ComputeTraceTest, NamesOnlySomeOfManyMissingLayers) {
+TEST(ComputeTraceTest, ErrorNamesOnlyAFewOfManyMissingLayers) {
   const auto layers = LoadModel("vgg19", 1);
   const auto status = ParseComputeTrace("{\"layers\": []}", *layers).status();
   EXPECT_THAT(std::string(status.message()),

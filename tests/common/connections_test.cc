@@ -43,13 +43,13 @@ std::vector<PeerId> DialledBy(PeerId self, const JobPtr& job) {
   return dialled;
 }
 
-TEST(ConnectionsTest, WorkersDialAllServersAndNoWorkerThatTheySendNothing) {
+TEST(ConnectionsTest, WorkersDialServersAndOnlyNeededWorkers) {
   EXPECT_THAT(DialledBy(PeerId::Worker(2), JobWith(Scheme::kServer)),
               UnorderedElementsAre(PeerId::Shard(0), PeerId::Shard(1),
                                    PeerId::Shard(2)));
 }
 
-TEST(ConnectionsTest, OfTwoWorkersWithOwnedLayersTheHigherRankDials) {
+TEST(ConnectionsTest, HigherRankDialsBetweenWorkersWithOwnedLayers) {
   for (const Scheme scheme : {Scheme::kFactor, Scheme::kRing}) {
     EXPECT_THAT(DialledBy(PeerId::Worker(1), JobWith(scheme)),
                 UnorderedElementsAre(PeerId::Shard(0), PeerId::Shard(1),
@@ -64,7 +64,7 @@ TEST(ConnectionsTest, ServersWithoutBackupsDialNothing) {
   }
 }
 
-TEST(ConnectionsTest, OfAPrimaryAndItsBackupTheHigherRankDials) {
+TEST(ConnectionsTest, HigherRankDialsBetweenPrimaryAndBackup) {
   const JobPtr job = EpochAfter(*JobWith(Scheme::kServer), [](Job& next) {
     next.options.backup = true;
     next.shard_servers = {{0, 2}, {1, -1}, {2, -1}};
@@ -74,7 +74,7 @@ TEST(ConnectionsTest, OfAPrimaryAndItsBackupTheHigherRankDials) {
   EXPECT_THAT(DialledBy(PeerId::Shard(2), job), ElementsAre(PeerId::Shard(0)));
 }
 
-TEST(ConnectionsTest, TheFirstEpochDropsNothing) {
+TEST(ConnectionsTest, FirstEpochDropsNoConnection) {
   const JobPtr job = JobWith(Scheme::kServer);
   EXPECT_THAT(ConnectionsOf(StartOf(PeerId::Worker(0), job)).dropped,
               IsEmpty());
@@ -96,7 +96,7 @@ TEST(ConnectionsTest, MembersThatLeftOrWereReplacedAreDropped) {
   EXPECT_FALSE(RosterOf(start).contains(PeerId::Worker(2)));
 }
 
-TEST(ConnectionsTest, BrokenConnectionsAreDroppedAtBothEndsAlone) {
+TEST(ConnectionsTest, BrokenConnectionsAreDroppedOnlyAtTheirEnds) {
   const JobPtr job = JobWith(Scheme::kServer);
   const auto dropped_by = [&](PeerId self) {
     const EpochStart before = StartOf(self, job);

@@ -23,14 +23,14 @@ struct Case {
 
 class CostModelTest : public testing::TestWithParam<Case> {};
 
-TEST_P(CostModelTest, MatchesHandCount) {
+TEST_P(CostModelTest, ElementsMatchAHandCount) {
   const Case& c = GetParam();
   EXPECT_EQ(ServerSchemeBothElements(c.layer.m * c.layer.n, c.cluster),
             c.by_servers);
   EXPECT_EQ(FactorSchemeElements(c.layer, c.cluster), c.by_factors);
 }
 
-TEST(CostModelTest, ARingMovesAllButAPartOfFourTimesTheLayer) {
+TEST(CostModelTest, RingMovesFourTimesTheLayerLessAPart) {
   EXPECT_EQ(RingSchemeElements(4096 * 4096, {8, 8}), 58720256);
   EXPECT_EQ(RingSchemeElements(1000, {1, 1}), 0);
   EXPECT_EQ(RingSchemeElements(1000, {2, 5}), 2000);
@@ -58,14 +58,14 @@ INSTANTIATE_TEST_SUITE_P(
              kMax}),
     [](const auto& info) { return info.param.name; });
 
-TEST(FactorsMoveNoMoreTest, TieIsForFactors) {
+TEST(FactorsMoveNoMoreTest, FactorsWinATie) {
   // With P workers and P servers both costs are equal at
   // P = 2 M N / (K (M + N)) = 128.
   EXPECT_TRUE(FactorsMoveNoMore(Fc(4096, 4096, 32), {128, 128}));
   EXPECT_FALSE(FactorsMoveNoMore(Fc(4096, 4096, 32), {129, 129}));
 }
 
-TEST(FactorsMoveNoMoreTest, ComparesWithoutRounding) {
+TEST(FactorsMoveNoMoreTest, ComparisonDoesNotRound) {
   // Factors cost 2 x 2 x 7 = 28. The servers cost 24 x 6 / 5 = 28.8,
   // 24 x 7 / 6 = 28, and 24 x 8 / 7 = 27.4, which would tie if rounded up.
   const LayerSpec layer = Fc(3, 4, 1);
@@ -74,7 +74,7 @@ TEST(FactorsMoveNoMoreTest, ComparesWithoutRounding) {
   EXPECT_FALSE(FactorsMoveNoMore(layer, {3, 7}));
 }
 
-TEST(FactorsMoveNoMoreTest, IsRightBeyondInt64) {
+TEST(FactorsMoveNoMoreTest, ComparisonIsRightBeyondInt64) {
   // Both sides of the comparison exceed int64_t.
   const LayerSpec many_rows = {"fc",
                                LayerKind::kFullyConnected,

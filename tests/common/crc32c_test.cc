@@ -14,7 +14,7 @@ namespace {
 
 // Test vectors of RFC 3720, appendix B.4, and the check value of CRC
 // catalogues.
-TEST(Crc32cTest, GivesTheKnownChecksums) {
+TEST(Crc32cTest, ChecksumsMatchKnownValues) {
   std::string ascending(32, '\0');
   std::iota(ascending.begin(), ascending.end(), '\0');
   const std::string descending(ascending.rbegin(), ascending.rend());
@@ -35,7 +35,7 @@ TEST(Crc32cTest, GivesTheKnownChecksums) {
   }
 }
 
-TEST(Crc32cTest, NothingAtNowhereIsFine) {
+TEST(Crc32cTest, EmptyInputMayBeNull) {
   EXPECT_EQ(Crc32c(nullptr, 0), 0u);
   EXPECT_EQ(ExtendCrc32c(0xe3069283, nullptr, 0), 0xe3069283u);
 }
@@ -57,7 +57,7 @@ TEST(Crc32cTest, PiecesExtendToTheWhole) {
 }
 
 // Flips each single bit, at several alignments of the bytes.
-TEST(Crc32cTest, OneFlippedBitShows) {
+TEST(Crc32cTest, FlippedBitChangesTheChecksum) {
   std::vector<uint8_t> memory(8 + 67, 0x5a);
   for (size_t start = 0; start < 8; ++start) {
     uint8_t* const bytes = memory.data() + start;

@@ -34,14 +34,14 @@ class DescriptorLimitTest : public testing::Test {
   rlimit before_ = {};
 };
 
-TEST_F(DescriptorLimitTest, IsTheOneInForce) {
+TEST_F(DescriptorLimitTest, LimitIsTheKernelsLimit) {
   for (const rlim_t limit : {kLow, kLow - 1}) {
     SetLimit(limit);
     EXPECT_EQ(DescriptorLimit(), static_cast<int>(limit));
   }
 }
 
-TEST_F(DescriptorLimitTest, IsRaisedToWhatTheSystemLetsTheProcessHave) {
+TEST_F(DescriptorLimitTest, LimitIsRaisedToTheSystemsMaximum) {
   SetLimit(kLow);
   RaiseDescriptorLimit();
   EXPECT_EQ(DescriptorLimit(), Most());
@@ -50,7 +50,7 @@ TEST_F(DescriptorLimitTest, IsRaisedToWhatTheSystemLetsTheProcessHave) {
   EXPECT_EQ(DescriptorLimit(), Most());
 }
 
-TEST_F(DescriptorLimitTest, RaisingItLetsMoreFilesBeOpened) {
+TEST_F(DescriptorLimitTest, RaisedLimitAllowsMoreFiles) {
   SetLimit(kLow);
   std::vector<int> files;
   for (;;) {

@@ -58,14 +58,14 @@ class Owner {
   std::thread thread_;
 };
 
-TEST(DrivingTurnTest, TheOwnerHasItUnlessAGuestWantsIt) {
+TEST(DrivingTurnTest, OwnerHasTheTurnUnlessAGuestWantsIt) {
   Owner owner;
   owner.AwaitTurns(1);
   EXPECT_TRUE(owner.turn().taken());
   EXPECT_FALSE(owner.turn().wanted());
 }
 
-TEST(DrivingTurnTest, TheOwnerGivesItToAGuestAndTakesItBack) {
+TEST(DrivingTurnTest, OwnerGivesTheTurnToAGuestAndTakesItBack) {
   Owner owner;
   for (int visit = 1; visit <= 20; ++visit) {
     owner.AwaitTurns(visit);
@@ -79,7 +79,7 @@ TEST(DrivingTurnTest, TheOwnerGivesItToAGuestAndTakesItBack) {
   owner.AwaitTurns(21);
 }
 
-TEST(DrivingTurnTest, TheOwnerTakesItBackFromAGuestThatDroveForLong) {
+TEST(DrivingTurnTest, OwnerTakesTheTurnBackAfterALongVisit) {
   Owner owner;
   owner.AwaitTurns(1);
   // The guest takes the turn twice in quick succession. It keeps the second
@@ -94,7 +94,7 @@ TEST(DrivingTurnTest, TheOwnerTakesItBackFromAGuestThatDroveForLong) {
   owner.AwaitTurns(turns + 1);
 }
 
-TEST(DrivingTurnTest, OnlyOneGuestHasItAtATime) {
+TEST(DrivingTurnTest, SecondGuestIsRefusedTheTurn) {
   Owner owner;
   ASSERT_TRUE(owner.turn().GuestTakes());
   EXPECT_FALSE(owner.turn().GuestTakes());
@@ -103,13 +103,13 @@ TEST(DrivingTurnTest, OnlyOneGuestHasItAtATime) {
   owner.turn().GuestGives();
 }
 
-TEST(DrivingTurnTest, NoGuestTakesItAfterStop) {
+TEST(DrivingTurnTest, NoGuestTakesTheTurnAfterStop) {
   Owner owner;
   owner.turn().Stop();
   EXPECT_FALSE(owner.turn().GuestTakes());
 }
 
-TEST(DrivingTurnTest, OnlyOneThreadHasItUnderContention) {
+TEST(DrivingTurnTest, OnlyASingleThreadHasTheTurnUnderContention) {
   Owner owner;
   std::atomic<int> visits{0};
   std::vector<std::thread> guests;

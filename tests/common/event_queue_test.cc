@@ -13,7 +13,7 @@
 namespace nereus {
 namespace {
 
-TEST(EventQueueTest, StartsEmptyAtTheEpoch) {
+TEST(EventQueueTest, QueueStartsEmptyAtTheUnixEpoch) {
   EventQueue queue;
   EXPECT_EQ(queue.now(), absl::UnixEpoch());
   EXPECT_FALSE(queue.RunNext());
@@ -21,7 +21,7 @@ TEST(EventQueueTest, StartsEmptyAtTheEpoch) {
   EXPECT_EQ(queue.events_run(), 0);
 }
 
-TEST(EventQueueTest, RunsByTimeAndTheClockJumpsAlong) {
+TEST(EventQueueTest, EventsRunInOrderOfTimeAndSetTheClock) {
   EventQueue queue;
   std::vector<int> order;
   const absl::Time start = queue.now();
@@ -38,7 +38,7 @@ TEST(EventQueueTest, RunsByTimeAndTheClockJumpsAlong) {
   EXPECT_EQ(queue.events_run(), 3);
 }
 
-TEST(EventQueueTest, OneTimeRunsInTheOrderOfScheduling) {
+TEST(EventQueueTest, EventsOfEqualTimeRunInOrderOfScheduling) {
   EventQueue queue;
   std::vector<int> order;
   const absl::Time time = queue.now() + absl::Seconds(1);
@@ -50,7 +50,7 @@ TEST(EventQueueTest, OneTimeRunsInTheOrderOfScheduling) {
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(order[i], i);
 }
 
-TEST(EventQueueTest, ThePastIsNowAndTheClockNeverGoesBack) {
+TEST(EventQueueTest, PastEventsRunNowAndTheClockNeverGoesBack) {
   EventQueue queue;
   std::vector<int> order;
   queue.After(absl::Seconds(5), [&] {
@@ -80,7 +80,7 @@ TEST(EventQueueTest, EventsMayScheduleEvents) {
   EXPECT_EQ(queue.now(), absl::UnixEpoch() + absl::Seconds(1));
 }
 
-TEST(EventQueueTest, AnEventIsDroppedOnceItHasRun) {
+TEST(EventQueueTest, EventIsDestroyedAfterItHasRun) {
   EventQueue queue;
   auto held = std::make_shared<int>(0);
   queue.After(absl::ZeroDuration(), [held] { ++*held; });
@@ -91,7 +91,7 @@ TEST(EventQueueTest, AnEventIsDroppedOnceItHasRun) {
 }
 
 // Compares the queue with a stable sort.
-TEST(EventQueueTest, OrdersLikeAStableSort) {
+TEST(EventQueueTest, OrderIsThatOfAStableSort) {
   for (const uint64_t seed : TestSeeds(50)) {
     SCOPED_TRACE(ReplayHint(seed));
     Random random(seed);
@@ -116,7 +116,7 @@ TEST(EventQueueTest, OrdersLikeAStableSort) {
   }
 }
 
-TEST(EventQueueDeathTest, NegativeDelaysAreAnInvariantBroken) {
+TEST(EventQueueDeathTest, NegativeDelayEndsTheProcess) {
   EventQueue queue;
   EXPECT_DEATH(queue.After(-absl::Nanoseconds(1), [] {}), "-1ns");
 }

@@ -23,7 +23,7 @@ std::vector<float> RandomFloats(Random& random, int64_t count) {
 
 // The lengths are 0, 1, and sizes around a tile (6 x 16) and a block of rows
 // (512).
-TEST(FactorGradientTest, HasTheBitsOfTheReference) {
+TEST(FactorGradientTest, ProductHasTheBitsOfTheReference) {
   Random random(3);
   for (const int64_t rows : {0, 1, 2, 511, 512, 513, 1100}) {
     for (const int64_t m : {0, 1, 5, 6, 7, 20}) {
@@ -47,7 +47,7 @@ TEST(FactorGradientTest, HasTheBitsOfTheReference) {
 // Each product is fused with its sum. The error is one rounding of 2^-24 for
 // each row, relative to the sum of the products' magnitudes, and one rounding
 // for the scale.
-TEST(FactorGradientTest, IsCloseToTheProductInDouble) {
+TEST(FactorGradientTest, ProductIsCloseToTheProductInDouble) {
   constexpr int64_t kRows = 300;
   constexpr int64_t kM = 31;
   constexpr int64_t kN = 50;
@@ -75,7 +75,7 @@ TEST(FactorGradientTest, IsCloseToTheProductInDouble) {
 
 // Two workers must agree even if their frameworks configure OpenBLAS
 // differently. Products by the GEMM of OpenBLAS did not agree.
-TEST(FactorGradientTest, TheNumberOfBlasThreadsDoesNotChangeTheBits) {
+TEST(FactorGradientTest, BlasThreadCountDoesNotChangeTheBits) {
   Random random(6);
   for (int repeat = 0; repeat < 50; ++repeat) {
     const auto m = static_cast<int64_t>(1 + random.Below(200));
@@ -97,7 +97,7 @@ TEST(FactorGradientTest, TheNumberOfBlasThreadsDoesNotChangeTheBits) {
   }
 }
 
-TEST(FactorGradientTest, ThreadsMayCallItAtOnce) {
+TEST(FactorGradientTest, ThreadsMayMultiplyAtOnce) {
   Random random(7);
   const std::vector<float> a = RandomFloats(random, 700 * 30);
   const std::vector<float> b = RandomFloats(random, 700 * 50);
@@ -141,7 +141,7 @@ TEST(FactorGradientTest, AlignmentDoesNotChangeTheBits) {
 }
 
 // Two rows, m = 2, n = 3. All numbers are exact.
-TEST(FactorGradientTest, IsTheProductAndTheColumnSumsByHand) {
+TEST(FactorGradientTest, ProductAndColumnSumsMatchAHandCount) {
   const float output_gradient[] = {1, 2,  //
                                    3, 4};
   const float input[] = {1, 0, 2,  //

@@ -51,7 +51,7 @@ int FilesIn(const std::string& folder) {
   return files;
 }
 
-TEST(FileStorageTest, OpeningMakesTheRootButNotWhatItIsIn) {
+TEST(FileStorageTest, OpeningMakesTheRootButNotItsParents) {
   const std::string root = NewRoot();
   EXPECT_EQ(FileStorage::Open(root + "/a").status().code(),
             absl::StatusCode::kNotFound);
@@ -61,7 +61,7 @@ TEST(FileStorageTest, OpeningMakesTheRootButNotWhatItIsIn) {
   EXPECT_FALSE(FileStorage::Open("").ok());
 }
 
-TEST(FileStorageTest, ErrorsNameThePathAndWhatTheSystemSaid) {
+TEST(FileStorageTest, ErrorsNameThePathAndTheSystemsReason) {
   const std::string root = NewRoot();
   const auto storage = OpenStorage(root);
   const auto bytes = storage->FileBytes("a/file");
@@ -69,7 +69,7 @@ TEST(FileStorageTest, ErrorsNameThePathAndWhatTheSystemSaid) {
               HasSubstr(root + "/a/file: No such file or directory"));
 }
 
-TEST(FileStorageTest, AFileWhereAFolderShouldBeIsRefused) {
+TEST(FileStorageTest, FileInPlaceOfAFolderIsRefused) {
   const std::string root = NewRoot();
   const auto storage = OpenStorage(root);
   ASSERT_TRUE(Write(*storage, "a", "1").ok());
@@ -100,7 +100,7 @@ TEST(FileStorageTest, WithoutPermissionNothingIsWritten) {
 }
 
 // The system's limit of a file's length stands for a full disk.
-TEST(FileStorageTest, AWriteThatDoesNotFitLeavesTheOldFileAlone) {
+TEST(FileStorageTest, FailedWriteLeavesTheOldFile) {
   const std::string root = NewRoot();
   const auto storage = OpenStorage(root);
   ASSERT_TRUE(Write(*storage, "file", "old").ok());
@@ -119,7 +119,7 @@ TEST(FileStorageTest, AWriteThatDoesNotFitLeavesTheOldFileAlone) {
   EXPECT_EQ(FilesIn(root), 1) << "a temporary file was left";
 }
 
-TEST(FileStorageTest, LinksAreRemovedAndNotFollowed) {
+TEST(FileStorageTest, RemovalDoesNotFollowLinks) {
   const std::string root = NewRoot();
   const auto storage = OpenStorage(root);
   ASSERT_TRUE(Write(*storage, "keep/file", "1").ok());
@@ -131,7 +131,7 @@ TEST(FileStorageTest, LinksAreRemovedAndNotFollowed) {
   EXPECT_TRUE(storage->FileBytes("keep/file").ok());
 }
 
-TEST(FileStorageTest, WhatIsNoFileOfOursIsNotListed) {
+TEST(FileStorageTest, ForeignFilesAreNotListed) {
   const std::string root = NewRoot();
   const auto storage = OpenStorage(root);
   ASSERT_TRUE(Write(*storage, "file", "1").ok());
@@ -141,7 +141,7 @@ TEST(FileStorageTest, WhatIsNoFileOfOursIsNotListed) {
             (std::vector<StorageEntry>{{"file", false, 1}}));
 }
 
-TEST(FileStorageTest, OthersMayReadTheFiles) {
+TEST(FileStorageTest, OtherUsersMayReadTheFiles) {
   const std::string root = NewRoot();
   const auto storage = OpenStorage(root);
   ASSERT_TRUE(Write(*storage, "file", "1").ok());
@@ -152,7 +152,7 @@ TEST(FileStorageTest, OthersMayReadTheFiles) {
 
 // A reader sees one complete file, from either writer; the writers do not
 // disturb each other.
-TEST(FileStorageTest, TwoWritersLeaveOneOfBoth) {
+TEST(FileStorageTest, ConcurrentWritersLeaveACompleteFile) {
   const std::string root = NewRoot();
   const auto storage = OpenStorage(root);
   ASSERT_TRUE(Write(*storage, "file", std::string(5000, 'a')).ok());

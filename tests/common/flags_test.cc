@@ -319,7 +319,7 @@ TEST(FlagsDeathTest, VariablesWithAMeaningCauseNoWarning) {
 }
 
 // A shell sets the variables for servers, workers and nereusctl alike.
-TEST(FlagsDeathTest, VariablesOfEveryJobsFlagAreKnownToEveryProgram) {
+TEST(FlagsDeathTest, EachProgramKnowsTheVariablesOfJobFlags) {
   EXPECT_EXIT(
       {
         CLI::App other("Has the flags of a job.", "other");
@@ -345,7 +345,7 @@ TEST(FlagsDeathTest, VariablesOfEveryJobsFlagAreKnownToEveryProgram) {
       testing::ExitedWithCode(kGoesOn), IsEmpty());
 }
 
-TEST(FlagsDeathTest, HelpAndVersionAreNoMistakes) {
+TEST(FlagsDeathTest, HelpAndVersionExitWithSuccess) {
   EXPECT_EXIT(ParseAndExit({"--help"}), testing::ExitedWithCode(0), IsEmpty());
   EXPECT_EXIT(
       {
@@ -361,7 +361,7 @@ TEST(FlagsDeathTest, HelpAndVersionAreNoMistakes) {
 // Ends the process, with kGoesOn if `what` is true.
 [[noreturn]] void ExitWith(bool what) { std::exit(what ? kGoesOn : 1); }
 
-TEST(FlagsDeathTest, AVariableSetsAFlagAndTheCommandLineWins) {
+TEST(FlagsDeathTest, VariableSetsAFlagAndTheCommandLineReplacesIt) {
   EXPECT_EXIT(
       {
         SetVariables({"NEREUS_BATCH=64", "NEREUS_LEARNING_RATE=0.5",
@@ -374,7 +374,7 @@ TEST(FlagsDeathTest, AVariableSetsAFlagAndTheCommandLineWins) {
       testing::ExitedWithCode(kGoesOn), IsEmpty());
 }
 
-TEST(FlagsDeathTest, AnEmptyVariableLeavesTheDefault) {
+TEST(FlagsDeathTest, EmptyVariableLeavesTheDefault) {
   EXPECT_EXIT(
       {
         SetVariables({"NEREUS_BATCH="});
@@ -386,18 +386,18 @@ TEST(FlagsDeathTest, AnEmptyVariableLeavesTheDefault) {
 }
 
 // A wrong variable does not matter if the command line has its flag.
-TEST(FlagsDeathTest, AVariableThatTheCommandLineReplacesMayBeWrong) {
+TEST(FlagsDeathTest, ReplacedVariableMayBeWrong) {
   EXPECT_EXIT(ParseAndExit({"--batch=64"}, {"NEREUS_BATCH=abc"}),
               testing::ExitedWithCode(kGoesOn), IsEmpty());
 }
 
-TEST(FlagsTest, AVariableHasTheNameOfItsFlag) {
+TEST(FlagsTest, VariableHasTheNameOfItsFlag) {
   EXPECT_EQ(FlagVariable("batch"), "NEREUS_BATCH");
   EXPECT_EQ(FlagVariable("learning-rate"), "NEREUS_LEARNING_RATE");
   EXPECT_EQ(FlagVariable("beta1"), "NEREUS_BETA1");
 }
 
-TEST(FlagsTest, FlagsThatAreAddedAreNamedInTheirOrder) {
+TEST(FlagsTest, AddedFlagsAreNamedInOrder) {
   Program program;
   bool first = false;
   int second = 0;
@@ -422,7 +422,7 @@ absl::Status RefuseBatchAndJson(const std::vector<std::string>& arguments,
                      {"--batch", "--json"}, "with --replay");
 }
 
-TEST(FlagsTest, AFlagThatDoesNotCountIsRefusedByItsNameAndWhy) {
+TEST(FlagsTest, IneffectiveFlagIsRefusedWithNameAndReason) {
   for (const std::vector<std::string>& arguments :
        std::vector<std::vector<std::string>>{
            {"--batch=3"}, {"--batch", "3"}, {"--beta1=0", "--batch=3"}}) {
@@ -462,7 +462,7 @@ struct Renaming {
 
 class FlagNamesTest : public testing::TestWithParam<Renaming> {};
 
-TEST_P(FlagNamesTest, AreThoseThatWereTyped) {
+TEST_P(FlagNamesTest, ErrorsNameFlagsAsTheUserTypedThem) {
   Program program;
   EXPECT_EQ(WithFlagNames(program.app, GetParam().message,
                           {{"coordinator_address", "--coordinator"},

@@ -23,7 +23,7 @@ std::string NewFolder(const std::string& name) {
   return folder;
 }
 
-TEST(FolderIdTest, OneFolderHasOneIdByAnyPath) {
+TEST(FolderIdTest, FolderHasTheSameIdByEachPath) {
   const std::string folder = NewFolder("one");
   const auto first = FolderId(folder);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -34,11 +34,11 @@ TEST(FolderIdTest, OneFolderHasOneIdByAnyPath) {
   EXPECT_EQ(*FolderId(link), *first);
 }
 
-TEST(FolderIdTest, TwoFoldersHaveTwo) {
+TEST(FolderIdTest, FoldersHaveDifferentIds) {
   EXPECT_NE(*FolderId(NewFolder("a")), *FolderId(NewFolder("b")));
 }
 
-TEST(FolderIdTest, ProcessesThatAskAtOnceGetTheSame) {
+TEST(FolderIdTest, ConcurrentProcessesGetTheSameId) {
   const std::string folder = NewFolder("raced");
   std::vector<std::string> ids(8);
   std::vector<std::thread> threads;
@@ -50,7 +50,7 @@ TEST(FolderIdTest, ProcessesThatAskAtOnceGetTheSame) {
   EXPECT_NE(ids[0], "none");
 }
 
-TEST(FolderIdTest, NothingElseIsLeftInTheFolder) {
+TEST(FolderIdTest, FolderHoldsOnlyTheIdFile) {
   const std::string folder = NewFolder("clean");
   ASSERT_TRUE(FolderId(folder).ok());
   ASSERT_TRUE(FolderId(folder).ok());
@@ -62,7 +62,7 @@ TEST(FolderIdTest, NothingElseIsLeftInTheFolder) {
   EXPECT_EQ(files, 1);
 }
 
-TEST(FolderLockTest, KeepsASecondOneOutUntilItIsGone) {
+TEST(FolderLockTest, LockRefusesASecondHolderUntilItsEnd) {
   const std::string folder = NewFolder("locked");
   {
     const auto first = FolderLock::Take(folder);
@@ -75,14 +75,14 @@ TEST(FolderLockTest, KeepsASecondOneOutUntilItIsGone) {
   EXPECT_TRUE(FolderLock::Take(folder).ok());
 }
 
-TEST(FolderIdTest, AFileOfSomethingElseIsRefused) {
+TEST(FolderIdTest, ForeignIdFileIsRefused) {
   const std::string folder = NewFolder("other");
   std::ofstream(folder + "/nereus-folder-id") << "this is no identity";
   EXPECT_THAT(std::string(FolderId(folder).status().message()),
               testing::HasSubstr("nereus-folder-id is not a folder's id"));
 }
 
-TEST(FolderIdTest, AFolderThatIsNotThereIsAnError) {
+TEST(FolderIdTest, MissingFolderIsAnError) {
   EXPECT_FALSE(FolderId(NewFolder("x") + "/missing").ok());
 }
 

@@ -88,7 +88,7 @@ TEST_F(FrameRingTest, FourLargestFramesFit) {
   }
 }
 
-TEST_F(FrameRingTest, EveryFrameFitsOnceEnoughIsRead) {
+TEST_F(FrameRingTest, EachFrameFitsAfterEnoughIsRead) {
   for (const uint64_t seed : TestSeeds(20)) {
     SCOPED_TRACE(ReplayHint(seed));
     Random random(seed);

@@ -72,7 +72,7 @@ void Seal(HeaderBytes& bytes) {
   std::memcpy(bytes.data() + 60, &crc, sizeof(crc));
 }
 
-TEST(FrameHeaderTest, HasTheBytesOfVersion6) {
+TEST(FrameHeaderTest, HeaderHasTheBytesOfVersion6) {
   ASSERT_EQ(kProtocolVersion, 6u) << "a new version needs new golden bytes";
   EXPECT_EQ(Encode(SomeHeader()), kGolden);
 }
@@ -83,7 +83,7 @@ TEST(FrameHeaderTest, BytesOfVersion6AreReadBack) {
   EXPECT_EQ(*header, SomeHeader());
 }
 
-TEST(FrameHeaderTest, ThePartIsTheByteBeforeTheJob) {
+TEST(FrameHeaderTest, PartIsTheByteBeforeTheJob) {
   FrameHeader header = SomeHeader();
   header.part = 6;
   HeaderBytes expected = kGolden;
@@ -115,7 +115,7 @@ FrameHeader RandomHeader(Random& random) {
   return header;
 }
 
-TEST(FrameHeaderTest, WhatIsEncodedIsDecoded) {
+TEST(FrameHeaderTest, EncodedHeadersAreDecoded) {
   for (const uint64_t seed : TestSeeds(1000)) {
     SCOPED_TRACE(ReplayHint(seed));
     Random random(seed);
@@ -138,7 +138,7 @@ TEST(FrameHeaderTest, ExtremeValuesAreDecoded) {
   EXPECT_EQ(*decoded, header);
 }
 
-TEST(FrameHeaderTest, EveryFlippedBitIsRefused) {
+TEST(FrameHeaderTest, EachFlippedBitIsRefused) {
   for (int bit = 0; bit < kFrameHeaderBytes * 8; ++bit) {
     HeaderBytes bytes = kGolden;
     bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
@@ -169,7 +169,7 @@ struct BadField {
 
 class BadFieldTest : public testing::TestWithParam<BadField> {};
 
-TEST_P(BadFieldTest, IsRefusedWithItsValue) {
+TEST_P(BadFieldTest, BadFieldIsRefusedWithItsValue) {
   HeaderBytes bytes = kGolden;
   std::memcpy(bytes.data() + GetParam().at, GetParam().bytes.data(),
               GetParam().bytes.size());
@@ -207,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "payload length is 4294967295"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(FrameHeaderTest, WrongChecksumIsRefusedWithBoth) {
+TEST(FrameHeaderTest, WrongChecksumIsRefusedWithBothValues) {
   HeaderBytes bytes = kGolden;
   const uint32_t wrong = 12345;
   std::memcpy(bytes.data() + 60, &wrong, sizeof(wrong));
@@ -216,7 +216,7 @@ TEST(FrameHeaderTest, WrongChecksumIsRefusedWithBoth) {
                                  std::to_string(Crc32c(kGolden.data(), 60))));
 }
 
-TEST(CheckPayloadTest, AcceptsWhatTheHeaderSays) {
+TEST(CheckPayloadTest, PayloadOfTheHeaderIsAccepted) {
   std::string digits = "123456789";
   FrameHeader header = SomeHeader();
   header.payload_bytes = 9;
@@ -226,7 +226,7 @@ TEST(CheckPayloadTest, AcceptsWhatTheHeaderSays) {
   EXPECT_TRUE(CheckPayload(header, Buffer()).ok());
 }
 
-TEST(CheckPayloadTest, RefusesAnotherLengthWithBoth) {
+TEST(CheckPayloadTest, OtherLengthIsRefusedWithBothValues) {
   std::string digits = "1234567890";
   FrameHeader header = SomeHeader();
   header.payload_bytes = 9;
@@ -236,7 +236,7 @@ TEST(CheckPayloadTest, RefusesAnotherLengthWithBoth) {
               HasSubstr("payload has 10 bytes, the header says 9"));
 }
 
-TEST(CheckPayloadTest, RefusesOtherBytesWithBothChecksumsAndTheFrame) {
+TEST(CheckPayloadTest, OtherBytesAreRefusedWithChecksumsAndFrame) {
   std::string digits = "12345678X";
   FrameHeader header = SomeHeader();
   header.payload_bytes = 9;
@@ -248,7 +248,7 @@ TEST(CheckPayloadTest, RefusesOtherBytesWithBothChecksumsAndTheFrame) {
   EXPECT_THAT(message, HasSubstr("from shard 1"));
 }
 
-TEST(DescribeFrameTest, NamesEveryFieldThatTells) {
+TEST(DescribeFrameTest, DescriptionNamesTheUsefulFields) {
   FrameHeader header = SomeHeader();
   header.kind = FrameKind::kContribution;
   header.chunk = 0;
@@ -261,7 +261,7 @@ TEST(DescribeFrameTest, NamesEveryFieldThatTells) {
             "bytes=262144 from worker 1");
 }
 
-TEST(FrameKindTest, EveryKindHasANameOfItsOwn) {
+TEST(FrameKindTest, KindsHaveDistinctNames) {
   std::vector<std::string> names;
   for (int kind = 1; kind <= 15; ++kind) {
     names.emplace_back(FrameKindName(static_cast<FrameKind>(kind)));
@@ -272,7 +272,7 @@ TEST(FrameKindTest, EveryKindHasANameOfItsOwn) {
                          "have", "vote", "verdict", "sum", "mean"));
 }
 
-TEST(FrameCountTest, CutsAtEveryFullFrame) {
+TEST(FrameCountTest, LayersAreCutAtFullFrames) {
   const struct {
     int64_t elements;
     std::vector<int64_t> frames;  // Number of elements of each frame.
@@ -303,7 +303,7 @@ struct IndexCase {
 
 class FrameIndexTest : public testing::TestWithParam<IndexCase> {};
 
-TEST_P(FrameIndexTest, IsFoundOrRefused) {
+TEST_P(FrameIndexTest, OffsetGivesTheIndexOrIsRefused) {
   const IndexCase& c = GetParam();
   FrameHeader header = SomeHeader();
   header.offset = c.offset;

@@ -50,7 +50,7 @@ Curve Iteration(double per_message, double overlap) {
   };
 }
 
-TEST(FusionTunerTest, IsWithinFivePercentOfTheBest) {
+TEST(FusionTunerTest, ThresholdIsWithinFivePercentOfTheBest) {
   for (const double per_message : {1e-6, 1e-5, 1e-4, 1e-3}) {
     for (const double overlap : {1e-3, 1e-2, 1e-1}) {
       const Curve curve = Iteration(per_message, overlap);
@@ -62,7 +62,7 @@ TEST(FusionTunerTest, IsWithinFivePercentOfTheBest) {
   }
 }
 
-TEST(FusionTunerTest, ToleratesNoise) {
+TEST(FusionTunerTest, TunerToleratesNoise) {
   const Curve curve = Iteration(1e-4, 1e-2);
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const FusionTuner tuner = Tune(curve, 0.03, seed);
@@ -71,19 +71,19 @@ TEST(FusionTunerTest, ToleratesNoise) {
   }
 }
 
-TEST(FusionTunerTest, FindsTheEnds) {
+TEST(FusionTunerTest, TunerFindsOptimaAtTheBounds) {
   const Curve rising = [](double x) { return 0.01 * x; };
   const Curve falling = [](double x) { return 0.01 * (40 - x); };
   EXPECT_LE(Tune(rising, 0, 1).best(), 2 * FusionTuner::kBytesMin);
   EXPECT_GE(Tune(falling, 0, 1).best(), FusionTuner::kBytesMax / 2);
 }
 
-TEST(FusionTunerTest, WhereNothingMattersItStopsSoon) {
+TEST(FusionTunerTest, FlatCurveEndsTheSearchSoon) {
   const FusionTuner tuner = Tune([](double) { return 0.2; }, 0.001, 1);
   EXPECT_EQ(tuner.trials(), 3);
 }
 
-TEST(FusionTunerTest, BeforeTheFirstTrialTheBestIsTheGuess) {
+TEST(FusionTunerTest, BestBeforeTheFirstTrialIsTheGuess) {
   const FusionTuner tuner;
   EXPECT_EQ(tuner.best(), FusionTuner::kBytesFirst);
   EXPECT_EQ(tuner.next(), FusionTuner::kBytesFirst);
@@ -91,7 +91,7 @@ TEST(FusionTunerTest, BeforeTheFirstTrialTheBestIsTheGuess) {
 }
 
 // The first trial is the given threshold, clamped to the bounds.
-TEST(FusionTunerTest, TheBeginningIsTriedFirst) {
+TEST(FusionTunerTest, FirstTrialIsTheGivenThreshold) {
   for (const int64_t first : {int64_t{0}, int64_t{1} << 10, int64_t{5000},
                               int64_t{1} << 24, int64_t{1} << 30}) {
     const FusionTuner fresh(first);
@@ -105,7 +105,7 @@ TEST(FusionTunerTest, TheBeginningIsTriedFirst) {
 }
 
 // A good initial threshold saves trials.
-TEST(FusionTunerTest, BeginningWithTheBestTakesNoMoreTrials) {
+TEST(FusionTunerTest, GoodStartTakesNoMoreTrials) {
   const Curve curve = Iteration(1e-4, 1e-2);
   int64_t best = FusionTuner::kBytesMin;
   for (int64_t bytes = best; bytes <= FusionTuner::kBytesMax; bytes *= 2) {

@@ -87,7 +87,7 @@ Product RandomProduct(Random& random, Transpose transpose_a,
 class GemmTransposeTest
     : public testing::TestWithParam<std::tuple<Transpose, Transpose>> {};
 
-TEST_P(GemmTransposeTest, IsTheProductForAllSmallSizes) {
+TEST_P(GemmTransposeTest, ProductIsRightForAllSmallSizes) {
   const auto [transpose_a, transpose_b] = GetParam();
   Random random(1);
   const int64_t sizes[] = {0, 1, 2, 3, 5, 8, 17};
@@ -101,7 +101,7 @@ TEST_P(GemmTransposeTest, IsTheProductForAllSmallSizes) {
   }
 }
 
-TEST_P(GemmTransposeTest, IsTheProductForRandomSizes) {
+TEST_P(GemmTransposeTest, ProductIsRightForRandomSizes) {
   const auto [transpose_a, transpose_b] = GetParam();
   for (const uint64_t seed : TestSeeds(30)) {
     SCOPED_TRACE(ReplayHint(seed));
@@ -114,7 +114,7 @@ TEST_P(GemmTransposeTest, IsTheProductForRandomSizes) {
   }
 }
 
-TEST_P(GemmTransposeTest, WithBeta0TheTargetIsNotRead) {
+TEST_P(GemmTransposeTest, Beta0DoesNotReadTheTarget) {
   const auto [transpose_a, transpose_b] = GetParam();
   Random random(2);
   for (const int64_t inner : {0, 1, 9, 64}) {
@@ -126,7 +126,7 @@ TEST_P(GemmTransposeTest, WithBeta0TheTargetIsNotRead) {
   }
 }
 
-TEST_P(GemmTransposeTest, NothingBesideTheTargetIsWritten) {
+TEST_P(GemmTransposeTest, OnlyTheTargetIsWritten) {
   const auto [transpose_a, transpose_b] = GetParam();
   Random random(3);
   const Product product =
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
       return name(std::get<0>(info.param)) + name(std::get<1>(info.param));
     });
 
-TEST(GemmTest, RunningItAgainGivesTheSameBits) {
+TEST(GemmTest, RepeatedProductHasTheSameBits) {
   Random random(5);
   const Product product =
       RandomProduct(random, Transpose::kYes, Transpose::kNo, 150, 170, 400);

@@ -85,14 +85,14 @@ std::vector<uint16_t> AllHalves() {
   return halves;
 }
 
-TEST(HalfTest, EveryBfloat16IsWhatItMeans) {
+TEST(HalfTest, EachBfloat16DecodesToItsDefinition) {
   for (int i = 0; i < kValues; ++i) {
     const float value = scalar::FromBfloat16(static_cast<uint16_t>(i));
     ASSERT_EQ(BitsOf(value), static_cast<uint32_t>(i) << 16);
   }
 }
 
-TEST(HalfTest, EveryFloat16IsWhatItMeans) {
+TEST(HalfTest, EachFloat16DecodesToItsDefinition) {
   for (uint32_t i = 0; i < kValues; ++i) {
     const float value = scalar::FromFloat16(static_cast<uint16_t>(i));
     const uint32_t magnitude = i & 0x7fff;
@@ -120,7 +120,7 @@ TEST(HalfTest, RoundingIsToTheNearestAndTiesToEven) {
   }
 }
 
-TEST(HalfTest, WhatFitsComesBack) {
+TEST(HalfTest, ExactValuesSurviveTheRoundTrip) {
   for (int i = 0; i < kValues; ++i) {
     const auto bits = static_cast<uint16_t>(i);
     if (!std::isnan(scalar::FromBfloat16(bits))) {
@@ -144,7 +144,7 @@ TEST(HalfTest, NaNsStayNaNs) {
   }
 }
 
-TEST(HalfTest, TheEndsOfTheRange) {
+TEST(HalfTest, ValuesAtTheEndsOfTheRangeRoundCorrectly) {
   EXPECT_EQ(scalar::ToFloat16(65504.0f), 0x7bff);
   EXPECT_EQ(scalar::ToFloat16(65519.996f), 0x7bff);
   EXPECT_EQ(scalar::ToFloat16(65520.0f), 0x7c00);
@@ -161,7 +161,7 @@ TEST(HalfTest, TheEndsOfTheRange) {
 }
 
 // Vector code gives the bits of the scalar code, at every length.
-TEST(HalfTest, VectorsMakeTheSameBits) {
+TEST(HalfTest, VectorCodeGivesTheBitsOfScalarCode) {
   std::vector<float> cases = HardCases(scalar::FromFloat16);
   const std::vector<float> more = HardCases(scalar::FromBfloat16);
   cases.insert(cases.end(), more.begin(), more.end());
@@ -186,7 +186,7 @@ TEST(HalfTest, VectorsMakeTheSameBits) {
   }
 }
 
-TEST(HalfTest, AnyLengthAndAlignmentWorks) {
+TEST(HalfTest, EachLengthAndAlignmentWorks) {
   for (int64_t start = 0; start < 3; ++start) {
     for (int64_t count = 0; count < 40; ++count) {
       std::vector<float> values(50);

@@ -53,7 +53,7 @@ TEST(HandshakeTest, HelloSurvivesTheWire) {
 }
 
 // A hello that another build may have written; recorded from this build.
-TEST(HandshakeTest, ReadsRecordedBytes) {
+TEST(HandshakeTest, RecordedBytesAreRead) {
   const char kBytes[] =
       "\x08\x09\x12\x01"
       "b"
@@ -70,7 +70,7 @@ TEST(HandshakeTest, ReadsRecordedBytes) {
   EXPECT_EQ(hello->incarnation, 400u);
 }
 
-TEST(HandshakeTest, RefusesFieldsThatNoSenderWrites) {
+TEST(HandshakeTest, FieldsThatNoSenderWritesAreRefused) {
   const auto with = [](const std::function<void(v1::DataHello&)>& change) {
     v1::DataHello message;
     message.mutable_self()->set_role(v1::Member::ROLE_WORKER);
@@ -108,7 +108,7 @@ TEST(HandshakeTest, RefusesFieldsThatNoSenderWrites) {
   }
 }
 
-TEST(HandshakeTest, EveryPrefixOfAHelloIsReadWithoutHarm) {
+TEST(HandshakeTest, EachPrefixOfAHelloIsReadWithoutHarm) {
   const Frame whole = HelloFrame(SomeHello());
   // A hello that ends within a field is refused, as is a hello without a
   // required field. The incarnation is the last field: without it the hello has
@@ -126,7 +126,7 @@ TEST(HandshakeTest, EveryPrefixOfAHelloIsReadWithoutHarm) {
   }
 }
 
-TEST(HandshakeTest, ReasonOfARefusalTellsItsKind) {
+TEST(HandshakeTest, RefusalReasonTellsItsKind) {
   const struct {
     std::string reason;
     absl::StatusCode code;
@@ -145,7 +145,7 @@ TEST(HandshakeTest, ReasonOfARefusalTellsItsKind) {
   EXPECT_TRUE(RefusalStatus(ReadRefusal(GoodbyeFrame(PeerId::Shard(0)))).ok());
 }
 
-TEST(HandshakeTest, ReasonsAreCutAndCannotBreakALog) {
+TEST(HandshakeTest, ReasonsAreShortAndSafeForLogs) {
   const Frame longest =
       RefusalFrame(PeerId::Worker(0), std::string(100000, 'x'));
   EXPECT_EQ(longest.payload.bytes(), kRefusalBytesMax);

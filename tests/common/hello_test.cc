@@ -43,12 +43,12 @@ Hello Theirs() {
   return hello;
 }
 
-TEST(HelloTest, PeersOfOneJobAreAccepted) {
+TEST(HelloTest, PeersOfTheSameJobAreAccepted) {
   const absl::Status status = CheckHello(Ours(), Theirs(), kRoster);
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST(HelloTest, EveryOtherMemberIsAccepted) {
+TEST(HelloTest, EachOtherMemberIsAccepted) {
   for (const auto& [peer, incarnation] : kRoster) {
     if (peer == Ours().self) continue;
     Hello theirs = Theirs();
@@ -58,7 +58,7 @@ TEST(HelloTest, EveryOtherMemberIsAccepted) {
   }
 }
 
-TEST(HelloTest, AnotherBuildOfTheSameProtocolIsAccepted) {
+TEST(HelloTest, OtherBuildOfTheSameProtocolIsAccepted) {
   Hello theirs = Theirs();
   theirs.build = "0.0.0-elsewhere";
   EXPECT_TRUE(CheckHello(Ours(), theirs, kRoster).ok());
@@ -72,7 +72,7 @@ struct Mismatch {
 
 class HelloMismatchTest : public testing::TestWithParam<Mismatch> {};
 
-TEST_P(HelloMismatchTest, IsRefusedWithTheFieldAndBothValues) {
+TEST_P(HelloMismatchTest, MismatchIsRefusedWithFieldAndBothValues) {
   Hello theirs = Theirs();
   GetParam().spoil(theirs);
   const absl::Status status = CheckHello(Ours(), theirs, kRoster);
@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Either both processes will soon be in the same epoch, or the coordinator will
 // tell one of them that it is no member. The handshake cannot know which.
-TEST(HelloTest, AnotherEpochIsNotReadyWhoeverAsks) {
+TEST(HelloTest, OtherEpochIsNotReadyForEachPeer) {
   for (const uint64_t epoch : {19, 21}) {
     for (const PeerId peer : {PeerId::Worker(2), PeerId::Worker(77)}) {
       Hello theirs = Theirs();
@@ -145,7 +145,7 @@ TEST(HelloTest, AnotherEpochIsNotReadyWhoeverAsks) {
 }
 
 // A difference that is permanent is reported before a difference that may pass.
-TEST(HelloTest, AnotherEpochHidesNoOtherDifference) {
+TEST(HelloTest, OtherEpochHidesNoOtherDifference) {
   Hello theirs = Theirs();
   theirs.epoch = 21;
   theirs.model_signature = 31;
@@ -155,7 +155,7 @@ TEST(HelloTest, AnotherEpochHidesNoOtherDifference) {
 
 // A difference of the protocol's version may explain all others, so it is
 // reported first.
-TEST(HelloTest, TheVersionIsComparedFirst) {
+TEST(HelloTest, VersionIsComparedFirst) {
   Hello theirs = Theirs();
   theirs.protocol_version = 2;
   theirs.job = 99;

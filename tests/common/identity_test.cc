@@ -20,7 +20,7 @@ using testing::EndsWith;
 using testing::SizeIs;
 using testing::StartsWith;
 
-TEST(IdentityTest, AProcessIsNamedByItsHostAndItsNumber) {
+TEST(IdentityTest, ProcessNameHoldsHostAndNumber) {
   EXPECT_THAT(ProcessName(), EndsWith(absl::StrCat(":", getpid())));
   EXPECT_EQ(ProcessName().find(':'), ProcessName().rfind(':'));
   EXPECT_NE(ProcessName().front(), ':');
@@ -28,7 +28,7 @@ TEST(IdentityTest, AProcessIsNamedByItsHostAndItsNumber) {
 }
 
 // This is the first name that the child process draws.
-TEST(IdentityDeathTest, TheFirstNameIsTheProcesssAndLaterOnesHaveNumbers) {
+TEST(IdentityDeathTest, FirstNameIsTheProcessAndLaterNamesAreNumbered) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
@@ -40,7 +40,7 @@ TEST(IdentityDeathTest, TheFirstNameIsTheProcesssAndLaterOnesHaveNumbers) {
       testing::ExitedWithCode(0), "");
 }
 
-TEST(IdentityTest, NamesOfOneProcessDifferOnAllThreads) {
+TEST(IdentityTest, NamesOfAProcessDifferOnAllThreads) {
   constexpr int kThreads = 4;
   constexpr int kNames = 500;
   std::vector<std::vector<std::string>> names(kThreads);
@@ -61,7 +61,7 @@ TEST(IdentityTest, NamesOfOneProcessDifferOnAllThreads) {
   EXPECT_THAT(all, SizeIs(kThreads * kNames));
 }
 
-TEST(IdentityTest, NumbersThatAreDrawnDiffer) {
+TEST(IdentityTest, DrawnNumbersDiffer) {
   std::set<uint64_t> drawn;
   for (int i = 0; i < 1000; ++i) drawn.insert(DrawUniqueId());
   EXPECT_THAT(drawn, SizeIs(1000));

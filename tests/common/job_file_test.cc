@@ -24,7 +24,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(JobFileTest, SetsWhatItNamesAndNothingElse) {
+TEST(JobFileTest, FileSetsOnlyTheNamedOptions) {
   JobSpec spec;
   const auto names = ParseJobText(
       "# A job of two machines.\n"
@@ -49,7 +49,7 @@ struct BadText {
 
 class BadJobFileTest : public testing::TestWithParam<BadText> {};
 
-TEST_P(BadJobFileTest, IsRefusedWithTheLine) {
+TEST_P(BadJobFileTest, BadJobFileIsRefusedWithTheLine) {
   JobSpec spec;
   const absl::Status status = ParseJobText(GetParam().text, spec).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "line 1: \"\\x01\\x02\" is no option of a job"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(JobFileTest, AJobIsReadAsItWasWritten) {
+TEST(JobFileTest, WrittenJobIsReadBack) {
   JobSpec spec;
   spec.workers = 3;
   spec.options.quorum = Quorum::kSolo;
@@ -93,7 +93,7 @@ TEST(JobFileTest, AJobIsReadAsItWasWritten) {
                     Not(HasSubstr("beta1"))));
 }
 
-TEST(JobFileTest, AFileThatCannotBeReadIsNamed) {
+TEST(JobFileTest, UnreadableFileIsNamed) {
   JobSpec spec;
   const absl::Status status = ReadJobFile("/nowhere/job.conf", spec).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
@@ -129,7 +129,7 @@ class JobFlagsTest : public testing::Test {
   int code_ = 0;
 };
 
-TEST_F(JobFlagsTest, AFlagWinsOverAVariableAndThatOverTheFile) {
+TEST_F(JobFlagsTest, FlagWinsOverVariableAndVariableOverFile) {
   setenv("NEREUS_SERVERS", "3", /*overwrite=*/1);
   setenv("NEREUS_LEASE", "30", /*overwrite=*/1);
   // The position of --job on the command line does not matter.
@@ -147,20 +147,20 @@ TEST_F(JobFlagsTest, AFlagWinsOverAVariableAndThatOverTheFile) {
   }
 }
 
-TEST_F(JobFlagsTest, TheFileMayBeNamedByAVariable) {
+TEST_F(JobFlagsTest, VariableMayNameTheFile) {
   setenv("NEREUS_JOB", path_.c_str(), /*overwrite=*/1);
   EXPECT_EQ(Parse({}).workers, 2);
   EXPECT_EQ(code_, -1);
 }
 
-TEST_F(JobFlagsTest, ASwitchNeedsNoValueAndTakesOne) {
+TEST_F(JobFlagsTest, SwitchWorksWithAndWithoutAValue) {
   EXPECT_TRUE(Parse({"--deterministic"}).options.deterministic);
   EXPECT_TRUE(Parse({"--deterministic=on"}).options.deterministic);
   EXPECT_FALSE(Parse({"--deterministic=off"}).options.deterministic);
   EXPECT_EQ(code_, -1);
 }
 
-TEST_F(JobFlagsTest, AFileThatIsWrongIsAUsageError) {
+TEST_F(JobFlagsTest, WrongFileIsAUsageError) {
   std::ofstream(path_) << "workers = many\n";
   testing::internal::CaptureStderr();
   Parse({"--job=" + path_});

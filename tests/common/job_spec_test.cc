@@ -44,7 +44,7 @@ std::string RefusalOf(const std::string& name, const std::string& text) {
   return std::string(set.message());
 }
 
-TEST(JobOptionTableTest, HasEachNameOnceWithAHelp) {
+TEST(JobOptionTableTest, EachOptionHasAUniqueNameAndAHelp) {
   std::set<std::string> names;
   for (const JobOption& option : JobOptionTable()) {
     EXPECT_TRUE(names.insert(option.name).second) << option.name;
@@ -55,7 +55,7 @@ TEST(JobOptionTableTest, HasEachNameOnceWithAHelp) {
   EXPECT_EQ(FindJobOption("lerning-rate"), nullptr);
 }
 
-TEST(JobOptionTableTest, TheDefaultsAreAValidJob) {
+TEST(JobOptionTableTest, DefaultsAreAValidJob) {
   EXPECT_TRUE(JobSpec().Validate().ok()) << JobSpec().Validate();
 }
 
@@ -67,7 +67,7 @@ struct Value {
 
 class JobOptionTest : public testing::TestWithParam<Value> {};
 
-TEST_P(JobOptionTest, IsWhatItWasSetTo) {
+TEST_P(JobOptionTest, OptionKeepsItsValue) {
   const JobOption& option = *FindJobOption(GetParam().name);
   EXPECT_NE(option.get(JobSpec()), GetParam().text);
   const JobSpec spec = SpecWith({{GetParam().name, GetParam().text}});
@@ -124,7 +124,7 @@ TEST(JobOptionTableTest, EachOptionIsTested) {
 }
 
 // A learning rate with a wrong last bit would train other parameters.
-TEST(JobOptionTableTest, NumbersAreTheSameToTheLastBit) {
+TEST(JobOptionTableTest, NumbersKeepTheirLastBit) {
   JobSpec spec;
   spec.options.optimizer.learning_rate = 0.1F / 3;
   spec.options.sparsity = 1.0 / 3;
@@ -135,7 +135,7 @@ TEST(JobOptionTableTest, NumbersAreTheSameToTheLastBit) {
   EXPECT_EQ(read.options, spec.options);
 }
 
-TEST(JobOptionTableTest, RefusesAValueWithWhatItTakes) {
+TEST(JobOptionTableTest, BadValueIsRefusedWithTheAllowedValues) {
   EXPECT_EQ(RefusalOf("update", "sdg"), "\"sdg\" is not one of sgd, adam");
   EXPECT_EQ(RefusalOf("staleness", "-1"),
             "\"-1\" is not a number from 0 to 70368744177664");
@@ -153,7 +153,7 @@ TEST(JobOptionTableTest, RefusesAValueWithWhatItTakes) {
   EXPECT_THAT(RefusalOf("wire", std::string(1000, '\n')), Not(HasSubstr("\n")));
 }
 
-TEST(JobOptionTableTest, TheBlockIsAutomaticOrHasARange) {
+TEST(JobOptionTableTest, BlockIsAutomaticOrInRange) {
   EXPECT_EQ(SpecWith({{"block", "0"}}).options.block_elements, kBlockAuto);
   EXPECT_THAT(RefusalOf("block", "255"), HasSubstr("from 256 to 65536"));
 }
@@ -168,13 +168,13 @@ struct Pair {
 
 class ExclusionTest : public testing::TestWithParam<Pair> {};
 
-TEST_P(ExclusionTest, IsRefusedWithBothValuesAndTheReason) {
+TEST_P(ExclusionTest, ExclusivePairIsRefusedWithValuesAndReason) {
   const absl::Status status = SpecWith(GetParam().options).Validate();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
 }
 
-TEST_P(ExclusionTest, WithoutOneOfThemTheOthersAreAllowed) {
+TEST_P(ExclusionTest, EachOptionOfAPairIsAllowedAlone) {
   for (size_t i = 0; i < GetParam().options.size(); ++i) {
     auto others = GetParam().options;
     others.erase(others.begin() + static_cast<int64_t>(i));
@@ -230,7 +230,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Descriptions of jobs.
 
-TEST(JobSpecTest, WhatDoesNotCountIsNotDescribed) {
+TEST(JobSpecTest, IneffectiveOptionsAreNotDescribed) {
   const std::string all = DescribeJobSpec(JobSpec(), /*told=*/false);
   EXPECT_THAT(all, AllOf(HasSubstr("workers 1, "), HasSubstr("update sgd, "),
                          HasSubstr("momentum 0.9"), Not(HasSubstr("beta1")),

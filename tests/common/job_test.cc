@@ -57,7 +57,7 @@ TEST(OptimizerPlaceTest, NamesAreParsedBack) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("\"client\""));
 }
 
-TEST(JobTest, HoldsItsParts) {
+TEST(JobTest, JobHoldsItsParts) {
   Parts parts;
   parts.job.options.deterministic = true;
   const auto job = Make(parts);
@@ -79,7 +79,7 @@ TEST(JobTest, HoldsItsParts) {
   EXPECT_EQ((*job)->donor, -1);
 }
 
-TEST(JobTest, HoldsThePartsOfALaterEpoch) {
+TEST(JobTest, JobHoldsThePartsOfALaterEpoch) {
   const Parts parts = LateParts();
   const auto job = Make(parts);
   ASSERT_TRUE(job.ok()) << job.status();
@@ -92,7 +92,7 @@ TEST(JobTest, HoldsThePartsOfALaterEpoch) {
   EXPECT_EQ((*job)->finished_rounds, parts.job.finished_rounds);
 }
 
-TEST(JobTest, AWorkersPositionIsItsPlaceAmongTheRanks) {
+TEST(JobTest, WorkerPositionIsItsIndexAmongTheRanks) {
   const JobPtr job = *Make(LateParts());
   const std::vector<int> positions = {0, -1, -1, 1, 2, -1, -1, 3, -1};
   for (int rank = 0; rank < 9; ++rank) {
@@ -101,7 +101,7 @@ TEST(JobTest, AWorkersPositionIsItsPlaceAmongTheRanks) {
   EXPECT_EQ(job->PositionOf(-1), -1);
 }
 
-TEST(JobTest, ContributorsAreThoseWhoHaveBegunByThen) {
+TEST(JobTest, ContributorsAreWorkersThatBeganByThatStep) {
   const JobPtr job = *Make(LateParts());
   const struct {
     int64_t round;
@@ -114,7 +114,7 @@ TEST(JobTest, ContributorsAreThoseWhoHaveBegunByThen) {
   }
 }
 
-TEST(JobTest, WorkersOwnWhatTheyUpdate) {
+TEST(JobTest, WorkersOwnTheLayersThatTheyUpdate) {
   Parts parts;
   JobPtr job = *Make(parts);
   EXPECT_TRUE(job->WorkersOwn(0));  // Layer 0 goes by factors.
@@ -125,7 +125,7 @@ TEST(JobTest, WorkersOwnWhatTheyUpdate) {
   EXPECT_TRUE(job->WorkersOwn(1));
 }
 
-TEST(JobTest, CheckpointsAreOfEveryNthStepAndOfTheRoundAskedFor) {
+TEST(JobTest, CheckpointsAreOfEachNthStepAndOfRequestedRounds) {
   Parts parts;
   const auto rounds = [&] {
     const JobPtr job = *Make(parts);
@@ -153,7 +153,7 @@ TEST(JobTest, CheckpointsAreOfEveryNthStepAndOfTheRoundAskedFor) {
   EXPECT_THAT(rounds(), testing::IsEmpty());
 }
 
-TEST(JobTest, TheStateOfAnOptimizerOfOursIsCounted) {
+TEST(JobTest, StateArraysOfBuiltInOptimizersAreCounted) {
   Parts parts;
   parts.job.state_arrays = 7;
   EXPECT_EQ((*Make(parts))->state_arrays, 1);
@@ -175,7 +175,7 @@ struct BadJob {
 
 class BadJobTest : public testing::TestWithParam<BadJob> {};
 
-TEST_P(BadJobTest, IsRefusedWithItsValues) {
+TEST_P(BadJobTest, BadJobIsRefusedWithItsValues) {
   Parts parts;
   GetParam().spoil(parts);
   const absl::Status status = Make(parts).status();
@@ -243,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(
 // Tests of LateParts, the parts of a later epoch.
 class BadEpochTest : public testing::TestWithParam<BadJob> {};
 
-TEST_P(BadEpochTest, IsRefusedWithItsValues) {
+TEST_P(BadEpochTest, BadEpochIsRefusedWithItsValues) {
   Parts parts = LateParts();
   GetParam().spoil(parts);
   const absl::Status status = Make(parts).status();
@@ -354,14 +354,14 @@ INSTANTIATE_TEST_SUITE_P(
                "with 65537 contributors"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(JobTest, ALeaverMayBeOwnerAndHolder) {
+TEST(JobTest, LeaverMayBeOwnerAndHolder) {
   Parts parts = LateParts();
   parts.job.donor = 2;
   parts.job.finished_rounds[0].source = 2;
   EXPECT_TRUE(Make(parts).ok()) << Make(parts).status();
 }
 
-TEST(MakeHeaderTest, TakesJobAndEpochFromTheJob) {
+TEST(MakeHeaderTest, HeaderHasIdAndEpochOfTheJob) {
   const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 7)});
   const FrameHeader header =
       MakeHeader(*job, PeerId::Worker(1), FrameKind::kPull, 3, 4, -1);
@@ -376,7 +376,7 @@ TEST(MakeHeaderTest, TakesJobAndEpochFromTheJob) {
   EXPECT_EQ(header, expected);
 }
 
-TEST(JobOptionsTest, LossScalingNeedsStepsThatMayBeSkipped) {
+TEST(JobOptionsTest, LossScalingRequiresSkippableSteps) {
   JobOptions options;
   options.scale_loss = true;
   for (const NanPolicy nan : {NanPolicy::kFail, NanPolicy::kIgnore}) {
@@ -390,7 +390,7 @@ TEST(JobOptionsTest, LossScalingNeedsStepsThatMayBeSkipped) {
   EXPECT_TRUE(options.Validate().ok());
 }
 
-TEST(JobOptionsTest, WhatDoesNotGoWithPartialRoundsIsRefusedWithTheReason) {
+TEST(JobOptionsTest, OptionsAgainstPartialRoundsAreRefusedWithTheReason) {
   const auto refusal = [](auto spoil) {
     JobOptions options;
     options.quorum = Quorum::kSolo;
@@ -421,7 +421,7 @@ TEST(JobOptionsTest, WhatDoesNotGoWithPartialRoundsIsRefusedWithTheReason) {
               HasSubstr("--staleness: \"-1\" is not"));
 }
 
-TEST(JobOptionsTest, WhatDoesNotGoWithSparsityIsRefusedWithTheReason) {
+TEST(JobOptionsTest, OptionsAgainstSparsityAreRefusedWithTheReason) {
   const auto refusal = [](auto spoil) {
     JobOptions options;
     options.sparsity = 0.9;
@@ -467,7 +467,7 @@ TEST(JobTest, FactorsHaveNoBlocks) {
               HasSubstr("factors, which have no blocks"));
 }
 
-TEST(JobTest, ASparseJobHasALayerMoreThanItsModel) {
+TEST(JobTest, SparseJobHasABlockLayer) {
   JobOptions options;
   options.sparsity = 0.75;
   options.block_elements = 1000;
@@ -488,7 +488,7 @@ TEST(JobTest, ASparseJobHasALayerMoreThanItsModel) {
   EXPECT_EQ(next->routes, job->routes);
 }
 
-TEST(JobTest, WithoutALengthThereAreAboutAThousandBlocks) {
+TEST(JobTest, DefaultBlockLengthGivesAboutAThousandBlocks) {
   const auto length = [](int64_t parameters) {
     JobOptions options;
     options.sparsity = 0.9;
@@ -500,7 +500,7 @@ TEST(JobTest, WithoutALengthThereAreAboutAThousandBlocks) {
   EXPECT_EQ(length(1000 * 1000 * 1000), 32768);
 }
 
-TEST(JobTest, LayersBetweenWorkersNeedEverybody) {
+TEST(JobTest, WorkerOwnedLayersNeedFullRounds) {
   Job job =
       *TestJob(2, 1, {FactorLayer("fc", 4, 4, false, 2)}, {}, Scheme::kFactor);
   job.options.quorum = Quorum::kMajority;
@@ -561,7 +561,7 @@ TEST(CutIntoFramesTest, FramesKeepTheMemoryAlive) {
   EXPECT_EQ(FloatsOf(frames[0].payload), (std::vector<float>{1, 2, 3}));
 }
 
-TEST(CutIntoFramesTest, SizesWithoutBytesAreCutToo) {
+TEST(CutIntoFramesTest, BuffersWithoutBytesAreCut) {
   const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 8)});
   FrameHeader header;
   header.kind = FrameKind::kContribution;
@@ -589,7 +589,7 @@ FrameHeader GoodHeader(const Job& job) {
   return header;
 }
 
-TEST_P(CheckFrameTest, RefusesWithBothValues) {
+TEST_P(CheckFrameTest, BadFrameIsRefusedWithBothValues) {
   const JobPtr job = *Make(Parts());
   FrameHeader header = GoodHeader(*job);
   ASSERT_TRUE(CheckFrame(*job, PeerId::Worker(1), header).ok());
@@ -632,7 +632,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "wire type is 1, expected 0"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(FindChunkTest, FindsEveryChunkAndNoOther) {
+TEST(FindChunkTest, OnlyExistingChunksAreFound) {
   const JobPtr job = TestJob(1, 3,
                              {VectorLayer("small", 1),
                               VectorLayer("large", 2 * kChunkElementsMax + 5)});

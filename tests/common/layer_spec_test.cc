@@ -31,14 +31,14 @@ TEST(LayerKindTest, NamesAreParsedBack) {
   }
 }
 
-TEST(LayerKindTest, UnknownNameIsRefusedWithTheKnownOnes) {
+TEST(LayerKindTest, UnknownNameIsRefusedWithTheKnownNames) {
   const absl::Status status = ParseLayerKind("pool\n").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("\"pool\\n\", known are fc, conv, embedding, vector"));
 }
 
-TEST(LayerSpecTest, DescriptionHoldsEveryField) {
+TEST(LayerSpecTest, DescriptionHoldsEachField) {
   EXPECT_EQ(DescribeLayer(Fc6()),
             "fc6 fc 4096x25088, 102764544 parameters, 32 rows, with factors");
 }
@@ -51,7 +51,7 @@ TEST(LayerSpecTest, DescriptionOfHostileNameIsShortAndPrintable) {
   EXPECT_EQ(description.find('\x1b'), std::string::npos);
 }
 
-TEST(ValidateLayersTest, AcceptsWithAndWithoutBias) {
+TEST(ValidateLayersTest, LayersWithAndWithoutBiasAreAccepted) {
   LayerSpec bare = Fc6();
   bare.name = "bare";
   bare.parameters = bare.m * bare.n;
@@ -67,7 +67,7 @@ struct BadLayer {
 
 class BadLayerTest : public testing::TestWithParam<BadLayer> {};
 
-TEST_P(BadLayerTest, IsRefusedWithItsValues) {
+TEST_P(BadLayerTest, BadLayerIsRefusedWithItsValues) {
   std::vector<LayerSpec> layers = {Conv1(), Fc6()};
   GetParam().spoil(layers[1]);
   const absl::Status status = ValidateLayers(layers);
@@ -137,14 +137,14 @@ TEST(ValidateLayersTest, TooManyLayersAreRefused) {
               HasSubstr("65537 layers, not from 1 to 65536"));
 }
 
-TEST(ModelSignatureTest, IsThatOfTheFnvOfAnEmptyCount) {
+TEST(ModelSignatureTest, SignatureOfAnEmptyModelIsFnvOfZero) {
   // FNV-1a of eight zero bytes, by the published algorithm.
   uint64_t expected = 14695981039346656037u;
   for (int i = 0; i < 8; ++i) expected *= 1099511628211u;
   EXPECT_EQ(ModelSignature({}), expected);
 }
 
-TEST(ModelSignatureTest, EveryFieldAndTheOrderMatter) {
+TEST(ModelSignatureTest, EachFieldAndTheOrderChangeTheSignature) {
   const std::vector<LayerSpec> model = {Conv1(), Fc6()};
   const uint64_t signature = ModelSignature(model);
   EXPECT_EQ(signature, ModelSignature(std::vector<LayerSpec>(model)));
@@ -166,7 +166,7 @@ TEST(ModelSignatureTest, EveryFieldAndTheOrderMatter) {
   }
 }
 
-TEST(ModelSignatureTest, MovingTextBetweenNamesMatters) {
+TEST(ModelSignatureTest, MovingTextBetweenNamesChangesTheSignature) {
   const LayerSpec shape = {"", LayerKind::kVector, 1, 1, 1, 1};
   std::vector<LayerSpec> a = {shape, shape};
   std::vector<LayerSpec> b = a;

@@ -250,7 +250,7 @@ class MachineDriverTest : public testing::Test {
   std::unique_ptr<MachineDriver> driver_;
 };
 
-TEST_F(MachineDriverTest, AnEpochConnectsAndIsEnteredAfterTheMachine) {
+TEST_F(MachineDriverTest, EpochConnectsAndEntersAfterTheMachine) {
   EXPECT_THAT(log_.Take(), ElementsAre("roster of 3 in epoch 5 as worker 1",
                                        "connect shard 0 at c", "entered 5"));
   Run([this](Outbox& out) {
@@ -284,7 +284,7 @@ TEST_F(MachineDriverTest, ActionsAreCarriedOutInOrder) {
   EXPECT_EQ(driver_->traffic().bytes_sent(0), 2 * (kFrameHeaderBytes + 8));
 }
 
-TEST_F(MachineDriverTest, AnEncodedFrameInScratchIsDecodedIntoTheSum) {
+TEST_F(MachineDriverTest, EncodedFrameInScratchIsDecodedIntoTheSum) {
   const Buffer sum = FloatBuffer({1, 2, 3, 4});
   machine_->on_frame = [&](const Frame& frame, Outbox& out) {
     EXPECT_EQ(frame.payload.bytes(), 8);
@@ -294,7 +294,7 @@ TEST_F(MachineDriverTest, AnEncodedFrameInScratchIsDecodedIntoTheSum) {
   EXPECT_EQ(FloatsOf(sum), (std::vector<float>{11, 22, 33, 44}));
 }
 
-TEST_F(MachineDriverTest, AnEncodedFrameWithAPlaceIsDecodedThere) {
+TEST_F(MachineDriverTest, EncodedFrameWithAPlaceIsDecodedThere) {
   const Buffer place = FloatBuffer({0, 0, 0, 0});
   std::vector<float> seen;
   machine_->landing = Landing::At(place);
@@ -306,7 +306,7 @@ TEST_F(MachineDriverTest, AnEncodedFrameWithAPlaceIsDecodedThere) {
   EXPECT_EQ(FloatsOf(place), seen);
 }
 
-TEST_F(MachineDriverTest, AFailedCheckStopsAllButMessages) {
+TEST_F(MachineDriverTest, FailedCheckStopsAllButMessages) {
   log_.Take();
   const Buffer sum = FloatBuffer({0, 0, 0, 0});
   const Buffer other = FloatBuffer({1});
@@ -332,7 +332,7 @@ TEST_F(MachineDriverTest, AFailedCheckStopsAllButMessages) {
   EXPECT_EQ(FloatsOf(other), (std::vector<float>{1}));
 }
 
-TEST_F(MachineDriverTest, AnAcceleratorComputesAndItsErrorEndsTheJob) {
+TEST_F(MachineDriverTest, AcceleratorComputesAndItsErrorEndsTheJob) {
   Start(&accelerator_);
   log_.Take();
   Run([](Outbox& out) { out.Add(MultiplyFactors{}); });
@@ -378,7 +378,7 @@ TEST_F(MachineDriverTest, EventsPostedAfterStopAreDropped) {
   EXPECT_THAT(log_.Take(), IsEmpty());
 }
 
-TEST_F(MachineDriverTest, ADriverThatStandsStillSendsNoHeartbeat) {
+TEST_F(MachineDriverTest, BlockedDriverSendsNoHeartbeat) {
   absl::Notification blocked;
   absl::Notification released;
   EXPECT_TRUE(driver_->OnHeartbeatDue([](Outbox&) {}).is_alive);
@@ -398,7 +398,7 @@ TEST_F(MachineDriverTest, ADriverThatStandsStillSendsNoHeartbeat) {
   EXPECT_FALSE(beat.is_busy);
 }
 
-TEST_F(MachineDriverTest, ADriverThatLoadsValuesIsBusyAndAlive) {
+TEST_F(MachineDriverTest, LoadingDriverIsBusyAndAlive) {
   driver_->Post([](Outbox& out) { out.Add(LoadCheckpoint{}); });
   loading_.WaitForNotification();
   driver_->OnHeartbeatDue([](Outbox&) {});

@@ -51,14 +51,14 @@ std::string WithChecksum(const std::string& text) {
                          Crc32c(before.data(), before.size()));
 }
 
-TEST(ManifestTest, WhatIsWrittenIsRead) {
+TEST(ManifestTest, WrittenManifestIsReadBack) {
   const Manifest manifest = SomeManifest();
   const auto decoded = DecodeManifest(Encode(manifest));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(*decoded, manifest);
 }
 
-TEST(ManifestTest, IsTextThatPeopleCanRead) {
+TEST(ManifestTest, ManifestIsReadableText) {
   const std::string text = Encode(SomeManifest());
   EXPECT_THAT(text, HasSubstr("{\n  \"format\": \"nereus-checkpoint\",\n"
                               "  \"version\": 1,\n  \"job\": \"training\",\n"
@@ -67,7 +67,7 @@ TEST(ManifestTest, IsTextThatPeopleCanRead) {
   EXPECT_THAT(text, HasSubstr("\"name\": \"less \\\"quoted\\\\\",\n"));
 }
 
-TEST(ManifestTest, EveryFloatIsTheSameBitsAgain) {
+TEST(ManifestTest, FloatsKeepTheirBits) {
   for (const uint64_t seed : TestSeeds(2000)) {
     SCOPED_TRACE(ReplayHint(seed));
     Random random(seed);
@@ -82,7 +82,7 @@ TEST(ManifestTest, EveryFloatIsTheSameBitsAgain) {
   }
 }
 
-TEST(ManifestTest, TruncatedAnywhereIsRefused) {
+TEST(ManifestTest, EachTruncationIsRefused) {
   const std::string text = Encode(SomeManifest());
   for (size_t bytes = 0; bytes < text.size(); ++bytes) {
     EXPECT_EQ(DecodeManifest(text.substr(0, bytes)).status().code(),
@@ -91,7 +91,7 @@ TEST(ManifestTest, TruncatedAnywhereIsRefused) {
   }
 }
 
-TEST(ManifestTest, ChangedAnywhereIsRefused) {
+TEST(ManifestTest, EachChangedByteIsRefused) {
   const std::string text = Encode(SomeManifest());
   for (size_t i = 0; i < text.size(); ++i) {
     for (const int bit : {0, 5, 7}) {
@@ -114,7 +114,7 @@ struct Replacement {
 class ManifestReplacementTest : public testing::TestWithParam<Replacement> {};
 
 // The checksum is correct, so the other checks must find the error.
-TEST_P(ManifestReplacementTest, IsRefusedWithTheReason) {
+TEST_P(ManifestReplacementTest, BadValueIsRefusedWithTheReason) {
   const std::string text = Encode(SomeManifest());
   const std::string changed =
       absl::StrReplaceAll(text, {{GetParam().from, GetParam().to}});
@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "files is object"}),
     [](const auto& info) { return info.param.name; });
 
-TEST(ManifestTest, AnotherVersionIsSaidToBeOne) {
+TEST(ManifestTest, OtherVersionIsNamedInTheError) {
   const std::string text = absl::StrReplaceAll(
       Encode(SomeManifest()), {{"\"version\": 1", "\"version\": 2"}});
   const auto manifest = DecodeManifest(WithChecksum(text));
@@ -198,7 +198,7 @@ TEST(ManifestTest, DeepNestingDoesNoHarm) {
   }
 }
 
-TEST(ManifestTest, FieldsHaveTheirRanges) {
+TEST(ManifestTest, FieldsOutOfRangeAreRefused) {
   const std::vector<std::function<void(Manifest&)>> kBad = {
       [](Manifest& m) { m.job.clear(); },
       [](Manifest& m) { m.job.assign(kManifestJobBytesMax + 1, 'a'); },

@@ -150,7 +150,7 @@ const T& Only(const Effects& effects) {
   return std::get<T>(effects.messages.at(0));
 }
 
-TEST_F(MemberTest, WhatIsNotFiniteEndsTheJobAndItIsSaidWhoseItIs) {
+TEST_F(MemberTest, NonFiniteValueEndsTheJobAndNamesItsWorker) {
   Enter(1);
   Outbox out;
   member_.OnNotFinite({0, 7, 0, 5}, {1, HUGE_VALF}, out);
@@ -160,7 +160,7 @@ TEST_F(MemberTest, WhatIsNotFiniteEndsTheJobAndItIsSaidWhoseItIs) {
             "of 1");
 }
 
-TEST_F(MemberTest, ItsOwnItDoesNotCallSomebodyElses) {
+TEST_F(MemberTest, OwnNonFiniteValueIsNotBlamedOnAnotherWorker) {
   Enter(1);
   Outbox out;
   member_.OnNotFinite({0, 7, 1, 0}, {0, HUGE_VALF}, out);
@@ -168,7 +168,7 @@ TEST_F(MemberTest, ItsOwnItDoesNotCallSomebodyElses) {
             "layer scale, step 7: the gradient has inf at element 0 of 1");
 }
 
-TEST_F(MemberTest, ItJoinsInEverySessionUntilItIsAdmitted) {
+TEST_F(MemberTest, MemberJoinsInEachSessionUntilItIsAdmitted) {
   for (int session = 0; session < 2; ++session) {
     EXPECT_EQ(Only<JoinRequest>(Session()).name, "me");
     EXPECT_THAT(Hear(Waiting{"for others"}).messages, IsEmpty());
@@ -178,7 +178,7 @@ TEST_F(MemberTest, ItJoinsInEverySessionUntilItIsAdmitted) {
   EXPECT_THAT(log_.entries, IsEmpty());
 }
 
-TEST_F(MemberTest, ItsMachineIsMadeForItsFirstEpoch) {
+TEST_F(MemberTest, MachineIsMadeForTheFirstEpoch) {
   Session();
   const Effects entered = Enter(3);
   EXPECT_THAT(log_.entries, ElementsAre("machine 1 made 3"));
@@ -193,7 +193,7 @@ TEST_F(MemberTest, ItsMachineIsMadeForItsFirstEpoch) {
 
 // The frames of the machine go to the new members. So the driver must connect
 // to these members first.
-TEST_F(MemberTest, ItFollowsAnEpochBeforeItsMachineSpeaks) {
+TEST_F(MemberTest, DriverFollowsAnEpochBeforeTheMachineSends) {
   for (const uint64_t epoch : {3u, 4u}) {
     Outbox out;
     member_.OnMessage(StartOf(epoch), out);
@@ -203,7 +203,7 @@ TEST_F(MemberTest, ItFollowsAnEpochBeforeItsMachineSpeaks) {
   }
 }
 
-TEST_F(MemberTest, LaterEpochsAreTheSameMachines) {
+TEST_F(MemberTest, LaterEpochsUseTheSameMachine) {
   Enter(3);
   const Effects entered = Enter(6);
   EXPECT_THAT(log_.entries,
@@ -213,7 +213,7 @@ TEST_F(MemberTest, LaterEpochsAreTheSameMachines) {
   EXPECT_EQ(entered.done[0].round, 99);
 }
 
-TEST_F(MemberTest, AnEpochThatIsSaidAgainIsNoNewOne) {
+TEST_F(MemberTest, RepeatedEpochIsIgnored) {
   Enter(3);
   Enter(4);
   for (const uint64_t epoch : {4u, 3u}) {
@@ -224,7 +224,7 @@ TEST_F(MemberTest, AnEpochThatIsSaidAgainIsNoNewOne) {
   }
 }
 
-TEST_F(MemberTest, WhoStartsAfreshGetsANewMachine) {
+TEST_F(MemberTest, FreshStartGetsANewMachine) {
   Enter(3);
   EpochStart start = StartOf(4);
   start.from_base = true;
@@ -233,7 +233,7 @@ TEST_F(MemberTest, WhoStartsAfreshGetsANewMachine) {
                                         "machine 1 gone 3"));
 }
 
-TEST_F(MemberTest, AskedToPrepareItFreezesAndReports) {
+TEST_F(MemberTest, PrepareEpochFreezesTheMachineAndReports) {
   Enter(3);
   EpochReport report = Only<EpochReport>(Hear(PrepareEpoch{5}));
   EXPECT_EQ(report.target, 5u);
@@ -251,13 +251,13 @@ TEST_F(MemberTest, AskedToPrepareItFreezesAndReports) {
                           "machine 1 freeze 3", "machine 1 epoch 6"));
 }
 
-TEST_F(MemberTest, WhoIsNotAdmittedHasNothingToReport) {
+TEST_F(MemberTest, UnadmittedMemberReportsNothing) {
   Session();
   EXPECT_THAT(Hear(PrepareEpoch{2}).messages, IsEmpty());
   EXPECT_FALSE(member_.frozen());
 }
 
-TEST_F(MemberTest, InANewSessionItResumes) {
+TEST_F(MemberTest, AdmittedMemberResumesInANewSession) {
   Session();
   Enter(3);
   Enter(4);
@@ -268,7 +268,7 @@ TEST_F(MemberTest, InANewSessionItResumes) {
   EXPECT_EQ(resume.epoch, 4u);
 }
 
-TEST_F(MemberTest, ThatAllIsSettledIsSaidAgainInANewSession) {
+TEST_F(MemberTest, DrainedIsRepeatedInANewSession) {
   Enter(5);
   EXPECT_THAT(Session().messages, SizeIs(1));
   log_.drained = true;
@@ -281,7 +281,7 @@ TEST_F(MemberTest, FramesWaitForTheFirstEpoch) {
   EXPECT_EQ(LandingOf(3), Landing::Kind::kWait);
 }
 
-TEST_F(MemberTest, OnlyFramesOfItsEpochReachTheMachine) {
+TEST_F(MemberTest, OnlyFramesOfTheEpochReachTheMachine) {
   Enter(4);
   EXPECT_EQ(LandingOf(3), Landing::Kind::kDiscard);
   EXPECT_EQ(LandingOf(4), Landing::Kind::kScratch);
@@ -299,7 +299,7 @@ TEST_F(MemberTest, OnlyFramesOfItsEpochReachTheMachine) {
   EXPECT_EQ(Announce(header).status().message(), "no such layer");
 }
 
-TEST_F(MemberTest, FramesOfAnotherJobAreRefused) {
+TEST_F(MemberTest, FramesOfOtherJobsAreRefused) {
   Enter(4);
   for (const uint64_t epoch : {3u, 4u, 5u}) {
     FrameHeader header = FrameOf(epoch).header;
@@ -311,7 +311,7 @@ TEST_F(MemberTest, FramesOfAnotherJobAreRefused) {
   }
 }
 
-TEST_F(MemberTest, AFrameThatLandedIsTheMachines) {
+TEST_F(MemberTest, LandedFrameGoesToTheMachine) {
   Enter(3);
   Outbox out;
   member_.OnFrame(PeerId::Shard(0), FrameOf(3), out);
@@ -319,7 +319,7 @@ TEST_F(MemberTest, AFrameThatLandedIsTheMachines) {
   EXPECT_EQ(log_.entries.back(), "machine 1 frame 3");
 }
 
-TEST_F(MemberTest, ALostPeerIsReportedWithTheEpoch) {
+TEST_F(MemberTest, LostPeerIsReportedWithTheEpoch) {
   // There is no epoch yet.
   EXPECT_THAT(Lose(PeerId::Shard(0)).messages, IsEmpty());
   Enter(3);
@@ -331,7 +331,7 @@ TEST_F(MemberTest, ALostPeerIsReportedWithTheEpoch) {
 
 // The last messages of a session may be lost with it, so the member repeats
 // them.
-TEST_F(MemberTest, WhatItLostInThisEpochIsSaidAgainInANewSession) {
+TEST_F(MemberTest, LostPeersAreRepeatedInANewSession) {
   Enter(3);
   Lose(PeerId::Shard(0));
   Lose(PeerId::Worker(0));
@@ -344,7 +344,7 @@ TEST_F(MemberTest, WhatItLostInThisEpochIsSaidAgainInANewSession) {
   EXPECT_EQ(Session().messages.size(), 1u);
 }
 
-TEST_F(MemberTest, WhatCameOfACheckpointIsSaidAgainUntilItStartsAfresh) {
+TEST_F(MemberTest, CheckpointPartIsRepeatedUntilAFreshStart) {
   Enter(1);
   CheckpointPart part;
   part.epoch = 1;
@@ -363,7 +363,7 @@ TEST_F(MemberTest, WhatCameOfACheckpointIsSaidAgainUntilItStartsAfresh) {
   EXPECT_EQ(Session().messages.size(), 1u);
 }
 
-TEST_F(MemberTest, AReplicasChecksumsAreSaidWithTheEpochOnceAllAreKnown) {
+TEST_F(MemberTest, CompleteChecksumsAreReportedWithTheEpoch) {
   Enter(3);
   EXPECT_THAT(Sum(1, 7, 0xa).messages, IsEmpty());
   const ReplicaChecksums sums = Only<ReplicaChecksums>(Sum(0, 7, 0xb));
@@ -372,7 +372,7 @@ TEST_F(MemberTest, AReplicasChecksumsAreSaidWithTheEpochOnceAllAreKnown) {
   EXPECT_THAT(sums.layers, ElementsAre(0xb));
 }
 
-TEST_F(MemberTest, TheLastChecksumsAreSaidAgainUntilTheNextEpoch) {
+TEST_F(MemberTest, LastChecksumsAreRepeatedUntilTheNextEpoch) {
   Enter(3);
   EXPECT_THAT(Session().messages, SizeIs(1));
   Sum(0, 7, 0xa);
@@ -386,7 +386,7 @@ TEST_F(MemberTest, TheLastChecksumsAreSaidAgainUntilTheNextEpoch) {
 
 // The last worker's leave may finish the job. The coordinator would not compare
 // checksums that come after the leave.
-TEST_F(MemberTest, ChecksumsAreSaidAgainBeforeThatItLeaves) {
+TEST_F(MemberTest, ChecksumsAreRepeatedBeforeTheLeave) {
   Enter(3);
   Sum(0, 7, 0xa);
   Outbox out;
@@ -397,7 +397,7 @@ TEST_F(MemberTest, ChecksumsAreSaidAgainBeforeThatItLeaves) {
   EXPECT_TRUE(std::holds_alternative<Leave>(resumed.messages[2]));
 }
 
-TEST_F(MemberTest, ThatItLeavesIsSaidAgainInANewSession) {
+TEST_F(MemberTest, LeaveIsRepeatedInANewSession) {
   Enter(3);
   Outbox out;
   member_.OnLeave(12, out);
@@ -410,7 +410,7 @@ TEST_F(MemberTest, ThatItLeavesIsSaidAgainInANewSession) {
   }
 }
 
-TEST_F(MemberTest, ARefusalIsItsEnd) {
+TEST_F(MemberTest, RefusalEndsTheMember) {
   Session();
   const Effects refused =
       Hear(Refusal{absl::FailedPreconditionError("another model")});
@@ -422,7 +422,7 @@ TEST_F(MemberTest, ARefusalIsItsEnd) {
   EXPECT_THAT(Session().messages, IsEmpty());
 }
 
-TEST_F(MemberTest, ItEndsWithTheJob) {
+TEST_F(MemberTest, MemberEndsWithTheJob) {
   Enter(3);
   const Effects finished = Hear(JobOver{JobState::kFinished, ""});
   ASSERT_EQ(finished.ended.size(), 1u);
@@ -435,7 +435,7 @@ TEST_F(MemberTest, ItEndsWithTheJob) {
   EXPECT_THAT(Lose(PeerId::Shard(0)).messages, IsEmpty());
 }
 
-TEST_F(MemberTest, AFailureIsToldWithItsReason) {
+TEST_F(MemberTest, FailureIsReportedWithItsReason) {
   Enter(3);
   const Effects failed = Hear(JobOver{JobState::kFailed, "shard 0 is gone"});
   ASSERT_EQ(failed.ended.size(), 1u);

@@ -30,7 +30,7 @@ absl::Duration WaitedIn(const v1::MemberMessage& message) {
   return std::get<Heartbeat>(*read).stall->waited;
 }
 
-TEST(MessagesTest, DurationsAreThereAgain) {
+TEST(MessagesTest, DurationsSurviveTheWire) {
   for (const absl::Duration waited :
        {absl::ZeroDuration(), absl::Nanoseconds(1), absl::Seconds(1.5),
         -absl::Milliseconds(1), kLongest, -kLongest}) {
@@ -38,7 +38,7 @@ TEST(MessagesTest, DurationsAreThereAgain) {
   }
 }
 
-TEST(MessagesTest, ADurationWithoutEndIsTheLongestThereIs) {
+TEST(MessagesTest, InfiniteDurationBecomesTheLongest) {
   const struct {
     absl::Duration said;
     absl::Duration sent;
@@ -71,7 +71,7 @@ TEST(MessagesTest, TextThatIsNotUtf8Arrives) {
 }
 
 // Any process may have written the message.
-TEST(MessagesTest, ADurationThatIsReadIsNoLongerThanThat) {
+TEST(MessagesTest, ReceivedDurationIsBounded) {
   const struct {
     int64_t seconds;
     int32_t nanos;
@@ -104,7 +104,7 @@ T Received(const T& message) {
   return std::get<T>(*read);
 }
 
-TEST(MessagesTest, SettingsArriveInTheirOrderWithTheirValues) {
+TEST(MessagesTest, SettingsArriveInOrderWithTheirValues) {
   JoinRequest request;
   request.settings = {
       {"--seed", "1"}, {"--data", "200 images"}, {"--trace", ""}};
@@ -113,7 +113,7 @@ TEST(MessagesTest, SettingsArriveInTheirOrderWithTheirValues) {
   EXPECT_EQ(Received(request).settings, request.settings);
 }
 
-TEST(MessagesTest, WhereAnOptimizerRunsArrivesAndSoDoesThatItFollowsTheJob) {
+TEST(MessagesTest, OptimizerPlaceArrivesAndMayFollowTheJob) {
   for (const std::optional<OptimizerPlace> place :
        {std::optional(OptimizerPlace::kServer),
         std::optional(OptimizerPlace::kWorker),
@@ -124,7 +124,7 @@ TEST(MessagesTest, WhereAnOptimizerRunsArrivesAndSoDoesThatItFollowsTheJob) {
   }
 }
 
-TEST(MessagesTest, APlaceForTheOptimizerThatIsNotKnownIsRefused) {
+TEST(MessagesTest, UnknownOptimizerPlaceIsRefused) {
   v1::MemberMessage message = ToProto(MemberMessage(JoinRequest()));
   message.mutable_join()->set_optimizer(static_cast<v1::OptimizerPlace>(77));
   const absl::Status status = FromProto(message).status();
@@ -133,7 +133,7 @@ TEST(MessagesTest, APlaceForTheOptimizerThatIsNotKnownIsRefused) {
       << status;
 }
 
-TEST(MessagesTest, AReplicasChecksumsArriveWithTheirRoundAndEpoch) {
+TEST(MessagesTest, ReplicaChecksumsArriveWithRoundAndEpoch) {
   const ReplicaChecksums sent = {7, int64_t{1} << 40, {0, 1, 0xffffffff}};
   const ReplicaChecksums received = Received(sent);
   EXPECT_EQ(received.epoch, 7u);
@@ -141,7 +141,7 @@ TEST(MessagesTest, AReplicasChecksumsArriveWithTheirRoundAndEpoch) {
   EXPECT_EQ(received.layers, sent.layers);
 }
 
-TEST(MessagesTest, ThatAMemberIsBusyArrives) {
+TEST(MessagesTest, BusyHeartbeatArrives) {
   Heartbeat heartbeat;
   EXPECT_FALSE(Received(heartbeat).busy);
   heartbeat.busy = true;

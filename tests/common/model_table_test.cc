@@ -49,7 +49,7 @@ struct Total {
 
 class ModelTotalTest : public testing::TestWithParam<Total> {};
 
-TEST_P(ModelTotalTest, MatchesPublishedCount) {
+TEST_P(ModelTotalTest, ParametersMatchThePublishedCount) {
   int64_t parameters = 0;
   int64_t fc_weights = 0;
   std::map<LayerKind, int> layers;
@@ -100,7 +100,7 @@ struct Stage {
 
 class ModelStageTest : public testing::TestWithParam<Stage> {};
 
-TEST_P(ModelStageTest, MatchesPublishedCount) {
+TEST_P(ModelStageTest, ParametersMatchThePublishedCount) {
   EXPECT_EQ(SumOf(Load(GetParam().model), GetParam().prefix),
             GetParam().parameters)
       << GetParam().model << " " << GetParam().prefix;
@@ -191,7 +191,7 @@ TEST(ModelTableTest, LayersAreInForwardOrder) {
   EXPECT_EQ(bert[4].name, "bert.encoder.layer.0.attention.self.query");
 }
 
-TEST(ModelTableTest, UnknownModelIsNotFoundAndTheKnownAreListed) {
+TEST(ModelTableTest, UnknownModelIsRefusedWithTheKnownModels) {
   const absl::Status status = LoadModel("vgg91", 32).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()),
@@ -211,7 +211,7 @@ TEST(ModelTableTest, BatchIsBounded) {
               HasSubstr("50176 times the batch 1048576 is 52613349376 rows"));
 }
 
-TEST(ParseModelTableTest, SkipsCommentsAndBlankLinesAndTakesCrLf) {
+TEST(ParseModelTableTest, CommentsAndBlankLinesAreSkippedAndCrLfIsAllowed) {
   const absl::StatusOr<std::vector<LayerSpec>> layers = ParseModelTable(
       absl::StrCat("# mine\r\n\r\n", kHeader,
                    "a b,fc,2,3,8,5\r\n# between\n\nc,vector,2,1,2,1"),
@@ -230,7 +230,7 @@ struct BadTable {
 
 class BadTableTest : public testing::TestWithParam<BadTable> {};
 
-TEST_P(BadTableTest, IsRefusedWithLineAndColumn) {
+TEST_P(BadTableTest, BadTableIsRefusedWithLineAndColumn) {
   const absl::Status status =
       ParseModelTable(GetParam().text, 1 << 10).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -296,7 +296,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "the model has 1099511627777 parameters with layer b"}),
     [](const auto& info) { return info.param.name; });
 
-TEST(ModelTableTest, ATiedLayerMultipliesAndHasNoFactors) {
+TEST(ModelTableTest, TiedLayerMultipliesAndHasNoFactors) {
   const auto layers = ParseModelTable(
       "name,kind,m,n,parameters,rows_per_sample\n"
       "head,fc-tied,100,8,800,4\n",
@@ -307,7 +307,7 @@ TEST(ModelTableTest, ATiedLayerMultipliesAndHasNoFactors) {
   EXPECT_EQ(layers->at(0).rows, 8);
 }
 
-TEST(ModelTableTest, AnUnknownKindIsToldTheKnownOnes) {
+TEST(ModelTableTest, UnknownKindIsRefusedWithTheKnownKinds) {
   const auto layers = ParseModelTable(
       "name,kind,m,n,parameters,rows_per_sample\nhead,lstm,1,1,1,1\n", 2);
   EXPECT_THAT(std::string(layers.status().message()),

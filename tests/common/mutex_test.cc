@@ -7,7 +7,7 @@
 namespace nereus {
 namespace {
 
-TEST(MutexTest, AConditionMadeTrueBeforeAwaitWakesItsWaiter) {
+TEST(MutexTest, AwaitWakesTheWaiterOfATrueCondition) {
   Mutex mu;
   bool waiting = false;
   bool first = false;
@@ -28,7 +28,7 @@ TEST(MutexTest, AConditionMadeTrueBeforeAwaitWakesItsWaiter) {
   waiter.join();
 }
 
-TEST(MutexTest, ATimeoutSaysWhetherTheConditionHolds) {
+TEST(MutexTest, TimeoutReturnsWhetherTheConditionHolds) {
   Mutex mu;
   MutexLock lock(&mu);
   EXPECT_FALSE(
@@ -38,7 +38,7 @@ TEST(MutexTest, ATimeoutSaysWhetherTheConditionHolds) {
       mu.AwaitWithTimeout([] { return true; }, absl::InfiniteDuration()));
 }
 
-TEST(MutexTest, ANotificationIsSeenByAllAndForever) {
+TEST(MutexTest, NotificationWakesAllWaitersAndStaysSet) {
   Notification notification;
   EXPECT_FALSE(notification.WaitWithTimeout(absl::ZeroDuration()));
   std::thread notifier([&] { notification.Notify(); });

@@ -92,7 +92,7 @@ const double kFrameSeconds =
     static_cast<double>(kFramePayloadBytesMax + kFrameHeaderBytes) / kRate;
 const double kLatencySeconds = absl::ToDoubleSeconds(kLatency);
 
-TEST(NetworkRatesTest, OneFlowTakesItsBytesAtTheRateAndTheLatency) {
+TEST(NetworkRatesTest, FlowTakesItsBytesAtTheRatePlusTheLatency) {
   for (const int64_t count : {1, 2, 100}) {
     RatedNetwork net;
     const double bytes = net.Send(0, 1, count);
@@ -103,7 +103,7 @@ TEST(NetworkRatesTest, OneFlowTakesItsBytesAtTheRateAndTheLatency) {
 
 // Two frames of lower priority values overtake all frames but the frame that is
 // leaving, whenever they are sent.
-TEST(NetworkRatesTest, LowerRanksOvertakeWhatHasNotLeft) {
+TEST(NetworkRatesTest, LowerPriorityValuesOvertakeWaitingFrames) {
   for (const double at : {0.0, 10.5, 98.5}) {
     SCOPED_TRACE(at);
     RatedNetwork net;
@@ -148,7 +148,7 @@ TEST(NetworkRatesTest, FusedFramesShareTheCostOfAMessage) {
 }
 
 // Full frames leave no room for others in their message.
-TEST(NetworkRatesTest, AMessageHasALimit) {
+TEST(NetworkRatesTest, MessageSizeIsLimited) {
   NetworkOptions options = Options();
   options.message_time = absl::Milliseconds(5);
   double seconds[2] = {};
@@ -161,7 +161,7 @@ TEST(NetworkRatesTest, AMessageHasALimit) {
   EXPECT_EQ(seconds[0], seconds[1]);
 }
 
-TEST(NetworkRatesTest, TheSlowerSideOfOneFlowDecides) {
+TEST(NetworkRatesTest, SlowerSideLimitsAFlow) {
   for (const NodeRate& rate :
        {NodeRate{kRate / 4, kRate}, NodeRate{kUnlimitedRate, kRate / 4}}) {
     RatedNetwork net;
@@ -172,7 +172,7 @@ TEST(NetworkRatesTest, TheSlowerSideOfOneFlowDecides) {
   }
 }
 
-TEST(NetworkRatesTest, BothWaysAtOnceCostNoMoreThanOne) {
+TEST(NetworkRatesTest, BothDirectionsAtOnceTakeNoLonger) {
   RatedNetwork net;
   const double bytes = net.Send(0, 1, 50);
   net.Send(1, 0, 50);
@@ -180,7 +180,7 @@ TEST(NetworkRatesTest, BothWaysAtOnceCostNoMoreThanOne) {
   EXPECT_NEAR(net.Now(), bytes / kRate + kLatencySeconds, kRounding);
 }
 
-TEST(NetworkRatesTest, TwoFlowsOfOneSenderShareItFairly) {
+TEST(NetworkRatesTest, FlowsOfASenderShareItsRateFairly) {
   RatedNetwork net;
   const double small = net.Send(0, 1, 20);
   const double large = net.Send(0, 2, 60);
@@ -193,7 +193,7 @@ TEST(NetworkRatesTest, TwoFlowsOfOneSenderShareItFairly) {
               kRounding);
 }
 
-TEST(NetworkRatesTest, ManySendersShareOneReceiverFairly) {
+TEST(NetworkRatesTest, SendersShareAReceiverFairly) {
   constexpr int kSenders = 16;
   RatedNetwork net;
   double bytes = 0;
@@ -213,7 +213,7 @@ TEST(NetworkRatesTest, ManySendersShareOneReceiverFairly) {
 // Max-min fairness: a sender gives the rate that a congested receiver cannot
 // take to its other flow. Without a window, half of its frames would go to the
 // congested receiver.
-TEST(NetworkRatesTest, ASenderSpendsNothingOnACongestedReceiver) {
+TEST(NetworkRatesTest, CongestedReceiverDoesNotSlowOtherFlows) {
   constexpr int kOthers = 9;
   RatedNetwork net;
   for (int other = 1; other <= kOthers; ++other) net.Send(10 + other, 1, 500);
@@ -227,7 +227,7 @@ TEST(NetworkRatesTest, ASenderSpendsNothingOnACongestedReceiver) {
   EXPECT_NEAR(free / (kRate * seconds), 0.9, 0.03);
 }
 
-TEST(NetworkRatesTest, AWindowBoundsWhatIsUnderWay) {
+TEST(NetworkRatesTest, WindowBoundsTheBytesUnderWay) {
   NetworkOptions options = Options();
   options.delay_min = options.delay_max = absl::Milliseconds(10);
   options.window_bytes = 4 * (kFramePayloadBytesMax + kFrameHeaderBytes);
@@ -240,7 +240,7 @@ TEST(NetworkRatesTest, AWindowBoundsWhatIsUnderWay) {
               kRounding);
 }
 
-TEST(NetworkRatesTest, AFrameAboveTheWindowGoesAlone) {
+TEST(NetworkRatesTest, FrameAboveTheWindowTravelsAlone) {
   NetworkOptions options = Options();
   options.window_bytes = 1;
   RatedNetwork net(options);
@@ -249,7 +249,7 @@ TEST(NetworkRatesTest, AFrameAboveTheWindowGoesAlone) {
   EXPECT_NEAR(net.Now(), 3 * (kFrameSeconds + kLatencySeconds), kRounding);
 }
 
-TEST(NetworkRatesTest, WhatAReceiverIsNotReadyForFillsTheWindow) {
+TEST(NetworkRatesTest, UnacceptedFramesFillTheWindow) {
   NetworkOptions options = Options();
   options.window_bytes = 2 * (kFramePayloadBytesMax + kFrameHeaderBytes);
   RatedNetwork net(options);
@@ -279,7 +279,7 @@ TEST(NetworkRatesTest, WithinANodeFramesAreFree) {
   EXPECT_EQ((net.order_[{40, 41}].size()), 100u);
 }
 
-TEST(NetworkRatesTest, ProcessesOfOneNodeShareItsRate) {
+TEST(NetworkRatesTest, ProcessesOfANodeShareItsRate) {
   RatedNetwork net;
   net.network_.Place(40, 0);
   const double bytes = net.Send(40, 1, 20);
@@ -288,7 +288,7 @@ TEST(NetworkRatesTest, ProcessesOfOneNodeShareItsRate) {
   EXPECT_NEAR(net.Now(), 2 * bytes / kRate + kLatencySeconds, kRounding);
 }
 
-TEST(NetworkRatesTest, ASlowNodeIsSlowBothWaysUntilItRecovers) {
+TEST(NetworkRatesTest, SlowNodeIsSlowBothWaysUntilItRecovers) {
   for (const auto& [from, to] : {std::pair{0, 1}, std::pair{1, 0}}) {
     RatedNetwork net;
     net.network_.SetRateFactor(0, 0.1);
@@ -304,7 +304,7 @@ TEST(NetworkRatesTest, ASlowNodeIsSlowBothWaysUntilItRecovers) {
 }
 
 // A slow sender does not slow down other senders of the same receiver.
-TEST(NetworkRatesTest, ASlowSenderDoesNotHoldAFastReceiver) {
+TEST(NetworkRatesTest, SlowSenderDoesNotSlowItsReceiver) {
   RatedNetwork net;
   net.network_.SetRateFactor(0, 0.01);
   net.Send(0, 2, 10);
@@ -314,7 +314,7 @@ TEST(NetworkRatesTest, ASlowSenderDoesNotHoldAFastReceiver) {
               3 * kFrameSeconds);
 }
 
-TEST(NetworkRatesTest, ASlowLinkIsSlowForItsPairOnly) {
+TEST(NetworkRatesTest, SlowLinkSlowsOnlyItsPair) {
   RatedNetwork net;
   net.network_.SetLink(1, 0, {kRate / 10, absl::Milliseconds(3)});
   const double bytes = net.Send(0, 1, 20);
@@ -326,7 +326,7 @@ TEST(NetworkRatesTest, ASlowLinkIsSlowForItsPairOnly) {
             2 * bytes / kRate + kLatencySeconds + kRounding);
 }
 
-TEST(NetworkRatesTest, ABrokenConnectionFreesItsTurnsAndItsWindow) {
+TEST(NetworkRatesTest, BrokenConnectionFreesItsTurnsAndItsWindow) {
   RatedNetwork net;
   net.Send(0, 1, 50);
   net.Send(2, 1, 50);

@@ -62,7 +62,7 @@ TEST(UpdateRuleTest, NamesAreParsedBack) {
 //   0  0.5 *  4 + 0.25 *  1         2.25           -0.125
 //   1  0.5 *  2 - 0.25 * 0.125      2.09375        -1.171875
 //   2  0.5 * -2 - 0.25 * 1.171875   -0.24609375    -1.048828125
-TEST(SgdTest, ThreeStepsByHand) {
+TEST(SgdTest, StepsMatchAHandCount) {
   const OptimizerOptions options = Sgd(0.5f, 0.5f, 0.25f);
   const float gradients[] = {4.0f, 2.0f, -2.0f};
   const float velocities[] = {2.25f, 2.09375f, -0.24609375f};
@@ -92,7 +92,7 @@ TEST(SgdTest, WithoutMomentumTheVelocityIsTheGradient) {
 // of the gradient: m / (1 - beta1) = g, v / (1 - beta2) = g^2. Each moment has
 // two roundings and each correction one more; the root halves those of v. With
 // root, sum, product, quotient and difference, there are fewer than 12.
-TEST(AdamTest, FirstStepIsTheLearningRate) {
+TEST(AdamTest, FirstStepHasTheSizeOfTheLearningRate) {
   for (const float gradient : {1e-3f, -0.5f, 2.0f, -1000.0f}) {
     const OptimizerOptions options = Adam();
     const float zero = 0.0f;
@@ -116,7 +116,7 @@ TEST(AdamTest, FirstStepIsTheLearningRate) {
 //      times the learning rate, divided by the root.
 //   parameter: the errors of all steps, and one more rounding in each step.
 // Products of errors are covered by 1 %.
-TEST(AdamTest, FollowsThePaper) {
+TEST(AdamTest, StepsMatchThePaper) {
   for (const uint64_t seed : TestSeeds(20)) {
     SCOPED_TRACE(ReplayHint(seed));
     Random random(seed);
@@ -168,7 +168,7 @@ TEST(AdamTest, StepDecidesTheCorrection) {
   EXPECT_EQ(first_state[1], late_state[1]);
 }
 
-TEST(AdamTest, NoGradientMovesNothing) {
+TEST(AdamTest, ZeroGradientMovesNothing) {
   const float zero = 0.0f;
   float parameter = 0.75f;
   float state[2] = {0.0f, 0.0f};
@@ -289,7 +289,7 @@ struct OptionsCase {
 
 class OptimizerOptionsTest : public testing::TestWithParam<OptionsCase> {};
 
-TEST_P(OptimizerOptionsTest, RangeIsChecked) {
+TEST_P(OptimizerOptionsTest, OptionsOutOfRangeAreRefused) {
   for (const float value : GetParam().good) {
     OptimizerOptions options;
     GetParam().set(options, value);

@@ -117,7 +117,7 @@ TEST_F(PeerLinksTest, DialledLinkOpensAfterGreetingAndAnswer) {
   EXPECT_THAT(connection.sent, ElementsAre(1, 2));
 }
 
-TEST_F(PeerLinksTest, AnswerOfAnotherPeerIsRefused) {
+TEST_F(PeerLinksTest, AnswerOfOtherPeerIsRefused) {
   EXPECT_THAT(
       std::string(links_.CheckAnswer(kShard0, HelloFrom(kWorker1)).message()),
       HasSubstr("shard 0 was dialled, worker 1 answers"));
@@ -206,7 +206,7 @@ TEST_F(PeerLinksTest, LinkIsGivenUpAtItsDeadlineWithTheLastError) {
   EXPECT_THAT(later.sent, IsEmpty()) << "frames of the lost link are dropped";
 }
 
-TEST_F(PeerLinksTest, OneAttemptIsMadeThoughTheDeadlineHasPassed) {
+TEST_F(PeerLinksTest, AttemptIsMadeAfterThePassedDeadline) {
   ConnectTo(kShard0, absl::Milliseconds(30));
   now_ += absl::Seconds(1);
   EXPECT_FALSE(links_.NextLoss(now_).has_value());
@@ -229,7 +229,7 @@ TEST_F(PeerLinksTest, RefusalThatWillNotPassGivesTheLinkUp) {
   EXPECT_THAT(links_.TakeAttempts(now_ + absl::Minutes(1)), IsEmpty());
 }
 
-TEST_F(PeerLinksTest, NameServerIsWaitedForUnlessTheAddressChanges) {
+TEST_F(PeerLinksTest, LookUpIsAwaitedUnlessTheAddressChanges) {
   ConnectTo(kShard0, absl::Minutes(1));
   ASSERT_THAT(links_.TakeAttempts(now_), SizeIs(1));
   links_.OnLookingUp(kShard0);
@@ -508,7 +508,7 @@ class RandomLinks {
   uint32_t layer_ = 0;  // Layer of the last frame.
 };
 
-TEST(PeerLinksRandomTest, EachPeerHasOneConnectionAndItsFramesInOrder) {
+TEST(PeerLinksRandomTest, EachPeerHasASingleConnectionAndOrderedFrames) {
   for (const uint64_t seed : TestSeeds(200)) {
     SCOPED_TRACE(ReplayHint(seed));
     RandomLinks(seed).Run(500);

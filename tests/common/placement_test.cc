@@ -108,7 +108,7 @@ TEST(PlacementTest, LayersAreCutIntoFullChunksAndARest) {
   }
 }
 
-TEST(PlacementTest, FollowsTheDocumentedOrder) {
+TEST(PlacementTest, ChunksArePlacedInTheDocumentedOrder) {
   // Layers without factors go first (b, d), larger chunks first, then by layer
   // and index. Each chunk goes to the least loaded shard; the lowest index wins
   // a tie.
@@ -133,7 +133,7 @@ TEST(PlacementTest, ShardsMayOutnumberChunks) {
   EXPECT_EQ(placement.shard_elements(3), 0);
 }
 
-TEST(PlacementTest, DoesNotDependOnTheBatch) {
+TEST(PlacementTest, PlacementDoesNotDependOnTheBatch) {
   const Placement a = Place(*LoadModel("vgg19", 1), 5);
   const Placement b = Place(*LoadModel("vgg19", 256), 5);
   EXPECT_EQ(a.chunks(), b.chunks());

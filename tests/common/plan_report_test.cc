@@ -39,7 +39,7 @@ class WholeModelTest : public testing::TestWithParam<WholeModel> {};
 // paper the biases of layers by factors travel through the servers; here they
 // do not travel, so the test adds them. The expected figures were rounded to
 // four decimals and then to three: off by 0.00055 at most.
-TEST_P(WholeModelTest, MovesWhatThePapersFormulasGive) {
+TEST_P(WholeModelTest, TrafficMatchesThePapersFormulas) {
   const WholeModel& c = GetParam();
   const PlanReport report = ReportFor(c.model, c.batch, c.nodes);
   int64_t biases = 0;
@@ -203,7 +203,7 @@ TEST(PlanReportTest, TextIsAnAlignedTableWithTotalsAndReasons) {
       "moves 58720256 elements, factors 3670016)\n");
 }
 
-TEST(PlanReportTest, OneNodeHasNoRatio) {
+TEST(PlanReportTest, SingleNodeHasNoRatio) {
   const std::string text = FormatPlanText(ReportFor("vgg19", 32, 1));
   EXPECT_THAT(text, HasSubstr("0.000 GB by this plan.\n"));
 }

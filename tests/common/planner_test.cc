@@ -61,7 +61,7 @@ class PlannerFlipTest : public testing::TestWithParam<Flip> {
   }
 };
 
-TEST_P(PlannerFlipTest, HappensWhereThePapersRuleSays) {
+TEST_P(PlannerFlipTest, SchemeFlipsWhereThePapersRuleSays) {
   EXPECT_EQ(SchemeAt(2), Scheme::kFactor);
   EXPECT_EQ(SchemeAt(GetParam().factor_up_to), Scheme::kFactor);
   EXPECT_EQ(SchemeAt(GetParam().factor_up_to + 1), Scheme::kServer);
@@ -97,7 +97,7 @@ TEST(PlannerTest, OtherLayersAlwaysUseTheServers) {
   }
 }
 
-TEST(PlannerTest, OneWorkerUsesTheServersWhateverIsForced) {
+TEST(PlannerTest, SingleWorkerAlwaysUsesTheServers) {
   const std::vector<LayerSpec> layers = Load("vgg19", 32);
   for (const int64_t servers : {1, 2, 8}) {
     for (const std::optional<Scheme> forced :
@@ -139,7 +139,7 @@ TEST(PlannerTest, ForcedSchemeAppliesToEveryLayerThatSupportsIt) {
   }
 }
 
-TEST(PlannerTest, ExplanationHoldsBothFigures) {
+TEST(PlannerTest, ExplanationHoldsBothCosts) {
   const std::vector<LayerSpec> layers = {
       {"conv", LayerKind::kConvolution, 64, 27, 1792, 100},
       {"fc", LayerKind::kFullyConnected, 4096, 4096, 4096 * 4096 + 4096, 32,

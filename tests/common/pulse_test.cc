@@ -13,13 +13,13 @@ void ExpectBeat(const Pulse::Beat& beat, bool is_alive, bool is_busy,
 }
 
 // A driver that has just started has had no time to answer.
-TEST(PulseTest, AMemberThatHasJustBegunIsAlive) {
+TEST(PulseTest, NewMemberIsAlive) {
   Pulse pulse;
   ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*is_busy=*/false,
              /*asks=*/true);
 }
 
-TEST(PulseTest, ADriverThatAnswersEachTimeStaysAlive) {
+TEST(PulseTest, AnsweringDriverStaysAlive) {
   Pulse pulse;
   for (int beat = 0; beat < 5; ++beat) {
     ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*is_busy=*/false,
@@ -28,7 +28,7 @@ TEST(PulseTest, ADriverThatAnswersEachTimeStaysAlive) {
   }
 }
 
-TEST(PulseTest, ADriverThatDoesNotAnswerIsNotAliveAndIsNotAskedTwice) {
+TEST(PulseTest, SilentDriverIsNotAliveAndIsNotAskedTwice) {
   Pulse pulse;
   pulse.OnDue();
   for (int beat = 0; beat < 5; ++beat) {
@@ -37,7 +37,7 @@ TEST(PulseTest, ADriverThatDoesNotAnswerIsNotAliveAndIsNotAskedTwice) {
   }
 }
 
-TEST(PulseTest, ALateAnswerBringsItBack) {
+TEST(PulseTest, LateAnswerMakesTheDriverAliveAgain) {
   Pulse pulse;
   pulse.OnDue();
   pulse.OnDue();
@@ -49,7 +49,7 @@ TEST(PulseTest, ALateAnswerBringsItBack) {
              /*asks=*/false);
 }
 
-TEST(PulseTest, SeveralAnswersAreOneSignOfLife) {
+TEST(PulseTest, SeveralAnswersCountAsASingleAnswer) {
   Pulse pulse;
   pulse.OnDue();
   pulse.Answer();
@@ -58,7 +58,7 @@ TEST(PulseTest, SeveralAnswersAreOneSignOfLife) {
   EXPECT_FALSE(pulse.OnDue().is_alive);
 }
 
-TEST(PulseTest, ABusyDriverIsAliveAndSaysSoWhileItDoesNotAnswer) {
+TEST(PulseTest, BusyDriverIsAliveWithoutAnswers) {
   Pulse pulse;
   pulse.OnDue();
   pulse.SetBusy(true);
@@ -69,7 +69,7 @@ TEST(PulseTest, ABusyDriverIsAliveAndSaysSoWhileItDoesNotAnswer) {
 }
 
 // The driver had answered before it began its work.
-TEST(PulseTest, ABusyDriverThatHasAnsweredIsAskedAgain) {
+TEST(PulseTest, BusyDriverIsAskedAgainAfterAnAnswer) {
   Pulse pulse;
   pulse.SetBusy(true);
   ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*is_busy=*/false,
@@ -78,7 +78,7 @@ TEST(PulseTest, ABusyDriverThatHasAnsweredIsAskedAgain) {
              /*asks=*/false);
 }
 
-TEST(PulseTest, ADriverThatStandsStillAfterLongWorkIsNotAlive) {
+TEST(PulseTest, DriverBlockedAfterLongWorkIsNotAlive) {
   Pulse pulse;
   pulse.OnDue();
   pulse.SetBusy(true);

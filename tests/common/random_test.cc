@@ -11,7 +11,7 @@ namespace nereus {
 namespace {
 
 // The first numbers of the reference implementation, splitmix64.c by Vigna.
-TEST(RandomTest, IsSplitMix64) {
+TEST(RandomTest, NumbersAreThoseOfSplitMix64) {
   Random zero(0);
   EXPECT_EQ(zero.Next(), 0xe220a8397b1dcdaf);
   EXPECT_EQ(zero.Next(), 0x6e789e6aa1b965f4);
@@ -22,7 +22,7 @@ TEST(RandomTest, IsSplitMix64) {
   EXPECT_EQ(other.Next(), 9817491932198370423u);
 }
 
-TEST(RandomTest, BelowStaysBelowAndReachesEveryValue) {
+TEST(RandomTest, BelowStaysBelowAndReachesEachValue) {
   Random random(3);
   std::vector<int> seen(7, 0);
   for (int i = 0; i < 7000; ++i) {

@@ -28,7 +28,7 @@ SafetensorsTensor Tensor(std::string name, std::vector<int64_t> shape,
   return {std::move(name), std::move(shape), offset, bytes};
 }
 
-TEST(SafetensorsTest, WritesTheFormatByteByByte) {
+TEST(SafetensorsTest, HeaderMatchesTheFormatByteByByte) {
   const auto encoded =
       EncodeSafetensorsHeader({Tensor("a", {2, 3}), Tensor("b", {})}, {});
   ASSERT_TRUE(encoded.ok()) << encoded.status();
@@ -48,7 +48,7 @@ TEST(SafetensorsTest, DataBeginsAtAMultipleOf64Bytes) {
   }
 }
 
-TEST(SafetensorsTest, WhatIsWrittenIsRead) {
+TEST(SafetensorsTest, WrittenHeaderIsReadBack) {
   const std::vector<SafetensorsTensor> tensors = {
       Tensor("scalar", {}, 0, 4),
       Tensor("empty", {3, 0, 2}, 4, 0),
@@ -72,7 +72,7 @@ TEST(SafetensorsTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(header->data_offset, static_cast<int64_t>(encoded->size()));
 }
 
-TEST(SafetensorsTest, AFileMayHaveNoTensors) {
+TEST(SafetensorsTest, FileMayHaveNoTensors) {
   const auto encoded = EncodeSafetensorsHeader({}, {});
   ASSERT_TRUE(encoded.ok());
   EXPECT_TRUE(Decode(encoded->substr(8), 0).ok());
@@ -81,7 +81,7 @@ TEST(SafetensorsTest, AFileMayHaveNoTensors) {
 }
 
 // Other writers may use any order of tensors and fields, and white space.
-TEST(SafetensorsTest, ReadsWhatOthersMayWrite) {
+TEST(SafetensorsTest, HeadersOfOtherWritersAreRead) {
   const auto header = Decode(
       "{ \"b\" : {\"shape\":[1],\n\"data_offsets\":[8,12],\"dtype\":\"F32\"},"
       "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
@@ -136,7 +136,7 @@ struct BadHeader {
 class SafetensorsBadHeaderTest : public testing::TestWithParam<BadHeader> {};
 
 // Each file has 8 bytes of data.
-TEST_P(SafetensorsBadHeaderTest, IsRefusedWithTheReason) {
+TEST_P(SafetensorsBadHeaderTest, BadHeaderIsRefusedWithTheReason) {
   const auto header = Decode(GetParam().text, 8);
   ASSERT_EQ(header.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(header.status().message()),

@@ -16,7 +16,7 @@ TEST(SchemeTest, NamesAreParsedBack) {
   }
 }
 
-TEST(SchemeTest, UnknownNameIsRefusedWithTheKnownOnes) {
+TEST(SchemeTest, UnknownNameIsRefusedWithTheKnownNames) {
   const absl::Status status = ParseScheme("carrier pigeon").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(
@@ -24,7 +24,7 @@ TEST(SchemeTest, UnknownNameIsRefusedWithTheKnownOnes) {
       testing::HasSubstr("\"carrier pigeon\", known are server, factor, ring"));
 }
 
-TEST(SchemeTest, OnlyLayersWithFactorsGoByThem) {
+TEST(SchemeTest, OnlyLayersWithFactorsGoByFactors) {
   LayerSpec layer = {"l", LayerKind::kFullyConnected, 2, 3, 6, 1};
   for (const bool has_factors : {false, true}) {
     layer.has_factors = has_factors;

@@ -9,7 +9,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(SendQueueTest, LowRanksGoFirstAndKeepTheirOrder) {
+TEST(SendQueueTest, LowPriorityValuesGoFirstAndKeepTheirOrder) {
   SendQueue<int> queue;
   EXPECT_TRUE(queue.empty());
   // Frames in the order of backward: the last layer first, two frames each.

@@ -284,7 +284,7 @@ TEST_F(SessionTest, MembersJoinAndGetTheEpoch) {
   EXPECT_FALSE(worker_->failed());
 }
 
-TEST(SessionClientTest, WhoWaitsHearsForWhom) {
+TEST(SessionClientTest, WaitingMemberLearnsTheReason) {
   CoordinatorOptions options = TestOptions();
   options.spec.workers = 2;
   options.waiting_notice_interval = absl::Milliseconds(100);
@@ -335,7 +335,7 @@ TEST_F(SessionTest, BrokenSessionIsOpenedAgainAndResumed) {
 
 // The patience starts at the end of a session. In a quiet job the coordinator
 // sends nothing, and in a resumed session it sends nothing from the start.
-TEST_F(SessionTest, QuietSessionIsResumedHoweverLongItWasQuiet) {
+TEST_F(SessionTest, LongQuietSessionIsResumed) {
   SessionClientOptions options;
   options.patience = absl::Seconds(1);
   StartJob(options);
@@ -352,7 +352,7 @@ TEST_F(SessionTest, QuietSessionIsResumedHoweverLongItWasQuiet) {
   EXPECT_FALSE(worker_->failed());
 }
 
-TEST_F(SessionTest, CoordinatorThatIsGoneIsGivenUpAfterThePatience) {
+TEST_F(SessionTest, LostCoordinatorIsGivenUpAfterThePatience) {
   SessionClientOptions options;
   options.patience = absl::Seconds(1);
   StartJob(options);
@@ -433,7 +433,7 @@ TEST_F(SessionTest, RefusalsArriveWithTheirCode) {
   EXPECT_EQ(coordinator_.Status().members.size(), 2u);
 }
 
-TEST_F(SessionTest, MemberWithImpossibleNumbersIsPutOut) {
+TEST_F(SessionTest, MemberWithImpossibleNumbersIsRemoved) {
   StartJob();
   Heartbeat heartbeat;
   heartbeat.round = -7;
@@ -447,7 +447,7 @@ TEST_F(SessionTest, MemberWithImpossibleNumbersIsPutOut) {
 
 // The threads of a process do not know yet that a session is new. Their
 // messages belong to the previous session.
-TEST(SessionClientTest, NothingGoesBeforeTheJoin) {
+TEST(SessionClientTest, NoMessageIsSentBeforeTheJoin) {
   TestCoordinator coordinator;
   TestMember shard(coordinator.address(), ShardJoin());
   shard.when_opened = [](SessionClient& client) {
@@ -469,7 +469,7 @@ TEST(SessionClientTest, NothingGoesBeforeTheJoin) {
   EXPECT_EQ(shard.opened(), 1);
 }
 
-TEST(SessionClientTest, NobodyAtTheAddressIsAFailureAfterTheTimeout) {
+TEST(SessionClientTest, UnreachableCoordinatorIsAFailureAfterTheTimeout) {
   std::string address;
   {
     TestCoordinator gone;
@@ -505,7 +505,7 @@ TEST(SessionClientTest, CoordinatorThatStartsLateIsFound) {
   EXPECT_TRUE(shard.AwaitMessage<EpochStart>().has_value());
 }
 
-TEST(SessionClientTest, AControlPortWithoutACoordinatorIsRecognised) {
+TEST(SessionClientTest, ControlPortWithoutACoordinatorIsRecognised) {
   const auto server = ControlServer::Start("127.0.0.1", 0, {});
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string address = absl::StrCat("127.0.0.1:", (*server)->port());
@@ -519,7 +519,7 @@ TEST(SessionClientTest, AControlPortWithoutACoordinatorIsRecognised) {
   EXPECT_EQ(member.opened(), 1) << "trying again would not help";
 }
 
-TEST(SessionClientTest, ShardThatDoesNotCoordinateSaysWhoDoes) {
+TEST(SessionClientTest, OtherShardNamesTheCoordinator) {
   RedirectService service("10.0.0.1:4700");
   const auto server = ControlServer::Start("127.0.0.1", 0, service.services());
   ASSERT_TRUE(server.ok()) << server.status();
@@ -531,7 +531,7 @@ TEST(SessionClientTest, ShardThatDoesNotCoordinateSaysWhoDoes) {
   EXPECT_THAT(std::string(why.message()), HasSubstr("10.0.0.1:4700"));
 }
 
-TEST(SessionClientTest, MayBeDestroyedAtAnyTime) {
+TEST(SessionClientTest, ClientMayBeDestroyedAtAnyTime) {
   TestCoordinator coordinator;
   std::string nowhere;
   {

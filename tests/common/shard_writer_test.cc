@@ -53,7 +53,7 @@ TestCheckpoint SomeCheckpoint() {
   return {.round = 3, .chunk_elements = 4, .layers = AwkwardLayers()};
 }
 
-TEST(ShardWriterTest, AWholeLayerIsOneTensorOfItsShape) {
+TEST(ShardWriterTest, WholeLayerIsATensorOfItsShape) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
   const auto file =
@@ -80,7 +80,7 @@ TEST(ShardWriterTest, AWholeLayerIsOneTensorOfItsShape) {
   EXPECT_EQ(header.metadata.at("epoch"), "7");
 }
 
-TEST(ShardWriterTest, PartsOfALayerSayWhichElementsTheyAre) {
+TEST(ShardWriterTest, PartsOfALayerNameTheirElements) {
   SimulatedStorage storage(/*seed=*/0);
   TestCheckpoint checkpoint = SomeCheckpoint();
   checkpoint.rule = UpdateRule::kAdam;
@@ -101,7 +101,7 @@ TEST(ShardWriterTest, PartsOfALayerSayWhichElementsTheyAre) {
           "chunk%2Evelocity[20:25].second_moment 5"));
 }
 
-TEST(ShardWriterTest, TheCallersStateIsNumbered) {
+TEST(ShardWriterTest, CallersStateArraysAreNumbered) {
   SimulatedStorage storage(/*seed=*/0);
   TestCheckpoint checkpoint = SomeCheckpoint();
   checkpoint.callers_arrays = 3;
@@ -120,7 +120,7 @@ TEST(ShardWriterTest, TheCallersStateIsNumbered) {
 
 // A member that was counted as dead may still write, at the same time as its
 // successor.
-TEST(ShardWriterTest, AFileOfAnotherEpochIsAnotherFile) {
+TEST(ShardWriterTest, EachEpochWritesItsOwnFile) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
   const auto file =
@@ -135,7 +135,7 @@ TEST(ShardWriterTest, AFileOfAnotherEpochIsAnotherFile) {
   EXPECT_EQ(storage.Contents(absl::StrCat(kFolder, file->name)), before);
 }
 
-TEST(ShardWriterTest, AShardMayHaveNothing) {
+TEST(ShardWriterTest, ShardMayHaveNoChunks) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
   const auto file = WriteShard(storage, {3, 4, 5}, checkpoint.layers,
@@ -145,7 +145,7 @@ TEST(ShardWriterTest, AShardMayHaveNothing) {
                   .tensors.empty());
 }
 
-TEST(ShardWriterTest, ChunksThatDoNotFitAreRefusedAndNothingIsWritten) {
+TEST(ShardWriterTest, WrongChunksAreRefusedAndNothingIsWritten) {
   const TestCheckpoint checkpoint = SomeCheckpoint();
   using Chunks = std::vector<ChunkValues>;
   const struct {
@@ -195,7 +195,7 @@ TEST(ShardWriterTest, ImpossibleShardsAndRoundsAreRefused) {
   }
 }
 
-TEST(ShardWriterTest, ACompleteCheckpointIsNotWrittenOver) {
+TEST(ShardWriterTest, CompleteCheckpointIsNotOverwritten) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
   ASSERT_TRUE(WriteTestCheckpoint(storage, checkpoint).ok());
@@ -226,7 +226,7 @@ std::string HexOf(const Buffer& buffer, int64_t offset, int64_t bytes) {
        static_cast<size_t>(bytes)});
 }
 
-TEST(ShardWriterTest, AnIndependentReaderFindsTheSameValues) {
+TEST(ShardWriterTest, IndependentReaderFindsTheSameValues) {
   const std::string root = absl::StrCat(testing::TempDir(), "/python");
   std::filesystem::remove_all(root);
   auto storage = FileStorage::Open(root);

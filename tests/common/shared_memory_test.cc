@@ -68,7 +68,7 @@ TEST(SharedMemoryTest, OnlyTheOfferedMemoryIsOpened) {
   EXPECT_FALSE(SharedMemory::Open(offer, 4096).ok()) << "it has been taken";
 }
 
-TEST(SharedMemoryTest, AnotherProcessMayOpenItAndDie) {
+TEST(SharedMemoryTest, OtherProcessMayOpenTheMemoryAndDie) {
   auto own = SharedMemory::Create(4096);
   ASSERT_TRUE(own.ok()) << own.status();
   const pid_t child = fork();

@@ -77,7 +77,7 @@ class Recorder {
   SimulatedNetwork network_;
 };
 
-TEST(SimulatedNetworkTest, EveryFrameArrivesOnceInTheOrderOfItsPair) {
+TEST(SimulatedNetworkTest, EachFrameArrivesOnceInTheOrderOfItsPair) {
   for (const uint64_t seed : TestSeeds(20)) {
     SCOPED_TRACE(ReplayHint(seed));
     Recorder recorder(kOptions, seed);
@@ -109,7 +109,7 @@ TEST(SimulatedNetworkTest, PairsOvertakeEachOther) {
   EXPECT_NEAR(overtaken, 50, 30);
 }
 
-TEST(SimulatedNetworkTest, DelaysAreInTheRange) {
+TEST(SimulatedNetworkTest, DelaysAreInTheirRange) {
   NetworkOptions options;
   options.delay_min = absl::Milliseconds(2);
   options.delay_max = absl::Milliseconds(7);
@@ -130,7 +130,7 @@ TEST(SimulatedNetworkTest, DelaysAreInTheRange) {
   EXPECT_GT(longest, absl::Milliseconds(6.9));
 }
 
-TEST(SimulatedNetworkTest, AFixedDelayIsKept) {
+TEST(SimulatedNetworkTest, FixedDelayIsKept) {
   NetworkOptions options;
   options.delay_min = options.delay_max = absl::Milliseconds(3);
   Recorder recorder(options, 3);
@@ -141,7 +141,7 @@ TEST(SimulatedNetworkTest, AFixedDelayIsKept) {
   }
 }
 
-TEST(SimulatedNetworkTest, RepeatsComeAfterTheFirstAndBeforeWhatIsSentLater) {
+TEST(SimulatedNetworkTest, RepeatsArriveBetweenTheFrameAndLaterFrames) {
   NetworkOptions options;
   options.repeat_probability = 1.0;
   Recorder recorder(options, 4);
@@ -155,7 +155,7 @@ TEST(SimulatedNetworkTest, RepeatsComeAfterTheFirstAndBeforeWhatIsSentLater) {
   }
 }
 
-TEST(SimulatedNetworkTest, RepeatsAreAsFrequentAsAsked) {
+TEST(SimulatedNetworkTest, RepeatsHaveTheGivenProbability) {
   NetworkOptions options;
   options.repeat_probability = 0.25;
   Recorder recorder(options, 5);
@@ -180,7 +180,7 @@ TEST(SimulatedNetworkTest, PayloadsAreReadOnArrival) {
   EXPECT_TRUE(frame.payload.unique());
 }
 
-TEST(SimulatedNetworkTest, ABrokenConnectionLosesWhatIsUnderWay) {
+TEST(SimulatedNetworkTest, BrokenConnectionLosesFramesUnderWay) {
   for (const bool backwards : {false, true}) {
     Recorder recorder(kOptions, 10);
     recorder.SendMany(10);
@@ -198,7 +198,7 @@ TEST(SimulatedNetworkTest, ABrokenConnectionLosesWhatIsUnderWay) {
   }
 }
 
-TEST(SimulatedNetworkTest, AfterABreakEachEndSendsOnceItIsReady) {
+TEST(SimulatedNetworkTest, EachEndSendsAfterItsOwnReconnect) {
   Recorder recorder(kOptions, 11);
   recorder.network_.Break(kSender, kReceiver);
   recorder.network_.Send(kSender, kReceiver, Numbered(0));
@@ -215,7 +215,7 @@ TEST(SimulatedNetworkTest, AfterABreakEachEndSendsOnceItIsReady) {
   EXPECT_EQ(recorder.Numbers(), (std::vector<int64_t>{2, 4}));
 }
 
-TEST(SimulatedNetworkTest, WhatANewConnectionSendsIsNotLostWithTheOld) {
+TEST(SimulatedNetworkTest, FramesOfANewConnectionSurviveTheOldBreak) {
   Recorder recorder(kOptions, 12);
   for (int64_t i = 0; i < 20; ++i) {
     recorder.network_.Send(kSender, kReceiver, Numbered(i));
@@ -227,7 +227,7 @@ TEST(SimulatedNetworkTest, WhatANewConnectionSendsIsNotLostWithTheOld) {
   EXPECT_EQ(recorder.Numbers(), std::vector<int64_t>{20});
 }
 
-TEST(SimulatedNetworkTest, AReceiverThatIsNotReadyIsOfferedAllInOrderLater) {
+TEST(SimulatedNetworkTest, UnreadyReceiverGetsAllFramesInOrderLater) {
   Recorder recorder(kOptions, 13);
   recorder.ready_ = false;
   for (int64_t i = 0; i < 5; ++i) {
@@ -251,7 +251,7 @@ TEST(SimulatedNetworkTest, AReceiverThatIsNotReadyIsOfferedAllInOrderLater) {
   EXPECT_EQ(recorder.network_.frames_delivered(), 6);
 }
 
-TEST(SimulatedNetworkTest, WhatWaitsIsLostWithItsConnection) {
+TEST(SimulatedNetworkTest, WaitingFramesAreLostWithTheirConnection) {
   Recorder recorder(kOptions, 14);
   recorder.ready_ = false;
   recorder.network_.Send(kSender, kReceiver, Numbered(0));
@@ -272,7 +272,7 @@ uint64_t DigestOf(uint64_t seed, int64_t frames) {
 // The digest of a run without rates must never change: only delays decide.
 // Frames carry the version of the protocol, so a new version changes the
 // digest.
-TEST(SimulatedNetworkTest, WithoutRatesRunsAreWhatTheyAlwaysWere) {
+TEST(SimulatedNetworkTest, RunsWithoutRatesKeepTheirDigest) {
   NetworkOptions options;
   options.repeat_probability = 0.2;
   Recorder recorder(options, 7);
@@ -297,7 +297,7 @@ TEST(SimulatedNetworkTest, DigestTellsRunsApart) {
   EXPECT_NE(DigestOf(7, 20), DigestOf(7, 21));
 }
 
-TEST(SimulatedNetworkTest, DigestSeesEveryHeaderFieldAndTheReceiver) {
+TEST(SimulatedNetworkTest, DigestCoversEachHeaderFieldAndTheReceiver) {
   const auto digest = [](const FrameHeader& header, ProcessId to) {
     EventQueue events;
     SimulatedNetwork network(
@@ -327,7 +327,7 @@ TEST(SimulatedNetworkTest, DigestSeesEveryHeaderFieldAndTheReceiver) {
   EXPECT_NE(digest(other, kReceiver), known);
 }
 
-TEST(SimulatedNetworkTest, DigestSeesThePayload) {
+TEST(SimulatedNetworkTest, DigestCoversThePayload) {
   const auto digest = [](float value) {
     EventQueue events;
     SimulatedNetwork network(

@@ -17,7 +17,7 @@ absl::Status Write(SimulatedStorage& storage, const std::string& name,
       name, {Buffer::View(text.data(), static_cast<int64_t>(text.size()))});
 }
 
-TEST(SimulatedStorageTest, ACrashLeavesTheOldFileOrTheNewOne) {
+TEST(SimulatedStorageTest, CrashLeavesTheOldOrTheNewFile) {
   int old_files = 0;
   int torn_files = 0;
   for (int64_t steps = 0; steps < 4; ++steps) {
@@ -43,7 +43,7 @@ TEST(SimulatedStorageTest, ACrashLeavesTheOldFileOrTheNewOne) {
   EXPECT_EQ(torn_files, 2);
 }
 
-TEST(SimulatedStorageTest, AFailureThatWasAskedForHappensOnce) {
+TEST(SimulatedStorageTest, RequestedFailureHappensOnce) {
   SimulatedStorage storage(/*seed=*/0);
   storage.FailNext(absl::ResourceExhaustedError("full"));
   EXPECT_EQ(Write(storage, "file", "1").code(),
@@ -67,7 +67,7 @@ TEST(SimulatedStorageTest, FaultsAreDrawnFromTheSeed) {
   EXPECT_NE(run(3), run(4));
 }
 
-TEST(SimulatedStorageTest, ADiskThatLiesTearsOnlyItsLastFiles) {
+TEST(SimulatedStorageTest, LyingDiskTearsOnlyItsLastFiles) {
   int torn = 0;
   int zeroed = 0;
   for (const uint64_t seed : TestSeeds(50)) {
@@ -95,7 +95,7 @@ TEST(SimulatedStorageTest, ADiskThatLiesTearsOnlyItsLastFiles) {
   }
 }
 
-TEST(SimulatedStorageTest, ACrashTearsTheFileThatIsBeingWritten) {
+TEST(SimulatedStorageTest, CrashTearsTheFileBeingWritten) {
   const std::string before(200, '1');
   const std::string contents(200, '2');
   int cut = 0;

@@ -161,7 +161,7 @@ TEST_F(SocketStrangerTest, NumberOfStrangersIsLimited) {
 }
 
 // A refused process counts as a stranger until its connection is closed.
-TEST_F(SocketStrangerTest, RefusedStrangersCountUntilTheyAreGone) {
+TEST_F(SocketStrangerTest, RefusedStrangersCountUntilTheyClose) {
   TransportOptions options;
   options.handshakes_max = 3;
   options.handshake_timeout = options.closing_timeout = absl::Hours(1);
@@ -228,7 +228,7 @@ TEST_F(SocketPeerTest, EndWithinAFrameIsReported) {
 
 // If the epoch changes in the middle of a frame, the rest of the frame must not
 // land in the memory of the next epoch.
-TEST_F(SocketPeerTest, TheRestOfAFrameDoesNotLandInTheNextEpoch) {
+TEST_F(SocketPeerTest, RestOfAFrameDoesNotLandInTheNextEpoch) {
   const Buffer place = Buffer::AllocateZeroed(4000);
   bool next_epoch = false;
   shard_->landing = [&](PeerId, const FrameHeader&) {
@@ -363,7 +363,7 @@ TEST(SocketTransportTest, FramesOfOtherThreadsKeepTheirPlaceInOrder) {
 
 // A busy owner, for example while it loads a checkpoint, does not poll for
 // long.
-TEST(SocketTransportTest, OneAttemptIsMadeThoughPollComesAfterTheDeadline) {
+TEST(SocketTransportTest, AttemptIsMadeThoughPollComesAfterTheDeadline) {
   auto worker = TestNode::Start(SocketKind(), kWorker0);
   auto shard = TestNode::Start(SocketKind(), kShard0);
   worker->transport().Connect(kShard0, shard->address(),
@@ -373,7 +373,7 @@ TEST(SocketTransportTest, OneAttemptIsMadeThoughPollComesAfterTheDeadline) {
                         [&] { return !worker->connected.empty(); }));
 }
 
-TEST(SocketTransportTest, AnotherAddressIsTriedWhileANameIsLookedUp) {
+TEST(SocketTransportTest, OtherAddressIsTriedDuringALookUp) {
   auto worker = TestNode::Start(SocketKind(), kWorker0);
   auto shard = TestNode::Start(SocketKind(), kShard0);
   worker->transport().Connect(kShard0, "no.such.host.invalid:7700",
@@ -385,7 +385,7 @@ TEST(SocketTransportTest, AnotherAddressIsTriedWhileANameIsLookedUp) {
                         [&] { return !worker->connected.empty(); }));
 }
 
-TEST(SocketTransportTest, ConnectsToNames) {
+TEST(SocketTransportTest, HostNamesAreConnectedTo) {
   auto worker = TestNode::Start(SocketKind(), kWorker0);
   auto shard = TestNode::Start(SocketKind(), kShard0);
   worker->transport().Connect(
@@ -406,7 +406,7 @@ TEST(SocketTransportTest, UnknownHostNameIsReported) {
               HasSubstr("no.such.host.invalid:7700"));
 }
 
-TEST(SocketAddressTest, IsSplitAndShown) {
+TEST(SocketAddressTest, AddressIsSplitAndPrinted) {
   EXPECT_EQ(SplitHostPort("a.b:80")->first, "a.b");
   EXPECT_EQ(SplitHostPort("[::1]:80")->first, "::1");
   EXPECT_EQ(SplitHostPort("[::1]:80")->second, "80");
@@ -421,7 +421,7 @@ TEST(SocketAddressTest, IsSplitAndShown) {
   EXPECT_FALSE(Resolve("localhost:80", true).ok());
 }
 
-TEST(TransportOptionsTest, EachFieldIsChecked) {
+TEST(TransportOptionsTest, EachOptionIsChecked) {
   EXPECT_TRUE(TransportOptions().Validate().ok());
   const auto message = [](auto change) {
     TransportOptions options;
@@ -438,7 +438,7 @@ TEST(TransportOptionsTest, EachFieldIsChecked) {
               HasSubstr("closing_timeout"));
 }
 
-TEST(PreambleTest, IsReadBack) {
+TEST(PreambleTest, PreambleIsReadBack) {
   for (const Preamble& preamble :
        {Preamble{kShard0, 1}, Preamble{PeerId::Worker(65535), ~uint64_t{0}}}) {
     const auto read = DecodePreamble(EncodePreamble(preamble));

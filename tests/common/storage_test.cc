@@ -64,7 +64,7 @@ class StorageTest : public testing::TestWithParam<StorageKind> {
   const std::unique_ptr<Storage> storage_;
 };
 
-TEST_P(StorageTest, AFileIsItsPiecesInOrder) {
+TEST_P(StorageTest, FileHoldsItsPiecesInOrder) {
   std::string first = "first";
   std::string second = "second";
   ASSERT_TRUE(storage_
@@ -77,7 +77,7 @@ TEST_P(StorageTest, AFileIsItsPiecesInOrder) {
   EXPECT_EQ(*Read("file", 11, 0), "");
 }
 
-TEST_P(StorageTest, AFileMayBeEmpty) {
+TEST_P(StorageTest, FileMayBeEmpty) {
   ASSERT_TRUE(storage_->WriteFile("file", {}).ok());
   EXPECT_EQ(*storage_->FileBytes("file"), 0);
   EXPECT_EQ(*Read("file", 0, 0), "");
@@ -90,14 +90,14 @@ TEST_P(StorageTest, ReadingPastTheEndIsRefused) {
   EXPECT_EQ(Read("file", 9, 1).status().code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST_P(StorageTest, WritingReplacesAndLeavesNothingElse) {
+TEST_P(StorageTest, WritingReplacesTheFileAndLeavesNoOther) {
   ASSERT_TRUE(Write("a/b/file", "the first one").ok());
   ASSERT_TRUE(Write("a/b/file", "second").ok());
   EXPECT_EQ(*Read("a/b/file", 0, 6), "second");
   EXPECT_EQ(List("a/b"), (std::vector<StorageEntry>{{"file", false, 6}}));
 }
 
-TEST_P(StorageTest, ListsFilesAndFoldersByName) {
+TEST_P(StorageTest, FilesAndFoldersAreListedByName) {
   ASSERT_TRUE(Write("b", "12").ok());
   ASSERT_TRUE(Write("a/z", "1").ok());
   ASSERT_TRUE(Write("a/c/d", "").ok());
@@ -107,7 +107,7 @@ TEST_P(StorageTest, ListsFilesAndFoldersByName) {
             (std::vector<StorageEntry>{{"c", true, 0}, {"z", false, 1}}));
 }
 
-TEST_P(StorageTest, WhatIsRemovedIsGone) {
+TEST_P(StorageTest, RemovedFilesAreGone) {
   ASSERT_TRUE(Write("a/file", "1").ok());
   ASSERT_TRUE(Write("a/b/file", "1").ok());
   ASSERT_TRUE(Write("ab/file", "1").ok());
@@ -117,7 +117,7 @@ TEST_P(StorageTest, WhatIsRemovedIsGone) {
   EXPECT_EQ(List(""), (std::vector<StorageEntry>{{"ab", true, 0}}));
 }
 
-TEST_P(StorageTest, WhatIsMissingIsNotFound) {
+TEST_P(StorageTest, MissingFilesAreNotFound) {
   const auto kNotFound = absl::StatusCode::kNotFound;
   EXPECT_EQ(Read("a/file", 0, 1).status().code(), kNotFound);
   EXPECT_EQ(storage_->FileBytes("file").status().code(), kNotFound);
@@ -126,7 +126,7 @@ TEST_P(StorageTest, WhatIsMissingIsNotFound) {
   EXPECT_EQ(storage_->RemoveTree("a").code(), kNotFound);
 }
 
-TEST_P(StorageTest, NamesOutsideOfTheRootAreRefused) {
+TEST_P(StorageTest, NamesOutsideTheRootAreRefused) {
   const auto kInvalid = absl::StatusCode::kInvalidArgument;
   for (const std::string& name :
        {std::string(".."), std::string("a/../../b"), std::string("/etc/b"),
@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Storages, StorageTest,
                                                      MakeSimulatedStorage}),
                          [](const auto& info) { return info.param.name; });
 
-TEST(StorageNameTest, LimitsAreExact) {
+TEST(StorageNameTest, NameLimitsAreExact) {
   const std::string part(kStoragePartBytesMax, 'a');
   EXPECT_TRUE(ValidateStoragePart(part).ok());
   EXPECT_FALSE(ValidateStoragePart(part + "a").ok());

@@ -39,7 +39,7 @@ const std::vector<Named>& Examples() {
   return examples;
 }
 
-TEST(TensorNameTest, ExamplesOfTheFormat) {
+TEST(TensorNameTest, NamesMatchTheFormat) {
   for (const Named& example : Examples()) {
     EXPECT_EQ(EncodeTensorName(example.name), example.text);
     const auto name = DecodeTensorName(example.text);
@@ -48,7 +48,7 @@ TEST(TensorNameTest, ExamplesOfTheFormat) {
   }
 }
 
-TEST(TensorNameTest, StatesAreTheRulesOrTheCallers) {
+TEST(TensorNameTest, StatesBelongToTheRuleOrTheCaller) {
   using testing::ElementsAre;
   EXPECT_THAT(StateNames(OptimizerPlace::kServer, UpdateRule::kSgd, 1),
               ElementsAre("velocity"));
@@ -59,7 +59,7 @@ TEST(TensorNameTest, StatesAreTheRulesOrTheCallers) {
   EXPECT_TRUE(StateNames(OptimizerPlace::kWorker, UpdateRule::kSgd, 0).empty());
 }
 
-TEST(TensorNameTest, WhatIsNotWrittenIsNotRead) {
+TEST(TensorNameTest, UnwrittenNamesAreNotRead) {
   for (const char* text : {"",
                            "a[0:1",
                            "a[0:1]]",

@@ -56,7 +56,7 @@ TEST(TimelineTest, WithoutANetworkOnlyComputingTakesTime) {
   }
 }
 
-TEST(TimelineTest, AnOwnerReceivesAllGradientsAndSendsAllResults) {
+TEST(TimelineTest, ShardReceivesAllGradientsAndSendsAllResults) {
   const std::vector<LayerSpec> layers = {VectorLayer("a", 84)};
   const TimeModel model = Model({Seconds(1, 2)});
   // 84 values and a header, from each of the other nodes.
@@ -69,7 +69,7 @@ TEST(TimelineTest, AnOwnerReceivesAllGradientsAndSendsAllResults) {
             3 + 2 * (42 + kHeader));
 }
 
-TEST(TimelineTest, ARingMovesASegmentAtATime) {
+TEST(TimelineTest, RingMovesASegmentAtATime) {
   const std::vector<LayerSpec> layers = {VectorLayer("a", 400)};
   TimeModel model = Model({Seconds(1, 2)});
   EXPECT_EQ(Play(layers, {4, 4}, model, Scheme::kRing),
@@ -90,7 +90,7 @@ TEST(TimelineTest, FactorsAreMultipliedOnTheDevice) {
 }
 
 // The gradient of the last layer travels while the first layer's is computed.
-TEST(TimelineTest, WhatTravelsOverlapsWithBackward) {
+TEST(TimelineTest, SendingOverlapsWithBackward) {
   const std::vector<LayerSpec> layers = {VectorLayer("a", 84),
                                          VectorLayer("b", 84)};
   const TimeModel model = Model({Seconds(0, 1000), Seconds(0, 1000)});
@@ -146,7 +146,7 @@ TEST(TimelineTest, FusedLayersShareMessages) {
   EXPECT_GE(play(Scheme::kRing, 1 << 20), kComputed + 10 * 2 * 18 + 2 * 1000);
 }
 
-TEST(TimelineTest, HeldBackLayersGoWhenThereIsEnoughOfThem) {
+TEST(TimelineTest, DeferredLayersLeaveAtTheThreshold) {
   const std::vector<LayerSpec> layers = {
       VectorLayer("a", 84), VectorLayer("b", 84), VectorLayer("c", 84)};
   const TimeModel model =
@@ -169,7 +169,7 @@ TEST(TimelineTest, HeldBackLayersGoWhenThereIsEnoughOfThem) {
               ElementsAre(3 * sync, 1000 + 2 * sync, 2000 + sync));
 }
 
-TEST(TimeCostTest, TheBestFusionIsNoWorseThanAnyOther) {
+TEST(TimeCostTest, BestFusionIsNoWorseThanOthers) {
   std::vector<LayerSpec> layers;
   for (int i = 0; i < 64; ++i) {
     layers.push_back(VectorLayer("v" + std::to_string(i), 1024));
@@ -202,7 +202,7 @@ TEST(TimeCostTest, TheBestFusionIsNoWorseThanAnyOther) {
 }
 
 // The search is short here: a hundred timelines at most.
-TEST(TimeCostTest, FusionIsChosenWhereASearchIsShort) {
+TEST(TimeCostTest, FusionIsChosenByAShortSearch) {
   std::vector<LayerSpec> layers;
   for (int i = 0; i < 64; ++i) {
     layers.push_back(VectorLayer("v" + std::to_string(i), 1024));
@@ -228,7 +228,7 @@ TEST(TimeCostTest, FusionIsChosenWhereASearchIsShort) {
 }
 
 // The plan uses fp32, except for layers that would delay the step.
-TEST(TimeCostTest, SixteenBitsAreForLayersThatAnIterationWaitsFor) {
+TEST(TimeCostTest, SixteenBitsAreForLayersThatDelayTheStep) {
   std::vector<LayerSpec> layers;
   std::vector<LayerTime> times;
   for (int i = 0; i < 8; ++i) {
@@ -275,7 +275,7 @@ TEST(TimeCostTest, SixteenBitsAreForLayersThatAnIterationWaitsFor) {
 
 // Even with many layers and nodes, no layer has 16 bits without need, and no
 // step waits for a layer that 16 bits would speed up.
-TEST(TimeCostTest, WiresAreChosenWhereASearchIsShort) {
+TEST(TimeCostTest, WireTypesAreChosenByAShortSearch) {
   std::vector<LayerSpec> layers;
   std::vector<LayerTime> times;
   for (int i = 0; i < 64; ++i) {
@@ -350,7 +350,7 @@ TEST(TimeCostTest, NoSingleChangeMakesThePlanShorter) {
   }
 }
 
-TEST(TimelineTest, SaysWhatIsWrongWithAModel) {
+TEST(TimelineTest, WrongModelIsRefusedWithTheReason) {
   const std::vector<LayerSpec> layers = {VectorLayer("a", 84)};
   const auto refusal = [&](auto spoil) {
     TimeModel model = Model({Seconds(1, 2)});

@@ -40,7 +40,7 @@ std::vector<int64_t> PayloadOf(const LayerSpec& layer, Scheme scheme,
                           /*frame_header_bytes=*/0, kFrameMax);
 }
 
-TEST(TrafficTest, EvenPlacementMovesWhatTheCostModelSays) {
+TEST(TrafficTest, EvenPlacementMatchesTheCostModel) {
   // 32 chunks spread evenly over 2, 4 or 8 shards.
   const LayerSpec layer = Fc(4096, 4096, 32);
   const int64_t elements = 4096 * 4096;
@@ -66,13 +66,13 @@ TEST(TrafficTest, EvenPlacementMovesWhatTheCostModelSays) {
   }
 }
 
-TEST(TrafficTest, PapersExampleComesOut) {
+TEST(TrafficTest, TrafficMatchesThePapersExample) {
   const LayerSpec layer = Fc(4096, 4096, 32);
   EXPECT_THAT(PayloadOf(layer, Scheme::kServer, {8, 8}), Each(4 * 58720256));
   EXPECT_THAT(PayloadOf(layer, Scheme::kFactor, {8, 8}), Each(4 * 3670016));
 }
 
-TEST(TrafficTest, FactorsMoveWhatTheCostModelSaysOnWorkersAlone) {
+TEST(TrafficTest, FactorTrafficMatchesTheCostModel) {
   const LayerSpec layer = Fc(30, 20, 7);
   const ClusterShape cluster = {3, 5};
   const int64_t bytes = 4 * FactorSchemeElements(layer, cluster);
@@ -80,7 +80,7 @@ TEST(TrafficTest, FactorsMoveWhatTheCostModelSaysOnWorkersAlone) {
               ElementsAre(bytes, bytes, bytes, 0, 0));
 }
 
-TEST(TrafficTest, ARingMovesWhatTheCostModelSaysOnWorkersAlone) {
+TEST(TrafficTest, RingTrafficMatchesTheCostModel) {
   // 600 elements divide into three segments of 208, 208 and 184.
   const LayerSpec layer = Fc(30, 20, 7);
   EXPECT_THAT(PayloadOf(layer, Scheme::kRing, {3, 4}),
@@ -104,7 +104,7 @@ TEST(TrafficTest, UnevenPlacementIsCountedNodeByNode) {
               ElementsAre(small + 2 * large, large + 2 * small, large + small));
 }
 
-TEST(TrafficTest, EveryFrameHasAHeader) {
+TEST(TrafficTest, EachFrameHasAHeader) {
   // 262,144 + 4 bytes are two frames of 256 KiB at most.
   const LayerSpec dense = {"conv", LayerKind::kConvolution, 1, 65537, 65537, 1};
   EXPECT_THAT(PredictNodeBytes({dense}, {Route{Scheme::kServer}},
@@ -153,21 +153,21 @@ TEST(TrafficTest, LayersAddUp) {
   EXPECT_EQ(total, expected);
 }
 
-TEST(TrafficTest, OneNodeMovesNothing) {
+TEST(TrafficTest, SingleNodeMovesNothing) {
   EXPECT_THAT(PayloadOf(Fc(64, 64, 8), Scheme::kServer, {1, 1}),
               ElementsAre(0));
   EXPECT_THAT(PayloadOf(Fc(64, 64, 8), Scheme::kFactor, {1, 1}),
               ElementsAre(0));
 }
 
-TEST(TrafficTest, BeyondInt64IsTheLargest) {
+TEST(TrafficTest, TrafficBeyondInt64IsTheLargestNumber) {
   const LayerSpec layer = Fc(int64_t{1} << 20, 1, kLayerRowsMax);
   EXPECT_THAT(PredictNodeBytes({layer}, {Route{Scheme::kFactor}},
                                Place({layer}, 2), kWorkersMax, 48, kFrameMax),
               Each(std::numeric_limits<int64_t>::max()));
 }
 
-TEST(InitialTrafficTest, FirstWorkerSendsAndEveryWorkerAsksAndReceives) {
+TEST(InitialTrafficTest, FirstWorkerSendsAndEachWorkerFetches) {
   // Chunk 0 (2 MiB, 8 frames) is on shard 0, chunk 1 (712 elements, 1 frame) on
   // shard 1.
   const std::vector<LayerSpec> layers = {
@@ -188,7 +188,7 @@ TEST(InitialTrafficTest, FirstWorkerSendsAndEveryWorkerAsksAndReceives) {
           (header + large) + (header + small)));
 }
 
-TEST(InitialTrafficTest, OneWorkerFillsAndReadsRemoteShards) {
+TEST(InitialTrafficTest, SingleWorkerFillsAndReadsRemoteShards) {
   // First there is one chunk, on shard 0, on the worker's node; then two, the
   // second remote.
   const LayerSpec a = {"a", LayerKind::kVector, 1, 10, 10, 1};
@@ -226,7 +226,7 @@ TEST(TrafficTest, SixteenBitTypesHalveThePayloads) {
   }
 }
 
-TEST(InitialTrafficTest, OnlyWhatShardsUpdateIsFetchedBySixteenBits) {
+TEST(InitialTrafficTest, OnlyShardUpdatesAreFetchedBySixteenBits) {
   const LayerSpec layer = {"a", LayerKind::kVector, 1, 10, 10, 1};
   const Placement placement = Place({layer}, 1);
   // Bytes of worker 1, which is not on the shard's node.

@@ -19,7 +19,7 @@ const PeerId kWorker0 = PeerId::Worker(0);
 const PeerId kWorker1 = PeerId::Worker(1);
 const PeerId kShard0 = PeerId::Shard(0);
 
-TEST_P(TransportContractTest, FramesOfEverySizeArriveWhole) {
+TEST_P(TransportContractTest, FramesOfEachSizeArriveWhole) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));
@@ -139,7 +139,7 @@ TEST_P(TransportContractTest, PayloadIsReleasedAfterItWasSent) {
   EXPECT_TRUE(PollUntil({worker.get()}, [&] { return released.load(); }));
 }
 
-TEST_P(TransportContractTest, PayloadLandsWhereTheHandlerSays) {
+TEST_P(TransportContractTest, PayloadLandsAtTheHandlersPlace) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));
@@ -164,7 +164,7 @@ TEST_P(TransportContractTest, PayloadLandsWhereTheHandlerSays) {
   EXPECT_EQ(place.floats()[600], 0.0f);
 }
 
-TEST_P(TransportContractTest, RefusedHeaderEndsThatConnectionAlone) {
+TEST_P(TransportContractTest, RefusedHeaderEndsOnlyItsConnection) {
   auto good = TestNode::Start(GetParam(), kWorker0);
   auto bad = TestNode::Start(GetParam(), kWorker1);
   auto shard = TestNode::Start(GetParam(), kShard0);
@@ -261,7 +261,7 @@ TEST_P(TransportContractTest, WrongHelloIsRefusedWithBothValues) {
   }
 }
 
-TEST_P(TransportContractTest, AnotherPeerAtTheAddressIsRefused) {
+TEST_P(TransportContractTest, OtherPeerAtTheAddressIsRefused) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto other = TestNode::Start(GetParam(), PeerId::Shard(1));
   worker->transport().Connect(kShard0, other->address(),
@@ -340,7 +340,7 @@ TEST_P(TransportContractTest, PeerThatStartsLateIsReached) {
   EXPECT_TRUE(worker->ended.empty());
 }
 
-TEST_P(TransportContractTest, PortInUseIsAnErrorThatNamesIt) {
+TEST_P(TransportContractTest, PortInUseIsAnErrorWithThePort) {
   auto first = TestNode::Start(GetParam(), kWorker0);
   const auto second = GetParam().start(first->transport().port());
   ASSERT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
@@ -348,7 +348,7 @@ TEST_P(TransportContractTest, PortInUseIsAnErrorThatNamesIt) {
               HasSubstr(first->address()));
 }
 
-TEST_P(TransportContractTest, SecondConnectionOfOnePeerIsRefused) {
+TEST_P(TransportContractTest, SecondConnectionOfAPeerIsRefused) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto impostor = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
@@ -380,7 +380,7 @@ TEST_P(TransportContractTest, PeerMayComeBack) {
   }
 }
 
-TEST_P(TransportContractTest, EitherSideMayEndAndTheOtherHearsIt) {
+TEST_P(TransportContractTest, EachSideMayEndAndThePeerLearnsIt) {
   for (const bool dialler_ends : {false, true}) {
     SCOPED_TRACE(dialler_ends ? "the dialler" : "the dialled");
     auto worker = TestNode::Start(GetParam(), kWorker0);
@@ -454,7 +454,7 @@ TEST_P(TransportContractTest, UrgentLayersOvertakeFramesThatWait) {
   EXPECT_EQ(order, (std::vector<uint32_t>{0, 3, 3, 7, 9}));
 }
 
-TEST_P(TransportContractTest, TrafficCountsWholeFramesAlone) {
+TEST_P(TransportContractTest, TrafficCountsOnlyWholeFrames) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));
@@ -507,7 +507,7 @@ TEST_P(TransportContractTest, ClosingWhileSendingReleasesEveryPayload) {
   }
 }
 
-TEST_P(TransportContractTest, ReleaseOfAPayloadMaySendTheNext) {
+TEST_P(TransportContractTest, PayloadReleaseMaySendAnotherFrame) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto shard = TestNode::Start(GetParam(), kShard0);
   ASSERT_TRUE(JoinNodes(*worker, *shard));

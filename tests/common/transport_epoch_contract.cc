@@ -54,7 +54,7 @@ class Gate {
   bool open = false;
 };
 
-TEST_P(TransportContractTest, PeerInAnotherEpochIsDialledAgain) {
+TEST_P(TransportContractTest, PeerInOtherEpochIsDialledAgain) {
   for (const uint64_t worker_epoch : {4, 6}) {
     auto worker = TestNode::Start(GetParam(), kWorker0);
     auto shard = TestNode::Start(GetParam(), kShard0);
@@ -108,7 +108,7 @@ TEST_P(TransportContractTest, ConnectionOutlivesTheEpoch) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_P(TransportContractTest, DisconnectIsSilentHereAndHeardThere) {
+TEST_P(TransportContractTest, DisconnectIsReportedOnlyToThePeer) {
   for (const bool dialler_ends : {false, true}) {
     SCOPED_TRACE(dialler_ends ? "the dialler" : "the dialled");
     auto worker = TestNode::Start(GetParam(), kWorker0);
@@ -224,7 +224,7 @@ TEST_P(TransportContractTest, DisconnectEndsAnAttempt) {
   EXPECT_THAT(worker->ended, IsEmpty());
 }
 
-TEST_P(TransportContractTest, FrameThatComesTooEarlyWaitsWithAllBehindIt) {
+TEST_P(TransportContractTest, EarlyFrameWaitsWithAllLaterFrames) {
   auto early = TestNode::Start(GetParam(), kWorker0);
   auto other = TestNode::Start(GetParam(), kWorker1);
   auto shard = TestNode::Start(GetParam(), kShard0);

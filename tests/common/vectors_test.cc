@@ -33,7 +33,7 @@ TEST(VectorsTest, FiniteValuesAreNotFound) {
   EXPECT_EQ(FindNotFinite(values.data(), values.size()), -1);
 }
 
-TEST(VectorsTest, TheFirstThatIsNotFiniteIsFoundWhereverItIs) {
+TEST(VectorsTest, FirstNonFiniteValueIsFoundAtEachPlace) {
   for (const float wrong :
        {kInfinity, -kInfinity, std::nanf(""), -std::nanf("")}) {
     for (const size_t count : {1, 7, 8, 4095, 4096, 4097, 9000}) {
@@ -59,7 +59,7 @@ TEST(VectorsTest, ValuesMayStartAtAnyByte) {
 
 // The memory belongs to another process too, which may change the values
 // between two reads.
-TEST(VectorsTest, NothingBeyondTheValuesIsReadWhateverTheyBecome) {
+TEST(VectorsTest, ConcurrentChangesCauseNoReadBeyondTheValues) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "it is a race, and not ours to end";
 #endif
@@ -86,7 +86,7 @@ TEST(VectorsTest, NothingBeyondTheValuesIsReadWhateverTheyBecome) {
   munmap(memory, 2 * kBytes);
 }
 
-TEST(VectorsTest, EveryWidthFindsWhatIsNotFinite) {
+TEST(VectorsTest, EachWidthFindsNonFiniteValues) {
   for (const VectorLoops& loops : AvailableVectorLoops()) {
     for (const size_t count : {1, 2, 15, 16, 17, 31, 33, 64, 1000}) {
       std::vector<float> values(count, -std::numeric_limits<float>::max());
@@ -112,7 +112,7 @@ std::vector<float> Thirds(size_t count, int seed) {
   return values;
 }
 
-TEST(VectorsTest, EveryWidthAddsToTheSameBitsWhereverValuesLie) {
+TEST(VectorsTest, EachWidthAddsToTheSameBitsAtEachAddress) {
   for (const VectorLoops& loops : AvailableVectorLoops()) {
     for (const size_t count : {0, 1, 3, 8, 15, 16, 17, 63, 64, 65, 1001}) {
       for (const size_t shift : {0, 1, 4, 6}) {
@@ -138,7 +138,7 @@ TEST(VectorsTest, EveryWidthAddsToTheSameBitsWhereverValuesLie) {
   }
 }
 
-TEST(VectorsTest, EveryWidthFindsTheLargestFiniteMagnitude) {
+TEST(VectorsTest, EachWidthFindsTheLargestFiniteMagnitude) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const VectorLoops& loops : AvailableVectorLoops()) {
     for (int64_t count = 0; count < 70; ++count) {
@@ -160,7 +160,7 @@ TEST(VectorsTest, EveryWidthFindsTheLargestFiniteMagnitude) {
   }
 }
 
-TEST(VectorsTest, EveryWidthScalesToTheSameBits) {
+TEST(VectorsTest, EachWidthScalesToTheSameBits) {
   for (const VectorLoops& loops : AvailableVectorLoops()) {
     for (int64_t count = 0; count < 70; ++count) {
       std::vector<float> values(count + 1, 7.0f);
@@ -177,7 +177,7 @@ TEST(VectorsTest, EveryWidthScalesToTheSameBits) {
   }
 }
 
-TEST(VectorsTest, EveryWidthCopiesPastTheCaches) {
+TEST(VectorsTest, EachWidthCopiesPastTheCaches) {
   for (const VectorLoops& loops : AvailableVectorLoops()) {
     for (const size_t bytes : {0, 64, 128, 6400}) {
       std::vector<uint8_t> source(bytes + 1);

@@ -16,7 +16,7 @@ TEST(WireTypeTest, NamesAreParsedBack) {
   }
 }
 
-TEST(WireTypeTest, UnknownNamesAreRefusedWithTheKnownOnes) {
+TEST(WireTypeTest, UnknownNamesAreRefusedWithTheKnownNames) {
   for (const char* name : {"", "none", "FP16", "float", "fp8"}) {
     const auto parsed = ParseWireType(name);
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
@@ -26,7 +26,7 @@ TEST(WireTypeTest, UnknownNamesAreRefusedWithTheKnownOnes) {
   }
 }
 
-TEST(WireTypeTest, BytesOfAValue) {
+TEST(WireTypeTest, EachTypeHasItsBytesPerValue) {
   EXPECT_EQ(WireBytes(WireType::kNone), 0);
   EXPECT_EQ(WireBytes(WireType::kFloat32), 4);
   EXPECT_EQ(WireBytes(WireType::kBfloat16), 2);

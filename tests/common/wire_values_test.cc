@@ -57,7 +57,7 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
           std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-TEST(WireValuesTest, Float32IsSentAsItIs) {
+TEST(WireValuesTest, Float32IsSentUnchanged) {
   Frame frame = FrameOf(WireType::kFloat32, {1.0f, 2.0f, 3.0f});
   const uint8_t* const before = frame.payload.data();
   EncodePayload(frame);
@@ -66,7 +66,7 @@ TEST(WireValuesTest, Float32IsSentAsItIs) {
   EXPECT_FALSE(IsEncoded(frame.header));
 }
 
-TEST(WireValuesTest, Bfloat16IsTheConversionAndNothingElse) {
+TEST(WireValuesTest, Bfloat16IsOnlyConverted) {
   const std::vector<float> values = Spread(5000, -140, 127, 1);
   const std::vector<float> got = ThereAndBack(WireType::kBfloat16, values);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -75,7 +75,7 @@ TEST(WireValuesTest, Bfloat16IsTheConversionAndNothingElse) {
 }
 
 // fp16 without an exponent ends at 65504 and 2^-24.
-TEST(WireValuesTest, Float16KeepsElevenBitsWhateverTheFramesMagnitude) {
+TEST(WireValuesTest, Float16KeepsElevenBitsAtEachMagnitude) {
   for (int top = -95; top <= 127; top += 3) {
     SCOPED_TRACE(top);
     const std::vector<float> values = Spread(3000, top - 28, top, top + 1000);
@@ -87,7 +87,7 @@ TEST(WireValuesTest, Float16KeepsElevenBitsWhateverTheFramesMagnitude) {
   }
 }
 
-TEST(WireValuesTest, Float16ErrorsOfSmallValuesAreSmallBesideTheLargest) {
+TEST(WireValuesTest, Float16ErrorsAreSmallBesideTheLargestValue) {
   std::vector<float> values = Spread(3000, -60, -10, 3);
   values[77] = 1.0f;
   const std::vector<float> got = ThereAndBack(WireType::kFloat16, values);
@@ -132,7 +132,7 @@ TEST(WireValuesTest, ZerosAndNonFiniteValuesSurvive) {
 }
 
 // Each exponent that a header may have can be decoded.
-TEST(WireValuesTest, TheHighestAndLowestExponentsAreDecoded) {
+TEST(WireValuesTest, HighestAndLowestExponentsAreDecoded) {
   for (const int exponent : {kHalfExponentMin, 0, kHalfExponentMax}) {
     FrameHeader header;
     header.wire = WireType::kFloat16;
@@ -149,7 +149,7 @@ TEST(WireValuesTest, TheHighestAndLowestExponentsAreDecoded) {
   }
 }
 
-TEST(WireValuesTest, APayloadIsAddedAsIfItWereDecodedFirst) {
+TEST(WireValuesTest, AddingAPayloadEqualsDecodingAndAdding) {
   for (const WireType wire : {WireType::kBfloat16, WireType::kFloat16}) {
     for (const int64_t count : {1, 1023, 1024, 1025, 65536}) {
       Frame frame = FrameOf(wire, Spread(count, -30, 20, count));
@@ -176,7 +176,7 @@ TEST(WireValuesTest, APayloadIsAddedAsIfItWereDecodedFirst) {
   }
 }
 
-TEST(WireValuesTest, TheFirstValueThatIsNotFiniteIsFoundInAPayload) {
+TEST(WireValuesTest, FirstNonFiniteValueOfAPayloadIsFound) {
   for (const WireType wire : {WireType::kBfloat16, WireType::kFloat16}) {
     for (const int64_t at : {0, 1, 1023, 1024, 3000}) {
       std::vector<float> values = Spread(3001, -30, 20, at);
@@ -199,7 +199,7 @@ TEST(WireValuesTest, TheFirstValueThatIsNotFiniteIsFoundInAPayload) {
 }
 
 // Each frame has its own scale.
-TEST(WireValuesTest, RoundToWireGivesWhatAReceiverGets) {
+TEST(WireValuesTest, RoundToWireGivesTheReceivedValues) {
   std::vector<float> values = Spread(65536, -20, 10, 4);
   const std::vector<float> small = Spread(65537, -80, -60, 5);
   values.insert(values.end(), small.begin(), small.end());

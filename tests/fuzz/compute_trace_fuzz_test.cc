@@ -71,7 +71,7 @@ void ExpectSound(const absl::StatusOr<std::vector<LayerTime>>& times) {
   }
 }
 
-TEST(ComputeTraceFuzzTest, IsRefusedOrHasSensibleTimes) {
+TEST(ComputeTraceFuzzTest, TraceIsRefusedOrHasSensibleTimes) {
   FuzzBudget budget;
   uint64_t accepted = 0;
   while (budget.Next()) {
@@ -90,7 +90,7 @@ TEST(ComputeTraceFuzzTest, IsRefusedOrHasSensibleTimes) {
   EXPECT_GT(accepted, budget.runs());
 }
 
-TEST(ComputeTraceFuzzTest, LargeInputIsRefusedShortly) {
+TEST(ComputeTraceFuzzTest, LargeInputIsRefusedQuickly) {
   const std::string large(1 << 20, 'x');
   for (const std::string& text :
        {std::string(1 << 20, '['), std::string(1 << 20, '{'), large,

@@ -201,7 +201,7 @@ std::vector<float> Gradient(int worker, int64_t round) {
 
 // Plays rounds of a shard with hostile headers between all frames, and with
 // accepted frames out of turn. The results must be those of a quiet network.
-TEST(FrameFuzzTest, AShardsRoundsSurviveHostileHeaders) {
+TEST(FrameFuzzTest, ShardRoundsSurviveHostileHeaders) {
   FuzzBudget budget;
   while (budget.Next()) {
     SCOPED_TRACE(ReplayHint(budget.seed()));
@@ -251,7 +251,7 @@ TEST(FrameFuzzTest, AShardsRoundsSurviveHostileHeaders) {
 
 // A shard handles all frames that it accepts, in any order. The sums are
 // meaningless then, but memory and bookkeeping must be right.
-TEST(FrameFuzzTest, AShardDigestsWhateverItAccepts) {
+TEST(FrameFuzzTest, ShardHandlesAllAcceptedFrames) {
   FuzzBudget budget;
   uint64_t accepted = 0;
   while (budget.Next()) {
@@ -291,7 +291,7 @@ struct FuzzedWorker {
 };
 
 // A worker handles all frames that it accepts, although results land in place.
-TEST(FrameFuzzTest, AWorkersRoundsSurviveHostileHeaders) {
+TEST(FrameFuzzTest, WorkerRoundsSurviveHostileHeaders) {
   FuzzBudget budget;
   while (budget.Next()) {
     SCOPED_TRACE(ReplayHint(budget.seed()));
@@ -353,7 +353,7 @@ TEST(FrameFuzzTest, AWorkersRoundsSurviveHostileHeaders) {
   }
 }
 
-TEST(FrameFuzzTest, AWorkerDigestsWhateverItAccepts) {
+TEST(FrameFuzzTest, WorkerHandlesAllAcceptedFrames) {
   FuzzBudget budget;
   uint64_t accepted = 0;
   while (budget.Next()) {
@@ -420,7 +420,7 @@ void DeliverMany(Random& random, const Job& job, Machine& machine,
   }
 }
 
-TEST(FrameFuzzTest, AShardDigestsEpochsAndWhateverItAccepts) {
+TEST(FrameFuzzTest, ShardHandlesEpochsAndAllAcceptedFrames) {
   FuzzBudget budget;
   uint64_t accepted = 0;
   while (budget.Next()) {
@@ -554,7 +554,7 @@ class FuzzedPair {
   std::vector<Frame> wire_[2];
 };
 
-TEST(FrameFuzzTest, AShardAndItsCopyDigestEpochsAndWhateverTheyAccept) {
+TEST(FrameFuzzTest, PrimaryAndBackupHandleEpochsAndAllAcceptedFrames) {
   FuzzBudget budget;
   uint64_t accepted = 0;
   while (budget.Next()) {
@@ -575,7 +575,7 @@ TEST(FrameFuzzTest, AShardAndItsCopyDigestEpochsAndWhateverTheyAccept) {
 
 // Worker 1 passes through all states: it joins late or not, owns layers, holds
 // results, falls behind, and leaves.
-TEST(FrameFuzzTest, AWorkerDigestsEpochsAndWhateverItAccepts) {
+TEST(FrameFuzzTest, WorkerHandlesEpochsAndAllAcceptedFrames) {
   FuzzBudget budget;
   uint64_t accepted = 0;
   while (budget.Next()) {

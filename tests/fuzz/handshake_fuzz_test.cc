@@ -101,7 +101,7 @@ void CheckAccepted(Hello hello, const v1::DataHello& message) {
   ExpectSame(*read, hello);
 }
 
-TEST(HandshakeFuzzTest, SoundHellosAndNoOthersAreAccepted) {
+TEST(HandshakeFuzzTest, OnlySoundHellosAreAccepted) {
   // The Protobuf parser refuses text that is not UTF-8, and would log each
   // case.
   const google::protobuf::LogSilencer silencer;
@@ -143,7 +143,7 @@ TEST(HandshakeFuzzTest, SoundHellosAndNoOthersAreAccepted) {
   EXPECT_GT(accepted, budget.runs());
 }
 
-TEST(HandshakeFuzzTest, AReasonIsOneLineOfALog) {
+TEST(HandshakeFuzzTest, ReasonFitsALineOfALog) {
   FuzzBudget budget;
   while (budget.Next()) {
     SCOPED_TRACE(ReplayHint(budget.seed()));

@@ -176,7 +176,7 @@ class IdxFileFuzzTest : public testing::Test {
   }
 };
 
-TEST_F(IdxFileFuzzTest, APlainPairIsReadIfAndOnlyIfItIsSound) {
+TEST_F(IdxFileFuzzTest, PlainPairIsReadIfAndOnlyIfItIsSound) {
   FuzzBudget budget;
   while (budget.Next()) {
     SCOPED_TRACE(ReplayHint(budget.seed()));
@@ -202,7 +202,7 @@ TEST_F(IdxFileFuzzTest, APlainPairIsReadIfAndOnlyIfItIsSound) {
   EXPECT_GT(accepted_, budget.runs());
 }
 
-TEST_F(IdxFileFuzzTest, AGzipPairIsWhatItsContentsAre) {
+TEST_F(IdxFileFuzzTest, GzipPairReadsLikeItsContents) {
   FuzzBudget budget;
   while (budget.Next()) {
     SCOPED_TRACE(ReplayHint(budget.seed()));
@@ -228,7 +228,7 @@ TEST_F(IdxFileFuzzTest, AGzipPairIsWhatItsContentsAre) {
   EXPECT_GT(accepted_, budget.runs());
 }
 
-TEST_F(IdxFileFuzzTest, ABrokenGzipPairIsRefusedOrSound) {
+TEST_F(IdxFileFuzzTest, BrokenGzipPairIsRefusedOrSound) {
   FuzzBudget budget;
   while (budget.Next()) {
     SCOPED_TRACE(ReplayHint(budget.seed()));

@@ -14,7 +14,7 @@
 namespace nereus {
 namespace {
 
-TEST(JobFileFuzzTest, AnyTextIsReadOrRefused) {
+TEST(JobFileFuzzTest, TextIsRefusedOrReadBackUnchanged) {
   const std::string valid = JobText(JobSpec());
   FuzzBudget budget;
   uint64_t accepted = 0;

@@ -30,7 +30,7 @@ std::string SomeOutput(Random& random) {
   return output;
 }
 
-TEST(LineBufferFuzzTest, LinesAreTheSameHoweverTheOutputArrives) {
+TEST(LineBufferFuzzTest, LinesDoNotDependOnTheArrivalOfOutput) {
   FuzzBudget budget;
   while (budget.Next()) {
     SCOPED_TRACE(ReplayHint(budget.seed()));

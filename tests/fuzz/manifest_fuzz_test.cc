@@ -65,7 +65,7 @@ void CheckOne(const std::string& text, uint64_t& accepted) {
   ASSERT_EQ(*decoded, *manifest);
 }
 
-TEST(ManifestFuzzTest, MutatedWithTheRightChecksum) {
+TEST(ManifestFuzzTest, MutationsUnderACorrectChecksumAreRefusedOrSound) {
   const std::string body = BodyOf(SomeText());
   uint64_t accepted = 0;
   CheckOne(WithChecksum(body), accepted);
@@ -84,7 +84,7 @@ TEST(ManifestFuzzTest, MutatedWithTheRightChecksum) {
   EXPECT_GT(accepted, budget.runs() / 2);
 }
 
-TEST(ManifestFuzzTest, NumbersWhereLimitsLie) {
+TEST(ManifestFuzzTest, ExtremeNumbersAreRefusedOrSound) {
   const std::string body = BodyOf(SomeText());
   FuzzBudget budget;
   while (budget.Next()) {
@@ -107,7 +107,7 @@ TEST(ManifestFuzzTest, NumbersWhereLimitsLie) {
   }
 }
 
-TEST(ManifestFuzzTest, AnythingElseIsRefused) {
+TEST(ManifestFuzzTest, OtherBytesAreRefused) {
   const std::string text = SomeText();
   FuzzBudget budget;
   while (budget.Next()) {

@@ -437,7 +437,7 @@ TEST(MessagesFuzzTest, EmptyMessagesAreRefused) {
   EXPECT_FALSE(FromProto(from_coordinator).ok());
 }
 
-TEST(MessagesTest, EverySeatIsAMembersAndEveryMemberHasOne) {
+TEST(MessagesTest, SeatsAndMembersMatch) {
   const struct {
     const char* text;
     std::function<void(EpochStart&)> change;
@@ -469,7 +469,7 @@ TEST(MessagesTest, EverySeatIsAMembersAndEveryMemberHasOne) {
   }
 }
 
-TEST(MessagesTest, WhatAPlanNeedsSurvives) {
+TEST(MessagesTest, PlanInputsSurviveTheWire) {
   const auto report = FromProto(ToProto(MemberMessage(SomeReport())));
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_TRUE(std::get<EpochReport>(*report).report.drained);
@@ -481,7 +481,7 @@ TEST(MessagesTest, WhatAPlanNeedsSurvives) {
   EXPECT_EQ(std::get<Measured>(*measured).step_time, absl::Seconds(1.5));
 }
 
-TEST(MessagesTest, NewFieldsAreThereAgain) {
+TEST(MessagesTest, NewFieldsSurviveTheWire) {
   const auto join = FromProto(ToProto(MemberMessage(SomeJoin())));
   ASSERT_TRUE(join.ok()) << join.status();
   EXPECT_EQ(std::get<JoinRequest>(*join).state_arrays, 3);
@@ -551,7 +551,7 @@ TEST(MessagesTest, NewFieldsAreThereAgain) {
   EXPECT_EQ(status->checkpoint.failure, "the disk is full");
 }
 
-TEST(MessagesTest, RefusalsKeepEveryCodeButOk) {
+TEST(MessagesTest, RefusalsKeepEachCodeButOk) {
   for (int code = 0; code <= 16; ++code) {
     v1::CoordinatorMessage proto;
     proto.mutable_refusal()->set_code(code);

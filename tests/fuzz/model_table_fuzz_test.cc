@@ -62,7 +62,7 @@ std::string TableOf(const std::vector<LayerSpec>& layers, int64_t batch) {
   return table;
 }
 
-TEST(ModelTableFuzzTest, IsRefusedOrAModelThatIsReadBack) {
+TEST(ModelTableFuzzTest, TableIsRefusedOrReadBackUnchanged) {
   FuzzBudget budget;
   uint64_t accepted = 0;
   while (budget.Next()) {
@@ -95,7 +95,7 @@ TEST(ModelTableFuzzTest, IsRefusedOrAModelThatIsReadBack) {
 }
 
 // Parses a line of a megabyte, and a hundred thousand lines.
-TEST(ModelTableFuzzTest, LargeInputIsRefusedShortly) {
+TEST(ModelTableFuzzTest, LargeInputIsRefusedQuickly) {
   for (const std::string& text :
        {std::string(1 << 20, ','), std::string(1 << 20, '\n'),
         kHeader + std::string(1 << 20, 'x'),

@@ -72,7 +72,7 @@ void CheckOne(const std::string& text, int64_t data_bytes, uint64_t& accepted) {
   CheckAccepted(*header, file_bytes);
 }
 
-TEST(SafetensorsFuzzTest, MutatedHeaders) {
+TEST(SafetensorsFuzzTest, MutatedHeadersAreRefusedOrSound) {
   uint64_t accepted = 0;
   CheckOne(SomeHeader(), kDataBytes, accepted);
   ASSERT_EQ(accepted, 1u) << "the unspoilt header is refused";
@@ -93,7 +93,7 @@ TEST(SafetensorsFuzzTest, MutatedHeaders) {
 }
 
 // Parses well-formed headers with extreme numbers.
-TEST(SafetensorsFuzzTest, ExtremeNumbers) {
+TEST(SafetensorsFuzzTest, ExtremeNumbersAreRefusedOrSound) {
   FuzzBudget budget;
   while (budget.Next()) {
     SCOPED_TRACE(ReplayHint(budget.seed()));
@@ -119,7 +119,7 @@ TEST(SafetensorsFuzzTest, ExtremeNumbers) {
   }
 }
 
-TEST(SafetensorsFuzzTest, Prefixes) {
+TEST(SafetensorsFuzzTest, PrefixesAreRefused) {
   FuzzBudget budget;
   while (budget.Next()) {
     SCOPED_TRACE(ReplayHint(budget.seed()));

@@ -85,7 +85,7 @@ void ReadAll(FrameReader& reader, int fd, Random& random, Buffer& scratch,
 }
 
 // A peer that never stops sending must not occupy the reader forever.
-TEST(SocketFramesTest, DrainingHasAnEnd) {
+TEST(SocketFramesTest, DrainingAnEndlessPeerEnds) {
   auto [here, there] = Pair();
   const int space = 8 << 20;
   setsockopt(here.get(), SOL_SOCKET, SO_SNDBUFFORCE, &space, sizeof(space));
@@ -106,7 +106,7 @@ TEST(SocketFramesTest, DrainingHasAnEnd) {
 }
 
 // The kernel may take any number of bytes at a time, and may cut anywhere.
-TEST(SocketFramesFuzzTest, FramesAreReadAsTheyWereWritten) {
+TEST(SocketFramesFuzzTest, WrittenFramesAreReadBack) {
   FuzzBudget budget;
   while (budget.Next()) {
     SCOPED_TRACE(ReplayHint(budget.seed()));
@@ -142,7 +142,7 @@ TEST(SocketFramesFuzzTest, FramesAreReadAsTheyWereWritten) {
   }
 }
 
-TEST(SocketFramesFuzzTest, AnyBytesAreReadOrRefused) {
+TEST(SocketFramesFuzzTest, HostileBytesAreReadOrRefused) {
   int refused = 0;
   int read = 0;
   FuzzBudget budget;
@@ -187,7 +187,7 @@ TEST(SocketFramesFuzzTest, AnyBytesAreReadOrRefused) {
 
 // The peer may write anything into its half of the memory, at any time. The
 // reader reads only that half, and each frame agrees with its header.
-TEST(SocketFramesFuzzTest, SharedMemoryMayHoldAnything) {
+TEST(SocketFramesFuzzTest, HostileSharedMemoryIsReadOrRefused) {
   FuzzBudget budget;
   int64_t found = 0;
   int64_t refused = 0;

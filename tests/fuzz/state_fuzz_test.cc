@@ -51,7 +51,7 @@ void RunWith(CoordinatorState state) {
   coordinator.Status(now);
 }
 
-TEST(StateFuzzTest, WhatIsReadIsWrittenAgainAndGoneOnWith) {
+TEST(StateFuzzTest, AcceptedStateIsWrittenBackAndRuns) {
   const google::protobuf::LogSilencer silencer;
   const std::string valid = EncodeState(SomeState());
   FuzzBudget budget;

@@ -201,8 +201,8 @@ void Fuzz(const std::string& sound) {
   EXPECT_GT(accepted, budget.runs());
 }
 
-TEST(WorkerEventFuzzTest, Progress) { Fuzz(SomeProgress()); }
-TEST(WorkerEventFuzzTest, Result) { Fuzz(SomeResult()); }
+TEST(WorkerEventFuzzTest, ProgressIsRefusedOrSound) { Fuzz(SomeProgress()); }
+TEST(WorkerEventFuzzTest, ResultIsRefusedOrSound) { Fuzz(SomeResult()); }
 
 // Nests as deep as nereusctl's longest line allows. No function may recurse.
 TEST(WorkerEventFuzzTest, DeepNestingDoesNoHarm) {

@@ -37,7 +37,7 @@ void ExpectAccepted(const nlohmann::json& report) {
   EXPECT_NEAR(report.at("node_bytes_measured"), predicted, 0.02 * predicted);
 }
 
-TEST(AcceptanceTest, MnistIsLearntAndFactorsSaveBytes) {
+TEST(AcceptanceTest, TrainingLearnsMnistAndFactorsSaveBytes) {
   const char* directory = std::getenv("NEREUS_MNIST_DIR");
   if (directory == nullptr) {
     GTEST_SKIP() << "NEREUS_MNIST_DIR is not set: no data to train on";

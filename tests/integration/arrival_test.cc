@@ -146,7 +146,7 @@ class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
   LocalCluster cluster_;
 };
 
-TEST_P(ArrivalTest, WhatIsThereLeavesBeforeTheRestIs) {
+TEST_P(ArrivalTest, ArrivedPartLeavesBeforeTheRestArrives) {
   const auto results = cluster_.RunWorkers(2, [&](int) {
     return Work([](const Client& client, int64_t before) -> absl::Status {
       // With votes, the worker checks the gradient before any of it leaves. On
@@ -166,7 +166,7 @@ TEST_P(ArrivalTest, WhatIsThereLeavesBeforeTheRestIs) {
   for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
 }
 
-TEST_P(ArrivalTest, WhatNeverComesEndsTheJobWithTheReason) {
+TEST_P(ArrivalTest, FailedArrivalEndsTheJobWithTheReason) {
   const auto results = cluster_.RunWorkers(2, [&](int) {
     return Work([](const Client& client, int64_t) {
       return client.traits().rank == 0
@@ -181,7 +181,7 @@ TEST_P(ArrivalTest, WhatNeverComesEndsTheJobWithTheReason) {
 
 // Zeros replace the gradient of a skipped step. Values that arrive later would
 // overwrite these zeros.
-TEST(UnfitArrivalTest, WhatCostsTheStepIsAllThereOncePushed) {
+TEST(UnfitArrivalTest, SkippedGradientHasArrivedWhenPushReturns) {
   ServerOptions options = PlainServerOptions();
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   options.spec.options.nan = NanPolicy::kSkip;

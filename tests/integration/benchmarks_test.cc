@@ -54,7 +54,7 @@ TEST(BenchmarksTest, TransportBenchmarkReportsBothDirections) {
   EXPECT_THAT(run.output(), HasSubstr("3 rounds of 1 MB"));
 }
 
-TEST(BenchmarksTest, RecoveryBenchmarkTimesEveryCase) {
+TEST(BenchmarksTest, RecoveryBenchmarkTimesEachCase) {
   // A lease that no busy machine outlasts by chance.
   ProgramRun run({"tests/benchmarks/recovery_benchmark.py", "--workers=3",
                   "--parameters=20000", "--repeats=1", "--lease=5",

@@ -45,7 +45,7 @@ ServerOptions Job(int workers, int shards) {
   return options;
 }
 
-TEST(ClusterTest, WorkerWithAnotherModelHearsTheLayerAndBothShapes) {
+TEST(ClusterTest, WorkerWithOtherModelIsRefusedWithLayerAndShapes) {
   LocalCluster cluster(Job(2, 1));
   ToyWorker right(SmallModel());
   std::vector<LayerSpec> other = SmallModel();
@@ -78,7 +78,7 @@ TEST(ClusterTest, WorkerWithAnotherModelHearsTheLayerAndBothShapes) {
               AllOf(HasSubstr("fc"), HasSubstr("64x128"), HasSubstr("64x129")));
 }
 
-TEST(ClusterTest, WorkerOfAnotherJobIsRefusedWithBothNames) {
+TEST(ClusterTest, WorkerOfOtherJobIsRefusedWithBothNames) {
   LocalCluster cluster(Job(1, 1));
   ClientOptions options = cluster.client_options();
   options.job = "another";
@@ -89,7 +89,7 @@ TEST(ClusterTest, WorkerOfAnotherJobIsRefusedWithBothNames) {
               AllOf(HasSubstr("\"another\""), HasSubstr("\"default\"")));
 }
 
-TEST(ClusterTest, OneWorkerTooManyIsRefusedAndTheJobGoesOn) {
+TEST(ClusterTest, ExcessWorkerIsRefusedAndTheJobGoesOn) {
   LocalCluster cluster(Job(1, 1));
   ToyWorker worker(SmallModel());
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
@@ -139,7 +139,7 @@ absl::Status TrainUntilEpoch(LocalCluster& cluster, ToyWorker& worker,
   }
 }
 
-TEST(ClusterTest, TheOthersGoOnWithoutADeadWorkerAndWithItsSuccessor) {
+TEST(ClusterTest, JobGoesOnWithoutADeadWorkerAndWithItsSuccessor) {
   LocalCluster cluster(Job(3, 2));
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 4; ++i) workers.emplace_back(SmallModel());
@@ -177,7 +177,7 @@ TEST(ClusterTest, TheOthersGoOnWithoutADeadWorkerAndWithItsSuccessor) {
 
 // The second worker waits for values that the first worker gives with its next
 // push. Meanwhile a shard is lost.
-TEST(ClusterTest, AWorkerComesWhileTheJobGoesBack) {
+TEST(ClusterTest, WorkerJoinsWhileTheJobGoesBack) {
   ServerOptions options = Job(1, 2);
   options.spec.max_workers = 2;
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;
@@ -223,7 +223,7 @@ TEST(ClusterTest, AWorkerComesWhileTheJobGoesBack) {
 
 // A push into such a job may have other errors: for example, the new plan may
 // not take factors. The caller must learn first that the job went back.
-TEST(ClusterTest, APushIntoAJobThatWentBackHearsThatFirst) {
+TEST(ClusterTest, PushAfterTheJobWentBackIsOutOfRange) {
   ServerOptions options = Job(2, 2);
   options.spec.rules.forced = Scheme::kFactor;
   options.spec.options.checkpoint_every = 1;
@@ -285,7 +285,7 @@ ClientOptions Named(const LocalCluster& cluster, int index) {
   return options;
 }
 
-TEST(ClusterTest, ANaNEndsTheJobForAllAndSaysWhoseItIs) {
+TEST(ClusterTest, NanEndsTheJobForAllAndNamesItsWorker) {
   const std::pair<Scheme, WireType> kRoutes[] = {
       {Scheme::kServer, WireType::kFloat32},
       {Scheme::kServer, WireType::kBfloat16},
@@ -312,7 +312,7 @@ TEST(ClusterTest, ANaNEndsTheJobForAllAndSaysWhoseItIs) {
   }
 }
 
-TEST(ClusterTest, AReplicaThatDiffersEndsTheJobByTheLayersName) {
+TEST(ClusterTest, DifferentReplicaEndsTheJobAndNamesTheLayer) {
   ServerOptions options = Job(2, 1);
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   LocalCluster cluster(options);
@@ -333,7 +333,7 @@ TEST(ClusterTest, AReplicaThatDiffersEndsTheJobByTheLayersName) {
 }
 
 // The worker closes its client at once, like a program that ends with an error.
-TEST(ClusterTest, ANaNIsHeardOfThoughWhoPushedItHasGone) {
+TEST(ClusterTest, NanIsReportedThoughItsWorkerHasGone) {
   for (int run = 0; run < 5; ++run) {
     LocalCluster cluster(Job(2, 1));
     const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
@@ -350,7 +350,7 @@ TEST(ClusterTest, ANaNIsHeardOfThoughWhoPushedItHasGone) {
   }
 }
 
-TEST(ClusterTest, ANaNInFactorsIsFoundByWhoeverPushesThem) {
+TEST(ClusterTest, PushFindsANanInItsFactors) {
   LocalCluster cluster(Job(2, 1));
   const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
     ToyWorker worker(SmallModel());
@@ -374,7 +374,7 @@ TEST(ClusterTest, ANaNInFactorsIsFoundByWhoeverPushesThem) {
 
 class SkipTest : public testing::TestWithParam<OptimizerPlace> {};
 
-TEST_P(SkipTest, ANaNCostsAllWorkersTheStep) {
+TEST_P(SkipTest, NanMakesAllWorkersSkipTheStep) {
   ServerOptions options = Job(3, 2);
   options.spec.options.nan = NanPolicy::kSkip;
   options.spec.options.optimizer_place = GetParam();
@@ -417,7 +417,7 @@ INSTANTIATE_TEST_SUITE_P(Places, SkipTest,
                            return std::string(OptimizerPlaceName(place.param));
                          });
 
-TEST(ClusterTest, ARoundThatWaitsSaysForWhom) {
+TEST(ClusterTest, StatusNamesTheWorkerThatARoundWaitsFor) {
   ServerOptions options = Job(2, 1);
   options.stall_threshold = absl::Milliseconds(500);
   LocalCluster cluster(options);
@@ -590,7 +590,7 @@ std::vector<std::vector<float>> TrainDeterministically(
   return workers[0].parameters();
 }
 
-TEST(ClusterTest, RandomBytesToEveryPortChangeNothing) {
+TEST(ClusterTest, RandomBytesToAllPortsChangeNothing) {
   const auto quiet = TrainDeterministically([] { return true; });
   // Each of the two servers and two workers has a control and a data port.
   NoiseMaker noise(/*ports=*/2 * (2 + 2));

@@ -39,7 +39,7 @@ std::string HelpOf(std::vector<std::string> command) {
 }
 
 // A variable that is in no list would be reported as misspelt.
-TEST(CommandLineTest, TheVariablesOfAllFlagsAreKnown) {
+TEST(CommandLineTest, VariablesOfAllFlagsAreKnown) {
   std::set<std::string> offered;
   for (const auto& command : kCommands) {
     const std::string help = HelpOf(command);
@@ -60,7 +60,7 @@ TEST(CommandLineTest, TheVariablesOfAllFlagsAreKnown) {
 }
 
 // Counts the flags of the process itself, without those of its job.
-TEST(CommandLineTest, AServerHasFewFlagsOfItsOwn) {
+TEST(CommandLineTest, ServerHasFewFlagsBesidesTheJobs) {
   const std::string help = HelpOf({"server/nereus-server"});
   const std::string own =
       help.substr(0, help.find("Options of the job, which --job=FILE"));
@@ -81,7 +81,7 @@ std::string RowOf(const JobOption& option) {
                       absl::StrReplaceAll(option.help, {{"|", "\\|"}}), " |\n");
 }
 
-TEST(CommandLineTest, TheManualHasEachOptionOfAJob) {
+TEST(CommandLineTest, ManualHasEachOptionOfAJob) {
   std::ifstream file("docs/operating.md");
   std::stringstream text;
   text << file.rdbuf();

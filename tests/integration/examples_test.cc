@@ -13,7 +13,7 @@ using testing::Not;
 
 class ExamplesTest : public ScriptRun, public testing::Test {};
 
-TEST_F(ExamplesTest, ALoopOfOnesOwnFitsTheLine) {
+TEST_F(ExamplesTest, OwnLoopFitsTheLine) {
   EXPECT_EQ(RunScript(R"(
 start_server --servers=1 --workers=2
 $examples/own_loop $control > $dir/first & first=$!
@@ -30,7 +30,7 @@ tail -n 1 $dir/first > $dir/a; tail -n 1 $dir/second > $dir/b; cmp $dir/a $dir/b
 
 // The velocity is in the checkpoint, so a job with a restart gives the same
 // bits as a job without.
-TEST_F(ExamplesTest, AnOptimizerOfOnesOwnGoesOnAfterARestart) {
+TEST_F(ExamplesTest, OwnOptimizerGoesOnAfterARestart) {
   EXPECT_EQ(RunScript(R"(
 run() {
   start_server --servers=1 --workers=2 --optimizer=worker --deterministic $1
@@ -54,7 +54,7 @@ run "--checkpoint-dir=$dir/ck --restore=latest" 23
             output().substr(second, output().find('\n', second) - second));
 }
 
-TEST_F(ExamplesTest, AnOptimizerOfOnesOwnIsRefusedWhereTheServersRunIt) {
+TEST_F(ExamplesTest, OwnOptimizerIsRefusedIfServersUpdate) {
   EXPECT_EQ(RunScript("start_server --servers=1 --workers=1\n"
                       "$examples/own_optimizer $control 3"),
             1)
@@ -62,7 +62,7 @@ TEST_F(ExamplesTest, AnOptimizerOfOnesOwnIsRefusedWhereTheServersRunIt) {
   EXPECT_THAT(output(), HasSubstr("--optimizer=worker"));
 }
 
-TEST_F(ExamplesTest, ALoopThatRunsNoOptimizerIsRefusedWhereWorkersDo) {
+TEST_F(ExamplesTest, LoopWithoutOptimizerIsRefusedIfWorkersUpdate) {
   EXPECT_EQ(RunScript("start_server --servers=1 --workers=1 "
                       "--optimizer=worker\n"
                       "$examples/own_loop $control"),
@@ -71,7 +71,7 @@ TEST_F(ExamplesTest, ALoopThatRunsNoOptimizerIsRefusedWhereWorkersDo) {
   EXPECT_THAT(output(), HasSubstr("--optimizer=server"));
 }
 
-TEST_F(ExamplesTest, TwoLayersLearnByTheirFactorsWhateverThePlan) {
+TEST_F(ExamplesTest, LayersLearnByTheirFactorsUnderEachPlan) {
   for (const char* scheme : {"factor", "server", "ring"}) {
     EXPECT_EQ(RunScript(std::string("scheme=") + scheme + R"(
 start_server --servers=1 --workers=2 --learning-rate=0.1 --scheme=$scheme

@@ -14,7 +14,7 @@ namespace {
 
 class KillRunsTest : public testing::TestWithParam<const char*> {};
 
-TEST_P(KillRunsTest, TheJobEndsAsWithoutFaults) {
+TEST_P(KillRunsTest, JobEndsAsWithoutFaults) {
   const char* directory = std::getenv("NEREUS_MNIST_DIR");
   if (directory == nullptr) {
     GTEST_SKIP() << "NEREUS_MNIST_DIR is not set: no data to train on";

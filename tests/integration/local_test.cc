@@ -149,7 +149,7 @@ class LocalTest : public testing::Test {
   std::vector<ProcessInfo> children_;
 };
 
-TEST_F(LocalTest, TrainsAndReports) {
+TEST_F(LocalTest, JobTrainsAndReports) {
   Start({"--workers=3", "--servers=2", "--model=cnn", "--limit=1000",
          "--epochs=4", absl::StrCat("--json=", json_)});
   ASSERT_EQ(run_->Finish(), 0) << run_->error();
@@ -178,7 +178,7 @@ TEST_F(LocalTest, TrainsAndReports) {
   }
 }
 
-TEST_F(LocalTest, MovesExactlyThePredictedBytes) {
+TEST_F(LocalTest, JobMovesExactlyThePredictedBytes) {
   for (const char* scheme : {"auto", "server", "factor"}) {
     SCOPED_TRACE(scheme);
     ASSERT_NO_FATAL_FAILURE(
@@ -194,7 +194,7 @@ TEST_F(LocalTest, MovesExactlyThePredictedBytes) {
   }
 }
 
-TEST_F(LocalTest, TheJobGoesOnWithoutAWorkerThatIsKilled) {
+TEST_F(LocalTest, JobGoesOnWithoutAKilledWorker) {
   Start({"--workers=3", "--servers=2", "--model=mlp", "--limit=1000",
          absl::StrCat("--epochs=", kEpochs), "--lease=4",
          absl::StrCat("--json=", json_)});
@@ -220,7 +220,7 @@ TEST_F(LocalTest, TheJobGoesOnWithoutAWorkerThatIsKilled) {
 class LocalStallTest : public LocalTest,
                        public testing::WithParamInterface<const char*> {};
 
-TEST_P(LocalStallTest, AProcessThatIsCountedAsDeadJoinsAgain) {
+TEST_P(LocalStallTest, StoppedProcessJoinsAgain) {
   Start({"--workers=2", "--servers=2", "--backup=1", "--model=mlp",
          "--limit=1000", absl::StrCat("--epochs=", kEpochs), "--lease=3",
          absl::StrCat("--json=", json_)});
@@ -252,7 +252,7 @@ TEST_P(LocalStallTest, AProcessThatIsCountedAsDeadJoinsAgain) {
 INSTANTIATE_TEST_SUITE_P(Processes, LocalStallTest,
                          testing::Values("--name=1", "--shard=1"));
 
-TEST_F(LocalTest, TheTrainedModelIsKeptAndExported) {
+TEST_F(LocalTest, TrainedModelIsKeptAndExported) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/kept");
   std::filesystem::remove_all(folder);
   Start({"--workers=2", "--servers=2", "--model=mlp", "--limit=500",
@@ -282,7 +282,7 @@ TEST_F(LocalTest, TheTrainedModelIsKeptAndExported) {
 }
 
 // A restored job without remaining steps is no failure.
-TEST_F(LocalTest, AFinishedJobThatIsRestoredEndsAtOnce) {
+TEST_F(LocalTest, RestoredFinishedJobSucceeds) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/finished");
   std::filesystem::remove_all(folder);
   const std::vector<std::string> arguments = {
@@ -297,7 +297,7 @@ TEST_F(LocalTest, AFinishedJobThatIsRestoredEndsAtOnce) {
   EXPECT_THAT(run_->output(), HasSubstr("model          " + folder));
 }
 
-TEST_F(LocalTest, WithoutAFolderTheEndSaysHowToKeepTheModel) {
+TEST_F(LocalTest, ReportWithoutAFolderTellsHowToKeepTheModel) {
   Start({"--workers=1", "--servers=1", "--model=mlp", "--limit=200",
          "--epochs=1"});
   ASSERT_EQ(run_->Finish(), 0) << run_->error();
@@ -306,7 +306,7 @@ TEST_F(LocalTest, WithoutAFolderTheEndSaysHowToKeepTheModel) {
 }
 
 // The checkpoint folder disappears during the job, so the model is lost.
-TEST_F(LocalTest, AModelThatCouldNotBeSavedIsAFailure) {
+TEST_F(LocalTest, UnsavedModelIsAFailure) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/lost");
   std::filesystem::remove_all(folder);
   std::filesystem::remove_all(folder + ".away");
@@ -337,7 +337,7 @@ TEST_F(LocalTest, KilledServerEndsTheJobWithTheReasonAndNoProcessStays) {
 
 // A worker, a server and the coordinator die, one after the other. Each is
 // started again, and the job ends with a good model.
-TEST_F(LocalTest, AJobFinishesWhateverIsKilled) {
+TEST_F(LocalTest, JobFinishesThoughProcessesAreKilled) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/checkpoints");
   std::filesystem::remove_all(folder);
   Start({"--workers=3", "--servers=2", "--model=mlp", "--limit=1000",

@@ -29,7 +29,7 @@ std::string NameOf(const testing::TestParamInfo<Mistake>& info) {
 
 class MistakeTest : public ScriptRun, public testing::TestWithParam<Mistake> {};
 
-TEST_P(MistakeTest, IsAnsweredWithWhatToDo) {
+TEST_P(MistakeTest, MistakeIsAnsweredWithARemedy) {
   EXPECT_EQ(RunScript(GetParam().command), GetParam().exit_code) << output();
   for (const char* text : GetParam().says) {
     EXPECT_THAT(output(), HasSubstr(text));
@@ -210,7 +210,7 @@ until grep -q 'waits for 1 of 2' $dir/first.log; do sleep 0.05; done
 class SecondWorkerTest : public ScriptRun,
                          public testing::TestWithParam<Mistake> {};
 
-TEST_P(SecondWorkerTest, IsRefusedByTheNameOfTheFlag) {
+TEST_P(SecondWorkerTest, SecondWorkerIsRefusedWithTheNameOfTheFlag) {
   EXPECT_EQ(
       RunScript(absl::StrCat(kTwoWorkers, "$worker --coordinator=$control ",
                              GetParam().command)),
@@ -258,7 +258,7 @@ class FolderTest : public ScriptRun, public testing::Test {};
 
 // A flag takes precedence over a variable in each process of the job, not only
 // in the launcher.
-TEST_F(FolderTest, AVariableThatAFlagOverridesCountsForNoProcess) {
+TEST_F(FolderTest, OverriddenVariableHasNoEffectInAnyProcess) {
   EXPECT_EQ(RunScript("NEREUS_WORKERS=1 NEREUS_JOB_NAME=other "
                       "NEREUS_SCHEME=ring $ctl local --workers=2 --servers=1 "
                       "--job-name=mine --scheme=server --model=mlp --limit=200 "
@@ -271,7 +271,7 @@ TEST_F(FolderTest, AVariableThatAFlagOverridesCountsForNoProcess) {
 }
 
 // An export must not replace a device or a pipe.
-TEST_F(FolderTest, AnExportReplacesNoDevice) {
+TEST_F(FolderTest, ExportReplacesNoDevice) {
   EXPECT_EQ(RunScript("$ctl local --workers=1 --servers=1 --model=mlp "
                       "--limit=200 --epochs=1 --checkpoint-dir=$dir/model "
                       "> $dir/log 2>&1\n"
@@ -294,7 +294,7 @@ TEST_F(FolderTest, ServersWithTwoFoldersAreRefused) {
 }
 
 // The two jobs would remove each other's checkpoints.
-TEST_F(FolderTest, TwoJobsInOneFolderAreRefused) {
+TEST_F(FolderTest, SecondJobInAFolderIsRefused) {
   EXPECT_EQ(RunScript("start_server --checkpoint-dir=$dir/ck\n"
                       "$server --checkpoint-dir=$dir/ck --restore=latest"),
             1)
@@ -302,7 +302,7 @@ TEST_F(FolderTest, TwoJobsInOneFolderAreRefused) {
   EXPECT_THAT(output(), HasSubstr("the coordinator of another job has"));
 }
 
-TEST_F(FolderTest, TwoCoordinatorsWithOneStateAreRefused) {
+TEST_F(FolderTest, SecondCoordinatorOfAStateIsRefused) {
   EXPECT_EQ(RunScript("start_server --state=$dir/state\n"
                       "$server --state=$dir/state"),
             1)
@@ -312,7 +312,7 @@ TEST_F(FolderTest, TwoCoordinatorsWithOneStateAreRefused) {
 
 // The checkpoint folder disappears, so the model is lost. The coordinator says
 // so and exits with a failure.
-TEST_F(FolderTest, ARunWhoseFolderIsGoneDoesNotEndAsIfAllWereWell) {
+TEST_F(FolderTest, RunWithoutItsFolderEndsWithAFailure) {
   EXPECT_EQ(RunScript("start_server --workers=1 --checkpoint-dir=$dir/gone "
                       "--checkpoint-every=10; server=$!\n"
                       "$worker --coordinator=$control --limit=2000 --epochs=20 "
@@ -349,7 +349,7 @@ end_as_server() {
 }
 )";
 
-TEST_F(FolderTest, ACoordinatorThatCannotSaveTheJobEndsAndSaysWhy) {
+TEST_F(FolderTest, CoordinatorThatCannotSaveEndsWithTheReason) {
   EXPECT_EQ(RunScript(absl::StrCat(kFullDisk,
                                    "start_on_full_disk\n"
                                    "train 1000000 2> $dir/worker.log &\n"
@@ -362,7 +362,7 @@ TEST_F(FolderTest, ACoordinatorThatCannotSaveTheJobEndsAndSaysWhy) {
 }
 
 // With --coordinate-only, the process has no shard that would wait for the end.
-TEST_F(FolderTest, AnEndThatCannotBeSavedIsNoGoodEnd) {
+TEST_F(FolderTest, UnsavedEndOfTheJobIsAFailure) {
   EXPECT_EQ(RunScript(absl::StrCat(
                 kFullDisk,
                 "start_on_full_disk --coordinate-only\n"
@@ -377,7 +377,7 @@ TEST_F(FolderTest, AnEndThatCannotBeSavedIsNoGoodEnd) {
 
 class WrongAddressTest : public ScriptRun, public testing::Test {};
 
-TEST_F(WrongAddressTest, AStatusOfADataPortSaysSo) {
+TEST_F(WrongAddressTest, StatusOfADataPortIsExplained) {
   EXPECT_EQ(RunScript("start_server --shard=0 --servers=1 --workers=1\n"
                       "$ctl status --server=$data --timeout=3; code=$?\n"
                       "cat $dir/server.log >&2; exit $code"),
@@ -389,7 +389,7 @@ TEST_F(WrongAddressTest, AStatusOfADataPortSaysSo) {
                                   "port"));
 }
 
-TEST_F(WrongAddressTest, APortThatIsTakenIsNamedWithTheReason) {
+TEST_F(WrongAddressTest, TakenPortIsNamedWithTheReason) {
   EXPECT_EQ(RunScript("start_server --shard=0 --servers=1 --workers=1\n"
                       "$server --shard=0 --servers=1 --workers=1 "
                       "--control-port=${control##*:}"),
@@ -400,7 +400,7 @@ TEST_F(WrongAddressTest, APortThatIsTakenIsNamedWithTheReason) {
 }
 
 // The process survives a lack of descriptors, and answers afterwards.
-TEST_F(WrongAddressTest, AControlPortAnswersAgainAfterALackOfDescriptors) {
+TEST_F(WrongAddressTest, ControlPortAnswersAfterALackOfDescriptors) {
   EXPECT_EQ(
       RunScript("ulimit -n 128\n"
                 "start_server --shard=0 --servers=1 --workers=1\n"
@@ -428,7 +428,7 @@ TEST_F(WrongAddressTest, AControlPortAnswersAgainAfterALackOfDescriptors) {
 
 // A coordinator that restarts without its state must not take its old members
 // for new ones and train from the beginning.
-TEST_F(WrongAddressTest, ACoordinatorWithoutItsStateRefusesItsOldMembers) {
+TEST_F(WrongAddressTest, CoordinatorWithoutItsStateRefusesOldMembers) {
   EXPECT_EQ(
       RunScript("start_server --shard=0 --servers=1 --workers=1; first=$!\n"
                 "port=${control##*:}\n"

@@ -39,7 +39,7 @@ struct SwitchCase {
 
 class PlanSwitchTest : public testing::TestWithParam<SwitchCase> {};
 
-TEST_P(PlanSwitchTest, AsWorkersComeLayersGoAnotherWay) {
+TEST_P(PlanSwitchTest, JoiningWorkersChangeTheRoutesOfLayers) {
   ServerOptions options = PlainServerOptions();
   options.spec.workers = 2;
   options.spec.max_workers = 4;

@@ -45,7 +45,7 @@ absl::StatusOr<ReplayResult> RunReplay(const ReplayOptions& options,
 
 class ReplayTest : public testing::TestWithParam<Overlap> {};
 
-TEST_P(ReplayTest, TakesAllStepsAndNoLessThanTheirTime) {
+TEST_P(ReplayTest, ReplayTakesAllStepsAndAtLeastTheirTime) {
   ServerOptions options = PlainServerOptions();
   options.spec.workers = 2;
   options.spec.shards = 2;
@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Overlaps, ReplayTest,
                          });
 
 // Runs all parts of tuning: the coordinator, sessions, and clients.
-TEST(ReplayTuningTest, TrialsComeToTheirEnd) {
+TEST(ReplayTuningTest, ReplayRunsWithFusionTuning) {
   ServerOptions options = PlainServerOptions();
   options.spec.workers = 2;
   options.spec.shards = 1;
@@ -88,7 +88,7 @@ TEST(ReplayTuningTest, TrialsComeToTheirEnd) {
   for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
 }
 
-TEST(ReplayOptionsTest, WrongOnesAreRefusedWithTheField) {
+TEST(ReplayOptionsTest, WrongOptionsAreRefusedWithTheField) {
   const auto refusal = [](auto spoil) {
     ReplayOptions options = Options(3);
     EXPECT_TRUE(options.Validate().ok());

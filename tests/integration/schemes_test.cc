@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
                    UpdateRule::kSgd}),
     [](const auto& info) { return info.param.name; });
 
-TEST(SchemesTest, LayerByLayerItComesToTheSameBits) {
+TEST(SchemesTest, LayerByLayerTrainingGivesTheSameBits) {
   for (const std::optional<Scheme> forced :
        {std::optional<Scheme>(), std::optional(Scheme::kRing)}) {
     std::vector<std::vector<std::vector<float>>> parameters;
@@ -130,7 +130,7 @@ TEST(SchemesTest, LayerByLayerItComesToTheSameBits) {
 
 // Each worker does all its steps, independent of the others. The last round
 // waits for all workers.
-TEST(SchemesTest, PartialRoundsEndWithEqualReplicasIfTheyAreToldTo) {
+TEST(SchemesTest, PartialRoundsWithResyncEndWithEqualReplicas) {
   for (const Quorum quorum : {Quorum::kMajority, Quorum::kSolo}) {
     for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
       ServerOptions options = Job(3, 2);
@@ -202,7 +202,7 @@ class OtherAccelerator : public Accelerator {
   std::atomic<int> products_{0};
 };
 
-TEST(SchemesTest, FactorsAreMultipliedByWhateverIsGiven) {
+TEST(SchemesTest, AcceleratorMultipliesTheFactors) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     ServerOptions options = Job(2, 1);
@@ -225,7 +225,7 @@ TEST(SchemesTest, FactorsAreMultipliedByWhateverIsGiven) {
   }
 }
 
-TEST(SchemesTest, AProductThatFailsEndsTheJobWithTheReason) {
+TEST(SchemesTest, FailedProductEndsTheJobWithTheReason) {
   ServerOptions options = Job(2, 1);
   options.spec.rules.forced = Scheme::kFactor;
   LocalCluster cluster(options);
@@ -242,7 +242,7 @@ TEST(SchemesTest, AProductThatFailsEndsTheJobWithTheReason) {
   }
 }
 
-TEST(SchemesTest, EachContributionByItself) {
+TEST(SchemesTest, EachContributionUpdatesTheParameters) {
   ServerOptions options = Job(3, 2);
   options.spec.options.quorum = Quorum::kEach;
   options.spec.options.staleness = 2;
@@ -257,7 +257,7 @@ TEST(SchemesTest, EachContributionByItself) {
 
 // Three steps are skipped: by overflows on one worker while its loss scale
 // falls, or, without scaling, by one NaN in each of three steps.
-TEST(SchemesTest, ScaledLossesComeToTheSameBits) {
+TEST(SchemesTest, ScaledLossesGiveTheSameBits) {
   constexpr int64_t kSteps = 10;
   for (const std::optional<Scheme> forced :
        {std::optional<Scheme>(), std::optional(Scheme::kRing)}) {

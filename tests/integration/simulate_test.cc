@@ -41,7 +41,7 @@ std::string WriteTestFile(const std::string& name, const std::string& text) {
   return path;
 }
 
-TEST(SimulateTest, AnswersInJson) {
+TEST(SimulateTest, AnswerIsJsonOnRequest) {
   const Result result = Simulate(
       {"--model=vgg19-22k", "--workers=16", "--servers=colocated",
        "--bandwidth=10Gbit", "--latency=20us", "--batch=32", "--compute=0.925s",
@@ -75,7 +75,7 @@ TEST(SimulateTest, AnswersInJson) {
 }
 
 // Each node sends and receives three quarters of the model twice.
-TEST(SimulateTest, ARingNeedsNoServersBandwidth) {
+TEST(SimulateTest, RingNeedsNoServerBandwidth) {
   const Result result = Simulate({"--model=vgg19", "--workers=4", "--servers=1",
                                   "--compute=0.1", "--json", "--scheme=ring"});
   ASSERT_EQ(result.exit_code, 0) << result.error;
@@ -110,7 +110,7 @@ TEST(SimulateTest, PlanHasTheSameAnswer) {
               0.06);
 }
 
-TEST(SimulateTest, IterationsAreMeasuredUntilTheyRepeat) {
+TEST(SimulateTest, StepsAreMeasuredUntilTheirTimesRepeat) {
   const auto seconds = [](const std::string& iterations) {
     const Result result =
         Simulate({"--model=resnet-50", "--workers=8", "--compute=0.1s",
@@ -124,7 +124,7 @@ TEST(SimulateTest, IterationsAreMeasuredUntilTheyRepeat) {
   EXPECT_GT(std::abs(seconds("1") - steady), 0.02 * steady);
 }
 
-TEST(SimulateTest, SaysFirstWhatLimitsAnIteration) {
+TEST(SimulateTest, AnswerBeginsWithTheLimitOfAStep) {
   const Result late =
       Simulate({"--model=alexnet", "--workers=4", "--bandwidth=unlimited",
                 "--compute=0.1", "--delay=2:310ms"});
@@ -135,7 +135,7 @@ TEST(SimulateTest, SaysFirstWhatLimitsAnIteration) {
 }
 
 // Partial rounds hide a part of the delay.
-TEST(SimulateTest, LateWorkersAddWhatIsShorterWithoutThem) {
+TEST(SimulateTest, LateWorkersCostTheTimeSavedWithoutThem) {
   const std::vector<std::string> question = {"--model=resnet-50", "--workers=4",
                                              "--compute=0.1s", "--json",
                                              "--bandwidth=20Gbit"};
@@ -157,7 +157,7 @@ TEST(SimulateTest, LateWorkersAddWhatIsShorterWithoutThem) {
   EXPECT_LT(partial["late_seconds"], late["late_seconds"]);
 }
 
-TEST(SimulateTest, DelaysWorkers) {
+TEST(SimulateTest, DelayMakesWorkersLate) {
   const Result result =
       Simulate({"--model=alexnet", "--workers=4", "--bandwidth=unlimited",
                 "--latency=0s", "--compute=0.1", "--scheme=server",
@@ -179,19 +179,19 @@ double IterationSeconds(std::vector<std::string> more) {
   return nlohmann::json::parse(result.output)["iteration_seconds"];
 }
 
-TEST(SimulateTest, SixteenBitsTakeHalfTheNetworksTime) {
+TEST(SimulateTest, SixteenBitsHalveTheTimeOfTheNetwork) {
   const double full = IterationSeconds({});
   EXPECT_GT(full / IterationSeconds({"--wire=bf16"}), 1.8);
   EXPECT_GT(full / IterationSeconds({"--wire=fp16"}), 1.8);
 }
 
-TEST(SimulateTest, ATenthOfTheBlocksTakesATenthOfTheNetworksTime) {
+TEST(SimulateTest, TenthOfTheBlocksTakesATenthOfTheTime) {
   const double dense = IterationSeconds({});
   EXPECT_GT(dense / IterationSeconds({"--sparsity=0.9"}), 5);
   EXPECT_NEAR(IterationSeconds({"--sparsity=0"}), dense, 1e-9);
 }
 
-TEST(SimulateTest, PartialRoundsHideWhoIsLate) {
+TEST(SimulateTest, PartialRoundsHideLateWorkers) {
   const auto with = [&](std::vector<std::string> more) {
     more.push_back("--delay=turn:3s");
     return IterationSeconds(more);
@@ -229,7 +229,7 @@ TEST(SimulateTest, FusionSavesMessagesAndIsTuned) {
   EXPECT_LE(seconds("auto"), 1.05 * best);
 }
 
-TEST(SimulateTest, WhatDoesNotGoTogetherIsRefusedWithTheReason) {
+TEST(SimulateTest, ConflictingOptionsAreRefusedWithTheReason) {
   const Result ring =
       Simulate({"--model=alexnet", "--workers=4", "--compute=0.1s",
                 "--quorum=solo", "--scheme=ring"});
@@ -241,7 +241,7 @@ TEST(SimulateTest, WhatDoesNotGoTogetherIsRefusedWithTheReason) {
   EXPECT_THAT(fusion.error, HasSubstr("is not off, auto or a number"));
 }
 
-TEST(SimulateTest, PrintsATableAndWritesJsonToAFile) {
+TEST(SimulateTest, TableIsPrintedAndJsonIsWrittenToAFile) {
   const Result table =
       Simulate({"--model=googlenet", "--workers=2", "--servers=1",
                 "--compute=0.5", "--overlap=none", "--host-copy=0.1"});
@@ -258,7 +258,7 @@ TEST(SimulateTest, PrintsATableAndWritesJsonToAFile) {
   EXPECT_EQ(nlohmann::json::parse(file).at("model"), "googlenet");
 }
 
-TEST(SimulateTest, TakesMeasuredTimes) {
+TEST(SimulateTest, MeasuredTimesAreUsed) {
   const std::string model =
       WriteTestFile("two.csv",
                     "name,kind,m,n,parameters,rows_per_sample\n"
@@ -275,7 +275,7 @@ TEST(SimulateTest, TakesMeasuredTimes) {
   EXPECT_NEAR(json.at("layers")[0].at("backward_seconds"), 0.4, 1e-9);
 }
 
-TEST(SimulateTest, SaysWhatIsWrong) {
+TEST(SimulateTest, WrongOptionsAreRefusedWithTheReason) {
   const std::string bad = WriteTestFile("bad.json", "{\"layers\": 1}");
   const struct {
     std::vector<std::string> arguments;
