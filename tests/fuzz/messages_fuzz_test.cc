@@ -299,31 +299,51 @@ void FuzzCoordinator(const CoordinatorMessage& message) {
   Fuzz(ToProto(message));
 }
 
-TEST(MessagesFuzzTest, JoinRequest) { FuzzMember(SomeJoin()); }
-TEST(MessagesFuzzTest, Resume) {
+TEST(MessagesFuzzTest, HostileJoinRequestIsRefusedOrSound) {
+  FuzzMember(SomeJoin());
+}
+TEST(MessagesFuzzTest, HostileResumeIsRefusedOrSound) {
   FuzzMember(Resume{77, PeerId::Worker(4), 9, 5});
 }
-TEST(MessagesFuzzTest, Heartbeat) { FuzzMember(SomeHeartbeat()); }
-TEST(MessagesFuzzTest, Failure) { FuzzMember(Failure{"NaN in layer fc"}); }
-TEST(MessagesFuzzTest, CheckpointPart) { FuzzMember(SomePart()); }
-TEST(MessagesFuzzTest, LostPeer) {
+TEST(MessagesFuzzTest, HostileHeartbeatIsRefusedOrSound) {
+  FuzzMember(SomeHeartbeat());
+}
+TEST(MessagesFuzzTest, HostileFailureIsRefusedOrSound) {
+  FuzzMember(Failure{"NaN in layer fc"});
+}
+TEST(MessagesFuzzTest, HostileCheckpointPartIsRefusedOrSound) {
+  FuzzMember(SomePart());
+}
+TEST(MessagesFuzzTest, HostileLostPeerIsRefusedOrSound) {
   FuzzMember(LostPeer{5, PeerId::Worker(0), "reset"});
 }
-TEST(MessagesFuzzTest, EpochReport) { FuzzMember(SomeReport()); }
-TEST(MessagesFuzzTest, Drained) { FuzzMember(Drained{5}); }
-TEST(MessagesFuzzTest, Measured) { FuzzMember(SomeMeasured()); }
-TEST(MessagesFuzzTest, Leave) { FuzzMember(Leave{12}); }
+TEST(MessagesFuzzTest, HostileEpochReportIsRefusedOrSound) {
+  FuzzMember(SomeReport());
+}
+TEST(MessagesFuzzTest, HostileDrainedIsRefusedOrSound) {
+  FuzzMember(Drained{5});
+}
+TEST(MessagesFuzzTest, HostileMeasuredIsRefusedOrSound) {
+  FuzzMember(SomeMeasured());
+}
+TEST(MessagesFuzzTest, HostileLeaveIsRefusedOrSound) { FuzzMember(Leave{12}); }
 
-TEST(MessagesFuzzTest, Waiting) { FuzzCoordinator(Waiting{"1 of 2 workers"}); }
-TEST(MessagesFuzzTest, Refusal) {
+TEST(MessagesFuzzTest, HostileWaitingIsRefusedOrSound) {
+  FuzzCoordinator(Waiting{"1 of 2 workers"});
+}
+TEST(MessagesFuzzTest, HostileRefusalIsRefusedOrSound) {
   FuzzCoordinator(Refusal{absl::NotFoundError("another job")});
 }
-TEST(MessagesFuzzTest, PrepareEpoch) { FuzzCoordinator(PrepareEpoch{7}); }
-TEST(MessagesFuzzTest, EpochStart) { FuzzCoordinator(SomeStart()); }
-TEST(MessagesFuzzTest, JobOver) {
+TEST(MessagesFuzzTest, HostilePrepareEpochIsRefusedOrSound) {
+  FuzzCoordinator(PrepareEpoch{7});
+}
+TEST(MessagesFuzzTest, HostileEpochStartIsRefusedOrSound) {
+  FuzzCoordinator(SomeStart());
+}
+TEST(MessagesFuzzTest, HostileJobOverIsRefusedOrSound) {
   FuzzCoordinator(JobOver{JobState::kFailed, "worker 1 is gone"});
 }
-TEST(MessagesFuzzTest, Status) { Fuzz(SomeStatus()); }
+TEST(MessagesFuzzTest, HostileStatusIsRefusedOrSound) { Fuzz(SomeStatus()); }
 
 // Sets one number of an epoch's start to `value`.
 void SetNumber(Random& random, uint64_t value, v1::EpochStart& start) {
@@ -379,7 +399,7 @@ void SetNumber(Random& random, uint64_t value, v1::EpochStart& start) {
 }
 
 // Converts well-formed messages with extreme numbers.
-TEST(MessagesFuzzTest, EpochsWithExtremeNumbers) {
+TEST(MessagesFuzzTest, ExtremeNumbersOfEpochsAreRefusedOrSound) {
   const v1::CoordinatorMessage sound = ToProto(CoordinatorMessage(SomeStart()));
   FuzzBudget budget;
   while (budget.Next()) {
