@@ -171,15 +171,14 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 256));
   AddFlag(app, "servers", flags.servers, "shards of the job")
       ->check(CLI::Range(1, 64));
-  AddFlag(app, "layers", flags.layers,
-          "layers of each job, one after the other")
+  AddFlag(app, "layers", flags.layers, "layer counts; a job runs for each")
       ->delimiter(',')
       ->check(CLI::Range(1, 10000));
-  AddFlag(app, "elements", flags.elements, "float32 values of a layer")
+  AddFlag(app, "elements", flags.elements, "float32 values per layer")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  AddFlag(app, "rounds", flags.rounds, "rounds timed")
+  AddFlag(app, "rounds", flags.rounds, "timed rounds")
       ->check(CLI::Range(1, 100000));
-  AddSwitch(app, "json", flags.json, "one JSON object a line");
+  AddSwitch(app, "json", flags.json, "prints a JSON object per line");
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
   SetLogLevel(LogLevel::kWarning);
   for (const int layers : flags.layers) {

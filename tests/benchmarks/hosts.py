@@ -1,7 +1,7 @@
-"""Hosts for benchmarks: network namespaces joined by a bridge, each link limited.
+"""Hosts for benchmarks: network namespaces on a bridge, with limited links.
 
-Needs root, and iproute2. What is made here is removed again at the end, also
-after Ctrl-C; a run that was killed leaves names that begin with "nrs".
+Needs root and iproute2. The hosts are removed at the end, also after Ctrl-C. A
+run that was killed leaves names that begin with "nrs".
 """
 
 import os
@@ -15,8 +15,10 @@ def run(*command):
 
 
 class Hosts:
-    """`count` hosts at address(0), address(1), ...; each sends and receives
-    `rate` bits a second."""
+    """`count` hosts at address(0), address(1), ...
+
+    Each host sends and receives `rate` bits per second.
+    """
 
     def __init__(self, count, rate):
         self.count = count
@@ -31,7 +33,7 @@ class Hosts:
         return f"{self.tag}h{host}"
 
     def command(self, host, arguments):
-        """What runs `arguments` on that host."""
+        """Returns the command that runs `arguments` on `host`."""
         return ["ip", "netns", "exec", self.name(host)] + arguments
 
     def __enter__(self):
@@ -60,8 +62,8 @@ class Hosts:
             run(*inside, "address", "add", f"{self.address(host)}/24", "dev",
                 inner)
             run(*inside, "link", "set", inner, "up")
-            # What the host sends, and what the bridge sends it. A burst holds
-            # the largest segment that is handed to a device at a time.
+            # Limits the host's link in both directions. A burst must hold the
+            # largest segment that the kernel hands to a device at a time.
             limit = ["root", "tbf", "rate", str(self.rate), "burst", "256kb",
                      "latency", "50ms"]
             run("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", inner,

@@ -140,11 +140,11 @@ int Main(int argc, char** argv) {
   AddFlag(app, "bytes", flags.bytes, "bytes of the layer")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 32));
   AddFlag(app, "rows", flags.rows,
-          "a fully connected layer of so many examples; 0: a vector")
+          "batch rows of a fully connected layer; 0: a vector layer")
       ->check(CLI::Range(int64_t{0}, int64_t{65536}));
-  AddFlag(app, "warmup", flags.warmup, "rounds before those that are timed")
+  AddFlag(app, "warmup", flags.warmup, "untimed rounds before the timed rounds")
       ->check(CLI::Range(1, 4000));
-  AddFlag(app, "repeats", flags.repeats, "rounds timed")
+  AddFlag(app, "repeats", flags.repeats, "timed rounds")
       ->check(CLI::Range(1, 100000));
   AddSwitch(app, "in-place", flags.in_place,
             "the mean replaces the gradient that was pushed");

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""What the planner's choices come to, in the simulator.
+"""Step times of the planner's choices, in the simulator.
 
   bazel build //server/admin:nereusctl
   tests/benchmarks/plan_benchmark.py
 
 For each model, bandwidth and number of machines (each with a server and a
-worker): seconds of an iteration with one scheme for all layers that support it,
-with Poseidon's rule (--cost=bytes) and with the planner that reckons in time
-(--cost=time). At the end the worst case of the last against the best single
-scheme, and the best against Poseidon's rule.
+worker), prints the seconds of a step:
+  - with a single scheme for all layers that support it,
+  - with Poseidon's rule (--cost=bytes),
+  - with the planner that minimises time (--cost=time).
+At the end, prints the worst case of the last planner against the best single
+scheme, and its best case against Poseidon's rule.
 """
 
 import argparse
@@ -42,12 +44,12 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4, 16, 64])
     parser.add_argument("--rates", type=int, nargs="+", default=[1, 10],
-                        help="Gbit/s of each machine, each way")
+                        help="Gbit/s of each machine, in each direction")
     parser.add_argument("--models", nargs="+", default=list(MODELS),
                         choices=MODELS)
     parser.add_argument("--overlap", default="wfbp", choices=["wfbp", "dear"])
     parser.add_argument("--json", action="store_true",
-                        help="one object a line, and no summary")
+                        help="prints a JSON object per line, without a summary")
     args = parser.parse_args()
     if not os.access(NEREUSCTL, os.X_OK):
         sys.exit("nereusctl is not built: see --help")

@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
-"""How long the others stand still when a member dies, with real processes.
+"""Measures the standstill of a job after the death of a member.
 
   bazel build //server:nereus-server //tests/benchmarks:recovery_worker
   tests/benchmarks/recovery_benchmark.py
   tests/benchmarks/recovery_benchmark.py --memory
 
-A coordinator of its own, servers and workers on loopback; who is killed is
-started again at once, with the same flags. Each worker's gradient is 1, so that
-each knows what every parameter must be, and ends the run if one is not.
+Starts a separate coordinator, servers and workers on loopback. A killed process
+is restarted at once with the same flags. Each worker's gradient is 1, so each
+worker knows the value of each parameter, and ends the run if a value is wrong.
 
-Seconds are from the signal, medians with the least and the most:
-  resumed  the first round that the victim had no part in is done by all others;
-           with a server or the coordinator, which take part in none: by all
-  gap      the longest time between two rounds done by all others
-  back     the victim has finished a step again; stopped: since it goes on;
-           a server with --backup=1: every shard has its copy again
-  lost     steps that are done again
-With --memory: the servers' resident memory while one worker is ten times slower
-than the others, and one joins and leaves a hundred times.
+Seconds count from the signal. Figures are medians with minimum and maximum:
+  resumed  all other workers have done the first round without the victim; if
+           the victim is a server or the coordinator: all workers
+  gap      the longest time between two rounds that all other workers have done
+  back     the victim has finished a step again; if it was stopped, the time
+           counts from its continuation; for a server with --backup=1: each
+           shard has its copy again
+  lost     number of steps that are done again
+With --memory: the servers' resident memory while a worker is ten times slower
+than the others, and another worker joins and leaves a hundred times.
 """
 
 import argparse
@@ -33,11 +34,11 @@ import time
 from recovery_cluster import Cluster, Failure
 
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
-LIMIT = 60  # Seconds in which whatever is waited for must happen.
+LIMIT = 60  # Upper bound of each wait, in seconds.
 
 
 def wait_rounds(cluster, count):
-    """Until every worker has finished so many more rounds."""
+    """Waits until each worker has finished `count` more rounds."""
     now = time.monotonic()
     cluster.wait(lambda: all(len(w.steps_after(now)) >= count
                              for w in cluster.workers),
@@ -45,7 +46,7 @@ def wait_rounds(cluster, count):
 
 
 def rounds_of(members, first):
-    """(seconds, step) of the rounds from step `first` on done by all."""
+    """Returns (seconds, step) of the rounds from `first` on done by all."""
     done = {}
     for member in members:
         mine = {}
@@ -59,16 +60,17 @@ def rounds_of(members, first):
 
 
 def longest_gap(members, since):
-    """The longest time between two rounds of which the second is later."""
+    """Returns the longest time between two rounds, the second after `since`."""
     first = min(m.steps[-1][1] for m in members) - 10000
     times = [seconds for seconds, _ in rounds_of(members, first)]
     return max(b - a for a, b in zip(times, times[1:]) if b > since)
 
 
 def without_victim(cluster, victim, since):
-    """Waits for, and times, the first round that `victim` had no part in.
+    """Waits for the first round without `victim`; returns its seconds.
 
-    It may have contributed to the step after its last, and to no other.
+    The victim may have contributed to the step after its last, but to no later
+    step.
     """
     others = [w for w in cluster.workers if w is not victim]
     last = max(step for seconds, step in victim.steps if seconds < since + 0.05)
@@ -78,7 +80,7 @@ def without_victim(cluster, victim, since):
 
 
 def wait_back(cluster, victim, since):
-    """Until `victim` has joined and finished a step; seconds since then."""
+    """Waits until `victim` has joined and finished a step; returns seconds."""
     def steps():
         joined = [seconds for seconds in victim.joins if seconds > since]
         return joined and victim.steps_after(joined[0])
@@ -110,12 +112,12 @@ def stop_worker(cluster, chance, options):
 
 
 def first_after_return(worker, killed, listening):
-    """Index in its steps of the first one since the job has gone back."""
+    """Returns the index of the worker's first step after the job went back."""
     steps = worker.steps
     for i in range(1, len(steps)):
         if steps[i][0] > killed and steps[i][1] <= steps[i - 1][1]:
             return i
-    # Went back by no step at all.
+    # The job went back by zero steps.
     return next(i for i, event in enumerate(steps) if event[0] > listening)
 
 
@@ -185,7 +187,7 @@ CASES = {"worker": kill_worker, "server": kill_server,
 
 
 def measure_case(name, options):
-    """One job for all repeats: each recovery begins where the last ended."""
+    """Measures all repeats in a single job, one recovery after the other."""
     chance = random.Random(options.seed)
     samples = []
     with Cluster(TOP, options) as cluster:
@@ -194,7 +196,7 @@ def measure_case(name, options):
         last = [event[0] for event in cluster.workers[0].steps[-10:]]
         step_seconds = (last[-1] - last[0]) / (len(last) - 1)
         for _ in range(options.repeats):
-            # Any moment between two checkpoints, and any within a step.
+            # Draws a moment between two checkpoints, and within a step.
             wait_rounds(cluster, chance.randint(5, 24))
             time.sleep(chance.uniform(0, step_seconds))
             samples.append(CASES[name](cluster, chance, options))
@@ -219,7 +221,7 @@ def case_in_words(result):
 
 
 def watch_memory(cluster, options):
-    """Samples of each server, while a worker comes and goes."""
+    """Samples the memory of each server while a worker joins and leaves."""
     watched = [cluster.coordinator, *cluster.servers]
     samples = {member.name: [] for member in watched}
     guest = cluster.make_worker("guest", options.sleep_ms, steps=20)
@@ -286,10 +288,11 @@ def parse_arguments():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--parameters", type=int, help="of each layer: "
-                        "1000000, with --memory 100000")
-    parser.add_argument("--sleep-ms", type=int, help="of each worker in a "
-                        "step: 20, with --memory 2, and 20 for a slow one")
+    parser.add_argument("--parameters", type=int, help="parameters of each "
+                        "layer; default: 1000000, with --memory 100000")
+    parser.add_argument("--sleep-ms", type=int, help="sleep of each worker "
+                        "per step; default: 20, with --memory 2 (slow worker: "
+                        "20)")
     parser.add_argument("--stop-seconds", type=float, default=10)
     for name, value in [("repeats", 5), ("workers", 4), ("servers", 2),
                         ("layers", 3), ("lease", 4), ("seed", 1),
@@ -297,7 +300,7 @@ def parse_arguments():
                         ("sample-rounds", 100), ("visits", 100)]:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--json", action="store_true",
-                        help="one JSON object a line")
+                        help="prints a JSON object per line")
     options = parser.parse_args()
     if options.parameters is None:
         options.parameters = 100000 if options.memory else 1000000
@@ -308,7 +311,7 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    # By an exception, so that what it has started ends too.
+    # Ends by an exception, so that the started processes end too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
     def report(result, in_words):

@@ -1,7 +1,8 @@
-"""A job of real processes for recovery_benchmark.py, and what its workers say.
+"""A job of real processes for recovery_benchmark.py.
 
-Processes are started, killed, stopped and started again here; their standard
-error goes to a file each. Nothing here measures.
+The classes start, kill, stop and restart processes, and collect the output of
+the workers. Each process writes its standard error to its own file. No code in
+this file measures.
 """
 
 import os
@@ -12,17 +13,17 @@ import tempfile
 import threading
 import time
 
-# With these, recovery_worker.cc knows what every parameter must be.
+# With these options, recovery_worker.cc knows the value of each parameter.
 EXACT_UPDATES = ["--update=sgd", "--learning-rate=0.0009765625",
                  "--momentum=0", "--weight-decay=0"]
 
 
 class Failure(Exception):
-    """The system did what it must not; the message says what."""
+    """An error of the system under test; the message describes it."""
 
 
 def find_program(top, path):
-    """A built program: below `top` (a test's files) or its bazel-bin."""
+    """Returns a built program, below `top` (in a test) or in bazel-bin."""
     for folder in (top, os.path.join(top, "bazel-bin")):
         program = os.path.join(folder, path)
         if os.access(program, os.X_OK):
@@ -31,16 +32,16 @@ def find_program(top, path):
 
 
 class Process:
-    """One member's process, and those that were started in its place."""
+    """The process of a member, and its successors."""
 
     def __init__(self, cluster, name, command):
         self.cluster = cluster
         self.name = name
         self.command = command
         self.lives = 0
-        self.steps = []   # (seconds, step) of all lives, as they came.
-        self.joins = []   # Seconds.
-        self.address = None  # Of a server's control port.
+        self.steps = []   # (seconds, step) of all lives, in order.
+        self.joins = []   # Seconds of each join.
+        self.address = None  # Control address of a server.
         self.popen = None
         self.is_killed = False
 
@@ -55,7 +56,7 @@ class Process:
                          daemon=True).start()
 
     def kill(self):
-        """SIGKILL; returns when it was sent."""
+        """Kills the process; returns the time of the signal."""
         self.is_killed = True
         sent = time.monotonic()
         self.popen.kill()
@@ -71,12 +72,12 @@ class Process:
         return [event for event in self.steps if event[0] > since]
 
     def log_text(self):
-        """What its last life has logged."""
+        """Returns the log of the last life."""
         with open(self._log_path(), encoding="utf-8") as log:
             return log.read()
 
     def memory_kib(self):
-        """Its resident memory."""
+        """Returns the resident memory in KiB."""
         path = f"/proc/{self.popen.pid}/status"
         with open(path, encoding="ascii") as lines:
             for line in lines:
@@ -104,10 +105,11 @@ class Process:
 
 
 class Cluster:
-    """A coordinator of its own, servers and workers. Ends with its `with`.
+    """A separate coordinator, servers and workers. A context manager.
 
-    `top`: where the programs are. `options`: workers, servers, backup, lease,
-    layers, parameters.
+    The processes end with the `with` block. `top` is the folder of the
+    programs. `options` has workers, servers, backup, lease, layers and
+    parameters.
     """
 
     def __init__(self, top, options):
@@ -115,7 +117,7 @@ class Cluster:
         self.worker_program = find_program(
             top, "tests/benchmarks/recovery_worker")
         self.folder = tempfile.mkdtemp(prefix="nereus-recovery-")
-        self.changed = threading.Condition()  # Guards what members have said.
+        self.changed = threading.Condition()  # Guards the members' output.
         self.environment = {k: v for k, v in os.environ.items()
                             if not k.startswith("NEREUS_")}
         self.backup = options.backup
@@ -130,7 +132,7 @@ class Cluster:
         self.coordinator = None
         self.servers = []
         self.workers = []
-        self.others = []  # Workers that come and go.
+        self.others = []  # Workers that join and leave.
 
     def __enter__(self):
         self.coordinator = Process(self, "coordinator", [
@@ -154,7 +156,7 @@ class Cluster:
         return self
 
     def start_workers(self, sleep_ms):
-        """One for each of these times."""
+        """Starts a worker for each of these sleep times."""
         for i, milliseconds in enumerate(sleep_ms):
             self.workers.append(self.make_worker(f"worker{i}", milliseconds))
             self.workers[i].start()
@@ -169,7 +171,7 @@ class Cluster:
                             *self.others] if m.popen is not None]
 
     def wait(self, is_done, limit, what):
-        """Waits until `is_done()`, for `limit` seconds at most."""
+        """Waits until `is_done()`, for at most `limit` seconds."""
         deadline = time.monotonic() + limit
         with self.changed:
             while not is_done():

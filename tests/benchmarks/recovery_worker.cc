@@ -183,13 +183,13 @@ int Main(int argc, char** argv) {
   AddFlag(app, "layers", options.layers, "layers of the model")
       ->check(CLI::Range(1, 1000));
   AddFlag(app, "parameters", options.parameters,
-          "of each layer, rounded down to thousands")
+          "parameters per layer, rounded down to thousands")
       ->check(CLI::Range(kInputs, int64_t{1} << 30));
   AddFlag(app, "sleep-ms", options.sleep_ms,
-          "sleep so long in every step, in place of computing")
+          "milliseconds of sleep per step, instead of computing")
       ->check(CLI::Range(0, 60000));
   AddFlag(app, "steps", options.steps,
-          "leave after so many steps; 0: stay until it is ended")
+          "leaves after this number of steps; 0: never leaves")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
   SetLogName("worker");

@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""Iteration times with replayed compute on hosts with limited links.
+"""Measures step times with replayed compute on hosts with limited links.
 
   bazel build //server:nereus-server //server/admin:nereusctl \\
       //worker/trainer:nereus-worker
   sudo tests/benchmarks/replay_benchmark.py
   sudo tests/benchmarks/replay_benchmark.py --only=fusion --json
 
-Hosts are network namespaces joined by a bridge (hosts.py), each with a server
-and a worker of a job of real processes. Workers sleep for the layers' times
-(nereus-worker --replay), and gradients of the real sizes travel. Beside each
-run: what `nereusctl simulate` says that an iteration takes.
+Hosts are network namespaces on a bridge (hosts.py). Each has a server and a
+worker of a job of real processes. Workers sleep for the layers' times
+(nereus-worker --replay); gradients of the real sizes travel. Beside each run
+stands the step time that `nereusctl simulate` predicts.
 
-Seconds are medians (where workers are late in turn, means) over all steps of
-all workers but the first few, with the 5th and the 95th percentile. The
-variants of a case are measured one after the other on the same hosts, several
-times over.
+Seconds are medians over all steps of all workers but the first few, with the
+5th and the 95th percentile; they are means if workers are late in turn. The
+variants of a case run one after the other on the same hosts, several times.
 """
 
 import argparse
@@ -29,12 +28,13 @@ import tempfile
 from hosts import Hosts
 from replay_job import Job, Layer, WARM_UP, percentile, program, write_inputs
 
-TUNING = 400  # Steps that do not count, where fusion is tuned,
-PLANNING = 30  # or workers measure first what the plan is made by.
+# Number of first steps that do not count:
+TUNING = 400  # in variants that tune fusion;
+PLANNING = 30  # in variants whose plan uses the workers' measurements.
 
-# model: layers; batch; seconds of forward and of backward, split evenly over
-# the layers; variants: name to flags of the job; delay: seconds that another
-# worker is late in each step.
+# A model of `layers`. `forward` and `backward` are seconds, split evenly over
+# the layers. `variants` maps names to flags of the job. In each step another
+# worker is late by `delay` seconds.
 Case = collections.namedtuple(
     "Case", "what layers batch forward backward variants delay")
 
@@ -134,7 +134,7 @@ def measure(hosts, case, flags, steps):
 
 
 def predict(hosts, case, flags, message_time):
-    """Seconds by the simulator."""
+    """Returns the seconds of a step in the simulator."""
     with tempfile.TemporaryDirectory() as folder:
         model, trace = write_case(case, folder)
         command = [program("server/admin/nereusctl"), "simulate",
@@ -158,11 +158,11 @@ def report(name, case, seconds, predicted, args):
     if not args.json:
         print(f"\n{name}: {case.what}\n{'variant':<16} {'median':>8} {'5 %':>8} "
               f"{'95 %':>8} {'model':>8}  times faster, measured and model")
-    # Where steps are not alike, a mean.
+    # With late workers, steps differ, so the mean counts.
     middle = statistics.fmean if case.delay else statistics.median
     for variant, flags in case.variants.items():
         median = middle(seconds[variant])
-        # Against the first variant of the same group: "ring off", "ring 0".
+        # Compares with the first variant of the group: "ring off", "ring 0".
         group = variant.split(" ")[0] if " " in variant else ""
         base = next((v for v in case.variants if group and
                      v.startswith(group + " ")), first)
@@ -188,16 +188,16 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", choices=known, action="append",
-                        help="a case; may be given several times")
+                        help="measures only this case; repeatable")
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--rate", type=int, default=10**9,
-                        help="of each link, each way, bits a second")
+                        help="bits/s of each link and direction")
     parser.add_argument("--steps", type=int, default=23)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--message-time", default="30us",
-                        help="that the model takes a message to cost")
+                        help="cost of a message in the simulator")
     parser.add_argument("--json", action="store_true",
-                        help="one object a line")
+                        help="prints a JSON object per line")
     args = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("network namespaces need root")

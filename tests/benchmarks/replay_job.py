@@ -1,4 +1,4 @@
-"""Processes that replay a model on hosts, and what they are told.
+"""Processes that replay a model on hosts, and their input files.
 
 For replay_benchmark.py and step_benchmark.py.
 """
@@ -12,8 +12,8 @@ import time
 
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 CONTROL_PORT = 7700
-WARM_UP = 3  # Steps that do not count.
-LIMIT = 300  # Seconds for one run.
+WARM_UP = 3  # Number of first steps that do not count.
+LIMIT = 300  # Upper bound of a run, in seconds.
 
 # name, kind, m, n, parameters, rows per sample: a line of a model's table.
 Layer = collections.namedtuple("Layer", "name kind m n parameters rows")
@@ -27,7 +27,10 @@ def program(path):
 
 
 def write_inputs(layers, times, folder):
-    """The model's table and its times: (forward, backward) of each layer."""
+    """Writes the model's table and the (forward, backward) times of its layers.
+
+    Returns the paths of both files.
+    """
     model = os.path.join(folder, "model.csv")
     with open(model, "w", encoding="utf-8") as file:
         file.write("name,kind,m,n,parameters,rows_per_sample\n")
@@ -44,8 +47,10 @@ def write_inputs(layers, times, folder):
 
 
 class Job:
-    """Processes of one run, of which the workers print a result each. As a
-    context, it leaves none of them behind."""
+    """The processes of one run. Each worker prints a result.
+
+    A context manager: all processes have ended after the `with` block.
+    """
 
     def __init__(self, hosts, folder):
         self.hosts = hosts
@@ -78,7 +83,7 @@ class Job:
 
     def start_nereus(self, model, trace, batch, steps, server_flags,
                      worker_flags):
-        """A server and a worker on each host."""
+        """Starts a server and a worker on each host."""
         hosts = self.hosts
         coordinator = f"--coordinator={hosts.address(0)}:{CONTROL_PORT}"
         for host in range(hosts.count):
@@ -97,7 +102,7 @@ class Job:
                 *worker_flags])
 
     def finish(self):
-        """The workers' results."""
+        """Waits for the workers; returns their results."""
         deadline = time.monotonic() + LIMIT
         results = []
         for worker in self.workers:

@@ -1,32 +1,35 @@
 #!/usr/bin/env python3
-"""Whole iterations with replayed compute: Nereus, and DDP over Gloo.
+"""Compares whole steps with replayed compute: Nereus, and DDP over Gloo.
 
   bazel build //server:nereus-server //worker/trainer:nereus-worker
   apt-get install iproute2 python3-torch
   sudo tests/benchmarks/step_benchmark.py
   sudo tests/benchmarks/step_benchmark.py --only=vgg19/4 --runs=5 --json
 
-Hosts are network namespaces joined by a bridge (hosts.py; needs root), each
-with a worker, and Nereus' server, of a job of real processes. Workers sleep for
-the layers' times, the same in both systems, and gradients of the real sizes
-travel: nereus-worker --replay, and a module in PyTorch's
-DistributedDataParallel (peers/torch_step.py). An iteration is forward and
-backward, until the parameters are there for the next forward (Nereus, which
-runs the optimizer), or the mean gradients (DDP, which has no optimizer here).
+Hosts are network namespaces on a bridge (hosts.py; needs root). Each has a
+worker, and with Nereus also a server, of a job of real processes. Workers sleep
+for the layers' times, which are equal in both systems; gradients of the real
+sizes travel. Nereus runs nereus-worker --replay. DDP runs a module in PyTorch's
+DistributedDataParallel (peers/torch_step.py). A step is forward and backward.
+It ends in Nereus, which runs the optimizer, with the parameters for the next
+forward; it ends in DDP, which has no optimizer here, with the mean gradients.
 
-Cases are models of common/plan/models with the sides of every matrix divided,
-a batch of 8 rows a worker. A layer's share of forward and of backward is that
-of its multiply-accumulate operations in the model as it was, by its table:
+Cases are models of common/plan/models with divided sides of all matrices, and a
+batch of 8 rows per worker. A layer's share of forward and of backward is its
+share of multiply-accumulate operations in the original model:
 m * n * rows_per_sample.
 
-Nereus plans by what its workers measure while they train: a plan changes once
-or twice in the first half minute, which does not count. Variants of it: fp32,
-as it comes; wire=auto, which may send bf16 where that is faster; dear, which
-gathers outcomes in the order of the next forward (--overlap=dear); ring and
-dear-ring, all layers on a ring (--scheme=ring), without a search. Seconds are
-of all steps that count, of all workers and of all runs; variants run in turn.
-CPU seconds are of all processes, Nereus' from their start on, per iteration of
-the whole job. Times faster: DDP's median over a variant's.
+Nereus plans by its workers' measurements during training. The plan changes once
+or twice in the first half minute, which does not count. Variants:
+  fp32            the defaults
+  wire=auto       may send bf16 where this is faster
+  dear            gathers results in the order of the next forward
+                  (--overlap=dear)
+  ring, dear-ring all layers on a ring (--scheme=ring), without a search
+Seconds are of all counted steps, of all workers and of all runs; variants run
+in turn. CPU seconds are of all processes, per step of the whole job; those of
+Nereus count from the start of its processes. "Times faster" is DDP's median
+divided by the variant's.
 """
 
 import argparse
@@ -48,13 +51,13 @@ from replay_job import (Job, Layer, TOP, WARM_UP, percentile, program,
                         write_inputs)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PYTHON = "/usr/bin/python3"  # That python3-torch is for.
+PYTHON = "/usr/bin/python3"  # The interpreter of python3-torch.
 BATCH = 8
-# Seconds in which plans change, where a step is as short as its compute.
+# Seconds in which plans change, if steps take no longer than their compute.
 SETTLING = 20
 
-# model: of common/plan/models, whose matrices' sides are divided by `by`;
-# forward, backward: seconds of an iteration.
+# A model of common/plan/models; the sides of its matrices are divided by `by`.
+# `forward` and `backward` are seconds of a step.
 Case = collections.namedtuple("Case", "what model by forward backward")
 
 CASES = {
@@ -65,7 +68,7 @@ CASES = {
 
 
 def divided(case):
-    """The case's layers, and (forward, backward) of each."""
+    """Returns the case's layers, and (forward, backward) of each."""
     path = os.path.join(TOP, "common/plan/models", case.model + ".csv")
     layers, work = [], []
     with open(path, encoding="utf-8", newline="") as file:
@@ -73,7 +76,7 @@ def divided(case):
                                   if not line.startswith("#")):
             m, n, parameters, rows = (int(row[name]) for name in (
                 "m", "n", "parameters", "rows_per_sample"))
-            vectors = (parameters - m * n) // m  # A bias; a scale and a shift.
+            vectors = (parameters - m * n) // m  # Bias, or scale and shift.
             work.append(m * n * rows)
             m, n = math.ceil(m / case.by), math.ceil(n / case.by)
             layers.append(Layer(row["name"], row["kind"], m, n,
@@ -125,12 +128,15 @@ def cpu_of_children():
 
 
 def measure(hosts, case, variant, count):
-    """(seconds of all steps that count, CPU seconds of a step, how many layers
-    travel in which way at the end)."""
+    """Does a run.
+
+    Returns the seconds of all counted steps, the CPU seconds of a step, and the
+    number of layers for each scheme and wire type at the end.
+    """
     layers, times = divided(case)
     first_steps = WARM_UP + math.ceil(variant.settling /
                                       (case.forward + case.backward))
-    steps = first_steps + count + 1  # The first has no beginning.
+    steps = first_steps + count + 1  # The first step has no start time.
     cpu = cpu_of_children()
     with tempfile.TemporaryDirectory() as folder:
         model, trace = write_inputs(layers, times, folder)
@@ -139,7 +145,7 @@ def measure(hosts, case, variant, count):
             results = job.finish()
     cpu = (cpu_of_children() - cpu) / steps
     if "cpu_seconds_per_step" in results[0]:
-        # Without what it takes to load PyTorch.
+        # The time to load PyTorch does not count.
         cpu = sum(result["cpu_seconds_per_step"] for result in results)
     ways = collections.Counter(f"{layer['scheme']} {layer['wire']}"
                                for layer in results[0].get("layers", []))
@@ -201,7 +207,7 @@ def compare(hosts, name, variants, arguments):
 
 
 def available(names):
-    """Those of the variants whose programs are there."""
+    """Returns the variants with installed programs."""
     for path in ("server/nereus-server", "worker/trainer/nereus-worker"):
         program(path)
     if os.geteuid() != 0:
@@ -222,17 +228,17 @@ def main():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=CASES, action="append",
-                        help="a case; may be given several times")
+                        help="measures only this case; may be repeated")
     parser.add_argument("--variants", default=",".join(VARIANTS),
                         help="default: %(default)s")
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--rate", default="1gbit",
-                        help="of each link, each way, as tc has it: 1gbit")
+                        help="rate of each link and direction for tc: 1gbit")
     parser.add_argument("--steps", type=int, default=20,
-                        help="of each run that count")
+                        help="counted steps of each run")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", action="store_true",
-                        help="one object a line")
+                        help="prints a JSON object per line")
     arguments = parser.parse_args()
     for name in ("hosts", "steps", "runs"):
         if getattr(arguments, name) < 1:

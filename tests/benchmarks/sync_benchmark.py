@@ -1,29 +1,30 @@
 #!/usr/bin/env python3
-"""One synchronisation through Nereus, and the same all-reduce by others.
+"""Compares a synchronisation through Nereus with all-reduces of other systems.
 
   bazel build //server:nereus-server //tests/benchmarks:nereus_sync
   apt-get install libgloo-dev openmpi-bin libopenmpi-dev python3-torch iperf3
   tests/benchmarks/sync_benchmark.py --processes=2,4 --bytes=64M
   sudo tests/benchmarks/sync_benchmark.py --rate=1gbit --processes=2,4 --json
 
-Every process sums up (Nereus: averages) one float32 array with all others,
-again and again without a pause: seconds are of one round on rank 0, median,
-least and most. Bandwidths are as nccl-tests has them: algorithm, bytes / seconds; bus,
-that times 2 (P - 1) / P. CPU seconds are of all processes while there are
-rounds, those before the timed ones too, per GB of the array (of Nereus' servers
-from when they listen). Peak memory is of all processes together, of which 14 MB
-each are this script's, that a child begins with.
+Each process sums up a float32 array with all others (Nereus averages it), again
+and again without a pause. Seconds are of one round on rank 0: median, minimum
+and maximum. Bandwidths are defined as in nccl-tests: the algorithm bandwidth is
+bytes / seconds, the bus bandwidth is that times 2 (P - 1) / P. CPU seconds are
+of all processes during all rounds, the untimed ones included, per GB of the
+array; those of Nereus' servers count from their start of listening. Peak memory
+is the sum over all processes. It includes 14 MB per process of this script,
+which each child begins with.
 
-Nereus leaves the mean where it was made (Client::Mean); nereus-ring-in-place is
-the same with a copy to where the gradient was. Its data have checksums, but for
-those that go through memory, and are looked through for NaNs.
+Nereus leaves the mean in its own memory (Client::Mean). nereus-ring-in-place
+also copies it to the gradient's memory. Nereus searches its data for NaNs, and
+sends checksums, except through shared memory.
 
-All processes are on this machine, over loopback; with --rate each is in a
-network namespace of its own, with such a link (hosts.py), and the share is that
-of what a ring or P servers must send, over what iperf3 gets on that link.
+All processes are on this machine, over loopback. With --rate, each is in its
+own network namespace with such a link (hosts.py). Then the share is the rate
+that a ring or P servers must send, divided by the rate of iperf3 on the link.
 
-What of the others is not installed is left out, which is said. Everything runs
-in turn, --runs times over; the figures are of all runs.
+Systems that are not installed are left out with a message. All contenders run
+in turn, --runs times; the figures are of all runs.
 """
 
 import argparse
@@ -43,16 +44,18 @@ from hosts import Hosts
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
-LIMIT = 600  # Seconds for one run.
+LIMIT = 600  # Upper bound of a run, in seconds.
 WARM_UP = 3
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 DEFAULT_BYTES = "4K,64K,1M,16M,64M,256M"
-ROWS = 32  # Of each worker's factors.
+ROWS = 32  # Number of rows of each worker's factors.
 
 
 def program(path):
-    """A built program: beside this file's project (a test's files) or in
-    bazel-bin; None if it is not built."""
+    """Returns a built program, or None if it is not built.
+
+    The program is below the top (in a test) or in bazel-bin.
+    """
     for folder in (TOP, os.path.join(TOP, "bazel-bin")):
         found = os.path.join(folder, path)
         if os.path.isfile(found) and os.access(found, os.X_OK):
@@ -61,7 +64,7 @@ def program(path):
 
 
 def cpu_seconds(process):
-    """What a child has used by now: Linux' clock of another process."""
+    """Returns the CPU time of a child by now, from Linux' process clock."""
     return time.clock_gettime((~process.pid << 3) | 2)
 
 
@@ -75,7 +78,7 @@ def size(text):
 
 
 class Place:
-    """Where processes run: on this machine, or each on a host of its own."""
+    """Runs all processes on this machine. HostsPlace gives each a host."""
 
     interface = "lo"
 
@@ -103,13 +106,15 @@ class HostsPlace:
 
 
 class Run:
-    """The processes of one run, whose output goes to files in `folder`. Those
-    of `ranks` say how long it took."""
+    """The processes of one run. Their output goes to files in `folder`.
+
+    The processes in `ranks` print the times of their rounds.
+    """
 
     def __init__(self, folder):
         self.folder = folder
         self.servers = []
-        self.started = 0.0  # CPU seconds of the servers until they listened.
+        self.started = 0.0  # CPU seconds of the servers until they listen.
         self.ranks = []
         self.deadline = time.monotonic() + LIMIT
 
@@ -131,7 +136,7 @@ class Run:
         return process
 
     def check(self, *processes):
-        """None has failed, and there is time left."""
+        """Raises OSError if a process has failed or the time is over."""
         for process in processes:
             if process.poll() not in (None, 0):
                 raise OSError(f"{process.args}: {text_of(process.err)[-2000:]}")
@@ -139,7 +144,7 @@ class Run:
             raise OSError(f"{self.ranks[0].args}: not done in {LIMIT} s")
 
     def finish(self):
-        """(times, CPU seconds, peak bytes) of all processes."""
+        """Returns (times, CPU seconds, peak bytes) of all processes."""
         times, cpu, peak = [], -self.started, 0
         while any(process.poll() is None for process in self.ranks):
             self.check(*self.ranks)
@@ -171,7 +176,8 @@ class Run:
     def stop(self):
         running = [process for process in self.servers + self.ranks
                    if process.poll() is None]
-        for end in (signal.SIGTERM, signal.SIGKILL):  # mpirun removes files.
+        # On SIGTERM, mpirun removes its files.
+        for end in (signal.SIGTERM, signal.SIGKILL):
             for process in running:
                 if process.poll() is None:
                     with contextlib.suppress(ProcessLookupError):
@@ -364,7 +370,7 @@ def show(row):
 
 
 def link_rate(hosts):
-    """Bytes of payload a second from host 0 to host 1, by iperf3."""
+    """Returns payload bytes per second from host 0 to host 1, by iperf3."""
     server = subprocess.Popen(hosts.command(1, ["iperf3", "-s", "-1"]),
                               stdout=subprocess.DEVNULL)
     try:
@@ -428,16 +434,16 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", default="2,4,8")
     parser.add_argument("--bytes", default=DEFAULT_BYTES,
-                        help=f"default: {DEFAULT_BYTES}")
-    parser.add_argument("--systems", help=f"of {', '.join(CONTENDERS)}; "
-                        "default: all but those over gRPC")
+                        help=f"sizes of the array; default: {DEFAULT_BYTES}")
+    parser.add_argument("--systems", help="systems to measure, of "
+                        f"{', '.join(CONTENDERS)}; default: all")
     parser.add_argument("--repeats", type=int, default=0,
-                        help="rounds that are timed; default: 20, of small "
-                        "arrays more")
+                        help="timed rounds; default: 20, more for small "
+                        "arrays")
     parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--rate", help="of hosts' links, as tc has it: 1gbit")
+    parser.add_argument("--rate", help="rate of the hosts' links for tc: 1gbit")
     parser.add_argument("--json", action="store_true",
-                        help="one object a line")
+                        help="prints a JSON object per line")
     arguments = parser.parse_args()
     contenders = chosen(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

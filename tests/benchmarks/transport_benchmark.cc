@@ -215,9 +215,9 @@ int Run(const BenchmarkOptions& options) {
 int Main(int argc, char** argv) {
   BenchmarkOptions options;
   CLI::App app("Times frames between two processes over loopback.");
-  AddFlag(app, "frames", options.frames, "frames of 256 KiB a round")
+  AddFlag(app, "frames", options.frames, "frames of 256 KiB per round")
       ->check(CLI::Range(1, 1 << 20));
-  AddFlag(app, "rounds", options.rounds, "rounds timed, after one that is not")
+  AddFlag(app, "rounds", options.rounds, "timed rounds, after an untimed round")
       ->check(CLI::Range(1, 4000));
   AddSharedMemoryFlag(app, options.shared_memory);
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;

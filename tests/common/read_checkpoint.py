@@ -1,8 +1,8 @@
-"""Reads a checkpoint as docs/checkpoint_format.md says, with nothing of ours.
+"""Reads a checkpoint by docs/checkpoint_format.md, without any code of Nereus.
 
-Prints a line for each array of each layer, in order of the lines:
+Prints a line for each array of each layer, sorted:
     <layer>|<"parameters" or name of the state>|<shape of its tensor, or "cut">|<hex>
-Exits 1 where a file is not what the format says.
+Exits with 1 if a file breaks the format.
 """
 
 import json
@@ -14,7 +14,7 @@ import sys
 
 def no_duplicates(pairs):
     keys = [key for key, _ in pairs]
-    assert len(keys) == len(set(keys)), f"a key is there twice: {keys}"
+    assert len(keys) == len(set(keys)), f"a key occurs twice: {keys}"
     return dict(pairs)
 
 

@@ -7,16 +7,18 @@
   tests/integration/kill_runs.py --data=DIR --stop-seconds=10
   tests/integration/kill_runs.py --data=DIR --mixed --runs=50
 
-Each run is `nereusctl local` with 4 workers and 2 servers. At random moments a
-worker, then a server, then the coordinator is killed by SIGKILL, and started
-again by nereusctl; with --stop-seconds each is stopped for so long instead; with
---mixed the order is drawn, and for each whether it is killed or stopped for half
-as long again as the lease. A run is good if it ends by itself with a complete
-report, equal replicas and, within half a percent, the accuracy of a run without
-faults. Without --backup the servers have checkpoints to go back to, and with it
-none.
+Each run is `nereusctl local` with 4 workers and 2 servers. At random times the
+script kills a worker, then a server, then the coordinator by SIGKILL, and
+nereusctl restarts each. With --stop-seconds it stops each process for this time
+instead. With --mixed the order is random; each process is killed, or stopped
+for 1.5 times the lease.
 
-Prints a line for each run, and at last how many were good; exits 0 if all were.
+A run is good if it ends by itself with a complete report, equal replicas, and
+the accuracy of a run without faults, within half a percent. Without --backup
+the servers have checkpoints to go back to; with --backup they have none.
+
+Prints a line for each run, and at the end the number of good runs. Exits with 0
+if all runs were good.
 """
 
 import argparse
@@ -32,14 +34,14 @@ import time
 
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 ACCURACY_MARGIN = 0.005
-LIMIT = 240  # Seconds for one run.
-# What a report has of every run.
+LIMIT = 240  # Upper bound of a run, in seconds.
+# Fields that each report must have.
 REPORTED = ["test_accuracy", "replicas_equal", "images_per_second", "seconds",
             "last_step", "phases", "plan", "settings", "workers"]
 
 
 def find_nereusctl():
-    """The built program: below the top (a test's files) or its bazel-bin."""
+    """Returns the built program, below the top (in a test) or in bazel-bin."""
     for folder in (TOP, os.path.join(TOP, "bazel-bin")):
         program = os.path.join(folder, "server/admin/nereusctl")
         if os.access(program, os.X_OK):
@@ -54,7 +56,7 @@ def kind_of(command):
 
 
 def children(parent):
-    """(process, kind) of a process's children that run."""
+    """Returns (process, kind) of each running child of a process."""
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -65,14 +67,17 @@ def children(parent):
             with open(f"/proc/{name}/cmdline", encoding="utf-8") as line:
                 command = line.read().split("\0")
         except OSError:
-            continue  # It has just ended.
+            continue  # The process has just ended.
         if int(its_parent) == parent and state != "Z":
             found.append((int(name), kind_of(command)))
     return found
 
 
 def strike(local, kind, chance, options):
-    """Kills or stops one process of `kind`; which, or nothing if none runs."""
+    """Kills or stops a process of `kind`.
+
+    Returns "killed" or "stopped", or "" if no such process runs.
+    """
     victims = [pid for pid, its in children(local.pid) if its == kind]
     if not victims:
         return ""
@@ -93,7 +98,10 @@ def strike(local, kind, chance, options):
 
 
 def train(folder, kinds, chance, options):
-    """One run; its report, or why there is none, and what was struck."""
+    """Does a run.
+
+    Returns its report, or the reason for having none, and the struck processes.
+    """
     report = os.path.join(folder, "report.json")
     command = [find_nereusctl(), "local", f"--data={options.data}",
                "--workers=4", "--servers=2", f"--epochs={options.epochs}",
@@ -127,11 +135,11 @@ def train(folder, kinds, chance, options):
 
 
 def describe_fault(result, expected, options):
-    """What is wrong with a run; nothing if it is good."""
+    """Returns the fault of a run, or "" if the run is good."""
     if isinstance(result, str):
         return result
     missing = [name for name in REPORTED if result.get(name) is None]
-    # One that stands still while the others finish is not in the job's end.
+    # A worker that is stopped while the others finish is not in the report.
     if missing or len(result["workers"]) + result["lost"] != 4:
         return f"the report lacks {missing} or workers"
     if not options.backup and result["saved_round"] != result["last_step"]:
@@ -144,7 +152,10 @@ def describe_fault(result, expected, options):
 
 
 def run_once(number, kinds, expected, options):
-    """One run and its line; the accuracy, or nothing if it was no good."""
+    """Does a run and prints its line.
+
+    Returns the accuracy, or None if the run was not good.
+    """
     folder = tempfile.mkdtemp(prefix="nereus-kill-")
     chance = random.Random(options.seed + number)
     begun = time.monotonic()
@@ -178,7 +189,7 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    # By an exception, so that what it has started ends too.
+    # Ends by an exception, so that the started processes end too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     expected = run_once(0, [], 0.0, options)
     if expected is None:

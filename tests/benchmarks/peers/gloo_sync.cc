@@ -1,12 +1,12 @@
-// One process of an all-reduce by Gloo over TCP, for ../sync_benchmark.py.
+// A process of an all-reduce by Gloo over TCP, for ../sync_benchmark.py.
 //
 //   gloo_sync RANK PROCESSES BYTES WARM_UP REPEATS ALGORITHM HOST FOLDER
 //
-// ALGORITHM: ring-chunked, halving-doubling (Gloo's older interface, set up
-// once and run again and again), or allreduce (its newer one). FOLDER: empty,
-// the same for all. Prints what sync_benchmark.py reads: of each timed round on
-// rank 0 "time SECONDS", at the end "process CPU_SECONDS PEAK_BYTES", where the
-// CPU's seconds are of all rounds, those of the warm-up too.
+// ALGORITHM is ring-chunked or halving-doubling (Gloo's older interface, set up
+// once for all rounds), or allreduce (its newer interface). FOLDER is empty and
+// the same for all processes. For each timed round, rank 0 prints "time
+// SECONDS". At the end each process prints "process CPU_SECONDS PEAK_BYTES";
+// the CPU time covers all rounds, the warm-up included.
 
 #include <sys/resource.h>
 
@@ -43,7 +43,7 @@ long long PeakBytes() {
   return usage.ru_maxrss * 1024LL;
 }
 
-// What runs one round over `values`, in place.
+// Returns a function that runs a round over `values`, in place.
 std::function<void()> Prepare(const std::string& algorithm,
                               const std::shared_ptr<gloo::Context>& context,
                               std::vector<float>& values) {
@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "the sum is wrong\n");
         return 1;
       }
-      // Sums of sums would not be numbers for long.
+      // Repeated sums would overflow soon.
       std::fill(values.begin(), values.end(), 0.0f);
     }
     if (rank == 0 && round >= warm_up) std::printf("time %.9f\n", took.count());

@@ -1,9 +1,9 @@
-// One process of an all-reduce by Open MPI, for ../sync_benchmark.py, which
+// A process of an all-reduce by Open MPI, for ../sync_benchmark.py. The script
 // starts it by mpirun.
 //
 //   openmpi_sync BYTES WARM_UP REPEATS
 //
-// Prints what the others do: see gloo_sync.cc.
+// The output has the format of gloo_sync.cc.
 
 #include <mpi.h>
 #include <stdio.h>
@@ -52,14 +52,14 @@ int main(int argc, char** argv) {
           fprintf(stderr, "the sum is wrong\n");
           MPI_Abort(MPI_COMM_WORLD, 1);
         }
-        // Sums of sums would not be numbers for long.
+        // Repeated sums would overflow soon.
         values[i] = 0.0f;
       }
     }
     if (round >= warm_up) times[round - warm_up] = seconds;
   }
   const double used = CpuSeconds() - cpu;
-  // One of them prints: mpirun mixes what several do, wherever it has read to.
+  // Only rank 0 prints, because mpirun mixes the output of several processes.
   const double own[2] = {used, (double)PeakBytes()};
   double* all = malloc(2 * (size_t)processes * sizeof(double));
   MPI_Gather(own, 2, MPI_DOUBLE, all, 2, MPI_DOUBLE, 0, MPI_COMM_WORLD);

@@ -1,20 +1,21 @@
-"""One process of a replayed model in PyTorch's DistributedDataParallel over
-Gloo, for ../step_benchmark.py.
+"""A process that replays a model in DistributedDataParallel over Gloo.
+
+For ../step_benchmark.py.
 
   torch_step.py RANK PROCESSES STEPS MODEL TIMES FOLDER
 
-MODEL, TIMES: the table of layers and the JSON file of their times that
-nereus-worker --replay takes. FOLDER: empty, the same for all. The interface is
-GLOO_SOCKET_IFNAME's.
+MODEL and TIMES are the table of layers and the JSON file of their times for
+nereus-worker --replay. FOLDER is empty and the same for all processes.
+GLOO_SOCKET_IFNAME selects the network interface.
 
-A layer is one parameter. Its forward and its backward sleep, and backward hands
-out a gradient that is always there. There is no optimizer, and a gradient is
-copied once, into its bucket (gradient_as_bucket_view, which is the faster way;
-all else is DistributedDataParallel's default).
+A layer is a parameter. Its forward and its backward sleep; backward returns a
+gradient that exists from the start. There is no optimizer. A gradient is copied
+once, into its bucket (gradient_as_bucket_view, the faster way). All other
+options are DistributedDataParallel's defaults.
 
-Prints {"step_seconds": [...], "cpu_seconds_per_step"}: from the end of one
-backward, when the means are there, to the end of the next, from the second step
-on.
+Prints {"step_seconds": [...], "cpu_seconds_per_step"}. A step lasts from the
+end of a backward, with the mean gradients, to the end of the next. The first
+step does not count.
 """
 
 import csv
@@ -27,11 +28,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-SLEEP_ERROR_MAX = 0.0005  # Later than this, the device was idle.
+SLEEP_ERROR_MAX = 0.0005  # After a longer delay, the device was idle.
 
 
 class Device:
-    """What computes: it sleeps, as nereus-worker's replay does."""
+    """A device that sleeps instead of computing, as in nereus-worker."""
 
     free_at = 0.0
 
@@ -39,7 +40,7 @@ class Device:
         if not seconds:
             return
         now = time.perf_counter()
-        # A sleep lasts longer than it should: the next one makes up for it.
+        # A sleep lasts too long; the next sleep makes up for it.
         if now - self.free_at > SLEEP_ERROR_MAX:
             self.free_at = now
         self.free_at += seconds
@@ -57,7 +58,7 @@ class Compute(torch.autograd.Function):
     def backward(context, gradient):
         layer = context.layer
         layer.device.compute(layer.backward_seconds)
-        # Another tensor of the same memory: it is taken as it is.
+        # Another tensor on the same memory is used without a copy.
         return gradient, layer.gradient.detach(), None
 
 
@@ -110,7 +111,7 @@ def main():
                 sys.exit("the mean is wrong")
             cpu = cpu_seconds()
     cpu = (cpu_seconds() - cpu) / max(1, steps - 1)
-    dist.barrier()  # Nobody leaves while others still wait for it.
+    dist.barrier()  # No process leaves while another still waits for it.
     print(json.dumps({"step_seconds": [after - before for before, after
                                        in zip(ends, ends[1:])],
                       "cpu_seconds_per_step": cpu}), flush=True)

@@ -1,10 +1,11 @@
-"""One process of torch.distributed.all_reduce over Gloo, for
-../sync_benchmark.py.
+"""A process of torch.distributed.all_reduce over Gloo.
+
+For ../sync_benchmark.py.
 
   torch_sync.py RANK PROCESSES BYTES WARM_UP REPEATS FOLDER
 
-FOLDER: empty, the same for all. The interface is GLOO_SOCKET_IFNAME's. Prints
-what the others do: see gloo_sync.cc.
+FOLDER is empty and the same for all processes. GLOO_SOCKET_IFNAME selects the
+network interface. The output has the format of gloo_sync.cc.
 """
 
 import resource
@@ -31,7 +32,7 @@ def main():
         if turn == 0:
             if not torch.all(values == processes * (processes + 1) // 2):
                 sys.exit("the sum is wrong")
-            values.zero_()  # Sums of sums would not be numbers for long.
+            values.zero_()  # Repeated sums would overflow soon.
     usage = resource.getrusage(resource.RUSAGE_SELF)
     cpu = (usage.ru_utime + usage.ru_stime - before.ru_utime -
            before.ru_stime)
