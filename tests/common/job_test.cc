@@ -205,7 +205,7 @@ INSTANTIATE_TEST_SUITE_P(
                "0 layers"},
         BadJob{"BadLayer", [](Parts& p) { p.job.layers[1].m = 0; },
                "layer scale has m 0"},
-        BadJob{"TwoLayersOfOneName",
+        BadJob{"TwoLayersOfTheSameName",
                [](Parts& p) { p.job.layers[1].name = "fc"; },
                "two layers have the name fc"},
         BadJob{"TooFewRoutes", [](Parts& p) { p.job.routes.pop_back(); },
@@ -286,7 +286,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"HoldersOfOtherShards",
                [](Parts& p) { p.job.shard_servers.resize(p.shards + 1); },
                "shards have shard_servers, of "},
-        BadJob{"AServerThatIsNone",
+        BadJob{"UnknownServer",
                [](Parts& p) {
                  p.job.shard_servers = FirstShardServers(p.shards, false);
                  p.job.shard_servers[0].primary = p.shards;
@@ -321,7 +321,7 @@ INSTANTIATE_TEST_SUITE_P(
                "contributions_before is -1"},
         BadJob{"UnknownOwner", [](Parts& p) { p.job.donor = 1; },
                "the owner is worker 1, who is no member"},
-        BadJob{"OwnerBelowNobody", [](Parts& p) { p.job.donor = -2; },
+        BadJob{"OwnerBelowNone", [](Parts& p) { p.job.donor = -2; },
                "the owner is worker -2"}),
     [](const auto& info) { return std::string(info.param.name); });
 

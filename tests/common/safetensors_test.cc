@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"Overlap",
                   "{" TENSOR("a", "2", "0,8") "," TENSOR("b", "1", "4,8") "}",
                   "begins at byte 4, the one before ends at 8"},
-        BadHeader{"NotFromTheBegin", "{" TENSOR("a", "1", "4,8") "}",
+        BadHeader{"NotFromTheStart", "{" TENSOR("a", "1", "4,8") "}",
                   "begins at byte 4, the one before ends at 0"},
         BadHeader{"TooShort", "{" TENSOR("a", "1", "0,4") "}",
                   "end at byte 4 of the data, the data at 8"},
