@@ -1,3 +1,7 @@
+// The acceptor of control connections, on real sockets of loopback: each
+// connection reaches the receiver once. AcceptorShortageTest runs the acceptor
+// in a process without free descriptors.
+
 #include "common/rpc/acceptor.h"
 
 #include <fcntl.h>

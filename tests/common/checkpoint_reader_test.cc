@@ -1,3 +1,7 @@
+// Reading of checkpoints by jobs with any number of shards. Damage tests flip
+// each byte and cut each file at each length; a reader must report the damage
+// and never return wrong values.
+
 #include "common/checkpoint/checkpoint_reader.h"
 
 #include <gmock/gmock.h>

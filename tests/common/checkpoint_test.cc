@@ -1,3 +1,7 @@
+// The folders of a storage with checkpoints: the list of complete and
+// incomplete checkpoints, and the removal of old ones. The last test crashes
+// the removal after each of its steps.
+
 #include "common/checkpoint/checkpoint.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,7 @@
+// Frame headers on the wire, and the cutting of layers into frames. The bytes
+// of a header are fixed by the protocol's version. BadFieldTest has a row for
+// each field that a decoder must refuse.
+
 #include "common/protocol/frame.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,7 @@
+// Conversions between float32 and the 16-bit formats. The reference follows the
+// definition of the formats; all 16-bit values and their neighbours are
+// compared with it.
+
 #include "common/compute/half.h"
 
 #include <gtest/gtest.h>

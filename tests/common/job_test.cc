@@ -1,3 +1,6 @@
+// Job, the parts of an epoch that all members share. BadJobTest and
+// BadEpochTest have a row for each rule of Validate; each row breaks one field.
+
 #include "common/protocol/job.h"
 
 #include <gmock/gmock.h>

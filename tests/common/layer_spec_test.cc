@@ -1,3 +1,6 @@
+// Layers and models: their names, limits, descriptions, and the signature that
+// tells models apart. BadLayerTest has a row for each rule.
+
 #include "common/plan/layer_spec.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,6 @@
+// The driver of a machine, with a fake transport and a fake machine. All fakes
+// write into one log, so a test checks the order of actions.
+
 #include "common/driver/machine_driver.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,6 @@
+// Manifests of checkpoints as text. Each truncation and each changed byte must
+// be refused. ManifestReplacementTest changes a value under a correct checksum.
+
 #include "common/checkpoint/manifest.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,7 @@
+// Member, the part of a process that follows the coordinator: joining, epochs,
+// reports, and repeats in a new session. A fake machine records its calls; no
+// test uses threads or sockets.
+
 #include "common/protocol/member.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,6 @@
+// Tables of layers: the known models against published parameter counts, and
+// the parser of tables. BadTableTest has a row for each mistake in a table.
+
 #include "common/plan/model_table.h"
 
 #include <gmock/gmock.h>

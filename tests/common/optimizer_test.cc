@@ -1,3 +1,6 @@
+// Update rules of the optimizers, compared with calculations by hand and with
+// the paper in double. Bounds are derived from the number of float32 roundings.
+
 #include "common/compute/optimizer.h"
 
 #include <gmock/gmock.h>

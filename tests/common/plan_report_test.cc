@@ -1,3 +1,6 @@
+// The report of a plan as JSON and as a table. WholeModelTest compares the
+// traffic of known models with the figures of Poseidon's paper.
+
 #include "common/plan/plan_report.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,7 @@
+// The choice of schemes, wire types and fusion for each layer. PlannerFlipTest
+// checks the number of nodes at which the cheaper scheme changes in known
+// models.
+
 #include "common/plan/planner.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,6 @@
+// Headers of safetensors files: their bytes, and their parser.
+// SafetensorsBadHeaderTest has a row for each header that must be refused.
+
 #include "common/checkpoint/safetensors.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,6 @@
+// Files of checkpoints as a shard writes them. The last test reads such a file
+// with read_checkpoint.py, which shares no code with the writer.
+
 #include "common/checkpoint/shard_writer.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,6 @@
+// The simulated network without rates: delays, repeats, breaks, and receivers
+// that are not ready. network_rates_test.cc tests the network with rates.
+
 #include "common/network/simulated_network.h"
 
 #include <gtest/gtest.h>

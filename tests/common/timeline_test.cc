@@ -1,3 +1,7 @@
+// Predicted step times. Small models have times that a reader can add up by
+// hand; larger ones check that the planner's choices are no worse than their
+// alternatives.
+
 #include "common/plan/timeline.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,6 @@
+// Predicted bytes of each node, compared with the cost model and with the
+// paper's example. InitialTrafficTest predicts the bytes of a job's start.
+
 #include "common/plan/traffic.h"
 
 #include <gmock/gmock.h>

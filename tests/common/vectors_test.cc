@@ -1,3 +1,6 @@
+// Loops over floats with vector instructions. Each instruction set must give
+// the same bits as the scalar loop, at each length and address.
+
 #include "common/compute/vectors.h"
 
 #include <gtest/gtest.h>

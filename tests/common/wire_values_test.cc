@@ -1,3 +1,6 @@
+// Values on the wire in each format: encoding, decoding, and adding of
+// payloads. Bounds on the error of fp16 follow from its eleven bits.
+
 #include "common/driver/wire_values.h"
 
 #include <gmock/gmock.h>
