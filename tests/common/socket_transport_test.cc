@@ -340,7 +340,7 @@ TEST(SocketTransportTest, NoWakeIsLost) {
   while (absl::Now() < until) {
     const absl::Time before = absl::Now();
     node->transport().Poll(absl::Seconds(20), *node);
-    ASSERT_LT(absl::Now() - before, absl::Seconds(10));
+    EXPECT_LT(absl::Now() - before, absl::Seconds(10));
   }
   stop = true;
   for (std::thread& waker : wakers) waker.join();
