@@ -27,8 +27,8 @@ NetworkOptions Options() {
   return options;
 }
 
-// A network whose nodes have the rate kRate in both directions. It records the
-// arrivals.
+// A network of nodes that all have the rate kRate in both directions. It
+// records the arrivals.
 class RatedNetwork {
  public:
   explicit RatedNetwork(const NetworkOptions& options = Options(),

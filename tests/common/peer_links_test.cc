@@ -138,6 +138,7 @@ TEST_F(PeerLinksTest, PreambleMustNameThisProcessAndItsIncarnation) {
   EXPECT_TRUE(absl::IsFailedPrecondition(links_.CheckPreamble({kWorker1, 10})));
 }
 
+// The pause before an attempt grows from 20 ms to one second.
 TEST_F(PeerLinksTest, PauseDoublesWithEachFailure) {
   ConnectTo(kShard0, absl::Minutes(10));
   absl::Duration pause = absl::Milliseconds(20);
@@ -153,6 +154,8 @@ TEST_F(PeerLinksTest, PauseDoublesWithEachFailure) {
   }
 }
 
+// A name with several addresses counts as a single attempt, so no pause comes
+// between its addresses.
 TEST_F(PeerLinksTest, OtherAddressesOfANameAreDialledAtOnce) {
   ConnectTo(kShard0, absl::Minutes(10));
   FakeConnection first("host:1");
@@ -206,6 +209,7 @@ TEST_F(PeerLinksTest, LinkIsGivenUpAtItsDeadlineWithTheLastError) {
   EXPECT_THAT(later.sent, IsEmpty()) << "frames of the lost link are dropped";
 }
 
+// An owner that was busy beyond the deadline must not lose its peer untried.
 TEST_F(PeerLinksTest, AttemptIsMadeAfterThePassedDeadline) {
   ConnectTo(kShard0, absl::Milliseconds(30));
   now_ += absl::Seconds(1);
@@ -217,6 +221,7 @@ TEST_F(PeerLinksTest, AttemptIsMadeAfterThePassedDeadline) {
   EXPECT_TRUE(links_.NextLoss(now_ + absl::Seconds(1)).has_value());
 }
 
+// A FailedPrecondition cannot pass with time, so no further attempt is made.
 TEST_F(PeerLinksTest, RefusalThatWillNotPassGivesTheLinkUp) {
   ConnectTo(kShard0, absl::Minutes(1));
   FakeConnection connection("host:1");
@@ -229,6 +234,8 @@ TEST_F(PeerLinksTest, RefusalThatWillNotPassGivesTheLinkUp) {
   EXPECT_THAT(links_.TakeAttempts(now_ + absl::Minutes(1)), IsEmpty());
 }
 
+// A slow name server must not block a link with a new address. Its late
+// answer must not end the newer attempt.
 TEST_F(PeerLinksTest, LookUpIsAwaitedUnlessTheAddressChanges) {
   ConnectTo(kShard0, absl::Minutes(1));
   ASSERT_THAT(links_.TakeAttempts(now_), SizeIs(1));
@@ -262,6 +269,7 @@ TEST_F(PeerLinksTest, PeerThatDialsFirstEndsTheAttempt) {
   EXPECT_FALSE(links_.NextLoss(now_ + absl::Minutes(2)).has_value());
 }
 
+// The admitted connection may end before it opens.
 TEST_F(PeerLinksTest, AdmittedPeerThatNeverOpensIsDialledAgain) {
   ConnectTo(kShard0, absl::Minutes(1));
   FakeConnection attempt("host:1");
@@ -287,6 +295,7 @@ TEST_F(PeerLinksTest, SecondConnectionOfAPeerIsRefused) {
   EXPECT_TRUE(Accept(kShard0, second).ok());
 }
 
+// Frames of an epoch must not reach the peer through its next connection.
 TEST_F(PeerLinksTest, DisconnectAbortsAndDropsFrames) {
   FakeConnection connection("host:1");
   ASSERT_TRUE(Accept(kShard0, connection).ok());
@@ -319,6 +328,7 @@ TEST_F(PeerLinksTest, StopKeepsOnlyAttemptsForWhichFramesWait) {
   EXPECT_TRUE(absl::IsUnavailable(links_.Admit(HelloFrom(kShard0), "a:1")));
 }
 
+// The release of a payload may call back into the links.
 TEST_F(PeerLinksTest, DroppedFramesMaySendOthers) {
   float value = 0;
   const auto bytes = static_cast<int64_t>(sizeof(value));

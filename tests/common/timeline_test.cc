@@ -271,7 +271,7 @@ TEST(TimeCostTest, SixteenBitsAreForLayersThatDelayTheStep) {
   EXPECT_EQ(wires(kInfinity), 0);
   // 16 bits make no difference for the layer of ten values.
   EXPECT_EQ(wires(1e6), 7);
-  // What is left over when backward ends counts: of the first layers.
+  // Sending that continues after the end of backward delays the first layers.
   const int some = wires(2e8);
   EXPECT_GT(some, 0);
   EXPECT_LT(some, 7);

@@ -106,7 +106,7 @@ TEST(VectorsTest, EachWidthFindsNonFiniteValues) {
   }
 }
 
-// Returns values whose sums and products need rounding.
+// Returns values with sums and products that need rounding.
 std::vector<float> Thirds(size_t count, int seed) {
   std::vector<float> values(count);
   for (size_t i = 0; i < count; ++i) {
