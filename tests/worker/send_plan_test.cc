@@ -186,8 +186,8 @@ TEST(SendPlanTest, WithoutDecouplingOnlyAwaitedLayersAreGathered) {
   EXPECT_THAT(Gathers(plan), ElementsAre(1));
 }
 
-// A new plan's first step fetches layers that servers have updated. They have
-// no round whose result could be asked for.
+// A new plan's first step fetches layers that servers have updated. No round of
+// these layers is open.
 TEST(SendPlanTest, ALayerThatIsFetchedAgainIsNotGathered) {
   SendPlan plan = Started(Fused(0, Overlap::kDecoupled));
   PushAll(plan, 0);
