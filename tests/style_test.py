@@ -26,7 +26,7 @@ LARGE_CLASSES = {
     ("common/protocol/job_options.h", "JobOptions"): (18, 35),
 }
 COLUMNS_MAX = {".cc": 80, ".h": 80, ".cu": 80, ".proto": 100, ".py": 100,
-               ".sh": 100}
+               ".sh": 100, ".md": 100}
 
 # Folder by folder: what a file there may include of the project, beside its own
 # folder and common/base. Of the marks in front, "pure" forbids threads, clocks,
@@ -86,6 +86,14 @@ GRPC = re.compile(r"#include ([<\"](grpc|grpcpp)/|.*\.grpc\.pb\.h)")
 MACHINE_PATH = re.compile(
     r"(?<![\w.~$})-])/(?:" + r"home|root|Users|work|mnt|media|tmp)/\w")
 
+# A comment begins with the thing that it is about, and a process has a name: the
+# rules of CONTRIBUTING.md that a regular expression can check.
+VAGUE_BEGINNING = re.compile(
+    r"(Of|By|What|Where|Whose|Who|Whom|As|It|One|Those|The same)\b")
+NAMELESS_PROCESS = re.compile(
+    r"\b(who|whom|whoever|nobody|somebody|everybody|anybody|someone|anyone|everyone"
+    r"|one who|those who)\b", re.IGNORECASE)
+
 CODE_COMMENT = re.compile(
     r"^\s*(?://|#) (?:return\b[^.]*;|(?:if|for|while|switch) \(.*[{;]|#include "
     r"|[\w:<>*&.\[\]]+(?:->\w+)*\([^ ]*\);|(?:const )?[\w:<>*&]+ \w+ = .*;|\}+)$")
@@ -129,10 +137,42 @@ def check_text(path, lines):
         yield 1, "a document with nothing in it"
 
 
-def check_width(lines, limit):
+def check_width(path, lines):
+    """Tables and samples of output in documents may be wider."""
+    limit = COLUMNS_MAX[os.path.splitext(path)[1]]
+    is_sample = False
     for number, line in enumerate(lines, 1):
+        if path.endswith(".md"):
+            is_sample ^= line.startswith("```")
+            if is_sample or line.startswith("|"):
+                continue
         if len(line) > limit and "://" not in line:
             yield number, f"{len(line)} columns, the limit is {limit}"
+
+
+def comments(lines):
+    """Yields the number and text of each line of a comment, and whether the comment
+    begins there."""
+    goes_on = False
+    for number, line in enumerate(lines, 1):
+        alone = re.match(r"\s*//+ ?(.*)", line)
+        after_code = re.search(r"[;,{}()\\] +// (.*)", line)
+        if alone:
+            yield number, alone[1], not goes_on
+            goes_on = bool(alone[1])
+        elif after_code:
+            yield number, after_code[1], True
+            goes_on = True  # The next line, if it is a comment alone.
+        else:
+            goes_on = False
+
+
+def check_prose(lines):
+    for number, text, begins in comments(lines):
+        if begins and VAGUE_BEGINNING.match(text):
+            yield number, f"begin with the thing that the comment is about: {text}"
+        if NAMELESS_PROCESS.search(text):
+            yield number, f"name the worker, server, caller or thread: {text}"
 
 
 def is_product(path):
@@ -258,8 +298,11 @@ def check_file(path, read):
         yield len(lines), "no line feed at the end"
     suffix = os.path.splitext(path)[1]
     if suffix in COLUMNS_MAX:
-        yield from check_width(lines, COLUMNS_MAX[suffix])
+        yield from check_width(path, lines)
+    if suffix in COLUMNS_MAX and suffix != ".md":
         yield from check_length(path, lines)
+    if suffix in (".cc", ".h", ".cu", ".proto"):
+        yield from check_prose(lines)
     if suffix in (".cc", ".h", ".cu"):
         yield from check_cpp(path, lines)
         yield from check_classes(path, text)
