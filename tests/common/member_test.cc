@@ -189,7 +189,7 @@ TEST_F(MemberTest, MachineIsMadeForTheFirstEpoch) {
   ASSERT_EQ(entered.followed.size(), 1u);
   EXPECT_EQ(entered.followed[0]->job->epoch, 3u);
   EXPECT_EQ(entered.followed[0].get(), member_.start());
-  // The machine of the new epoch has added this action in its constructor.
+  // The fake hook that makes the machine has added this action.
   ASSERT_EQ(entered.done.size(), 1u);
   EXPECT_EQ(entered.done[0].round, kInitialRound);
   EXPECT_FALSE(member_.frozen());
