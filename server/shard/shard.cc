@@ -108,6 +108,8 @@ void Shard::OnFrame(PeerId from, const Frame& frame, const Chunk& chunk,
                     Outbox& out) {
   if (Ignores(frame.header.kind)) return;
   const int position = IndexOf(chunk);
+  NEREUS_CHECK(position >= 0)
+      << DescribeFrame(frame.header) << " at shard " << index();
   ChunkRounds& rounds = chunks_[position];
   if (from.role == Role::kWorker) {
     const int worker = epoch_.job->PositionOf(from.rank);

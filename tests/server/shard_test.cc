@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <string>
@@ -625,6 +626,18 @@ TEST(ShardTest, PullGivesTheInitialRoundIfWorkersUpdate) {
   ASSERT_EQ(effects.sent.size(), 1u);
   // The values are the initial parameters, not what round 0 came to.
   EXPECT_EQ(effects.sent[0].frame.header.round, kInitialRound);
+}
+
+TEST(ShardDeathTest, FrameOfAnotherShardIsNotTaken) {
+  const JobPtr job =
+      TestJob(1, 2, {VectorLayer("scale", 1), VectorLayer("bias", 1)});
+  const Chunk& chunk = *std::find_if(
+      job->placement.chunks().begin(), job->placement.chunks().end(),
+      [](const Chunk& each) { return each.shard == 1; });
+  Shard shard(job, 0);
+  Outbox out;
+  const Frame frame = PullOf(*job, 0, chunk.layer, chunk.index);
+  EXPECT_DEATH(shard.OnFrame(kWorker0, frame, out), "at shard 0");
 }
 
 }  // namespace
