@@ -38,7 +38,8 @@ struct FactorBuffers {
 };
 
 // State of one layer that the parts of its Syncer share: the job, the memory
-// and the open round's contribution. The Syncer writes it, the parts read it.
+// and the open round's contribution. The Syncer writes it, and the parts read
+// it; only PlaceForGradient, which FactorExchange calls too, writes `product`.
 struct WorkerLayer {
   // `layer`: index in job->layers. Allocates the optimizer's state where this
   // worker runs the job's optimizer.
