@@ -33,8 +33,7 @@
 //
 //   Push, on the caller's thread: checks, an event on the caller's stream
 //     --GpuFlights--> staging thread (StagePushes): pinned memory, copies to
-//     the
-//                     host; waits for the first piece only
+//                     the host; waits for the first piece only
 //     --PushArriving--> HostClient: sends what has arrived, does the round
 //     --OnDone--> copies the result to the GPU
 //     --GpuFlights--> Wait: the caller's stream waits for that copy
