@@ -74,7 +74,9 @@ class Machine {
   virtual absl::StatusOr<Landing> OnHeader(PeerId from,
                                            const FrameHeader& header) const = 0;
 
-  // Takes a frame that OnHeader has just accepted.
+  // Takes a frame that OnHeader has just accepted. A payload in a place is
+  // float32; a payload in scratch has the bytes of header.wire, and may only be
+  // read as an Addend unless that is float32.
   virtual void OnFrame(PeerId from, const Frame& frame, Outbox& out) = 0;
 
   // Freezes the machine, because the epoch is about to end. From now until
