@@ -151,7 +151,11 @@ void SimulatedTrainer::Execute() {
       },
       [&](const LayerDone& done) { OnReceived(done.layer, done.round); },
       // Buffers have no bytes here, and there is one epoch.
-      [](const auto&) {},
+      [](const CheckingAction auto&) {},
+      [](const ArithmeticAction auto&) {},
+      [](const OneOf<ChecksumValues, ProbeAnswered, SaveCheckpoint,
+                     LoadCheckpoint, SendMessage, FollowEpoch,
+                     EndMembership> auto&) {},
   };
   for (const Action& action : outbox_.actions()) std::visit(carry_out, action);
   outbox_.Clear();
