@@ -147,15 +147,17 @@ void AddAdvice(const std::string& flag, absl::Duration without,
 
 std::string FormatDiagnosis(const Diagnosis& diagnosis) {
   if (diagnosis.iteration_seconds <= 0) return "An iteration takes no time.\n";
-  const std::string begin =
+  std::string text =
       absl::StrCat("An iteration takes ", Seconds(diagnosis.iteration_seconds));
-  if (diagnosis.single_node_seconds <= 0) {
-    return absl::StrCat(begin,
-                        " for the network alone; with --compute=TIME, the time "
-                        "of a step on one machine, it includes computing.\n");
+  if (diagnosis.single_node_seconds > 0) {
+    absl::StrAppend(&text, SpeedText(diagnosis), ": ", LimitText(diagnosis),
+                    ".\n");
+  } else {
+    absl::StrAppend(
+        &text,
+        " for the network alone; with --compute=TIME, the time of a "
+        "step on one machine, it includes computing.\n");
   }
-  const std::string text = absl::StrCat(begin, SpeedText(diagnosis), ": ",
-                                        LimitText(diagnosis), ".\n");
   if (diagnosis.advice.empty() || LimitOf(diagnosis) == Limit::kComputing) {
     return text;
   }

@@ -213,6 +213,8 @@ TEST(PlanCommandTest, BeginsWithTheLimitOfAnIterationAndFlagsThatHelp) {
                                   "limited by computing, 0.9"));
   const Result unknown = RunPlan({"--model=alexnet", "--workers=4"});
   EXPECT_THAT(unknown.out, HasSubstr("for the network alone; with --compute="));
+  // The network's flags are known to help without any time of computing.
+  EXPECT_THAT(unknown.out, HasSubstr("each alone: --wire=bf16 by about "));
 }
 
 TEST(PlanCommandTest, EqualLayersShareALineUnlessAllAreAskedFor) {
