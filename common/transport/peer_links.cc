@@ -156,7 +156,11 @@ std::vector<PeerLinks::Attempt> PeerLinks::TakeAttempts(absl::Time now) {
 }
 
 void PeerLinks::OnLookingUp(PeerId peer) {
-  links_.at(peer).state = State::kLookingUp;
+  Link& link = links_.at(peer);
+  link.state = State::kLookingUp;
+  // A name is looked up when it has no address left: another link may have
+  // dialled the last one. If the name servers fail, the link must pause.
+  link.has_more_addresses = false;
 }
 
 void PeerLinks::OnLookedUp(const std::string& address,

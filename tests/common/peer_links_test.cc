@@ -167,6 +167,20 @@ TEST_F(PeerLinksTest, OtherAddressesOfANameAreDialledAtOnce) {
   EXPECT_THAT(links_.TakeAttempts(now_), IsEmpty());
 }
 
+// Links of one name share its addresses: another link may dial the last one.
+TEST_F(PeerLinksTest, FailedLookUpIsRepeatedAfterAPause) {
+  ConnectTo(kShard0, absl::Minutes(10));
+  FakeConnection first("host:1");
+  Dial(kShard0, first, /*has_more=*/true);
+  Fail(kShard0, first);
+  ASSERT_THAT(links_.TakeAttempts(now_), SizeIs(1));
+  links_.OnLookingUp(kShard0);
+  links_.OnLookedUp("host:1", absl::UnavailableError("no answer"), now_);
+  EXPECT_THAT(links_.TakeAttempts(now_), IsEmpty());
+  now_ += absl::Seconds(1);
+  EXPECT_THAT(links_.TakeAttempts(now_), SizeIs(1));
+}
+
 TEST_F(PeerLinksTest, AttemptWithoutSocketIsRepeatedAfterAPause) {
   ConnectTo(kShard0, absl::Minutes(10));
   ASSERT_THAT(links_.TakeAttempts(now_), SizeIs(1));
