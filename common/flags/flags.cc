@@ -1,6 +1,7 @@
 #include "common/flags/flags.h"
 
 #include <memory>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
@@ -24,7 +25,8 @@ CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
                          std::function<absl::Status(const std::string&)> set,
                          const std::string& help) {
   const std::string flag = "--" + name;
-  const auto set_or_throw = [flag, set](const std::string& given) {
+  const auto set_or_throw = [flag,
+                             set = std::move(set)](const std::string& given) {
     const absl::Status status = set(given);
     if (status.ok()) return;
     throw CLI::ValidationError(flag, std::string(status.message()));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/logging.h"
+#include "common/base/status_macros.h"
 #include "common/protocol/job_spec.h"
 
 // Parts that the command lines of all Nereus programs share. Only main files
@@ -62,9 +63,8 @@ CLI::Option* AddParsedFlag(CLI::App& app, const std::string& name, T& value,
   return AddTextFlag(
       app, name, text,
       [&value, parse](const std::string& given) {
-        absl::StatusOr<T> parsed = parse(given);
-        if (parsed.ok()) value = *std::move(parsed);
-        return parsed.status();
+        NEREUS_ASSIGN_OR_RETURN(value, parse(given));
+        return absl::OkStatus();
       },
       help);
 }

@@ -46,7 +46,7 @@ constexpr size_t kLimitsMax = 16;
 // Returns milliseconds with three digits.
 std::string Milliseconds(double seconds) {
   const double ms = 1e3 * seconds;
-  return absl::StrFormat(ms < 100 ? "%.3g" : "%.0f", ms);
+  return ms < 100 ? absl::StrFormat("%.3g", ms) : absl::StrFormat("%.0f", ms);
 }
 
 // Returns the plural that reports use: "by servers".
