@@ -45,9 +45,9 @@ absl::Status StandaloneClient::Push(int layer, int64_t step,
   // The optimizer reads and writes the parameters in place. That is safe:
   // backward does not read this layer's parameters again.
   float* const parameters = state.binding.parameters.data();
-  ApplyOptimizer(traits_.optimizer, step, spec.parameters, /*scale=*/1.0f,
-                 gradient.data(), parameters, state.optimizer_state.data(),
-                 parameters);
+  ApplyOptimizer(traits_.optimizer, step, spec.parameters,
+                 /*gradient_scale=*/1.0f, gradient.data(), parameters,
+                 state.optimizer_state.data(), parameters);
   ++state.rounds;
   return absl::OkStatus();
 }

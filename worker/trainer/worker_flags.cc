@@ -108,7 +108,7 @@ absl::Status CheckValues(const WorkerFlags& flags) {
   const struct {
     bool is_wrong;
     std::string message;
-  } kRules[] = {
+  } rules[] = {
       {!flags.is_replay() && flags.model != "mlp" && flags.model != "cnn",
        absl::StrCat("--model: \"", flags.model, "\" is neither mlp nor cnn")},
       {flags.on_gpu() && !GpuNumber(flags.device).has_value(),
@@ -122,7 +122,7 @@ absl::Status CheckValues(const WorkerFlags& flags) {
        "--replay measures the network of a job: it needs a --coordinator, not "
        "--standalone"},
   };
-  for (const auto& rule : kRules) {
+  for (const auto& rule : rules) {
     if (rule.is_wrong) return absl::InvalidArgumentError(rule.message);
   }
   return absl::OkStatus();
