@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 from cpp_classes import class_sizes
+from simulation.mutation_list import misfits
 
 FILE_LINES_MAX = 700
 PRODUCT_FILE_LINES_MAX = 500
@@ -325,6 +326,7 @@ def main():
     for path in files:
         findings += [(path, *finding) for finding in check_file(path, read)]
     findings += check_suites(files, read)
+    findings += [(path, 1, message) for path, message in misfits(read)]
     for path, number, message in findings:
         print(f"{path}:{number}: {message}")
     print(f"style: {len(files)} files, {len(findings)} findings")

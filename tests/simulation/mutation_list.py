@@ -1,0 +1,392 @@
+"""Mutations of the code that a test must find, and a check that they fit it.
+
+The names are those of the table in docs/testing.md. mutations.py applies them.
+"""
+
+import collections
+
+# A place in a file: `old` occurs there once, and `new` takes its place.
+Edit = collections.namedtuple("Edit", ["file", "old", "new"])
+# Tests that may find a mutation: a Bazel target and a filter of GoogleTest.
+# `seeds`: number of seeds that a property test tries; 0 for other tests.
+Test = collections.namedtuple("Test", ["target", "filter", "seeds"])
+# A law that is broken on purpose, and the tests in the order in which they run.
+Mutation = collections.namedtuple("Mutation", ["name", "edits", "tests"])
+
+
+def simulation(name, tests, seeds=0):
+    return Test(f"//tests/simulation:{name}", tests, seeds)
+
+
+SWARM = simulation("swarm_simulation_test",
+                   "SwarmSimulationTest.LawsHoldUnderAnyFaults", 500)
+NAN = simulation("nan_simulation_test",
+                 "NanSimulationTest.NoNanGetsIntoParametersWhateverDies", 300)
+TRAINING = simulation("training_laws_simulation_test", "TrainingLawsTest.*", 150)
+# Job without faults whose frames are repeated, and whose sums are exact.
+COUNTED_ONCE = TRAINING._replace(filter="TrainingLawsTest.EveryContributionIsCountedOnce")
+
+MUTATIONS = []
+
+
+def add(name, tests, *edits):
+    MUTATIONS.append(Mutation(name, [Edit(*edit) for edit in edits], tests))
+
+
+# Rounds of the servers.
+
+add("a repeated frame is counted again", [COUNTED_ONCE, SWARM],
+    ("server/shard/chunk_rounds.cc",
+     "  return full_.Has(position, frame) ? Landing::Discard() : Landing::Scratch();\n",
+     "  return Landing::Scratch();\n"))
+
+# Only a frame that asks for a lost result is answered.
+add("a frame of a past round counts for the open one", [SWARM, COUNTED_ONCE],
+    ("server/shard/chunk_rounds.cc", """\
+  if (header.round < round_ || phase_ != Phase::kCollecting) {
+    return Landing::Discard();
+""", """\
+  if (phase_ != Phase::kCollecting) {
+    return Landing::Discard();
+"""),
+    ("server/shard/chunk_rounds.cc", """\
+  if (header.round < round_ || phase_ != Phase::kCollecting) {
+    requests_.repeated[position] = header.round;
+""", """\
+  if (AsksAgain(header, position)) {
+    requests_.repeated[position] = header.round;
+"""))
+
+add("the first contribution is added, not copied", [TRAINING],
+    ("server/shard/full_round.cc",
+     "  const bool is_first = folded_[frame] == 0;\n",
+     "  const bool is_first = false;\n"))
+
+add("rank order is ignored under `--deterministic`",
+    [TRAINING._replace(filter="TrainingLawsTest.DeterministicJobHasTheBitsOfOneMachine")],
+    ("server/shard/chunk_rounds.cc", """\
+            epoch->job->options.deterministic ? SumOrder::kRank
+                                              : SumOrder::kArrival),
+""", """\
+            SumOrder::kArrival),
+"""))
+
+# Factors.
+
+add("a peer's factors land in another rank's rows", [SWARM],
+    ("worker/machine/factor_exchange.cc",
+     "Rows(round, position, header.part)",
+     "Rows(round, round.contributors - 1 - position, header.part)"))
+
+add("a repeated frame of factors is counted", [SWARM],
+    ("worker/machine/factor_exchange.cc", """\
+  return round.arrived[place.index] ? Landing::Discard()
+                                    : Landing::At(place.values);
+""", """\
+  return Landing::At(place.values);
+"""))
+
+# Memory that a connection or a disk still reads.
+
+PARAMETERS_IN_PLACE = ("server/shard/held_chunk.cc", """\
+  return parameters.unique() || parameters.data() == nullptr
+             ? parameters
+             : Buffer::Allocate(parameters.bytes());
+""", """\
+  return parameters;
+""")
+
+add("parameters change while a slow connection reads them",
+    [Test("//tests/server:shard_test", "ShardTest.*", 0)],
+    PARAMETERS_IN_PLACE)
+
+add("a sum changes while a slow connection reads it",
+    [Test("//tests/server:full_round_test", "*", 0)],
+    ("server/shard/full_round.cc",
+     "  if (!started_ && !sum_.unique()) {\n",
+     "  if (!started_ && sum_.bytes() == 0) {\n"))
+
+# Epochs.
+
+add("a frame of an older epoch counts", [SWARM],
+    ("common/protocol/member.cc",
+     "  if (header.epoch < job.epoch) return Landing::Discard();\n", ""),
+    ("common/protocol/job.cc",
+     "  if (header.epoch != job.epoch) {\n",
+     "  if (header.epoch > job.epoch) {\n"))
+
+# A round with more contributors than before begins anew: the vectors of FullRound
+# have no room for them.
+add("an open round keeps its contributions in the next epoch", [SWARM],
+    ("server/shard/full_round.cc", """\
+  contributors_ = contributors;
+  sparse_ = sparse;
+""", """\
+  if (started_ && incomplete_ > 0 && contributors <= contributors_ &&
+      sparse == sparse_) {
+    return;
+  }
+  contributors_ = contributors;
+  sparse_ = sparse;
+"""))
+
+add("a worker that missed a result does not get it again", [SWARM],
+    ("server/shard/chunk_rounds.cc", """\
+  const bool closed_before =
+      header.round == round_ - 1 && held_.closed_in < job.epoch;
+""", """\
+  const bool closed_before = false;
+"""))
+
+# The report of the last member is taken to be empty.
+add("an epoch begins before all members have reported", [SWARM],
+    ("server/coordinator/member_list.h", """\
+             return m.admitted && !m.report.has_value();
+           }) == 0;
+""", """\
+             return m.admitted && !m.report.has_value();
+           }) <= 1;
+"""),
+    ("server/coordinator/epochs.cc",
+     "member.admitted ? member.report->report : MachineReport()",
+     "member.report.value_or(EpochReport()).report"),
+    ("server/coordinator/epochs.cc",
+     "{member.id.rank, member.has_left(), member.report->report}",
+     "{member.id.rank, member.has_left(),\n"
+     "           member.report.value_or(EpochReport()).report}"))
+
+add("a worker that has reported goes on finishing rounds between workers", [SWARM],
+    ("worker/machine/worker_machine.cc",
+     "  if (frozen() && from.role == Role::kWorker) return Landing::Discard();\n",
+     ""))
+
+FINISHED_ROUNDS = """\
+    if (UsesServers(job.routes[layer].scheme)) continue;
+    const auto finished = FindFinished(static_cast<int>(layer), change);
+"""
+
+add("a factor round that some workers have finished is done again by the others", [SWARM],
+    ("server/coordinator/epoch_change.cc", FINISHED_ROUNDS,
+     FINISHED_ROUNDS.replace("UsesServers(job.routes[layer].scheme)",
+                             "job.routes[layer].scheme != Scheme::kRing")))
+
+add("members hear of an epoch before it is on disk", [SWARM],
+    ("server/coordinator/coordinator.cc",
+     "  Save(out);\n  epochs_.TellAll(out);\n",
+     "  epochs_.TellAll(out);\n  Save(out);\n"))
+
+add("a joining worker takes part in a step that others have begun", [SWARM],
+    ("server/coordinator/epoch_change.cc",
+     "    step = std::max(step, worker.report.begun_step + 1);\n",
+     "    step = std::max(step, worker.report.begun_step);\n"))
+
+add("no member ever counts as dead", [SWARM],
+    ("server/coordinator/coordinator.cc",
+     "  if (state_ == JobState::kRunning) DropOverdueMembers(now, out);\n", ""))
+
+# The lowest free rank is that of the worker that is gone.
+add("a worker that counted as dead is admitted under its old rank", [SWARM],
+    ("server/coordinator/member_list.cc",
+     "    int rank = running ? next_rank_++ : 0;\n",
+     "    int rank = running && next_rank_ < 0 ? next_rank_++ : 0;\n"))
+
+# Backups.
+
+add("a result leaves before the backup has it", [SWARM],
+    ("server/shard/chunk_rounds.cc", """\
+  phase_ = Phase::kOffered;
+  replica_.SendMean(round_, full_, skipped_, out);
+""", """\
+  replica_.SendMean(round_, full_, skipped_, out);
+  Close(out);
+"""))
+
+add("a backup counts as current when it is not", [SWARM],
+    ("server/coordinator/epoch_change.cc",
+     "    servers.backup_is_current = whole && Lives(change, servers.backup);\n",
+     "    servers.backup_is_current = Lives(change, servers.backup);\n"))
+
+add("a round that is closing is opened again in the next epoch", [SWARM],
+    ("server/shard/chunk_rounds.cc",
+     "  const bool stays = phase_ != Phase::kCollecting && epoch_.serves();\n",
+     "  const bool stays = false;\n"))
+
+add("a new backup gets no optimizer state", [SWARM],
+    ("server/shard/chunk_rounds.cc",
+     "    held_.state = copy->state();\n",
+     "    held_.state = Buffer::AllocateZeroed(copy->state().bytes());\n"))
+
+# Steps that are skipped because of a NaN.
+
+add("a verdict comes before all have voted", [NAN],
+    ("server/shard/votes.cc",
+     "  if (--count.missing > 0) return std::nullopt;\n",
+     "  if (--count.missing > 1) return std::nullopt;\n"))
+
+add("the last vote decides", [NAN],
+    ("server/shard/votes.cc",
+     "  count.skipped |= header.part == kSkipped;\n",
+     "  count.skipped = header.part == kSkipped;\n"))
+
+add("servers count votes after they have reported", [NAN],
+    ("server/shard/votes.cc",
+     "  if (frozen_ || header.round <= decided_step()) return Landing::Discard();\n",
+     "  if (header.round <= decided_step()) return Landing::Discard();\n"))
+
+add("a worker takes verdicts after it has reported", [NAN],
+    ("worker/machine/worker_machine.cc",
+     "  return frozen() || known ? Landing::Discard() : Landing::Scratch();\n",
+     "  return known ? Landing::Discard() : Landing::Scratch();\n"))
+
+add("the next epoch does not have the verdicts", [NAN],
+    ("server/coordinator/epoch_change.cc",
+     "  made.verdicts = AllVerdicts(change);\n",
+     "  static_cast<void>(AllVerdicts(change));\n  made.verdicts.clear();\n"))
+
+add("a server updates by a skipped step", [NAN],
+    ("server/shard/chunk_rounds.cc",
+     "    if (!skipped_) held_.UpdateFrom(job, round_, full_, scale_, out);\n",
+     "    held_.UpdateFrom(job, round_, full_, scale_, out);\n"))
+
+add("a server updates before the verdict", [NAN],
+    ("server/shard/chunk_rounds.cc", """\
+    if (!skipped.has_value()) return;
+    skipped_ =
+        *skipped && job.options.optimizer_place == OptimizerPlace::kServer;
+""", """\
+    skipped_ = skipped.value_or(false) &&
+               job.options.optimizer_place == OptimizerPlace::kServer;
+"""))
+
+add("a worker updates by factors before the verdict", [NAN],
+    ("worker/machine/peer_rounds.cc", """\
+         At(ledger_.next_round()).missing == 0 &&
+         ledger_.Skipped(ledger_.next_round()).has_value();
+""", """\
+         At(ledger_.next_round()).missing == 0;
+"""),
+    ("worker/machine/peer_rounds.h",
+     "return *ledger_.Skipped(ledger_.next_round());",
+     "return ledger_.Skipped(ledger_.next_round()).value_or(false);"))
+
+# The primary sends the mean where it should send the verdict. Epochs begin at 1.
+add("the backup updates by a skipped step", [NAN],
+    ("server/shard/chunk_replica.cc",
+     "  if (skipped) {\n",
+     "  if (skipped && job.epoch == 0) {\n"))
+
+add("a worker that repeats a step with a verdict contributes its NaN",
+    [Test("//tests/worker:worker_machine_test", "*SettledStepTest*", 0)],
+    ("worker/machine/worker_machine.cc",
+     "  return !fit && verdicts_.Skipped(round) == false;\n",
+     "  return !fit && verdicts_.Skipped(round) == false && round < 0;\n"))
+
+add("a primary shows what its backup may not have", [SWARM, NAN],
+    ("server/shard/chunk_rounds.cc",
+     "  if (is_closed && counts && !closes_soon && replica_.AllowsShowing()) {\n",
+     "  if (is_closed && counts && !closes_soon) {\n"))
+
+# Rounds on a ring, and rounds between workers.
+
+add("a ring round that some workers have finished is done again by the others", [SWARM, NAN],
+    ("server/coordinator/epoch_change.cc", FINISHED_ROUNDS,
+     FINISHED_ROUNDS.replace("UsesServers(job.routes[layer].scheme)",
+                             "job.routes[layer].scheme != Scheme::kFactor")))
+
+add("a repeated sum on a ring is added again", [SWARM, COUNTED_ONCE],
+    ("worker/machine/ring_exchange.cc",
+     "      is_sum ? round.sums[place.index] : round.arrived[place.index];\n",
+     "      !is_sum && round.arrived[place.index];\n"))
+
+add("a sum is sent on with the checksum of the sum that arrived", [SWARM],
+    ("worker/machine/ring_exchange.cc",
+     "  sum.payload_crc = 0;  // The values change.\n", ""))
+
+add("a round is done before this worker's part of it is sent", [SWARM],
+    ("worker/machine/peer_rounds.cc",
+     "  return ledger_.is_sent() && ledger_.is_requested() &&\n",
+     "  return ledger_.is_open() && ledger_.is_requested() &&\n"))
+
+add("a new epoch does not ask again for results", [SWARM],
+    ("worker/machine/syncer.cc", """\
+  if (layer_.job->decoupled() && ledger_.is_open() && ledger_.is_requested()) {
+    AskForResult(out);
+  }
+""", ""))
+
+# Checkpoints.
+
+add("a manifest is written when the first part is there", [SWARM],
+    ("server/coordinator/checkpoint_ledger.cc",
+     "  if (parts.size() < ShardsWithChunks(job).size()) {\n",
+     "  if (parts.size() < std::min<size_t>(1, ShardsWithChunks(job).size())) {\n"))
+
+# The edit that changes what a connection reads: a disk reads the same memory.
+add("values of a checkpoint are written over", [SWARM], PARAMETERS_IN_PLACE)
+
+# They go back to the first checkpoint that this coordinator has made.
+add("all members go back to a checkpoint that is not the newest", [SWARM],
+    ("server/coordinator/checkpoint_ledger.h", """\
+    return state_.newest;
+  }
+""", """\
+    return state_.newest;
+  }
+  const CheckpointRecord& first() const {
+    return first_.has_value() ? *first_ : *state_.newest;
+  }
+"""),
+    ("server/coordinator/checkpoint_ledger.h",
+     "  State state_;\n",
+     "  State state_;\n  std::optional<CheckpointRecord> first_;\n"),
+    ("server/coordinator/checkpoint_ledger.cc",
+     "  state_.newest = record;\n",
+     "  state_.newest = record;\n  if (!first_.has_value()) first_ = record;\n"),
+    ("server/coordinator/epochs.cc",
+     "MakeRestartedEpoch(*job(), *target_, *newest, change)",
+     "MakeRestartedEpoch(*job(), *target_, checkpoints_.first(), change)"))
+
+add("a torn manifest is accepted",
+    [SWARM, simulation("checkpoint_simulation_test", "CheckpointSimulationTest.*", 80)],
+    ("common/checkpoint/manifest.cc",
+     "  if (found == expected) return absl::OkStatus();\n",
+     "  if (found.size() == expected.size()) return absl::OkStatus();\n"))
+
+# The coordinator and its sessions.
+
+add("a member's session sends heartbeats while its driver stands still",
+    [SWARM, simulation("scripted_simulation_test", "*.WorkerWithAStalledDriverCountsAsDead")],
+    ("common/protocol/pulse.h",
+     "    return {answered || is_busy_, !answered && is_busy_, answered};\n",
+     "    return {true, !answered && is_busy_, answered};\n"))
+
+add("messages that follow a state are sent although the state was not saved", [SWARM],
+    ("server/coordinator/save_first.cc",
+     "        failure_ = std::move(saved);\n        return;\n",
+     "        failure_ = std::move(saved);\n"))
+
+add("of a link that breaks again and again the first end is dropped, whichever it is",
+    [SWARM, simulation("scripted_simulation_test", "*.FlappingLinkDoesNotCostTheCoordinator")],
+    ("server/coordinator/broken_links.cc",
+     "  const PeerId worse = WorseOf(link, now);\n",
+     "  const PeerId worse = link.first;\n"))
+
+
+def misfits(read):
+    """Yields the file and a message for each mutation that does not fit the code.
+
+    `read`: returns the text of a file, by its path below the top.
+    """
+    table = read("docs/testing.md")
+    for mutation in MUTATIONS:
+        if f"\n| {mutation.name} |" not in table:
+            yield "docs/testing.md", f"the table has no row for the mutation '{mutation.name}'"
+        for edit in mutation.edits:
+            try:
+                count = read(edit.file).count(edit.old)
+            except OSError as error:
+                yield edit.file, f"mutation '{mutation.name}': {error.strerror}"
+                continue
+            if count != 1:
+                yield edit.file, (f"mutation '{mutation.name}': its old text is there {count} "
+                                  f"times, not once: {edit.old.strip().splitlines()[0]}")
