@@ -423,7 +423,8 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   }
   Advance(now, out);
   if (job() != nullptr) rate_.Note(now, epochs_.BegunStep());
-  const std::string missing = Status(now).waiting;
+  const std::string missing = DescribeMissing(
+      {options_, state_, reason_, roster_, epochs_, checkpoints_, last_});
   if (missing.empty()) return;
   for (MemberRecord& member : roster_.members()) {
     const bool waits =

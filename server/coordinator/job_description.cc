@@ -46,8 +46,8 @@ std::vector<std::string> MissingMembers(const JobView& view) {
   return missing;
 }
 
-// Returns what the job waits for, and which members are here; "" if the job
-// does not wait.
+}  // namespace
+
 std::string DescribeMissing(const JobView& view) {
   if (IsOver(view.state)) return "";
   const bool runs = view.state == JobState::kRunning;
@@ -69,8 +69,6 @@ std::string DescribeMissing(const JobView& view) {
                       absl::StrJoin(missing, ", "), "; here: ",
                       here.empty() ? "nobody" : absl::StrJoin(here, ", "));
 }
-
-}  // namespace
 
 std::string DescribeEnd(const CoordinatorOptions& options, int64_t last_step,
                         int64_t saved_round) {

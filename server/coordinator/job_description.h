@@ -29,6 +29,10 @@ struct JobView {
 std::string DescribeEnd(const CoordinatorOptions& options, int64_t last_step,
                         int64_t saved_round);
 
+// Returns what the job waits for, and which members are here; "" if the job
+// does not wait.
+std::string DescribeMissing(const JobView& view);
+
 // Returns the status for `nereusctl status`, without the rate of steps.
 JobStatus DescribeJob(const JobView& view, absl::Time now);
 
