@@ -38,6 +38,11 @@ absl::StatusOr<std::string> FindProgram(const std::string& given,
   std::error_code error;
   const std::filesystem::path folder =
       std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  if (error && given.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("no folder to look for ", name,
+                     " in: /proc/self/exe: ", error.message()));
+  }
   std::vector<std::string> places = {folder / name,
                                      (folder / build_path).lexically_normal()};
   if (!given.empty()) places = {given};

@@ -43,6 +43,13 @@ std::string SharedMemoryArgument(const LocalOptions& options) {
                       options.shared_memory ? "auto" : "off");
 }
 
+// Returns a number as CLI11 understands it, such as 0x20, in decimal; other
+// text as it is.
+std::string InDecimal(const std::string& text) {
+  int64_t number = 0;
+  return CLI::detail::lexical_cast(text, number) ? absl::StrCat(number) : text;
+}
+
 // Adds what the coordinator has to know, or what leads to the coordinator.
 void AddJobArguments(const LocalOptions& options, const LocalFiles& files,
                      absl::string_view coordinator,
@@ -111,8 +118,8 @@ void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job) {
             ->type_name(flag.type);
     const absl::string_view type = flag.type;
     if (type == "INT") {
-      added->check(CLI::Range(static_cast<int64_t>(flag.min),
-                              static_cast<int64_t>(flag.max)));
+      added->transform(InDecimal)->check(CLI::Range(
+          static_cast<int64_t>(flag.min), static_cast<int64_t>(flag.max)));
     } else if (type == "FLOAT") {
       added->check(CLI::Range(flag.min, flag.max));
     }
@@ -163,8 +170,11 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
       "--json",
       SharedMemoryArgument(options),
       LogLevelArgument(options)};
+  const std::map<std::string, std::string> defaults =
+      LocalOptions::DefaultTraining();
   for (const auto& [name, value] : options.training) {
-    if (value.empty()) continue;
+    // A value that is empty by mistake is the worker's to refuse.
+    if (value.empty() && defaults.at(name).empty()) continue;
     arguments.push_back(absl::StrCat("--", name, "=", value));
   }
   return arguments;

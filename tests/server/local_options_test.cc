@@ -138,6 +138,25 @@ TEST(LocalOptionsTest, WorkersGetTheirDataAndTheCoordinator) {
             Contains("--json"), Contains("--log-level=debug")));
 }
 
+TEST(LocalOptionsTest, NumbersOfTheCommandLineReachWorkersInDecimal) {
+  CLI::App app;
+  LocalOptions options;
+  JobFlags job;
+  AddLocalFlags(app, options, job);
+  app.parse("--batch=0x20 --epochs=3");
+  EXPECT_EQ(options.batch(), 32);
+  EXPECT_THAT(WorkerArguments(options, 0, "h:1"),
+              AllOf(Contains("--batch=32"), Contains("--epochs=3")));
+}
+
+TEST(LocalOptionsTest, EmptyValueOfAFlagIsForTheWorkerToRefuse) {
+  LocalOptions options;
+  EXPECT_THAT(WorkerArguments(options, 0, "h:1"),
+              Not(Contains(StartsWith("--data="))));
+  options.training["model"] = "";
+  EXPECT_THAT(WorkerArguments(options, 0, "h:1"), Contains("--model="));
+}
+
 TEST(LocalOptionsTest, WorkersTakeTheUpdateRuleFromTheJob) {
   LocalOptions options;
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;
