@@ -88,9 +88,7 @@ class GpuClientImpl final : public GpuClient {
   std::string NameOf(int layer, absl::string_view what) const {
     return absl::StrCat("layer ", layers_[layer].spec.name, ", ", what);
   }
-  bool updates_parameters() const {
-    return client_->traits().updates_parameters;
-  }
+  bool updates_parameters() const { return traits_.updates_parameters; }
 
   // Makes the mirrors and splitters, and the bindings for the host client. The
   // parameters start from their values at this point of `stream`.
@@ -139,7 +137,9 @@ class GpuClientImpl final : public GpuClient {
   // Splitters of sparse gradients, by layer. Null: the layer is on the host.
   std::vector<std::shared_ptr<GpuSplitter>> splitters_;
   GpuFlights flights_;
+  // Null while the client is being destroyed; OnDone is still called then.
   std::unique_ptr<HostClient> client_;
+  JobTraits traits_;    // The job's, once connected.
   std::thread thread_;  // Staging thread.
 };
 
@@ -191,6 +191,7 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   };
   NEREUS_ASSIGN_OR_RETURN(
       client_, HostClient::Connect(std::move(options), std::move(bindings)));
+  traits_ = client_->traits();
   pushes_ = std::make_unique<PushStager>(
       PushStager::Parts{&layers_, stager_.get(), timeline_.get(), look_.get(),
                         client_.get(), &splitters_},
@@ -357,7 +358,7 @@ absl::StatusOr<Stager::Point> GpuClientImpl::Land(
 }
 
 std::vector<ValueRange> GpuClientImpl::Updated(int layer) const {
-  if (client_->traits().sparse) return splitters_[layer]->Travelled();
+  if (traits_.sparse) return splitters_[layer]->Travelled();
   return {{0, layers_[layer].spec.parameters}};
 }
 
