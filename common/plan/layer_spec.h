@@ -87,7 +87,7 @@ absl::Status ValidateLayers(absl::Span<const LayerSpec> layers);
 
 // Returns a 64-bit hash (FNV-1a) of every field of every layer, in order. It is
 // the same on every machine, so two processes can compare their models by it.
-// It detects mistakes, not attacks.
+// The hash detects mistakes, not attacks.
 uint64_t ModelSignature(absl::Span<const LayerSpec> layers);
 
 // Returns OK if both are the same model. Errors: kFailedPrecondition, naming

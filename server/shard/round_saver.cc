@@ -31,7 +31,7 @@ void RoundSaver::OnEpoch(bool was_serving) {
 bool RoundSaver::BeginLast(int64_t round, int32_t sender) {
   last_sender_ = sender;
   if (saved_round_ == round) return false;  // Saved as a checkpoint.
-  // It may have been collected before, for the next plan.
+  // The round may have been collected before, for the next plan.
   last_round_ = std::min(last_round_, round - 1);
   return true;
 }

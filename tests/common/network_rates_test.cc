@@ -342,7 +342,7 @@ TEST(NetworkRatesTest, BrokenConnectionFreesItsTurnsAndItsWindow) {
 }
 
 // The frames of each pair keep their order with all rates, jitter and faults.
-// The same seed gives the same run.
+// Two runs with one seed are equal.
 TEST(NetworkRatesTest, OrderIsKeptAndRunsReplay) {
   NetworkOptions options;
   options.delay_max = absl::Milliseconds(2);

@@ -77,7 +77,7 @@ class SparseGradient {
   Buffer velocity_;            // Momentum of the residual.
   Buffer held_;                // The residual.
   std::vector<bool> holds_;    // True for each frame that has a residual.
-  // By frame that travels: its first value's place in the contribution.
+  // Place of the first value of each frame that travels in the contribution.
   std::vector<int64_t> place_;
 };
 
